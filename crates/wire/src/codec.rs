@@ -1,0 +1,218 @@
+//! Byte fields of protocol datagrams and records: big-endian, every read length-checked.
+
+#![warn(clippy::arithmetic_side_effects)]
+
+use alloc::vec::Vec;
+use core::fmt;
+
+/// Takes fields off the front of a slice.
+///
+/// A failed read takes nothing. Cost is that of the copy; nothing is allocated.
+#[derive(Clone, Copy, Debug)]
+pub struct Reader<'a> {
+    /// What is not yet taken.
+    rest: &'a [u8],
+}
+
+impl<'a> Reader<'a> {
+    /// Starts at the first byte of `bytes`.
+    #[must_use]
+    pub const fn new(bytes: &'a [u8]) -> Self {
+        Self { rest: bytes }
+    }
+
+    /// Takes one byte.
+    ///
+    /// # Errors
+    ///
+    /// [`Truncated`] where none is left.
+    pub fn u8(&mut self) -> Result<u8, Truncated> {
+        self.array().map(|[byte]| byte)
+    }
+
+    /// Takes 2 bytes as a number.
+    ///
+    /// # Errors
+    ///
+    /// [`Truncated`] where fewer are left.
+    pub fn u16(&mut self) -> Result<u16, Truncated> {
+        self.array().map(u16::from_be_bytes)
+    }
+
+    /// Takes 4 bytes as a number.
+    ///
+    /// # Errors
+    ///
+    /// [`Truncated`] where fewer are left.
+    pub fn u32(&mut self) -> Result<u32, Truncated> {
+        self.array().map(u32::from_be_bytes)
+    }
+
+    /// Takes 8 bytes as a number.
+    ///
+    /// # Errors
+    ///
+    /// [`Truncated`] where fewer are left.
+    pub fn u64(&mut self) -> Result<u64, Truncated> {
+        self.array().map(u64::from_be_bytes)
+    }
+
+    /// Takes `LEN` bytes as they are.
+    ///
+    /// # Errors
+    ///
+    /// [`Truncated`] where fewer are left.
+    pub fn array<const LEN: usize>(&mut self) -> Result<[u8; LEN], Truncated> {
+        let (head, rest) = self.rest.split_first_chunk().ok_or(Truncated)?;
+        self.rest = rest;
+        Ok(*head)
+    }
+
+    /// Takes `len` bytes without a copy.
+    ///
+    /// # Errors
+    ///
+    /// [`Truncated`] where fewer are left.
+    pub fn bytes(&mut self, len: usize) -> Result<&'a [u8], Truncated> {
+        let (head, rest) = self.rest.split_at_checked(len).ok_or(Truncated)?;
+        self.rest = rest;
+        Ok(head)
+    }
+
+    /// Takes all that is left.
+    pub const fn take_rest(&mut self) -> &'a [u8] {
+        let rest = self.rest;
+        self.rest = &[];
+        rest
+    }
+
+    /// Returns what is left, without taking it.
+    pub const fn rest(&self) -> &'a [u8] {
+        self.rest
+    }
+
+    /// Returns how many bytes are left.
+    pub const fn len(&self) -> usize {
+        self.rest.len()
+    }
+
+    /// Returns whether all is taken.
+    pub const fn is_empty(&self) -> bool {
+        self.rest.is_empty()
+    }
+}
+
+/// Fewer bytes are left than the field needs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Truncated;
+
+impl fmt::Display for Truncated {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("fewer bytes than the field needs")
+    }
+}
+
+impl core::error::Error for Truncated {}
+
+/// Appends fields to a vector.
+///
+/// Lengths are the caller's: a protocol that has a limit checks it before it writes.
+#[derive(Debug)]
+pub struct Writer<'a> {
+    /// Where fields go.
+    out: &'a mut Vec<u8>,
+}
+
+impl<'a> Writer<'a> {
+    /// Starts behind what `out` holds.
+    pub const fn new(out: &'a mut Vec<u8>) -> Self {
+        Self { out }
+    }
+
+    /// Appends one byte.
+    pub fn u8(&mut self, value: u8) {
+        self.out.push(value);
+    }
+
+    /// Appends 2 bytes.
+    pub fn u16(&mut self, value: u16) {
+        self.out.extend_from_slice(&value.to_be_bytes());
+    }
+
+    /// Appends 4 bytes.
+    pub fn u32(&mut self, value: u32) {
+        self.out.extend_from_slice(&value.to_be_bytes());
+    }
+
+    /// Appends 8 bytes.
+    pub fn u64(&mut self, value: u64) {
+        self.out.extend_from_slice(&value.to_be_bytes());
+    }
+
+    /// Appends `bytes` as they are.
+    pub fn bytes(&mut self, bytes: &[u8]) {
+        self.out.extend_from_slice(bytes);
+    }
+
+    /// Appends `len` zero bytes.
+    pub fn zeros(&mut self, len: usize) {
+        let end = self.out.len().saturating_add(len);
+        self.out.resize(end, 0);
+    }
+
+    /// Returns how many bytes the vector holds, those before this writer's start included.
+    pub const fn position(&self) -> usize {
+        self.out.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::vec;
+    use proptest::prelude::*;
+
+    #[test]
+    fn a_failed_read_takes_nothing() {
+        let mut reader = Reader::new(&[1, 2, 3]);
+        assert_eq!(reader.u32(), Err(Truncated));
+        assert_eq!(reader.bytes(4), Err(Truncated));
+        assert_eq!(reader.u16(), Ok(0x0102));
+        assert_eq!(reader.rest(), &[3]);
+        assert_eq!(reader.take_rest(), &[3]);
+        assert!(reader.is_empty());
+        assert_eq!(reader.u8(), Err(Truncated));
+    }
+
+    #[test]
+    fn numbers_are_big_endian() {
+        let mut out = vec![9];
+        let mut writer = Writer::new(&mut out);
+        writer.u16(0x0102);
+        writer.zeros(2);
+        assert_eq!(writer.position(), 5);
+        assert_eq!(out, [9, 1, 2, 0, 0]);
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_written_is_read(a: u8, b: u16, c: u32, d: u64, e: [u8; 7], f: Vec<u8>) {
+            let mut out = Vec::new();
+            let mut writer = Writer::new(&mut out);
+            writer.u8(a);
+            writer.u16(b);
+            writer.u32(c);
+            writer.u64(d);
+            writer.bytes(&e);
+            writer.bytes(&f);
+            let mut reader = Reader::new(&out);
+            prop_assert_eq!(reader.u8(), Ok(a));
+            prop_assert_eq!(reader.u16(), Ok(b));
+            prop_assert_eq!(reader.u32(), Ok(c));
+            prop_assert_eq!(reader.u64(), Ok(d));
+            prop_assert_eq!(reader.array(), Ok(e));
+            prop_assert_eq!(reader.bytes(f.len()), Ok(f.as_slice()));
+            prop_assert!(reader.is_empty());
+        }
+    }
+}

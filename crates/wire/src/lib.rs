@@ -1,0 +1,23 @@
+#![doc = include_str!("../README.md")]
+#![no_std]
+#![forbid(unsafe_code)]
+#![warn(clippy::std_instead_of_core, clippy::std_instead_of_alloc)]
+
+extern crate alloc;
+
+pub mod codec;
+pub mod id;
+pub mod lookup;
+pub mod machine;
+pub mod seed;
+pub mod time;
+
+pub use codec::{Reader, Truncated, Writer};
+pub use id::{ClientId, ConnectionId, InstanceId, MatchId, NodeId, Seat, Team};
+pub use lookup::Lookup;
+pub use machine::{
+    Arrival, CloseCause, CommandId, Ecn, Effect, Machine, Outbound, PeerIdentity, StreamMachine,
+    Transmit,
+};
+pub use seed::{Generator, Seed};
+pub use time::{Instant, UnixTime};

@@ -1,0 +1,114 @@
+//! The one hash table of the data planes: keyed, and without iteration.
+
+use core::fmt;
+use core::hash::{BuildHasher, Hash};
+
+use siphasher::sip::SipHasher13;
+
+use crate::Generator;
+
+/// A map for look-ups by keys that peers choose.
+///
+/// It offers no iteration, so its order can reach no wire, event or checksum; and its hash is
+/// keyed, so peers cannot choose keys that collide. Order-dependent uses take a `BTreeMap`.
+pub struct Lookup<K, V> {
+    /// Never iterated.
+    #[expect(
+        clippy::disallowed_types,
+        reason = "this is the wrapper that the ban points to"
+    )]
+    entries: hashbrown::HashMap<K, V, Keyed>,
+}
+
+impl<K: Eq + Hash, V> Lookup<K, V> {
+    /// Makes an empty table with a hash key drawn from `generator`.
+    #[must_use]
+    #[expect(
+        clippy::disallowed_types,
+        reason = "this is the wrapper that the ban points to"
+    )]
+    pub fn new(generator: &mut Generator) -> Self {
+        let key = Keyed {
+            key0: generator.next_u64(),
+            key1: generator.next_u64(),
+        };
+        Self {
+            entries: hashbrown::HashMap::with_hasher(key),
+        }
+    }
+
+    /// Sets the value of `key` and returns the old one.
+    pub fn insert(&mut self, key: K, value: V) -> Option<V> {
+        self.entries.insert(key, value)
+    }
+
+    /// Removes `key` and returns its value.
+    pub fn remove(&mut self, key: &K) -> Option<V> {
+        self.entries.remove(key)
+    }
+
+    /// Returns the value of `key`.
+    pub fn get(&self, key: &K) -> Option<&V> {
+        self.entries.get(key)
+    }
+
+    /// Returns the value of `key`, to change it.
+    pub fn get_mut(&mut self, key: &K) -> Option<&mut V> {
+        self.entries.get_mut(key)
+    }
+
+    /// Returns whether `key` has a value.
+    pub fn contains(&self, key: &K) -> bool {
+        self.entries.contains_key(key)
+    }
+
+    /// Returns how many keys have a value.
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Returns whether no key has a value.
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+}
+
+impl<K, V> fmt::Debug for Lookup<K, V> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Lookup")
+            .field("len", &self.entries.len())
+            .finish_non_exhaustive()
+    }
+}
+
+/// SipHash-1-3 under a key that peers do not know.
+#[derive(Clone)]
+struct Keyed {
+    key0: u64,
+    key1: u64,
+}
+
+impl BuildHasher for Keyed {
+    type Hasher = SipHasher13;
+
+    fn build_hasher(&self) -> SipHasher13 {
+        SipHasher13::new_with_keys(self.key0, self.key1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Seed;
+
+    #[test]
+    fn keeps_the_last_value_of_each_key() {
+        let mut table = Lookup::new(&mut Seed::from_number(1).generator(0));
+        assert_eq!(table.insert(3, 'a'), None);
+        assert_eq!(table.insert(3, 'b'), Some('a'));
+        assert_eq!(table.get(&3), Some(&'b'));
+        assert_eq!(table.len(), 1);
+        assert_eq!(table.remove(&3), Some('b'));
+        assert!(table.is_empty());
+    }
+}
