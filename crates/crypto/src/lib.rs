@@ -1,0 +1,26 @@
+#![doc = include_str!("../README.md")]
+#![no_std]
+#![forbid(unsafe_code)]
+#![warn(clippy::std_instead_of_core, clippy::std_instead_of_alloc)]
+
+extern crate alloc;
+extern crate std;
+
+pub mod hkdf;
+pub mod identity;
+pub mod key_schedule;
+pub mod packet_key;
+pub mod provider;
+pub mod public_key;
+pub mod secret;
+pub mod suite;
+
+pub use identity::{Identity, PemError};
+pub use key_schedule::{Agreed, Exporter, Initial, Label, SessionSecrets, TrafficSecret};
+pub use packet_key::{AcceptKey, Iv, OpeningKey, SealError, SealingKey};
+#[cfg(feature = "ring")]
+pub use provider::Ring;
+pub use provider::{Aead, NoEntropy, OpenError, Provider, Role};
+pub use public_key::{BadPoint, PublicKey};
+pub use secret::{Secret32, equal};
+pub use suite::{Suite, SuiteSet};
