@@ -12,7 +12,6 @@ use crate::{BadPoint, Identity, PublicKey, Secret32, Suite};
 mod ring;
 
 #[cfg(feature = "ring")]
-#[cfg_attr(docsrs, doc(cfg(feature = "ring")))]
 pub use self::ring::{Ring, RingAead, RingEphemeral, RingSigningKey};
 
 /// Cryptography and randomness of one machine.

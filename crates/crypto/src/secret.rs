@@ -5,6 +5,8 @@ use core::fmt;
 use subtle::ConstantTimeEq;
 use zeroize::{Zeroize, ZeroizeOnDrop};
 
+use crate::{NoEntropy, Provider};
+
 /// 32 secret bytes: a pre-shared key, a step of the key schedule, an AEAD key.
 ///
 /// Wiped on drop. Moving one may leave a copy in an old stack frame, as with every value in Rust.
@@ -21,6 +23,17 @@ impl Secret32 {
     #[must_use]
     pub const fn new(bytes: [u8; 32]) -> Self {
         Self(bytes)
+    }
+
+    /// Draws one.
+    ///
+    /// # Errors
+    ///
+    /// [`NoEntropy`] where the provider's source of randomness fails.
+    pub fn random<P: Provider>(provider: &mut P) -> Result<Self, NoEntropy> {
+        let mut secret = Self([0; 32]);
+        provider.random(&mut secret.0)?;
+        Ok(secret)
     }
 
     /// Takes bytes as a secret and wipes where they were.

@@ -2,10 +2,13 @@
 
 #![cfg(test)]
 
+mod grant;
 mod identity;
+mod identity_file;
 mod packet_key;
 mod provider;
 mod schedule;
+mod token;
 mod vectors;
 
 /// Makes a test of each function for each provider.
