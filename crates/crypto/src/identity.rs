@@ -5,7 +5,7 @@ use core::fmt;
 use p256::SecretKey;
 use p256::pkcs8::{EncodePrivateKey, LineEnding};
 use wire::NodeId;
-use zeroize::{Zeroize, Zeroizing};
+use zeroize::{Zeroize, ZeroizeOnDrop, Zeroizing};
 
 use crate::{NoEntropy, Provider, PublicKey, Secret32};
 
@@ -13,10 +13,12 @@ use crate::{NoEntropy, Provider, PublicKey, Secret32};
 ///
 /// Wiped on drop, never printed. A provider makes it ready for signing by
 /// [`Provider::signing_key`].
+#[derive(ZeroizeOnDrop)]
 pub struct Identity {
     /// The scalar; p256 wipes it on drop.
     key: SecretKey,
     /// Its point, computed once.
+    #[zeroize(skip)]
     public: PublicKey,
 }
 

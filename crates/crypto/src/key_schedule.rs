@@ -11,6 +11,8 @@
 
 use core::fmt;
 
+use zeroize::ZeroizeOnDrop;
+
 use crate::{
     AcceptKey, Iv, OpeningKey, Provider, Role, SealingKey, Secret32, Suite, hkdf, packet_key,
 };
@@ -99,6 +101,7 @@ fn expand_len<P: Provider, const CONTEXT: usize>(
 }
 
 /// S0: what the pre-shared key alone gives, before any key agreement.
+#[derive(ZeroizeOnDrop)]
 pub struct Initial(Secret32);
 
 impl Initial {
@@ -135,6 +138,7 @@ impl Initial {
 }
 
 /// S1: pre-shared key and key agreement.
+#[derive(ZeroizeOnDrop)]
 pub struct Agreed(Secret32);
 
 impl Agreed {
@@ -189,6 +193,7 @@ impl SessionSecrets {
 /// `x_n`: what one direction's keys of phase n are expanded from.
 ///
 /// Not `Clone`: a second [`SealingKey`] from one secret would use every nonce again.
+#[derive(ZeroizeOnDrop)]
 pub struct TrafficSecret(Secret32);
 
 impl TrafficSecret {
@@ -239,6 +244,7 @@ impl TrafficSecret {
 }
 
 /// Makes keys for layers above a session, such as the links and flows of a mesh.
+#[derive(ZeroizeOnDrop)]
 pub struct Exporter(Secret32);
 
 impl Exporter {

@@ -25,7 +25,7 @@ pub use address_list::{AddressCount, AddressList};
 pub use client_grant::{ClientGrant, GrantError, ServerKeys};
 pub use identity::{Identity, PemError};
 pub use key_schedule::{Agreed, Exporter, Initial, Label, SessionSecrets, TrafficSecret};
-pub use packet_key::{AcceptKey, Iv, OpeningKey, SealError, SealingKey};
+pub use packet_key::{AcceptKey, Iv, NUMBERS_MAX, OpeningKey, SEALS_MAX, SealError, SealingKey};
 #[cfg(feature = "ring")]
 pub use provider::Ring;
 pub use provider::{Aead, NoEntropy, OpenError, Provider, Role};

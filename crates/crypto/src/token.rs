@@ -22,7 +22,7 @@ use alloc::vec::Vec;
 use core::time::Duration;
 
 use wire::{ClientId, InstanceId, MatchId, Reader, Seat, Team, Truncated, UnixTime, Writer};
-use zeroize::Zeroizing;
+use zeroize::{ZeroizeOnDrop, Zeroizing};
 
 use crate::key_schedule::{Label, expand};
 use crate::{AddressList, Aead, NoEntropy, Provider, Secret32, Suite};
@@ -92,9 +92,10 @@ pub struct Audience {
     missing_debug_implementations,
     reason = "a token key must not be printable"
 )]
-#[derive(Clone)]
+#[derive(Clone, ZeroizeOnDrop)]
 pub struct TokenKey {
     /// Tells keys of one instance apart, as it rotates them.
+    #[zeroize(skip)]
     id: u32,
     /// Wiped on drop.
     secret: Secret32,

@@ -2,12 +2,16 @@
 
 #![cfg(test)]
 
+mod alloc;
 mod grant;
 mod identity;
 mod identity_file;
+mod no_entropy;
 mod packet_key;
+mod pairs;
 mod provider;
 mod schedule;
+mod sim_provider;
 mod token;
 mod vectors;
 
@@ -16,6 +20,12 @@ macro_rules! for_each_provider {
     ($($name:ident),+ $(,)?) => {
         mod ring {
             $(#[test] fn $name() { super::$name(&mut crypto::Ring::new()); })+
+        }
+        mod sim {
+            $(#[test] fn $name() {
+                let seed = wire::Seed::from_number(1);
+                super::$name(&mut netsim::provider::SimProvider::new(seed));
+            })+
         }
     };
 }
