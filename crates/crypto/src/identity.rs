@@ -13,12 +13,10 @@ use crate::{NoEntropy, Provider, PublicKey, Secret32};
 ///
 /// Wiped on drop, never printed. A provider makes it ready for signing by
 /// [`Provider::signing_key`].
-#[derive(ZeroizeOnDrop)]
 pub struct Identity {
     /// The scalar; p256 wipes it on drop.
     key: SecretKey,
     /// Its point, computed once.
-    #[zeroize(skip)]
     public: PublicKey,
 }
 
@@ -84,6 +82,9 @@ impl Identity {
         Self { key, public }
     }
 }
+
+/// p256 wipes the scalar.
+impl ZeroizeOnDrop for Identity {}
 
 impl fmt::Debug for Identity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -101,7 +101,6 @@ fn expand_len<P: Provider, const CONTEXT: usize>(
 }
 
 /// S0: what the pre-shared key alone gives, before any key agreement.
-#[derive(ZeroizeOnDrop)]
 pub struct Initial(Secret32);
 
 impl Initial {
@@ -138,7 +137,6 @@ impl Initial {
 }
 
 /// S1: pre-shared key and key agreement.
-#[derive(ZeroizeOnDrop)]
 pub struct Agreed(Secret32);
 
 impl Agreed {
@@ -193,7 +191,6 @@ impl SessionSecrets {
 /// `x_n`: what one direction's keys of phase n are expanded from.
 ///
 /// Not `Clone`: a second [`SealingKey`] from one secret would use every nonce again.
-#[derive(ZeroizeOnDrop)]
 pub struct TrafficSecret(Secret32);
 
 impl TrafficSecret {
@@ -244,7 +241,6 @@ impl TrafficSecret {
 }
 
 /// Makes keys for layers above a session, such as the links and flows of a mesh.
-#[derive(ZeroizeOnDrop)]
 pub struct Exporter(Secret32);
 
 impl Exporter {
@@ -259,17 +255,20 @@ impl Exporter {
     }
 }
 
-macro_rules! debug_without_secrets {
+/// Each holds a [`Secret32`], which wipes itself.
+macro_rules! secret_types {
     ($($name:ident),+) => {$(
         impl fmt::Debug for $name {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str(concat!(stringify!($name), "(..)"))
             }
         }
+
+        impl ZeroizeOnDrop for $name {}
     )+};
 }
 
-debug_without_secrets!(Initial, Agreed, TrafficSecret, Exporter);
+secret_types!(Initial, Agreed, TrafficSecret, Exporter);
 
 /// One step down: Extract with a salt derived from the secret above.
 fn derive<P: Provider>(provider: &P, secret: &Secret32, input: &Secret32) -> Secret32 {

@@ -162,7 +162,6 @@ impl<A: Aead> AcceptKey<A> {
 }
 
 /// 12 secret bytes that nonces are made from; wiped on drop.
-#[derive(Zeroize, ZeroizeOnDrop)]
 pub struct Iv([u8; Self::LEN]);
 
 impl Iv {
@@ -193,6 +192,14 @@ impl Iv {
         nonce
     }
 }
+
+impl Drop for Iv {
+    fn drop(&mut self) {
+        self.0.zeroize();
+    }
+}
+
+impl ZeroizeOnDrop for Iv {}
 
 impl fmt::Debug for Iv {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -12,7 +12,7 @@ use crate::{NoEntropy, Provider};
 /// Wiped on drop. Moving one may leave a copy in an old stack frame, as with every value in Rust.
 /// `Clone` is for the few places that must hand a secret on, such as a pre-shared key that goes
 /// both into a token and to the player.
-#[derive(Clone, Zeroize, ZeroizeOnDrop)]
+#[derive(Clone)]
 pub struct Secret32([u8; 32]);
 
 impl Secret32 {
@@ -48,6 +48,20 @@ impl Secret32 {
         &self.0
     }
 }
+
+impl Zeroize for Secret32 {
+    fn zeroize(&mut self) {
+        self.0.zeroize();
+    }
+}
+
+impl Drop for Secret32 {
+    fn drop(&mut self) {
+        self.zeroize();
+    }
+}
+
+impl ZeroizeOnDrop for Secret32 {}
 
 impl fmt::Debug for Secret32 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -92,10 +92,9 @@ pub struct Audience {
     missing_debug_implementations,
     reason = "a token key must not be printable"
 )]
-#[derive(Clone, ZeroizeOnDrop)]
+#[derive(Clone)]
 pub struct TokenKey {
     /// Tells keys of one instance apart, as it rotates them.
-    #[zeroize(skip)]
     id: u32,
     /// Wiped on drop.
     secret: Secret32,
@@ -234,6 +233,9 @@ impl TokenKey {
         provider.aead(Suite::Aes256Gcm, &key)
     }
 }
+
+/// Its secret wipes itself.
+impl ZeroizeOnDrop for TokenKey {}
 
 impl TokenGrant {
     fn encode(&self, out: &mut Writer<'_>) {

@@ -2,12 +2,13 @@
 
 use core::fmt;
 
+use p256::elliptic_curve::point::AffineCoordinates;
 use ring::aead::{self, Aad, LessSafeKey, Nonce, Tag, UnboundKey};
 use ring::agreement::{self, EphemeralPrivateKey, UnparsedPublicKey};
 use ring::rand::{SecureRandom, SystemRandom};
 use ring::signature::{self, EcdsaKeyPair};
 use ring::{digest, hmac};
-use zeroize::Zeroize;
+use zeroize::{Zeroize, Zeroizing};
 
 use super::{Aead, NoEntropy, OpenError, Provider, Role};
 use crate::{BadPoint, Identity, PublicKey, Secret32, Suite};
@@ -74,9 +75,7 @@ impl Provider for Ring {
 
     fn agree(&self, own: &mut RingEphemeral, peer: &PublicKey) -> Result<Secret32, BadPoint> {
         if let Key::Dialler(key) = &own.0 {
-            let point = peer.to_p256()?;
-            let mut shared = key.diffie_hellman(&point).raw_secret_bytes().0;
-            return Ok(Secret32::take(&mut shared));
+            return x_of_shared_point(key, peer);
         }
         let Key::Accepter(key) = core::mem::replace(&mut own.0, Key::Spent) else {
             return Err(BadPoint);
@@ -203,6 +202,15 @@ impl fmt::Debug for RingSigningKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("RingSigningKey(..)")
     }
+}
+
+/// ECDH; SEC 1, section 3.3.1. Neither factor is zero, so the product is a point with an x.
+fn x_of_shared_point(key: &p256::SecretKey, peer: &PublicKey) -> Result<Secret32, BadPoint> {
+    let scalar = Zeroizing::new(key.to_nonzero_scalar());
+    let mut shared = (peer.to_p256()?.to_projective() * scalar.as_ref()).to_affine();
+    let mut x = shared.x().0;
+    shared.zeroize();
+    Ok(Secret32::take(&mut x))
 }
 
 /// SHA-256 and its HMAC give 32 bytes.
