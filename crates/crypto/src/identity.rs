@@ -1,0 +1,143 @@
+//! Identities: P-256 private keys, and PEM in and out.
+
+use core::fmt;
+
+use p256::SecretKey;
+use p256::pkcs8::{EncodePrivateKey, LineEnding};
+use wire::NodeId;
+use zeroize::{Zeroize, ZeroizeOnDrop, Zeroizing};
+
+use crate::{NoEntropy, Provider, PublicKey, Secret32};
+
+/// Private key that proves who a server or node is; its [`NodeId`] is the hash of the public half.
+///
+/// Wiped on drop, never printed. A provider makes it ready for signing by
+/// [`Provider::signing_key`].
+pub struct Identity {
+    /// The scalar; p256 wipes it on drop.
+    key: SecretKey,
+    /// Its point, computed once.
+    public: PublicKey,
+}
+
+impl Identity {
+    /// Makes a new one.
+    ///
+    /// # Errors
+    ///
+    /// [`NoEntropy`] where the provider's source of randomness fails.
+    pub fn generate<P: Provider>(provider: &mut P) -> Result<Self, NoEntropy> {
+        random_scalar(provider).map(Self::from_key)
+    }
+
+    /// Reads PEM: PKCS#8 (`PRIVATE KEY`) or SEC1 (`EC PRIVATE KEY`), as openssl writes them.
+    ///
+    /// The first private key counts; what stands around it, such as `EC PARAMETERS`, is skipped.
+    ///
+    /// # Errors
+    ///
+    /// [`PemError`] names what is wrong.
+    pub fn from_pem(text: &str) -> Result<Self, PemError> {
+        let key = if let Some(block) = pem_block(text, "PRIVATE KEY") {
+            p256::pkcs8::DecodePrivateKey::from_pkcs8_pem(block).map_err(|_| PemError::Malformed)
+        } else if let Some(block) = pem_block(text, "EC PRIVATE KEY") {
+            SecretKey::from_sec1_pem(block).map_err(|_| PemError::Malformed)
+        } else if pem_block(text, "ENCRYPTED PRIVATE KEY").is_some() {
+            Err(PemError::Encrypted)
+        } else {
+            Err(PemError::NoKey)
+        };
+        key.map(Self::from_key)
+    }
+
+    /// Returns the key as PEM in PKCS#8 form, wiped on drop.
+    #[must_use]
+    pub fn to_pem(&self) -> Zeroizing<alloc::string::String> {
+        let Ok(text) = self.key.to_pkcs8_pem(LineEnding::LF) else {
+            unreachable!("a valid key of fixed size always encodes");
+        };
+        text
+    }
+
+    /// Returns the public half.
+    pub const fn public_key(&self) -> &PublicKey {
+        &self.public
+    }
+
+    /// Returns the id that others know its holder by.
+    #[must_use]
+    pub fn node_id(&self) -> NodeId {
+        self.public.node_id()
+    }
+
+    /// Returns the private scalar, big-endian, for a provider's [`Provider::signing_key`].
+    #[must_use]
+    pub fn scalar(&self) -> Secret32 {
+        let mut bytes = self.key.to_bytes().0;
+        Secret32::take(&mut bytes)
+    }
+
+    fn from_key(key: SecretKey) -> Self {
+        let public = PublicKey::from(key.public_key());
+        Self { key, public }
+    }
+}
+
+/// p256 wipes the scalar.
+impl ZeroizeOnDrop for Identity {}
+
+impl fmt::Debug for Identity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Identity")
+            .field("public", &self.public)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Why a text holds no usable key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum PemError {
+    /// No PEM block of the wanted kind stands in it.
+    NoKey,
+    /// The private key is protected by a passphrase.
+    Encrypted,
+    /// The block cannot be read, is no P-256 key, or its two halves do not belong together.
+    Malformed,
+}
+
+impl fmt::Display for PemError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::NoKey => "no PEM block with such a key",
+            Self::Encrypted => "the private key is encrypted, and only plain ones are read",
+            Self::Malformed => "the PEM block holds no valid P-256 key",
+        })
+    }
+}
+
+impl core::error::Error for PemError {}
+
+/// Returns the block with exactly this label, its boundary lines included.
+pub(crate) fn pem_block<'a>(text: &'a str, label: &str) -> Option<&'a str> {
+    let begin = alloc::format!("-----BEGIN {label}-----");
+    let end = alloc::format!("-----END {label}-----");
+    let (_, after) = text.split_at_checked(text.find(&begin)?)?;
+    let len = after.find(&end)?.checked_add(end.len())?;
+    after.get(..len)
+}
+
+/// Draws a private scalar of 1 to n - 1, each equally likely.
+pub(crate) fn random_scalar<P: Provider>(provider: &mut P) -> Result<SecretKey, NoEntropy> {
+    // A draw is outside the range once in 2^32; eight such draws in a row mean a broken source.
+    for _ in 0..8 {
+        let mut bytes = [0; 32];
+        provider.random(&mut bytes)?;
+        let key = SecretKey::from_slice(&bytes);
+        bytes.zeroize();
+        if let Ok(key) = key {
+            return Ok(key);
+        }
+    }
+    Err(NoEntropy)
+}

@@ -1,0 +1,206 @@
+//! Identity files: PEM with mode 0600, written whole or not at all, never written over.
+
+use alloc::string::String;
+use core::fmt;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::path::{Path, PathBuf};
+
+use zeroize::Zeroizing;
+
+use crate::{Identity, NoEntropy, PemError, Provider};
+
+/// Reads the identity in `path`.
+///
+/// # Errors
+///
+/// [`IdentityFileError`] names what is wrong; a file that others may read is refused, since its
+/// key may be known to them.
+pub fn read(path: &Path) -> Result<Identity, IdentityFileError> {
+    // Before the open too: opening a pipe would wait for its writer.
+    check_is_file(&fs::metadata(path)?)?;
+    let file = File::open(path)?;
+    let metadata = file.metadata()?;
+    check_is_file(&metadata)?;
+    check_mode(&metadata)?;
+    // Filled without growing: a string that grows leaves copies behind.
+    let mut text = Zeroizing::new(String::with_capacity(FILE_LEN_MAX + 1));
+    let limit = u64::try_from(FILE_LEN_MAX + 1).unwrap_or(u64::MAX);
+    file.take(limit).read_to_string(&mut text)?;
+    if text.len() > FILE_LEN_MAX {
+        return Err(IdentityFileError::TooLong);
+    }
+    Identity::from_pem(&text).map_err(IdentityFileError::Pem)
+}
+
+/// Writes `identity` to `path`, which must not exist.
+///
+/// The file appears whole, readable by its owner only: it is written and synced under another name
+/// beside it and then linked, which fails where the name is taken.
+///
+/// # Errors
+///
+/// [`IdentityFileError::Exists`] where `path` exists, whatever it is; otherwise
+/// [`IdentityFileError::Io`].
+pub fn write_new(path: &Path, identity: &Identity) -> Result<(), IdentityFileError> {
+    let (draft_path, draft) = create_draft(path)?;
+    let outcome = fill_and_link(&draft_path, draft, path, identity);
+    let removed = fs::remove_file(&draft_path);
+    outcome?;
+    removed?;
+    sync_directory(path)
+}
+
+/// Reads the identity in `path`; where there is no file, makes an identity and writes it there.
+///
+/// Two processes that start at once end with the same identity.
+///
+/// # Errors
+///
+/// As [`read`] and [`write_new`], and [`IdentityFileError::NoEntropy`].
+pub fn read_or_create<P: Provider>(
+    path: &Path,
+    provider: &mut P,
+) -> Result<Identity, IdentityFileError> {
+    match read(path) {
+        Err(IdentityFileError::Io(io::ErrorKind::NotFound)) => {}
+        other => return other,
+    }
+    let identity =
+        Identity::generate(provider).map_err(|NoEntropy| IdentityFileError::NoEntropy)?;
+    match write_new(path, &identity) {
+        Ok(()) => Ok(identity),
+        Err(IdentityFileError::Exists) => read(path),
+        Err(error) => Err(error),
+    }
+}
+
+/// Why an identity file was not read or not written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum IdentityFileError {
+    /// The system refused.
+    Io(io::ErrorKind),
+    /// It is a directory, a pipe or a device.
+    NotAFile,
+    /// Others than the owner may read or write it; its permission bits.
+    TooOpen {
+        /// The lowest 9 bits of the mode.
+        mode: u32,
+    },
+    /// No identity file is longer than [`FILE_LEN_MAX`].
+    TooLong,
+    /// Its text holds no usable key.
+    Pem(PemError),
+    /// There is a file already, and none is written over.
+    Exists,
+    /// No identity could be made.
+    NoEntropy,
+}
+
+impl From<io::Error> for IdentityFileError {
+    fn from(error: io::Error) -> Self {
+        Self::Io(error.kind())
+    }
+}
+
+impl fmt::Display for IdentityFileError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Io(kind) => write!(f, "identity file: {kind}"),
+            Self::NotAFile => f.write_str("identity file is no regular file"),
+            Self::TooOpen { mode } => write!(
+                f,
+                "identity file has mode {mode:04o}, so others may know the key; chmod 600 it, \
+                 or better make a new one"
+            ),
+            Self::TooLong => write!(f, "identity file is over {FILE_LEN_MAX} bytes"),
+            Self::Pem(error) => write!(f, "identity file: {error}"),
+            Self::Exists => f.write_str("identity file exists and is not written over"),
+            Self::NoEntropy => NoEntropy.fmt(f),
+        }
+    }
+}
+
+impl core::error::Error for IdentityFileError {}
+
+/// Creates an empty file beside `path`, for the owner only.
+fn create_draft(path: &Path) -> Result<(PathBuf, File), IdentityFileError> {
+    let name = path.file_name().ok_or(IdentityFileError::NotAFile)?;
+    // A draft of the same name is what a crash left behind, or another thread's at this moment.
+    for number in 0..DRAFTS_MAX {
+        let mut draft_name = name.to_os_string();
+        draft_name.push(alloc::format!(".draft-{}-{number}", std::process::id()));
+        let draft_path = path.with_file_name(draft_name);
+        let mut options = OpenOptions::new();
+        options.write(true).create_new(true);
+        #[cfg(unix)]
+        std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+        match options.open(&draft_path) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            outcome => return Ok((draft_path, outcome?)),
+        }
+    }
+    Err(IdentityFileError::Io(io::ErrorKind::AlreadyExists))
+}
+
+fn fill_and_link(
+    draft_path: &Path,
+    mut draft: File,
+    path: &Path,
+    identity: &Identity,
+) -> Result<(), IdentityFileError> {
+    draft.write_all(identity.to_pem().as_bytes())?;
+    draft.sync_all()?;
+    match fs::hard_link(draft_path, path) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+            Err(IdentityFileError::Exists)
+        }
+        outcome => Ok(outcome?),
+    }
+}
+
+/// The name itself is on disk only once its directory is.
+fn sync_directory(path: &Path) -> Result<(), IdentityFileError> {
+    if cfg!(unix) {
+        let directory = path
+            .parent()
+            .filter(|parent| !parent.as_os_str().is_empty());
+        File::open(directory.unwrap_or_else(|| Path::new(".")))?.sync_all()?;
+    }
+    Ok(())
+}
+
+fn check_is_file(metadata: &fs::Metadata) -> Result<(), IdentityFileError> {
+    if metadata.is_file() {
+        Ok(())
+    } else {
+        Err(IdentityFileError::NotAFile)
+    }
+}
+
+#[cfg(unix)]
+fn check_mode(metadata: &fs::Metadata) -> Result<(), IdentityFileError> {
+    let mode = std::os::unix::fs::PermissionsExt::mode(&metadata.permissions()) & 0o777;
+    if mode & OTHERS == 0 {
+        Ok(())
+    } else {
+        Err(IdentityFileError::TooOpen { mode })
+    }
+}
+
+#[cfg(not(unix))]
+fn check_mode(_: &fs::Metadata) -> Result<(), IdentityFileError> {
+    // Elsewhere a file takes the access rules of its directory.
+    Ok(())
+}
+
+/// Longest file that is read, in bytes; a key with its comments has a few hundred.
+pub const FILE_LEN_MAX: usize = 16_384;
+
+/// Permission bits of group and others.
+#[cfg(unix)]
+const OTHERS: u32 = 0o077;
+
+/// Names tried for a draft.
+const DRAFTS_MAX: u32 = 64;

@@ -1,0 +1,264 @@
+//! Keys that seal and open packets, and the rule that no nonce comes twice.
+
+use core::fmt;
+
+use zeroize::{Zeroize, ZeroizeOnDrop};
+
+use crate::{Aead, OpenError, Provider, Suite, TrafficSecret};
+
+/// Seals the packets of one direction, over all its key phases.
+///
+/// Takes no nonce and is not `Clone`: each seal uses up the next number of one counter, which
+/// starts with the direction and is not set back by [`update`](Self::update), so no two seals of
+/// a direction share key and nonce. nonce = iv XOR (4 zero bytes, number as 8 bytes big-endian).
+///
+/// ```compile_fail
+/// fn twice<A: crypto::Aead>(key: &crypto::SealingKey<A>) -> crypto::SealingKey<A> {
+///     key.clone()
+/// }
+/// ```
+pub struct SealingKey<A> {
+    /// Of the present phase.
+    aead: A,
+    /// Of the present phase.
+    iv: Iv,
+    /// What the next phase is made from.
+    secret: TrafficSecret,
+    /// The same in all phases.
+    suite: Suite,
+    /// Number of the next seal; never decreases.
+    next: u64,
+    /// Seals under the present phase.
+    sealed: u64,
+}
+
+impl<A: Aead> SealingKey<A> {
+    pub(crate) fn new<P: Provider<Aead = A>>(
+        provider: &P,
+        suite: Suite,
+        secret: TrafficSecret,
+        Start(next): Start,
+    ) -> Self {
+        let (aead, iv) = secret.expand(provider, suite);
+        Self {
+            aead,
+            iv,
+            secret,
+            suite,
+            next,
+            sealed: 0,
+        }
+    }
+
+    /// Encrypts `inout` in place, writes its tag, and returns the number it used.
+    ///
+    /// `aad` bears that number: ask [`next_number`](Self::next_number) first.
+    ///
+    /// # Errors
+    ///
+    /// [`SealError`] where the numbers or the key are used up; `inout` is unchanged.
+    pub fn seal(
+        &mut self,
+        aad: &[u8],
+        inout: &mut [u8],
+        tag: &mut [u8; 16],
+    ) -> Result<u64, SealError> {
+        if self.sealed >= SEALS_MAX {
+            return Err(SealError::KeyWorn);
+        }
+        let number = self.take_number().ok_or(SealError::NumbersUsedUp)?;
+        self.sealed = self.sealed.saturating_add(1);
+        self.aead.seal(self.iv.nonce(number), aad, inout, tag);
+        Ok(number)
+    }
+
+    /// Uses up one number without a packet, so that a peer that acknowledges it gives itself away.
+    ///
+    /// # Errors
+    ///
+    /// [`SealError::NumbersUsedUp`] where none is left.
+    pub fn skip(&mut self) -> Result<u64, SealError> {
+        self.take_number().ok_or(SealError::NumbersUsedUp)
+    }
+
+    /// Goes to the next key phase; the old key is wiped, and numbers go on.
+    pub fn update<P: Provider<Aead = A>>(&mut self, provider: &P) {
+        self.secret = self.secret.next(provider);
+        (self.aead, self.iv) = self.secret.expand(provider, self.suite);
+        self.sealed = 0;
+    }
+
+    /// Returns the number that the next seal or skip uses.
+    pub const fn next_number(&self) -> u64 {
+        self.next
+    }
+
+    /// Returns how many packets the present phase has sealed.
+    pub const fn sealed_in_phase(&self) -> u64 {
+        self.sealed
+    }
+
+    fn take_number(&mut self) -> Option<u64> {
+        let number = self.next;
+        if number >= NUMBERS_MAX {
+            return None;
+        }
+        self.next = number.checked_add(1)?;
+        Some(number)
+    }
+}
+
+/// Opens the packets of one direction and one key phase.
+pub struct OpeningKey<A> {
+    aead: A,
+    iv: Iv,
+}
+
+impl<A: Aead> OpeningKey<A> {
+    pub(crate) const fn new(aead: A, iv: Iv) -> Self {
+        Self { aead, iv }
+    }
+
+    /// Decrypts `inout` in place; replays are the caller's to refuse, before this.
+    ///
+    /// # Errors
+    ///
+    /// [`OpenError`] where anything was changed or the number is another; `inout` is then garbage.
+    pub fn open(
+        &self,
+        number: u64,
+        aad: &[u8],
+        inout: &mut [u8],
+        tag: &[u8; 16],
+    ) -> Result<(), OpenError> {
+        self.aead.open(self.iv.nonce(number), aad, inout, tag)
+    }
+}
+
+/// Seals or opens the body of one ACCEPT; spent by either, since its nonce is fixed.
+pub struct AcceptKey<A> {
+    aead: A,
+    iv: Iv,
+}
+
+impl<A: Aead> AcceptKey<A> {
+    pub(crate) const fn new(aead: A, iv: Iv) -> Self {
+        Self { aead, iv }
+    }
+
+    /// Encrypts `inout` in place and writes its tag.
+    pub fn seal(self, aad: &[u8], inout: &mut [u8], tag: &mut [u8; 16]) {
+        self.aead.seal(self.iv.nonce(0), aad, inout, tag);
+    }
+
+    /// Decrypts `inout` in place.
+    ///
+    /// # Errors
+    ///
+    /// [`OpenError`] where anything was changed; `inout` is then garbage.
+    pub fn open(self, aad: &[u8], inout: &mut [u8], tag: &[u8; 16]) -> Result<(), OpenError> {
+        self.aead.open(self.iv.nonce(0), aad, inout, tag)
+    }
+}
+
+/// 12 secret bytes that nonces are made from; wiped on drop.
+pub struct Iv([u8; Self::LEN]);
+
+impl Iv {
+    /// Length in bytes.
+    pub const LEN: usize = 12;
+
+    /// Takes bytes and wipes where they were.
+    pub fn take(bytes: &mut [u8; Self::LEN]) -> Self {
+        let iv = Self(*bytes);
+        bytes.zeroize();
+        iv
+    }
+
+    /// Returns the nonce of packet `number`.
+    #[must_use]
+    pub fn nonce(&self, number: u64) -> [u8; 12] {
+        let [_, _, _, _, mask @ ..] = u128::from(number).to_be_bytes();
+        self.xor(mask)
+    }
+
+    /// Returns iv XOR `mask`, for a sealer that numbers otherwise.
+    #[must_use]
+    pub fn xor(&self, mask: [u8; 12]) -> [u8; 12] {
+        let mut nonce = self.0;
+        for (byte, mask) in nonce.iter_mut().zip(mask) {
+            *byte ^= mask;
+        }
+        nonce
+    }
+}
+
+impl Drop for Iv {
+    fn drop(&mut self) {
+        self.0.zeroize();
+    }
+}
+
+impl ZeroizeOnDrop for Iv {}
+
+impl fmt::Debug for Iv {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Iv(..)")
+    }
+}
+
+impl<A> fmt::Debug for SealingKey<A> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SealingKey")
+            .field("suite", &self.suite)
+            .field("next", &self.next)
+            .field("sealed", &self.sealed)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<A> fmt::Debug for OpeningKey<A> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("OpeningKey(..)")
+    }
+}
+
+impl<A> fmt::Debug for AcceptKey<A> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("AcceptKey(..)")
+    }
+}
+
+/// Why nothing was sealed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum SealError {
+    /// This direction has used its 2^62 numbers; the session must end.
+    NumbersUsedUp,
+    /// This key phase has sealed 2^23 packets; [`SealingKey::update`], or end the session.
+    KeyWorn,
+}
+
+impl fmt::Display for SealError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::NumbersUsedUp => "all 2^62 packet numbers are used up",
+            Self::KeyWorn => "the key has sealed its 2^23 packets",
+        })
+    }
+}
+
+impl core::error::Error for SealError {}
+
+/// First number of a direction.
+pub(crate) struct Start(pub(crate) u64);
+
+impl Start {
+    pub(crate) const ZERO: Self = Self(0);
+}
+
+/// Numbers of one direction: below 2^62, as in RFC 9000, section 12.3.
+pub const NUMBERS_MAX: u64 = 1 << 62;
+
+/// Seals under one key: RFC 9001, section 6.6 and appendix B.1, for AES-GCM with short packets.
+pub const SEALS_MAX: u64 = 1 << 23;

@@ -1,0 +1,140 @@
+//! The seam between the protocols and the cryptography: [`Provider`] and [`Aead`].
+//!
+//! A provider is a value with its own randomness, given to the constructor of a machine. A feature
+//! only makes one exist; a type parameter chooses it. The traits are open: a wrapper may count,
+//! record or delay the calls of any other provider.
+
+use core::fmt;
+
+use crate::{BadPoint, Identity, PublicKey, Secret32, Suite};
+
+#[cfg(feature = "ring")]
+mod ring;
+
+#[cfg(feature = "ring")]
+pub use self::ring::{Ring, RingAead, RingEphemeral, RingSigningKey};
+
+/// Cryptography and randomness of one machine.
+///
+/// All hashes are SHA-256, all curves P-256. Two providers must agree on every byte but for what
+/// they draw at random; vectors and pairwise tests hold them to it.
+pub trait Provider: Send + 'static {
+    /// An AEAD with its key.
+    type Aead: Aead;
+    /// A private key for one handshake.
+    type Ephemeral: Send + 'static;
+    /// An identity made ready for signing.
+    type SigningKey: Send + 'static;
+
+    /// Fills `out` with bytes nobody else can predict.
+    ///
+    /// # Errors
+    ///
+    /// [`NoEntropy`] where the source fails; there is no fallback, and `out` is not to be used.
+    fn random(&mut self, out: &mut [u8]) -> Result<(), NoEntropy>;
+
+    /// Makes a key pair for one handshake.
+    ///
+    /// # Errors
+    ///
+    /// [`NoEntropy`] where the source of randomness fails.
+    fn ephemeral(&mut self, role: Role) -> Result<(Self::Ephemeral, PublicKey), NoEntropy>;
+
+    /// Agrees on a secret, the x coordinate of the shared point, with the holder of `peer`.
+    ///
+    /// A dialler's key serves any number of agreements, also after one that failed: an answer
+    /// forged by a stranger must not spend it. An accepter's key may be spent by its first
+    /// agreement, failed or not.
+    ///
+    /// # Errors
+    ///
+    /// [`BadPoint`] where `peer` is no point of the curve in uncompressed form, and where an
+    /// accepter's key is spent.
+    fn agree(&self, own: &mut Self::Ephemeral, peer: &PublicKey) -> Result<Secret32, BadPoint>;
+
+    /// Makes an AEAD of `suite` from the first [`Suite::key_len`] bytes of `key`.
+    fn aead(&self, suite: Suite, key: &Secret32) -> Self::Aead;
+
+    /// Makes `identity` ready for signing; done once, since it costs more than a signature.
+    ///
+    /// # Errors
+    ///
+    /// [`NoEntropy`] where the source of randomness fails.
+    fn signing_key(&mut self, identity: &Identity) -> Result<Self::SigningKey, NoEntropy>;
+
+    /// Signs `message` by ECDSA with SHA-256; the signature is r and s, 32 bytes each.
+    ///
+    /// # Errors
+    ///
+    /// [`NoEntropy`] where the source of randomness fails.
+    fn sign(&mut self, key: &Self::SigningKey, message: &[u8]) -> Result<[u8; 64], NoEntropy>;
+
+    /// Returns whether `signature` was made over `message` by the holder of `key`.
+    ///
+    /// Both (r, s) and (r, n - s) verify: nothing may be named by a signature.
+    fn verify(&self, key: &PublicKey, message: &[u8], signature: &[u8; 64]) -> bool;
+
+    /// Hashes the parts as if they were one.
+    fn sha256(&self, parts: &[&[u8]]) -> [u8; 32];
+
+    /// Computes HMAC-SHA-256 over the parts as if they were one; `key` may have any length.
+    fn hmac_sha256(&self, key: &[u8], parts: &[&[u8]]) -> [u8; 32];
+}
+
+/// An AEAD with its key; 12 bytes of nonce, 16 of tag.
+///
+/// Whoever calls [`seal`](Self::seal) answers for the nonce, so packets are sealed by
+/// [`SealingKey`](crate::SealingKey), which takes none.
+pub trait Aead: Send + 'static {
+    /// Encrypts `inout` in place and writes its tag.
+    ///
+    /// `inout` is a datagram's; past 2^36 - 32 bytes, which no AEAD here can seal, it is wiped.
+    fn seal(&self, nonce: [u8; 12], aad: &[u8], inout: &mut [u8], tag: &mut [u8; 16]);
+
+    /// Decrypts `inout` in place.
+    ///
+    /// # Errors
+    ///
+    /// [`OpenError`] where anything was changed or the key is another. `inout` is then garbage,
+    /// and not to be read.
+    fn open(
+        &self,
+        nonce: [u8; 12],
+        aad: &[u8],
+        inout: &mut [u8],
+        tag: &[u8; 16],
+    ) -> Result<(), OpenError>;
+}
+
+/// Side of a handshake that an ephemeral key is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Role {
+    /// Sends HELLO, and agrees with each ACCEPT that comes until one is genuine.
+    Dialler,
+    /// Answers a HELLO, and agrees once.
+    Accepter,
+}
+
+/// The source of randomness failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NoEntropy;
+
+impl fmt::Display for NoEntropy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the source of randomness failed")
+    }
+}
+
+impl core::error::Error for NoEntropy {}
+
+/// Sealed bytes were changed, or sealed under another key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OpenError;
+
+impl fmt::Display for OpenError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("sealed bytes were changed or belong to another key")
+    }
+}
+
+impl core::error::Error for OpenError {}

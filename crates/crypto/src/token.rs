@@ -1,0 +1,334 @@
+//! Connect tokens (TWT1): who may take which seat on which server instance, until when.
+//!
+//! A matchmaker seals, the one instance that holds the key opens. All integers are big-endian.
+//!
+//! | offset | size | clear field |
+//! |---|---|---|
+//! | 0 | 1 | version, 1 |
+//! | 1 | 4 | key id, counted within the instance |
+//! | 5 | 16 | token id, random |
+//! | 21 | 8 | expiry, Unix seconds |
+//!
+//! Sealed behind it: issued at (8, Unix milliseconds), client 8, pre-shared key 32, server
+//! instance 8, address count 1 (1 to 8) and addresses 19 each, flags 1 (0), match 16, seat 2, team
+//! 1, user data length 2 and user data (at most 512); then the tag, 16. The AEAD is AES-256-GCM
+//! with the nonce 0, a key for each token (`Expand(token key, "tw1 token", token id)`), and as AAD
+//! the clear fields and the id of the application. So two tokens never share a key, a token opens
+//! for one game on one instance, and nothing in it can be changed.
+
+#![warn(clippy::arithmetic_side_effects)]
+
+use alloc::vec::Vec;
+use core::time::Duration;
+
+use wire::{ClientId, InstanceId, MatchId, Reader, Seat, Team, Truncated, UnixTime, Writer};
+use zeroize::{ZeroizeOnDrop, Zeroizing};
+
+use crate::key_schedule::{Label, expand};
+use crate::{AddressList, Aead, NoEntropy, Provider, Secret32, Suite};
+
+mod error;
+mod sealed;
+mod user_data;
+
+pub use error::{SealTokenError, TokenError};
+pub use sealed::{SealedToken, TokenHeader, TokenId};
+pub use user_data::{UserData, UserDataTooLong};
+
+/// What a token says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TokenGrant {
+    /// When it was made; milliseconds count, since the newer of two tokens of a client wins.
+    pub issued_at: UnixTime,
+    /// When it ends, at most [`LIFETIME_MAX`] after `issued_at`; whole seconds count.
+    pub expires_at: UnixTime,
+    /// Whom it lets in.
+    pub client_id: ClientId,
+    /// What the player proves to hold; a thief of the token alone does not.
+    pub psk: Secret32,
+    /// The only instance that it is good for.
+    pub server_id: InstanceId,
+    /// Where the player may find that instance; advice, not checked.
+    pub addresses: AddressList,
+    /// The match that the seat is in.
+    pub match_id: MatchId,
+    /// The seat that it entitles to.
+    pub seat: Seat,
+    /// The side that the seat is on.
+    pub team: Team,
+    /// Whatever the game wants to pass from matchmaker to server.
+    pub user: UserData,
+}
+
+/// A token that was opened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ConnectToken {
+    /// Its clear fields.
+    pub header: TokenHeader,
+    /// What it says.
+    pub grant: TokenGrant,
+}
+
+/// Which game on which instance asks for a token to be opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Audience {
+    /// Separates games and builds.
+    pub app_id: u64,
+    /// The instance that opens.
+    pub server_id: InstanceId,
+}
+
+/// Symmetric key of one server instance: whoever holds it can let anyone in there.
+///
+/// Made at boot, registered with the matchmaker by a call, never on a disk. It has no `Debug` at
+/// all, so that no log can show it, not even in part:
+///
+/// ```compile_fail
+/// fn log(key: &crypto::TokenKey) -> String {
+///     format!("{key:?}")
+/// }
+/// ```
+#[expect(
+    missing_debug_implementations,
+    reason = "a token key must not be printable"
+)]
+#[derive(Clone)]
+pub struct TokenKey {
+    /// Tells keys of one instance apart, as it rotates them.
+    id: u32,
+    /// Wiped on drop.
+    secret: Secret32,
+}
+
+impl TokenKey {
+    /// Length of [`to_bytes`](Self::to_bytes).
+    pub const LEN: usize = 36;
+
+    /// Draws a key.
+    ///
+    /// # Errors
+    ///
+    /// [`NoEntropy`] where the provider's source of randomness fails.
+    pub fn generate<P: Provider>(provider: &mut P, id: u32) -> Result<Self, NoEntropy> {
+        Secret32::random(provider).map(|secret| Self { id, secret })
+    }
+
+    /// Takes a key from the record that registers it: id 4, secret 32.
+    #[must_use]
+    pub const fn from_bytes(bytes: &[u8; Self::LEN]) -> Self {
+        let [a, b, c, d, secret @ ..] = bytes;
+        Self {
+            id: u32::from_be_bytes([*a, *b, *c, *d]),
+            secret: Secret32::new(*secret),
+        }
+    }
+
+    /// Returns the record that registers it with a matchmaker, wiped on drop.
+    #[must_use]
+    pub fn to_bytes(&self) -> Zeroizing<[u8; Self::LEN]> {
+        let mut bytes = Zeroizing::new([0; Self::LEN]);
+        let from = self.id.to_be_bytes().into_iter();
+        for (to, from) in bytes.iter_mut().zip(from.chain(*self.secret.expose())) {
+            *to = from;
+        }
+        bytes
+    }
+
+    /// Returns its number within the instance.
+    #[must_use]
+    pub const fn id(&self) -> u32 {
+        self.id
+    }
+
+    /// Seals a token for the game `app_id`; its id is drawn here, so that no two share a key.
+    ///
+    /// # Errors
+    ///
+    /// [`SealTokenError::Lifetime`] where the grant would live for nothing or too long;
+    /// [`SealTokenError::NoEntropy`] where the source of randomness fails.
+    pub fn seal<P: Provider>(
+        &self,
+        provider: &mut P,
+        app_id: u64,
+        grant: &TokenGrant,
+    ) -> Result<SealedToken, SealTokenError> {
+        let expires_at = UnixTime::from_secs(grant.expires_at.as_secs());
+        if !is_lifetime_allowed(grant.issued_at, expires_at) {
+            return Err(SealTokenError::Lifetime);
+        }
+        let mut token_id = [0; 16];
+        provider.random(&mut token_id)?;
+        let header = TokenHeader {
+            key_id: self.id,
+            token_id: TokenId(token_id),
+            expires_at,
+        };
+        let clear = header.encode();
+        let mut body = Zeroizing::new(Vec::with_capacity(SEALED_MAX));
+        grant.encode(&mut Writer::new(&mut body));
+        let mut tag = [0; 16];
+        self.aead(provider, header.token_id)
+            .seal(NONCE, &aad(&clear, app_id), &mut body, &mut tag);
+        Ok(SealedToken::join(header, &body, tag))
+    }
+
+    /// Opens a token for `audience` at `now`.
+    ///
+    /// Length, version, key and expiry are looked at before the AEAD, whose cost is the most a
+    /// stranger can cause: one key derivation and one open of at most 743 bytes. Nothing is
+    /// allocated until it has opened.
+    ///
+    /// # Errors
+    ///
+    /// [`TokenError`] names the first check that failed.
+    pub fn open<P: Provider>(
+        &self,
+        provider: &P,
+        audience: Audience,
+        now: UnixTime,
+        token: &[u8],
+    ) -> Result<ConnectToken, TokenError> {
+        let header = TokenHeader::decode(token)?;
+        if header.key_id != self.id {
+            return Err(TokenError::UnknownKey(header.key_id));
+        }
+        header.check_expiry(now)?;
+        let mut body = Zeroizing::new([0; SEALED_MAX]);
+        let body = self.open_body(provider, audience.app_id, header, (token, &mut body))?;
+        let grant = TokenGrant::decode(header, body)?;
+        if grant.issued_at.saturating_since(now) > CLOCK_SKEW {
+            return Err(TokenError::NotYetIssued);
+        }
+        if !is_lifetime_allowed(grant.issued_at, grant.expires_at) {
+            return Err(TokenError::Lifetime);
+        }
+        if grant.server_id != audience.server_id {
+            return Err(TokenError::OtherServer(grant.server_id));
+        }
+        Ok(ConnectToken { header, grant })
+    }
+
+    /// Copies the sealed part of `token` to `out` and opens it there.
+    fn open_body<'a, P: Provider>(
+        &self,
+        provider: &P,
+        app_id: u64,
+        header: TokenHeader,
+        (token, out): (&[u8], &'a mut [u8; SEALED_MAX]),
+    ) -> Result<&'a [u8], TokenError> {
+        let wrong_length = TokenError::Length(token.len());
+        let (clear, rest) = token.split_first_chunk().ok_or(wrong_length)?;
+        let (sealed, tag) = rest.split_last_chunk().ok_or(wrong_length)?;
+        let body = out.get_mut(..sealed.len()).ok_or(wrong_length)?;
+        body.copy_from_slice(sealed);
+        self.aead(provider, header.token_id)
+            .open(NONCE, &aad(clear, app_id), body, tag)
+            .map_err(|_| TokenError::Forged)?;
+        Ok(body)
+    }
+
+    /// The key of one token.
+    fn aead<P: Provider>(&self, provider: &P, token_id: TokenId) -> P::Aead {
+        let key = expand(provider, &self.secret, TOKEN, &token_id.0);
+        provider.aead(Suite::Aes256Gcm, &key)
+    }
+}
+
+/// Its secret wipes itself.
+impl ZeroizeOnDrop for TokenKey {}
+
+impl TokenGrant {
+    fn encode(&self, out: &mut Writer<'_>) {
+        out.u64(self.issued_at.as_millis());
+        out.u64(self.client_id.0);
+        out.bytes(self.psk.expose());
+        out.u64(self.server_id.0);
+        self.addresses.encode(out);
+        out.u8(FLAGS);
+        out.bytes(&self.match_id.0);
+        out.u16(self.seat.0);
+        out.u8(self.team.0);
+        self.user.encode(out);
+    }
+
+    /// Reads what was sealed; strict, so that what is decoded encodes to the same bytes.
+    fn decode(header: TokenHeader, body: &[u8]) -> Result<Self, TokenError> {
+        let mut reader = Reader::new(body);
+        let grant = Self {
+            issued_at: UnixTime::from_millis(reader.u64()?),
+            expires_at: header.expires_at,
+            client_id: ClientId(reader.u64()?),
+            psk: Secret32::new(reader.array()?),
+            server_id: InstanceId(reader.u64()?),
+            addresses: AddressList::decode(&mut reader).ok_or(TokenError::Malformed)?,
+            match_id: match reader.u8()? {
+                FLAGS => MatchId(reader.array()?),
+                _ => return Err(TokenError::Malformed),
+            },
+            seat: Seat(reader.u16()?),
+            team: Team(reader.u8()?),
+            user: UserData::decode(&mut reader)?,
+        };
+        if reader.is_empty() {
+            Ok(grant)
+        } else {
+            Err(TokenError::Malformed)
+        }
+    }
+}
+
+impl From<Truncated> for TokenError {
+    fn from(_: Truncated) -> Self {
+        Self::Malformed
+    }
+}
+
+/// Whether a token made at `issued_at` may live until `expires_at`.
+fn is_lifetime_allowed(issued_at: UnixTime, expires_at: UnixTime) -> bool {
+    issued_at < expires_at && expires_at.saturating_since(issued_at) <= LIFETIME_MAX
+}
+
+/// Clear fields and application.
+fn aad(clear: &[u8; HEADER_LEN], app_id: u64) -> [u8; AAD_LEN] {
+    let mut aad = [0; AAD_LEN];
+    for (to, from) in aad
+        .iter_mut()
+        .zip(clear.iter().chain(&app_id.to_be_bytes()))
+    {
+        *to = *from;
+    }
+    aad
+}
+
+/// A token lives at most this long; a stolen one is soon worthless, and a server remembers used
+/// ones no longer.
+pub const LIFETIME_MAX: Duration = Duration::from_secs(300);
+
+/// How far the clocks of matchmaker and server may differ.
+pub const CLOCK_SKEW: Duration = Duration::from_secs(5);
+
+/// Most user data in a token, bytes.
+pub const USER_DATA_MAX: usize = 512;
+
+/// Shortest token: one address, no user data.
+pub const TOKEN_LEN_MIN: usize = 143;
+
+/// Longest token: eight addresses, 512 bytes of user data. It fits the 1,000-byte field of HELLO.
+pub const TOKEN_LEN_MAX: usize = 788;
+
+/// Version, key id, token id, expiry.
+const HEADER_LEN: usize = 29;
+
+/// Header and `app_id`.
+const AAD_LEN: usize = 37;
+
+/// Most plaintext: all but header and tag.
+const SEALED_MAX: usize = 743;
+
+/// Reserved.
+const FLAGS: u8 = 0;
+
+/// Each key seals once.
+const NONCE: [u8; 12] = [0; 12];
+
+const TOKEN: Label = Label::new("tw1 token");

@@ -1,0 +1,32 @@
+//! The public API of `crypto`, over every provider at hand.
+
+#![cfg(test)]
+
+mod alloc;
+mod grant;
+mod identity;
+mod identity_file;
+mod no_entropy;
+mod packet_key;
+mod pairs;
+mod provider;
+mod schedule;
+mod sim_provider;
+mod token;
+mod vectors;
+
+/// Makes a test of each function for each provider.
+macro_rules! for_each_provider {
+    ($($name:ident),+ $(,)?) => {
+        mod ring {
+            $(#[test] fn $name() { super::$name(&mut crypto::Ring::new()); })+
+        }
+        mod sim {
+            $(#[test] fn $name() {
+                let seed = wire::Seed::from_number(1);
+                super::$name(&mut netsim::provider::SimProvider::new(seed));
+            })+
+        }
+    };
+}
+use for_each_provider;
