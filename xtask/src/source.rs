@@ -107,7 +107,8 @@ pub(crate) fn closing(code: &str, open: usize) -> Option<usize> {
     None
 }
 
-fn is_name(char: char) -> bool {
+/// Whether `char` may stand in a name.
+pub(crate) fn is_name(char: char) -> bool {
     char.is_alphanumeric() || char == '_'
 }
 

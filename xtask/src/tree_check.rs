@@ -7,6 +7,7 @@ mod limit;
 mod locality;
 mod loose_end;
 mod paper;
+mod promise;
 mod purity;
 mod seal;
 mod size;
@@ -17,7 +18,7 @@ use crate::tree::{Finding, View, Workspace, report};
 /// Looks at the whole tree and returns what is wrong with it.
 type Check = fn(&View<'_>) -> Vec<Finding>;
 
-const CHECKS: [Check; 10] = [
+const CHECKS: [Check; 11] = [
     arrow::check,
     attribute::check,
     contract::check,
@@ -25,6 +26,7 @@ const CHECKS: [Check; 10] = [
     locality::check,
     loose_end::check,
     paper::check,
+    promise::check,
     purity::check,
     seal::check,
     size::check,
