@@ -1,16 +1,22 @@
 //! Child processes: no stdin, their output ours, a failure in one sentence.
 
 use std::ffi::OsStr;
-use std::io::{BufRead, BufReader};
-use std::path::Path;
-use std::process::{Command, Stdio};
+use std::io::{self, BufRead, BufReader, PipeReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
 
 use crate::failure::Failure;
 
 /// Makes the workspace root the current directory, wherever cargo was called.
+///
+/// The folder comes from the cargo that runs us, not from the one that built us: two checkouts may
+/// share a build folder, and with it this program.
 pub(crate) fn enter_workspace() -> Result<(), Failure> {
-    let manifest = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let root = manifest.parent().unwrap_or(manifest);
+    let manifest = std::env::var_os("CARGO_MANIFEST_DIR").map(PathBuf::from);
+    let root = manifest
+        .as_deref()
+        .and_then(Path::parent)
+        .ok_or_else(|| Failure::Check("call me as `cargo xtask`".to_owned()))?;
     std::env::set_current_dir(root).map_err(|source| Failure::File {
         path: root.to_path_buf(),
         source,
@@ -60,26 +66,31 @@ pub(crate) fn run(command: &mut Command) -> Result<(), Failure> {
     ended(command, status)
 }
 
-/// Runs `command` to its end, handing each line of its stdout to `on_line` and printing it.
+/// Runs `command` to its end, handing each line of its output to `on_line` and printing it.
+///
+/// Its stderr comes with its stdout, in the order in which they were written.
 pub(crate) fn run_lines(
     command: &mut Command,
     mut on_line: impl FnMut(&str),
 ) -> Result<(), Failure> {
-    let mut child = command
-        .stdout(Stdio::piped())
-        .spawn()
-        .map_err(|source| start(command, source))?;
-    if let Some(stdout) = child.stdout.take() {
-        // A test may print bytes that are no text.
-        for line in BufReader::new(stdout).split(b'\n') {
-            let line = line.map_err(|source| start(command, source))?;
-            let line = String::from_utf8_lossy(&line);
-            println!("{line}");
-            on_line(&line);
-        }
+    let (reader, mut child) = spawn_merged(command).map_err(|source| start(command, source))?;
+    // A test may print bytes that are no text.
+    for line in BufReader::new(reader).split(b'\n') {
+        let line = line.map_err(|source| start(command, source))?;
+        let line = String::from_utf8_lossy(&line);
+        println!("{line}");
+        on_line(&line);
     }
     let status = child.wait().map_err(|source| start(command, source))?;
     ended(command, status)
+}
+
+fn spawn_merged(command: &mut Command) -> io::Result<(PipeReader, Child)> {
+    let (reader, writer) = io::pipe()?;
+    let child = command.stdout(writer.try_clone()?).stderr(writer).spawn();
+    // The command holds ends for writing too: while one is open, reading never ends.
+    command.stdout(Stdio::null()).stderr(Stdio::null());
+    Ok((reader, child?))
 }
 
 /// Returns what `command` writes to stdout.
@@ -102,7 +113,7 @@ fn ended(command: &Command, status: std::process::ExitStatus) -> Result<(), Fail
     })
 }
 
-fn start(command: &Command, source: std::io::Error) -> Failure {
+fn start(command: &Command, source: io::Error) -> Failure {
     Failure::Start {
         line: line(command),
         source,
@@ -126,9 +137,9 @@ mod tests {
     fn lines_arrive_in_order_and_a_failure_names_its_command() {
         let mut seen = Vec::new();
         let mut command = program("sh");
-        command.args(["-c", "echo one; echo two; exit 3"]);
+        command.args(["-c", "echo one; echo two >&2; echo three; exit 3"]);
         let failure = run_lines(&mut command, |line| seen.push(line.to_owned())).unwrap_err();
-        assert_eq!(seen, ["one", "two"]);
+        assert_eq!(seen, ["one", "two", "three"]);
         assert!(failure.to_string().contains("sh -c"), "{failure}");
         assert!(failure.to_string().contains('3'), "{failure}");
     }

@@ -31,32 +31,37 @@ pub(crate) fn run(range: &Range, workspace: &Workspace) -> Result<(), Failure> {
     command
         .args(["--package", &member.package, "sim_", "--", "--nocapture"])
         .env("SEEDS", range.seeds.to_string())
-        .env("FROM", range.from.to_string());
+        .env("FROM", range.from.to_string())
+        // It would win over both.
+        .env_remove("SEED");
     let mut tally = Tally::default();
     let mut told = Vec::new();
     process::run_lines(&mut command, |line| {
         tally.take(line);
-        told.extend(seeds_done(line).map(str::to_owned));
+        told.extend(seeds_done(line));
     })?;
-    if tally.passed == 0 {
+    println!("{}", verdict(&member.package, tally.passed, &told)?);
+    Ok(())
+}
+
+/// What came of it; a failure where no simulation ran, or one did not tell its seeds.
+fn verdict(package: &str, passed: usize, told: &[u64]) -> Result<String, Failure> {
+    if passed == 0 {
         return Err(Failure::Check(format!(
-            "{} has no test with `sim_` in its name",
-            member.package
+            "{package} has no test with `sim_` in its name"
         )));
     }
-    println!(
-        "sim: {}, {} seeds from {} asked for; {} tests passed; seeds done: {}",
-        member.package,
-        range.seeds,
-        range.from,
-        tally.passed,
-        if told.is_empty() {
-            "none told".to_owned()
-        } else {
-            told.join(", ")
-        }
-    );
-    Ok(())
+    if told.len() < passed {
+        return Err(Failure::Check(format!(
+            "{passed} simulations of {package} passed, and only {} told their seeds: run them by \
+             netsim::for_each_seed",
+            told.len()
+        )));
+    }
+    let seeds: u64 = told.iter().sum();
+    Ok(format!(
+        "sim: {package}: {passed} simulations held, {seeds} seeds done in all"
+    ))
 }
 
 /// The package that a person means by `name`.
@@ -66,9 +71,10 @@ fn member<'a>(members: &'a [Member], name: &str) -> Option<&'a Member> {
         .find(|member| member.package == name || member.name() == name)
 }
 
-/// What a simulation says it did: the rest of a line behind `seeds done: `.
-fn seeds_done(line: &str) -> Option<&str> {
-    line.split_once("seeds done: ").map(|(_, rest)| rest.trim())
+/// How many seeds a line of `netsim::for_each_seed` says were done: `... 200 seeds done, 0 to 199`.
+fn seeds_done(line: &str) -> Option<u64> {
+    let (before, _) = line.split_once(" seeds done, ")?;
+    before.rsplit(' ').next()?.parse().ok()
 }
 
 #[cfg(test)]
@@ -89,7 +95,17 @@ mod tests {
 
     #[test]
     fn reads_what_a_simulation_tells() {
-        assert_eq!(seeds_done("sim_loss: seeds done: 0..200 "), Some("0..200"));
+        let line = "test world::sim_loss ... it::world::sim_loss: 200 seeds done, 0 to 199";
+        assert_eq!(seeds_done(line), Some(200));
         assert_eq!(seeds_done("test sim_loss ... ok"), None);
+        assert_eq!(seeds_done("17 seeds held, then"), None);
+    }
+
+    #[test]
+    fn a_simulation_that_did_not_run_or_tell_is_a_failure() {
+        assert!(verdict("a", 0, &[]).is_err());
+        assert!(verdict("a", 2, &[200]).is_err());
+        let text = verdict("a", 2, &[200, 100]).unwrap();
+        assert_eq!(text, "sim: a: 2 simulations held, 300 seeds done in all");
     }
 }
