@@ -1,0 +1,56 @@
+//! `cargo deny`: licences, bans and sources of what we depend on.
+
+use std::path::Path;
+
+use crate::failure::Failure;
+use crate::process;
+
+/// The release that the gate was written against; another's configuration may differ.
+const VERSION: &str = "0.20.2";
+
+/// Checks the dependencies, building the tool first where it is absent.
+pub(super) fn run(target: &Path) -> Result<(), Failure> {
+    let root = target.join("tools");
+    let built = root.join("bin").join("cargo-deny");
+    let program = if is_current(Path::new("cargo-deny")) {
+        Path::new("cargo-deny")
+    } else {
+        if !is_current(&built) {
+            println!(
+                "deny: installing cargo-deny {VERSION} into {}",
+                root.display()
+            );
+            let mut install =
+                process::cargo(["install", "--locked", "--version", VERSION, "--root"]);
+            process::run(install.arg(&root).arg("cargo-deny"))?;
+        }
+        &built
+    };
+    process::run(process::program(program).args(["check", "bans", "licenses", "sources"]))
+}
+
+/// Whether `program` is there, and is the release we want.
+fn is_current(program: &Path) -> bool {
+    // A program that cannot be started is absent.
+    process::program(program)
+        .arg("--version")
+        .output()
+        .is_ok_and(|output| is_version(&String::from_utf8_lossy(&output.stdout)))
+}
+
+fn is_version(told: &str) -> bool {
+    told.trim() == format!("cargo-deny {VERSION}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn another_release_or_none_is_replaced() {
+        assert!(is_version(&format!("cargo-deny {VERSION}\n")));
+        assert!(!is_version("cargo-deny 0.1.0\n"));
+        assert!(!is_current(Path::new("no-such-program-anywhere")));
+        assert!(!is_current(Path::new("true")));
+    }
+}

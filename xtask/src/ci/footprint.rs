@@ -1,0 +1,93 @@
+//! What a game client that wants UDP compiles: few crates, and none of the heavy ones.
+
+use std::collections::BTreeSet;
+
+use super::Outcome;
+use crate::failure::Failure;
+use crate::member::Metadata;
+use crate::process;
+
+/// The package counted.
+const PACKAGE: &str = "tickwire-servicer";
+/// Crates it may compile, itself included; ARCHITECTURE.md, the arrows.
+const CRATES_MAX: usize = 60;
+/// What a UDP client has no use for.
+const BANNED: [&str; 5] = ["rustls", "quinn-proto", "tokio", "redb", "foca"];
+
+/// Counts what the package compiles with `udp` alone.
+pub(super) fn run(metadata: &Metadata) -> Result<Outcome, Failure> {
+    if !metadata.members.iter().any(|it| it.package == PACKAGE) {
+        return Ok(Outcome::Skipped(format!(
+            "the workspace has no {PACKAGE} yet"
+        )));
+    }
+    let tree = process::output(&mut process::cargo([
+        "tree",
+        "--package",
+        PACKAGE,
+        "--no-default-features",
+        "--features=udp",
+        "--edges=normal,build",
+        "--prefix=none",
+        "--format={p}",
+    ]))?;
+    count(&tree)
+        .map(|count| Outcome::Passed(format!("{count} crates for UDP alone")))
+        .map_err(Failure::Check)
+}
+
+/// Counts the packages of `cargo tree`'s output; a sentence where they are too many or too heavy.
+fn count(tree: &str) -> Result<usize, String> {
+    let packages: BTreeSet<_> = tree
+        .lines()
+        .filter_map(|line| {
+            let mut words = line.split_whitespace();
+            Some((words.next()?, words.next()?))
+        })
+        .collect();
+    if let Some((name, _)) = packages.iter().find(|(name, _)| BANNED.contains(name)) {
+        return Err(format!("{PACKAGE} with udp alone compiles {name}"));
+    }
+    if packages.len() > CRATES_MAX {
+        return Err(format!(
+            "{PACKAGE} with udp alone compiles {} crates, over the limit of {CRATES_MAX}",
+            packages.len()
+        ));
+    }
+    Ok(packages.len())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_package_counts_once_and_each_version_by_itself() {
+        let tree = "tickwire-servicer v0.1.0 (path)\nmio v1.2.0\nlibc v0.2.1\nmio v1.2.0 (*)\n\
+                    syn v1.0.0\nsyn v2.0.0 (proc-macro)\n\n";
+        assert_eq!(count(tree), Ok(5));
+    }
+
+    #[test]
+    fn too_many_and_too_heavy_are_refused() {
+        let many = |count: usize| -> String {
+            let lines = (0..count).map(|number| format!("crate-{number} v1.0.0\n"));
+            lines.collect::<Vec<_>>().concat()
+        };
+        assert_eq!(count(&many(60)), Ok(60));
+        assert!(count(&many(61)).unwrap_err().contains("61"));
+        for name in BANNED {
+            let error = count(&format!("mio v1.0.0\n{name} v1.0.0\n")).unwrap_err();
+            assert!(error.ends_with(name), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_workspace_without_the_crate_says_so() {
+        let metadata = Metadata {
+            members: Vec::new(),
+            target_directory: "target".into(),
+        };
+        assert!(matches!(run(&metadata), Ok(Outcome::Skipped(_))));
+    }
+}

@@ -1,0 +1,257 @@
+//! Documents are run: their shell blocks as they are written, their Rust by doc tests.
+//!
+//! A block that cannot run by itself has `<!-- not run: REASON -->` on the line above it. (Not
+//! behind the fence: rustdoc reads every word there as an attribute.)
+
+use std::time::Instant;
+
+use crate::failure::Failure;
+use crate::process;
+use crate::source::line_of;
+use crate::tree::{Finding, View, Workspace, extension, report};
+
+/// Languages that a code block may name. `console` shows a session and is not run.
+const LANGUAGES: [&str; 9] = [
+    "sh", "rust", "console", "text", "toml", "json", "yaml", "ini", "diff",
+];
+
+/// One fenced block of a document.
+#[derive(Debug, PartialEq, Eq)]
+struct Block<'a> {
+    /// The document.
+    path: &'a str,
+    /// Line of the opening fence.
+    line: usize,
+    /// What stands behind the fence.
+    info: &'a str,
+    /// Why it is not run, where the line above says so.
+    reason: Option<&'a str>,
+    /// What stands in the block.
+    text: &'a str,
+}
+
+/// Runs each shell block in the root of the workspace.
+pub(crate) fn run(workspace: &Workspace) -> Result<(), Failure> {
+    let view = workspace.view();
+    let blocks: Vec<_> = view
+        .files
+        .iter()
+        .filter(|(path, _)| is_document(path))
+        .flat_map(|(path, text)| blocks(path, text))
+        .collect();
+    report("docs-run", &faults(&view, &blocks))?;
+    let mut ran = 0;
+    for block in blocks.iter().filter(|block| language(block.info) == "sh") {
+        let place = format!("{}:{}", block.path, block.line);
+        if let Some(reason) = block.reason {
+            println!("docs-run: {place}: not run: {reason}");
+            continue;
+        }
+        println!("docs-run: {place}");
+        run_block(block)?;
+        ran += 1;
+    }
+    println!("docs-run: {ran} shell blocks ran");
+    Ok(())
+}
+
+#[expect(clippy::disallowed_methods, reason = "tells how long a block took")]
+fn run_block(block: &Block<'_>) -> Result<(), Failure> {
+    let start = Instant::now();
+    let mut command = process::program("bash");
+    command.args(["-euo", "pipefail", "-c", block.text]);
+    process::run(&mut command)
+        .map_err(|failure| Failure::Check(format!("{}:{}: {failure}", block.path, block.line)))?;
+    println!(
+        "docs-run: ended after {:.1} s",
+        start.elapsed().as_secs_f64()
+    );
+    Ok(())
+}
+
+/// Root pages, `docs/`, and the READMEs of crates.
+fn is_document(path: &str) -> bool {
+    let is_readme = path.ends_with("/README.md");
+    extension(path) == "md" && (!path.contains('/') || path.starts_with("docs/") || is_readme)
+}
+
+fn language(info: &str) -> &str {
+    info.split([' ', ',']).next().unwrap_or("")
+}
+
+/// The reason in `<!-- not run: REASON -->`.
+fn reason_not_to_run(line: &str) -> Option<&str> {
+    let inside = line.trim().strip_prefix("<!-- not run:")?;
+    inside.strip_suffix("-->").map(str::trim)
+}
+
+/// Finds blocks in no known language, blocks left out without a reason, and Rust that no crate
+/// compiles.
+fn faults(view: &View<'_>, blocks: &[Block<'_>]) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for block in blocks {
+        let is_included = is_included(view, block.path);
+        let fault = match language(block.info) {
+            // rustdoc takes these for Rust.
+            "" | "no_run" | "compile_fail" | "should_panic" if is_included => continue,
+            "rust" if !is_included => "holds Rust that no crate compiles: include the page in one",
+            "sh" if block.info != "sh" || block.reason == Some("") => {
+                "is a shell block that is neither run nor says why above: `<!-- not run: REASON -->`"
+            }
+            language if LANGUAGES.contains(&language) => continue,
+            _ => "is a code block in no language that the documents use",
+        };
+        findings.push(Finding::at(block.path, block.line, fault));
+    }
+    findings
+}
+
+/// Whether a crate includes the page in its docs, so that doc tests compile its Rust.
+fn is_included(view: &View<'_>, page: &str) -> bool {
+    view.sources.iter().any(|source| {
+        source.text.split("include_str!(\"").skip(1).any(|rest| {
+            let folder = source
+                .path
+                .rsplit_once('/')
+                .map_or("", |(folder, _)| folder);
+            let relative = rest.split('"').next().unwrap_or("");
+            resolve(folder, relative) == page
+        })
+    })
+}
+
+/// The path that `relative` means in `folder`.
+fn resolve(folder: &str, relative: &str) -> String {
+    let mut parts: Vec<_> = folder.split('/').collect();
+    for part in relative.split('/') {
+        if part == ".." {
+            parts.pop();
+        } else if part != "." {
+            parts.push(part);
+        }
+    }
+    parts.join("/")
+}
+
+/// The fenced blocks of a document; one that is not closed ends with the document.
+fn blocks<'a>(path: &'a str, text: &'a str) -> Vec<Block<'a>> {
+    let mut found: Vec<Block<'a>> = Vec::new();
+    // The opening fence of the block that is open, and where its text starts.
+    let mut open: Option<(&str, usize)> = None;
+    let (mut offset, mut above) = (0, "");
+    for line in text.split_inclusive('\n') {
+        let end = offset + line.len();
+        let content = line.trim();
+        let ticks = content.len() - content.trim_start_matches('`').len();
+        let (fence, info) = content.split_at(ticks);
+        match open {
+            None if ticks >= 3 => {
+                open = Some((fence, end));
+                found.push(Block {
+                    path,
+                    line: line_of(text, offset),
+                    info: info.trim(),
+                    reason: reason_not_to_run(above),
+                    text: text.get(end..).unwrap_or(""),
+                });
+            }
+            Some((opening, start)) if ticks >= opening.len() && info.is_empty() => {
+                open = None;
+                if let Some(block) = found.last_mut() {
+                    block.text = text.get(start..offset).unwrap_or("");
+                }
+            }
+            _ => {}
+        }
+        (offset, above) = (end, line);
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn planted(page: &str) -> Vec<String> {
+        let workspace = Workspace::of(&[
+            ("docs/a.md", page),
+            (
+                "crates/b/src/lib.rs",
+                "#![doc = include_str!(\"../README.md\")]",
+            ),
+            ("crates/b/README.md", page),
+        ]);
+        let view = workspace.view();
+        let found = faults(&view, &blocks("docs/a.md", page));
+        found.into_iter().map(|finding| finding.fault).collect()
+    }
+
+    #[test]
+    fn finds_blocks_with_their_lines() {
+        let page =
+            "# a\n<!-- not run: no -->\n```sh\ncargo b\ncargo c\n```\ntext\n````text\n```\n````\n";
+        let found = blocks("a.md", page);
+        assert_eq!(found.len(), 2, "{found:?}");
+        assert_eq!((found[0].line, found[0].info), (3, "sh"));
+        assert_eq!((found[0].reason, found[1].reason), (Some("no"), None));
+        assert_eq!(found[0].text, "cargo b\ncargo c\n");
+        assert_eq!((found[1].line, found[1].text), (8, "```\n"));
+        assert_eq!(blocks("a.md", "```sh\ntrue").len(), 1);
+    }
+
+    #[test]
+    fn a_block_is_run_compiled_or_says_why_not() {
+        assert_eq!(
+            planted("```sh\ntrue\n```\n<!-- not run: it loops -->\n```sh\na\n```\n"),
+            [""; 0]
+        );
+        assert_eq!(planted("<!-- not run: -->\n```sh\ntrue\n```\n").len(), 1);
+        assert_eq!(planted("```sh ignore\ntrue\n```\n").len(), 1);
+        assert_eq!(planted("```\ntrue\n```\n").len(), 1);
+        assert_eq!(planted("```bash\ntrue\n```\n").len(), 1);
+        assert_eq!(planted("```rust\nfn a() {}\n```\n").len(), 1);
+    }
+
+    #[test]
+    fn rust_in_an_included_page_is_compiled_by_doc_tests() {
+        let page = "```rust\nfn a() {}\n```\n```\nfn b() {}\n```\n";
+        let workspace = Workspace::of(&[
+            (
+                "crates/b/src/lib.rs",
+                "#![doc = include_str!(\"../README.md\")]",
+            ),
+            ("crates/b/README.md", page),
+        ]);
+        let view = workspace.view();
+        assert!(faults(&view, &blocks("crates/b/README.md", page)).is_empty());
+    }
+
+    #[test]
+    fn a_block_that_fails_is_named() {
+        let [good, bad] = ["true\ntest -f Cargo.toml\n", "false\ntrue\n"].map(|text| Block {
+            path: "docs/a.md",
+            line: 3,
+            info: "sh",
+            reason: None,
+            text,
+        });
+        run_block(&good).unwrap();
+        let failure = run_block(&bad).unwrap_err().to_string();
+        assert!(failure.starts_with("docs/a.md:3: "), "{failure}");
+    }
+
+    #[test]
+    fn documents_are_root_pages_docs_and_readmes() {
+        for path in [
+            "README.md",
+            "docs/a.md",
+            "crates/a/README.md",
+            "fuzz/README.md",
+        ] {
+            assert!(is_document(path), "{path}");
+        }
+        for path in ["crates/a/notes.md", "docs/a.txt"] {
+            assert!(!is_document(path), "{path}");
+        }
+    }
+}

@@ -1,0 +1,84 @@
+//! `cargo xtask`: tests, gates, simulations and vectors of the workspace.
+
+#![forbid(unsafe_code)]
+#![expect(
+    clippy::print_stdout,
+    reason = "a command line tells on stdout what it does"
+)]
+
+mod ci;
+mod docs;
+mod failure;
+mod member;
+mod need;
+mod process;
+mod sim;
+mod source;
+mod test;
+mod tree;
+mod tree_check;
+mod vectors;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+use crate::failure::Failure;
+use crate::need::Absent;
+use crate::tree::Workspace;
+
+/// Commands of the Tickwire workspace.
+#[derive(Parser)]
+#[command(name = "cargo xtask", bin_name = "cargo xtask")]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Run every test, with the real servers that some of them need.
+    Test {
+        /// Install nothing; say which tests were not run for want of a server.
+        #[arg(long)]
+        offline: bool,
+    },
+    /// Run every gate of a change, as `.ci/run` does.
+    Ci,
+    /// Check what no compiler checks: sizes, arrows, purity, limits, licences.
+    TreeCheck,
+    /// Run the shell blocks of the documents as they are written.
+    DocsRun,
+    /// Run a crate's seeded simulations over a range of seeds.
+    Sim(sim::Range),
+    /// Check that the wire vectors are named by tests and have not changed.
+    Vectors {
+        /// Take the vectors as they now are.
+        #[arg(long)]
+        bless: bool,
+    },
+}
+
+fn main() -> ExitCode {
+    match run(&Arguments::parse().command) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            eprintln!("xtask: {failure}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(command: &Command) -> Result<(), Failure> {
+    process::enter_workspace()?;
+    match command {
+        Command::Test { offline: true } => test::run(Absent::LeaveOut),
+        Command::Test { offline: false } => test::run(Absent::Install),
+        Command::Ci => ci::run(),
+        Command::TreeCheck => tree_check::run(&Workspace::load()?),
+        Command::DocsRun => docs::run(&Workspace::load()?),
+        Command::Sim(range) => sim::run(range, &Workspace::load()?),
+        Command::Vectors { bless: true } => vectors::bless(&Workspace::load()?),
+        Command::Vectors { bless: false } => vectors::check(&Workspace::load()?),
+    }
+}

@@ -1,0 +1,226 @@
+//! Real servers that some tests need: which, where they come from, and which tests.
+//!
+//! A test that needs one says so itself: `#[ignore = "needs chocolate-doom"]`. So plain
+//! `cargo test` leaves it out, and `cargo xtask test` finds it here.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+use crate::failure::Failure;
+use crate::process;
+use crate::source::{leading_name, line_of, words};
+use crate::tree::{Finding, View, Workspace};
+
+/// Each tool with the Debian package that brings it.
+const TOOLS: [(&str, &str); 1] = [("chocolate-doom", "chocolate-doom")];
+/// Where Debian puts programs that a service's `PATH` often lacks.
+const FOLDERS: [&str; 3] = ["/usr/games", "/usr/sbin", "/usr/local/bin"];
+
+/// One test that needs a tool.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ServerTest {
+    /// Name of the tool, as the test writes it.
+    pub(crate) tool: String,
+    /// Folder of its package, `crates/daemon`.
+    pub(crate) folder: String,
+    /// Name of the test function.
+    pub(crate) function: String,
+}
+
+/// What to do about a server that is not here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Absent {
+    /// Install it.
+    Install,
+    /// Leave its tests out, and say how many.
+    LeaveOut,
+}
+
+/// What is to be done about the tests that need a tool.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Plan {
+    /// Debian packages to install first, each with its tool.
+    pub(crate) install: Vec<(&'static str, &'static str)>,
+    /// Tests to run, by the folder of their package.
+    pub(crate) run: BTreeMap<String, Vec<String>>,
+    /// Tests that are not run, by the tool they lack.
+    pub(crate) left_out: BTreeMap<String, usize>,
+}
+
+/// Finds the tests that need a tool, and ignored tests whose tool nobody knows.
+pub(crate) fn server_tests(view: &View<'_>) -> (Vec<ServerTest>, Vec<Finding>) {
+    let (mut tests, mut findings) = (Vec::new(), Vec::new());
+    for source in &view.sources {
+        for offset in words(&source.code, "#[ignore =") {
+            let after = source.text.get(offset..).unwrap_or("");
+            let reason = after.split('"').nth(1).unwrap_or("");
+            let tool = reason
+                .strip_prefix("needs ")
+                .filter(|tool| TOOLS.iter().any(|(known, _)| known == tool));
+            let code = source.code.get(offset..).unwrap_or("");
+            let function = code
+                .split_once("fn ")
+                .map_or("", |(_, rest)| leading_name(rest));
+            match (tool, folder_of(source.path)) {
+                (Some(tool), Some(folder)) => tests.push(ServerTest {
+                    tool: tool.to_owned(),
+                    folder: folder.to_owned(),
+                    function: function.to_owned(),
+                }),
+                _ => findings.push(Finding::at(
+                    source.path,
+                    line_of(&source.code, offset),
+                    format!("ignored for `{reason}`, which `cargo xtask test` cannot supply"),
+                )),
+            }
+        }
+    }
+    (tests, findings)
+}
+
+/// The package folder of the file at `path`.
+fn folder_of(path: &str) -> Option<&str> {
+    let end = path.find("/src/").or_else(|| path.find("/tests/"))?;
+    path.get(..end)
+}
+
+/// Decides for each test whether it runs.
+pub(crate) fn plan(
+    tests: &[ServerTest],
+    is_present: impl Fn(&str) -> bool,
+    absent: Absent,
+) -> Plan {
+    let mut plan = Plan::default();
+    for (tool, package) in TOOLS {
+        let mine = tests.iter().filter(|test| test.tool == tool);
+        let count = mine.clone().count();
+        if count == 0 {
+            continue;
+        }
+        let present = is_present(tool);
+        if !present && absent == Absent::LeaveOut {
+            plan.left_out.insert(tool.to_owned(), count);
+            continue;
+        }
+        if !present {
+            plan.install.push((tool, package));
+        }
+        for test in mine {
+            let functions = plan.run.entry(test.folder.clone()).or_default();
+            functions.push(test.function.clone());
+        }
+    }
+    plan
+}
+
+/// Finds or installs what the tests of `workspace` need, and says what it does.
+pub(crate) fn prepare(workspace: &Workspace, absent: Absent) -> Result<Plan, Failure> {
+    let (tests, findings) = server_tests(&workspace.view());
+    crate::tree::report("test", &findings)?;
+    let plan = plan(&tests, |tool| find(tool).is_some(), absent);
+    println!(
+        "servers: {} tests need one; {} to install",
+        tests.len(),
+        plan.install.len()
+    );
+    for (tool, package) in &plan.install {
+        install(tool, package)?;
+    }
+    for (tool, count) in &plan.left_out {
+        println!("offline: {count} tests not run: {tool} is not here");
+    }
+    Ok(plan)
+}
+
+/// Where the program `tool` lies.
+fn find(tool: &str) -> Option<PathBuf> {
+    std::env::split_paths(&search_path())
+        .map(|folder| folder.join(tool))
+        .find(|path| path.is_file())
+}
+
+/// `PATH` with Debian's other folders behind it.
+pub(crate) fn search_path() -> OsString {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let folders = std::env::split_paths(&path).chain(FOLDERS.iter().map(PathBuf::from));
+    std::env::join_paths(folders).unwrap_or(path)
+}
+
+/// Installs a Debian package, as root or by a `sudo` that asks nothing.
+fn install(tool: &str, package: &str) -> Result<(), Failure> {
+    println!("servers: {tool} is not here; installing the Debian package {package}");
+    let is_root = process::output(process::program("id").arg("-u"))?.trim() == "0";
+    for arguments in [
+        &["update", "--quiet"][..],
+        &[
+            "install",
+            "--yes",
+            "--quiet",
+            "--no-install-recommends",
+            package,
+        ],
+    ] {
+        let mut command = process::program(if is_root { "apt-get" } else { "sudo" });
+        if !is_root {
+            command.args(["-n", "apt-get"]);
+        }
+        command
+            .args(arguments)
+            .env("DEBIAN_FRONTEND", "noninteractive");
+        process::run(&mut command)?;
+    }
+    match find(tool) {
+        Some(path) => {
+            println!("servers: {tool} is at {}", Path::display(&path));
+            Ok(())
+        }
+        None => Err(Failure::Check(format!(
+            "the Debian package {package} is installed and has no program {tool}"
+        ))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn doom(function: &str) -> ServerTest {
+        ServerTest {
+            tool: "chocolate-doom".to_owned(),
+            folder: "crates/daemon".to_owned(),
+            function: function.to_owned(),
+        }
+    }
+
+    #[test]
+    fn finds_the_tests_by_their_attribute() {
+        let text = "#[test]\n#[ignore = \"needs chocolate-doom\"]\nfn doom_plays() {}\n\
+                    // #[ignore = \"needs chocolate-doom\"]\n\
+                    #[test]\n#[ignore = \"slow\"]\nfn b() {}\n";
+        let workspace = Workspace::of(&[("crates/daemon/tests/it/doom.rs", text)]);
+        let (tests, findings) = server_tests(&workspace.view());
+        assert_eq!(tests, [doom("doom_plays")]);
+        assert_eq!(findings.len(), 1, "{findings:?}");
+        assert_eq!(findings[0].line, 6);
+    }
+
+    #[test]
+    fn an_absent_server_is_installed_or_offline_told() {
+        let tests = [doom("a"), doom("b")];
+        let online = plan(&tests, |_| false, Absent::Install);
+        assert_eq!(online.install, [("chocolate-doom", "chocolate-doom")]);
+        assert_eq!(online.run["crates/daemon"], ["a", "b"]);
+        let offline = plan(&tests, |_| false, Absent::LeaveOut);
+        assert_eq!(offline.left_out["chocolate-doom"], 2);
+        assert!(offline.install.is_empty() && offline.run.is_empty());
+    }
+
+    #[test]
+    fn a_server_that_is_here_is_used_offline_too() {
+        let offline = plan(&[doom("a")], |_| true, Absent::LeaveOut);
+        assert_eq!(offline.run["crates/daemon"], ["a"]);
+        assert!(offline.install.is_empty() && offline.left_out.is_empty());
+        assert_eq!(plan(&[], |_| false, Absent::Install), Plan::default());
+    }
+}

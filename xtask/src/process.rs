@@ -1,0 +1,153 @@
+//! Child processes: no stdin, their output ours, a failure in one sentence.
+
+use std::ffi::OsStr;
+use std::io::{self, BufRead, BufReader, PipeReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use crate::failure::Failure;
+
+/// Makes the workspace root the current directory, wherever cargo was called.
+///
+/// The folder comes from the cargo that runs us, not from the one that built us: two checkouts may
+/// share a build folder, and with it this program.
+pub(crate) fn enter_workspace() -> Result<(), Failure> {
+    let manifest = std::env::var_os("CARGO_MANIFEST_DIR").map(PathBuf::from);
+    let root = manifest
+        .as_deref()
+        .and_then(Path::parent)
+        .ok_or_else(|| Failure::Check("call me as `cargo xtask`".to_owned()))?;
+    std::env::set_current_dir(root).map_err(|source| Failure::File {
+        path: root.to_path_buf(),
+        source,
+    })
+}
+
+/// A `cargo` of the toolchain that built this program.
+pub(crate) fn cargo<I, S>(arguments: I) -> Command
+where
+    I: IntoIterator<Item = S>,
+    S: AsRef<OsStr>,
+{
+    let mut command = program("cargo");
+    command.args(arguments);
+    command
+}
+
+/// A program by name, without stdin.
+///
+/// What cargo told this process about its own package is taken out of the environment: build
+/// scripts watch some of it, and would run again each time it differs.
+pub(crate) fn program(name: impl AsRef<OsStr>) -> Command {
+    let mut command = Command::new(name);
+    command.stdin(Stdio::null());
+    for (name, _) in std::env::vars_os() {
+        if name.to_str().is_some_and(is_told_by_cargo) {
+            command.env_remove(name);
+        }
+    }
+    command
+}
+
+fn is_told_by_cargo(name: &str) -> bool {
+    [
+        "CARGO_PKG_",
+        "CARGO_MANIFEST_",
+        "CARGO_BIN_",
+        "CARGO_CRATE_",
+    ]
+    .iter()
+    .any(|prefix| name.starts_with(prefix))
+}
+
+/// Runs `command` to its end, its output going where ours goes.
+pub(crate) fn run(command: &mut Command) -> Result<(), Failure> {
+    let status = command.status().map_err(|source| start(command, source))?;
+    ended(command, status)
+}
+
+/// Runs `command` to its end, handing each line of its output to `on_line` and printing it.
+///
+/// Its stderr comes with its stdout, in the order in which they were written.
+pub(crate) fn run_lines(
+    command: &mut Command,
+    mut on_line: impl FnMut(&str),
+) -> Result<(), Failure> {
+    let (reader, mut child) = spawn_merged(command).map_err(|source| start(command, source))?;
+    // A test may print bytes that are no text.
+    for line in BufReader::new(reader).split(b'\n') {
+        let line = line.map_err(|source| start(command, source))?;
+        let line = String::from_utf8_lossy(&line);
+        println!("{line}");
+        on_line(&line);
+    }
+    let status = child.wait().map_err(|source| start(command, source))?;
+    ended(command, status)
+}
+
+fn spawn_merged(command: &mut Command) -> io::Result<(PipeReader, Child)> {
+    let (reader, writer) = io::pipe()?;
+    let child = command.stdout(writer.try_clone()?).stderr(writer).spawn();
+    // The command holds ends for writing too: while one is open, reading never ends.
+    command.stdout(Stdio::null()).stderr(Stdio::null());
+    Ok((reader, child?))
+}
+
+/// Returns what `command` writes to stdout.
+pub(crate) fn output(command: &mut Command) -> Result<String, Failure> {
+    let output = command
+        .stderr(Stdio::inherit())
+        .output()
+        .map_err(|source| start(command, source))?;
+    ended(command, output.status)?;
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+fn ended(command: &Command, status: std::process::ExitStatus) -> Result<(), Failure> {
+    if status.success() {
+        return Ok(());
+    }
+    Err(Failure::Status {
+        line: line(command),
+        status,
+    })
+}
+
+fn start(command: &Command, source: io::Error) -> Failure {
+    Failure::Start {
+        line: line(command),
+        source,
+    }
+}
+
+/// The command line, as one would type it.
+pub(crate) fn line(command: &Command) -> String {
+    std::iter::once(command.get_program())
+        .chain(command.get_args())
+        .map(|part| part.to_string_lossy())
+        .collect::<Vec<_>>()
+        .join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_arrive_in_order_and_a_failure_names_its_command() {
+        let mut seen = Vec::new();
+        let mut command = program("sh");
+        command.args(["-c", "echo one; echo two >&2; echo three; exit 3"]);
+        let failure = run_lines(&mut command, |line| seen.push(line.to_owned())).unwrap_err();
+        assert_eq!(seen, ["one", "two", "three"]);
+        assert!(failure.to_string().contains("sh -c"), "{failure}");
+        assert!(failure.to_string().contains('3'), "{failure}");
+    }
+
+    #[test]
+    fn children_read_nothing_and_hear_nothing_of_this_package() {
+        let mut command = program("sh");
+        command.args(["-c", "cat; echo ${CARGO_PKG_NAME:-absent}"]);
+        assert_eq!(output(&mut command).unwrap(), "absent\n");
+    }
+}

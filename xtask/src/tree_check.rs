@@ -1,0 +1,80 @@
+//! What no compiler checks: sizes, arrows, purity, limits, contracts, licences.
+
+mod arrow;
+mod attribute;
+mod contract;
+mod limit;
+mod locality;
+mod loose_end;
+mod paper;
+mod promise;
+mod purity;
+mod seal;
+mod size;
+
+use crate::failure::Failure;
+use crate::tree::{Finding, View, Workspace, report};
+
+/// Looks at the whole tree and returns what is wrong with it.
+type Check = fn(&View<'_>) -> Vec<Finding>;
+
+const CHECKS: [Check; 11] = [
+    arrow::check,
+    attribute::check,
+    contract::check,
+    limit::check,
+    locality::check,
+    loose_end::check,
+    paper::check,
+    promise::check,
+    purity::check,
+    seal::check,
+    size::check,
+];
+
+/// The crates that never meet a socket, a clock or a thread: those below `servicer`.
+const PROTOCOL: [&str; 8] = [
+    "wire",
+    "crypto",
+    "udp_proto",
+    "lockstep",
+    "relay_mesh",
+    "hub",
+    "matchmaker_core",
+    "netsim",
+];
+
+/// Runs every check and prints what they find.
+pub(crate) fn run(workspace: &Workspace) -> Result<(), Failure> {
+    let view = workspace.view();
+    let mut findings: Vec<_> = CHECKS.iter().flat_map(|check| check(&view)).collect();
+    findings.sort();
+    findings.dedup();
+    report("tree-check", &findings)?;
+    println!(
+        "tree-check: {} files, {} packages, nothing found",
+        view.files.len(),
+        view.members.len()
+    );
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_planted_fault_fails_the_whole() {
+        let sound = Workspace::of(&[
+            ("LICENSE-MIT", "text"),
+            ("LICENSE-APACHE", "text"),
+            ("crates/wire/Cargo.toml", ""),
+            ("crates/wire/README.md", "# wire"),
+            ("crates/wire/src/lib.rs", "#![forbid(unsafe_code)]"),
+        ]);
+        run(&sound).unwrap();
+        let mut faulty = sound;
+        faulty.files.remove("crates/wire/README.md");
+        assert!(run(&faulty).is_err());
+    }
+}
