@@ -2,12 +2,20 @@
 #![forbid(unsafe_code)]
 
 mod chance;
+pub mod contract;
 pub mod link;
+mod mutation;
+pub mod seeds;
 pub mod trace;
 pub mod world;
 
 pub use chance::Chance;
+pub use contract::{
+    ContractSubject, Limits, StreamContractSubject, check_contract, check_stream_contract,
+};
 pub use link::{Jitter, Link, LinkConfig, LinkStats, Loss, Order, Rate};
+pub use mutation::Mutation;
+pub use seeds::{TestSite, for_each_seed};
 pub use trace::Trace;
 pub use world::{
     App, Datagram, Handle, Host, Journal, Node, NodeConfig, NodeIndex, Outbox, Overdue, TapId,

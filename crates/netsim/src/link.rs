@@ -9,6 +9,8 @@ use core::time::Duration;
 
 use wire::{Generator, Instant};
 
+use crate::mutation::below;
+
 pub use config::{Jitter, LinkConfig, Loss, Order, Rate};
 
 /// Decides what becomes of each datagram that is sent: when it arrives, how often and how damaged.
@@ -334,9 +336,3 @@ impl LinkStats {
 
 /// Nanoseconds in a second.
 const NANOS_PER_SECOND: u128 = 1_000_000_000;
-
-/// Draws an index below `len`.
-fn below(generator: &mut Generator, len: usize) -> usize {
-    let bound = u64::try_from(len).unwrap_or(u64::MAX);
-    usize::try_from(generator.below(bound)).unwrap_or(0)
-}

@@ -1,0 +1,229 @@
+//! A group of datagram machines and the lossy network between them.
+
+use core::time::Duration;
+
+use wire::{Arrival, CommandId, Generator, Instant, Machine, Seed, UnixTime};
+
+use super::capture::Captures;
+use super::rig::{Group, Mail, NETWORK, OUTCOMES, START};
+use super::{Breach, ContractSubject, OutcomeOf, PeerOf};
+use crate::{Chance, Jitter, Link, LinkConfig, Loss};
+
+/// What is checked: machines, their network, and what an adversary knows.
+pub(super) struct DatagramGroup<'a, S: ContractSubject> {
+    subject: &'a S,
+    machines: Vec<S::Machine>,
+    network: Link,
+    outcomes: Generator,
+    captures: Captures,
+    buffer: Vec<u8>,
+}
+
+impl<'a, S: ContractSubject> DatagramGroup<'a, S> {
+    pub(super) fn new(subject: &'a S, seed: Seed) -> Self {
+        let config = LinkConfig::default()
+            .with_delay(Duration::from_millis(10))
+            .with_jitter(Jitter::Uniform(Duration::from_millis(30)))
+            .with_loss(Loss::Bernoulli(Chance::percent(5)))
+            .with_reorder(Chance::percent(5), Duration::from_millis(40))
+            .with_duplicate(Chance::percent(5))
+            .with_corrupt(Chance::percent(2))
+            .with_truncate(Chance::percent(2));
+        Self {
+            subject,
+            machines: subject.build(seed, START),
+            network: Link::new(config, seed.generator(NETWORK)),
+            outcomes: seed.generator(OUTCOMES),
+            captures: Captures::default(),
+            buffer: Vec::new(),
+        }
+    }
+
+    /// Sends one datagram through the network, or to nobody.
+    fn send(
+        &mut self,
+        now: Instant,
+        route: Option<(usize, PeerOf<S>)>,
+        datagram: &[u8],
+        mail: &mut Vec<Mail<Input<S>>>,
+    ) {
+        self.captures.keep(datagram);
+        let Some((to, peer)) = route else {
+            return;
+        };
+        for delivery in self.network.send(now, datagram.len()) {
+            let mut copy = datagram.to_vec();
+            let len = delivery.edit(&mut copy).len();
+            copy.truncate(len);
+            mail.push(Mail {
+                after: delivery.at.saturating_since(now),
+                to,
+                input: Input::Datagram(peer, copy),
+            });
+        }
+    }
+}
+
+impl<S: ContractSubject> Group for DatagramGroup<'_, S> {
+    type Input = Input<S>;
+
+    fn len(&self) -> usize {
+        self.machines.len()
+    }
+
+    fn begin(&mut self, now: Instant, unix: UnixTime, _mail: &mut Vec<Mail<Input<S>>>) {
+        for machine in &mut self.machines {
+            machine.set_unix_time(now, unix);
+        }
+    }
+
+    fn handle(
+        &mut self,
+        index: usize,
+        now: Instant,
+        input: Input<S>,
+        _mail: &mut Vec<Mail<Input<S>>>,
+    ) {
+        let Some(machine) = self.machines.get_mut(index) else {
+            return;
+        };
+        match input {
+            Input::Datagram(peer, mut bytes) => {
+                machine.handle_datagram(now, Arrival::from(peer), &mut bytes);
+            }
+            Input::Completed(id, outcome) => machine.handle_completed(now, id, outcome),
+        }
+    }
+
+    fn act(
+        &mut self,
+        index: usize,
+        now: Instant,
+        script: &mut Generator,
+        _mail: &mut Vec<Mail<Input<S>>>,
+    ) {
+        let Some(machine) = self.machines.get_mut(index) else {
+            return;
+        };
+        if script.chance(POKES_PER_MILLION) {
+            self.subject.poke(index, machine, now, script);
+            return;
+        }
+        let peer = self.subject.stranger(index, script);
+        let crafted = script
+            .chance(CRAFTED_PER_MILLION)
+            .then(|| self.subject.hostile(index, script))
+            .flatten();
+        let mut bytes = crafted.unwrap_or_else(|| self.captures.mutate(script));
+        machine.handle_datagram(now, Arrival::from(peer), &mut bytes);
+    }
+
+    fn handle_timeout(&mut self, index: usize, now: Instant) {
+        if let Some(machine) = self.machines.get_mut(index) {
+            machine.handle_timeout(now);
+        }
+    }
+
+    fn poll_timeout(&self, index: usize) -> Option<Instant> {
+        self.machines.get(index)?.poll_timeout()
+    }
+
+    fn poll_sent(
+        &mut self,
+        index: usize,
+        now: Instant,
+        mail: &mut Vec<Mail<Input<S>>>,
+    ) -> Result<Option<String>, Breach> {
+        let mut buffer = core::mem::take(&mut self.buffer);
+        buffer.clear();
+        let transmit = self
+            .machines
+            .get_mut(index)
+            .and_then(|machine| machine.poll_transmit(now, &mut buffer));
+        let text = transmit.map(|transmit| {
+            let route = self.subject.route(index, transmit.destination);
+            for datagram in transmit.datagrams(&buffer) {
+                self.send(now, route, datagram, mail);
+            }
+            format!("{transmit:?} {buffer:02x?}")
+        });
+        self.buffer = buffer;
+        Ok(text)
+    }
+
+    fn poll_command(
+        &mut self,
+        index: usize,
+        mail: Option<&mut Vec<Mail<Input<S>>>>,
+    ) -> Option<(CommandId, String)> {
+        let (id, command) = self.machines.get_mut(index)?.poll_command()?;
+        if let Some(mail) = mail
+            && let Some(outcome) = self.subject.outcome(Some(&command), &mut self.outcomes)
+        {
+            mail.push(Mail {
+                after: completion_delay(&mut self.outcomes),
+                to: index,
+                input: Input::Completed(id, outcome),
+            });
+        }
+        Some((id, format!("{command:?}")))
+    }
+
+    fn poll_event(&mut self, index: usize) -> Option<String> {
+        let event = self.machines.get_mut(index)?.poll_event()?;
+        Some(format!("event {event:?}"))
+    }
+
+    fn complete_stray(
+        &mut self,
+        index: usize,
+        now: Instant,
+        id: CommandId,
+        generator: &mut Generator,
+    ) -> bool {
+        let outcome = self.subject.outcome(None, generator);
+        if let (Some(outcome), Some(machine)) = (outcome, self.machines.get_mut(index)) {
+            machine.handle_completed(now, id, outcome);
+            return true;
+        }
+        false
+    }
+
+    fn completes(input: &Input<S>) -> Option<CommandId> {
+        match input {
+            Input::Datagram(..) => None,
+            Input::Completed(id, _) => Some(*id),
+        }
+    }
+
+    fn memory(&self, index: usize) -> usize {
+        self.machines
+            .get(index)
+            .map_or(0, |machine| self.subject.memory(machine))
+    }
+
+    fn stuck(&self) -> Option<String> {
+        self.subject.stuck(&self.machines)
+    }
+}
+
+/// What reaches a machine.
+pub(super) enum Input<S: ContractSubject> {
+    Datagram(PeerOf<S>, Vec<u8>),
+    Completed(CommandId, OutcomeOf<S>),
+}
+
+/// Draws how long a command takes: mostly up to 100 milliseconds, one in eight up to 20 seconds.
+pub(super) fn completion_delay(generator: &mut Generator) -> Duration {
+    let max = if generator.chance(125_000) {
+        20_000_000
+    } else {
+        100_000
+    };
+    Duration::from_micros(generator.below(max))
+}
+
+/// Share of script steps that are calls of the application.
+pub(super) const POKES_PER_MILLION: u32 = 600_000;
+/// Share of hostile inputs that the subject makes, where it makes any.
+pub(super) const CRAFTED_PER_MILLION: u32 = 500_000;
