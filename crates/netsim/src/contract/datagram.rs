@@ -14,6 +14,8 @@ pub(super) struct DatagramGroup<'a, S: ContractSubject> {
     subject: &'a S,
     machines: Vec<S::Machine>,
     network: Link,
+    /// Latest time that any machine was told: the network does not follow a late clock.
+    now: Instant,
     outcomes: Generator,
     captures: Captures,
     buffer: Vec<u8>,
@@ -33,6 +35,7 @@ impl<'a, S: ContractSubject> DatagramGroup<'a, S> {
             subject,
             machines: subject.build(seed, START),
             network: Link::new(config, seed.generator(NETWORK)),
+            now: START,
             outcomes: seed.generator(OUTCOMES),
             captures: Captures::default(),
             buffer: Vec::new(),
@@ -48,15 +51,16 @@ impl<'a, S: ContractSubject> DatagramGroup<'a, S> {
         mail: &mut Vec<Mail<Input<S>>>,
     ) {
         self.captures.keep(datagram);
+        self.now = self.now.max(now);
         let Some((to, peer)) = route else {
             return;
         };
-        for delivery in self.network.send(now, datagram.len()) {
+        for delivery in self.network.send(self.now, datagram.len()) {
             let mut copy = datagram.to_vec();
             let len = delivery.edit(&mut copy).len();
             copy.truncate(len);
             mail.push(Mail {
-                after: delivery.at.saturating_since(now),
+                after: delivery.at.saturating_since(self.now),
                 to,
                 input: Input::Datagram(peer, copy),
             });
@@ -180,13 +184,11 @@ impl<S: ContractSubject> Group for DatagramGroup<'_, S> {
         now: Instant,
         id: CommandId,
         generator: &mut Generator,
-    ) -> bool {
+    ) {
         let outcome = self.subject.outcome(None, generator);
         if let (Some(outcome), Some(machine)) = (outcome, self.machines.get_mut(index)) {
             machine.handle_completed(now, id, outcome);
-            return true;
         }
-        false
     }
 
     fn completes(input: &Input<S>) -> Option<CommandId> {

@@ -56,14 +56,14 @@ pub(super) trait Group {
 
     fn poll_event(&mut self, index: usize) -> Option<String>;
 
-    /// Completes a command that is not to be completed; false where the subject knows no outcome.
+    /// Completes a command that is not to be completed, where the subject knows an outcome.
     fn complete_stray(
         &mut self,
         index: usize,
         now: Instant,
         id: CommandId,
         generator: &mut Generator,
-    ) -> bool;
+    );
 
     /// The command that `input` completes.
     fn completes(input: &Self::Input) -> Option<CommandId>;
@@ -228,6 +228,7 @@ impl<G: Group> Rig<G> {
             }
             if due || touched {
                 self.drain(index)?;
+                self.complete_stray(index)?;
                 self.check_memory(index)?;
             }
             if due && self.is_due(index) {
@@ -256,9 +257,6 @@ impl<G: Group> Rig<G> {
             self.group.act(index, now, &mut self.script, &mut mail);
         }
         self.post(mail);
-        if self.variation == Variation::StrayCompletions {
-            self.complete_stray(index);
-        }
     }
 
     /// Takes all outputs, which must come to an end.
@@ -346,34 +344,25 @@ impl<G: Group> Rig<G> {
         {
             return Ok(());
         }
-        let early = self.now + Duration::from_nanos(self.noise.below(span));
+        self.now += Duration::from_nanos(self.noise.below(span));
         for index in 0..self.group.len() {
             let timeout = self.group.poll_timeout(index);
             let clause = if self.variation == Variation::EarlyTimeouts {
-                self.group.handle_timeout(index, early);
+                self.group.handle_timeout(index, self.now);
                 Clause::Timeout
             } else {
                 Clause::Rest
             };
-            let mut mail = Vec::new();
-            let output = self.poll(index, early, &mut mail)?;
-            let moved = self.group.poll_timeout(index);
-            if output.is_some() || moved != timeout {
-                return Err(Breach {
-                    clause,
-                    finding: format!(
-                        "machine {index} at {early:?}, drained, due at {timeout:?}: gave \
-                         {output:?}, and is due at {moved:?}"
-                    ),
-                });
-            }
+            self.expect_rest(index, timeout, clause)?;
         }
-        self.now = early;
         Ok(())
     }
 
     /// Completes commands that are unknown, not yet given, or already completed.
-    fn complete_stray(&mut self, index: usize) {
+    fn complete_stray(&mut self, index: usize) -> Result<(), Breach> {
+        if self.variation != Variation::StrayCompletions {
+            return Ok(());
+        }
         let newest = self.newest.get(index).copied().flatten();
         let next = newest.map_or(0, |CommandId(id)| id.wrapping_add(1));
         let done = self.completed.get(index).and_then(|list| {
@@ -381,12 +370,34 @@ impl<G: Group> Rig<G> {
             list.get(at).copied()
         });
         let ids = [Some(CommandId(u64::MAX)), Some(CommandId(next)), done];
-        let now = self.now;
+        let timeout = self.group.poll_timeout(index);
         for id in ids.into_iter().flatten() {
-            if !self.group.complete_stray(index, now, id, &mut self.noise) {
-                return;
-            }
+            self.group
+                .complete_stray(index, self.now, id, &mut self.noise);
         }
+        self.expect_rest(index, timeout, Clause::Completion)
+    }
+
+    /// A drained machine that was disturbed still has nothing to say, and is due when it was.
+    fn expect_rest(
+        &mut self,
+        index: usize,
+        timeout: Option<Instant>,
+        clause: Clause,
+    ) -> Result<(), Breach> {
+        let output = self.poll(index, self.now, &mut Vec::new())?;
+        let moved = self.group.poll_timeout(index);
+        if output.is_none() && moved == timeout {
+            return Ok(());
+        }
+        Err(Breach {
+            clause,
+            finding: format!(
+                "machine {index} at {:?}, drained, due at {timeout:?}: gave {output:?}, and is \
+                 due at {moved:?}",
+                self.now
+            ),
+        })
     }
 
     fn post(&mut self, mail: Vec<Mail<G::Input>>) {

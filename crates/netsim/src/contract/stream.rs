@@ -315,13 +315,11 @@ impl<S: StreamContractSubject> Group for StreamGroup<'_, S> {
         now: Instant,
         id: CommandId,
         generator: &mut Generator,
-    ) -> bool {
+    ) {
         let outcome = self.subject.outcome(None, generator);
         if let (Some(outcome), Some(machine)) = (outcome, self.machines.get_mut(index)) {
             machine.handle_completed(now, id, outcome);
-            return true;
         }
-        false
     }
 
     fn completes(input: &Input<S>) -> Option<CommandId> {
