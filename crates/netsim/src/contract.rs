@@ -14,6 +14,7 @@
 //! | idle polls | polls while at rest; nothing comes, and nothing changes | 3 |
 //! | late clock | calls with an earlier `now`; the later one is kept | 1 |
 //! | stray completions | unknown, repeated and premature ids; nothing changes | 8 |
+//! | flood | thousands of hostile inputs; memory and output stay bounded | 7 |
 //! | silence | no command is ever completed; [`ContractSubject::stuck`] is asked | 8 |
 //!
 //! Point 6 (nothing allocates in the steady state) needs a counting global allocator, which is
@@ -208,6 +209,9 @@ pub struct Limits {
     pub outputs: usize,
     /// Actions of the script, 0 to 200 milliseconds apart; 200.
     pub steps: u32,
+    /// Hostile inputs for each machine in the flood; 2,000. What each may leave behind shows in
+    /// `memory` once this many exceed the bound.
+    pub flood: u32,
     /// Virtual time that passes after the last action; 60 seconds.
     pub settle: Duration,
     /// Turns after which a run ends early, so that a machine with a fast tick ends soon; 20,000.
@@ -224,6 +228,7 @@ impl Limits {
             memory_bytes,
             outputs: 10_000,
             steps: 200,
+            flood: 2_000,
             settle: Duration::from_secs(60),
             turns: 20_000,
             late_clock: !cfg!(debug_assertions),
@@ -290,5 +295,6 @@ fn compare<G: Group>(limits: Limits, seed: Seed, group: impl Fn() -> G) -> Resul
             return Err(Breach { clause, finding });
         }
     }
+    run(Variation::Flood)?;
     run(Variation::Silence).map(drop)
 }

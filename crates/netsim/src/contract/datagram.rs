@@ -5,7 +5,7 @@ use core::time::Duration;
 use wire::{Arrival, CommandId, Generator, Instant, Machine, Seed, UnixTime};
 
 use super::capture::Captures;
-use super::rig::{Group, Mail, NETWORK, OUTCOMES, START};
+use super::rig::{Group, NETWORK, OUTCOMES, Post, START};
 use super::{Breach, ContractSubject, OutcomeOf, PeerOf};
 use crate::{Chance, Jitter, Link, LinkConfig, Loss};
 
@@ -14,8 +14,6 @@ pub(super) struct DatagramGroup<'a, S: ContractSubject> {
     subject: &'a S,
     machines: Vec<S::Machine>,
     network: Link,
-    /// Latest time that any machine was told: the network does not follow a late clock.
-    now: Instant,
     outcomes: Generator,
     captures: Captures,
     buffer: Vec<u8>,
@@ -35,7 +33,6 @@ impl<'a, S: ContractSubject> DatagramGroup<'a, S> {
             subject,
             machines: subject.build(seed, START),
             network: Link::new(config, seed.generator(NETWORK)),
-            now: START,
             outcomes: seed.generator(OUTCOMES),
             captures: Captures::default(),
             buffer: Vec::new(),
@@ -45,25 +42,23 @@ impl<'a, S: ContractSubject> DatagramGroup<'a, S> {
     /// Sends one datagram through the network, or to nobody.
     fn send(
         &mut self,
-        now: Instant,
         route: Option<(usize, PeerOf<S>)>,
         datagram: &[u8],
-        mail: &mut Vec<Mail<Input<S>>>,
+        post: &mut Post<Input<S>>,
     ) {
         self.captures.keep(datagram);
-        self.now = self.now.max(now);
         let Some((to, peer)) = route else {
             return;
         };
-        for delivery in self.network.send(self.now, datagram.len()) {
+        for delivery in self.network.send(post.now, datagram.len()) {
             let mut copy = datagram.to_vec();
             let len = delivery.edit(&mut copy).len();
             copy.truncate(len);
-            mail.push(Mail {
-                after: delivery.at.saturating_since(self.now),
+            post.push(
+                delivery.at.saturating_since(post.now),
                 to,
-                input: Input::Datagram(peer, copy),
-            });
+                Input::Datagram(peer, copy),
+            );
         }
     }
 }
@@ -75,19 +70,13 @@ impl<S: ContractSubject> Group for DatagramGroup<'_, S> {
         self.machines.len()
     }
 
-    fn begin(&mut self, now: Instant, unix: UnixTime, _mail: &mut Vec<Mail<Input<S>>>) {
+    fn begin(&mut self, now: Instant, unix: UnixTime, _post: &mut Post<Input<S>>) {
         for machine in &mut self.machines {
             machine.set_unix_time(now, unix);
         }
     }
 
-    fn handle(
-        &mut self,
-        index: usize,
-        now: Instant,
-        input: Input<S>,
-        _mail: &mut Vec<Mail<Input<S>>>,
-    ) {
+    fn handle(&mut self, index: usize, now: Instant, input: Input<S>, _post: &mut Post<Input<S>>) {
         let Some(machine) = self.machines.get_mut(index) else {
             return;
         };
@@ -99,27 +88,28 @@ impl<S: ContractSubject> Group for DatagramGroup<'_, S> {
         }
     }
 
-    fn act(
+    fn poke(&mut self, index: usize, now: Instant, script: &mut Generator) {
+        if let Some(machine) = self.machines.get_mut(index) {
+            self.subject.poke(index, machine, now, script);
+        }
+    }
+
+    fn attack(
         &mut self,
         index: usize,
         now: Instant,
         script: &mut Generator,
-        _mail: &mut Vec<Mail<Input<S>>>,
+        _post: &mut Post<Input<S>>,
     ) {
-        let Some(machine) = self.machines.get_mut(index) else {
-            return;
-        };
-        if script.chance(POKES_PER_MILLION) {
-            self.subject.poke(index, machine, now, script);
-            return;
-        }
         let peer = self.subject.stranger(index, script);
         let crafted = script
             .chance(CRAFTED_PER_MILLION)
             .then(|| self.subject.hostile(index, script))
             .flatten();
         let mut bytes = crafted.unwrap_or_else(|| self.captures.mutate(script));
-        machine.handle_datagram(now, Arrival::from(peer), &mut bytes);
+        if let Some(machine) = self.machines.get_mut(index) {
+            machine.handle_datagram(now, Arrival::from(peer), &mut bytes);
+        }
     }
 
     fn handle_timeout(&mut self, index: usize, now: Instant) {
@@ -136,7 +126,7 @@ impl<S: ContractSubject> Group for DatagramGroup<'_, S> {
         &mut self,
         index: usize,
         now: Instant,
-        mail: &mut Vec<Mail<Input<S>>>,
+        post: &mut Post<Input<S>>,
     ) -> Result<Option<String>, Breach> {
         let mut buffer = core::mem::take(&mut self.buffer);
         buffer.clear();
@@ -147,7 +137,7 @@ impl<S: ContractSubject> Group for DatagramGroup<'_, S> {
         let text = transmit.map(|transmit| {
             let route = self.subject.route(index, transmit.destination);
             for datagram in transmit.datagrams(&buffer) {
-                self.send(now, route, datagram, mail);
+                self.send(route, datagram, post);
             }
             format!("{transmit:?} {buffer:02x?}")
         });
@@ -158,17 +148,17 @@ impl<S: ContractSubject> Group for DatagramGroup<'_, S> {
     fn poll_command(
         &mut self,
         index: usize,
-        mail: Option<&mut Vec<Mail<Input<S>>>>,
+        post: Option<&mut Post<Input<S>>>,
     ) -> Option<(CommandId, String)> {
         let (id, command) = self.machines.get_mut(index)?.poll_command()?;
-        if let Some(mail) = mail
+        if let Some(post) = post
             && let Some(outcome) = self.subject.outcome(Some(&command), &mut self.outcomes)
         {
-            mail.push(Mail {
-                after: completion_delay(&mut self.outcomes),
-                to: index,
-                input: Input::Completed(id, outcome),
-            });
+            post.push(
+                completion_delay(&mut self.outcomes),
+                index,
+                Input::Completed(id, outcome),
+            );
         }
         Some((id, format!("{command:?}")))
     }
@@ -225,7 +215,5 @@ pub(super) fn completion_delay(generator: &mut Generator) -> Duration {
     Duration::from_micros(generator.below(max))
 }
 
-/// Share of script steps that are calls of the application.
-pub(super) const POKES_PER_MILLION: u32 = 600_000;
 /// Share of hostile inputs that the subject makes, where it makes any.
 pub(super) const CRAFTED_PER_MILLION: u32 = 500_000;

@@ -16,42 +16,45 @@ pub(super) trait Group {
     fn len(&self) -> usize;
 
     /// Tells all machines the wall clock, and what stands at the start.
-    fn begin(&mut self, now: Instant, unix: UnixTime, mail: &mut Vec<Mail<Self::Input>>);
+    fn begin(&mut self, now: Instant, unix: UnixTime, post: &mut Post<Self::Input>);
 
     fn handle(
         &mut self,
         index: usize,
         now: Instant,
         input: Self::Input,
-        mail: &mut Vec<Mail<Self::Input>>,
+        post: &mut Post<Self::Input>,
     );
 
-    /// Does one thing of the script to a machine: an application's call, or a hostile input.
-    fn act(
+    /// Does what an application may do.
+    fn poke(&mut self, index: usize, now: Instant, script: &mut Generator);
+
+    /// Gives a machine a hostile input.
+    fn attack(
         &mut self,
         index: usize,
         now: Instant,
         script: &mut Generator,
-        mail: &mut Vec<Mail<Self::Input>>,
+        post: &mut Post<Self::Input>,
     );
 
     fn handle_timeout(&mut self, index: usize, now: Instant);
 
     fn poll_timeout(&self, index: usize) -> Option<Instant>;
 
-    /// Polls what is sent; where it goes is posted to `mail`.
+    /// Polls what is sent; where it goes is posted to `post`.
     fn poll_sent(
         &mut self,
         index: usize,
         now: Instant,
-        mail: &mut Vec<Mail<Self::Input>>,
+        post: &mut Post<Self::Input>,
     ) -> Result<Option<String>, Breach>;
 
-    /// Polls a command; its completion is posted to `mail` unless there is none.
+    /// Polls a command; its completion is posted to `post` unless there is none.
     fn poll_command(
         &mut self,
         index: usize,
-        mail: Option<&mut Vec<Mail<Self::Input>>>,
+        post: Option<&mut Post<Self::Input>>,
     ) -> Option<(CommandId, String)>;
 
     fn poll_event(&mut self, index: usize) -> Option<String>;
@@ -73,11 +76,18 @@ pub(super) trait Group {
     fn stuck(&self) -> Option<String>;
 }
 
-/// Something on its way to a machine.
-pub(super) struct Mail<I> {
-    pub(super) after: Duration,
-    pub(super) to: usize,
-    pub(super) input: I,
+/// Where a group puts what is on its way to its machines.
+pub(super) struct Post<I> {
+    /// True time, also where a machine was told an earlier one.
+    pub(super) now: Instant,
+    mail: Vec<(Duration, usize, I)>,
+}
+
+impl<I> Post<I> {
+    /// Has `input` reach machine `to` after a while.
+    pub(super) fn push(&mut self, after: Duration, to: usize, input: I) {
+        self.mail.push((after, to, input));
+    }
 }
 
 /// What a run adds to the script.
@@ -89,6 +99,7 @@ pub(super) enum Variation {
     LateClock,
     StrayCompletions,
     Silence,
+    Flood,
 }
 
 /// Lives through the script once.
@@ -134,14 +145,22 @@ impl Transcript {
 }
 
 /// Inputs and machines by time, and then in the order in which they were planned.
-type Agenda<I> = BTreeMap<(Instant, u64), (usize, Option<I>)>;
+type Agenda<I> = BTreeMap<(Instant, u64), (usize, Item<I>)>;
+
+/// What the agenda holds.
+enum Item<I> {
+    /// A step of the script: a poke or an attack.
+    Step,
+    Attack,
+    Input(I),
+}
 
 struct Rig<G: Group> {
     group: G,
     limits: Limits,
     variation: Variation,
     now: Instant,
-    /// What will reach a machine; a script step where there is no input.
+    /// What will reach a machine.
     agenda: Agenda<G::Input>,
     /// Entries ever made in the agenda; breaks ties.
     count: u64,
@@ -186,12 +205,27 @@ impl<G: Group> Rig<G> {
                 at += Duration::from_micros(self.script.below(200_000));
             }
             let index = below(&mut self.script, self.group.len());
-            self.plan(at, index, None);
+            self.plan(at, index, Item::Step);
         }
-        let mut mail = Vec::new();
-        self.group.begin(self.now, UNIX, &mut mail);
-        self.post(mail);
+        if self.variation == Variation::Flood {
+            self.plan_flood(at);
+        }
+        let mut post = self.empty_post();
+        self.group.begin(self.now, UNIX, &mut post);
+        self.post(post);
         (0..self.group.len()).try_for_each(|index| self.drain(index))
+    }
+
+    /// Hostile inputs for every machine, a batch each millisecond, once the script is done.
+    fn plan_flood(&mut self, mut at: Instant) {
+        for number in 0..self.limits.flood {
+            if number % BATCH == 0 {
+                at += Duration::from_millis(1);
+            }
+            for index in 0..self.group.len() {
+                self.plan(at, index, Item::Attack);
+            }
+        }
     }
 
     /// The next moment at which something happens, while the run goes on.
@@ -244,28 +278,31 @@ impl<G: Group> Rig<G> {
         Ok(())
     }
 
-    fn handle(&mut self, index: usize, input: Option<G::Input>) {
+    fn handle(&mut self, index: usize, item: Item<G::Input>) {
         let now = self.tell(index);
-        let mut mail = Vec::new();
-        if let Some(input) = input {
-            let completed = G::completes(&input);
-            if let (Some(id), Some(list)) = (completed, self.completed.get_mut(index)) {
-                list.push(id);
+        let mut post = self.empty_post();
+        let (group, script) = (&mut self.group, &mut self.script);
+        match item {
+            Item::Step if script.chance(POKES_PER_MILLION) => group.poke(index, now, script),
+            Item::Step | Item::Attack => group.attack(index, now, script, &mut post),
+            Item::Input(input) => {
+                let completed = G::completes(&input);
+                if let (Some(id), Some(list)) = (completed, self.completed.get_mut(index)) {
+                    list.push(id);
+                }
+                group.handle(index, now, input, &mut post);
             }
-            self.group.handle(index, now, input, &mut mail);
-        } else {
-            self.group.act(index, now, &mut self.script, &mut mail);
         }
-        self.post(mail);
+        self.post(post);
     }
 
     /// Takes all outputs, which must come to an end.
     fn drain(&mut self, index: usize) -> Result<(), Breach> {
         let mut left = self.limits.outputs;
-        let mut mail = Vec::new();
+        let mut post = self.empty_post();
         loop {
             let now = self.tell(index);
-            let Some(output) = self.poll(index, now, &mut mail)? else {
+            let Some(output) = self.poll(index, now, &mut post)? else {
                 break;
             };
             self.transcript.entries.push((self.now, index, output));
@@ -277,7 +314,7 @@ impl<G: Group> Rig<G> {
                 ),
             })?;
         }
-        self.post(mail);
+        self.post(post);
         let timeout = format!("timeout {:?}", self.group.poll_timeout(index));
         self.transcript.entries.push((self.now, index, timeout));
         Ok(())
@@ -288,13 +325,13 @@ impl<G: Group> Rig<G> {
         &mut self,
         index: usize,
         now: Instant,
-        mail: &mut Vec<Mail<G::Input>>,
+        post: &mut Post<G::Input>,
     ) -> Result<Option<String>, Breach> {
-        if let Some(sent) = self.group.poll_sent(index, now, mail)? {
+        if let Some(sent) = self.group.poll_sent(index, now, post)? {
             return Ok(Some(sent));
         }
         let silent = self.variation == Variation::Silence;
-        if let Some((id, text)) = self.group.poll_command(index, (!silent).then_some(mail)) {
+        if let Some((id, text)) = self.group.poll_command(index, (!silent).then_some(post)) {
             if let Some(newest) = self.newest.get_mut(index) {
                 *newest = Some(id);
             }
@@ -385,7 +422,8 @@ impl<G: Group> Rig<G> {
         timeout: Option<Instant>,
         clause: Clause,
     ) -> Result<(), Breach> {
-        let output = self.poll(index, self.now, &mut Vec::new())?;
+        let mut ignored = self.empty_post();
+        let output = self.poll(index, self.now, &mut ignored)?;
         let moved = self.group.poll_timeout(index);
         if output.is_none() && moved == timeout {
             return Ok(());
@@ -400,18 +438,29 @@ impl<G: Group> Rig<G> {
         })
     }
 
-    fn post(&mut self, mail: Vec<Mail<G::Input>>) {
-        for Mail { after, to, input } in mail {
-            self.plan(self.now + after, to, Some(input));
+    const fn empty_post(&self) -> Post<G::Input> {
+        Post {
+            now: self.now,
+            mail: Vec::new(),
         }
     }
 
-    fn plan(&mut self, at: Instant, index: usize, input: Option<G::Input>) {
-        self.agenda.insert((at, self.count), (index, input));
+    fn post(&mut self, post: Post<G::Input>) {
+        for (after, to, input) in post.mail {
+            self.plan(post.now + after, to, Item::Input(input));
+        }
+    }
+
+    fn plan(&mut self, at: Instant, index: usize, item: Item<G::Input>) {
+        self.agenda.insert((at, self.count), (index, item));
         self.count += 1;
     }
 }
 
+/// Share of script steps that are calls of the application; the others are hostile.
+const POKES_PER_MILLION: u32 = 600_000;
+/// Inputs of a flood between two drains.
+const BATCH: u32 = 32;
 /// A day after the origin: machines must not take the origin for "never".
 pub(super) const START: Instant = Instant::from_millis(86_400_000);
 /// Wall clock at the start.

@@ -9,8 +9,8 @@ use wire::{
 };
 
 use super::capture::Captures;
-use super::datagram::{CRAFTED_PER_MILLION, POKES_PER_MILLION, completion_delay};
-use super::rig::{Group, Mail, OUTCOMES, START};
+use super::datagram::{CRAFTED_PER_MILLION, completion_delay};
+use super::rig::{Group, OUTCOMES, Post, START};
 use super::{Breach, Clause, StreamContractSubject, StreamOutcomeOf};
 use crate::mutation::below;
 
@@ -27,8 +27,6 @@ pub(super) struct StreamGroup<'a, S: StreamContractSubject> {
     buffer: Vec<u8>,
 }
 
-type Post<S> = Vec<Mail<Input<S>>>;
-
 impl<'a, S: StreamContractSubject> StreamGroup<'a, S> {
     pub(super) fn new(subject: &'a S, seed: Seed) -> Self {
         Self {
@@ -43,7 +41,7 @@ impl<'a, S: StreamContractSubject> StreamGroup<'a, S> {
     }
 
     /// Connects a pair of the group that is not connected.
-    fn connect(&mut self, pair: usize, now: Instant, mail: &mut Post<S>) {
+    fn connect(&mut self, pair: usize, now: Instant, post: &mut Post<Input<S>>) {
         let known = self.subject.connections();
         let Some(&(one, other)) = known.get(pair) else {
             return;
@@ -58,11 +56,11 @@ impl<'a, S: StreamContractSubject> StreamGroup<'a, S> {
             peer: Some(peer),
             identity,
         };
-        mail.push(Mail {
-            after: WIRE,
-            to: other,
-            input: Input::Opened(opened(one, self.subject.identity(one))),
-        });
+        post.push(
+            WIRE,
+            other,
+            Input::Opened(opened(one, self.subject.identity(one))),
+        );
         let identity = self.subject.identity(other);
         self.open(one, now, &opened(other, identity));
     }
@@ -92,27 +90,19 @@ impl<'a, S: StreamContractSubject> StreamGroup<'a, S> {
         index: usize,
         now: Instant,
         (connection, cause): (ConnectionId, CloseCause),
-        mail: &mut Post<S>,
+        post: &mut Post<Input<S>>,
     ) {
         let Some(end) = self.ends.remove(&(index, connection)) else {
             return;
         };
         if let Some(to) = end.peer {
-            mail.push(Mail {
-                after: WIRE,
-                to,
-                input: Input::Closed(connection, CloseCause::Finished),
-            });
+            post.push(WIRE, to, Input::Closed(connection, CloseCause::Finished));
         }
         let known = self.subject.connections();
         if let Some(pair) = end.pair
             && let Some(&(one, _)) = known.get(pair)
         {
-            mail.push(Mail {
-                after: RECONNECT,
-                to: one,
-                input: Input::Connect(pair),
-            });
+            post.push(RECONNECT, one, Input::Connect(pair));
         }
         if let Some(machine) = self.machines.get_mut(index) {
             machine.handle_closed(now, connection, cause);
@@ -125,7 +115,7 @@ impl<'a, S: StreamContractSubject> StreamGroup<'a, S> {
         index: usize,
         outbound: Outbound,
         record: &[u8],
-        mail: &mut Post<S>,
+        post: &mut Post<Input<S>>,
     ) -> Result<(), Breach> {
         let connection = outbound.connection;
         let end = self.ends.get_mut(&(index, connection));
@@ -148,58 +138,19 @@ impl<'a, S: StreamContractSubject> StreamGroup<'a, S> {
         end.closing = outbound.close;
         self.captures.keep(record);
         if let Some(to) = peer {
-            mail.push(Mail {
-                after: WIRE,
-                to,
-                input: Input::Frame(connection, record.to_vec()),
-            });
+            post.push(WIRE, to, Input::Frame(connection, record.to_vec()));
         }
         let input = if outbound.close {
             Input::Closed(connection, CloseCause::Local)
         } else {
             Input::Credit(connection, record.len())
         };
-        mail.push(Mail {
-            after: if outbound.close { Duration::ZERO } else { WIRE },
-            to: index,
+        post.push(
+            if outbound.close { Duration::ZERO } else { WIRE },
+            index,
             input,
-        });
+        );
         Ok(())
-    }
-
-    /// A hostile record on an open connection, a failed connection, or a stranger.
-    fn attack(&mut self, index: usize, now: Instant, script: &mut Generator, mail: &mut Post<S>) {
-        let of_machine = (index, ConnectionId(0))..=(index, ConnectionId(u32::MAX));
-        let connections: Vec<ConnectionId> = self
-            .ends
-            .range(of_machine)
-            .map(|((_, id), _)| *id)
-            .collect();
-        let chosen = connections.get(below(script, connections.len())).copied();
-        match (chosen, script.below(8)) {
-            (None, _) | (_, 0) => {
-                let opened = Opened {
-                    connection: self.name(),
-                    pair: None,
-                    peer: None,
-                    identity: self.subject.stranger(script),
-                };
-                self.open(index, now, &opened);
-            }
-            (Some(connection), 1) => {
-                self.close(index, now, (connection, CloseCause::Failed), mail);
-            }
-            (Some(connection), _) => {
-                let crafted = script
-                    .chance(CRAFTED_PER_MILLION)
-                    .then(|| self.subject.hostile(index, script))
-                    .flatten();
-                let record = crafted.unwrap_or_else(|| self.captures.mutate(script));
-                if let Some(machine) = self.machines.get_mut(index) {
-                    machine.handle_frame(now, connection, &record);
-                }
-            }
-        }
     }
 }
 
@@ -210,24 +161,20 @@ impl<S: StreamContractSubject> Group for StreamGroup<'_, S> {
         self.machines.len()
     }
 
-    fn begin(&mut self, now: Instant, unix: UnixTime, mail: &mut Post<S>) {
+    fn begin(&mut self, now: Instant, unix: UnixTime, post: &mut Post<Input<S>>) {
         for machine in &mut self.machines {
             machine.set_unix_time(now, unix);
         }
         for (pair, (one, _)) in self.subject.connections().into_iter().enumerate() {
-            mail.push(Mail {
-                after: Duration::ZERO,
-                to: one,
-                input: Input::Connect(pair),
-            });
+            post.push(Duration::ZERO, one, Input::Connect(pair));
         }
     }
 
-    fn handle(&mut self, index: usize, now: Instant, input: Input<S>, mail: &mut Post<S>) {
+    fn handle(&mut self, index: usize, now: Instant, input: Input<S>, post: &mut Post<Input<S>>) {
         match input {
-            Input::Connect(pair) => return self.connect(pair, now, mail),
+            Input::Connect(pair) => return self.connect(pair, now, post),
             Input::Opened(opened) => return self.open(index, now, &opened),
-            Input::Closed(id, cause) => return self.close(index, now, (id, cause), mail),
+            Input::Closed(id, cause) => return self.close(index, now, (id, cause), post),
             Input::Frame(..) | Input::Credit(..) | Input::Completed(..) => {}
         }
         let Some(machine) = self.machines.get_mut(index) else {
@@ -248,11 +195,50 @@ impl<S: StreamContractSubject> Group for StreamGroup<'_, S> {
         }
     }
 
-    fn act(&mut self, index: usize, now: Instant, script: &mut Generator, mail: &mut Post<S>) {
-        if !script.chance(POKES_PER_MILLION) {
-            self.attack(index, now, script, mail);
-        } else if let Some(machine) = self.machines.get_mut(index) {
+    fn poke(&mut self, index: usize, now: Instant, script: &mut Generator) {
+        if let Some(machine) = self.machines.get_mut(index) {
             self.subject.poke(index, machine, now, script);
+        }
+    }
+
+    /// A hostile record on an open connection, a failed connection, or a stranger.
+    fn attack(
+        &mut self,
+        index: usize,
+        now: Instant,
+        script: &mut Generator,
+        post: &mut Post<Input<S>>,
+    ) {
+        let of_machine = (index, ConnectionId(0))..=(index, ConnectionId(u32::MAX));
+        let connections: Vec<ConnectionId> = self
+            .ends
+            .range(of_machine)
+            .map(|((_, id), _)| *id)
+            .collect();
+        let chosen = connections.get(below(script, connections.len())).copied();
+        match (chosen, script.below(8)) {
+            (None, _) | (_, 0) => {
+                let opened = Opened {
+                    connection: self.name(),
+                    pair: None,
+                    peer: None,
+                    identity: self.subject.stranger(script),
+                };
+                self.open(index, now, &opened);
+            }
+            (Some(connection), 1) => {
+                self.close(index, now, (connection, CloseCause::Failed), post);
+            }
+            (Some(connection), _) => {
+                let crafted = script
+                    .chance(CRAFTED_PER_MILLION)
+                    .then(|| self.subject.hostile(index, script))
+                    .flatten();
+                let record = crafted.unwrap_or_else(|| self.captures.mutate(script));
+                if let Some(machine) = self.machines.get_mut(index) {
+                    machine.handle_frame(now, connection, &record);
+                }
+            }
         }
     }
 
@@ -270,7 +256,7 @@ impl<S: StreamContractSubject> Group for StreamGroup<'_, S> {
         &mut self,
         index: usize,
         now: Instant,
-        mail: &mut Post<S>,
+        post: &mut Post<Input<S>>,
     ) -> Result<Option<String>, Breach> {
         let mut buffer = core::mem::take(&mut self.buffer);
         buffer.clear();
@@ -279,7 +265,7 @@ impl<S: StreamContractSubject> Group for StreamGroup<'_, S> {
             .get_mut(index)
             .and_then(|machine| machine.poll_outbound(now, &mut buffer));
         let written = outbound.map(|outbound| {
-            self.write(index, outbound, &buffer, mail)
+            self.write(index, outbound, &buffer, post)
                 .map(|()| format!("{outbound:?} {buffer:02x?}"))
         });
         self.buffer = buffer;
@@ -289,17 +275,17 @@ impl<S: StreamContractSubject> Group for StreamGroup<'_, S> {
     fn poll_command(
         &mut self,
         index: usize,
-        mail: Option<&mut Post<S>>,
+        post: Option<&mut Post<Input<S>>>,
     ) -> Option<(CommandId, String)> {
         let (id, command) = self.machines.get_mut(index)?.poll_command()?;
-        if let Some(mail) = mail
+        if let Some(post) = post
             && let Some(outcome) = self.subject.outcome(Some(&command), &mut self.outcomes)
         {
-            mail.push(Mail {
-                after: completion_delay(&mut self.outcomes),
-                to: index,
-                input: Input::Completed(id, outcome),
-            });
+            post.push(
+                completion_delay(&mut self.outcomes),
+                index,
+                Input::Completed(id, outcome),
+            );
         }
         Some((id, format!("{command:?}")))
     }

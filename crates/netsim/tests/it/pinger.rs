@@ -171,9 +171,10 @@ impl Pinger {
 
     fn tell(&mut self, now: Instant) -> Instant {
         // A real machine has a debug assertion here; the tests of point 1 run in debug builds too.
-        self.now = match self.fault {
-            Fault::GoesBack => now,
-            _ => self.now.max(now),
+        self.now = if self.fault == Fault::GoesBack {
+            now
+        } else {
+            self.now.max(now)
         };
         self.now
     }
@@ -255,10 +256,13 @@ impl Machine for Pinger {
         }
         self.stats.stray_completions += 1;
         let given = id.0 < self.next_command;
-        match self.fault {
-            Fault::BelievesStrangers if !given => self.emit(Event::Found(outcome)),
-            Fault::BelievesTwice if given => self.emit(Event::Found(outcome)),
-            _ => {}
+        let believed = if given {
+            Fault::BelievesTwice
+        } else {
+            Fault::BelievesStrangers
+        };
+        if self.fault == believed {
+            self.emit(Event::Found(outcome));
         }
     }
 
