@@ -5,7 +5,7 @@ use core::time::Duration;
 use wire::{Arrival, CommandId, Generator, Instant, Machine, Seed, UnixTime};
 
 use super::capture::Captures;
-use super::rig::{Group, NETWORK, OUTCOMES, Post, START};
+use super::rig::{Group, NETWORK, OUTCOMES, Output, Post, START};
 use super::{Breach, ContractSubject, OutcomeOf, PeerOf};
 use crate::{Chance, Jitter, Link, LinkConfig, Loss};
 
@@ -127,22 +127,25 @@ impl<S: ContractSubject> Group for DatagramGroup<'_, S> {
         index: usize,
         now: Instant,
         post: &mut Post<Input<S>>,
-    ) -> Result<Option<String>, Breach> {
+    ) -> Result<Option<Output>, Breach> {
         let mut buffer = core::mem::take(&mut self.buffer);
         buffer.clear();
         let transmit = self
             .machines
             .get_mut(index)
             .and_then(|machine| machine.poll_transmit(now, &mut buffer));
-        let text = transmit.map(|transmit| {
+        let output = transmit.map(|transmit| {
             let route = self.subject.route(index, transmit.destination);
             for datagram in transmit.datagrams(&buffer) {
                 self.send(route, datagram, post);
             }
-            format!("{transmit:?} {buffer:02x?}")
+            Output {
+                text: format!("{transmit:?}"),
+                bytes: buffer.clone(),
+            }
         });
         self.buffer = buffer;
-        Ok(text)
+        Ok(output)
     }
 
     fn poll_command(

@@ -48,7 +48,7 @@ pub(super) trait Group {
         index: usize,
         now: Instant,
         post: &mut Post<Self::Input>,
-    ) -> Result<Option<String>, Breach>;
+    ) -> Result<Option<Output>, Breach>;
 
     /// Polls a command; its completion is posted to `post` unless there is none.
     fn poll_command(
@@ -130,7 +130,7 @@ pub(super) fn run<G: Group>(
 /// Every output of a run, in order.
 #[derive(Default)]
 pub(super) struct Transcript {
-    entries: Vec<(Instant, usize, String)>,
+    entries: Vec<(Instant, usize, Output)>,
 }
 
 impl Transcript {
@@ -141,6 +141,24 @@ impl Transcript {
             let (this, that) = (self.entries.get(at), other.entries.get(at));
             (this != that).then(|| format!("output {at} was {this:?}, then {that:?}"))
         })
+    }
+}
+
+/// Something that a machine gave.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Output {
+    /// Its kind and fields.
+    pub(super) text: String,
+    /// What it sends.
+    pub(super) bytes: Vec<u8>,
+}
+
+impl Output {
+    const fn of(text: String) -> Self {
+        Self {
+            text,
+            bytes: Vec::new(),
+        }
     }
 }
 
@@ -315,7 +333,7 @@ impl<G: Group> Rig<G> {
             })?;
         }
         self.post(post);
-        let timeout = format!("timeout {:?}", self.group.poll_timeout(index));
+        let timeout = Output::of(format!("timeout {:?}", self.group.poll_timeout(index)));
         self.transcript.entries.push((self.now, index, timeout));
         Ok(())
     }
@@ -326,7 +344,7 @@ impl<G: Group> Rig<G> {
         index: usize,
         now: Instant,
         post: &mut Post<G::Input>,
-    ) -> Result<Option<String>, Breach> {
+    ) -> Result<Option<Output>, Breach> {
         if let Some(sent) = self.group.poll_sent(index, now, post)? {
             return Ok(Some(sent));
         }
@@ -335,9 +353,9 @@ impl<G: Group> Rig<G> {
             if let Some(newest) = self.newest.get_mut(index) {
                 *newest = Some(id);
             }
-            return Ok(Some(format!("command {id:?} {text}")));
+            return Ok(Some(Output::of(format!("command {id:?} {text}"))));
         }
-        Ok(self.group.poll_event(index))
+        Ok(self.group.poll_event(index).map(Output::of))
     }
 
     fn check_memory(&self, index: usize) -> Result<(), Breach> {

@@ -10,7 +10,7 @@ use wire::{
 
 use super::capture::Captures;
 use super::datagram::{CRAFTED_PER_MILLION, completion_delay};
-use super::rig::{Group, OUTCOMES, Post, START};
+use super::rig::{Group, OUTCOMES, Output, Post, START};
 use super::{Breach, Clause, StreamContractSubject, StreamOutcomeOf};
 use crate::mutation::below;
 
@@ -226,7 +226,8 @@ impl<S: StreamContractSubject> Group for StreamGroup<'_, S> {
                 };
                 self.open(index, now, &opened);
             }
-            (Some(connection), 1) => {
+            // Twice as likely as a stranger, so that few connections are open at a time.
+            (Some(connection), 1 | 2) => {
                 self.close(index, now, (connection, CloseCause::Failed), post);
             }
             (Some(connection), _) => {
@@ -257,7 +258,7 @@ impl<S: StreamContractSubject> Group for StreamGroup<'_, S> {
         index: usize,
         now: Instant,
         post: &mut Post<Input<S>>,
-    ) -> Result<Option<String>, Breach> {
+    ) -> Result<Option<Output>, Breach> {
         let mut buffer = core::mem::take(&mut self.buffer);
         buffer.clear();
         let outbound = self
@@ -265,8 +266,10 @@ impl<S: StreamContractSubject> Group for StreamGroup<'_, S> {
             .get_mut(index)
             .and_then(|machine| machine.poll_outbound(now, &mut buffer));
         let written = outbound.map(|outbound| {
-            self.write(index, outbound, &buffer, post)
-                .map(|()| format!("{outbound:?} {buffer:02x?}"))
+            self.write(index, outbound, &buffer, post).map(|()| Output {
+                text: format!("{outbound:?}"),
+                bytes: buffer.clone(),
+            })
         });
         self.buffer = buffer;
         written.transpose()
