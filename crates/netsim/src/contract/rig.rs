@@ -1,5 +1,6 @@
 //! A small world for the contract: a script, its variations, and a transcript of every output.
 
+use core::fmt;
 use core::time::Duration;
 use std::collections::BTreeMap;
 
@@ -145,7 +146,7 @@ impl Transcript {
 }
 
 /// Something that a machine gave.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(PartialEq, Eq)]
 pub(super) struct Output {
     /// Its kind and fields.
     pub(super) text: String,
@@ -159,6 +160,16 @@ impl Output {
             text,
             bytes: Vec::new(),
         }
+    }
+}
+
+impl fmt::Debug for Output {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)?;
+        let Some(head) = self.bytes.chunks(SHOWN).next() else {
+            return Ok(());
+        };
+        write!(f, " {head:02x?} of {} bytes", self.bytes.len())
     }
 }
 
@@ -477,6 +488,8 @@ impl<G: Group> Rig<G> {
 
 /// Share of script steps that are calls of the application; the others are hostile.
 const POKES_PER_MILLION: u32 = 600_000;
+/// Bytes of an output that a finding shows.
+const SHOWN: usize = 32;
 /// Inputs of a flood between two drains.
 const BATCH: u32 = 32;
 /// A day after the origin: machines must not take the origin for "never".

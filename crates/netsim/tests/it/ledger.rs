@@ -19,6 +19,8 @@ pub(crate) struct Ledger {
     open: BTreeMap<CommandId, (ConnectionId, u64)>,
     next_command: u64,
     greeting_at: Option<Instant>,
+    /// What only [`Fault::Hoards`] keeps.
+    hoard: Vec<Vec<u8>>,
 }
 
 /// What is wrong with a ledger.
@@ -31,7 +33,7 @@ pub(crate) enum Fault {
     WritesToTheDead,
     /// Greets whenever it is told of a timeout.
     EarlyTimer,
-    /// Takes every record for a number to store, and never forgets one.
+    /// Keeps every record that it has seen.
     Hoards,
 }
 
@@ -60,6 +62,7 @@ impl Ledger {
             open: BTreeMap::new(),
             next_command: 0,
             greeting_at: None,
+            hoard: Vec::new(),
         }
     }
 
@@ -73,7 +76,8 @@ impl Ledger {
 
     pub(crate) fn memory(&self) -> usize {
         let outboxes = self.connections.values().map(|c| c.outbox.len());
-        64 * (outboxes.sum::<usize>() + self.connections.len() + self.open.len())
+        let hoard: usize = self.hoard.iter().map(Vec::len).sum();
+        hoard + 64 * (outboxes.sum::<usize>() + self.connections.len() + self.open.len())
     }
 
     fn tell(&mut self, now: Instant) -> Instant {
@@ -82,7 +86,7 @@ impl Ledger {
     }
 
     fn store(&mut self, connection: ConnectionId, number: u64) {
-        if self.open.len() >= OPEN_MAX && self.fault != Fault::Hoards {
+        if self.open.len() >= OPEN_MAX {
             return;
         }
         let id = CommandId(self.next_command);
@@ -125,10 +129,12 @@ impl StreamMachine for Ledger {
         let Some(from) = self.connections.get_mut(&connection) else {
             return;
         };
+        if self.fault == Fault::Hoards {
+            self.hoard.push(record.to_vec());
+        }
         match (reader.u8(), reader.u64()) {
             (Ok(NUMBER), Ok(number)) => self.store(connection, number),
             (Ok(CONFIRMED | GREETING), Ok(_)) => {}
-            _ if self.fault == Fault::Hoards => self.store(connection, 0),
             _ => from.closing = true,
         }
     }
@@ -183,12 +189,7 @@ impl StreamMachine for Ledger {
 
     fn handle_completed(&mut self, now: Instant, id: CommandId, stored: bool) {
         self.tell(now);
-        let waiting = if self.fault == Fault::Hoards {
-            self.open.get(&id).copied()
-        } else {
-            self.open.remove(&id)
-        };
-        if let Some((waiting, number)) = waiting
+        if let Some((waiting, number)) = self.open.remove(&id)
             && let Some(connection) = self.connections.get_mut(&waiting)
             && stored
         {
