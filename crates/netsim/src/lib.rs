@@ -1,6 +1,7 @@
 #![doc = include_str!("../README.md")]
 #![forbid(unsafe_code)]
 
+mod adversary;
 mod chance;
 pub mod contract;
 pub mod link;
@@ -9,6 +10,7 @@ pub mod seeds;
 pub mod trace;
 pub mod world;
 
+pub use adversary::Adversary;
 pub use chance::Chance;
 pub use contract::{
     ContractSubject, Limits, StreamContractSubject, check_contract, check_stream_contract,
@@ -18,6 +20,6 @@ pub use mutation::Mutation;
 pub use seeds::{TestSite, for_each_seed};
 pub use trace::Trace;
 pub use world::{
-    App, Datagram, Handle, Host, Journal, Node, NodeConfig, NodeIndex, Outbox, Overdue, TapId,
-    Verdict, WallClock, World,
+    App, Captured, Datagram, Handle, Host, Journal, Node, NodeConfig, NodeIndex, Outbox, Overdue,
+    TapId, Verdict, WallClock, World,
 };

@@ -7,8 +7,6 @@ mod network;
 mod node;
 mod schedule;
 mod slot;
-#[cfg(test)]
-mod tests;
 
 use core::any::Any;
 use core::fmt;

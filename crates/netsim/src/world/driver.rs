@@ -139,7 +139,7 @@ impl World {
         if let Some(unix) = slot.config.wall_clock.read(unix) {
             node.set_unix_time(local, unix);
         }
-        let received = slot.receive(local, node.as_mut());
+        slot.receive(local, node.as_mut());
         let timed = node
             .poll_timeout()
             .is_some_and(|deadline| deadline <= local);
@@ -155,11 +155,7 @@ impl World {
             },
         );
         slot.node = Some(node);
-        if timed && received == 0 {
-            slot.count_idle_turn(now);
-        } else {
-            slot.idle_turns = 0;
-        }
+        slot.count_turn(now);
         let more = !slot.socket.is_empty();
         for effect in effects {
             self.carry_out(index, effect);

@@ -28,9 +28,9 @@ pub(super) struct Slot {
     pub(super) turn_at: Option<Instant>,
     /// The earliest wake that is planned.
     pub(super) armed: Option<Instant>,
-    /// Turns in a row at the same time that were run for a timer alone.
-    pub(super) idle_turns: u32,
-    last_idle_turn: Instant,
+    /// Time of the last turn, and turns at that time.
+    last_turn: Instant,
+    turns: u32,
 }
 
 impl Slot {
@@ -46,8 +46,8 @@ impl Slot {
             stalled_until: Instant::ZERO,
             turn_at: None,
             armed: None,
-            idle_turns: 0,
-            last_idle_turn: Instant::ZERO,
+            last_turn: Instant::ZERO,
+            turns: 0,
         }
     }
 
@@ -116,7 +116,7 @@ impl Slot {
     }
 
     /// Hands a batch of waiting datagrams to `node`.
-    pub(super) fn receive(&mut self, local: Instant, node: &mut dyn Node) -> usize {
+    pub(super) fn receive(&mut self, local: Instant, node: &mut dyn Node) {
         let batch = self.config.batch.max(1).min(self.socket.len());
         for mut datagram in self.socket.drain(..batch) {
             self.socket_len -= datagram.bytes.len();
@@ -126,20 +126,19 @@ impl Slot {
             };
             node.handle_datagram(local, datagram.destination, arrival, &mut datagram.bytes);
         }
-        batch
     }
 
-    /// Finds a node whose timers are due again as soon as they have run.
-    pub(super) fn count_idle_turn(&mut self, now: Instant) {
-        if self.last_idle_turn == now {
-            self.idle_turns += 1;
-        } else {
-            self.idle_turns = 0;
+    /// Finds a node in whose turns no time passes.
+    pub(super) fn count_turn(&mut self, now: Instant) {
+        if self.last_turn != now {
+            self.last_turn = now;
+            self.turns = 0;
         }
-        self.last_idle_turn = now;
+        self.turns += 1;
         assert!(
-            self.idle_turns < IDLE_TURNS_MAX,
-            "a timer is due again each time it has run, at {now:?}; node at {:?}",
+            self.turns < TURNS_MAX,
+            "the node at {:?} had {TURNS_MAX} turns at {now:?}: its timers are due again as soon \
+             as they have run, or its peers answer without delay",
             self.addresses
         );
     }
@@ -155,5 +154,5 @@ impl fmt::Debug for Slot {
     }
 }
 
-/// More timer turns than this at one point in time, with nothing received, are a busy loop.
-const IDLE_TURNS_MAX: u32 = 1_000;
+/// More turns than this at one point in time are an endless loop.
+const TURNS_MAX: u32 = 20_000;

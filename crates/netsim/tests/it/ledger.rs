@@ -38,6 +38,7 @@ pub(crate) enum Fault {
 }
 
 #[derive(Debug)]
+#[expect(dead_code, reason = "the transcript shows the number")]
 pub(crate) struct Store(u64);
 
 impl Effect for Store {
