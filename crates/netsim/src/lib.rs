@@ -1,5 +1,27 @@
 #![doc = include_str!("../README.md")]
 #![forbid(unsafe_code)]
 
+mod adversary;
+mod chance;
+pub mod contract;
+pub mod link;
+mod mutation;
 #[cfg(feature = "provider")]
 pub mod provider;
+pub mod seeds;
+pub mod trace;
+pub mod world;
+
+pub use adversary::Adversary;
+pub use chance::Chance;
+pub use contract::{
+    ContractSubject, Limits, StreamContractSubject, check_contract, check_stream_contract,
+};
+pub use link::{Jitter, Link, LinkConfig, LinkStats, Loss, Order, Rate};
+pub use mutation::Mutation;
+pub use seeds::{TestSite, for_each_seed};
+pub use trace::Trace;
+pub use world::{
+    App, Captured, Datagram, Handle, Host, Journal, Node, NodeConfig, NodeIndex, Outbox, Overdue,
+    TapId, Verdict, WallClock, World,
+};

@@ -1,0 +1,222 @@
+//! A group of datagram machines and the lossy network between them.
+
+use core::time::Duration;
+
+use wire::{Arrival, CommandId, Generator, Instant, Machine, Seed, UnixTime};
+
+use super::capture::Captures;
+use super::rig::{Group, NETWORK, OUTCOMES, Output, Post, START};
+use super::{Breach, ContractSubject, OutcomeOf, PeerOf};
+use crate::{Chance, Jitter, Link, LinkConfig, Loss};
+
+/// What is checked: machines, their network, and what an adversary knows.
+pub(super) struct DatagramGroup<'a, S: ContractSubject> {
+    subject: &'a S,
+    machines: Vec<S::Machine>,
+    network: Link,
+    outcomes: Generator,
+    captures: Captures,
+    buffer: Vec<u8>,
+}
+
+impl<'a, S: ContractSubject> DatagramGroup<'a, S> {
+    pub(super) fn new(subject: &'a S, seed: Seed) -> Self {
+        let config = LinkConfig::default()
+            .with_delay(Duration::from_millis(10))
+            .with_jitter(Jitter::Uniform(Duration::from_millis(30)))
+            .with_loss(Loss::Bernoulli(Chance::percent(5)))
+            .with_reorder(Chance::percent(5), Duration::from_millis(40))
+            .with_duplicate(Chance::percent(5))
+            .with_corrupt(Chance::percent(2))
+            .with_truncate(Chance::percent(2));
+        Self {
+            subject,
+            machines: subject.build(seed, START),
+            network: Link::new(config, seed.generator(NETWORK)),
+            outcomes: seed.generator(OUTCOMES),
+            captures: Captures::default(),
+            buffer: Vec::new(),
+        }
+    }
+
+    /// Sends one datagram through the network, or to nobody.
+    fn send(
+        &mut self,
+        route: Option<(usize, PeerOf<S>)>,
+        datagram: &[u8],
+        post: &mut Post<Input<S>>,
+    ) {
+        self.captures.keep(datagram);
+        let Some((to, peer)) = route else {
+            return;
+        };
+        for delivery in self.network.send(post.now, datagram.len()) {
+            let mut copy = datagram.to_vec();
+            let len = delivery.edit(&mut copy).len();
+            copy.truncate(len);
+            post.push(
+                delivery.at.saturating_since(post.now),
+                to,
+                Input::Datagram(peer, copy),
+            );
+        }
+    }
+}
+
+impl<S: ContractSubject> Group for DatagramGroup<'_, S> {
+    type Input = Input<S>;
+
+    fn len(&self) -> usize {
+        self.machines.len()
+    }
+
+    fn begin(&mut self, now: Instant, unix: UnixTime, _post: &mut Post<Input<S>>) {
+        for machine in &mut self.machines {
+            machine.set_unix_time(now, unix);
+        }
+    }
+
+    fn handle(&mut self, index: usize, now: Instant, input: Input<S>, _post: &mut Post<Input<S>>) {
+        let Some(machine) = self.machines.get_mut(index) else {
+            return;
+        };
+        match input {
+            Input::Datagram(peer, mut bytes) => {
+                machine.handle_datagram(now, Arrival::from(peer), &mut bytes);
+            }
+            Input::Completed(id, outcome) => machine.handle_completed(now, id, outcome),
+        }
+    }
+
+    fn poke(&mut self, index: usize, now: Instant, script: &mut Generator) {
+        if let Some(machine) = self.machines.get_mut(index) {
+            self.subject.poke(index, machine, now, script);
+        }
+    }
+
+    fn attack(
+        &mut self,
+        index: usize,
+        now: Instant,
+        script: &mut Generator,
+        _post: &mut Post<Input<S>>,
+    ) {
+        let peer = self.subject.stranger(index, script);
+        let crafted = script
+            .chance(CRAFTED_PER_MILLION)
+            .then(|| self.subject.hostile(index, script))
+            .flatten();
+        let mut bytes = crafted.unwrap_or_else(|| self.captures.mutate(script));
+        if let Some(machine) = self.machines.get_mut(index) {
+            machine.handle_datagram(now, Arrival::from(peer), &mut bytes);
+        }
+    }
+
+    fn handle_timeout(&mut self, index: usize, now: Instant) {
+        if let Some(machine) = self.machines.get_mut(index) {
+            machine.handle_timeout(now);
+        }
+    }
+
+    fn poll_timeout(&self, index: usize) -> Option<Instant> {
+        self.machines.get(index)?.poll_timeout()
+    }
+
+    fn poll_sent(
+        &mut self,
+        index: usize,
+        now: Instant,
+        post: &mut Post<Input<S>>,
+    ) -> Result<Option<Output>, Breach> {
+        let mut buffer = core::mem::take(&mut self.buffer);
+        buffer.clear();
+        let transmit = self
+            .machines
+            .get_mut(index)
+            .and_then(|machine| machine.poll_transmit(now, &mut buffer));
+        let output = transmit.map(|transmit| {
+            let route = self.subject.route(index, transmit.destination);
+            for datagram in transmit.datagrams(&buffer) {
+                self.send(route, datagram, post);
+            }
+            Output {
+                text: format!("{transmit:?}"),
+                bytes: buffer.clone(),
+            }
+        });
+        self.buffer = buffer;
+        Ok(output)
+    }
+
+    fn poll_command(
+        &mut self,
+        index: usize,
+        post: Option<&mut Post<Input<S>>>,
+    ) -> Option<(CommandId, String)> {
+        let (id, command) = self.machines.get_mut(index)?.poll_command()?;
+        if let Some(post) = post
+            && let Some(outcome) = self.subject.outcome(Some(&command), &mut self.outcomes)
+        {
+            post.push(
+                completion_delay(&mut self.outcomes),
+                index,
+                Input::Completed(id, outcome),
+            );
+        }
+        Some((id, format!("{command:?}")))
+    }
+
+    fn poll_event(&mut self, index: usize) -> Option<String> {
+        let event = self.machines.get_mut(index)?.poll_event()?;
+        Some(format!("event {event:?}"))
+    }
+
+    fn complete_stray(
+        &mut self,
+        index: usize,
+        now: Instant,
+        id: CommandId,
+        generator: &mut Generator,
+    ) {
+        let outcome = self.subject.outcome(None, generator);
+        if let (Some(outcome), Some(machine)) = (outcome, self.machines.get_mut(index)) {
+            machine.handle_completed(now, id, outcome);
+        }
+    }
+
+    fn completes(input: &Input<S>) -> Option<CommandId> {
+        match input {
+            Input::Datagram(..) => None,
+            Input::Completed(id, _) => Some(*id),
+        }
+    }
+
+    fn memory(&self, index: usize) -> usize {
+        self.machines
+            .get(index)
+            .map_or(0, |machine| self.subject.memory(machine))
+    }
+
+    fn stuck(&self) -> Option<String> {
+        self.subject.stuck(&self.machines)
+    }
+}
+
+/// What reaches a machine.
+pub(super) enum Input<S: ContractSubject> {
+    Datagram(PeerOf<S>, Vec<u8>),
+    Completed(CommandId, OutcomeOf<S>),
+}
+
+/// Draws how long a command takes: mostly up to 100 milliseconds, one in eight up to 20 seconds.
+pub(super) fn completion_delay(generator: &mut Generator) -> Duration {
+    let max = if generator.chance(125_000) {
+        20_000_000
+    } else {
+        100_000
+    };
+    Duration::from_micros(generator.below(max))
+}
+
+/// Share of hostile inputs that the subject makes, where it makes any.
+pub(super) const CRAFTED_PER_MILLION: u32 = 500_000;

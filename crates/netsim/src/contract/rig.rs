@@ -1,0 +1,504 @@
+//! A small world for the contract: a script, its variations, and a transcript of every output.
+
+use core::fmt;
+use core::time::Duration;
+use std::collections::BTreeMap;
+
+use wire::{CommandId, Generator, Instant, Seed, UnixTime};
+
+use super::{Breach, Clause, Limits};
+use crate::mutation::below;
+
+/// Machines that are checked together, datagram or stream.
+pub(super) trait Group {
+    /// What reaches a machine from the network, or a completion.
+    type Input;
+
+    fn len(&self) -> usize;
+
+    /// Tells all machines the wall clock, and what stands at the start.
+    fn begin(&mut self, now: Instant, unix: UnixTime, post: &mut Post<Self::Input>);
+
+    fn handle(
+        &mut self,
+        index: usize,
+        now: Instant,
+        input: Self::Input,
+        post: &mut Post<Self::Input>,
+    );
+
+    /// Does what an application may do.
+    fn poke(&mut self, index: usize, now: Instant, script: &mut Generator);
+
+    /// Gives a machine a hostile input.
+    fn attack(
+        &mut self,
+        index: usize,
+        now: Instant,
+        script: &mut Generator,
+        post: &mut Post<Self::Input>,
+    );
+
+    fn handle_timeout(&mut self, index: usize, now: Instant);
+
+    fn poll_timeout(&self, index: usize) -> Option<Instant>;
+
+    /// Polls what is sent; where it goes is posted to `post`.
+    fn poll_sent(
+        &mut self,
+        index: usize,
+        now: Instant,
+        post: &mut Post<Self::Input>,
+    ) -> Result<Option<Output>, Breach>;
+
+    /// Polls a command; its completion is posted to `post` unless there is none.
+    fn poll_command(
+        &mut self,
+        index: usize,
+        post: Option<&mut Post<Self::Input>>,
+    ) -> Option<(CommandId, String)>;
+
+    fn poll_event(&mut self, index: usize) -> Option<String>;
+
+    /// Completes a command that is not to be completed, where the subject knows an outcome.
+    fn complete_stray(
+        &mut self,
+        index: usize,
+        now: Instant,
+        id: CommandId,
+        generator: &mut Generator,
+    );
+
+    /// The command that `input` completes.
+    fn completes(input: &Self::Input) -> Option<CommandId>;
+
+    fn memory(&self, index: usize) -> usize;
+
+    fn stuck(&self) -> Option<String>;
+}
+
+/// Where a group puts what is on its way to its machines.
+pub(super) struct Post<I> {
+    /// True time, also where a machine was told an earlier one.
+    pub(super) now: Instant,
+    mail: Vec<(Duration, usize, I)>,
+}
+
+impl<I> Post<I> {
+    /// Has `input` reach machine `to` after a while.
+    pub(super) fn push(&mut self, after: Duration, to: usize, input: I) {
+        self.mail.push((after, to, input));
+    }
+}
+
+/// What a run adds to the script.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Variation {
+    None,
+    EarlyTimeouts,
+    IdlePolls,
+    LateClock,
+    StrayCompletions,
+    Silence,
+    Flood,
+}
+
+/// Lives through the script once.
+pub(super) fn run<G: Group>(
+    group: G,
+    limits: Limits,
+    seed: Seed,
+    variation: Variation,
+) -> Result<Transcript, Breach> {
+    let mut rig = Rig::new(group, limits, seed, variation);
+    rig.begin()?;
+    while rig.turns < limits.turns
+        && let Some(at) = rig.next_at()
+    {
+        rig.vary(at)?;
+        rig.now = at;
+        rig.turn()?;
+    }
+    match (variation, rig.group.stuck()) {
+        (Variation::Silence, Some(finding)) => Err(Breach {
+            clause: Clause::Completion,
+            finding,
+        }),
+        _ => Ok(rig.transcript),
+    }
+}
+
+/// Every output of a run, in order.
+#[derive(Default)]
+pub(super) struct Transcript {
+    entries: Vec<(Instant, usize, Output)>,
+}
+
+impl Transcript {
+    /// Says where `other` first differs.
+    pub(super) fn difference(&self, other: &Self) -> Option<String> {
+        let len = self.entries.len().max(other.entries.len());
+        (0..len).find_map(|at| {
+            let (this, that) = (self.entries.get(at), other.entries.get(at));
+            (this != that).then(|| format!("output {at} was {this:?}, then {that:?}"))
+        })
+    }
+}
+
+/// Something that a machine gave.
+#[derive(PartialEq, Eq)]
+pub(super) struct Output {
+    /// Its kind and fields.
+    pub(super) text: String,
+    /// What it sends.
+    pub(super) bytes: Vec<u8>,
+}
+
+impl Output {
+    const fn of(text: String) -> Self {
+        Self {
+            text,
+            bytes: Vec::new(),
+        }
+    }
+}
+
+impl fmt::Debug for Output {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)?;
+        let Some(head) = self.bytes.chunks(SHOWN).next() else {
+            return Ok(());
+        };
+        write!(f, " {head:02x?} of {} bytes", self.bytes.len())
+    }
+}
+
+/// Inputs and machines by time, and then in the order in which they were planned.
+type Agenda<I> = BTreeMap<(Instant, u64), (usize, Item<I>)>;
+
+/// What the agenda holds.
+enum Item<I> {
+    /// A step of the script: a poke or an attack.
+    Step,
+    Attack,
+    Input(I),
+}
+
+struct Rig<G: Group> {
+    group: G,
+    limits: Limits,
+    variation: Variation,
+    now: Instant,
+    /// What will reach a machine.
+    agenda: Agenda<G::Input>,
+    /// Entries ever made in the agenda; breaks ties.
+    count: u64,
+    turns: u32,
+    /// What the script does. Equal in all variations, which draw from `noise`.
+    script: Generator,
+    noise: Generator,
+    /// Latest time each machine was told.
+    told: Vec<Instant>,
+    /// Commands of each machine: the newest id, and those completed.
+    newest: Vec<Option<CommandId>>,
+    completed: Vec<Vec<CommandId>>,
+    transcript: Transcript,
+}
+
+impl<G: Group> Rig<G> {
+    fn new(group: G, limits: Limits, seed: Seed, variation: Variation) -> Self {
+        let len = group.len();
+        Self {
+            group,
+            limits,
+            variation,
+            now: START,
+            agenda: BTreeMap::new(),
+            count: 0,
+            turns: 0,
+            script: seed.generator(SCRIPT),
+            noise: seed.generator(NOISE),
+            told: vec![START; len],
+            newest: vec![None; len],
+            completed: vec![Vec::new(); len],
+            transcript: Transcript::default(),
+        }
+    }
+
+    /// Writes the script down and lets the machines say their first words.
+    fn begin(&mut self) -> Result<(), Breach> {
+        let mut at = self.now;
+        for _ in 0..self.limits.steps {
+            // One in four falls together with the one before: a batch between two drains.
+            if !self.script.chance(250_000) {
+                at += Duration::from_micros(self.script.below(200_000));
+            }
+            let index = below(&mut self.script, self.group.len());
+            self.plan(at, index, Item::Step);
+        }
+        if self.variation == Variation::Flood {
+            self.plan_flood(at);
+        }
+        let mut post = self.empty_post();
+        self.group.begin(self.now, UNIX, &mut post);
+        self.post(post);
+        (0..self.group.len()).try_for_each(|index| self.drain(index))
+    }
+
+    /// Hostile inputs for every machine, a batch each millisecond, once the script is done.
+    fn plan_flood(&mut self, mut at: Instant) {
+        for number in 0..self.limits.flood {
+            if number % BATCH == 0 {
+                at += Duration::from_millis(1);
+            }
+            for index in 0..self.group.len() {
+                self.plan(at, index, Item::Attack);
+            }
+        }
+    }
+
+    /// The next moment at which something happens, while the run goes on.
+    fn next_at(&self) -> Option<Instant> {
+        let planned = self.agenda.keys().next().map(|(at, _)| *at);
+        let timeouts = (0..self.group.len()).filter_map(|index| self.group.poll_timeout(index));
+        let at = timeouts.chain(planned).min()?.max(self.now);
+        (at <= self.end()).then_some(at)
+    }
+
+    fn end(&self) -> Instant {
+        let steps = Duration::from_millis(200) * self.limits.steps;
+        START + steps + self.limits.settle
+    }
+
+    /// All inputs of this moment, then timers, then drain.
+    fn turn(&mut self) -> Result<(), Breach> {
+        self.turns += 1;
+        let mut touched = vec![false; self.group.len()];
+        while let Some(entry) = self.agenda.first_entry()
+            && entry.key().0 <= self.now
+        {
+            let (index, input) = entry.remove();
+            self.handle(index, input);
+            if let Some(flag) = touched.get_mut(index) {
+                *flag = true;
+            }
+        }
+        for (index, touched) in touched.into_iter().enumerate() {
+            let due = self.is_due(index);
+            if due {
+                let now = self.tell(index);
+                self.group.handle_timeout(index, now);
+            }
+            if due || touched {
+                self.drain(index)?;
+                self.complete_stray(index)?;
+                self.check_memory(index)?;
+            }
+            if due && self.is_due(index) {
+                return Err(Breach {
+                    clause: Clause::Timeout,
+                    finding: format!(
+                        "machine {index} at {:?}: due again after handle_timeout and a drain",
+                        self.now
+                    ),
+                });
+            }
+        }
+        Ok(())
+    }
+
+    fn handle(&mut self, index: usize, item: Item<G::Input>) {
+        let now = self.tell(index);
+        let mut post = self.empty_post();
+        let (group, script) = (&mut self.group, &mut self.script);
+        match item {
+            Item::Step if script.chance(POKES_PER_MILLION) => group.poke(index, now, script),
+            Item::Step | Item::Attack => group.attack(index, now, script, &mut post),
+            Item::Input(input) => {
+                let completed = G::completes(&input);
+                if let (Some(id), Some(list)) = (completed, self.completed.get_mut(index)) {
+                    list.push(id);
+                }
+                group.handle(index, now, input, &mut post);
+            }
+        }
+        self.post(post);
+    }
+
+    /// Takes all outputs, which must come to an end.
+    fn drain(&mut self, index: usize) -> Result<(), Breach> {
+        let mut left = self.limits.outputs;
+        let mut post = self.empty_post();
+        loop {
+            let now = self.tell(index);
+            let Some(output) = self.poll(index, now, &mut post)? else {
+                break;
+            };
+            self.transcript.entries.push((self.now, index, output));
+            left = left.checked_sub(1).ok_or_else(|| Breach {
+                clause: Clause::Drain,
+                finding: format!(
+                    "machine {index} at {:?}: more than {} outputs",
+                    self.now, self.limits.outputs
+                ),
+            })?;
+        }
+        self.post(post);
+        let timeout = Output::of(format!("timeout {:?}", self.group.poll_timeout(index)));
+        self.transcript.entries.push((self.now, index, timeout));
+        Ok(())
+    }
+
+    /// Polls the three kinds of output in a driver's order.
+    fn poll(
+        &mut self,
+        index: usize,
+        now: Instant,
+        post: &mut Post<G::Input>,
+    ) -> Result<Option<Output>, Breach> {
+        if let Some(sent) = self.group.poll_sent(index, now, post)? {
+            return Ok(Some(sent));
+        }
+        let silent = self.variation == Variation::Silence;
+        if let Some((id, text)) = self.group.poll_command(index, (!silent).then_some(post)) {
+            if let Some(newest) = self.newest.get_mut(index) {
+                *newest = Some(id);
+            }
+            return Ok(Some(Output::of(format!("command {id:?} {text}"))));
+        }
+        Ok(self.group.poll_event(index).map(Output::of))
+    }
+
+    fn check_memory(&self, index: usize) -> Result<(), Breach> {
+        let (held, bound) = (self.group.memory(index), self.limits.memory_bytes);
+        if held <= bound {
+            return Ok(());
+        }
+        Err(Breach {
+            clause: Clause::Memory,
+            finding: format!("machine {index} holds {held} bytes where {bound} are allowed"),
+        })
+    }
+
+    /// The time to tell a machine: now, or earlier where it already knows better.
+    fn tell(&mut self, index: usize) -> Instant {
+        let now = self.now;
+        let Some(told) = self.told.get_mut(index) else {
+            return now;
+        };
+        if self.variation == Variation::LateClock && *told == now {
+            return now.saturating_sub(Duration::from_micros(self.noise.below(20_000)));
+        }
+        *told = now;
+        now
+    }
+
+    fn is_due(&self, index: usize) -> bool {
+        let timeout = self.group.poll_timeout(index);
+        timeout.is_some_and(|deadline| deadline <= self.now)
+    }
+
+    /// Disturbs each machine at a moment before anything is due.
+    fn vary(&mut self, next: Instant) -> Result<(), Breach> {
+        let span = next.saturating_since(self.now).as_nanos();
+        let span = u64::try_from(span).unwrap_or(u64::MAX);
+        if span == 0
+            || !matches!(
+                self.variation,
+                Variation::EarlyTimeouts | Variation::IdlePolls
+            )
+        {
+            return Ok(());
+        }
+        self.now += Duration::from_nanos(self.noise.below(span));
+        for index in 0..self.group.len() {
+            let timeout = self.group.poll_timeout(index);
+            let clause = if self.variation == Variation::EarlyTimeouts {
+                self.group.handle_timeout(index, self.now);
+                Clause::Timeout
+            } else {
+                Clause::Rest
+            };
+            self.expect_rest(index, timeout, clause)?;
+        }
+        Ok(())
+    }
+
+    /// Completes commands that are unknown, not yet given, or already completed.
+    fn complete_stray(&mut self, index: usize) -> Result<(), Breach> {
+        if self.variation != Variation::StrayCompletions {
+            return Ok(());
+        }
+        let newest = self.newest.get(index).copied().flatten();
+        let next = newest.map_or(0, |CommandId(id)| id.wrapping_add(1));
+        let done = self.completed.get(index).and_then(|list| {
+            let at = below(&mut self.noise, list.len());
+            list.get(at).copied()
+        });
+        let ids = [Some(CommandId(u64::MAX)), Some(CommandId(next)), done];
+        let timeout = self.group.poll_timeout(index);
+        for id in ids.into_iter().flatten() {
+            self.group
+                .complete_stray(index, self.now, id, &mut self.noise);
+        }
+        self.expect_rest(index, timeout, Clause::Completion)
+    }
+
+    /// A drained machine that was disturbed still has nothing to say, and is due when it was.
+    fn expect_rest(
+        &mut self,
+        index: usize,
+        timeout: Option<Instant>,
+        clause: Clause,
+    ) -> Result<(), Breach> {
+        let mut ignored = self.empty_post();
+        let output = self.poll(index, self.now, &mut ignored)?;
+        let moved = self.group.poll_timeout(index);
+        if output.is_none() && moved == timeout {
+            return Ok(());
+        }
+        Err(Breach {
+            clause,
+            finding: format!(
+                "machine {index} at {:?}, drained, due at {timeout:?}: gave {output:?}, and is \
+                 due at {moved:?}",
+                self.now
+            ),
+        })
+    }
+
+    const fn empty_post(&self) -> Post<G::Input> {
+        Post {
+            now: self.now,
+            mail: Vec::new(),
+        }
+    }
+
+    fn post(&mut self, post: Post<G::Input>) {
+        for (after, to, input) in post.mail {
+            self.plan(post.now + after, to, Item::Input(input));
+        }
+    }
+
+    fn plan(&mut self, at: Instant, index: usize, item: Item<G::Input>) {
+        self.agenda.insert((at, self.count), (index, item));
+        self.count += 1;
+    }
+}
+
+/// Share of script steps that are calls of the application; the others are hostile.
+const POKES_PER_MILLION: u32 = 600_000;
+/// Bytes of an output that a finding shows.
+const SHOWN: usize = 32;
+/// Inputs of a flood between two drains.
+const BATCH: u32 = 32;
+/// A day after the origin: machines must not take the origin for "never".
+pub(super) const START: Instant = Instant::from_millis(86_400_000);
+/// Wall clock at the start.
+const UNIX: UnixTime = UnixTime::from_secs(1_735_689_600);
+/// Streams of the seed: what the script does, and what variations draw.
+const SCRIPT: u64 = 1 << 62;
+const NOISE: u64 = SCRIPT + 1;
+/// Streams of the seed that the groups take.
+pub(super) const NETWORK: u64 = SCRIPT + 2;
+pub(super) const OUTCOMES: u64 = SCRIPT + 3;

@@ -1,0 +1,368 @@
+//! A group of stream machines and the connections between them.
+
+use core::time::Duration;
+use std::collections::BTreeMap;
+
+use wire::{
+    CloseCause, CommandId, ConnectionId, Generator, Instant, Outbound, PeerIdentity, Seed,
+    StreamMachine, UnixTime,
+};
+
+use super::capture::Captures;
+use super::datagram::{CRAFTED_PER_MILLION, completion_delay};
+use super::rig::{Group, OUTCOMES, Output, Post, START};
+use super::{Breach, Clause, StreamContractSubject, StreamOutcomeOf};
+use crate::mutation::below;
+
+/// What is checked: machines, their connections, and what an adversary knows.
+pub(super) struct StreamGroup<'a, S: StreamContractSubject> {
+    subject: &'a S,
+    machines: Vec<S::Machine>,
+    /// Open ends by machine and id, in that order.
+    ends: BTreeMap<(usize, ConnectionId), End>,
+    /// Connections ever opened; names the next.
+    opened: u32,
+    outcomes: Generator,
+    captures: Captures,
+    buffer: Vec<u8>,
+}
+
+impl<'a, S: StreamContractSubject> StreamGroup<'a, S> {
+    pub(super) fn new(subject: &'a S, seed: Seed) -> Self {
+        Self {
+            subject,
+            machines: subject.build(seed, START),
+            ends: BTreeMap::new(),
+            opened: 0,
+            outcomes: seed.generator(OUTCOMES),
+            captures: Captures::default(),
+            buffer: Vec::new(),
+        }
+    }
+
+    /// Connects a pair of the group that is not connected.
+    fn connect(&mut self, pair: usize, now: Instant, post: &mut Post<Input<S>>) {
+        let known = self.subject.connections();
+        let Some(&(one, other)) = known.get(pair) else {
+            return;
+        };
+        if self.ends.values().any(|end| end.pair == Some(pair)) {
+            return;
+        }
+        let connection = self.name();
+        let opened = |peer, identity| Opened {
+            connection,
+            pair: Some(pair),
+            peer: Some(peer),
+            identity,
+        };
+        post.push(
+            WIRE,
+            other,
+            Input::Opened(opened(one, self.subject.identity(one))),
+        );
+        let identity = self.subject.identity(other);
+        self.open(one, now, &opened(other, identity));
+    }
+
+    const fn name(&mut self) -> ConnectionId {
+        self.opened += 1;
+        ConnectionId(self.opened)
+    }
+
+    fn open(&mut self, index: usize, now: Instant, opened: &Opened) {
+        let end = End {
+            pair: opened.pair,
+            peer: opened.peer,
+            credit: CREDIT,
+            closing: false,
+        };
+        self.ends.insert((index, opened.connection), end);
+        if let Some(machine) = self.machines.get_mut(index) {
+            machine.handle_opened(now, opened.connection, &opened.identity);
+            machine.handle_credit(now, opened.connection, CREDIT);
+        }
+    }
+
+    /// Ends one end at once and tells its machine; the other end learns of it over the wire.
+    fn close(
+        &mut self,
+        index: usize,
+        now: Instant,
+        (connection, cause): (ConnectionId, CloseCause),
+        post: &mut Post<Input<S>>,
+    ) {
+        let Some(end) = self.ends.remove(&(index, connection)) else {
+            return;
+        };
+        if let Some(to) = end.peer {
+            post.push(WIRE, to, Input::Closed(connection, CloseCause::Finished));
+        }
+        let known = self.subject.connections();
+        if let Some(pair) = end.pair
+            && let Some(&(one, _)) = known.get(pair)
+        {
+            post.push(RECONNECT, one, Input::Connect(pair));
+        }
+        if let Some(machine) = self.machines.get_mut(index) {
+            machine.handle_closed(now, connection, cause);
+        }
+    }
+
+    /// Takes credit for a record and sends it on.
+    fn write(
+        &mut self,
+        index: usize,
+        outbound: Outbound,
+        record: &[u8],
+        post: &mut Post<Input<S>>,
+    ) -> Result<(), Breach> {
+        let connection = outbound.connection;
+        let end = self.ends.get_mut(&(index, connection));
+        let peer = end.as_ref().and_then(|end| end.peer);
+        let left = end
+            .as_ref()
+            .filter(|end| !end.closing)
+            .and_then(|end| end.credit.checked_sub(record.len()));
+        let (Some(end), Some(left)) = (end, left) else {
+            return Err(Breach {
+                clause: Clause::Credit,
+                finding: format!(
+                    "machine {index} wrote {} bytes to {connection:?}, which is closed or has less \
+                     credit",
+                    record.len()
+                ),
+            });
+        };
+        end.credit = left;
+        end.closing = outbound.close;
+        self.captures.keep(record);
+        if let Some(to) = peer {
+            post.push(WIRE, to, Input::Frame(connection, record.to_vec()));
+        }
+        let input = if outbound.close {
+            Input::Closed(connection, CloseCause::Local)
+        } else {
+            Input::Credit(connection, record.len())
+        };
+        post.push(
+            if outbound.close { Duration::ZERO } else { WIRE },
+            index,
+            input,
+        );
+        Ok(())
+    }
+}
+
+impl<S: StreamContractSubject> Group for StreamGroup<'_, S> {
+    type Input = Input<S>;
+
+    fn len(&self) -> usize {
+        self.machines.len()
+    }
+
+    fn begin(&mut self, now: Instant, unix: UnixTime, post: &mut Post<Input<S>>) {
+        for machine in &mut self.machines {
+            machine.set_unix_time(now, unix);
+        }
+        for (pair, (one, _)) in self.subject.connections().into_iter().enumerate() {
+            post.push(Duration::ZERO, one, Input::Connect(pair));
+        }
+    }
+
+    fn handle(&mut self, index: usize, now: Instant, input: Input<S>, post: &mut Post<Input<S>>) {
+        match input {
+            Input::Connect(pair) => return self.connect(pair, now, post),
+            Input::Opened(opened) => return self.open(index, now, &opened),
+            Input::Closed(id, cause) => return self.close(index, now, (id, cause), post),
+            Input::Frame(..) | Input::Credit(..) | Input::Completed(..) => {}
+        }
+        let Some(machine) = self.machines.get_mut(index) else {
+            return;
+        };
+        match input {
+            Input::Frame(id, record) if self.ends.contains_key(&(index, id)) => {
+                machine.handle_frame(now, id, &record);
+            }
+            Input::Credit(id, bytes) => {
+                if let Some(end) = self.ends.get_mut(&(index, id)) {
+                    end.credit += bytes;
+                    machine.handle_credit(now, id, bytes);
+                }
+            }
+            Input::Completed(id, outcome) => machine.handle_completed(now, id, outcome),
+            Input::Frame(..) | Input::Connect(_) | Input::Opened(_) | Input::Closed(..) => {}
+        }
+    }
+
+    fn poke(&mut self, index: usize, now: Instant, script: &mut Generator) {
+        if let Some(machine) = self.machines.get_mut(index) {
+            self.subject.poke(index, machine, now, script);
+        }
+    }
+
+    /// A hostile record on an open connection, a failed connection, or a stranger.
+    fn attack(
+        &mut self,
+        index: usize,
+        now: Instant,
+        script: &mut Generator,
+        post: &mut Post<Input<S>>,
+    ) {
+        let of_machine = (index, ConnectionId(0))..=(index, ConnectionId(u32::MAX));
+        let connections: Vec<ConnectionId> = self
+            .ends
+            .range(of_machine)
+            .map(|((_, id), _)| *id)
+            .collect();
+        let chosen = connections.get(below(script, connections.len())).copied();
+        match (chosen, script.below(8)) {
+            (None, _) | (_, 0) => {
+                let opened = Opened {
+                    connection: self.name(),
+                    pair: None,
+                    peer: None,
+                    identity: self.subject.stranger(script),
+                };
+                self.open(index, now, &opened);
+            }
+            // Twice as likely as a stranger, so that few connections are open at a time.
+            (Some(connection), 1 | 2) => {
+                self.close(index, now, (connection, CloseCause::Failed), post);
+            }
+            (Some(connection), _) => {
+                let crafted = script
+                    .chance(CRAFTED_PER_MILLION)
+                    .then(|| self.subject.hostile(index, script))
+                    .flatten();
+                let record = crafted.unwrap_or_else(|| self.captures.mutate(script));
+                if let Some(machine) = self.machines.get_mut(index) {
+                    machine.handle_frame(now, connection, &record);
+                }
+            }
+        }
+    }
+
+    fn handle_timeout(&mut self, index: usize, now: Instant) {
+        if let Some(machine) = self.machines.get_mut(index) {
+            machine.handle_timeout(now);
+        }
+    }
+
+    fn poll_timeout(&self, index: usize) -> Option<Instant> {
+        self.machines.get(index)?.poll_timeout()
+    }
+
+    fn poll_sent(
+        &mut self,
+        index: usize,
+        now: Instant,
+        post: &mut Post<Input<S>>,
+    ) -> Result<Option<Output>, Breach> {
+        let mut buffer = core::mem::take(&mut self.buffer);
+        buffer.clear();
+        let outbound = self
+            .machines
+            .get_mut(index)
+            .and_then(|machine| machine.poll_outbound(now, &mut buffer));
+        let written = outbound.map(|outbound| {
+            self.write(index, outbound, &buffer, post).map(|()| Output {
+                text: format!("{outbound:?}"),
+                bytes: buffer.clone(),
+            })
+        });
+        self.buffer = buffer;
+        written.transpose()
+    }
+
+    fn poll_command(
+        &mut self,
+        index: usize,
+        post: Option<&mut Post<Input<S>>>,
+    ) -> Option<(CommandId, String)> {
+        let (id, command) = self.machines.get_mut(index)?.poll_command()?;
+        if let Some(post) = post
+            && let Some(outcome) = self.subject.outcome(Some(&command), &mut self.outcomes)
+        {
+            post.push(
+                completion_delay(&mut self.outcomes),
+                index,
+                Input::Completed(id, outcome),
+            );
+        }
+        Some((id, format!("{command:?}")))
+    }
+
+    fn poll_event(&mut self, index: usize) -> Option<String> {
+        let event = self.machines.get_mut(index)?.poll_event()?;
+        Some(format!("event {event:?}"))
+    }
+
+    fn complete_stray(
+        &mut self,
+        index: usize,
+        now: Instant,
+        id: CommandId,
+        generator: &mut Generator,
+    ) {
+        let outcome = self.subject.outcome(None, generator);
+        if let (Some(outcome), Some(machine)) = (outcome, self.machines.get_mut(index)) {
+            machine.handle_completed(now, id, outcome);
+        }
+    }
+
+    fn completes(input: &Input<S>) -> Option<CommandId> {
+        if let Input::Completed(id, _) = input {
+            return Some(*id);
+        }
+        None
+    }
+
+    fn memory(&self, index: usize) -> usize {
+        self.machines
+            .get(index)
+            .map_or(0, |machine| self.subject.memory(machine))
+    }
+
+    fn stuck(&self) -> Option<String> {
+        self.subject.stuck(&self.machines)
+    }
+}
+
+/// What reaches a machine.
+pub(super) enum Input<S: StreamContractSubject> {
+    /// The pair with this index may connect, if it is not connected.
+    Connect(usize),
+    Opened(Opened),
+    Frame(ConnectionId, Vec<u8>),
+    Credit(ConnectionId, usize),
+    Closed(ConnectionId, CloseCause),
+    Completed(CommandId, StreamOutcomeOf<S>),
+}
+
+/// A connection as one end sees it.
+pub(super) struct Opened {
+    connection: ConnectionId,
+    /// Index of the pair; `None` for a stranger.
+    pair: Option<usize>,
+    /// The machine at the other end; `None` for a stranger.
+    peer: Option<usize>,
+    identity: PeerIdentity,
+}
+
+/// One end of an open connection.
+struct End {
+    pair: Option<usize>,
+    peer: Option<usize>,
+    /// Bytes that may be written.
+    credit: usize,
+    /// Its machine asked for the end.
+    closing: bool,
+}
+
+/// Bytes that a new connection may write before any were taken off it.
+const CREDIT: usize = 65_536;
+/// Time from one end to the other. It is constant, so records stay in order.
+const WIRE: Duration = Duration::from_millis(20);
+/// Time after which an ended connection of the group comes back.
+const RECONNECT: Duration = Duration::from_millis(500);

@@ -1,0 +1,199 @@
+//! Runs a test under many seeds, and says how to repeat the one that fails.
+
+use core::fmt;
+use core::ops::Range;
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+
+use wire::Seed;
+
+use crate::trace;
+
+/// Runs `body` under `count` seeds, numbered from 0, or under those that the environment names.
+///
+/// | variable | meaning |
+/// |---|---|
+/// | `SEED` | this seed alone |
+/// | `SEEDS` | how many, instead of `count` |
+/// | `FROM` | the first, instead of 0 |
+///
+/// Seeded simulations are named `sim_` and what they show, so that `cargo xtask sim` finds them.
+/// On success the number of seeds done goes to standard error. On the first failure the newest
+/// lines of the world's [`Trace`](crate::Trace) go there, and one command that repeats it:
+///
+/// ```text
+/// SEED=17 cargo test -p tickwire-udp-proto --test it world::sim_lossy_exchange -- --exact --nocapture
+/// ```
+///
+/// # Panics
+///
+/// Where `body` does, where it returns an error, and where a variable is no number.
+pub fn for_each_seed<R: Verdict>(site: &TestSite, count: u64, mut body: impl FnMut(Seed) -> R) {
+    let numbers = numbers(count, |name| std::env::var(name).ok());
+    let total = numbers.clone().count();
+    for number in numbers.clone() {
+        drop(trace::take_newest());
+        let Err(failure) = run(&mut body, number) else {
+            continue;
+        };
+        for line in trace::take_newest() {
+            eprintln!("{line}");
+        }
+        eprintln!("{} seeds held, then", number - numbers.start);
+        eprintln!("{}", site.replay(number));
+        resume_unwind(failure);
+    }
+    eprintln!(
+        "{}: {total} seeds done, {} to {}",
+        site.path,
+        numbers.start,
+        numbers.end.saturating_sub(1)
+    );
+}
+
+/// How a body says that its seed held: `()`, or a `Result`.
+pub trait Verdict {
+    /// Returns what went wrong.
+    fn failure(self) -> Option<String>;
+}
+
+impl Verdict for () {
+    fn failure(self) -> Option<String> {
+        None
+    }
+}
+
+impl<E: fmt::Debug> Verdict for Result<(), E> {
+    fn failure(self) -> Option<String> {
+        self.err().map(|error| format!("{error:?}"))
+    }
+}
+
+/// Where a test stands: what `cargo test` needs to run it alone. Made by [`test_site!`].
+///
+/// [`test_site!`]: crate::test_site
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TestSite {
+    package: &'static str,
+    /// Test binary; `None` for the unit tests of a library.
+    binary: Option<&'static str>,
+    /// Modules and function, without the crate.
+    path: &'static str,
+}
+
+impl TestSite {
+    /// Reads where `marker`, an empty function inside the test, stands. For [`test_site!`].
+    ///
+    /// `integration` is Cargo's `CARGO_TARGET_TMPDIR`, which it sets for integration tests only.
+    ///
+    /// [`test_site!`]: crate::test_site
+    #[must_use]
+    pub fn of<F>(_marker: F, package: &'static str, integration: Option<&'static str>) -> Self {
+        let name = core::any::type_name::<F>();
+        let (name, _) = name.rsplit_once("::").unwrap_or((name, ""));
+        let name = name.split("::{{closure}}").next().unwrap_or(name);
+        let (binary, path) = name.split_once("::").unwrap_or((name, ""));
+        Self {
+            package,
+            binary: integration.map(|_| binary),
+            path,
+        }
+    }
+
+    /// Returns the command that runs this test under one seed.
+    #[must_use]
+    pub fn replay(&self, number: u64) -> String {
+        let target = self
+            .binary
+            .map_or_else(|| "--lib".to_owned(), |name| format!("--test {name}"));
+        format!(
+            "SEED={number} cargo test -p {} {target} {} -- --exact --nocapture",
+            self.package, self.path
+        )
+    }
+}
+
+/// Returns the [`TestSite`](crate::TestSite) of the test function it is written in.
+#[macro_export]
+macro_rules! test_site {
+    () => {{
+        const fn here() {}
+        $crate::TestSite::of(
+            here,
+            ::core::env!("CARGO_PKG_NAME"),
+            ::core::option_env!("CARGO_TARGET_TMPDIR"),
+        )
+    }};
+}
+
+/// Runs one seed; what went wrong comes back as the payload of a panic.
+fn run<R: Verdict>(
+    body: &mut impl FnMut(Seed) -> R,
+    number: u64,
+) -> Result<(), Box<dyn Any + Send>> {
+    let seed = Seed::from_number(number);
+    match catch_unwind(AssertUnwindSafe(|| body(seed).failure())) {
+        Ok(None) => Ok(()),
+        Ok(Some(error)) => {
+            eprintln!("seed {number}: {error}");
+            Err(Box::new(error))
+        }
+        Err(panic) => Err(panic),
+    }
+}
+
+/// Returns the seeds to run.
+#[expect(clippy::panic, reason = "whoever set the variable reads this")]
+fn numbers(count: u64, variable: impl Fn(&str) -> Option<String>) -> Range<u64> {
+    let number = |name: &str| {
+        variable(name).map(|text| match text.parse::<u64>() {
+            Ok(number) => number,
+            Err(error) => panic!("{name}={text}: {error}"),
+        })
+    };
+    if let Some(seed) = number("SEED") {
+        return seed..seed.saturating_add(1);
+    }
+    let first = number("FROM").unwrap_or(0);
+    first..first.saturating_add(number("SEEDS").unwrap_or(count))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn runs_the_seeds_that_the_environment_names() {
+        let of = |pairs: &'static [(&str, &str)]| {
+            numbers(10, move |name| {
+                let found = pairs.iter().find(|(key, _)| *key == name);
+                found.map(|(_, value)| (*value).to_owned())
+            })
+        };
+        assert_eq!(of(&[]), 0..10);
+        assert_eq!(of(&[("SEEDS", "3"), ("FROM", "5")]), 5..8);
+        assert_eq!(of(&[("SEED", "17"), ("SEEDS", "3")]), 17..18);
+    }
+
+    #[test]
+    #[should_panic(expected = "SEEDS=many")]
+    fn a_variable_that_is_no_number_is_refused() {
+        numbers(1, |name| (name == "SEEDS").then(|| "many".to_owned()));
+    }
+
+    #[test]
+    fn the_replay_command_runs_this_very_test() {
+        assert_eq!(
+            crate::test_site!().replay(17),
+            "SEED=17 cargo test -p tickwire-netsim --lib \
+             seeds::tests::the_replay_command_runs_this_very_test -- --exact --nocapture"
+        );
+    }
+
+    #[test]
+    fn an_error_and_a_panic_both_fail_their_seed() {
+        assert!(run(&mut |_| (), 1).is_ok());
+        assert!(run(&mut |_| Err::<(), _>("no"), 1).is_err());
+        assert!(run(&mut |_| -> () { panic!("expected here") }, 1).is_err());
+    }
+}

@@ -1,0 +1,217 @@
+//! How nodes run: one driver each, in the order of the workspace's drivers.
+
+use core::time::Duration;
+
+use wire::Instant;
+
+use super::node::Effect;
+use super::schedule::Event;
+use super::{Datagram, NodeIndex, Outbox, Overdue, Verdict, World};
+use crate::link::Fate;
+use crate::trace::Step;
+
+impl World {
+    /// Runs the next event; false where there is none.
+    pub fn step(&mut self) -> bool {
+        let Some((at, event)) = self.schedule.pop() else {
+            return false;
+        };
+        self.now = self.now.max(at);
+        match event {
+            Event::Arrival(datagram) => self.arrive(datagram),
+            Event::Turn(index) => self.turn(index),
+            Event::Wake(index) => self.wake(index),
+        }
+        true
+    }
+
+    /// Runs everything up to and at `deadline`, which is world time afterwards.
+    pub fn run_until(&mut self, deadline: Instant) {
+        while self.schedule.next_at().is_some_and(|at| at <= deadline) {
+            self.step();
+        }
+        self.now = self.now.max(deadline);
+    }
+
+    /// Runs for `span`.
+    pub fn run_for(&mut self, span: Duration) {
+        self.run_until(self.now + span);
+    }
+
+    /// Runs until `predicate` holds, asking after each event, and returns world time.
+    ///
+    /// # Errors
+    ///
+    /// Where it does not hold within `limit`; world time is then at the limit.
+    pub fn wait_for(
+        &mut self,
+        limit: Duration,
+        mut predicate: impl FnMut(&Self) -> bool,
+    ) -> Result<Instant, Overdue> {
+        let deadline = self.now + limit;
+        loop {
+            if predicate(self) {
+                return Ok(self.now);
+            }
+            if self.schedule.next_at().is_none_or(|at| at > deadline) {
+                self.now = self.now.max(deadline);
+                return Err(Overdue { at: self.now });
+            }
+            self.step();
+        }
+    }
+
+    /// Asks for a turn at `at`, or when the node's stall ends.
+    pub(super) fn request_turn(&mut self, index: NodeIndex, at: Instant) {
+        let slot = self.slot_mut(index);
+        let at = at.max(slot.stalled_until);
+        if slot.turn_at.is_none_or(|planned| planned > at) {
+            slot.turn_at = Some(at);
+            self.schedule.insert(at, Event::Turn(index));
+        }
+    }
+
+    /// Sees to it that the node wakes for its earliest timer.
+    pub(super) fn rearm(&mut self, index: NodeIndex) {
+        let now = self.now;
+        let slot = self.slot_mut(index);
+        let Some(deadline) = slot.deadline() else {
+            return;
+        };
+        let at = deadline.max(now);
+        if slot.armed.is_none_or(|armed| armed > at) {
+            slot.armed = Some(at);
+            self.schedule.insert(at, Event::Wake(index));
+        }
+    }
+
+    fn arrive(&mut self, datagram: Datagram) {
+        let holder = self.network.holder(datagram.destination);
+        let Some(index) = holder.filter(|&index| self.slot(index).node.is_some()) else {
+            self.trace.note(self.now, Step::Unroutable, &datagram);
+            return;
+        };
+        let fits = self.slot(index).has_room(datagram.bytes.len());
+        let step = if fits {
+            Step::Arrived
+        } else {
+            Step::Overflowed
+        };
+        self.trace.note(self.now, step, &datagram);
+        let slot = self.slot_mut(index);
+        if fits {
+            slot.socket_len += datagram.bytes.len();
+            slot.socket.push_back(datagram);
+            self.request_turn(index, self.now);
+        } else {
+            slot.overflowed += 1;
+        }
+    }
+
+    /// A timer may have moved since it was armed; a turn runs only where one is due.
+    fn wake(&mut self, index: NodeIndex) {
+        let now = self.now;
+        let slot = self.slot_mut(index);
+        slot.armed = None;
+        if slot.deadline().is_some_and(|deadline| deadline <= now) {
+            self.request_turn(index, now);
+        } else {
+            self.rearm(index);
+        }
+    }
+
+    /// Wall clock, a batch from the socket, timers, drain.
+    fn turn(&mut self, index: NodeIndex) {
+        let (now, unix) = (self.now, self.unix_now());
+        let slot = self.slot_mut(index);
+        if slot.turn_at != Some(now) {
+            return;
+        }
+        slot.turn_at = None;
+        if slot.stalled_until > now {
+            self.request_turn(index, now);
+            return;
+        }
+        let Some(mut node) = slot.node.take() else {
+            return;
+        };
+        let local = slot.local(now);
+        if let Some(unix) = slot.config.wall_clock.read(unix) {
+            node.set_unix_time(local, unix);
+        }
+        slot.receive(local, node.as_mut());
+        let timed = node
+            .poll_timeout()
+            .is_some_and(|deadline| deadline <= local);
+        if timed {
+            node.handle_timeout(local);
+        }
+        let mut effects = Vec::new();
+        node.drain(
+            local,
+            &mut Outbox {
+                addresses: &slot.addresses,
+                effects: &mut effects,
+            },
+        );
+        slot.node = Some(node);
+        slot.count_turn(now);
+        let more = !slot.socket.is_empty();
+        for effect in effects {
+            self.carry_out(index, effect);
+        }
+        if more {
+            self.request_turn(index, now);
+        }
+        self.rearm(index);
+    }
+
+    fn carry_out(&mut self, index: NodeIndex, effect: Effect) {
+        match effect {
+            Effect::Send(datagram) => self.send(index, datagram),
+            Effect::Bind(address) => self.bind_address(index, address),
+            Effect::Unbind(address) => {
+                if self.network.holder(address) == Some(index) {
+                    self.unbind_address(address);
+                }
+            }
+        }
+    }
+
+    fn send(&mut self, from: NodeIndex, mut datagram: Datagram) {
+        let now = self.now;
+        self.trace.note(now, Step::Sent, &datagram);
+        let Some(to) = self.network.holder(datagram.destination) else {
+            self.trace.note(now, Step::Unroutable, &datagram);
+            return;
+        };
+        let pair = (from, to);
+        self.network.watch(now, pair, &datagram);
+        let extra = match self.network.judge(now, pair, &mut datagram) {
+            Verdict::Pass => Duration::ZERO,
+            Verdict::Delay(span) => span,
+            Verdict::Drop => {
+                self.trace.note(now, Step::Intercepted, &datagram);
+                return;
+            }
+        };
+        let deliveries = self.network.send(now, pair, datagram.bytes.len());
+        let step = match deliveries.fate() {
+            Fate::Delivered => None,
+            Fate::Lost => Some(Step::Lost),
+            Fate::QueueFull => Some(Step::QueueFull),
+            Fate::TooLong => Some(Step::TooLong),
+            Fate::Partitioned => Some(Step::Partitioned),
+        };
+        if let Some(step) = step {
+            self.trace.note(now, step, &datagram);
+        }
+        for delivery in deliveries {
+            let mut copy = datagram.clone();
+            let len = delivery.edit(&mut copy.bytes).len();
+            copy.bytes.truncate(len);
+            self.schedule
+                .insert(delivery.at + extra, Event::Arrival(copy));
+        }
+    }
+}

@@ -1,0 +1,201 @@
+//! Addresses, links and who watches them.
+
+use core::fmt;
+use core::net::SocketAddr;
+use core::time::Duration;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use wire::{Instant, Seed};
+
+use super::NodeIndex;
+use crate::link::{Deliveries, Link};
+use crate::{Datagram, LinkConfig, LinkStats};
+
+/// The links between all nodes, made as they are first used.
+pub(super) struct Network {
+    seed: Seed,
+    addresses: BTreeMap<SocketAddr, NodeIndex>,
+    links: BTreeMap<Pair, Link>,
+    /// Links that no longer follow the default.
+    own: BTreeSet<Pair>,
+    default: LinkConfig,
+    taps: Vec<Tap>,
+    interceptors: BTreeMap<Pair, Box<Interceptor>>,
+}
+
+impl Network {
+    pub(super) fn new(seed: Seed) -> Self {
+        Self {
+            seed,
+            addresses: BTreeMap::new(),
+            links: BTreeMap::new(),
+            own: BTreeSet::new(),
+            default: LinkConfig::default(),
+            taps: Vec::new(),
+            interceptors: BTreeMap::new(),
+        }
+    }
+
+    pub(super) fn bind(&mut self, address: SocketAddr, node: NodeIndex) -> Result<(), NodeIndex> {
+        let holder = *self.addresses.entry(address).or_insert(node);
+        if holder == node { Ok(()) } else { Err(holder) }
+    }
+
+    pub(super) fn unbind(&mut self, address: SocketAddr) {
+        self.addresses.remove(&address);
+    }
+
+    pub(super) fn holder(&self, address: SocketAddr) -> Option<NodeIndex> {
+        self.addresses.get(&address).copied()
+    }
+
+    /// Changes every link that has no configuration of its own.
+    pub(super) fn set_default(&mut self, config: LinkConfig) {
+        self.default = config;
+        for (pair, link) in &mut self.links {
+            if pair.0 != pair.1 && !self.own.contains(pair) {
+                link.set_config(config);
+            }
+        }
+    }
+
+    pub(super) fn set_link(&mut self, pair: Pair, config: LinkConfig) {
+        self.own.insert(pair);
+        self.link(pair).set_config(config);
+    }
+
+    pub(super) fn link_config(&self, pair: Pair) -> LinkConfig {
+        self.links
+            .get(&pair)
+            .map_or_else(|| self.default_of(pair), |link| *link.config())
+    }
+
+    pub(super) fn link_stats(&self, pair: Pair) -> LinkStats {
+        self.links
+            .get(&pair)
+            .map_or_else(LinkStats::default, |link| *link.stats())
+    }
+
+    pub(super) fn send(&mut self, now: Instant, pair: Pair, len: usize) -> Deliveries {
+        self.link(pair).send(now, len)
+    }
+
+    pub(super) fn tap(&mut self, pair: Option<Pair>, capacity: usize) -> TapId {
+        self.taps.push(Tap {
+            pair,
+            capacity,
+            captured: VecDeque::new(),
+        });
+        TapId(self.taps.len() - 1)
+    }
+
+    pub(super) fn captured(&self, tap: TapId) -> Option<&VecDeque<Captured>> {
+        self.taps.get(tap.0).map(|tap| &tap.captured)
+    }
+
+    /// Shows a datagram to every tap of its link.
+    pub(super) fn watch(&mut self, at: Instant, pair: Pair, datagram: &Datagram) {
+        let watching = |tap: &&mut Tap| tap.pair.is_none_or(|watched| watched == pair);
+        for tap in self.taps.iter_mut().filter(watching) {
+            if tap.captured.len() >= tap.capacity {
+                tap.captured.pop_front();
+            }
+            if tap.capacity > 0 {
+                tap.captured.push_back(Captured {
+                    at,
+                    datagram: datagram.clone(),
+                });
+            }
+        }
+    }
+
+    pub(super) fn intercept(&mut self, pair: Pair, interceptor: Option<Box<Interceptor>>) {
+        if let Some(interceptor) = interceptor {
+            self.interceptors.insert(pair, interceptor);
+        } else {
+            self.interceptors.remove(&pair);
+        }
+    }
+
+    /// Lets the interceptor of a link change a datagram.
+    pub(super) fn judge(&mut self, now: Instant, pair: Pair, datagram: &mut Datagram) -> Verdict {
+        self.interceptors
+            .get_mut(&pair)
+            .map_or(Verdict::Pass, |interceptor| interceptor(now, datagram))
+    }
+
+    fn link(&mut self, pair: Pair) -> &mut Link {
+        let config = self.default_of(pair);
+        let seed = self.seed;
+        self.links
+            .entry(pair)
+            .or_insert_with(|| Link::new(config, seed.generator(purpose(pair))))
+    }
+
+    /// A node reaches itself without the network.
+    fn default_of(&self, (from, to): Pair) -> LinkConfig {
+        if from == to {
+            LinkConfig::default()
+        } else {
+            self.default
+        }
+    }
+}
+
+impl fmt::Debug for Network {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Network")
+            .field("addresses", &self.addresses)
+            .field("links", &self.links)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Sender and receiver.
+pub(super) type Pair = (NodeIndex, NodeIndex);
+
+/// Decides in the middle of a link; may change the datagram's bytes, addresses and mark.
+pub(super) type Interceptor = dyn FnMut(Instant, &mut Datagram) -> Verdict;
+
+/// What an interceptor wants done with a datagram.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Verdict {
+    /// It goes on, as changed.
+    Pass,
+    /// It vanishes.
+    Drop,
+    /// It goes on later than the link would have it.
+    Delay(Duration),
+}
+
+/// Names a tap of a world.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TapId(usize);
+
+/// A datagram that a tap saw, as it was sent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Captured {
+    /// When it was sent, in world time.
+    pub at: Instant,
+    /// What was sent.
+    pub datagram: Datagram,
+}
+
+/// What one observer saw.
+#[derive(Debug)]
+struct Tap {
+    /// The link it watches; `None` watches all.
+    pair: Option<Pair>,
+    /// The oldest capture is forgotten for the next beyond this.
+    capacity: usize,
+    captured: VecDeque<Captured>,
+}
+
+/// A generator for each link, whichever is used first.
+fn purpose((from, to): Pair) -> u64 {
+    LINKS | (u64::from(from.0) << 24) | u64::from(to.0)
+}
+
+/// Generators of links lie above those that a world's user may take.
+const LINKS: u64 = 1 << 63;

@@ -1,0 +1,10 @@
+//! Integration tests: worlds and contracts as users of the crate write them.
+
+#![cfg(test)]
+
+mod contract;
+mod ledger;
+mod pinger;
+mod seeds;
+mod stream_contract;
+mod world;
