@@ -1,0 +1,197 @@
+//! The heap and the rules, with models that say what they do.
+
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+
+use super::*;
+use crate::driver::SocketIndex;
+
+#[test]
+fn what_no_rule_names_is_not_taken() {
+    let rules = Rules::new();
+    let conditioner = Conditioner::new(rules.clone(), Seed::from_number(1));
+    assert!(!conditioner.has_rule(&to("127.0.0.1:5")));
+    rules.set(address("127.0.0.1:6"), Delay(Duration::ZERO));
+    assert!(!conditioner.has_rule(&to("127.0.0.1:5")));
+    assert!(conditioner.has_rule(&to("127.0.0.1:6")));
+    assert!(rules.remove(address("127.0.0.1:6")));
+    assert!(!conditioner.has_rule(&to("127.0.0.1:6")));
+}
+
+#[test]
+fn the_rule_that_says_most_counts() {
+    let rules = Rules::new();
+    let host: IpAddr = "127.0.0.1".parse().unwrap();
+    let ours: IpAddr = "127.0.0.9".parse().unwrap();
+    let delays = [
+        (Ends::from(Remote::Any), 1),
+        (Ends::from(host), 2),
+        (Ends::from(address("127.0.0.1:5")), 3),
+        (
+            Ends {
+                local: Some(ours),
+                remote: Remote::Any,
+            },
+            4,
+        ),
+    ];
+    let mut conditioner = Conditioner::new(rules.clone(), Seed::from_number(1));
+    let mut from_ours = to("127.0.0.1:5");
+    for (place, (ends, delay)) in delays.into_iter().enumerate() {
+        rules.set(ends, Delay(Duration::from_millis(delay)));
+        assert_eq!(rules.len(), place + 1);
+        from_ours.local = Some(ours);
+        assert_eq!(arrival(&mut conditioner, from_ours), delay);
+    }
+    assert_eq!(arrival(&mut conditioner, to("127.0.0.1:5")), 3);
+    assert_eq!(arrival(&mut conditioner, to("127.0.0.1:6")), 2);
+    assert_eq!(arrival(&mut conditioner, to("127.0.0.2:5")), 1);
+}
+
+#[test]
+fn the_earliest_arrives_first_and_equal_times_keep_their_order() {
+    let mut conditioner = ruled(Script(vec![vec![20], vec![10], vec![10, 30]]));
+    let ledger = Ledger::default();
+    for number in 0..3 {
+        conditioner.take(Instant::ZERO, to(PEER), &[number], &ledger);
+    }
+    assert_eq!(
+        conditioner.pop_due(Instant::from_millis(9)).map(first),
+        None
+    );
+    assert_eq!(conditioner.poll_timeout(), Some(Instant::from_millis(10)));
+    let order: Vec<u8> = std::iter::from_fn(|| conditioner.pop_due(Instant::from_millis(99)))
+        .map(first)
+        .collect();
+    assert_eq!(order, [1, 2, 0, 2]);
+    assert_eq!(conditioner.poll_timeout(), None);
+    assert_eq!(conditioner.held_bytes, 0);
+}
+
+#[test]
+fn a_lost_datagram_is_counted_and_copies_are_bounded() {
+    let mut conditioner = ruled(Script(vec![vec![], vec![5; 100]]));
+    let ledger = Ledger::default();
+    conditioner.take(Instant::ZERO, to(PEER), &[1], &ledger);
+    assert_eq!(conditioner.poll_timeout(), None);
+    assert_eq!(ledger.snapshot().conditioned_lost, 1);
+    conditioner.take(Instant::ZERO, to(PEER), &[2], &ledger);
+    assert_eq!(conditioner.held.len(), COPIES_MAX);
+}
+
+#[test]
+fn holds_no_more_datagrams_and_bytes_than_its_limits() {
+    let limits = Limits {
+        datagrams_max: 3,
+        bytes_max: 10,
+    };
+    let ledger = Ledger::default();
+    let mut conditioner = ruled(Delay(Duration::from_secs(1))).with_limits(limits);
+    for _ in 0..5 {
+        conditioner.take(Instant::ZERO, to(PEER), &[0], &ledger);
+    }
+    assert_eq!(conditioner.held.len(), 3);
+    assert_eq!(ledger.snapshot().conditioned_full, 2);
+
+    let mut conditioner = ruled(Delay(Duration::from_secs(1))).with_limits(limits);
+    conditioner.take(Instant::ZERO, to(PEER), &[0; 8], &ledger);
+    conditioner.take(Instant::ZERO, to(PEER), &[0; 3], &ledger);
+    conditioner.take(Instant::ZERO, to(PEER), &[0; 2], &ledger);
+    assert_eq!(conditioner.held_bytes, 10);
+    assert_eq!(ledger.snapshot().conditioned_full, 3);
+    assert!(conditioner.pop_due(Instant::from_millis(1_000)).is_some());
+    assert_eq!(conditioner.held_bytes, 2, "what left makes room");
+}
+
+#[test]
+fn a_damaged_datagram_differs_in_one_bit_chosen_by_the_seed() {
+    let damage = |seed| {
+        let rules = Rules::new();
+        rules.set(Remote::Any, Damage);
+        let mut conditioner = Conditioner::new(rules, Seed::from_number(seed));
+        conditioner.take(Instant::ZERO, to(PEER), &[0; 64], &Ledger::default());
+        conditioner.take(Instant::ZERO, to(PEER), &[], &Ledger::default());
+        let (_, bytes) = conditioner.pop_due(Instant::ZERO).unwrap();
+        assert_eq!(bytes.iter().map(|byte| byte.count_ones()).sum::<u32>(), 1);
+        bytes
+    };
+    assert_eq!(damage(1), damage(1));
+    assert_ne!(damage(1), damage(2));
+}
+
+#[test]
+fn a_datagram_whose_rule_has_just_gone_arrives_at_once() {
+    let mut conditioner = Conditioner::new(Rules::new(), Seed::from_number(1));
+    let now = Instant::from_millis(7);
+    conditioner.take(now, to(PEER), &[1], &Ledger::default());
+    assert!(conditioner.pop_due(now).is_some());
+}
+
+/// Delays everything.
+struct Delay(Duration);
+
+impl LinkModel for Delay {
+    fn send(&mut self, now: Instant, _: usize, deliveries: &mut Vec<Delivery>) {
+        deliveries.push(Delivery {
+            at: now + self.0,
+            is_corrupt: false,
+        });
+    }
+}
+
+/// Delivers each datagram in turn at the listed milliseconds.
+struct Script(Vec<Vec<u64>>);
+
+impl LinkModel for Script {
+    fn send(&mut self, _: Instant, _: usize, deliveries: &mut Vec<Delivery>) {
+        deliveries.extend(self.0.remove(0).into_iter().map(|millis| Delivery {
+            at: Instant::from_millis(millis),
+            is_corrupt: false,
+        }));
+    }
+}
+
+/// Damages everything.
+struct Damage;
+
+impl LinkModel for Damage {
+    fn send(&mut self, now: Instant, _: usize, deliveries: &mut Vec<Delivery>) {
+        deliveries.push(Delivery {
+            at: now,
+            is_corrupt: true,
+        });
+    }
+}
+
+fn ruled(link: impl LinkModel + 'static) -> Conditioner {
+    let rules = Rules::new();
+    rules.set(Remote::Any, link);
+    Conditioner::new(rules, Seed::from_number(1))
+}
+
+/// Milliseconds after which a datagram arrives.
+fn arrival(conditioner: &mut Conditioner, envelope: Envelope) -> u64 {
+    conditioner.take(Instant::ZERO, envelope, &[0], &Ledger::default());
+    let at = conditioner.poll_timeout().unwrap();
+    conditioner.pop_due(at).unwrap();
+    at.as_millis()
+}
+
+fn first((_, bytes): (Envelope, Vec<u8>)) -> u8 {
+    bytes[0]
+}
+
+fn to(remote: &str) -> Envelope {
+    Envelope {
+        socket: SocketIndex(0),
+        remote: address(remote),
+        local: None,
+        ecn: None,
+    }
+}
+
+fn address(text: &str) -> SocketAddr {
+    text.parse().unwrap()
+}
+
+const PEER: &str = "127.0.0.1:5";
