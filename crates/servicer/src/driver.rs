@@ -5,24 +5,27 @@
 //! empty: a process that was paused therefore times nobody out whose datagrams were waiting.
 
 mod application;
+mod conditioners;
+mod config;
 mod counters;
+mod end;
 mod intake;
 mod outlet;
 mod request;
 mod waiter;
 
-use std::fmt;
 use std::io;
-use std::num::NonZeroUsize;
 use std::ops::ControlFlow;
 use std::time::Duration;
 
 use wire::{Arrival, Instant, Machine};
 
 pub use application::{Application, PeerAddress, SocketIndex};
+pub(crate) use conditioners::Conditioners;
+pub use config::Config;
 pub use counters::Counters;
-#[cfg(feature = "conditioner")]
 pub(crate) use counters::Ledger;
+pub use end::End;
 pub(crate) use intake::Envelope;
 pub use request::{RequestError, Requests};
 
@@ -36,30 +39,6 @@ use crate::Clock;
 use crate::conditioner::{Conditioner, Direction};
 use crate::udp::UdpSocket;
 
-/// How much a driver does between two waits, and may be asked at once.
-#[non_exhaustive]
-#[derive(Clone, Copy, Debug)]
-pub struct Config {
-    /// Datagrams taken from all sockets before timers run; 1,024, about 1 ms of work. What one
-    /// system call yields is taken whole, so that up to 2,047 more may come. After a gap of
-    /// 250 ms between turns the bound is 16 times as high, so that what waited through a pause
-    /// is heard before timers judge the silence.
-    pub datagrams_per_turn: NonZeroUsize,
-    /// Requests that may wait; 4,096. More costs the memory of the requests.
-    pub requests_max: NonZeroUsize,
-}
-
-impl Default for Config {
-    fn default() -> Self {
-        const DATAGRAMS: NonZeroUsize = NonZeroUsize::new(1_024).unwrap();
-        const REQUESTS: NonZeroUsize = NonZeroUsize::new(4_096).unwrap();
-        Self {
-            datagrams_per_turn: DATAGRAMS,
-            requests_max: REQUESTS,
-        }
-    }
-}
-
 /// Drives one machine on its sockets, on the thread that calls [`run`](Self::run).
 ///
 /// [`UdpServicer`](crate::UdpServicer) gives it a thread of its own.
@@ -67,7 +46,6 @@ impl Default for Config {
 pub struct Driver<M: Machine, A: Application<M>> {
     machine: M,
     application: A,
-    sockets: Vec<UdpSocket>,
     intake: Intake,
     outlet: Outlet,
     inbox: Inbox<A::Request>,
@@ -76,9 +54,6 @@ pub struct Driver<M: Machine, A: Application<M>> {
     config: Config,
     /// What `poll_transmit` writes to; empty between transmits.
     outbound: Vec<u8>,
-    /// Delays what arrives, from peers that a rule names.
-    #[cfg(feature = "conditioner")]
-    inbound_conditioner: Option<Conditioner>,
     /// When the last turn began; `None` before the first.
     turned_at: Option<Instant>,
     /// When the machine was last told the wall clock.
@@ -100,7 +75,23 @@ where
     ///
     /// The system's, where it has no descriptor left to wait with.
     pub fn new(
+        sockets: Vec<UdpSocket>,
+        machine: M,
+        application: A,
+        config: Config,
+    ) -> io::Result<(Self, Requests<A::Request>)> {
+        Self::assemble(
+            sockets,
+            Conditioners::default(),
+            machine,
+            application,
+            config,
+        )
+    }
+
+    pub(crate) fn assemble(
         mut sockets: Vec<UdpSocket>,
+        conditioners: Conditioners,
         machine: M,
         application: A,
         config: Config,
@@ -110,16 +101,16 @@ where
         let driver = Self {
             machine,
             application,
-            sockets,
             intake: Intake::new(),
-            outlet: Outlet::default(),
+            outlet: Outlet {
+                sockets,
+                conditioners,
+            },
             inbox,
             waiter,
             clock: Clock::new(),
             config,
             outbound: Vec::new(),
-            #[cfg(feature = "conditioner")]
-            inbound_conditioner: None,
             turned_at: None,
             wall_clock_at: None,
             is_stopping: false,
@@ -131,9 +122,10 @@ where
     /// Delays, loses and copies what `conditioner`'s rules name, in one direction.
     #[cfg(feature = "conditioner")]
     pub fn set_conditioner(&mut self, direction: Direction, conditioner: Conditioner) {
+        let conditioners = &mut self.outlet.conditioners;
         match direction {
-            Direction::Inbound => self.inbound_conditioner = Some(conditioner),
-            Direction::Outbound => self.outlet.conditioner = Some(conditioner),
+            Direction::Inbound => conditioners.inbound = Some(conditioner),
+            Direction::Outbound => conditioners.outbound = Some(conditioner),
         }
     }
 
@@ -192,7 +184,7 @@ where
             Rest::Nothing => earliest([
                 self.machine.poll_timeout(),
                 self.application.poll_timeout(),
-                self.conditioner_timeout(),
+                self.outlet.conditioners.poll_timeout(),
                 self.inbox.stop_at(),
             ]),
         };
@@ -229,21 +221,12 @@ where
     /// earlier has been taken, even if the process was paused between two lines of this.
     fn receive(&mut self) -> Instant {
         let began = self.clock.now();
-        let paused = self
-            .turned_at
-            .is_none_or(|last| began.saturating_since(last) > STALL);
-        self.turned_at = Some(began);
         let batch = self.config.datagrams_per_turn.get();
-        let bound = if paused {
-            batch.saturating_mul(STALL_BATCHES)
-        } else {
-            batch
-        };
+        let bound = bound(self.turned_at.replace(began), began, batch);
         let mut received = 0_usize;
         loop {
             let as_of = self.clock.now();
             let Some(more) = self.receive_round() else {
-                #[cfg(feature = "conditioner")]
                 self.release_inbound(as_of);
                 return as_of;
             };
@@ -259,14 +242,16 @@ where
     fn receive_round(&mut self) -> Option<usize> {
         let Self {
             machine,
-            sockets,
             intake,
+            outlet,
             inbox,
             clock,
-            #[cfg(feature = "conditioner")]
-            inbound_conditioner,
             ..
         } = self;
+        let Outlet {
+            sockets,
+            conditioners,
+        } = outlet;
         let ledger = inbox.ledger();
         let mut round = None;
         for (index, socket) in (0_u16..).map(SocketIndex).zip(sockets.iter()) {
@@ -275,8 +260,7 @@ where
             let received = intake.receive((index, socket), ledger, |envelope, datagram| {
                 let now = *stamp.get_or_insert_with(|| clock.now());
                 bytes = bytes.saturating_add(datagram.len());
-                #[cfg(feature = "conditioner")]
-                if let Some(conditioner) = inbound_conditioner
+                if let Some(conditioner) = &mut conditioners.inbound
                     && conditioner.has_rule(&envelope)
                 {
                     conditioner.take(now, envelope, datagram, ledger);
@@ -298,10 +282,11 @@ where
     }
 
     /// Gives the machine what the conditioner has delayed until `now`.
-    #[cfg(feature = "conditioner")]
     fn release_inbound(&mut self, now: Instant) {
         while let Some((envelope, mut datagram)) = self
-            .inbound_conditioner
+            .outlet
+            .conditioners
+            .inbound
             .as_mut()
             .and_then(|conditioner| conditioner.pop_due(now))
         {
@@ -337,122 +322,59 @@ where
         }
     }
 
-    /// Takes what the machine has to send, to ask and to tell, up to a bound.
+    /// Takes what the machine has to send, to ask and to tell, up to a bound for each.
     fn drain(&mut self) {
-        let mut left = DRAIN_MAX;
+        let mut left = Drain::default();
         loop {
             let now = self.clock.now();
-            while left > 0
-                && let Some(transmit) = self.machine.poll_transmit(now, &mut self.outbound)
-            {
-                left -= 1;
-                self.outlet.send(
-                    now,
-                    &mut self.sockets,
-                    (&transmit, &self.outbound),
-                    self.inbox.ledger(),
-                );
-                self.outbound.clear();
-            }
-            let told = self.tell(now, left);
-            left -= told;
-            if told == 0 {
+            self.send(now, &mut left.transmits);
+            if !self.tell(now, &mut left) {
                 break;
             }
         }
-        if left == 0 {
+        if left.transmits == 0 || left.commands == 0 || left.events == 0 {
             self.rest = Rest::Work;
         }
-        #[cfg(feature = "conditioner")]
-        self.outlet
-            .release(self.clock.now(), &mut self.sockets, self.inbox.ledger());
+        self.outlet.release(self.clock.now(), self.inbox.ledger());
     }
 
-    /// Gives up to `max` commands and events to the application; returns how many.
-    fn tell(&mut self, now: Instant, max: usize) -> usize {
-        let mut commands = 0;
-        while commands < max
+    fn send(&mut self, now: Instant, left: &mut usize) {
+        while *left > 0
+            && let Some(transmit) = self.machine.poll_transmit(now, &mut self.outbound)
+        {
+            *left -= 1;
+            self.outlet
+                .send(now, (&transmit, &self.outbound), self.inbox.ledger());
+            self.outbound.clear();
+        }
+    }
+
+    /// Gives commands and events to the application; returns whether there were any.
+    fn tell(&mut self, now: Instant, left: &mut Drain) -> bool {
+        let mut told = false;
+        while left.commands > 0
             && let Some((id, command)) = self.machine.poll_command()
         {
-            commands += 1;
+            left.commands -= 1;
+            told = true;
+            self.inbox.ledger().commands.add(1);
             self.application
                 .on_command(now, &mut self.machine, id, command);
         }
-        let mut events = 0;
-        while commands + events < max
+        while left.events > 0
             && let Some(event) = self.machine.poll_event()
         {
-            events += 1;
+            left.events -= 1;
+            told = true;
+            self.inbox.ledger().events.add(1);
             self.application.on_event(now, &mut self.machine, event);
         }
-        let ledger = self.inbox.ledger();
-        ledger.commands.add(u64::try_from(commands).unwrap_or(0));
-        ledger.events.add(u64::try_from(events).unwrap_or(0));
-        commands + events
-    }
-
-    /// Returns when the conditioners next have something to deliver.
-    #[cfg_attr(
-        not(feature = "conditioner"),
-        expect(
-            clippy::unused_self,
-            clippy::missing_const_for_fn,
-            reason = "without conditioners there is nothing to ask"
-        )
-    )]
-    fn conditioner_timeout(&self) -> Option<Instant> {
-        #[cfg(feature = "conditioner")]
-        return earliest([
-            self.inbound_conditioner
-                .as_ref()
-                .and_then(Conditioner::poll_timeout),
-            self.outlet
-                .conditioner
-                .as_ref()
-                .and_then(Conditioner::poll_timeout),
-        ]);
-        #[cfg(not(feature = "conditioner"))]
-        None
+        told
     }
 
     /// Returns whether nothing waits to be sent.
     fn is_sent(&self) -> bool {
-        #[cfg(feature = "conditioner")]
-        if let Some(conditioner) = &self.outlet.conditioner {
-            return self.rest != Rest::Work && conditioner.poll_timeout().is_none();
-        }
-        self.rest != Rest::Work
-    }
-}
-
-/// How a driver ended.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum End {
-    /// The application broke off.
-    Stopped,
-    /// A shutdown was asked for, and the application had nothing left to do.
-    Drained,
-    /// A shutdown was asked for, and its deadline came first.
-    DeadlinePassed,
-    /// The system refused to wait.
-    Failed(io::ErrorKind),
-    /// The machine or the application panicked, with this message.
-    Panicked(String),
-    /// The thread did not end in time and was left behind; something in it blocks.
-    Stuck,
-}
-
-impl fmt::Display for End {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Stopped => f.write_str("stopped by the application"),
-            Self::Drained => f.write_str("shut down in order"),
-            Self::DeadlinePassed => f.write_str("shut down at the deadline"),
-            Self::Failed(kind) => write!(f, "failed to wait: {kind}"),
-            Self::Panicked(message) => write!(f, "panicked: {message}"),
-            Self::Stuck => f.write_str("still running after the deadline"),
-        }
+        self.rest != Rest::Work && self.outlet.conditioners.is_sent()
     }
 }
 
@@ -476,15 +398,43 @@ fn arrival<P: PeerAddress>(envelope: &Envelope) -> Arrival<P> {
     }
 }
 
+/// Datagrams that one turn may take: more where the last one began long ago, or never.
+fn bound(last: Option<Instant>, began: Instant, batch: usize) -> usize {
+    if last.is_none_or(|last| began.saturating_since(last) > STALL) {
+        batch.saturating_mul(STALL_BATCHES)
+    } else {
+        batch
+    }
+}
+
 fn earliest<const N: usize>(deadlines: [Option<Instant>; N]) -> Option<Instant> {
     deadlines.into_iter().flatten().min()
 }
 
-/// Transmits, commands and events taken in one turn, so that a machine that always has more keeps
-/// the driver from neither its sockets nor its queue.
+/// How many of each kind one turn may still take, so that a machine that always has more keeps
+/// the driver from neither its sockets nor its queue, nor one kind another.
+#[derive(Debug)]
+struct Drain {
+    transmits: usize,
+    commands: usize,
+    events: usize,
+}
+
+impl Default for Drain {
+    fn default() -> Self {
+        Self {
+            transmits: DRAIN_MAX,
+            commands: DRAIN_MAX,
+            events: DRAIN_MAX,
+        }
+    }
+}
+
+/// Transmits, commands and events, of each, that one turn takes: an answer for everything that a
+/// turn after a pause has received.
 const DRAIN_MAX: usize = 16_384;
 
-/// A gap between turns after which the sockets may hold much: udp_proto's stall guard begins at
+/// A gap between turns after which the sockets may hold much: `udp_proto`'s stall guard begins at
 /// the same.
 const STALL: Duration = Duration::from_millis(250);
 
@@ -497,3 +447,18 @@ const WALL_CLOCK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Pause after a timer that is due although it has run.
 const STUCK_TIMER_PAUSE: Duration = Duration::from_millis(1);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn more_is_taken_after_a_pause_than_in_steady_work() {
+        let last = Instant::from_millis(1_000);
+        assert_eq!(bound(None, last, 1_024), 16_384);
+        assert_eq!(bound(Some(last), last + STALL, 1_024), 1_024);
+        let after = last + STALL + Duration::from_nanos(1);
+        assert_eq!(bound(Some(last), after, 1_024), 16_384);
+        assert_eq!(bound(None, last, usize::MAX), usize::MAX);
+    }
+}

@@ -1,4 +1,8 @@
-#![doc = include_str!("../README.md")]
+#![cfg_attr(feature = "udp", doc = include_str!("../README.md"))]
+#![cfg_attr(
+    not(feature = "udp"),
+    doc = "The clock of `tickwire-servicer`; its feature `udp` is off."
+)]
 #![forbid(unsafe_code)]
 
 pub mod clock;

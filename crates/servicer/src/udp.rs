@@ -19,7 +19,7 @@ use crate::Clock;
 #[cfg(feature = "conditioner")]
 use crate::conditioner::{Conditioner, Direction};
 use crate::driver::{
-    Application, Config, Counters, Driver, End, PeerAddress, RequestError, Requests,
+    Application, Conditioners, Config, Counters, Driver, End, PeerAddress, RequestError, Requests,
 };
 
 /// A UDP servicer that is not started yet.
@@ -28,8 +28,7 @@ pub struct UdpServicer {
     /// Name of the thread, in logs and in the report.
     name: String,
     config: Config,
-    #[cfg(feature = "conditioner")]
-    conditioners: Vec<(Direction, Conditioner)>,
+    conditioners: Conditioners,
 }
 
 impl UdpServicer {
@@ -39,8 +38,7 @@ impl UdpServicer {
         Self {
             name: name.into(),
             config: Config::default(),
-            #[cfg(feature = "conditioner")]
-            conditioners: Vec::new(),
+            conditioners: Conditioners::default(),
         }
     }
 
@@ -55,7 +53,10 @@ impl UdpServicer {
     #[cfg(feature = "conditioner")]
     #[must_use]
     pub fn with_conditioner(mut self, direction: Direction, conditioner: Conditioner) -> Self {
-        self.conditioners.push((direction, conditioner));
+        match direction {
+            Direction::Inbound => self.conditioners.inbound = Some(conditioner),
+            Direction::Outbound => self.conditioners.outbound = Some(conditioner),
+        }
         self
     }
 
@@ -79,16 +80,14 @@ impl UdpServicer {
         for socket in &sockets {
             tracing::info!(servicer = self.name, socket = %socket.report(), "bound");
         }
-        #[cfg_attr(
-            not(feature = "conditioner"),
-            expect(unused_mut, reason = "only conditioners are set afterwards")
-        )]
-        let (mut driver, requests) = Driver::new(sockets, machine, application, self.config)
-            .map_err(|error| SpawnError(error.kind()))?;
-        #[cfg(feature = "conditioner")]
-        for (direction, conditioner) in self.conditioners {
-            driver.set_conditioner(direction, conditioner);
-        }
+        let (driver, requests) = Driver::assemble(
+            sockets,
+            self.conditioners,
+            machine,
+            application,
+            self.config,
+        )
+        .map_err(|error| SpawnError(error.kind()))?;
         let (ended, end) = crossbeam_channel::bounded(1);
         let thread = Builder::new()
             .name(self.name.clone())

@@ -116,7 +116,7 @@ fn envelope(socket: SocketIndex, meta: &RecvMeta) -> Envelope {
 }
 
 /// Returns whether an answer may carry `ip` as its source: not where it came to a group.
-fn is_own(ip: IpAddr) -> bool {
+const fn is_own(ip: IpAddr) -> bool {
     let is_broadcast = matches!(ip, IpAddr::V4(ip) if ip.is_broadcast());
     !ip.is_multicast() && !ip.is_unspecified() && !is_broadcast
 }
@@ -146,5 +146,21 @@ mod tests {
         }
         assert!(is_own("127.0.0.1".parse().unwrap()));
         assert!(is_own("fe80::1".parse().unwrap()));
+    }
+
+    #[test]
+    fn what_cannot_be_answered_is_dropped_and_counted() {
+        let ledger = Ledger::default();
+        let mut heard = Vec::new();
+        for port in [0, 9] {
+            let mut meta = RecvMeta::default();
+            meta.addr = SocketAddr::from(([192, 0, 2, 1], port));
+            let envelope = envelope(SocketIndex(0), &meta);
+            take(envelope, &mut [], &ledger, &mut |envelope, _| {
+                heard.push(envelope.remote.port());
+            });
+        }
+        assert_eq!(heard, [9]);
+        assert_eq!(ledger.snapshot().dropped_in_unanswerable, 1);
     }
 }

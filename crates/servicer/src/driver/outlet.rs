@@ -5,24 +5,21 @@ use std::net::SocketAddr;
 use wire::{Instant, Transmit};
 
 use super::application::{PeerAddress, SocketIndex};
+use super::conditioners::Conditioners;
 use super::counters::Ledger;
-#[cfg(feature = "conditioner")]
 use super::intake::Envelope;
-#[cfg(feature = "conditioner")]
-use crate::conditioner::Conditioner;
 use crate::udp::UdpSocket;
 use crate::udp::socket::{Outbound, Sent};
 
-/// The way out.
+/// The sockets, and the way out through them.
 ///
 /// A datagram that finds the socket's send buffer full is dropped and counted, not kept: the
 /// buffer holds megabytes already, a queue behind it would only make everything in it later, and
 /// a machine treats the drop as what it is, congestion.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Outlet {
-    /// Delays what leaves, for peers that a rule names.
-    #[cfg(feature = "conditioner")]
-    pub(super) conditioner: Option<Conditioner>,
+    pub(super) sockets: Vec<UdpSocket>,
+    pub(super) conditioners: Conditioners,
 }
 
 impl Outlet {
@@ -30,25 +27,20 @@ impl Outlet {
     pub(super) fn send<P: PeerAddress>(
         &mut self,
         now: Instant,
-        sockets: &mut [UdpSocket],
         (transmit, bytes): (&Transmit<P>, &[u8]),
         ledger: &Ledger,
     ) {
         let destination = transmit.destination.address();
-        let Some((index, socket)) = pick(sockets, transmit.destination.socket(), destination)
-        else {
+        let Some((index, socket)) = pick(
+            &mut self.sockets,
+            transmit.destination.socket(),
+            destination,
+        ) else {
             let dropped = u64::try_from(transmit.datagrams(bytes).count()).unwrap_or(u64::MAX);
             ledger.dropped_out_no_socket.add(dropped.max(1));
             return;
         };
-        let outbound = Outbound {
-            destination,
-            source: transmit.source,
-            segment_len: transmit.segment_len,
-            ecn: transmit.ecn,
-        };
-        #[cfg(feature = "conditioner")]
-        if let Some(conditioner) = &mut self.conditioner {
+        if let Some(conditioner) = &mut self.conditioners.outbound {
             let bound = Some(socket.local_address().ip()).filter(|ip| !ip.is_unspecified());
             let envelope = Envelope {
                 socket: index,
@@ -64,19 +56,22 @@ impl Outlet {
                 return;
             }
         }
-        #[cfg(not(feature = "conditioner"))]
-        let _ = index;
+        let outbound = Outbound {
+            destination,
+            source: transmit.source,
+            segment_len: transmit.segment_len,
+            ecn: transmit.ecn,
+        };
         record(socket.send(now, &outbound, bytes), ledger);
     }
 
-    /// Sends what the conditioner has delayed until `now`.
-    #[cfg(feature = "conditioner")]
-    pub(super) fn release(&mut self, now: Instant, sockets: &mut [UdpSocket], ledger: &Ledger) {
-        let Some(conditioner) = &mut self.conditioner else {
+    /// Sends what has been delayed enough at `now`.
+    pub(super) fn release(&mut self, now: Instant, ledger: &Ledger) {
+        let Some(conditioner) = &mut self.conditioners.outbound else {
             return;
         };
         while let Some((envelope, bytes)) = conditioner.pop_due(now) {
-            if let Some(socket) = sockets.get_mut(usize::from(envelope.socket.0)) {
+            if let Some(socket) = self.sockets.get_mut(usize::from(envelope.socket.0)) {
                 let outbound = Outbound {
                     destination: envelope.remote,
                     source: envelope.local,
@@ -95,16 +90,11 @@ fn pick(
     index: Option<SocketIndex>,
     destination: SocketAddr,
 ) -> Option<(SocketIndex, &mut UdpSocket)> {
-    let place = match index {
-        Some(SocketIndex(index)) => usize::from(index),
-        None => sockets
-            .iter()
-            .position(|socket| socket.reaches(destination))?,
-    };
-    let socket = sockets
-        .get_mut(place)
-        .filter(|socket| socket.reaches(destination))?;
-    Some((SocketIndex(u16::try_from(place).ok()?), socket))
+    (0_u16..)
+        .map(SocketIndex)
+        .zip(sockets)
+        .filter(|(place, _)| index.is_none_or(|index| index == *place))
+        .find(|(_, socket)| socket.reaches(destination))
 }
 
 fn record(sent: Sent, ledger: &Ledger) {

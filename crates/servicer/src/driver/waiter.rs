@@ -81,7 +81,7 @@ mod timer {
     use nix::sys::timerfd::{ClockId, Expiration, TimerFd, TimerFlags, TimerSetTimeFlags};
     use wire::Instant;
 
-    /// A timer descriptor; timerfd_create(2).
+    /// A timer descriptor; `timerfd_create(2)`.
     #[derive(Debug)]
     pub(super) struct Timer {
         descriptor: TimerFd,

@@ -133,13 +133,16 @@ pub struct BindError {
 
 impl BindError {
     pub(super) fn new(address: SocketAddr, error: &io::Error) -> Self {
-        let cause = match error.kind() {
-            ErrorKind::AddrInUse => BindCause::Busy,
-            ErrorKind::PermissionDenied => BindCause::Denied,
-            ErrorKind::AddrNotAvailable => BindCause::NotOurs,
-            ErrorKind::Unsupported => BindCause::NoFamily,
-            kind => BindCause::System(kind),
-        };
+        let kind = error.kind();
+        let cause = [
+            (ErrorKind::AddrInUse, BindCause::Busy),
+            (ErrorKind::PermissionDenied, BindCause::Denied),
+            (ErrorKind::AddrNotAvailable, BindCause::NotOurs),
+            (ErrorKind::Unsupported, BindCause::NoFamily),
+        ]
+        .into_iter()
+        .find_map(|(known, cause)| (known == kind).then_some(cause))
+        .unwrap_or(BindCause::System(kind));
         Self { address, cause }
     }
 }

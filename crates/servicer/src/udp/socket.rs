@@ -164,16 +164,10 @@ impl UdpSocket {
         if matches!(&result, Err(error) if is_unreachable(error)) {
             // What an ICMP message reported is an earlier datagram's fate, and this one did not
             // leave.
-            sent.unreachable += 1;
+            sent.note(&result);
             result = self.try_send(outbound, datagram, None);
         }
-        match result {
-            Ok(()) => sent.datagrams += 1,
-            Err(error) if error.kind() == ErrorKind::WouldBlock => sent.full += 1,
-            Err(error) if quinn_udp::is_msg_size_err(&error) => sent.too_large += 1,
-            Err(error) if is_unreachable(&error) => {}
-            Err(_) => sent.refused += 1,
-        }
+        sent.note(&result);
     }
 
     fn try_send(
@@ -253,6 +247,19 @@ pub(crate) struct Sent {
     pub(crate) refused: u64,
 }
 
+impl Sent {
+    /// Counts the fate of one datagram.
+    fn note(&mut self, result: &io::Result<()>) {
+        match result {
+            Ok(()) => self.datagrams += 1,
+            Err(error) if error.kind() == ErrorKind::WouldBlock => self.full += 1,
+            Err(error) if quinn_udp::is_msg_size_err(error) => self.too_large += 1,
+            Err(error) if is_unreachable(error) => self.unreachable += 1,
+            Err(_) => self.refused += 1,
+        }
+    }
+}
+
 /// Which address families a socket speaks.
 #[derive(Clone, Copy, Debug)]
 enum Reach {
@@ -306,3 +313,27 @@ const SEGMENTED_BYTES_MAX: usize = 65_535 - 60 - 8;
 
 /// Least time between two attempts to make segmentation and ECN available again.
 const RESTORE_INTERVAL: Duration = Duration::from_secs(1);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_fate_has_its_count() {
+        let mut sent = Sent::default();
+        sent.note(&Ok(()));
+        sent.note(&Err(ErrorKind::WouldBlock.into()));
+        sent.note(&Err(ErrorKind::ConnectionRefused.into()));
+        sent.note(&Err(ErrorKind::ConnectionReset.into()));
+        sent.note(&Err(ErrorKind::NetworkUnreachable.into()));
+        sent.note(&Err(ErrorKind::PermissionDenied.into()));
+        let counted = Sent {
+            datagrams: 1,
+            full: 1,
+            too_large: 0,
+            unreachable: 3,
+            refused: 1,
+        };
+        assert_eq!(sent, counted);
+    }
+}

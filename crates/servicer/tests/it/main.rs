@@ -2,6 +2,7 @@
 
 #![cfg(test)]
 
+mod alloc;
 mod end;
 mod exchange;
 mod order;

@@ -3,7 +3,7 @@
 use std::ops::ControlFlow;
 use std::time::Duration;
 
-use servicer::{Clock, Config, Driver, UdpSocket};
+use servicer::{Clock, Config, Driver, End, UdpSocket};
 
 use crate::toy::{Ask, Echo, News, PATIENCE, Service, bind, next, plain, reporter};
 
@@ -144,4 +144,18 @@ fn a_timer_that_stays_due_does_not_become_a_busy_loop() {
     // 20 runs have 19 pauses of 1 ms between them; a busy loop needs microseconds.
     assert!(Clock::new().now().saturating_since(began) >= Duration::from_millis(15));
     assert!(service.handle.counters().stuck_timers >= 19);
+}
+
+#[test]
+fn a_machine_that_never_stops_sending_keeps_nobody_from_being_heard() {
+    let sink = plain("127.0.0.1");
+    let machine = Echo::flood(sink.local_addr().unwrap());
+    let service = Service::start_with("127.0.0.1", machine, |_| {});
+    service.ping();
+    plain("127.0.0.1")
+        .send_to(b"hello", service.address)
+        .unwrap();
+    assert!(matches!(service.next(), News::Received { .. }));
+    let report = service.handle.shutdown(Duration::from_millis(1));
+    assert_eq!(report.end, End::DeadlinePassed);
 }

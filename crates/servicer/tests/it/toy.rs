@@ -24,6 +24,8 @@ pub(crate) struct Echo {
     is_stuck: bool,
     /// Whether what comes is swallowed.
     is_mute: bool,
+    /// Whom it never stops sending to.
+    flooded: Option<SocketAddr>,
     received: u64,
     wall_clock: Option<UnixTime>,
 }
@@ -51,6 +53,14 @@ impl Echo {
     pub(crate) fn mute() -> Self {
         Self {
             is_mute: true,
+            ..Self::default()
+        }
+    }
+
+    /// One that always has more to send to `peer`.
+    pub(crate) fn flood(peer: SocketAddr) -> Self {
+        Self {
+            flooded: Some(peer),
             ..Self::default()
         }
     }
@@ -83,9 +93,7 @@ impl Machine for Echo {
             ecn: arrival.ecn,
             bytes: datagram.to_vec(),
         });
-        if datagram == b"panic" {
-            panic!("the machine was told to");
-        }
+        assert_ne!(datagram, b"panic", "the machine was told to");
         if !self.is_mute {
             let mut transmit = Transmit::to(arrival.peer);
             transmit.source = arrival.local;
@@ -118,6 +126,10 @@ impl Machine for Echo {
     }
 
     fn poll_transmit(&mut self, _: Instant, buf: &mut Vec<u8>) -> Option<Transmit<SocketAddr>> {
+        if let Some(peer) = self.flooded {
+            buf.push(0);
+            return Some(Transmit::to(peer));
+        }
         let (transmit, bytes) = self.outbox.pop_front()?;
         buf.extend_from_slice(&bytes);
         Some(transmit)

@@ -142,7 +142,7 @@ impl LinkModel for EverySecond {
     fn send(&mut self, now: Instant, len: usize, deliveries: &mut Vec<Delivery>) {
         self.lens.send(len).unwrap();
         self.number += 1;
-        if self.number % 2 == 0 {
+        if self.number.is_multiple_of(2) {
             deliveries.push(Delivery {
                 at: now,
                 is_corrupt: false,
