@@ -9,26 +9,26 @@ mod rule;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use wire::{Generator, Instant, Seed};
+use wire::Instant;
 
 pub use rule::{Ends, Remote, Rules};
 
 use crate::driver::{Envelope, Ledger};
 
-/// What happens to a datagram on a link; netsim's links are the models meant.
+/// What happens to datagrams on a link; netsim's links are the models meant.
 pub trait LinkModel: Send {
-    /// Sends `len` bytes at `now`: pushes the arrival of each copy to `deliveries`, none where
-    /// the datagram is lost. At most 4 copies are looked at.
-    fn send(&mut self, now: Instant, len: usize, deliveries: &mut Vec<Delivery>);
+    /// Sends `datagram` at `now`: pushes each copy that arrives to `deliveries`, damaged as the
+    /// link damages it; none where the datagram is lost.
+    fn send(&mut self, now: Instant, datagram: &[u8], deliveries: &mut Vec<Delivery>);
 }
 
 /// The arrival of one copy of a datagram.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Delivery {
     /// When it arrives.
     pub at: Instant,
-    /// Whether one of its bits has changed on the way.
-    pub is_corrupt: bool,
+    /// What arrives.
+    pub bytes: Vec<u8>,
 }
 
 /// The side of a driver that a conditioner stands on.
@@ -51,24 +51,20 @@ pub struct Conditioner {
     limits: Limits,
     /// Number of the next datagram to be held.
     next_number: u64,
-    /// Chooses the bits that change.
-    generator: Generator,
     /// Where models write; empty between calls.
     deliveries: Vec<Delivery>,
 }
 
 impl Conditioner {
-    /// Makes a conditioner that follows `rules`, which may change while it runs; `seed` chooses
-    /// the bits that change in damaged datagrams.
+    /// Makes a conditioner that follows `rules`, which may change while it runs.
     #[must_use]
-    pub fn new(rules: Rules, seed: Seed) -> Self {
+    pub fn new(rules: Rules) -> Self {
         Self {
             rules,
             held: BinaryHeap::new(),
             held_bytes: 0,
             limits: Limits::default(),
             next_number: 0,
-            generator: seed.generator(BITS),
             deliveries: Vec::new(),
         }
     }
@@ -102,26 +98,26 @@ impl Conditioner {
         let ruled = self.rules.send(
             (envelope.local, envelope.remote),
             now,
-            datagram.len(),
+            datagram,
             &mut self.deliveries,
         );
         if !ruled {
             // The rule was removed between two looks.
             self.deliveries.push(Delivery {
                 at: now,
-                is_corrupt: false,
+                bytes: datagram.to_vec(),
             });
         }
         if self.deliveries.is_empty() {
             ledger.conditioned_lost.add(1);
         }
-        for place in 0..self.deliveries.len().min(COPIES_MAX) {
-            if let Some(&delivery) = self.deliveries.get(place)
-                && !self.hold(delivery, envelope, datagram)
-            {
+        let mut deliveries = std::mem::take(&mut self.deliveries);
+        for delivery in deliveries.drain(..) {
+            if !self.hold(delivery, envelope) {
                 ledger.conditioned_full.add(1);
             }
         }
+        self.deliveries = deliveries;
     }
 
     /// Takes out what has arrived at `now`, the earliest first.
@@ -135,35 +131,20 @@ impl Conditioner {
     }
 
     /// Adds one copy to the heap; false where there is no room.
-    fn hold(&mut self, delivery: Delivery, envelope: Envelope, datagram: &[u8]) -> bool {
-        let held_bytes = self.held_bytes.saturating_add(datagram.len());
+    fn hold(&mut self, Delivery { at, bytes }: Delivery, envelope: Envelope) -> bool {
+        let held_bytes = self.held_bytes.saturating_add(bytes.len());
         if self.held.len() >= self.limits.datagrams_max || held_bytes > self.limits.bytes_max {
             return false;
         }
-        let mut bytes = datagram.to_vec();
-        if delivery.is_corrupt {
-            self.change_a_bit(&mut bytes);
-        }
         self.held_bytes = held_bytes;
         self.held.push(Reverse(Held {
-            at: delivery.at,
+            at,
             number: self.next_number,
             envelope,
             bytes,
         }));
         self.next_number += 1;
         true
-    }
-
-    fn change_a_bit(&mut self, bytes: &mut [u8]) {
-        let bits = u64::try_from(bytes.len())
-            .unwrap_or(u64::MAX)
-            .saturating_mul(8);
-        let bit = self.generator.below(bits);
-        let place = usize::try_from(bit / 8).unwrap_or(usize::MAX);
-        if let Some(byte) = bytes.get_mut(place) {
-            *byte ^= 1 << (bit % 8);
-        }
     }
 }
 
@@ -221,12 +202,6 @@ impl Ord for Held {
         self.order().cmp(&other.order())
     }
 }
-
-/// Copies of one datagram that are looked at.
-const COPIES_MAX: usize = 4;
-
-/// Purpose of the conditioner's own generator.
-const BITS: u64 = 0x62_69_74_73;
 
 #[cfg(test)]
 mod tests;

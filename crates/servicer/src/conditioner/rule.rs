@@ -59,7 +59,7 @@ impl Rules {
         &self,
         (local, remote): (Option<IpAddr>, SocketAddr),
         now: Instant,
-        len: usize,
+        datagram: &[u8],
         deliveries: &mut Vec<Delivery>,
     ) -> bool {
         let mut links = self.lock();
@@ -67,7 +67,7 @@ impl Rules {
             return false;
         };
         if let Some(link) = links.get_mut(&ends) {
-            link.send(now, len, deliveries);
+            link.send(now, datagram, deliveries);
         }
         true
     }

@@ -31,6 +31,32 @@ fn what_waited_in_the_socket_is_heard_before_timers_judge_the_silence() {
 }
 
 #[test]
+fn an_icmp_error_does_not_hide_what_waits_behind_it() {
+    let peer = plain("127.0.0.1");
+    let socket = plain("127.0.0.1");
+    socket.connect(peer.local_addr().unwrap()).unwrap();
+    peer.send_to(b"alive", socket.local_addr().unwrap())
+        .unwrap();
+    socket.peek(&mut [0; 8]).unwrap();
+    // The system tells of the closed port before it hands out the datagram.
+    drop(peer);
+    socket.send(b"anyone").unwrap();
+    let (application, news) = reporter();
+    let (mut driver, _requests) = Driver::new(
+        vec![UdpSocket::from_std(socket).unwrap()],
+        Echo::overdue(),
+        application,
+        Config::default(),
+    )
+    .unwrap();
+
+    assert_eq!(driver.turn(), ControlFlow::Continue(()));
+
+    assert!(matches!(next(&news), News::Received { .. }));
+    assert!(matches!(next(&news), News::Fired { received: 1, .. }));
+}
+
+#[test]
 fn the_wall_clock_comes_before_all_else() {
     let service = Service::start("127.0.0.1");
     let first = service.news.recv_timeout(PATIENCE).unwrap();

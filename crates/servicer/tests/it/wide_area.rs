@@ -6,7 +6,7 @@ use crossbeam_channel::Sender;
 use servicer::{
     Clock, Conditioner, Delivery, Direction, End, LinkModel, Remote, Rules, UdpServicer,
 };
-use wire::{Instant, Seed, Transmit};
+use wire::{Instant, Transmit};
 
 use crate::toy::{Ask, Echo, News, PATIENCE, bind, burst, next, plain, receive, reporter};
 
@@ -27,10 +27,7 @@ fn both_ways(direction: Direction) {
     let address = socket.local_address();
     let (application, _news) = reporter();
     let _handle = UdpServicer::named("far")
-        .with_conditioner(
-            direction,
-            Conditioner::new(rules.clone(), Seed::from_number(1)),
-        )
+        .with_conditioner(direction, Conditioner::new(rules.clone()))
         .spawn(vec![socket], Echo::default(), application)
         .unwrap();
     let (far, near) = (plain("127.0.0.1"), plain("127.0.0.1"));
@@ -54,10 +51,7 @@ fn a_model_sees_each_datagram_of_a_burst_and_loses_what_it_will() {
     let rules = Rules::new();
     let (application, _news) = reporter();
     let handle = UdpServicer::named("lossy")
-        .with_conditioner(
-            Direction::Outbound,
-            Conditioner::new(rules.clone(), Seed::from_number(1)),
-        )
+        .with_conditioner(Direction::Outbound, Conditioner::new(rules.clone()))
         .spawn(vec![bind("127.0.0.1")], Echo::default(), application)
         .unwrap();
     let (lens, seen) = crossbeam_channel::unbounded();
@@ -84,10 +78,7 @@ fn a_shutdown_waits_for_what_is_on_its_way() {
     let (mut application, _news) = reporter();
     application.farewell = vec![client.local_addr().unwrap()];
     let handle = UdpServicer::named("slow")
-        .with_conditioner(
-            Direction::Outbound,
-            Conditioner::new(rules, Seed::from_number(1)),
-        )
+        .with_conditioner(Direction::Outbound, Conditioner::new(rules))
         .spawn(vec![bind("127.0.0.1")], Echo::default(), application)
         .unwrap();
     assert_eq!(handle.shutdown(PATIENCE).end, End::Drained);
@@ -102,7 +93,7 @@ fn two_servicers_with_a_rule_each_are_both_delays_apart() {
         let socket = bind("127.0.0.1");
         let address = socket.local_address();
         let (application, news) = reporter();
-        let conditioner = Conditioner::new(rules.clone(), Seed::from_number(2));
+        let conditioner = Conditioner::new(rules.clone());
         let handle = UdpServicer::named(name)
             .with_conditioner(Direction::Outbound, conditioner)
             .spawn(vec![socket], machine, application)
@@ -124,10 +115,10 @@ fn two_servicers_with_a_rule_each_are_both_delays_apart() {
 struct Delay(Duration);
 
 impl LinkModel for Delay {
-    fn send(&mut self, now: Instant, _: usize, deliveries: &mut Vec<Delivery>) {
+    fn send(&mut self, now: Instant, datagram: &[u8], deliveries: &mut Vec<Delivery>) {
         deliveries.push(Delivery {
             at: now + self.0,
-            is_corrupt: false,
+            bytes: datagram.to_vec(),
         });
     }
 }
@@ -139,13 +130,13 @@ struct EverySecond {
 }
 
 impl LinkModel for EverySecond {
-    fn send(&mut self, now: Instant, len: usize, deliveries: &mut Vec<Delivery>) {
-        self.lens.send(len).unwrap();
+    fn send(&mut self, now: Instant, datagram: &[u8], deliveries: &mut Vec<Delivery>) {
+        self.lens.send(datagram.len()).unwrap();
         self.number += 1;
         if self.number.is_multiple_of(2) {
             deliveries.push(Delivery {
                 at: now,
-                is_corrupt: false,
+                bytes: datagram.to_vec(),
             });
         }
     }
