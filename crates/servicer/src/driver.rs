@@ -44,11 +44,12 @@ use crate::udp::UdpSocket;
 /// [`UdpServicer`](crate::UdpServicer) gives it a thread of its own.
 #[derive(Debug)]
 pub struct Driver<M: Machine, A: Application<M>> {
+    /// First, so that it is dropped first: once the application is gone, requests are refused.
+    inbox: Inbox<A::Request>,
     machine: M,
     application: A,
     intake: Intake,
     outlet: Outlet,
-    inbox: Inbox<A::Request>,
     waiter: Waiter,
     clock: Clock,
     config: Config,
@@ -99,6 +100,7 @@ where
         let (waiter, waker) = Waiter::new(&mut sockets)?;
         let (requests, inbox) = Inbox::new(config.requests_max.get(), waker);
         let driver = Self {
+            inbox,
             machine,
             application,
             intake: Intake::new(),
@@ -106,7 +108,6 @@ where
                 sockets,
                 conditioners,
             },
-            inbox,
             waiter,
             clock: Clock::new(),
             config,

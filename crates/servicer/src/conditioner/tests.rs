@@ -3,6 +3,8 @@
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
+use wire::Seed;
+
 use super::*;
 use crate::driver::SocketIndex;
 
@@ -66,6 +68,46 @@ fn the_earliest_arrives_first_and_equal_times_keep_their_order() {
     assert_eq!(order, [1, 2, 0, 2]);
     assert_eq!(conditioner.poll_timeout(), None);
     assert_eq!(conditioner.held_bytes, 0);
+}
+
+#[test]
+fn holds_and_releases_as_a_sorted_list_would() {
+    for seed in 0..200 {
+        let mut generator = Seed::from_number(seed).generator(0);
+        let delays: Vec<Vec<u64>> = (0..60)
+            .map(|_| {
+                let copies = generator.below(3);
+                (0..copies).map(|_| generator.below(50)).collect()
+            })
+            .collect();
+        let mut conditioner = ruled(Script(delays.clone())).with_limits(Limits {
+            datagrams_max: 20,
+            bytes_max: usize::MAX,
+        });
+        let ledger = Ledger::default();
+        let mut model: Vec<(u64, u8)> = Vec::new();
+        let mut refused = 0;
+        for (number, arrivals) in (0_u8..).zip(&delays) {
+            conditioner.take(Instant::ZERO, to(PEER), &[number], &ledger);
+            for &at in arrivals {
+                if model.len() < 20 {
+                    model.push((at, number));
+                } else {
+                    refused += 1;
+                }
+            }
+            // Stable: equal times stay in the order of their coming.
+            model.sort_by_key(|&(at, _)| at);
+            let now = generator.below(20);
+            while let Some((_, bytes)) = conditioner.pop_due(Instant::from_millis(now)) {
+                let (at, expected) = model.remove(0);
+                assert!(at <= now, "seed {seed}");
+                assert_eq!(bytes, [expected], "seed {seed}");
+            }
+            assert!(model.first().is_none_or(|&(at, _)| at > now), "seed {seed}");
+        }
+        assert_eq!(ledger.snapshot().conditioned_full, refused, "seed {seed}");
+    }
 }
 
 #[test]

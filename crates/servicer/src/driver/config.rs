@@ -11,7 +11,7 @@ pub struct Config {
     /// 250 ms between turns the bound is 16 times as high, so that what waited through a pause
     /// is heard before timers judge the silence.
     pub datagrams_per_turn: NonZeroUsize,
-    /// Requests that may wait; 4,096. More costs the memory of the requests.
+    /// Requests that may wait; 4,096. Room for all of them is allocated at the start.
     pub requests_max: NonZeroUsize,
 }
 

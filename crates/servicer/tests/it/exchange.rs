@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use servicer::{SocketConfig, Stack, UdpServicer, UdpSocket};
-use wire::{Ecn, Transmit};
+use wire::{Ecn, Seed, Transmit};
 
 use crate::toy::{Ask, Echo, News, Service, bind, burst, next, plain, receive, reporter};
 
@@ -76,6 +76,39 @@ fn a_burst_between_two_servicers_arrives_as_its_datagrams() {
         };
         assert_eq!(bytes, [number; 1_200]);
         assert_eq!(peer, sender.address);
+    }
+}
+
+#[test]
+fn bursts_of_any_shape_arrive_as_their_datagrams() {
+    let sender = Service::start("127.0.0.1");
+    let receiver = Service::start_with("127.0.0.1", Echo::mute(), |_| {});
+    let mut generator = Seed::from_number(7).generator(0);
+    let drawn = (0..60).map(|_| (generator.between(1, 1_400), generator.between(1, 60_000)));
+    // The ends: one system call holds 65,467 bytes and 64 datagrams.
+    let shapes = [
+        (1, 300),
+        (1_400, 140_000),
+        (1_400, 1),
+        (60_000, 65_507),
+        (1_023, 65_472),
+    ];
+    for (segment, len) in shapes.into_iter().chain(drawn.collect::<Vec<_>>()) {
+        // At most 300 datagrams, which the receive buffer holds.
+        let len = usize::try_from(len.min(segment * 300)).unwrap();
+        let mut bytes = vec![0; len];
+        generator.fill(&mut bytes);
+        let segment = u16::try_from(segment).unwrap();
+        sender
+            .handle
+            .request(Ask::Send(burst(receiver.address, segment), bytes.clone()))
+            .unwrap();
+        for expected in bytes.chunks(segment.into()) {
+            let News::Received { bytes, .. } = receiver.next() else {
+                panic!("not a datagram")
+            };
+            assert_eq!(bytes, expected, "{len} bytes in datagrams of {segment}");
+        }
     }
 }
 
