@@ -202,9 +202,9 @@ where
         &self.application
     }
 
-    /// Tells the machine the wall clock, at the start and then before the first input of a second.
+    /// Tells the machine the wall clock, in the first turn and then in the first of a second.
     ///
-    /// Only input makes a machine look at it, so that no wake-up is spent on it.
+    /// It comes before anything that could be judged by it, so that no wake-up is spent on it.
     fn tell_wall_clock(&mut self) {
         let now = self.clock.now();
         if self
