@@ -1,0 +1,207 @@
+//! A wide-area network between real sockets: delay, loss, copies and damage by rule.
+//!
+//! A driver asks its conditioner about each datagram, on its way out or in. What a rule names goes
+//! through that rule's link model, and waits in a bounded heap until the model says it arrives;
+//! all else passes untouched. For tests and demonstrations: delayed datagrams are copied.
+
+mod rule;
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use wire::Instant;
+
+pub use rule::{Ends, Remote, Rules};
+
+use crate::driver::{Envelope, Ledger};
+
+/// What happens to datagrams on a link; netsim's links are the models meant.
+pub trait LinkModel: Send {
+    /// Sends `datagram` at `now`: pushes each copy that arrives to `deliveries`, damaged as the
+    /// link damages it; none where the datagram is lost.
+    fn send(&mut self, now: Instant, datagram: &[u8], deliveries: &mut Vec<Delivery>);
+}
+
+/// The arrival of one copy of a datagram.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Delivery {
+    /// When it arrives.
+    pub at: Instant,
+    /// What arrives.
+    pub bytes: Vec<u8>,
+}
+
+/// The side of a driver that a conditioner stands on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Direction {
+    /// Between the sockets and the machine.
+    Inbound,
+    /// Between the machine and the sockets.
+    Outbound,
+}
+
+/// Holds datagrams that are on their way.
+#[derive(Debug)]
+pub struct Conditioner {
+    rules: Rules,
+    /// The earliest on top; equal times leave as they came.
+    held: BinaryHeap<Reverse<Held>>,
+    /// Sum of the lengths of what is held.
+    held_bytes: usize,
+    limits: Limits,
+    /// Number of the next datagram to be held.
+    next_number: u64,
+    /// Where models write; empty between calls.
+    deliveries: Vec<Delivery>,
+}
+
+impl Conditioner {
+    /// Makes a conditioner that follows `rules`, which may change while it runs.
+    #[must_use]
+    pub fn new(rules: Rules) -> Self {
+        Self {
+            rules,
+            held: BinaryHeap::new(),
+            held_bytes: 0,
+            limits: Limits::default(),
+            next_number: 0,
+            deliveries: Vec::new(),
+        }
+    }
+
+    /// Replaces the default limits.
+    #[must_use]
+    pub const fn with_limits(mut self, limits: Limits) -> Self {
+        self.limits = limits;
+        self
+    }
+
+    /// Returns when the next datagram arrives.
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        self.held.peek().map(|Reverse(held)| held.at)
+    }
+
+    /// Returns whether a rule names the ends of a datagram.
+    pub(crate) fn has_rule(&self, envelope: &Envelope) -> bool {
+        self.rules.has_rule(envelope.local, envelope.remote)
+    }
+
+    /// Sends a datagram through the link of its rule; without one it arrives at once.
+    pub(crate) fn take(
+        &mut self,
+        now: Instant,
+        envelope: Envelope,
+        datagram: &[u8],
+        ledger: &Ledger,
+    ) {
+        self.deliveries.clear();
+        let ruled = self.rules.send(
+            (envelope.local, envelope.remote),
+            now,
+            datagram,
+            &mut self.deliveries,
+        );
+        if !ruled {
+            // The rule was removed between two looks.
+            self.deliveries.push(Delivery {
+                at: now,
+                bytes: datagram.to_vec(),
+            });
+        }
+        if self.deliveries.is_empty() {
+            ledger.conditioned_lost.add(1);
+        }
+        let mut deliveries = std::mem::take(&mut self.deliveries);
+        for delivery in deliveries.drain(..) {
+            if !self.hold(delivery, envelope) {
+                ledger.conditioned_full.add(1);
+            }
+        }
+        self.deliveries = deliveries;
+    }
+
+    /// Takes out what has arrived at `now`, the earliest first.
+    pub(crate) fn pop_due(&mut self, now: Instant) -> Option<(Envelope, Vec<u8>)> {
+        if self.poll_timeout()? > now {
+            return None;
+        }
+        let Reverse(held) = self.held.pop()?;
+        self.held_bytes = self.held_bytes.saturating_sub(held.bytes.len());
+        Some((held.envelope, held.bytes))
+    }
+
+    /// Adds one copy to the heap; false where there is no room.
+    fn hold(&mut self, Delivery { at, bytes }: Delivery, envelope: Envelope) -> bool {
+        let held_bytes = self.held_bytes.saturating_add(bytes.len());
+        if self.held.len() >= self.limits.datagrams_max || held_bytes > self.limits.bytes_max {
+            return false;
+        }
+        self.held_bytes = held_bytes;
+        self.held.push(Reverse(Held {
+            at,
+            number: self.next_number,
+            envelope,
+            bytes,
+        }));
+        self.next_number += 1;
+        true
+    }
+}
+
+/// How much a conditioner may hold.
+#[non_exhaustive]
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Datagrams that may be on their way; 65,536. A second at 65,536 datagrams a second.
+    pub datagrams_max: usize,
+    /// Bytes in them; 64 MiB.
+    pub bytes_max: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            datagrams_max: 65_536,
+            bytes_max: 64 << 20,
+        }
+    }
+}
+
+/// A datagram on its way.
+#[derive(Debug)]
+struct Held {
+    at: Instant,
+    /// Decides between equal times.
+    number: u64,
+    envelope: Envelope,
+    bytes: Vec<u8>,
+}
+
+impl Held {
+    const fn order(&self) -> (Instant, u64) {
+        (self.at, self.number)
+    }
+}
+
+impl PartialEq for Held {
+    fn eq(&self, other: &Self) -> bool {
+        self.order() == other.order()
+    }
+}
+
+impl Eq for Held {}
+
+impl PartialOrd for Held {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Held {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        self.order().cmp(&other.order())
+    }
+}
+
+#[cfg(test)]
+mod tests;

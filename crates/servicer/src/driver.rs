@@ -1,0 +1,465 @@
+//! The loop that joins a datagram machine, its application and sockets.
+//!
+//! One turn receives a bounded batch, applies requests, runs due timers, drains what the machine
+//! wants sent or told, and waits. Timers run as of a moment before the sockets were last found
+//! empty: a process that was paused therefore times nobody out whose datagrams were waiting.
+
+mod application;
+mod conditioners;
+mod config;
+mod counters;
+mod end;
+mod intake;
+mod outlet;
+mod request;
+mod waiter;
+
+use std::io;
+use std::ops::ControlFlow;
+use std::time::Duration;
+
+use wire::{Arrival, Instant, Machine};
+
+pub use application::{Application, PeerAddress, SocketIndex};
+pub(crate) use conditioners::Conditioners;
+pub use config::Config;
+pub use counters::Counters;
+pub(crate) use counters::Ledger;
+pub use end::End;
+pub(crate) use intake::Envelope;
+pub use request::{RequestError, Requests};
+
+use intake::Intake;
+use outlet::Outlet;
+use request::Inbox;
+use waiter::Waiter;
+
+use crate::Clock;
+#[cfg(feature = "conditioner")]
+use crate::conditioner::{Conditioner, Direction};
+use crate::udp::UdpSocket;
+
+/// Drives one machine on its sockets, on the thread that calls [`run`](Self::run).
+///
+/// [`UdpServicer`](crate::UdpServicer) gives it a thread of its own.
+#[derive(Debug)]
+pub struct Driver<M: Machine, A: Application<M>> {
+    /// First, so that it is dropped first: once the application is gone, requests are refused.
+    inbox: Inbox<A::Request>,
+    machine: M,
+    application: A,
+    intake: Intake,
+    outlet: Outlet,
+    waiter: Waiter,
+    clock: Clock,
+    config: Config,
+    /// What `poll_transmit` writes to; empty between transmits.
+    outbound: Vec<u8>,
+    /// When the last turn began; `None` before the first.
+    turned_at: Option<Instant>,
+    /// When the machine was last told the wall clock.
+    wall_clock_at: Option<Instant>,
+    /// Whether the shutdown was announced to the application.
+    is_stopping: bool,
+    /// What was left when the turn ended.
+    rest: Rest,
+}
+
+impl<M, A> Driver<M, A>
+where
+    M: Machine<Peer: PeerAddress>,
+    A: Application<M>,
+{
+    /// Makes a driver, and the queue to its application.
+    ///
+    /// # Errors
+    ///
+    /// The system's, where it has no descriptor left to wait with.
+    pub fn new(
+        sockets: Vec<UdpSocket>,
+        machine: M,
+        application: A,
+        config: Config,
+    ) -> io::Result<(Self, Requests<A::Request>)> {
+        Self::assemble(
+            sockets,
+            Conditioners::default(),
+            machine,
+            application,
+            config,
+        )
+    }
+
+    pub(crate) fn assemble(
+        mut sockets: Vec<UdpSocket>,
+        conditioners: Conditioners,
+        machine: M,
+        application: A,
+        config: Config,
+    ) -> io::Result<(Self, Requests<A::Request>)> {
+        let (waiter, waker) = Waiter::new(&mut sockets)?;
+        let (requests, inbox) = Inbox::new(config.requests_max.get(), waker);
+        let driver = Self {
+            inbox,
+            machine,
+            application,
+            intake: Intake::new(),
+            outlet: Outlet {
+                sockets,
+                conditioners,
+            },
+            waiter,
+            clock: Clock::new(),
+            config,
+            outbound: Vec::new(),
+            turned_at: None,
+            wall_clock_at: None,
+            is_stopping: false,
+            rest: Rest::Nothing,
+        };
+        Ok((driver, requests))
+    }
+
+    /// Delays, loses and copies what `conditioner`'s rules name, in one direction.
+    #[cfg(feature = "conditioner")]
+    pub fn set_conditioner(&mut self, direction: Direction, conditioner: Conditioner) {
+        let conditioners = &mut self.outlet.conditioners;
+        match direction {
+            Direction::Inbound => conditioners.inbound = Some(conditioner),
+            Direction::Outbound => conditioners.outbound = Some(conditioner),
+        }
+    }
+
+    /// Turns and waits until the application breaks off or a shutdown is complete.
+    pub fn run(mut self) -> End {
+        loop {
+            if let ControlFlow::Break(end) = self.turn() {
+                return end;
+            }
+            if let Err(error) = self.wait() {
+                return End::Failed(error.kind());
+            }
+        }
+    }
+
+    /// Does all there is to do now, without waiting; for loops that have other work too.
+    pub fn turn(&mut self) -> ControlFlow<End> {
+        self.inbox.ledger().turns.add(1);
+        self.rest = Rest::Nothing;
+        self.tell_wall_clock();
+        let now = self.receive();
+        if self.apply_requests(now).is_break() {
+            self.drain();
+            return ControlFlow::Break(End::Stopped);
+        }
+        let stop_at = self.inbox.stop_at();
+        if let Some(deadline) = stop_at
+            && !self.is_stopping
+        {
+            self.is_stopping = true;
+            self.application
+                .begin_shutdown(now, &mut self.machine, deadline);
+        }
+        self.run_timers(now);
+        self.drain();
+        match stop_at {
+            Some(_) if self.application.is_drained(&self.machine) && self.is_sent() => {
+                ControlFlow::Break(End::Drained)
+            }
+            Some(deadline) if deadline <= self.clock.now() => {
+                ControlFlow::Break(End::DeadlinePassed)
+            }
+            Some(_) | None => ControlFlow::Continue(()),
+        }
+    }
+
+    /// Waits until a socket, a request or a deadline calls for a turn.
+    ///
+    /// # Errors
+    ///
+    /// The system's; none is known to happen while the driver's descriptors are open.
+    pub fn wait(&mut self) -> io::Result<()> {
+        let deadline = match self.rest {
+            Rest::Work => return Ok(()),
+            Rest::StuckTimer => Some(self.clock.now() + STUCK_TIMER_PAUSE),
+            Rest::Nothing => earliest([
+                self.machine.poll_timeout(),
+                self.application.poll_timeout(),
+                self.outlet.conditioners.poll_timeout(),
+                self.inbox.stop_at(),
+            ]),
+        };
+        self.waiter.wait(self.clock, deadline)
+    }
+
+    /// Returns the machine, such as to read its statistics.
+    pub const fn machine(&self) -> &M {
+        &self.machine
+    }
+
+    /// Returns the application.
+    pub const fn application(&self) -> &A {
+        &self.application
+    }
+
+    /// Tells the machine the wall clock, in the first turn and then in the first of a second.
+    ///
+    /// It comes before anything that could be judged by it, so that no wake-up is spent on it.
+    fn tell_wall_clock(&mut self) {
+        let now = self.clock.now();
+        if self
+            .wall_clock_at
+            .is_none_or(|told| now.saturating_since(told) >= WALL_CLOCK_INTERVAL)
+        {
+            self.wall_clock_at = Some(now);
+            self.machine.set_unix_time(now, self.clock.unix_time());
+        }
+    }
+
+    /// Takes what the sockets hold, up to a batch; returns the time as of which timers may run.
+    ///
+    /// That is a time before the last look at the sockets found them empty: whatever arrived
+    /// earlier has been taken, even if the process was paused between two lines of this.
+    fn receive(&mut self) -> Instant {
+        let began = self.clock.now();
+        let batch = self.config.datagrams_per_turn.get();
+        let bound = bound(self.turned_at.replace(began), began, batch);
+        let mut received = 0_usize;
+        loop {
+            let as_of = self.clock.now();
+            let Some(more) = self.receive_round() else {
+                self.release_inbound(as_of);
+                return as_of;
+            };
+            received = received.saturating_add(more);
+            if received >= bound {
+                self.rest = Rest::Work;
+                return self.clock.now();
+            }
+        }
+    }
+
+    /// Makes one receive on each socket; `None` where all are empty.
+    fn receive_round(&mut self) -> Option<usize> {
+        let Self {
+            machine,
+            intake,
+            outlet,
+            inbox,
+            clock,
+            ..
+        } = self;
+        let Outlet {
+            sockets,
+            conditioners,
+        } = outlet;
+        let ledger = inbox.ledger();
+        let mut round = None;
+        for (index, socket) in (0_u16..).map(SocketIndex).zip(sockets.iter()) {
+            let mut stamp = None;
+            let mut bytes = 0_usize;
+            let received = intake.receive((index, socket), ledger, |envelope, datagram| {
+                let now = *stamp.get_or_insert_with(|| clock.now());
+                bytes = bytes.saturating_add(datagram.len());
+                if let Some(conditioner) = &mut conditioners.inbound
+                    && conditioner.has_rule(&envelope)
+                {
+                    conditioner.take(now, envelope, datagram, ledger);
+                    return;
+                }
+                ledger.datagrams_in.add(1);
+                machine.handle_datagram(now, arrival(&envelope), datagram);
+            });
+            ledger
+                .bytes_in
+                .add(u64::try_from(bytes).unwrap_or(u64::MAX));
+            if let Some(received) = received {
+                // An error was taken instead of a datagram: counted, lest errors without end keep
+                // the loop here.
+                round = Some(round.unwrap_or(0_usize).saturating_add(received.max(1)));
+            }
+        }
+        round
+    }
+
+    /// Gives the machine what the conditioner has delayed until `now`.
+    fn release_inbound(&mut self, now: Instant) {
+        while let Some((envelope, mut datagram)) = self
+            .outlet
+            .conditioners
+            .inbound
+            .as_mut()
+            .and_then(|conditioner| conditioner.pop_due(now))
+        {
+            self.inbox.ledger().datagrams_in.add(1);
+            self.machine
+                .handle_datagram(now, arrival(&envelope), &mut datagram);
+        }
+    }
+
+    fn apply_requests(&mut self, now: Instant) -> ControlFlow<()> {
+        for request in self.inbox.drain() {
+            self.inbox.ledger().requests.add(1);
+            self.application
+                .apply_request(now, &mut self.machine, request)?;
+        }
+        ControlFlow::Continue(())
+    }
+
+    fn run_timers(&mut self, now: Instant) {
+        let is_due = |deadline: Option<Instant>| deadline.is_some_and(|deadline| deadline <= now);
+        if is_due(self.machine.poll_timeout()) {
+            self.inbox.ledger().timeouts.add(1);
+            self.machine.handle_timeout(now);
+        }
+        if is_due(self.application.poll_timeout()) {
+            self.application.handle_timeout(now, &mut self.machine);
+        }
+        if is_due(self.machine.poll_timeout()) || is_due(self.application.poll_timeout()) {
+            self.inbox.ledger().stuck_timers.add(1);
+            if self.rest == Rest::Nothing {
+                self.rest = Rest::StuckTimer;
+            }
+        }
+    }
+
+    /// Takes what the machine has to send, to ask and to tell, up to a bound for each.
+    fn drain(&mut self) {
+        let mut left = Drain::default();
+        loop {
+            let now = self.clock.now();
+            self.send(now, &mut left.transmits);
+            if !self.tell(now, &mut left) {
+                break;
+            }
+        }
+        if left.transmits == 0 || left.commands == 0 || left.events == 0 {
+            self.rest = Rest::Work;
+        }
+        self.outlet.release(self.clock.now(), self.inbox.ledger());
+    }
+
+    fn send(&mut self, now: Instant, left: &mut usize) {
+        while *left > 0
+            && let Some(transmit) = self.machine.poll_transmit(now, &mut self.outbound)
+        {
+            *left -= 1;
+            self.outlet
+                .send(now, (&transmit, &self.outbound), self.inbox.ledger());
+            self.outbound.clear();
+        }
+    }
+
+    /// Gives commands and events to the application; returns whether there were any.
+    fn tell(&mut self, now: Instant, left: &mut Drain) -> bool {
+        let mut told = false;
+        while left.commands > 0
+            && let Some((id, command)) = self.machine.poll_command()
+        {
+            left.commands -= 1;
+            told = true;
+            self.inbox.ledger().commands.add(1);
+            self.application
+                .on_command(now, &mut self.machine, id, command);
+        }
+        while left.events > 0
+            && let Some(event) = self.machine.poll_event()
+        {
+            left.events -= 1;
+            told = true;
+            self.inbox.ledger().events.add(1);
+            self.application.on_event(now, &mut self.machine, event);
+        }
+        told
+    }
+
+    /// Returns whether nothing waits to be sent.
+    fn is_sent(&self) -> bool {
+        self.rest != Rest::Work && self.outlet.conditioners.is_sent()
+    }
+}
+
+/// What a turn left undone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Rest {
+    /// All is done until something happens.
+    Nothing,
+    /// A bound was reached; the next turn follows at once.
+    Work,
+    /// A timer is due although it has run; the next turn follows after a pause.
+    StuckTimer,
+}
+
+fn arrival<P: PeerAddress>(envelope: &Envelope) -> Arrival<P> {
+    Arrival {
+        peer: P::from_wire(envelope.socket, envelope.remote),
+        real_source: None,
+        local: envelope.local,
+        ecn: envelope.ecn,
+    }
+}
+
+/// Datagrams that one turn may take: more where the last one began long ago, or never.
+fn bound(last: Option<Instant>, began: Instant, batch: usize) -> usize {
+    if last.is_none_or(|last| began.saturating_since(last) > STALL) {
+        batch.saturating_mul(STALL_BATCHES)
+    } else {
+        batch
+    }
+}
+
+fn earliest<const N: usize>(deadlines: [Option<Instant>; N]) -> Option<Instant> {
+    deadlines.into_iter().flatten().min()
+}
+
+/// How many of each kind one turn may still take, so that a machine that always has more keeps
+/// the driver from neither its sockets nor its queue, nor one kind another.
+#[derive(Debug)]
+struct Drain {
+    transmits: usize,
+    commands: usize,
+    events: usize,
+}
+
+impl Default for Drain {
+    fn default() -> Self {
+        Self {
+            transmits: DRAIN_MAX,
+            commands: DRAIN_MAX,
+            events: DRAIN_MAX,
+        }
+    }
+}
+
+/// Transmits, commands and events, of each, that one turn takes: an answer for everything that a
+/// turn after a pause has received.
+const DRAIN_MAX: usize = 16_384;
+
+/// A gap between turns after which the sockets may hold much: `udp_proto`'s stall guard begins at
+/// the same.
+const STALL: Duration = Duration::from_millis(250);
+
+/// Batches taken after such a gap. With the default batch, 16,384 datagrams: 4 MiB of receive
+/// buffer hold fewer, since the kernel charges 512 bytes or more for the smallest.
+const STALL_BATCHES: usize = 16;
+
+/// How often the machine is told the wall clock.
+const WALL_CLOCK_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Pause after a timer that is due although it has run.
+const STUCK_TIMER_PAUSE: Duration = Duration::from_millis(1);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn more_is_taken_after_a_pause_than_in_steady_work() {
+        let last = Instant::from_millis(1_000);
+        assert_eq!(bound(None, last, 1_024), 16_384);
+        assert_eq!(bound(Some(last), last + STALL, 1_024), 1_024);
+        let after = last + STALL + Duration::from_nanos(1);
+        assert_eq!(bound(Some(last), after, 1_024), 16_384);
+        assert_eq!(bound(None, last, usize::MAX), usize::MAX);
+    }
+}

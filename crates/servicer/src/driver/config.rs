@@ -1,0 +1,27 @@
+//! Limits of a driver.
+
+use std::num::NonZeroUsize;
+
+/// How much a driver does between two waits, and may be asked at once.
+#[non_exhaustive]
+#[derive(Clone, Copy, Debug)]
+pub struct Config {
+    /// Datagrams taken from all sockets before timers run; 1,024, about 1 ms of work. What one
+    /// system call yields is taken whole, so that up to 2,047 more may come. After a gap of
+    /// 250 ms between turns the bound is 16 times as high, so that what waited through a pause
+    /// is heard before timers judge the silence.
+    pub datagrams_per_turn: NonZeroUsize,
+    /// Requests that may wait; 4,096. Room for all of them is allocated at the start.
+    pub requests_max: NonZeroUsize,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        const DATAGRAMS: NonZeroUsize = NonZeroUsize::new(1_024).unwrap();
+        const REQUESTS: NonZeroUsize = NonZeroUsize::new(4_096).unwrap();
+        Self {
+            datagrams_per_turn: DATAGRAMS,
+            requests_max: REQUESTS,
+        }
+    }
+}

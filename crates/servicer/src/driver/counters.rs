@@ -1,0 +1,87 @@
+//! What a driver has done, readable from any thread without a lock.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Declares [`Counters`] and its live twin from one list.
+macro_rules! counters {
+    ($($(#[$doc:meta])* $name:ident,)*) => {
+        /// What a driver has done so far.
+        ///
+        /// Read while it runs, the fields are each true of some moment, not all of the same.
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+        #[non_exhaustive]
+        pub struct Counters {
+            $($(#[$doc])* pub $name: u64,)*
+        }
+
+        /// The counters of a running driver, which alone adds to most of them.
+        #[derive(Debug, Default)]
+        pub(crate) struct Ledger {
+            $(pub(crate) $name: Count,)*
+        }
+
+        impl Ledger {
+            pub(crate) fn snapshot(&self) -> Counters {
+                Counters { $($name: self.$name.get(),)* }
+            }
+        }
+    };
+}
+
+counters! {
+    /// Turns of the loop. A driver at rest makes none.
+    turns,
+    /// Datagrams received and given to the machine.
+    datagrams_in,
+    /// Bytes in them.
+    bytes_in,
+    /// Datagrams given to the system to send.
+    datagrams_out,
+    /// Requests applied.
+    requests,
+    /// Requests handed back because the queue was full.
+    requests_refused,
+    /// Calls of the machine's `handle_timeout`.
+    timeouts,
+    /// Events given to the application.
+    events,
+    /// Commands given to the application.
+    commands,
+    /// Received and dropped: no answer is possible, because the source port is 0.
+    dropped_in_unanswerable,
+    /// Reports by ICMP, or by the routing table, that a datagram could not be delivered.
+    unreachable,
+    /// Failed receives that none of the above explains.
+    receive_errors,
+    /// Dropped instead of sent: the socket's send buffer was full.
+    dropped_out_full,
+    /// Dropped instead of sent: longer than the path or the interface carries.
+    dropped_out_too_large,
+    /// Dropped instead of sent: no socket of the address's family, or none of that index.
+    dropped_out_no_socket,
+    /// Dropped instead of sent: refused by the system for another reason.
+    dropped_out_refused,
+    /// Times that a timer was still due after it had run; a fault of the machine or the
+    /// application.
+    stuck_timers,
+    /// Datagrams that the conditioner lost on purpose.
+    conditioned_lost,
+    /// Datagrams that the conditioner had no room to delay, and dropped.
+    conditioned_full,
+}
+
+/// One counter.
+#[derive(Debug, Default)]
+pub(crate) struct Count(AtomicU64);
+
+impl Count {
+    pub(crate) fn add(&self, more: u64) {
+        if more > 0 {
+            self.0.fetch_add(more, Ordering::Relaxed);
+        }
+    }
+
+    fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}

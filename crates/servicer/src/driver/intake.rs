@@ -1,0 +1,166 @@
+//! Receiving: batches from all sockets, cut into datagrams.
+
+use std::io::{ErrorKind, IoSliceMut};
+use std::net::{IpAddr, SocketAddr};
+
+use quinn_udp::{BATCH_SIZE, EcnCodepoint, RecvMeta};
+use wire::Ecn;
+
+use super::application::SocketIndex;
+use super::counters::Ledger;
+use crate::udp::UdpSocket;
+use crate::udp::socket::is_unreachable;
+
+/// Buffers for what one system call yields.
+#[derive(Debug)]
+pub(super) struct Intake {
+    /// Room for [`BATCH_SIZE`] receives.
+    bytes: Vec<u8>,
+    metas: [RecvMeta; BATCH_SIZE],
+}
+
+/// The ends of a datagram, whichever way it travels.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Envelope {
+    /// The socket it passes.
+    pub(crate) socket: SocketIndex,
+    /// The other end; an IPv4 address as such, whatever socket it is reached by.
+    pub(crate) remote: SocketAddr,
+    /// The address of ours that it came to or leaves from.
+    pub(crate) local: Option<IpAddr>,
+    /// Congestion mark.
+    pub(crate) ecn: Option<Ecn>,
+}
+
+impl Intake {
+    pub(super) fn new() -> Self {
+        Self {
+            bytes: vec![0; RECEIVE_LEN.saturating_mul(BATCH_SIZE)],
+            metas: [RecvMeta::default(); BATCH_SIZE],
+        }
+    }
+
+    /// Makes one receive on `socket`; returns how many datagrams it gave to `deliver`, and `None`
+    /// where the socket is empty.
+    pub(super) fn receive(
+        &mut self,
+        (index, socket): (SocketIndex, &UdpSocket),
+        ledger: &Ledger,
+        mut deliver: impl FnMut(Envelope, &mut [u8]),
+    ) -> Option<usize> {
+        let mut rooms = self.bytes.chunks_mut(RECEIVE_LEN);
+        let mut buffers: [IoSliceMut<'_>; BATCH_SIZE] =
+            std::array::from_fn(|_| IoSliceMut::new(rooms.next().unwrap_or_default()));
+        let filled = match socket.receive(&mut buffers, &mut self.metas) {
+            Ok(filled) => filled,
+            Err(error) if error.kind() == ErrorKind::WouldBlock => return None,
+            Err(error) if is_unreachable(&error) => {
+                ledger.unreachable.add(1);
+                return Some(0);
+            }
+            Err(_) => {
+                // Whatever it is, trying again at once could turn into a busy loop.
+                ledger.receive_errors.add(1);
+                return None;
+            }
+        };
+        let mut received = 0;
+        for (meta, room) in self.metas.iter().zip(&mut buffers).take(filled) {
+            let bytes = room.get_mut(..meta.len).unwrap_or_default();
+            let envelope = envelope(index, meta);
+            if bytes.is_empty() {
+                received += 1;
+                take(envelope, &mut [], ledger, &mut deliver);
+            }
+            for datagram in bytes.chunks_mut(meta.stride.max(1)) {
+                received += 1;
+                take(envelope, datagram, ledger, &mut deliver);
+            }
+        }
+        Some(received)
+    }
+}
+
+/// Gives one datagram on, unless it cannot be answered.
+fn take(
+    envelope: Envelope,
+    datagram: &mut [u8],
+    ledger: &Ledger,
+    deliver: &mut impl FnMut(Envelope, &mut [u8]),
+) {
+    if envelope.remote.port() == 0 {
+        ledger.dropped_in_unanswerable.add(1);
+    } else {
+        deliver(envelope, datagram);
+    }
+}
+
+fn envelope(socket: SocketIndex, meta: &RecvMeta) -> Envelope {
+    let local = meta.dst_ip.map(|ip| ip.to_canonical());
+    Envelope {
+        socket,
+        remote: match meta.addr {
+            SocketAddr::V6(address) => match address.ip().to_ipv4_mapped() {
+                Some(ip) => SocketAddr::from((ip, address.port())),
+                None => meta.addr,
+            },
+            SocketAddr::V4(_) => meta.addr,
+        },
+        local: local.filter(|ip| is_own(*ip)),
+        ecn: meta.ecn.map(|ecn| match ecn {
+            EcnCodepoint::Ect0 => Ecn::Ect0,
+            EcnCodepoint::Ect1 => Ecn::Ect1,
+            EcnCodepoint::Ce => Ecn::CongestionExperienced,
+        }),
+    }
+}
+
+/// Returns whether an answer may carry `ip` as its source: not where it came to a group.
+const fn is_own(ip: IpAddr) -> bool {
+    let is_broadcast = matches!(ip, IpAddr::V4(ip) if ip.is_broadcast());
+    !ip.is_multicast() && !ip.is_unspecified() && !is_broadcast
+}
+
+/// The longest thing a receive yields: a whole datagram, or many that the system has joined.
+const RECEIVE_LEN: usize = 1 << 16;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mapped_address_is_seen_as_ipv4() {
+        let mut meta = RecvMeta::default();
+        meta.addr = "[::ffff:192.0.2.1]:9".parse().unwrap();
+        meta.dst_ip = Some("::ffff:192.0.2.2".parse().unwrap());
+        let envelope = envelope(SocketIndex(3), &meta);
+        assert_eq!(envelope.remote, "192.0.2.1:9".parse().unwrap());
+        assert_eq!(envelope.local, Some("192.0.2.2".parse().unwrap()));
+        assert_eq!(envelope.socket, SocketIndex(3));
+    }
+
+    #[test]
+    fn a_group_is_no_address_to_answer_from() {
+        for ip in ["255.255.255.255", "224.0.0.1", "ff02::1", "0.0.0.0", "::"] {
+            assert!(!is_own(ip.parse().unwrap()), "{ip}");
+        }
+        assert!(is_own("127.0.0.1".parse().unwrap()));
+        assert!(is_own("fe80::1".parse().unwrap()));
+    }
+
+    #[test]
+    fn what_cannot_be_answered_is_dropped_and_counted() {
+        let ledger = Ledger::default();
+        let mut heard = Vec::new();
+        for port in [0, 9] {
+            let mut meta = RecvMeta::default();
+            meta.addr = SocketAddr::from(([192, 0, 2, 1], port));
+            let envelope = envelope(SocketIndex(0), &meta);
+            take(envelope, &mut [], &ledger, &mut |envelope, _| {
+                heard.push(envelope.remote.port());
+            });
+        }
+        assert_eq!(heard, [9]);
+        assert_eq!(ledger.snapshot().dropped_in_unanswerable, 1);
+    }
+}

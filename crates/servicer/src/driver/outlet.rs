@@ -1,0 +1,106 @@
+//! Sending: from a machine's peer to a socket, and the count of what became of it.
+
+use std::net::SocketAddr;
+
+use wire::{Instant, Transmit};
+
+use super::application::{PeerAddress, SocketIndex};
+use super::conditioners::Conditioners;
+use super::counters::Ledger;
+use super::intake::Envelope;
+use crate::udp::UdpSocket;
+use crate::udp::socket::{Outbound, Sent};
+
+/// The sockets, and the way out through them.
+///
+/// A datagram that finds the socket's send buffer full is dropped and counted, not kept: the
+/// buffer holds megabytes already, a queue behind it would only make everything in it later, and
+/// a machine treats the drop as what it is, congestion.
+#[derive(Debug)]
+pub(super) struct Outlet {
+    pub(super) sockets: Vec<UdpSocket>,
+    pub(super) conditioners: Conditioners,
+}
+
+impl Outlet {
+    /// Sends what `poll_transmit` wrote.
+    pub(super) fn send<P: PeerAddress>(
+        &mut self,
+        now: Instant,
+        (transmit, bytes): (&Transmit<P>, &[u8]),
+        ledger: &Ledger,
+    ) {
+        let destination = transmit.destination.address();
+        let Some((index, socket)) = pick(
+            &mut self.sockets,
+            transmit.destination.socket(),
+            destination,
+        ) else {
+            let dropped = u64::try_from(transmit.datagrams(bytes).count()).unwrap_or(u64::MAX);
+            ledger.dropped_out_no_socket.add(dropped.max(1));
+            return;
+        };
+        if let Some(conditioner) = &mut self.conditioners.outbound {
+            let bound = Some(socket.local_address().ip()).filter(|ip| !ip.is_unspecified());
+            let envelope = Envelope {
+                socket: index,
+                remote: destination,
+                local: transmit.source.or(bound),
+                ecn: transmit.ecn,
+            };
+            // A burst is cut up only where a rule takes it: a model sees single datagrams.
+            if conditioner.has_rule(&envelope) {
+                for datagram in transmit.datagrams(bytes) {
+                    conditioner.take(now, envelope, datagram, ledger);
+                }
+                return;
+            }
+        }
+        let outbound = Outbound {
+            destination,
+            source: transmit.source,
+            segment_len: transmit.segment_len,
+            ecn: transmit.ecn,
+        };
+        record(socket.send(now, &outbound, bytes), ledger);
+    }
+
+    /// Sends what has been delayed enough at `now`.
+    pub(super) fn release(&mut self, now: Instant, ledger: &Ledger) {
+        let Some(conditioner) = &mut self.conditioners.outbound else {
+            return;
+        };
+        while let Some((envelope, bytes)) = conditioner.pop_due(now) {
+            if let Some(socket) = self.sockets.get_mut(usize::from(envelope.socket.0)) {
+                let outbound = Outbound {
+                    destination: envelope.remote,
+                    source: envelope.local,
+                    segment_len: None,
+                    ecn: envelope.ecn,
+                };
+                record(socket.send(now, &outbound, &bytes), ledger);
+            }
+        }
+    }
+}
+
+/// Chooses the socket of that index, or the first that reaches `destination`.
+fn pick(
+    sockets: &mut [UdpSocket],
+    index: Option<SocketIndex>,
+    destination: SocketAddr,
+) -> Option<(SocketIndex, &mut UdpSocket)> {
+    (0_u16..)
+        .map(SocketIndex)
+        .zip(sockets)
+        .filter(|(place, _)| index.is_none_or(|index| index == *place))
+        .find(|(_, socket)| socket.reaches(destination))
+}
+
+fn record(sent: Sent, ledger: &Ledger) {
+    ledger.datagrams_out.add(sent.datagrams);
+    ledger.dropped_out_full.add(sent.full);
+    ledger.dropped_out_too_large.add(sent.too_large);
+    ledger.dropped_out_refused.add(sent.refused);
+    ledger.unreachable.add(sent.unreachable);
+}

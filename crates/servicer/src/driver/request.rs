@@ -1,0 +1,175 @@
+//! The bounded queue from other threads to a driver, and the signals beside it.
+
+use std::fmt;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use crossbeam_channel::{Receiver, Sender, TrySendError};
+use wire::Instant;
+
+use super::counters::{Counters, Ledger};
+
+/// Sends requests to the application of a driver, from any thread.
+#[derive(Debug)]
+pub struct Requests<R> {
+    sender: Sender<R>,
+    signals: Arc<Signals>,
+}
+
+impl<R> Requests<R> {
+    /// Puts `request` into the queue and wakes the driver. Never blocks.
+    ///
+    /// # Errors
+    ///
+    /// Hands `request` back where the queue is full or the driver has ended.
+    pub fn send(&self, request: R) -> Result<(), RequestError<R>> {
+        let result = self.sender.try_send(request);
+        self.signals.wake();
+        result.map_err(|error| match error {
+            TrySendError::Full(request) => {
+                self.signals.ledger.requests_refused.add(1);
+                RequestError::Full(request)
+            }
+            TrySendError::Disconnected(request) => RequestError::Ended(request),
+        })
+    }
+
+    /// Wakes the driver for one turn, such as when a queue of the application's own has news.
+    pub fn wake(&self) {
+        self.signals.wake();
+    }
+
+    /// Returns what the driver has done so far.
+    pub fn counters(&self) -> Counters {
+        self.signals.ledger.snapshot()
+    }
+
+    /// Asks the driver to end in order, at `deadline` at the latest; the earliest one counts.
+    pub(crate) fn stop(&self, deadline: Instant) {
+        self.signals
+            .stop_at_nanos
+            .fetch_min(deadline.as_nanos().min(NEVER - 1), Ordering::SeqCst);
+        self.signals.wake();
+    }
+}
+
+impl<R> Clone for Requests<R> {
+    fn clone(&self) -> Self {
+        Self {
+            sender: self.sender.clone(),
+            signals: Arc::clone(&self.signals),
+        }
+    }
+}
+
+/// Why a request was not taken; holds it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum RequestError<R> {
+    /// The queue is full; the driver is behind.
+    Full(R),
+    /// The driver has ended.
+    Ended(R),
+}
+
+impl<R> RequestError<R> {
+    /// Returns the request.
+    pub fn into_request(self) -> R {
+        match self {
+            Self::Full(request) | Self::Ended(request) => request,
+        }
+    }
+}
+
+impl<R> fmt::Debug for RequestError<R> {
+    /// Without the request, which may hold what belongs in no log.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Full(_) => "Full(..)",
+            Self::Ended(_) => "Ended(..)",
+        })
+    }
+}
+
+impl<R> fmt::Display for RequestError<R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Full(_) => "the queue of the servicer is full",
+            Self::Ended(_) => "the servicer has ended",
+        })
+    }
+}
+
+impl<R> std::error::Error for RequestError<R> {}
+
+/// The driver's end of the queue.
+#[derive(Debug)]
+pub(super) struct Inbox<R> {
+    receiver: Receiver<R>,
+    signals: Arc<Signals>,
+}
+
+impl<R> Inbox<R> {
+    /// Makes both ends of a queue for `capacity` requests; `waker` ends the driver's wait.
+    pub(super) fn new(capacity: usize, waker: mio::Waker) -> (Requests<R>, Self) {
+        let (sender, receiver) = crossbeam_channel::bounded(capacity);
+        let signals = Arc::new(Signals {
+            waker,
+            woken: AtomicBool::new(false),
+            stop_at_nanos: AtomicU64::new(NEVER),
+            ledger: Ledger::default(),
+        });
+        let inbox = Self {
+            receiver,
+            signals: Arc::clone(&signals),
+        };
+        (Requests { sender, signals }, inbox)
+    }
+
+    /// Returns what waits now. What comes later wakes the driver again.
+    pub(super) fn drain(&self) -> impl Iterator<Item = R> + use<'_, R> {
+        // Cleared before the first look: a request put in after the last look finds it clear.
+        self.signals.woken.store(false, Ordering::SeqCst);
+        self.receiver.try_iter().take(self.receiver.len())
+    }
+
+    /// Returns when the driver shall have ended, once it was asked to.
+    pub(super) fn stop_at(&self) -> Option<Instant> {
+        match self.signals.stop_at_nanos.load(Ordering::SeqCst) {
+            NEVER => None,
+            nanos => Some(Instant::from_nanos(nanos)),
+        }
+    }
+
+    pub(super) fn ledger(&self) -> &Ledger {
+        &self.signals.ledger
+    }
+}
+
+/// What both ends share besides the queue.
+#[derive(Debug)]
+struct Signals {
+    /// Ends the driver's wait.
+    waker: mio::Waker,
+    /// Set from a wake until the driver next looks: one system call serves a burst of requests.
+    woken: AtomicBool,
+    /// When the driver shall have ended, in nanoseconds; [`NEVER`] until it is asked to.
+    stop_at_nanos: AtomicU64,
+    ledger: Ledger,
+}
+
+impl Signals {
+    fn wake(&self) {
+        if !self.woken.swap(true, Ordering::SeqCst) && is_lost(&self.waker.wake()) {
+            self.woken.store(false, Ordering::SeqCst);
+        }
+    }
+}
+
+/// Returns whether a wake did not reach the driver, so that the next one must try again.
+const fn is_lost(result: &io::Result<()>) -> bool {
+    result.is_err()
+}
+
+/// Stands for "not asked to end".
+const NEVER: u64 = u64::MAX;

@@ -1,0 +1,339 @@
+//! UDP sockets: binding, the kernel's limits, and batches in and out.
+
+use std::io::{self, ErrorKind, IoSliceMut};
+use std::net::{IpAddr, SocketAddr};
+use std::num::NonZeroU16;
+use std::time::Duration;
+
+use quinn_udp::{EcnCodepoint, RecvMeta, UdpSockRef, UdpSocketState};
+use wire::{Ecn, Instant};
+
+use super::bind::{BindError, SocketConfig, SocketReport};
+
+/// A bound UDP socket, ready for a driver.
+///
+/// Datagrams leave with the bit set that forbids routers to fragment them. Several of equal length
+/// leave and arrive in one system call where the system can (Linux: GSO, GRO and `recvmmsg`).
+#[derive(Debug)]
+pub struct UdpSocket {
+    /// The socket, non-blocking.
+    pub(crate) io: mio::net::UdpSocket,
+    /// What the system can do for it.
+    state: UdpSocketState,
+    /// Which addresses it can reach.
+    reach: Reach,
+    /// What was asked and what was granted.
+    report: SocketReport,
+    /// Datagrams one system call may carry, as found at the start.
+    segments_max: usize,
+    /// Set once the system refused a send as malformed, which makes `quinn-udp` give up
+    /// segmentation and ECN for good.
+    degraded: bool,
+    /// When segmentation and ECN may next be tried again.
+    restore_at: Instant,
+}
+
+impl UdpSocket {
+    /// Binds `address`; port 0 lets the system choose one.
+    ///
+    /// # Errors
+    ///
+    /// [`BindError`], whose text is one sentence for an operator.
+    pub fn bind(address: SocketAddr, config: &SocketConfig) -> Result<Self, BindError> {
+        let (socket, report) = super::bind::bind(address, config)?;
+        Self::from_parts(socket, report).map_err(|error| BindError::new(address, &error))
+    }
+
+    /// Takes over a socket that someone else has bound, such as one inherited from a supervisor.
+    ///
+    /// # Errors
+    ///
+    /// The system's, where it cannot be made non-blocking or asked for its address.
+    pub fn from_std(socket: std::net::UdpSocket) -> io::Result<Self> {
+        let socket = socket2::Socket::from(socket);
+        let report = SocketReport::of(&socket, None)?;
+        Self::from_parts(socket, report)
+    }
+
+    fn from_parts(socket: socket2::Socket, mut report: SocketReport) -> io::Result<Self> {
+        let state = open(UdpSockRef::from(&socket), &socket)?;
+        report.may_fragment = state.may_fragment();
+        report.segments_out_max = state.max_gso_segments();
+        report.segments_in_max = state.gro_segments();
+        let reach = if report.address.is_ipv4() {
+            Reach::V4
+        } else if socket.only_v6()? {
+            Reach::V6
+        } else {
+            Reach::Both
+        };
+        Ok(Self {
+            io: mio::net::UdpSocket::from_std(socket.into()),
+            segments_max: state.max_gso_segments(),
+            state,
+            reach,
+            report,
+            degraded: false,
+            restore_at: Instant::ZERO,
+        })
+    }
+
+    /// Returns the address that it is bound to, with the port that the system chose.
+    pub const fn local_address(&self) -> SocketAddr {
+        self.report.address
+    }
+
+    /// Returns what was asked of the system and what it granted.
+    pub const fn report(&self) -> &SocketReport {
+        &self.report
+    }
+
+    /// Returns whether `destination` is of a family that this socket speaks.
+    pub(crate) const fn reaches(&self, destination: SocketAddr) -> bool {
+        matches!(
+            (self.reach, destination),
+            (Reach::V4 | Reach::Both, SocketAddr::V4(_))
+                | (Reach::V6 | Reach::Both, SocketAddr::V6(_))
+        )
+    }
+
+    /// Fills `buffers` with what waits; returns how many of them and of `metas` are filled.
+    ///
+    /// # Errors
+    ///
+    /// `WouldBlock` where nothing waits; errors that [`is_unreachable`] knows tell of an earlier
+    /// datagram and do not concern this call.
+    pub(crate) fn receive(
+        &self,
+        buffers: &mut [IoSliceMut<'_>],
+        metas: &mut [RecvMeta],
+    ) -> io::Result<usize> {
+        self.io
+            .try_io(|| self.state.recv(UdpSockRef::from(&self.io), buffers, metas))
+    }
+
+    /// Sends `bytes`, split as `outbound` says, in as few system calls as the system allows.
+    pub(crate) fn send(&mut self, now: Instant, outbound: &Outbound, bytes: &[u8]) -> Sent {
+        let mut sent = Sent::default();
+        let segment = outbound
+            .segment_len
+            .map_or(bytes.len(), |len| usize::from(len.get()))
+            .max(1);
+        if !self.reaches(outbound.destination) || outbound.destination.port() == 0 {
+            sent.refused = count(bytes, segment);
+            return sent;
+        }
+        self.restore(now);
+        let batch = self
+            .state
+            .max_gso_segments()
+            .min(SEGMENTED_BYTES_MAX / segment)
+            .max(1)
+            .saturating_mul(segment);
+        // An empty datagram is a datagram too.
+        if bytes.is_empty() {
+            self.send_one(outbound, bytes, &mut sent);
+        }
+        for burst in bytes.chunks(batch) {
+            if burst.len() <= segment {
+                self.send_one(outbound, burst, &mut sent);
+            } else {
+                self.send_burst(outbound, burst, segment, &mut sent);
+            }
+        }
+        sent
+    }
+
+    /// Sends several datagrams at once, or one by one where the system cannot.
+    fn send_burst(&mut self, outbound: &Outbound, burst: &[u8], segment: usize, sent: &mut Sent) {
+        match self.try_send(outbound, burst, Some(segment)) {
+            Ok(()) => sent.datagrams += count(burst, segment),
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                sent.full += count(burst, segment);
+            }
+            Err(_) => {
+                for datagram in burst.chunks(segment) {
+                    self.send_one(outbound, datagram, sent);
+                }
+            }
+        }
+    }
+
+    fn send_one(&mut self, outbound: &Outbound, datagram: &[u8], sent: &mut Sent) {
+        let mut result = self.try_send(outbound, datagram, None);
+        if matches!(&result, Err(error) if is_unreachable(error)) {
+            // What an ICMP message reported is an earlier datagram's fate, and this one did not
+            // leave.
+            sent.note(&result);
+            result = self.try_send(outbound, datagram, None);
+        }
+        sent.note(&result);
+    }
+
+    fn try_send(
+        &mut self,
+        outbound: &Outbound,
+        contents: &[u8],
+        segment_size: Option<usize>,
+    ) -> io::Result<()> {
+        let transmit = quinn_udp::Transmit {
+            destination: match (self.reach, outbound.destination) {
+                (Reach::Both, SocketAddr::V4(address)) => {
+                    (address.ip().to_ipv6_mapped(), address.port()).into()
+                }
+                (_, address) => address,
+            },
+            ecn: outbound.ecn.map(|ecn| match ecn {
+                Ecn::Ect0 => EcnCodepoint::Ect0,
+                Ecn::Ect1 => EcnCodepoint::Ect1,
+                Ecn::CongestionExperienced => EcnCodepoint::Ce,
+            }),
+            contents,
+            segment_size,
+            src_ip: outbound
+                .source
+                .filter(|source| source.is_ipv4() == outbound.destination.is_ipv4()),
+        };
+        let result = self
+            .io
+            .try_io(|| self.state.try_send(UdpSockRef::from(&self.io), &transmit));
+        self.degraded |= self.state.max_gso_segments() < self.segments_max
+            || matches!(&result, Err(error) if error.kind() == ErrorKind::InvalidInput);
+        result
+    }
+
+    /// Makes segmentation and ECN available again after one send was refused as malformed.
+    ///
+    /// `quinn-udp` takes such a refusal as a sign of an old kernel and keeps to it. It also follows
+    /// from a source address that cannot be one, such as the subnet's broadcast address that a
+    /// datagram came to, and so can be caused from outside.
+    fn restore(&mut self, now: Instant) {
+        if !self.degraded || now < self.restore_at {
+            return;
+        }
+        self.restore_at = now + RESTORE_INTERVAL;
+        if let Ok(state) = open(UdpSockRef::from(&self.io), &self.io) {
+            self.state = state;
+            self.degraded = false;
+        }
+    }
+}
+
+/// Where bytes shall go: a transmit of a machine, its peer resolved.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Outbound {
+    /// Who shall get them.
+    pub(crate) destination: SocketAddr,
+    /// The address of ours to send from.
+    pub(crate) source: Option<IpAddr>,
+    /// Set when the bytes are several datagrams of this length, the last one maybe shorter.
+    pub(crate) segment_len: Option<NonZeroU16>,
+    /// Congestion mark.
+    pub(crate) ecn: Option<Ecn>,
+}
+
+/// What became of the datagrams of one send.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Sent {
+    /// Taken by the system.
+    pub(crate) datagrams: u64,
+    /// Dropped because the send buffer was full.
+    pub(crate) full: u64,
+    /// Dropped because they are longer than the path or the interface carries.
+    pub(crate) too_large: u64,
+    /// Reports that something could not be delivered.
+    pub(crate) unreachable: u64,
+    /// Dropped because the system refused them for another reason.
+    pub(crate) refused: u64,
+}
+
+impl Sent {
+    /// Counts the fate of one datagram.
+    fn note(&mut self, result: &io::Result<()>) {
+        match result {
+            Ok(()) => self.datagrams += 1,
+            Err(error) if error.kind() == ErrorKind::WouldBlock => self.full += 1,
+            Err(error) if quinn_udp::is_msg_size_err(error) => self.too_large += 1,
+            Err(error) if is_unreachable(error) => self.unreachable += 1,
+            Err(_) => self.refused += 1,
+        }
+    }
+}
+
+/// Which address families a socket speaks.
+#[derive(Clone, Copy, Debug)]
+enum Reach {
+    V4,
+    V6,
+    Both,
+}
+
+/// Sets a socket up for batches, marks and own addresses.
+///
+/// `quinn-udp` 0.6.3 also asks Linux for receive times, which nobody here reads. With them, what
+/// the system tells of datagrams that it has joined is longer (120 bytes) than the 96 that are
+/// reserved, and the congestion mark is cut off; without them it is 88.
+#[cfg(any(target_os = "android", target_os = "linux"))]
+fn open(socket: UdpSockRef<'_>, descriptor: &impl std::os::fd::AsFd) -> io::Result<UdpSocketState> {
+    use nix::sys::socket::{setsockopt, sockopt::ReceiveTimestampns};
+
+    let state = UdpSocketState::new(socket)?;
+    setsockopt(descriptor, ReceiveTimestampns, &false)?;
+    Ok(state)
+}
+
+/// Sets a socket up for batches, marks and own addresses.
+#[cfg(not(any(target_os = "android", target_os = "linux")))]
+fn open<S>(socket: UdpSockRef<'_>, _: &S) -> io::Result<UdpSocketState> {
+    UdpSocketState::new(socket)
+}
+
+/// Returns whether `error` tells that a datagram did not reach its peer: ICMP unreachable, or no
+/// route.
+pub(crate) fn is_unreachable(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        ErrorKind::ConnectionRefused
+            | ErrorKind::ConnectionReset
+            | ErrorKind::HostUnreachable
+            | ErrorKind::NetworkUnreachable
+            | ErrorKind::NetworkDown
+    )
+}
+
+/// Number of datagrams in `bytes`.
+fn count(bytes: &[u8], segment: usize) -> u64 {
+    let segments = bytes.len().div_ceil(segment).max(1);
+    u64::try_from(segments).unwrap_or(u64::MAX)
+}
+
+/// Bytes that one segmented send may hold: an IPv4 packet less its longest header (60) and UDP's
+/// (8), RFC 791 section 3.1.
+const SEGMENTED_BYTES_MAX: usize = 65_535 - 60 - 8;
+
+/// Least time between two attempts to make segmentation and ECN available again.
+const RESTORE_INTERVAL: Duration = Duration::from_secs(1);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_fate_has_its_count() {
+        let mut sent = Sent::default();
+        sent.note(&Ok(()));
+        sent.note(&Err(ErrorKind::WouldBlock.into()));
+        sent.note(&Err(ErrorKind::ConnectionRefused.into()));
+        sent.note(&Err(ErrorKind::ConnectionReset.into()));
+        sent.note(&Err(ErrorKind::NetworkUnreachable.into()));
+        sent.note(&Err(ErrorKind::PermissionDenied.into()));
+        let counted = Sent {
+            datagrams: 1,
+            full: 1,
+            too_large: 0,
+            unreachable: 3,
+            refused: 1,
+        };
+        assert_eq!(sent, counted);
+    }
+}

@@ -1,0 +1,141 @@
+//! Steady work allocates nothing.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::ops::ControlFlow;
+
+use servicer::{Application, Config, Driver};
+use wire::{Arrival, CommandId, Instant, Machine, Transmit};
+
+use crate::toy::{bind, plain};
+
+#[test]
+fn steady_work_allocates_nothing() {
+    let socket = bind("127.0.0.1");
+    let address = socket.local_address();
+    let (mut driver, requests) =
+        Driver::new(vec![socket], Bounce::default(), Quiet, Config::default()).unwrap();
+    let client = plain("127.0.0.1");
+    let mut bytes = [0; 2_000];
+    let mut round = |number: usize| {
+        let len = 1 + number % 1_200;
+        client.send_to(&bytes[..len], address).unwrap();
+        requests.send(number).unwrap();
+        let before = driver.machine().received;
+        while driver.machine().received == before {
+            driver.wait().unwrap();
+            assert_eq!(driver.turn(), ControlFlow::Continue(()));
+        }
+        assert_eq!(client.recv(&mut bytes).unwrap(), len);
+    };
+    (0..2_000).for_each(&mut round);
+    let before = allocations();
+    (0..20_000).for_each(&mut round);
+    assert_eq!(allocations() - before, 0);
+}
+
+/// Sends each datagram back out of a buffer of its own.
+#[derive(Debug)]
+struct Bounce {
+    bytes: [u8; 2_000],
+    waiting: Option<(SocketAddr, usize)>,
+    received: u64,
+}
+
+impl Default for Bounce {
+    fn default() -> Self {
+        Self {
+            bytes: [0; 2_000],
+            waiting: None,
+            received: 0,
+        }
+    }
+}
+
+impl Machine for Bounce {
+    type Peer = SocketAddr;
+    type Event = Infallible;
+    type Command = Infallible;
+
+    fn handle_datagram(&mut self, _: Instant, arrival: Arrival<SocketAddr>, datagram: &mut [u8]) {
+        self.bytes[..datagram.len()].copy_from_slice(datagram);
+        self.waiting = Some((arrival.peer, datagram.len()));
+        self.received += 1;
+    }
+
+    fn handle_timeout(&mut self, _: Instant) {}
+
+    fn handle_completed(&mut self, _: Instant, _: CommandId, outcome: Infallible) {
+        match outcome {}
+    }
+
+    fn poll_transmit(&mut self, _: Instant, buf: &mut Vec<u8>) -> Option<Transmit<SocketAddr>> {
+        let (peer, len) = self.waiting.take()?;
+        buf.extend_from_slice(&self.bytes[..len]);
+        Some(Transmit::to(peer))
+    }
+
+    fn poll_command(&mut self) -> Option<(CommandId, Infallible)> {
+        None
+    }
+
+    fn poll_event(&mut self) -> Option<Infallible> {
+        None
+    }
+
+    fn poll_timeout(&self) -> Option<Instant> {
+        None
+    }
+}
+
+/// Takes numbers and does nothing with them.
+#[derive(Debug)]
+struct Quiet;
+
+impl Application<Bounce> for Quiet {
+    type Request = usize;
+
+    fn apply_request(&mut self, _: Instant, _: &mut Bounce, _: usize) -> ControlFlow<()> {
+        ControlFlow::Continue(())
+    }
+
+    fn on_event(&mut self, _: Instant, _: &mut Bounce, event: Infallible) {
+        match event {}
+    }
+
+    fn on_command(&mut self, _: Instant, _: &mut Bounce, _: CommandId, command: Infallible) {
+        match command {}
+    }
+}
+
+/// Allocations that this thread has made.
+fn allocations() -> u64 {
+    COUNT.get()
+}
+
+/// Counts by thread, since tests run side by side.
+struct Counting;
+
+#[expect(unsafe_code, reason = "a counting allocator cannot be had without")]
+// SAFETY: every call is handed to the system's allocator as it came.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        COUNT.set(COUNT.get() + 1);
+        // SAFETY: the caller's promises are those of the system's allocator.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        // SAFETY: the caller's promises are those of the system's allocator.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+thread_local! {
+    static COUNT: Cell<u64> = const { Cell::new(0) };
+}

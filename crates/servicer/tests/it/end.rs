@@ -1,0 +1,166 @@
+//! How a servicer ends, and what happens to requests.
+
+use std::time::Duration;
+
+use servicer::{Config, End, RequestError, UdpServicer};
+
+use crate::toy::{Ask, Echo, News, PATIENCE, Service, bind, plain, receive, reporter};
+
+#[test]
+fn a_shutdown_says_farewell_and_joins() {
+    let client = plain("127.0.0.1");
+    let peer = client.local_addr().unwrap();
+    let service = Service::start_with("127.0.0.1", Echo::default(), |application| {
+        application.farewell = vec![peer];
+    });
+    let report = service.handle.shutdown(PATIENCE);
+    assert_eq!(report.end, End::Drained);
+    assert_eq!(report.counters.datagrams_out, 1);
+    assert_eq!(receive(&client).0, b"farewell");
+    assert!(
+        report
+            .to_string()
+            .starts_with("echo: shut down in order after")
+    );
+    // The thread is gone: nothing holds the application's channel.
+    while service.news.recv_timeout(PATIENCE).is_ok() {}
+    assert_eq!(
+        service.news.try_recv(),
+        Err(crossbeam_channel::TryRecvError::Disconnected)
+    );
+}
+
+#[test]
+fn a_shutdown_ends_at_its_deadline_where_the_application_is_not_done() {
+    let service = Service::start_with("127.0.0.1", Echo::default(), |application| {
+        application.is_drained = false;
+    });
+    let report = service.handle.shutdown(Duration::from_millis(20));
+    assert_eq!(report.end, End::DeadlinePassed);
+}
+
+#[test]
+fn dropping_the_handle_ends_the_thread() {
+    let service = Service::start_with("127.0.0.1", Echo::default(), |application| {
+        application.is_drained = false;
+    });
+    drop(service.handle);
+    while service.news.try_recv().is_ok() {}
+    assert_eq!(
+        service.news.try_recv(),
+        Err(crossbeam_channel::TryRecvError::Disconnected)
+    );
+}
+
+#[test]
+fn the_application_can_end_it() {
+    let service = Service::start("127.0.0.1");
+    service.handle.request(Ask::Stop).unwrap();
+    while service.news.recv_timeout(PATIENCE).is_ok() {}
+    let refused = service.handle.request(Ask::Stop);
+    assert!(matches!(refused, Err(RequestError::Ended(Ask::Stop))));
+    let report = service.handle.shutdown(PATIENCE);
+    assert_eq!(report.end, End::Stopped);
+}
+
+#[test]
+fn a_panic_of_the_machine_is_reported_and_goes_no_further() {
+    let service = Service::start("127.0.0.1");
+    plain("127.0.0.1")
+        .send_to(b"panic", service.address)
+        .unwrap();
+    while service.news.recv_timeout(PATIENCE).is_ok() {}
+    let report = service.handle.shutdown(PATIENCE);
+    let End::Panicked(message) = report.end else {
+        panic!("{}", report.end)
+    };
+    assert!(message.contains("the machine was told to"), "{message}");
+    assert_eq!(report.counters.datagrams_in, 1, "what was counted survives");
+}
+
+#[test]
+fn a_panic_of_the_application_is_reported_and_goes_no_further() {
+    let service = Service::start("127.0.0.1");
+    service.handle.request(Ask::Panic).unwrap();
+    let report = service.handle.shutdown(PATIENCE);
+    assert_eq!(
+        report.end,
+        End::Panicked("the application was told to".to_owned())
+    );
+}
+
+#[test]
+fn a_thread_that_blocks_is_left_behind_and_reported() {
+    let service = Service::start("127.0.0.1");
+    let (release, until) = crossbeam_channel::bounded(0);
+    service.handle.request(Ask::Block(until)).unwrap();
+    let report = service.handle.shutdown(Duration::ZERO);
+    assert_eq!(report.end, End::Stuck);
+    drop(release);
+    while service.news.recv_timeout(PATIENCE).is_ok() {}
+}
+
+#[test]
+fn a_full_queue_hands_the_request_back() {
+    let (application, _news) = reporter();
+    let mut config = Config::default();
+    config.requests_max = 3.try_into().unwrap();
+    let handle = UdpServicer::named("small")
+        .with_config(config)
+        .spawn(vec![bind("127.0.0.1")], Echo::default(), application)
+        .unwrap();
+    // Held inside one request, the servicer takes no other.
+    let (release, until) = crossbeam_channel::bounded(0);
+    let (answer, answered) = crossbeam_channel::bounded(1);
+    handle.request(Ask::Ping(answer)).unwrap();
+    answered.recv_timeout(PATIENCE).unwrap();
+    handle.request(Ask::Block(until)).unwrap();
+    let mut taken = 0;
+    let refused = loop {
+        match handle.request(Ask::Timer(Duration::ZERO)) {
+            Ok(()) => taken += 1,
+            Err(error) => break error,
+        }
+    };
+    // Whether the blocking request still stood in the queue is the scheduler's choice.
+    assert!((2..=3).contains(&taken), "{taken}");
+    assert!(matches!(refused, RequestError::Full(Ask::Timer(_))));
+    assert!(matches!(refused.into_request(), Ask::Timer(_)));
+    assert_eq!(handle.counters().requests_refused, 1);
+    drop(release);
+    let (answer, answered) = crossbeam_channel::bounded(1);
+    let mut ping = Ask::Ping(answer);
+    while let Err(error) = handle.request(ping) {
+        ping = error.into_request();
+        std::thread::yield_now();
+    }
+    answered.recv_timeout(PATIENCE).unwrap();
+}
+
+#[test]
+fn requests_from_many_threads_are_all_applied() {
+    let service = Service::start("127.0.0.1");
+    let threads: Vec<_> = (0..4)
+        .map(|_| {
+            let requests = service.handle.requests();
+            std::thread::spawn(move || {
+                for _ in 0..500 {
+                    let (answer, answered) = crossbeam_channel::bounded(1);
+                    requests.send(Ask::Ping(answer)).unwrap();
+                    // A wake that is lost leaves this waiting.
+                    answered.recv_timeout(PATIENCE).unwrap();
+                }
+            })
+        })
+        .collect();
+    for thread in threads {
+        thread.join().unwrap();
+    }
+    assert_eq!(service.handle.counters().requests, 2_000);
+    assert!(
+        !service
+            .news
+            .try_iter()
+            .any(|news| matches!(news, News::Received { .. }))
+    );
+}

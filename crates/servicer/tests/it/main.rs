@@ -1,0 +1,12 @@
+//! The servicer through its public API: real sockets on loopback, waits on channels only.
+
+#![cfg(test)]
+
+mod alloc;
+mod end;
+mod exchange;
+mod order;
+mod sockets;
+mod toy;
+#[cfg(feature = "conditioner")]
+mod wide_area;

@@ -1,0 +1,187 @@
+//! What comes before what in a turn, and how often turns come.
+
+use std::ops::ControlFlow;
+use std::time::Duration;
+
+use servicer::{Clock, Config, Driver, End, UdpSocket};
+
+use crate::toy::{Ask, Echo, News, PATIENCE, Service, bind, next, plain, reporter};
+
+#[test]
+fn what_waited_in_the_socket_is_heard_before_timers_judge_the_silence() {
+    let socket = plain("127.0.0.1");
+    let address = socket.local_addr().unwrap();
+    plain("127.0.0.1").send_to(b"alive", address).unwrap();
+    // Returns once the datagram is in the socket.
+    socket.peek(&mut [0; 8]).unwrap();
+    let machine = Echo::overdue();
+    let (application, news) = reporter();
+    let (mut driver, _requests) = Driver::new(
+        vec![UdpSocket::from_std(socket).unwrap()],
+        machine,
+        application,
+        Config::default(),
+    )
+    .unwrap();
+
+    assert_eq!(driver.turn(), ControlFlow::Continue(()));
+
+    assert!(matches!(next(&news), News::Received { .. }));
+    assert!(matches!(next(&news), News::Fired { received: 1, .. }));
+}
+
+#[test]
+fn an_icmp_error_does_not_hide_what_waits_behind_it() {
+    let peer = plain("127.0.0.1");
+    let socket = plain("127.0.0.1");
+    socket.connect(peer.local_addr().unwrap()).unwrap();
+    peer.send_to(b"alive", socket.local_addr().unwrap())
+        .unwrap();
+    socket.peek(&mut [0; 8]).unwrap();
+    // The system tells of the closed port before it hands out the datagram.
+    drop(peer);
+    socket.send(b"anyone").unwrap();
+    let (application, news) = reporter();
+    let (mut driver, _requests) = Driver::new(
+        vec![UdpSocket::from_std(socket).unwrap()],
+        Echo::overdue(),
+        application,
+        Config::default(),
+    )
+    .unwrap();
+
+    assert_eq!(driver.turn(), ControlFlow::Continue(()));
+
+    assert!(matches!(next(&news), News::Received { .. }));
+    assert!(matches!(next(&news), News::Fired { received: 1, .. }));
+}
+
+#[test]
+fn the_wall_clock_comes_before_all_else() {
+    let service = Service::start("127.0.0.1");
+    let first = service.news.recv_timeout(PATIENCE).unwrap();
+    let News::WallClock(unix) = first else {
+        panic!("{first:?} came first")
+    };
+    assert!(unix <= Clock::new().unix_time());
+}
+
+#[test]
+fn a_turn_takes_no_more_than_its_batch_and_the_rest_is_not_forgotten() {
+    let socket = bind("127.0.0.1");
+    let address = socket.local_address();
+    let client = plain("127.0.0.1");
+    for number in 0..600_u32 {
+        client.send_to(&number.to_be_bytes(), address).unwrap();
+    }
+    let machine = Echo::mute();
+    let (application, news) = reporter();
+    let mut config = Config::default();
+    config.datagrams_per_turn = 8.try_into().unwrap();
+    let (mut driver, requests) = Driver::new(vec![socket], machine, application, config).unwrap();
+
+    // The first turn counts as one after a pause: 16 batches, and what the last receive yields.
+    assert_eq!(driver.turn(), ControlFlow::Continue(()));
+    assert!(requests.counters().datagrams_in <= 8 * 16 + 32);
+
+    // No further datagram comes, so that a driver which forgot the rest would wait for ever.
+    let thread = std::thread::spawn(move || driver.run());
+    for number in 0..600_u32 {
+        let News::Received { bytes, .. } = next(&news) else {
+            panic!("not a datagram")
+        };
+        assert_eq!(bytes, number.to_be_bytes());
+    }
+    requests.send(Ask::Stop).unwrap();
+    thread.join().unwrap();
+}
+
+#[test]
+fn timers_fire_and_never_early() {
+    let service = Service::start("127.0.0.1");
+    for micros in [0, 300, 1_500, 20_000] {
+        service
+            .handle
+            .request(Ask::Timer(Duration::from_micros(micros)))
+            .unwrap();
+        assert!(matches!(service.next(), News::Fired { .. }));
+    }
+    assert_eq!(service.handle.counters().timeouts, 4);
+}
+
+#[test]
+fn an_earlier_deadline_replaces_a_later_one() {
+    let service = Service::start("127.0.0.1");
+    service.handle.request(Ask::Timer(PATIENCE * 10)).unwrap();
+    service.ping();
+    service
+        .handle
+        .request(Ask::Timer(Duration::from_millis(1)))
+        .unwrap();
+    assert!(matches!(service.next(), News::Fired { .. }));
+}
+
+#[test]
+fn the_application_steps_at_its_own_rate() {
+    let (sender, steps) = crossbeam_channel::unbounded();
+    let start = Clock::new().now();
+    let interval = Duration::from_millis(2);
+    let _service = Service::start_with("127.0.0.1", Echo::default(), |application| {
+        application.step = Some((start, interval));
+        application.steps = Some(sender);
+    });
+    let mut due = start;
+    for _ in 0..20 {
+        assert_eq!(steps.recv_timeout(PATIENCE), Ok(due));
+        assert!(Clock::new().now() >= due, "not before it was due");
+        due += interval;
+    }
+}
+
+#[test]
+fn an_idle_servicer_makes_no_turns() {
+    let service = Service::start("127.0.0.1");
+    service.ping();
+    // Another servicer's 50 timers measure a span in which this one has nothing to do.
+    let clock = Service::start("127.0.0.1");
+    let before = service.handle.counters().turns;
+    for _ in 0..50 {
+        clock
+            .handle
+            .request(Ask::Timer(Duration::from_millis(2)))
+            .unwrap();
+        clock.next();
+    }
+    let turns = service.handle.counters().turns - before;
+    assert!(turns <= 2, "{turns} turns for nothing");
+    // The busy one: one turn for the request, one for the timer, and at most as many again for
+    // wakes that found the work done.
+    assert!(clock.handle.counters().turns <= 50 * 4 + 4);
+}
+
+#[test]
+fn a_timer_that_stays_due_does_not_become_a_busy_loop() {
+    let began = Clock::new().now();
+    let machine = Echo::overdue().stuck();
+    let service = Service::start_with("127.0.0.1", machine, |_| {});
+    for _ in 0..20 {
+        assert!(matches!(service.next(), News::Fired { .. }));
+    }
+    // 20 runs have 19 pauses of 1 ms between them; a busy loop needs microseconds.
+    assert!(Clock::new().now().saturating_since(began) >= Duration::from_millis(19));
+    assert!(service.handle.counters().stuck_timers >= 19);
+}
+
+#[test]
+fn a_machine_that_never_stops_sending_keeps_nobody_from_being_heard() {
+    let sink = plain("127.0.0.1");
+    let machine = Echo::flood(sink.local_addr().unwrap());
+    let service = Service::start_with("127.0.0.1", machine, |_| {});
+    service.ping();
+    plain("127.0.0.1")
+        .send_to(b"hello", service.address)
+        .unwrap();
+    assert!(matches!(service.next(), News::Received { .. }));
+    let report = service.handle.shutdown(Duration::from_millis(1));
+    assert_eq!(report.end, End::DeadlinePassed);
+}

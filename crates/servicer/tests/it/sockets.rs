@@ -1,0 +1,150 @@
+//! Sockets: what binding says, and errors that must not end a servicer.
+
+use std::net::SocketAddr;
+
+use servicer::{BindCause, SocketConfig, UdpServicer, UdpSocket};
+use wire::{Ecn, Transmit};
+
+use crate::toy::{Ask, Echo, News, Service, burst, next, plain, receive, reporter};
+
+#[test]
+fn a_busy_port_is_one_clear_sentence() {
+    let taken = plain("127.0.0.1").local_addr().unwrap();
+    let holder = std::net::UdpSocket::bind(taken).unwrap();
+    let error = UdpSocket::bind(taken, &SocketConfig::default()).unwrap_err();
+    assert_eq!(error.cause, BindCause::Busy);
+    assert_eq!(
+        error.to_string(),
+        format!("UDP port {taken} is in use by another socket")
+    );
+    drop(holder);
+}
+
+#[test]
+fn an_address_of_another_host_is_said_to_be_one() {
+    let address: SocketAddr = "192.0.2.1:0".parse().unwrap();
+    let error = UdpSocket::bind(address, &SocketConfig::default()).unwrap_err();
+    assert_eq!(error.cause, BindCause::NotOurs);
+    assert_eq!(error.to_string(), "this host has no address 192.0.2.1");
+}
+
+#[test]
+fn the_report_says_what_was_asked_and_granted() {
+    let mut config = SocketConfig::default();
+    config.receive_buffer_bytes = 1 << 30;
+    let socket = UdpSocket::bind("127.0.0.1:0".parse().unwrap(), &config).unwrap();
+    let report = socket.report();
+    assert_eq!(report.address, socket.local_address());
+    assert_eq!(report.receive_buffer.asked_bytes, Some(1 << 30));
+    assert!(report.receive_buffer.granted_bytes < 1 << 30);
+    assert!(report.receive_buffer.granted_bytes >= 64 << 10);
+    assert!(report.send_buffer.granted_bytes > 0);
+    let line = report.to_string();
+    assert!(line.contains("asked 1073741824 B"), "{line}");
+    assert!(line.contains("never fragmented"), "{line}");
+}
+
+#[test]
+fn a_refusal_by_icmp_is_counted_and_ends_nothing() {
+    // Linux tells only connected sockets of unanswered ports, other systems all.
+    let closed = plain("127.0.0.1");
+    let nobody = closed.local_addr().unwrap();
+    drop(closed);
+    let connected = plain("127.0.0.1");
+    connected.connect(nobody).unwrap();
+    let (application, news) = reporter();
+    let socket = UdpSocket::from_std(connected).unwrap();
+    let handle = UdpServicer::named("refused")
+        .spawn(vec![socket], Echo::default(), application)
+        .unwrap();
+    while handle.counters().unreachable == 0 {
+        handle
+            .request(Ask::Send(Transmit::to(nobody), b"anyone".to_vec()))
+            .unwrap();
+        let (answer, answered) = crossbeam_channel::bounded(1);
+        handle.request(Ask::Ping(answer)).unwrap();
+        answered.recv().unwrap();
+    }
+    handle
+        .request(Ask::Timer(std::time::Duration::ZERO))
+        .unwrap();
+    assert!(matches!(next(&news), News::Fired { .. }));
+}
+
+#[test]
+fn a_closed_port_does_not_disturb_the_other_peers() {
+    let service = Service::start("127.0.0.1");
+    let closed = plain("127.0.0.1");
+    let nobody = closed.local_addr().unwrap();
+    drop(closed);
+    let client = plain("127.0.0.1");
+    for _ in 0..20 {
+        service
+            .handle
+            .request(Ask::Send(Transmit::to(nobody), b"anyone".to_vec()))
+            .unwrap();
+        client.send_to(b"hello", service.address).unwrap();
+        assert_eq!(receive(&client).0, b"hello");
+    }
+}
+
+#[test]
+fn what_is_too_long_is_counted() {
+    let service = Service::start("127.0.0.1");
+    let client = plain("127.0.0.1");
+    let to = client.local_addr().unwrap();
+    service
+        .handle
+        .request(Ask::Send(Transmit::to(to), vec![0; 65_535]))
+        .unwrap();
+    service
+        .handle
+        .request(Ask::Send(Transmit::to(to), b"short".to_vec()))
+        .unwrap();
+    assert_eq!(receive(&client).0, b"short");
+    assert_eq!(service.handle.counters().dropped_out_too_large, 1);
+}
+
+#[test]
+fn an_address_that_no_socket_reaches_is_counted() {
+    let service = Service::start("127.0.0.1");
+    for to in ["[::1]:9", "127.0.0.1:0"] {
+        let transmit = burst(to.parse().unwrap(), 2);
+        service
+            .handle
+            .request(Ask::Send(transmit, vec![0; 5]))
+            .unwrap();
+    }
+    service.ping();
+    service.ping();
+    let counters = service.handle.counters();
+    assert_eq!(counters.dropped_out_no_socket, 3);
+    assert_eq!(counters.dropped_out_refused, 3);
+}
+
+#[test]
+fn one_malformed_send_does_not_cost_the_others_their_marks() {
+    let service = Service::start("127.0.0.1");
+    let other = Service::start_with("127.0.0.1", Echo::mute(), |_| {});
+    // No datagram can come from a group: Linux says EINVAL.
+    let mut malformed = Transmit::to(other.address);
+    malformed.source = Some("224.0.0.1".parse().unwrap());
+    service
+        .handle
+        .request(Ask::Send(malformed, b"lost".to_vec()))
+        .unwrap();
+    let mut marked = burst(other.address, 6);
+    marked.ecn = Some(Ecn::Ect0);
+    service
+        .handle
+        .request(Ask::Send(marked, b"markedmarked".to_vec()))
+        .unwrap();
+    for _ in 0..2 {
+        let News::Received { ecn, bytes, .. } = other.next() else {
+            panic!("not a datagram")
+        };
+        assert_eq!(bytes, b"marked");
+        assert_eq!(ecn, Some(Ecn::Ect0));
+    }
+    assert_eq!(service.handle.counters().dropped_out_refused, 1);
+}
