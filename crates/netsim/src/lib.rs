@@ -8,6 +8,7 @@ pub mod link;
 mod mutation;
 pub mod seeds;
 pub mod trace;
+pub mod wan;
 pub mod world;
 
 pub use adversary::Adversary;
