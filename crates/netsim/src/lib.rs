@@ -21,6 +21,6 @@ pub use mutation::Mutation;
 pub use seeds::{TestSite, for_each_seed};
 pub use trace::Trace;
 pub use world::{
-    App, Captured, Datagram, Handle, Host, Journal, Node, NodeConfig, NodeIndex, Outbox, Overdue,
-    TapId, Verdict, WallClock, World,
+    App, Captured, Datagram, Directory, Handle, Host, Journal, Node, NodeConfig, NodeIndex, Outbox,
+    Overdue, TapId, Verdict, WallClock, World,
 };

@@ -5,7 +5,9 @@ use core::time::Duration;
 use wire::{Arrival, CommandId, Generator, Instant, Machine, Seed, UnixTime};
 
 use super::capture::Captures;
-use super::rig::{Group, NETWORK, OUTCOMES, Output, Post, START};
+use super::group::{Group, Post};
+use super::rig::{NETWORK, OUTCOMES, START};
+use super::transcript::Output;
 use super::{Breach, ContractSubject, OutcomeOf, PeerOf};
 use crate::{Chance, Jitter, Link, LinkConfig, Loss};
 

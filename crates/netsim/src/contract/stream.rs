@@ -10,7 +10,9 @@ use wire::{
 
 use super::capture::Captures;
 use super::datagram::{CRAFTED_PER_MILLION, completion_delay};
-use super::rig::{Group, OUTCOMES, Output, Post, START};
+use super::group::{Group, Post};
+use super::rig::{OUTCOMES, START};
+use super::transcript::Output;
 use super::{Breach, Clause, StreamContractSubject, StreamOutcomeOf};
 use crate::mutation::below;
 
