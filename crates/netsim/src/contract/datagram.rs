@@ -78,9 +78,15 @@ impl<S: ContractSubject> Group for DatagramGroup<'_, S> {
         }
     }
 
-    fn handle(&mut self, index: usize, now: Instant, input: Input<S>, _post: &mut Post<Input<S>>) {
+    fn handle(
+        &mut self,
+        index: usize,
+        now: Instant,
+        input: Input<S>,
+        _post: &mut Post<Input<S>>,
+    ) -> bool {
         let Some(machine) = self.machines.get_mut(index) else {
-            return;
+            return false;
         };
         match input {
             Input::Datagram(peer, mut bytes) => {
@@ -88,6 +94,7 @@ impl<S: ContractSubject> Group for DatagramGroup<'_, S> {
             }
             Input::Completed(id, outcome) => machine.handle_completed(now, id, outcome),
         }
+        true
     }
 
     fn poke(&mut self, index: usize, now: Instant, script: &mut Generator) {

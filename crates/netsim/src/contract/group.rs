@@ -17,13 +17,14 @@ pub(super) trait Group {
     /// Tells all machines the wall clock, and what stands at the start.
     fn begin(&mut self, now: Instant, unix: UnixTime, post: &mut Post<Self::Input>);
 
+    /// Hands an input over; returns whether the machine was called, and so told the time.
     fn handle(
         &mut self,
         index: usize,
         now: Instant,
         input: Self::Input,
         post: &mut Post<Self::Input>,
-    );
+    ) -> bool;
 
     /// Does what an application may do.
     fn poke(&mut self, index: usize, now: Instant, script: &mut Generator);

@@ -160,8 +160,9 @@ impl<G: Group> Rig<G> {
         for (index, touched) in touched.into_iter().enumerate() {
             let due = self.is_due(index);
             if due {
-                let now = self.tell(index);
+                let now = self.time_for(index);
                 self.group.handle_timeout(index, now);
+                self.note_told(index);
             }
             if due || touched {
                 self.drain(index)?;
@@ -182,19 +183,29 @@ impl<G: Group> Rig<G> {
     }
 
     fn handle(&mut self, index: usize, item: Item<G::Input>) {
-        let now = self.tell(index);
+        let now = self.time_for(index);
         let mut post = self.empty_post();
         let (group, script) = (&mut self.group, &mut self.script);
-        match item {
-            Item::Step if script.chance(POKES_PER_MILLION) => group.poke(index, now, script),
-            Item::Step | Item::Attack => group.attack(index, now, script, &mut post),
+        let told = match item {
+            Item::Step if script.chance(POKES_PER_MILLION) => {
+                group.poke(index, now, script);
+                // The subject may have done nothing.
+                false
+            }
+            Item::Step | Item::Attack => {
+                group.attack(index, now, script, &mut post);
+                true
+            }
             Item::Input(input) => {
                 let completed = G::completes(&input);
                 if let (Some(id), Some(list)) = (completed, self.completed.get_mut(index)) {
                     list.push(id);
                 }
-                group.handle(index, now, input, &mut post);
+                group.handle(index, now, input, &mut post)
             }
+        };
+        if told {
+            self.note_told(index);
         }
         self.post(post);
     }
@@ -204,8 +215,10 @@ impl<G: Group> Rig<G> {
         let mut left = self.limits.outputs;
         let mut post = self.empty_post();
         loop {
-            let now = self.tell(index);
-            let Some(output) = self.poll(index, now, &mut post)? else {
+            let now = self.time_for(index);
+            let output = self.poll(index, now, &mut post)?;
+            self.note_told(index);
+            let Some(output) = output else {
                 break;
             };
             self.transcript.push(self.now, index, output);
@@ -255,16 +268,19 @@ impl<G: Group> Rig<G> {
     }
 
     /// The time to tell a machine: now, or earlier where it already knows better.
-    fn tell(&mut self, index: usize) -> Instant {
-        let now = self.now;
-        let Some(told) = self.told.get_mut(index) else {
-            return now;
-        };
-        if self.variation == Variation::LateClock && *told == now {
-            return now.saturating_sub(Duration::from_micros(self.noise.below(20_000)));
+    fn time_for(&mut self, index: usize) -> Instant {
+        let knows = self.told.get(index) == Some(&self.now);
+        if self.variation == Variation::LateClock && knows {
+            let late = Duration::from_micros(self.noise.below(20_000));
+            return self.now.saturating_sub(late);
         }
-        *told = now;
-        now
+        self.now
+    }
+
+    fn note_told(&mut self, index: usize) {
+        if let Some(told) = self.told.get_mut(index) {
+            *told = self.now;
+        }
     }
 
     fn is_due(&self, index: usize) -> bool {
