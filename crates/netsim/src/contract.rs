@@ -25,8 +25,10 @@
 
 mod capture;
 mod datagram;
+mod group;
 mod rig;
 mod stream;
+mod transcript;
 
 use core::fmt;
 use core::time::Duration;
@@ -34,7 +36,8 @@ use core::time::Duration;
 use wire::{Effect, Generator, Instant, Machine, PeerIdentity, Seed, StreamMachine};
 
 use crate::{TestSite, for_each_seed};
-use rig::{Group, Variation};
+use group::Group;
+use rig::Variation;
 
 /// Checks the machines of `subject` under `count` seeds.
 ///

@@ -10,6 +10,7 @@ mod mutation;
 pub mod provider;
 pub mod seeds;
 pub mod trace;
+pub mod wan;
 pub mod world;
 
 pub use adversary::Adversary;
@@ -22,6 +23,6 @@ pub use mutation::Mutation;
 pub use seeds::{TestSite, for_each_seed};
 pub use trace::Trace;
 pub use world::{
-    App, Captured, Datagram, Handle, Host, Journal, Node, NodeConfig, NodeIndex, Outbox, Overdue,
-    TapId, Verdict, WallClock, World,
+    App, Captured, Datagram, Directory, Handle, Host, Journal, Node, NodeConfig, NodeIndex, Outbox,
+    Overdue, TapId, Verdict, WallClock, World,
 };

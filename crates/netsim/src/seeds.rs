@@ -1,7 +1,6 @@
 //! Runs a test under many seeds, and says how to repeat the one that fails.
 
 use core::fmt;
-use core::ops::Range;
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
@@ -28,10 +27,10 @@ use crate::trace;
 /// # Panics
 ///
 /// Where `body` does, where it returns an error, and where a variable is no number.
-pub fn for_each_seed<R: Verdict>(site: &TestSite, count: u64, mut body: impl FnMut(Seed) -> R) {
-    let numbers = numbers(count, |name| std::env::var(name).ok());
-    let total = numbers.clone().count();
-    for number in numbers.clone() {
+pub fn for_each_seed<R: Outcome>(site: &TestSite, count: u64, mut body: impl FnMut(Seed) -> R) {
+    let (first, count) = plan(count, |name| std::env::var(name).ok());
+    for held in 0..count {
+        let number = first.wrapping_add(held);
         drop(trace::take_newest());
         let Err(failure) = run(&mut body, number) else {
             continue;
@@ -39,31 +38,26 @@ pub fn for_each_seed<R: Verdict>(site: &TestSite, count: u64, mut body: impl FnM
         for line in trace::take_newest() {
             eprintln!("{line}");
         }
-        eprintln!("{} seeds held, then", number - numbers.start);
+        eprintln!("{held} seeds held, then");
         eprintln!("{}", site.replay(number));
         resume_unwind(failure);
     }
-    eprintln!(
-        "{}: {total} seeds done, {} to {}",
-        site.path,
-        numbers.start,
-        numbers.end.saturating_sub(1)
-    );
+    eprintln!("{}: {count} seeds done, from {first}", site.path);
 }
 
 /// How a body says that its seed held: `()`, or a `Result`.
-pub trait Verdict {
+pub trait Outcome {
     /// Returns what went wrong.
     fn failure(self) -> Option<String>;
 }
 
-impl Verdict for () {
+impl Outcome for () {
     fn failure(self) -> Option<String> {
         None
     }
 }
 
-impl<E: fmt::Debug> Verdict for Result<(), E> {
+impl<E: fmt::Debug> Outcome for Result<(), E> {
     fn failure(self) -> Option<String> {
         self.err().map(|error| format!("{error:?}"))
     }
@@ -127,7 +121,7 @@ macro_rules! test_site {
 }
 
 /// Runs one seed; what went wrong comes back as the payload of a panic.
-fn run<R: Verdict>(
+fn run<R: Outcome>(
     body: &mut impl FnMut(Seed) -> R,
     number: u64,
 ) -> Result<(), Box<dyn Any + Send>> {
@@ -142,9 +136,9 @@ fn run<R: Verdict>(
     }
 }
 
-/// Returns the seeds to run.
+/// Returns the first seed to run, and how many follow each other.
 #[expect(clippy::panic, reason = "whoever set the variable reads this")]
-fn numbers(count: u64, variable: impl Fn(&str) -> Option<String>) -> Range<u64> {
+fn plan(count: u64, variable: impl Fn(&str) -> Option<String>) -> (u64, u64) {
     let number = |name: &str| {
         variable(name).map(|text| match text.parse::<u64>() {
             Ok(number) => number,
@@ -152,10 +146,10 @@ fn numbers(count: u64, variable: impl Fn(&str) -> Option<String>) -> Range<u64> 
         })
     };
     if let Some(seed) = number("SEED") {
-        return seed..seed.saturating_add(1);
+        return (seed, 1);
     }
     let first = number("FROM").unwrap_or(0);
-    first..first.saturating_add(number("SEEDS").unwrap_or(count))
+    (first, number("SEEDS").unwrap_or(count))
 }
 
 #[cfg(test)]
@@ -165,20 +159,20 @@ mod tests {
     #[test]
     fn runs_the_seeds_that_the_environment_names() {
         let of = |pairs: &'static [(&str, &str)]| {
-            numbers(10, move |name| {
+            plan(10, move |name| {
                 let found = pairs.iter().find(|(key, _)| *key == name);
                 found.map(|(_, value)| (*value).to_owned())
             })
         };
-        assert_eq!(of(&[]), 0..10);
-        assert_eq!(of(&[("SEEDS", "3"), ("FROM", "5")]), 5..8);
-        assert_eq!(of(&[("SEED", "17"), ("SEEDS", "3")]), 17..18);
+        assert_eq!(of(&[]), (0, 10));
+        assert_eq!(of(&[("SEEDS", "3"), ("FROM", "5")]), (5, 3));
+        assert_eq!(of(&[("SEED", "17"), ("SEEDS", "3")]), (17, 1));
     }
 
     #[test]
     #[should_panic(expected = "SEEDS=many")]
     fn a_variable_that_is_no_number_is_refused() {
-        numbers(1, |name| (name == "SEEDS").then(|| "many".to_owned()));
+        plan(1, |name| (name == "SEEDS").then(|| "many".to_owned()));
     }
 
     #[test]

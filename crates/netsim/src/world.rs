@@ -1,6 +1,7 @@
 //! A virtual network of machines in virtual time.
 
 mod clock;
+mod directory;
 mod driver;
 mod host;
 mod network;
@@ -19,6 +20,7 @@ use std::collections::VecDeque;
 use wire::{Generator, Instant, Seed, UnixTime};
 
 pub use clock::WallClock;
+pub use directory::Directory;
 pub use host::{App, Host, Journal};
 pub use network::{Captured, TapId, Verdict};
 pub use node::{Datagram, Handle, Node, NodeConfig, NodeIndex, Outbox};

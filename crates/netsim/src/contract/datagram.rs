@@ -5,7 +5,9 @@ use core::time::Duration;
 use wire::{Arrival, CommandId, Generator, Instant, Machine, Seed, UnixTime};
 
 use super::capture::Captures;
-use super::rig::{Group, NETWORK, OUTCOMES, Output, Post, START};
+use super::group::{Group, Post};
+use super::rig::{NETWORK, OUTCOMES, START};
+use super::transcript::Output;
 use super::{Breach, ContractSubject, OutcomeOf, PeerOf};
 use crate::{Chance, Jitter, Link, LinkConfig, Loss};
 
@@ -76,9 +78,15 @@ impl<S: ContractSubject> Group for DatagramGroup<'_, S> {
         }
     }
 
-    fn handle(&mut self, index: usize, now: Instant, input: Input<S>, _post: &mut Post<Input<S>>) {
+    fn handle(
+        &mut self,
+        index: usize,
+        now: Instant,
+        input: Input<S>,
+        _post: &mut Post<Input<S>>,
+    ) -> bool {
         let Some(machine) = self.machines.get_mut(index) else {
-            return;
+            return false;
         };
         match input {
             Input::Datagram(peer, mut bytes) => {
@@ -86,6 +94,7 @@ impl<S: ContractSubject> Group for DatagramGroup<'_, S> {
             }
             Input::Completed(id, outcome) => machine.handle_completed(now, id, outcome),
         }
+        true
     }
 
     fn poke(&mut self, index: usize, now: Instant, script: &mut Generator) {

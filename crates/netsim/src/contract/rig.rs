@@ -1,95 +1,14 @@
 //! A small world for the contract: a script, its variations, and a transcript of every output.
 
-use core::fmt;
 use core::time::Duration;
 use std::collections::BTreeMap;
 
 use wire::{CommandId, Generator, Instant, Seed, UnixTime};
 
+use super::group::{Group, Post};
+use super::transcript::{Output, Transcript};
 use super::{Breach, Clause, Limits};
 use crate::mutation::below;
-
-/// Machines that are checked together, datagram or stream.
-pub(super) trait Group {
-    /// What reaches a machine from the network, or a completion.
-    type Input;
-
-    fn len(&self) -> usize;
-
-    /// Tells all machines the wall clock, and what stands at the start.
-    fn begin(&mut self, now: Instant, unix: UnixTime, post: &mut Post<Self::Input>);
-
-    fn handle(
-        &mut self,
-        index: usize,
-        now: Instant,
-        input: Self::Input,
-        post: &mut Post<Self::Input>,
-    );
-
-    /// Does what an application may do.
-    fn poke(&mut self, index: usize, now: Instant, script: &mut Generator);
-
-    /// Gives a machine a hostile input.
-    fn attack(
-        &mut self,
-        index: usize,
-        now: Instant,
-        script: &mut Generator,
-        post: &mut Post<Self::Input>,
-    );
-
-    fn handle_timeout(&mut self, index: usize, now: Instant);
-
-    fn poll_timeout(&self, index: usize) -> Option<Instant>;
-
-    /// Polls what is sent; where it goes is posted to `post`.
-    fn poll_sent(
-        &mut self,
-        index: usize,
-        now: Instant,
-        post: &mut Post<Self::Input>,
-    ) -> Result<Option<Output>, Breach>;
-
-    /// Polls a command; its completion is posted to `post` unless there is none.
-    fn poll_command(
-        &mut self,
-        index: usize,
-        post: Option<&mut Post<Self::Input>>,
-    ) -> Option<(CommandId, String)>;
-
-    fn poll_event(&mut self, index: usize) -> Option<String>;
-
-    /// Completes a command that is not to be completed, where the subject knows an outcome.
-    fn complete_stray(
-        &mut self,
-        index: usize,
-        now: Instant,
-        id: CommandId,
-        generator: &mut Generator,
-    );
-
-    /// The command that `input` completes.
-    fn completes(input: &Self::Input) -> Option<CommandId>;
-
-    fn memory(&self, index: usize) -> usize;
-
-    fn stuck(&self) -> Option<String>;
-}
-
-/// Where a group puts what is on its way to its machines.
-pub(super) struct Post<I> {
-    /// True time, also where a machine was told an earlier one.
-    pub(super) now: Instant,
-    mail: Vec<(Duration, usize, I)>,
-}
-
-impl<I> Post<I> {
-    /// Has `input` reach machine `to` after a while.
-    pub(super) fn push(&mut self, after: Duration, to: usize, input: I) {
-        self.mail.push((after, to, input));
-    }
-}
 
 /// What a run adds to the script.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -125,51 +44,6 @@ pub(super) fn run<G: Group>(
             finding,
         }),
         _ => Ok(rig.transcript),
-    }
-}
-
-/// Every output of a run, in order.
-#[derive(Default)]
-pub(super) struct Transcript {
-    entries: Vec<(Instant, usize, Output)>,
-}
-
-impl Transcript {
-    /// Says where `other` first differs.
-    pub(super) fn difference(&self, other: &Self) -> Option<String> {
-        let len = self.entries.len().max(other.entries.len());
-        (0..len).find_map(|at| {
-            let (this, that) = (self.entries.get(at), other.entries.get(at));
-            (this != that).then(|| format!("output {at} was {this:?}, then {that:?}"))
-        })
-    }
-}
-
-/// Something that a machine gave.
-#[derive(PartialEq, Eq)]
-pub(super) struct Output {
-    /// Its kind and fields.
-    pub(super) text: String,
-    /// What it sends.
-    pub(super) bytes: Vec<u8>,
-}
-
-impl Output {
-    const fn of(text: String) -> Self {
-        Self {
-            text,
-            bytes: Vec::new(),
-        }
-    }
-}
-
-impl fmt::Debug for Output {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.text)?;
-        let Some(head) = self.bytes.chunks(SHOWN).next() else {
-            return Ok(());
-        };
-        write!(f, " {head:02x?} of {} bytes", self.bytes.len())
     }
 }
 
@@ -286,8 +160,9 @@ impl<G: Group> Rig<G> {
         for (index, touched) in touched.into_iter().enumerate() {
             let due = self.is_due(index);
             if due {
-                let now = self.tell(index);
+                let now = self.time_for(index);
                 self.group.handle_timeout(index, now);
+                self.note_told(index);
             }
             if due || touched {
                 self.drain(index)?;
@@ -308,19 +183,29 @@ impl<G: Group> Rig<G> {
     }
 
     fn handle(&mut self, index: usize, item: Item<G::Input>) {
-        let now = self.tell(index);
+        let now = self.time_for(index);
         let mut post = self.empty_post();
         let (group, script) = (&mut self.group, &mut self.script);
-        match item {
-            Item::Step if script.chance(POKES_PER_MILLION) => group.poke(index, now, script),
-            Item::Step | Item::Attack => group.attack(index, now, script, &mut post),
+        let told = match item {
+            Item::Step if script.chance(POKES_PER_MILLION) => {
+                group.poke(index, now, script);
+                // The subject may have done nothing.
+                false
+            }
+            Item::Step | Item::Attack => {
+                group.attack(index, now, script, &mut post);
+                true
+            }
             Item::Input(input) => {
                 let completed = G::completes(&input);
                 if let (Some(id), Some(list)) = (completed, self.completed.get_mut(index)) {
                     list.push(id);
                 }
-                group.handle(index, now, input, &mut post);
+                group.handle(index, now, input, &mut post)
             }
+        };
+        if told {
+            self.note_told(index);
         }
         self.post(post);
     }
@@ -330,11 +215,13 @@ impl<G: Group> Rig<G> {
         let mut left = self.limits.outputs;
         let mut post = self.empty_post();
         loop {
-            let now = self.tell(index);
-            let Some(output) = self.poll(index, now, &mut post)? else {
+            let now = self.time_for(index);
+            let output = self.poll(index, now, &mut post)?;
+            self.note_told(index);
+            let Some(output) = output else {
                 break;
             };
-            self.transcript.entries.push((self.now, index, output));
+            self.transcript.push(self.now, index, output);
             left = left.checked_sub(1).ok_or_else(|| Breach {
                 clause: Clause::Drain,
                 finding: format!(
@@ -345,7 +232,7 @@ impl<G: Group> Rig<G> {
         }
         self.post(post);
         let timeout = Output::of(format!("timeout {:?}", self.group.poll_timeout(index)));
-        self.transcript.entries.push((self.now, index, timeout));
+        self.transcript.push(self.now, index, timeout);
         Ok(())
     }
 
@@ -381,16 +268,19 @@ impl<G: Group> Rig<G> {
     }
 
     /// The time to tell a machine: now, or earlier where it already knows better.
-    fn tell(&mut self, index: usize) -> Instant {
-        let now = self.now;
-        let Some(told) = self.told.get_mut(index) else {
-            return now;
-        };
-        if self.variation == Variation::LateClock && *told == now {
-            return now.saturating_sub(Duration::from_micros(self.noise.below(20_000)));
+    fn time_for(&mut self, index: usize) -> Instant {
+        let knows = self.told.get(index) == Some(&self.now);
+        if self.variation == Variation::LateClock && knows {
+            let late = Duration::from_micros(self.noise.below(20_000));
+            return self.now.saturating_sub(late);
         }
-        *told = now;
-        now
+        self.now
+    }
+
+    fn note_told(&mut self, index: usize) {
+        if let Some(told) = self.told.get_mut(index) {
+            *told = self.now;
+        }
     }
 
     fn is_due(&self, index: usize) -> bool {
@@ -468,15 +358,13 @@ impl<G: Group> Rig<G> {
     }
 
     const fn empty_post(&self) -> Post<G::Input> {
-        Post {
-            now: self.now,
-            mail: Vec::new(),
-        }
+        Post::at(self.now)
     }
 
     fn post(&mut self, post: Post<G::Input>) {
-        for (after, to, input) in post.mail {
-            self.plan(post.now + after, to, Item::Input(input));
+        let now = post.now;
+        for (after, to, input) in post.into_mail() {
+            self.plan(now + after, to, Item::Input(input));
         }
     }
 
@@ -488,8 +376,6 @@ impl<G: Group> Rig<G> {
 
 /// Share of script steps that are calls of the application; the others are hostile.
 const POKES_PER_MILLION: u32 = 600_000;
-/// Bytes of an output that a finding shows.
-const SHOWN: usize = 32;
 /// Inputs of a flood between two drains.
 const BATCH: u32 = 32;
 /// A day after the origin: machines must not take the origin for "never".

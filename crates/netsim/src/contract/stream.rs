@@ -10,7 +10,9 @@ use wire::{
 
 use super::capture::Captures;
 use super::datagram::{CRAFTED_PER_MILLION, completion_delay};
-use super::rig::{Group, OUTCOMES, Output, Post, START};
+use super::group::{Group, Post};
+use super::rig::{OUTCOMES, START};
+use super::transcript::Output;
 use super::{Breach, Clause, StreamContractSubject, StreamOutcomeOf};
 use crate::mutation::below;
 
@@ -41,13 +43,13 @@ impl<'a, S: StreamContractSubject> StreamGroup<'a, S> {
     }
 
     /// Connects a pair of the group that is not connected.
-    fn connect(&mut self, pair: usize, now: Instant, post: &mut Post<Input<S>>) {
+    fn connect(&mut self, pair: usize, now: Instant, post: &mut Post<Input<S>>) -> bool {
         let known = self.subject.connections();
         let Some(&(one, other)) = known.get(pair) else {
-            return;
+            return false;
         };
         if self.ends.values().any(|end| end.pair == Some(pair)) {
-            return;
+            return false;
         }
         let connection = self.name();
         let opened = |peer, identity| Opened {
@@ -62,7 +64,7 @@ impl<'a, S: StreamContractSubject> StreamGroup<'a, S> {
             Input::Opened(opened(one, self.subject.identity(one))),
         );
         let identity = self.subject.identity(other);
-        self.open(one, now, &opened(other, identity));
+        self.open(one, now, &opened(other, identity))
     }
 
     const fn name(&mut self) -> ConnectionId {
@@ -70,7 +72,7 @@ impl<'a, S: StreamContractSubject> StreamGroup<'a, S> {
         ConnectionId(self.opened)
     }
 
-    fn open(&mut self, index: usize, now: Instant, opened: &Opened) {
+    fn open(&mut self, index: usize, now: Instant, opened: &Opened) -> bool {
         let end = End {
             pair: opened.pair,
             peer: opened.peer,
@@ -78,10 +80,12 @@ impl<'a, S: StreamContractSubject> StreamGroup<'a, S> {
             closing: false,
         };
         self.ends.insert((index, opened.connection), end);
-        if let Some(machine) = self.machines.get_mut(index) {
-            machine.handle_opened(now, opened.connection, &opened.identity);
-            machine.handle_credit(now, opened.connection, CREDIT);
-        }
+        let Some(machine) = self.machines.get_mut(index) else {
+            return false;
+        };
+        machine.handle_opened(now, opened.connection, &opened.identity);
+        machine.handle_credit(now, opened.connection, CREDIT);
+        true
     }
 
     /// Ends one end at once and tells its machine; the other end learns of it over the wire.
@@ -91,9 +95,9 @@ impl<'a, S: StreamContractSubject> StreamGroup<'a, S> {
         now: Instant,
         (connection, cause): (ConnectionId, CloseCause),
         post: &mut Post<Input<S>>,
-    ) {
+    ) -> bool {
         let Some(end) = self.ends.remove(&(index, connection)) else {
-            return;
+            return false;
         };
         if let Some(to) = end.peer {
             post.push(WIRE, to, Input::Closed(connection, CloseCause::Finished));
@@ -104,9 +108,11 @@ impl<'a, S: StreamContractSubject> StreamGroup<'a, S> {
         {
             post.push(RECONNECT, one, Input::Connect(pair));
         }
-        if let Some(machine) = self.machines.get_mut(index) {
-            machine.handle_closed(now, connection, cause);
-        }
+        let Some(machine) = self.machines.get_mut(index) else {
+            return false;
+        };
+        machine.handle_closed(now, connection, cause);
+        true
     }
 
     /// Takes credit for a record and sends it on.
@@ -170,7 +176,13 @@ impl<S: StreamContractSubject> Group for StreamGroup<'_, S> {
         }
     }
 
-    fn handle(&mut self, index: usize, now: Instant, input: Input<S>, post: &mut Post<Input<S>>) {
+    fn handle(
+        &mut self,
+        index: usize,
+        now: Instant,
+        input: Input<S>,
+        post: &mut Post<Input<S>>,
+    ) -> bool {
         match input {
             Input::Connect(pair) => return self.connect(pair, now, post),
             Input::Opened(opened) => return self.open(index, now, &opened),
@@ -178,21 +190,25 @@ impl<S: StreamContractSubject> Group for StreamGroup<'_, S> {
             Input::Frame(..) | Input::Credit(..) | Input::Completed(..) => {}
         }
         let Some(machine) = self.machines.get_mut(index) else {
-            return;
+            return false;
         };
         match input {
             Input::Frame(id, record) if self.ends.contains_key(&(index, id)) => {
                 machine.handle_frame(now, id, &record);
             }
             Input::Credit(id, bytes) => {
-                if let Some(end) = self.ends.get_mut(&(index, id)) {
-                    end.credit += bytes;
-                    machine.handle_credit(now, id, bytes);
-                }
+                let Some(end) = self.ends.get_mut(&(index, id)) else {
+                    return false;
+                };
+                end.credit += bytes;
+                machine.handle_credit(now, id, bytes);
             }
             Input::Completed(id, outcome) => machine.handle_completed(now, id, outcome),
-            Input::Frame(..) | Input::Connect(_) | Input::Opened(_) | Input::Closed(..) => {}
+            Input::Frame(..) | Input::Connect(_) | Input::Opened(_) | Input::Closed(..) => {
+                return false;
+            }
         }
+        true
     }
 
     fn poke(&mut self, index: usize, now: Instant, script: &mut Generator) {

@@ -195,7 +195,7 @@ impl World {
                 return;
             }
         };
-        let deliveries = self.network.send(now, pair, datagram.bytes.len());
+        let mut deliveries = self.network.send(now, pair, datagram.bytes.len());
         let step = match deliveries.fate() {
             Fate::Delivered => None,
             Fate::Lost => Some(Step::Lost),
@@ -206,8 +206,15 @@ impl World {
         if let Some(step) = step {
             self.trace.note(now, step, &datagram);
         }
-        for delivery in deliveries {
-            let mut copy = datagram.clone();
+        while let Some(delivery) = deliveries.next() {
+            let mut copy = Datagram {
+                bytes: if deliveries.len() == 0 {
+                    core::mem::take(&mut datagram.bytes)
+                } else {
+                    datagram.bytes.clone()
+                },
+                ..datagram
+            };
             let len = delivery.edit(&mut copy.bytes).len();
             copy.bytes.truncate(len);
             self.schedule

@@ -3,6 +3,7 @@
 #![cfg(test)]
 
 mod contract;
+mod directory;
 mod ledger;
 mod pinger;
 mod seeds;
