@@ -1,0 +1,248 @@
+//! Networks of sources, and how much of a total each of them holds.
+
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use wire::{Generator, Lookup};
+
+/// The network of a source: /24 of IPv4, /48 of IPv6.
+///
+/// What one party is commonly given; single addresses in it cost nothing to change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Prefix(u64);
+
+impl Prefix {
+    /// Returns the prefix as a number: different for different prefixes, below 2^49.
+    #[must_use]
+    pub const fn bits(self) -> u64 {
+        self.0
+    }
+}
+
+/// Returns the network of `source`; an IPv4 address in IPv6 form has that of the IPv4 address.
+#[must_use]
+pub const fn prefix_of(source: IpAddr) -> Prefix {
+    match source {
+        IpAddr::V4(source) => prefix_v4(source),
+        IpAddr::V6(source) => match source.to_ipv4_mapped() {
+            Some(source) => prefix_v4(source),
+            None => prefix_v6(source),
+        },
+    }
+}
+
+/// The upper 24 bits.
+const fn prefix_v4(source: Ipv4Addr) -> Prefix {
+    Prefix((source.to_bits() >> 8) as u64)
+}
+
+/// The upper 48 bits, above those of every IPv4 prefix.
+const fn prefix_v6(source: Ipv6Addr) -> Prefix {
+    let [a, b, c, ..] = source.segments();
+    Prefix(V6 | (a as u64) << 32 | (b as u64) << 16 | c as u64)
+}
+
+/// Set in prefixes of IPv6.
+const V6: u64 = 1 << 48;
+
+/// Counts what each prefix holds of a limited number of things, and grants it at most an eighth.
+///
+/// Counts exactly. Memory is bounded by the total, since only prefixes that hold something are
+/// remembered.
+#[derive(Debug)]
+pub struct PrefixShares {
+    /// What each prefix holds; none holds 0.
+    held: Lookup<Prefix, u32>,
+    /// What all hold together.
+    held_sum: u32,
+    /// What all may hold together.
+    total: u32,
+}
+
+/// Why a prefix is granted nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ShareRefusal {
+    /// All is held.
+    Total,
+    /// The prefix holds its share.
+    Share,
+}
+
+impl PrefixShares {
+    /// Part of the total that one prefix may hold.
+    pub const PARTS: u32 = 8;
+
+    /// Makes a count of nothing held, out of `total`.
+    #[must_use]
+    pub fn new(total: u32, generator: &mut Generator) -> Self {
+        Self {
+            held: Lookup::new(generator),
+            held_sum: 0,
+            total,
+        }
+    }
+
+    /// Counts one more for `source`.
+    ///
+    /// # Errors
+    ///
+    /// [`ShareRefusal::Total`] where all is held; [`ShareRefusal::Share`] where the prefix holds
+    /// [`Self::share`].
+    pub fn take(&mut self, source: Prefix) -> Result<(), ShareRefusal> {
+        if self.held(source) >= self.share() {
+            return Err(ShareRefusal::Share);
+        }
+        self.take_exempt(source)
+    }
+
+    /// Counts one more for `source`, whose share is not limited: an exit, or loopback.
+    ///
+    /// # Errors
+    ///
+    /// [`ShareRefusal::Total`] where all is held.
+    pub fn take_exempt(&mut self, source: Prefix) -> Result<(), ShareRefusal> {
+        if self.held_sum >= self.total {
+            return Err(ShareRefusal::Total);
+        }
+        self.held_sum += 1;
+        match self.held.get_mut(&source) {
+            Some(held) => *held += 1,
+            None => {
+                self.held.insert(source, 1);
+            }
+        }
+        Ok(())
+    }
+
+    /// Counts one less for `source`; nothing changes where it holds nothing.
+    pub fn release(&mut self, source: Prefix) {
+        let Some(held) = self.held.get_mut(&source) else {
+            return;
+        };
+        *held = held.saturating_sub(1);
+        self.held_sum = self.held_sum.saturating_sub(1);
+        if *held == 0 {
+            self.held.remove(&source);
+        }
+    }
+
+    /// Returns what `source` holds.
+    #[must_use]
+    pub fn held(&self, source: Prefix) -> u32 {
+        self.held.get(&source).copied().unwrap_or_default()
+    }
+
+    /// Returns what all hold together.
+    #[must_use]
+    pub const fn held_sum(&self) -> u32 {
+        self.held_sum
+    }
+
+    /// Returns what one prefix may hold: an eighth of the total, at least 1.
+    #[must_use]
+    pub const fn share(&self) -> u32 {
+        match self.total / Self::PARTS {
+            0 => 1,
+            share => share,
+        }
+    }
+
+    /// Returns how many prefixes are remembered; at most the total.
+    #[must_use]
+    pub fn prefixes(&self) -> usize {
+        self.held.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use proptest::prelude::*;
+    use wire::Seed;
+
+    use super::*;
+
+    fn address(text: &str) -> IpAddr {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn prefixes_are_24_and_48_bits_long() {
+        let same = [
+            ("192.0.2.1", "192.0.2.255"),
+            ("192.0.2.1", "::ffff:192.0.2.77"),
+            ("2001:db8:1::", "2001:db8:1:ffff:ffff:ffff:ffff:ffff"),
+        ];
+        for (a, b) in same {
+            assert_eq!(prefix_of(address(a)), prefix_of(address(b)), "{a} {b}");
+        }
+        let different = [
+            ("192.0.2.1", "192.0.3.1"),
+            ("2001:db8:1::", "2001:db8:2::"),
+            // Equal numbers of different families, and an address that is not the mapped form.
+            ("0.0.0.0", "::"),
+            ("192.0.2.1", "::192.0.2.1"),
+        ];
+        for (a, b) in different {
+            assert_ne!(prefix_of(address(a)), prefix_of(address(b)), "{a} {b}");
+        }
+    }
+
+    #[test]
+    fn twp_f1_one_prefix_holds_an_eighth() {
+        let mut shares = PrefixShares::new(1_024, &mut Seed::from_number(1).generator(0));
+        let (one, other) = (Prefix(1), Prefix(2));
+        let granted = (0..5_000).filter(|_| shares.take(one).is_ok()).count();
+        assert_eq!(granted, 128);
+        assert_eq!(shares.take(one), Err(ShareRefusal::Share));
+        assert_eq!(shares.take(other), Ok(()));
+        for _ in 0..895 {
+            assert_eq!(shares.take_exempt(one), Ok(()));
+        }
+        assert_eq!(shares.take(other), Err(ShareRefusal::Total));
+        assert_eq!(shares.take_exempt(one), Err(ShareRefusal::Total));
+        shares.release(one);
+        assert_eq!(shares.take(other), Ok(()));
+    }
+
+    proptest! {
+        #[test]
+        fn counts_agree_with_a_map_and_memory_with_the_total(
+            total in 0_u32..40,
+            steps in prop::collection::vec((0_u64..60, 0_u8..3), 0..600),
+        ) {
+            let mut shares = PrefixShares::new(total, &mut Seed::from_number(1).generator(0));
+            let mut model: BTreeMap<u64, u32> = BTreeMap::new();
+            for (source, action) in steps {
+                let sum: u32 = model.values().sum();
+                let held = model.get(&source).copied().unwrap_or(0);
+                match action {
+                    0 => {
+                        let granted = shares.take(Prefix(source)).is_ok();
+                        prop_assert_eq!(granted, sum < total && held < (total / 8).max(1));
+                        if granted {
+                            *model.entry(source).or_default() += 1;
+                        }
+                    }
+                    1 => {
+                        let granted = shares.take_exempt(Prefix(source)).is_ok();
+                        prop_assert_eq!(granted, sum < total);
+                        if granted {
+                            *model.entry(source).or_default() += 1;
+                        }
+                    }
+                    _ => {
+                        shares.release(Prefix(source));
+                        if let Some(held) = model.get_mut(&source) {
+                            *held = held.saturating_sub(1);
+                        }
+                        model.retain(|_, held| *held > 0);
+                    }
+                }
+                prop_assert_eq!(shares.prefixes(), model.len());
+                prop_assert!(shares.prefixes() <= usize::try_from(total).unwrap());
+                prop_assert_eq!(shares.held_sum(), model.values().sum::<u32>());
+            }
+        }
+    }
+}

@@ -1,0 +1,342 @@
+//! Frames: the typed items inside a packet's plaintext.
+//!
+//! Decoding is strict: each frame has one encoding, and any error ends the session. It allocates
+//! nothing and reads each byte once.
+//!
+//! | type | frame | body |
+//! |---|---|---|
+//! | 0x00 | PADDING | none |
+//! | 0x01 | PING | none |
+//! | 0x02, 0x03 | ACK | [`AckFrame`] |
+//! | 0x04 | CLOSE | code 2, reason length 1 (at most 128), reason |
+//! | 0x05, 0x06 | `PATH_CHALLENGE`, `PATH_RESPONSE` | 8 bytes |
+//! | 0x07 | WINDOW | 6 bytes |
+//! | 0x08 | CONFIRM | parameters 40, channel digest 16 |
+//! | 0x09 | TIME | 4 bytes |
+//! | 0x0A | IDENTITY | public key 65, signature 64 |
+//! | 0x80..=0xFF | MSG | [`MsgFrame`] |
+
+#![warn(clippy::arithmetic_side_effects)]
+
+mod ack;
+
+use core::fmt;
+
+use wire::{Reader, Truncated, Writer};
+
+pub use ack::AckFrame;
+
+use crate::channel::{ChannelError, ChannelTable, MsgFrame};
+
+/// One frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Frame<'a> {
+    /// Asks for an acknowledgement, and says nothing.
+    Ping,
+    /// Reports which packets arrived.
+    Ack(AckFrame<'a>),
+    /// Ends the session.
+    Close {
+        /// Why; a number of the protocol's table of codes.
+        code: u16,
+        /// The application's word on it, at most [`REASON_LEN_MAX`] bytes.
+        reason: &'a [u8],
+    },
+    /// Asks the receiver to show that it is reached on this path.
+    PathChallenge([u8; 8]),
+    /// Returns the bytes of a challenge.
+    PathResponse([u8; 8]),
+    /// Bytes of reliable payload that the receiver may have been sent since the session began;
+    /// below 2^48.
+    Window(u64),
+    /// The client's part of the handshake.
+    Confirm {
+        /// The client's transport parameters.
+        params: &'a [u8; 40],
+        /// Digest of its channel table.
+        channel_digest: &'a [u8; 16],
+    },
+    /// The sender's monotonic clock in milliseconds, truncated to 32 bits.
+    Time(u32),
+    /// Proof of the dialler's identity in peer mode.
+    Identity {
+        /// SEC1 uncompressed P-256 key.
+        public_key: &'a [u8; 65],
+        /// ECDSA over the transcript, r then s.
+        signature: &'a [u8; 64],
+    },
+    /// A message of the application, or a fragment of one.
+    Message(MsgFrame<'a>),
+}
+
+/// Whether a packet or frame asks to be acknowledged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Elicits {
+    /// It does.
+    Ack,
+    /// It does not; it is acknowledged only along with others.
+    Nothing,
+}
+
+impl Frame<'_> {
+    /// Returns whether a packet with this frame asks to be acknowledged.
+    #[must_use]
+    pub const fn elicits(&self) -> Elicits {
+        match self {
+            Self::Ack(_) | Self::Close { .. } | Self::Time(_) => Elicits::Nothing,
+            Self::Ping
+            | Self::PathChallenge(_)
+            | Self::PathResponse(_)
+            | Self::Window(_)
+            | Self::Confirm { .. }
+            | Self::Identity { .. }
+            | Self::Message(_) => Elicits::Ack,
+        }
+    }
+
+    /// Appends the frame.
+    ///
+    /// Within the stated bounds of its fields the encoding decodes to the same frame. A reason
+    /// that is too long is cut, a window that is too large lowered.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        let mut writer = Writer::new(out);
+        match *self {
+            Self::Ping => writer.u8(PING),
+            Self::Ack(ref ack) => ack.encode(&mut writer),
+            Self::Close { code, reason } => {
+                let reason = reason.get(..REASON_LEN_MAX).unwrap_or(reason);
+                writer.u8(CLOSE);
+                writer.u16(code);
+                writer.u8(u8::try_from(reason.len()).unwrap_or_default());
+                writer.bytes(reason);
+            }
+            Self::PathChallenge(ref token) => {
+                writer.u8(PATH_CHALLENGE);
+                writer.bytes(token);
+            }
+            Self::PathResponse(ref token) => {
+                writer.u8(PATH_RESPONSE);
+                writer.bytes(token);
+            }
+            Self::Window(credit) => {
+                let [_, _, low @ ..] = credit.min(WINDOW_MAX).to_be_bytes();
+                writer.u8(WINDOW);
+                writer.bytes(&low);
+            }
+            Self::Confirm {
+                params,
+                channel_digest,
+            } => {
+                writer.u8(CONFIRM);
+                writer.bytes(params);
+                writer.bytes(channel_digest);
+            }
+            Self::Time(millis) => {
+                writer.u8(TIME);
+                writer.u32(millis);
+            }
+            Self::Identity {
+                public_key,
+                signature,
+            } => {
+                writer.u8(IDENTITY);
+                writer.bytes(public_key);
+                writer.bytes(signature);
+            }
+            Self::Message(ref message) => message.encode(out),
+        }
+    }
+
+    /// Returns how many bytes [`Self::encode`] appends.
+    #[must_use]
+    pub fn encoded_len(&self) -> usize {
+        match self {
+            Self::Ping => 1,
+            Self::Ack(ack) => ack.encoded_len(),
+            Self::Close { reason, .. } => reason.len().min(REASON_LEN_MAX).saturating_add(4),
+            Self::PathChallenge(_) | Self::PathResponse(_) => 9,
+            Self::Window(_) => 7,
+            Self::Confirm { .. } => 57,
+            Self::Time(_) => 5,
+            Self::Identity { .. } => 130,
+            Self::Message(message) => message.encoded_len(),
+        }
+    }
+}
+
+/// The frames of one plaintext, in order; padding is passed over.
+///
+/// After an error nothing follows.
+#[derive(Clone, Debug)]
+pub struct Frames<'a, 't> {
+    /// What is not yet decoded.
+    reader: Reader<'a>,
+    /// Which channels there are, and what their messages look like.
+    table: &'t ChannelTable,
+}
+
+impl<'a, 't> Frames<'a, 't> {
+    /// Starts at the first byte of `plaintext`.
+    #[must_use]
+    pub const fn new(plaintext: &'a [u8], table: &'t ChannelTable) -> Self {
+        Self {
+            reader: Reader::new(plaintext),
+            table,
+        }
+    }
+
+    /// Takes one frame whose type byte is `kind`.
+    fn frame(&mut self, kind: u8) -> Result<Frame<'a>, FrameError> {
+        let reader = &mut self.reader;
+        Ok(match kind {
+            PING => Frame::Ping,
+            ack::TYPE_SHORT | ack::TYPE_LONG => Frame::Ack(AckFrame::decode(kind, reader)?),
+            CLOSE => {
+                let code = reader.u16()?;
+                let len = usize::from(reader.u8()?);
+                if len > REASON_LEN_MAX {
+                    return Err(FrameError::TooLong);
+                }
+                let reason = reader.bytes(len)?;
+                Frame::Close { code, reason }
+            }
+            PATH_CHALLENGE => Frame::PathChallenge(reader.array()?),
+            PATH_RESPONSE => Frame::PathResponse(reader.array()?),
+            WINDOW => {
+                let (high, low) = (reader.u16()?, reader.u32()?);
+                Frame::Window(u64::from(high) << 32 | u64::from(low))
+            }
+            CONFIRM => Frame::Confirm {
+                params: chunk(reader)?,
+                channel_digest: chunk(reader)?,
+            },
+            TIME => Frame::Time(reader.u32()?),
+            IDENTITY => Frame::Identity {
+                public_key: chunk(reader)?,
+                signature: chunk(reader)?,
+            },
+            MESSAGE..=u8::MAX => Frame::Message(MsgFrame::decode_after(kind, reader, self.table)?),
+            _ => return Err(FrameError::UnknownType(kind)),
+        })
+    }
+}
+
+impl<'a> Iterator for Frames<'a, '_> {
+    type Item = Result<Frame<'a>, FrameError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let kind = loop {
+            match self.reader.u8().ok()? {
+                PADDING => {}
+                kind => break kind,
+            }
+        };
+        let frame = self.frame(kind);
+        if frame.is_err() {
+            self.reader.take_rest();
+        }
+        Some(frame)
+    }
+}
+
+impl core::iter::FusedIterator for Frames<'_, '_> {}
+
+/// Why a plaintext is not a run of frames; each ends the session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum FrameError {
+    /// A field is cut off.
+    Truncated,
+    /// A type that this version does not know, or reserves.
+    UnknownType(u8),
+    /// A longer encoding than needed.
+    NotMinimal,
+    /// A length over its limit.
+    TooLong,
+    /// A MSG frame that its channel does not allow.
+    Message(ChannelError),
+}
+
+impl From<Truncated> for FrameError {
+    fn from(_: Truncated) -> Self {
+        Self::Truncated
+    }
+}
+
+impl From<ChannelError> for FrameError {
+    fn from(error: ChannelError) -> Self {
+        Self::Message(error)
+    }
+}
+
+impl fmt::Display for FrameError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Truncated => f.write_str("frame is cut off"),
+            Self::UnknownType(kind) => write!(f, "frame type {kind:#04x} is not known"),
+            Self::NotMinimal => f.write_str("field has a shorter encoding"),
+            Self::TooLong => f.write_str("length is over the limit of its field"),
+            Self::Message(error) => error.fmt(f),
+        }
+    }
+}
+
+impl core::error::Error for FrameError {}
+
+/// Longest reason of a CLOSE, in bytes.
+pub const REASON_LEN_MAX: usize = 128;
+
+/// Largest credit that a WINDOW holds.
+pub const WINDOW_MAX: u64 = (1 << 48) - 1;
+
+/// Largest number that two bytes of LEB128 hold.
+const VARINT_MAX: u16 = 0x3FFF;
+
+/// Takes `LEN` bytes without a copy.
+fn chunk<'a, const LEN: usize>(reader: &mut Reader<'a>) -> Result<&'a [u8; LEN], Truncated> {
+    reader.bytes(LEN)?.first_chunk().ok_or(Truncated)
+}
+
+/// Takes a number of 1 or 2 bytes, 7 bits each, low bits first, high bit set where one follows.
+fn read_varint(reader: &mut Reader<'_>) -> Result<u16, FrameError> {
+    let low = reader.u8()?;
+    if low & 0x80 == 0 {
+        return Ok(low.into());
+    }
+    match reader.u8()? {
+        0 => Err(FrameError::NotMinimal),
+        0x80..=u8::MAX => Err(FrameError::TooLong),
+        high => Ok(u16::from(high) << 7 | u16::from(low & 0x7F)),
+    }
+}
+
+/// Appends `value`, at most [`VARINT_MAX`], which no field of a datagram exceeds.
+fn write_varint(writer: &mut Writer<'_>, value: u16) {
+    debug_assert!(value <= VARINT_MAX, "{value} does not fit in a varint");
+    let [low, high] = [value & 0x7F, value >> 7 & 0x7F].map(|bits| bits.to_be_bytes()[1]);
+    if high == 0 {
+        writer.u8(low);
+    } else {
+        writer.u8(low | 0x80);
+        writer.u8(high);
+    }
+}
+
+/// Bytes that [`write_varint`] appends.
+const fn varint_len(value: u16) -> usize {
+    if value < 0x80 { 1 } else { 2 }
+}
+
+const PADDING: u8 = 0x00;
+const PING: u8 = 0x01;
+const CLOSE: u8 = 0x04;
+const PATH_CHALLENGE: u8 = 0x05;
+const PATH_RESPONSE: u8 = 0x06;
+const WINDOW: u8 = 0x07;
+const CONFIRM: u8 = 0x08;
+const TIME: u8 = 0x09;
+const IDENTITY: u8 = 0x0A;
+const MESSAGE: u8 = 0x80;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,35 @@
+#![doc = include_str!("../README.md")]
+#![forbid(unsafe_code)]
+
+pub mod block_list;
+pub mod budget;
+pub mod channel;
+mod config;
+mod endpoint;
+mod error;
+mod event;
+pub mod fragment;
+pub mod frame;
+pub mod handshake;
+pub mod inbox;
+pub mod outbox;
+pub mod packet;
+pub mod received;
+pub mod replay;
+pub mod rtt;
+pub mod sent;
+mod session;
+pub mod skip;
+mod slots;
+mod stats;
+mod timers;
+
+pub use channel::{ChannelConfig, ChannelId, ChannelTable, Delivery, SendError};
+pub use config::{AppId, Config, DuplicatePolicy, IdleTimeout, Keepalive, Mtu, RetryPolicy};
+pub use endpoint::Endpoint;
+pub use endpoint::listener::{Listen, Network};
+pub use error::{CloseCode, CloseReason, ConnectError, ConnectFailure, NoSession};
+pub use event::{Event, Grant, Peer, Proof};
+pub use handshake::dial::{Credentials, ServerIdentity, Target};
+pub use slots::{CidLen, SessionId};
+pub use stats::{EndpointStats, SessionStats};

@@ -1,0 +1,264 @@
+//! Clear part of a protected packet: first byte, connection id, packet number.
+//!
+//! | off | size | field |
+//! |---|---|---|
+//! | 0 | 1 | `0 1 K L 0 0 0 0`: K key phase, L set where the number has 4 bytes |
+//! | 1 | 0..8 | connection id, as long as the receiver announced |
+//! | .. | 2 or 4 | low bytes of the packet number, big-endian |
+//! | .. | at least 4 + 16 | ciphertext and tag |
+
+#![warn(clippy::arithmetic_side_effects)]
+
+mod number;
+
+use core::fmt;
+
+use wire::{Reader, Truncated, Writer};
+
+pub use number::{Form, PacketNumber, TruncatedNumber};
+
+/// What the first byte of a datagram says it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// First datagram of a handshake, client to server.
+    Hello,
+    /// Server asks for proof of the source address.
+    Retry,
+    /// Server takes a hello.
+    Accept,
+    /// Server turns a hello down.
+    Refuse,
+    /// Server names the versions it speaks.
+    Version,
+    /// A protected packet, or a stateless reset, which looks like one.
+    Protected,
+    /// The relay mesh's envelope.
+    Envelope,
+    /// STUN, or nothing that this protocol knows.
+    NotOurs,
+}
+
+impl Kind {
+    /// Sorts by the first byte.
+    #[must_use]
+    pub const fn of(first_byte: u8) -> Self {
+        match first_byte {
+            0x40..=0x7F => Self::Protected,
+            0x80..=0xBF => Self::Envelope,
+            0xC1 => Self::Hello,
+            0xC2 => Self::Retry,
+            0xC3 => Self::Accept,
+            0xC4 => Self::Refuse,
+            0xC5 => Self::Version,
+            _ => Self::NotOurs,
+        }
+    }
+}
+
+/// A connection id: up to 8 bytes that its receiver chose and only its receiver reads.
+#[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Cid {
+    /// Bytes in use, at most 8.
+    len: u8,
+    /// The id, zero behind `len`.
+    bytes: [u8; 8],
+}
+
+impl Cid {
+    /// The id of a receiver that tells its sessions apart by address.
+    pub const EMPTY: Self = Self {
+        len: 0,
+        bytes: [0; 8],
+    };
+    /// Longest id, in bytes.
+    pub const LEN_MAX: usize = 8;
+
+    /// Takes an id of at most 8 bytes; `None` where `id` is longer.
+    #[must_use]
+    pub fn from_slice(id: &[u8]) -> Option<Self> {
+        let mut bytes = [0; 8];
+        bytes.get_mut(..id.len())?.copy_from_slice(id);
+        let len = u8::try_from(id.len()).ok()?;
+        Some(Self { len, bytes })
+    }
+
+    /// Returns the bytes of the id.
+    #[must_use]
+    pub fn as_slice(&self) -> &[u8] {
+        self.bytes.get(..self.len()).unwrap_or_default()
+    }
+
+    /// Returns the id followed by zeros, as handshake datagrams carry it.
+    #[must_use]
+    pub const fn padded(&self) -> &[u8; 8] {
+        &self.bytes
+    }
+
+    /// Returns the length in bytes.
+    #[must_use]
+    pub const fn len(&self) -> usize {
+        self.len as usize
+    }
+
+    /// Returns whether the id has no bytes.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+}
+
+impl fmt::Debug for Cid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Cid(")?;
+        self.as_slice()
+            .iter()
+            .try_for_each(|byte| write!(f, "{byte:02x}"))?;
+        f.write_str(")")
+    }
+}
+
+/// Which of two consecutive key generations sealed a packet.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum KeyPhase {
+    /// An even generation; the first one is.
+    #[default]
+    Even,
+    /// An odd generation.
+    Odd,
+}
+
+impl KeyPhase {
+    /// Returns the phase of the next generation.
+    #[must_use]
+    pub const fn flipped(self) -> Self {
+        match self {
+            Self::Even => Self::Odd,
+            Self::Odd => Self::Even,
+        }
+    }
+}
+
+/// The clear part of a protected packet; all of it is authenticated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Header {
+    /// Key generation that sealed the packet.
+    pub key_phase: KeyPhase,
+    /// Id that the receiver gave to the session.
+    pub destination: Cid,
+    /// Low bytes of the packet's number.
+    pub number: TruncatedNumber,
+}
+
+impl Header {
+    /// Longest header, in bytes.
+    pub const LEN_MAX: usize = 1 + Cid::LEN_MAX + 4;
+
+    /// Takes the header off a datagram whose connection id has `cid_len` bytes.
+    ///
+    /// The header is the first [`Self::encoded_len`] bytes of the datagram; all behind it is ciphertext
+    /// and tag.
+    ///
+    /// # Errors
+    ///
+    /// [`HeaderError::Reserved`] where the first byte is no packet's; [`HeaderError::Truncated`]
+    /// where the least ciphertext and the tag do not fit behind the header.
+    pub fn decode(datagram: &[u8], cid_len: usize) -> Result<Self, HeaderError> {
+        let mut reader = Reader::new(datagram);
+        let flags = reader.u8()?;
+        if flags & !(KEY_PHASE | LONG_NUMBER) != FIXED {
+            return Err(HeaderError::Reserved(flags));
+        }
+        let key_phase = if flags & KEY_PHASE == 0 {
+            KeyPhase::Even
+        } else {
+            KeyPhase::Odd
+        };
+        let form = if flags & LONG_NUMBER == 0 {
+            Form::Two
+        } else {
+            Form::Four
+        };
+        let destination = Cid::from_slice(reader.bytes(cid_len)?).ok_or(HeaderError::Truncated)?;
+        let number = TruncatedNumber::decode(form, &mut reader)?;
+        if reader.len() < PLAINTEXT_LEN_MIN.saturating_add(TAG_LEN) {
+            return Err(HeaderError::Truncated);
+        }
+        Ok(Self {
+            key_phase,
+            destination,
+            number,
+        })
+    }
+
+    /// Appends the header.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        let mut writer = Writer::new(out);
+        let phase = match self.key_phase {
+            KeyPhase::Even => 0,
+            KeyPhase::Odd => KEY_PHASE,
+        };
+        let long = match self.number.form() {
+            Form::Two => 0,
+            Form::Four => LONG_NUMBER,
+        };
+        writer.u8(FIXED | phase | long);
+        writer.bytes(self.destination.as_slice());
+        self.number.encode(&mut writer);
+    }
+
+    /// Returns the length in bytes.
+    #[must_use]
+    pub const fn encoded_len(&self) -> usize {
+        self.number
+            .form()
+            .byte_len()
+            .saturating_add(self.destination.len())
+            .saturating_add(1)
+    }
+}
+
+/// Why a datagram is no protected packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum HeaderError {
+    /// Shorter than the shortest packet with such a header.
+    Truncated,
+    /// Reserved bits of the first byte, given here, are not as this version sets them.
+    Reserved(u8),
+}
+
+impl From<Truncated> for HeaderError {
+    fn from(_: Truncated) -> Self {
+        Self::Truncated
+    }
+}
+
+impl fmt::Display for HeaderError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Truncated => f.write_str("shorter than the shortest packet"),
+            Self::Reserved(first) => write!(f, "first byte {first:#04x} has reserved bits set"),
+        }
+    }
+}
+
+impl core::error::Error for HeaderError {}
+
+/// Bytes of an AEAD tag.
+pub const TAG_LEN: usize = 16;
+
+/// Least plaintext, in bytes; shorter ones are padded, RFC 9001, section 5.4.2.
+pub const PLAINTEXT_LEN_MIN: usize = 4;
+
+/// Shortest packet: no connection id, 2-byte number.
+pub const PACKET_LEN_MIN: usize = 1 + 2 + PLAINTEXT_LEN_MIN + TAG_LEN;
+
+/// The bits of the first byte that never change.
+const FIXED: u8 = 0x40;
+/// Set in odd key generations.
+const KEY_PHASE: u8 = 0x20;
+/// Set where the number has 4 bytes.
+const LONG_NUMBER: u8 = 0x10;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,308 @@
+//! Receiver's side of acknowledgement: what arrived, what to report, and when.
+
+use core::time::Duration;
+
+use wire::Instant;
+
+use crate::frame::{AckFrame, Elicits, Frame};
+use crate::packet::{Form, PacketNumber};
+use crate::replay::{ReplayWindow, Verdict};
+
+/// Packets that arrived, and how far the peer knows of them.
+///
+/// Each is reported in every ACK until the peer has acknowledged a packet that carried one with
+/// it, at most 1,023 below the largest. A number that leaves that window unreported is never
+/// acknowledged: the peer may resend what arrived, but is never told that something arrived which
+/// did not.
+#[derive(Clone, Debug)]
+pub struct Received {
+    /// What arrived. Unlike the replay window's, its marks mean that all frames were taken.
+    window: ReplayWindow,
+    /// Numbers below are known to the peer.
+    report_from: PacketNumber,
+    /// Largest number the peer is known to have seen acknowledged, or the first of all.
+    confirmed: PacketNumber,
+    /// Largest number of the last ACK written.
+    reported: Option<PacketNumber>,
+    /// ACKs written.
+    sequence: u64,
+    /// Arrivals below `reported` that no confirmed ACK holds yet; those of `late_next` came while
+    /// `late` waited.
+    late: Option<Late>,
+    /// As `late`, for those that came after it was made.
+    late_next: Option<Late>,
+    /// When the largest arrived.
+    largest_at: Instant,
+    /// Packets since the last ACK that ask for one.
+    eliciting: u32,
+    /// When an ACK must leave, even alone; `None` where nothing waits for one.
+    due: Option<Instant>,
+    /// Longest that an ACK waits for company.
+    max_ack_delay: Duration,
+}
+
+/// What one ACK said: all that had arrived, up to its largest number.
+///
+/// Kept with the packet that carried it, and handed to [`Received::on_confirmed`] when that packet
+/// is acknowledged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Described {
+    /// Largest number of the ACK.
+    largest: PacketNumber,
+    /// Which ACK it was, from 1.
+    sequence: u64,
+}
+
+impl Described {
+    /// Returns the one of the later ACK, which says all that the other did.
+    #[must_use]
+    pub const fn newer(self, other: Self) -> Self {
+        if self.sequence < other.sequence {
+            other
+        } else {
+            self
+        }
+    }
+}
+
+/// How much of the report an ACK held.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Written {
+    /// All of it.
+    Whole(Described),
+    /// Its upper part; the rest waits for the next one.
+    Cut,
+}
+
+/// Packets that arrived after an ACK had reported a larger number.
+#[derive(Clone, Copy, Debug)]
+struct Late {
+    /// The lowest of them.
+    lowest: PacketNumber,
+    /// ACKs written before the last of them came.
+    after: u64,
+}
+
+impl Received {
+    /// Eliciting packets that are acknowledged at once.
+    pub const ELICITING_MAX: u32 = 10;
+
+    /// Makes a record of nothing, for numbers from `first`.
+    ///
+    /// `max_ack_delay` is our own, as announced to the peer.
+    #[must_use]
+    pub const fn new(first: PacketNumber, max_ack_delay: Duration) -> Self {
+        Self {
+            window: ReplayWindow::new(),
+            report_from: first,
+            confirmed: first,
+            reported: None,
+            sequence: 0,
+            late: None,
+            late_next: None,
+            largest_at: Instant::ZERO,
+            eliciting: 0,
+            due: None,
+            max_ack_delay,
+        }
+    }
+
+    /// Takes note of a packet whose frames were all accepted.
+    ///
+    /// One that was noted before, or that lies below the window, changes nothing. Packets that
+    /// elicit nothing are reported along with others, and never make an ACK leave.
+    pub fn on_packet(&mut self, now: Instant, number: PacketNumber, elicits: Elicits) {
+        if self.window.check(number) != Verdict::Fresh {
+            return;
+        }
+        let in_order = number == self.window.expected(self.report_from);
+        if self.window.largest().is_none_or(|largest| number > largest) {
+            self.largest_at = now;
+        }
+        self.window.mark(number);
+        if self.reported.is_some_and(|reported| number < reported) {
+            self.on_late(number);
+        }
+        if elicits == Elicits::Nothing {
+            return;
+        }
+        self.eliciting = self.eliciting.saturating_add(1);
+        // RFC 9000, section 13.2.1: a gap that opens or closes is told at once.
+        let wait = if in_order && self.eliciting < Self::ELICITING_MAX {
+            self.max_ack_delay
+        } else {
+            Duration::ZERO
+        };
+        self.due_by(now + wait);
+    }
+
+    /// Takes word that the peer acknowledged a packet which carried that ACK.
+    pub fn on_confirmed(&mut self, described: Described) {
+        for _ in 0..2 {
+            if self
+                .late
+                .is_some_and(|late| described.sequence > late.after)
+            {
+                self.late = self.late_next.take();
+            }
+        }
+        self.confirmed = self.confirmed.max(described.largest);
+        let next = described.largest.next().unwrap_or(described.largest);
+        let known = [self.late, self.late_next]
+            .into_iter()
+            .flatten()
+            .fold(next, |known, late| known.min(late.lowest));
+        self.report_from = self.report_from.max(known);
+    }
+
+    /// Appends an ACK of at most `room` bytes; `None`, and nothing is written, where nothing has
+    /// arrived or not even the shortest fits.
+    ///
+    /// Cuts the oldest part where not all fits. Work is bounded by the window.
+    pub fn write_ack(&mut self, now: Instant, room: usize, out: &mut Vec<u8>) -> Option<Written> {
+        let largest = self.window.largest()?;
+        let lowest = self.lowest(largest);
+        let run = self.run(largest, lowest);
+        let mut bits = [0; AckFrame::BITS_LEN_MAX];
+        let full_len = self.fill_bits(largest, run, lowest, &mut bits);
+
+        let bare = AckFrame {
+            largest: largest.truncate(largest.form_after(self.confirmed).unwrap_or(Form::Four)),
+            delay: AckFrame::delay_field(now.saturating_since(self.largest_at)),
+            run,
+            bits: &[],
+        };
+        let room = room.checked_sub(bare.encoded_len())?;
+        let fitting = bits.get(..full_len.min(room)).unwrap_or_default();
+        // The last byte of an ACK is not zero, also where it was cut.
+        let len = fitting.len().saturating_sub(trailing_zeros(fitting));
+        let frame = AckFrame {
+            bits: fitting.get(..len).unwrap_or_default(),
+            ..bare
+        };
+        Frame::Ack(frame).encode(out);
+
+        self.sequence = self.sequence.saturating_add(1);
+        self.reported = Some(largest);
+        if len < full_len {
+            self.due = Some(now + self.max_ack_delay);
+            return Some(Written::Cut);
+        }
+        self.due = None;
+        self.eliciting = 0;
+        Some(Written::Whole(Described {
+            largest,
+            sequence: self.sequence,
+        }))
+    }
+
+    /// Returns whether the next packet, whatever it is for, shall carry an ACK.
+    #[must_use]
+    pub const fn wants_ack(&self) -> bool {
+        self.due.is_some()
+    }
+
+    /// Returns whether an ACK must leave now, even alone.
+    #[must_use]
+    pub fn ack_due(&self, now: Instant) -> bool {
+        self.due.is_some_and(|due| due <= now)
+    }
+
+    /// Returns when an ACK must leave.
+    #[must_use]
+    pub const fn poll_timeout(&self) -> Option<Instant> {
+        self.due
+    }
+
+    /// Returns the largest number that arrived.
+    #[must_use]
+    pub const fn largest(&self) -> Option<PacketNumber> {
+        self.window.largest()
+    }
+
+    /// Makes sure that a number below the last report is reported, also where the ACKs under way
+    /// that left it out are confirmed later.
+    fn on_late(&mut self, number: PacketNumber) {
+        self.report_from = self.report_from.min(number);
+        let entry = if self.late.is_none() {
+            &mut self.late
+        } else {
+            &mut self.late_next
+        };
+        let lowest = entry.map_or(number, |late| late.lowest.min(number));
+        *entry = Some(Late {
+            lowest,
+            after: self.sequence,
+        });
+    }
+
+    /// Makes an ACK leave by `when`.
+    fn due_by(&mut self, when: Instant) {
+        self.due = Some(self.due.map_or(when, |due| due.min(when)));
+    }
+
+    /// Lowest number that an ACK speaks of.
+    fn lowest(&self, largest: PacketNumber) -> PacketNumber {
+        let edge = ReplayWindow::LEN.saturating_sub(1);
+        largest
+            .checked_sub(edge)
+            .map_or(self.report_from, |edge| edge.max(self.report_from))
+    }
+
+    /// How many numbers directly below `largest` arrived, down to `lowest`.
+    fn run(&self, largest: PacketNumber, lowest: PacketNumber) -> u16 {
+        (1..=AckFrame::RUN_MAX)
+            .take_while(|&below| {
+                largest
+                    .checked_sub(below.into())
+                    .is_some_and(|number| number >= lowest && self.window.contains(number))
+            })
+            .last()
+            .unwrap_or_default()
+    }
+
+    /// Sets a bit for each number below the gap that arrived; returns the bytes used.
+    fn fill_bits(
+        &self,
+        largest: PacketNumber,
+        run: u16,
+        lowest: PacketNumber,
+        bits: &mut [u8],
+    ) -> usize {
+        let mut used = 0;
+        let Some(top) = largest.checked_sub(u64::from(run).saturating_add(2)) else {
+            return used;
+        };
+        for (index, byte) in (0_u64..).zip(bits) {
+            for bit in 0..8 {
+                let below = index.saturating_mul(8).saturating_add(bit);
+                match top.checked_sub(below) {
+                    Some(number) if number >= lowest => {
+                        if self.window.contains(number) {
+                            *byte |= 1 << bit;
+                        }
+                    }
+                    _ => return used.max(bytes_used(index, *byte)),
+                }
+            }
+            used = used.max(bytes_used(index, *byte));
+        }
+        used
+    }
+}
+
+/// Bytes up to the one at `index`, where that one is not zero.
+fn bytes_used(index: u64, byte: u8) -> usize {
+    if byte == 0 {
+        return 0;
+    }
+    usize::try_from(index).map_or(0, |index| index.saturating_add(1))
+}
+
+/// Zero bytes at the end.
+fn trailing_zeros(bytes: &[u8]) -> usize {
+    bytes.iter().rev().take_while(|byte| **byte == 0).count()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,245 @@
+//! Round-trip time of a path.
+
+use core::time::Duration;
+
+/// Estimate of the round-trip time; RFC 9002, section 5.
+///
+/// The acknowledgement delay that a peer reports is believed only up to the largest delay it
+/// announced, and never below the smallest sample, so a lie cannot move the estimate out of what
+/// was measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RttEstimator {
+    /// Moving average.
+    smoothed: Duration,
+    /// Mean deviation from it.
+    variation: Duration,
+    /// Last sample, and the smallest; `None` before the first.
+    measured: Option<Measured>,
+    /// Longest that the peer holds an acknowledgement back, as it announced.
+    max_ack_delay: Duration,
+}
+
+/// What samples alone say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Measured {
+    /// Last sample, delays included.
+    latest: Duration,
+    /// Smallest sample.
+    min: Duration,
+}
+
+impl RttEstimator {
+    /// Estimate before anything is measured.
+    pub const INITIAL: Duration = Duration::from_millis(200);
+    /// Samples above are dropped.
+    pub const SAMPLE_MAX: Duration = Duration::from_secs(10);
+    /// Granularity of timers; RFC 9002, section 6.1.2.
+    pub const GRANULARITY: Duration = Duration::from_millis(1);
+    /// Least probe timeout.
+    pub const PTO_MIN: Duration = Duration::from_millis(10);
+    /// Greatest probe timeout, also after doubling.
+    pub const PTO_MAX: Duration = Duration::from_secs(2);
+
+    /// Makes an estimate of [`Self::INITIAL`] for a peer that acknowledges within
+    /// `max_ack_delay`.
+    #[must_use]
+    pub fn new(max_ack_delay: Duration) -> Self {
+        Self {
+            smoothed: Self::INITIAL,
+            variation: Self::INITIAL / 2,
+            measured: None,
+            max_ack_delay,
+        }
+    }
+
+    /// Takes the time from sending a packet to its acknowledgement.
+    ///
+    /// `ack_delay` is what the peer says it held that back. A sample over [`Self::SAMPLE_MAX`]
+    /// changes nothing. The handshake's own round trip comes first, with a delay of zero.
+    pub fn on_sample(&mut self, sample: Duration, ack_delay: Duration) {
+        if sample > Self::SAMPLE_MAX {
+            return;
+        }
+        let Some(Measured { min, .. }) = self.measured else {
+            self.measured = Some(Measured {
+                latest: sample,
+                min: sample,
+            });
+            self.smoothed = sample;
+            self.variation = sample / 2;
+            return;
+        };
+        let min = min.min(sample);
+        self.measured = Some(Measured {
+            latest: sample,
+            min,
+        });
+        let delay = ack_delay.min(self.max_ack_delay);
+        let adjusted = sample
+            .checked_sub(delay)
+            .filter(|adjusted| *adjusted >= min)
+            .unwrap_or(sample);
+        self.variation = (self.variation * 3 + self.smoothed.abs_diff(adjusted)) / 4;
+        self.smoothed = (self.smoothed * 7 + adjusted) / 8;
+    }
+
+    /// Forgets all samples; for a path whose address changed.
+    pub fn reset(&mut self) {
+        *self = Self::new(self.max_ack_delay);
+    }
+
+    /// Sets the longest that the peer holds an acknowledgement back.
+    pub const fn set_max_ack_delay(&mut self, max_ack_delay: Duration) {
+        self.max_ack_delay = max_ack_delay;
+    }
+
+    /// Returns the moving average; [`Self::INITIAL`] before the first sample.
+    #[must_use]
+    pub const fn smoothed(&self) -> Duration {
+        self.smoothed
+    }
+
+    /// Returns the mean deviation.
+    #[must_use]
+    pub const fn variation(&self) -> Duration {
+        self.variation
+    }
+
+    /// Returns the last sample; `None` before the first.
+    #[must_use]
+    pub fn latest(&self) -> Option<Duration> {
+        self.measured.map(|measured| measured.latest)
+    }
+
+    /// Returns the smallest sample; `None` before the first.
+    #[must_use]
+    pub fn min(&self) -> Option<Duration> {
+        self.measured.map(|measured| measured.min)
+    }
+
+    /// Returns how long to wait for an acknowledgement before a probe; RFC 9002, section 6.2.1.
+    ///
+    /// Between [`Self::PTO_MIN`] and [`Self::PTO_MAX`].
+    #[must_use]
+    pub fn pto(&self) -> Duration {
+        let margin = (self.variation * 4).max(Self::GRANULARITY);
+        (self.smoothed + margin + self.max_ack_delay).clamp(Self::PTO_MIN, Self::PTO_MAX)
+    }
+
+    /// Returns the probe timeout after `count` probes without an answer: doubled for each, at
+    /// most [`Self::PTO_MAX`].
+    #[must_use]
+    pub fn pto_after(&self, count: u32) -> Duration {
+        let factor = 1_u32.checked_shl(count).unwrap_or(u32::MAX);
+        self.pto().saturating_mul(factor).min(Self::PTO_MAX)
+    }
+
+    /// Returns how long after a packet an acknowledged newer one says that it is lost: 9/8 of the
+    /// round trip; RFC 9002, section 6.1.2.
+    #[must_use]
+    pub fn loss_delay(&self) -> Duration {
+        let round = self.smoothed.max(self.latest().unwrap_or_default());
+        (round * 9 / 8).max(Self::GRANULARITY)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const MAX_ACK_DELAY: Duration = Duration::from_millis(25);
+
+    const fn ms(millis: u64) -> Duration {
+        Duration::from_millis(millis)
+    }
+
+    #[test]
+    fn the_first_sample_replaces_the_initial_estimate() {
+        let mut rtt = RttEstimator::new(MAX_ACK_DELAY);
+        assert_eq!((rtt.smoothed(), rtt.min()), (ms(200), None));
+        rtt.on_sample(ms(80), Duration::ZERO);
+        assert_eq!((rtt.smoothed(), rtt.variation()), (ms(80), ms(40)));
+        assert_eq!((rtt.latest(), rtt.min()), (Some(ms(80)), Some(ms(80))));
+        rtt.reset();
+        assert_eq!(rtt, RttEstimator::new(MAX_ACK_DELAY));
+    }
+
+    #[test]
+    fn later_samples_weigh_an_eighth_and_a_quarter() {
+        let mut rtt = RttEstimator::new(MAX_ACK_DELAY);
+        rtt.on_sample(ms(80), Duration::ZERO);
+        rtt.on_sample(ms(170), ms(10));
+        // 160 after the delay: 80 + 80 / 8, and 40 + (80 - 40) / 4.
+        assert_eq!((rtt.smoothed(), rtt.variation()), (ms(90), ms(50)));
+        assert_eq!(rtt.latest(), Some(ms(170)));
+    }
+
+    #[test]
+    fn a_delay_counts_up_to_the_announced_one_and_down_to_the_smallest_sample() {
+        let mut rtt = RttEstimator::new(MAX_ACK_DELAY);
+        rtt.on_sample(ms(80), Duration::ZERO);
+        // 185 less 25, not less 100.
+        rtt.on_sample(ms(185), ms(100));
+        assert_eq!(rtt.smoothed(), ms(90));
+        // 90 less 20 would be under the smallest sample.
+        rtt.on_sample(ms(90), ms(20));
+        assert_eq!(rtt.smoothed(), ms(90));
+    }
+
+    #[test]
+    fn samples_over_ten_seconds_are_dropped() {
+        let mut rtt = RttEstimator::new(MAX_ACK_DELAY);
+        rtt.on_sample(Duration::from_millis(10_001), Duration::ZERO);
+        assert_eq!(rtt, RttEstimator::new(MAX_ACK_DELAY));
+        rtt.on_sample(ms(10_000), Duration::ZERO);
+        assert_eq!(rtt.smoothed(), ms(10_000));
+    }
+
+    #[test]
+    fn the_probe_timeout_doubles_between_its_bounds() {
+        let mut rtt = RttEstimator::new(Duration::ZERO);
+        rtt.on_sample(Duration::from_micros(100), Duration::ZERO);
+        assert_eq!(rtt.pto(), RttEstimator::PTO_MIN);
+        let mut rtt = RttEstimator::new(MAX_ACK_DELAY);
+        rtt.on_sample(ms(100), Duration::ZERO);
+        assert_eq!(rtt.pto(), ms(100 + 200 + 25));
+        assert_eq!(rtt.pto_after(1), ms(650));
+        for count in [3, 4, 31, 32, 64, u32::MAX] {
+            assert_eq!(rtt.pto_after(count), RttEstimator::PTO_MAX);
+        }
+    }
+
+    #[test]
+    fn loss_waits_nine_eighths_and_at_least_a_millisecond() {
+        let mut rtt = RttEstimator::new(MAX_ACK_DELAY);
+        rtt.on_sample(ms(80), Duration::ZERO);
+        assert_eq!(rtt.loss_delay(), ms(90));
+        rtt.on_sample(ms(160), Duration::ZERO);
+        assert_eq!(rtt.loss_delay(), ms(180));
+        let mut rtt = RttEstimator::new(MAX_ACK_DELAY);
+        rtt.on_sample(Duration::ZERO, Duration::ZERO);
+        assert_eq!(rtt.loss_delay(), ms(1));
+    }
+
+    proptest! {
+        #[test]
+        fn twp_a7_lies_about_the_delay_keep_the_estimate_in_range(
+            low in 0_u64..300_000,
+            spread in 0_u64..300_000,
+            samples in prop::collection::vec((any::<u32>(), 0_u64..25_000, any::<u64>()), 1..200),
+        ) {
+            let mut rtt = RttEstimator::new(MAX_ACK_DELAY);
+            for (draw, held, lie) in samples {
+                // The true round trip, and what the peer held back; it claims any delay at all.
+                let truth = low + u64::from(draw) % (spread + 1);
+                let sample = Duration::from_micros(truth + held);
+                rtt.on_sample(sample, Duration::from_micros(lie));
+                prop_assert!(rtt.smoothed() >= Duration::from_micros(low));
+                let highest = Duration::from_micros(low + spread) + MAX_ACK_DELAY;
+                prop_assert!(rtt.smoothed() <= highest);
+            }
+        }
+    }
+}

@@ -1,0 +1,374 @@
+//! Sender's side of acknowledgement: what is in flight, what arrived, what is lost.
+
+mod contents;
+mod reference;
+mod report;
+mod scan;
+mod tolerance;
+
+use std::collections::VecDeque;
+
+use wire::Instant;
+
+use crate::frame::Elicits;
+use crate::packet::PacketNumber;
+use crate::rtt::RttEstimator;
+use contents::{Chain, Contents};
+use reference::AckReference;
+use scan::{Evicted, Pass, Slot, State};
+use tolerance::Tolerance;
+
+pub use report::{AckUnsent, ArrivedAck, ContentsFull, Outcome, SentPacket, Summary, Timeout};
+
+/// Packets sent whose fate is open, with what each held.
+///
+/// `C` names something that was sent: a fragment, a message, a frame to repeat. What a packet held
+/// is pushed first and goes with the next [`Self::on_sent`]. Memory grows in steps of 64 up to
+/// [`Self::SLOTS_MAX`] packets and [`Self::CONTENTS_MAX`] contents, and is kept.
+#[derive(Clone, Debug)]
+pub struct SentPackets<C> {
+    /// One for each number from `base` on.
+    slots: VecDeque<Slot>,
+    /// Number of the first slot.
+    base: u64,
+    /// The direction's first number.
+    first: u64,
+    /// What the packets held.
+    contents: Contents<C>,
+    /// Contents for the next packet.
+    staged: Chain,
+    /// What packets held that were pushed out of a full ring; lost, and not yet reported.
+    evicted: Evicted,
+    /// Numbers never sent, the last [`SKIPPED_LEN`]; an ACK of one is a lie.
+    skipped: VecDeque<u64>,
+    /// Orders ACKs and widens their largest number.
+    reference: AckReference,
+    /// Largest number acknowledged.
+    largest_acked: Option<u64>,
+    /// Packets in flight that ask for an acknowledgement.
+    eliciting: usize,
+    /// Their bytes.
+    eliciting_bytes: u64,
+    /// What of the path's reordering is borne.
+    tolerance: Tolerance,
+    /// When the next packet counts as lost without a further ACK.
+    loss_deadline: Option<Instant>,
+    /// When the last eliciting packet left, or the last probe was asked for.
+    probe_base: Instant,
+    /// Probe timeouts since the last new acknowledgement.
+    probes: u32,
+}
+
+impl<C: Copy> SentPackets<C> {
+    /// Eliciting packets in flight; the sender waits at this many.
+    pub const IN_FLIGHT_MAX: usize = 1_024;
+    /// Packet numbers remembered. An ACK speaks of no more than that.
+    pub const SLOTS_MAX: usize = 2_048;
+    /// Contents of all packets in flight: 8 for each of 1,024.
+    pub const CONTENTS_MAX: usize = contents::NODES_MAX;
+
+    /// Makes an empty record for numbers from `first`.
+    #[must_use]
+    pub const fn new(first: PacketNumber) -> Self {
+        Self {
+            slots: VecDeque::new(),
+            base: first.get(),
+            first: first.get(),
+            contents: Contents::new(),
+            staged: Chain::EMPTY,
+            evicted: Evicted::NONE,
+            skipped: VecDeque::new(),
+            reference: AckReference::new(first),
+            largest_acked: None,
+            eliciting: 0,
+            eliciting_bytes: 0,
+            tolerance: Tolerance::new(),
+            loss_deadline: None,
+            probe_base: Instant::ZERO,
+            probes: 0,
+        }
+    }
+
+    /// Adds to what the next packet holds.
+    ///
+    /// # Errors
+    ///
+    /// Hands `content` back where [`Self::CONTENTS_MAX`] are held.
+    pub fn push(&mut self, content: C) -> Result<(), ContentsFull<C>> {
+        self.contents
+            .push(&mut self.staged, content)
+            .map_err(ContentsFull)
+    }
+
+    /// Forgets what was pushed for a packet that is not sent.
+    pub fn discard(&mut self) {
+        let staged = core::mem::take(&mut self.staged);
+        self.contents.drain(staged, |_| ());
+    }
+
+    /// Takes note of a packet, which held what was pushed since the last one.
+    ///
+    /// A number below [`Self::next_number`] is a caller's mistake; the packet is not noted.
+    pub fn on_sent(&mut self, packet: SentPacket) {
+        let mut number = self.next();
+        debug_assert!(packet.number.get() >= number, "numbers go up");
+        if packet.number.get() < number {
+            self.discard();
+            return;
+        }
+        // Numbers that were taken and never sealed.
+        while number < packet.number.get() {
+            self.skip_next();
+            number += 1;
+        }
+        let state = match packet.elicits {
+            Elicits::Ack => {
+                self.eliciting += 1;
+                self.eliciting_bytes += u64::from(packet.len);
+                self.probe_base = self.probe_base.max(packet.at);
+                State::InFlight
+            }
+            Elicits::Nothing => State::Quiet,
+        };
+        let mut slot = Slot {
+            at: packet.at,
+            described: packet.described,
+            contents: Chain::EMPTY,
+            len: packet.len,
+            state,
+        };
+        let staged = core::mem::take(&mut self.staged);
+        if state == State::InFlight {
+            slot.contents = staged;
+        } else {
+            debug_assert!(staged.is_empty(), "contents elicit an acknowledgement");
+            self.contents.drain(staged, |_| ());
+        }
+        self.append(slot);
+    }
+
+    /// Takes note that [`Self::next_number`] is never sent.
+    ///
+    /// Whoever acknowledges it acknowledges what it did not see: an optimistic acker
+    /// (RFC 9000, section 21.4).
+    pub fn skip(&mut self) {
+        self.skip_next();
+    }
+
+    /// Applies an ACK, and tells `sink` what arrived and what counts as lost, oldest first.
+    ///
+    /// An ACK from a packet so old that its largest number is ambiguous is ignored. Work is
+    /// bounded by [`Self::SLOTS_MAX`] slots and what the packets held.
+    ///
+    /// # Errors
+    ///
+    /// [`AckUnsent`], with nothing changed, where the ACK reports a number never sent.
+    pub fn on_ack(
+        &mut self,
+        ack: ArrivedAck<'_>,
+        rtt: &mut RttEstimator,
+        sink: impl FnMut(C, Outcome),
+    ) -> Result<Summary, AckUnsent> {
+        let Some(largest) = self.reference.widen(ack.packet, ack.frame.largest) else {
+            return Ok(Summary::default());
+        };
+        self.check(largest, &ack.frame)?;
+        self.reference.advance(ack.packet, largest);
+
+        let largest = largest.get();
+        let sample = self.sample(&ack, largest);
+        if let Some(sample) = sample {
+            rtt.on_sample(sample, ack.frame.delay().unwrap_or_default());
+        }
+        let pass = Pass {
+            now: ack.at,
+            rtt: *rtt,
+            largest: self.largest_acked.max(Some(largest)),
+        };
+        let reports = |number: u64| {
+            largest
+                .checked_sub(number)
+                .is_some_and(|below| ack.frame.reports(below))
+        };
+        let mut summary = self.scan(&pass, reports, sink);
+        summary.rtt_sample = sample;
+        // The slot of the largest was looked at for the sample, too.
+        summary.slots_visited += 1;
+        if summary.acked_packets > 0 {
+            self.probes = 0;
+        }
+        Ok(summary)
+    }
+
+    /// Counts as lost what is due, and tells `sink`; or asks for a probe.
+    ///
+    /// Before [`Self::poll_timeout`] nothing changes.
+    pub fn on_timeout(
+        &mut self,
+        now: Instant,
+        rtt: &RttEstimator,
+        sink: impl FnMut(C, Outcome),
+    ) -> Timeout {
+        if self.loss_deadline.is_some_and(|deadline| deadline <= now) {
+            let pass = Pass {
+                now,
+                rtt: *rtt,
+                largest: self.largest_acked,
+            };
+            return Timeout::Checked(self.scan(&pass, |_| false, sink));
+        }
+        if self.loss_deadline.is_none() && self.pto_deadline(rtt).is_some_and(|at| at <= now) {
+            self.probes = self.probes.saturating_add(1);
+            self.probe_base = now;
+            return Timeout::Probe;
+        }
+        Timeout::Checked(Summary::default())
+    }
+
+    /// Returns when [`Self::on_timeout`] is next needed.
+    #[must_use]
+    pub fn poll_timeout(&self, rtt: &RttEstimator) -> Option<Instant> {
+        self.loss_deadline.or_else(|| self.pto_deadline(rtt))
+    }
+
+    /// Returns when the next packet counts as lost without a further ACK.
+    #[must_use]
+    pub const fn loss_deadline(&self) -> Option<Instant> {
+        self.loss_deadline
+    }
+
+    /// Returns when a probe is due; `None` where nothing in flight asks for an acknowledgement.
+    ///
+    /// Doubles with each probe up to [`RttEstimator::PTO_MAX`]; RFC 9002, section 6.2.
+    #[must_use]
+    pub fn pto_deadline(&self, rtt: &RttEstimator) -> Option<Instant> {
+        (self.eliciting > 0).then(|| self.probe_base + rtt.pto_after(self.probes))
+    }
+
+    /// Returns the probes since the last new acknowledgement.
+    #[must_use]
+    pub const fn probes(&self) -> u32 {
+        self.probes
+    }
+
+    /// Returns what the packets in flight hold, oldest first.
+    pub fn in_flight(&self) -> impl Iterator<Item = C> + '_ {
+        self.slots
+            .iter()
+            .flat_map(|slot| self.contents.iter(slot.contents))
+    }
+
+    /// Returns how many packets are in flight that ask for an acknowledgement.
+    #[must_use]
+    pub const fn in_flight_packets(&self) -> usize {
+        self.eliciting
+    }
+
+    /// Returns their bytes.
+    #[must_use]
+    pub const fn in_flight_bytes(&self) -> u64 {
+        self.eliciting_bytes
+    }
+
+    /// Returns whether no further eliciting packet may leave, but for probes.
+    #[must_use]
+    pub const fn is_full(&self) -> bool {
+        self.eliciting >= Self::IN_FLIGHT_MAX
+    }
+
+    /// Returns the number that is sent or skipped next; `None` where all are used.
+    #[must_use]
+    pub fn next_number(&self) -> Option<PacketNumber> {
+        PacketNumber::new(self.next())
+    }
+
+    /// Returns what [`PacketNumber::form_after`] of the next packet refers to: the largest number
+    /// acknowledged, or the first of all.
+    #[must_use]
+    pub fn form_reference(&self) -> PacketNumber {
+        let reference = self.largest_acked.unwrap_or(self.first);
+        PacketNumber::new(reference).unwrap_or(PacketNumber::MAX)
+    }
+
+    /// Returns the largest number acknowledged.
+    #[must_use]
+    pub fn largest_acked(&self) -> Option<PacketNumber> {
+        self.largest_acked.and_then(PacketNumber::new)
+    }
+
+    /// Returns how far packets may arrive out of order without counting as lost, in numbers.
+    #[must_use]
+    pub const fn reorder_threshold(&self) -> u64 {
+        self.tolerance.threshold()
+    }
+
+    /// The number after the last slot; one above the largest packet number where all are used.
+    fn next(&self) -> u64 {
+        self.base.saturating_add(self.slots.len() as u64)
+    }
+
+    /// Appends a slot for a number that is never sent.
+    fn skip_next(&mut self) {
+        let number = self.next();
+        if self.skipped.len() == SKIPPED_LEN {
+            self.skipped.pop_front();
+        } else if self.skipped.is_empty() {
+            self.skipped.reserve_exact(SKIPPED_LEN);
+        }
+        self.skipped.push_back(number);
+        self.append(Slot {
+            at: Instant::ZERO,
+            described: None,
+            contents: Chain::EMPTY,
+            len: 0,
+            state: State::Skipped,
+        });
+    }
+
+    /// Appends a slot; where the ring is full the oldest goes, lost if it was in flight.
+    fn append(&mut self, slot: Slot) {
+        if self.slots.len() == Self::SLOTS_MAX {
+            self.evict();
+        }
+        if self.slots.len() == self.slots.capacity() {
+            self.slots.reserve_exact(GROWTH);
+        }
+        self.slots.push_back(slot);
+    }
+
+    /// Removes the oldest slot.
+    ///
+    /// 2,048 numbers were sent after it without its being acknowledged or lost: the peer's
+    /// acknowledgements do not reach us, and would no longer reach down to it.
+    fn evict(&mut self) {
+        let Some(slot) = self.slots.pop_front() else {
+            return;
+        };
+        self.base = self.base.saturating_add(1);
+        if slot.state == State::InFlight {
+            self.leave_flight(slot.len);
+            self.contents
+                .join(&mut self.evicted.contents, slot.contents);
+            self.evicted.packets = self.evicted.packets.saturating_add(1);
+            self.evicted.bytes += u64::from(slot.len);
+            // At once.
+            self.loss_deadline = Some(slot.at);
+        }
+    }
+
+    /// Counts out a packet of `len` bytes.
+    fn leave_flight(&mut self, len: u16) {
+        self.eliciting = self.eliciting.saturating_sub(1);
+        self.eliciting_bytes = self.eliciting_bytes.saturating_sub(len.into());
+    }
+}
+
+/// Numbers never sent that are remembered. Deliberate skips are 64 or more apart, so these cover
+/// 4,032 numbers, and an ACK reaches 2,048 below its largest.
+const SKIPPED_LEN: usize = 64;
+
+/// Slots by which the ring grows.
+const GROWTH: usize = 64;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,139 @@
+//! Order of ACKs, and what their largest number is nearest to.
+
+use crate::packet::{PacketNumber, TruncatedNumber};
+
+/// Widens the largest number of ACKs so that no delay can make one number look like another.
+///
+/// The receiver's largest number only grows, so an ACK from a packet newer than any before has a
+/// largest number at or above the last one; and it uses 2 bytes only while that is less than 2^14
+/// above a number that we are known to have seen acknowledged, 4 bytes below 2^30. Nearest to the
+/// last one is then exact. An older packet's ACK, which somebody may have held back for as long as
+/// the replay window allows, is widened only where the acknowledged number has moved less than
+/// 2^14 since; else it is ignored, and later ones have said the same.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct AckReference {
+    /// The newest packet that carried an ACK.
+    newest: Mark,
+    /// An earlier one, less than 2^13 of acknowledged numbers before `newest`.
+    middle: Mark,
+    /// The one that was `middle` before.
+    oldest: Mark,
+}
+
+/// How far acknowledgement had come at one packet of the peer.
+#[derive(Clone, Copy, Debug)]
+struct Mark {
+    /// The packet; `None` stands before all.
+    packet: Option<PacketNumber>,
+    /// The number after the largest acknowledged.
+    expected: PacketNumber,
+}
+
+impl AckReference {
+    /// Starts where nothing is acknowledged and numbers begin at `first`.
+    pub(super) const fn new(first: PacketNumber) -> Self {
+        let start = Mark {
+            packet: None,
+            expected: first,
+        };
+        Self {
+            newest: start,
+            middle: start,
+            oldest: start,
+        }
+    }
+
+    /// Returns the largest number of an ACK; `None` where it is not certain.
+    pub(super) fn widen(&self, packet: PacketNumber, low: TruncatedNumber) -> Option<PacketNumber> {
+        let number = self.newest.expected.widen(low);
+        if Some(packet) > self.newest.packet {
+            return Some(number);
+        }
+        let certain = [self.middle, self.oldest].into_iter().any(|mark| {
+            Some(packet) > mark.packet
+                && self.newest.expected.distance_from(mark.expected) < CERTAIN
+        });
+        (certain && number < self.newest.expected).then_some(number)
+    }
+
+    /// Takes note of an ACK that holds.
+    pub(super) fn advance(&mut self, packet: PacketNumber, largest: PacketNumber) {
+        if Some(packet) <= self.newest.packet {
+            return;
+        }
+        let after = largest.next().unwrap_or(largest);
+        self.newest = Mark {
+            packet: Some(packet),
+            expected: after.max(self.newest.expected),
+        };
+        let moved = self.newest.expected.distance_from(self.middle.expected);
+        if moved >= CERTAIN / 2 {
+            self.oldest = self.middle;
+            self.middle = self.newest;
+        }
+    }
+}
+
+/// Numbers that 2 bytes tell apart with room to spare.
+const CERTAIN: u64 = 1 << 14;
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::packet::Form;
+
+    fn number(value: u64) -> PacketNumber {
+        PacketNumber::new(value).unwrap()
+    }
+
+    proptest! {
+        /// ACKs arrive in any order, held back for any time; what is widened is true.
+        #[test]
+        fn twp_a1_no_held_back_ack_reads_as_another_number(
+            start in prop_oneof![Just(0), Just((1_u64 << 32) - 9_000), Just(1_u64 << 61)],
+            steps in prop::collection::vec((0_u64..16_384, 0_usize..600), 1..300),
+        ) {
+            let mut reference = AckReference::new(number(start));
+            let mut held: Vec<(u64, u64, TruncatedNumber)> = Vec::new();
+            let (mut largest, mut known) = (start, start);
+            for (packet, (step, pick)) in steps.into_iter().enumerate() {
+                // The receiver's rule, with `known` the largest we have acted on.
+                largest += if pick % 2 == 0 { step * 3 } else { step / 64 };
+                let form = number(largest).form_after(number(known)).unwrap();
+                held.push((packet as u64, largest, number(largest).truncate(form)));
+                // A third of the ACKs is held back, to arrive whenever it is drawn.
+                let (packet, truth, low) = match step % 3 {
+                    0 => continue,
+                    1 => held.swap_remove(pick % held.len()),
+                    _ => held.swap_remove(held.len() - 1),
+                };
+                if let Some(widened) = reference.widen(number(packet), low) {
+                    prop_assert_eq!(widened, number(truth));
+                    reference.advance(number(packet), widened);
+                    known = known.max(truth);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_recent_older_ack_counts_and_an_ancient_one_does_not() {
+        let mut reference = AckReference::new(PacketNumber::ZERO);
+        let low = |value: u64| number(value).truncate(Form::Two);
+        reference.advance(number(5), number(100));
+        assert_eq!(reference.widen(number(3), low(90)), Some(number(90)));
+        // An older packet cannot report more.
+        assert_eq!(reference.widen(number(3), low(101)), None);
+        for packet in 6..20 {
+            reference.advance(number(packet), number(packet * 10_000));
+        }
+        // 90 below 2^16 plus 90, which is nearest to where acknowledgement stands by now.
+        assert_eq!(reference.widen(number(3), low(90)), None);
+        assert_eq!(
+            reference.widen(number(20), low(190_001)),
+            Some(number(190_001))
+        );
+    }
+}

@@ -1,0 +1,101 @@
+//! What goes into and comes out of the record of packets sent.
+
+use core::fmt;
+use core::time::Duration;
+
+use wire::Instant;
+
+use crate::frame::{AckFrame, Elicits};
+use crate::packet::PacketNumber;
+use crate::received::Described;
+
+/// A packet that was sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SentPacket {
+    /// Its number, [`super::SentPackets::next_number`] or above it; numbers passed over count as
+    /// skipped.
+    pub number: PacketNumber,
+    /// When it left.
+    pub at: Instant,
+    /// Bytes of its datagram.
+    pub len: u16,
+    /// Whether it asks for an acknowledgement; one that does not is never lost.
+    pub elicits: Elicits,
+    /// The ACK it carried, where that was whole.
+    pub described: Option<Described>,
+}
+
+/// An ACK that arrived.
+#[derive(Clone, Copy, Debug)]
+pub struct ArrivedAck<'a> {
+    /// When it arrived.
+    pub at: Instant,
+    /// The packet that carried it.
+    pub packet: PacketNumber,
+    /// What it says.
+    pub frame: AckFrame<'a>,
+}
+
+/// What became of something sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// It arrived.
+    Acked,
+    /// It counts as lost; should it arrive after all, that is not reported again.
+    Lost,
+}
+
+/// What one call learnt.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Summary {
+    /// Eliciting packets newly acknowledged.
+    pub acked_packets: u32,
+    /// Their bytes.
+    pub acked_bytes: u64,
+    /// Packets newly counted as lost.
+    pub lost_packets: u32,
+    /// Their bytes.
+    pub lost_bytes: u64,
+    /// Packets acknowledged that had been counted as lost.
+    pub spurious_packets: u32,
+    /// The newest ACK of ours that the peer now has, for [`crate::received::Received`].
+    pub described: Option<Described>,
+    /// The round trip measured.
+    pub rtt_sample: Option<Duration>,
+    /// Slots looked at; at most 2,049.
+    pub slots_visited: u32,
+}
+
+/// What a timeout asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Timeout {
+    /// Nothing was due, or packets were counted as lost.
+    Checked(Summary),
+    /// Up to 2 packets shall leave: the oldest unacknowledged reliable data, or a PING. They may
+    /// go over [`super::SentPackets::IN_FLIGHT_MAX`].
+    Probe,
+}
+
+/// An ACK of a packet that was never sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AckUnsent;
+
+/// No room for further contents; the packet under way must leave without it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ContentsFull<C>(pub C);
+
+impl fmt::Display for AckUnsent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("acknowledgement of a packet that was never sent")
+    }
+}
+
+impl core::error::Error for AckUnsent {}
+
+impl<C> fmt::Display for ContentsFull<C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("packets in flight hold as much as is remembered")
+    }
+}
+
+impl<C: fmt::Debug> core::error::Error for ContentsFull<C> {}

@@ -1,0 +1,213 @@
+//! One pass over the packets up to the largest acknowledged: which arrived, which are lost.
+
+use core::time::Duration;
+
+use wire::Instant;
+
+use super::contents::Chain;
+use super::{AckUnsent, ArrivedAck, Outcome, SentPackets, Summary};
+use crate::frame::AckFrame;
+use crate::packet::PacketNumber;
+use crate::received::Described;
+use crate::replay::ReplayWindow;
+use crate::rtt::RttEstimator;
+
+/// What a pass judges by.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Pass {
+    /// The time.
+    pub(super) now: Instant,
+    /// The path's round trip, the ACK's own sample included.
+    pub(super) rtt: RttEstimator,
+    /// Largest number acknowledged, by this ACK or before.
+    pub(super) largest: Option<u64>,
+}
+
+/// One packet number.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Slot {
+    /// When it was sent.
+    pub(super) at: Instant,
+    /// The ACK it carried.
+    pub(super) described: Option<Described>,
+    /// What it held; empty unless in flight.
+    pub(super) contents: Chain,
+    /// Bytes of its datagram.
+    pub(super) len: u16,
+    /// How it stands.
+    pub(super) state: State,
+}
+
+/// How a packet number stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum State {
+    /// Sent, eliciting, fate open.
+    InFlight,
+    /// Sent, eliciting nothing.
+    Quiet,
+    /// Acknowledged.
+    Acked,
+    /// Counted as lost; kept so that a late acknowledgement is known for what it is.
+    Lost,
+    /// Never sent.
+    Skipped,
+}
+
+/// Packets that a full ring pushed out while in flight.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Evicted {
+    /// What they held.
+    pub(super) contents: Chain,
+    /// How many.
+    pub(super) packets: u32,
+    /// Their bytes.
+    pub(super) bytes: u64,
+}
+
+impl Evicted {
+    /// No packets.
+    pub(super) const NONE: Self = Self {
+        contents: Chain::EMPTY,
+        packets: 0,
+        bytes: 0,
+    };
+}
+
+impl<C: Copy> SentPackets<C> {
+    /// Refuses an ACK that reports a number never sent.
+    pub(super) fn check(
+        &self,
+        largest: PacketNumber,
+        frame: &AckFrame<'_>,
+    ) -> Result<(), AckUnsent> {
+        let largest = largest.get();
+        let lowest = largest.checked_sub(frame.lowest_below());
+        let in_range = largest < self.next() && lowest.is_some_and(|lowest| lowest >= self.first);
+        let skips = self.skipped.iter().any(|&number| {
+            largest
+                .checked_sub(number)
+                .is_some_and(|below| frame.reports(below))
+        });
+        if in_range && !skips {
+            Ok(())
+        } else {
+            Err(AckUnsent)
+        }
+    }
+
+    /// The round trip that an ACK measures: only its largest number says when it was sent, only
+    /// at the first report, and only an eliciting packet is answered in time.
+    pub(super) fn sample(&self, ack: &ArrivedAck<'_>, largest: u64) -> Option<Duration> {
+        let index = usize::try_from(largest.checked_sub(self.base)?).ok()?;
+        let slot = self.slots.get(index)?;
+        (slot.state == State::InFlight && slot.at <= ack.at)
+            .then(|| ack.at.saturating_since(slot.at))
+    }
+
+    /// Settles every packet up to the largest acknowledged.
+    pub(super) fn scan(
+        &mut self,
+        pass: &Pass,
+        reports: impl Fn(u64) -> bool,
+        mut sink: impl FnMut(C, Outcome),
+    ) -> Summary {
+        let mut summary = Summary::default();
+        self.report_evicted(&mut summary, &mut sink);
+        self.tolerance.decay(pass.now);
+        self.loss_deadline = None;
+        let Some(largest) = pass.largest else {
+            return summary;
+        };
+        let patience = pass.rtt.loss_delay() + self.tolerance.slack(&pass.rtt);
+        for (number, slot) in (self.base..=largest).zip(&mut self.slots) {
+            summary.slots_visited += 1;
+            let outcome = if reports(number) {
+                if slot.state == State::Lost {
+                    summary.spurious_packets += 1;
+                    let overtaken = self
+                        .largest_acked
+                        .map_or(0, |before| before.saturating_sub(number));
+                    self.tolerance.on_spurious(pass.now, overtaken, &pass.rtt);
+                }
+                if matches!(slot.state, State::InFlight | State::Quiet | State::Lost) {
+                    summary.described = newer(summary.described, slot.described);
+                }
+                Outcome::Acked
+            } else {
+                Outcome::Lost
+            };
+            match (slot.state, outcome) {
+                (State::InFlight, Outcome::Lost)
+                    if largest - number < self.tolerance.threshold()
+                        && slot.at + patience > pass.now =>
+                {
+                    let due = slot.at + patience;
+                    self.loss_deadline = Some(self.loss_deadline.map_or(due, |at| at.min(due)));
+                }
+                (State::InFlight, _) => {
+                    count(&mut summary, outcome, slot.len);
+                    self.eliciting = self.eliciting.saturating_sub(1);
+                    self.eliciting_bytes = self.eliciting_bytes.saturating_sub(slot.len.into());
+                    let contents = core::mem::take(&mut slot.contents);
+                    self.contents
+                        .drain(contents, |content| sink(content, outcome));
+                    slot.state = match outcome {
+                        Outcome::Acked => State::Acked,
+                        Outcome::Lost => State::Lost,
+                    };
+                }
+                (State::Quiet | State::Lost, Outcome::Acked) => slot.state = State::Acked,
+                _ => {}
+            }
+        }
+        self.largest_acked = Some(largest);
+        self.trim(largest);
+        summary
+    }
+
+    /// Reports what a full ring pushed out.
+    fn report_evicted(&mut self, summary: &mut Summary, sink: &mut impl FnMut(C, Outcome)) {
+        let evicted = core::mem::replace(&mut self.evicted, Evicted::NONE);
+        summary.lost_packets += evicted.packets;
+        summary.lost_bytes += evicted.bytes;
+        self.contents
+            .drain(evicted.contents, |content| sink(content, Outcome::Lost));
+    }
+
+    /// Removes the oldest slots as far as nothing can be learnt about them any more.
+    fn trim(&mut self, largest: u64) {
+        while let Some(slot) = self.slots.front() {
+            let done = match slot.state {
+                State::Acked | State::Skipped => true,
+                State::InFlight => false,
+                // The peer's window has passed them.
+                State::Quiet | State::Lost => {
+                    largest.saturating_sub(self.base) >= ReplayWindow::LEN
+                }
+            };
+            if !done {
+                return;
+            }
+            self.slots.pop_front();
+            self.base += 1;
+        }
+    }
+}
+
+/// Counts a packet that is settled.
+fn count(summary: &mut Summary, outcome: Outcome, len: u16) {
+    let (packets, bytes) = match outcome {
+        Outcome::Acked => (&mut summary.acked_packets, &mut summary.acked_bytes),
+        Outcome::Lost => (&mut summary.lost_packets, &mut summary.lost_bytes),
+    };
+    *packets += 1;
+    *bytes += u64::from(len);
+}
+
+/// The newer of two ACKs of ours.
+fn newer(a: Option<Described>, b: Option<Described>) -> Option<Described> {
+    match (a, b) {
+        (Some(a), Some(b)) => Some(a.newer(b)),
+        _ => a.or(b),
+    }
+}

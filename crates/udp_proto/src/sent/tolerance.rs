@@ -1,0 +1,106 @@
+//! How much reordering a path shows, and so how soon a packet counts as lost.
+
+use core::time::Duration;
+
+use wire::Instant;
+
+use crate::rtt::RttEstimator;
+
+/// Starts as strict as RFC 9002, section 6.1, and grows with each packet that was wrongly counted
+/// as lost; halves every 30 s without one.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Tolerance {
+    /// Newer numbers that may be acknowledged before a packet counts as lost.
+    threshold: u64,
+    /// Time granted beyond 9/8 of the round trip.
+    slack: Duration,
+    /// When the last packet was wrongly counted as lost, or the last halving was.
+    since: Instant,
+}
+
+impl Tolerance {
+    /// RFC 9002, section 6.1.1.
+    pub(super) const THRESHOLD_MIN: u64 = 3;
+    /// Greatest threshold.
+    pub(super) const THRESHOLD_MAX: u64 = 64;
+    /// Time without a mistake after which both halve.
+    pub(super) const HALVING: Duration = Duration::from_secs(30);
+
+    /// Starts strict.
+    pub(super) const fn new() -> Self {
+        Self {
+            threshold: Self::THRESHOLD_MIN,
+            slack: Duration::ZERO,
+            since: Instant::ZERO,
+        }
+    }
+
+    /// Takes note of a packet that `overtaken` newer numbers passed, and that was no loss.
+    pub(super) fn on_spurious(&mut self, now: Instant, overtaken: u64, rtt: &RttEstimator) {
+        let seen = overtaken.saturating_add(1).min(Self::THRESHOLD_MAX);
+        self.threshold = self.threshold.max(seen);
+        let round = rtt.smoothed();
+        self.slack = (self.slack + round / 8).min(round);
+        self.since = now;
+    }
+
+    /// Halves as often as is due.
+    pub(super) fn decay(&mut self, now: Instant) {
+        while self.is_raised() && self.since + Self::HALVING <= now {
+            self.since += Self::HALVING;
+            self.threshold = (self.threshold / 2).max(Self::THRESHOLD_MIN);
+            self.slack /= 2;
+            if self.slack < RttEstimator::GRANULARITY {
+                self.slack = Duration::ZERO;
+            }
+        }
+    }
+
+    /// Returns the newer numbers that may be acknowledged before a packet counts as lost.
+    pub(super) const fn threshold(&self) -> u64 {
+        self.threshold
+    }
+
+    /// Returns the time granted beyond 9/8 of the round trip, at most one round trip.
+    pub(super) fn slack(&self, rtt: &RttEstimator) -> Duration {
+        self.slack.min(rtt.smoothed())
+    }
+
+    /// Whether there is anything to halve.
+    const fn is_raised(&self) -> bool {
+        self.threshold > Self::THRESHOLD_MIN || !self.slack.is_zero()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(secs: u64) -> Instant {
+        Instant::from_millis(secs * 1_000)
+    }
+
+    #[test]
+    fn grows_with_mistakes_and_halves_without() {
+        let rtt = RttEstimator::new(Duration::ZERO);
+        let mut tolerance = Tolerance::new();
+        tolerance.decay(at(1_000_000));
+        tolerance.on_spurious(at(1_000_000), 40, &rtt);
+        assert_eq!(tolerance.threshold(), 41);
+        assert_eq!(tolerance.slack(&rtt), Duration::from_millis(25));
+        for _ in 0..20 {
+            tolerance.on_spurious(at(1_000_000), 5_000, &rtt);
+        }
+        assert_eq!(tolerance.threshold(), Tolerance::THRESHOLD_MAX);
+        assert_eq!(tolerance.slack(&rtt), rtt.smoothed());
+        tolerance.decay(at(1_000_029));
+        assert_eq!(tolerance.threshold(), 64);
+        tolerance.decay(at(1_000_030));
+        assert_eq!(tolerance.threshold(), 32);
+        tolerance.decay(at(1_000_059));
+        assert_eq!(tolerance.threshold(), 32);
+        tolerance.decay(Instant::from_nanos(u64::MAX));
+        assert_eq!(tolerance.threshold(), Tolerance::THRESHOLD_MIN);
+        assert_eq!(tolerance.slack(&rtt), Duration::ZERO);
+    }
+}
