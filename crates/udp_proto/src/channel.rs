@@ -1,0 +1,319 @@
+//! Channels: what both sides of a session agree on before the first message.
+
+mod msg;
+pub(crate) mod outgoing;
+pub(crate) mod reliable_ordered;
+pub(crate) mod ring;
+mod table;
+pub(crate) mod unreliable;
+
+use core::fmt;
+use core::time::Duration;
+
+pub use msg::{MsgFrame, MsgHeader};
+pub(crate) use msg::{WITH_LENGTH, length_len};
+pub use table::{ChannelTable, TableError};
+
+use crate::fragment::FragmentError;
+
+/// One of up to 32 streams of messages of a session: its row in the [`ChannelTable`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ChannelId(pub u8);
+
+/// The number of a message among those sent on its channel by this side.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct MessageId(pub u64);
+
+/// How a channel treats loss and order.
+///
+/// The codes 1 (sequenced) and 2 (reliable unordered) are reserved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+#[repr(u8)]
+pub enum Delivery {
+    /// At most once, in the order of arrival. What is lost stays lost.
+    Unreliable = 0,
+    /// Exactly once and in the order of sending, as long as the session lives.
+    ReliableOrdered = 3,
+}
+
+impl Delivery {
+    /// Returns the number that stands for it in the encoded table.
+    #[must_use]
+    pub const fn code(self) -> u8 {
+        match self {
+            Self::Unreliable => 0,
+            Self::ReliableOrdered => 3,
+        }
+    }
+
+    /// Returns whether lost messages are sent again.
+    #[must_use]
+    pub const fn is_reliable(self) -> bool {
+        match self {
+            Self::Unreliable => false,
+            Self::ReliableOrdered => true,
+        }
+    }
+}
+
+/// Which channels go first: 0 before 1 before ... 7.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Priority(u8);
+
+impl Priority {
+    /// Before all others.
+    pub const FIRST: Self = Self(0);
+    /// Behind [`Self::FIRST`], and still paid from the realtime budget.
+    pub const SECOND: Self = Self(1);
+    /// After all others.
+    pub const LAST: Self = Self(7);
+
+    /// Returns the priority of that level; `None` above 7.
+    #[must_use]
+    pub const fn new(level: u8) -> Option<Self> {
+        if level <= Self::LAST.0 {
+            Some(Self(level))
+        } else {
+            None
+        }
+    }
+
+    /// Returns its level, 0 to 7.
+    #[must_use]
+    pub const fn level(self) -> u8 {
+        self.0
+    }
+}
+
+/// One row of the [`ChannelTable`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ChannelConfig {
+    /// How it treats loss and order. Both sides must agree.
+    pub delivery: Delivery,
+    /// Which channels go before it. A busy channel starves those behind it; those of equal
+    /// priority share byte for byte.
+    pub priority: Priority,
+    /// Longest message, bytes. Both sides must agree. A reliable one raises the receiver's window
+    /// where that is too small for it ([`ChannelTable::receive_window`]).
+    pub message_bytes_max: usize,
+    /// How long an unreliable message may wait to be sent; 100 ms, about six ticks at 60 Hz, after
+    /// which a newer one says more. Reliable channels ignore it.
+    pub ttl: Duration,
+    /// Bytes that may wait to be sent and, on a reliable channel, to be acknowledged; 64 KiB. Each
+    /// message counts as [`QUEUE_RECORD_LEN`] more. An empty queue takes any one message.
+    pub queue_bytes_max: usize,
+}
+
+impl ChannelConfig {
+    /// Returns a channel for state that the next tick replaces: first priority, messages of up to
+    /// 16 fragments.
+    #[must_use]
+    pub const fn unreliable() -> Self {
+        Self {
+            delivery: Delivery::Unreliable,
+            priority: Priority::FIRST,
+            message_bytes_max: 16 * crate::fragment::FRAGMENT_LEN,
+            ttl: Duration::from_millis(100),
+            queue_bytes_max: 64 << 10,
+        }
+    }
+
+    /// Returns a channel for what must arrive: second priority, messages of up to 64 KiB.
+    #[must_use]
+    pub const fn reliable_ordered() -> Self {
+        Self {
+            delivery: Delivery::ReliableOrdered,
+            priority: Priority::SECOND,
+            message_bytes_max: 64 << 10,
+            ttl: Duration::from_millis(100),
+            queue_bytes_max: 64 << 10,
+        }
+    }
+}
+
+/// What one MSG frame carried, for the record of the packet it left in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Content {
+    /// Number of the message on its channel.
+    pub message: MessageId,
+    /// Which fragment of it; 0 where it is whole.
+    pub fragment: u16,
+    /// The channel.
+    pub channel: ChannelId,
+}
+
+/// Why [`Outbox::send`](crate::outbox::Outbox::send) did not take a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum SendError {
+    /// The session is not open.
+    Closed,
+    /// The table has no such channel.
+    UnknownChannel(ChannelId),
+    /// The message is longer than the channel or the peer's window allows.
+    TooLarge {
+        /// Its length, bytes.
+        len: usize,
+        /// What was allowed, bytes.
+        max: usize,
+    },
+    /// The reliable channel's queue holds as much as it may; try again when some of it is
+    /// acknowledged.
+    Full,
+}
+
+impl fmt::Display for SendError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Closed => f.write_str("the session is not open"),
+            Self::UnknownChannel(ChannelId(id)) => write!(f, "there is no channel {id}"),
+            Self::TooLarge { len, max } => {
+                write!(f, "message of {len} bytes is over the limit of {max}")
+            }
+            Self::Full => f.write_str("the channel's send queue is full"),
+        }
+    }
+}
+
+impl core::error::Error for SendError {}
+
+/// What a peer did that ends the session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ChannelError {
+    /// A MSG frame that has no meaning: cut short, unknown channel, length not minimal, message
+    /// over the channel's limit.
+    Frame,
+    /// A fragment that contradicts its header, its channel or an earlier fragment.
+    Fragment(FragmentError),
+    /// More reliable bytes than granted, or a message number 1,024 or more ahead.
+    Flow,
+}
+
+impl ChannelError {
+    /// Returns the CLOSE code of TWP/1, section 14.
+    #[must_use]
+    pub const fn close_code(self) -> u16 {
+        match self {
+            Self::Frame => 2,
+            Self::Fragment(_) => 4,
+            Self::Flow => 5,
+        }
+    }
+}
+
+impl fmt::Display for ChannelError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Frame => f.write_str("message frame without a meaning"),
+            Self::Fragment(error) => write!(f, "fragment refused: {error}"),
+            Self::Flow => f.write_str("more reliable data than granted"),
+        }
+    }
+}
+
+impl core::error::Error for ChannelError {}
+
+impl From<FragmentError> for ChannelError {
+    fn from(error: FragmentError) -> Self {
+        Self::Fragment(error)
+    }
+}
+
+/// Message numbers a reliable sender may be ahead of the oldest one not acknowledged, and how far
+/// back a receiver remembers fragmented unreliable ones; TWP/1, section 7.
+pub const ID_WINDOW: u64 = 1_024;
+
+/// MSG frames in one packet at most.
+///
+/// A packet is taken up to 1,024 packet numbers late. So a message number in it is less than
+/// 1,023 * 30 + 30 + [`ID_WINDOW`] = 31,744 behind the newest, inside the 2^15 that 2 bytes can
+/// tell apart: an old number never reads as a new one.
+pub const FRAMES_MAX: usize = 30;
+
+/// Longest message that leaves in one frame.
+///
+/// A datagram of 1,200 bytes less 29 (flags, 8-byte connection id, 4-byte packet number, tag)
+/// less 5 of the frame's header (type, number, length).
+pub const WHOLE_MAX: usize = 1_166;
+
+/// Bytes that a message counts in a send queue beyond its own: those of its record.
+pub const QUEUE_RECORD_LEN: usize = 40;
+
+/// Credit that a reliable frame spends at least, so that short messages, which cost their receiver
+/// a record and a block each, cannot cost more than the window allows.
+pub const FRAME_CREDIT_MIN: usize = 96;
+
+/// Credit that a reliable frame with `len` bytes of data spends.
+pub(crate) const fn frame_credit(len: usize) -> usize {
+    if len < FRAME_CREDIT_MIN {
+        FRAME_CREDIT_MIN
+    } else {
+        len
+    }
+}
+
+/// Credit that all frames of a reliable message spend.
+pub(crate) const fn message_credit(len: usize) -> usize {
+    if len <= WHOLE_MAX {
+        return frame_credit(len);
+    }
+    let tail = crate::fragment::tail_len(len);
+    len.saturating_sub(tail).saturating_add(frame_credit(tail))
+}
+
+/// The number nearest to `expected` whose low 16 bits are `low`; RFC 9000, appendix A.3.
+pub(crate) fn widen(expected: u64, low: u16) -> u64 {
+    let [.., high_byte, low_byte] = expected.to_be_bytes();
+    let distance = low
+        .wrapping_sub(u16::from_be_bytes([high_byte, low_byte]))
+        .cast_signed();
+    expected
+        .checked_add_signed(distance.into())
+        .unwrap_or_else(|| low.into())
+}
+
+/// What goes on the wire of a number that [`widen`] restores.
+pub(crate) const fn truncate(id: u64) -> u16 {
+    let [.., high_byte, low_byte] = id.to_be_bytes();
+    u16::from_be_bytes([high_byte, low_byte])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn a_number_near_the_ends_is_widened_without_overflow() {
+        assert_eq!(widen(0, 0xffff), 0xffff);
+        assert_eq!(widen(3, 0xffff), 0xffff);
+        assert_eq!(widen(0x1_0000, 0xffff), 0xffff);
+        assert_eq!(widen(0xffff, 1), 0x1_0001);
+        assert_eq!(widen(u64::MAX, 0xfffe), u64::MAX - 1);
+        assert_eq!(widen(u64::MAX, 0), 0, "nothing lies above");
+    }
+
+    #[test]
+    fn the_longest_message_of_a_window_costs_what_it_holds() {
+        assert_eq!(message_credit(0), FRAME_CREDIT_MIN);
+        assert_eq!(message_credit(WHOLE_MAX), WHOLE_MAX);
+        assert_eq!(message_credit(262_080), 262_080);
+        assert_eq!(message_credit(2_241), 2_240 + FRAME_CREDIT_MIN);
+    }
+
+    proptest! {
+        #[test]
+        fn twp_m6_ids_within_half_the_range_are_widened_exactly(
+            expected in prop_oneof![
+                Just(1_u64 << 16), Just(1 << 32), any::<u64>(),
+            ].prop_map(|near| near.clamp(1 << 15, u64::MAX - (1 << 15))),
+            distance in -(1_i64 << 15)..(1 << 15),
+        ) {
+            let id = expected.checked_add_signed(distance).unwrap();
+            prop_assert_eq!(widen(expected, truncate(id)), id);
+        }
+    }
+}

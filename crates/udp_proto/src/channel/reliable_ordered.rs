@@ -1,0 +1,330 @@
+//! Reliable, ordered channels: each message exactly once, in the order of sending.
+
+#![warn(clippy::arithmetic_side_effects)]
+
+mod arrivals;
+
+use std::collections::VecDeque;
+
+use super::outgoing::{Next, Outgoing};
+use super::ring::Ring;
+use super::{
+    ChannelConfig, ChannelId, ID_WINDOW, MsgHeader, QUEUE_RECORD_LEN, WHOLE_MAX, message_credit,
+    truncate,
+};
+use crate::fragment::{FRAGMENT_LEN, Position, fragment_count, tail_len};
+
+pub(crate) use arrivals::Inbound;
+
+/// The sending half of a reliable channel: every message from its `send` until its last fragment is
+/// acknowledged and all messages before it are.
+#[derive(Debug)]
+pub(crate) struct Outbound {
+    /// The channel.
+    channel: ChannelId,
+    /// Bytes of `messages`, in that order.
+    bytes: Ring,
+    /// What is not yet acknowledged, and what was since its predecessors are not; by number.
+    messages: VecDeque<Message>,
+    /// Number of the first of `messages`.
+    base: u64,
+    /// Number of the first message with a fragment that was never written.
+    unsent: u64,
+    /// One for each fragment of `messages`, in that order.
+    fragments: VecDeque<State>,
+    /// How many fragments left `fragments` at its front.
+    fragments_gone: u64,
+    /// All fragments in [`State::Lost`], lowest first.
+    lost: VecDeque<(u64, u16)>,
+}
+
+/// A message that is not yet behind us.
+#[derive(Debug)]
+struct Message {
+    /// Offset of its first byte.
+    start: u64,
+    /// Place of its first fragment, counted from the channel's first.
+    first_fragment: u64,
+    /// Its length, bytes.
+    len: usize,
+    /// Fragments that it has; 1 where it is whole.
+    count: u16,
+    /// Fragments written at least once: those below this index.
+    written: u16,
+    /// Fragments acknowledged.
+    acknowledged: u16,
+}
+
+/// What is known of a fragment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// Never written.
+    Unsent,
+    /// Written, and nothing heard.
+    InFlight,
+    /// To be written again.
+    Lost,
+    /// Arrived.
+    Acknowledged,
+}
+
+impl Outbound {
+    /// Makes the half of `channel`, whose messages are numbered from `first_id` on.
+    pub(crate) fn new(channel: ChannelId, first_id: u64) -> Self {
+        Self {
+            channel,
+            bytes: Ring::default(),
+            messages: VecDeque::new(),
+            base: first_id,
+            unsent: first_id,
+            fragments: VecDeque::new(),
+            fragments_gone: 0,
+            lost: VecDeque::new(),
+        }
+    }
+
+    /// Queues a message and returns its number; `None` where the queue is full.
+    pub(crate) fn push(&mut self, config: &ChannelConfig, message: &[u8]) -> Option<u64> {
+        let records = self.messages.len().saturating_add(1);
+        let cost = self
+            .bytes
+            .len()
+            .saturating_add(message.len())
+            .saturating_add(records.saturating_mul(QUEUE_RECORD_LEN));
+        if !self.messages.is_empty() && cost > config.queue_bytes_max {
+            return None;
+        }
+        let count = if message.len() <= WHOLE_MAX {
+            1
+        } else {
+            u16::try_from(fragment_count(message.len())).unwrap_or(u16::MAX)
+        };
+        let number = self.base.saturating_add(self.messages.len() as u64);
+        self.messages.push_back(Message {
+            start: self.bytes.end(),
+            first_fragment: self
+                .fragments_gone
+                .saturating_add(self.fragments.len() as u64),
+            len: message.len(),
+            count,
+            written: 0,
+            acknowledged: 0,
+        });
+        self.bytes.push(message);
+        for _ in 0..count {
+            self.fragments.push_back(State::Unsent);
+        }
+        Some(number)
+    }
+
+    /// Returns the lowest fragment that is to be written again.
+    pub(crate) fn next_lost(&self) -> Option<Outgoing> {
+        let (id, fragment) = *self.lost.front()?;
+        self.outgoing(id, fragment)
+    }
+
+    /// Returns the fragment to be written for the first time next, where `credit` bytes of the
+    /// peer's window are not yet taken.
+    pub(crate) fn next_new(&self, credit: u64) -> Next {
+        let Some(message) = self.get(self.unsent) else {
+            return Next::Idle;
+        };
+        let Some(mut outgoing) = self.outgoing(self.unsent, message.written) else {
+            return Next::Idle;
+        };
+        if message.written == 0 {
+            if self.unsent.saturating_sub(self.base) >= ID_WINDOW {
+                return Next::Idle;
+            }
+            // A message takes credit for all of itself before it begins, so one that began can be
+            // finished whatever other channels do, and the receiver never holds a part of one for
+            // which there is no more room.
+            outgoing.credit = message_credit(message.len);
+            if outgoing.credit as u64 > credit {
+                return Next::Waiting;
+            }
+        }
+        Next::Frame(outgoing)
+    }
+
+    /// Takes note that the frame from [`next_lost`](Self::next_lost) is written.
+    pub(crate) fn on_lost_written(&mut self) {
+        if let Some((id, fragment)) = self.lost.pop_front()
+            && let Some(state) = self.state(id, fragment)
+        {
+            *state = State::InFlight;
+        }
+    }
+
+    /// Takes note that the frame from [`next_new`](Self::next_new) is written.
+    pub(crate) fn on_new_written(&mut self) {
+        let id = self.unsent;
+        let Some(message) = self.get_mut(id) else {
+            return;
+        };
+        let fragment = message.written;
+        message.written = fragment.saturating_add(1);
+        if message.written >= message.count {
+            self.unsent = id.saturating_add(1);
+        }
+        if let Some(state) = self.state(id, fragment) {
+            *state = State::InFlight;
+        }
+    }
+
+    /// Takes note that a fragment arrived. Repeats and what was never written change nothing.
+    pub(crate) fn on_acknowledged(&mut self, id: u64, fragment: u16) {
+        let Some(state) = self.state(id, fragment) else {
+            return;
+        };
+        let before = *state;
+        if !matches!(before, State::InFlight | State::Lost) {
+            return;
+        }
+        *state = State::Acknowledged;
+        if before == State::Lost
+            && let Ok(place) = self.lost.binary_search(&(id, fragment))
+        {
+            self.lost.remove(place);
+        }
+        if let Some(message) = self.get_mut(id) {
+            message.acknowledged = message.acknowledged.saturating_add(1);
+        }
+        while let Some(first) = self.messages.front()
+            && first.acknowledged >= first.count
+        {
+            let end = first.start.saturating_add(first.len as u64);
+            let count = usize::from(first.count).min(self.fragments.len());
+            self.fragments.drain(..count);
+            self.fragments_gone = self.fragments_gone.saturating_add(count as u64);
+            self.bytes.release(end);
+            self.messages.pop_front();
+            self.base = self.base.saturating_add(1);
+        }
+    }
+
+    /// Queues a fragment to be written again, unless it arrived or waits already.
+    pub(crate) fn on_lost(&mut self, id: u64, fragment: u16) {
+        let Some(state) = self.state(id, fragment) else {
+            return;
+        };
+        if *state != State::InFlight {
+            return;
+        }
+        *state = State::Lost;
+        if let Err(place) = self.lost.binary_search(&(id, fragment)) {
+            self.lost.insert(place, (id, fragment));
+        }
+    }
+
+    /// Queues the oldest fragment in flight to be written again, and returns whether there is one
+    /// or another waits already.
+    pub(crate) fn probe(&mut self) -> bool {
+        if !self.lost.is_empty() {
+            return true;
+        }
+        // The first message is not acknowledged as a whole; else it would be gone.
+        let Some(first) = self.messages.front() else {
+            return false;
+        };
+        let count = usize::from(first.count);
+        let oldest = self
+            .fragments
+            .iter()
+            .take(count)
+            .position(|state| *state == State::InFlight);
+        let Some(fragment) = oldest.and_then(|place| u16::try_from(place).ok()) else {
+            return false;
+        };
+        self.on_lost(self.base, fragment);
+        true
+    }
+
+    /// Gives back the memory of an empty queue.
+    pub(crate) fn shrink(&mut self) {
+        if self.messages.is_empty() {
+            self.messages = VecDeque::new();
+            self.fragments = VecDeque::new();
+            self.lost = VecDeque::new();
+            self.bytes.shrink();
+        }
+    }
+
+    /// Returns whether nothing waits, neither for a packet nor for an acknowledgement.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.messages.is_empty()
+    }
+
+    /// Returns where the data of frames is.
+    pub(crate) const fn bytes(&self) -> &Ring {
+        &self.bytes
+    }
+
+    /// Returns the heap memory it keeps, bytes.
+    pub(crate) fn memory(&self) -> usize {
+        let messages = self
+            .messages
+            .capacity()
+            .saturating_mul(size_of::<Message>());
+        let lost = self.lost.capacity().saturating_mul(size_of::<(u64, u16)>());
+        self.bytes
+            .memory()
+            .saturating_add(messages)
+            .saturating_add(self.fragments.capacity())
+            .saturating_add(lost)
+    }
+
+    /// Makes the frame of a fragment, without credit.
+    fn outgoing(&self, id: u64, fragment: u16) -> Option<Outgoing> {
+        let message = self.get(id)?;
+        let before = usize::from(fragment).saturating_mul(FRAGMENT_LEN);
+        let is_last = fragment.saturating_add(1) >= message.count;
+        let (len, position) = if message.count == 1 {
+            (message.len, None)
+        } else {
+            let position = Position {
+                index: fragment,
+                count: message.count,
+            };
+            let tail = tail_len(message.len);
+            (if is_last { tail } else { FRAGMENT_LEN }, Some(position))
+        };
+        Some(Outgoing {
+            header: MsgHeader {
+                channel: self.channel,
+                id: Some(truncate(id)),
+                fragment: position,
+            },
+            message: id,
+            fragment,
+            start: message.start.saturating_add(before as u64),
+            len,
+            credit: 0,
+        })
+    }
+
+    /// Returns message `id`.
+    fn get(&self, id: u64) -> Option<&Message> {
+        let place = usize::try_from(id.checked_sub(self.base)?).ok()?;
+        self.messages.get(place)
+    }
+
+    /// Returns message `id`, to change it.
+    fn get_mut(&mut self, id: u64) -> Option<&mut Message> {
+        let place = usize::try_from(id.checked_sub(self.base)?).ok()?;
+        self.messages.get_mut(place)
+    }
+
+    /// Returns the state of a fragment, to change it.
+    fn state(&mut self, id: u64, fragment: u16) -> Option<&mut State> {
+        let message = self.get(id)?;
+        if fragment >= message.count {
+            return None;
+        }
+        let place = message
+            .first_fragment
+            .checked_sub(self.fragments_gone)?
+            .checked_add(fragment.into())?;
+        self.fragments.get_mut(usize::try_from(place).ok()?)
+    }
+}

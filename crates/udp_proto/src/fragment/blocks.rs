@@ -1,0 +1,162 @@
+//! Memory for pieces of messages that wait for others.
+
+/// Blocks of one size, chained to hold byte strings, reused when released.
+///
+/// A string costs at most one block's rounding beyond its length, whatever comes and goes in
+/// between, and a steady load allocates nothing.
+#[derive(Debug)]
+pub(super) struct Blocks {
+    /// All blocks, held and free.
+    all: Vec<Block>,
+    /// First of the free ones.
+    free: u32,
+    /// How many are held.
+    held: usize,
+}
+
+impl Blocks {
+    /// Makes an empty store.
+    pub(super) const fn new() -> Self {
+        Self {
+            all: Vec::new(),
+            free: NONE,
+            held: 0,
+        }
+    }
+
+    /// Keeps a copy of `bytes` and returns its first block.
+    pub(super) fn store(&mut self, bytes: &[u8]) -> u32 {
+        // From the last block to the first, so that each knows its follower.
+        let mut follower = NONE;
+        for chunk in bytes.chunks(BLOCK_LEN).rev() {
+            let index = self.take_free();
+            if let Some(block) = self.get_mut(index) {
+                for (to, from) in block.data.iter_mut().zip(chunk) {
+                    *to = *from;
+                }
+                block.next = follower;
+                follower = index;
+            }
+        }
+        follower
+    }
+
+    /// Hands the string of `len` bytes that begins in `first` to `sink`, block by block.
+    pub(super) fn read(&self, first: u32, len: usize, sink: &mut impl FnMut(&[u8])) {
+        let (mut index, mut left) = (first, len);
+        while let Some(block) = self.get(index) {
+            let taken = left.min(BLOCK_LEN);
+            sink(block.data.get(..taken).unwrap_or_default());
+            left = left.saturating_sub(taken);
+            index = block.next;
+        }
+    }
+
+    /// Frees the string that begins in `first`.
+    pub(super) fn release(&mut self, first: u32) {
+        let mut index = first;
+        while let Some(block) = self.get(index) {
+            let next = block.next;
+            let free = self.free;
+            if let Some(block) = self.get_mut(index) {
+                block.next = free;
+            }
+            self.free = index;
+            self.held = self.held.saturating_sub(1);
+            index = next;
+        }
+    }
+
+    /// Gives back all memory, where nothing is held.
+    pub(super) fn shrink(&mut self) {
+        if self.held == 0 {
+            *self = Self::new();
+        }
+    }
+
+    /// Returns how many bytes the held blocks take.
+    #[cfg(test)]
+    pub(super) const fn held_bytes(&self) -> usize {
+        self.held.saturating_mul(size_of::<Block>())
+    }
+
+    /// Returns the heap memory it keeps, bytes.
+    pub(super) const fn memory(&self) -> usize {
+        self.all.capacity().saturating_mul(size_of::<Block>())
+    }
+
+    /// Takes a free block, or makes one.
+    fn take_free(&mut self) -> u32 {
+        self.held = self.held.saturating_add(1);
+        let index = self.free;
+        if let Some(block) = self.get(index) {
+            self.free = block.next;
+            return index;
+        }
+        let len = self.all.len();
+        if len == self.all.capacity() {
+            self.all.reserve_exact((len / 2).max(8));
+        }
+        self.all.push(Block {
+            data: [0; BLOCK_LEN],
+            next: NONE,
+        });
+        u32::try_from(len).unwrap_or(NONE)
+    }
+
+    /// Returns block `index`.
+    fn get(&self, index: u32) -> Option<&Block> {
+        self.all.get(usize::try_from(index).ok()?)
+    }
+
+    /// Returns block `index`, to change it.
+    fn get_mut(&mut self, index: u32) -> Option<&mut Block> {
+        self.all.get_mut(usize::try_from(index).ok()?)
+    }
+}
+
+/// A part of a string.
+#[derive(Debug)]
+struct Block {
+    /// Its bytes; in the last block of a string only the first few count.
+    data: [u8; BLOCK_LEN],
+    /// The next block of the string or of the free ones.
+    next: u32,
+}
+
+/// Bytes in a block: a 20th of a full fragment, so that one fills its blocks; with the link, 60.
+const BLOCK_LEN: usize = 56;
+
+/// No block. Budgets keep the number of blocks far below it.
+const NONE: u32 = u32::MAX;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn gives_back_what_was_stored_and_reuses_what_was_released() {
+        let mut blocks = Blocks::new();
+        let strings: Vec<Vec<u8>> = [0_u8, 1, 55, 56, 57, 112, 200]
+            .iter()
+            .map(|len| (0..*len).collect())
+            .collect();
+        let mut memory = 0;
+        for turn in 0..50 {
+            let firsts: Vec<u32> = strings.iter().map(|string| blocks.store(string)).collect();
+            for (first, string) in firsts.iter().zip(&strings) {
+                let mut out = Vec::new();
+                blocks.read(*first, string.len(), &mut |bytes| {
+                    out.extend_from_slice(bytes);
+                });
+                assert_eq!(&out, string);
+            }
+            for first in firsts {
+                blocks.release(first);
+            }
+            assert_eq!(blocks.held, 0);
+            assert!(turn == 0 || memory == blocks.memory());
+            memory = blocks.memory();
+        }
+    }
+}

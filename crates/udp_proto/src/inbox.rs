@@ -1,0 +1,306 @@
+//! What comes in: from MSG frames to messages for the application.
+
+mod credit;
+mod unread;
+
+use core::time::Duration;
+
+use wire::Instant;
+
+use crate::channel::reliable_ordered;
+use crate::channel::unreliable::{self, Progress, Reassembly, SplitMessage};
+use crate::channel::{ChannelConfig, ChannelError, ChannelId, ChannelTable, Delivery, MsgFrame};
+use crate::fragment::{Fragment, Reassembler};
+use credit::Credit;
+use unread::Unread;
+
+/// The receiving half of a session's channels.
+///
+/// Memory, whatever a peer sends: unreliable messages hold at most 64 KiB in fragments and 64 KiB
+/// unread. Reliable ones are bounded by the window, of which each frame spends at least
+/// [`FRAME_CREDIT_MIN`](crate::channel::FRAME_CREDIT_MIN) bytes.
+#[derive(Debug)]
+pub struct Inbox {
+    /// What both sides agreed on.
+    table: ChannelTable,
+    /// One for each row of the table.
+    channels: Vec<Inbound>,
+    /// What the channels share.
+    store: Store,
+    /// Unreliable messages of which some fragments are there.
+    reassembly: Reassembly,
+    /// How long such a message is waited for.
+    reassembly_life: Duration,
+    /// Frames that repeated what was there.
+    repeated: u64,
+}
+
+/// The receiving half of one channel.
+#[derive(Debug)]
+enum Inbound {
+    /// Of an unreliable one.
+    Unreliable(unreliable::Inbound),
+    /// Of a reliable, ordered one.
+    ReliableOrdered(reliable_ordered::Inbound),
+}
+
+/// What the channels of a session share.
+#[derive(Debug)]
+pub(crate) struct Store {
+    /// Messages that are not complete, or not in turn.
+    pub(crate) reassembler: Reassembler,
+    /// Messages that wait for the application.
+    pub(crate) unread: Unread,
+    /// What the peer may still send of reliable ones.
+    pub(crate) credit: Credit,
+}
+
+impl Inbox {
+    /// Makes the half of channels `table`, of whose reliable messages the peer was granted
+    /// `window` bytes in the handshake, and numbers messages from `first_id` on.
+    ///
+    /// `window` comes from [`ChannelTable::receive_window`]. A session starts at 0.
+    #[must_use]
+    pub fn new(table: ChannelTable, window: usize, first_id: u64) -> Self {
+        let channels = table
+            .rows()
+            .iter()
+            .map(|row| match row.delivery {
+                Delivery::Unreliable => Inbound::Unreliable(unreliable::Inbound::new(first_id)),
+                Delivery::ReliableOrdered => {
+                    Inbound::ReliableOrdered(reliable_ordered::Inbound::new(first_id))
+                }
+            })
+            .collect();
+        Self {
+            table,
+            channels,
+            store: Store {
+                reassembler: Reassembler::new(),
+                unread: Unread::default(),
+                credit: Credit::new(window as u64),
+            },
+            reassembly: Reassembly::default(),
+            reassembly_life: REASSEMBLY_LIFE_MIN,
+            repeated: 0,
+        }
+    }
+
+    /// Takes a frame of a packet that opened and was not seen before.
+    ///
+    /// # Errors
+    ///
+    /// [`ChannelError`], with whose code the session closes. What the frame brought is then lost.
+    pub fn on_message(&mut self, now: Instant, frame: &MsgFrame<'_>) -> Result<(), ChannelError> {
+        let channel = frame.header.channel;
+        let config = self.table.get(channel).ok_or(ChannelError::Frame)?;
+        let inbound = self
+            .channels
+            .get_mut(usize::from(channel.0))
+            .ok_or(ChannelError::Frame)?;
+        let is_new = match inbound {
+            Inbound::ReliableOrdered(inbound) => {
+                inbound.on_frame(config, frame, &mut self.store)?
+            }
+            Inbound::Unreliable(inbound) => {
+                let mut unreliable = Unreliable {
+                    inbound,
+                    reassembly: &mut self.reassembly,
+                    store: &mut self.store,
+                };
+                unreliable.on_frame(now + self.reassembly_life, config, frame)?
+            }
+        };
+        if !is_new {
+            self.repeated = self.repeated.saturating_add(1);
+        }
+        Ok(())
+    }
+
+    /// Moves the message that came first to `out`, whose content it replaces, and returns its
+    /// channel.
+    ///
+    /// Reading reliable messages is what lets the peer send more.
+    pub fn recv(&mut self, out: &mut Vec<u8>) -> Option<ChannelId> {
+        let taken = self.store.unread.take(out)?;
+        self.store.credit.on_read(taken.credit);
+        Some(taken.channel)
+    }
+
+    /// Gives up unreliable messages whose missing fragments are overdue.
+    pub fn handle_timeout(&mut self, now: Instant) {
+        self.reassembly.expire(now, &mut self.store.reassembler);
+    }
+
+    /// Gives back the memory of all that is empty, for a session that has fallen quiet.
+    ///
+    /// What comes next allocates again.
+    pub fn shrink(&mut self) {
+        for channel in &mut self.channels {
+            match channel {
+                Inbound::Unreliable(_) => {}
+                Inbound::ReliableOrdered(inbound) => inbound.shrink(),
+            }
+        }
+        self.store.unread.shrink();
+        self.store.reassembler.shrink();
+    }
+
+    /// Sets how long a split unreliable message is waited for: 3 `round_trip`s, 250 ms to 1 s.
+    /// Those that have begun keep their time.
+    pub fn set_round_trip(&mut self, round_trip: Duration) {
+        self.reassembly_life = round_trip
+            .saturating_mul(3)
+            .clamp(REASSEMBLY_LIFE_MIN, REASSEMBLY_LIFE_MAX);
+    }
+
+    /// Takes note that a WINDOW frame with `grant` left.
+    pub const fn on_window_sent(&mut self, grant: u64) {
+        self.store.credit.on_sent(grant);
+    }
+
+    /// Takes note that the packet of a WINDOW frame with `grant` was acknowledged.
+    pub fn on_window_acked(&mut self, grant: u64) {
+        self.store.credit.on_acknowledged(grant);
+    }
+
+    /// Takes note that the packet of a WINDOW frame with `grant` is lost.
+    pub const fn on_window_lost(&mut self, grant: u64) {
+        self.store.credit.on_lost(grant);
+    }
+
+    /// Returns the grant that the next packet shall carry: bytes since the session's start.
+    #[must_use]
+    pub fn window_to_send(&self) -> Option<u64> {
+        self.store.credit.due()
+    }
+
+    /// Returns the grant, where the peer is not known to have it: every fourth acknowledgement
+    /// repeats it.
+    #[must_use]
+    pub fn window_unacked(&self) -> Option<u64> {
+        self.store.credit.unacknowledged()
+    }
+
+    /// Returns whether no message waits for the application.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.store.unread.is_empty()
+    }
+
+    /// Returns when to call [`handle_timeout`](Self::handle_timeout).
+    #[must_use]
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        self.reassembly.expires()
+    }
+
+    /// Returns what was dropped so far.
+    #[must_use]
+    pub const fn counts(&self) -> InboxCounts {
+        InboxCounts {
+            repeated: self.repeated,
+            unread_dropped: self.store.unread.dropped(),
+            reassemblies_dropped: self.reassembly.given_up(),
+        }
+    }
+
+    /// Returns what unreliable reassembly is charged, bytes, at most
+    /// [`UNRELIABLE_BUDGET`](crate::fragment::UNRELIABLE_BUDGET).
+    #[must_use]
+    pub const fn reassembly_charged(&self) -> usize {
+        self.reassembly.charged()
+    }
+
+    /// Returns the heap memory it keeps, bytes.
+    #[must_use]
+    pub fn memory(&self) -> usize {
+        let channels = self.channels.iter().map(|channel| match channel {
+            Inbound::Unreliable(_) => 0,
+            Inbound::ReliableOrdered(inbound) => inbound.memory(),
+        });
+        let slots = self
+            .channels
+            .capacity()
+            .saturating_mul(size_of::<Inbound>());
+        [
+            slots,
+            self.store.reassembler.memory(),
+            self.store.unread.memory(),
+            self.reassembly.memory(),
+        ]
+        .into_iter()
+        .chain(channels)
+        .fold(0, usize::saturating_add)
+    }
+}
+
+/// An unreliable channel, and what it shares with others.
+struct Unreliable<'a> {
+    /// The channel's own.
+    inbound: &'a mut unreliable::Inbound,
+    /// Split messages of all unreliable channels.
+    reassembly: &'a mut Reassembly,
+    /// What all channels share.
+    store: &'a mut Store,
+}
+
+impl Unreliable<'_> {
+    /// Takes a frame, and returns whether it was new. `dies` is for a message that begins with it.
+    fn on_frame(
+        &mut self,
+        dies: Instant,
+        config: &ChannelConfig,
+        frame: &MsgFrame<'_>,
+    ) -> Result<bool, ChannelError> {
+        let channel = frame.header.channel;
+        let store = &mut *self.store;
+        let Some(position) = frame.header.fragment else {
+            if frame.data.len() > config.message_bytes_max {
+                return Err(ChannelError::Frame);
+            }
+            store
+                .unread
+                .push_unreliable(channel, |ring| ring.push(frame.data));
+            return Ok(true);
+        };
+        let fragment = Fragment::new(position, frame.data, config.message_bytes_max)?;
+        let low = frame.header.id.ok_or(ChannelError::Frame)?;
+        let Some((id, is_first)) = self.inbound.note(low) else {
+            return Ok(false);
+        };
+        let name = SplitMessage { channel, id };
+        let reassembler = &mut store.reassembler;
+        if is_first {
+            self.reassembly
+                .begin(dies, name, fragment.count(), reassembler);
+        }
+        match self.reassembly.on_fragment(name, &fragment, reassembler)? {
+            Progress::Stored => Ok(true),
+            Progress::Repeated => Ok(false),
+            Progress::Complete(key) => {
+                store.unread.push_unreliable(channel, |ring| {
+                    reassembler.take(key, &mut |bytes| ring.push(bytes));
+                });
+                Ok(true)
+            }
+        }
+    }
+}
+
+/// What an [`Inbox`] dropped since its start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct InboxCounts {
+    /// Frames that repeated what was there, or came too late to tell.
+    pub repeated: u64,
+    /// Unreliable messages that the application did not read in time.
+    pub unread_dropped: u64,
+    /// Unreliable messages whose fragments did not all come in time, or that made place for others.
+    pub reassemblies_dropped: u64,
+}
+
+/// Shortest time that a split unreliable message is waited for; TWP/1, section 7.1.
+const REASSEMBLY_LIFE_MIN: Duration = Duration::from_millis(250);
+
+/// Longest time that a split unreliable message is waited for; TWP/1, section 7.1.
+const REASSEMBLY_LIFE_MAX: Duration = Duration::from_secs(1);

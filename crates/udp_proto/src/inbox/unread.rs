@@ -1,0 +1,188 @@
+//! Messages that wait for the application.
+
+use std::collections::VecDeque;
+
+use crate::channel::ChannelId;
+use crate::channel::ring::Ring;
+
+/// Messages in the order of their arrival, of all channels.
+///
+/// Unreliable ones have a limit of their own, past which the oldest are dropped. Reliable ones are
+/// bounded by the credit that they spent.
+#[derive(Debug, Default)]
+pub(crate) struct Unread {
+    /// Of unreliable channels.
+    unreliable: Queue,
+    /// Of reliable ones.
+    reliable: Queue,
+    /// How many came.
+    arrivals: u64,
+    /// How many unreliable ones were dropped.
+    dropped: u64,
+}
+
+/// Messages of one sort, oldest first.
+#[derive(Debug, Default)]
+struct Queue {
+    /// Their bytes.
+    bytes: Ring,
+    /// One for each.
+    records: VecDeque<Record>,
+}
+
+/// What is known of a message.
+#[derive(Clone, Copy, Debug)]
+struct Record {
+    /// How many messages came before it.
+    arrival: u64,
+    /// Its length, bytes.
+    len: usize,
+    /// What it spent of the credit; 0 for an unreliable one.
+    credit: usize,
+    /// Its channel.
+    channel: ChannelId,
+}
+
+/// A message that was taken.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Taken {
+    /// Its channel.
+    pub(super) channel: ChannelId,
+    /// What it spent of the credit; 0 for an unreliable one.
+    pub(super) credit: usize,
+}
+
+impl Unread {
+    /// Keeps the unreliable message that `write` appends.
+    pub(crate) fn push_unreliable(&mut self, channel: ChannelId, write: impl FnOnce(&mut Ring)) {
+        let record = (channel, 0, self.arrivals);
+        self.arrivals = self.arrivals.wrapping_add(1);
+        self.unreliable.push(record, write);
+        while self.unreliable.cost() > UNRELIABLE_UNREAD_MAX && self.unreliable.drop_oldest() {
+            self.dropped = self.dropped.saturating_add(1);
+        }
+    }
+
+    /// Keeps the reliable message that `write` appends.
+    pub(crate) fn push_reliable(
+        &mut self,
+        channel: ChannelId,
+        credit: usize,
+        write: impl FnOnce(&mut Ring),
+    ) {
+        let record = (channel, credit, self.arrivals);
+        self.arrivals = self.arrivals.wrapping_add(1);
+        self.reliable.push(record, write);
+    }
+
+    /// Moves the oldest message to `out`, whose content it replaces.
+    pub(super) fn take(&mut self, out: &mut Vec<u8>) -> Option<Taken> {
+        let unreliable = self.unreliable.records.front().map(|first| first.arrival);
+        let reliable = self.reliable.records.front().map(|first| first.arrival);
+        match (unreliable, reliable) {
+            (Some(unreliable), Some(reliable)) if unreliable < reliable => {
+                self.unreliable.take(out)
+            }
+            (Some(_), None) => self.unreliable.take(out),
+            (_, Some(_)) => self.reliable.take(out),
+            (None, None) => None,
+        }
+    }
+
+    /// Gives back the memory of empty queues.
+    pub(super) fn shrink(&mut self) {
+        for queue in [&mut self.unreliable, &mut self.reliable] {
+            if queue.records.is_empty() {
+                *queue = Queue::default();
+            }
+        }
+    }
+
+    /// Returns whether none waits.
+    pub(super) fn is_empty(&self) -> bool {
+        self.unreliable.records.is_empty() && self.reliable.records.is_empty()
+    }
+
+    /// Returns how many unreliable messages were dropped.
+    pub(super) const fn dropped(&self) -> u64 {
+        self.dropped
+    }
+
+    /// Returns the heap memory it keeps, bytes.
+    pub(super) fn memory(&self) -> usize {
+        self.unreliable
+            .memory()
+            .saturating_add(self.reliable.memory())
+    }
+}
+
+impl Queue {
+    /// Appends the message that `write` appends to the ring.
+    fn push(
+        &mut self,
+        (channel, credit, arrival): (ChannelId, usize, u64),
+        write: impl FnOnce(&mut Ring),
+    ) {
+        let before = self.bytes.len();
+        write(&mut self.bytes);
+        let len = self.bytes.len().saturating_sub(before);
+        self.records.push_back(Record {
+            arrival,
+            len,
+            credit,
+            channel,
+        });
+    }
+
+    /// Moves the oldest message to `out`.
+    fn take(&mut self, out: &mut Vec<u8>) -> Option<Taken> {
+        let Record {
+            len,
+            credit,
+            channel,
+            ..
+        } = *self.records.front()?;
+        out.clear();
+        self.bytes.copy(self.bytes.start(), len, out);
+        self.drop_oldest();
+        Some(Taken { channel, credit })
+    }
+
+    /// Drops the oldest message, and returns whether there was one.
+    fn drop_oldest(&mut self) -> bool {
+        let Some(record) = self.records.pop_front() else {
+            return false;
+        };
+        let end = self.bytes.start().saturating_add(record.len as u64);
+        self.bytes.release(end);
+        true
+    }
+
+    /// What it counts as, bytes.
+    fn cost(&self) -> usize {
+        self.records
+            .len()
+            .saturating_mul(size_of::<Record>())
+            .saturating_add(self.bytes.len())
+    }
+
+    /// Returns the heap memory it keeps, bytes.
+    fn memory(&self) -> usize {
+        self.records
+            .capacity()
+            .saturating_mul(size_of::<Record>())
+            .saturating_add(self.bytes.memory())
+    }
+}
+
+/// Bytes of unreliable messages and their records that may wait for the application.
+///
+/// The same as a send queue: half a second of 32 messages of 100 bytes at 60 Hz. An application
+/// that reads later than that wants what came last.
+pub(super) const UNRELIABLE_UNREAD_MAX: usize = 64 << 10;
+
+const _: () = assert!(
+    crate::channel::ChannelTable::UNRELIABLE_BYTES_MAX + size_of::<Record>()
+        <= UNRELIABLE_UNREAD_MAX,
+    "the longest unreliable message must find room"
+);

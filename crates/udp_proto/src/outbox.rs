@@ -1,0 +1,268 @@
+//! What goes out: from the application's messages to MSG frames in packets.
+
+mod page;
+mod round;
+mod senders;
+
+use wire::Instant;
+
+use crate::channel::outgoing::Next;
+use crate::channel::{ChannelId, ChannelTable, Content, MessageId, SendError, message_credit};
+use page::Page;
+use round::Round;
+use senders::{Outbound, Senders};
+
+pub use page::{End, Room};
+
+/// The sending half of a session's channels.
+///
+/// A packet takes first what was lost, then what is new; of each, what has priority, and byte for
+/// byte in turn among channels of equal priority (deficit round robin: M. Shreedhar, G. Varghese,
+/// "Efficient Fair Queuing Using Deficit Round-Robin", 1996).
+#[derive(Debug)]
+pub struct Outbox {
+    /// What both sides agreed on.
+    table: ChannelTable,
+    /// The halves of the channels, and what they share.
+    senders: Senders,
+    /// The channels by priority, the first first.
+    rounds: Vec<Round>,
+    /// Longest reliable message, in credit, for which the peer's window always opens.
+    credit_max: usize,
+    /// What was dropped.
+    counts: OutboxCounts,
+}
+
+impl Outbox {
+    /// Makes the half of channels `table`, towards a peer who grants `window` bytes of reliable
+    /// messages in the handshake, and numbers messages from `first_id` on.
+    ///
+    /// A session starts at 0.
+    #[must_use]
+    pub fn new(table: ChannelTable, window: usize, first_id: u64) -> Self {
+        Self {
+            rounds: Round::of(&table),
+            senders: Senders::new(&table, window as u64, first_id),
+            table,
+            credit_max: window.saturating_sub(window / 4),
+            counts: OutboxCounts::default(),
+        }
+    }
+
+    /// Queues a copy of `message`.
+    ///
+    /// A full unreliable channel drops its oldest messages for it.
+    ///
+    /// # Errors
+    ///
+    /// [`SendError`]; the message is then not taken.
+    pub fn send(
+        &mut self,
+        now: Instant,
+        channel: ChannelId,
+        message: &[u8],
+    ) -> Result<MessageId, SendError> {
+        let unknown = SendError::UnknownChannel(channel);
+        let config = self.table.get(channel).ok_or(unknown)?;
+        let outbound = self
+            .senders
+            .channels
+            .get_mut(usize::from(channel.0))
+            .ok_or(unknown)?;
+        let len = message.len();
+        let mut max = config.message_bytes_max;
+        if config.delivery.is_reliable() {
+            max = max.min(self.credit_max);
+        }
+        let is_short = !config.delivery.is_reliable() || message_credit(len) <= self.credit_max;
+        if len > max || !is_short {
+            return Err(SendError::TooLarge { len, max });
+        }
+        match outbound {
+            Outbound::Unreliable(outbound) => {
+                let (id, dropped) = outbound.push(now, config, message);
+                self.counts.dropped = self.counts.dropped.saturating_add(dropped);
+                Ok(MessageId(id))
+            }
+            Outbound::ReliableOrdered(outbound) => outbound
+                .push(config, message)
+                .map(MessageId)
+                .ok_or(SendError::Full),
+        }
+    }
+
+    /// Appends MSG frames to the plaintext `out` of one packet, names each to `contents`, and
+    /// returns how many there are.
+    ///
+    /// To let every message through, a packet without other frames has room for
+    /// [`WHOLE_MAX`](crate::channel::WHOLE_MAX) + 5 bytes.
+    pub fn fill(
+        &mut self,
+        now: Instant,
+        room: Room,
+        out: &mut Vec<u8>,
+        contents: &mut dyn FnMut(Content),
+    ) -> usize {
+        self.handle_timeout(now);
+        let mut page = Page::new(room, out, contents);
+        for channel in self.rounds.iter().flat_map(Round::channels) {
+            self.senders.write_lost(channel, &mut page);
+        }
+        for round in &mut self.rounds {
+            if page.is_full() {
+                break;
+            }
+            round.run(&mut self.senders, &mut page);
+        }
+        page.finish()
+    }
+
+    /// Takes note that what `content` names arrived.
+    pub fn on_acked(&mut self, content: Content) {
+        let channel = usize::from(content.channel.0);
+        if let Some(Outbound::ReliableOrdered(outbound)) = self.senders.channels.get_mut(channel) {
+            outbound.on_acknowledged(content.message.0, content.fragment);
+        }
+    }
+
+    /// Takes note that what `content` names is lost. What is reliable will be sent again; of what
+    /// is not, channel and number come back, once for each fragment lost.
+    pub fn on_lost(&mut self, content: Content) -> Option<(ChannelId, MessageId)> {
+        match self
+            .senders
+            .channels
+            .get_mut(usize::from(content.channel.0))?
+        {
+            Outbound::ReliableOrdered(outbound) => {
+                outbound.on_lost(content.message.0, content.fragment);
+                None
+            }
+            Outbound::Unreliable(_) => {
+                self.counts.lost = self.counts.lost.saturating_add(1);
+                Some((content.channel, content.message))
+            }
+        }
+    }
+
+    /// Takes the peer's grant of a WINDOW frame. One that came late changes nothing.
+    pub fn on_window(&mut self, grant: u64) {
+        self.senders.window = self.senders.window.max(grant);
+    }
+
+    /// Queues the oldest reliable fragment in flight, of the first priority that has one, to be
+    /// sent again as a probe; and returns whether there is one.
+    pub fn probe(&mut self) -> bool {
+        self.rounds.iter().flat_map(Round::channels).any(|channel| {
+            match self.senders.channels.get_mut(channel) {
+                Some(Outbound::ReliableOrdered(outbound)) => outbound.probe(),
+                Some(Outbound::Unreliable(_)) | None => false,
+            }
+        })
+    }
+
+    /// Drops unreliable messages that are too old.
+    pub fn handle_timeout(&mut self, now: Instant) {
+        for channel in &mut self.senders.channels {
+            if let Outbound::Unreliable(outbound) = channel {
+                let expired = outbound.expire(now);
+                self.counts.expired = self.counts.expired.saturating_add(expired);
+            }
+        }
+    }
+
+    /// Gives back the memory of all queues that are empty, for a session that has fallen quiet.
+    ///
+    /// What comes next allocates again.
+    pub fn shrink(&mut self) {
+        for channel in &mut self.senders.channels {
+            match channel {
+                Outbound::Unreliable(outbound) => outbound.shrink(),
+                Outbound::ReliableOrdered(outbound) => outbound.shrink(),
+            }
+        }
+    }
+
+    /// Returns whether [`fill`](Self::fill) would write something, given room and before
+    /// [`poll_timeout`](Self::poll_timeout).
+    #[must_use]
+    pub fn has_work(&self) -> bool {
+        if self
+            .senders
+            .channels
+            .iter()
+            .any(|channel| channel.next_lost().is_some())
+        {
+            return true;
+        }
+        let credit = self.senders.credit();
+        let mut waiting = false;
+        self.rounds
+            .iter()
+            .flat_map(Round::channels)
+            .filter_map(|channel| self.senders.channels.get(channel))
+            .any(|channel| match channel.next_new(credit) {
+                Next::Idle => false,
+                Next::Waiting => {
+                    waiting = true;
+                    false
+                }
+                Next::Frame(outgoing) => outgoing.credit == 0 || !waiting,
+            })
+    }
+
+    /// Returns whether every message sent was written, and the reliable ones acknowledged.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.senders.channels.iter().all(|channel| match channel {
+            Outbound::Unreliable(outbound) => outbound.next().is_none(),
+            Outbound::ReliableOrdered(outbound) => outbound.is_empty(),
+        })
+    }
+
+    /// Returns when the next unreliable message is too old to be sent.
+    #[must_use]
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        self.senders
+            .channels
+            .iter()
+            .filter_map(|channel| match channel {
+                Outbound::Unreliable(outbound) => outbound.expires(),
+                Outbound::ReliableOrdered(_) => None,
+            })
+            .min()
+    }
+
+    /// Returns what was dropped so far.
+    #[must_use]
+    pub const fn counts(&self) -> OutboxCounts {
+        self.counts
+    }
+
+    /// Returns the heap memory it keeps, bytes.
+    #[must_use]
+    pub fn memory(&self) -> usize {
+        let queues = self.senders.channels.iter().map(|channel| match channel {
+            Outbound::Unreliable(outbound) => outbound.memory(),
+            Outbound::ReliableOrdered(outbound) => outbound.memory(),
+        });
+        let slots = self
+            .senders
+            .channels
+            .capacity()
+            .saturating_mul(size_of::<Outbound>());
+        let rounds = self.rounds.iter().map(Round::memory);
+        queues.chain(rounds).fold(slots, usize::saturating_add)
+    }
+}
+
+/// What an [`Outbox`] dropped since its start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct OutboxCounts {
+    /// Unreliable messages that made place for newer ones.
+    pub dropped: u64,
+    /// Unreliable messages that waited longer than their channel's ttl.
+    pub expired: u64,
+    /// Unreliable frames reported lost.
+    pub lost: u64,
+}

@@ -1,0 +1,116 @@
+//! The MSG frames of one packet while they are written.
+
+use crate::channel::outgoing::Outgoing;
+use crate::channel::ring::Ring;
+use crate::channel::{Content, FRAMES_MAX, MsgHeader, WITH_LENGTH, length_len};
+
+/// What a packet has for MSG frames.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Room {
+    /// Bytes of plaintext.
+    pub bytes: usize,
+    /// What comes behind the frames.
+    pub end: End,
+}
+
+/// What comes behind the MSG frames of a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// The packet's end: the last frame may do without its length.
+    Packet,
+    /// Other frames.
+    Frames,
+}
+
+/// Frames behind each other in a buffer.
+pub(super) struct Page<'a> {
+    /// The packet's plaintext, to whose end frames go.
+    out: &'a mut Vec<u8>,
+    /// Bytes left.
+    left: usize,
+    /// Frames written.
+    written: usize,
+    /// What comes behind them.
+    end: End,
+    /// The last frame, where it has a length: its offset in `out`, its header, its bytes of data.
+    last: Option<(usize, MsgHeader, usize)>,
+    /// Who wants to know what is written.
+    contents: &'a mut dyn FnMut(Content),
+    /// Whether a message waits for credit: those behind it leave it what there is.
+    pub(super) is_credit_awaited: bool,
+}
+
+impl<'a> Page<'a> {
+    /// Starts behind what `out` holds.
+    pub(super) fn new(
+        room: Room,
+        out: &'a mut Vec<u8>,
+        contents: &'a mut dyn FnMut(Content),
+    ) -> Self {
+        Self {
+            out,
+            left: room.bytes,
+            written: 0,
+            end: room.end,
+            last: None,
+            contents,
+            is_credit_awaited: false,
+        }
+    }
+
+    /// Writes a frame whose data is in `bytes`, and returns whether it had room.
+    pub(super) fn write(&mut self, outgoing: &Outgoing, bytes: &Ring) -> bool {
+        if self.is_full() {
+            return false;
+        }
+        let Outgoing {
+            header, start, len, ..
+        } = *outgoing;
+        let with_length = header.encoded_len(Some(len)).saturating_add(len);
+        let without = header.encoded_len(None).saturating_add(len);
+        let (length, taken) = if with_length <= self.left {
+            (Some(len), with_length)
+        } else if without <= self.left && self.may_omit(without) {
+            (None, without)
+        } else {
+            return false;
+        };
+        self.last = length.map(|len| (self.out.len(), header, len));
+        header.encode(length, self.out);
+        bytes.copy(start, len, self.out);
+        (self.contents)(outgoing.content());
+        self.written = self.written.saturating_add(1);
+        // Nothing can follow a frame that ends where the packet ends.
+        self.left = length.map_or(0, |_| self.left.saturating_sub(taken));
+        true
+    }
+
+    /// Returns whether no frame can follow.
+    pub(super) const fn is_full(&self) -> bool {
+        self.left == 0 || self.written >= FRAMES_MAX
+    }
+
+    /// Takes the length out of the last frame where it may, and returns how many frames there are.
+    pub(super) fn finish(self) -> usize {
+        if let Some((at, header, len)) = self.last
+            && self.may_omit(header.encoded_len(None).saturating_add(len))
+        {
+            let end = at.saturating_add(header.encoded_len(Some(len)));
+            self.out.drain(end.saturating_sub(length_len(len))..end);
+            if let Some(first) = self.out.get_mut(at) {
+                *first &= !WITH_LENGTH;
+            }
+        }
+        self.written
+    }
+
+    /// Returns whether a last frame of `len` bytes may do without its length.
+    ///
+    /// A plaintext below [`PLAINTEXT_MIN`] is padded, and the padding would pass for data.
+    fn may_omit(&self, len: usize) -> bool {
+        self.end == End::Packet && len >= PLAINTEXT_MIN
+    }
+}
+
+/// Bytes to which a shorter plaintext is padded; TWP/1, section 4.
+const PLAINTEXT_MIN: usize = 4;

@@ -1,0 +1,165 @@
+//! Turns among channels of one priority.
+
+use super::Page;
+use super::senders::Senders;
+use crate::channel::ChannelTable;
+use crate::channel::outgoing::Next;
+
+/// The channels of one priority.
+#[derive(Debug, Default)]
+pub(super) struct Round {
+    /// At least one, in the order of their ids.
+    members: Vec<Member>,
+    /// Whose turn it is: a place in `members`.
+    turn: usize,
+}
+
+impl Round {
+    /// Makes the rounds of `table`, of the first priority first.
+    pub(super) fn of(table: &ChannelTable) -> Vec<Self> {
+        let mut order: Vec<(u8, usize)> = table
+            .rows()
+            .iter()
+            .enumerate()
+            .map(|(channel, row)| (row.priority.level(), channel))
+            .collect();
+        order.sort_unstable();
+        order
+            .chunk_by(|(level, _), (next, _)| level == next)
+            .map(|members| Self {
+                members: members
+                    .iter()
+                    .map(|(_, channel)| Member {
+                        channel: *channel,
+                        deficit: 0,
+                        is_paid: false,
+                    })
+                    .collect(),
+                turn: 0,
+            })
+            .collect()
+    }
+
+    /// Returns the channels, beginning with the one whose turn it is.
+    pub(super) fn channels(&self) -> impl Iterator<Item = usize> {
+        let (before, after) = self
+            .members
+            .split_at_checked(self.turn)
+            .unwrap_or((&[], &self.members));
+        after.iter().chain(before).map(|member| member.channel)
+    }
+
+    /// Lets the channels write what is new, in turn, until all are done or the page is full.
+    pub(super) fn run(&mut self, senders: &mut Senders, page: &mut Page<'_>) {
+        let mut first_short = None;
+        loop {
+            let mut any_over = false;
+            for step in 0..self.members.len() {
+                let place = self.place_after(step);
+                let Some(member) = self.members.get_mut(place) else {
+                    return;
+                };
+                match member.run(senders, page) {
+                    Turn::Idle => {}
+                    Turn::Over => any_over = true,
+                    Turn::Short => {
+                        first_short.get_or_insert(place);
+                    }
+                }
+            }
+            if !any_over || page.is_full() {
+                break;
+            }
+        }
+        self.turn = first_short.unwrap_or(self.turn);
+    }
+
+    /// Returns the heap memory it keeps, bytes.
+    pub(super) const fn memory(&self) -> usize {
+        self.members.capacity().saturating_mul(size_of::<Member>())
+    }
+
+    /// The member `step` turns after the one whose turn it is.
+    fn place_after(&self, step: usize) -> usize {
+        let place = self.turn.saturating_add(step);
+        place.checked_rem(self.members.len()).unwrap_or(0)
+    }
+}
+
+/// A channel in its round.
+#[derive(Debug)]
+struct Member {
+    /// Its place in the table.
+    channel: usize,
+    /// Bytes that it may write before its turn ends.
+    deficit: usize,
+    /// Whether its turn, which has not ended, had its quantum.
+    is_paid: bool,
+}
+
+impl Member {
+    /// Writes what is new until its share is used up.
+    fn run(&mut self, senders: &mut Senders, page: &mut Page<'_>) -> Turn {
+        loop {
+            let credit = senders.credit();
+            let Some(outbound) = senders.channels.get_mut(self.channel) else {
+                return self.over(Turn::Idle);
+            };
+            let outgoing = match outbound.next_new(credit) {
+                Next::Idle => {
+                    self.deficit = 0;
+                    return self.over(Turn::Idle);
+                }
+                Next::Waiting => {
+                    page.is_credit_awaited = true;
+                    // When the credit comes, its share must not be used up: others would take it.
+                    return self.over(Turn::Short);
+                }
+                Next::Frame(outgoing) => outgoing,
+            };
+            if outgoing.credit > 0 && page.is_credit_awaited {
+                return Turn::Short;
+            }
+            let header = outgoing.header.encoded_len(Some(outgoing.len));
+            let cost = header.saturating_add(outgoing.len);
+            if cost > self.deficit {
+                if self.is_paid {
+                    return self.over(Turn::Over);
+                }
+                self.is_paid = true;
+                self.deficit = self.deficit.saturating_add(QUANTUM);
+            }
+            if !page.write(&outgoing, outbound.bytes()) {
+                return Turn::Short;
+            }
+            outbound.on_new_written();
+            self.deficit = self.deficit.saturating_sub(cost);
+            senders.spent = senders.spent.saturating_add(outgoing.credit as u64);
+        }
+    }
+
+    /// Ends its turn.
+    const fn over(&mut self, turn: Turn) -> Turn {
+        self.is_paid = false;
+        turn
+    }
+}
+
+/// How a channel's turn ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Turn {
+    /// It has nothing more.
+    Idle,
+    /// It wrote its share.
+    Over,
+    /// It has a frame without room, or a message without credit: it is first next time.
+    Short,
+}
+
+/// What a channel gets for each turn, bytes: no frame is longer.
+const QUANTUM: usize = 1_200;
+
+const _: () = assert!(
+    QUANTUM >= crate::channel::WHOLE_MAX + 5,
+    "a turn must be worth any frame"
+);

@@ -1,0 +1,100 @@
+//! The sending halves of all channels.
+
+use super::Page;
+use crate::channel::outgoing::{Next, Outgoing};
+use crate::channel::ring::Ring;
+use crate::channel::{ChannelId, ChannelTable, Delivery, reliable_ordered, unreliable};
+
+/// The sending halves of a session's channels, and what of the peer's window they took.
+#[derive(Debug)]
+pub(super) struct Senders {
+    /// One for each row of the table.
+    pub(super) channels: Vec<Outbound>,
+    /// What the peer grants: reliable bytes since the session's start.
+    pub(super) window: u64,
+    /// What of it the messages that began take.
+    pub(super) spent: u64,
+}
+
+impl Senders {
+    /// Makes the halves of `table`, towards a peer who grants `window`.
+    pub(super) fn new(table: &ChannelTable, window: u64, first_id: u64) -> Self {
+        let channels = (0..)
+            .map(ChannelId)
+            .zip(table.rows())
+            .map(|(id, row)| match row.delivery {
+                Delivery::Unreliable => {
+                    Outbound::Unreliable(unreliable::Outbound::new(id, first_id))
+                }
+                Delivery::ReliableOrdered => {
+                    Outbound::ReliableOrdered(reliable_ordered::Outbound::new(id, first_id))
+                }
+            })
+            .collect();
+        Self {
+            channels,
+            window,
+            spent: 0,
+        }
+    }
+
+    /// Writes what of `channel` was lost, as far as there is room.
+    pub(super) fn write_lost(&mut self, channel: usize, page: &mut Page<'_>) {
+        let Some(Outbound::ReliableOrdered(outbound)) = self.channels.get_mut(channel) else {
+            return;
+        };
+        while let Some(outgoing) = outbound.next_lost()
+            && page.write(&outgoing, outbound.bytes())
+        {
+            outbound.on_lost_written();
+        }
+    }
+
+    /// Returns what of the peer's window is not taken.
+    pub(super) const fn credit(&self) -> u64 {
+        self.window.saturating_sub(self.spent)
+    }
+}
+
+/// The sending half of one channel.
+#[derive(Debug)]
+pub(super) enum Outbound {
+    /// Of an unreliable one.
+    Unreliable(unreliable::Outbound),
+    /// Of a reliable, ordered one.
+    ReliableOrdered(reliable_ordered::Outbound),
+}
+
+impl Outbound {
+    /// Returns the frame to be written again next.
+    pub(super) fn next_lost(&self) -> Option<Outgoing> {
+        match self {
+            Self::Unreliable(_) => None,
+            Self::ReliableOrdered(outbound) => outbound.next_lost(),
+        }
+    }
+
+    /// Returns the frame to be written for the first time next.
+    pub(super) fn next_new(&self, credit: u64) -> Next {
+        match self {
+            Self::Unreliable(outbound) => outbound.next().map_or(Next::Idle, Next::Frame),
+            Self::ReliableOrdered(outbound) => outbound.next_new(credit),
+        }
+    }
+
+    /// Takes note that the frame from [`next_new`](Self::next_new) is written.
+    pub(super) fn on_new_written(&mut self) {
+        match self {
+            Self::Unreliable(outbound) => outbound.on_written(),
+            Self::ReliableOrdered(outbound) => outbound.on_new_written(),
+        }
+    }
+
+    /// Returns where the data of frames is.
+    pub(super) const fn bytes(&self) -> &Ring {
+        match self {
+            Self::Unreliable(outbound) => outbound.bytes(),
+            Self::ReliableOrdered(outbound) => outbound.bytes(),
+        }
+    }
+}

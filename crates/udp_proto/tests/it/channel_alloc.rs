@@ -1,0 +1,151 @@
+//! What the steady state allocates: nothing.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+
+use udp_proto::channel::{ChannelConfig, ChannelId, ChannelTable, Content, MsgFrame, Priority};
+use udp_proto::inbox::Inbox;
+use udp_proto::outbox::{End, Outbox, Room};
+use wire::{Instant, Reader};
+
+thread_local! {
+    static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
+}
+
+/// Counts allocations by thread, since tests run side by side.
+struct Counting;
+
+#[expect(
+    unsafe_code,
+    reason = "the trait is unsafe; each call goes to the system allocator as it came"
+)]
+// SAFETY: every method hands its arguments to `System` unchanged and returns what it returns.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        count();
+        // SAFETY: the caller keeps the contract of `alloc`.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        // SAFETY: the caller keeps the contract of `dealloc`.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+
+    unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
+        count();
+        // SAFETY: the caller keeps the contract of `realloc`.
+        unsafe { System.realloc(pointer, layout, new_size) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+fn count() {
+    // A constant cell without a destructor: reading it neither allocates nor fails.
+    ALLOCATIONS.set(ALLOCATIONS.get() + 1);
+}
+
+/// Two halves that face each other, every buffer reused.
+struct Link {
+    outbox: Outbox,
+    inbox: Inbox,
+    table: ChannelTable,
+    plaintext: Vec<u8>,
+    contents: Vec<Content>,
+    message: Vec<u8>,
+    packets: u64,
+    read: u64,
+}
+
+impl Link {
+    fn new() -> Self {
+        let mut rows = [
+            ChannelConfig::unreliable(),
+            ChannelConfig::reliable_ordered(),
+        ];
+        rows[1].priority = Priority::FIRST;
+        let table = ChannelTable::new(&rows).unwrap();
+        Self {
+            outbox: Outbox::new(table.clone(), 256 << 10, 0),
+            inbox: Inbox::new(table.clone(), 256 << 10, 0),
+            table,
+            plaintext: Vec::with_capacity(1_200),
+            contents: Vec::with_capacity(64),
+            message: Vec::with_capacity(65_536),
+            packets: 0,
+            read: 0,
+        }
+    }
+
+    /// Sends a message of 100 bytes on `channel` and all packets that there are, of which every
+    /// `lost`th is lost.
+    fn exchange(&mut self, now: Instant, channel: u8, lost: u64) {
+        let mut message = [7; 100];
+        message[..8].copy_from_slice(&self.packets.to_be_bytes());
+        self.outbox.send(now, ChannelId(channel), &message).unwrap();
+        self.packet(now, lost);
+        if self.packets.is_multiple_of(5) {
+            self.packet(now, lost);
+        }
+        while self.inbox.recv(&mut self.message).is_some() {
+            assert_eq!(self.message.len(), 100);
+            self.read += 1;
+        }
+        if let Some(grant) = self.inbox.window_to_send() {
+            self.inbox.on_window_sent(grant);
+            self.outbox.on_window(grant);
+            self.inbox.on_window_acked(grant);
+        }
+    }
+
+    fn packet(&mut self, now: Instant, lost: u64) {
+        let Self {
+            outbox, contents, ..
+        } = self;
+        let room = Room {
+            bytes: 1_171,
+            end: End::Packet,
+        };
+        self.plaintext.clear();
+        contents.clear();
+        outbox.fill(now, room, &mut self.plaintext, &mut |content| {
+            contents.push(content);
+        });
+        self.packets += 1;
+        if self.packets.is_multiple_of(lost) {
+            for content in contents.drain(..) {
+                outbox.on_lost(content);
+            }
+            return;
+        }
+        for content in contents.drain(..) {
+            outbox.on_acked(content);
+        }
+        let mut reader = Reader::new(&self.plaintext);
+        while !reader.is_empty() {
+            let frame = MsgFrame::decode(&mut reader, &self.table).unwrap();
+            self.inbox.on_message(now, &frame).unwrap();
+        }
+    }
+}
+
+#[test]
+fn twp_f3_messages_of_100_bytes_allocate_nothing_after_a_thousand() {
+    for (channel, lost) in [(0, u64::MAX), (1, u64::MAX), (0, 3), (1, 3)] {
+        let mut link = Link::new();
+        let mut now = Instant::ZERO;
+        let mut before = 0;
+        for number in 0..101_000_u32 {
+            if number == 1_000 {
+                before = ALLOCATIONS.get();
+            }
+            now += core::time::Duration::from_millis(1);
+            link.exchange(now, channel, lost);
+        }
+        let allocations = ALLOCATIONS.get() - before;
+        assert_eq!(allocations, 0, "channel {channel}, one of {lost} lost");
+        assert!(link.read > 50_000, "{}", link.read);
+    }
+}

@@ -1,0 +1,363 @@
+//! What arrives, and in which order.
+
+use core::time::Duration;
+use std::collections::{BTreeMap, BTreeSet};
+
+use udp_proto::channel::{ChannelConfig, ChannelId, ChannelTable, Priority, SendError};
+use wire::{Generator, Seed};
+
+use super::pipe::{Faults, Pipe};
+
+/// Channel 0 is unreliable, 1 and 2 are reliable, 2 of lower priority and with long messages.
+fn table() -> ChannelTable {
+    let mut bulk = ChannelConfig::reliable_ordered();
+    bulk.priority = Priority::LAST;
+    bulk.message_bytes_max = 150_000;
+    bulk.queue_bytes_max = 400_000;
+    ChannelTable::new(&[
+        ChannelConfig::unreliable(),
+        ChannelConfig::reliable_ordered(),
+        bulk,
+    ])
+    .unwrap()
+}
+
+/// Message `number`, which tells what it is and whether it is whole.
+fn message(number: u32, len: usize) -> Vec<u8> {
+    let mut bytes = number.to_be_bytes().to_vec();
+    let mut state = number.wrapping_mul(2_654_435_761) | 1;
+    while bytes.len() < len {
+        state ^= state << 13;
+        state ^= state >> 17;
+        state ^= state << 5;
+        bytes.push(state.to_be_bytes()[0]);
+    }
+    bytes
+}
+
+fn length(generator: &mut Generator, channel: u8) -> usize {
+    let max = match (channel, generator.below(10)) {
+        (2, 0) => 150_000,
+        (_, 0..3) => 16_000,
+        (_, 3) => 1_200,
+        _ => 200,
+    };
+    usize::try_from(generator.between(4, max)).unwrap()
+}
+
+/// Sends on all channels from both sides, and returns what each side sent.
+fn run(pipe: &mut Pipe, generator: &mut Generator, rounds: u32) -> [Vec<(u8, Vec<u8>)>; 2] {
+    let mut sent = [Vec::new(), Vec::new()];
+    for number in 0..rounds {
+        for (side, sent) in pipe.sides.iter_mut().zip(&mut sent) {
+            let channel = u8::try_from(generator.below(3)).unwrap();
+            let message = message(number, length(generator, channel));
+            match side.send(pipe.now, channel, &message) {
+                Ok(()) => sent.push((channel, message)),
+                Err(error) => assert_eq!(error, SendError::Full),
+            }
+        }
+        for _ in 0..generator.below(12) {
+            pipe.step();
+        }
+    }
+    pipe.settle(Duration::from_secs(120));
+    for _ in 0..2_000 {
+        pipe.step();
+    }
+    sent
+}
+
+fn on(channel: u8, messages: &[(ChannelId, Vec<u8>)]) -> Vec<&[u8]> {
+    let of_channel = messages.iter().filter(|(id, _)| id.0 == channel);
+    of_channel.map(|(_, message)| message.as_slice()).collect()
+}
+
+fn check(pipe: &Pipe, sent: &[Vec<(u8, Vec<u8>)>; 2]) {
+    for (from, sent) in sent.iter().enumerate() {
+        let read = &pipe.sides[1 - from].read;
+        for channel in [1, 2] {
+            let sent: Vec<&[u8]> = sent
+                .iter()
+                .filter(|(id, _)| *id == channel)
+                .map(|(_, message)| message.as_slice())
+                .collect();
+            assert!(on(channel, read) == sent, "channel {channel} from {from}");
+        }
+        let unreliable: BTreeSet<&[u8]> = sent
+            .iter()
+            .filter(|(id, _)| *id == 0)
+            .map(|(_, message)| message.as_slice())
+            .collect();
+        let read = on(0, read);
+        let once: BTreeSet<&[u8]> = read.iter().copied().collect();
+        assert_eq!(once.len(), read.len(), "an unreliable message came twice");
+        assert!(once.is_subset(&unreliable), "a message was made up");
+    }
+}
+
+#[test]
+fn twp_m1_reliable_channels_deliver_exactly_what_was_sent_in_order() {
+    for seed in 0..40 {
+        let mut generator = Seed::from_number(seed).generator(0);
+        let faults = Faults {
+            loss: u32::try_from(generator.between(0, 500_000)).unwrap(),
+            duplication: u32::try_from(generator.between(0, 250_000)).unwrap(),
+            delay_ms: (5, generator.between(5, 120)),
+        };
+        let first_id = match seed % 3 {
+            0 => 0,
+            1 => (1 << 16) - 30,
+            _ => (1 << 32) - 30,
+        };
+        let world = Seed::from_number(seed).generator(1);
+        let mut pipe = Pipe::new(&table(), first_id, faults, world);
+        let sent = run(&mut pipe, &mut generator, 150);
+        check(&pipe, &sent);
+    }
+}
+
+#[test]
+fn twp_m1_a_second_under_way_changes_nothing() {
+    let faults = Faults {
+        loss: 100_000,
+        duplication: 100_000,
+        delay_ms: (1_000, 1_050),
+    };
+    let mut generator = Seed::from_number(1).generator(0);
+    let world = Seed::from_number(1).generator(1);
+    let mut pipe = Pipe::new(&table(), 0, faults, world);
+    let sent = run(&mut pipe, &mut generator, 60);
+    check(&pipe, &sent);
+}
+
+const CLEAN: Faults = Faults {
+    loss: 0,
+    duplication: 0,
+    delay_ms: (20, 20),
+};
+
+#[test]
+fn twp_m2_nothing_is_lost_on_a_clean_path() {
+    let mut generator = Seed::from_number(2).generator(0);
+    let world = Seed::from_number(2).generator(1);
+    let mut pipe = Pipe::new(&table(), 0, CLEAN, world);
+    let sent = run(&mut pipe, &mut generator, 300);
+    check(&pipe, &sent);
+    for (from, sent) in sent.iter().enumerate() {
+        let unreliable = sent.iter().filter(|(id, _)| *id == 0).count();
+        let counts = pipe.sides[from].outbox.counts();
+        let held_back = usize::try_from(counts.expired + counts.dropped).unwrap();
+        assert_eq!(
+            on(0, &pipe.sides[1 - from].read).len() + held_back,
+            unreliable
+        );
+        assert!(held_back <= unreliable / 10, "{counts:?}");
+    }
+}
+
+#[test]
+fn a_quiet_session_gives_its_memory_back_and_goes_on() {
+    let faults = Faults {
+        loss: 200_000,
+        duplication: 0,
+        delay_ms: (5, 20),
+    };
+    let mut generator = Seed::from_number(3).generator(0);
+    let world = Seed::from_number(3).generator(1);
+    let mut pipe = Pipe::new(&ChannelTable::default(), 0, faults, world);
+    for round in 0..2 {
+        let mut sent = Vec::new();
+        for number in 0..200 {
+            let channel = u8::try_from(number % 2).unwrap();
+            let message = message(number, length(&mut generator, channel));
+            while pipe.sides[0].send(pipe.now, channel, &message).is_err() {
+                pipe.step();
+            }
+            sent.push((ChannelId(channel), message));
+            // In the midst of things it takes nothing away.
+            let [sender, receiver] = &mut pipe.sides;
+            sender.outbox.shrink();
+            receiver.inbox.shrink();
+        }
+        pipe.settle(Duration::from_secs(60));
+        for _ in 0..1_000 {
+            pipe.step();
+        }
+        let [sender, receiver] = &mut pipe.sides;
+        assert!(on(1, &receiver.read) == on(1, &sent), "round {round}");
+        receiver.read.clear();
+        let before = [sender.outbox.memory(), receiver.inbox.memory()];
+        sender.outbox.shrink();
+        receiver.inbox.shrink();
+        let after = [sender.outbox.memory(), receiver.inbox.memory()];
+        assert!(before.iter().all(|memory| *memory > 10_000), "{before:?}");
+        assert!(after.iter().sum::<usize>() < 1_440, "{after:?}");
+    }
+}
+
+#[test]
+fn twp_m5_every_lost_fragment_is_sent_again_with_its_header() {
+    let mut generator = Seed::from_number(5).generator(0);
+    let faults = Faults {
+        loss: 300_000,
+        duplication: 0,
+        delay_ms: (10, 15),
+    };
+    let world = Seed::from_number(5).generator(1);
+    let mut pipe = Pipe::new(&table(), 0, faults, world);
+    let mut sent = Vec::new();
+    for number in 0..20 {
+        let message = message(
+            number,
+            usize::try_from(generator.between(90_000, 150_000)).unwrap(),
+        );
+        while pipe.sides[0].send(pipe.now, 2, &message).is_err() {
+            pipe.step();
+        }
+        sent.push(message);
+    }
+    pipe.settle(Duration::from_secs(60));
+    pipe.step();
+    assert!(on(2, &pipe.sides[1].read) == sent);
+}
+
+#[test]
+fn twp_m6_ids_run_past_the_ends_of_their_short_forms() {
+    for first_id in [(1_u64 << 16) - 500, (1 << 32) - 500, (1 << 48) - 500] {
+        let faults = Faults {
+            loss: 50_000,
+            duplication: 50_000,
+            delay_ms: (10, 13),
+        };
+        let world = Seed::from_number(first_id).generator(1);
+        let mut pipe = Pipe::new(&table(), first_id, faults, world);
+        for number in 0..3_000 {
+            let text = message(number, 12);
+            while pipe.sides[0].send(pipe.now, 1, &text).is_err() {
+                pipe.step();
+            }
+            if number % 3 == 0 {
+                // Split, so that it has a number on the wire.
+                let pair = message(number, 1_200);
+                pipe.sides[0].send(pipe.now, 0, &pair).unwrap();
+                pipe.step();
+            }
+        }
+        pipe.settle(Duration::from_secs(60));
+        pipe.step();
+        let expected: Vec<Vec<u8>> = (0..3_000).map(|number| message(number, 12)).collect();
+        assert!(on(1, &pipe.sides[1].read) == expected);
+        let pairs = on(0, &pipe.sides[1].read).len();
+        assert!(pairs > 800, "{pairs} of 1,000 split messages");
+    }
+}
+
+#[test]
+fn twp_m6_ids_agree_after_a_hundred_thousand_messages() {
+    let world = Seed::from_number(8).generator(1);
+    let mut pipe = Pipe::new(&table(), 0, CLEAN, world);
+    let mut number = 0_u32;
+    while number < 100_000 {
+        if pipe.sides[0]
+            .send(pipe.now, 1, &number.to_be_bytes())
+            .is_ok()
+        {
+            number += 1;
+        } else {
+            pipe.step();
+        }
+    }
+    pipe.settle(Duration::from_secs(60));
+    pipe.step();
+    let read = on(1, &pipe.sides[1].read);
+    assert_eq!(read.len(), 100_000);
+    assert!(
+        (0..)
+            .zip(read)
+            .all(|(number, message): (u32, _)| message == number.to_be_bytes())
+    );
+}
+
+#[test]
+fn twp_m7_a_reader_that_stops_stops_its_sender_and_resumes_it_by_reading() {
+    let world = Seed::from_number(7).generator(1);
+    let mut pipe = Pipe::new(&table(), 0, CLEAN, world);
+    let window = table().receive_window(256 << 10);
+    pipe.sides[1].reads = false;
+    let mut sent = Vec::new();
+    let mut number = 0;
+    for _ in 0..3_000 {
+        let channel = u8::try_from(1 + number % 2).unwrap();
+        let len = if channel == 1 { 40 } else { 10_000 };
+        let message = message(number, len);
+        if pipe.sides[0].send(pipe.now, channel, &message).is_ok() {
+            sent.push((channel, message));
+            number += 1;
+        }
+        pipe.step();
+    }
+    assert_eq!(pipe.sides[0].in_flight(), 0, "the sender has not stopped");
+    assert!(!pipe.sides[0].outbox.has_work());
+    assert!(!pipe.sides[0].outbox.is_empty());
+    // The bound of a block store, a ring and their records, each grown by half at most.
+    let held = pipe.sides[1].inbox.memory();
+    assert!(held < window * 5 / 2, "{held} for a window of {window}");
+
+    pipe.sides[1].reads = true;
+    let resumed_by = pipe.now + Duration::from_millis(2 * 2 * 20 + 2);
+    let before = pipe.sides[0].outbox.memory();
+    while pipe.sides[0].in_flight() == 0 {
+        assert!(pipe.now < resumed_by, "still stopped after 2 round trips");
+        pipe.step();
+    }
+    assert!(before > 0);
+    pipe.settle(Duration::from_secs(10));
+    pipe.step();
+    let mut expected: BTreeMap<u8, Vec<Vec<u8>>> = BTreeMap::new();
+    for (channel, message) in sent {
+        expected.entry(channel).or_default().push(message);
+    }
+    for (channel, messages) in expected {
+        assert!(on(channel, &pipe.sides[1].read) == messages);
+    }
+}
+
+#[test]
+fn twp_m7_messages_as_long_as_the_window_allows_never_wait_for_each_other() {
+    // Three channels whose longest messages take three quarters of the window each.
+    let mut row = ChannelConfig::reliable_ordered();
+    row.message_bytes_max = 190_000;
+    row.queue_bytes_max = 1 << 20;
+    let table = ChannelTable::new(&[row; 3]).unwrap();
+    for seed in 0..10 {
+        let faults = Faults {
+            loss: 150_000,
+            duplication: 50_000,
+            delay_ms: (5, 30),
+        };
+        let mut generator = Seed::from_number(seed).generator(0);
+        let world = Seed::from_number(seed).generator(1);
+        let mut pipe = Pipe::new(&table, 0, faults, world);
+        let mut expected = [const { Vec::new() }; 3];
+        for number in 0..15 {
+            for (channel, expected) in (0..).zip(&mut expected) {
+                let len = if generator.chance(500_000) {
+                    190_000
+                } else {
+                    5_000
+                };
+                let message = message(number, len);
+                if pipe.sides[0].send(pipe.now, channel, &message).is_ok() {
+                    expected.push(message);
+                }
+            }
+            pipe.step();
+        }
+        pipe.settle(Duration::from_secs(120));
+        pipe.step();
+        for (channel, expected) in (0..).zip(&expected) {
+            assert!(on(channel, &pipe.sides[1].read) == *expected, "seed {seed}");
+        }
+    }
+}

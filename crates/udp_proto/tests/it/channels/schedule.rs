@@ -1,0 +1,349 @@
+//! What goes into a packet, and what waits.
+
+use core::time::Duration;
+use std::collections::BTreeMap;
+
+use udp_proto::channel::{
+    ChannelConfig, ChannelId, ChannelTable, Content, FRAMES_MAX, MessageId, MsgFrame, Priority,
+    SendError, WHOLE_MAX,
+};
+use udp_proto::fragment::FRAGMENT_LEN;
+use udp_proto::outbox::{End, Outbox, Room};
+use wire::{Instant, Reader};
+
+use super::pipe::ROOM;
+
+const WINDOW: usize = 256 << 10;
+
+fn reliable(priority: u8) -> ChannelConfig {
+    let mut row = ChannelConfig::reliable_ordered();
+    row.priority = Priority::new(priority).unwrap();
+    row
+}
+
+fn outbox(rows: &[ChannelConfig]) -> Outbox {
+    Outbox::new(ChannelTable::new(rows).unwrap(), WINDOW, 0)
+}
+
+/// One packet: its plaintext and what is in it.
+fn fill(outbox: &mut Outbox, now: Instant, bytes: usize, end: End) -> (Vec<u8>, Vec<Content>) {
+    let (mut out, mut contents) = (Vec::new(), Vec::new());
+    let room = Room { bytes, end };
+    outbox.fill(now, room, &mut out, &mut |content| contents.push(content));
+    assert!(out.len() <= bytes);
+    (out, contents)
+}
+
+fn packet(outbox: &mut Outbox) -> Vec<Content> {
+    fill(outbox, Instant::ZERO, ROOM, End::Packet).1
+}
+
+fn content(channel: u8, message: u64, fragment: u16) -> Content {
+    Content {
+        message: MessageId(message),
+        fragment,
+        channel: ChannelId(channel),
+    }
+}
+
+#[test]
+fn what_fits_one_datagram_is_never_split_and_what_does_not_is_split_at_the_fragment_length() {
+    let mut outbox = outbox(&[ChannelConfig::unreliable(), reliable(1)]);
+    for channel in [0, 1] {
+        outbox
+            .send(Instant::ZERO, ChannelId(channel), &[1; WHOLE_MAX])
+            .unwrap();
+        assert_eq!(packet(&mut outbox), [content(channel, 0, 0)]);
+        outbox
+            .send(Instant::ZERO, ChannelId(channel), &[1; WHOLE_MAX + 1])
+            .unwrap();
+        let (first, contents) = fill(&mut outbox, Instant::ZERO, ROOM, End::Packet);
+        assert_eq!(contents, [content(channel, 1, 0)]);
+        assert_eq!(first.len(), 7 + FRAGMENT_LEN);
+        let (second, contents) = fill(&mut outbox, Instant::ZERO, ROOM, End::Packet);
+        assert_eq!(contents, [content(channel, 1, 1)]);
+        assert_eq!(second.len(), 7 + WHOLE_MAX + 1 - FRAGMENT_LEN);
+    }
+}
+
+#[test]
+fn only_the_last_frame_of_a_packet_is_without_length_and_never_one_that_is_padded() {
+    let table = ChannelTable::default();
+    for (len, end, omitted) in [
+        (100, End::Packet, true),
+        (100, End::Frames, false),
+        (3, End::Packet, true),
+        (2, End::Packet, false),
+        (0, End::Packet, false),
+    ] {
+        let mut outbox = Outbox::new(table.clone(), WINDOW, 0);
+        let message = vec![9; len];
+        for _ in 0..2 {
+            outbox.send(Instant::ZERO, ChannelId(0), &message).unwrap();
+        }
+        let (out, contents) = fill(&mut outbox, Instant::ZERO, ROOM, end);
+        assert_eq!(contents.len(), 2);
+        assert_eq!(
+            out.len(),
+            2 * (2 + len) - usize::from(omitted),
+            "{len} {end:?}"
+        );
+        let mut reader = Reader::new(&out);
+        for _ in 0..2 {
+            let frame = MsgFrame::decode(&mut reader, &table).unwrap();
+            assert_eq!(frame.data, message);
+        }
+        assert!(reader.is_empty());
+    }
+}
+
+#[test]
+fn a_frame_that_fits_only_without_its_length_takes_the_whole_room() {
+    let mut outbox = outbox(&[ChannelConfig::unreliable()]);
+    outbox.send(Instant::ZERO, ChannelId(0), &[1; 50]).unwrap();
+    outbox.send(Instant::ZERO, ChannelId(0), &[2; 50]).unwrap();
+    let (none, _) = fill(&mut outbox, Instant::ZERO, 50, End::Packet);
+    assert!(none.is_empty());
+    let (none, _) = fill(&mut outbox, Instant::ZERO, 51, End::Frames);
+    assert!(none.is_empty());
+    let (out, contents) = fill(&mut outbox, Instant::ZERO, 51, End::Packet);
+    assert_eq!((out.len(), contents.len()), (51, 1));
+    let (out, contents) = fill(&mut outbox, Instant::ZERO, 52, End::Packet);
+    assert_eq!((out.len(), contents.len()), (51, 1));
+}
+
+#[test]
+fn what_was_lost_goes_first_and_then_what_has_priority() {
+    let mut outbox = outbox(&[reliable(7), reliable(1), ChannelConfig::unreliable()]);
+    outbox.send(Instant::ZERO, ChannelId(0), &[0; 10]).unwrap();
+    outbox.send(Instant::ZERO, ChannelId(1), &[1; 10]).unwrap();
+    outbox.send(Instant::ZERO, ChannelId(2), &[2; 10]).unwrap();
+    let first = packet(&mut outbox);
+    assert_eq!(
+        first,
+        [content(2, 0, 0), content(1, 0, 0), content(0, 0, 0)]
+    );
+    assert!(!outbox.has_work());
+
+    let lost: Vec<_> = first
+        .iter()
+        .map(|content| outbox.on_lost(*content))
+        .collect();
+    assert_eq!(lost, [Some((ChannelId(2), MessageId(0))), None, None]);
+    assert_eq!(outbox.counts().lost, 1);
+    outbox.send(Instant::ZERO, ChannelId(2), &[2; 10]).unwrap();
+    assert_eq!(
+        packet(&mut outbox),
+        [content(1, 0, 0), content(0, 0, 0), content(2, 1, 0)]
+    );
+}
+
+#[test]
+fn channels_of_one_priority_share_byte_for_byte() {
+    let mut rows = [reliable(3), reliable(3), reliable(3)];
+    for row in &mut rows {
+        row.queue_bytes_max = 1 << 20;
+    }
+    let mut outbox = Outbox::new(ChannelTable::new(&rows).unwrap(), 4 << 20, 0);
+    // Channel 0 has long messages, 1 full frames, 2 short ones.
+    for _ in 0..10 {
+        outbox
+            .send(Instant::ZERO, ChannelId(0), &vec![0; 60_000])
+            .unwrap();
+    }
+    for _ in 0..300 {
+        outbox
+            .send(Instant::ZERO, ChannelId(1), &[1; 1_000])
+            .unwrap();
+    }
+    for _ in 0..1_000 {
+        outbox.send(Instant::ZERO, ChannelId(2), &[2; 100]).unwrap();
+    }
+    let mut bytes: BTreeMap<u8, usize> = BTreeMap::new();
+    for _ in 0..200 {
+        for content in packet(&mut outbox) {
+            let len = match content.channel.0 {
+                0 => FRAGMENT_LEN,
+                1 => 1_000,
+                _ => 100,
+            };
+            *bytes.entry(content.channel.0).or_default() += len;
+        }
+    }
+    let (least, most) = (bytes.values().min().unwrap(), bytes.values().max().unwrap());
+    assert_eq!(bytes.len(), 3);
+    assert!(most - least < most / 6, "{bytes:?}");
+}
+
+#[test]
+fn a_packet_holds_no_more_frames_than_ids_stay_apart() {
+    let mut outbox = outbox(&[reliable(0)]);
+    for _ in 0..100 {
+        outbox.send(Instant::ZERO, ChannelId(0), &[]).unwrap();
+    }
+    assert_eq!(packet(&mut outbox).len(), FRAMES_MAX);
+}
+
+#[test]
+fn a_reliable_sender_is_never_1024_ahead_of_its_oldest_message() {
+    let mut outbox = outbox(&[reliable(0)]);
+    let mut sent = Vec::new();
+    for _ in 0..1_100 {
+        outbox.send(Instant::ZERO, ChannelId(0), &[]).unwrap();
+    }
+    while outbox.has_work() {
+        sent.extend(packet(&mut outbox));
+    }
+    assert_eq!(sent.len(), 1_024);
+    sent[1..]
+        .iter()
+        .for_each(|content| outbox.on_acked(*content));
+    assert!(!outbox.has_work(), "the oldest is still missing");
+    outbox.on_acked(sent[0]);
+    assert_eq!(packet(&mut outbox)[0], content(0, 1_024, 0));
+}
+
+#[test]
+fn a_full_reliable_queue_hands_back_and_a_full_unreliable_one_forgets() {
+    let mut rows = [ChannelConfig::unreliable(), reliable(1)];
+    for row in &mut rows {
+        row.queue_bytes_max = 10 * (100 + 40);
+    }
+    let mut outbox = outbox(&rows);
+    for number in 0..10 {
+        for channel in [0, 1] {
+            let id = outbox.send(Instant::ZERO, ChannelId(channel), &[number; 100]);
+            assert_eq!(id, Ok(MessageId(number.into())));
+        }
+    }
+    let full = outbox.send(Instant::ZERO, ChannelId(1), &[10; 100]);
+    assert_eq!(full, Err(SendError::Full));
+    assert_eq!(outbox.counts().dropped, 0);
+    let id = outbox.send(Instant::ZERO, ChannelId(0), &[10; 100]);
+    assert_eq!(id, Ok(MessageId(10)));
+    assert_eq!(outbox.counts().dropped, 1);
+    assert_eq!(packet(&mut outbox)[0], content(0, 1, 0));
+    // What is acknowledged makes room; what is written does not.
+    while outbox.has_work() {
+        packet(&mut outbox);
+    }
+    assert_eq!(
+        outbox.send(Instant::ZERO, ChannelId(1), &[]),
+        Err(SendError::Full)
+    );
+    outbox.on_acked(content(1, 0, 0));
+    assert!(outbox.send(Instant::ZERO, ChannelId(1), &[]).is_ok());
+    assert!(outbox.memory() < 8_000, "{}", outbox.memory());
+}
+
+#[test]
+fn refuses_what_no_channel_or_window_takes() {
+    let mut outbox = Outbox::new(ChannelTable::default(), 40_000, 0);
+    let now = Instant::ZERO;
+    let unknown = outbox.send(now, ChannelId(2), &[]);
+    assert_eq!(unknown, Err(SendError::UnknownChannel(ChannelId(2))));
+    let long = outbox.send(now, ChannelId(0), &vec![0; 17_921]);
+    assert_eq!(
+        long.unwrap_err().to_string(),
+        "message of 17921 bytes is over the limit of 17920"
+    );
+    // The channel allows 64 KiB, the peer's window three quarters of 40,000.
+    assert!(outbox.send(now, ChannelId(1), &vec![0; 30_001]).is_err());
+    assert!(outbox.send(now, ChannelId(1), &vec![0; 29_900]).is_ok());
+}
+
+#[test]
+fn an_unreliable_message_past_its_time_is_dropped_and_counted() {
+    let mut outbox = outbox(&[ChannelConfig::unreliable()]);
+    outbox.send(Instant::ZERO, ChannelId(0), &[1]).unwrap();
+    let later = Instant::from_millis(60);
+    outbox.send(later, ChannelId(0), &[2]).unwrap();
+    let expires = Instant::from_millis(100);
+    assert_eq!(outbox.poll_timeout(), Some(expires));
+    let (out, contents) = fill(&mut outbox, expires, ROOM, End::Packet);
+    assert_eq!((out, contents), (vec![0xa0, 1, 2], vec![content(0, 1, 0)]));
+    assert_eq!(outbox.counts().expired, 1);
+    assert_eq!(outbox.poll_timeout(), None);
+    outbox.send(later, ChannelId(0), &[3]).unwrap();
+    outbox.handle_timeout(later + Duration::from_millis(100));
+    assert!(!outbox.has_work());
+    assert_eq!(outbox.counts().expired, 2);
+}
+
+#[test]
+fn an_old_report_about_a_fragment_changes_nothing() {
+    let mut outbox = outbox(&[reliable(0)]);
+    outbox
+        .send(Instant::ZERO, ChannelId(0), &[0; 3_000])
+        .unwrap();
+    let first = packet(&mut outbox);
+    outbox.on_lost(first[0]);
+    outbox.on_lost(first[0]);
+    let again = packet(&mut outbox);
+    assert_eq!(again, first);
+    assert_eq!(packet(&mut outbox), [content(0, 0, 1)]);
+    // The first copy arrives after all, then the second.
+    outbox.on_lost(first[0]);
+    outbox.on_acked(first[0]);
+    outbox.on_acked(again[0]);
+    outbox.on_lost(again[0]);
+    assert_eq!(packet(&mut outbox), [content(0, 0, 2)]);
+    // Reports about what was never sent.
+    for bad in [content(0, 0, 3), content(0, 1, 0), content(9, 0, 0)] {
+        outbox.on_acked(bad);
+        outbox.on_lost(bad);
+    }
+    assert!(!outbox.has_work() && !outbox.is_empty());
+    outbox.on_acked(content(0, 0, 1));
+    outbox.on_acked(content(0, 0, 2));
+    assert!(outbox.is_empty());
+}
+
+#[test]
+fn a_probe_repeats_the_oldest_fragment_of_the_first_priority() {
+    let mut outbox = outbox(&[reliable(5), reliable(1), ChannelConfig::unreliable()]);
+    assert!(!outbox.probe());
+    outbox.send(Instant::ZERO, ChannelId(0), &[0; 10]).unwrap();
+    outbox
+        .send(Instant::ZERO, ChannelId(1), &[1; 2_000])
+        .unwrap();
+    while outbox.has_work() {
+        packet(&mut outbox);
+    }
+    outbox.on_acked(content(1, 0, 0));
+    assert!(outbox.probe());
+    assert!(outbox.probe(), "the same one");
+    assert_eq!(packet(&mut outbox), [content(1, 0, 1)]);
+    outbox.on_acked(content(1, 0, 1));
+    assert!(outbox.probe());
+    assert_eq!(packet(&mut outbox), [content(0, 0, 0)]);
+    outbox.on_acked(content(0, 0, 0));
+    assert!(!outbox.probe());
+}
+
+#[test]
+fn a_message_that_waits_for_credit_is_not_overtaken_by_its_equals() {
+    let mut rows = [reliable(2), reliable(2), reliable(1)];
+    for row in &mut rows {
+        row.queue_bytes_max = 1 << 20;
+    }
+    let window = 100_000;
+    let mut outbox = Outbox::new(ChannelTable::new(&rows).unwrap(), window, 0);
+    let now = Instant::ZERO;
+    outbox.send(now, ChannelId(0), &vec![0; 60_000]).unwrap();
+    outbox.send(now, ChannelId(0), &vec![0; 60_000]).unwrap();
+    let mut sent = Vec::new();
+    while outbox.has_work() {
+        sent.extend(packet(&mut outbox));
+    }
+    assert!(sent.iter().all(|content| content.message.0 == 0));
+    // The short ones would fit into what is left, but then the long one might wait for ever.
+    outbox.send(now, ChannelId(1), &[1; 100]).unwrap();
+    assert!(!outbox.has_work());
+    // What has priority may.
+    outbox.send(now, ChannelId(2), &[2; 100]).unwrap();
+    assert_eq!(packet(&mut outbox), [content(2, 0, 0)]);
+    outbox.on_window(window as u64 + 60_000);
+    let next = packet(&mut outbox);
+    assert_eq!(next[0], content(0, 1, 0));
+}
