@@ -1,0 +1,255 @@
+//! ACCEPT: the server's answer that opens a session.
+//!
+//! | offset | size | field |
+//! |---|---|---|
+//! | 0 | 1 | 0xC3 |
+//! | 1 | 4 | version |
+//! | 5 | 8 | hello id |
+//! | 13 | 1 | suite chosen |
+//! | 14 | 1 | length of the server's connection id, 4 or 8 |
+//! | 15 | 8 | the server's connection id, padded with zeros |
+//! | 23 | 65 | server's ephemeral key |
+//! | 88 | 2 | length of what follows |
+//! | 90 | | sealed: identity form 1, identity 0 or 65, params 40, signature 64, tag 16 |
+
+#![warn(clippy::arithmetic_side_effects)]
+
+use crypto::{PublicKey, Suite};
+use wire::{Reader, Truncated, Writer};
+
+use super::VERSION_1;
+use super::params;
+use crate::packet::Cid;
+
+/// First byte of an ACCEPT.
+pub const FIRST_BYTE: u8 = 0xC3;
+/// Length of the clear part, which the sealed part's key and tag cover.
+pub const CLEAR_LEN: usize = 90;
+/// Length of an AEAD tag.
+pub const TAG_LEN: usize = 16;
+/// What the server's signature begins with.
+const SIGNATURE_LABEL: &[u8] = b"tw1 accept signature";
+
+/// The clear part of an ACCEPT.
+#[derive(Clone, Copy, Debug)]
+pub struct AcceptClear {
+    /// The HELLO it answers.
+    pub hello_id: u64,
+    /// The suite that the server chose of those offered.
+    pub suite: Suite,
+    /// The connection id that packets to the server carry.
+    pub server_cid: Cid,
+    /// The server's ephemeral key.
+    pub server_ephemeral: PublicKey,
+    /// Length of the sealed part, bytes.
+    pub sealed_len: u16,
+}
+
+impl AcceptClear {
+    /// Reads the clear part; the datagram must end where the sealed part does.
+    ///
+    /// # Errors
+    ///
+    /// [`AcceptError`] for another version, an unknown suite, or a length that does not fit.
+    pub fn decode(datagram: &[u8]) -> Result<Self, AcceptError> {
+        let mut reader = Reader::new(datagram);
+        reader.u8()?;
+        if reader.u32()? != VERSION_1 {
+            return Err(AcceptError);
+        }
+        let hello_id = reader.u64()?;
+        let suite = Suite::from_code(reader.u8()?).ok_or(AcceptError)?;
+        let cid_len = reader.u8()?;
+        let cid: [u8; 8] = reader.array()?;
+        let server_ephemeral = PublicKey(reader.array()?);
+        let sealed_len = reader.u16()?;
+        let (used, unused) = cid
+            .split_at_checked(usize::from(cid_len))
+            .ok_or(AcceptError)?;
+        let fits = matches!(cid_len, 4 | 8)
+            && unused.iter().all(|byte| *byte == 0)
+            && reader.len() == usize::from(sealed_len);
+        match Cid::from_slice(used) {
+            Some(server_cid) if fits => Ok(Self {
+                hello_id,
+                suite,
+                server_cid,
+                server_ephemeral,
+                sealed_len,
+            }),
+            _ => Err(AcceptError),
+        }
+    }
+
+    /// Appends the 90 bytes.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        let mut writer = Writer::new(out);
+        writer.u8(FIRST_BYTE);
+        writer.u32(VERSION_1);
+        writer.u64(self.hello_id);
+        writer.u8(self.suite.code());
+        let cid = self.server_cid.as_slice();
+        writer.u8(u8::try_from(cid.len()).unwrap_or(0));
+        writer.bytes(cid);
+        writer.zeros(8_usize.saturating_sub(cid.len()));
+        writer.bytes(&self.server_ephemeral.0);
+        writer.u16(self.sealed_len);
+    }
+}
+
+/// How the server names its key in an ACCEPT.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum IdentityForm {
+    /// Form 0: not at all, the client has the key.
+    Pinned,
+    /// Form 2: the whole key, the client has only its hash.
+    RawKey(PublicKey),
+}
+
+impl IdentityForm {
+    /// Returns the form's code. Form 1, a certificate, is reserved.
+    pub const fn code(&self) -> u8 {
+        match self {
+            Self::Pinned => 0,
+            Self::RawKey(_) => 2,
+        }
+    }
+
+    /// Returns the bytes that stand for the identity.
+    pub const fn bytes(&self) -> &[u8] {
+        match self {
+            Self::Pinned => &[],
+            Self::RawKey(key) => &key.0,
+        }
+    }
+
+    /// Returns the length of the sealed part with this form, tag included.
+    pub fn sealed_len(&self) -> u16 {
+        match self {
+            Self::Pinned => 121,
+            Self::RawKey(_) => 186,
+        }
+    }
+}
+
+/// The sealed part of an ACCEPT.
+#[derive(Clone, Copy, Debug)]
+pub struct AcceptBody {
+    /// Which key signs.
+    pub identity: IdentityForm,
+    /// The server's parameters, as they are on the wire.
+    pub params: [u8; params::LEN],
+    /// Signature of the server's identity key over the transcript.
+    pub signature: [u8; 64],
+}
+
+impl AcceptBody {
+    /// Reads the opened part, without its tag.
+    ///
+    /// # Errors
+    ///
+    /// [`AcceptError`] for an unknown form or another length.
+    pub fn decode(opened: &[u8]) -> Result<Self, AcceptError> {
+        let mut reader = Reader::new(opened);
+        let identity = match reader.u8()? {
+            0 => IdentityForm::Pinned,
+            2 => IdentityForm::RawKey(PublicKey(reader.array()?)),
+            _ => return Err(AcceptError),
+        };
+        let body = Self {
+            identity,
+            params: reader.array()?,
+            signature: reader.array()?,
+        };
+        if reader.is_empty() {
+            Ok(body)
+        } else {
+            Err(AcceptError)
+        }
+    }
+
+    /// Appends the plaintext, without the tag.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        let mut writer = Writer::new(out);
+        writer.u8(self.identity.code());
+        writer.bytes(self.identity.bytes());
+        writer.bytes(&self.params);
+        writer.bytes(&self.signature);
+    }
+}
+
+/// Returns what the server signs: a label, then `transcript`, the SHA-256 over [`signed_parts`].
+pub fn signed_message(transcript: &[u8; 32]) -> [u8; 52] {
+    let mut message = [0; 52];
+    let (label, hash) = message.split_at_mut(SIGNATURE_LABEL.len());
+    label.copy_from_slice(SIGNATURE_LABEL);
+    hash.copy_from_slice(transcript);
+    message
+}
+
+/// Returns what the signed transcript hash covers: HELLO0, the clear ACCEPT, identity, parameters.
+pub fn signed_parts<'a>(
+    hello0: [&'a [u8]; 3],
+    clear: &'a [u8],
+    form: &'a [u8; 1],
+    identity: &'a IdentityForm,
+    params: &'a [u8; params::LEN],
+) -> [&'a [u8]; 7] {
+    let [a, b, c] = hello0;
+    [a, b, c, clear, form, identity.bytes(), params]
+}
+
+/// A datagram is no ACCEPT of version 1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AcceptError;
+
+impl From<Truncated> for AcceptError {
+    fn from(_: Truncated) -> Self {
+        Self
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn is_read_as_it_is_written() {
+        for (identity, total) in [
+            (IdentityForm::Pinned, 211),
+            (IdentityForm::RawKey(PublicKey([4; 65])), 276),
+        ] {
+            let clear = AcceptClear {
+                hello_id: 1,
+                suite: Suite::Aes128Gcm,
+                server_cid: Cid::from_slice(&[1, 2, 3, 4]).unwrap(),
+                server_ephemeral: PublicKey([4; 65]),
+                sealed_len: identity.sealed_len(),
+            };
+            let body = AcceptBody {
+                identity,
+                params: [5; params::LEN],
+                signature: [6; 64],
+            };
+            let mut out = Vec::new();
+            clear.encode(&mut out);
+            assert_eq!(out.len(), CLEAR_LEN);
+            body.encode(&mut out);
+            let opened = AcceptBody::decode(&out[CLEAR_LEN..]).unwrap();
+            assert_eq!(
+                (opened.identity, opened.params),
+                (body.identity, body.params)
+            );
+            out.resize(out.len() + TAG_LEN, 0);
+            assert_eq!(out.len(), total);
+            let read = AcceptClear::decode(&out).unwrap();
+            assert_eq!(read.server_cid, clear.server_cid);
+            assert!(AcceptClear::decode(&out[..total - 1]).is_err());
+        }
+    }
+
+    #[test]
+    fn the_certificate_form_is_reserved() {
+        assert!(AcceptBody::decode(&[1; 250]).is_err());
+    }
+}

@@ -1,0 +1,464 @@
+//! The client's side of a handshake: one attempt after another, until a session or the end.
+
+use core::net::SocketAddr;
+use core::time::Duration;
+
+use crypto::{
+    Initial, NoEntropy, Provider, PublicKey, Role, Secret32, SessionSecrets, Suite, SuiteSet,
+};
+use wire::{Generator, Instant, NodeId};
+
+use super::accept::{self, AcceptBody, AcceptClear, CLEAR_LEN, IdentityForm, TAG_LEN};
+use super::hello::{self, Hello, Hello0};
+use super::params::Params;
+use super::reply::{Refuse, Retry, Versions};
+use super::{VERSION_1, transcript_0, transcript_1};
+use crate::error::{CloseCode, ConnectError, ConnectFailure};
+use crate::packet::Cid;
+
+/// Whom to connect to, and what to show.
+#[derive(Debug)]
+pub struct Target {
+    /// Where the server may be, tried in turn; 1 to 8.
+    pub addresses: Vec<SocketAddr>,
+    /// Whose signature is believed.
+    pub server: ServerIdentity,
+    /// What lets us in.
+    pub credentials: Credentials,
+}
+
+/// Whose signature a client believes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ServerIdentity {
+    /// The holder of one of these keys; two while keys are rotated.
+    Keys(Vec<PublicKey>),
+    /// The holder of the key with this hash.
+    Node(NodeId),
+}
+
+/// What a client shows.
+pub enum Credentials {
+    /// A sealed connect token and the PSK that came with it.
+    Token {
+        /// As the matchmaker sealed it; at most 1,000 bytes.
+        token: Vec<u8>,
+        /// As the matchmaker gave it, over a channel of its own.
+        psk: Secret32,
+    },
+    /// Nothing: for servers in open mode.
+    Open,
+    /// The network secret, and then our own identity: for nodes of one mesh. The endpoint must
+    /// listen.
+    Peer,
+}
+
+impl core::fmt::Debug for Credentials {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str(match self {
+            Self::Token { .. } => "Token(..)",
+            Self::Open => "Open",
+            Self::Peer => "Peer",
+        })
+    }
+}
+
+/// A dialling client.
+pub(crate) struct Dial<P: Provider> {
+    target: Target,
+    /// What goes into each HELLO besides the key.
+    form: HelloForm,
+    /// Keys from the PSK alone.
+    initial: Initial,
+    /// The HELLO of the attempt at hand.
+    hello: Vec<u8>,
+    hello_id: u64,
+    ephemeral: P::Ephemeral,
+    /// Index into the addresses.
+    at: usize,
+    /// When the address gives way to the next.
+    next_address_at: Instant,
+    /// When the HELLO is sent again.
+    resend_at: Instant,
+    interval: Duration,
+    /// When all is given up.
+    give_up_at: Instant,
+    /// When the last HELLO left, for the first RTT sample.
+    sent_at: Instant,
+    /// Whether the HELLO waits to be sent.
+    is_due: bool,
+    /// RETRYs followed in this attempt.
+    retries: u8,
+    /// Key agreements in this attempt.
+    agreements: u8,
+    /// ACCEPTs that failed a check, over all attempts.
+    rejected: u8,
+    /// What an unproven REFUSE said.
+    hint: Option<CloseCode>,
+}
+
+/// What every HELLO of one dial has in common.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct HelloForm {
+    pub(crate) app_id: u64,
+    pub(crate) suites: SuiteSet,
+    pub(crate) client_cid: Cid,
+}
+
+/// What a good ACCEPT gives.
+pub(crate) struct Accepted {
+    pub(crate) remote: SocketAddr,
+    pub(crate) server_cid: Cid,
+    pub(crate) server_key: PublicKey,
+    pub(crate) suite: Suite,
+    pub(crate) secrets: SessionSecrets,
+    pub(crate) params: Params,
+    /// Transcript hash, which an IDENTITY frame signs.
+    pub(crate) th1: [u8; 32],
+    /// From the last HELLO to the ACCEPT.
+    pub(crate) round_trip: Duration,
+}
+
+/// First wait before a HELLO is sent again; each further one is half as long again. TWP/1, 11.
+const RESEND_FIRST: Duration = Duration::from_millis(250);
+/// Longest wait before a HELLO is sent again.
+const RESEND_MAX: Duration = Duration::from_secs(1);
+/// How long one address is tried.
+const ADDRESS_SPAN: Duration = Duration::from_millis(2_500);
+/// Most RETRYs followed in one attempt: a forged one cannot end it.
+const RETRIES_MAX: u8 = 3;
+/// Most key agreements in one attempt; then a new key is drawn.
+const AGREEMENTS_MAX: u8 = 16;
+/// Most addresses of a target, as many as a token can list.
+pub(crate) const ADDRESSES_MAX: usize = 8;
+
+impl Target {
+    /// Returns what is wrong with it.
+    pub(crate) fn check(&self) -> Result<(), ConnectError> {
+        let count = self.addresses.len();
+        if count == 0 || count > ADDRESSES_MAX {
+            return Err(ConnectError::Addresses(count));
+        }
+        match &self.credentials {
+            Credentials::Token { token, .. } if token.len() > hello::TOKEN_LEN_MAX => {
+                Err(ConnectError::TokenLength(token.len()))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+impl<P: Provider> Dial<P> {
+    /// Draws a key and lays out the first HELLO. The target has been checked.
+    pub(crate) fn new(
+        now: Instant,
+        provider: &mut P,
+        generator: &mut Generator,
+        start: DialStart<'_>,
+    ) -> Result<Self, NoEntropy> {
+        let (ephemeral, key) = provider.ephemeral(Role::Dialler)?;
+        let psk = match &start.target.credentials {
+            Credentials::Token { psk, .. } => Some(psk),
+            Credentials::Peer => start.network,
+            Credentials::Open => None,
+        };
+        let mut dial = Self {
+            initial: Initial::new(provider, psk),
+            target: start.target,
+            form: start.form,
+            hello: Vec::with_capacity(hello::LEN),
+            hello_id: 0,
+            ephemeral,
+            at: 0,
+            next_address_at: now + ADDRESS_SPAN,
+            resend_at: now,
+            interval: RESEND_FIRST,
+            give_up_at: now + start.timeout,
+            sent_at: now,
+            is_due: true,
+            retries: 0,
+            agreements: 0,
+            rejected: 0,
+            hint: None,
+        };
+        dial.lay_out(now, provider, generator, key);
+        Ok(dial)
+    }
+
+    /// Takes a RETRY: the same HELLO goes out again with the cookie in it.
+    pub(crate) fn on_retry(&mut self, now: Instant, from: SocketAddr, retry: &Retry) -> bool {
+        let is_ours = retry.hello_id == self.hello_id && from == self.address();
+        if !is_ours || self.retries >= RETRIES_MAX {
+            return false;
+        }
+        self.retries += 1;
+        hello::set_cookie(&mut self.hello, &retry.cookie);
+        self.interval = RESEND_FIRST;
+        self.resend_at = now;
+        self.is_due = true;
+        true
+    }
+
+    /// Takes a REFUSE; one whose mac proves that the token was opened ends the attempt.
+    pub(crate) fn on_refuse(&mut self, provider: &P, refuse: &Refuse) -> Option<ConnectFailure> {
+        if refuse.hello_id != self.hello_id {
+            return None;
+        }
+        let code = CloseCode::from_wire(refuse.reason);
+        let is_proved = !matches!(self.target.credentials, Credentials::Open)
+            && crypto::equal(
+                &self.initial.refuse_mac(provider, &[&refuse.covered()]),
+                &refuse.mac,
+            );
+        if is_proved {
+            return Some(ConnectFailure::Refused(code));
+        }
+        self.hint = Some(code);
+        None
+    }
+
+    /// Takes a VERSION. We speak one version, so there is none to restart with; a forged one must
+    /// not end the attempt, and one that lists ours contradicts itself.
+    pub(crate) fn on_versions(&mut self, versions: &Versions) {
+        if versions.hello_id == self.hello_id && versions.common.is_none() {
+            self.hint = Some(CloseCode::Version);
+        }
+    }
+
+    /// Takes an ACCEPT; `None` where it fails any check, and then the attempt goes on with the
+    /// same key.
+    pub(crate) fn on_accept(
+        &mut self,
+        now: Instant,
+        provider: &mut P,
+        from: SocketAddr,
+        datagram: &mut [u8],
+    ) -> Option<Accepted> {
+        let clear = AcceptClear::decode(datagram).ok()?;
+        if clear.hello_id != self.hello_id || !self.form.suites.contains(clear.suite) {
+            return None;
+        }
+        let accepted = self.check_accept(now, provider, from, &clear, datagram);
+        if accepted.is_none() {
+            self.rejected = self.rejected.saturating_add(1);
+        }
+        accepted
+    }
+
+    /// Runs what is due; an end is returned once.
+    pub(crate) fn handle_timeout(
+        &mut self,
+        now: Instant,
+        provider: &mut P,
+        generator: &mut Generator,
+    ) -> Option<ConnectFailure> {
+        if now >= self.give_up_at {
+            return Some(self.failure());
+        }
+        if self.agreements >= AGREEMENTS_MAX {
+            match provider.ephemeral(Role::Dialler) {
+                Ok((ephemeral, key)) => {
+                    self.ephemeral = ephemeral;
+                    self.lay_out(now, provider, generator, key);
+                }
+                Err(NoEntropy) => return Some(ConnectFailure::NoEntropy),
+            }
+        }
+        if now >= self.next_address_at && self.target.addresses.len() > 1 {
+            self.at = (self.at + 1) % self.target.addresses.len();
+            self.next_address_at = now + ADDRESS_SPAN;
+            self.interval = RESEND_FIRST;
+            self.retries = 0;
+            // A cookie is good only at the server that made it.
+            hello::clear_cookie(&mut self.hello);
+            self.resend_at = now;
+        }
+        if now >= self.resend_at {
+            self.is_due = true;
+            let jitter = generator.between(800, 1_200);
+            let wait = self.interval * u32::try_from(jitter).unwrap_or(1_000) / 1_000;
+            self.resend_at = now + wait;
+            self.interval = (self.interval * 3 / 2).min(RESEND_MAX);
+        }
+        None
+    }
+
+    /// Appends the HELLO where it is due.
+    pub(crate) fn poll_transmit(&mut self, now: Instant, buf: &mut Vec<u8>) -> Option<SocketAddr> {
+        if !core::mem::take(&mut self.is_due) {
+            return None;
+        }
+        self.sent_at = now;
+        if self.resend_at <= now {
+            self.resend_at = now + self.interval;
+        }
+        buf.extend_from_slice(&self.hello);
+        Some(self.address())
+    }
+
+    /// Returns when `handle_timeout` is next needed.
+    pub(crate) fn poll_timeout(&self) -> Instant {
+        let mut next = self.give_up_at.min(self.resend_at);
+        if self.target.addresses.len() > 1 {
+            next = next.min(self.next_address_at);
+        }
+        next
+    }
+
+    /// Returns the id that replies to this attempt echo.
+    pub(crate) const fn hello_id(&self) -> u64 {
+        self.hello_id
+    }
+
+    /// Returns whether a HELLO waits to be sent.
+    pub(crate) const fn is_due(&self) -> bool {
+        self.is_due
+    }
+
+    /// Returns whether our own identity is to be shown.
+    pub(crate) const fn is_peer_mode(&self) -> bool {
+        matches!(self.target.credentials, Credentials::Peer)
+    }
+
+    /// Returns how the end looks from what has come.
+    pub(crate) const fn failure(&self) -> ConnectFailure {
+        match (self.hint, self.rejected) {
+            (Some(CloseCode::Version), _) => ConnectFailure::Version,
+            (Some(code), _) => ConnectFailure::Refused(code),
+            (None, 0) => ConnectFailure::Timeout,
+            (None, rejected) => ConnectFailure::NotTheServer { rejected },
+        }
+    }
+
+    fn check_accept(
+        &mut self,
+        now: Instant,
+        provider: &mut P,
+        from: SocketAddr,
+        clear: &AcceptClear,
+        datagram: &mut [u8],
+    ) -> Option<Accepted> {
+        if self.agreements >= AGREEMENTS_MAX {
+            return None;
+        }
+        self.agreements += 1;
+        if self.agreements == AGREEMENTS_MAX {
+            self.resend_at = now;
+        }
+        let shared = provider
+            .agree(&mut self.ephemeral, &clear.server_ephemeral)
+            .ok()?;
+        let agreed = self.initial.agree(provider, &shared);
+        let hello0 = Hello0::new(&self.hello)?;
+        let th1 = transcript_1(provider, &hello0, datagram);
+        let (head, sealed) = datagram.split_at_mut_checked(CLEAR_LEN)?;
+        let th0 = transcript_0(provider, &hello0, head);
+        let (body, tag) = sealed.split_at_mut_checked(sealed.len().checked_sub(TAG_LEN)?)?;
+        let tag: &[u8; TAG_LEN] = (&*tag).try_into().ok()?;
+        agreed
+            .accept_key(provider, clear.suite, &th0)
+            .open(head, body, tag)
+            .ok()?;
+
+        let body = AcceptBody::decode(body).ok()?;
+        let params = Params::decode(&body.params).ok()?;
+        let server_key = self.signer(provider, &hello0, head, &body)?;
+        Some(Accepted {
+            remote: from,
+            server_cid: clear.server_cid,
+            server_key,
+            suite: clear.suite,
+            secrets: agreed.traffic(provider, &th1),
+            params,
+            th1,
+            round_trip: now.saturating_since(self.sent_at),
+        })
+    }
+
+    /// Returns the expected key that signed the transcript.
+    fn signer(
+        &self,
+        provider: &P,
+        hello0: &Hello0<'_>,
+        clear: &[u8],
+        body: &AcceptBody,
+    ) -> Option<PublicKey> {
+        let form = [body.identity.code()];
+        let parts =
+            accept::signed_parts(hello0.parts(), clear, &form, &body.identity, &body.params);
+        let message = accept::signed_message(&provider.sha256(&parts));
+        let is_good = |key: &&PublicKey| provider.verify(key, &message, &body.signature);
+        match (&body.identity, &self.target.server) {
+            (IdentityForm::Pinned, ServerIdentity::Keys(keys)) => {
+                keys.iter().take(2).find(is_good).copied()
+            }
+            (IdentityForm::RawKey(key), ServerIdentity::Keys(keys)) => {
+                keys.contains(key).then_some(key).filter(is_good).copied()
+            }
+            (IdentityForm::RawKey(key), ServerIdentity::Node(node)) => (key.node_id() == *node)
+                .then_some(key)
+                .filter(is_good)
+                .copied(),
+            (IdentityForm::Pinned, ServerIdentity::Node(_)) => None,
+        }
+    }
+
+    fn address(&self) -> SocketAddr {
+        // `Target::check` has seen one at least, and `at` is reduced by their count.
+        self.target
+            .addresses
+            .get(self.at)
+            .copied()
+            .unwrap_or_else(|| SocketAddr::from(([0, 0, 0, 0], 0)))
+    }
+
+    /// Writes the HELLO of a new attempt.
+    fn lay_out(
+        &mut self,
+        now: Instant,
+        provider: &P,
+        generator: &mut Generator,
+        client_ephemeral: PublicKey,
+    ) {
+        self.hello_id = generator.next_u64();
+        self.retries = 0;
+        self.agreements = 0;
+        self.interval = RESEND_FIRST;
+        self.resend_at = now;
+        self.is_due = true;
+        let token = match &self.target.credentials {
+            Credentials::Token { token, .. } => token.as_slice(),
+            Credentials::Open | Credentials::Peer => &[],
+        };
+        self.hello.clear();
+        Hello {
+            version: VERSION_1,
+            version_max: VERSION_1,
+            app_id: self.form.app_id,
+            hello_id: self.hello_id,
+            suites: self.form.suites.bits(),
+            client_cid: self.form.client_cid,
+            client_ephemeral,
+            cookie: None,
+            psk_mac: [0; 16],
+            token,
+        }
+        .encode(&mut self.hello);
+        if matches!(self.target.credentials, Credentials::Open) {
+            return;
+        }
+        let mac = Hello0::new(&self.hello)
+            .map(|hello0| self.initial.hello_mac(provider, &hello0.mac_parts()));
+        if let Some(mac) = mac {
+            hello::set_psk_mac(&mut self.hello, &mac);
+        }
+    }
+}
+
+/// What a dial begins with.
+pub(crate) struct DialStart<'a> {
+    pub(crate) target: Target,
+    pub(crate) form: HelloForm,
+    /// The PSK of peer mode.
+    pub(crate) network: Option<&'a Secret32>,
+    pub(crate) timeout: Duration,
+}

@@ -1,0 +1,204 @@
+//! The server's side of a handshake: attempts that wait for their first packet.
+
+use core::net::SocketAddr;
+
+use crypto::{Initial, NoEntropy, Provider, PublicKey, Role, SessionSecrets, Suite, SuiteSet};
+use wire::{Generator, Instant, Lookup};
+
+use super::accept::{self, AcceptBody, AcceptClear, IdentityForm, TAG_LEN};
+use super::hello::{Hello, Hello0};
+use super::params;
+use super::{transcript_0, transcript_1};
+use crate::packet::Cid;
+use crate::slots::SessionId;
+
+/// One attempt, from its ACCEPT to its first packet.
+pub(crate) struct HalfOpen<G> {
+    /// Names the attempt: SHA-256 of its HELLO0.
+    pub(crate) attempt: [u8; 32],
+    pub(crate) hello_id: u64,
+    /// Where its first HELLO came from.
+    pub(crate) first: SocketAddr,
+    /// The player's address as limits see it.
+    pub(crate) source: SocketAddr,
+    /// The whole ACCEPT: every repeat of the HELLO gets these bytes.
+    pub(crate) accept: Box<[u8]>,
+    pub(crate) secrets: SessionSecrets,
+    pub(crate) suite: Suite,
+    pub(crate) th1: [u8; 32],
+    pub(crate) client_cid: Cid,
+    /// What the client showed.
+    pub(crate) grant: G,
+    /// Whether its sender showed a cookie, for the budget its further work is charged to.
+    pub(crate) is_validated: bool,
+    /// An IDENTITY was verified in vain; a second one is not looked at.
+    pub(crate) has_failed_identity: bool,
+    /// When the ACCEPT was made, for the first RTT sample.
+    pub(crate) accepted_at: Instant,
+    /// When the slot is given up.
+    pub(crate) expires_at: Instant,
+}
+
+/// Half-open attempts, found by what a HELLO shows.
+#[derive(Debug)]
+pub(crate) struct AttemptIndex {
+    /// Hello ids in the table, and how many attempts bear each: a HELLO with another one costs no
+    /// hash.
+    hello_ids: Lookup<u64, u16>,
+    by_hash: Lookup<[u8; 32], SessionId>,
+}
+
+impl AttemptIndex {
+    pub(crate) fn new(generator: &mut Generator) -> Self {
+        Self {
+            hello_ids: Lookup::new(generator),
+            by_hash: Lookup::new(generator),
+        }
+    }
+
+    /// Returns whether some attempt bears `hello_id`.
+    pub(crate) fn may_know(&self, hello_id: u64) -> bool {
+        self.hello_ids.contains(&hello_id)
+    }
+
+    /// Returns the slot of an attempt.
+    pub(crate) fn get(&self, attempt: &[u8; 32]) -> Option<SessionId> {
+        self.by_hash.get(attempt).copied()
+    }
+
+    pub(crate) fn insert(&mut self, hello_id: u64, attempt: [u8; 32], slot: SessionId) {
+        if let Some(count) = self.hello_ids.get_mut(&hello_id) {
+            *count = count.saturating_add(1);
+        } else {
+            self.hello_ids.insert(hello_id, 1);
+        }
+        self.by_hash.insert(attempt, slot);
+    }
+
+    pub(crate) fn remove(&mut self, hello_id: u64, attempt: &[u8; 32]) {
+        if self.by_hash.remove(attempt).is_none() {
+            return;
+        }
+        let is_last = self.hello_ids.get_mut(&hello_id).is_none_or(|count| {
+            *count = count.saturating_sub(1);
+            *count == 0
+        });
+        if is_last {
+            self.hello_ids.remove(&hello_id);
+        }
+    }
+
+    /// Returns how many attempts wait.
+    pub(crate) fn len(&self) -> usize {
+        self.by_hash.len()
+    }
+}
+
+/// What the server puts into an ACCEPT.
+pub(crate) struct AcceptForm<'a, K> {
+    pub(crate) server_cid: Cid,
+    /// Taken where the client offers it.
+    pub(crate) suite: Suite,
+    pub(crate) identity: IdentityForm,
+    pub(crate) params: [u8; params::LEN],
+    pub(crate) signing_key: &'a K,
+}
+
+/// What an accepted HELLO gives.
+pub(crate) struct Answer {
+    pub(crate) accept: Box<[u8]>,
+    pub(crate) secrets: SessionSecrets,
+    pub(crate) suite: Suite,
+    pub(crate) th1: [u8; 32],
+}
+
+/// Why a HELLO that passed all checks got no ACCEPT.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum AnswerError {
+    /// Its ephemeral key is no point of the curve.
+    BadPoint,
+    /// The provider has no randomness.
+    NoEntropy,
+}
+
+impl From<NoEntropy> for AnswerError {
+    fn from(_: NoEntropy) -> Self {
+        Self::NoEntropy
+    }
+}
+
+/// Makes the ACCEPT: one key generation, one agreement, one signature.
+pub(crate) fn answer<P: Provider>(
+    provider: &mut P,
+    initial: &Initial,
+    hello: &Hello<'_>,
+    hello0: &Hello0<'_>,
+    form: &AcceptForm<'_, P::SigningKey>,
+) -> Result<Answer, AnswerError> {
+    let (mut ephemeral, server_ephemeral) = provider.ephemeral(Role::Accepter)?;
+    let shared = provider
+        .agree(&mut ephemeral, &hello.client_ephemeral)
+        .map_err(|_| AnswerError::BadPoint)?;
+    let agreed = initial.agree(provider, &shared);
+    let suite = choose(SuiteSet::from_bits(hello.suites), form.suite);
+
+    let mut datagram =
+        Vec::with_capacity(accept::CLEAR_LEN + usize::from(form.identity.sealed_len()));
+    AcceptClear {
+        hello_id: hello.hello_id,
+        suite,
+        server_cid: form.server_cid,
+        server_ephemeral,
+        sealed_len: form.identity.sealed_len(),
+    }
+    .encode(&mut datagram);
+    let code = [form.identity.code()];
+    let parts = accept::signed_parts(
+        hello0.parts(),
+        &datagram,
+        &code,
+        &form.identity,
+        &form.params,
+    );
+    let message = accept::signed_message(&provider.sha256(&parts));
+    let signature = provider.sign(form.signing_key, &message)?;
+    let th0 = transcript_0(provider, hello0, &datagram);
+    AcceptBody {
+        identity: form.identity,
+        params: form.params,
+        signature,
+    }
+    .encode(&mut datagram);
+
+    let mut tag = [0; TAG_LEN];
+    let (clear, body) = datagram.split_at_mut(accept::CLEAR_LEN);
+    agreed
+        .accept_key(provider, suite, &th0)
+        .seal(clear, body, &mut tag);
+    datagram.extend_from_slice(&tag);
+    let th1 = transcript_1(provider, hello0, &datagram);
+    Ok(Answer {
+        secrets: agreed.traffic(provider, &th1),
+        accept: datagram.into_boxed_slice(),
+        suite,
+        th1,
+    })
+}
+
+/// The preferred suite where it is offered; suite 1, which every HELLO offers, where not.
+const fn choose(offered: SuiteSet, preferred: Suite) -> Suite {
+    if offered.contains(preferred) {
+        preferred
+    } else {
+        Suite::Aes128Gcm
+    }
+}
+
+/// Returns the raw-key form where the client may know only the key's hash.
+pub(crate) const fn identity_form(is_peer: bool, key: PublicKey) -> IdentityForm {
+    if is_peer {
+        IdentityForm::RawKey(key)
+    } else {
+        IdentityForm::Pinned
+    }
+}

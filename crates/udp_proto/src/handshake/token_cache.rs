@@ -1,0 +1,183 @@
+//! Which connect tokens were used: a token opens at most one session in its lifetime.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use core::net::SocketAddr;
+
+use crypto::TokenId;
+use wire::UnixTime;
+
+/// Remembers tokens from their first valid HELLO until they expire.
+///
+/// Full, it refuses new tokens; it never forgets a live one.
+#[derive(Debug, Default)]
+pub(crate) struct TokenCache {
+    entries: BTreeMap<TokenId, Entry>,
+    /// The same tokens by the time after which they open nowhere.
+    by_expiry: BTreeSet<(UnixTime, TokenId)>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    state: TokenState,
+    forget_at: UnixTime,
+}
+
+/// What is known of a token.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum TokenState {
+    /// Valid HELLOs came, no packet opened yet.
+    Pending {
+        /// Where the first HELLO came from; others must show a cookie.
+        first: SocketAddr,
+        /// Attempts that wait for their first packet.
+        attempts: u8,
+    },
+    /// A session was opened with it.
+    Consumed,
+}
+
+/// Most attempts of one token that wait at a time; TWP/1, section 3.7.
+pub(crate) const ATTEMPTS_MAX: u8 = 4;
+
+/// Why a token may not begin a further attempt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum TokenBusy {
+    /// It opened a session already.
+    Consumed,
+    /// Four attempts wait.
+    Attempts,
+    /// The cache is full.
+    CacheFull,
+}
+
+impl TokenCache {
+    /// Returns what is known of `token`.
+    pub(crate) fn state(&self, token: TokenId) -> Option<TokenState> {
+        self.entries.get(&token).map(|entry| entry.state)
+    }
+
+    /// Counts a further attempt of `token` from `sender`.
+    ///
+    /// # Errors
+    ///
+    /// [`TokenBusy`] where none may begin; nothing is changed then.
+    pub(crate) fn begin(
+        &mut self,
+        token: TokenId,
+        sender: SocketAddr,
+        forget_at: UnixTime,
+        capacity: usize,
+    ) -> Result<(), TokenBusy> {
+        if let Some(entry) = self.entries.get_mut(&token) {
+            return match &mut entry.state {
+                TokenState::Consumed => Err(TokenBusy::Consumed),
+                TokenState::Pending { attempts, .. } if *attempts >= ATTEMPTS_MAX => {
+                    Err(TokenBusy::Attempts)
+                }
+                TokenState::Pending { attempts, .. } => {
+                    *attempts += 1;
+                    Ok(())
+                }
+            };
+        }
+        if self.entries.len() >= capacity {
+            return Err(TokenBusy::CacheFull);
+        }
+        let state = TokenState::Pending {
+            first: sender,
+            attempts: 1,
+        };
+        self.entries.insert(token, Entry { state, forget_at });
+        self.by_expiry.insert((forget_at, token));
+        Ok(())
+    }
+
+    /// Gives back an attempt that ended without a session.
+    pub(crate) fn end(&mut self, token: TokenId) {
+        if let Some(Entry {
+            state: TokenState::Pending { attempts, .. },
+            ..
+        }) = self.entries.get_mut(&token)
+        {
+            *attempts = attempts.saturating_sub(1);
+        }
+    }
+
+    /// Marks `token` as used; returns whether it was not before.
+    pub(crate) fn consume(&mut self, token: TokenId) -> bool {
+        let Some(entry) = self.entries.get_mut(&token) else {
+            return false;
+        };
+        let was_pending = entry.state != TokenState::Consumed;
+        entry.state = TokenState::Consumed;
+        was_pending
+    }
+
+    /// Forgets what has expired.
+    pub(crate) fn expire(&mut self, unix: UnixTime) {
+        while let Some(&(forget_at, token)) = self.by_expiry.first() {
+            if forget_at > unix {
+                break;
+            }
+            self.by_expiry.remove(&(forget_at, token));
+            self.entries.remove(&token);
+        }
+    }
+
+    /// Returns how many tokens are remembered.
+    pub(crate) fn len(&self) -> usize {
+        self.entries.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const END: UnixTime = UnixTime::from_secs(100);
+
+    fn sender() -> SocketAddr {
+        "192.0.2.1:7".parse().unwrap()
+    }
+
+    #[test]
+    fn a_token_is_consumed_once() {
+        let mut cache = TokenCache::default();
+        assert_eq!(cache.begin(TokenId([1; 16]), sender(), END, 8), Ok(()));
+        assert!(cache.consume(TokenId([1; 16])));
+        assert!(!cache.consume(TokenId([1; 16])));
+        assert_eq!(
+            cache.begin(TokenId([1; 16]), sender(), END, 8),
+            Err(TokenBusy::Consumed)
+        );
+    }
+
+    #[test]
+    fn a_fifth_attempt_waits_for_one_to_end() {
+        let mut cache = TokenCache::default();
+        for _ in 0..ATTEMPTS_MAX {
+            assert_eq!(cache.begin(TokenId([1; 16]), sender(), END, 8), Ok(()));
+        }
+        assert_eq!(
+            cache.begin(TokenId([1; 16]), sender(), END, 8),
+            Err(TokenBusy::Attempts)
+        );
+        cache.end(TokenId([1; 16]));
+        assert_eq!(cache.begin(TokenId([1; 16]), sender(), END, 8), Ok(()));
+    }
+
+    #[test]
+    fn a_full_cache_refuses_and_forgets_only_the_expired() {
+        let mut cache = TokenCache::default();
+        assert_eq!(cache.begin(TokenId([1; 16]), sender(), END, 1), Ok(()));
+        assert_eq!(
+            cache.begin(TokenId([2; 16]), sender(), END, 1),
+            Err(TokenBusy::CacheFull)
+        );
+        cache.expire(UnixTime::from_secs(99));
+        assert_eq!(cache.len(), 1);
+        cache.expire(END);
+        assert_eq!(cache.len(), 0);
+    }
+}
