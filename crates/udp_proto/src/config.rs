@@ -1,0 +1,202 @@
+//! Configuration: every field carries its range by type, so nothing is left to check.
+
+use core::time::Duration;
+
+use crypto::Suite;
+
+use crate::channel::ChannelTable;
+use crate::slots::CidLen;
+
+/// What one endpoint allows and how it behaves.
+#[non_exhaustive]
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Largest datagram to send, bytes; 1,200, which every path must carry.
+    pub mtu: Mtu,
+    /// Size that every session checks its path for when it opens; none. The outcome comes as
+    /// [`Event::MtuChecked`](crate::Event::MtuChecked).
+    pub mtu_check: Option<Mtu>,
+    /// Channels of every session; both ends must have the same. Unreliable 0 and reliable 1.
+    pub channels: ChannelTable,
+    /// Silence after which a session is given up; 10 s. The smaller of both ends' holds.
+    pub idle_timeout: IdleTimeout,
+    /// Longest silence of ours; 1 s, of which up to a fifth is taken off at random.
+    pub keepalive: Keepalive,
+    /// Reliable payload taken before the application reads, bytes; 1 MiB. Each session may hold
+    /// as much, so a server with many sessions lowers it.
+    pub receive_window: u32,
+    /// How long closing waits for reliable messages to be acknowledged; 500 ms.
+    pub linger: Duration,
+    /// How long connecting may take over all addresses; 10 s.
+    pub connect_timeout: Duration,
+    /// Sessions and attempts at a time; 4,096, at most 65,535. An idle one holds some 3 KiB.
+    pub sessions_max: u16,
+    /// Of these, how many from one IPv4 address or IPv6 /64; 32. Loopback and trusted exits are
+    /// exempt.
+    pub sessions_per_source_max: u16,
+    /// Attempts that wait for their first packet; 1,024, each up to 640 bytes and the token's
+    /// user data.
+    pub half_open_max: u16,
+    /// Events that wait for the application; 65,536. Over it, the endpoint takes no datagram.
+    pub events_max: usize,
+    /// Tokens remembered until they expire; 65,536, some 120 bytes each. A full cache refuses new
+    /// tokens.
+    pub token_cache_max: usize,
+    /// When a HELLO must bring a cookie although its token is good.
+    pub retry: RetryPolicy,
+    /// What happens to a player's session when the same player comes with a newer token.
+    pub duplicate: DuplicatePolicy,
+    /// Attempts a second with a valid cookie for which elliptic-curve work is done; 1,000, which
+    /// is 12.5 % of a core at 125 microseconds each.
+    pub accept_rate: u32,
+    /// The same for attempts without a cookie; 500.
+    pub accept_rate_unvalidated: u32,
+    /// The suite that a server takes where it is offered; AES-128-GCM, the fastest where AES is in
+    /// hardware.
+    pub suite: Suite,
+    /// Length of our connection ids. 4 bytes; 0 serves an endpoint that only dials, and 8 is for
+    /// stateless resets.
+    pub cid_len: CidLen,
+    /// Addresses of exits that tell players' real addresses; limits do not hold for them.
+    pub trusted_exits: Vec<core::net::IpAddr>,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            mtu: Mtu::MIN,
+            mtu_check: None,
+            channels: ChannelTable::default(),
+            idle_timeout: IdleTimeout(Duration::from_secs(10)),
+            keepalive: Keepalive(Duration::from_secs(1)),
+            receive_window: 1_048_576,
+            linger: Duration::from_millis(500),
+            connect_timeout: Duration::from_secs(10),
+            sessions_max: 4_096,
+            sessions_per_source_max: 32,
+            half_open_max: 1_024,
+            events_max: 65_536,
+            token_cache_max: 65_536,
+            retry: RetryPolicy::WhenNeeded,
+            duplicate: DuplicatePolicy::Replace,
+            accept_rate: 1_000,
+            accept_rate_unvalidated: 500,
+            suite: Suite::Aes128Gcm,
+            cid_len: CidLen::Four,
+            trusted_exits: Vec::new(),
+        }
+    }
+}
+
+impl Config {
+    /// Returns the receive window that the channels need at least.
+    pub(crate) fn receive_window(&self) -> usize {
+        let configured = usize::try_from(self.receive_window).unwrap_or(usize::MAX);
+        self.channels.receive_window(configured)
+    }
+}
+
+/// Largest datagram to send, bytes of UDP payload.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Mtu(u16);
+
+impl Mtu {
+    /// A HELLO fills it, and every path must carry it; RFC 9000, section 14.
+    pub const MIN: Self = Self(1_200);
+    /// What links of the mesh carry.
+    pub const MESH: Self = Self(1_280);
+    /// Ethernet less 40 (IPv6) and 8 (UDP).
+    pub const MAX: Self = Self(1_452);
+
+    /// Accepts `bytes` where it lies in range.
+    pub const fn new(bytes: u16) -> Option<Self> {
+        if bytes >= Self::MIN.0 && bytes <= Self::MAX.0 {
+            Some(Self(bytes))
+        } else {
+            None
+        }
+    }
+
+    /// Returns the bytes.
+    pub const fn get(self) -> u16 {
+        self.0
+    }
+}
+
+/// Silence after which a session is given up: 2 to 120 s.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct IdleTimeout(Duration);
+
+impl IdleTimeout {
+    /// Accepts `span` where it lies in range.
+    pub const fn new(span: Duration) -> Option<Self> {
+        if span.as_millis() >= 2_000 && span.as_millis() <= 120_000 {
+            Some(Self(span))
+        } else {
+            None
+        }
+    }
+
+    /// Returns the span.
+    pub const fn get(self) -> Duration {
+        self.0
+    }
+}
+
+/// Longest silence of one side: 0.2 to 20 s.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Keepalive(Duration);
+
+impl Keepalive {
+    /// Accepts `span` where it lies in range.
+    pub const fn new(span: Duration) -> Option<Self> {
+        if span.as_millis() >= 200 && span.as_millis() <= 20_000 {
+            Some(Self(span))
+        } else {
+            None
+        }
+    }
+
+    /// Returns the span.
+    pub const fn get(self) -> Duration {
+        self.0
+    }
+}
+
+/// When a HELLO must bring a cookie although its token is good.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RetryPolicy {
+    /// Where half-open slots or the budget run low; costs nobody a round trip in quiet times.
+    WhenNeeded,
+    /// Always.
+    Always,
+}
+
+/// What happens to a player's session when the same player comes with a newer token.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DuplicatePolicy {
+    /// The new session replaces it, once its first packet opens.
+    Replace,
+    /// The new attempt is refused.
+    Reject,
+}
+
+/// Separates games and builds: endpoints with different ones do not hear each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct AppId(pub u64);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_are_held_by_type() {
+        assert_eq!(Mtu::new(1_199), None);
+        assert_eq!(Mtu::new(1_453), None);
+        assert_eq!(Mtu::new(1_280), Some(Mtu::MESH));
+        assert!(IdleTimeout::new(Duration::from_millis(1_999)).is_none());
+        assert!(IdleTimeout::new(Duration::from_secs(121)).is_none());
+        assert!(Keepalive::new(Duration::from_millis(199)).is_none());
+        assert!(Keepalive::new(Duration::from_secs(21)).is_none());
+    }
+}

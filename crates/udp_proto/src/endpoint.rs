@@ -1,0 +1,349 @@
+//! Many sessions on one socket: routing, admission, timers and turns.
+
+mod admission;
+mod application;
+mod arrival;
+pub(crate) mod listener;
+mod machine;
+mod sources;
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use core::net::{IpAddr, SocketAddr};
+
+use crypto::{NoEntropy, Provider, TokenId};
+use wire::{ClientId, Generator, Instant, NodeId, Seed, UnixTime};
+
+use crate::block_list::BlockList;
+use crate::budget::prefix_of;
+use crate::config::{AppId, Config};
+use crate::event::{Event, Proof};
+use crate::handshake::dial::Dial;
+use crate::handshake::half_open::HalfOpen;
+use crate::handshake::reply::{Refuse, Retry};
+use crate::session::Session;
+use crate::slots::{SessionId, Slots};
+use crate::stats::EndpointStats;
+use crate::timers::Timers;
+use admission::Admitted;
+use listener::Listener;
+use sources::Sources;
+
+/// One socket's worth of sessions; a [`wire::Machine`] that speaks to socket addresses.
+///
+/// It dials with [`connect`](Self::connect) and accepts after [`listen`](Self::listen), both on
+/// one socket if need be. It owns no socket, clock or thread: a driver of `servicer` brings
+/// datagrams and time, and takes what [`poll_transmit`](Self::poll_transmit) writes.
+pub struct Endpoint<P: Provider> {
+    config: Config,
+    app_id: AppId,
+    /// First 16 bytes of the hash over the channel table: both ends must have the same.
+    channel_digest: [u8; 16],
+    provider: P,
+    /// For what peers may see: connection ids, jitter, hello ids. Seeded by the provider once, so
+    /// that it tells nothing about secrets.
+    generator: Generator,
+    listener: Option<Box<Listener<P>>>,
+    slots: Slots<Slot<P>>,
+    /// Dials, by the id that replies echo.
+    dials: BTreeMap<u64, SessionId>,
+    /// Sessions by peer address, where our connection ids have length 0.
+    by_address: BTreeMap<SocketAddr, SessionId>,
+    /// Which session each player has.
+    players: BTreeMap<ClientId, Present>,
+    /// Which session each node of the mesh has.
+    nodes: BTreeMap<NodeId, SessionId>,
+    /// Nodes that peer mode lets in; `None` lets in all that hold the network secret.
+    allowed_nodes: Option<BTreeSet<NodeId>>,
+    sources: Sources,
+    blocked: BlockList,
+    timers: Timers,
+    /// Slots that may have something to send, each once.
+    ready: VecDeque<u16>,
+    /// Whether each slot is in `ready`.
+    is_ready: Vec<bool>,
+    /// Replies that keep no state; at most one for each datagram handled since the last drain.
+    replies: VecDeque<Reply>,
+    events: VecDeque<Event>,
+    stats: EndpointStats,
+    /// The latest time heard of.
+    now: Instant,
+    /// The wall clock at a monotonic instant.
+    unix: Option<(Instant, UnixTime)>,
+}
+
+/// What a slot holds.
+#[expect(
+    clippy::large_enum_variant,
+    reason = "each variant is boxed; the size is one pointer"
+)]
+pub(crate) enum Slot<P: Provider> {
+    /// We dial.
+    Dial(Box<Dial<P>>),
+    /// A HELLO was accepted; its sender has not spoken since.
+    HalfOpen(Box<HalfOpen<Admitted>>),
+    /// A session, open or on its way out.
+    Session(Box<Session<P::Aead>>),
+}
+
+/// A player's session.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Present {
+    pub(crate) session: SessionId,
+    pub(crate) issued_at: UnixTime,
+    pub(crate) token_id: TokenId,
+}
+
+/// A datagram that answers another, without a session.
+#[derive(Debug)]
+pub(crate) struct Reply {
+    pub(crate) destination: SocketAddr,
+    /// The address of ours that was spoken to.
+    pub(crate) source: Option<IpAddr>,
+    pub(crate) body: ReplyBody,
+}
+
+#[derive(Debug)]
+pub(crate) enum ReplyBody {
+    Retry(Retry),
+    Refuse(Refuse),
+    /// The versions we speak, for the HELLO with this id.
+    Version(u64),
+    /// The ACCEPT of a half-open attempt.
+    Accept(SessionId),
+}
+
+impl<P: Provider> Endpoint<P> {
+    /// Makes an endpoint without sessions that listens to nobody.
+    ///
+    /// # Errors
+    ///
+    /// [`NoEntropy`] where the provider has no randomness.
+    pub fn new(
+        config: Config,
+        app_id: AppId,
+        mut provider: P,
+        now: Instant,
+    ) -> Result<Self, NoEntropy> {
+        let mut seed = [0; 32];
+        provider.random(&mut seed)?;
+        let generator = Seed(seed).generator(0);
+        let mut table = Vec::new();
+        config.channels.encode(&mut table);
+        let digest = provider.sha256(&[&table]);
+        Ok(Self {
+            slots: Slots::new(config.sessions_max),
+            config,
+            app_id,
+            channel_digest: digest.first_chunk().copied().unwrap_or_default(),
+            provider,
+            generator,
+            listener: None,
+            dials: BTreeMap::new(),
+            by_address: BTreeMap::new(),
+            players: BTreeMap::new(),
+            nodes: BTreeMap::new(),
+            allowed_nodes: None,
+            sources: Sources::default(),
+            blocked: BlockList::default(),
+            timers: Timers::default(),
+            ready: VecDeque::new(),
+            is_ready: Vec::new(),
+            replies: VecDeque::new(),
+            events: VecDeque::new(),
+            stats: EndpointStats::default(),
+            now,
+            unix: None,
+        })
+    }
+
+    /// Returns what was counted so far.
+    pub const fn stats(&self) -> &EndpointStats {
+        &self.stats
+    }
+
+    /// Returns the blocked prefixes.
+    pub const fn blocked(&self) -> &BlockList {
+        &self.blocked
+    }
+
+    /// Returns the blocked prefixes, to change them; the change holds from the next datagram.
+    pub const fn blocked_mut(&mut self) -> &mut BlockList {
+        &mut self.blocked
+    }
+
+    /// Returns the provider, so that layers above draw from the same.
+    pub const fn provider(&self) -> &P {
+        &self.provider
+    }
+
+    /// Returns the provider, to draw randomness from it.
+    pub const fn provider_mut(&mut self) -> &mut P {
+        &mut self.provider
+    }
+
+    /// Returns how many sessions, half-open ones and dials included, there are.
+    pub const fn session_count(&self) -> u16 {
+        self.slots.len()
+    }
+
+    /// Returns about how many bytes of memory sessions hold.
+    pub fn memory(&self) -> usize {
+        self.slots
+            .values()
+            .map(|slot| match slot {
+                Slot::Dial(_) => size_of::<Dial<P>>() + 1_200,
+                Slot::HalfOpen(half_open) => {
+                    size_of::<HalfOpen<Admitted>>() + half_open.accept.len()
+                }
+                Slot::Session(session) => session.memory(),
+            })
+            .sum()
+    }
+
+    /// Keeps time from going back: a late clock is a fault of the driver's.
+    pub(crate) fn advance(&mut self, now: Instant) -> Instant {
+        debug_assert!(now >= self.now, "time went back");
+        self.now = self.now.max(now);
+        self.now
+    }
+
+    /// The wall clock now, from the last one told.
+    pub(crate) fn unix_time(&self) -> Option<UnixTime> {
+        self.unix
+            .map(|(at, unix)| unix + self.now.saturating_since(at))
+    }
+
+    /// Marks a slot as one that may have something to send, and sets its deadline.
+    pub(crate) fn arm(&mut self, now: Instant, id: SessionId) {
+        let index = usize::from(id.index);
+        if self.is_ready.len() <= index {
+            self.is_ready.resize(index + 1, false);
+        }
+        if let Some(flag) = self.is_ready.get_mut(index)
+            && !core::mem::replace(flag, true)
+        {
+            self.ready.push_back(id.index);
+        }
+        self.set_timer(now, id);
+    }
+
+    pub(crate) fn set_timer(&mut self, now: Instant, id: SessionId) {
+        let deadline = match self.slots.get(id) {
+            Some(Slot::Dial(dial)) => Some(dial.poll_timeout()),
+            Some(Slot::HalfOpen(half_open)) => Some(half_open.expires_at),
+            Some(Slot::Session(session)) => session.poll_timeout(now),
+            None => None,
+        };
+        self.timers.set(id.index, deadline);
+    }
+
+    /// After a session was touched: passes its news on, and lets it send or frees its slot.
+    pub(crate) fn settle(&mut self, now: Instant, id: SessionId) {
+        self.pass_on_news(now, id);
+        if self.slots.get(id).is_some() {
+            self.arm(now, id);
+        }
+    }
+
+    /// Passes a session's news on, and frees the slot where it is over.
+    pub(crate) fn pass_on_news(&mut self, now: Instant, id: SessionId) {
+        let Some(Slot::Session(session)) = self.slots.get_mut(id) else {
+            return;
+        };
+        let news = session.take_news();
+        if let Some(mtu) = news.mtu_checked {
+            self.events
+                .push_back(Event::MtuChecked { session: id, mtu });
+        }
+        if let Some(reason) = news.closed {
+            self.forget_peer(id);
+            self.events.push_back(Event::Closed {
+                session: id,
+                reason,
+            });
+        } else if news.is_readable {
+            self.events.push_back(Event::Readable { session: id });
+        }
+        if news.is_gone {
+            self.remove(now, id);
+        }
+    }
+
+    /// Frees a slot and all that points to it.
+    pub(crate) fn remove(&mut self, now: Instant, id: SessionId) {
+        self.forget_peer(id);
+        let Some(slot) = self.slots.remove(now, id) else {
+            return;
+        };
+        self.timers.set(id.index, None);
+        match slot {
+            Slot::Dial(dial) => {
+                self.dials.remove(&dial.hello_id());
+            }
+            Slot::HalfOpen(half_open) => {
+                self.release_half_open(&half_open);
+                self.sources.remove(half_open.source.ip());
+                if let Admitted::Token(grant) = &half_open.grant
+                    && let Some(listener) = &mut self.listener
+                {
+                    listener.tokens.end(grant.token_id);
+                }
+            }
+            Slot::Session(session) => {
+                if self.by_address.get(&session.remote()) == Some(&id) {
+                    self.by_address.remove(&session.remote());
+                }
+                if let Some(source) = session.counted_source() {
+                    self.sources.remove(source);
+                }
+            }
+        }
+    }
+
+    /// Takes an attempt off the tables that find half-open ones.
+    pub(crate) fn release_half_open(&mut self, half_open: &HalfOpen<Admitted>) {
+        if let Some(listener) = &mut self.listener {
+            listener
+                .attempts
+                .remove(half_open.hello_id, &half_open.attempt);
+            listener
+                .half_open_shares
+                .release(prefix_of(half_open.source.ip()));
+        }
+    }
+
+    /// Lets the player or node of a session that has ended come again.
+    fn forget_peer(&mut self, id: SessionId) {
+        let Some(Slot::Session(session)) = self.slots.get(id) else {
+            return;
+        };
+        match session.proof() {
+            Proof::Token(grant) => {
+                if self
+                    .players
+                    .get(&grant.client_id)
+                    .is_some_and(|present| present.session == id)
+                {
+                    self.players.remove(&grant.client_id);
+                }
+            }
+            Proof::Node(node) => {
+                if self.nodes.get(node) == Some(&id) {
+                    self.nodes.remove(node);
+                }
+            }
+            Proof::Anonymous | Proof::Server(_) => {}
+        }
+    }
+}
+
+impl<P: Provider> core::fmt::Debug for Endpoint<P> {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("Endpoint")
+            .field("app_id", &self.app_id)
+            .field("sessions", &self.slots.len())
+            .field("is_listening", &self.listener.is_some())
+            .finish_non_exhaustive()
+    }
+}

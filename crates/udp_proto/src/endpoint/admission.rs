@@ -1,0 +1,506 @@
+//! What a server does with a HELLO, cheapest checks first; TWP/1, section 3.8.
+//!
+//! A HELLO whose required cookie, token or PSK mac is wrong never reaches an elliptic-curve call
+//! and never takes a slot: at most three hashes are spent on it.
+
+use core::net::SocketAddr;
+
+use crypto::token::{CLOCK_SKEW, TokenHeader};
+use crypto::{Audience, ConnectToken, Initial, Provider, Secret32, TokenId};
+use wire::{Arrival, Instant};
+
+use super::listener::{EC_BURST, Listener, is_exempt};
+use super::{Endpoint, Reply, ReplyBody, Slot};
+use crate::budget::prefix_of;
+use crate::config::{DuplicatePolicy, RetryPolicy};
+use crate::error::CloseCode;
+use crate::event::Grant;
+use crate::handshake::half_open::{self, AcceptForm, Answer, AnswerError, HalfOpen};
+use crate::handshake::hello::{Hello, Hello0, HelloError, Preamble};
+use crate::handshake::params::Params;
+use crate::handshake::reply::{Refuse, Retry};
+use crate::handshake::token_cache::{TokenBusy, TokenState};
+use crate::handshake::{Mode, VERSION_1};
+use crate::slots::SessionId;
+
+/// What became of a HELLO; each is a counter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Fate {
+    Accepted,
+    AcceptRepeated,
+    Retried,
+    Refused,
+    VersionOffered,
+    Malformed,
+    OtherApp,
+    ModeNotServed,
+    BadToken,
+    TokenUsed,
+    BadPsk,
+    OverAnswerBudget,
+    NoHalfOpenSlot,
+    OverAcceptBudget,
+    BadPoint,
+    Overload,
+}
+
+/// What a client of a half-open session has shown.
+#[derive(Debug)]
+pub(crate) enum Admitted {
+    /// A token and its PSK.
+    Token(Box<Grant>),
+    /// Nothing.
+    Open,
+    /// The network secret; its identity comes with the first packet.
+    Peer,
+}
+
+/// A HELLO with what the checks have found out about it.
+#[derive(Clone, Copy)]
+struct Candidate<'a> {
+    hello: Hello<'a>,
+    hello0: Hello0<'a>,
+    mode: Mode,
+    sender: SocketAddr,
+    /// The player's address where an exit told it; limits go by it.
+    source: SocketAddr,
+    /// It brought a cookie that we made for this sender and HELLO.
+    has_cookie: bool,
+}
+
+/// How long an attempt waits for its first packet.
+pub(crate) const HALF_OPEN_LIFE: core::time::Duration = core::time::Duration::from_secs(5);
+
+impl<P: Provider> Endpoint<P> {
+    /// Takes a HELLO. Steps 1 and 2 of the order, block list and length, are done.
+    pub(super) fn on_hello(
+        &mut self,
+        now: Instant,
+        arrival: &Arrival<SocketAddr>,
+        datagram: &[u8],
+    ) -> Fate {
+        let Some(mut listener) = self.listener.take() else {
+            return Fate::ModeNotServed;
+        };
+        let fate = self.admit(now, &mut listener, arrival, datagram);
+        self.listener = Some(listener);
+        fate
+    }
+
+    fn admit(
+        &mut self,
+        now: Instant,
+        listener: &mut Listener<P>,
+        arrival: &Arrival<SocketAddr>,
+        datagram: &[u8],
+    ) -> Fate {
+        let source = arrival.real_source.unwrap_or(arrival.peer);
+        let (candidate, cookie) = match self.read_hello(now, listener, arrival, datagram) {
+            Ok(read) => read,
+            Err(fate) => return fate,
+        };
+        let mut candidate = candidate;
+        // 5: a wrong or old cookie counts as none.
+        candidate.has_cookie = cookie.is_some_and(|cookie| {
+            listener.cookies.is_valid(
+                now,
+                &mut self.provider,
+                &cookie,
+                arrival.peer,
+                &candidate.hello0,
+            )
+        });
+        // 6: a repeat of an attempt that waits.
+        let attempt = listener
+            .attempts
+            .may_know(candidate.hello.hello_id)
+            .then(|| self.provider.sha256(&candidate.hello0.parts()));
+        if let Some(known) = attempt.and_then(|attempt| listener.attempts.get(&attempt)) {
+            return self.repeat(now, listener, arrival, &candidate, known);
+        }
+        // 7: a cookie where one is required.
+        if !candidate.has_cookie && self.wants_cookie(now, listener, &candidate) {
+            return self.retry(now, listener, arrival, &candidate);
+        }
+        // 8: token, 8b: PSK mac.
+        let (admitted, initial) = match self.open_credentials(listener, &candidate) {
+            Ok(opened) => opened,
+            Err(fate) => return fate,
+        };
+        // 9: the player, and room for a session.
+        if let Some(code) = self.refusal(&admitted, source) {
+            return self.refuse(now, listener, arrival, &candidate, (&initial, code));
+        }
+        // 10 to 12.
+        self.accept(now, listener, arrival, &candidate, (admitted, initial))
+    }
+
+    /// Steps 2 to 4.
+    fn read_hello<'a>(
+        &mut self,
+        now: Instant,
+        listener: &mut Listener<P>,
+        arrival: &Arrival<SocketAddr>,
+        datagram: &'a [u8],
+    ) -> Result<(Candidate<'a>, Option<[u8; 32]>), Fate> {
+        let source = arrival.real_source.unwrap_or(arrival.peer);
+        let preamble = Preamble::decode(datagram).map_err(|_| Fate::Malformed)?;
+        if preamble.app_id != self.app_id.0 {
+            return Err(Fate::OtherApp);
+        }
+        if preamble.version != VERSION_1 {
+            if !listener.answers.take(now, prefix_of(source.ip())) {
+                return Err(Fate::OverAnswerBudget);
+            }
+            self.reply(arrival, ReplyBody::Version(preamble.hello_id));
+            return Err(Fate::VersionOffered);
+        }
+        let hello = Hello::decode(datagram).map_err(|error: HelloError| match error {
+            HelloError::Length | HelloError::Version | HelloError::Range => Fate::Malformed,
+        })?;
+        let hello0 = Hello0::new(datagram).ok_or(Fate::Malformed)?;
+        let mode = hello.mode();
+        if !listener.serves(mode) {
+            return Err(Fate::ModeNotServed);
+        }
+        if mode == Mode::Peer && hello.client_cid.len() < 4 {
+            return Err(Fate::Malformed);
+        }
+        let candidate = Candidate {
+            hello,
+            hello0,
+            mode,
+            sender: arrival.peer,
+            source,
+            has_cookie: false,
+        };
+        Ok((candidate, hello.cookie))
+    }
+
+    /// Step 6b: the same attempt gets the same ACCEPT, from its first address or with a cookie.
+    fn repeat(
+        &mut self,
+        now: Instant,
+        listener: &mut Listener<P>,
+        arrival: &Arrival<SocketAddr>,
+        candidate: &Candidate<'_>,
+        known: SessionId,
+    ) -> Fate {
+        let Some(Slot::HalfOpen(half_open)) = self.slots.get(known) else {
+            return Fate::Overload;
+        };
+        if half_open.first != candidate.sender && !candidate.has_cookie {
+            return self.retry(now, listener, arrival, candidate);
+        }
+        if !listener.answers.take(now, prefix_of(candidate.source.ip())) {
+            return Fate::OverAnswerBudget;
+        }
+        self.reply(arrival, ReplyBody::Accept(known));
+        Fate::AcceptRepeated
+    }
+
+    /// Step 7.
+    fn wants_cookie(
+        &self,
+        now: Instant,
+        listener: &Listener<P>,
+        candidate: &Candidate<'_>,
+    ) -> bool {
+        let is_pending_elsewhere = || {
+            let header = TokenHeader::decode(candidate.hello.token).ok();
+            let state = header.and_then(|header| listener.tokens.state(header.token_id));
+            matches!(state, Some(TokenState::Pending { first, .. }) if first != candidate.sender)
+        };
+        candidate.mode != Mode::Token
+            || self.config.retry == RetryPolicy::Always
+            || listener.attempts.len() > usize::from(self.config.half_open_max / 4)
+            || listener.ec_unvalidated.available(now) < EC_BURST / 2
+            || is_pending_elsewhere()
+    }
+
+    fn retry(
+        &mut self,
+        now: Instant,
+        listener: &mut Listener<P>,
+        arrival: &Arrival<SocketAddr>,
+        candidate: &Candidate<'_>,
+    ) -> Fate {
+        if !listener.answers.take(now, prefix_of(candidate.source.ip())) {
+            return Fate::OverAnswerBudget;
+        }
+        let cookie =
+            listener
+                .cookies
+                .issue(now, &mut self.provider, candidate.sender, &candidate.hello0);
+        let hello_id = candidate.hello.hello_id;
+        self.reply(arrival, ReplyBody::Retry(Retry { hello_id, cookie }));
+        Fate::Retried
+    }
+
+    /// Steps 8 and 8b.
+    fn open_credentials(
+        &self,
+        listener: &Listener<P>,
+        candidate: &Candidate<'_>,
+    ) -> Result<(Admitted, Initial), Fate> {
+        match candidate.mode {
+            Mode::Open => Ok((Admitted::Open, Initial::new(&self.provider, None))),
+            Mode::Peer => {
+                let network = listener.network.as_ref().ok_or(Fate::ModeNotServed)?;
+                [Some(&network.secret), network.previous.as_ref()]
+                    .into_iter()
+                    .flatten()
+                    .find_map(|secret| self.proves_psk(candidate, secret))
+                    .map(|initial| (Admitted::Peer, initial))
+                    .ok_or(Fate::BadPsk)
+            }
+            Mode::Token => {
+                let token = self.open_token(listener, candidate.hello.token)?;
+                if listener.tokens.state(token.header.token_id) == Some(TokenState::Consumed) {
+                    return Err(Fate::TokenUsed);
+                }
+                let initial = self
+                    .proves_psk(candidate, &token.grant.psk)
+                    .ok_or(Fate::BadPsk)?;
+                Ok((Admitted::Token(Box::new(Grant::from(token))), initial))
+            }
+        }
+    }
+
+    fn open_token(&self, listener: &Listener<P>, sealed: &[u8]) -> Result<ConnectToken, Fate> {
+        let unix = self.unix_time().ok_or(Fate::BadToken)?;
+        let header = TokenHeader::decode(sealed).map_err(|_| Fate::BadToken)?;
+        let audience = Audience {
+            app_id: self.app_id.0,
+            server_id: listener.instance,
+        };
+        listener
+            .token_keys
+            .iter()
+            .find(|key| key.id() == header.key_id)
+            .ok_or(Fate::BadToken)?
+            .open(&self.provider, audience, unix, sealed)
+            .map_err(|_| Fate::BadToken)
+    }
+
+    /// Returns the key schedule's start where the HELLO's mac shows that its sender has `psk`.
+    fn proves_psk(&self, candidate: &Candidate<'_>, psk: &Secret32) -> Option<Initial> {
+        let initial = Initial::new(&self.provider, Some(psk));
+        let mac = initial.hello_mac(&self.provider, &candidate.hello0.mac_parts());
+        crypto::equal(&mac, &candidate.hello.psk_mac).then_some(initial)
+    }
+
+    /// Step 9: why this player, or anyone, is not let in.
+    fn refusal(&self, admitted: &Admitted, source: SocketAddr) -> Option<CloseCode> {
+        if let Admitted::Token(grant) = admitted
+            && let Some(present) = self.players.get(&grant.client_id)
+        {
+            let is_newer =
+                (grant.issued_at, grant.token_id) > (present.issued_at, present.token_id);
+            if !is_newer || self.config.duplicate == DuplicatePolicy::Reject {
+                return Some(CloseCode::Replaced);
+            }
+        }
+        let is_crowded = !is_exempt(&self.config, source)
+            && self.sources.count(source.ip()) >= self.config.sessions_per_source_max;
+        (is_crowded || self.slots.is_full()).then_some(CloseCode::Full)
+    }
+
+    fn refuse(
+        &mut self,
+        now: Instant,
+        listener: &mut Listener<P>,
+        arrival: &Arrival<SocketAddr>,
+        candidate: &Candidate<'_>,
+        (initial, code): (&Initial, CloseCode),
+    ) -> Fate {
+        if !listener.answers.take(now, prefix_of(candidate.source.ip())) {
+            return Fate::OverAnswerBudget;
+        }
+        let mut refuse = Refuse {
+            hello_id: candidate.hello.hello_id,
+            reason: code.to_wire(),
+            mac: [0; 16],
+        };
+        if candidate.mode != Mode::Open {
+            refuse.mac = initial.refuse_mac(&self.provider, &[&refuse.covered()]);
+        }
+        self.reply(arrival, ReplyBody::Refuse(refuse));
+        Fate::Refused
+    }
+
+    /// Steps 10 to 12: a half-open slot, the budget, and only then the elliptic curve.
+    fn accept(
+        &mut self,
+        now: Instant,
+        listener: &mut Listener<P>,
+        arrival: &Arrival<SocketAddr>,
+        candidate: &Candidate<'_>,
+        (admitted, initial): (Admitted, Initial),
+    ) -> Fate {
+        let prefix = prefix_of(candidate.source.ip());
+        let slot = if is_exempt(&self.config, candidate.source) {
+            listener.half_open_shares.take_exempt(prefix)
+        } else {
+            listener.half_open_shares.take(prefix)
+        };
+        if slot.is_err() {
+            return Fate::NoHalfOpenSlot;
+        }
+        let fate = self.accept_in_slot(now, listener, arrival, candidate, (admitted, initial));
+        if fate != Fate::Accepted {
+            listener.half_open_shares.release(prefix);
+        }
+        fate
+    }
+
+    /// Steps 11 and 12.
+    fn accept_in_slot(
+        &mut self,
+        now: Instant,
+        listener: &mut Listener<P>,
+        arrival: &Arrival<SocketAddr>,
+        candidate: &Candidate<'_>,
+        (admitted, initial): (Admitted, Initial),
+    ) -> Fate {
+        let source = candidate.source.ip();
+        let budget = if candidate.has_cookie {
+            &mut listener.ec_validated
+        } else {
+            &mut listener.ec_unvalidated
+        };
+        let ration = if is_exempt(&self.config, candidate.source) {
+            budget.take_exempt(now)
+        } else {
+            budget.take(now, prefix_of(source))
+        };
+        if ration.is_err() {
+            return Fate::OverAcceptBudget;
+        }
+        if let Admitted::Token(grant) = &admitted
+            && let Err(busy) = self.begin_token(listener, grant, candidate.sender)
+        {
+            return match busy {
+                TokenBusy::Consumed | TokenBusy::Attempts => Fate::TokenUsed,
+                TokenBusy::CacheFull => Fate::Overload,
+            };
+        }
+        let attempt = self.provider.sha256(&candidate.hello0.parts());
+        let made = self.make_half_open(now, listener, candidate, (attempt, admitted, initial));
+        match made {
+            Ok(slot) => {
+                listener
+                    .attempts
+                    .insert(candidate.hello.hello_id, attempt, slot);
+                self.sources.add(source);
+                self.arm(now, slot);
+                self.reply(arrival, ReplyBody::Accept(slot));
+                Fate::Accepted
+            }
+            Err((token, error)) => {
+                if let Some(token) = token {
+                    listener.tokens.end(token);
+                }
+                match error {
+                    AnswerError::BadPoint => Fate::BadPoint,
+                    AnswerError::NoEntropy => Fate::Overload,
+                }
+            }
+        }
+    }
+
+    fn begin_token(
+        &self,
+        listener: &mut Listener<P>,
+        grant: &Grant,
+        sender: SocketAddr,
+    ) -> Result<(), TokenBusy> {
+        let forget_at = grant.expires_at + CLOCK_SKEW;
+        listener.tokens.begin(
+            grant.token_id,
+            sender,
+            forget_at,
+            self.config.token_cache_max,
+        )
+    }
+
+    /// Step 12. On failure the token's attempt is to be given back.
+    #[expect(clippy::type_complexity, reason = "the token to give back, and why")]
+    fn make_half_open(
+        &mut self,
+        now: Instant,
+        listener: &Listener<P>,
+        candidate: &Candidate<'_>,
+        (attempt, admitted, initial): ([u8; 32], Admitted, Initial),
+    ) -> Result<SessionId, (Option<TokenId>, AnswerError)> {
+        let token = match &admitted {
+            Admitted::Token(grant) => Some(grant.token_id),
+            Admitted::Open | Admitted::Peer => None,
+        };
+        let (config, provider) = (&self.config, &mut self.provider);
+        let mut failure = AnswerError::NoEntropy;
+        let slot = self.slots.try_insert(now, &mut self.generator, |id, tag| {
+            let form = AcceptForm {
+                server_cid: tag.cid(id.index, config.cid_len),
+                suite: config.suite,
+                identity: half_open::identity_form(candidate.mode == Mode::Peer, listener.key),
+                params: Params::of(config, listener.boot_id()).encode(),
+                signing_key: &listener.signing_key,
+            };
+            let answer = half_open::answer(
+                provider,
+                &initial,
+                &candidate.hello,
+                &candidate.hello0,
+                &form,
+            );
+            let Answer {
+                accept,
+                secrets,
+                suite,
+                th1,
+            } = answer.map_err(|error| failure = error).ok()?;
+            Some(Slot::HalfOpen(Box::new(HalfOpen {
+                attempt,
+                hello_id: candidate.hello.hello_id,
+                first: candidate.sender,
+                source: candidate.source,
+                accept,
+                secrets,
+                suite,
+                th1,
+                client_cid: candidate.hello.client_cid,
+                grant: admitted,
+                is_validated: candidate.has_cookie,
+                has_failed_identity: false,
+                accepted_at: now,
+                expires_at: now + HALF_OPEN_LIFE,
+            })))
+        });
+        slot.ok_or((token, failure))
+    }
+
+    /// Queues a reply to the sender of a handshake datagram: one for each at most.
+    pub(super) fn reply(&mut self, arrival: &Arrival<SocketAddr>, body: ReplyBody) {
+        self.replies.push_back(Reply {
+            destination: arrival.peer,
+            source: arrival.local,
+            body,
+        });
+    }
+}
+
+impl From<ConnectToken> for Grant {
+    fn from(ConnectToken { header, grant }: ConnectToken) -> Self {
+        Self {
+            token_id: header.token_id,
+            client_id: grant.client_id,
+            match_id: grant.match_id,
+            seat: grant.seat,
+            team: grant.team,
+            issued_at: grant.issued_at,
+            expires_at: grant.expires_at,
+            user: grant.user.as_bytes().to_vec(),
+        }
+    }
+}

@@ -1,0 +1,239 @@
+//! What an application asks of an endpoint.
+
+use core::net::SocketAddr;
+use std::collections::BTreeSet;
+
+use crypto::token::TokenKey;
+use crypto::{Exporter, NoEntropy, Provider, PublicKey, Role, SuiteSet};
+use wire::{Instant, NodeId};
+
+use super::listener::{Listen, Listener, TOKEN_KEYS_MAX};
+use super::{Endpoint, Slot};
+use crate::channel::{ChannelId, SendError};
+use crate::error::{CloseCode, ConnectError, ConnectFailure, NoSession};
+use crate::event::{Event, Proof};
+use crate::handshake::dial::{Credentials, Dial, DialStart, HelloForm, Target};
+use crate::session::Session;
+use crate::slots::{CidLen, SessionId};
+use crate::stats::SessionStats;
+
+impl<P: Provider> Endpoint<P> {
+    /// Begins to accept sessions.
+    ///
+    /// # Errors
+    ///
+    /// [`NoEntropy`] where the provider has no randomness; the endpoint is as before then.
+    pub fn listen(&mut self, now: Instant, listen: Listen) -> Result<(), NoEntropy> {
+        let now = self.advance(now);
+        let listener = Listener::new(
+            now,
+            listen,
+            &self.config,
+            &mut self.provider,
+            &mut self.generator,
+        )?;
+        self.listener = Some(Box::new(listener));
+        Ok(())
+    }
+
+    /// Opens tokens sealed with `key` from now on; the oldest of four keys leaves.
+    ///
+    /// Returns whether the endpoint listens; where not, the key is dropped.
+    pub fn add_token_key(&mut self, key: TokenKey) -> bool {
+        let Some(listener) = &mut self.listener else {
+            return false;
+        };
+        listener.token_keys.retain(|held| held.id() != key.id());
+        if listener.token_keys.len() >= TOKEN_KEYS_MAX {
+            listener.token_keys.remove(0);
+        }
+        listener.token_keys.push(key);
+        true
+    }
+
+    /// Says which nodes peer mode lets in; `None`, as at the start, lets in all that hold the
+    /// network secret. Sessions that exist stay.
+    pub fn set_allowed_nodes(&mut self, nodes: Option<BTreeSet<NodeId>>) {
+        self.allowed_nodes = nodes;
+    }
+
+    /// Begins to connect; the outcome comes as an event with the id returned.
+    ///
+    /// # Errors
+    ///
+    /// [`ConnectError`] where it cannot begin; nothing is kept then.
+    pub fn connect(&mut self, now: Instant, target: Target) -> Result<SessionId, ConnectError> {
+        let now = self.advance(now);
+        target.check()?;
+        let is_peer = matches!(target.credentials, Credentials::Peer);
+        let network = match &self.listener {
+            Some(listener) if is_peer => listener.network.as_ref(),
+            _ => None,
+        };
+        if is_peer && network.is_none() {
+            return Err(ConnectError::NoIdentity);
+        }
+        if self.config.cid_len == CidLen::Zero
+            && target
+                .addresses
+                .iter()
+                .any(|address| self.by_address.contains_key(address))
+        {
+            return Err(ConnectError::AddressTaken);
+        }
+        if self.slots.is_full() {
+            return Err(ConnectError::Full);
+        }
+        let (config, provider) = (&self.config, &mut self.provider);
+        let (app_id, mut hello_id) = (self.app_id.0, 0);
+        let mut draws = self.generator.seed().generator(0);
+        let id = self.slots.try_insert(now, &mut self.generator, |id, tag| {
+            let start = DialStart {
+                target,
+                form: HelloForm {
+                    app_id,
+                    suites: SuiteSet::ALL,
+                    client_cid: tag.cid(id.index, config.cid_len),
+                },
+                network: network.map(|network| &network.secret),
+                timeout: config.connect_timeout,
+            };
+            let dial = Dial::new(now, provider, &mut draws, start).ok()?;
+            hello_id = dial.hello_id();
+            Some(Slot::Dial(Box::new(dial)))
+        });
+        let id = id.ok_or(ConnectError::NoEntropy)?;
+        self.dials.insert(hello_id, id);
+        self.arm(now, id);
+        Ok(id)
+    }
+
+    /// Queues a message. Messages of one turn share packets; they leave with the next drain.
+    ///
+    /// # Errors
+    ///
+    /// [`SendError`] where the session is not open, the channel does not exist, the message is
+    /// longer than its channel allows, or a reliable channel's queue is full.
+    pub fn send(
+        &mut self,
+        now: Instant,
+        session: SessionId,
+        channel: ChannelId,
+        message: &[u8],
+    ) -> Result<(), SendError> {
+        let now = self.advance(now);
+        let Some(Slot::Session(open)) = self.slots.get_mut(session) else {
+            return Err(SendError::Closed);
+        };
+        open.send(now, channel, message)?;
+        self.arm(now, session);
+        Ok(())
+    }
+
+    /// Appends the next message of `session` to `out` and says which channel it came by; `None`
+    /// when there is none.
+    pub fn receive(
+        &mut self,
+        now: Instant,
+        session: SessionId,
+        out: &mut Vec<u8>,
+    ) -> Option<ChannelId> {
+        let now = self.advance(now);
+        let Some(Slot::Session(open)) = self.slots.get_mut(session) else {
+            return None;
+        };
+        let channel = open.receive(out);
+        if open.has_credit_to_tell() {
+            self.arm(now, session);
+        }
+        channel
+    }
+
+    /// Ends a session: what is queued on reliable channels is sent first, for up to
+    /// [`Config::linger`](crate::Config::linger). The end comes as an event. `reason` is cut at
+    /// 128 bytes.
+    ///
+    /// # Errors
+    ///
+    /// [`NoSession`] where it has ended already.
+    pub fn close(
+        &mut self,
+        now: Instant,
+        session: SessionId,
+        code: CloseCode,
+        reason: &[u8],
+    ) -> Result<(), NoSession> {
+        let now = self.advance(now);
+        match self.slots.get_mut(session) {
+            Some(Slot::Session(open)) => {
+                open.close(now, code, reason, self.config.linger);
+                self.settle(now, session);
+                Ok(())
+            }
+            Some(Slot::Dial(_)) => {
+                self.remove(now, session);
+                self.events.push_back(Event::ConnectFailed {
+                    session,
+                    failure: ConnectFailure::Cancelled,
+                });
+                Ok(())
+            }
+            Some(Slot::HalfOpen(_)) | None => Err(NoSession),
+        }
+    }
+
+    /// Ends every session with [`CloseCode::Shutdown`] and every dial.
+    pub fn shutdown(&mut self, now: Instant) {
+        let ids: Vec<SessionId> = self.slots.ids().collect();
+        for id in ids {
+            // Half-open attempts have no event to end with; they expire.
+            if self.close(now, id, CloseCode::Shutdown, &[]).is_err() {
+                continue;
+            }
+        }
+    }
+
+    /// Returns counters and the state of the path; `None` where the session has ended.
+    pub fn session_stats(&self, session: SessionId) -> Option<SessionStats> {
+        self.session(session).map(Session::stats)
+    }
+
+    /// Returns where packets of `session` go.
+    pub fn remote(&self, session: SessionId) -> Option<SocketAddr> {
+        self.session(session).map(Session::remote)
+    }
+
+    /// Returns what the other end of `session` has proved.
+    pub fn proof(&self, session: SessionId) -> Option<&Proof> {
+        self.session(session).map(Session::proof)
+    }
+
+    /// Returns what keys of layers above are made from; both ends get the same.
+    pub fn exporter(&self, session: SessionId) -> Option<&Exporter> {
+        self.session(session).map(Session::exporter)
+    }
+
+    /// Returns which side of the handshake we were; keys from the exporter are told apart by it.
+    pub fn role(&self, session: SessionId) -> Option<Role> {
+        self.session(session).map(Session::role)
+    }
+
+    /// Returns the sessions that are open, in slot order.
+    pub fn sessions(&self) -> impl Iterator<Item = SessionId> {
+        self.slots
+            .ids()
+            .filter(|id| self.session(*id).is_some_and(Session::is_open))
+    }
+
+    /// Returns the public key that ACCEPTs are signed with.
+    pub fn public_key(&self) -> Option<&PublicKey> {
+        self.listener.as_ref().map(|listener| &listener.key)
+    }
+
+    fn session(&self, id: SessionId) -> Option<&Session<P::Aead>> {
+        match self.slots.get(id) {
+            Some(Slot::Session(session)) => Some(session),
+            _ => None,
+        }
+    }
+}

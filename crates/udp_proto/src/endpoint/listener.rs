@@ -1,0 +1,140 @@
+//! What an endpoint that accepts sessions holds besides its sessions.
+
+use core::net::{IpAddr, SocketAddr};
+
+use crypto::token::TokenKey;
+use crypto::{Identity, NoEntropy, Provider, PublicKey, Secret32};
+use wire::{Generator, InstanceId, Instant, NodeId};
+
+use crate::budget::{AnswerBudget, PrefixShares, Rationed};
+use crate::config::Config;
+use crate::handshake::Mode;
+use crate::handshake::cookie::CookieJar;
+use crate::handshake::half_open::AttemptIndex;
+use crate::handshake::token_cache::TokenCache;
+
+/// Who an endpoint is to those that connect to it, and in which modes it serves them.
+///
+/// Without a token key, open mode or a network secret it accepts nobody.
+#[derive(Debug)]
+pub struct Listen {
+    /// Signs every ACCEPT.
+    pub identity: Identity,
+    /// This run of this server: the only value that is right in a token.
+    pub instance: InstanceId,
+    /// Whether clients may come without a token.
+    pub open: bool,
+    /// The secret of the mesh that this node belongs to, and the one before it for an overlap.
+    pub network: Option<Network>,
+}
+
+impl Listen {
+    /// A server that lets in whoever has a token; keys are added by
+    /// [`Endpoint::add_token_key`](crate::Endpoint::add_token_key).
+    pub const fn new(identity: Identity, instance: InstanceId) -> Self {
+        Self {
+            identity,
+            instance,
+            open: false,
+            network: None,
+        }
+    }
+
+    /// Lets clients in without a token, for play on a local network and for development.
+    #[must_use]
+    pub const fn with_open_mode(mut self) -> Self {
+        self.open = true;
+        self
+    }
+
+    /// Lets nodes in that hold `network` and prove an identity key.
+    #[must_use]
+    pub fn with_network(mut self, network: Network) -> Self {
+        self.network = Some(network);
+        self
+    }
+}
+
+/// The secret that the nodes of one mesh share.
+#[derive(Debug)]
+pub struct Network {
+    /// Shown when dialling, and accepted.
+    pub secret: Secret32,
+    /// Accepted while nodes change over.
+    pub previous: Option<Secret32>,
+}
+
+/// The accepting side of an endpoint.
+pub(crate) struct Listener<P: Provider> {
+    pub(crate) key: PublicKey,
+    pub(crate) node: NodeId,
+    pub(crate) signing_key: P::SigningKey,
+    pub(crate) instance: InstanceId,
+    pub(crate) is_open: bool,
+    pub(crate) network: Option<Network>,
+    pub(crate) token_keys: Vec<TokenKey>,
+    pub(crate) cookies: CookieJar,
+    pub(crate) tokens: TokenCache,
+    pub(crate) attempts: AttemptIndex,
+    pub(crate) half_open_shares: PrefixShares,
+    pub(crate) answers: AnswerBudget,
+    pub(crate) ec_validated: Rationed,
+    pub(crate) ec_unvalidated: Rationed,
+}
+
+/// Attempts of one class for which elliptic-curve work is done at once; TWP/1, section 3.8.
+pub(crate) const EC_BURST: u32 = 100;
+/// Most token keys held at a time: today's, yesterday's for the overlap, and as many again.
+pub(crate) const TOKEN_KEYS_MAX: usize = 4;
+
+impl<P: Provider> Listener<P> {
+    pub(crate) fn new(
+        now: Instant,
+        listen: Listen,
+        config: &Config,
+        provider: &mut P,
+        generator: &mut Generator,
+    ) -> Result<Self, NoEntropy> {
+        Ok(Self {
+            key: *listen.identity.public_key(),
+            node: listen.identity.node_id(),
+            signing_key: provider.signing_key(&listen.identity)?,
+            instance: listen.instance,
+            is_open: listen.open,
+            network: listen.network,
+            token_keys: Vec::new(),
+            cookies: CookieJar::new(now, provider)?,
+            tokens: TokenCache::default(),
+            attempts: AttemptIndex::new(generator),
+            half_open_shares: PrefixShares::new(config.half_open_max.into(), generator),
+            answers: AnswerBudget::new(generator),
+            ec_validated: Rationed::new(config.accept_rate, EC_BURST, now, generator),
+            ec_unvalidated: Rationed::new(config.accept_rate_unvalidated, EC_BURST, now, generator),
+        })
+    }
+
+    /// Returns whether HELLOs of `mode` are served.
+    pub(crate) fn serves(&self, mode: Mode) -> bool {
+        match mode {
+            Mode::Token => !self.token_keys.is_empty(),
+            Mode::Open => self.is_open,
+            Mode::Peer => self.network.is_some(),
+        }
+    }
+
+    /// Returns the low 7 bytes of the instance id.
+    pub(crate) const fn boot_id(&self) -> [u8; 7] {
+        let [_, a, b, c, d, e, f, g] = self.instance.0.to_be_bytes();
+        [a, b, c, d, e, f, g]
+    }
+}
+
+/// Returns whether limits by source do not hold for `source`: loopback, and exits that did not
+/// tell whom they speak for.
+pub(crate) fn is_exempt(config: &Config, source: SocketAddr) -> bool {
+    let ip = match source.ip() {
+        IpAddr::V6(ip) => ip.to_ipv4_mapped().map_or(IpAddr::V6(ip), IpAddr::V4),
+        ip @ IpAddr::V4(_) => ip,
+    };
+    ip.is_loopback() || config.trusted_exits.contains(&ip)
+}

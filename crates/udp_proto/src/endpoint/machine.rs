@@ -1,0 +1,191 @@
+//! The endpoint as a machine: what a driver calls.
+
+use core::convert::Infallible;
+use core::net::SocketAddr;
+
+use crypto::Provider;
+use wire::{Arrival, CommandId, Instant, Machine, Transmit, UnixTime};
+
+use super::{Endpoint, Reply, ReplyBody, Slot};
+use crate::event::Event;
+use crate::handshake::reply::Versions;
+
+impl<P: Provider> Endpoint<P> {
+    /// Takes one datagram, decrypting it in place. Bad ones are counted and dropped.
+    pub fn handle_datagram(
+        &mut self,
+        now: Instant,
+        arrival: Arrival<SocketAddr>,
+        datagram: &mut [u8],
+    ) {
+        let now = self.advance(now);
+        self.on_datagram(now, &arrival, datagram);
+    }
+
+    /// Runs every timer due at `now`.
+    pub fn handle_timeout(&mut self, now: Instant) {
+        let now = self.advance(now);
+        while let Some(index) = self.timers.pop_due(now) {
+            let Some(id) = self.slots.id_at(index) else {
+                continue;
+            };
+            match self.slots.get_mut(id) {
+                Some(Slot::Dial(dial)) => {
+                    let old = dial.hello_id();
+                    let end = dial.handle_timeout(now, &mut self.provider, &mut self.generator);
+                    let new = dial.hello_id();
+                    if let Some(failure) = end {
+                        self.remove(now, id);
+                        self.events.push_back(Event::ConnectFailed {
+                            session: id,
+                            failure,
+                        });
+                        continue;
+                    }
+                    if new != old {
+                        self.dials.remove(&old);
+                        self.dials.insert(new, id);
+                    }
+                    self.arm(now, id);
+                }
+                Some(Slot::HalfOpen(_)) => self.remove(now, id),
+                Some(Slot::Session(session)) => {
+                    session.handle_timeout(now);
+                    self.settle(now, id);
+                }
+                None => {}
+            }
+        }
+    }
+
+    /// Takes the wall clock, which only the expiry of tokens looks at.
+    pub fn set_unix_time(&mut self, now: Instant, unix: UnixTime) {
+        let now = self.advance(now);
+        self.unix = Some((now, unix));
+        if let Some(listener) = &mut self.listener {
+            listener.tokens.expire(unix);
+        }
+    }
+
+    /// Appends the next datagram to `buf`; `None` when there is none.
+    pub fn poll_transmit(
+        &mut self,
+        now: Instant,
+        buf: &mut Vec<u8>,
+    ) -> Option<Transmit<SocketAddr>> {
+        let now = self.advance(now);
+        let start = buf.len();
+        let transmit = self
+            .poll_reply(buf)
+            .or_else(|| self.poll_session(now, buf))?;
+        self.stats.datagrams_sent += 1;
+        self.stats.bytes_sent += u64::try_from(buf.len() - start).unwrap_or(0);
+        Some(transmit)
+    }
+
+    /// Returns the next event for the application.
+    pub fn poll_event(&mut self) -> Option<Event> {
+        self.events.pop_front()
+    }
+
+    /// Returns when `handle_timeout` is next needed; `None` means never, until new input.
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        self.timers.next()
+    }
+
+    /// Notes that a slot has nothing to send.
+    fn rest(&mut self, index: u16) {
+        if let Some(flag) = self.is_ready.get_mut(usize::from(index)) {
+            *flag = false;
+        }
+    }
+
+    fn poll_reply(&mut self, buf: &mut Vec<u8>) -> Option<Transmit<SocketAddr>> {
+        while let Some(Reply {
+            destination,
+            source,
+            body,
+        }) = self.replies.pop_front()
+        {
+            match body {
+                ReplyBody::Retry(retry) => retry.encode(buf),
+                ReplyBody::Refuse(refuse) => refuse.encode(buf),
+                ReplyBody::Version(hello_id) => Versions::encode(hello_id, buf),
+                ReplyBody::Accept(id) => match self.slots.get(id) {
+                    Some(Slot::HalfOpen(half_open)) => buf.extend_from_slice(&half_open.accept),
+                    // The attempt was confirmed or ended since: nothing is owed.
+                    _ => continue,
+                },
+            }
+            return Some(Transmit {
+                source,
+                ..Transmit::to(destination)
+            });
+        }
+        None
+    }
+
+    fn poll_session(&mut self, now: Instant, buf: &mut Vec<u8>) -> Option<Transmit<SocketAddr>> {
+        while let Some(index) = self.ready.pop_front() {
+            let Some(id) = self.slots.id_at(index) else {
+                self.rest(index);
+                continue;
+            };
+            let transmit = match self.slots.get_mut(id) {
+                Some(Slot::Dial(dial)) => dial.poll_transmit(now, buf).map(Transmit::to),
+                Some(Slot::Session(session)) => {
+                    session.poll_transmit(now, &mut self.generator, buf)
+                }
+                Some(Slot::HalfOpen(_)) | None => None,
+            };
+            if transmit.is_some() {
+                // To the end of the queue: sessions take turns, a datagram each.
+                self.ready.push_back(index);
+                return transmit;
+            }
+            self.rest(index);
+            self.set_timer(now, id);
+            self.pass_on_news(now, id);
+        }
+        None
+    }
+}
+
+/// The endpoint sends, and asks for nothing else.
+impl<P: Provider> Machine for Endpoint<P> {
+    type Peer = SocketAddr;
+    type Event = Event;
+    type Command = Infallible;
+
+    fn handle_datagram(&mut self, now: Instant, arrival: Arrival<SocketAddr>, datagram: &mut [u8]) {
+        self.handle_datagram(now, arrival, datagram);
+    }
+
+    fn handle_timeout(&mut self, now: Instant) {
+        self.handle_timeout(now);
+    }
+
+    fn handle_completed(&mut self, _now: Instant, _id: CommandId, outcome: Infallible) {
+        match outcome {}
+    }
+
+    fn set_unix_time(&mut self, now: Instant, unix: UnixTime) {
+        self.set_unix_time(now, unix);
+    }
+
+    fn poll_transmit(&mut self, now: Instant, buf: &mut Vec<u8>) -> Option<Transmit<SocketAddr>> {
+        self.poll_transmit(now, buf)
+    }
+
+    fn poll_command(&mut self) -> Option<(CommandId, Infallible)> {
+        None
+    }
+
+    fn poll_event(&mut self) -> Option<Event> {
+        self.poll_event()
+    }
+
+    fn poll_timeout(&self) -> Option<Instant> {
+        self.poll_timeout()
+    }
+}

@@ -1,0 +1,267 @@
+//! Why things end or are refused.
+
+use core::fmt;
+
+/// Code of a CLOSE frame or a REFUSE; TWP/1, section 14.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[non_exhaustive]
+pub enum CloseCode {
+    /// In order.
+    NoError,
+    /// The application's own reason, in the reason text.
+    App,
+    /// A frame could not be read.
+    Frame,
+    /// A packet was acknowledged that was never sent.
+    AckUnsent,
+    /// Fragments of one message contradict each other.
+    Fragment,
+    /// More reliable bytes came than were granted.
+    Flow,
+    /// The ends have different channels.
+    ChannelConfig,
+    /// Keys were updated out of turn.
+    KeyUpdate,
+    /// A key reached its limit.
+    AeadLimit,
+    /// Packet numbers ran out.
+    PacketNumbersExhausted,
+    /// Too many packets for too long.
+    Flood,
+    /// Silence. Never sent.
+    Idle,
+    /// A newer session took its place.
+    Replaced,
+    /// The application ended it.
+    Kicked,
+    /// The endpoint shuts down.
+    Shutdown,
+    /// A version below what both speak was asked for.
+    Downgrade,
+    /// No slot is free.
+    Full,
+    /// The token was used before. Never sent.
+    TokenUsed,
+    /// A fault of ours.
+    Internal,
+    /// No version in common.
+    Version,
+    /// A parameter is out of range.
+    Params,
+    /// The peer's identity did not verify or is not allowed.
+    PeerIdentity,
+    /// A code that this version does not know.
+    Unknown(u16),
+}
+
+impl CloseCode {
+    /// Returns the code as it is on the wire.
+    pub const fn to_wire(self) -> u16 {
+        match self {
+            Self::NoError => 0,
+            Self::App => 1,
+            Self::Frame => 2,
+            Self::AckUnsent => 3,
+            Self::Fragment => 4,
+            Self::Flow => 5,
+            Self::ChannelConfig => 6,
+            Self::KeyUpdate => 7,
+            Self::AeadLimit => 8,
+            Self::PacketNumbersExhausted => 9,
+            Self::Flood => 10,
+            Self::Idle => 11,
+            Self::Replaced => 12,
+            Self::Kicked => 13,
+            Self::Shutdown => 14,
+            Self::Downgrade => 15,
+            Self::Full => 16,
+            Self::TokenUsed => 17,
+            Self::Internal => 18,
+            Self::Version => 19,
+            Self::Params => 20,
+            Self::PeerIdentity => 21,
+            Self::Unknown(code) => code,
+        }
+    }
+
+    /// Reads a code from the wire.
+    pub const fn from_wire(code: u16) -> Self {
+        match code {
+            0 => Self::NoError,
+            1 => Self::App,
+            2 => Self::Frame,
+            3 => Self::AckUnsent,
+            4 => Self::Fragment,
+            5 => Self::Flow,
+            6 => Self::ChannelConfig,
+            7 => Self::KeyUpdate,
+            8 => Self::AeadLimit,
+            9 => Self::PacketNumbersExhausted,
+            10 => Self::Flood,
+            11 => Self::Idle,
+            12 => Self::Replaced,
+            13 => Self::Kicked,
+            14 => Self::Shutdown,
+            15 => Self::Downgrade,
+            16 => Self::Full,
+            17 => Self::TokenUsed,
+            18 => Self::Internal,
+            19 => Self::Version,
+            20 => Self::Params,
+            21 => Self::PeerIdentity,
+            code => Self::Unknown(code),
+        }
+    }
+}
+
+impl fmt::Display for CloseCode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let text = match self {
+            Self::NoError => "closed in order",
+            Self::App => "closed by the application",
+            Self::Frame => "a frame could not be read",
+            Self::AckUnsent => "a packet was acknowledged that was never sent",
+            Self::Fragment => "fragments contradict each other",
+            Self::Flow => "more bytes came than were granted",
+            Self::ChannelConfig => "the ends have different channels",
+            Self::KeyUpdate => "keys were updated out of turn",
+            Self::AeadLimit => "a key reached its limit",
+            Self::PacketNumbersExhausted => "packet numbers ran out",
+            Self::Flood => "too many packets for too long",
+            Self::Idle => "nothing was heard for the idle timeout",
+            Self::Replaced => "a newer session took its place",
+            Self::Kicked => "ended by the application",
+            Self::Shutdown => "the endpoint shuts down",
+            Self::Downgrade => "a version below what both speak was asked for",
+            Self::Full => "no slot is free",
+            Self::TokenUsed => "the token was used before",
+            Self::Internal => "internal fault",
+            Self::Version => "no version in common",
+            Self::Params => "a parameter is out of range",
+            Self::PeerIdentity => "the peer's identity is not accepted",
+            Self::Unknown(code) => return write!(f, "unknown code {code}"),
+        };
+        f.write_str(text)
+    }
+}
+
+/// Why a session ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum CloseReason {
+    /// We closed it with this code.
+    Local(CloseCode),
+    /// The peer closed it with this code.
+    Remote(CloseCode),
+    /// Nothing was heard for the idle timeout.
+    Timeout,
+}
+
+impl fmt::Display for CloseReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Local(code) => write!(f, "closed here: {code}"),
+            Self::Remote(code) => write!(f, "closed by the peer: {code}"),
+            Self::Timeout => f.write_str("nothing was heard for the idle timeout"),
+        }
+    }
+}
+
+/// Why `connect` did not begin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ConnectError {
+    /// No address was given, or more than eight.
+    Addresses(usize),
+    /// The token is longer than a HELLO can carry, bytes.
+    TokenLength(usize),
+    /// All sessions of the endpoint are taken.
+    Full,
+    /// A session with this address exists, and connection ids of length 0 cannot tell two apart.
+    AddressTaken,
+    /// Peer mode needs an endpoint that listens with an identity.
+    NoIdentity,
+    /// The provider has no randomness.
+    NoEntropy,
+}
+
+impl fmt::Display for ConnectError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Addresses(count) => write!(f, "{count} addresses where 1 to 8 are allowed"),
+            Self::TokenLength(len) => write!(f, "token of {len} bytes is over the limit of 1000"),
+            Self::Full => f.write_str("all sessions of this endpoint are taken"),
+            Self::AddressTaken => f.write_str("a session with this address exists"),
+            Self::NoIdentity => f.write_str("peer mode needs an endpoint that listens"),
+            Self::NoEntropy => f.write_str("the system gave no randomness"),
+        }
+    }
+}
+
+impl core::error::Error for ConnectError {}
+
+/// Why an attempt to connect ended without a session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ConnectFailure {
+    /// No server answered in time.
+    Timeout,
+    /// Answers came, but none from the holder of the expected key: `rejected` ACCEPTs failed a
+    /// check.
+    NotTheServer {
+        /// ACCEPTs that failed.
+        rejected: u8,
+    },
+    /// The server refused.
+    Refused(CloseCode),
+    /// No version in common.
+    Version,
+    /// The application gave up.
+    Cancelled,
+    /// The provider has no randomness.
+    NoEntropy,
+}
+
+impl fmt::Display for ConnectFailure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Timeout => f.write_str("no server answered in time"),
+            Self::NotTheServer { rejected } => {
+                write!(
+                    f,
+                    "{rejected} answers did not come from the expected server key"
+                )
+            }
+            Self::Refused(code) => write!(f, "the server refused: {code}"),
+            Self::Version => f.write_str("no version in common"),
+            Self::Cancelled => f.write_str("given up by the application"),
+            Self::NoEntropy => f.write_str("the system gave no randomness"),
+        }
+    }
+}
+
+/// The session has ended, or never was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NoSession;
+
+impl fmt::Display for NoSession {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("no such session")
+    }
+}
+
+impl core::error::Error for NoSession {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn codes_are_read_as_they_are_written() {
+        for code in 0..=u16::MAX {
+            assert_eq!(CloseCode::from_wire(code).to_wire(), code);
+        }
+        assert_eq!(CloseCode::from_wire(21), CloseCode::PeerIdentity);
+        assert_eq!(CloseCode::from_wire(22), CloseCode::Unknown(22));
+    }
+}

@@ -1,0 +1,94 @@
+//! What an endpoint tells its application.
+
+use core::net::SocketAddr;
+
+use crypto::{PublicKey, TokenId};
+use wire::{ClientId, MatchId, NodeId, Seat, Team, UnixTime};
+
+use crate::config::Mtu;
+use crate::error::{CloseReason, ConnectFailure};
+use crate::slots::SessionId;
+
+/// News of one session. Events of one session come in order, and none after `Closed`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Event {
+    /// The session is open: messages may be sent and received.
+    Connected {
+        /// The session.
+        session: SessionId,
+        /// Who is at its other end.
+        peer: Box<Peer>,
+    },
+    /// `connect` ended without a session; the id is not used again.
+    ConnectFailed {
+        /// What `connect` returned.
+        session: SessionId,
+        /// Why.
+        failure: ConnectFailure,
+    },
+    /// Messages wait to be received; said again only after all were.
+    Readable {
+        /// The session.
+        session: SessionId,
+    },
+    /// The check that [`Config::mtu_check`](crate::Config::mtu_check) asks for is over.
+    MtuChecked {
+        /// The session.
+        session: SessionId,
+        /// The size that its path carries, `None` where not the one asked for.
+        mtu: Option<Mtu>,
+    },
+    /// The session has ended; the id is not used again.
+    Closed {
+        /// The session.
+        session: SessionId,
+        /// Why.
+        reason: CloseReason,
+    },
+}
+
+/// Who is at the other end of a session.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Peer {
+    /// Where its packets come from: the player's own address where a trusted exit told it.
+    pub address: SocketAddr,
+    /// What it proved.
+    pub proof: Proof,
+}
+
+/// What the other end of a session has proved.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Proof {
+    /// A client: it holds the PSK of this token.
+    Token(Grant),
+    /// A client of open mode: nothing.
+    Anonymous,
+    /// A node of our network: it holds the network secret and the key with this hash.
+    Node(NodeId),
+    /// The server that we dialled: it holds this key.
+    Server(PublicKey),
+}
+
+/// What a connect token entitles its holder to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Grant {
+    /// Names the token; no other has it.
+    pub token_id: TokenId,
+    /// The player.
+    pub client_id: ClientId,
+    /// The match.
+    pub match_id: MatchId,
+    /// The place in it.
+    pub seat: Seat,
+    /// The side.
+    pub team: Team,
+    /// When the matchmaker made it; of two tokens of one player, the newer one counts.
+    pub issued_at: UnixTime,
+    /// When it stops opening sessions; a session outlives it.
+    pub expires_at: UnixTime,
+    /// What the matchmaker added for the game, at most 512 bytes.
+    pub user: Vec<u8>,
+}

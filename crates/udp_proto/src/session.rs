@@ -1,0 +1,405 @@
+//! One peer: composes keys, windows, acknowledgement, loss and channels, and owns no algorithm.
+
+mod close;
+mod mtu;
+mod receive;
+mod send;
+
+use core::net::{IpAddr, SocketAddr};
+use core::time::Duration;
+
+use crypto::{Aead, Exporter, OpeningKey, Provider, Role, SealingKey, SessionSecrets, Suite};
+use wire::{Generator, Instant};
+
+use crate::channel::{ChannelId, ChannelTable, Content as MessageContent, SendError};
+use crate::config::{Config, Mtu};
+use crate::error::CloseReason;
+use crate::event::Proof;
+use crate::handshake::params::{ACK_DELAY_MAX, Params};
+use crate::handshake::peer::{CONFIRM_LEN, IDENTITY_LEN};
+use crate::inbox::Inbox;
+use crate::outbox::Outbox;
+use crate::packet::{Cid, PacketNumber};
+use crate::received::Received;
+use crate::replay::ReplayWindow;
+use crate::rtt::RttEstimator;
+use crate::sent::{SentPackets, Summary, Timeout};
+use crate::skip::SkipPolicy;
+use crate::stats::SessionStats;
+use close::Phase;
+use mtu::MtuCheck;
+pub(crate) use receive::{Opened, open};
+
+/// Shared keys and state between two peers, from the end of the handshake to the last CLOSE.
+pub(crate) struct Session<A: Aead> {
+    phase: Phase,
+    /// Where packets go.
+    remote: SocketAddr,
+    /// The address of ours that they leave from, where the host has several.
+    local: Option<IpAddr>,
+    /// What packets to the peer bear.
+    remote_cid: Cid,
+    role: Role,
+    /// The low bytes of the peer's instance id.
+    boot_id: [u8; 7],
+    proof: Proof,
+    /// The address that the endpoint counts this session to.
+    source: Option<IpAddr>,
+
+    sealing: SealingKey<A>,
+    opening: OpeningKey<A>,
+    exporter: Exporter,
+    /// Packets that opened.
+    replay: ReplayWindow,
+    /// Packets whose frames were taken, for the ACKs we send.
+    received: Received,
+    sent: SentPackets<Content>,
+    skips: SkipPolicy,
+    rtt: RttEstimator,
+    channels: ChannelTable,
+    outbox: Outbox,
+    inbox: Inbox,
+
+    /// CONFIRM and IDENTITY, which every packet carries until one of them is acknowledged.
+    confirm: Option<(Box<Confirm>, Sending)>,
+    /// PINGs that a probe or the handshake asks for.
+    pings_due: u8,
+    /// Largest datagram to send, bytes.
+    mtu: u16,
+    mtu_check: MtuCheck,
+    idle_timeout: Duration,
+    keepalive: Duration,
+    /// When we speak at the latest.
+    keepalive_at: Instant,
+    /// When the last packet opened.
+    heard_at: Instant,
+    /// Deadlines up to here were seen to; what they ask for waits for the next drain.
+    checked_at: Instant,
+    /// The application was told that messages wait, and has not taken all since.
+    is_readable_told: bool,
+    news: News,
+    stats: SessionStats,
+}
+
+/// What a session starts from.
+pub(crate) struct SessionStart {
+    pub(crate) role: Role,
+    pub(crate) remote: SocketAddr,
+    pub(crate) local: Option<IpAddr>,
+    pub(crate) remote_cid: Cid,
+    pub(crate) suite: Suite,
+    pub(crate) secrets: SessionSecrets,
+    pub(crate) remote_params: Params,
+    /// How long the handshake took, as a first sample.
+    pub(crate) round_trip: Duration,
+    /// What the dialler sends until it is acknowledged.
+    pub(crate) confirm: Option<Confirm>,
+    pub(crate) proof: Proof,
+    pub(crate) source: Option<IpAddr>,
+}
+
+/// Body of CONFIRM, and of IDENTITY in peer mode.
+pub(crate) type Confirm = ([u8; CONFIRM_LEN], Option<[u8; IDENTITY_LEN]>);
+
+/// Whether something that is sent until acknowledged is under way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Sending {
+    /// It waits for the next packet.
+    Due,
+    /// A packet with it is in flight.
+    InFlight,
+}
+
+/// What a packet in flight carried.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Content {
+    /// A message or a fragment of one.
+    Message(MessageContent),
+    /// The credit of a WINDOW.
+    Window(u64),
+    /// CONFIRM, with IDENTITY in peer mode.
+    Confirm,
+    /// PING and padding.
+    MtuProbe,
+}
+
+/// What the endpoint passes on after it has touched a session.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct News {
+    /// Messages have come, and the application has not been told.
+    pub(crate) is_readable: bool,
+    /// The session has ended; told once.
+    pub(crate) closed: Option<CloseReason>,
+    /// The check of the path's size is over: what it carries, `None` where not what was asked.
+    pub(crate) mtu_checked: Option<Option<Mtu>>,
+    /// Its slot may be freed.
+    pub(crate) is_gone: bool,
+}
+
+impl<A: Aead> Session<A> {
+    pub(crate) fn new<P: Provider<Aead = A>>(
+        now: Instant,
+        config: &Config,
+        provider: &P,
+        generator: &mut Generator,
+        start: SessionStart,
+    ) -> Self {
+        let (ours, theirs, exporter) = start.secrets.split(start.role);
+        let mut rtt = RttEstimator::new(start.remote_params.ack_delay_max);
+        rtt.on_sample(start.round_trip, Duration::ZERO);
+        let window = usize::try_from(start.remote_params.receive_window).unwrap_or(usize::MAX);
+        let mtu = config.mtu.get().min(start.remote_params.datagram_max);
+        let confirm = start
+            .confirm
+            .map(|confirm| (Box::new(confirm), Sending::Due));
+        Self {
+            phase: Phase::Open,
+            remote: start.remote,
+            local: start.local,
+            remote_cid: start.remote_cid,
+            role: start.role,
+            boot_id: start.remote_params.boot_id,
+            proof: start.proof,
+            source: start.source,
+            sealing: ours.into_sealing_key(provider, start.suite),
+            opening: theirs.opening_key(provider, start.suite),
+            exporter,
+            replay: ReplayWindow::new(),
+            received: Received::new(PacketNumber::ZERO, ACK_DELAY_MAX),
+            sent: SentPackets::new(PacketNumber::ZERO),
+            skips: SkipPolicy::new(PacketNumber::ZERO, generator),
+            rtt,
+            outbox: Outbox::new(config.channels.clone(), window, 0),
+            inbox: Inbox::new(config.channels.clone(), config.receive_window(), 0),
+            channels: config.channels.clone(),
+            // An accepter speaks at once: the dialler repeats CONFIRM until it hears.
+            pings_due: u8::from(confirm.is_none()),
+            confirm,
+            mtu_check: MtuCheck::new(config.mtu_check, mtu),
+            mtu,
+            idle_timeout: config
+                .idle_timeout
+                .get()
+                .min(start.remote_params.idle_timeout),
+            keepalive: config.keepalive.get(),
+            keepalive_at: now + config.keepalive.get(),
+            heard_at: now,
+            checked_at: now,
+            is_readable_told: false,
+            news: News::default(),
+            stats: SessionStats::default(),
+        }
+    }
+
+    /// Queues a message.
+    pub(crate) fn send(
+        &mut self,
+        now: Instant,
+        channel: ChannelId,
+        message: &[u8],
+    ) -> Result<(), SendError> {
+        if !self.is_open() {
+            return Err(SendError::Closed);
+        }
+        self.outbox.send(now, channel, message)?;
+        self.stats.messages_sent += 1;
+        Ok(())
+    }
+
+    /// Takes the next message.
+    pub(crate) fn receive(&mut self, out: &mut Vec<u8>) -> Option<ChannelId> {
+        let channel = self.inbox.recv(out);
+        if channel.is_some() {
+            self.stats.messages_received += 1;
+        } else {
+            self.is_readable_told = false;
+        }
+        channel
+    }
+
+    /// Returns whether the peer is to be told of credit.
+    pub(crate) fn has_credit_to_tell(&self) -> bool {
+        self.is_open() && self.inbox.window_to_send().is_some()
+    }
+
+    /// Takes what has happened since the last call.
+    pub(crate) fn take_news(&mut self) -> News {
+        core::mem::take(&mut self.news)
+    }
+
+    /// Returns whether messages may be sent.
+    pub(crate) const fn is_open(&self) -> bool {
+        matches!(self.phase, Phase::Open)
+    }
+
+    pub(crate) const fn remote(&self) -> SocketAddr {
+        self.remote
+    }
+
+    pub(crate) const fn role(&self) -> Role {
+        self.role
+    }
+
+    pub(crate) const fn boot_id(&self) -> [u8; 7] {
+        self.boot_id
+    }
+
+    pub(crate) const fn proof(&self) -> &Proof {
+        &self.proof
+    }
+
+    pub(crate) const fn exporter(&self) -> &Exporter {
+        &self.exporter
+    }
+
+    pub(crate) const fn counted_source(&self) -> Option<IpAddr> {
+        self.source
+    }
+
+    pub(crate) fn stats(&self) -> SessionStats {
+        SessionStats {
+            rtt: self.rtt.smoothed(),
+            rtt_min: self.rtt.min().unwrap_or_default(),
+            rtt_variation: self.rtt.variation(),
+            ..self.stats
+        }
+    }
+
+    /// Returns about how many bytes of memory the session holds.
+    pub(crate) fn memory(&self) -> usize {
+        size_of::<Self>() + self.outbox.memory() + self.inbox.memory()
+    }
+
+    /// Returns when `handle_timeout` is next needed. Deadlines that were seen to and wait for the
+    /// drain are left out.
+    pub(crate) fn poll_timeout(&self, _now: Instant) -> Option<Instant> {
+        let pending = |at: &Instant| *at > self.checked_at;
+        match &self.phase {
+            Phase::Open | Phase::Flushing { .. } => {
+                let until = match self.phase {
+                    Phase::Flushing { until, .. } => Some(until),
+                    _ => None,
+                };
+                [
+                    Some(self.heard_at + self.idle_span()),
+                    until,
+                    self.received.poll_timeout().filter(pending),
+                    Some(self.keepalive_at).filter(pending),
+                    self.sent.poll_timeout(&self.rtt),
+                    self.outbox.poll_timeout(),
+                    self.inbox.poll_timeout(),
+                ]
+                .into_iter()
+                .flatten()
+                .min()
+            }
+            Phase::Closing {
+                next_at, gone_at, ..
+            } => next_at
+                .filter(pending)
+                .map_or(Some(*gone_at), |next| Some(next.min(*gone_at))),
+            Phase::Draining { gone_at } => Some(*gone_at),
+            Phase::Gone => None,
+        }
+    }
+
+    /// Runs every timer due at `now`.
+    pub(crate) fn handle_timeout(&mut self, now: Instant) {
+        self.checked_at = self.checked_at.max(now);
+        self.run_phase(now);
+        if !matches!(self.phase, Phase::Open | Phase::Flushing { .. }) {
+            return;
+        }
+        if now >= self.heard_at + self.idle_span() {
+            self.end(CloseReason::Timeout);
+            self.phase = Phase::Gone;
+            self.news.is_gone = true;
+            return;
+        }
+        self.outbox.handle_timeout(now);
+        self.inbox.handle_timeout(now);
+        let (sent, rtt, mut fates) = self.parts();
+        let timeout = sent.on_timeout(now, rtt, |content, _| fates.on_lost(content));
+        match timeout {
+            Timeout::Checked(summary) => self.count(&summary),
+            Timeout::Probe => {
+                self.outbox.probe();
+                if let Some((_, sending)) = &mut self.confirm {
+                    *sending = Sending::Due;
+                }
+                self.pings_due = 1;
+            }
+        }
+    }
+
+    /// Splits the session for a call that reports what became of packets.
+    const fn parts(&mut self) -> (&mut SentPackets<Content>, &mut RttEstimator, Fates<'_>) {
+        let fates = Fates {
+            outbox: &mut self.outbox,
+            inbox: &mut self.inbox,
+            confirm: &mut self.confirm,
+            mtu: &mut self.mtu,
+            mtu_check: &mut self.mtu_check,
+            news: &mut self.news,
+        };
+        (&mut self.sent, &mut self.rtt, fates)
+    }
+
+    fn count(&mut self, summary: &Summary) {
+        self.stats.packets_acknowledged += u64::from(summary.acked_packets);
+        self.stats.packets_lost += u64::from(summary.lost_packets);
+        self.stats.packets_lost_spuriously += u64::from(summary.spurious_packets);
+    }
+
+    /// Silence after which the session is given up: never less than three probes take.
+    fn idle_span(&self) -> Duration {
+        self.idle_timeout.max(self.rtt.pto() * 3)
+    }
+}
+
+/// Who hears what became of a packet's contents.
+struct Fates<'a> {
+    outbox: &'a mut Outbox,
+    inbox: &'a mut Inbox,
+    confirm: &'a mut Option<(Box<Confirm>, Sending)>,
+    mtu: &'a mut u16,
+    mtu_check: &'a mut MtuCheck,
+    news: &'a mut News,
+}
+
+impl Fates<'_> {
+    /// Sees to it that what a lost packet carried is sent again, where it must be.
+    fn on_lost(&mut self, content: Content) {
+        match content {
+            Content::Message(message) => {
+                self.outbox.on_lost(message);
+            }
+            Content::Confirm => {
+                if let Some((_, sending)) = self.confirm {
+                    *sending = Sending::Due;
+                }
+            }
+            Content::Window(credit) => self.inbox.on_window_lost(credit),
+            Content::MtuProbe => {
+                if self.mtu_check.on_lost() {
+                    self.news.mtu_checked = Some(None);
+                }
+            }
+        }
+    }
+
+    /// Lets go of what has arrived.
+    fn on_acknowledged(&mut self, content: Content) {
+        match content {
+            Content::Message(message) => self.outbox.on_acked(message),
+            Content::Window(credit) => self.inbox.on_window_acked(credit),
+            Content::Confirm => *self.confirm = None,
+            Content::MtuProbe => {
+                if let Some(mtu) = self.mtu_check.on_acknowledged() {
+                    *self.mtu = (*self.mtu).max(mtu.get());
+                    self.news.mtu_checked = Some(Some(mtu));
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,174 @@
+//! How a session ends.
+
+use core::time::Duration;
+
+use crypto::Aead;
+use wire::Instant;
+
+use super::Session;
+use crate::error::{CloseCode, CloseReason};
+
+/// Where a session stands between open and gone.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Phase {
+    /// Messages flow.
+    Open,
+    /// The application has closed it; reliable messages are still sent.
+    Flushing {
+        /// When waiting ends.
+        until: Instant,
+        code: CloseCode,
+        reason: Box<[u8]>,
+    },
+    /// CLOSE is sent: three times, and again when packets still come.
+    Closing {
+        code: CloseCode,
+        reason: Box<[u8]>,
+        /// When the next of the three leaves; `None` after the last.
+        next_at: Option<Instant>,
+        /// How many of the three are left.
+        left: u8,
+        /// Packets that came since; CLOSE answers the 1st, 2nd, 4th, 8th ...
+        arrived: u32,
+        /// One of these answers waits to be sent.
+        is_answer_due: bool,
+        gone_at: Instant,
+    },
+    /// The peer has closed it: nothing is sent any more.
+    Draining {
+        /// When the slot is freed.
+        gone_at: Instant,
+    },
+    /// Over.
+    Gone,
+}
+
+/// Least time a closing session stays, so that its peer hears of it; TWP/1, section 11.
+const CLOSING_MIN: Duration = Duration::from_millis(200);
+/// How often CLOSE is sent without being asked for.
+const CLOSES: u8 = 3;
+/// Longest reason text, bytes.
+const REASON_MAX: usize = 128;
+
+impl<A: Aead> Session<A> {
+    /// Ends the session in order: reliable messages first, for up to `linger`.
+    pub(crate) fn close(&mut self, now: Instant, code: CloseCode, reason: &[u8], linger: Duration) {
+        if !self.is_open() {
+            return;
+        }
+        let reason = reason.get(..REASON_MAX).unwrap_or(reason);
+        self.phase = Phase::Flushing {
+            until: now + linger,
+            code,
+            reason: reason.into(),
+        };
+        self.run_phase(now);
+    }
+
+    /// Ends the session at once: the peer has broken the protocol, or another session replaces it.
+    pub(crate) fn abort(&mut self, now: Instant, code: CloseCode) {
+        if matches!(self.phase, Phase::Open | Phase::Flushing { .. }) {
+            self.end(CloseReason::Local(code));
+            self.begin_closing(now, code, Box::default());
+        }
+    }
+
+    /// Ends a session that never was one for the application: its peer hears why, no event tells.
+    pub(crate) fn refuse(&mut self, now: Instant, code: CloseCode) {
+        self.begin_closing(now, code, Box::default());
+    }
+
+    /// Takes a CLOSE of the peer.
+    pub(super) fn on_close(&mut self, now: Instant, code: u16) {
+        if matches!(self.phase, Phase::Open | Phase::Flushing { .. }) {
+            self.end(CloseReason::Remote(CloseCode::from_wire(code)));
+        }
+        if !matches!(self.phase, Phase::Draining { .. } | Phase::Gone) {
+            self.phase = Phase::Draining {
+                gone_at: now + self.closing_span(),
+            };
+        }
+    }
+
+    /// Counts a packet that opened while CLOSE is being sent.
+    pub(super) const fn on_packet_while_closing(&mut self) {
+        if let Phase::Closing {
+            arrived,
+            is_answer_due,
+            ..
+        } = &mut self.phase
+        {
+            *arrived = arrived.saturating_add(1);
+            if arrived.is_power_of_two() {
+                *is_answer_due = true;
+            }
+        }
+    }
+
+    /// Moves on where time or an empty queue says so.
+    pub(super) fn run_phase(&mut self, now: Instant) {
+        match &mut self.phase {
+            Phase::Flushing {
+                until,
+                code,
+                reason,
+            } => {
+                if now >= *until || self.outbox.is_empty() {
+                    let (code, reason) = (*code, core::mem::take(reason));
+                    self.end(CloseReason::Local(code));
+                    self.begin_closing(now, code, reason);
+                }
+            }
+            Phase::Closing { gone_at, .. } | Phase::Draining { gone_at } if now >= *gone_at => {
+                self.phase = Phase::Gone;
+                self.news.is_gone = true;
+            }
+            _ => {}
+        }
+    }
+
+    /// Tells the application, once.
+    pub(super) fn end(&mut self, reason: CloseReason) {
+        self.news.is_readable = false;
+        self.news.closed = Some(reason);
+    }
+
+    /// Returns the CLOSE that is due, and notes that it was sent.
+    pub(super) fn take_close(&mut self, now: Instant) -> Option<(CloseCode, Box<[u8]>)> {
+        let spacing = self.rtt.pto();
+        let Phase::Closing {
+            code,
+            reason,
+            next_at,
+            left,
+            is_answer_due,
+            ..
+        } = &mut self.phase
+        else {
+            return None;
+        };
+        if next_at.is_some_and(|at| at <= now) && *left > 0 {
+            *left -= 1;
+            *next_at = (*left > 0).then(|| now + spacing);
+            return Some((*code, reason.clone()));
+        }
+        // An answer goes without the reason: it is shorter than what asked for it.
+        core::mem::take(is_answer_due).then(|| (*code, Box::default()))
+    }
+
+    fn begin_closing(&mut self, now: Instant, code: CloseCode, reason: Box<[u8]>) {
+        self.phase = Phase::Closing {
+            code,
+            reason,
+            next_at: Some(now),
+            left: CLOSES,
+            arrived: 0,
+            is_answer_due: false,
+            gone_at: now + self.closing_span(),
+        };
+    }
+
+    fn closing_span(&self) -> Duration {
+        (self.rtt.pto() * 3).max(CLOSING_MIN)
+    }
+}

@@ -1,0 +1,290 @@
+//! Packets that go out: which frames, in which order, sealed in place.
+
+use core::net::SocketAddr;
+
+use crypto::packet_key::SEALS_MAX;
+use crypto::{Aead, SealError};
+use wire::{Generator, Instant, Transmit};
+
+use super::close::Phase;
+use super::mtu::MtuCheck;
+use super::{Content, Sending, Session};
+use crate::error::CloseCode;
+use crate::fragment::FRAGMENT_LEN;
+use crate::frame::{Elicits, Frame};
+use crate::handshake::params;
+use crate::outbox::{End, Room};
+use crate::packet::{Form, Header, KeyPhase, PLAINTEXT_LEN_MIN, PacketNumber, TAG_LEN};
+use crate::received::{Described, Written};
+use crate::sent::SentPacket;
+
+/// Seals kept back for CLOSE when a key is worn.
+const SEALS_RESERVED: u64 = 64;
+/// Header of a fragment in a packet: type, message id, index, count, length.
+const FRAGMENT_HEADER_LEN: usize = 9;
+
+impl<A: Aead> Session<A> {
+    /// Appends the next packet to `buf`.
+    pub(crate) fn poll_transmit(
+        &mut self,
+        now: Instant,
+        generator: &mut Generator,
+        buf: &mut Vec<u8>,
+    ) -> Option<Transmit<SocketAddr>> {
+        self.run_phase(now);
+        if matches!(self.phase, Phase::Open | Phase::Flushing { .. }) {
+            if self.has_worn_out() {
+                self.abort(now, CloseCode::AeadLimit);
+            } else if let Some(transmit) = self.poll_packet(now, generator, buf) {
+                return Some(transmit);
+            }
+        }
+        let (code, reason) = self.take_close(now)?;
+        let frame = Frame::Close {
+            code: code.to_wire(),
+            reason: &reason,
+        };
+        let packet = self.begin(buf, self.mtu);
+        frame.encode(buf);
+        self.finish(buf, &packet)?;
+        Some(self.transmit())
+    }
+
+    fn poll_packet(
+        &mut self,
+        now: Instant,
+        generator: &mut Generator,
+        buf: &mut Vec<u8>,
+    ) -> Option<Transmit<SocketAddr>> {
+        if !self.has_reason_to_send(now) {
+            return None;
+        }
+        let next = self.next_number();
+        if self.skips.skips(next, generator) {
+            // A peer that acknowledges it acknowledges what it did not see.
+            self.sealing.skip().ok()?;
+            self.sent.skip();
+        }
+        if let Some(transmit) = self.poll_mtu_probe(now, buf) {
+            return Some(transmit);
+        }
+        let packet = self.begin(buf, self.mtu);
+        let (elicits, described) = self.write_frames(now, &packet, buf);
+        let Some(number) = self.finish(buf, &packet) else {
+            self.sent.discard();
+            self.abort(now, CloseCode::AeadLimit);
+            return None;
+        };
+        let len = buf.len() - packet.start;
+        self.on_sent(
+            now,
+            SentPacket {
+                number,
+                at: now,
+                len: u16::try_from(len).unwrap_or(u16::MAX),
+                elicits,
+                described,
+            },
+        );
+        // Up to a fifth off, so that many sessions do not speak in one breath.
+        let part = u32::try_from(generator.between(800, 1_000)).unwrap_or(1_000);
+        self.keepalive_at = now + self.keepalive * part / 1_000;
+        Some(self.transmit())
+    }
+
+    /// Takes note of a packet that was sealed.
+    pub(super) fn on_sent(&mut self, now: Instant, packet: SentPacket) {
+        self.sent.on_sent(packet);
+        self.stats.packets_sent += 1;
+        self.stats.bytes_sent += u64::from(packet.len);
+        self.keepalive_at = now + self.keepalive;
+    }
+
+    /// Returns whether a packet is to leave now.
+    fn has_reason_to_send(&self, now: Instant) -> bool {
+        self.received.ack_due(now)
+            || matches!(self.confirm, Some((_, Sending::Due)))
+            || self.pings_due > 0
+            || self.keepalive_at <= now
+            || self.inbox.window_to_send().is_some()
+            || matches!(
+                (&self.mtu_check, &self.confirm),
+                (MtuCheck::Due { .. }, None)
+            )
+            || (self.has_room_in_flight() && self.outbox.has_work())
+    }
+
+    fn has_room_in_flight(&self) -> bool {
+        !self.sent.is_full()
+    }
+
+    /// Writes the frames of one packet: what reports, then what controls, then messages.
+    fn write_frames(
+        &mut self,
+        now: Instant,
+        packet: &Packet,
+        buf: &mut Vec<u8>,
+    ) -> (Elicits, Option<Described>) {
+        let end = packet.end();
+        let mut elicits = Elicits::Nothing;
+        let mut described = None;
+        if self.received.wants_ack() {
+            // A long ACK is cut: it never displaces a fragment.
+            let room = if self.outbox.has_work() {
+                packet
+                    .room
+                    .saturating_sub(FRAGMENT_LEN + FRAGMENT_HEADER_LEN)
+            } else {
+                packet.room
+            };
+            if let Some(Written::Whole(whole)) = self.received.write_ack(now, room, buf) {
+                described = Some(whole);
+            }
+        }
+        if let Some(credit) = self.inbox.window_to_send()
+            && self.sent.push(Content::Window(credit)).is_ok()
+        {
+            Frame::Window(credit).encode(buf);
+            self.inbox.on_window_sent(credit);
+            elicits = Elicits::Ack;
+        }
+        if let Some((confirm, sending)) = &mut self.confirm
+            && self.sent.push(Content::Confirm).is_ok()
+        {
+            let (body, identity) = &**confirm;
+            if let Some((params, digest)) = body.split_first_chunk::<{ params::LEN }>()
+                && let Some(channel_digest) = digest.first_chunk()
+            {
+                Frame::Confirm {
+                    params,
+                    channel_digest,
+                }
+                .encode(buf);
+            }
+            if let Some(identity) = identity
+                && let Some((public_key, signature)) = identity.split_first_chunk()
+                && let Some(signature) = signature.first_chunk()
+            {
+                Frame::Identity {
+                    public_key,
+                    signature,
+                }
+                .encode(buf);
+            }
+            *sending = Sending::InFlight;
+            elicits = Elicits::Ack;
+        }
+        let needs_ping = self.pings_due > 0 || self.keepalive_at <= now;
+        if (self.has_room_in_flight() || self.pings_due > 0) && self.outbox.has_work() {
+            let room = Room {
+                bytes: end.saturating_sub(buf.len()),
+                end: End::Packet,
+            };
+            let sent = &mut self.sent;
+            let frames = self.outbox.fill(now, room, buf, &mut |content| {
+                // The outbox keeps below what the record of sent packets holds.
+                if sent.push(Content::Message(content)).is_err() {
+                    debug_assert!(false, "no room for what a packet holds");
+                }
+            });
+            if frames > 0 {
+                elicits = Elicits::Ack;
+            }
+        }
+        // Messages may end with one that has no length; a PING comes only where there are none.
+        if needs_ping && elicits == Elicits::Nothing {
+            Frame::Ping.encode(buf);
+            elicits = Elicits::Ack;
+        }
+        self.pings_due = self.pings_due.saturating_sub(1);
+        (elicits, described)
+    }
+
+    /// Writes the header of the next packet.
+    pub(super) fn begin(&self, buf: &mut Vec<u8>, mtu: u16) -> Packet {
+        let start = buf.len();
+        let number = self.next_number();
+        let form = number.form_after(self.sent.form_reference());
+        let header = Header {
+            key_phase: KeyPhase::Even,
+            destination: self.remote_cid,
+            number: number.truncate(form.unwrap_or(Form::Four)),
+        };
+        header.encode(buf);
+        let body = buf.len();
+        Packet {
+            start,
+            body,
+            room: usize::from(mtu).saturating_sub(body - start + TAG_LEN),
+        }
+    }
+
+    /// Pads and seals what was written since `begin`; where it cannot, takes it back.
+    pub(super) fn finish(&mut self, buf: &mut Vec<u8>, packet: &Packet) -> Option<PacketNumber> {
+        // A last message without its length is never this short: padding is not taken for data.
+        let shortest = packet.body + PLAINTEXT_LEN_MIN;
+        if buf.len() < shortest {
+            buf.resize(shortest, 0);
+        }
+        let end = buf.len();
+        buf.resize(end + TAG_LEN, 0);
+        let sealed = self.seal(buf, packet, end);
+        match sealed {
+            Some(Ok(number)) => PacketNumber::new(number),
+            Some(Err(_)) | None => {
+                buf.truncate(packet.start);
+                None
+            }
+        }
+    }
+
+    fn seal(
+        &mut self,
+        buf: &mut [u8],
+        packet: &Packet,
+        end: usize,
+    ) -> Option<Result<u64, SealError>> {
+        let (rest, tag) = buf.split_at_mut_checked(end)?;
+        let (rest, body) = rest.split_at_mut_checked(packet.body)?;
+        let header = rest.get(packet.start..)?;
+        Some(self.sealing.seal(header, body, tag.first_chunk_mut()?))
+    }
+
+    pub(super) fn transmit(&self) -> Transmit<SocketAddr> {
+        Transmit {
+            source: self.local,
+            ..Transmit::to(self.remote)
+        }
+    }
+
+    fn next_number(&self) -> PacketNumber {
+        PacketNumber::new(self.sealing.next_number()).unwrap_or(PacketNumber::MAX)
+    }
+
+    /// Returns whether only CLOSE may be sent any more.
+    fn has_worn_out(&self) -> bool {
+        self.sealing.sealed_in_phase() + SEALS_RESERVED >= SEALS_MAX
+            || self
+                .next_number()
+                .form_after(self.sent.form_reference())
+                .is_none()
+    }
+}
+
+/// Where a packet stands in the buffer.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Packet {
+    /// Offset of its first byte.
+    start: usize,
+    /// Offset of its plaintext.
+    body: usize,
+    /// Bytes of plaintext that fit.
+    room: usize,
+}
+
+impl Packet {
+    /// Returns the offset behind the longest plaintext.
+    pub(super) const fn end(&self) -> usize {
+        self.body.saturating_add(self.room)
+    }
+}

@@ -1,0 +1,355 @@
+//! The slab of sessions, and the connection ids that name its slots on the wire.
+
+use std::collections::VecDeque;
+
+use core::time::Duration;
+
+use wire::{Generator, Instant};
+
+use crate::packet::Cid;
+
+/// Names one session of one endpoint; never used again after the session's end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SessionId {
+    /// Slot in the slab.
+    pub(crate) index: u16,
+    /// Which use of the slot.
+    pub(crate) generation: u32,
+}
+
+/// Slots for values of type `T`, each with a connection id of `index 16 | random 16`, and 32
+/// random bits more where ids are 8 bytes long.
+///
+/// A freed slot waits at the end of the queue, and a pair of index and random bits is not given
+/// out again within 60 s.
+#[derive(Debug)]
+pub(crate) struct Slots<T> {
+    slots: Vec<Slot<T>>,
+    free: VecDeque<u16>,
+    /// Most slots that may exist.
+    capacity: u16,
+    /// How many hold a value.
+    taken: u16,
+}
+
+#[derive(Debug)]
+struct Slot<T> {
+    value: Option<T>,
+    generation: u32,
+    tag: [u8; 6],
+    /// Random bits of ids that rest, and until when; the oldest is overwritten.
+    resting: [(u16, Instant); RESTING],
+    next_resting: u8,
+}
+
+/// Free slots from which on no further one is made, so that short sessions in turn do not grow the
+/// slab to its capacity.
+const REUSE_AT: usize = 64;
+/// Ids of one slot that may rest at a time; a slot that ends more sessions within 60 s forgets
+/// the oldest, which the queue of free slots makes rare.
+const RESTING: usize = 4;
+/// How long an id is not given out again; TWP/1, section 9.
+const REST: Duration = Duration::from_secs(60);
+
+impl<T> Slots<T> {
+    /// Makes a slab that holds at most `capacity` values.
+    pub(crate) const fn new(capacity: u16) -> Self {
+        Self {
+            slots: Vec::new(),
+            free: VecDeque::new(),
+            capacity,
+            taken: 0,
+        }
+    }
+
+    /// Puts what `make` returns into a free slot; `None` where there is none.
+    pub(crate) fn insert(
+        &mut self,
+        now: Instant,
+        generator: &mut Generator,
+        make: impl FnOnce(SessionId, CidTag) -> T,
+    ) -> Option<SessionId> {
+        self.try_insert(now, generator, |id, tag| Some(make(id, tag)))
+    }
+
+    /// As [`insert`](Self::insert), where making may fail and then takes no slot.
+    pub(crate) fn try_insert(
+        &mut self,
+        now: Instant,
+        generator: &mut Generator,
+        make: impl FnOnce(SessionId, CidTag) -> Option<T>,
+    ) -> Option<SessionId> {
+        let index = self.reserve()?;
+        let slot = self.slots.get_mut(usize::from(index))?;
+        let random = slot.fresh_random(now, generator);
+        let [a, b, c, d] = generator.next_u32().to_be_bytes();
+        let [high, low] = random.to_be_bytes();
+        slot.tag = [high, low, a, b, c, d];
+        let id = SessionId {
+            index,
+            generation: slot.generation,
+        };
+        slot.value = make(id, CidTag(slot.tag));
+        if slot.value.is_none() {
+            self.free.push_front(index);
+            return None;
+        }
+        self.taken = self.taken.saturating_add(1);
+        Some(id)
+    }
+
+    /// Takes the value out and frees the slot.
+    pub(crate) fn remove(&mut self, now: Instant, id: SessionId) -> Option<T> {
+        let slot = self.slots.get_mut(usize::from(id.index))?;
+        if slot.generation != id.generation {
+            return None;
+        }
+        let value = slot.value.take()?;
+        slot.generation = slot.generation.wrapping_add(1);
+        slot.rest(now);
+        self.free.push_back(id.index);
+        self.taken = self.taken.saturating_sub(1);
+        Some(value)
+    }
+
+    /// Puts `value` in the place of the present one, which is returned.
+    pub(crate) fn replace(&mut self, id: SessionId, value: T) -> Option<T> {
+        self.get_mut(id)
+            .map(|present| core::mem::replace(present, value))
+    }
+
+    /// Takes the value out and keeps its slot for [`put`](Self::put).
+    pub(crate) fn take(&mut self, id: SessionId) -> Option<T> {
+        let slot = self.slots.get_mut(usize::from(id.index))?;
+        if slot.generation == id.generation {
+            slot.value.take()
+        } else {
+            None
+        }
+    }
+
+    /// Puts a value into the slot that [`take`](Self::take) emptied.
+    pub(crate) fn put(&mut self, id: SessionId, value: T) {
+        if let Some(slot) = self.slots.get_mut(usize::from(id.index))
+            && slot.generation == id.generation
+        {
+            slot.value = Some(value);
+        }
+    }
+
+    /// Returns the value of `id`.
+    pub(crate) fn get(&self, id: SessionId) -> Option<&T> {
+        let slot = self.slots.get(usize::from(id.index))?;
+        slot.value
+            .as_ref()
+            .filter(|_| slot.generation == id.generation)
+    }
+
+    /// Returns the value of `id`, to change it.
+    pub(crate) fn get_mut(&mut self, id: SessionId) -> Option<&mut T> {
+        let slot = self.slots.get_mut(usize::from(id.index))?;
+        slot.value
+            .as_mut()
+            .filter(|_| slot.generation == id.generation)
+    }
+
+    /// Returns the session in slot `index`.
+    pub(crate) fn id_at(&self, index: u16) -> Option<SessionId> {
+        let slot = self.slots.get(usize::from(index))?;
+        slot.value.as_ref().map(|_| SessionId {
+            index,
+            generation: slot.generation,
+        })
+    }
+
+    /// Returns the session that `cid`, as a packet bears it, names; no hash table is asked.
+    pub(crate) fn by_cid(&self, cid: Cid) -> Option<SessionId> {
+        let [high, low, tag @ ..] = cid.as_slice() else {
+            return None;
+        };
+        let index = u16::from_be_bytes([*high, *low]);
+        let slot = self.slots.get(usize::from(index))?;
+        if slot.tag.starts_with(tag) && !tag.is_empty() {
+            self.id_at(index)
+        } else {
+            None
+        }
+    }
+
+    /// Returns how many values there are.
+    pub(crate) const fn len(&self) -> u16 {
+        self.taken
+    }
+
+    /// Returns whether no further value fits.
+    pub(crate) const fn is_full(&self) -> bool {
+        self.taken >= self.capacity
+    }
+
+    /// Returns every session, in slot order.
+    pub(crate) fn ids(&self) -> impl Iterator<Item = SessionId> {
+        (0..self.slots.len())
+            .filter_map(|index| u16::try_from(index).ok())
+            .filter_map(|index| self.id_at(index))
+    }
+
+    /// Returns every value, in slot order.
+    pub(crate) fn values(&self) -> impl Iterator<Item = &T> {
+        self.slots.iter().filter_map(|slot| slot.value.as_ref())
+    }
+
+    fn reserve(&mut self) -> Option<u16> {
+        if self.is_full() {
+            return None;
+        }
+        // Untouched slots first, so that used ones rest as long as they can.
+        if self.slots.len() < usize::from(self.capacity) && self.free.len() < REUSE_AT {
+            let index = u16::try_from(self.slots.len()).ok()?;
+            self.slots.push(Slot {
+                value: None,
+                generation: 0,
+                tag: [0; 6],
+                resting: [(0, Instant::ZERO); RESTING],
+                next_resting: 0,
+            });
+            return Some(index);
+        }
+        self.free.pop_front()
+    }
+}
+
+impl<T> Slot<T> {
+    /// Draws random bits that none of the resting ids has. At most four draws collide.
+    fn fresh_random(&self, now: Instant, generator: &mut Generator) -> u16 {
+        let first = generator.next_u32().to_be_bytes();
+        let mut random = u16::from_be_bytes([first[0], first[1]]);
+        for _ in 0..=RESTING {
+            let rests = self
+                .resting
+                .iter()
+                .any(|(bits, until)| *bits == random && now < *until);
+            if !rests {
+                break;
+            }
+            random = random.wrapping_add(0x9E37);
+        }
+        random
+    }
+
+    fn rest(&mut self, now: Instant) {
+        let [high, low, ..] = self.tag;
+        let at = usize::from(self.next_resting) % RESTING;
+        if let Some(entry) = self.resting.get_mut(at) {
+            *entry = (u16::from_be_bytes([high, low]), now + REST);
+        }
+        self.next_resting = self.next_resting.wrapping_add(1);
+    }
+}
+
+/// The random bits of a slot's connection id.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct CidTag([u8; 6]);
+
+impl CidTag {
+    /// Returns the connection id of slot `index` in the given length; 0 bytes make an empty one.
+    pub(crate) fn cid(self, index: u16, len: CidLen) -> Cid {
+        let [i0, i1] = index.to_be_bytes();
+        let [t0, t1, t2, t3, t4, t5] = self.0;
+        let bytes = [i0, i1, t0, t1, t2, t3, t4, t5];
+        bytes
+            .get(..len.bytes())
+            .and_then(Cid::from_slice)
+            .unwrap_or(Cid::EMPTY)
+    }
+}
+
+/// How long the connection ids of an endpoint are, the same for all its sessions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CidLen {
+    /// None: packets are told apart by the sender's address. For endpoints that only dial.
+    Zero,
+    /// 4 bytes: the default of endpoints that accept.
+    Four,
+    /// 8 bytes.
+    Eight,
+}
+
+impl CidLen {
+    /// Returns the length in bytes.
+    pub const fn bytes(self) -> usize {
+        match self {
+            Self::Zero => 0,
+            Self::Four => 4,
+            Self::Eight => 8,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use wire::Seed;
+
+    fn generator() -> Generator {
+        Seed::from_number(1).generator(0)
+    }
+
+    #[test]
+    fn a_connection_id_names_its_slot_until_it_is_freed() {
+        let mut slots = Slots::new(2);
+        let mut generator = generator();
+        let now = Instant::ZERO;
+        let mut cid = Cid::EMPTY;
+        let id = slots
+            .insert(now, &mut generator, |id, tag| {
+                cid = tag.cid(id.index, CidLen::Four);
+                'a'
+            })
+            .unwrap();
+        assert_eq!(slots.by_cid(cid), Some(id));
+        let mut other = [0; 4];
+        other.copy_from_slice(cid.as_slice());
+        other[3] ^= 1;
+        assert_eq!(slots.by_cid(Cid::from_slice(&other).unwrap()), None);
+        assert_eq!(slots.remove(now, id), Some('a'));
+        assert_eq!(slots.by_cid(cid), None);
+        assert_eq!(slots.get(id), None);
+        assert_eq!(slots.remove(now, id), None);
+    }
+
+    #[test]
+    fn is_full_at_its_capacity() {
+        let mut slots = Slots::new(1);
+        let mut generator = generator();
+        assert!(
+            slots
+                .insert(Instant::ZERO, &mut generator, |_, _| ())
+                .is_some()
+        );
+        assert!(slots.is_full());
+        assert!(
+            slots
+                .insert(Instant::ZERO, &mut generator, |_, _| ())
+                .is_none()
+        );
+        assert_eq!(slots.len(), 1);
+    }
+
+    #[test]
+    fn an_id_rests_before_it_is_given_out_again() {
+        let mut slots = Slots::new(1);
+        let mut generator = generator();
+        let mut seen = Vec::new();
+        for _ in 0..5 {
+            let id = slots
+                .insert(Instant::ZERO, &mut generator, |id, tag| {
+                    seen.push(tag.cid(id.index, CidLen::Four));
+                })
+                .unwrap();
+            slots.remove(Instant::ZERO, id);
+        }
+        for (at, cid) in seen.iter().enumerate() {
+            assert!(!seen[..at].iter().rev().take(4).any(|old| old == cid));
+        }
+    }
+}

@@ -1,0 +1,160 @@
+//! Counters of an endpoint and of a session: plain numbers, read without a lock.
+
+/// What one endpoint has counted since it was made.
+///
+/// Every datagram that comes in adds to exactly one of the counters up to `dropped_late`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct EndpointStats {
+    /// Packets that opened and whose frames were taken.
+    pub packets: u64,
+    /// HELLOs that were answered by a new ACCEPT.
+    pub accepted: u64,
+    /// HELLOs of a known attempt that got the same ACCEPT again.
+    pub accept_repeated: u64,
+    /// HELLOs answered by RETRY.
+    pub retried: u64,
+    /// HELLOs answered by REFUSE.
+    pub refused: u64,
+    /// HELLOs answered by VERSION.
+    pub version_offered: u64,
+    /// Replies to our own HELLOs that were taken.
+    pub replies: u64,
+    /// From a blocked address.
+    pub dropped_blocked: u64,
+    /// First byte is none of ours.
+    pub dropped_first_byte: u64,
+    /// Longer than 1,500 bytes, or empty.
+    pub dropped_length: u64,
+    /// A handshake datagram with a field out of range.
+    pub dropped_malformed: u64,
+    /// HELLO for another application.
+    pub dropped_app: u64,
+    /// HELLO in a mode that is not served, or any HELLO where nothing listens.
+    pub dropped_mode: u64,
+    /// HELLO whose token does not open, has expired, or names another instance.
+    pub dropped_token: u64,
+    /// HELLO whose token opened a session before, or has four attempts waiting.
+    pub dropped_token_used: u64,
+    /// HELLO whose PSK mac is wrong.
+    pub dropped_psk: u64,
+    /// HELLO over the answer budget of its prefix.
+    pub dropped_answer_budget: u64,
+    /// HELLO for which no half-open slot was free.
+    pub dropped_half_open: u64,
+    /// HELLO over the elliptic-curve budget.
+    pub dropped_accept_budget: u64,
+    /// HELLO whose ephemeral key is no point of the curve.
+    pub dropped_bad_point: u64,
+    /// Reply to no HELLO of ours, or one that failed a check.
+    pub dropped_reply: u64,
+    /// Packet whose connection id or address names no session.
+    pub dropped_unknown_session: u64,
+    /// Packet whose header could not be read.
+    pub dropped_header: u64,
+    /// Packet that was accepted before, or is too old to tell.
+    pub dropped_replayed: u64,
+    /// Packet that did not open.
+    pub dropped_forged: u64,
+    /// First packet of an attempt without CONFIRM (in peer mode: without a valid IDENTITY).
+    pub dropped_unconfirmed: u64,
+    /// Datagram while the application left 65,536 events unread, or a fault of the random source.
+    pub dropped_overload: u64,
+    /// Packet for a session that is over.
+    pub dropped_late: u64,
+    /// Bytes received, dropped ones included.
+    pub bytes_received: u64,
+    /// Datagrams given to the driver.
+    pub datagrams_sent: u64,
+    /// Bytes given to the driver.
+    pub bytes_sent: u64,
+    /// Sessions that were opened.
+    pub sessions_opened: u64,
+}
+
+impl EndpointStats {
+    /// Returns how many datagrams were received: the sum of all their fates.
+    pub const fn datagrams_received(&self) -> u64 {
+        self.taken().saturating_add(self.dropped())
+    }
+
+    /// Returns how many datagrams were taken.
+    pub const fn taken(&self) -> u64 {
+        sum(&[
+            self.packets,
+            self.accepted,
+            self.accept_repeated,
+            self.retried,
+            self.refused,
+            self.version_offered,
+            self.replies,
+        ])
+    }
+
+    /// Returns how many datagrams were dropped, for whatever reason.
+    pub const fn dropped(&self) -> u64 {
+        sum(&[
+            self.dropped_blocked,
+            self.dropped_first_byte,
+            self.dropped_length,
+            self.dropped_malformed,
+            self.dropped_app,
+            self.dropped_mode,
+            self.dropped_token,
+            self.dropped_token_used,
+            self.dropped_psk,
+            self.dropped_answer_budget,
+            self.dropped_half_open,
+            self.dropped_accept_budget,
+            self.dropped_bad_point,
+            self.dropped_reply,
+            self.dropped_unknown_session,
+            self.dropped_header,
+            self.dropped_replayed,
+            self.dropped_forged,
+            self.dropped_unconfirmed,
+            self.dropped_overload,
+            self.dropped_late,
+        ])
+    }
+}
+
+/// What one session has counted, and how its path looks now.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct SessionStats {
+    /// Packets sent.
+    pub packets_sent: u64,
+    /// Bytes sent, headers and tags included.
+    pub bytes_sent: u64,
+    /// Packets that opened.
+    pub packets_received: u64,
+    /// Bytes of these, headers and tags included.
+    pub bytes_received: u64,
+    /// Packets of ours that were acknowledged.
+    pub packets_acknowledged: u64,
+    /// Packets of ours that count as lost.
+    pub packets_lost: u64,
+    /// Of these, how many arrived after all.
+    pub packets_lost_spuriously: u64,
+    /// Messages given to `send`.
+    pub messages_sent: u64,
+    /// Messages taken by `receive`.
+    pub messages_received: u64,
+    /// Smoothed round trip; zero before the first sample.
+    pub rtt: core::time::Duration,
+    /// Smallest round trip seen.
+    pub rtt_min: core::time::Duration,
+    /// Mean deviation of the round trip.
+    pub rtt_variation: core::time::Duration,
+}
+
+const fn sum(counters: &[u64]) -> u64 {
+    let mut total = 0_u64;
+    let mut rest = counters;
+    while let [first, tail @ ..] = rest {
+        total = total.saturating_add(*first);
+        rest = tail;
+    }
+    total
+}

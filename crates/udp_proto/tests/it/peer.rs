@@ -1,0 +1,199 @@
+//! Nodes of one network, which prove an identity each.
+
+use core::net::SocketAddr;
+use core::time::Duration;
+use std::collections::BTreeSet;
+
+use crypto::{Identity, Secret32};
+use netsim::provider::SimProvider;
+use netsim::{Handle, Host, LinkConfig, World};
+use udp_proto::{
+    CloseCode, CloseReason, Config, Credentials, Event, Listen, Mtu, Network, Proof,
+    ServerIdentity, SessionId, Target,
+};
+use wire::{InstanceId, NodeId, Seed};
+
+use crate::harness::{Log, Peer, RELIABLE, endpoint};
+
+struct Node {
+    handle: Handle<Peer>,
+    id: NodeId,
+    at: SocketAddr,
+}
+
+fn node(world: &mut World, number: u8, secret: u8) -> Node {
+    let seed = Seed::from_number(500 + u64::from(number));
+    let identity = Identity::generate(&mut SimProvider::new(seed.generator(1).seed())).unwrap();
+    let id = identity.node_id();
+    let at = SocketAddr::from(([198, 51, 100, number], 9_000));
+    let mut config = Config::default();
+    config.mtu_check = Some(Mtu::MESH);
+    let handle = world.add(at, |now| {
+        let mut machine = endpoint(seed, config, now);
+        let network = Network {
+            secret: Secret32::new([secret; 32]),
+            previous: None,
+        };
+        machine
+            .listen(
+                now,
+                Listen::new(identity, InstanceId(u64::from(number))).with_network(network),
+            )
+            .unwrap();
+        Host::new(machine, Log::default())
+    });
+    Node { handle, id, at }
+}
+
+fn dial(world: &mut World, from: &Node, to: &Node) -> SessionId {
+    let target = Target {
+        addresses: vec![to.at],
+        server: ServerIdentity::Node(to.id),
+        credentials: Credentials::Peer,
+    };
+    world
+        .apply(from.handle, |host, now| host.machine.connect(now, target))
+        .unwrap()
+}
+
+fn log<'a>(world: &'a World, node: &Node) -> &'a Log {
+    &world.get(node.handle).unwrap().app
+}
+
+fn proofs(log: &Log) -> Vec<&Proof> {
+    log.events
+        .iter()
+        .filter_map(|event| match event {
+            Event::Connected { peer, .. } => Some(&peer.proof),
+            _ => None,
+        })
+        .collect()
+}
+
+#[test]
+fn both_sides_prove_their_identity_and_check_1280_bytes() {
+    let mut world = World::new(Seed::from_number(1));
+    let (a, b) = (node(&mut world, 1, 7), node(&mut world, 2, 7));
+    let session = dial(&mut world, &a, &b);
+    world.run_for(Duration::from_secs(1));
+    assert_eq!(proofs(log(&world, &a)), [&Proof::Node(b.id)]);
+    assert_eq!(proofs(log(&world, &b)), [&Proof::Node(a.id)]);
+    for node in [&a, &b] {
+        let is_checked = log(&world, node)
+            .events
+            .iter()
+            .any(|event| matches!(event, Event::MtuChecked { mtu, .. } if *mtu == Some(Mtu::MESH)));
+        assert!(is_checked);
+    }
+    world.apply(a.handle, |host, now| {
+        host.machine.send(now, session, RELIABLE, b"hello").unwrap();
+    });
+    world.run_for(Duration::from_secs(1));
+    assert_eq!(log(&world, &b).messages[0].2, b"hello");
+    // Both ends make the same keys for layers above.
+    let other = log(&world, &b).sessions()[0];
+    let key = |node: &Node, session| {
+        let machine = &world.get(node.handle).unwrap().machine;
+        let exporter = machine.exporter(session).unwrap();
+        exporter.expand(machine.provider(), crypto::Label::new("test"), b"x")
+    };
+    assert!(key(&a, session) == key(&b, other));
+}
+
+#[test]
+fn a_path_that_cuts_at_1279_bytes_fails_the_check_and_keeps_the_session() {
+    let mut world = World::new(Seed::from_number(2));
+    world.set_default_link(LinkConfig::default().with_mtu(1_279));
+    let (a, b) = (node(&mut world, 1, 7), node(&mut world, 2, 7));
+    dial(&mut world, &a, &b);
+    world.run_for(Duration::from_secs(15));
+    assert!(
+        log(&world, &a)
+            .events
+            .iter()
+            .any(|event| matches!(event, Event::MtuChecked { mtu: None, .. }))
+    );
+    assert!(log(&world, &a).closes().is_empty());
+}
+
+#[test]
+fn the_wrong_network_secret_reaches_no_elliptic_curve() {
+    let mut world = World::new(Seed::from_number(3));
+    let (a, b) = (node(&mut world, 1, 7), node(&mut world, 2, 8));
+    dial(&mut world, &a, &b);
+    world.run_for(Duration::from_secs(11));
+    assert_eq!(log(&world, &a).failures().len(), 1);
+    let stats = *world.get(b.handle).unwrap().machine.stats();
+    assert!(stats.dropped_psk > 0);
+    assert_eq!(stats.accepted, 0);
+}
+
+#[test]
+fn a_node_under_another_id_is_not_believed() {
+    let mut world = World::new(Seed::from_number(4));
+    let (a, b, c) = (
+        node(&mut world, 1, 7),
+        node(&mut world, 2, 7),
+        node(&mut world, 3, 7),
+    );
+    let imposter = Node {
+        handle: c.handle,
+        id: b.id,
+        at: c.at,
+    };
+    dial(&mut world, &a, &imposter);
+    world.run_for(Duration::from_secs(11));
+    assert!(log(&world, &a).sessions().is_empty());
+    assert!(matches!(
+        log(&world, &a).failures()[..],
+        [udp_proto::ConnectFailure::NotTheServer { .. }]
+    ));
+}
+
+#[test]
+fn a_node_that_is_not_allowed_hears_why() {
+    let mut world = World::new(Seed::from_number(5));
+    let (a, b) = (node(&mut world, 1, 7), node(&mut world, 2, 7));
+    world.apply(b.handle, |host, _| {
+        host.machine.set_allowed_nodes(Some(BTreeSet::from([b.id])));
+    });
+    dial(&mut world, &a, &b);
+    world.run_for(Duration::from_secs(2));
+    assert!(log(&world, &b).events.is_empty());
+    assert_eq!(
+        log(&world, &a).closes()[0].1,
+        CloseReason::Remote(CloseCode::PeerIdentity)
+    );
+}
+
+#[test]
+fn of_a_double_dial_the_session_of_the_smaller_id_survives_on_both_sides() {
+    for number in 0..20 {
+        let mut world = World::new(Seed::from_number(number));
+        world.set_default_link(
+            LinkConfig::default()
+                .with_delay(Duration::from_millis(30))
+                .with_jitter(netsim::Jitter::Uniform(Duration::from_millis(20))),
+        );
+        let (a, b) = (node(&mut world, 1, 7), node(&mut world, 2, 7));
+        let from_a = dial(&mut world, &a, &b);
+        let from_b = dial(&mut world, &b, &a);
+        world.run_for(Duration::from_secs(5));
+        let (smaller, kept) = if a.id < b.id {
+            (&a, from_a)
+        } else {
+            (&b, from_b)
+        };
+        let open = |node: &Node| {
+            world
+                .get(node.handle)
+                .unwrap()
+                .machine
+                .sessions()
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(open(smaller), [kept], "seed {number}");
+        assert_eq!(open(&a).len(), 1);
+        assert_eq!(open(&b).len(), 1);
+    }
+}
