@@ -4,6 +4,7 @@
 //! through that rule's link model, and waits in a bounded heap until the model says it arrives;
 //! all else passes untouched. For tests and demonstrations: delayed datagrams are copied.
 
+mod netsim_link;
 mod rule;
 
 use std::cmp::Reverse;

@@ -192,6 +192,13 @@ where
         self.waiter.wait(self.clock, deadline)
     }
 
+    /// Lets the program act on machine and application between two turns.
+    ///
+    /// What it asks the machine to send leaves in the next turn.
+    pub fn act<R>(&mut self, action: impl FnOnce(Instant, &mut M, &mut A) -> R) -> R {
+        action(self.clock.now(), &mut self.machine, &mut self.application)
+    }
+
     /// Returns the machine, such as to read its statistics.
     pub const fn machine(&self) -> &M {
         &self.machine
