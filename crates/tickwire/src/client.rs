@@ -1,0 +1,114 @@
+//! A game client in a frame loop.
+
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use core::num::NonZeroU8;
+use std::io;
+
+use udp_proto::{
+    AppId, ChannelId, CidLen, CloseCode, Config, Credentials, NoSession, SendError, ServerIdentity,
+    SessionId, SessionStats, Target,
+};
+
+use crate::socket::{OpenError, Socket};
+use crate::{Event, ServerKey};
+
+/// One session with one server.
+///
+/// Nothing runs between calls: the thread that polls it does all the work.
+pub struct Client {
+    socket: Socket,
+    session: SessionId,
+}
+
+impl Client {
+    /// Begins to connect to a server in open mode, which must hold `key`; what comes of it is told
+    /// by [`Event::Connected`] or [`Event::Unreachable`].
+    ///
+    /// # Errors
+    ///
+    /// [`OpenError`] where the system refuses.
+    pub fn connect(server: SocketAddr, app_id: AppId, key: ServerKey) -> Result<Self, OpenError> {
+        let target = Target {
+            addresses: vec![server],
+            server: ServerIdentity::Keys(vec![key.0]),
+            credentials: Credentials::Open,
+        };
+        Self::connect_to(target, app_id, Config::default())
+    }
+
+    /// Begins to connect as `target` says, such as with a token that a matchmaker gave.
+    ///
+    /// # Errors
+    ///
+    /// [`OpenError`] where the system or the target refuses.
+    pub fn connect_to(
+        target: Target,
+        app_id: AppId,
+        mut config: Config,
+    ) -> Result<Self, OpenError> {
+        // One session: the address tells packets apart, and they are 4 bytes shorter.
+        config.cid_len = CidLen::Zero;
+        let any: IpAddr = match target.addresses.first() {
+            Some(SocketAddr::V6(_)) => Ipv6Addr::UNSPECIFIED.into(),
+            Some(SocketAddr::V4(_)) | None => Ipv4Addr::UNSPECIFIED.into(),
+        };
+        let mut socket = Socket::open(SocketAddr::new(any, 0), app_id, config)?;
+        let session = socket.act(|now, endpoint| endpoint.connect(now, target))?;
+        Ok(Self { socket, session })
+    }
+
+    /// Returns the session, which is open from [`Event::Connected`] on.
+    pub const fn session(&self) -> SessionId {
+        self.session
+    }
+
+    /// Receives and sends until the next tick begins, and returns what has happened.
+    ///
+    /// # Errors
+    ///
+    /// The system's, where it cannot wait.
+    pub fn wait_tick(&mut self, hz: NonZeroU8) -> io::Result<Vec<Event>> {
+        self.socket.wait_tick(hz)
+    }
+
+    /// Receives and sends what is due, does not wait, and returns what has happened.
+    pub fn poll(&mut self) -> Vec<Event> {
+        self.socket.poll()
+    }
+
+    /// Queues a message; it leaves with the next tick or poll.
+    ///
+    /// # Errors
+    ///
+    /// [`SendError`] where the session is not open or the message does not fit its channel.
+    pub fn send(&mut self, channel: ChannelId, message: &[u8]) -> Result<(), SendError> {
+        let session = self.session;
+        self.socket
+            .act(|now, endpoint| endpoint.send(now, session, channel, message))
+    }
+
+    /// Ends the session, once what was sent reliably has arrived; poll on until
+    /// [`Event::Disconnected`].
+    ///
+    /// # Errors
+    ///
+    /// [`NoSession`] where it has ended already.
+    pub fn disconnect(&mut self) -> Result<(), NoSession> {
+        let session = self.session;
+        self.socket
+            .act(|now, endpoint| endpoint.close(now, session, CloseCode::NoError, &[]))
+    }
+
+    /// Returns counters and the state of the path.
+    pub fn stats(&self) -> Option<SessionStats> {
+        self.socket.endpoint().session_stats(self.session)
+    }
+}
+
+impl core::fmt::Debug for Client {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("Client")
+            .field("session", &self.session)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,37 @@
+//! What happens to a server's players, or to a client.
+
+use udp_proto::{ChannelId, CloseReason, ConnectFailure, Peer, SessionId};
+
+/// News for a game loop.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Event {
+    /// A session is open: messages may be sent.
+    Connected {
+        /// The session.
+        session: SessionId,
+        /// Who is at its other end, and what was proved.
+        peer: Box<Peer>,
+    },
+    /// A message has come.
+    Message {
+        /// The session.
+        session: SessionId,
+        /// The channel it was sent on.
+        channel: ChannelId,
+        /// What was sent.
+        bytes: Vec<u8>,
+    },
+    /// The session has ended; none of its events follow.
+    Disconnected {
+        /// The session.
+        session: SessionId,
+        /// Why.
+        reason: CloseReason,
+    },
+    /// The server was not reached; no session was opened.
+    Unreachable {
+        /// Why.
+        failure: ConnectFailure,
+    },
+}

@@ -1,0 +1,60 @@
+//! The string by which a client knows its server.
+
+use core::fmt;
+use core::str::FromStr;
+
+use crypto::PublicKey;
+
+/// A server's public key: 130 hexadecimal digits, to be printed by the server and pinned by its
+/// clients.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct ServerKey(pub(crate) PublicKey);
+
+impl fmt::Display for ServerKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl fmt::Debug for ServerKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl From<PublicKey> for ServerKey {
+    fn from(key: PublicKey) -> Self {
+        Self(key)
+    }
+}
+
+impl FromStr for ServerKey {
+    type Err = KeyError;
+
+    fn from_str(text: &str) -> Result<Self, KeyError> {
+        text.trim().parse().map(Self).map_err(|_| KeyError)
+    }
+}
+
+/// A text is no server key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KeyError;
+
+impl fmt::Display for KeyError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a server key has 130 hexadecimal digits and is a point of P-256")
+    }
+}
+
+impl core::error::Error for KeyError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_that_is_no_point_is_refused() {
+        assert_eq!("04".repeat(65).parse::<ServerKey>(), Err(KeyError));
+        assert_eq!("".parse::<ServerKey>(), Err(KeyError));
+    }
+}

@@ -1,0 +1,28 @@
+#![doc = include_str!("../README.md")]
+#![forbid(unsafe_code)]
+
+mod client;
+mod event;
+mod host;
+mod key;
+mod server;
+mod socket;
+
+pub use crypto;
+pub use servicer;
+pub use udp_proto;
+pub use wire;
+
+pub use client::Client;
+pub use event::Event;
+pub use key::{KeyError, ServerKey};
+pub use server::Server;
+pub use socket::OpenError;
+pub use udp_proto::{
+    AppId, ChannelId, CloseReason, Config, ConnectFailure, SendError, SessionId, SessionStats,
+};
+
+/// The channel for state that the next tick replaces: unreliable.
+pub const UNRELIABLE: ChannelId = ChannelId(0);
+/// The channel for what must arrive: reliable and ordered.
+pub const RELIABLE: ChannelId = ChannelId(1);

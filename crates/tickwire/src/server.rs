@@ -1,0 +1,149 @@
+//! A game server in a fixed-rate loop.
+
+use core::net::SocketAddr;
+use core::num::NonZeroU8;
+use std::io;
+
+use crypto::token::TokenKey;
+use crypto::{Identity, Provider, Ring};
+use udp_proto::{
+    AppId, ChannelId, CloseCode, Config, Listen, NoSession, SendError, SessionId, SessionStats,
+};
+use wire::InstanceId;
+
+use crate::socket::{OpenError, Socket};
+use crate::{Event, ServerKey};
+
+/// Accepts players on one UDP socket.
+///
+/// Nothing runs between calls: the thread that polls it does all the work.
+pub struct Server {
+    socket: Socket,
+    key: ServerKey,
+    instance: InstanceId,
+}
+
+impl Server {
+    /// Opens a server that anyone may join who knows its key, which is drawn anew each time.
+    ///
+    /// For play on a local network and for development; where a matchmaker lets players in, see
+    /// [`bind_with`](Self::bind_with).
+    ///
+    /// # Errors
+    ///
+    /// [`OpenError`] where the address is taken or the system refuses.
+    pub fn bind(address: SocketAddr, app_id: AppId) -> Result<Self, OpenError> {
+        let identity = Identity::generate(&mut Ring::new())?;
+        Self::bind_with(address, app_id, Config::default(), |instance| {
+            Listen::new(identity, instance).with_open_mode()
+        })
+    }
+
+    /// Opens a server as `listen` says, which is told the random instance id that connect tokens
+    /// must bear.
+    ///
+    /// # Errors
+    ///
+    /// As [`bind`](Self::bind).
+    pub fn bind_with(
+        address: SocketAddr,
+        app_id: AppId,
+        config: Config,
+        listen: impl FnOnce(InstanceId) -> Listen,
+    ) -> Result<Self, OpenError> {
+        let mut id = [0; 8];
+        Ring::new().random(&mut id)?;
+        let instance = InstanceId(u64::from_be_bytes(id));
+        let listen = listen(instance);
+        let key = ServerKey(*listen.identity.public_key());
+        let mut socket = Socket::open(address, app_id, config)?;
+        socket.act(|now, endpoint| endpoint.listen(now, listen))?;
+        Ok(Self {
+            socket,
+            key,
+            instance,
+        })
+    }
+
+    /// Returns the key that clients pin.
+    pub const fn key(&self) -> ServerKey {
+        self.key
+    }
+
+    /// Returns the address it listens on, its port chosen by the system where 0 was asked for.
+    pub const fn address(&self) -> SocketAddr {
+        self.socket.address()
+    }
+
+    /// Returns what connect tokens for this run must bear.
+    pub const fn instance(&self) -> InstanceId {
+        self.instance
+    }
+
+    /// Lets players in whose tokens were sealed with `key`.
+    pub fn add_token_key(&mut self, key: TokenKey) {
+        self.socket.act(|_, endpoint| endpoint.add_token_key(key));
+    }
+
+    /// Receives and sends until the next tick begins, and returns what has happened.
+    ///
+    /// # Errors
+    ///
+    /// The system's, where it cannot wait.
+    pub fn wait_tick(&mut self, hz: NonZeroU8) -> io::Result<Vec<Event>> {
+        self.socket.wait_tick(hz)
+    }
+
+    /// Receives and sends what is due, does not wait, and returns what has happened.
+    pub fn poll(&mut self) -> Vec<Event> {
+        self.socket.poll()
+    }
+
+    /// Queues a message; it leaves with the next tick or poll.
+    ///
+    /// # Errors
+    ///
+    /// [`SendError`] where the session has ended or the message does not fit its channel.
+    pub fn send(
+        &mut self,
+        session: SessionId,
+        channel: ChannelId,
+        message: &[u8],
+    ) -> Result<(), SendError> {
+        self.socket
+            .act(|now, endpoint| endpoint.send(now, session, channel, message))
+    }
+
+    /// Ends a session, once what was sent reliably has arrived.
+    ///
+    /// # Errors
+    ///
+    /// [`NoSession`] where it has ended already.
+    pub fn disconnect(&mut self, session: SessionId) -> Result<(), NoSession> {
+        self.socket
+            .act(|now, endpoint| endpoint.close(now, session, CloseCode::Kicked, &[]))
+    }
+
+    /// Ends all sessions; poll on to let them hear of it.
+    pub fn shutdown(&mut self) {
+        self.socket.act(|now, endpoint| endpoint.shutdown(now));
+    }
+
+    /// Returns counters and the state of a session's path.
+    pub fn stats(&self, session: SessionId) -> Option<SessionStats> {
+        self.socket.endpoint().session_stats(session)
+    }
+
+    /// Returns the sessions that are open.
+    pub fn sessions(&self) -> impl Iterator<Item = SessionId> {
+        self.socket.endpoint().sessions()
+    }
+}
+
+impl core::fmt::Debug for Server {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("Server")
+            .field("address", &self.socket.address())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,127 @@
+//! One endpoint on one socket, driven by the thread that polls it.
+
+use core::fmt;
+use core::net::SocketAddr;
+use core::num::NonZeroU8;
+use core::ops::ControlFlow;
+use core::time::Duration;
+use std::io;
+
+use crypto::{NoEntropy, Ring};
+use servicer::{BindError, Clock, Driver, End, SocketConfig, UdpSocket};
+use udp_proto::{AppId, Config, ConnectError, Endpoint};
+use wire::Instant;
+
+use crate::Event;
+use crate::host::Host;
+
+/// What server and client have in common.
+pub(crate) struct Socket {
+    driver: Driver<Endpoint<Ring>, Host>,
+    address: SocketAddr,
+}
+
+impl Socket {
+    pub(crate) fn open(
+        address: SocketAddr,
+        app_id: AppId,
+        config: Config,
+    ) -> Result<Self, OpenError> {
+        let socket = UdpSocket::bind(address, &SocketConfig::default())?;
+        let address = socket.local_address();
+        let now = Clock::new().now();
+        let endpoint = Endpoint::new(config, app_id, Ring::new(), now)?;
+        let (driver, _) = Driver::new(
+            vec![socket],
+            endpoint,
+            Host::default(),
+            servicer::Config::default(),
+        )?;
+        Ok(Self { driver, address })
+    }
+
+    pub(crate) const fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    pub(crate) fn act<R>(&mut self, action: impl FnOnce(Instant, &mut Endpoint<Ring>) -> R) -> R {
+        self.driver.act(|now, endpoint, _| action(now, endpoint))
+    }
+
+    pub(crate) const fn endpoint(&self) -> &Endpoint<Ring> {
+        self.driver.machine()
+    }
+
+    /// Does what is due, and does not wait.
+    pub(crate) fn poll(&mut self) -> Vec<Event> {
+        // An end comes by a request, and there is no queue for one.
+        let _end: ControlFlow<End> = self.driver.turn();
+        self.driver
+            .act(|_, _, host| core::mem::take(&mut host.events))
+    }
+
+    /// Works until the next tick begins.
+    pub(crate) fn wait_tick(&mut self, hz: NonZeroU8) -> io::Result<Vec<Event>> {
+        let span = Duration::from_secs(1) / u32::from(hz.get());
+        self.driver.act(|now, _, host| host.expect_tick(now, span));
+        let mut events = Vec::new();
+        loop {
+            events.append(&mut self.poll());
+            if self.driver.application().has_ticked {
+                return Ok(events);
+            }
+            self.driver.wait()?;
+        }
+    }
+}
+
+/// Why a server or client could not be opened.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum OpenError {
+    /// The address could not be bound.
+    Bind(BindError),
+    /// The system gave no randomness.
+    NoEntropy,
+    /// Connecting could not begin.
+    Connect(ConnectError),
+    /// The system refused something else.
+    System(io::Error),
+}
+
+impl fmt::Display for OpenError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Bind(error) => error.fmt(f),
+            Self::NoEntropy => NoEntropy.fmt(f),
+            Self::Connect(error) => error.fmt(f),
+            Self::System(error) => error.fmt(f),
+        }
+    }
+}
+
+impl core::error::Error for OpenError {}
+
+impl From<BindError> for OpenError {
+    fn from(error: BindError) -> Self {
+        Self::Bind(error)
+    }
+}
+
+impl From<NoEntropy> for OpenError {
+    fn from(NoEntropy: NoEntropy) -> Self {
+        Self::NoEntropy
+    }
+}
+
+impl From<ConnectError> for OpenError {
+    fn from(error: ConnectError) -> Self {
+        Self::Connect(error)
+    }
+}
+
+impl From<io::Error> for OpenError {
+    fn from(error: io::Error) -> Self {
+        Self::System(error)
+    }
+}

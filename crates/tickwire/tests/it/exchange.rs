@@ -1,0 +1,110 @@
+//! One thread polls both ends in turn; nothing waits on a clock.
+
+use core::net::SocketAddr;
+use core::num::NonZeroU8;
+
+use tickwire::udp_proto::{Credentials, ServerIdentity, Target};
+use tickwire::{AppId, Client, Config, ConnectFailure, Event, RELIABLE, Server, UNRELIABLE};
+
+const APP: AppId = AppId(77);
+const FAST: NonZeroU8 = NonZeroU8::MAX;
+
+fn address(text: &str) -> SocketAddr {
+    text.parse().unwrap()
+}
+
+/// Polls both until the client has seen `count` messages or the end.
+fn run(server: &mut Server, client: &mut Client, count: usize) -> Vec<Event> {
+    let mut seen = Vec::new();
+    for _ in 0..20_000 {
+        for event in server.poll() {
+            if let Event::Message {
+                session,
+                channel,
+                bytes,
+            } = event
+            {
+                server.send(session, channel, &bytes).unwrap();
+            }
+        }
+        for event in client.wait_tick(FAST).unwrap() {
+            if matches!(event, Event::Connected { .. }) {
+                client.send(RELIABLE, b"surely").unwrap();
+                client.send(UNRELIABLE, b"soon").unwrap();
+            }
+            seen.push(event);
+        }
+        let messages = seen
+            .iter()
+            .filter(|event| matches!(event, Event::Message { .. }))
+            .count();
+        let is_over = seen.iter().any(|event| {
+            matches!(
+                event,
+                Event::Unreachable { .. } | Event::Disconnected { .. }
+            )
+        });
+        if messages >= count || is_over {
+            return seen;
+        }
+    }
+    panic!("nothing came: {seen:?}");
+}
+
+#[test]
+fn u1_echoes_over_ipv4_and_ipv6() {
+    for at in ["127.0.0.1:0", "[::1]:0"] {
+        let mut server = Server::bind(address(at), APP).unwrap();
+        let mut client = Client::connect(server.address(), APP, server.key()).unwrap();
+        let seen = run(&mut server, &mut client, 2);
+        let mut messages: Vec<_> = seen
+            .iter()
+            .filter_map(|event| match event {
+                Event::Message { bytes, .. } => Some(bytes.as_slice()),
+                _ => None,
+            })
+            .collect();
+        messages.sort_unstable();
+        assert_eq!(messages, [&b"soon"[..], b"surely"]);
+        client.disconnect().unwrap();
+    }
+}
+
+#[test]
+fn a_server_with_another_key_is_not_believed() {
+    let mut server = Server::bind(address("127.0.0.1:0"), APP).unwrap();
+    let other = Server::bind(address("127.0.0.1:0"), APP).unwrap();
+    let mut config = Config::default();
+    config.connect_timeout = core::time::Duration::from_millis(600);
+    let target = Target {
+        addresses: vec![server.address()],
+        server: ServerIdentity::Keys(vec![other.key().to_string().parse().unwrap()]),
+        credentials: Credentials::Open,
+    };
+    let mut client = Client::connect_to(target, APP, config).unwrap();
+    let seen = run(&mut server, &mut client, 1);
+    assert!(
+        matches!(
+            seen[..],
+            [Event::Unreachable {
+                failure: ConnectFailure::NotTheServer { .. }
+            }]
+        ),
+        "{seen:?}"
+    );
+}
+
+#[test]
+fn a_busy_port_is_one_sentence() {
+    let first = Server::bind(address("127.0.0.1:0"), APP).unwrap();
+    let error = Server::bind(first.address(), APP).unwrap_err().to_string();
+    assert!(error.contains(&first.address().to_string()), "{error}");
+    assert!(!error.contains('\n'));
+}
+
+#[test]
+fn ticks_are_counted_not_guessed() {
+    let mut server = Server::bind(address("127.0.0.1:0"), APP).unwrap();
+    let ticks = (0..20).map(|_| server.wait_tick(FAST).unwrap()).count();
+    assert_eq!(ticks, 20);
+}

@@ -1,0 +1,5 @@
+//! Servers and clients on loopback.
+
+#![cfg(test)]
+
+mod exchange;

@@ -1,0 +1,123 @@
+//! Two processes talk over UDP, encrypted; the client knows the server by its key.
+//!
+//! ```text
+//! echo server 127.0.0.1:7777          prints its key, and sends back what it hears
+//! echo client 127.0.0.1:7777 KEY hi   sends, prints what comes back, and ends
+//! echo both                           starts a server as a process of its own for IPv4 and one
+//!                                     for IPv6, and is the client of each
+//! ```
+
+#![expect(clippy::print_stdout, reason = "a program for people to watch")]
+
+use std::error::Error;
+use std::io::{BufRead, BufReader};
+use std::net::SocketAddr;
+use std::num::NonZeroU8;
+use std::process::{Command, Stdio};
+
+use clap::Parser;
+use tickwire::{AppId, Client, Event, RELIABLE, Server, ServerKey};
+
+const APP: AppId = AppId(0x6563_686f);
+const HZ: NonZeroU8 = NonZeroU8::MIN.saturating_add(59);
+
+/// Sends messages back over encrypted UDP.
+#[derive(Parser)]
+#[command(arg_required_else_help = true)]
+enum Role {
+    /// Prints its address and key, and sends back what it hears.
+    Server { address: SocketAddr },
+    /// Sends a message, prints what comes back, and ends.
+    Client {
+        address: SocketAddr,
+        key: ServerKey,
+        message: String,
+    },
+    /// Starts servers as processes of their own, and is their client.
+    Both,
+}
+
+fn main() -> Result<(), Box<dyn Error>> {
+    match Role::parse() {
+        Role::Server { address } => serve(address),
+        Role::Client {
+            address,
+            key,
+            message,
+        } => ask(address, key, &message).map(|answer| println!("{answer}")),
+        Role::Both => both(),
+    }
+}
+
+fn serve(address: SocketAddr) -> Result<(), Box<dyn Error>> {
+    let mut server = Server::bind(address, APP)?;
+    println!("{} {}", server.address(), server.key());
+    loop {
+        for event in server.wait_tick(HZ)? {
+            match event {
+                Event::Message {
+                    session,
+                    channel,
+                    bytes,
+                } => server.send(session, channel, &bytes)?,
+                Event::Connected { peer, .. } => println!("{} came", peer.address),
+                Event::Disconnected { reason, .. } => println!("one left: {reason}"),
+                _ => {}
+            }
+        }
+    }
+}
+
+fn ask(address: SocketAddr, key: ServerKey, message: &str) -> Result<String, Box<dyn Error>> {
+    let mut client = Client::connect(address, APP, key)?;
+    let mut answer = None;
+    loop {
+        for event in client.wait_tick(HZ)? {
+            match event {
+                Event::Connected { .. } => client.send(RELIABLE, message.as_bytes())?,
+                Event::Message { bytes, .. } => {
+                    answer = Some(String::from_utf8_lossy(&bytes).into_owned());
+                    client.disconnect()?;
+                }
+                Event::Unreachable { failure } => return Err(failure.to_string().into()),
+                Event::Disconnected { reason, .. } => {
+                    return answer.ok_or_else(|| reason.to_string().into());
+                }
+                _ => {}
+            }
+        }
+    }
+}
+
+fn both() -> Result<(), Box<dyn Error>> {
+    for address in ["127.0.0.1:0", "[::1]:0"] {
+        let mut server = Command::new(std::env::current_exe()?)
+            .args(["server", address])
+            .stdout(Stdio::piped())
+            .spawn()?;
+        let stdout = server.stdout.take().ok_or("the server has no output")?;
+        let mut stdout = BufReader::new(stdout);
+        let outcome = greet(&mut stdout);
+        server.kill()?;
+        server.wait()?;
+        println!("{}", outcome?);
+    }
+    println!("echo: both servers sent back what they heard");
+    Ok(())
+}
+
+/// Reads what a server prints first, and asks it.
+fn greet(server: &mut impl BufRead) -> Result<String, Box<dyn Error>> {
+    let mut line = String::new();
+    server.read_line(&mut line)?;
+    let (address, key) = line
+        .trim()
+        .split_once(' ')
+        .ok_or("the server said nothing")?;
+    let answer = ask(
+        address.parse()?,
+        key.parse()?,
+        "hello over an encrypted session",
+    )?;
+    Ok(format!("{address} answered: {answer}"))
+}

@@ -1,0 +1,1 @@
+//! The examples stand beside this file, one program each: `cargo run --release --example echo`.
