@@ -6,7 +6,7 @@ mod application;
 mod arrival;
 pub(crate) mod listener;
 mod machine;
-mod opening;
+mod presence;
 mod sources;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -23,7 +23,7 @@ use crate::event::{Event, Proof};
 use crate::handshake::dial::Dial;
 use crate::handshake::half_open::HalfOpen;
 use crate::handshake::reply::{Refuse, Retry};
-use crate::session::{MtuOutcome, Session};
+use crate::session::{Outcome, Session};
 use crate::slots::{SessionId, Slots};
 use crate::stats::EndpointStats;
 use crate::timers::Timers;
@@ -250,11 +250,7 @@ impl<P: Provider> Endpoint<P> {
             return;
         };
         let news = session.take_news();
-        if let Some(outcome) = news.mtu_checked {
-            let mtu = match outcome {
-                MtuOutcome::Carried(mtu) => Some(mtu),
-                MtuOutcome::Cut => None,
-            };
+        if let Some(Outcome(mtu)) = news.mtu_checked {
             self.events
                 .push_back(Event::MtuChecked { session: id, mtu });
         }

@@ -276,6 +276,12 @@ impl<C: Copy> SentPackets<C> {
         self.eliciting >= Self::IN_FLIGHT_MAX
     }
 
+    /// Returns how many more contents [`push`](Self::push) takes.
+    #[must_use]
+    pub const fn contents_room(&self) -> usize {
+        self.contents.room()
+    }
+
     /// Returns the number that is sent or skipped next; `None` where all are used.
     #[must_use]
     pub fn next_number(&self) -> Option<PacketNumber> {

@@ -12,7 +12,7 @@ use crypto::{Aead, Exporter, OpeningKey, Provider, Role, SealingKey, SessionSecr
 use wire::{Generator, Instant};
 
 use crate::channel::{ChannelId, ChannelTable, Content as MessageContent, SendError};
-use crate::config::{Config, Mtu};
+use crate::config::Config;
 use crate::error::CloseReason;
 use crate::event::Proof;
 use crate::handshake::params::{ACK_DELAY_MAX, Params};
@@ -28,6 +28,7 @@ use crate::skip::SkipPolicy;
 use crate::stats::SessionStats;
 use close::Phase;
 use mtu::MtuCheck;
+pub(crate) use mtu::Outcome;
 pub(crate) use receive::{Opened, open};
 
 /// Shared keys and state between two peers, from the end of the handshake to the last CLOSE.
@@ -62,6 +63,9 @@ pub(crate) struct Session<A: Aead> {
 
     /// CONFIRM and IDENTITY, which every packet carries until one of them is acknowledged.
     confirm: Option<(Box<Confirm>, Sending)>,
+    /// ACK and CONFIRM have kept a message out of a packet: until the queue is empty they leave only
+    /// when they are due.
+    reports_yield: bool,
     /// PINGs that a probe or the handshake asks for.
     pings_due: u8,
     /// Largest datagram to send, bytes.
@@ -123,15 +127,6 @@ pub(crate) enum Content {
     MtuProbe,
 }
 
-/// How the check of a path's size ended.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum MtuOutcome {
-    /// Datagrams of this size arrive.
-    Carried(Mtu),
-    /// They do not.
-    Cut,
-}
-
 /// What the endpoint passes on after it has touched a session.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct News {
@@ -139,8 +134,8 @@ pub(crate) struct News {
     pub(crate) is_readable: bool,
     /// The session has ended; told once.
     pub(crate) closed: Option<CloseReason>,
-    /// The check of the path's size is over, with this outcome.
-    pub(crate) mtu_checked: Option<MtuOutcome>,
+    /// The check of the path's size is over.
+    pub(crate) mtu_checked: Option<Outcome>,
     /// Its slot may be freed.
     pub(crate) is_gone: bool,
 }
@@ -184,6 +179,7 @@ impl<A: Aead> Session<A> {
             // An accepter speaks at once: the dialler repeats CONFIRM until it hears.
             pings_due: u8::from(confirm.is_none()),
             confirm,
+            reports_yield: false,
             mtu_check: MtuCheck::new(config.mtu_check, mtu),
             mtu,
             idle_timeout: config
@@ -285,10 +281,11 @@ impl<A: Aead> Session<A> {
         let pending = |at: &Instant| *at > self.checked_at;
         match &self.phase {
             Phase::Open | Phase::Flushing { .. } => {
-                let until = if let Phase::Flushing { until, .. } = self.phase {
-                    Some(until)
-                } else {
-                    None
+                let until = match self.phase {
+                    Phase::Flushing { until, .. } => Some(until),
+                    Phase::Open | Phase::Closing { .. } | Phase::Draining { .. } | Phase::Gone => {
+                        None
+                    }
                 };
                 [
                     Some(self.heard_at + self.idle_span()),
@@ -392,7 +389,7 @@ impl Fates<'_> {
             Content::Window(credit) => self.inbox.on_window_lost(credit),
             Content::MtuProbe => {
                 if self.mtu_check.on_lost() {
-                    self.news.mtu_checked = Some(MtuOutcome::Cut);
+                    self.news.mtu_checked = Some(Outcome(None));
                 }
             }
         }
@@ -407,7 +404,7 @@ impl Fates<'_> {
             Content::MtuProbe => {
                 if let Some(mtu) = self.mtu_check.on_acknowledged() {
                     *self.mtu = (*self.mtu).max(mtu.get());
-                    self.news.mtu_checked = Some(MtuOutcome::Carried(mtu));
+                    self.news.mtu_checked = Some(Outcome(Some(mtu)));
                 }
             }
         }

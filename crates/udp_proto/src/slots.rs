@@ -24,7 +24,7 @@ pub struct SessionId {
 /// out again within 60 s.
 #[derive(Debug)]
 pub(crate) struct Slots<T> {
-    all: Vec<Slot<T>>,
+    entries: Vec<Slot<T>>,
     free: VecDeque<u16>,
     /// Most slots that may exist.
     capacity: u16,
@@ -55,15 +55,25 @@ impl<T> Slots<T> {
     /// Makes a slab that holds at most `capacity` values.
     pub(crate) const fn new(capacity: u16) -> Self {
         Self {
-            all: Vec::new(),
+            entries: Vec::new(),
             free: VecDeque::new(),
             capacity,
             taken: 0,
         }
     }
 
-    /// Puts what `make` returns into a free slot; `None` where there is none, or where making
-    /// fails, and then no slot is taken.
+    /// Puts what `make` returns into a free slot; `None` where there is none.
+    #[cfg(test)]
+    pub(crate) fn insert(
+        &mut self,
+        now: Instant,
+        generator: &mut Generator,
+        make: impl FnOnce(SessionId, CidTag) -> T,
+    ) -> Option<SessionId> {
+        self.try_insert(now, generator, |id, tag| Some(make(id, tag)))
+    }
+
+    /// As [`insert`](Self::insert), where making may fail and then takes no slot.
     pub(crate) fn try_insert(
         &mut self,
         now: Instant,
@@ -71,7 +81,7 @@ impl<T> Slots<T> {
         make: impl FnOnce(SessionId, CidTag) -> Option<T>,
     ) -> Option<SessionId> {
         let index = self.reserve()?;
-        let slot = self.all.get_mut(usize::from(index))?;
+        let slot = self.entries.get_mut(usize::from(index))?;
         let random = slot.fresh_random(now, generator);
         let [a, b, c, d] = generator.next_u32().to_be_bytes();
         let [high, low] = random.to_be_bytes();
@@ -91,7 +101,7 @@ impl<T> Slots<T> {
 
     /// Takes the value out and frees the slot.
     pub(crate) fn remove(&mut self, now: Instant, id: SessionId) -> Option<T> {
-        let slot = self.all.get_mut(usize::from(id.index))?;
+        let slot = self.entries.get_mut(usize::from(id.index))?;
         if slot.generation != id.generation {
             return None;
         }
@@ -111,7 +121,7 @@ impl<T> Slots<T> {
 
     /// Takes the value out and keeps its slot for [`put`](Self::put).
     pub(crate) fn take(&mut self, id: SessionId) -> Option<T> {
-        let slot = self.all.get_mut(usize::from(id.index))?;
+        let slot = self.entries.get_mut(usize::from(id.index))?;
         if slot.generation == id.generation {
             slot.value.take()
         } else {
@@ -121,7 +131,7 @@ impl<T> Slots<T> {
 
     /// Puts a value into the slot that [`take`](Self::take) emptied.
     pub(crate) fn put(&mut self, id: SessionId, value: T) {
-        if let Some(slot) = self.all.get_mut(usize::from(id.index))
+        if let Some(slot) = self.entries.get_mut(usize::from(id.index))
             && slot.generation == id.generation
         {
             slot.value = Some(value);
@@ -130,7 +140,7 @@ impl<T> Slots<T> {
 
     /// Returns the value of `id`.
     pub(crate) fn get(&self, id: SessionId) -> Option<&T> {
-        let slot = self.all.get(usize::from(id.index))?;
+        let slot = self.entries.get(usize::from(id.index))?;
         slot.value
             .as_ref()
             .filter(|_| slot.generation == id.generation)
@@ -138,7 +148,7 @@ impl<T> Slots<T> {
 
     /// Returns the value of `id`, to change it.
     pub(crate) fn get_mut(&mut self, id: SessionId) -> Option<&mut T> {
-        let slot = self.all.get_mut(usize::from(id.index))?;
+        let slot = self.entries.get_mut(usize::from(id.index))?;
         slot.value
             .as_mut()
             .filter(|_| slot.generation == id.generation)
@@ -146,7 +156,7 @@ impl<T> Slots<T> {
 
     /// Returns the session in slot `index`.
     pub(crate) fn id_at(&self, index: u16) -> Option<SessionId> {
-        let slot = self.all.get(usize::from(index))?;
+        let slot = self.entries.get(usize::from(index))?;
         slot.value.as_ref().map(|_| SessionId {
             index,
             generation: slot.generation,
@@ -159,7 +169,7 @@ impl<T> Slots<T> {
             return None;
         };
         let index = u16::from_be_bytes([*high, *low]);
-        let slot = self.all.get(usize::from(index))?;
+        let slot = self.entries.get(usize::from(index))?;
         if slot.tag.starts_with(tag) && !tag.is_empty() {
             self.id_at(index)
         } else {
@@ -179,14 +189,14 @@ impl<T> Slots<T> {
 
     /// Returns every session, in slot order.
     pub(crate) fn ids(&self) -> impl Iterator<Item = SessionId> {
-        (0..self.all.len())
+        (0..self.entries.len())
             .filter_map(|index| u16::try_from(index).ok())
             .filter_map(|index| self.id_at(index))
     }
 
     /// Returns every value, in slot order.
     pub(crate) fn values(&self) -> impl Iterator<Item = &T> {
-        self.all.iter().filter_map(|slot| slot.value.as_ref())
+        self.entries.iter().filter_map(|slot| slot.value.as_ref())
     }
 
     fn reserve(&mut self) -> Option<u16> {
@@ -194,9 +204,9 @@ impl<T> Slots<T> {
             return None;
         }
         // Untouched slots first, so that used ones rest as long as they can.
-        if self.all.len() < usize::from(self.capacity) && self.free.len() < REUSE_AT {
-            let index = u16::try_from(self.all.len()).ok()?;
-            self.all.push(Slot {
+        if self.entries.len() < usize::from(self.capacity) && self.free.len() < REUSE_AT {
+            let index = u16::try_from(self.entries.len()).ok()?;
+            self.entries.push(Slot {
                 value: None,
                 generation: 0,
                 tag: [0; 6],
@@ -292,9 +302,9 @@ mod tests {
         let now = Instant::ZERO;
         let mut cid = Cid::EMPTY;
         let id = slots
-            .try_insert(now, &mut generator, |id, tag| {
+            .insert(now, &mut generator, |id, tag| {
                 cid = tag.cid(id.index, CidLen::Four);
-                Some('a')
+                'a'
             })
             .unwrap();
         assert_eq!(slots.by_cid(cid), Some(id));
@@ -314,13 +324,13 @@ mod tests {
         let mut generator = generator();
         assert!(
             slots
-                .try_insert(Instant::ZERO, &mut generator, |_, _| Some(()))
+                .insert(Instant::ZERO, &mut generator, |_, _| ())
                 .is_some()
         );
         assert!(slots.is_full());
         assert!(
             slots
-                .try_insert(Instant::ZERO, &mut generator, |_, _| Some(()))
+                .insert(Instant::ZERO, &mut generator, |_, _| ())
                 .is_none()
         );
         assert_eq!(slots.len(), 1);
@@ -333,9 +343,8 @@ mod tests {
         let mut seen = Vec::new();
         for _ in 0..5 {
             let id = slots
-                .try_insert(Instant::ZERO, &mut generator, |id, tag| {
+                .insert(Instant::ZERO, &mut generator, |id, tag| {
                     seen.push(tag.cid(id.index, CidLen::Four));
-                    Some(())
                 })
                 .unwrap();
             slots.remove(Instant::ZERO, id);

@@ -190,7 +190,7 @@ fn decode_length(reader: &mut Reader<'_>) -> Option<usize> {
 #[cfg(test)]
 #[expect(
     clippy::arithmetic_side_effects,
-    reason = "these numbers come from the test"
+    reason = "overflow would fail the test"
 )]
 mod tests {
     use super::*;

@@ -9,9 +9,8 @@ use crypto::{Initial, Provider};
 use super::admission::{Admitted, Candidate, Fate};
 use super::listener::{Listener, is_exempt};
 use super::{Endpoint, ReplyBody, Slot};
-use crate::handshake::Mode;
-use crate::handshake::accept::IdentityForm;
-use crate::handshake::half_open::{AcceptForm, Answer, AnswerError, HalfOpen, answer};
+use crate::budget::prefix_of;
+use crate::handshake::half_open::{self, AcceptForm, Answer, AnswerError, HalfOpen};
 use crate::handshake::params::Params;
 use crate::handshake::token_cache::TokenBusy;
 use crate::slots::SessionId;
@@ -25,10 +24,9 @@ impl<P: Provider> Endpoint<P> {
         &mut self,
         listener: &mut Listener<P>,
         candidate: &Candidate<'_>,
-        admitted: Admitted,
-        initial: &Initial,
+        (admitted, initial): (Admitted, Initial),
     ) -> Fate {
-        let prefix = candidate.prefix();
+        let prefix = prefix_of(candidate.source.ip());
         let slot = if is_exempt(&self.config, candidate.source) {
             listener.half_open_shares.take_exempt(prefix)
         } else {
@@ -37,7 +35,7 @@ impl<P: Provider> Endpoint<P> {
         if slot.is_err() {
             return Fate::NoHalfOpenSlot;
         }
-        let fate = self.accept_in_slot(listener, candidate, admitted, initial);
+        let fate = self.accept_in_slot(listener, candidate, admitted, &initial);
         if fate != Fate::Accepted {
             listener.half_open_shares.release(prefix);
         }
@@ -60,7 +58,7 @@ impl<P: Provider> Endpoint<P> {
         let ration = if is_exempt(&self.config, candidate.source) {
             budget.take_exempt(candidate.now)
         } else {
-            budget.take(candidate.now, candidate.prefix())
+            budget.take(candidate.now, prefix_of(candidate.source.ip()))
         };
         if ration.is_err() {
             return Fate::OverAcceptBudget;
@@ -84,7 +82,7 @@ impl<P: Provider> Endpoint<P> {
             Ok(slot) => {
                 self.sources.add(candidate.source.ip());
                 self.arm(candidate.now, slot);
-                self.reply(candidate, ReplyBody::Accept(slot));
+                self.reply(candidate.arrival, ReplyBody::Accept(slot));
                 return Fate::Accepted;
             }
             Err(AnswerError::BadPoint) => Fate::BadPoint,
@@ -114,14 +112,11 @@ impl<P: Provider> Endpoint<P> {
                 let form = AcceptForm {
                     server_cid: tag.cid(id.index, config.cid_len),
                     suite: config.suite,
-                    identity: match candidate.mode {
-                        Mode::Peer => IdentityForm::RawKey(listener.key),
-                        Mode::Token | Mode::Open => IdentityForm::Pinned,
-                    },
+                    identity: half_open::identity_form(candidate.mode, listener.key),
                     params: Params::of(config, listener.boot_id()).encode(),
                     signing_key: &listener.signing_key,
                 };
-                let answer = answer(
+                let answer = half_open::answer(
                     provider,
                     initial,
                     &candidate.hello,

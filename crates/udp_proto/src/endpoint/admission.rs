@@ -3,7 +3,7 @@
 //! A HELLO whose required cookie, token or PSK mac is wrong never reaches an elliptic-curve call
 //! and never takes a slot: at most three hashes are spent on it.
 
-use core::net::{IpAddr, SocketAddr};
+use core::net::SocketAddr;
 
 use crypto::token::TokenHeader;
 use crypto::{Audience, ConnectToken, Initial, Provider, Secret32};
@@ -11,11 +11,10 @@ use wire::{Arrival, Instant};
 
 use super::listener::{EC_BURST, Listener, is_exempt};
 use super::{Endpoint, Reply, ReplyBody, Slot};
-use crate::budget::{Prefix, prefix_of};
+use crate::budget::prefix_of;
 use crate::config::{DuplicatePolicy, RetryPolicy};
 use crate::error::CloseCode;
 use crate::event::Grant;
-use crate::handshake::cookie::Bearer;
 use crate::handshake::hello::{Hello, Hello0, HelloError, Preamble};
 use crate::handshake::reply::{Refuse, Retry};
 use crate::handshake::token_cache::TokenState;
@@ -57,25 +56,16 @@ pub(crate) enum Admitted {
 /// A HELLO with what the checks have found out about it.
 #[derive(Clone, Copy)]
 pub(super) struct Candidate<'a> {
+    pub(super) now: Instant,
+    pub(super) arrival: &'a Arrival<SocketAddr>,
     pub(super) hello: Hello<'a>,
     pub(super) hello0: Hello0<'a>,
     pub(super) mode: Mode,
     pub(super) sender: SocketAddr,
-    /// The address of ours that it came to.
-    pub(super) local: Option<IpAddr>,
     /// The player's address where an exit told it; limits go by it.
     pub(super) source: SocketAddr,
-    /// When it came.
-    pub(super) now: Instant,
     /// It brought a cookie that we made for this sender and HELLO.
     pub(super) has_cookie: bool,
-}
-
-impl Candidate<'_> {
-    /// What budgets by network know its sender by.
-    pub(super) const fn prefix(&self) -> Prefix {
-        prefix_of(self.source.ip())
-    }
 }
 
 impl<P: Provider> Endpoint<P> {
@@ -101,41 +91,42 @@ impl<P: Provider> Endpoint<P> {
         arrival: &Arrival<SocketAddr>,
         datagram: &[u8],
     ) -> Fate {
-        let mut candidate = match self.read_hello(now, listener, arrival, datagram) {
+        let source = arrival.real_source.unwrap_or(arrival.peer);
+        let (candidate, cookie) = match self.read_hello(now, listener, arrival, datagram) {
             Ok(read) => read,
             Err(fate) => return fate,
         };
+        let mut candidate = candidate;
         // 5: a wrong or old cookie counts as none.
-        candidate.has_cookie = candidate.hello.cookie.is_some_and(|cookie| {
-            let bearer = Bearer::new(candidate.sender, &candidate.hello0);
+        candidate.has_cookie = cookie.is_some_and(|cookie| {
+            let bearer = (arrival.peer, &candidate.hello0);
             listener
                 .cookies
-                .is_valid(now, &mut self.provider, &cookie, &bearer)
+                .is_valid(now, &mut self.provider, &cookie, bearer)
         });
-        let candidate = &candidate;
         // 6: a repeat of an attempt that waits.
         let attempt = listener
             .attempts
             .may_know(candidate.hello.hello_id)
             .then(|| self.provider.sha256(&candidate.hello0.parts()));
         if let Some(known) = attempt.and_then(|attempt| listener.attempts.get(&attempt)) {
-            return self.repeat(listener, candidate, known);
+            return self.repeat(listener, &candidate, known);
         }
         // 7: a cookie where one is required.
-        if !candidate.has_cookie && self.wants_cookie(listener, candidate) {
-            return self.retry(listener, candidate);
+        if !candidate.has_cookie && self.wants_cookie(listener, &candidate) {
+            return self.retry(listener, &candidate);
         }
         // 8: token, 8b: PSK mac.
-        let (admitted, initial) = match self.open_credentials(listener, candidate) {
+        let (admitted, initial) = match self.open_credentials(listener, &candidate) {
             Ok(opened) => opened,
             Err(fate) => return fate,
         };
         // 9: the player, and room for a session.
-        if let Some(code) = self.refusal(&admitted, candidate.source) {
-            return self.refuse(listener, candidate, &initial, code);
+        if let Some(code) = self.refusal(&admitted, source) {
+            return self.refuse(listener, &candidate, (&initial, code));
         }
         // 10 to 12.
-        self.accept(listener, candidate, admitted, &initial)
+        self.accept(listener, &candidate, (admitted, initial))
     }
 
     /// Steps 2 to 4.
@@ -143,9 +134,9 @@ impl<P: Provider> Endpoint<P> {
         &mut self,
         now: Instant,
         listener: &mut Listener<P>,
-        arrival: &Arrival<SocketAddr>,
+        arrival: &'a Arrival<SocketAddr>,
         datagram: &'a [u8],
-    ) -> Result<Candidate<'a>, Fate> {
+    ) -> Result<(Candidate<'a>, Option<[u8; 32]>), Fate> {
         let source = arrival.real_source.unwrap_or(arrival.peer);
         let preamble = Preamble::decode(datagram).map_err(|_| Fate::Malformed)?;
         if preamble.app_id != self.app_id.0 {
@@ -155,11 +146,7 @@ impl<P: Provider> Endpoint<P> {
             if !listener.answers.take(now, prefix_of(source.ip())) {
                 return Err(Fate::OverAnswerBudget);
             }
-            self.replies.push_back(Reply {
-                destination: arrival.peer,
-                source: arrival.local,
-                body: ReplyBody::Version(preamble.hello_id),
-            });
+            self.reply(arrival, ReplyBody::Version(preamble.hello_id));
             return Err(Fate::VersionOffered);
         }
         let hello = Hello::decode(datagram).map_err(|error: HelloError| match error {
@@ -173,16 +160,17 @@ impl<P: Provider> Endpoint<P> {
         if mode == Mode::Peer && hello.client_cid.len() < 4 {
             return Err(Fate::Malformed);
         }
-        Ok(Candidate {
+        let candidate = Candidate {
+            now,
+            arrival,
             hello,
             hello0,
             mode,
             sender: arrival.peer,
-            local: arrival.local,
             source,
-            now,
             has_cookie: false,
-        })
+        };
+        Ok((candidate, hello.cookie))
     }
 
     /// Step 6b: the same attempt gets the same ACCEPT, from its first address or with a cookie.
@@ -198,10 +186,13 @@ impl<P: Provider> Endpoint<P> {
         if half_open.first != candidate.sender && !candidate.has_cookie {
             return self.retry(listener, candidate);
         }
-        if !listener.answers.take(candidate.now, candidate.prefix()) {
+        if !listener
+            .answers
+            .take(candidate.now, prefix_of(candidate.source.ip()))
+        {
             return Fate::OverAnswerBudget;
         }
-        self.reply(candidate, ReplyBody::Accept(known));
+        self.reply(candidate.arrival, ReplyBody::Accept(known));
         Fate::AcceptRepeated
     }
 
@@ -220,15 +211,23 @@ impl<P: Provider> Endpoint<P> {
     }
 
     fn retry(&mut self, listener: &mut Listener<P>, candidate: &Candidate<'_>) -> Fate {
-        if !listener.answers.take(candidate.now, candidate.prefix()) {
+        if !listener
+            .answers
+            .take(candidate.now, prefix_of(candidate.source.ip()))
+        {
             return Fate::OverAnswerBudget;
         }
-        let bearer = Bearer::new(candidate.sender, &candidate.hello0);
-        let cookie = listener
-            .cookies
-            .issue(candidate.now, &mut self.provider, &bearer);
+        let cookie = listener.cookies.issue(
+            candidate.now,
+            &mut self.provider,
+            candidate.sender,
+            &candidate.hello0,
+        );
         let hello_id = candidate.hello.hello_id;
-        self.reply(candidate, ReplyBody::Retry(Retry { hello_id, cookie }));
+        self.reply(
+            candidate.arrival,
+            ReplyBody::Retry(Retry { hello_id, cookie }),
+        );
         Fate::Retried
     }
 
@@ -305,10 +304,12 @@ impl<P: Provider> Endpoint<P> {
         &mut self,
         listener: &mut Listener<P>,
         candidate: &Candidate<'_>,
-        initial: &Initial,
-        code: CloseCode,
+        (initial, code): (&Initial, CloseCode),
     ) -> Fate {
-        if !listener.answers.take(candidate.now, candidate.prefix()) {
+        if !listener
+            .answers
+            .take(candidate.now, prefix_of(candidate.source.ip()))
+        {
             return Fate::OverAnswerBudget;
         }
         let mut refuse = Refuse {
@@ -319,15 +320,15 @@ impl<P: Provider> Endpoint<P> {
         if candidate.mode != Mode::Open {
             refuse.mac = initial.refuse_mac(&self.provider, &[&refuse.covered()]);
         }
-        self.reply(candidate, ReplyBody::Refuse(refuse));
+        self.reply(candidate.arrival, ReplyBody::Refuse(refuse));
         Fate::Refused
     }
 
     /// Queues a reply to the sender of a handshake datagram: one for each at most.
-    pub(super) fn reply(&mut self, candidate: &Candidate<'_>, body: ReplyBody) {
+    pub(super) fn reply(&mut self, arrival: &Arrival<SocketAddr>, body: ReplyBody) {
         self.replies.push_back(Reply {
-            destination: candidate.sender,
-            source: candidate.local,
+            destination: arrival.peer,
+            source: arrival.local,
             body,
         });
     }

@@ -77,7 +77,7 @@ impl<P: Provider> Endpoint<P> {
             && target
                 .addresses
                 .iter()
-                .any(|address| self.by_address.contains_key(address))
+                .any(|address| self.is_address_taken(*address))
         {
             return Err(ConnectError::AddressTaken);
         }
@@ -187,7 +187,7 @@ impl<P: Provider> Endpoint<P> {
         let ids: Vec<SessionId> = self.slots.ids().collect();
         for id in ids {
             // Half-open attempts have no event to end with; they expire.
-            let _is_half_open = self.close(now, id, CloseCode::Shutdown, &[]).is_err();
+            self.close(now, id, CloseCode::Shutdown, &[]).ok();
         }
     }
 
@@ -226,6 +226,14 @@ impl<P: Provider> Endpoint<P> {
     /// Returns the public key that ACCEPTs are signed with.
     pub fn public_key(&self) -> Option<&PublicKey> {
         self.listener.as_ref().map(|listener| &listener.key)
+    }
+
+    /// Returns whether a session has `address`, or a dial may come to have it.
+    fn is_address_taken(&self, address: SocketAddr) -> bool {
+        self.by_address.contains_key(&address)
+            || self.dials.values().any(|id| {
+                matches!(self.slots.get(*id), Some(Slot::Dial(dial)) if dial.may_reach(address))
+            })
     }
 
     fn session(&self, id: SessionId) -> Option<&Session<P::Aead>> {

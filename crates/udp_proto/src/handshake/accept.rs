@@ -179,12 +179,11 @@ impl AcceptBody {
 }
 
 /// Returns what the server signs: a label, then `transcript`, the SHA-256 over [`signed_parts`].
-pub fn signed_message(transcript: &[u8; 32]) -> [u8; 52] {
+pub const fn signed_message(transcript: &[u8; 32]) -> [u8; 52] {
     let mut message = [0; 52];
-    let bytes = SIGNATURE_LABEL.iter().chain(transcript);
-    for (to, from) in message.iter_mut().zip(bytes) {
-        *to = *from;
-    }
+    let (label, hash) = message.split_at_mut(SIGNATURE_LABEL.len());
+    label.copy_from_slice(SIGNATURE_LABEL);
+    hash.copy_from_slice(transcript);
     message
 }
 

@@ -2,6 +2,8 @@
 //!
 //! `epoch 1 | 0 0 0 | issued 4 | mac 24`: `issued` counts seconds of the server's monotonic clock.
 
+#![warn(clippy::arithmetic_side_effects)]
+
 use core::net::{IpAddr, SocketAddr};
 use core::time::Duration;
 
@@ -28,23 +30,6 @@ pub struct CookieJar {
     rotate_at: Instant,
 }
 
-/// Who a cookie is for: a sender as seen on the wire, and what of its HELLO does not change.
-#[derive(Clone, Copy, Debug)]
-pub struct Bearer<'a> {
-    sender: SocketAddr,
-    hello: &'a [u8],
-}
-
-impl<'a> Bearer<'a> {
-    /// Names the sender of `hello`.
-    pub fn new(sender: SocketAddr, hello: &Hello0<'a>) -> Self {
-        Self {
-            sender,
-            hello: hello.cookie_binding(),
-        }
-    }
-}
-
 #[derive(Debug)]
 struct CookieKey {
     epoch: u8,
@@ -64,7 +49,7 @@ impl CookieJar {
                 key: Secret32::random(provider)?,
             },
             previous: None,
-            rotate_at: now + ROTATION,
+            rotate_at: a_rotation_after(now),
         })
     }
 
@@ -73,11 +58,12 @@ impl CookieJar {
         &mut self,
         now: Instant,
         provider: &mut P,
-        bearer: &Bearer<'_>,
+        sender: SocketAddr,
+        hello: &Hello0<'_>,
     ) -> [u8; COOKIE_LEN] {
         self.rotate(now, provider);
         let issued = seconds(now).to_be_bytes();
-        let mac = mac(provider, &self.current, issued, bearer);
+        let mac = mac(provider, &self.current, issued, sender, hello);
         let mut cookie = [0; COOKIE_LEN];
         let (head, tail) = cookie.split_at_mut(8);
         let [a, b, c, d] = issued;
@@ -92,7 +78,7 @@ impl CookieJar {
         now: Instant,
         provider: &mut P,
         cookie: &[u8; COOKIE_LEN],
-        bearer: &Bearer<'_>,
+        (sender, hello): (SocketAddr, &Hello0<'_>),
     ) -> bool {
         self.rotate(now, provider);
         let mut reader = Reader::new(cookie);
@@ -110,7 +96,7 @@ impl CookieJar {
         else {
             return false;
         };
-        let expected = mac(provider, key, issued, bearer);
+        let expected = mac(provider, key, issued, sender, hello);
         crypto::equal(&expected, reader.rest())
     }
 
@@ -121,25 +107,34 @@ impl CookieJar {
         }
         if let Ok(key) = Secret32::random(provider) {
             // Twice the rotation has passed: what the current key made is past its validity.
-            let is_stale = now >= self.rotate_at + ROTATION;
+            let is_stale = now >= a_rotation_after(self.rotate_at);
             let next = CookieKey {
                 epoch: self.current.epoch.wrapping_add(1),
                 key,
             };
             let retired = core::mem::replace(&mut self.current, next);
             self.previous = (!is_stale).then_some(retired);
-            self.rotate_at = now + ROTATION;
+            self.rotate_at = a_rotation_after(now);
         }
     }
+}
+
+#[expect(
+    clippy::arithmetic_side_effects,
+    reason = "Instant saturates, and no remote byte comes here"
+)]
+fn a_rotation_after(at: Instant) -> Instant {
+    at + ROTATION
 }
 
 fn mac<P: Provider>(
     provider: &P,
     key: &CookieKey,
     issued: [u8; 4],
-    bearer: &Bearer<'_>,
+    sender: SocketAddr,
+    hello: &Hello0<'_>,
 ) -> [u8; 24] {
-    let ip = match bearer.sender.ip() {
+    let ip = match sender.ip() {
         IpAddr::V4(ip) => ip.to_ipv6_mapped(),
         IpAddr::V6(ip) => ip,
     };
@@ -148,10 +143,10 @@ fn mac<P: Provider>(
         &[
             LABEL,
             &ip.octets(),
-            &bearer.sender.port().to_be_bytes(),
+            &sender.port().to_be_bytes(),
             &[key.epoch],
             &issued,
-            bearer.hello,
+            hello.cookie_binding(),
         ],
     );
     full.first_chunk().copied().unwrap_or_default()

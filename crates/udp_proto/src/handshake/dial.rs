@@ -234,10 +234,12 @@ impl<P: Provider> Dial<P> {
         datagram: &mut [u8],
     ) -> Option<Accepted> {
         let clear = AcceptClear::decode(datagram).ok()?;
-        if clear.hello_id != self.hello_id || !self.form.suites.contains(clear.suite) {
+        // A copy from elsewhere would make its sender the server's address.
+        let is_answer = clear.hello_id == self.hello_id && self.may_reach(from);
+        if !is_answer || !self.form.suites.contains(clear.suite) {
             return None;
         }
-        let accepted = self.check_accept((now, from), provider, &clear, datagram);
+        let accepted = self.check_accept(now, provider, (from, &clear), datagram);
         if accepted.is_none() {
             self.rejected = self.rejected.saturating_add(1);
         }
@@ -309,6 +311,11 @@ impl<P: Provider> Dial<P> {
         self.hello_id
     }
 
+    /// Returns whether `address` is one of the target's.
+    pub(crate) fn may_reach(&self, address: SocketAddr) -> bool {
+        self.target.addresses.contains(&address)
+    }
+
     /// Returns whether our own identity is to be shown.
     pub(crate) const fn is_peer_mode(&self) -> bool {
         matches!(self.target.credentials, Credentials::Peer)
@@ -324,12 +331,11 @@ impl<P: Provider> Dial<P> {
         }
     }
 
-    /// Opens an ACCEPT that came at a time from an address.
     fn check_accept(
         &mut self,
-        (now, from): (Instant, SocketAddr),
+        now: Instant,
         provider: &mut P,
-        clear: &AcceptClear,
+        (from, clear): (SocketAddr, &AcceptClear),
         datagram: &mut [u8],
     ) -> Option<Accepted> {
         if self.agreements >= AGREEMENTS_MAX {

@@ -12,9 +12,14 @@ use wire::UnixTime;
 /// Full, it refuses new tokens; it never forgets a live one.
 #[derive(Debug, Default)]
 pub(crate) struct TokenCache {
-    entries: BTreeMap<TokenId, TokenState>,
+    entries: BTreeMap<TokenId, Entry>,
     /// The same tokens by the time after which they open nowhere.
     by_expiry: BTreeSet<(UnixTime, TokenId)>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    state: TokenState,
 }
 
 /// What is known of a token.
@@ -48,7 +53,7 @@ pub(crate) enum TokenBusy {
 impl TokenCache {
     /// Returns what is known of `token`.
     pub(crate) fn state(&self, token: TokenId) -> Option<TokenState> {
-        self.entries.get(&token).copied()
+        self.entries.get(&token).map(|entry| entry.state)
     }
 
     /// Counts a further attempt of `token` from `sender`.
@@ -63,8 +68,8 @@ impl TokenCache {
         forget_at: UnixTime,
         capacity: usize,
     ) -> Result<(), TokenBusy> {
-        if let Some(state) = self.entries.get_mut(&token) {
-            return match state {
+        if let Some(entry) = self.entries.get_mut(&token) {
+            return match &mut entry.state {
                 TokenState::Consumed => Err(TokenBusy::Consumed),
                 TokenState::Pending { attempts, .. } if *attempts >= ATTEMPTS_MAX => {
                     Err(TokenBusy::Attempts)
@@ -82,23 +87,30 @@ impl TokenCache {
             first: sender,
             attempts: 1,
         };
-        self.entries.insert(token, state);
+        self.entries.insert(token, Entry { state });
         self.by_expiry.insert((forget_at, token));
         Ok(())
     }
 
     /// Gives back an attempt that ended without a session.
     pub(crate) fn end(&mut self, token: TokenId) {
-        if let Some(TokenState::Pending { attempts, .. }) = self.entries.get_mut(&token) {
+        if let Some(Entry {
+            state: TokenState::Pending { attempts, .. },
+            ..
+        }) = self.entries.get_mut(&token)
+        {
             *attempts = attempts.saturating_sub(1);
         }
     }
 
     /// Marks `token` as used; returns whether it was not before.
     pub(crate) fn consume(&mut self, token: TokenId) -> bool {
-        self.entries.get_mut(&token).is_some_and(|state| {
-            core::mem::replace(state, TokenState::Consumed) != TokenState::Consumed
-        })
+        let Some(entry) = self.entries.get_mut(&token) else {
+            return false;
+        };
+        let was_pending = entry.state != TokenState::Consumed;
+        entry.state = TokenState::Consumed;
+        was_pending
     }
 
     /// Forgets what has expired.
@@ -110,6 +122,12 @@ impl TokenCache {
             self.by_expiry.remove(&(forget_at, token));
             self.entries.remove(&token);
         }
+    }
+
+    /// Returns how many tokens are remembered.
+    #[cfg(test)]
+    pub(crate) fn len(&self) -> usize {
+        self.entries.len()
     }
 }
 
@@ -158,8 +176,8 @@ mod tests {
             Err(TokenBusy::CacheFull)
         );
         cache.expire(UnixTime::from_secs(99));
-        assert_eq!(cache.entries.len(), 1);
+        assert_eq!(cache.len(), 1);
         cache.expire(END);
-        assert_eq!(cache.entries.len(), 0);
+        assert_eq!(cache.len(), 0);
     }
 }

@@ -7,6 +7,8 @@ pub(super) struct Contents<C> {
     nodes: Vec<Node<C>>,
     /// First free node, or [`END`].
     free: u16,
+    /// How many nodes are in use.
+    used: usize,
 }
 
 /// One list; its nodes belong to nothing else.
@@ -52,7 +54,13 @@ impl<C: Copy> Contents<C> {
         Self {
             nodes: Vec::new(),
             free: END,
+            used: 0,
         }
+    }
+
+    /// Returns how many more it takes.
+    pub(super) const fn room(&self) -> usize {
+        NODES_MAX.saturating_sub(self.used)
     }
 
     /// Appends `content` to `chain`; hands it back where the store is full.
@@ -89,6 +97,7 @@ impl<C: Copy> Contents<C> {
         while let Some(node) = self.nodes.get_mut(usize::from(index)) {
             let next = core::mem::replace(&mut node.next, self.free);
             self.free = index;
+            self.used = self.used.saturating_sub(1);
             each(node.content);
             index = next;
         }
@@ -109,6 +118,7 @@ impl<C: Copy> Contents<C> {
             let index = self.free;
             self.free = free.next;
             *free = node;
+            self.used = self.used.saturating_add(1);
             return Some(index);
         }
         if self.nodes.len() == NODES_MAX {
@@ -119,6 +129,7 @@ impl<C: Copy> Contents<C> {
         }
         let index = u16::try_from(self.nodes.len()).ok()?;
         self.nodes.push(node);
+        self.used = self.used.saturating_add(1);
         Some(index)
     }
 }
@@ -166,6 +177,8 @@ mod tests {
                         model[which].push(stamp);
                     }
                 }
+                let held: usize = model.iter().map(Vec::len).sum();
+                prop_assert_eq!(contents.room(), NODES_MAX - held);
                 for (chain, list) in chains.iter().zip(&model) {
                     prop_assert!(contents.iter(*chain).eq(list.iter().copied()));
                 }

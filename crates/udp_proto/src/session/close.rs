@@ -112,7 +112,7 @@ impl<A: Aead> Session<A> {
                 until,
                 code,
                 reason,
-            } if now >= *until || self.outbox.is_empty() => {
+            } if (now >= *until || self.outbox.is_empty()) => {
                 let (code, reason) = (*code, core::mem::take(reason));
                 self.end(CloseReason::Local(code));
                 self.begin_closing(now, code, reason);

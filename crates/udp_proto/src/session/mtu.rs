@@ -24,6 +24,10 @@ pub(super) enum MtuCheck {
     InFlight { mtu: Mtu, left: u8 },
 }
 
+/// What a check found: the size that the path carries, `None` where not the one asked for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Outcome(pub(crate) Option<Mtu>);
+
 /// How many probes may be lost; RFC 8899, section 5.1.2.
 const PROBES: u8 = 3;
 

@@ -9,6 +9,7 @@ use wire::{Generator, Instant, Transmit};
 use super::close::Phase;
 use super::mtu::MtuCheck;
 use super::{Content, Sending, Session};
+use crate::channel::FRAMES_MAX;
 use crate::error::CloseCode;
 use crate::fragment::FRAGMENT_LEN;
 use crate::frame::{Elicits, Frame};
@@ -20,6 +21,8 @@ use crate::sent::SentPacket;
 
 /// Seals kept back for CLOSE when a key is worn.
 const SEALS_RESERVED: u64 = 64;
+/// Contents of one packet at most: messages, WINDOW and CONFIRM.
+const CONTENTS_MAX: usize = FRAMES_MAX + 2;
 /// Header of a fragment in a packet: type, message id, index, count, length.
 const FRAGMENT_HEADER_LEN: usize = 9;
 
@@ -70,6 +73,11 @@ impl<A: Aead> Session<A> {
         }
         let packet = self.begin(buf, self.mtu);
         let (elicits, described) = self.write_frames(now, &packet, buf);
+        if buf.len() == packet.body {
+            // What asked for a packet waits for room in the record of those in flight.
+            buf.truncate(packet.start);
+            return None;
+        }
         let Some(number) = self.finish(buf, &packet) else {
             self.sent.discard();
             self.abort(now, CloseCode::AeadLimit);
@@ -115,7 +123,12 @@ impl<A: Aead> Session<A> {
     }
 
     const fn has_room_in_flight(&self) -> bool {
-        !self.sent.is_full()
+        !self.sent.is_full() && self.has_room_on_record()
+    }
+
+    /// Returns whether what one packet can hold can be noted.
+    const fn has_room_on_record(&self) -> bool {
+        self.sent.contents_room() >= CONTENTS_MAX
     }
 
     /// Writes the frames of one packet: what reports, then what controls, then messages.
@@ -125,71 +138,29 @@ impl<A: Aead> Session<A> {
         packet: &Packet,
         buf: &mut Vec<u8>,
     ) -> (Elicits, Option<Described>) {
-        let end = packet.end();
-        let mut elicits = Elicits::Nothing;
-        let mut described = None;
-        if self.received.wants_ack() {
-            // A long ACK is cut: it never displaces a fragment.
-            let room = if self.outbox.has_work() {
-                packet
-                    .room
-                    .saturating_sub(FRAGMENT_LEN + FRAGMENT_HEADER_LEN)
-            } else {
-                packet.room
-            };
-            if let Some(Written::Whole(whole)) = self.received.write_ack(now, room, buf) {
-                described = Some(whole);
-            }
-        }
-        if let Some(credit) = self.inbox.window_to_send()
-            && self.sent.push(Content::Window(credit)).is_ok()
-        {
-            Frame::Window(credit).encode(buf);
-            self.inbox.on_window_sent(credit);
-            elicits = Elicits::Ack;
-        }
-        if let Some((confirm, sending)) = &mut self.confirm
-            && self.sent.push(Content::Confirm).is_ok()
-        {
-            let (body, identity) = &**confirm;
-            if let Some((params, digest)) = body.split_first_chunk::<{ params::LEN }>()
-                && let Some(channel_digest) = digest.first_chunk()
-            {
-                Frame::Confirm {
-                    params,
-                    channel_digest,
-                }
-                .encode(buf);
-            }
-            if let Some(identity) = identity
-                && let Some((public_key, signature)) = identity.split_first_chunk()
-                && let Some(signature) = signature.first_chunk()
-            {
-                Frame::Identity {
-                    public_key,
-                    signature,
-                }
-                .encode(buf);
-            }
-            *sending = Sending::InFlight;
-            elicits = Elicits::Ack;
-        }
+        let has_messages = (self.has_room_in_flight() || self.pings_due > 0)
+            && self.has_room_on_record()
+            && self.outbox.has_work();
+        // A long ACK is cut: it leaves room for a fragment.
+        let reserved = if has_messages {
+            FRAGMENT_LEN + FRAGMENT_HEADER_LEN
+        } else {
+            0
+        };
+        let described = self.write_ack(now, packet.room.saturating_sub(reserved), buf);
         let needs_ping = self.pings_due > 0 || self.keepalive_at <= now;
-        if (self.has_room_in_flight() || self.pings_due > 0) && self.outbox.has_work() {
-            let room = Room {
-                bytes: end.saturating_sub(buf.len()),
-                end: End::Packet,
-            };
-            let sent = &mut self.sent;
-            let frames = self.outbox.fill(now, room, buf, &mut |content| {
-                // The outbox keeps below what the record of sent packets holds.
-                if sent.push(Content::Message(content)).is_err() {
-                    debug_assert!(false, "no room for what a packet holds");
-                }
-            });
+        let mut elicits = Elicits::Nothing;
+        if self.write_window(buf) | self.write_confirm(buf) {
+            elicits = Elicits::Ack;
+        }
+        if has_messages {
+            let frames = self.write_messages(now, packet, buf);
             if frames > 0 {
                 elicits = Elicits::Ack;
             }
+            // No later packet of this drain would have room either.
+            let is_crowded_out = frames == 0 || self.reports_yield;
+            self.reports_yield = is_crowded_out && self.outbox.has_work();
         }
         // Messages may end with one that has no length; a PING comes only where there are none.
         if needs_ping && elicits == Elicits::Nothing {
@@ -198,6 +169,84 @@ impl<A: Aead> Session<A> {
         }
         self.pings_due = self.pings_due.saturating_sub(1);
         (elicits, described)
+    }
+
+    /// Writes an ACK of up to `room` bytes where one waits; returns what a whole one says.
+    fn write_ack(&mut self, now: Instant, room: usize, buf: &mut Vec<u8>) -> Option<Described> {
+        let is_wanted = if self.reports_yield {
+            self.received.ack_due(now)
+        } else {
+            self.received.wants_ack()
+        };
+        if !is_wanted {
+            return None;
+        }
+        match self.received.write_ack(now, room, buf) {
+            Some(Written::Whole(whole)) => Some(whole),
+            Some(Written::Cut) | None => None,
+        }
+    }
+
+    /// Writes the credit that the peer is to be told of; returns whether there is any.
+    fn write_window(&mut self, buf: &mut Vec<u8>) -> bool {
+        let Some(credit) = self.inbox.window_to_send() else {
+            return false;
+        };
+        if self.sent.push(Content::Window(credit)).is_err() {
+            return false;
+        }
+        Frame::Window(credit).encode(buf);
+        self.inbox.on_window_sent(credit);
+        true
+    }
+
+    /// Writes CONFIRM, and IDENTITY in peer mode, until they are acknowledged; returns whether it
+    /// did.
+    fn write_confirm(&mut self, buf: &mut Vec<u8>) -> bool {
+        let Some((confirm, sending)) = &mut self.confirm else {
+            return false;
+        };
+        let yields = self.reports_yield && *sending == Sending::InFlight;
+        if yields || self.sent.push(Content::Confirm).is_err() {
+            return false;
+        }
+        let (body, identity) = &**confirm;
+        if let Some((params, digest)) = body.split_first_chunk::<{ params::LEN }>()
+            && let Some(channel_digest) = digest.first_chunk()
+        {
+            Frame::Confirm {
+                params,
+                channel_digest,
+            }
+            .encode(buf);
+        }
+        if let Some(identity) = identity
+            && let Some((public_key, signature)) = identity.split_first_chunk()
+            && let Some(signature) = signature.first_chunk()
+        {
+            Frame::Identity {
+                public_key,
+                signature,
+            }
+            .encode(buf);
+        }
+        *sending = Sending::InFlight;
+        true
+    }
+
+    /// Fills the packet with messages; returns how many frames there are.
+    fn write_messages(&mut self, now: Instant, packet: &Packet, buf: &mut Vec<u8>) -> usize {
+        let room = Room {
+            bytes: packet.end().saturating_sub(buf.len()),
+            end: End::Packet,
+        };
+        let sent = &mut self.sent;
+        self.outbox.fill(now, room, buf, &mut |content| {
+            // `has_room_on_record` was asked.
+            if sent.push(Content::Message(content)).is_err() {
+                debug_assert!(false, "no room for what a packet holds");
+            }
+        })
     }
 
     /// Writes the header of the next packet.
@@ -228,11 +277,13 @@ impl<A: Aead> Session<A> {
         }
         let end = buf.len();
         buf.resize(end + TAG_LEN, 0);
-        if let Some(Ok(number)) = self.seal(buf, packet, end) {
-            return PacketNumber::new(number);
+        let sealed = self.seal(buf, packet, end);
+        if let Some(Ok(number)) = sealed {
+            PacketNumber::new(number)
+        } else {
+            buf.truncate(packet.start);
+            None
         }
-        buf.truncate(packet.start);
-        None
     }
 
     fn seal(
@@ -249,10 +300,8 @@ impl<A: Aead> Session<A> {
 
     pub(super) const fn transmit(&self) -> Transmit<SocketAddr> {
         Transmit {
-            destination: self.remote,
             source: self.local,
-            segment_len: None,
-            ecn: None,
+            ..Transmit::to(self.remote)
         }
     }
 

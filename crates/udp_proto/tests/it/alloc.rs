@@ -1,1 +1,185 @@
-//! .
+//! What must not allocate: packets and messages in the steady state.
+
+use core::cell::Cell;
+use core::time::Duration;
+use std::alloc::{GlobalAlloc, Layout, System};
+
+use crypto::Ring;
+use udp_proto::{ChannelId, Config, Event, SessionId};
+use wire::{Arrival, Seed};
+
+use crate::direct::{Line, Party};
+use crate::harness::{RELIABLE, UNRELIABLE};
+
+/// Two endpoints, with every buffer that a driver keeps.
+struct Pair {
+    line: Line<Ring>,
+    sessions: (SessionId, SessionId),
+    buffer: Vec<u8>,
+    message: Vec<u8>,
+    received: u64,
+}
+
+impl Pair {
+    fn new() -> Self {
+        let mut line = Line::between(
+            Seed::from_number(1),
+            Config::default(),
+            |listen| listen,
+            (Ring::new(), Ring::new()),
+        );
+        let sessions = line.join(1);
+        Self {
+            line,
+            sessions,
+            buffer: Vec::with_capacity(2_000),
+            message: Vec::with_capacity(2_000),
+            received: 0,
+        }
+    }
+
+    /// Sends one message each way, and hands over all that comes of it, 1/60 s later.
+    fn tick(&mut self, channel: ChannelId) {
+        self.line.now += Duration::from_millis(16);
+        let (now, payload) = (self.line.now, [7; 100]);
+        let Line { client, server, .. } = &mut self.line;
+        let parties = [
+            (&mut *client, self.sessions.0),
+            (&mut *server, self.sessions.1),
+        ];
+        for (party, session) in parties {
+            party.wake(now);
+            party
+                .machine
+                .send(now, session, channel, &payload)
+                .expect("there is room");
+        }
+        loop {
+            let there = carry(now, client, server, &mut self.buffer);
+            let back = carry(now, server, client, &mut self.buffer);
+            if !there && !back {
+                break;
+            }
+        }
+        for (party, session) in [(client, self.sessions.0), (server, self.sessions.1)] {
+            while let Some(event) = party.machine.poll_event() {
+                assert_eq!(event, Event::Readable { session });
+                while party
+                    .machine
+                    .receive(now, session, &mut self.message)
+                    .is_some()
+                {
+                    self.received += 1;
+                    self.message.clear();
+                }
+            }
+        }
+    }
+
+    fn allocations(&mut self, channel: ChannelId, warm_up: u32, ticks: u32) -> u64 {
+        for _ in 0..warm_up {
+            self.tick(channel);
+        }
+        let before = (COUNT.get(), self.received);
+        for _ in 0..ticks {
+            self.tick(channel);
+        }
+        assert_eq!(self.received - before.1, u64::from(ticks) * 2);
+        COUNT.get() - before.0
+    }
+}
+
+/// Hands over what `from` has to send; returns whether there was any.
+fn carry(
+    now: wire::Instant,
+    from: &mut Party<Ring>,
+    to: &mut Party<Ring>,
+    buffer: &mut Vec<u8>,
+) -> bool {
+    let mut is_any = false;
+    while from.machine.poll_transmit(now, buffer).is_some() {
+        to.machine
+            .handle_datagram(now, Arrival::from(from.at), buffer);
+        buffer.clear();
+        is_any = true;
+    }
+    is_any
+}
+
+#[test]
+fn twp_f3_100_000_unreliable_packets_each_way_allocate_nothing() {
+    assert_eq!(Pair::new().allocations(UNRELIABLE, 1_000, 100_000), 0);
+}
+
+#[test]
+fn twp_f3_reliable_messages_allocate_nothing_in_the_steady_state() {
+    assert_eq!(Pair::new().allocations(RELIABLE, 2_000, 20_000), 0);
+}
+
+#[test]
+fn refused_datagrams_allocate_nothing() {
+    let mut pair = Pair::new();
+    let mut junk = [0_u8; 1_200];
+    let server = &mut pair.line.server;
+    let (now, from) = (pair.line.now, pair.line.client.at);
+    let taken = server.machine.stats().taken();
+    let before = COUNT.get();
+    for first in 0..=255 {
+        for len in [1, 22, 45, 211, 1_200] {
+            junk[0] = first;
+            server
+                .machine
+                .handle_datagram(now, Arrival::from(from), &mut junk[..len]);
+        }
+    }
+    assert_eq!(COUNT.get() - before, 0);
+    assert_eq!(server.machine.stats().taken(), taken);
+}
+
+thread_local! {
+    static COUNT: Cell<u64> = const { Cell::new(0) };
+    static HELD: Cell<i64> = const { Cell::new(0) };
+}
+
+/// How often this thread has asked for memory.
+pub(crate) fn allocated() -> u64 {
+    COUNT.get()
+}
+
+/// Bytes that this thread has asked for and not given back; negative where it frees what others
+/// asked for.
+pub(crate) fn held() -> i64 {
+    HELD.get()
+}
+
+/// At the end of a thread its counters are gone, and nothing is measured there.
+fn hold(bytes: i64) {
+    HELD.try_with(|held| held.set(held.get().wrapping_add(bytes)))
+        .ok();
+}
+
+fn size(layout: Layout) -> i64 {
+    i64::try_from(layout.size()).unwrap_or(i64::MAX)
+}
+
+struct Counter;
+
+#[expect(unsafe_code, reason = "an allocator is counted by wrapping it")]
+// SAFETY: every call goes to the system's allocator unchanged.
+unsafe impl GlobalAlloc for Counter {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        COUNT.try_with(|count| count.set(count.get() + 1)).ok();
+        hold(size(layout));
+        // SAFETY: the caller keeps the contract of `alloc`.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        hold(-size(layout));
+        // SAFETY: the caller keeps the contract of `dealloc`.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+}
+
+#[global_allocator]
+static COUNTER: Counter = Counter;

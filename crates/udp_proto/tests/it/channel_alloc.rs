@@ -1,51 +1,9 @@
 //! What the steady state allocates: nothing.
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
-
 use udp_proto::channel::{ChannelConfig, ChannelId, ChannelTable, Content, MsgFrame, Priority};
 use udp_proto::inbox::Inbox;
 use udp_proto::outbox::{End, Outbox, Room};
 use wire::{Instant, Reader};
-
-thread_local! {
-    static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
-}
-
-/// Counts allocations by thread, since tests run side by side.
-struct Counting;
-
-#[expect(
-    unsafe_code,
-    reason = "the trait is unsafe; each call goes to the system allocator as it came"
-)]
-// SAFETY: every method hands its arguments to `System` unchanged and returns what it returns.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        count();
-        // SAFETY: the caller keeps the contract of `alloc`.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        // SAFETY: the caller keeps the contract of `dealloc`.
-        unsafe { System.dealloc(pointer, layout) }
-    }
-
-    unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
-        count();
-        // SAFETY: the caller keeps the contract of `realloc`.
-        unsafe { System.realloc(pointer, layout, new_size) }
-    }
-}
-
-#[global_allocator]
-static ALLOCATOR: Counting = Counting;
-
-fn count() {
-    // A constant cell without a destructor: reading it neither allocates nor fails.
-    ALLOCATIONS.set(ALLOCATIONS.get() + 1);
-}
 
 /// Two halves that face each other, every buffer reused.
 struct Link {
@@ -139,12 +97,12 @@ fn twp_f3_messages_of_100_bytes_allocate_nothing_after_a_thousand() {
         let mut before = 0;
         for number in 0..101_000_u32 {
             if number == 1_000 {
-                before = ALLOCATIONS.get();
+                before = crate::alloc::allocated();
             }
             now += core::time::Duration::from_millis(1);
             link.exchange(now, channel, lost);
         }
-        let allocations = ALLOCATIONS.get() - before;
+        let allocations = crate::alloc::allocated() - before;
         assert_eq!(allocations, 0, "channel {channel}, one of {lost} lost");
         assert!(link.read > 50_000, "{}", link.read);
     }

@@ -35,7 +35,7 @@ impl<P: Provider> App<Endpoint<P>> for Log {
             while let Some(channel) = machine.receive(now, session, &mut message) {
                 if self.is_echo {
                     // A full queue is the test's business.
-                    let _is_full = machine.send(now, session, channel, &message).is_err();
+                    machine.send(now, session, channel, &message).ok();
                 }
                 self.messages
                     .push((session, channel, core::mem::take(&mut message)));
@@ -50,12 +50,9 @@ impl Log {
     pub(crate) fn sessions(&self) -> Vec<SessionId> {
         self.events
             .iter()
-            .filter_map(|event| {
-                if let Event::Connected { session, .. } = event {
-                    Some(*session)
-                } else {
-                    None
-                }
+            .filter_map(|event| match event {
+                Event::Connected { session, .. } => Some(*session),
+                _ => None,
             })
             .collect()
     }
@@ -63,12 +60,9 @@ impl Log {
     pub(crate) fn closes(&self) -> Vec<(SessionId, udp_proto::CloseReason)> {
         self.events
             .iter()
-            .filter_map(|event| {
-                if let Event::Closed { session, reason } = event {
-                    Some((*session, *reason))
-                } else {
-                    None
-                }
+            .filter_map(|event| match event {
+                Event::Closed { session, reason } => Some((*session, *reason)),
+                _ => None,
             })
             .collect()
     }
@@ -76,12 +70,9 @@ impl Log {
     pub(crate) fn failures(&self) -> Vec<udp_proto::ConnectFailure> {
         self.events
             .iter()
-            .filter_map(|event| {
-                if let Event::ConnectFailed { failure, .. } = event {
-                    Some(*failure)
-                } else {
-                    None
-                }
+            .filter_map(|event| match event {
+                Event::ConnectFailed { failure, .. } => Some(*failure),
+                _ => None,
             })
             .collect()
     }
@@ -106,6 +97,11 @@ impl Keys {
             token_key: TokenKey::generate(&mut provider, 1).expect("seeded"),
             provider,
         }
+    }
+
+    /// Draws the next tokens from another seed.
+    pub(crate) fn reseed(&mut self, seed: Seed) {
+        self.provider = SimProvider::new(seed);
     }
 
     pub(crate) fn identity(&self) -> Identity {
@@ -185,7 +181,7 @@ impl Scene {
         let mut world = World::new(seed);
         let keys = Keys::new(seed);
         let server = world.add(address(SERVER), |now| {
-            server_host((seed, now), config, &keys, INSTANCE, shape)
+            server_host(seed, (config, INSTANCE), &keys, shape, now)
         });
         Self {
             world,
@@ -265,11 +261,11 @@ impl Scene {
 }
 
 pub(crate) fn server_host(
-    (seed, now): (Seed, Instant),
-    config: Config,
+    seed: Seed,
+    (config, instance): (Config, InstanceId),
     keys: &Keys,
-    instance: InstanceId,
     shape: impl Fn(Listen) -> Listen,
+    now: Instant,
 ) -> Peer {
     let mut machine = endpoint(seed.generator(instance.0 | 1 << 63).seed(), config, now);
     let listen = shape(Listen::new(keys.identity(), instance));

@@ -1,15 +1,26 @@
 //! Public API only: endpoints in virtual worlds.
 
 #![cfg(test)]
+#![expect(
+    clippy::wildcard_enum_match_arm,
+    reason = "a test looks for the one event that it is about"
+)]
 
 mod alloc;
+mod authenticated;
 mod channel_alloc;
 mod channels;
 mod contract;
+mod direct;
 mod exchange;
 mod flood;
 mod harness;
 mod hostile;
+mod limits;
+mod mpgs;
 mod peer;
+mod progress;
+mod rogue;
 mod token;
+mod vectors;
 mod world;

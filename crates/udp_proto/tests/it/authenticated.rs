@@ -1,0 +1,318 @@
+//! What a client with a token and the right keys may do to a server: nothing but end its session.
+
+use core::time::Duration;
+
+use udp_proto::handshake::params::Params;
+use udp_proto::{CloseCode, CloseReason, Config, Credentials, Event};
+use wire::Seed;
+
+use crate::direct::{CLIENT, Line, Party, Sent};
+use crate::harness::address;
+use crate::rogue::{Rogue, RogueSession, confirm, confirm_with};
+
+/// A server, and a client of ours that is no endpoint.
+struct Bout {
+    line: Line,
+    session: RogueSession,
+    credentials: Credentials,
+}
+
+impl Bout {
+    /// With an ACCEPT taken and no packet sent.
+    fn half_open(number: u64) -> Self {
+        let mut line = Line::new(number);
+        let credentials = line.token(1);
+        let mut rogue = Rogue::new(number, &credentials);
+        line.server.take(line.now, address(CLIENT), &rogue.hello);
+        let accept = line.server.drain(line.now).remove(0).bytes;
+        let session = rogue.accept(&accept);
+        Self {
+            line,
+            session,
+            credentials,
+        }
+    }
+
+    fn open(number: u64) -> Self {
+        let mut bout = Self::half_open(number);
+        let first = confirm(&Config::default());
+        bout.say(&first);
+        assert_eq!(bout.server().sessions().len(), 1);
+        bout
+    }
+
+    fn server(&self) -> &Party {
+        &self.line.server
+    }
+
+    /// Sends a packet with this plaintext; returns the plaintexts of the answers.
+    fn say(&mut self, plaintext: &[u8]) -> Vec<Vec<u8>> {
+        let packet = self.session.packet(plaintext);
+        let now = self.line.now;
+        self.line.server.take(now, address(CLIENT), &packet);
+        let sent = self.line.server.drain(now);
+        sent.iter()
+            .map(|Sent { bytes, .. }| self.session.open(bytes).expect("sealed for us"))
+            .collect()
+    }
+
+    /// The code of the only end that the server's application heard of.
+    fn end(&self) -> Option<CloseReason> {
+        let closes = self.server().closes();
+        assert!(closes.len() <= 1);
+        closes.first().copied()
+    }
+}
+
+/// A MSG frame with a length: channel, number, data.
+fn message(channel: u8, id: u16, data: &[u8]) -> Vec<u8> {
+    let mut frame = vec![0xA0 | channel];
+    if channel != 0 {
+        frame.extend_from_slice(&id.to_be_bytes());
+    }
+    frame.extend_from_slice(&varint(data.len()));
+    frame.extend_from_slice(data);
+    frame
+}
+
+fn fragment(channel: u8, id: u16, (index, count): (u16, u16), data: &[u8]) -> Vec<u8> {
+    let mut frame = vec![0xE0 | channel];
+    for number in [id, index, count] {
+        frame.extend_from_slice(&number.to_be_bytes());
+    }
+    frame.extend_from_slice(&varint(data.len()));
+    frame.extend_from_slice(data);
+    frame
+}
+
+fn varint(len: usize) -> Vec<u8> {
+    let low = u8::try_from(len % 128).unwrap();
+    match len / 128 {
+        0 => vec![low],
+        high => vec![low | 0x80, u8::try_from(high).unwrap()],
+    }
+}
+
+#[test]
+fn a_hand_written_client_gets_in_and_is_heard() {
+    let mut bout = Bout::open(1);
+    bout.say(&message(1, 0, b"by hand"));
+    let [(channel, text)] = &bout.server().messages[..] else {
+        panic!("one message");
+    };
+    assert_eq!((channel.0, text.as_slice()), (1, &b"by hand"[..]));
+}
+
+#[test]
+fn nothing_is_delivered_or_acknowledged_before_confirm() {
+    let mut bout = Bout::half_open(2);
+    assert!(bout.say(&message(1, 0, b"too soon")).is_empty());
+    assert!(bout.say(&[0x01]).is_empty());
+    // A CONFIRM behind a frame that cannot be read is none.
+    let garbled = [&[0x10][..], &confirm(&Config::default())].concat();
+    assert!(bout.say(&garbled).is_empty());
+    assert_eq!(bout.server().machine.stats().dropped_unconfirmed, 3);
+    assert!(bout.server().events.is_empty() && bout.server().messages.is_empty());
+    let answers = bout.say(&confirm(&Config::default()));
+    assert_eq!(bout.server().sessions().len(), 1);
+    assert_eq!(answers.len(), 1);
+    assert!(bout.server().messages.is_empty(), "it was not kept");
+}
+
+#[test]
+fn other_channels_or_parameters_out_of_range_end_the_attempt_and_not_the_token() {
+    let mut params = Params::of(&Config::default(), [0; 7]).encode();
+    params[16] = 1;
+    let mut digest = confirm(&Config::default());
+    *digest.last_mut().unwrap() ^= 1;
+    let firsts = [
+        (digest, CloseCode::ChannelConfig),
+        (confirm_with(&Config::default(), &params), CloseCode::Params),
+    ];
+    for (first, code) in firsts {
+        let mut bout = Bout::half_open(3);
+        let answers = bout.say(&first);
+        let [0x04, high, low, ..] = answers[0][..] else {
+            panic!("a CLOSE: {answers:?}");
+        };
+        assert_eq!(u16::from_be_bytes([high, low]), code.to_wire());
+        assert!(bout.server().events.is_empty(), "it never was a session");
+        // The owner of the token comes again and does better.
+        let mut rogue = Rogue::new(4, &bout.credentials);
+        let now = bout.line.now;
+        bout.line.server.take(now, address(CLIENT), &rogue.hello);
+        let sent = bout.line.server.drain(now);
+        let accept = sent.iter().find(|sent| sent.bytes[0] == 0xC3).unwrap();
+        bout.session = rogue.accept(&accept.bytes);
+        bout.say(&confirm(&Config::default()));
+        assert_eq!(bout.server().sessions().len(), 1);
+    }
+}
+
+#[test]
+fn each_breach_of_the_protocol_ends_the_session_with_its_code() {
+    let ack = |largest: u16| {
+        let [high, low] = largest.to_be_bytes();
+        vec![0x02, high, low, 0xFF, 0xFF, 0, 0]
+    };
+    let full = [7; 1_120];
+    let breaches: [(&str, Vec<Vec<u8>>, CloseCode); 12] = [
+        ("reserved type", vec![vec![0x10]], CloseCode::Frame),
+        ("unknown type", vec![vec![0x2F]], CloseCode::Frame),
+        ("cut short", vec![vec![0x08, 1, 2, 3]], CloseCode::Frame),
+        (
+            "no such channel",
+            vec![message(9, 0, b"x")],
+            CloseCode::Frame,
+        ),
+        (
+            "length not minimal",
+            vec![vec![0xA0, 0x81, 0x00, 1]],
+            CloseCode::Frame,
+        ),
+        ("never sent", vec![ack(900)], CloseCode::AckUnsent),
+        (
+            "one fragment",
+            vec![fragment(1, 0, (0, 1), b"x")],
+            CloseCode::Fragment,
+        ),
+        (
+            "index beyond count",
+            vec![fragment(1, 0, (2, 2), b"x")],
+            CloseCode::Fragment,
+        ),
+        (
+            "short in the middle",
+            vec![fragment(1, 0, (0, 2), b"x")],
+            CloseCode::Fragment,
+        ),
+        (
+            "counts that differ",
+            vec![fragment(1, 0, (0, 3), &full), fragment(1, 0, (1, 4), &full)],
+            CloseCode::Fragment,
+        ),
+        (
+            "a number far ahead",
+            vec![message(1, 1_024, b"x")],
+            CloseCode::Flow,
+        ),
+        (
+            "longer than the channel",
+            (0..60)
+                .map(|index| fragment(1, 0, (index, 60), &full))
+                .collect(),
+            CloseCode::Fragment,
+        ),
+    ];
+    for (name, plaintexts, code) in breaches {
+        let mut bout = Bout::open(5);
+        for plaintext in plaintexts {
+            bout.say(&plaintext);
+        }
+        assert_eq!(bout.end(), Some(CloseReason::Local(code)), "{name}");
+    }
+}
+
+/// Reliable bytes beyond the window, all behind a gap so that none can be read.
+#[test]
+fn sending_beyond_the_window_ends_the_session_and_memory_stays_below_it() {
+    let mut bout = Bout::open(6);
+    let before = bout.server().machine.memory();
+    let window = usize::try_from(Config::default().receive_window).unwrap();
+    let mut sent = 0;
+    for id in 1..1_024 {
+        for index in 0..2 {
+            bout.say(&fragment(1, id, (index, 3), &[7; 1_120]));
+            sent += 1_120;
+            let held = bout.server().machine.memory() - before;
+            assert!(held <= window + (window >> 1), "{held} of {window}");
+        }
+        if bout.end().is_some() {
+            break;
+        }
+    }
+    assert_eq!(bout.end(), Some(CloseReason::Local(CloseCode::Flow)));
+    assert!(sent > window, "{sent}");
+}
+
+#[test]
+fn unreliable_fragments_hold_a_bounded_memory() {
+    let mut bout = Bout::open(7);
+    let before = bout.server().machine.memory();
+    for id in 0..2_000 {
+        bout.say(&fragment(0, id, (0, 16), &[7; 1_120]));
+        bout.line.now += Duration::from_millis(1);
+        let held = bout.server().machine.memory() - before;
+        assert!(held <= 160 << 10, "{held}");
+    }
+    assert_eq!(bout.end(), None);
+}
+
+/// Noise behind the seal: each packet is taken, or ends the session.
+#[test]
+fn sim_any_plaintext_is_taken_or_ends_the_session() {
+    netsim::for_each_seed(&netsim::test_site!(), 60, |seed: Seed| {
+        let mut generator = seed.generator(3);
+        let mut bout = Bout::open(generator.below(u64::MAX));
+        for _ in 0..200 {
+            let mut plaintext = Vec::new();
+            for _ in 0..generator.between(1, 6) {
+                plaintext.extend_from_slice(&some_frame(&mut generator));
+            }
+            plaintext.truncate(1_170);
+            bout.say(&plaintext);
+            let server = bout.server();
+            assert!(server.machine.memory() < 4 << 20);
+            if bout.end().is_some() {
+                break;
+            }
+            bout.line.now += Duration::from_micros(generator.below(5_000));
+            bout.line.server.wake(bout.line.now);
+        }
+        // It is all over in the end, and the server lets others in.
+        bout.line.run(13_000);
+        let connected = |event: &Event| matches!(event, Event::Connected { .. });
+        assert_eq!(bout.server().events.len(), 2);
+        assert!(connected(&bout.server().events[0]));
+        assert_eq!(bout.server().machine.session_count(), 0);
+        bout.line.join(2);
+    });
+}
+
+/// Mostly well-formed, with numbers that are near limits.
+fn some_frame(generator: &mut wire::Generator) -> Vec<u8> {
+    let odd = [
+        0, 1, 2, 63, 64, 127, 128, 1_023, 1_024, 32_767, 32_768, 65_534, 65_535,
+    ];
+    let mut number = || {
+        let index = usize::try_from(generator.below(20)).unwrap();
+        odd.get(index)
+            .copied()
+            .unwrap_or_else(|| u16::try_from(index).unwrap())
+    };
+    let (a, b, c, d) = (number(), number(), number(), number());
+    let data = vec![1; usize::from(d % 1_100)];
+    match generator.below(40) {
+        0 => vec![u8::try_from(a & 0xFF).unwrap(); 9],
+        1..=6 => fragment(u8::try_from(a % 2).unwrap(), a, (b % 20, c % 20), &data),
+        7..=12 => fragment(1, 0, (b % 3, 4), &[1; 1_120]),
+        13..=22 => message(u8::try_from(a % 2).unwrap(), b % 40, &data),
+        23 => {
+            let mut ack = vec![0x02];
+            for value in [a % 16, b] {
+                ack.extend_from_slice(&value.to_be_bytes());
+            }
+            ack.extend_from_slice(&varint(usize::from(c % 1_024)));
+            ack.push(u8::try_from(d % 4).unwrap());
+            ack.extend_from_slice(&vec![0x55; usize::from(d % 4)]);
+            ack
+        }
+        24 => [&[0x07][..], &[0xFF; 6]].concat(),
+        25 => confirm(&Config::default()),
+        26 => [&[0x05][..], &[1; 8]].concat(),
+        27 => [&[0x06][..], &[1; 8]].concat(),
+        28 => [&[0x09][..], &[1; 4]].concat(),
+        29 => vec![0x0A; 130],
+        _ => vec![0x01, 0x00, 0x00],
+    }
+}

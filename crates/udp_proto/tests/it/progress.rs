@@ -1,0 +1,112 @@
+//! What reports and repeats never keeps messages from leaving, and no drain is without end.
+
+use core::time::Duration;
+
+use udp_proto::Config;
+
+use crate::direct::{CLIENT, Line, Sent};
+use crate::harness::{RELIABLE, UNRELIABLE, address};
+use crate::rogue::{Rogue, confirm};
+
+/// CONFIRM goes with every packet until it is acknowledged, and leaves no room for a full fragment.
+#[test]
+fn fragments_sent_with_the_first_packet_leave_beside_confirm() {
+    let mut line = Line::new(1);
+    let credentials = line.token(1);
+    let session = line.client.dial(line.now, &line.keys, credentials);
+    let hello = line.client.drain(line.now).remove(0).bytes;
+    line.server.take(line.now, line.client.at, &hello);
+    let accept = line.server.drain(line.now).remove(0).bytes;
+    line.client.take(line.now, line.server.at, &accept);
+    let message = vec![7; 4_000];
+    for channel in [UNRELIABLE, RELIABLE] {
+        line.client
+            .machine
+            .send(line.now, session, channel, &message)
+            .unwrap();
+    }
+    let sent = line.client.drain(line.now);
+    assert!((7..=12).contains(&sent.len()), "{} packets", sent.len());
+    for Sent { bytes, .. } in sent {
+        line.server.take(line.now, line.client.at, &bytes);
+    }
+    line.run(1_000);
+    let mut received = line.server.messages.clone();
+    received.sort_by_key(|(channel, _)| *channel);
+    assert_eq!(
+        received,
+        [(UNRELIABLE, message.clone()), (RELIABLE, message)]
+    );
+}
+
+/// The longest message beside the longest ACK: the ACK is cut, and yields.
+#[test]
+fn a_long_ack_does_not_keep_the_longest_message_from_leaving() {
+    for len in [1_100, 1_120, 1_150, 1_160, 1_166] {
+        let mut line = Line::new(2);
+        let mut rogue = Rogue::new(2, &line.token(1));
+        line.server.take(line.now, address(CLIENT), &rogue.hello);
+        let accept = line.server.drain(line.now).remove(0).bytes;
+        let mut session = rogue.accept(&accept);
+        let first = session.packet(&confirm(&Config::default()));
+        line.server.take(line.now, address(CLIENT), &first);
+        line.server.drain(line.now);
+        // 500 packets, each second of which is lost.
+        for _ in 0..500 {
+            session.lose();
+            let ping = session.packet(&[0x01]);
+            line.server.take(line.now, address(CLIENT), &ping);
+        }
+        let theirs = line.server.sessions()[0];
+        for _ in 0..3 {
+            for channel in [RELIABLE, UNRELIABLE] {
+                line.server
+                    .machine
+                    .send(line.now, theirs, channel, &vec![7; len])
+                    .unwrap();
+            }
+        }
+        let sent = line.server.drain(line.now);
+        assert!((6..=9).contains(&sent.len()), "{} packets", sent.len());
+        // The whole report leaves soon after.
+        line.now += Duration::from_millis(30);
+        line.server.wake(line.now);
+        let reports = line.server.drain(line.now);
+        assert!(reports.iter().any(|sent| sent.bytes.len() > 100));
+    }
+}
+
+/// 30 messages in each packet, and no acknowledgement for a long time.
+#[test]
+fn thousands_of_messages_in_flight_wait_for_room_and_none_is_forgotten() {
+    let mut line = Line::new(3);
+    let (session, _) = line.join(1);
+    line.run(100);
+    let (mut reliable, mut packets) = (0_u32, Vec::new());
+    for _ in 0..600 {
+        for _ in 0..29 {
+            line.client
+                .machine
+                .send(line.now, session, UNRELIABLE, b"u")
+                .unwrap();
+        }
+        let sent = line
+            .client
+            .machine
+            .send(line.now, session, RELIABLE, &reliable.to_be_bytes());
+        reliable += u32::from(sent.is_ok());
+        packets.extend(line.client.drain(line.now));
+    }
+    assert!(packets.len() > 200, "{}", packets.len());
+    // Only the reliable ones count, and all packets are lost.
+    drop(packets);
+    line.run(30_000);
+    let received: Vec<u32> = line
+        .server
+        .messages
+        .iter()
+        .filter(|(channel, _)| *channel == RELIABLE)
+        .map(|(_, message)| u32::from_be_bytes(message[..].try_into().unwrap()))
+        .collect();
+    assert_eq!(received, (0..reliable).collect::<Vec<_>>());
+}
