@@ -1,7 +1,7 @@
 //! HELLO, RETRY, ACCEPT, CONFIRM: how two ends come to share keys.
 //!
 //! One file for each datagram ([`hello`], [`accept`], [`reply`]) and for what each side keeps
-//! meanwhile ([`dial`], [`half_open`], [`token_cache`], [`cookie`]). The order in which a server
+//! meanwhile (`dial`, `half_open`, `token_cache`, [`cookie`]). The order in which a server
 //! checks stands in `endpoint::admission`.
 
 pub mod accept;

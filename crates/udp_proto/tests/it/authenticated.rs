@@ -316,3 +316,32 @@ fn some_frame(generator: &mut wire::Generator) -> Vec<u8> {
         _ => vec![0x01, 0x00, 0x00],
     }
 }
+
+/// A4: who acknowledges what he did not see meets a number that was never sent.
+#[test]
+fn twp_a4_an_optimistic_acker_is_caught_within_2_048_packets() {
+    for number in 20..30 {
+        let mut bout = Bout::open(number);
+        let theirs = bout.server().sessions()[0];
+        let mut sent = 0;
+        while bout.end().is_none() {
+            let now = bout.line.now;
+            bout.line
+                .server
+                .machine
+                .send(now, theirs, crate::harness::UNRELIABLE, &[1; 600])
+                .unwrap();
+            let packets = bout.line.server.drain(now);
+            sent += packets.len();
+            let last = &packets.last().unwrap().bytes;
+            // The newest, and 30 below it, whether they came or not.
+            let ack = [&[0x02][..], &last[5..7], &[0xFF, 0xFF, 30, 0]].concat();
+            if sent > 40 && sent % 20 == 0 {
+                bout.say(&ack);
+            }
+            bout.line.now += Duration::from_millis(1);
+            assert!(sent <= 2_048, "not caught");
+        }
+        assert_eq!(bout.end(), Some(CloseReason::Local(CloseCode::AckUnsent)));
+    }
+}

@@ -29,6 +29,7 @@ pub(crate) struct RogueSession {
     pub(crate) sealing: SealingKey<SimAead>,
     pub(crate) opening: OpeningKey<SimAead>,
     pub(crate) server_cid: Cid,
+    pub(crate) th1: [u8; 32],
 }
 
 impl Rogue {
@@ -117,6 +118,7 @@ impl Rogue {
             opening: theirs.opening_key(provider, clear.suite),
             sealing: ours.into_sealing_key(provider, clear.suite),
             server_cid: clear.server_cid,
+            th1,
         }
     }
 }

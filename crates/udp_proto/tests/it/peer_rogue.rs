@@ -1,0 +1,125 @@
+//! What a holder of the network secret may try with an identity that is not its own.
+
+use crypto::{Identity, Provider, Secret32};
+use netsim::provider::{Counting, Counts, SimProvider};
+use udp_proto::{Config, Credentials, Event, Network, Proof};
+use wire::{NodeId, Seed};
+
+use crate::direct::{CLIENT, Party, START};
+use crate::harness::{Keys, address};
+use crate::rogue::{Rogue, RogueSession, confirm};
+
+struct Bout {
+    server: Party<Counting<SimProvider>>,
+    counts: Counts,
+    session: RogueSession,
+    accepter: NodeId,
+    own: Identity,
+}
+
+impl Bout {
+    /// Up to the ACCEPT, in the way of a node.
+    fn new(number: u64) -> Self {
+        let seed = Seed::from_number(number);
+        let (keys, counts) = (Keys::new(seed), Counts::default());
+        let provider = Counting::new(SimProvider::new(seed), &counts);
+        let mut server = Party::server(Config::default(), &keys, provider, |listen| {
+            listen.with_network(Network {
+                secret: Secret32::new([7; 32]),
+                previous: Some(Secret32::new([6; 32])),
+            })
+        });
+        let mut rogue = Rogue::new(number, &Credentials::Open);
+        // The secret before the present one is good, too.
+        rogue.psk = Some(Secret32::new([6; 32]));
+        rogue.sign();
+        for _ in 0..2 {
+            server.take(START, address(CLIENT), &rogue.hello);
+            let answer = server.drain(START).remove(0).bytes;
+            if answer[0] == 0xC2 {
+                rogue.follow(&answer);
+                continue;
+            }
+            assert_eq!(answer.len(), 276);
+            let session = rogue.accept(&answer);
+            return Self {
+                server,
+                counts,
+                session,
+                accepter: keys.public().node_id(),
+                own: Identity::generate(&mut rogue.provider).unwrap(),
+            };
+        }
+        panic!("no ACCEPT");
+    }
+
+    /// IDENTITY of `claimed`, signed by our own key over `confirm`.
+    fn identity(&self, claimed: &Identity, confirm: &[u8]) -> Vec<u8> {
+        let mut message = b"tw1 peer identity".to_vec();
+        message.extend_from_slice(&self.session.th1);
+        message.extend_from_slice(&claimed.node_id().0);
+        message.extend_from_slice(&self.accepter.0);
+        message.extend_from_slice(&confirm[1..]);
+        let mut provider = SimProvider::new(Seed::from_number(5));
+        let key = provider.signing_key(&self.own).unwrap();
+        let signature = provider.sign(&key, &message).unwrap();
+        let mut frame = vec![0x0A];
+        frame.extend_from_slice(&claimed.public_key().0);
+        frame.extend_from_slice(&signature);
+        frame
+    }
+
+    /// Sends CONFIRM with this IDENTITY behind it.
+    fn say(&mut self, confirm: &[u8], identity: &[u8]) {
+        let packet = self.session.packet(&[confirm, identity].concat());
+        self.server.take(START, address(CLIENT), &packet);
+        self.server.drain(START);
+    }
+}
+
+#[test]
+fn an_identity_made_by_hand_from_the_paper_is_believed() {
+    let mut bout = Bout::new(1);
+    let confirm = confirm(&Config::default());
+    let identity = bout.identity(&bout.own, &confirm);
+    bout.say(&confirm, &identity);
+    let Some(Event::Connected { peer, .. }) = bout.server.events.first() else {
+        panic!("connected");
+    };
+    assert_eq!(peer.proof, Proof::Node(bout.own.node_id()));
+}
+
+#[test]
+fn twp_k4_a_false_identity_is_looked_at_once_and_opens_nothing() {
+    let confirm = confirm(&Config::default());
+    let other = Identity::generate(&mut SimProvider::new(Seed::from_number(6))).unwrap();
+    let mut bout = Bout::new(2);
+    let stolen = bout.identity(&other, &confirm);
+    let mut altered = confirm.clone();
+    altered[8] ^= 1;
+    let before = bout.counts.now();
+    // Another's key, and after it one that would be good: the slot has had its verify.
+    bout.say(&confirm, &stolen);
+    let own = bout.identity(&bout.own, &confirm);
+    for _ in 0..5 {
+        bout.say(&confirm, &own);
+        bout.say(&confirm, &[]);
+    }
+    assert_eq!((bout.counts.now() - before).verify, 1);
+    assert!(bout.server.events.is_empty());
+    assert_eq!(bout.server.machine.stats().dropped_unconfirmed, 11);
+
+    // The parameters of CONFIRM are signed with it.
+    let mut bout = Bout::new(3);
+    let own = bout.identity(&bout.own, &confirm);
+    bout.say(&altered, &own);
+    assert!(bout.server.events.is_empty());
+
+    // An IDENTITY of another handshake says nothing in this one.
+    let mut bout = Bout::new(4);
+    let earlier = Bout::new(5);
+    bout.own = Identity::from_pem(&earlier.own.to_pem()).unwrap();
+    let replayed = earlier.identity(&earlier.own, &confirm);
+    bout.say(&confirm, &replayed);
+    assert!(bout.server.events.is_empty());
+}
