@@ -1,11 +1,11 @@
-//! The cases of `ratio`, timed by criterion: each group holds a case and its floor.
+//! The cases of `ratio`, timed by criterion in CPU time: each group holds a case and its floor.
 
-use benches::flood::Flood;
 use core::time::Duration;
 
+use benches::flood::Flood;
 use benches::floor::{BareCurve, BareDirection, BareHash};
 use benches::handshake::Handshakes;
-use benches::measure::Case;
+use benches::measure::{Case, Repeat};
 use benches::pair::{MESSAGE_LEN, Pair, RELIABLE, UNRELIABLE};
 use criterion::{Criterion, criterion_group, criterion_main};
 
@@ -14,30 +14,21 @@ fn ticks(criterion: &mut Criterion) {
         ("tick, unreliable", UNRELIABLE),
         ("tick, reliable", RELIABLE),
     ] {
-        let mut group = criterion.benchmark_group(name);
         let mut pair = Pair::new(channel);
-        group.bench_function("ours", |bencher| bencher.iter(|| pair.tick()));
         let (mut up, mut down) = (BareDirection::new(), BareDirection::new());
         let message = [0x5A; MESSAGE_LEN];
-        group.bench_function("floor", |bencher| {
-            bencher.iter(|| {
-                up.pass(&message);
-                down.pass(&message);
-            });
-        });
-        group.finish();
+        let floor = move || {
+            up.pass(&message);
+            down.pass(&message);
+        };
+        group(criterion, name, Repeat(move || pair.tick()), Repeat(floor));
     }
 }
 
 fn handshake(criterion: &mut Criterion) {
-    let mut group = criterion.benchmark_group("handshake");
-    let mut handshakes = Handshakes::new();
-    group.bench_function("ours", |bencher| {
-        bencher.iter_custom(|count| handshakes.run(u32::try_from(count).unwrap_or(u32::MAX)));
-    });
     let mut curve = BareCurve::new();
-    group.bench_function("floor", |bencher| bencher.iter(|| curve.shake_hands()));
-    group.finish();
+    let floor = Repeat(move || curve.shake_hands());
+    group(criterion, "handshake", Handshakes::new(), floor);
 }
 
 fn refusal(criterion: &mut Criterion) {
@@ -45,12 +36,21 @@ fn refusal(criterion: &mut Criterion) {
         ("hello without cookie", Flood::without_cookie()),
         ("hello with stolen token", Flood::with_stolen_token()),
     ] {
-        let mut group = criterion.benchmark_group(name);
-        group.bench_function("ours", |bencher| bencher.iter(|| flood.refuse()));
         let hash = BareHash::new();
-        group.bench_function("floor", |bencher| bencher.iter(|| hash.hash()));
-        group.finish();
+        let floor = Repeat(move || hash.hash());
+        group(criterion, name, Repeat(move || flood.refuse()), floor);
     }
+}
+
+fn group(criterion: &mut Criterion, name: &str, mut ours: impl Case, mut floor: impl Case) {
+    let mut group = criterion.benchmark_group(name);
+    let cases: [(&str, &mut dyn Case); 2] = [("ours", &mut ours), ("floor", &mut floor)];
+    for (name, case) in cases {
+        group.bench_function(name, |bencher| {
+            bencher.iter_custom(|count| case.run(u32::try_from(count).unwrap_or(u32::MAX)));
+        });
+    }
+    group.finish();
 }
 
 /// Short enough that no key is worn: it seals 2^23 packets.
