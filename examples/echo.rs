@@ -62,7 +62,7 @@ fn serve(address: SocketAddr) -> Result<(), Box<dyn Error>> {
                 } => server.send(session, channel, &bytes)?,
                 Event::Connected { peer, .. } => println!("{} came", peer.address),
                 Event::Disconnected { reason, .. } => println!("one left: {reason}"),
-                _ => {}
+                Event::Unreachable { .. } | _ => {}
             }
         }
     }

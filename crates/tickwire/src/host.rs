@@ -68,7 +68,8 @@ impl Application<Endpoint<Ring>> for Host {
             udp_proto::Event::Closed { session, reason } => {
                 self.events.push(Event::Disconnected { session, reason });
             }
-            _ => {}
+            // The facade asks for no check of the path, and later events are for later versions.
+            udp_proto::Event::MtuChecked { .. } | _ => {}
         }
     }
 

@@ -98,12 +98,12 @@ fn key(address: IpAddr, bits: u8) -> Option<(u8, u128)> {
     let len = match address {
         IpAddr::V4(_) if (8..=32).contains(&bits) => bits.checked_add(96)?,
         IpAddr::V6(_) if (16..=128).contains(&bits) => bits,
-        _ => return None,
+        IpAddr::V4(_) | IpAddr::V6(_) => return None,
     };
     Some((len, mask(mapped(address), len)))
 }
 
-fn mapped(address: IpAddr) -> u128 {
+const fn mapped(address: IpAddr) -> u128 {
     match address {
         IpAddr::V4(ip) => ip.to_ipv6_mapped(),
         IpAddr::V6(ip) => ip,

@@ -1,10 +1,12 @@
 //! Many sessions on one socket: routing, admission, timers and turns.
 
+mod acceptance;
 mod admission;
 mod application;
 mod arrival;
 pub(crate) mod listener;
 mod machine;
+mod opening;
 mod sources;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -21,7 +23,7 @@ use crate::event::{Event, Proof};
 use crate::handshake::dial::Dial;
 use crate::handshake::half_open::HalfOpen;
 use crate::handshake::reply::{Refuse, Retry};
-use crate::session::Session;
+use crate::session::{MtuOutcome, Session};
 use crate::slots::{SessionId, Slots};
 use crate::stats::EndpointStats;
 use crate::timers::Timers;
@@ -73,10 +75,6 @@ pub struct Endpoint<P: Provider> {
 }
 
 /// What a slot holds.
-#[expect(
-    clippy::large_enum_variant,
-    reason = "each variant is boxed; the size is one pointer"
-)]
 pub(crate) enum Slot<P: Provider> {
     /// We dial.
     Dial(Box<Dial<P>>),
@@ -252,7 +250,11 @@ impl<P: Provider> Endpoint<P> {
             return;
         };
         let news = session.take_news();
-        if let Some(mtu) = news.mtu_checked {
+        if let Some(outcome) = news.mtu_checked {
+            let mtu = match outcome {
+                MtuOutcome::Carried(mtu) => Some(mtu),
+                MtuOutcome::Cut => None,
+            };
             self.events
                 .push_back(Event::MtuChecked { session: id, mtu });
         }

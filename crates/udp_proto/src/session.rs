@@ -123,6 +123,15 @@ pub(crate) enum Content {
     MtuProbe,
 }
 
+/// How the check of a path's size ended.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum MtuOutcome {
+    /// Datagrams of this size arrive.
+    Carried(Mtu),
+    /// They do not.
+    Cut,
+}
+
 /// What the endpoint passes on after it has touched a session.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct News {
@@ -130,8 +139,8 @@ pub(crate) struct News {
     pub(crate) is_readable: bool,
     /// The session has ended; told once.
     pub(crate) closed: Option<CloseReason>,
-    /// The check of the path's size is over: what it carries, `None` where not what was asked.
-    pub(crate) mtu_checked: Option<Option<Mtu>>,
+    /// The check of the path's size is over, with this outcome.
+    pub(crate) mtu_checked: Option<MtuOutcome>,
     /// Its slot may be freed.
     pub(crate) is_gone: bool,
 }
@@ -276,9 +285,10 @@ impl<A: Aead> Session<A> {
         let pending = |at: &Instant| *at > self.checked_at;
         match &self.phase {
             Phase::Open | Phase::Flushing { .. } => {
-                let until = match self.phase {
-                    Phase::Flushing { until, .. } => Some(until),
-                    _ => None,
+                let until = if let Phase::Flushing { until, .. } = self.phase {
+                    Some(until)
+                } else {
+                    None
                 };
                 [
                     Some(self.heard_at + self.idle_span()),
@@ -382,7 +392,7 @@ impl Fates<'_> {
             Content::Window(credit) => self.inbox.on_window_lost(credit),
             Content::MtuProbe => {
                 if self.mtu_check.on_lost() {
-                    self.news.mtu_checked = Some(None);
+                    self.news.mtu_checked = Some(MtuOutcome::Cut);
                 }
             }
         }
@@ -397,7 +407,7 @@ impl Fates<'_> {
             Content::MtuProbe => {
                 if let Some(mtu) = self.mtu_check.on_acknowledged() {
                     *self.mtu = (*self.mtu).max(mtu.get());
-                    self.news.mtu_checked = Some(Some(mtu));
+                    self.news.mtu_checked = Some(MtuOutcome::Carried(mtu));
                 }
             }
         }

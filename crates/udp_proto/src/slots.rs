@@ -24,7 +24,7 @@ pub struct SessionId {
 /// out again within 60 s.
 #[derive(Debug)]
 pub(crate) struct Slots<T> {
-    slots: Vec<Slot<T>>,
+    all: Vec<Slot<T>>,
     free: VecDeque<u16>,
     /// Most slots that may exist.
     capacity: u16,
@@ -55,24 +55,15 @@ impl<T> Slots<T> {
     /// Makes a slab that holds at most `capacity` values.
     pub(crate) const fn new(capacity: u16) -> Self {
         Self {
-            slots: Vec::new(),
+            all: Vec::new(),
             free: VecDeque::new(),
             capacity,
             taken: 0,
         }
     }
 
-    /// Puts what `make` returns into a free slot; `None` where there is none.
-    pub(crate) fn insert(
-        &mut self,
-        now: Instant,
-        generator: &mut Generator,
-        make: impl FnOnce(SessionId, CidTag) -> T,
-    ) -> Option<SessionId> {
-        self.try_insert(now, generator, |id, tag| Some(make(id, tag)))
-    }
-
-    /// As [`insert`](Self::insert), where making may fail and then takes no slot.
+    /// Puts what `make` returns into a free slot; `None` where there is none, or where making
+    /// fails, and then no slot is taken.
     pub(crate) fn try_insert(
         &mut self,
         now: Instant,
@@ -80,7 +71,7 @@ impl<T> Slots<T> {
         make: impl FnOnce(SessionId, CidTag) -> Option<T>,
     ) -> Option<SessionId> {
         let index = self.reserve()?;
-        let slot = self.slots.get_mut(usize::from(index))?;
+        let slot = self.all.get_mut(usize::from(index))?;
         let random = slot.fresh_random(now, generator);
         let [a, b, c, d] = generator.next_u32().to_be_bytes();
         let [high, low] = random.to_be_bytes();
@@ -100,7 +91,7 @@ impl<T> Slots<T> {
 
     /// Takes the value out and frees the slot.
     pub(crate) fn remove(&mut self, now: Instant, id: SessionId) -> Option<T> {
-        let slot = self.slots.get_mut(usize::from(id.index))?;
+        let slot = self.all.get_mut(usize::from(id.index))?;
         if slot.generation != id.generation {
             return None;
         }
@@ -120,7 +111,7 @@ impl<T> Slots<T> {
 
     /// Takes the value out and keeps its slot for [`put`](Self::put).
     pub(crate) fn take(&mut self, id: SessionId) -> Option<T> {
-        let slot = self.slots.get_mut(usize::from(id.index))?;
+        let slot = self.all.get_mut(usize::from(id.index))?;
         if slot.generation == id.generation {
             slot.value.take()
         } else {
@@ -130,7 +121,7 @@ impl<T> Slots<T> {
 
     /// Puts a value into the slot that [`take`](Self::take) emptied.
     pub(crate) fn put(&mut self, id: SessionId, value: T) {
-        if let Some(slot) = self.slots.get_mut(usize::from(id.index))
+        if let Some(slot) = self.all.get_mut(usize::from(id.index))
             && slot.generation == id.generation
         {
             slot.value = Some(value);
@@ -139,7 +130,7 @@ impl<T> Slots<T> {
 
     /// Returns the value of `id`.
     pub(crate) fn get(&self, id: SessionId) -> Option<&T> {
-        let slot = self.slots.get(usize::from(id.index))?;
+        let slot = self.all.get(usize::from(id.index))?;
         slot.value
             .as_ref()
             .filter(|_| slot.generation == id.generation)
@@ -147,7 +138,7 @@ impl<T> Slots<T> {
 
     /// Returns the value of `id`, to change it.
     pub(crate) fn get_mut(&mut self, id: SessionId) -> Option<&mut T> {
-        let slot = self.slots.get_mut(usize::from(id.index))?;
+        let slot = self.all.get_mut(usize::from(id.index))?;
         slot.value
             .as_mut()
             .filter(|_| slot.generation == id.generation)
@@ -155,7 +146,7 @@ impl<T> Slots<T> {
 
     /// Returns the session in slot `index`.
     pub(crate) fn id_at(&self, index: u16) -> Option<SessionId> {
-        let slot = self.slots.get(usize::from(index))?;
+        let slot = self.all.get(usize::from(index))?;
         slot.value.as_ref().map(|_| SessionId {
             index,
             generation: slot.generation,
@@ -168,7 +159,7 @@ impl<T> Slots<T> {
             return None;
         };
         let index = u16::from_be_bytes([*high, *low]);
-        let slot = self.slots.get(usize::from(index))?;
+        let slot = self.all.get(usize::from(index))?;
         if slot.tag.starts_with(tag) && !tag.is_empty() {
             self.id_at(index)
         } else {
@@ -188,14 +179,14 @@ impl<T> Slots<T> {
 
     /// Returns every session, in slot order.
     pub(crate) fn ids(&self) -> impl Iterator<Item = SessionId> {
-        (0..self.slots.len())
+        (0..self.all.len())
             .filter_map(|index| u16::try_from(index).ok())
             .filter_map(|index| self.id_at(index))
     }
 
     /// Returns every value, in slot order.
     pub(crate) fn values(&self) -> impl Iterator<Item = &T> {
-        self.slots.iter().filter_map(|slot| slot.value.as_ref())
+        self.all.iter().filter_map(|slot| slot.value.as_ref())
     }
 
     fn reserve(&mut self) -> Option<u16> {
@@ -203,9 +194,9 @@ impl<T> Slots<T> {
             return None;
         }
         // Untouched slots first, so that used ones rest as long as they can.
-        if self.slots.len() < usize::from(self.capacity) && self.free.len() < REUSE_AT {
-            let index = u16::try_from(self.slots.len()).ok()?;
-            self.slots.push(Slot {
+        if self.all.len() < usize::from(self.capacity) && self.free.len() < REUSE_AT {
+            let index = u16::try_from(self.all.len()).ok()?;
+            self.all.push(Slot {
                 value: None,
                 generation: 0,
                 tag: [0; 6],
@@ -301,9 +292,9 @@ mod tests {
         let now = Instant::ZERO;
         let mut cid = Cid::EMPTY;
         let id = slots
-            .insert(now, &mut generator, |id, tag| {
+            .try_insert(now, &mut generator, |id, tag| {
                 cid = tag.cid(id.index, CidLen::Four);
-                'a'
+                Some('a')
             })
             .unwrap();
         assert_eq!(slots.by_cid(cid), Some(id));
@@ -323,13 +314,13 @@ mod tests {
         let mut generator = generator();
         assert!(
             slots
-                .insert(Instant::ZERO, &mut generator, |_, _| ())
+                .try_insert(Instant::ZERO, &mut generator, |_, _| Some(()))
                 .is_some()
         );
         assert!(slots.is_full());
         assert!(
             slots
-                .insert(Instant::ZERO, &mut generator, |_, _| ())
+                .try_insert(Instant::ZERO, &mut generator, |_, _| Some(()))
                 .is_none()
         );
         assert_eq!(slots.len(), 1);
@@ -342,8 +333,9 @@ mod tests {
         let mut seen = Vec::new();
         for _ in 0..5 {
             let id = slots
-                .insert(Instant::ZERO, &mut generator, |id, tag| {
+                .try_insert(Instant::ZERO, &mut generator, |id, tag| {
                     seen.push(tag.cid(id.index, CidLen::Four));
+                    Some(())
                 })
                 .unwrap();
             slots.remove(Instant::ZERO, id);

@@ -3,9 +3,14 @@
 use crate::source::{line_of, words};
 use crate::tree::{Finding, View, crate_of};
 
-/// Files outside `crypto` that may call a method named `seal`, because it is that of a key type
-/// which counts its own nonces.
-const ALLOWED: [&str; 0] = [];
+/// Files outside `crypto` that may call a method named `seal`: that of a key type which counts its
+/// own nonces or is spent by one use, and in netsim that of the provider which a wrapper watches.
+const ALLOWED: [&str; 4] = [
+    "crates/netsim/src/provider/counting.rs",
+    "crates/netsim/src/provider/recording.rs",
+    "crates/udp_proto/src/handshake/half_open.rs",
+    "crates/udp_proto/src/session/send.rs",
+];
 
 /// Finds calls of `seal` outside `crypto` and the files allowed.
 pub(super) fn check(view: &View<'_>) -> Vec<Finding> {

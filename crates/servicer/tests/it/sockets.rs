@@ -32,12 +32,14 @@ fn an_address_of_another_host_is_said_to_be_one() {
 fn the_report_says_what_was_asked_and_granted() {
     let mut config = SocketConfig::default();
     config.receive_buffer_bytes = 1 << 30;
+    config.send_buffer_bytes = 1 << 30;
     let socket = UdpSocket::bind("127.0.0.1:0".parse().unwrap(), &config).unwrap();
     let report = socket.report();
     assert_eq!(report.address, socket.local_address());
     assert_eq!(report.receive_buffer.asked_bytes, Some(1 << 30));
     assert!(report.receive_buffer.granted_bytes < 1 << 30);
     assert!(report.receive_buffer.granted_bytes >= 64 << 10);
+    assert_eq!(report.send_buffer.asked_bytes, Some(1 << 30));
     assert!(report.send_buffer.granted_bytes > 0);
     let line = report.to_string();
     assert!(line.contains("asked 1073741824 B"), "{line}");

@@ -59,9 +59,12 @@ fn u1_echoes_over_ipv4_and_ipv6() {
         let seen = run(&mut server, &mut client, 2);
         let mut messages: Vec<_> = seen
             .iter()
-            .filter_map(|event| match event {
-                Event::Message { bytes, .. } => Some(bytes.as_slice()),
-                _ => None,
+            .filter_map(|event| {
+                if let Event::Message { bytes, .. } = event {
+                    Some(bytes.as_slice())
+                } else {
+                    None
+                }
             })
             .collect();
         messages.sort_unstable();

@@ -188,6 +188,10 @@ fn decode_length(reader: &mut Reader<'_>) -> Option<usize> {
 }
 
 #[cfg(test)]
+#[expect(
+    clippy::arithmetic_side_effects,
+    reason = "these numbers come from the test"
+)]
 mod tests {
     use super::*;
     use proptest::prelude::*;

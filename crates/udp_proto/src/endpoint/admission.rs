@@ -3,23 +3,22 @@
 //! A HELLO whose required cookie, token or PSK mac is wrong never reaches an elliptic-curve call
 //! and never takes a slot: at most three hashes are spent on it.
 
-use core::net::SocketAddr;
+use core::net::{IpAddr, SocketAddr};
 
-use crypto::token::{CLOCK_SKEW, TokenHeader};
-use crypto::{Audience, ConnectToken, Initial, Provider, Secret32, TokenId};
+use crypto::token::TokenHeader;
+use crypto::{Audience, ConnectToken, Initial, Provider, Secret32};
 use wire::{Arrival, Instant};
 
 use super::listener::{EC_BURST, Listener, is_exempt};
 use super::{Endpoint, Reply, ReplyBody, Slot};
-use crate::budget::prefix_of;
+use crate::budget::{Prefix, prefix_of};
 use crate::config::{DuplicatePolicy, RetryPolicy};
 use crate::error::CloseCode;
 use crate::event::Grant;
-use crate::handshake::half_open::{self, AcceptForm, Answer, AnswerError, HalfOpen};
+use crate::handshake::cookie::Bearer;
 use crate::handshake::hello::{Hello, Hello0, HelloError, Preamble};
-use crate::handshake::params::Params;
 use crate::handshake::reply::{Refuse, Retry};
-use crate::handshake::token_cache::{TokenBusy, TokenState};
+use crate::handshake::token_cache::TokenState;
 use crate::handshake::{Mode, VERSION_1};
 use crate::slots::SessionId;
 
@@ -57,19 +56,27 @@ pub(crate) enum Admitted {
 
 /// A HELLO with what the checks have found out about it.
 #[derive(Clone, Copy)]
-struct Candidate<'a> {
-    hello: Hello<'a>,
-    hello0: Hello0<'a>,
-    mode: Mode,
-    sender: SocketAddr,
+pub(super) struct Candidate<'a> {
+    pub(super) hello: Hello<'a>,
+    pub(super) hello0: Hello0<'a>,
+    pub(super) mode: Mode,
+    pub(super) sender: SocketAddr,
+    /// The address of ours that it came to.
+    pub(super) local: Option<IpAddr>,
     /// The player's address where an exit told it; limits go by it.
-    source: SocketAddr,
+    pub(super) source: SocketAddr,
+    /// When it came.
+    pub(super) now: Instant,
     /// It brought a cookie that we made for this sender and HELLO.
-    has_cookie: bool,
+    pub(super) has_cookie: bool,
 }
 
-/// How long an attempt waits for its first packet.
-pub(crate) const HALF_OPEN_LIFE: core::time::Duration = core::time::Duration::from_secs(5);
+impl Candidate<'_> {
+    /// What budgets by network know its sender by.
+    pub(super) const fn prefix(&self) -> Prefix {
+        prefix_of(self.source.ip())
+    }
+}
 
 impl<P: Provider> Endpoint<P> {
     /// Takes a HELLO. Steps 1 and 2 of the order, block list and length, are done.
@@ -94,45 +101,41 @@ impl<P: Provider> Endpoint<P> {
         arrival: &Arrival<SocketAddr>,
         datagram: &[u8],
     ) -> Fate {
-        let source = arrival.real_source.unwrap_or(arrival.peer);
-        let (candidate, cookie) = match self.read_hello(now, listener, arrival, datagram) {
+        let mut candidate = match self.read_hello(now, listener, arrival, datagram) {
             Ok(read) => read,
             Err(fate) => return fate,
         };
-        let mut candidate = candidate;
         // 5: a wrong or old cookie counts as none.
-        candidate.has_cookie = cookie.is_some_and(|cookie| {
-            listener.cookies.is_valid(
-                now,
-                &mut self.provider,
-                &cookie,
-                arrival.peer,
-                &candidate.hello0,
-            )
+        candidate.has_cookie = candidate.hello.cookie.is_some_and(|cookie| {
+            let bearer = Bearer::new(candidate.sender, &candidate.hello0);
+            listener
+                .cookies
+                .is_valid(now, &mut self.provider, &cookie, &bearer)
         });
+        let candidate = &candidate;
         // 6: a repeat of an attempt that waits.
         let attempt = listener
             .attempts
             .may_know(candidate.hello.hello_id)
             .then(|| self.provider.sha256(&candidate.hello0.parts()));
         if let Some(known) = attempt.and_then(|attempt| listener.attempts.get(&attempt)) {
-            return self.repeat(now, listener, arrival, &candidate, known);
+            return self.repeat(listener, candidate, known);
         }
         // 7: a cookie where one is required.
-        if !candidate.has_cookie && self.wants_cookie(now, listener, &candidate) {
-            return self.retry(now, listener, arrival, &candidate);
+        if !candidate.has_cookie && self.wants_cookie(listener, candidate) {
+            return self.retry(listener, candidate);
         }
         // 8: token, 8b: PSK mac.
-        let (admitted, initial) = match self.open_credentials(listener, &candidate) {
+        let (admitted, initial) = match self.open_credentials(listener, candidate) {
             Ok(opened) => opened,
             Err(fate) => return fate,
         };
         // 9: the player, and room for a session.
-        if let Some(code) = self.refusal(&admitted, source) {
-            return self.refuse(now, listener, arrival, &candidate, (&initial, code));
+        if let Some(code) = self.refusal(&admitted, candidate.source) {
+            return self.refuse(listener, candidate, &initial, code);
         }
         // 10 to 12.
-        self.accept(now, listener, arrival, &candidate, (admitted, initial))
+        self.accept(listener, candidate, admitted, &initial)
     }
 
     /// Steps 2 to 4.
@@ -142,7 +145,7 @@ impl<P: Provider> Endpoint<P> {
         listener: &mut Listener<P>,
         arrival: &Arrival<SocketAddr>,
         datagram: &'a [u8],
-    ) -> Result<(Candidate<'a>, Option<[u8; 32]>), Fate> {
+    ) -> Result<Candidate<'a>, Fate> {
         let source = arrival.real_source.unwrap_or(arrival.peer);
         let preamble = Preamble::decode(datagram).map_err(|_| Fate::Malformed)?;
         if preamble.app_id != self.app_id.0 {
@@ -152,7 +155,11 @@ impl<P: Provider> Endpoint<P> {
             if !listener.answers.take(now, prefix_of(source.ip())) {
                 return Err(Fate::OverAnswerBudget);
             }
-            self.reply(arrival, ReplyBody::Version(preamble.hello_id));
+            self.replies.push_back(Reply {
+                destination: arrival.peer,
+                source: arrival.local,
+                body: ReplyBody::Version(preamble.hello_id),
+            });
             return Err(Fate::VersionOffered);
         }
         let hello = Hello::decode(datagram).map_err(|error: HelloError| match error {
@@ -166,23 +173,22 @@ impl<P: Provider> Endpoint<P> {
         if mode == Mode::Peer && hello.client_cid.len() < 4 {
             return Err(Fate::Malformed);
         }
-        let candidate = Candidate {
+        Ok(Candidate {
             hello,
             hello0,
             mode,
             sender: arrival.peer,
+            local: arrival.local,
             source,
+            now,
             has_cookie: false,
-        };
-        Ok((candidate, hello.cookie))
+        })
     }
 
     /// Step 6b: the same attempt gets the same ACCEPT, from its first address or with a cookie.
     fn repeat(
         &mut self,
-        now: Instant,
         listener: &mut Listener<P>,
-        arrival: &Arrival<SocketAddr>,
         candidate: &Candidate<'_>,
         known: SessionId,
     ) -> Fate {
@@ -190,22 +196,17 @@ impl<P: Provider> Endpoint<P> {
             return Fate::Overload;
         };
         if half_open.first != candidate.sender && !candidate.has_cookie {
-            return self.retry(now, listener, arrival, candidate);
+            return self.retry(listener, candidate);
         }
-        if !listener.answers.take(now, prefix_of(candidate.source.ip())) {
+        if !listener.answers.take(candidate.now, candidate.prefix()) {
             return Fate::OverAnswerBudget;
         }
-        self.reply(arrival, ReplyBody::Accept(known));
+        self.reply(candidate, ReplyBody::Accept(known));
         Fate::AcceptRepeated
     }
 
     /// Step 7.
-    fn wants_cookie(
-        &self,
-        now: Instant,
-        listener: &Listener<P>,
-        candidate: &Candidate<'_>,
-    ) -> bool {
+    fn wants_cookie(&self, listener: &Listener<P>, candidate: &Candidate<'_>) -> bool {
         let is_pending_elsewhere = || {
             let header = TokenHeader::decode(candidate.hello.token).ok();
             let state = header.and_then(|header| listener.tokens.state(header.token_id));
@@ -214,26 +215,20 @@ impl<P: Provider> Endpoint<P> {
         candidate.mode != Mode::Token
             || self.config.retry == RetryPolicy::Always
             || listener.attempts.len() > usize::from(self.config.half_open_max / 4)
-            || listener.ec_unvalidated.available(now) < EC_BURST / 2
+            || listener.ec_unvalidated.available(candidate.now) < EC_BURST / 2
             || is_pending_elsewhere()
     }
 
-    fn retry(
-        &mut self,
-        now: Instant,
-        listener: &mut Listener<P>,
-        arrival: &Arrival<SocketAddr>,
-        candidate: &Candidate<'_>,
-    ) -> Fate {
-        if !listener.answers.take(now, prefix_of(candidate.source.ip())) {
+    fn retry(&mut self, listener: &mut Listener<P>, candidate: &Candidate<'_>) -> Fate {
+        if !listener.answers.take(candidate.now, candidate.prefix()) {
             return Fate::OverAnswerBudget;
         }
-        let cookie =
-            listener
-                .cookies
-                .issue(now, &mut self.provider, candidate.sender, &candidate.hello0);
+        let bearer = Bearer::new(candidate.sender, &candidate.hello0);
+        let cookie = listener
+            .cookies
+            .issue(candidate.now, &mut self.provider, &bearer);
         let hello_id = candidate.hello.hello_id;
-        self.reply(arrival, ReplyBody::Retry(Retry { hello_id, cookie }));
+        self.reply(candidate, ReplyBody::Retry(Retry { hello_id, cookie }));
         Fate::Retried
     }
 
@@ -308,13 +303,12 @@ impl<P: Provider> Endpoint<P> {
 
     fn refuse(
         &mut self,
-        now: Instant,
         listener: &mut Listener<P>,
-        arrival: &Arrival<SocketAddr>,
         candidate: &Candidate<'_>,
-        (initial, code): (&Initial, CloseCode),
+        initial: &Initial,
+        code: CloseCode,
     ) -> Fate {
-        if !listener.answers.take(now, prefix_of(candidate.source.ip())) {
+        if !listener.answers.take(candidate.now, candidate.prefix()) {
             return Fate::OverAnswerBudget;
         }
         let mut refuse = Refuse {
@@ -325,166 +319,15 @@ impl<P: Provider> Endpoint<P> {
         if candidate.mode != Mode::Open {
             refuse.mac = initial.refuse_mac(&self.provider, &[&refuse.covered()]);
         }
-        self.reply(arrival, ReplyBody::Refuse(refuse));
+        self.reply(candidate, ReplyBody::Refuse(refuse));
         Fate::Refused
     }
 
-    /// Steps 10 to 12: a half-open slot, the budget, and only then the elliptic curve.
-    fn accept(
-        &mut self,
-        now: Instant,
-        listener: &mut Listener<P>,
-        arrival: &Arrival<SocketAddr>,
-        candidate: &Candidate<'_>,
-        (admitted, initial): (Admitted, Initial),
-    ) -> Fate {
-        let prefix = prefix_of(candidate.source.ip());
-        let slot = if is_exempt(&self.config, candidate.source) {
-            listener.half_open_shares.take_exempt(prefix)
-        } else {
-            listener.half_open_shares.take(prefix)
-        };
-        if slot.is_err() {
-            return Fate::NoHalfOpenSlot;
-        }
-        let fate = self.accept_in_slot(now, listener, arrival, candidate, (admitted, initial));
-        if fate != Fate::Accepted {
-            listener.half_open_shares.release(prefix);
-        }
-        fate
-    }
-
-    /// Steps 11 and 12.
-    fn accept_in_slot(
-        &mut self,
-        now: Instant,
-        listener: &mut Listener<P>,
-        arrival: &Arrival<SocketAddr>,
-        candidate: &Candidate<'_>,
-        (admitted, initial): (Admitted, Initial),
-    ) -> Fate {
-        let source = candidate.source.ip();
-        let budget = if candidate.has_cookie {
-            &mut listener.ec_validated
-        } else {
-            &mut listener.ec_unvalidated
-        };
-        let ration = if is_exempt(&self.config, candidate.source) {
-            budget.take_exempt(now)
-        } else {
-            budget.take(now, prefix_of(source))
-        };
-        if ration.is_err() {
-            return Fate::OverAcceptBudget;
-        }
-        if let Admitted::Token(grant) = &admitted
-            && let Err(busy) = self.begin_token(listener, grant, candidate.sender)
-        {
-            return match busy {
-                TokenBusy::Consumed | TokenBusy::Attempts => Fate::TokenUsed,
-                TokenBusy::CacheFull => Fate::Overload,
-            };
-        }
-        let attempt = self.provider.sha256(&candidate.hello0.parts());
-        let made = self.make_half_open(now, listener, candidate, (attempt, admitted, initial));
-        match made {
-            Ok(slot) => {
-                listener
-                    .attempts
-                    .insert(candidate.hello.hello_id, attempt, slot);
-                self.sources.add(source);
-                self.arm(now, slot);
-                self.reply(arrival, ReplyBody::Accept(slot));
-                Fate::Accepted
-            }
-            Err((token, error)) => {
-                if let Some(token) = token {
-                    listener.tokens.end(token);
-                }
-                match error {
-                    AnswerError::BadPoint => Fate::BadPoint,
-                    AnswerError::NoEntropy => Fate::Overload,
-                }
-            }
-        }
-    }
-
-    fn begin_token(
-        &self,
-        listener: &mut Listener<P>,
-        grant: &Grant,
-        sender: SocketAddr,
-    ) -> Result<(), TokenBusy> {
-        let forget_at = grant.expires_at + CLOCK_SKEW;
-        listener.tokens.begin(
-            grant.token_id,
-            sender,
-            forget_at,
-            self.config.token_cache_max,
-        )
-    }
-
-    /// Step 12. On failure the token's attempt is to be given back.
-    #[expect(clippy::type_complexity, reason = "the token to give back, and why")]
-    fn make_half_open(
-        &mut self,
-        now: Instant,
-        listener: &Listener<P>,
-        candidate: &Candidate<'_>,
-        (attempt, admitted, initial): ([u8; 32], Admitted, Initial),
-    ) -> Result<SessionId, (Option<TokenId>, AnswerError)> {
-        let token = match &admitted {
-            Admitted::Token(grant) => Some(grant.token_id),
-            Admitted::Open | Admitted::Peer => None,
-        };
-        let (config, provider) = (&self.config, &mut self.provider);
-        let mut failure = AnswerError::NoEntropy;
-        let slot = self.slots.try_insert(now, &mut self.generator, |id, tag| {
-            let form = AcceptForm {
-                server_cid: tag.cid(id.index, config.cid_len),
-                suite: config.suite,
-                identity: half_open::identity_form(candidate.mode == Mode::Peer, listener.key),
-                params: Params::of(config, listener.boot_id()).encode(),
-                signing_key: &listener.signing_key,
-            };
-            let answer = half_open::answer(
-                provider,
-                &initial,
-                &candidate.hello,
-                &candidate.hello0,
-                &form,
-            );
-            let Answer {
-                accept,
-                secrets,
-                suite,
-                th1,
-            } = answer.map_err(|error| failure = error).ok()?;
-            Some(Slot::HalfOpen(Box::new(HalfOpen {
-                attempt,
-                hello_id: candidate.hello.hello_id,
-                first: candidate.sender,
-                source: candidate.source,
-                accept,
-                secrets,
-                suite,
-                th1,
-                client_cid: candidate.hello.client_cid,
-                grant: admitted,
-                is_validated: candidate.has_cookie,
-                has_failed_identity: false,
-                accepted_at: now,
-                expires_at: now + HALF_OPEN_LIFE,
-            })))
-        });
-        slot.ok_or((token, failure))
-    }
-
     /// Queues a reply to the sender of a handshake datagram: one for each at most.
-    pub(super) fn reply(&mut self, arrival: &Arrival<SocketAddr>, body: ReplyBody) {
+    pub(super) fn reply(&mut self, candidate: &Candidate<'_>, body: ReplyBody) {
         self.replies.push_back(Reply {
-            destination: arrival.peer,
-            source: arrival.local,
+            destination: candidate.sender,
+            source: candidate.local,
             body,
         });
     }

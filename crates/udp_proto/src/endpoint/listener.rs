@@ -114,7 +114,7 @@ impl<P: Provider> Listener<P> {
     }
 
     /// Returns whether HELLOs of `mode` are served.
-    pub(crate) fn serves(&self, mode: Mode) -> bool {
+    pub(crate) const fn serves(&self, mode: Mode) -> bool {
         match mode {
             Mode::Token => !self.token_keys.is_empty(),
             Mode::Open => self.is_open,
@@ -124,8 +124,8 @@ impl<P: Provider> Listener<P> {
 
     /// Returns the low 7 bytes of the instance id.
     pub(crate) const fn boot_id(&self) -> [u8; 7] {
-        let [_, a, b, c, d, e, f, g] = self.instance.0.to_be_bytes();
-        [a, b, c, d, e, f, g]
+        let [_, low @ ..] = self.instance.0.to_be_bytes();
+        low
     }
 }
 

@@ -32,7 +32,7 @@ impl Sources {
 }
 
 /// A v4 address, mapped into v6, counts alone; of a v6 address, the /64.
-fn key(source: IpAddr) -> u128 {
+const fn key(source: IpAddr) -> u128 {
     match source {
         IpAddr::V4(ip) => ip.to_ipv6_mapped().to_bits(),
         IpAddr::V6(ip) if ip.to_ipv4_mapped().is_some() => ip.to_bits(),

@@ -201,9 +201,10 @@ fn every_cut_of_every_frame_is_refused() {
         let mut out = Vec::new();
         made.frame().encode(&mut out);
         for len in 1..out.len() {
-            let cut = match made {
-                Made::Message(..) => FrameError::Message(ChannelError::Frame),
-                _ => FrameError::Truncated,
+            let cut = if matches!(made, Made::Message(..)) {
+                FrameError::Message(ChannelError::Frame)
+            } else {
+                FrameError::Truncated
             };
             assert_eq!(decode(&out[..len]), [Err(cut)], "{made:?} cut to {len}");
         }

@@ -124,7 +124,7 @@ impl IdentityForm {
     }
 
     /// Returns the length of the sealed part with this form, tag included.
-    pub fn sealed_len(&self) -> u16 {
+    pub const fn sealed_len(&self) -> u16 {
         match self {
             Self::Pinned => 121,
             Self::RawKey(_) => 186,
@@ -181,14 +181,15 @@ impl AcceptBody {
 /// Returns what the server signs: a label, then `transcript`, the SHA-256 over [`signed_parts`].
 pub fn signed_message(transcript: &[u8; 32]) -> [u8; 52] {
     let mut message = [0; 52];
-    let (label, hash) = message.split_at_mut(SIGNATURE_LABEL.len());
-    label.copy_from_slice(SIGNATURE_LABEL);
-    hash.copy_from_slice(transcript);
+    let bytes = SIGNATURE_LABEL.iter().chain(transcript);
+    for (to, from) in message.iter_mut().zip(bytes) {
+        *to = *from;
+    }
     message
 }
 
 /// Returns what the signed transcript hash covers: HELLO0, the clear ACCEPT, identity, parameters.
-pub fn signed_parts<'a>(
+pub const fn signed_parts<'a>(
     hello0: [&'a [u8]; 3],
     clear: &'a [u8],
     form: &'a [u8; 1],

@@ -2,8 +2,6 @@
 //!
 //! `epoch 1 | 0 0 0 | issued 4 | mac 24`: `issued` counts seconds of the server's monotonic clock.
 
-#![warn(clippy::arithmetic_side_effects)]
-
 use core::net::{IpAddr, SocketAddr};
 use core::time::Duration;
 
@@ -28,6 +26,23 @@ pub struct CookieJar {
     previous: Option<CookieKey>,
     /// When `current` gives way.
     rotate_at: Instant,
+}
+
+/// Who a cookie is for: a sender as seen on the wire, and what of its HELLO does not change.
+#[derive(Clone, Copy, Debug)]
+pub struct Bearer<'a> {
+    sender: SocketAddr,
+    hello: &'a [u8],
+}
+
+impl<'a> Bearer<'a> {
+    /// Names the sender of `hello`.
+    pub fn new(sender: SocketAddr, hello: &Hello0<'a>) -> Self {
+        Self {
+            sender,
+            hello: hello.cookie_binding(),
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -58,12 +73,11 @@ impl CookieJar {
         &mut self,
         now: Instant,
         provider: &mut P,
-        sender: SocketAddr,
-        hello: &Hello0<'_>,
+        bearer: &Bearer<'_>,
     ) -> [u8; COOKIE_LEN] {
         self.rotate(now, provider);
         let issued = seconds(now).to_be_bytes();
-        let mac = mac(provider, &self.current, issued, sender, hello);
+        let mac = mac(provider, &self.current, issued, bearer);
         let mut cookie = [0; COOKIE_LEN];
         let (head, tail) = cookie.split_at_mut(8);
         let [a, b, c, d] = issued;
@@ -78,8 +92,7 @@ impl CookieJar {
         now: Instant,
         provider: &mut P,
         cookie: &[u8; COOKIE_LEN],
-        sender: SocketAddr,
-        hello: &Hello0<'_>,
+        bearer: &Bearer<'_>,
     ) -> bool {
         self.rotate(now, provider);
         let mut reader = Reader::new(cookie);
@@ -97,7 +110,7 @@ impl CookieJar {
         else {
             return false;
         };
-        let expected = mac(provider, key, issued, sender, hello);
+        let expected = mac(provider, key, issued, bearer);
         crypto::equal(&expected, reader.rest())
     }
 
@@ -124,10 +137,9 @@ fn mac<P: Provider>(
     provider: &P,
     key: &CookieKey,
     issued: [u8; 4],
-    sender: SocketAddr,
-    hello: &Hello0<'_>,
+    bearer: &Bearer<'_>,
 ) -> [u8; 24] {
-    let ip = match sender.ip() {
+    let ip = match bearer.sender.ip() {
         IpAddr::V4(ip) => ip.to_ipv6_mapped(),
         IpAddr::V6(ip) => ip,
     };
@@ -136,10 +148,10 @@ fn mac<P: Provider>(
         &[
             LABEL,
             &ip.octets(),
-            &sender.port().to_be_bytes(),
+            &bearer.sender.port().to_be_bytes(),
             &[key.epoch],
             &issued,
-            hello.cookie_binding(),
+            bearer.hello,
         ],
     );
     full.first_chunk().copied().unwrap_or_default()

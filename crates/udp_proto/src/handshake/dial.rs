@@ -133,7 +133,7 @@ pub(crate) const ADDRESSES_MAX: usize = 8;
 
 impl Target {
     /// Returns what is wrong with it.
-    pub(crate) fn check(&self) -> Result<(), ConnectError> {
+    pub(crate) const fn check(&self) -> Result<(), ConnectError> {
         let count = self.addresses.len();
         if count == 0 || count > ADDRESSES_MAX {
             return Err(ConnectError::Addresses(count));
@@ -142,7 +142,7 @@ impl Target {
             Credentials::Token { token, .. } if token.len() > hello::TOKEN_LEN_MAX => {
                 Err(ConnectError::TokenLength(token.len()))
             }
-            _ => Ok(()),
+            Credentials::Token { .. } | Credentials::Open | Credentials::Peer => Ok(()),
         }
     }
 }
@@ -218,7 +218,7 @@ impl<P: Provider> Dial<P> {
 
     /// Takes a VERSION. We speak one version, so there is none to restart with; a forged one must
     /// not end the attempt, and one that lists ours contradicts itself.
-    pub(crate) fn on_versions(&mut self, versions: &Versions) {
+    pub(crate) const fn on_versions(&mut self, versions: &Versions) {
         if versions.hello_id == self.hello_id && versions.common.is_none() {
             self.hint = Some(CloseCode::Version);
         }
@@ -237,7 +237,7 @@ impl<P: Provider> Dial<P> {
         if clear.hello_id != self.hello_id || !self.form.suites.contains(clear.suite) {
             return None;
         }
-        let accepted = self.check_accept(now, provider, from, &clear, datagram);
+        let accepted = self.check_accept((now, from), provider, &clear, datagram);
         if accepted.is_none() {
             self.rejected = self.rejected.saturating_add(1);
         }
@@ -309,11 +309,6 @@ impl<P: Provider> Dial<P> {
         self.hello_id
     }
 
-    /// Returns whether a HELLO waits to be sent.
-    pub(crate) const fn is_due(&self) -> bool {
-        self.is_due
-    }
-
     /// Returns whether our own identity is to be shown.
     pub(crate) const fn is_peer_mode(&self) -> bool {
         matches!(self.target.credentials, Credentials::Peer)
@@ -329,11 +324,11 @@ impl<P: Provider> Dial<P> {
         }
     }
 
+    /// Opens an ACCEPT that came at a time from an address.
     fn check_accept(
         &mut self,
-        now: Instant,
+        (now, from): (Instant, SocketAddr),
         provider: &mut P,
-        from: SocketAddr,
         clear: &AcceptClear,
         datagram: &mut [u8],
     ) -> Option<Accepted> {

@@ -2,7 +2,7 @@
 
 use core::net::SocketAddr;
 
-use crypto::{Initial, NoEntropy, Provider, PublicKey, Role, SessionSecrets, Suite, SuiteSet};
+use crypto::{Initial, NoEntropy, Provider, Role, SessionSecrets, Suite, SuiteSet};
 use wire::{Generator, Instant, Lookup};
 
 use super::accept::{self, AcceptBody, AcceptClear, IdentityForm, TAG_LEN};
@@ -29,8 +29,6 @@ pub(crate) struct HalfOpen<G> {
     pub(crate) client_cid: Cid,
     /// What the client showed.
     pub(crate) grant: G,
-    /// Whether its sender showed a cookie, for the budget its further work is charged to.
-    pub(crate) is_validated: bool,
     /// An IDENTITY was verified in vain; a second one is not looked at.
     pub(crate) has_failed_identity: bool,
     /// When the ACCEPT was made, for the first RTT sample.
@@ -191,14 +189,5 @@ const fn choose(offered: SuiteSet, preferred: Suite) -> Suite {
         preferred
     } else {
         Suite::Aes128Gcm
-    }
-}
-
-/// Returns the raw-key form where the client may know only the key's hash.
-pub(crate) const fn identity_form(is_peer: bool, key: PublicKey) -> IdentityForm {
-    if is_peer {
-        IdentityForm::RawKey(key)
-    } else {
-        IdentityForm::Pinned
     }
 }

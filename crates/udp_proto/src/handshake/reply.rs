@@ -88,7 +88,7 @@ impl Refuse {
     }
 
     /// Returns the bytes that the mac covers.
-    pub fn covered(&self) -> [u8; REFUSE_COVERED] {
+    pub const fn covered(&self) -> [u8; REFUSE_COVERED] {
         let [v0, v1, v2, v3] = VERSION_1.to_be_bytes();
         let [h0, h1, h2, h3, h4, h5, h6, h7] = self.hello_id.to_be_bytes();
         let [r0, r1] = self.reason.to_be_bytes();

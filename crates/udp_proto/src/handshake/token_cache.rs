@@ -12,15 +12,9 @@ use wire::UnixTime;
 /// Full, it refuses new tokens; it never forgets a live one.
 #[derive(Debug, Default)]
 pub(crate) struct TokenCache {
-    entries: BTreeMap<TokenId, Entry>,
+    entries: BTreeMap<TokenId, TokenState>,
     /// The same tokens by the time after which they open nowhere.
     by_expiry: BTreeSet<(UnixTime, TokenId)>,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Entry {
-    state: TokenState,
-    forget_at: UnixTime,
 }
 
 /// What is known of a token.
@@ -54,7 +48,7 @@ pub(crate) enum TokenBusy {
 impl TokenCache {
     /// Returns what is known of `token`.
     pub(crate) fn state(&self, token: TokenId) -> Option<TokenState> {
-        self.entries.get(&token).map(|entry| entry.state)
+        self.entries.get(&token).copied()
     }
 
     /// Counts a further attempt of `token` from `sender`.
@@ -69,8 +63,8 @@ impl TokenCache {
         forget_at: UnixTime,
         capacity: usize,
     ) -> Result<(), TokenBusy> {
-        if let Some(entry) = self.entries.get_mut(&token) {
-            return match &mut entry.state {
+        if let Some(state) = self.entries.get_mut(&token) {
+            return match state {
                 TokenState::Consumed => Err(TokenBusy::Consumed),
                 TokenState::Pending { attempts, .. } if *attempts >= ATTEMPTS_MAX => {
                     Err(TokenBusy::Attempts)
@@ -88,30 +82,23 @@ impl TokenCache {
             first: sender,
             attempts: 1,
         };
-        self.entries.insert(token, Entry { state, forget_at });
+        self.entries.insert(token, state);
         self.by_expiry.insert((forget_at, token));
         Ok(())
     }
 
     /// Gives back an attempt that ended without a session.
     pub(crate) fn end(&mut self, token: TokenId) {
-        if let Some(Entry {
-            state: TokenState::Pending { attempts, .. },
-            ..
-        }) = self.entries.get_mut(&token)
-        {
+        if let Some(TokenState::Pending { attempts, .. }) = self.entries.get_mut(&token) {
             *attempts = attempts.saturating_sub(1);
         }
     }
 
     /// Marks `token` as used; returns whether it was not before.
     pub(crate) fn consume(&mut self, token: TokenId) -> bool {
-        let Some(entry) = self.entries.get_mut(&token) else {
-            return false;
-        };
-        let was_pending = entry.state != TokenState::Consumed;
-        entry.state = TokenState::Consumed;
-        was_pending
+        self.entries.get_mut(&token).is_some_and(|state| {
+            core::mem::replace(state, TokenState::Consumed) != TokenState::Consumed
+        })
     }
 
     /// Forgets what has expired.
@@ -123,11 +110,6 @@ impl TokenCache {
             self.by_expiry.remove(&(forget_at, token));
             self.entries.remove(&token);
         }
-    }
-
-    /// Returns how many tokens are remembered.
-    pub(crate) fn len(&self) -> usize {
-        self.entries.len()
     }
 }
 
@@ -176,8 +158,8 @@ mod tests {
             Err(TokenBusy::CacheFull)
         );
         cache.expire(UnixTime::from_secs(99));
-        assert_eq!(cache.len(), 1);
+        assert_eq!(cache.entries.len(), 1);
         cache.expire(END);
-        assert_eq!(cache.len(), 0);
+        assert_eq!(cache.entries.len(), 0);
     }
 }

@@ -112,23 +112,25 @@ impl<A: Aead> Session<A> {
                 until,
                 code,
                 reason,
-            } => {
-                if now >= *until || self.outbox.is_empty() {
-                    let (code, reason) = (*code, core::mem::take(reason));
-                    self.end(CloseReason::Local(code));
-                    self.begin_closing(now, code, reason);
-                }
+            } if now >= *until || self.outbox.is_empty() => {
+                let (code, reason) = (*code, core::mem::take(reason));
+                self.end(CloseReason::Local(code));
+                self.begin_closing(now, code, reason);
             }
             Phase::Closing { gone_at, .. } | Phase::Draining { gone_at } if now >= *gone_at => {
                 self.phase = Phase::Gone;
                 self.news.is_gone = true;
             }
-            _ => {}
+            Phase::Open
+            | Phase::Flushing { .. }
+            | Phase::Closing { .. }
+            | Phase::Draining { .. }
+            | Phase::Gone => {}
         }
     }
 
     /// Tells the application, once.
-    pub(super) fn end(&mut self, reason: CloseReason) {
+    pub(super) const fn end(&mut self, reason: CloseReason) {
         self.news.is_readable = false;
         self.news.closed = Some(reason);
     }

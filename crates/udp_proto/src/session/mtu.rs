@@ -29,7 +29,7 @@ const PROBES: u8 = 3;
 
 impl MtuCheck {
     /// Starts where a size is asked for that is not known to be carried.
-    pub(super) fn new(wanted: Option<Mtu>, known: u16) -> Self {
+    pub(super) const fn new(wanted: Option<Mtu>, known: u16) -> Self {
         match wanted {
             Some(mtu) if mtu.get() > known => Self::Due { mtu, left: PROBES },
             Some(_) | None => Self::Idle,

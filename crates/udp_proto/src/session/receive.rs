@@ -105,7 +105,10 @@ impl<A: Aead> Session<A> {
         for frame in Frames::new(plaintext, &self.channels.clone()) {
             let frame = frame.map_err(|error| match error {
                 FrameError::Message(error) => CloseCode::from_wire(error.close_code()),
-                _ => CloseCode::Frame,
+                FrameError::Truncated
+                | FrameError::UnknownType(_)
+                | FrameError::NotMinimal
+                | FrameError::TooLong => CloseCode::Frame,
             })?;
             if frame.elicits() == Elicits::Ack {
                 elicits = Elicits::Ack;

@@ -114,7 +114,7 @@ impl<A: Aead> Session<A> {
             || (self.has_room_in_flight() && self.outbox.has_work())
     }
 
-    fn has_room_in_flight(&self) -> bool {
+    const fn has_room_in_flight(&self) -> bool {
         !self.sent.is_full()
     }
 
@@ -228,14 +228,11 @@ impl<A: Aead> Session<A> {
         }
         let end = buf.len();
         buf.resize(end + TAG_LEN, 0);
-        let sealed = self.seal(buf, packet, end);
-        match sealed {
-            Some(Ok(number)) => PacketNumber::new(number),
-            Some(Err(_)) | None => {
-                buf.truncate(packet.start);
-                None
-            }
+        if let Some(Ok(number)) = self.seal(buf, packet, end) {
+            return PacketNumber::new(number);
         }
+        buf.truncate(packet.start);
+        None
     }
 
     fn seal(
@@ -250,10 +247,12 @@ impl<A: Aead> Session<A> {
         Some(self.sealing.seal(header, body, tag.first_chunk_mut()?))
     }
 
-    pub(super) fn transmit(&self) -> Transmit<SocketAddr> {
+    pub(super) const fn transmit(&self) -> Transmit<SocketAddr> {
         Transmit {
+            destination: self.remote,
             source: self.local,
-            ..Transmit::to(self.remote)
+            segment_len: None,
+            ecn: None,
         }
     }
 

@@ -35,7 +35,7 @@ impl<P: Provider> App<Endpoint<P>> for Log {
             while let Some(channel) = machine.receive(now, session, &mut message) {
                 if self.is_echo {
                     // A full queue is the test's business.
-                    drop(machine.send(now, session, channel, &message));
+                    let _is_full = machine.send(now, session, channel, &message).is_err();
                 }
                 self.messages
                     .push((session, channel, core::mem::take(&mut message)));
@@ -50,9 +50,12 @@ impl Log {
     pub(crate) fn sessions(&self) -> Vec<SessionId> {
         self.events
             .iter()
-            .filter_map(|event| match event {
-                Event::Connected { session, .. } => Some(*session),
-                _ => None,
+            .filter_map(|event| {
+                if let Event::Connected { session, .. } = event {
+                    Some(*session)
+                } else {
+                    None
+                }
             })
             .collect()
     }
@@ -60,9 +63,12 @@ impl Log {
     pub(crate) fn closes(&self) -> Vec<(SessionId, udp_proto::CloseReason)> {
         self.events
             .iter()
-            .filter_map(|event| match event {
-                Event::Closed { session, reason } => Some((*session, *reason)),
-                _ => None,
+            .filter_map(|event| {
+                if let Event::Closed { session, reason } = event {
+                    Some((*session, *reason))
+                } else {
+                    None
+                }
             })
             .collect()
     }
@@ -70,9 +76,12 @@ impl Log {
     pub(crate) fn failures(&self) -> Vec<udp_proto::ConnectFailure> {
         self.events
             .iter()
-            .filter_map(|event| match event {
-                Event::ConnectFailed { failure, .. } => Some(*failure),
-                _ => None,
+            .filter_map(|event| {
+                if let Event::ConnectFailed { failure, .. } = event {
+                    Some(*failure)
+                } else {
+                    None
+                }
             })
             .collect()
     }
@@ -176,7 +185,7 @@ impl Scene {
         let mut world = World::new(seed);
         let keys = Keys::new(seed);
         let server = world.add(address(SERVER), |now| {
-            server_host(seed, config, &keys, INSTANCE, shape, now)
+            server_host((seed, now), config, &keys, INSTANCE, shape)
         });
         Self {
             world,
@@ -256,12 +265,11 @@ impl Scene {
 }
 
 pub(crate) fn server_host(
-    seed: Seed,
+    (seed, now): (Seed, Instant),
     config: Config,
     keys: &Keys,
     instance: InstanceId,
     shape: impl Fn(Listen) -> Listen,
-    now: Instant,
 ) -> Peer {
     let mut machine = endpoint(seed.generator(instance.0 | 1 << 63).seed(), config, now);
     let listen = shape(Listen::new(keys.identity(), instance));

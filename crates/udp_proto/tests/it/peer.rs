@@ -63,9 +63,12 @@ fn log<'a>(world: &'a World, node: &Node) -> &'a Log {
 fn proofs(log: &Log) -> Vec<&Proof> {
     log.events
         .iter()
-        .filter_map(|event| match event {
-            Event::Connected { peer, .. } => Some(&peer.proof),
-            _ => None,
+        .filter_map(|event| {
+            if let Event::Connected { peer, .. } = event {
+                Some(&peer.proof)
+            } else {
+                None
+            }
         })
         .collect()
 }

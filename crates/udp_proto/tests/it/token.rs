@@ -14,7 +14,7 @@ fn again(credentials: &Credentials) -> Credentials {
             token: token.clone(),
             psk: psk.clone(),
         },
-        _ => panic!("a token"),
+        Credentials::Open | Credentials::Peer => panic!("a token"),
     }
 }
 
@@ -66,12 +66,11 @@ fn twp_k7_a_token_opens_nothing_after_a_restart_or_at_a_second_instance() {
     let keys = crate::harness::Keys::new(seed);
     scene.world.restart(scene.server, |now| {
         server_host(
-            seed,
+            (seed, now),
             Config::default(),
             &keys,
             InstanceId(INSTANCE.0 + 1),
             |listen| listen,
-            now,
         )
     });
     let client = scene.client();

@@ -347,3 +347,19 @@ fn a_message_that_waits_for_credit_is_not_overtaken_by_its_equals() {
     let next = packet(&mut outbox);
     assert_eq!(next[0], content(0, 1, 0));
 }
+
+#[test]
+fn an_unreliable_message_older_than_its_ttl_is_never_sent() {
+    let mut row = ChannelConfig::unreliable();
+    row.ttl = Duration::from_millis(30);
+    let mut outbox = outbox(&[row]);
+    outbox.send(Instant::ZERO, ChannelId(0), b"then").unwrap();
+    assert_eq!(outbox.poll_timeout(), Some(Instant::from_millis(30)));
+    outbox
+        .send(Instant::from_millis(20), ChannelId(0), b"now")
+        .unwrap();
+    let (bytes, contents) = fill(&mut outbox, Instant::from_millis(31), ROOM, End::Packet);
+    assert_eq!(contents.len(), 1);
+    assert!(bytes.ends_with(b"now"));
+    assert_eq!(outbox.counts().expired, 1);
+}

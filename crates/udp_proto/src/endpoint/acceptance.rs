@@ -1,0 +1,157 @@
+//! The dear part of a HELLO's way: a half-open slot, the budget, and only then the elliptic curve;
+//! steps 10 to 12 of TWP/1, section 3.8.
+
+use core::time::Duration;
+
+use crypto::token::CLOCK_SKEW;
+use crypto::{Initial, Provider};
+
+use super::admission::{Admitted, Candidate, Fate};
+use super::listener::{Listener, is_exempt};
+use super::{Endpoint, ReplyBody, Slot};
+use crate::handshake::Mode;
+use crate::handshake::accept::IdentityForm;
+use crate::handshake::half_open::{AcceptForm, Answer, AnswerError, HalfOpen, answer};
+use crate::handshake::params::Params;
+use crate::handshake::token_cache::TokenBusy;
+use crate::slots::SessionId;
+
+/// How long an attempt waits for its first packet.
+const HALF_OPEN_LIFE: Duration = Duration::from_secs(5);
+
+impl<P: Provider> Endpoint<P> {
+    /// Step 10: at most an eighth of the half-open slots goes to one prefix.
+    pub(super) fn accept(
+        &mut self,
+        listener: &mut Listener<P>,
+        candidate: &Candidate<'_>,
+        admitted: Admitted,
+        initial: &Initial,
+    ) -> Fate {
+        let prefix = candidate.prefix();
+        let slot = if is_exempt(&self.config, candidate.source) {
+            listener.half_open_shares.take_exempt(prefix)
+        } else {
+            listener.half_open_shares.take(prefix)
+        };
+        if slot.is_err() {
+            return Fate::NoHalfOpenSlot;
+        }
+        let fate = self.accept_in_slot(listener, candidate, admitted, initial);
+        if fate != Fate::Accepted {
+            listener.half_open_shares.release(prefix);
+        }
+        fate
+    }
+
+    /// Step 11, and the token's life cycle.
+    fn accept_in_slot(
+        &mut self,
+        listener: &mut Listener<P>,
+        candidate: &Candidate<'_>,
+        admitted: Admitted,
+        initial: &Initial,
+    ) -> Fate {
+        let budget = if candidate.has_cookie {
+            &mut listener.ec_validated
+        } else {
+            &mut listener.ec_unvalidated
+        };
+        let ration = if is_exempt(&self.config, candidate.source) {
+            budget.take_exempt(candidate.now)
+        } else {
+            budget.take(candidate.now, candidate.prefix())
+        };
+        if ration.is_err() {
+            return Fate::OverAcceptBudget;
+        }
+        let token = match &admitted {
+            Admitted::Token(grant) => Some((grant.token_id, grant.expires_at + CLOCK_SKEW)),
+            Admitted::Open | Admitted::Peer => None,
+        };
+        if let Some((token, forget_at)) = token {
+            let capacity = self.config.token_cache_max;
+            let begun = listener
+                .tokens
+                .begin(token, candidate.sender, forget_at, capacity);
+            match begun {
+                Ok(()) => {}
+                Err(TokenBusy::Consumed | TokenBusy::Attempts) => return Fate::TokenUsed,
+                Err(TokenBusy::CacheFull) => return Fate::Overload,
+            }
+        }
+        let fate = match self.make_half_open(listener, candidate, admitted, initial) {
+            Ok(slot) => {
+                self.sources.add(candidate.source.ip());
+                self.arm(candidate.now, slot);
+                self.reply(candidate, ReplyBody::Accept(slot));
+                return Fate::Accepted;
+            }
+            Err(AnswerError::BadPoint) => Fate::BadPoint,
+            Err(AnswerError::NoEntropy) => Fate::Overload,
+        };
+        if let Some((token, _)) = token {
+            listener.tokens.end(token);
+        }
+        fate
+    }
+
+    /// Step 12: one key generation, one agreement, one signature.
+    fn make_half_open(
+        &mut self,
+        listener: &mut Listener<P>,
+        candidate: &Candidate<'_>,
+        admitted: Admitted,
+        initial: &Initial,
+    ) -> Result<SessionId, AnswerError> {
+        let attempt = self.provider.sha256(&candidate.hello0.parts());
+        let hello_id = candidate.hello.hello_id;
+        let (config, provider) = (&self.config, &mut self.provider);
+        let mut failure = AnswerError::NoEntropy;
+        let slot = self
+            .slots
+            .try_insert(candidate.now, &mut self.generator, |id, tag| {
+                let form = AcceptForm {
+                    server_cid: tag.cid(id.index, config.cid_len),
+                    suite: config.suite,
+                    identity: match candidate.mode {
+                        Mode::Peer => IdentityForm::RawKey(listener.key),
+                        Mode::Token | Mode::Open => IdentityForm::Pinned,
+                    },
+                    params: Params::of(config, listener.boot_id()).encode(),
+                    signing_key: &listener.signing_key,
+                };
+                let answer = answer(
+                    provider,
+                    initial,
+                    &candidate.hello,
+                    &candidate.hello0,
+                    &form,
+                );
+                let Answer {
+                    accept,
+                    secrets,
+                    suite,
+                    th1,
+                } = answer.map_err(|error| failure = error).ok()?;
+                Some(Slot::HalfOpen(Box::new(HalfOpen {
+                    attempt,
+                    hello_id,
+                    first: candidate.sender,
+                    source: candidate.source,
+                    accept,
+                    secrets,
+                    suite,
+                    th1,
+                    client_cid: candidate.hello.client_cid,
+                    grant: admitted,
+                    has_failed_identity: false,
+                    accepted_at: candidate.now,
+                    expires_at: candidate.now + HALF_OPEN_LIFE,
+                })))
+            });
+        let slot = slot.ok_or(failure)?;
+        listener.attempts.insert(hello_id, attempt, slot);
+        Ok(slot)
+    }
+}
