@@ -1,11 +1,20 @@
 #![doc = include_str!("../README.md")]
 #![forbid(unsafe_code)]
 #![expect(
+    clippy::expect_used,
     clippy::panic,
     clippy::missing_panics_doc,
     reason = "a broken promise ends a fuzz function by a panic: that is what a fuzzer sees"
 )]
 
+pub mod crypto_text;
+pub mod crypto_token;
+pub mod udp_ack;
+pub mod udp_endpoint;
+pub mod udp_handshake;
+pub mod udp_inbox;
+pub mod udp_packet;
+pub mod udp_session;
 pub mod wire_codec;
 pub mod wire_id;
 
@@ -16,6 +25,22 @@ pub type Function = fn(&[u8]);
 pub const FUNCTIONS: &[(&str, Function)] = &[
     ("wire_reader", wire_codec::reader),
     ("wire_node_id", wire_id::node_id),
+    ("crypto_client_grant", crypto_text::client_grant),
+    ("crypto_identity_pem", crypto_text::identity_pem),
+    ("crypto_public_key", crypto_text::public_key),
+    ("crypto_token_open", crypto_token::open),
+    ("crypto_token_body", crypto_token::body),
+    ("udp_hello", udp_handshake::hello),
+    ("udp_accept", udp_handshake::accept),
+    ("udp_replies", udp_handshake::replies),
+    ("udp_params", udp_handshake::params),
+    ("udp_packet_header", udp_packet::header),
+    ("udp_frames", udp_packet::frames),
+    ("udp_ack_apply", udp_ack::apply),
+    ("udp_inbox", udp_inbox::apply),
+    ("udp_first_bytes", udp_endpoint::first_bytes),
+    ("udp_pair", udp_endpoint::pair),
+    ("udp_session", udp_session::plaintexts),
 ];
 
 /// Returns the function called `name`.

@@ -1,0 +1,18 @@
+//! What is measured, and the bare floor beside each: the part of the work that nobody can save.
+//!
+//! - `cargo bench --bench ratio` prints the CPU time of each case, of its floor, and their ratio,
+//!   from interleaved rounds;
+//! - `cargo bench --bench udp_proto` has criterion time the same cases.
+
+#![forbid(unsafe_code)]
+#![expect(
+    clippy::expect_used,
+    clippy::missing_panics_doc,
+    reason = "a bench whose sessions do not work must stop, not measure something else"
+)]
+
+pub mod flood;
+pub mod floor;
+pub mod handshake;
+pub mod measure;
+pub mod pair;
