@@ -1,0 +1,467 @@
+//! A player's role: it says what the player does, and hears what all do.
+
+mod hashes;
+mod session;
+
+use core::convert::Infallible;
+use core::marker::PhantomData;
+use core::time::Duration;
+use std::collections::VecDeque;
+
+use wire::{Arrival, CommandId, Generator, Instant, Machine, MatchId, Seat, Seed, Transmit};
+
+use crate::event::{
+    ClientEvent, CloseReason, LeaveReason, Phase, Refusal, ReportError, SubmitError,
+};
+use crate::input::{Input, encode_into};
+use crate::message::{Down, Turns, Welcome, decode_down, write_leave, write_ready};
+use crate::turn::Turn;
+use crate::{ClientConfig, ClientStats, PeerId, Tick};
+
+use session::Session;
+
+/// Time between words of readiness or leave, give or take a quarter by lot.
+const REPEAT_INTERVAL_MILLIS: u64 = 50;
+
+/// Times that a leave is said: at 5 % loss all are lost once in 8,000.
+const LEAVE_COPIES: u8 = 3;
+
+/// Events that wait for the application; past it substitutions are only counted.
+const EVENTS_MAX: usize = 64;
+
+/// One player of a match.
+///
+/// Give it the player's input as often as it is read; the machine stamps the newest at each tick
+/// boundary. Take turns as they come, make each one step of the simulation, and report its hash:
+///
+/// ```no_run
+/// # use lockstep::{ClientPeer, StateHasher};
+/// # fn frame(now: wire::Instant, client: &mut ClientPeer<u16>, pad: u16, score: &mut [u64]) {
+/// let _ = client.submit(now, &pad);
+/// while let Some(turn) = client.poll_turn(now) {
+///     for (seat, buttons, _) in turn.inputs() {
+///         score[usize::from(seat.0)] += u64::from(buttons.count_ones());
+///     }
+///     let tick = turn.tick();
+///     let mut hasher = StateHasher::new(client.match_id().unwrap());
+///     score.iter().for_each(|points| hasher.u64(*points));
+///     client.report(tick, hasher.finish()).unwrap();
+/// }
+/// # }
+/// ```
+///
+/// Memory is taken when the welcome comes, within what [`ClientConfig`] allows, and does not grow.
+#[derive(Debug)]
+pub struct ClientPeer<I> {
+    config: ClientConfig,
+    server: PeerId,
+    /// Spreads what is repeated.
+    generator: Generator,
+    state: State,
+    /// What the player does now, `I::WIDTH` bits.
+    held: Vec<u8>,
+    events: VecDeque<ClientEvent>,
+    stats: ClientStats,
+    /// Latest time told.
+    now: Instant,
+    input: PhantomData<fn(I)>,
+}
+
+#[derive(Debug)]
+enum State {
+    /// No welcome has come.
+    Waiting,
+    /// The match is known.
+    Seated {
+        session: Box<Session>,
+        /// When to say `Ready` again; `None` once turns come.
+        ready_at: Option<Instant>,
+        /// Whether a datagram is due.
+        is_due: bool,
+    },
+    /// The player goes, and says so.
+    Leaving {
+        reason: LeaveReason,
+        copies: u8,
+        at: Instant,
+        is_due: bool,
+    },
+    /// Over.
+    Closed,
+}
+
+impl<I: Input> ClientPeer<I> {
+    /// Makes a client that waits for the welcome of `server`.
+    #[must_use]
+    pub fn new(config: ClientConfig, server: PeerId, seed: Seed, now: Instant) -> Self {
+        let mut held = Vec::new();
+        encode_into(&I::default(), &mut held);
+        Self {
+            config,
+            server,
+            generator: seed.generator(0),
+            state: State::Waiting,
+            held,
+            events: VecDeque::with_capacity(EVENTS_MAX),
+            stats: ClientStats::default(),
+            now,
+            input: PhantomData,
+        }
+    }
+
+    /// Takes what the player does now, and returns the tick it is for.
+    ///
+    /// It is stamped at the next tick boundary, unless another one replaces it first, and again at
+    /// each later boundary until then: a button that is held stays held. If the server must close
+    /// the tick without it, [`ClientEvent::Substituted`] says so.
+    ///
+    /// # Errors
+    ///
+    /// [`SubmitError`]. Before the match begins the input is kept and counts for the first tick.
+    pub fn submit(&mut self, now: Instant, input: &I) -> Result<Tick, SubmitError> {
+        self.advance(now);
+        match &self.state {
+            State::Waiting | State::Seated { .. } => {}
+            State::Leaving { .. } | State::Closed => return Err(SubmitError::Closed),
+        }
+        encode_into(input, &mut self.held);
+        let State::Seated { session, .. } = &mut self.state else {
+            return Err(SubmitError::NotRunning);
+        };
+        session.promise().ok_or(SubmitError::NotRunning)
+    }
+
+    /// Returns the next turn, in order and each once; `None` until it is there, and until it is
+    /// due where [`ClientConfig::playout`] is set.
+    pub fn poll_turn(&mut self, now: Instant) -> Option<Turn<'_, I>> {
+        self.advance(now);
+        let State::Seated { session, .. } = &mut self.state else {
+            return None;
+        };
+        let read = session.read_turn(now, self.config.playout)?;
+        self.stats.turns = self.stats.turns.saturating_add(1);
+        if read.is_own_substituted {
+            self.stats.substituted = self.stats.substituted.saturating_add(1);
+            if self.events.len() < EVENTS_MAX {
+                self.events
+                    .push_back(ClientEvent::Substituted { tick: read.tick });
+            }
+        }
+        Some(Turn::new(read.tick, session.row()))
+    }
+
+    /// Returns when the next turn is due, where it has arrived.
+    #[must_use]
+    pub fn next_turn_at(&self) -> Option<Instant> {
+        self.session()?.next_turn_at(self.config.playout)
+    }
+
+    /// Takes the state hash after the step of `tick`, the turn returned last. Ticks between hash
+    /// steps are ignored.
+    ///
+    /// # Errors
+    ///
+    /// [`ReportError`] where it is of another tick, or was reported.
+    pub fn report(&mut self, tick: Tick, state_hash: u64) -> Result<(), ReportError> {
+        match &mut self.state {
+            State::Seated { session, .. } => session.report(tick, state_hash),
+            State::Waiting | State::Leaving { .. } | State::Closed => Err(ReportError::OutOfOrder),
+        }
+    }
+
+    /// Leaves the match, and says so a few times.
+    pub fn leave(&mut self, now: Instant, reason: LeaveReason) {
+        let now = self.advance(now);
+        match &self.state {
+            State::Seated { .. } => {
+                self.state = State::Leaving {
+                    reason,
+                    copies: LEAVE_COPIES,
+                    at: now,
+                    is_due: false,
+                };
+            }
+            State::Waiting => self.state = State::Closed,
+            State::Leaving { .. } | State::Closed => {}
+        }
+    }
+
+    /// Takes one datagram.
+    pub fn handle_datagram(&mut self, now: Instant, arrival: Arrival<PeerId>, datagram: &mut [u8]) {
+        let now = self.advance(now);
+        if arrival.peer != self.server {
+            self.stats.dropped_unknown_peer = self.stats.dropped_unknown_peer.saturating_add(1);
+            return;
+        }
+        match decode_down(datagram, self.session().map(Session::shape)) {
+            Ok(Down::Welcome(welcome)) => self.on_welcome(now, &welcome),
+            Ok(Down::Turns(turns)) => self.on_turns(now, &turns),
+            Ok(Down::Bye(reason)) => self.on_bye(reason),
+            Err(_) => {
+                self.stats.dropped_malformed = self.stats.dropped_malformed.saturating_add(1);
+            }
+        }
+    }
+
+    /// Stamps the inputs whose tick boundaries lie behind `now`, and repeats what goes unanswered.
+    pub fn handle_timeout(&mut self, now: Instant) {
+        let now = self.advance(now);
+        let quarter = REPEAT_INTERVAL_MILLIS / 4;
+        let (low, high) = (
+            REPEAT_INTERVAL_MILLIS - quarter,
+            REPEAT_INTERVAL_MILLIS + quarter,
+        );
+        match &mut self.state {
+            State::Seated {
+                session,
+                ready_at,
+                is_due,
+            } => {
+                if ready_at.is_some_and(|at| at <= now) {
+                    let wait = self.generator.between(low, high);
+                    *ready_at = Some(now + Duration::from_millis(wait));
+                    *is_due = true;
+                }
+                if session.pass_boundaries(now, &self.held, &mut self.stats) {
+                    *is_due = true;
+                }
+            }
+            State::Leaving {
+                copies, at, is_due, ..
+            } if *at <= now => {
+                if *copies == 0 {
+                    self.state = State::Closed;
+                } else {
+                    *copies = copies.saturating_sub(1);
+                    *at = now + Duration::from_millis(self.generator.between(low, high));
+                    *is_due = true;
+                }
+            }
+            State::Waiting | State::Leaving { .. } | State::Closed => {}
+        }
+    }
+
+    /// Appends the next datagram to `buf`; `None` when there is none.
+    pub fn poll_transmit(&mut self, now: Instant, buf: &mut Vec<u8>) -> Option<Transmit<PeerId>> {
+        self.advance(now);
+        let start = buf.len();
+        match &mut self.state {
+            State::Seated {
+                session,
+                ready_at,
+                is_due: is_due @ true,
+            } => {
+                *is_due = false;
+                if ready_at.is_some() {
+                    write_ready(buf);
+                } else {
+                    session.write_report(buf);
+                }
+            }
+            State::Leaving {
+                reason,
+                is_due: is_due @ true,
+                ..
+            } => {
+                *is_due = false;
+                write_leave(buf, *reason);
+            }
+            State::Waiting | State::Seated { .. } | State::Leaving { .. } | State::Closed => {
+                return None;
+            }
+        }
+        let len = u64::try_from(buf.len().saturating_sub(start)).unwrap_or(u64::MAX);
+        self.stats.datagrams_sent = self.stats.datagrams_sent.saturating_add(1);
+        self.stats.bytes_sent = self.stats.bytes_sent.saturating_add(len);
+        Some(Transmit::to(self.server))
+    }
+
+    /// Returns the next event.
+    pub fn poll_event(&mut self) -> Option<ClientEvent> {
+        self.events.pop_front()
+    }
+
+    /// Returns when [`handle_timeout`](Self::handle_timeout) is next needed.
+    #[must_use]
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        match &self.state {
+            State::Seated {
+                session, ready_at, ..
+            } => ready_at.or_else(|| session.boundary()),
+            State::Leaving { at, .. } => Some(*at),
+            State::Waiting | State::Closed => None,
+        }
+    }
+
+    /// Returns what the match is doing, as far as is known.
+    #[must_use]
+    pub fn phase(&self) -> Phase {
+        match &self.state {
+            State::Seated { session, .. } if session.boundary().is_some() => Phase::Running,
+            State::Waiting | State::Seated { .. } => Phase::Gathering,
+            State::Leaving { .. } | State::Closed => Phase::Closed,
+        }
+    }
+
+    /// Returns our seat, once the welcome came.
+    #[must_use]
+    pub fn seat(&self) -> Option<Seat> {
+        self.session().map(|session| session.welcome().seat)
+    }
+
+    /// Returns the match, once the welcome came.
+    #[must_use]
+    pub fn match_id(&self) -> Option<MatchId> {
+        self.session().map(|session| session.welcome().match_id)
+    }
+
+    /// Returns the first tick that has not arrived; all before it have.
+    #[must_use]
+    pub fn ticks_confirmed(&self) -> u32 {
+        self.session().map_or(0, |session| session.end().0)
+    }
+
+    /// Returns the hash over all turns returned; equal logs have equal hashes on all participants.
+    #[must_use]
+    pub fn log_hash(&self) -> Option<u64> {
+        self.session().map(Session::log_hash)
+    }
+
+    /// Returns the counters.
+    #[must_use]
+    pub const fn stats(&self) -> &ClientStats {
+        &self.stats
+    }
+
+    /// Returns the bytes that it holds on the heap, to about an allocation's worth.
+    #[must_use]
+    pub fn memory_len(&self) -> usize {
+        let events = self
+            .events
+            .capacity()
+            .saturating_mul(size_of::<ClientEvent>());
+        let session = self.session().map_or(0, Session::memory_len);
+        events
+            .saturating_add(self.held.capacity())
+            .saturating_add(session)
+    }
+
+    fn on_welcome(&mut self, now: Instant, welcome: &Welcome) {
+        match &mut self.state {
+            State::Waiting => {}
+            State::Seated {
+                ready_at: Some(at), ..
+            } => {
+                // The server has not heard us: say it again at once.
+                *at = now;
+                return;
+            }
+            State::Seated { .. } | State::Leaving { .. } | State::Closed => return,
+        }
+        let shape = welcome.shape;
+        let refusal = if shape.width != I::WIDTH {
+            Some(Refusal::Width {
+                theirs: shape.width,
+            })
+        } else if shape.seats > self.config.seats_max
+            || shape.bundle_len_max() > usize::from(self.config.bundle_len_max)
+        {
+            Some(Refusal::TooLarge { seats: shape.seats })
+        } else {
+            None
+        };
+        if let Some(refusal) = refusal {
+            self.events.push_back(ClientEvent::Refused(refusal));
+            self.state = State::Leaving {
+                reason: LeaveReason::Refused,
+                copies: LEAVE_COPIES,
+                at: now,
+                is_due: false,
+            };
+            return;
+        }
+        let mut neutral = Vec::new();
+        encode_into(&I::default(), &mut neutral);
+        self.state = State::Seated {
+            session: Box::new(Session::new(*welcome, neutral)),
+            ready_at: Some(now),
+            is_due: false,
+        };
+        self.events.push_back(ClientEvent::Welcome {
+            seat: welcome.seat,
+            seats: shape.seats,
+            match_id: welcome.match_id,
+        });
+    }
+
+    fn on_turns(&mut self, now: Instant, turns: &Turns<'_>) {
+        if let State::Seated {
+            session, ready_at, ..
+        } = &mut self.state
+        {
+            session.on_turns(now, turns, &mut self.stats);
+            if session.boundary().is_some() {
+                *ready_at = None;
+            }
+        }
+    }
+
+    fn on_bye(&mut self, reason: CloseReason) {
+        match &self.state {
+            State::Seated { .. } | State::Waiting => {
+                self.events.push_back(ClientEvent::Closed(reason));
+                self.state = State::Closed;
+            }
+            State::Leaving { .. } => self.state = State::Closed,
+            State::Closed => {}
+        }
+    }
+
+    fn session(&self) -> Option<&Session> {
+        match &self.state {
+            State::Seated { session, .. } => Some(session),
+            State::Waiting | State::Leaving { .. } | State::Closed => None,
+        }
+    }
+
+    /// Takes the time, which never goes back.
+    fn advance(&mut self, now: Instant) -> Instant {
+        debug_assert!(now >= self.now, "the driver's clock went back");
+        self.now = self.now.max(now);
+        self.now
+    }
+}
+
+impl<I: Input> Machine for ClientPeer<I> {
+    type Peer = PeerId;
+    type Event = ClientEvent;
+    type Command = Infallible;
+
+    fn handle_datagram(&mut self, now: Instant, arrival: Arrival<PeerId>, datagram: &mut [u8]) {
+        self.handle_datagram(now, arrival, datagram);
+    }
+
+    fn handle_timeout(&mut self, now: Instant) {
+        self.handle_timeout(now);
+    }
+
+    fn handle_completed(&mut self, _: Instant, _: CommandId, outcome: Infallible) {
+        match outcome {}
+    }
+
+    fn poll_transmit(&mut self, now: Instant, buf: &mut Vec<u8>) -> Option<Transmit<PeerId>> {
+        self.poll_transmit(now, buf)
+    }
+
+    fn poll_command(&mut self) -> Option<(CommandId, Infallible)> {
+        None
+    }
+
+    fn poll_event(&mut self) -> Option<ClientEvent> {
+        self.poll_event()
+    }
+
+    fn poll_timeout(&self) -> Option<Instant> {
+        self.poll_timeout()
+    }
+}

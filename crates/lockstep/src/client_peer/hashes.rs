@@ -1,0 +1,149 @@
+//! A client's state hashes, until the server has them.
+
+#![warn(clippy::arithmetic_side_effects)]
+
+use crate::Tick;
+use crate::event::ReportError;
+use crate::message::{HASHES_MAX, HashRun};
+
+/// State hashes kept for a server that asks again.
+const HASHES_KEPT: u32 = 1_024;
+
+/// State hashes on their way.
+#[derive(Debug)]
+pub(super) struct Hashes {
+    /// Hash of step `s` at place `s % HASHES_KEPT`.
+    kept: Vec<u32>,
+    /// One past the newest step reported by the application.
+    end: u32,
+    /// First step that was never sent.
+    unsent: u32,
+    /// First step that the server asked for again.
+    wanted: Option<u32>,
+}
+
+impl Hashes {
+    pub(super) fn new() -> Self {
+        let places = usize::try_from(HASHES_KEPT).unwrap_or(usize::MAX);
+        Self {
+            kept: vec![0; places],
+            end: 0,
+            unsent: 0,
+            wanted: None,
+        }
+    }
+
+    pub(super) fn push(&mut self, step: u32, hash: u32) -> Result<(), ReportError> {
+        if step < self.end {
+            return Err(ReportError::OutOfOrder);
+        }
+        if step > self.end {
+            // The application left some out; what is not there is never sent.
+            self.unsent = step;
+            self.wanted = None;
+        }
+        if let Some(kept) = self.kept.get_mut(place(step)) {
+            *kept = hash;
+        }
+        self.end = step.saturating_add(1);
+        // A burst longer than the ring: the oldest are gone, and the server does without.
+        self.unsent = self.unsent.max(self.oldest());
+        Ok(())
+    }
+
+    pub(super) fn on_wanted(&mut self, low: u16) {
+        let oldest = self.oldest();
+        self.wanted = Tick(self.unsent)
+            .widen_back(low)
+            .map(|step| step.0)
+            .filter(|step| *step >= oldest && *step < self.unsent);
+    }
+
+    /// Returns what to send now: what was asked for, else what was never sent.
+    pub(super) fn take(&mut self, newest: u32) -> HashRun {
+        let oldest = self.oldest();
+        let (first, end) = match self.wanted.take().filter(|step| *step >= oldest) {
+            Some(step) => (step, self.unsent),
+            None => (self.unsent, self.end),
+        };
+        let mut run = HashRun {
+            back: newest.saturating_sub(first),
+            ..HashRun::default()
+        };
+        for (value, step) in run.values.iter_mut().zip(first..end) {
+            *value = self.kept.get(place(step)).copied().unwrap_or(0);
+            run.count = run.count.saturating_add(1);
+        }
+        debug_assert!(run.count <= HASHES_MAX, "as many as there are places");
+        self.unsent = self.unsent.max(first.saturating_add(run.count));
+        run
+    }
+
+    pub(super) const fn memory_len(&self) -> usize {
+        self.kept.len().saturating_mul(size_of::<u32>())
+    }
+
+    const fn oldest(&self) -> u32 {
+        self.end.saturating_sub(HASHES_KEPT)
+    }
+}
+
+fn place(step: u32) -> usize {
+    usize::try_from(step.checked_rem(HASHES_KEPT).unwrap_or(0)).unwrap_or(0)
+}
+
+#[cfg(test)]
+#[expect(
+    clippy::arithmetic_side_effects,
+    reason = "a test that overflows fails"
+)]
+mod tests {
+    use super::*;
+
+    fn pushed(steps: core::ops::Range<u32>) -> Hashes {
+        let mut hashes = Hashes::new();
+        for step in steps {
+            hashes.push(step, step * 3).unwrap();
+        }
+        hashes
+    }
+
+    /// The steps of a run, each of which must have its own hash.
+    fn steps(hashes: &mut Hashes) -> Vec<u32> {
+        let newest = hashes.end - 1;
+        let run = hashes.take(newest);
+        let first = newest - run.back;
+        let steps: Vec<_> = (first..first + run.count).collect();
+        for (step, hash) in steps.iter().zip(run.values) {
+            assert_eq!(hash, step * 3);
+        }
+        steps
+    }
+
+    #[test]
+    fn each_goes_out_once_and_again_when_asked_for() {
+        let mut hashes = pushed(0..20);
+        assert_eq!(steps(&mut hashes), (0..16).collect::<Vec<_>>());
+        assert_eq!(steps(&mut hashes), [16, 17, 18, 19]);
+        assert_eq!(steps(&mut hashes), []);
+        hashes.on_wanted(17);
+        assert_eq!(steps(&mut hashes), [17, 18, 19]);
+        assert_eq!(steps(&mut hashes), []);
+        hashes.on_wanted(20);
+        assert_eq!(steps(&mut hashes), [], "it was never sent");
+        assert_eq!(hashes.push(19, 0), Err(ReportError::OutOfOrder));
+    }
+
+    #[test]
+    fn a_burst_longer_than_the_ring_sends_no_wrong_hash() {
+        let mut hashes = pushed(0..5);
+        hashes.on_wanted(0);
+        for step in 5..3_000 {
+            hashes.push(step, step * 3).unwrap();
+        }
+        let first = 3_000 - HASHES_KEPT;
+        assert_eq!(steps(&mut hashes), (first..first + 16).collect::<Vec<_>>());
+        hashes.on_wanted(3);
+        assert_eq!(steps(&mut hashes).first(), Some(&(first + 16)));
+    }
+}

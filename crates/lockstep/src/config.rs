@@ -1,0 +1,149 @@
+//! What the application chooses.
+
+use core::num::NonZeroU8;
+use core::time::Duration;
+
+/// How a [`MatchServer`](crate::MatchServer) runs a match.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Config {
+    /// Seats of the match; 2. Memory and bytes a tick grow with it.
+    pub seats: u16,
+    /// Ticks a second; 60.
+    pub tick_rate: TickRate,
+    /// Ticks between the newest tick a client could have heard of and the one its input is for;
+    /// 6, which at 60 Hz covers a round trip of 100 ms less jitter. 1 to 60. Too small, and
+    /// inputs come late and are filled in; each more is a tick of latency. The same for all
+    /// clients; the welcome has a field of its own for each.
+    pub input_delay: u8,
+    /// Ticks in each datagram; 4, which at 5 % loss leaves 6 in a million to be asked for.
+    pub repair: Repair,
+    /// How long after its nominal end a tick is closed; none. A tick never waits longer.
+    pub grace: Duration,
+    /// What stands in for an input that did not come in time; a repetition.
+    pub substitute: Substitute,
+    /// Ticks from one state hash to the next; 1. Each costs a client 4 bytes up.
+    pub hash_interval: NonZeroU8,
+    /// Longest datagram, in bytes; 1,100, which leaves room for the transport's own within the
+    /// 1,200 that every path carries (RFC 9000, section 14).
+    pub datagram_len_max: u16,
+    /// Bytes a second that a client behind gets above its share; 72,000, a datagram of 1,200 each
+    /// tick at 60 Hz.
+    pub catch_up_rate: u32,
+    /// Bytes that a client behind may get at once; 64,000.
+    pub catch_up_burst: u32,
+    /// When ticks begin; when all are ready.
+    pub start: StartPolicy,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            seats: 2,
+            tick_rate: TickRate::DEFAULT,
+            input_delay: 6,
+            repair: Repair::DEFAULT,
+            grace: Duration::ZERO,
+            substitute: Substitute::Repeat,
+            hash_interval: NonZeroU8::MIN,
+            datagram_len_max: 1_100,
+            catch_up_rate: 72_000,
+            catch_up_burst: 64_000,
+            start: StartPolicy::AllReady,
+        }
+    }
+}
+
+/// What a [`ClientPeer`](crate::ClientPeer) accepts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ClientConfig {
+    /// Largest match to take part in; 64 seats. With `bundle_len_max` it bounds what a server can
+    /// make the client hold: 1,024 bundles and one input for each seat.
+    pub seats_max: u16,
+    /// Longest bundle to accept, in bytes; 1,200.
+    pub bundle_len_max: u16,
+    /// How long to hold each turn back against jitter; none. What arrives later than this after
+    /// the fastest of the last ticks makes the picture stutter; each millisecond is one of latency.
+    pub playout: Duration,
+}
+
+impl Default for ClientConfig {
+    fn default() -> Self {
+        Self {
+            seats_max: 64,
+            bundle_len_max: 1_200,
+            playout: Duration::ZERO,
+        }
+    }
+}
+
+/// Ticks a second: 1 to 1,000.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TickRate(u16);
+
+impl TickRate {
+    /// 60 Hz.
+    pub const DEFAULT: Self = Self(60);
+
+    /// Accepts `hz` where it lies in range.
+    #[must_use]
+    pub const fn new(hz: u16) -> Option<Self> {
+        if hz >= 1 && hz <= 1_000 {
+            Some(Self(hz))
+        } else {
+            None
+        }
+    }
+
+    /// Returns the length of a tick, in nanoseconds; what is left of a nanosecond is dropped.
+    #[must_use]
+    pub fn period_nanos(self) -> u32 {
+        1_000_000_000_u32
+            .checked_div(self.0.into())
+            .unwrap_or(1_000_000_000)
+    }
+}
+
+/// Ticks in each datagram: 1 to 8.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Repair(u8);
+
+impl Repair {
+    /// 4.
+    pub const DEFAULT: Self = Self(4);
+
+    /// Accepts `ticks` where it lies in range.
+    #[must_use]
+    pub const fn new(ticks: u8) -> Option<Self> {
+        if ticks >= 1 && ticks <= 8 {
+            Some(Self(ticks))
+        } else {
+            None
+        }
+    }
+
+    /// Returns the number of ticks.
+    #[must_use]
+    pub const fn get(self) -> u8 {
+        self.0
+    }
+}
+
+/// What stands in for an input that did not come in time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Substitute {
+    /// What the player did in the tick before: held buttons stay held.
+    Repeat,
+    /// The default input: right where one tick's input is one action.
+    Neutral,
+}
+
+/// When ticks begin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StartPolicy {
+    /// When every seat is taken and its player ready, or at `start`.
+    AllReady,
+    /// At `start` only.
+    ByHand,
+}

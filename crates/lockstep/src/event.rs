@@ -1,0 +1,240 @@
+//! What machines tell the application, and why they refuse.
+
+use core::fmt;
+
+use wire::{MatchId, Seat};
+
+use crate::{PeerId, Tick, Width};
+
+/// What a [`MatchServer`](crate::MatchServer) tells the application.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ServerEvent {
+    /// The player of `seat` holds the welcome and waits for the first tick.
+    Ready {
+        /// Who.
+        seat: Seat,
+    },
+    /// Ticks begin.
+    Started,
+    /// A player is out; from `tick` on, the seat is absent.
+    Left {
+        /// Who.
+        seat: Seat,
+        /// The driver's number for it, free to be used again.
+        peer: PeerId,
+        /// First tick without the player.
+        tick: Tick,
+        /// Why.
+        reason: LeaveReason,
+    },
+    /// State hashes of `tick` differ, and those of all earlier hash steps that were compared did
+    /// not. Comparison goes on without `seats`; each seat is named once.
+    Desync {
+        /// First hash step that differs.
+        tick: Tick,
+        /// Who is named, in seat order.
+        seats: Vec<Seat>,
+        /// How they were found.
+        verdict: Verdict,
+    },
+}
+
+/// How the seats of a desync were found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// They differ from the hash that the server reported.
+    Server,
+    /// They differ from what more than half of the players reported.
+    Minority,
+    /// No hash has more than half of the players behind it; all are named.
+    Undecided,
+}
+
+/// What a [`ClientPeer`](crate::ClientPeer) tells the application.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ClientEvent {
+    /// The server let us in.
+    Welcome {
+        /// Our seat.
+        seat: Seat,
+        /// Seats of the match.
+        seats: u16,
+        /// The match; state hashes are keyed by it.
+        match_id: MatchId,
+    },
+    /// An input of ours came too late, or not at all: the server filled in `tick`.
+    Substituted {
+        /// The tick; its turn was just returned.
+        tick: Tick,
+    },
+    /// The server's match is not one we can play. The machine is at its end.
+    Refused(Refusal),
+    /// We are out of the match. The machine is at its end.
+    Closed(CloseReason),
+}
+
+/// Why a client refuses a match.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Refusal {
+    /// Inputs there have another width.
+    Width {
+        /// What the server said.
+        theirs: Width,
+    },
+    /// It has more seats, or longer bundles, than the client's configuration allows.
+    TooLarge {
+        /// What the server said.
+        seats: u16,
+    },
+}
+
+/// What a machine is doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Phase {
+    /// Ticks have not begun.
+    Gathering,
+    /// Ticks close.
+    Running,
+    /// Over.
+    Closed,
+}
+
+/// Declares an enum of reasons with one-byte codes.
+macro_rules! reasons {
+    ($(#[$meta:meta])* $name:ident { $($(#[$doc:meta])* $variant:ident = $code:literal,)* }) => {
+        $(#[$meta])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        #[non_exhaustive]
+        pub enum $name {
+            $($(#[$doc])* $variant,)*
+        }
+
+        impl $name {
+            /// Returns the byte that stands for it.
+            #[must_use]
+            pub const fn code(self) -> u8 {
+                match self {
+                    $(Self::$variant => $code,)*
+                }
+            }
+
+            /// Returns what `code` stands for.
+            #[must_use]
+            pub const fn from_code(code: u8) -> Option<Self> {
+                match code {
+                    $($code => Some(Self::$variant),)*
+                    _ => None,
+                }
+            }
+        }
+    };
+}
+
+reasons! {
+    /// Why a player leaves.
+    LeaveReason {
+        /// The player wanted to.
+        Quit = 0,
+        /// The game ended for this player.
+        Finished = 1,
+        /// The transport lost it, or the application put it out.
+        Removed = 2,
+        /// Its acknowledgement fell out of the chain that the server keeps.
+        Behind = 3,
+        /// It cannot play this match.
+        Refused = 4,
+    }
+}
+
+reasons! {
+    /// Why the server puts a client out.
+    CloseReason {
+        /// The match is over.
+        Ended = 0,
+        /// The application put this player out.
+        Removed = 1,
+        /// Its acknowledgement fell out of the chain that the server keeps.
+        Behind = 2,
+    }
+}
+
+/// Declares an error enum with its texts.
+macro_rules! errors {
+    ($(#[$meta:meta])* $name:ident { $($(#[$doc:meta])* $variant:ident => $text:literal,)* }) => {
+        $(#[$meta])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        #[non_exhaustive]
+        pub enum $name {
+            $($(#[$doc])* $variant,)*
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(match self {
+                    $(Self::$variant => $text,)*
+                })
+            }
+        }
+
+        impl core::error::Error for $name {}
+    };
+}
+
+errors! {
+    /// Why a configuration is refused.
+    ConfigError {
+        /// The match has no seat.
+        NoSeats => "a match needs at least 1 seat",
+        /// A tick in which every seat changes fits no datagram.
+        BundleTooLong => "a tick in which every seat changes is over the datagram limit",
+        /// Inputs would be for closed ticks, or past the window in which the server takes them.
+        DelayOutOfRange => "the input delay is not 1 to 60 ticks",
+    }
+}
+
+errors! {
+    /// Why a player is not let in.
+    JoinError {
+        /// The match has no such seat.
+        NoSuchSeat => "the match has no such seat",
+        /// Somebody holds the seat, or held it.
+        SeatTaken => "the seat is taken",
+        /// The peer holds another seat.
+        PeerTaken => "the peer holds another seat",
+        /// Ticks have begun; joining a running match needs a snapshot.
+        Started => "the match has begun",
+        /// The match is over.
+        Closed => "the match is over",
+    }
+}
+
+errors! {
+    /// Why a match does not start.
+    StartError {
+        /// It has.
+        Started => "the match has begun",
+        /// It is over.
+        Closed => "the match is over",
+    }
+}
+
+errors! {
+    /// Why an input is not taken.
+    SubmitError {
+        /// No turn has arrived yet.
+        NotRunning => "the match has not begun",
+        /// The client is out of the match.
+        Closed => "the match is over",
+    }
+}
+
+errors! {
+    /// Why a state hash is not taken.
+    ReportError {
+        /// It is not of the turn returned last, or of one reported before.
+        OutOfOrder => "a state hash must be of the turn returned last, once",
+    }
+}

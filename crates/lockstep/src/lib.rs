@@ -1,0 +1,35 @@
+#![doc = include_str!("../README.md")]
+#![forbid(unsafe_code)]
+
+pub mod bits;
+pub mod bundle;
+mod chain;
+pub mod checksum;
+mod client_peer;
+mod config;
+pub mod delta;
+mod event;
+mod history;
+mod input;
+mod input_log;
+mod ledger;
+mod match_server;
+pub mod message;
+mod repair;
+mod stats;
+mod tick;
+mod tick_clock;
+mod turn;
+
+pub use checksum::StateHasher;
+pub use client_peer::ClientPeer;
+pub use config::{ClientConfig, Config, Repair, StartPolicy, Substitute, TickRate};
+pub use event::{
+    ClientEvent, CloseReason, ConfigError, JoinError, LeaveReason, Phase, Refusal, ReportError,
+    ServerEvent, StartError, SubmitError, Verdict,
+};
+pub use input::{Input, Width};
+pub use match_server::MatchServer;
+pub use stats::{ClientStats, ServerStats};
+pub use tick::{PeerId, Tick};
+pub use turn::{Origin, Turn};

@@ -1,0 +1,435 @@
+//! The server's role: it closes ticks by its clock, and tells everybody.
+
+mod closing;
+mod place;
+mod receiving;
+mod sending;
+
+use core::convert::Infallible;
+use core::marker::PhantomData;
+use core::time::Duration;
+use std::collections::{BTreeMap, VecDeque};
+
+use wire::{Arrival, CommandId, Generator, Instant, Machine, MatchId, Seat, Seed, Transmit};
+
+use crate::bundle::Shape;
+use crate::chain::{CHAIN_LEN, Chain, ChainReader};
+use crate::event::{
+    CloseReason, ConfigError, JoinError, LeaveReason, Phase, ReportError, ServerEvent, StartError,
+};
+use crate::input::{Input, encode_into};
+use crate::ledger::Ledger;
+use crate::message::TURNS_HEAD_LEN_MAX;
+use crate::repair::RepairLimits;
+use crate::turn::{Row, Turn};
+use crate::{Config, PeerId, ServerStats, StartPolicy, Tick};
+
+use place::{Holder, Place, Player};
+
+/// Longest input delay, in ticks: four fewer than the window in which inputs are taken.
+const INPUT_DELAY_MAX: u8 = 60;
+
+/// One match: takes inputs, closes ticks, sends them to all, compares state hashes.
+///
+/// All memory is taken in [`new`](Self::new), but for peers and events, of which there are at most
+/// a few for each seat. Hostile bytes are counted in [`stats`](Self::stats) and dropped.
+#[derive(Debug)]
+pub struct MatchServer<I> {
+    config: Config,
+    match_id: MatchId,
+    /// Seats and input width.
+    shape: Shape,
+    phase: Phase,
+    /// Spreads repeated welcomes.
+    generator: Generator,
+    /// What an absent seat does, `shape.width` bits.
+    neutral: Vec<u8>,
+    /// One for each seat.
+    places: Vec<Place>,
+    /// Seats of those who play.
+    peers: BTreeMap<PeerId, Seat>,
+    /// Those who do not any more: what they are told, and whether to tell them now. At most one
+    /// for each seat.
+    departed: BTreeMap<PeerId, (CloseReason, bool)>,
+    /// Closed ticks.
+    chain: Chain,
+    /// When each tick of the chain was closed, at place `tick % CHAIN_LEN`.
+    closed_at: Vec<Instant>,
+    /// First tick that is not closed.
+    end: Tick,
+    /// When tick 0 begins, once running.
+    origin: Instant,
+    /// Inputs of the tick closed last.
+    before: Row,
+    /// Inputs of the tick being closed; kept for its memory.
+    after: Row,
+    /// The bundle or input being worked on; kept for its memory.
+    scratch: Vec<u8>,
+    /// For a server that simulates.
+    reader: ChainReader,
+    ledger: Ledger,
+    limits: RepairLimits,
+    /// No seat below it has a datagram due.
+    transmit_from: usize,
+    events: VecDeque<ServerEvent>,
+    stats: ServerStats,
+    /// Latest time told.
+    now: Instant,
+    input: PhantomData<fn(I)>,
+}
+
+impl<I: Input> MatchServer<I> {
+    /// Makes a match that gathers its players.
+    ///
+    /// # Errors
+    ///
+    /// [`ConfigError`] where no such match can be played.
+    pub fn new(
+        config: Config,
+        match_id: MatchId,
+        seed: Seed,
+        now: Instant,
+    ) -> Result<Self, ConfigError> {
+        let shape = Shape {
+            seats: config.seats,
+            width: I::WIDTH,
+        };
+        if config.seats == 0 {
+            return Err(ConfigError::NoSeats);
+        }
+        if config.input_delay == 0 || config.input_delay > INPUT_DELAY_MAX {
+            return Err(ConfigError::DelayOutOfRange);
+        }
+        let len_max = usize::from(config.datagram_len_max).saturating_sub(TURNS_HEAD_LEN_MAX);
+        if shape.bundle_len_max() > len_max {
+            return Err(ConfigError::BundleTooLong);
+        }
+        let mut neutral = Vec::new();
+        encode_into(&I::default(), &mut neutral);
+        let period = config.tick_rate.period_nanos();
+        let gain = u64::from(config.catch_up_rate).saturating_mul(period.into()) / 1_000_000_000;
+        let limits = RepairLimits {
+            ticks: config.repair.get().into(),
+            period_nanos: period.into(),
+            len_max,
+            burst: config.catch_up_burst,
+            gain: u32::try_from(gain).unwrap_or(u32::MAX),
+        };
+        let initial = Row::initial(shape.seats, shape.width, &neutral);
+        let places = usize::try_from(CHAIN_LEN).unwrap_or(usize::MAX);
+        Ok(Self {
+            match_id,
+            shape,
+            phase: Phase::Gathering,
+            generator: seed.generator(0),
+            places: (0..shape.seats).map(|_| Place::new(shape.width)).collect(),
+            peers: BTreeMap::new(),
+            departed: BTreeMap::new(),
+            chain: Chain::new(shape),
+            closed_at: vec![now; places],
+            end: Tick(0),
+            origin: now,
+            before: initial.clone(),
+            after: initial,
+            scratch: Vec::with_capacity(shape.bundle_len_max().max(neutral.len())),
+            reader: ChainReader::new(shape, &neutral, match_id),
+            ledger: Ledger::new(shape.seats),
+            neutral,
+            limits,
+            transmit_from: 0,
+            events: VecDeque::new(),
+            stats: ServerStats::default(),
+            now,
+            input: PhantomData,
+            config,
+        })
+    }
+
+    /// Seats the player that the driver knows as `peer`, whose right to `seat` it has checked.
+    ///
+    /// # Errors
+    ///
+    /// [`JoinError`]; nothing has changed then.
+    pub fn join(&mut self, now: Instant, peer: PeerId, seat: Seat) -> Result<(), JoinError> {
+        let now = self.advance(now);
+        match self.phase {
+            Phase::Gathering => {}
+            Phase::Running => return Err(JoinError::Started),
+            Phase::Closed => return Err(JoinError::Closed),
+        }
+        if self.peers.contains_key(&peer) {
+            return Err(JoinError::PeerTaken);
+        }
+        let place = self
+            .places
+            .get_mut(usize::from(seat.0))
+            .ok_or(JoinError::NoSuchSeat)?;
+        if matches!(place.holder, Holder::Held(_)) {
+            return Err(JoinError::SeatTaken);
+        }
+        place.holder = Holder::Held(Player::new(peer, now, &self.limits));
+        self.departed.remove(&peer);
+        self.peers.insert(peer, seat);
+        self.ledger.admit(seat);
+        Ok(())
+    }
+
+    /// Begins with tick 0, whoever is there; without [`StartPolicy::ByHand`] it need not be called.
+    ///
+    /// # Errors
+    ///
+    /// [`StartError`] where ticks have begun before.
+    pub fn start(&mut self, now: Instant) -> Result<(), StartError> {
+        let now = self.advance(now);
+        match self.phase {
+            Phase::Gathering => {
+                self.phase = Phase::Running;
+                self.origin = now;
+                self.events.push_back(ServerEvent::Started);
+                Ok(())
+            }
+            Phase::Running => Err(StartError::Started),
+            Phase::Closed => Err(StartError::Closed),
+        }
+    }
+
+    /// Puts `peer` out: from the next tick on its seat is absent. Unknown peers are ignored.
+    ///
+    /// For a session that the transport lost as well as for a player to be removed.
+    pub fn leave(&mut self, now: Instant, peer: PeerId) {
+        self.advance(now);
+        if let Some(seat) = self.peers.get(&peer).copied() {
+            self.remove(seat, LeaveReason::Removed, CloseReason::Removed);
+        }
+    }
+
+    /// Ends the match: all are told, no more ticks close.
+    pub fn close(&mut self, now: Instant) {
+        self.advance(now);
+        if self.phase == Phase::Closed {
+            return;
+        }
+        self.phase = Phase::Closed;
+        for seat in (0..self.shape.seats).map(Seat) {
+            self.remove(seat, LeaveReason::Finished, CloseReason::Ended);
+        }
+    }
+
+    /// Returns the next closed tick, for a server that simulates too.
+    ///
+    /// `None` until one closes, and for ever if 1,024 ticks went by unread.
+    pub fn poll_turn(&mut self) -> Option<Turn<'_, I>> {
+        let tick = self.reader.read(&self.chain)?;
+        Some(Turn::new(tick, self.reader.row()))
+    }
+
+    /// Takes the server's own state hash of `tick`, the turn returned last; players are then
+    /// judged by it instead of by their majority. Ticks between hash steps are ignored.
+    ///
+    /// # Errors
+    ///
+    /// [`ReportError`] where it is of another tick.
+    pub fn report(&mut self, tick: Tick, state_hash: u64) -> Result<(), ReportError> {
+        if tick.plus(1) != self.reader.next() {
+            return Err(ReportError::OutOfOrder);
+        }
+        let interval = u32::from(self.config.hash_interval.get());
+        if tick.0.is_multiple_of(interval) {
+            let hash = self.reader.log().report(state_hash);
+            if !self.ledger.insert_server(tick.0 / interval, hash) {
+                self.stats.hashes_refused = self.stats.hashes_refused.saturating_add(1);
+            }
+            self.compare_hashes();
+        }
+        Ok(())
+    }
+
+    /// Takes one datagram.
+    pub fn handle_datagram(&mut self, now: Instant, arrival: Arrival<PeerId>, datagram: &mut [u8]) {
+        let now = self.advance(now);
+        self.on_datagram(now, arrival.peer, datagram);
+    }
+
+    /// Closes the ticks that are due at `now`, and repeats welcomes.
+    pub fn handle_timeout(&mut self, now: Instant) {
+        let now = self.advance(now);
+        self.repeat_welcomes(now);
+        self.close_due(now);
+    }
+
+    /// Appends the next datagram to `buf`; `None` when there is none.
+    pub fn poll_transmit(&mut self, now: Instant, buf: &mut Vec<u8>) -> Option<Transmit<PeerId>> {
+        let now = self.advance(now);
+        let start = buf.len();
+        let peer = self.transmit(now, buf)?;
+        let len = u64::try_from(buf.len().saturating_sub(start)).unwrap_or(u64::MAX);
+        self.stats.datagrams_sent = self.stats.datagrams_sent.saturating_add(1);
+        self.stats.bytes_sent = self.stats.bytes_sent.saturating_add(len);
+        Some(Transmit::to(peer))
+    }
+
+    /// Returns the next event.
+    pub fn poll_event(&mut self) -> Option<ServerEvent> {
+        self.events.pop_front()
+    }
+
+    /// Returns when [`handle_timeout`](Self::handle_timeout) is next needed.
+    #[must_use]
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        let close = (self.phase == Phase::Running).then(|| self.close_time(self.end));
+        let welcomes = self
+            .places
+            .iter()
+            .filter_map(|place| place.player()?.welcome_at);
+        close.into_iter().chain(welcomes).min()
+    }
+
+    /// Returns what the match is doing.
+    #[must_use]
+    pub const fn phase(&self) -> Phase {
+        self.phase
+    }
+
+    /// Returns how many ticks are closed.
+    #[must_use]
+    pub const fn ticks_closed(&self) -> u32 {
+        self.end.0
+    }
+
+    /// Returns the match.
+    #[must_use]
+    pub const fn match_id(&self) -> MatchId {
+        self.match_id
+    }
+
+    /// Returns the hash over all ticks that [`poll_turn`](Self::poll_turn) returned; equal logs
+    /// have equal hashes on all participants.
+    #[must_use]
+    pub const fn log_hash(&self) -> u64 {
+        self.reader.log().finish()
+    }
+
+    /// Returns the counters.
+    #[must_use]
+    pub const fn stats(&self) -> &ServerStats {
+        &self.stats
+    }
+
+    /// Returns the bytes that it holds on the heap, to about an allocation's worth.
+    #[must_use]
+    pub fn memory_len(&self) -> usize {
+        let logs = self.places.iter().map(|place| place.log.memory_len());
+        let rows = [&self.before, &self.after, self.reader.row()].map(Row::memory_len);
+        let peer = size_of::<(PeerId, Seat)>();
+        let departed = size_of::<(PeerId, (CloseReason, bool))>();
+        [
+            self.chain.memory_len(),
+            self.ledger.memory_len(),
+            self.closed_at.len().saturating_mul(size_of::<Instant>()),
+            self.places.len().saturating_mul(size_of::<Place>()),
+            self.peers.len().saturating_mul(peer),
+            self.departed.len().saturating_mul(departed),
+            self.events
+                .capacity()
+                .saturating_mul(size_of::<ServerEvent>()),
+            self.scratch.capacity(),
+        ]
+        .into_iter()
+        .chain(logs)
+        .chain(rows)
+        .fold(0, usize::saturating_add)
+    }
+
+    /// Takes the time, which never goes back.
+    fn advance(&mut self, now: Instant) -> Instant {
+        debug_assert!(now >= self.now, "the driver's clock went back");
+        self.now = self.now.max(now);
+        self.now
+    }
+
+    /// Empties a seat and says so to the application and to the one who held it.
+    fn remove(&mut self, seat: Seat, reason: LeaveReason, close: CloseReason) {
+        let Some(place) = self.places.get_mut(usize::from(seat.0)) else {
+            return;
+        };
+        let Holder::Held(player) = &place.holder else {
+            return;
+        };
+        let peer = player.peer;
+        place.holder = Holder::Empty;
+        self.peers.remove(&peer);
+        self.ledger.dismiss(seat);
+        if self.departed.len() >= self.places.len() {
+            self.departed.pop_first();
+        }
+        let wants_word = reason != LeaveReason::Quit;
+        self.departed.insert(peer, (close, wants_word));
+        self.events.push_back(ServerEvent::Left {
+            seat,
+            peer,
+            tick: self.end,
+            reason,
+        });
+    }
+
+    fn start_if_all_ready(&mut self, now: Instant) {
+        let is_ready = |place: &Place| place.player().is_some_and(|player| player.is_ready);
+        if self.phase == Phase::Gathering
+            && self.config.start == StartPolicy::AllReady
+            && self.places.iter().all(is_ready)
+        {
+            let started = self.start(now);
+            debug_assert_eq!(started, Ok(()), "it was gathering");
+        }
+    }
+
+    /// When `tick` closes, at the latest and at the earliest.
+    fn close_time(&self, tick: Tick) -> Instant {
+        let ticks = u64::from(tick.0).saturating_add(1);
+        let nanos = self.limits.period_nanos.saturating_mul(ticks);
+        self.origin + Duration::from_nanos(nanos) + self.config.grace
+    }
+
+    /// When `tick` was closed, where that is still known.
+    fn closed_at(&self, tick: Tick) -> Option<Instant> {
+        let is_known = tick < self.end && self.end.since(tick) <= CHAIN_LEN;
+        let place = usize::try_from(tick.0 % CHAIN_LEN).ok()?;
+        is_known
+            .then(|| self.closed_at.get(place).copied())
+            .flatten()
+    }
+}
+
+impl<I: Input> Machine for MatchServer<I> {
+    type Peer = PeerId;
+    type Event = ServerEvent;
+    type Command = Infallible;
+
+    fn handle_datagram(&mut self, now: Instant, arrival: Arrival<PeerId>, datagram: &mut [u8]) {
+        self.handle_datagram(now, arrival, datagram);
+    }
+
+    fn handle_timeout(&mut self, now: Instant) {
+        self.handle_timeout(now);
+    }
+
+    fn handle_completed(&mut self, _: Instant, _: CommandId, outcome: Infallible) {
+        match outcome {}
+    }
+
+    fn poll_transmit(&mut self, now: Instant, buf: &mut Vec<u8>) -> Option<Transmit<PeerId>> {
+        self.poll_transmit(now, buf)
+    }
+
+    fn poll_command(&mut self) -> Option<(CommandId, Infallible)> {
+        None
+    }
+
+    fn poll_event(&mut self) -> Option<ServerEvent> {
+        self.poll_event()
+    }
+
+    fn poll_timeout(&self) -> Option<Instant> {
+        self.poll_timeout()
+    }
+}

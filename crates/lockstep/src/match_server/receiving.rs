@@ -1,0 +1,169 @@
+//! What clients say.
+
+#![warn(clippy::arithmetic_side_effects)]
+
+use wire::{Instant, Seat};
+
+use super::MatchServer;
+use crate::chain::CHAIN_LEN;
+use crate::event::{CloseReason, Phase, ServerEvent};
+use crate::input::Input;
+use crate::input_log::{AHEAD_MAX, BEHIND_MAX};
+use crate::message::{HashRun, InputRun, Report, Up, decode_up};
+use crate::repair::Ack;
+use crate::{PeerId, Tick};
+
+impl<I: Input> MatchServer<I> {
+    pub(super) fn on_datagram(&mut self, now: Instant, peer: PeerId, datagram: &[u8]) {
+        let Some(seat) = self.peers.get(&peer).copied() else {
+            // Whoever still plays has not heard that it does not.
+            if let Some((_, is_due)) = self.departed.get_mut(&peer)
+                && matches!(decode_up(datagram, I::WIDTH), Ok(Up::Ready | Up::Report(_)))
+            {
+                *is_due = true;
+            }
+            self.stats.dropped_unknown_peer = self.stats.dropped_unknown_peer.saturating_add(1);
+            return;
+        };
+        match decode_up(datagram, I::WIDTH) {
+            Ok(Up::Ready) => self.on_ready(now, seat),
+            Ok(Up::Report(report)) => {
+                self.on_ready(now, seat);
+                self.on_report(now, seat, &report);
+            }
+            Ok(Up::Leave(reason)) => self.remove(seat, reason, CloseReason::Removed),
+            Err(_) => {
+                self.stats.dropped_malformed = self.stats.dropped_malformed.saturating_add(1);
+            }
+        }
+    }
+
+    fn on_ready(&mut self, now: Instant, seat: Seat) {
+        let Some(player) = self
+            .places
+            .get_mut(usize::from(seat.0))
+            .and_then(super::place::Place::player_mut)
+        else {
+            return;
+        };
+        if !player.is_ready {
+            player.is_ready = true;
+            player.welcome_at = None;
+            player.is_due = false;
+            self.events.push_back(ServerEvent::Ready { seat });
+            self.start_if_all_ready(now);
+        }
+    }
+
+    fn on_report(&mut self, now: Instant, seat: Seat, report: &Report<'_>) {
+        let next = self.end.widen_back(report.next_low);
+        let Some(next) = next.filter(|next| self.end.since(*next) <= CHAIN_LEN) else {
+            self.stats.dropped_ack = self.stats.dropped_ack.saturating_add(1);
+            return;
+        };
+        let sent_at = next
+            .0
+            .checked_sub(1)
+            .and_then(|tick| self.closed_at(Tick(tick)));
+        if let Some(player) = self
+            .places
+            .get_mut(usize::from(seat.0))
+            .and_then(super::place::Place::player_mut)
+        {
+            let ack = Ack {
+                next,
+                is_gap: report.is_gap,
+                sent_at,
+            };
+            player.repair.on_ack(now, &ack);
+        }
+        if report.hashes.count > 0 {
+            self.on_hashes(seat, next, &report.hashes);
+        }
+        if let Some(inputs) = &report.inputs
+            && self.phase == Phase::Running
+        {
+            self.on_inputs(now, seat, next, inputs);
+        }
+    }
+
+    fn on_hashes(&mut self, seat: Seat, next: Tick, hashes: &HashRun) {
+        let interval = u32::from(self.config.hash_interval.get()).max(1);
+        let newest = next
+            .0
+            .checked_sub(1)
+            .and_then(|tick| tick.checked_div(interval));
+        let first = newest.and_then(|newest| newest.checked_sub(hashes.back));
+        let reaches_past = hashes.count > hashes.back.saturating_add(1);
+        let Some(first) = first.filter(|_| !reaches_past) else {
+            self.stats.hashes_refused = self.stats.hashes_refused.saturating_add(1);
+            return;
+        };
+        for (hash, index) in hashes.values.iter().zip(0..hashes.count) {
+            if !self.ledger.insert(seat, first.saturating_add(index), *hash) {
+                self.stats.hashes_refused = self.stats.hashes_refused.saturating_add(1);
+            }
+        }
+        self.compare_hashes();
+    }
+
+    fn on_inputs(&mut self, now: Instant, seat: Seat, next: Tick, run: &InputRun<'_>) {
+        let first = next.plus(run.ahead);
+        let end = self.end;
+        let Some(place) = self.places.get_mut(usize::from(seat.0)) else {
+            return;
+        };
+        let before = if run.is_fresh {
+            Some(self.neutral.as_slice())
+        } else {
+            first
+                .0
+                .checked_sub(1)
+                .and_then(|tick| place.log.get(Tick(tick)))
+        };
+        let Some(before) = before else {
+            self.stats.dropped_reference = self.stats.dropped_reference.saturating_add(1);
+            return;
+        };
+        self.scratch.clear();
+        self.scratch.extend_from_slice(before);
+        let stats = &mut self.stats;
+        let log = &mut place.log;
+        let mut newest = None;
+        run.unpack(&mut self.scratch, |index, input| {
+            let tick = first.plus(index);
+            if tick >= end.plus(AHEAD_MAX) {
+                stats.inputs_early = stats.inputs_early.saturating_add(1);
+            } else if tick >= end.minus(BEHIND_MAX) && log.insert(tick, input) {
+                // Kept even where it is late: what follows may be coded against it.
+                stats.inputs_late = stats.inputs_late.saturating_add(u64::from(tick < end));
+                newest = Some(tick);
+            }
+        });
+        if let Some(tick) = newest {
+            let slack = self.slack(now, tick);
+            if let Some(player) = self
+                .places
+                .get_mut(usize::from(seat.0))
+                .and_then(super::place::Place::player_mut)
+            {
+                player.slack = slack;
+            }
+        }
+    }
+
+    /// Quarter ticks from `now` to the close of `tick`, -127 to 127.
+    fn slack(&self, now: Instant, tick: Tick) -> i8 {
+        let close = self.close_time(tick);
+        let quarter = u128::from(self.limits.period_nanos / 4).max(1);
+        let quarters = |span: core::time::Duration| {
+            let count = span.as_nanos().checked_div(quarter).unwrap_or(0);
+            i8::try_from(count.min(127)).unwrap_or(i8::MAX)
+        };
+        if now <= close {
+            quarters(close.saturating_since(now))
+        } else {
+            quarters(now.saturating_since(close)).saturating_neg()
+        }
+    }
+}

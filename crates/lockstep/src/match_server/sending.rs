@@ -1,0 +1,109 @@
+//! What clients are told.
+
+use core::time::Duration;
+
+use wire::{Instant, Seat};
+
+use super::MatchServer;
+use crate::event::Phase;
+use crate::input::Input;
+use crate::message::{Mode, Welcome, write_bye, write_turns_head, write_welcome};
+use crate::repair::Closed;
+use crate::{PeerId, Tick};
+
+/// Time between welcomes, give or take a quarter by lot, so that many clients do not pulse.
+const WELCOME_INTERVAL_MILLIS: u64 = 50;
+
+impl<I: Input> MatchServer<I> {
+    pub(super) fn repeat_welcomes(&mut self, now: Instant) {
+        for place in &mut self.places {
+            let Some(player) = place.player_mut() else {
+                continue;
+            };
+            if player.welcome_at.is_some_and(|at| at <= now) {
+                let quarter = WELCOME_INTERVAL_MILLIS / 4;
+                let millis = self.generator.between(
+                    WELCOME_INTERVAL_MILLIS - quarter,
+                    WELCOME_INTERVAL_MILLIS + quarter,
+                );
+                player.welcome_at = Some(now + Duration::from_millis(millis));
+                player.is_due = true;
+                self.transmit_from = 0;
+            }
+        }
+    }
+
+    /// Writes the next datagram and returns who shall get it.
+    pub(super) fn transmit(&mut self, now: Instant, buf: &mut Vec<u8>) -> Option<PeerId> {
+        while self.transmit_from < self.places.len() {
+            let index = self.transmit_from;
+            self.transmit_from = index.saturating_add(1);
+            let seat = Seat(u16::try_from(index).unwrap_or(u16::MAX));
+            if let Some(peer) = self.transmit_to(now, seat, buf) {
+                return Some(peer);
+            }
+        }
+        let (peer, (reason, is_due)) = self.departed.iter_mut().find(|(_, (_, is_due))| *is_due)?;
+        *is_due = false;
+        write_bye(buf, *reason);
+        Some(*peer)
+    }
+
+    fn transmit_to(&mut self, now: Instant, seat: Seat, buf: &mut Vec<u8>) -> Option<PeerId> {
+        let next_at = {
+            let player = self.places.get(usize::from(seat.0))?.player()?;
+            self.closed_at(player.repair.next())
+        };
+        let place = self.places.get_mut(usize::from(seat.0))?;
+        let next_input_low = place.log.next().low();
+        let player = place.player_mut()?;
+        if !player.is_due {
+            return None;
+        }
+        player.is_due = false;
+        if !player.is_ready {
+            let peer = player.peer;
+            write_welcome(buf, &self.welcome(seat));
+            return Some(peer);
+        }
+        if self.phase != Phase::Running {
+            return None;
+        }
+        let closed = Closed {
+            chain: &self.chain,
+            end: self.end,
+            next_at,
+        };
+        let slice = player.repair.slice(now, &closed, &self.limits);
+        let wait = player.repair.answer_nanos(&self.limits);
+        let wanted = self.ledger.ask(now, seat, wait);
+        write_turns_head(
+            buf,
+            next_input_low,
+            player.slack,
+            Tick(slice.ticks.start).low(),
+            wanted.map(|step| Tick(step).low()),
+        );
+        for tick in slice.ticks.clone() {
+            buf.extend_from_slice(self.chain.get(Tick(tick)).unwrap_or_default());
+        }
+        let count = u64::try_from(slice.ticks.len()).unwrap_or(u64::MAX);
+        self.stats.bundles_sent = self.stats.bundles_sent.saturating_add(count);
+        let catch_up = u64::from(slice.is_catch_up);
+        self.stats.catch_up_datagrams = self.stats.catch_up_datagrams.saturating_add(catch_up);
+        Some(player.peer)
+    }
+
+    fn welcome(&self, seat: Seat) -> Welcome {
+        Welcome {
+            mode: Mode::Clock,
+            shape: self.shape,
+            seat,
+            period_nanos: self.config.tick_rate.period_nanos(),
+            input_delay: self.config.input_delay,
+            repair: self.config.repair.get(),
+            hash_interval: self.config.hash_interval,
+            match_id: self.match_id,
+        }
+    }
+}

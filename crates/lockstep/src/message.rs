@@ -1,0 +1,88 @@
+//! The datagrams: pure functions between bytes and meaning.
+//!
+//! Byte 0 is the kind. Numbers are big-endian; bit fields start at the highest bit.
+//!
+//! | kind | direction | message |
+//! |---|---|---|
+//! | `0x01` | up | [`Up::Ready`]: `version8` |
+//! | `0x02` | up | [`Up::Report`]: see [`Report`] |
+//! | `0x03` | up | [`Up::Leave`]: `reason8` |
+//! | `0x81` | down | [`Down::Welcome`]: see [`Welcome`] |
+//! | `0x82` | down | [`Down::Turns`]: see [`Turns`] |
+//! | `0x83` | down | [`Down::Turns`] that ask for state hashes |
+//! | `0x84` | down | [`Down::Bye`]: `reason8` |
+//!
+//! Reserved, and refused today: `0x04` order, `0x05` snapshot acknowledgement, `0x06` hash ladder
+//! answer, `0x07` commit, `0x08` reveal; `0x85` early input, `0x86` order acknowledgement, `0x87`
+//! snapshot, `0x88` hash ladder question, `0x89` migration, `0x8a` signed chain head; `0x40` to
+//! `0x4f` mesh peers; welcome modes other than 0 (1 wait-all, 2 quorum, 3 rollback, 4 spectator);
+//! the extension bit of a bundle.
+
+#![warn(clippy::arithmetic_side_effects)]
+
+mod down;
+mod up;
+
+use core::fmt;
+
+use crate::bits::Malformed;
+
+pub use down::{Bundles, Down, Mode, Turns, Welcome, decode_down};
+pub(crate) use down::{write_bye, write_turns_head, write_welcome};
+pub use up::{HASHES_MAX, HashRun, INPUTS_MAX, InputRun, Report, Up, decode_up};
+pub(crate) use up::{ReportHead, write_leave, write_ready, write_report};
+
+/// Version of the format; a side that meets another one refuses it.
+pub const VERSION: u8 = 1;
+
+/// Longest head in front of the bundles of a [`Turns`] message.
+pub const TURNS_HEAD_LEN_MAX: usize = 8;
+
+const READY: u8 = 0x01;
+const REPORT: u8 = 0x02;
+const LEAVE: u8 = 0x03;
+const WELCOME: u8 = 0x81;
+const TURNS: u8 = 0x82;
+const TURNS_ASKING: u8 = 0x83;
+const BYE: u8 = 0x84;
+
+/// Why a datagram is none of ours.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum DecodeError {
+    /// It has no first byte, or ends before its fields do.
+    Truncated,
+    /// Its first byte stands for nothing this version knows.
+    UnknownKind(u8),
+    /// It is of another version of the format.
+    Version(u8),
+    /// A field has a value that no sender writes.
+    Malformed,
+}
+
+impl fmt::Display for DecodeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Truncated => f.write_str("datagram ends before its fields do"),
+            Self::UnknownKind(kind) => write!(f, "unknown message kind {kind:#04x}"),
+            Self::Version(version) => {
+                write!(f, "format version {version} where {VERSION} is spoken")
+            }
+            Self::Malformed => f.write_str("a field has a value that no sender writes"),
+        }
+    }
+}
+
+impl core::error::Error for DecodeError {}
+
+impl From<wire::Truncated> for DecodeError {
+    fn from(_: wire::Truncated) -> Self {
+        Self::Truncated
+    }
+}
+
+impl From<Malformed> for DecodeError {
+    fn from(_: Malformed) -> Self {
+        Self::Malformed
+    }
+}

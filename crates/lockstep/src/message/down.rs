@@ -1,0 +1,233 @@
+//! What the server sends.
+
+use core::num::NonZeroU8;
+
+use wire::{MatchId, Reader, Seat, Writer};
+
+use super::{BYE, DecodeError, TURNS, TURNS_ASKING, VERSION, WELCOME};
+use crate::bundle::{self, Shape};
+use crate::event::CloseReason;
+use crate::input::Width;
+
+/// A datagram from the server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Down<'a> {
+    /// What the match is; repeated until the client is ready.
+    Welcome(Welcome),
+    /// Closed ticks.
+    Turns(Turns<'a>),
+    /// The client is out of the match.
+    Bye(CloseReason),
+}
+
+/// What a client must know of its match.
+///
+/// | field | bytes |
+/// |---|---|
+/// | kind, version, mode | 1 each |
+/// | seat count, own seat, input width in bits | 2 each |
+/// | tick period in nanoseconds, not zero | 4 |
+/// | input delay in ticks, ticks in each datagram, hash interval in ticks (not zero) | 1 each |
+/// | match id | 16 |
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Welcome {
+    /// Who closes ticks, and when.
+    pub mode: Mode,
+    /// Seats and input width; both within their types' ranges.
+    pub shape: Shape,
+    /// The receiver's seat, below the seat count.
+    pub seat: Seat,
+    /// Length of a tick, in nanoseconds.
+    pub period_nanos: u32,
+    /// Ticks between the newest tick a client could have heard of and the one its input is for.
+    pub input_delay: u8,
+    /// Ticks in each datagram: how many copies of a bundle go out unasked.
+    pub repair: u8,
+    /// Ticks from one state hash to the next.
+    pub hash_interval: NonZeroU8,
+    /// The match.
+    pub match_id: MatchId,
+}
+
+/// Who closes ticks, and when.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// The server, by its clock; code 0. Other codes are reserved.
+    Clock,
+}
+
+/// Closed ticks, with what the receiver alone is told.
+///
+/// | field | bytes |
+/// |---|---|
+/// | kind | 1 |
+/// | low half of the tick after the newest input of the receiver that arrived | 2 |
+/// | slack of that input in quarter ticks, signed; -128 where there is none | 1 |
+/// | low half of the first bundle's tick | 2 |
+/// | kind `0x83` only: low half of the first hash step that is asked for | 2 |
+/// | bundles, one after the other, to the end | |
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Turns<'a> {
+    /// Low half of the tick after the newest input that arrived.
+    pub next_input_low: u16,
+    /// How long before its tick's close the newest input arrived, in quarter ticks.
+    pub slack: i8,
+    /// Low half of the first bundle's tick.
+    pub first_low: u16,
+    /// Low half of the first hash step that never arrived, where there is one.
+    pub wanted_low: Option<u16>,
+    /// The bundles.
+    pub bundles: Bundles<'a>,
+}
+
+/// Whole, well-formed bundles of consecutive ticks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bundles<'a> {
+    bytes: &'a [u8],
+    shape: Shape,
+}
+
+impl<'a> Bundles<'a> {
+    /// Returns the bundles, one for each tick.
+    pub fn iter(&self) -> impl Iterator<Item = &'a [u8]> + use<'a> {
+        let Self { mut bytes, shape } = *self;
+        core::iter::from_fn(move || {
+            if bytes.is_empty() {
+                return None;
+            }
+            let len = bundle::check(bytes, shape).ok()?;
+            let (bundle, rest) = bytes.split_at_checked(len)?;
+            bytes = rest;
+            Some(bundle)
+        })
+    }
+}
+
+/// Reads a datagram from the server.
+///
+/// Pure: nothing is allocated, and work is linear in the length of `datagram`. Without a `shape`,
+/// before the welcome, turns are refused as malformed.
+///
+/// # Errors
+///
+/// [`DecodeError`], by the first fault found.
+pub fn decode_down(datagram: &[u8], shape: Option<Shape>) -> Result<Down<'_>, DecodeError> {
+    let mut reader = Reader::new(datagram);
+    let kind = reader.u8()?;
+    match kind {
+        WELCOME => decode_welcome(reader).map(Down::Welcome),
+        TURNS | TURNS_ASKING => {
+            let shape = shape.ok_or(DecodeError::Malformed)?;
+            decode_turns(reader, kind, shape).map(Down::Turns)
+        }
+        BYE => {
+            let reason = CloseReason::from_code(reader.u8()?).ok_or(DecodeError::Malformed)?;
+            if reader.is_empty() {
+                Ok(Down::Bye(reason))
+            } else {
+                Err(DecodeError::Malformed)
+            }
+        }
+        unknown => Err(DecodeError::UnknownKind(unknown)),
+    }
+}
+
+fn decode_welcome(mut reader: Reader<'_>) -> Result<Welcome, DecodeError> {
+    let version = reader.u8()?;
+    if version != VERSION {
+        return Err(DecodeError::Version(version));
+    }
+    if reader.u8()? != 0 {
+        return Err(DecodeError::Malformed);
+    }
+    let seats = reader.u16()?;
+    let seat = reader.u16()?;
+    let width = Width::new(reader.u16()?).ok_or(DecodeError::Malformed)?;
+    let period_nanos = reader.u32()?;
+    let input_delay = reader.u8()?;
+    let repair = reader.u8()?;
+    let hash_interval = NonZeroU8::new(reader.u8()?).ok_or(DecodeError::Malformed)?;
+    let match_id = MatchId(reader.array()?);
+    if !reader.is_empty() || seat >= seats || period_nanos == 0 || repair == 0 {
+        return Err(DecodeError::Malformed);
+    }
+    Ok(Welcome {
+        mode: Mode::Clock,
+        shape: Shape { seats, width },
+        seat: Seat(seat),
+        period_nanos,
+        input_delay,
+        repair,
+        hash_interval,
+        match_id,
+    })
+}
+
+fn decode_turns(mut reader: Reader<'_>, kind: u8, shape: Shape) -> Result<Turns<'_>, DecodeError> {
+    let next_input_low = reader.u16()?;
+    let [slack] = reader.array()?;
+    let first_low = reader.u16()?;
+    let wanted_low = if kind == TURNS_ASKING {
+        Some(reader.u16()?)
+    } else {
+        None
+    };
+    let bytes = reader.take_rest();
+    let mut rest = bytes;
+    while !rest.is_empty() {
+        let len = bundle::check(rest, shape)?;
+        rest = rest.get(len..).ok_or(DecodeError::Malformed)?;
+    }
+    Ok(Turns {
+        next_input_low,
+        slack: slack.cast_signed(),
+        first_low,
+        wanted_low,
+        bundles: Bundles { bytes, shape },
+    })
+}
+
+/// Appends a welcome.
+pub(crate) fn write_welcome(out: &mut Vec<u8>, welcome: &Welcome) {
+    let mut writer = Writer::new(out);
+    writer.u8(WELCOME);
+    writer.u8(VERSION);
+    writer.u8(match welcome.mode {
+        Mode::Clock => 0,
+    });
+    writer.u16(welcome.shape.seats);
+    writer.u16(welcome.seat.0);
+    writer.u16(welcome.shape.width.get());
+    writer.u32(welcome.period_nanos);
+    writer.u8(welcome.input_delay);
+    writer.u8(welcome.repair);
+    writer.u8(welcome.hash_interval.get());
+    writer.bytes(&welcome.match_id.0);
+}
+
+/// Appends what stands before the bundles.
+pub(crate) fn write_turns_head(
+    out: &mut Vec<u8>,
+    next_input_low: u16,
+    slack: i8,
+    first_low: u16,
+    wanted_low: Option<u16>,
+) {
+    let mut writer = Writer::new(out);
+    writer.u8(if wanted_low.is_some() {
+        TURNS_ASKING
+    } else {
+        TURNS
+    });
+    writer.u16(next_input_low);
+    writer.u8(slack.cast_unsigned());
+    writer.u16(first_low);
+    if let Some(wanted) = wanted_low {
+        writer.u16(wanted);
+    }
+}
+
+/// Appends word that the client is out.
+pub(crate) fn write_bye(out: &mut Vec<u8>, reason: CloseReason) {
+    out.extend_from_slice(&[BYE, reason.code()]);
+}

@@ -1,0 +1,408 @@
+//! What clients send.
+
+use wire::Reader;
+
+use super::{DecodeError, LEAVE, READY, REPORT, VERSION};
+use crate::bits::{BitReader, BitWriter, Malformed};
+use crate::delta;
+use crate::event::LeaveReason;
+use crate::input::Width;
+
+/// Inputs that one report may carry: what a client may have unacknowledged.
+pub const INPUTS_MAX: u32 = 64;
+
+/// State hashes that one report may carry.
+pub const HASHES_MAX: u32 = 16;
+
+/// A datagram from a client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Up<'a> {
+    /// It holds the welcome and waits for the first tick.
+    Ready,
+    /// Acknowledgement, inputs and state hashes.
+    Report(Report<'a>),
+    /// It goes.
+    Leave(LeaveReason),
+}
+
+/// What a client says each tick.
+///
+/// | field | bits | meaning |
+/// |---|---|---|
+/// | next | 16 | low half of the first tick it lacks; all before it arrived |
+/// | gap | 1 | a later bundle is there, and redundancy will not bring the missing one any more |
+/// | lag | gamma | turns that arrived and were not simulated yet |
+/// | hash count | gamma | at most 16 |
+/// | – hash back | gamma | hash steps from the newest step before `next` back to the first hash |
+/// | – hashes | 32 each | of consecutive hash steps |
+/// | input count | gamma | at most 64 |
+/// | – ahead | gamma | ticks from `next` to the first input |
+/// | – fresh | 1 | the first input is coded against the neutral one, not its predecessor |
+/// | – inputs | | run of unchanged ones (gamma), change ([`delta`]), run, ... to the last |
+///
+/// Padded with zero bits to a whole byte. A hash step is every `hash_interval`-th tick.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Report<'a> {
+    /// Low half of the first tick that the client lacks.
+    pub next_low: u16,
+    /// Whether a tick is missing that the usual copies bring no more.
+    pub is_gap: bool,
+    /// Turns that wait for the client's simulation.
+    pub lag: u32,
+    /// State hashes, if any.
+    pub hashes: HashRun,
+    /// Inputs, if any.
+    pub inputs: Option<InputRun<'a>>,
+}
+
+/// State hashes of consecutive hash steps.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct HashRun {
+    /// Steps from the newest step before the report's `next` back to the first hash.
+    pub back: u32,
+    /// How many of `values` count, at most [`HASHES_MAX`].
+    pub count: u32,
+    /// The hashes, oldest first; zero past `count`.
+    pub values: [u32; 16],
+}
+
+/// Inputs of consecutive ticks, not yet unpacked but known to be well formed.
+#[derive(Clone, Copy, Debug)]
+pub struct InputRun<'a> {
+    /// Ticks from the report's `next` to the first input.
+    pub ahead: u32,
+    /// How many there are, 1 to [`INPUTS_MAX`].
+    pub count: u32,
+    /// Whether the first is coded against the neutral input.
+    pub is_fresh: bool,
+    /// At the first run.
+    reader: BitReader<'a>,
+    /// Bits of one input.
+    width: Width,
+}
+
+impl PartialEq for InputRun<'_> {
+    fn eq(&self, other: &Self) -> bool {
+        let bits = |run: &Self| {
+            let mut reader = run.reader;
+            core::iter::from_fn(move || reader.bit().ok())
+        };
+        (self.ahead, self.count, self.is_fresh, self.width)
+            == (other.ahead, other.count, other.is_fresh, other.width)
+            && bits(self).eq(bits(other))
+    }
+}
+
+impl Eq for InputRun<'_> {}
+
+impl InputRun<'_> {
+    /// Unpacks the inputs: turns `input`, which holds the one before the first, into each in
+    /// turn and calls `on_input` with its index and its bits.
+    ///
+    /// Work is at most `count` inputs, whatever the bytes say.
+    pub fn unpack(&self, input: &mut [u8], mut on_input: impl FnMut(u32, &[u8])) {
+        let mut reader = self.reader;
+        let walked = walk(&mut reader, self.count, |index, is_changed, reader| {
+            if is_changed {
+                delta::apply(reader, self.width, input)?;
+            }
+            on_input(index, input);
+            Ok(())
+        });
+        debug_assert!(walked.is_ok(), "`decode_up` walked the same bits");
+    }
+}
+
+/// What [`write_report`] needs besides the inputs.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct ReportHead {
+    pub(crate) next_low: u16,
+    pub(crate) is_gap: bool,
+    pub(crate) lag: u32,
+    pub(crate) hashes: HashRun,
+    /// Ticks from `next` to the first input.
+    pub(crate) ahead: u32,
+    pub(crate) is_fresh: bool,
+}
+
+/// Appends a report with `inputs`, the first of which is coded against `before`.
+pub(crate) fn write_report<'i>(
+    out: &mut Vec<u8>,
+    head: &ReportHead,
+    width: Width,
+    before: &'i [u8],
+    inputs: impl ExactSizeIterator<Item = &'i [u8]>,
+) {
+    out.push(REPORT);
+    let mut writer = BitWriter::new(out);
+    writer.bits(head.next_low.into(), 16);
+    writer.bit(head.is_gap);
+    writer.gamma(head.lag);
+    writer.gamma(head.hashes.count);
+    if head.hashes.count > 0 {
+        writer.gamma(head.hashes.back);
+        for (hash, _) in head.hashes.values.iter().zip(0..head.hashes.count) {
+            writer.bits((*hash).into(), 32);
+        }
+    }
+    let count = u32::try_from(inputs.len()).unwrap_or(u32::MAX);
+    debug_assert!(count <= INPUTS_MAX, "the history holds no more");
+    writer.gamma(count);
+    if count > 0 {
+        writer.gamma(head.ahead);
+        writer.bit(head.is_fresh);
+        write_inputs(&mut writer, width, before, inputs);
+    }
+}
+
+fn write_inputs<'i>(
+    writer: &mut BitWriter<'_>,
+    width: Width,
+    mut before: &'i [u8],
+    inputs: impl Iterator<Item = &'i [u8]>,
+) {
+    let mut run = 0_u32;
+    for input in inputs {
+        if input == before {
+            run = run.saturating_add(1);
+        } else {
+            writer.gamma(run);
+            run = 0;
+            delta::write(writer, width, before, input);
+        }
+        before = input;
+    }
+    if run > 0 {
+        writer.gamma(run);
+    }
+}
+
+/// Appends word that the client waits for the first tick.
+pub(crate) fn write_ready(out: &mut Vec<u8>) {
+    out.extend_from_slice(&[READY, VERSION]);
+}
+
+/// Appends word that the client goes.
+pub(crate) fn write_leave(out: &mut Vec<u8>, reason: LeaveReason) {
+    out.extend_from_slice(&[LEAVE, reason.code()]);
+}
+
+/// Reads a datagram from a client whose inputs have `width` bits.
+///
+/// Pure: nothing is allocated, and work is bounded by the length of `datagram` and by
+/// [`INPUTS_MAX`]. What is accepted is the one encoding of what it says.
+///
+/// # Errors
+///
+/// [`DecodeError`], by the first fault found.
+pub fn decode_up(datagram: &[u8], width: Width) -> Result<Up<'_>, DecodeError> {
+    let mut reader = Reader::new(datagram);
+    let kind = reader.u8()?;
+    match kind {
+        READY => {
+            let version = reader.u8()?;
+            if version != VERSION {
+                return Err(DecodeError::Version(version));
+            }
+            end(&reader).map(|()| Up::Ready)
+        }
+        REPORT => decode_report(reader.rest(), width).map(Up::Report),
+        LEAVE => {
+            let reason = LeaveReason::from_code(reader.u8()?).ok_or(DecodeError::Malformed)?;
+            end(&reader).map(|()| Up::Leave(reason))
+        }
+        unknown => Err(DecodeError::UnknownKind(unknown)),
+    }
+}
+
+const fn end(reader: &Reader<'_>) -> Result<(), DecodeError> {
+    if reader.is_empty() {
+        Ok(())
+    } else {
+        Err(DecodeError::Malformed)
+    }
+}
+
+fn decode_report(bytes: &[u8], width: Width) -> Result<Report<'_>, DecodeError> {
+    let mut reader = BitReader::new(bytes);
+    let next_low = u16::try_from(reader.bits(16)?).map_err(|_| DecodeError::Malformed)?;
+    let is_gap = reader.bit()?;
+    let lag = reader.gamma(u32::MAX)?;
+    let mut hashes = HashRun {
+        count: reader.gamma(HASHES_MAX)?,
+        ..HashRun::default()
+    };
+    if hashes.count > 0 {
+        hashes.back = reader.gamma(u32::MAX)?;
+        for (hash, _) in hashes.values.iter_mut().zip(0..hashes.count) {
+            *hash = u32::try_from(reader.bits(32)?).map_err(|_| DecodeError::Malformed)?;
+        }
+    }
+    let count = reader.gamma(INPUTS_MAX)?;
+    let inputs = if count > 0 {
+        let ahead = reader.gamma(u32::MAX)?;
+        let is_fresh = reader.bit()?;
+        let run = InputRun {
+            ahead,
+            count,
+            is_fresh,
+            reader,
+            width,
+        };
+        walk(&mut reader, count, |_, is_changed, reader| {
+            if is_changed {
+                delta::check(reader, width)?;
+            }
+            Ok(())
+        })?;
+        Some(run)
+    } else {
+        None
+    };
+    reader.align()?;
+    if !reader.is_empty() {
+        return Err(DecodeError::Malformed);
+    }
+    Ok(Report {
+        next_low,
+        is_gap,
+        lag,
+        hashes,
+        inputs,
+    })
+}
+
+/// Calls `on_input(index, is_changed, reader)` for each of `count` inputs.
+fn walk<'a>(
+    reader: &mut BitReader<'a>,
+    count: u32,
+    mut on_input: impl FnMut(u32, bool, &mut BitReader<'a>) -> Result<(), Malformed>,
+) -> Result<(), Malformed> {
+    let mut index = 0_u32;
+    while index < count {
+        let run = reader.gamma(count.saturating_sub(index))?;
+        let end = index.saturating_add(run);
+        while index < end {
+            on_input(index, false, reader)?;
+            index = index.saturating_add(1);
+        }
+        if index < count {
+            on_input(index, true, reader)?;
+            index = index.saturating_add(1);
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+#[expect(
+    clippy::arithmetic_side_effects,
+    reason = "a test that overflows fails"
+)]
+mod tests {
+    use super::*;
+
+    const PAD: Width = Width::bits::<16>();
+
+    /// The whole datagram of `inputs`, the first coded against the one before it.
+    fn datagram(inputs: &[u16]) -> Vec<u8> {
+        let bytes: Vec<_> = inputs.iter().map(|input| input.to_be_bytes()).collect();
+        let head = ReportHead {
+            next_low: 1_000,
+            ahead: 2,
+            ..ReportHead::default()
+        };
+        let mut out = Vec::new();
+        let inputs = bytes.iter().map(<[u8; 2]>::as_slice);
+        write_report(&mut out, &head, PAD, &[0, 0], inputs);
+        out
+    }
+
+    fn unpacked(datagram: &[u8]) -> Vec<u16> {
+        let Ok(Up::Report(report)) = decode_up(datagram, PAD) else {
+            panic!("no report");
+        };
+        let mut inputs = Vec::new();
+        let mut input = [0, 0];
+        report.inputs.unwrap().unpack(&mut input, |_, bits| {
+            inputs.push(u16::from_be_bytes([bits[0], bits[1]]));
+        });
+        inputs
+    }
+
+    fn changing_every(ticks: u64, every: u64) -> Vec<u16> {
+        let mut generator = wire::Seed::from_number(4).generator(0);
+        let mut input = 0;
+        let mut inputs = Vec::new();
+        for tick in 0..ticks {
+            if tick % every == 0 {
+                let old = input;
+                while input == old {
+                    input = u16::try_from(generator.below(65_536)).unwrap();
+                }
+            }
+            inputs.push(input);
+        }
+        inputs
+    }
+
+    #[test]
+    fn l4_ten_ticks_of_16_buttons_changing_every_5_are_at_most_12_bytes() {
+        // The whole datagram; the replaced system took 25 for the inputs and 12 around them.
+        let inputs = changing_every(10, 5);
+        let datagram = datagram(&inputs);
+        assert!(datagram.len() <= 12, "{}", datagram.len());
+        assert_eq!(unpacked(&datagram), inputs);
+    }
+
+    #[test]
+    fn l4_every_measured_case_is_at_most_the_replaced_systems() {
+        for (ticks, every, theirs) in [(10, 5, 25), (60, 5, 49), (60, 1, 145)] {
+            let inputs = changing_every(ticks, every);
+            let datagram = datagram(&inputs);
+            assert!(
+                datagram.len() <= theirs,
+                "{ticks} {every}: {}",
+                datagram.len()
+            );
+            assert_eq!(unpacked(&datagram), inputs);
+        }
+        let inputs = changing_every(64, 64);
+        assert_eq!(datagram(&inputs).len(), 10, "64 ticks of one held input");
+        assert_eq!(unpacked(&datagram(&inputs)), inputs);
+    }
+
+    #[test]
+    fn l8_no_report_unpacks_to_more_than_64_inputs() {
+        // Count 65, and then a run that would be that long.
+        let mut out = vec![REPORT];
+        let mut writer = BitWriter::new(&mut out);
+        writer.bits(0, 17);
+        writer.gamma(0);
+        writer.gamma(0);
+        writer.gamma(INPUTS_MAX + 1);
+        writer.gamma(0);
+        writer.bit(true);
+        writer.gamma(INPUTS_MAX + 1);
+        assert_eq!(decode_up(&out, PAD), Err(DecodeError::Malformed));
+        // A run past the count.
+        let mut out = vec![REPORT];
+        let mut writer = BitWriter::new(&mut out);
+        writer.bits(0, 17);
+        writer.gamma(0);
+        writer.gamma(0);
+        writer.gamma(3);
+        writer.gamma(0);
+        writer.bit(true);
+        writer.gamma(4);
+        assert_eq!(decode_up(&out, PAD), Err(DecodeError::Malformed));
+        // Count 17 of hashes.
+        let mut out = vec![REPORT];
+        let mut writer = BitWriter::new(&mut out);
+        writer.bits(0, 17);
+        writer.gamma(0);
+        writer.gamma(HASHES_MAX + 1);
+        out.resize(200, 0xff);
+        assert_eq!(decode_up(&out, PAD), Err(DecodeError::Malformed));
+    }
+}

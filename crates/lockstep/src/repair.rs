@@ -1,0 +1,233 @@
+//! Which ticks go into a client's next datagram: the last few, or the oldest it lacks.
+
+use core::ops::Range;
+
+use wire::Instant;
+
+use crate::Tick;
+use crate::chain::Chain;
+
+/// Round trip assumed before one was seen; RFC 9002, section 6.2.2.
+const INITIAL_RTT_NANOS: u64 = 333_000_000;
+
+/// Ticks without a word after which a client is not caught up: it reports each tick.
+const SILENT_TICKS: u64 = 5;
+
+/// What one client has and was sent.
+#[derive(Debug)]
+pub(crate) struct Repair {
+    /// First tick that it lacks, as it last said.
+    next: Tick,
+    /// Whether it said that redundancy will not bring it.
+    is_gap: bool,
+    /// First tick that was never sent to it.
+    unsent: Tick,
+    /// While it is behind: the next tick to send again, and when sending began at `next`.
+    catching_up: Option<(Tick, Instant)>,
+    /// When it last said anything.
+    heard: Option<Instant>,
+    /// Smoothed round trip in nanoseconds, the client's wait for its tick included.
+    rtt_nanos: Option<u64>,
+    /// Bytes that it may get above its share.
+    budget: u32,
+}
+
+/// What holds for every client of a match.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RepairLimits {
+    /// Ticks in each datagram.
+    pub(crate) ticks: u32,
+    /// Length of a tick.
+    pub(crate) period_nanos: u64,
+    /// Longest run of bundles, in bytes.
+    pub(crate) len_max: usize,
+    /// Most that a budget holds.
+    pub(crate) burst: u32,
+    /// What it gains each tick.
+    pub(crate) gain: u32,
+}
+
+/// A client's word of what it has.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ack {
+    /// First tick that it lacks.
+    pub(crate) next: Tick,
+    /// Whether redundancy will not bring it.
+    pub(crate) is_gap: bool,
+    /// When the tick before `next` was closed, where that is known.
+    pub(crate) sent_at: Option<Instant>,
+}
+
+/// What there is to send.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Closed<'a> {
+    pub(crate) chain: &'a Chain,
+    /// First tick that is not closed.
+    pub(crate) end: Tick,
+    /// When the first tick that the client lacks was closed, where that is known.
+    pub(crate) next_at: Option<Instant>,
+}
+
+/// The bundles of one datagram.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Slice {
+    pub(crate) ticks: Range<u32>,
+    /// Whether they are old ones, paid from the budget.
+    pub(crate) is_catch_up: bool,
+}
+
+impl Repair {
+    pub(crate) const fn new(limits: &RepairLimits) -> Self {
+        Self {
+            next: Tick(0),
+            is_gap: false,
+            unsent: Tick(0),
+            catching_up: None,
+            heard: None,
+            rtt_nanos: None,
+            budget: limits.burst,
+        }
+    }
+
+    /// Takes the client's word of what it has.
+    pub(crate) fn on_ack(&mut self, now: Instant, ack: &Ack) {
+        let Ack {
+            next,
+            is_gap,
+            sent_at,
+        } = *ack;
+        self.heard = Some(now);
+        if next < self.next {
+            return;
+        }
+        // What was sent again says nothing of the round trip; Karn and Partridge, 1987.
+        if next > self.next
+            && self.catching_up.is_none()
+            && let Some(sent_at) = sent_at
+        {
+            let sample = now.as_nanos().saturating_sub(sent_at.as_nanos());
+            self.rtt_nanos = Some(match self.rtt_nanos {
+                None => sample,
+                Some(smoothed) => (smoothed.saturating_mul(7).saturating_add(sample)) / 8,
+            });
+        }
+        self.next = next;
+        self.is_gap = is_gap;
+    }
+
+    /// Adds what a tick brings to the budget.
+    pub(crate) fn on_tick(&mut self, limits: &RepairLimits) {
+        self.budget = self.budget.saturating_add(limits.gain).min(limits.burst);
+    }
+
+    /// Chooses the bundles for a datagram.
+    pub(crate) fn slice(
+        &mut self,
+        now: Instant,
+        closed: &Closed<'_>,
+        limits: &RepairLimits,
+    ) -> Slice {
+        let slice = self
+            .catch_up(now, closed, limits)
+            .unwrap_or_else(|| self.newest(closed, limits));
+        self.unsent = self.unsent.max(Tick(slice.ticks.end));
+        slice
+    }
+
+    /// Returns how long an answer takes: after it, what was asked for or sent again is lost.
+    pub(crate) fn answer_nanos(&self, limits: &RepairLimits) -> u64 {
+        self.rtt_nanos
+            .unwrap_or(INITIAL_RTT_NANOS)
+            .saturating_add(limits.period_nanos.saturating_mul(2))
+    }
+
+    pub(crate) const fn next(&self) -> Tick {
+        self.next
+    }
+
+    /// The oldest ticks that the client lacks, if it is behind and has budget.
+    fn catch_up(
+        &mut self,
+        now: Instant,
+        closed: &Closed<'_>,
+        limits: &RepairLimits,
+    ) -> Option<Slice> {
+        let end = closed.end;
+        let age = closed
+            .next_at
+            .map_or(0, |at| now.as_nanos().saturating_sub(at.as_nanos()));
+        let copies = limits.period_nanos.saturating_mul(limits.ticks.into());
+        let patience = self.answer_nanos(limits).saturating_add(copies);
+        // Sending again to one that cannot be heard would spend its budget on an outage; its first
+        // word after it says where to begin.
+        let silence = self
+            .heard
+            .map_or(u64::MAX, |at| now.as_nanos().saturating_sub(at.as_nanos()));
+        let is_silent = silence > limits.period_nanos.saturating_mul(SILENT_TICKS);
+        let is_behind = self.is_gap || age > patience;
+        if self.next >= end || is_silent || !is_behind {
+            self.catching_up = None;
+            return None;
+        }
+        let wait = self.answer_nanos(limits);
+        let (cursor, since) = match self.catching_up {
+            Some((cursor, since)) if now.as_nanos().saturating_sub(since.as_nanos()) < wait => {
+                (cursor.max(self.next), since)
+            }
+            Some(_) | None => (self.next, now),
+        };
+        self.catching_up = Some((cursor, since));
+        // The last few go out unasked; nothing older is missing past the cursor.
+        if cursor >= end.minus(limits.ticks) {
+            return None;
+        }
+        let mut len = 0_usize;
+        let mut stop = cursor;
+        while stop < end {
+            let Some(bundle) = closed.chain.get(stop) else {
+                break;
+            };
+            if len.saturating_add(bundle.len()) > limits.len_max {
+                break;
+            }
+            len = len.saturating_add(bundle.len());
+            stop = stop.plus(1);
+        }
+        let price = u32::try_from(len).unwrap_or(u32::MAX);
+        if stop == cursor || price > self.budget {
+            return None;
+        }
+        self.budget = self.budget.saturating_sub(price);
+        self.catching_up = Some((stop, since));
+        Some(Slice {
+            ticks: cursor.0..stop.0,
+            is_catch_up: true,
+        })
+    }
+
+    /// The last few ticks, those included that were never sent, as many as fit.
+    fn newest(&self, closed: &Closed<'_>, limits: &RepairLimits) -> Slice {
+        let end = closed.end;
+        let oldest = end.minus(limits.ticks).min(self.unsent).max(self.next);
+        let mut len = 0_usize;
+        let mut start = end;
+        while start > oldest {
+            let before = start.minus(1);
+            let Some(bundle) = closed.chain.get(before) else {
+                break;
+            };
+            if len.saturating_add(bundle.len()) > limits.len_max {
+                break;
+            }
+            len = len.saturating_add(bundle.len());
+            start = before;
+        }
+        Slice {
+            ticks: start.0..end.0,
+            is_catch_up: false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,72 @@
+//! Counters: what machines dropped, and how much they did.
+
+/// What a [`MatchServer`](crate::MatchServer) counted; none of it ever goes back.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ServerStats {
+    /// Ticks closed.
+    pub ticks_closed: u64,
+    /// Bundles encoded: one a tick, however many clients there are.
+    pub bundles_encoded: u64,
+    /// Bundles put into datagrams, copies included.
+    pub bundles_sent: u64,
+    /// Datagrams sent.
+    pub datagrams_sent: u64,
+    /// Their bytes.
+    pub bytes_sent: u64,
+    /// Datagrams that were filled with old ticks for a client behind.
+    pub catch_up_datagrams: u64,
+    /// Inputs filled in for players that hold their seat.
+    pub inputs_substituted: u64,
+    /// Inputs that came after their tick was closed.
+    pub inputs_late: u64,
+    /// Inputs for ticks too far ahead.
+    pub inputs_early: u64,
+    /// Hash steps that were compared.
+    pub hashes_compared: u64,
+    /// Hash steps that were compared without a player who did not report in time.
+    pub hashes_missing: u64,
+    /// State hashes that were of no tick that could be compared.
+    pub hashes_refused: u64,
+    /// Times the clock was set back because the process had been paused.
+    pub pauses: u64,
+    /// Datagrams dropped: not of this format.
+    pub dropped_malformed: u64,
+    /// Datagrams dropped: from nobody who plays.
+    pub dropped_unknown_peer: u64,
+    /// Datagrams whose acknowledgement lies outside the chain.
+    pub dropped_ack: u64,
+    /// Datagrams whose inputs are coded against one that is gone.
+    pub dropped_reference: u64,
+}
+
+/// What a [`ClientPeer`](crate::ClientPeer) counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ClientStats {
+    /// Turns returned to the application.
+    pub turns: u64,
+    /// Inputs stamped.
+    pub inputs: u64,
+    /// Inputs that the server filled in.
+    pub substituted: u64,
+    /// Bundles that arrived and were there already.
+    pub bundles_repeated: u64,
+    /// Bundles too far ahead to be kept.
+    pub bundles_early: u64,
+    /// Datagrams sent.
+    pub datagrams_sent: u64,
+    /// Their bytes.
+    pub bytes_sent: u64,
+    /// Times the tick clock jumped by more than 15 ticks.
+    pub clock_jumps: u64,
+    /// Datagrams dropped: not of this format.
+    pub dropped_malformed: u64,
+    /// Datagrams dropped: not from the server.
+    pub dropped_unknown_peer: u64,
+    /// Datagrams whose numbers lie outside every window.
+    pub dropped_window: u64,
+    /// How long before its tick's close the newest input arrived, in quarter ticks, as the server
+    /// said last; `None` until it does.
+    pub slack_quarter_ticks: Option<i8>,
+}

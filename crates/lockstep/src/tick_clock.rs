@@ -1,0 +1,182 @@
+//! When a client samples its input: in step with the server's clock, as heard through the network.
+
+use wire::Instant;
+
+use crate::Tick;
+
+/// Arrivals over which the fastest is taken, twice: long enough for a quiet moment, short enough
+/// for a drift of 200 ppm to cost 0.4 ms.
+const WINDOW: u32 = 64;
+
+/// Ticks by which the clock may be off before it jumps instead of hurrying.
+const JUMP_TICKS: i64 = 15;
+
+/// Part of a tick by which one may be longer or shorter: 2 %.
+const DILATION: i64 = 50;
+
+/// Boundaries between ticks: boundary `n` is when bundle `n` arrives if the network is quick.
+#[derive(Debug)]
+pub(crate) struct TickClock {
+    /// Length of a tick, in nanoseconds.
+    period: i64,
+    /// When bundle 0 would have arrived, had it been as quick as the quickest of late; may lie
+    /// before the origin of time.
+    base: i64,
+    /// Quickest of the last whole window.
+    settled: i64,
+    /// Quickest of the window that is being filled, and how many are in it.
+    filling: (i64, u32),
+    /// Number of the next boundary.
+    index: u32,
+    /// When it is.
+    deadline: i64,
+    /// Times it jumped.
+    jumps: u64,
+}
+
+impl TickClock {
+    /// Starts with the arrival of `tick` at `now`.
+    pub(crate) fn new(now: Instant, period_nanos: u32, tick: Tick) -> Self {
+        let period = i64::from(period_nanos.max(1));
+        let base = base_of(now, period, tick);
+        let index = tick.0.saturating_add(1);
+        Self {
+            period,
+            base,
+            settled: base,
+            filling: (i64::MAX, 0),
+            index,
+            deadline: at(base, period, index),
+            jumps: 0,
+        }
+    }
+
+    /// Takes the arrival of `tick`, the newest of its datagram.
+    pub(crate) fn on_arrival(&mut self, now: Instant, tick: Tick) {
+        let base = base_of(now, self.period, tick);
+        let (quickest, count) = self.filling;
+        self.filling = (quickest.min(base), count.saturating_add(1));
+        self.base = self.settled.min(self.filling.0);
+        if self.filling.1 == WINDOW {
+            self.settled = self.filling.0;
+            self.filling = (i64::MAX, 0);
+        }
+    }
+
+    /// Passes the boundary if it is due, and returns its number. At most 16 are due at once.
+    pub(crate) fn pass(&mut self, now: Instant) -> Option<u32> {
+        let now = nanos(now);
+        if now < self.deadline {
+            return None;
+        }
+        let passed = self.index;
+        let limit = self.period.saturating_mul(JUMP_TICKS);
+        let index = passed.saturating_add(1);
+        let steady = self.deadline.saturating_add(self.period);
+        let target = at(self.base, self.period, index);
+        let is_far = target.saturating_sub(steady).saturating_abs() > limit;
+        if is_far || now.saturating_sub(steady) > limit {
+            let since = now.saturating_sub(self.base).max(0);
+            let ahead = since
+                .checked_div(self.period)
+                .unwrap_or(0)
+                .saturating_add(1);
+            self.index = u32::try_from(ahead).unwrap_or(u32::MAX);
+            self.deadline = at(self.base, self.period, self.index);
+            self.jumps = self.jumps.saturating_add(1);
+        } else {
+            let slip = self.period / DILATION;
+            self.index = index;
+            self.deadline = target.clamp(steady.saturating_sub(slip), steady.saturating_add(slip));
+        }
+        Some(passed)
+    }
+
+    /// Returns when the next boundary is.
+    pub(crate) fn deadline(&self) -> Instant {
+        instant(self.deadline)
+    }
+
+    /// Returns the number of the next boundary.
+    pub(crate) const fn index(&self) -> u32 {
+        self.index
+    }
+
+    /// Returns when bundle `tick` arrives if the network is quick.
+    pub(crate) fn arrival(&self, tick: Tick) -> Instant {
+        instant(at(self.base, self.period, tick.0))
+    }
+
+    pub(crate) const fn jumps(&self) -> u64 {
+        self.jumps
+    }
+}
+
+fn base_of(now: Instant, period: i64, tick: Tick) -> i64 {
+    nanos(now).saturating_sub(period.saturating_mul(tick.0.into()))
+}
+
+fn at(base: i64, period: i64, index: u32) -> i64 {
+    base.saturating_add(period.saturating_mul(index.into()))
+}
+
+fn nanos(now: Instant) -> i64 {
+    i64::try_from(now.as_nanos()).unwrap_or(i64::MAX)
+}
+
+fn instant(nanos: i64) -> Instant {
+    Instant::from_nanos(u64::try_from(nanos).unwrap_or(0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PERIOD: u32 = 10_000_000;
+
+    fn millis(millis: u64) -> Instant {
+        Instant::from_millis(millis)
+    }
+
+    #[test]
+    fn boundaries_follow_the_quickest_arrival() {
+        let mut clock = TickClock::new(millis(1_050), PERIOD, Tick(100));
+        assert_eq!(clock.deadline(), millis(1_060));
+        assert_eq!(clock.pass(millis(1_059)), None);
+        assert_eq!(clock.pass(millis(1_060)), Some(101));
+        assert_eq!(clock.arrival(Tick(102)), millis(1_070));
+        // Tick 102 comes 4 ms sooner than thought: the clock hurries by 2 % a tick.
+        clock.on_arrival(millis(1_066), Tick(102));
+        assert_eq!(clock.pass(millis(1_070)), Some(102));
+        assert_eq!(clock.deadline(), Instant::from_nanos(1_079_800_000));
+    }
+
+    #[test]
+    fn slow_arrivals_count_after_a_window_without_quick_ones() {
+        let mut clock = TickClock::new(millis(0), PERIOD, Tick(0));
+        for tick in 1..=63 {
+            clock.on_arrival(millis(u64::from(tick) * 10 + 5), Tick(tick));
+            assert_eq!(clock.arrival(Tick(0)), millis(0));
+        }
+        clock.on_arrival(millis(645), Tick(64));
+        clock.on_arrival(millis(655), Tick(65));
+        assert_eq!(clock.arrival(Tick(0)), millis(5));
+    }
+
+    #[test]
+    fn a_long_pause_is_a_jump_and_a_short_one_is_made_up() {
+        let mut clock = TickClock::new(millis(0), PERIOD, Tick(0));
+        let mut passed = 0;
+        while clock.pass(millis(150)).is_some() {
+            passed += 1;
+        }
+        assert_eq!((passed, clock.jumps()), (15, 0));
+        let mut passed = 0;
+        while clock.pass(millis(60_000)).is_some() {
+            passed += 1;
+        }
+        assert_eq!((passed, clock.jumps()), (1, 1));
+        assert_eq!(clock.index(), 6_001);
+        assert_eq!(clock.deadline(), millis(60_010));
+    }
+}

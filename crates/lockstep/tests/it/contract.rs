@@ -1,0 +1,163 @@
+//! The machine contract of `wire::machine`, for both roles.
+
+use core::convert::Infallible;
+
+use lockstep::{ClientConfig, ClientPeer, LeaveReason, MatchServer, PeerId};
+use netsim::contract::{ContractSubject, Limits, check_contract};
+use wire::{Arrival, CommandId, Generator, Instant, Machine, Seat, Seed, Transmit};
+
+use crate::world::{Link, MATCH, World, config, pad};
+
+/// Either role, so that a server and its clients make one group.
+#[derive(Debug)]
+enum Role {
+    Server(Box<MatchServer<u16>>),
+    Client(Box<ClientPeer<u16>>),
+}
+
+/// Calls the same method of either role.
+macro_rules! either {
+    ($role:expr, $machine:ident => $call:expr) => {
+        match $role {
+            Role::Server($machine) => $call,
+            Role::Client($machine) => $call,
+        }
+    };
+}
+
+impl Machine for Role {
+    type Peer = PeerId;
+    type Event = String;
+    type Command = Infallible;
+
+    fn handle_datagram(&mut self, now: Instant, arrival: Arrival<PeerId>, datagram: &mut [u8]) {
+        either!(self, machine => machine.handle_datagram(now, arrival, datagram));
+    }
+
+    fn handle_timeout(&mut self, now: Instant) {
+        either!(self, machine => machine.handle_timeout(now));
+    }
+
+    fn handle_completed(&mut self, _: Instant, _: CommandId, outcome: Infallible) {
+        match outcome {}
+    }
+
+    fn poll_transmit(&mut self, now: Instant, buf: &mut Vec<u8>) -> Option<Transmit<PeerId>> {
+        either!(self, machine => machine.poll_transmit(now, buf))
+    }
+
+    fn poll_command(&mut self) -> Option<(CommandId, Infallible)> {
+        either!(self, machine => Machine::poll_command(&mut **machine))
+    }
+
+    fn poll_event(&mut self) -> Option<String> {
+        either!(self, machine => machine.poll_event().map(|event| format!("{event:?}")))
+    }
+
+    fn poll_timeout(&self) -> Option<Instant> {
+        either!(self, machine => machine.poll_timeout())
+    }
+}
+
+/// A server and two clients; to clients the server is peer 0, to the server they are 1 and 2.
+struct Match;
+
+const CLIENTS: u16 = 2;
+
+impl ContractSubject for Match {
+    type Machine = Role;
+
+    fn build(&self, seed: Seed, now: Instant) -> Vec<Role> {
+        let mut seeds = seed.generator(40);
+        let mut server = MatchServer::new(config(CLIENTS), MATCH, seeds.seed(), now).unwrap();
+        let mut group = Vec::new();
+        for client in 0..CLIENTS {
+            let peer = PeerId(u32::from(client) + 1);
+            server.join(now, peer, Seat(client)).unwrap();
+            let config = ClientConfig::default();
+            let machine = ClientPeer::new(config, PeerId(0), seeds.seed(), now);
+            group.push(Role::Client(Box::new(machine)));
+        }
+        group.insert(0, Role::Server(Box::new(server)));
+        group
+    }
+
+    fn route(&self, sender: usize, destination: PeerId) -> Option<(usize, PeerId)> {
+        let receiver = usize::try_from(destination.0).ok()?;
+        let is_ours = receiver <= usize::from(CLIENTS) && (sender == 0) != (receiver == 0);
+        is_ours.then(|| (receiver, PeerId(u32::try_from(sender).unwrap())))
+    }
+
+    fn poke(&self, _: usize, machine: &mut Role, now: Instant, generator: &mut Generator) {
+        let number = generator.below(200);
+        match machine {
+            Role::Server(server) => {
+                while let Some(turn) = server.poll_turn() {
+                    let tick = turn.tick();
+                    server.report(tick, 7).unwrap();
+                }
+                if number == 0 {
+                    server.leave(now, PeerId(1));
+                }
+            }
+            Role::Client(client) => {
+                let input = u16::try_from(generator.below(65_536)).unwrap();
+                client.submit(now, &input).ok();
+                while let Some(turn) = client.poll_turn(now) {
+                    let tick = turn.tick();
+                    client.report(tick, 7).unwrap();
+                }
+                if number == 0 {
+                    client.leave(now, LeaveReason::Quit);
+                }
+            }
+        }
+    }
+
+    fn stranger(&self, _: usize, generator: &mut Generator) -> PeerId {
+        PeerId(generator.next_u32() % 5)
+    }
+
+    fn hostile(&self, index: usize, generator: &mut Generator) -> Option<Vec<u8>> {
+        // A report of what may be anywhere, with 64 inputs; turns of two quiet ticks.
+        let low = generator.next_u32().to_be_bytes();
+        let mut datagram = if index == 0 {
+            vec![0x02, low[0], low[1], 0x60, 0x20, 0xc0, 0x81, 0x00]
+        } else {
+            vec![0x82, low[0], low[1], low[2], 0, low[3], 0x20, 0x20]
+        };
+        let last = datagram.len() - 1;
+        datagram[last] ^= if generator.chance(500_000) { low[3] } else { 0 };
+        Some(datagram)
+    }
+
+    fn memory(&self, machine: &Role) -> usize {
+        either!(machine, machine => machine.memory_len())
+    }
+
+    fn limits(&self) -> Limits {
+        // 1,024 bundles, three columns of as many hashes, two logs of 320 inputs, and queues.
+        Limits::new(1_024 * (6 + 6 + 8 + 3 * 8) + 2 * 320 * 6 + 8_192)
+    }
+}
+
+#[test]
+fn sim_contract() {
+    check_contract(&netsim::test_site!(), 4, &Match);
+}
+
+#[test]
+fn ls_17_equal_seeds_give_equal_runs_byte_for_byte() {
+    let transcript = |seed| {
+        let mut world = World::new(seed, config(4), Link::lossy(5), pad);
+        world.run(300);
+        let stats = format!("{:?}", world.server.stats());
+        let players = world.players.iter();
+        let logs: Vec<_> = players
+            .map(|p| (p.turned_at.clone(), p.logs.clone()))
+            .collect();
+        (stats, logs, format!("{:?}", world.server_events))
+    };
+    assert_eq!(transcript(1), transcript(1));
+    assert_ne!(transcript(1).1, transcript(2).1);
+}

@@ -1,0 +1,13 @@
+//! Integration tests: public machines over a simulated network, in virtual time.
+
+#![cfg(test)]
+
+mod agreement;
+mod alloc;
+mod contract;
+mod desync;
+mod hostile;
+mod membership;
+mod repair;
+mod vectors;
+mod world;

@@ -1,0 +1,274 @@
+//! Who comes, who goes, and who is not let in.
+
+use core::time::Duration;
+
+use lockstep::{
+    ClientConfig, ClientEvent, ClientPeer, CloseReason, Config, ConfigError, JoinError,
+    LeaveReason, MatchServer, Origin, PeerId, Phase, Refusal, ServerEvent, StartError, StartPolicy,
+    SubmitError, Tick,
+};
+use wire::{Arrival, Instant, Seat, Seed};
+
+use crate::world::{Link, MATCH, World, config, pad};
+
+fn left<I>(world: &World<I>) -> Vec<(Seat, Tick, LeaveReason)> {
+    let left = world.server_events.iter().filter_map(|event| {
+        if let ServerEvent::Left {
+            seat, tick, reason, ..
+        } = event
+        {
+            Some((*seat, *tick, *reason))
+        } else {
+            None
+        }
+    });
+    left.collect()
+}
+
+/// From `tick` on, and not before, everyone who stays sees `seat` absent.
+fn assert_absent_from(world: &World<u16>, seat: usize, tick: Tick) {
+    let from = usize::try_from(tick.0).unwrap();
+    let own = &world.players[seat].own;
+    assert!(
+        own.iter()
+            .take(from)
+            .all(|(_, origin)| *origin != Origin::Absent)
+    );
+    let stayed = &world.players[(seat + 1) % world.players.len()];
+    assert!(stayed.states.len() > from + 50, "the others play on");
+}
+
+#[test]
+fn a_player_who_leaves_is_absent_from_the_next_tick_on() {
+    let mut world = World::new(4, config(3), Link::lossy(10), pad);
+    world.run(100);
+    let now = world.now;
+    world.players[1].machine.leave(now, LeaveReason::Quit);
+    world.run(300);
+    let left = left(&world);
+    assert_eq!(left.len(), 1);
+    let (seat, tick, reason) = left[0];
+    assert_eq!((seat, reason), (Seat(1), LeaveReason::Quit));
+    assert_absent_from(&world, 1, tick);
+    assert_eq!(world.players[1].machine.poll_timeout(), None, "it is over");
+    let refused = world.players[1].machine.submit(world.now, &1);
+    assert_eq!(refused, Err(SubmitError::Closed));
+}
+
+#[test]
+fn a_player_who_is_removed_hears_of_it_even_if_the_first_word_is_lost() {
+    let mut world = World::new(5, config(3), Link::lossy(10), pad);
+    world.run(100);
+    world
+        .outages
+        .push((2, world.now, world.now + Duration::from_millis(200)));
+    world.server.leave(world.now, PeerId(2));
+    world.server.leave(world.now, PeerId(2));
+    world.run(300);
+    let tick = left(&world)[0].1;
+    assert_absent_from(&world, 2, tick);
+    let closed = ClientEvent::Closed(CloseReason::Removed);
+    assert_eq!(world.players[2].events.last(), Some(&closed));
+    assert_eq!(world.players[2].machine.phase(), Phase::Closed);
+}
+
+#[test]
+fn ls_9_a_client_1_024_ticks_behind_is_put_out() {
+    let mut world = World::new(6, config(3), Link::lossy(1), pad);
+    world.run(100);
+    world.players[0].is_paused = true;
+    let closed = world.server.ticks_closed();
+    while left(&world).is_empty() {
+        world.step();
+    }
+    let ticks = world.server.ticks_closed() - closed;
+    assert!((1_010..=1_040).contains(&ticks), "{ticks}");
+    assert_eq!(left(&world)[0].2, LeaveReason::Behind);
+    world.players[0].is_paused = false;
+    world.run_for(Duration::from_secs(1));
+    let closed = ClientEvent::Closed(CloseReason::Behind);
+    assert_eq!(world.players[0].events.last(), Some(&closed));
+}
+
+#[test]
+fn a_client_paused_for_ten_seconds_comes_back_without_a_snapshot() {
+    let mut world = World::new(7, config(3), Link::lossy(1), pad);
+    world.run(100);
+    world.players[0].is_paused = true;
+    world.run_for(Duration::from_secs(10));
+    world.players[0].is_paused = false;
+    let back = world.now;
+    let closed = usize::try_from(world.server.ticks_closed()).unwrap();
+    world.run_for(Duration::from_secs(3));
+    let player = &world.players[0];
+    let wait = player.turned_at[closed - 1].saturating_since(back);
+    assert!(wait < Duration::from_millis(600), "{wait:?}");
+    let tail = &player.own[player.own.len() - 60..];
+    let own = tail
+        .iter()
+        .filter(|(_, origin)| *origin == Origin::Confirmed);
+    assert!(own.count() > 50, "and plays");
+    let len = player.states.len();
+    assert_eq!(player.states, world.players[1].states[..len]);
+}
+
+#[test]
+fn the_end_is_told_to_all() {
+    let mut world = World::new(8, config(3), Link::lossy(10), pad);
+    world.run(50);
+    world.server.close(world.now);
+    world.server.close(world.now);
+    let closed = world.server.ticks_closed();
+    world.run_for(Duration::from_secs(2));
+    assert_eq!(world.server.ticks_closed(), closed);
+    assert_eq!(left(&world).len(), 3);
+    let ended = ClientEvent::Closed(CloseReason::Ended);
+    for player in &world.players {
+        assert_eq!(player.events.last(), Some(&ended));
+    }
+    let refused = world.server.join(world.now, PeerId(50), Seat(0));
+    assert_eq!(refused, Err(JoinError::Closed));
+}
+
+#[test]
+fn seats_are_given_once_and_only_before_the_start() {
+    let now = Instant::from_millis(1);
+    let mut by_hand = config(2);
+    by_hand.start = StartPolicy::ByHand;
+    let mut server = MatchServer::<u16>::new(by_hand, MATCH, Seed::from_number(1), now).unwrap();
+    assert_eq!(server.join(now, PeerId(7), Seat(1)), Ok(()));
+    assert_eq!(
+        server.join(now, PeerId(8), Seat(1)),
+        Err(JoinError::SeatTaken)
+    );
+    assert_eq!(
+        server.join(now, PeerId(7), Seat(0)),
+        Err(JoinError::PeerTaken)
+    );
+    assert_eq!(
+        server.join(now, PeerId(8), Seat(2)),
+        Err(JoinError::NoSuchSeat)
+    );
+    server.leave(now, PeerId(7));
+    assert_eq!(server.join(now, PeerId(7), Seat(0)), Ok(()));
+    assert_eq!(server.start(now), Ok(()));
+    assert_eq!(server.start(now), Err(StartError::Started));
+    assert_eq!(
+        server.join(now, PeerId(8), Seat(1)),
+        Err(JoinError::Started)
+    );
+    let later = now + Duration::from_millis(17);
+    server.handle_timeout(later);
+    let turn = server.poll_turn().unwrap();
+    let origins: Vec<_> = turn.inputs().map(|(.., origin)| origin).collect();
+    assert_eq!(origins, [Origin::Substituted, Origin::Absent]);
+}
+
+#[test]
+fn a_match_that_cannot_be_is_refused() {
+    let refused = |change: fn(&mut Config)| {
+        let mut config = config(2);
+        change(&mut config);
+        let made = MatchServer::<u32>::new(config, MATCH, Seed::from_number(1), Instant::ZERO);
+        made.err()
+    };
+    assert_eq!(refused(|_| {}), None);
+    assert_eq!(
+        refused(|config| config.seats = 0),
+        Some(ConfigError::NoSeats)
+    );
+    let delay = Some(ConfigError::DelayOutOfRange);
+    assert_eq!(refused(|config| config.input_delay = 0), delay);
+    assert_eq!(refused(|config| config.input_delay = 61), delay);
+    assert_eq!(refused(|config| config.seats = 207), None);
+    let long = Some(ConfigError::BundleTooLong);
+    assert_eq!(refused(|config| config.seats = 208), long);
+    assert_eq!(refused(|config| config.seats = u16::MAX), long);
+    assert_eq!(refused(|config| config.datagram_len_max = 17), long);
+}
+
+#[test]
+fn a_client_refuses_what_it_cannot_hold() {
+    let now = Instant::from_millis(1);
+    let refusal = |seats: u16, client: ClientConfig| {
+        let mut server =
+            MatchServer::<u16>::new(config(seats), MATCH, Seed::from_number(1), now).unwrap();
+        server.join(now, PeerId(1), Seat(0)).unwrap();
+        server.handle_timeout(now);
+        let mut welcome = Vec::new();
+        server.poll_transmit(now, &mut welcome).unwrap();
+        let mut client = ClientPeer::<u16>::new(client, PeerId(0), Seed::from_number(2), now);
+        client.handle_datagram(now, Arrival::from(PeerId(0)), &mut welcome);
+        // A client of another game hears the same welcome.
+        let mut other = ClientPeer::<u32>::new(
+            ClientConfig::default(),
+            PeerId(0),
+            Seed::from_number(2),
+            now,
+        );
+        other.handle_datagram(now, Arrival::from(PeerId(0)), &mut welcome);
+        let theirs = lockstep::Width::bits::<16>();
+        let width = ClientEvent::Refused(Refusal::Width { theirs });
+        assert_eq!(other.poll_event(), Some(width));
+        // And the server hears that it will not come.
+        other.handle_timeout(now);
+        let mut leave = Vec::new();
+        other.poll_transmit(now, &mut leave).unwrap();
+        server.handle_datagram(now, Arrival::from(PeerId(1)), &mut leave);
+        let reason = LeaveReason::Refused;
+        let (seat, peer, tick) = (Seat(0), PeerId(1), Tick(0));
+        let left = ServerEvent::Left {
+            seat,
+            peer,
+            tick,
+            reason,
+        };
+        assert_eq!(server.poll_event(), Some(left));
+        client.poll_event()
+    };
+    let welcome = |seats| {
+        Some(ClientEvent::Welcome {
+            seat: Seat(0),
+            seats,
+            match_id: MATCH,
+        })
+    };
+    let too_large = |seats| Some(ClientEvent::Refused(Refusal::TooLarge { seats }));
+    assert_eq!(refusal(64, ClientConfig::default()), welcome(64));
+    assert_eq!(refusal(65, ClientConfig::default()), too_large(65));
+    let mut small = ClientConfig::default();
+    small.seats_max = 3;
+    assert_eq!(refusal(3, small.clone()), welcome(3));
+    assert_eq!(refusal(4, small), too_large(4));
+    let mut narrow = ClientConfig::default();
+    narrow.bundle_len_max = 20;
+    assert_eq!(refusal(7, narrow.clone()), welcome(7));
+    assert_eq!(refusal(8, narrow), too_large(8));
+}
+
+#[test]
+fn ls_9_a_client_whose_game_hangs_keeps_1_024_turns_and_no_more() {
+    let mut world = World::new(9, config(2), Link::perfect(), pad);
+    world.run(100);
+    let read = world.players[0].states.len();
+    world.players[0].is_frozen = true;
+    while world.players[0].machine.stats().bundles_early == 0 {
+        world.step();
+    }
+    let held = world.players[0].machine.ticks_confirmed();
+    assert_eq!(usize::try_from(held).unwrap(), read + 1_024);
+    world.players[0].is_frozen = false;
+    world.run_for(Duration::from_secs(3));
+    let (hung, other) = (&world.players[0], &world.players[1]);
+    assert!(
+        hung.states.len() + 3 > other.states.len(),
+        "it has caught up"
+    );
+    let len = hung.states.len().min(other.states.len());
+    assert_eq!(hung.states[..len], other.states[..len]);
+    let is_desync = |event: &ServerEvent| matches!(event, ServerEvent::Desync { .. });
+    assert!(
+        !world.server_events.iter().any(is_desync),
+        "no hash was mixed up"
+    );
+}

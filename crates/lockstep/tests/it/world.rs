@@ -1,0 +1,418 @@
+//! One server and its clients over a lossy pipe, in virtual time, from one seed.
+
+use std::collections::BTreeMap;
+
+use core::time::Duration;
+
+use lockstep::{
+    ClientConfig, ClientEvent, ClientPeer, Config, Input, MatchServer, PeerId, ServerEvent,
+    StateHasher, Tick,
+};
+use wire::{Arrival, Generator, Instant, MatchId, Seat, Seed};
+
+/// The match of all worlds.
+pub(crate) const MATCH: MatchId = MatchId([0x5a; 16]);
+
+/// What a link does to datagrams, each way.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Link {
+    /// One-way latency.
+    pub(crate) latency: Duration,
+    /// Added at random, up to this; datagrams overtake each other.
+    pub(crate) jitter: Duration,
+    /// Losses in a million.
+    pub(crate) loss: u32,
+    /// Second copies in a million.
+    pub(crate) duplicate: u32,
+    /// Flipped bytes in a million.
+    pub(crate) corrupt: u32,
+}
+
+impl Link {
+    /// 50 ms, 10 ms jitter, and this many per cent lost.
+    pub(crate) fn lossy(percent: u32) -> Self {
+        Self {
+            latency: Duration::from_millis(50),
+            jitter: Duration::from_millis(10),
+            loss: percent * 10_000,
+            duplicate: 5_000,
+            corrupt: 0,
+        }
+    }
+
+    /// As quick as memory.
+    pub(crate) fn perfect() -> Self {
+        Self {
+            latency: Duration::ZERO,
+            jitter: Duration::ZERO,
+            loss: 0,
+            duplicate: 0,
+            corrupt: 0,
+        }
+    }
+}
+
+/// What a simulated player does, and what became of it.
+#[derive(Debug)]
+pub(crate) struct Player<I> {
+    pub(crate) machine: ClientPeer<I>,
+    /// The game: order-sensitive over all inputs.
+    pub(crate) state: u64,
+    /// State after each tick.
+    pub(crate) states: Vec<u64>,
+    /// Hash over the log after each tick.
+    pub(crate) logs: Vec<u64>,
+    /// When each turn was returned.
+    pub(crate) turned_at: Vec<Instant>,
+    /// Inputs of our seat by tick, with origin, as the turns had them.
+    pub(crate) own: Vec<(I, lockstep::Origin)>,
+    /// The newest input submitted for each tick.
+    pub(crate) submitted: BTreeMap<Tick, I>,
+    pub(crate) events: Vec<ClientEvent>,
+    /// Tick at which the game goes wrong, once.
+    pub(crate) diverges_at: Option<Tick>,
+    /// How much faster its clock runs than the server's, in parts per million.
+    pub(crate) drift_ppm: i64,
+    /// Whether its game takes no turns, though its machine runs.
+    pub(crate) is_frozen: bool,
+    /// Whether it runs at all; one that does not takes no datagrams and no time.
+    pub(crate) is_paused: bool,
+}
+
+impl<I> Player<I> {
+    /// What its clock shows at `now`; all clocks agree at the beginning.
+    fn local(&self, now: Instant) -> Instant {
+        let nanos = i128::from(now.as_nanos());
+        let age = nanos - i128::from(BEGINNING.as_nanos());
+        let drift = age * i128::from(self.drift_ppm) / 1_000_000;
+        Instant::from_nanos(u64::try_from(nanos + drift).unwrap())
+    }
+
+    /// The first moment at which its clock shows `local`, give or take.
+    fn global(&self, local: Instant) -> Instant {
+        let beginning = i128::from(BEGINNING.as_nanos());
+        let age = i128::from(local.as_nanos()) - beginning;
+        let age = age * 1_000_000 / (1_000_000 + i128::from(self.drift_ppm));
+        let mut now = Instant::from_nanos(u64::try_from(beginning + age).unwrap());
+        while self.local(now) < local {
+            now += Duration::from_nanos(1);
+        }
+        now
+    }
+}
+
+/// When worlds begin.
+const BEGINNING: Instant = Instant::from_millis(1_000);
+
+/// A world of one match.
+pub(crate) struct World<I> {
+    pub(crate) now: Instant,
+    pub(crate) server: MatchServer<I>,
+    pub(crate) players: Vec<Player<I>>,
+    pub(crate) server_events: Vec<ServerEvent>,
+    pub(crate) links: Vec<Link>,
+    /// Times in which a player's link carries nothing.
+    pub(crate) outages: Vec<(usize, Instant, Instant)>,
+    /// Largest datagram seen.
+    pub(crate) longest: usize,
+    /// Next input of a seat, from the one before.
+    pub(crate) play: fn(&mut Generator, &I) -> I,
+    /// Each player's whims, and what it does now.
+    inputs: Vec<(Generator, I)>,
+    network: Generator,
+    in_flight: BTreeMap<(Instant, u64), (End, Vec<u8>)>,
+    sent: u64,
+    /// Next moment at which each player reads its pad.
+    next_frame: Instant,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum End {
+    Server(PeerId),
+    Player(usize),
+}
+
+impl<I: Input + Clone + PartialEq + core::fmt::Debug> World<I> {
+    pub(crate) fn new(
+        seed: u64,
+        config: Config,
+        link: Link,
+        play: fn(&mut Generator, &I) -> I,
+    ) -> Self {
+        let seed = Seed::from_number(seed);
+        let mut seeds = seed.generator(1);
+        let now = BEGINNING;
+        let seats = config.seats;
+        let mut server = MatchServer::new(config, MATCH, seeds.seed(), now).unwrap();
+        let mut players = Vec::new();
+        for index in 0..seats {
+            server.join(now, PeerId(index.into()), Seat(index)).unwrap();
+            players.push(Player {
+                machine: ClientPeer::new(ClientConfig::default(), PeerId(9_999), seeds.seed(), now),
+                state: 0,
+                states: Vec::new(),
+                logs: Vec::new(),
+                turned_at: Vec::new(),
+                own: Vec::new(),
+                submitted: BTreeMap::new(),
+                events: Vec::new(),
+                diverges_at: None,
+                drift_ppm: 0,
+                is_frozen: false,
+                is_paused: false,
+            });
+        }
+        Self {
+            now,
+            server,
+            links: vec![link; players.len()],
+            inputs: players
+                .iter()
+                .map(|_| (seeds.seed().generator(0), I::default()))
+                .collect(),
+            players,
+            server_events: Vec::new(),
+            outages: Vec::new(),
+            longest: 0,
+            play,
+            network: seed.generator(2),
+            in_flight: BTreeMap::new(),
+            sent: 0,
+            next_frame: now,
+        }
+    }
+
+    /// Has every player hold its turns back for `playout`; before anything has happened.
+    pub(crate) fn set_playout(&mut self, playout: Duration) {
+        let mut config = ClientConfig::default();
+        config.playout = playout;
+        for (player, seed) in self.players.iter_mut().zip(1_000..) {
+            let seed = Seed::from_number(seed);
+            player.machine = ClientPeer::new(config.clone(), PeerId(9_999), seed, self.now);
+        }
+    }
+
+    /// Runs until the server has closed `ticks`, then lets the network settle for a second.
+    pub(crate) fn run(&mut self, ticks: u32) {
+        while self.server.ticks_closed() < ticks {
+            self.step();
+        }
+        let end = self.now + Duration::from_secs(1);
+        while self.now < end {
+            self.step();
+        }
+    }
+
+    /// Runs for a span of virtual time.
+    pub(crate) fn run_for(&mut self, span: Duration) {
+        let end = self.now + span;
+        while self.now < end {
+            self.step();
+        }
+    }
+
+    /// Goes to the next thing that happens, and lets it happen.
+    pub(crate) fn step(&mut self) {
+        let timers = self
+            .players
+            .iter()
+            .filter(|player| !player.is_paused)
+            .filter_map(|player| Some(player.global(player.machine.poll_timeout()?)))
+            .chain(self.server.poll_timeout())
+            .chain(self.in_flight.keys().next().map(|(at, _)| *at))
+            .chain(self.players.iter().filter_map(|player| {
+                let due = player.machine.next_turn_at()?;
+                (!player.is_paused && due > player.local(self.now)).then(|| player.global(due))
+            }))
+            .chain([self.next_frame]);
+        self.now = timers.min().unwrap().max(self.now);
+        while let Some(entry) = self.in_flight.first_entry() {
+            if entry.key().0 > self.now {
+                break;
+            }
+            let (end, mut datagram) = entry.remove();
+            self.arrive(end, &mut datagram);
+        }
+        if self.now >= self.next_frame {
+            self.next_frame = self.now + Duration::from_nanos(16_666_667);
+            self.read_pads();
+        }
+        self.timers();
+        self.drain();
+        self.turns();
+    }
+
+    fn arrive(&mut self, end: End, datagram: &mut [u8]) {
+        match end {
+            End::Server(peer) => {
+                self.server
+                    .handle_datagram(self.now, Arrival::from(peer), datagram);
+            }
+            End::Player(index) if self.players[index].is_paused => {}
+            End::Player(index) => {
+                let arrival = Arrival::from(PeerId(9_999));
+                let player = &mut self.players[index];
+                let now = player.local(self.now);
+                player.machine.handle_datagram(now, arrival, datagram);
+            }
+        }
+    }
+
+    fn read_pads(&mut self) {
+        for (index, player) in self.players.iter_mut().enumerate() {
+            let (generator, held) = &mut self.inputs[index];
+            *held = (self.play)(generator, held);
+            let input = held.clone();
+            if !player.is_paused
+                && let Ok(tick) = player.machine.submit(player.local(self.now), &input)
+            {
+                player.submitted.insert(tick, input);
+            }
+        }
+    }
+
+    fn timers(&mut self) {
+        let now = self.now;
+        if self.server.poll_timeout().is_some_and(|at| at <= now) {
+            self.server.handle_timeout(now);
+        }
+        for player in self.players.iter_mut().filter(|player| !player.is_paused) {
+            let now = player.local(now);
+            if player.machine.poll_timeout().is_some_and(|at| at <= now) {
+                player.machine.handle_timeout(now);
+            }
+        }
+    }
+
+    fn drain(&mut self) {
+        let mut buf = Vec::new();
+        while let Some(transmit) = self.server.poll_transmit(self.now, &mut buf) {
+            self.longest = self.longest.max(buf.len());
+            let index = usize::try_from(transmit.destination.0).unwrap();
+            self.send(index, End::Player(index), &buf);
+            buf.clear();
+        }
+        while let Some(event) = self.server.poll_event() {
+            self.server_events.push(event);
+        }
+        for index in 0..self.players.len() {
+            let now = self.players[index].local(self.now);
+            if self.players[index].is_paused {
+                continue;
+            }
+            while self.players[index]
+                .machine
+                .poll_transmit(now, &mut buf)
+                .is_some()
+            {
+                self.longest = self.longest.max(buf.len());
+                let peer = PeerId(u32::try_from(index).unwrap());
+                self.send(index, End::Server(peer), &buf);
+                buf.clear();
+            }
+        }
+    }
+
+    fn send(&mut self, index: usize, end: End, datagram: &[u8]) {
+        let now = self.now;
+        let is_out = |(who, from, to): &(usize, Instant, Instant)| {
+            *who == index && *from <= now && now < *to
+        };
+        let link = self.links[index];
+        let is_lost = self.network.chance(link.loss) || self.outages.iter().any(is_out);
+        let copies = 1 + u32::from(self.network.chance(link.duplicate));
+        let jitter = u64::try_from(link.jitter.as_nanos()).unwrap();
+        for _ in 0..copies {
+            let delay = link.latency + Duration::from_nanos(self.network.below(jitter.max(1)));
+            let mut datagram = datagram.to_vec();
+            if self.network.chance(link.corrupt) {
+                let at = self.network.below(u64::try_from(datagram.len()).unwrap());
+                datagram[usize::try_from(at).unwrap()] ^= 1 << self.network.below(8);
+            }
+            self.sent += 1;
+            if !is_lost {
+                self.in_flight
+                    .insert((now + delay, self.sent), (end, datagram));
+            }
+        }
+    }
+
+    fn turns(&mut self) {
+        for (index, player) in self.players.iter_mut().enumerate() {
+            if player.is_paused || player.is_frozen {
+                continue;
+            }
+            let now = player.local(self.now);
+            while let Some(turn) = player.machine.poll_turn(now) {
+                let tick = turn.tick();
+                assert_eq!(usize::try_from(tick.0).unwrap(), player.states.len());
+                let mut hasher = StateHasher::new(MATCH);
+                hasher.u64(player.state);
+                assert!(
+                    turn.inputs()
+                        .map(|(seat, ..)| seat)
+                        .eq((0..).map(Seat).take(turn.seat_count()))
+                );
+                for seat in (0..).map(Seat).take(turn.seat_count()) {
+                    hasher.u8(turn.input(seat).unwrap().1.code());
+                    hasher.bytes(turn.bits(seat));
+                }
+                player.own.push(turn.input(seat(index)).unwrap());
+                player.state = hasher.finish();
+                if player.diverges_at == Some(tick) {
+                    player.state ^= 1;
+                }
+                player.states.push(player.state);
+                player.turned_at.push(self.now);
+                player.machine.report(tick, player.state).unwrap();
+                player.logs.push(player.machine.log_hash().unwrap());
+            }
+            while let Some(event) = player.machine.poll_event() {
+                player.events.push(event);
+            }
+        }
+    }
+}
+
+pub(crate) fn seat(index: usize) -> Seat {
+    Seat(u16::try_from(index).unwrap())
+}
+
+/// A pad: one of 12 buttons toggles in one frame of ten.
+#[expect(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "inputs of every size are passed alike"
+)]
+pub(crate) fn pad(generator: &mut Generator, held: &u16) -> u16 {
+    if generator.chance(100_000) {
+        held ^ (1 << generator.below(12))
+    } else {
+        *held
+    }
+}
+
+/// A pad whose two axes move in every frame.
+#[expect(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "inputs of every size are passed alike"
+)]
+pub(crate) fn stick(generator: &mut Generator, held: &u32) -> u32 {
+    let buttons = pad(generator, &u16::try_from(held >> 16).unwrap());
+    (u32::from(buttons) << 16) | (generator.next_u32() & 0xffff)
+}
+
+/// The shape that tests share: this many seats, and a delay that covers 100 ms and jitter.
+pub(crate) fn config(seats: u16) -> Config {
+    let mut config = Config::default();
+    config.seats = seats;
+    config.input_delay = 8;
+    config
+}
+
+/// Seeds of a simulation: those of `SEED`, or the first `count`.
+pub(crate) fn seeds(count: u64) -> Vec<u64> {
+    match std::env::var("SEED") {
+        Ok(seed) => vec![seed.parse().unwrap()],
+        Err(_) => (0..count).collect(),
+    }
+}
