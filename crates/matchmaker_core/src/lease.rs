@@ -1,0 +1,172 @@
+//! Leases: server instances that registered, and those that are gone.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use crypto::{AddressList, ServerKeys, TokenKey};
+use wire::{InstanceId, Instant, MatchId, NodeId};
+
+use crate::record::{Intake, MATCHES_MAX, Register};
+
+/// One run of one game server, as the link to it proves it: the hub stamps both.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ServerLink {
+    /// Whose key.
+    pub node: NodeId,
+    /// Which run.
+    pub instance: InstanceId,
+}
+
+/// An instance with a lease.
+///
+/// It holds a token key, so it has no `Debug`.
+pub(crate) struct Server {
+    /// What its tokens are sealed under.
+    pub(crate) token_key: TokenKey,
+    /// For its players.
+    pub(crate) identity_keys: ServerKeys,
+    /// For its players.
+    pub(crate) addresses: AddressList,
+    /// Seats that it can serve at a time.
+    pub(crate) capacity: u16,
+    /// Whether it takes new matches.
+    pub(crate) intake: Intake,
+    /// It refused or missed a call, so it is left alone until its next heartbeat.
+    pub(crate) is_held: bool,
+    /// When it is given up.
+    pub(crate) lease_until: Instant,
+    /// When it registered first.
+    pub(crate) since: Instant,
+    /// When its last match ended, or it registered.
+    pub(crate) unused_since: Instant,
+    /// Seats of its matches.
+    pub(crate) seats_used: usize,
+    /// What it runs or was asked to run.
+    pub(crate) matches: BTreeSet<MatchId>,
+}
+
+impl Server {
+    pub(crate) fn new(register: &Register, lease_until: Instant, now: Instant) -> Self {
+        Self {
+            token_key: register.token_key.clone(),
+            identity_keys: register.identity_keys.clone(),
+            addresses: register.addresses.clone(),
+            capacity: register.capacity,
+            intake: register.intake,
+            is_held: false,
+            lease_until,
+            since: now,
+            unused_since: now,
+            seats_used: 0,
+            matches: BTreeSet::new(),
+        }
+    }
+
+    /// Returns whether a match of `seats` can be placed here.
+    pub(crate) fn has_room(&self, seats: usize) -> bool {
+        let used = self.seats_used.saturating_add(seats);
+        self.intake == Intake::Open
+            && !self.is_held
+            && used <= usize::from(self.capacity)
+            && self.matches.len() < MATCHES_MAX
+    }
+
+    /// Keeps the seats of a match.
+    pub(crate) fn add(&mut self, match_id: MatchId, seats: usize) {
+        if self.matches.insert(match_id) {
+            self.seats_used = self.seats_used.saturating_add(seats);
+        }
+    }
+
+    /// Gives the seats of a match back.
+    pub(crate) fn remove(&mut self, match_id: MatchId, seats: usize, now: Instant) {
+        if self.matches.remove(&match_id) {
+            self.seats_used = self.seats_used.saturating_sub(seats);
+            self.unused_since = now;
+        }
+    }
+}
+
+/// All instances with a lease, at most one of each node.
+#[derive(Default)]
+pub(crate) struct Servers {
+    by_link: BTreeMap<ServerLink, Server>,
+    /// Given up, oldest first: they never come back.
+    retired: VecDeque<ServerLink>,
+}
+
+impl Servers {
+    pub(crate) fn insert(&mut self, link: ServerLink, server: Server) {
+        self.by_link.insert(link, server);
+    }
+
+    /// Gives an instance up for ever.
+    ///
+    /// The oldest of [`RETIRED_MAX`] is forgotten; it has ended itself long before, as its lease
+    /// was not renewed.
+    pub(crate) fn retire(&mut self, link: ServerLink) -> Option<Server> {
+        let server = self.by_link.remove(&link)?;
+        if self.retired.len() >= RETIRED_MAX {
+            self.retired.pop_front();
+        }
+        self.retired.push_back(link);
+        Some(server)
+    }
+
+    pub(crate) fn is_retired(&self, link: ServerLink) -> bool {
+        self.retired.contains(&link)
+    }
+
+    pub(crate) fn get(&self, link: ServerLink) -> Option<&Server> {
+        self.by_link.get(&link)
+    }
+
+    pub(crate) fn get_mut(&mut self, link: ServerLink) -> Option<&mut Server> {
+        self.by_link.get_mut(&link)
+    }
+
+    /// Returns the instance of `node`.
+    pub(crate) fn of_node(&self, node: NodeId) -> Option<ServerLink> {
+        let link = |instance| ServerLink {
+            node,
+            instance: InstanceId(instance),
+        };
+        self.by_link
+            .range(link(0)..=link(u64::MAX))
+            .map(|(link, _)| *link)
+            .next()
+    }
+
+    /// Returns where a match of `seats` goes: to the fullest server that has room, so that others
+    /// run empty and can be stopped; of two equally full, to the one with the lower id.
+    pub(crate) fn choose(&self, seats: usize) -> Option<ServerLink> {
+        self.by_link
+            .iter()
+            .filter(|(_, server)| server.has_room(seats))
+            .min_by_key(|(link, server)| {
+                let free = usize::from(server.capacity).saturating_sub(server.seats_used);
+                (free, **link)
+            })
+            .map(|(link, _)| *link)
+    }
+
+    /// Returns how many servers could take a match of `seats`, at most `max`.
+    pub(crate) fn with_room(&self, seats: usize, max: usize) -> usize {
+        let fitting = self
+            .by_link
+            .values()
+            .filter(|server| server.has_room(seats));
+        fitting.take(max).count()
+    }
+
+    /// Returns the instances in the order of their ids.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (ServerLink, &Server)> {
+        self.by_link.iter().map(|(link, server)| (*link, server))
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.by_link.len()
+    }
+}
+
+/// Instances that are remembered as given up; 64 KiB.
+const RETIRED_MAX: usize = 1_024;

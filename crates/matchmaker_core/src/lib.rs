@@ -1,0 +1,36 @@
+#![doc = include_str!("../README.md")]
+#![forbid(unsafe_code)]
+
+mod command;
+mod config;
+mod error;
+mod event;
+mod lease;
+mod match_table;
+mod matchmaker;
+mod mint;
+mod outbox;
+mod pool;
+mod queue;
+pub mod record;
+mod rule;
+mod seat;
+mod stats;
+mod ticket;
+mod ticket_table;
+mod timer;
+
+pub use command::{Command, Outcome};
+pub use config::{Config, Duplicate, Game, TokenLifetime};
+pub use error::{CancelError, ReissueError, SubmitError};
+pub use event::{DownReason, Event, MatchEnd};
+pub use lease::ServerLink;
+pub use matchmaker::{Caller, Load, Matchmaker};
+pub use pool::Slot;
+pub use rule::{Rule, SEATS_MAX, TeamSize, TeamSizeError};
+pub use seat::Seated;
+pub use stats::Stats;
+pub use ticket::{
+    Assignment, Ending, FailReason, GrantText, IdempotencyKey, Receipt, ResumeKey, TicketId,
+    TicketIdError, TicketRequest, TicketState,
+};

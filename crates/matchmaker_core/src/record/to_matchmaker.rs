@@ -1,0 +1,238 @@
+//! What a game server says.
+
+#![warn(clippy::arithmetic_side_effects)]
+
+use core::fmt;
+
+use crypto::{AddressList, ServerKeys, TokenKey};
+use wire::{ClientId, MatchId, Reader, Writer};
+use zeroize::Zeroizing;
+
+use super::{DecodeError, MATCHES_MAX, RECORD_BYTES_MAX, RESULT_BYTES_MAX, VERSION, field};
+use crate::seat::Seated;
+
+/// Whether an instance takes new matches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Intake {
+    /// It does.
+    Open,
+    /// It lets its matches end, and takes no other.
+    Closed,
+}
+
+impl Intake {
+    const fn code(self) -> u8 {
+        match self {
+            Self::Closed => 0,
+            Self::Open => 1,
+        }
+    }
+}
+
+/// A match that an instance runs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RunningMatch {
+    /// Which.
+    pub match_id: MatchId,
+    /// Whether a player has entered it with a token. One that nobody has entered may be a match
+    /// whose answer got lost: its players may be in another by now. So a matchmaker that has
+    /// restarted takes it on only where somebody did, and has it forgotten otherwise.
+    pub is_entered: bool,
+    /// Who has a seat in it and has not left for good; at most 256.
+    pub players: Vec<Seated>,
+}
+
+/// An instance makes itself known: at boot, when the matchmaker returns or asks for it, and with
+/// each new token key. It holds that key, so it goes by call only, and has no `Debug`.
+#[expect(
+    missing_debug_implementations,
+    reason = "a token key must not be printable"
+)]
+#[derive(Clone)]
+pub struct Register {
+    /// Separates games and builds.
+    pub app_id: u64,
+    /// What tokens for this instance are sealed under from now on.
+    pub token_key: TokenKey,
+    /// Seats that it can serve at a time, in all its matches.
+    pub capacity: u16,
+    /// Whether it takes new matches.
+    pub intake: Intake,
+    /// Its identity keys: the one of its link, and the next.
+    pub identity_keys: ServerKeys,
+    /// Where players find it, best first.
+    pub addresses: AddressList,
+    /// What it runs, in ascending order of ids; at most 256.
+    pub matches: Vec<RunningMatch>,
+}
+
+impl Register {
+    /// Returns the record, wiped on drop; `None` where its matches are too many, out of order, or
+    /// too long together.
+    #[must_use]
+    pub fn encode(&self) -> Option<Zeroizing<Vec<u8>>> {
+        let players = self.matches.iter().map(|entry| entry.players.len());
+        // Filled without growing: a vector that grows leaves copies of the key behind.
+        let len = players
+            .map(|count| count.saturating_mul(11).saturating_add(19))
+            .fold(1_024_usize, usize::saturating_add);
+        let is_sorted = self.matches.is_sorted_by(|a, b| a.match_id < b.match_id);
+        if self.matches.len() > MATCHES_MAX || len > RECORD_BYTES_MAX || !is_sorted {
+            return None;
+        }
+        let mut bytes = Zeroizing::new(Vec::with_capacity(len));
+        let mut out = Writer::new(&mut bytes);
+        out.bytes(&[VERSION, REGISTER]);
+        out.u64(self.app_id);
+        out.bytes(self.token_key.to_bytes().as_slice());
+        out.u16(self.capacity);
+        out.u8(self.intake.code());
+        field::write_server_keys(&mut out, &self.identity_keys);
+        field::write_addresses(&mut out, &self.addresses);
+        field::write_count(&mut out, self.matches.len());
+        for entry in &self.matches {
+            out.bytes(&entry.match_id.0);
+            out.u8(entry.is_entered.into());
+            field::write_players(&mut out, &entry.players);
+        }
+        Some(bytes)
+    }
+
+    fn decode(reader: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        Ok(Self {
+            app_id: reader.u64()?,
+            token_key: TokenKey::from_bytes(&Zeroizing::new(reader.array()?)),
+            capacity: reader.u16()?,
+            intake: field::intake(reader)?,
+            identity_keys: field::server_keys(reader)?,
+            addresses: field::addresses(reader)?,
+            matches: {
+                let count = field::count(reader, 0..=MATCHES_MAX)?;
+                let matches: Vec<_> = (0..count)
+                    .map(|_| {
+                        Ok(RunningMatch {
+                            match_id: field::match_id(reader)?,
+                            is_entered: field::flag(reader)?,
+                            players: field::players(reader, 0)?,
+                        })
+                    })
+                    .collect::<Result<_, DecodeError>>()?;
+                if !matches.is_sorted_by(|a, b| a.match_id < b.match_id) {
+                    return Err(DecodeError::Order);
+                }
+                matches
+            },
+        })
+    }
+}
+
+/// Appends a record that renews the lease and names what the instance runs.
+///
+/// `matches` are in ascending order; those past [`MATCHES_MAX`] are left out, which an instance
+/// avoids by running no more.
+pub fn encode_heartbeat(intake: Intake, matches: impl Iterator<Item = MatchId>, out: &mut Vec<u8>) {
+    let start = out.len();
+    out.extend_from_slice(&[VERSION, HEARTBEAT, intake.code(), 0, 0]);
+    let mut count = 0_u16;
+    for id in matches.take(MATCHES_MAX) {
+        out.extend_from_slice(&id.0);
+        count = count.saturating_add(1);
+    }
+    let at = start.saturating_add(3)..start.saturating_add(5);
+    if let Some(field) = out.get_mut(at) {
+        field.copy_from_slice(&count.to_be_bytes());
+    }
+}
+
+/// Appends a record that ends a match; what is past [`RESULT_BYTES_MAX`] of `result` is cut off.
+pub fn encode_result(match_id: MatchId, result: &[u8], out: &mut Vec<u8>) {
+    let mut out = Writer::new(out);
+    out.bytes(&[VERSION, RESULT]);
+    out.bytes(&match_id.0);
+    out.bytes(result.get(..RESULT_BYTES_MAX).unwrap_or(result));
+}
+
+/// Appends a record that frees a player who left a match for good.
+pub fn encode_left(match_id: MatchId, client_id: ClientId, out: &mut Vec<u8>) {
+    let mut out = Writer::new(out);
+    out.bytes(&[VERSION, LEFT]);
+    out.bytes(&match_id.0);
+    out.u64(client_id.0);
+}
+
+/// Appends a record by which an instance says that it ends.
+pub fn encode_bye(out: &mut Vec<u8>) {
+    out.extend_from_slice(&[VERSION, BYE]);
+}
+
+/// A record from a game server, taken apart.
+pub(crate) enum ToMatchmaker<'a> {
+    Register(Box<Register>),
+    Heartbeat {
+        intake: Intake,
+        /// Ids in ascending order.
+        matches: &'a [[u8; 16]],
+    },
+    Result {
+        match_id: MatchId,
+        result: &'a [u8],
+    },
+    Left {
+        match_id: MatchId,
+        client_id: ClientId,
+    },
+    Bye,
+}
+
+impl<'a> ToMatchmaker<'a> {
+    /// Takes `record` apart; allocates only for a register record.
+    pub(crate) fn decode(record: &'a [u8]) -> Result<Self, DecodeError> {
+        let (kind, mut reader) = field::begin(record)?;
+        let decoded = match kind {
+            REGISTER => Self::Register(Box::new(Register::decode(&mut reader)?)),
+            HEARTBEAT => Self::Heartbeat {
+                intake: field::intake(&mut reader)?,
+                matches: {
+                    let count = field::count(&mut reader, 0..=MATCHES_MAX)?;
+                    field::match_ids(&mut reader, count)?
+                },
+            },
+            RESULT => Self::Result {
+                match_id: field::match_id(&mut reader)?,
+                result: {
+                    let result = reader.take_rest();
+                    if result.len() > RESULT_BYTES_MAX {
+                        return Err(DecodeError::Trailing(result.len()));
+                    }
+                    result
+                },
+            },
+            LEFT => Self::Left {
+                match_id: field::match_id(&mut reader)?,
+                client_id: ClientId(reader.u64()?),
+            },
+            BYE => Self::Bye,
+            other => return Err(DecodeError::Kind(other)),
+        };
+        field::end(&reader)?;
+        Ok(decoded)
+    }
+}
+
+impl fmt::Debug for ToMatchmaker<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Register(_) => "Register(..)",
+            Self::Heartbeat { .. } => "Heartbeat",
+            Self::Result { .. } => "Result",
+            Self::Left { .. } => "Left",
+            Self::Bye => "Bye",
+        })
+    }
+}
+
+const REGISTER: u8 = 1;
+const HEARTBEAT: u8 = 2;
+const RESULT: u8 = 3;
+const LEFT: u8 = 4;
+const BYE: u8 = 5;

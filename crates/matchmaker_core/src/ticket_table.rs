@@ -1,0 +1,118 @@
+//! All tickets, waiting, assigned and ended.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use crypto::UserData;
+use wire::{ClientId, Instant};
+
+use crate::queue::{Arrival, Queue};
+use crate::ticket::{IdempotencyKey, ResumeKey, TicketId, TicketState};
+
+/// One ticket.
+#[derive(Debug)]
+pub(crate) struct Ticket {
+    pub(crate) client_id: ClientId,
+    pub(crate) user: UserData,
+    pub(crate) idempotency: Option<IdempotencyKey>,
+    pub(crate) resume_key: ResumeKey,
+    /// Its place in the queue, for good.
+    pub(crate) arrival: Arrival,
+    /// How many matches of it found no server.
+    pub(crate) attempts: u8,
+    pub(crate) state: TicketState,
+}
+
+/// All tickets. A player has at most one that has not ended.
+#[derive(Debug, Default)]
+pub(crate) struct TicketTable {
+    by_id: BTreeMap<TicketId, Ticket>,
+    /// Tickets that have not ended.
+    by_client: BTreeMap<ClientId, TicketId>,
+    /// Those in the state `Queued`.
+    pub(crate) queue: Queue,
+    /// How many are in the states `Queued` and `Allocating`.
+    waiting: usize,
+    /// Those that have ended, oldest first, and when they are forgotten.
+    ended: VecDeque<(Instant, TicketId)>,
+}
+
+impl TicketTable {
+    /// Adds a ticket; its player has no other that has not ended.
+    pub(crate) fn insert(&mut self, id: TicketId, ticket: Ticket) {
+        debug_assert!(!self.by_client.contains_key(&ticket.client_id));
+        self.by_client.insert(ticket.client_id, id);
+        if ticket.state.is_waiting() {
+            self.waiting = self.waiting.saturating_add(1);
+        }
+        if ticket.state == TicketState::Queued {
+            self.queue.insert(ticket.arrival, id);
+        }
+        self.by_id.insert(id, ticket);
+    }
+
+    /// Changes the state of a ticket that has not ended.
+    pub(crate) fn set(&mut self, id: TicketId, state: TicketState) {
+        let Some(ticket) = self.by_id.get_mut(&id) else {
+            return;
+        };
+        debug_assert!(!ticket.state.is_ended());
+        if ticket.state.is_waiting() {
+            self.waiting = self.waiting.saturating_sub(1);
+        }
+        self.queue.remove(ticket.arrival);
+        if state.is_waiting() {
+            self.waiting = self.waiting.saturating_add(1);
+        }
+        if state == TicketState::Queued {
+            self.queue.insert(ticket.arrival, id);
+        }
+        if state.is_ended() {
+            self.by_client.remove(&ticket.client_id);
+            ticket.user = UserData::default();
+        }
+        ticket.state = state;
+    }
+
+    /// Notes when an ended ticket is forgotten; times do not go back from one to the next.
+    pub(crate) fn keep_until(&mut self, at: Instant, id: TicketId) {
+        self.ended.push_back((at, id));
+    }
+
+    /// Returns when the oldest ended ticket is forgotten.
+    pub(crate) fn forget_at(&self) -> Option<Instant> {
+        self.ended.front().map(|(at, _)| *at)
+    }
+
+    /// Forgets ended tickets whose time has come, and the oldest until at most `max` are left.
+    pub(crate) fn forget(&mut self, now: Instant, max: usize) {
+        while let Some((at, id)) = self.ended.front().copied() {
+            if at > now && self.ended.len() <= max {
+                break;
+            }
+            self.ended.pop_front();
+            self.by_id.remove(&id);
+        }
+    }
+
+    pub(crate) fn get(&self, id: TicketId) -> Option<&Ticket> {
+        self.by_id.get(&id)
+    }
+
+    pub(crate) fn get_mut(&mut self, id: TicketId) -> Option<&mut Ticket> {
+        self.by_id.get_mut(&id)
+    }
+
+    /// Returns the ticket of a player that has not ended.
+    pub(crate) fn of_client(&self, client: ClientId) -> Option<TicketId> {
+        self.by_client.get(&client).copied()
+    }
+
+    /// Returns how many wait for players or a server.
+    pub(crate) const fn waiting(&self) -> usize {
+        self.waiting
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.by_id.len()
+    }
+}

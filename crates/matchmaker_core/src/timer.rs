@@ -1,0 +1,107 @@
+//! Deadlines: one for each thing that waits.
+
+use core::time::Duration;
+use std::collections::{BTreeMap, BTreeSet};
+
+use wire::{Instant, MatchId};
+
+use crate::lease::ServerLink;
+use crate::pool::Slot;
+use crate::ticket::TicketId;
+
+/// What waits. The order decides who goes first of those due at one instant: a server that is lost
+/// is gone before a match could be placed on it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Timer {
+    /// A lease may have ended.
+    Server(ServerLink),
+    /// A match waits for a server, or for its answer.
+    Match(MatchId),
+    /// A slot starts, stops, rests after a failure or stands unused.
+    Slot(Slot),
+    /// A ticket is as old as it may become.
+    Ticket(TicketId),
+    /// The oldest ended ticket is forgotten.
+    Ended,
+    /// Servers had the time to register again.
+    Recovered,
+}
+
+/// One deadline for each [`Timer`].
+#[derive(Debug, Default)]
+pub(crate) struct Timers {
+    order: BTreeSet<(Instant, Timer)>,
+    due: BTreeMap<Timer, Instant>,
+    /// When timers last ran; a deadline set now is later, so that a run ends.
+    ran_at: Option<Instant>,
+}
+
+impl Timers {
+    /// Sets the deadline of `timer`, in place of the one it has.
+    pub(crate) fn set(&mut self, timer: Timer, at: Instant) {
+        self.clear(timer);
+        let at = self
+            .ran_at
+            .map_or(at, |ran_at| at.max(ran_at + Duration::from_nanos(1)));
+        self.order.insert((at, timer));
+        self.due.insert(timer, at);
+    }
+
+    /// Takes the deadline of `timer` away.
+    pub(crate) fn clear(&mut self, timer: Timer) {
+        if let Some(at) = self.due.remove(&timer) {
+            self.order.remove(&(at, timer));
+        }
+    }
+
+    /// Returns the first deadline.
+    pub(crate) fn next(&self) -> Option<Instant> {
+        self.order.first().map(|(at, _)| *at)
+    }
+
+    /// Takes the first timer that is due at `now`.
+    pub(crate) fn pop_due(&mut self, now: Instant) -> Option<Timer> {
+        self.ran_at = Some(now);
+        let (at, timer) = *self.order.first()?;
+        if at > now {
+            return None;
+        }
+        self.clear(timer);
+        Some(timer)
+    }
+
+    /// Returns how many deadlines are set.
+    pub(crate) fn len(&self) -> usize {
+        self.due.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_deadline_set_while_timers_run_is_later() {
+        let mut timers = Timers::default();
+        let now = Instant::from_millis(5);
+        timers.set(Timer::Ended, now);
+        assert_eq!(timers.pop_due(now), Some(Timer::Ended));
+        timers.set(Timer::Ended, now);
+        assert_eq!(timers.pop_due(now), None);
+        assert!(timers.next().unwrap() > now);
+    }
+
+    #[test]
+    fn a_new_deadline_takes_the_place_of_the_old_one() {
+        let mut timers = Timers::default();
+        timers.set(Timer::Ended, Instant::from_millis(5));
+        timers.set(Timer::Ended, Instant::from_millis(9));
+        timers.set(Timer::Recovered, Instant::from_millis(7));
+        assert_eq!(timers.len(), 2);
+        assert_eq!(timers.next(), Some(Instant::from_millis(7)));
+        timers.clear(Timer::Recovered);
+        assert_eq!(timers.pop_due(Instant::from_millis(8)), None);
+        assert_eq!(timers.pop_due(Instant::from_millis(9)), Some(Timer::Ended));
+        assert_eq!(timers.next(), None);
+    }
+}

@@ -1,0 +1,82 @@
+//! What must not allocate: heartbeats, refused records, look-ups, timers that find nothing to do.
+
+use core::cell::Cell;
+use core::time::Duration;
+use std::alloc::{GlobalAlloc, Layout, System};
+
+use matchmaker_core::Config;
+use matchmaker_core::record::encode_heartbeat;
+use wire::{ClientId, CommandId};
+
+use crate::rig::{Rig, Server};
+
+#[test]
+fn the_steady_state_allocates_nothing() {
+    let mut server = Server::new(1, 8);
+    let mut rig = Rig::new(Config::default(), (2, 1), &[&server]);
+    server.join(&mut rig);
+    let ticket = rig.play(0..2, &mut server)[0];
+    rig.submit(7);
+    let mut heartbeat = Vec::new();
+    encode_heartbeat(
+        server.intake,
+        server.matches.keys().copied(),
+        &mut heartbeat,
+    );
+    let unknown = matchmaker_core::record::Intake::Open;
+    let mut stale = Vec::new();
+    encode_heartbeat(unknown, [wire::MatchId([0; 16])].into_iter(), &mut stale);
+    stale.truncate(stale.len() - 1);
+    let mut reply = Vec::with_capacity(1_024);
+    let mut turn = |rig: &mut Rig| {
+        rig.now += Duration::from_millis(10);
+        let records: [&[u8]; 4] = [&heartbeat, &stale, b"\x01\x63", b""];
+        for record in records {
+            reply.clear();
+            rig.machine
+                .handle_call(rig.now, server.link, record, &mut reply);
+        }
+        rig.machine.handle_timeout(rig.now);
+        rig.machine.handle_completed(
+            rig.now,
+            CommandId(u64::MAX),
+            matchmaker_core::Outcome::Started,
+        );
+        assert!(rig.machine.ticket(ticket).is_some());
+        assert!(rig.machine.ticket_of(ClientId(7)).is_some());
+        assert!(rig.machine.poll_event().is_none() && rig.machine.poll_command().is_none());
+    };
+    for _ in 0..1_000 {
+        turn(&mut rig);
+    }
+    let before = COUNT.get();
+    for _ in 0..25_000 {
+        turn(&mut rig);
+    }
+    assert_eq!(COUNT.get() - before, 0);
+}
+
+thread_local! {
+    static COUNT: Cell<u64> = const { Cell::new(0) };
+}
+
+struct Counter;
+
+#[expect(unsafe_code, reason = "an allocator is counted by wrapping it")]
+// SAFETY: every call goes to the system's allocator unchanged.
+unsafe impl GlobalAlloc for Counter {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        // At the end of a thread its counter is gone, and nothing is measured there.
+        COUNT.try_with(|count| count.set(count.get() + 1)).ok();
+        // SAFETY: the caller keeps the contract of `alloc`.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        // SAFETY: the caller keeps the contract of `dealloc`.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+}
+
+#[global_allocator]
+static COUNTER: Counter = Counter;

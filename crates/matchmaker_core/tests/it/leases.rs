@@ -1,0 +1,284 @@
+//! Server instances: who may register, how long they live, what becomes of their matches.
+
+use matchmaker_core::record::{Intake, RefuseReason, Reply, encode_bye};
+use matchmaker_core::{
+    Command, Config, DownReason, Ending, Event, FailReason, MatchEnd, Outcome, TicketState,
+};
+use wire::MatchId;
+
+use crate::rig::{Rig, Server, secs};
+
+#[test]
+fn an_instance_lives_as_long_as_it_renews_its_lease() {
+    let mut server = Server::new(1, 2);
+    let mut rig = Rig::new(Config::default(), (2, 1), &[&server]);
+    server.join(&mut rig);
+    let tickets = rig.play(0..2, &mut server);
+    rig.pass_alive(secs(120), &[&server]);
+    rig.pass(secs(19));
+    rig.assignment(tickets[0]);
+    rig.pass(secs(1));
+    let lost = TicketState::Ended(Ending::Failed(FailReason::ServerLost));
+    assert_eq!([rig.state(tickets[0]), rig.state(tickets[1])], [&lost; 2]);
+    let down = Event::ServerDown {
+        server: server.link,
+        reason: DownReason::LeaseLost,
+    };
+    assert!(rig.events.contains(&down));
+    // It was given up for ever.
+    assert_eq!(server.heartbeat(&mut rig), Reply::Retired);
+    assert_eq!(server.register(&mut rig), Reply::Retired);
+    assert_eq!(rig.machine.servers().count(), 0);
+}
+
+#[test]
+fn mm_4_a_returning_matchmaker_asks_for_registration_and_takes_the_matches_on() {
+    let mut server = Server::new(1, 4);
+    let mut rig = Rig::new(Config::default(), (2, 1), &[&server]);
+    server.join(&mut rig);
+    let before = rig.play(0..2, &mut server);
+    let seat = rig.assignment(before[0]).clone();
+
+    let mut rig = Rig::new(Config::default(), (2, 1), &[&server]);
+    // Asked for too early, the player waits.
+    let ticket = rig.submit(0);
+    assert_eq!(rig.state(ticket), &TicketState::Queued);
+    assert_eq!(server.heartbeat(&mut rig), Reply::Register);
+    server.join(&mut rig);
+    let after = rig.assignment(ticket);
+    assert_eq!((after.match_id, after.seat), (seat.match_id, seat.seat));
+    // And whoever asks later gets back to the same match.
+    let other = rig.submit(1);
+    assert_eq!(rig.assignment(other).match_id, seat.match_id);
+    assert_eq!(rig.machine.stats().adopted, 1);
+    assert_eq!(rig.machine.load().players, 2);
+}
+
+#[test]
+fn mm_1_a_match_that_nobody_entered_is_not_taken_on() {
+    let mut server = Server::new(1, 4);
+    let mut rig = Rig::new(Config::default(), (2, 1), &[&server]);
+    server.join(&mut rig);
+    let ticket = rig.play(0..2, &mut server)[0];
+    let match_id = rig.assignment(ticket).match_id;
+    server.unentered.insert(match_id);
+    // Of the matchmaker that knows it, it is one like the others.
+    rig.pass(secs(20));
+    server.join(&mut rig);
+    rig.assignment(ticket);
+
+    let mut rig = Rig::new(Config::default(), (2, 1), &[&server]);
+    let Reply::Renewed { release, .. } = server.register(&mut rig) else {
+        panic!("not renewed");
+    };
+    assert_eq!(release, [match_id]);
+    assert_eq!(rig.machine.load().players, 0);
+}
+
+#[test]
+fn no_match_is_made_while_servers_register_again() {
+    let server = Server::new(1, 4);
+    let game = matchmaker_core::Game {
+        app_id: crate::rig::APP,
+        rule: matchmaker_core::Rule::TeamSize(matchmaker_core::TeamSize::new(1, 1).unwrap()),
+        slots: Vec::new(),
+        fleet: [server.link.node].into(),
+    };
+    let mut rig = Rig::start(Config::default(), game, wire::Instant::ZERO, 1);
+    rig.machine.set_unix_time(rig.now, crate::rig::UNIX);
+    server.join(&mut rig);
+    let ticket = rig.submit(0);
+    rig.pass(core::time::Duration::from_millis(1_999));
+    assert_eq!(rig.state(ticket), &TicketState::Queued);
+    rig.pass(core::time::Duration::from_millis(1));
+    assert!(matches!(rig.state(ticket), TicketState::Allocating { .. }));
+}
+
+#[test]
+fn a_server_cannot_claim_players_once_every_old_lease_is_over() {
+    let (honest, mut thief) = (Server::new(1, 4), Server::new(2, 100));
+    let mut rig = Rig::new(Config::default(), (2, 1), &[&honest, &thief]);
+    rig.pass(secs(28));
+    let ticket = rig.submit(7);
+    let seated = matchmaker_core::Seated {
+        client_id: wire::ClientId(7),
+        seat: wire::Seat(0),
+        team: wire::Team(0),
+    };
+    thief.matches.insert(MatchId([9; 16]), vec![seated]);
+    let Reply::Renewed { release, .. } = thief.register(&mut rig) else {
+        panic!("not renewed");
+    };
+    assert_eq!(release, [MatchId([9; 16])]);
+    assert_eq!(rig.state(ticket), &TicketState::Queued);
+}
+
+#[test]
+fn an_adopted_match_needs_room_and_its_players_are_in_one_match_only() {
+    let (mut first, mut second) = (Server::new(1, 2), Server::new(2, 2));
+    let seated = |client, seat| matchmaker_core::Seated {
+        client_id: wire::ClientId(client),
+        seat: wire::Seat(seat),
+        team: wire::Team(0),
+    };
+    first
+        .matches
+        .insert(MatchId([1; 16]), vec![seated(1, 0), seated(2, 1)]);
+    first.matches.insert(MatchId([2; 16]), vec![seated(3, 0)]);
+    // Three players are more than a match has.
+    let many = (5..8).map(|client| seated(client, 0)).collect();
+    first.matches.insert(MatchId([0; 16]), many);
+    second
+        .matches
+        .insert(MatchId([3; 16]), vec![seated(2, 0), seated(4, 1)]);
+    let mut rig = Rig::new(Config::default(), (2, 1), &[&first, &second]);
+    let Reply::Renewed { release, .. } = first.register(&mut rig) else {
+        panic!("not renewed");
+    };
+    assert_eq!(release, [MatchId([0; 16]), MatchId([2; 16])]);
+    second.join(&mut rig);
+    assert_eq!(rig.machine.load().players, 3);
+    let back = rig.submit(2);
+    assert_eq!(rig.assignment(back).match_id, MatchId([1; 16]));
+}
+
+#[test]
+fn only_servers_of_the_join_file_register() {
+    let (known, stranger) = (Server::new(1, 2), Server::new(2, 2));
+    let mut rig = Rig::new(Config::default(), (2, 1), &[&known]);
+    assert_eq!(
+        stranger.register(&mut rig),
+        Reply::Refused(RefuseReason::NotAllowed)
+    );
+    let mut other_app = known.record();
+    other_app.app_id ^= 1;
+    let reply = known.call(&mut rig, &other_app.encode().unwrap());
+    assert_eq!(reply, Reply::Refused(RefuseReason::OtherApp));
+    let mut other_identity = known.record();
+    other_identity.identity_keys = stranger.identity_keys.clone();
+    let reply = known.call(&mut rig, &other_identity.encode().unwrap());
+    assert_eq!(reply, Reply::Refused(RefuseReason::OtherIdentity));
+    let reply = known.call(&mut rig, b"\x01\x09");
+    assert_eq!(reply, Reply::Refused(RefuseReason::Malformed));
+    assert_eq!(rig.machine.stats().calls_refused, 4);
+    assert_eq!(rig.machine.servers().count(), 0);
+}
+
+#[test]
+fn a_restarted_server_is_another_instance_and_the_old_one_is_gone() {
+    let mut old = Server::new(1, 2);
+    let mut new = Server::run(1, 2, 1);
+    let mut rig = Rig::new(Config::default(), (1, 1), &[&old]);
+    old.join(&mut rig);
+    let ticket = rig.play(0..1, &mut old)[0];
+    new.join(&mut rig);
+    let lost = TicketState::Ended(Ending::Failed(FailReason::ServerLost));
+    assert_eq!(rig.state(ticket), &lost);
+    assert_eq!(rig.machine.servers().collect::<Vec<_>>(), [new.link]);
+    // They do not take turns.
+    assert_eq!(old.register(&mut rig), Reply::Retired);
+    assert_eq!(rig.machine.servers().collect::<Vec<_>>(), [new.link]);
+    let ticket = rig.play(0..1, &mut new)[0];
+    assert_eq!(rig.assignment(ticket).server, new.link);
+}
+
+#[test]
+fn a_match_that_its_server_no_longer_names_is_over() {
+    let mut server = Server::new(1, 2);
+    let mut rig = Rig::new(Config::default(), (1, 1), &[&server]);
+    server.join(&mut rig);
+    let ticket = rig.play(0..1, &mut server)[0];
+    let match_id = rig.assignment(ticket).match_id;
+    server.matches.clear();
+    // A heartbeat that was on its way when the match went live says nothing.
+    server.heartbeat(&mut rig);
+    rig.assignment(ticket);
+    rig.pass(secs(10));
+    server.heartbeat(&mut rig);
+    assert_eq!(rig.state(ticket), &TicketState::Ended(Ending::Finished));
+    assert!(rig.events.contains(&Event::MatchEnded {
+        match_id,
+        end: MatchEnd::Unlisted,
+        result: Vec::new(),
+    }));
+}
+
+#[test]
+fn a_server_that_takes_no_more_gets_no_more() {
+    let (mut closed, mut open) = (Server::new(1, 8), Server::new(2, 8));
+    let mut rig = Rig::new(Config::default(), (1, 1), &[&closed, &open]);
+    closed.join(&mut rig);
+    open.join(&mut rig);
+    closed.intake = Intake::Closed;
+    closed.heartbeat(&mut rig);
+    for client in 0..4 {
+        let ticket = rig.submit(client);
+        rig.serve(&mut [&mut open]);
+        assert_eq!(rig.assignment(ticket).server, open.link);
+    }
+    let mut bye = Vec::new();
+    encode_bye(&mut bye);
+    assert_eq!(closed.call(&mut rig, &bye), Reply::Noted);
+    assert_eq!(rig.machine.servers().collect::<Vec<_>>(), [open.link]);
+}
+
+#[test]
+fn matches_are_packed_on_the_fullest_server() {
+    let (mut one, mut two) = (Server::new(1, 4), Server::new(2, 4));
+    let mut rig = Rig::new(Config::default(), (2, 1), &[&one, &two]);
+    one.join(&mut rig);
+    two.join(&mut rig);
+    for clients in [0..2, 2..4, 4..6, 6..8] {
+        for client in clients {
+            rig.submit(client);
+        }
+        rig.serve(&mut [&mut one, &mut two]);
+    }
+    assert_eq!((one.players().len(), two.players().len()), (4, 4));
+    let halves = [one.players(), two.players()].map(|players| players.first().copied());
+    assert!(halves.contains(&Some(wire::ClientId(0))));
+    assert!(halves.contains(&Some(wire::ClientId(4))));
+}
+
+#[test]
+fn mm_9_a_server_that_does_not_answer_delays_its_own_match_only() {
+    let (dead, mut alive) = (Server::new(1, 8), Server::new(2, 8));
+    let mut rig = Rig::new(Config::default(), (1, 1), &[&dead, &alive]);
+    dead.join(&mut rig);
+    let stuck = rig.submit(0);
+    let (_never, command) = rig.command();
+    assert!(matches!(command, Command::Call { to, .. } if to == dead.link));
+    alive.join(&mut rig);
+    // Packing would go on with the dead server, were it not known to be busy: fill it.
+    let mut closed = dead.record();
+    closed.intake = Intake::Closed;
+    dead.call(&mut rig, &closed.encode().unwrap());
+    let fine = rig.play(1..2, &mut alive)[0];
+    rig.assignment(fine);
+    assert!(matches!(rig.state(stuck), TicketState::Allocating { .. }));
+    rig.pass(secs(5));
+    rig.serve(&mut [&mut alive]);
+    assert_eq!(rig.assignment(stuck).server, alive.link);
+}
+
+#[test]
+fn a_server_that_refuses_is_left_alone_until_its_next_heartbeat() {
+    let mut server = Server::new(1, 8);
+    let mut rig = Rig::new(Config::default(), (1, 1), &[&server]);
+    server.join(&mut rig);
+    let ticket = rig.submit(0);
+    let (id, _) = rig.command();
+    rig.complete(id, Outcome::Answered(vec![1, 1]));
+    assert!(rig.commands.is_empty());
+    server.heartbeat(&mut rig);
+    let (id, _) = rig.command();
+    // Neither nonsense nor the outcome of another command is a yes.
+    rig.complete(id, Outcome::Answered(vec![0; 99]));
+    server.heartbeat(&mut rig);
+    let (id, _) = rig.command();
+    rig.complete(id, Outcome::Started);
+    assert!(matches!(rig.state(ticket), TicketState::Allocating { .. }));
+    server.heartbeat(&mut rig);
+    rig.serve(&mut [&mut server]);
+    rig.assignment(ticket);
+}

@@ -1,0 +1,16 @@
+//! The public API of `matchmaker_core`.
+
+#![cfg(test)]
+
+mod alloc;
+mod contract;
+mod leases;
+mod limits;
+mod records;
+mod rig;
+mod secrets;
+mod slots;
+mod tickets;
+mod times;
+mod tokens;
+mod world;

@@ -1,0 +1,298 @@
+//! Tickets: order, one for each player, ends.
+
+use matchmaker_core::record::{Reply, encode_left};
+use matchmaker_core::{
+    CancelError, Config, Duplicate, Ending, Event, FailReason, IdempotencyKey, MatchEnd, Outcome,
+    SubmitError, TicketRequest, TicketState,
+};
+use wire::{ClientId, MatchId};
+
+use crate::rig::{Rig, Server, secs};
+
+#[test]
+fn mm_3_first_come_first_served() {
+    let mut server = Server::new(1, 4);
+    let mut rig = Rig::new(Config::default(), (2, 2), &[&server]);
+    server.join(&mut rig);
+    let tickets: Vec<_> = (0..7).map(|client| rig.submit(client)).collect();
+    rig.serve(&mut [&mut server]);
+    for ticket in &tickets[..4] {
+        assert_eq!(rig.assignment(*ticket).server, server.link);
+    }
+    for ticket in &tickets[4..] {
+        assert_eq!(rig.state(*ticket), &TicketState::Queued);
+    }
+    let seats: Vec<_> = tickets[..4]
+        .iter()
+        .map(|ticket| rig.assignment(*ticket))
+        .map(|seat| (seat.seat.0, seat.team.0))
+        .collect();
+    assert_eq!(seats, [(0, 0), (1, 1), (2, 0), (3, 1)]);
+}
+
+#[test]
+fn a_change_of_state_is_an_event() {
+    let mut server = Server::new(1, 2);
+    let mut rig = Rig::new(Config::default(), (2, 1), &[&server]);
+    server.join(&mut rig);
+    let tickets = rig.play(0..2, &mut server);
+    let changes = |ticket| {
+        let of = |event: &&Event| **event == Event::Ticket(ticket);
+        rig.events.iter().filter(of).count()
+    };
+    // Queued, allocating, assigned.
+    assert_eq!((changes(tickets[0]), changes(tickets[1])), (3, 3));
+}
+
+#[test]
+fn bgx4_the_same_wish_gives_the_same_ticket() {
+    let mut server = Server::new(1, 2);
+    let mut rig = Rig::new(Config::default(), (2, 1), &[&server]);
+    server.join(&mut rig);
+    let wish = TicketRequest::new(ClientId(1)).with_idempotency(IdempotencyKey([7; 16]));
+    let receipt = rig.machine.submit(rig.now, &wish).unwrap();
+    assert_eq!(rig.machine.submit(rig.now, &wish), Ok(receipt.clone()));
+    rig.submit(2);
+    rig.serve(&mut [&mut server]);
+    let grant = rig.assignment(receipt.ticket).grant.clone();
+    assert_eq!(rig.machine.submit(rig.now, &wish), Ok(receipt.clone()));
+    assert_eq!(rig.assignment(receipt.ticket).grant, grant);
+    assert!(rig.machine.is_holder(receipt.ticket, &receipt.resume_key));
+    let other = rig
+        .machine
+        .submit(rig.now, &TicketRequest::new(ClientId(3)));
+    assert!(
+        !rig.machine
+            .is_holder(receipt.ticket, &other.unwrap().resume_key)
+    );
+}
+
+#[test]
+fn a_newer_wish_takes_the_place_of_a_waiting_one() {
+    let mut rig = Rig::new(Config::default(), (2, 1), &[]);
+    let first = rig.submit(1);
+    let second = rig.submit(1);
+    assert_eq!(rig.state(first), &TicketState::Ended(Ending::Replaced));
+    assert_eq!(rig.state(second), &TicketState::Queued);
+    assert_eq!(rig.machine.load().tickets_waiting, 1);
+}
+
+#[test]
+fn a_second_wish_is_refused_where_told_so() {
+    let mut config = Config::default();
+    config.duplicate = Duplicate::Refuse;
+    let mut rig = Rig::new(config, (2, 1), &[]);
+    let first = rig.submit(1);
+    let second = rig
+        .machine
+        .submit(rig.now, &TicketRequest::new(ClientId(1)));
+    assert_eq!(second, Err(SubmitError::Duplicate(first)));
+    assert_eq!(rig.state(first), &TicketState::Queued);
+}
+
+#[test]
+fn mm_1_a_player_in_a_live_match_gets_back_to_it() {
+    let mut server = Server::new(1, 8);
+    let mut rig = Rig::new(Config::default(), (2, 1), &[&server]);
+    server.join(&mut rig);
+    let tickets = rig.play(0..2, &mut server);
+    let before = rig.assignment(tickets[0]).clone();
+    let again = |rig: &mut Rig| {
+        rig.machine
+            .submit(rig.now, &TicketRequest::new(ClientId(0)))
+    };
+    assert_eq!(again(&mut rig), Err(SubmitError::TooSoon(secs(5))));
+    rig.pass(secs(5));
+    let ticket = again(&mut rig).unwrap().ticket;
+    let after = rig.assignment(ticket);
+    assert_eq!((after.match_id, after.seat), (before.match_id, before.seat));
+    assert_ne!(after.grant, before.grant);
+    assert_eq!(rig.state(tickets[0]), &TicketState::Ended(Ending::Replaced));
+    assert_eq!(rig.machine.load().players, 2);
+    let match_id = before.match_id;
+    server.end(&mut rig, match_id);
+    assert_eq!(rig.state(ticket), &TicketState::Ended(Ending::Finished));
+}
+
+#[test]
+fn a_cancelled_ticket_ends_and_the_others_keep_their_places() {
+    let server = Server::new(1, 4);
+    let mut rig = Rig::new(Config::default(), (2, 1), &[&server]);
+    let tickets: Vec<_> = (0..4).map(|client| rig.submit(client)).collect();
+    // Two matches wait for a server; the first breaks, and its other player plays with the third.
+    rig.machine.cancel(rig.now, tickets[0]).unwrap();
+    assert_eq!(
+        rig.state(tickets[0]),
+        &TicketState::Ended(Ending::Cancelled)
+    );
+    assert_eq!(rig.state(tickets[1]), &TicketState::Queued);
+    assert_eq!(
+        rig.machine.cancel(rig.now, tickets[0]),
+        Err(CancelError::Ended)
+    );
+    rig.machine.cancel(rig.now, tickets[2]).unwrap();
+    let states = [1, 3].map(|index: usize| rig.state(tickets[index]).clone());
+    assert!(
+        matches!(&states[0], TicketState::Allocating { .. }),
+        "{states:?}"
+    );
+    assert_eq!(states[0], states[1]);
+}
+
+#[test]
+fn an_assigned_ticket_cannot_be_cancelled() {
+    let mut server = Server::new(1, 2);
+    let mut rig = Rig::new(Config::default(), (1, 1), &[&server]);
+    server.join(&mut rig);
+    let ticket = rig.play(0..1, &mut server)[0];
+    assert_eq!(
+        rig.machine.cancel(rig.now, ticket),
+        Err(CancelError::Assigned)
+    );
+}
+
+#[test]
+fn a_ticket_expires_and_is_forgotten() {
+    let mut rig = Rig::new(Config::default(), (2, 1), &[]);
+    let ticket = rig.submit(1);
+    rig.pass(secs(599));
+    assert_eq!(rig.state(ticket), &TicketState::Queued);
+    rig.pass(secs(1));
+    assert_eq!(rig.state(ticket), &TicketState::Ended(Ending::Expired));
+    rig.pass(secs(600));
+    assert_eq!(rig.machine.ticket(ticket), None);
+    assert_eq!(
+        rig.machine.cancel(rig.now, ticket),
+        Err(CancelError::Unknown)
+    );
+}
+
+#[test]
+fn mm_5_a_failed_allocation_gives_tickets_their_place_back_and_ends_them_in_time() {
+    let mut server = Server::new(1, 8);
+    let mut rig = Rig::new(Config::default(), (2, 1), &[&server]);
+    let old = [rig.submit(0), rig.submit(1)];
+    rig.pass(secs(60));
+    let young = [rig.submit(2), rig.submit(3)];
+    rig.pass(secs(59));
+    // Both pairs have failed once or twice, and still wait as pairs in the order they came in.
+    let TicketState::Allocating { match_id } = *rig.state(old[0]) else {
+        panic!("{:?}", rig.state(old[0]));
+    };
+    assert_eq!(rig.state(old[1]), &TicketState::Allocating { match_id });
+    rig.pass(secs(61));
+    let ended = TicketState::Ended(Ending::Failed(FailReason::NoServer));
+    assert_eq!([rig.state(old[0]), rig.state(old[1])], [&ended; 2]);
+    server.join(&mut rig);
+    rig.serve(&mut [&mut server]);
+    assert_eq!(
+        rig.assignment(young[0]).match_id,
+        rig.assignment(young[1]).match_id
+    );
+}
+
+#[test]
+fn a_match_that_its_server_ends_ends_its_tickets_once() {
+    let mut server = Server::new(1, 2);
+    let mut rig = Rig::new(Config::default(), (2, 1), &[&server]);
+    server.join(&mut rig);
+    let tickets = rig.play(0..2, &mut server);
+    let match_id = rig.assignment(tickets[0]).match_id;
+    assert_eq!(server.end(&mut rig, match_id), Reply::Noted);
+    assert_eq!(server.end(&mut rig, match_id), Reply::Noted);
+    let ended = Event::MatchEnded {
+        match_id,
+        end: MatchEnd::Reported,
+        result: b"3:1".to_vec(),
+    };
+    assert_eq!(
+        rig.events.iter().filter(|event| **event == ended).count(),
+        1
+    );
+    assert_eq!(rig.machine.load().players, 0);
+    // The seats are free again.
+    rig.play(4..6, &mut server);
+    assert_eq!(rig.machine.load().players, 2);
+}
+
+#[test]
+fn another_server_cannot_end_a_match_nor_free_its_players() {
+    let (mut server, other) = (Server::new(1, 2), Server::new(2, 0));
+    let mut rig = Rig::new(Config::default(), (1, 1), &[&server, &other]);
+    server.join(&mut rig);
+    other.join(&mut rig);
+    let ticket = rig.play(0..1, &mut server)[0];
+    let match_id = rig.assignment(ticket).match_id;
+    let mut body = Vec::new();
+    encode_left(match_id, ClientId(0), &mut body);
+    assert_eq!(other.call(&mut rig, &body), Reply::Noted);
+    body.clear();
+    matchmaker_core::record::encode_result(match_id, b"", &mut body);
+    assert_eq!(other.call(&mut rig, &body), Reply::Noted);
+    assert_eq!(rig.assignment(ticket).match_id, match_id);
+}
+
+#[test]
+fn a_player_who_left_for_good_may_play_elsewhere() {
+    let mut server = Server::new(1, 8);
+    let mut rig = Rig::new(Config::default(), (2, 1), &[&server]);
+    server.join(&mut rig);
+    let tickets = rig.play(0..2, &mut server);
+    let match_id = rig.assignment(tickets[0]).match_id;
+    let mut body = Vec::new();
+    encode_left(match_id, ClientId(0), &mut body);
+    for _ in 0..2 {
+        assert_eq!(server.call(&mut rig, &body), Reply::Noted);
+    }
+    assert_eq!(rig.state(tickets[0]), &TicketState::Ended(Ending::Left));
+    let next = rig.play(0..1, &mut server);
+    assert_eq!(rig.state(next[0]), &TicketState::Queued);
+    assert!(matches!(rig.state(tickets[1]), TicketState::Assigned(_)));
+}
+
+#[test]
+fn no_match_is_made_before_the_time_is_known() {
+    let mut server = Server::new(1, 2);
+    let game = matchmaker_core::Game {
+        app_id: crate::rig::APP,
+        rule: matchmaker_core::Rule::TeamSize(matchmaker_core::TeamSize::new(1, 1).unwrap()),
+        slots: Vec::new(),
+        fleet: [server.link.node].into(),
+    };
+    let mut rig = Rig::start(Config::default(), game, wire::Instant::ZERO, 1);
+    server.join(&mut rig);
+    let ticket = rig.submit(1);
+    rig.pass(secs(500));
+    assert_eq!(rig.state(ticket), &TicketState::Queued);
+    rig.machine.set_unix_time(rig.now, crate::rig::UNIX);
+    // Its lease is long over.
+    assert!(matches!(rig.state(ticket), TicketState::Allocating { .. }));
+    server = Server::run(1, 2, 1);
+    server.join(&mut rig);
+    rig.serve(&mut [&mut server]);
+    rig.assignment(ticket);
+}
+
+#[test]
+fn a_match_on_its_way_is_broken_by_a_cancel_and_the_late_answer_ignored() {
+    let mut server = Server::new(1, 2);
+    let mut rig = Rig::new(Config::default(), (2, 1), &[&server]);
+    server.join(&mut rig);
+    let tickets = [rig.submit(0), rig.submit(1)];
+    let (id, command) = rig.command();
+    rig.machine.cancel(rig.now, tickets[1]).unwrap();
+    let matchmaker_core::Command::Call { body, .. } = command else {
+        panic!("{command:?}");
+    };
+    let answer = server.answer(&body);
+    rig.complete(id, Outcome::Answered(answer));
+    assert_eq!(rig.state(tickets[0]), &TicketState::Queued);
+    assert_eq!(rig.machine.stats().completions_stray, 1);
+    assert_eq!(rig.machine.stats().tokens, 0);
+    // The server learns from its next heartbeat that the match is off.
+    let kept: Vec<MatchId> = server.matches.keys().copied().collect();
+    let Reply::Renewed { release, .. } = server.heartbeat(&mut rig) else {
+        panic!("not renewed");
+    };
+    assert_eq!(release, kept);
+}
