@@ -1,0 +1,378 @@
+//! The hub: composes links, calls, claims and the commands to its store.
+
+mod admission;
+mod call;
+mod claim;
+mod config;
+mod event;
+mod link;
+mod machine;
+mod mail;
+mod op;
+mod presence;
+mod route;
+mod watch;
+
+use core::time::Duration;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use wire::{ClientId, ConnectionId, Instant, NodeId, Outbound, UnixTime};
+
+pub use config::{DuplicateClaim, HubConfig};
+pub use event::{HubEvent, HubStats};
+
+use crate::join_file::JoinFile;
+use crate::name::Name;
+use crate::record::{CallError, DownReason, ToHub, ToNode};
+use crate::store::{Completed, Outcome, StoreError, StoreOp};
+use call::Calls;
+use claim::Claims;
+use link::{Link, LinkState, Next};
+use op::{Ops, Pending};
+
+/// The message switch: nodes join it, and talk through it.
+///
+/// It speaks in records over streams whose ends have proved their keys, keeps nothing itself, and
+/// asks for what shall be kept by [`Command::Store`](crate::Command::Store); a [`Store`](crate::Store) does it. It never
+/// waits: a store that completes nothing holds up mail and joins, and no call, broadcast or
+/// presence.
+#[derive(Debug)]
+pub struct Hub {
+    config: HubConfig,
+    join_file: JoinFile,
+    /// The latest time given.
+    now: Instant,
+    /// The wall clock and when it was told.
+    unix: Option<(Instant, UnixTime)>,
+    /// How often the hub has started, as the store says with the first join.
+    boot: u32,
+    /// Leases given since.
+    leases: u32,
+    links: BTreeMap<ConnectionId, Link>,
+    /// The link of every node that has joined.
+    joined: BTreeMap<NodeId, ConnectionId>,
+    /// Who serves what.
+    services: BTreeSet<(Name, NodeId)>,
+    /// Links that may have something to write that their credit covers.
+    ready: BTreeSet<ConnectionId>,
+    /// The link that was written to last.
+    turn: ConnectionId,
+    calls: Calls,
+    claims: Claims,
+    /// Nodes whose link is away, and when their players are free.
+    away: BTreeMap<NodeId, Instant>,
+    ops: Ops,
+    /// Players whose mail can be read as soon as there is room for a command.
+    hungry: BTreeSet<ClientId>,
+    /// The player that was read last.
+    fed: ClientId,
+    /// Players whose acknowledgement the store has yet to take.
+    acknowledging: BTreeSet<ClientId>,
+    /// The same, after the store had no room; tried again with the next tick.
+    deferred: BTreeSet<ClientId>,
+    events: VecDeque<HubEvent>,
+    next_tick: Instant,
+    next_expiry: Instant,
+    /// Set for good by the first failure of the store.
+    failed: bool,
+    stats: HubStats,
+}
+
+/// How finely silences and leases are measured.
+const TICK: Duration = Duration::from_millis(250);
+
+/// How often the store is told the time.
+const EXPIRY: Duration = Duration::from_secs(1);
+
+impl Hub {
+    /// Makes a hub that lets join whom `join_file` lists.
+    ///
+    /// It takes no seed: nothing in it is drawn at random.
+    #[must_use]
+    pub fn new(config: HubConfig, join_file: JoinFile, now: Instant) -> Self {
+        Self {
+            config,
+            join_file,
+            now,
+            unix: None,
+            boot: 0,
+            leases: 0,
+            links: BTreeMap::new(),
+            joined: BTreeMap::new(),
+            services: BTreeSet::new(),
+            ready: BTreeSet::new(),
+            turn: ConnectionId(0),
+            calls: Calls::default(),
+            claims: Claims::default(),
+            away: BTreeMap::new(),
+            ops: Ops::default(),
+            hungry: BTreeSet::new(),
+            fed: ClientId(0),
+            acknowledging: BTreeSet::new(),
+            deferred: BTreeSet::new(),
+            events: VecDeque::new(),
+            next_tick: now + TICK,
+            next_expiry: now + EXPIRY,
+            failed: false,
+            stats: HubStats::default(),
+        }
+    }
+
+    /// Returns what was counted.
+    pub const fn stats(&self) -> HubStats {
+        self.stats
+    }
+
+    /// Returns the node that holds `player` and whose link is up.
+    pub fn holder(&self, player: ClientId) -> Option<NodeId> {
+        let claim = self.claims.get(player)?;
+        claim.link.map(|_| claim.node)
+    }
+
+    /// Returns the nodes that have joined, in the order of their ids.
+    pub fn nodes(&self) -> impl Iterator<Item = NodeId> {
+        self.joined.keys().copied()
+    }
+
+    /// Returns how many players are claimed, those of nodes that are away included.
+    pub fn player_count(&self) -> usize {
+        self.claims.len()
+    }
+
+    fn on_record(&mut self, id: ConnectionId, record: ToHub<'_>) {
+        let joined = self
+            .links
+            .get(&id)
+            .is_some_and(|link| link.member().is_some());
+        match record {
+            ToHub::Join(join) => self.on_join(id, join),
+            _ if !joined => self.close(id, DownReason::Protocol),
+            ToHub::Heartbeat => {
+                if let Some(link) = self.links.get_mut(&id) {
+                    link.answer_heartbeat();
+                    self.ready.insert(id);
+                }
+            }
+            ToHub::Leave => self.on_leave(id),
+            ToHub::Call {
+                call,
+                timeout_ms,
+                to,
+                body,
+            } => self.on_call(
+                id,
+                route::Asked {
+                    call,
+                    timeout_ms,
+                    to,
+                    body,
+                },
+            ),
+            ToHub::Reply { request, result } => self.on_reply(id, request, result),
+            ToHub::Mail(mail) => self.on_mail(id, &mail),
+            ToHub::MailAck { player, upto } => self.on_mail_ack(id, player, upto),
+            ToHub::Claim {
+                player,
+                claim,
+                lease,
+                delivered,
+                acknowledged,
+                meta,
+            } => self.on_claim(
+                id,
+                player,
+                presence::Claimed {
+                    number: claim,
+                    lease,
+                    delivered,
+                    acknowledged,
+                    meta,
+                },
+            ),
+            ToHub::Release { player, claim } => self.on_release(id, player, claim),
+            ToHub::Broadcast { topic, body } => self.on_broadcast(id, topic, body),
+            ToHub::Counts { batch, entries } => self.on_counts(id, batch, entries),
+        }
+    }
+
+    fn on_outcome(&mut self, pending: Pending, outcome: Outcome) {
+        if outcome == Err(StoreError::Failed) {
+            self.fail();
+            return;
+        }
+        match (pending, outcome) {
+            (Pending::Join(id), outcome) => self.on_epoch(id, &outcome),
+            (Pending::Append(_), Ok(Completed::Appended(settled))) => self.on_appended(&settled),
+            (Pending::Read(player, generation), outcome) => {
+                self.on_mails(player, generation, outcome);
+            }
+            (Pending::Ack(player, generation, upto), outcome) => {
+                let upto = outcome.is_ok().then_some(upto);
+                self.on_acknowledged(player, generation, upto);
+            }
+            (Pending::Count(id, batch), Ok(_)) => self.on_counted(id, batch),
+            (Pending::Expire, Ok(Completed::Expired { count })) => {
+                self.stats.mail_expired = self.stats.mail_expired.saturating_add(count.into());
+                if count > 0 {
+                    self.expire();
+                }
+            }
+            (Pending::Append(_) | Pending::Count(..) | Pending::Expire, _) => {}
+        }
+    }
+
+    /// The disk has failed: nothing is promised any more, and everybody is told.
+    fn fail(&mut self) {
+        if core::mem::replace(&mut self.failed, true) {
+            return;
+        }
+        self.event(HubEvent::StoreFailed);
+        let links: Vec<_> = self.links.keys().copied().collect();
+        for id in links {
+            self.close(id, DownReason::StoreFailed);
+        }
+    }
+
+    fn on_tick(&mut self) {
+        let now = self.now;
+        let over: Vec<_> = self
+            .links
+            .iter()
+            .filter_map(|(id, link)| {
+                let (limit, reason) = match link.state {
+                    LinkState::Fresh => (self.config.join_timeout, DownReason::Silent),
+                    LinkState::Joining(_) => (self.config.join_timeout, DownReason::Busy),
+                    LinkState::Joined(_) => (self.config.silence_max, DownReason::Silent),
+                    LinkState::Closing => return None,
+                };
+                (now.saturating_since(link.heard) >= limit).then_some((*id, reason))
+            })
+            .collect();
+        for (id, reason) in over {
+            self.close(id, reason);
+        }
+        let free: Vec<_> = self
+            .away
+            .iter()
+            .filter(|(_, until)| **until <= now)
+            .map(|(node, _)| *node)
+            .collect();
+        for node in free {
+            self.away.remove(&node);
+            self.free_players(node);
+        }
+        self.acknowledging.append(&mut self.deferred);
+        if self.next_expiry <= now {
+            self.next_expiry = now + EXPIRY;
+            self.expire();
+        }
+    }
+
+    fn expire(&mut self) {
+        if let Some(now) = self.unix_now()
+            && !self.failed
+        {
+            self.ops.push(StoreOp::Expire { now }, Pending::Expire);
+        }
+    }
+
+    /// Ends a link; what hangs on it ends in the same turn.
+    fn close(&mut self, id: ConnectionId, reason: DownReason) {
+        let Some(link) = self.links.get_mut(&id) else {
+            return;
+        };
+        if link.is_closing() {
+            return;
+        }
+        let node = link.node;
+        self.detach(id);
+        if let Some(link) = self.links.get_mut(&id) {
+            link.close(Some(reason));
+        }
+        self.ready.insert(id);
+        self.event(HubEvent::Refused {
+            node: Some(node),
+            reason,
+        });
+    }
+
+    /// Takes a link out of everything but the table of links.
+    fn detach(&mut self, id: ConnectionId) {
+        while let Some(call) = self.calls.close_one_of(id) {
+            self.stats.calls_failed = self.stats.calls_failed.saturating_add(1);
+            if call.caller != id {
+                let result = Err(CallError::NodeDown);
+                self.send(
+                    call.caller,
+                    &ToNode::Reply {
+                        call: call.call,
+                        result,
+                    },
+                );
+            }
+        }
+        self.leave(id);
+    }
+
+    /// Sends what must not be dropped; a link that does not read it is ended.
+    fn send(&mut self, id: ConnectionId, record: &ToNode<'_>) {
+        let Some(link) = self.links.get_mut(&id) else {
+            return;
+        };
+        link.push(record);
+        self.ready.insert(id);
+        if link.outbox_bytes() > self.config.link_bytes_max.saturating_mul(2) {
+            self.close(id, DownReason::Overrun);
+        }
+    }
+
+    fn event(&mut self, event: HubEvent) {
+        if self.events.len() < self.config.events_max {
+            self.events.push_back(event);
+        } else {
+            self.stats.events_dropped = self.stats.events_dropped.saturating_add(1);
+        }
+    }
+
+    fn unix_now(&self) -> Option<UnixTime> {
+        self.unix
+            .map(|(at, unix)| unix + self.now.saturating_since(at))
+    }
+
+    fn advance(&mut self, now: Instant) {
+        self.now = self.now.max(now);
+    }
+
+    /// Writes the next record of `id`, or says why there is none.
+    fn write(&mut self, id: ConnectionId, buf: &mut Vec<u8>) -> Option<Outbound> {
+        self.tell_presence(id);
+        let link = self.links.get_mut(&id)?;
+        let next = link.next();
+        if let Next::Record(record) = &next {
+            buf.extend_from_slice(record);
+        }
+        let close = link.is_closing();
+        match next {
+            Next::Record(_) if !close => {
+                self.on_room(id);
+                return Some(Outbound {
+                    connection: id,
+                    close: false,
+                });
+            }
+            Next::Record(_) => {}
+            // A reason that the credit does not cover stays unsaid.
+            Next::Empty | Next::Blocked if close => {}
+            Next::Empty | Next::Blocked => {
+                self.ready.remove(&id);
+                return None;
+            }
+        }
+        self.links.remove(&id);
+        self.ready.remove(&id);
+        Some(Outbound {
+            connection: id,
+            close: true,
+        })
+    }
+}

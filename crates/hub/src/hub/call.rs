@@ -1,0 +1,104 @@
+//! Calls that wait for their reply.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use wire::{ConnectionId, Instant};
+
+use crate::id::{CallId, RequestId};
+
+/// Calls that wait for their reply.
+#[derive(Debug, Default)]
+pub(super) struct Calls {
+    /// The last number given.
+    last: RequestId,
+    open: BTreeMap<RequestId, OpenCall>,
+    /// The same, those that time out first in front.
+    deadlines: BTreeSet<(Instant, RequestId)>,
+    /// The same, once under the caller's link and once under that of the one asked.
+    by_link: BTreeSet<(ConnectionId, RequestId)>,
+    /// How many calls each link takes part in, on either side.
+    load: BTreeMap<ConnectionId, usize>,
+}
+
+/// A call that waits for its reply.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct OpenCall {
+    /// Who asks.
+    pub(super) caller: ConnectionId,
+    /// The caller's number.
+    pub(super) call: CallId,
+    /// Who shall answer.
+    pub(super) callee: ConnectionId,
+    /// When nobody waits any more.
+    pub(super) deadline: Instant,
+}
+
+impl Calls {
+    /// Notes a call and gives it a number.
+    pub(super) fn open(&mut self, call: OpenCall) -> RequestId {
+        self.last = RequestId(self.last.0.saturating_add(1));
+        let request = self.last;
+        self.open.insert(request, call);
+        self.deadlines.insert((call.deadline, request));
+        for link in [call.caller, call.callee] {
+            if self.by_link.insert((link, request)) {
+                let load = self.load.entry(link).or_default();
+                *load = load.saturating_add(1);
+            }
+        }
+        request
+    }
+
+    /// Ends a call, where it is open and `callee` is the one that was asked.
+    pub(super) fn answer(&mut self, request: RequestId, callee: ConnectionId) -> Option<OpenCall> {
+        if self.open.get(&request)?.callee == callee {
+            self.close(request)
+        } else {
+            None
+        }
+    }
+
+    /// Ends the first call whose time is over at `now`.
+    pub(super) fn time_out(&mut self, now: Instant) -> Option<OpenCall> {
+        let (deadline, request) = *self.deadlines.first()?;
+        if deadline <= now {
+            self.close(request)
+        } else {
+            None
+        }
+    }
+
+    /// Ends the first call in which `link` takes part.
+    pub(super) fn close_one_of(&mut self, link: ConnectionId) -> Option<OpenCall> {
+        let first = (link, RequestId(0));
+        let last = (link, RequestId(u64::MAX));
+        let (_, request) = *self.by_link.range(first..=last).next()?;
+        self.close(request)
+    }
+
+    /// Returns in how many calls `link` takes part.
+    pub(super) fn load(&self, link: ConnectionId) -> usize {
+        self.load.get(&link).copied().unwrap_or(0)
+    }
+
+    /// Returns when the next call times out.
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        self.deadlines.first().map(|(deadline, _)| *deadline)
+    }
+
+    fn close(&mut self, request: RequestId) -> Option<OpenCall> {
+        let call = self.open.remove(&request)?;
+        self.deadlines.remove(&(call.deadline, request));
+        for link in [call.caller, call.callee] {
+            if self.by_link.remove(&(link, request))
+                && let Some(load) = self.load.get_mut(&link)
+            {
+                *load = load.saturating_sub(1);
+                if *load == 0 {
+                    self.load.remove(&link);
+                }
+            }
+        }
+        Some(call)
+    }
+}

@@ -1,0 +1,139 @@
+//! Players, who holds them, and how far their mail has come.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use bytes::Bytes;
+use wire::{ClientId, ConnectionId, NodeId};
+
+use crate::id::{ClaimNumber, Lease, MailSeq};
+
+/// Players, who holds them, and how far their mail has come.
+#[derive(Debug, Default)]
+pub(super) struct Claims {
+    by_player: BTreeMap<ClientId, Claim>,
+    by_node: BTreeSet<(NodeId, ClientId)>,
+    /// The last number given.
+    generation: Generation,
+}
+
+/// Which entry of the table: a claim that is made again over a new link is a new one, and what the
+/// store answers to the one before says nothing about it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Generation(u64);
+
+/// A player that a node holds.
+#[derive(Clone, Debug)]
+pub(super) struct Claim {
+    /// Who holds it.
+    pub(super) node: NodeId,
+    /// Which entry of the table.
+    pub(super) generation: Generation,
+    /// Over which link; none while that node's link is away.
+    pub(super) link: Option<ConnectionId>,
+    /// The holder's number of the session.
+    pub(super) number: ClaimNumber,
+    /// The hub's, by which claims of one player outrank each other.
+    pub(super) lease: Lease,
+    /// The holder's note.
+    pub(super) meta: Bytes,
+    /// The last mail that was given to the holder.
+    pub(super) given: MailSeq,
+    /// Mails given and not acknowledged, with their bytes.
+    pub(super) unacknowledged: VecDeque<(MailSeq, usize)>,
+    /// The last mail that the holder has acknowledged.
+    pub(super) acknowledged: MailSeq,
+    /// The acknowledgement that the store has.
+    pub(super) acknowledging: Option<MailSeq>,
+    pub(super) reading: Reading,
+}
+
+/// Whether a mailbox is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Reading {
+    /// All that there is was given.
+    Done,
+    /// There may be more.
+    Wanted,
+    /// The store reads.
+    Under,
+    /// The store reads, and may not see what has come since.
+    UnderAndWanted,
+}
+
+impl Claims {
+    pub(super) fn get(&self, player: ClientId) -> Option<&Claim> {
+        self.by_player.get(&player)
+    }
+
+    pub(super) fn get_mut(&mut self, player: ClientId) -> Option<&mut Claim> {
+        self.by_player.get_mut(&player)
+    }
+
+    pub(super) fn insert(&mut self, player: ClientId, mut claim: Claim) -> Option<Claim> {
+        self.generation = Generation(self.generation.0.saturating_add(1));
+        claim.generation = self.generation;
+        self.by_node.insert((claim.node, player));
+        let node = claim.node;
+        let old = self.by_player.insert(player, claim);
+        if let Some(old) = &old
+            && old.node != node
+        {
+            self.by_node.remove(&(old.node, player));
+        }
+        old
+    }
+
+    pub(super) fn remove(&mut self, player: ClientId) -> Option<Claim> {
+        let claim = self.by_player.remove(&player)?;
+        self.by_node.remove(&(claim.node, player));
+        Some(claim)
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.by_player.len()
+    }
+
+    /// Returns the first player after `after`.
+    pub(super) fn after(&self, after: Option<ClientId>) -> Option<ClientId> {
+        match after {
+            None => self.by_player.keys().next(),
+            Some(ClientId(u64::MAX)) => None,
+            Some(ClientId(id)) => self
+                .by_player
+                .range(ClientId(id.saturating_add(1))..)
+                .next()
+                .map(|(player, _)| player),
+        }
+        .copied()
+    }
+
+    /// Returns the players of `node`.
+    pub(super) fn of_node(&self, node: NodeId) -> Vec<ClientId> {
+        self.by_node
+            .range((node, ClientId(0))..=(node, ClientId(u64::MAX)))
+            .map(|(_, player)| *player)
+            .collect()
+    }
+}
+
+impl Claim {
+    /// Takes an acknowledgement; returns how many bytes it frees.
+    pub(super) fn acknowledge(&mut self, upto: MailSeq) -> usize {
+        // Nobody has handled what was not given.
+        let upto = upto.min(self.given);
+        self.acknowledged = self.acknowledged.max(upto);
+        let mut freed = 0_usize;
+        while let Some((seq, bytes)) = self.unacknowledged.front()
+            && *seq <= upto
+        {
+            freed = freed.saturating_add(*bytes);
+            self.unacknowledged.pop_front();
+        }
+        freed
+    }
+
+    /// Returns what was given and not acknowledged, bytes.
+    pub(super) fn unacknowledged_bytes(&self) -> usize {
+        self.unacknowledged.iter().map(|(_, bytes)| *bytes).sum()
+    }
+}

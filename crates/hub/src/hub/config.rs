@@ -1,0 +1,80 @@
+//! Limits and times of a hub.
+
+use core::time::Duration;
+
+/// Limits and times of a hub.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct HubConfig {
+    /// Connections at once; 4,096. One more is closed as it opens.
+    pub links_max: usize,
+    /// Players with a claim; 1 million, about 200 bytes each.
+    pub players_max: usize,
+    /// What may wait to be written to one link, bytes; 4 MiB. Broadcasts and requests beyond it
+    /// are dropped or refused; a link that makes twice as much of what cannot be dropped is ended.
+    pub link_bytes_max: usize,
+    /// Mail that was given to one node and not acknowledged, bytes; 1 MiB.
+    pub unacknowledged_bytes_max: usize,
+    /// Mails that were given to one player and not acknowledged; 64.
+    pub unacknowledged_mails_max: usize,
+    /// Commands that the store has and has not completed; 1,024.
+    pub ops_in_flight: usize,
+    /// Bodies of mail on their way to disk, bytes; 16 MiB. Senders of more are told `Busy`.
+    pub store_bytes_in_flight: usize,
+    /// Calls that one node has open; 1,024.
+    pub calls_max: usize,
+    /// Longest that a call may wait; 60 s.
+    pub call_timeout_max: Duration,
+    /// A connection that has not joined by then is ended; 5 s.
+    pub join_timeout: Duration,
+    /// A link from which nothing came for so long is ended; 5 s. Nodes send a heartbeat each
+    /// second.
+    pub silence_max: Duration,
+    /// How long the players of a node whose link has ended stay its own; 10 s.
+    pub lease: Duration,
+    /// How long mail is kept whose sender names no time; 30 days.
+    pub mail_ttl: Duration,
+    /// When a sender that was told `Busy` shall try again; 100 ms.
+    pub retry_after: Duration,
+    /// What happens when a second node claims a player.
+    pub duplicate_claim: DuplicateClaim,
+    /// Changes of presence that wait for one watcher; 4,096. One that is further behind is told
+    /// everything anew.
+    pub watch_changes_max: usize,
+    /// Events that wait for the application; 1,024. Further ones are dropped and counted.
+    pub events_max: usize,
+}
+
+/// What happens when a second node claims a player.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum DuplicateClaim {
+    /// It gets the player; the first is told.
+    NewestWins,
+    /// It is told that the first has the player.
+    Refuse,
+}
+
+impl Default for HubConfig {
+    fn default() -> Self {
+        Self {
+            links_max: 4_096,
+            players_max: 1_000_000,
+            link_bytes_max: 4 << 20,
+            unacknowledged_bytes_max: 1 << 20,
+            unacknowledged_mails_max: 64,
+            ops_in_flight: 1_024,
+            store_bytes_in_flight: 16 << 20,
+            calls_max: 1_024,
+            call_timeout_max: Duration::from_secs(60),
+            join_timeout: Duration::from_secs(5),
+            silence_max: Duration::from_secs(5),
+            lease: Duration::from_secs(10),
+            mail_ttl: Duration::from_secs(30 * 86_400),
+            retry_after: Duration::from_millis(100),
+            duplicate_claim: DuplicateClaim::NewestWins,
+            watch_changes_max: 4_096,
+            events_max: 1_024,
+        }
+    }
+}

@@ -1,0 +1,193 @@
+//! One connection to a node.
+
+use std::collections::{BTreeSet, VecDeque};
+
+use bytes::Bytes;
+use wire::{ClientId, InstanceId, Instant, NodeId};
+
+use super::watch::Watch;
+use crate::id::{Epoch, SenderSeq};
+use crate::name::Name;
+use crate::record::{DownReason, Join, MailVerdict, ToNode};
+use crate::role::Role;
+
+/// One connection to a node.
+#[derive(Debug)]
+pub(super) struct Link {
+    /// Whose key was proved.
+    pub(super) node: NodeId,
+    pub(super) state: LinkState,
+    /// When something came last.
+    pub(super) heard: Instant,
+    /// Bytes that the driver takes now.
+    pub(super) credit: usize,
+    /// Records that wait to be written.
+    outbox: VecDeque<Bytes>,
+    /// Their lengths together.
+    outbox_bytes: usize,
+    /// A heartbeat is to be answered.
+    heartbeat: bool,
+    /// What became of a run of mails, not yet in the outbox.
+    settled: Option<(SenderSeq, SenderSeq, MailVerdict)>,
+    /// What a sender that is told `Busy` shall wait, milliseconds.
+    retry_ms: u32,
+}
+
+/// How far a link has come.
+#[derive(Debug)]
+pub(super) enum LinkState {
+    /// Opened; the first record shall be a join.
+    Fresh,
+    /// The store makes its epoch.
+    Joining(Join),
+    /// It takes part.
+    Joined(Box<Member>),
+    /// It ends once the outbox is written.
+    Closing,
+}
+
+/// A node that takes part.
+#[derive(Debug)]
+pub(super) struct Member {
+    pub(super) instance: InstanceId,
+    pub(super) epoch: Epoch,
+    pub(super) role: Role,
+    pub(super) services: Vec<Name>,
+    pub(super) watch: Watch,
+    /// Mail that was given to it and not acknowledged, bytes.
+    pub(super) unacknowledged: usize,
+    /// Players whose mail waits for room on this link.
+    pub(super) waiting: BTreeSet<ClientId>,
+}
+
+impl Link {
+    pub(super) const fn new(node: NodeId, now: Instant, retry_ms: u32) -> Self {
+        Self {
+            node,
+            state: LinkState::Fresh,
+            heard: now,
+            credit: 0,
+            outbox: VecDeque::new(),
+            outbox_bytes: 0,
+            heartbeat: false,
+            settled: None,
+            retry_ms,
+        }
+    }
+
+    pub(super) fn member(&self) -> Option<&Member> {
+        match &self.state {
+            LinkState::Joined(member) => Some(member),
+            LinkState::Fresh | LinkState::Joining(_) | LinkState::Closing => None,
+        }
+    }
+
+    pub(super) fn member_mut(&mut self) -> Option<&mut Member> {
+        match &mut self.state {
+            LinkState::Joined(member) => Some(member),
+            LinkState::Fresh | LinkState::Joining(_) | LinkState::Closing => None,
+        }
+    }
+
+    pub(super) const fn is_closing(&self) -> bool {
+        matches!(self.state, LinkState::Closing)
+    }
+
+    /// Puts a record in the outbox.
+    pub(super) fn push(&mut self, record: &ToNode<'_>) {
+        let mut encoded = Vec::new();
+        record.encode(&mut encoded);
+        self.push_encoded(encoded.into());
+    }
+
+    /// Puts a record that is encoded in the outbox.
+    pub(super) fn push_encoded(&mut self, record: Bytes) {
+        if !self.is_closing() {
+            self.outbox_bytes = self.outbox_bytes.saturating_add(record.len());
+            self.outbox.push_back(record);
+        }
+    }
+
+    /// Notes what became of a mail; runs of the same end are told in one record.
+    pub(super) fn settle(&mut self, seq: SenderSeq, verdict: MailVerdict) {
+        match &mut self.settled {
+            Some((_, last, known)) if *known == verdict && last.next() == seq => *last = seq,
+            _ => {
+                self.flush_settled();
+                self.settled = Some((seq, seq, verdict));
+            }
+        }
+    }
+
+    /// Notes that a heartbeat is to be answered; several are answered by one.
+    pub(super) const fn answer_heartbeat(&mut self) {
+        self.heartbeat = true;
+    }
+
+    /// Ends the link: what waits is dropped, `reason` is the last that it hears.
+    pub(super) fn close(&mut self, reason: Option<DownReason>) {
+        self.outbox.clear();
+        self.outbox_bytes = 0;
+        self.settled = None;
+        self.heartbeat = false;
+        if let Some(reason) = reason {
+            let mut encoded = Vec::new();
+            ToNode::Down(reason).encode(&mut encoded);
+            self.outbox.push_back(encoded.into());
+        }
+        self.state = LinkState::Closing;
+    }
+
+    /// Takes the next record where the credit covers it.
+    pub(super) fn next(&mut self) -> Next {
+        if self.heartbeat && !self.is_closing() {
+            self.heartbeat = false;
+            self.outbox
+                .push_front(Bytes::from_static(&[crate::record::code::HUB_HEARTBEAT]));
+            self.outbox_bytes = self.outbox_bytes.saturating_add(1);
+        }
+        if self.outbox.is_empty() {
+            self.flush_settled();
+        }
+        let Some(len) = self.outbox.front().map(Bytes::len) else {
+            return Next::Empty;
+        };
+        if len > self.credit {
+            return Next::Blocked;
+        }
+        self.credit = self.credit.saturating_sub(len);
+        self.outbox_bytes = self.outbox_bytes.saturating_sub(len);
+        self.outbox.pop_front().map_or(Next::Empty, Next::Record)
+    }
+
+    /// Returns what waits to be written, bytes.
+    pub(super) const fn outbox_bytes(&self) -> usize {
+        self.outbox_bytes
+    }
+
+    fn flush_settled(&mut self) {
+        if let Some((first, last, verdict)) = self.settled.take() {
+            let retry_ms = match verdict {
+                MailVerdict::Busy => self.retry_ms,
+                MailVerdict::Stored | MailVerdict::Refused(_) => 0,
+            };
+            self.push(&ToNode::MailSettled {
+                first,
+                last,
+                verdict,
+                retry_ms,
+            });
+        }
+    }
+}
+
+/// What a link has to write.
+#[derive(Debug)]
+pub(super) enum Next {
+    /// This.
+    Record(Bytes),
+    /// Something that the credit does not cover.
+    Blocked,
+    /// Nothing.
+    Empty,
+}

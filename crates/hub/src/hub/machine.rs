@@ -1,0 +1,121 @@
+//! The hub as a machine: inputs in, records, commands and events out.
+
+use wire::{
+    CloseCause, CommandId, ConnectionId, Instant, Outbound, PeerIdentity, StreamMachine, UnixTime,
+};
+
+use super::{Hub, HubEvent, TICK};
+use crate::record::{CallError, DownReason, ToHub, ToNode};
+use crate::store::{Command, Outcome};
+
+impl StreamMachine for Hub {
+    type Event = HubEvent;
+    type Command = Command;
+
+    fn handle_opened(&mut self, now: Instant, connection: ConnectionId, peer: &PeerIdentity) {
+        self.advance(now);
+        self.on_opened(connection, peer);
+    }
+
+    fn handle_frame(&mut self, now: Instant, connection: ConnectionId, record: &[u8]) {
+        self.advance(now);
+        let Some(link) = self.links.get_mut(&connection) else {
+            return;
+        };
+        if link.is_closing() {
+            return;
+        }
+        if link.member().is_some() {
+            link.heard = self.now;
+        }
+        if let Ok(record) = ToHub::decode(record) {
+            self.on_record(connection, record);
+        } else {
+            self.stats.malformed = self.stats.malformed.saturating_add(1);
+            self.close(connection, DownReason::Protocol);
+        }
+    }
+
+    fn handle_credit(&mut self, now: Instant, connection: ConnectionId, bytes: usize) {
+        self.advance(now);
+        if let Some(link) = self.links.get_mut(&connection) {
+            link.credit = link.credit.saturating_add(bytes);
+            self.ready.insert(connection);
+        }
+    }
+
+    fn handle_closed(&mut self, now: Instant, connection: ConnectionId, _cause: CloseCause) {
+        self.advance(now);
+        self.detach(connection);
+        self.links.remove(&connection);
+        self.ready.remove(&connection);
+    }
+
+    fn poll_outbound(&mut self, now: Instant, buf: &mut Vec<u8>) -> Option<Outbound> {
+        self.advance(now);
+        // Links take turns, one record each, so that one that has much to read delays none.
+        loop {
+            let after = ConnectionId(self.turn.0.wrapping_add(1));
+            let id = self.ready.range(after..).chain(self.ready.iter()).next();
+            self.turn = *id?;
+            if let Some(outbound) = self.write(self.turn, buf) {
+                return Some(outbound);
+            }
+            self.ready.remove(&self.turn);
+        }
+    }
+
+    fn handle_timeout(&mut self, now: Instant) {
+        self.advance(now);
+        while let Some(call) = self.calls.time_out(self.now) {
+            self.stats.calls_failed = self.stats.calls_failed.saturating_add(1);
+            let result = Err(CallError::TimedOut);
+            self.send(
+                call.caller,
+                &ToNode::Reply {
+                    call: call.call,
+                    result,
+                },
+            );
+        }
+        if self.next_tick <= self.now {
+            self.next_tick = self.now + TICK;
+            self.on_tick();
+        }
+    }
+
+    fn handle_completed(&mut self, now: Instant, id: CommandId, outcome: Outcome) {
+        self.advance(now);
+        match self.ops.complete(id) {
+            Some(pending) if !self.failed => {
+                self.on_outcome(pending, outcome);
+            }
+            Some(_) => {}
+            None => {
+                self.stats.completions_unknown = self.stats.completions_unknown.saturating_add(1);
+            }
+        }
+    }
+
+    fn set_unix_time(&mut self, now: Instant, unix: UnixTime) {
+        self.advance(now);
+        self.unix = Some((self.now, unix));
+    }
+
+    fn poll_command(&mut self) -> Option<(CommandId, Command)> {
+        if self.failed {
+            return None;
+        }
+        self.feed();
+        self.ops.poll()
+    }
+
+    fn poll_event(&mut self) -> Option<HubEvent> {
+        self.events.pop_front()
+    }
+
+    fn poll_timeout(&self) -> Option<Instant> {
+        let calls = self.calls.deadline().unwrap_or(self.next_tick);
+        Some(calls.min(self.next_tick))
+    }
+}

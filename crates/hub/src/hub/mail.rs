@@ -1,0 +1,300 @@
+//! Mail: to disk, and from there to whoever holds the player.
+
+use core::time::Duration;
+
+use bytes::Bytes;
+use wire::{ClientId, ConnectionId};
+
+use super::Hub;
+use super::claim::{Generation, Reading};
+use super::op::Pending;
+use crate::address::Addr;
+use crate::count::CountKey;
+use crate::id::{BatchSeq, MailSeq, SenderSeq};
+use crate::record::{Delivery, MailSubmission, MailVerdict, ToNode};
+use crate::store::{Completed, Mail, NewMail, Outcome, Settled, StoreOp};
+
+/// What one read of a mailbox takes, bytes in the log.
+const READ_BYTES_MAX: usize = 64 * 1_024;
+
+impl Hub {
+    pub(super) fn on_mail(&mut self, id: ConnectionId, mail: &MailSubmission<'_>) {
+        let Some(link) = self.links.get(&id) else {
+            return;
+        };
+        let (Some(member), node) = (link.member(), link.node) else {
+            return;
+        };
+        let epoch = member.epoch;
+        let has_room = self.ops.len() < self.config.ops_in_flight
+            && self.ops.mail_bytes() < self.config.store_bytes_in_flight;
+        // Everything expires; without a wall clock nothing is taken.
+        let Some(now) = self.unix_now().filter(|_| has_room) else {
+            self.settle(id, mail.seq, MailVerdict::Busy);
+            return;
+        };
+        let ttl = match mail.ttl_s {
+            0 => self.config.mail_ttl,
+            secs => Duration::from_secs(secs.into()).min(self.config.mail_ttl),
+        };
+        self.ops.stage(NewMail {
+            to: mail.to,
+            node,
+            epoch,
+            seq: mail.seq,
+            settled: mail.settled,
+            expires: now + ttl,
+            body: Bytes::copy_from_slice(mail.body),
+        });
+    }
+
+    /// Tells the senders, and reads the mailboxes of those who are there.
+    pub(super) fn on_appended(&mut self, settled: &[Settled]) {
+        for one in settled {
+            if let Some(id) = self.joined.get(&one.node).copied()
+                && self
+                    .links
+                    .get(&id)
+                    .and_then(|link| link.member())
+                    .is_some_and(|member| member.epoch == one.epoch)
+            {
+                self.settle(id, one.seq, one.verdict);
+            }
+            if let (Addr::Player(player), MailVerdict::Stored) = (one.to, one.verdict) {
+                self.want_mail(player);
+            }
+        }
+    }
+
+    /// Reads mailboxes and takes acknowledgements to the store, as far as there is room.
+    pub(super) fn feed(&mut self) {
+        while self.ops.len() < self.config.ops_in_flight && !self.failed {
+            if let Some(player) = self.acknowledging.pop_first() {
+                self.acknowledge(player);
+                continue;
+            }
+            let after = ClientId(self.fed.0.wrapping_add(1));
+            let next = self.hungry.range(after..).chain(self.hungry.iter()).next();
+            let Some(player) = next.copied() else {
+                return;
+            };
+            self.fed = player;
+            self.hungry.remove(&player);
+            self.read(player);
+        }
+    }
+
+    /// Notes that there may be mail for `player` that its holder has not been given.
+    pub(super) fn want_mail(&mut self, player: ClientId) {
+        let Some(claim) = self.claims.get_mut(player) else {
+            return;
+        };
+        claim.reading = match claim.reading {
+            Reading::Done | Reading::Wanted => Reading::Wanted,
+            Reading::Under | Reading::UnderAndWanted => Reading::UnderAndWanted,
+        };
+        if claim.reading == Reading::Wanted && claim.link.is_some() {
+            self.hungry.insert(player);
+        }
+    }
+
+    fn read(&mut self, player: ClientId) {
+        let now = self.unix_now().unwrap_or_default();
+        let Some(claim) = self.claims.get_mut(player) else {
+            return;
+        };
+        let Some(link) = claim.link.and_then(|id| self.links.get_mut(&id)) else {
+            return;
+        };
+        let is_full = link.outbox_bytes() > self.config.link_bytes_max;
+        let Some(member) = link.member_mut() else {
+            return;
+        };
+        if claim.unacknowledged.len() >= self.config.unacknowledged_mails_max {
+            // Its acknowledgement asks again.
+            return;
+        }
+        if is_full || member.unacknowledged >= self.config.unacknowledged_bytes_max {
+            member.waiting.insert(player);
+            return;
+        }
+        claim.reading = Reading::Under;
+        let op = StoreOp::Read {
+            player,
+            after: claim.given,
+            bytes_max: READ_BYTES_MAX,
+            now,
+        };
+        self.ops.push(op, Pending::Read(player, claim.generation));
+    }
+
+    pub(super) fn on_mails(&mut self, player: ClientId, generation: Generation, outcome: Outcome) {
+        let Some(claim) = self.claims.get_mut(player) else {
+            return;
+        };
+        if claim.generation != generation
+            || !matches!(claim.reading, Reading::Under | Reading::UnderAndWanted)
+        {
+            return;
+        }
+        let wanted = claim.reading == Reading::UnderAndWanted;
+        let (mails, more) = match outcome {
+            Ok(Completed::Mails { mails, more }) => (mails, more),
+            _ => (Vec::new(), true),
+        };
+        claim.reading = Reading::Done;
+        if let Some(id) = claim.link {
+            for mail in &mails {
+                self.give(id, player, mail);
+            }
+        }
+        if more || wanted {
+            self.want_mail(player);
+        }
+    }
+
+    fn give(&mut self, id: ConnectionId, player: ClientId, mail: &Mail) {
+        let Some(claim) = self.claims.get_mut(player) else {
+            return;
+        };
+        // A read that was begun before the node named what it has may bring it again.
+        if mail.seq <= claim.given {
+            return;
+        }
+        claim.given = mail.seq;
+        let number = claim.number;
+        let len = mail.body.len().saturating_add(128);
+        claim.unacknowledged.push_back((mail.seq, len));
+        if let Some(member) = self.links.get_mut(&id).and_then(|link| link.member_mut()) {
+            member.unacknowledged = member.unacknowledged.saturating_add(len);
+        }
+        self.stats.mail_given = self.stats.mail_given.saturating_add(1);
+        self.send(
+            id,
+            &ToNode::Deliver(Delivery {
+                player,
+                claim: number,
+                seq: mail.seq,
+                from: mail.node,
+                epoch: mail.epoch,
+                sender_seq: mail.sender_seq,
+                body: &mail.body,
+            }),
+        );
+    }
+
+    pub(super) fn on_mail_ack(&mut self, id: ConnectionId, player: ClientId, upto: MailSeq) {
+        let Some(claim) = self
+            .claims
+            .get_mut(player)
+            .filter(|claim| claim.link == Some(id))
+        else {
+            self.stats.stale = self.stats.stale.saturating_add(1);
+            return;
+        };
+        let freed = claim.acknowledge(upto);
+        let reading = claim.reading;
+        self.acknowledging.insert(player);
+        if let Some(member) = self.links.get_mut(&id).and_then(|link| link.member_mut()) {
+            member.unacknowledged = member.unacknowledged.saturating_sub(freed);
+        }
+        if reading == Reading::Wanted {
+            self.hungry.insert(player);
+        }
+        self.on_room(id);
+    }
+
+    /// Takes the last acknowledgement of `player` to the store, one at a time.
+    pub(super) fn acknowledge(&mut self, player: ClientId) {
+        if let Some(claim) = self.claims.get_mut(player)
+            && claim.acknowledging.is_none()
+        {
+            let upto = claim.acknowledged;
+            claim.acknowledging = Some(upto);
+            let pending = Pending::Ack(player, claim.generation, upto);
+            self.ops.push(StoreOp::Ack { player, upto }, pending);
+        }
+    }
+
+    /// Goes on where the store has taken an acknowledgement `upto` here, or has had no room.
+    pub(super) fn on_acknowledged(
+        &mut self,
+        player: ClientId,
+        generation: Generation,
+        upto: Option<MailSeq>,
+    ) {
+        let Some(claim) = self.claims.get_mut(player) else {
+            return;
+        };
+        if claim.generation != generation {
+            return;
+        }
+        claim.acknowledging = None;
+        match upto {
+            None => {
+                self.deferred.insert(player);
+            }
+            Some(upto) if claim.acknowledged > upto => {
+                self.acknowledging.insert(player);
+            }
+            Some(_) => {}
+        }
+    }
+
+    /// Room has come on a link: players whose mail waited for it are read again.
+    pub(super) fn on_room(&mut self, id: ConnectionId) {
+        let Some(link) = self.links.get_mut(&id) else {
+            return;
+        };
+        let is_full = link.outbox_bytes() > self.config.link_bytes_max;
+        if let Some(member) = link.member_mut()
+            && !is_full
+            && !member.waiting.is_empty()
+            && member.unacknowledged < self.config.unacknowledged_bytes_max
+        {
+            self.hungry.append(&mut member.waiting);
+        }
+    }
+
+    pub(super) fn on_counts(
+        &mut self,
+        id: ConnectionId,
+        batch: BatchSeq,
+        entries: Vec<(CountKey, u64)>,
+    ) {
+        let Some(link) = self.links.get(&id) else {
+            return;
+        };
+        // A node has one batch under way; it sends one that was not taken again.
+        if let (Some(member), true) = (link.member(), self.ops.len() < self.config.ops_in_flight) {
+            let op = StoreOp::Count {
+                node: link.node,
+                epoch: member.epoch,
+                batch,
+                entries,
+            };
+            self.ops.push(op, Pending::Count(id, batch));
+        }
+    }
+
+    pub(super) fn on_counted(&mut self, id: ConnectionId, batch: BatchSeq) {
+        self.stats.batches = self.stats.batches.saturating_add(1);
+        self.send(id, &ToNode::Counted { upto: batch });
+    }
+
+    fn settle(&mut self, id: ConnectionId, seq: SenderSeq, verdict: MailVerdict) {
+        let count = match verdict {
+            MailVerdict::Stored => &mut self.stats.mail_stored,
+            MailVerdict::Refused(_) => &mut self.stats.mail_refused,
+            MailVerdict::Busy => &mut self.stats.mail_busy,
+        };
+        *count = count.saturating_add(1);
+        if let Some(link) = self.links.get_mut(&id) {
+            link.settle(seq, verdict);
+            self.ready.insert(id);
+            if link.outbox_bytes() > self.config.link_bytes_max.saturating_mul(2) {
+                self.close(id, crate::record::DownReason::Overrun);
+            }
+        }
+    }
+}

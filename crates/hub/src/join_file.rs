@@ -1,0 +1,400 @@
+//! The join file: who may join as what, and where the hub is.
+//!
+//! ```text
+//! tickwire-join 1
+//! # One secret for the network, made by `tickwire key`.
+//! network-secret 64-hex-digits
+//!
+//! # role      node id         options
+//! hub         64-hex-digits   name=hub-1 address=10.0.0.5:7400
+//! game-node   64-hex-digits   name=eu-1
+//! matchmaker  64-hex-digits   name=mm service=matchmaker
+//! ```
+//!
+//! One line is one grant: the holder of the key with this hash may join in this role. A key that
+//! has several roles has several lines. Everything behind `#` is a remark. Options are `name=`
+//! (one), `service=` (what it may serve) and `address=` (hub and mesh nodes: where it listens).
+
+#[cfg(test)]
+mod tests;
+
+use core::fmt;
+use core::fmt::Write as _;
+
+use wire::NodeId;
+use zeroize::Zeroize;
+
+use crate::name::Name;
+use crate::record::SERVICES_MAX;
+use crate::role::Role;
+
+/// Who may join as what, and where the hub is.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct JoinFile {
+    /// Shared by all nodes; the mesh's sessions use it as pre-shared key.
+    pub network_secret: NetworkSecret,
+    /// The one before, valid while nodes change over.
+    pub previous_secret: Option<NetworkSecret>,
+    /// Who may join as what, in the file's order.
+    pub grants: Vec<Grant>,
+}
+
+/// One line of a join file: this key may join in this role.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Grant {
+    /// In which role.
+    pub role: Role,
+    /// Whose key.
+    pub node: NodeId,
+    /// What people call it.
+    pub name: Option<Name>,
+    /// Services that it may serve.
+    pub services: Vec<Name>,
+    /// Where it listens, as `host:port`.
+    pub addresses: Vec<String>,
+}
+
+/// 32 bytes that only the network's nodes know; wiped when dropped, and in no log.
+pub struct NetworkSecret([u8; 32]);
+
+impl JoinFile {
+    /// Longest file, bytes.
+    pub const BYTES_MAX: usize = 1 << 20;
+    /// Most grants.
+    pub const GRANTS_MAX: usize = 4_096;
+    /// Most addresses of one grant.
+    pub const ADDRESSES_MAX: usize = 8;
+    /// Longest address, bytes: a DNS name (RFC 1035, section 2.3.4), a colon and a port.
+    pub const ADDRESS_BYTES_MAX: usize = 255 + 6;
+
+    /// Makes a file without grants.
+    #[must_use]
+    pub const fn new(network_secret: NetworkSecret) -> Self {
+        Self {
+            network_secret,
+            previous_secret: None,
+            grants: Vec::new(),
+        }
+    }
+
+    /// Reads a file.
+    ///
+    /// # Errors
+    ///
+    /// [`JoinFileError`] names the line and what is wrong with it, and repeats no secret.
+    pub fn parse(text: &str) -> Result<Self, JoinFileError> {
+        if text.len() > Self::BYTES_MAX {
+            return Err(JoinFileError::at(0, JoinFault::TooLong(text.len())));
+        }
+        let mut parser = Parser::default();
+        let mut last = 0;
+        for (number, line) in (1..).zip(text.lines()) {
+            last = number;
+            let content = line.split_once('#').map_or(line, |(content, _)| content);
+            parser
+                .line(content)
+                .map_err(|fault| JoinFileError::at(number, fault))?;
+        }
+        parser.end().map_err(|fault| JoinFileError::at(last, fault))
+    }
+
+    /// Writes the file, secret included: for the file itself, and for nothing else.
+    #[must_use]
+    pub fn to_text(&self) -> String {
+        let mut text = String::from("tickwire-join 1\n");
+        write_secret(&mut text, "network-secret", &self.network_secret);
+        if let Some(previous) = &self.previous_secret {
+            write_secret(&mut text, "previous-secret", previous);
+        }
+        for grant in &self.grants {
+            text.push_str(&grant.to_string());
+            text.push('\n');
+        }
+        text
+    }
+
+    /// Returns the grant of `node` in `role`.
+    pub fn grant(&self, node: NodeId, role: Role) -> Option<&Grant> {
+        self.grants_of(node).find(|grant| grant.role == role)
+    }
+
+    /// Returns all grants of `node`.
+    pub fn grants_of(&self, node: NodeId) -> impl Iterator<Item = &Grant> {
+        self.grants.iter().filter(move |grant| grant.node == node)
+    }
+
+    /// Returns the grants of a role, such as where the hub is.
+    pub fn with_role(&self, role: Role) -> impl Iterator<Item = &Grant> {
+        self.grants.iter().filter(move |grant| grant.role == role)
+    }
+}
+
+impl Grant {
+    /// Makes a grant without options.
+    #[must_use]
+    pub const fn new(role: Role, node: NodeId) -> Self {
+        Self {
+            role,
+            node,
+            name: None,
+            services: Vec::new(),
+            addresses: Vec::new(),
+        }
+    }
+
+    /// Sets what people call it.
+    #[must_use]
+    pub const fn with_name(mut self, name: Name) -> Self {
+        self.name = Some(name);
+        self
+    }
+
+    /// Adds a service that it may serve.
+    #[must_use]
+    pub fn with_service(mut self, service: Name) -> Self {
+        self.services.push(service);
+        self
+    }
+
+    /// Adds where it listens, as `host:port`.
+    #[must_use]
+    pub fn with_address(mut self, address: &str) -> Self {
+        self.addresses.push(address.to_owned());
+        self
+    }
+}
+
+impl fmt::Display for Grant {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:<10} {}", self.role, self.node)?;
+        if let Some(name) = self.name {
+            write!(f, " name={name}")?;
+        }
+        for service in &self.services {
+            write!(f, " service={service}")?;
+        }
+        for address in &self.addresses {
+            write!(f, " address={address}")?;
+        }
+        Ok(())
+    }
+}
+
+impl NetworkSecret {
+    /// Takes 32 bytes that a provider drew.
+    #[must_use]
+    pub const fn new(bytes: [u8; 32]) -> Self {
+        Self(bytes)
+    }
+
+    /// Returns the bytes, for a key schedule.
+    #[must_use]
+    pub const fn as_bytes(&self) -> &[u8; 32] {
+        &self.0
+    }
+}
+
+impl fmt::Debug for NetworkSecret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("NetworkSecret(..)")
+    }
+}
+
+impl Drop for NetworkSecret {
+    fn drop(&mut self) {
+        self.0.zeroize();
+    }
+}
+
+/// Where a text is no join file, and why.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct JoinFileError {
+    /// The line, 1 for the first; 0 for the file as a whole.
+    pub line: u32,
+    /// What is wrong there.
+    pub fault: JoinFault,
+}
+
+impl JoinFileError {
+    const fn at(line: u32, fault: JoinFault) -> Self {
+        Self { line, fault }
+    }
+}
+
+impl fmt::Display for JoinFileError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "line {}: {}", self.line, self.fault)
+    }
+}
+
+impl core::error::Error for JoinFileError {}
+
+/// What is wrong with a line of a join file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum JoinFault {
+    /// The file has this many bytes, where 1 MiB is allowed.
+    TooLong(usize),
+    /// The first line is not `tickwire-join 1`.
+    Heading,
+    /// A secret is not 64 hexadecimal digits.
+    Secret,
+    /// A secret is given twice.
+    SecretTwice,
+    /// No network secret is given.
+    SecretMissing,
+    /// The line begins with neither a role nor a secret.
+    Word,
+    /// The second word is no node id.
+    NodeId,
+    /// An option is none of `name=`, `service=`, `address=`.
+    Option,
+    /// A name or service holds what names do not, or a second name is given.
+    Name,
+    /// An address is not `host:port`.
+    Address,
+    /// More services or addresses than one key has.
+    TooManyOptions,
+    /// More than 4,096 grants.
+    TooManyGrants,
+    /// The same key has this role already.
+    GrantTwice,
+}
+
+impl fmt::Display for JoinFault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::TooLong(len) => return write!(f, "{len} bytes where 1 MiB is allowed"),
+            Self::Heading => "the file does not begin with `tickwire-join 1`",
+            Self::Secret => "a secret is not 64 hexadecimal digits",
+            Self::SecretTwice => "this secret is given already",
+            Self::SecretMissing => "no `network-secret` is given",
+            Self::Word => {
+                "expected network-secret, previous-secret, hub, game-node, matchmaker, mesh-node, \
+                 stats or admin"
+            }
+            Self::NodeId => "the second word is no node id of 64 hexadecimal digits",
+            Self::Option => "an option is none of name=, service=, address=",
+            Self::Name => "a name has 1 to 32 of a-z 0-9 . _ - and is given once",
+            Self::Address => "an address is not host:port",
+            Self::TooManyOptions => "over 16 services or 8 addresses",
+            Self::TooManyGrants => "over 4096 grants",
+            Self::GrantTwice => "this key has this role already",
+        })
+    }
+}
+
+/// What was read so far.
+#[derive(Default)]
+struct Parser {
+    headed: bool,
+    secret: Option<NetworkSecret>,
+    previous: Option<NetworkSecret>,
+    grants: Vec<Grant>,
+    seen: std::collections::BTreeSet<(NodeId, Role)>,
+}
+
+impl Parser {
+    fn line(&mut self, content: &str) -> Result<(), JoinFault> {
+        let mut words = content.split_ascii_whitespace();
+        let Some(first) = words.next() else {
+            return Ok(());
+        };
+        if !self.headed {
+            self.headed = first == "tickwire-join" && words.eq(["1"]);
+            return self.headed.then_some(()).ok_or(JoinFault::Heading);
+        }
+        match first {
+            "network-secret" => put_secret(&mut self.secret, words),
+            "previous-secret" => put_secret(&mut self.previous, words),
+            role => self.grant(role.parse().map_err(|_| JoinFault::Word)?, words),
+        }
+    }
+
+    fn grant<'a>(
+        &mut self,
+        role: Role,
+        mut words: impl Iterator<Item = &'a str>,
+    ) -> Result<(), JoinFault> {
+        let id = words.next().and_then(|word| word.parse().ok());
+        let mut grant = Grant::new(role, id.ok_or(JoinFault::NodeId)?);
+        for word in words {
+            let (option, value) = word.split_once('=').ok_or(JoinFault::Option)?;
+            match option {
+                "name" if grant.name.is_none() => grant.name = Some(name(value)?),
+                "name" => return Err(JoinFault::Name),
+                "service" => grant.services.push(name(value)?),
+                "address" if is_address(value) => grant.addresses.push(value.to_owned()),
+                "address" => return Err(JoinFault::Address),
+                _ => return Err(JoinFault::Option),
+            }
+            if grant.services.len() > SERVICES_MAX
+                || grant.addresses.len() > JoinFile::ADDRESSES_MAX
+            {
+                return Err(JoinFault::TooManyOptions);
+            }
+        }
+        if !self.seen.insert((grant.node, role)) {
+            return Err(JoinFault::GrantTwice);
+        }
+        if self.grants.len() >= JoinFile::GRANTS_MAX {
+            return Err(JoinFault::TooManyGrants);
+        }
+        self.grants.push(grant);
+        Ok(())
+    }
+
+    fn end(self) -> Result<JoinFile, JoinFault> {
+        if !self.headed {
+            return Err(JoinFault::Heading);
+        }
+        Ok(JoinFile {
+            network_secret: self.secret.ok_or(JoinFault::SecretMissing)?,
+            previous_secret: self.previous,
+            grants: self.grants,
+        })
+    }
+}
+
+fn put_secret<'a>(
+    place: &mut Option<NetworkSecret>,
+    mut words: impl Iterator<Item = &'a str>,
+) -> Result<(), JoinFault> {
+    // 64 hexadecimal digits are read as a node id is; no copy of the secret stays behind.
+    let Ok(NodeId(mut bytes)) = words.next().unwrap_or_default().parse() else {
+        return Err(JoinFault::Secret);
+    };
+    let secret = NetworkSecret(bytes);
+    bytes.zeroize();
+    if words.next().is_some() {
+        return Err(JoinFault::Secret);
+    }
+    if place.is_some() {
+        return Err(JoinFault::SecretTwice);
+    }
+    *place = Some(secret);
+    Ok(())
+}
+
+fn name(text: &str) -> Result<Name, JoinFault> {
+    Name::new(text).map_err(|_| JoinFault::Name)
+}
+
+fn is_address(text: &str) -> bool {
+    text.len() <= JoinFile::ADDRESS_BYTES_MAX
+        && text.rsplit_once(':').is_some_and(|(host, port)| {
+            !host.is_empty() && port.parse::<u16>().is_ok_and(|port| port != 0)
+        })
+}
+
+fn write_secret(text: &mut String, word: &str, secret: &NetworkSecret) {
+    text.push_str(word);
+    text.push(' ');
+    for byte in secret.0 {
+        // Writing to a string does not fail.
+        write!(text, "{byte:02x}").unwrap_or_default();
+    }
+    text.push('\n');
+}

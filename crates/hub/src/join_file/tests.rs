@@ -1,0 +1,113 @@
+use proptest::prelude::*;
+
+use super::*;
+
+const ID: &str = "0102030405060708091011121314151617181920212223242526272829303132";
+
+fn fault(text: &str) -> (u32, JoinFault) {
+    let error = JoinFile::parse(text).unwrap_err();
+    (error.line, error.fault)
+}
+
+fn with(line: &str) -> String {
+    format!("tickwire-join 1\nnetwork-secret {ID}\n{line}\n")
+}
+
+#[test]
+fn is_read_as_it_is_written() {
+    let text = format!(
+        "# remark\ntickwire-join 1\n\nnetwork-secret {ID} # ours\nprevious-secret {ID}\n\
+         hub {ID} name=hub-1 address=10.0.0.5:7400 address=[::1]:7400\n\
+         matchmaker {ID} service=matchmaker service=queue.eu\n",
+    );
+    let file = JoinFile::parse(&text).unwrap();
+    let id = ID.parse().unwrap();
+    assert_eq!(file.grants.len(), 2);
+    assert_eq!(file.with_role(Role::Hub).next().unwrap().addresses.len(), 2);
+    assert_eq!(file.grant(id, Role::Matchmaker).unwrap().services.len(), 2);
+    assert_eq!(file.grant(id, Role::GameNode), None);
+    let printed = file.to_text();
+    let again = JoinFile::parse(&printed).unwrap();
+    assert_eq!(again.grants, file.grants);
+    assert_eq!(again.to_text(), printed);
+    assert_eq!(
+        again.network_secret.as_bytes(),
+        file.network_secret.as_bytes()
+    );
+}
+
+#[test]
+fn errors_name_the_line_and_the_fault() {
+    assert_eq!(fault(""), (0, JoinFault::Heading));
+    assert_eq!(fault("\nhello"), (2, JoinFault::Heading));
+    assert_eq!(fault("tickwire-join 2"), (1, JoinFault::Heading));
+    assert_eq!(fault("tickwire-join 1\n\n"), (2, JoinFault::SecretMissing));
+    assert_eq!(
+        fault("tickwire-join 1\nnetwork-secret 00"),
+        (2, JoinFault::Secret)
+    );
+    let cases = [
+        (format!("network-secret {ID}"), JoinFault::SecretTwice),
+        ("server 00".to_owned(), JoinFault::Word),
+        ("hub 00".to_owned(), JoinFault::NodeId),
+        ("hub".to_owned(), JoinFault::NodeId),
+        (format!("hub {ID} port=7"), JoinFault::Option),
+        (format!("hub {ID} name"), JoinFault::Option),
+        (format!("hub {ID} name=A"), JoinFault::Name),
+        (format!("hub {ID} name=a name=b"), JoinFault::Name),
+        (format!("hub {ID} address=host"), JoinFault::Address),
+        (format!("hub {ID} address=:70"), JoinFault::Address),
+        (format!("hub {ID} address=h:0"), JoinFault::Address),
+        (
+            format!("hub {ID} address={}:70", "h".repeat(300)),
+            JoinFault::Address,
+        ),
+        (
+            format!("hub {ID}{}", " address=h:1".repeat(9)),
+            JoinFault::TooManyOptions,
+        ),
+        (
+            format!("hub {ID}{}", " service=s".repeat(17)),
+            JoinFault::TooManyOptions,
+        ),
+        (format!("hub {ID}\nhub {ID}"), JoinFault::GrantTwice),
+    ];
+    for (line, expected) in cases {
+        let (_, found) = fault(&with(&line));
+        assert_eq!(found, expected, "{line}");
+    }
+    assert_eq!(
+        JoinFile::parse(&with("server 00")).unwrap_err().to_string(),
+        "line 3: expected network-secret, previous-secret, hub, game-node, matchmaker, mesh-node, \
+         stats or admin",
+    );
+}
+
+#[test]
+fn size_and_grants_are_bounded() {
+    let long = with(&"#".repeat(JoinFile::BYTES_MAX));
+    assert_eq!(fault(&long).1, JoinFault::TooLong(long.len()));
+    let mut many = String::new();
+    for number in 0..=JoinFile::GRANTS_MAX {
+        writeln!(many, "admin {number:064x}").unwrap();
+    }
+    assert_eq!(fault(&with(&many)).1, JoinFault::TooManyGrants);
+}
+
+#[test]
+fn no_secret_is_in_what_debug_or_an_error_prints() {
+    let file = JoinFile::parse(&with("")).unwrap();
+    let shown = format!("{file:?}");
+    assert!(shown.contains("NetworkSecret(..)"), "{shown}");
+    assert!(!shown.contains("0102"), "{shown}");
+}
+
+proptest! {
+    #[test]
+    fn no_text_makes_it_panic(text in ".{0,300}", line in "(hub|admin|network-secret) [0-9a-f]{60,66}( [a-z]{4,8}=.{0,9}){0,3}") {
+        drop(JoinFile::parse(&text));
+        if let Ok(file) = JoinFile::parse(&with(&line)) {
+            prop_assert!(JoinFile::parse(&file.to_text()).is_ok());
+        }
+    }
+}

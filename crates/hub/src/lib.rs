@@ -1,0 +1,21 @@
+#![doc = include_str!("../README.md")]
+#![forbid(unsafe_code)]
+
+pub mod address;
+pub mod count;
+mod hub;
+pub mod id;
+pub mod join_file;
+pub mod log;
+pub mod name;
+mod node;
+pub mod record;
+pub mod role;
+pub mod store;
+
+pub use hub::{DuplicateClaim, Hub, HubConfig, HubEvent, HubStats};
+pub use join_file::JoinFile;
+pub use node::{
+    ClaimId, DialError, Node, NodeCommand, NodeConfig, NodeEvent, NodeStats, SendError, Ticket,
+};
+pub use store::{Command, Completed, Outcome, Store, StoreConfig, StoreError, StoreOp};

@@ -1,0 +1,385 @@
+//! The log: everything that a hub keeps across its death, in files that only grow.
+//!
+//! A log is a row of segments. Each begins with all small state (runs of nodes, refusals, counts),
+//! then holds records in the order in which they came: mail, acknowledgements, further state.
+//! Segments are removed from the oldest on, once no mail in them waits; where waiting mail pins
+//! more than half of the log, it is copied to the end. So disk use stays under twice the waiting
+//! mail and a few segments, and the state needs no second store.
+//!
+//! - [`mod@format`]: the bytes of a record.
+//! - [`SegmentFile`]: the files, as [`MemorySegments`] with faults or `FileSegments` (feature `fs`).
+//! - `index`: what the records say; `recovery`: from a disk's bytes to an index.
+
+pub mod format;
+#[cfg(feature = "fs")]
+mod fs;
+mod index;
+mod memory;
+mod open;
+mod recovery;
+mod segment;
+
+use core::fmt;
+use std::collections::BTreeMap;
+
+#[cfg(feature = "fs")]
+pub use fs::FileSegments;
+pub use memory::MemorySegments;
+pub use recovery::Recovery;
+pub use segment::{FileError, SegmentFile, SegmentId};
+
+use format::{LogRecord, StoredMail};
+use index::Place;
+pub(crate) use index::{Index, MailEntry, NODE_BYTES, REFUSAL_BYTES, total_bytes};
+
+/// Segments with one index; see the [module](self).
+#[derive(Debug)]
+pub(crate) struct Log<F> {
+    files: F,
+    /// What a segment takes, bytes.
+    segment_bytes: u64,
+    index: Index,
+    /// All segments that hold records, with their lengths; the last one is written to.
+    segments: BTreeMap<SegmentId, u64>,
+    /// Where the next write goes in the newest segment.
+    end: u64,
+    /// Records that are encoded and not yet written.
+    pending: Vec<u8>,
+    /// The next segment, allocated ahead, with its length.
+    spare: Option<(SegmentId, u64)>,
+    /// Whether it is worth trying to allocate a spare.
+    spare_wanted: bool,
+    /// How far the oldest segment's waiting mail is copied, bytes.
+    copied: u64,
+    /// Set by the first error of a write or sync, and never reset.
+    dead: bool,
+}
+
+/// What a record is for; how much room it must leave.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    /// New mail, and copies: leaves an eighth of the last segment to acknowledgements.
+    Mail,
+    /// What frees room or is small.
+    State,
+    /// The hub's own start.
+    Boot,
+}
+
+/// Why a record was not taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum AppendError {
+    /// The disk has no room; nothing is broken.
+    Full,
+    /// The disk has failed; nothing is taken any more.
+    Dead,
+}
+
+/// Why a log does not open.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum OpenError {
+    /// The disk has no room for a first segment.
+    Full,
+    /// The disk failed.
+    Failed,
+    /// The state that this segment begins with was on disk and does not check now. Going on
+    /// without the segment would lose acknowledged mail; a person must choose.
+    Rotten(SegmentId),
+    /// This segment holds a record that this release cannot read.
+    Foreign(SegmentId),
+}
+
+impl fmt::Display for OpenError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Full => f.write_str("no room on the disk for a first segment"),
+            Self::Failed => f.write_str("the disk failed"),
+            Self::Rotten(segment) => {
+                write!(
+                    f,
+                    "the disk has lost the beginning of segment {}",
+                    segment.0
+                )
+            }
+            Self::Foreign(segment) => {
+                write!(f, "segment {} was written by another release", segment.0)
+            }
+        }
+    }
+}
+
+impl core::error::Error for OpenError {}
+
+impl From<FileError> for OpenError {
+    fn from(error: FileError) -> Self {
+        match error {
+            FileError::Full => Self::Full,
+            FileError::Failed => Self::Failed,
+        }
+    }
+}
+
+/// Room that only a start of the hub may use: over 100 of them.
+const BOOT_RESERVE: u64 = 2_048;
+
+/// Bytes that one step of copying reads.
+const COPY_STEP: usize = 4 * format::PAYLOAD_BYTES_MAX;
+
+impl<F: SegmentFile> Log<F> {
+    /// Reads what `files` hold, makes the newest segment durable as it was read, and notes one more
+    /// start of the hub.
+    pub(crate) fn open(files: F, segment_bytes: u64) -> Result<(Self, Recovery), OpenError> {
+        let mut log = Self {
+            files,
+            segment_bytes,
+            index: Index::default(),
+            segments: BTreeMap::new(),
+            end: 0,
+            pending: Vec::new(),
+            spare: None,
+            spare_wanted: true,
+            copied: 0,
+            dead: false,
+        };
+        let recovery = log.recover()?;
+        let boot = log.index.boot.saturating_add(1);
+        if log.segments.is_empty() {
+            log.index.boot = boot;
+            log.allocate_spare();
+            log.roll().map_err(|_| OpenError::Full)?;
+        } else if log.append(&LogRecord::Boot(boot), Purpose::Boot).is_err() {
+            return Err(OpenError::Full);
+        }
+        log.flush()?;
+        Ok((log, recovery))
+    }
+
+    /// Takes `record` to the end; it is on disk after the next [`flush`](Self::flush).
+    pub(crate) fn append(
+        &mut self,
+        record: &LogRecord<'_>,
+        purpose: Purpose,
+    ) -> Result<(), AppendError> {
+        if self.dead {
+            return Err(AppendError::Dead);
+        }
+        if self.push(record, self.reserve(purpose)) {
+            return Ok(());
+        }
+        if self.spare.is_none() {
+            self.allocate_spare();
+        }
+        self.roll()?;
+        if self.push(record, self.reserve(purpose)) {
+            Ok(())
+        } else {
+            Err(AppendError::Full)
+        }
+    }
+
+    /// Returns once all records are on disk. After an error the log takes nothing more.
+    pub(crate) fn flush(&mut self) -> Result<(), FileError> {
+        if self.dead {
+            return Err(FileError::Failed);
+        }
+        if self.pending.is_empty() {
+            return Ok(());
+        }
+        let segment = self.newest();
+        let done = self
+            .files
+            .write(segment, self.end, &self.pending)
+            .and_then(|()| self.files.sync(segment));
+        if done.is_err() {
+            self.dead = true;
+            return Err(FileError::Failed);
+        }
+        self.end = self.end.saturating_add(self.pending.len() as u64);
+        self.pending.clear();
+        Ok(())
+    }
+
+    /// Does one bounded step of housekeeping, with nothing pending; returns whether there is more.
+    pub(crate) fn tidy(&mut self) -> bool {
+        if self.dead || !self.pending.is_empty() {
+            return false;
+        }
+        if self.spare.is_none() && self.spare_wanted {
+            self.allocate_spare();
+            return true;
+        }
+        let Some((&oldest, &len)) = self.segments.first_key_value() else {
+            return false;
+        };
+        if oldest == self.newest() {
+            return false;
+        }
+        if self.index.live_in(oldest) == 0 {
+            return self.drop_segment(oldest);
+        }
+        let used: u64 = self.segments.values().sum();
+        let allowed = self.index.live_bytes().saturating_mul(2);
+        let slack = self.segment_bytes.saturating_mul(3);
+        used > allowed.saturating_add(slack) && self.copy_forward(oldest, len)
+    }
+
+    /// Says that room may have come back.
+    pub(crate) const fn want_spare(&mut self) {
+        self.spare_wanted = true;
+    }
+
+    /// Reads the mail at `entry` into `buf`.
+    pub(crate) fn read<'b>(
+        &mut self,
+        entry: &MailEntry,
+        buf: &'b mut Vec<u8>,
+    ) -> Result<StoredMail<'b>, FileError> {
+        let len = usize::try_from(entry.len).map_err(|_| FileError::Failed)?;
+        buf.clear();
+        buf.resize(len, 0);
+        let place = entry.place;
+        self.files.read(place.segment, place.offset, buf)?;
+        match format::decode(buf, place.segment, place.offset) {
+            Ok((LogRecord::Mail(mail), _)) => Ok(mail),
+            _ => Err(FileError::Failed),
+        }
+    }
+
+    pub(crate) const fn index(&self) -> &Index {
+        &self.index
+    }
+
+    pub(crate) const fn index_mut(&mut self) -> &mut Index {
+        &mut self.index
+    }
+
+    pub(crate) const fn files_mut(&mut self) -> &mut F {
+        &mut self.files
+    }
+
+    pub(crate) fn into_files(self) -> F {
+        self.files
+    }
+
+    pub(crate) const fn is_dead(&self) -> bool {
+        self.dead
+    }
+
+    /// Bytes of small state that a segment may begin with: half of it.
+    pub(crate) const fn state_bytes_max(&self) -> u64 {
+        self.segment_bytes / 2
+    }
+
+    /// The segment that is written to.
+    fn newest(&self) -> SegmentId {
+        self.segments
+            .last_key_value()
+            .map_or(SegmentId(0), |(segment, _)| *segment)
+    }
+
+    /// How much room a record must leave in the newest segment.
+    ///
+    /// Where a next segment is ready, new mail may use this one up.
+    const fn reserve(&self, purpose: Purpose) -> u64 {
+        match purpose {
+            Purpose::Mail if self.spare.is_none() => self.segment_bytes / 8,
+            Purpose::Mail | Purpose::State => BOOT_RESERVE,
+            Purpose::Boot => 0,
+        }
+    }
+
+    /// Encodes `record` behind what is pending where it leaves `reserve` bytes, and applies it.
+    fn push(&mut self, record: &LogRecord<'_>, reserve: u64) -> bool {
+        let Some((&segment, &capacity)) = self.segments.last_key_value() else {
+            return false;
+        };
+        let start = self.pending.len();
+        let offset = self.end.saturating_add(start as u64);
+        format::encode(record, segment, offset, &mut self.pending);
+        let end = self.end.saturating_add(self.pending.len() as u64);
+        if end.saturating_add(reserve) > capacity {
+            self.pending.truncate(start);
+            return false;
+        }
+        let len = u32::try_from(end.saturating_sub(offset)).unwrap_or(u32::MAX);
+        self.index.apply(record, Place { segment, offset }, len);
+        true
+    }
+
+    /// Ends the newest segment and begins the spare one with all small state, both on disk.
+    fn roll(&mut self) -> Result<(), AppendError> {
+        self.flush().map_err(|_| AppendError::Dead)?;
+        let (segment, len) = self.spare.take().ok_or(AppendError::Full)?;
+        self.spare_wanted = true;
+        self.segments.insert(segment, len);
+        self.end = 0;
+        let start = LogRecord::Start {
+            boot: self.index.boot,
+            last_mail: self.index.last_mail,
+        };
+        let state: Vec<_> = self.index.state().collect();
+        let told = core::iter::once(start)
+            .chain(state)
+            .chain([LogRecord::Ready]);
+        for record in told {
+            // The state is bounded by half of a segment, so it fits.
+            if !self.push(&record, 0) {
+                self.dead = true;
+                return Err(AppendError::Dead);
+            }
+        }
+        self.flush().map_err(|_| AppendError::Dead)
+    }
+
+    fn allocate_spare(&mut self) {
+        if !core::mem::take(&mut self.spare_wanted) {
+            return;
+        }
+        let segment = self.newest().next();
+        // A log that was written with larger segments may hold more state than half of one.
+        let state = self.index.state_bytes().saturating_add(BOOT_RESERVE);
+        let bytes = self.segment_bytes.max(state.saturating_mul(2));
+        if self.files.allocate(segment, bytes).is_ok() {
+            self.spare = Some((segment, bytes));
+        }
+    }
+
+    fn drop_segment(&mut self, segment: SegmentId) -> bool {
+        if self.files.remove(segment).is_err() {
+            // It stays, and is tried again after the next start.
+            return false;
+        }
+        self.segments.remove(&segment);
+        self.copied = 0;
+        self.spare_wanted = true;
+        true
+    }
+
+    /// Copies some of the oldest segment's waiting mail to the end.
+    fn copy_forward(&mut self, oldest: SegmentId, len: u64) -> bool {
+        let mut bytes = vec![0; COPY_STEP];
+        let Ok(read) = self.files.read(oldest, self.copied, &mut bytes) else {
+            return false;
+        };
+        let bytes = bytes.get(..read).unwrap_or_default();
+        let mut rest = bytes;
+        while let Ok((record, whole)) = format::decode(rest, oldest, self.copied) {
+            let place = Place {
+                segment: oldest,
+                offset: self.copied,
+            };
+            if let LogRecord::Mail(mail) = &record
+                && self.index.is_live_at(mail.player, mail.seq, place)
+                && self.append(&record, Purpose::Mail).is_err()
+            {
+                return false;
+            }
+            self.copied = self.copied.saturating_add(whole as u64);
+            rest = rest.get(whole..).unwrap_or_default();
+        }
+        // A step that took nothing has met the end, or rot: what waits behind it stays here.
+        let moved = rest.len() < bytes.len() && self.copied < len;
+        self.flush().is_ok() && moved
+    }
+}

@@ -1,0 +1,350 @@
+//! The bytes of a log record.
+//!
+//! ```text
+//! 0        4        8                8 + len
+//! +--------+--------+----------------+
+//! | CRC32C | length | payload        |
+//! +--------+--------+----------------+
+//! ```
+//!
+//! Big-endian. The checksum (RFC 3720, appendix B.4: Castagnoli) covers the segment's number, the
+//! record's offset, the length and the payload, so that a record reads as one only where it was
+//! written. A length of zero ends a segment: it is allocated full of zeros. The payload's first
+//! byte says what it is; codes 16 and up are kept for KV, groups, bodies shared by several mails
+//! and raw statistics.
+
+#![warn(clippy::arithmetic_side_effects)]
+
+use wire::{ClientId, InstanceId, NodeId, Reader, UnixTime, Writer};
+
+use super::segment::SegmentId;
+use crate::count::CountKey;
+use crate::id::{BatchSeq, Epoch, MailSeq, SenderSeq};
+use crate::record::{DecodeError, MailRefusal, RECORD_BYTES_MAX, decode_counts, encode_counts};
+
+/// Bytes in front of a payload.
+pub const HEAD_BYTES: usize = 8;
+
+/// Longest payload: one record of a link, and 1 KiB for what the log adds.
+pub const PAYLOAD_BYTES_MAX: usize = RECORD_BYTES_MAX + 1_024;
+
+/// What a [`LogRecord::Start`] of this format begins with.
+pub const MAGIC: [u8; 8] = *b"TWHUBLOG";
+
+/// Version of this format.
+pub const VERSION: u16 = 1;
+
+/// One record of the log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum LogRecord<'a> {
+    /// First of a segment: `code 1, magic 8, version 2, boot 4, last mail 8`. What follows up to
+    /// [`Ready`](Self::Ready) tells all small state again, so that older segments can go.
+    Start {
+        /// How often the hub has started.
+        boot: u32,
+        /// The last number given to a mail.
+        last_mail: MailSeq,
+    },
+    /// The state that `Start` began is told: `code 1`.
+    Ready,
+    /// The hub has started: `code 1, boot 4`.
+    Boot(u32),
+    /// A node's run: `code 1, node 32, instance 8, epoch 4, mail mark 8, count mark 8`.
+    Node(NodeRun),
+    /// A mail: `code 1, seq 8, player 8, expires ms 8, node 32, epoch 4, sender seq 8, body...`
+    Mail(StoredMail<'a>),
+    /// Mails that are handled: `code 1, player 8, upto 8`.
+    Ack {
+        /// Whose mailbox.
+        player: ClientId,
+        /// The last one.
+        upto: MailSeq,
+    },
+    /// A mail that is not kept: `code 1, node 32, epoch 4, sender seq 8, reason 1`.
+    Refusal {
+        /// Who sent it.
+        node: NodeId,
+        /// In which run.
+        epoch: Epoch,
+        /// The sender's number.
+        seq: SenderSeq,
+        /// Why.
+        reason: MailRefusal,
+    },
+    /// A batch of counts: `code 1, node 32, epoch 4, batch 8, count 1, (key, increase 8)...`
+    Counts {
+        /// Who counted.
+        node: NodeId,
+        /// In which run.
+        epoch: Epoch,
+        /// The node's number of the batch.
+        batch: BatchSeq,
+        /// What, and how often.
+        entries: Vec<(CountKey, u64)>,
+    },
+    /// A count so far: `code 1, total 8, key`.
+    Total {
+        /// What.
+        key: CountKey,
+        /// How often.
+        total: u64,
+    },
+}
+
+/// The newest run of a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NodeRun {
+    /// Which node.
+    pub node: NodeId,
+    /// Which run of it.
+    pub instance: InstanceId,
+    /// Its number.
+    pub epoch: Epoch,
+    /// What became of its mails up to this one is settled.
+    pub mail_mark: SenderSeq,
+    /// Its batches of counts up to this one are in.
+    pub count_mark: BatchSeq,
+}
+
+/// A mail in the log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StoredMail<'a> {
+    /// Its place in the mailbox.
+    pub seq: MailSeq,
+    /// Whose mailbox.
+    pub player: ClientId,
+    /// When it is dropped.
+    pub expires: UnixTime,
+    /// Who sent it.
+    pub node: NodeId,
+    /// In which run.
+    pub epoch: Epoch,
+    /// The sender's number.
+    pub sender_seq: SenderSeq,
+    /// What it says.
+    pub body: &'a [u8],
+}
+
+const START: u8 = 0;
+const READY: u8 = 1;
+const BOOT: u8 = 2;
+const NODE: u8 = 3;
+const MAIL: u8 = 4;
+const ACK: u8 = 5;
+const REFUSAL: u8 = 6;
+const COUNTS: u8 = 7;
+const TOTAL: u8 = 8;
+
+/// Why bytes at an offset are no record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ReadError {
+    /// Nothing was written here.
+    End,
+    /// What is here was not written here, not wholly, or not as it now is.
+    Broken,
+    /// It was written so, but by a release that knows more or less than this one.
+    Unknown(DecodeError),
+}
+
+/// Appends `record` to `out`, as it stands at `offset` of `segment`.
+pub fn encode(record: &LogRecord<'_>, segment: SegmentId, offset: u64, out: &mut Vec<u8>) {
+    let start = out.len();
+    out.extend_from_slice(&[0; HEAD_BYTES]);
+    record.encode_payload(&mut Writer::new(out));
+    let payload_at = start.saturating_add(HEAD_BYTES);
+    let payload = out.get(payload_at..).unwrap_or_default();
+    let len = u32::try_from(payload.len()).unwrap_or(u32::MAX);
+    let crc = checksum(segment, offset, len, payload);
+    let head = crc.to_be_bytes().into_iter().chain(len.to_be_bytes());
+    for (target, byte) in out.iter_mut().skip(start).zip(head) {
+        *target = byte;
+    }
+}
+
+/// Takes the record at `offset` of `segment` off the front of `bytes`, with its whole length.
+///
+/// # Errors
+///
+/// [`ReadError`]; nothing that `bytes` hold makes it allocate more than their length.
+pub fn decode(
+    bytes: &[u8],
+    segment: SegmentId,
+    offset: u64,
+) -> Result<(LogRecord<'_>, usize), ReadError> {
+    let (payload, whole) = check(bytes, segment, offset)?;
+    let record = LogRecord::decode_payload(payload).map_err(ReadError::Unknown)?;
+    Ok((record, whole))
+}
+
+/// Returns the payload of the record at `offset` where its checksum holds, and the whole length.
+fn check(bytes: &[u8], segment: SegmentId, offset: u64) -> Result<(&[u8], usize), ReadError> {
+    let mut reader = Reader::new(bytes);
+    let (Ok(crc), Ok(len)) = (reader.u32(), reader.u32()) else {
+        return Err(ReadError::End);
+    };
+    if len == 0 {
+        return Err(if crc == 0 {
+            ReadError::End
+        } else {
+            ReadError::Broken
+        });
+    }
+    let payload_len = usize::try_from(len).map_err(|_| ReadError::Broken)?;
+    if payload_len > PAYLOAD_BYTES_MAX {
+        return Err(ReadError::Broken);
+    }
+    let payload = reader.bytes(payload_len).map_err(|_| ReadError::Broken)?;
+    if checksum(segment, offset, len, payload) != crc {
+        return Err(ReadError::Broken);
+    }
+    Ok((payload, HEAD_BYTES.saturating_add(payload_len)))
+}
+
+fn checksum(segment: SegmentId, offset: u64, len: u32, payload: &[u8]) -> u32 {
+    let place = crc32c::crc32c(&segment.0.to_be_bytes());
+    let place = crc32c::crc32c_append(place, &offset.to_be_bytes());
+    let place = crc32c::crc32c_append(place, &len.to_be_bytes());
+    crc32c::crc32c_append(place, payload)
+}
+
+impl<'a> LogRecord<'a> {
+    fn encode_payload(&self, out: &mut Writer<'_>) {
+        match self {
+            Self::Start { boot, last_mail } => {
+                out.u8(START);
+                out.bytes(&MAGIC);
+                out.u16(VERSION);
+                out.u32(*boot);
+                out.u64(last_mail.0);
+            }
+            Self::Ready => out.u8(READY),
+            Self::Boot(boot) => {
+                out.u8(BOOT);
+                out.u32(*boot);
+            }
+            Self::Node(run) => {
+                out.u8(NODE);
+                out.bytes(&run.node.0);
+                out.u64(run.instance.0);
+                out.u32(run.epoch.0);
+                out.u64(run.mail_mark.0);
+                out.u64(run.count_mark.0);
+            }
+            Self::Mail(mail) => mail.encode(out),
+            Self::Ack { player, upto } => {
+                out.u8(ACK);
+                out.u64(player.0);
+                out.u64(upto.0);
+            }
+            Self::Refusal {
+                node,
+                epoch,
+                seq,
+                reason,
+            } => {
+                out.u8(REFUSAL);
+                out.bytes(&node.0);
+                out.u32(epoch.0);
+                out.u64(seq.0);
+                out.u8(reason.code());
+            }
+            Self::Counts {
+                node,
+                epoch,
+                batch,
+                entries,
+            } => {
+                out.u8(COUNTS);
+                out.bytes(&node.0);
+                out.u32(epoch.0);
+                out.u64(batch.0);
+                encode_counts(entries, out);
+            }
+            Self::Total { key, total } => {
+                out.u8(TOTAL);
+                out.u64(*total);
+                key.encode(out);
+            }
+        }
+    }
+
+    fn decode_payload(payload: &'a [u8]) -> Result<Self, DecodeError> {
+        let mut reader = Reader::new(payload);
+        let record = match reader.u8()? {
+            START => Self::decode_start(&mut reader)?,
+            READY => Self::Ready,
+            BOOT => Self::Boot(reader.u32()?),
+            NODE => Self::Node(NodeRun {
+                node: NodeId(reader.array()?),
+                instance: InstanceId(reader.u64()?),
+                epoch: Epoch(reader.u32()?),
+                mail_mark: SenderSeq(reader.u64()?),
+                count_mark: BatchSeq(reader.u64()?),
+            }),
+            MAIL => Self::Mail(StoredMail::decode(&mut reader)?),
+            ACK => Self::Ack {
+                player: ClientId(reader.u64()?),
+                upto: MailSeq(reader.u64()?),
+            },
+            REFUSAL => Self::Refusal {
+                node: NodeId(reader.array()?),
+                epoch: Epoch(reader.u32()?),
+                seq: SenderSeq(reader.u64()?),
+                reason: MailRefusal::from_code(reader.u8()?)?,
+            },
+            COUNTS => Self::Counts {
+                node: NodeId(reader.array()?),
+                epoch: Epoch(reader.u32()?),
+                batch: BatchSeq(reader.u64()?),
+                entries: decode_counts(&mut reader)?,
+            },
+            TOTAL => Self::Total {
+                total: reader.u64()?,
+                key: CountKey::decode(&mut reader)?,
+            },
+            code => return Err(DecodeError::Code(code)),
+        };
+        if reader.is_empty() {
+            Ok(record)
+        } else {
+            Err(DecodeError::Trailing(reader.len()))
+        }
+    }
+
+    fn decode_start(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        if reader.array()? != MAGIC || reader.u16()? != VERSION {
+            return Err(DecodeError::Code(START));
+        }
+        Ok(Self::Start {
+            boot: reader.u32()?,
+            last_mail: MailSeq(reader.u64()?),
+        })
+    }
+}
+
+impl<'a> StoredMail<'a> {
+    fn encode(&self, out: &mut Writer<'_>) {
+        out.u8(MAIL);
+        out.u64(self.seq.0);
+        out.u64(self.player.0);
+        out.u64(self.expires.as_millis());
+        out.bytes(&self.node.0);
+        out.u32(self.epoch.0);
+        out.u64(self.sender_seq.0);
+        out.bytes(self.body);
+    }
+
+    fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        Ok(Self {
+            seq: MailSeq(reader.u64()?),
+            player: ClientId(reader.u64()?),
+            expires: UnixTime::from_millis(reader.u64()?),
+            node: NodeId(reader.array()?),
+            epoch: Epoch(reader.u32()?),
+            sender_seq: SenderSeq(reader.u64()?),
+            body: reader.take_rest(),
+        })
+    }
+}

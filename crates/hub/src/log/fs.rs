@@ -1,0 +1,267 @@
+//! Segments as files of one folder. The one file of this crate that names a file system.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, ErrorKind, Read, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+
+use super::segment::{FileError, SegmentFile, SegmentId};
+
+/// Segments as files of one folder, `0000000000000001.seg` and so on.
+///
+/// A segment is written full of zeros when it is allocated: its space is taken then and not at a
+/// record's write, and overwriting allocated blocks syncs 1.3 to 2.4 times faster than appending
+/// (design paper, A3). One process has the folder at a time: it holds a lock on `lock`.
+#[derive(Debug)]
+pub struct FileSegments {
+    /// The folder.
+    folder: PathBuf,
+    /// The segment that was used last; most uses are of the newest one.
+    open: Option<(SegmentId, File)>,
+    /// Keeps other processes out for as long as it is open.
+    _lock: File,
+}
+
+/// How much is written at once when a segment is filled.
+const FILL: usize = 256 * 1_024;
+
+impl FileSegments {
+    /// Takes `folder`, which is made where it does not exist.
+    ///
+    /// # Errors
+    ///
+    /// The system's error; `WouldBlock` where another process has the folder.
+    pub fn open(folder: &Path) -> io::Result<Self> {
+        std::fs::create_dir_all(folder)?;
+        let lock = OpenOptions::new()
+            .create(true)
+            .truncate(false)
+            .write(true)
+            .open(folder.join("lock"))?;
+        lock.try_lock()?;
+        Ok(Self {
+            folder: folder.to_owned(),
+            open: None,
+            _lock: lock,
+        })
+    }
+
+    fn path(&self, segment: SegmentId) -> PathBuf {
+        self.folder.join(format!("{:016}.seg", segment.0))
+    }
+
+    fn file(&mut self, segment: SegmentId) -> io::Result<&mut File> {
+        if self.open.as_ref().is_none_or(|(id, _)| *id != segment) {
+            let file = OpenOptions::new()
+                .read(true)
+                .write(true)
+                .open(self.path(segment))?;
+            self.open = Some((segment, file));
+        }
+        self.open
+            .as_mut()
+            .map(|(_, file)| file)
+            .ok_or_else(|| ErrorKind::NotFound.into())
+    }
+
+    /// Makes what was created or removed in the folder durable.
+    fn sync_folder(&self) -> io::Result<()> {
+        // Other systems cannot open a folder, and write its entries through.
+        if cfg!(unix) {
+            File::open(&self.folder)?.sync_all()?;
+        }
+        Ok(())
+    }
+
+    fn fill(&self, segment: SegmentId, bytes: u64) -> io::Result<()> {
+        let path = self.path(segment);
+        let mut file = OpenOptions::new()
+            .write(true)
+            .create_new(true)
+            .open(&path)?;
+        let filled = write_zeros(&mut file, bytes).and_then(|()| self.sync_folder());
+        if filled.is_err() {
+            // A half-filled file would keep the room that acknowledgements need; recovery removes
+            // it where this fails.
+            std::fs::remove_file(&path).unwrap_or_default();
+        }
+        filled
+    }
+
+    fn entries(&self) -> io::Result<Vec<(SegmentId, u64)>> {
+        let mut found = Vec::new();
+        for entry in std::fs::read_dir(&self.folder)? {
+            let entry = entry?;
+            let name = entry.file_name();
+            let number = name
+                .to_str()
+                .and_then(|name| name.strip_suffix(".seg"))
+                .and_then(|digits| digits.parse().ok());
+            if let Some(number) = number {
+                found.push((SegmentId(number), entry.metadata()?.len()));
+            }
+        }
+        found.sort_unstable();
+        Ok(found)
+    }
+
+    fn read_up_to(&mut self, segment: SegmentId, at: u64, buf: &mut [u8]) -> io::Result<usize> {
+        let file = self.file(segment)?;
+        file.seek(SeekFrom::Start(at))?;
+        let mut len = 0;
+        while let Some(rest) = buf.get_mut(len..).filter(|rest| !rest.is_empty()) {
+            match file.read(rest) {
+                Ok(0) => break,
+                Ok(read) => len = len.saturating_add(read),
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(len)
+    }
+}
+
+impl SegmentFile for FileSegments {
+    fn list(&mut self) -> Result<Vec<(SegmentId, u64)>, FileError> {
+        self.entries().map_err(|error| judge(&error))
+    }
+
+    fn allocate(&mut self, segment: SegmentId, bytes: u64) -> Result<(), FileError> {
+        self.fill(segment, bytes).map_err(|error| judge(&error))
+    }
+
+    fn write(&mut self, segment: SegmentId, offset: u64, bytes: &[u8]) -> Result<(), FileError> {
+        self.file(segment)
+            .and_then(|file| {
+                file.seek(SeekFrom::Start(offset))?;
+                file.write_all(bytes)
+            })
+            .map_err(|error| judge(&error))
+    }
+
+    fn sync(&mut self, segment: SegmentId) -> Result<(), FileError> {
+        self.file(segment)
+            .and_then(|file| file.sync_data())
+            .map_err(|error| judge(&error))
+    }
+
+    fn read(
+        &mut self,
+        segment: SegmentId,
+        offset: u64,
+        buf: &mut [u8],
+    ) -> Result<usize, FileError> {
+        self.read_up_to(segment, offset, buf)
+            .map_err(|error| judge(&error))
+    }
+
+    fn remove(&mut self, segment: SegmentId) -> Result<(), FileError> {
+        if self.open.as_ref().is_some_and(|(id, _)| *id == segment) {
+            self.open = None;
+        }
+        std::fs::remove_file(self.path(segment))
+            .and_then(|()| self.sync_folder())
+            .map_err(|error| judge(&error))
+    }
+}
+
+fn write_zeros(file: &mut File, bytes: u64) -> io::Result<()> {
+    let zeros = vec![0; FILL];
+    let mut left = bytes;
+    while left > 0 {
+        let len = usize::try_from(left).unwrap_or(FILL).min(FILL);
+        file.write_all(zeros.get(..len).unwrap_or_default())?;
+        left = left.saturating_sub(len as u64);
+    }
+    file.sync_all()
+}
+
+fn judge(error: &io::Error) -> FileError {
+    if matches!(
+        error.kind(),
+        ErrorKind::StorageFull | ErrorKind::QuotaExceeded | ErrorKind::FileTooLarge
+    ) {
+        FileError::Full
+    } else {
+        FileError::Failed
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A folder that is gone when the test ends.
+    struct Folder(PathBuf);
+
+    impl Folder {
+        fn new(name: &str) -> Self {
+            let name = format!("tickwire-hub-{name}-{}", std::process::id());
+            Self(std::env::temp_dir().join(name))
+        }
+    }
+
+    impl Drop for Folder {
+        fn drop(&mut self) {
+            std::fs::remove_dir_all(&self.0).unwrap_or_default();
+        }
+    }
+
+    #[test]
+    fn keeps_what_was_written_and_takes_its_room_ahead() {
+        let folder = Folder::new("keeps");
+        let (first, second) = (SegmentId(1), SegmentId(20));
+        let mut files = FileSegments::open(&folder.0).unwrap();
+        files.allocate(second, 300_000).unwrap();
+        files.allocate(first, 1_000).unwrap();
+        files.write(first, 990, b"0123456789").unwrap();
+        files.sync(first).unwrap();
+        drop(files);
+        let mut files = FileSegments::open(&folder.0).unwrap();
+        assert_eq!(files.list(), Ok(vec![(first, 1_000), (second, 300_000)]));
+        let mut buf = [9; 20];
+        assert_eq!(files.read(first, 985, &mut buf), Ok(15));
+        assert_eq!(&buf[..15], b"\0\0\0\0\x000123456789");
+        files.remove(first).unwrap();
+        assert_eq!(files.list(), Ok(vec![(second, 300_000)]));
+        assert_eq!(files.remove(first), Err(FileError::Failed));
+        assert_eq!(files.allocate(second, 1), Err(FileError::Failed));
+        assert_eq!(files.list(), Ok(vec![(second, 300_000)]), "left as it is");
+    }
+
+    #[test]
+    fn one_process_has_a_folder_at_a_time() {
+        let folder = Folder::new("lock");
+        let files = FileSegments::open(&folder.0).unwrap();
+        let error = FileSegments::open(&folder.0).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::WouldBlock);
+        drop(files);
+        FileSegments::open(&folder.0).unwrap();
+    }
+
+    #[test]
+    fn a_store_finds_its_mail_again() {
+        use crate::id::Epoch;
+        use crate::store::{Command, Store, StoreConfig, StoreOp};
+        use wire::{CommandId, InstanceId, NodeId};
+
+        let folder = Folder::new("store");
+        for boot in 1..=2 {
+            let files = FileSegments::open(&folder.0).unwrap();
+            let config = StoreConfig {
+                segment_bytes: 0,
+                ..StoreConfig::default()
+            };
+            let mut store = Store::open(files, config).unwrap();
+            let join = StoreOp::Join {
+                node: NodeId([1; 32]),
+                instance: InstanceId(boot),
+                epoch: Epoch(0),
+            };
+            let mut outcomes = Vec::new();
+            store.execute([(CommandId(1), Command::Store(join))], &mut outcomes);
+            while store.tidy() {}
+            let text = format!("{outcomes:?}");
+            assert!(text.contains(&format!("Epoch({boot})")), "{text}");
+        }
+    }
+}

@@ -1,0 +1,341 @@
+//! What the log says, as of its last record.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use wire::{ClientId, NodeId, UnixTime, Writer};
+
+use super::format::{HEAD_BYTES, LogRecord, NodeRun};
+use super::segment::SegmentId;
+use crate::count::CountKey;
+use crate::id::{Epoch, MailSeq, SenderSeq};
+use crate::record::MailRefusal;
+
+/// What the log says, as of its last record: where each mail lies that waits, and all small state.
+///
+/// Live appends and recovery go through one function, [`apply`](Self::apply), so that a hub that
+/// starts again knows what it knew. An empty mailbox takes no memory at all, a waiting mail about
+/// 150 bytes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Index {
+    /// How often the hub has started.
+    pub(crate) boot: u32,
+    /// The last number given to a mail.
+    pub(crate) last_mail: MailSeq,
+    /// The newest run of every node that ever joined.
+    nodes: BTreeMap<NodeId, NodeState>,
+    /// Every mail that waits.
+    mails: BTreeMap<(ClientId, MailSeq), MailEntry>,
+    /// What the mailboxes hold that are not empty.
+    boxes: BTreeMap<ClientId, BoxUse>,
+    /// The same mails, those that are dropped first in front.
+    expiry: BTreeSet<(UnixTime, ClientId, MailSeq)>,
+    /// What was counted.
+    totals: BTreeMap<CountKey, u64>,
+    /// Bytes of waiting mail in each segment that has any.
+    live: BTreeMap<SegmentId, u64>,
+    /// Sum of `live`.
+    live_bytes: u64,
+    /// What all small state takes in a log, bytes.
+    state_bytes: u64,
+}
+
+/// The newest run of a node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct NodeState {
+    /// Which run, and how far it has come.
+    pub(crate) run: NodeRun,
+    /// Mails up to the mark that are not kept, until the sender knows.
+    pub(crate) refused: BTreeMap<SenderSeq, MailRefusal>,
+}
+
+/// Where a mail lies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct MailEntry {
+    /// Where its record begins.
+    pub(crate) place: Place,
+    /// The record's whole length, bytes.
+    pub(crate) len: u32,
+    /// When it is dropped.
+    pub(crate) expires: UnixTime,
+}
+
+/// What a mailbox holds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct BoxUse {
+    /// How many mails.
+    pub(crate) count: u32,
+    /// What they take in the log, bytes.
+    pub(crate) bytes: u64,
+}
+
+/// A place in the log.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Place {
+    /// Which segment.
+    pub(crate) segment: SegmentId,
+    /// Bytes from its start.
+    pub(crate) offset: u64,
+}
+
+/// What a [`LogRecord::Refusal`] takes in a log.
+pub(crate) const REFUSAL_BYTES: u64 = HEAD_BYTES as u64 + 46;
+/// What a [`LogRecord::Node`] takes in a log.
+pub(crate) const NODE_BYTES: u64 = HEAD_BYTES as u64 + 61;
+
+impl Index {
+    /// Takes one record, which lies at `place` and is `len` bytes long.
+    pub(crate) fn apply(&mut self, record: &LogRecord<'_>, place: Place, len: u32) {
+        match record {
+            LogRecord::Start { boot, last_mail } => {
+                self.boot = self.boot.max(*boot);
+                self.last_mail = self.last_mail.max(*last_mail);
+            }
+            LogRecord::Ready => {}
+            LogRecord::Boot(boot) => self.boot = self.boot.max(*boot),
+            LogRecord::Node(run) => self.on_node(*run),
+            LogRecord::Mail(mail) => {
+                self.last_mail = self.last_mail.max(mail.seq);
+                self.settle(mail.node, mail.epoch, mail.sender_seq);
+                let entry = MailEntry {
+                    place,
+                    len,
+                    expires: mail.expires,
+                };
+                self.insert((mail.player, mail.seq), entry);
+            }
+            LogRecord::Ack { player, upto } => {
+                while let Some(seq) = self.first_upto(*player, *upto) {
+                    self.remove(*player, seq);
+                }
+            }
+            LogRecord::Refusal {
+                node,
+                epoch,
+                seq,
+                reason,
+            } => {
+                self.settle(*node, *epoch, *seq);
+                if let Some(node) = self.nodes.get_mut(node)
+                    && node.run.epoch == *epoch
+                    && node.refused.insert(*seq, *reason).is_none()
+                {
+                    self.state_bytes = self.state_bytes.saturating_add(REFUSAL_BYTES);
+                }
+            }
+            LogRecord::Counts {
+                node,
+                batch,
+                entries,
+                ..
+            } => {
+                if let Some(node) = self.nodes.get_mut(node) {
+                    node.run.count_mark = node.run.count_mark.max(*batch);
+                }
+                for (key, increase) in entries {
+                    let total = self.total(key).saturating_add(*increase);
+                    self.set_total(key, total);
+                }
+            }
+            LogRecord::Total { key, total } => self.set_total(key, *total),
+        }
+    }
+
+    /// Writes all small state as records, which a new segment begins with.
+    pub(crate) fn state(&self) -> impl Iterator<Item = LogRecord<'static>> {
+        let nodes = self.nodes.values().flat_map(|state| {
+            let refusals = state
+                .refused
+                .iter()
+                .map(|(seq, reason)| LogRecord::Refusal {
+                    node: state.run.node,
+                    epoch: state.run.epoch,
+                    seq: *seq,
+                    reason: *reason,
+                });
+            core::iter::once(LogRecord::Node(state.run)).chain(refusals)
+        });
+        let totals = self.totals.iter().map(|(key, total)| LogRecord::Total {
+            key: key.clone(),
+            total: *total,
+        });
+        nodes.chain(totals)
+    }
+
+    /// Forgets refusals that the sender knows of.
+    pub(crate) fn forget_refusals(&mut self, node: NodeId, settled: SenderSeq) {
+        if let Some(state) = self.nodes.get_mut(&node) {
+            while let Some(first) = state.refused.first_entry()
+                && *first.key() <= settled
+            {
+                first.remove();
+                self.state_bytes = self.state_bytes.saturating_sub(REFUSAL_BYTES);
+            }
+        }
+    }
+
+    /// Drops the first mail whose time is over at `now`, if there is one.
+    pub(crate) fn expire_one(&mut self, now: UnixTime) -> bool {
+        match self.expiry.first() {
+            Some((expires, player, seq)) if *expires <= now => {
+                let (player, seq) = (*player, *seq);
+                self.remove(player, seq);
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Forgets a mail.
+    pub(crate) fn remove(&mut self, player: ClientId, seq: MailSeq) {
+        let Some(entry) = self.mails.remove(&(player, seq)) else {
+            return;
+        };
+        self.expiry.remove(&(entry.expires, player, seq));
+        self.release(&entry);
+        if let Some(held) = self.boxes.get_mut(&player) {
+            held.count = held.count.saturating_sub(1);
+            held.bytes = held.bytes.saturating_sub(entry.len.into());
+            if held.count == 0 {
+                self.boxes.remove(&player);
+            }
+        }
+    }
+
+    /// Returns the newest run of `node`.
+    pub(crate) fn node(&self, node: NodeId) -> Option<&NodeState> {
+        self.nodes.get(&node)
+    }
+
+    /// Returns the mails of `player` after `after`, oldest first.
+    pub(crate) fn mails_after(
+        &self,
+        player: ClientId,
+        after: MailSeq,
+    ) -> impl Iterator<Item = (MailSeq, MailEntry)> {
+        let first = (player, MailSeq(after.0.saturating_add(1)));
+        self.mails
+            .range(first..=(player, MailSeq(u64::MAX)))
+            .map(|((_, seq), entry)| (*seq, *entry))
+            .filter(move |(seq, _)| *seq > after)
+    }
+
+    /// Returns whether the mail waits and lies at `place`.
+    pub(crate) fn is_live_at(&self, player: ClientId, seq: MailSeq, place: Place) -> bool {
+        self.mails
+            .get(&(player, seq))
+            .is_some_and(|entry| entry.place == place)
+    }
+
+    /// Returns what the mailbox of `player` holds.
+    pub(crate) fn held(&self, player: ClientId) -> BoxUse {
+        self.boxes.get(&player).copied().unwrap_or_default()
+    }
+
+    /// Returns how many mails wait.
+    pub(crate) fn mail_count(&self) -> usize {
+        self.mails.len()
+    }
+
+    /// Returns how often `key` was counted.
+    pub(crate) fn total(&self, key: &CountKey) -> u64 {
+        self.totals.get(key).copied().unwrap_or(0)
+    }
+
+    /// Returns all counts, in the order of their keys.
+    pub(crate) fn totals(&self) -> impl Iterator<Item = (&CountKey, u64)> {
+        self.totals.iter().map(|(key, total)| (key, *total))
+    }
+
+    /// Returns whether `key` was counted before.
+    pub(crate) fn has_total(&self, key: &CountKey) -> bool {
+        self.totals.contains_key(key)
+    }
+
+    /// Returns what waiting mail takes in `segment`, bytes.
+    pub(crate) fn live_in(&self, segment: SegmentId) -> u64 {
+        self.live.get(&segment).copied().unwrap_or(0)
+    }
+
+    /// Returns what all waiting mail takes, bytes.
+    pub(crate) const fn live_bytes(&self) -> u64 {
+        self.live_bytes
+    }
+
+    /// Returns what all small state takes in a log, bytes.
+    pub(crate) const fn state_bytes(&self) -> u64 {
+        self.state_bytes
+    }
+
+    fn on_node(&mut self, run: NodeRun) {
+        let state = NodeState {
+            run,
+            refused: BTreeMap::new(),
+        };
+        match self.nodes.insert(run.node, state) {
+            None => self.state_bytes = self.state_bytes.saturating_add(NODE_BYTES),
+            Some(old) => {
+                let refused = (old.refused.len() as u64).saturating_mul(REFUSAL_BYTES);
+                self.state_bytes = self.state_bytes.saturating_sub(refused);
+            }
+        }
+    }
+
+    /// Notes that what became of a mail is known.
+    fn settle(&mut self, node: NodeId, epoch: Epoch, seq: SenderSeq) {
+        if let Some(state) = self.nodes.get_mut(&node)
+            && state.run.epoch == epoch
+        {
+            state.run.mail_mark = state.run.mail_mark.max(seq);
+        }
+    }
+
+    fn insert(&mut self, key: (ClientId, MailSeq), entry: MailEntry) {
+        let len = u64::from(entry.len);
+        let live = self.live.entry(entry.place.segment).or_default();
+        *live = live.saturating_add(len);
+        self.live_bytes = self.live_bytes.saturating_add(len);
+        // A copy takes the place of its original.
+        if let Some(old) = self.mails.insert(key, entry) {
+            self.release(&old);
+            return;
+        }
+        self.expiry.insert((entry.expires, key.0, key.1));
+        let held = self.boxes.entry(key.0).or_default();
+        held.count = held.count.saturating_add(1);
+        held.bytes = held.bytes.saturating_add(len);
+    }
+
+    fn release(&mut self, entry: &MailEntry) {
+        let len = u64::from(entry.len);
+        self.live_bytes = self.live_bytes.saturating_sub(len);
+        if let Some(live) = self.live.get_mut(&entry.place.segment) {
+            *live = live.saturating_sub(len);
+            if *live == 0 {
+                self.live.remove(&entry.place.segment);
+            }
+        }
+    }
+
+    fn first_upto(&self, player: ClientId, upto: MailSeq) -> Option<MailSeq> {
+        self.mails
+            .range((player, MailSeq(0))..=(player, upto))
+            .next()
+            .map(|((_, seq), _)| *seq)
+    }
+
+    fn set_total(&mut self, key: &CountKey, total: u64) {
+        if let Some(known) = self.totals.get_mut(key) {
+            *known = total;
+        } else {
+            self.state_bytes = self.state_bytes.saturating_add(total_bytes(key));
+            self.totals.insert(key.clone(), total);
+        }
+    }
+}
+
+/// What a [`LogRecord::Total`] of `key` takes in a log, bytes.
+pub(crate) fn total_bytes(key: &CountKey) -> u64 {
+    let mut encoded = Vec::new();
+    key.encode(&mut Writer::new(&mut encoded));
+    (encoded.len() as u64).saturating_add(HEAD_BYTES as u64 + 9)
+}

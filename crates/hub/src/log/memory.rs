@@ -1,0 +1,329 @@
+//! Segments in memory, with every fault that a disk has.
+
+use core::fmt;
+use std::collections::BTreeMap;
+
+use wire::Generator;
+
+use super::segment::{FileError, SegmentFile, SegmentId};
+
+/// Segments in memory: for tests, and for a hub whose mail may end with its process.
+///
+/// Faults come when told, none by themselves:
+///
+/// | call | fault |
+/// |---|---|
+/// | [`set_capacity`](Self::set_capacity) | full disk, until raised |
+/// | [`fail_sync_after`](Self::fail_sync_after) | a sync fails, its pages are dropped, the next one "succeeds" |
+/// | [`stop_after`](Self::stop_after) | the process dies at that operation, in the middle of a write |
+/// | [`power_cut`](Self::power_cut) | un-synced sectors are lost one by one: lost, torn, reordered writes |
+/// | [`flip_bit`](Self::flip_bit) | rot |
+#[derive(Clone, Debug)]
+pub struct MemorySegments {
+    segments: BTreeMap<SegmentId, Segment>,
+    /// Bytes that all segments together may take.
+    capacity: u64,
+    /// Syncs until one fails.
+    fail_sync: Option<u64>,
+    /// Operations that change something until the process dies.
+    stop: Option<u64>,
+    /// Syncs that were asked for.
+    syncs: u64,
+}
+
+#[derive(Clone)]
+struct Segment {
+    /// What a read gives: the page cache.
+    cached: Vec<u8>,
+    /// What the platter holds.
+    durable: Vec<u8>,
+    /// Sectors that differ from the platter and will be written.
+    dirty: Vec<(usize, usize)>,
+}
+
+impl fmt::Debug for Segment {
+    /// Without the bytes: they are people's mail, and many.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Segment")
+            .field("len", &self.cached.len())
+            .field("dirty", &self.dirty)
+            .finish_non_exhaustive()
+    }
+}
+
+/// What a disk writes whole or not at all.
+const SECTOR: usize = 512;
+
+impl MemorySegments {
+    /// Makes an empty disk of `capacity` bytes.
+    #[must_use]
+    pub const fn new(capacity: u64) -> Self {
+        Self {
+            segments: BTreeMap::new(),
+            capacity,
+            fail_sync: None,
+            stop: None,
+            syncs: 0,
+        }
+    }
+
+    /// Sets how many bytes all segments together may take; those that are there stay.
+    pub const fn set_capacity(&mut self, bytes: u64) {
+        self.capacity = bytes;
+    }
+
+    /// Lets `count` more syncs succeed; the one after them fails and drops what was un-synced.
+    pub const fn fail_sync_after(&mut self, count: u64) {
+        self.fail_sync = Some(count);
+    }
+
+    /// Lets `count` more operations succeed; every one after them fails, the first half done.
+    pub const fn stop_after(&mut self, count: u64) {
+        self.stop = Some(count);
+    }
+
+    /// Returns whether [`stop_after`](Self::stop_after) has come due.
+    #[must_use]
+    pub fn is_stopped(&self) -> bool {
+        self.stop == Some(0)
+    }
+
+    /// Ends the process: what was written stays, synced or not, and faults are forgotten.
+    pub const fn kill(&mut self) {
+        self.stop = None;
+        self.fail_sync = None;
+    }
+
+    /// Cuts the power: of the sectors that were not synced each is written or not, by `generator`.
+    pub fn power_cut(&mut self, generator: &mut Generator) {
+        self.kill();
+        for segment in self.segments.values_mut() {
+            for (start, end) in core::mem::take(&mut segment.dirty) {
+                for at in (start - start % SECTOR..end).step_by(SECTOR) {
+                    if generator.chance(500_000) {
+                        segment.persist(at.max(start), (at + SECTOR).min(end));
+                    }
+                }
+            }
+            segment.cached.clone_from(&segment.durable);
+        }
+    }
+
+    /// Inverts one bit, as rot does.
+    pub fn flip_bit(&mut self, segment: SegmentId, offset: usize, bit: u8) {
+        if let Some(segment) = self.segments.get_mut(&segment) {
+            for bytes in [&mut segment.cached, &mut segment.durable] {
+                if let Some(byte) = bytes.get_mut(offset) {
+                    *byte ^= 1 << (bit % 8);
+                }
+            }
+        }
+    }
+
+    /// Returns how many syncs were asked for.
+    #[must_use]
+    pub const fn syncs(&self) -> u64 {
+        self.syncs
+    }
+
+    /// Returns what all segments together take, bytes.
+    #[must_use]
+    pub fn used(&self) -> u64 {
+        self.segments
+            .values()
+            .map(|segment| segment.cached.len() as u64)
+            .sum()
+    }
+
+    /// Returns all bytes that a disk would hold now, for tests that look for what must not be there.
+    #[must_use]
+    pub fn contents(&self) -> Vec<u8> {
+        self.segments
+            .values()
+            .flat_map(|segment| segment.cached.iter().copied())
+            .collect()
+    }
+
+    /// Counts one operation, and says whether the process lives to do it.
+    const fn step(&mut self) -> Result<(), FileError> {
+        match self.stop {
+            Some(0) => Err(FileError::Failed),
+            Some(count) => {
+                self.stop = Some(count - 1);
+                Ok(())
+            }
+            None => Ok(()),
+        }
+    }
+}
+
+impl SegmentFile for MemorySegments {
+    fn list(&mut self) -> Result<Vec<(SegmentId, u64)>, FileError> {
+        Ok(self
+            .segments
+            .iter()
+            .map(|(id, segment)| (*id, segment.cached.len() as u64))
+            .collect())
+    }
+
+    fn allocate(&mut self, segment: SegmentId, bytes: u64) -> Result<(), FileError> {
+        self.step()?;
+        let len = usize::try_from(bytes).map_err(|_| FileError::Full)?;
+        if self.used().saturating_add(bytes) > self.capacity {
+            return Err(FileError::Full);
+        }
+        let zeros = Segment {
+            cached: vec![0; len],
+            durable: vec![0; len],
+            dirty: Vec::new(),
+        };
+        self.segments.insert(segment, zeros);
+        Ok(())
+    }
+
+    fn write(&mut self, segment: SegmentId, offset: u64, bytes: &[u8]) -> Result<(), FileError> {
+        let alive = self.step();
+        // The process may die in the middle of a write.
+        let len = if alive.is_ok() {
+            bytes.len()
+        } else {
+            bytes.len() / 2
+        };
+        let segment = self.segments.get_mut(&segment).ok_or(FileError::Failed)?;
+        let start = usize::try_from(offset).map_err(|_| FileError::Failed)?;
+        let end = start.checked_add(len).ok_or(FileError::Failed)?;
+        let target = segment.cached.get_mut(start..end).ok_or(FileError::Full)?;
+        target.copy_from_slice(bytes.get(..len).unwrap_or_default());
+        segment.dirty.push((start, end));
+        alive
+    }
+
+    fn sync(&mut self, segment: SegmentId) -> Result<(), FileError> {
+        self.step()?;
+        self.syncs += 1;
+        let failing = match &mut self.fail_sync {
+            Some(0) => true,
+            Some(count) => {
+                *count -= 1;
+                false
+            }
+            None => false,
+        };
+        let segment = self.segments.get_mut(&segment).ok_or(FileError::Failed)?;
+        let dirty = core::mem::take(&mut segment.dirty);
+        if failing {
+            // The pages count as clean from here on, though the platter never got them.
+            self.fail_sync = None;
+            return Err(FileError::Failed);
+        }
+        for (start, end) in dirty {
+            segment.persist(start, end);
+        }
+        Ok(())
+    }
+
+    fn read(
+        &mut self,
+        segment: SegmentId,
+        offset: u64,
+        buf: &mut [u8],
+    ) -> Result<usize, FileError> {
+        let segment = self.segments.get(&segment).ok_or(FileError::Failed)?;
+        let start = usize::try_from(offset).map_err(|_| FileError::Failed)?;
+        let bytes = segment.cached.get(start..).unwrap_or_default();
+        let len = bytes.len().min(buf.len());
+        if let (Some(target), Some(bytes)) = (buf.get_mut(..len), bytes.get(..len)) {
+            target.copy_from_slice(bytes);
+        }
+        Ok(len)
+    }
+
+    fn remove(&mut self, segment: SegmentId) -> Result<(), FileError> {
+        self.step()?;
+        self.segments
+            .remove(&segment)
+            .map(drop)
+            .ok_or(FileError::Failed)
+    }
+}
+
+impl Segment {
+    /// Takes `start..end` from the cache to the platter.
+    fn persist(&mut self, start: usize, end: usize) {
+        let end = end.min(self.cached.len());
+        if let (Some(target), Some(bytes)) = (
+            self.durable.get_mut(start..end),
+            self.cached.get(start..end),
+        ) {
+            target.copy_from_slice(bytes);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use wire::Seed;
+
+    const ID: SegmentId = SegmentId(1);
+
+    fn disk() -> MemorySegments {
+        let mut disk = MemorySegments::new(8_192);
+        disk.allocate(ID, 4_096).unwrap();
+        disk
+    }
+
+    fn byte_at(disk: &mut MemorySegments, offset: u64) -> u8 {
+        let mut buf = [0];
+        disk.read(ID, offset, &mut buf).unwrap();
+        buf[0]
+    }
+
+    #[test]
+    fn a_power_cut_takes_sectors_that_were_not_synced() {
+        let mut kept = 0;
+        let mut generator = Seed::from_number(1).generator(0);
+        for _ in 0..100 {
+            let mut disk = disk();
+            disk.write(ID, 0, &[1; 512]).unwrap();
+            disk.sync(ID).unwrap();
+            disk.write(ID, 512, &[2; 1_024]).unwrap();
+            disk.power_cut(&mut generator);
+            assert_eq!(byte_at(&mut disk, 0), 1);
+            kept += i32::from(byte_at(&mut disk, 512) == 2);
+        }
+        assert!((20..80).contains(&kept), "{kept}");
+    }
+
+    #[test]
+    fn a_sync_after_a_failed_one_lies() {
+        let mut disk = disk();
+        disk.fail_sync_after(0);
+        disk.write(ID, 0, &[7]).unwrap();
+        assert_eq!(disk.sync(ID), Err(FileError::Failed));
+        assert_eq!(disk.sync(ID), Ok(()));
+        assert_eq!(byte_at(&mut disk, 0), 7);
+        disk.power_cut(&mut Seed::from_number(1).generator(0));
+        assert_eq!(byte_at(&mut disk, 0), 0);
+    }
+
+    #[test]
+    fn a_full_disk_allocates_nothing() {
+        let mut disk = disk();
+        assert_eq!(disk.allocate(SegmentId(2), 4_097), Err(FileError::Full));
+        assert_eq!(disk.allocate(SegmentId(2), 4_096), Ok(()));
+        disk.remove(ID).unwrap();
+        assert_eq!(disk.allocate(SegmentId(3), 4_096), Ok(()));
+    }
+
+    #[test]
+    fn a_process_dies_in_the_middle_of_a_write() {
+        let mut disk = disk();
+        disk.stop_after(1);
+        disk.write(ID, 0, &[1; 8]).unwrap();
+        assert_eq!(disk.write(ID, 8, &[2; 8]), Err(FileError::Failed));
+        assert!(disk.is_stopped());
+        assert_eq!((byte_at(&mut disk, 11), byte_at(&mut disk, 12)), (2, 0));
+        assert_eq!(disk.sync(ID), Err(FileError::Failed));
+    }
+}

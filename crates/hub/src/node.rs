@@ -1,0 +1,346 @@
+//! A node: the other end of a hub link.
+
+mod config;
+mod counter;
+mod event;
+mod held;
+mod link;
+mod machine;
+mod outgoing;
+mod receive;
+
+use core::time::Duration;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use bytes::Bytes;
+use wire::{ClientId, CommandId, ConnectionId, Generator, InstanceId, Instant, NodeId, Seed};
+
+pub use config::NodeConfig;
+pub use event::{ClaimId, DialError, NodeCommand, NodeEvent, NodeStats, SendError, Ticket};
+
+use crate::address::Addr;
+use crate::count::CountKey;
+use crate::id::{CallId, Epoch, MailSeq, SenderSeq};
+use crate::join_file::JoinFile;
+use crate::name::Name;
+use crate::record::{BODY_BYTES_MAX, CallError, META_BYTES_MAX, ToHub};
+use crate::role::Role;
+use counter::Counter;
+use held::HeldPlayers;
+use link::LinkState;
+use outgoing::Outgoing;
+
+/// A node of a hub: joins it, and joins it again whenever the link ends.
+///
+/// Mail, acknowledgements, claims and counts outlive links: they are sent again over the next one
+/// until the hub has them on disk. Calls and broadcasts live with their link.
+#[derive(Debug)]
+pub struct Node {
+    config: NodeConfig,
+    instance: InstanceId,
+    /// The number that the hub gave to this run; 0 before that.
+    epoch: Epoch,
+    /// Who the hub is.
+    hub: NodeId,
+    /// Where it is; tried in turn.
+    addresses: Vec<String>,
+    generator: Generator,
+    now: Instant,
+    link: LinkState,
+    /// Which of `addresses` comes next.
+    next_address: usize,
+    /// Dials since the node last joined.
+    tries: u32,
+    last_command: u64,
+    commands: VecDeque<(CommandId, NodeCommand)>,
+    /// Bytes that the link takes now.
+    credit: usize,
+    /// Connections that the driver shall close.
+    closing: VecDeque<ConnectionId>,
+    /// Live records that wait to be written.
+    outbox: VecDeque<Bytes>,
+    outbox_bytes: usize,
+    last_call: CallId,
+    /// Calls that wait for their reply.
+    calls: BTreeMap<CallId, Instant>,
+    /// The same, those that time out first in front.
+    call_deadlines: BTreeSet<(Instant, CallId)>,
+    players: HeldPlayers,
+    outgoing: Outgoing,
+    counter: Counter,
+    next_counts: Instant,
+    events: VecDeque<NodeEvent>,
+    stats: NodeStats,
+}
+
+impl Node {
+    /// Makes a node that dials `hub` at the addresses that `join_file` gives, as soon as it is
+    /// polled.
+    ///
+    /// `instance` is drawn at random once for each run of the process; `seed` spreads the times at
+    /// which nodes dial again.
+    ///
+    /// Returns `None` where the join file names no hub with an address.
+    #[must_use]
+    pub fn new(
+        config: NodeConfig,
+        join_file: &JoinFile,
+        instance: InstanceId,
+        seed: Seed,
+        now: Instant,
+    ) -> Option<Self> {
+        let hub = join_file
+            .with_role(Role::Hub)
+            .find(|grant| !grant.addresses.is_empty())?;
+        let next_counts = now + config.counts_interval;
+        Some(Self {
+            config,
+            instance,
+            epoch: Epoch(0),
+            hub: hub.node,
+            addresses: hub.addresses.clone(),
+            generator: seed.generator(0),
+            now,
+            link: LinkState::Down { redial_at: now },
+            next_address: 0,
+            tries: 0,
+            last_command: 0,
+            commands: VecDeque::new(),
+            credit: 0,
+            closing: VecDeque::new(),
+            outbox: VecDeque::new(),
+            outbox_bytes: 0,
+            last_call: CallId(0),
+            calls: BTreeMap::new(),
+            call_deadlines: BTreeSet::new(),
+            players: HeldPlayers::default(),
+            outgoing: Outgoing::default(),
+            counter: Counter::default(),
+            next_counts,
+            events: VecDeque::new(),
+            stats: NodeStats::default(),
+        })
+    }
+
+    /// Asks `to`, and tells the answer, or why there is none, by [`NodeEvent::Reply`] within
+    /// `timeout`.
+    ///
+    /// # Errors
+    ///
+    /// [`SendError`] hands `body` back where no link is up, too many calls are open, or it is over
+    /// 64 KiB.
+    pub fn call(
+        &mut self,
+        now: Instant,
+        to: Addr,
+        body: Bytes,
+        timeout: Duration,
+    ) -> Result<CallId, SendError> {
+        self.advance(now);
+        if self.calls.len() >= self.config.calls_max {
+            return Err(SendError::Full(body));
+        }
+        let call = CallId(self.last_call.0.saturating_add(1));
+        let timeout_ms = u32::try_from(timeout.as_millis()).unwrap_or(u32::MAX);
+        self.send_live(body, |body| ToHub::Call {
+            call,
+            timeout_ms,
+            to,
+            body,
+        })?;
+        self.last_call = call;
+        let deadline = self.now + timeout;
+        self.calls.insert(call, deadline);
+        self.call_deadlines.insert((deadline, call));
+        Ok(call)
+    }
+
+    /// Forgets a call: its reply is counted and dropped. Returns whether it was open.
+    pub fn cancel(&mut self, call: CallId) -> bool {
+        self.end_call(call)
+    }
+
+    /// Answers a request; an answer whose link has ended is counted and dropped.
+    ///
+    /// # Errors
+    ///
+    /// [`SendError`] hands the answer back where too much waits, or it is over 64 KiB.
+    pub fn reply(
+        &mut self,
+        now: Instant,
+        ticket: Ticket,
+        result: Result<Bytes, CallError>,
+    ) -> Result<(), SendError> {
+        self.advance(now);
+        if self.up() != Some(ticket.link) {
+            self.stats.replies_stale = self.stats.replies_stale.saturating_add(1);
+            return Ok(());
+        }
+        let request = ticket.request;
+        match result {
+            Ok(body) => self.send_live(body, |body| ToHub::Reply {
+                request,
+                result: Ok(body),
+            }),
+            Err(error) => self.send_live(Bytes::new(), |_| ToHub::Reply {
+                request,
+                result: Err(error),
+            }),
+        }
+    }
+
+    /// Sends `body` to the mailbox of `player`, to be kept for `ttl`, or as long as the hub keeps
+    /// mail where that is zero.
+    ///
+    /// It is on the hub's disk once [`NodeEvent::MailStored`] names the number that this returns.
+    /// Mails of one node to one player are read in the order of their sending. Works also while no
+    /// link is up.
+    ///
+    /// # Errors
+    ///
+    /// [`SendError`] hands `body` back where too many mails wait, or it is over 64 KiB.
+    pub fn mail(
+        &mut self,
+        now: Instant,
+        player: ClientId,
+        body: Bytes,
+        ttl: Duration,
+    ) -> Result<SenderSeq, SendError> {
+        self.advance(now);
+        if body.len() > BODY_BYTES_MAX {
+            return Err(SendError::TooLong(body));
+        }
+        let bytes = self.outgoing.bytes().saturating_add(body.len());
+        if self.outgoing.len() >= self.config.mails_max || bytes > self.config.mail_bytes_max {
+            return Err(SendError::Full(body));
+        }
+        let ttl_s = u32::try_from(ttl.as_millis().div_ceil(1_000)).unwrap_or(u32::MAX);
+        Ok(self.outgoing.push(player, ttl_s, body))
+    }
+
+    /// Sends `body` to all other nodes that have joined; at most once, nothing is kept.
+    ///
+    /// # Errors
+    ///
+    /// [`SendError`] hands `body` back where no link is up, too much waits, or it is over 64 KiB.
+    pub fn broadcast(&mut self, now: Instant, topic: Name, body: Bytes) -> Result<(), SendError> {
+        self.advance(now);
+        self.send_live(body, |body| ToHub::Broadcast { topic, body })
+    }
+
+    /// Says that `player` is on this node, and renews that until it is released or lost. A claim of
+    /// the same player that this node has ends: a session of the client is one claim.
+    ///
+    /// `delivered` is the last mail that the player has handled, as its client persists it; mail up
+    /// to there does not come again. `meta` is a note for watchers, at most 256 bytes.
+    /// [`NodeEvent::Claimed`] or [`NodeEvent::ClaimLost`] follows.
+    ///
+    /// # Errors
+    ///
+    /// [`SendError`] hands `meta` back where it is too long, or too many players are claimed.
+    pub fn claim(
+        &mut self,
+        now: Instant,
+        player: ClientId,
+        delivered: MailSeq,
+        meta: Bytes,
+    ) -> Result<ClaimId, SendError> {
+        self.advance(now);
+        if meta.len() > META_BYTES_MAX {
+            return Err(SendError::TooLong(meta));
+        }
+        if self.players.len() >= self.config.players_max {
+            return Err(SendError::Full(meta));
+        }
+        Ok(self.players.claim(player, delivered, meta))
+    }
+
+    /// Says that the player is on this node no longer. Returns whether the claim still stood.
+    pub fn release(&mut self, now: Instant, claim: ClaimId) -> bool {
+        self.advance(now);
+        self.players.is_current(claim) && self.players.release(claim.player())
+    }
+
+    /// Says that the player has handled all mail up to `upto`. Returns whether the claim stands.
+    pub fn acknowledge(&mut self, now: Instant, claim: ClaimId, upto: MailSeq) -> bool {
+        self.advance(now);
+        self.players.acknowledge(claim, upto)
+    }
+
+    /// Counts that `key` happened `increase` times; never blocks, drops are counted.
+    pub fn count(&mut self, key: CountKey, increase: u64) {
+        if !self.counter.add(key, increase, self.config.count_keys_max) {
+            self.stats.counts_dropped = self.stats.counts_dropped.saturating_add(1);
+        }
+    }
+
+    /// Leaves the hub in order: this node's players are free at once. It does not come back, and
+    /// mail and counts that wait go with it: see [`mails_waiting`](Self::mails_waiting) and
+    /// [`is_counted`](Self::is_counted).
+    pub fn leave(&mut self, now: Instant) {
+        self.advance(now);
+        if let Some(connection) = self.up() {
+            self.push(&ToHub::Leave);
+            self.link = LinkState::Leaving { connection };
+        } else {
+            self.link = LinkState::Ended;
+        }
+    }
+
+    /// Returns what was counted.
+    pub const fn stats(&self) -> NodeStats {
+        self.stats
+    }
+
+    /// Returns how many mails are not yet known to be on the hub's disk.
+    pub fn mails_waiting(&self) -> usize {
+        self.outgoing.len()
+    }
+
+    /// Returns whether all counts are on the hub's disk.
+    pub fn is_counted(&self) -> bool {
+        self.counter.is_empty()
+    }
+
+    /// Returns whether the hub has let this node join, and the link is up.
+    pub const fn is_joined(&self) -> bool {
+        self.up().is_some()
+    }
+
+    fn send_live<'b>(
+        &mut self,
+        body: Bytes,
+        record: impl for<'a> FnOnce(&'a [u8]) -> ToHub<'a> + 'b,
+    ) -> Result<(), SendError> {
+        if body.len() > BODY_BYTES_MAX {
+            return Err(SendError::TooLong(body));
+        }
+        if self.up().is_none() {
+            return Err(SendError::HubDown(body));
+        }
+        if self.outbox_bytes.saturating_add(body.len()) > self.config.outbox_bytes_max {
+            return Err(SendError::Full(body));
+        }
+        self.push(&record(&body));
+        Ok(())
+    }
+
+    fn push(&mut self, record: &ToHub<'_>) {
+        let mut encoded = Vec::new();
+        record.encode(&mut encoded);
+        self.outbox_bytes = self.outbox_bytes.saturating_add(encoded.len());
+        self.outbox.push_back(encoded.into());
+    }
+
+    fn end_call(&mut self, call: CallId) -> bool {
+        let Some(deadline) = self.calls.remove(&call) else {
+            return false;
+        };
+        self.call_deadlines.remove(&(deadline, call));
+        true
+    }
+
+    fn advance(&mut self, now: Instant) {
+        self.now = self.now.max(now);
+    }
+}

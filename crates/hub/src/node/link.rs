@@ -1,0 +1,393 @@
+//! The link of a node to its hub, from dial to end.
+
+use wire::{CommandId, ConnectionId, Instant, Outbound, PeerIdentity};
+
+use super::{Node, NodeCommand, NodeConfig, NodeEvent};
+use crate::record::{CallError, DownReason, Join, MailSubmission, ToHub, VERSION};
+
+/// How far the link has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum LinkState {
+    /// There is none.
+    Down {
+        /// When to dial.
+        redial_at: Instant,
+    },
+    /// The driver dials.
+    Dialling {
+        /// By this command.
+        id: CommandId,
+        /// When to give up.
+        deadline: Instant,
+    },
+    /// Open; the hub has yet to answer the join.
+    Joining {
+        connection: ConnectionId,
+        /// When to give up.
+        deadline: Instant,
+        /// Whether the join was written.
+        asked: bool,
+    },
+    /// Joined.
+    Up {
+        connection: ConnectionId,
+        /// When something came last.
+        heard: Instant,
+        /// When the next heartbeat is due.
+        heartbeat_at: Instant,
+        /// Whether it is to be written.
+        heartbeat: bool,
+    },
+    /// The node leaves in order.
+    Leaving { connection: ConnectionId },
+    /// Over for good.
+    Ended,
+}
+
+impl LinkState {
+    pub(super) const fn connection(self) -> Option<ConnectionId> {
+        match self {
+            Self::Joining { connection, .. }
+            | Self::Up { connection, .. }
+            | Self::Leaving { connection } => Some(connection),
+            Self::Down { .. } | Self::Dialling { .. } | Self::Ended => None,
+        }
+    }
+
+    pub(super) fn deadline(self, config: &NodeConfig) -> Option<Instant> {
+        match self {
+            Self::Down { redial_at } => Some(redial_at),
+            Self::Dialling { deadline, .. } | Self::Joining { deadline, .. } => Some(deadline),
+            Self::Up {
+                heard,
+                heartbeat_at,
+                ..
+            } => Some(heartbeat_at.min(heard + config.silence_max)),
+            Self::Leaving { .. } | Self::Ended => None,
+        }
+    }
+}
+
+impl Node {
+    /// Returns the connection over which the node has joined.
+    pub(super) const fn up(&self) -> Option<ConnectionId> {
+        if let LinkState::Up { connection, .. } = self.link {
+            Some(connection)
+        } else {
+            None
+        }
+    }
+
+    pub(super) fn on_opened(&mut self, connection: ConnectionId, peer: PeerIdentity) {
+        if peer != PeerIdentity::Node(self.hub) {
+            self.stats.strangers = self.stats.strangers.saturating_add(1);
+            self.closing.push_back(connection);
+            return;
+        }
+        // A dial that was given up may succeed after the next has begun; one link is enough.
+        if !matches!(
+            self.link,
+            LinkState::Down { .. } | LinkState::Dialling { .. }
+        ) {
+            self.closing.push_back(connection);
+            return;
+        }
+        self.credit = 0;
+        self.link = LinkState::Joining {
+            connection,
+            deadline: self.now + self.config.dial_timeout,
+            asked: false,
+        };
+    }
+
+    /// The hub has let this node join.
+    pub(super) fn on_joined(&mut self, connection: ConnectionId) {
+        self.tries = 0;
+        self.link = LinkState::Up {
+            connection,
+            heard: self.now,
+            heartbeat_at: self.now + self.config.heartbeat,
+            heartbeat: false,
+        };
+        self.outgoing.rewind();
+        self.players.reclaim();
+        self.counter.on_interval();
+    }
+
+    /// The link has ended, or is given up: what lives with it ends in this turn.
+    pub(super) fn on_down(&mut self) {
+        let was_up = self.up().is_some();
+        self.outbox.clear();
+        self.outbox_bytes = 0;
+        self.credit = 0;
+        self.players.on_down();
+        while let Some((call, _)) = self.calls.first_key_value() {
+            let call = *call;
+            self.end_call(call);
+            let result = Err(CallError::HubDown);
+            self.events.push_back(NodeEvent::Reply { call, result });
+        }
+        if was_up {
+            self.events.push_back(NodeEvent::HubDown);
+        }
+        if matches!(self.link, LinkState::Leaving { .. } | LinkState::Ended) {
+            self.link = LinkState::Ended;
+            return;
+        }
+        self.redial_after(self.backoff());
+    }
+
+    /// The hub ends the link.
+    pub(super) fn on_refused(&mut self, connection: ConnectionId, reason: DownReason) {
+        self.closing.push_back(connection);
+        self.on_down();
+        self.events.push_back(NodeEvent::Refused(reason));
+        match reason {
+            DownReason::Fenced => self.link = LinkState::Ended,
+            DownReason::NotListed
+            | DownReason::RoleRefused
+            | DownReason::ServiceRefused
+            | DownReason::Version
+            | DownReason::Protocol
+            | DownReason::Replaced => self.redial_after(self.config.refused_wait),
+            DownReason::StoreFailed
+            | DownReason::Busy
+            | DownReason::Silent
+            | DownReason::Overrun => {}
+        }
+    }
+
+    pub(super) fn on_dialled(&mut self, id: CommandId, outcome: Result<(), super::DialError>) {
+        match self.link {
+            LinkState::Dialling { id: dialling, .. } if dialling == id => {
+                if outcome.is_err() {
+                    self.redial_after(self.backoff());
+                }
+            }
+            // `handle_opened` came first.
+            LinkState::Joining { .. } | LinkState::Up { .. } if outcome.is_ok() => {}
+            LinkState::Down { .. }
+            | LinkState::Dialling { .. }
+            | LinkState::Joining { .. }
+            | LinkState::Up { .. }
+            | LinkState::Leaving { .. }
+            | LinkState::Ended => {
+                self.stats.completions_unknown = self.stats.completions_unknown.saturating_add(1);
+            }
+        }
+    }
+
+    pub(super) fn on_link_timeout(&mut self) {
+        let now = self.now;
+        match &mut self.link {
+            LinkState::Down { redial_at } if *redial_at <= now => self.dial(),
+            LinkState::Dialling { deadline, .. } if *deadline <= now => {
+                self.redial_after(self.backoff());
+            }
+            LinkState::Joining {
+                connection,
+                deadline,
+                ..
+            } if *deadline <= now => {
+                let connection = *connection;
+                self.closing.push_back(connection);
+                self.on_down();
+            }
+            LinkState::Up {
+                connection, heard, ..
+            } if now.saturating_since(*heard) >= self.config.silence_max => {
+                let connection = *connection;
+                self.closing.push_back(connection);
+                self.on_down();
+            }
+            LinkState::Up {
+                heartbeat_at,
+                heartbeat,
+                ..
+            } if *heartbeat_at <= now => {
+                *heartbeat_at = now + self.config.heartbeat;
+                *heartbeat = true;
+            }
+            LinkState::Down { .. }
+            | LinkState::Dialling { .. }
+            | LinkState::Joining { .. }
+            | LinkState::Up { .. }
+            | LinkState::Leaving { .. }
+            | LinkState::Ended => {}
+        }
+    }
+
+    /// Writes the next record that the credit covers.
+    pub(super) fn write(&mut self, buf: &mut Vec<u8>) -> Option<Outbound> {
+        let connection = self.link.connection()?;
+        let start = buf.len();
+        let source = self.encode_next(buf)?;
+        let len = buf.len().saturating_sub(start);
+        if len > self.credit {
+            buf.truncate(start);
+            return None;
+        }
+        self.credit = self.credit.saturating_sub(len);
+        self.on_written(source);
+        Some(Outbound {
+            connection,
+            close: false,
+        })
+    }
+
+    /// Encodes what comes next: what keeps the link, then what frees, then live records, then mail.
+    fn encode_next(&self, buf: &mut Vec<u8>) -> Option<Source> {
+        match self.link {
+            LinkState::Joining { asked: false, .. } => {
+                self.join().encode(buf);
+                return Some(Source::Join);
+            }
+            LinkState::Up { heartbeat, .. } => {
+                if heartbeat {
+                    ToHub::Heartbeat.encode(buf);
+                    return Some(Source::Heartbeat);
+                }
+            }
+            LinkState::Leaving { .. } => {
+                if let Some((player, upto)) = self.players.next_ack() {
+                    ToHub::MailAck { player, upto }.encode(buf);
+                    return Some(Source::Ack(player));
+                }
+                buf.extend_from_slice(self.outbox.front()?);
+                return Some(Source::Outbox);
+            }
+            LinkState::Down { .. }
+            | LinkState::Dialling { .. }
+            | LinkState::Joining { .. }
+            | LinkState::Ended => return None,
+        }
+        if let Some((player, claim, ack)) = self.players.next_release() {
+            match ack {
+                Some(upto) => ToHub::MailAck { player, upto }.encode(buf),
+                None => ToHub::Release { player, claim }.encode(buf),
+            }
+            return Some(Source::Release(player));
+        }
+        if let Some((player, held)) = self.players.next_claim() {
+            let claim = ToHub::Claim {
+                player,
+                claim: held.claim.number,
+                lease: held.lease,
+                delivered: held.delivered,
+                acknowledged: held.acknowledged,
+                meta: &held.meta,
+            };
+            claim.encode(buf);
+            return Some(Source::Claim(player));
+        }
+        if let Some((player, upto)) = self.players.next_ack() {
+            ToHub::MailAck { player, upto }.encode(buf);
+            return Some(Source::Ack(player));
+        }
+        if let Some(record) = self.outbox.front() {
+            buf.extend_from_slice(record);
+            return Some(Source::Outbox);
+        }
+        if let Some((batch, entries)) = self.counter.next() {
+            let entries = entries.to_vec();
+            ToHub::Counts { batch, entries }.encode(buf);
+            return Some(Source::Counts);
+        }
+        let mail = self.outgoing.next()?;
+        let submission = MailSubmission {
+            seq: mail.seq,
+            settled: self.outgoing.settled(),
+            ttl_s: mail.ttl_s,
+            to: crate::address::Addr::Player(mail.player),
+            body: &mail.body,
+        };
+        ToHub::Mail(submission).encode(buf);
+        Some(Source::Mail)
+    }
+
+    fn on_written(&mut self, source: Source) {
+        match source {
+            Source::Join => {
+                if let LinkState::Joining { asked, .. } = &mut self.link {
+                    *asked = true;
+                }
+            }
+            Source::Heartbeat => {
+                if let LinkState::Up { heartbeat, .. } = &mut self.link {
+                    *heartbeat = false;
+                }
+            }
+            Source::Release(player) => self.players.on_release_sent(player),
+            Source::Claim(player) => self.players.on_claim_sent(player),
+            Source::Ack(player) => self.players.on_ack_sent(player),
+            Source::Outbox => {
+                if let Some(record) = self.outbox.pop_front() {
+                    self.outbox_bytes = self.outbox_bytes.saturating_sub(record.len());
+                }
+            }
+            Source::Counts => self.counter.on_sent(),
+            Source::Mail => self.outgoing.on_sent(),
+        }
+    }
+
+    fn join(&self) -> ToHub<'static> {
+        let nodes = u8::from(self.config.watch_nodes) * Join::WATCH_NODES;
+        let players = u8::from(self.config.watch_players) * Join::WATCH_PLAYERS;
+        ToHub::Join(Join {
+            version: VERSION,
+            role: self.config.role,
+            instance: self.instance,
+            epoch: self.epoch,
+            watch: nodes | players,
+            services: self.config.services.clone(),
+        })
+    }
+
+    fn dial(&mut self) {
+        let turn = self.next_address.checked_rem(self.addresses.len());
+        let Some(address) = turn.and_then(|turn| self.addresses.get(turn)).cloned() else {
+            return;
+        };
+        self.next_address = self.next_address.wrapping_add(1);
+        self.tries = self.tries.saturating_add(1);
+        self.last_command = self.last_command.saturating_add(1);
+        self.stats.dials = self.stats.dials.saturating_add(1);
+        let id = CommandId(self.last_command);
+        let hub = self.hub;
+        self.commands
+            .push_back((id, NodeCommand::Dial { hub, address }));
+        self.link = LinkState::Dialling {
+            id,
+            deadline: self.now + self.config.dial_timeout,
+        };
+    }
+
+    fn redial_after(&mut self, wait: core::time::Duration) {
+        let nanos = u64::try_from(wait.as_nanos()).unwrap_or(u64::MAX);
+        // Between half and all of it, so that nodes that lost one hub do not dial as one.
+        let spread = self.generator.between(nanos / 2, nanos);
+        self.link = LinkState::Down {
+            redial_at: self.now + core::time::Duration::from_nanos(spread),
+        };
+    }
+
+    /// Doubles from dial to dial.
+    fn backoff(&self) -> core::time::Duration {
+        let doubled = 1_u32.checked_shl(self.tries.min(16)).unwrap_or(u32::MAX);
+        let wait = self.config.redial_min.saturating_mul(doubled / 2);
+        wait.clamp(self.config.redial_min, self.config.redial_max)
+    }
+}
+
+/// Where a record that is written came from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Source {
+    Join,
+    Heartbeat,
+    Release(wire::ClientId),
+    Claim(wire::ClientId),
+    Ack(wire::ClientId),
+    Outbox,
+    Counts,
+    Mail,
+}

@@ -1,0 +1,135 @@
+//! Mails that are not yet known to be on the hub's disk.
+
+use std::collections::VecDeque;
+
+use bytes::Bytes;
+use wire::{ClientId, Instant};
+
+use crate::id::SenderSeq;
+
+/// Mails that are not yet known to be on the hub's disk, in the order of their numbers.
+///
+/// They go out in order, and all of them again over each new link: the hub knows them by their
+/// numbers.
+#[derive(Debug, Default)]
+pub(super) struct Outgoing {
+    mails: VecDeque<OutgoingMail>,
+    /// Their bodies together.
+    bytes: usize,
+    /// The last number given.
+    last: SenderSeq,
+    /// How many of `mails` need not go over this link (any more), from the front on.
+    sent: usize,
+    /// Set while the hub has no room.
+    paused: Option<Instant>,
+}
+
+/// A mail that is not yet known to be on the hub's disk.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct OutgoingMail {
+    pub(super) seq: SenderSeq,
+    pub(super) player: ClientId,
+    pub(super) ttl_s: u32,
+    pub(super) body: Bytes,
+    /// Whether it is known what became of it; one in front of it is not settled then.
+    settled: bool,
+}
+
+impl Outgoing {
+    pub(super) fn push(&mut self, player: ClientId, ttl_s: u32, body: Bytes) -> SenderSeq {
+        self.last = self.last.next();
+        self.bytes = self.bytes.saturating_add(body.len());
+        self.mails.push_back(OutgoingMail {
+            seq: self.last,
+            player,
+            ttl_s,
+            body,
+            settled: false,
+        });
+        self.last
+    }
+
+    /// Takes word of a run; returns the mails that are settled by it, by number.
+    ///
+    /// Runs come in any order: the hub's store completes in any.
+    pub(super) fn settle(&mut self, first: SenderSeq, last: SenderSeq) -> Vec<SenderSeq> {
+        let mut settled = Vec::new();
+        let skipped = first.0.saturating_sub(self.settled().0.saturating_add(1));
+        let skipped = usize::try_from(skipped).unwrap_or(usize::MAX);
+        for mail in self.mails.iter_mut().skip(skipped) {
+            if mail.seq > last {
+                break;
+            }
+            if !mail.settled {
+                mail.settled = true;
+                settled.push(mail.seq);
+                self.bytes = self.bytes.saturating_sub(mail.body.len());
+                mail.body = Bytes::new();
+            }
+        }
+        while self.mails.front().is_some_and(|mail| mail.settled) {
+            self.mails.pop_front();
+            self.sent = self.sent.saturating_sub(1);
+        }
+        self.skip_settled();
+        settled
+    }
+
+    /// Sends nothing until `until`, then all again.
+    pub(super) fn pause(&mut self, last: SenderSeq, until: Instant) {
+        if self.mails.front().is_some_and(|front| front.seq <= last) {
+            self.sent = 0;
+            self.paused = Some(until);
+        }
+    }
+
+    /// Begins again over a new link.
+    pub(super) const fn rewind(&mut self) {
+        self.sent = 0;
+        self.paused = None;
+    }
+
+    pub(super) fn handle_timeout(&mut self, now: Instant) {
+        if self.paused.is_some_and(|until| until <= now) {
+            self.paused = None;
+        }
+    }
+
+    pub(super) const fn paused_until(&self) -> Option<Instant> {
+        self.paused
+    }
+
+    /// Returns the mail to send next.
+    pub(super) fn next(&self) -> Option<&OutgoingMail> {
+        match self.paused {
+            None => self.mails.get(self.sent),
+            Some(_) => None,
+        }
+    }
+
+    /// Notes that [`next`](Self::next) was sent.
+    pub(super) fn on_sent(&mut self) {
+        self.sent = self.sent.saturating_add(1);
+        self.skip_settled();
+    }
+
+    fn skip_settled(&mut self) {
+        while self.mails.get(self.sent).is_some_and(|mail| mail.settled) {
+            self.sent = self.sent.saturating_add(1);
+        }
+    }
+
+    /// Returns the last number before which all is settled.
+    pub(super) fn settled(&self) -> SenderSeq {
+        let front = self.mails.front();
+        front.map_or(self.last, |front| SenderSeq(front.seq.0.saturating_sub(1)))
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.mails.len()
+    }
+
+    pub(super) const fn bytes(&self) -> usize {
+        self.bytes
+    }
+}

@@ -1,0 +1,396 @@
+//! What the hub says.
+
+#![warn(clippy::arithmetic_side_effects)]
+
+use wire::{ClientId, InstanceId, NodeId, Reader, Writer};
+
+use super::to_hub::{decode_names, decode_result, encode_names, encode_result};
+use super::{
+    BODY_BYTES_MAX, CallError, DecodeError, DownReason, META_BYTES_MAX, MailVerdict, RevokeReason,
+    bounded, code, ended,
+};
+use crate::address::Addr;
+use crate::id::{BatchSeq, CallId, ClaimNumber, Epoch, Lease, MailSeq, RequestId, SenderSeq};
+use crate::name::Name;
+use crate::role::Role;
+
+/// A record from the hub to a node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ToNode<'a> {
+    /// `code 1, epoch 4, boot 4, mail mark 8, count mark 8`
+    Joined {
+        /// The number of this run of the node.
+        epoch: Epoch,
+        /// How often the hub has started.
+        boot: u32,
+        /// What became of all mails of this run up to this one is on disk.
+        mail_mark: SenderSeq,
+        /// All batches of counts of this run up to this one are on disk.
+        count_mark: BatchSeq,
+    },
+    /// `code 1`
+    Heartbeat,
+    /// `code 1, reason 1`
+    Down(DownReason),
+    /// `code 1, request 8, from 32, instance 8, timeout ms 4, address, body...`
+    Request(Request<'a>),
+    /// `code 1, call 8, status 1, body...`; status 0 is an answer, else a [`CallError`].
+    Reply {
+        /// The caller's number.
+        call: CallId,
+        /// The answer, or why there is none.
+        result: Result<&'a [u8], CallError>,
+    },
+    /// `code 1, first 8, last 8, verdict 1, retry ms 4`; verdict 0 is stored, 255 busy, else a
+    /// refusal.
+    MailSettled {
+        /// The first mail of the run.
+        first: SenderSeq,
+        /// The last one.
+        last: SenderSeq,
+        /// What became of them.
+        verdict: MailVerdict,
+        /// Where they were not taken now, how long to wait, milliseconds.
+        retry_ms: u32,
+    },
+    /// `code 1, player 8, claim 8, seq 8, from 32, epoch 4, sender seq 8, body...`
+    Deliver(Delivery<'a>),
+    /// `code 1, player 8, claim 8, lease 8`
+    Granted {
+        /// Who was claimed.
+        player: ClientId,
+        /// The node's number of the session.
+        claim: ClaimNumber,
+        /// The hub's, to be named over the next link.
+        lease: Lease,
+    },
+    /// `code 1, player 8, claim 8, reason 1`
+    Revoked {
+        /// Who was claimed.
+        player: ClientId,
+        /// The session that has ended, or was never granted.
+        claim: ClaimNumber,
+        /// Why.
+        reason: RevokeReason,
+    },
+    /// `code 1, from 32, topic, body...`
+    Broadcast {
+        /// Who says it.
+        from: NodeId,
+        /// What it is about.
+        topic: Name,
+        /// What is said.
+        body: &'a [u8],
+    },
+    /// `code 1, upto 8`
+    Counted {
+        /// All batches up to this one are on disk.
+        upto: BatchSeq,
+    },
+    /// `code 1`
+    PresenceReset,
+    /// `code 1, node 32, up 1 [, instance 8, epoch 4, role 1, count 1, services...]`
+    PresenceNode {
+        /// Which node.
+        node: NodeId,
+        /// Which run of it is joined, if any.
+        seen: Option<Seen>,
+    },
+    /// `code 1, player 8, held 1 [, node 32, meta...]`
+    PresencePlayer {
+        /// Which player.
+        player: ClientId,
+        /// Who holds the claim, and its note.
+        holder: Option<(NodeId, &'a [u8])>,
+    },
+    /// `code 1`
+    PresenceComplete,
+}
+
+/// One run of a node, as watchers see it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Seen {
+    /// Which run.
+    pub instance: InstanceId,
+    /// Its number.
+    pub epoch: Epoch,
+    /// What it joined as.
+    pub role: Role,
+    /// What it serves.
+    pub services: Vec<Name>,
+}
+
+/// A request to answer. Who asks is stamped by the hub from the link, never by the body.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Request<'a> {
+    /// The hub's number of it.
+    pub request: RequestId,
+    /// Which node asks.
+    pub from: NodeId,
+    /// Which run of it.
+    pub instance: InstanceId,
+    /// How long the asker still waits, milliseconds.
+    pub timeout_ms: u32,
+    /// Whom it asks.
+    pub to: Addr,
+    /// What it asks.
+    pub body: &'a [u8],
+}
+
+/// A mail for a player.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Delivery<'a> {
+    /// Whose mailbox.
+    pub player: ClientId,
+    /// The session that it is for.
+    pub claim: ClaimNumber,
+    /// Its place there.
+    pub seq: MailSeq,
+    /// Which node sent it.
+    pub from: NodeId,
+    /// Which run of it.
+    pub epoch: Epoch,
+    /// The sender's number of it.
+    pub sender_seq: SenderSeq,
+    /// What it says.
+    pub body: &'a [u8],
+}
+
+impl<'a> ToNode<'a> {
+    /// Takes `record` apart; allocates only for the services of `PresenceNode`.
+    ///
+    /// # Errors
+    ///
+    /// [`DecodeError`] says what does not fit.
+    pub fn decode(record: &'a [u8]) -> Result<Self, DecodeError> {
+        let mut reader = Reader::new(record);
+        let decoded = match reader.u8()? {
+            code::JOINED => Self::Joined {
+                epoch: Epoch(reader.u32()?),
+                boot: reader.u32()?,
+                mail_mark: SenderSeq(reader.u64()?),
+                count_mark: BatchSeq(reader.u64()?),
+            },
+            code::HUB_HEARTBEAT => Self::Heartbeat,
+            code::DOWN => Self::Down(DownReason::from_code(reader.u8()?)?),
+            code::REQUEST => Self::Request(Request {
+                request: RequestId(reader.u64()?),
+                from: NodeId(reader.array()?),
+                instance: InstanceId(reader.u64()?),
+                timeout_ms: reader.u32()?,
+                to: Addr::decode(&mut reader)?,
+                body: bounded(reader.take_rest(), BODY_BYTES_MAX)?,
+            }),
+            code::CALL_REPLY => Self::Reply {
+                call: CallId(reader.u64()?),
+                result: decode_result(&mut reader)?,
+            },
+            code::MAIL_SETTLED => Self::MailSettled {
+                first: SenderSeq(reader.u64()?),
+                last: SenderSeq(reader.u64()?),
+                verdict: MailVerdict::from_code(reader.u8()?)?,
+                retry_ms: reader.u32()?,
+            },
+            code::DELIVER => Self::Deliver(Delivery {
+                player: ClientId(reader.u64()?),
+                claim: ClaimNumber(reader.u64()?),
+                seq: MailSeq(reader.u64()?),
+                from: NodeId(reader.array()?),
+                epoch: Epoch(reader.u32()?),
+                sender_seq: SenderSeq(reader.u64()?),
+                body: bounded(reader.take_rest(), BODY_BYTES_MAX)?,
+            }),
+            code::GRANTED => Self::Granted {
+                player: ClientId(reader.u64()?),
+                claim: ClaimNumber(reader.u64()?),
+                lease: Lease(reader.u64()?),
+            },
+            code::REVOKED => Self::Revoked {
+                player: ClientId(reader.u64()?),
+                claim: ClaimNumber(reader.u64()?),
+                reason: RevokeReason::from_code(reader.u8()?)?,
+            },
+            code::HUB_BROADCAST => Self::Broadcast {
+                from: NodeId(reader.array()?),
+                topic: Name::decode(&mut reader)?,
+                body: bounded(reader.take_rest(), BODY_BYTES_MAX)?,
+            },
+            code::COUNTED => Self::Counted {
+                upto: BatchSeq(reader.u64()?),
+            },
+            code => Self::decode_presence(code, &mut reader)?,
+        };
+        ended(decoded, reader.rest())
+    }
+
+    fn decode_presence(code: u8, reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        Ok(match code {
+            code::PRESENCE_RESET => Self::PresenceReset,
+            code::PRESENCE_COMPLETE => Self::PresenceComplete,
+            code::PRESENCE_NODE => Self::PresenceNode {
+                node: NodeId(reader.array()?),
+                seen: decode_flag(reader)?
+                    .then(|| Seen::decode(reader))
+                    .transpose()?,
+            },
+            code::PRESENCE_PLAYER => Self::PresencePlayer {
+                player: ClientId(reader.u64()?),
+                holder: if decode_flag(reader)? {
+                    let node = NodeId(reader.array()?);
+                    Some((node, bounded(reader.take_rest(), META_BYTES_MAX)?))
+                } else {
+                    None
+                },
+            },
+            code => return Err(DecodeError::Code(code)),
+        })
+    }
+
+    /// Appends the record to `out`.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        let mut out = Writer::new(out);
+        match self {
+            Self::Joined {
+                epoch,
+                boot,
+                mail_mark,
+                count_mark,
+            } => {
+                out.u8(code::JOINED);
+                out.u32(epoch.0);
+                out.u32(*boot);
+                out.u64(mail_mark.0);
+                out.u64(count_mark.0);
+            }
+            Self::Heartbeat => out.u8(code::HUB_HEARTBEAT),
+            Self::Down(reason) => out.bytes(&[code::DOWN, reason.code()]),
+            Self::Request(request) => request.encode(&mut out),
+            Self::Reply { call, result } => {
+                out.u8(code::CALL_REPLY);
+                out.u64(call.0);
+                encode_result(*result, &mut out);
+            }
+            Self::MailSettled {
+                first,
+                last,
+                verdict,
+                retry_ms,
+            } => {
+                out.u8(code::MAIL_SETTLED);
+                out.u64(first.0);
+                out.u64(last.0);
+                out.u8(verdict.code());
+                out.u32(*retry_ms);
+            }
+            Self::Deliver(delivery) => delivery.encode(&mut out),
+            Self::Granted {
+                player,
+                claim,
+                lease,
+            } => {
+                out.u8(code::GRANTED);
+                out.u64(player.0);
+                out.u64(claim.0);
+                out.u64(lease.0);
+            }
+            Self::Revoked {
+                player,
+                claim,
+                reason,
+            } => {
+                out.u8(code::REVOKED);
+                out.u64(player.0);
+                out.u64(claim.0);
+                out.u8(reason.code());
+            }
+            Self::Broadcast { from, topic, body } => {
+                out.u8(code::HUB_BROADCAST);
+                out.bytes(&from.0);
+                topic.encode(&mut out);
+                out.bytes(body);
+            }
+            Self::Counted { upto } => {
+                out.u8(code::COUNTED);
+                out.u64(upto.0);
+            }
+            Self::PresenceReset => out.u8(code::PRESENCE_RESET),
+            Self::PresenceNode { node, seen } => encode_node(*node, seen.as_ref(), &mut out),
+            Self::PresencePlayer { player, holder } => encode_player(*player, *holder, &mut out),
+            Self::PresenceComplete => out.u8(code::PRESENCE_COMPLETE),
+        }
+    }
+}
+
+impl Request<'_> {
+    fn encode(&self, out: &mut Writer<'_>) {
+        out.u8(code::REQUEST);
+        out.u64(self.request.0);
+        out.bytes(&self.from.0);
+        out.u64(self.instance.0);
+        out.u32(self.timeout_ms);
+        self.to.encode(out);
+        out.bytes(self.body);
+    }
+}
+
+impl Delivery<'_> {
+    fn encode(&self, out: &mut Writer<'_>) {
+        out.u8(code::DELIVER);
+        out.u64(self.player.0);
+        out.u64(self.claim.0);
+        out.u64(self.seq.0);
+        out.bytes(&self.from.0);
+        out.u32(self.epoch.0);
+        out.u64(self.sender_seq.0);
+        out.bytes(self.body);
+    }
+}
+
+impl Seen {
+    fn decode(reader: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        Ok(Self {
+            instance: InstanceId(reader.u64()?),
+            epoch: Epoch(reader.u32()?),
+            role: {
+                let role = reader.u8()?;
+                Role::from_code(role).ok_or(DecodeError::Choice(role))?
+            },
+            services: decode_names(reader)?,
+        })
+    }
+
+    fn encode(&self, out: &mut Writer<'_>) {
+        out.u64(self.instance.0);
+        out.u32(self.epoch.0);
+        out.u8(self.role.code());
+        encode_names(&self.services, out);
+    }
+}
+
+fn encode_node(node: NodeId, seen: Option<&Seen>, out: &mut Writer<'_>) {
+    out.u8(code::PRESENCE_NODE);
+    out.bytes(&node.0);
+    out.u8(u8::from(seen.is_some()));
+    if let Some(seen) = seen {
+        seen.encode(out);
+    }
+}
+
+fn encode_player(player: ClientId, holder: Option<(NodeId, &[u8])>, out: &mut Writer<'_>) {
+    out.u8(code::PRESENCE_PLAYER);
+    out.u64(player.0);
+    out.u8(u8::from(holder.is_some()));
+    if let Some((node, meta)) = holder {
+        out.bytes(&node.0);
+        out.bytes(meta);
+    }
+}
+
+fn decode_flag(reader: &mut Reader<'_>) -> Result<bool, DecodeError> {
+    match reader.u8()? {
+        0 => Ok(false),
+        1 => Ok(true),
+        flag => Err(DecodeError::Choice(flag)),
+    }
+}

@@ -1,0 +1,542 @@
+//! What one hostile peer can do: little, and bounded.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use hub::address::Addr;
+use hub::id::{BatchSeq, CallId, ClaimNumber, Epoch, Lease, MailSeq, RequestId, SenderSeq};
+use hub::name::Name;
+use hub::record::{
+    BODY_BYTES_MAX, DecodeError, DownReason, Join, MailSubmission, MailVerdict, RECORD_BYTES_MAX,
+    Request, ToHub, ToNode, VERSION,
+};
+use hub::role::Role;
+use hub::{
+    Command, Completed, Hub, HubConfig, HubEvent, JoinFile, Node, NodeConfig, NodeEvent, SendError,
+    StoreOp,
+};
+use wire::{
+    ClientId, CloseCause, CommandId, ConnectionId, InstanceId, Instant, PeerIdentity, Seed,
+    StreamMachine, UnixTime,
+};
+
+use crate::world::{HUB, World, join_file, node_id};
+
+const NOW: Instant = Instant::from_millis(1);
+const LINK: ConnectionId = ConnectionId(1);
+const OTHER: ConnectionId = ConnectionId(2);
+
+/// A hub without store or network: the test is both.
+struct Bare {
+    hub: Hub,
+    commands: Vec<(CommandId, Command)>,
+}
+
+impl Bare {
+    fn new(config: HubConfig) -> Self {
+        let mut hub = Hub::new(config, join_file(4), NOW);
+        hub.set_unix_time(NOW, UnixTime::from_secs(1_000));
+        Self {
+            hub,
+            commands: Vec::new(),
+        }
+    }
+
+    fn send(&mut self, link: ConnectionId, record: &ToHub<'_>) {
+        let mut bytes = Vec::new();
+        record.encode(&mut bytes);
+        self.hub.handle_frame(NOW, link, &bytes);
+    }
+
+    fn join(&mut self, link: ConnectionId, index: usize, watch: u8) {
+        let identity = PeerIdentity::Node(node_id(index));
+        self.hub.handle_opened(NOW, link, &identity);
+        self.send(
+            link,
+            &ToHub::Join(Join {
+                version: VERSION,
+                role: Role::GameNode,
+                instance: InstanceId(1),
+                epoch: Epoch(0),
+                watch,
+                services: Vec::new(),
+            }),
+        );
+        let (id, command) = self.hub.poll_command().unwrap();
+        assert!(matches!(command, Command::Store(StoreOp::Join { .. })));
+        let joined = Completed::Joined {
+            epoch: Epoch(1),
+            boot: 1,
+            mail_mark: SenderSeq(0),
+            count_mark: BatchSeq(0),
+        };
+        self.hub.handle_completed(NOW, id, Ok(joined));
+    }
+
+    /// All that the hub writes to `link`, and whether it closes it.
+    fn written(&mut self, link: ConnectionId) -> (Vec<Vec<u8>>, bool) {
+        let mut records = Vec::new();
+        let mut closed = false;
+        let mut buf = Vec::new();
+        while let Some(outbound) = self.hub.poll_outbound(NOW, &mut buf) {
+            if outbound.connection == link {
+                records.push(buf.clone());
+                closed |= outbound.close;
+            }
+            buf.clear();
+        }
+        (records, closed)
+    }
+
+    fn drain_commands(&mut self) {
+        while let Some(command) = self.hub.poll_command() {
+            self.commands.push(command);
+        }
+    }
+}
+
+fn mail(seq: u64, body: &[u8]) -> ToHub<'_> {
+    ToHub::Mail(MailSubmission {
+        seq: SenderSeq(seq),
+        settled: SenderSeq(0),
+        ttl_s: 0,
+        to: Addr::Player(ClientId(1)),
+        body,
+    })
+}
+
+fn down(records: &[Vec<u8>]) -> Option<DownReason> {
+    match ToNode::decode(records.last()?) {
+        Ok(ToNode::Down(reason)) => Some(reason),
+        _ => None,
+    }
+}
+
+#[test]
+fn gonet_h12_a_stranger_is_closed_before_it_says_a_word() {
+    let mut bare = Bare::new(HubConfig::default());
+    for (link, identity) in [
+        (LINK, PeerIdentity::Anonymous),
+        (OTHER, PeerIdentity::Node(node_id(9))),
+    ] {
+        bare.hub.handle_opened(NOW, link, &identity);
+        bare.hub.handle_credit(NOW, link, 1_000);
+        bare.send(link, &mail(1, b""));
+        let (records, closed) = bare.written(link);
+        assert_eq!(down(&records), Some(DownReason::NotListed));
+        assert!(closed);
+    }
+    assert!(bare.hub.poll_command().is_none());
+}
+
+#[test]
+fn a_record_that_is_none_ends_its_link_and_no_other() {
+    let records: [&[u8]; 6] = [b"", &[0xee], &[0x10], &[1], &[4, 0], &[2, 0]];
+    for record in records {
+        let mut bare = Bare::new(HubConfig::default());
+        bare.join(LINK, 0, 0);
+        bare.join(OTHER, 1, 0);
+        for link in [LINK, OTHER] {
+            bare.hub.handle_credit(NOW, link, 1_000);
+        }
+        bare.hub.handle_frame(NOW, LINK, record);
+        assert_eq!(bare.hub.stats().malformed, 1, "{record:?}");
+        let (records, closed) = bare.written(LINK);
+        assert_eq!(down(&records), Some(DownReason::Protocol));
+        assert!(closed);
+        assert_eq!(bare.hub.nodes().collect::<Vec<_>>(), [node_id(1)]);
+    }
+}
+
+#[test]
+fn oversize_bodies_notes_and_lists_are_refused() {
+    let long = vec![0; BODY_BYTES_MAX + 1];
+    let mut encoded = Vec::new();
+    mail(1, &long).encode(&mut encoded);
+    assert_eq!(ToHub::decode(&encoded), Err(DecodeError::Count));
+    encoded.clear();
+    mail(1, &long[1..]).encode(&mut encoded);
+    assert!(encoded.len() <= RECORD_BYTES_MAX);
+    assert!(ToHub::decode(&encoded).is_ok());
+    encoded.clear();
+    let claim = ToHub::Claim {
+        player: ClientId(1),
+        claim: ClaimNumber(1),
+        lease: Lease::NONE,
+        delivered: MailSeq(0),
+        acknowledged: MailSeq(0),
+        meta: &[0; 257],
+    };
+    claim.encode(&mut encoded);
+    assert_eq!(ToHub::decode(&encoded), Err(DecodeError::Count));
+    // Lists that promise more than they may, or more than is there.
+    assert_eq!(
+        ToHub::decode(&[1, 0, 1, 1, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 17]),
+        Err(DecodeError::Count),
+    );
+    assert_eq!(
+        ToHub::decode(&[0x0b, 0, 0, 0, 0, 0, 0, 0, 1, 65]),
+        Err(DecodeError::Count),
+    );
+    assert_eq!(
+        ToHub::decode(&[0x0b, 0, 0, 0, 0, 0, 0, 0, 1, 64]),
+        Err(DecodeError::Truncated),
+    );
+}
+
+#[test]
+fn hub_5_a_store_that_completes_nothing_delays_no_call_and_costs_bounded_bytes() {
+    let mut config = HubConfig::default();
+    config.store_bytes_in_flight = 100_000;
+    let mut bare = Bare::new(config);
+    bare.join(LINK, 0, 0);
+    bare.join(OTHER, 1, 0);
+    for link in [LINK, OTHER] {
+        bare.hub.handle_credit(NOW, link, 10 << 20);
+        bare.written(link);
+    }
+    let body = vec![7; 1_000];
+    for seq in 1..=10_000 {
+        bare.send(LINK, &mail(seq, &body));
+        bare.drain_commands();
+    }
+    let taken: usize = bare
+        .commands
+        .iter()
+        .map(|(_, command)| match command {
+            Command::Store(StoreOp::Append(mails)) => mails.len(),
+            other => panic!("{other:?}"),
+        })
+        .sum();
+    assert!((80..100).contains(&taken), "{taken} mails of 1,000 bytes");
+    let busy = ToNode::MailSettled {
+        first: SenderSeq(taken as u64 + 1),
+        last: SenderSeq(10_000),
+        verdict: MailVerdict::Busy,
+        retry_ms: 100,
+    };
+    let (records, closed) = bare.written(LINK);
+    assert!(!closed);
+    assert_eq!(records.len(), 1, "one record tells of all");
+    assert_eq!(ToNode::decode(&records[0]), Ok(busy));
+    let call = ToHub::Call {
+        call: CallId(1),
+        timeout_ms: 100,
+        to: Addr::Node(node_id(1)),
+        body: b"x",
+    };
+    bare.send(LINK, &call);
+    let (records, _) = bare.written(OTHER);
+    assert!(matches!(
+        ToNode::decode(&records[0]),
+        Ok(ToNode::Request(_))
+    ));
+}
+
+#[test]
+fn hub_6_commands_in_flight_are_bounded() {
+    let mut config = HubConfig::default();
+    config.ops_in_flight = 10;
+    let mut bare = Bare::new(config);
+    bare.join(LINK, 0, 0);
+    for seq in 1..=100 {
+        bare.send(LINK, &mail(seq, b""));
+        let counts = ToHub::Counts {
+            batch: BatchSeq(seq),
+            entries: Vec::new(),
+        };
+        bare.send(LINK, &counts);
+        bare.drain_commands();
+    }
+    assert_eq!(bare.commands.len(), 10);
+    assert!(bare.hub.stats().mail_busy > 80);
+}
+
+#[test]
+fn hub_5_a_node_that_reads_nothing_is_cut_off_and_holds_up_nobody() {
+    let mut config = HubConfig::default();
+    config.link_bytes_max = 50_000;
+    let mut bare = Bare::new(config);
+    bare.join(LINK, 0, 0);
+    bare.join(OTHER, 1, 0);
+    bare.hub.handle_credit(NOW, LINK, 10 << 20);
+    bare.written(LINK);
+    let news = ToHub::Broadcast {
+        topic: Name::new("news").unwrap(),
+        body: &[0; 1_000],
+    };
+    for _ in 0..1_000 {
+        bare.send(LINK, &news);
+    }
+    let stats = bare.hub.stats();
+    assert_eq!(stats.broadcasts + stats.broadcasts_dropped, 1_000);
+    assert!((40..51).contains(&stats.broadcasts), "{stats:?}");
+    for call in 0..100 {
+        let call = ToHub::Call {
+            call: CallId(call),
+            timeout_ms: 100,
+            to: Addr::Node(node_id(1)),
+            body: &[0; 1_000],
+        };
+        bare.send(LINK, &call);
+    }
+    let (records, _) = bare.written(LINK);
+    assert!(records.len() >= 99, "calls are refused at once");
+    // What it makes itself and cannot be dropped ends its link: claims are answered one by one.
+    for id in 0..10_000 {
+        bare.send(
+            OTHER,
+            &ToHub::Claim {
+                player: ClientId(id),
+                claim: ClaimNumber(1),
+                lease: Lease::NONE,
+                delivered: MailSeq(0),
+                acknowledged: MailSeq(0),
+                meta: b"",
+            },
+        );
+        bare.drain_commands();
+    }
+    let overrun = HubEvent::Refused {
+        node: Some(node_id(1)),
+        reason: DownReason::Overrun,
+    };
+    let mut events = std::iter::from_fn(|| bare.hub.poll_event());
+    assert!(events.any(|event| event == overrun));
+    assert!(bare.hub.player_count() < 5_000);
+}
+
+#[test]
+fn hub_6_calls_of_one_node_are_bounded() {
+    let mut config = HubConfig::default();
+    config.calls_max = 8;
+    let mut bare = Bare::new(config);
+    bare.join(LINK, 0, 0);
+    bare.join(OTHER, 1, 0);
+    bare.hub.handle_credit(NOW, LINK, 1 << 20);
+    bare.written(LINK);
+    for call in 0..100 {
+        let call = ToHub::Call {
+            call: CallId(call),
+            timeout_ms: u32::MAX,
+            to: Addr::Node(node_id(1)),
+            body: b"",
+        };
+        bare.send(LINK, &call);
+    }
+    assert_eq!(bare.hub.stats().calls, 8);
+    assert_eq!(bare.written(LINK).0.len(), 92);
+    // However long the caller says it waits.
+    let later = NOW + Duration::from_secs(60);
+    bare.hub.handle_timeout(later);
+    assert_eq!(bare.hub.stats().calls_failed, 100);
+}
+
+#[test]
+fn hub_6_links_players_and_events_are_bounded() {
+    let mut config = HubConfig::default();
+    config.links_max = 2;
+    config.players_max = 3;
+    config.events_max = 5;
+    let mut bare = Bare::new(config);
+    bare.join(LINK, 0, 0);
+    bare.join(OTHER, 1, 0);
+    for id in 3..20 {
+        let link = ConnectionId(id);
+        let identity = PeerIdentity::Node(node_id(2));
+        bare.hub.handle_opened(NOW, link, &identity);
+        let (_, closed) = bare.written(link);
+        assert!(closed);
+    }
+    for id in 0..10 {
+        let claim = ToHub::Claim {
+            player: ClientId(id),
+            claim: ClaimNumber(id),
+            lease: Lease::NONE,
+            delivered: MailSeq(0),
+            acknowledged: MailSeq(0),
+            meta: b"",
+        };
+        bare.send(LINK, &claim);
+    }
+    assert_eq!(bare.hub.player_count(), 3);
+    assert_eq!(std::iter::from_fn(|| bare.hub.poll_event()).count(), 5);
+    assert!(bare.hub.stats().events_dropped > 10);
+}
+
+#[test]
+fn a_completion_that_comes_twice_is_counted() {
+    let mut bare = Bare::new(HubConfig::default());
+    bare.join(LINK, 0, 0);
+    bare.send(LINK, &mail(1, b""));
+    let (id, _) = bare.hub.poll_command().unwrap();
+    let done = || Ok(Completed::Appended(Vec::new()));
+    bare.hub.handle_completed(NOW, id, done());
+    bare.hub.handle_completed(NOW, id, done());
+    bare.hub.handle_completed(NOW, CommandId(999), done());
+    assert_eq!(bare.hub.stats().completions_unknown, 2);
+}
+
+#[test]
+fn a_link_that_says_nothing_is_ended() {
+    let mut bare = Bare::new(HubConfig::default());
+    let identity = PeerIdentity::Node(node_id(0));
+    bare.hub.handle_opened(NOW, LINK, &identity);
+    bare.join(OTHER, 1, 0);
+    bare.hub.handle_timeout(NOW + Duration::from_millis(4_900));
+    assert_eq!(bare.hub.nodes().count(), 1);
+    bare.hub.handle_timeout(NOW + Duration::from_secs(6));
+    assert_eq!(bare.hub.nodes().count(), 0);
+    assert!(bare.written(LINK).1);
+    bare.hub.handle_closed(NOW, LINK, CloseCause::Local);
+}
+
+#[test]
+fn a_lease_that_was_never_given_outranks_nobody() {
+    let mut bare = Bare::new(HubConfig::default());
+    bare.join(LINK, 0, 0);
+    bare.join(OTHER, 1, 0);
+    let claim = |lease| ToHub::Claim {
+        player: ClientId(1),
+        claim: ClaimNumber(1),
+        lease,
+        delivered: MailSeq(0),
+        acknowledged: MailSeq(0),
+        meta: b"",
+    };
+    bare.send(LINK, &claim(Lease(u64::MAX)));
+    bare.send(OTHER, &claim(Lease::NONE));
+    assert_eq!(bare.hub.holder(ClientId(1)), Some(node_id(1)));
+}
+
+#[test]
+fn hub_4_mail_without_a_wall_clock_waits() {
+    let mut bare = Bare::new(HubConfig::default());
+    bare.hub = Hub::new(HubConfig::default(), join_file(4), NOW);
+    bare.join(LINK, 0, 0);
+    bare.send(LINK, &mail(1, b""));
+    assert!(bare.hub.poll_command().is_none());
+    assert_eq!(bare.hub.stats().mail_busy, 1);
+}
+
+#[test]
+fn hub_6_a_flood_of_mail_to_somebody_absent_is_refused_and_told() {
+    let mut world = World::new(3, 1);
+    world.store_config.mailbox_mails_max = 50;
+    world.start_hub();
+    world.start_node(0, NodeConfig::default());
+    world.run_ms(1_000);
+    world.take_events();
+    let now = world.now;
+    for _ in 0..4_096 {
+        let body = Bytes::from_static(&[1; 100]);
+        world
+            .node(0)
+            .mail(now, ClientId(1), body, Duration::ZERO)
+            .unwrap();
+    }
+    let full = world
+        .node(0)
+        .mail(now, ClientId(1), Bytes::new(), Duration::ZERO);
+    assert!(full.is_err(), "the sender's queue is bounded, too");
+    world.run_ms(20_000);
+    let (mut stored, mut refused) = (0, 0);
+    for (_, event) in world.take_events() {
+        match event {
+            NodeEvent::MailStored(_) => stored += 1,
+            NodeEvent::MailRefused(..) => refused += 1,
+            _ => {}
+        }
+    }
+    assert_eq!((stored, refused), (50, 4_046));
+    assert_eq!(world.hub().store.mail_count(), 50);
+}
+
+#[test]
+fn hub_6_queues_of_a_node_are_bounded() {
+    let mut config = NodeConfig::default();
+    config.players_max = 2;
+    config.count_keys_max = 3;
+    config.outbox_bytes_max = 150;
+    config.mail_bytes_max = 150;
+    config.events_max = 5;
+    let file = join_file(1);
+    let mut node = Node::new(config, &file, InstanceId(1), Seed([1; 32]), NOW).unwrap();
+    node.handle_opened(NOW, LINK, &PeerIdentity::Node(HUB));
+    let hear = |node: &mut Node, record: ToNode<'_>| {
+        let mut bytes = Vec::new();
+        record.encode(&mut bytes);
+        node.handle_frame(NOW, LINK, &bytes);
+    };
+    let joined = ToNode::Joined {
+        epoch: Epoch(1),
+        boot: 1,
+        mail_mark: SenderSeq(0),
+        count_mark: BatchSeq(0),
+    };
+    hear(&mut node, joined);
+    let hundred = || Bytes::from_static(&[1; 100]);
+    let topic = Name::new("news").unwrap();
+    assert_eq!(node.broadcast(NOW, topic, hundred()), Ok(()));
+    let full = Err(SendError::Full(hundred()));
+    assert_eq!(node.broadcast(NOW, topic, hundred()), full);
+    assert!(
+        node.mail(NOW, ClientId(1), hundred(), Duration::ZERO)
+            .is_ok()
+    );
+    assert!(
+        node.mail(NOW, ClientId(1), hundred(), Duration::ZERO)
+            .is_err()
+    );
+    for id in 0..4 {
+        let claimed = node.claim(NOW, ClientId(id), MailSeq(0), Bytes::new());
+        assert_eq!(claimed.is_ok(), id < 2);
+    }
+    for id in 0..9 {
+        node.count(Name::new(&format!("key-{id}")).unwrap().into(), 1);
+    }
+    assert_eq!(node.stats().counts_dropped, 6);
+    let long = Bytes::from(vec![0; BODY_BYTES_MAX + 1]);
+    let too_long = Err(SendError::TooLong(long.clone()));
+    assert_eq!(node.broadcast(NOW, topic, long), too_long);
+    for _ in 0..9 {
+        let news = ToNode::Broadcast {
+            from: node_id(0),
+            topic,
+            body: b"x",
+        };
+        hear(&mut node, news);
+    }
+    let request = ToNode::Request(Request {
+        request: RequestId(1),
+        from: node_id(0),
+        instance: InstanceId(1),
+        timeout_ms: 1,
+        to: Addr::Node(node_id(0)),
+        body: b"",
+    });
+    hear(&mut node, request);
+    assert_eq!(node.stats().broadcasts_dropped, 5);
+    assert_eq!(node.stats().requests_refused, 1);
+    assert_eq!(std::iter::from_fn(|| node.poll_event()).count(), 5);
+}
+
+#[test]
+fn a_node_talks_to_its_hub_only() {
+    let file = join_file(1);
+    let config = NodeConfig::default();
+    let mut node = Node::new(config, &file, InstanceId(1), Seed([1; 32]), NOW).unwrap();
+    for identity in [PeerIdentity::Node(node_id(3)), PeerIdentity::Anonymous] {
+        node.handle_opened(NOW, LINK, &identity);
+        node.handle_credit(NOW, LINK, 1_000);
+        let mut buf = Vec::new();
+        let outbound = node.poll_outbound(NOW, &mut buf).unwrap();
+        assert!(outbound.close && buf.is_empty());
+        assert_eq!(node.poll_outbound(NOW, &mut buf), None);
+    }
+    assert_eq!(node.stats().strangers, 2);
+    // Where the join file names no hub, there is none to dial.
+    let nobody = JoinFile::new(hub::join_file::NetworkSecret::new([0; 32]));
+    let config = NodeConfig::default();
+    assert!(Node::new(config, &nobody, InstanceId(1), Seed([1; 32]), NOW).is_none());
+}

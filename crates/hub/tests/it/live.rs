@@ -1,0 +1,536 @@
+//! Calls, broadcasts, presence, joins and fences.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use hub::address::Addr;
+use hub::id::{Epoch, MailSeq};
+use hub::name::Name;
+use hub::record::{CallError, DownReason, RevokeReason};
+use hub::role::Role;
+use hub::{DuplicateClaim, HubEvent, NodeConfig, NodeEvent, SendError};
+use wire::ClientId;
+
+use crate::world::{Power, World, body, join_file, node_id, seeds, set};
+
+const SECOND: Duration = Duration::from_secs(1);
+const PLAYER: ClientId = ClientId(7);
+
+fn call(world: &mut World, from: usize, to: Addr) -> hub::id::CallId {
+    let now = world.now;
+    world
+        .node(from)
+        .call(now, to, body("ping"), SECOND)
+        .unwrap()
+}
+
+/// Lets every node answer what it is asked with its own number.
+fn answer_all(world: &mut World, events: Vec<(usize, NodeEvent)>) {
+    let now = world.now;
+    for (index, event) in events {
+        if let NodeEvent::Request { ticket, .. } = event {
+            let answer = body(&format!("{index}"));
+            world.node(index).reply(now, ticket, Ok(answer)).unwrap();
+        }
+    }
+    world.drain_all();
+}
+
+fn replies(events: &[(usize, NodeEvent)]) -> Vec<Result<Bytes, CallError>> {
+    events
+        .iter()
+        .filter_map(|(_, event)| match event {
+            NodeEvent::Reply { result, .. } => Some(result.clone()),
+            _ => None,
+        })
+        .collect()
+}
+
+fn server(name: &str) -> NodeConfig {
+    let mut config = NodeConfig::default();
+    config.role = Role::Matchmaker;
+    config.services = vec![Name::new(name).unwrap()];
+    config
+}
+
+fn topic() -> Name {
+    Name::new("news").unwrap()
+}
+
+#[test]
+fn a_call_reaches_a_node_a_player_and_a_service_and_brings_the_answer() {
+    let mut world = World::joined(1, 3);
+    world.crash_node(2);
+    world.start_node(2, server("matchmaker"));
+    let now = world.now;
+    world
+        .node(1)
+        .claim(now, PLAYER, MailSeq(0), Bytes::new())
+        .unwrap();
+    world.run_ms(1_000);
+    world.take_events();
+    for to in [
+        Addr::Node(node_id(1)),
+        Addr::Player(PLAYER),
+        Addr::Service(Name::new("matchmaker").unwrap()),
+    ] {
+        call(&mut world, 0, to);
+    }
+    world.run_ms(100);
+    let asked = world.take_events();
+    for (_, event) in &asked {
+        let NodeEvent::Request { from, instance, .. } = event else {
+            panic!("{event:?}");
+        };
+        assert_eq!(*from, node_id(0), "stamped by the hub");
+        assert_eq!(instance.0, 1);
+    }
+    answer_all(&mut world, asked);
+    world.run_ms(100);
+    let told = set(replies(&world.take_events())
+        .into_iter()
+        .map(Result::unwrap));
+    assert_eq!(told, set([body("1"), body("2")]));
+}
+
+#[test]
+fn gonet_h8_calls_without_an_answer_end_in_time_and_leave_nothing() {
+    let mut world = World::joined(1, 2);
+    world.take_events();
+    for _ in 0..100 {
+        call(&mut world, 0, Addr::Node(node_id(1)));
+    }
+    world.run_ms(1_100);
+    let events = world.take_events();
+    assert_eq!(replies(&events), vec![Err(CallError::TimedOut); 100]);
+    // The answers come too late, and are counted.
+    answer_all(&mut world, events);
+    world.run_ms(100);
+    assert_eq!(world.hub().machine.stats().replies_unknown, 100);
+    // All slots are free again.
+    for _ in 0..1_024 {
+        call(&mut world, 0, Addr::Node(node_id(1)));
+    }
+    let now = world.now;
+    let full = world
+        .node(0)
+        .call(now, Addr::Node(node_id(1)), body("one more"), SECOND);
+    assert_eq!(full, Err(SendError::Full(body("one more"))));
+}
+
+#[test]
+fn a_cancelled_call_is_forgotten() {
+    let mut world = World::joined(1, 2);
+    world.take_events();
+    let id = call(&mut world, 0, Addr::Node(node_id(1)));
+    world.run_ms(100);
+    assert!(world.node(0).cancel(id));
+    assert!(!world.node(0).cancel(id));
+    let asked = world.take_events();
+    answer_all(&mut world, asked);
+    world.run_ms(2_000);
+    assert_eq!(replies(&world.take_events()), []);
+    assert_eq!(world.node(0).stats().replies_unknown, 1);
+}
+
+#[test]
+fn a_call_to_nobody_fails_at_once() {
+    let mut world = World::joined(1, 2);
+    world.take_events();
+    for to in [
+        Addr::Node(node_id(9)),
+        Addr::Player(PLAYER),
+        Addr::Service(Name::new("nothing").unwrap()),
+        Addr::Topic(topic()),
+    ] {
+        call(&mut world, 0, to);
+    }
+    world.run_ms(100);
+    assert_eq!(
+        replies(&world.take_events()),
+        vec![Err(CallError::Unreachable); 4]
+    );
+}
+
+#[test]
+fn hub_7_calls_fail_in_the_turn_that_sees_the_end_of_a_link() {
+    let mut world = World::joined(1, 2);
+    world.delay_ms_max = 0;
+    world.take_events();
+    call(&mut world, 0, Addr::Node(node_id(1)));
+    world.run_ms(10);
+    world.crash_node(1);
+    world.run_ms(0);
+    assert_eq!(
+        replies(&world.take_events()),
+        [Err(CallError::NodeDown)],
+        "the one that was asked is gone",
+    );
+    call(&mut world, 0, Addr::Node(node_id(0)));
+    world.crash_hub(Power::Stays, SECOND);
+    world.run_ms(0);
+    let events = world.take_events();
+    assert_eq!(replies(&events), [Err(CallError::HubDown)]);
+    assert!(events.contains(&(0, NodeEvent::HubDown)));
+    let now = world.now;
+    let refused = world
+        .node(0)
+        .call(now, Addr::Player(PLAYER), body("x"), SECOND);
+    assert_eq!(refused, Err(SendError::HubDown(body("x"))));
+}
+
+#[test]
+fn hub_7_presence_is_whole_within_a_second_of_the_hubs_return() {
+    for seed in seeds(30) {
+        let mut world = World::joined(seed, 4);
+        let now = world.now;
+        for id in 0..400_u64 {
+            let index = usize::try_from(id % 4).unwrap();
+            let player = ClientId(id);
+            world
+                .node(index)
+                .claim(now, player, MailSeq(0), Bytes::new())
+                .unwrap();
+        }
+        world.run_ms(500);
+        assert_eq!(world.hub().machine.player_count(), 400);
+        let down = 100 + world.generator.below(20_000);
+        world.crash_hub(
+            if seed % 2 == 0 {
+                Power::Cut
+            } else {
+                Power::Stays
+            },
+            Duration::from_millis(down),
+        );
+        world.run_ms(down);
+        assert!(world.hub.is_some());
+        world.run_ms(1_000);
+        let hub = &world.hub().machine;
+        assert_eq!(hub.player_count(), 400, "seed {seed}");
+        for id in 0..400_u64 {
+            let index = usize::try_from(id % 4).unwrap();
+            let holder = hub.holder(ClientId(id));
+            assert_eq!(holder, Some(node_id(index)), "seed {seed}");
+        }
+    }
+}
+
+#[test]
+fn a_broadcast_reaches_every_other_node_once() {
+    let mut world = World::joined(1, 3);
+    world.take_events();
+    let now = world.now;
+    world
+        .node(0)
+        .broadcast(now, topic(), body("hello"))
+        .unwrap();
+    world.run_ms(100);
+    let heard: Vec<_> = world
+        .take_events()
+        .into_iter()
+        .map(|(index, event)| {
+            let expected = NodeEvent::Broadcast {
+                from: node_id(0),
+                topic: topic(),
+                body: body("hello"),
+            };
+            assert_eq!(event, expected);
+            index
+        })
+        .collect();
+    assert_eq!(set(heard.clone()), set([1, 2]));
+    assert_eq!(heard.len(), 2);
+}
+
+#[test]
+fn a_watcher_hears_what_there_is_and_then_what_changes() {
+    let mut world = World::joined(1, 2);
+    let now = world.now;
+    world
+        .node(0)
+        .claim(now, PLAYER, MailSeq(0), body("lobby"))
+        .unwrap();
+    world.run_ms(200);
+    world.crash_node(1);
+    world.take_events();
+    let mut watcher = server("matchmaker");
+    watcher.watch_players = true;
+    world.start_node(1, watcher);
+    world.run_ms(1_000);
+    let heard: Vec<_> = world
+        .take_events()
+        .into_iter()
+        .filter(|(index, _)| *index == 1)
+        .map(|(_, event)| event)
+        .skip_while(|event| *event != NodeEvent::PresenceReset)
+        .collect();
+    let [
+        NodeEvent::PresenceReset,
+        NodeEvent::NodePresence(first, Some(_)),
+        NodeEvent::NodePresence(second, Some(own)),
+        NodeEvent::PlayerPresence(PLAYER, Some(holder)),
+        NodeEvent::PresenceComplete,
+    ] = &heard[..]
+    else {
+        panic!("{heard:?}");
+    };
+    assert_eq!((*first, *second), (node_id(0), node_id(1)));
+    assert_eq!(own.services, [Name::new("matchmaker").unwrap()]);
+    assert_eq!(own.epoch, Epoch(2));
+    assert_eq!(*holder, (node_id(0), body("lobby")));
+    let now = world.now;
+    world.node(0).leave(now);
+    world.run_ms(100);
+    let told = set(world
+        .take_events()
+        .into_iter()
+        .filter(|(index, _)| *index == 1)
+        .map(|(_, event)| format!("{event:?}")));
+    let gone = [
+        NodeEvent::NodePresence(node_id(0), None),
+        NodeEvent::PlayerPresence(PLAYER, None),
+    ];
+    assert_eq!(told, set(gone.map(|event| format!("{event:?}"))));
+    assert_eq!(world.hub().machine.player_count(), 0);
+}
+
+#[test]
+fn hub_8_the_later_claim_wins_also_over_a_link_that_comes_back() {
+    let mut world = World::joined(1, 2);
+    let now = world.now;
+    let first = world.node(0).claim(now, PLAYER, MailSeq(0), Bytes::new());
+    world.run_ms(100);
+    let second = world.node(1).claim(now, PLAYER, MailSeq(0), Bytes::new());
+    world.run_ms(100);
+    let events = world.take_events();
+    let lost = NodeEvent::ClaimLost(first.unwrap(), RevokeReason::Taken);
+    assert!(events.contains(&(0, lost)));
+    assert!(events.contains(&(1, NodeEvent::Claimed(second.unwrap()))));
+    assert_eq!(world.hub().machine.holder(PLAYER), Some(node_id(1)));
+    // Node 0 takes it while node 1 is away; node 1 names an older lease when it returns.
+    let away = Duration::from_millis(1);
+    world.node(1);
+    world.crash_hub(Power::Cut, away);
+    world.run_ms(2_000);
+    assert_eq!(world.hub().machine.holder(PLAYER), Some(node_id(1)));
+    let now = world.now;
+    let third = world.node(0).claim(now, PLAYER, MailSeq(0), Bytes::new());
+    world.run_ms(100);
+    world.crash_hub(Power::Stays, away);
+    world.run_ms(2_000);
+    assert_eq!(world.hub().machine.holder(PLAYER), Some(node_id(0)));
+    let now = world.now;
+    assert!(world.node(0).acknowledge(now, third.unwrap(), MailSeq(0)));
+}
+
+#[test]
+fn a_second_claim_is_refused_where_the_operator_wants_that() {
+    let mut world = World::new(1, 2);
+    world.hub_config.duplicate_claim = DuplicateClaim::Refuse;
+    world.start_hub();
+    for index in 0..2 {
+        world.start_node(index, NodeConfig::default());
+    }
+    world.run_ms(1_000);
+    let now = world.now;
+    let first = world.node(0).claim(now, PLAYER, MailSeq(0), Bytes::new());
+    world.run_ms(100);
+    let second = world.node(1).claim(now, PLAYER, MailSeq(0), Bytes::new());
+    world.run_ms(100);
+    let refused = NodeEvent::ClaimLost(second.unwrap(), RevokeReason::Held);
+    assert!(world.take_events().contains(&(1, refused)));
+    assert_eq!(world.hub().machine.holder(PLAYER), Some(node_id(0)));
+    let now = world.now;
+    assert!(world.node(0).release(now, first.unwrap()));
+    world.run_ms(100);
+    assert_eq!(world.hub().machine.player_count(), 0);
+}
+
+#[test]
+fn players_of_a_dead_node_are_free_when_their_lease_ends_or_its_next_run_claims() {
+    let mut world = World::joined(1, 2);
+    let now = world.now;
+    for id in [1, 2] {
+        world
+            .node(0)
+            .claim(now, ClientId(id), MailSeq(0), Bytes::new())
+            .unwrap();
+    }
+    world.run_ms(100);
+    world.crash_node(0);
+    world.run_ms(9_000);
+    assert_eq!(world.hub().machine.player_count(), 2);
+    assert_eq!(world.hub().machine.holder(PLAYER), None);
+    world.run_ms(1_500);
+    assert_eq!(world.hub().machine.player_count(), 0);
+}
+
+#[test]
+fn hub_8_a_later_run_of_a_node_fences_the_earlier_one() {
+    let mut world = World::joined(1, 1);
+    // A second process with the same key; the first is cut off, and hears nothing of it.
+    let first = world.nodes[0].take();
+    world.start_node(0, NodeConfig::default());
+    world.run_ms(1_000);
+    assert!(world.node(0).is_joined());
+    let fenced = HubEvent::Refused {
+        node: Some(node_id(0)),
+        reason: DownReason::Fenced,
+    };
+    assert_eq!(
+        world.hub_events.last(),
+        Some(&HubEvent::NodeUp {
+            node: node_id(0),
+            instance: wire::InstanceId(2),
+            epoch: Epoch(2),
+            role: Role::GameNode,
+        })
+    );
+    assert!(world.hub_events.contains(&fenced));
+    // The first finds out when it comes back, and stays away.
+    world.nodes[0] = first;
+    world.take_events();
+    world.run_ms(10_000);
+    let told = world.take_events();
+    assert!(told.contains(&(0, NodeEvent::Refused(DownReason::Fenced))));
+    let dials = world.node(0).stats().dials;
+    world.run_ms(60_000);
+    assert_eq!(world.node(0).stats().dials, dials);
+}
+
+#[test]
+fn nodes_go_on_with_a_hub_whose_disk_was_replaced() {
+    let mut world = World::joined(1, 1);
+    let key = hub::count::CountKey::from(Name::new("kill").unwrap());
+    for round in 0..2 {
+        for _ in 0..5 {
+            let now = world.now;
+            world
+                .node(0)
+                .mail(now, PLAYER, body("x"), Duration::ZERO)
+                .unwrap();
+            world.node(0).count(key.clone(), 1);
+            world.run_ms(1_500);
+        }
+        assert_eq!(world.node(0).mails_waiting(), 0);
+        assert!(world.node(0).is_counted());
+        assert_eq!(world.hub().store.mail_count(), 5);
+        assert_eq!(world.hub().store.total(&key), 5);
+        if round == 0 {
+            world.replace_disk();
+            world.run_ms(2_000);
+        }
+    }
+}
+
+#[test]
+fn who_is_not_listed_or_asks_for_more_is_told_and_kept_out() {
+    for (config, reason) in [
+        (server("shop"), DownReason::ServiceRefused),
+        (
+            {
+                let mut config = NodeConfig::default();
+                config.role = Role::Admin;
+                config
+            },
+            DownReason::RoleRefused,
+        ),
+    ] {
+        let mut world = World::joined(1, 1);
+        world.crash_node(0);
+        world.start_node(0, config);
+        world.run_ms(1_000);
+        let events = world.take_events();
+        assert!(events.contains(&(0, NodeEvent::Refused(reason))));
+        assert!(!world.node(0).is_joined());
+    }
+    let mut world = World::joined(1, 1);
+    world.hub().machine.set_join_file(join_file(0));
+    world.drain_all();
+    world.run_ms(100);
+    let told = world.take_events();
+    assert!(told.contains(&(0, NodeEvent::Refused(DownReason::NotListed))));
+}
+
+#[test]
+fn hub_10_counts_are_added_once_though_batches_are_sent_again() {
+    for seed in seeds(30) {
+        let mut world = World::joined(seed, 2);
+        let key = hub::count::CountKey::from(Name::new("kill").unwrap());
+        for round in 0..40 {
+            world.node(0).count(key.clone(), 3);
+            world.node(1).count(key.clone(), 1);
+            world.run_ms(150);
+            if round % 5 == 0 {
+                world.reset_some_stream();
+            }
+            if round % 13 == 12 {
+                world.crash_hub(
+                    if round == 25 {
+                        Power::Cut
+                    } else {
+                        Power::Stays
+                    },
+                    Duration::from_millis(400),
+                );
+            }
+        }
+        world.run_ms(5_000);
+        assert_eq!(world.hub().store.total(&key), 160, "seed {seed}");
+    }
+}
+
+#[test]
+fn a_hub_that_nobody_answers_is_dialled_with_growing_waits() {
+    let mut world = World::new(1, 1);
+    world.start_node(0, NodeConfig::default());
+    world.run_ms(60_000);
+    let dials = world.node(0).stats().dials;
+    assert!((115..260).contains(&dials), "{dials} dials in a minute");
+}
+
+#[test]
+fn acknowledgements_that_wait_are_sent_before_a_node_leaves() {
+    let mut world = World::joined(1, 2);
+    let now = world.now;
+    world
+        .node(0)
+        .mail(now, PLAYER, body("x"), Duration::ZERO)
+        .unwrap();
+    let claim = world
+        .node(1)
+        .claim(now, PLAYER, MailSeq(0), Bytes::new())
+        .unwrap();
+    world.run_ms(300);
+    assert_eq!(world.hub().store.mail_count(), 1);
+    let now = world.now;
+    assert!(world.node(1).acknowledge(now, claim, MailSeq(1)));
+    world.node(1).leave(now);
+    world.run_ms(300);
+    assert_eq!(world.hub().store.mail_count(), 0);
+    assert_eq!(world.hub().machine.nodes().count(), 1);
+}
+
+#[test]
+fn equal_seeds_give_equal_runs() {
+    let run = || {
+        let mut world = World::joined(5, 3);
+        for round in 0..30 {
+            let now = world.now;
+            let player = ClientId(round % 4);
+            let index = usize::try_from(round % 3).unwrap();
+            let node = world.node(index);
+            node.claim(now, player, MailSeq(0), Bytes::new()).unwrap();
+            node.mail(now, player, body("x"), Duration::ZERO).unwrap();
+            world.run_ms(70);
+            if round % 9 == 8 {
+                world.crash_hub(Power::Cut, Duration::from_millis(90));
+            }
+        }
+        world.run_ms(2_000);
+        let disk = world.hub().store.files_mut().contents();
+        (format!("{:?}", world.take_events()), disk)
+    };
+    assert_eq!(run(), run());
+}

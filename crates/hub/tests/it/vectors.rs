@@ -1,0 +1,392 @@
+//! The bytes on the wire and on disk are frozen: one file, one record.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+use hub::address::Addr;
+use hub::count::CountKey;
+use hub::id::{BatchSeq, CallId, ClaimNumber, Epoch, Lease, MailSeq, RequestId, SenderSeq};
+use hub::log::format::{LogRecord, NodeRun, StoredMail};
+use hub::log::{SegmentId, format};
+use hub::name::Name;
+use hub::record::{
+    CallError, Delivery, DownReason, Join, MailRefusal, MailSubmission, MailVerdict, Request,
+    RevokeReason, Seen, ToHub, ToNode, code,
+};
+use hub::role::Role;
+use wire::{ClientId, InstanceId, NodeId, UnixTime};
+
+const PLAYER: ClientId = ClientId(0x0102);
+const NODE: NodeId = NodeId([0xab; 32]);
+
+/// The lines `name hex` of a file; what stands behind `#` is a remark.
+fn vectors(text: &str) -> BTreeMap<&str, Vec<u8>> {
+    text.lines()
+        .filter_map(|line| line.split('#').next()?.split_once(' '))
+        .map(|(name, hex)| {
+            let digits: Vec<_> = hex.trim().as_bytes().chunks(2).collect();
+            let bytes = digits
+                .iter()
+                .map(|pair| u8::from_str_radix(str::from_utf8(pair).unwrap(), 16).unwrap());
+            (name, bytes.collect())
+        })
+        .collect()
+}
+
+/// Every record of `records` has its line, and there is no other line.
+fn compare(file: &str, text: &str, records: Vec<(&str, Vec<u8>)>) {
+    let expected = vectors(text);
+    let found: BTreeMap<_, _> = records.into_iter().collect();
+    for (name, bytes) in &found {
+        let mut hex = String::new();
+        for byte in bytes {
+            write!(hex, "{byte:02x}").unwrap();
+        }
+        assert_eq!(expected.get(name), Some(bytes), "{file}: {name} {hex}");
+    }
+    assert_eq!(expected.len(), found.len(), "{file} has other lines");
+}
+
+fn name(text: &str) -> Name {
+    Name::new(text).unwrap()
+}
+
+fn key() -> CountKey {
+    CountKey::new(name("kill"), &[(name("map"), name("dust"))]).unwrap()
+}
+
+#[expect(clippy::too_many_lines, reason = "a table, one entry for each record")]
+fn said_by_nodes() -> Vec<(&'static str, ToHub<'static>)> {
+    vec![
+        (
+            "join",
+            ToHub::Join(Join {
+                version: 1,
+                role: Role::Matchmaker,
+                instance: InstanceId(0x1122),
+                epoch: Epoch(3),
+                watch: Join::WATCH_NODES,
+                services: vec![name("matchmaker")],
+            }),
+        ),
+        ("heartbeat", ToHub::Heartbeat),
+        ("leave", ToHub::Leave),
+        (
+            "call",
+            ToHub::Call {
+                call: CallId(5),
+                timeout_ms: 1_000,
+                to: Addr::Service(name("shop")),
+                body: b"buy",
+            },
+        ),
+        (
+            "reply",
+            ToHub::Reply {
+                request: RequestId(6),
+                result: Ok(b"done"),
+            },
+        ),
+        (
+            "reply_error",
+            ToHub::Reply {
+                request: RequestId(6),
+                result: Err(CallError::Refused),
+            },
+        ),
+        (
+            "mail",
+            ToHub::Mail(MailSubmission {
+                seq: SenderSeq(8),
+                settled: SenderSeq(7),
+                ttl_s: 60,
+                to: Addr::Player(PLAYER),
+                body: b"hi",
+            }),
+        ),
+        (
+            "mail_ack",
+            ToHub::MailAck {
+                player: PLAYER,
+                upto: MailSeq(9),
+            },
+        ),
+        (
+            "claim",
+            ToHub::Claim {
+                player: PLAYER,
+                claim: ClaimNumber(1),
+                lease: Lease::new(2, 3),
+                delivered: MailSeq(9),
+                acknowledged: MailSeq(8),
+                meta: b"lobby",
+            },
+        ),
+        (
+            "release",
+            ToHub::Release {
+                player: PLAYER,
+                claim: ClaimNumber(1),
+            },
+        ),
+        (
+            "broadcast",
+            ToHub::Broadcast {
+                topic: name("news"),
+                body: b"all",
+            },
+        ),
+        (
+            "counts",
+            ToHub::Counts {
+                batch: BatchSeq(4),
+                entries: vec![(key(), 2)],
+            },
+        ),
+    ]
+}
+
+#[expect(clippy::too_many_lines, reason = "a table, one entry for each record")]
+fn said_by_the_hub() -> Vec<(&'static str, ToNode<'static>)> {
+    vec![
+        (
+            "joined",
+            ToNode::Joined {
+                epoch: Epoch(4),
+                boot: 2,
+                mail_mark: SenderSeq(7),
+                count_mark: BatchSeq(3),
+            },
+        ),
+        ("heartbeat", ToNode::Heartbeat),
+        ("down", ToNode::Down(DownReason::Fenced)),
+        (
+            "request",
+            ToNode::Request(Request {
+                request: RequestId(6),
+                from: NODE,
+                instance: InstanceId(0x1122),
+                timeout_ms: 1_000,
+                to: Addr::Node(NODE),
+                body: b"buy",
+            }),
+        ),
+        (
+            "call_reply",
+            ToNode::Reply {
+                call: CallId(5),
+                result: Err(CallError::TimedOut),
+            },
+        ),
+        (
+            "mail_stored",
+            ToNode::MailSettled {
+                first: SenderSeq(1),
+                last: SenderSeq(8),
+                verdict: MailVerdict::Stored,
+                retry_ms: 0,
+            },
+        ),
+        (
+            "mail_refused",
+            ToNode::MailSettled {
+                first: SenderSeq(9),
+                last: SenderSeq(9),
+                verdict: MailVerdict::Refused(MailRefusal::MailboxFull),
+                retry_ms: 0,
+            },
+        ),
+        (
+            "mail_busy",
+            ToNode::MailSettled {
+                first: SenderSeq(10),
+                last: SenderSeq(10),
+                verdict: MailVerdict::Busy,
+                retry_ms: 100,
+            },
+        ),
+        (
+            "deliver",
+            ToNode::Deliver(Delivery {
+                player: PLAYER,
+                claim: ClaimNumber(1),
+                seq: MailSeq(9),
+                from: NODE,
+                epoch: Epoch(4),
+                sender_seq: SenderSeq(8),
+                body: b"hi",
+            }),
+        ),
+        (
+            "granted",
+            ToNode::Granted {
+                player: PLAYER,
+                claim: ClaimNumber(1),
+                lease: Lease::new(2, 3),
+            },
+        ),
+        (
+            "revoked",
+            ToNode::Revoked {
+                player: PLAYER,
+                claim: ClaimNumber(1),
+                reason: RevokeReason::Taken,
+            },
+        ),
+        (
+            "hub_broadcast",
+            ToNode::Broadcast {
+                from: NODE,
+                topic: name("news"),
+                body: b"all",
+            },
+        ),
+        ("counted", ToNode::Counted { upto: BatchSeq(4) }),
+        ("presence_reset", ToNode::PresenceReset),
+        (
+            "presence_node",
+            ToNode::PresenceNode {
+                node: NODE,
+                seen: Some(Seen {
+                    instance: InstanceId(0x1122),
+                    epoch: Epoch(4),
+                    role: Role::GameNode,
+                    services: vec![name("shop")],
+                }),
+            },
+        ),
+        (
+            "presence_player",
+            ToNode::PresencePlayer {
+                player: PLAYER,
+                holder: Some((NODE, b"lobby")),
+            },
+        ),
+        ("presence_complete", ToNode::PresenceComplete),
+    ]
+}
+
+fn kept() -> Vec<(&'static str, LogRecord<'static>)> {
+    vec![
+        (
+            "start",
+            LogRecord::Start {
+                boot: 2,
+                last_mail: MailSeq(9),
+            },
+        ),
+        ("ready", LogRecord::Ready),
+        ("boot", LogRecord::Boot(3)),
+        (
+            "node",
+            LogRecord::Node(NodeRun {
+                node: NODE,
+                instance: InstanceId(0x1122),
+                epoch: Epoch(4),
+                mail_mark: SenderSeq(8),
+                count_mark: BatchSeq(3),
+            }),
+        ),
+        (
+            "mail",
+            LogRecord::Mail(StoredMail {
+                seq: MailSeq(9),
+                player: PLAYER,
+                expires: UnixTime::from_millis(0x0102_0304),
+                node: NODE,
+                epoch: Epoch(4),
+                sender_seq: SenderSeq(8),
+                body: b"hi",
+            }),
+        ),
+        (
+            "ack",
+            LogRecord::Ack {
+                player: PLAYER,
+                upto: MailSeq(9),
+            },
+        ),
+        (
+            "refusal",
+            LogRecord::Refusal {
+                node: NODE,
+                epoch: Epoch(4),
+                seq: SenderSeq(9),
+                reason: MailRefusal::MailboxFull,
+            },
+        ),
+        (
+            "counts",
+            LogRecord::Counts {
+                node: NODE,
+                epoch: Epoch(4),
+                batch: BatchSeq(4),
+                entries: vec![(key(), 2)],
+            },
+        ),
+        (
+            "total",
+            LogRecord::Total {
+                key: key(),
+                total: 7,
+            },
+        ),
+    ]
+}
+
+#[test]
+fn records_of_nodes_are_frozen() {
+    let mut encoded = Vec::new();
+    for (name, record) in said_by_nodes() {
+        let mut bytes = Vec::new();
+        record.encode(&mut bytes);
+        assert_eq!(ToHub::decode(&bytes), Ok(record));
+        encoded.push((name, bytes));
+    }
+    compare(
+        "to_hub.hex",
+        include_str!("../../testdata/to_hub.hex"),
+        encoded,
+    );
+}
+
+#[test]
+fn records_of_the_hub_are_frozen() {
+    let mut encoded = Vec::new();
+    for (name, record) in said_by_the_hub() {
+        let mut bytes = Vec::new();
+        record.encode(&mut bytes);
+        assert_eq!(ToNode::decode(&bytes), Ok(record));
+        encoded.push((name, bytes));
+    }
+    compare(
+        "to_node.hex",
+        include_str!("../../testdata/to_node.hex"),
+        encoded,
+    );
+}
+
+#[test]
+fn records_of_the_log_are_frozen() {
+    let (segment, offset) = (SegmentId(3), 512);
+    let mut encoded = Vec::new();
+    for (name, record) in kept() {
+        let mut bytes = Vec::new();
+        format::encode(&record, segment, offset, &mut bytes);
+        let len = bytes.len();
+        assert_eq!(format::decode(&bytes, segment, offset), Ok((record, len)));
+        encoded.push((name, bytes));
+    }
+    compare("log.hex", include_str!("../../testdata/log.hex"), encoded);
+}
+
+#[test]
+fn reserved_codes_are_refused_in_both_directions() {
+    for (first, last) in code::RESERVED {
+        for code in first..=last {
+            let record = [code; 64];
+            assert!(ToHub::decode(&record).is_err(), "{code}");
+            assert!(ToNode::decode(&record).is_err(), "{code}");
+        }
+    }
+}
