@@ -1,0 +1,285 @@
+//! Which route a flow takes, and when it leaves it.
+//!
+//! A flow stays where it is unless
+//!
+//! - its route died: it leaves at once, however long ago it came;
+//! - its route is degraded: in 3 windows of 200 ms in a row it was worse than the best by more
+//!   than 25 ms, or lost more than 5 % and the best does not: it leaves at once;
+//! - its route is worse than the best by max(3 ms, 5 % of the best) for 3 s and up to a second
+//!   more that its hash decides, and it came at least 5 s ago.
+//!
+//! Against herds: among the routes within 2 ms of the best, a flow's hash names two, and it takes
+//! the cheaper; so flows that leave one relay spread over all that are as good. Against flapping:
+//! [`Penalties`] keep a relay that failed out for a while.
+
+mod penalty;
+
+use core::time::Duration;
+
+use wire::Instant;
+
+use crate::cost::{Cost, Loss};
+use crate::routes::Path;
+
+pub use self::penalty::{Penalties, PenaltyConfig};
+
+/// The route of one flow, or of all flows to one exit.
+#[derive(Clone, Debug)]
+pub struct Choice {
+    config: ChoiceConfig,
+    /// Spreads flows over equal routes and moments.
+    hash: u64,
+    /// Where the flow goes.
+    current: Option<Path>,
+    /// Since when.
+    changed_at: Instant,
+    /// Since when it could do better.
+    worse_since: Option<Instant>,
+    /// End of the 200 ms window being judged.
+    window_end: Instant,
+    /// Windows in a row in which the route was degraded.
+    bad_windows: u8,
+}
+
+/// When a flow leaves its route.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ChoiceConfig {
+    /// Least advantage to leave for, also in percent; 3 ms and 5 %. Noise of that size is common.
+    pub margin: Cost,
+    /// Least advantage to leave for, in percent of the best route's cost; 5.
+    pub margin_percent: u16,
+    /// How long the advantage must last; 3 s.
+    pub confirm: Duration,
+    /// Longest addition to it that the flow's hash decides; 1 s.
+    pub confirm_spread: Duration,
+    /// Least time between two changes for an advantage; 5 s.
+    pub hold: Duration,
+    /// Advantage at which a window is bad; 25 ms.
+    pub escape: Cost,
+    /// Share lost at which a window is bad; 5 %.
+    pub escape_loss: Loss,
+    /// How much dearer the best may be where the current route loses that much; 100 ms, which is
+    /// the price of 5 %.
+    pub escape_loss_worth: Cost,
+    /// Bad windows in a row until the flow leaves; 3.
+    pub escape_windows: u8,
+    /// Length of such a window; 200 ms.
+    pub window: Duration,
+    /// How near to the best a route is as good; 2 ms.
+    pub equal: Cost,
+}
+
+impl Default for ChoiceConfig {
+    fn default() -> Self {
+        Self {
+            margin: Cost::from_millis(3),
+            margin_percent: 5,
+            confirm: Duration::from_secs(3),
+            confirm_spread: Duration::from_secs(1),
+            hold: Duration::from_secs(5),
+            escape: Cost::from_millis(25),
+            escape_loss: Loss::from_ppm(50_000),
+            escape_loss_worth: Cost::from_millis(100),
+            escape_windows: 3,
+            window: Duration::from_millis(200),
+            equal: Cost::from_millis(2),
+        }
+    }
+}
+
+/// A route that the flow may take.
+#[derive(Clone, Copy, Debug)]
+pub struct Candidate<'a> {
+    /// The way.
+    pub path: &'a Path,
+    /// What it costs, by link state; unroutable where it is dead.
+    pub cost: Cost,
+    /// What it cost in the newest 200 ms, where something measured that; else the same as `cost`.
+    pub recent: Cost,
+    /// What it lost lately.
+    pub loss: Loss,
+}
+
+impl Candidate<'_> {
+    /// The dearer of what link state says and what was measured last.
+    fn worse(&self) -> Cost {
+        self.cost.max(self.recent)
+    }
+}
+
+/// A flow changes its route.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Change {
+    /// Where it goes now.
+    pub to: Path,
+    /// Why.
+    pub reason: Reason,
+}
+
+/// Why a flow changes its route.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reason {
+    /// It had none.
+    First,
+    /// Its route died.
+    Dead,
+    /// Its route was degraded.
+    Degraded,
+    /// Another was better for long enough.
+    Better,
+}
+
+impl Choice {
+    /// Starts without a route; `hash` is the flow's, the same as long as it lives.
+    #[must_use]
+    pub const fn new(now: Instant, config: ChoiceConfig, hash: u64) -> Self {
+        Self {
+            config,
+            hash,
+            current: None,
+            changed_at: now,
+            worse_since: None,
+            window_end: now,
+            bad_windows: 0,
+        }
+    }
+
+    /// Returns the route taken.
+    #[must_use]
+    pub const fn current(&self) -> Option<&Path> {
+        self.current.as_ref()
+    }
+
+    /// Looks at all routes; returns the change to make, if one is to be made.
+    ///
+    /// Call it each 200 ms, and at once when a route dies. A current route that is not among the
+    /// candidates is dead. Where nothing is routable the flow stays. Cost is linear in candidates.
+    pub fn decide(
+        &mut self,
+        now: Instant,
+        candidates: &[Candidate<'_>],
+        penalties: &Penalties,
+    ) -> Option<Change> {
+        let routable = || candidates.iter().filter(|route| route.cost.is_routable());
+        let current = routable().find(|route| Some(route.path) == self.current.as_ref());
+        let others = || routable().filter(|route| Some(route.path) != self.current.as_ref());
+        // A relay that failed lately is better than none, and worse than any that works.
+        let is_any_fit = others().any(|route| !penalties.is_suppressed(now, route.path));
+        let fit: Vec<&Candidate<'_>> = others()
+            .filter(|route| !is_any_fit || !penalties.is_suppressed(now, route.path))
+            .collect();
+        if !is_any_fit && current.is_some() {
+            self.worse_since = None;
+            self.bad_windows = 0;
+            return None;
+        }
+        let best = fit
+            .iter()
+            .min_by_key(|route| (route.worse(), &route.path.relays))?;
+        let reason = match (current, &self.current) {
+            (Some(current), _) => self.reason_to_leave(now, current, best)?,
+            (None, Some(_)) => Reason::Dead,
+            (None, None) => Reason::First,
+        };
+        let to = self.pick(&fit, best).path.clone();
+        self.changed_at = now;
+        self.worse_since = None;
+        self.bad_windows = 0;
+        self.current = Some(to.clone());
+        Some(Change { to, reason })
+    }
+
+    fn reason_to_leave(
+        &mut self,
+        now: Instant,
+        current: &Candidate<'_>,
+        best: &Candidate<'_>,
+    ) -> Option<Reason> {
+        if self.is_degraded(now, current, best) {
+            return Some(Reason::Degraded);
+        }
+        let percent = best.worse().percent(self.config.margin_percent);
+        let margin = self.config.margin.max(percent);
+        if current.cost <= best.worse().plus(margin) {
+            self.worse_since = None;
+            return None;
+        }
+        let since = *self.worse_since.get_or_insert(now);
+        let is_confirmed = now.saturating_since(since) >= self.confirm();
+        let is_free = now.saturating_since(self.changed_at) >= self.config.hold;
+        (is_confirmed && is_free).then_some(Reason::Better)
+    }
+
+    /// Judges the window that ended, if one did.
+    ///
+    /// It goes by what was measured last: link state may not have said so yet.
+    fn is_degraded(&mut self, now: Instant, current: &Candidate<'_>, best: &Candidate<'_>) -> bool {
+        if now >= self.window_end {
+            self.window_end = now + self.config.window;
+            let is_late = current.recent > best.worse().plus(self.config.escape);
+            let is_lossy = current.loss > self.config.escape_loss
+                && best.loss <= self.config.escape_loss
+                && best.worse() <= current.recent.plus(self.config.escape_loss_worth);
+            self.bad_windows = if is_late || is_lossy {
+                self.bad_windows.saturating_add(1)
+            } else {
+                0
+            };
+        }
+        self.bad_windows >= self.config.escape_windows
+    }
+
+    /// How long this flow waits for an advantage to last.
+    fn confirm(&self) -> Duration {
+        let spread = u64::try_from(self.config.confirm_spread.as_nanos()).unwrap_or(u64::MAX);
+        let share = u128::from(mix(self.hash)) * u128::from(spread);
+        let extra = u64::try_from(share >> 64).unwrap_or(0);
+        self.config.confirm + Duration::from_nanos(extra)
+    }
+
+    /// Returns the cheaper of two that the hash names among the routes as good as `best`.
+    fn pick<'c, 'p>(
+        &self,
+        fit: &[&'c Candidate<'p>],
+        best: &'c Candidate<'p>,
+    ) -> &'c Candidate<'p> {
+        let limit = best.worse().plus(self.config.equal);
+        let mut named: [Option<(u64, &Candidate<'_>)>; 2] = [None, None];
+        for &route in fit.iter().filter(|route| route.worse() <= limit) {
+            let rank = self.rank(route.path);
+            let [first, second] = named;
+            if first.is_none_or(|(lowest, _)| rank < lowest) {
+                named = [Some((rank, route)), first];
+            } else if second.is_none_or(|(lowest, _)| rank < lowest) {
+                named = [first, Some((rank, route))];
+            }
+        }
+        let named = named.into_iter().flatten();
+        named
+            .min_by_key(|(rank, route)| (route.worse(), *rank))
+            .map_or(best, |(_, route)| route)
+    }
+
+    /// The flow's own order of routes (rendezvous hashing).
+    fn rank(&self, path: &Path) -> u64 {
+        let nodes = path.relays.iter().chain([&path.destination]);
+        nodes.fold(mix(self.hash), |hash, node| {
+            let (words, _) = node.0.as_chunks::<8>();
+            words
+                .iter()
+                .fold(hash, |hash, word| mix(hash ^ u64::from_le_bytes(*word)))
+        })
+    }
+}
+
+/// Spreads bits: the finaliser of `SplitMix64` (Steele, Lea, Flood, OOPSLA 2014).
+const fn mix(value: u64) -> u64 {
+    let value = value.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let value = (value ^ (value >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let value = (value ^ (value >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    value ^ (value >> 31)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,167 @@
+//! The model of route stability: 60 flows, an hour each, 40 routes.
+//!
+//! Each route has a base delay, slow noise (AR(1)), episodes of congestion (1 to 10 min, 8 to
+//! 48 ms), spikes (1 to 4 s, 15 to 75 ms), and is measured with noise. Decisions come once a
+//! second where not said otherwise. It is a regression test, not the Internet.
+
+use super::*;
+
+const FLOWS: u64 = 60;
+const SECONDS: u64 = 3_600;
+const ROUTES: u8 = 40;
+
+/// All in 0.1 ms.
+struct Weather {
+    base: i64,
+    /// Slow noise, in thousandths of 0.1 ms.
+    slow: i64,
+    congestion: i64,
+    congestion_end: u64,
+    spike: i64,
+    spike_end: u64,
+}
+
+impl Weather {
+    fn new(noise: &mut Generator) -> Self {
+        Self {
+            base: between(noise, 400, 1_000),
+            slow: 0,
+            congestion: 0,
+            congestion_end: 0,
+            spike: 0,
+            spike_end: 0,
+        }
+    }
+
+    /// The route's delay in second `now`.
+    fn step(&mut self, noise: &mut Generator, now: u64) -> i64 {
+        // Half of the noise is gone after 14 s; its standard deviation is about 1 ms.
+        self.slow = self.slow * 95 / 100 + between(noise, -5_400, 5_400);
+        if now >= self.congestion_end {
+            self.congestion = 0;
+            // One in 20 min.
+            if noise.chance(833) {
+                self.congestion = between(noise, 80, 480);
+                self.congestion_end = now + noise.between(60, 600);
+            }
+        }
+        if now >= self.spike_end {
+            self.spike = 0;
+            // One in 3 min.
+            if noise.chance(5_555) {
+                self.spike = between(noise, 150, 750);
+                self.spike_end = now + noise.between(1, 4);
+            }
+        }
+        (self.base + self.slow / 1_000 + self.congestion + self.spike).max(10)
+    }
+}
+
+#[derive(Default)]
+struct Tally {
+    changes: u64,
+    excess: u64,
+    far: u64,
+}
+
+/// One hour of one flow that decides `rate` times a second.
+fn flow(seed: u64, config: ChoiceConfig, rate: u64) -> Tally {
+    let seed = Seed::from_number(seed);
+    let (mut noise, mut errors) = (seed.generator(0), seed.generator(1));
+    let mut routes: Vec<Weather> = (0..ROUTES).map(|_| Weather::new(&mut noise)).collect();
+    let paths: Vec<Path> = (0..ROUTES).map(path).collect();
+    let penalties = Penalties::new(PenaltyConfig::default());
+    let mut choice = Choice::new(Instant::ZERO, config, seed.generator(2).next_u64());
+    let mut tally = Tally::default();
+    let mut true_costs = Vec::new();
+    for step in 0..SECONDS * rate {
+        if step % rate == 0 {
+            let weather = routes.iter_mut();
+            true_costs = weather
+                .map(|route| route.step(&mut noise, step / rate))
+                .collect::<Vec<i64>>();
+        }
+        let candidates: Vec<Candidate<'_>> = paths
+            .iter()
+            .zip(&true_costs)
+            .map(|(path, cost)| {
+                let measured = (cost + between(&mut errors, -10, 10)).max(1);
+                let cost = Cost::from_units(u16::try_from(measured).unwrap());
+                Candidate {
+                    path,
+                    cost,
+                    recent: cost,
+                    loss: Loss::NONE,
+                }
+            })
+            .collect();
+        let at = Instant::from_millis(step * 1_000 / rate);
+        tally.changes += u64::from(choice.decide(at, &candidates, &penalties).is_some());
+        let current = paths.iter().position(|path| Some(path) == choice.current());
+        let best = *true_costs.iter().min().unwrap();
+        let excess = u64::try_from(true_costs[current.unwrap()] - best).unwrap();
+        tally.excess += excess;
+        tally.far += u64::from(excess > 200);
+    }
+    // The first choice is none.
+    tally.changes -= 1;
+    tally
+}
+
+/// Returns changes an hour in tenths, µs over the best, and thousandths of a percent of the time
+/// more than 20 ms over it.
+#[expect(clippy::print_stdout, reason = "a goal's figures are shown")]
+fn run(name: &str, flows: u64, config: ChoiceConfig, rate: u64) -> (u64, u64, u64) {
+    let mut total = Tally::default();
+    for seed in 0..flows {
+        let one = flow(seed, config, rate);
+        total.changes += one.changes;
+        total.excess += one.excess;
+        total.far += one.far;
+    }
+    let steps = flows * SECONDS * rate;
+    let changes = total.changes * 10 / flows;
+    let excess = total.excess * 100 / steps;
+    let far = total.far * 100_000 / steps;
+    println!(
+        "mesh_s1, {name}: {}.{} changes an hour, {excess} us over the best, \
+         {}.{:03} % of the time more than 20 ms",
+        changes / 10,
+        changes % 10,
+        far / 1_000,
+        far % 1_000
+    );
+    (changes, excess, far)
+}
+
+/// The goal is 10 changes an hour, which these rules miss; 1.2 ms and 1.5 % they reach.
+#[test]
+fn mesh_s1_excess_and_time_far_off_are_reached_and_changes_stay_below_20() {
+    let config = ChoiceConfig::default();
+    let (changes, excess, far) = run("decisions each second", FLOWS, config, 1);
+    assert!(changes <= 200 && excess <= 1_200 && far <= 1_500);
+}
+
+/// All three goals, by sitting out 5 s; that the spikes of the model last 4 s helps.
+#[test]
+fn mesh_s1_is_reached_by_a_flow_that_sits_out_spikes() {
+    let config = ChoiceConfig {
+        escape_windows: 5,
+        ..ChoiceConfig::default()
+    };
+    let (changes, excess, far) = run("escape after 5 s", FLOWS / 2, config, 1);
+    assert!(changes <= 100 && excess <= 1_200 && far <= 1_500);
+}
+
+/// As shipped: escapes within 600 ms, and pays for it in changes.
+#[test]
+fn mesh_s1_at_five_decisions_a_second_trades_changes_for_delay() {
+    let config = ChoiceConfig::default();
+    let (changes, excess, far) = run("decisions each 200 ms", FLOWS / 10, config, 5);
+    assert!(changes <= 500 && excess <= 1_000 && far <= 1_000);
+}
+
+fn between(noise: &mut Generator, low: i64, high: i64) -> i64 {
+    let span = u64::try_from(high - low).unwrap();
+    low + i64::try_from(noise.between(0, span)).unwrap()
+}

@@ -1,0 +1,160 @@
+//! Configuration of a node.
+
+use core::fmt;
+use core::net::SocketAddr;
+use core::time::Duration;
+use std::collections::{BTreeMap, BTreeSet};
+
+use crypto::{NoEntropy, Secret32};
+use wire::{InstanceId, NodeId};
+
+use crate::Bootstrap;
+use crate::choice::ChoiceConfig;
+use crate::cost::CostModel;
+use crate::link_state::{Profile, Roles};
+
+/// What one node is and allows.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct Config {
+    /// What all nodes of the mesh share.
+    pub secret: Secret32,
+    /// Accepted too while nodes change over.
+    pub previous_secret: Option<Secret32>,
+    /// This run of this node, drawn at random.
+    pub instance: InstanceId,
+    /// Whom to dial first.
+    pub bootstrap: Bootstrap,
+    /// Roles, name and addresses that others learn. The first address is the mesh socket's, as
+    /// others reach it.
+    pub profile: Profile,
+    /// Who may be a member, and as what; `None` lets in all that hold the secret, as anything.
+    pub members: Option<BTreeMap<NodeId, Roles>>,
+    /// Games carried.
+    pub games: Vec<Game>,
+    /// How routes are priced.
+    pub cost: CostModel,
+    /// When routes are left.
+    pub choice: ChoiceConfig,
+    /// Neighbours at a time; 64, as many as a link record names.
+    pub links_max: usize,
+    /// Nodes known of at a time; 1,024.
+    pub peers_max: u16,
+    /// Labels given out at a time; 65,536, each 256 bytes.
+    pub labels_max: u32,
+    /// Labels of one neighbour; 16,384.
+    pub labels_per_peer_max: u32,
+    /// Bytes a second that a label passes; 1 MiB, and a quarter of it at once.
+    pub label_rate: u32,
+    /// Labels a second that a neighbour may ask for or bind; 1,024, and 4,096 at once.
+    pub request_rate: u32,
+    /// Flows at a time, of players and for others' players; 8,192, some 4 KiB each.
+    pub flows_max: u32,
+    /// Silence after which a flow ends; 60 s.
+    pub flow_idle: Duration,
+    /// Bytes that wait to be sent; 4 MiB.
+    pub outbox_bytes_max: usize,
+    /// Events that wait for the application; 4,096. Over it the oldest are dropped and counted.
+    pub events_max: usize,
+}
+
+impl Config {
+    /// A node that holds the mesh's `secret` and knows nobody yet.
+    #[must_use]
+    pub fn new(secret: Secret32, instance: InstanceId) -> Self {
+        Self {
+            secret,
+            previous_secret: None,
+            instance,
+            bootstrap: Bootstrap::default(),
+            profile: Profile::default(),
+            members: None,
+            games: Vec::new(),
+            cost: CostModel::default(),
+            choice: ChoiceConfig::default(),
+            links_max: 64,
+            peers_max: 1_024,
+            labels_max: 65_536,
+            labels_per_peer_max: 16_384,
+            label_rate: 1 << 20,
+            request_rate: 1_024,
+            flows_max: 8_192,
+            flow_idle: Duration::from_secs(60),
+            outbox_bytes_max: 4 << 20,
+            events_max: 4_096,
+        }
+    }
+}
+
+/// A game that the mesh carries.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Game {
+    /// The same at entry and exit; at most 64 bytes.
+    pub name: String,
+    /// How flows of this node's sending live through trouble.
+    pub mode: Mode,
+    /// Where players come in, at an entry.
+    pub entry: Option<EntryGame>,
+    /// Where packets go, at an exit.
+    pub exit: Option<ExitGame>,
+}
+
+/// A game at an entry.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EntryGame {
+    /// Addresses to listen on.
+    pub listen: Vec<SocketAddr>,
+    /// Exits that serve it; the cheapest to reach is taken for each new player.
+    pub exits: Vec<NodeId>,
+}
+
+/// A game at an exit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ExitGame {
+    /// Where its server listens.
+    pub server: SocketAddr,
+    /// Entries that may send players; `None` allows all members.
+    pub entries: Option<BTreeSet<NodeId>>,
+}
+
+/// How a flow lives through trouble on its path.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Mode {
+    /// One path; another is taken once it is dead.
+    Single,
+    /// A second path is kept warm, and carries copies while the first is suspect.
+    #[default]
+    Shadow,
+    /// Two paths carry every packet.
+    Dup,
+}
+
+/// Why there is no node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum NewError {
+    /// The provider has no randomness.
+    NoEntropy,
+    /// Name or addresses of the profile break the bounds of a record.
+    Profile,
+    /// A game's name is longer than 64 bytes.
+    GameName,
+}
+
+impl From<NoEntropy> for NewError {
+    fn from(_: NoEntropy) -> Self {
+        Self::NoEntropy
+    }
+}
+
+impl fmt::Display for NewError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::NoEntropy => "the provider has no randomness",
+            Self::Profile => "name or addresses of the profile break the bounds of a record",
+            Self::GameName => "the name of a game is longer than 64 bytes",
+        })
+    }
+}
+
+impl core::error::Error for NewError {}

@@ -1,0 +1,376 @@
+//! Costs of links and routes: delay, jitter and loss in one number, without floating point.
+
+#![warn(clippy::arithmetic_side_effects)]
+
+/// A round trip's price in units of 0.1 ms, saturating.
+///
+/// It fits a signed 16-bit lane (baseline x86-64 has the signed minimum), so the largest value is
+/// 32,767 and stands for "no way".
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Cost(u16);
+
+impl Cost {
+    /// Nothing.
+    pub const ZERO: Self = Self(0);
+    /// No way; every sum that reaches it stays there.
+    pub const UNROUTABLE: Self = Self(0x7fff);
+
+    /// Makes a cost of `units` of 0.1 ms; from 32,767 on it is unroutable.
+    #[must_use]
+    pub const fn from_units(units: u16) -> Self {
+        if units < Self::UNROUTABLE.0 {
+            Self(units)
+        } else {
+            Self::UNROUTABLE
+        }
+    }
+
+    /// Makes a cost of `millis` ms; from 3,277 ms on it is unroutable.
+    #[must_use]
+    pub const fn from_millis(millis: u16) -> Self {
+        Self::from_units(millis.saturating_mul(10))
+    }
+
+    /// Makes a cost of `micros` µs, rounded up; from 3,276,601 µs on it is unroutable.
+    #[must_use]
+    pub fn from_micros(micros: u64) -> Self {
+        Self::from_wide(micros.div_ceil(100))
+    }
+
+    /// Returns units of 0.1 ms.
+    #[must_use]
+    pub const fn units(self) -> u16 {
+        self.0
+    }
+
+    /// Returns the value as a lane of a cost matrix; never negative.
+    #[must_use]
+    pub const fn lane(self) -> i16 {
+        self.0.cast_signed()
+    }
+
+    /// Makes a cost from a lane of a cost matrix; negative lanes are zero.
+    #[must_use]
+    pub const fn from_lane(lane: i16) -> Self {
+        if lane < 0 {
+            Self::ZERO
+        } else {
+            Self(lane.cast_unsigned())
+        }
+    }
+
+    /// Returns whether there is a way.
+    #[must_use]
+    pub const fn is_routable(self) -> bool {
+        self.0 < Self::UNROUTABLE.0
+    }
+
+    /// Returns the sum, which saturates at [`UNROUTABLE`](Self::UNROUTABLE).
+    #[must_use]
+    pub const fn plus(self, other: Self) -> Self {
+        Self::from_units(self.0.saturating_add(other.0))
+    }
+
+    /// Returns `percent` hundredths of the cost, rounded down.
+    #[must_use]
+    pub fn percent(self, percent: u16) -> Self {
+        let hundredths = u64::from(self.0).saturating_mul(u64::from(percent));
+        Self::from_wide(hundredths / 100)
+    }
+
+    fn from_wide(units: u64) -> Self {
+        u16::try_from(units).map_or(Self::UNROUTABLE, Self::from_units)
+    }
+}
+
+/// A share of lost probes, in millionths.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Loss(u32);
+
+impl Loss {
+    /// Nothing is lost.
+    pub const NONE: Self = Self(0);
+    /// All is lost.
+    pub const ALL: Self = Self(1_000_000);
+
+    /// Makes a share of `ppm` millionths, at most all.
+    #[must_use]
+    pub const fn from_ppm(ppm: u32) -> Self {
+        if ppm < Self::ALL.0 {
+            Self(ppm)
+        } else {
+            Self::ALL
+        }
+    }
+
+    /// Returns millionths.
+    #[must_use]
+    pub const fn ppm(self) -> u32 {
+        self.0
+    }
+
+    /// Returns the upper end of Wilson's score interval for `lost` of `sent`, one standard
+    /// deviation wide (z = 1); all where nothing was sent.
+    ///
+    /// E. B. Wilson, JASA 22 (1927): (2k + z² + z √(z² + 4k(n − k)/n)) / 2(n + z²).
+    #[must_use]
+    pub fn upper_bound(lost: u32, sent: u32) -> Self {
+        /// One, squared, in the scale of the square root: millionths twice.
+        const ONE: u128 = 1_000_000_000_000;
+        if sent == 0 {
+            return Self::ALL;
+        }
+        let (lost, sent) = (u128::from(lost.min(sent)), u128::from(sent));
+        let spread = lost
+            .saturating_mul(sent.saturating_sub(lost))
+            .saturating_mul(4)
+            .saturating_mul(ONE)
+            .checked_div(sent)
+            .unwrap_or(0);
+        let root = spread.saturating_add(ONE).isqrt();
+        let numerator = lost
+            .saturating_mul(2)
+            .saturating_add(1)
+            .saturating_mul(1_000_000)
+            .saturating_add(root);
+        let denominator = sent.saturating_add(1).saturating_mul(2).max(1);
+        u32::try_from(numerator.div_ceil(denominator)).map_or(Self::ALL, Self::from_ppm)
+    }
+
+    /// Returns what `lost` of `sent` shows beyond what a clean run of `sent` probes would.
+    ///
+    /// The upper bound of 0 of 100 is 1 %, which at 2 s per e-fold is 20 ms a link: as a cost it
+    /// would keep every relay out. Without that part a clean link costs nothing, and each loss
+    /// weighs the more the fewer probes there were.
+    #[must_use]
+    pub fn excess(lost: u32, sent: u32) -> Self {
+        let clean = Self::upper_bound(0, sent);
+        Self(Self::upper_bound(lost, sent).0.saturating_sub(clean.0))
+    }
+}
+
+/// A [`Loss`] in one byte of a link record.
+///
+/// | code | share |
+/// |---|---|
+/// | 0 to 200 | code × 0.1 % |
+/// | 201 to 254 | 20 % + (code − 200) × 1 % |
+/// | 255 | all |
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct LossCode(pub u8);
+
+impl LossCode {
+    /// All is lost.
+    pub const ALL: Self = Self(255);
+
+    /// Returns the share it stands for.
+    #[must_use]
+    pub fn loss(self) -> Loss {
+        let code = u32::from(self.0);
+        Loss::from_ppm(match self.0 {
+            0..=200 => code.saturating_mul(1_000),
+            201..=254 => code
+                .saturating_sub(200)
+                .saturating_mul(10_000)
+                .saturating_add(200_000),
+            255 => Loss::ALL.0,
+        })
+    }
+}
+
+impl From<Loss> for LossCode {
+    /// Rounds up, so that no report flatters.
+    fn from(loss: Loss) -> Self {
+        let code = match loss.0 {
+            ppm @ ..=200_000 => ppm.div_ceil(1_000),
+            ppm @ ..=740_000 => ppm
+                .saturating_sub(200_000)
+                .div_ceil(10_000)
+                .saturating_add(200),
+            _ => 255,
+        };
+        Self(u8::try_from(code).unwrap_or(u8::MAX))
+    }
+}
+
+/// How a game weighs delay, loss and relays.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CostModel {
+    /// Price of each loss code.
+    loss: Box<[Cost]>,
+    /// Price of passing one relay.
+    relay: Cost,
+}
+
+impl CostModel {
+    /// Prices loss at `lambda_ms` × (−ln(1 − loss)) and each relay at `relay`.
+    ///
+    /// With 2,000 ms, 1 % of loss costs as much as 20 ms.
+    #[must_use]
+    pub fn new(lambda_ms: u16, relay: Cost) -> Self {
+        let loss = (0..=u8::MAX)
+            .map(|code| loss_cost(lambda_ms, LossCode(code).loss()))
+            .collect();
+        Self { loss, relay }
+    }
+
+    /// Returns the cost of a link with `delay` (median and jitter) and `loss`.
+    #[must_use]
+    pub fn link(&self, delay: Cost, loss: LossCode) -> Cost {
+        let loss = self.loss.get(usize::from(loss.0));
+        delay.plus(loss.copied().unwrap_or(Cost::UNROUTABLE))
+    }
+
+    /// Returns the cost of passing one relay.
+    #[must_use]
+    pub const fn relay(&self) -> Cost {
+        self.relay
+    }
+}
+
+impl Default for CostModel {
+    /// 2,000 ms per e-fold of loss, 1 ms per relay.
+    fn default() -> Self {
+        Self::new(2_000, Cost::from_millis(1))
+    }
+}
+
+/// Returns `lambda_ms` × (−ln(1 − `loss`)), rounded to the nearest unit.
+///
+/// Exact to 0.1 ms for every share and every `lambda_ms`.
+#[must_use]
+pub fn loss_cost(lambda_ms: u16, loss: Loss) -> Cost {
+    let kept = Loss::ALL.0.saturating_sub(loss.0);
+    if kept == 0 {
+        return Cost::UNROUTABLE;
+    }
+    let halvings = log2(Loss::ALL.0).saturating_sub(log2(kept));
+    // Units of 0.1 ms, with 64 binary places.
+    let units = u128::from(lambda_ms)
+        .saturating_mul(10)
+        .saturating_mul(u128::from(halvings))
+        .saturating_mul(LN_2);
+    let rounded = units.saturating_add(1 << 63) >> 64;
+    u64::try_from(rounded).map_or(Cost::UNROUTABLE, Cost::from_wide)
+}
+
+/// ln 2 with 32 binary places.
+const LN_2: u128 = 2_977_044_472;
+
+/// Returns log2 of `value` with 32 binary places; 0 for 0.
+///
+/// One place per squaring of the mantissa, as in Knuth, The Art of Computer Programming 1,
+/// section 1.2.2 (exercise on binary logarithms). The mantissa has 62 places, of which the 32 squarings spoil
+/// half.
+fn log2(value: u32) -> u64 {
+    let Some(whole) = value.checked_ilog2() else {
+        return 0;
+    };
+    let mut mantissa = u128::from(value) << 62_u32.saturating_sub(whole);
+    let mut places = u64::from(whole);
+    for _ in 0..32 {
+        mantissa = mantissa.saturating_mul(mantissa) >> 62;
+        places <<= 1;
+        if mantissa >> 63 != 0 {
+            mantissa >>= 1;
+            places |= 1;
+        }
+    }
+    places
+}
+
+#[cfg(test)]
+#[expect(
+    clippy::arithmetic_side_effects,
+    reason = "tests compute with small numbers of their own"
+)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn sums_stay_unroutable() {
+        assert_eq!(Cost::from_units(40_000), Cost::UNROUTABLE);
+        assert_eq!(Cost::UNROUTABLE.plus(Cost::ZERO), Cost::UNROUTABLE);
+        assert_eq!(
+            Cost::from_units(20_000).plus(Cost::from_units(20_000)),
+            Cost::UNROUTABLE
+        );
+        assert_eq!(Cost::from_micros(101), Cost::from_units(2));
+        assert_eq!(Cost::from_micros(u64::MAX), Cost::UNROUTABLE);
+        assert_eq!(Cost::from_lane(-5), Cost::ZERO);
+        assert_eq!(Cost::from_lane(Cost::UNROUTABLE.lane()), Cost::UNROUTABLE);
+        assert_eq!(Cost::from_millis(100).percent(5), Cost::from_millis(5));
+    }
+
+    #[test]
+    fn every_loss_is_priced_as_the_formula_says() {
+        for lambda in [1, 500, 2_000, u16::MAX] {
+            for ppm in (0..1_000_000).step_by(37).chain(999_990..1_000_000) {
+                let exact = -10.0 * f64::from(lambda) * (1.0 - f64::from(ppm) / 1e6).ln();
+                let ours = f64::from(loss_cost(lambda, Loss::from_ppm(ppm)).units());
+                let error = (ours - exact.min(32_767.0)).abs();
+                assert!(error <= 1.0, "{lambda} {ppm}: {ours} for {exact}");
+            }
+        }
+        assert_eq!(loss_cost(2_000, Loss::ALL), Cost::UNROUTABLE);
+        assert_eq!(loss_cost(2_000, Loss::from_ppm(10_000)).units(), 201);
+    }
+
+    #[test]
+    fn wilson_bounds_match_the_formula_and_grow_with_losses() {
+        for sent in 1..=200_u32 {
+            let mut last = 0;
+            for lost in 0..=sent {
+                let (k, n) = (f64::from(lost), f64::from(sent));
+                let exact =
+                    (2.0 * k + 1.0 + (1.0 + 4.0 * k * (n - k) / n).sqrt()) / (2.0 * (n + 1.0));
+                let ours = Loss::upper_bound(lost, sent).ppm();
+                assert!(
+                    (f64::from(ours) - exact * 1e6).abs() < 2.0,
+                    "{lost} of {sent}"
+                );
+                assert!(ours >= last);
+                last = ours;
+            }
+        }
+        assert_eq!(Loss::upper_bound(0, 0), Loss::ALL);
+        assert_eq!(Loss::upper_bound(9, 3), Loss::upper_bound(3, 3));
+        assert!(
+            Loss::upper_bound(0, 10).ppm() > 90_000,
+            "0 of 10 is not 0 %"
+        );
+    }
+
+    #[test]
+    fn a_clean_link_costs_nothing_and_few_probes_weigh_a_loss_heavier() {
+        for sent in [1, 10, 100] {
+            assert_eq!(Loss::excess(0, sent), Loss::NONE);
+        }
+        let (few, many) = (Loss::excess(1, 10), Loss::excess(10, 100));
+        assert!(few > many, "{few:?} {many:?}");
+        assert!(many.ppm() > 100_000);
+    }
+
+    #[test]
+    fn loss_weighs_like_delay() {
+        let model = CostModel::default();
+        let clean = model.link(Cost::from_millis(71), LossCode(0));
+        let lossy = model.link(Cost::from_millis(50), Loss::from_ppm(10_000).into());
+        assert!(lossy < clean, "1 % weighs 20 ms, not 21");
+        assert!(model.link(Cost::from_millis(69), LossCode(0)) < lossy);
+        assert_eq!(model.link(Cost::ZERO, LossCode::ALL), Cost::UNROUTABLE);
+    }
+
+    proptest! {
+        #[test]
+        fn a_code_never_flatters_and_is_near(ppm in 0_u32..=1_000_000) {
+            let code = LossCode::from(Loss::from_ppm(ppm));
+            let told = code.loss().ppm();
+            prop_assert!(told >= ppm);
+            let step = if ppm <= 200_000 { 1_000 } else { 10_000 };
+            prop_assert!(ppm > 740_000 || told - ppm < step);
+            prop_assert_eq!(LossCode::from(code.loss()), code);
+        }
+    }
+}

@@ -1,0 +1,192 @@
+//! The fast path: a hop frame comes in, and goes to the next hop or to a flow of this node.
+
+#![warn(clippy::arithmetic_side_effects)]
+
+use core::net::SocketAddr;
+
+use crypto::{Aead, Provider};
+use wire::Instant;
+
+use crate::hop::{HopError, HopHeader, HopKind};
+use crate::hop_sealer::{Binding, Packet};
+use crate::label::{LabelLimits, LabelSlab, Onward};
+use crate::leg::Leg;
+use crate::link::{LinkId, LinkTable};
+use crate::outbox::Outbox;
+use crate::stats::FrameStats;
+
+/// Labels, links and counters of one node: all that a relay needs.
+pub(crate) struct DataPlane<A> {
+    pub(crate) labels: LabelSlab,
+    pub(crate) links: LinkTable<A>,
+    pub(crate) stats: FrameStats,
+    /// What waits to be sent.
+    pub(crate) outbox: Outbox,
+}
+
+/// A frame that ended here: its payload is still sealed end to end.
+#[derive(Debug)]
+pub(crate) struct Arrived<'a> {
+    /// Index of the flow that its label leads to.
+    pub(crate) flow: u32,
+    pub(crate) header: HopHeader,
+    /// End-to-end ciphertext and tag.
+    pub(crate) body: &'a mut [u8],
+}
+
+impl<A: Aead> DataPlane<A> {
+    pub(crate) const fn new(limits: LabelLimits, outbox_bytes_max: usize) -> Self {
+        Self {
+            labels: LabelSlab::new(limits),
+            links: LinkTable::new(),
+            stats: FrameStats::NONE,
+            outbox: Outbox::new(outbox_bytes_max),
+        }
+    }
+
+    /// Takes one frame, decrypting it in place. It is passed on, dropped and counted, or returned
+    /// where its label ends at this node.
+    pub(crate) fn handle_frame<'a, P: Provider<Aead = A>>(
+        &mut self,
+        provider: &P,
+        now: Instant,
+        (source, frame): (SocketAddr, &'a mut [u8]),
+    ) -> Option<Arrived<'a>> {
+        let len = frame.len();
+        let header = self.decode(frame)?;
+        let Some(label) = self.labels.get_mut(header.label) else {
+            return count(&mut self.stats.unknown_label);
+        };
+        if label.is_expired(now) {
+            return count(&mut self.stats.expired);
+        }
+        let previous = label.previous();
+        // The address is a cheap sieve; that the frame is this link's shows when it opens.
+        let Some(link) = self
+            .links
+            .get_mut(previous)
+            .filter(|link| link.remote == source)
+        else {
+            return count(&mut self.stats.wrong_link);
+        };
+        match label.onward() {
+            None => return count(&mut self.stats.not_bound),
+            Some(Onward::Next(_, binding)) if !binding.is_fresh(header.number) => {
+                return count(&mut self.stats.replayed);
+            }
+            Some(Onward::Next(..) | Onward::Flow(_)) => {}
+        }
+        let Ok(body) = link.opener.open(provider, now, &header, frame) else {
+            return count(&mut self.stats.wrong_tag);
+        };
+        if !label.charge(now, len) {
+            return count(&mut self.stats.over_rate);
+        }
+        match label.onward() {
+            Some(Onward::Flow(flow)) => Some(Arrived { flow, header, body }),
+            Some(Onward::Next(next, binding)) => {
+                let packet = Packet {
+                    number: header.number,
+                    phase: header.phase,
+                    is_echo: false,
+                    body,
+                };
+                let seal = SealNext {
+                    links: &mut self.links,
+                    stats: &mut self.stats,
+                    outbox: &mut self.outbox,
+                };
+                seal.pass(provider, now, (next, binding), packet);
+                None
+            }
+            None => None,
+        }
+    }
+
+    /// Sends one packet that this node originates over `link`.
+    pub(crate) fn send<P: Provider<Aead = A>>(
+        &mut self,
+        provider: &P,
+        now: Instant,
+        (link, binding): (LinkId, &mut Binding),
+        packet: Packet<'_>,
+    ) {
+        let seal = SealNext {
+            links: &mut self.links,
+            stats: &mut self.stats,
+            outbox: &mut self.outbox,
+        };
+        seal.pass(provider, now, (link, binding), packet);
+    }
+
+    /// Takes the link of a neighbour down, with every label that names it.
+    pub(crate) fn drop_link(&mut self, now: Instant, link: LinkId) -> u32 {
+        self.links.set(link, None);
+        self.free_where(now, |label| label.names(link))
+    }
+
+    /// Frees the labels for which `ends` holds.
+    pub(crate) fn free_where(
+        &mut self,
+        now: Instant,
+        ends: impl Fn(&crate::label::Label) -> bool,
+    ) -> u32 {
+        let links = &mut self.links;
+        self.labels.remove_where(now, ends, |next, binding| {
+            if let Some(link) = links.get_mut(next) {
+                link.sealer.release(binding);
+            }
+        })
+    }
+
+    fn decode(&mut self, frame: &[u8]) -> Option<HopHeader> {
+        match HopHeader::decode(frame) {
+            Ok(header) if header.kind == HopKind::Sealed => Some(header),
+            // Links are sealed; a bare tag would let an observer spend a flow's numbers.
+            Ok(_) => count(&mut self.stats.tag_only),
+            Err(HopError::Truncated) => count(&mut self.stats.truncated),
+            Err(HopError::Oversize(_)) => count(&mut self.stats.oversize),
+            Err(HopError::UnknownKind(_)) => count(&mut self.stats.unknown_kind),
+            Err(HopError::Malformed) => count(&mut self.stats.malformed),
+        }
+    }
+}
+
+/// Parts of a data plane that sealing touches.
+struct SealNext<'a, A> {
+    links: &'a mut LinkTable<A>,
+    stats: &'a mut FrameStats,
+    outbox: &'a mut Outbox,
+}
+
+impl<A: Aead> SealNext<'_, A> {
+    fn pass<P: Provider<Aead = A>>(
+        self,
+        provider: &P,
+        now: Instant,
+        (next, binding): (LinkId, &mut Binding),
+        packet: Packet<'_>,
+    ) {
+        let Some(link) = self.links.get_mut(next) else {
+            self.stats.no_link = self.stats.no_link.saturating_add(1);
+            return;
+        };
+        let leg = Leg::mesh(link.remote);
+        let sealed = self.outbox.push(leg, |out| {
+            link.sealer.seal(provider, now, (binding, packet), out)
+        });
+        match sealed {
+            Ok(()) => self.stats.sealed = self.stats.sealed.saturating_add(1),
+            Err(_) => self.stats.not_sealed = self.stats.not_sealed.saturating_add(1),
+        }
+    }
+}
+
+/// Counts a frame that is dropped.
+const fn count<T>(counter: &mut u64) -> Option<T> {
+    *counter = counter.saturating_add(1);
+    None
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,126 @@
+//! What a node tells its operator, and what it asks of its driver.
+
+use core::net::SocketAddr;
+
+use wire::{Effect, NodeId};
+
+use crate::flow_message::FlowEnd;
+use crate::leg::SocketId;
+use crate::routes::Path;
+
+/// News of a node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Event {
+    /// A session with a neighbour opened.
+    LinkUp {
+        /// Who it is.
+        node: NodeId,
+        /// Where its packets come from.
+        address: SocketAddr,
+    },
+    /// The session with a neighbour ended.
+    LinkDown {
+        /// Who it was.
+        node: NodeId,
+    },
+    /// A neighbour's path does not carry 1,280 bytes: it is used for control only.
+    LinkTooSmall {
+        /// Who it is.
+        node: NodeId,
+    },
+    /// Flows to another end took another path.
+    RouteChanged {
+        /// The other end.
+        far_end: NodeId,
+        /// The path they left; `None` at first.
+        from: Option<Path>,
+        /// The path they take.
+        to: Path,
+        /// Why.
+        cause: RouteCause,
+        /// How many they are.
+        flows: usize,
+    },
+    /// A player's packets are carried.
+    FlowOpened {
+        /// The game.
+        game: String,
+        /// Whose.
+        player: SocketAddr,
+        /// The other end: the exit at an entry, the entry at an exit.
+        far_end: NodeId,
+    },
+    /// They no longer are.
+    FlowClosed {
+        /// The game.
+        game: String,
+        /// Whose.
+        player: SocketAddr,
+        /// Why.
+        reason: FlowEnd,
+    },
+    /// A game's port is open.
+    Listening {
+        /// The game.
+        game: String,
+        /// Where, as configured.
+        address: SocketAddr,
+    },
+    /// A game's port could not be opened; it is tried again each 5 s.
+    ListenFailed {
+        /// The game.
+        game: String,
+        /// Where, as configured.
+        address: SocketAddr,
+    },
+}
+
+/// Why flows took another path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum RouteCause {
+    /// They had none.
+    First,
+    /// The old one no longer carried.
+    Killed,
+    /// The old one had become slow or lossy.
+    Degraded,
+    /// The new one had been better for long enough.
+    Better,
+}
+
+/// What a node asks of its driver, besides sending.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Command {
+    /// Open a UDP socket bound to this address.
+    Listen {
+        /// Where.
+        address: SocketAddr,
+    },
+    /// Open a UDP socket on a port of the system's choice, for an exchange with this server.
+    Open {
+        /// With whom.
+        server: SocketAddr,
+    },
+    /// Close a socket. Its name is not used again.
+    Close {
+        /// Which.
+        socket: SocketId,
+    },
+}
+
+/// How a command ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// The socket is open under this name, which the driver has not used before.
+    Opened(SocketId),
+    /// The socket is closed.
+    Closed,
+    /// It could not be done.
+    Failed,
+}
+
+impl Effect for Command {
+    type Outcome = Outcome;
+}

@@ -1,0 +1,268 @@
+//! Sealing between entry and exit: a packet is sealed once, whatever paths carry it.
+
+#![warn(clippy::arithmetic_side_effects)]
+
+use core::fmt;
+use core::time::Duration;
+
+use crypto::{Aead, Exporter, Label, Provider, SEALS_MAX, SealingKey, Suite, TrafficSecret};
+use udp_proto::packet::PacketNumber;
+use udp_proto::replay::{ReplayWindow, Verdict};
+use wire::Instant;
+
+use crate::hop::{HopHeader, NUMBERS_MAX, Phase, Piece};
+use crate::key_ring::{KeyRing, Sealed};
+
+/// Names a flow between one entry and one exit; never used again in their session.
+///
+/// The session's dialler takes odd ones, its accepter even ones; 0 is for probes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct FlowId(pub u64);
+
+impl FlowId {
+    /// The flow of path probes and reports, which has keys of its own.
+    pub const PROBE: Self = Self(0);
+
+    /// Makes the secret that the keys of one direction come from.
+    fn secret<P: Provider>(
+        self,
+        provider: &P,
+        exporter: &Exporter,
+        direction: u8,
+    ) -> TrafficSecret {
+        let secret = if self == Self::PROBE {
+            exporter.expand(provider, PROBE, &[direction])
+        } else {
+            let mut context = [direction; 9];
+            for (to, from) in context.iter_mut().zip(self.0.to_be_bytes()) {
+                *to = from;
+            }
+            exporter.expand(provider, FLOW, &context)
+        };
+        TrafficSecret::new(secret)
+    }
+}
+
+/// Seals one direction of a flow.
+pub struct FlowSealer<A> {
+    flow: FlowId,
+    key: SealingKey<A>,
+    /// Key phase mod 64.
+    phase: u8,
+    /// When the present key was first used.
+    since: Option<Instant>,
+}
+
+/// What [`FlowSealer::seal`] decided about a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Numbered {
+    /// Its number in flow and direction.
+    pub number: u64,
+    /// The byte that goes with it, on every path.
+    pub phase: Phase,
+}
+
+impl<A: Aead> FlowSealer<A> {
+    /// Makes the sealer of `direction`: 0 for what the dialler of the session between the ends
+    /// sends, 1 for its accepter.
+    pub fn new<P: Provider<Aead = A>>(
+        provider: &P,
+        exporter: &Exporter,
+        flow: FlowId,
+        direction: u8,
+    ) -> Self {
+        let secret = flow.secret(provider, exporter, direction);
+        Self {
+            flow,
+            key: secret.into_sealing_key(provider, SUITE),
+            phase: 0,
+            since: None,
+        }
+    }
+
+    /// Appends `payload`, sealed, and its tag to `out`.
+    ///
+    /// # Errors
+    ///
+    /// [`FlowWorn`] where the flow's numbers are used up; nothing is appended.
+    pub fn seal<P: Provider<Aead = A>>(
+        &mut self,
+        provider: &P,
+        now: Instant,
+        (piece, payload): (Piece, &[u8]),
+        out: &mut Vec<u8>,
+    ) -> Result<Numbered, FlowWorn> {
+        if self.is_due(now) {
+            self.key.update(provider);
+            self.phase = self.phase.wrapping_add(1) % PHASES;
+            self.since = None;
+        }
+        let number = self.key.next_number();
+        if number >= NUMBERS_MAX {
+            return Err(FlowWorn);
+        }
+        let phase = Phase {
+            key: self.phase,
+            piece,
+        };
+        let start = out.len();
+        out.extend_from_slice(payload);
+        let mut tag = [0; TAG_LEN];
+        let sealed = out.get_mut(start..).ok_or(FlowWorn).and_then(|body| {
+            let aad = aad(self.flow, phase, number);
+            self.key.seal(&aad, body, &mut tag).map_err(|_| FlowWorn)
+        });
+        if sealed.is_err() {
+            out.truncate(start);
+            return Err(FlowWorn);
+        }
+        self.since.get_or_insert(now);
+        out.extend_from_slice(&tag);
+        Ok(Numbered { number, phase })
+    }
+
+    fn is_due(&self, now: Instant) -> bool {
+        self.key.sealed_in_phase() >= UPDATE_SEALS
+            || self
+                .since
+                .is_some_and(|since| now.saturating_since(since) >= UPDATE_SPAN)
+    }
+}
+
+/// Opens one direction of a flow, over all its paths.
+///
+/// Its window is marked only by packets that open, so what relays do to numbers, phases and pieces
+/// changes nothing here; copies on several paths count once.
+pub struct FlowOpener<A> {
+    flow: FlowId,
+    keys: KeyRing<A>,
+    window: ReplayWindow,
+}
+
+impl<A: Aead> FlowOpener<A> {
+    /// Makes the opener of `direction`, the number of the end that sends.
+    pub fn new<P: Provider<Aead = A>>(
+        provider: &P,
+        exporter: &Exporter,
+        flow: FlowId,
+        direction: u8,
+    ) -> Self {
+        let secret = flow.secret(provider, exporter, direction);
+        Self {
+            flow,
+            keys: KeyRing::new(provider, SUITE, secret, PHASES),
+            window: ReplayWindow::new(),
+        }
+    }
+
+    /// Decrypts the body of a frame in place and returns the payload.
+    ///
+    /// # Errors
+    ///
+    /// [`FlowDrop`]; the body is garbage where it was forged.
+    pub fn open<'a, P: Provider<Aead = A>>(
+        &mut self,
+        provider: &P,
+        now: Instant,
+        header: &HopHeader,
+        body: &'a mut [u8],
+    ) -> Result<&'a mut [u8], FlowDrop> {
+        let number = PacketNumber::new(header.number).ok_or(FlowDrop::Forged)?;
+        if self.window.check(number) != Verdict::Fresh {
+            return Err(FlowDrop::Duplicate);
+        }
+        let (payload, tag) = body
+            .split_last_chunk_mut::<TAG_LEN>()
+            .ok_or(FlowDrop::Forged)?;
+        let [_, _, _, _, mask @ ..] = u128::from(header.number).to_be_bytes();
+        let sealed = Sealed {
+            phase: header.phase.key,
+            mask,
+            aad: &aad(self.flow, header.phase, header.number),
+            body: payload,
+            tag,
+        };
+        self.keys
+            .open(provider, now, sealed)
+            .map_err(|_| FlowDrop::Forged)?;
+        self.window.mark(number);
+        Ok(payload)
+    }
+
+    /// Returns the largest number that opened.
+    pub fn largest(&self) -> Option<u64> {
+        self.window.largest().map(PacketNumber::get)
+    }
+}
+
+/// Why a packet is not taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FlowDrop {
+    /// It came before, or is too old to say.
+    Duplicate,
+    /// It was changed on the way, or is of another flow.
+    Forged,
+}
+
+/// A direction has used up its numbers: the flow ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FlowWorn;
+
+impl fmt::Display for FlowWorn {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the packet numbers of the flow are used up")
+    }
+}
+
+impl core::error::Error for FlowWorn {}
+
+impl<A> fmt::Debug for FlowSealer<A> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FlowSealer")
+            .field("flow", &self.flow)
+            .field("phase", &self.phase)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<A> fmt::Debug for FlowOpener<A> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FlowOpener")
+            .field("flow", &self.flow)
+            .finish_non_exhaustive()
+    }
+}
+
+/// `flow 8 | phase 1 | number 8`, and nothing of the path.
+fn aad(FlowId(flow): FlowId, phase: Phase, number: u64) -> [u8; 17] {
+    let mut aad = [0; 17];
+    let fields = flow
+        .to_be_bytes()
+        .into_iter()
+        .chain([phase.to_byte()])
+        .chain(number.to_be_bytes());
+    for (to, from) in aad.iter_mut().zip(fields) {
+        *to = from;
+    }
+    aad
+}
+
+/// Tag of the end-to-end seal, last in a frame.
+pub(crate) const TAG_LEN: usize = 16;
+/// The suite of all flows.
+const SUITE: Suite = Suite::Aes128Gcm;
+/// Key phases that the header tells apart.
+const PHASES: u8 = 64;
+/// Packets and time under one key; TWP/1, section 4.1.
+const UPDATE_SEALS: u64 = 1 << 20;
+const UPDATE_SPAN: Duration = Duration::from_secs(15 * 60);
+const _: () = assert!(
+    UPDATE_SEALS < SEALS_MAX,
+    "the key is changed before it is worn"
+);
+
+const FLOW: Label = Label::new("tw1 flow");
+const PROBE: Label = Label::new("tw1 probe");
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,413 @@
+//! Keys of one link: the sealer, which lets no nonce come twice, and the opener.
+
+use core::fmt;
+use core::time::Duration;
+use std::collections::BTreeMap;
+
+use crypto::{Aead, Exporter, Iv, Label, OpenError, Provider, Suite, TrafficSecret};
+use udp_proto::packet::PacketNumber;
+use udp_proto::replay::{ReplayWindow, Verdict};
+use wire::Instant;
+
+use crate::hop::{HopHeader, HopKind, LabelName, Phase};
+use crate::key_ring::{KeyRing, Sealed};
+
+/// Seals the frames of one link and direction.
+///
+/// nonce = iv XOR (label 4, generation 1, low 7 bytes of the packet number). It takes no nonce but
+/// a [`Binding`] and a number, and trusts nobody for their being new:
+///
+/// 1. in one key epoch no two bindings name the same label and generation; live ones are carried
+///    over to the next epoch, in which the key is another;
+/// 2. a binding takes a number once: an origin's only above the last one, a relay's only if its
+///    window has not seen it, and the window lives as long as the binding.
+pub struct HopSealer<A> {
+    suite: Suite,
+    secret: TrafficSecret,
+    aead: A,
+    iv: Iv,
+    /// Key epoch mod 4.
+    epoch: u8,
+    /// Frames under the present key.
+    sealed: u32,
+    /// When the present key was first sealed with.
+    since: Option<Instant>,
+    /// Bound in this key epoch.
+    bound: BTreeMap<LabelName, Use>,
+    /// Only bindings made here are sealed with.
+    serial: u64,
+}
+
+/// What became of a label that was bound in this key epoch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Use {
+    Live,
+    Released,
+}
+
+/// A label of the next hop that one sealer may seal with; not `Clone`, since it holds the numbers
+/// that were used.
+#[derive(Debug)]
+pub struct Binding {
+    /// The label at the next hop.
+    name: LabelName,
+    /// Which sealer made it.
+    serial: u64,
+    gate: Gate,
+}
+
+/// Which numbers are still unused.
+#[derive(Debug)]
+enum Gate {
+    /// Those above the last one: of what we originate.
+    Rising(Option<u64>),
+    /// Those that the window has not seen: of what we relay.
+    Window(ReplayWindow),
+}
+
+/// The parts of a frame that its origin decided; the same on every hop.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Packet<'a> {
+    /// Number in its flow and direction.
+    pub number: u64,
+    /// Key phase and piece.
+    pub phase: Phase,
+    /// Whether the next hop shall say when it came.
+    pub is_echo: bool,
+    /// End-to-end ciphertext and its tag.
+    pub body: &'a [u8],
+}
+
+impl<A: Aead> HopSealer<A> {
+    /// Makes the sealer of the direction `direction` (0 for what the session's dialler sends, 1
+    /// for its accepter) of the link whose session has `exporter`.
+    ///
+    /// `serial` must differ for all sealers of a node.
+    pub fn new<P: Provider<Aead = A>>(
+        provider: &P,
+        exporter: &Exporter,
+        direction: u8,
+        serial: u64,
+    ) -> Self {
+        let (suite, secret) = link_secret(provider, exporter, direction);
+        let (aead, iv) = secret.expand(provider, suite);
+        Self {
+            suite,
+            secret,
+            aead,
+            iv,
+            epoch: 0,
+            sealed: 0,
+            since: None,
+            bound: BTreeMap::new(),
+            serial,
+        }
+    }
+
+    /// Binds a label for what this node originates.
+    ///
+    /// # Errors
+    ///
+    /// [`BindError`] where the label was bound in this key epoch, or too many are.
+    pub fn bind_origin<P: Provider<Aead = A>>(
+        &mut self,
+        provider: &P,
+        now: Instant,
+        name: LabelName,
+    ) -> Result<Binding, BindError> {
+        self.bind(provider, now, name, Gate::Rising(None))
+    }
+
+    /// Binds a label for what this node relays.
+    ///
+    /// # Errors
+    ///
+    /// As for [`bind_origin`](Self::bind_origin).
+    pub fn bind_transit<P: Provider<Aead = A>>(
+        &mut self,
+        provider: &P,
+        now: Instant,
+        name: LabelName,
+    ) -> Result<Binding, BindError> {
+        self.bind(provider, now, name, Gate::Window(ReplayWindow::new()))
+    }
+
+    /// Takes a binding back; its label cannot be bound again in this key epoch if it was used.
+    #[expect(
+        clippy::needless_pass_by_value,
+        reason = "whoever gives a binding back shall not seal with it"
+    )]
+    pub fn release(&mut self, binding: Binding) {
+        if binding.serial != self.serial {
+            return;
+        }
+        if binding.is_unused() {
+            self.bound.remove(&binding.name);
+        } else {
+            self.bound.insert(binding.name, Use::Released);
+        }
+    }
+
+    /// Appends one frame to `out`: header, hop tag, and the sealed body.
+    ///
+    /// # Errors
+    ///
+    /// [`SealRefused`] where number or binding are not to be used; nothing is appended.
+    pub fn seal<P: Provider<Aead = A>>(
+        &mut self,
+        provider: &P,
+        now: Instant,
+        (binding, packet): (&mut Binding, Packet<'_>),
+        out: &mut Vec<u8>,
+    ) -> Result<(), SealRefused> {
+        if binding.serial != self.serial {
+            return Err(SealRefused::Foreign);
+        }
+        if self.is_worn(now) {
+            self.advance(provider);
+        }
+        binding.take(packet.number)?;
+        self.since.get_or_insert(now);
+        self.sealed = self.sealed.saturating_add(1);
+        let header = HopHeader {
+            kind: HopKind::Sealed,
+            epoch: self.epoch,
+            is_echo: packet.is_echo,
+            label: binding.name,
+            phase: packet.phase,
+            number: packet.number,
+        };
+        let aad = header.encode();
+        out.extend_from_slice(&aad);
+        let tag_at = out.len();
+        out.extend_from_slice(&[0; 16]);
+        out.extend_from_slice(packet.body);
+        let nonce = self.iv.xor(mask(&header));
+        if let Some((tag, body)) = out
+            .get_mut(tag_at..)
+            .and_then(<[u8]>::split_first_chunk_mut::<16>)
+        {
+            self.aead.seal(nonce, &aad, body, tag);
+        }
+        Ok(())
+    }
+
+    /// Returns how many labels cannot be bound in this key epoch.
+    pub fn bound(&self) -> usize {
+        self.bound.len()
+    }
+
+    fn bind<P: Provider<Aead = A>>(
+        &mut self,
+        provider: &P,
+        now: Instant,
+        name: LabelName,
+        gate: Gate,
+    ) -> Result<Binding, BindError> {
+        if self.is_worn(now) {
+            self.advance(provider);
+        }
+        if self.bound.contains_key(&name) {
+            return Err(BindError::LabelTaken);
+        }
+        if self.bound.len() >= BOUND_MAX {
+            return Err(BindError::Full);
+        }
+        self.bound.insert(name, Use::Live);
+        Ok(Binding {
+            name,
+            serial: self.serial,
+            gate,
+        })
+    }
+
+    fn is_worn(&self, now: Instant) -> bool {
+        self.sealed >= EPOCH_FRAMES
+            || self
+                .since
+                .is_some_and(|since| now.saturating_since(since) >= EPOCH_SPAN)
+    }
+
+    /// Goes to the next key. Live labels keep their place, so that none is bound twice in it.
+    fn advance<P: Provider<Aead = A>>(&mut self, provider: &P) {
+        self.secret = self.secret.next(provider);
+        (self.aead, self.iv) = self.secret.expand(provider, self.suite);
+        self.epoch = self.epoch.wrapping_add(1) % EPOCHS;
+        self.sealed = 0;
+        self.since = None;
+        self.bound.retain(|_, state| *state == Use::Live);
+    }
+}
+
+impl Binding {
+    /// Returns the label at the next hop.
+    #[must_use]
+    pub const fn name(&self) -> LabelName {
+        self.name
+    }
+
+    /// Returns whether `number` is still unused.
+    #[must_use]
+    pub fn is_fresh(&self, number: u64) -> bool {
+        match &self.gate {
+            Gate::Rising(last) => last.is_none_or(|last| number > last),
+            Gate::Window(window) => {
+                PacketNumber::new(number).is_some_and(|n| window.check(n) == Verdict::Fresh)
+            }
+        }
+    }
+
+    const fn is_unused(&self) -> bool {
+        match &self.gate {
+            Gate::Rising(last) => last.is_none(),
+            Gate::Window(window) => window.largest().is_none(),
+        }
+    }
+
+    /// Uses `number` up.
+    fn take(&mut self, number: u64) -> Result<(), SealRefused> {
+        if !self.is_fresh(number) {
+            return Err(SealRefused::Number);
+        }
+        match &mut self.gate {
+            Gate::Rising(last) => *last = Some(number),
+            Gate::Window(window) => {
+                window.mark(PacketNumber::new(number).ok_or(SealRefused::Number)?);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Opens the frames of one link and direction.
+pub struct HopOpener<A> {
+    keys: KeyRing<A>,
+}
+
+impl<A: Aead> HopOpener<A> {
+    /// Makes the opener of the direction `direction` of the link whose session has `exporter`.
+    pub fn new<P: Provider<Aead = A>>(provider: &P, exporter: &Exporter, direction: u8) -> Self {
+        let (suite, secret) = link_secret(provider, exporter, direction);
+        Self {
+            keys: KeyRing::new(provider, suite, secret, EPOCHS),
+        }
+    }
+
+    /// Decrypts a sealed frame in place and returns its body, the end-to-end ciphertext and tag.
+    ///
+    /// # Errors
+    ///
+    /// [`OpenError`] where the frame was changed or is another link's; the frame is then garbage.
+    pub fn open<'a, P: Provider<Aead = A>>(
+        &mut self,
+        provider: &P,
+        now: Instant,
+        header: &HopHeader,
+        frame: &'a mut [u8],
+    ) -> Result<&'a mut [u8], OpenError> {
+        let (aad, rest) = frame
+            .split_first_chunk_mut::<{ HopHeader::LEN }>()
+            .ok_or(OpenError)?;
+        let (tag, body) = rest.split_first_chunk_mut::<16>().ok_or(OpenError)?;
+        let sealed = Sealed {
+            phase: header.epoch,
+            mask: mask(header),
+            aad,
+            body,
+            tag,
+        };
+        self.keys.open(provider, now, sealed)?;
+        Ok(body)
+    }
+}
+
+/// The first secret of one direction, and the suite of all links.
+fn link_secret<P: Provider>(
+    provider: &P,
+    exporter: &Exporter,
+    direction: u8,
+) -> (Suite, TrafficSecret) {
+    let secret = exporter.expand(provider, LINK, &[direction]);
+    (Suite::Aes128Gcm, TrafficSecret::new(secret))
+}
+
+/// Label, generation and number: what makes a nonce of a link's iv.
+const fn mask(header: &HopHeader) -> [u8; 12] {
+    let [l0, l1, l2, l3] = header.label.slot.to_be_bytes();
+    let [_, n1, n2, n3, n4, n5, n6, n7] = header.number.to_be_bytes();
+    let generation = header.label.generation;
+    [l0, l1, l2, l3, generation, n1, n2, n3, n4, n5, n6, n7]
+}
+
+impl<A> fmt::Debug for HopSealer<A> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("HopSealer")
+            .field("epoch", &self.epoch)
+            .field("sealed", &self.sealed)
+            .field("bound", &self.bound.len())
+            .finish_non_exhaustive()
+    }
+}
+
+impl<A> fmt::Debug for HopOpener<A> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("HopOpener(..)")
+    }
+}
+
+/// Why a label is not bound.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum BindError {
+    /// It was bound in this key epoch already.
+    LabelTaken,
+    /// As many labels are bound as may be.
+    Full,
+}
+
+impl fmt::Display for BindError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::LabelTaken => "the next label was bound in this key epoch already",
+            Self::Full => "the link has as many labels as it may",
+        })
+    }
+}
+
+impl core::error::Error for BindError {}
+
+/// Why a frame is not sealed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum SealRefused {
+    /// The number was used, or may have been.
+    Number,
+    /// The binding is of another link.
+    Foreign,
+}
+
+impl fmt::Display for SealRefused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Number => "the packet number was used on this label",
+            Self::Foreign => "the binding belongs to another link",
+        })
+    }
+}
+
+impl core::error::Error for SealRefused {}
+
+/// Frames under one link key; half of what RFC 9001, section 6.6, allows for AES-GCM.
+pub const EPOCH_FRAMES: u32 = 1 << 22;
+/// Longest time under one link key.
+pub const EPOCH_SPAN: Duration = Duration::from_secs(120);
+/// Labels bound on one link in one key epoch; twice the labels of 10,000 flows, and room to move
+/// them all.
+pub const BOUND_MAX: usize = 65_536;
+
+/// Key epochs that the header tells apart.
+const EPOCHS: u8 = 4;
+const LINK: Label = Label::new("tw1 link");
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,190 @@
+use super::*;
+use crate::hop::Piece;
+use crypto::{Initial, Role, Secret32};
+use netsim::provider::{NonceLog, Recording, SimProvider};
+use wire::Seed;
+
+const WHOLE: Phase = Phase {
+    key: 0,
+    piece: Piece::Whole,
+};
+
+struct Rig {
+    provider: Recording<SimProvider>,
+    log: NonceLog,
+    sealer: HopSealer<<Recording<SimProvider> as Provider>::Aead>,
+    opener: HopOpener<<Recording<SimProvider> as Provider>::Aead>,
+}
+
+fn exporter<P: Provider>(provider: &P) -> Exporter {
+    let agreed = Initial::new(provider, None).agree(provider, &Secret32::new([3; 32]));
+    agreed.traffic(provider, &[0; 32]).split(Role::Dialler).2
+}
+
+impl Rig {
+    fn new() -> Self {
+        let log = NonceLog::default();
+        let provider = Recording::new(SimProvider::new(Seed::from_number(1)), &log);
+        let exporter = exporter(&provider);
+        Self {
+            sealer: HopSealer::new(&provider, &exporter, 0, 1),
+            opener: HopOpener::new(&provider, &exporter, 0),
+            provider,
+            log,
+        }
+    }
+
+    fn seal(
+        &mut self,
+        at: u64,
+        binding: &mut Binding,
+        number: u64,
+    ) -> Result<Vec<u8>, SealRefused> {
+        let mut out = Vec::new();
+        let packet = Packet {
+            number,
+            phase: WHOLE,
+            is_echo: false,
+            body: &[9; 40],
+        };
+        let now = Instant::from_millis(at);
+        self.sealer
+            .seal(&self.provider, now, (binding, packet), &mut out)?;
+        Ok(out)
+    }
+
+    fn bind_origin(&mut self, name: LabelName) -> Result<Binding, BindError> {
+        self.sealer.bind_origin(&self.provider, Instant::ZERO, name)
+    }
+
+    fn bind_transit(&mut self, name: LabelName) -> Result<Binding, BindError> {
+        self.sealer
+            .bind_transit(&self.provider, Instant::ZERO, name)
+    }
+
+    fn open(&mut self, at: u64, mut frame: Vec<u8>) -> bool {
+        let header = HopHeader::decode(&frame).unwrap();
+        let now = Instant::from_millis(at);
+        match self.opener.open(&self.provider, now, &header, &mut frame) {
+            Ok(body) => body == [9; 40],
+            Err(OpenError) => false,
+        }
+    }
+}
+
+const fn name(slot: u32) -> LabelName {
+    LabelName {
+        slot,
+        generation: 0,
+    }
+}
+
+#[test]
+fn mesh_a5_a_label_is_bound_once_in_a_key_epoch() {
+    let mut rig = Rig::new();
+    let mut first = rig.bind_origin(name(1)).unwrap();
+    assert_eq!(
+        rig.bind_transit(name(1)).unwrap_err(),
+        BindError::LabelTaken
+    );
+    rig.seal(0, &mut first, 0).unwrap();
+    rig.sealer.release(first);
+    assert_eq!(rig.bind_origin(name(1)).unwrap_err(), BindError::LabelTaken);
+    let unused = rig.bind_origin(name(2)).unwrap();
+    rig.sealer.release(unused);
+    assert!(rig.bind_origin(name(2)).is_ok(), "nothing was sealed");
+}
+
+#[test]
+fn mesh_a5_an_origin_goes_upwards_and_a_relay_takes_each_number_once() {
+    let mut rig = Rig::new();
+    let mut origin = rig.bind_origin(name(1)).unwrap();
+    let mut transit = rig.bind_transit(name(2)).unwrap();
+    for (number, origin_takes, transit_takes) in [
+        (5, true, true),
+        (5, false, false),
+        (4, false, true),
+        (4, false, false),
+        (2_000, true, true),
+        (6, false, false),
+    ] {
+        let sealed = rig.seal(0, &mut origin, number);
+        assert_eq!(sealed.is_ok(), origin_takes, "{number}");
+        let sealed = rig.seal(0, &mut transit, number);
+        assert_eq!(sealed.is_ok(), transit_takes, "{number}");
+    }
+    assert_eq!(rig.log.reuses(), []);
+    assert_eq!(rig.log.sealed(), 5);
+}
+
+#[test]
+fn mesh_a5_a_binding_of_another_link_seals_nothing() {
+    let mut rig = Rig::new();
+    let other = exporter(&rig.provider);
+    let mut foreign = HopSealer::new(&rig.provider, &other, 1, 2);
+    let mut binding = foreign
+        .bind_origin(&rig.provider, Instant::ZERO, name(1))
+        .unwrap();
+    assert_eq!(
+        rig.seal(0, &mut binding, 0).unwrap_err(),
+        SealRefused::Foreign
+    );
+    assert_eq!(rig.log.sealed(), 0);
+}
+
+#[test]
+fn mesh_a5_keys_advance_by_time_and_count_and_no_frame_is_lost() {
+    let mut rig = Rig::new();
+    let mut live = rig.bind_origin(name(1)).unwrap();
+    let mut gone = rig.bind_origin(name(2)).unwrap();
+    rig.seal(0, &mut gone, 0).unwrap();
+    rig.sealer.release(gone);
+    let late = rig.seal(0, &mut live, 0).unwrap();
+    for epoch in 1..=9_u64 {
+        let at = epoch * 120_000;
+        let frame = rig.seal(at, &mut live, epoch).unwrap();
+        assert_eq!(u64::from(frame[1] & 3), epoch % 4);
+        assert!(rig.open(at, frame), "{epoch}");
+        if epoch == 1 {
+            assert!(rig.open(at + 10, late.clone()), "reordered over the change");
+        }
+    }
+    assert_eq!(
+        rig.bind_origin(name(1)).unwrap_err(),
+        BindError::LabelTaken,
+        "live ones are carried over"
+    );
+    assert!(rig.bind_origin(name(2)).is_ok(), "released before");
+
+    rig.sealer.sealed = EPOCH_FRAMES;
+    let frame = rig.seal(1_080_001, &mut live, 100).unwrap();
+    assert_eq!(frame[1] & 3, 2);
+    assert!(rig.open(1_080_001, frame));
+    assert_eq!(rig.log.reuses(), []);
+}
+
+#[test]
+fn mesh_a1_every_flipped_bit_is_refused() {
+    let mut rig = Rig::new();
+    let mut binding = rig.bind_origin(name(1)).unwrap();
+    let frame = rig.seal(0, &mut binding, 7).unwrap();
+    for bit in 0..frame.len() * 8 {
+        let mut forged = frame.clone();
+        forged[bit / 8] ^= 1 << (bit % 8);
+        if HopHeader::decode(&forged).is_ok() {
+            assert!(!rig.open(0, forged), "{bit}");
+        }
+    }
+    assert!(rig.open(0, frame));
+}
+
+#[test]
+fn bindings_are_bounded() {
+    let mut rig = Rig::new();
+    let bound = u32::try_from(BOUND_MAX).unwrap();
+    let held: Vec<Binding> = (0..bound)
+        .map(|slot| rig.bind_origin(name(slot)).unwrap())
+        .collect();
+    assert_eq!(rig.bind_origin(name(bound)).unwrap_err(), BindError::Full);
+    drop(held);
+}

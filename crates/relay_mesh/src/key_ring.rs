@@ -1,0 +1,201 @@
+//! Opening keys of one direction over their phases, of which the wire tells the low bits.
+
+use core::time::Duration;
+
+use crypto::{Aead, Iv, OpenError, Provider, Suite, TrafficSecret};
+use wire::Instant;
+
+/// The present key, the one before it for late packets, and the one to come.
+///
+/// A packet of the next phase that opens makes that phase the present one. Nothing else does, so
+/// a forged phase costs one key expansion, which is kept for the genuine packet.
+pub(crate) struct KeyRing<A> {
+    suite: Suite,
+    /// Phases that the wire tells apart: a power of two, at least 4.
+    modulus: u8,
+    /// Present phase mod `modulus`.
+    phase: u8,
+    secret: TrafficSecret,
+    present: (A, Iv),
+    previous: Option<Previous<A>>,
+    next: Option<(TrafficSecret, (A, Iv))>,
+}
+
+/// The phase before the present one.
+struct Previous<A> {
+    key: (A, Iv),
+    /// When it is forgotten.
+    until: Instant,
+}
+
+/// One sealed packet, as [`KeyRing::open`] needs it.
+pub(crate) struct Sealed<'a> {
+    /// Low bits of the phase, from the wire.
+    pub(crate) phase: u8,
+    /// What the iv is combined with.
+    pub(crate) mask: [u8; 12],
+    pub(crate) aad: &'a [u8],
+    /// Decrypted in place.
+    pub(crate) body: &'a mut [u8],
+    pub(crate) tag: &'a [u8; 16],
+}
+
+impl<A: Aead> KeyRing<A> {
+    /// Starts at phase 0.
+    pub(crate) fn new<P: Provider<Aead = A>>(
+        provider: &P,
+        suite: Suite,
+        secret: TrafficSecret,
+        modulus: u8,
+    ) -> Self {
+        let present = secret.expand(provider, suite);
+        Self {
+            suite,
+            modulus,
+            phase: 0,
+            secret,
+            present,
+            previous: None,
+            next: None,
+        }
+    }
+
+    /// Opens one packet in place.
+    ///
+    /// # Errors
+    ///
+    /// [`OpenError`] where the phase is none of three or the bytes were changed; the body is
+    /// garbage then.
+    pub(crate) fn open<P: Provider<Aead = A>>(
+        &mut self,
+        provider: &P,
+        now: Instant,
+        sealed: Sealed<'_>,
+    ) -> Result<(), OpenError> {
+        let ahead = sealed.phase.wrapping_sub(self.phase) % self.modulus;
+        if ahead == 0 {
+            return open_with(&self.present, sealed);
+        }
+        if ahead == 1 {
+            let (secret, suite) = (&self.secret, self.suite);
+            let next = self.next.get_or_insert_with(|| {
+                let next = secret.next(provider);
+                let key = next.expand(provider, suite);
+                (next, key)
+            });
+            open_with(&next.1, sealed)?;
+            self.advance(now);
+            return Ok(());
+        }
+        match &self.previous {
+            Some(previous) if ahead == self.modulus.wrapping_sub(1) && now < previous.until => {
+                open_with(&previous.key, sealed)
+            }
+            _ => Err(OpenError),
+        }
+    }
+
+    fn advance(&mut self, now: Instant) {
+        if let Some((secret, key)) = self.next.take() {
+            self.secret = secret;
+            let old = core::mem::replace(&mut self.present, key);
+            self.previous = Some(Previous {
+                key: old,
+                until: now + PREVIOUS_KEPT,
+            });
+            self.phase = self.phase.wrapping_add(1) % self.modulus;
+        }
+    }
+}
+
+fn open_with<A: Aead>((aead, iv): &(A, Iv), sealed: Sealed<'_>) -> Result<(), OpenError> {
+    let Sealed {
+        mask,
+        aad,
+        body,
+        tag,
+        ..
+    } = sealed;
+    aead.open(iv.xor(mask), aad, body, tag)
+}
+
+/// How long late packets of the phase before open: three times the longest probe timeout that a
+/// link in use has (1 s; RFC 9002, section 6.2.2, allows as much before the first sample).
+const PREVIOUS_KEPT: Duration = Duration::from_secs(3);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crypto::Secret32;
+    use netsim::provider::SimProvider;
+    use wire::Seed;
+
+    fn seal(provider: &SimProvider, secret: &TrafficSecret, number: u64) -> (Vec<u8>, [u8; 16]) {
+        let (aead, iv) = secret.expand(provider, Suite::Aes128Gcm);
+        let (mut body, mut tag) = (b"body".to_vec(), [0; 16]);
+        aead.seal(iv.nonce(number), b"aad", &mut body, &mut tag);
+        (body, tag)
+    }
+
+    fn mask(number: u64) -> [u8; 12] {
+        let [_, _, _, _, mask @ ..] = u128::from(number).to_be_bytes();
+        mask
+    }
+
+    #[test]
+    fn follows_phases_and_forgets_the_one_before() {
+        let provider = SimProvider::new(Seed::from_number(1));
+        let secret = || TrafficSecret::new(Secret32::new([7; 32]));
+        let mut ring = KeyRing::new(&provider, Suite::Aes128Gcm, secret(), 4);
+        let mut secrets = vec![secret()];
+        for phase in 1..6 {
+            secrets.push(secrets[phase - 1].next(&provider));
+        }
+        let mut open = |at: u64, phase: usize, number: u64| {
+            let (mut body, tag) = seal(&provider, &secrets[phase], number);
+            let sealed = Sealed {
+                phase: u8::try_from(phase % 4).unwrap(),
+                mask: mask(number),
+                aad: b"aad",
+                body: &mut body,
+                tag: &tag,
+            };
+            ring.open(&provider, Instant::from_millis(at), sealed)
+                .is_ok()
+        };
+        assert!(open(0, 0, 0));
+        assert!(!open(0, 2, 1), "two ahead");
+        assert!(open(1, 1, 2), "one ahead moves on");
+        assert!(open(2, 0, 3), "a late one still opens");
+        assert!(!open(3_001, 0, 4), "and not for ever");
+        for phase in 2..6 {
+            assert!(open(4_000, phase, 5), "{phase}");
+        }
+    }
+
+    #[test]
+    fn a_forged_phase_does_not_move_it() {
+        let provider = SimProvider::new(Seed::from_number(1));
+        let secret = || TrafficSecret::new(Secret32::new([7; 32]));
+        let mut ring = KeyRing::new(&provider, Suite::Aes128Gcm, secret(), 4);
+        let (mut forged, tag) = (b"body".to_vec(), [0; 16]);
+        let sealed = Sealed {
+            phase: 1,
+            mask: mask(0),
+            aad: b"aad",
+            body: &mut forged,
+            tag: &tag,
+        };
+        assert_eq!(ring.open(&provider, Instant::ZERO, sealed), Err(OpenError));
+        assert_eq!(ring.phase, 0);
+        let (mut body, tag) = seal(&provider, &secret(), 1);
+        let sealed = Sealed {
+            phase: 0,
+            mask: mask(1),
+            aad: b"aad",
+            body: &mut body,
+            tag: &tag,
+        };
+        assert_eq!(ring.open(&provider, Instant::ZERO, sealed), Ok(()));
+    }
+}

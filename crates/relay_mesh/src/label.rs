@@ -1,0 +1,444 @@
+//! Labels: one direction of one flow on one path, at one node.
+
+use core::fmt;
+use core::time::Duration;
+use std::collections::{BTreeMap, VecDeque};
+
+use udp_proto::budget::TokenBucket;
+use wire::Instant;
+
+use crate::hop::LabelName;
+use crate::hop_sealer::{Binding, EPOCH_SPAN};
+use crate::link::LinkId;
+
+/// What a node knows of one label; at most 256 bytes.
+#[derive(Debug)]
+pub(crate) struct Label {
+    purpose: Purpose,
+    /// Frames are taken from this link only.
+    previous: LinkId,
+    /// The peer that asked for it.
+    owner: LinkId,
+    generation: u8,
+    /// Bytes that may pass.
+    bucket: TokenBucket,
+    /// When it ends; a frame that passes puts it off.
+    expires_at: Instant,
+    /// Frames passed.
+    frames: u64,
+    /// Bytes passed, headers included.
+    bytes: u64,
+}
+
+/// Where frames of a label go.
+#[derive(Debug)]
+enum Purpose {
+    /// The slot rests.
+    Free,
+    /// Given out, not bound: frames are dropped.
+    Reserved,
+    /// To the next hop. The binding holds the window of this label.
+    Transit { next: LinkId, binding: Binding },
+    /// To a flow of this node.
+    Terminal { flow: u32 },
+}
+
+/// Where a frame goes on from here.
+#[derive(Debug)]
+pub(crate) enum Onward<'a> {
+    /// To the next hop, sealed with the binding.
+    Next(LinkId, &'a mut Binding),
+    /// To the flow of this node with this index.
+    Flow(u32),
+}
+
+/// Labels of one node: a slab, so a look-up is an index and a comparison.
+#[derive(Debug)]
+pub(crate) struct LabelSlab {
+    labels: Vec<Label>,
+    /// Slots to use next, oldest first.
+    free: VecDeque<u32>,
+    /// Slots whose generations were all given out, and when they may be used again.
+    resting: VecDeque<(Instant, u32)>,
+    /// Labels of each owner.
+    held: BTreeMap<LinkId, u32>,
+    limits: LabelLimits,
+    taken: u32,
+}
+
+/// Bounds of a slab.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LabelLimits {
+    /// Labels in all.
+    pub(crate) labels_max: u32,
+    /// Labels of one owner.
+    pub(crate) per_owner_max: u32,
+    /// Bytes a second and label.
+    pub(crate) rate: u32,
+    /// Bytes at once and label.
+    pub(crate) burst: u32,
+}
+
+impl LabelSlab {
+    pub(crate) const fn new(limits: LabelLimits) -> Self {
+        Self {
+            labels: Vec::new(),
+            free: VecDeque::new(),
+            resting: VecDeque::new(),
+            held: BTreeMap::new(),
+            limits,
+            taken: 0,
+        }
+    }
+
+    /// Gives out a label for frames that come from `previous`, at the request of `owner`.
+    ///
+    /// # Errors
+    ///
+    /// [`LabelRefusal::Full`] where all are given out, or as many as `owner` may have.
+    pub(crate) fn reserve(
+        &mut self,
+        now: Instant,
+        owner: LinkId,
+        previous: LinkId,
+    ) -> Result<LabelName, LabelRefusal> {
+        let held = self.held.get(&owner).copied().unwrap_or(0);
+        if held >= self.limits.per_owner_max || self.taken >= self.limits.labels_max {
+            return Err(LabelRefusal::Full);
+        }
+        let slot = self.take_slot(now)?;
+        let LabelLimits { rate, burst, .. } = self.limits;
+        let label = self
+            .labels
+            .get_mut(index(slot))
+            .ok_or(LabelRefusal::Unknown)?;
+        label.purpose = Purpose::Reserved;
+        label.previous = previous;
+        label.owner = owner;
+        label.bucket = TokenBucket::new(rate, burst, now);
+        label.expires_at = now + LABEL_LIFE;
+        (label.frames, label.bytes) = (0, 0);
+        let generation = label.generation;
+        self.held.insert(owner, held.saturating_add(1));
+        self.taken = self.taken.saturating_add(1);
+        Ok(LabelName { slot, generation })
+    }
+
+    /// Returns whether `name` was given to `owner` and awaits its binding.
+    ///
+    /// # Errors
+    ///
+    /// [`LabelRefusal`] where it was not, or is bound.
+    pub(crate) fn check_reserved(
+        &self,
+        name: LabelName,
+        owner: LinkId,
+    ) -> Result<(), LabelRefusal> {
+        let label = self.labels.get(index(name.slot));
+        let label = label
+            .filter(|label| label.is(name) && label.owner == owner)
+            .ok_or(LabelRefusal::Unknown)?;
+        match label.purpose {
+            Purpose::Reserved => Ok(()),
+            Purpose::Free | Purpose::Transit { .. } | Purpose::Terminal { .. } => {
+                Err(LabelRefusal::Bound)
+            }
+        }
+    }
+
+    /// Binds a reserved label to the next hop; hands the binding back where it is not reserved.
+    pub(crate) fn bind_transit(
+        &mut self,
+        name: LabelName,
+        next: LinkId,
+        binding: Binding,
+    ) -> Option<Binding> {
+        match self.get_mut(name) {
+            Some(label) if matches!(label.purpose, Purpose::Reserved) => {
+                label.purpose = Purpose::Transit { next, binding };
+                None
+            }
+            _ => Some(binding),
+        }
+    }
+
+    /// Binds a reserved label to a flow of this node.
+    pub(crate) fn bind_terminal(&mut self, name: LabelName, flow: u32) {
+        if let Some(label) = self.get_mut(name)
+            && matches!(label.purpose, Purpose::Reserved)
+        {
+            label.purpose = Purpose::Terminal { flow };
+        }
+    }
+
+    /// Finds the label of a frame; `None` where the slot is not in use or in another one.
+    pub(crate) fn get_mut(&mut self, name: LabelName) -> Option<&mut Label> {
+        self.labels
+            .get_mut(index(name.slot))
+            .filter(|label| label.is(name))
+    }
+
+    /// Frees a label and returns its binding, for its sealer.
+    pub(crate) fn remove(&mut self, now: Instant, name: LabelName) -> Option<(LinkId, Binding)> {
+        let label = self.get_mut(name)?;
+        let owner = label.owner;
+        let old = core::mem::replace(&mut label.purpose, Purpose::Free);
+        label.generation = label.generation.wrapping_add(1);
+        if label.generation == 0 {
+            // Whoever sealed with generation 0 has gone to another key by then.
+            self.resting
+                .push_back((now + EPOCH_SPAN.saturating_mul(2), name.slot));
+        } else {
+            self.free.push_back(name.slot);
+        }
+        self.taken = self.taken.saturating_sub(1);
+        match self.held.get_mut(&owner) {
+            Some(held) if *held > 1 => *held = held.saturating_sub(1),
+            _ => {
+                self.held.remove(&owner);
+            }
+        }
+        match old {
+            Purpose::Transit { next, binding } => Some((next, binding)),
+            Purpose::Free | Purpose::Reserved | Purpose::Terminal { .. } => None,
+        }
+    }
+
+    /// Frees the labels for which `ends` holds and gives their bindings to `on_free`.
+    pub(crate) fn remove_where(
+        &mut self,
+        now: Instant,
+        ends: impl Fn(&Label) -> bool,
+        mut on_free: impl FnMut(LinkId, Binding),
+    ) -> u32 {
+        let mut count = 0_u32;
+        for slot in 0..u32::try_from(self.labels.len()).unwrap_or(u32::MAX) {
+            let Some(label) = self.labels.get(index(slot)) else {
+                break;
+            };
+            if label.is_free() || !ends(label) {
+                continue;
+            }
+            let name = LabelName {
+                slot,
+                generation: label.generation,
+            };
+            count = count.saturating_add(1);
+            if let Some((next, binding)) = self.remove(now, name) {
+                on_free(next, binding);
+            }
+        }
+        count
+    }
+
+    /// Returns how many labels are given out.
+    #[cfg(test)]
+    const fn len(&self) -> u32 {
+        self.taken
+    }
+
+    /// Returns the bytes of memory that the slab holds.
+    pub(crate) fn memory(&self) -> usize {
+        self.labels
+            .capacity()
+            .saturating_mul(size_of::<Label>())
+            .saturating_add(self.free.capacity().saturating_mul(4))
+    }
+
+    fn take_slot(&mut self, now: Instant) -> Result<u32, LabelRefusal> {
+        if self.resting.front().is_some_and(|(until, _)| *until <= now)
+            && let Some((_, slot)) = self.resting.pop_front()
+        {
+            return Ok(slot);
+        }
+        // A slot rests a while before it is used again, so that its generations last.
+        if self.free.len() > FREE_KEPT || self.labels.len() >= index(self.limits.labels_max) {
+            return self.free.pop_front().ok_or(LabelRefusal::Full);
+        }
+        let slot = u32::try_from(self.labels.len()).map_err(|_| LabelRefusal::Full)?;
+        self.labels.push(Label::vacant(now));
+        Ok(slot)
+    }
+}
+
+impl Label {
+    const fn vacant(now: Instant) -> Self {
+        Self {
+            purpose: Purpose::Free,
+            previous: LinkId(0),
+            owner: LinkId(0),
+            generation: 0,
+            bucket: TokenBucket::new(0, 0, now),
+            expires_at: now,
+            frames: 0,
+            bytes: 0,
+        }
+    }
+
+    /// The link that frames must come from.
+    pub(crate) const fn previous(&self) -> LinkId {
+        self.previous
+    }
+
+    /// Whether it ends with the session of `link`.
+    pub(crate) fn names(&self, link: LinkId) -> bool {
+        self.previous == link
+            || matches!(&self.purpose, Purpose::Transit { next, .. } if *next == link)
+    }
+
+    /// Whether it ended at or before `now`.
+    pub(crate) fn is_expired(&self, now: Instant) -> bool {
+        self.expires_at <= now
+    }
+
+    /// Whether it leads to the flow with index `flow` of this node.
+    pub(crate) const fn leads_to(&self, wanted: u32) -> bool {
+        matches!(self.purpose, Purpose::Terminal { flow } if flow == wanted)
+    }
+
+    /// Says where a frame goes on, where the label is bound.
+    pub(crate) const fn onward(&mut self) -> Option<Onward<'_>> {
+        match &mut self.purpose {
+            Purpose::Transit { next, binding } => Some(Onward::Next(*next, binding)),
+            Purpose::Terminal { flow } => Some(Onward::Flow(*flow)),
+            Purpose::Free | Purpose::Reserved => None,
+        }
+    }
+
+    /// Charges a genuine frame; false where the budget is spent.
+    pub(crate) fn charge(&mut self, now: Instant, len: usize) -> bool {
+        let units = u32::try_from(len).unwrap_or(u32::MAX);
+        if !self.bucket.take(now, units) {
+            return false;
+        }
+        self.expires_at = now + LABEL_LIFE;
+        self.frames = self.frames.saturating_add(1);
+        self.bytes = self.bytes.saturating_add(units.into());
+        true
+    }
+
+    const fn is_free(&self) -> bool {
+        matches!(self.purpose, Purpose::Free)
+    }
+
+    const fn is(&self, name: LabelName) -> bool {
+        !self.is_free() && self.generation == name.generation
+    }
+}
+
+/// Why a label is not given out or bound.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LabelRefusal {
+    /// As many are given out as may be.
+    Full,
+    /// There is no such label, or it is another's.
+    Unknown,
+    /// It is bound already.
+    Bound,
+}
+
+impl fmt::Display for LabelRefusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Full => "no label is left",
+            Self::Unknown => "no such label",
+            Self::Bound => "the label is bound already",
+        })
+    }
+}
+
+/// Life of a label without frames; three keep-alives of 10 s.
+pub(crate) const LABEL_LIFE: Duration = Duration::from_secs(30);
+
+/// Free slots from which on no further one is made.
+const FREE_KEPT: usize = 64;
+
+fn index(slot: u32) -> usize {
+    usize::try_from(slot).unwrap_or(usize::MAX)
+}
+
+const _: () = assert!(size_of::<Label>() <= 256, "goal F6: 256 bytes a label");
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMITS: LabelLimits = LabelLimits {
+        labels_max: 100,
+        per_owner_max: 10,
+        rate: 1_000,
+        burst: 1_000,
+    };
+    const A: LinkId = LinkId(1);
+    const B: LinkId = LinkId(2);
+
+    #[test]
+    fn mesh_a1_labels_are_bounded_in_all_and_for_each_owner() {
+        let mut slab = LabelSlab::new(LIMITS);
+        let now = Instant::ZERO;
+        for _ in 0..10 {
+            slab.reserve(now, A, B).unwrap();
+        }
+        assert_eq!(slab.reserve(now, A, B), Err(LabelRefusal::Full));
+        for owner in 2..11 {
+            for _ in 0..10 {
+                slab.reserve(now, LinkId(owner), A).unwrap();
+            }
+        }
+        assert_eq!(slab.reserve(now, LinkId(99), A), Err(LabelRefusal::Full));
+        assert_eq!(slab.len(), 100);
+        assert_eq!(
+            slab.remove_where(now, |label| label.owner == A, |_, _| ()),
+            10
+        );
+        assert!(slab.reserve(now, A, B).is_ok());
+    }
+
+    #[test]
+    fn mesh_a1_a_slot_gives_out_no_generation_twice_while_a_key_lives() {
+        let mut slab = LabelSlab::new(LabelLimits {
+            labels_max: 1,
+            ..LIMITS
+        });
+        let now = Instant::from_millis(1_000);
+        for generation in 0..=255 {
+            let name = slab.reserve(now, A, B).unwrap();
+            assert_eq!((name.slot, name.generation), (0, generation));
+            assert_eq!(slab.get_mut(name).map(|label| label.previous), Some(B));
+            slab.remove(now, name);
+            assert!(slab.get_mut(name).is_none(), "old generation");
+        }
+        assert_eq!(slab.reserve(now, A, B), Err(LabelRefusal::Full));
+        let rested = now + EPOCH_SPAN * 2;
+        assert_eq!(
+            slab.reserve(rested, A, B).map(|name| name.generation),
+            Ok(0)
+        );
+    }
+
+    #[test]
+    fn only_its_owner_binds_a_label_and_once() {
+        let mut slab = LabelSlab::new(LIMITS);
+        let name = slab.reserve(Instant::ZERO, A, B).unwrap();
+        assert!(slab.get_mut(name).unwrap().onward().is_none(), "not bound");
+        assert_eq!(slab.check_reserved(name, B), Err(LabelRefusal::Unknown));
+        assert_eq!(slab.check_reserved(name, A), Ok(()));
+        slab.bind_terminal(name, 7);
+        assert_eq!(slab.check_reserved(name, A), Err(LabelRefusal::Bound));
+        slab.bind_terminal(name, 8);
+        assert!(slab.get_mut(name).unwrap().leads_to(7));
+    }
+
+    #[test]
+    fn frames_put_off_the_end_and_are_rationed() {
+        let mut slab = LabelSlab::new(LIMITS);
+        let name = slab.reserve(Instant::ZERO, A, B).unwrap();
+        let label = slab.get_mut(name).unwrap();
+        let later = Instant::from_millis(29_999);
+        assert!(!label.is_expired(later));
+        assert!(label.charge(later, 1_000));
+        assert!(!label.charge(later, 1));
+        assert!(!label.is_expired(Instant::from_millis(59_998)));
+        assert!(label.is_expired(Instant::from_millis(59_999)));
+    }
+}

@@ -1,0 +1,52 @@
+#![doc = include_str!("../README.md")]
+#![forbid(unsafe_code)]
+
+pub mod choice;
+pub mod cost;
+pub mod link_state;
+pub mod measure;
+pub mod message;
+pub mod routes;
+
+mod config;
+mod data_plane;
+mod event;
+pub mod flow_key;
+pub mod flow_message;
+pub mod grant;
+pub mod hop;
+pub mod hop_sealer;
+mod key_ring;
+mod label;
+mod leg;
+mod link;
+mod node;
+mod outbox;
+mod path_setup;
+mod path_watch;
+pub mod pieces;
+mod ration;
+pub mod route_request;
+mod stats;
+mod view;
+
+pub use config::{Config, EntryGame, ExitGame, Game, Mode, NewError};
+pub use event::{Command, Event, Outcome, RouteCause};
+pub use flow_key::FlowId;
+pub use flow_message::FlowEnd;
+pub use leg::{Leg, SocketId};
+pub use node::Node;
+pub use pieces::{DATAGRAM_MAX, WHOLE_MAX};
+pub use stats::{FrameStats, NodeStats, RefusedRequests};
+pub use view::{LinkView, RouteView};
+
+use std::net::SocketAddr;
+
+use wire::NodeId;
+
+/// Where a node that knows nobody yet begins.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Bootstrap {
+    /// Nodes to dial, in the order given; the node itself may stand among them and is skipped.
+    pub nodes: Vec<(NodeId, SocketAddr)>,
+}

@@ -1,0 +1,96 @@
+//! Links: keys and addresses of the neighbours that hop frames come from and go to.
+
+use core::net::SocketAddr;
+
+use crypto::{Aead, Exporter, Provider};
+
+use crate::grant::GrantKey;
+use crate::hop_sealer::{HopOpener, HopSealer};
+
+/// Names a neighbour of this node, for the life of the process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct LinkId(pub(crate) u16);
+
+/// What the data plane knows of a neighbour while a session with it is open.
+#[derive(Debug)]
+pub(crate) struct Link<A> {
+    /// Where its frames come from.
+    pub(crate) remote: SocketAddr,
+    pub(crate) sealer: HopSealer<A>,
+    pub(crate) opener: HopOpener<A>,
+    pub(crate) grants: GrantKey,
+}
+
+/// Which end of its session a node is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum End {
+    Dialler,
+    Accepter,
+}
+
+impl End {
+    /// The direction number of what this end sends.
+    pub(crate) const fn sends(self) -> u8 {
+        match self {
+            Self::Dialler => 0,
+            Self::Accepter => 1,
+        }
+    }
+
+    /// The direction number of what this end receives.
+    pub(crate) const fn receives(self) -> u8 {
+        match self {
+            Self::Dialler => 1,
+            Self::Accepter => 0,
+        }
+    }
+}
+
+impl<A: Aead> Link<A> {
+    /// Makes the keys of a link from its session's exporter; `serial` is the sealer's.
+    pub(crate) fn new<P: Provider<Aead = A>>(
+        provider: &P,
+        exporter: &Exporter,
+        end: End,
+        remote: SocketAddr,
+        serial: u64,
+    ) -> Self {
+        Self {
+            remote,
+            sealer: HopSealer::new(provider, exporter, end.sends(), serial),
+            opener: HopOpener::new(provider, exporter, end.receives()),
+            grants: GrantKey::new(provider, exporter),
+        }
+    }
+}
+
+/// Links by id: those that are up.
+#[derive(Debug)]
+pub(crate) struct LinkTable<A> {
+    links: Vec<Option<Link<A>>>,
+}
+
+impl<A> LinkTable<A> {
+    pub(crate) const fn new() -> Self {
+        Self { links: Vec::new() }
+    }
+
+    /// Puts a link up, in place of one that was.
+    pub(crate) fn set(&mut self, id: LinkId, link: Option<Link<A>>) {
+        let index = usize::from(id.0);
+        if self.links.len() <= index {
+            self.links.resize_with(index.saturating_add(1), || None);
+        }
+        if let Some(slot) = self.links.get_mut(index) {
+            *slot = link;
+        }
+    }
+
+    pub(crate) fn get(&self, id: LinkId) -> Option<&Link<A>> {
+        self.links.get(usize::from(id.0))?.as_ref()
+    }
+
+    pub(crate) fn get_mut(&mut self, id: LinkId) -> Option<&mut Link<A>> {
+        self.links.get_mut(usize::from(id.0))?.as_mut()
+    }
+}

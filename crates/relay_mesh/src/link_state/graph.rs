@@ -1,0 +1,108 @@
+//! From records to the graph that routes are computed on.
+
+use std::collections::BTreeMap;
+
+use wire::NodeId;
+
+use super::{LinkStateTable, Roles, ShortId};
+use crate::cost::{Cost, CostModel};
+use crate::measure::LinkReport;
+use crate::routes::{Graph, NodeIndex};
+
+impl LinkStateTable {
+    /// Makes the graph of all live nodes and links; `own` is what this node measures now.
+    ///
+    /// A link has the worse of both ends' delays and the worse of their losses. It is there only
+    /// where both ends report it, so nobody can invent a link to others, and one end is enough to
+    /// take it down. Links of this node itself need no report from the other end while that is
+    /// not known yet: it answers our probes. A node may be passed if it claims the role of relay,
+    /// is granted it, and is not about to leave.
+    #[must_use]
+    pub fn graph(&self, model: &CostModel, own: &BTreeMap<NodeId, LinkReport>) -> Graph {
+        let live = self.entries.iter().filter(|(_, entry)| entry.is_live);
+        let nodes = live.map(|(&id, entry)| {
+            let is_leaving = entry.links.as_ref().is_some_and(|links| links.is_leaving);
+            let granted = self.profile(&id).map_or(Roles::NONE, |(_, roles)| roles);
+            (id, granted.contains(Roles::RELAY) && !is_leaving)
+        });
+        // A neighbour that is not known yet is reached, but not passed.
+        let neighbours = own
+            .keys()
+            .filter(|id| !self.is_live(id))
+            .map(|&id| (id, false));
+        let ourselves = (!self.is_live(&self.own())).then(|| (self.own(), false));
+        let mut graph = Graph::new(nodes.chain(neighbours).chain(ourselves));
+        for (id, entry) in self.entries.iter().filter(|(_, entry)| entry.is_live) {
+            let Some(links) = entry.links.as_ref().filter(|_| *id != self.own()) else {
+                continue;
+            };
+            for (&short, &report) in &links.reports {
+                self.add_link(&mut graph, model, (id, report), short);
+            }
+        }
+        self.add_own_links(&mut graph, model, own);
+        graph
+    }
+
+    /// Adds the link from `id` to `short` if the other end reports it too.
+    fn add_link(
+        &self,
+        graph: &mut Graph,
+        model: &CostModel,
+        (id, report): (&NodeId, LinkReport),
+        short: ShortId,
+    ) {
+        let Some((other, _)) = self.by_short(short) else {
+            return;
+        };
+        // Each pair is looked at once, from its lower end; our own links come from `own`.
+        if other <= id || *other == self.own() {
+            return;
+        }
+        let (Some(theirs), Some((a, b))) = (self.report(other, *id), indices(graph, id, other))
+        else {
+            return;
+        };
+        graph.set_link(a, b, cost(model, report.worse(theirs)));
+    }
+
+    fn add_own_links(
+        &self,
+        graph: &mut Graph,
+        model: &CostModel,
+        own: &BTreeMap<NodeId, LinkReport>,
+    ) {
+        for (id, &report) in own {
+            let theirs = self.report(id, self.own()).unwrap_or(report);
+            if let Some((a, b)) = indices(graph, &self.own(), id) {
+                graph.set_link(a, b, cost(model, report.worse(theirs)));
+            }
+        }
+    }
+
+    /// What `from` says of its link to `to`.
+    fn report(&self, from: &NodeId, to: NodeId) -> Option<LinkReport> {
+        let entry = self.entries.get(from).filter(|entry| entry.is_live)?;
+        let links = entry.links.as_ref()?;
+        links.reports.get(&ShortId::from(to)).copied()
+    }
+
+    fn is_live(&self, id: &NodeId) -> bool {
+        self.entries.get(id).is_some_and(|entry| entry.is_live)
+    }
+}
+
+fn cost(model: &CostModel, report: LinkReport) -> Cost {
+    if report.is_up() {
+        model.link(report.delay, report.loss)
+    } else {
+        Cost::UNROUTABLE
+    }
+}
+
+fn indices(graph: &Graph, a: &NodeId, b: &NodeId) -> Option<(NodeIndex, NodeIndex)> {
+    Some((graph.index(a)?, graph.index(b)?))
+}
+
+#[cfg(test)]
+mod tests;

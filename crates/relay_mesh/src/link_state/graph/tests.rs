@@ -1,0 +1,143 @@
+use super::*;
+use crate::cost::LossCode;
+use crate::link_state::{Admission, Network, Outcome, Profile, Publisher, TableConfig};
+use crypto::{Identity, Provider};
+use netsim::provider::SimProvider;
+use wire::{Instant, Seed};
+
+const NETWORK: Network = Network([9; 16]);
+
+/// Nodes that all know each other's ids; node 0 owns the table.
+struct World {
+    provider: SimProvider,
+    ids: Vec<NodeId>,
+    publishers: Vec<Publisher<SimProvider>>,
+    table: LinkStateTable,
+}
+
+impl World {
+    fn new(count: usize, grant: impl Fn(usize) -> Roles) -> Self {
+        let mut provider = SimProvider::new(Seed::from_number(1));
+        let mut identities: Vec<Identity> = (0..count)
+            .map(|_| Identity::generate(&mut provider).unwrap())
+            .collect();
+        identities.sort_by_key(Identity::node_id);
+        let ids: Vec<NodeId> = identities.iter().map(Identity::node_id).collect();
+        let publishers = identities.iter().map(|identity| {
+            let key = provider.signing_key(identity).unwrap();
+            let profile = Profile {
+                roles: Roles::ALL,
+                ..Profile::default()
+            };
+            Publisher::new(key, *identity.public_key(), NETWORK, profile).unwrap()
+        });
+        let publishers = publishers.collect();
+        let mut config = TableConfig::default();
+        let granted = ids
+            .iter()
+            .enumerate()
+            .map(|(index, &id)| (id, grant(index)));
+        config.admission = Admission::Listed(granted.collect());
+        let table = LinkStateTable::new(config, NETWORK, ids[0]);
+        Self {
+            provider,
+            ids,
+            publishers,
+            table,
+        }
+    }
+
+    /// Node `from` publishes links of these costs in ms.
+    fn publish(&mut self, now: Instant, from: usize, links: &[(usize, u16)]) {
+        let links = links
+            .iter()
+            .map(|&(to, millis)| (self.ids[to], report(millis)));
+        let publication = self.publishers[from]
+            .update(now, None, &mut self.provider, &links.collect())
+            .unwrap();
+        let from = self.ids[from];
+        if let Some(node) = publication.node {
+            let outcome = self.table.accept_node(now, &self.provider, from, &node);
+            assert_eq!(outcome, Outcome::Accepted);
+        }
+        let links = publication.links.unwrap();
+        let outcome = self.table.accept_links(now, &self.provider, from, &links);
+        assert_eq!(outcome, Outcome::Accepted);
+    }
+
+    /// Cost in ms from `a` to `b` where node 0 measures `own`.
+    fn link(&self, a: usize, b: usize, own: &[(usize, u16)]) -> Option<u16> {
+        let own = own
+            .iter()
+            .map(|&(to, millis)| (self.ids[to], report(millis)));
+        let graph = self.table.graph(&CostModel::default(), &own.collect());
+        let (a, b) = (graph.index(&self.ids[a])?, graph.index(&self.ids[b])?);
+        let cost = graph.link(a, b);
+        assert_eq!(cost, graph.link(b, a));
+        cost.is_routable().then(|| cost.units() / 10)
+    }
+}
+
+fn report(millis: u16) -> LinkReport {
+    LinkReport {
+        delay: Cost::from_millis(millis),
+        loss: LossCode(0),
+    }
+}
+
+#[test]
+fn a_link_counts_where_both_ends_report_it_and_the_worse_report_holds() {
+    let mut world = World::new(3, |_| Roles::ALL);
+    world.publish(Instant::ZERO, 1, &[(2, 10)]);
+    assert_eq!(world.link(1, 2, &[]), None, "one liar invents no link");
+    world.publish(Instant::ZERO, 2, &[(1, 30)]);
+    assert_eq!(world.link(1, 2, &[]), Some(30));
+    world.publish(Instant::from_millis(2_000), 1, &[(2, 4_000)]);
+    assert_eq!(world.link(1, 2, &[]), None, "one end takes it down");
+}
+
+#[test]
+fn our_own_links_are_what_we_measure_now_unless_the_other_end_says_worse() {
+    let mut world = World::new(3, |_| Roles::ALL);
+    assert_eq!(world.link(0, 1, &[(1, 20)]), Some(20), "not yet heard of");
+    world.publish(Instant::ZERO, 1, &[(0, 35), (2, 5)]);
+    assert_eq!(world.link(0, 1, &[(1, 20)]), Some(35));
+    assert_eq!(world.link(0, 1, &[(1, 50)]), Some(50));
+    assert_eq!(world.link(0, 1, &[]), None, "we have no link to it");
+    world.publish(Instant::ZERO, 2, &[(0, 1)]);
+    assert_eq!(world.link(0, 2, &[]), None, "we do not measure it");
+}
+
+#[test]
+fn mesh_g3_links_of_a_dead_node_go_with_its_record() {
+    let mut world = World::new(3, |_| Roles::ALL);
+    world.publish(Instant::ZERO, 1, &[(2, 10)]);
+    world.publish(Instant::from_millis(60_000), 2, &[(1, 10)]);
+    world.table.expire(Instant::from_millis(89_999));
+    assert_eq!(world.link(1, 2, &[]), Some(10));
+    world.table.expire(Instant::from_millis(90_000));
+    assert_eq!(world.link(1, 2, &[]), None);
+}
+
+#[test]
+fn only_who_claims_and_is_granted_the_role_and_stays_is_passed() {
+    let grant = |index| if index == 2 { Roles::EXIT } else { Roles::ALL };
+    let mut world = World::new(4, grant);
+    for node in [1, 2, 3] {
+        if node == 3 {
+            world.publishers[3].leave();
+        }
+        world.publish(Instant::ZERO, node, &[(0, 10)]);
+    }
+    let own = [1, 2, 3].map(|node| (world.ids[node], report(10)));
+    let graph = world.table.graph(&CostModel::default(), &own.into());
+    let expected: Vec<bool> = [false, true, false, false].into();
+    let passed: Vec<bool> = world
+        .ids
+        .iter()
+        .map(|id| graph.may_relay(graph.index(id).unwrap()))
+        .collect();
+    assert_eq!(passed, expected);
+    let (profile, roles) = world.table.profile(&world.ids[2]).unwrap();
+    assert_eq!((profile.roles, roles), (Roles::ALL, Roles::EXIT));
+}

@@ -1,0 +1,221 @@
+//! What an origin measured.
+
+#![warn(clippy::arithmetic_side_effects)]
+
+use crypto::{NoEntropy, Provider, PublicKey};
+use wire::{NodeId, Reader, Writer};
+
+use super::{NEIGHBOURS_MAX, Network};
+use crate::cost::{Cost, LossCode};
+use crate::measure::LinkReport;
+use crate::message::DecodeError;
+
+/// Says what an origin measured to each neighbour of its node record, in that order.
+///
+/// | offset | size | field |
+/// |---|---|---|
+/// | 0 | 32 | id of the origin |
+/// | 32 | 8 | version |
+/// | 40 | 2 | list: first 2 bytes of SHA-256 of the node record's body |
+/// | 42 | 1 | flags: 1 = the origin is leaving, route nothing new through it |
+/// | 43 | 1 | count (≤ 64) |
+/// | 44 | 3 each | delay in 0.1 ms (≤ 32,767 = no way), loss code |
+/// | 44 + 3 n | 64 | signature |
+///
+/// So 108 + 3 × neighbours, at most 300 bytes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LinkRecord {
+    /// Whose it is.
+    pub origin: NodeId,
+    /// Place in the origin's sequence.
+    pub version: u64,
+    /// Which node record it belongs to.
+    pub list: [u8; 2],
+    /// The origin is about to stop.
+    pub is_leaving: bool,
+    /// One report for each neighbour.
+    pub reports: Vec<LinkReport>,
+}
+
+impl LinkRecord {
+    /// Longest record, in bytes.
+    pub const LEN_MAX: usize = 44 + NEIGHBOURS_MAX * 3 + 64;
+
+    /// Writes and signs the record for the node record with hash `list`.
+    ///
+    /// # Errors
+    ///
+    /// [`NoEntropy`] where the provider's source of randomness fails.
+    pub fn sign<P: Provider>(
+        &self,
+        provider: &mut P,
+        key: &P::SigningKey,
+        network: Network,
+        list: &[u8; 32],
+    ) -> Result<Vec<u8>, NoEntropy> {
+        let mut bytes = self.body();
+        let signature = provider.sign(key, &signed(network, list, &bytes))?;
+        bytes.extend_from_slice(&signature);
+        Ok(bytes)
+    }
+
+    /// Reads a record without looking at its signature.
+    ///
+    /// # Errors
+    ///
+    /// [`DecodeError`] names the first rule that `bytes` break.
+    pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
+        let mut reader = Reader::new(bytes);
+        let origin = NodeId(reader.array()?);
+        let version = reader.u64()?;
+        let list = reader.array()?;
+        let is_leaving = match reader.u8()? {
+            0 => false,
+            LEAVING => true,
+            _ => return Err(DecodeError::BadValue),
+        };
+        let found = usize::from(reader.u8()?);
+        if found > NEIGHBOURS_MAX {
+            let max = NEIGHBOURS_MAX;
+            return Err(DecodeError::OverLimit { found, max });
+        }
+        let mut reports = Vec::with_capacity(found);
+        for _ in 0..found {
+            let units = reader.u16()?;
+            if units > Cost::UNROUTABLE.units() {
+                return Err(DecodeError::BadValue);
+            }
+            reports.push(LinkReport {
+                delay: Cost::from_units(units),
+                loss: LossCode(reader.u8()?),
+            });
+        }
+        reader.array::<64>()?;
+        if !reader.is_empty() {
+            return Err(DecodeError::Trailing);
+        }
+        Ok(Self {
+            origin,
+            version,
+            list,
+            is_leaving,
+            reports,
+        })
+    }
+
+    /// Returns whether the holder of `key` signed `bytes` for the node record with hash `list`.
+    pub fn verify<P: Provider>(
+        provider: &P,
+        key: &PublicKey,
+        network: Network,
+        list: &[u8; 32],
+        bytes: &[u8],
+    ) -> bool {
+        let Some((body, signature)) = bytes.split_last_chunk() else {
+            return false;
+        };
+        provider.verify(key, &signed(network, list, body), signature)
+    }
+
+    fn body(&self) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(Self::LEN_MAX);
+        let mut writer = Writer::new(&mut bytes);
+        writer.bytes(&self.origin.0);
+        writer.u64(self.version);
+        writer.bytes(&self.list);
+        writer.u8(if self.is_leaving { LEAVING } else { 0 });
+        let reports = self.reports.iter().take(NEIGHBOURS_MAX);
+        writer.u8(u8::try_from(reports.len()).unwrap_or(u8::MAX));
+        for report in reports {
+            writer.u16(report.delay.units());
+            writer.u8(report.loss.0);
+        }
+        bytes
+    }
+}
+
+/// Flag of an origin that is about to stop.
+const LEAVING: u8 = 1;
+
+fn signed(network: Network, list: &[u8; 32], body: &[u8]) -> Vec<u8> {
+    [b"tw1 link state", &network.0[..], list, body].concat()
+}
+
+#[cfg(test)]
+#[expect(
+    clippy::arithmetic_side_effects,
+    reason = "tests compute with small numbers of their own"
+)]
+mod tests {
+    use super::*;
+    use crate::measure::LinkReport;
+    use crypto::Identity;
+    use netsim::provider::SimProvider;
+    use proptest::prelude::*;
+    use wire::Seed;
+
+    const NETWORK: Network = Network([9; 16]);
+
+    fn record(reports: usize) -> LinkRecord {
+        LinkRecord {
+            origin: NodeId([1; 32]),
+            version: 0x0203,
+            list: [4, 5],
+            is_leaving: true,
+            reports: (0..reports)
+                .map(|index| LinkReport {
+                    delay: Cost::from_units(u16::try_from(index).unwrap()),
+                    loss: LossCode(7),
+                })
+                .collect(),
+        }
+    }
+
+    #[test]
+    fn the_bytes_are_frozen() {
+        let mut expected = vec![1; 32];
+        expected.extend([0, 0, 0, 0, 0, 0, 2, 3, 4, 5, 1, 2, 0, 0, 7, 0, 1, 7]);
+        assert_eq!(record(2).body(), expected);
+    }
+
+    #[test]
+    fn another_key_list_network_or_byte_is_refused() {
+        let mut provider = SimProvider::new(Seed::from_number(1));
+        let identity = Identity::generate(&mut provider).unwrap();
+        let key = provider.signing_key(&identity).unwrap();
+        let record = record(64);
+        let list = [6; 32];
+        let bytes = record.sign(&mut provider, &key, NETWORK, &list).unwrap();
+        assert_eq!(bytes.len(), LinkRecord::LEN_MAX);
+        assert_eq!(LinkRecord::decode(&bytes), Ok(record));
+        let public = identity.public_key();
+        let verify = |network, list: &[u8; 32], bytes: &[u8]| {
+            LinkRecord::verify(&provider, public, network, list, bytes)
+        };
+        assert!(verify(NETWORK, &list, &bytes));
+        assert!(!verify(Network([8; 16]), &list, &bytes));
+        assert!(!verify(NETWORK, &[7; 32], &bytes));
+        for index in (0..bytes.len()).step_by(13) {
+            let mut changed = bytes.clone();
+            changed[index] ^= 1;
+            assert!(!verify(NETWORK, &list, &changed), "byte {index}");
+        }
+        assert!(!verify(NETWORK, &list, &[]));
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_read_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..320), count in 0_u8..70) {
+            let mut bytes = bytes;
+            for (index, value) in [(42, count & 1), (43, count)] {
+                if let Some(byte) = bytes.get_mut(index) {
+                    *byte = value;
+                }
+            }
+            bytes.truncate(108 + usize::from(count) * 3);
+            if let Ok(record) = LinkRecord::decode(&bytes) {
+                prop_assert_eq!(record.body(), &bytes[..bytes.len() - 64]);
+            }
+        }
+    }
+}

@@ -1,0 +1,229 @@
+//! Who an origin is: key, roles, addresses, neighbours.
+
+#![warn(clippy::arithmetic_side_effects)]
+
+use core::net::{IpAddr, SocketAddr};
+
+use crypto::{NoEntropy, Provider, PublicKey};
+use wire::{NodeId, Reader, Writer};
+
+use super::{NEIGHBOURS_MAX, Network, Roles, ShortId};
+use crate::message::DecodeError;
+
+/// Says who an origin is, where it listens, what it does and whom it measures.
+///
+/// | size | field |
+/// |---|---|
+/// | 65 | public key of the origin, SEC1 uncompressed; its SHA-256 is the origin's id |
+/// | 8 | version |
+/// | 1 | roles |
+/// | 1 + n | name: length (≤ 32), then of `A-Z a-z 0-9 . _ -` |
+/// | 1 | address count (≤ 4) |
+/// | 7 or 19 each | family (4 or 6), ip, port |
+/// | 1 | neighbour count (≤ 64) |
+/// | 8 each | short id of a neighbour, none twice, not the origin's own |
+/// | 64 | signature |
+///
+/// So 141 + name + addresses + 8 × neighbours, at most 761 bytes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NodeRecord {
+    /// Key of the origin.
+    pub key: PublicKey,
+    /// Place in the origin's sequence.
+    pub version: u64,
+    /// What it says of itself.
+    pub profile: Profile,
+    /// Whom it measures; link records follow this order.
+    pub neighbours: Vec<ShortId>,
+}
+
+/// What a node says of itself.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Profile {
+    /// What it does for others.
+    pub roles: Roles,
+    /// For people; at most 32 of `A-Z a-z 0-9 . _ -`.
+    pub name: String,
+    /// Where it listens, best first; at most 4.
+    pub addresses: Vec<SocketAddr>,
+}
+
+impl Profile {
+    /// Longest name, in bytes.
+    pub const NAME_LEN_MAX: usize = 32;
+    /// Most addresses.
+    pub const ADDRESSES_MAX: usize = 4;
+
+    /// Returns whether name and addresses keep the bounds of a record.
+    #[must_use]
+    pub fn is_valid(&self) -> bool {
+        self.name.len() <= Self::NAME_LEN_MAX
+            && self.name.bytes().all(is_name_byte)
+            && self.addresses.len() <= Self::ADDRESSES_MAX
+    }
+}
+
+impl NodeRecord {
+    /// Longest record, in bytes.
+    pub const LEN_MAX: usize =
+        65 + 8 + 1 + 1 + Profile::NAME_LEN_MAX + 1 + 4 * 19 + 1 + NEIGHBOURS_MAX * 8 + 64;
+
+    /// Returns the id of the origin.
+    #[must_use]
+    pub fn origin(&self) -> NodeId {
+        self.key.node_id()
+    }
+
+    /// Writes and signs the record; lists past their bounds are cut.
+    ///
+    /// # Errors
+    ///
+    /// [`NoEntropy`] where the provider's source of randomness fails.
+    pub fn sign<P: Provider>(
+        &self,
+        provider: &mut P,
+        key: &P::SigningKey,
+        network: Network,
+    ) -> Result<Vec<u8>, NoEntropy> {
+        let mut bytes = self.body();
+        let signature = provider.sign(key, &signed(network, &bytes))?;
+        bytes.extend_from_slice(&signature);
+        Ok(bytes)
+    }
+
+    /// Reads a record without looking at its signature.
+    ///
+    /// # Errors
+    ///
+    /// [`DecodeError`] names the first rule that `bytes` break.
+    pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
+        let mut reader = Reader::new(bytes);
+        let key = PublicKey(reader.array()?);
+        let version = reader.u64()?;
+        let roles = Roles::from_bits(reader.u8()?).ok_or(DecodeError::BadValue)?;
+        let name = read_name(&mut reader)?;
+        let count = read_count(&mut reader, Profile::ADDRESSES_MAX)?;
+        let addresses = (0..count)
+            .map(|_| read_address(&mut reader))
+            .collect::<Result<_, _>>()?;
+        let count = read_count(&mut reader, NEIGHBOURS_MAX)?;
+        let own = ShortId::from(key.node_id());
+        let mut neighbours: Vec<ShortId> = Vec::with_capacity(count);
+        for _ in 0..count {
+            let neighbour = ShortId(reader.array()?);
+            if neighbour == own || neighbours.contains(&neighbour) {
+                return Err(DecodeError::BadValue);
+            }
+            neighbours.push(neighbour);
+        }
+        reader.array::<64>()?;
+        if !reader.is_empty() {
+            return Err(DecodeError::Trailing);
+        }
+        Ok(Self {
+            key,
+            version,
+            profile: Profile {
+                roles,
+                name,
+                addresses,
+            },
+            neighbours,
+        })
+    }
+
+    /// Returns whether the origin signed `bytes`, which this record was read from.
+    pub fn verify<P: Provider>(&self, provider: &P, network: Network, bytes: &[u8]) -> bool {
+        let Some((body, signature)) = bytes.split_last_chunk() else {
+            return false;
+        };
+        provider.verify(&self.key, &signed(network, body), signature)
+    }
+
+    /// Returns the hash that link records are tied to: SHA-256 of the bytes without signature.
+    pub fn hash<P: Provider>(provider: &P, bytes: &[u8]) -> [u8; 32] {
+        let body = bytes
+            .split_last_chunk::<64>()
+            .map_or(bytes, |(body, _)| body);
+        provider.sha256(&[body])
+    }
+
+    fn body(&self) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(Self::LEN_MAX);
+        let mut writer = Writer::new(&mut bytes);
+        writer.bytes(&self.key.0);
+        writer.u64(self.version);
+        writer.u8(self.profile.roles.bits());
+        let name = self.profile.name.as_bytes();
+        let name = name.get(..Profile::NAME_LEN_MAX).unwrap_or(name);
+        writer.u8(count(name.len()));
+        writer.bytes(name);
+        let addresses = self.profile.addresses.iter().take(Profile::ADDRESSES_MAX);
+        writer.u8(count(addresses.len()));
+        for address in addresses {
+            match address.ip() {
+                IpAddr::V4(ip) => {
+                    writer.u8(4);
+                    writer.bytes(&ip.octets());
+                }
+                IpAddr::V6(ip) => {
+                    writer.u8(6);
+                    writer.bytes(&ip.octets());
+                }
+            }
+            writer.u16(address.port());
+        }
+        let neighbours = self.neighbours.iter().take(NEIGHBOURS_MAX);
+        writer.u8(count(neighbours.len()));
+        for neighbour in neighbours {
+            writer.bytes(&neighbour.0);
+        }
+        bytes
+    }
+}
+
+fn signed(network: Network, body: &[u8]) -> Vec<u8> {
+    [b"tw1 node record", &network.0[..], body].concat()
+}
+
+fn read_name(reader: &mut Reader<'_>) -> Result<String, DecodeError> {
+    let len = read_count(reader, Profile::NAME_LEN_MAX)?;
+    let name = reader.bytes(len)?;
+    if !name.iter().copied().all(is_name_byte) {
+        return Err(DecodeError::BadValue);
+    }
+    Ok(name.iter().copied().map(char::from).collect())
+}
+
+fn read_address(reader: &mut Reader<'_>) -> Result<SocketAddr, DecodeError> {
+    let ip = match reader.u8()? {
+        4 => IpAddr::from(reader.array::<4>()?),
+        6 => IpAddr::from(reader.array::<16>()?),
+        _ => return Err(DecodeError::BadValue),
+    };
+    Ok(SocketAddr::new(ip, reader.u16()?))
+}
+
+fn read_count(reader: &mut Reader<'_>, max: usize) -> Result<usize, DecodeError> {
+    let found = usize::from(reader.u8()?);
+    if found > max {
+        return Err(DecodeError::OverLimit { found, max });
+    }
+    Ok(found)
+}
+
+const fn is_name_byte(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-')
+}
+
+/// A count that its bound keeps below 256.
+fn count(len: usize) -> u8 {
+    u8::try_from(len).unwrap_or(u8::MAX)
+}
+
+#[cfg(test)]
+#[expect(
+    clippy::arithmetic_side_effects,
+    reason = "tests compute with small numbers of their own"
+)]
+mod tests;

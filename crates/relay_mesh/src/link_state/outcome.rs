@@ -1,0 +1,74 @@
+//! What becomes of records, and how often.
+
+use super::ShortId;
+
+/// What became of a record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// It is new and genuine: send it on, as it came, to every neighbour but its sender.
+    Accepted,
+    /// Its version or a newer one is known; nothing to do.
+    Stale,
+    /// It is our own, genuine, from an earlier life, and newer than what we published: go on above
+    /// this version ([`Publisher::raise`](super::Publisher::raise)) and publish.
+    OwnFromBefore(u64),
+    /// The link record's node record is not the one held: ask the sender for both.
+    NeedsNodeRecord(ShortId),
+    /// It was dropped and counted.
+    Refused(Refusal),
+}
+
+/// Why a record was refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// It breaks the format.
+    Malformed,
+    /// Its origin is not admitted.
+    NotAdmitted,
+    /// The table is full of live origins, or another origin has the same short id.
+    NoRoom,
+    /// The neighbour has used up its signature checks.
+    OverBudget,
+    /// The signature is not the origin's.
+    Forged,
+}
+
+/// Counts of what came.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TableStats {
+    /// Records taken.
+    pub accepted: u64,
+    /// Records known already.
+    pub stale: u64,
+    /// Link records whose node record was missing.
+    pub unlisted: u64,
+    /// Our own records, from an earlier life.
+    pub own_from_before: u64,
+    /// Refused as malformed.
+    pub malformed: u64,
+    /// Refused as not admitted.
+    pub not_admitted: u64,
+    /// Refused for want of room.
+    pub no_room: u64,
+    /// Refused over budget.
+    pub over_budget: u64,
+    /// Refused as forged.
+    pub forged: u64,
+}
+
+impl TableStats {
+    pub(super) const fn count(&mut self, outcome: Outcome) {
+        let counter = match outcome {
+            Outcome::Accepted => &mut self.accepted,
+            Outcome::Stale => &mut self.stale,
+            Outcome::OwnFromBefore(_) => &mut self.own_from_before,
+            Outcome::NeedsNodeRecord(_) => &mut self.unlisted,
+            Outcome::Refused(Refusal::Malformed) => &mut self.malformed,
+            Outcome::Refused(Refusal::NotAdmitted) => &mut self.not_admitted,
+            Outcome::Refused(Refusal::NoRoom) => &mut self.no_room,
+            Outcome::Refused(Refusal::OverBudget) => &mut self.over_budget,
+            Outcome::Refused(Refusal::Forged) => &mut self.forged,
+        };
+        *counter = counter.saturating_add(1);
+    }
+}

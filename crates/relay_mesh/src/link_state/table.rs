@@ -1,0 +1,401 @@
+//! What a node knows of all others.
+
+#![warn(clippy::arithmetic_side_effects)]
+
+use std::collections::BTreeMap;
+
+use crypto::Provider;
+use wire::{Instant, NodeId};
+
+use super::verify_budget::VerifyBudget;
+use super::{
+    LinkRecord, Network, NodeRecord, Outcome, Profile, Refusal, Roles, ShortId, TableConfig,
+    TableStats,
+};
+use crate::measure::LinkReport;
+use crate::message::{Digest, Request};
+
+/// The records of all nodes, checked.
+///
+/// Bounded by [`TableConfig::nodes_max`] origins of at most 4 KB each. A check costs one ECDSA
+/// verification (about 55 µs), and each neighbour has a budget of them; what is stale, unknown or
+/// malformed is refused before any check.
+#[derive(Debug)]
+pub struct LinkStateTable {
+    config: TableConfig,
+    network: Network,
+    /// Ourselves; our own records stand in the table too.
+    own: NodeId,
+    pub(super) entries: BTreeMap<NodeId, Entry>,
+    budget: VerifyBudget,
+    /// Hash of a node record of ours that is not the one published; an earlier life's.
+    own_before: Option<[u8; 32]>,
+    stats: TableStats,
+}
+
+/// One origin.
+#[derive(Clone, Debug)]
+pub(super) struct Entry {
+    pub(super) node: NodeRecord,
+    /// As it came, to pass on.
+    node_bytes: Vec<u8>,
+    /// What link records are tied to.
+    hash: [u8; 32],
+    /// When the node record was taken.
+    taken: Instant,
+    /// Whether its link record, or in want of one its node record, still counts.
+    pub(super) is_live: bool,
+    pub(super) links: Option<Links>,
+}
+
+/// What an origin measured.
+#[derive(Clone, Debug)]
+pub(super) struct Links {
+    version: u64,
+    /// As it came; empty once it has expired, when only the version stays.
+    bytes: Vec<u8>,
+    /// When it was taken.
+    taken: Instant,
+    pub(super) is_leaving: bool,
+    /// Resolved when it came, so that a new list does not change its meaning.
+    pub(super) reports: BTreeMap<ShortId, LinkReport>,
+}
+
+impl LinkStateTable {
+    /// Makes an empty table for node `own`.
+    #[must_use]
+    pub fn new(config: TableConfig, network: Network, own: NodeId) -> Self {
+        let budget = VerifyBudget::new(config.verify_burst, config.verify_rate);
+        Self {
+            config,
+            network,
+            own,
+            entries: BTreeMap::new(),
+            budget,
+            own_before: None,
+            stats: TableStats::default(),
+        }
+    }
+
+    /// Takes a node record that neighbour `from` sent.
+    pub fn accept_node<P: Provider>(
+        &mut self,
+        now: Instant,
+        provider: &P,
+        from: NodeId,
+        bytes: &[u8],
+    ) -> Outcome {
+        let outcome = self.judge_node(now, provider, from, bytes);
+        self.count(outcome)
+    }
+
+    /// Takes a link record that neighbour `from` sent.
+    pub fn accept_links<P: Provider>(
+        &mut self,
+        now: Instant,
+        provider: &P,
+        from: NodeId,
+        bytes: &[u8],
+    ) -> Outcome {
+        let outcome = self.judge_links(now, provider, from, bytes);
+        self.count(outcome)
+    }
+
+    /// Takes a record of our own, which needs no check; ignores what is not ours.
+    pub fn publish<P: Provider>(&mut self, now: Instant, provider: &P, record: &[u8]) {
+        if let Ok(node) = NodeRecord::decode(record)
+            && node.origin() == self.own
+        {
+            self.insert_node(now, node, NodeRecord::hash(provider, record), record);
+        } else if let Ok(links) = LinkRecord::decode(record)
+            && links.origin == self.own
+        {
+            self.insert_links(now, &links, record);
+        }
+    }
+
+    /// Ends the life of what is older than [`TableConfig::lifetime`].
+    ///
+    /// Call it once a second or so; an exact moment is not needed.
+    pub fn expire(&mut self, now: Instant) {
+        let lifetime = self.config.lifetime;
+        for entry in self.entries.values_mut() {
+            let is_over = |taken| now.saturating_since(taken) >= lifetime;
+            if let Some(links) = &mut entry.links
+                && is_over(links.taken)
+            {
+                links.bytes = Vec::new();
+                links.reports = BTreeMap::new();
+            }
+            let has_links = entry.links.as_ref().is_some_and(Links::is_live);
+            entry.is_live = has_links || !is_over(entry.taken);
+        }
+        self.budget.forget_full(now);
+    }
+
+    /// Returns which link records are held and alive.
+    #[must_use]
+    pub fn digest(&self) -> Digest {
+        Digest::new(self.entries.iter().filter_map(|(&id, entry)| {
+            let links = entry.links.as_ref().filter(|links| links.is_live())?;
+            Some((ShortId::from(id), links.version))
+        }))
+    }
+
+    /// Returns whose records to ask for, given what a neighbour holds.
+    ///
+    /// Where the request is full, call it again with the same digest once the answers have come.
+    #[must_use]
+    pub fn missing(&self, theirs: &Digest) -> Request {
+        let has_room = self.others() < self.config.nodes_max
+            || self.entries.values().any(|entry| !entry.is_live);
+        Request::new(theirs.entries().iter().filter_map(|&(short, version)| {
+            let is_newer = match self.by_short(short) {
+                Some((_, entry)) => entry.version() < version,
+                None => has_room,
+            };
+            is_newer.then_some(short)
+        }))
+    }
+
+    /// Returns the records that answer a request, node record before link record.
+    pub fn answer<'a>(
+        &'a self,
+        request: &'a Request,
+    ) -> impl Iterator<Item = crate::message::Message<'a>> + use<'a> {
+        use crate::message::Message;
+        let entries = request.origins().iter();
+        entries
+            .filter_map(|&short| self.by_short(short))
+            .flat_map(|(_, entry)| {
+                let links = entry.links.as_ref().filter(|links| links.is_live());
+                let node = Message::NodeRecord(&entry.node_bytes);
+                core::iter::once(node).chain(links.map(|links| Message::LinkRecord(&links.bytes)))
+            })
+    }
+
+    /// Returns what `id` says of itself and the roles that it is granted of those it claims.
+    #[must_use]
+    pub fn profile(&self, id: &NodeId) -> Option<(&Profile, Roles)> {
+        let profile = &self.entries.get(id)?.node.profile;
+        Some((profile, profile.roles.and(self.config.admission.roles(id)?)))
+    }
+
+    /// Returns all origins held, ascending, and whether each is alive.
+    pub fn nodes(&self) -> impl Iterator<Item = (NodeId, bool)> + '_ {
+        self.entries.iter().map(|(&id, entry)| (id, entry.is_live))
+    }
+
+    /// Returns the counts.
+    #[must_use]
+    pub const fn stats(&self) -> TableStats {
+        self.stats
+    }
+
+    /// Returns ourselves.
+    pub(super) const fn own(&self) -> NodeId {
+        self.own
+    }
+
+    /// Returns the one origin with this short id.
+    pub(super) fn by_short(&self, short: ShortId) -> Option<(&NodeId, &Entry)> {
+        let mut low = [0; 32];
+        let mut high = [0xff; 32];
+        for id in [&mut low, &mut high] {
+            if let Some(head) = id.first_chunk_mut() {
+                *head = short.0;
+            }
+        }
+        self.entries.range(NodeId(low)..=NodeId(high)).next()
+    }
+
+    fn judge_node<P: Provider>(
+        &mut self,
+        now: Instant,
+        provider: &P,
+        from: NodeId,
+        bytes: &[u8],
+    ) -> Outcome {
+        let Ok(record) = NodeRecord::decode(bytes) else {
+            return Outcome::Refused(Refusal::Malformed);
+        };
+        let origin = record.origin();
+        if origin == self.own {
+            return self.judge_own_node(now, provider, from, (&record, bytes));
+        }
+        if self.config.admission.roles(&origin).is_none() {
+            return Outcome::Refused(Refusal::NotAdmitted);
+        }
+        match self.entries.get(&origin) {
+            Some(held) if held.node.version >= record.version => return Outcome::Stale,
+            None if !self.has_room(origin) => return Outcome::Refused(Refusal::NoRoom),
+            Some(_) | None => {}
+        }
+        if !self.budget.take(now, from) {
+            return Outcome::Refused(Refusal::OverBudget);
+        }
+        if !record.verify(provider, self.network, bytes) {
+            return self.forged(from);
+        }
+        let hash = NodeRecord::hash(provider, bytes);
+        self.insert_node(now, record, hash, bytes);
+        Outcome::Accepted
+    }
+
+    /// Looks at a node record of ours that comes back: an older one too, since link records of an
+    /// earlier life hang on its hash.
+    fn judge_own_node<P: Provider>(
+        &mut self,
+        now: Instant,
+        provider: &P,
+        from: NodeId,
+        (record, bytes): (&NodeRecord, &[u8]),
+    ) -> Outcome {
+        let held = self.entries.get(&self.own);
+        let is_newer = held.is_none_or(|entry| entry.node.version < record.version);
+        let hash = NodeRecord::hash(provider, bytes);
+        if held.is_some_and(|entry| entry.hash == hash) || self.own_before == Some(hash) {
+            return Outcome::Stale;
+        }
+        if !self.budget.take(now, from) {
+            return Outcome::Refused(Refusal::OverBudget);
+        }
+        if !record.verify(provider, self.network, bytes) {
+            return self.forged(from);
+        }
+        self.own_before = Some(hash);
+        if is_newer {
+            Outcome::OwnFromBefore(record.version)
+        } else {
+            Outcome::Stale
+        }
+    }
+
+    fn judge_links<P: Provider>(
+        &mut self,
+        now: Instant,
+        provider: &P,
+        from: NodeId,
+        bytes: &[u8],
+    ) -> Outcome {
+        let Ok(record) = LinkRecord::decode(bytes) else {
+            return Outcome::Refused(Refusal::Malformed);
+        };
+        let origin = record.origin;
+        if self.config.admission.roles(&origin).is_none() && origin != self.own {
+            return Outcome::Refused(Refusal::NotAdmitted);
+        }
+        let Some(entry) = self.entries.get(&origin) else {
+            return Outcome::NeedsNodeRecord(origin.into());
+        };
+        if entry.version() >= record.version {
+            return Outcome::Stale;
+        }
+        let held = Some(entry.hash).filter(|_| entry.node.neighbours.len() == record.reports.len());
+        let before = self.own_before.filter(|_| origin == self.own);
+        let list = [held, before].into_iter().flatten();
+        let Some(list) = list.into_iter().find(|hash| hash.starts_with(&record.list)) else {
+            return Outcome::NeedsNodeRecord(origin.into());
+        };
+        let key = entry.node.key;
+        if !self.budget.take(now, from) {
+            return Outcome::Refused(Refusal::OverBudget);
+        }
+        if !LinkRecord::verify(provider, &key, self.network, &list, bytes) {
+            return self.forged(from);
+        }
+        if origin == self.own {
+            return Outcome::OwnFromBefore(record.version);
+        }
+        self.insert_links(now, &record, bytes);
+        Outcome::Accepted
+    }
+
+    fn forged(&mut self, from: NodeId) -> Outcome {
+        self.budget.fine(from);
+        Outcome::Refused(Refusal::Forged)
+    }
+
+    /// Whether a new origin finds a place, if need be that of one that is dead.
+    fn has_room(&self, origin: NodeId) -> bool {
+        self.by_short(origin.into()).is_none()
+            && (self.others() < self.config.nodes_max
+                || self.entries.values().any(|entry| !entry.is_live))
+    }
+
+    /// Origins held besides ourselves.
+    fn others(&self) -> usize {
+        let own = usize::from(self.entries.contains_key(&self.own));
+        self.entries.len().saturating_sub(own)
+    }
+
+    fn insert_node(&mut self, now: Instant, node: NodeRecord, hash: [u8; 32], bytes: &[u8]) {
+        let origin = node.origin();
+        let links = self
+            .entries
+            .get_mut(&origin)
+            .and_then(|held| held.links.take());
+        if origin != self.own
+            && !self.entries.contains_key(&origin)
+            && self.others() >= self.config.nodes_max
+        {
+            let mut dead = self.entries.iter().filter(|(_, entry)| !entry.is_live);
+            let first = dead.next();
+            let oldest = dead.fold(
+                first,
+                |a, b| if b.1.taken < a?.1.taken { Some(b) } else { a },
+            );
+            if let Some(id) = oldest.map(|(&id, _)| id) {
+                self.entries.remove(&id);
+            }
+        }
+        let entry = Entry {
+            node,
+            node_bytes: bytes.to_vec(),
+            hash,
+            taken: now,
+            is_live: true,
+            links,
+        };
+        self.entries.insert(origin, entry);
+    }
+
+    fn insert_links(&mut self, now: Instant, record: &LinkRecord, bytes: &[u8]) {
+        if let Some(entry) = self.entries.get_mut(&record.origin) {
+            let neighbours = entry.node.neighbours.iter().copied();
+            entry.is_live = true;
+            entry.links = Some(Links {
+                version: record.version,
+                bytes: bytes.to_vec(),
+                taken: now,
+                is_leaving: record.is_leaving,
+                reports: neighbours.zip(record.reports.iter().copied()).collect(),
+            });
+        }
+    }
+
+    const fn count(&mut self, outcome: Outcome) -> Outcome {
+        self.stats.count(outcome);
+        outcome
+    }
+}
+
+impl Entry {
+    /// Version of the newest link record, alive or not.
+    fn version(&self) -> u64 {
+        self.links.as_ref().map_or(0, |links| links.version)
+    }
+}
+
+impl Links {
+    const fn is_live(&self) -> bool {
+        !self.bytes.is_empty()
+    }
+}
+
+#[cfg(test)]
+#[expect(
+    clippy::arithmetic_side_effects,
+    reason = "tests compute with small numbers of their own"
+)]
+mod tests;

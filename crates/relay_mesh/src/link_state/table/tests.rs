@@ -1,0 +1,326 @@
+use super::*;
+use crate::cost::{Cost, LossCode};
+use crate::link_state::{Admission, Publisher};
+use crate::message::Message;
+use crypto::Identity;
+use netsim::provider::SimProvider;
+use wire::{Seed, UnixTime};
+
+const NETWORK: Network = Network([9; 16]);
+const PEER: NodeId = NodeId([0xee; 32]);
+
+/// A node that publishes.
+struct Origin {
+    provider: SimProvider,
+    identity: Identity,
+    publisher: Publisher<SimProvider>,
+}
+
+/// Both records of one publication.
+struct Records {
+    node: Vec<u8>,
+    links: Vec<u8>,
+}
+
+impl Origin {
+    fn new(seed: u64) -> Self {
+        let mut provider = SimProvider::new(Seed::from_number(seed));
+        let identity = Identity::generate(&mut provider).unwrap();
+        Self::start(provider, identity)
+    }
+
+    fn start(mut provider: SimProvider, identity: Identity) -> Self {
+        let key = provider.signing_key(&identity).unwrap();
+        let profile = Profile {
+            roles: Roles::ALL,
+            ..Profile::default()
+        };
+        let public = *identity.public_key();
+        Self {
+            publisher: Publisher::new(key, public, NETWORK, profile).unwrap(),
+            provider,
+            identity,
+        }
+    }
+
+    fn id(&self) -> NodeId {
+        self.identity.node_id()
+    }
+
+    /// Publishes as if everything were due.
+    fn publish(&mut self, unix: Option<u64>, neighbours: &[NodeId]) -> Records {
+        self.publisher.raise(self.publisher.version() + 1);
+        let report = LinkReport {
+            delay: Cost::from_millis(20),
+            loss: LossCode(0),
+        };
+        let links = neighbours.iter().map(|&id| (id, report)).collect();
+        let unix = unix.map(UnixTime::from_millis);
+        let publication = self
+            .publisher
+            .update(Instant::ZERO, unix, &mut self.provider, &links)
+            .unwrap();
+        Records {
+            node: publication.node.unwrap(),
+            links: publication.links.unwrap(),
+        }
+    }
+}
+
+fn provider() -> SimProvider {
+    SimProvider::new(Seed::from_number(0))
+}
+
+fn table(config: TableConfig) -> LinkStateTable {
+    LinkStateTable::new(config, NETWORK, NodeId([0; 32]))
+}
+
+/// Hands both records over; returns what became of the link record.
+fn accept(table: &mut LinkStateTable, now: Instant, records: &Records) -> (Outcome, Outcome) {
+    let provider = provider();
+    (
+        table.accept_node(now, &provider, PEER, &records.node),
+        table.accept_links(now, &provider, PEER, &records.links),
+    )
+}
+
+/// Hands one message of an answer over.
+fn take(table: &mut LinkStateTable, message: &Message<'_>) -> Outcome {
+    if let Message::NodeRecord(bytes) = message {
+        table.accept_node(Instant::ZERO, &provider(), PEER, bytes)
+    } else if let Message::LinkRecord(bytes) = message {
+        table.accept_links(Instant::ZERO, &provider(), PEER, bytes)
+    } else {
+        panic!("{message:?} answers no request")
+    }
+}
+
+const TAKEN: (Outcome, Outcome) = (Outcome::Accepted, Outcome::Accepted);
+const STALE: (Outcome, Outcome) = (Outcome::Stale, Outcome::Stale);
+
+#[test]
+fn only_newer_versions_are_taken_and_each_once() {
+    let mut origin = Origin::new(1);
+    let (old, new) = (origin.publish(None, &[PEER]), origin.publish(None, &[PEER]));
+    let mut table = table(TableConfig::default());
+    assert_eq!(accept(&mut table, Instant::ZERO, &old), TAKEN);
+    assert_eq!(accept(&mut table, Instant::ZERO, &old), STALE);
+    assert_eq!(accept(&mut table, Instant::ZERO, &new), TAKEN);
+    assert_eq!(accept(&mut table, Instant::ZERO, &old), STALE);
+    assert_eq!((table.stats().accepted, table.stats().stale), (4, 4));
+}
+
+#[test]
+fn a_link_record_waits_for_its_own_list_and_no_other() {
+    let mut origin = Origin::new(1);
+    let old = origin.publish(None, &[PEER]);
+    let new = origin.publish(None, &[PEER, NodeId([5; 32])]);
+    let short = ShortId::from(origin.id());
+    let needs = Outcome::NeedsNodeRecord(short);
+    let (mut table, provider) = (table(TableConfig::default()), provider());
+    let links = |table: &mut LinkStateTable, record: &Records| {
+        table.accept_links(Instant::ZERO, &provider, PEER, &record.links)
+    };
+    assert_eq!(links(&mut table, &old), needs);
+    assert_eq!(accept(&mut table, Instant::ZERO, &old), TAKEN);
+    assert_eq!(links(&mut table, &new), needs);
+    assert_eq!(accept(&mut table, Instant::ZERO, &new), TAKEN);
+    assert_eq!(table.stats().unlisted, 2);
+}
+
+#[test]
+fn forged_foreign_and_malformed_records_are_refused_each_with_its_count() {
+    let mut origin = Origin::new(1);
+    let records = origin.publish(None, &[PEER]);
+    let listed = TableConfig {
+        admission: Admission::Listed(BTreeMap::new()),
+        ..TableConfig::default()
+    };
+    let refused = |refusal| Outcome::Refused(refusal);
+    let mut closed = table(listed);
+    let outcomes = accept(&mut closed, Instant::ZERO, &records);
+    assert_eq!(outcomes.0, refused(Refusal::NotAdmitted));
+    assert_eq!(closed.stats().not_admitted, 2);
+
+    let (mut table, provider) = (table(TableConfig::default()), provider());
+    let mut changed = records.node.clone();
+    *changed.last_mut().unwrap() ^= 1;
+    let node = |table: &mut LinkStateTable, bytes: &[u8]| {
+        table.accept_node(Instant::ZERO, &provider, PEER, bytes)
+    };
+    assert_eq!(node(&mut table, &changed), refused(Refusal::Forged));
+    assert_eq!(node(&mut table, &changed[1..]), refused(Refusal::Malformed));
+    assert_eq!(node(&mut table, &records.node), Outcome::Accepted);
+    let mut changed = records.links.clone();
+    changed[40 + 4] ^= 1;
+    let forged = table.accept_links(Instant::ZERO, &provider, PEER, &changed);
+    assert_eq!(forged, refused(Refusal::Forged));
+    assert_eq!((table.stats().forged, table.stats().malformed), (2, 1));
+}
+
+#[test]
+fn a_neighbour_has_its_budget_of_checks_and_a_forger_less() {
+    let config = TableConfig {
+        verify_burst: 40,
+        verify_rate: 1,
+        ..TableConfig::default()
+    };
+    let mut table = table(config);
+    let mut origin = Origin::new(1);
+    let provider = provider();
+    let good = origin.publish(None, &[]);
+    let mut forged = good.node.clone();
+    *forged.last_mut().unwrap() ^= 1;
+    let outcomes: Vec<Outcome> = (0..9)
+        .map(|_| table.accept_node(Instant::ZERO, &provider, PEER, &forged))
+        .collect();
+    let over = Outcome::Refused(Refusal::OverBudget);
+    assert_eq!(outcomes[1], Outcome::Refused(Refusal::Forged));
+    assert_eq!(outcomes[2..], [over; 7], "40 checks are 2 failed ones");
+    let honest = NodeId([7; 32]);
+    let outcome = table.accept_node(Instant::ZERO, &provider, honest, &good.node);
+    assert_eq!(outcome, Outcome::Accepted, "others pay nothing");
+}
+
+#[test]
+fn a_full_table_keeps_who_lives_and_gives_the_places_of_the_dead() {
+    let config = TableConfig {
+        nodes_max: 3,
+        ..TableConfig::default()
+    };
+    let mut table = table(config);
+    let mut records: Vec<Records> = (1..=5)
+        .map(|seed| Origin::new(seed).publish(None, &[]))
+        .collect();
+    let (last, late) = (records.pop().unwrap(), records.pop().unwrap());
+    for (index, record) in records.iter().enumerate() {
+        let now = Instant::from_millis(index as u64 * 1_000);
+        assert_eq!(accept(&mut table, now, record), TAKEN);
+    }
+    let now = Instant::from_millis(80_000);
+    table.expire(now);
+    let refused = accept(&mut table, now, &late).0;
+    assert_eq!(refused, Outcome::Refused(Refusal::NoRoom));
+
+    let now = Instant::from_millis(91_500);
+    table.expire(now);
+    let live = |table: &LinkStateTable| table.nodes().filter(|(_, is_live)| *is_live).count();
+    assert_eq!(live(&table), 1);
+    assert_eq!(accept(&mut table, now, &late), TAKEN);
+    assert_eq!(accept(&mut table, now, &last), TAKEN);
+    assert_eq!((table.nodes().count(), live(&table)), (3, 3));
+}
+
+#[test]
+fn a_dead_node_is_not_passed_round_for_ever() {
+    let mut origin = Origin::new(1);
+    let records = origin.publish(None, &[PEER]);
+    let [mut a, mut b] = [0, 1].map(|_| table(TableConfig::default()));
+    accept(&mut a, Instant::ZERO, &records);
+    accept(&mut b, Instant::from_millis(60_000), &records);
+    let now = Instant::from_millis(90_000);
+    a.expire(now);
+    b.expire(now);
+    assert_eq!(a.digest().entries().len(), 0);
+    assert_eq!(b.digest().entries().len(), 1, "b still believes");
+    assert_eq!(a.missing(&b.digest()), Request::default());
+    assert_eq!(accept(&mut a, now, &records), STALE);
+    assert_eq!(
+        accept(&mut a, now, &origin.publish(None, &[])),
+        TAKEN,
+        "it is back"
+    );
+}
+
+#[test]
+fn a_restarted_node_goes_on_above_its_old_life_whatever_its_clock_says() {
+    for clock in [None, Some(5), Some(999_990), Some(u64::MAX)] {
+        let mut before = Origin::new(1);
+        // The neighbour holds a node record, and link records that are newer.
+        let old = before.publish(Some(1_000_000), &[PEER]);
+        let provider = provider();
+        let mut neighbour = table(TableConfig::default());
+        accept(&mut neighbour, Instant::ZERO, &old);
+
+        let mut after = Origin::start(before.provider, before.identity);
+        let mut own = LinkStateTable::new(TableConfig::default(), NETWORK, after.id());
+        let first = after.publish(clock, &[]);
+        own.publish(Instant::ZERO, &provider, &first.node);
+        own.publish(Instant::ZERO, &provider, &first.links);
+        let request = own.missing(&neighbour.digest());
+        assert_eq!(request.origins(), [ShortId::from(after.id())], "{clock:?}");
+        let mut raised = 0;
+        for message in neighbour.answer(&request) {
+            let outcome = take(&mut own, &message);
+            if let Outcome::OwnFromBefore(version) = outcome {
+                after.publisher.raise(version);
+                raised = version;
+            }
+        }
+        assert_eq!(raised, 1_000_001, "{clock:?}");
+        let second = after.publish(clock, &[]);
+        assert_eq!(accept(&mut neighbour, Instant::ZERO, &second), TAKEN);
+    }
+}
+
+#[test]
+fn a_newcomer_gets_everything_from_any_one_neighbour() {
+    let config = TableConfig {
+        verify_burst: 1_000,
+        ..TableConfig::default()
+    };
+    let [mut full, mut late] = [config.clone(), config].map(table);
+    for seed in 0..150 {
+        accept(
+            &mut full,
+            Instant::ZERO,
+            &Origin::new(seed).publish(None, &[PEER]),
+        );
+    }
+    let digest = full.digest();
+    let mut rounds = 0;
+    loop {
+        let request = late.missing(&digest);
+        if request.origins().is_empty() {
+            break;
+        }
+        rounds += 1;
+        for message in full.answer(&request) {
+            let outcome = take(&mut late, &message);
+            assert_eq!(outcome, Outcome::Accepted);
+        }
+    }
+    assert_eq!(rounds, 3, "150 origins at 64 a request");
+    assert_eq!(late.digest(), digest);
+}
+
+/// Random bytes, and genuine records with random changes, at every entrance.
+#[test]
+fn whatever_comes_nothing_is_taken_that_was_not_signed() {
+    let mut noise = Seed::from_number(11).generator(0);
+    let mut origin = Origin::new(1);
+    let records = origin.publish(None, &[PEER]);
+    let config = TableConfig {
+        verify_burst: u32::MAX,
+        ..TableConfig::default()
+    };
+    let mut table = table(config);
+    assert_eq!(accept(&mut table, Instant::ZERO, &records), TAKEN);
+    let newer = origin.publish(None, &[PEER]);
+    for _ in 0..300 {
+        let mut changed = [newer.node.clone(), newer.links.clone()];
+        for bytes in &mut changed {
+            let at = usize::try_from(noise.below(bytes.len() as u64)).unwrap();
+            bytes[at] ^= 1 << noise.below(8);
+            if noise.chance(100_000) {
+                noise.fill(bytes);
+            }
+        }
+        let [node, links] = changed;
+        let outcomes = accept(&mut table, Instant::ZERO, &Records { node, links });
+        assert!(!matches!(outcomes.0, Outcome::Accepted), "{outcomes:?}");
+        assert!(!matches!(outcomes.1, Outcome::Accepted), "{outcomes:?}");
+    }
+    assert!(table.stats().forged > 100 && table.stats().malformed > 10);
+    assert_eq!(accept(&mut table, Instant::ZERO, &newer), TAKEN);
+}

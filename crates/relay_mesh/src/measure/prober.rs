@@ -1,0 +1,378 @@
+//! One neighbour's probes: schedule, answers, verdict.
+
+use core::time::Duration;
+use std::collections::VecDeque;
+
+use wire::{Generator, Instant};
+
+use super::slice::Slice;
+use super::{Echo, LinkReport, Probe, Window};
+use crate::cost::{Cost, Loss};
+
+/// Probes one neighbour and judges the link to it.
+///
+/// Call [`handle_timeout`](Self::handle_timeout) when [`poll_timeout`](Self::poll_timeout) is due,
+/// then [`poll_probe`](Self::poll_probe) until it returns nothing. Memory is bounded: 128 probes
+/// and [`Window::SAMPLES_MAX`] round trips.
+#[derive(Debug)]
+pub struct Prober {
+    /// Draws ids and spreads the schedule.
+    generator: Generator,
+    /// Round trips of the last 30 s.
+    window: Window,
+    /// Newest probes, oldest first; at most [`Self::PROBES_MAX`].
+    probes: VecDeque<Sent>,
+    /// How often a healthy link is probed.
+    pace: Pace,
+    /// When the next probe is due.
+    next_probe: Instant,
+    /// When the newest probe left.
+    last_probe: Option<Instant>,
+    /// Probes in a row that are overdue, with nothing heard since the first of them.
+    missed: u8,
+    /// What is known of the link.
+    state: State,
+    /// The 200 ms window being judged.
+    slice: Slice,
+    /// When traffic last gave a round trip.
+    last_traffic: Option<Instant>,
+}
+
+/// How often a healthy link is probed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pace {
+    /// 5 Hz: the link carries traffic or may soon.
+    InUse,
+    /// 1 Hz.
+    Idle,
+}
+
+/// What is known of a link.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Health {
+    /// Fewer than 10 answers so far.
+    New,
+    /// It answers as usual.
+    Up,
+    /// It answers, but much later than usual or not always.
+    Degraded,
+    /// It no longer answers.
+    Dead,
+}
+
+impl Prober {
+    /// Probes remembered; 100 that count for loss, and those on their way.
+    pub const PROBES_MAX: usize = 128;
+    /// Probes that count for loss.
+    pub const LOSS_PROBES: u32 = 100;
+    /// Answers before a link counts as up.
+    pub const ANSWERS_MIN: u8 = 10;
+    /// Probes in a row without anything heard before a link counts as dead.
+    pub const MISSES_DEAD: u8 = 3;
+    /// Answers before a dead link counts as up again.
+    pub const ANSWERS_BACK: u8 = 3;
+
+    /// Starts with a probe due at `now`.
+    #[must_use]
+    pub fn new(now: Instant, generator: Generator) -> Self {
+        Self {
+            generator,
+            window: Window::default(),
+            probes: VecDeque::new(),
+            pace: Pace::Idle,
+            next_probe: now,
+            last_probe: None,
+            missed: 0,
+            state: State::New { answers: 0 },
+            slice: Slice::at(now),
+            last_traffic: None,
+        }
+    }
+
+    /// Sets how often the link is probed while it is healthy.
+    pub fn set_pace(&mut self, now: Instant, pace: Pace) {
+        if self.pace != pace {
+            self.pace = pace;
+            self.plan(now);
+        }
+    }
+
+    /// Takes the answer to a probe; returns whether it was one of ours, not answered before.
+    pub fn handle_echo(&mut self, now: Instant, echo: Echo) -> bool {
+        let sent = self
+            .probes
+            .iter_mut()
+            .rev()
+            .find(|sent| sent.probe == echo.0 && !matches!(sent.outcome, Outcome::Answered));
+        let Some(sent) = sent else {
+            return false;
+        };
+        sent.outcome = Outcome::Answered;
+        let round_trip = now.saturating_since(Instant::from_nanos(sent.probe.sent_nanos));
+        self.window.add(now, round_trip);
+        self.slice.on_answer(round_trip);
+        self.missed = 0;
+        self.state = self.state.on_answer();
+        self.roll(now);
+        self.plan(now);
+        true
+    }
+
+    /// Takes a round trip that traffic showed; at most one each 100 ms counts.
+    pub fn handle_traffic(&mut self, now: Instant, round_trip: Duration) {
+        let recent = self
+            .last_traffic
+            .is_some_and(|at| now.saturating_since(at) < TRAFFIC_SPACING);
+        if !recent && !matches!(self.state, State::New { .. } | State::Dead { .. }) {
+            self.last_traffic = Some(now);
+            self.window.add(now, round_trip);
+            self.slice.on_answer(round_trip);
+        }
+    }
+
+    /// Runs what is due: overdue probes, the end of a 200 ms window.
+    pub fn handle_timeout(&mut self, now: Instant) {
+        let mut newly_overdue = false;
+        for sent in &mut self.probes {
+            if matches!(sent.outcome, Outcome::Pending) && sent.deadline <= now {
+                sent.outcome = Outcome::Lost;
+                newly_overdue = true;
+                self.missed = self.missed.saturating_add(1);
+                self.slice.on_loss();
+            }
+        }
+        if newly_overdue {
+            if self.missed >= Self::MISSES_DEAD {
+                self.state = self.state.on_silence();
+            }
+            self.plan(now);
+        }
+        self.roll(now);
+    }
+
+    /// Returns the probe to send now, if one is due.
+    pub fn poll_probe(&mut self, now: Instant) -> Option<Probe> {
+        if now < self.next_probe {
+            return None;
+        }
+        let probe = Probe {
+            id: self.generator.next_u32(),
+            sent_nanos: now.as_nanos(),
+        };
+        let deadline = now + self.patience(now);
+        if self.probes.len() >= Self::PROBES_MAX {
+            self.probes.pop_front();
+        }
+        self.probes.push_back(Sent {
+            probe,
+            deadline,
+            outcome: Outcome::Pending,
+        });
+        self.last_probe = Some(now);
+        self.plan(now);
+        Some(probe)
+    }
+
+    /// Returns when a probe is due or overdue.
+    #[must_use]
+    pub fn poll_timeout(&self) -> Instant {
+        self.probes
+            .iter()
+            .filter(|sent| matches!(sent.outcome, Outcome::Pending))
+            .map(|sent| sent.deadline)
+            .fold(self.next_probe, Instant::min)
+    }
+
+    /// Returns what is known of the link.
+    #[must_use]
+    pub fn health(&self) -> Health {
+        match self.state {
+            State::New { .. } => Health::New,
+            State::Dead { .. } => Health::Dead,
+            State::Up if self.slice.is_degraded() || self.is_losing() => Health::Degraded,
+            State::Up => Health::Up,
+        }
+    }
+
+    /// Returns whether the newest probe is overdue: a reason to duplicate, not yet to leave.
+    #[must_use]
+    pub const fn is_suspect(&self) -> bool {
+        self.missed > 0
+    }
+
+    /// Returns the round trips of the last 30 s.
+    pub const fn window(&mut self) -> &mut Window {
+        &mut self.window
+    }
+
+    /// Returns the link's cost and loss, as link records carry them.
+    ///
+    /// A link that is degraded costs at least what its newest round trips took, and loses at least
+    /// what its newest 20 probes lost.
+    pub fn report(&mut self, now: Instant) -> LinkReport {
+        let health = self.health();
+        let summary = match health {
+            Health::New | Health::Dead => None,
+            Health::Up | Health::Degraded => self.window.summary(now),
+        };
+        let Some(summary) = summary else {
+            return LinkReport::DOWN;
+        };
+        let mut micros = summary.median.saturating_add(summary.jitter());
+        let mut loss = self.loss();
+        if health == Health::Degraded {
+            micros = micros.max(self.window.newest().unwrap_or(0));
+            let (lost, sent) = self.lost_of(NEWEST_PROBES);
+            loss = loss.max(Loss::excess(lost, sent));
+        }
+        LinkReport {
+            delay: Cost::from_micros(micros.into()),
+            loss: loss.into(),
+        }
+    }
+
+    /// Returns the share lost of the newest 100 probes, beyond what a clean run would show.
+    #[must_use]
+    pub fn loss(&self) -> Loss {
+        let (lost, sent) = self.lost_of(Self::LOSS_PROBES);
+        Loss::excess(lost, sent)
+    }
+
+    /// Returns Wilson's upper bound on the share lost of the newest 100 probes.
+    #[must_use]
+    pub fn loss_upper_bound(&self) -> Loss {
+        let (lost, sent) = self.lost_of(Self::LOSS_PROBES);
+        Loss::upper_bound(lost, sent)
+    }
+
+    /// Returns how many of the newest `max` decided probes were lost, and of how many.
+    fn lost_of(&self, max: u32) -> (u32, u32) {
+        let (mut lost, mut decided) = (0_u32, 0_u32);
+        for sent in self.probes.iter().rev() {
+            if decided == max {
+                break;
+            }
+            match sent.outcome {
+                Outcome::Pending => continue,
+                Outcome::Answered => {}
+                Outcome::Lost => lost = lost.saturating_add(1),
+            }
+            decided = decided.saturating_add(1);
+        }
+        (lost, decided)
+    }
+
+    fn is_losing(&self) -> bool {
+        self.lost_of(NEWEST_PROBES).0 >= NEWEST_LOST
+    }
+
+    /// How long a probe sent now may take.
+    fn patience(&mut self, now: Instant) -> Duration {
+        let Some(summary) = self.window.summary(now) else {
+            return PATIENCE_MAX;
+        };
+        let slack = summary
+            .jitter()
+            .saturating_mul(2)
+            .max(summary.p95 / 8)
+            .max(30_000);
+        Duration::from_micros(summary.p95.saturating_add(slack).into())
+            .clamp(PATIENCE_MIN, PATIENCE_MAX)
+    }
+
+    /// Sets when the next probe is due, counted from the last one.
+    fn plan(&mut self, now: Instant) {
+        let interval = match (self.state, self.pace) {
+            (State::Dead { answers: 0 } | State::New { answers: 0 }, _) => IDLE,
+            (State::New { .. } | State::Dead { .. }, _) => QUICK,
+            (State::Up, _) if self.missed > 0 => QUICK,
+            (State::Up, Pace::InUse) => IN_USE,
+            (State::Up, Pace::Idle) => IDLE,
+        };
+        // A tenth either way, so that the probes of many links do not march in step.
+        let tenths = self.generator.between(90, 110);
+        let nanos = u64::try_from(interval.as_nanos()).unwrap_or(u64::MAX);
+        let spread = Duration::from_nanos((nanos / 100).saturating_mul(tenths));
+        let planned = self.last_probe.map_or(now, |last| last + spread);
+        self.next_probe = planned.max(now);
+    }
+
+    /// Closes the 200 ms window where it is over.
+    fn roll(&mut self, now: Instant) {
+        if self.slice.is_over(now) {
+            let median = self.window.summary(now).map_or(0, |summary| summary.median);
+            self.slice.close(now, median);
+        }
+    }
+}
+
+/// One probe and what became of it.
+#[derive(Clone, Copy, Debug)]
+struct Sent {
+    probe: Probe,
+    /// From here on it counts as lost, until its answer comes.
+    deadline: Instant,
+    outcome: Outcome,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Outcome {
+    Pending,
+    Answered,
+    Lost,
+}
+
+/// Health without its transient part.
+#[derive(Clone, Copy, Debug)]
+enum State {
+    /// Fewer than [`Prober::ANSWERS_MIN`] answers so far.
+    New {
+        answers: u8,
+    },
+    Up,
+    /// Silent; answers since then.
+    Dead {
+        answers: u8,
+    },
+}
+
+impl State {
+    const fn on_answer(self) -> Self {
+        match self {
+            Self::New { answers } if answers + 1 < Prober::ANSWERS_MIN => Self::New {
+                answers: answers + 1,
+            },
+            Self::Dead { answers } if answers + 1 < Prober::ANSWERS_BACK => Self::Dead {
+                answers: answers + 1,
+            },
+            Self::New { .. } | Self::Dead { .. } | Self::Up => Self::Up,
+        }
+    }
+
+    const fn on_silence(self) -> Self {
+        match self {
+            Self::New { .. } => Self::New { answers: 0 },
+            Self::Up | Self::Dead { .. } => Self::Dead { answers: 0 },
+        }
+    }
+}
+
+/// Interval on links in use.
+const IN_USE: Duration = Duration::from_millis(200);
+/// Interval on other links, and on new ones and dead ones that never answered.
+const IDLE: Duration = Duration::from_secs(1);
+/// Interval while a link is suspect, and until a new or returning one has answered often enough.
+const QUICK: Duration = Duration::from_millis(50);
+/// No probe is overdue earlier, whatever the link is used to.
+const PATIENCE_MIN: Duration = Duration::from_millis(50);
+/// Any probe is overdue after that.
+const PATIENCE_MAX: Duration = Duration::from_secs(1);
+/// Traffic gives at most one sample in this time.
+const TRAFFIC_SPACING: Duration = Duration::from_millis(100);
+/// Newest probes looked at for sudden loss.
+const NEWEST_PROBES: u32 = 20;
+/// So many of them lost make a link degraded.
+const NEWEST_LOST: u32 = 3;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,35 @@
+//! What is told of a link.
+
+use crate::cost::{Cost, LossCode};
+
+/// One end's view of a link, as link records carry it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LinkReport {
+    /// Median round trip and jitter; unroutable where the link is new or dead.
+    pub delay: Cost,
+    /// Share of lost probes, beyond what a clean run of as many would show.
+    pub loss: LossCode,
+}
+
+impl LinkReport {
+    /// There is no way over the link.
+    pub const DOWN: Self = Self {
+        delay: Cost::UNROUTABLE,
+        loss: LossCode::ALL,
+    };
+
+    /// Returns whether there is a way over the link.
+    #[must_use]
+    pub const fn is_up(&self) -> bool {
+        self.delay.is_routable() && self.loss.0 < LossCode::ALL.0
+    }
+
+    /// Returns the worse of both ends' views, each number by itself.
+    #[must_use]
+    pub fn worse(self, other: Self) -> Self {
+        Self {
+            delay: self.delay.max(other.delay),
+            loss: self.loss.max(other.loss),
+        }
+    }
+}

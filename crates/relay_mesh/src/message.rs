@@ -1,0 +1,397 @@
+//! Control messages between nodes, on the reliable ordered channel of their session.
+//!
+//! A message is a type byte and a body that fills the rest. All numbers are big-endian. Decoders
+//! are strict: what is not said here is refused, and one node's bad bytes cost the other a count.
+//!
+//! | type | message | body |
+//! |---|---|---|
+//! | 0x01 | hello, first on every session | version 1 (= 1), node record of the sender |
+//! | 0x02 | node record | as in [`NodeRecord`] |
+//! | 0x03 | link record | as in [`LinkRecord`] |
+//! | 0x04 | digest | count 2 (≤ 1,024), count × (short id 8, link record version 8), ascending |
+//! | 0x05 | request | count 2 (≤ 64), count × short id 8, ascending |
+//!
+//! A request is answered with the node record and then the link record of each origin named.
+//! [`code`] lists what is reserved besides.
+
+#![warn(clippy::arithmetic_side_effects)]
+
+use core::fmt;
+
+use wire::{Reader, Truncated, Writer};
+
+use crate::link_state::{LinkRecord, NodeRecord, ShortId};
+
+/// Type bytes.
+pub mod code {
+    /// First message of a session, by both sides.
+    pub const HELLO: u8 = 0x01;
+    /// Who an origin is and whom it measures.
+    pub const NODE_RECORD: u8 = 0x02;
+    /// What an origin measured.
+    pub const LINK_RECORD: u8 = 0x03;
+    /// Which link records a node holds.
+    pub const DIGEST: u8 = 0x04;
+    /// Which origins' records a node wants.
+    pub const REQUEST: u8 = 0x05;
+    /// Reserved: changes between link records, authenticated hop by hop.
+    pub const LINK_DELTA: u8 = 0x10;
+    /// Reserved: ids of messages held, for lazy push.
+    pub const HAVE: u8 = 0x11;
+    /// Reserved: asks for eager push.
+    pub const GRAFT: u8 = 0x12;
+    /// Reserved: declines eager push.
+    pub const PRUNE: u8 = 0x13;
+    /// Reserved: membership gossip.
+    pub const MEMBERSHIP: u8 = 0x18;
+    /// Reserved for route set-up: reserves or binds labels.
+    pub const ROUTE_REQUEST: u8 = 0x20;
+    /// Reserved for route set-up: the labels, or why not.
+    pub const ROUTE_REPLY: u8 = 0x21;
+    /// Reserved for route set-up: gives labels back.
+    pub const ROUTE_RELEASE: u8 = 0x22;
+    /// Reserved: versions of signed configuration held.
+    pub const CONFIG_VERSION: u8 = 0x30;
+    /// Reserved: asks for a configuration.
+    pub const CONFIG_REQUEST: u8 = 0x31;
+    /// Reserved: a signed configuration.
+    pub const CONFIG: u8 = 0x32;
+    /// A probe; unreliable channel.
+    pub const PROBE: u8 = 0x80;
+    /// The answer to a probe; unreliable channel.
+    pub const ECHO: u8 = 0x81;
+    /// Reserved: a probe with coordinates.
+    pub const PROBE_PLACED: u8 = 0x82;
+    /// Reserved: the answer to a probe, with coordinates.
+    pub const ECHO_PLACED: u8 = 0x83;
+}
+
+/// A control message; records stay as they came, since their signature is over those bytes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Message<'a> {
+    /// First message of a session; carries the sender's node record.
+    Hello(&'a [u8]),
+    /// A node record, not yet checked; at most [`NodeRecord::LEN_MAX`] bytes.
+    NodeRecord(&'a [u8]),
+    /// A link record, not yet checked; at most [`LinkRecord::LEN_MAX`] bytes.
+    LinkRecord(&'a [u8]),
+    /// Which link records the sender holds.
+    Digest(Digest),
+    /// Whose records the sender wants.
+    Request(Request),
+}
+
+impl<'a> Message<'a> {
+    /// Longest message of these types, in bytes: a full digest.
+    pub const LEN_MAX: usize = 3 + Digest::ENTRIES_MAX * 16;
+    /// What a hello says in its version byte.
+    pub const VERSION: u8 = 1;
+
+    /// Appends the message to `out`.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        let mut writer = Writer::new(out);
+        match self {
+            Self::Hello(record) => {
+                writer.u8(code::HELLO);
+                writer.u8(Self::VERSION);
+                writer.bytes(record);
+            }
+            Self::NodeRecord(record) => {
+                writer.u8(code::NODE_RECORD);
+                writer.bytes(record);
+            }
+            Self::LinkRecord(record) => {
+                writer.u8(code::LINK_RECORD);
+                writer.bytes(record);
+            }
+            Self::Digest(digest) => {
+                writer.u8(code::DIGEST);
+                writer.u16(count(digest.0.len()));
+                for (origin, version) in &digest.0 {
+                    writer.bytes(&origin.0);
+                    writer.u64(*version);
+                }
+            }
+            Self::Request(request) => {
+                writer.u8(code::REQUEST);
+                writer.u16(count(request.0.len()));
+                for origin in &request.0 {
+                    writer.bytes(&origin.0);
+                }
+            }
+        }
+    }
+
+    /// Reads a whole message.
+    ///
+    /// # Errors
+    ///
+    /// [`DecodeError`] names the first rule that `bytes` break. Reserved types are unknown here:
+    /// who implements them looks at the type byte first.
+    pub fn decode(bytes: &'a [u8]) -> Result<Self, DecodeError> {
+        let mut reader = Reader::new(bytes);
+        match reader.u8()? {
+            code::HELLO => {
+                let version = reader.u8()?;
+                if version != Self::VERSION {
+                    return Err(DecodeError::UnknownVersion(version));
+                }
+                bounded(reader, NodeRecord::LEN_MAX).map(Self::Hello)
+            }
+            code::NODE_RECORD => bounded(reader, NodeRecord::LEN_MAX).map(Self::NodeRecord),
+            code::LINK_RECORD => bounded(reader, LinkRecord::LEN_MAX).map(Self::LinkRecord),
+            code::DIGEST => Digest::decode(reader).map(Self::Digest),
+            code::REQUEST => Request::decode(reader).map(Self::Request),
+            other => Err(DecodeError::UnknownType(other)),
+        }
+    }
+}
+
+/// Which link records a node holds: origins and versions, ascending by origin.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Digest(Vec<(ShortId, u64)>);
+
+impl Digest {
+    /// Most entries of one digest.
+    pub const ENTRIES_MAX: usize = 1_024;
+
+    /// Takes entries in ascending order of origin; drops what is out of order or past the bound.
+    pub fn new(entries: impl IntoIterator<Item = (ShortId, u64)>) -> Self {
+        let mut held: Vec<(ShortId, u64)> = Vec::new();
+        for entry in entries {
+            if held.len() < Self::ENTRIES_MAX && held.last().is_none_or(|last| last.0 < entry.0) {
+                held.push(entry);
+            }
+        }
+        Self(held)
+    }
+
+    /// Returns the entries, ascending by origin.
+    #[must_use]
+    pub fn entries(&self) -> &[(ShortId, u64)] {
+        &self.0
+    }
+
+    fn decode(mut reader: Reader<'_>) -> Result<Self, DecodeError> {
+        let count = counted(&mut reader, Self::ENTRIES_MAX, 16)?;
+        let mut entries: Vec<(ShortId, u64)> = Vec::with_capacity(count);
+        for _ in 0..count {
+            let entry = (ShortId(reader.array()?), reader.u64()?);
+            if entries.last().is_some_and(|last| last.0 >= entry.0) {
+                return Err(DecodeError::Unordered);
+            }
+            entries.push(entry);
+        }
+        Ok(Self(entries))
+    }
+}
+
+/// Whose records a node wants, ascending.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Request(Vec<ShortId>);
+
+impl Request {
+    /// Most origins of one request; their records are at most 68 KB, within a session's credit.
+    pub const ORIGINS_MAX: usize = 64;
+
+    /// Takes origins in ascending order; drops what is out of order or past the bound.
+    pub fn new(origins: impl IntoIterator<Item = ShortId>) -> Self {
+        let mut wanted: Vec<ShortId> = Vec::new();
+        for origin in origins {
+            if wanted.len() < Self::ORIGINS_MAX && wanted.last().is_none_or(|last| *last < origin) {
+                wanted.push(origin);
+            }
+        }
+        Self(wanted)
+    }
+
+    /// Returns the origins, ascending.
+    #[must_use]
+    pub fn origins(&self) -> &[ShortId] {
+        &self.0
+    }
+
+    fn decode(mut reader: Reader<'_>) -> Result<Self, DecodeError> {
+        let count = counted(&mut reader, Self::ORIGINS_MAX, 8)?;
+        let mut origins: Vec<ShortId> = Vec::with_capacity(count);
+        for _ in 0..count {
+            let origin = ShortId(reader.array()?);
+            if origins.last().is_some_and(|last| *last >= origin) {
+                return Err(DecodeError::Unordered);
+            }
+            origins.push(origin);
+        }
+        Ok(Self(origins))
+    }
+}
+
+/// Why bytes are no message or record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum DecodeError {
+    /// They end within a field.
+    Truncated,
+    /// They go on behind the last field.
+    Trailing,
+    /// No message has this type.
+    UnknownType(u8),
+    /// A hello of another version.
+    UnknownVersion(u8),
+    /// A count or length is over its limit.
+    OverLimit {
+        /// What was found.
+        found: usize,
+        /// What is allowed.
+        max: usize,
+    },
+    /// Entries are not in strictly ascending order.
+    Unordered,
+    /// A field holds a value that means nothing.
+    BadValue,
+}
+
+impl From<Truncated> for DecodeError {
+    fn from(_: Truncated) -> Self {
+        Self::Truncated
+    }
+}
+
+impl fmt::Display for DecodeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Truncated => f.write_str("the bytes end within a field"),
+            Self::Trailing => f.write_str("the bytes go on behind the last field"),
+            Self::UnknownType(kind) => write!(f, "no message has the type {kind:#04x}"),
+            Self::UnknownVersion(version) => {
+                write!(f, "hello has version {version} where 1 is spoken")
+            }
+            Self::OverLimit { found, max } => write!(f, "{found} is over the limit of {max}"),
+            Self::Unordered => f.write_str("entries are not in ascending order"),
+            Self::BadValue => f.write_str("a field holds a value that means nothing"),
+        }
+    }
+}
+
+impl core::error::Error for DecodeError {}
+
+/// Takes the rest as a record of at most `max` bytes.
+const fn bounded(mut reader: Reader<'_>, max: usize) -> Result<&[u8], DecodeError> {
+    let record = reader.take_rest();
+    if record.len() > max {
+        let found = record.len();
+        return Err(DecodeError::OverLimit { found, max });
+    }
+    Ok(record)
+}
+
+/// Takes a count and checks that exactly so many entries of `len` bytes follow.
+fn counted(reader: &mut Reader<'_>, max: usize, len: usize) -> Result<usize, DecodeError> {
+    let found = usize::from(reader.u16()?);
+    if found > max {
+        return Err(DecodeError::OverLimit { found, max });
+    }
+    match reader.len().cmp(&found.saturating_mul(len)) {
+        core::cmp::Ordering::Less => Err(DecodeError::Truncated),
+        core::cmp::Ordering::Equal => Ok(found),
+        core::cmp::Ordering::Greater => Err(DecodeError::Trailing),
+    }
+}
+
+/// `len` as a count field; the types above hold no more than fits.
+fn count(len: usize) -> u16 {
+    u16::try_from(len).unwrap_or(u16::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn short(number: u64) -> ShortId {
+        ShortId(number.to_be_bytes())
+    }
+
+    #[test]
+    fn the_bytes_are_frozen() {
+        let mut out = Vec::new();
+        Message::Digest(Digest::new([(short(1), 2), (short(3), 4)])).encode(&mut out);
+        let expected = [
+            &[4, 0, 2][..],
+            &[0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 2],
+            &[0, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0, 4],
+        ];
+        assert_eq!(out, expected.concat());
+        out.clear();
+        Message::Request(Request::new([short(1)])).encode(&mut out);
+        assert_eq!(out, [5, 0, 1, 0, 0, 0, 0, 0, 0, 0, 1]);
+        out.clear();
+        Message::Hello(&[7]).encode(&mut out);
+        assert_eq!(out, [1, 1, 7]);
+    }
+
+    #[test]
+    fn every_rule_is_kept() {
+        use DecodeError::{OverLimit, Trailing, Truncated, UnknownType, UnknownVersion, Unordered};
+        let twice = [&[5, 0, 2][..], &[0; 16]].concat();
+        let long = vec![code::NODE_RECORD; NodeRecord::LEN_MAX + 2];
+        for (bytes, error) in [
+            (&[][..], Truncated),
+            (&[4, 0], Truncated),
+            (
+                &[4, 4, 1],
+                OverLimit {
+                    found: 1_025,
+                    max: 1_024,
+                },
+            ),
+            (&[5, 0, 65], OverLimit { found: 65, max: 64 }),
+            (&[5, 0, 1, 0], Truncated),
+            (&[5, 0, 0, 0], Trailing),
+            (&twice, Unordered),
+            (&[1, 2], UnknownVersion(2)),
+            (&[code::ROUTE_REQUEST], UnknownType(code::ROUTE_REQUEST)),
+            (
+                &long,
+                OverLimit {
+                    found: NodeRecord::LEN_MAX + 1,
+                    max: NodeRecord::LEN_MAX,
+                },
+            ),
+        ] {
+            assert_eq!(Message::decode(bytes), Err(error), "{bytes:?}");
+        }
+    }
+
+    #[test]
+    fn constructors_keep_order_and_bounds() {
+        let digest = Digest::new((0..2_000).map(|number| (short(number), 0)));
+        assert_eq!(digest.entries().len(), Digest::ENTRIES_MAX);
+        let mut out = Vec::new();
+        Message::Digest(digest.clone()).encode(&mut out);
+        assert_eq!(out.len(), Message::LEN_MAX);
+        assert_eq!(Message::decode(&out), Ok(Message::Digest(digest)));
+        let request = Request::new([short(2), short(1), short(3)]);
+        assert_eq!(request.origins(), [short(2), short(3)]);
+        assert_eq!(Request::new((0..99).map(short)).origins().len(), 64);
+    }
+
+    proptest! {
+        #[test]
+        fn whatever_is_read_is_written_the_same(
+            kind in prop_oneof![0_u8..8, any::<u8>()],
+            count in 0_u16..4,
+            body: Vec<u8>,
+        ) {
+            let mut bytes = vec![kind];
+            if kind == code::DIGEST || kind == code::REQUEST {
+                bytes.extend(count.to_be_bytes());
+            }
+            bytes.extend(&body);
+            if let Ok(message) = Message::decode(&bytes) {
+                let mut out = Vec::new();
+                message.encode(&mut out);
+                prop_assert_eq!(out, bytes);
+            }
+        }
+    }
+}

@@ -1,0 +1,482 @@
+//! The node: sessions, control plane and data plane behind one machine.
+
+mod control;
+mod course;
+mod courses;
+mod entry;
+mod exit;
+mod flow_table;
+mod flows;
+mod links;
+mod paths;
+mod peers;
+mod reserve;
+mod views;
+
+use core::time::Duration;
+use std::collections::{BTreeMap, VecDeque};
+
+use crypto::{Identity, Provider};
+use udp_proto::{AppId, ChannelId, Endpoint, Listen, Mtu};
+use wire::{Arrival, CommandId, Generator, Instant, Machine, NodeId, Seed, Transmit, UnixTime};
+
+use crate::choice::{Penalties, PenaltyConfig};
+use crate::config::{Config, NewError};
+use crate::data_plane::DataPlane;
+use crate::event::{Command, Event, Outcome};
+use crate::flow_message::GAME_NAME_MAX;
+use crate::hop::HopHeader;
+use crate::label::LabelLimits;
+use crate::leg::{Leg, SocketId};
+use crate::link::LinkId;
+use crate::link_state::{Admission, LinkStateTable, Network, Publisher, TableConfig};
+use crate::measure::LinkReport;
+use crate::ration::ReplyRation;
+use crate::routes::Graph;
+use crate::stats::{FrameStats, NodeStats};
+use course::Course;
+use entry::Ports;
+use flow_table::FlowTable;
+use peers::Peers;
+
+/// A node of the mesh; a [`wire::Machine`] that speaks to [`Leg`]s.
+///
+/// It owns no socket, clock or thread. Its driver opens the mesh socket and names it
+/// [`SocketId::MESH`]; every other socket is opened at the node's [`Command`], and its name told
+/// by [`Outcome::Opened`]. Datagrams come and go with the socket's name and the address at the
+/// other end.
+pub struct Node<P: Provider> {
+    config: Config,
+    own: NodeId,
+    /// Sessions with other nodes.
+    endpoint: Endpoint<P>,
+    generator: Generator,
+    plane: DataPlane<P::Aead>,
+    peers: Peers,
+    table: LinkStateTable,
+    publisher: Publisher<P>,
+    penalties: Penalties,
+    /// Our node record, as last published.
+    own_record: Vec<u8>,
+    /// What we measure to each neighbour.
+    reports: BTreeMap<NodeId, LinkReport>,
+    /// All links known; `None` where something changed since it was made.
+    graph: Option<Graph>,
+    courses: BTreeMap<LinkId, Course<P::Aead>>,
+    flows: FlowTable<P::Aead>,
+    ports: Ports,
+    ration: ReplyRation,
+    commands: VecDeque<(CommandId, Command)>,
+    /// What each command that is not completed is for.
+    pending: BTreeMap<CommandId, Pending>,
+    next_command: u64,
+    next_request: u64,
+    /// Names sealers.
+    next_serial: u64,
+    events: VecDeque<Event>,
+    /// One sealed packet.
+    sealed: Vec<u8>,
+    /// One message or datagram of a player.
+    message: Vec<u8>,
+    beats: u64,
+    beat_at: Instant,
+    /// When the node itself, its endpoint aside, has something to do.
+    wake_at: Instant,
+    /// Whether courses are to be looked at before the next drain.
+    is_untended: bool,
+    stats: NodeStats,
+    now: Instant,
+    unix: Option<(Instant, UnixTime)>,
+}
+
+/// What a command is for.
+#[derive(Clone, Copy, Debug)]
+enum Pending {
+    /// The port with this index.
+    Port(usize),
+    /// The exit flow with this index, and its id.
+    Upstream(u32, LinkId, crate::flow_key::FlowId),
+    /// Nothing follows.
+    Close,
+}
+
+impl<P: Provider> Node<P> {
+    /// Makes a node that holds `identity`; it dials its bootstrap list at once.
+    ///
+    /// # Errors
+    ///
+    /// [`NewError`] where the provider has no randomness or the configuration breaks a bound.
+    pub fn new(
+        config: Config,
+        identity: Identity,
+        mut provider: P,
+        now: Instant,
+    ) -> Result<Self, NewError> {
+        if config
+            .games
+            .iter()
+            .any(|game| game.name.len() > GAME_NAME_MAX)
+        {
+            return Err(NewError::GameName);
+        }
+        let own = identity.node_id();
+        let public = *identity.public_key();
+        let mut seed = [0; 32];
+        provider.random(&mut seed)?;
+        let mut generator = Seed(seed).generator(0);
+        let key = provider.signing_key(&identity)?;
+        let network = network_of(&provider, &config);
+        let publisher = Publisher::new(key, public, network, config.profile.clone())
+            .map_err(|_| NewError::Profile)?;
+        let mut table = TableConfig::default();
+        if let Some(members) = &config.members {
+            table.admission = Admission::Listed(members.clone());
+        }
+        let endpoint = endpoint(&config, identity, provider, now)?;
+        let mut node = Self {
+            own,
+            endpoint,
+            plane: DataPlane::new(
+                LabelLimits {
+                    labels_max: config.labels_max,
+                    per_owner_max: config.labels_per_peer_max,
+                    rate: config.label_rate,
+                    burst: config.label_rate / 4,
+                },
+                config.outbox_bytes_max,
+            ),
+            peers: Peers::new(config.peers_max, config.request_rate),
+            table: LinkStateTable::new(table, network, own),
+            publisher,
+            penalties: Penalties::new(PenaltyConfig::default()),
+            own_record: Vec::new(),
+            reports: BTreeMap::new(),
+            graph: None,
+            courses: BTreeMap::new(),
+            flows: FlowTable::new(config.flows_max, &mut generator),
+            ports: Ports::new(&config, now),
+            ration: ReplyRation::default(),
+            commands: VecDeque::new(),
+            pending: BTreeMap::new(),
+            next_command: 0,
+            next_request: generator.next_u64(),
+            next_serial: 0,
+            events: VecDeque::new(),
+            sealed: Vec::new(),
+            message: Vec::new(),
+            beats: 0,
+            beat_at: now,
+            wake_at: now,
+            is_untended: false,
+            stats: NodeStats::default(),
+            now,
+            unix: None,
+            generator,
+            config,
+        };
+        node.meet_bootstrap(now);
+        Ok(node)
+    }
+
+    /// Takes one datagram of a socket, decrypting it in place. Bad ones are counted and dropped.
+    pub fn handle_datagram(&mut self, now: Instant, arrival: Arrival<Leg>, datagram: &mut [u8]) {
+        let now = self.advance(now);
+        let Leg { socket, address } = arrival.peer;
+        if socket != SocketId::MESH {
+            self.on_game_datagram(now, arrival.peer, datagram);
+            return;
+        }
+        if datagram
+            .first()
+            .is_some_and(|first| HopHeader::claims(*first))
+        {
+            let arrived =
+                self.plane
+                    .handle_frame(self.endpoint.provider(), now, (address, datagram));
+            if let Some(arrived) = arrived {
+                self.on_arrived(now, arrived);
+            }
+            return;
+        }
+        let arrival = Arrival {
+            peer: address,
+            real_source: arrival.real_source,
+            local: arrival.local,
+            ecn: arrival.ecn,
+        };
+        self.endpoint.handle_datagram(now, arrival, datagram);
+        self.pump(now);
+    }
+
+    /// Runs every timer due at `now`.
+    pub fn handle_timeout(&mut self, now: Instant) {
+        let now = self.advance(now);
+        if self.poll_timeout().is_none_or(|due| now < due) {
+            return;
+        }
+        self.endpoint.handle_timeout(now);
+        self.pump(now);
+        if now >= self.beat_at {
+            self.beat(now);
+        }
+        self.tend(now);
+    }
+
+    /// Takes the outcome of a command; an unknown or repeated id is counted and ignored.
+    pub fn handle_completed(&mut self, now: Instant, id: CommandId, outcome: Outcome) {
+        let now = self.advance(now);
+        let Some(pending) = self.pending.remove(&id) else {
+            self.stats.stray_completions = self.stats.stray_completions.saturating_add(1);
+            return;
+        };
+        match (pending, outcome) {
+            (Pending::Port(port), outcome) => self.on_port(now, port, outcome),
+            (Pending::Upstream(index, far, flow), outcome) => {
+                self.on_upstream(now, (index, far, flow), outcome);
+            }
+            (Pending::Close, _) => {}
+        }
+    }
+
+    /// Takes the wall clock, which only lifts the versions of our records.
+    pub fn set_unix_time(&mut self, now: Instant, unix: UnixTime) {
+        let now = self.advance(now);
+        self.unix = Some((now, unix));
+        self.endpoint.set_unix_time(now, unix);
+    }
+
+    /// Appends the next datagram to `buf`; `None` when there is none.
+    pub fn poll_transmit(&mut self, now: Instant, buf: &mut Vec<u8>) -> Option<Transmit<Leg>> {
+        let now = self.advance(now);
+        loop {
+            if let Some(leg) = self.plane.outbox.pop(buf) {
+                return Some(Transmit::to(leg));
+            }
+            if let Some(transmit) = self.endpoint.poll_transmit(now, buf) {
+                return Some(Transmit {
+                    destination: Leg::mesh(transmit.destination),
+                    source: transmit.source,
+                    segment_len: transmit.segment_len,
+                    ecn: transmit.ecn,
+                });
+            }
+            let has_news = self.pump(now);
+            if self.is_untended {
+                self.tend(now);
+            } else if !has_news {
+                return None;
+            }
+        }
+    }
+
+    /// Returns the next command for the driver.
+    pub fn poll_command(&mut self) -> Option<(CommandId, Command)> {
+        self.commands.pop_front()
+    }
+
+    /// Returns the next event for the application.
+    pub fn poll_event(&mut self) -> Option<Event> {
+        self.events.pop_front()
+    }
+
+    /// Returns when `handle_timeout` is next needed.
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        let own = self.wake_at;
+        Some(self.endpoint.poll_timeout().map_or(own, |due| due.min(own)))
+    }
+
+    /// Returns the id that others know this node by.
+    pub const fn id(&self) -> NodeId {
+        self.own
+    }
+
+    /// Returns what became of hop frames.
+    pub const fn frame_stats(&self) -> &FrameStats {
+        &self.plane.stats
+    }
+
+    /// Returns what else was counted.
+    pub const fn stats(&self) -> &NodeStats {
+        &self.stats
+    }
+
+    /// Returns the counters of the sessions' endpoint.
+    pub const fn endpoint_stats(&self) -> &udp_proto::EndpointStats {
+        self.endpoint.stats()
+    }
+
+    /// Returns about how many bytes of memory the node holds.
+    pub fn memory(&self) -> usize {
+        self.endpoint.memory()
+            + self.plane.labels.memory()
+            + self.peers.memory()
+            + self.flows.memory()
+            + self.plane.outbox.memory()
+            + self.courses.values().map(Course::memory).sum::<usize>()
+            + self.events.len() * size_of::<Event>()
+            + self.commands.len() * size_of::<Command>()
+    }
+
+    /// Keeps time from going back: a late clock is a fault of the driver's.
+    fn advance(&mut self, now: Instant) -> Instant {
+        debug_assert!(now >= self.now, "time went back");
+        self.now = self.now.max(now);
+        self.now
+    }
+
+    fn tell(&mut self, event: Event) {
+        if self.events.len() >= self.config.events_max {
+            self.events.pop_front();
+            self.stats.events_dropped = self.stats.events_dropped.saturating_add(1);
+        }
+        self.events.push_back(event);
+    }
+
+    fn command(&mut self, command: Command, pending: Pending) {
+        let id = CommandId(self.next_command);
+        self.next_command = self.next_command.saturating_add(1);
+        self.pending.insert(id, pending);
+        self.commands.push_back((id, command));
+    }
+
+    /// Queues a message to a neighbour; false where it has no session or its queue is full.
+    fn send(&mut self, now: Instant, link: LinkId, channel: ChannelId, message: &[u8]) -> bool {
+        let Some(session) = self.peers.session(link) else {
+            return false;
+        };
+        let is_sent = self.endpoint.send(now, session, channel, message).is_ok();
+        if !is_sent {
+            self.stats.messages_unsent = self.stats.messages_unsent.saturating_add(1);
+        }
+        is_sent
+    }
+
+    /// Runs what comes each 100 ms.
+    fn beat(&mut self, now: Instant) {
+        self.beat_at = now + BEAT;
+        self.beats = self.beats.wrapping_add(1);
+        self.dial_due(now);
+        self.publish(now);
+        self.open_ports(now);
+        if self.beats.is_multiple_of(10) {
+            self.table.expire(now);
+            self.learn_peers(now);
+            self.end_idle_flows(now);
+            self.keep_labels_alive(now);
+        }
+        if self.beats.is_multiple_of(50) {
+            self.plane.free_where(now, |label| label.is_expired(now));
+        }
+        if self.beats.is_multiple_of(100) {
+            self.compare_tables(now);
+        }
+        self.is_untended = true;
+    }
+
+    /// Looks at all courses, sends the probes that are due, and sets the clock for what is next.
+    fn tend(&mut self, now: Instant) {
+        self.is_untended = false;
+        let links: Vec<LinkId> = self.courses.keys().copied().collect();
+        for link in links {
+            self.tend_course(now, link);
+        }
+        self.run_probers(now);
+        self.run_watches(now);
+        let probers = self.peers.up().map(|(_, _, up)| up.prober.poll_timeout());
+        let watches = self
+            .courses
+            .values()
+            .flat_map(|course| &course.paths)
+            .filter(|path| path.is_watched())
+            .map(|path| path.watch.poll_timeout(now));
+        self.wake_at = probers.chain(watches).fold(self.beat_at, Instant::min);
+    }
+}
+
+/// The network's name in records: a hash that tells nothing about the secret.
+fn network_of<P: Provider>(provider: &P, config: &Config) -> Network {
+    let hash = provider.hmac_sha256(config.secret.expose(), &[b"tw1 mesh network"]);
+    Network(hash.first_chunk().copied().unwrap_or_default())
+}
+
+fn endpoint<P: Provider>(
+    config: &Config,
+    identity: Identity,
+    provider: P,
+    now: Instant,
+) -> Result<Endpoint<P>, NewError> {
+    let mut sessions = udp_proto::Config::default();
+    sessions.sessions_max = u16::try_from(config.links_max.saturating_mul(4)).unwrap_or(u16::MAX);
+    sessions.half_open_max = 256;
+    sessions.mtu_check = Some(Mtu::MESH);
+    sessions.receive_window = RECEIVE_WINDOW;
+    let mut endpoint = Endpoint::new(sessions, APP, provider, now)?;
+    let network = udp_proto::Network {
+        secret: config.secret.clone(),
+        previous: config.previous_secret.clone(),
+    };
+    let listen = Listen::new(identity, config.instance).with_network(network);
+    endpoint.listen(now, listen)?;
+    if let Some(members) = &config.members {
+        endpoint.set_allowed_nodes(Some(members.keys().copied().collect()));
+    }
+    Ok(endpoint)
+}
+
+impl<P: Provider> core::fmt::Debug for Node<P> {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("Node")
+            .field("own", &self.own)
+            .field("flows", &self.flows.len())
+            .field("courses", &self.courses.len())
+            .finish_non_exhaustive()
+    }
+}
+
+impl<P: Provider> Machine for Node<P> {
+    type Peer = Leg;
+    type Event = Event;
+    type Command = Command;
+
+    fn handle_datagram(&mut self, now: Instant, arrival: Arrival<Leg>, datagram: &mut [u8]) {
+        self.handle_datagram(now, arrival, datagram);
+    }
+
+    fn handle_timeout(&mut self, now: Instant) {
+        self.handle_timeout(now);
+    }
+
+    fn handle_completed(&mut self, now: Instant, id: CommandId, outcome: Outcome) {
+        self.handle_completed(now, id, outcome);
+    }
+
+    fn set_unix_time(&mut self, now: Instant, unix: UnixTime) {
+        self.set_unix_time(now, unix);
+    }
+
+    fn poll_transmit(&mut self, now: Instant, buf: &mut Vec<u8>) -> Option<Transmit<Leg>> {
+        self.poll_transmit(now, buf)
+    }
+
+    fn poll_command(&mut self) -> Option<(CommandId, Command)> {
+        self.poll_command()
+    }
+
+    fn poll_event(&mut self) -> Option<Event> {
+        self.poll_event()
+    }
+
+    fn poll_timeout(&self) -> Option<Instant> {
+        self.poll_timeout()
+    }
+}
+
+/// Names the mesh to `udp_proto`, apart from every game: "tickmesh".
+const APP: AppId = AppId(0x7469_636b_6d65_7368);
+/// The channels of `udp_proto`'s default table.
+const UNRELIABLE: ChannelId = ChannelId(0);
+const RELIABLE: ChannelId = ChannelId(1);
+/// Reliable bytes that a neighbour may have on the way: the answer to a full request, twice.
+const RECEIVE_WINDOW: u32 = 192 << 10;
+/// Time between two beats.
+const BEAT: Duration = Duration::from_millis(100);

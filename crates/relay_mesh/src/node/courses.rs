@@ -1,0 +1,468 @@
+//! Which path packets to a far end take, and when they move.
+
+use core::time::Duration;
+
+use crypto::{Aead, Provider};
+use wire::{Instant, NodeId};
+
+use super::Node;
+use super::course::{Course, CoursePath, OVERLAP_MIN};
+use crate::choice::{Candidate, Choice, Reason};
+use crate::config::Mode;
+use crate::cost::{Cost, Loss};
+use crate::event::{Event, RouteCause};
+use crate::flow_key::{FlowId, FlowOpener, FlowSealer};
+use crate::link::{End, LinkId};
+use crate::path_watch::{PathPace, PathState};
+use crate::routes::{Graph, Path, Route, RouteLimits, disjoint_routes};
+
+impl<P: Provider> Node<P> {
+    /// Makes the course to a far end where there is none; false where there is no session.
+    pub(super) fn ensure_course(&mut self, now: Instant, link: LinkId) -> bool {
+        if self.courses.contains_key(&link) {
+            return true;
+        }
+        let Some(session) = self.peers.session(link) else {
+            return false;
+        };
+        let (Some(exporter), Some(role)) =
+            (self.endpoint.exporter(session), self.endpoint.role(session))
+        else {
+            return false;
+        };
+        let end = match role {
+            crypto::Role::Dialler => End::Dialler,
+            crypto::Role::Accepter => End::Accepter,
+        };
+        let provider = self.endpoint.provider();
+        let keys = (
+            FlowSealer::new(provider, exporter, FlowId::PROBE, end.sends()),
+            FlowOpener::new(provider, exporter, FlowId::PROBE, end.receives()),
+        );
+        let choice = Choice::new(now, self.config.choice, self.generator.next_u64());
+        self.courses
+            .insert(link, Course::new(now, end, keys, choice));
+        self.is_untended = true;
+        true
+    }
+
+    /// Looks at one course: what failed, where packets should go, what to set up, what to move.
+    pub(super) fn tend_course(&mut self, now: Instant, link: LinkId) {
+        self.end_overdue_setups(now, link);
+        let has_flows = self.flows.with(link).next().is_some();
+        let Some(course) = self.courses.get_mut(&link) else {
+            return;
+        };
+        if !has_flows && now.saturating_since(course.used) >= self.config.flow_idle {
+            self.rest_course(link);
+            return;
+        }
+        let is_busy = now.saturating_since(course.used) < BUSY_AFTER;
+        let current = course.current;
+        for path in &mut course.paths {
+            let carries = is_busy && Some(path.id) == current;
+            let pace = if carries {
+                PathPace::Busy
+            } else {
+                PathPace::Idle
+            };
+            path.watch.set_pace(now, pace);
+        }
+        let is_dead = current
+            .and_then(|id| course.path(id))
+            .is_some_and(|path| path.is_watched() && path.watch.state(now) == PathState::Dead);
+        if is_dead && let Some(id) = current {
+            self.fail_path(now, link, id);
+        }
+        self.decide(now, link);
+        self.move_if_ready(now, link);
+        if self
+            .courses
+            .get(&link)
+            .is_some_and(|course| course.is_incomplete)
+        {
+            self.set_up_missing(now, link);
+        }
+    }
+
+    /// Gives up the paths of a course that nobody uses. The course itself lives as long as its
+    /// session: its numbers and flow ids must not come again under the session's keys.
+    fn rest_course(&mut self, link: LinkId) {
+        let Some(course) = self.courses.get_mut(&link) else {
+            return;
+        };
+        (course.current, course.standby, course.previous) = (None, None, None);
+        for path in core::mem::take(&mut course.paths) {
+            self.release(path);
+        }
+    }
+
+    /// Takes the end of a session with the far end: all flows with it end.
+    pub(super) fn end_course(&mut self, now: Instant, link: LinkId) {
+        let Some(course) = self.courses.remove(&link) else {
+            return;
+        };
+        for path in course.paths {
+            self.release(path);
+        }
+        self.end_flows_with(now, link);
+        self.plane.free_where(now, |label| {
+            label.leads_to(super::flow_table::probe_flow(link))
+        });
+    }
+
+    /// Takes the end of the session with a node that paths may pass.
+    pub(super) fn leave_link(&mut self, now: Instant, link: LinkId, node: NodeId) {
+        let hit: Vec<(LinkId, u8)> = self
+            .courses
+            .iter()
+            .flat_map(|(course, state)| state.paths.iter().map(move |path| (*course, path)))
+            .filter(|(_, path)| {
+                path.first == link || path.setups.iter().any(|setup| setup.passes(node))
+            })
+            .map(|(course, path)| (course, path.id))
+            .collect();
+        for (course, path) in hit {
+            self.fail_path(now, course, path);
+        }
+        self.is_untended = true;
+    }
+
+    /// Gives a path up, and its relays a bad name; packets go elsewhere at once.
+    pub(super) fn fail_path(&mut self, now: Instant, link: LinkId, id: u8) {
+        let Some(course) = self.courses.get_mut(&link) else {
+            return;
+        };
+        let was_current = course.current == Some(id);
+        let standby = course.standby.filter(|standby| *standby != id);
+        let Some(failed) = course.remove_path(id) else {
+            return;
+        };
+        course.decide_at = now;
+        for node in failed.path.relays.iter().take(RELAYS_BLAMED) {
+            self.penalties.on_failure(now, *node);
+        }
+        if failed.path.relays.is_empty() {
+            self.penalties.on_failure(now, failed.path.destination);
+        }
+        if was_current && let Some(standby) = standby {
+            self.take_path(
+                now,
+                link,
+                standby,
+                (Some(failed.path.clone()), RouteCause::Killed),
+            );
+        }
+        self.release(failed);
+        self.is_untended = true;
+    }
+
+    /// Lets the choice look at the routes, and keeps the paths that it wants.
+    fn decide(&mut self, now: Instant, link: LinkId) {
+        let (Some(far), Some(course)) = (
+            self.peers.get(link).map(|peer| peer.node),
+            self.courses.get_mut(&link),
+        ) else {
+            return;
+        };
+        if now < course.decide_at {
+            return;
+        }
+        course.decide_at = now + DECIDE;
+        let mut graph = self.take_graph();
+        let limits = self.route_limits();
+        let routes = routes(&mut graph, self.own, far, limits);
+        let Some(course) = self.courses.get_mut(&link) else {
+            return;
+        };
+        let current = course.current.and_then(|id| course.path(id));
+        let mut candidates: Vec<Priced> = routes
+            .iter()
+            .map(|route| Priced::new(now, course, route.path.clone(), route.cost))
+            .collect();
+        // The one in use may be no longer among the best.
+        let in_use = current.map(|path| path.path.clone());
+        let chosen = course.choice.current().cloned();
+        for path in [in_use, chosen].into_iter().flatten() {
+            if !candidates.iter().any(|priced| priced.path == path) {
+                let cost = path_cost(&graph, self.own, &path, limits);
+                candidates.push(Priced::new(now, course, path, cost));
+            }
+        }
+        self.graph = Some(graph);
+        self.choose(now, link, &candidates);
+    }
+
+    fn choose(&mut self, now: Instant, link: LinkId, candidates: &[Priced]) {
+        let Some(course) = self.courses.get_mut(&link) else {
+            return;
+        };
+        let offers: Vec<Candidate<'_>> = candidates.iter().map(Priced::offer).collect();
+        let before = course.choice.current().cloned();
+        if let Some(change) = course.choice.decide(now, &offers, &self.penalties) {
+            course.cause = match change.reason {
+                Reason::First => RouteCause::First,
+                Reason::Dead => RouteCause::Killed,
+                Reason::Degraded => RouteCause::Degraded,
+                Reason::Better => RouteCause::Better,
+            };
+            if course.cause == RouteCause::Degraded
+                && let Some(before) = before
+            {
+                for node in before.relays.iter().take(RELAYS_BLAMED) {
+                    self.penalties.on_failure(now, *node);
+                }
+            }
+        }
+        let wants_warm = self
+            .flows
+            .with(link)
+            .filter_map(|(_, index)| self.flows.get(index))
+            .any(|flow| flow.mode != Mode::Single);
+        let wanted = course.choice.current().cloned();
+        course.spare = wanted.as_ref().and_then(|wanted| {
+            let penalties = &self.penalties;
+            candidates
+                .iter()
+                .filter(|priced| priced.cost.is_routable() && is_apart(&priced.path, wanted))
+                .filter(|priced| wants_warm || priced.path.relays.is_empty())
+                .min_by_key(|priced| {
+                    let is_suspect = penalties.is_suppressed(now, &priced.path);
+                    (is_suspect, priced.cost, priced.path.clone())
+                })
+                .map(|priced| priced.path.clone())
+        });
+        self.keep_paths(now, link);
+    }
+
+    /// Adds the paths that are wanted and drops those that are not.
+    fn keep_paths(&mut self, now: Instant, link: LinkId) {
+        let Some(course) = self.courses.get_mut(&link) else {
+            return;
+        };
+        let wanted = course.choice.current().cloned();
+        let spare = course.spare.clone();
+        if course.previous.is_some_and(|(_, until)| until <= now) {
+            course.previous = None;
+        }
+        let idle: Vec<u8> = course
+            .paths
+            .iter()
+            .filter(|path| {
+                Some(path.id) != course.current
+                    && course
+                        .previous
+                        .is_none_or(|(previous, _)| previous != path.id)
+                    && Some(&path.path) != wanted.as_ref()
+                    && Some(&path.path) != spare.as_ref()
+            })
+            .map(|path| path.id)
+            .collect();
+        let idle: Vec<CoursePath> = idle
+            .into_iter()
+            .filter_map(|id| course.remove_path(id))
+            .collect();
+        for path in [wanted, spare.clone()].into_iter().flatten() {
+            let first = self
+                .peers
+                .find(&path.next_hop())
+                .filter(|first| self.peers.carries(*first));
+            if let Some(first) = first
+                && course.find(&path).is_none()
+            {
+                course.add_path(now, path, first);
+            }
+        }
+        course.standby = spare
+            .and_then(|spare| course.find(&spare))
+            .filter(|path| path.is_ready(now))
+            .map(|path| path.id);
+        for path in idle {
+            self.release(path);
+        }
+    }
+
+    /// Moves packets to the path that is wanted, once it is proved.
+    fn move_if_ready(&mut self, now: Instant, link: LinkId) {
+        let Some(course) = self.courses.get(&link) else {
+            return;
+        };
+        let wanted = course
+            .choice
+            .current()
+            .and_then(|wanted| course.find(wanted));
+        let Some(to) = wanted.filter(|path| Some(path.id) != course.current) else {
+            return;
+        };
+        let is_first = course.current.is_none();
+        let is_whole = to
+            .missing(self.flows.with(link).map(|(flow, _)| flow))
+            .is_empty();
+        let is_ready = to.is_ready(now) && is_whole;
+        // Without any other, one that has labels is better than none.
+        let may_move = is_ready || (is_first && to.is_watched());
+        if !may_move {
+            return;
+        }
+        let from = course
+            .current
+            .and_then(|id| course.path(id))
+            .map(|path| path.path.clone());
+        let (to, cause) = (to.id, course.cause);
+        self.take_path(now, link, to, (from, cause));
+    }
+
+    /// Sends packets over another path from now on; copies go over the one before for a while.
+    fn take_path(
+        &mut self,
+        now: Instant,
+        link: LinkId,
+        to: u8,
+        (from, cause): (Option<Path>, RouteCause),
+    ) {
+        let (Some(far_end), Some(course)) = (
+            self.peers.get(link).map(|peer| peer.node),
+            self.courses.get_mut(&link),
+        ) else {
+            return;
+        };
+        let Some(path) = course.path(to) else {
+            return;
+        };
+        let event = Event::RouteChanged {
+            far_end,
+            from,
+            to: path.path.clone(),
+            cause,
+            flows: self.flows.with(link).count(),
+        };
+        let round_trip = path.watch.round_trip().unwrap_or_default();
+        let overlap = round_trip.saturating_mul(2).max(OVERLAP_MIN);
+        course.previous = course.current.map(|before| (before, now + overlap));
+        course.current = Some(to);
+        if course.standby == Some(to) {
+            course.standby = None;
+        }
+        self.stats.route_changes = self.stats.route_changes.saturating_add(1);
+        self.tell(event);
+    }
+
+    /// Gives the labels of a path back to their sealer.
+    fn release(&mut self, path: CoursePath) {
+        if let Some(link) = self.plane.links.get_mut(path.first) {
+            for bound in path.bound.into_values() {
+                link.sealer.release(bound.binding);
+            }
+        }
+    }
+
+    /// The cost of the cheapest way to a node; unroutable where there is none.
+    pub(super) fn cost_to(&mut self, far: NodeId) -> Cost {
+        let mut graph = self.take_graph();
+        let limits = self.route_limits();
+        let routes = routes(&mut graph, self.own, far, limits);
+        self.graph = Some(graph);
+        routes.first().map_or(Cost::UNROUTABLE, |route| route.cost)
+    }
+
+    fn route_limits(&self) -> RouteLimits {
+        RouteLimits {
+            relay_cost: self.config.cost.relay(),
+            ..RouteLimits::default()
+        }
+    }
+}
+
+/// A path and its prices.
+struct Priced {
+    path: Path,
+    cost: Cost,
+    recent: Cost,
+    loss: Loss,
+}
+
+impl Priced {
+    /// Adds what the path's own probes say to what link state says.
+    ///
+    /// Link state calls a link dead as soon as answers stay away. Where they still come over the
+    /// path in use, or have not stayed away for long, that path is late and not dead.
+    fn new<A: Aead>(now: Instant, course: &Course<A>, path: Path, cost: Cost) -> Self {
+        let watched = course.find(&path).filter(|path| path.is_watched());
+        let lives = watched.filter(|path| {
+            Some(path.id) == course.current && path.watch.state(now) < PathState::Dead
+        });
+        let cost = match lives.and_then(|path| path.watch.round_trip()) {
+            Some(round_trip) if !cost.is_routable() => {
+                Cost::from_micros(u64::try_from(round_trip.as_micros()).unwrap_or(u64::MAX))
+            }
+            _ => cost,
+        };
+        let (excess, loss) = watched.map_or((Duration::ZERO, Loss::NONE), |path| {
+            let (thousandths, decided) = path.watch.lost(now);
+            let loss = if decided >= DECIDED_MIN {
+                Loss::from_ppm(thousandths.saturating_mul(1_000))
+            } else {
+                Loss::NONE
+            };
+            (path.watch.excess(), loss)
+        });
+        let excess = u64::try_from(excess.as_micros()).unwrap_or(u64::MAX);
+        Self {
+            path,
+            cost,
+            recent: cost.plus(Cost::from_micros(excess)),
+            loss,
+        }
+    }
+
+    const fn offer(&self) -> Candidate<'_> {
+        Candidate {
+            path: &self.path,
+            cost: self.cost,
+            recent: self.recent,
+            loss: self.loss,
+        }
+    }
+}
+
+/// The best ways to a node that share nothing with each other.
+fn routes(graph: &mut Graph, own: NodeId, far: NodeId, limits: RouteLimits) -> Vec<Route> {
+    let (Some(source), Some(destination)) = (graph.index(&own), graph.index(&far)) else {
+        return Vec::new();
+    };
+    disjoint_routes(graph, source, destination, limits, ROUTES)
+}
+
+/// What a path costs by link state.
+fn path_cost(graph: &Graph, own: NodeId, path: &Path, limits: RouteLimits) -> Cost {
+    let mut at = own;
+    let mut cost = Cost::ZERO;
+    for node in path.relays.iter().chain([&path.destination]) {
+        let link = match (graph.index(&at), graph.index(node)) {
+            (Some(from), Some(to)) => graph.link(from, to),
+            _ => Cost::UNROUTABLE,
+        };
+        cost = cost.plus(link);
+        if *node != path.destination {
+            cost = cost.plus(limits.relay_cost);
+        }
+        at = *node;
+    }
+    cost
+}
+
+/// Whether two paths share neither relay nor, where both have none, their link.
+fn is_apart(path: &Path, other: &Path) -> bool {
+    path != other && !path.relays.iter().any(|relay| other.relays.contains(relay))
+}
+
+/// Time between two looks at the routes, as the choice wants it.
+const DECIDE: Duration = Duration::from_millis(200);
+/// Time without packets of players after which paths are probed less.
+const BUSY_AFTER: Duration = Duration::from_secs(2);
+/// Alternatives looked at.
+const ROUTES: usize = 3;
+/// Relays of a failed path that are blamed: all that a path may have.
+const RELAYS_BLAMED: usize = 3;
+/// Probes decided before their loss counts.
+const DECIDED_MIN: u32 = 25;

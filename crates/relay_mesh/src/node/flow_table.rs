@@ -1,0 +1,236 @@
+//! Flows of this node: players' at an entry, upstream sockets at an exit.
+
+use core::net::SocketAddr;
+use std::collections::{BTreeMap, VecDeque};
+
+use wire::{Generator, Instant, Lookup};
+
+use crate::config::Mode;
+use crate::flow_key::{FlowId, FlowOpener, FlowSealer};
+use crate::hop::LabelName;
+use crate::leg::{Leg, SocketId};
+use crate::link::LinkId;
+use crate::pieces::Joiner;
+use crate::ration::Standing;
+
+/// One flow, both directions.
+#[derive(Debug)]
+pub(super) struct Flow<A> {
+    pub(super) id: FlowId,
+    /// The node at the other end.
+    pub(super) far: LinkId,
+    /// Index into the games of the configuration.
+    pub(super) game: usize,
+    /// As the entry sees it.
+    pub(super) player: SocketAddr,
+    pub(super) mode: Mode,
+    pub(super) sealer: FlowSealer<A>,
+    pub(super) opener: FlowOpener<A>,
+    pub(super) joiner: Joiner,
+    pub(super) side: Side,
+    /// Datagrams for the far end that wait for a path.
+    pub(super) outward: Early,
+    /// Datagrams for the server that wait for the socket.
+    pub(super) inward: Early,
+    /// Labels given out that lead here; at most [`FLOW_LABELS_MAX`].
+    pub(super) labels: Vec<LabelName>,
+    /// When a datagram last passed, either way.
+    pub(super) used: Instant,
+}
+
+/// What is at this end of a flow.
+#[derive(Debug)]
+pub(super) enum Side {
+    /// A player.
+    Entry {
+        /// The game's socket and the player.
+        leg: Leg,
+        /// Whether the player has proved to receive.
+        standing: Standing,
+    },
+    /// A game server; the socket is `None` while it is being opened.
+    Exit {
+        server: SocketAddr,
+        socket: Option<SocketId>,
+    },
+}
+
+/// A few datagrams that came before they could go on.
+#[derive(Debug, Default)]
+pub(super) struct Early {
+    waiting: VecDeque<Vec<u8>>,
+    bytes: usize,
+}
+
+impl Early {
+    /// Keeps a datagram; false where there is no room.
+    pub(super) fn push(&mut self, datagram: &[u8]) -> bool {
+        let bytes = self.bytes.saturating_add(datagram.len());
+        if self.waiting.len() >= EARLY_MAX || bytes > EARLY_BYTES_MAX {
+            return false;
+        }
+        self.bytes = bytes;
+        self.waiting.push_back(datagram.to_vec());
+        true
+    }
+
+    pub(super) fn take(&mut self) -> VecDeque<Vec<u8>> {
+        self.bytes = 0;
+        core::mem::take(&mut self.waiting)
+    }
+}
+
+/// Flows by index, by player, by socket and by id.
+pub(super) struct FlowTable<A> {
+    slots: Vec<Option<Flow<A>>>,
+    free: VecDeque<u32>,
+    taken: u32,
+    max: u32,
+    by_player: Lookup<Leg, u32>,
+    by_socket: Lookup<SocketId, u32>,
+    by_id: BTreeMap<(LinkId, FlowId), u32>,
+}
+
+impl<A> FlowTable<A> {
+    pub(super) fn new(max: u32, generator: &mut Generator) -> Self {
+        Self {
+            slots: Vec::new(),
+            free: VecDeque::new(),
+            taken: 0,
+            // The upper half of the indices names probe flows.
+            max: max.min(PROBE_FLOWS),
+            by_player: Lookup::new(generator),
+            by_socket: Lookup::new(generator),
+            by_id: BTreeMap::new(),
+        }
+    }
+
+    /// Adds a flow; hands it back where the table is full.
+    pub(super) fn insert(&mut self, flow: Flow<A>) -> Result<u32, Box<Flow<A>>> {
+        if self.taken >= self.max {
+            return Err(Box::new(flow));
+        }
+        let index = match self.free.pop_front() {
+            Some(index) => index,
+            None => match u32::try_from(self.slots.len()) {
+                Ok(index) => index,
+                Err(_) => return Err(Box::new(flow)),
+            },
+        };
+        self.by_id.insert((flow.far, flow.id), index);
+        if let Side::Entry { leg, .. } = flow.side {
+            self.by_player.insert(leg, index);
+        }
+        let place = usize::try_from(index).unwrap_or(usize::MAX);
+        if place == self.slots.len() {
+            self.slots.push(None);
+        }
+        if let Some(slot) = self.slots.get_mut(place) {
+            *slot = Some(flow);
+        }
+        self.taken = self.taken.saturating_add(1);
+        Ok(index)
+    }
+
+    pub(super) fn remove(&mut self, index: u32) -> Option<Flow<A>> {
+        let flow = self.slots.get_mut(usize::try_from(index).ok()?)?.take()?;
+        self.by_id.remove(&(flow.far, flow.id));
+        match flow.side {
+            Side::Entry { leg, .. } => {
+                self.by_player.remove(&leg);
+            }
+            Side::Exit {
+                socket: Some(socket),
+                ..
+            } => {
+                self.by_socket.remove(&socket);
+            }
+            Side::Exit { socket: None, .. } => {}
+        }
+        self.free.push_back(index);
+        self.taken = self.taken.saturating_sub(1);
+        Some(flow)
+    }
+
+    /// Gives an exit's flow its socket; false where it is gone, or has one.
+    pub(super) fn set_socket(&mut self, index: u32, opened: SocketId) -> bool {
+        let Some(Side::Exit { socket, .. }) = self.get_mut(index).map(|flow| &mut flow.side) else {
+            return false;
+        };
+        if socket.is_some() {
+            return false;
+        }
+        *socket = Some(opened);
+        self.by_socket.insert(opened, index);
+        true
+    }
+
+    pub(super) fn get(&self, index: u32) -> Option<&Flow<A>> {
+        self.slots.get(usize::try_from(index).ok()?)?.as_ref()
+    }
+
+    pub(super) fn get_mut(&mut self, index: u32) -> Option<&mut Flow<A>> {
+        self.slots.get_mut(usize::try_from(index).ok()?)?.as_mut()
+    }
+
+    pub(super) fn of_player(&self, leg: &Leg) -> Option<u32> {
+        self.by_player.get(leg).copied()
+    }
+
+    pub(super) fn of_socket(&self, socket: SocketId) -> Option<u32> {
+        self.by_socket.get(&socket).copied()
+    }
+
+    pub(super) fn of_id(&self, far: LinkId, id: FlowId) -> Option<u32> {
+        self.by_id.get(&(far, id)).copied()
+    }
+
+    /// Indices of the flows with one far end, by flow id.
+    pub(super) fn with(&self, far: LinkId) -> impl Iterator<Item = (FlowId, u32)> {
+        self.by_id
+            .range((far, FlowId(0))..=(far, FlowId(u64::MAX)))
+            .map(|((_, id), index)| (*id, *index))
+    }
+
+    /// All flows, by index.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (u32, &Flow<A>)> {
+        (0..)
+            .zip(&self.slots)
+            .filter_map(|(index, slot)| slot.as_ref().map(|flow| (index, flow)))
+    }
+
+    pub(super) const fn len(&self) -> u32 {
+        self.taken
+    }
+
+    pub(super) const fn is_full(&self) -> bool {
+        self.taken >= self.max
+    }
+
+    pub(super) fn memory(&self) -> usize {
+        self.slots.capacity() * size_of::<Option<Flow<A>>>()
+            + usize::try_from(self.taken).unwrap_or(usize::MAX) * FLOW_HEAP
+    }
+}
+
+/// Index that the labels of a probe flow lead to.
+pub(super) const fn probe_flow(far: LinkId) -> u32 {
+    PROBE_FLOWS | far.0 as u32
+}
+
+/// The link whose probe flow a label leads to; `None` where it leads to a flow of a player.
+pub(super) fn probe_link(index: u32) -> Option<LinkId> {
+    let link = u16::try_from(index & !PROBE_FLOWS).ok().map(LinkId);
+    link.filter(|_| index & PROBE_FLOWS != 0)
+}
+
+/// Labels that lead to one flow at a time: of the paths that a course has, and of those before
+/// that have not expired.
+pub(super) const FLOW_LABELS_MAX: usize = 32;
+/// Set in the indices of probe flows.
+const PROBE_FLOWS: u32 = 1 << 31;
+/// Datagrams that wait in one flow, and their bytes: a quarter of a second of a common game.
+const EARLY_MAX: usize = 16;
+const EARLY_BYTES_MAX: usize = 16 << 10;
+/// Heap of a flow in the worst case: early datagrams, pieces, keys, tables.
+const FLOW_HEAP: usize = 2 * EARLY_BYTES_MAX + (8 << 10) + (8 << 10);

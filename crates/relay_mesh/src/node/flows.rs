@@ -1,0 +1,288 @@
+//! Packets of flows: sealed and sent here, opened and delivered there.
+
+use crypto::Provider;
+use wire::Instant;
+
+use super::flow_table::{Flow, FlowTable, Side, probe_link};
+use super::{Node, RELIABLE};
+use crate::data_plane::Arrived;
+use crate::event::Event;
+use crate::flow_key::{FlowDrop, FlowId, FlowOpener, FlowSealer};
+use crate::flow_message::{FlowEnd, FlowMessage};
+use crate::hop::Piece;
+use crate::hop_sealer::Packet;
+use crate::link::LinkId;
+use crate::pieces::split;
+
+/// Both directions of a flow.
+pub(super) type FlowKeys<A> = (FlowSealer<A>, FlowOpener<A>);
+
+impl<P: Provider> Node<P> {
+    /// Takes a frame whose label ends here.
+    pub(super) fn on_arrived(&mut self, now: Instant, mut arrived: Arrived<'_>) {
+        if let Some(link) = probe_link(arrived.flow) {
+            self.on_probe_frame(now, link, &mut arrived);
+            return;
+        }
+        let index = arrived.flow;
+        let Some(flow) = self.flows.get_mut(index) else {
+            self.stats.flow_unknown = self.stats.flow_unknown.saturating_add(1);
+            return;
+        };
+        let provider = self.endpoint.provider();
+        let payload = match flow
+            .opener
+            .open(provider, now, &arrived.header, arrived.body)
+        {
+            Ok(payload) => payload,
+            Err(FlowDrop::Duplicate) => {
+                self.stats.flow_duplicates = self.stats.flow_duplicates.saturating_add(1);
+                return;
+            }
+            Err(FlowDrop::Forged) => {
+                self.stats.flow_forged = self.stats.flow_forged.saturating_add(1);
+                return;
+            }
+        };
+        let piece = arrived.header.phase.piece;
+        if piece == Piece::First && payload.is_empty() {
+            // It kept the labels of its path alive.
+            return;
+        }
+        let mut datagram = core::mem::take(&mut self.message);
+        datagram.clear();
+        let number = arrived.header.number;
+        let is_whole = flow
+            .joiner
+            .add(now, (number, piece), payload, &mut datagram);
+        if is_whole {
+            flow.used = now;
+            let far = flow.far;
+            if let Some(course) = self.courses.get_mut(&far) {
+                course.used = now;
+            }
+            self.deliver(now, index, &datagram);
+        }
+        self.message = datagram;
+    }
+
+    /// Sends a datagram of a player or server to the other end of its flow, or lets it wait.
+    pub(super) fn carry(&mut self, now: Instant, index: u32, datagram: &[u8]) {
+        let Some(flow) = self.flows.get_mut(index) else {
+            return;
+        };
+        flow.used = now;
+        let Some(course) = self.courses.get_mut(&flow.far) else {
+            return;
+        };
+        course.used = now;
+        let ways = course.ways(now, flow.id, flow.mode);
+        if ways == [None, None] {
+            if !flow.outward.push(datagram) {
+                self.stats.early_dropped = self.stats.early_dropped.saturating_add(1);
+            }
+            return;
+        }
+        let Some((first, second)) = split(datagram) else {
+            self.stats.too_big = self.stats.too_big.saturating_add(1);
+            return;
+        };
+        match second {
+            None => self.send_pieces(now, index, (Piece::Whole, first), ways),
+            Some(second) => {
+                self.send_pieces(now, index, (Piece::First, first), ways);
+                self.send_pieces(now, index, (Piece::Second, second), ways);
+            }
+        }
+    }
+
+    /// Seals one payload once and sends it over one or two paths.
+    pub(super) fn send_pieces(
+        &mut self,
+        now: Instant,
+        index: u32,
+        piece: (Piece, &[u8]),
+        ways: [Option<u8>; 2],
+    ) {
+        let provider = self.endpoint.provider();
+        let Some(flow) = self.flows.get_mut(index) else {
+            return;
+        };
+        let Some(course) = self.courses.get_mut(&flow.far) else {
+            return;
+        };
+        self.sealed.clear();
+        let Ok(numbered) = flow.sealer.seal(provider, now, piece, &mut self.sealed) else {
+            self.close_flow(now, index, FlowEnd::Worn);
+            return;
+        };
+        for way in ways.into_iter().flatten() {
+            let Some(path) = course.path_mut(way) else {
+                continue;
+            };
+            let first = path.first;
+            let Some(bound) = path.bound.get_mut(&flow.id) else {
+                continue;
+            };
+            bound.sent_at = now;
+            let packet = Packet {
+                number: numbered.number,
+                phase: numbered.phase,
+                is_echo: false,
+                body: &self.sealed,
+            };
+            let via = (first, &mut bound.binding);
+            self.plane.send(provider, now, via, packet);
+        }
+    }
+
+    /// Sends what waited for a path.
+    pub(super) fn send_early(&mut self, now: Instant, far: LinkId, flow: FlowId) {
+        let Some(index) = self.flows.of_id(far, flow) else {
+            return;
+        };
+        let Some(flow) = self.flows.get_mut(index) else {
+            return;
+        };
+        let waiting = flow.outward.take();
+        for datagram in waiting {
+            self.carry(now, index, &datagram);
+        }
+    }
+
+    /// Takes what the other end says of a flow.
+    pub(super) fn on_flow_message(&mut self, now: Instant, link: LinkId, message: &[u8]) {
+        match FlowMessage::decode(message) {
+            Ok(FlowMessage::Open { flow, player, game }) => {
+                self.on_flow_open(now, link, (flow, player, &game));
+            }
+            Ok(FlowMessage::Opened { flow, outcome }) => {
+                if outcome.is_err()
+                    && let Some(index) = self.flows.of_id(link, flow)
+                {
+                    if let Some(flow) = self.flows.get(index) {
+                        self.ports.on_refused(now, flow.game);
+                    }
+                    self.end_flow(now, index, FlowEnd::Refused);
+                }
+            }
+            Ok(FlowMessage::Close { flow, reason }) => {
+                if let Some(index) = self.flows.of_id(link, flow) {
+                    self.end_flow(now, index, reason);
+                }
+            }
+            Err(_) => self.count_malformed(),
+        }
+    }
+
+    /// Ends a flow and tells the other end.
+    pub(super) fn close_flow(&mut self, now: Instant, index: u32, reason: FlowEnd) {
+        let Some(flow) = self.flows.get(index) else {
+            return;
+        };
+        let (far, close) = (
+            flow.far,
+            FlowMessage::Close {
+                flow: flow.id,
+                reason,
+            },
+        );
+        self.send_flow_message(now, far, &close);
+        self.end_flow(now, index, reason);
+    }
+
+    /// Ends the flows that nothing passed for long.
+    pub(super) fn end_idle_flows(&mut self, now: Instant) {
+        let idle = self.config.flow_idle;
+        let indices: Vec<u32> = self
+            .flows
+            .iter()
+            .filter(|(_, flow)| now.saturating_since(flow.used) >= idle)
+            .map(|(index, _)| index)
+            .collect();
+        for index in indices {
+            self.close_flow(now, index, FlowEnd::Idle);
+        }
+    }
+
+    /// Ends the flows of a session that ended.
+    pub(super) fn end_flows_with(&mut self, now: Instant, far: LinkId) {
+        let indices: Vec<u32> = self.flows.with(far).map(|(_, index)| index).collect();
+        for index in indices {
+            self.end_flow(now, index, FlowEnd::SessionLost);
+        }
+    }
+
+    pub(super) fn send_flow_message(
+        &mut self,
+        now: Instant,
+        link: LinkId,
+        message: &FlowMessage,
+    ) -> bool {
+        let mut bytes = Vec::new();
+        message.encode(&mut bytes);
+        self.send(now, link, RELIABLE, &bytes)
+    }
+
+    /// Makes the keys of a flow; `None` where the session is gone.
+    pub(super) fn flow_keys(&self, link: LinkId, flow: FlowId) -> Option<FlowKeys<P::Aead>> {
+        let session = self.peers.session(link)?;
+        let exporter = self.endpoint.exporter(session)?;
+        let end = self.courses.get(&link)?.end;
+        let provider = self.endpoint.provider();
+        Some((
+            FlowSealer::new(provider, exporter, flow, end.sends()),
+            FlowOpener::new(provider, exporter, flow, end.receives()),
+        ))
+    }
+
+    /// Hands a datagram to the player or the server.
+    fn deliver(&mut self, now: Instant, index: u32, datagram: &[u8]) {
+        let is_entry = self
+            .flows
+            .get(index)
+            .is_some_and(|flow| matches!(flow.side, Side::Entry { .. }));
+        if is_entry {
+            self.deliver_to_player(now, index, datagram);
+        } else {
+            self.deliver_to_server(index, datagram);
+        }
+    }
+
+    /// Forgets a flow, its labels and its socket.
+    fn end_flow(&mut self, now: Instant, index: u32, reason: FlowEnd) {
+        let Some(flow) = FlowTable::remove(&mut self.flows, index) else {
+            return;
+        };
+        for label in &flow.labels {
+            self.plane.labels.remove(now, *label);
+        }
+        if let Some(course) = self.courses.get_mut(&flow.far) {
+            for path in &mut course.paths {
+                if let Some(bound) = path.bound.remove(&flow.id)
+                    && let Some(link) = self.plane.links.get_mut(path.first)
+                {
+                    link.sealer.release(bound.binding);
+                }
+            }
+        }
+        let Flow {
+            side, game, player, ..
+        } = flow;
+        self.leave_side(&side);
+        let game = self.game_name(game);
+        self.tell(Event::FlowClosed {
+            game,
+            player,
+            reason,
+        });
+    }
+
+    pub(super) fn game_name(&self, index: usize) -> String {
+        self.config
+            .games
+            .get(index)
+            .map(|game| game.name.clone())
+            .unwrap_or_default()
+    }
+}

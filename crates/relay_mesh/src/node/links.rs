@@ -1,0 +1,323 @@
+//! Sessions with neighbours: dialling, link keys, probes.
+
+use core::time::Duration;
+
+use crypto::{Provider, Role};
+use udp_proto::{
+    CloseCode, Credentials, Event as SessionEvent, Mtu, Proof, ServerIdentity, SessionId, Target,
+};
+use wire::{Instant, NodeId};
+
+use super::peers::{Contact, Up};
+use super::{Node, RELIABLE, UNRELIABLE};
+use crate::event::Event;
+use crate::link::{End, Link, LinkId};
+use crate::measure::{Echo, Pace, Probe, Prober};
+use crate::message::Message;
+
+impl<P: Provider> Node<P> {
+    /// Makes the nodes of the bootstrap list known.
+    pub(super) fn meet_bootstrap(&mut self, now: Instant) {
+        for (node, address) in self.config.bootstrap.nodes.clone() {
+            if node == self.own {
+                continue;
+            }
+            if let Some(link) = self.meet(now, node)
+                && let Some(peer) = self.peers.get_mut(link)
+            {
+                peer.is_bootstrap = true;
+                if peer.addresses.len() < ADDRESSES_MAX {
+                    peer.addresses.push(address);
+                }
+            }
+        }
+    }
+
+    /// Learns where live nodes are from their records.
+    pub(super) fn learn_peers(&mut self, now: Instant) {
+        let live: Vec<NodeId> = self
+            .table
+            .nodes()
+            .filter(|(node, is_live)| *is_live && *node != self.own)
+            .map(|(node, _)| node)
+            .collect();
+        for node in live {
+            let Some(link) = self.meet(now, node) else {
+                continue;
+            };
+            if let Some((profile, _)) = self.table.profile(&node)
+                && let Some(peer) = self.peers.get_mut(link)
+            {
+                for address in &profile.addresses {
+                    if peer.addresses.len() < ADDRESSES_MAX && !peer.addresses.contains(address) {
+                        peer.addresses.push(*address);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Dials those that are alive, or of the bootstrap list, and have no session.
+    pub(super) fn dial_due(&mut self, now: Instant) {
+        let room = self.config.links_max.saturating_sub(self.peers.contacts());
+        let due: Vec<LinkId> = self
+            .peers
+            .iter()
+            .filter(|(_, peer)| {
+                matches!(peer.contact, Contact::None)
+                    && peer.next_dial <= now
+                    && !peer.addresses.is_empty()
+                    && (peer.is_bootstrap || self.table.profile(&peer.node).is_some())
+            })
+            .map(|(link, _)| link)
+            .take(room)
+            .collect();
+        for link in due {
+            self.dial(now, link);
+        }
+    }
+
+    /// Takes the news of all sessions; returns whether there was any.
+    pub(super) fn pump(&mut self, now: Instant) -> bool {
+        let mut has_news = false;
+        while let Some(event) = self.endpoint.poll_event() {
+            has_news = true;
+            self.is_untended = true;
+            match event {
+                SessionEvent::Connected { session, peer } => {
+                    if let Proof::Node(node) = peer.proof {
+                        self.on_connected(now, session, node);
+                    } else {
+                        self.close(now, session);
+                    }
+                }
+                SessionEvent::Readable { session } => self.on_readable(now, session),
+                SessionEvent::MtuChecked { session, mtu } => {
+                    self.on_size(session, mtu);
+                }
+                SessionEvent::ConnectFailed { session, .. }
+                | SessionEvent::Closed { session, .. } => self.on_closed(now, session),
+                _ => {}
+            }
+        }
+        has_news
+    }
+
+    /// Sends the probes that are due.
+    pub(super) fn run_probers(&mut self, now: Instant) {
+        let links: Vec<LinkId> = self.peers.up().map(|(link, _, _)| link).collect();
+        for link in links {
+            let is_used = self
+                .plane
+                .links
+                .get(link)
+                .is_some_and(|link| link.sealer.bound() > 0);
+            let Some(up) = self.peers.up_mut(link) else {
+                continue;
+            };
+            if up.prober.poll_timeout() > now {
+                continue;
+            }
+            let pace = if is_used { Pace::InUse } else { Pace::Idle };
+            up.prober.set_pace(now, pace);
+            up.prober.handle_timeout(now);
+            while let Some(probe) = self
+                .peers
+                .up_mut(link)
+                .and_then(|up| up.prober.poll_probe(now))
+            {
+                let mut message = Vec::with_capacity(Probe::LEN);
+                probe.encode(&mut message);
+                self.send(now, link, UNRELIABLE, &message);
+            }
+        }
+    }
+
+    pub(super) fn on_probe(&mut self, now: Instant, link: LinkId, message: &[u8]) {
+        match Probe::decode(message) {
+            Ok(probe) => {
+                let mut echo = Vec::with_capacity(Probe::LEN);
+                Echo(probe).encode(&mut echo);
+                self.send(now, link, UNRELIABLE, &echo);
+            }
+            Err(_) => self.count_malformed(),
+        }
+    }
+
+    pub(super) fn on_echo(&mut self, now: Instant, link: LinkId, message: &[u8]) {
+        let (Ok(echo), Some(up)) = (Echo::decode(message), self.peers.up_mut(link)) else {
+            self.count_malformed();
+            return;
+        };
+        up.prober.handle_echo(now, echo);
+    }
+
+    fn meet(&mut self, now: Instant, node: NodeId) -> Option<LinkId> {
+        let is_new = self.peers.find(&node).is_none();
+        let link = self.peers.intern(now, node)?;
+        if is_new
+            && node < self.own
+            && let Some(peer) = self.peers.get_mut(link)
+        {
+            // Of two that learn of each other at once, one dials first.
+            peer.next_dial = now + SECOND_DIALLER;
+        }
+        Some(link)
+    }
+
+    fn dial(&mut self, now: Instant, link: LinkId) {
+        let Some(peer) = self.peers.get(link) else {
+            return;
+        };
+        let target = Target {
+            addresses: peer.addresses.clone(),
+            server: ServerIdentity::Node(peer.node),
+            credentials: Credentials::Peer,
+        };
+        match self.endpoint.connect(now, target) {
+            Ok(session) => self.peers.set_contact(link, Contact::Dialling(session)),
+            Err(_) => self.back_off(now, link),
+        }
+    }
+
+    fn back_off(&mut self, now: Instant, link: LinkId) {
+        let spread = Duration::from_millis(self.generator.below(250));
+        if let Some(peer) = self.peers.get_mut(link) {
+            peer.back_off(now, spread);
+        }
+    }
+
+    fn on_connected(&mut self, now: Instant, session: SessionId, node: NodeId) {
+        // Of two sessions with one node the endpoint has closed one by now.
+        if !self.endpoint.sessions().any(|open| open == session) {
+            return;
+        }
+        let Some(link) = self.peers.intern(now, node) else {
+            self.close(now, session);
+            return;
+        };
+        if self.peers.session(link).is_some() {
+            self.take_down(now, link);
+        }
+        if !self.make_link(now, link, session) {
+            self.close(now, session);
+            return;
+        }
+        let prober = Prober::new(now, self.generator.seed().generator(0));
+        self.peers.set_contact(
+            link,
+            Contact::Up(Box::new(Up {
+                session,
+                prober,
+                carries: false,
+            })),
+        );
+        if let Some(peer) = self.peers.get_mut(link) {
+            peer.failures = 0;
+        }
+        if let Some(address) = self.endpoint.remote(session) {
+            self.tell(Event::LinkUp { node, address });
+        }
+        self.greet(now, link);
+    }
+
+    /// Makes the keys of a link; false where the session is gone.
+    fn make_link(&mut self, now: Instant, link: LinkId, session: SessionId) -> bool {
+        let (Some(exporter), Some(role), Some(remote)) = (
+            self.endpoint.exporter(session),
+            self.endpoint.role(session),
+            self.endpoint.remote(session),
+        ) else {
+            return false;
+        };
+        let end = match role {
+            Role::Dialler => End::Dialler,
+            Role::Accepter => End::Accepter,
+        };
+        let provider = self.endpoint.provider();
+        let made = Link::new(provider, exporter, end, remote, self.next_serial);
+        self.next_serial = self.next_serial.saturating_add(1);
+        self.plane.drop_link(now, link);
+        self.plane.links.set(link, Some(made));
+        true
+    }
+
+    /// What both sides say first: who we are, and what we know.
+    fn greet(&mut self, now: Instant, link: LinkId) {
+        let mut message = Vec::new();
+        Message::Hello(&self.own_record).encode(&mut message);
+        self.send(now, link, RELIABLE, &message);
+        self.send_digest(now, link);
+    }
+
+    fn on_size(&mut self, session: SessionId, mtu: Option<Mtu>) {
+        let Some(link) = self.peers.of_session(session) else {
+            return;
+        };
+        if let Some(up) = self.peers.up_mut(link) {
+            up.carries = mtu.is_some();
+        }
+        if mtu.is_none()
+            && let Some(node) = self.peers.get(link).map(|peer| peer.node)
+        {
+            self.tell(Event::LinkTooSmall { node });
+        }
+    }
+
+    fn on_closed(&mut self, now: Instant, session: SessionId) {
+        let Some(link) = self.peers.of_session(session) else {
+            return;
+        };
+        if self.peers.session(link) == Some(session) {
+            self.take_down(now, link);
+        }
+        self.peers.set_contact(link, Contact::None);
+        self.back_off(now, link);
+    }
+
+    /// Ends all that depended on the session with a neighbour.
+    fn take_down(&mut self, now: Instant, link: LinkId) {
+        self.plane.drop_link(now, link);
+        if let Some(peer) = self.peers.get(link) {
+            let node = peer.node;
+            self.tell(Event::LinkDown { node });
+            self.end_course(now, link);
+            self.leave_link(now, link, node);
+        }
+        self.peers.set_contact(link, Contact::None);
+    }
+
+    fn on_readable(&mut self, now: Instant, session: SessionId) {
+        let mut message = core::mem::take(&mut self.message);
+        loop {
+            message.clear();
+            let Some(_) = self.endpoint.receive(now, session, &mut message) else {
+                break;
+            };
+            match self.peers.of_session(session) {
+                Some(link) => self.on_message(now, link, &message),
+                None => self.stats.messages_astray = self.stats.messages_astray.saturating_add(1),
+            }
+        }
+        self.message = message;
+        // Packets of the session may come from elsewhere than before.
+        if let (Some(link), Some(remote)) = (
+            self.peers.of_session(session),
+            self.endpoint.remote(session),
+        ) && let Some(link) = self.plane.links.get_mut(link)
+        {
+            link.remote = remote;
+        }
+    }
+
+    fn close(&mut self, now: Instant, session: SessionId) {
+        let closed = self.endpoint.close(now, session, CloseCode::Shutdown, &[]);
+        // One that has ended already needs nothing more.
+        closed.unwrap_or_default();
+    }
+}
+
+/// How much later the one with the larger id dials, of two that learn of each other.
+const SECOND_DIALLER: Duration = Duration::from_millis(600);
+/// Addresses kept of each node; as many as a dial takes.
+const ADDRESSES_MAX: usize = 8;

@@ -1,0 +1,213 @@
+//! What other nodes' routes ask of this one.
+
+use crypto::Provider;
+use wire::{Instant, NodeId};
+
+use super::flow_table::{FLOW_LABELS_MAX, probe_flow};
+use super::{Node, RELIABLE};
+use crate::flow_key::FlowId;
+use crate::hop_sealer::BindError;
+use crate::link::LinkId;
+use crate::link_state::Roles;
+use crate::route_request::{Bind, Granted, Refused, RequestId, RouteReply, RouteRequest};
+
+impl<P: Provider> Node<P> {
+    /// Answers a request of a neighbour; the same one again gets the same answer.
+    pub(super) fn on_route_request(&mut self, now: Instant, link: LinkId, message: &[u8]) {
+        let Ok((id, request)) = RouteRequest::decode(message) else {
+            self.count_malformed();
+            return;
+        };
+        let Some(peer) = self.peers.get_mut(link) else {
+            return;
+        };
+        if let Some(reply) = peer.reply_to(id).cloned() {
+            self.send_reply(now, link, id, &reply);
+            return;
+        }
+        let node = peer.node;
+        let reply = if peer.requests.take(now, request.count().into()) {
+            self.judge(now, (link, node), &request)
+        } else {
+            Err(Refused::TooMany)
+        };
+        let reply = match reply {
+            Ok(granted) => RouteReply::Done(granted),
+            Err(why) => {
+                self.stats.requests_refused.count(why);
+                RouteReply::Refused(why)
+            }
+        };
+        if let Some(peer) = self.peers.get_mut(link) {
+            peer.remember(id, reply.clone());
+        }
+        self.send_reply(now, link, id, &reply);
+    }
+
+    fn send_reply(&mut self, now: Instant, link: LinkId, id: RequestId, reply: &RouteReply) {
+        let mut message = Vec::new();
+        reply.encode(id, &mut message);
+        self.send(now, link, RELIABLE, &message);
+    }
+
+    fn judge(
+        &mut self,
+        now: Instant,
+        (link, node): (LinkId, NodeId),
+        request: &RouteRequest,
+    ) -> Result<Vec<Granted>, Refused> {
+        match request {
+            RouteRequest::ReserveTransit { previous, count } => {
+                self.may_pass(node)?;
+                let previous = self.hop(previous)?;
+                self.reserve(now, (link, node), previous, (*count).into())
+            }
+            RouteRequest::ReserveTerminal { previous, flows } => {
+                let previous = self.hop(previous)?;
+                let indices = flows
+                    .iter()
+                    .map(|flow| self.terminal(link, *flow))
+                    .collect::<Result<Vec<u32>, Refused>>()?;
+                for index in &indices {
+                    self.make_label_room(*index)?;
+                }
+                let granted = self.reserve(now, (link, node), previous, flows.len())?;
+                for (granted, index) in granted.iter().zip(indices) {
+                    self.plane.labels.bind_terminal(granted.label, index);
+                    if let Some(flow) = self.flows.get_mut(index) {
+                        flow.labels.push(granted.label);
+                    }
+                }
+                Ok(granted)
+            }
+            RouteRequest::Bind { next, binds } => {
+                let next = self.hop(next)?;
+                for (done, bind) in binds.iter().enumerate() {
+                    if let Err(why) = self.bind(now, (link, node), next, bind) {
+                        self.undo(now, binds.get(..done).unwrap_or_default());
+                        return Err(why);
+                    }
+                }
+                Ok(Vec::new())
+            }
+        }
+    }
+
+    /// Whether packets of `node` may pass through this one.
+    fn may_pass(&self, node: NodeId) -> Result<(), Refused> {
+        let is_member = self.config.members.as_ref().is_none_or(|members| {
+            members
+                .get(&node)
+                .is_some_and(|roles| roles.contains(Roles::ENTRY) || roles.contains(Roles::EXIT))
+        });
+        if is_member && self.config.profile.roles.contains(Roles::RELAY) {
+            Ok(())
+        } else {
+            Err(Refused::Policy)
+        }
+    }
+
+    /// The link of a hop before or behind.
+    fn hop(&self, node: &NodeId) -> Result<LinkId, Refused> {
+        self.peers
+            .find(node)
+            .filter(|link| self.peers.carries(*link))
+            .ok_or(Refused::NoLink)
+    }
+
+    /// The index that labels of a flow of `link` lead to.
+    fn terminal(&self, link: LinkId, flow: FlowId) -> Result<u32, Refused> {
+        if flow == FlowId::PROBE {
+            return self
+                .courses
+                .contains_key(&link)
+                .then(|| probe_flow(link))
+                .ok_or(Refused::UnknownFlow);
+        }
+        self.flows.of_id(link, flow).ok_or(Refused::UnknownFlow)
+    }
+
+    /// Forgets the labels of a flow that have expired; refuses where too many have not.
+    fn make_label_room(&mut self, index: u32) -> Result<(), Refused> {
+        let labels = &mut self.plane.labels;
+        let Some(flow) = self.flows.get_mut(index) else {
+            return Ok(());
+        };
+        if flow.labels.len() >= FLOW_LABELS_MAX {
+            flow.labels.retain(|label| labels.get_mut(*label).is_some());
+        }
+        if flow.labels.len() < FLOW_LABELS_MAX {
+            Ok(())
+        } else {
+            Err(Refused::Full)
+        }
+    }
+
+    fn reserve(
+        &mut self,
+        now: Instant,
+        (link, node): (LinkId, NodeId),
+        previous: LinkId,
+        count: usize,
+    ) -> Result<Vec<Granted>, Refused> {
+        let mut granted: Vec<Granted> = Vec::with_capacity(count);
+        for _ in 0..count {
+            let Ok(label) = self.plane.labels.reserve(now, link, previous) else {
+                for granted in granted {
+                    self.plane.labels.remove(now, granted.label);
+                }
+                return Err(Refused::Full);
+            };
+            let grants = &self
+                .plane
+                .links
+                .get(previous)
+                .ok_or(Refused::NoLink)?
+                .grants;
+            let grant = grants.grant(self.endpoint.provider(), label, node);
+            granted.push(Granted { label, grant });
+        }
+        Ok(granted)
+    }
+
+    fn bind(
+        &mut self,
+        now: Instant,
+        (link, node): (LinkId, NodeId),
+        next: LinkId,
+        bind: &Bind,
+    ) -> Result<(), Refused> {
+        self.plane
+            .labels
+            .check_reserved(bind.label, link)
+            .map_err(|_| Refused::BadLabel)?;
+        let provider = self.endpoint.provider();
+        let behind = self.plane.links.get_mut(next).ok_or(Refused::NoLink)?;
+        if !behind.grants.check(provider, bind.next, node, &bind.grant) {
+            return Err(Refused::BadGrant);
+        }
+        let binding = behind
+            .sealer
+            .bind_transit(provider, now, bind.next)
+            .map_err(|why| match why {
+                BindError::LabelTaken => Refused::LabelTaken,
+                BindError::Full => Refused::Full,
+            })?;
+        if let Some(binding) = self.plane.labels.bind_transit(bind.label, next, binding) {
+            behind.sealer.release(binding);
+            return Err(Refused::BadLabel);
+        }
+        Ok(())
+    }
+
+    /// Frees the labels that a request bound before it failed.
+    fn undo(&mut self, now: Instant, binds: &[Bind]) {
+        for bind in binds {
+            if let Some((next, binding)) = self.plane.labels.remove(now, bind.label)
+                && let Some(link) = self.plane.links.get_mut(next)
+            {
+                link.sealer.release(binding);
+            }
+        }
+    }
+}

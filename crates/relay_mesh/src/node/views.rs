@@ -1,0 +1,36 @@
+//! Questions of the operator.
+
+use crypto::Provider;
+
+use super::Node;
+use crate::view::{LinkView, RouteView};
+
+impl<P: Provider> Node<P> {
+    /// Returns the neighbours with an open session, in the order in which they became known.
+    pub fn links(&self) -> impl Iterator<Item = LinkView> {
+        self.peers.up().filter_map(|(_, peer, up)| {
+            Some(LinkView {
+                node: peer.node,
+                address: self.endpoint.remote(up.session)?,
+                carries: up.carries,
+                report: self.reports.get(&peer.node).copied(),
+            })
+        })
+    }
+
+    /// Returns the ways that packets take to the other ends of this node's flows.
+    pub fn routes(&self) -> impl Iterator<Item = RouteView> {
+        self.courses.iter().filter_map(|(&link, course)| {
+            let path = |id: Option<u8>| id.and_then(|id| course.path(id));
+            let current = path(course.current);
+            Some(RouteView {
+                far_end: self.peers.get(link)?.node,
+                path: current.map(|path| path.path.clone()),
+                round_trip: current.and_then(|path| path.watch.round_trip()),
+                lost_thousandths: current.map_or(0, |path| path.watch.lost(self.now).0),
+                standby: path(course.standby).map(|path| path.path.clone()),
+                flows: self.flows.with(link).count(),
+            })
+        })
+    }
+}

@@ -1,0 +1,327 @@
+//! One path for up to 64 flows, set up in two rounds of requests.
+//!
+//! First every node of the path reserves labels, all at once; then each relay binds its labels to
+//! those of the node behind it, the far end's neighbour first. With sessions up that takes two
+//! round trips to the farthest node, one where no relay is on the path. A set-up sends nothing
+//! twice: sessions are reliable, and one that hears nothing for [`PATIENCE`] has failed.
+
+use core::time::Duration;
+
+use wire::{Instant, NodeId};
+
+use crate::flow_key::FlowId;
+use crate::hop::LabelName;
+use crate::route_request::{Bind, Granted, Refused, RequestId, RouteReply, RouteRequest};
+
+/// A path being set up.
+#[derive(Debug)]
+pub(crate) struct PathSetup {
+    /// Relays in order, then the far end.
+    hops: Vec<Hop>,
+    flows: Vec<FlowId>,
+    /// When it has failed.
+    deadline: Instant,
+}
+
+#[derive(Debug)]
+struct Hop {
+    node: NodeId,
+    /// The request that is not answered.
+    waits_for: Option<RequestId>,
+    /// What it reserved.
+    granted: Vec<Granted>,
+    /// Whether frames pass it: bound, or the far end.
+    is_bound: bool,
+}
+
+/// A request to send.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Ask {
+    pub(crate) node: NodeId,
+    pub(crate) id: RequestId,
+    pub(crate) request: RouteRequest,
+}
+
+/// How a set-up stands after a reply.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Progress {
+    /// These are to be sent, if any; more replies must come.
+    Pending(Vec<Ask>),
+    /// Done: each flow and its label at the first hop.
+    Ready(Vec<(FlowId, LabelName)>),
+    /// It cannot be.
+    Failed(Refused),
+}
+
+impl PathSetup {
+    /// Starts the set-up of a path from `own` through `relays` to `far_end`; returns what to send.
+    /// `flows` are 1 to 64.
+    pub(crate) fn start(
+        now: Instant,
+        own: NodeId,
+        (relays, far_end): (&[NodeId], NodeId),
+        flows: Vec<FlowId>,
+        ids: &mut impl FnMut() -> RequestId,
+    ) -> (Self, Vec<Ask>) {
+        let count = u8::try_from(flows.len()).unwrap_or(u8::MAX);
+        let mut previous = own;
+        let (mut hops, mut asks) = (Vec::new(), Vec::new());
+        for &node in relays.iter().chain([&far_end]) {
+            let is_far_end = hops.len() == relays.len();
+            let request = if is_far_end {
+                RouteRequest::ReserveTerminal {
+                    previous,
+                    flows: flows.clone(),
+                }
+            } else {
+                RouteRequest::ReserveTransit { previous, count }
+            };
+            let id = ids();
+            asks.push(Ask { node, id, request });
+            hops.push(Hop {
+                node,
+                waits_for: Some(id),
+                granted: Vec::new(),
+                is_bound: is_far_end,
+            });
+            previous = node;
+        }
+        let setup = Self {
+            hops,
+            flows,
+            deadline: now + PATIENCE,
+        };
+        (setup, asks)
+    }
+
+    /// Returns whether the request is one of this set-up's.
+    pub(crate) fn waits_for(&self, node: NodeId, id: RequestId) -> bool {
+        self.hops
+            .iter()
+            .any(|hop| hop.node == node && hop.waits_for == Some(id))
+    }
+
+    /// Takes the reply to a request of this set-up.
+    pub(crate) fn on_reply(
+        &mut self,
+        id: RequestId,
+        reply: RouteReply,
+        ids: &mut impl FnMut() -> RequestId,
+    ) -> Progress {
+        let count = self.flows.len();
+        let Some(hop) = self.hops.iter_mut().find(|hop| hop.waits_for == Some(id)) else {
+            return Progress::Pending(Vec::new());
+        };
+        hop.waits_for = None;
+        match reply {
+            RouteReply::Refused(why) => return Progress::Failed(why),
+            RouteReply::Done(granted) if hop.granted.is_empty() && granted.len() == count => {
+                hop.granted = granted;
+            }
+            RouteReply::Done(granted) if !hop.granted.is_empty() && granted.is_empty() => {
+                hop.is_bound = true;
+            }
+            RouteReply::Done(_) => return Progress::Failed(Refused::BadLabel),
+        }
+        if self.hops.iter().any(|hop| hop.waits_for.is_some()) {
+            return Progress::Pending(Vec::new());
+        }
+        if self.hops.iter().all(|hop| hop.is_bound) {
+            return Progress::Ready(self.first_labels());
+        }
+        Progress::Pending(self.bind(ids))
+    }
+
+    /// Returns whether `node` is one of the path's.
+    pub(crate) fn passes(&self, node: NodeId) -> bool {
+        self.hops.iter().any(|hop| hop.node == node)
+    }
+
+    /// Returns the flows that the path is for.
+    pub(crate) fn flows(&self) -> &[FlowId] {
+        &self.flows
+    }
+
+    /// Returns when it has failed.
+    pub(crate) const fn deadline(&self) -> Instant {
+        self.deadline
+    }
+
+    /// The second round, the far end's neighbour first.
+    fn bind(&mut self, ids: &mut impl FnMut() -> RequestId) -> Vec<Ask> {
+        let mut asks = Vec::new();
+        let mut next: Option<(NodeId, Vec<Granted>)> = None;
+        for hop in self.hops.iter_mut().rev() {
+            if let Some((next, granted)) = next
+                && !hop.is_bound
+            {
+                let binds = hop.granted.iter().zip(granted).map(|(own, next)| Bind {
+                    label: own.label,
+                    next: next.label,
+                    grant: next.grant,
+                });
+                let request = RouteRequest::Bind {
+                    next,
+                    binds: binds.collect(),
+                };
+                let id = ids();
+                hop.waits_for = Some(id);
+                asks.push(Ask {
+                    node: hop.node,
+                    id,
+                    request,
+                });
+            }
+            next = Some((hop.node, hop.granted.clone()));
+        }
+        asks
+    }
+
+    fn first_labels(&self) -> Vec<(FlowId, LabelName)> {
+        let granted = self.hops.first().map_or(&[][..], |hop| &hop.granted);
+        self.flows
+            .iter()
+            .copied()
+            .zip(granted.iter().map(|granted| granted.label))
+            .collect()
+    }
+}
+
+/// How long a set-up waits in all: three times what the slowest path that is worth taking needs
+/// for two round trips (500 ms each), and a loss.
+const PATIENCE: Duration = Duration::from_secs(4);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn node(number: u8) -> NodeId {
+        NodeId([number; 32])
+    }
+
+    fn granted(slot: u32) -> Granted {
+        Granted {
+            label: LabelName {
+                slot,
+                generation: 0,
+            },
+            grant: [u8::try_from(slot).unwrap(); 16],
+        }
+    }
+
+    fn counter() -> impl FnMut() -> RequestId {
+        let mut next = 0;
+        move || {
+            next += 1;
+            RequestId(next)
+        }
+    }
+
+    #[test]
+    fn two_rounds_and_the_far_end_first() {
+        let mut ids = counter();
+        let flows = vec![FlowId(0), FlowId(1)];
+        let (mut setup, asks) = PathSetup::start(
+            Instant::ZERO,
+            node(1),
+            (&[node(2), node(3)], node(4)),
+            flows.clone(),
+            &mut ids,
+        );
+        let expected = [
+            RouteRequest::ReserveTransit {
+                previous: node(1),
+                count: 2,
+            },
+            RouteRequest::ReserveTransit {
+                previous: node(2),
+                count: 2,
+            },
+            RouteRequest::ReserveTerminal {
+                previous: node(3),
+                flows,
+            },
+        ];
+        assert!(asks.iter().map(|ask| &ask.request).eq(&expected));
+        let mut progress = Progress::Pending(Vec::new());
+        for (ask, slot) in asks.iter().zip([20, 30, 40]).rev() {
+            assert!(setup.waits_for(ask.node, ask.id));
+            assert!(!setup.waits_for(node(9), ask.id), "another node's reply");
+            let reply = RouteReply::Done(vec![granted(slot), granted(slot + 1)]);
+            progress = setup.on_reply(ask.id, reply, &mut ids);
+        }
+        let Progress::Pending(binds) = progress else {
+            panic!("{progress:?}");
+        };
+        let bind = |label: u32, next: u32| Bind {
+            label: granted(label).label,
+            next: granted(next).label,
+            grant: granted(next).grant,
+        };
+        assert_eq!(binds[0].node, node(3));
+        assert_eq!(
+            binds[0].request,
+            RouteRequest::Bind {
+                next: node(4),
+                binds: vec![bind(30, 40), bind(31, 41)]
+            }
+        );
+        assert_eq!(binds[1].node, node(2));
+        let done = || RouteReply::Done(Vec::new());
+        assert_eq!(
+            setup.on_reply(binds[1].id, done(), &mut ids),
+            Progress::Pending(Vec::new())
+        );
+        assert_eq!(
+            setup.on_reply(binds[0].id, done(), &mut ids),
+            Progress::Ready(vec![
+                (FlowId(0), granted(20).label),
+                (FlowId(1), granted(21).label)
+            ])
+        );
+    }
+
+    #[test]
+    fn the_direct_path_takes_one_round() {
+        let mut ids = counter();
+        let (mut setup, asks) = PathSetup::start(
+            Instant::ZERO,
+            node(1),
+            (&[], node(4)),
+            vec![FlowId(1)],
+            &mut ids,
+        );
+        assert_eq!(asks.len(), 1);
+        assert_eq!(
+            setup.on_reply(asks[0].id, RouteReply::Done(vec![granted(4)]), &mut ids),
+            Progress::Ready(vec![(FlowId(1), granted(4).label)])
+        );
+    }
+
+    #[test]
+    fn a_refusal_or_another_number_of_labels_ends_it() {
+        let start = |ids: &mut dyn FnMut() -> RequestId| {
+            let mut ids = || ids();
+            PathSetup::start(
+                Instant::ZERO,
+                node(1),
+                (&[node(2)], node(4)),
+                vec![FlowId(1)],
+                &mut ids,
+            )
+        };
+        let mut ids = counter();
+        let (mut setup, asks) = start(&mut ids);
+        assert_eq!(
+            setup.on_reply(asks[0].id, RouteReply::Refused(Refused::Full), &mut ids),
+            Progress::Failed(Refused::Full)
+        );
+        for wrong in [vec![], vec![granted(1), granted(2)]] {
+            let (mut setup, asks) = start(&mut ids);
+            assert_eq!(
+                setup.on_reply(asks[0].id, RouteReply::Done(wrong), &mut ids),
+                Progress::Failed(Refused::BadLabel)
+            );
+        }
+    }
+}

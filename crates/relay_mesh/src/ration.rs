@@ -1,0 +1,238 @@
+//! How much a foreign game may answer a source that has not proved that it receives.
+
+use core::net::SocketAddr;
+use core::time::Duration;
+use std::collections::BTreeMap;
+
+use udp_proto::budget::{Prefix, TokenBucket, prefix_of};
+use wire::Instant;
+
+/// Rations replies to sources that may be forged.
+///
+/// A game may answer more than it was asked, and its players prove nothing to the entry. So until
+/// two exchanges in each direction a source gets at most 4 replies and 4 KiB a second, and all
+/// such sources of one /24 or /48 together 64 KiB a second, and at most 64 of them at a time.
+#[derive(Debug, Default)]
+pub(crate) struct ReplyRation {
+    prefixes: BTreeMap<Prefix, Share>,
+}
+
+/// What unproved sources of one prefix have.
+#[derive(Debug)]
+struct Share {
+    bytes: TokenBucket,
+    /// Sources that are not proved.
+    sources: u32,
+    /// When one was last seen.
+    seen: Instant,
+}
+
+/// How far one source has come in proving that it receives.
+#[derive(Debug)]
+pub(crate) struct Standing {
+    exchange: Exchange,
+    /// Reply datagrams.
+    replies: TokenBucket,
+    /// Bytes of replies.
+    bytes: TokenBucket,
+}
+
+/// Datagrams to and fro.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Exchange {
+    /// So many replies followed a request, and the source spoke last.
+    Asked(u8),
+    /// So many replies followed a request, and the last word was ours.
+    Answered(u8),
+    /// Two in each direction, and the source went on.
+    Proved,
+}
+
+impl ReplyRation {
+    /// Takes a new source; `None` where its prefix has as many unproved ones as it may.
+    pub(crate) fn admit(&mut self, now: Instant, source: SocketAddr) -> Option<Standing> {
+        self.forget(now);
+        let prefix = prefix_of(source.ip());
+        if self.prefixes.len() >= PREFIXES_MAX && !self.prefixes.contains_key(&prefix) {
+            return None;
+        }
+        let share = self.prefixes.entry(prefix).or_insert_with(|| Share {
+            bytes: TokenBucket::new(PREFIX_BYTES, PREFIX_BYTES, now),
+            sources: 0,
+            seen: now,
+        });
+        if share.sources >= SOURCES_MAX {
+            return None;
+        }
+        share.sources = share.sources.saturating_add(1);
+        share.seen = now;
+        Some(Standing {
+            exchange: Exchange::Asked(0),
+            replies: TokenBucket::new(SOURCE_REPLIES, SOURCE_REPLIES, now),
+            bytes: TokenBucket::new(SOURCE_BYTES, SOURCE_BYTES, now),
+        })
+    }
+
+    /// Takes a datagram of the source.
+    pub(crate) fn on_request(&mut self, source: SocketAddr, standing: &mut Standing) {
+        if let Exchange::Answered(count) = standing.exchange {
+            if count >= EXCHANGES {
+                standing.exchange = Exchange::Proved;
+                self.leave(source);
+            } else {
+                standing.exchange = Exchange::Asked(count);
+            }
+        }
+    }
+
+    /// Returns whether a reply of `len` bytes may go to the source.
+    pub(crate) fn allows(
+        &mut self,
+        now: Instant,
+        source: SocketAddr,
+        standing: &mut Standing,
+        len: usize,
+    ) -> bool {
+        if standing.exchange == Exchange::Proved {
+            return true;
+        }
+        let units = u32::try_from(len).unwrap_or(u32::MAX);
+        let prefix = prefix_of(source.ip());
+        let Some(share) = self.prefixes.get_mut(&prefix) else {
+            return false;
+        };
+        let is_within = standing.replies.available(now) >= 1
+            && standing.bytes.available(now) >= units
+            && share.bytes.take(now, units);
+        if !is_within || !standing.replies.take(now, 1) || !standing.bytes.take(now, units) {
+            return false;
+        }
+        if let Exchange::Asked(count) = standing.exchange {
+            standing.exchange = Exchange::Answered(count.saturating_add(1));
+        }
+        true
+    }
+
+    /// Takes the end of a source.
+    pub(crate) fn on_end(&mut self, source: SocketAddr, standing: &Standing) {
+        if standing.exchange != Exchange::Proved {
+            self.leave(source);
+        }
+    }
+
+    fn leave(&mut self, source: SocketAddr) {
+        let prefix = prefix_of(source.ip());
+        if let Some(share) = self.prefixes.get_mut(&prefix) {
+            share.sources = share.sources.saturating_sub(1);
+        }
+    }
+
+    /// A share whose bucket is full again, and that no source needs, says as much as none.
+    fn forget(&mut self, now: Instant) {
+        if self.prefixes.len() < PREFIXES_MAX {
+            return;
+        }
+        self.prefixes.retain(|_, share| {
+            share.sources > 0 || now.saturating_since(share.seen) < Duration::from_secs(1)
+        });
+    }
+}
+
+/// Replies a second to a source that is not proved; design of the mesh, "Forwarding limits".
+const SOURCE_REPLIES: u32 = 4;
+/// Bytes a second to such a source.
+const SOURCE_BYTES: u32 = 4 << 10;
+/// Bytes a second to all such sources of a prefix.
+const PREFIX_BYTES: u32 = 64 << 10;
+/// Such sources of a prefix at a time.
+const SOURCES_MAX: u32 = 64;
+/// Replies, each to a request, and a request after the last, that prove a source.
+const EXCHANGES: u8 = 2;
+/// Prefixes remembered.
+const PREFIXES_MAX: usize = 4_096;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn source(last: u8, port: u16) -> SocketAddr {
+        SocketAddr::from(([203, 0, 113, last], port))
+    }
+
+    #[test]
+    fn a_silent_source_gets_four_replies_and_four_kilobytes_a_second() {
+        let mut ration = ReplyRation::default();
+        let from = source(1, 1);
+        let mut standing = ration.admit(Instant::ZERO, from).unwrap();
+        let mut reply = |at, len| ration.allows(Instant::from_millis(at), from, &mut standing, len);
+        let allowed = (0..100).filter(|_| reply(0, 10)).count();
+        assert_eq!(allowed, 4);
+        assert!(!reply(249, 10));
+        assert!(reply(250, 10));
+        assert!(reply(2_000, 4_096));
+        assert!(!reply(2_000, 1));
+    }
+
+    #[test]
+    fn two_exchanges_in_each_direction_lift_the_ration() {
+        let mut ration = ReplyRation::default();
+        let from = source(1, 1);
+        let mut standing = ration.admit(Instant::ZERO, from).unwrap();
+        for _ in 0..50 {
+            ration.on_request(from, &mut standing);
+        }
+        assert_eq!(
+            standing.exchange,
+            Exchange::Asked(0),
+            "asking proves nothing"
+        );
+        for _ in 0..2 {
+            assert!(ration.allows(Instant::ZERO, from, &mut standing, 10));
+            ration.on_request(from, &mut standing);
+        }
+        assert_eq!(standing.exchange, Exchange::Proved);
+        assert!((0..100).all(|_| ration.allows(Instant::ZERO, from, &mut standing, 1_400)));
+    }
+
+    #[test]
+    fn a_prefix_has_64_sources_and_64_kilobytes_a_second() {
+        let mut ration = ReplyRation::default();
+        let mut standings: Vec<_> = (0..64)
+            .map(|port| {
+                let from = source(1, port);
+                (from, ration.admit(Instant::ZERO, from).unwrap())
+            })
+            .collect();
+        assert!(ration.admit(Instant::ZERO, source(200, 1)).is_none());
+        let mut sent = 0;
+        for (from, standing) in &mut standings {
+            for _ in 0..4 {
+                if ration.allows(Instant::ZERO, *from, standing, 1_024) {
+                    sent += 1_024;
+                }
+            }
+        }
+        assert_eq!(sent, 65_536);
+        let (from, standing) = standings.pop().unwrap();
+        ration.on_end(from, &standing);
+        assert!(ration.admit(Instant::ZERO, source(200, 1)).is_some());
+    }
+
+    #[test]
+    fn prefixes_are_bounded() {
+        let mut ration = ReplyRation::default();
+        for number in 0..5_000_u32 {
+            let [_, a, b, c] = number.to_be_bytes();
+            let from = SocketAddr::from(([10 + a, b, c, 1], 9));
+            if let Some(standing) = ration.admit(Instant::ZERO, from) {
+                ration.on_end(from, &standing);
+            }
+        }
+        assert_eq!(ration.prefixes.len(), PREFIXES_MAX);
+        assert!(
+            ration
+                .admit(Instant::from_millis(1_001), source(1, 1))
+                .is_some()
+        );
+    }
+}

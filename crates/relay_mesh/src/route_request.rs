@@ -1,0 +1,404 @@
+//! What a sending end asks of the nodes of a route, and what they answer.
+//!
+//! Two rounds: every node reserves labels, then binds them to those of the next hop. The session
+//! proves who asks. All numbers are big-endian; each message is a type byte of
+//! [`code`] and:
+//!
+//! | message | body |
+//! |---|---|
+//! | request 0x20 | id 8, kind 1, then by kind |
+//! | kind 0, reserve transit | previous hop 32, count 1 |
+//! | kind 1, reserve terminal | previous hop 32, count 1, count × flow id 8 |
+//! | kind 2, bind | next hop 32, count 1, count × (label 5, next label 5, grant 16) |
+//! | reply 0x21 | id 8, status 1, count 1, count × (label 5, grant 16); a bind's has count 0 |
+//!
+//! A label is slot 4 and generation 1. Counts are 1 to 64. Terminal labels are bound at once,
+//! since their next hop is the flow. Requests are idempotent by id.
+
+#![warn(clippy::arithmetic_side_effects)]
+
+use wire::{NodeId, Reader, Truncated, Writer};
+
+use crate::flow_key::FlowId;
+use crate::grant::Grant;
+use crate::hop::LabelName;
+use crate::message::{DecodeError, code};
+
+/// Flows of one request at most.
+pub const FLOWS_MAX: usize = 64;
+
+/// Names a request among those of one node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct RequestId(pub u64);
+
+/// What is asked of one node of a route.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RouteRequest {
+    /// Labels for frames that will come from `previous` and go on.
+    ReserveTransit {
+        /// The node before, on this route.
+        previous: NodeId,
+        /// How many; 1 to 64.
+        count: u8,
+    },
+    /// Labels for frames that will come from `previous` and end at flows of the asking node.
+    ReserveTerminal {
+        /// The node before, on this route.
+        previous: NodeId,
+        /// Flows of the session between the two ends; 1 to 64.
+        flows: Vec<FlowId>,
+    },
+    /// Frames of labels reserved before go on to `next`.
+    Bind {
+        /// The node behind, on this route.
+        next: NodeId,
+        /// 1 to 64.
+        binds: Vec<Bind>,
+    },
+}
+
+/// One label and where its frames go on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bind {
+    /// At the node asked.
+    pub label: LabelName,
+    /// At the next hop.
+    pub next: LabelName,
+    /// From the next hop: that the asking node may use `next`.
+    pub grant: Grant,
+}
+
+/// A label given out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Granted {
+    /// At the answering node.
+    pub label: LabelName,
+    /// For the hop before.
+    pub grant: Grant,
+}
+
+/// How a request ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RouteReply {
+    /// The labels, in the order of the request; none where it was a bind.
+    Done(Vec<Granted>),
+    /// Nothing was done.
+    Refused(Refused),
+}
+
+/// Why a node does not do what a route needs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Refused {
+    /// It does not do this for whoever asks.
+    Policy,
+    /// It has no labels left, or not for whoever asks.
+    Full,
+    /// Too many requests came of late.
+    TooMany,
+    /// It has no session with the hop before or behind.
+    NoLink,
+    /// A label that was not reserved, or is bound.
+    BadLabel,
+    /// The grant does not hold.
+    BadGrant,
+    /// The next label was bound before, by whomever.
+    LabelTaken,
+    /// A flow that the session does not have.
+    UnknownFlow,
+}
+
+impl RouteRequest {
+    /// Appends the message to `out`.
+    pub fn encode(&self, RequestId(id): RequestId, out: &mut Vec<u8>) {
+        let mut writer = Writer::new(out);
+        writer.u8(code::ROUTE_REQUEST);
+        writer.u64(id);
+        match self {
+            Self::ReserveTransit { previous, count } => {
+                writer.u8(0);
+                writer.bytes(&previous.0);
+                writer.u8(*count);
+            }
+            Self::ReserveTerminal { previous, flows } => {
+                writer.u8(1);
+                writer.bytes(&previous.0);
+                writer.u8(length(flows.len()));
+                for FlowId(flow) in flows.iter().take(FLOWS_MAX) {
+                    writer.u64(*flow);
+                }
+            }
+            Self::Bind { next, binds } => {
+                writer.u8(2);
+                writer.bytes(&next.0);
+                writer.u8(length(binds.len()));
+                for bind in binds.iter().take(FLOWS_MAX) {
+                    write_label(&mut writer, bind.label);
+                    write_label(&mut writer, bind.next);
+                    writer.bytes(&bind.grant);
+                }
+            }
+        }
+    }
+
+    /// Reads a whole message, type byte included.
+    ///
+    /// # Errors
+    ///
+    /// [`DecodeError`] names the first rule that `bytes` break.
+    pub fn decode(bytes: &[u8]) -> Result<(RequestId, Self), DecodeError> {
+        let mut reader = Reader::new(bytes);
+        read_type(&mut reader, code::ROUTE_REQUEST)?;
+        let id = RequestId(reader.u64()?);
+        let kind = reader.u8()?;
+        let node = NodeId(reader.array()?);
+        let count = read_count(&mut reader)?;
+        if count == 0 {
+            return Err(DecodeError::BadValue);
+        }
+        let request = match kind {
+            0 => Self::ReserveTransit {
+                previous: node,
+                count: length(count),
+            },
+            1 => Self::ReserveTerminal {
+                previous: node,
+                flows: (0..count)
+                    .map(|_| reader.u64().map(FlowId))
+                    .collect::<Result<_, _>>()?,
+            },
+            2 => Self::Bind {
+                next: node,
+                binds: (0..count)
+                    .map(|_| read_bind(&mut reader))
+                    .collect::<Result<_, _>>()?,
+            },
+            _ => return Err(DecodeError::BadValue),
+        };
+        if reader.is_empty() {
+            Ok((id, request))
+        } else {
+            Err(DecodeError::Trailing)
+        }
+    }
+
+    /// Returns how many labels are asked for or bound.
+    #[must_use]
+    pub fn count(&self) -> u8 {
+        match self {
+            Self::ReserveTransit { count, .. } => *count,
+            Self::ReserveTerminal { flows, .. } => length(flows.len()),
+            Self::Bind { binds, .. } => length(binds.len()),
+        }
+    }
+}
+
+impl RouteReply {
+    /// Appends the message to `out`.
+    pub fn encode(&self, RequestId(id): RequestId, out: &mut Vec<u8>) {
+        let mut writer = Writer::new(out);
+        writer.u8(code::ROUTE_REPLY);
+        writer.u64(id);
+        match self {
+            Self::Done(granted) => {
+                writer.u8(0);
+                writer.u8(length(granted.len()));
+                for granted in granted.iter().take(FLOWS_MAX) {
+                    write_label(&mut writer, granted.label);
+                    writer.bytes(&granted.grant);
+                }
+            }
+            Self::Refused(why) => {
+                writer.u8(why.to_byte());
+                writer.u8(0);
+            }
+        }
+    }
+
+    /// Reads a whole message, type byte included.
+    ///
+    /// # Errors
+    ///
+    /// [`DecodeError`] names the first rule that `bytes` break.
+    pub fn decode(bytes: &[u8]) -> Result<(RequestId, Self), DecodeError> {
+        let mut reader = Reader::new(bytes);
+        read_type(&mut reader, code::ROUTE_REPLY)?;
+        let id = RequestId(reader.u64()?);
+        let status = reader.u8()?;
+        let count = read_count(&mut reader)?;
+        let reply = if status == 0 {
+            let granted = (0..count)
+                .map(|_| {
+                    Ok(Granted {
+                        label: read_label(&mut reader)?,
+                        grant: reader.array()?,
+                    })
+                })
+                .collect::<Result<_, Truncated>>()?;
+            Self::Done(granted)
+        } else if count == 0 {
+            Self::Refused(Refused::from_byte(status).ok_or(DecodeError::BadValue)?)
+        } else {
+            return Err(DecodeError::BadValue);
+        };
+        if reader.is_empty() {
+            Ok((id, reply))
+        } else {
+            Err(DecodeError::Trailing)
+        }
+    }
+}
+
+impl Refused {
+    const ALL: [Self; 8] = [
+        Self::Policy,
+        Self::Full,
+        Self::TooMany,
+        Self::NoLink,
+        Self::BadLabel,
+        Self::BadGrant,
+        Self::LabelTaken,
+        Self::UnknownFlow,
+    ];
+
+    const fn to_byte(self) -> u8 {
+        match self {
+            Self::Policy => 1,
+            Self::Full => 2,
+            Self::TooMany => 3,
+            Self::NoLink => 4,
+            Self::BadLabel => 5,
+            Self::BadGrant => 6,
+            Self::LabelTaken => 7,
+            Self::UnknownFlow => 8,
+        }
+    }
+
+    fn from_byte(byte: u8) -> Option<Self> {
+        Self::ALL.into_iter().find(|why| why.to_byte() == byte)
+    }
+}
+
+fn read_type(reader: &mut Reader<'_>, wanted: u8) -> Result<(), DecodeError> {
+    match reader.u8()? {
+        found if found == wanted => Ok(()),
+        found => Err(DecodeError::UnknownType(found)),
+    }
+}
+
+fn read_count(reader: &mut Reader<'_>) -> Result<usize, DecodeError> {
+    let found = usize::from(reader.u8()?);
+    if found > FLOWS_MAX {
+        let max = FLOWS_MAX;
+        return Err(DecodeError::OverLimit { found, max });
+    }
+    Ok(found)
+}
+
+fn read_label(reader: &mut Reader<'_>) -> Result<LabelName, Truncated> {
+    Ok(LabelName {
+        slot: reader.u32()?,
+        generation: reader.u8()?,
+    })
+}
+
+fn read_bind(reader: &mut Reader<'_>) -> Result<Bind, Truncated> {
+    Ok(Bind {
+        label: read_label(reader)?,
+        next: read_label(reader)?,
+        grant: reader.array()?,
+    })
+}
+
+fn write_label(writer: &mut Writer<'_>, label: LabelName) {
+    writer.u32(label.slot);
+    writer.u8(label.generation);
+}
+
+/// A count as its field, at most [`FLOWS_MAX`].
+fn length(count: usize) -> u8 {
+    u8::try_from(count.min(FLOWS_MAX)).unwrap_or(u8::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const NAME: LabelName = LabelName {
+        slot: 0x0102_0304,
+        generation: 5,
+    };
+
+    #[test]
+    fn the_bytes_are_frozen() {
+        let mut out = Vec::new();
+        let request = RouteRequest::Bind {
+            next: NodeId([7; 32]),
+            binds: vec![Bind {
+                label: NAME,
+                next: NAME,
+                grant: [9; 16],
+            }],
+        };
+        request.encode(RequestId(1), &mut out);
+        let mut expected = vec![0x20, 0, 0, 0, 0, 0, 0, 0, 1, 2];
+        expected.extend([7; 32]);
+        expected.extend([1, 1, 2, 3, 4, 5, 1, 2, 3, 4, 5]);
+        expected.extend([9; 16]);
+        assert_eq!(out, expected);
+        assert_eq!(RouteRequest::decode(&out), Ok((RequestId(1), request)));
+    }
+
+    #[test]
+    fn mesh_a1_counts_are_bounded() {
+        let request = RouteRequest::ReserveTerminal {
+            previous: NodeId([7; 32]),
+            flows: vec![FlowId(3); 64],
+        };
+        let mut out = Vec::new();
+        request.encode(RequestId(1), &mut out);
+        assert_eq!(RouteRequest::decode(&out), Ok((RequestId(1), request)));
+        out[42] = 65;
+        out.extend([0; 8]);
+        assert_eq!(
+            RouteRequest::decode(&out),
+            Err(DecodeError::OverLimit { found: 65, max: 64 })
+        );
+        out[42] = 0;
+        assert_eq!(RouteRequest::decode(&out), Err(DecodeError::BadValue));
+    }
+
+    #[test]
+    fn every_refusal_is_read_as_written() {
+        for why in Refused::ALL {
+            let mut out = Vec::new();
+            let reply = RouteReply::Refused(why);
+            reply.encode(RequestId(9), &mut out);
+            assert_eq!(RouteReply::decode(&out), Ok((RequestId(9), reply)));
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn whatever_is_read_is_written_the_same(kind in 0_u8..4, count in 0_u8..3, body: Vec<u8>) {
+            let mut request = vec![0x20, 1, 2, 3, 4, 5, 6, 7, 8, kind];
+            request.extend([4; 32]);
+            request.push(count);
+            let mut reply = vec![0x21, 1, 2, 3, 4, 5, 6, 7, 8, kind, count];
+            let tail = usize::from(count).saturating_mul([0, 8, 26, 0][usize::from(kind)]);
+            request.extend(body.iter().copied().cycle().take(if body.is_empty() { 0 } else { tail }));
+            reply.extend(body.iter().copied().cycle().take(if body.is_empty() { 0 } else { usize::from(count).saturating_mul(21) }));
+            let mut out = Vec::new();
+            if let Ok((id, decoded)) = RouteRequest::decode(&request) {
+                decoded.encode(id, &mut out);
+                prop_assert_eq!(&out, &request);
+            }
+            out.clear();
+            if let Ok((id, decoded)) = RouteReply::decode(&reply) {
+                decoded.encode(id, &mut out);
+                prop_assert_eq!(&out, &reply);
+            }
+        }
+    }
+}

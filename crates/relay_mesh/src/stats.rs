@@ -1,0 +1,142 @@
+//! What a node counts.
+
+use crate::route_request::Refused;
+
+/// Hop frames, by what became of them. A frame is counted once.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct FrameStats {
+    /// Sealed and queued to be sent: passed on, or of this node's own flows.
+    pub sealed: u64,
+    /// Dropped: shorter than a frame can be.
+    pub truncated: u64,
+    /// Dropped: longer than a link carries.
+    pub oversize: u64,
+    /// Dropped: a first byte that has no meaning yet.
+    pub unknown_kind: u64,
+    /// Dropped: a field out of range.
+    pub malformed: u64,
+    /// Dropped: protected by a tag only, which links here do not take.
+    pub tag_only: u64,
+    /// Dropped: no such label, or an earlier generation of its slot.
+    pub unknown_label: u64,
+    /// Dropped: the label had ended.
+    pub expired: u64,
+    /// Dropped: from elsewhere than the link that the label names.
+    pub wrong_link: u64,
+    /// Dropped: the label was given out, but leads nowhere yet.
+    pub not_bound: u64,
+    /// Dropped: the label passed this number before, or it is too old to say.
+    pub replayed: u64,
+    /// Dropped: changed on the way, or sealed under another key.
+    pub wrong_tag: u64,
+    /// Dropped: over the rate of its label.
+    pub over_rate: u64,
+    /// Dropped: the next hop's link is down.
+    pub no_link: u64,
+    /// Dropped: the sealer did not take the number.
+    pub not_sealed: u64,
+}
+
+impl FrameStats {
+    /// Nothing counted.
+    pub(crate) const NONE: Self = Self {
+        sealed: 0,
+        truncated: 0,
+        oversize: 0,
+        unknown_kind: 0,
+        malformed: 0,
+        tag_only: 0,
+        unknown_label: 0,
+        expired: 0,
+        wrong_link: 0,
+        not_bound: 0,
+        replayed: 0,
+        wrong_tag: 0,
+        over_rate: 0,
+        no_link: 0,
+        not_sealed: 0,
+    };
+}
+
+/// What else a node counts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct NodeStats {
+    /// Times that flows to a far end took another path.
+    pub route_changes: u64,
+    /// Set-ups of paths that failed.
+    pub setups_failed: u64,
+    /// Requests of other nodes that were refused, by reason.
+    pub requests_refused: RefusedRequests,
+    /// Answers to requests that nobody waits for.
+    pub stray_replies: u64,
+    /// Messages of neighbours that break the format.
+    pub messages_malformed: u64,
+    /// Messages that came by a session that has ended.
+    pub messages_astray: u64,
+    /// Messages that a session's queue had no room for.
+    pub messages_unsent: u64,
+    /// Completions of unknown commands.
+    pub stray_completions: u64,
+    /// Events that the application did not take in time.
+    pub events_dropped: u64,
+    /// Times that the provider had no randomness.
+    pub no_entropy: u64,
+    /// Frames for flows of this node that came before, by another path or twice.
+    pub flow_duplicates: u64,
+    /// Frames for flows of this node that did not open.
+    pub flow_forged: u64,
+    /// Frames for flows of this node that have ended.
+    pub flow_unknown: u64,
+    /// Datagrams handed to players and game servers.
+    pub delivered: u64,
+    /// Datagrams of players and servers longer than 1,472 bytes, dropped.
+    pub too_big: u64,
+    /// Datagrams that came before their flow had a path or socket, and found no room to wait.
+    pub early_dropped: u64,
+    /// Datagrams of players for whom there was no flow to be had.
+    pub refused_players: u64,
+    /// Replies over the ration of a source that has not proved to receive.
+    pub rationed: u64,
+    /// Datagrams to an upstream socket from elsewhere than its server.
+    pub strangers: u64,
+}
+
+/// Requests refused, by reason.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct RefusedRequests {
+    /// Not for whoever asked.
+    pub policy: u64,
+    /// No labels left.
+    pub full: u64,
+    /// Too many of late.
+    pub too_many: u64,
+    /// No session with the hop before or behind.
+    pub no_link: u64,
+    /// A label not reserved, or bound.
+    pub bad_label: u64,
+    /// A grant that does not hold.
+    pub bad_grant: u64,
+    /// A next label that was bound before.
+    pub label_taken: u64,
+    /// A flow that the session does not have.
+    pub unknown_flow: u64,
+}
+
+impl RefusedRequests {
+    pub(crate) const fn count(&mut self, why: Refused) {
+        let counter = match why {
+            Refused::Policy => &mut self.policy,
+            Refused::Full => &mut self.full,
+            Refused::TooMany => &mut self.too_many,
+            Refused::NoLink => &mut self.no_link,
+            Refused::BadLabel => &mut self.bad_label,
+            Refused::BadGrant => &mut self.bad_grant,
+            Refused::LabelTaken => &mut self.label_taken,
+            Refused::UnknownFlow => &mut self.unknown_flow,
+        };
+        *counter = counter.saturating_add(1);
+    }
+}

@@ -1,0 +1,41 @@
+//! What a node shows to its operator.
+
+use core::net::SocketAddr;
+use core::time::Duration;
+
+use wire::NodeId;
+
+use crate::measure::LinkReport;
+use crate::routes::Path;
+
+/// A neighbour with an open session.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct LinkView {
+    /// Who it is.
+    pub node: NodeId,
+    /// Where its packets come from.
+    pub address: SocketAddr,
+    /// Whether it carries packets of games, or control only.
+    pub carries: bool,
+    /// Delay and loss as told to others; `None` before the first report.
+    pub report: Option<LinkReport>,
+}
+
+/// The way that packets of this node take to another end.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct RouteView {
+    /// The other end.
+    pub far_end: NodeId,
+    /// The path in use; `None` before the first is set up.
+    pub path: Option<Path>,
+    /// Its smoothed round trip.
+    pub round_trip: Option<Duration>,
+    /// Probes of it that were lost lately, in thousandths.
+    pub lost_thousandths: u32,
+    /// The path that is kept warm.
+    pub standby: Option<Path>,
+    /// Flows that take it.
+    pub flows: usize,
+}

@@ -1,0 +1,101 @@
+use std::collections::BTreeMap;
+
+use crypto::{Identity, Provider};
+use relay_mesh::cost::{Cost, LossCode};
+use relay_mesh::link_state::{LinkRecord, NodeRecord};
+use relay_mesh::measure::LinkReport;
+use relay_mesh::message::{Message, Request};
+use relay_mesh::routes::Route;
+use wire::NodeId;
+
+use crate::world::{NETWORK, World};
+
+/// All nodes joined to all, the liar last.
+fn dense(count: usize) -> World {
+    let mut world = World::new(9, count);
+    for a in 0..count {
+        for b in 0..a {
+            world.link(a, b, 40);
+        }
+    }
+    world
+}
+
+/// The liar claims links of 1 ms to all, and forges records in others' names that say all their
+/// links are down.
+#[test]
+fn mesh_g3_one_liar_loses_no_route_and_removes_no_node() {
+    let count: usize = 7;
+    let liar = count - 1;
+    let mut world = dense(count);
+    world.run(2_000);
+    let before: Vec<Option<_>> = pairs(&world, liar);
+
+    let claims: BTreeMap<NodeId, LinkReport> = world.nodes[liar]
+        .links
+        .keys()
+        .map(|&id| {
+            let report = LinkReport {
+                delay: Cost::from_millis(1),
+                loss: LossCode(0),
+            };
+            (id, report)
+        })
+        .collect();
+    world.nodes[liar].links = claims;
+    world.run(2_000);
+    for victim in 0..liar {
+        forge(&mut world, liar, victim);
+    }
+    world.run(5_000);
+
+    assert_eq!(pairs(&world, liar), before, "no route bends, none is lost");
+    for node in &world.nodes[..liar] {
+        assert_eq!(node.table.digest().entries().len(), count);
+        let stats = node.table.stats();
+        // 256 saved checks at 32 for each forgery are 8, and 3 more a second.
+        assert!((8..40).contains(&stats.forged), "{stats:?}");
+        assert!(stats.over_budget > 0, "{stats:?}");
+    }
+}
+
+/// Floods records that say all links of `victim` are down, signed by another key.
+fn forge(world: &mut World, liar: usize, victim: usize) {
+    let origin = world.nodes[victim].id;
+    let node = &mut world.nodes[liar];
+    let request = Request::new([origin.into()]);
+    let answer = node.table.answer(&request).next();
+    let Some(Message::NodeRecord(record)) = answer else {
+        panic!("the liar knows its victim");
+    };
+    let hash = NodeRecord::hash(&node.provider, record);
+    let identity = Identity::generate(&mut node.provider).unwrap();
+    let key = node.provider.signing_key(&identity).unwrap();
+    let neighbours = node.links.len();
+    let forged: Vec<Vec<u8>> = (0..20)
+        .map(|version| {
+            let record = LinkRecord {
+                origin,
+                version: 1_000_000 + version,
+                list: *hash.first_chunk().unwrap(),
+                is_leaving: true,
+                reports: vec![LinkReport::DOWN; neighbours],
+            };
+            record
+                .sign(&mut node.provider, &key, NETWORK, &hash)
+                .unwrap()
+        })
+        .collect();
+    for bytes in forged {
+        world.flood(liar, None, &Message::LinkRecord(&bytes));
+    }
+}
+
+/// Routes between all honest pairs.
+fn pairs(world: &World, liar: usize) -> Vec<Option<Route>> {
+    let honest = &world.nodes[..liar];
+    honest
+        .iter()
+        .flat_map(|from| honest.iter().map(|to| from.route(to.id)))
+        .collect()
+}

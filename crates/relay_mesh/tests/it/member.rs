@@ -1,0 +1,231 @@
+//! A member of the network that asks for what it should not get.
+
+use crypto::Secret32;
+use netsim::provider::SimProvider;
+use netsim::{App, Handle, Host};
+use relay_mesh::hop::LabelName;
+use relay_mesh::message::code;
+use relay_mesh::route_request::{Bind, Refused, RequestId, RouteReply, RouteRequest};
+use udp_proto::{
+    AppId, ChannelId, Config, Credentials, Endpoint, Event, Listen, Network, ServerIdentity,
+    SessionId, Target,
+};
+use wire::{InstanceId, Instant, NodeId, Seed};
+
+use crate::harness::{EXIT, Mesh, RELAY, START, Shape, address, identity, mesh_address, ms};
+
+const APP: AppId = AppId(0x7469_636b_6d65_7368);
+const RELIABLE: ChannelId = ChannelId(1);
+
+/// Keeps what is said to the member.
+#[derive(Default)]
+struct Replies {
+    session: Option<SessionId>,
+    replies: Vec<(RequestId, RouteReply)>,
+}
+
+impl App<Endpoint<SimProvider>> for Replies {
+    fn on_event(&mut self, now: Instant, machine: &mut Endpoint<SimProvider>, event: Event) {
+        match event {
+            Event::Connected { session, .. } => self.session = Some(session),
+            Event::Readable { session } => {
+                let mut message = Vec::new();
+                while machine.receive(now, session, &mut message).is_some() {
+                    if message.first() == Some(&code::ROUTE_REPLY) {
+                        self.replies.push(RouteReply::decode(&message).unwrap());
+                    }
+                    message.clear();
+                }
+            }
+            Event::ConnectFailed { .. } | Event::MtuChecked { .. } | Event::Closed { .. } | _ => {}
+        }
+    }
+}
+
+struct Rig {
+    mesh: Mesh,
+    member: Handle<Host<Endpoint<SimProvider>, Replies>>,
+    own: NodeId,
+    next: u64,
+}
+
+impl Rig {
+    /// The member dials the first relay.
+    fn new(number: u64) -> Self {
+        let seed = Seed::from_number(number);
+        let mut mesh = Mesh::new(seed, &Shape::default());
+        mesh.run(START);
+        let own = identity(seed, 99);
+        let node = own.node_id();
+        let to = (mesh.ids[RELAY], mesh_address(RELAY));
+        let member = mesh.world.add(address("192.0.2.99:9000"), |now| {
+            let provider = SimProvider::new(seed.generator(4_242).seed());
+            let mut endpoint = Endpoint::new(Config::default(), APP, provider, now).unwrap();
+            let network = Network {
+                secret: Secret32::new([7; 32]),
+                previous: None,
+            };
+            let listen = Listen::new(own, InstanceId(1)).with_network(network);
+            endpoint.listen(now, listen).unwrap();
+            let target = Target {
+                addresses: vec![to.1],
+                server: ServerIdentity::Node(to.0),
+                credentials: Credentials::Peer,
+            };
+            endpoint.connect(now, target).unwrap();
+            Host::new(endpoint, Replies::default())
+        });
+        mesh.run(3_000);
+        assert!(mesh.world[member].app.session.is_some(), "connected");
+        Self {
+            mesh,
+            member,
+            own: node,
+            next: 0,
+        }
+    }
+
+    fn say(&mut self, message: &[u8]) {
+        self.mesh.world.apply(self.member, |host, now| {
+            let session = host.app.session.unwrap();
+            host.machine.send(now, session, RELIABLE, message).unwrap();
+        });
+    }
+
+    fn ask(&mut self, request: &RouteRequest) -> RouteReply {
+        self.next += 1;
+        self.ask_as(RequestId(self.next), request)
+    }
+
+    fn ask_as(&mut self, id: RequestId, request: &RouteRequest) -> RouteReply {
+        let mut message = Vec::new();
+        request.encode(id, &mut message);
+        self.say(&message);
+        self.mesh.run(400);
+        let replies = &mut self.mesh.world.apply(self.member, |host, _| {
+            core::mem::take(&mut host.app.replies)
+        });
+        let (answered, reply) = replies.pop().expect("an answer");
+        assert_eq!(answered, id);
+        assert!(replies.is_empty(), "one answer each");
+        reply
+    }
+
+    fn stats(&self) -> relay_mesh::RefusedRequests {
+        self.mesh.process(RELAY).node.stats().requests_refused
+    }
+}
+
+const fn label(slot: u32) -> LabelName {
+    LabelName {
+        slot,
+        generation: 0,
+    }
+}
+
+#[test]
+fn mesh_a1_a_member_gets_no_label_that_is_not_its_own() {
+    let mut rig = Rig::new(1);
+    let (own, exit, stranger) = (rig.own, rig.mesh.ids[EXIT], NodeId([9; 32]));
+
+    let unknown = RouteRequest::ReserveTransit {
+        previous: stranger,
+        count: 1,
+    };
+    assert_eq!(rig.ask(&unknown), RouteReply::Refused(Refused::NoLink));
+
+    let terminal = RouteRequest::ReserveTerminal {
+        previous: own,
+        flows: vec![relay_mesh::FlowId(1)],
+    };
+    assert_eq!(
+        rig.ask(&terminal),
+        RouteReply::Refused(Refused::UnknownFlow)
+    );
+
+    let reserve = RouteRequest::ReserveTransit {
+        previous: own,
+        count: 2,
+    };
+    let RouteReply::Done(granted) = rig.ask(&reserve) else {
+        panic!("a member may pass");
+    };
+    assert_eq!(granted.len(), 2);
+
+    // A label of the exit that was given to somebody else, with a grant that it made up.
+    let bind = |label: LabelName, grant| RouteRequest::Bind {
+        next: exit,
+        binds: vec![Bind {
+            label,
+            next: self::label(0),
+            grant,
+        }],
+    };
+    let guessed = bind(granted[0].label, [0; 16]);
+    assert_eq!(rig.ask(&guessed), RouteReply::Refused(Refused::BadGrant));
+    // The grant that it holds is for the relay's label and not for the exit's.
+    let foreign = bind(granted[0].label, granted[0].grant);
+    assert_eq!(rig.ask(&foreign), RouteReply::Refused(Refused::BadGrant));
+    // Labels of others' flows, which low slots are.
+    for slot in 0..4 {
+        if granted.iter().all(|granted| granted.label.slot != slot) {
+            let others = bind(label(slot), [0; 16]);
+            assert_eq!(rig.ask(&others), RouteReply::Refused(Refused::BadLabel));
+        }
+    }
+    let stats = rig.stats();
+    assert!(
+        stats.no_link == 1 && stats.unknown_flow == 1 && stats.bad_grant == 2,
+        "{stats:?}"
+    );
+    assert!(stats.bad_label >= 2, "{stats:?}");
+    assert_eq!(rig.mesh.player().faults, 0);
+}
+
+#[test]
+fn a_request_that_comes_again_gets_the_same_answer() {
+    let mut rig = Rig::new(2);
+    let reserve = RouteRequest::ReserveTransit {
+        previous: rig.own,
+        count: 3,
+    };
+    let first = rig.ask_as(RequestId(77), &reserve);
+    assert!(matches!(first, RouteReply::Done(_)));
+    assert_eq!(rig.ask_as(RequestId(77), &reserve), first);
+    assert_ne!(rig.ask_as(RequestId(78), &reserve), first);
+}
+
+#[test]
+fn mesh_a1_requests_and_labels_of_a_member_are_bounded() {
+    let mut rig = Rig::new(3);
+    let own = rig.own;
+    for id in 1_000..1_200 {
+        let mut message = Vec::new();
+        let reserve = RouteRequest::ReserveTransit {
+            previous: own,
+            count: 64,
+        };
+        reserve.encode(RequestId(id), &mut message);
+        rig.say(&message);
+        if id % 20 == 0 {
+            rig.mesh.run(10);
+        }
+    }
+    rig.mesh.run(1_000);
+    let stats = rig.stats();
+    // 4,096 at once are 64 requests; a second earns 16 more.
+    assert!((80..=136).contains(&stats.too_many), "{stats:?}");
+    for broken in [
+        &[code::ROUTE_REQUEST][..],
+        &[0x77, 1, 2],
+        &[code::LINK_RECORD, 0],
+    ] {
+        rig.say(broken);
+    }
+    rig.mesh.run(500);
+    let relay = &rig.mesh.process(RELAY).node;
+    assert!(relay.stats().messages_malformed >= 2);
+    assert!(relay.memory() < 16 << 20, "{}", relay.memory());
+    let now = rig.mesh.now();
+    assert!(rig.mesh.player().gap(now.saturating_sub(ms(1_000)), now) < ms(50));
+}
