@@ -16,7 +16,9 @@ use std::num::NonZeroU8;
 use std::process::{Command, Stdio};
 
 use clap::Parser;
-use tickwire::{AppId, Client, Event, RELIABLE, Server, ServerKey};
+use tickwire::{
+    AppId, ChannelId, Client, Event, RELIABLE, SendError, Server, ServerKey, SessionId,
+};
 
 const APP: AppId = AppId(0x6563_686f);
 const HZ: NonZeroU8 = NonZeroU8::MIN.saturating_add(59);
@@ -59,11 +61,24 @@ fn serve(address: SocketAddr) -> Result<(), Box<dyn Error>> {
                     session,
                     channel,
                     bytes,
-                } => server.send(session, channel, &bytes)?,
+                } => echo(&mut server, session, channel, &bytes),
                 Event::Connected { peer, .. } => println!("{} came", peer.address),
                 Event::Disconnected { reason, .. } => println!("one left: {reason}"),
                 Event::Unreachable { .. } | _ => {}
             }
+        }
+    }
+}
+
+/// Sends a message back; a client that it cannot be sent to is let go, and the server goes on.
+fn echo(server: &mut Server, session: SessionId, channel: ChannelId, message: &[u8]) {
+    match server.send(session, channel, message) {
+        // It has left since.
+        Ok(()) | Err(SendError::Closed) => {}
+        Err(error) => {
+            println!("one is let go: {error}");
+            // Where it has ended already, there is nothing to do.
+            server.disconnect(session).ok();
         }
     }
 }

@@ -2,6 +2,7 @@
 
 mod close;
 mod mtu;
+mod path;
 mod receive;
 mod send;
 
@@ -29,15 +30,14 @@ use crate::stats::SessionStats;
 use close::Phase;
 use mtu::MtuCheck;
 pub(crate) use mtu::Outcome;
+pub(crate) use path::Path;
 pub(crate) use receive::{Opened, open};
 
 /// Shared keys and state between two peers, from the end of the handshake to the last CLOSE.
 pub(crate) struct Session<A: Aead> {
     phase: Phase,
     /// Where packets go.
-    remote: SocketAddr,
-    /// The address of ours that they leave from, where the host has several.
-    local: Option<IpAddr>,
+    path: Path,
     /// What packets to the peer bear.
     remote_cid: Cid,
     role: Role,
@@ -88,8 +88,7 @@ pub(crate) struct Session<A: Aead> {
 /// What a session starts from.
 pub(crate) struct SessionStart {
     pub(crate) role: Role,
-    pub(crate) remote: SocketAddr,
-    pub(crate) local: Option<IpAddr>,
+    pub(crate) path: Path,
     pub(crate) remote_cid: Cid,
     pub(crate) suite: Suite,
     pub(crate) secrets: SessionSecrets,
@@ -158,8 +157,7 @@ impl<A: Aead> Session<A> {
             .map(|confirm| (Box::new(confirm), Sending::Due));
         Self {
             phase: Phase::Open,
-            remote: start.remote,
-            local: start.local,
+            path: start.path,
             remote_cid: start.remote_cid,
             role: start.role,
             boot_id: start.remote_params.boot_id,
@@ -238,7 +236,7 @@ impl<A: Aead> Session<A> {
     }
 
     pub(crate) const fn remote(&self) -> SocketAddr {
-        self.remote
+        self.path.remote()
     }
 
     pub(crate) const fn role(&self) -> Role {

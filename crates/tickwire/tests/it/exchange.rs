@@ -3,8 +3,10 @@
 use core::net::SocketAddr;
 use core::num::NonZeroU8;
 
-use tickwire::udp_proto::{Credentials, ServerIdentity, Target};
-use tickwire::{AppId, Client, Config, ConnectFailure, Event, RELIABLE, Server, UNRELIABLE};
+use tickwire::udp_proto::{ChannelTable, Credentials, ServerIdentity, Target};
+use tickwire::{
+    AppId, Client, Config, ConnectFailure, Event, RELIABLE, SendError, Server, UNRELIABLE,
+};
 
 const APP: AppId = AppId(77);
 const FAST: NonZeroU8 = NonZeroU8::MAX;
@@ -110,4 +112,92 @@ fn ticks_are_counted_not_guessed() {
     let mut server = Server::bind(address("127.0.0.1:0"), APP).unwrap();
     let ticks = (0..20).map(|_| server.wait_tick(FAST).unwrap()).count();
     assert_eq!(ticks, 20);
+}
+
+/// A server that sends back what it hears, as the README writes one; returns what `send` refused.
+fn serve(server: &mut Server) -> Vec<SendError> {
+    let mut refused = Vec::new();
+    for event in server.poll() {
+        if let Event::Message {
+            session,
+            channel,
+            bytes,
+        } = event
+            && let Err(error) = server.send(session, channel, &bytes)
+        {
+            refused.push(error);
+            server.disconnect(session).ok();
+        }
+    }
+    refused
+}
+
+/// Lets `rude` do its worst to a server, which then serves the next client as before; returns what
+/// the server's `send` refused.
+fn outlive(rude: impl Fn(&mut Client)) -> Vec<SendError> {
+    let mut server = Server::bind(address("127.0.0.1:0"), APP).unwrap();
+    // The rude one has a longer queue than the server; the ends need not agree on that.
+    let mut rows = Config::default().channels.rows().to_vec();
+    rows[1].queue_bytes_max = 1 << 20;
+    let mut config = Config::default();
+    config.channels = ChannelTable::new(&rows).unwrap();
+    let target = Target {
+        addresses: vec![server.address()],
+        server: ServerIdentity::Keys(vec![server.key().to_string().parse().unwrap()]),
+        credentials: Credentials::Open,
+    };
+    let mut client = Client::connect_to(target, APP, config).unwrap();
+    let mut refused = Vec::new();
+    let mut is_connected = false;
+    for _ in 0..1_000 {
+        refused.append(&mut serve(&mut server));
+        let mut events = client.wait_tick(FAST).unwrap();
+        if events
+            .iter()
+            .any(|event| matches!(event, Event::Connected { .. }))
+        {
+            is_connected = true;
+            rude(&mut client);
+            // All of it stands in the server's socket before the server looks.
+            events.append(&mut client.poll());
+        }
+        let is_over = events
+            .iter()
+            .any(|event| matches!(event, Event::Disconnected { .. }));
+        if is_over {
+            // What the client said last reaches the server.
+            for _ in 0..20 {
+                refused.append(&mut serve(&mut server));
+            }
+            break;
+        }
+    }
+    assert!(is_connected);
+    let mut next = Client::connect(server.address(), APP, server.key()).unwrap();
+    let seen = run(&mut server, &mut next, 2);
+    assert!(
+        seen.iter()
+            .any(|event| matches!(event, Event::Message { .. })),
+        "{seen:?}"
+    );
+    refused
+}
+
+#[test]
+fn a_client_that_sends_and_leaves_does_not_end_the_server() {
+    let refused = outlive(|client| {
+        client.send(UNRELIABLE, b"and gone").unwrap();
+        client.disconnect().unwrap();
+    });
+    assert_eq!(refused, [SendError::Closed]);
+}
+
+#[test]
+fn a_client_that_floods_does_not_end_the_server() {
+    let refused = outlive(|client| {
+        for _ in 0..100 {
+            client.send(RELIABLE, &[7; 1_024]).unwrap();
+        }
+    });
+    assert!(refused.contains(&SendError::Full), "{refused:?}");
 }

@@ -133,6 +133,7 @@ impl<P: Provider> Endpoint<P> {
                     attempt,
                     hello_id,
                     first: candidate.sender,
+                    shown_cookie: candidate.has_cookie.then_some(candidate.sender),
                     source: candidate.source,
                     accept,
                     secrets,

@@ -12,7 +12,7 @@ use wire::{Arrival, Instant};
 use super::listener::{EC_BURST, Listener, is_exempt};
 use super::{Endpoint, Reply, ReplyBody, Slot};
 use crate::budget::prefix_of;
-use crate::config::{DuplicatePolicy, RetryPolicy};
+use crate::config::RetryPolicy;
 use crate::error::CloseCode;
 use crate::event::Grant;
 use crate::handshake::hello::{Hello, Hello0, HelloError, Preamble};
@@ -76,7 +76,7 @@ impl<P: Provider> Endpoint<P> {
         arrival: &Arrival<SocketAddr>,
         datagram: &[u8],
     ) -> Fate {
-        let Some(mut listener) = self.listener.take() else {
+        let Some(mut listener) = self.listener.take_if(|listener| !listener.is_shut) else {
             return Fate::ModeNotServed;
         };
         let fate = self.admit(now, &mut listener, arrival, datagram);
@@ -180,9 +180,12 @@ impl<P: Provider> Endpoint<P> {
         candidate: &Candidate<'_>,
         known: SessionId,
     ) -> Fate {
-        let Some(Slot::HalfOpen(half_open)) = self.slots.get(known) else {
+        let Some(Slot::HalfOpen(half_open)) = self.slots.get_mut(known) else {
             return Fate::Overload;
         };
+        if candidate.has_cookie {
+            half_open.shown_cookie = Some(candidate.sender);
+        }
         if half_open.first != candidate.sender && !candidate.has_cookie {
             return self.retry(listener, candidate);
         }
@@ -287,13 +290,9 @@ impl<P: Provider> Endpoint<P> {
     /// Step 9: why this player, or anyone, is not let in.
     fn refusal(&self, admitted: &Admitted, source: SocketAddr) -> Option<CloseCode> {
         if let Admitted::Token(grant) = admitted
-            && let Some(present) = self.players.get(&grant.client_id)
+            && self.is_outdone(grant)
         {
-            let is_newer =
-                (grant.issued_at, grant.token_id) > (present.issued_at, present.token_id);
-            if !is_newer || self.config.duplicate == DuplicatePolicy::Reject {
-                return Some(CloseCode::Replaced);
-            }
+            return Some(CloseCode::Replaced);
         }
         let is_crowded = !is_exempt(&self.config, source)
             && self.sources.count(source.ip()) >= self.config.sessions_per_source_max;

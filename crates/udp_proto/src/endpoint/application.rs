@@ -130,8 +130,8 @@ impl<P: Provider> Endpoint<P> {
         Ok(())
     }
 
-    /// Appends the next message of `session` to `out` and says which channel it came by; `None`
-    /// when there is none.
+    /// Moves the next message of `session` to `out`, whose content it replaces, and says which
+    /// channel it came by; `None` when there is none.
     pub fn receive(
         &mut self,
         now: Instant,
@@ -182,12 +182,20 @@ impl<P: Provider> Endpoint<P> {
         }
     }
 
-    /// Ends every session with [`CloseCode::Shutdown`] and every dial.
+    /// Ends every session with [`CloseCode::Shutdown`], every dial and every attempt that waits for
+    /// its first packet, and lets nobody in any more.
     pub fn shutdown(&mut self, now: Instant) {
         let ids: Vec<SessionId> = self.slots.ids().collect();
+        if let Some(listener) = &mut self.listener {
+            listener.is_shut = true;
+        }
         for id in ids {
-            // Half-open attempts have no event to end with; they expire.
-            self.close(now, id, CloseCode::Shutdown, &[]).ok();
+            if matches!(self.slots.get(id), Some(Slot::HalfOpen(_))) {
+                self.remove(now, id);
+            } else {
+                // Where it has ended already, there is nothing to do.
+                self.close(now, id, CloseCode::Shutdown, &[]).ok();
+            }
         }
     }
 

@@ -17,7 +17,7 @@ use crate::handshake::params::{DATAGRAM_MAX, Params};
 use crate::handshake::peer::{CONFIRM_LEN, IdentityClaim};
 use crate::handshake::reply::{Refuse, Retry, Versions};
 use crate::packet::{Header, Kind, PacketNumber};
-use crate::session::{Opened, Session, SessionStart};
+use crate::session::{Opened, Path, Session, SessionStart};
 use crate::slots::SessionId;
 
 impl<P: Provider> Endpoint<P> {
@@ -175,8 +175,7 @@ impl<P: Provider> Endpoint<P> {
         };
         let start = SessionStart {
             role: Role::Dialler,
-            remote: accepted.remote,
-            local: arrival.local,
+            path: Path::proved(accepted.remote, arrival.local),
             remote_cid: accepted.server_cid,
             suite: accepted.suite,
             secrets: accepted.secrets,
@@ -223,7 +222,7 @@ impl<P: Provider> Endpoint<P> {
         };
         match self.slots.get_mut(id) {
             Some(Slot::Session(session)) => {
-                match session.handle_packet(now, &header, datagram) {
+                match session.handle_packet(now, arrival, (&header, datagram)) {
                     Opened::Taken => self.stats.packets += 1,
                     Opened::Replayed => self.stats.dropped_replayed += 1,
                     Opened::Forged => self.stats.dropped_forged += 1,
@@ -252,6 +251,7 @@ impl<P: Provider> Endpoint<P> {
             .client
             .opening_key(&self.provider, half_open.suite);
         let number = PacketNumber::ZERO.widen(header.number);
+        let len = u64::try_from(datagram.len()).unwrap_or(0);
         let Some(plaintext) = crate::session::open(&key, number, header, datagram) else {
             self.stats.dropped_forged += 1;
             return;
@@ -274,6 +274,7 @@ impl<P: Provider> Endpoint<P> {
             proof,
             verdict,
             number,
+            len,
             plaintext,
         };
         self.open_session(now, arrival, (id, *half_open), first);
@@ -291,13 +292,19 @@ impl<P: Provider> Endpoint<P> {
             proof,
             verdict,
             number,
+            len,
             plaintext,
         } = first;
         let source = half_open.source;
+        let (mut received, mut sent) = (len, 0);
+        if arrival.peer == half_open.first {
+            received += HELLO_LEN;
+            sent += u64::try_from(half_open.accept.len()).unwrap_or(0);
+        }
+        let path = Path::on_trial(arrival, (received, sent), half_open.shown_cookie);
         let start = SessionStart {
             role: Role::Accepter,
-            remote: arrival.peer,
-            local: arrival.local,
+            path,
             remote_cid: half_open.client_cid,
             suite: half_open.suite,
             secrets: half_open.secrets,
@@ -386,12 +393,20 @@ impl<P: Provider> Endpoint<P> {
             && !allowed.contains(node)
         {
             Some(CloseCode::PeerIdentity)
+        } else if let Proof::Token(grant) = proof
+            && self.is_outdone(grant)
+        {
+            // Another attempt of the player has opened since the HELLO.
+            Some(CloseCode::Replaced)
         } else {
             None
         };
         Verdict { params, refusal }
     }
 }
+
+/// Bytes of the HELLO that came before a first packet.
+const HELLO_LEN: u64 = 1_200;
 
 /// What a first packet must hold.
 struct Confirm {
@@ -434,6 +449,8 @@ struct First<'a> {
     proof: Proof,
     verdict: Verdict,
     number: PacketNumber,
+    /// Bytes of its datagram.
+    len: u64,
     plaintext: &'a [u8],
 }
 

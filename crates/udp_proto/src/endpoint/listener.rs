@@ -71,6 +71,8 @@ pub(crate) struct Listener<P: Provider> {
     pub(crate) signing_key: P::SigningKey,
     pub(crate) instance: InstanceId,
     pub(crate) is_open: bool,
+    /// The endpoint shuts down: nobody is let in.
+    pub(crate) is_shut: bool,
     pub(crate) network: Option<Network>,
     pub(crate) token_keys: Vec<TokenKey>,
     pub(crate) cookies: CookieJar,
@@ -101,6 +103,7 @@ impl<P: Provider> Listener<P> {
             signing_key: provider.signing_key(&listen.identity)?,
             instance: listen.instance,
             is_open: listen.open,
+            is_shut: false,
             network: listen.network,
             token_keys: Vec::new(),
             cookies: CookieJar::new(now, provider)?,

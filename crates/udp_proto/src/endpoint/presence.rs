@@ -7,6 +7,7 @@ use wire::{Instant, NodeId};
 
 use super::admission::Admitted;
 use super::{Endpoint, Present, Slot};
+use crate::config::DuplicatePolicy;
 use crate::error::CloseCode;
 use crate::event::{Event, Grant, Peer, Proof};
 use crate::slots::SessionId;
@@ -39,6 +40,15 @@ impl<P: Provider> Endpoint<P> {
         if let Some(old) = self.players.insert(grant.client_id, present) {
             self.end_replaced(now, old.session);
         }
+    }
+
+    /// Returns whether the player of `grant` is here and stays.
+    pub(super) fn is_outdone(&self, grant: &Grant) -> bool {
+        self.players.get(&grant.client_id).is_some_and(|present| {
+            let is_newer =
+                (grant.issued_at, grant.token_id) > (present.issued_at, present.token_id);
+            !is_newer || self.config.duplicate == DuplicatePolicy::Reject
+        })
     }
 
     /// Ends a session that another has replaced.

@@ -19,6 +19,8 @@ pub(crate) struct HalfOpen<G> {
     pub(crate) hello_id: u64,
     /// Where its first HELLO came from.
     pub(crate) first: SocketAddr,
+    /// Which address showed a cookie for it, the last where several did: it is reached.
+    pub(crate) shown_cookie: Option<SocketAddr>,
     /// The player's address as limits see it.
     pub(crate) source: SocketAddr,
     /// The whole ACCEPT: every repeat of the HELLO gets these bytes.

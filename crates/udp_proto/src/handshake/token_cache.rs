@@ -15,6 +15,8 @@ pub(crate) struct TokenCache {
     entries: BTreeMap<TokenId, Entry>,
     /// The same tokens by the time after which they open nowhere.
     by_expiry: BTreeSet<(UnixTime, TokenId)>,
+    /// What ended up to here is forgotten, and opens nothing although the wall clock goes back.
+    forgotten: Option<UnixTime>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -80,6 +82,9 @@ impl TokenCache {
                 }
             };
         }
+        if self.forgotten.is_some_and(|until| forget_at <= until) {
+            return Err(TokenBusy::Consumed);
+        }
         if self.entries.len() >= capacity {
             return Err(TokenBusy::CacheFull);
         }
@@ -115,6 +120,7 @@ impl TokenCache {
 
     /// Forgets what has expired.
     pub(crate) fn expire(&mut self, unix: UnixTime) {
+        self.forgotten = self.forgotten.max(Some(unix));
         while let Some(&(forget_at, token)) = self.by_expiry.first() {
             if forget_at > unix {
                 break;

@@ -1,7 +1,9 @@
 //! Packets that come in: replay check, open, frames.
 
+use core::net::SocketAddr;
+
 use crypto::{Aead, OpeningKey};
-use wire::Instant;
+use wire::{Arrival, Instant};
 
 use super::Session;
 use super::close::Phase;
@@ -43,8 +45,8 @@ impl<A: Aead> Session<A> {
     pub(crate) fn handle_packet(
         &mut self,
         now: Instant,
-        header: &Header,
-        datagram: &mut [u8],
+        arrival: &Arrival<SocketAddr>,
+        (header, datagram): (&Header, &mut [u8]),
     ) -> Opened {
         if matches!(self.phase, Phase::Draining { .. } | Phase::Gone) {
             return Opened::Late;
@@ -60,8 +62,13 @@ impl<A: Aead> Session<A> {
         };
         self.replay.mark(number);
         self.stats.packets_received += 1;
-        self.stats.bytes_received += u64::try_from(len).unwrap_or(0);
+        let len = u64::try_from(len).unwrap_or(0);
+        self.stats.bytes_received += len;
         self.take(now, number, plaintext);
+        let acked = self.sent.largest_acked().map(PacketNumber::get);
+        let next = self.next_number().get();
+        self.path
+            .on_packet(arrival, (len, number >= expected), (acked, next));
         Opened::Taken
     }
 

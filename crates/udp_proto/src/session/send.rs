@@ -35,6 +35,23 @@ impl<A: Aead> Session<A> {
         buf: &mut Vec<u8>,
     ) -> Option<Transmit<SocketAddr>> {
         self.run_phase(now);
+        // What waits leaves when the next packet of the peer has come.
+        if !self.path.may_send() {
+            return None;
+        }
+        let start = buf.len();
+        let transmit = self.poll_any(now, generator, buf)?;
+        let len = buf.len().saturating_sub(start);
+        self.path.on_sent(u64::try_from(len).unwrap_or(u64::MAX));
+        Some(transmit)
+    }
+
+    fn poll_any(
+        &mut self,
+        now: Instant,
+        generator: &mut Generator,
+        buf: &mut Vec<u8>,
+    ) -> Option<Transmit<SocketAddr>> {
         if matches!(self.phase, Phase::Open | Phase::Flushing { .. }) {
             if self.has_worn_out() {
                 self.abort(now, CloseCode::AeadLimit);
@@ -299,13 +316,10 @@ impl<A: Aead> Session<A> {
     }
 
     pub(super) const fn transmit(&self) -> Transmit<SocketAddr> {
-        Transmit {
-            source: self.local,
-            ..Transmit::to(self.remote)
-        }
+        self.path.transmit()
     }
 
-    fn next_number(&self) -> PacketNumber {
+    pub(super) fn next_number(&self) -> PacketNumber {
         PacketNumber::new(self.sealing.next_number()).unwrap_or(PacketNumber::MAX)
     }
 

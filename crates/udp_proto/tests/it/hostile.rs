@@ -6,13 +6,14 @@ use core::time::Duration;
 use crypto::{Identity, Secret32};
 use netsim::provider::{Counting, Counts, SimProvider};
 use udp_proto::{
-    CloseCode, Config, Credentials, Listen, Network, RetryPolicy, ServerIdentity, SessionId, Target,
+    CloseCode, Config, Credentials, DuplicatePolicy, Listen, Network, RetryPolicy, ServerIdentity,
+    SessionId, Target,
 };
-use wire::{Generator, InstanceId, Instant, NodeId, Seed};
+use wire::{Generator, InstanceId, Instant, NodeId, Seed, UnixTime};
 
 use crate::direct::{CLIENT, Line, Party, START, Sent, UNIX, again};
 use crate::harness::{Keys, RELIABLE, SERVER, UNRELIABLE, address};
-use crate::rogue::{Rogue, no_point};
+use crate::rogue::{Rogue, confirm, no_point};
 
 /// Bytes of a HELLO that hold the cookie; all others are HELLO0.
 const COOKIE: core::ops::Range<usize> = 101..134;
@@ -682,4 +683,206 @@ fn an_accept_from_another_address_is_not_taken() {
     assert_eq!(line.client.sessions(), [session]);
     let remote = line.client.machine.remote(session);
     assert_eq!(remote, Some(line.server.at));
+}
+
+/// Opens a session by a copy of the first packet from a forged source; returns its packet.
+fn open_by_a_copy(line: &mut Line, victim: SocketAddr) -> (SessionId, Vec<u8>) {
+    let credentials = line.token(1);
+    let session = line.client.dial(line.now, &line.keys, credentials);
+    let hello = line.client.drain(line.now).remove(0).bytes;
+    line.server.take(line.now, line.client.at, &hello);
+    let accept = line.server.drain(line.now).remove(0).bytes;
+    line.client.take(line.now, line.server.at, &accept);
+    let first = line.client.drain(line.now).remove(0).bytes;
+    line.server.take(line.now, victim, &first);
+    (session, first)
+}
+
+/// Sums what the server sends to `victim`, bytes; the client gets the rest.
+fn drain_server(line: &mut Line, victim: SocketAddr) -> usize {
+    let mut sum = 0;
+    for Sent { to, bytes } in line.server.drain(line.now) {
+        if to == victim {
+            sum += bytes.len();
+        } else {
+            assert_eq!(to, line.client.at);
+            line.client.take(line.now, line.server.at, &bytes);
+        }
+    }
+    sum
+}
+
+#[test]
+fn twp_k6_a_copy_of_the_first_packet_gives_a_victim_no_more_than_it_cost_and_a_datagram() {
+    let mut line = Line::new(17);
+    let victim = stranger(3);
+    let (session, first) = open_by_a_copy(&mut line, victim);
+    let theirs = line.server.machine.sessions().next().unwrap();
+    // The server has much to say, and its probes repeat it.
+    for _ in 0..20 {
+        line.server
+            .machine
+            .send(line.now, theirs, RELIABLE, &[9; 2_000])
+            .unwrap();
+    }
+    let mut got = 0;
+    for _ in 0..200 {
+        got += drain_server(&mut line, victim);
+        line.now += Duration::from_millis(10);
+        line.server.wake(line.now);
+    }
+    assert!(got > 0, "the copy did open the session");
+    assert!(got <= first.len() + 1_200, "{got} for {}", first.len());
+    // The genuine packet is a replay; the client's next one moves the session to the client.
+    line.server.take(line.now, line.client.at, &first);
+    let mut after = 0;
+    for _ in 0..300 {
+        line.now += Duration::from_millis(10);
+        line.client.wake(line.now);
+        line.server.wake(line.now);
+        for Sent { bytes, .. } in line.client.drain(line.now) {
+            line.server.take(line.now, line.client.at, &bytes);
+        }
+        after += drain_server(&mut line, victim);
+    }
+    assert_eq!(after, 0);
+    assert_eq!(line.server.machine.remote(theirs), Some(line.client.at));
+    assert_eq!(line.client.sessions(), [session]);
+    assert_eq!(line.client.messages.len(), 20, "and everything arrived");
+}
+
+/// A copier who wins some of the races gets the session's address to move, but never to stay, nor
+/// a copy of an acknowledgement to prove it.
+#[test]
+fn twp_k6_a_copied_acknowledgement_proves_no_address() {
+    let mut line = Line::new(18);
+    let victim = stranger(3);
+    let (_, first) = open_by_a_copy(&mut line, victim);
+    let theirs = line.server.machine.sessions().next().unwrap();
+    line.server
+        .machine
+        .send(line.now, theirs, RELIABLE, &vec![9; 60_000])
+        .unwrap();
+    let (mut got, mut gave) = (0, first.len());
+    for turn in 0..400 {
+        line.now += Duration::from_millis(10);
+        line.client.wake(line.now);
+        line.server.wake(line.now);
+        for (index, Sent { bytes, .. }) in line.client.drain(line.now).into_iter().enumerate() {
+            if turn < 100 && (turn + index) % 2 == 0 {
+                line.server.take(line.now, victim, &bytes);
+                gave += bytes.len();
+            }
+            line.server.take(line.now, line.client.at, &bytes);
+        }
+        got += drain_server(&mut line, victim);
+    }
+    assert!(got <= gave + 9 * 1_200, "{got} for {gave}");
+    assert_eq!(line.server.machine.remote(theirs), Some(line.client.at));
+    assert_eq!(line.client.messages.len(), 1);
+}
+
+#[test]
+fn an_address_that_showed_a_cookie_is_sent_all_at_once() {
+    let mut line = Line::with(19, Config::default(), Listen::with_open_mode);
+    line.client.dial(line.now, &line.keys, Credentials::Open);
+    while line.server.sessions().is_empty() {
+        for Sent { bytes, .. } in line.client.drain(line.now) {
+            line.server.take(line.now, line.client.at, &bytes);
+        }
+        if line.server.machine.stats().sessions_opened > 0 {
+            break;
+        }
+        drain_server(&mut line, stranger(1));
+    }
+    let theirs = line.server.machine.sessions().next().unwrap();
+    line.server
+        .machine
+        .send(line.now, theirs, RELIABLE, &vec![9; 20_000])
+        .unwrap();
+    let sent: usize = line
+        .server
+        .drain(line.now)
+        .iter()
+        .map(|sent| sent.bytes.len())
+        .sum();
+    assert!(sent > 20_000, "{sent}");
+}
+
+/// Two attempts of one player, both accepted before either opens, the newer token's first;
+/// returns the first packets.
+fn two_attempts(config: &Config, number: u64) -> (Party, [Vec<u8>; 2]) {
+    let seed = Seed::from_number(number);
+    let mut keys = Keys::new(seed);
+    let mut server = Party::server(config.clone(), &keys, SimProvider::new(seed), |listen| {
+        listen
+    });
+    let packets = [5, 0].map(|age| {
+        let issued = UnixTime::from_secs(1_735_689_595 + age);
+        let token = keys.token(issued, 1, address(SERVER));
+        let mut rogue = Rogue::new(age, &token);
+        let from = stranger(u32::try_from(age).unwrap());
+        let accept = answer(&mut server, START, from, &rogue.hello).unwrap();
+        rogue.accept(&accept).packet(&confirm(config))
+    });
+    (server, packets)
+}
+
+#[test]
+fn two_half_open_attempts_of_a_player_do_not_both_open() {
+    for policy in [DuplicatePolicy::Replace, DuplicatePolicy::Reject] {
+        let mut config = Config::default();
+        config.duplicate = policy;
+        let (mut server, [newer, older]) = two_attempts(&config, 20);
+        server.take(START, stranger(5), &newer);
+        server.take(START, stranger(0), &older);
+        server.drain(START);
+        assert_eq!(server.sessions().len(), 1);
+        assert!(server.closes().is_empty(), "the newer one stays");
+    }
+    // The other way round the newer token decides, unless the first comer stays.
+    for (policy, sessions) in [(DuplicatePolicy::Replace, 2), (DuplicatePolicy::Reject, 1)] {
+        let mut config = Config::default();
+        config.duplicate = policy;
+        let (mut server, [newer, older]) = two_attempts(&config, 21);
+        server.take(START, stranger(0), &older);
+        server.take(START, stranger(5), &newer);
+        server.drain(START);
+        assert_eq!(server.sessions().len(), sessions);
+        assert_eq!(server.closes().len(), sessions - 1);
+    }
+}
+
+#[test]
+fn a_shut_down_endpoint_lets_nobody_in() {
+    let (mut server, [newer, _]) = two_attempts(&Config::default(), 22);
+    assert_eq!(server.machine.session_count(), 2);
+    server.machine.shutdown(START);
+    assert_eq!(server.machine.session_count(), 0);
+    server.take(START, stranger(5), &newer);
+    let mut keys = Keys::new(Seed::from_number(22));
+    let hello = Rogue::new(7, &keys.token(UNIX, 9, address(SERVER))).hello;
+    assert_eq!(answer(&mut server, START, stranger(9), &hello), None);
+    assert_eq!(server.machine.stats().dropped_mode, 1);
+    assert!(server.sessions().is_empty());
+}
+
+#[test]
+fn twp_k7_a_used_token_opens_nothing_after_the_wall_clock_went_forth_and_back() {
+    let mut line = Line::new(23);
+    let credentials = line.token(1);
+    let session = line.client.dial(line.now, &line.keys, again(&credentials));
+    line.settle();
+    line.client
+        .machine
+        .close(line.now, session, CloseCode::App, b"")
+        .unwrap();
+    line.run(1_000);
+    line.server
+        .machine
+        .set_unix_time(line.now, UNIX + Duration::from_secs(3_600));
+    line.server.machine.set_unix_time(line.now, UNIX);
+    line.client.dial(line.now, &line.keys, credentials);
+    line.run(1_000);
+    assert_eq!(line.server.sessions().len(), 1);
 }

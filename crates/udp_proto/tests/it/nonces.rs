@@ -44,14 +44,18 @@ fn twp_k1_no_two_seals_share_key_and_nonce() {
                 line.client = Party::new(CLIENT, config.clone(), provider());
                 line.client.dial(line.now, &line.keys, credentials);
             }
-            2 => {
+            // A server that crashes, or that shuts down and is started again.
+            turn => {
+                if turn == 3 {
+                    line.server.machine.shutdown(line.now);
+                    line.settle();
+                }
                 let mut server =
                     Party::server(config.clone(), &line.keys, provider(), |listen| listen);
                 let unix = crate::direct::UNIX + line.now.saturating_since(crate::direct::START);
                 server.machine.set_unix_time(line.now, unix);
                 line.server = server;
             }
-            _ => line.server.machine.shutdown(line.now),
         }
         line.run(12_000);
     }
