@@ -8,36 +8,41 @@ mod application;
 mod conditioners;
 mod config;
 mod counters;
-mod end;
+mod drain;
 mod intake;
 mod outlet;
-mod request;
-mod waiter;
+mod sockets;
 
 use std::io;
 use std::ops::ControlFlow;
 use std::time::Duration;
 
-use wire::{Arrival, Instant, Machine};
+use mio::{Interest, Token};
+use wire::{Arrival, CommandId, Instant, Machine};
 
 pub use application::{Application, PeerAddress, SocketIndex};
 pub(crate) use conditioners::Conditioners;
 pub use config::Config;
 pub use counters::Counters;
 pub(crate) use counters::Ledger;
-pub use end::End;
 pub(crate) use intake::Envelope;
-pub use request::{RequestError, Requests};
+pub use sockets::{SocketError, SocketOrder, SocketOutcome};
 
+use drain::Drain;
 use intake::Intake;
 use outlet::Outlet;
-use request::Inbox;
-use waiter::Waiter;
+use sockets::Sockets;
 
 use crate::Clock;
 #[cfg(feature = "conditioner")]
 use crate::conditioner::{Conditioner, Direction};
+use crate::end::End;
+use crate::request::Inbox;
 use crate::udp::UdpSocket;
+use crate::waiter::Waiter;
+
+/// Sends requests to the application of a [`Driver`], from any thread.
+pub type Requests<R> = crate::request::Requests<R, Counters>;
 
 /// Drives one machine on its sockets, on the thread that calls [`run`](Self::run).
 ///
@@ -45,7 +50,7 @@ use crate::udp::UdpSocket;
 #[derive(Debug)]
 pub struct Driver<M: Machine, A: Application<M>> {
     /// First, so that it is dropped first: once the application is gone, requests are refused.
-    inbox: Inbox<A::Request>,
+    inbox: Inbox<A::Request, Ledger>,
     machine: M,
     application: A,
     intake: Intake,
@@ -97,7 +102,12 @@ where
         application: A,
         config: Config,
     ) -> io::Result<(Self, Requests<A::Request>)> {
-        let (waiter, waker) = Waiter::new(&mut sockets)?;
+        let (waiter, waker) = Waiter::new(EVENTS_MAX)?;
+        for socket in &mut sockets {
+            waiter
+                .registry()
+                .register(&mut socket.io, SOCKET, Interest::READABLE)?;
+        }
         let (requests, inbox) = Inbox::new(config.requests_max.get(), waker);
         let driver = Self {
             inbox,
@@ -105,7 +115,7 @@ where
             application,
             intake: Intake::new(),
             outlet: Outlet {
-                sockets,
+                sockets: Sockets::new(sockets, config.opened_max),
                 conditioners,
             },
             waiter,
@@ -189,7 +199,9 @@ where
                 self.inbox.stop_at(),
             ]),
         };
-        self.waiter.wait(self.clock, deadline)
+        self.waiter.wait(self.clock, deadline)?;
+        self.outlet.sockets.note(&self.waiter);
+        Ok(())
     }
 
     /// Lets the program act on machine and application between two turns.
@@ -234,6 +246,11 @@ where
         let mut received = 0_usize;
         loop {
             let as_of = self.clock.now();
+            let sockets = &mut self.outlet.sockets;
+            if sockets.has_opened() && sockets.look_up(&mut self.waiter).is_err() {
+                // The wait that follows fails likewise, and tells.
+                self.inbox.ledger().receive_errors.add(1);
+            }
             let Some(more) = self.receive_round() else {
                 self.release_inbound(as_of);
                 return as_of;
@@ -262,10 +279,11 @@ where
         } = outlet;
         let ledger = inbox.ledger();
         let mut round = None;
-        for (index, socket) in (0_u16..).map(SocketIndex).zip(sockets.iter()) {
+        for look in sockets.look() {
             let mut stamp = None;
             let mut bytes = 0_usize;
-            let received = intake.receive((index, socket), ledger, |envelope, datagram| {
+            let from = (look.index, look.socket);
+            let received = intake.receive(from, ledger, |envelope, datagram| {
                 let now = *stamp.get_or_insert_with(|| clock.now());
                 bytes = bytes.saturating_add(datagram.len());
                 if let Some(conditioner) = &mut conditioners.inbound
@@ -284,6 +302,8 @@ where
                 // An error was taken instead of a datagram: counted, lest errors without end keep
                 // the loop here.
                 round = Some(round.unwrap_or(0_usize).saturating_add(received.max(1)));
+            } else {
+                look.note_empty();
             }
         }
         round
@@ -366,8 +386,12 @@ where
             left.commands -= 1;
             told = true;
             self.inbox.ledger().commands.add(1);
-            self.application
-                .on_command(now, &mut self.machine, id, command);
+            match self.application.socket_order(&command) {
+                Some(order) => self.obey(now, id, &order),
+                None => self
+                    .application
+                    .on_command(now, &mut self.machine, id, command),
+            }
         }
         while left.events > 0
             && let Some(event) = self.machine.poll_event()
@@ -378,6 +402,19 @@ where
             self.application.on_event(now, &mut self.machine, event);
         }
         told
+    }
+
+    /// Opens or closes a socket for the machine.
+    fn obey(&mut self, now: Instant, id: CommandId, order: &SocketOrder) {
+        let outcome = self.outlet.sockets.obey(order, &self.waiter);
+        let ledger = self.inbox.ledger();
+        match outcome {
+            SocketOutcome::Opened { .. } => ledger.sockets_opened.add(1),
+            SocketOutcome::Closed => ledger.sockets_closed.add(1),
+            SocketOutcome::Failed(_) => ledger.socket_orders_failed.add(1),
+        }
+        self.application
+            .on_socket(now, &mut self.machine, id, outcome);
     }
 
     /// Returns whether nothing waits to be sent.
@@ -419,29 +456,6 @@ fn earliest<const N: usize>(deadlines: [Option<Instant>; N]) -> Option<Instant> 
     deadlines.into_iter().flatten().min()
 }
 
-/// How many of each kind one turn may still take, so that a machine that always has more keeps
-/// the driver from neither its sockets nor its queue, nor one kind another.
-#[derive(Debug)]
-struct Drain {
-    transmits: usize,
-    commands: usize,
-    events: usize,
-}
-
-impl Default for Drain {
-    fn default() -> Self {
-        Self {
-            transmits: DRAIN_MAX,
-            commands: DRAIN_MAX,
-            events: DRAIN_MAX,
-        }
-    }
-}
-
-/// Transmits, commands and events, of each, that one turn takes: an answer for everything that a
-/// turn after a pause has received.
-const DRAIN_MAX: usize = 16_384;
-
 /// A gap between turns after which the sockets may hold much: `udp_proto`'s stall guard begins at
 /// the same.
 const STALL: Duration = Duration::from_millis(250);
@@ -452,6 +466,12 @@ const STALL_BATCHES: usize = 16;
 
 /// How often the machine is told the wall clock.
 const WALL_CLOCK_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Events that one look takes; what does not fit is told by the next.
+const EVENTS_MAX: usize = 64;
+
+/// Of all sockets that were given: they are looked at in any case.
+const SOCKET: Token = Token(0);
 
 /// Pause after a timer that is due although it has run.
 const STUCK_TIMER_PAUSE: Duration = Duration::from_millis(1);

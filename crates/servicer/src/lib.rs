@@ -1,27 +1,59 @@
 #![cfg_attr(feature = "udp", doc = include_str!("../README.md"))]
 #![cfg_attr(
     not(feature = "udp"),
-    doc = "The clock of `tickwire-servicer`; its feature `udp` is off."
+    doc = "`tickwire-servicer` without its feature `udp`: the clock, and what other features add."
 )]
 #![forbid(unsafe_code)]
 
 pub mod clock;
 #[cfg(feature = "conditioner")]
 pub mod conditioner;
+#[cfg(any(feature = "tcp", feature = "udp"))]
+mod count;
 #[cfg(feature = "udp")]
 pub mod driver;
+#[cfg(any(feature = "tcp", feature = "udp"))]
+pub mod end;
+#[cfg(any(feature = "tcp", feature = "udp"))]
+pub mod handle;
+#[cfg(feature = "mesh")]
+pub mod mesh;
+#[cfg(any(feature = "tcp", feature = "udp"))]
+pub mod request;
+#[cfg(feature = "hub")]
+pub mod storage;
+#[cfg(feature = "tcp")]
+pub mod tcp;
 #[cfg(feature = "udp")]
 pub mod udp;
+#[cfg(any(feature = "tcp", feature = "udp"))]
+mod waiter;
 
 pub use clock::Clock;
 #[cfg(feature = "conditioner")]
 pub use conditioner::{Conditioner, Delivery, Direction, Ends, LinkModel, Remote, Rules};
 #[cfg(feature = "udp")]
 pub use driver::{
-    Application, Config, Counters, Driver, End, PeerAddress, RequestError, Requests, SocketIndex,
+    Application, Config, Counters, Driver, PeerAddress, Requests, SocketError, SocketIndex,
+    SocketOrder, SocketOutcome,
+};
+#[cfg(any(feature = "tcp", feature = "udp"))]
+pub use end::End;
+#[cfg(any(feature = "tcp", feature = "udp"))]
+pub use handle::SpawnError;
+#[cfg(any(feature = "tcp", feature = "udp"))]
+pub use request::RequestError;
+#[cfg(feature = "hub")]
+pub use storage::{
+    JobQueue, Jobs, Storage, StorageConfig, StorageCounters, StorageReport, StorageThread,
+};
+#[cfg(feature = "tcp")]
+pub use tcp::{
+    Admission, Dial, DialError, KeyRefused, ListenError, StreamApplication, StreamConfig,
+    StreamCounters, StreamDriver, StreamHandle, StreamListener, StreamReport, StreamRequests,
+    StreamServicer, TlsIdentity,
 };
 #[cfg(feature = "udp")]
 pub use udp::{
-    BindCause, BindError, Handle, Report, SocketConfig, SocketReport, SpawnError, Stack,
-    UdpServicer, UdpSocket,
+    BindCause, BindError, Handle, Report, SocketConfig, SocketReport, Stack, UdpServicer, UdpSocket,
 };

@@ -5,9 +5,12 @@ use std::ops::ControlFlow;
 
 use wire::{CommandId, Instant, Machine};
 
-/// Place of a socket in the list that a driver was given.
+use super::sockets::{SocketOrder, SocketOutcome};
+
+/// Name of a socket of a driver: its place in the list that the driver was given. Those opened
+/// later are counted on from there, and no name is used twice.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct SocketIndex(pub u16);
+pub struct SocketIndex(pub u32);
 
 /// A peer that stands for an address, and maybe for the socket to reach it by.
 pub trait PeerAddress: Copy {
@@ -58,6 +61,16 @@ pub trait Application<M: Machine> {
     /// Takes one command of the machine; its outcome goes to
     /// [`handle_completed`](Machine::handle_completed), now or by a later request.
     fn on_command(&mut self, now: Instant, machine: &mut M, id: CommandId, command: M::Command);
+
+    /// Returns what `command` asks of the driver's sockets, which the driver then does at once;
+    /// `None`, as by default, where it is [`on_command`](Self::on_command)'s.
+    fn socket_order(&self, _command: &M::Command) -> Option<SocketOrder> {
+        None
+    }
+
+    /// Takes what became of the [`SocketOrder`] of a command, in its place: the outcome goes to
+    /// [`handle_completed`](Machine::handle_completed).
+    fn on_socket(&mut self, _now: Instant, _machine: &mut M, _id: CommandId, _: SocketOutcome) {}
 
     /// Returns when [`handle_timeout`](Self::handle_timeout) is next needed; never by default.
     fn poll_timeout(&self) -> Option<Instant> {

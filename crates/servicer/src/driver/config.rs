@@ -13,6 +13,9 @@ pub struct Config {
     pub datagrams_per_turn: NonZeroUsize,
     /// Requests that may wait; 4,096. Room for all of them is allocated at the start.
     pub requests_max: NonZeroUsize,
+    /// Sockets that may be open at a time beside those that the driver was given; 1,024, which is
+    /// also how many files many systems allow a process by default.
+    pub opened_max: usize,
 }
 
 impl Default for Config {
@@ -22,6 +25,7 @@ impl Default for Config {
         Self {
             datagrams_per_turn: DATAGRAMS,
             requests_max: REQUESTS,
+            opened_max: 1_024,
         }
     }
 }

@@ -1,34 +1,14 @@
 //! What a driver has done, readable from any thread without a lock.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::fmt;
 
-/// Declares [`Counters`] and its live twin from one list.
-macro_rules! counters {
-    ($($(#[$doc:meta])* $name:ident,)*) => {
-        /// What a driver has done so far.
-        ///
-        /// Read while it runs, the fields are each true of some moment, not all of the same.
-        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-        #[non_exhaustive]
-        pub struct Counters {
-            $($(#[$doc])* pub $name: u64,)*
-        }
-
-        /// The counters of a running driver, which alone adds to most of them.
-        #[derive(Debug, Default)]
-        pub(crate) struct Ledger {
-            $(pub(crate) $name: Count,)*
-        }
-
-        impl Ledger {
-            pub(crate) fn snapshot(&self) -> Counters {
-                Counters { $($name: self.$name.get(),)* }
-            }
-        }
-    };
-}
+use crate::count::counters;
 
 counters! {
+    /// What a driver has done so far.
+    Counters,
+    /// The counters of a running driver, which alone adds to most of them.
+    Ledger,
     /// Turns of the loop. A driver at rest makes none.
     turns,
     /// Datagrams received and given to the machine.
@@ -61,6 +41,12 @@ counters! {
     dropped_out_no_socket,
     /// Dropped instead of sent: refused by the system for another reason.
     dropped_out_refused,
+    /// Sockets opened while the driver ran.
+    sockets_opened,
+    /// Those of them that were closed again.
+    sockets_closed,
+    /// Orders to open or close a socket that could not be carried out.
+    socket_orders_failed,
     /// Times that a timer was still due after it had run; a fault of the machine or the
     /// application.
     stuck_timers,
@@ -70,18 +56,12 @@ counters! {
     conditioned_full,
 }
 
-/// One counter.
-#[derive(Debug, Default)]
-pub(crate) struct Count(AtomicU64);
-
-impl Count {
-    pub(crate) fn add(&self, more: u64) {
-        if more > 0 {
-            self.0.fetch_add(more, Ordering::Relaxed);
-        }
-    }
-
-    fn get(&self) -> u64 {
-        self.0.load(Ordering::Relaxed)
+impl fmt::Display for Counters {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{} turns, {} datagrams in, {} out",
+            self.turns, self.datagrams_in, self.datagrams_out
+        )
     }
 }

@@ -1,14 +1,12 @@
 //! Sending: from a machine's peer to a socket, and the count of what became of it.
 
-use std::net::SocketAddr;
-
 use wire::{Instant, Transmit};
 
-use super::application::{PeerAddress, SocketIndex};
+use super::application::PeerAddress;
 use super::conditioners::Conditioners;
 use super::counters::Ledger;
 use super::intake::Envelope;
-use crate::udp::UdpSocket;
+use super::sockets::Sockets;
 use crate::udp::socket::{Outbound, Sent};
 
 /// The sockets, and the way out through them.
@@ -18,7 +16,7 @@ use crate::udp::socket::{Outbound, Sent};
 /// a machine treats the drop as what it is, congestion.
 #[derive(Debug)]
 pub(super) struct Outlet {
-    pub(super) sockets: Vec<UdpSocket>,
+    pub(super) sockets: Sockets,
     pub(super) conditioners: Conditioners,
 }
 
@@ -31,11 +29,10 @@ impl Outlet {
         ledger: &Ledger,
     ) {
         let destination = transmit.destination.address();
-        let Some((index, socket)) = pick(
-            &mut self.sockets,
-            transmit.destination.socket(),
-            destination,
-        ) else {
+        let picked = self
+            .sockets
+            .pick(transmit.destination.socket(), destination);
+        let Some((index, socket)) = picked else {
             let dropped = u64::try_from(transmit.datagrams(bytes).count()).unwrap_or(u64::MAX);
             ledger.dropped_out_no_socket.add(dropped.max(1));
             return;
@@ -71,30 +68,20 @@ impl Outlet {
             return;
         };
         while let Some((envelope, bytes)) = conditioner.pop_due(now) {
-            if let Some(socket) = self.sockets.get_mut(usize::from(envelope.socket.0)) {
-                let outbound = Outbound {
-                    destination: envelope.remote,
-                    source: envelope.local,
-                    segment_len: None,
-                    ecn: envelope.ecn,
-                };
-                record(socket.send(now, &outbound, &bytes), ledger);
-            }
+            let Some(socket) = self.sockets.get_mut(envelope.socket) else {
+                // It was closed in the meantime.
+                ledger.dropped_out_no_socket.add(1);
+                continue;
+            };
+            let outbound = Outbound {
+                destination: envelope.remote,
+                source: envelope.local,
+                segment_len: None,
+                ecn: envelope.ecn,
+            };
+            record(socket.send(now, &outbound, &bytes), ledger);
         }
     }
-}
-
-/// Chooses the socket of that index, or the first that reaches `destination`.
-fn pick(
-    sockets: &mut [UdpSocket],
-    index: Option<SocketIndex>,
-    destination: SocketAddr,
-) -> Option<(SocketIndex, &mut UdpSocket)> {
-    (0_u16..)
-        .map(SocketIndex)
-        .zip(sockets)
-        .filter(|(place, _)| index.is_none_or(|index| index == *place))
-        .find(|(_, socket)| socket.reaches(destination))
 }
 
 fn record(sent: Sent, ledger: &Ledger) {

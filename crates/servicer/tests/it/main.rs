@@ -5,6 +5,7 @@
 mod alloc;
 mod end;
 mod exchange;
+mod opened;
 mod order;
 mod sockets;
 mod toy;

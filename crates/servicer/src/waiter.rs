@@ -2,11 +2,10 @@
 
 use std::io::{self, ErrorKind};
 
-use mio::{Events, Interest, Poll, Token, Waker};
+use mio::{Events, Poll, Registry, Token, Waker};
 use wire::Instant;
 
 use crate::Clock;
-use crate::udp::UdpSocket;
 
 /// Waits in mio.
 ///
@@ -16,7 +15,7 @@ use crate::udp::UdpSocket;
 /// end sooner, so that a driver whose deadline keeps moving away pays no system call for it.
 /// Elsewhere the timeout of mio's wait is used.
 #[derive(Debug)]
-pub(super) struct Waiter {
+pub(crate) struct Waiter {
     poll: Poll,
     events: Events,
     #[cfg(any(target_os = "android", target_os = "linux"))]
@@ -24,20 +23,17 @@ pub(super) struct Waiter {
 }
 
 impl Waiter {
-    /// Registers `sockets`; the waker ends a wait from another thread.
-    pub(super) fn new(sockets: &mut [UdpSocket]) -> io::Result<(Self, Waker)> {
+    /// Makes one that takes up to `events_max` events of a wait; its waker ends a wait from
+    /// another thread.
+    pub(crate) fn new(events_max: usize) -> io::Result<(Self, Waker)> {
         let poll = Poll::new()?;
-        for socket in sockets {
-            poll.registry()
-                .register(&mut socket.io, SOCKET, Interest::READABLE)?;
-        }
         let waker = Waker::new(poll.registry(), WAKER)?;
         #[cfg(any(target_os = "android", target_os = "linux"))]
         let timer = timer::Timer::new(poll.registry()).ok();
         Ok((
             Self {
                 poll,
-                events: Events::with_capacity(EVENTS_MAX),
+                events: Events::with_capacity(events_max),
                 #[cfg(any(target_os = "android", target_os = "linux"))]
                 timer,
             },
@@ -45,10 +41,26 @@ impl Waiter {
         ))
     }
 
+    /// Where sockets are registered, by tokens below [`TOKENS_MAX`].
+    pub(crate) fn registry(&self) -> &Registry {
+        self.poll.registry()
+    }
+
+    /// Looks what has happened, without waiting.
+    pub(crate) fn look(&mut self) -> io::Result<()> {
+        self.poll
+            .poll(&mut self.events, Some(std::time::Duration::ZERO))
+    }
+
+    /// Returns what the last wait or look found, the waiter's own events left out.
+    pub(crate) fn events(&self) -> impl Iterator<Item = &mio::event::Event> {
+        self.events
+            .iter()
+            .filter(|event| event.token().0 < TOKENS_MAX)
+    }
+
     /// Returns when something may have happened, at `deadline` at the latest.
-    ///
-    /// What it was is not told: a turn looks at everything.
-    pub(super) fn wait(&mut self, clock: Clock, deadline: Option<Instant>) -> io::Result<()> {
+    pub(crate) fn wait(&mut self, clock: Clock, deadline: Option<Instant>) -> io::Result<()> {
         let now = clock.now();
         let timeout = match deadline {
             Some(deadline) if deadline <= now => return Ok(()),
@@ -122,10 +134,9 @@ mod timer {
     }
 }
 
-/// Events are only counted as "something happened", so that few need room.
-const EVENTS_MAX: usize = 64;
+/// Tokens from here on are the waiter's own.
+pub(crate) const TOKENS_MAX: usize = usize::MAX - 2;
 
-const SOCKET: Token = Token(0);
-const WAKER: Token = Token(1);
+const WAKER: Token = Token(TOKENS_MAX);
 #[cfg(any(target_os = "android", target_os = "linux"))]
-const TIMER: Token = Token(2);
+const TIMER: Token = Token(TOKENS_MAX + 1);

@@ -8,16 +8,17 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crossbeam_channel::{Receiver, Sender, TrySendError};
 use wire::Instant;
 
-use super::counters::{Counters, Ledger};
+use crate::count::Ledger;
 
-/// Sends requests to the application of a driver, from any thread.
+/// Sends requests to the application of a driver, from any thread; `C` are its counters.
 #[derive(Debug)]
-pub struct Requests<R> {
+pub struct Requests<R, C> {
     sender: Sender<R>,
     signals: Arc<Signals>,
+    ledger: Arc<dyn Ledger<Counters = C>>,
 }
 
-impl<R> Requests<R> {
+impl<R, C> Requests<R, C> {
     /// Puts `request` into the queue and wakes the driver. Never blocks.
     ///
     /// # Errors
@@ -28,7 +29,7 @@ impl<R> Requests<R> {
         self.signals.wake();
         result.map_err(|error| match error {
             TrySendError::Full(request) => {
-                self.signals.ledger.requests_refused.add(1);
+                self.ledger.count_refused_request();
                 RequestError::Full(request)
             }
             TrySendError::Disconnected(request) => RequestError::Ended(request),
@@ -41,8 +42,8 @@ impl<R> Requests<R> {
     }
 
     /// Returns what the driver has done so far.
-    pub fn counters(&self) -> Counters {
-        self.signals.ledger.snapshot()
+    pub fn counters(&self) -> C {
+        self.ledger.snapshot()
     }
 
     /// Asks the driver to end in order, at `deadline` at the latest; the earliest one counts.
@@ -54,11 +55,12 @@ impl<R> Requests<R> {
     }
 }
 
-impl<R> Clone for Requests<R> {
+impl<R, C> Clone for Requests<R, C> {
     fn clone(&self) -> Self {
         Self {
             sender: self.sender.clone(),
             signals: Arc::clone(&self.signals),
+            ledger: Arc::clone(&self.ledger),
         }
     }
 }
@@ -104,45 +106,52 @@ impl<R> std::error::Error for RequestError<R> {}
 
 /// The driver's end of the queue.
 #[derive(Debug)]
-pub(super) struct Inbox<R> {
+pub(crate) struct Inbox<R, L> {
     receiver: Receiver<R>,
     signals: Arc<Signals>,
+    ledger: Arc<L>,
 }
 
-impl<R> Inbox<R> {
+impl<R, L: Ledger + Default + 'static> Inbox<R, L> {
     /// Makes both ends of a queue for `capacity` requests; `waker` ends the driver's wait.
-    pub(super) fn new(capacity: usize, waker: mio::Waker) -> (Requests<R>, Self) {
+    pub(crate) fn new(capacity: usize, waker: mio::Waker) -> (Requests<R, L::Counters>, Self) {
         let (sender, receiver) = crossbeam_channel::bounded(capacity);
         let signals = Arc::new(Signals {
             waker,
             woken: AtomicBool::new(false),
             stop_at_nanos: AtomicU64::new(NEVER),
-            ledger: Ledger::default(),
         });
+        let ledger = Arc::new(L::default());
         let inbox = Self {
             receiver,
             signals: Arc::clone(&signals),
+            ledger: Arc::clone(&ledger),
         };
-        (Requests { sender, signals }, inbox)
+        let requests = Requests {
+            sender,
+            signals,
+            ledger,
+        };
+        (requests, inbox)
     }
 
     /// Returns what waits now. What comes later wakes the driver again.
-    pub(super) fn drain(&self) -> impl Iterator<Item = R> + use<'_, R> {
+    pub(crate) fn drain(&self) -> impl Iterator<Item = R> + use<'_, R, L> {
         // Cleared before the first look: a request put in after the last look finds it clear.
         self.signals.woken.store(false, Ordering::SeqCst);
         self.receiver.try_iter().take(self.receiver.len())
     }
 
     /// Returns when the driver shall have ended, once it was asked to.
-    pub(super) fn stop_at(&self) -> Option<Instant> {
+    pub(crate) fn stop_at(&self) -> Option<Instant> {
         match self.signals.stop_at_nanos.load(Ordering::SeqCst) {
             NEVER => None,
             nanos => Some(Instant::from_nanos(nanos)),
         }
     }
 
-    pub(super) fn ledger(&self) -> &Ledger {
-        &self.signals.ledger
+    pub(crate) const fn ledger(&self) -> &Arc<L> {
+        &self.ledger
     }
 }
 
@@ -155,7 +164,6 @@ struct Signals {
     woken: AtomicBool,
     /// When the driver shall have ended, in nanoseconds; [`NEVER`] until it is asked to.
     stop_at_nanos: AtomicU64,
-    ledger: Ledger,
 }
 
 impl Signals {

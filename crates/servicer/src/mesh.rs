@@ -1,0 +1,148 @@
+//! Mesh nodes on real sockets: their legs as a driver's peers, their commands as its orders.
+//!
+//! The first socket that the driver is given is that of the mesh itself,
+//! [`SocketId::MESH`]; all else the node asks for. An [`Application`] of a node passes that on:
+//!
+//! ```
+//! use std::convert::Infallible;
+//! use std::ops::ControlFlow;
+//!
+//! use crypto::Ring;
+//! use relay_mesh::{Command, Event, Node};
+//! use servicer::{Application, SocketOrder, SocketOutcome, mesh};
+//! use wire::{CommandId, Instant};
+//!
+//! struct Operator;
+//!
+//! impl Application<Node<Ring>> for Operator {
+//!     type Request = Infallible;
+//!
+//!     fn apply_request(
+//!         &mut self,
+//!         _: Instant,
+//!         _: &mut Node<Ring>,
+//!         request: Infallible,
+//!     ) -> ControlFlow<()> {
+//!         match request {}
+//!     }
+//!     fn on_event(&mut self, _: Instant, _: &mut Node<Ring>, _: Event) {}
+//!     fn socket_order(&self, command: &Command) -> Option<SocketOrder> {
+//!         Some(mesh::order(command, None))
+//!     }
+//!     fn on_socket(
+//!         &mut self,
+//!         now: Instant,
+//!         node: &mut Node<Ring>,
+//!         id: CommandId,
+//!         outcome: SocketOutcome,
+//!     ) {
+//!         node.handle_completed(now, id, mesh::outcome(outcome));
+//!     }
+//!     fn on_command(&mut self, _: Instant, _: &mut Node<Ring>, _: CommandId, _: Command) {
+//!         // All commands of a node are about sockets.
+//!     }
+//! }
+//! ```
+//!
+//! [`Application`]: crate::Application
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+use relay_mesh::{Command, Leg, Outcome, SocketId};
+
+use crate::driver::{PeerAddress, SocketIndex, SocketOrder, SocketOutcome};
+use crate::udp::SocketConfig;
+
+impl PeerAddress for Leg {
+    fn from_wire(SocketIndex(index): SocketIndex, address: SocketAddr) -> Self {
+        Self {
+            socket: SocketId(index),
+            address,
+        }
+    }
+
+    fn socket(&self) -> Option<SocketIndex> {
+        Some(SocketIndex(self.socket.0))
+    }
+
+    fn address(&self) -> SocketAddr {
+        self.address
+    }
+}
+
+/// Returns the order that a node's command is.
+///
+/// The sockets to game servers leave from the address `upstream` where that is of the server's
+/// family, else from whichever the system chooses.
+#[must_use]
+pub fn order(command: &Command, upstream: Option<IpAddr>) -> SocketOrder {
+    match *command {
+        Command::Listen { address } => SocketOrder::Open {
+            address,
+            config: SocketConfig::default(),
+        },
+        Command::Open { server } => {
+            let any = if server.is_ipv4() {
+                IpAddr::V4(Ipv4Addr::UNSPECIFIED)
+            } else {
+                IpAddr::V6(Ipv6Addr::UNSPECIFIED)
+            };
+            let upstream = upstream.filter(|ip| ip.is_ipv4() == server.is_ipv4());
+            SocketOrder::Open {
+                address: SocketAddr::new(upstream.unwrap_or(any), 0),
+                config: SocketConfig {
+                    receive_buffer_bytes: FLOW_BUFFER_BYTES,
+                    send_buffer_bytes: FLOW_BUFFER_BYTES,
+                    ..SocketConfig::default()
+                },
+            }
+        }
+        Command::Close {
+            socket: SocketId(index),
+        } => SocketOrder::Close(SocketIndex(index)),
+    }
+}
+
+/// Returns what a node is told of an order's outcome.
+#[must_use]
+pub const fn outcome(outcome: SocketOutcome) -> Outcome {
+    match outcome {
+        SocketOutcome::Opened { socket, .. } => Outcome::Opened(SocketId(socket.0)),
+        SocketOutcome::Closed => Outcome::Closed,
+        SocketOutcome::Failed(_) => Outcome::Failed,
+    }
+}
+
+/// Buffer in the kernel for one player's traffic: 100 ms at 2.6 MB/s.
+const FLOW_BUFFER_BYTES: usize = 256 << 10;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_way_to_a_server_begins_at_an_address_of_its_family() {
+        let bound = |server: &str, upstream: Option<&str>| {
+            let command = Command::Open {
+                server: server.parse().unwrap(),
+            };
+            match order(&command, upstream.map(|ip| ip.parse().unwrap())) {
+                SocketOrder::Open { address, .. } => address.to_string(),
+                SocketOrder::Close(_) => panic!("nothing is to be closed"),
+            }
+        };
+        assert_eq!(bound("192.0.2.1:9", None), "0.0.0.0:0");
+        assert_eq!(bound("[2001:db8::1]:9", None), "[::]:0");
+        assert_eq!(bound("127.0.0.1:9", Some("127.0.0.7")), "127.0.0.7:0");
+        assert_eq!(bound("[::1]:9", Some("127.0.0.7")), "[::]:0");
+    }
+
+    #[test]
+    fn a_leg_names_the_socket_that_it_came_by() {
+        let address: SocketAddr = "192.0.2.1:9".parse().unwrap();
+        let leg = Leg::from_wire(SocketIndex(0), address);
+        assert_eq!(leg, Leg::mesh(address));
+        let leg = Leg::from_wire(SocketIndex(70_000), address);
+        assert_eq!(leg.socket(), Some(SocketIndex(70_000)));
+    }
+}

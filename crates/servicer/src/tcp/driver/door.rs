@@ -1,0 +1,118 @@
+//! The ports of a driver: who comes in.
+
+use std::io::{self, ErrorKind};
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use mio::net::TcpStream;
+use mio::{Interest, Registry, Token};
+use wire::Instant;
+
+use super::links::Links;
+use crate::tcp::listener::StreamListener;
+use crate::tcp::source::Source;
+
+/// The ports of a driver. Their tokens are their places.
+#[derive(Debug)]
+pub(super) struct Door {
+    listeners: Vec<StreamListener>,
+    /// Whether each may have somebody waiting.
+    is_ready: Vec<bool>,
+    /// When to try again, after the system would not hand somebody over.
+    retry_at: Option<Instant>,
+}
+
+impl Door {
+    pub(super) fn new(mut listeners: Vec<StreamListener>, registry: &Registry) -> io::Result<Self> {
+        for (place, listener) in listeners.iter_mut().enumerate() {
+            registry.register(&mut listener.io, Token(place), Interest::READABLE)?;
+        }
+        Ok(Self {
+            is_ready: vec![false; listeners.len()],
+            listeners,
+            retry_at: None,
+        })
+    }
+
+    /// Notes that somebody may wait at a port; returns whether `token` is one.
+    pub(super) fn note(&mut self, token: Token) -> bool {
+        let Some(is_ready) = self.is_ready.get_mut(token.0) else {
+            return false;
+        };
+        *is_ready = true;
+        true
+    }
+
+    /// Lets in those who wait, up to a bound; returns how many.
+    pub(super) fn accept(&mut self, now: Instant, links: &mut Links) -> usize {
+        if self.retry_at.is_some_and(|at| at > now) {
+            return 0;
+        }
+        self.retry_at = None;
+        let mut count = 0_usize;
+        for (listener, is_ready) in self.listeners.iter().zip(&mut self.is_ready) {
+            while *is_ready && count < ACCEPTS_MAX {
+                match accept(listener) {
+                    Accepted::Peer(io, peer) => {
+                        count = count.saturating_add(1);
+                        links.accept(now, io, Source::from(peer.ip()), &listener.tls);
+                    }
+                    Accepted::Nobody => *is_ready = false,
+                    Accepted::Error => {
+                        links.ledger.accept_errors.add(1);
+                        self.retry_at = Some(now + RETRY_PAUSE);
+                        return count;
+                    }
+                }
+            }
+        }
+        count
+    }
+
+    /// Returns whether somebody waits who can be let in now.
+    pub(super) fn is_behind(&self) -> bool {
+        self.retry_at.is_none() && self.is_ready.contains(&true)
+    }
+
+    pub(super) const fn poll_timeout(&self) -> Option<Instant> {
+        self.retry_at
+    }
+
+    /// Lets nobody in any more; the ports are free.
+    pub(super) fn shut(&mut self) {
+        self.listeners.clear();
+        self.is_ready.fill(false);
+        self.retry_at = None;
+    }
+}
+
+enum Accepted {
+    Peer(TcpStream, SocketAddr),
+    Nobody,
+    Error,
+}
+
+fn accept(listener: &StreamListener) -> Accepted {
+    loop {
+        return match listener.io.accept() {
+            Ok((io, peer)) => Accepted::Peer(io, peer),
+            Err(error) if error.kind() == ErrorKind::WouldBlock => Accepted::Nobody,
+            // Somebody left before being let in; accept(2).
+            Err(error)
+                if matches!(
+                    error.kind(),
+                    ErrorKind::Interrupted | ErrorKind::ConnectionAborted
+                ) =>
+            {
+                continue;
+            }
+            Err(_) => Accepted::Error,
+        };
+    }
+}
+
+/// Connections let in between two looks at those that are there.
+const ACCEPTS_MAX: usize = 64;
+
+/// Pause after a failed accept: what is wanting, such as a descriptor, seldom comes at once.
+const RETRY_PAUSE: Duration = Duration::from_millis(100);

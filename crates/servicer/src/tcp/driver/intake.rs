@@ -1,0 +1,228 @@
+//! What comes from the sockets: bytes, plaintext, records.
+
+use wire::{Instant, StreamMachine};
+
+use super::links::Links;
+use super::upper::Upper;
+use crate::Clock;
+use crate::tcp::application::StreamApplication;
+use crate::tcp::connection::{Fault, Side, Stage};
+use crate::tcp::patience::Heard;
+use crate::tcp::record::TooLong;
+use crate::tcp::table::Key;
+
+impl Links {
+    /// Reads once round all sockets that may hold something; returns the bytes read.
+    pub(super) fn receive_round<M: StreamMachine, A: StreamApplication<M>>(
+        &mut self,
+        clock: Clock,
+        upper: &mut Upper<M, A>,
+    ) -> usize {
+        let mut bytes = 0_usize;
+        let mut round = std::mem::take(&mut self.spare);
+        std::mem::swap(&mut round, &mut self.ready);
+        for key in round.drain(..) {
+            if self.is_paused(clock.now(), key, upper) {
+                self.ready.push(key);
+                continue;
+            }
+            match self.receive(clock, key, upper) {
+                Ok(more) => bytes = bytes.saturating_add(more),
+                Err(fault) => {
+                    // An end is work too: the machine has something to say to it.
+                    bytes = bytes.saturating_add(1);
+                    self.fail(clock.now(), key, fault, upper);
+                    continue;
+                }
+            }
+            if let Some(connection) = self.table.get_mut(key) {
+                if connection.is_ready.read {
+                    self.ready.push(key);
+                }
+                self.mark_dirty(key);
+                self.table.schedule(key, &self.config);
+            }
+        }
+        self.spare = round;
+        bytes
+    }
+
+    /// Returns whether a socket may hold something that the application would take.
+    pub(super) fn is_behind<M: StreamMachine, A: StreamApplication<M>>(
+        &mut self,
+        upper: &Upper<M, A>,
+    ) -> bool {
+        let Self { ready, table, .. } = self;
+        ready.iter().any(|key| {
+            table
+                .get_mut(*key)
+                .is_some_and(|connection| match connection.stage {
+                    Stage::Open(id) => upper.may_receive(id),
+                    Stage::Connecting | Stage::Handshaking | Stage::Closing | Stage::Lingering => {
+                        true
+                    }
+                })
+        })
+    }
+
+    /// Asks the application whether it takes records of this connection.
+    fn is_paused<M: StreamMachine, A: StreamApplication<M>>(
+        &mut self,
+        now: Instant,
+        key: Key,
+        upper: &Upper<M, A>,
+    ) -> bool {
+        let Some(connection) = self.table.get_mut(key) else {
+            return false;
+        };
+        if let Stage::Open(id) = connection.stage
+            && !upper.may_receive(id)
+        {
+            connection.patience.pause();
+            return true;
+        }
+        connection.patience.resume(now);
+        false
+    }
+
+    /// Reads what one socket has, up to a bound; returns how many bytes.
+    fn receive<M: StreamMachine, A: StreamApplication<M>>(
+        &mut self,
+        clock: Clock,
+        key: Key,
+        upper: &mut Upper<M, A>,
+    ) -> Result<usize, Fault> {
+        let mut total = 0_usize;
+        // Taken out, since what is called below needs the rest of `self`.
+        let mut buffer = std::mem::take(&mut self.ciphertext);
+        let mut result = Ok(());
+        for _ in 0..READS_MAX {
+            let Some(connection) = self.table.get_mut(key) else {
+                break;
+            };
+            let len = match connection.read(&mut buffer) {
+                Ok(Some(len)) => len,
+                Ok(None) => break,
+                Err(fault) => {
+                    result = Err(fault);
+                    break;
+                }
+            };
+            total = total.saturating_add(len);
+            let bytes = buffer.get(..len).unwrap_or_default();
+            result = self.take(clock.now(), key, bytes, upper);
+            if result.is_err() || len == buffer.len() {
+                break;
+            }
+        }
+        self.ciphertext = buffer;
+        result.map(|()| total)
+    }
+
+    /// Takes bytes that came from a socket.
+    fn take<M: StreamMachine, A: StreamApplication<M>>(
+        &mut self,
+        now: Instant,
+        key: Key,
+        mut bytes: &[u8],
+        upper: &mut Upper<M, A>,
+    ) -> Result<(), Fault> {
+        let mut heard = Heard::default();
+        let was_open = self.is_open(key);
+        while !bytes.is_empty() {
+            let Some(connection) = self.table.get_mut(key) else {
+                return Ok(());
+            };
+            if matches!(connection.stage, Stage::Closing | Stage::Lingering) {
+                return Ok(());
+            }
+            connection.decrypt(&mut bytes)?;
+            if connection.stage == Stage::Handshaking
+                && matches!(connection.side, Side::Accepted(_))
+                && connection.peer()?.is_some()
+            {
+                self.open(now, key, upper)?;
+            }
+            self.take_plaintext(now, key, &mut heard, upper)?;
+        }
+        if was_open && let Some(connection) = self.table.get_mut(key) {
+            heard.partial = connection.reader.is_partial();
+            connection.patience.on_heard(now, heard);
+        }
+        Ok(())
+    }
+
+    /// Takes what TLS has made of them.
+    fn take_plaintext<M: StreamMachine, A: StreamApplication<M>>(
+        &mut self,
+        now: Instant,
+        key: Key,
+        heard: &mut Heard,
+        upper: &mut Upper<M, A>,
+    ) -> Result<(), Fault> {
+        let mut buffer = std::mem::take(&mut self.plaintext);
+        let result = loop {
+            let Some(connection) = self.table.get_mut(key) else {
+                break Ok(());
+            };
+            let len = match connection.plaintext(&mut buffer) {
+                Ok(0) => break Ok(()),
+                Ok(len) => len,
+                Err(Fault::Finished) if connection.reader.is_partial() => break Err(Fault::Reset),
+                Err(fault) => break Err(fault),
+            };
+            heard.plaintext = true;
+            let bytes = buffer.get(..len).unwrap_or_default();
+            if let Err(fault) = self.take_records(now, key, (bytes, heard), upper) {
+                break Err(fault);
+            }
+        };
+        self.plaintext = buffer;
+        result
+    }
+
+    /// Takes the records in plaintext.
+    fn take_records<M: StreamMachine, A: StreamApplication<M>>(
+        &mut self,
+        now: Instant,
+        key: Key,
+        (mut bytes, heard): (&[u8], &mut Heard),
+        upper: &mut Upper<M, A>,
+    ) -> Result<(), Fault> {
+        loop {
+            let Some(connection) = self.table.get_mut(key) else {
+                return Ok(());
+            };
+            let stage = connection.stage;
+            let record = match connection.reader.next(&mut bytes) {
+                Ok(Some(record)) => record,
+                Ok(None) => return Ok(()),
+                Err(TooLong) => return Err(Fault::TooLong),
+            };
+            heard.record = true;
+            let is_empty = record.is_empty();
+            match stage {
+                Stage::Open(id) => {
+                    self.ledger.records_in.add(1);
+                    self.ledger
+                        .bytes_in
+                        .add(u64::try_from(record.len()).unwrap_or(u64::MAX));
+                    upper.frame(now, id, record);
+                }
+                // The end that accepts says that it has.
+                Stage::Handshaking if is_empty => self.open(now, key, upper)?,
+                Stage::Handshaking => return Err(Fault::Tls),
+                Stage::Connecting | Stage::Closing | Stage::Lingering => return Ok(()),
+            }
+        }
+    }
+
+    fn is_open(&mut self, key: Key) -> bool {
+        self.table
+            .get_mut(key)
+            .is_some_and(|connection| matches!(connection.stage, Stage::Open(_)))
+    }
+}
+
+/// System calls that one socket gets in a round, the one included that finds it empty.
+const READS_MAX: usize = 4;

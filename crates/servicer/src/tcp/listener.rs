@@ -1,0 +1,95 @@
+//! Ports that others dial.
+
+use std::fmt;
+use std::io::{self, ErrorKind};
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use mio::net::TcpListener;
+use rustls::ServerConfig;
+use socket2::{Domain, Protocol, SockAddr, Socket, Type};
+
+use super::admission::Admission;
+use super::tls::TlsIdentity;
+
+/// A bound TCP port, the identity that is proved there, and whom it lets in.
+#[derive(Debug)]
+pub struct StreamListener {
+    pub(super) io: TcpListener,
+    pub(super) tls: Arc<ServerConfig>,
+    address: SocketAddr,
+}
+
+impl StreamListener {
+    /// Binds `address`; port 0 for one that the system chooses. An IPv6 socket speaks IPv6 only.
+    ///
+    /// # Errors
+    ///
+    /// [`ListenError`], whose text is one sentence for an operator.
+    pub fn bind(
+        address: SocketAddr,
+        identity: &TlsIdentity,
+        admission: Admission,
+    ) -> Result<Self, ListenError> {
+        let fail = |error: io::Error| ListenError {
+            address,
+            kind: error.kind(),
+        };
+        let tls = identity
+            .server(admission)
+            .map_err(|_| fail(ErrorKind::InvalidInput.into()))?;
+        let io = listen(address).map_err(fail)?;
+        let address = io.local_addr().map_err(fail)?;
+        Ok(Self { io, tls, address })
+    }
+
+    /// Returns the address that it is bound to.
+    pub const fn local_address(&self) -> SocketAddr {
+        self.address
+    }
+}
+
+fn listen(address: SocketAddr) -> io::Result<TcpListener> {
+    let domain = Domain::for_address(address);
+    let socket = Socket::new(domain, Type::STREAM, Some(Protocol::TCP))?;
+    if address.is_ipv6() {
+        socket.set_only_v6(true)?;
+    }
+    // Elsewhere this would let two programs have the port at once.
+    #[cfg(unix)]
+    socket.set_reuse_address(true)?;
+    socket.set_nonblocking(true)?;
+    socket.bind(&SockAddr::from(address))?;
+    socket.listen(BACKLOG)?;
+    Ok(TcpListener::from_std(socket.into()))
+}
+
+/// Connections that the system may hold until they are accepted; it takes less where its own limit
+/// is lower (on Linux net.core.somaxconn).
+const BACKLOG: i32 = 1_024;
+
+/// Why a port cannot be listened on; the text is one sentence for an operator.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ListenError {
+    /// The address asked for.
+    pub address: SocketAddr,
+    /// What the system says.
+    pub kind: ErrorKind,
+}
+
+impl fmt::Display for ListenError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { address, kind } = self;
+        if *kind == ErrorKind::AddrInUse {
+            write!(f, "TCP port {address} is in use by another program")
+        } else if *kind == ErrorKind::PermissionDenied {
+            write!(f, "this user may not listen on TCP port {address}")
+        } else if *kind == ErrorKind::AddrNotAvailable {
+            write!(f, "this host has no address {}", address.ip())
+        } else {
+            write!(f, "TCP port {address} cannot be listened on: {kind}")
+        }
+    }
+}
+
+impl std::error::Error for ListenError {}

@@ -1,0 +1,197 @@
+//! The connections of a driver, found by token, by id and by deadline, and counted by source.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use wire::{ConnectionId, Instant};
+
+use super::config::StreamConfig;
+use super::connection::{Connection, Side, Stage};
+use super::source::Source;
+use crate::waiter::TOKENS_MAX;
+
+/// Names a socket to the system's wait; not used again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Key(pub(super) usize);
+
+/// The connections of a driver.
+#[derive(Debug)]
+pub(super) struct Table {
+    connections: BTreeMap<Key, Connection>,
+    keys: BTreeMap<ConnectionId, Key>,
+    /// When each connection is looked at; never later than its deadline.
+    deadlines: BTreeSet<(Instant, Key)>,
+    scheduled: BTreeMap<Key, Instant>,
+    sources: BTreeMap<Source, Crowd>,
+    /// Accepted connections that have not proved anything yet.
+    handshakes: usize,
+    next_key: usize,
+    last_id: u32,
+}
+
+/// What one source has.
+#[derive(Clone, Copy, Debug, Default)]
+struct Crowd {
+    connections: usize,
+    handshakes: usize,
+}
+
+/// Why a connection has no place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum NoPlace {
+    Full,
+    Handshakes,
+    Source,
+}
+
+impl Table {
+    /// Makes one whose keys begin at `first_key`.
+    pub(super) const fn new(first_key: usize) -> Self {
+        Self {
+            connections: BTreeMap::new(),
+            keys: BTreeMap::new(),
+            deadlines: BTreeSet::new(),
+            scheduled: BTreeMap::new(),
+            sources: BTreeMap::new(),
+            handshakes: 0,
+            next_key: first_key,
+            last_id: 0,
+        }
+    }
+
+    /// Returns a key for a connection that may be inserted.
+    pub(super) fn place(
+        &mut self,
+        source: Option<Source>,
+        config: &StreamConfig,
+    ) -> Result<Key, NoPlace> {
+        if self.connections.len() >= config.connections_max || self.next_key >= TOKENS_MAX {
+            return Err(NoPlace::Full);
+        }
+        if let Some(source) = source {
+            if self.handshakes >= config.handshakes_max {
+                return Err(NoPlace::Handshakes);
+            }
+            let crowd = self.sources.get(&source).copied().unwrap_or_default();
+            if crowd.connections >= config.connections_per_source_max
+                || crowd.handshakes >= config.handshakes_per_source_max
+            {
+                return Err(NoPlace::Source);
+            }
+        }
+        let key = Key(self.next_key);
+        self.next_key = self.next_key.saturating_add(1);
+        Ok(key)
+    }
+
+    pub(super) fn insert(&mut self, key: Key, connection: Connection) {
+        if let Side::Accepted(source) = connection.side {
+            let crowd = self.sources.entry(source).or_default();
+            crowd.connections = crowd.connections.saturating_add(1);
+            crowd.handshakes = crowd.handshakes.saturating_add(1);
+            self.handshakes = self.handshakes.saturating_add(1);
+        }
+        self.connections.insert(key, connection);
+    }
+
+    /// Gives a connection its id, at the end of its handshake; `None` once all are used up.
+    pub(super) fn open(&mut self, now: Instant, key: Key) -> Option<ConnectionId> {
+        let connection = self.connections.get_mut(&key)?;
+        let id = ConnectionId(self.last_id.checked_add(1)?);
+        self.last_id = id.0;
+        if let Side::Accepted(source) = connection.side {
+            self.handshakes = self.handshakes.saturating_sub(1);
+            if let Some(crowd) = self.sources.get_mut(&source) {
+                crowd.handshakes = crowd.handshakes.saturating_sub(1);
+            }
+        }
+        connection.set_stage(now, Stage::Open(id));
+        self.keys.insert(id, key);
+        Some(id)
+    }
+
+    /// Takes the id from a connection that only lingers.
+    pub(super) fn forget_id(&mut self, id: ConnectionId) {
+        self.keys.remove(&id);
+    }
+
+    pub(super) fn remove(&mut self, key: Key) -> Option<Connection> {
+        let connection = self.connections.remove(&key)?;
+        if let Some(at) = self.scheduled.remove(&key) {
+            self.deadlines.remove(&(at, key));
+        }
+        let is_handshake = matches!(connection.stage, Stage::Connecting | Stage::Handshaking);
+        if let Stage::Open(id) = connection.stage {
+            self.keys.remove(&id);
+        }
+        if let Side::Accepted(source) = connection.side {
+            let one = usize::from(is_handshake);
+            self.handshakes = self.handshakes.saturating_sub(one);
+            if let Some(crowd) = self.sources.get_mut(&source) {
+                crowd.connections = crowd.connections.saturating_sub(1);
+                crowd.handshakes = crowd.handshakes.saturating_sub(one);
+                if crowd.connections == 0 {
+                    self.sources.remove(&source);
+                }
+            }
+        }
+        Some(connection)
+    }
+
+    pub(super) fn get_mut(&mut self, key: Key) -> Option<&mut Connection> {
+        self.connections.get_mut(&key)
+    }
+
+    pub(super) fn key_of(&self, id: ConnectionId) -> Option<Key> {
+        self.keys.get(&id).copied()
+    }
+
+    pub(super) fn keys(&self) -> impl Iterator<Item = Key> {
+        self.connections.keys().copied()
+    }
+
+    pub(super) fn values(&self) -> impl Iterator<Item = &Connection> {
+        self.connections.values()
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.connections.is_empty()
+    }
+
+    /// Makes sure that `key` is looked at when its deadline comes.
+    ///
+    /// A deadline that has moved away is found so when the old one comes: a connection at work
+    /// costs nothing here.
+    pub(super) fn schedule(&mut self, key: Key, config: &StreamConfig) {
+        let Some(connection) = self.connections.get(&key) else {
+            return;
+        };
+        let Some((at, _)) = connection.patience.deadline(connection.stage, config) else {
+            return;
+        };
+        let known = self.scheduled.get(&key).copied();
+        if known.is_some_and(|known| known <= at) {
+            return;
+        }
+        if let Some(known) = known {
+            self.deadlines.remove(&(known, key));
+        }
+        self.deadlines.insert((at, key));
+        self.scheduled.insert(key, at);
+    }
+
+    /// Returns the next connection to look at by `now`; it is to be scheduled again or removed.
+    pub(super) fn pop_due(&mut self, now: Instant) -> Option<Key> {
+        let (_, key) = self
+            .deadlines
+            .first()
+            .copied()
+            .filter(|(at, _)| *at <= now)?;
+        self.deadlines.pop_first();
+        self.scheduled.remove(&key);
+        Some(key)
+    }
+
+    pub(super) fn poll_timeout(&self) -> Option<Instant> {
+        self.deadlines.first().map(|(at, _)| *at)
+    }
+}

@@ -1,0 +1,348 @@
+//! Sockets that are opened and closed while the driver runs.
+
+use std::collections::VecDeque;
+use std::net::{SocketAddr, UdpSocket as PlainSocket};
+use std::ops::ControlFlow;
+#[cfg(feature = "conditioner")]
+use std::time::Duration;
+
+use servicer::{
+    Application, BindCause, Clock, Config, Driver, PeerAddress, Requests, SocketConfig,
+    SocketError, SocketIndex, SocketOrder, SocketOutcome,
+};
+use wire::{Arrival, CommandId, Effect, Instant, Machine, Transmit};
+
+use crate::toy::{PATIENCE, bind, plain, receive};
+
+/// Sends each datagram back by the socket that it came by.
+#[derive(Debug, Default)]
+struct Mirror {
+    wanted: VecDeque<Wanted>,
+    next: u64,
+    outbox: VecDeque<(Peer, Vec<u8>)>,
+    outcomes: Vec<(CommandId, SocketOutcome)>,
+}
+
+/// One socket of ours, and who is at the other end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Peer {
+    socket: SocketIndex,
+    address: SocketAddr,
+}
+
+impl PeerAddress for Peer {
+    fn from_wire(socket: SocketIndex, address: SocketAddr) -> Self {
+        Self { socket, address }
+    }
+    fn socket(&self) -> Option<SocketIndex> {
+        Some(self.socket)
+    }
+    fn address(&self) -> SocketAddr {
+        self.address
+    }
+}
+
+#[derive(Clone, Debug)]
+struct Wanted(SocketOrder);
+
+impl Effect for Wanted {
+    type Outcome = SocketOutcome;
+}
+
+impl Machine for Mirror {
+    type Peer = Peer;
+    type Event = ();
+    type Command = Wanted;
+
+    fn handle_datagram(&mut self, _: Instant, arrival: Arrival<Peer>, datagram: &mut [u8]) {
+        self.outbox.push_back((arrival.peer, datagram.to_vec()));
+    }
+    fn handle_timeout(&mut self, _: Instant) {}
+    fn handle_completed(&mut self, _: Instant, id: CommandId, outcome: SocketOutcome) {
+        self.outcomes.push((id, outcome));
+    }
+    fn poll_transmit(&mut self, _: Instant, buf: &mut Vec<u8>) -> Option<Transmit<Peer>> {
+        let (peer, bytes) = self.outbox.pop_front()?;
+        buf.extend_from_slice(&bytes);
+        Some(Transmit::to(peer))
+    }
+    fn poll_command(&mut self) -> Option<(CommandId, Wanted)> {
+        let wanted = self.wanted.pop_front()?;
+        self.next += 1;
+        Some((CommandId(self.next), wanted))
+    }
+    fn poll_event(&mut self) -> Option<()> {
+        None
+    }
+    fn poll_timeout(&self) -> Option<Instant> {
+        None
+    }
+}
+
+#[derive(Debug)]
+struct Opener;
+
+impl Application<Mirror> for Opener {
+    type Request = ();
+
+    fn apply_request(&mut self, _: Instant, _: &mut Mirror, (): ()) -> ControlFlow<()> {
+        ControlFlow::Continue(())
+    }
+    fn on_event(&mut self, _: Instant, _: &mut Mirror, (): ()) {}
+    fn on_command(&mut self, _: Instant, _: &mut Mirror, _: CommandId, command: Wanted) {
+        panic!("{command:?} is for the driver");
+    }
+    fn socket_order(&self, command: &Wanted) -> Option<SocketOrder> {
+        Some(command.0.clone())
+    }
+    fn on_socket(
+        &mut self,
+        now: Instant,
+        machine: &mut Mirror,
+        id: CommandId,
+        outcome: SocketOutcome,
+    ) {
+        machine.handle_completed(now, id, outcome);
+    }
+}
+
+struct Bench {
+    driver: Driver<Mirror, Opener>,
+    requests: Requests<()>,
+    /// Of the socket that was given.
+    address: SocketAddr,
+}
+
+impl Bench {
+    fn new(opened_max: usize) -> Self {
+        let socket = bind("127.0.0.1");
+        let address = socket.local_address();
+        let mut config = Config::default();
+        config.opened_max = opened_max;
+        let (driver, requests) =
+            Driver::new(vec![socket], Mirror::default(), Opener, config).unwrap();
+        Self {
+            driver,
+            requests,
+            address,
+        }
+    }
+
+    /// Gives one order and returns what became of it.
+    fn order(&mut self, order: SocketOrder) -> SocketOutcome {
+        self.driver
+            .act(|_, machine, _| machine.wanted.push_back(Wanted(order)));
+        assert_eq!(self.driver.turn(), ControlFlow::Continue(()));
+        let last = self.driver.act(|_, machine, _| machine.outcomes.pop());
+        last.expect("each order is answered").1
+    }
+
+    fn open(&mut self) -> (SocketIndex, SocketAddr) {
+        let outcome = self.order(open_at("127.0.0.1:0"));
+        let SocketOutcome::Opened { socket, address } = outcome else {
+            panic!("{outcome:?}");
+        };
+        (socket, address)
+    }
+
+    /// Turns until every one of `clients` has heard something.
+    fn serve(&mut self, clients: &[PlainSocket]) -> Vec<Vec<u8>> {
+        for client in clients {
+            client.set_nonblocking(true).unwrap();
+        }
+        let mut heard = vec![None; clients.len()];
+        let end = Clock::new().now() + PATIENCE;
+        while heard.iter().any(Option::is_none) {
+            assert!(Clock::new().now() < end, "{heard:?}");
+            // What is on its way on loopback wakes the driver; it never waits in vain.
+            self.requests.wake();
+            self.driver.wait().unwrap();
+            assert_eq!(self.driver.turn(), ControlFlow::Continue(()));
+            for (client, heard) in clients.iter().zip(&mut heard) {
+                let mut bytes = [0; 64];
+                if let Ok((len, _)) = client.recv_from(&mut bytes) {
+                    *heard = Some(bytes[..len].to_vec());
+                }
+            }
+        }
+        heard.into_iter().flatten().collect()
+    }
+}
+
+fn open_at(address: &str) -> SocketOrder {
+    SocketOrder::Open {
+        address: address.parse().unwrap(),
+        config: SocketConfig::default(),
+    }
+}
+
+#[test]
+fn an_opened_socket_is_heard_and_answers_under_its_own_address() {
+    let mut bench = Bench::new(8);
+    let (index, address) = bench.open();
+    assert_eq!(index, SocketIndex(1), "counted on from those given");
+    let given = bench.address;
+    let clients = [plain("127.0.0.1"), plain("127.0.0.1")];
+    clients[0].send_to(b"opened", address).unwrap();
+    clients[1].send_to(b"given", given).unwrap();
+    assert_eq!(
+        bench.serve(&clients),
+        [b"opened".to_vec(), b"given".to_vec()]
+    );
+    // A second time: the system tells of what comes after the socket was emptied.
+    clients[0].set_nonblocking(false).unwrap();
+    clients[0].send_to(b"again", address).unwrap();
+    bench.driver.wait().unwrap();
+    assert_eq!(bench.driver.turn(), ControlFlow::Continue(()));
+    assert_eq!(receive(&clients[0]), (b"again".to_vec(), address));
+    assert_eq!(bench.requests.counters().sockets_opened, 1);
+}
+
+#[test]
+fn hundreds_of_sockets_are_all_heard_in_one_turn() {
+    let mut bench = Bench::new(300);
+    let addresses: Vec<SocketAddr> = (0..300).map(|_| bench.open().1).collect();
+    let client = plain("127.0.0.1");
+    for round in 0..3_u8 {
+        let before = bench.requests.counters();
+        for address in &addresses {
+            client.send_to(&[round], address).unwrap();
+        }
+        assert_eq!(bench.driver.turn(), ControlFlow::Continue(()));
+        let after = bench.requests.counters();
+        assert_eq!(after.datagrams_in - before.datagrams_in, 300);
+        assert_eq!(after.datagrams_out - before.datagrams_out, 300);
+    }
+}
+
+#[test]
+fn no_more_than_the_limit_are_open_and_no_name_is_used_twice() {
+    let mut bench = Bench::new(2);
+    let (first, _) = bench.open();
+    let (second, _) = bench.open();
+    for _ in 0..3 {
+        let outcome = bench.order(open_at("127.0.0.1:0"));
+        assert_eq!(outcome, SocketOutcome::Failed(SocketError::TooMany));
+    }
+    let outcome = bench.order(SocketOrder::Close(first));
+    assert_eq!(outcome, SocketOutcome::Closed);
+    let (third, _) = bench.open();
+    assert_eq!([first, second, third].map(|index| index.0), [1, 2, 3]);
+    let counters = bench.requests.counters();
+    assert_eq!(counters.sockets_opened, 3);
+    assert_eq!(counters.sockets_closed, 1);
+    assert_eq!(counters.socket_orders_failed, 3);
+}
+
+#[test]
+fn a_closed_socket_is_gone_and_the_given_one_cannot_be_closed() {
+    let mut bench = Bench::new(2);
+    let (index, address) = bench.open();
+    assert_eq!(
+        bench.order(SocketOrder::Close(index)),
+        SocketOutcome::Closed
+    );
+    // Its port is free again, and what the machine still has for it is dropped and counted.
+    drop(PlainSocket::bind(address).unwrap());
+    let late = Peer {
+        socket: index,
+        address,
+    };
+    bench
+        .driver
+        .act(|_, machine, _| machine.outbox.push_back((late, vec![1])));
+    assert_eq!(bench.driver.turn(), ControlFlow::Continue(()));
+    assert_eq!(bench.requests.counters().dropped_out_no_socket, 1);
+    for index in [index, SocketIndex(0), SocketIndex(99)] {
+        let outcome = bench.order(SocketOrder::Close(index));
+        let unknown = SocketOutcome::Failed(SocketError::Unknown(index));
+        assert_eq!(outcome, unknown);
+    }
+}
+
+#[test]
+fn a_busy_port_is_told_and_costs_nothing() {
+    let mut bench = Bench::new(1);
+    let taken = plain("127.0.0.1");
+    let address = taken.local_addr().unwrap();
+    let outcome = bench.order(open_at(&address.to_string()));
+    let SocketOutcome::Failed(SocketError::Bind(error)) = outcome else {
+        panic!("{outcome:?}");
+    };
+    assert_eq!(error.cause, BindCause::Busy);
+    let text = SocketError::Bind(error).to_string();
+    assert_eq!(
+        text,
+        format!("UDP port {address} is in use by another socket")
+    );
+    bench.open();
+}
+
+#[test]
+fn a_wake_that_comes_with_datagrams_of_opened_sockets_is_not_lost() {
+    let mut bench = Bench::new(4);
+    let addresses: Vec<SocketAddr> = (0..4).map(|_| bench.open().1).collect();
+    let client = plain("127.0.0.1");
+    for round in 1..=500 {
+        client.send_to(b"x", addresses[round % 4]).unwrap();
+        bench.requests.send(()).unwrap();
+        let end = Clock::new().now() + PATIENCE;
+        let done = |bench: &Bench| {
+            let counters = bench.requests.counters();
+            let heard = counters.datagrams_in == u64::try_from(round).unwrap();
+            heard && counters.requests == counters.datagrams_in
+        };
+        while !done(&bench) {
+            assert!(Clock::new().now() < end, "round {round}");
+            bench.driver.wait().unwrap();
+            assert_eq!(bench.driver.turn(), ControlFlow::Continue(()));
+        }
+    }
+}
+
+#[cfg(feature = "conditioner")]
+#[test]
+fn the_conditioner_stands_before_opened_sockets_too() {
+    use servicer::{Conditioner, Delivery, Direction, LinkModel, Remote, Rules};
+
+    struct Late;
+
+    impl LinkModel for Late {
+        fn send(&mut self, now: Instant, datagram: &[u8], deliveries: &mut Vec<Delivery>) {
+            deliveries.push(Delivery {
+                at: now + Duration::from_millis(40),
+                bytes: datagram.to_vec(),
+            });
+        }
+    }
+
+    let mut bench = Bench::new(2);
+    let rules = Rules::new();
+    rules.set(Remote::Any, Late);
+    bench
+        .driver
+        .set_conditioner(Direction::Outbound, Conditioner::new(rules));
+    let (index, address) = bench.open();
+    let clients = [plain("127.0.0.1")];
+    let sent_at = Clock::new().now();
+    clients[0].send_to(b"late", address).unwrap();
+    assert_eq!(bench.serve(&clients), [b"late".to_vec()]);
+    let took = Clock::new().now().saturating_since(sent_at);
+    assert!(took >= Duration::from_millis(40), "{took:?}");
+
+    // One that is on its way when its socket closes is dropped and counted.
+    clients[0].send_to(b"lost", address).unwrap();
+    while bench.requests.counters().datagrams_in < 2 {
+        bench.driver.wait().unwrap();
+        assert_eq!(bench.driver.turn(), ControlFlow::Continue(()));
+    }
+    assert_eq!(
+        bench.order(SocketOrder::Close(index)),
+        SocketOutcome::Closed
+    );
+    while bench.requests.counters().dropped_out_no_socket == 0 {
+        bench.driver.wait().unwrap();
+        assert_eq!(bench.driver.turn(), ControlFlow::Continue(()));
+    }
+    assert_eq!(bench.requests.counters().datagrams_out, 1);
+}

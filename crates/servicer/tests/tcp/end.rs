@@ -1,0 +1,154 @@
+//! How a servicer of streams ends, and what its peers hear of it.
+
+use std::time::Duration;
+
+use servicer::{DialError, End, RequestError};
+use wire::{CloseCause, ConnectionId};
+
+use crate::stranger::{Shown, greet, plain};
+use crate::toy::{Ask, News, Node, PATIENCE, Setup, Talker, Temper};
+
+#[test]
+fn a_shutdown_says_farewell_closes_in_order_and_joins() {
+    let one = Setup {
+        farewell: Some((ConnectionId(1), b"farewell".to_vec())),
+        ..Setup::default()
+    }
+    .start();
+    let other = Node::start();
+    let (here, there) = one.join(&other);
+    assert_eq!(here, ConnectionId(1));
+    let report = one.handle.shutdown(PATIENCE);
+    assert_eq!(report.end, End::Drained);
+    assert_eq!(report.counters.closed_local, 1);
+    assert!(
+        report
+            .to_string()
+            .starts_with("talker: shut down in order after"),
+        "{report}"
+    );
+    assert_eq!(other.next(), News::Frame(there, b"farewell".to_vec()));
+    assert_eq!(other.next(), News::Closed(there, CloseCause::Finished));
+    // The thread is gone: nothing holds the application's channel.
+    while one.news.recv_timeout(PATIENCE).is_ok() {}
+    assert_eq!(
+        one.news.try_recv(),
+        Err(crossbeam_channel::TryRecvError::Disconnected)
+    );
+    // And so is the port.
+    let again = other.dial(one.address, one.id);
+    assert!(matches!(again, Err(DialError::Unreachable(_))), "{again:?}");
+}
+
+#[test]
+fn a_shutdown_waits_for_nobody_who_does_not_answer() {
+    let one = Node::start();
+    // One that never closes, one in the handshake, one dial that nobody answers.
+    let mut stranger = Shown::honest().dial(one.address);
+    greet(&mut stranger);
+    let held = plain(one.address);
+    one.wait_for(|counters| counters.accepted == 2);
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = silent.local_addr().unwrap();
+    let node = one.id;
+    one.ask(Ask::Dial(1, servicer::Dial { address, node }));
+    one.ping();
+    one.wait_for(|counters| counters.dialled == 1);
+    let report = one.handle.shutdown(PATIENCE);
+    assert_eq!(report.end, End::Drained);
+    let counters = report.counters;
+    assert_eq!((counters.closed_local, counters.failed_shutdown), (1, 2));
+    let last = one.news.try_iter().last();
+    assert!(last.is_some());
+    drop((stranger, held, silent));
+}
+
+#[test]
+fn a_shutdown_ends_at_its_deadline_where_the_application_is_not_done() {
+    let one = Setup {
+        is_drained: false,
+        ..Setup::default()
+    }
+    .start();
+    let other = Node::start();
+    let (_, there) = one.join(&other);
+    let report = one.handle.shutdown(Duration::from_millis(20));
+    assert_eq!(report.end, End::DeadlinePassed);
+    assert_eq!(other.next(), News::Closed(there, CloseCause::Finished));
+}
+
+#[test]
+fn a_peer_that_dies_is_noticed_and_told_from_one_that_leaves() {
+    let fragile = Setup {
+        machine: Talker::of(Temper::Fragile),
+        ..Setup::default()
+    }
+    .start();
+    let one = Node::start();
+    let (here, _) = one.join(&fragile);
+    one.ask(Ask::Send(here, b"boom".to_vec()));
+    assert_eq!(one.next(), News::Closed(here, CloseCause::Failed));
+    assert_eq!(one.handle.counters().closed_reset, 1);
+    let report = fragile.handle.shutdown(PATIENCE);
+    let End::Panicked(message) = report.end else {
+        panic!("{}", report.end)
+    };
+    assert!(message.contains("the machine was told to"), "{message}");
+}
+
+#[test]
+fn a_panic_of_the_application_is_reported_and_goes_no_further() {
+    let one = Node::start();
+    one.ask(Ask::Panic);
+    let report = one.handle.shutdown(PATIENCE);
+    assert_eq!(
+        report.end,
+        End::Panicked("the application was told to".to_owned())
+    );
+}
+
+#[test]
+fn a_thread_that_blocks_is_left_behind_and_reported() {
+    let one = Node::start();
+    let (release, until) = crossbeam_channel::bounded(0);
+    one.ask(Ask::Block(until));
+    let report = one.handle.shutdown(Duration::ZERO);
+    assert_eq!(report.end, End::Stuck);
+    drop(release);
+    while one.news.recv_timeout(PATIENCE).is_ok() {}
+}
+
+#[test]
+fn the_application_can_end_it() {
+    let (one, other) = (Node::start(), Node::start());
+    let (_, there) = one.join(&other);
+    one.ask(Ask::Stop);
+    assert_eq!(other.next(), News::Closed(there, CloseCause::Finished));
+    while one.news.recv_timeout(PATIENCE).is_ok() {}
+    assert!(matches!(
+        one.handle.request(Ask::Stop),
+        Err(RequestError::Ended(Ask::Stop))
+    ));
+    assert_eq!(one.handle.shutdown(PATIENCE).end, End::Stopped);
+}
+
+#[test]
+fn a_full_queue_hands_the_request_back() {
+    let mut config = servicer::StreamConfig::default();
+    config.requests_max = 3.try_into().unwrap();
+    let one = Setup {
+        config,
+        ..Setup::default()
+    }
+    .start();
+    let (release, until) = crossbeam_channel::bounded(0);
+    one.ask(Ask::Block(until));
+    let refused = loop {
+        if let Err(error) = one.handle.request(Ask::Timer(Duration::ZERO)) {
+            break error;
+        }
+    };
+    assert!(matches!(refused, RequestError::Full(Ask::Timer(_))));
+    assert_eq!(one.handle.counters().requests_refused, 1);
+    drop(release);
+}

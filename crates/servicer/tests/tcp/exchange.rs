@@ -1,0 +1,151 @@
+//! Records go both ways, whole and in order.
+
+use std::io::Read;
+
+use servicer::{Admission, StreamConfig};
+use wire::{CloseCause, PeerIdentity};
+
+use crate::stranger::{Shown, announce, greet};
+use crate::toy::{Ask, News, Node, PATIENCE, Setup, Talker, Temper, numbered};
+
+#[test]
+fn ten_thousand_records_go_both_ways_between_proved_identities() {
+    const COUNT: u32 = 10_000;
+    let (one, other) = (Node::start(), Node::start());
+    let (here, there) = one.join(&other);
+    one.ask(Ask::Flood(here, COUNT, 100));
+    other.ask(Ask::Flood(there, COUNT, 200));
+    for number in 0..COUNT {
+        let expected = numbered(number, 100);
+        assert_eq!(other.next(), News::Frame(there, expected));
+        let expected = numbered(number, 200);
+        assert_eq!(one.next(), News::Frame(here, expected));
+    }
+    let counters = one.handle.counters();
+    assert_eq!(counters.records_in, u64::from(COUNT));
+    assert_eq!(counters.records_out, u64::from(COUNT));
+    assert_eq!(counters.bytes_in, u64::from(COUNT) * 200);
+    assert_eq!(counters.bytes_out, u64::from(COUNT) * 100);
+    assert_eq!((counters.dialled, counters.opened), (1, 1));
+    assert_eq!(other.handle.counters().accepted, 1);
+}
+
+#[test]
+fn records_of_every_size_come_back_whole() {
+    let echo = Setup {
+        machine: Talker::of(Temper::Echo),
+        ..Setup::default()
+    }
+    .start();
+    let one = Node::start();
+    let (here, _) = one.join(&echo);
+    for len in [
+        0, 1, 3, 4, 5, 16_379, 16_380, 16_384, 16_385, 65_536, 66_560,
+    ] {
+        let record = numbered(0x0102_0304, len);
+        one.ask(Ask::Send(here, record.clone()));
+        assert_eq!(one.next(), News::Frame(here, record));
+    }
+}
+
+#[test]
+fn a_dial_may_prove_nothing_where_that_is_allowed() {
+    let open = Setup {
+        admission: Admission::Anyone,
+        ..Setup::default()
+    }
+    .start();
+    let anonymous = Setup {
+        is_anonymous: true,
+        ..Setup::default()
+    }
+    .start();
+    let here = anonymous.dial(open.address, open.id).unwrap();
+    let News::Opened(there, PeerIdentity::Anonymous) = open.next() else {
+        panic!("opened under a name")
+    };
+    anonymous.ask(Ask::Send(here, b"who?".to_vec()));
+    assert_eq!(open.next(), News::Frame(there, b"who?".to_vec()));
+    // Whoever has a name is known by it there too.
+    Node::start().join(&open);
+}
+
+#[test]
+fn the_last_record_arrives_before_the_close() {
+    let (one, other) = (Node::start(), Node::start());
+    let (here, there) = one.join(&other);
+    other.ask(Ask::Flood(there, 500, 1_000));
+    one.ask(Ask::Close(here, b"farewell".to_vec()));
+    let news = loop {
+        let news = one.next();
+        if !matches!(news, News::Frame(..)) {
+            break news;
+        }
+    };
+    assert_eq!(news, News::Closed(here, CloseCause::Local));
+    assert_eq!(other.next(), News::Frame(there, b"farewell".to_vec()));
+    assert_eq!(other.next(), News::Closed(there, CloseCause::Finished));
+    assert_eq!(one.handle.counters().closed_local, 1);
+    assert_eq!(other.handle.counters().closed_finished, 1);
+    // An empty record with a close is the close alone.
+    let (here, there) = one.join(&other);
+    one.ask(Ask::Close(here, Vec::new()));
+    assert_eq!(one.next(), News::Closed(here, CloseCause::Local));
+    assert_eq!(other.next(), News::Closed(there, CloseCause::Finished));
+}
+
+#[test]
+fn many_connections_keep_their_records_apart() {
+    let server = Setup {
+        machine: Talker::of(Temper::Echo),
+        ..Setup::default()
+    }
+    .start();
+    let one = Node::start();
+    let links: Vec<_> = (0..20).map(|_| one.join(&server).0).collect();
+    for (number, id) in (0..).zip(&links) {
+        let record = numbered(number, 1_000);
+        one.ask(Ask::Send(*id, record));
+    }
+    let mut answers: Vec<_> = links.iter().map(|_| one.next()).collect();
+    answers.sort_by_key(|news| {
+        let News::Frame(id, _) = news else {
+            panic!("{news:?}")
+        };
+        *id
+    });
+    for ((number, id), answer) in (0..).zip(&links).zip(answers) {
+        let record = numbered(number, 1_000);
+        assert_eq!(answer, News::Frame(*id, record));
+    }
+}
+
+#[test]
+fn unread_bytes_make_no_reset_overtake_the_last_records() {
+    const LEN: usize = 60_000;
+    let mut config = StreamConfig::default();
+    config.linger_timeout = PATIENCE;
+    let server = Setup {
+        config,
+        ..Setup::default()
+    }
+    .start();
+    let mut stranger = Shown::honest().dial(server.address);
+    greet(&mut stranger);
+    let News::Opened(there, _) = server.next() else {
+        panic!("nothing opened")
+    };
+    // It is not listened to any more: its bytes lie in the socket that is about to be closed.
+    server.pause();
+    announce(&mut stranger, 5, b"hello");
+    // More than a socket takes whose owner does not read, so that some waits to be sent.
+    server.ask(Ask::Flood(there, 4, LEN));
+    server.ask(Ask::Close(there, b"farewell".to_vec()));
+    assert_eq!(server.next(), News::Closed(there, CloseCause::Local));
+    server.ping();
+    let mut bytes = Vec::new();
+    // An end without the farewell of TLS would be an error.
+    stranger.read_to_end(&mut bytes).unwrap();
+    assert_eq!(bytes.len(), 4 * (LEN + 4) + 4 + 8);
+    assert!(bytes.ends_with(b"farewell"));
+}

@@ -1,0 +1,194 @@
+//! Nobody passes for another.
+
+use std::collections::BTreeSet;
+use std::io::{Read, Write};
+use std::net::TcpListener;
+
+use crypto::{Identity, Ring};
+use servicer::{Admission, DialError, TlsIdentity};
+use wire::PeerIdentity;
+
+use crate::stranger::{PROTOCOL, Shown, greet, plain, read_to_end, signer};
+use crate::toy::{News, Node, Setup, identity};
+
+/// The empty record by which the end that accepts says that it has.
+const WELCOME: &[u8] = &[0; 4];
+
+#[test]
+fn another_node_at_the_address_is_named_and_refused() {
+    let (one, other) = (Node::start(), Node::start());
+    let expected = identity().node_id();
+    let error = one.dial(other.address, expected).unwrap_err();
+    assert_eq!(
+        error,
+        DialError::WrongNode {
+            expected,
+            found: other.id
+        }
+    );
+    assert_eq!(
+        error.to_string(),
+        format!("found node {} where {expected} was expected", other.id)
+    );
+    assert_eq!(one.handle.counters().failed_identity, 1);
+    let counters = other.wait_for(|counters| counters.failed_refused == 1);
+    assert_eq!((counters.accepted, counters.opened), (1, 0));
+    assert!(other.news.is_empty(), "the machine never hears of it");
+}
+
+#[test]
+fn a_man_in_the_middle_with_a_key_of_his_own_is_refused() {
+    let (one, real) = (Node::start(), Node::start());
+    let attacker = Shown::honest();
+    let error = one.dial(attacker.serve(WELCOME), real.id).unwrap_err();
+    assert_eq!(
+        error,
+        DialError::WrongNode {
+            expected: real.id,
+            found: attacker.public.node_id()
+        }
+    );
+}
+
+#[test]
+fn a_public_key_without_its_private_key_is_no_proof() {
+    // To whoever dials.
+    let victim = Identity::generate(&mut Ring::new()).unwrap();
+    let shown = Shown {
+        public: *victim.public_key(),
+        ..Shown::honest()
+    };
+    let one = Node::start();
+    let error = one
+        .dial(shown.serve(WELCOME), victim.node_id())
+        .unwrap_err();
+    assert_eq!(error, DialError::Malformed);
+    assert_eq!(one.handle.counters().failed_identity, 1);
+    // To whoever is dialled, by a key that would be let in.
+    let server = Setup {
+        admission: Admission::Only(BTreeSet::from([victim.node_id()])),
+        ..Setup::default()
+    }
+    .start();
+    let mut stranger = shown.dial(server.address);
+    drop(stranger.write_all(&[0; 4]));
+    assert_eq!(stranger.read(&mut [0; 1]).ok(), None);
+    server.wait_for(|counters| counters.failed_identity == 1);
+    // The test's client is good enough where the proof is.
+    let owner = Shown {
+        signer: signer(&victim),
+        ..shown
+    };
+    greet(&mut owner.dial(server.address));
+    let peer = PeerIdentity::Node(victim.node_id());
+    assert!(matches!(server.next(), News::Opened(_, found) if found == peer));
+    assert_eq!(server.handle.counters().opened, 1);
+}
+
+#[test]
+fn only_those_on_the_list_are_let_in() {
+    let (friend, stranger) = (identity(), identity());
+    let server = Setup {
+        admission: Admission::Only(BTreeSet::from([friend.node_id()])),
+        ..Setup::default()
+    }
+    .start();
+    let dial = |identity: TlsIdentity| {
+        let node = Setup {
+            identity,
+            ..Setup::default()
+        }
+        .start();
+        let result = node.dial(server.address, server.id);
+        (node, result)
+    };
+    assert_eq!(dial(stranger).1, Err(DialError::Refused));
+    let (friend, result) = dial(friend);
+    assert!(result.is_ok());
+    assert!(
+        matches!(server.next(), News::Opened(_, peer) if peer == PeerIdentity::Node(friend.id))
+    );
+    let counters = server.wait_for(|counters| counters.failed_identity == 1);
+    assert_eq!((counters.accepted, counters.opened), (2, 1));
+}
+
+#[test]
+fn who_proves_nothing_is_refused_where_a_key_is_asked_for() {
+    let server = Node::start();
+    let anonymous = Setup {
+        is_anonymous: true,
+        ..Setup::default()
+    }
+    .start();
+    assert_eq!(
+        anonymous.dial(server.address, server.id),
+        Err(DialError::Refused)
+    );
+    server.wait_for(|counters| counters.failed_identity == 1);
+}
+
+#[test]
+fn another_protocol_over_the_same_keys_is_refused() {
+    let server = Node::start();
+    for protocol in [None, Some(&b"h2"[..])] {
+        let shown = Shown {
+            protocol,
+            ..Shown::honest()
+        };
+        let mut stranger = shown.dial(server.address);
+        drop(stranger.write_all(&[0; 4]));
+        assert!(read_to_end(stranger).is_empty());
+        let shown = Shown {
+            protocol,
+            ..Shown::honest()
+        };
+        let one = Node::start();
+        let result = one.dial(shown.serve(WELCOME), shown.public.node_id());
+        // One that has names of its own refuses ours; one that has none is refused.
+        let expected = match protocol {
+            Some(_) => DialError::Refused,
+            None => DialError::Malformed,
+        };
+        assert_eq!(result, Err(expected));
+    }
+    assert_eq!(server.wait_for(|it| it.failed_tls == 2).opened, 0);
+    // It is the name that is missing, not the key.
+    let shown = Shown::honest();
+    assert_eq!(shown.protocol, Some(PROTOCOL));
+    greet(&mut shown.dial(server.address));
+}
+
+#[test]
+fn nobody_at_the_address_is_told_at_once() {
+    let one = Node::start();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    drop(listener);
+    let result = one.dial(address, identity().node_id());
+    assert_eq!(
+        result,
+        Err(DialError::Unreachable(
+            std::io::ErrorKind::ConnectionRefused
+        ))
+    );
+    assert_eq!(one.handle.counters().failed_unreachable, 1);
+}
+
+#[test]
+fn what_a_wire_tapper_sees_names_nobody_and_opens_nothing_again() {
+    // A capture of one's first flight, sent again, gets an answer and no further.
+    let server = Node::start();
+    let hello = crate::stranger::client_hello(server.address);
+    for _ in 0..3 {
+        let mut again = plain(server.address);
+        again.write_all(&hello).unwrap();
+        let mut answer = vec![0; 200];
+        again.read_exact(&mut answer).unwrap();
+        again.shutdown(std::net::Shutdown::Write).unwrap();
+        answer.extend(read_to_end(again));
+        let key = server.id.0;
+        assert!(!answer.windows(8).any(|window| window == &key[..8]));
+    }
+    let counters = server.wait_for(|counters| counters.failed_gone == 3);
+    assert_eq!(counters.opened, 0);
+}

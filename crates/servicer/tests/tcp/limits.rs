@@ -1,0 +1,152 @@
+//! No more than allowed.
+
+use servicer::{DialError, ListenError, StreamConfig, StreamListener};
+use wire::CloseCause;
+
+use crate::stranger::{Shown, greet, plain, read_to_end};
+use crate::toy::{Ask, News, Node, Setup, Talker, Temper, identity};
+
+fn limited(set: impl FnOnce(&mut StreamConfig)) -> Node {
+    let mut config = StreamConfig::default();
+    set(&mut config);
+    Setup {
+        config,
+        ..Setup::default()
+    }
+    .start()
+}
+
+#[test]
+fn half_open_handshakes_are_limited_and_give_their_place_back() {
+    let server = limited(|config| config.handshakes_max = 3);
+    let held: Vec<_> = (0..3).map(|_| plain(server.address)).collect();
+    server.wait_for(|counters| counters.accepted == 3);
+    // A fourth is closed at once, whoever it is.
+    assert!(read_to_end(plain(server.address)).is_empty());
+    assert_eq!(server.handle.counters().refused_handshakes, 1);
+    let one = Node::start();
+    assert_eq!(one.dial(server.address, server.id), Err(DialError::Gone));
+    drop(held);
+    server.wait_for(|counters| counters.failed_gone == 3);
+    // What is open is no handshake: more than three get in.
+    for _ in 0..5 {
+        one.join(&server);
+    }
+    assert_eq!(server.handle.counters().refused_handshakes, 2);
+}
+
+#[test]
+fn one_source_gets_its_share_and_no_more() {
+    let server = limited(|config| config.handshakes_per_source_max = 2);
+    let held: Vec<_> = (0..2).map(|_| plain(server.address)).collect();
+    server.wait_for(|counters| counters.accepted == 2);
+    assert!(read_to_end(plain(server.address)).is_empty());
+    assert_eq!(server.handle.counters().refused_source, 1);
+    drop(held);
+    server.wait_for(|counters| counters.failed_gone == 2);
+    Node::start().join(&server);
+
+    let server = limited(|config| config.connections_per_source_max = 2);
+    let one = Node::start();
+    let (here, there) = one.join(&server);
+    one.join(&server);
+    assert_eq!(one.dial(server.address, server.id), Err(DialError::Gone));
+    assert_eq!(server.handle.counters().refused_source, 1);
+    // A place is free again once its holder is gone.
+    one.ask(Ask::Close(here, Vec::new()));
+    assert_eq!(one.next(), News::Closed(here, CloseCause::Local));
+    assert_eq!(server.next(), News::Closed(there, CloseCause::Finished));
+    one.join(&server);
+}
+
+#[test]
+fn no_more_connections_than_allowed_either_way() {
+    let server = limited(|config| config.connections_max = 2);
+    let one = limited(|config| config.connections_max = 3);
+    one.join(&server);
+    one.join(&server);
+    assert_eq!(one.dial(server.address, server.id), Err(DialError::Gone));
+    assert_eq!(server.handle.counters().refused_full, 1);
+    let third = Node::start();
+    one.join(&third);
+    assert_eq!(one.dial(third.address, third.id), Err(DialError::Full));
+    let counters = one.handle.counters();
+    assert_eq!((counters.dials_refused, counters.dialled), (1, 4));
+}
+
+#[test]
+fn a_machine_that_overdraws_its_credit_loses_the_connection() {
+    let reckless = Setup {
+        machine: Talker::of(Temper::Reckless),
+        ..Setup::default()
+    }
+    .start();
+    let other = Node::start();
+    other.pause();
+    let (here, there) = reckless.join(&other);
+    reckless.ask(Ask::Flood(here, 1_000, 60_000));
+    assert_eq!(reckless.next(), News::Closed(here, CloseCause::Failed));
+    let counters = reckless.wait_for(|counters| counters.closed_overrun == 1);
+    // What it wrote to a connection that is no more, it wrote for nothing.
+    assert_eq!(counters.bytes_out % 60_000, 0);
+    other.resume();
+    while other.next() != News::Closed(there, CloseCause::Failed) {}
+}
+
+#[test]
+fn the_longest_record_is_as_configured() {
+    let server = limited(|config| config.record_bytes_max = 10);
+    let one = Node::start();
+    let (here, there) = one.join(&server);
+    one.ask(Ask::Send(here, vec![1; 10]));
+    assert_eq!(server.next(), News::Frame(there, vec![1; 10]));
+    one.ask(Ask::Send(here, vec![2; 11]));
+    assert_eq!(server.next(), News::Closed(there, CloseCause::Failed));
+    assert_eq!(server.handle.counters().closed_too_long, 1);
+    assert_eq!(one.next(), News::Closed(here, CloseCause::Failed));
+}
+
+#[test]
+fn whoever_does_not_answer_a_farewell_gives_its_place_back() {
+    let server = limited(|config| {
+        config.connections_max = 1;
+        config.linger_timeout = std::time::Duration::from_millis(20);
+    });
+    let mut stranger = Shown::honest().dial(server.address);
+    greet(&mut stranger);
+    let News::Opened(there, _) = server.next() else {
+        panic!("nothing opened")
+    };
+    server.ask(Ask::Close(there, b"bye".to_vec()));
+    assert_eq!(server.next(), News::Closed(there, CloseCause::Local));
+    let one = Node::start();
+    while let Err(error) = one.dial(server.address, server.id) {
+        assert_eq!(error, DialError::Gone);
+    }
+    assert_eq!(server.handle.counters().opened, 2);
+    drop(stranger);
+}
+
+#[test]
+fn a_busy_port_is_one_sentence() {
+    let node = Node::start();
+    let error =
+        StreamListener::bind(node.address, &identity(), servicer::Admission::AnyNode).unwrap_err();
+    assert_eq!(
+        error,
+        ListenError {
+            address: node.address,
+            kind: std::io::ErrorKind::AddrInUse
+        }
+    );
+    assert_eq!(
+        error.to_string(),
+        format!("TCP port {} is in use by another program", node.address)
+    );
+    // Once it is free, it can be had again at once, whatever the system remembers of it.
+    let one = Node::start();
+    one.join(&node);
+    let address = node.address;
+    drop(node);
+    StreamListener::bind(address, &identity(), servicer::Admission::AnyNode).unwrap();
+}

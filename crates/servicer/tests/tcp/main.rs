@@ -1,0 +1,17 @@
+//! The servicer of streams through its public API: real sockets on loopback, waits on channels
+//! and counters, never on time.
+
+#![cfg(test)]
+
+mod end;
+mod exchange;
+mod hostile;
+#[cfg(feature = "hub")]
+mod hub;
+mod identity;
+mod limits;
+mod pressure;
+#[cfg(feature = "hub")]
+mod storage;
+mod stranger;
+mod toy;

@@ -1,0 +1,281 @@
+//! The storage thread: batches, completions, ends.
+
+use std::convert::Infallible;
+use std::ops::ControlFlow;
+use std::time::Duration;
+
+use crossbeam_channel::{Receiver, Sender};
+use servicer::{
+    Dial, DialError, End, Jobs, RequestError, Storage, StorageConfig, StorageThread,
+    StreamApplication, StreamConfig, StreamHandle, StreamServicer,
+};
+use wire::{CloseCause, CommandId, ConnectionId, Instant, Outbound, PeerIdentity, StreamMachine};
+
+use crate::toy::PATIENCE;
+
+/// Neither speaks nor listens.
+struct Still;
+
+impl StreamMachine for Still {
+    type Event = Infallible;
+    type Command = Infallible;
+
+    fn handle_opened(&mut self, _: Instant, _: ConnectionId, _: &PeerIdentity) {}
+    fn handle_frame(&mut self, _: Instant, _: ConnectionId, _: &[u8]) {}
+    fn handle_credit(&mut self, _: Instant, _: ConnectionId, _: usize) {}
+    fn handle_closed(&mut self, _: Instant, _: ConnectionId, _: CloseCause) {}
+    fn poll_outbound(&mut self, _: Instant, _: &mut Vec<u8>) -> Option<Outbound> {
+        None
+    }
+    fn handle_timeout(&mut self, _: Instant) {}
+    fn handle_completed(&mut self, _: Instant, _: CommandId, outcome: Infallible) {
+        match outcome {}
+    }
+    fn poll_command(&mut self) -> Option<(CommandId, Infallible)> {
+        None
+    }
+    fn poll_event(&mut self) -> Option<Infallible> {
+        None
+    }
+    fn poll_timeout(&self) -> Option<Instant> {
+        None
+    }
+}
+
+/// Passes batches of outcomes on.
+struct Passer(Sender<Vec<u32>>);
+
+enum Ask {
+    Completed(Vec<u32>),
+    Block(Receiver<()>),
+}
+
+impl StreamApplication<Still> for Passer {
+    type Request = Ask;
+
+    fn apply_request(&mut self, _: Instant, _: &mut Still, ask: Ask) -> ControlFlow<()> {
+        match ask {
+            Ask::Completed(batch) => drop(self.0.send(batch)),
+            Ask::Block(until) => drop(until.recv()),
+        }
+        ControlFlow::Continue(())
+    }
+    fn on_event(&mut self, _: Instant, _: &mut Still, event: Infallible) {
+        match event {}
+    }
+    fn on_command(
+        &mut self,
+        _: Instant,
+        _: &mut Still,
+        _: CommandId,
+        command: Infallible,
+    ) -> Option<Dial> {
+        match command {}
+    }
+    fn on_dialled(
+        &mut self,
+        _: Instant,
+        _: &mut Still,
+        _: CommandId,
+        _: Result<ConnectionId, DialError>,
+    ) {
+    }
+}
+
+/// A number at which the storage panics.
+const POISON: u32 = 9_999;
+
+/// Doubles numbers; tells of each batch when it begins, and waits to be let on.
+struct Doubler {
+    begun: Sender<usize>,
+    go: Receiver<()>,
+    /// Steps of housekeeping that are left.
+    tidy: u32,
+    tidied: Sender<u32>,
+}
+
+impl Storage for Doubler {
+    type Job = u32;
+    type Outcome = u32;
+
+    fn execute(&mut self, jobs: impl Iterator<Item = u32>, outcomes: &mut Vec<u32>) {
+        outcomes.extend(jobs.map(|job| {
+            assert_ne!(job, POISON, "the storage was told to");
+            job * 2
+        }));
+        self.begun.send(outcomes.len()).ok();
+        self.go.recv().ok();
+    }
+
+    fn tidy(&mut self) -> bool {
+        let Some(left) = self.tidy.checked_sub(1) else {
+            return false;
+        };
+        self.tidy = left;
+        self.tidied.send(left).ok();
+        true
+    }
+}
+
+struct Bench {
+    handle: StreamHandle<Ask>,
+    thread: StorageThread,
+    jobs: Jobs<u32>,
+    outcomes: Receiver<Vec<u32>>,
+    begun: Receiver<usize>,
+    go: Sender<()>,
+    tidied: Receiver<u32>,
+}
+
+fn start(config: StorageConfig, requests_max: usize) -> Bench {
+    let (jobs, queue) = Jobs::new(config);
+    let (sender, outcomes) = crossbeam_channel::unbounded();
+    let mut stream_config = StreamConfig::default();
+    stream_config.requests_max = requests_max.try_into().unwrap();
+    let handle = StreamServicer::named("still")
+        .with_config(stream_config)
+        .spawn(Vec::new(), Still, Passer(sender))
+        .unwrap();
+    let (begun_sender, begun) = crossbeam_channel::unbounded();
+    let (go, go_receiver) = crossbeam_channel::unbounded();
+    let (tidied_sender, tidied) = crossbeam_channel::unbounded();
+    let doubler = Doubler {
+        begun: begun_sender,
+        go: go_receiver,
+        tidy: 3,
+        tidied: tidied_sender,
+    };
+    let requests = handle.requests();
+    let thread = StorageThread::spawn("doubler", queue, doubler, requests, Ask::Completed).unwrap();
+    Bench {
+        handle,
+        thread,
+        jobs,
+        outcomes,
+        begun,
+        go,
+        tidied,
+    }
+}
+
+#[test]
+fn what_waits_shares_a_batch_and_comes_back_in_order() {
+    let bench = start(StorageConfig::default(), 16);
+    bench.jobs.submit(1).unwrap();
+    assert_eq!(bench.begun.recv_timeout(PATIENCE), Ok(1));
+    for job in 2..=100 {
+        bench.jobs.submit(job).unwrap();
+    }
+    bench.go.send(()).unwrap();
+    assert_eq!(bench.outcomes.recv_timeout(PATIENCE), Ok(vec![2]));
+    assert_eq!(bench.begun.recv_timeout(PATIENCE), Ok(99));
+    bench.go.send(()).unwrap();
+    let expected: Vec<u32> = (2..=100).map(|job| job * 2).collect();
+    assert_eq!(bench.outcomes.recv_timeout(PATIENCE), Ok(expected));
+    let report = bench.thread.shutdown(PATIENCE);
+    assert_eq!(report.end, End::Drained);
+    assert_eq!((report.counters.batches, report.counters.jobs), (2, 100));
+    assert_eq!(
+        report.to_string(),
+        "doubler: shut down in order after 100 jobs in 2 batches"
+    );
+}
+
+#[test]
+fn queue_and_batch_are_bounded_and_hand_back_what_does_not_fit() {
+    let mut config = StorageConfig::default();
+    config.jobs_max = 8.try_into().unwrap();
+    config.batch_max = 3.try_into().unwrap();
+    let bench = start(config, 16);
+    bench.jobs.submit(0).unwrap();
+    assert_eq!(bench.begun.recv_timeout(PATIENCE), Ok(1));
+    for job in 1..=8 {
+        bench.jobs.submit(job).unwrap();
+    }
+    assert_eq!(bench.jobs.submit(9), Err(RequestError::Full(9)));
+    assert_eq!(bench.thread.counters().requests_refused, 1);
+    drop(bench.go);
+    let sizes: Vec<_> = (0..3)
+        .map(|_| bench.begun.recv_timeout(PATIENCE).unwrap())
+        .collect();
+    assert_eq!(sizes, [3, 3, 2]);
+    let all: Vec<u32> = (0..4)
+        .flat_map(|_| bench.outcomes.recv_timeout(PATIENCE).unwrap())
+        .collect();
+    assert_eq!(all, [0, 2, 4, 6, 8, 10, 12, 14, 16]);
+}
+
+#[test]
+fn outcomes_wait_for_a_driver_that_is_behind() {
+    let bench = start(StorageConfig::default(), 1);
+    let (release, until) = crossbeam_channel::bounded(0);
+    bench.handle.request(Ask::Block(until)).unwrap();
+    // Blocked, it takes nothing; what stands in its queue fills it.
+    let mut ask = Ask::Completed(Vec::new());
+    while let Err(error) = bench.handle.request(ask) {
+        ask = error.into_request();
+        std::thread::yield_now();
+    }
+    bench.jobs.submit(21).unwrap();
+    bench.go.send(()).unwrap();
+    while bench.thread.counters().completions_delayed < 3 {
+        std::thread::yield_now();
+    }
+    assert!(bench.outcomes.is_empty());
+    drop(release);
+    assert_eq!(bench.outcomes.recv_timeout(PATIENCE), Ok(Vec::new()));
+    assert_eq!(bench.outcomes.recv_timeout(PATIENCE), Ok(vec![42]));
+}
+
+#[test]
+fn housekeeping_runs_while_nothing_waits_and_ends() {
+    let bench = start(StorageConfig::default(), 16);
+    for left in [2, 1, 0] {
+        assert_eq!(bench.tidied.recv_timeout(PATIENCE), Ok(left));
+    }
+    drop(bench.go);
+    bench.jobs.submit(4).unwrap();
+    assert_eq!(bench.outcomes.recv_timeout(PATIENCE), Ok(vec![8]));
+}
+
+#[test]
+fn a_shutdown_does_what_waits_first() {
+    let bench = start(StorageConfig::default(), 16);
+    bench.jobs.submit(1).unwrap();
+    assert_eq!(bench.begun.recv_timeout(PATIENCE), Ok(1));
+    bench.jobs.submit(2).unwrap();
+    drop(bench.go);
+    let report = bench.thread.shutdown(PATIENCE);
+    assert_eq!((report.end, report.counters.jobs), (End::Drained, 2));
+    assert_eq!(bench.jobs.submit(3), Err(RequestError::Ended(3)));
+    assert_eq!(bench.outcomes.recv_timeout(PATIENCE), Ok(vec![2]));
+    assert_eq!(bench.outcomes.recv_timeout(PATIENCE), Ok(vec![4]));
+}
+
+#[test]
+fn an_end_of_the_driver_stops_nothing_and_is_counted() {
+    let bench = start(StorageConfig::default(), 16);
+    assert_eq!(bench.handle.shutdown(PATIENCE).end, End::Drained);
+    bench.jobs.submit(1).unwrap();
+    drop(bench.go);
+    let report = bench.thread.shutdown(PATIENCE);
+    assert_eq!(report.end, End::Drained);
+    assert_eq!(report.counters.completions_dropped, 1);
+}
+
+#[test]
+fn a_panic_and_a_disk_that_holds_the_thread_are_reported() {
+    let bench = start(StorageConfig::default(), 16);
+    bench.jobs.submit(POISON).unwrap();
+    let report = bench.thread.shutdown(PATIENCE);
+    assert!(
+        matches!(&report.end, End::Panicked(message) if message.contains("the storage was told to")),
+        "{report}"
+    );
+    assert_eq!(bench.jobs.submit(3), Err(RequestError::Ended(3)));
+
+    let bench = start(StorageConfig::default(), 16);
+    bench.jobs.submit(1).unwrap();
+    assert_eq!(bench.begun.recv_timeout(PATIENCE), Ok(1));
+    assert_eq!(bench.thread.shutdown(Duration::ZERO).end, End::Stuck);
+}

@@ -1,0 +1,445 @@
+//! A machine that does as it is told, and an application that reports to a channel.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::net::SocketAddr;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use crossbeam_channel::{Receiver, Sender};
+use crypto::{Identity, Ring};
+use servicer::{
+    Admission, Dial, DialError, StreamApplication, StreamConfig, StreamCounters, StreamHandle,
+    StreamListener, StreamServicer, TlsIdentity,
+};
+use wire::{
+    CloseCause, CommandId, ConnectionId, Effect, Instant, NodeId, Outbound, PeerIdentity,
+    StreamMachine,
+};
+
+/// Sends what it is told, within its credit, and tells what it hears.
+#[derive(Debug, Default)]
+pub(crate) struct Talker {
+    /// What may still be written to each connection.
+    credit: BTreeMap<ConnectionId, usize>,
+    /// What each has to send, in order.
+    jobs: BTreeMap<ConnectionId, VecDeque<Job>>,
+    /// Whose turn was last.
+    turn: Option<ConnectionId>,
+    commands: VecDeque<(CommandId, Call)>,
+    news: VecDeque<News>,
+    temper: Temper,
+    deadline: Option<Instant>,
+    /// The latest time that it was told.
+    latest: Instant,
+}
+
+/// What a talker is like.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Temper {
+    /// Tells what comes.
+    #[default]
+    Plain,
+    /// Sends back what comes.
+    Echo,
+    /// Swallows what comes.
+    Mute,
+    /// Panics at the first record.
+    Fragile,
+    /// Writes without regard to its credit.
+    Reckless,
+}
+
+#[derive(Debug)]
+enum Job {
+    Send(Vec<u8>),
+    /// So many records of this length, each filled with its number, from the given one on.
+    Flood(u32, u32, usize),
+    Close(Vec<u8>),
+}
+
+/// The one command of the talker.
+#[derive(Debug)]
+pub(crate) struct Call(Dial);
+
+impl Effect for Call {
+    type Outcome = Result<ConnectionId, DialError>;
+}
+
+/// What the talker tells.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum News {
+    Opened(ConnectionId, PeerIdentity),
+    Frame(ConnectionId, Vec<u8>),
+    Closed(ConnectionId, CloseCause),
+    Dialled(CommandId, Result<ConnectionId, DialError>),
+    Fired,
+}
+
+impl Talker {
+    pub(crate) fn of(temper: Temper) -> Self {
+        Self {
+            temper,
+            ..Self::default()
+        }
+    }
+
+    fn advance(&mut self, now: Instant) {
+        assert!(self.latest <= now, "time goes back");
+        self.latest = now;
+    }
+
+    fn push(&mut self, id: ConnectionId, job: Job) {
+        self.jobs.entry(id).or_default().push_back(job);
+    }
+
+    /// Does the first job of a connection, if its credit covers that.
+    fn write(&mut self, id: ConnectionId, buf: &mut Vec<u8>) -> Option<Outbound> {
+        let (record, close) = match self.jobs.get(&id)?.front()? {
+            Job::Send(record) => (record.clone(), false),
+            Job::Close(record) => (record.clone(), true),
+            Job::Flood(number, _, len) => (numbered(*number, *len), false),
+        };
+        if !self.spend(id, record.len()) {
+            return None;
+        }
+        let jobs = self.jobs.get_mut(&id)?;
+        if let Some(Job::Flood(number, count, _)) = jobs.front_mut()
+            && *count > 1
+        {
+            *number += 1;
+            *count -= 1;
+        } else {
+            jobs.pop_front();
+        }
+        buf.extend_from_slice(&record);
+        Some(Outbound {
+            connection: id,
+            close,
+        })
+    }
+
+    fn spend(&mut self, id: ConnectionId, len: usize) -> bool {
+        if self.temper == Temper::Reckless {
+            return true;
+        }
+        let Some(credit) = self.credit.get_mut(&id) else {
+            return false;
+        };
+        let left = credit.checked_sub(len);
+        *credit = left.unwrap_or(*credit);
+        left.is_some()
+    }
+}
+
+impl StreamMachine for Talker {
+    type Event = News;
+    type Command = Call;
+
+    fn handle_opened(&mut self, now: Instant, id: ConnectionId, peer: &PeerIdentity) {
+        self.advance(now);
+        assert!(self.credit.insert(id, 0).is_none(), "{id:?} opened twice");
+        self.news.push_back(News::Opened(id, *peer));
+    }
+
+    fn handle_frame(&mut self, now: Instant, id: ConnectionId, record: &[u8]) {
+        self.advance(now);
+        assert!(self.credit.contains_key(&id), "{id:?} is not open");
+        match self.temper {
+            Temper::Plain | Temper::Reckless => {
+                self.news.push_back(News::Frame(id, record.to_vec()));
+            }
+            Temper::Echo => self.push(id, Job::Send(record.to_vec())),
+            Temper::Mute => {}
+            Temper::Fragile => panic!("the machine was told to"),
+        }
+    }
+
+    fn handle_credit(&mut self, now: Instant, id: ConnectionId, bytes: usize) {
+        self.advance(now);
+        assert!(bytes > 0);
+        *self.credit.get_mut(&id).expect("credit for what is open") += bytes;
+    }
+
+    fn handle_closed(&mut self, now: Instant, id: ConnectionId, cause: CloseCause) {
+        self.advance(now);
+        assert!(self.credit.remove(&id).is_some(), "{id:?} closed twice");
+        self.jobs.remove(&id);
+        self.news.push_back(News::Closed(id, cause));
+    }
+
+    fn poll_outbound(&mut self, now: Instant, buf: &mut Vec<u8>) -> Option<Outbound> {
+        self.advance(now);
+        let last = self.turn.unwrap_or(ConnectionId(0));
+        let after = self.jobs.keys().copied().filter(|id| *id > last);
+        let before = self.jobs.keys().copied().filter(|id| *id <= last);
+        let order: Vec<_> = after.chain(before).collect();
+        let outbound = order.into_iter().find_map(|id| self.write(id, buf))?;
+        self.turn = Some(outbound.connection);
+        Some(outbound)
+    }
+
+    fn handle_timeout(&mut self, now: Instant) {
+        self.advance(now);
+        if self.deadline.is_some_and(|deadline| deadline <= now) {
+            self.deadline = None;
+            self.news.push_back(News::Fired);
+        }
+    }
+
+    fn handle_completed(
+        &mut self,
+        now: Instant,
+        id: CommandId,
+        outcome: Result<ConnectionId, DialError>,
+    ) {
+        self.advance(now);
+        if let Ok(connection) = outcome {
+            assert!(self.credit.contains_key(&connection), "opened comes first");
+        }
+        self.news.push_back(News::Dialled(id, outcome));
+    }
+
+    fn poll_command(&mut self) -> Option<(CommandId, Call)> {
+        self.commands.pop_front()
+    }
+
+    fn poll_event(&mut self) -> Option<News> {
+        self.news.pop_front()
+    }
+
+    fn poll_timeout(&self) -> Option<Instant> {
+        self.deadline
+    }
+}
+
+/// A record of a flood.
+pub(crate) fn numbered(number: u32, len: usize) -> Vec<u8> {
+    let mut record = number.to_be_bytes().repeat(len.div_ceil(4));
+    record.truncate(len);
+    record
+}
+
+/// What the tests ask.
+#[derive(Debug)]
+pub(crate) enum Ask {
+    Dial(u64, Dial),
+    Send(ConnectionId, Vec<u8>),
+    Flood(ConnectionId, u32, usize),
+    Close(ConnectionId, Vec<u8>),
+    Timer(Duration),
+    Ping(Sender<()>),
+    Block(Receiver<()>),
+    Panic,
+    Stop,
+}
+
+/// Passes the machine's news on, and does what it is asked.
+#[derive(Debug)]
+pub(crate) struct Reporter {
+    news: Sender<News>,
+    is_paused: Arc<AtomicBool>,
+    pub(crate) is_drained: bool,
+    pub(crate) farewell: Option<(ConnectionId, Vec<u8>)>,
+}
+
+impl StreamApplication<Talker> for Reporter {
+    type Request = Ask;
+
+    fn apply_request(&mut self, now: Instant, machine: &mut Talker, ask: Ask) -> ControlFlow<()> {
+        match ask {
+            Ask::Dial(id, dial) => machine.commands.push_back((CommandId(id), Call(dial))),
+            Ask::Send(id, record) => machine.push(id, Job::Send(record)),
+            Ask::Flood(id, count, len) => machine.push(id, Job::Flood(0, count, len)),
+            Ask::Close(id, record) => machine.push(id, Job::Close(record)),
+            Ask::Timer(span) => machine.deadline = Some(now + span),
+            Ask::Ping(answer) => answer.send(()).unwrap(),
+            Ask::Block(until) => drop(until.recv()),
+            Ask::Panic => panic!("the application was told to"),
+            Ask::Stop => return ControlFlow::Break(()),
+        }
+        ControlFlow::Continue(())
+    }
+
+    fn on_event(&mut self, _: Instant, _: &mut Talker, event: News) {
+        // The test may have ended.
+        drop(self.news.send(event));
+    }
+
+    fn on_command(&mut self, _: Instant, _: &mut Talker, _: CommandId, call: Call) -> Option<Dial> {
+        Some(call.0)
+    }
+
+    fn on_dialled(
+        &mut self,
+        now: Instant,
+        machine: &mut Talker,
+        id: CommandId,
+        result: Result<ConnectionId, DialError>,
+    ) {
+        machine.handle_completed(now, id, result);
+    }
+
+    fn may_receive(&self, _: &Talker, _: ConnectionId) -> bool {
+        !self.is_paused.load(Ordering::SeqCst)
+    }
+
+    fn begin_shutdown(&mut self, _: Instant, machine: &mut Talker, _: Instant) {
+        if let Some((id, record)) = self.farewell.take() {
+            machine.push(id, Job::Send(record));
+        }
+    }
+
+    fn is_drained(&self, _: &Talker) -> bool {
+        self.is_drained
+    }
+}
+
+/// A servicer with a talker.
+pub(crate) struct Node {
+    pub(crate) handle: StreamHandle<Ask>,
+    pub(crate) news: Receiver<News>,
+    pub(crate) id: NodeId,
+    /// Where it listens.
+    pub(crate) address: SocketAddr,
+    is_paused: Arc<AtomicBool>,
+}
+
+/// How a node is to be.
+pub(crate) struct Setup {
+    pub(crate) identity: TlsIdentity,
+    pub(crate) admission: Admission,
+    pub(crate) config: StreamConfig,
+    pub(crate) machine: Talker,
+    pub(crate) is_anonymous: bool,
+    pub(crate) is_drained: bool,
+    pub(crate) farewell: Option<(ConnectionId, Vec<u8>)>,
+}
+
+impl Default for Setup {
+    fn default() -> Self {
+        Self {
+            identity: identity(),
+            admission: Admission::AnyNode,
+            config: StreamConfig::default(),
+            machine: Talker::default(),
+            is_anonymous: false,
+            is_drained: true,
+            farewell: None,
+        }
+    }
+}
+
+impl Setup {
+    pub(crate) fn start(self) -> Node {
+        let any = SocketAddr::from(([127, 0, 0, 1], 0));
+        let listener = StreamListener::bind(any, &self.identity, self.admission).unwrap();
+        let address = listener.local_address();
+        let (sender, news) = crossbeam_channel::unbounded();
+        let is_paused = Arc::new(AtomicBool::new(false));
+        let application = Reporter {
+            news: sender,
+            is_paused: Arc::clone(&is_paused),
+            is_drained: self.is_drained,
+            farewell: self.farewell,
+        };
+        let mut servicer = StreamServicer::named("talker").with_config(self.config);
+        if !self.is_anonymous {
+            servicer = servicer.with_identity(&self.identity);
+        }
+        let handle = servicer
+            .spawn(vec![listener], self.machine, application)
+            .unwrap();
+        Node {
+            handle,
+            news,
+            id: self.identity.node_id(),
+            address,
+            is_paused,
+        }
+    }
+}
+
+impl Node {
+    pub(crate) fn start() -> Self {
+        Setup::default().start()
+    }
+
+    pub(crate) fn ask(&self, ask: Ask) {
+        self.handle.request(ask).unwrap();
+    }
+
+    /// Waits for the next news.
+    pub(crate) fn next(&self) -> News {
+        self.news.recv_timeout(PATIENCE).unwrap()
+    }
+
+    /// Dials and returns what became of it, and the connection opened meanwhile.
+    pub(crate) fn dial(
+        &self,
+        address: SocketAddr,
+        node: NodeId,
+    ) -> Result<ConnectionId, DialError> {
+        self.ask(Ask::Dial(7, Dial { address, node }));
+        let mut news = self.next();
+        if let News::Opened(_, peer) = news {
+            assert_eq!(peer, PeerIdentity::Node(node));
+            news = self.next();
+        }
+        let News::Dialled(CommandId(7), result) = news else {
+            panic!("{news:?}")
+        };
+        result
+    }
+
+    /// Dials `other`, and returns the id of the connection here and there.
+    pub(crate) fn join(&self, other: &Self) -> (ConnectionId, ConnectionId) {
+        let here = self.dial(other.address, other.id).unwrap();
+        let News::Opened(there, peer) = other.next() else {
+            panic!("nothing opened")
+        };
+        assert_eq!(peer, PeerIdentity::Node(self.id));
+        (here, there)
+    }
+
+    /// Waits until all that was asked before is applied.
+    pub(crate) fn ping(&self) {
+        let (answer, answered) = crossbeam_channel::bounded(1);
+        self.ask(Ask::Ping(answer));
+        answered.recv_timeout(PATIENCE).unwrap();
+    }
+
+    /// Waits until the counters are as wanted.
+    pub(crate) fn wait_for(&self, what: impl Fn(&StreamCounters) -> bool) -> StreamCounters {
+        let began = servicer::Clock::new().now();
+        loop {
+            let counters = self.handle.counters();
+            if what(&counters) {
+                return counters;
+            }
+            let waited = servicer::Clock::new().now().saturating_since(began);
+            assert!(waited < PATIENCE, "{counters:?}");
+            std::thread::yield_now();
+        }
+    }
+
+    /// Takes nothing from any connection from now on.
+    pub(crate) fn pause(&self) {
+        self.is_paused.store(true, Ordering::SeqCst);
+    }
+
+    /// Takes what comes from now on.
+    pub(crate) fn resume(&self) {
+        self.is_paused.store(false, Ordering::SeqCst);
+        self.handle.requests().wake();
+    }
+}
+
+/// A new identity.
+pub(crate) fn identity() -> TlsIdentity {
+    TlsIdentity::new(&Identity::generate(&mut Ring::new()).unwrap()).unwrap()
+}
+
+/// After this a wait is given up, so that a fault ends the test; no test passes by it.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
