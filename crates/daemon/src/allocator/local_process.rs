@@ -1,0 +1,337 @@
+//! Game servers as child processes of the matchmaker.
+
+mod child;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::ffi::OsString;
+use std::fmt;
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::str::FromStr;
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use crossbeam_channel::RecvTimeoutError;
+use matchmaker_core::{Outcome, Slot};
+use servicer::Clock;
+use wire::{CommandId, Instant};
+
+use super::environment::SlotEnvironment;
+use super::{Order, OrderQueue, Report};
+use crate::exit::Failure;
+use child::{Fate, ServerChild};
+
+/// How game server processes are started.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LocalProcessConfig {
+    /// The program.
+    pub program: PathBuf,
+    /// Its arguments, the same for all; what differs is told by [`SlotEnvironment`].
+    pub arguments: Vec<OsString>,
+    /// Identity files, one for each slot, in the order of
+    /// [`Game::slots`](matchmaker_core::Game::slots).
+    pub identities: Vec<PathBuf>,
+    /// The join file.
+    pub join_file: PathBuf,
+    /// The address that players find all of them at.
+    pub ip: IpAddr,
+    /// Their ports, one for each slot.
+    pub ports: PortRange,
+    /// What becomes of what they print.
+    pub output: ChildOutput,
+    /// Time that a process gets to end once its pipe is closed, before it is killed; 2 s.
+    pub grace: Duration,
+}
+
+impl LocalProcessConfig {
+    /// A configuration that throws away what game servers print.
+    #[must_use]
+    pub const fn new(
+        program: PathBuf,
+        arguments: Vec<OsString>,
+        identities: Vec<PathBuf>,
+        join_file: PathBuf,
+        (ip, ports): (IpAddr, PortRange),
+    ) -> Self {
+        Self {
+            program,
+            arguments,
+            identities,
+            join_file,
+            ip,
+            ports,
+            output: ChildOutput::Discard,
+            grace: Duration::from_secs(2),
+        }
+    }
+}
+
+/// What becomes of what game servers print to stdout; stderr is the matchmaker's own.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ChildOutput {
+    /// It is thrown away.
+    #[default]
+    Discard,
+    /// It goes where the matchmaker's own goes.
+    Inherit,
+}
+
+/// Ports next to each other, as `40000-40015`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PortRange {
+    first: u16,
+    last: u16,
+}
+
+impl PortRange {
+    /// Accepts ports from `first` to `last`, both included.
+    #[must_use]
+    pub const fn new(first: u16, last: u16) -> Option<Self> {
+        if first == 0 || first > last {
+            return None;
+        }
+        Some(Self { first, last })
+    }
+
+    /// Returns the port of a slot, where the range reaches so far.
+    #[must_use]
+    pub fn port(self, slot: Slot) -> Option<u16> {
+        let port = self.first.checked_add(slot.0)?;
+        (port <= self.last).then_some(port)
+    }
+}
+
+impl FromStr for PortRange {
+    type Err = PortRangeError;
+
+    fn from_str(text: &str) -> Result<Self, PortRangeError> {
+        let (first, last) = text.split_once('-').unwrap_or((text, text));
+        let port = |text: &str| text.parse().map_err(|_| PortRangeError);
+        Self::new(port(first)?, port(last)?).ok_or(PortRangeError)
+    }
+}
+
+/// A text is no [`PortRange`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PortRangeError;
+
+impl fmt::Display for PortRangeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("ports are given as FIRST-LAST, each from 1 to 65535")
+    }
+}
+
+impl std::error::Error for PortRangeError {}
+
+/// Runs game servers as child processes. Dropping it ends them all.
+///
+/// A process can leak in no way: it holds a pipe from this one, which the system closes whatever
+/// ends this one, and ends itself when the pipe does; and it ends itself when its lease is not
+/// renewed.
+#[derive(Debug)]
+pub struct LocalProcess {
+    /// `None` once ended.
+    thread: Option<JoinHandle<()>>,
+}
+
+impl LocalProcess {
+    /// Starts the thread that starts, watches and ends the processes. It ends, and they with it,
+    /// once the last [`Orders`](super::Orders) of `queue` is dropped.
+    ///
+    /// `report` hands a report back where it cannot be taken now; it is told again.
+    ///
+    /// # Errors
+    ///
+    /// One sentence: there are fewer ports than slots, or the system has no thread left.
+    pub fn start(
+        config: LocalProcessConfig,
+        queue: OrderQueue,
+        report: impl FnMut(Report) -> Result<(), Report> + Send + 'static,
+    ) -> Result<Self, Failure> {
+        let last = u16::try_from(config.identities.len().saturating_sub(1)).unwrap_or(u16::MAX);
+        if config.ports.port(Slot(last)).is_none() {
+            return Err(Failure::usage(format_args!(
+                "{} game servers need as many ports",
+                config.identities.len()
+            )));
+        }
+        let mut pool = Processes {
+            config,
+            children: BTreeMap::new(),
+            reports: VecDeque::new(),
+            report: Box::new(report),
+            clock: Clock::new(),
+        };
+        let thread = thread::Builder::new()
+            .name("allocator".to_owned())
+            .spawn(move || pool.run(&queue))
+            .map_err(|error| Failure::refused(error.kind()))?;
+        Ok(Self {
+            thread: Some(thread),
+        })
+    }
+
+    /// Waits until all processes have ended; the last [`Orders`](super::Orders) is dropped by then.
+    pub fn join(mut self) {
+        self.end();
+    }
+
+    fn end(&mut self) {
+        if let Some(thread) = self.thread.take()
+            && thread.join().is_err()
+        {
+            tracing::error!("the allocator's thread has panicked");
+        }
+    }
+}
+
+/// What runs on the thread.
+struct Processes {
+    config: LocalProcessConfig,
+    children: BTreeMap<Slot, ServerChild>,
+    /// Reports that were handed back; two for each slot at most wait.
+    reports: VecDeque<Report>,
+    report: Box<dyn FnMut(Report) -> Result<(), Report> + Send>,
+    clock: Clock,
+}
+
+impl Processes {
+    fn run(&mut self, queue: &OrderQueue) {
+        loop {
+            // A child's end has no other sign than this look; with none and nothing to tell, the
+            // thread sleeps.
+            let pause = if self.children.is_empty() && self.reports.is_empty() {
+                IDLE_PAUSE
+            } else {
+                LOOK_PAUSE
+            };
+            match queue.0.recv_timeout(pause) {
+                Ok(order) => self.apply(order),
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => break,
+            }
+            self.look();
+            self.tell();
+        }
+        self.end_all();
+    }
+
+    fn apply(&mut self, order: Order) {
+        match order {
+            Order::Start { run, slot } => {
+                let outcome = if self.start(run, slot) {
+                    Outcome::Started
+                } else {
+                    Outcome::Failed
+                };
+                self.reports.push_back(Report::Completed(run, outcome));
+            }
+            Order::Stop { id, slot } => match self.children.get_mut(&slot) {
+                Some(child) => child.release(id, self.clock.now() + self.config.grace),
+                None => self
+                    .reports
+                    .push_back(Report::Completed(id, Outcome::Stopped)),
+            },
+        }
+    }
+
+    /// Starts a process; returns whether it runs.
+    fn start(&mut self, run: CommandId, slot: Slot) -> bool {
+        if let Some(mut other) = self.children.remove(&slot) {
+            // Two processes with one identity would fence each other off.
+            other.kill();
+        }
+        match self.spawn(run, slot) {
+            Ok(child) => {
+                tracing::info!(%slot, pid = child.id(), "started a game server");
+                self.children.insert(slot, child);
+                true
+            }
+            Err(sentence) => {
+                tracing::error!(%slot, "no game server was started: {sentence}");
+                false
+            }
+        }
+    }
+
+    fn spawn(&self, run: CommandId, slot: Slot) -> Result<ServerChild, String> {
+        let config = &self.config;
+        let identity = config.identities.get(usize::from(slot.0));
+        let environment = SlotEnvironment {
+            identity: identity.ok_or("there is no such slot")?.clone(),
+            join_file: config.join_file.clone(),
+            listen: SocketAddr::new(
+                config.ip,
+                config.ports.port(slot).ok_or("there is no port for it")?,
+            ),
+            slot: slot.0,
+        };
+        let mut command = Command::new(&config.program);
+        command
+            .args(&config.arguments)
+            .stdin(Stdio::piped())
+            .stdout(match config.output {
+                ChildOutput::Discard => Stdio::null(),
+                ChildOutput::Inherit => Stdio::inherit(),
+            });
+        environment.write(&mut command);
+        ServerChild::spawn(&mut command, run)
+            .map_err(|error| format!("{}: {}", config.program.display(), error.kind()))
+    }
+
+    /// Takes note of processes that have ended, and kills those that would not.
+    fn look(&mut self) {
+        let now = self.clock.now();
+        let reports = &mut self.reports;
+        self.children.retain(|slot, child| match child.look(now) {
+            Fate::Runs => true,
+            Fate::Exited(run) => {
+                tracing::warn!(%slot, "a game server has ended by itself");
+                reports.push_back(Report::Exited(run));
+                false
+            }
+            Fate::Stopped(id) => {
+                tracing::info!(%slot, "a game server has ended");
+                reports.push_back(Report::Completed(id, Outcome::Stopped));
+                false
+            }
+        });
+    }
+
+    /// Tells what there is to tell, in order.
+    fn tell(&mut self) {
+        while let Some(report) = self.reports.pop_front() {
+            if let Err(report) = (self.report)(report) {
+                self.reports.push_front(report);
+                return;
+            }
+        }
+    }
+
+    /// Ends all processes: lets go of them at once, and kills who is late.
+    fn end_all(&mut self) {
+        let kill_at = self.clock.now() + self.config.grace;
+        for child in self.children.values_mut() {
+            child.release(CommandId(0), kill_at);
+        }
+        let (_open, nothing) = crossbeam_channel::bounded::<()>(0);
+        while !self.children.is_empty() {
+            let now: Instant = self.clock.now();
+            self.children
+                .retain(|_, child| child.look(now) == Fate::Runs);
+            if !self.children.is_empty() {
+                // Nothing ever comes: the wait ends by its time.
+                nothing.recv_timeout(LOOK_PAUSE).unwrap_or_default();
+            }
+        }
+    }
+}
+
+/// How often processes are looked at.
+const LOOK_PAUSE: Duration = Duration::from_millis(50);
+
+/// How long the thread sleeps where there is nothing to look at.
+const IDLE_PAUSE: Duration = Duration::from_secs(60);

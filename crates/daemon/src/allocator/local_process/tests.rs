@@ -1,0 +1,180 @@
+#![cfg(unix)]
+
+use std::sync::mpsc::{self, Receiver};
+
+use crate::allocator::Orders;
+
+use super::*;
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+#[test]
+fn a_process_is_started_with_what_it_must_know_and_ends_with_its_pipe() {
+    let script = "test $TICKWIRE_SLOT = 1 && test $TICKWIRE_LISTEN = 127.0.0.1:40001 \
+                  && test $TICKWIRE_IDENTITY = b.pem && test $TICKWIRE_JOIN_FILE = net.join \
+                  && cat >/dev/null";
+    let pool = Pool::start(script, 2);
+    assert!(pool.orders.give(start(1, 1)));
+    let started = Report::Completed(CommandId(1), Outcome::Started);
+    assert_eq!(pool.next(), started);
+    assert!(pool.orders.give(stop(2, 1)));
+    let stopped = Report::Completed(CommandId(2), Outcome::Stopped);
+    assert_eq!(
+        pool.next(),
+        stopped,
+        "it was told the right things and waited"
+    );
+}
+
+#[test]
+fn a_process_that_ends_by_itself_is_told_of() {
+    let pool = Pool::start("exit 3", 1);
+    assert!(pool.orders.give(start(1, 0)));
+    let started = Report::Completed(CommandId(1), Outcome::Started);
+    assert_eq!(pool.next(), started);
+    assert_eq!(pool.next(), Report::Exited(CommandId(1)));
+    assert!(pool.orders.give(stop(2, 0)));
+    let stopped = Report::Completed(CommandId(2), Outcome::Stopped);
+    assert_eq!(pool.next(), stopped, "there is none: it has ended");
+}
+
+#[test]
+fn a_process_that_does_not_let_go_is_killed() {
+    // A shell that is told to end by its pipe alone, and does not look at it.
+    let pool = Pool::start("trap '' TERM HUP; while :; do sleep 1; done", 1);
+    assert!(pool.orders.give(start(1, 0)));
+    pool.next();
+    assert!(pool.orders.give(stop(2, 0)));
+    let stopped = Report::Completed(CommandId(2), Outcome::Stopped);
+    assert_eq!(pool.next(), stopped);
+}
+
+#[test]
+fn a_program_that_is_not_there_fails_and_stops_nothing() {
+    let mut config = config("", 1);
+    config.program = "/nonexistent/server".into();
+    let pool = Pool::of(config, |_| false);
+    for run in 1..=2 {
+        assert!(pool.orders.give(start(run, 0)));
+        let failed = Report::Completed(CommandId(run), Outcome::Failed);
+        assert_eq!(pool.next(), failed);
+    }
+    assert!(pool.orders.give(start(3, 7)), "no such slot");
+    let failed = Report::Completed(CommandId(3), Outcome::Failed);
+    assert_eq!(pool.next(), failed);
+}
+
+#[test]
+fn a_report_that_is_handed_back_is_told_again_in_order() {
+    let mut refusals = 5;
+    let pool = Pool::of(config("exit 0", 1), move |_| {
+        refusals -= 1;
+        refusals >= 0
+    });
+    assert!(pool.orders.give(start(1, 0)));
+    let started = Report::Completed(CommandId(1), Outcome::Started);
+    assert_eq!(pool.next(), started);
+    assert_eq!(pool.next(), Report::Exited(CommandId(1)));
+}
+
+#[test]
+fn dropping_the_orders_ends_every_process() {
+    let Pool {
+        orders,
+        process,
+        reports,
+    } = Pool::start("cat >/dev/null", 3);
+    for slot in 0..3 {
+        assert!(orders.give(start(u64::from(slot) + 1, slot)));
+        reports.recv_timeout(PATIENCE).unwrap();
+    }
+    drop(orders);
+    // Returns only once all are gone.
+    process.join();
+    assert!(reports.recv().is_err(), "the thread has ended");
+}
+
+#[test]
+fn a_port_range_is_read_and_has_a_port_for_each_slot() {
+    let range: PortRange = "40000-40002".parse().unwrap();
+    let ports: Vec<_> = (0..4).map(|slot| range.port(Slot(slot))).collect();
+    assert_eq!(ports, [Some(40_000), Some(40_001), Some(40_002), None]);
+    assert_eq!("7".parse(), Ok(PortRange { first: 7, last: 7 }));
+    for text in ["", "0-1", "2-1", "1-65536", "a-b", "1-2-3"] {
+        assert_eq!(text.parse::<PortRange>(), Err(PortRangeError), "{text}");
+    }
+    let few = LocalProcess::start(
+        LocalProcessConfig {
+            ports: "40000-40001".parse().unwrap(),
+            ..config("", 3)
+        },
+        Orders::new().1,
+        |_| Ok(()),
+    );
+    assert!(few.is_err());
+}
+
+/// An allocator whose reports are heard.
+struct Pool {
+    orders: Orders,
+    process: LocalProcess,
+    reports: Receiver<Report>,
+}
+
+impl Pool {
+    fn start(script: &str, slots: usize) -> Self {
+        Self::of(config(script, slots), |_| false)
+    }
+
+    fn of(
+        config: LocalProcessConfig,
+        mut is_refused: impl FnMut(&Report) -> bool + Send + 'static,
+    ) -> Self {
+        let (orders, queue) = Orders::new();
+        let (sender, reports) = mpsc::sync_channel(64);
+        let report = move |report| {
+            if is_refused(&report) {
+                return Err(report);
+            }
+            sender.send(report).unwrap_or_default();
+            Ok(())
+        };
+        let process = LocalProcess::start(config, queue, report).unwrap();
+        Self {
+            orders,
+            process,
+            reports,
+        }
+    }
+
+    fn next(&self) -> Report {
+        self.reports.recv_timeout(PATIENCE).unwrap()
+    }
+}
+
+fn config(script: &str, slots: usize) -> LocalProcessConfig {
+    let identities = ["a.pem", "b.pem", "c.pem"];
+    let mut config = LocalProcessConfig::new(
+        "/bin/sh".into(),
+        vec!["-c".into(), script.into()],
+        identities.iter().take(slots).map(PathBuf::from).collect(),
+        "net.join".into(),
+        ("127.0.0.1".parse().unwrap(), "40000-40009".parse().unwrap()),
+    );
+    config.grace = Duration::from_millis(300);
+    config
+}
+
+const fn start(run: u64, slot: u16) -> Order {
+    Order::Start {
+        run: CommandId(run),
+        slot: Slot(slot),
+    }
+}
+
+const fn stop(id: u64, slot: u16) -> Order {
+    Order::Stop {
+        id: CommandId(id),
+        slot: Slot(slot),
+    }
+}

@@ -1,0 +1,112 @@
+//! The command line: a noun, a verb, and how it ends.
+
+mod hub;
+mod key;
+mod matchmaker;
+
+use std::io::{self, Read};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::mpsc::{self, Receiver, TryRecvError};
+use std::thread;
+use std::time::Duration;
+
+use clap::Subcommand;
+use tracing_subscriber::EnvFilter;
+
+use crate::exit::Failure;
+pub use hub::{HubCommand, RunHub};
+pub use key::{KeyCommand, KeyFile, NewJoinFile};
+pub use matchmaker::{AskStatus, MatchmakerCommand, RunMatchmaker};
+
+/// What an operator can ask for.
+#[derive(Clone, Debug, Subcommand)]
+pub enum Command {
+    /// The message switch between game servers and matchmaker.
+    #[command(subcommand)]
+    Hub(HubCommand),
+    /// The matchmaker, its HTTP edge and the game servers that it starts.
+    #[command(subcommand)]
+    Matchmaker(MatchmakerCommand),
+    /// Identities, and the join file that says who may join as what.
+    #[command(subcommand)]
+    Key(KeyCommand),
+    /// Runs the whole stack on this machine, breaks it, and shows that players notice little.
+    Demo(crate::demo::Options),
+    /// One process of the demonstration.
+    #[command(subcommand, hide = true)]
+    Role(crate::demo::role::Role),
+    /// One node of the mesh, until stdin ends.
+    Relay {
+        /// Its configuration, JSON.
+        config: PathBuf,
+    },
+}
+
+impl Command {
+    /// Does it; the exit code says how it ended, and a sentence on stderr why.
+    #[must_use]
+    pub fn run(&self) -> ExitCode {
+        let result = match self {
+            Self::Hub(command) => command.run(),
+            Self::Matchmaker(command) => command.run(),
+            Self::Key(command) => command.run(),
+            Self::Demo(options) => return crate::demo::run(options),
+            Self::Role(role) => return role.run(),
+            Self::Relay { config } => return crate::relay::main(config),
+        };
+        match result {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(Failure { exit, sentence }) => {
+                eprintln!("tickwire: {sentence}");
+                exit.into()
+            }
+        }
+    }
+}
+
+/// Writes logs to stderr, as the environment variable `TICKWIRE_LOG` filters them; `info` by
+/// default.
+fn log() {
+    let filter = EnvFilter::try_from_env("TICKWIRE_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
+    let subscriber = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(io::stderr);
+    // One that is set already, by a program that embeds this, stays.
+    drop(subscriber.try_init());
+}
+
+/// What closes when stdin does: whoever started the process lets go of it so.
+struct StdinEnd(Receiver<()>);
+
+impl StdinEnd {
+    /// Starts the thread that reads stdin, and throws away what it reads.
+    fn watch() -> Result<Self, Failure> {
+        let (open, end) = mpsc::channel();
+        thread::Builder::new()
+            .name("stdin".to_owned())
+            .spawn(move || {
+                let mut rest = [0; 256];
+                while matches!(io::stdin().lock().read(&mut rest), Ok(1..)) {}
+                drop(open);
+            })
+            .map_err(|error| Failure::refused(error.kind()))?;
+        Ok(Self(end))
+    }
+
+    fn has_come(&self) -> bool {
+        self.0.try_recv() == Err(TryRecvError::Disconnected)
+    }
+}
+
+/// Says one thing to whoever reads stdout.
+#[expect(clippy::print_stdout, reason = "the answer of a command")]
+fn say(text: &str) {
+    println!("{text}");
+}
+
+/// How often a process looks whether all of it is at work.
+const LOOK: Duration = Duration::from_millis(200);
+
+/// Time for an orderly end.
+const LINGER: Duration = Duration::from_secs(1);

@@ -1,0 +1,213 @@
+//! `tickwire key`.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+use clap::{Args, Subcommand};
+use crypto::identity_file::{self, IdentityFileError};
+use crypto::{Identity, Provider, Ring};
+use hub::JoinFile;
+use hub::join_file::{Grant, NetworkSecret};
+use hub::name::Name;
+use hub::role::Role;
+use serde::Serialize;
+use wire::NodeId;
+
+use super::say;
+use crate::exit::Failure;
+use crate::link::MATCHMAKER;
+use crate::trust;
+
+/// What can be done with keys.
+#[derive(Clone, Debug, Subcommand)]
+pub enum KeyCommand {
+    /// Makes an identity, writes it to a new file, and shows its public part.
+    New(KeyFile),
+    /// Shows the public part of an identity.
+    Public(KeyFile),
+    /// Writes a new join file: one secret for the network, and who may join as what.
+    JoinFile(NewJoinFile),
+}
+
+/// An identity file.
+#[derive(Args, Clone, Debug)]
+pub struct KeyFile {
+    /// The identity file, in PEM.
+    file: PathBuf,
+    /// Answers in JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+/// A join file to be made.
+#[derive(Args, Clone, Debug)]
+pub struct NewJoinFile {
+    /// The file to be made.
+    file: PathBuf,
+    /// ROLE=KEY[,name=NAME][,service=NAME][,address=HOST:PORT]; KEY is an identity file or a node
+    /// id. A hub needs an address; a matchmaker serves `matchmaker` by itself.
+    #[arg(required = true, value_name = "GRANT")]
+    grants: Vec<GrantText>,
+}
+
+impl KeyCommand {
+    pub(super) fn run(&self) -> Result<(), Failure> {
+        match self {
+            Self::New(key) => {
+                let identity =
+                    Identity::generate(&mut Ring::new()).map_err(|_| trust::no_entropy())?;
+                write_identity(&key.file, &identity)?;
+                key.show(&identity);
+                Ok(())
+            }
+            Self::Public(key) => {
+                key.show(&trust::read_identity(&key.file)?);
+                Ok(())
+            }
+            Self::JoinFile(new) => new.write(),
+        }
+    }
+}
+
+impl KeyFile {
+    fn show(&self, identity: &Identity) {
+        let key = identity.public_key().to_string();
+        let node = identity.node_id();
+        if self.json {
+            let shown = Shown {
+                schema: 1,
+                public_key: &key,
+                node_id: node.to_string(),
+            };
+            say(&serde_json::to_string(&shown).unwrap_or_default());
+        } else {
+            say(&format!("public key {key}\nnode id    {node}"));
+        }
+    }
+}
+
+#[derive(Serialize)]
+struct Shown<'a> {
+    /// Version of this shape.
+    schema: u8,
+    public_key: &'a str,
+    node_id: String,
+}
+
+impl NewJoinFile {
+    fn write(&self) -> Result<(), Failure> {
+        let mut secret = [0; 32];
+        Ring::new()
+            .random(&mut secret)
+            .map_err(|_| trust::no_entropy())?;
+        let mut join_file = JoinFile::new(NetworkSecret::new(secret));
+        for grant in &self.grants {
+            join_file.grants.push(grant.resolve()?);
+        }
+        // What would be refused when it is read is not written.
+        JoinFile::parse(&join_file.to_text()).map_err(Failure::usage)?;
+        trust::write_new_join_file(&self.file, &join_file)?;
+        for grant in &join_file.grants {
+            say(&grant.to_string());
+        }
+        Ok(())
+    }
+}
+
+/// One grant of a join file, as the command line gives it.
+#[derive(Clone, Debug)]
+struct GrantText {
+    role: Role,
+    /// An identity file, or a node id.
+    key: String,
+    name: Option<Name>,
+    services: Vec<Name>,
+    addresses: Vec<String>,
+}
+
+impl GrantText {
+    fn resolve(&self) -> Result<Grant, Failure> {
+        let node = match self.key.parse::<NodeId>() {
+            Ok(node) => node,
+            Err(_) => trust::read_identity(Path::new(&self.key))?.node_id(),
+        };
+        let mut grant = Grant::new(self.role, node);
+        grant.name = self.name;
+        grant.services.clone_from(&self.services);
+        grant.addresses.clone_from(&self.addresses);
+        let service = Name::new(MATCHMAKER).map_err(Failure::usage)?;
+        if self.role == Role::Matchmaker && !grant.services.contains(&service) {
+            grant.services.push(service);
+        }
+        if self.role == Role::Hub && grant.addresses.is_empty() {
+            return Err(Failure::usage(format_args!(
+                "{}: a hub needs an address, as hub=KEY,address=HOST:PORT",
+                self.key
+            )));
+        }
+        Ok(grant)
+    }
+}
+
+impl FromStr for GrantText {
+    type Err = GrantTextError;
+
+    fn from_str(text: &str) -> Result<Self, GrantTextError> {
+        let (role, rest) = text.split_once('=').ok_or(GrantTextError::Form)?;
+        let mut parts = rest.split(',');
+        let mut grant = Self {
+            role: role.parse().map_err(|_| GrantTextError::Role)?,
+            key: parts.next().unwrap_or_default().to_owned(),
+            name: None,
+            services: Vec::new(),
+            addresses: Vec::new(),
+        };
+        if grant.key.is_empty() {
+            return Err(GrantTextError::Form);
+        }
+        for part in parts {
+            let name = |text: &str| Name::new(text).map_err(|_| GrantTextError::Name);
+            match part.split_once('=') {
+                Some(("name", value)) => grant.name = Some(name(value)?),
+                Some(("service", value)) => grant.services.push(name(value)?),
+                Some(("address", value)) => grant.addresses.push(value.to_owned()),
+                Some(_) | None => return Err(GrantTextError::Option),
+            }
+        }
+        Ok(grant)
+    }
+}
+
+/// Why a text is no grant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum GrantTextError {
+    Form,
+    Role,
+    Name,
+    Option,
+}
+
+impl fmt::Display for GrantTextError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Form => "a grant is ROLE=KEY, with options behind commas",
+            Self::Role => "the role is none of hub, game-node, matchmaker, mesh-node, stats, admin",
+            Self::Name => "a name has 1 to 32 of a-z 0-9 . _ -",
+            Self::Option => "an option is none of name=, service=, address=",
+        })
+    }
+}
+
+impl std::error::Error for GrantTextError {}
+
+fn write_identity(path: &Path, identity: &Identity) -> Result<(), Failure> {
+    identity_file::write_new(path, identity).map_err(|error| {
+        let sentence = format!("{}: {error}", path.display());
+        if error == IdentityFileError::Exists {
+            Failure::refused(sentence)
+        } else {
+            Failure::usage(sentence)
+        }
+    })
+}

@@ -1,0 +1,160 @@
+//! `tickwire matchmaker`.
+
+mod status;
+
+use std::ffi::OsString;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+use matchmaker_core::{Config, Rule, TeamSize};
+
+use super::{LINGER, LOOK, StdinEnd, log, say};
+use crate::allocator::{ChildOutput, LocalProcessConfig, PortRange};
+use crate::edge::{EdgeConfig, Transport};
+use crate::exit::Failure;
+use crate::role::matchmaker::{MatchmakerOptions, MatchmakerProcess};
+use crate::trust;
+pub use status::AskStatus;
+
+/// What can be done with a matchmaker.
+#[derive(Clone, Debug, Subcommand)]
+pub enum MatchmakerCommand {
+    /// Runs one until it is killed; the game servers that it started end with it.
+    Run(Box<RunMatchmaker>),
+    /// Asks one how it is; exits with 1 where it has no link to its hub.
+    Status(AskStatus),
+}
+
+/// How to run a matchmaker.
+#[derive(Args, Clone, Debug)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is a switch of the command line"
+)]
+pub struct RunMatchmaker {
+    /// Its identity file; the join file lists its key as a matchmaker.
+    #[arg(long)]
+    identity: PathBuf,
+    /// The join file.
+    #[arg(long)]
+    join_file: PathBuf,
+    /// Where players ask, as IP:PORT.
+    #[arg(long)]
+    http: SocketAddr,
+    /// Speaks HTTP without TLS, on a loopback address only.
+    #[arg(long)]
+    plain_http: bool,
+    /// Separates games and builds.
+    #[arg(long)]
+    app_id: u64,
+    /// Teams of a match.
+    #[arg(long, default_value_t = 2)]
+    teams: u8,
+    /// Players of a team.
+    #[arg(long, default_value_t = 1)]
+    team_size: u8,
+    /// Servers with room that are held ready.
+    #[arg(long, default_value_t = 1)]
+    warm: u16,
+    /// Identity file of one game server that may be started; once for each.
+    #[arg(long = "slot", value_name = "IDENTITY")]
+    slots: Vec<PathBuf>,
+    /// The address that players find these game servers at.
+    #[arg(long, default_value_t = IpAddr::V4(Ipv4Addr::LOCALHOST))]
+    server_ip: IpAddr,
+    /// Their ports, one for each slot, as FIRST-LAST.
+    #[arg(
+        long,
+        value_name = "FIRST-LAST",
+        required_unless_present = "no_servers"
+    )]
+    ports: Option<PortRange>,
+    /// Starts no game server: others do.
+    #[arg(long, conflicts_with_all = ["slots", "ports", "server"])]
+    no_servers: bool,
+    /// Lets game servers print to this process's stdout.
+    #[arg(long)]
+    server_output: bool,
+    /// Ends in order when stdin closes.
+    #[arg(long)]
+    end_with_stdin: bool,
+    /// The game server program and its arguments, behind `--`.
+    #[arg(
+        last = true,
+        value_name = "PROGRAM",
+        required_unless_present = "no_servers"
+    )]
+    server: Vec<OsString>,
+}
+
+impl MatchmakerCommand {
+    pub(super) fn run(&self) -> Result<(), Failure> {
+        match self {
+            Self::Run(options) => options.run(),
+            Self::Status(options) => options.run(),
+        }
+    }
+}
+
+impl RunMatchmaker {
+    fn run(&self) -> Result<(), Failure> {
+        log();
+        let identity = trust::read_identity(&self.identity)?;
+        let join_file = trust::read_join_file(&self.join_file)?;
+        let size = TeamSize::new(self.teams, self.team_size).map_err(Failure::usage)?;
+        let mut config = Config::default();
+        config.warm = self.warm;
+        let transport = if self.plain_http {
+            Transport::PlainHttp
+        } else {
+            Transport::Tls
+        };
+        let matchmaker = MatchmakerProcess::start(MatchmakerOptions {
+            identity: &identity,
+            join_file: &join_file,
+            app_id: self.app_id,
+            rule: Rule::TeamSize(size),
+            config,
+            pool: self.pool()?,
+            edge: EdgeConfig::new(self.http, transport),
+        })?;
+        say(&format!(
+            "matchmaker {} listens on http://{}",
+            identity.node_id(),
+            matchmaker.address()
+        ));
+        let end = self.end_with_stdin.then(StdinEnd::watch).transpose()?;
+        while !end.as_ref().is_some_and(StdinEnd::has_come) {
+            matchmaker.wait(LOOK)?;
+        }
+        matchmaker.shutdown(LINGER);
+        Ok(())
+    }
+
+    fn pool(&self) -> Result<Option<LocalProcessConfig>, Failure> {
+        let (Some(ports), Some((program, arguments))) = (self.ports, self.server.split_first())
+        else {
+            return Ok(None);
+        };
+        if self.slots.is_empty() {
+            return Err(Failure::usage(
+                "game servers need an identity each: give --slot once for each",
+            ));
+        }
+        Ok(Some(LocalProcessConfig {
+            output: if self.server_output {
+                ChildOutput::Inherit
+            } else {
+                ChildOutput::Discard
+            },
+            ..LocalProcessConfig::new(
+                program.into(),
+                arguments.to_vec(),
+                self.slots.clone(),
+                self.join_file.clone(),
+                (self.server_ip, ports),
+            )
+        }))
+    }
+}

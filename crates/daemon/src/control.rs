@@ -1,0 +1,170 @@
+//! How a process and its children talk: one JSON object a line, over the child's stdin and stdout.
+//!
+//! The pipe is also the leash: a child whose stdin closes ends within two seconds, whatever its
+//! threads are doing, so that no descendant outlives whoever started it.
+
+use std::io::{self, BufRead, Read, Write};
+use std::process;
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, SyncSender};
+use std::thread;
+use std::time::Duration;
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+/// The orders of a parent, as a child hears them.
+#[derive(Debug)]
+pub struct Leash<T> {
+    orders: Receiver<T>,
+}
+
+impl<T: DeserializeOwned + Send + 'static> Leash<T> {
+    /// Starts the thread that reads stdin.
+    ///
+    /// Once stdin ends, or holds something else than orders, [`next`](Self::next) says so, and
+    /// the process is ended [`GRACE`] later if it has not ended by itself.
+    ///
+    /// # Errors
+    ///
+    /// The system's, where it has no thread left.
+    pub fn hold() -> io::Result<Self> {
+        let (sender, orders) = mpsc::sync_channel(ORDERS_MAX);
+        thread::Builder::new()
+            .name("leash".to_owned())
+            .spawn(move || {
+                forward(&mut io::stdin().lock(), &sender);
+                drop(sender);
+                wait(GRACE);
+                process::exit(EXIT_LEASH);
+            })?;
+        Ok(Self { orders })
+    }
+
+    /// Waits up to `patience` for the next order.
+    ///
+    /// # Errors
+    ///
+    /// [`Released`] once the parent has let go.
+    pub fn next(&self, patience: Duration) -> Result<Option<T>, Released> {
+        match self.orders.recv_timeout(patience) {
+            Ok(order) => Ok(Some(order)),
+            Err(RecvTimeoutError::Timeout) => Ok(None),
+            Err(RecvTimeoutError::Disconnected) => Err(Released),
+        }
+    }
+}
+
+/// The parent has closed the pipe: it wants an end, or has come to its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Released;
+
+/// Reads orders until the input ends, or says what is no order.
+fn forward<T: DeserializeOwned>(input: &mut impl BufRead, orders: &SyncSender<T>) {
+    let mut line = Vec::new();
+    while let Ok(Some(order)) = read_line(input, &mut line) {
+        // Where nobody asks any more, the end of the pipe still counts.
+        drop(orders.send(order));
+    }
+}
+
+/// Reads one line and what it says; `None` at the end of the input.
+///
+/// `line` is a buffer to be used again. At most [`LINE_BYTES_MAX`] bytes are held.
+///
+/// # Errors
+///
+/// `InvalidData` where a line is too long or is no `T`; else the system's.
+pub fn read_line<T: DeserializeOwned>(
+    input: &mut impl BufRead,
+    line: &mut Vec<u8>,
+) -> io::Result<Option<T>> {
+    line.clear();
+    let max = u64::try_from(LINE_BYTES_MAX).unwrap_or(u64::MAX);
+    input.by_ref().take(max).read_until(b'\n', line)?;
+    if line.is_empty() {
+        return Ok(None);
+    }
+    if line.last() != Some(&b'\n') && line.len() >= LINE_BYTES_MAX {
+        return Err(io::Error::new(
+            io::ErrorKind::InvalidData,
+            format!("a line is over the limit of {LINE_BYTES_MAX} bytes"),
+        ));
+    }
+    serde_json::from_slice(line).map(Some).map_err(Into::into)
+}
+
+/// Writes what `value` says as one line, in one piece.
+///
+/// # Errors
+///
+/// `InvalidData` where the line would be too long to be read; else the system's.
+pub fn write_line<T: Serialize>(output: &mut impl Write, value: &T) -> io::Result<()> {
+    let mut line = serde_json::to_vec(value)?;
+    line.push(b'\n');
+    if line.len() > LINE_BYTES_MAX {
+        return Err(io::Error::new(
+            io::ErrorKind::InvalidData,
+            format!("a line is over the limit of {LINE_BYTES_MAX} bytes"),
+        ));
+    }
+    output.write_all(&line)?;
+    output.flush()
+}
+
+/// Lets `span` pass.
+pub(crate) fn wait(span: Duration) {
+    let (_open, nothing) = mpsc::channel::<()>();
+    // Nothing ever comes: the wait ends by its time.
+    nothing.recv_timeout(span).ok();
+}
+
+/// Longest line, in bytes: grants for 64 players in one order are 108 KiB.
+pub const LINE_BYTES_MAX: usize = 128 << 10;
+
+/// How long a child may take for an orderly end once its parent has let go.
+pub const GRACE: Duration = Duration::from_millis(1_500);
+
+/// Orders that wait; more stay in the pipe.
+const ORDERS_MAX: usize = 64;
+
+/// Exit status of a child that had to be ended.
+const EXIT_LEASH: i32 = 70;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_written_is_read() {
+        let mut pipe = Vec::new();
+        write_line(&mut pipe, &[1, 2]).unwrap();
+        write_line(&mut pipe, &[3, 4]).unwrap();
+        let (mut input, mut line) = (pipe.as_slice(), Vec::new());
+        assert_eq!(read_line(&mut input, &mut line).unwrap(), Some([1, 2]));
+        assert_eq!(read_line(&mut input, &mut line).unwrap(), Some([3, 4]));
+        assert_eq!(read_line::<[u8; 2]>(&mut input, &mut line).unwrap(), None);
+    }
+
+    #[test]
+    fn a_line_without_end_is_held_only_up_to_the_limit() {
+        let mut input = io::BufReader::new(io::repeat(b'1'));
+        let mut line = Vec::new();
+        let error = read_line::<u8>(&mut input, &mut line).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::InvalidData);
+        assert_eq!(line.len(), LINE_BYTES_MAX);
+    }
+
+    #[test]
+    fn a_line_that_is_no_order_ends_the_orders() {
+        let (sender, orders) = mpsc::sync_channel::<u8>(8);
+        forward(&mut b"1\n2\nthree\n4\n".as_slice(), &sender);
+        drop(sender);
+        assert_eq!(orders.iter().collect::<Vec<_>>(), [1, 2]);
+    }
+
+    #[test]
+    fn too_long_a_line_is_not_written() {
+        let long = "x".repeat(LINE_BYTES_MAX);
+        assert!(write_line(&mut Vec::new(), &long).is_err());
+    }
+}

@@ -1,0 +1,118 @@
+//! The whole stack on one machine, over a virtual wide-area network, while things break.
+
+mod accident;
+mod check;
+mod http;
+mod ledger;
+mod matchmaking;
+pub mod message;
+pub mod plan;
+pub mod process;
+pub mod report;
+pub mod role;
+mod stage;
+pub mod table;
+pub mod wan;
+
+use std::fmt::Write as _;
+use std::fs;
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Args, Parser};
+
+use plan::PlanOptions;
+use report::Report;
+use role::{Failure, Role};
+use stage::Stage;
+use table::Style;
+
+/// What the user may choose.
+#[derive(Args, Clone, Debug)]
+pub struct Options {
+    /// The run.
+    #[command(flatten)]
+    pub plan: PlanOptions,
+    /// Writes the outcome to this file, as JSON.
+    #[arg(long, value_name = "FILE")]
+    pub report: Option<PathBuf>,
+}
+
+/// Runs the whole stack on this machine, breaks it, and shows that players notice little.
+#[derive(Parser)]
+#[command(args_conflicts_with_subcommands = true)]
+struct Line {
+    #[command(flatten)]
+    options: Options,
+    #[command(subcommand)]
+    role: Option<Inner>,
+}
+
+/// What the demonstration starts itself with.
+#[derive(clap::Subcommand)]
+enum Inner {
+    /// One process of the demonstration.
+    #[command(subcommand, hide = true)]
+    Role(Role),
+}
+
+/// The program: the demonstration, or one of its processes.
+#[must_use]
+pub fn main() -> ExitCode {
+    let line = Line::parse();
+    match line.role {
+        Some(Inner::Role(role)) => role.run(),
+        None => run(&line.options),
+    }
+}
+
+/// Runs the demonstration and tells its outcome: 0 where every check holds, 1 where one does not
+/// or the run broke off.
+#[must_use]
+pub fn run(options: &Options) -> ExitCode {
+    match perform(options) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("stack: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn perform(options: &Options) -> Result<bool, Failure> {
+    let report = Stage::new(options.plan)?.run()?;
+    io::stdout().write_all(summary(&report, Style::of_stdout()).as_bytes())?;
+    if let Some(path) = &options.report {
+        let text = serde_json::to_string_pretty(&report)?;
+        fs::write(path, text + "\n")
+            .map_err(|error| format!("cannot write {}: {error}", path.display()))?;
+    }
+    Ok(report.ok)
+}
+
+/// Says what a run came to, for people.
+#[must_use]
+pub fn summary(report: &Report, style: Style) -> String {
+    let mut text = format!(
+        "\n{} processes, {} ticks, round trip p50 {:.1} ms accelerated and {:.1} ms direct\n",
+        report.processes, report.ticks, report.accelerated_rtt_ms.p50, report.direct_rtt_ms.p50
+    );
+    for check in &report.checks {
+        let mark = match (style, check.ok) {
+            (Style::Colour, true) => "\x1b[32mok\x1b[0m    ",
+            (Style::Colour, false) => "\x1b[31mFAILED\x1b[0m",
+            (_, true) => "ok    ",
+            (_, false) => "FAILED",
+        };
+        // Writing to a string cannot fail.
+        writeln!(text, "{mark}  {}: {}", check.name, check.detail).ok();
+    }
+    text.push_str(if report.ok {
+        "stack: every check holds\n"
+    } else {
+        "stack: not every check holds\n"
+    });
+    text
+}

@@ -1,0 +1,492 @@
+//! What a run looks like before it begins: who is where, under which address, and what will go
+//! wrong when. All of it follows from the options, so every process makes the same plan.
+
+use std::fmt;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
+use std::str::FromStr;
+use std::time::Duration;
+
+use clap::Args;
+use netsim::LinkConfig;
+use netsim::wan::{Role, Site, Wan};
+use udp_proto::AppId;
+use wire::{Seat, Seed};
+
+/// What all processes of one run are told.
+#[derive(Args, Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PlanOptions {
+    /// Number that the map, the bots and the accidents are drawn from.
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+    /// Seconds from the match's first tick to its last.
+    #[arg(long, default_value_t = 30, value_parser = clap::value_parser!(u32).range(6..=3_600))]
+    pub seconds: u32,
+    /// Bots that play.
+    #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u16).range(1..=64))]
+    pub players: u16,
+    /// Alters one player's simulation at one tick, which must then be found.
+    #[arg(long)]
+    pub sabotage: bool,
+}
+
+/// Where everything is.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    options: PlanOptions,
+    block: Block,
+    wan: Wan,
+    duties: [Duty; RELAYS as usize],
+}
+
+impl Plan {
+    /// Draws the map.
+    #[must_use]
+    pub fn new(options: PlanOptions, block: Block) -> Self {
+        let mut roles = vec![Role::Player; options.players.into()];
+        roles.extend([Role::Relay; RELAYS as usize]);
+        roles.push(Role::Server);
+        let map = options.seed.wrapping_add(MAPS_BEFORE);
+        let mut plan = Self {
+            wan: Wan::new(Seed::from_number(map), &roles),
+            options,
+            block,
+            duties: [Duty::Relay; RELAYS as usize],
+        };
+        plan.duties = plan.assign();
+        plan
+    }
+
+    /// Returns what it was made from.
+    #[must_use]
+    pub const fn options(&self) -> &PlanOptions {
+        &self.options
+    }
+
+    /// Returns the addresses that the run has to itself.
+    #[must_use]
+    pub const fn block(&self) -> Block {
+        self.block
+    }
+
+    /// Returns the seed of everything.
+    #[must_use]
+    pub fn seed(&self) -> Seed {
+        Seed::from_number(self.options.seed)
+    }
+
+    /// Returns how many ticks the match has.
+    #[must_use]
+    pub const fn ticks(&self) -> u32 {
+        self.options.seconds.saturating_mul(TICK_RATE_HZ as u32)
+    }
+
+    /// Returns how long the match lasts.
+    #[must_use]
+    pub const fn length(&self) -> Duration {
+        Duration::from_secs(self.options.seconds as u64)
+    }
+
+    /// Returns the seats, one for each player.
+    pub fn seats(&self) -> impl Iterator<Item = Seat> + use<> {
+        (0..self.options.players).map(Seat)
+    }
+
+    /// Returns where the hub listens.
+    #[must_use]
+    pub const fn hub(&self) -> SocketAddr {
+        self.block.address(HUB, PORT)
+    }
+
+    /// Returns where the matchmaker's HTTP edge listens.
+    #[must_use]
+    pub const fn edge(&self) -> SocketAddr {
+        self.block.address(MATCHMAKER, PORT)
+    }
+
+    /// Returns where the game server listens.
+    #[must_use]
+    pub const fn server(&self) -> SocketAddr {
+        self.block.address(SERVER, PORT)
+    }
+
+    /// Returns where relay `number` speaks to other relays; its host is the relay's alone.
+    #[must_use]
+    pub const fn relay(&self, number: u8) -> SocketAddr {
+        self.block.address(RELAY.saturating_add(number), PORT)
+    }
+
+    /// Returns where relay `number` takes players' datagrams.
+    #[must_use]
+    pub const fn entry(&self, number: u8) -> SocketAddr {
+        self.block.address(RELAY.saturating_add(number), ENTRY_PORT)
+    }
+
+    /// Returns where the game server's host answers pings.
+    #[must_use]
+    pub const fn beacon(&self) -> SocketAddr {
+        self.block.address(SERVER, BEACON_PORT)
+    }
+
+    /// Returns where relay `number` takes pings for the game server's host.
+    #[must_use]
+    pub const fn beacon_entry(&self, number: u8) -> SocketAddr {
+        self.block
+            .address(RELAY.saturating_add(number), BEACON_PORT)
+    }
+
+    /// Returns what relay `number` does for players.
+    #[must_use]
+    pub fn duty(&self, number: u8) -> Duty {
+        self.duties
+            .get(usize::from(number))
+            .copied()
+            .unwrap_or(Duty::Relay)
+    }
+
+    /// Returns the relays with a duty.
+    pub fn on_duty(&self, duty: Duty) -> impl Iterator<Item = u8> + use<'_> {
+        (0..RELAYS).filter(move |number| self.duty(*number) == duty)
+    }
+
+    /// Returns the number of the relay on `host`.
+    #[must_use]
+    pub fn relay_on(&self, host: IpAddr) -> Option<u8> {
+        (0..RELAYS).find(|number| self.relay(*number).ip() == host)
+    }
+
+    /// Returns the seat of the player on `host`.
+    #[must_use]
+    pub fn seat_on(&self, host: IpAddr) -> Option<Seat> {
+        self.seats().find(|seat| self.player(*seat) == host)
+    }
+
+    /// Returns the host of the player of `seat`.
+    #[must_use]
+    pub const fn player(&self, seat: Seat) -> IpAddr {
+        let [.., low] = seat.0.to_be_bytes();
+        self.block.host(PLAYER.saturating_add(low))
+    }
+
+    /// Returns the link from one host to another; `None` where one is no site of the map, such as
+    /// the hub, to which all are near.
+    #[must_use]
+    pub fn link(&self, from: IpAddr, to: IpAddr) -> Option<LinkConfig> {
+        let (from, to) = (self.site(from)?, self.site(to)?);
+        Some(self.wan.link_between(from, to))
+    }
+
+    /// Returns the way between two hosts and back, without jitter.
+    #[must_use]
+    pub fn round_trip(&self, from: IpAddr, to: IpAddr) -> Option<Duration> {
+        let (from, to) = (self.site(from)?, self.site(to)?);
+        Some(self.wan.delay_between(from, to) * 2)
+    }
+
+    /// Returns the name of the city that a host is in.
+    #[must_use]
+    pub fn city(&self, host: IpAddr) -> Option<&'static str> {
+        self.site(host).map(|site| site.city().name())
+    }
+
+    /// Returns all hosts of the map: players, relays, the server.
+    pub fn hosts(&self) -> impl Iterator<Item = IpAddr> + use<'_> {
+        let players = self.seats().map(|seat| self.player(seat));
+        let relays = (0..RELAYS).map(|number| self.relay(number).ip());
+        players.chain(relays).chain([self.server().ip()])
+    }
+
+    /// Returns whose simulation will be altered, and at which tick: in the second quarter.
+    #[must_use]
+    pub fn sabotage(&self) -> Option<(Seat, u32)> {
+        if !self.options.sabotage {
+            return None;
+        }
+        let mut generator = self.seed().generator(SABOTAGE);
+        let seat = generator.below(self.options.players.into());
+        let ticks = u64::from(self.ticks());
+        let tick = generator.between(ticks / 4, ticks / 2);
+        Some((
+            Seat(u16::try_from(seat).unwrap_or(0)),
+            u32::try_from(tick).unwrap_or(0),
+        ))
+    }
+
+    /// Places duties as an operator would: players leave the mesh beside the server and enter it
+    /// where that helps them most, and the nodes that are left pass packets on.
+    fn assign(&self) -> [Duty; RELAYS as usize] {
+        let way = |from: IpAddr, to: IpAddr| self.round_trip(from, to).unwrap_or(Duration::MAX);
+        let server = self.server().ip();
+        let host = |number: u8| self.relay(number).ip();
+        let exit = (0..RELAYS).min_by_key(|number| way(host(*number), server));
+        let exit = exit.unwrap_or(0);
+        let over = |player, entry: u8| {
+            way(player, host(entry))
+                .saturating_add(way(host(entry), host(exit)))
+                .saturating_add(way(host(exit), server))
+        };
+        let total = |entries: [u8; 2]| -> Duration {
+            let best = |seat| {
+                let player = self.player(seat);
+                let ways = entries.map(|entry| over(player, entry));
+                ways.into_iter().fold(way(player, server), Duration::min)
+            };
+            self.seats().map(best).sum()
+        };
+        let others = || (0..RELAYS).filter(move |number| *number != exit);
+        let pairs = others().flat_map(|one| {
+            let later = others().filter(move |other| *other > one);
+            later.map(move |other| [one, other])
+        });
+        let entries = pairs.min_by_key(|pair| total(*pair)).unwrap_or([0, 1]);
+        let mut duties = [Duty::Relay; RELAYS as usize];
+        for (number, duty) in (0..RELAYS).zip(&mut duties) {
+            if number == exit {
+                *duty = Duty::Exit;
+            } else if entries.contains(&number) {
+                *duty = Duty::Entry;
+            }
+        }
+        duties
+    }
+
+    fn site(&self, host: IpAddr) -> Option<&Site> {
+        let at = self.hosts().position(|known| known == host)?;
+        self.wan.sites().get(at)
+    }
+}
+
+/// What a node of the mesh does for players.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Duty {
+    /// Players come in here.
+    Entry,
+    /// It passes packets on.
+    Relay,
+    /// Packets leave to the game server here.
+    Exit,
+}
+
+/// The 254 loopback addresses 127.a.b.1 to .254, of which one run has a block to itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Block {
+    a: u8,
+    b: u8,
+}
+
+impl Block {
+    /// Finds a block that no other run holds; it is held as long as the claim lives.
+    ///
+    /// # Errors
+    ///
+    /// The system's, where loopback has only one address, or all blocks that were tried are held.
+    pub fn claim() -> io::Result<Claim> {
+        let [.., a, b] = std::process::id().to_be_bytes();
+        let mut last = io::Error::from(io::ErrorKind::AddrInUse);
+        for step in 0..BLOCKS_TRIED {
+            // The first 64 are left to others: resolvers like to sit at 127.0.x.y.
+            let block = Self {
+                a: 64 + a % 128,
+                b: b.wrapping_add(step),
+            };
+            match UdpSocket::bind(block.address(CLAIM, PORT)) {
+                Ok(socket) => {
+                    return Ok(Claim {
+                        block,
+                        _socket: socket,
+                    });
+                }
+                Err(error) => last = error,
+            }
+        }
+        Err(last)
+    }
+
+    /// Returns one address of the block.
+    const fn address(self, host: u8, port: u16) -> SocketAddr {
+        SocketAddr::new(self.host(host), port)
+    }
+
+    const fn host(self, host: u8) -> IpAddr {
+        IpAddr::V4(Ipv4Addr::new(127, self.a, self.b, host))
+    }
+}
+
+impl fmt::Display for Block {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "127.{}.{}", self.a, self.b)
+    }
+}
+
+impl FromStr for Block {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let parse = || {
+            let (a, b) = text.strip_prefix("127.")?.split_once('.')?;
+            Some(Self {
+                a: a.parse().ok()?,
+                b: b.parse().ok()?,
+            })
+        };
+        parse().ok_or_else(|| format!("`{text}` is not of the form 127.A.B"))
+    }
+}
+
+/// A block that is ours.
+#[derive(Debug)]
+pub struct Claim {
+    block: Block,
+    /// Keeps others out.
+    _socket: UdpSocket,
+}
+
+impl Claim {
+    /// Returns the block.
+    #[must_use]
+    pub const fn block(&self) -> Block {
+        self.block
+    }
+}
+
+/// Mesh nodes.
+pub const RELAYS: u8 = 5;
+/// Ticks a second.
+pub const TICK_RATE_HZ: u16 = 30;
+/// The game, among others on the same machine.
+pub const APP: AppId = AppId(0x7374_6163_6b00_0001);
+
+/// Hosts within the block.
+const CLAIM: u8 = 1;
+const HUB: u8 = 2;
+const MATCHMAKER: u8 = 3;
+const SERVER: u8 = 4;
+const RELAY: u8 = 10;
+const PLAYER: u8 = 100;
+
+/// Every host is alone on its address, so one port does for all. Below the ranges from which
+/// systems draw ports (Linux: 32,768 and up), so that no client's socket sits there.
+const PORT: u16 = 27_700;
+const ENTRY_PORT: u16 = 27_701;
+const BEACON_PORT: u16 = 27_702;
+
+/// Maps in front of that of seed 0. So the default seed shows a map on which the mesh helps, as it
+/// does on three of five.
+const MAPS_BEFORE: u64 = 16;
+
+/// Blocks looked at before giving up.
+const BLOCKS_TRIED: u8 = 64;
+
+/// Stream of the seed.
+const SABOTAGE: u64 = 3 << 40;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BLOCK: Block = Block { a: 70, b: 1 };
+
+    fn plan(seed: u64) -> Plan {
+        Plan::new(
+            PlanOptions {
+                seed,
+                seconds: 30,
+                players: 8,
+                sabotage: true,
+            },
+            BLOCK,
+        )
+    }
+
+    #[test]
+    fn equal_seeds_give_equal_plans_and_others_differ() {
+        let ways = |plan: &Plan| -> Vec<_> {
+            let hosts: Vec<_> = plan.hosts().collect();
+            let pairs = hosts
+                .iter()
+                .flat_map(|one| hosts.iter().map(move |other| (*one, *other)));
+            pairs.map(|(one, other)| plan.link(one, other)).collect()
+        };
+        assert_eq!(ways(&plan(1)), ways(&plan(1)));
+        assert_eq!(plan(1).sabotage(), plan(1).sabotage());
+        assert_ne!(ways(&plan(1)), ways(&plan(2)));
+        let sabotages: std::collections::BTreeSet<_> =
+            (0..20).map(|seed| plan(seed).sabotage()).collect();
+        assert!(sabotages.len() > 15);
+    }
+
+    #[test]
+    fn every_host_has_an_address_and_a_place_of_its_own() {
+        let options = PlanOptions {
+            players: 64,
+            ..*plan(1).options()
+        };
+        let plan = Plan::new(options, BLOCK);
+        let hosts: std::collections::BTreeSet<_> = plan.hosts().collect();
+        assert_eq!(hosts.len(), 64 + 5 + 1);
+        assert!(hosts.iter().all(|host| plan.city(*host).is_some()));
+        assert_eq!(plan.city(plan.hub().ip()), None, "everyone is near the hub");
+    }
+
+    #[test]
+    fn one_relay_is_the_exit_two_are_entries_and_two_are_left() {
+        for seed in 0..50 {
+            let plan = plan(seed);
+            let exit = plan.on_duty(Duty::Exit).next().unwrap();
+            let way = |number| {
+                plan.round_trip(plan.relay(number).ip(), plan.server().ip())
+                    .unwrap()
+            };
+            assert!((0..RELAYS).all(|other| way(exit) <= way(other)));
+            assert_eq!(plan.on_duty(Duty::Entry).count(), 2);
+            assert_eq!(plan.on_duty(Duty::Relay).count(), 2);
+        }
+    }
+
+    #[test]
+    fn the_mesh_helps_on_most_maps_that_of_the_default_seed_among_them_and_not_on_all() {
+        let median = |mut ways: Vec<Duration>| {
+            ways.sort_unstable();
+            (ways[3] + ways[4]) / 2
+        };
+        let gain = |seed| {
+            let plan = plan(seed);
+            let server = plan.server().ip();
+            let way = |from, to| plan.round_trip(from, to).unwrap();
+            let exit = plan.relay(plan.on_duty(Duty::Exit).next().unwrap()).ip();
+            let meshed = |player| {
+                let over = |entry| {
+                    let entry = plan.relay(entry).ip();
+                    way(player, entry) + way(entry, exit) + way(exit, server)
+                };
+                let ways = plan.on_duty(Duty::Entry).map(over);
+                ways.fold(way(player, server), Duration::min)
+            };
+            let players = || plan.seats().map(|seat| plan.player(seat));
+            let direct = median(players().map(|player| way(player, server)).collect());
+            direct.saturating_sub(median(players().map(meshed).collect()))
+        };
+        assert!(gain(1) > Duration::from_millis(20));
+        let helped = (1..=100)
+            .filter(|seed| gain(*seed) > Duration::from_millis(3))
+            .count();
+        assert!((50..90).contains(&helped), "{helped} of 100");
+    }
+
+    #[test]
+    fn sabotage_leaves_time_to_be_found() {
+        for seed in 0..200 {
+            let (seat, tick) = plan(seed).sabotage().unwrap();
+            assert!(seat.0 < 8);
+            assert!((225..=450).contains(&tick), "{tick}");
+        }
+    }
+
+    #[test]
+    fn two_runs_share_no_block() {
+        let (one, other) = (Block::claim().unwrap(), Block::claim().unwrap());
+        assert_ne!(one.block(), other.block());
+        assert_eq!(one.block().to_string().parse(), Ok(one.block()));
+        assert!("10.1.2".parse::<Block>().is_err());
+    }
+}

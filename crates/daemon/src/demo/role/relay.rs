@@ -1,0 +1,223 @@
+//! A node of the mesh.
+
+mod sockets;
+
+use std::collections::BTreeMap;
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::ops::ControlFlow;
+use std::path::Path;
+use std::time::Duration;
+
+use crypto::{Provider, Ring, Secret32};
+use hub::role::Role;
+use relay_mesh::link_state::{Profile, Roles};
+use relay_mesh::{Bootstrap, Config, EntryGame, Event, ExitGame, Game, Mode, Node};
+use servicer::{Application, Clock, SocketConfig, UdpServicer, UdpSocket};
+use wire::{CommandId, InstanceId, Instant, NodeId};
+
+use super::{Failure, Voice};
+use crate::control::Leash;
+use crate::demo::message::{News, Order, RouteCause};
+use crate::demo::plan::{Duty, Plan, RELAYS};
+use crate::demo::wan::Weather;
+use crate::keyring;
+use sockets::Relay;
+
+/// Relays until the parent lets go.
+pub(super) fn run(plan: &Plan, number: u8, directory: &Path) -> Result<(), Failure> {
+    let leash: Leash<Order> = Leash::hold()?;
+    let (voice, writer) = Voice::raise()?;
+    let nodes = nodes(directory)?;
+    let identity = keyring::identity(directory, &keyring::relay_name(number))?;
+    let config = config(plan, number, (directory, &nodes))?;
+    let now = Clock::new().now();
+    let node = Node::new(config, identity, Ring::new(), now)?;
+
+    let sockets = bind(plan, number)?;
+    let addresses: Vec<SocketAddr> = sockets.iter().map(UdpSocket::local_address).collect();
+    let relay = Relay::new(node, &addresses);
+    let weather = Weather::of(plan, plan.relay(number).ip());
+    let teller = Teller {
+        number,
+        nodes,
+        voice: voice.clone(),
+    };
+    let servicer = weather.over(UdpServicer::named(keyring::relay_name(number)));
+    let handle = servicer.spawn(sockets, relay, teller)?;
+    voice.say(News::Ready);
+
+    while let Ok(order) = leash.next(PATIENCE) {
+        if let Some(Order::Degrade {
+            host,
+            remote,
+            accident,
+        }) = order
+            && !weather.degrade((host, remote), accident)
+        {
+            return Err(format!("there is no link between {host} and {remote}").into());
+        }
+        if !handle.is_running() {
+            return Err("the relay's thread has ended".into());
+        }
+    }
+    handle.shutdown(LINGER);
+    drop(voice);
+    // The writer has nothing left to write, or nobody to write to.
+    drop(writer.join());
+    Ok(())
+}
+
+/// The relays by number, as the join file has them.
+fn nodes(directory: &Path) -> Result<Vec<NodeId>, Failure> {
+    let file = keyring::join_file(directory)?;
+    (0..RELAYS)
+        .map(|number| {
+            let name = keyring::relay_name(number);
+            file.with_role(Role::MeshNode)
+                .find(|grant| grant.name.is_some_and(|known| known.to_string() == name))
+                .map(|grant| grant.node)
+                .ok_or_else(|| format!("the join file has no {name}").into())
+        })
+        .collect()
+}
+
+fn config(
+    plan: &Plan,
+    number: u8,
+    (directory, nodes): (&Path, &[NodeId]),
+) -> Result<Config, Failure> {
+    let file = keyring::join_file(directory)?;
+    let mut instance = [0; 8];
+    Ring::new().random(&mut instance)?;
+    let mut config = Config::new(
+        Secret32::new(*file.network_secret.as_bytes()),
+        InstanceId(u64::from_be_bytes(instance)),
+    );
+    let numbered = || (0..RELAYS).zip(nodes.iter().copied());
+    config.bootstrap = Bootstrap {
+        nodes: numbered()
+            .map(|(other, node)| (node, plan.relay(other)))
+            .collect(),
+    };
+    config.profile = Profile {
+        roles: roles(plan.duty(number)),
+        name: keyring::relay_name(number),
+        addresses: vec![plan.relay(number)],
+    };
+    let members: BTreeMap<NodeId, Roles> = numbered()
+        .map(|(other, node)| (node, roles(plan.duty(other))))
+        .collect();
+    config.members = Some(members);
+    let exits: Vec<NodeId> = numbered()
+        .filter(|(other, _)| plan.duty(*other) == Duty::Exit)
+        .map(|(_, node)| node)
+        .collect();
+    let game = |name: &str, listen, server| Game {
+        name: name.to_owned(),
+        mode: Mode::Shadow,
+        entry: (plan.duty(number) == Duty::Entry).then(|| EntryGame {
+            listen: vec![listen],
+            exits: exits.clone(),
+        }),
+        exit: (plan.duty(number) == Duty::Exit).then_some(ExitGame {
+            server,
+            entries: None,
+        }),
+    };
+    config.games = vec![
+        game("match", plan.entry(number), plan.server()),
+        game("beacon", plan.beacon_entry(number), plan.beacon()),
+    ];
+    Ok(config)
+}
+
+const fn roles(duty: Duty) -> Roles {
+    match duty {
+        Duty::Entry => Roles::ENTRY,
+        Duty::Relay => Roles::RELAY,
+        Duty::Exit => Roles::EXIT,
+    }
+}
+
+/// The sockets that the node may need: the mesh's, the games' ports at an entry, and at an exit
+/// one for each session of each player, and for its pings.
+fn bind(plan: &Plan, number: u8) -> Result<Vec<UdpSocket>, Failure> {
+    let mut addresses = vec![plan.relay(number)];
+    match plan.duty(number) {
+        Duty::Entry => addresses.extend([plan.entry(number), plan.beacon_entry(number)]),
+        Duty::Exit => {
+            let any = SocketAddr::new(plan.relay(number).ip(), 0);
+            let count = usize::from(plan.options().players) * UPSTREAMS_PER_PLAYER;
+            addresses.extend(std::iter::repeat_n(any, count));
+        }
+        Duty::Relay => {}
+    }
+    addresses
+        .into_iter()
+        .map(|address| Ok(UdpSocket::bind(address, &SocketConfig::default())?))
+        .collect()
+}
+
+/// Tells the parent what the node tells.
+struct Teller {
+    number: u8,
+    nodes: Vec<NodeId>,
+    voice: Voice,
+}
+
+impl Teller {
+    fn number_of(&self, node: NodeId) -> Option<u8> {
+        (0..RELAYS)
+            .zip(&self.nodes)
+            .find_map(|(number, known)| (*known == node).then_some(number))
+    }
+}
+
+impl Application<Relay> for Teller {
+    type Request = Infallible;
+
+    fn apply_request(&mut self, _: Instant, _: &mut Relay, request: Infallible) -> ControlFlow<()> {
+        match request {}
+    }
+
+    fn on_event(&mut self, _now: Instant, _relay: &mut Relay, event: Event) {
+        match event {
+            Event::LinkUp { .. } => self.voice.say(News::LinkUp { relay: self.number }),
+            Event::RouteChanged {
+                to, cause, flows, ..
+            } => {
+                let nodes = to.relays.iter().chain([&to.destination]);
+                self.voice.say(News::Route {
+                    relay: self.number,
+                    path: nodes.filter_map(|node| self.number_of(*node)).collect(),
+                    cause: match cause {
+                        relay_mesh::RouteCause::Killed => RouteCause::Killed,
+                        relay_mesh::RouteCause::Degraded => RouteCause::Degraded,
+                        relay_mesh::RouteCause::Better => RouteCause::Better,
+                        relay_mesh::RouteCause::First | _ => RouteCause::First,
+                    },
+                    flows,
+                });
+            }
+            Event::LinkDown { .. }
+            | Event::LinkTooSmall { .. }
+            | Event::FlowOpened { .. }
+            | Event::FlowClosed { .. }
+            | Event::Listening { .. }
+            | Event::ListenFailed { .. }
+            | _ => {}
+        }
+    }
+
+    fn on_command(&mut self, _: Instant, _: &mut Relay, _: CommandId, command: Infallible) {
+        match command {}
+    }
+}
+
+/// Sessions, and pings from two entries; as much again for those that come anew.
+const UPSTREAMS_PER_PLAYER: usize = 6;
+/// How often to look whether the relay still runs.
+const PATIENCE: Duration = Duration::from_millis(200);
+/// Time to take leave of neighbours.
+const LINGER: Duration = Duration::from_millis(300);

@@ -1,0 +1,382 @@
+//! The run: who is started when, what is done to them, and when it is over.
+
+use std::io::Stdout;
+use std::time::Duration;
+
+use servicer::Clock;
+use wire::Instant;
+
+use super::accident::{self, Accident};
+use super::check;
+use super::ledger::Ledger;
+use super::matchmaking;
+use super::message::{News, Order, Status};
+use super::plan::{Block, Claim, Plan, PlanOptions, RELAYS};
+use super::process::{Children, Heard, Who, descendants};
+use super::report::{Cause, Check, Report};
+use super::table::{Row, Screen, Style};
+use super::wan;
+use crate::demo::role::{Failure, Role, RunOptions};
+use crate::keyring::Keyring;
+
+/// One run.
+pub(super) struct Stage {
+    plan: Plan,
+    /// Keeps other runs off our addresses.
+    _claim: Claim,
+    options: RunOptions,
+    /// Removes its folder at the end.
+    keyring: Keyring,
+    children: Children,
+    ledger: Ledger,
+    screen: Screen<Stdout>,
+    clock: Clock,
+    report: Report,
+    /// What was done to the network, in order.
+    accidents: Vec<Accident>,
+    /// When the hub that was killed comes back.
+    hub_back_at: Option<Instant>,
+    /// Checks that could not be made, and why.
+    missed: Vec<Check>,
+}
+
+impl Stage {
+    /// Draws the plan and takes a block of addresses.
+    pub(super) fn new(options: PlanOptions) -> Result<Self, Failure> {
+        let claim = Block::claim()
+            .map_err(|error| format!("no block of loopback addresses is free: {error}"))?;
+        let plan = Plan::new(options, claim.block());
+        let keyring = Keyring::make(&plan)?;
+        Ok(Self {
+            plan,
+            options: RunOptions {
+                plan: options,
+                block: claim.block(),
+                directory: keyring.directory().to_owned(),
+            },
+            _claim: claim,
+            keyring,
+            children: Children::new(),
+            ledger: Ledger::default(),
+            screen: Screen::new(std::io::stdout(), Style::of_stdout()),
+            clock: Clock::new(),
+            report: Report {
+                seed: options.seed,
+                seconds: options.seconds,
+                players: options.players,
+                nodes: RELAYS,
+                ..Report::default()
+            },
+            accidents: Vec::new(),
+            hub_back_at: None,
+            missed: Vec::new(),
+        })
+    }
+
+    /// Goes from the first process to the last check.
+    pub(super) fn run(mut self) -> Result<Report, Failure> {
+        let Self { plan, .. } = &self;
+        let text = format!(
+            "seed {}: {} players and {RELAYS} relays on {}.0/24, game server in {}",
+            plan.options().seed,
+            plan.options().players,
+            plan.block(),
+            plan.city(plan.server().ip()).unwrap_or("nowhere")
+        );
+        self.screen.say(&text)?;
+        self.children
+            .start(Who::Hub, &Role::Hub(self.options.clone()))?;
+        let matchmaker = Role::Matchmaker(self.options.clone());
+        self.children.start(Who::Matchmaker, &matchmaker)?;
+        self.start_mesh()?;
+        self.await_server()?;
+        self.start_players()?;
+        self.play()?;
+        self.end()
+    }
+
+    /// Waits until the game server that the matchmaker starts is known to it.
+    fn await_server(&mut self) -> Result<(), Failure> {
+        let until = self.clock.now() + START_MAX;
+        while self.ledger.leases == 0 {
+            self.hear(until)?
+                .ok_or("the game server does not register")?;
+        }
+        Ok(())
+    }
+
+    fn start_mesh(&mut self) -> Result<(), Failure> {
+        for number in 0..RELAYS {
+            let role = Role::Relay {
+                number,
+                run: self.options.clone(),
+            };
+            self.children.start(Who::Relay(number), &role)?;
+        }
+        let until = self.clock.now() + START_MAX;
+        let relays = usize::from(RELAYS);
+        while self.ledger.links < relays * relays.saturating_sub(1) {
+            let links = self.ledger.links;
+            self.hear(until)?
+                .ok_or_else(|| format!("the mesh is not whole: {links} ends of links are up"))?;
+        }
+        Ok(())
+    }
+
+    fn start_players(&mut self) -> Result<(), Failure> {
+        self.children
+            .start(Who::Players, &Role::Players(self.options.clone()))?;
+        self.children.tell(Who::Players, &Order::Scout)?;
+        let until = self.clock.now() + START_MAX;
+        while self.ledger.ways.len() < usize::from(self.plan.options().players) {
+            self.hear(until)?
+                .ok_or("the players have not found their ways")?;
+        }
+        self.children.tell(Who::Players, &Order::Join)?;
+        let until = self.clock.now() + START_MAX;
+        while !self.ledger.has_started {
+            let Some(()) = self.hear(until)? else {
+                let (joined, players) = (self.ledger.joined, self.plan.options().players);
+                return Err(format!("{joined} of {players} players have joined in time").into());
+            };
+        }
+        Ok(())
+    }
+
+    fn play(&mut self) -> Result<(), Failure> {
+        let start = self.clock.now();
+        self.report.processes = descendants(std::process::id())?.len();
+        let until = start + self.plan.length() + FINISH_MAX;
+        let mut frame_at = start;
+        while !self.ledger.is_complete(&self.plan) {
+            let now = self.clock.now();
+            if now >= until {
+                break;
+            }
+            if self.hub_back_at.is_some_and(|at| now >= at) {
+                self.hub_back_at = None;
+                self.children
+                    .start(Who::Hub, &Role::Hub(self.options.clone()))?;
+                self.screen.say("        the hub is back")?;
+            }
+            let third = self.plan.length() / 3;
+            let due = u32::try_from(self.accidents.len() + self.missed.len()).unwrap_or(u32::MAX);
+            if due < 2 && now >= start + third * (due + 1) {
+                self.strike(due)?;
+            }
+            if now >= frame_at {
+                frame_at = now + FRAME;
+                self.screen
+                    .show(now.saturating_since(start), &self.rows())?;
+            }
+            self.hear(frame_at.min(until))?;
+        }
+        Ok(())
+    }
+
+    /// Does to the network what is due: the link in use gets worse, then the relay in use dies.
+    fn strike(&mut self, due: u32) -> Result<(), Failure> {
+        let number = u8::try_from(self.accidents.len()).unwrap_or(u8::MAX);
+        let mark = Order::Mark { accident: number };
+        if due == 0 {
+            let Some((entry, next, accident)) = accident::link_to_degrade(&self.plan, &self.ledger)
+            else {
+                return self.miss(
+                    "the link in use is degraded",
+                    "the direct way is the shortest for all",
+                );
+            };
+            self.children.tell(Who::Players, &mark)?;
+            let order = Order::Degrade {
+                host: self.plan.relay(entry).ip(),
+                remote: self.plan.relay(next).ip(),
+                accident: wan::Accident::DEGRADED,
+            };
+            self.children.tell(Who::Relay(entry), &order)?;
+            self.note(accident)
+        } else {
+            let Some((victim, accident)) = accident::relay_to_kill(&self.plan, &self.ledger) else {
+                return self.miss(
+                    "the relay in use is killed",
+                    "the direct way is the shortest for all",
+                );
+            };
+            // First, so that the gap is not told shorter than it is.
+            self.children.tell(Who::Players, &mark)?;
+            self.children.kill(Who::Relay(victim))?;
+            self.note(accident)
+        }
+    }
+
+    fn note(&mut self, accident: Accident) -> Result<(), Failure> {
+        let verb = match accident.cause {
+            Cause::Degraded => "degraded by 100 ms and 10 % loss",
+            Cause::Killed => "killed",
+        };
+        self.screen
+            .say(&format!("        {} is {verb}", accident.place))?;
+        self.accidents.push(accident);
+        self.ledger.accidents = self.ledger.accidents.saturating_add(1);
+        Ok(())
+    }
+
+    fn miss(&mut self, name: &str, why: &str) -> Result<(), Failure> {
+        self.screen.say(&format!("        {why}"))?;
+        // A mesh that carries nothing would look the same.
+        let is_fine = self.ledger.ways.values().all(Option::is_none)
+            && self.ledger.pinged.len() == self.ledger.ways.len();
+        self.missed.push(Check {
+            name: format!("players go on when {name}"),
+            ok: is_fine,
+            detail: why.to_owned(),
+        });
+        Ok(())
+    }
+
+    fn end(mut self) -> Result<Report, Failure> {
+        self.children.tell(Who::Players, &Order::Conclude)?;
+        let until = self.clock.now() + CONCLUDE_MAX;
+        while self.ledger.measured.is_none() && self.hear(until)?.is_some() {}
+        let until = self.clock.now() + CONCLUDE_MAX;
+        while !(self.ledger.is_all_read() && self.ledger.is_all_counted(&self.plan))
+            && self.hear(until)?.is_some()
+        {}
+        let matchmaking = matchmaking::at_the_end(&self.plan);
+        self.ledger.is_over = true;
+        let mut late: Vec<Who> = Vec::new();
+        // Players first: they say good-bye to a server that still listens.
+        for who in [Who::Players, Who::Matchmaker] {
+            if !self.children.release(who) {
+                late.push(who);
+            }
+        }
+        late.extend(self.children.release_all());
+        while let Some((_, heard)) = self.children.hear(Duration::ZERO) {
+            if let Heard::News(news) = heard {
+                self.ledger.note(&news);
+            }
+        }
+        check::states(&self.plan, &self.ledger, &mut self.report);
+        check::round_trips(&self.ledger, &mut self.report);
+        check::mail(&self.ledger, &mut self.report);
+        check::joins(&self.plan, &self.ledger, &mut self.report);
+        check::processes(&mut self.report);
+        matchmaking.judge(&self.plan, &mut self.report);
+        check::counts(&self.plan, self.keyring.directory(), &mut self.report);
+        for (number, accident) in (0..).zip(&self.accidents) {
+            let (reroute, check) = accident::judge(&self.plan, (number, accident), &self.ledger);
+            self.report.reroutes.push(reroute);
+            self.report.checks.push(check);
+        }
+        self.report.checks.append(&mut self.missed);
+        let left = descendants(std::process::id())?;
+        let mut found: Vec<String> = late.iter().map(|who| format!("{who} was late")).collect();
+        found.extend(
+            left.iter()
+                .map(|process| format!("process {process} is left")),
+        );
+        self.report.checks.push(Check {
+            name: "every process ends within 2 s of its pipe".to_owned(),
+            ok: found.is_empty(),
+            detail: if found.is_empty() {
+                format!("none of {} is left", self.report.processes)
+            } else {
+                found.join("; ")
+            },
+        });
+        self.report.ok = self.report.checks.iter().all(|check| check.ok);
+        self.screen.keep();
+        Ok(self.report)
+    }
+
+    /// Takes one piece of news; `None` where none comes until `until`.
+    fn hear(&mut self, until: Instant) -> Result<Option<()>, Failure> {
+        let patience = until.saturating_since(self.clock.now());
+        let Some((who, heard)) = self.children.hear(patience) else {
+            return Ok(None);
+        };
+        let news = match heard {
+            Heard::News(news) => news,
+            // It was killed.
+            Heard::Silence if !self.children.is_running(who) => return Ok(Some(())),
+            Heard::Silence => return Err(format!("{who}: ended before its time").into()),
+        };
+        self.ledger.note(&news);
+        match news {
+            News::Failed { reason } => return Err(reason.into()),
+            News::MailUnderWay { count } if count > 0 && self.ledger.mails_at_kill.is_none() => {
+                self.children.kill(Who::Hub)?;
+                self.hub_back_at = Some(self.clock.now() + HUB_AWAY);
+                self.screen.say(&format!(
+                    "        the hub is killed with {count} mails in flight"
+                ))?;
+            }
+            News::MailUnderWay { .. }
+            | News::MailWritten { .. }
+            | News::MailRead { .. }
+            | News::HubLost { .. }
+            | News::Ready
+            | News::Leased
+            | News::Counted { .. }
+            | News::Joined { .. }
+            | News::Started
+            | News::Status(_)
+            | News::Checkpoint { .. }
+            | News::Desync { .. }
+            | News::Left { .. }
+            | News::Gap { .. }
+            | News::Way { .. }
+            | News::LinkUp { .. }
+            | News::Route { .. }
+            | News::Measured { .. }
+            | News::Closed { .. } => {}
+        }
+        Ok(Some(()))
+    }
+
+    fn route(&self, player: u16) -> String {
+        let is_entered = |status: &Status| status.is_entered;
+        let entry = self
+            .ledger
+            .ways
+            .get(&player)
+            .copied()
+            .flatten()
+            .filter(|_| self.ledger.statuses.get(&player).is_some_and(is_entered));
+        entry.map_or_else(
+            || "direct".to_owned(),
+            |entry| {
+                let path = self.ledger.paths.get(&entry).map_or(&[][..], Vec::as_slice);
+                accident::route(&self.plan, entry, path)
+            },
+        )
+    }
+
+    fn rows(&self) -> Vec<Row> {
+        let row = |status: &Status| Row {
+            player: status.player,
+            city: self
+                .plan
+                .city(self.plan.player(wire::Seat(status.player)))
+                .unwrap_or("?"),
+            direct_us: status.direct_us,
+            accelerated_us: status.accelerated_us,
+            route: self.route(status.player),
+            loss_per_million: status.loss_per_million,
+            ticks: status.ticks,
+            hash: status.hash,
+        };
+        self.ledger.statuses.values().map(row).collect()
+    }
+}
+
+/// How long processes may take to be there, and players to join.
+const START_MAX: Duration = Duration::from_secs(20);
+/// How long after its last tick the match may take to reach all players.
+const FINISH_MAX: Duration = Duration::from_secs(5);
+/// How long players may take to say what they have measured.
+const CONCLUDE_MAX: Duration = Duration::from_secs(5);
+/// How long the hub is away.
+const HUB_AWAY: Duration = Duration::from_secs(1);
+/// Time between two pictures.
+const FRAME: Duration = Duration::from_millis(250);

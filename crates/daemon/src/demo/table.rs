@@ -1,0 +1,239 @@
+//! What people see while it runs: on a terminal a table that is drawn over itself, elsewhere a
+//! plain line a second.
+
+use std::fmt::Write as _;
+use std::io::{self, IsTerminal, Write};
+use std::time::Duration;
+
+use super::report::millis;
+
+/// Where it is shown.
+#[derive(Debug)]
+pub struct Screen<W> {
+    out: W,
+    style: Style,
+    /// Lines of the table on the screen, to go back over.
+    lines: usize,
+    /// Seconds of the latest plain line.
+    told: Option<u64>,
+}
+
+/// How it is shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Style {
+    /// Lines, one after the other.
+    Plain,
+    /// A table that stays in its place.
+    Live,
+    /// The same, in colours.
+    Colour,
+}
+
+impl Style {
+    /// Finds out what stdout is, and what the user wants: a non-empty `NO_COLOR` forbids colours.
+    #[must_use]
+    pub fn of_stdout() -> Self {
+        let no_color = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+        match (io::stdout().is_terminal(), no_color) {
+            (false, _) => Self::Plain,
+            (true, true) => Self::Live,
+            (true, false) => Self::Colour,
+        }
+    }
+}
+
+/// How one player is doing.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Row {
+    /// Seat.
+    pub player: u16,
+    /// Where it is.
+    pub city: &'static str,
+    /// Round trip of the direct session, microseconds.
+    pub direct_us: u64,
+    /// Of the accelerated one.
+    pub accelerated_us: u64,
+    /// The nodes that its datagrams pass.
+    pub route: String,
+    /// Lost, in a million.
+    pub loss_per_million: u64,
+    /// Ticks simulated.
+    pub ticks: u32,
+    /// State after the last.
+    pub hash: u64,
+}
+
+impl<W: Write> Screen<W> {
+    /// Shows on `out`.
+    pub const fn new(out: W, style: Style) -> Self {
+        Self {
+            out,
+            style,
+            lines: 0,
+            told: None,
+        }
+    }
+
+    /// Shows how all are doing; without a terminal, once a second and in one line.
+    ///
+    /// # Errors
+    ///
+    /// The system's.
+    pub fn show(&mut self, at: Duration, rows: &[Row]) -> io::Result<()> {
+        if self.style == Style::Plain {
+            if self.told == Some(at.as_secs()) {
+                return Ok(());
+            }
+            self.told = Some(at.as_secs());
+            writeln!(self.out, "{}", line(at, rows))?;
+        } else {
+            let table = table(rows, self.style);
+            if self.lines > 0 {
+                // Cursor up, then clear to the end of the screen; ECMA-48, CUU and ED.
+                write!(self.out, "\x1b[{}A\x1b[J", self.lines)?;
+            }
+            self.lines = table.lines().count();
+            self.out.write_all(table.as_bytes())?;
+        }
+        self.out.flush()
+    }
+
+    /// Says something that stays.
+    ///
+    /// # Errors
+    ///
+    /// The system's.
+    pub fn say(&mut self, text: &str) -> io::Result<()> {
+        if self.lines > 0 {
+            write!(self.out, "\x1b[{}A\x1b[J", self.lines)?;
+            self.lines = 0;
+        }
+        writeln!(self.out, "{text}")?;
+        self.out.flush()
+    }
+
+    /// Leaves the table where it is: what comes next goes below.
+    pub const fn keep(&mut self) {
+        self.lines = 0;
+    }
+
+    /// Returns how it is shown.
+    pub const fn style(&self) -> Style {
+        self.style
+    }
+}
+
+/// Draws the table.
+#[must_use]
+pub fn table(rows: &[Row], style: Style) -> String {
+    let mut text = format!(
+        "{:>6}  {:<13}{:>10}{:>13}{:>8}{:>7}  {:<16}  {}\n",
+        "player", "city", "direct", "accelerated", "loss", "tick", "hash", "route"
+    );
+    for row in rows {
+        let (start, end) = match (style, row.accelerated_us < row.direct_us) {
+            (Style::Colour, true) => ("\x1b[32m", "\x1b[0m"),
+            (Style::Colour | Style::Live | Style::Plain, _) => ("", ""),
+        };
+        // Writing to a string cannot fail.
+        writeln!(
+            text,
+            "{:>6}  {:<13}{:>7.1} ms{start}{:>10.1} ms{end}{:>6.1} %{:>7}  {:016x}  {}",
+            row.player,
+            row.city,
+            millis(row.direct_us),
+            millis(row.accelerated_us),
+            percent(row.loss_per_million),
+            row.ticks,
+            row.hash,
+            row.route
+        )
+        .ok();
+    }
+    text
+}
+
+/// Says it in one line.
+#[must_use]
+pub fn line(at: Duration, rows: &[Row]) -> String {
+    let count = u64::try_from(rows.len()).unwrap_or(u64::MAX).max(1);
+    let mean = |value: fn(&Row) -> u64| rows.iter().map(value).sum::<u64>() / count;
+    let routes: std::collections::BTreeSet<&str> =
+        rows.iter().map(|row| row.route.as_str()).collect();
+    let routes: Vec<&str> = routes.into_iter().collect();
+    format!(
+        "{:>5} s  tick {:>5}  direct {:>6.1} ms  accelerated {:>6.1} ms  routes {}",
+        at.as_secs(),
+        rows.iter().map(|row| row.ticks).min().unwrap_or(0),
+        millis(mean(|row| row.direct_us)),
+        millis(mean(|row| row.accelerated_us)),
+        routes.join(", ")
+    )
+}
+
+fn percent(per_million: u64) -> f64 {
+    f64::from(u32::try_from(per_million).unwrap_or(u32::MAX)) / 10_000.0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rows() -> Vec<Row> {
+        vec![
+            Row {
+                player: 0,
+                city: "Lagos",
+                direct_us: 120_400,
+                accelerated_us: 90_000,
+                route: "Lagos > London".to_owned(),
+                loss_per_million: 12_000,
+                ticks: 31,
+                hash: 0xab,
+            },
+            Row {
+                player: 1,
+                city: "Los Angeles",
+                direct_us: 10_000,
+                accelerated_us: 10_000,
+                route: "direct".to_owned(),
+                ticks: 30,
+                ..Row::default()
+            },
+        ]
+    }
+
+    #[test]
+    fn the_table_has_a_line_for_each_player_in_columns() {
+        let text = table(&rows(), Style::Live);
+        let lines: Vec<_> = text.lines().collect();
+        assert_eq!(lines.len(), 3);
+        assert_eq!(
+            lines[1],
+            "     0  Lagos          120.4 ms      90.0 ms   1.2 %     31  00000000000000ab  Lagos > London"
+        );
+        assert_eq!(lines[1].find("00000000000000ab"), lines[0].find("hash"));
+        assert!(!text.contains('\x1b'));
+        assert_eq!(table(&rows(), Style::Colour).matches("\x1b[32m").count(), 1);
+    }
+
+    #[test]
+    fn a_terminal_is_drawn_over_and_a_file_gets_a_line_a_second() {
+        let mut bytes = Vec::new();
+        let mut screen = Screen::new(&mut bytes, Style::Live);
+        screen.show(Duration::from_millis(100), &rows()).unwrap();
+        screen.show(Duration::from_millis(200), &rows()).unwrap();
+        let text = String::from_utf8(bytes).unwrap();
+        assert_eq!(text.matches("\x1b[3A\x1b[J").count(), 1);
+
+        let mut bytes = Vec::new();
+        let mut screen = Screen::new(&mut bytes, Style::Plain);
+        for millis in [0, 250, 500, 1_000, 1_250] {
+            screen.show(Duration::from_millis(millis), &rows()).unwrap();
+        }
+        let text = String::from_utf8(bytes).unwrap();
+        assert_eq!(text.lines().count(), 2, "{text}");
+        assert!(text.contains("tick    30"), "{text}");
+        assert!(!text.contains('\x1b'));
+    }
+}

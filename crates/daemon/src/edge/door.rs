@@ -1,0 +1,65 @@
+//! The port: connections in, each served by HTTP/1.1 with limits on its heads and its patience.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Extension;
+use hyper::server::conn::http1;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::service::TowerToHyperService;
+use tokio::net::{TcpListener, TcpStream};
+
+use super::limit::{ConnectionGuard, Source};
+use super::ticket::{self, Shared};
+
+/// Serves for as long as it is polled.
+pub(super) async fn serve(listener: TcpListener, shared: Arc<Shared>) {
+    loop {
+        match listener.accept().await {
+            Ok((stream, peer)) => admit(stream, peer, &shared),
+            Err(error) => {
+                tracing::debug!(error = %error.kind(), "a connection was not accepted");
+                // Out of descriptors, trying again at once would spin.
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+            }
+        }
+    }
+}
+
+fn admit(stream: TcpStream, peer: SocketAddr, shared: &Arc<Shared>) {
+    let source = Source::of(peer.ip());
+    if let Some(guard) = shared.limiter.connect(source) {
+        drop(tokio::spawn(talk(stream, guard, Arc::clone(shared))));
+    } else {
+        tracing::debug!("a connection over the limit was closed");
+    }
+}
+
+async fn talk(stream: TcpStream, guard: ConnectionGuard, shared: Arc<Shared>) {
+    // Answers are one small segment each; waiting to fill it gains nothing.
+    drop(stream.set_nodelay(true));
+    let config = &shared.config;
+    let routes = ticket::routes(&shared).layer(Extension(guard.source()));
+    let mut http = http1::Builder::new();
+    http.timer(TokioTimer::new())
+        .header_read_timeout(config.read_timeout)
+        .max_buf_size(config.head_bytes_max.max(HEAD_BYTES_MIN))
+        .max_headers(HEADERS_MAX);
+    let served = http
+        .serve_connection(TokioIo::new(stream), TowerToHyperService::new(routes))
+        .await;
+    if let Err(error) = served {
+        tracing::debug!(%error, "a connection ended badly");
+    }
+    drop(guard);
+}
+
+/// hyper takes no less.
+const HEAD_BYTES_MIN: usize = 8_192;
+
+/// Headers of one request.
+const HEADERS_MAX: usize = 64;
+
+/// Pause after an accept that failed.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);

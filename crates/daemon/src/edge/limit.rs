@@ -1,0 +1,253 @@
+//! How much one source, and all together, may ask of the edge.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use servicer::Clock;
+use wire::Instant;
+
+use super::EdgeConfig;
+
+/// Who asks, as limits see it: an IPv4 address, or the network half of an IPv6 one, since a host
+/// has all of the other half.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Source {
+    V4(u32),
+    V6(u64),
+}
+
+impl Source {
+    pub(super) fn of(ip: IpAddr) -> Self {
+        match ip.to_canonical() {
+            IpAddr::V4(ip) => Self::V4(ip.to_bits()),
+            IpAddr::V6(ip) => Self::V6(u64::try_from(ip.to_bits() >> 64).unwrap_or_default()),
+        }
+    }
+}
+
+/// Counts what sources do. Shared by all connections; no lock is held across a wait.
+#[derive(Debug)]
+pub(super) struct Limiter {
+    clock: Clock,
+    rates: Mutex<Rates>,
+    connections: Arc<Mutex<Places>>,
+    waits: Arc<Mutex<Places>>,
+}
+
+impl Limiter {
+    pub(super) fn new(config: &EdgeConfig) -> Self {
+        let places = |total, each| Arc::new(Mutex::new(Places::new(total, each)));
+        Self {
+            clock: Clock::new(),
+            rates: Mutex::new(Rates::new(
+                config.requests_per_second,
+                config.requests_burst,
+            )),
+            connections: places(config.connections_max, config.connections_per_source_max),
+            waits: places(config.waits_max, config.waits_per_source_max),
+        }
+    }
+
+    /// Takes one request of `source`; where it comes too early, returns when it may come again.
+    pub(super) fn request(&self, source: Source) -> Result<(), Duration> {
+        lock(&self.rates).take(self.clock.now(), source)
+    }
+
+    /// Takes a connection of `source`, unless there are too many.
+    pub(super) fn connect(&self, source: Source) -> Option<ConnectionGuard> {
+        Guard::take(&self.connections, source).map(ConnectionGuard)
+    }
+
+    /// Takes a wait of `source`, unless there are too many.
+    pub(super) fn wait(&self, source: Source) -> Option<WaitGuard> {
+        Guard::take(&self.waits, source).map(WaitGuard)
+    }
+}
+
+/// A connection that counts until it is dropped.
+#[derive(Debug)]
+pub(super) struct ConnectionGuard(Guard);
+
+impl ConnectionGuard {
+    pub(super) const fn source(&self) -> Source {
+        self.0.source
+    }
+}
+
+/// A wait that counts until it is dropped.
+#[derive(Debug)]
+pub(super) struct WaitGuard(#[expect(dead_code, reason = "held for its drop")] Guard);
+
+#[derive(Debug)]
+struct Guard {
+    places: Arc<Mutex<Places>>,
+    source: Source,
+}
+
+impl Guard {
+    fn take(places: &Arc<Mutex<Places>>, source: Source) -> Option<Self> {
+        lock(places).take(source).then(|| Self {
+            places: Arc::clone(places),
+            source,
+        })
+    }
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        lock(&self.places).give_back(self.source);
+    }
+}
+
+/// A number of places, for all and for each source.
+#[derive(Debug)]
+struct Places {
+    total_max: usize,
+    each_max: usize,
+    total: usize,
+    /// Sources with a place.
+    by_source: BTreeMap<Source, usize>,
+}
+
+impl Places {
+    const fn new(total_max: usize, each_max: usize) -> Self {
+        Self {
+            total_max,
+            each_max,
+            total: 0,
+            by_source: BTreeMap::new(),
+        }
+    }
+
+    fn take(&mut self, source: Source) -> bool {
+        if self.total >= self.total_max {
+            return false;
+        }
+        let taken = self.by_source.entry(source).or_default();
+        if *taken >= self.each_max {
+            return false;
+        }
+        *taken = taken.saturating_add(1);
+        self.total = self.total.saturating_add(1);
+        true
+    }
+
+    fn give_back(&mut self, source: Source) {
+        self.total = self.total.saturating_sub(1);
+        if let Some(taken) = self.by_source.get_mut(&source) {
+            *taken = taken.saturating_sub(1);
+            if *taken == 0 {
+                self.by_source.remove(&source);
+            }
+        }
+    }
+}
+
+/// A token bucket for each source that has asked of late.
+#[derive(Debug)]
+struct Rates {
+    /// Time in which one request is earned.
+    interval: Duration,
+    /// Time in which a full bucket is earned.
+    depth: Duration,
+    /// When each source's bucket will be full again.
+    full_at: BTreeMap<Source, Instant>,
+}
+
+impl Rates {
+    fn new(per_second: u32, burst: u32) -> Self {
+        let interval = Duration::from_secs(1) / per_second.max(1);
+        Self {
+            interval,
+            depth: interval.saturating_mul(burst.max(1)),
+            full_at: BTreeMap::new(),
+        }
+    }
+
+    fn take(&mut self, now: Instant, source: Source) -> Result<(), Duration> {
+        if self.full_at.len() >= SOURCES_MAX && !self.full_at.contains_key(&source) {
+            self.full_at.retain(|_, full_at| *full_at > now);
+            if self.full_at.len() >= SOURCES_MAX {
+                return Err(self.interval);
+            }
+        }
+        let full_at = self.full_at.entry(source).or_insert(now);
+        let next = (*full_at).max(now) + self.interval;
+        let debt = next.saturating_since(now);
+        if debt > self.depth {
+            return Err(debt.saturating_sub(self.depth));
+        }
+        *full_at = next;
+        Ok(())
+    }
+}
+
+/// A count is right after a panic too.
+fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
+    shared.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Sources whose rate is known; 3 MiB. While so many are busy, others are refused.
+const SOURCES_MAX: usize = 65_536;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ONE: Source = Source::V4(1);
+    const TWO: Source = Source::V4(2);
+
+    #[test]
+    fn a_source_is_a_host() {
+        let of = |ip: &str| Source::of(ip.parse().unwrap());
+        assert_eq!(of("192.0.2.1"), of("::ffff:192.0.2.1"));
+        assert_ne!(of("192.0.2.1"), of("192.0.2.2"));
+        assert_eq!(of("2001:db8::1"), of("2001:db8::ffff:1"));
+        assert_ne!(of("2001:db8::1"), of("2001:db8:0:1::1"));
+    }
+
+    #[test]
+    fn a_source_has_its_burst_and_then_its_rate() {
+        let mut rates = Rates::new(10, 5);
+        let start = Instant::from_millis(1_000);
+        for _ in 0..5 {
+            assert_eq!(rates.take(start, ONE), Ok(()));
+        }
+        assert_eq!(rates.take(start, ONE), Err(Duration::from_millis(100)));
+        assert_eq!(rates.take(start, TWO), Ok(()), "others are not held up");
+        let later = start + Duration::from_millis(100);
+        assert_eq!(rates.take(later, ONE), Ok(()));
+        assert_eq!(rates.take(later, ONE), Err(Duration::from_millis(100)));
+    }
+
+    #[test]
+    fn as_many_sources_are_known_as_may_be() {
+        let mut rates = Rates::new(1, 1);
+        let start = Instant::from_millis(0);
+        for source in 0..SOURCES_MAX {
+            let source = Source::V6(source as u64);
+            assert_eq!(rates.take(start, source), Ok(()));
+        }
+        assert!(rates.take(start, ONE).is_err());
+        assert_eq!(rates.full_at.len(), SOURCES_MAX);
+        // Those who have paid are forgotten.
+        let later = start + Duration::from_secs(2);
+        assert_eq!(rates.take(later, ONE), Ok(()));
+        assert_eq!(rates.full_at.len(), 1);
+    }
+
+    #[test]
+    fn places_are_for_all_and_for_each() {
+        let places = Arc::new(Mutex::new(Places::new(3, 2)));
+        let take = |source| Guard::take(&places, source);
+        let (first, _second) = (take(ONE).unwrap(), take(ONE).unwrap());
+        assert!(take(ONE).is_none(), "two each");
+        let third = take(TWO).unwrap();
+        assert!(take(TWO).is_none(), "three in all");
+        drop((first, third));
+        assert!(take(ONE).is_some());
+        assert_eq!(lock(&places).by_source.len(), 1);
+    }
+}

@@ -1,0 +1,321 @@
+//! The requests of players: routes, and what each asks of the matchmaker.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::Bytes;
+use axum::extract::{DefaultBodyLimit, FromRequest, Path, Request, State};
+use axum::http::{HeaderMap, HeaderValue, StatusCode, Uri, header};
+use axum::middleware::{self, Next};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use axum::{Extension, Json, Router};
+use crypto::UserData;
+use matchmaker_core::{ResumeKey, TicketId, TicketRequest, TicketState};
+use tokio::sync::oneshot;
+use tokio::time::timeout;
+use wire::ClientId;
+
+use super::EdgeConfig;
+use super::limit::{Limiter, Source};
+use super::refusal::Refusal;
+use super::shape::{self, Made, Status, Ticket, Wish};
+use crate::role::matchmaker::{MatchmakerRequest, MatchmakerRequests, TicketAsk, Unknown};
+
+/// What all connections share.
+pub(super) struct Shared {
+    pub(super) config: EdgeConfig,
+    pub(super) limiter: Limiter,
+    requests: MatchmakerRequests,
+}
+
+impl Shared {
+    pub(super) const fn new(
+        config: EdgeConfig,
+        requests: MatchmakerRequests,
+        limiter: Limiter,
+    ) -> Self {
+        Self {
+            config,
+            limiter,
+            requests,
+        }
+    }
+
+    /// Puts a request to the matchmaker's thread and waits for the answer, which comes in its next
+    /// turn.
+    async fn ask<T>(
+        &self,
+        request: impl FnOnce(oneshot::Sender<T>) -> MatchmakerRequest,
+    ) -> Result<T, Refusal> {
+        let (answer, answered) = oneshot::channel();
+        self.requests
+            .send(request(answer))
+            .map_err(|_| Refusal::unavailable())?;
+        match timeout(ANSWER_TIMEOUT, answered).await {
+            Ok(Ok(answer)) => Ok(answer),
+            Ok(Err(_)) | Err(_) => Err(Refusal::unavailable()),
+        }
+    }
+}
+
+/// The routes of the edge.
+pub(super) fn routes(shared: &Arc<Shared>) -> Router {
+    Router::new()
+        .route("/v1/tickets", post(submit))
+        .route("/v1/tickets/{id}", get(look).delete(cancel))
+        .route("/v1/tickets/{id}/token", post(reissue))
+        .route("/v1/status", get(status))
+        .fallback(no_route)
+        .method_not_allowed_fallback(no_method)
+        .layer(middleware::from_fn_with_state(Arc::clone(shared), guard))
+        .layer(DefaultBodyLimit::max(shared.config.body_bytes_max))
+        .with_state(Arc::clone(shared))
+}
+
+/// Holds every request to its source's rate, and marks every answer as nobody else's.
+async fn guard(
+    State(shared): State<Arc<Shared>>,
+    Extension(source): Extension<Source>,
+    request: Request,
+    next: Next,
+) -> Response {
+    let mut response = match shared.limiter.request(source) {
+        Ok(()) => next.run(request).await,
+        Err(wait) => {
+            Refusal::later("too_many_requests", "this source asks too often", wait).into_response()
+        }
+    };
+    response
+        .headers_mut()
+        .insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    response
+}
+
+async fn submit(
+    State(shared): State<Arc<Shared>>,
+    headers: HeaderMap,
+    request: Request,
+) -> Result<Response, Refusal> {
+    let wish = read_wish(&shared, request).await?;
+    let client = wish
+        .client_id
+        .parse()
+        .map_err(|_| Refusal::bad("bad_client_id", "client_id is no decimal number below 2^64"))?;
+    let user = shape::bytes(&wish.user)
+        .and_then(|bytes| UserData::new(&bytes).ok())
+        .ok_or_else(|| Refusal::bad("bad_user", "user is no hexadecimal text of 0 to 512 bytes"))?;
+    let mut ticket_request = TicketRequest::new(ClientId(client)).with_user(user);
+    if let Some(value) = headers.get(IDEMPOTENCY_KEY) {
+        let key = value.to_str().ok().and_then(shape::idempotency_key);
+        ticket_request = ticket_request.with_idempotency(key.ok_or_else(|| {
+            Refusal::bad(
+                "bad_idempotency_key",
+                "Idempotency-Key is no text of 32 hexadecimal digits",
+            )
+        })?);
+    }
+    let submitted = shared
+        .ask(|answer| MatchmakerRequest::Submit(ticket_request, answer))
+        .await??;
+    let made = Made {
+        resume_key: &submitted.receipt.resume_key.to_text(),
+        ticket: Ticket::new(submitted.receipt.ticket, &submitted.state),
+    };
+    Ok((StatusCode::CREATED, Json(made)).into_response())
+}
+
+async fn read_wish(shared: &Shared, request: Request) -> Result<Wish, Refusal> {
+    let content_type = request.headers().get(header::CONTENT_TYPE);
+    let media = content_type
+        .and_then(|value| value.to_str().ok())
+        .and_then(|value| value.split(';').next())
+        .map(str::trim);
+    if !media.is_some_and(|media| media.eq_ignore_ascii_case("application/json")) {
+        return Err(Refusal::new(
+            StatusCode::UNSUPPORTED_MEDIA_TYPE,
+            "not_json",
+            "the body of this request is application/json",
+        ));
+    }
+    let body = timeout(
+        shared.config.read_timeout,
+        Bytes::from_request(request, &()),
+    )
+    .await;
+    let body = body
+        .map_err(|_| {
+            Refusal::new(
+                StatusCode::REQUEST_TIMEOUT,
+                "too_slow",
+                "the body did not come in time",
+            )
+        })?
+        .map_err(|rejection| {
+            if rejection.status() == StatusCode::PAYLOAD_TOO_LARGE {
+                let max = shared.config.body_bytes_max;
+                Refusal::new(
+                    StatusCode::PAYLOAD_TOO_LARGE,
+                    "body_too_large",
+                    format!("the body is over {max} bytes"),
+                )
+            } else {
+                Refusal::bad("bad_body", "the body did not come whole")
+            }
+        })?;
+    serde_json::from_slice(&body).map_err(|error| {
+        // Where, and what was expected; nothing of what was sent.
+        let (line, column) = (error.line(), error.column());
+        let what = if error.is_data() {
+            "is JSON of another shape"
+        } else {
+            "is no JSON"
+        };
+        Refusal::bad(
+            "malformed_json",
+            format!("the body {what}, at line {line} column {column}"),
+        )
+    })
+}
+
+async fn look(
+    State(shared): State<Arc<Shared>>,
+    Extension(source): Extension<Source>,
+    Path(id): Path<String>,
+    uri: Uri,
+    headers: HeaderMap,
+) -> Result<Response, Refusal> {
+    let ask = ticket_ask(&id, &headers)?;
+    let wait = read_wait(uri.query(), shared.config.wait_max)?;
+    let id = ask.ticket;
+    if wait > Duration::ZERO {
+        let _place = shared.limiter.wait(source).ok_or_else(|| {
+            Refusal::later(
+                "too_many_waits",
+                "too many requests wait; ask without",
+                Duration::from_secs(1),
+            )
+        })?;
+        let (answer, answered) = oneshot::channel();
+        let request = MatchmakerRequest::Await(ask.clone(), answer);
+        shared
+            .requests
+            .send(request)
+            .map_err(|_| Refusal::unavailable())?;
+        match timeout(wait, answered).await {
+            Ok(Ok(state)) => return show(id, state),
+            Ok(Err(_)) => return Err(Refusal::unavailable()),
+            // The time is over: what has become of it so far.
+            Err(_) => {}
+        }
+    }
+    let state = shared
+        .ask(|answer| MatchmakerRequest::Look(ask, answer))
+        .await?;
+    show(id, state)
+}
+
+async fn cancel(
+    State(shared): State<Arc<Shared>>,
+    Path(id): Path<String>,
+    headers: HeaderMap,
+) -> Result<Response, Refusal> {
+    let ask = ticket_ask(&id, &headers)?;
+    let id = ask.ticket;
+    let state = shared
+        .ask(|answer| MatchmakerRequest::Cancel(ask, answer))
+        .await??;
+    show(id, Ok(state))
+}
+
+async fn reissue(
+    State(shared): State<Arc<Shared>>,
+    Path(id): Path<String>,
+    headers: HeaderMap,
+) -> Result<Response, Refusal> {
+    let ask = ticket_ask(&id, &headers)?;
+    let id = ask.ticket;
+    let state = shared
+        .ask(|answer| MatchmakerRequest::Reissue(ask, answer))
+        .await??;
+    show(id, Ok(state))
+}
+
+async fn status(State(shared): State<Arc<Shared>>) -> Result<Response, Refusal> {
+    let load = shared.ask(MatchmakerRequest::Load).await?;
+    Ok(Json(Status::from(load)).into_response())
+}
+
+async fn no_route() -> Refusal {
+    Refusal::new(
+        StatusCode::NOT_FOUND,
+        "no_route",
+        "there is nothing at this path; docs/edge.md lists what there is",
+    )
+}
+
+async fn no_method() -> Refusal {
+    Refusal::new(
+        StatusCode::METHOD_NOT_ALLOWED,
+        "no_method",
+        "this path does not know this method",
+    )
+}
+
+fn show(id: TicketId, state: Result<TicketState, Unknown>) -> Result<Response, Refusal> {
+    let state = state.map_err(|Unknown| Refusal::unknown_ticket())?;
+    Ok(Json(Ticket::new(id, &state)).into_response())
+}
+
+/// Reads which ticket is asked for, and the proof that it is the asker's.
+fn ticket_ask(id: &str, headers: &HeaderMap) -> Result<TicketAsk, Refusal> {
+    let ticket = id
+        .parse()
+        .map_err(|_| Refusal::bad("bad_ticket_id", "a ticket id has 16 hexadecimal digits"))?;
+    let shown = headers
+        .get(header::AUTHORIZATION)
+        .and_then(|value| value.to_str().ok())
+        .and_then(|value| value.strip_prefix("Bearer "))
+        .ok_or_else(|| {
+            Refusal::new(
+                StatusCode::UNAUTHORIZED,
+                "no_resume_key",
+                "show the ticket's resume key: Authorization: Bearer KEY",
+            )
+        })?;
+    // A text that is no key is no ticket's key.
+    let resume_key = ResumeKey::from_text(shown.trim()).ok_or_else(Refusal::unknown_ticket)?;
+    Ok(TicketAsk { ticket, resume_key })
+}
+
+/// Reads `wait=SECONDS`, with or without an `s` behind; no wait where it is not given.
+fn read_wait(query: Option<&str>, max: Duration) -> Result<Duration, Refusal> {
+    let mut wait = Duration::ZERO;
+    for pair in query
+        .unwrap_or_default()
+        .split('&')
+        .filter(|pair| !pair.is_empty())
+    {
+        let span = pair
+            .strip_prefix("wait=")
+            .map(|text| text.strip_suffix('s').unwrap_or(text))
+            .and_then(|text| text.parse().ok())
+            .map(Duration::from_secs);
+        match span {
+            Some(span) if span <= max => wait = span,
+            _ => {
+                return Err(Refusal::bad(
+                    "bad_wait",
+                    format!("the query is wait=SECONDS, at most {}", max.as_secs()),
+                ));
+            }
+        }
+    }
+    Ok(wait)
+}
+
+/// draft-ietf-httpapi-idempotency-key-header.
+const IDEMPOTENCY_KEY: &str = "idempotency-key";
+
+/// The matchmaker answers within a turn; one that does not is stuck.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);

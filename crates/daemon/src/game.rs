@@ -1,0 +1,307 @@
+//! The game of the demonstration: movers on a torus pick up coins.
+//!
+//! Integers only, no randomness but its own generator, no order but that of seats: two runs on the
+//! same inputs are equal bit for bit, on every platform.
+
+mod bot;
+
+use lockstep::bits::{BitReader, BitWriter};
+use lockstep::{Input, StateHasher, Width};
+use wire::{Generator, MatchId, Seat, Seed};
+
+pub use bot::Bot;
+
+/// The state of one match.
+#[derive(Clone, Debug)]
+pub struct Game {
+    /// One for each seat.
+    movers: Vec<Mover>,
+    /// Where coins lie; one that is picked up appears elsewhere.
+    coins: Vec<Point>,
+    /// Decides where; part of the state.
+    luck: Luck,
+    /// Steps made.
+    steps: u32,
+}
+
+impl Game {
+    /// Sets the board up for `seats` players.
+    #[must_use]
+    pub fn new(seed: Seed, seats: u16) -> Self {
+        let mut luck = Luck::new(&mut seed.generator(SETUP));
+        Self {
+            movers: (0..seats).map(|_| Mover::at(luck.point())).collect(),
+            coins: (0..COINS).map(|_| luck.point()).collect(),
+            luck,
+            steps: 0,
+        }
+    }
+
+    /// Makes one step; `inputs` may come in any order, and a seat without one does nothing.
+    pub fn step(&mut self, inputs: impl IntoIterator<Item = (Seat, Buttons)>) {
+        let mut pressed = vec![Buttons::default(); self.movers.len()];
+        for (seat, buttons) in inputs {
+            if let Some(place) = pressed.get_mut(usize::from(seat.0)) {
+                *place = buttons;
+            }
+        }
+        for (mover, buttons) in self.movers.iter_mut().zip(pressed) {
+            mover.step(buttons);
+        }
+        self.pick_up();
+        self.steps = self.steps.wrapping_add(1);
+    }
+
+    /// Returns the hash of the whole state, keyed by the match.
+    #[must_use]
+    pub fn hash(&self, match_id: MatchId) -> u64 {
+        let mut hasher = StateHasher::new(match_id);
+        hasher.u32(self.steps);
+        hasher.u64(self.luck.0);
+        for mover in &self.movers {
+            mover.position.hash(&mut hasher);
+            hasher.i64(mover.speed_x.into());
+            hasher.i64(mover.speed_y.into());
+            hasher.u32(mover.score);
+        }
+        for coin in &self.coins {
+            coin.hash(&mut hasher);
+        }
+        hasher.finish()
+    }
+
+    /// Moves one player by the smallest step there is: what a fault of one machine would do.
+    pub fn disturb(&mut self, seat: Seat) {
+        if let Some(mover) = self.movers.get_mut(usize::from(seat.0)) {
+            mover.position.x = mover.position.x.wrapping_add(1);
+        }
+    }
+
+    /// Returns the coins that each player has picked up, in seat order.
+    pub fn scores(&self) -> impl Iterator<Item = u32> {
+        self.movers.iter().map(|mover| mover.score)
+    }
+
+    /// Gives each coin to the first mover, in seat order, that touches it.
+    fn pick_up(&mut self) {
+        for coin in &mut self.coins {
+            let taker = self
+                .movers
+                .iter_mut()
+                .find(|mover| mover.position.touches(*coin));
+            if let Some(taker) = taker {
+                taker.score = taker.score.wrapping_add(1);
+                *coin = self.luck.point();
+            }
+        }
+    }
+}
+
+/// What a player does: four directions.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Buttons(u8);
+
+impl Buttons {
+    /// Towards smaller x.
+    pub const LEFT: Self = Self(1);
+    /// Towards larger x.
+    pub const RIGHT: Self = Self(2);
+    /// Towards smaller y.
+    pub const UP: Self = Self(4);
+    /// Towards larger y.
+    pub const DOWN: Self = Self(8);
+
+    /// Returns both, pressed at once.
+    #[must_use]
+    pub const fn and(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+
+    const fn has(self, other: Self) -> bool {
+        self.0 & other.0 != 0
+    }
+
+    /// Returns -1, 0 or 1: which of two opposite buttons is pressed.
+    fn axis(self, less: Self, more: Self) -> i16 {
+        i16::from(self.has(more)) - i16::from(self.has(less))
+    }
+}
+
+impl Input for Buttons {
+    const WIDTH: Width = Width::bits::<4>();
+
+    fn write(&self, out: &mut BitWriter<'_>) {
+        out.bits(self.0.into(), 4);
+    }
+
+    fn read(bits: &mut BitReader<'_>) -> Option<Self> {
+        u8::try_from(bits.bits(4).ok()?).ok().map(Self)
+    }
+}
+
+/// A player's piece.
+#[derive(Clone, Copy, Debug)]
+struct Mover {
+    position: Point,
+    /// Per step, in 1/65,536 of the board; negative is left.
+    speed_x: i16,
+    /// The same; negative is up.
+    speed_y: i16,
+    score: u32,
+}
+
+impl Mover {
+    const fn at(position: Point) -> Self {
+        Self {
+            position,
+            speed_x: 0,
+            speed_y: 0,
+            score: 0,
+        }
+    }
+
+    fn step(&mut self, buttons: Buttons) {
+        self.speed_x = accelerate(self.speed_x, buttons.axis(Buttons::LEFT, Buttons::RIGHT));
+        self.speed_y = accelerate(self.speed_y, buttons.axis(Buttons::UP, Buttons::DOWN));
+        self.position.x = self.position.x.wrapping_add_signed(self.speed_x);
+        self.position.y = self.position.y.wrapping_add_signed(self.speed_y);
+    }
+}
+
+/// Friction takes an eighth, a button adds.
+const fn accelerate(speed: i16, direction: i16) -> i16 {
+    speed
+        .saturating_sub(speed / 8)
+        .saturating_add(direction.saturating_mul(THRUST))
+}
+
+/// A place on the torus; coordinates wrap.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Point {
+    x: u16,
+    y: u16,
+}
+
+impl Point {
+    /// Returns the way from here to `other`, the short way round.
+    const fn towards(self, other: Self) -> (i16, i16) {
+        (
+            other.x.wrapping_sub(self.x).cast_signed(),
+            other.y.wrapping_sub(self.y).cast_signed(),
+        )
+    }
+
+    const fn touches(self, other: Self) -> bool {
+        let (x, y) = self.towards(other);
+        x.unsigned_abs() < REACH && y.unsigned_abs() < REACH
+    }
+
+    fn hash(self, hasher: &mut StateHasher) {
+        hasher.u32((u32::from(self.x) << 16) | u32::from(self.y));
+    }
+}
+
+/// The generator inside the state; `SplitMix64` (Steele, Lea, Flood, 2014).
+#[derive(Clone, Copy, Debug)]
+struct Luck(u64);
+
+impl Luck {
+    fn new(generator: &mut Generator) -> Self {
+        Self(generator.next_u64())
+    }
+
+    const fn point(&mut self) -> Point {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        let [a, b, c, d, ..] = (mixed ^ (mixed >> 31)).to_be_bytes();
+        Point {
+            x: u16::from_be_bytes([a, b]),
+            y: u16::from_be_bytes([c, d]),
+        }
+    }
+}
+
+/// Coins on the board.
+const COINS: usize = 12;
+/// What one step of a button adds to the speed.
+const THRUST: i16 = 60;
+/// How near a coin has to be, in 1/65,536 of the board.
+const REACH: u16 = 1_500;
+/// Stream of the seed.
+const SETUP: u64 = 1;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ID: MatchId = MatchId([9; 16]);
+
+    #[test]
+    fn equal_inputs_give_equal_hashes_in_whatever_order_they_come() {
+        let seed = Seed::from_number(5);
+        let mut generator = seed.generator(0);
+        let (mut one, mut other) = (Game::new(seed, 8), Game::new(seed, 8));
+        for step in 0..2_000 {
+            let inputs: Vec<_> = (0..8)
+                .map(|seat| {
+                    (
+                        Seat(seat),
+                        Buttons(u8::try_from(generator.below(16)).unwrap()),
+                    )
+                })
+                .collect();
+            one.step(inputs.iter().copied());
+            other.step(inputs.iter().rev().copied());
+            assert_eq!(one.hash(ID), other.hash(ID), "step {step}");
+        }
+        assert!(one.scores().sum::<u32>() > 0, "nobody ever touched a coin");
+    }
+
+    #[test]
+    fn one_different_button_and_one_disturbance_show_in_the_hash() {
+        let game = Game::new(Seed::from_number(6), 2);
+        let mut moved = game.clone();
+        let mut still = game;
+        moved.step([(Seat(1), Buttons::LEFT)]);
+        still.step([]);
+        assert_ne!(moved.hash(ID), still.hash(ID));
+        let mut disturbed = still.clone();
+        disturbed.disturb(Seat(0));
+        assert_ne!(disturbed.hash(ID), still.hash(ID));
+    }
+
+    #[test]
+    fn the_game_is_frozen() {
+        // Two builds that play together must agree.
+        let mut game = Game::new(Seed::from_number(1), 3);
+        for _ in 0..100 {
+            game.step([
+                (Seat(0), Buttons::LEFT.and(Buttons::UP)),
+                (Seat(2), Buttons::DOWN),
+            ]);
+        }
+        assert_eq!(game.hash(ID), FROZEN);
+    }
+
+    const FROZEN: u64 = 12_820_326_698_094_621_355;
+
+    #[test]
+    fn bots_pick_up_coins() {
+        let seed = Seed::from_number(2);
+        let mut game = Game::new(seed, 4);
+        let mut bots: Vec<_> = (0..4).map(|seat| Bot::new(seed, Seat(seat))).collect();
+        for _ in 0..900 {
+            let inputs: Vec<_> = bots
+                .iter_mut()
+                .map(|bot| (bot.seat(), bot.press(&game)))
+                .collect();
+            game.step(inputs);
+        }
+        assert!(
+            game.scores().all(|score| score > 5),
+            "{:?}",
+            game.scores().collect::<Vec<_>>()
+        );
+    }
+}

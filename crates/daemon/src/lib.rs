@@ -1,0 +1,17 @@
+#![doc = include_str!("../README.md")]
+#![forbid(unsafe_code)]
+
+pub mod allocator;
+pub mod command;
+pub mod control;
+pub mod demo;
+pub mod edge;
+pub mod exit;
+pub mod game;
+mod hex;
+pub mod keyring;
+pub mod link;
+pub mod relay;
+pub mod role;
+mod talk;
+pub mod trust;

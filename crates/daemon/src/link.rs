@@ -1,0 +1,217 @@
+//! The hub link of a process, and what a game server does over it.
+
+pub mod lease;
+pub(crate) mod lookup;
+mod server;
+
+use std::time::Duration;
+
+use crossbeam_channel::{Receiver, RecvTimeoutError};
+use crypto::{Identity, Ring, TokenKey};
+use hub::role::Role;
+use hub::{JoinFile, Node, NodeConfig};
+use matchmaker_core::record::{Assign, Intake, Verdict};
+use servicer::{Clock, RequestError, StreamHandle, StreamServicer, TlsIdentity};
+use wire::{ClientId, InstanceId, MatchId};
+
+use crate::exit::Failure;
+use crate::trust;
+use lease::Lease;
+pub use lease::{LeaseConfig, LeaseEnd, Offer};
+use server::{Ask, ServerApplication};
+pub(crate) use server::{dial, dialled};
+
+/// What the matchmaker serves, as join files name it.
+pub const MATCHMAKER: &str = "matchmaker";
+
+/// A game server as its link sees it. All methods run on the link's thread, and none may block:
+/// hand what they say to the thread that runs the game.
+pub trait GameServer: Send {
+    /// Takes a match: keeps its seats and lets in who holds a token for one of them. The players
+    /// get their tokens when this returns [`Verdict::Taken`]; the link has counted the seats.
+    fn on_assigned(&mut self, assign: &Assign) -> Verdict;
+
+    /// Forgets a match that it has taken: nobody got a token for it, and nobody will.
+    fn on_released(&mut self, _match_id: MatchId) {}
+
+    /// The matchmaker knows this instance, its present token key and its matches.
+    fn on_registered(&mut self) {}
+
+    /// The instance must end now: let nobody in any more, and end the process.
+    fn on_ended(&mut self, end: LeaseEnd);
+}
+
+/// What a game server's link needs.
+///
+/// It holds the token key, so it has no `Debug`.
+#[expect(
+    missing_debug_implementations,
+    reason = "a token key must not be printable"
+)]
+pub struct LinkOptions<'a> {
+    /// What the link proves; the join file lists it as a game node.
+    pub identity: &'a Identity,
+    /// Who the hub and the matchmaker are.
+    pub join_file: &'a JoinFile,
+    /// Which run this is; the same that tokens are opened with.
+    pub instance: InstanceId,
+    /// What the server offers.
+    pub offer: Offer,
+    /// What tokens for this instance are sealed under: the server opens with it already.
+    pub token_key: TokenKey,
+    /// Times.
+    pub config: LeaseConfig,
+}
+
+/// A game server's link: registered with the matchmaker, its lease renewed, its calls answered.
+///
+/// Dropping it ends the link without a word; the matchmaker gives the instance up when its lease
+/// ends.
+#[derive(Debug)]
+pub struct GameLink {
+    handle: StreamHandle<Ask>,
+    ended: Receiver<LeaseEnd>,
+}
+
+impl GameLink {
+    /// Starts the link on a thread of its own. It dials the hub until it is there, and registers
+    /// whenever the hub or the matchmaker comes back.
+    ///
+    /// # Errors
+    ///
+    /// One sentence: where the join file names no hub, or does not list this node as a game node.
+    pub fn start(
+        options: LinkOptions<'_>,
+        server: impl GameServer + 'static,
+    ) -> Result<Self, Failure> {
+        let now = Clock::new().now();
+        let node_id = options.identity.node_id();
+        if options.join_file.grant(node_id, Role::GameNode).is_none() {
+            return Err(Failure::usage(format_args!(
+                "the join file does not list node {node_id} as a game-node"
+            )));
+        }
+        let node = join(NodeConfig::default(), options.join_file, options.instance)?;
+        let lease = Lease::new(
+            options.config,
+            options.offer,
+            options.instance,
+            options.token_key,
+            now,
+        );
+        let matchmakers = options
+            .join_file
+            .with_role(Role::Matchmaker)
+            .map(|grant| grant.node)
+            .collect();
+        let (sender, ended) = crossbeam_channel::bounded(1);
+        let application = ServerApplication::new(lease, matchmakers, Box::new(server), sender)?;
+        let handle = servicer("link", options.identity)?
+            .spawn(Vec::new(), node, application)
+            .map_err(Failure::refused)?;
+        Ok(Self { handle, ended })
+    }
+
+    /// Says that a player has entered a match with a token: should the matchmaker restart, it
+    /// takes the match on.
+    ///
+    /// # Errors
+    ///
+    /// [`LinkBusy`] where the link is behind or has ended; so do the others.
+    pub fn entered(&self, match_id: MatchId) -> Result<(), LinkBusy> {
+        self.ask(Ask::Entered(match_id))
+    }
+
+    /// Says that a player has left a match for good, and may play elsewhere.
+    ///
+    /// # Errors
+    ///
+    /// As [`entered`](Self::entered).
+    pub fn left(&self, match_id: MatchId, client: ClientId) -> Result<(), LinkBusy> {
+        self.ask(Ask::Left(match_id, client))
+    }
+
+    /// Says that a match is over; what is past 1 KiB of `result` is cut off. Said again until the
+    /// matchmaker has noted it.
+    ///
+    /// # Errors
+    ///
+    /// As [`entered`](Self::entered).
+    pub fn finished(&self, match_id: MatchId, result: Vec<u8>) -> Result<(), LinkBusy> {
+        self.ask(Ask::Finished(match_id, result))
+    }
+
+    /// Says whether to be given further matches.
+    ///
+    /// # Errors
+    ///
+    /// As [`entered`](Self::entered).
+    pub fn set_intake(&self, intake: Intake) -> Result<(), LinkBusy> {
+        self.ask(Ask::Intake(intake))
+    }
+
+    /// Registers another token key, whose id is higher; the server opens with it already, and with
+    /// the one before until the last token of that has expired.
+    ///
+    /// # Errors
+    ///
+    /// As [`entered`](Self::entered).
+    pub fn set_token_key(&self, key: TokenKey) -> Result<(), LinkBusy> {
+        self.ask(Ask::TokenKey(Box::new(key)))
+    }
+
+    /// Waits up to `patience` for the end of the lease. Once it has come, it is the answer for
+    /// ever.
+    pub fn wait_end(&self, patience: Duration) -> Option<LeaseEnd> {
+        match self.ended.recv_timeout(patience) {
+            Ok(end) => Some(end),
+            Err(RecvTimeoutError::Timeout) => None,
+            // Told before, or the thread is gone: either way nothing renews the lease.
+            Err(RecvTimeoutError::Disconnected) => Some(LeaseEnd::Expired),
+        }
+    }
+
+    /// Ends in order: the matchmaker is told within `within`, if it can be.
+    pub fn shutdown(self, within: Duration) {
+        self.handle.shutdown(within);
+    }
+
+    fn ask(&self, ask: Ask) -> Result<(), LinkBusy> {
+        self.handle.request(ask).map_err(|error| match error {
+            RequestError::Full(_) | RequestError::Ended(_) => LinkBusy,
+        })
+    }
+}
+
+/// The link is behind, or has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LinkBusy;
+
+impl std::fmt::Display for LinkBusy {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("the link to the hub is behind, or has ended")
+    }
+}
+
+impl std::error::Error for LinkBusy {}
+
+/// Makes the node of a process.
+///
+/// # Errors
+///
+/// Where the join file names no hub with an address.
+pub(crate) fn join(
+    config: NodeConfig,
+    join_file: &JoinFile,
+    instance: InstanceId,
+) -> Result<Node, Failure> {
+    let seed = trust::draw_seed(&mut Ring::new())?;
+    Node::new(config, join_file, instance, seed, Clock::new().now())
+        .ok_or_else(|| Failure::usage("the join file names no hub with an address"))
+}
+
+/// Prepares a servicer that proves `identity`.
+pub(crate) fn servicer(name: &str, identity: &Identity) -> Result<StreamServicer, Failure> {
+    let tls = TlsIdentity::new(identity).map_err(Failure::usage)?;
+    Ok(StreamServicer::named(name).with_identity(&tls))
+}

@@ -1,0 +1,483 @@
+//! The lease of one game server instance: a machine without I/O.
+//!
+//! It says what to call the matchmaker with, takes the answers, and knows when the instance must
+//! end: a game server whose lease is not renewed ends itself, so that no matchmaker, allocator or
+//! broken network can leave one behind.
+
+#[cfg(test)]
+mod tests;
+
+use core::fmt;
+use core::time::Duration;
+use std::collections::{BTreeMap, VecDeque};
+
+use crypto::{AddressList, ServerKeys, TokenKey};
+use hub::record::CallError;
+use matchmaker_core::Seated;
+use matchmaker_core::record::{
+    self, Assign, Intake, MATCHES_MAX, RECORD_BYTES_MAX, RefuseReason, Register, Reply,
+    RunningMatch, Verdict,
+};
+use wire::{ClientId, InstanceId, Instant, MatchId};
+use zeroize::Zeroizing;
+
+/// What a game server offers to the matchmaker.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Offer {
+    /// Separates games and builds; that of the matchmaker.
+    pub app_id: u64,
+    /// Seats that it can serve at a time, in all its matches.
+    pub capacity: u16,
+    /// Its identity keys; the one that its hub link proves is among them.
+    pub identity_keys: ServerKeys,
+    /// Where players find it, best first.
+    pub addresses: AddressList,
+}
+
+/// Times of a lease.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct LeaseConfig {
+    /// How long the instance lives before its first registration; 60 s.
+    pub boot_timeout: Duration,
+    /// How long an answer may take; 5 s.
+    pub call_timeout: Duration,
+    /// Pause before a call that failed is made again; 500 ms.
+    pub retry_pause: Duration,
+    /// How often the lease is renewed, at the least; 10 s. The matchmaker may ask for more.
+    pub heartbeat_max: Duration,
+}
+
+impl Default for LeaseConfig {
+    fn default() -> Self {
+        Self {
+            boot_timeout: Duration::from_secs(60),
+            call_timeout: Duration::from_secs(5),
+            retry_pause: Duration::from_millis(500),
+            heartbeat_max: Duration::from_secs(10),
+        }
+    }
+}
+
+/// Why an instance must end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum LeaseEnd {
+    /// No call has renewed the lease in time.
+    Expired,
+    /// The matchmaker gave the instance up, or another one has its place.
+    Retired,
+    /// The matchmaker does not take this server at all.
+    Refused(RefuseReason),
+    /// A later run of the same node has joined the hub.
+    Superseded,
+    /// The instance said that it ends, and the matchmaker has heard it or cannot.
+    Left,
+}
+
+impl fmt::Display for LeaseEnd {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Expired => f.write_str("the lease was not renewed"),
+            Self::Retired => f.write_str("the matchmaker gave this instance up"),
+            Self::Refused(reason) => write!(f, "the matchmaker refused this server: {reason:?}"),
+            Self::Superseded => f.write_str("a later run of this node has joined the hub"),
+            Self::Left => f.write_str("the instance has left"),
+        }
+    }
+}
+
+/// What has happened to a lease.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LeaseNews {
+    /// The matchmaker knows this instance and its key.
+    Registered,
+    /// Nobody got a token for this match: forget it.
+    Released(MatchId),
+}
+
+/// The lease of one instance.
+///
+/// It holds the token key, so it has no `Debug`.
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is about another thing, and they mix freely"
+)]
+pub(crate) struct Lease {
+    config: LeaseConfig,
+    offer: Offer,
+    instance: InstanceId,
+    token_key: TokenKey,
+    intake: Intake,
+    matches: BTreeMap<MatchId, Running>,
+    /// Whether the matchmaker knows this instance and its present key.
+    is_registered: bool,
+    /// Whether a link to the hub is up.
+    is_joined: bool,
+    /// The call that waits for its answer.
+    call: Option<Call>,
+    /// When the next call is due.
+    due: Instant,
+    /// Something is to be said at once.
+    is_urgent: bool,
+    /// How often the instance had to register anew: an answer to an earlier registration is of a
+    /// matchmaker or a key that was.
+    round: u64,
+    /// When the instance must end.
+    until: Instant,
+    /// Results and departures that the matchmaker has not noted, oldest first.
+    reports: VecDeque<Zeroizing<Vec<u8>>>,
+    is_leaving: bool,
+    end: Option<LeaseEnd>,
+    news: VecDeque<LeaseNews>,
+    /// Reports dropped because too many waited.
+    reports_dropped: u64,
+}
+
+/// A match that the instance runs.
+struct Running {
+    /// Who has a seat and has not left for good.
+    players: Vec<Seated>,
+    is_entered: bool,
+}
+
+/// A call on its way.
+#[derive(Clone, Copy)]
+struct Call {
+    kind: Kind,
+    sent_at: Instant,
+    round: u64,
+}
+
+/// What a call says.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Register,
+    Heartbeat,
+    Report,
+    Bye,
+}
+
+/// What to do with a call of the matchmaker.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Wish {
+    /// Answer this.
+    Answer(Verdict),
+    /// There is room for this match: ask the game, then [`Lease::take`].
+    Ask(Assign),
+    /// It is no record.
+    Malformed,
+}
+
+impl Lease {
+    pub(crate) fn new(
+        config: LeaseConfig,
+        offer: Offer,
+        instance: InstanceId,
+        token_key: TokenKey,
+        now: Instant,
+    ) -> Self {
+        Self {
+            config,
+            offer,
+            instance,
+            token_key,
+            intake: Intake::Open,
+            matches: BTreeMap::new(),
+            is_registered: false,
+            is_joined: false,
+            call: None,
+            due: now,
+            is_urgent: false,
+            round: 0,
+            until: now + config.boot_timeout,
+            reports: VecDeque::new(),
+            is_leaving: false,
+            end: None,
+            news: VecDeque::new(),
+            reports_dropped: 0,
+        }
+    }
+
+    /// The hub has let the node join: whatever the matchmaker knew may be gone with an earlier hub.
+    pub(crate) const fn handle_joined(&mut self) {
+        self.is_joined = true;
+        self.register_anew();
+    }
+
+    /// The link to the hub has ended; the node fails its calls by itself.
+    pub(crate) const fn handle_hub_down(&mut self) {
+        self.is_joined = false;
+    }
+
+    /// Another matchmaker is there, which knows nothing.
+    pub(crate) const fn handle_matchmaker(&mut self) {
+        self.register_anew();
+    }
+
+    /// A later run of this node has joined the hub.
+    pub(crate) fn handle_superseded(&mut self) {
+        self.finish(LeaseEnd::Superseded);
+    }
+
+    /// Takes a call of the matchmaker.
+    pub(crate) fn handle_request(&self, body: &[u8]) -> Wish {
+        let Ok(assign) = Assign::decode(body) else {
+            return Wish::Malformed;
+        };
+        if assign.instance != self.instance {
+            return Wish::Answer(Verdict::OtherInstance);
+        }
+        if self.matches.contains_key(&assign.match_id) {
+            return Wish::Answer(Verdict::Taken);
+        }
+        let seats = self
+            .matches
+            .values()
+            .map(|running| running.players.len())
+            .fold(assign.players.len(), usize::saturating_add);
+        let is_open = self.intake == Intake::Open && !self.is_leaving && self.end.is_none();
+        if !is_open
+            || seats > usize::from(self.offer.capacity)
+            || self.matches.len() >= MATCHES_MAX
+            || registration_len(seats, self.matches.len().saturating_add(1)) > RECORD_BYTES_MAX
+        {
+            return Wish::Answer(Verdict::Full);
+        }
+        Wish::Ask(assign)
+    }
+
+    /// Keeps the seats of a match that the game has taken.
+    pub(crate) fn take(&mut self, assign: Assign) {
+        let running = Running {
+            players: assign.players,
+            is_entered: false,
+        };
+        self.matches.insert(assign.match_id, running);
+    }
+
+    /// A player has entered the match with a token.
+    pub(crate) fn entered(&mut self, match_id: MatchId) {
+        if let Some(running) = self.matches.get_mut(&match_id) {
+            running.is_entered = true;
+        }
+    }
+
+    /// A player has left the match for good.
+    pub(crate) fn left(&mut self, match_id: MatchId, client: ClientId) {
+        let Some(running) = self.matches.get_mut(&match_id) else {
+            return;
+        };
+        let before = running.players.len();
+        running.players.retain(|seated| seated.client_id != client);
+        if running.players.len() < before {
+            self.report(|out| record::encode_left(match_id, client, out));
+        }
+    }
+
+    /// The match is over.
+    pub(crate) fn ended(&mut self, match_id: MatchId, result: &[u8]) {
+        if self.matches.remove(&match_id).is_some() {
+            self.report(|out| record::encode_result(match_id, result, out));
+        }
+    }
+
+    /// Whether to take new matches from now on.
+    pub(crate) const fn set_intake(&mut self, intake: Intake) {
+        self.intake = intake;
+        self.is_urgent = true;
+    }
+
+    /// Another key takes the place of the present one.
+    pub(crate) fn set_token_key(&mut self, key: TokenKey) {
+        self.token_key = key;
+        self.register_anew();
+    }
+
+    /// The instance ends: the matchmaker is told, where it can be.
+    pub(crate) fn leave(&mut self) {
+        self.is_leaving = true;
+        self.is_urgent = true;
+        if !self.is_joined || !self.is_registered {
+            self.finish(LeaseEnd::Left);
+        }
+    }
+
+    /// Returns the next call to make; the next comes when this one is answered.
+    pub(crate) fn poll_call(&mut self, now: Instant) -> Option<Zeroizing<Vec<u8>>> {
+        let is_due = self.is_urgent || self.due <= now;
+        if self.call.is_some() || !self.is_joined || self.end.is_some() || !is_due {
+            return None;
+        }
+        let (kind, body) = self.next_call()?;
+        self.is_urgent = false;
+        self.call = Some(Call {
+            kind,
+            sent_at: now,
+            round: self.round,
+        });
+        Some(body)
+    }
+
+    /// Takes the answer to the call on its way, or why there is none.
+    pub(crate) fn handle_answer(&mut self, now: Instant, answer: Result<&[u8], CallError>) {
+        let Some(call) = self.call.take() else {
+            return;
+        };
+        let reply = answer.ok().and_then(|answer| Reply::decode(answer).ok());
+        match reply {
+            Some(Reply::Renewed {
+                lease,
+                heartbeat,
+                release,
+            }) => self.on_renewed(now, call, (lease, heartbeat), release),
+            Some(Reply::Noted) => self.on_noted(now, call.kind),
+            Some(Reply::Register) => self.register_anew(),
+            Some(Reply::Retired) => self.finish(LeaseEnd::Retired),
+            // As many servers as may be: there may be room later.
+            Some(Reply::Refused(RefuseReason::Full)) => self.due = now + self.config.call_timeout,
+            Some(Reply::Refused(reason)) => self.finish(LeaseEnd::Refused(reason)),
+            _ if call.kind == Kind::Bye => self.finish(LeaseEnd::Left),
+            _ => self.due = now + self.config.retry_pause,
+        }
+    }
+
+    /// Runs what is due.
+    pub(crate) fn handle_timeout(&mut self, now: Instant) {
+        if self.until <= now {
+            self.finish(LeaseEnd::Expired);
+        }
+    }
+
+    pub(crate) fn poll_timeout(&self) -> Option<Instant> {
+        if self.end.is_some() {
+            return None;
+        }
+        let is_idle = self.call.is_none() && self.is_joined;
+        Some(if is_idle {
+            self.until.min(self.due)
+        } else {
+            self.until
+        })
+    }
+
+    pub(crate) fn poll_news(&mut self) -> Option<LeaseNews> {
+        self.news.pop_front()
+    }
+
+    /// Returns why the instance must end, once it must.
+    pub(crate) const fn end(&self) -> Option<LeaseEnd> {
+        self.end
+    }
+
+    pub(crate) const fn call_timeout(&self) -> Duration {
+        self.config.call_timeout
+    }
+
+    fn next_call(&self) -> Option<(Kind, Zeroizing<Vec<u8>>)> {
+        if !self.is_registered {
+            return Some((Kind::Register, self.registration()?));
+        }
+        if let Some(report) = self.reports.front() {
+            return Some((Kind::Report, report.clone()));
+        }
+        let mut body = Zeroizing::new(Vec::new());
+        if self.is_leaving {
+            record::encode_bye(&mut body);
+            return Some((Kind::Bye, body));
+        }
+        record::encode_heartbeat(self.intake, self.matches.keys().copied(), &mut body);
+        Some((Kind::Heartbeat, body))
+    }
+
+    fn registration(&self) -> Option<Zeroizing<Vec<u8>>> {
+        let matches = self.matches.iter().map(|(id, running)| RunningMatch {
+            match_id: *id,
+            is_entered: running.is_entered,
+            players: running.players.clone(),
+        });
+        Register {
+            app_id: self.offer.app_id,
+            token_key: self.token_key.clone(),
+            capacity: self.offer.capacity,
+            intake: self.intake,
+            identity_keys: self.offer.identity_keys.clone(),
+            addresses: self.offer.addresses.clone(),
+            matches: matches.collect(),
+        }
+        .encode()
+    }
+
+    fn on_renewed(
+        &mut self,
+        now: Instant,
+        call: Call,
+        (lease, heartbeat): (Duration, Duration),
+        release: Vec<MatchId>,
+    ) {
+        self.until = call.sent_at + lease;
+        if call.kind == Kind::Register && call.round == self.round {
+            self.is_registered = true;
+            self.news.push_back(LeaseNews::Registered);
+        }
+        for id in release {
+            if self.matches.remove(&id).is_some() {
+                self.news.push_back(LeaseNews::Released(id));
+            }
+        }
+        let pause = heartbeat.clamp(HEARTBEAT_MIN, self.config.heartbeat_max.max(HEARTBEAT_MIN));
+        self.due = call.sent_at + pause;
+        if !self.reports.is_empty() || self.is_leaving {
+            self.due = now;
+        }
+    }
+
+    fn on_noted(&mut self, now: Instant, kind: Kind) {
+        match kind {
+            Kind::Report => drop(self.reports.pop_front()),
+            Kind::Bye => self.finish(LeaseEnd::Left),
+            Kind::Register | Kind::Heartbeat => {}
+        }
+        // The next report, or a heartbeat, which names what still runs.
+        self.due = now;
+    }
+
+    fn report(&mut self, encode: impl FnOnce(&mut Vec<u8>)) {
+        if self.reports.len() >= REPORTS_MAX {
+            // The heartbeat tells which matches run, so the end is known, and the result lost.
+            self.reports_dropped = self.reports_dropped.saturating_add(1);
+            return;
+        }
+        let mut body = Zeroizing::new(Vec::new());
+        encode(&mut body);
+        self.reports.push_back(body);
+        self.is_urgent = true;
+    }
+
+    /// Registers as soon as the call on its way is answered.
+    const fn register_anew(&mut self) {
+        self.is_registered = false;
+        self.is_urgent = true;
+        self.round = self.round.saturating_add(1);
+    }
+
+    fn finish(&mut self, end: LeaseEnd) {
+        self.end.get_or_insert(end);
+    }
+}
+
+/// What a registration takes at most, bytes: what names the server, then 19 for each match and 11
+/// for each seat ([`matchmaker_core::record`]). A match that would make it too long to be sent is
+/// not taken.
+const fn registration_len(seats: usize, matches: usize) -> usize {
+    seats
+        .saturating_mul(11)
+        .saturating_add(matches.saturating_mul(19))
+        .saturating_add(1_024)
+}
+
+/// However often a matchmaker asks to be called, it is no more than that.
+const HEARTBEAT_MIN: Duration = Duration::from_millis(100);
+
+/// Reports that may wait; 1 KiB each at most.
+const REPORTS_MAX: usize = 1_024;

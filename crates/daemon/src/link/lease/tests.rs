@@ -1,0 +1,353 @@
+use crypto::{Identity, Ring};
+use wire::{Seat, Team};
+
+use super::*;
+
+const INSTANCE: InstanceId = InstanceId(7);
+const START: Instant = Instant::from_millis(1_000);
+
+#[test]
+fn an_instance_registers_as_soon_as_the_hub_is_there_and_then_renews() {
+    let mut lease = Rig::lease();
+    assert_eq!(lease.poll_call(START), None, "no link is up");
+    lease.handle_joined();
+    assert_eq!(kind(&mut lease, START), REGISTER);
+    assert_eq!(lease.poll_call(START), None, "one call at a time");
+    answer(&mut lease, START, &renewed(30, 10));
+    assert_eq!(lease.poll_news(), Some(LeaseNews::Registered));
+    assert_eq!(lease.poll_timeout(), Some(START + secs(10)));
+    assert_eq!(lease.poll_call(START + secs(9)), None);
+    assert_eq!(kind(&mut lease, START + secs(10)), HEARTBEAT);
+}
+
+#[test]
+fn without_a_renewal_the_instance_ends() {
+    let mut lease = Rig::registered();
+    // The lease counts from when the call was sent, not from when its answer came.
+    let sent = START + secs(10);
+    assert_eq!(kind(&mut lease, sent), HEARTBEAT);
+    answer(&mut lease, sent + secs(4), &renewed(30, 10));
+    let mut now = sent + secs(10);
+    while now < sent + secs(30) {
+        lease.handle_timeout(now);
+        assert_eq!(lease.end(), None);
+        if lease.poll_call(now).is_some() {
+            lease.handle_answer(now, Err(CallError::Unreachable));
+        }
+        now += Duration::from_millis(100);
+    }
+    lease.handle_timeout(sent + secs(30));
+    assert_eq!(lease.end(), Some(LeaseEnd::Expired));
+    assert_eq!(lease.poll_timeout(), None);
+    assert_eq!(lease.poll_call(sent + secs(40)), None);
+}
+
+#[test]
+fn an_instance_that_nobody_takes_ends_too() {
+    let mut lease = Rig::lease();
+    lease.handle_timeout(START + secs(59));
+    assert_eq!(lease.end(), None);
+    assert_eq!(lease.poll_timeout(), Some(START + secs(60)));
+    lease.handle_timeout(START + secs(60));
+    assert_eq!(lease.end(), Some(LeaseEnd::Expired));
+}
+
+#[test]
+fn a_call_that_fails_is_made_again_after_a_pause() {
+    let mut lease = Rig::lease();
+    lease.handle_joined();
+    for error in [CallError::Unreachable, CallError::TimedOut, CallError::Busy] {
+        let now = lease.due;
+        assert_eq!(kind(&mut lease, now.max(START)), REGISTER);
+        lease.handle_answer(now.max(START), Err(error));
+        assert_eq!(lease.due, now.max(START) + Duration::from_millis(500));
+    }
+    let now = lease.due;
+    assert_eq!(kind(&mut lease, now), REGISTER);
+    lease.handle_answer(now, Ok(b"junk"));
+    assert_eq!(lease.due, now + Duration::from_millis(500));
+}
+
+#[test]
+fn who_comes_back_is_registered_with_again() {
+    for come_back in [
+        |lease: &mut Lease| lease.handle_matchmaker(),
+        |lease: &mut Lease| {
+            lease.handle_hub_down();
+            assert_eq!(lease.poll_call(START + secs(1)), None);
+            lease.handle_joined();
+        },
+        |lease: &mut Lease| {
+            let key = TokenKey::generate(&mut Ring::new(), 2).unwrap();
+            lease.set_token_key(key);
+        },
+    ] {
+        let mut lease = Rig::registered();
+        come_back(&mut lease);
+        assert_eq!(kind(&mut lease, START + secs(1)), REGISTER);
+        answer(&mut lease, START + secs(1), &renewed(30, 10));
+        assert_eq!(lease.poll_news(), Some(LeaseNews::Registered));
+    }
+}
+
+#[test]
+fn an_answer_of_the_matchmaker_before_is_no_registration_with_the_one_now() {
+    let mut lease = Rig::lease();
+    lease.handle_joined();
+    assert_eq!(kind(&mut lease, START), REGISTER);
+    lease.handle_matchmaker();
+    answer(&mut lease, START, &renewed(30, 10));
+    assert_eq!(lease.poll_news(), None);
+    assert_eq!(kind(&mut lease, START), REGISTER);
+}
+
+#[test]
+fn the_matchmaker_asks_for_a_registration_or_gives_the_instance_up() {
+    let mut lease = Rig::registered();
+    assert_eq!(kind(&mut lease, START + secs(10)), HEARTBEAT);
+    answer(&mut lease, START + secs(10), &Reply::Register);
+    assert_eq!(kind(&mut lease, START + secs(10)), REGISTER);
+    answer(&mut lease, START + secs(10), &Reply::Retired);
+    assert_eq!(lease.end(), Some(LeaseEnd::Retired));
+
+    let mut lease = Rig::lease();
+    lease.handle_joined();
+    assert_eq!(kind(&mut lease, START), REGISTER);
+    answer(&mut lease, START, &Reply::Refused(RefuseReason::Full));
+    assert_eq!(lease.end(), None, "there may be room later");
+    let now = START + secs(5);
+    assert_eq!(kind(&mut lease, now), REGISTER);
+    let refused = Reply::Refused(RefuseReason::OtherApp);
+    answer(&mut lease, now, &refused);
+    let end = LeaseEnd::Refused(RefuseReason::OtherApp);
+    assert_eq!(lease.end(), Some(end));
+}
+
+#[test]
+fn a_match_is_taken_where_there_is_room_and_once() {
+    let mut lease = Rig::registered();
+    let first = assign(1, 3);
+    assert_eq!(wish(&lease, &first), Wish::Ask(first.clone()));
+    lease.take(first.clone());
+    assert_eq!(wish(&lease, &first), Wish::Answer(Verdict::Taken));
+    assert_eq!(wish(&lease, &assign(2, 2)), Wish::Answer(Verdict::Full));
+    assert_eq!(wish(&lease, &assign(2, 1)), Wish::Ask(assign(2, 1)));
+    let mut other = assign(3, 1);
+    other.instance = InstanceId(8);
+    let verdict = Wish::Answer(Verdict::OtherInstance);
+    assert_eq!(wish(&lease, &other), verdict);
+    assert_eq!(lease.handle_request(b"junk"), Wish::Malformed);
+    lease.set_intake(Intake::Closed);
+    assert_eq!(wish(&lease, &assign(2, 1)), Wish::Answer(Verdict::Full));
+}
+
+#[test]
+fn a_registration_always_fits_its_record() {
+    let mut lease = Rig::with_capacity(u16::MAX);
+    let mut taken = 0_u8;
+    while let Wish::Ask(assign) = wish(&lease, &assign(taken, 256)) {
+        lease.take(assign);
+        taken += 1;
+    }
+    assert!(taken > 10, "{taken}");
+    lease.handle_joined();
+    let record = lease.poll_call(START).unwrap();
+    assert!(record.len() <= RECORD_BYTES_MAX, "{}", record.len());
+}
+
+#[test]
+fn results_are_said_until_they_are_noted() {
+    let mut lease = Rig::registered();
+    lease.take(assign(1, 2));
+    lease.take(assign(2, 2));
+    lease.left(id(2), ClientId(1));
+    lease.left(id(2), ClientId(77));
+    lease.ended(id(1), b"won");
+    lease.ended(id(9), b"never was");
+    let now = START + secs(1);
+    assert_eq!(kind(&mut lease, now), LEFT);
+    lease.handle_answer(now, Err(CallError::NodeDown));
+    assert_eq!(lease.poll_call(now), None, "after a pause");
+    let now = now + secs(1);
+    assert_eq!(kind(&mut lease, now), LEFT);
+    answer(&mut lease, now, &Reply::Noted);
+    assert_eq!(kind(&mut lease, now), RESULT);
+    answer(&mut lease, now, &Reply::Noted);
+    assert_eq!(kind(&mut lease, now), HEARTBEAT, "it names what runs");
+    answer(&mut lease, now, &renewed(30, 10));
+    assert_eq!(lease.poll_call(now), None);
+}
+
+#[test]
+fn as_many_reports_wait_as_may() {
+    let mut lease = Rig::registered();
+    for number in 0..2_000_u32 {
+        let mut match_id = [0; 16];
+        match_id[..4].copy_from_slice(&number.to_be_bytes());
+        let mut assign = assign(0, 1);
+        assign.match_id = MatchId(match_id);
+        lease.take(assign);
+        lease.ended(MatchId(match_id), b"");
+    }
+    assert_eq!(lease.reports.len(), REPORTS_MAX);
+    assert_eq!(lease.reports_dropped, 2_000 - REPORTS_MAX as u64);
+}
+
+#[test]
+fn what_nobody_got_a_token_for_is_released() {
+    let mut lease = Rig::registered();
+    lease.take(assign(1, 2));
+    let now = START + secs(10);
+    assert_eq!(kind(&mut lease, now), HEARTBEAT);
+    let reply = Reply::Renewed {
+        lease: secs(30),
+        heartbeat: secs(10),
+        release: [id(1), id(5)].into(),
+    };
+    answer(&mut lease, now, &reply);
+    assert_eq!(lease.poll_news(), Some(LeaseNews::Released(id(1))));
+    assert_eq!(lease.poll_news(), None);
+    assert_eq!(wish(&lease, &assign(2, 4)), Wish::Ask(assign(2, 4)));
+}
+
+#[test]
+fn whatever_heartbeat_is_asked_for_it_is_within_bounds() {
+    for (asked_ms, due_ms) in [(0, 100), (50, 100), (500, 500), (3_600_000, 10_000)] {
+        let mut lease = Rig::lease();
+        lease.handle_joined();
+        assert_eq!(kind(&mut lease, START), REGISTER);
+        let reply = Reply::Renewed {
+            lease: secs(30),
+            heartbeat: Duration::from_millis(asked_ms),
+            release: Vec::new(),
+        };
+        answer(&mut lease, START, &reply);
+        assert_eq!(lease.due, START + Duration::from_millis(due_ms));
+    }
+}
+
+#[test]
+fn an_instance_that_leaves_says_its_results_and_goodbye() {
+    let mut lease = Rig::registered();
+    lease.take(assign(1, 2));
+    lease.ended(id(1), b"won");
+    lease.leave();
+    let now = START + secs(1);
+    assert_eq!(kind(&mut lease, now), RESULT);
+    answer(&mut lease, now, &Reply::Noted);
+    assert_eq!(kind(&mut lease, now), BYE);
+    assert_eq!(lease.end(), None);
+    answer(&mut lease, now, &Reply::Noted);
+    assert_eq!(lease.end(), Some(LeaseEnd::Left));
+
+    let mut lease = Rig::lease();
+    lease.leave();
+    assert_eq!(lease.end(), Some(LeaseEnd::Left), "nobody to tell");
+}
+
+/// Makes leases.
+struct Rig;
+
+impl Rig {
+    fn lease() -> Lease {
+        Self::with_capacity(4)
+    }
+
+    fn with_capacity(capacity: u16) -> Lease {
+        let mut ring = Ring::new();
+        let identity = Identity::generate(&mut ring).unwrap();
+        let offer = Offer {
+            app_id: 1,
+            capacity,
+            identity_keys: ServerKeys::new(&[*identity.public_key()]).unwrap(),
+            addresses: AddressList::new(&["127.0.0.1:4433".parse().unwrap()]).unwrap(),
+        };
+        let key = TokenKey::generate(&mut ring, 1).unwrap();
+        Lease::new(LeaseConfig::default(), offer, INSTANCE, key, START)
+    }
+
+    fn registered() -> Lease {
+        let mut lease = Self::lease();
+        lease.handle_joined();
+        assert_eq!(kind(&mut lease, START), REGISTER);
+        answer(&mut lease, START, &renewed(30, 10));
+        assert_eq!(lease.poll_news(), Some(LeaseNews::Registered));
+        lease
+    }
+}
+
+/// The kind of the next call.
+fn kind(lease: &mut Lease, now: Instant) -> u8 {
+    lease.poll_call(now).expect("a call is due")[1]
+}
+
+fn answer(lease: &mut Lease, now: Instant, reply: &Reply) {
+    let mut bytes = Vec::new();
+    reply.encode(&mut bytes);
+    lease.handle_answer(now, Ok(&bytes));
+}
+
+fn renewed(lease: u64, heartbeat: u64) -> Reply {
+    Reply::Renewed {
+        lease: secs(lease),
+        heartbeat: secs(heartbeat),
+        release: Vec::new(),
+    }
+}
+
+fn wish(lease: &Lease, assign: &Assign) -> Wish {
+    let mut bytes = Vec::new();
+    assign.encode(&mut bytes);
+    lease.handle_request(&bytes)
+}
+
+fn assign(number: u8, players: u16) -> Assign {
+    Assign {
+        instance: INSTANCE,
+        match_id: id(number),
+        players: (0..players)
+            .map(|seat| Seated {
+                client_id: ClientId(seat.into()),
+                seat: Seat(seat),
+                team: Team(0),
+            })
+            .collect(),
+    }
+}
+
+const fn id(number: u8) -> MatchId {
+    MatchId([number; 16])
+}
+
+const fn secs(secs: u64) -> Duration {
+    Duration::from_secs(secs)
+}
+
+const REGISTER: u8 = 1;
+const HEARTBEAT: u8 = 2;
+const RESULT: u8 = 3;
+const LEFT: u8 = 4;
+const BYE: u8 = 5;
+
+#[test]
+fn every_time_of_a_lease_decides() {
+    let config = LeaseConfig {
+        boot_timeout: secs(7),
+        call_timeout: secs(2),
+        retry_pause: secs(3),
+        heartbeat_max: secs(4),
+    };
+    let mut lease = Rig::lease();
+    let (offer, key) = (lease.offer.clone(), lease.token_key.clone());
+    lease = Lease::new(config, offer, INSTANCE, key, START);
+    assert_eq!(lease.call_timeout(), secs(2));
+    assert_eq!(lease.poll_timeout(), Some(START + secs(7)));
+    lease.handle_joined();
+    assert_eq!(kind(&mut lease, START), REGISTER);
+    lease.handle_answer(START, Err(CallError::TimedOut));
+    assert_eq!(lease.poll_timeout(), Some(START + secs(3)));
+    let now = START + secs(3);
+    assert_eq!(kind(&mut lease, now), REGISTER);
+    answer(&mut lease, now, &renewed(30, 10));
+    assert_eq!(lease.poll_timeout(), Some(now + secs(4)));
+}

@@ -1,0 +1,126 @@
+//! Where to dial: host names looked up beside the driver's thread, which must not wait.
+
+use std::collections::BTreeMap;
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::thread;
+
+use crossbeam_channel::{Receiver, TryRecvError};
+use servicer::Dial;
+use wire::{CommandId, NodeId};
+
+/// The addresses behind the names of a join file, one look-up at a time.
+#[derive(Debug, Default)]
+pub(crate) struct Lookup {
+    /// What each name was last said to mean.
+    known: BTreeMap<String, Vec<SocketAddr>>,
+    running: Option<(String, Receiver<Vec<SocketAddr>>)>,
+    /// The dial that runs, and the name it was for.
+    dialled: Option<(CommandId, String)>,
+    /// Dials so far; a name with several addresses has them tried in turn.
+    turn: usize,
+}
+
+impl Lookup {
+    /// Returns where to dial for `address`, `host:port`; `None` where that is not known yet. Asked
+    /// again a moment later, it may be.
+    pub(crate) fn dial(&mut self, id: CommandId, node: NodeId, address: String) -> Option<Dial> {
+        if let Ok(address) = address.parse() {
+            return Some(Dial { address, node });
+        }
+        self.take_answer();
+        let Some(found) = self.known.get(&address).filter(|found| !found.is_empty()) else {
+            self.start(address);
+            return None;
+        };
+        let turn = self.turn.checked_rem(found.len()).unwrap_or_default();
+        self.turn = self.turn.wrapping_add(1);
+        let socket = *found.get(turn)?;
+        self.dialled = Some((id, address));
+        Some(Dial {
+            address: socket,
+            node,
+        })
+    }
+
+    /// Takes the end of a dial: a name behind which nobody was reached may mean another address by
+    /// now.
+    pub(crate) fn on_dialled<T, E>(&mut self, id: CommandId, result: &Result<T, E>) {
+        if let Some((_, address)) = self.dialled.take_if(|(dialled, _)| *dialled == id)
+            && result.is_err()
+        {
+            self.start(address);
+        }
+    }
+
+    fn take_answer(&mut self) {
+        let Some((name, answer)) = &self.running else {
+            return;
+        };
+        match answer.try_recv() {
+            Ok(found) => {
+                self.known.insert(name.clone(), found);
+                self.running = None;
+            }
+            Err(TryRecvError::Disconnected) => self.running = None,
+            Err(TryRecvError::Empty) => {}
+        }
+    }
+
+    fn start(&mut self, name: String) {
+        self.take_answer();
+        if self.running.is_some() {
+            return;
+        }
+        let (sender, answer) = crossbeam_channel::bounded(1);
+        let asked = name.clone();
+        let spawned = thread::Builder::new()
+            .name("lookup".to_owned())
+            .spawn(move || {
+                let found = asked.to_socket_addrs();
+                let found = found.map(|found| found.take(ADDRESSES_MAX).collect());
+                // The link may be gone by now.
+                drop(sender.send(found.unwrap_or_default()));
+            });
+        if spawned.is_ok() {
+            self.running = Some((name, answer));
+        }
+    }
+}
+
+/// Addresses of one name that are tried.
+const ADDRESSES_MAX: usize = 16;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HUB: NodeId = NodeId([1; 32]);
+
+    #[test]
+    fn an_address_is_dialled_at_once() {
+        let dial = Lookup::default().dial(CommandId(1), HUB, "[::1]:7400".to_owned());
+        assert_eq!(dial.unwrap().address, "[::1]:7400".parse().unwrap());
+    }
+
+    #[test]
+    fn a_name_is_dialled_once_it_is_looked_up() {
+        let mut lookup = Lookup::default();
+        let mut id = 0;
+        let dial = loop {
+            id += 1;
+            let dial = lookup.dial(CommandId(id), HUB, "localhost:7400".to_owned());
+            if let Some(dial) = dial {
+                break dial;
+            }
+            assert!(lookup.running.is_some(), "nobody looks");
+            thread::yield_now();
+        };
+        assert!(dial.address.ip().is_loopback());
+        assert_eq!((dial.address.port(), dial.node), (7_400, HUB));
+        // Nobody was there: the name is looked up anew, and still dialled meanwhile.
+        lookup.on_dialled(CommandId(id), &Err::<(), _>(()));
+        assert!(lookup.running.is_some());
+        let again = lookup.dial(CommandId(id + 1), HUB, "localhost:7400".to_owned());
+        assert!(again.is_some());
+    }
+}

@@ -1,0 +1,266 @@
+//! What joins a game server's lease to its hub node.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::ops::ControlFlow;
+
+use bytes::Bytes;
+use crossbeam_channel::Sender;
+use crypto::TokenKey;
+use hub::address::Addr;
+use hub::id::CallId;
+use hub::name::Name;
+use hub::record::{CallError, DownReason, Seen};
+use hub::{DialError, Node, NodeCommand, NodeEvent, Ticket};
+use matchmaker_core::record::{Intake, Verdict};
+use servicer::{Dial, StreamApplication};
+use wire::{
+    ClientId, CommandId, ConnectionId, InstanceId, Instant, MatchId, NodeId, StreamMachine,
+};
+
+use super::lease::{Lease, LeaseEnd, LeaseNews, Wish};
+use super::lookup::Lookup;
+use super::{GameServer, MATCHMAKER};
+use crate::exit::Failure;
+
+/// What the game asks of its link.
+pub(super) enum Ask {
+    Entered(MatchId),
+    Left(MatchId, ClientId),
+    Finished(MatchId, Vec<u8>),
+    Intake(Intake),
+    TokenKey(Box<TokenKey>),
+}
+
+impl fmt::Debug for Ask {
+    /// Without what it holds, which may be a key.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Ask(..)")
+    }
+}
+
+/// The application of a game server's node.
+pub(super) struct ServerApplication {
+    lease: Lease,
+    server: Box<dyn GameServer>,
+    /// Who may assign matches.
+    matchmakers: BTreeSet<NodeId>,
+    matchmaker: Name,
+    /// The matchmaker that was last seen.
+    seen: Option<(NodeId, InstanceId)>,
+    /// The lease's call on its way.
+    call: Option<CallId>,
+    lookup: Lookup,
+    ended: Option<Sender<LeaseEnd>>,
+}
+
+impl ServerApplication {
+    pub(super) fn new(
+        lease: Lease,
+        matchmakers: BTreeSet<NodeId>,
+        server: Box<dyn GameServer>,
+        ended: Sender<LeaseEnd>,
+    ) -> Result<Self, Failure> {
+        Ok(Self {
+            lease,
+            server,
+            matchmakers,
+            matchmaker: Name::new(MATCHMAKER).map_err(Failure::usage)?,
+            seen: None,
+            call: None,
+            lookup: Lookup::default(),
+            ended: Some(ended),
+        })
+    }
+
+    /// Does what the lease wants: calls, news, its end.
+    fn pump(&mut self, now: Instant, node: &mut Node) {
+        while let Some(body) = self.lease.poll_call(now) {
+            let to = Addr::Service(self.matchmaker);
+            let timeout = self.lease.call_timeout();
+            match node.call(now, to, Bytes::copy_from_slice(&body), timeout) {
+                Ok(call) => self.call = Some(call),
+                Err(_) => self.lease.handle_answer(now, Err(CallError::HubDown)),
+            }
+        }
+        while let Some(news) = self.lease.poll_news() {
+            match news {
+                LeaseNews::Registered => {
+                    tracing::info!("registered with the matchmaker");
+                    self.server.on_registered();
+                }
+                LeaseNews::Released(match_id) => self.server.on_released(match_id),
+            }
+        }
+        if let Some(end) = self.lease.end()
+            && let Some(ended) = self.ended.take()
+        {
+            tracing::warn!(%end, "the lease has ended");
+            self.server.on_ended(end);
+            // Nobody waits where the link was dropped.
+            ended.try_send(end).unwrap_or_default();
+            node.leave(now);
+        }
+    }
+
+    fn on_request(&mut self, node: &mut Node, now: Instant, ask: (Ticket, NodeId, &[u8])) {
+        let (ticket, from, body) = ask;
+        let verdict = if self.matchmakers.contains(&from) {
+            match self.lease.handle_request(body) {
+                Wish::Answer(verdict) => Ok(verdict),
+                Wish::Malformed => Err(CallError::Refused),
+                Wish::Ask(assign) => {
+                    let verdict = self.server.on_assigned(&assign);
+                    if verdict == Verdict::Taken {
+                        self.lease.take(assign);
+                    }
+                    Ok(verdict)
+                }
+            }
+        } else {
+            Err(CallError::Refused)
+        };
+        let answer = verdict.map(|verdict| {
+            let mut answer = Vec::new();
+            verdict.encode(&mut answer);
+            Bytes::from(answer)
+        });
+        if node.reply(now, ticket, answer).is_err() {
+            tracing::debug!("an answer found no room");
+        }
+    }
+
+    fn on_reply(&mut self, now: Instant, call: CallId, result: &Result<Bytes, CallError>) {
+        if self.call == Some(call) {
+            self.call = None;
+            let answer = result.as_ref().map(AsRef::as_ref).map_err(|error| *error);
+            self.lease.handle_answer(now, answer);
+        }
+    }
+
+    fn on_presence(&mut self, node: NodeId, seen: Option<&Seen>) {
+        let Some(seen) = seen.filter(|seen| seen.services.contains(&self.matchmaker)) else {
+            return;
+        };
+        let now_seen = Some((node, seen.instance));
+        if self.seen != now_seen {
+            self.seen = now_seen;
+            self.lease.handle_matchmaker();
+        }
+    }
+}
+
+impl StreamApplication<Node> for ServerApplication {
+    type Request = Ask;
+
+    fn apply_request(&mut self, now: Instant, node: &mut Node, ask: Ask) -> ControlFlow<()> {
+        match ask {
+            Ask::Entered(match_id) => self.lease.entered(match_id),
+            Ask::Left(match_id, client) => self.lease.left(match_id, client),
+            Ask::Finished(match_id, result) => self.lease.ended(match_id, &result),
+            Ask::Intake(intake) => self.lease.set_intake(intake),
+            Ask::TokenKey(key) => self.lease.set_token_key(*key),
+        }
+        self.pump(now, node);
+        ControlFlow::Continue(())
+    }
+
+    fn on_event(&mut self, now: Instant, node: &mut Node, event: NodeEvent) {
+        match event {
+            NodeEvent::Joined { .. } => self.lease.handle_joined(),
+            NodeEvent::HubDown => self.lease.handle_hub_down(),
+            NodeEvent::Refused(reason) => {
+                tracing::warn!(%reason, "the hub refuses this node");
+                if reason == DownReason::Fenced {
+                    self.lease.handle_superseded();
+                }
+            }
+            NodeEvent::Reply { call, result } => self.on_reply(now, call, &result),
+            NodeEvent::Request {
+                ticket, from, body, ..
+            } => self.on_request(node, now, (ticket, from, &body)),
+            NodeEvent::NodePresence(other, seen) => self.on_presence(other, seen.as_ref()),
+            NodeEvent::MailStored(_)
+            | NodeEvent::MailRefused(..)
+            | NodeEvent::Mail { .. }
+            | NodeEvent::Claimed(_)
+            | NodeEvent::ClaimLost(..)
+            | NodeEvent::Broadcast { .. }
+            | NodeEvent::PresenceReset
+            | NodeEvent::PlayerPresence(..)
+            | NodeEvent::PresenceComplete
+            | _ => {}
+        }
+        self.pump(now, node);
+    }
+
+    fn on_command(
+        &mut self,
+        now: Instant,
+        node: &mut Node,
+        id: CommandId,
+        command: NodeCommand,
+    ) -> Option<Dial> {
+        dial(&mut self.lookup, (now, node), id, command)
+    }
+
+    fn on_dialled(
+        &mut self,
+        now: Instant,
+        node: &mut Node,
+        id: CommandId,
+        result: Result<ConnectionId, servicer::DialError>,
+    ) {
+        dialled(&mut self.lookup, (now, node), id, result);
+    }
+
+    fn poll_timeout(&self) -> Option<Instant> {
+        self.lease.poll_timeout()
+    }
+
+    fn handle_timeout(&mut self, now: Instant, node: &mut Node) {
+        self.lease.handle_timeout(now);
+        self.pump(now, node);
+    }
+
+    fn begin_shutdown(&mut self, now: Instant, node: &mut Node, _deadline: Instant) {
+        self.lease.leave();
+        self.pump(now, node);
+    }
+
+    fn is_drained(&self, _node: &Node) -> bool {
+        self.lease.end().is_some()
+    }
+}
+
+/// Makes a dial of what a node asks for.
+pub(crate) fn dial(
+    lookup: &mut Lookup,
+    (now, node): (Instant, &mut Node),
+    id: CommandId,
+    command: NodeCommand,
+) -> Option<Dial> {
+    let dial = match command {
+        NodeCommand::Dial { hub, address } => lookup.dial(id, hub, address),
+        _ => None,
+    };
+    if dial.is_none() {
+        node.handle_completed(now, id, Err(DialError));
+    }
+    dial
+}
+
+/// Tells a node the end of a dial.
+pub(crate) fn dialled(
+    lookup: &mut Lookup,
+    (now, node): (Instant, &mut Node),
+    id: CommandId,
+    result: Result<ConnectionId, servicer::DialError>,
+) {
+    lookup.on_dialled(id, &result);
+    if let Err(error) = &result {
+        tracing::debug!(%error, "the hub was not reached");
+    }
+    let outcome = result.map(drop).map_err(|_| DialError);
+    node.handle_completed(now, id, outcome);
+}

@@ -1,0 +1,18 @@
+//! One node of the mesh: from a configuration file, or as a part of a larger process.
+//!
+//! [`main`] is the whole process: it reads a [`FileConfig`], prints [`News`] as one JSON object a
+//! line, takes [`Order`]s the same way, and ends when its input ends. [`Relay`] is the node on a
+//! thread, for whoever has its own way to configure and to report.
+
+mod file;
+mod news;
+mod operator;
+mod process;
+mod running;
+pub mod sandbox;
+
+pub use file::{BootstrapNode, ConfigError, FileConfig, FileGame, FileLink, FileMode, FileRole};
+pub use file::{Member, NodeName};
+pub use news::{News, Order, RouteCauseName};
+pub use process::{RunError, main, run};
+pub use running::{Relay, Setup, StartError, Stats};

@@ -1,0 +1,338 @@
+//! The configuration file of a node.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::fs::{self, File};
+use std::io::Read;
+use std::net::{IpAddr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use crypto::{Provider, Ring, Secret32, identity_file};
+use netsim::{Chance, Link, LinkConfig, Loss};
+use relay_mesh::link_state::{Profile, Roles};
+use relay_mesh::{Bootstrap, Config, EntryGame, ExitGame, Game, Mode};
+use serde::{Deserialize, Serialize};
+use servicer::Rules;
+use wire::{InstanceId, NodeId, Seed};
+
+use super::running::Setup;
+
+/// What the file holds, as JSON. Paths in it are relative to the file's folder.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FileConfig {
+    /// For people; at most 32 of `A-Z a-z 0-9 . _ -`.
+    pub name: String,
+    /// The node's private key, a PEM file of mode 0600.
+    pub identity_file: PathBuf,
+    /// The secret that all nodes share: 64 hexadecimal digits in a file of mode 0600.
+    pub secret_file: PathBuf,
+    /// Where the mesh's socket is bound.
+    pub listen: SocketAddr,
+    /// Where others reach it, best first, at most 4; `listen` where there is none.
+    #[serde(default)]
+    pub advertise: Vec<SocketAddr>,
+    /// What it does.
+    pub roles: BTreeSet<FileRole>,
+    /// Whom it knows from the start.
+    #[serde(default)]
+    pub bootstrap: Vec<BootstrapNode>,
+    /// Who may be a member, and as what; without it, all that hold the secret, as anything.
+    #[serde(default)]
+    pub members: Option<Vec<Member>>,
+    /// The games that it carries.
+    #[serde(default)]
+    pub games: Vec<FileGame>,
+    /// The address that packets to game servers leave from.
+    #[serde(default)]
+    pub upstream_ip: Option<IpAddr>,
+    /// A virtual network, for demonstrations and tests: what leaves to these hosts is late or
+    /// lost.
+    #[serde(default)]
+    pub links: Vec<FileLink>,
+    /// Decides which datagrams that network loses.
+    #[serde(default)]
+    pub seed: u64,
+}
+
+/// The id of a node, 64 hexadecimal digits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct NodeName(pub NodeId);
+
+impl TryFrom<String> for NodeName {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        let node = text.parse::<NodeId>();
+        node.map(Self).map_err(|error| error.to_string())
+    }
+}
+
+impl From<NodeName> for String {
+    fn from(name: NodeName) -> Self {
+        name.0.to_string()
+    }
+}
+
+/// What a node does for others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FileRole {
+    /// Players come in.
+    Entry,
+    /// Packets pass.
+    Relay,
+    /// Packets leave to game servers.
+    Exit,
+}
+
+/// A node to dial.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct BootstrapNode {
+    /// Who it is.
+    pub node: NodeName,
+    /// Where it listens.
+    pub address: SocketAddr,
+}
+
+/// Who may be a member.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Member {
+    /// Who it is.
+    pub node: NodeName,
+    /// What it may do.
+    pub roles: BTreeSet<FileRole>,
+}
+
+/// A game that the mesh carries.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FileGame {
+    /// The same at entry and exit; at most 64 bytes.
+    pub name: String,
+    /// How its packets live through trouble.
+    #[serde(default)]
+    pub mode: FileMode,
+    /// At an entry: where players come in.
+    #[serde(default)]
+    pub listen: Vec<SocketAddr>,
+    /// At an entry: the exits that serve it.
+    #[serde(default)]
+    pub exits: Vec<NodeName>,
+    /// At an exit: where the game server listens.
+    #[serde(default)]
+    pub server: Option<SocketAddr>,
+    /// At an exit: the entries that may send players; without it, all members.
+    #[serde(default)]
+    pub entries: Option<BTreeSet<NodeName>>,
+}
+
+/// How a game's packets live through trouble.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FileMode {
+    /// One path.
+    Single,
+    /// A second one is kept warm.
+    #[default]
+    Shadow,
+    /// Two carry every packet.
+    Dup,
+}
+
+/// A link of the virtual network.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FileLink {
+    /// The host at the other end.
+    pub remote: IpAddr,
+    /// Delay, milliseconds.
+    pub delay_ms: u64,
+    /// Loss, in a million.
+    #[serde(default)]
+    pub loss_per_million: u32,
+}
+
+impl FileLink {
+    /// Puts the link into `rules`, with a stream of `seed` to itself.
+    pub(super) fn set(&self, rules: &Rules, seed: u64, stream: u64) {
+        let config = LinkConfig::default()
+            .with_delay(Duration::from_millis(self.delay_ms))
+            .with_loss(Loss::Bernoulli(Chance::per_million(
+                self.loss_per_million.min(1_000_000),
+            )));
+        let generator = Seed::from_number(seed).generator(stream);
+        rules.set(self.remote, Link::new(config, generator));
+    }
+}
+
+impl FileConfig {
+    /// Reads the file at `path`.
+    ///
+    /// # Errors
+    ///
+    /// [`ConfigError`], whose text is one sentence for an operator.
+    pub fn read(path: &Path) -> Result<Self, ConfigError> {
+        let text = read_small(path, CONFIG_BYTES_MAX)?;
+        serde_json::from_slice(&text).map_err(|error| ConfigError::new(path, &error))
+    }
+
+    /// Makes of it what a node needs, with the files that it names; `directory` is its folder.
+    ///
+    /// # Errors
+    ///
+    /// [`ConfigError`], whose text is one sentence for an operator.
+    pub fn setup(&self, directory: &Path) -> Result<Setup, ConfigError> {
+        let identity_path = directory.join(&self.identity_file);
+        let identity = identity_file::read(&identity_path)
+            .map_err(|error| ConfigError::new(&identity_path, &error))?;
+        let secret = read_secret(&directory.join(&self.secret_file))?;
+        let mut instance = [0; 8];
+        Ring::new()
+            .random(&mut instance)
+            .map_err(|error| ConfigError::new(directory, &error))?;
+        let mut node = Config::new(secret, InstanceId(u64::from_be_bytes(instance)));
+        let known = self.bootstrap.iter();
+        node.bootstrap = Bootstrap {
+            nodes: known.map(|known| (known.node.0, known.address)).collect(),
+        };
+        node.profile = Profile {
+            roles: roles(&self.roles),
+            name: self.name.clone(),
+            addresses: if self.advertise.is_empty() {
+                vec![self.listen]
+            } else {
+                self.advertise.clone()
+            },
+        };
+        node.members = self.members.as_ref().map(|members| {
+            let members = members.iter();
+            members
+                .map(|member| (member.node.0, roles(&member.roles)))
+                .collect::<BTreeMap<_, _>>()
+        });
+        node.games = self.games.iter().map(FileGame::game).collect();
+        let outbound = Rules::new();
+        for (stream, link) in (0..).zip(&self.links) {
+            link.set(&outbound, self.seed, stream);
+        }
+        Ok(Setup {
+            name: self.name.clone(),
+            identity,
+            node,
+            listen: self.listen,
+            upstream: self.upstream_ip,
+            outbound,
+            inbound: Rules::new(),
+        })
+    }
+}
+
+impl FileGame {
+    fn game(&self) -> Game {
+        Game {
+            name: self.name.clone(),
+            mode: match self.mode {
+                FileMode::Single => Mode::Single,
+                FileMode::Shadow => Mode::Shadow,
+                FileMode::Dup => Mode::Dup,
+            },
+            entry: (!self.listen.is_empty()).then(|| EntryGame {
+                listen: self.listen.clone(),
+                exits: self.exits.iter().map(|exit| exit.0).collect(),
+            }),
+            exit: self.server.map(|server| ExitGame {
+                server,
+                entries: self
+                    .entries
+                    .as_ref()
+                    .map(|entries| entries.iter().map(|entry| entry.0).collect()),
+            }),
+        }
+    }
+}
+
+fn roles(names: &BTreeSet<FileRole>) -> Roles {
+    names.iter().fold(Roles::NONE, |roles, name| {
+        roles
+            | match name {
+                FileRole::Entry => Roles::ENTRY,
+                FileRole::Relay => Roles::RELAY,
+                FileRole::Exit => Roles::EXIT,
+            }
+    })
+}
+
+/// Reads the network's secret.
+fn read_secret(path: &Path) -> Result<Secret32, ConfigError> {
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::PermissionsExt;
+        let metadata = fs::metadata(path).map_err(|error| ConfigError::new(path, &error))?;
+        let mode = metadata.permissions().mode() & 0o777;
+        if mode & 0o077 != 0 {
+            let fault = format!("has mode {mode:04o}, so others may know the secret; chmod 600 it");
+            return Err(ConfigError::new(path, &fault));
+        }
+    }
+    let bytes = read_small(path, SECRET_BYTES_MAX)?;
+    let text = str::from_utf8(&bytes).map_err(|error| ConfigError::new(path, &error))?;
+    // A node id has the same form: 64 digits for 32 bytes.
+    let secret: NodeId = text.trim_end().parse().map_err(|_| {
+        let fault = "holds something else than 64 hexadecimal digits";
+        ConfigError::new(path, &fault)
+    })?;
+    Ok(Secret32::new(secret.0))
+}
+
+/// Reads a file of at most `max` bytes.
+fn read_small(path: &Path, max: u64) -> Result<Vec<u8>, ConfigError> {
+    let fault = |error| ConfigError::new(path, &error);
+    let mut bytes = Vec::new();
+    let file = File::open(path).map_err(fault)?;
+    file.take(max.saturating_add(1))
+        .read_to_end(&mut bytes)
+        .map_err(fault)?;
+    if u64::try_from(bytes.len()).is_ok_and(|len| len <= max) {
+        Ok(bytes)
+    } else {
+        let fault = format!("is over {max} bytes");
+        Err(ConfigError::new(path, &fault))
+    }
+}
+
+/// What is wrong with a configuration; the text is one sentence for an operator.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ConfigError {
+    path: PathBuf,
+    fault: String,
+}
+
+impl ConfigError {
+    fn new(path: &Path, fault: &dyn fmt::Display) -> Self {
+        Self {
+            path: path.to_owned(),
+            fault: fault.to_string(),
+        }
+    }
+}
+
+impl fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.path.display(), self.fault)
+    }
+}
+
+impl std::error::Error for ConfigError {}
+
+/// Longest configuration file: a thousand members and games.
+const CONFIG_BYTES_MAX: u64 = 1 << 20;
+/// Longest secret file: its digits and the end of the line.
+const SECRET_BYTES_MAX: u64 = 66;
+
+#[cfg(test)]
+mod tests;

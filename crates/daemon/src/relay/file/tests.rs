@@ -1,0 +1,91 @@
+use std::net::Ipv4Addr;
+
+use super::*;
+use crate::relay::sandbox::Sandbox;
+
+#[test]
+fn every_field_of_the_file_reaches_the_node() {
+    let sandbox = Sandbox::new(&[("one", FileRole::Entry), ("two", FileRole::Exit)]).unwrap();
+    let [one, two] = [0, 1].map(|node| sandbox.id(node).unwrap());
+    let text = format!(
+        r#"{{
+            "name": "one",
+            "identity_file": "one.pem",
+            "secret_file": "secret",
+            "listen": "127.0.0.1:4500",
+            "advertise": ["192.0.2.1:4500", "[2001:db8::1]:4500"],
+            "roles": ["entry", "relay"],
+            "bootstrap": [{{"node": "{two}", "address": "192.0.2.2:4500"}}],
+            "members": [
+                {{"node": "{one}", "roles": ["entry", "relay"]}},
+                {{"node": "{two}", "roles": ["exit"]}}
+            ],
+            "games": [
+                {{"name": "a", "mode": "dup", "listen": ["127.0.0.1:9"], "exits": ["{two}"]}},
+                {{"name": "b", "server": "127.0.0.1:10", "entries": ["{two}"]}}
+            ],
+            "upstream_ip": "192.0.2.1",
+            "links": [
+                {{"remote": "192.0.2.2", "delay_ms": 20}},
+                {{"remote": "192.0.2.3", "delay_ms": 0, "loss_per_million": 4000000000}}
+            ],
+            "seed": 7
+        }}"#,
+        one = one.0,
+        two = two.0,
+    );
+    let config: FileConfig = serde_json::from_str(&text).unwrap();
+    assert_eq!(config.seed, 7);
+
+    let setup = config.setup(sandbox.directory()).unwrap();
+    assert_eq!(NodeName(setup.identity.node_id()), one);
+    assert_eq!(setup.name, "one");
+    assert_eq!(setup.listen, config.listen);
+    let upstream = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1));
+    assert_eq!(config.upstream_ip, Some(upstream));
+    assert_eq!(setup.upstream, config.upstream_ip);
+    assert_eq!(config.links.len(), 2);
+    assert_eq!((setup.outbound.len(), setup.inbound.len()), (2, 0));
+
+    let node = setup.node;
+    let secret = fs::read_to_string(sandbox.directory().join(&config.secret_file)).unwrap();
+    assert_eq!(NodeId(*node.secret.expose()).to_string(), secret);
+    assert_eq!(node.profile.name, "one");
+    assert_eq!(node.profile.addresses, config.advertise);
+    assert_eq!(node.profile.roles, Roles::ENTRY | Roles::RELAY);
+    let known = (two.0, "192.0.2.2:4500".parse().unwrap());
+    assert_eq!(node.bootstrap.nodes, [known]);
+    let members = [(one.0, Roles::ENTRY | Roles::RELAY), (two.0, Roles::EXIT)];
+    assert_eq!(node.members, Some(members.into()));
+    let entry = EntryGame {
+        listen: vec!["127.0.0.1:9".parse().unwrap()],
+        exits: vec![two.0],
+    };
+    let exit = ExitGame {
+        server: "127.0.0.1:10".parse().unwrap(),
+        entries: Some([two.0].into()),
+    };
+    let [a, b] = &node.games[..] else {
+        panic!("two games");
+    };
+    assert_eq!(
+        (a.mode, &a.entry, &a.exit),
+        (Mode::Dup, &Some(entry), &None)
+    );
+    assert_eq!(
+        (b.mode, &b.entry, &b.exit),
+        (Mode::Shadow, &None, &Some(exit))
+    );
+}
+
+#[test]
+fn without_an_address_to_advertise_the_bound_one_is_told() {
+    let mut sandbox = Sandbox::new(&[("one", FileRole::Relay)]).unwrap();
+    let config = sandbox.config_mut(0).unwrap().clone();
+    let again = serde_json::to_string(&config).unwrap();
+    let again: FileConfig = serde_json::from_str(&again).unwrap();
+    assert_eq!(again, config, "what is written is read");
+    let setup = config.setup(sandbox.directory()).unwrap();
+    assert_eq!(setup.node.profile.addresses, [config.listen]);
+    assert_eq!(setup.node.profile.roles, Roles::RELAY);
+}

@@ -1,0 +1,262 @@
+//! What a node's process prints and takes: one JSON object a line.
+
+use std::net::{IpAddr, SocketAddr};
+
+use relay_mesh::{Event, FlowEnd, RouteCause};
+use serde::{Deserialize, Serialize};
+
+use super::file::NodeName;
+use super::running::Stats;
+
+/// One line that the process prints.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "event", rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum News {
+    /// The node runs.
+    Ready {
+        /// Its id.
+        node: NodeName,
+        /// Where its mesh socket is bound.
+        address: SocketAddr,
+    },
+    /// A session with a neighbour opened.
+    LinkUp {
+        /// Who it is.
+        node: NodeName,
+        /// Where its packets come from.
+        address: SocketAddr,
+    },
+    /// The session with a neighbour ended.
+    LinkDown {
+        /// Who it was.
+        node: NodeName,
+    },
+    /// A neighbour's path is too narrow for game packets.
+    LinkTooSmall {
+        /// Who it is.
+        node: NodeName,
+    },
+    /// Flows took another route.
+    Route {
+        /// Where they go.
+        far_end: NodeName,
+        /// The relays on the way; empty where the way is direct.
+        relays: Vec<NodeName>,
+        /// Why.
+        cause: RouteCauseName,
+        /// How many flows they are.
+        flows: usize,
+    },
+    /// A player's packets are carried.
+    FlowOpened {
+        /// The game.
+        game: String,
+        /// Whose.
+        player: SocketAddr,
+        /// The node at the other end.
+        far_end: NodeName,
+    },
+    /// They no longer are.
+    FlowClosed {
+        /// The game.
+        game: String,
+        /// Whose.
+        player: SocketAddr,
+        /// Why, in lower case.
+        reason: String,
+    },
+    /// A game's port is open.
+    Listening {
+        /// The game.
+        game: String,
+        /// Where.
+        address: SocketAddr,
+    },
+    /// A game's port could not be opened; it is tried again.
+    ListenFailed {
+        /// The game.
+        game: String,
+        /// Where.
+        address: SocketAddr,
+    },
+    /// Counters, as asked for by [`Order::Stats`], and at the end.
+    Stats {
+        /// Hop frames sealed and sent: passed on, or of own flows.
+        frames_sealed: u64,
+        /// Hop frames dropped, whatever for.
+        frames_dropped: u64,
+        /// Datagrams handed to players and game servers.
+        delivered: u64,
+        /// Times that flows took another route.
+        route_changes: u64,
+        /// Datagrams received by all sockets.
+        datagrams_in: u64,
+        /// Bytes in them.
+        bytes_in: u64,
+        /// Datagrams sent by all sockets.
+        datagrams_out: u64,
+        /// Sockets opened while the node ran.
+        sockets_opened: u64,
+    },
+    /// A line of the input was no order.
+    BadOrder {
+        /// What is wrong with it.
+        text: String,
+    },
+}
+
+/// Why flows took another route.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum RouteCauseName {
+    /// They had none.
+    First,
+    /// The old one no longer carried.
+    Killed,
+    /// The old one had become slow or lossy.
+    Degraded,
+    /// The new one had been better for long enough.
+    Better,
+    /// One that this program has no name for.
+    Other,
+}
+
+impl From<RouteCause> for RouteCauseName {
+    fn from(cause: RouteCause) -> Self {
+        match cause {
+            RouteCause::First => Self::First,
+            RouteCause::Killed => Self::Killed,
+            RouteCause::Degraded => Self::Degraded,
+            RouteCause::Better => Self::Better,
+            _ => Self::Other,
+        }
+    }
+}
+
+/// One line that the process takes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "order", rename_all = "snake_case", deny_unknown_fields)]
+#[non_exhaustive]
+pub enum Order {
+    /// Print the counters.
+    Stats,
+    /// Change a link of the virtual network, for what leaves to `remote`.
+    Link {
+        /// The host at the other end.
+        remote: IpAddr,
+        /// Delay, milliseconds.
+        delay_ms: u64,
+        /// Loss, in a million.
+        #[serde(default)]
+        loss_per_million: u32,
+    },
+}
+
+impl News {
+    /// Says what a node tells; `None` for what this program has no line for.
+    pub(super) fn of(event: Event) -> Option<Self> {
+        Some(match event {
+            Event::LinkUp { node, address } => Self::LinkUp {
+                node: NodeName(node),
+                address,
+            },
+            Event::LinkDown { node } => Self::LinkDown {
+                node: NodeName(node),
+            },
+            Event::LinkTooSmall { node } => Self::LinkTooSmall {
+                node: NodeName(node),
+            },
+            Event::RouteChanged {
+                far_end,
+                to,
+                cause,
+                flows,
+                ..
+            } => Self::Route {
+                far_end: NodeName(far_end),
+                relays: to.relays.into_iter().map(NodeName).collect(),
+                cause: cause.into(),
+                flows,
+            },
+            Event::FlowOpened {
+                game,
+                player,
+                far_end,
+            } => Self::FlowOpened {
+                game,
+                player,
+                far_end: NodeName(far_end),
+            },
+            Event::FlowClosed {
+                game,
+                player,
+                reason,
+            } => Self::FlowClosed {
+                game,
+                player,
+                reason: name_of(reason),
+            },
+            Event::Listening { game, address } => Self::Listening { game, address },
+            Event::ListenFailed { game, address } => Self::ListenFailed { game, address },
+            _ => return None,
+        })
+    }
+
+    /// Says what a node has counted.
+    pub(super) fn counted(stats: &Stats) -> Self {
+        let frames = &stats.frames;
+        let dropped = [
+            frames.truncated,
+            frames.oversize,
+            frames.unknown_kind,
+            frames.malformed,
+            frames.tag_only,
+            frames.unknown_label,
+            frames.expired,
+            frames.wrong_link,
+            frames.not_bound,
+            frames.replayed,
+            frames.wrong_tag,
+            frames.over_rate,
+            frames.no_link,
+            frames.not_sealed,
+        ];
+        Self::Stats {
+            frames_sealed: frames.sealed,
+            frames_dropped: dropped.into_iter().fold(0, u64::saturating_add),
+            delivered: stats.node.delivered,
+            route_changes: stats.node.route_changes,
+            datagrams_in: stats.driver.datagrams_in,
+            bytes_in: stats.driver.bytes_in,
+            datagrams_out: stats.driver.datagrams_out,
+            sockets_opened: stats.driver.sockets_opened,
+        }
+    }
+}
+
+fn name_of(reason: FlowEnd) -> String {
+    format!("{reason:?}").to_lowercase()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn orders_are_read_as_documented_and_nothing_else_is() {
+        let read = serde_json::from_str::<Order>;
+        assert_eq!(read(r#"{"order":"stats"}"#).unwrap(), Order::Stats);
+        let link = read(r#"{"order":"link","remote":"127.0.0.2","delay_ms":9}"#).unwrap();
+        let expected = Order::Link {
+            remote: "127.0.0.2".parse().unwrap(),
+            delay_ms: 9,
+            loss_per_million: 0,
+        };
+        assert_eq!(link, expected);
+        for bad in [r#"{"order":"die"}"#, "7", r#"{"order":"link"}"#] {
+            assert!(read(bad).is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,260 @@
+//! The process of one node: orders in, news out, until the input ends.
+
+use std::fmt;
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::path::Path;
+use std::process::ExitCode;
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, SyncSender};
+use std::thread;
+use std::time::Duration;
+
+use servicer::Rules;
+
+use super::file::{ConfigError, FileConfig, FileLink, NodeName};
+use super::news::{News, Order};
+use super::running::{Relay, StartError};
+
+/// Is a node as the file at `path` says, on stdin and stdout, until stdin ends.
+///
+/// Exit status: 0 after an orderly end, 1 where the node could not start or go on, 2 where the
+/// configuration is at fault; with one sentence on stderr. A signal ends it as the system does.
+#[must_use]
+pub fn main(path: &Path) -> ExitCode {
+    let directory = path.parent().unwrap_or_else(|| Path::new(""));
+    let result = FileConfig::read(path)
+        .map_err(RunError::Config)
+        .and_then(|config| run(&config, directory, io::stdin(), io::stdout()));
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("{error}");
+            error.exit_code()
+        }
+    }
+}
+
+/// Is a node until `input` ends: takes [`Order`]s from it, a line each, and prints [`News`].
+///
+/// # Errors
+///
+/// [`RunError`], whose text is one sentence for an operator.
+pub fn run(
+    config: &FileConfig,
+    directory: &Path,
+    input: impl Read + Send + 'static,
+    output: impl Write + Send + 'static,
+) -> Result<(), RunError> {
+    let setup = config.setup(directory).map_err(RunError::Config)?;
+    let node = NodeName(setup.identity.node_id());
+    let rules = setup.outbound.clone();
+    let (voice, news) = mpsc::sync_channel(NEWS_MAX);
+    let teller = voice.clone();
+    let relay = Relay::start(setup, move |event| {
+        if let Some(news) = News::of(event) {
+            say(&teller, news);
+        }
+    })
+    .map_err(RunError::Start)?;
+    let written = write_on_a_thread(news, output).map_err(RunError::System)?;
+    let address = relay.address();
+    say(&voice, News::Ready { node, address });
+
+    let orders = read_on_a_thread(input).map_err(RunError::System)?;
+    let obeyed = Orders {
+        relay: &relay,
+        rules: &rules,
+        seed: config.seed,
+        voice: &voice,
+    }
+    .obey(&orders);
+    if let Some(stats) = relay.stats(ANSWER) {
+        say(&voice, News::counted(&stats));
+    }
+    relay.shutdown(LINGER);
+    drop(voice);
+    // All is written, or nobody reads it: then the process ends without.
+    written.recv_timeout(LAST_WORDS).ok();
+    obeyed
+}
+
+/// What orders act on.
+struct Orders<'a> {
+    relay: &'a Relay,
+    rules: &'a Rules,
+    seed: u64,
+    voice: &'a SyncSender<News>,
+}
+
+impl Orders<'_> {
+    /// Does what is asked until nobody asks any more.
+    fn obey(&self, orders: &Receiver<Result<Order, String>>) -> Result<(), RunError> {
+        let mut stream = FIRST_LATER_LINK;
+        loop {
+            match orders.recv_timeout(PATIENCE) {
+                Ok(Ok(Order::Stats)) => {
+                    if let Some(stats) = self.relay.stats(ANSWER) {
+                        say(self.voice, News::counted(&stats));
+                    }
+                }
+                Ok(Ok(Order::Link {
+                    remote,
+                    delay_ms,
+                    loss_per_million,
+                })) => {
+                    let link = FileLink {
+                        remote,
+                        delay_ms,
+                        loss_per_million,
+                    };
+                    link.set(self.rules, self.seed, stream);
+                    stream = stream.wrapping_add(1);
+                }
+                Ok(Err(text)) => say(self.voice, News::BadOrder { text }),
+                Err(RecvTimeoutError::Disconnected) => return Ok(()),
+                Err(RecvTimeoutError::Timeout) if self.relay.is_running() => {}
+                Err(RecvTimeoutError::Timeout) => return Err(RunError::Ended),
+            }
+        }
+    }
+}
+
+/// Says it, unless thousands of things wait already: a node does not wait for its readers.
+fn say(voice: &SyncSender<News>, news: News) {
+    voice.try_send(news).ok();
+}
+
+/// Starts the thread that writes; the channel closes once it has written all.
+fn write_on_a_thread(
+    news: Receiver<News>,
+    mut output: impl Write + Send + 'static,
+) -> io::Result<Receiver<()>> {
+    let (done, written) = mpsc::sync_channel(1);
+    let write = move || {
+        for news in news {
+            let written =
+                serde_json::to_vec(&news)
+                    .map_err(io::Error::from)
+                    .and_then(|mut line| {
+                        line.push(b'\n');
+                        output.write_all(&line)?;
+                        output.flush()
+                    });
+            if written.is_err() {
+                break;
+            }
+        }
+        drop(done);
+    };
+    thread::Builder::new()
+        .name("news".to_owned())
+        .spawn(write)?;
+    Ok(written)
+}
+
+/// Starts the thread that reads; the channel closes at the end of the input.
+fn read_on_a_thread(
+    input: impl Read + Send + 'static,
+) -> io::Result<Receiver<Result<Order, String>>> {
+    let (sender, orders) = mpsc::sync_channel(ORDERS_MAX);
+    let read = move || {
+        let mut input = BufReader::new(input);
+        let mut line = Vec::new();
+        while let Some(order) = next_order(&mut input, &mut line) {
+            if sender.send(order).is_err() {
+                return;
+            }
+        }
+    };
+    thread::Builder::new()
+        .name("orders".to_owned())
+        .spawn(read)?;
+    Ok(orders)
+}
+
+/// Reads one line; `None` at the end. Of a line that is too long the rest counts as another.
+fn next_order(input: &mut impl BufRead, line: &mut Vec<u8>) -> Option<Result<Order, String>> {
+    line.clear();
+    let read = input.by_ref().take(LINE_BYTES_MAX).read_until(b'\n', line);
+    match read {
+        Ok(0) | Err(_) => None,
+        Ok(_) => Some(serde_json::from_slice(line).map_err(|error| error.to_string())),
+    }
+}
+
+/// Why the process ends early; the text is one sentence for an operator.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum RunError {
+    /// The configuration is at fault.
+    Config(ConfigError),
+    /// The node could not be started.
+    Start(StartError),
+    /// The system has no thread left.
+    System(io::Error),
+    /// The node's thread has ended by itself.
+    Ended,
+}
+
+impl RunError {
+    /// Returns the status that the process ends with.
+    #[must_use]
+    pub fn exit_code(&self) -> ExitCode {
+        match self {
+            Self::Config(_) | Self::Start(StartError::Node(_)) => ExitCode::from(2),
+            Self::Start(_) | Self::System(_) | Self::Ended => ExitCode::FAILURE,
+        }
+    }
+}
+
+impl fmt::Display for RunError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Config(error) => error.fmt(f),
+            Self::Start(error) => error.fmt(f),
+            Self::System(error) => write!(f, "a thread cannot be started: {error}"),
+            Self::Ended => f.write_str("the node's thread has ended by itself"),
+        }
+    }
+}
+
+impl std::error::Error for RunError {}
+
+/// News that wait for a slow reader.
+const NEWS_MAX: usize = 4_096;
+/// Orders that wait; more stay in the pipe.
+const ORDERS_MAX: usize = 16;
+/// Longest order.
+const LINE_BYTES_MAX: u64 = 4_096;
+/// How often to look whether the node still runs.
+const PATIENCE: Duration = Duration::from_millis(200);
+/// How long a node may take to tell its counters.
+const ANSWER: Duration = Duration::from_millis(500);
+/// Time for what is on its way out.
+const LINGER: Duration = Duration::from_millis(300);
+/// Time to write what is left to be said.
+const LAST_WORDS: Duration = Duration::from_millis(500);
+/// Streams of the seed below are those of the file's links.
+const FIRST_LATER_LINK: u64 = 1 << 32;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_without_end_is_held_only_up_to_the_limit() {
+        let mut input = BufReader::new(io::repeat(b'1'));
+        let mut line = Vec::new();
+        assert!(next_order(&mut input, &mut line).unwrap().is_err());
+        assert_eq!(u64::try_from(line.len()).unwrap(), LINE_BYTES_MAX);
+    }
+
+    #[test]
+    fn what_is_no_order_is_told_and_the_next_is_read() {
+        let mut input = b"die\n{\"order\":\"stats\"}".as_slice();
+        let mut line = Vec::new();
+        assert!(next_order(&mut input, &mut line).unwrap().is_err());
+        let next = next_order(&mut input, &mut line).unwrap();
+        assert_eq!(next, Ok(Order::Stats));
+        assert_eq!(next_order(&mut input, &mut line), None);
+    }
+}

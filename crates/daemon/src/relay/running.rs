@@ -1,0 +1,160 @@
+//! A node on a thread of its own.
+
+use std::fmt;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::mpsc;
+use std::time::Duration;
+
+use crypto::{Identity, Ring};
+use relay_mesh::{Config, Event, FrameStats, NewError, Node, NodeStats};
+use servicer::{
+    BindError, Clock, Conditioner, Counters, Direction, Handle, Report, Rules, SocketConfig,
+    SpawnError, UdpServicer, UdpSocket,
+};
+
+use super::operator::{Ask, Operator};
+
+/// What a node needs to run.
+#[derive(Debug)]
+pub struct Setup {
+    /// Name of the thread.
+    pub name: String,
+    /// Who the node is.
+    pub identity: Identity,
+    /// What it is and allows.
+    pub node: Config,
+    /// Where the mesh's socket is bound.
+    pub listen: SocketAddr,
+    /// The address that packets to game servers leave from; `None` leaves it to the system.
+    pub upstream: Option<IpAddr>,
+    /// A virtual network for what leaves; no rules for a real one.
+    pub outbound: Rules,
+    /// A virtual network for what arrives.
+    pub inbound: Rules,
+}
+
+/// A running node. Dropping it ends it.
+#[derive(Debug)]
+pub struct Relay {
+    handle: Handle<Ask>,
+    address: SocketAddr,
+}
+
+impl Relay {
+    /// Starts a node; `tell` hears its events on the node's thread, and must not block.
+    ///
+    /// # Errors
+    ///
+    /// [`StartError`], whose text is one sentence for an operator.
+    pub fn start(
+        setup: Setup,
+        tell: impl FnMut(Event) + Send + 'static,
+    ) -> Result<Self, StartError> {
+        let ports = setup
+            .node
+            .games
+            .iter()
+            .filter_map(|game| game.entry.as_ref());
+        for &port in ports.flat_map(|entry| &entry.listen) {
+            // The node opens it once it runs, and tries again for ever; a port that is taken
+            // from the start is a fault of the configuration.
+            UdpSocket::bind(port, &SocketConfig::default())?;
+        }
+        let socket = UdpSocket::bind(setup.listen, &SocketConfig::default())?;
+        let address = socket.local_address();
+        let flows = usize::try_from(setup.node.flows_max).unwrap_or(usize::MAX);
+        let node = Node::new(setup.node, setup.identity, Ring::new(), Clock::new().now())?;
+        let mut config = servicer::Config::default();
+        config.opened_max = config.opened_max.min(flows);
+        let handle = UdpServicer::named(setup.name)
+            .with_config(config)
+            .with_conditioner(Direction::Outbound, Conditioner::new(setup.outbound))
+            .with_conditioner(Direction::Inbound, Conditioner::new(setup.inbound))
+            .spawn(
+                vec![socket],
+                node,
+                Operator::new(setup.upstream, Box::new(tell)),
+            )?;
+        Ok(Self { handle, address })
+    }
+
+    /// Returns where the mesh's socket is bound.
+    pub const fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Asks the node for its counters; `None` where it does not answer within `patience`.
+    pub fn stats(&self, patience: Duration) -> Option<Stats> {
+        let (answer, answered) = mpsc::sync_channel(1);
+        self.handle.request(Ask::Stats(answer)).ok()?;
+        let (frames, node) = answered.recv_timeout(patience).ok()?;
+        Some(Stats {
+            frames,
+            node,
+            driver: self.handle.counters(),
+        })
+    }
+
+    /// Returns whether the node's thread is at work.
+    pub fn is_running(&self) -> bool {
+        self.handle.is_running()
+    }
+
+    /// Ends the node.
+    pub fn shutdown(self, within: Duration) -> Report {
+        self.handle.shutdown(within)
+    }
+}
+
+/// What a node has counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stats {
+    /// Hop frames.
+    pub frames: FrameStats,
+    /// All else of the mesh.
+    pub node: NodeStats,
+    /// Sockets and thread.
+    pub driver: Counters,
+}
+
+/// Why a node could not be started; the text is one sentence for an operator.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum StartError {
+    /// A socket could not be bound.
+    Bind(BindError),
+    /// The configuration breaks a bound of the mesh.
+    Node(NewError),
+    /// The system has no thread or descriptor left.
+    Spawn(SpawnError),
+}
+
+impl From<BindError> for StartError {
+    fn from(error: BindError) -> Self {
+        Self::Bind(error)
+    }
+}
+
+impl From<NewError> for StartError {
+    fn from(error: NewError) -> Self {
+        Self::Node(error)
+    }
+}
+
+impl From<SpawnError> for StartError {
+    fn from(error: SpawnError) -> Self {
+        Self::Spawn(error)
+    }
+}
+
+impl fmt::Display for StartError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Bind(error) => error.fmt(f),
+            Self::Node(error) => error.fmt(f),
+            Self::Spawn(error) => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for StartError {}

@@ -1,0 +1,4 @@
+//! What one process can be.
+
+pub mod hub;
+pub mod matchmaker;

@@ -1,0 +1,229 @@
+//! The hub as a process: the machine on TLS connections, its store on a thread and a folder.
+
+use std::io::ErrorKind;
+use std::net::SocketAddr;
+use std::ops::ControlFlow;
+use std::path::Path;
+use std::time::Duration;
+
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
+use crypto::Identity;
+use hub::log::FileSegments;
+use hub::role::Role;
+use hub::{Command, Hub, HubConfig, HubEvent, JoinFile, Outcome, Store, StoreConfig, StoreError};
+use servicer::{
+    Admission, Clock, Dial, Jobs, StorageConfig, StorageThread, StreamApplication, StreamHandle,
+    StreamListener, StreamServicer, TlsIdentity,
+};
+use wire::{CommandId, ConnectionId, Instant, NodeId, StreamMachine};
+
+use crate::exit::{Exit, Failure};
+
+/// What a hub process needs.
+#[derive(Debug)]
+pub struct HubOptions<'a> {
+    /// What it proves; the join file lists it as the hub.
+    pub identity: &'a Identity,
+    /// Who may join.
+    pub join_file: JoinFile,
+    /// Where it listens; `None` for the first address that the join file gives it.
+    pub listen: Option<SocketAddr>,
+    /// Where it keeps mail; made where it does not exist.
+    pub data: &'a Path,
+    /// Limits and times of the machine.
+    pub config: HubConfig,
+    /// Limits of the store.
+    pub store: StoreConfig,
+}
+
+impl<'a> HubOptions<'a> {
+    /// Options with the default limits.
+    #[must_use]
+    pub fn new(identity: &'a Identity, join_file: JoinFile, data: &'a Path) -> Self {
+        Self {
+            identity,
+            join_file,
+            listen: None,
+            data,
+            config: HubConfig::default(),
+            store: StoreConfig::default(),
+        }
+    }
+}
+
+/// A running hub.
+#[derive(Debug)]
+pub struct HubProcess {
+    handle: StreamHandle<HubRequest>,
+    storage: StorageThread,
+    failed: Receiver<()>,
+    address: SocketAddr,
+}
+
+/// The outcomes of one batch of the store.
+#[derive(Debug)]
+struct HubRequest(Vec<(CommandId, Outcome)>);
+
+impl HubProcess {
+    /// Opens the store, takes the port and lets nodes in.
+    ///
+    /// # Errors
+    ///
+    /// One sentence: the join file does not list the hub, the folder is in use or damaged, the port
+    /// is busy.
+    pub fn start(options: HubOptions<'_>) -> Result<Self, Failure> {
+        let node = options.identity.node_id();
+        let listen = match options.listen {
+            Some(listen) => listen,
+            None => listed_address(&options.join_file, node)?,
+        };
+        if options.join_file.grant(node, Role::Hub).is_none() {
+            return Err(Failure::usage(format_args!(
+                "the join file does not list node {node} as a hub"
+            )));
+        }
+        let tls = TlsIdentity::new(options.identity).map_err(Failure::usage)?;
+        let listed = options.join_file.grants.iter().map(|grant| grant.node);
+        let admission = Admission::Only(listed.collect());
+        let listener = StreamListener::bind(listen, &tls, admission).map_err(Failure::refused)?;
+        let address = listener.local_address();
+        let store = open_store(options.data, options.store)?;
+
+        let (jobs, queue) = Jobs::new(StorageConfig::default());
+        let (failure, failed) = crossbeam_channel::bounded(1);
+        let machine = Hub::new(options.config, options.join_file, Clock::new().now());
+        let application = HubApplication { jobs, failure };
+        let handle = StreamServicer::named("hub")
+            .spawn(vec![listener], machine, application)
+            .map_err(Failure::refused)?;
+        let requests = handle.requests();
+        let storage = StorageThread::spawn("hub store", queue, store, requests, HubRequest)
+            .map_err(Failure::refused)?;
+        Ok(Self {
+            handle,
+            storage,
+            failed,
+            address,
+        })
+    }
+
+    /// Returns where it listens.
+    pub const fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Waits up to `patience` for a reason to end: a disk that failed, a thread that stopped.
+    ///
+    /// # Errors
+    ///
+    /// The reason. The process shall then end, and be started again with what the disk holds.
+    pub fn wait(&self, patience: Duration) -> Result<(), Failure> {
+        let failure = |sentence: &str| Err(Failure::new(Exit::CheckFailed, sentence));
+        match self.failed.recv_timeout(patience) {
+            Ok(()) => failure("the disk of the hub has failed; start the hub again"),
+            Err(RecvTimeoutError::Disconnected) => failure("the hub's thread has ended"),
+            Err(RecvTimeoutError::Timeout) if !self.handle.is_running() => {
+                failure("the hub's thread has ended")
+            }
+            Err(RecvTimeoutError::Timeout) => Ok(()),
+        }
+    }
+
+    /// Ends in order: what was taken is put on disk.
+    pub fn shutdown(self, within: Duration) {
+        self.handle.shutdown(within);
+        self.storage.shutdown(within);
+    }
+}
+
+/// What joins the hub to its store.
+struct HubApplication {
+    jobs: Jobs<(CommandId, Command)>,
+    failure: Sender<()>,
+}
+
+impl StreamApplication<Hub> for HubApplication {
+    type Request = HubRequest;
+
+    fn apply_request(&mut self, now: Instant, hub: &mut Hub, done: HubRequest) -> ControlFlow<()> {
+        for (id, outcome) in done.0 {
+            hub.handle_completed(now, id, outcome);
+        }
+        ControlFlow::Continue(())
+    }
+
+    fn on_event(&mut self, _now: Instant, _hub: &mut Hub, event: HubEvent) {
+        match event {
+            HubEvent::NodeUp { node, role, .. } => tracing::info!(%node, %role, "joined"),
+            HubEvent::NodeDown { node, .. } => tracing::info!(%node, "gone"),
+            HubEvent::Refused { node, reason } => {
+                let node = node.map(tracing::field::display);
+                tracing::warn!(node, %reason, "refused");
+            }
+            HubEvent::StoreFailed => {
+                tracing::error!("the disk has failed");
+                // Said once is enough.
+                self.failure.try_send(()).unwrap_or_default();
+            }
+            _ => {}
+        }
+    }
+
+    fn on_command(
+        &mut self,
+        now: Instant,
+        hub: &mut Hub,
+        id: CommandId,
+        command: Command,
+    ) -> Option<Dial> {
+        if self.jobs.submit((id, command)).is_err() {
+            // The hub keeps fewer in flight than the queue holds; what is refused is not lost.
+            hub.handle_completed(now, id, Err(StoreError::Busy));
+        }
+        None
+    }
+
+    fn on_dialled(
+        &mut self,
+        _now: Instant,
+        _hub: &mut Hub,
+        _id: CommandId,
+        _result: Result<ConnectionId, servicer::DialError>,
+    ) {
+        debug_assert!(false, "a hub dials nobody");
+    }
+}
+
+/// The first address that the join file gives to the hub itself.
+fn listed_address(join_file: &JoinFile, node: NodeId) -> Result<SocketAddr, Failure> {
+    let grant = join_file.grant(node, Role::Hub).ok_or_else(|| {
+        Failure::usage(format_args!(
+            "the join file does not list node {node} as a hub"
+        ))
+    })?;
+    let first = grant.addresses.first().ok_or_else(|| {
+        Failure::usage("the join file gives the hub no address: say where to listen")
+    })?;
+    first.parse().map_err(|_| {
+        Failure::usage(format_args!(
+            "the join file's address {first} is no IP address and port: say where to listen"
+        ))
+    })
+}
+
+fn open_store(folder: &Path, config: StoreConfig) -> Result<Store<FileSegments>, Failure> {
+    let files = FileSegments::open(folder).map_err(|error| {
+        let name = folder.display();
+        if error.kind() == ErrorKind::WouldBlock {
+            Failure::refused(format_args!("{name}: another process has this folder"))
+        } else {
+            Failure::usage(format_args!("{name}: {}", error.kind()))
+        }
+    })?;
+    Store::open(files, config).map_err(|error| {
+        Failure::new(
+            Exit::CheckFailed,
+            format_args!("{}: {error}", folder.display()),
+        )
+    })
+}

@@ -1,0 +1,316 @@
+//! What joins the matchmaker to its hub node, its allocator and its edge: all on one thread.
+
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+use std::time::Duration;
+
+use bytes::Bytes;
+use crossbeam_channel::Sender;
+use crypto::Ring;
+use hub::address::Addr;
+use hub::id::CallId;
+use hub::record::{CallError, DownReason};
+use hub::{Node, NodeCommand, NodeEvent, Ticket};
+use matchmaker_core::{
+    CancelError, Command, Ending, Event, Matchmaker, Outcome, ReissueError, ServerLink, TicketId,
+    TicketState,
+};
+use servicer::{Clock, Dial, StreamApplication};
+use wire::{CommandId, ConnectionId, Instant};
+
+use super::request::{Load, MatchmakerRequest, Submitted, TicketAsk, Unknown};
+use super::waiters::Waiters;
+use crate::allocator::{Order, Orders, Report};
+use crate::link::lookup::Lookup;
+use crate::link::{dial, dialled};
+
+/// The application of a matchmaker's node.
+pub(super) struct MatchmakerApplication {
+    matchmaker: Matchmaker<Ring>,
+    orders: Orders,
+    /// Told when another run of this matchmaker takes over.
+    fence: Sender<()>,
+    waiters: Waiters,
+    /// Calls to servers on their way, and the commands they do.
+    calls: BTreeMap<CallId, CommandId>,
+    lookup: Lookup,
+    clock: Clock,
+    /// When the matchmaker shall be told the wall clock again.
+    wall_at: Instant,
+    /// Replies of the matchmaker, before they are sent.
+    reply: Vec<u8>,
+}
+
+impl MatchmakerApplication {
+    pub(super) fn new(matchmaker: Matchmaker<Ring>, orders: Orders, fence: Sender<()>) -> Self {
+        Self {
+            matchmaker,
+            orders,
+            fence,
+            waiters: Waiters::default(),
+            calls: BTreeMap::new(),
+            lookup: Lookup::default(),
+            clock: Clock::new(),
+            wall_at: Instant::ZERO,
+            reply: Vec::new(),
+        }
+    }
+
+    /// Does what the matchmaker asks for, and tells what it tells.
+    fn pump(&mut self, now: Instant, node: &mut Node) {
+        loop {
+            if let Some((id, command)) = self.matchmaker.poll_command() {
+                self.on_order(now, node, id, command);
+            } else if let Some(event) = self.matchmaker.poll_event() {
+                self.on_news(&event);
+            } else {
+                return;
+            }
+        }
+    }
+
+    fn on_order(&mut self, now: Instant, node: &mut Node, id: CommandId, command: Command) {
+        let is_begun = match command {
+            Command::Spawn { slot, .. } => self.orders.give(Order::Start { run: id, slot }),
+            Command::Stop { slot, .. } => self.orders.give(Order::Stop { id, slot }),
+            Command::Call { to, body, timeout } => {
+                let call = node.call(now, Addr::Node(to.node), body.into(), timeout);
+                call.is_ok_and(|call| self.calls.insert(call, id).is_none())
+            }
+            _ => false,
+        };
+        if !is_begun {
+            self.matchmaker.handle_completed(now, id, Outcome::Failed);
+        }
+    }
+
+    fn on_news(&mut self, event: &Event) {
+        match event {
+            Event::Ticket(ticket) => self.wake(*ticket),
+            Event::Missed(count) => {
+                tracing::warn!(count, "events were lost; all who wait are looked at");
+                for ticket in self.waiters.tickets() {
+                    self.wake(ticket);
+                }
+            }
+            Event::MatchLive { match_id, server } => {
+                tracing::info!(%match_id, node = %server.node, "a match is live");
+            }
+            Event::MatchEnded { match_id, end, .. } => {
+                tracing::info!(%match_id, ?end, "a match has ended");
+            }
+            Event::ServerUp(server) => tracing::info!(node = %server.node, "a server is up"),
+            Event::ServerDown { server, reason } => {
+                tracing::warn!(node = %server.node, ?reason, "a server is gone");
+            }
+            Event::SpawnFailed { slot, failures } => {
+                tracing::warn!(%slot, failures, "no server came of a slot");
+            }
+            _ => {}
+        }
+    }
+
+    /// Answers all who wait for a ticket, where there is something to tell.
+    fn wake(&mut self, ticket: TicketId) {
+        let answer = match self.matchmaker.ticket(ticket) {
+            None => Err(Unknown),
+            Some(state) if is_settled(state) => Ok(state.clone()),
+            Some(_) => return,
+        };
+        for waiter in self.waiters.take(ticket) {
+            // Its time may be over.
+            drop(waiter.send(answer.clone()));
+        }
+    }
+
+    /// Returns what has become of a ticket, for its holder.
+    fn look(&self, ask: &TicketAsk) -> Result<&TicketState, Unknown> {
+        let is_holder = self.matchmaker.is_holder(ask.ticket, &ask.resume_key);
+        let state = self.matchmaker.ticket(ask.ticket);
+        state.filter(|_| is_holder).ok_or(Unknown)
+    }
+
+    fn cancel(&mut self, now: Instant, ask: &TicketAsk) -> Result<TicketState, CancelError> {
+        let state = self.look(ask).map_err(|Unknown| CancelError::Unknown)?;
+        // Said twice, it is done as well.
+        if *state != TicketState::Ended(Ending::Cancelled) {
+            self.matchmaker.cancel(now, ask.ticket)?;
+        }
+        self.look(ask)
+            .cloned()
+            .map_err(|Unknown| CancelError::Unknown)
+    }
+
+    fn reissue(&mut self, now: Instant, ask: &TicketAsk) -> Result<TicketState, ReissueError> {
+        self.look(ask).map_err(|Unknown| ReissueError::Unknown)?;
+        self.matchmaker.reissue(now, ask.ticket)?;
+        self.look(ask)
+            .cloned()
+            .map_err(|Unknown| ReissueError::Unknown)
+    }
+
+    fn on_server_call(&mut self, now: Instant, node: &mut Node, call: (Ticket, ServerLink, &[u8])) {
+        let (ticket, link, body) = call;
+        self.reply.clear();
+        self.matchmaker
+            .handle_call(now, link, body, &mut self.reply);
+        let answer = Bytes::copy_from_slice(&self.reply);
+        if node.reply(now, ticket, Ok(answer)).is_err() {
+            // The server calls again.
+            tracing::debug!("an answer found no room");
+        }
+    }
+
+    fn on_reply(&mut self, now: Instant, call: CallId, result: Result<Bytes, CallError>) {
+        if let Some(id) = self.calls.remove(&call) {
+            let outcome = result.map_or(Outcome::Failed, |body| Outcome::Answered(body.into()));
+            self.matchmaker.handle_completed(now, id, outcome);
+        }
+    }
+
+    fn on_report(&mut self, now: Instant, report: Report) {
+        match report {
+            Report::Completed(id, outcome) => self.matchmaker.handle_completed(now, id, outcome),
+            Report::Exited(run) => self.matchmaker.handle_exited(now, run),
+        }
+    }
+
+    fn tell_wall_clock(&mut self, now: Instant) {
+        self.wall_at = now + WALL_INTERVAL;
+        self.matchmaker.set_unix_time(now, self.clock.unix_time());
+    }
+}
+
+impl StreamApplication<Node> for MatchmakerApplication {
+    type Request = MatchmakerRequest;
+
+    fn apply_request(
+        &mut self,
+        now: Instant,
+        node: &mut Node,
+        request: MatchmakerRequest,
+    ) -> ControlFlow<()> {
+        // Whoever asked may have gone meanwhile: an answer that is handed back is dropped.
+        match request {
+            MatchmakerRequest::Submit(wish, answer) => {
+                let receipt = self.matchmaker.submit(now, &wish);
+                let submitted = receipt.map(|receipt| Submitted {
+                    state: self
+                        .matchmaker
+                        .ticket(receipt.ticket)
+                        .cloned()
+                        .unwrap_or(TicketState::Queued),
+                    receipt,
+                });
+                drop(answer.send(submitted));
+            }
+            MatchmakerRequest::Look(ask, answer) => drop(answer.send(self.look(&ask).cloned())),
+            MatchmakerRequest::Await(ask, answer) => {
+                let state = self.look(&ask).cloned();
+                if state.as_ref().is_ok_and(|state| !is_settled(state)) {
+                    let refused = self.waiters.add(ask.ticket, answer);
+                    drop(refused.map_err(|answer| answer.send(state)));
+                } else {
+                    drop(answer.send(state));
+                }
+            }
+            MatchmakerRequest::Cancel(ask, answer) => drop(answer.send(self.cancel(now, &ask))),
+            MatchmakerRequest::Reissue(ask, answer) => drop(answer.send(self.reissue(now, &ask))),
+            MatchmakerRequest::Load(answer) => drop(answer.send(Load {
+                is_joined: node.is_joined(),
+                matchmaker: self.matchmaker.load(),
+                stats: self.matchmaker.stats(),
+            })),
+            MatchmakerRequest::Report(report) => self.on_report(now, report),
+        }
+        self.pump(now, node);
+        ControlFlow::Continue(())
+    }
+
+    fn on_event(&mut self, now: Instant, node: &mut Node, event: NodeEvent) {
+        match event {
+            NodeEvent::Request {
+                ticket,
+                from,
+                instance,
+                body,
+                ..
+            } => {
+                let link = ServerLink {
+                    node: from,
+                    instance,
+                };
+                self.on_server_call(now, node, (ticket, link, &body));
+            }
+            NodeEvent::Reply { call, result } => self.on_reply(now, call, result),
+            NodeEvent::Joined { .. } => tracing::info!("joined the hub"),
+            NodeEvent::HubDown => tracing::warn!("the link to the hub has ended"),
+            NodeEvent::Refused(reason) => {
+                tracing::error!(%reason, "the hub refuses the matchmaker");
+                if reason == DownReason::Fenced {
+                    // Said once is enough.
+                    self.fence.try_send(()).unwrap_or_default();
+                }
+            }
+            NodeEvent::MailStored(_)
+            | NodeEvent::MailRefused(..)
+            | NodeEvent::Mail { .. }
+            | NodeEvent::Claimed(_)
+            | NodeEvent::ClaimLost(..)
+            | NodeEvent::Broadcast { .. }
+            | NodeEvent::PresenceReset
+            | NodeEvent::NodePresence(..)
+            | NodeEvent::PlayerPresence(..)
+            | NodeEvent::PresenceComplete
+            | _ => {}
+        }
+        self.pump(now, node);
+    }
+
+    fn on_command(
+        &mut self,
+        now: Instant,
+        node: &mut Node,
+        id: CommandId,
+        command: NodeCommand,
+    ) -> Option<Dial> {
+        dial(&mut self.lookup, (now, node), id, command)
+    }
+
+    fn on_dialled(
+        &mut self,
+        now: Instant,
+        node: &mut Node,
+        id: CommandId,
+        result: Result<ConnectionId, servicer::DialError>,
+    ) {
+        dialled(&mut self.lookup, (now, node), id, result);
+    }
+
+    fn poll_timeout(&self) -> Option<Instant> {
+        let machine = self.matchmaker.poll_timeout();
+        Some(machine.map_or(self.wall_at, |at| at.min(self.wall_at)))
+    }
+
+    fn handle_timeout(&mut self, now: Instant, node: &mut Node) {
+        if self.wall_at <= now {
+            self.tell_wall_clock(now);
+        }
+        if self.matchmaker.poll_timeout().is_some_and(|at| at <= now) {
+            self.matchmaker.handle_timeout(now);
+        }
+        self.pump(now, node);
+    }
+
+    fn begin_shutdown(&mut self, now: Instant, node: &mut Node, _deadline: Instant) {
+        node.leave(now);
+    }
+}
+
+/// Returns whether a ticket has what its holder waits for.
+const fn is_settled(state: &TicketState) -> bool {
+    matches!(state, TicketState::Assigned(_) | TicketState::Ended(_))
+}
+
+/// How often the matchmaker is told the wall clock; its own clock carries on between.
+const WALL_INTERVAL: Duration = Duration::from_secs(5);

@@ -1,0 +1,80 @@
+//! What other threads ask of the matchmaker's.
+
+use matchmaker_core::{
+    CancelError, Receipt, ReissueError, ResumeKey, SubmitError, TicketId, TicketRequest,
+    TicketState,
+};
+use servicer::{RequestError, StreamRequests};
+use tokio::sync::oneshot;
+
+use crate::allocator::Report;
+
+/// Sends requests to the matchmaker's thread; never blocks.
+pub type MatchmakerRequests = StreamRequests<MatchmakerRequest>;
+
+/// What other threads ask of the matchmaker's. An answer that nobody waits for is dropped.
+#[derive(Debug)]
+pub enum MatchmakerRequest {
+    /// A player's wish to play.
+    Submit(
+        TicketRequest,
+        oneshot::Sender<Result<Submitted, SubmitError>>,
+    ),
+    /// What has become of a ticket.
+    Look(TicketAsk, oneshot::Sender<Result<TicketState, Unknown>>),
+    /// The same, once it has a seat or has ended.
+    Await(TicketAsk, oneshot::Sender<Result<TicketState, Unknown>>),
+    /// End a waiting ticket.
+    Cancel(TicketAsk, oneshot::Sender<Result<TicketState, CancelError>>),
+    /// Make another token.
+    Reissue(
+        TicketAsk,
+        oneshot::Sender<Result<TicketState, ReissueError>>,
+    ),
+    /// How much there is to do.
+    Load(oneshot::Sender<Load>),
+    /// What the allocator tells.
+    Report(Report),
+}
+
+/// A ticket, and the proof that it is the asker's.
+#[derive(Clone, Debug)]
+pub struct TicketAsk {
+    /// Which.
+    pub ticket: TicketId,
+    /// What its holder was given.
+    pub resume_key: ResumeKey,
+}
+
+/// A ticket that was made or found.
+#[derive(Clone, Debug)]
+pub struct Submitted {
+    /// For its holder.
+    pub receipt: Receipt,
+    /// What has become of it.
+    pub state: TicketState,
+}
+
+/// There is no such ticket, or the asker is not its holder.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Unknown;
+
+/// How much a matchmaker has to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Load {
+    /// Whether the link to the hub is up.
+    pub is_joined: bool,
+    /// Tickets and matches.
+    pub matchmaker: matchmaker_core::Load,
+    /// What was counted since the start.
+    pub stats: matchmaker_core::Stats,
+}
+
+/// Gives a report of the allocator to the matchmaker, or hands it back.
+pub(super) fn report(requests: &MatchmakerRequests, report: Report) -> Result<(), Report> {
+    match requests.send(MatchmakerRequest::Report(report.clone())) {
+        // Nobody is there to hear it.
+        Ok(()) | Err(RequestError::Ended(_)) => Ok(()),
+        Err(RequestError::Full(_)) => Err(report),
+    }
+}

@@ -1,0 +1,129 @@
+//! What a process starts with: its identity, and the join file.
+
+use std::fs::{self, OpenOptions};
+use std::io::{ErrorKind, Read, Write};
+use std::path::Path;
+
+use crypto::{Identity, NoEntropy, Provider, Ring, identity_file};
+use hub::JoinFile;
+use wire::{InstanceId, Seed};
+use zeroize::Zeroizing;
+
+use crate::exit::{Exit, Failure};
+
+/// Reads the identity in `path`.
+///
+/// # Errors
+///
+/// One sentence that names the file.
+pub fn read_identity(path: &Path) -> Result<Identity, Failure> {
+    identity_file::read(path)
+        .map_err(|error| Failure::usage(format_args!("{}: {error}", path.display())))
+}
+
+/// Reads the join file in `path`. Since it holds the network's secret, one that others may read is
+/// refused.
+///
+/// # Errors
+///
+/// One sentence that names the file and, where its text is wrong, the line.
+pub fn read_join_file(path: &Path) -> Result<JoinFile, Failure> {
+    let fail = |what: &dyn std::fmt::Display| {
+        Failure::usage(format_args!("{}: join file: {what}", path.display()))
+    };
+    let io = |error: std::io::Error| fail(&error.kind());
+    let metadata = fs::metadata(path).map_err(io)?;
+    if !metadata.is_file() {
+        return Err(fail(&"not a file"));
+    }
+    check_mode(&metadata).map_err(|mode| {
+        fail(&format_args!(
+            "others may read the network's secret (mode {mode:o}); chmod 600 it"
+        ))
+    })?;
+    let limit = u64::try_from(JoinFile::BYTES_MAX).unwrap_or(u64::MAX);
+    // Filled without growing: a string that grows leaves copies behind.
+    let len = usize::try_from(metadata.len().min(limit)).unwrap_or_default();
+    let mut text = Zeroizing::new(String::with_capacity(len.saturating_add(1)));
+    fs::File::open(path)
+        .map_err(io)?
+        .take(limit.saturating_add(1))
+        .read_to_string(&mut text)
+        .map_err(io)?;
+    JoinFile::parse(&text).map_err(|error| fail(&error))
+}
+
+/// Writes `join_file` to `path`, which must not exist, for its owner only.
+///
+/// # Errors
+///
+/// One sentence that names the file.
+pub fn write_new_join_file(path: &Path, join_file: &JoinFile) -> Result<(), Failure> {
+    let text = Zeroizing::new(join_file.to_text());
+    let mut options = OpenOptions::new();
+    options.write(true).create_new(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    let written = options.open(path).and_then(|mut file| {
+        file.write_all(text.as_bytes())?;
+        file.sync_all()
+    });
+    written.map_err(|error| {
+        let name = path.display();
+        if error.kind() == ErrorKind::AlreadyExists {
+            let sentence = "there is a file already, and none is written over";
+            Failure::refused(format_args!("{name}: {sentence}"))
+        } else {
+            Failure::usage(format_args!("{name}: join file: {}", error.kind()))
+        }
+    })
+}
+
+/// Draws the id of this run.
+///
+/// # Errors
+///
+/// Where the system has no randomness.
+pub fn draw_instance(provider: &mut Ring) -> Result<InstanceId, Failure> {
+    let mut id = [0; 8];
+    draw(provider, &mut id)?;
+    Ok(InstanceId(u64::from_be_bytes(id)))
+}
+
+/// Draws a seed for what others may see.
+pub(crate) fn draw_seed(provider: &mut Ring) -> Result<Seed, Failure> {
+    let mut seed = [0; 32];
+    draw(provider, &mut seed)?;
+    Ok(Seed(seed))
+}
+
+fn draw(provider: &mut Ring, out: &mut [u8]) -> Result<(), Failure> {
+    provider.random(out).map_err(|NoEntropy| no_entropy())
+}
+
+/// The system gave no randomness.
+pub(crate) fn no_entropy() -> Failure {
+    Failure::new(
+        Exit::CheckFailed,
+        "the system's source of randomness failed",
+    )
+}
+
+#[cfg(unix)]
+fn check_mode(metadata: &fs::Metadata) -> Result<(), u32> {
+    let mode = std::os::unix::fs::PermissionsExt::mode(&metadata.permissions()) & 0o777;
+    if mode.trailing_zeros() >= OTHERS_BITS {
+        Ok(())
+    } else {
+        Err(mode)
+    }
+}
+
+/// Bits of a mode that are about others than the owner.
+#[cfg(unix)]
+const OTHERS_BITS: u32 = 6;
+
+#[cfg(not(unix))]
+fn check_mode(_metadata: &fs::Metadata) -> Result<(), u32> {
+    Ok(())
+}

@@ -1,0 +1,279 @@
+//! The command line: exit codes, sentences, files.
+
+use std::io::{Read, Write};
+use std::net::TcpListener;
+use std::process::Command;
+
+use serde_json::Value;
+
+use crate::net::{Net, tickwire};
+
+#[test]
+fn without_words_it_shows_its_usage() {
+    for words in [&[][..], &["hub"], &["key"], &["matchmaker"]] {
+        let end = End::of(tickwire().args(words));
+        assert_eq!(end.code, 2);
+        assert!(end.stderr.contains("Usage: tickwire"), "{}", end.stderr);
+    }
+    assert_eq!(End::of(tickwire().arg("fly")).code, 2);
+    let end = End::of(tickwire().arg("--help"));
+    assert_eq!(end.code, 0);
+    assert!(end.stdout.contains("matchmaker"), "{}", end.stdout);
+}
+
+#[test]
+fn a_key_is_made_shown_and_not_written_over() {
+    let net = Net::new();
+    let path = net.path("new.pem");
+    let made = End::of(tickwire().args(["key", "new"]).arg(&path));
+    assert_eq!(made.code, 0, "{}", made.stderr);
+    let shown = End::of(tickwire().args(["key", "public"]).arg(&path));
+    assert_eq!((shown.code, &shown.stdout), (0, &made.stdout));
+    let json = End::of(tickwire().args(["key", "public", "--json"]).arg(&path));
+    let json: Value = serde_json::from_str(&json.stdout).unwrap();
+    assert_eq!(json["schema"], 1);
+    for field in ["public_key", "node_id"] {
+        assert!(
+            made.stdout.contains(json[field].as_str().unwrap()),
+            "{json}"
+        );
+    }
+    let again = End::of(tickwire().args(["key", "new"]).arg(&path));
+    again.assert(4, "new.pem");
+    let missing = End::of(tickwire().args(["key", "public"]).arg(net.path("no.pem")));
+    missing.assert(2, "no.pem");
+    let folder = End::of(tickwire().args(["key", "public"]).arg(net.path("")));
+    folder.assert(2, "identity file");
+}
+
+#[test]
+fn a_join_file_is_made_read_and_not_written_over() {
+    let net = Net::new();
+    let path = net.path("new.join");
+    let grant =
+        |role: &str, name: &str, rest: &str| format!("{role}={}{rest}", net.key(name).display());
+    let grants = [
+        grant("hub", "hub", ",name=h-1,address=127.0.0.1:7400"),
+        grant("matchmaker", "matchmaker", ""),
+        grant("game-node", "server-0", ",name=eu-1"),
+        format!("admin={}", "ab".repeat(32)),
+    ];
+    let made = End::of(
+        tickwire()
+            .args(["key", "join-file"])
+            .arg(&path)
+            .args(&grants),
+    );
+    assert_eq!(made.code, 0, "{}", made.stderr);
+    let file = daemon::trust::read_join_file(&path).unwrap();
+    assert_eq!(file.grants.len(), 4);
+    assert_eq!(file.grants[1].services.len(), 1, "a matchmaker serves");
+    assert!(!made.stdout.contains("secret"), "{}", made.stdout);
+    End::of(
+        tickwire()
+            .args(["key", "join-file"])
+            .arg(&path)
+            .args(&grants),
+    )
+    .assert(4, "there is a file already");
+    let other = net.path("other.join");
+    for (grant, needle) in [
+        (grant("hub", "hub", ""), "a hub needs an address"),
+        (grant("king", "hub", ""), "the role is none of"),
+        (grant("stats", "hub", ",colour=red"), "an option is none of"),
+        (grant("stats", "hub", ",name=Big"), "a name has"),
+        ("stats".to_owned(), "ROLE=KEY"),
+        ("stats=no.pem".to_owned(), "no.pem"),
+        (grant("hub", "hub", ",address=nowhere"), "host:port"),
+    ] {
+        End::of(
+            tickwire()
+                .args(["key", "join-file"])
+                .arg(&other)
+                .arg(&grant),
+        )
+        .assert(2, needle);
+    }
+    assert!(!other.exists());
+}
+
+#[test]
+fn a_wrong_file_is_one_sentence() {
+    let net = Net::new();
+    let run = |join_file: &str| {
+        let mut command = tickwire();
+        command
+            .args(["hub", "run", "--identity"])
+            .arg(net.key("hub"))
+            .arg("--data")
+            .arg(net.path("data"))
+            .arg("--join-file")
+            .arg(net.path(join_file));
+        End::of(&mut command)
+    };
+    run("none.join").assert(2, "none.join: join file: entity not found");
+    write(&net, "bad.join", "tickwire-join 1\nnetwork-secret 12\n");
+    run("bad.join").assert(2, "bad.join: join file: line 2: a secret is not 64");
+    write(&net, "empty.join", "");
+    run("empty.join").assert(2, "empty.join: join file: line 0");
+    std::fs::write(net.path("open.join"), "tickwire-join 1\n").unwrap();
+    #[cfg(unix)]
+    run("open.join").assert(2, "others may read");
+    write(
+        &net,
+        "no-hub.join",
+        &format!("tickwire-join 1\nnetwork-secret {}\n", "00".repeat(32)),
+    );
+    run("no-hub.join").assert(2, "does not list node");
+    std::fs::write(net.path("binary.join"), [0xff; 100]).unwrap();
+    #[cfg(unix)]
+    chmod(&net, "binary.join");
+    run("binary.join").assert(2, "binary.join: join file: ");
+}
+
+#[test]
+fn a_busy_port_is_one_sentence() {
+    let net = Net::new();
+    let busy = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = busy.local_addr().unwrap().to_string();
+    let mut command = tickwire();
+    command
+        .args(["hub", "run", "--listen", &address, "--identity"])
+        .arg(net.key("hub"))
+        .arg("--join-file")
+        .arg(net.join_path())
+        .arg("--data")
+        .arg(net.path("data"));
+    let sentence = format!("TCP port {address} is in use by another program");
+    End::of(&mut command).assert(4, &sentence);
+    matchmaker(&net, &address, &["--plain-http", "--no-servers"]).assert(4, &sentence);
+}
+
+#[test]
+fn the_edge_speaks_plainly_on_loopback_and_by_request_only() {
+    let net = Net::new();
+    let local = "127.0.0.1:0";
+    matchmaker(&net, local, &["--no-servers"]).assert(2, "--plain-http");
+    let open = "0.0.0.0:0";
+    matchmaker(&net, open, &["--plain-http", "--no-servers"]).assert(2, "loopback");
+    matchmaker(
+        &net,
+        local,
+        &["--plain-http", "--no-servers", "--teams", "0"],
+    )
+    .assert(2, "0 teams");
+    matchmaker(&net, local, &["--plain-http", "--ports", "1-2", "--", "x"]).assert(2, "--slot");
+    matchmaker(&net, local, &["--plain-http"]).assert(2, "--ports");
+}
+
+#[test]
+fn a_status_says_by_its_exit_code_how_it_went() {
+    let mut net = Net::new();
+    let ask = |address: &str, rest: &[&str]| {
+        End::of(
+            tickwire()
+                .args(["matchmaker", "status", "--http", address])
+                .args(rest),
+        )
+    };
+    // Nobody is there: a port that was free a moment ago.
+    let free = TcpListener::bind("127.0.0.1:0")
+        .unwrap()
+        .local_addr()
+        .unwrap();
+    ask(&free.to_string(), &[]).assert(3, "nobody answers");
+    // Somebody is there, and says nothing.
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = silent.local_addr().unwrap().to_string();
+    ask(&address, &["--timeout", "1"]).assert(5, "did not answer within 1 s");
+    // Somebody else is there.
+    let other = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = other.local_addr().unwrap().to_string();
+    let answering = std::thread::spawn(move || {
+        let (mut stream, _) = other.accept().unwrap();
+        // What is left unread would reset the connection.
+        assert!(stream.read(&mut [0; 1_024]).unwrap() > 0);
+        stream.write_all(b"220 mail.example ESMTP\r\n").unwrap();
+    });
+    ask(&address, &[]).assert(4, "no matchmaker");
+    answering.join().unwrap();
+    // The matchmaker is there, and its hub is not; then it is.
+    let matchmaker = net.matchmaker(None);
+    let address = matchmaker.address().to_string();
+    ask(&address, &[]).assert(1, "no link to its hub");
+    let _hub = net.hub();
+    let end = crate::net::until("the hub is joined", || {
+        let end = ask(&address, &["--json"]);
+        (end.code == 0).then_some(end)
+    });
+    let json: Value = serde_json::from_str(&end.stdout).unwrap();
+    assert_eq!((&json["schema"], &json["hub"]), (&1.into(), &"up".into()));
+    let end = ask(&address, &[]);
+    assert!(
+        end.stdout.starts_with("hub              up\n"),
+        "{}",
+        end.stdout
+    );
+}
+
+fn matchmaker(net: &Net, http: &str, rest: &[&str]) -> End {
+    let mut command = tickwire();
+    command
+        .args([
+            "matchmaker",
+            "run",
+            "--app-id",
+            "1",
+            "--http",
+            http,
+            "--identity",
+        ])
+        .arg(net.key("matchmaker"))
+        .arg("--join-file")
+        .arg(net.join_path())
+        .args(rest);
+    End::of(&mut command)
+}
+
+fn write(net: &Net, name: &str, text: &str) {
+    std::fs::write(net.path(name), text).unwrap();
+    #[cfg(unix)]
+    chmod(net, name);
+}
+
+#[cfg(unix)]
+fn chmod(net: &Net, name: &str) {
+    use std::os::unix::fs::PermissionsExt;
+    let mode = std::fs::Permissions::from_mode(0o600);
+    std::fs::set_permissions(net.path(name), mode).unwrap();
+}
+
+/// How a command ended.
+struct End {
+    code: i32,
+    stdout: String,
+    stderr: String,
+}
+
+impl End {
+    fn of(command: &mut Command) -> Self {
+        let output = command.env("TICKWIRE_LOG", "off").output().unwrap();
+        Self {
+            code: output.status.code().expect("it ends by itself"),
+            stdout: String::from_utf8(output.stdout).unwrap(),
+            stderr: String::from_utf8(output.stderr).unwrap(),
+        }
+    }
+
+    /// Whether it failed with this code and a sentence that holds `needle`, and with nothing that
+    /// is meant for its authors.
+    fn assert(&self, code: i32, needle: &str) {
+        let Self { stderr, .. } = self;
+        assert_eq!(self.code, code, "{stderr}");
+        assert!(stderr.contains(needle), "{stderr}");
+        assert!(
+            !stderr.contains("panicked") && !stderr.contains("backtrace"),
+            "{stderr}"
+        );
+    }
+}

@@ -1,0 +1,204 @@
+//! The hub as a process: killed, back, on strange ports and folders.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use bytes::Bytes;
+use daemon::exit::Exit;
+use daemon::role::hub::{HubOptions, HubProcess};
+use hub::NodeEvent;
+use hub::id::MailSeq;
+use wire::ClientId;
+
+use crate::http::raw;
+use crate::net::{Net, PATIENCE};
+use crate::node::{Do, Talker};
+
+const PLAYER: ClientId = ClientId(9);
+const MAILS: u32 = 64;
+
+#[test]
+fn hub_h10_killed_with_mail_in_flight_it_comes_back_and_every_mail_is_handled_once() {
+    let mut net = Net::new();
+    let hub = net.hub_process();
+    let sender = Talker::start(&net, "server-0");
+    let receiver = Talker::start(&net, "server-1");
+    sender.wait_joined();
+    receiver.wait_joined();
+    for number in 0..MAILS {
+        let body = Bytes::copy_from_slice(&number.to_be_bytes());
+        sender.tell(Do::Mail(PLAYER, body));
+    }
+    // At least one is acknowledged, and the hub dies with the others wherever they are.
+    while !matches!(sender.next(), NodeEvent::MailStored(_)) {}
+    hub.kill();
+    let hub = net.hub_process();
+    let mut stored = 1;
+    while stored < MAILS {
+        if let NodeEvent::MailStored(_) = sender.next() {
+            stored += 1;
+        }
+    }
+
+    receiver.tell(Do::Claim(PLAYER));
+    let mut seen = BTreeMap::new();
+    let mut order = Vec::new();
+    let mut last = None;
+    while seen.len() < MAILS as usize {
+        if let NodeEvent::Mail {
+            claim, seq, body, ..
+        } = receiver.next()
+        {
+            let number = u32::from_be_bytes(body.as_ref().try_into().unwrap());
+            assert_eq!(seen.insert(seq, number), None, "mail {seq:?} came twice");
+            order.push(number);
+            receiver.tell(Do::Acknowledge(claim, seq));
+            last = Some((claim, seq));
+        }
+    }
+    assert_eq!(order, (0..MAILS).collect::<Vec<_>>());
+
+    // Once more: what was acknowledged before the end does not come again.
+    let (claim, seq) = last.unwrap();
+    acknowledged(&sender, &receiver, (claim, seq));
+    hub.kill();
+    let _hub = net.hub_process();
+    receiver.wait_joined();
+    let body = Bytes::from_static(b"last");
+    sender.tell(Do::Mail(PLAYER, body.clone()));
+    let next = loop {
+        if let NodeEvent::Mail { body, .. } = receiver.next() {
+            break body;
+        }
+    };
+    assert_eq!(next, body);
+}
+
+/// Returns once the hub has put an acknowledgement on disk: a mail behind it came.
+fn acknowledged(sender: &Talker, receiver: &Talker, last: (hub::ClaimId, MailSeq)) {
+    sender.tell(Do::Mail(PLAYER, Bytes::from_static(b"fence")));
+    loop {
+        if let NodeEvent::Mail { claim, seq, .. } = receiver.next() {
+            assert!(seq > last.1);
+            receiver.tell(Do::Acknowledge(claim, seq));
+            // The store takes commands in order: a claim behind it is answered from what is there.
+            receiver.tell(Do::Claim(PLAYER));
+            while !matches!(receiver.next(), NodeEvent::Claimed(_)) {}
+            // What has come by now has come before the acknowledgement was on disk, or not at all.
+            assert!(!matches!(
+                receiver.soon(Duration::from_millis(100)),
+                Some(NodeEvent::Mail { .. })
+            ));
+            return;
+        }
+    }
+}
+
+#[test]
+fn hub_h10_links_come_back_and_calls_work_again() {
+    let mut net = Net::new();
+    let hub = net.hub_process();
+    let one = Talker::start(&net, "server-0");
+    let other = Talker::start(&net, "server-1");
+    one.wait_joined();
+    other.wait_joined();
+    call(&net, &one);
+    hub.kill();
+    while one.next() != NodeEvent::HubDown {}
+    while other.next() != NodeEvent::HubDown {}
+    let hub = net.hub_process();
+    assert_eq!(hub.said, net.hub_address.to_string());
+    one.wait_joined();
+    other.wait_joined();
+    call(&net, &one);
+}
+
+/// Calls the other node until it answers.
+fn call(net: &Net, one: &Talker) {
+    let to = net.identity("server-1").node_id();
+    loop {
+        one.tell(Do::Call(to, Bytes::from_static(b"well met")));
+        let result = loop {
+            if let NodeEvent::Reply { result, .. } = one.next() {
+                break result;
+            }
+        };
+        if let Ok(body) = result {
+            assert_eq!(body, "well met");
+            return;
+        }
+    }
+}
+
+#[test]
+fn junk_at_the_port_ends_its_connection_and_nothing_else() {
+    let mut net = Net::new();
+    let hub = net.hub();
+    let zeros = vec![0; 70_000];
+    let junk: [&[u8]; 4] = [
+        b"GET / HTTP/1.1\r\n\r\n",
+        &zeros,
+        &[0x16, 3, 1, 0xff, 0xff, 1, 2, 3],
+        b"\x16\x03\x01\x00\x05\x01\x00\x00\x01\x00",
+    ];
+    for bytes in junk {
+        let answer = raw(net.hub_address, bytes);
+        assert!(answer.len() < 100, "an alert at the most");
+    }
+    // A stranger with a key of its own is not let in.
+    let stranger = Talker::start(&net, "guest");
+    let one = Talker::start(&net, "server-0");
+    one.wait_joined();
+    assert!(hub.wait(Duration::ZERO).is_ok());
+    assert!(!matches!(
+        stranger.soon(Duration::from_millis(50)),
+        Some(NodeEvent::Joined { .. })
+    ));
+    hub.shutdown(PATIENCE);
+}
+
+#[test]
+fn what_a_hub_cannot_have_is_one_sentence() {
+    let mut net = Net::new();
+    let hub = net.hub();
+    let identity = net.identity("hub");
+    let other = net.path("other");
+    let start = |listen: Option<&str>, data, identity| {
+        let mut options = HubOptions::new(identity, net.join_file(), data);
+        options.listen = listen.map(|listen| listen.parse().unwrap());
+        HubProcess::start(options).map(drop).unwrap_err()
+    };
+    let data = net.path("data");
+    let failure = start(Some("127.0.0.1:0"), &data, &identity);
+    assert_eq!(failure.exit, Exit::Refused);
+    assert!(
+        failure
+            .sentence
+            .ends_with("another process has this folder"),
+        "{failure}"
+    );
+    let failure = start(None, &other, &identity);
+    assert_eq!(failure.exit, Exit::Refused);
+    assert!(
+        failure.sentence.ends_with("is in use by another program"),
+        "{failure}"
+    );
+    let failure = start(None, &other, &net.identity("server-0"));
+    assert_eq!(failure.exit, Exit::Usage);
+    assert!(
+        failure
+            .sentence
+            .starts_with("the join file does not list node"),
+        "{failure}"
+    );
+    // A folder cannot be where a file is.
+    let file = net.join_path();
+    assert!(
+        HubProcess::start(HubOptions {
+            listen: Some("127.0.0.1:0".parse().unwrap()),
+            ..HubOptions::new(&identity, net.join_file(), &file)
+        })
+        .is_err()
+    );
+    hub.shutdown(PATIENCE);
+}

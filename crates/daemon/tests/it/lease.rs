@@ -1,0 +1,129 @@
+//! Leases over a real hub: registered again, taken on again, ended.
+
+use std::time::Duration;
+
+use crypto::{Ring, TokenKey};
+use daemon::link::{LeaseConfig, LeaseEnd};
+
+use crate::http::{about, assigned, submit};
+use crate::net::{Net, PATIENCE, quick};
+use crate::server::{Heard, Server};
+
+#[test]
+fn without_a_matchmaker_a_server_ends() {
+    let mut net = Net::new();
+    let _hub = net.hub();
+    let mut config = LeaseConfig::default();
+    config.boot_timeout = Duration::from_millis(500);
+    let mut server = Server::start_with(&net, "server-0", config);
+    assert_eq!(server.next(), Heard::Ended(LeaseEnd::Expired));
+    assert_eq!(server.link.wait_end(PATIENCE), Some(LeaseEnd::Expired));
+}
+
+#[test]
+fn a_server_whose_matchmaker_does_not_come_back_ends() {
+    let mut net = Net::new();
+    let _hub = net.hub();
+    let mut config = quick();
+    config.lease = Duration::from_secs(3);
+    let matchmaker = net.matchmaker_with(None, config, crate::net::edge());
+    let mut server = Server::start(&net, "server-0");
+    assert_eq!(server.next(), Heard::Registered);
+    drop(matchmaker);
+    assert_eq!(server.next(), Heard::Ended(LeaseEnd::Expired));
+}
+
+#[test]
+fn mm_4_a_matchmaker_that_comes_back_takes_the_match_on() {
+    let mut net = Net::new();
+    let _hub = net.hub();
+    let matchmaker = net.matchmaker(None);
+    let mut server = Server::start(&net, "server-0");
+    let players = [1, 2].map(|client| submit(matchmaker.address(), client));
+    for held in &players {
+        assigned(matchmaker.address(), held);
+    }
+    let before = server.next_match();
+    server.link.entered(before.match_id).unwrap();
+    drop(matchmaker);
+
+    let matchmaker = net.matchmaker(None);
+    server.wait_for(&Heard::Registered);
+    let edge = matchmaker.address();
+    about(edge, "GET", &players[0], "").assert_refused(404, "unknown_ticket");
+    let again = assigned(edge, &submit(edge, 2));
+    assert_eq!(again.text("match_id"), before.match_id.to_string());
+    let token = server.open(again.text("grant")).unwrap();
+    assert_eq!(token.grant.client_id.0, 2);
+}
+
+#[test]
+fn a_hub_that_comes_back_finds_the_server_registered_again() {
+    let mut net = Net::new();
+    let hub = net.hub_process();
+    let matchmaker = net.matchmaker(None);
+    let mut server = Server::start(&net, "server-0");
+    server.wait_for(&Heard::Registered);
+    hub.kill();
+    let _hub = net.hub_process();
+    server.wait_for(&Heard::Registered);
+    let edge = matchmaker.address();
+    let players = [1, 2].map(|client| submit(edge, client));
+    let seat = assigned(edge, &players[0]);
+    assert!(server.open(seat.text("grant")).is_ok());
+}
+
+#[test]
+fn mm_7_another_token_key_takes_over() {
+    let mut net = Net::new();
+    let _hub = net.hub();
+    let matchmaker = net.matchmaker(None);
+    let mut server = Server::start(&net, "server-0");
+    server.wait_for(&Heard::Registered);
+    let old = server.key.clone();
+    server.key = TokenKey::generate(&mut Ring::new(), 2).unwrap();
+    server.link.set_token_key(server.key.clone()).unwrap();
+    server.wait_for(&Heard::Registered);
+    let edge = matchmaker.address();
+    let players = [1, 2].map(|client| submit(edge, client));
+    let seat = assigned(edge, &players[0]);
+    assert!(server.open(seat.text("grant")).is_ok());
+    let instance = server.instance;
+    assert!(crate::server::open(&old, instance, seat.text("grant")).is_err());
+}
+
+#[test]
+fn a_second_run_of_a_server_takes_the_place_of_the_first() {
+    let mut net = Net::new();
+    let _hub = net.hub();
+    let _matchmaker = net.matchmaker(None);
+    let mut first = Server::start(&net, "server-0");
+    first.wait_for(&Heard::Registered);
+    let mut second = Server::start(&net, "server-0");
+    second.wait_for(&Heard::Registered);
+    let Heard::Ended(end) = first.next() else {
+        panic!("the first still runs");
+    };
+    assert!(
+        matches!(end, LeaseEnd::Superseded | LeaseEnd::Retired),
+        "{end:?}"
+    );
+}
+
+#[test]
+fn a_server_that_leaves_is_gone_at_once() {
+    let mut net = Net::new();
+    let _hub = net.hub();
+    let matchmaker = net.matchmaker(None);
+    let mut server = Server::start(&net, "server-0");
+    server.wait_for(&Heard::Registered);
+    let edge = matchmaker.address();
+    let status = crate::http::ask(edge, "GET /v1/status", &[], "");
+    assert_eq!(
+        (status.json["servers"].as_u64(), status.text("hub")),
+        (Some(1), "up")
+    );
+    server.link.shutdown(PATIENCE);
+    let status = crate::http::ask(edge, "GET /v1/status", &[], "");
+    assert_eq!(status.json["servers"].as_u64(), Some(0));
+}

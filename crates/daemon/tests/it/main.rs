@@ -1,0 +1,27 @@
+//! The program as its user meets it: real processes, real sockets, all on loopback.
+
+#![cfg(test)]
+
+mod child;
+mod command;
+mod doom;
+mod hostile;
+mod http;
+mod hub;
+mod lease;
+mod leash;
+mod mesh_node;
+mod net;
+mod node;
+mod pool;
+mod server;
+mod stack;
+mod tickets;
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Lets one run begin only when the one before is over: each wants the machine for itself.
+fn alone() -> MutexGuard<'static, ()> {
+    static STAGE: Mutex<()> = Mutex::new(());
+    STAGE.lock().unwrap_or_else(PoisonError::into_inner)
+}

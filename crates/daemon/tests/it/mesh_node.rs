@@ -1,0 +1,180 @@
+//! One node of the mesh as a process.
+
+use std::fs;
+use std::net::UdpSocket;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::time::Duration;
+
+use daemon::relay::sandbox::Sandbox;
+use daemon::relay::{FileConfig, FileGame, FileMode, FileRole, News, Order};
+
+/// `tickwire relay`, the path of a configuration still to come.
+pub(crate) fn tickwire_relay() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tickwire"));
+    command.arg("relay");
+    command
+}
+
+/// After this a wait is given up, so that a fault ends the test; no test passes by it.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+
+#[test]
+fn a_node_starts_answers_and_ends_with_its_input() {
+    let sandbox = Sandbox::new(&[("relay-1", FileRole::Relay)]).unwrap();
+    let mut node = sandbox.start(0, tickwire_relay()).unwrap();
+    let ready = node.wait_for(PATIENCE, |news| {
+        if let News::Ready { node, address } = news {
+            Some((node, address))
+        } else {
+            None
+        }
+    });
+    let (id, address) = ready.unwrap();
+    assert_eq!(Some(id), sandbox.id(0));
+    assert_eq!(address.ip(), sandbox.host(1));
+    node.order(&Order::Stats).unwrap();
+    let answer = node.wait_for(PATIENCE, |news| {
+        matches!(news, News::Stats { .. }).then_some(())
+    });
+    assert!(answer.is_some());
+    let status = node.release(PATIENCE).unwrap().unwrap();
+    assert!(status.success(), "{status}");
+}
+
+#[test]
+fn two_nodes_find_each_other_by_their_keys() {
+    let sandbox = Sandbox::new(&[("one", FileRole::Relay), ("two", FileRole::Exit)]).unwrap();
+    let nodes = [0, 1].map(|node| sandbox.start(node, tickwire_relay()).unwrap());
+    for (node, other) in nodes.iter().zip([1, 0]) {
+        let met = node.wait_for(PATIENCE, |news| {
+            if let News::LinkUp { node, .. } = news {
+                Some(node)
+            } else {
+                None
+            }
+        });
+        assert_eq!(met, sandbox.id(other));
+    }
+}
+
+/// A configuration file beside a key and a secret, in a folder that goes when this is dropped.
+struct Scene {
+    directory: PathBuf,
+    config: FileConfig,
+}
+
+impl Scene {
+    fn new(name: &str) -> Self {
+        let directory =
+            std::env::temp_dir().join(format!("tickwire-{name}-{}", std::process::id()));
+        fs::create_dir(&directory).unwrap();
+        let mut provider = crypto::Ring::new();
+        let identity = crypto::Identity::generate(&mut provider).unwrap();
+        crypto::identity_file::write_new(&directory.join("key.pem"), &identity).unwrap();
+        let secret = directory.join("secret");
+        fs::write(&secret, "ab".repeat(32)).unwrap();
+        fs::set_permissions(&secret, fs::Permissions::from_mode(0o600)).unwrap();
+        let text = r#"{"name": "scene", "identity_file": "key.pem", "secret_file": "secret",
+            "listen": "127.0.0.1:0", "roles": ["relay"]}"#;
+        Self {
+            directory,
+            config: serde_json::from_str(text).unwrap(),
+        }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.directory.join(name)
+    }
+
+    fn run(&self) -> Output {
+        let path = self.path("node.json");
+        fs::write(&path, serde_json::to_vec(&self.config).unwrap()).unwrap();
+        Self::run_file(&path)
+    }
+
+    fn run_file(path: &Path) -> Output {
+        tickwire_relay()
+            .arg(path)
+            .stdin(Stdio::null())
+            .output()
+            .unwrap()
+    }
+}
+
+impl Drop for Scene {
+    fn drop(&mut self) {
+        fs::remove_dir_all(&self.directory).unwrap();
+    }
+}
+
+/// Asserts that the process ended with `code` and one sentence that has all of `words`.
+fn assert_sentence(output: &Output, code: i32, words: &[&str]) {
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(code), "{text}");
+    assert_eq!(text.lines().count(), 1, "{text}");
+    for word in words {
+        assert!(text.contains(word), "{word}: {text}");
+    }
+}
+
+#[test]
+fn faults_are_one_sentence_and_an_exit_status() {
+    let mut scene = Scene::new("faults");
+    let good = scene.run();
+    assert_eq!(good.status.code(), Some(0), "{good:?}");
+
+    let bad = scene.path("bad.json");
+    assert_sentence(&Scene::run_file(&bad), 2, &["bad.json", "No such file"]);
+    for (text, word) in [
+        ("{", "EOF"),
+        ("{\"naem\": 1}", "naem"),
+        ("[]", "invalid length"),
+    ] {
+        fs::write(&bad, text).unwrap();
+        assert_sentence(&Scene::run_file(&bad), 2, &["bad.json", word]);
+    }
+    fs::write(&bad, vec![b' '; (1 << 20) + 1]).unwrap();
+    assert_sentence(
+        &Scene::run_file(&bad),
+        2,
+        &["bad.json", "over 1048576 bytes"],
+    );
+
+    let busy = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let address = busy.local_addr().unwrap();
+    let free = scene.config.listen;
+    scene.config.listen = address;
+    let words = [&*address.to_string(), "in use"];
+    assert_sentence(&scene.run(), 1, &words);
+    scene.config.listen = free;
+    scene.config.games = vec![FileGame {
+        name: "game".to_owned(),
+        mode: FileMode::Single,
+        listen: vec![address],
+        exits: Vec::new(),
+        server: None,
+        entries: None,
+    }];
+    assert_sentence(&scene.run(), 1, &words);
+    scene.config.games[0].listen.clear();
+    scene.config.games[0].name = "x".repeat(65);
+    assert_sentence(&scene.run(), 2, &["64 bytes"]);
+}
+
+#[test]
+fn a_secret_that_others_may_read_is_refused() {
+    let scene = Scene::new("secret");
+    let secret = scene.path("secret");
+    fs::set_permissions(&secret, fs::Permissions::from_mode(0o644)).unwrap();
+    assert_sentence(&scene.run(), 2, &["secret", "0644", "chmod 600"]);
+    fs::set_permissions(&secret, fs::Permissions::from_mode(0o600)).unwrap();
+    for text in ["ab", &"xy".repeat(32), &"ab".repeat(40)] {
+        fs::write(&secret, text).unwrap();
+        assert_eq!(scene.run().status.code(), Some(2), "{text}");
+    }
+    fs::remove_file(scene.path("key.pem")).unwrap();
+    fs::write(&secret, "ab".repeat(32)).unwrap();
+    assert_sentence(&scene.run(), 2, &["key.pem"]);
+}

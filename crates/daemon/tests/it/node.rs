@@ -1,0 +1,120 @@
+//! A node of the hub that does what it is told and says what it hears.
+
+use std::ops::ControlFlow;
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::time::Duration;
+
+use bytes::Bytes;
+use crypto::Ring;
+use hub::address::Addr;
+use hub::id::MailSeq;
+use hub::{ClaimId, Node, NodeCommand, NodeConfig, NodeEvent};
+use servicer::{Clock, Dial, StreamApplication, StreamHandle, StreamServicer, TlsIdentity};
+use wire::{ClientId, CommandId, ConnectionId, Instant, NodeId, Seed, StreamMachine};
+
+use crate::net::{Net, PATIENCE};
+
+#[derive(Debug)]
+pub(crate) enum Do {
+    Mail(ClientId, Bytes),
+    Claim(ClientId),
+    Acknowledge(ClaimId, MailSeq),
+    Call(NodeId, Bytes),
+}
+
+pub(crate) struct Talker {
+    handle: StreamHandle<Do>,
+    heard: Receiver<NodeEvent>,
+}
+
+struct Mouth(Sender<NodeEvent>);
+
+impl Talker {
+    pub(crate) fn start(net: &Net, name: &str) -> Self {
+        let identity = net.identity(name);
+        let instance = crate::server::instance(&mut Ring::new());
+        let now = Clock::new().now();
+        let seed = Seed([instance.0.to_be_bytes()[0]; 32]);
+        let node = Node::new(NodeConfig::default(), &net.join_file(), instance, seed, now);
+        let (sender, heard) = mpsc::channel();
+        let handle = StreamServicer::named(name)
+            .with_identity(&TlsIdentity::new(&identity).unwrap())
+            .spawn(Vec::new(), node.unwrap(), Mouth(sender))
+            .unwrap();
+        Self { handle, heard }
+    }
+
+    pub(crate) fn tell(&self, what: Do) {
+        self.handle.request(what).unwrap();
+    }
+
+    pub(crate) fn next(&self) -> NodeEvent {
+        self.heard.recv_timeout(PATIENCE).unwrap()
+    }
+
+    /// What was heard by now, or soon.
+    pub(crate) fn soon(&self, patience: Duration) -> Option<NodeEvent> {
+        self.heard.recv_timeout(patience).ok()
+    }
+
+    pub(crate) fn wait_joined(&self) {
+        while !matches!(self.next(), NodeEvent::Joined { .. }) {}
+    }
+}
+
+impl StreamApplication<Node> for Mouth {
+    type Request = Do;
+
+    fn apply_request(&mut self, now: Instant, node: &mut Node, what: Do) -> ControlFlow<()> {
+        match what {
+            Do::Mail(player, body) => {
+                node.mail(now, player, body, Duration::ZERO).unwrap();
+            }
+            Do::Claim(player) => {
+                node.claim(now, player, MailSeq(0), Bytes::new()).unwrap();
+            }
+            Do::Acknowledge(claim, upto) => {
+                node.acknowledge(now, claim, upto);
+            }
+            Do::Call(to, body) => {
+                // Refused where no link is up: asked again by whoever waits for the answer.
+                node.call(now, Addr::Node(to), body, Duration::from_secs(5))
+                    .ok();
+            }
+        }
+        ControlFlow::Continue(())
+    }
+
+    fn on_event(&mut self, now: Instant, node: &mut Node, event: NodeEvent) {
+        if let NodeEvent::Request { ticket, body, .. } = &event {
+            node.reply(now, *ticket, Ok(body.clone())).unwrap();
+        }
+        self.0.send(event).ok();
+    }
+
+    fn on_command(
+        &mut self,
+        _now: Instant,
+        _node: &mut Node,
+        _id: CommandId,
+        command: NodeCommand,
+    ) -> Option<Dial> {
+        let NodeCommand::Dial { hub, address } = command else {
+            panic!("{command:?}");
+        };
+        Some(Dial {
+            address: address.parse().unwrap(),
+            node: hub,
+        })
+    }
+
+    fn on_dialled(
+        &mut self,
+        now: Instant,
+        node: &mut Node,
+        id: CommandId,
+        result: Result<ConnectionId, servicer::DialError>,
+    ) {
+        node.handle_completed(now, id, result.map(drop).map_err(|_| hub::DialError));
+    }
+}

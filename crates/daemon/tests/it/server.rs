@@ -1,0 +1,141 @@
+//! A game server without a game: its link, and the key that opens its tokens.
+
+use std::collections::BTreeMap;
+use std::sync::mpsc::{self, Receiver, SyncSender};
+
+use crypto::token::{Audience, ConnectToken, TokenError};
+use crypto::{AddressList, ClientGrant, Provider, Ring, ServerKeys, TokenKey};
+use daemon::link::{GameLink, GameServer, LeaseConfig, LeaseEnd, LinkOptions, Offer};
+use matchmaker_core::record::{Assign, Verdict};
+use servicer::Clock;
+use wire::{InstanceId, MatchId};
+
+use crate::net::{APP, Net, PATIENCE};
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Heard {
+    Registered,
+    Assigned(Assign),
+    Released(MatchId),
+    Ended(LeaseEnd),
+}
+
+pub(crate) struct Server {
+    pub(crate) link: GameLink,
+    pub(crate) instance: InstanceId,
+    pub(crate) key: TokenKey,
+    heard: Receiver<Heard>,
+    /// What was heard while something else was waited for, counted by kind.
+    pub(crate) matches: BTreeMap<MatchId, Assign>,
+}
+
+impl Server {
+    pub(crate) fn start(net: &Net, name: &str) -> Self {
+        Self::start_with(net, name, LeaseConfig::default())
+    }
+
+    pub(crate) fn start_with(net: &Net, name: &str, config: LeaseConfig) -> Self {
+        let identity = net.identity(name);
+        let mut ring = Ring::new();
+        let key = TokenKey::generate(&mut ring, 1).unwrap();
+        let instance = instance(&mut ring);
+        let (sender, heard) = mpsc::sync_channel(1_024);
+        let link = GameLink::start(
+            LinkOptions {
+                identity: &identity,
+                join_file: &net.join_file(),
+                instance,
+                offer: Offer {
+                    app_id: APP,
+                    capacity: 4,
+                    identity_keys: ServerKeys::new(&[*identity.public_key()]).unwrap(),
+                    addresses: AddressList::new(&["127.0.0.1:4433".parse().unwrap()]).unwrap(),
+                },
+                token_key: key.clone(),
+                config,
+            },
+            Listener(sender),
+        )
+        .unwrap();
+        Self {
+            link,
+            instance,
+            key,
+            heard,
+            matches: BTreeMap::new(),
+        }
+    }
+
+    pub(crate) fn next(&mut self) -> Heard {
+        let heard = self.heard.recv_timeout(PATIENCE).unwrap();
+        if let Heard::Assigned(assign) = &heard {
+            self.matches.insert(assign.match_id, assign.clone());
+        }
+        heard
+    }
+
+    /// Hears what comes until `wanted` does.
+    pub(crate) fn wait_for(&mut self, wanted: &Heard) {
+        while self.next() != *wanted {}
+    }
+
+    pub(crate) fn next_match(&mut self) -> Assign {
+        loop {
+            if let Heard::Assigned(assign) = self.next() {
+                return assign;
+            }
+        }
+    }
+
+    /// Opens the token of a grant, as the endpoint of a game server does.
+    pub(crate) fn open(&self, grant: &str) -> Result<ConnectToken, TokenError> {
+        open(&self.key, self.instance, grant)
+    }
+}
+
+pub(crate) fn open(
+    key: &TokenKey,
+    server_id: InstanceId,
+    grant: &str,
+) -> Result<ConnectToken, TokenError> {
+    let grant = ClientGrant::from_text(grant).unwrap();
+    let audience = Audience {
+        app_id: APP,
+        server_id,
+    };
+    let now = Clock::new().unix_time();
+    key.open(&Ring::new(), audience, now, grant.token.as_bytes())
+}
+
+pub(crate) fn instance(ring: &mut Ring) -> InstanceId {
+    let mut id = [0; 8];
+    ring.random(&mut id).unwrap();
+    InstanceId(u64::from_be_bytes(id))
+}
+
+pub(crate) struct Listener(pub(crate) SyncSender<Heard>);
+
+impl Listener {
+    fn say(&self, heard: Heard) {
+        self.0.try_send(heard).ok();
+    }
+}
+
+impl GameServer for Listener {
+    fn on_assigned(&mut self, assign: &Assign) -> Verdict {
+        self.say(Heard::Assigned(assign.clone()));
+        Verdict::Taken
+    }
+
+    fn on_released(&mut self, match_id: MatchId) {
+        self.say(Heard::Released(match_id));
+    }
+
+    fn on_registered(&mut self) {
+        self.say(Heard::Registered);
+    }
+
+    fn on_ended(&mut self, end: LeaseEnd) {
+        self.say(Heard::Ended(end));
+    }
+}

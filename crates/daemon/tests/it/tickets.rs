@@ -1,0 +1,206 @@
+//! Players at the edge: tickets, waits, cancels, seats.
+
+use std::thread;
+
+use crate::http::{Held, about, ask, assigned, held, post, submit};
+use crate::net::{Net, edge, quick, until};
+use crate::server::{Heard, Server};
+
+#[test]
+fn mm_6_two_tickets_make_a_match_and_each_grant_opens_at_its_server_alone() {
+    let mut net = Net::new();
+    let _hub = net.hub();
+    let matchmaker = net.matchmaker(None);
+    let edge = matchmaker.address();
+    let mut servers = ["server-0", "server-1"].map(|name| Server::start(&net, name));
+    for server in &mut servers {
+        server.wait_for(&Heard::Registered);
+    }
+    let players = [submit(edge, 1), submit(edge, u64::MAX)];
+    let seats = players.each_ref().map(|held| assigned(edge, held));
+    let [mut server, mut stranger] = servers;
+    if server.open(seats[0].text("grant")).is_err() {
+        core::mem::swap(&mut server, &mut stranger);
+    }
+    let assign = server.next_match();
+    assert_eq!(assign.instance, server.instance);
+    for (number, (seat, client)) in seats.iter().zip([1, u64::MAX]).enumerate() {
+        assert_eq!(seat.text("match_id"), assign.match_id.to_string());
+        assert_eq!(
+            (&seat.json["seat"], &seat.json["team"]),
+            (&number.into(), &number.into())
+        );
+        let instance = server.instance.to_string();
+        assert_eq!(seat.json["server"]["instance"], instance);
+        let grant = seat.text("grant");
+        let token = server.open(grant).unwrap();
+        assert_eq!(token.grant.client_id.0, client);
+        assert_eq!(token.grant.match_id, assign.match_id);
+        assert_eq!(usize::from(token.grant.seat.0), number);
+        assert_eq!(seat.json["expires_at"], token.grant.expires_at.as_secs());
+        assert!(stranger.open(grant).is_err());
+        assert!(
+            seat.head.contains("cache-control: no-store"),
+            "{}",
+            seat.head
+        );
+    }
+    assert_ne!(seats[0].text("grant"), seats[1].text("grant"));
+}
+
+#[test]
+fn a_seat_keeps_its_grant_until_another_is_asked_for_and_ends_with_its_match() {
+    let mut net = Net::new();
+    let _hub = net.hub();
+    let matchmaker = net.matchmaker(None);
+    let edge = matchmaker.address();
+    let mut server = Server::start(&net, "server-0");
+    let players = [1, 2].map(|client| submit(edge, client));
+    let seat = assigned(edge, &players[0]);
+    assert_eq!(
+        about(edge, "GET", &players[0], "").text("grant"),
+        seat.text("grant")
+    );
+    let token = until("another token is made", || {
+        let answer = about(edge, "POST", &players[0], "/token");
+        if answer.status == 200 {
+            return Some(answer);
+        }
+        answer.assert_refused(429, "too_soon");
+        assert!(answer.head.contains("retry-after: "), "{}", answer.head);
+        None
+    });
+    assert_ne!(token.text("grant"), seat.text("grant"));
+    assert!(server.open(token.text("grant")).is_ok());
+
+    about(edge, "DELETE", &players[0], "").assert_refused(409, "assigned");
+    let match_id = server.next_match().match_id;
+    server.link.finished(match_id, b"one all".to_vec()).unwrap();
+    let ended = until("the ticket has ended", || {
+        let answer = about(edge, "GET", &players[0], "");
+        (answer.text("state") == "ended").then_some(answer)
+    });
+    assert_eq!(ended.text("reason"), "finished");
+    about(edge, "DELETE", &players[0], "").assert_refused(409, "ended");
+    about(edge, "POST", &players[0], "/token").assert_refused(409, "not_assigned");
+}
+
+#[test]
+fn a_wait_ends_with_the_seat_and_not_before() {
+    let mut net = Net::new();
+    let _hub = net.hub();
+    let matchmaker = net.matchmaker(None);
+    let edge = matchmaker.address();
+    let _server = Server::start(&net, "server-0");
+    let first = submit(edge, 1);
+    let waiting = thread::spawn(move || assigned(edge, &first));
+    let second = submit(edge, 2);
+    assert_eq!(assigned(edge, &second).text("state"), "assigned");
+    assert_eq!(waiting.join().unwrap().text("state"), "assigned");
+}
+
+#[test]
+fn a_wait_whose_time_is_over_tells_what_is_so_far() {
+    let net = Net::new();
+    let matchmaker = net.matchmaker(None);
+    let edge = matchmaker.address();
+    let held = submit(edge, 1);
+    let answer = about(edge, "GET", &held, "?wait=1s");
+    assert_eq!((answer.status, answer.text("state")), (200, "queued"));
+}
+
+#[test]
+fn a_cancelled_ticket_has_ended_and_wakes_who_waits() {
+    let net = Net::new();
+    let matchmaker = net.matchmaker(None);
+    let edge = matchmaker.address();
+    let held = submit(edge, 1);
+    let waiting = {
+        let held = held.clone();
+        thread::spawn(move || {
+            until("the ticket has ended", || {
+                let answer = about(edge, "GET", &held, "?wait=30");
+                (answer.text("state") == "ended").then_some(answer)
+            })
+        })
+    };
+    for _ in 0..2 {
+        let answer = about(edge, "DELETE", &held, "");
+        let said = (answer.status, answer.text("state"), answer.text("reason"));
+        assert_eq!(
+            said,
+            (200, "ended", "cancelled"),
+            "said twice, it is done as well"
+        );
+    }
+    assert_eq!(waiting.join().unwrap().text("reason"), "cancelled");
+}
+
+#[test]
+fn the_same_wish_is_the_same_ticket() {
+    let net = Net::new();
+    let matchmaker = net.matchmaker(None);
+    let edge = matchmaker.address();
+    let wish = |key: &str| {
+        let headers = [
+            ("Content-Type", "application/json"),
+            ("Idempotency-Key", key),
+        ];
+        let body = r#"{"client_id":"5","user":"00ff"}"#;
+        let answer = ask(edge, "POST /v1/tickets", &headers, body);
+        assert_eq!(answer.status, 201, "{answer:?}");
+        held(&answer)
+    };
+    let first = wish("abababab-abab-abab-abab-abababababab");
+    assert_eq!(wish("\"abababababababababababababababab\""), first);
+    let second = wish("cdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcd");
+    assert_ne!(second, first);
+    let replaced = about(edge, "GET", &first, "");
+    assert_eq!(replaced.text("reason"), "replaced");
+}
+
+#[test]
+fn a_ticket_is_its_holders_alone() {
+    let net = Net::new();
+    let matchmaker = net.matchmaker(None);
+    let edge = matchmaker.address();
+    let (mine, yours) = (submit(edge, 1), submit(edge, 2));
+    let stolen = Held {
+        ticket: yours.ticket,
+        ..mine.clone()
+    };
+    let unknown = Held {
+        ticket: "0123456789abcdef".to_owned(),
+        ..mine.clone()
+    };
+    let no_key = Held {
+        resume_key: "x".to_owned(),
+        ..mine.clone()
+    };
+    for held in [&stolen, &unknown, &no_key] {
+        for (verb, rest) in [
+            ("GET", ""),
+            ("GET", "?wait=1"),
+            ("DELETE", ""),
+            ("POST", "/token"),
+        ] {
+            about(edge, verb, held, rest).assert_refused(404, "unknown_ticket");
+        }
+    }
+    let line = format!("GET /v1/tickets/{}", mine.ticket);
+    ask(edge, &line, &[], "").assert_refused(401, "no_resume_key");
+    assert_eq!(about(edge, "GET", &mine, "").text("state"), "queued");
+}
+
+#[test]
+fn a_full_queue_says_so() {
+    let net = Net::new();
+    let mut config = quick();
+    config.tickets_max = 1;
+    let matchmaker = net.matchmaker_with(None, config, edge());
+    let edge = matchmaker.address();
+    submit(edge, 1);
+    let refused = post(edge, r#"{"client_id":"2"}"#);
+    refused.assert_refused(503, "queue_full");
+    assert!(refused.head.contains("retry-after: 5"), "{}", refused.head);
+}

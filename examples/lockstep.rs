@@ -1,0 +1,348 @@
+//! A lockstep game on a network as bad as you like: one process closes the ticks, one for each
+//! player presses buttons, and all simulate.
+//!
+//! ```text
+//! lockstep run                                   a server and two players, ten seconds
+//! lockstep run --loss 10 --delay 80              10 % loss and 80 ms, each way
+//! lockstep run --desync-at 100                   player 1 cheats at tick 100, and is named
+//! lockstep server 127.0.0.1:7777 --players 2     by hand: prints its key
+//! lockstep client 127.0.0.1:7777 KEY --seat 0    by hand
+//! ```
+
+#![expect(clippy::print_stdout, reason = "a program for people to watch")]
+
+use std::collections::{BTreeMap, VecDeque};
+use std::error::Error;
+use std::io::{BufRead, BufReader};
+use std::net::SocketAddr;
+use std::num::NonZeroU8;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use clap::{Args, Parser};
+use daemon::game::{Bot, Buttons, Game};
+use lockstep::{
+    ClientConfig, ClientPeer, Config, LeaveReason, MatchServer, PeerId, ServerEvent, TickRate,
+};
+use netsim::{Chance, Link, LinkConfig, Loss};
+use tickwire::servicer::Clock;
+use tickwire::{AppId, Client, Event, RELIABLE, Server, ServerKey, SessionId, UNRELIABLE};
+use wire::{Arrival, Instant, MatchId, Seat, Seed};
+
+const APP: AppId = AppId(0x6c6f_636b);
+const MATCH: MatchId = MatchId([1; 16]);
+const SERVER: PeerId = PeerId(0);
+/// Looks at the network four times a tick.
+const LOOKS_HZ: NonZeroU8 = NonZeroU8::MIN.saturating_add(119);
+
+/// Plays a small game in lockstep over encrypted UDP.
+#[derive(Parser)]
+#[command(arg_required_else_help = true)]
+enum Line {
+    /// Starts a server and two players as processes of their own.
+    Run(Options),
+    /// Closes the ticks, plays along, and names whose state differs.
+    Server {
+        address: SocketAddr,
+        #[command(flatten)]
+        options: Options,
+    },
+    /// Plays one seat.
+    Client {
+        address: SocketAddr,
+        key: ServerKey,
+        #[arg(long)]
+        seat: u16,
+        #[command(flatten)]
+        options: Options,
+    },
+}
+
+#[derive(Args, Clone, Copy)]
+struct Options {
+    /// Players of the match.
+    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..=16))]
+    players: u16,
+    /// Ticks to play, 30 a second.
+    #[arg(long, default_value_t = 300)]
+    ticks: u32,
+    /// Percent of datagrams lost, each way.
+    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(0..=50))]
+    loss: u32,
+    /// Milliseconds from one end to the other.
+    #[arg(long, default_value_t = 40)]
+    delay: u64,
+    /// The tick at which player 1 plays something else than the others.
+    #[arg(long)]
+    desync_at: Option<u32>,
+}
+
+fn main() -> Result<(), Box<dyn Error>> {
+    match Line::parse() {
+        Line::Run(options) => run(options),
+        Line::Server { address, options } => serve(address, options),
+        Line::Client {
+            address,
+            key,
+            seat,
+            options,
+        } => play(address, key, (Seat(seat), options)),
+    }
+}
+
+/// Starts everyone as processes of their own, and shows what they say.
+fn run(options: Options) -> Result<(), Box<dyn Error>> {
+    let mut server = start(&["server", "127.0.0.1:0"], options)?;
+    let stdout = server.0.stdout.take().ok_or("the server has no output")?;
+    let mut lines = BufReader::new(stdout).lines();
+    let first = lines.next().ok_or("the server said nothing")??;
+    let (address, key) = first.split_once(' ').ok_or("the server said no key")?;
+    let mut players = Vec::new();
+    for seat in 0..options.players {
+        let seat = format!("--seat={seat}");
+        players.push(start(&["client", address, key, &seat], options)?);
+    }
+    for line in lines {
+        println!("{}", line?);
+    }
+    for mut player in players {
+        player.0.wait()?;
+    }
+    if server.0.wait()?.success() {
+        Ok(())
+    } else {
+        Err("the match did not end well".into())
+    }
+}
+
+/// A process that ends with this one.
+struct Started(Child);
+
+impl Drop for Started {
+    fn drop(&mut self) {
+        // It has ended by itself, or does now.
+        self.0.kill().ok();
+        self.0.wait().ok();
+    }
+}
+
+fn start(role: &[&str], options: Options) -> Result<Started, Box<dyn Error>> {
+    let mut command = Command::new(std::env::current_exe()?);
+    command.args(role).stdout(Stdio::piped());
+    command.arg(format!("--players={}", options.players));
+    command.arg(format!("--ticks={}", options.ticks));
+    command.arg(format!("--loss={}", options.loss));
+    command.arg(format!("--delay={}", options.delay));
+    if let Some(tick) = options.desync_at {
+        command.arg(format!("--desync-at={tick}"));
+    }
+    Ok(Started(command.spawn()?))
+}
+
+fn serve(address: SocketAddr, options: Options) -> Result<(), Box<dyn Error>> {
+    let mut server = Server::bind(address, APP)?;
+    println!("{} {}", server.address(), server.key());
+    let clock = Clock::new();
+    let mut table = Table::new(options, clock.now())?;
+    let mut left_at: Option<Instant> = None;
+    while left_at.is_none_or(|at| clock.now() < at) {
+        for event in server.wait_tick(LOOKS_HZ)? {
+            table.hear(clock.now(), event)?;
+        }
+        table.advance(clock.now(), &mut server)?;
+        if left_at.is_none() && table.ticks.ticks_closed() >= options.ticks + SPARE_TICKS {
+            server.shutdown();
+            left_at = Some(clock.now() + Duration::from_millis(500));
+        }
+    }
+    let scores: Vec<String> = table.game.scores().map(|score| score.to_string()).collect();
+    println!(
+        "lockstep: {} ticks, coins {}",
+        options.ticks,
+        scores.join(" : ")
+    );
+    if table.has_desync {
+        return Err("players' states differ".into());
+    }
+    Ok(())
+}
+
+/// A match on the server, and who plays it.
+struct Table {
+    ticks: MatchServer<Buttons>,
+    game: Game,
+    players: BTreeMap<SessionId, Seat>,
+    has_desync: bool,
+}
+
+impl Table {
+    fn new(options: Options, now: Instant) -> Result<Self, Box<dyn Error>> {
+        let mut config = Config::default();
+        config.seats = options.players;
+        config.tick_rate = TickRate::new(30).unwrap_or(TickRate::DEFAULT);
+        Ok(Self {
+            ticks: MatchServer::new(config, MATCH, Seed::from_number(2), now)?,
+            game: Game::new(Seed::from_number(1), options.players),
+            players: BTreeMap::new(),
+            has_desync: false,
+        })
+    }
+
+    fn hear(&mut self, now: Instant, event: Event) -> Result<(), Box<dyn Error>> {
+        match event {
+            // The first message says which seat it shall be; a token would prove it.
+            Event::Message {
+                session,
+                channel: RELIABLE,
+                bytes,
+            } => {
+                let seat = Seat(bytes.first().copied().unwrap_or(u8::MAX).into());
+                self.ticks.join(now, PeerId(seat.0.into()), seat)?;
+                self.players.insert(session, seat);
+            }
+            Event::Message {
+                session, mut bytes, ..
+            } => {
+                if let Some(seat) = self.players.get(&session) {
+                    let from = Arrival::from(PeerId(seat.0.into()));
+                    self.ticks.handle_datagram(now, from, &mut bytes);
+                }
+            }
+            Event::Disconnected { session, .. } => {
+                if let Some(seat) = self.players.remove(&session) {
+                    self.ticks.leave(now, PeerId(seat.0.into()));
+                }
+            }
+            Event::Connected { .. } | Event::Unreachable { .. } | _ => {}
+        }
+        Ok(())
+    }
+
+    fn advance(&mut self, now: Instant, server: &mut Server) -> Result<(), Box<dyn Error>> {
+        self.ticks.handle_timeout(now);
+        while let Some(turn) = self.ticks.poll_turn() {
+            let tick = turn.tick();
+            let inputs = turn.inputs().map(|(seat, buttons, _)| (seat, buttons));
+            self.game.step(inputs);
+            let hash = self.game.hash(MATCH);
+            self.ticks.report(tick, hash)?;
+            if tick.0.is_multiple_of(30) {
+                println!("tick {:>4}  hash {hash:016x}", tick.0);
+            }
+        }
+        let mut datagram = Vec::new();
+        while let Some(transmit) = self.ticks.poll_transmit(now, &mut datagram) {
+            let mut players = self.players.iter();
+            let to = players.find(|(_, seat)| u32::from(seat.0) == transmit.destination.0);
+            if let Some((session, _)) = to {
+                // Whoever has gone is told of by its own event.
+                server.send(*session, UNRELIABLE, &datagram).ok();
+            }
+            datagram.clear();
+        }
+        while let Some(event) = self.ticks.poll_event() {
+            if let ServerEvent::Desync { tick, seats, .. } = event {
+                self.has_desync = true;
+                let names: Vec<String> = seats.iter().map(ToString::to_string).collect();
+                let names = names.join(" and ");
+                println!("desync: player {names} differs from tick {tick} on");
+            }
+        }
+        Ok(())
+    }
+}
+
+fn play(
+    address: SocketAddr,
+    key: ServerKey,
+    (seat, options): (Seat, Options),
+) -> Result<(), Box<dyn Error>> {
+    let clock = Clock::new();
+    let mut connection = Client::connect(address, APP, key)?;
+    let seed = Seed::from_number(3).generator(seat.0.into()).seed();
+    let mut client = ClientPeer::<Buttons>::new(ClientConfig::default(), SERVER, seed, clock.now());
+    let mut game = Game::new(Seed::from_number(1), options.players);
+    let mut bot = Bot::new(Seed::from_number(1), seat);
+    let (mut up, mut down) = (Way::new(options, seed, 1), Way::new(options, seed, 2));
+    loop {
+        for event in connection.wait_tick(LOOKS_HZ)? {
+            match event {
+                Event::Connected { .. } => {
+                    let [.., low] = seat.0.to_be_bytes();
+                    connection.send(RELIABLE, &[low])?;
+                }
+                Event::Message { bytes, .. } => down.send(clock.now(), &bytes),
+                Event::Unreachable { failure } => return Err(failure.to_string().into()),
+                Event::Disconnected { .. } => return Ok(()),
+                _ => {}
+            }
+        }
+        let now = clock.now();
+        while let Some(mut datagram) = down.arrived(now) {
+            client.handle_datagram(now, Arrival::from(SERVER), &mut datagram);
+        }
+        client.handle_timeout(now);
+        while let Some(turn) = client.poll_turn(now) {
+            let tick = turn.tick();
+            game.step(turn.inputs().map(|(seat, buttons, _)| (seat, buttons)));
+            if options.desync_at == Some(tick.0) && seat == Seat(1) {
+                game.disturb(seat);
+            }
+            let hash = game.hash(MATCH);
+            client.report(tick, hash)?;
+            if tick.0.is_multiple_of(30) {
+                println!("tick {:>4}  hash {hash:016x}", tick.0);
+            }
+            // Refused only where the match is over.
+            client.submit(now, &bot.press(&game)).ok();
+            if tick.0 == options.ticks + SPARE_TICKS {
+                client.leave(now, LeaveReason::Finished);
+            }
+        }
+        let mut datagram = Vec::new();
+        while client.poll_transmit(now, &mut datagram).is_some() {
+            up.send(now, &datagram);
+            datagram.clear();
+        }
+        while let Some(datagram) = up.arrived(now) {
+            // Before the session is open there is nobody to send to.
+            connection.send(UNRELIABLE, &datagram).ok();
+        }
+    }
+}
+
+/// One direction of a bad network.
+struct Way {
+    link: Link,
+    /// When it arrives, and what; without jitter in the order of sending.
+    held: VecDeque<(Instant, Vec<u8>)>,
+}
+
+impl Way {
+    fn new(options: Options, seed: Seed, direction: u64) -> Self {
+        let config = LinkConfig::default()
+            .with_delay(Duration::from_millis(options.delay))
+            .with_loss(Loss::Bernoulli(Chance::percent(options.loss)));
+        Self {
+            link: Link::new(config, seed.generator(direction)),
+            held: VecDeque::new(),
+        }
+    }
+
+    fn send(&mut self, now: Instant, datagram: &[u8]) {
+        for arrival in self.link.send(now, datagram.len()) {
+            self.held.push_back((arrival.at, datagram.to_vec()));
+        }
+    }
+
+    fn arrived(&mut self, now: Instant) -> Option<Vec<u8>> {
+        let (at, _) = self.held.front()?;
+        if *at > now {
+            return None;
+        }
+        self.held.pop_front().map(|(_, datagram)| datagram)
+    }
+}
+
+/// Ticks after the last, in which its state hashes are compared.
+const SPARE_TICKS: u32 = 30;
