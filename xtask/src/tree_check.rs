@@ -3,6 +3,7 @@
 mod arrow;
 mod attribute;
 mod contract;
+mod debt;
 mod limit;
 mod locality;
 mod loose_end;
@@ -50,6 +51,7 @@ pub(crate) fn run(workspace: &Workspace) -> Result<(), Failure> {
     let mut findings: Vec<_> = CHECKS.iter().flat_map(|check| check(&view)).collect();
     findings.sort();
     findings.dedup();
+    let findings = debt::settle(&view, findings);
     report("tree-check", &findings)?;
     println!(
         "tree-check: {} files, {} packages, nothing found",
