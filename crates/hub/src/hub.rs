@@ -8,6 +8,7 @@ mod event;
 mod link;
 mod machine;
 mod mail;
+mod memory;
 mod op;
 mod presence;
 mod route;
@@ -21,6 +22,7 @@ use wire::{ClientId, ConnectionId, Instant, NodeId, Outbound, UnixTime};
 pub use config::{DuplicateClaim, HubConfig};
 pub use event::{HubEvent, HubStats};
 
+use crate::id::MailSeq;
 use crate::join_file::JoinFile;
 use crate::name::Name;
 use crate::record::{CallError, DownReason, ToHub, ToNode};
@@ -36,7 +38,6 @@ use op::{Ops, Pending};
 /// asks for what shall be kept by [`Command::Store`](crate::Command::Store); a [`Store`](crate::Store) does it. It never
 /// waits: a store that completes nothing holds up mail and joins, and no call, broadcast or
 /// presence.
-#[derive(Debug)]
 pub struct Hub {
     config: HubConfig,
     join_file: JoinFile,
@@ -70,9 +71,15 @@ pub struct Hub {
     acknowledging: BTreeSet<ClientId>,
     /// The same, after the store had no room; tried again with the next tick.
     deferred: BTreeSet<ClientId>,
+    /// Last acknowledgements of claims that are gone.
+    parting: BTreeMap<ClientId, MailSeq>,
+    /// Whether the store has been told the time, and has not answered.
+    expiring: bool,
     events: VecDeque<HubEvent>,
     next_tick: Instant,
     next_expiry: Instant,
+    /// Takes one record at a time.
+    scratch: Vec<u8>,
     /// Set for good by the first failure of the store.
     failed: bool,
     stats: HubStats,
@@ -110,9 +117,12 @@ impl Hub {
             fed: ClientId(0),
             acknowledging: BTreeSet::new(),
             deferred: BTreeSet::new(),
+            parting: BTreeMap::new(),
+            expiring: false,
             events: VecDeque::new(),
             next_tick: now + TICK,
             next_expiry: now + EXPIRY,
+            scratch: Vec::new(),
             failed: false,
             stats: HubStats::default(),
         }
@@ -203,21 +213,23 @@ impl Hub {
         match (pending, outcome) {
             (Pending::Join(id), outcome) => self.on_epoch(id, &outcome),
             (Pending::Append(_), Ok(Completed::Appended(settled))) => self.on_appended(&settled),
-            (Pending::Read(player, generation), outcome) => {
-                self.on_mails(player, generation, outcome);
-            }
+            (Pending::Read(read), outcome) => self.on_mails(read, outcome),
             (Pending::Ack(player, generation, upto), outcome) => {
                 let upto = outcome.is_ok().then_some(upto);
                 self.on_acknowledged(player, generation, upto);
             }
-            (Pending::Count(id, batch), Ok(_)) => self.on_counted(id, batch),
-            (Pending::Expire, Ok(Completed::Expired { count })) => {
+            (Pending::Count(id, batch), outcome) => self.on_counted(id, batch, &outcome),
+            (Pending::Expire, outcome) => {
+                self.expiring = false;
+                let Ok(Completed::Expired { count }) = outcome else {
+                    return;
+                };
                 self.stats.mail_expired = self.stats.mail_expired.saturating_add(count.into());
                 if count > 0 {
                     self.expire();
                 }
             }
-            (Pending::Append(_) | Pending::Count(..) | Pending::Expire, _) => {}
+            (Pending::Append(_) | Pending::Part, _) => {}
         }
     }
 
@@ -271,7 +283,9 @@ impl Hub {
     fn expire(&mut self) {
         if let Some(now) = self.unix_now()
             && !self.failed
+            && !self.expiring
         {
+            self.expiring = true;
             self.ops.push(StoreOp::Expire { now }, Pending::Expire);
         }
     }
@@ -319,7 +333,7 @@ impl Hub {
         let Some(link) = self.links.get_mut(&id) else {
             return;
         };
-        link.push(record);
+        link.push(record, &mut self.scratch);
         self.ready.insert(id);
         if link.outbox_bytes() > self.config.link_bytes_max.saturating_mul(2) {
             self.close(id, DownReason::Overrun);

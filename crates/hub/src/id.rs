@@ -41,6 +41,11 @@ impl Lease {
     pub fn new(boot: u32, count: u32) -> Self {
         Self((u64::from(boot) << 32) | u64::from(count))
     }
+
+    /// Returns which start of the hub gave it.
+    pub(crate) fn boot(self) -> u32 {
+        u32::try_from(self.0 >> 32).unwrap_or(u32::MAX)
+    }
 }
 
 /// One session of a player, as the node that claims it numbers it: what the hub says of a player

@@ -10,6 +10,7 @@ pub mod log;
 pub mod name;
 mod node;
 pub mod record;
+mod redact;
 pub mod role;
 pub mod store;
 

@@ -33,7 +33,6 @@ use index::Place;
 pub(crate) use index::{Index, MailEntry, NODE_BYTES, REFUSAL_BYTES, total_bytes};
 
 /// Segments with one index; see the [module](self).
-#[derive(Debug)]
 pub(crate) struct Log<F> {
     files: F,
     /// What a segment takes, bytes.
@@ -83,8 +82,9 @@ pub enum OpenError {
     Full,
     /// The disk failed.
     Failed,
-    /// The state that this segment begins with was on disk and does not check now. Going on
-    /// without the segment would lose acknowledged mail; a person must choose.
+    /// The state that this segment begins with was on disk and does not check now, or nothing in it
+    /// does: the disk has rotted, or the file is another one's. Going on without it would lose
+    /// acknowledged mail; a person must choose.
     Rotten(SegmentId),
     /// This segment holds a record that this release cannot read.
     Foreign(SegmentId),

@@ -6,6 +6,7 @@ mod event;
 mod held;
 mod link;
 mod machine;
+mod memory;
 mod outgoing;
 mod receive;
 
@@ -34,7 +35,6 @@ use outgoing::Outgoing;
 ///
 /// Mail, acknowledgements, claims and counts outlive links: they are sent again over the next one
 /// until the hub has them on disk. Calls and broadcasts live with their link.
-#[derive(Debug)]
 pub struct Node {
     config: NodeConfig,
     instance: InstanceId,
@@ -60,6 +60,8 @@ pub struct Node {
     /// Live records that wait to be written.
     outbox: VecDeque<Bytes>,
     outbox_bytes: usize,
+    /// Takes one record at a time.
+    scratch: Vec<u8>,
     last_call: CallId,
     /// Calls that wait for their reply.
     calls: BTreeMap<CallId, Instant>,
@@ -110,6 +112,7 @@ impl Node {
             closing: VecDeque::new(),
             outbox: VecDeque::new(),
             outbox_bytes: 0,
+            scratch: Vec::new(),
             last_call: CallId(0),
             calls: BTreeMap::new(),
             call_deadlines: BTreeSet::new(),
@@ -326,10 +329,10 @@ impl Node {
     }
 
     fn push(&mut self, record: &ToHub<'_>) {
-        let mut encoded = Vec::new();
-        record.encode(&mut encoded);
-        self.outbox_bytes = self.outbox_bytes.saturating_add(encoded.len());
-        self.outbox.push_back(encoded.into());
+        self.scratch.clear();
+        record.encode(&mut self.scratch);
+        self.outbox_bytes = self.outbox_bytes.saturating_add(self.scratch.len());
+        self.outbox.push_back(Bytes::copy_from_slice(&self.scratch));
     }
 
     fn end_call(&mut self, call: CallId) -> bool {

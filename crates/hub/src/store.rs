@@ -34,7 +34,6 @@ use crate::log::{
 /// while store.tidy() {}
 /// # Ok::<(), hub::log::OpenError>(())
 /// ```
-#[derive(Debug)]
 pub struct Store<F> {
     log: Log<F>,
     config: StoreConfig,

@@ -20,9 +20,15 @@ impl Hub {
             .links
             .iter()
             .filter_map(|(id, link)| {
-                let member = link.member()?;
-                let refusal = self.judge(link.node, member.role, &member.services)?;
-                Some((*id, refusal))
+                let refusal = match &link.state {
+                    LinkState::Joined(member) => {
+                        self.judge(link.node, member.role, &member.services)
+                    }
+                    // Nobody judges it again once the store has answered.
+                    LinkState::Joining(join) => self.judge(link.node, join.role, &join.services),
+                    LinkState::Fresh | LinkState::Closing => None,
+                };
+                Some((*id, refusal?))
             })
             .collect();
         for (id, reason) in gone {
@@ -33,7 +39,7 @@ impl Hub {
     pub(super) fn on_opened(&mut self, id: ConnectionId, peer: &PeerIdentity) {
         let (node, refusal) = match peer {
             PeerIdentity::Node(node) if self.failed => (*node, Some(DownReason::StoreFailed)),
-            PeerIdentity::Node(node) if self.links.len() >= self.config.links_max => {
+            PeerIdentity::Node(node) if !self.has_link_room(*node) => {
                 (*node, Some(DownReason::Busy))
             }
             PeerIdentity::Node(node) if self.join_file.grants_of(*node).next().is_some() => {
@@ -47,6 +53,14 @@ impl Hub {
         if let Some(reason) = refusal {
             self.close(id, reason);
         }
+    }
+
+    fn has_link_room(&self, node: NodeId) -> bool {
+        let own = self
+            .links
+            .values()
+            .filter(|link| link.node == node && !link.is_closing());
+        self.links.len() < self.config.links_max && own.count() < self.config.node_links_max
     }
 
     pub(super) fn on_join(&mut self, id: ConnectionId, join: Join) {
@@ -207,6 +221,8 @@ impl Hub {
             services: join.services,
             watch: Watch::new(join.watch, self.config.watch_changes_max),
             unacknowledged: 0,
+            reading: 0,
+            counting: false,
             waiting: std::collections::BTreeSet::new(),
         }));
         self.joined.insert(node, id);

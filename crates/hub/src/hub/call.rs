@@ -18,6 +18,16 @@ pub(super) struct Calls {
     by_link: BTreeSet<(ConnectionId, RequestId)>,
     /// How many calls each link takes part in, on either side.
     load: BTreeMap<ConnectionId, usize>,
+    /// What each link has asked.
+    asked: BTreeMap<ConnectionId, Asking>,
+}
+
+/// Calls that one link has open.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Asking {
+    pub(super) count: usize,
+    /// What they ask, bytes.
+    pub(super) bytes: usize,
 }
 
 /// A call that waits for its reply.
@@ -29,6 +39,8 @@ pub(super) struct OpenCall {
     pub(super) call: CallId,
     /// Who shall answer.
     pub(super) callee: ConnectionId,
+    /// What is asked, bytes.
+    pub(super) len: usize,
     /// When nobody waits any more.
     pub(super) deadline: Instant,
 }
@@ -40,6 +52,9 @@ impl Calls {
         let request = self.last;
         self.open.insert(request, call);
         self.deadlines.insert((call.deadline, request));
+        let asking = self.asked.entry(call.caller).or_default();
+        asking.count = asking.count.saturating_add(1);
+        asking.bytes = asking.bytes.saturating_add(call.len);
         for link in [call.caller, call.callee] {
             if self.by_link.insert((link, request)) {
                 let load = self.load.entry(link).or_default();
@@ -81,6 +96,16 @@ impl Calls {
         self.load.get(&link).copied().unwrap_or(0)
     }
 
+    /// Returns what `link` asks.
+    pub(super) fn asking(&self, link: ConnectionId) -> Asking {
+        self.asked.get(&link).copied().unwrap_or_default()
+    }
+
+    /// Returns how many calls are open.
+    pub(super) fn len(&self) -> usize {
+        self.open.len()
+    }
+
     /// Returns when the next call times out.
     pub(super) fn deadline(&self) -> Option<Instant> {
         self.deadlines.first().map(|(deadline, _)| *deadline)
@@ -89,6 +114,13 @@ impl Calls {
     fn close(&mut self, request: RequestId) -> Option<OpenCall> {
         let call = self.open.remove(&request)?;
         self.deadlines.remove(&(call.deadline, request));
+        if let Some(asking) = self.asked.get_mut(&call.caller) {
+            asking.count = asking.count.saturating_sub(1);
+            asking.bytes = asking.bytes.saturating_sub(call.len);
+            if asking.count == 0 {
+                self.asked.remove(&call.caller);
+            }
+        }
         for link in [call.caller, call.callee] {
             if self.by_link.remove(&(link, request))
                 && let Some(load) = self.load.get_mut(&link)

@@ -93,6 +93,21 @@ impl Claims {
         self.by_player.len()
     }
 
+    /// Returns about how many bytes the table holds.
+    pub(super) fn memory_bytes(&self) -> usize {
+        let held: usize = self
+            .by_player
+            .values()
+            .map(|claim| {
+                claim
+                    .meta
+                    .len()
+                    .saturating_add(claim.unacknowledged.len() * 16)
+            })
+            .sum();
+        held.saturating_add(self.by_player.len().saturating_mul(super::memory::CLAIM))
+    }
+
     /// Returns the first player after `after`.
     pub(super) fn after(&self, after: Option<ClientId>) -> Option<ClientId> {
         match after {

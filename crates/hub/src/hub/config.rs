@@ -8,18 +8,26 @@ use core::time::Duration;
 pub struct HubConfig {
     /// Connections at once; 4,096. One more is closed as it opens.
     pub links_max: usize,
+    /// Connections of one node at once; 4: the one that it uses, one that has yet to be noticed as
+    /// dead, and the next.
+    pub node_links_max: usize,
     /// Players with a claim; 1 million, about 200 bytes each.
     pub players_max: usize,
-    /// What may wait to be written to one link, bytes; 4 MiB. Broadcasts and requests beyond it
-    /// are dropped or refused; a link that makes twice as much of what cannot be dropped is ended.
+    /// What may wait to be written to one link, bytes; 4 MiB. Broadcasts have half of it, requests
+    /// and answers all; what is beyond is dropped, refused or fails. A link that makes twice as
+    /// much of what cannot be dropped is ended. Requests of one node that wait for their answers
+    /// take half of it.
     pub link_bytes_max: usize,
-    /// Mail that was given to one node and not acknowledged, bytes; 1 MiB.
+    /// Mail that was given to one node and not acknowledged, and room for what is being read for
+    /// it, bytes; 1 MiB.
     pub unacknowledged_bytes_max: usize,
     /// Mails that were given to one player and not acknowledged; 64.
     pub unacknowledged_mails_max: usize,
-    /// Commands that the store has and has not completed; 1,024.
+    /// Commands that the store has and has not completed; 1,024. Reads and acknowledgements have
+    /// half of them.
     pub ops_in_flight: usize,
-    /// Bodies of mail on their way to disk, bytes; 16 MiB. Senders of more are told `Busy`.
+    /// Bodies of mail on their way to disk, bytes; 16 MiB. Senders of more are told `Busy`, each as
+    /// soon as it has as much under way as is left for all.
     pub store_bytes_in_flight: usize,
     /// Calls that one node has open; 1,024.
     pub calls_max: usize,
@@ -59,6 +67,7 @@ impl Default for HubConfig {
     fn default() -> Self {
         Self {
             links_max: 4_096,
+            node_links_max: 4,
             players_max: 1_000_000,
             link_bytes_max: 4 << 20,
             unacknowledged_bytes_max: 1 << 20,

@@ -63,6 +63,9 @@ pub struct HubStats {
     pub mail_expired: u64,
     /// Acknowledgements, claims and releases of nodes that do not hold the player.
     pub stale: u64,
+    /// Acknowledgements of players that are gone, dropped because the store takes too few. Their mail
+    /// comes again.
+    pub acks_dropped: u64,
     /// Broadcasts passed on, counted for each receiver.
     pub broadcasts: u64,
     /// Broadcasts dropped because a receiver reads too slowly.

@@ -29,8 +29,22 @@ pub(super) struct Link {
     heartbeat: bool,
     /// What became of a run of mails, not yet in the outbox.
     settled: Option<(SenderSeq, SenderSeq, MailVerdict)>,
+    /// One word of presence.
+    news: Option<Bytes>,
+    front: Front,
     /// What a sender that is told `Busy` shall wait, milliseconds.
     retry_ms: u32,
+}
+
+/// What goes next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Front {
+    /// The outbox, and what is not in it once that is empty.
+    Outbox,
+    /// What is not in the outbox: one record of it went before.
+    Yields,
+    /// The first record of the outbox is what was not in it.
+    Overtaken,
 }
 
 /// How far a link has come.
@@ -56,8 +70,19 @@ pub(super) struct Member {
     pub(super) watch: Watch,
     /// Mail that was given to it and not acknowledged, bytes.
     pub(super) unacknowledged: usize,
+    /// Room kept for mail that the store reads for it, bytes.
+    pub(super) reading: usize,
+    /// Whether the store has a batch of its counts.
+    pub(super) counting: bool,
     /// Players whose mail waits for room on this link.
     pub(super) waiting: BTreeSet<ClientId>,
+}
+
+impl Member {
+    /// Returns what of its mail is not acknowledged, or about to be given, bytes.
+    pub(super) const fn mail_bytes(&self) -> usize {
+        self.unacknowledged.saturating_add(self.reading)
+    }
 }
 
 impl Link {
@@ -71,6 +96,8 @@ impl Link {
             outbox_bytes: 0,
             heartbeat: false,
             settled: None,
+            news: None,
+            front: Front::Outbox,
             retry_ms,
         }
     }
@@ -93,11 +120,11 @@ impl Link {
         matches!(self.state, LinkState::Closing)
     }
 
-    /// Puts a record in the outbox.
-    pub(super) fn push(&mut self, record: &ToNode<'_>) {
-        let mut encoded = Vec::new();
-        record.encode(&mut encoded);
-        self.push_encoded(encoded.into());
+    /// Puts a record in the outbox, by way of `scratch`: one allocation of its length.
+    pub(super) fn push(&mut self, record: &ToNode<'_>, scratch: &mut Vec<u8>) {
+        scratch.clear();
+        record.encode(scratch);
+        self.push_encoded(Bytes::copy_from_slice(scratch));
     }
 
     /// Puts a record that is encoded in the outbox.
@@ -129,6 +156,7 @@ impl Link {
         self.outbox.clear();
         self.outbox_bytes = 0;
         self.settled = None;
+        self.news = None;
         self.heartbeat = false;
         if let Some(reason) = reason {
             let mut encoded = Vec::new();
@@ -146,9 +174,7 @@ impl Link {
                 .push_front(Bytes::from_static(&[crate::record::code::HUB_HEARTBEAT]));
             self.outbox_bytes = self.outbox_bytes.saturating_add(1);
         }
-        if self.outbox.is_empty() {
-            self.flush_settled();
-        }
+        self.overtake();
         let Some(len) = self.outbox.front().map(Bytes::len) else {
             return Next::Empty;
         };
@@ -156,8 +182,24 @@ impl Link {
             return Next::Blocked;
         }
         self.credit = self.credit.saturating_sub(len);
+        self.front = match self.front {
+            Front::Outbox | Front::Yields => Front::Yields,
+            Front::Overtaken => Front::Outbox,
+        };
         self.outbox_bytes = self.outbox_bytes.saturating_sub(len);
         self.outbox.pop_front().map_or(Next::Empty, Next::Record)
+    }
+
+    /// Returns about how many bytes the link holds besides itself.
+    pub(super) fn memory_bytes(&self) -> usize {
+        let news = self.news.as_ref().map_or(0, Bytes::len);
+        let waiting = self
+            .member()
+            .map_or(0, |member| member.watch.len().saturating_mul(64));
+        self.outbox_bytes
+            .saturating_add(self.outbox.len().saturating_mul(size_of::<Bytes>()))
+            .saturating_add(waiting)
+            .saturating_add(news)
     }
 
     /// Returns what waits to be written, bytes.
@@ -165,19 +207,56 @@ impl Link {
         self.outbox_bytes
     }
 
-    fn flush_settled(&mut self) {
-        if let Some((first, last, verdict)) = self.settled.take() {
-            let retry_ms = match verdict {
-                MailVerdict::Busy => self.retry_ms,
-                MailVerdict::Stored | MailVerdict::Refused(_) => 0,
-            };
-            self.push(&ToNode::MailSettled {
-                first,
-                last,
-                verdict,
-                retry_ms,
-            });
+    /// Returns whether a word of presence can be taken.
+    pub(super) const fn wants_news(&self) -> bool {
+        self.news.is_none() && !self.is_closing()
+    }
+
+    /// Takes a word of presence.
+    pub(super) fn push_news(&mut self, record: Bytes) {
+        self.news = Some(record);
+    }
+
+    /// Puts what became of mails, or a word of presence, in front of every other record, so that
+    /// an outbox that others keep full holds up neither.
+    fn overtake(&mut self) {
+        let may = match self.front {
+            Front::Outbox => self.outbox.is_empty(),
+            Front::Yields => true,
+            Front::Overtaken => false,
+        };
+        if !may {
+            return;
         }
+        let settled = self.take_settled();
+        if let Some(record) = settled.or_else(|| self.news.take()) {
+            self.outbox_bytes = self.outbox_bytes.saturating_add(record.len());
+            self.outbox.push_front(record);
+            self.front = Front::Overtaken;
+        }
+    }
+
+    fn flush_settled(&mut self) {
+        if let Some(record) = self.take_settled() {
+            self.push_encoded(record);
+        }
+    }
+
+    fn take_settled(&mut self) -> Option<Bytes> {
+        let (first, last, verdict) = self.settled.take()?;
+        let retry_ms = match verdict {
+            MailVerdict::Busy => self.retry_ms,
+            MailVerdict::Stored | MailVerdict::Refused(_) => 0,
+        };
+        let mut encoded = Vec::new();
+        let record = ToNode::MailSettled {
+            first,
+            last,
+            verdict,
+            retry_ms,
+        };
+        record.encode(&mut encoded);
+        Some(encoded.into())
     }
 }
 

@@ -7,7 +7,7 @@ use wire::{ClientId, ConnectionId};
 
 use super::Hub;
 use super::claim::{Generation, Reading};
-use super::op::Pending;
+use super::op::{MailRead, Pending};
 use crate::address::Addr;
 use crate::count::CountKey;
 use crate::id::{BatchSeq, MailSeq, SenderSeq};
@@ -26,8 +26,13 @@ impl Hub {
             return;
         };
         let epoch = member.epoch;
-        let has_room = self.ops.len() < self.config.ops_in_flight
-            && self.ops.mail_bytes() < self.config.store_bytes_in_flight;
+        // As much for one link as is left for all others: however many flood, some room stays.
+        let bytes = self
+            .ops
+            .mail_bytes_of(id)
+            .saturating_add(self.ops.mail_bytes());
+        let has_room =
+            self.ops.len() < self.config.ops_in_flight && bytes < self.config.store_bytes_in_flight;
         // Everything expires; without a wall clock nothing is taken.
         let Some(now) = self.unix_now().filter(|_| has_room) else {
             self.settle(id, mail.seq, MailVerdict::Busy);
@@ -37,7 +42,7 @@ impl Hub {
             0 => self.config.mail_ttl,
             secs => Duration::from_secs(secs.into()).min(self.config.mail_ttl),
         };
-        self.ops.stage(NewMail {
+        let mail = NewMail {
             to: mail.to,
             node,
             epoch,
@@ -45,7 +50,8 @@ impl Hub {
             settled: mail.settled,
             expires: now + ttl,
             body: Bytes::copy_from_slice(mail.body),
-        });
+        };
+        self.ops.stage(id, mail);
     }
 
     /// Tells the senders, and reads the mailboxes of those who are there.
@@ -66,11 +72,16 @@ impl Hub {
         }
     }
 
-    /// Reads mailboxes and takes acknowledgements to the store, as far as there is room.
+    /// Reads mailboxes and takes acknowledgements to the store, up to half of what it may have:
+    /// the other half is for joins and new mail.
     pub(super) fn feed(&mut self) {
-        while self.ops.len() < self.config.ops_in_flight && !self.failed {
+        while self.ops.len() < self.config.ops_in_flight.div_ceil(2) && !self.failed {
             if let Some(player) = self.acknowledging.pop_first() {
                 self.acknowledge(player);
+                continue;
+            }
+            if let Some((player, upto)) = self.parting.pop_first() {
+                self.ops.push(StoreOp::Ack { player, upto }, Pending::Part);
                 continue;
             }
             let after = ClientId(self.fed.0.wrapping_add(1));
@@ -103,7 +114,10 @@ impl Hub {
         let Some(claim) = self.claims.get_mut(player) else {
             return;
         };
-        let Some(link) = claim.link.and_then(|id| self.links.get_mut(&id)) else {
+        let Some(id) = claim.link else {
+            return;
+        };
+        let Some(link) = self.links.get_mut(&id) else {
             return;
         };
         let is_full = link.outbox_bytes() > self.config.link_bytes_max;
@@ -114,10 +128,11 @@ impl Hub {
             // Its acknowledgement asks again.
             return;
         }
-        if is_full || member.unacknowledged >= self.config.unacknowledged_bytes_max {
+        if is_full || member.mail_bytes() >= self.config.unacknowledged_bytes_max {
             member.waiting.insert(player);
             return;
         }
+        member.reading = member.reading.saturating_add(READ_BYTES_MAX);
         claim.reading = Reading::Under;
         let op = StoreOp::Read {
             player,
@@ -125,10 +140,28 @@ impl Hub {
             bytes_max: READ_BYTES_MAX,
             now,
         };
-        self.ops.push(op, Pending::Read(player, claim.generation));
+        let generation = claim.generation;
+        let read = MailRead {
+            player,
+            generation,
+            link: id,
+        };
+        self.ops.push(op, Pending::Read(read));
     }
 
-    pub(super) fn on_mails(&mut self, player: ClientId, generation: Generation, outcome: Outcome) {
+    pub(super) fn on_mails(&mut self, read: MailRead, outcome: Outcome) {
+        if let Some(member) = self
+            .links
+            .get_mut(&read.link)
+            .and_then(|link| link.member_mut())
+        {
+            member.reading = member.reading.saturating_sub(READ_BYTES_MAX);
+        }
+        self.take_mails(read.player, read.generation, outcome);
+        self.on_room(read.link);
+    }
+
+    fn take_mails(&mut self, player: ClientId, generation: Generation, outcome: Outcome) {
         let Some(claim) = self.claims.get_mut(player) else {
             return;
         };
@@ -250,7 +283,7 @@ impl Hub {
         if let Some(member) = link.member_mut()
             && !is_full
             && !member.waiting.is_empty()
-            && member.unacknowledged < self.config.unacknowledged_bytes_max
+            && member.mail_bytes() < self.config.unacknowledged_bytes_max
         {
             self.hungry.append(&mut member.waiting);
         }
@@ -262,13 +295,18 @@ impl Hub {
         batch: BatchSeq,
         entries: Vec<(CountKey, u64)>,
     ) {
-        let Some(link) = self.links.get(&id) else {
+        let Some(link) = self.links.get_mut(&id) else {
             return;
         };
+        let node = link.node;
+        let has_room = self.ops.len() < self.config.ops_in_flight;
         // A node has one batch under way; it sends one that was not taken again.
-        if let (Some(member), true) = (link.member(), self.ops.len() < self.config.ops_in_flight) {
+        if let Some(member) = link.member_mut()
+            && has_room
+            && !core::mem::replace(&mut member.counting, true)
+        {
             let op = StoreOp::Count {
-                node: link.node,
+                node,
                 epoch: member.epoch,
                 batch,
                 entries,
@@ -277,9 +315,14 @@ impl Hub {
         }
     }
 
-    pub(super) fn on_counted(&mut self, id: ConnectionId, batch: BatchSeq) {
-        self.stats.batches = self.stats.batches.saturating_add(1);
-        self.send(id, &ToNode::Counted { upto: batch });
+    pub(super) fn on_counted(&mut self, id: ConnectionId, batch: BatchSeq, outcome: &Outcome) {
+        if let Some(member) = self.links.get_mut(&id).and_then(|link| link.member_mut()) {
+            member.counting = false;
+        }
+        if outcome.is_ok() {
+            self.stats.batches = self.stats.batches.saturating_add(1);
+            self.send(id, &ToNode::Counted { upto: batch });
+        }
     }
 
     fn settle(&mut self, id: ConnectionId, seq: SenderSeq, verdict: MailVerdict) {

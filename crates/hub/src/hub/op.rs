@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 use wire::{ClientId, CommandId, ConnectionId};
 
 use super::claim::Generation;
+use super::memory;
 use crate::id::{BatchSeq, MailSeq};
 use crate::store::{Command, NewMail, StoreOp};
 
@@ -16,26 +17,41 @@ pub(super) struct Ops {
     in_flight: BTreeMap<CommandId, Pending>,
     /// Mails that go with the next command.
     staged: Vec<NewMail>,
-    staged_bytes: usize,
+    /// What they take, by link.
+    staged_bytes: BTreeMap<ConnectionId, usize>,
     /// Bodies of mail in `staged` and in commands, bytes.
     mail_bytes: usize,
+    /// The same for each link that has any.
+    mail_bytes_of: BTreeMap<ConnectionId, usize>,
 }
 
 /// What to do when a command is completed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Pending {
     /// Let the link join.
     Join(ConnectionId),
-    /// Tell the senders; so many bytes are no longer on their way.
-    Append(usize),
-    /// Deliver, where the claim still is this one.
-    Read(ClientId, Generation),
+    /// Tell the senders; so many bytes of each link are no longer on their way.
+    Append(BTreeMap<ConnectionId, usize>),
+    /// Deliver.
+    Read(MailRead),
     /// Nothing, or try again.
     Ack(ClientId, Generation, MailSeq),
+    /// Nothing: the claim is gone.
+    Part,
     /// Tell the link.
     Count(ConnectionId, BatchSeq),
     /// Go on where there is more.
     Expire,
+}
+
+/// One read of a mailbox.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct MailRead {
+    pub(super) player: ClientId,
+    /// For which claim: another one is given nothing of it.
+    pub(super) generation: Generation,
+    /// Where room is kept for what it brings.
+    pub(super) link: ConnectionId,
 }
 
 impl Ops {
@@ -48,9 +64,13 @@ impl Ops {
     }
 
     /// Adds a mail to the next batch.
-    pub(super) fn stage(&mut self, mail: NewMail) {
-        self.staged_bytes = self.staged_bytes.saturating_add(cost(&mail));
-        self.mail_bytes = self.mail_bytes.saturating_add(cost(&mail));
+    pub(super) fn stage(&mut self, link: ConnectionId, mail: NewMail) {
+        let cost = cost(&mail);
+        self.mail_bytes = self.mail_bytes.saturating_add(cost);
+        for table in [&mut self.staged_bytes, &mut self.mail_bytes_of] {
+            let bytes = table.entry(link).or_default();
+            *bytes = bytes.saturating_add(cost);
+        }
         self.staged.push(mail);
     }
 
@@ -67,8 +87,16 @@ impl Ops {
     /// Returns what to do now that `id` is completed; `None` where it is not known.
     pub(super) fn complete(&mut self, id: CommandId) -> Option<Pending> {
         let pending = self.in_flight.remove(&id)?;
-        if let Pending::Append(bytes) = pending {
-            self.mail_bytes = self.mail_bytes.saturating_sub(bytes);
+        if let Pending::Append(freed) = &pending {
+            for (link, freed) in freed {
+                self.mail_bytes = self.mail_bytes.saturating_sub(*freed);
+                if let Some(bytes) = self.mail_bytes_of.get_mut(link) {
+                    *bytes = bytes.saturating_sub(*freed);
+                    if *bytes == 0 {
+                        self.mail_bytes_of.remove(link);
+                    }
+                }
+            }
         }
         Some(pending)
     }
@@ -78,13 +106,26 @@ impl Ops {
         self.in_flight.len()
     }
 
+    /// Returns about how many bytes all of it takes.
+    pub(super) fn memory_bytes(&self) -> usize {
+        self.in_flight
+            .len()
+            .saturating_mul(memory::OP)
+            .saturating_add(self.mail_bytes)
+    }
+
     /// Returns what mail is on its way to disk, bytes.
     pub(super) const fn mail_bytes(&self) -> usize {
         self.mail_bytes
+    }
+
+    /// Returns what of it came over `link`.
+    pub(super) fn mail_bytes_of(&self, link: ConnectionId) -> usize {
+        self.mail_bytes_of.get(&link).copied().unwrap_or(0)
     }
 }
 
 /// What a mail takes in memory: an empty one is not free.
 const fn cost(mail: &NewMail) -> usize {
-    mail.body.len().saturating_add(128)
+    mail.body.len().saturating_add(memory::MAIL)
 }

@@ -9,11 +9,9 @@ use wire::{ClientId, ConnectionId, NodeId};
 use super::Hub;
 use super::claim::{Claim, Generation, Reading};
 use super::config::DuplicateClaim;
-use super::op::Pending;
 use super::watch::{Key, Tale};
 use crate::id::{ClaimNumber, Lease, MailSeq};
 use crate::record::{RevokeReason, Seen, ToNode};
-use crate::store::StoreOp;
 
 /// What a node says with a claim.
 #[derive(Clone, Copy, Debug)]
@@ -34,6 +32,14 @@ impl Hub {
         let Some(node) = self.links.get(&id).map(|link| link.node) else {
             return;
         };
+        // Nor can two nodes hold leases of one start of the hub with the earlier one still there.
+        if let Some(held) = self.claims.get(player)
+            && held.node != node
+            && said.lease.boot() == self.boot
+            && said.lease >= held.lease
+        {
+            said.lease = Lease::NONE;
+        }
         if let Some(reason) = self.refusal(node, player, said.lease) {
             self.stats.stale = self.stats.stale.saturating_add(1);
             let claim = said.number;
@@ -106,6 +112,7 @@ impl Hub {
 
     /// Takes back what a claim held that another has replaced.
     fn revoke(&mut self, by: ConnectionId, player: ClientId, old: &Claim) {
+        self.part(player, old);
         let Some(holder) = old.link else {
             return;
         };
@@ -153,24 +160,32 @@ impl Hub {
         let Some(claim) = self.claims.remove(player) else {
             return;
         };
-        // The store takes the last acknowledgement though nobody waits for it.
-        let stored = claim.acknowledging.unwrap_or_default();
-        if claim.acknowledged > stored
-            && (self.acknowledging.remove(&player)
-                || self.deferred.remove(&player)
-                || stored > MailSeq(0))
-        {
-            let upto = claim.acknowledged;
-            let pending = Pending::Ack(player, claim.generation, upto);
-            self.ops.push(StoreOp::Ack { player, upto }, pending);
-        }
-        self.acknowledging.remove(&player);
-        self.deferred.remove(&player);
+        self.part(player, &claim);
         self.hungry.remove(&player);
         if let Some(holder) = claim.link {
             self.forget_unacknowledged(holder, player, &claim);
         }
         self.touch(Key::Player(player));
+    }
+
+    /// Keeps the last acknowledgement of a claim that ends: the store takes it though nobody waits
+    /// for it.
+    fn part(&mut self, player: ClientId, claim: &Claim) {
+        let waits = self.acknowledging.remove(&player) | self.deferred.remove(&player);
+        let stored = claim.acknowledging.unwrap_or_default();
+        if claim.acknowledged <= stored || !(waits || stored > MailSeq(0)) {
+            return;
+        }
+        let is_full = self.parting.len() >= self.config.players_max;
+        match self.parting.get_mut(&player) {
+            Some(upto) => *upto = claim.acknowledged.max(*upto),
+            None if is_full => {
+                self.stats.acks_dropped = self.stats.acks_dropped.saturating_add(1);
+            }
+            None => {
+                self.parting.insert(player, claim.acknowledged);
+            }
+        }
     }
 
     fn forget_unacknowledged(&mut self, holder: ConnectionId, player: ClientId, claim: &Claim) {
@@ -197,9 +212,9 @@ impl Hub {
         }
     }
 
-    /// Puts what a watcher hears next in its outbox, where that is empty.
+    /// Gives a watcher what it hears next, where its link has written the last of that.
     pub(super) fn tell_presence(&mut self, id: ConnectionId) {
-        let Some(link) = self.links.get(&id).filter(|link| link.outbox_bytes() == 0) else {
+        let Some(link) = self.links.get(&id).filter(|link| link.wants_news()) else {
             return;
         };
         let Some(member) = link.member() else {
@@ -224,7 +239,7 @@ impl Hub {
             if let Some(member) = link.member_mut() {
                 member.watch.told(tale, reached);
             }
-            link.push_encoded(encoded.into());
+            link.push_news(encoded.into());
         }
     }
 

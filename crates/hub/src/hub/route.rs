@@ -7,6 +7,7 @@ use wire::{ConnectionId, NodeId};
 
 use super::Hub;
 use super::call::OpenCall;
+use super::link::Link;
 use crate::address::Addr;
 use crate::id::{CallId, RequestId};
 use crate::name::Name;
@@ -41,7 +42,11 @@ impl Hub {
 
     fn pass_on(&mut self, caller: ConnectionId, asked: Asked<'_>) -> Result<(), CallError> {
         let callee = self.route(asked.to)?;
-        if self.calls.load(caller) >= self.config.calls_max {
+        let asking = self.calls.asking(caller);
+        let bytes = asking.bytes.saturating_add(asked.body.len());
+        // Half of what the one asked takes, so that one caller does not take it from all others.
+        let is_too_much = asking.count > 0 && bytes > self.config.link_bytes_max / 2;
+        if asking.count >= self.config.calls_max || is_too_much {
             return Err(CallError::Busy);
         }
         let link = self.links.get(&caller).ok_or(CallError::NodeDown)?;
@@ -57,16 +62,18 @@ impl Hub {
             caller,
             call: asked.call,
             callee,
+            len: asked.body.len(),
             deadline: self.now + timeout,
         });
-        target.push(&ToNode::Request(Request {
+        let request = ToNode::Request(Request {
             request,
             from,
             instance,
             timeout_ms: u32::try_from(timeout.as_millis()).unwrap_or(u32::MAX),
             to: asked.to,
             body: asked.body,
-        }));
+        });
+        target.push(&request, &mut self.scratch);
         self.ready.insert(callee);
         Ok(())
     }
@@ -81,6 +88,16 @@ impl Hub {
             self.stats.replies_unknown = self.stats.replies_unknown.saturating_add(1);
             return;
         };
+        let waiting = self.links.get(&call.caller).map_or(0, Link::outbox_bytes);
+        // An answer that finds no room fails; that it has failed is short and always told.
+        let result = result.and_then(|body| {
+            let is_full = waiting.saturating_add(body.len()) > self.config.link_bytes_max;
+            if is_full {
+                Err(CallError::Busy)
+            } else {
+                Ok(body)
+            }
+        });
         self.send(
             call.caller,
             &ToNode::Reply {
@@ -94,20 +111,22 @@ impl Hub {
         let Some(node) = self.links.get(&from).map(|link| link.node) else {
             return;
         };
-        let mut encoded = Vec::new();
         let record = ToNode::Broadcast {
             from: node,
             topic,
             body,
         };
-        record.encode(&mut encoded);
+        self.scratch.clear();
+        record.encode(&mut self.scratch);
         // Encoded once, shared by all receivers.
-        let record = Bytes::from(encoded);
+        let record = Bytes::copy_from_slice(&self.scratch);
         for id in self.joined.values().filter(|id| **id != from) {
             let Some(link) = self.links.get_mut(id) else {
                 continue;
             };
-            if link.outbox_bytes().saturating_add(record.len()) > self.config.link_bytes_max {
+            let waiting = link.outbox_bytes().saturating_add(record.len());
+            // Half of the room: news does not keep requests and answers out.
+            if waiting > self.config.link_bytes_max / 2 {
                 self.stats.broadcasts_dropped = self.stats.broadcasts_dropped.saturating_add(1);
             } else {
                 self.stats.broadcasts = self.stats.broadcasts.saturating_add(1);

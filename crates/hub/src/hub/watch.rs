@@ -89,6 +89,11 @@ impl Watch {
         true
     }
 
+    /// Returns how many changes wait.
+    pub(super) fn len(&self) -> usize {
+        self.changed.len()
+    }
+
     /// Returns what to tell next; [`told`](Self::told) takes it as told.
     pub(super) fn next(&self) -> Option<Tale> {
         match self.stage {

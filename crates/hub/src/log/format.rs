@@ -34,6 +34,9 @@ pub const MAGIC: [u8; 8] = *b"TWHUBLOG";
 /// Version of this format.
 pub const VERSION: u16 = 1;
 
+/// What a [`LogRecord::Start`] takes, bytes: a disk writes it whole or not at all.
+pub(super) const START_BYTES: usize = HEAD_BYTES + 1 + 8 + 2 + 4 + 8;
+
 /// One record of the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -108,7 +111,7 @@ pub struct NodeRun {
 }
 
 /// A mail in the log.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub struct StoredMail<'a> {
     /// Its place in the mailbox.
     pub seq: MailSeq,

@@ -38,6 +38,10 @@ impl FileSegments {
             .write(true)
             .open(folder.join("lock"))?;
         lock.try_lock()?;
+        // A folder that was made just now is durable when the one that it is in is.
+        if let Some(above) = folder.canonicalize()?.parent() {
+            sync_folder(above)?;
+        }
         Ok(Self {
             folder: folder.to_owned(),
             open: None,
@@ -63,22 +67,13 @@ impl FileSegments {
             .ok_or_else(|| ErrorKind::NotFound.into())
     }
 
-    /// Makes what was created or removed in the folder durable.
-    fn sync_folder(&self) -> io::Result<()> {
-        // Other systems cannot open a folder, and write its entries through.
-        if cfg!(unix) {
-            File::open(&self.folder)?.sync_all()?;
-        }
-        Ok(())
-    }
-
     fn fill(&self, segment: SegmentId, bytes: u64) -> io::Result<()> {
         let path = self.path(segment);
         let mut file = OpenOptions::new()
             .write(true)
             .create_new(true)
             .open(&path)?;
-        let filled = write_zeros(&mut file, bytes).and_then(|()| self.sync_folder());
+        let filled = write_zeros(&mut file, bytes).and_then(|()| sync_folder(&self.folder));
         if filled.is_err() {
             // A half-filled file would keep the room that acknowledgements need; recovery removes
             // it where this fails.
@@ -95,9 +90,11 @@ impl FileSegments {
             let number = name
                 .to_str()
                 .and_then(|name| name.strip_suffix(".seg"))
-                .and_then(|digits| digits.parse().ok());
-            if let Some(number) = number {
-                found.push((SegmentId(number), entry.metadata()?.len()));
+                .and_then(|digits| digits.parse().ok())
+                .map(SegmentId);
+            // A copy of a segment under a name like it is not the segment.
+            if let Some(segment) = number.filter(|segment| self.path(*segment) == entry.path()) {
+                found.push((segment, entry.metadata()?.len()));
             }
         }
         found.sort_unstable();
@@ -159,9 +156,18 @@ impl SegmentFile for FileSegments {
             self.open = None;
         }
         std::fs::remove_file(self.path(segment))
-            .and_then(|()| self.sync_folder())
+            .and_then(|()| sync_folder(&self.folder))
             .map_err(|error| judge(&error))
     }
+}
+
+/// Makes what was created or removed in `folder` durable.
+fn sync_folder(folder: &Path) -> io::Result<()> {
+    // Other systems cannot open a folder, and write its entries through.
+    if cfg!(unix) {
+        File::open(folder)?.sync_all()?;
+    }
+    Ok(())
 }
 
 fn write_zeros(file: &mut File, bytes: u64) -> io::Result<()> {
@@ -226,6 +232,22 @@ mod tests {
         assert_eq!(files.remove(first), Err(FileError::Failed));
         assert_eq!(files.allocate(second, 1), Err(FileError::Failed));
         assert_eq!(files.list(), Ok(vec![(second, 300_000)]), "left as it is");
+    }
+
+    #[test]
+    fn a_file_that_is_not_named_as_a_segment_is_none() {
+        let folder = Folder::new("names");
+        let mut files = FileSegments::open(&folder.0).unwrap();
+        files.allocate(SegmentId(1), 1_000).unwrap();
+        for name in [
+            "1.seg",
+            "+1.seg",
+            "+000000000000001.seg",
+            "00000000000000001.seg",
+        ] {
+            std::fs::write(folder.0.join(name), b"a copy").unwrap();
+        }
+        assert_eq!(files.list(), Ok(vec![(SegmentId(1), 1_000)]));
     }
 
     #[test]

@@ -17,7 +17,8 @@ use super::segment::{FileError, SegmentFile, SegmentId};
 /// | [`fail_sync_after`](Self::fail_sync_after) | a sync fails, its pages are dropped, the next one "succeeds" |
 /// | [`stop_after`](Self::stop_after) | the process dies at that operation, in the middle of a write |
 /// | [`power_cut`](Self::power_cut) | un-synced sectors are lost one by one: lost, torn, reordered writes |
-/// | [`flip_bit`](Self::flip_bit) | rot |
+/// | [`fill_after`](Self::fill_after) | full disk, from that allocation on |
+/// | [`flip_bit`](Self::flip_bit), [`swap`](Self::swap), [`truncate`](Self::truncate) | rot, mixed-up and shortened files |
 #[derive(Clone, Debug)]
 pub struct MemorySegments {
     segments: BTreeMap<SegmentId, Segment>,
@@ -27,6 +28,8 @@ pub struct MemorySegments {
     fail_sync: Option<u64>,
     /// Operations that change something until the process dies.
     stop: Option<u64>,
+    /// Segments that can be allocated yet.
+    allocations: Option<u64>,
     /// Syncs that were asked for.
     syncs: u64,
 }
@@ -63,6 +66,7 @@ impl MemorySegments {
             capacity,
             fail_sync: None,
             stop: None,
+            allocations: None,
             syncs: 0,
         }
     }
@@ -92,6 +96,7 @@ impl MemorySegments {
     pub const fn kill(&mut self) {
         self.stop = None;
         self.fail_sync = None;
+        self.allocations = None;
     }
 
     /// Cuts the power: of the sectors that were not synced each is written or not, by `generator`.
@@ -106,6 +111,29 @@ impl MemorySegments {
                 }
             }
             segment.cached.clone_from(&segment.durable);
+        }
+    }
+
+    /// Lets `count` more segments be allocated; the disk is full then.
+    pub const fn fill_after(&mut self, count: u64) {
+        self.allocations = Some(count);
+    }
+
+    /// Gives two segments each other's bytes, as a restore that mixes up files does.
+    pub fn swap(&mut self, one: SegmentId, other: SegmentId) {
+        if let (Some(first), Some(second)) =
+            (self.segments.remove(&one), self.segments.remove(&other))
+        {
+            self.segments.insert(one, second);
+            self.segments.insert(other, first);
+        }
+    }
+
+    /// Cuts a segment to `len` bytes, as a repaired file system does.
+    pub fn truncate(&mut self, segment: SegmentId, len: usize) {
+        if let Some(segment) = self.segments.get_mut(&segment) {
+            segment.cached.truncate(len);
+            segment.durable.truncate(len);
         }
     }
 
@@ -169,6 +197,9 @@ impl SegmentFile for MemorySegments {
     fn allocate(&mut self, segment: SegmentId, bytes: u64) -> Result<(), FileError> {
         self.step()?;
         let len = usize::try_from(bytes).map_err(|_| FileError::Full)?;
+        if let Some(left) = &mut self.allocations {
+            *left = left.checked_sub(1).ok_or(FileError::Full)?;
+        }
         if self.used().saturating_add(bytes) > self.capacity {
             return Err(FileError::Full);
         }

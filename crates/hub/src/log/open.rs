@@ -1,12 +1,9 @@
 //! Opening: from what the files hold to a log that can be written to.
 
 use super::index::Index;
-use super::recovery::{self, Age, Recovery};
+use super::recovery::{self, Age, Recovery, ZEROS};
 use super::segment::{SegmentFile, SegmentId};
 use super::{Log, OpenError};
-
-/// What recovery compares a segment's unused part with.
-const ZEROS: [u8; 512] = [0; 512];
 
 impl<F: SegmentFile> Log<F> {
     /// Reads all segments, and cuts the newest behind its last whole record.
@@ -22,8 +19,13 @@ impl<F: SegmentFile> Log<F> {
                 self.files.remove(segment)?;
                 continue;
             }
+            let before = recovery.records;
             let scan = recovery::scan(segment, &bytes, age, &mut self.index, &mut recovery)
                 .map_err(|_| OpenError::Foreign(segment))?;
+            // Going on would remove a file in which nothing seems to wait.
+            if recovery.records == before && !recovery::is_zero(&bytes) {
+                return Err(OpenError::Rotten(segment));
+            }
             recovery.segments = recovery.segments.saturating_add(1);
             self.segments.insert(segment, len);
             if is_newest {
@@ -48,7 +50,7 @@ impl<F: SegmentFile> Log<F> {
                 return Ok(Some(*segment));
             }
             // Nothing follows a state that was not on disk to its end: this one was, and is not.
-            if read(Age::Older)?.used {
+            if read(Age::Older)?.used || recovery::is_mixed_up(*segment, &bytes) {
                 return Err(OpenError::Rotten(*segment));
             }
         }

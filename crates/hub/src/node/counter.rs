@@ -59,6 +59,12 @@ impl Counter {
         }
     }
 
+    /// Returns how many keys wait or are under way.
+    pub(super) fn len(&self) -> usize {
+        let under_way = self.under_way.as_ref().map_or(0, Vec::len);
+        self.waiting.len().saturating_add(under_way)
+    }
+
     /// Returns the batch to send next.
     pub(super) fn next(&self) -> Option<(BatchSeq, &[(CountKey, u64)])> {
         let entries = self.under_way.as_ref().filter(|_| self.due)?;

@@ -11,7 +11,7 @@ use crate::name::Name;
 use crate::record::{CallError, DownReason, MailRefusal, RevokeReason, Seen};
 
 /// What a node tells its application.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum NodeEvent {
     /// The hub has let this node join.
@@ -136,7 +136,7 @@ impl fmt::Display for DialError {
 impl core::error::Error for DialError {}
 
 /// Why the node did not take something; what it was is handed back.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SendError {
     /// No link to the hub is up.

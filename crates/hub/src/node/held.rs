@@ -193,6 +193,15 @@ impl HeldPlayers {
             .is_some_and(|held| held.claim == claim)
     }
 
+    /// Returns about how many bytes all of it takes.
+    pub(super) fn memory_bytes(&self) -> usize {
+        let each = size_of::<HeldPlayer>().saturating_add(64);
+        let notes: usize = self.players.values().map(|held| held.meta.len()).sum();
+        let waiting = self.releases.len().saturating_mul(64);
+        let players = self.players.len().saturating_mul(each);
+        players.saturating_add(notes).saturating_add(waiting)
+    }
+
     pub(super) fn len(&self) -> usize {
         self.players.len()
     }

@@ -15,8 +15,8 @@ pub(super) enum LinkState {
     },
     /// The driver dials.
     Dialling {
-        /// By this command.
-        id: CommandId,
+        /// By this command; none once it is completed, and the connection has yet to be told.
+        id: Option<CommandId>,
         /// When to give up.
         deadline: Instant,
     },
@@ -158,8 +158,9 @@ impl Node {
     }
 
     pub(super) fn on_dialled(&mut self, id: CommandId, outcome: Result<(), super::DialError>) {
-        match self.link {
-            LinkState::Dialling { id: dialling, .. } if dialling == id => {
+        match &mut self.link {
+            LinkState::Dialling { id: dialling, .. } if *dialling == Some(id) => {
+                *dialling = None;
                 if outcome.is_err() {
                     self.redial_after(self.backoff());
                 }
@@ -357,7 +358,7 @@ impl Node {
         self.commands
             .push_back((id, NodeCommand::Dial { hub, address }));
         self.link = LinkState::Dialling {
-            id,
+            id: Some(id),
             deadline: self.now + self.config.dial_timeout,
         };
     }

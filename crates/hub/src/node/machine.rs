@@ -53,7 +53,7 @@ impl StreamMachine for Node {
             let result = Err(CallError::TimedOut);
             self.events.push_back(NodeEvent::Reply { call, result });
         }
-        if self.next_counts <= self.now {
+        if self.next_counts <= self.now && !self.counter.is_empty() {
             self.next_counts = self.now + self.config.counts_interval;
             self.counter.on_interval();
         }

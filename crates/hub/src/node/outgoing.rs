@@ -129,6 +129,15 @@ impl Outgoing {
         self.mails.len()
     }
 
+    /// Returns about how many bytes it all takes.
+    pub(super) fn memory_bytes(&self) -> usize {
+        let each = size_of::<OutgoingMail>();
+        self.mails
+            .len()
+            .saturating_mul(each)
+            .saturating_add(self.bytes)
+    }
+
     pub(super) const fn bytes(&self) -> usize {
         self.bytes
     }

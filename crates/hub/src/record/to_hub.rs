@@ -15,7 +15,7 @@ use crate::name::Name;
 use crate::role::Role;
 
 /// A record from a node to the hub; the tables give offsets from 0.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ToHub<'a> {
     /// `code 1, version 2, role 1, instance 8, epoch 4, watch 1, count 1, services...`
@@ -108,7 +108,7 @@ pub struct Join {
 }
 
 /// A mail on its way to the hub.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub struct MailSubmission<'a> {
     /// The sender's number of it.
     pub seq: SenderSeq,

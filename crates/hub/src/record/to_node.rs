@@ -15,7 +15,7 @@ use crate::name::Name;
 use crate::role::Role;
 
 /// A record from the hub to a node.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ToNode<'a> {
     /// `code 1, epoch 4, boot 4, mail mark 8, count mark 8`
@@ -122,7 +122,7 @@ pub struct Seen {
 }
 
 /// A request to answer. Who asks is stamped by the hub from the link, never by the body.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Request<'a> {
     /// The hub's number of it.
     pub request: RequestId,
@@ -139,7 +139,7 @@ pub struct Request<'a> {
 }
 
 /// A mail for a player.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Delivery<'a> {
     /// Whose mailbox.
     pub player: ClientId,

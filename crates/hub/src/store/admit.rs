@@ -28,11 +28,12 @@ impl<F: SegmentFile> Store<F> {
     /// An error stands for "not now".
     fn judge(&mut self, mail: &NewMail) -> Result<MailVerdict, StoreError> {
         let index = self.log.index_mut();
-        index.forget_refusals(mail.node, mail.settled);
         let state = index.node(mail.node).ok_or(StoreError::Busy)?;
         if state.run.epoch != mail.epoch {
             return Ok(MailVerdict::Busy);
         }
+        index.forget_refusals(mail.node, mail.settled);
+        let state = index.node(mail.node).ok_or(StoreError::Busy)?;
         if mail.seq <= state.run.mail_mark {
             self.stats.duplicates = self.stats.duplicates.saturating_add(1);
             let refused = state.refused.get(&mail.seq).copied();

@@ -79,7 +79,7 @@ pub enum StoreOp {
 }
 
 /// A mail to keep.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct NewMail {
     /// Whose mailbox.
     pub to: Addr,
@@ -150,7 +150,7 @@ pub struct Settled {
 }
 
 /// A mail that was kept.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct Mail {
     /// Its place in the mailbox.
     pub seq: MailSeq,

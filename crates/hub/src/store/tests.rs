@@ -657,3 +657,222 @@ fn a_disk_that_cannot_be_listed_does_not_open() {
     assert_eq!(disk.allocate(SegmentId(1), 1), Err(FileError::Full));
     assert_eq!(Store::open(disk, small()).unwrap_err(), OpenError::Full);
 }
+
+#[test]
+fn hub_2_a_mail_of_an_earlier_run_makes_the_store_forget_no_refusal() {
+    let mut config = small();
+    config.mailbox_mails_max = 0;
+    let mut store = Store::open(MemorySegments::new(1 << 30), config).unwrap();
+    join(&mut store, 1);
+    let epoch = join(&mut store, 2);
+    let full = Ok(MailVerdict::Refused(MailRefusal::MailboxFull));
+    assert_eq!(append(&mut store, mail(epoch, 1, 9, b"")), full);
+    let mut late = mail(Epoch(1), 501, 9, b"");
+    late.settled = SenderSeq(500);
+    assert_eq!(append(&mut store, late), Ok(MailVerdict::Busy));
+    assert_eq!(
+        append(&mut store, mail(epoch, 1, 9, b"")),
+        full,
+        "refused, and never stored"
+    );
+}
+
+#[test]
+fn hub_6_what_a_mailbox_takes_is_bounded() {
+    let mut config = small();
+    config.mailbox_bytes_max = 1_000;
+    let mut store = Store::open(MemorySegments::new(1 << 30), config).unwrap();
+    let epoch = join(&mut store, 1);
+    let full = Ok(MailVerdict::Refused(MailRefusal::MailboxFull));
+    let stored = Ok(MailVerdict::Stored);
+    assert_eq!(append(&mut store, mail(epoch, 1, 9, &[0; 800])), stored);
+    assert_eq!(append(&mut store, mail(epoch, 2, 9, &[0; 800])), full);
+    assert_eq!(append(&mut store, mail(epoch, 3, 8, &[0; 800])), stored);
+}
+
+/// The segments that something was written to.
+fn used(disk: &mut MemorySegments) -> Vec<SegmentId> {
+    let mut head = [0; HEAD_BYTES];
+    let mut found = Vec::new();
+    for (segment, _) in disk.list().unwrap() {
+        disk.read(segment, 0, &mut head).unwrap();
+        if head != [0; HEAD_BYTES] {
+            found.push(segment);
+        }
+    }
+    found
+}
+
+/// A disk with one mail that was acknowledged, in the newest of several segments.
+fn one_acknowledged() -> MemorySegments {
+    let mut store = open(MemorySegments::new(1 << 30));
+    let epoch = join(&mut store, 1);
+    let mut seq = 0;
+    while used(store.files_mut()).len() < 3 {
+        seq += 1;
+        // The first waits for ever, and keeps its segment and those behind it.
+        let player = u64::from(seq > 1);
+        append(&mut store, mail(epoch, seq, player, &vec![5; 60_000])).unwrap();
+        let last = store.log.index().last_mail;
+        acknowledge(&mut store, 1, last).unwrap();
+        while store.tidy() {}
+    }
+    append(&mut store, mail(epoch, seq + 1, 9, b"kept")).unwrap();
+    store.into_files()
+}
+
+#[test]
+fn hub_1_no_flipped_bit_in_the_state_of_the_newest_segment_loses_mail_unsaid() {
+    let disk = one_acknowledged();
+    let newest = *used(&mut disk.clone()).last().unwrap();
+    let mut stopped = 0;
+    // Start, a node, Ready: every bit of every byte.
+    for at in 0..31 + 69 + 9 {
+        for bit in 0..8 {
+            let mut rotten = disk.clone();
+            rotten.flip_bit(newest, at, bit);
+            match Store::open(rotten, small()) {
+                Ok(mut store) => assert_eq!(read_all(&mut store, 9).len(), 1, "{at} {bit}"),
+                Err(error) => {
+                    assert_eq!(error, OpenError::Rotten(newest), "{at} {bit}");
+                    stopped += 1;
+                }
+            }
+        }
+    }
+    assert!(stopped > 800, "{stopped}");
+}
+
+#[test]
+fn hub_1_swapped_segments_stop_the_start() {
+    let mut disk = one_acknowledged();
+    let used = used(&mut disk);
+    for (one, other) in [(0, 1), (1, 2), (0, 2)] {
+        let (one, other) = (used[one], used[other]);
+        let mut swapped = disk.clone();
+        swapped.swap(one, other);
+        let error = Store::open(swapped, small()).unwrap_err();
+        assert!(matches!(error, OpenError::Rotten(_)), "{one:?} {other:?}");
+    }
+}
+
+#[test]
+fn rot_in_a_length_of_an_older_segment_costs_one_mail_and_is_counted() {
+    let mut store = open(MemorySegments::new(1 << 30));
+    let epoch = join(&mut store, 1);
+    for seq in 1..=100 {
+        append(&mut store, mail(epoch, seq, seq, &vec![5; 20_000])).unwrap();
+    }
+    let (_, entry) = store
+        .log
+        .index()
+        .mails_after(ClientId(3), MailSeq(0))
+        .next()
+        .unwrap();
+    let place = usize::try_from(entry.place.offset).unwrap();
+    let disk = store.into_files();
+    // Each byte of the head, and a sector that the disk has lost.
+    for at in place..place + HEAD_BYTES {
+        let mut rotten = disk.clone();
+        rotten.flip_bit(entry.place.segment, at, 1);
+        let store = open(rotten);
+        assert_eq!(store.recovery().rotten, 1);
+        assert_eq!(store.mail_count(), 99, "{at}");
+    }
+    let mut lost = disk;
+    lost.write(entry.place.segment, entry.place.offset, &[0; 512])
+        .unwrap();
+    let store = open(lost);
+    assert_eq!(store.recovery().rotten, 1);
+    assert_eq!(store.mail_count(), 99);
+}
+
+#[test]
+fn a_segment_that_was_cut_short_loses_what_was_cut_and_no_more() {
+    let mut store = open(MemorySegments::new(1 << 30));
+    let epoch = join(&mut store, 1);
+    for seq in 1..=100 {
+        append(&mut store, mail(epoch, seq, seq, &vec![5; 20_000])).unwrap();
+    }
+    let disk = store.into_files();
+    let segments = disk.clone().list().unwrap();
+    for (segment, len) in segments {
+        for left in [40, 109, 200, len / 2, len - 1] {
+            let mut cut = disk.clone();
+            cut.truncate(segment, usize::try_from(left).unwrap());
+            let Ok(mut store) = Store::open(cut, small()) else {
+                continue;
+            };
+            // What is left goes on.
+            let before = store.mail_count();
+            let Ok(Completed::Joined {
+                epoch, mail_mark, ..
+            }) = run(
+                &mut store,
+                StoreOp::Join {
+                    node: NODE,
+                    instance: InstanceId(2),
+                    epoch: Epoch(0),
+                },
+            )
+            else {
+                panic!("{segment:?} cut to {left}");
+            };
+            let next = mail(epoch, mail_mark.0 + 1, 200, b"new");
+            assert_eq!(append(&mut store, next), Ok(MailVerdict::Stored));
+            let store = open(store.into_files());
+            assert_eq!(store.mail_count(), before + 1, "{segment:?} cut to {left}");
+        }
+    }
+}
+
+#[test]
+fn hub_1_a_disk_that_is_full_at_any_allocation_keeps_what_was_stored() {
+    for allocations in 0..12 {
+        let mut disk = MemorySegments::new(1 << 30);
+        disk.fill_after(allocations);
+        let Ok(mut store) = Store::open(disk, small()) else {
+            assert_eq!(allocations, 0);
+            continue;
+        };
+        let epoch = join(&mut store, 1);
+        let mut stored = 0;
+        for seq in 1..=300 {
+            match append(&mut store, mail(epoch, seq, seq % 10, &vec![5; 20_000])) {
+                Ok(MailVerdict::Stored) => stored += 1,
+                Ok(MailVerdict::Busy) => break,
+                other => panic!("{other:?}"),
+            }
+            while store.tidy() {}
+        }
+        assert!(!store.is_dead());
+        assert_eq!(stored == 300, allocations > 10, "{stored}, {allocations}");
+        let mut disk = store.into_files();
+        disk.power_cut(&mut Seed::from_number(allocations).generator(0));
+        assert_eq!(open(disk).mail_count(), stored, "{allocations}");
+    }
+}
+
+#[test]
+fn hub_1_a_write_that_fails_at_any_point_ends_the_log_and_loses_nothing_stored() {
+    for operations in 0..60 {
+        let mut store = open(MemorySegments::new(1 << 30));
+        let epoch = join(&mut store, 1);
+        store.files_mut().stop_after(operations);
+        let mut stored = 0;
+        for seq in 1..=100 {
+            match append(&mut store, mail(epoch, seq, seq % 5, &vec![5; 30_000])) {
+                Ok(MailVerdict::Stored) => stored += 1,
+                Ok(MailVerdict::Busy) => {}
+                Err(StoreError::Failed) => break,
+                other => panic!("{other:?}"),
+            }
+            while store.tidy() {}
+        }
+        assert!(store.is_dead(), "{operations}");
+        let mut disk = store.into_files();
+        disk.power_cut(&mut Seed::from_number(operations).generator(0));
+        let found = open(disk).mail_count();
+        assert!((stored..=stored + 1).contains(&found), "{operations}");
+    }
+}

@@ -5,9 +5,15 @@
 )]
 //! A hub and its nodes, through their public seams only.
 
+mod alloc;
+mod bare;
+mod contract;
+mod flood;
 mod hostile;
+mod limit;
 mod live;
 mod mail;
 mod properties;
+mod redact;
 mod vectors;
 mod world;

@@ -1,0 +1,378 @@
+//! Each time and bound of the configurations, at its edge.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use hub::address::Addr;
+use hub::id::{BatchSeq, CallId, Epoch, MailSeq, SenderSeq};
+use hub::name::Name;
+use hub::record::{DownReason, Join, MailVerdict, ToHub, ToNode};
+use hub::{Command, DialError, HubConfig, Node, NodeConfig, NodeEvent, StoreOp};
+use wire::{
+    ClientId, CommandId, ConnectionId, InstanceId, Instant, PeerIdentity, Seed, StreamMachine,
+    UnixTime,
+};
+
+use crate::bare::{Bare, LINK, NOW, OTHER, claim, down, mail};
+use crate::world::{HUB, join_file, node_id};
+
+const fn ms(millis: u64) -> Duration {
+    Duration::from_millis(millis)
+}
+
+/// Lets everything due until `end` happen, one deadline at a time.
+fn run(machine: &mut impl StreamMachine, end: Instant) {
+    while let Some(at) = machine.poll_timeout().filter(|at| *at <= end) {
+        machine.handle_timeout(at);
+    }
+}
+
+#[test]
+fn call_timeout_max_ends_a_call_that_wants_to_wait_longer() {
+    let mut config = HubConfig::default();
+    config.call_timeout_max = ms(700);
+    let mut bare = Bare::new(config);
+    bare.join(LINK, 0, 0);
+    bare.join(OTHER, 1, 0);
+    for link in [LINK, OTHER] {
+        bare.hub.handle_credit(NOW, link, 1_000);
+    }
+    let call = ToHub::Call {
+        call: CallId(1),
+        timeout_ms: u32::MAX,
+        to: Addr::Node(node_id(1)),
+        body: b"",
+    };
+    bare.send(LINK, &call);
+    let (records, _) = bare.written(OTHER);
+    let Ok(ToNode::Request(request)) = ToNode::decode(records.last().unwrap()) else {
+        panic!("{records:?}");
+    };
+    assert_eq!(request.timeout_ms, 700, "the one asked knows");
+    run(&mut bare.hub, NOW + ms(699));
+    assert_eq!(bare.hub.stats().calls_failed, 0);
+    run(&mut bare.hub, NOW + ms(700));
+    assert_eq!(bare.hub.stats().calls_failed, 1);
+}
+
+#[test]
+fn join_timeout_ends_who_does_not_join_and_silence_max_who_has() {
+    let mut config = HubConfig::default();
+    config.join_timeout = ms(1_000);
+    config.silence_max = ms(3_000);
+    config.links_max = 10;
+    let mut bare = Bare::new(config);
+    let identity = PeerIdentity::Node(node_id(0));
+    bare.hub.handle_opened(NOW, LINK, &identity);
+    bare.hub.handle_credit(NOW, LINK, 100);
+    bare.join(OTHER, 1, 0);
+    bare.hub.handle_credit(NOW, OTHER, 100);
+    run(&mut bare.hub, NOW + ms(999));
+    assert!(!bare.written(LINK).1);
+    // Measured in steps of a quarter of a second.
+    run(&mut bare.hub, NOW + ms(1_250));
+    let (records, closed) = bare.written(LINK);
+    assert_eq!((down(&records), closed), (Some(DownReason::Silent), true));
+    run(&mut bare.hub, NOW + ms(2_999));
+    assert_eq!(bare.hub.nodes().count(), 1);
+    run(&mut bare.hub, NOW + ms(3_250));
+    assert_eq!(bare.hub.nodes().count(), 0);
+}
+
+#[test]
+fn mail_ttl_is_what_a_mail_gets_and_the_most_it_gets() {
+    let mut config = HubConfig::default();
+    config.mail_ttl = Duration::from_secs(100);
+    let mut bare = Bare::new(config);
+    bare.join(LINK, 0, 0);
+    for (seq, (asked, given)) in (1..).zip([(0, 100), (7, 7), (100, 100), (u32::MAX, 100)]) {
+        let ToHub::Mail(mut mail) = mail(seq, b"") else {
+            unreachable!()
+        };
+        mail.ttl_s = asked;
+        bare.send(LINK, &ToHub::Mail(mail));
+        let (_, Command::Store(StoreOp::Append(mails))) = bare.hub.poll_command().unwrap() else {
+            panic!("no mail")
+        };
+        assert_eq!(mails[0].expires, UnixTime::from_secs(1_000 + given));
+    }
+}
+
+#[test]
+fn retry_after_is_what_a_sender_is_told_that_finds_no_room() {
+    let mut config = HubConfig::default();
+    config.retry_after = ms(1_234);
+    config.store_bytes_in_flight = 0;
+    let mut bare = Bare::new(config);
+    bare.join(LINK, 0, 0);
+    bare.hub.handle_credit(NOW, LINK, 1_000);
+    bare.written(LINK);
+    bare.send(LINK, &mail(1, b""));
+    let (records, _) = bare.written(LINK);
+    let busy = ToNode::MailSettled {
+        first: SenderSeq(1),
+        last: SenderSeq(1),
+        verdict: MailVerdict::Busy,
+        retry_ms: 1_234,
+    };
+    assert_eq!(ToNode::decode(&records[0]), Ok(busy));
+}
+
+#[test]
+fn watch_changes_max_bounds_what_waits_for_a_watcher() {
+    let mut config = HubConfig::default();
+    config.watch_changes_max = 10;
+    let mut bare = Bare::new(config);
+    bare.join(LINK, 0, 0);
+    bare.hub.handle_credit(NOW, LINK, 10 << 20);
+    bare.join(OTHER, 1, Join::WATCH_PLAYERS);
+    bare.hub.handle_credit(NOW, OTHER, 1_000);
+    let (records, _) = bare.written(OTHER);
+    assert_eq!(records.len(), 3, "joined, reset, complete");
+    let spent: usize = records.iter().map(Vec::len).sum();
+    // From here on it has no credit for a word of presence.
+    let topic = Name::new("news").unwrap();
+    let body = vec![0; 1_000 - spent - 38];
+    bare.send(LINK, &ToHub::Broadcast { topic, body: &body });
+    assert_eq!(bare.written(OTHER).0.len(), 1);
+    for player in 0..10 {
+        bare.send(LINK, &claim(player));
+    }
+    let few = bare.hub.memory_bytes();
+    for player in 10..1_000 {
+        bare.send(LINK, &claim(player));
+    }
+    bare.written(LINK);
+    let each = (bare.hub.memory_bytes() - few) / 990;
+    assert!(each < 500, "{each} bytes for each player are its claim's");
+    bare.hub.handle_credit(NOW, OTHER, 1 << 20);
+    let told: Vec<_> = bare.written(OTHER).0;
+    let resets = told
+        .iter()
+        .filter(|record| matches!(ToNode::decode(record), Ok(ToNode::PresenceReset)));
+    assert_eq!(resets.count(), 1, "it starts over");
+    assert!(told.len() > 1_000, "and hears of all");
+}
+
+/// A node and what its driver does for it, in virtual time.
+struct Lone {
+    node: Node,
+    now: Instant,
+}
+
+impl Lone {
+    fn new(config: NodeConfig) -> Self {
+        let file = join_file(1);
+        let node = Node::new(config, &file, InstanceId(1), Seed([1; 32]), NOW).unwrap();
+        Self { node, now: NOW }
+    }
+
+    /// Goes to the next deadline.
+    fn step(&mut self) -> Instant {
+        self.now = self.node.poll_timeout().unwrap().max(self.now);
+        self.node.handle_timeout(self.now);
+        self.now
+    }
+
+    /// Steps until the node dials.
+    fn dialled(&mut self) -> (Instant, CommandId) {
+        for _ in 0..100 {
+            if let Some((id, _)) = self.node.poll_command() {
+                return (self.now, id);
+            }
+            self.step();
+        }
+        panic!("it does not dial");
+    }
+
+    fn hear(&mut self, link: ConnectionId, record: &ToNode<'_>) {
+        let mut bytes = Vec::new();
+        record.encode(&mut bytes);
+        self.node.handle_frame(self.now, link, &bytes);
+    }
+
+    fn joined(&mut self, link: ConnectionId) {
+        self.node
+            .handle_opened(self.now, link, &PeerIdentity::Node(HUB));
+        self.node.handle_credit(self.now, link, 1 << 20);
+        let record = ToNode::Joined {
+            epoch: Epoch(1),
+            boot: 1,
+            mail_mark: SenderSeq(0),
+            count_mark: BatchSeq(0),
+        };
+        self.hear(link, &record);
+        assert!(self.node.is_joined());
+    }
+
+    fn written(&mut self) -> Vec<Vec<u8>> {
+        let mut records = Vec::new();
+        let mut buf = Vec::new();
+        while self.node.poll_outbound(self.now, &mut buf).is_some() {
+            records.push(std::mem::take(&mut buf));
+        }
+        records
+    }
+}
+
+#[test]
+fn heartbeat_and_silence_max_keep_and_end_the_link_of_a_node() {
+    let mut config = NodeConfig::default();
+    config.heartbeat = ms(400);
+    config.silence_max = ms(1_000);
+    let mut lone = Lone::new(config);
+    lone.dialled();
+    lone.joined(LINK);
+    lone.written();
+    let start = lone.now;
+    for beat in 1..=5 {
+        assert_eq!(lone.step(), start + ms(400) * beat);
+        let records = lone.written();
+        assert_eq!(ToHub::decode(&records[0]), Ok(ToHub::Heartbeat));
+        lone.hear(LINK, &ToNode::Heartbeat);
+    }
+    let heard = lone.now;
+    while lone.node.is_joined() {
+        lone.step();
+    }
+    assert_eq!(lone.now, heard + ms(1_000));
+}
+
+#[test]
+fn redial_min_redial_max_and_dial_timeout_space_the_dials() {
+    let mut config = NodeConfig::default();
+    config.redial_min = ms(100);
+    config.redial_max = ms(800);
+    config.dial_timeout = ms(3_000);
+    let mut lone = Lone::new(config);
+    let (mut before, mut id) = lone.dialled();
+    assert_eq!(before, NOW, "at once");
+    for most in [100, 200, 400, 800, 800, 800] {
+        lone.node.handle_completed(lone.now, id, Err(DialError));
+        let (at, next) = lone.dialled();
+        let wait = at.saturating_since(before);
+        assert!(
+            wait >= ms(most / 2) && wait <= ms(most),
+            "{wait:?} of {most}"
+        );
+        (before, id) = (at, next);
+    }
+    // One that is never completed is given up; so is a join that is never answered.
+    let (at, _) = lone.dialled();
+    let wait = at.saturating_since(before);
+    assert!(wait >= ms(3_400) && wait <= ms(3_800), "{wait:?}");
+    lone.node
+        .handle_opened(lone.now, LINK, &PeerIdentity::Node(HUB));
+    let (again, _) = lone.dialled();
+    let wait = again.saturating_since(at);
+    assert!(wait >= ms(3_400) && wait <= ms(3_800), "{wait:?}");
+}
+
+#[test]
+fn refused_wait_spaces_the_dials_of_who_is_not_let_in() {
+    let mut config = NodeConfig::default();
+    config.refused_wait = ms(20_000);
+    let mut lone = Lone::new(config);
+    lone.dialled();
+    lone.node
+        .handle_opened(lone.now, LINK, &PeerIdentity::Node(HUB));
+    let refused = lone.now;
+    lone.hear(LINK, &ToNode::Down(DownReason::NotListed));
+    let (at, _) = lone.dialled();
+    let wait = at.saturating_since(refused);
+    assert!(wait >= ms(10_000) && wait <= ms(20_000), "{wait:?}");
+}
+
+#[test]
+fn counts_interval_spaces_batches_and_a_key_costs_one_entry() {
+    let mut config = NodeConfig::default();
+    config.counts_interval = ms(2_000);
+    config.heartbeat = Duration::from_secs(100);
+    config.silence_max = Duration::from_secs(100);
+    let mut lone = Lone::new(config);
+    lone.dialled();
+    lone.joined(LINK);
+    lone.written();
+    for _ in 0..1_000 {
+        lone.node.count(Name::new("kills").unwrap().into(), 2);
+    }
+    assert!(lone.written().is_empty(), "not before its time");
+    assert_eq!(lone.step(), NOW + ms(2_000));
+    let records = lone.written();
+    assert_eq!(records.len(), 1);
+    let Ok(ToHub::Counts { entries, .. }) = ToHub::decode(&records[0]) else {
+        panic!("{records:?}");
+    };
+    assert_eq!(entries.len(), 1);
+    assert_eq!(entries[0].1, 2_000);
+}
+
+#[test]
+fn watch_nodes_and_watch_players_are_what_a_node_asks_for() {
+    for (watch_nodes, watch_players) in [(false, false), (true, false), (false, true)] {
+        let mut config = NodeConfig::default();
+        config.watch_nodes = watch_nodes;
+        config.watch_players = watch_players;
+        let mut lone = Lone::new(config);
+        lone.dialled();
+        lone.node
+            .handle_opened(lone.now, LINK, &PeerIdentity::Node(HUB));
+        lone.node.handle_credit(lone.now, LINK, 1_000);
+        let records = lone.written();
+        let Ok(ToHub::Join(join)) = ToHub::decode(&records[0]) else {
+            panic!("{records:?}");
+        };
+        let mut bare = Bare::new(HubConfig::default());
+        bare.join(OTHER, 1, join.watch);
+        bare.hub.handle_credit(NOW, OTHER, 10_000);
+        bare.join(LINK, 0, 0);
+        bare.send(LINK, &claim(1));
+        let (records, _) = bare.written(OTHER);
+        let is_told = |wanted: fn(&ToNode<'_>) -> bool| {
+            records
+                .iter()
+                .any(|record| ToNode::decode(record).is_ok_and(|record| wanted(&record)))
+        };
+        let nodes = is_told(|record| matches!(record, ToNode::PresenceNode { .. }));
+        let players = is_told(|record| matches!(record, ToNode::PresencePlayer { .. }));
+        assert_eq!((nodes, players), (watch_nodes, watch_players));
+    }
+}
+
+#[test]
+fn hub_6_a_mail_that_came_before_the_hub_went_is_in_its_senders_queue() {
+    let mut config = NodeConfig::default();
+    config.mails_max = 3;
+    let mut lone = Lone::new(config);
+    for seq in 1..=3 {
+        let sent = lone
+            .node
+            .mail(NOW, ClientId(1), Bytes::new(), Duration::ZERO);
+        assert_eq!(sent, Ok(SenderSeq(seq)));
+    }
+    let full = lone
+        .node
+        .mail(NOW, ClientId(1), Bytes::new(), Duration::ZERO);
+    assert!(full.is_err());
+    lone.dialled();
+    for link in 1..=5 {
+        let link = ConnectionId(link);
+        lone.joined(link);
+        let mails = lone
+            .written()
+            .into_iter()
+            .filter(|record| matches!(ToHub::decode(record), Ok(ToHub::Mail(_))));
+        assert_eq!(mails.count(), 3, "all again over each link");
+        lone.node
+            .handle_closed(lone.now, link, wire::CloseCause::Failed);
+        lone.dialled();
+    }
+    assert!(
+        lone.node
+            .claim(lone.now, ClientId(1), MailSeq(0), Bytes::new())
+            .is_ok()
+    );
+    let told: Vec<_> = std::iter::from_fn(|| lone.node.poll_event()).collect();
+    let downs = told.iter().filter(|event| **event == NodeEvent::HubDown);
+    assert_eq!(downs.count(), 5);
+}

@@ -1,0 +1,209 @@
+//! What is said by call or mail stands in no debug output; what is said by call, on no disk.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use hub::address::Addr;
+use hub::id::{CallId, ClaimNumber, Epoch, Lease, MailSeq, RequestId, SenderSeq};
+use hub::log::format::{LogRecord, StoredMail};
+use hub::name::Name;
+use hub::record::{Delivery, MailSubmission, Request, ToHub, ToNode};
+use hub::store::{Mail, NewMail};
+use hub::{Command, Completed, NodeEvent, SendError, StoreOp};
+use wire::{ClientId, InstanceId, UnixTime};
+
+use crate::bare::{Bare, LINK, OTHER};
+use crate::world::{World, node_id};
+
+/// Stands for a token key.
+const KEY: &[u8] = b"key-of-32-bytes-that-no-log-says";
+
+fn key() -> Bytes {
+    Bytes::from_static(KEY)
+}
+
+/// Fails where `value` prints some of the key, as text or as numbers.
+fn check(value: &dyn std::fmt::Debug) {
+    let text = format!("{value:?}{value:#?}").replace(char::is_whitespace, "");
+    let numbers = format!("{:?}", &KEY[4..8]).replace(char::is_whitespace, "");
+    assert!(!text.contains("of-32-bytes"), "{text}");
+    assert!(!text.contains(numbers.trim_matches(['[', ']'])), "{text}");
+}
+
+fn stored() -> StoredMail<'static> {
+    StoredMail {
+        seq: MailSeq(1),
+        player: ClientId(1),
+        expires: UnixTime::from_millis(1),
+        node: node_id(0),
+        epoch: Epoch(1),
+        sender_seq: SenderSeq(1),
+        body: KEY,
+    }
+}
+
+#[test]
+fn records_print_the_lengths_of_bodies_only() {
+    let (to, topic) = (Addr::Player(ClientId(1)), Name::new("news").unwrap());
+    let mail = MailSubmission {
+        seq: SenderSeq(1),
+        settled: SenderSeq(0),
+        ttl_s: 0,
+        to,
+        body: KEY,
+    };
+    let call = ToHub::Call {
+        call: CallId(1),
+        timeout_ms: 1,
+        to,
+        body: KEY,
+    };
+    let claim = ToHub::Claim {
+        player: ClientId(1),
+        claim: ClaimNumber(1),
+        lease: Lease::NONE,
+        delivered: MailSeq(0),
+        acknowledged: MailSeq(0),
+        meta: KEY,
+    };
+    let reply = ToHub::Reply {
+        request: RequestId(1),
+        result: Ok(KEY),
+    };
+    let news = ToHub::Broadcast { topic, body: KEY };
+    assert!(format!("{call:?}").contains("body: 32 bytes"), "{call:?}");
+    for record in [call, claim, reply, news, ToHub::Mail(mail)] {
+        check(&record);
+    }
+    check(&mail);
+    let request = Request {
+        request: RequestId(1),
+        from: node_id(0),
+        instance: InstanceId(1),
+        timeout_ms: 1,
+        to,
+        body: KEY,
+    };
+    let delivery = Delivery {
+        player: ClientId(1),
+        claim: ClaimNumber(1),
+        seq: MailSeq(1),
+        from: node_id(0),
+        epoch: Epoch(1),
+        sender_seq: SenderSeq(1),
+        body: KEY,
+    };
+    let reply = ToNode::Reply {
+        call: CallId(1),
+        result: Ok(KEY),
+    };
+    let news = ToNode::Broadcast {
+        from: node_id(0),
+        topic,
+        body: KEY,
+    };
+    let player = ToNode::PresencePlayer {
+        player: ClientId(1),
+        holder: Some((node_id(0), KEY)),
+    };
+    let (asked, given) = (ToNode::Request(request), ToNode::Deliver(delivery));
+    for record in [asked, given, reply, news, player] {
+        check(&record);
+    }
+    check(&request);
+    check(&delivery);
+    check(&LogRecord::Mail(stored()));
+    check(&stored());
+}
+
+#[test]
+fn commands_events_and_errors_print_the_lengths_of_bodies_only() {
+    let new = NewMail {
+        to: Addr::Player(ClientId(1)),
+        node: node_id(0),
+        epoch: Epoch(1),
+        seq: SenderSeq(1),
+        settled: SenderSeq(0),
+        expires: UnixTime::from_millis(1),
+        body: key(),
+    };
+    check(&Command::Store(StoreOp::Append(vec![new])));
+    let mail = Mail {
+        seq: MailSeq(1),
+        node: node_id(0),
+        epoch: Epoch(1),
+        sender_seq: SenderSeq(1),
+        body: key(),
+    };
+    let mails = vec![mail];
+    check(&Completed::Mails { mails, more: false });
+    let (from, topic) = (node_id(0), Name::new("news").unwrap());
+    let call = CallId(1);
+    let (player, result) = (ClientId(1), Ok(key()));
+    check(&NodeEvent::Reply { call, result });
+    check(&NodeEvent::Broadcast {
+        from,
+        topic,
+        body: key(),
+    });
+    check(&NodeEvent::PlayerPresence(player, Some((from, key()))));
+    for error in [
+        SendError::HubDown(key()),
+        SendError::Full(key()),
+        SendError::TooLong(key()),
+    ] {
+        check(&error);
+    }
+}
+
+#[test]
+fn a_hub_and_its_nodes_print_nothing_of_what_is_under_way() {
+    let mut bare = Bare::new(hub::HubConfig::default());
+    bare.join(LINK, 0, 0);
+    bare.join(OTHER, 1, 0);
+    let call = ToHub::Call {
+        call: CallId(1),
+        timeout_ms: 1_000,
+        to: Addr::Node(node_id(1)),
+        body: KEY,
+    };
+    // No credit: it stays in the outbox.
+    bare.send(LINK, &call);
+    check(&bare.hub);
+    let mut world = World::joined(1, 2);
+    let now = world.now;
+    let to = Addr::Node(node_id(1));
+    let wait = Duration::from_secs(9);
+    world.node(0).call(now, to, key(), wait).unwrap();
+    world.node(0).mail(now, ClientId(1), key(), wait).unwrap();
+    check(world.node(0));
+}
+
+#[test]
+fn what_is_said_by_call_reaches_no_disk() {
+    let mut world = World::joined(1, 2);
+    world.take_events();
+    let now = world.now;
+    let wait = Duration::from_secs(9);
+    let to = Addr::Node(node_id(1));
+    world.node(0).call(now, to, key(), wait).unwrap();
+    let other = Bytes::from_static(b"a mail, for comparison");
+    world.node(0).mail(now, ClientId(1), other, wait).unwrap();
+    world.run_ms(500);
+    let asked = world.take_events();
+    let mut heard = 0;
+    for (index, event) in asked {
+        check(&event);
+        if let NodeEvent::Request { ticket, body, .. } = event {
+            heard += 1;
+            world.node(index).reply(now, ticket, Ok(body)).unwrap();
+        }
+    }
+    world.run_ms(500);
+    assert_eq!(heard, 1);
+    let disk = world.hub().store.files_mut().contents();
+    let holds = |text: &[u8]| disk.windows(text.len()).any(|bytes| bytes == text);
+    assert!(holds(b"for comparison"));
+    assert!(!holds(&KEY[..16]));
+    check(&world.hub().store);
+}
