@@ -9,6 +9,10 @@
 
 pub mod crypto_text;
 pub mod crypto_token;
+pub mod hub_join_file;
+pub mod hub_log;
+pub mod hub_record;
+pub mod hub_switch;
 pub mod udp_ack;
 pub mod udp_endpoint;
 pub mod udp_handshake;
@@ -30,6 +34,12 @@ pub const FUNCTIONS: &[(&str, Function)] = &[
     ("crypto_public_key", crypto_text::public_key),
     ("crypto_token_open", crypto_token::open),
     ("crypto_token_body", crypto_token::body),
+    ("hub_to_hub", hub_record::to_hub),
+    ("hub_to_node", hub_record::to_node),
+    ("hub_join_file", hub_join_file::parse),
+    ("hub_log_record", hub_log::record),
+    ("hub_recovery", hub_log::recovery),
+    ("hub_switch", hub_switch::records),
     ("udp_hello", udp_handshake::hello),
     ("udp_accept", udp_handshake::accept),
     ("udp_replies", udp_handshake::replies),
