@@ -31,7 +31,8 @@ pub trait GameServer: Send {
     /// get their tokens when this returns [`Verdict::Taken`]; the link has counted the seats.
     fn on_assigned(&mut self, assign: &Assign) -> Verdict;
 
-    /// Forgets a match that it has taken: nobody got a token for it, and nobody will.
+    /// Forgets a match that it has taken: nobody has entered it, and nobody will, since no token
+    /// for it was given out or the last one has lapsed.
     fn on_released(&mut self, _match_id: MatchId) {}
 
     /// The matchmaker knows this instance, its present token key and its matches.
@@ -112,8 +113,9 @@ impl GameLink {
         Ok(Self { handle, ended })
     }
 
-    /// Says that a player has entered a match with a token: should the matchmaker restart, it
-    /// takes the match on.
+    /// Says that a player has entered a match with a token. A match of which nobody says so is
+    /// released when its last token has lapsed, some 80 s after it was assigned; and should the
+    /// matchmaker restart, it takes on those of which somebody did.
     ///
     /// # Errors
     ///

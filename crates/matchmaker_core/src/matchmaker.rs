@@ -20,7 +20,7 @@ use crate::outbox::{Outbox, Pending};
 use crate::pool::Pool;
 use crate::record::RECORD_BYTES_MAX;
 use crate::stats::Stats;
-use crate::ticket::{Ending, TicketId, TicketState};
+use crate::ticket::{TicketId, TicketState};
 use crate::ticket_table::{Ticket, TicketTable};
 use crate::timer::{Timer, Timers};
 
@@ -129,7 +129,7 @@ impl<P: Provider> Matchmaker<P> {
                 Timer::Server(link) => self.on_lease_due(now, link),
                 Timer::Match(id) => self.on_match_due(now, id),
                 Timer::Slot(slot) => self.on_slot_due(now, slot),
-                Timer::Ticket(id) => self.withdraw(now, id, Ending::Expired),
+                Timer::Ticket(id) => self.on_ticket_due(now, id),
                 Timer::Ended => self.forget_ended(now),
                 Timer::Recovered => self.is_recovered = true,
             }

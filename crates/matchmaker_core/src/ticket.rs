@@ -201,6 +201,11 @@ pub enum Ending {
     Finished,
     /// The player left the match for good.
     Left,
+    /// Its holder has not asked for it for a while: see
+    /// [`Config::ask_timeout`](crate::Config::ask_timeout).
+    Abandoned,
+    /// Nobody entered its match while a token for it was good.
+    NotEntered,
 }
 
 /// Why a ticket has failed.

@@ -15,6 +15,8 @@ pub(crate) struct Ticket {
     pub(crate) user: UserData,
     pub(crate) idempotency: Option<IdempotencyKey>,
     pub(crate) resume_key: ResumeKey,
+    /// When it has waited as long as it may.
+    pub(crate) expires_at: Instant,
     /// Its place in the queue, for good.
     pub(crate) arrival: Arrival,
     /// How many matches of it found no server.

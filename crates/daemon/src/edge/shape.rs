@@ -112,6 +112,8 @@ const fn reason(ending: Ending) -> &'static str {
         Ending::Expired => "expired",
         Ending::Finished => "finished",
         Ending::Left => "left",
+        Ending::Abandoned => "abandoned",
+        Ending::NotEntered => "not_entered",
         Ending::Failed(FailReason::NoServer) => "no_server",
         Ending::Failed(FailReason::ServerLost) => "server_lost",
         Ending::Failed(FailReason::InMatch) => "in_match",

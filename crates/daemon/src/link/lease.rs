@@ -256,10 +256,14 @@ impl Lease {
         self.matches.insert(assign.match_id, running);
     }
 
-    /// A player has entered the match with a token.
+    /// A player has entered the match with a token; of the first the matchmaker hears at once, as
+    /// it ends a match that nobody enters.
     pub(crate) fn entered(&mut self, match_id: MatchId) {
-        if let Some(running) = self.matches.get_mut(&match_id) {
+        if let Some(running) = self.matches.get_mut(&match_id)
+            && !running.is_entered
+        {
             running.is_entered = true;
+            self.is_urgent = true;
         }
     }
 
@@ -386,7 +390,9 @@ impl Lease {
             record::encode_bye(&mut body);
             return Some((Kind::Bye, body));
         }
-        record::encode_heartbeat(self.intake, self.matches.keys().copied(), &mut body);
+        let listed = self.matches.iter();
+        let listed = listed.map(|(id, running)| (*id, running.is_entered));
+        record::encode_heartbeat(self.intake, listed, &mut body);
         Some((Kind::Heartbeat, body))
     }
 

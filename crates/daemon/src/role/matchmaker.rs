@@ -73,6 +73,13 @@ impl MatchmakerProcess {
                  service={MATCHMAKER}"
             )));
         }
+        if options.edge.wait_max >= options.config.ask_timeout {
+            return Err(Failure::usage(format_args!(
+                "a request may wait for {} s, but a ticket that nobody asks for ends after {} s",
+                options.edge.wait_max.as_secs(),
+                options.config.ask_timeout.as_secs()
+            )));
+        }
         let slots = match &options.pool {
             Some(pool) => slots(&pool.identities, options.join_file)?,
             None => Vec::new(),

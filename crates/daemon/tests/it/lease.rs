@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use crypto::{Ring, TokenKey};
 use daemon::link::{LeaseConfig, LeaseEnd};
+use matchmaker_core::TokenLifetime;
 
 use crate::http::{about, assigned, submit};
 use crate::net::{Net, PATIENCE, quick};
@@ -55,6 +56,38 @@ fn mm_4_a_matchmaker_that_comes_back_takes_the_match_on() {
     assert_eq!(again.text("match_id"), before.match_id.to_string());
     let token = server.open(again.text("grant")).unwrap();
     assert_eq!(token.grant.client_id.0, 2);
+}
+
+#[test]
+fn a_match_that_nobody_enters_is_released_on_both_sides_and_one_that_somebody_did_is_not() {
+    let mut net = Net::new();
+    let _hub = net.hub();
+    let mut config = quick();
+    config.token_lifetime = TokenLifetime::new(Duration::from_secs(1)).unwrap();
+    config.call_timeout = Duration::from_secs(1);
+    let matchmaker = net.matchmaker_with(None, config, crate::net::edge());
+    let edge = matchmaker.address();
+    let mut server = Server::start(&net, "server-0");
+    server.wait_for(&Heard::Registered);
+    let players = [1, 2].map(|client| submit(edge, client));
+    let ghosts = [3, 4].map(|client| submit(edge, client));
+    let entered = assigned(edge, &players[0]);
+    let match_id = entered.text("match_id").to_owned();
+    assigned(edge, &ghosts[0]);
+    let (first, second) = (server.next_match(), server.next_match());
+    let [entered, left] = if first.match_id.to_string() == match_id {
+        [first.match_id, second.match_id]
+    } else {
+        [second.match_id, first.match_id]
+    };
+    server.link.entered(entered).unwrap();
+    server.wait_for(&Heard::Released(left));
+    let ended = about(edge, "GET", &ghosts[1], "");
+    assert_eq!(ended.text("reason"), "not_entered");
+    assert_eq!(
+        about(edge, "GET", &players[1], "").text("state"),
+        "assigned"
+    );
 }
 
 #[test]

@@ -10,6 +10,7 @@ use std::time::Duration;
 use crypto::{Identity, Ring, identity_file};
 use daemon::allocator::LocalProcessConfig;
 use daemon::edge::{EdgeConfig, Transport};
+use daemon::exit::Failure;
 use daemon::role::hub::{HubOptions, HubProcess};
 use daemon::role::matchmaker::{MatchmakerOptions, MatchmakerProcess};
 use daemon::trust;
@@ -139,6 +140,15 @@ impl Net {
         config: Config,
         edge: EdgeConfig,
     ) -> MatchmakerProcess {
+        self.try_matchmaker(pool, config, edge).unwrap()
+    }
+
+    pub(crate) fn try_matchmaker(
+        &self,
+        pool: Option<LocalProcessConfig>,
+        config: Config,
+        edge: EdgeConfig,
+    ) -> Result<MatchmakerProcess, Failure> {
         MatchmakerProcess::start(MatchmakerOptions {
             identity: &self.identity("matchmaker"),
             join_file: &self.join_file(),
@@ -148,7 +158,6 @@ impl Net {
             pool,
             edge,
         })
-        .unwrap()
     }
 }
 

@@ -1,6 +1,7 @@
 //! Players at the edge: tickets, waits, cancels, seats.
 
 use std::thread;
+use std::time::Duration;
 
 use crate::http::{Held, about, ask, assigned, held, post, submit};
 use crate::net::{Net, edge, quick, until};
@@ -107,6 +108,35 @@ fn a_wait_whose_time_is_over_tells_what_is_so_far() {
     let held = submit(edge, 1);
     let answer = about(edge, "GET", &held, "?wait=1s");
     assert_eq!((answer.status, answer.text("state")), (200, "queued"));
+}
+
+#[test]
+fn a_wait_may_not_be_longer_than_a_ticket_lives_unasked() {
+    let net = Net::new();
+    let mut config = quick();
+    config.ask_timeout = Duration::from_secs(30);
+    let refused = net.try_matchmaker(None, config, edge());
+    assert!(refused.unwrap_err().sentence.contains("30 s"));
+}
+
+#[test]
+fn a_ticket_lives_while_it_is_asked_for() {
+    let net = Net::new();
+    let mut config = quick();
+    config.ask_timeout = Duration::from_secs(2);
+    let mut limits = edge();
+    limits.wait_max = Duration::from_secs(1);
+    let matchmaker = net.matchmaker_with(None, config, limits);
+    let edge = matchmaker.address();
+    let [asked, left] = [1, 2].map(|client| submit(edge, client));
+    // There is no server, so both wait; one is asked for.
+    let clock = servicer::Clock::new();
+    let end = clock.now() + Duration::from_secs(4);
+    while clock.now() < end {
+        let answer = about(edge, "GET", &asked, "?wait=1");
+        assert_ne!(answer.text("state"), "ended", "{answer:?}");
+    }
+    assert_eq!(about(edge, "GET", &left, "").text("reason"), "abandoned");
 }
 
 #[test]

@@ -1,5 +1,8 @@
 //! What the edge asks for: tickets.
 
+use core::time::Duration;
+
+use crypto::token::CLOCK_SKEW;
 use crypto::{Provider, UserData};
 use wire::{ClientId, Instant, MatchId};
 
@@ -69,6 +72,29 @@ impl<P: Provider> Matchmaker<P> {
                 Ok(())
             }
         }
+    }
+
+    /// Notes that the holder of a ticket still asks for it. One that waits ends where nobody has for
+    /// [`Config::ask_timeout`](crate::Config::ask_timeout); to others it means nothing.
+    pub fn keep_ticket(&mut self, now: Instant, ticket: TicketId) {
+        let now = self.enter(now);
+        if let Some(entry) = self.tickets.get(ticket)
+            && entry.state.is_waiting()
+        {
+            let due = entry.expires_at.min(now + self.config.ask_timeout);
+            self.timers.set(Timer::Ticket(ticket), due);
+        }
+    }
+
+    /// A ticket has waited as long as it may, or its holder has gone.
+    pub(super) fn on_ticket_due(&mut self, now: Instant, id: TicketId) {
+        let expires_at = self.tickets.get(id).map(|ticket| ticket.expires_at);
+        let ending = if expires_at.is_some_and(|at| at <= now) {
+            Ending::Expired
+        } else {
+            Ending::Abandoned
+        };
+        self.withdraw(now, id, ending);
     }
 
     /// Makes another token for the seat of a ticket, with a pre-shared key of its own: the last one
@@ -149,6 +175,7 @@ impl<P: Provider> Matchmaker<P> {
             user: request.user.clone(),
             idempotency: request.idempotency,
             resume_key,
+            expires_at: now + self.config.ticket_ttl,
             arrival: self.tickets.queue.arrive(),
             attempts: 0,
             state: seat.map_or(TicketState::Queued, TicketState::Assigned),
@@ -161,9 +188,7 @@ impl<P: Provider> Matchmaker<P> {
                     chair.ticket = Some(id);
                 }
             }
-            None => self
-                .timers
-                .set(Timer::Ticket(id), now + self.config.ticket_ttl),
+            None => self.keep_ticket(now, id),
         }
         self.event(Event::Ticket(id));
         id
@@ -216,6 +241,11 @@ impl<P: Provider> Matchmaker<P> {
             mint::mint(&mut self.provider, &order).map_err(|_| ReissueError::NoEntropy)?;
         chair.issued_at = Some(order.issued_at);
         chair.next_token_at = now + self.config.reissue_interval;
+        // What a server says a call later was said when the token had lapsed.
+        let lapses_at = now + (order.lifetime + LAPSE_SLACK + self.config.call_timeout);
+        if let Some(entry) = self.matches.get_mut(match_id) {
+            entry.enter_until = entry.enter_until.max(lapses_at);
+        }
         self.stats.tokens = self.stats.tokens.saturating_add(1);
         Ok(assignment)
     }
@@ -226,6 +256,10 @@ impl<P: Provider> Matchmaker<P> {
         entry.is_some_and(|entry| matches!(entry.phase, Phase::Live { .. }))
     }
 }
+
+/// How much longer than its lifetime a token may be good, by clocks that differ: it may say that it
+/// was issued in the future ([`mint::issue_time`]), and its server's clock may lag behind.
+const LAPSE_SLACK: Duration = CLOCK_SKEW.saturating_mul(2);
 
 impl From<ReissueError> for SubmitError {
     fn from(error: ReissueError) -> Self {

@@ -204,6 +204,57 @@ fn a_match_that_its_server_no_longer_names_is_over() {
 }
 
 #[test]
+fn a_match_that_nobody_enters_is_over_when_its_tokens_have_lapsed() {
+    let mut server = Server::new(1, 2);
+    let mut rig = Rig::new(Config::default(), (2, 1), &[&server]);
+    server.join(&mut rig);
+    let tickets = rig.play(0..2, &mut server);
+    let match_id = rig.assignment(tickets[0]).match_id;
+    server.unentered.insert(match_id);
+    rig.pass_alive(secs(30), &[&server]);
+    // Another token, another minute.
+    rig.machine.reissue(rig.now, tickets[0]).unwrap();
+    // 60 s for the token, two clocks of 5 s each, and 5 s that a heartbeat may be on its way.
+    rig.pass_alive(secs(74), &[&server]);
+    rig.assignment(tickets[0]);
+    rig.pass(secs(1));
+    let Reply::Renewed { release, .. } = server.heartbeat(&mut rig) else {
+        panic!("not renewed");
+    };
+    assert_eq!(release, [match_id], "the server forgets it");
+    for ticket in tickets {
+        assert_eq!(rig.state(ticket), &TicketState::Ended(Ending::NotEntered));
+    }
+    assert!(rig.events.contains(&Event::MatchEnded {
+        match_id,
+        end: MatchEnd::NotEntered,
+        result: Vec::new(),
+    }));
+    // The seats are free, on both sides.
+    server.matches.remove(&match_id);
+    let next = rig.play(2..4, &mut server);
+    rig.assignment(next[0]);
+    assert_eq!(rig.machine.load().players, 2);
+}
+
+#[test]
+fn a_match_that_somebody_entered_stays_however_long_it_lasts() {
+    let mut server = Server::new(1, 2);
+    let mut rig = Rig::new(Config::default(), (2, 1), &[&server]);
+    server.join(&mut rig);
+    let tickets = rig.play(0..2, &mut server);
+    let match_id = rig.assignment(tickets[0]).match_id;
+    server.unentered.insert(match_id);
+    rig.pass_alive(secs(70), &[&server]);
+    server.unentered.clear();
+    rig.pass_alive(secs(3_600), &[&server]);
+    rig.assignment(tickets[1]);
+    // Registering again, as with another key, says the same.
+    server.join(&mut rig);
+    rig.assignment(tickets[1]);
+}
+
+#[test]
 fn a_server_that_takes_no_more_gets_no_more() {
     let (mut closed, mut open) = (Server::new(1, 8), Server::new(2, 8));
     let mut rig = Rig::new(Config::default(), (1, 1), &[&closed, &open]);

@@ -155,7 +155,7 @@ fn an_assigned_ticket_cannot_be_cancelled() {
 fn a_ticket_expires_and_is_forgotten() {
     let mut rig = Rig::new(Config::default(), (2, 1), &[]);
     let ticket = rig.submit(1);
-    rig.pass(secs(599));
+    rig.pass_asking(secs(599), &[ticket]);
     assert_eq!(rig.state(ticket), &TicketState::Queued);
     rig.pass(secs(1));
     assert_eq!(rig.state(ticket), &TicketState::Ended(Ending::Expired));
@@ -168,19 +168,40 @@ fn a_ticket_expires_and_is_forgotten() {
 }
 
 #[test]
+fn a_waiting_ticket_that_nobody_asks_for_ends_and_is_matched_with_nobody() {
+    let server = Server::new(1, 8);
+    let mut rig = Rig::new(Config::default(), (2, 1), &[&server]);
+    server.join(&mut rig);
+    let gone = rig.submit(1);
+    rig.pass_alive(secs(59), &[&server]);
+    assert_eq!(rig.state(gone), &TicketState::Queued);
+    rig.pass_alive(secs(1), &[&server]);
+    assert_eq!(rig.state(gone), &TicketState::Ended(Ending::Abandoned));
+    // Whoever asks stays, and whoever has gone is not their opponent.
+    let patient = rig.submit(2);
+    rig.pass_asking(secs(120), &[patient]);
+    assert_eq!(rig.state(patient), &TicketState::Queued);
+    // To one that has its seat, or has ended, asking means nothing.
+    rig.machine.keep_ticket(rig.now, gone);
+    rig.pass(secs(1));
+    assert_eq!(rig.state(gone), &TicketState::Ended(Ending::Abandoned));
+}
+
+#[test]
 fn mm_5_a_failed_allocation_gives_tickets_their_place_back_and_ends_them_in_time() {
     let mut server = Server::new(1, 8);
     let mut rig = Rig::new(Config::default(), (2, 1), &[&server]);
     let old = [rig.submit(0), rig.submit(1)];
-    rig.pass(secs(60));
+    rig.pass_asking(secs(60), &old);
     let young = [rig.submit(2), rig.submit(3)];
-    rig.pass(secs(59));
+    let all = [old, young].concat();
+    rig.pass_asking(secs(59), &all);
     // Both pairs have failed once or twice, and still wait as pairs in the order they came in.
     let TicketState::Allocating { match_id } = *rig.state(old[0]) else {
         panic!("{:?}", rig.state(old[0]));
     };
     assert_eq!(rig.state(old[1]), &TicketState::Allocating { match_id });
-    rig.pass(secs(61));
+    rig.pass_asking(secs(61), &all);
     let ended = TicketState::Ended(Ending::Failed(FailReason::NoServer));
     assert_eq!([rig.state(old[0]), rig.state(old[1])], [&ended; 2]);
     server.join(&mut rig);
@@ -262,7 +283,7 @@ fn no_match_is_made_before_the_time_is_known() {
     let mut rig = Rig::start(Config::default(), game, wire::Instant::ZERO, 1);
     server.join(&mut rig);
     let ticket = rig.submit(1);
-    rig.pass(secs(500));
+    rig.pass_asking(secs(500), &[ticket]);
     assert_eq!(rig.state(ticket), &TicketState::Queued);
     rig.machine.set_unix_time(rig.now, crate::rig::UNIX);
     // Its lease is long over.

@@ -179,6 +179,22 @@ fn results_are_said_until_they_are_noted() {
 }
 
 #[test]
+fn the_first_entry_into_a_match_is_said_at_once() {
+    let mut lease = Rig::registered();
+    lease.take(assign(1, 2));
+    let now = START + secs(1);
+    assert_eq!(lease.poll_call(now), None);
+    lease.entered(id(1));
+    let heartbeat = lease.poll_call(now).unwrap();
+    assert_eq!(heartbeat[1], HEARTBEAT);
+    assert_eq!(heartbeat.last(), Some(&1), "the flag behind the match id");
+    answer(&mut lease, now, &renewed(30, 10));
+    lease.entered(id(1));
+    lease.entered(id(9));
+    assert_eq!(lease.poll_call(now), None, "nothing new");
+}
+
+#[test]
 fn as_many_reports_wait_as_may() {
     let mut lease = Rig::registered();
     for number in 0..2_000_u32 {

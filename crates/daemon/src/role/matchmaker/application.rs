@@ -123,28 +123,34 @@ impl MatchmakerApplication {
         }
     }
 
-    /// Returns what has become of a ticket, for its holder.
-    fn look(&self, ask: &TicketAsk) -> Result<&TicketState, Unknown> {
+    /// Returns what has become of a ticket, for its holder, who is there: a ticket that nobody asks
+    /// for ends.
+    fn look(&mut self, now: Instant, ask: &TicketAsk) -> Result<&TicketState, Unknown> {
         let is_holder = self.matchmaker.is_holder(ask.ticket, &ask.resume_key);
+        if is_holder {
+            self.matchmaker.keep_ticket(now, ask.ticket);
+        }
         let state = self.matchmaker.ticket(ask.ticket);
         state.filter(|_| is_holder).ok_or(Unknown)
     }
 
     fn cancel(&mut self, now: Instant, ask: &TicketAsk) -> Result<TicketState, CancelError> {
-        let state = self.look(ask).map_err(|Unknown| CancelError::Unknown)?;
+        let state = self.look(now, ask);
+        let state = state.map_err(|Unknown| CancelError::Unknown)?;
         // Said twice, it is done as well.
         if *state != TicketState::Ended(Ending::Cancelled) {
             self.matchmaker.cancel(now, ask.ticket)?;
         }
-        self.look(ask)
+        self.look(now, ask)
             .cloned()
             .map_err(|Unknown| CancelError::Unknown)
     }
 
     fn reissue(&mut self, now: Instant, ask: &TicketAsk) -> Result<TicketState, ReissueError> {
-        self.look(ask).map_err(|Unknown| ReissueError::Unknown)?;
+        let state = self.look(now, ask);
+        state.map_err(|Unknown| ReissueError::Unknown)?;
         self.matchmaker.reissue(now, ask.ticket)?;
-        self.look(ask)
+        self.look(now, ask)
             .cloned()
             .map_err(|Unknown| ReissueError::Unknown)
     }
@@ -204,9 +210,11 @@ impl StreamApplication<Node> for MatchmakerApplication {
                 });
                 drop(answer.send(submitted));
             }
-            MatchmakerRequest::Look(ask, answer) => drop(answer.send(self.look(&ask).cloned())),
+            MatchmakerRequest::Look(ask, answer) => {
+                drop(answer.send(self.look(now, &ask).cloned()));
+            }
             MatchmakerRequest::Await(ask, answer) => {
-                let state = self.look(&ask).cloned();
+                let state = self.look(now, &ask).cloned();
                 if state.as_ref().is_ok_and(|state| !is_settled(state)) {
                     let refused = self.waiters.add(ask.ticket, answer);
                     drop(refused.map_err(|answer| answer.send(state)));
