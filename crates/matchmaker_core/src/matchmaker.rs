@@ -282,8 +282,8 @@ pub struct Load {
     pub servers: usize,
 }
 
-/// User data, at most 512 B, and a grant, at most 1,679 B.
-const TICKET_HEAP_BYTES: usize = 512 + 1_679;
+/// User data, at most 512 B, a grant, at most 1,679 B, and the ticket's entry by its wish.
+const TICKET_HEAP_BYTES: usize = 512 + 1_679 + 64;
 
 /// The match without its chairs.
 const MATCH_BYTES: usize = 256;

@@ -105,7 +105,7 @@ impl fmt::Debug for ResumeKey {
 }
 
 /// Chosen by the client for one wish: a request sent again with the same key is the same wish.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct IdempotencyKey(pub [u8; 16]);
 
 /// A player wants to play.

@@ -187,6 +187,9 @@ fn the_same_wish_is_the_same_ticket() {
     assert_ne!(second, first);
     let replaced = about(edge, "GET", &first, "");
     assert_eq!(replaced.text("reason"), "replaced");
+    // A copy of the first that comes late changes nothing.
+    assert_eq!(wish("abababababababababababababababab"), first);
+    assert_eq!(about(edge, "GET", &second, "").text("state"), "queued");
 }
 
 #[test]

@@ -19,7 +19,8 @@ use crate::timer::Timer;
 impl<P: Provider> Matchmaker<P> {
     /// Takes a player's wish to play.
     ///
-    /// - The same wish again (same player and idempotency key) gives the same receipt.
+    /// - The same wish again (same player and idempotency key) gives the same receipt, as long as
+    ///   its ticket is known: one that has ended is not queued anew by a request that comes late.
     /// - A player in a live match gets back to it: its ticket has a fresh token for its seat.
     /// - Another waiting ticket of the player ends, or the request is refused: [`Duplicate`].
     ///
@@ -34,7 +35,8 @@ impl<P: Provider> Matchmaker<P> {
         let now = self.enter(now);
         let client = request.client_id;
         let before = self.tickets.of_client(client);
-        if let Some(receipt) = before.and_then(|id| self.same_wish(id, request)) {
+        if let Some(receipt) = self.same_wish(request) {
+            self.keep_ticket(now, receipt.ticket);
             return Ok(receipt);
         }
         let live = self.matches.of_client(client);
@@ -134,11 +136,13 @@ impl<P: Provider> Matchmaker<P> {
         self.tickets.of_client(client)
     }
 
-    /// The receipt of `id`, where the request is the one it was made for.
-    fn same_wish(&self, id: TicketId, request: &TicketRequest) -> Option<Receipt> {
+    /// What was answered to the same wish before.
+    fn same_wish(&self, request: &TicketRequest) -> Option<Receipt> {
+        let id = self
+            .tickets
+            .of_wish(request.client_id, request.idempotency?)?;
         let ticket = self.tickets.get(id)?;
-        let is_same = request.idempotency.is_some() && request.idempotency == ticket.idempotency;
-        is_same.then(|| Receipt {
+        Some(Receipt {
             ticket: id,
             resume_key: ticket.resume_key.clone(),
         })

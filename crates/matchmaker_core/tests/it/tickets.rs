@@ -68,6 +68,43 @@ fn bgx4_the_same_wish_gives_the_same_ticket() {
 }
 
 #[test]
+fn bgx4_a_wish_whose_ticket_has_ended_queues_nobody_anew() {
+    let mut config = Config::default();
+    config.ended_kept = secs(100);
+    let mut server = Server::new(1, 8);
+    let mut rig = Rig::new(config, (2, 1), &[&server]);
+    server.join(&mut rig);
+    let wish = |client, key| {
+        TicketRequest::new(ClientId(client)).with_idempotency(IdempotencyKey([key; 16]))
+    };
+    let mut submit = |rig: &mut Rig, client, key| {
+        let receipt = rig.machine.submit(rig.now, &wish(client, key)).unwrap();
+        rig.serve(&mut [&mut server]);
+        receipt
+    };
+    // One is cancelled, one replaced, one played to its end.
+    let cancelled = submit(&mut rig, 1, 1);
+    rig.machine.cancel(rig.now, cancelled.ticket).unwrap();
+    let replaced = submit(&mut rig, 2, 1);
+    let played = submit(&mut rig, 2, 2);
+    submit(&mut rig, 3, 3);
+    let match_id = rig.assignment(played.ticket).match_id;
+    server.end(&mut rig, match_id);
+    for (client, key, receipt) in [(1, 1, &cancelled), (2, 1, &replaced), (2, 2, &played)] {
+        let again = rig.machine.submit(rig.now, &wish(client, key));
+        assert_eq!(again.as_ref(), Ok(receipt));
+    }
+    assert_eq!(rig.machine.load().tickets_waiting, 0);
+    // A key is the player's own, and lasts as long as its ticket is known.
+    let other = rig.machine.submit(rig.now, &wish(4, 1)).unwrap();
+    assert_ne!(other, cancelled);
+    rig.pass(secs(100));
+    let anew = rig.machine.submit(rig.now, &wish(1, 1)).unwrap();
+    assert_ne!(anew, cancelled);
+    assert_eq!(rig.state(anew.ticket), &TicketState::Queued);
+}
+
+#[test]
 fn a_newer_wish_takes_the_place_of_a_waiting_one() {
     let mut rig = Rig::new(Config::default(), (2, 1), &[]);
     let first = rig.submit(1);
