@@ -159,7 +159,7 @@ impl<P: Provider> Matchmaker<P> {
         let server = Server::new(register, lease_until, now);
         self.servers.insert(from, server);
         self.timers.set(Timer::Server(from), lease_until);
-        self.on_slot_serving(from.node);
+        self.on_slot_serving(from.node, register.capacity);
         self.watch_unused(now, from);
         self.event(Event::ServerUp(from));
         if now < self.adopts_until {
