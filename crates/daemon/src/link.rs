@@ -35,8 +35,15 @@ pub trait GameServer: Send {
     /// for it was given out or the last one has lapsed.
     fn on_released(&mut self, _match_id: MatchId) {}
 
-    /// The matchmaker knows this instance, its present token key and its matches.
+    /// The matchmaker knows this instance, its present token key and its matches: let players in,
+    /// also where [`on_cut_off`](Self::on_cut_off) came before.
     fn on_registered(&mut self) {}
+
+    /// The lease is over while matches are played. They may come to their end within
+    /// [`LeaseConfig::lease_grace`]; let nobody in meanwhile, since whoever is not there may have a
+    /// seat elsewhere by now. What follows is [`on_registered`](Self::on_registered), or
+    /// [`on_ended`](Self::on_ended) with the last match.
+    fn on_cut_off(&mut self) {}
 
     /// The instance must end now: let nobody in any more, and end the process.
     fn on_ended(&mut self, end: LeaseEnd);

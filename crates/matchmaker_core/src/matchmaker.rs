@@ -59,6 +59,8 @@ pub struct Matchmaker<P: Provider = Ring> {
     now: Instant,
     /// The wall clock, and when it was that late.
     wall: Option<(Instant, UnixTime)>,
+    /// Since when no server can call; its lease is not to blame then.
+    cut_since: Option<Instant>,
     /// Instances of an earlier matchmaker had the time to register.
     is_recovered: bool,
     /// Until then an instance may bring matches with it. Later none can have a lease of an earlier
@@ -98,6 +100,7 @@ impl<P: Provider> Matchmaker<P> {
             generator: Seed(seed).generator(0),
             now,
             wall: None,
+            cut_since: None,
             is_recovered: false,
             adopts_until: now + adopting,
             tickets: TicketTable::default(),
@@ -115,6 +118,37 @@ impl<P: Provider> Matchmaker<P> {
     pub fn set_unix_time(&mut self, now: Instant, unix: UnixTime) {
         let now = self.enter(now);
         self.wall = Some((now, unix));
+        self.advance(now);
+    }
+
+    /// Takes word that no server can call, nor be called, since the matchmaker's own link to them is
+    /// down. Until it is up, no lease ends, no match is made or placed, and no process is started.
+    ///
+    /// A new matchmaker has its link; one that has yet to make it says so by this.
+    pub fn handle_link_down(&mut self, now: Instant) {
+        let now = self.enter(now);
+        self.cut_since.get_or_insert(now);
+        self.timers.clear(Timer::Recovered);
+    }
+
+    /// Takes word that servers can call again. Leases go on where they stopped, and last for
+    /// [`Config::recovery`] at the least, in which servers find the way back; so does the time in
+    /// which servers of an earlier matchmaker are taken on.
+    pub fn handle_link_up(&mut self, now: Instant) {
+        let now = self.enter(now);
+        let Some(since) = self.cut_since.take() else {
+            return;
+        };
+        let recovery = self.config.recovery;
+        self.adopts_until = self.adopts_until + now.saturating_since(since);
+        if !self.is_recovered {
+            self.timers.set(Timer::Recovered, now + recovery);
+        }
+        for (link, server) in self.servers.iter_mut() {
+            let left = server.lease_until.saturating_since(since);
+            server.lease_until = now + left.max(recovery);
+            self.timers.set(Timer::Server(link), server.lease_until);
+        }
         self.advance(now);
     }
 
@@ -215,6 +249,9 @@ impl<P: Provider> Matchmaker<P> {
 
     /// Does what has become possible: makes matches, places them, starts processes.
     fn advance(&mut self, now: Instant) {
+        if self.cut_since.is_some() {
+            return;
+        }
         self.form(now);
         self.place(now);
         self.staff(now);

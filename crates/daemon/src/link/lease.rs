@@ -1,8 +1,8 @@
 //! The lease of one game server instance: a machine without I/O.
 //!
 //! It says what to call the matchmaker with, takes the answers, and knows when the instance must
-//! end: a game server whose lease is not renewed ends itself, so that no matchmaker, allocator or
-//! broken network can leave one behind.
+//! end: a game server whose lease is not renewed ends itself, with the last match that is played on it
+//! or after a grace, so that no matchmaker, allocator or broken network can leave one behind.
 
 #[cfg(test)]
 mod tests;
@@ -46,6 +46,10 @@ pub struct LeaseConfig {
     pub retry_pause: Duration,
     /// How often the lease is renewed, at the least; 10 s. The matchmaker may ask for more.
     pub heartbeat_max: Duration,
+    /// How long matches that players have entered may go on without a lease; 10 minutes. Meanwhile
+    /// nobody is let in, and with the last of them the instance ends. It bounds how long a server
+    /// whose matchmaker never comes back is left over.
+    pub lease_grace: Duration,
 }
 
 impl Default for LeaseConfig {
@@ -55,6 +59,7 @@ impl Default for LeaseConfig {
             call_timeout: Duration::from_secs(5),
             retry_pause: Duration::from_millis(500),
             heartbeat_max: Duration::from_secs(10),
+            lease_grace: Duration::from_secs(600),
         }
     }
 }
@@ -63,7 +68,7 @@ impl Default for LeaseConfig {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum LeaseEnd {
-    /// No call has renewed the lease in time.
+    /// No call has renewed the lease in time, and no match that is played has time left.
     Expired,
     /// The matchmaker gave the instance up, or another one has its place.
     Retired,
@@ -94,6 +99,8 @@ pub(crate) enum LeaseNews {
     Registered,
     /// Nobody got a token for this match: forget it.
     Released(MatchId),
+    /// There is no lease: let nobody in; matches that run may come to their end.
+    CutOff,
 }
 
 /// The lease of one instance.
@@ -123,8 +130,10 @@ pub(crate) struct Lease {
     /// How often the instance had to register anew: an answer to an earlier registration is of a
     /// matchmaker or a key that was.
     round: u64,
-    /// When the instance must end.
+    /// When the lease is over.
     until: Instant,
+    /// Why there is no lease, where matches come to their end without one.
+    cut_off: Option<LeaseEnd>,
     /// Results and departures that the matchmaker has not noted, oldest first.
     reports: VecDeque<Zeroizing<Vec<u8>>>,
     is_leaving: bool,
@@ -191,6 +200,7 @@ impl Lease {
             is_urgent: false,
             round: 0,
             until: now + config.boot_timeout,
+            cut_off: None,
             reports: VecDeque::new(),
             is_leaving: false,
             end: None,
@@ -236,7 +246,8 @@ impl Lease {
             .values()
             .map(|running| running.players.len())
             .fold(assign.players.len(), usize::saturating_add);
-        let is_open = self.intake == Intake::Open && !self.is_leaving && self.end.is_none();
+        let is_ending = self.is_leaving || self.cut_off.is_some() || self.end.is_some();
+        let is_open = self.intake == Intake::Open && !is_ending;
         if !is_open
             || seats > usize::from(self.offer.capacity)
             || self.matches.len() >= MATCHES_MAX
@@ -310,7 +321,8 @@ impl Lease {
     /// Returns the next call to make; the next comes when this one is answered.
     pub(crate) fn poll_call(&mut self, now: Instant) -> Option<Zeroizing<Vec<u8>>> {
         let is_due = self.is_urgent || self.due <= now;
-        if self.call.is_some() || !self.is_joined || self.end.is_some() || !is_due {
+        let is_over = self.end.is_some() || self.cut_off == Some(LeaseEnd::Retired);
+        if self.call.is_some() || !self.is_joined || is_over || !is_due {
             return None;
         }
         let (kind, body) = self.next_call()?;
@@ -337,7 +349,7 @@ impl Lease {
             }) => self.on_renewed(now, call, (lease, heartbeat), release),
             Some(Reply::Noted) => self.on_noted(now, call.kind),
             Some(Reply::Register) => self.register_anew(),
-            Some(Reply::Retired) => self.finish(LeaseEnd::Retired),
+            Some(Reply::Retired) => self.cut_off(now, LeaseEnd::Retired),
             // As many servers as may be: there may be room later.
             Some(Reply::Refused(RefuseReason::Full)) => self.due = now + self.config.call_timeout,
             Some(Reply::Refused(reason)) => self.finish(LeaseEnd::Refused(reason)),
@@ -349,7 +361,7 @@ impl Lease {
     /// Runs what is due.
     pub(crate) fn handle_timeout(&mut self, now: Instant) {
         if self.until <= now {
-            self.finish(LeaseEnd::Expired);
+            self.cut_off(now, self.cut_off.unwrap_or(LeaseEnd::Expired));
         }
     }
 
@@ -357,11 +369,16 @@ impl Lease {
         if self.end.is_some() {
             return None;
         }
-        let is_idle = self.call.is_none() && self.is_joined;
-        Some(if is_idle {
-            self.until.min(self.due)
+        let until = if self.cut_off.is_some() {
+            self.last_moment()
         } else {
             self.until
+        };
+        let may_call = self.is_joined && self.cut_off != Some(LeaseEnd::Retired);
+        Some(if self.call.is_none() && may_call {
+            until.min(self.due)
+        } else {
+            until
         })
     }
 
@@ -422,8 +439,10 @@ impl Lease {
         release: Vec<MatchId>,
     ) {
         self.until = call.sent_at + lease;
-        if call.kind == Kind::Register && call.round == self.round {
-            self.is_registered = true;
+        let was_cut_off = self.cut_off.take().is_some();
+        let is_new = call.kind == Kind::Register && call.round == self.round;
+        self.is_registered |= is_new;
+        if is_new || (was_cut_off && self.is_registered) {
             self.news.push_back(LeaseNews::Registered);
         }
         for id in release {
@@ -465,6 +484,25 @@ impl Lease {
         self.is_registered = false;
         self.is_urgent = true;
         self.round = self.round.saturating_add(1);
+    }
+
+    /// There is no lease any more: without a match that somebody plays the instance ends at once.
+    fn cut_off(&mut self, now: Instant, why: LeaseEnd) {
+        self.until = self.until.min(now);
+        if self.last_moment() <= now {
+            self.finish(why);
+        } else if self.cut_off.replace(why).is_none() {
+            self.news.push_back(LeaseNews::CutOff);
+        }
+    }
+
+    /// When an instance whose lease is over must end.
+    fn last_moment(&self) -> Instant {
+        if self.matches.values().any(|running| running.is_entered) && !self.is_leaving {
+            self.until + self.config.lease_grace
+        } else {
+            self.until
+        }
     }
 
     fn finish(&mut self, end: LeaseEnd) {

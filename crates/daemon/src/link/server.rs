@@ -90,6 +90,10 @@ impl ServerApplication {
                     self.server.on_registered();
                 }
                 LeaseNews::Released(match_id) => self.server.on_released(match_id),
+                LeaseNews::CutOff => {
+                    tracing::warn!("the lease is over; matches come to their end");
+                    self.server.on_cut_off();
+                }
             }
         }
         if let Some(end) = self.lease.end()

@@ -95,8 +95,9 @@ impl MatchmakerProcess {
         let now = Clock::new().now();
         let mut ring = Ring::new();
         let instance = trust::draw_instance(&mut ring)?;
-        let matchmaker =
+        let mut matchmaker =
             Matchmaker::new(options.config, game, ring, now).map_err(|_| trust::no_entropy())?;
+        matchmaker.handle_link_down(now);
         let mut node = NodeConfig::default();
         node.role = Role::Matchmaker;
         node.services = vec![service];

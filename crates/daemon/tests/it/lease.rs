@@ -7,7 +7,7 @@ use daemon::link::{LeaseConfig, LeaseEnd};
 use matchmaker_core::TokenLifetime;
 
 use crate::http::{about, assigned, submit};
-use crate::net::{Net, PATIENCE, quick};
+use crate::net::{Net, PATIENCE, quick, until};
 use crate::server::{Heard, Server};
 
 #[test]
@@ -88,6 +88,37 @@ fn a_match_that_nobody_enters_is_released_on_both_sides_and_one_that_somebody_di
         about(edge, "GET", &players[1], "").text("state"),
         "assigned"
     );
+}
+
+#[test]
+fn a_match_is_played_on_while_the_hub_is_away_for_longer_than_a_lease() {
+    let mut net = Net::new();
+    let hub = net.hub_process();
+    let mut config = quick();
+    config.lease = Duration::from_secs(2);
+    let matchmaker = net.matchmaker_with(None, config, crate::net::edge());
+    let edge = matchmaker.address();
+    let mut server = Server::start(&net, "server-0");
+    server.wait_for(&Heard::Registered);
+    let players = [1, 2].map(|client| submit(edge, client));
+    let seat = assigned(edge, &players[0]);
+    let played = server.next_match().match_id;
+    server.link.entered(played).unwrap();
+    hub.kill();
+    server.wait_for(&Heard::CutOff);
+    // As long again, and the match has neither ended here nor for the matchmaker.
+    assert_eq!(server.link.wait_end(Duration::from_secs(3)), None);
+    let now = about(edge, "GET", &players[1], "");
+    assert_eq!(now.text("state"), "assigned");
+    let _hub = net.hub_process();
+    server.wait_for(&Heard::Registered);
+    let now = about(edge, "GET", &players[0], "");
+    assert_eq!(now.text("match_id"), seat.text("match_id"));
+    server.link.finished(played, b"won".to_vec()).unwrap();
+    until("the match has ended", || {
+        let answer = about(edge, "GET", &players[0], "");
+        (answer.text("reason") == "finished").then_some(())
+    });
 }
 
 #[test]

@@ -17,6 +17,7 @@ pub(crate) enum Heard {
     Registered,
     Assigned(Assign),
     Released(MatchId),
+    CutOff,
     Ended(LeaseEnd),
 }
 
@@ -133,6 +134,10 @@ impl GameServer for Listener {
 
     fn on_registered(&mut self) {
         self.say(Heard::Registered);
+    }
+
+    fn on_cut_off(&mut self) {
+        self.say(Heard::CutOff);
     }
 
     fn on_ended(&mut self, end: LeaseEnd) {

@@ -339,7 +339,9 @@ impl<P: Provider> Matchmaker<P> {
         let Some(server) = self.servers.get(link) else {
             return;
         };
-        if server.lease_until > now {
+        if self.cut_since.is_some() {
+            // Looked at again when the link is up.
+        } else if server.lease_until > now {
             self.timers.set(Timer::Server(link), server.lease_until);
         } else {
             self.lose(now, link, DownReason::LeaseLost);

@@ -215,6 +215,11 @@ impl<P: Provider> Matchmaker<P> {
                 }
                 self.timers.set(Timer::Slot(slot), ready_until);
             }
+            // It cannot register.
+            SlotState::Starting { .. } if self.cut_since.is_some() => {
+                let again_at = now + self.config.ready_timeout;
+                self.timers.set(Timer::Slot(slot), again_at);
+            }
             SlotState::Starting { .. } => {
                 self.fail_slot(now, slot);
                 self.stop(now, slot);
@@ -245,7 +250,7 @@ impl<P: Provider> Matchmaker<P> {
             .count();
         if unused_until > now {
             self.timers.set(Timer::Slot(slot), unused_until);
-        } else if unused > warm && self.matches.waiting() == 0 {
+        } else if unused > warm && self.matches.waiting() == 0 && self.cut_since.is_none() {
             self.lose(now, link, DownReason::Unused);
         } else {
             self.watch_unused(now, link);

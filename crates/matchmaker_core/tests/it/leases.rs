@@ -32,6 +32,88 @@ fn an_instance_lives_as_long_as_it_renews_its_lease() {
 }
 
 #[test]
+fn no_lease_ends_while_the_matchmaker_cannot_be_called() {
+    let (mut server, gone) = (Server::new(1, 2), Server::new(2, 2));
+    let mut rig = Rig::with_slots(Config::default(), (2, 1), &[&gone], &[&server]);
+    rig.command();
+    server.join(&mut rig);
+    gone.join(&mut rig);
+    let tickets = rig.play(0..2, &mut server);
+    let seat = rig.assignment(tickets[0]).clone();
+    // 25 s of the leases are over when the hub goes away, for a minute.
+    rig.pass(secs(25));
+    rig.commands.clear();
+    rig.machine.handle_link_down(rig.now);
+    let waiting = [rig.submit(2), rig.submit(3)];
+    rig.pass_asking(secs(60), &waiting);
+    rig.machine.handle_link_up(rig.now);
+    assert_eq!(rig.assignment(tickets[0]), &seat);
+    // Nobody was told to end, nothing was started, no match was made.
+    let is_stop = |(_, command): &(_, Command)| !matches!(command, Command::Call { .. });
+    rig.drain();
+    assert!(!rig.commands.iter().any(is_stop), "{:?}", rig.commands);
+    // Who comes back within what was left has its lease, as if nothing had been.
+    rig.pass(core::time::Duration::from_millis(4_999));
+    let Reply::Renewed { release, .. } = server.register(&mut rig) else {
+        panic!("not renewed");
+    };
+    assert_eq!(release, []);
+    rig.pass(core::time::Duration::from_millis(1));
+    assert_eq!(rig.machine.servers().collect::<Vec<_>>(), [server.link]);
+    assert_eq!(gone.register(&mut rig), Reply::Retired);
+    rig.pass_alive(secs(60), &[&server]);
+    assert_eq!(rig.assignment(tickets[0]), &seat);
+}
+
+#[test]
+fn a_lease_that_was_all_but_over_has_the_time_to_come_back() {
+    let server = Server::new(1, 2);
+    let mut rig = Rig::new(Config::default(), (2, 1), &[&server]);
+    server.join(&mut rig);
+    rig.pass(secs(30) - core::time::Duration::from_millis(1));
+    rig.machine.handle_link_down(rig.now);
+    rig.machine.handle_link_down(rig.now);
+    rig.pass(secs(600));
+    rig.machine.handle_link_up(rig.now);
+    rig.pass(secs(2) - core::time::Duration::from_millis(1));
+    server.join(&mut rig);
+    // Said twice, it is as said once.
+    rig.machine.handle_link_up(rig.now);
+    rig.pass(secs(30));
+    assert_eq!(rig.machine.servers().count(), 0);
+}
+
+#[test]
+fn mm_4_a_matchmaker_without_a_link_waits_for_it_to_recover() {
+    let mut server = Server::new(1, 2);
+    let mut before = Rig::new(Config::default(), (2, 1), &[&server]);
+    server.join(&mut before);
+    let match_id = before.play(0..2, &mut server)[0];
+    let match_id = before.assignment(match_id).match_id;
+
+    let game = matchmaker_core::Game {
+        app_id: crate::rig::APP,
+        rule: matchmaker_core::Rule::TeamSize(matchmaker_core::TeamSize::new(2, 1).unwrap()),
+        slots: vec![Server::new(2, 4).link.node],
+        fleet: [server.link.node].into(),
+    };
+    let mut rig = Rig::start(Config::default(), game, wire::Instant::ZERO, 2);
+    rig.machine.set_unix_time(rig.now, crate::rig::UNIX);
+    rig.machine.handle_link_down(rig.now);
+    let ticket = rig.submit(0);
+    rig.pass_asking(secs(100), &[ticket]);
+    rig.machine.handle_link_up(rig.now);
+    rig.pass(secs(1));
+    rig.drain();
+    assert!(rig.commands.is_empty(), "{:?}", rig.commands);
+    server.join(&mut rig);
+    assert_eq!(rig.assignment(ticket).match_id, match_id);
+    rig.pass(secs(1));
+    // It is full, and one with room is held ready.
+    assert!(matches!(rig.command().1, Command::Spawn { .. }));
+}
+
+#[test]
 fn mm_4_a_returning_matchmaker_asks_for_registration_and_takes_the_matches_on() {
     let mut server = Server::new(1, 4);
     let mut rig = Rig::new(Config::default(), (2, 1), &[&server]);

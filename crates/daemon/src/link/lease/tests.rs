@@ -43,6 +43,60 @@ fn without_a_renewal_the_instance_ends() {
 }
 
 #[test]
+fn a_match_is_played_to_its_end_without_a_lease() {
+    let mut lease = Rig::registered();
+    lease.take(assign(1, 1));
+    lease.take(assign(2, 1));
+    lease.entered(id(1));
+    lease.handle_hub_down();
+    let over = START + secs(30);
+    lease.handle_timeout(over);
+    assert_eq!(lease.poll_news(), Some(LeaseNews::CutOff));
+    assert_eq!(wish(&lease, &assign(3, 1)), Wish::Answer(Verdict::Full));
+    lease.handle_timeout(over + secs(599));
+    assert_eq!((lease.end(), lease.poll_news()), (None, None));
+    lease.ended(id(1), b"won");
+    // Due at once: what is left nobody has entered.
+    assert_eq!(lease.poll_timeout(), Some(over));
+    lease.handle_timeout(over + secs(599));
+    assert_eq!(lease.end(), Some(LeaseEnd::Expired));
+}
+
+#[test]
+fn a_hub_that_comes_back_renews_a_lease_that_was_over() {
+    let mut lease = Rig::registered();
+    lease.take(assign(1, 1));
+    lease.entered(id(1));
+    lease.handle_hub_down();
+    lease.handle_timeout(START + secs(30));
+    assert_eq!(lease.poll_news(), Some(LeaseNews::CutOff));
+    let back = START + secs(60);
+    lease.handle_joined();
+    assert_eq!(kind(&mut lease, back), REGISTER);
+    answer(&mut lease, back, &renewed(30, 10));
+    assert_eq!(lease.poll_news(), Some(LeaseNews::Registered));
+    assert_eq!(wish(&lease, &assign(3, 1)), Wish::Ask(assign(3, 1)));
+    lease.handle_timeout(back + secs(29));
+    assert_eq!((lease.end(), lease.poll_news()), (None, None));
+}
+
+#[test]
+fn an_instance_that_was_given_up_plays_to_the_end_and_says_no_more() {
+    let mut lease = Rig::registered();
+    lease.take(assign(1, 1));
+    lease.entered(id(1));
+    let now = START + secs(1);
+    assert_eq!(kind(&mut lease, now), HEARTBEAT);
+    answer(&mut lease, now, &Reply::Retired);
+    assert_eq!(lease.poll_news(), Some(LeaseNews::CutOff));
+    assert_eq!((lease.end(), lease.poll_call(now + secs(60))), (None, None));
+    assert_eq!(lease.poll_timeout(), Some(now + secs(600)));
+    lease.ended(id(1), b"won");
+    lease.handle_timeout(now + secs(60));
+    assert_eq!(lease.end(), Some(LeaseEnd::Retired));
+}
+
+#[test]
 fn an_instance_that_nobody_takes_ends_too() {
     let mut lease = Rig::lease();
     lease.handle_timeout(START + secs(59));
@@ -352,6 +406,7 @@ fn every_time_of_a_lease_decides() {
         call_timeout: secs(2),
         retry_pause: secs(3),
         heartbeat_max: secs(4),
+        lease_grace: secs(11),
     };
     let mut lease = Rig::lease();
     let (offer, key) = (lease.offer.clone(), lease.token_key.clone());
@@ -366,4 +421,12 @@ fn every_time_of_a_lease_decides() {
     assert_eq!(kind(&mut lease, now), REGISTER);
     answer(&mut lease, now, &renewed(30, 10));
     assert_eq!(lease.poll_timeout(), Some(now + secs(4)));
+    lease.take(assign(1, 2));
+    lease.entered(id(1));
+    lease.handle_hub_down();
+    assert_eq!(lease.poll_timeout(), Some(now + secs(30)));
+    lease.handle_timeout(now + secs(30));
+    assert_eq!(lease.poll_timeout(), Some(now + secs(41)));
+    lease.handle_timeout(now + secs(41));
+    assert_eq!(lease.end(), Some(LeaseEnd::Expired));
 }

@@ -251,8 +251,14 @@ impl StreamApplication<Node> for MatchmakerApplication {
                 self.on_server_call(now, node, (ticket, link, &body));
             }
             NodeEvent::Reply { call, result } => self.on_reply(now, call, result),
-            NodeEvent::Joined { .. } => tracing::info!("joined the hub"),
-            NodeEvent::HubDown => tracing::warn!("the link to the hub has ended"),
+            NodeEvent::Joined { .. } => {
+                tracing::info!("joined the hub");
+                self.matchmaker.handle_link_up(now);
+            }
+            NodeEvent::HubDown => {
+                tracing::warn!("the link to the hub has ended; leases stand still");
+                self.matchmaker.handle_link_down(now);
+            }
             NodeEvent::Refused(reason) => {
                 tracing::error!(%reason, "the hub refuses the matchmaker");
                 if reason == DownReason::Fenced {
