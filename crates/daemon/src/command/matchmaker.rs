@@ -125,11 +125,17 @@ impl RunMatchmaker {
             matchmaker.address()
         ));
         let end = self.end_with_stdin.then(StdinEnd::watch).transpose()?;
-        while !end.as_ref().is_some_and(StdinEnd::has_come) {
-            matchmaker.wait(LOOK)?;
-        }
+        let result = loop {
+            if end.as_ref().is_some_and(StdinEnd::has_come) {
+                break Ok(());
+            }
+            if let Err(failure) = matchmaker.wait(LOOK) {
+                break Err(failure);
+            }
+        };
+        // Also where it ends for a fault: its successor starts game servers with the same keys.
         matchmaker.shutdown(LINGER);
-        Ok(())
+        result
     }
 
     fn pool(&self) -> Result<Option<LocalProcessConfig>, Failure> {

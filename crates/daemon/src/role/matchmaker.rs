@@ -152,12 +152,13 @@ impl MatchmakerProcess {
         }
     }
 
-    /// Ends in order: the edge, the hub link, then the game servers.
+    /// Ends in order: the edge, the hub link, then the game servers; these also where a thread of
+    /// the others does not end.
     pub fn shutdown(self, within: Duration) {
         self.edge.shutdown();
         self.handle.shutdown(within);
         if let Some(allocator) = self.allocator {
-            allocator.join();
+            allocator.shutdown();
         }
     }
 }

@@ -229,6 +229,11 @@ impl Program {
         self.child.wait().unwrap();
     }
 
+    /// Waits for its end, which comes by itself; returns the exit code.
+    pub(crate) fn wait(mut self) -> Option<i32> {
+        self.child.wait().unwrap().code()
+    }
+
     /// Closes its stdin and waits for its end; returns the exit code.
     pub(crate) fn release(mut self) -> Option<i32> {
         drop(self.child.stdin.take());
