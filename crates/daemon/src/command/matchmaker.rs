@@ -1,5 +1,6 @@
 //! `tickwire matchmaker`.
 
+mod limit;
 mod status;
 
 use std::ffi::OsString;
@@ -7,14 +8,15 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
-use matchmaker_core::{Config, Rule, TeamSize};
+use matchmaker_core::{Rule, TeamSize};
 
 use super::{LINGER, LOOK, StdinEnd, log, say};
 use crate::allocator::{ChildOutput, LocalProcessConfig, PortRange};
-use crate::edge::{EdgeConfig, Transport};
+use crate::edge::Transport;
 use crate::exit::Failure;
 use crate::role::matchmaker::{MatchmakerOptions, MatchmakerProcess};
 use crate::trust;
+use limit::{EdgeLimits, MatchLimits};
 pub use status::AskStatus;
 
 /// What can be done with a matchmaker.
@@ -79,6 +81,10 @@ pub struct RunMatchmaker {
     /// Ends in order when stdin closes.
     #[arg(long)]
     end_with_stdin: bool,
+    #[command(flatten)]
+    edge: EdgeLimits,
+    #[command(flatten)]
+    matches: MatchLimits,
     /// The game server program and its arguments, behind `--`.
     #[arg(
         last = true,
@@ -103,7 +109,7 @@ impl RunMatchmaker {
         let identity = trust::read_identity(&self.identity)?;
         let join_file = trust::read_join_file(&self.join_file)?;
         let size = TeamSize::new(self.teams, self.team_size).map_err(Failure::usage)?;
-        let mut config = Config::default();
+        let mut config = self.matches.config()?;
         config.warm = self.warm;
         let transport = if self.plain_http {
             Transport::PlainHttp
@@ -117,7 +123,7 @@ impl RunMatchmaker {
             rule: Rule::TeamSize(size),
             config,
             pool: self.pool()?,
-            edge: EdgeConfig::new(self.http, transport),
+            edge: self.edge.config(self.http, transport),
         })?;
         say(&format!(
             "matchmaker {} listens on http://{}",

@@ -3,6 +3,7 @@
 use matchmaker_core::{Assignment, Ending, FailReason, IdempotencyKey, TicketId, TicketState};
 use serde::{Deserialize, Serialize};
 
+use super::count::Counts;
 use crate::role::matchmaker::Load;
 
 /// Body of `POST /v1/tickets`.
@@ -136,10 +137,11 @@ pub(super) struct Status {
     /// Since the start.
     tickets_taken: u64,
     tokens_made: u64,
+    edge: Counts,
 }
 
-impl From<Load> for Status {
-    fn from(load: Load) -> Self {
+impl Status {
+    pub(super) fn new(load: Load, edge: Counts) -> Self {
         Self {
             schema: 1,
             hub: if load.is_joined { "up" } else { "down" },
@@ -150,6 +152,7 @@ impl From<Load> for Status {
             players: load.matchmaker.players,
             tickets_taken: load.stats.tickets,
             tokens_made: load.stats.tokens,
+            edge,
         }
     }
 }
