@@ -8,13 +8,16 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
-use matchmaker_core::{Rule, TeamSize};
+use crossbeam_channel::Receiver;
+use matchmaker_core::{MatchEnd, Rule, TeamSize};
+use serde_json::json;
 
 use super::{LINGER, LOOK, StdinEnd, log, say};
 use crate::allocator::{ChildOutput, LocalProcessConfig, PortRange};
 use crate::edge::Transport;
 use crate::exit::Failure;
-use crate::role::matchmaker::{MatchmakerOptions, MatchmakerProcess};
+use crate::hex;
+use crate::role::matchmaker::{MatchResult, MatchmakerOptions, MatchmakerProcess};
 use crate::trust;
 use limit::{EdgeLimits, MatchLimits};
 pub use status::AskStatus;
@@ -78,6 +81,9 @@ pub struct RunMatchmaker {
     /// Lets game servers print to this process's stdout.
     #[arg(long)]
     server_output: bool,
+    /// Prints a line of JSON for each match that ends: its id, why, and what its server said.
+    #[arg(long)]
+    results: bool,
     /// Ends in order when stdin closes.
     #[arg(long)]
     end_with_stdin: bool,
@@ -130,12 +136,17 @@ impl RunMatchmaker {
             identity.node_id(),
             matchmaker.address()
         ));
+        let results = self.results.then(|| matchmaker.results()).transpose()?;
         let end = self.end_with_stdin.then(StdinEnd::watch).transpose()?;
         let result = loop {
             if end.as_ref().is_some_and(StdinEnd::has_come) {
                 break Ok(());
             }
-            if let Err(failure) = matchmaker.wait(LOOK) {
+            let waited = matchmaker.wait(LOOK);
+            for result in results.iter().flat_map(Receiver::try_iter) {
+                say(&line(&result));
+            }
+            if let Err(failure) = waited {
                 break Err(failure);
             }
         };
@@ -169,4 +180,22 @@ impl RunMatchmaker {
             )
         }))
     }
+}
+
+/// A match that has ended, as `--results` prints it.
+fn line(ended: &MatchResult) -> String {
+    let end = match ended.end {
+        MatchEnd::Reported => "reported",
+        MatchEnd::Unlisted => "unlisted",
+        MatchEnd::ServerLost => "server_lost",
+        MatchEnd::NotEntered => "not_entered",
+        _ => "other",
+    };
+    json!({
+        "schema": 1,
+        "match_id": ended.match_id.to_string(),
+        "end": end,
+        "result": hex::encode(&ended.result),
+    })
+    .to_string()
 }

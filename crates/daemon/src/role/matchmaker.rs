@@ -24,7 +24,9 @@ use crate::exit::{Exit, Failure};
 use crate::link::{self, MATCHMAKER};
 use crate::trust;
 use application::MatchmakerApplication;
-pub use request::{Load, MatchmakerRequest, MatchmakerRequests, Submitted, TicketAsk, Unknown};
+pub use request::{
+    Load, MatchResult, MatchmakerRequest, MatchmakerRequests, Submitted, TicketAsk, Unknown,
+};
 
 /// What a matchmaker process needs.
 #[derive(Debug)]
@@ -136,6 +138,20 @@ impl MatchmakerProcess {
         self.handle.requests()
     }
 
+    /// Returns the results of matches that end from now on, as their servers say them: each once,
+    /// where the matchmaker does not restart in between. Up to 1,024 wait to be taken; those past
+    /// that are lost, and the log says so. Whoever asked before hears no more.
+    ///
+    /// # Errors
+    ///
+    /// Where the matchmaker's thread is behind or has ended.
+    pub fn results(&self) -> Result<Receiver<MatchResult>, Failure> {
+        let (follower, results) = crossbeam_channel::bounded(RESULTS_MAX);
+        let followed = self.handle.request(MatchmakerRequest::Follow(follower));
+        followed.map_err(|_| Failure::refused("the matchmaker's thread takes no requests"))?;
+        Ok(results)
+    }
+
     /// Waits up to `patience` for a reason to end: a thread that stopped, or another matchmaker
     /// with this identity.
     ///
@@ -190,3 +206,6 @@ fn fleet(join_file: &JoinFile, slots: &[NodeId]) -> BTreeSet<NodeId> {
     let nodes = join_file.with_role(Role::GameNode).map(|grant| grant.node);
     nodes.filter(|node| !slots.contains(node)).collect()
 }
+
+/// Results that may wait to be taken; 1 KiB each at most.
+const RESULTS_MAX: usize = 1_024;

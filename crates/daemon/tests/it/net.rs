@@ -192,7 +192,7 @@ pub(crate) fn tickwire() -> Command {
 pub(crate) struct Program {
     child: Child,
     /// Kept: a program that prints on finds a reader.
-    _stdout: BufReader<ChildStdout>,
+    stdout: BufReader<ChildStdout>,
     /// The last word of its first line.
     pub(crate) said: String,
 }
@@ -218,9 +218,16 @@ impl Program {
         let said = said.expect("it says where it listens").to_owned();
         Self {
             child,
-            _stdout: stdout,
+            stdout,
             said,
         }
+    }
+
+    /// The next line that it prints.
+    pub(crate) fn next_line(&mut self) -> String {
+        let mut line = String::new();
+        self.stdout.read_line(&mut line).unwrap();
+        line
     }
 
     /// SIGKILL: it has no time for anything.
@@ -229,9 +236,9 @@ impl Program {
         self.child.wait().unwrap();
     }
 
-    /// Waits for its end, which comes by itself; returns the exit code.
-    pub(crate) fn wait(mut self) -> Option<i32> {
-        self.child.wait().unwrap().code()
+    /// Waits for it to end by itself; returns the exit code.
+    pub(crate) fn wait_end(mut self) -> Option<i32> {
+        until("the program has ended", || self.child.try_wait().unwrap()).code()
     }
 
     /// Closes its stdin and waits for its end; returns the exit code.

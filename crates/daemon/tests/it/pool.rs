@@ -84,7 +84,7 @@ fn a_matchmaker_that_is_superseded_ends_its_children_before_it_ends() {
     let child = until("a server is warm", || notes(&net).pop());
     // Another run with the same identity.
     let _second = net.matchmaker(None);
-    assert_eq!(first.wait(), Some(1));
+    assert_eq!(first.wait_end(), Some(1));
     assert!(!is_alive(child.pid));
 }
 

@@ -3,8 +3,12 @@
 use std::thread;
 use std::time::Duration;
 
+use daemon::role::matchmaker::MatchResult;
+use matchmaker_core::MatchEnd;
+use serde_json::{Value, json};
+
 use crate::http::{Held, about, ask, assigned, held, post, submit};
-use crate::net::{Net, edge, quick, until};
+use crate::net::{Net, PATIENCE, Program, edge, quick, tickwire, until};
 use crate::server::{Heard, Server};
 
 #[test]
@@ -84,6 +88,56 @@ fn a_seat_keeps_its_grant_until_another_is_asked_for_and_ends_with_its_match() {
     assert_eq!(ended.text("reason"), "finished");
     about(edge, "DELETE", &players[0], "").assert_refused(409, "ended");
     about(edge, "POST", &players[0], "/token").assert_refused(409, "not_assigned");
+}
+
+#[test]
+fn the_result_of_a_match_is_handed_on() {
+    let mut net = Net::new();
+    let _hub = net.hub();
+    let matchmaker = net.matchmaker(None);
+    let results = matchmaker.results().unwrap();
+    let edge = matchmaker.address();
+    let mut server = Server::start(&net, "server-0");
+    let players = [1, 2].map(|client| submit(edge, client));
+    assigned(edge, &players[0]);
+    let match_id = server.next_match().match_id;
+    server.link.finished(match_id, b"one all".to_vec()).unwrap();
+    let ended = MatchResult {
+        match_id,
+        end: MatchEnd::Reported,
+        result: b"one all".to_vec(),
+    };
+    assert_eq!(results.recv_timeout(PATIENCE), Ok(ended));
+}
+
+#[test]
+fn the_program_prints_results_where_it_is_told_to() {
+    let mut net = Net::new();
+    let _hub = net.hub();
+    let mut command = tickwire();
+    command
+        .args(["matchmaker", "run", "--http", "127.0.0.1:0", "--plain-http"])
+        .args(["--app-id", "42", "--no-servers", "--results"])
+        .arg("--identity")
+        .arg(net.key("matchmaker"))
+        .arg("--join-file")
+        .arg(net.join_path());
+    let mut program = Program::start(&mut command, &net.path("matchmaker.log"));
+    let edge = program.said.strip_prefix("http://").unwrap();
+    let edge = edge.parse().unwrap();
+    let mut server = Server::start(&net, "server-0");
+    let players = [1, 2].map(|client| submit(edge, client));
+    assigned(edge, &players[0]);
+    let match_id = server.next_match().match_id;
+    server
+        .link
+        .finished(match_id, b"\x01\xff".to_vec())
+        .unwrap();
+    let line: Value = serde_json::from_str(&program.next_line()).unwrap();
+    let expected = json!({
+        "schema": 1, "match_id": match_id.to_string(), "end": "reported", "result": "01ff",
+    });
+    assert_eq!(line, expected);
 }
 
 #[test]

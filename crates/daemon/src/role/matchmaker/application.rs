@@ -5,20 +5,20 @@ use std::ops::ControlFlow;
 use std::time::Duration;
 
 use bytes::Bytes;
-use crossbeam_channel::Sender;
+use crossbeam_channel::{Sender, TrySendError};
 use crypto::Ring;
 use hub::address::Addr;
 use hub::id::CallId;
 use hub::record::{CallError, DownReason};
 use hub::{Node, NodeCommand, NodeEvent, Ticket};
 use matchmaker_core::{
-    CancelError, Command, Ending, Event, Matchmaker, Outcome, ReissueError, ServerLink, TicketId,
-    TicketState,
+    CancelError, Command, Ending, Event, MatchEnd, Matchmaker, Outcome, ReissueError, ServerLink,
+    TicketId, TicketState,
 };
 use servicer::{Clock, Dial, StreamApplication};
-use wire::{CommandId, ConnectionId, Instant};
+use wire::{CommandId, ConnectionId, Instant, MatchId};
 
-use super::request::{Load, MatchmakerRequest, Submitted, TicketAsk, Unknown};
+use super::request::{Load, MatchResult, MatchmakerRequest, Submitted, TicketAsk, Unknown};
 use super::waiters::Waiters;
 use crate::allocator::{Order, Orders, Report};
 use crate::link::lookup::Lookup;
@@ -39,6 +39,8 @@ pub(super) struct MatchmakerApplication {
     wall_at: Instant,
     /// Replies of the matchmaker, before they are sent.
     reply: Vec<u8>,
+    /// Who wants the results of matches.
+    follower: Option<Sender<MatchResult>>,
 }
 
 impl MatchmakerApplication {
@@ -53,6 +55,7 @@ impl MatchmakerApplication {
             clock: Clock::new(),
             wall_at: Instant::ZERO,
             reply: Vec::new(),
+            follower: None,
         }
     }
 
@@ -96,8 +99,13 @@ impl MatchmakerApplication {
             Event::MatchLive { match_id, server } => {
                 tracing::info!(%match_id, node = %server.node, "a match is live");
             }
-            Event::MatchEnded { match_id, end, .. } => {
+            Event::MatchEnded {
+                match_id,
+                end,
+                result,
+            } => {
                 tracing::info!(%match_id, ?end, "a match has ended");
+                self.tell_result(*match_id, *end, result);
             }
             Event::ServerUp(server) => tracing::info!(node = %server.node, "a server is up"),
             Event::ServerDown { server, reason } => {
@@ -107,6 +115,25 @@ impl MatchmakerApplication {
                 tracing::warn!(%slot, failures, "no server came of a slot");
             }
             _ => {}
+        }
+    }
+
+    /// Hands a match's result on, where somebody wants it.
+    fn tell_result(&mut self, match_id: MatchId, end: MatchEnd, result: &[u8]) {
+        let Some(follower) = &self.follower else {
+            return;
+        };
+        let result = MatchResult {
+            match_id,
+            end,
+            result: result.to_vec(),
+        };
+        match follower.try_send(result) {
+            Ok(()) => {}
+            Err(TrySendError::Full(_)) => {
+                tracing::error!(%match_id, "a result is lost: nobody takes them");
+            }
+            Err(TrySendError::Disconnected(_)) => self.follower = None,
         }
     }
 
@@ -230,6 +257,7 @@ impl StreamApplication<Node> for MatchmakerApplication {
                 stats: self.matchmaker.stats(),
             })),
             MatchmakerRequest::Report(report) => self.on_report(now, report),
+            MatchmakerRequest::Follow(follower) => self.follower = Some(follower),
         }
         self.pump(now, node);
         ControlFlow::Continue(())
