@@ -99,7 +99,7 @@ impl Counter {
         });
         Asked {
             counter: self,
-            word: None,
+            fate: Fate::Dropped,
         }
     }
 
@@ -113,14 +113,23 @@ impl Counter {
 #[derive(Debug)]
 pub(super) struct Asked<'a> {
     counter: &'a Counter,
-    /// What was answered: `None` so far, then a word of a refusal or none.
-    word: Option<Option<&'static str>>,
+    fate: Fate,
+}
+
+/// What has become of a request.
+#[derive(Debug)]
+enum Fate {
+    /// Nobody has answered it.
+    Dropped,
+    Answered,
+    /// By this word.
+    Refused(&'static str),
 }
 
 impl Asked<'_> {
     /// It was done, or refused by this word.
     pub(super) fn end(mut self, refused: Option<&'static str>) {
-        self.word = Some(refused);
+        self.fate = refused.map_or(Fate::Answered, Fate::Refused);
     }
 }
 
@@ -128,11 +137,11 @@ impl Drop for Asked<'_> {
     fn drop(&mut self) {
         self.counter.change(|counts| {
             counts.asked = counts.asked.saturating_sub(1);
-            add(match self.word {
-                None => &mut counts.dropped,
-                Some(None) => &mut counts.answered,
+            add(match self.fate {
+                Fate::Dropped => &mut counts.dropped,
+                Fate::Answered => &mut counts.answered,
                 // Words are the edge's own, so they are few.
-                Some(Some(word)) => counts.refused.entry(word).or_default(),
+                Fate::Refused(word) => counts.refused.entry(word).or_default(),
             });
         });
     }

@@ -141,7 +141,7 @@ pub(super) struct Status {
 }
 
 impl Status {
-    pub(super) fn new(load: Load, edge: Counts) -> Self {
+    pub(super) const fn new(load: Load, edge: Counts) -> Self {
         Self {
             schema: 1,
             hub: if load.is_joined { "up" } else { "down" },

@@ -102,7 +102,7 @@ async fn guard(
     let word = response.extensions().get::<Word>().map(|word| word.0);
     // A path that is no text is refused by the router, in its own words.
     let is_done = response.status().is_success();
-    asked.end(word.or((!is_done).then_some("other")));
+    asked.end(word.or_else(|| (!is_done).then_some("other")));
     response
 }
 
