@@ -140,7 +140,7 @@ impl<P: Provider> Matchmaker<P> {
             return;
         };
         let recovery = self.config.recovery;
-        self.adopts_until = self.adopts_until + now.saturating_since(since);
+        self.adopts_until += now.saturating_since(since);
         if !self.is_recovered {
             self.timers.set(Timer::Recovered, now + recovery);
         }

@@ -227,7 +227,7 @@ fn all_junk_is_counted_by_reason_and_does_nothing() {
                 0 => {
                     bytes = (0..below(600))
                         .map(|_| u8::try_from(below(256)).unwrap())
-                        .collect()
+                        .collect();
                 }
                 1 => bytes.truncate(below(bytes.len())),
                 _ => {

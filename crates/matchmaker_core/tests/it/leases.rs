@@ -70,12 +70,12 @@ fn a_lease_that_was_all_but_over_has_the_time_to_come_back() {
     let server = Server::new(1, 2);
     let mut rig = Rig::new(Config::default(), (2, 1), &[&server]);
     server.join(&mut rig);
-    rig.pass(secs(30) - core::time::Duration::from_millis(1));
+    rig.pass(core::time::Duration::from_millis(29_999));
     rig.machine.handle_link_down(rig.now);
     rig.machine.handle_link_down(rig.now);
     rig.pass(secs(600));
     rig.machine.handle_link_up(rig.now);
-    rig.pass(secs(2) - core::time::Duration::from_millis(1));
+    rig.pass(core::time::Duration::from_millis(1_999));
     server.join(&mut rig);
     // Said twice, it is as said once.
     rig.machine.handle_link_up(rig.now);
