@@ -45,6 +45,19 @@ pub trait GameServer: Send {
     /// [`on_ended`](Self::on_ended) with the last match.
     fn on_cut_off(&mut self) {}
 
+    /// Opens tokens that are sealed under `key` too, from now on, beside those under the keys before;
+    /// returns whether it does. Where it does, the matchmaker seals under this one from now on, and
+    /// [`on_token_key_lapsed`](Self::on_token_key_lapsed) says when the one before is done with.
+    /// Comes every [`LeaseConfig::key_rotation`].
+    ///
+    /// By default it does not, and the key that the link was started with stays.
+    fn on_token_key(&mut self, _key: &TokenKey) -> bool {
+        false
+    }
+
+    /// Opens no token any more that is sealed under the key of this id: all of them have expired.
+    fn on_token_key_lapsed(&mut self, _id: u32) {}
+
     /// The instance must end now: let nobody in any more, and end the process.
     fn on_ended(&mut self, end: LeaseEnd);
 }
@@ -159,8 +172,8 @@ impl GameLink {
         self.ask(Ask::Intake(intake))
     }
 
-    /// Registers another token key, whose id is higher; the server opens with it already, and with
-    /// the one before until the last token of that has expired.
+    /// Registers another token key, whose id is higher, out of turn; the server opens with it
+    /// already, and with the one before until [`GameServer::on_token_key_lapsed`] names it.
     ///
     /// # Errors
     ///

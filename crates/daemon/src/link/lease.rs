@@ -4,14 +4,15 @@
 //! end: a game server whose lease is not renewed ends itself, with the last match that is played on it
 //! or after a grace, so that no matchmaker, allocator or broken network can leave one behind.
 
+mod config;
+mod keys;
 #[cfg(test)]
 mod tests;
 
-use core::fmt;
 use core::time::Duration;
 use std::collections::{BTreeMap, VecDeque};
 
-use crypto::{AddressList, ServerKeys, TokenKey};
+use crypto::TokenKey;
 use hub::record::CallError;
 use matchmaker_core::Seated;
 use matchmaker_core::record::{
@@ -21,76 +22,8 @@ use matchmaker_core::record::{
 use wire::{ClientId, InstanceId, Instant, MatchId};
 use zeroize::Zeroizing;
 
-/// What a game server offers to the matchmaker.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Offer {
-    /// Separates games and builds; that of the matchmaker.
-    pub app_id: u64,
-    /// Seats that it can serve at a time, in all its matches.
-    pub capacity: u16,
-    /// Its identity keys; the one that its hub link proves is among them.
-    pub identity_keys: ServerKeys,
-    /// Where players find it, best first.
-    pub addresses: AddressList,
-}
-
-/// Times of a lease.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct LeaseConfig {
-    /// How long the instance lives before its first registration; 60 s.
-    pub boot_timeout: Duration,
-    /// How long an answer may take; 5 s.
-    pub call_timeout: Duration,
-    /// Pause before a call that failed is made again; 500 ms.
-    pub retry_pause: Duration,
-    /// How often the lease is renewed, at the least; 10 s. The matchmaker may ask for more.
-    pub heartbeat_max: Duration,
-    /// How long matches that players have entered may go on without a lease; 10 minutes. Meanwhile
-    /// nobody is let in, and with the last of them the instance ends. It bounds how long a server
-    /// whose matchmaker never comes back is left over.
-    pub lease_grace: Duration,
-}
-
-impl Default for LeaseConfig {
-    fn default() -> Self {
-        Self {
-            boot_timeout: Duration::from_secs(60),
-            call_timeout: Duration::from_secs(5),
-            retry_pause: Duration::from_millis(500),
-            heartbeat_max: Duration::from_secs(10),
-            lease_grace: Duration::from_secs(600),
-        }
-    }
-}
-
-/// Why an instance must end.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum LeaseEnd {
-    /// No call has renewed the lease in time, and no match that is played has time left.
-    Expired,
-    /// The matchmaker gave the instance up, or another one has its place.
-    Retired,
-    /// The matchmaker does not take this server at all.
-    Refused(RefuseReason),
-    /// A later run of the same node has joined the hub.
-    Superseded,
-    /// The instance said that it ends, and the matchmaker has heard it or cannot.
-    Left,
-}
-
-impl fmt::Display for LeaseEnd {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Expired => f.write_str("the lease was not renewed"),
-            Self::Retired => f.write_str("the matchmaker gave this instance up"),
-            Self::Refused(reason) => write!(f, "the matchmaker refused this server: {reason:?}"),
-            Self::Superseded => f.write_str("a later run of this node has joined the hub"),
-            Self::Left => f.write_str("the instance has left"),
-        }
-    }
-}
+pub use config::{LeaseConfig, LeaseEnd, Offer};
+use keys::{KeyDue, Keys};
 
 /// What has happened to a lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -101,6 +34,10 @@ pub(crate) enum LeaseNews {
     Released(MatchId),
     /// There is no lease: let nobody in; matches that run may come to their end.
     CutOff,
+    /// Another token key shall take the place of the one of this id.
+    RotateKey(u32),
+    /// No token under the key of this id is good any more.
+    KeyLapsed(u32),
 }
 
 /// The lease of one instance.
@@ -114,7 +51,7 @@ pub(crate) struct Lease {
     config: LeaseConfig,
     offer: Offer,
     instance: InstanceId,
-    token_key: TokenKey,
+    keys: Keys,
     intake: Intake,
     matches: BTreeMap<MatchId, Running>,
     /// Whether the matchmaker knows this instance and its present key.
@@ -190,7 +127,7 @@ impl Lease {
             config,
             offer,
             instance,
-            token_key,
+            keys: Keys::new(token_key, config.key_rotation, now),
             intake: Intake::Open,
             matches: BTreeMap::new(),
             is_registered: false,
@@ -305,7 +242,9 @@ impl Lease {
 
     /// Another key takes the place of the present one.
     pub(crate) fn set_token_key(&mut self, key: TokenKey) {
-        self.token_key = key;
+        if let Some(id) = self.keys.replace(key) {
+            self.news.push_back(LeaseNews::KeyLapsed(id));
+        }
         self.register_anew();
     }
 
@@ -363,6 +302,12 @@ impl Lease {
         if self.until <= now {
             self.cut_off(now, self.cut_off.unwrap_or(LeaseEnd::Expired));
         }
+        while let Some(due) = self.keys.poll_due(now) {
+            self.news.push_back(match due {
+                KeyDue::Rotate => LeaseNews::RotateKey(self.keys.current().id()),
+                KeyDue::Lapsed(id) => LeaseNews::KeyLapsed(id),
+            });
+        }
     }
 
     pub(crate) fn poll_timeout(&self) -> Option<Instant> {
@@ -374,6 +319,7 @@ impl Lease {
         } else {
             self.until
         };
+        let until = self.keys.poll_timeout().map_or(until, |at| at.min(until));
         let may_call = self.is_joined && self.cut_off != Some(LeaseEnd::Retired);
         Some(if self.call.is_none() && may_call {
             until.min(self.due)
@@ -421,7 +367,7 @@ impl Lease {
         });
         Register {
             app_id: self.offer.app_id,
-            token_key: self.token_key.clone(),
+            token_key: self.keys.current().clone(),
             capacity: self.offer.capacity,
             intake: self.intake,
             identity_keys: self.offer.identity_keys.clone(),
@@ -442,6 +388,9 @@ impl Lease {
         let was_cut_off = self.cut_off.take().is_some();
         let is_new = call.kind == Kind::Register && call.round == self.round;
         self.is_registered |= is_new;
+        if is_new {
+            self.keys.on_registered(now);
+        }
         if is_new || (was_cut_off && self.is_registered) {
             self.news.push_back(LeaseNews::Registered);
         }

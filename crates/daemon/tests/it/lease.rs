@@ -157,6 +157,27 @@ fn mm_7_another_token_key_takes_over() {
 }
 
 #[test]
+fn mm_7_the_link_changes_keys_by_itself_and_the_matchmaker_follows() {
+    let mut net = Net::new();
+    let _hub = net.hub();
+    let matchmaker = net.matchmaker(None);
+    let mut config = LeaseConfig::default();
+    config.key_rotation = Duration::from_millis(500);
+    let mut server = Server::start_with(&net, "server-0", config);
+    server.wait_for(&Heard::TokenKey(2));
+    server.wait_for(&Heard::Registered);
+    let edge = matchmaker.address();
+    let players = [1, 2].map(|client| submit(edge, client));
+    let seat = assigned(edge, &players[0]);
+    let grant = seat.text("grant");
+    let keys = server.keys.lock().unwrap().clone();
+    // The one before is in use until its last token has lapsed, so there is no third.
+    assert_eq!(keys.len(), 1);
+    assert!(crate::server::open(&keys[0], server.instance, grant).is_ok());
+    assert!(server.open(grant).is_err(), "sealed under the old key");
+}
+
+#[test]
 fn a_second_run_of_a_server_takes_the_place_of_the_first() {
     let mut net = Net::new();
     let _hub = net.hub();
