@@ -19,7 +19,8 @@ use crate::link_state::{Profile, Roles};
 pub struct Config {
     /// What all nodes of the mesh share.
     pub secret: Secret32,
-    /// Accepted too while nodes change over.
+    /// Accepted too, of sessions and records, while nodes change over: give all of them the new
+    /// secret here, then swap the two on one node after the other, then take the old one away.
     pub previous_secret: Option<Secret32>,
     /// This run of this node, drawn at random.
     pub instance: InstanceId,
@@ -36,9 +37,11 @@ pub struct Config {
     pub cost: CostModel,
     /// When routes are left.
     pub choice: ChoiceConfig,
-    /// Neighbours at a time; 64, as many as a link record names.
+    /// Neighbours and dials at a time; 64, as many as a link record names. Who comes beyond it is
+    /// closed and counted.
     pub links_max: usize,
-    /// Nodes known of at a time; 1,024.
+    /// Nodes known of in the life of the process; 1,024. Of those beyond it no one is dialled, and
+    /// who comes is closed and counted.
     pub peers_max: u16,
     /// Labels given out at a time; 65,536, each 256 bytes.
     pub labels_max: u32,
@@ -52,7 +55,8 @@ pub struct Config {
     pub flows_max: u32,
     /// Silence after which a flow ends; 60 s.
     pub flow_idle: Duration,
-    /// Bytes that wait to be sent; 4 MiB.
+    /// Bytes that wait to be sent, 64 more counted for each datagram; 4 MiB. Over it what would be
+    /// sent is dropped and counted.
     pub outbox_bytes_max: usize,
     /// Events that wait for the application; 4,096. Over it the oldest are dropped and counted.
     pub events_max: usize,

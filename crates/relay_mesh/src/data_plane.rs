@@ -171,6 +171,10 @@ impl<A: Aead> SealNext<'_, A> {
             self.stats.no_link = self.stats.no_link.saturating_add(1);
             return;
         };
+        if self.outbox.is_full() {
+            self.stats.outbox_full = self.stats.outbox_full.saturating_add(1);
+            return;
+        }
         let leg = Leg::mesh(link.remote);
         let sealed = self.outbox.push(leg, |out| {
             link.sealer.seal(provider, now, (binding, packet), out)

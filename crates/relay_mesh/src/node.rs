@@ -16,7 +16,7 @@ mod views;
 use core::time::Duration;
 use std::collections::{BTreeMap, VecDeque};
 
-use crypto::{Identity, Provider};
+use crypto::{Identity, Provider, Secret32};
 use udp_proto::{AppId, ChannelId, Endpoint, Listen, Mtu};
 use wire::{Arrival, CommandId, Generator, Instant, Machine, NodeId, Seed, Transmit, UnixTime};
 
@@ -125,13 +125,12 @@ impl<P: Provider> Node<P> {
         provider.random(&mut seed)?;
         let mut generator = Seed(seed).generator(0);
         let key = provider.signing_key(&identity)?;
-        let network = network_of(&provider, &config);
+        let network = network_of(&provider, &config.secret);
+        let previous = config.previous_secret.as_ref();
+        let previous = previous.map(|secret| network_of(&provider, secret));
         let publisher = Publisher::new(key, public, network, config.profile.clone())
             .map_err(|_| NewError::Profile)?;
-        let mut table = TableConfig::default();
-        if let Some(members) = &config.members {
-            table.admission = Admission::Listed(members.clone());
-        }
+        let table = table(&config, (network, previous), own);
         let endpoint = endpoint(&config, identity, provider, now)?;
         let mut node = Self {
             own,
@@ -146,7 +145,7 @@ impl<P: Provider> Node<P> {
                 config.outbox_bytes_max,
             ),
             peers: Peers::new(config.peers_max, config.request_rate),
-            table: LinkStateTable::new(table, network, own),
+            table,
             publisher,
             penalties: Penalties::new(PenaltyConfig::default()),
             own_record: Vec::new(),
@@ -394,9 +393,25 @@ impl<P: Provider> Node<P> {
 }
 
 /// The network's name in records: a hash that tells nothing about the secret.
-fn network_of<P: Provider>(provider: &P, config: &Config) -> Network {
-    let hash = provider.hmac_sha256(config.secret.expose(), &[b"tw1 mesh network"]);
+fn network_of<P: Provider>(provider: &P, secret: &Secret32) -> Network {
+    let hash = provider.hmac_sha256(secret.expose(), &[b"tw1 mesh network"]);
     Network(hash.first_chunk().copied().unwrap_or_default())
+}
+
+fn table(
+    config: &Config,
+    (network, previous): (Network, Option<Network>),
+    own: NodeId,
+) -> LinkStateTable {
+    let mut limits = TableConfig::default();
+    if let Some(members) = &config.members {
+        limits.admission = Admission::Listed(members.clone());
+    }
+    let mut table = LinkStateTable::new(limits, network, own);
+    if let Some(previous) = previous {
+        table.accept_also(previous);
+    }
+    table
 }
 
 fn endpoint<P: Provider>(

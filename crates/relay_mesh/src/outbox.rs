@@ -13,10 +13,8 @@ pub(crate) struct Outbox {
     spans: VecDeque<(Leg, usize)>,
     /// Bytes taken already.
     taken: usize,
-    /// Bytes that may wait.
+    /// Bytes that may wait, [`SPAN_LEN`] counted for each datagram.
     bytes_max: usize,
-    /// Datagrams that found no room.
-    pub(crate) dropped: u64,
 }
 
 impl Outbox {
@@ -26,21 +24,22 @@ impl Outbox {
             spans: VecDeque::new(),
             taken: 0,
             bytes_max,
-            dropped: 0,
         }
     }
 
-    /// Appends what `write` appends, as one datagram; nothing where it returns an error, and where
-    /// there is no room.
+    /// Whether there is no room for a datagram more.
+    pub(crate) fn is_full(&self) -> bool {
+        let spans = self.spans.len().saturating_mul(SPAN_LEN);
+        self.bytes.len().saturating_add(spans) >= self.bytes_max
+    }
+
+    /// Appends what `write` appends, as one datagram; nothing where it returns an error. Whoever
+    /// calls has asked whether there [is room](Self::is_full).
     pub(crate) fn push<E>(
         &mut self,
         leg: Leg,
         write: impl FnOnce(&mut Vec<u8>) -> Result<(), E>,
     ) -> Result<(), E> {
-        if self.bytes.len() >= self.bytes_max {
-            self.dropped = self.dropped.saturating_add(1);
-            return Ok(());
-        }
         let start = self.bytes.len();
         if let Err(error) = write(&mut self.bytes) {
             self.bytes.truncate(start);
@@ -51,13 +50,17 @@ impl Outbox {
         Ok(())
     }
 
-    /// Appends `datagram`.
-    pub(crate) fn push_bytes(&mut self, leg: Leg, datagram: &[u8]) {
+    /// Appends `datagram`; false where there is no room.
+    pub(crate) fn push_bytes(&mut self, leg: Leg, datagram: &[u8]) -> bool {
+        if self.is_full() {
+            return false;
+        }
         let write = |out: &mut Vec<u8>| -> Result<(), core::convert::Infallible> {
             out.extend_from_slice(datagram);
             Ok(())
         };
         let Ok(()) = self.push(leg, write);
+        true
     }
 
     /// Appends the next datagram to `out` and returns whom it is for.
@@ -77,9 +80,12 @@ impl Outbox {
     pub(crate) fn memory(&self) -> usize {
         self.bytes
             .capacity()
-            .saturating_add(self.spans.capacity().saturating_mul(64))
+            .saturating_add(self.spans.capacity().saturating_mul(SPAN_LEN))
     }
 }
+
+/// What a datagram costs beside its bytes, so that empty ones are not free.
+const SPAN_LEN: usize = 64;
 
 #[cfg(test)]
 mod tests {
@@ -95,22 +101,31 @@ mod tests {
 
     #[test]
     fn gives_datagrams_in_order_and_is_bounded() {
-        let mut outbox = Outbox::new(3);
-        outbox.push_bytes(leg(1), &[1, 2]);
+        let mut outbox = Outbox::new(2 * SPAN_LEN + 3);
+        assert!(outbox.push_bytes(leg(1), &[1, 2]));
         let refused: Result<(), ()> = outbox.push(leg(9), |out| {
             out.push(9);
             Err(())
         });
         assert_eq!(refused, Err(()));
-        outbox.push_bytes(leg(2), &[3]);
-        outbox.push_bytes(leg(3), &[4]);
+        assert!(outbox.push_bytes(leg(2), &[3]));
+        assert!(!outbox.push_bytes(leg(3), &[4]));
         let mut out = Vec::new();
         assert_eq!(outbox.pop(&mut out), Some(leg(1)));
         assert_eq!(outbox.pop(&mut out), Some(leg(2)));
         assert_eq!(outbox.pop(&mut out), None);
         assert_eq!(out, [1, 2, 3]);
-        assert_eq!(outbox.dropped, 1);
-        outbox.push_bytes(leg(3), &[4]);
+        assert!(outbox.push_bytes(leg(3), &[4]));
         assert_eq!(outbox.pop(&mut out), Some(leg(3)));
+    }
+
+    #[test]
+    fn empty_datagrams_take_room_too() {
+        let mut outbox = Outbox::new(10 * SPAN_LEN);
+        let taken = (0..1_000)
+            .filter(|_| outbox.push_bytes(leg(1), &[]))
+            .count();
+        assert_eq!(taken, 10);
+        assert!(outbox.memory() <= 16 * SPAN_LEN);
     }
 }

@@ -36,6 +36,8 @@ pub struct FrameStats {
     pub no_link: u64,
     /// Dropped: the sealer did not take the number.
     pub not_sealed: u64,
+    /// Dropped: too much waits to be sent.
+    pub outbox_full: u64,
 }
 
 impl FrameStats {
@@ -56,6 +58,7 @@ impl FrameStats {
         over_rate: 0,
         no_link: 0,
         not_sealed: 0,
+        outbox_full: 0,
     };
 }
 
@@ -71,6 +74,8 @@ pub struct NodeStats {
     pub requests_refused: RefusedRequests,
     /// Answers to requests that nobody waits for.
     pub stray_replies: u64,
+    /// Sessions closed because there were as many neighbours, or nodes known of, as may be.
+    pub links_refused: u64,
     /// Messages of neighbours that break the format.
     pub messages_malformed: u64,
     /// Messages that came by a session that has ended.
@@ -91,6 +96,8 @@ pub struct NodeStats {
     pub flow_unknown: u64,
     /// Datagrams handed to players and game servers.
     pub delivered: u64,
+    /// Datagrams for players and game servers dropped because too much waits to be sent.
+    pub outbox_full: u64,
     /// Datagrams of players and servers longer than 1,472 bytes, dropped.
     pub too_big: u64,
     /// Datagrams that came before their flow had a path or socket, and found no room to wait.

@@ -141,8 +141,8 @@ impl<P: Provider> Node<P> {
             self.stats.rationed = self.stats.rationed.saturating_add(1);
             return;
         }
-        self.stats.delivered = self.stats.delivered.saturating_add(1);
-        self.plane.outbox.push_bytes(*leg, datagram);
+        let leg = *leg;
+        self.push_out(leg, datagram);
     }
 
     /// Takes leave of what was at this end of a flow.

@@ -79,12 +79,11 @@ impl<P: Provider> Node<P> {
                 server,
                 socket: Some(socket),
             } => {
-                self.stats.delivered = self.stats.delivered.saturating_add(1);
                 let leg = Leg {
                     socket,
                     address: server,
                 };
-                self.plane.outbox.push_bytes(leg, datagram);
+                self.push_out(leg, datagram);
             }
             Side::Exit { socket: None, .. } => {
                 if !flow.inward.push(datagram) {

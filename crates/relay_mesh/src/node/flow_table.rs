@@ -185,6 +185,11 @@ impl<A> FlowTable<A> {
         self.by_id.get(&(far, id)).copied()
     }
 
+    /// Whether a flow has not ended; probes never end.
+    pub(super) fn is_alive(&self, far: LinkId, id: FlowId) -> bool {
+        id == FlowId::PROBE || self.by_id.contains_key(&(far, id))
+    }
+
     /// Indices of the flows with one far end, by flow id.
     pub(super) fn with(&self, far: LinkId) -> impl Iterator<Item = (FlowId, u32)> {
         self.by_id

@@ -11,6 +11,7 @@ use crate::flow_key::{FlowDrop, FlowId, FlowOpener, FlowSealer};
 use crate::flow_message::{FlowEnd, FlowMessage};
 use crate::hop::Piece;
 use crate::hop_sealer::Packet;
+use crate::leg::Leg;
 use crate::link::LinkId;
 use crate::pieces::split;
 
@@ -247,6 +248,16 @@ impl<P: Provider> Node<P> {
         } else {
             self.deliver_to_server(index, datagram);
         }
+    }
+
+    /// Queues a datagram to a player or a server.
+    pub(super) fn push_out(&mut self, leg: Leg, datagram: &[u8]) {
+        let counter = if self.plane.outbox.push_bytes(leg, datagram) {
+            &mut self.stats.delivered
+        } else {
+            &mut self.stats.outbox_full
+        };
+        *counter = counter.saturating_add(1);
     }
 
     /// Forgets a flow, its labels and its socket.

@@ -192,7 +192,8 @@ impl<P: Provider> Node<P> {
         if !self.endpoint.sessions().any(|open| open == session) {
             return;
         }
-        let Some(link) = self.peers.intern(now, node) else {
+        let Some(link) = self.find_place(now, node) else {
+            self.stats.links_refused = self.stats.links_refused.saturating_add(1);
             self.close(now, session);
             return;
         };
@@ -219,6 +220,18 @@ impl<P: Provider> Node<P> {
             self.tell(Event::LinkUp { node, address });
         }
         self.greet(now, link);
+    }
+
+    /// The link of a node that has a session now; `None` where there are too many.
+    fn find_place(&mut self, now: Instant, node: NodeId) -> Option<LinkId> {
+        let known = self.peers.find(&node);
+        let has_contact = known
+            .and_then(|link| self.peers.get(link))
+            .is_some_and(|peer| !matches!(peer.contact, Contact::None));
+        if !has_contact && self.peers.contacts() >= self.config.links_max {
+            return None;
+        }
+        self.peers.intern(now, node)
     }
 
     /// Makes the keys of a link; false where the session is gone.

@@ -61,6 +61,7 @@ impl<P: Provider> Node<P> {
             request = request.wrapping_add(1);
             RequestId(request)
         };
+        let mut lost_flow = false;
         let found = self.courses.iter_mut().find_map(|(&far, course)| {
             course.paths.iter_mut().find_map(|path| {
                 let place = path
@@ -72,7 +73,9 @@ impl<P: Provider> Node<P> {
                     .get_mut(place)?
                     .on_reply(id, reply.clone(), &mut ids);
                 if !matches!(progress, Progress::Pending(_)) {
-                    path.setups.swap_remove(place);
+                    let setup = path.setups.swap_remove(place);
+                    let mut flows = setup.flows().iter();
+                    lost_flow = flows.any(|flow| !self.flows.is_alive(far, *flow));
                 }
                 Some((far, path.id, progress))
             })
@@ -81,6 +84,12 @@ impl<P: Provider> Node<P> {
         match found {
             Some((_, _, Progress::Pending(asks))) => self.ask(now, asks),
             Some((far, path, Progress::Ready(labels))) => self.take_labels(now, far, path, labels),
+            // A flow that ended meanwhile, maybe refused by its exit: nobody else's path pays.
+            Some((far, _, Progress::Failed(_))) if lost_flow => {
+                if let Some(course) = self.courses.get_mut(&far) {
+                    course.is_incomplete = true;
+                }
+            }
             Some((far, path, Progress::Failed(_))) => self.on_setup_failed(now, far, path),
             None => {
                 self.stats.stray_replies = self.stats.stray_replies.saturating_add(1);
@@ -284,6 +293,10 @@ impl<P: Provider> Node<P> {
         path.failures = 0;
         let (mut ready, mut unbound) = (Vec::new(), false);
         for (flow, label) in labels {
+            if !self.flows.is_alive(far, flow) {
+                // Its label at the first hop ends by itself.
+                continue;
+            }
             let provider = self.endpoint.provider();
             // A first hop that names a label twice gets no frames on it.
             let Ok(binding) = link.sealer.bind_origin(provider, now, label) else {
