@@ -2,6 +2,7 @@
 
 mod accident;
 mod check;
+mod history;
 mod http;
 mod ledger;
 mod matchmaking;

@@ -1,10 +1,13 @@
 //! What is done to the network while the match runs, and to whom.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use super::ledger::Ledger;
-use super::plan::{Duty, Plan};
+use super::plan::errand::most;
+use super::plan::{Damage, Duty, Plan};
 use super::report::{Cause, Check, Reroute, millis};
+use super::wan;
 
 /// Something that was done.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -16,13 +19,21 @@ pub(super) struct Accident {
     pub(super) paths: BTreeMap<u8, Vec<u8>>,
     /// What it was done to, in words.
     pub(super) place: String,
+    /// What is left of the network.
+    pub(super) damage: Damage,
 }
 
 /// The link to make worse: the first one behind the entry that most players use.
-pub(super) fn link_to_degrade(plan: &Plan, ledger: &Ledger) -> Option<(u8, u8, Accident)> {
-    let (entry, _) = busiest_entry(ledger)?;
+pub(super) fn link_to_degrade(
+    plan: &Plan,
+    ledger: &Ledger,
+    mut damage: Damage,
+) -> Option<(u8, u8, Accident)> {
+    let entry = busiest_entry(ledger)?;
     let path = ledger.paths.get(&entry)?;
     let next = *path.first()?;
+    let delay = Duration::from_millis(wan::Accident::DEGRADED.delay_ms);
+    damage.degrade((entry, next), delay);
     let accident = Accident {
         cause: Cause::Degraded,
         players: players_of(ledger, &[entry]),
@@ -32,19 +43,30 @@ pub(super) fn link_to_degrade(plan: &Plan, ledger: &Ledger) -> Option<(u8, u8, A
             place(plan, entry),
             place(plan, next)
         ),
+        damage,
     };
     Some((entry, next, accident))
 }
 
-/// The node to kill: the one that passes packets on for the entry that most players use, and where
-/// there is none between entry and exit, the entry.
-pub(super) fn relay_to_kill(plan: &Plan, ledger: &Ledger) -> Option<(u8, Accident)> {
-    let assigned = || ledger.ways.values().copied().flatten().min();
-    let entry = busiest_entry(ledger).map(|(entry, _)| entry);
-    let entry = entry.or_else(assigned)?;
-    let path = ledger.paths.get(&entry)?;
-    let relay = path.iter().find(|node| plan.duty(**node) == Duty::Relay);
-    let victim = relay.copied().unwrap_or(entry);
+/// The node to kill: of those between entries and the exit, the one that carries most players.
+///
+/// An entry carries as many as any node behind it, but has no other to take its place: it is
+/// killed only where nothing stands between it and the exit.
+pub(super) fn relay_to_kill(
+    plan: &Plan,
+    ledger: &Ledger,
+    mut damage: Damage,
+) -> Option<(u8, Accident)> {
+    let mut counts = BTreeMap::<u8, usize>::new();
+    let paths = entered(ledger).filter_map(|(_, entry)| ledger.paths.get(&entry));
+    for relay in paths
+        .flatten()
+        .filter(|node| plan.duty(**node) == Duty::Relay)
+    {
+        *counts.entry(*relay).or_default() += 1;
+    }
+    let victim = most(&counts).or_else(|| busiest_entry(ledger))?;
+    damage.kill(victim);
     let paths: BTreeMap<u8, Vec<u8>> = ledger
         .paths
         .iter()
@@ -59,11 +81,13 @@ pub(super) fn relay_to_kill(plan: &Plan, ledger: &Ledger) -> Option<(u8, Acciden
         players: players_of(ledger, &entries),
         paths,
         place: format!("the relay in {}", place(plan, victim)),
+        damage,
     };
     Some((victim, accident))
 }
 
-/// Judges one accident: each entry whose way was hit has found another one.
+/// Judges one accident: each entry whose way was hit has found another one before the next
+/// accident. An entry that was killed itself has none; its players must have left it.
 pub(super) fn judge(
     plan: &Plan,
     (number, accident): (u8, &Accident),
@@ -86,14 +110,18 @@ pub(super) fn judge(
             let later = ledger
                 .moves
                 .iter()
-                .filter(|(after, of, path)| *after > number && of == entry && path != old);
+                .filter(|(after, of, path)| *after == number + 1 && of == entry && path != old);
             (*entry, later.map(|(_, _, path)| path).next())
         })
         .collect();
-    let is_aside = |entry: u8| players_of(ledger, &[entry]).is_empty();
+    let is_aside = |entry: u8| {
+        let is_dead = plan.best_path(entry, &accident.damage).is_none();
+        is_dead && players_of(ledger, &[entry]).is_empty()
+    };
     let has_moved = moves
         .iter()
         .all(|(entry, path)| path.is_some() || is_aside(*entry));
+    let is_carried = !accident.players.is_empty();
     let is_heard = gap_us < GAP_MAX_US && told == accident.players.len();
     let ways: Vec<String> = moves
         .iter()
@@ -111,7 +139,7 @@ pub(super) fn judge(
     };
     let check = Check {
         name: format!("players go on when {} is {verb}", accident.place),
-        ok: has_moved && is_heard,
+        ok: is_carried && has_moved && is_heard,
         detail: format!(
             "{} players, {:.0} ms without a datagram, {lost_datagrams} datagrams lost, {}",
             accident.players.len(),
@@ -138,16 +166,18 @@ fn place(plan: &Plan, node: u8) -> &'static str {
     plan.city(plan.relay(node).ip()).unwrap_or("nowhere")
 }
 
-/// The entry that most players use, and how many they are.
-fn busiest_entry(ledger: &Ledger) -> Option<(u8, usize)> {
+/// The entry that most players use.
+fn busiest_entry(ledger: &Ledger) -> Option<u8> {
     let mut counts = BTreeMap::<u8, usize>::new();
     for (_, entry) in entered(ledger) {
         *counts.entry(entry).or_default() += 1;
     }
-    // The lowest number decides between equals.
-    counts
-        .into_iter()
-        .max_by_key(|(entry, count)| (*count, std::cmp::Reverse(*entry)))
+    most(&counts)
+}
+
+/// Returns whether any player plays through the mesh now.
+pub(super) fn is_anyone_carried(ledger: &Ledger) -> bool {
+    entered(ledger).next().is_some()
 }
 
 fn players_of(ledger: &Ledger, entries: &[u8]) -> Vec<u16> {

@@ -5,9 +5,12 @@ use std::path::Path;
 use hub::log::FileSegments;
 use hub::{Store, StoreConfig};
 
+use wire::Seat;
+
+use super::history::History;
 use super::ledger::Ledger;
 use super::plan::{Plan, RELAYS};
-use super::report::{Check, Mail, Report, millis};
+use super::report::{Check, Mail, PlayerTrips, Report, millis};
 use super::role::Failure;
 use crate::keyring;
 
@@ -71,6 +74,57 @@ pub(super) fn round_trips(ledger: &Ledger, report: &mut Report) {
             accelerated.samples,
             direct.samples
         ),
+    });
+}
+
+/// Judges round trips player by player: whoever is served best directly goes directly.
+pub(super) fn each_round_trip(
+    plan: &Plan,
+    history: &History,
+    ledger: &Ledger,
+    report: &mut Report,
+) {
+    let mut optima = Vec::new();
+    let mut slower = Vec::new();
+    for medians in &ledger.medians {
+        let seat = Seat(medians.player);
+        let optimum = history.optimum(plan, seat);
+        let optimum_us = u64::try_from(optimum.as_micros()).unwrap_or(u64::MAX);
+        optima.push(optimum_us);
+        report.players_rtt_ms.push(PlayerTrips {
+            player: medians.player,
+            city: plan.city(plan.player(seat)).unwrap_or("?").to_owned(),
+            direct: millis(medians.direct_us),
+            accelerated: millis(medians.accelerated_us),
+            optimum: millis(optimum_us),
+        });
+        let slack = GAIN_MIN_US.max(medians.direct_us / GAIN_MIN_SHARE) + RTT_SLACK_US;
+        if medians.accelerated_us > medians.direct_us.saturating_add(slack) {
+            slower.push(format!(
+                "player {} has {:.1} ms and would have {:.1} ms",
+                medians.player,
+                millis(medians.accelerated_us),
+                millis(medians.direct_us)
+            ));
+        }
+    }
+    optima.sort_unstable();
+    let middle = |at: usize| optima.get(at).copied().unwrap_or(0);
+    let (lower, upper) = (optima.len().saturating_sub(1) / 2, optima.len() / 2);
+    report.optimum_rtt_ms = millis(u64::midpoint(middle(lower), middle(upper)));
+    let is_measured = ledger.medians.len() == usize::from(plan.options().players);
+    report.checks.push(Check {
+        name: "nobody is slower than directly by more than what changes sides".to_owned(),
+        ok: is_measured && slower.is_empty(),
+        detail: if slower.is_empty() {
+            format!(
+                "{} players; the best of all ways has a p50 of {:.1} ms",
+                ledger.medians.len(),
+                report.optimum_rtt_ms
+            )
+        } else {
+            slower.join("; ")
+        },
     });
 }
 
@@ -146,5 +200,8 @@ pub(super) fn mail(ledger: &Ledger, report: &mut Report) {
     });
 }
 
+/// A player changes sides where the other one saves this, or a twentieth if that is more.
+const GAIN_MIN_US: u64 = 3_000;
+const GAIN_MIN_SHARE: u64 = 20;
 /// What the mesh may cost where the direct way is the best.
 const RTT_SLACK_US: u64 = 1_000;

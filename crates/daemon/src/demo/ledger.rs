@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::message::{News, Quantiles, Status};
+use super::message::{Medians, News, Quantiles, Status};
 use super::plan::Plan;
 use super::report::Mail;
 
@@ -41,6 +41,8 @@ pub(super) struct Ledger {
     pub(super) accidents: u8,
     /// Round trips of direct and accelerated sessions.
     pub(super) measured: Option<(Quantiles, Quantiles)>,
+    /// Of each player.
+    pub(super) medians: Vec<Medians>,
     /// Mail through the hub.
     pub(super) mail: Mail,
     /// Mails that were under way when the hub was killed.
@@ -104,7 +106,11 @@ impl Ledger {
             News::Measured {
                 direct,
                 accelerated,
-            } => self.measured = Some((*direct, *accelerated)),
+                players,
+            } => {
+                self.measured = Some((*direct, *accelerated));
+                self.medians.clone_from(players);
+            }
             News::Closed { joins_refused } => self.joins_refused = Some(*joins_refused),
             News::MailWritten { sent, acknowledged } => {
                 (self.mail.sent, self.mail.acknowledged) = (*sent, *acknowledged);

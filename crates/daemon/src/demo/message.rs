@@ -146,6 +146,8 @@ pub enum News {
         direct: Quantiles,
         /// Of accelerated sessions.
         accelerated: Quantiles,
+        /// Of each player.
+        players: Vec<Medians>,
     },
     /// Game server: counters at its end.
     Closed {
@@ -190,6 +192,24 @@ pub struct Status {
     pub ticks: u32,
     /// State hash after the last one.
     pub hash: u64,
+}
+
+/// The median round trips of one player, in microseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Medians {
+    /// Seat.
+    pub player: u16,
+    /// Of the session that measures the direct way.
+    pub direct_us: u64,
+    /// Of the sessions that it played by.
+    pub accelerated_us: u64,
+}
+
+/// The median of samples, by nearest rank; zero where there are none.
+#[must_use]
+pub fn median(mut samples: Vec<u32>) -> u64 {
+    samples.sort_unstable();
+    ranked(&samples, 50).map_or(0, u64::from)
 }
 
 /// Round trips of several players, in microseconds.

@@ -25,6 +25,10 @@ pub struct Report {
     pub direct_rtt_ms: RoundTrips,
     /// Round trips of the sessions that played.
     pub accelerated_rtt_ms: RoundTrips,
+    /// Median of the players' optima, as [`PlayerTrips::optimum`].
+    pub optimum_rtt_ms: f64,
+    /// Round trips of each player.
+    pub players_rtt_ms: Vec<PlayerTrips>,
     /// What each accident did.
     pub reroutes: Vec<Reroute>,
     /// Tickets that the matchmaker took.
@@ -41,6 +45,22 @@ pub struct Report {
     pub checks: Vec<Check>,
     /// Whether every check holds.
     pub ok: bool,
+}
+
+/// Median round trips of one player, in milliseconds.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct PlayerTrips {
+    /// Seat.
+    pub player: u16,
+    /// Where it is.
+    pub city: String,
+    /// Of the session that measures the direct way.
+    pub direct: f64,
+    /// Of the sessions that it played by.
+    pub accelerated: f64,
+    /// What the map gives to who is on the best of all ways at every moment, accidents included:
+    /// found by trying all, from mean delays.
+    pub optimum: f64,
 }
 
 /// Two points of a distribution, in milliseconds.
@@ -144,6 +164,8 @@ mod tests {
             "state_hashes_equal",
             "direct_rtt_ms",
             "accelerated_rtt_ms",
+            "optimum_rtt_ms",
+            "players_rtt_ms",
             "reroutes",
             "tickets",
             "tokens_issued",

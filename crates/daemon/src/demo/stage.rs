@@ -8,6 +8,7 @@ use wire::Instant;
 
 use super::accident::{self, Accident};
 use super::check;
+use super::history::History;
 use super::ledger::Ledger;
 use super::matchmaking;
 use super::message::{News, Order, Status};
@@ -34,6 +35,8 @@ pub(super) struct Stage {
     report: Report,
     /// What was done to the network, in order.
     accidents: Vec<Accident>,
+    /// What the network was like.
+    history: History,
     /// When the hub that was killed comes back.
     hub_back_at: Option<Instant>,
     /// Checks that could not be made, and why.
@@ -68,6 +71,7 @@ impl Stage {
                 ..Report::default()
             },
             accidents: Vec::new(),
+            history: History::new(),
             hub_back_at: None,
             missed: Vec::new(),
         })
@@ -161,8 +165,11 @@ impl Stage {
             }
             let third = self.plan.length() / 3;
             let due = u32::try_from(self.accidents.len() + self.missed.len()).unwrap_or(u32::MAX);
-            if due < 2 && now >= start + third * (due + 1) {
-                self.strike(due)?;
+            let at = start + third * (due + 1);
+            // All may be aside for a moment.
+            let is_time = accident::is_anyone_carried(&self.ledger) || now >= at + CARRIED_MAX;
+            if due < 2 && now >= at && is_time {
+                self.strike(due, now.saturating_since(start))?;
             }
             if now >= frame_at {
                 frame_at = now + FRAME;
@@ -175,16 +182,14 @@ impl Stage {
     }
 
     /// Does to the network what is due: the link in use gets worse, then the relay in use dies.
-    fn strike(&mut self, due: u32) -> Result<(), Failure> {
+    fn strike(&mut self, due: u32, at: Duration) -> Result<(), Failure> {
+        let damage = self.history.damage();
         let number = u8::try_from(self.accidents.len()).unwrap_or(u8::MAX);
         let mark = Order::Mark { accident: number };
         if due == 0 {
-            let Some((entry, next, accident)) = accident::link_to_degrade(&self.plan, &self.ledger)
-            else {
-                return self.miss(
-                    "the link in use is degraded",
-                    "the direct way is the shortest for all",
-                );
+            let target = accident::link_to_degrade(&self.plan, &self.ledger, damage);
+            let Some((entry, next, accident)) = target else {
+                return self.miss("the link in use is degraded");
             };
             self.children.tell(Who::Players, &mark)?;
             let order = Order::Degrade {
@@ -193,42 +198,46 @@ impl Stage {
                 accident: wan::Accident::DEGRADED,
             };
             self.children.tell(Who::Relay(entry), &order)?;
-            self.note(accident)
+            self.note(accident, at)
         } else {
-            let Some((victim, accident)) = accident::relay_to_kill(&self.plan, &self.ledger) else {
-                return self.miss(
-                    "the relay in use is killed",
-                    "the direct way is the shortest for all",
-                );
+            let target = accident::relay_to_kill(&self.plan, &self.ledger, damage);
+            let Some((victim, accident)) = target else {
+                return self.miss("the relay in use is killed");
             };
             // First, so that the gap is not told shorter than it is.
             self.children.tell(Who::Players, &mark)?;
             self.children.kill(Who::Relay(victim))?;
-            self.note(accident)
+            self.note(accident, at)
         }
     }
 
-    fn note(&mut self, accident: Accident) -> Result<(), Failure> {
+    fn note(&mut self, accident: Accident, at: Duration) -> Result<(), Failure> {
         let verb = match accident.cause {
             Cause::Degraded => "degraded by 100 ms and 10 % loss",
             Cause::Killed => "killed",
         };
         self.screen
             .say(&format!("        {} is {verb}", accident.place))?;
+        self.history.push(at, accident.damage.clone());
         self.accidents.push(accident);
         self.ledger.accidents = self.ledger.accidents.saturating_add(1);
         Ok(())
     }
 
-    fn miss(&mut self, name: &str, why: &str) -> Result<(), Failure> {
-        self.screen.say(&format!("        {why}"))?;
-        // A mesh that carries nothing would look the same.
-        let is_fine = self.ledger.ways.values().all(Option::is_none)
-            && self.ledger.pinged.len() == self.ledger.ways.len();
+    /// Notes that an accident would hit nobody: a run that shows nothing is no good run.
+    fn miss(&mut self, name: &str) -> Result<(), Failure> {
+        let ledger = &self.ledger;
+        let assigned = ledger.ways.values().flatten().count();
+        let (pinged, players) = (ledger.pinged.len(), ledger.ways.len());
+        let detail = format!(
+            "nobody was carried: {assigned} of {players} players have an entry, \
+             {pinged} heard the server through the mesh"
+        );
+        self.screen.say(&format!("        {detail}"))?;
         self.missed.push(Check {
             name: format!("players go on when {name}"),
-            ok: is_fine,
-            detail: why.to_owned(),
+            ok: false,
+            detail,
         });
         Ok(())
     }
@@ -258,6 +267,7 @@ impl Stage {
         }
         check::states(&self.plan, &self.ledger, &mut self.report);
         check::round_trips(&self.ledger, &mut self.report);
+        check::each_round_trip(&self.plan, &self.history, &self.ledger, &mut self.report);
         check::mail(&self.ledger, &mut self.report);
         check::joins(&self.plan, &self.ledger, &mut self.report);
         check::processes(&mut self.report);
@@ -378,5 +388,7 @@ const FINISH_MAX: Duration = Duration::from_secs(5);
 const CONCLUDE_MAX: Duration = Duration::from_secs(5);
 /// How long the hub is away.
 const HUB_AWAY: Duration = Duration::from_secs(1);
+/// How long an accident may wait for somebody to be hit by it.
+const CARRIED_MAX: Duration = Duration::from_secs(1);
 /// Time between two pictures.
 const FRAME: Duration = Duration::from_millis(250);

@@ -21,7 +21,7 @@ use wire::Seat;
 use super::post::{self, Reader};
 use super::{Failure, Voice};
 use crate::control::Leash;
-use crate::demo::message::{News, Order, Quantiles};
+use crate::demo::message::{Medians, News, Order, Quantiles, median};
 use crate::demo::plan::{APP, Duty, Plan};
 use crate::demo::wan::Weather;
 use crate::talk::readers;
@@ -190,9 +190,14 @@ fn tell(players: &BTreeMap<Seat, Handle<Ask>>, seat: Seat, ask: Ask) -> Result<(
 
 /// Waits for the samples of `count` players, and joins them.
 fn pool(measured: &Receiver<Samples>, count: usize) -> News {
-    let (mut direct, mut accelerated) = (Vec::new(), Vec::new());
+    let (mut direct, mut accelerated, mut players) = (Vec::new(), Vec::new(), Vec::new());
     for _ in 0..count {
         if let Ok(samples) = measured.recv_timeout(POOLING_MAX) {
+            players.push(Medians {
+                player: samples.seat.0,
+                direct_us: median(samples.direct_us.clone()),
+                accelerated_us: median(samples.accelerated_us.clone()),
+            });
             direct.push(samples.direct_us);
             accelerated.push(samples.accelerated_us);
         }
@@ -200,6 +205,7 @@ fn pool(measured: &Receiver<Samples>, count: usize) -> News {
     News::Measured {
         direct: Quantiles::of(direct),
         accelerated: Quantiles::of(accelerated),
+        players,
     }
 }
 

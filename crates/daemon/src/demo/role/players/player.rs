@@ -33,6 +33,7 @@ pub(super) enum Ask {
 /// The round trips of one player, microseconds.
 #[derive(Debug)]
 pub(super) struct Samples {
+    pub(super) seat: Seat,
     pub(super) direct_us: Vec<u32>,
     pub(super) accelerated_us: Vec<u32>,
 }
@@ -244,6 +245,7 @@ impl Application<Endpoint<Ring>> for Player {
                     self.tell_gap(&gap);
                 }
                 let samples = Samples {
+                    seat: self.seat,
                     direct_us: self.ways.measured_us.clone(),
                     accelerated_us: self.ways.played_us.clone(),
                 };
