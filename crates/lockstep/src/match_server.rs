@@ -19,15 +19,12 @@ use crate::event::{
 };
 use crate::input::{Input, encode_into};
 use crate::ledger::Ledger;
-use crate::message::TURNS_HEAD_LEN_MAX;
+use crate::message::{INPUT_DELAY, TURNS_HEAD_LEN_MAX};
 use crate::repair::RepairLimits;
 use crate::turn::{Row, Turn};
 use crate::{Config, PeerId, ServerStats, StartPolicy, Tick};
 
 use place::{Holder, Place, Player};
-
-/// Longest input delay, in ticks: four fewer than the window in which inputs are taken.
-const INPUT_DELAY_MAX: u8 = 60;
 
 /// One match: takes inputs, closes ticks, sends them to all, compares state hashes.
 ///
@@ -97,7 +94,7 @@ impl<I: Input> MatchServer<I> {
         if config.seats == 0 {
             return Err(ConfigError::NoSeats);
         }
-        if config.input_delay == 0 || config.input_delay > INPUT_DELAY_MAX {
+        if !INPUT_DELAY.contains(&config.input_delay) {
             return Err(ConfigError::DelayOutOfRange);
         }
         let len_max = usize::from(config.datagram_len_max).saturating_sub(TURNS_HEAD_LEN_MAX);

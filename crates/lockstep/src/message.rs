@@ -27,7 +27,7 @@ use core::fmt;
 
 use crate::bits::Malformed;
 
-pub use down::{Bundles, Down, Mode, Turns, Welcome, decode_down};
+pub use down::{Bundles, Down, INPUT_DELAY, Mode, PERIOD_NANOS, Turns, Welcome, decode_down};
 pub(crate) use down::{write_bye, write_turns_head, write_welcome};
 pub use up::{HASHES_MAX, HashRun, INPUTS_MAX, InputRun, Report, Up, decode_up};
 pub(crate) use up::{ReportHead, write_leave, write_ready, write_report};
