@@ -3,6 +3,9 @@
     reason = "whatever else comes fails the test"
 )]
 
+mod disk;
+mod room;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
@@ -652,10 +655,15 @@ fn check(seed: u64, model: &mut Model, store: &mut Store<MemorySegments>) {
 }
 
 #[test]
-fn a_disk_that_cannot_be_listed_does_not_open() {
+fn a_disk_that_has_no_room_or_cannot_be_read_does_not_open() {
     let mut disk = MemorySegments::new(0);
     assert_eq!(disk.allocate(SegmentId(1), 1), Err(FileError::Full));
     assert_eq!(Store::open(disk, small()).unwrap_err(), OpenError::Full);
+    for failing in 0..3 {
+        let mut disk = one_acknowledged();
+        disk.fail_reads(failing, 1);
+        assert_eq!(Store::open(disk, small()).unwrap_err(), OpenError::Failed);
+    }
 }
 
 #[test]
