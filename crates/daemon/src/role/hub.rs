@@ -8,12 +8,13 @@ use std::time::Duration;
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
 use crypto::Identity;
-use hub::log::FileSegments;
+use hub::log::{FileSegments, Recovery};
 use hub::role::Role;
 use hub::{Command, Hub, HubConfig, HubEvent, JoinFile, Outcome, Store, StoreConfig, StoreError};
 use servicer::{
-    Admission, Clock, Dial, Jobs, StorageConfig, StorageThread, StreamApplication, StreamHandle,
-    StreamListener, StreamServicer, TlsIdentity,
+    Admission, Clock, Dial, Jobs, RequestError, StorageConfig, StorageThread, StreamApplication,
+    StreamConfig, StreamHandle, StreamListener, StreamServicer, TlsIdentity,
+    raise_descriptor_limit,
 };
 use wire::{CommandId, ConnectionId, Instant, NodeId, StreamMachine};
 
@@ -88,6 +89,7 @@ impl HubProcess {
         let listener = StreamListener::bind(listen, &tls, admission).map_err(Failure::refused)?;
         let address = listener.local_address();
         let store = open_store(options.data, options.store)?;
+        check_descriptors(StreamConfig::default().connections_max);
 
         let (jobs, queue) = Jobs::new(StorageConfig::default());
         let (failure, failed) = crossbeam_channel::bounded(1);
@@ -118,15 +120,17 @@ impl HubProcess {
     ///
     /// The reason. The process shall then end, and be started again with what the disk holds.
     pub fn wait(&self, patience: Duration) -> Result<(), Failure> {
-        let failure = |sentence: &str| Err(Failure::new(Exit::CheckFailed, sentence));
-        match self.failed.recv_timeout(patience) {
-            Ok(()) => failure("the disk of the hub has failed; start the hub again"),
-            Err(RecvTimeoutError::Disconnected) => failure("the hub's thread has ended"),
-            Err(RecvTimeoutError::Timeout) if !self.handle.is_running() => {
-                failure("the hub's thread has ended")
-            }
-            Err(RecvTimeoutError::Timeout) => Ok(()),
-        }
+        let word = self.failed.recv_timeout(patience);
+        let sentence = if !self.storage.is_running() {
+            "the hub's storage thread has ended; start the hub again"
+        } else if word.is_ok() {
+            "the disk of the hub has failed; start the hub again"
+        } else if word == Err(RecvTimeoutError::Disconnected) || !self.handle.is_running() {
+            "the hub's thread has ended"
+        } else {
+            return Ok(());
+        };
+        Err(Failure::new(Exit::CheckFailed, sentence))
     }
 
     /// Ends in order: what was taken is put on disk.
@@ -176,9 +180,12 @@ impl StreamApplication<Hub> for HubApplication {
         id: CommandId,
         command: Command,
     ) -> Option<Dial> {
-        if self.jobs.submit((id, command)).is_err() {
+        match self.jobs.submit((id, command)) {
+            Ok(()) => {}
             // The hub keeps fewer in flight than the queue holds; what is refused is not lost.
-            hub.handle_completed(now, id, Err(StoreError::Busy));
+            Err(RequestError::Full(_)) => hub.handle_completed(now, id, Err(StoreError::Busy)),
+            // Nothing will ever be stored again.
+            Err(RequestError::Ended(_)) => hub.handle_completed(now, id, Err(StoreError::Failed)),
         }
         None
     }
@@ -220,10 +227,47 @@ fn open_store(folder: &Path, config: StoreConfig) -> Result<Store<FileSegments>,
             Failure::usage(format_args!("{name}: {}", error.kind()))
         }
     })?;
-    Store::open(files, config).map_err(|error| {
+    let store = Store::open(files, config).map_err(|error| {
         Failure::new(
             Exit::CheckFailed,
             format_args!("{}: {error}", folder.display()),
         )
-    })
+    })?;
+    log_recovery(&store.recovery());
+    Ok(store)
 }
+
+/// Says what the disk held, louder where it has lost what it had confirmed.
+fn log_recovery(found: &Recovery) {
+    let Recovery {
+        segments, records, ..
+    } = *found;
+    let torn_bytes = found.torn_bytes;
+    tracing::info!(segments, records, torn_bytes, "the store is open");
+    if found.rotten > 0 {
+        let holes = found.rotten;
+        tracing::error!(
+            holes,
+            "the disk has lost records that it had confirmed; mail that was acknowledged to its \
+             sender may be gone"
+        );
+    }
+}
+
+/// Has the system allow as many open files as connections may need.
+fn check_descriptors(connections_max: usize) {
+    let Some(allowed) = raise_descriptor_limit() else {
+        return;
+    };
+    let needed = u64::try_from(connections_max).unwrap_or(u64::MAX);
+    if allowed < needed.saturating_add(DESCRIPTORS_APART) {
+        tracing::warn!(
+            allowed,
+            connections_max,
+            "fewer open files are allowed than connections: some of them will not be taken"
+        );
+    }
+}
+
+/// Descriptors that are no connections: segments, the folder, its lock, ports, the wait.
+const DESCRIPTORS_APART: u64 = 64;
