@@ -18,7 +18,7 @@ use crate::rogue::{Rogue, confirm, no_point};
 /// Bytes of a HELLO that hold the cookie; all others are HELLO0.
 const COOKIE: core::ops::Range<usize> = 101..134;
 
-fn stranger(number: u32) -> SocketAddr {
+pub(crate) fn stranger(number: u32) -> SocketAddr {
     let [_, a, b, c] = number.to_be_bytes();
     SocketAddr::from(([100, a, b, c], 9_000))
 }
@@ -686,7 +686,7 @@ fn an_accept_from_another_address_is_not_taken() {
 }
 
 /// Opens a session by a copy of the first packet from a forged source; returns its packet.
-fn open_by_a_copy(line: &mut Line, victim: SocketAddr) -> (SessionId, Vec<u8>) {
+pub(crate) fn open_by_a_copy(line: &mut Line, victim: SocketAddr) -> (SessionId, Vec<u8>) {
     let credentials = line.token(1);
     let session = line.client.dial(line.now, &line.keys, credentials);
     let hello = line.client.drain(line.now).remove(0).bytes;
