@@ -12,6 +12,7 @@ pub mod fragment;
 pub mod frame;
 pub mod handshake;
 pub mod inbox;
+mod marks;
 pub mod outbox;
 pub mod packet;
 pub mod received;

@@ -156,7 +156,7 @@ fn each_breach_of_the_protocol_ends_the_session_with_its_code() {
         vec![0x02, high, low, 0xFF, 0xFF, 0, 0]
     };
     let full = [7; 1_120];
-    let breaches: [(&str, Vec<Vec<u8>>, CloseCode); 12] = [
+    let breaches: [(&str, Vec<Vec<u8>>, CloseCode); 13] = [
         ("reserved type", vec![vec![0x10]], CloseCode::Frame),
         ("unknown type", vec![vec![0x2F]], CloseCode::Frame),
         ("cut short", vec![vec![0x08, 1, 2, 3]], CloseCode::Frame),
@@ -171,6 +171,11 @@ fn each_breach_of_the_protocol_ends_the_session_with_its_code() {
             CloseCode::Frame,
         ),
         ("never sent", vec![ack(900)], CloseCode::AckUnsent),
+        (
+            "two ACKs in a packet",
+            vec![[ack(0), ack(0)].concat()],
+            CloseCode::Frame,
+        ),
         (
             "one fragment",
             vec![fragment(1, 0, (0, 1), b"x")],
