@@ -17,7 +17,7 @@ use core::time::Duration;
 use std::collections::{BTreeMap, VecDeque};
 
 use crypto::{Identity, Provider, Secret32};
-use udp_proto::{AppId, ChannelId, Endpoint, Listen, Mtu};
+use udp_proto::{AppId, ChannelId, Endpoint, Listen, ListenError, Mtu};
 use wire::{Arrival, CommandId, Generator, Instant, Machine, NodeId, Seed, Transmit, UnixTime};
 
 use crate::choice::{Penalties, PenaltyConfig};
@@ -431,7 +431,10 @@ fn endpoint<P: Provider>(
         previous: config.previous_secret.clone(),
     };
     let listen = Listen::new(identity, config.instance).with_network(network);
-    endpoint.listen(now, listen)?;
+    // A new endpoint with connection ids: only randomness can be missing.
+    endpoint
+        .listen(now, listen)
+        .map_err(|_: ListenError| NewError::NoEntropy)?;
     if let Some(members) = &config.members {
         endpoint.set_allowed_nodes(Some(members.keys().copied().collect()));
     }

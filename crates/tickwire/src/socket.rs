@@ -9,7 +9,7 @@ use std::io;
 
 use crypto::{NoEntropy, Ring};
 use servicer::{BindError, Clock, Driver, End, SocketConfig, UdpSocket};
-use udp_proto::{AppId, Config, ConnectError, Endpoint};
+use udp_proto::{AppId, Config, ConnectError, Endpoint, ListenError};
 use wire::Instant;
 
 use crate::Event;
@@ -85,6 +85,8 @@ pub enum OpenError {
     NoEntropy,
     /// Connecting could not begin.
     Connect(ConnectError),
+    /// The server could not begin to listen.
+    Listen(ListenError),
     /// The system refused something else.
     System(io::Error),
 }
@@ -95,6 +97,7 @@ impl fmt::Display for OpenError {
             Self::Bind(error) => error.fmt(f),
             Self::NoEntropy => NoEntropy.fmt(f),
             Self::Connect(error) => error.fmt(f),
+            Self::Listen(error) => error.fmt(f),
             Self::System(error) => error.fmt(f),
         }
     }
@@ -117,6 +120,12 @@ impl From<NoEntropy> for OpenError {
 impl From<ConnectError> for OpenError {
     fn from(error: ConnectError) -> Self {
         Self::Connect(error)
+    }
+}
+
+impl From<ListenError> for OpenError {
+    fn from(error: ListenError) -> Self {
+        Self::Listen(error)
     }
 }
 

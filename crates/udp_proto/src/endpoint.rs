@@ -23,6 +23,7 @@ use crate::event::{Event, Proof};
 use crate::handshake::dial::Dial;
 use crate::handshake::half_open::HalfOpen;
 use crate::handshake::reply::{Refuse, Retry};
+use crate::handshake::token_cache::TokenCache;
 use crate::session::{Outcome, Session};
 use crate::slots::{SessionId, Slots};
 use crate::stats::EndpointStats;
@@ -46,6 +47,8 @@ pub struct Endpoint<P: Provider> {
     /// that it tells nothing about secrets.
     generator: Generator,
     listener: Option<Box<Listener<P>>>,
+    /// Tokens that were used; outlives the listener, since what it forgot could be used again.
+    tokens: TokenCache,
     slots: Slots<Slot<P>>,
     /// Dials, by the id that replies echo.
     dials: BTreeMap<u64, SessionId>,
@@ -137,6 +140,7 @@ impl<P: Provider> Endpoint<P> {
             provider,
             generator,
             listener: None,
+            tokens: TokenCache::default(),
             dials: BTreeMap::new(),
             by_address: BTreeMap::new(),
             players: BTreeMap::new(),
@@ -282,10 +286,8 @@ impl<P: Provider> Endpoint<P> {
             Slot::HalfOpen(half_open) => {
                 self.release_half_open(&half_open);
                 self.sources.remove(half_open.source.ip());
-                if let Admitted::Token(grant) = &half_open.grant
-                    && let Some(listener) = &mut self.listener
-                {
-                    listener.tokens.end(grant.token_id);
+                if let Admitted::Token(grant) = &half_open.grant {
+                    self.tokens.end(grant.token_id);
                 }
             }
             Slot::Session(session) => {

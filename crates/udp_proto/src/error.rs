@@ -167,6 +167,37 @@ impl fmt::Display for CloseReason {
     }
 }
 
+/// Why `listen` did not begin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ListenError {
+    /// It listens already; see [`Endpoint::shutdown`](crate::Endpoint::shutdown).
+    AlreadyListening,
+    /// The endpoint's connection ids have length 0, and players behind one address could not be
+    /// told apart.
+    NoConnectionIds,
+    /// The provider has no randomness.
+    NoEntropy,
+}
+
+impl fmt::Display for ListenError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::AlreadyListening => "the endpoint listens already",
+            Self::NoConnectionIds => "an endpoint without connection ids cannot listen",
+            Self::NoEntropy => "the system gave no randomness",
+        })
+    }
+}
+
+impl core::error::Error for ListenError {}
+
+impl From<crypto::NoEntropy> for ListenError {
+    fn from(crypto::NoEntropy: crypto::NoEntropy) -> Self {
+        Self::NoEntropy
+    }
+}
+
 /// Why `connect` did not begin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]

@@ -29,7 +29,7 @@ pub use channel::{ChannelConfig, ChannelId, ChannelTable, Delivery, SendError};
 pub use config::{AppId, Config, DuplicatePolicy, IdleTimeout, Keepalive, Mtu, RetryPolicy};
 pub use endpoint::Endpoint;
 pub use endpoint::listener::{Listen, Network};
-pub use error::{CloseCode, CloseReason, ConnectError, ConnectFailure, NoSession};
+pub use error::{CloseCode, CloseReason, ConnectError, ConnectFailure, ListenError, NoSession};
 pub use event::{Event, Grant, Peer, Proof};
 pub use handshake::dial::{Credentials, ServerIdentity, Target};
 pub use slots::{CidLen, SessionId};

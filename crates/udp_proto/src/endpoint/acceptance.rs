@@ -69,7 +69,7 @@ impl<P: Provider> Endpoint<P> {
         };
         if let Some((token, forget_at)) = token {
             let capacity = self.config.token_cache_max;
-            let begun = listener
+            let begun = self
                 .tokens
                 .begin(token, candidate.sender, forget_at, capacity);
             match begun {
@@ -89,7 +89,7 @@ impl<P: Provider> Endpoint<P> {
             Err(AnswerError::NoEntropy) => Fate::Overload,
         };
         if let Some((token, _)) = token {
-            listener.tokens.end(token);
+            self.tokens.end(token);
         }
         fate
     }

@@ -203,7 +203,7 @@ impl<P: Provider> Endpoint<P> {
     fn wants_cookie(&self, listener: &Listener<P>, candidate: &Candidate<'_>) -> bool {
         let is_pending_elsewhere = || {
             let header = TokenHeader::decode(candidate.hello.token).ok();
-            let state = header.and_then(|header| listener.tokens.state(header.token_id));
+            let state = header.and_then(|header| self.tokens.state(header.token_id));
             matches!(state, Some(TokenState::Pending { first, .. }) if first != candidate.sender)
         };
         candidate.mode != Mode::Token
@@ -253,7 +253,7 @@ impl<P: Provider> Endpoint<P> {
             }
             Mode::Token => {
                 let token = self.open_token(listener, candidate.hello.token)?;
-                if listener.tokens.state(token.header.token_id) == Some(TokenState::Consumed) {
+                if self.tokens.state(token.header.token_id) == Some(TokenState::Consumed) {
                     return Err(Fate::TokenUsed);
                 }
                 let initial = self

@@ -4,13 +4,13 @@ use core::net::SocketAddr;
 use std::collections::BTreeSet;
 
 use crypto::token::TokenKey;
-use crypto::{Exporter, NoEntropy, Provider, PublicKey, Role, SuiteSet};
+use crypto::{Exporter, Provider, PublicKey, Role, SuiteSet};
 use wire::{Instant, NodeId};
 
-use super::listener::{Listen, Listener, TOKEN_KEYS_MAX};
+use super::listener::{Listen, Listener, Network, TOKEN_KEYS_MAX};
 use super::{Endpoint, Slot};
 use crate::channel::{ChannelId, SendError};
-use crate::error::{CloseCode, ConnectError, ConnectFailure, NoSession};
+use crate::error::{CloseCode, ConnectError, ConnectFailure, ListenError, NoSession};
 use crate::event::{Event, Proof};
 use crate::handshake::dial::{Credentials, Dial, DialStart, HelloForm, Target};
 use crate::session::Session;
@@ -18,13 +18,27 @@ use crate::slots::{CidLen, SessionId};
 use crate::stats::SessionStats;
 
 impl<P: Provider> Endpoint<P> {
-    /// Begins to accept sessions.
+    /// Begins to accept sessions, for the first time or again after [`shutdown`](Self::shutdown).
+    ///
+    /// Tokens that were used stay used, and token keys are added anew. What changes while it
+    /// listens has methods of its own: [`add_token_key`](Self::add_token_key),
+    /// [`set_network`](Self::set_network), [`set_allowed_nodes`](Self::set_allowed_nodes).
     ///
     /// # Errors
     ///
-    /// [`NoEntropy`] where the provider has no randomness; the endpoint is as before then.
-    pub fn listen(&mut self, now: Instant, listen: Listen) -> Result<(), NoEntropy> {
+    /// [`ListenError`]; the endpoint is as before then.
+    pub fn listen(&mut self, now: Instant, listen: Listen) -> Result<(), ListenError> {
         let now = self.advance(now);
+        if self.config.cid_len == CidLen::Zero {
+            return Err(ListenError::NoConnectionIds);
+        }
+        if self
+            .listener
+            .as_ref()
+            .is_some_and(|listener| !listener.is_shut)
+        {
+            return Err(ListenError::AlreadyListening);
+        }
         let listener = Listener::new(
             now,
             listen,
@@ -48,6 +62,18 @@ impl<P: Provider> Endpoint<P> {
             listener.token_keys.remove(0);
         }
         listener.token_keys.push(key);
+        true
+    }
+
+    /// Changes the network secrets: of sessions that exist, none is touched. With `None` no node is
+    /// let in or dialled any more.
+    ///
+    /// Returns whether the endpoint listens; where not, the secrets are dropped.
+    pub fn set_network(&mut self, network: Option<Network>) -> bool {
+        let Some(listener) = &mut self.listener else {
+            return false;
+        };
+        listener.network = network;
         true
     }
 
@@ -183,7 +209,7 @@ impl<P: Provider> Endpoint<P> {
     }
 
     /// Ends every session with [`CloseCode::Shutdown`], every dial and every attempt that waits for
-    /// its first packet, and lets nobody in any more.
+    /// its first packet, and lets nobody in until it is told to [`listen`](Self::listen) again.
     pub fn shutdown(&mut self, now: Instant) {
         let ids: Vec<SessionId> = self.slots.ids().collect();
         if let Some(listener) = &mut self.listener {

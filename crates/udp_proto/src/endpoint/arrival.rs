@@ -322,10 +322,8 @@ impl<P: Provider> Endpoint<P> {
             start,
         );
         if let Some(code) = verdict.refusal {
-            if let Proof::Token(grant) = &proof
-                && let Some(listener) = &mut self.listener
-            {
-                listener.tokens.end(grant.token_id);
+            if let Proof::Token(grant) = &proof {
+                self.tokens.end(grant.token_id);
             }
             session.refuse(now, code);
             self.slots.put(id, Slot::Session(Box::new(session)));

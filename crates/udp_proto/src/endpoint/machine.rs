@@ -62,9 +62,7 @@ impl<P: Provider> Endpoint<P> {
     pub fn set_unix_time(&mut self, now: Instant, unix: UnixTime) {
         let now = self.advance(now);
         self.unix = Some((now, unix));
-        if let Some(listener) = &mut self.listener {
-            listener.tokens.expire(unix);
-        }
+        self.tokens.expire(unix);
     }
 
     /// Appends the next datagram to `buf`; `None` when there is none.

@@ -15,9 +15,7 @@ use crate::slots::SessionId;
 impl<P: Provider> Endpoint<P> {
     /// A player has come in: the token is used up, and an older session of the player gives way.
     pub(super) fn seat(&mut self, now: Instant, id: SessionId, grant: &Grant) {
-        if let Some(listener) = &mut self.listener {
-            listener.tokens.consume(grant.token_id);
-        }
+        self.tokens.consume(grant.token_id);
         let rivals: Vec<SessionId> = self
             .slots
             .ids()

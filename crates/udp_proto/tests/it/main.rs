@@ -17,6 +17,7 @@ mod flood;
 mod harness;
 mod hostile;
 mod limits;
+mod listen;
 mod mpgs;
 mod nonces;
 mod peer;
