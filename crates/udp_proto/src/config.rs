@@ -30,6 +30,8 @@ pub struct Config {
     /// How long connecting may take over all addresses; 10 s.
     pub connect_timeout: Duration,
     /// Sessions and attempts at a time; 4,096, at most 65,535. An idle one holds some 3 KiB.
+    /// Players who return while their old sessions live take slots beyond it for as long, up to
+    /// `half_open_max`; for these, 65,535 is the limit of both together.
     pub sessions_max: u16,
     /// Of these, how many from one IPv4 address or IPv6 /64; 32. Loopback and trusted exits are
     /// exempt.

@@ -133,7 +133,8 @@ impl<P: Provider> Endpoint<P> {
         config.channels.encode(&mut table);
         let digest = provider.sha256(&[&table]);
         Ok(Self {
-            slots: Slots::new(config.sessions_max),
+            // Beyond `sessions_max` for players who take their own places.
+            slots: Slots::new(config.sessions_max.saturating_add(config.half_open_max)),
             config,
             app_id,
             channel_digest: digest.first_chunk().copied().unwrap_or_default(),
@@ -201,6 +202,11 @@ impl<P: Provider> Endpoint<P> {
                 Slot::Session(session) => session.memory(),
             })
             .sum()
+    }
+
+    /// Returns whether there is no room for another session but in the place of one.
+    fn is_full(&self) -> bool {
+        self.slots.len() >= self.config.sessions_max
     }
 
     /// Keeps time from going back: a late clock is a fault of the driver's.

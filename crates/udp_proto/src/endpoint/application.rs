@@ -107,7 +107,7 @@ impl<P: Provider> Endpoint<P> {
         {
             return Err(ConnectError::AddressTaken);
         }
-        if self.slots.is_full() {
+        if self.is_full() {
             return Err(ConnectError::Full);
         }
         let (config, provider) = (&self.config, &mut self.provider);
@@ -270,7 +270,7 @@ impl<P: Provider> Endpoint<P> {
             })
     }
 
-    fn session(&self, id: SessionId) -> Option<&Session<P::Aead>> {
+    pub(super) fn session(&self, id: SessionId) -> Option<&Session<P::Aead>> {
         match self.slots.get(id) {
             Some(Slot::Session(session)) => Some(session),
             _ => None,

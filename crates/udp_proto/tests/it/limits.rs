@@ -14,7 +14,7 @@ use wire::{Arrival, Instant, Seed};
 
 use crate::direct::{CLIENT, Line, Party, START, Sent, UNIX};
 use crate::harness::{Keys, RELIABLE, SERVER, UNRELIABLE, address};
-use crate::rogue::Rogue;
+use crate::rogue::{Rogue, confirm};
 
 fn config(change: impl FnOnce(&mut Config)) -> Config {
     let mut config = Config::default();
@@ -91,6 +91,65 @@ fn sessions_max_refuses_by_name_and_stops_dials() {
     other.drain(line.now);
     assert_eq!(failures(&other), [ConnectFailure::Refused(CloseCode::Full)]);
     assert_eq!(line.server.machine.session_count(), 3);
+}
+
+/// A crashed player returns: its old session, which is about to go, does not count against it.
+#[test]
+fn a_full_server_and_a_crowded_source_let_a_player_return() {
+    let limits: [fn(&mut Config); 2] = [
+        |config| config.sessions_max = 3,
+        |config| config.sessions_per_source_max = 3,
+    ];
+    for (number, limit) in (30..).zip(limits) {
+        let mut line = Line::with(number, config(limit), |listen| listen);
+        for player in 1..=3 {
+            line.join(player);
+            line.now += Duration::from_millis(10);
+        }
+        // Three of one address; the second starts anew, a moment later and without a word.
+        let provider = SimProvider::new(Seed::from_number(number + 10));
+        line.client = Party::new(CLIENT, Config::default(), provider);
+        let (session, theirs) = line.join(2);
+        assert_eq!(line.client.sessions(), [session]);
+        assert_eq!(line.server.sessions().len(), 4);
+        line.run(3_000);
+        assert_eq!(
+            line.server.closes(),
+            [CloseReason::Local(CloseCode::Replaced)]
+        );
+        assert_eq!(line.server.machine.session_count(), 3);
+        assert!(line.server.machine.session_stats(theirs).is_some());
+        // For another there is no more room than before.
+        let credentials = line.token(4);
+        line.client.dial(line.now, &line.keys, credentials);
+        line.run(100);
+        let refused = ConnectFailure::Refused(CloseCode::Full);
+        assert_eq!(failures(&line.client), [refused]);
+    }
+}
+
+/// What returning players get beyond `sessions_max` is bounded, too.
+#[test]
+fn half_open_max_bounds_the_slots_beyond_sessions_max() {
+    let small = config(|config| {
+        config.sessions_max = 1;
+        config.half_open_max = 16;
+    });
+    let (mut server, mut keys) = server(33, small);
+    let mut join = |server: &mut Party, number: u64| {
+        let token = keys.token(UNIX + Duration::from_millis(number), 1, address(SERVER));
+        let mut rogue = Rogue::new(number, &token);
+        let from = network(u16::try_from(number).unwrap());
+        let accept = knock(server, START, from, &mut rogue)?;
+        (accept[0] == 0xC3).then(|| (from, rogue.accept(&accept)))
+    };
+    let (from, mut first) = join(&mut server, 1).unwrap();
+    server.take(START, from, &first.packet(&confirm(&Config::default())));
+    server.drain(START);
+    assert_eq!(server.sessions().len(), 1);
+    let more = (2..60).filter(|number| join(&mut server, *number).is_some());
+    assert_eq!(more.count(), 16);
+    assert_eq!(server.machine.session_count(), 17);
 }
 
 #[test]
