@@ -20,7 +20,9 @@ pub struct Config {
     pub channels: ChannelTable,
     /// Silence after which a session is given up; 10 s. The smaller of both ends' holds.
     pub idle_timeout: IdleTimeout,
-    /// Longest silence of ours; 1 s, of which up to a fifth is taken off at random.
+    /// Longest silence of ours; 1 s, of which up to a fifth is taken off at random. No more than a
+    /// third of the idle timeout that holds, the smaller of both ends', so that two keepalives in a
+    /// row may be lost: a longer one is cut to that.
     pub keepalive: Keepalive,
     /// Reliable payload taken before the application reads, bytes; 1 MiB. Each session may hold
     /// as much, so a server with many sessions lowers it.

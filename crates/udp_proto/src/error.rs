@@ -204,6 +204,10 @@ impl From<crypto::NoEntropy> for ListenError {
 pub enum ConnectError {
     /// No address was given, or more than eight.
     Addresses(usize),
+    /// So many server keys were given; 1 to 4 are allowed.
+    ServerKeys(usize),
+    /// A server key was given twice.
+    ServerKeyRepeated,
     /// The token is longer than a HELLO can carry, bytes.
     TokenLength(usize),
     /// All sessions of the endpoint are taken.
@@ -220,6 +224,10 @@ impl fmt::Display for ConnectError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Addresses(count) => write!(f, "{count} addresses where 1 to 8 are allowed"),
+            Self::ServerKeys(count) => {
+                write!(f, "{count} server keys where 1 to 4 are allowed")
+            }
+            Self::ServerKeyRepeated => f.write_str("a server key was given twice"),
             Self::TokenLength(len) => write!(f, "token of {len} bytes is over the limit of 1000"),
             Self::Full => f.write_str("all sessions of this endpoint are taken"),
             Self::AddressTaken => f.write_str("a session with this address exists"),

@@ -93,8 +93,8 @@ pub(crate) struct SessionStart {
     pub(crate) suite: Suite,
     pub(crate) secrets: SessionSecrets,
     pub(crate) remote_params: Params,
-    /// How long the handshake took, as a first sample.
-    pub(crate) round_trip: Duration,
+    /// How long the handshake took, as a first sample; `None` where something was sent twice.
+    pub(crate) round_trip: Option<Duration>,
     /// What the dialler sends until it is acknowledged.
     pub(crate) confirm: Option<Confirm>,
     pub(crate) proof: Proof,
@@ -149,7 +149,14 @@ impl<A: Aead> Session<A> {
     ) -> Self {
         let (ours, theirs, exporter) = start.secrets.split(start.role);
         let mut rtt = RttEstimator::new(start.remote_params.ack_delay_max);
-        rtt.on_sample(start.round_trip, Duration::ZERO);
+        if let Some(round_trip) = start.round_trip {
+            rtt.on_sample(round_trip, Duration::ZERO);
+        }
+        let idle_timeout = config
+            .idle_timeout
+            .get()
+            .min(start.remote_params.idle_timeout);
+        let keepalive = config.keepalive.get().min(idle_timeout / 3);
         let window = usize::try_from(start.remote_params.receive_window).unwrap_or(usize::MAX);
         let mtu = config.mtu.get().min(start.remote_params.datagram_max);
         let confirm = start
@@ -180,12 +187,9 @@ impl<A: Aead> Session<A> {
             reports_yield: false,
             mtu_check: MtuCheck::new(config.mtu_check, mtu),
             mtu,
-            idle_timeout: config
-                .idle_timeout
-                .get()
-                .min(start.remote_params.idle_timeout),
-            keepalive: config.keepalive.get(),
-            keepalive_at: now + config.keepalive.get(),
+            idle_timeout,
+            keepalive,
+            keepalive_at: now + keepalive,
             heard_at: now,
             checked_at: now,
             is_readable_told: false,
@@ -260,10 +264,12 @@ impl<A: Aead> Session<A> {
     }
 
     pub(crate) fn stats(&self) -> SessionStats {
+        let is_measured = self.rtt.latest().is_some();
+        let measured = |time: Duration| is_measured.then_some(time).unwrap_or_default();
         SessionStats {
-            rtt: self.rtt.smoothed(),
+            rtt: measured(self.rtt.smoothed()),
             rtt_min: self.rtt.min().unwrap_or_default(),
-            rtt_variation: self.rtt.variation(),
+            rtt_variation: measured(self.rtt.variation()),
             ..self.stats
         }
     }

@@ -143,9 +143,9 @@ pub struct SessionStats {
     pub messages_received: u64,
     /// Smoothed round trip; zero before the first sample.
     pub rtt: core::time::Duration,
-    /// Smallest round trip seen.
+    /// Smallest round trip seen; zero before the first sample.
     pub rtt_min: core::time::Duration,
-    /// Mean deviation of the round trip.
+    /// Mean deviation of the round trip; zero before the first sample.
     pub rtt_variation: core::time::Duration,
 }
 

@@ -197,6 +197,7 @@ impl<P: Provider> Endpoint<P> {
         {
             return Fate::OverAnswerBudget;
         }
+        half_open.was_repeated = true;
         self.reply(candidate.arrival, ReplyBody::Accept(known));
         Fate::AcceptRepeated
     }

@@ -309,7 +309,9 @@ impl<P: Provider> Endpoint<P> {
             suite: half_open.suite,
             secrets: half_open.secrets,
             remote_params: verdict.params,
-            round_trip: now.saturating_since(half_open.accepted_at),
+            // The ACCEPT left once, and this packet is the one that answers it.
+            round_trip: (!half_open.was_repeated && number == PacketNumber::ZERO)
+                .then(|| now.saturating_since(half_open.accepted_at)),
             confirm: None,
             proof: proof.clone(),
             source: Some(source.ip()),

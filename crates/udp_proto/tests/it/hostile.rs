@@ -459,6 +459,25 @@ fn twp_k5_what_fails_a_check_reaches_no_curve_and_no_slot() {
     assert_eq!(server.machine.stats().dropped_psk, 50);
 }
 
+/// A token has four attempts at a time. Whoever begins a fifth, tenth, thirtieth has spent nothing
+/// that others need: his network's eighth of the budget is 12 at once.
+#[test]
+fn twp_k5_an_attempt_that_may_not_begin_spends_no_budget() {
+    let (mut server, mut keys, counts) = counted(26, Config::default());
+    let greedy = keys.token(UNIX, 1, address(SERVER));
+    let accepted = (0..40).filter(|number| {
+        let rogue = Rogue::new(*number, &greedy);
+        answer(&mut server, START, address(CLIENT), &rogue.hello).is_some()
+    });
+    assert_eq!(accepted.count(), 4);
+    assert_eq!(server.machine.stats().dropped_token_used, 36);
+    assert_eq!(counts.now().sign, 4);
+    let neighbour = Rogue::new(100, &keys.token(UNIX, 2, address(SERVER)));
+    let accept = answer(&mut server, START, address(CLIENT), &neighbour.hello);
+    assert_eq!(accept.map(|bytes| bytes[0]), Some(0xC3));
+    assert_eq!(server.machine.stats().dropped_accept_budget, 0);
+}
+
 #[test]
 fn twp_k5_a_replayed_hello_adds_nothing_and_its_owner_connects() {
     let mut line = Line::new(12);

@@ -3,12 +3,12 @@
 use core::net::SocketAddr;
 use core::time::Duration;
 
-use crypto::Suite;
+use crypto::{PublicKey, Suite};
 use netsim::provider::SimProvider;
 use udp_proto::{
     ChannelConfig, ChannelId, ChannelTable, CidLen, CloseCode, CloseReason, Config, ConnectError,
     ConnectFailure, Credentials, DuplicatePolicy, Event, IdleTimeout, Keepalive, Listen, Mtu,
-    RetryPolicy, SendError, ServerIdentity, Target,
+    Proof, RetryPolicy, SendError, ServerIdentity, Target,
 };
 use wire::{Arrival, Instant, Seed};
 
@@ -465,6 +465,63 @@ fn keepalive_says_how_often_an_idle_session_speaks() {
     let count = sent(&line) - before;
     // 3 s in steps of 240 to 300 ms, and at most as many answers.
     assert!((10..=26).contains(&count), "{count}");
+}
+
+#[test]
+fn keepalive_is_cut_to_a_third_of_the_idle_timeout_that_holds() {
+    // One end is impatient, and neither says so often enough by itself.
+    let of = |idle, keepalive| {
+        config(|config| {
+            config.idle_timeout = IdleTimeout::new(Duration::from_secs(idle)).unwrap();
+            config.keepalive = Keepalive::new(Duration::from_secs(keepalive)).unwrap();
+        })
+    };
+    let mut line = Line::with(19, of(120, 20), |listen| listen);
+    line.client = Party::new(CLIENT, of(2, 20), SimProvider::new(Seed::from_number(20)));
+    let (session, theirs) = line.join(1);
+    line.run(60_000);
+    assert!(line.client.closes().is_empty() && line.server.closes().is_empty());
+    let packets = |party: &Party, session| {
+        let stats = party.machine.session_stats(session);
+        stats.unwrap().packets_sent
+    };
+    // Every 667 ms or up to a fifth sooner, and an acknowledgement for each of the other's.
+    for count in [
+        packets(&line.client, session),
+        packets(&line.server, theirs),
+    ] {
+        assert!((90..=230).contains(&count), "{count}");
+    }
+}
+
+#[test]
+fn up_to_four_server_keys_are_believed_and_other_lists_refused() {
+    let mut line = Line::new(24);
+    let others: Vec<_> = (0..4)
+        .map(|number| Keys::new(Seed::from_number(500 + number)).public())
+        .collect();
+    let right = line.keys.public();
+    let mut connect = |keys: &[PublicKey]| {
+        let credentials = line.token(1);
+        let target = Target {
+            server: ServerIdentity::Keys(keys.to_vec()),
+            ..target(&line, credentials)
+        };
+        let result = line.client.machine.connect(line.now, target);
+        line.run(100);
+        result.map(|session| line.client.machine.proof(session).cloned())
+    };
+    for place in 0..4 {
+        let mut keys = others.clone();
+        keys[place] = right;
+        assert_eq!(connect(&keys), Ok(Some(Proof::Server(right))), "{place}");
+    }
+    assert_eq!(connect(&others), Ok(None));
+    assert_eq!(connect(&[]), Err(ConnectError::ServerKeys(0)));
+    let five = [&others[..], &[right]].concat();
+    assert_eq!(connect(&five), Err(ConnectError::ServerKeys(5)));
+    let twice = [right, others[0], right];
+    assert_eq!(connect(&twice), Err(ConnectError::ServerKeyRepeated));
 }
 
 #[test]

@@ -24,6 +24,7 @@ mod peer;
 mod peer_rogue;
 mod progress;
 mod rogue;
+mod round_trip;
 mod token;
 mod vectors;
 mod world;
