@@ -65,9 +65,15 @@ impl Application<Endpoint<Ring>> for Host {
                     });
                 }
             }
-            udp_proto::Event::Closed { session, reason } => {
-                self.events.push(Event::Disconnected { session, reason });
-            }
+            udp_proto::Event::Closed {
+                session,
+                reason,
+                text,
+            } => self.events.push(Event::Disconnected {
+                session,
+                reason,
+                text,
+            }),
             // The facade asks for no check of the path, and later events are for later versions.
             udp_proto::Event::MtuChecked { .. } | _ => {}
         }

@@ -4,6 +4,7 @@ mod acceptance;
 mod admission;
 mod application;
 mod arrival;
+mod first_packet;
 pub(crate) mod listener;
 mod machine;
 mod presence;
@@ -205,7 +206,7 @@ impl<P: Provider> Endpoint<P> {
     }
 
     /// Returns whether there is no room for another session but in the place of one.
-    fn is_full(&self) -> bool {
+    const fn is_full(&self) -> bool {
         self.slots.len() >= self.config.sessions_max
     }
 
@@ -264,14 +265,16 @@ impl<P: Provider> Endpoint<P> {
             self.events
                 .push_back(Event::MtuChecked { session: id, mtu });
         }
-        if let Some(reason) = news.closed {
+        if news.is_readable {
+            self.events.push_back(Event::Readable { session: id });
+        }
+        if let Some((reason, text)) = news.closed {
             self.forget_peer(id);
             self.events.push_back(Event::Closed {
                 session: id,
                 reason,
+                text,
             });
-        } else if news.is_readable {
-            self.events.push_back(Event::Readable { session: id });
         }
         if news.is_gone {
             self.remove(now, id);

@@ -127,12 +127,12 @@ pub(crate) enum Content {
 }
 
 /// What the endpoint passes on after it has touched a session.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Debug, Default)]
 pub(crate) struct News {
     /// Messages have come, and the application has not been told.
     pub(crate) is_readable: bool,
-    /// The session has ended; told once.
-    pub(crate) closed: Option<CloseReason>,
+    /// The session has ended, and what the peer said to that; told once.
+    pub(crate) closed: Option<(CloseReason, Box<[u8]>)>,
     /// The check of the path's size is over.
     pub(crate) mtu_checked: Option<Outcome>,
     /// Its slot may be freed.
@@ -265,7 +265,7 @@ impl<A: Aead> Session<A> {
 
     pub(crate) fn stats(&self) -> SessionStats {
         let is_measured = self.rtt.latest().is_some();
-        let measured = |time: Duration| is_measured.then_some(time).unwrap_or_default();
+        let measured = |time| if is_measured { time } else { Duration::ZERO };
         SessionStats {
             rtt: measured(self.rtt.smoothed()),
             rtt_min: self.rtt.min().unwrap_or_default(),
@@ -322,7 +322,7 @@ impl<A: Aead> Session<A> {
             return;
         }
         if now >= self.heard_at + self.idle_span() {
-            self.end(CloseReason::Timeout);
+            self.end(CloseReason::Timeout, Box::default());
             self.phase = Phase::Gone;
             self.news.is_gone = true;
             return;

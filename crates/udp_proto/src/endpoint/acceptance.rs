@@ -142,7 +142,6 @@ impl<P: Provider> Endpoint<P> {
                     th1,
                     client_cid: candidate.hello.client_cid,
                     grant: admitted,
-                    has_failed_identity: false,
                     was_repeated: false,
                     accepted_at: candidate.now,
                     expires_at: candidate.now + HALF_OPEN_LIFE,

@@ -10,6 +10,7 @@ use super::{Endpoint, Present, Slot};
 use crate::config::DuplicatePolicy;
 use crate::error::CloseCode;
 use crate::event::{Event, Grant, Peer, Proof};
+use crate::session::Session;
 use crate::slots::SessionId;
 
 impl<P: Provider> Endpoint<P> {
@@ -29,6 +30,10 @@ impl<P: Provider> Endpoint<P> {
             .collect();
         for rival in rivals {
             self.remove(now, rival);
+        }
+        if !self.session(id).is_some_and(Session::is_open) {
+            // Its first packet broke the protocol: it takes nobody's place.
+            return;
         }
         let present = Present {
             session: id,
@@ -75,7 +80,9 @@ impl<P: Provider> Endpoint<P> {
             peer: Box::new(Peer { address, proof }),
         });
         self.settle(now, id);
-        if let Some(node) = node {
+        if let Some(node) = node
+            && self.session(id).is_some_and(Session::is_open)
+        {
             self.keep_one(now, id, node);
         }
     }

@@ -27,7 +27,7 @@ impl Sources {
     }
 
     /// Returns whether both addresses are counted as one.
-    pub(crate) fn are_counted_together(a: IpAddr, b: IpAddr) -> bool {
+    pub(crate) const fn are_counted_together(a: IpAddr, b: IpAddr) -> bool {
         key(a) == key(b)
     }
 

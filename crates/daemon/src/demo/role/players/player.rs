@@ -268,7 +268,9 @@ impl Application<Endpoint<Ring>> for Player {
                 ..
             } => {}
             Event::Closed { session, .. } if self.ways.on_lost(session) => {}
-            Event::Closed { session, reason } => self.fail("ended", session, &reason),
+            Event::Closed {
+                session, reason, ..
+            } => self.fail("ended", session, &reason),
             Event::Readable { session } => self.receive(now, endpoint, session),
             Event::MtuChecked { .. } | _ => {}
         }
