@@ -266,7 +266,14 @@ impl<A: Aead> Session<A> {
     pub(crate) fn stats(&self) -> SessionStats {
         let is_measured = self.rtt.latest().is_some();
         let measured = |time| if is_measured { time } else { Duration::ZERO };
+        let (outbound, inbound) = (self.outbox.counts(), self.inbox.counts());
         SessionStats {
+            messages_displaced: outbound.displaced,
+            messages_expired: outbound.expired,
+            message_frames_lost: outbound.lost,
+            message_frames_repeated: inbound.repeated,
+            messages_dropped_unread: inbound.unread_dropped,
+            messages_dropped_incomplete: inbound.reassemblies_dropped,
             rtt: measured(self.rtt.smoothed()),
             rtt_min: self.rtt.min().unwrap_or_default(),
             rtt_variation: measured(self.rtt.variation()),
