@@ -191,9 +191,13 @@ impl<P: Provider> Endpoint<P> {
         self.slots.len()
     }
 
-    /// Returns about how many bytes of memory sessions hold.
+    /// Returns about how many bytes of memory it holds for its peers: sessions with their queues and
+    /// records of packets, attempts, dials, tokens that were used, and what waits to be polled.
     pub fn memory(&self) -> usize {
-        self.slots
+        let waiting =
+            self.events.len() * size_of::<Event>() + self.replies.len() * size_of::<Reply>();
+        let sessions: usize = self
+            .slots
             .values()
             .map(|slot| match slot {
                 Slot::Dial(_) => size_of::<Dial<P>>() + 1_200,
@@ -202,7 +206,8 @@ impl<P: Provider> Endpoint<P> {
                 }
                 Slot::Session(session) => session.memory(),
             })
-            .sum()
+            .sum();
+        sessions + self.tokens.memory() + waiting
     }
 
     /// Returns whether there is no room for another session but in the place of one.
@@ -224,7 +229,7 @@ impl<P: Provider> Endpoint<P> {
     }
 
     /// Marks a slot as one that may have something to send, and sets its deadline.
-    pub(crate) fn arm(&mut self, now: Instant, id: SessionId) {
+    pub(crate) fn arm(&mut self, id: SessionId) {
         let index = usize::from(id.index);
         if self.is_ready.len() <= index {
             self.is_ready.resize(index + 1, false);
@@ -234,14 +239,14 @@ impl<P: Provider> Endpoint<P> {
         {
             self.ready.push_back(id.index);
         }
-        self.set_timer(now, id);
+        self.set_timer(id);
     }
 
-    pub(crate) fn set_timer(&mut self, now: Instant, id: SessionId) {
+    pub(crate) fn set_timer(&mut self, id: SessionId) {
         let deadline = match self.slots.get(id) {
             Some(Slot::Dial(dial)) => Some(dial.poll_timeout()),
             Some(Slot::HalfOpen(half_open)) => Some(half_open.expires_at),
-            Some(Slot::Session(session)) => session.poll_timeout(now),
+            Some(Slot::Session(session)) => session.poll_timeout(),
             None => None,
         };
         self.timers.set(id.index, deadline);
@@ -251,7 +256,7 @@ impl<P: Provider> Endpoint<P> {
     pub(crate) fn settle(&mut self, now: Instant, id: SessionId) {
         self.pass_on_news(now, id);
         if self.slots.get(id).is_some() {
-            self.arm(now, id);
+            self.arm(id);
         }
     }
 

@@ -182,6 +182,12 @@ impl Outbox {
         }
     }
 
+    /// Forgets all that waits and all that is in flight, and gives back its memory; for a session
+    /// that has ended.
+    pub fn forget(&mut self) {
+        self.senders = Senders::new(&self.table, 0, 0);
+    }
+
     /// Returns whether [`fill`](Self::fill) would write something, given room and before
     /// [`poll_timeout`](Self::poll_timeout).
     #[must_use]

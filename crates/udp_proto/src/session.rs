@@ -283,12 +283,29 @@ impl<A: Aead> Session<A> {
 
     /// Returns about how many bytes of memory the session holds.
     pub(crate) fn memory(&self) -> usize {
-        size_of::<Self>() + self.outbox.memory() + self.inbox.memory()
+        let grant = match &self.proof {
+            Proof::Token(grant) => grant.user.capacity(),
+            Proof::Anonymous | Proof::Node(_) | Proof::Server(_) => 0,
+        };
+        let confirm = self.confirm.as_ref().map_or(0, |_| size_of::<Confirm>());
+        size_of::<Self>()
+            + self.outbox.memory()
+            + self.inbox.memory()
+            + self.sent.memory()
+            + grant
+            + confirm
+    }
+
+    /// Gives back what queues and records grew to, where they are empty.
+    fn shrink(&mut self) {
+        self.outbox.shrink();
+        self.inbox.shrink();
+        self.sent.shrink();
     }
 
     /// Returns when `handle_timeout` is next needed. Deadlines that were seen to and wait for the
     /// drain are left out.
-    pub(crate) fn poll_timeout(&self, _now: Instant) -> Option<Instant> {
+    pub(crate) fn poll_timeout(&self) -> Option<Instant> {
         let pending = |at: &Instant| *at > self.checked_at;
         match &self.phase {
             Phase::Open | Phase::Flushing { .. } => {
@@ -336,6 +353,10 @@ impl<A: Aead> Session<A> {
         }
         self.outbox.handle_timeout(now);
         self.inbox.handle_timeout(now);
+        if now >= self.keepalive_at {
+            // A whole keepalive without a packet of ours.
+            self.shrink();
+        }
         let (sent, rtt, mut fates) = self.parts();
         let timeout = sent.on_timeout(now, rtt, |content, _| fates.on_lost(content));
         match timeout {

@@ -82,7 +82,7 @@ impl<P: Provider> Endpoint<P> {
         let fate = match self.make_half_open(listener, candidate, admitted, initial) {
             Ok(slot) => {
                 self.sources.add(candidate.source.ip());
-                self.arm(candidate.now, slot);
+                self.arm(slot);
                 self.reply(candidate.arrival, ReplyBody::Accept(slot));
                 return Fate::Accepted;
             }

@@ -130,7 +130,7 @@ impl<P: Provider> Endpoint<P> {
         });
         let id = id.ok_or(ConnectError::NoEntropy)?;
         self.dials.insert(hello_id, id);
-        self.arm(now, id);
+        self.arm(id);
         Ok(id)
     }
 
@@ -152,7 +152,7 @@ impl<P: Provider> Endpoint<P> {
             return Err(SendError::Closed);
         };
         open.send(now, channel, message)?;
-        self.arm(now, session);
+        self.arm(session);
         Ok(())
     }
 
@@ -164,13 +164,13 @@ impl<P: Provider> Endpoint<P> {
         session: SessionId,
         out: &mut Vec<u8>,
     ) -> Option<ChannelId> {
-        let now = self.advance(now);
+        self.advance(now);
         let Some(Slot::Session(open)) = self.slots.get_mut(session) else {
             return None;
         };
         let channel = open.receive(out);
         if open.has_credit_to_tell() {
-            self.arm(now, session);
+            self.arm(session);
         }
         channel
     }

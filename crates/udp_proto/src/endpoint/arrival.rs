@@ -103,7 +103,7 @@ impl<P: Provider> Endpoint<P> {
             Kind::Retry => {
                 let is_taken = Retry::decode(datagram)
                     .is_ok_and(|retry| dial.on_retry(now, arrival.peer, &retry));
-                self.arm(now, id);
+                self.arm(id);
                 is_taken
             }
             Kind::Version => {
@@ -129,7 +129,7 @@ impl<P: Provider> Endpoint<P> {
             Kind::Accept => {
                 let accepted = dial.on_accept(now, &mut self.provider, arrival.peer, datagram);
                 let is_peer = dial.is_peer_mode();
-                self.arm(now, id);
+                self.arm(id);
                 accepted
                     .is_some_and(|accepted| self.on_accepted(now, arrival, id, (accepted, is_peer)))
             }

@@ -46,7 +46,7 @@ impl<P: Provider> Endpoint<P> {
                         self.dials.remove(&old);
                         self.dials.insert(new, id);
                     }
-                    self.arm(now, id);
+                    self.arm(id);
                 }
                 Some(Slot::HalfOpen(_)) => self.remove(now, id),
                 Some(Slot::Session(session)) => {
@@ -142,7 +142,7 @@ impl<P: Provider> Endpoint<P> {
                 return transmit;
             }
             self.rest(index);
-            self.set_timer(now, id);
+            self.set_timer(id);
             self.pass_on_news(now, id);
         }
         None

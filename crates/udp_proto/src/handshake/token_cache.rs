@@ -136,6 +136,12 @@ impl TokenCache {
         }
     }
 
+    /// Returns about how many bytes what is remembered takes.
+    pub(crate) fn memory(&self) -> usize {
+        let each = size_of::<(TokenId, Entry)>() + size_of::<(UnixTime, TokenId)>();
+        self.entries.len().saturating_mul(each)
+    }
+
     /// Returns how many tokens are remembered.
     #[cfg(test)]
     pub(crate) fn len(&self) -> usize {

@@ -87,6 +87,7 @@ impl<A: Aead> Session<A> {
             self.end(reason, text.into());
         }
         if !matches!(self.phase, Phase::Draining { .. } | Phase::Gone) {
+            self.forget_outbound();
             self.phase = Phase::Draining {
                 gone_at: now + self.closing_span(),
             };
@@ -161,6 +162,7 @@ impl<A: Aead> Session<A> {
     }
 
     fn begin_closing(&mut self, now: Instant, code: CloseCode, reason: Box<[u8]>) {
+        self.forget_outbound();
         self.phase = Phase::Closing {
             code,
             reason,
@@ -170,6 +172,13 @@ impl<A: Aead> Session<A> {
             is_answer_due: false,
             gone_at: now + self.closing_span(),
         };
+    }
+
+    /// Gives back what messages and packets of ours hold: nothing of it is sent again. What has come
+    /// can still be read.
+    fn forget_outbound(&mut self) {
+        self.outbox.forget();
+        self.sent.forget();
     }
 
     fn closing_span(&self) -> Duration {

@@ -232,9 +232,10 @@ impl ContractSubject for Group {
         machine.memory()
     }
 
-    /// What 8 sessions and 64 attempts may hold: window, queues and reassembly of each session.
+    /// What 8 sessions and 64 attempts may hold: window, queues, reassembly and sent packets of each
+    /// session.
     fn limits(&self) -> Limits {
-        let session = (1 << 20) + 2 * (64 << 10) + (64 << 10) + (128 << 10);
+        let session = (1 << 20) + 2 * (64 << 10) + (64 << 10) + (128 << 10) + (384 << 10);
         let mut limits = Limits::new(12 * session + 64 * 1_300);
         limits.steps = 24;
         limits.settle = Duration::from_secs(4);

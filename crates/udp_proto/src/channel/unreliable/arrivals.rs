@@ -161,6 +161,13 @@ impl Reassembly {
         self.charged
     }
 
+    /// Gives back memory, where no message has begun.
+    pub(crate) fn shrink(&mut self) {
+        if self.begun.is_empty() {
+            self.begun = Vec::new();
+        }
+    }
+
     /// Returns the heap memory it keeps, bytes, without that of the fragments.
     pub(crate) const fn memory(&self) -> usize {
         self.begun.capacity().saturating_mul(size_of::<Begun>())
