@@ -1,7 +1,7 @@
 //! One endpoint on one socket, driven by the thread that polls it.
 
 use core::fmt;
-use core::net::SocketAddr;
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use core::num::NonZeroU8;
 use core::ops::ControlFlow;
 use core::time::Duration;
@@ -28,11 +28,49 @@ impl Socket {
         config: Config,
     ) -> Result<Self, OpenError> {
         let socket = UdpSocket::bind(address, &SocketConfig::default())?;
-        let address = socket.local_address();
+        Self::over(vec![socket], app_id, config)
+    }
+
+    /// Opens one socket for each address family that `destinations` need and this host has; the
+    /// destinations that none of them reaches are taken out.
+    pub(crate) fn towards(
+        destinations: &mut Vec<SocketAddr>,
+        app_id: AppId,
+        config: Config,
+    ) -> Result<Self, OpenError> {
+        let (mut sockets, mut missing) = (Vec::new(), None);
+        let any: [IpAddr; 2] = [Ipv4Addr::UNSPECIFIED.into(), Ipv6Addr::UNSPECIFIED.into()];
+        for any in any {
+            let is_of_family = |to: &SocketAddr| to.is_ipv4() == any.is_ipv4();
+            if !destinations.iter().any(is_of_family) {
+                continue;
+            }
+            match UdpSocket::bind(SocketAddr::new(any, 0), &SocketConfig::default()) {
+                Ok(socket) => sockets.push(socket),
+                Err(error) => {
+                    missing = Some((error, any.is_ipv4()));
+                }
+            }
+        }
+        if let Some((error, is_ipv4)) = missing {
+            destinations.retain(|to| to.is_ipv4() != is_ipv4);
+            if sockets.is_empty() {
+                return Err(error.into());
+            }
+        }
+        Self::over(sockets, app_id, config)
+    }
+
+    fn over(sockets: Vec<UdpSocket>, app_id: AppId, config: Config) -> Result<Self, OpenError> {
+        // Without a destination there is no socket, and the target is refused.
+        let unspecified = SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), 0);
+        let address = sockets
+            .first()
+            .map_or(unspecified, UdpSocket::local_address);
         let now = Clock::new().now();
         let endpoint = Endpoint::new(config, app_id, Ring::new(), now)?;
         let (driver, _) = Driver::new(
-            vec![socket],
+            sockets,
             endpoint,
             Host::default(),
             servicer::Config::default(),

@@ -99,6 +99,24 @@ fn a_server_with_another_key_is_not_believed() {
     );
 }
 
+/// One address answers and the one before it, of the other family, does not.
+#[test]
+fn a_client_reaches_a_server_by_the_family_that_answers() {
+    for (silent, at) in [("127.0.0.1:0", "[::1]:0"), ("[::1]:0", "127.0.0.1:0")] {
+        let mut server = Server::bind(address(at), APP).unwrap();
+        let silent = std::net::UdpSocket::bind(address(silent)).unwrap();
+        let target = Target {
+            addresses: vec![silent.local_addr().unwrap(), server.address()],
+            server: ServerIdentity::Keys(vec![server.key().to_string().parse().unwrap()]),
+            credentials: Credentials::Open,
+        };
+        let mut client = Client::connect_to(target, APP, Config::default()).unwrap();
+        let seen = run(&mut server, &mut client, 2);
+        assert!(matches!(seen[0], Event::Connected { .. }), "{seen:?}");
+        assert_eq!(seen.len(), 3);
+    }
+}
+
 #[test]
 fn a_busy_port_is_one_sentence() {
     let first = Server::bind(address("127.0.0.1:0"), APP).unwrap();
