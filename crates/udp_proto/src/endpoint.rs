@@ -305,8 +305,8 @@ impl<P: Provider> Endpoint<P> {
                 }
             }
             Slot::Session(session) => {
-                if self.by_address.get(&session.remote()) == Some(&id) {
-                    self.by_address.remove(&session.remote());
+                if self.by_address.get(&session.peer_address()) == Some(&id) {
+                    self.by_address.remove(&session.peer_address());
                 }
                 if let Some(source) = session.counted_source() {
                     self.sources.remove(source);

@@ -152,7 +152,7 @@ pub enum CloseReason {
     /// We closed it with this code.
     Local(CloseCode),
     /// The peer closed it with this code.
-    Remote(CloseCode),
+    Peer(CloseCode),
     /// Nothing was heard for the idle timeout.
     Timeout,
 }
@@ -161,7 +161,7 @@ impl fmt::Display for CloseReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Local(code) => write!(f, "closed here: {code}"),
-            Self::Remote(code) => write!(f, "closed by the peer: {code}"),
+            Self::Peer(code) => write!(f, "closed by the peer: {code}"),
             Self::Timeout => f.write_str("nothing was heard for the idle timeout"),
         }
     }

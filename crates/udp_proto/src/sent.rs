@@ -248,8 +248,7 @@ impl<C: Copy> SentPackets<C> {
     }
 
     /// Returns what the packets in flight hold, oldest first.
-    #[cfg(test)]
-    fn in_flight(&self) -> impl Iterator<Item = C> + '_ {
+    pub fn in_flight(&self) -> impl Iterator<Item = C> + '_ {
         self.slots
             .iter()
             .flat_map(|slot| self.contents.iter(slot.contents))

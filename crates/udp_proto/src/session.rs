@@ -39,7 +39,7 @@ pub(crate) struct Session<A: Aead> {
     /// Where packets go.
     path: Path,
     /// What packets to the peer bear.
-    remote_cid: Cid,
+    peer_cid: Cid,
     role: Role,
     /// The low bytes of the peer's instance id.
     boot_id: [u8; 7],
@@ -89,10 +89,10 @@ pub(crate) struct Session<A: Aead> {
 pub(crate) struct SessionStart {
     pub(crate) role: Role,
     pub(crate) path: Path,
-    pub(crate) remote_cid: Cid,
+    pub(crate) peer_cid: Cid,
     pub(crate) suite: Suite,
     pub(crate) secrets: SessionSecrets,
-    pub(crate) remote_params: Params,
+    pub(crate) peer_params: Params,
     /// How long the handshake took, as a first sample; `None` where something was sent twice.
     pub(crate) round_trip: Option<Duration>,
     /// What the dialler sends until it is acknowledged.
@@ -148,26 +148,26 @@ impl<A: Aead> Session<A> {
         start: SessionStart,
     ) -> Self {
         let (ours, theirs, exporter) = start.secrets.split(start.role);
-        let mut rtt = RttEstimator::new(start.remote_params.ack_delay_max);
+        let mut rtt = RttEstimator::new(start.peer_params.ack_delay_max);
         if let Some(round_trip) = start.round_trip {
             rtt.on_sample(round_trip, Duration::ZERO);
         }
         let idle_timeout = config
             .idle_timeout
             .get()
-            .min(start.remote_params.idle_timeout);
+            .min(start.peer_params.idle_timeout);
         let keepalive = config.keepalive.get().min(idle_timeout / 3);
-        let window = usize::try_from(start.remote_params.receive_window).unwrap_or(usize::MAX);
-        let mtu = config.mtu.get().min(start.remote_params.datagram_max);
+        let window = usize::try_from(start.peer_params.receive_window).unwrap_or(usize::MAX);
+        let mtu = config.mtu.get().min(start.peer_params.datagram_max);
         let confirm = start
             .confirm
             .map(|confirm| (Box::new(confirm), Sending::Due));
         Self {
             phase: Phase::Open,
             path: start.path,
-            remote_cid: start.remote_cid,
+            peer_cid: start.peer_cid,
             role: start.role,
-            boot_id: start.remote_params.boot_id,
+            boot_id: start.peer_params.boot_id,
             proof: start.proof,
             source: start.source,
             sealing: ours.into_sealing_key(provider, start.suite),
@@ -239,8 +239,8 @@ impl<A: Aead> Session<A> {
         matches!(self.phase, Phase::Open)
     }
 
-    pub(crate) const fn remote(&self) -> SocketAddr {
-        self.path.remote()
+    pub(crate) const fn peer_address(&self) -> SocketAddr {
+        self.path.peer()
     }
 
     pub(crate) const fn role(&self) -> Role {

@@ -216,7 +216,7 @@ impl<P: Provider> Node<P> {
         if let Some(peer) = self.peers.get_mut(link) {
             peer.failures = 0;
         }
-        if let Some(address) = self.endpoint.remote(session) {
+        if let Some(address) = self.endpoint.peer_address(session) {
             self.tell(Event::LinkUp { node, address });
         }
         self.greet(now, link);
@@ -239,7 +239,7 @@ impl<P: Provider> Node<P> {
         let (Some(exporter), Some(role), Some(remote)) = (
             self.endpoint.exporter(session),
             self.endpoint.role(session),
-            self.endpoint.remote(session),
+            self.endpoint.peer_address(session),
         ) else {
             return false;
         };
@@ -316,7 +316,7 @@ impl<P: Provider> Node<P> {
         // Packets of the session may come from elsewhere than before.
         if let (Some(link), Some(remote)) = (
             self.peers.of_session(session),
-            self.endpoint.remote(session),
+            self.endpoint.peer_address(session),
         ) && let Some(link) = self.plane.links.get_mut(link)
         {
             link.remote = remote;

@@ -231,8 +231,8 @@ impl<P: Provider> Endpoint<P> {
     }
 
     /// Returns where packets of `session` go.
-    pub fn remote(&self, session: SessionId) -> Option<SocketAddr> {
-        self.session(session).map(Session::remote)
+    pub fn peer_address(&self, session: SessionId) -> Option<SocketAddr> {
+        self.session(session).map(Session::peer_address)
     }
 
     /// Returns what the other end of `session` has proved.

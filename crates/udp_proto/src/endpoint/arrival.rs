@@ -172,11 +172,11 @@ impl<P: Provider> Endpoint<P> {
         };
         let start = SessionStart {
             role: Role::Dialler,
-            path: Path::proved(accepted.remote, arrival.local),
-            remote_cid: accepted.server_cid,
+            path: Path::proved(accepted.server, arrival.local),
+            peer_cid: accepted.server_cid,
             suite: accepted.suite,
             secrets: accepted.secrets,
-            remote_params: accepted.params,
+            peer_params: accepted.params,
             round_trip: accepted.round_trip,
             confirm: Some((confirm, identity)),
             proof: proof.clone(),
@@ -195,9 +195,9 @@ impl<P: Provider> Endpoint<P> {
         };
         self.dials.remove(&dial.hello_id());
         if self.config.cid_len.bytes() == 0 {
-            self.by_address.insert(accepted.remote, id);
+            self.by_address.insert(accepted.server, id);
         }
-        self.connected(now, id, accepted.remote, proof);
+        self.connected(now, id, accepted.server, proof);
         true
     }
 

@@ -99,10 +99,10 @@ impl<P: Provider> Endpoint<P> {
         let start = SessionStart {
             role: Role::Accepter,
             path,
-            remote_cid: half_open.client_cid,
+            peer_cid: half_open.client_cid,
             suite: half_open.suite,
             secrets: half_open.secrets,
-            remote_params: verdict.params,
+            peer_params: verdict.params,
             // The ACCEPT left once, and this packet is the one that answers it.
             round_trip: (!half_open.was_repeated && number == PacketNumber::ZERO)
                 .then(|| now.saturating_since(half_open.accepted_at)),

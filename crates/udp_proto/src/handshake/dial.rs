@@ -109,7 +109,8 @@ pub(crate) struct HelloForm {
 
 /// What a good ACCEPT gives.
 pub(crate) struct Accepted {
-    pub(crate) remote: SocketAddr,
+    /// Where it came from, and packets go to.
+    pub(crate) server: SocketAddr,
     pub(crate) server_cid: Cid,
     pub(crate) server_key: PublicKey,
     pub(crate) suite: Suite,
@@ -384,7 +385,7 @@ impl<P: Provider> Dial<P> {
         let params = Params::decode(&body.params).ok()?;
         let server_key = self.signer(provider, &hello0, head, &body)?;
         Some(Accepted {
-            remote: from,
+            server: from,
             server_cid: clear.server_cid,
             server_key,
             suite: clear.suite,

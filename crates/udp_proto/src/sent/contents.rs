@@ -116,7 +116,6 @@ impl<C: Copy> Contents<C> {
     }
 
     /// Returns what `chain` holds, in order.
-    #[cfg(test)]
     pub(super) fn iter(&self, chain: Chain) -> impl Iterator<Item = C> + '_ {
         core::iter::successors(self.nodes.get(usize::from(chain.head)), |node| {
             self.nodes.get(usize::from(node.next))

@@ -83,7 +83,7 @@ impl<A: Aead> Session<A> {
         if matches!(self.phase, Phase::Open | Phase::Flushing { .. }) {
             // What came in the same packet before it can still be read.
             self.tell_readable();
-            let reason = CloseReason::Remote(CloseCode::from_wire(code));
+            let reason = CloseReason::Peer(CloseCode::from_wire(code));
             self.end(reason, text.into());
         }
         if !matches!(self.phase, Phase::Draining { .. } | Phase::Gone) {

@@ -273,7 +273,7 @@ impl<A: Aead> Session<A> {
         let form = number.form_after(self.sent.form_reference());
         let header = Header {
             key_phase: KeyPhase::Even,
-            destination: self.remote_cid,
+            destination: self.peer_cid,
             number: number.truncate(form.unwrap_or(Form::Four)),
         };
         header.encode(buf);

@@ -172,7 +172,7 @@ fn the_text_of_a_close_and_what_came_beside_it_are_told() {
     let [Event::Closed { reason, text, .. }] = &server.events[..] else {
         panic!("{:?}", server.events);
     };
-    assert_eq!(*reason, CloseReason::Remote(CloseCode::App));
+    assert_eq!(*reason, CloseReason::Peer(CloseCode::App));
     assert_eq!(&text[..], b"later");
 }
 

@@ -279,7 +279,7 @@ fn view(party: &Party, session: SessionId) -> String {
         machine.session_stats(session),
         machine.poll_timeout(),
         machine.memory(),
-        machine.remote(session),
+        machine.peer_address(session),
         machine.proof(session),
     )
 }
@@ -700,8 +700,8 @@ fn an_accept_from_another_address_is_not_taken() {
     line.client.take(line.now, line.server.at, &accept);
     line.settle();
     assert_eq!(line.client.sessions(), [session]);
-    let remote = line.client.machine.remote(session);
-    assert_eq!(remote, Some(line.server.at));
+    let at = line.client.machine.peer_address(session);
+    assert_eq!(at, Some(line.server.at));
 }
 
 /// Opens a session by a copy of the first packet from a forged source; returns its packet.
@@ -765,7 +765,10 @@ fn twp_k6_a_copy_of_the_first_packet_gives_a_victim_no_more_than_it_cost_and_a_d
         after += drain_server(&mut line, victim);
     }
     assert_eq!(after, 0);
-    assert_eq!(line.server.machine.remote(theirs), Some(line.client.at));
+    assert_eq!(
+        line.server.machine.peer_address(theirs),
+        Some(line.client.at)
+    );
     assert_eq!(line.client.sessions(), [session]);
     assert_eq!(line.client.messages.len(), 20, "and everything arrived");
 }
@@ -797,7 +800,10 @@ fn twp_k6_a_copied_acknowledgement_proves_no_address() {
         got += drain_server(&mut line, victim);
     }
     assert!(got <= gave + 9 * 1_200, "{got} for {gave}");
-    assert_eq!(line.server.machine.remote(theirs), Some(line.client.at));
+    assert_eq!(
+        line.server.machine.peer_address(theirs),
+        Some(line.client.at)
+    );
     assert_eq!(line.client.messages.len(), 1);
 }
 

@@ -724,7 +724,7 @@ fn channels_must_be_the_same_at_both_ends() {
     line.run(500);
     assert_eq!(
         line.client.closes(),
-        [CloseReason::Remote(CloseCode::ChannelConfig)]
+        [CloseReason::Peer(CloseCode::ChannelConfig)]
     );
     assert_eq!(line.server.sessions().len(), 1);
 }
