@@ -11,6 +11,7 @@ use servicer::{
     BindError, Clock, Conditioner, Counters, Direction, Handle, Report, Rules, SocketConfig,
     SpawnError, UdpServicer, UdpSocket,
 };
+use udp_proto::EndpointStats;
 
 use super::operator::{Ask, Operator};
 
@@ -87,10 +88,11 @@ impl Relay {
     pub fn stats(&self, patience: Duration) -> Option<Stats> {
         let (answer, answered) = mpsc::sync_channel(1);
         self.handle.request(Ask::Stats(answer)).ok()?;
-        let (frames, node) = answered.recv_timeout(patience).ok()?;
+        let (frames, node, endpoint) = answered.recv_timeout(patience).ok()?;
         Some(Stats {
             frames,
             node,
+            endpoint,
             driver: self.handle.counters(),
         })
     }
@@ -113,8 +115,35 @@ pub struct Stats {
     pub frames: FrameStats,
     /// All else of the mesh.
     pub node: NodeStats,
+    /// Datagrams at the mesh's socket that are no hop frames.
+    pub endpoint: EndpointStats,
     /// Sockets and thread.
     pub driver: Counters,
+}
+
+impl Stats {
+    /// Returns how many hop frames were dropped, for whatever reason.
+    #[must_use]
+    pub fn frames_dropped(&self) -> u64 {
+        let frames = &self.frames;
+        let dropped = [
+            frames.truncated,
+            frames.oversize,
+            frames.unknown_kind,
+            frames.malformed,
+            frames.tag_only,
+            frames.unknown_label,
+            frames.expired,
+            frames.wrong_link,
+            frames.not_bound,
+            frames.replayed,
+            frames.wrong_tag,
+            frames.over_rate,
+            frames.no_link,
+            frames.not_sealed,
+        ];
+        dropped.into_iter().fold(0, u64::saturating_add)
+    }
 }
 
 /// Why a node could not be started; the text is one sentence for an operator.

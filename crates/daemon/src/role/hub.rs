@@ -13,7 +13,7 @@ use hub::role::Role;
 use hub::{Command, Hub, HubConfig, HubEvent, JoinFile, Outcome, Store, StoreConfig, StoreError};
 use servicer::{
     Admission, Clock, Dial, Jobs, RequestError, StorageConfig, StorageThread, StreamApplication,
-    StreamConfig, StreamHandle, StreamListener, StreamServicer, TlsIdentity,
+    StreamConfig, StreamCounters, StreamHandle, StreamListener, StreamServicer, TlsIdentity,
     raise_descriptor_limit,
 };
 use wire::{CommandId, ConnectionId, Instant, NodeId, StreamMachine};
@@ -112,6 +112,11 @@ impl HubProcess {
     /// Returns where it listens.
     pub const fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// Returns what its port has counted.
+    pub fn counters(&self) -> StreamCounters {
+        self.handle.counters()
     }
 
     /// Waits up to `patience` for a reason to end: a disk that failed, a thread that stopped.

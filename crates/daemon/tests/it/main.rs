@@ -8,6 +8,7 @@ mod doom;
 mod hostile;
 mod http;
 mod hub;
+mod junk;
 mod lease;
 mod leash;
 mod mesh_node;

@@ -106,6 +106,11 @@ impl Net {
         trust::read_join_file(&self.join_path()).unwrap()
     }
 
+    /// Gives up the hub's port to whoever stands there in its place.
+    pub(crate) fn take_hub_port(&mut self) -> TcpListener {
+        self.port.take().unwrap()
+    }
+
     /// Starts the hub in this process.
     pub(crate) fn hub(&mut self) -> HubProcess {
         self.port = None;
@@ -218,6 +223,11 @@ impl Program {
     pub(crate) fn kill(mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
+    }
+
+    /// Waits for it to end by itself; returns the exit code.
+    pub(crate) fn wait_end(mut self) -> Option<i32> {
+        until("the program has ended", || self.child.try_wait().unwrap()).code()
     }
 
     /// Closes its stdin and waits for its end; returns the exit code.

@@ -1,11 +1,11 @@
 //! All players, each with an endpoint, a thread and an address of its own.
 
 mod gap;
-mod player;
+pub(in crate::demo::role) mod player;
 mod probe;
 mod scout;
 mod tickets;
-mod ways;
+pub(in crate::demo::role) mod ways;
 
 use std::collections::BTreeMap;
 use std::path::Path;

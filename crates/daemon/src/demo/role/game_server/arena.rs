@@ -353,3 +353,6 @@ fn write_at(post: &StreamRequests<Write>, ticks: u32, of: u32) {
 
 /// Covers a round trip of 400 ms: 12 ticks.
 const INPUT_DELAY: u8 = 12;
+
+#[cfg(test)]
+mod tests;

@@ -21,7 +21,7 @@ use crate::talk::{Digest, ECHO, LOCKSTEP, UNRELIABLE, match_id};
 
 /// What the process asks of a player.
 #[derive(Debug)]
-pub(super) enum Ask {
+pub(in crate::demo::role) enum Ask {
     /// Connect both sessions.
     Join(Box<Targets>),
     /// An accident is about to happen.
@@ -32,14 +32,14 @@ pub(super) enum Ask {
 
 /// The round trips of one player, microseconds.
 #[derive(Debug)]
-pub(super) struct Samples {
+pub(in crate::demo::role) struct Samples {
     pub(super) seat: Seat,
     pub(super) direct_us: Vec<u32>,
     pub(super) accelerated_us: Vec<u32>,
 }
 
 /// One player.
-pub(super) struct Player {
+pub(in crate::demo::role) struct Player {
     seat: Seat,
     ways: Ways,
     client: ClientPeer<Buttons>,
@@ -61,7 +61,7 @@ pub(super) struct Player {
 }
 
 impl Player {
-    pub(super) fn new(
+    pub(in crate::demo::role) fn new(
         plan: &Plan,
         seat: Seat,
         now: Instant,

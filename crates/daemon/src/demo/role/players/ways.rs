@@ -14,13 +14,13 @@ use crate::talk::UNRELIABLE;
 
 /// Whom a player connects to.
 #[derive(Debug)]
-pub(super) struct Targets {
+pub(in crate::demo::role) struct Targets {
     /// To play through the mesh, where that is the shortest way.
-    pub(super) through: Option<Target>,
+    pub(in crate::demo::role) through: Option<Target>,
     /// To play directly.
-    pub(super) direct: Target,
+    pub(in crate::demo::role) direct: Target,
     /// To measure the direct way.
-    pub(super) measure: Target,
+    pub(in crate::demo::role) measure: Target,
 }
 
 /// The sessions of one player.
