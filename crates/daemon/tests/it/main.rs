@@ -15,6 +15,7 @@ mod mesh_node;
 mod net;
 mod node;
 mod pool;
+mod roles;
 mod server;
 mod stack;
 mod tickets;
