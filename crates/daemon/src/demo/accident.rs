@@ -196,3 +196,109 @@ fn entered(ledger: &Ledger) -> impl Iterator<Item = (u16, u8)> {
 
 /// A player that hears nothing for so long is not going on.
 const GAP_MAX_US: u64 = 2_000_000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::demo::ledger::Gap;
+    use crate::demo::message::Status;
+    use crate::demo::plan::PlanOptions;
+
+    fn plan() -> Plan {
+        let options = PlanOptions {
+            seed: 1,
+            seconds: 30,
+            players: 8,
+            sabotage: false,
+        };
+        Plan::new(options, "127.70.1".parse().unwrap())
+    }
+
+    /// Numbers of entries, relays between, and the exit.
+    fn nodes(plan: &Plan) -> ([u8; 2], [u8; 2], u8) {
+        let of = |duty| plan.on_duty(duty).collect::<Vec<_>>();
+        let pair = |duty| <[u8; 2]>::try_from(of(duty)).unwrap();
+        (pair(Duty::Entry), pair(Duty::Relay), of(Duty::Exit)[0])
+    }
+
+    /// Players by entry: those that are listed play through it.
+    fn ledger(entries: &[(u8, &[u16])]) -> Ledger {
+        let mut ledger = Ledger::default();
+        for (entry, players) in entries {
+            for player in *players {
+                ledger.ways.insert(*player, Some(*entry));
+                let status = Status {
+                    player: *player,
+                    is_entered: true,
+                    ..Status::default()
+                };
+                ledger.statuses.insert(*player, status);
+            }
+        }
+        ledger
+    }
+
+    #[test]
+    fn nothing_is_done_to_a_mesh_that_carries_nobody() {
+        let plan = plan();
+        let ([one, _], [relay, _], exit) = nodes(&plan);
+        let mut ledger = ledger(&[(one, &[0, 1])]);
+        ledger.paths.insert(one, vec![relay, exit]);
+        assert!(is_anyone_carried(&ledger));
+        assert!(link_to_degrade(&plan, &ledger, Damage::default()).is_some());
+        for status in ledger.statuses.values_mut() {
+            status.is_entered = false;
+        }
+        assert!(!is_anyone_carried(&ledger));
+        assert!(link_to_degrade(&plan, &ledger, Damage::default()).is_none());
+        assert!(relay_to_kill(&plan, &ledger, Damage::default()).is_none());
+    }
+
+    #[test]
+    fn the_relay_that_carries_most_is_killed_and_an_entry_only_where_there_is_none() {
+        let plan = plan();
+        let ([one, other], [first, second], exit) = nodes(&plan);
+        let mut ledger = ledger(&[(one, &[0, 1, 2]), (other, &[3, 4])]);
+        // The busiest entry needs no relay.
+        ledger.paths.insert(one, vec![exit]);
+        ledger.paths.insert(other, vec![second, exit]);
+        let (victim, accident) = relay_to_kill(&plan, &ledger, Damage::default()).unwrap();
+        assert_eq!((victim, &*accident.players), (second, &[3, 4][..]));
+        ledger.paths.insert(one, vec![first, exit]);
+        let (victim, accident) = relay_to_kill(&plan, &ledger, Damage::default()).unwrap();
+        assert_eq!((victim, &*accident.players), (first, &[0, 1, 2][..]));
+        ledger.paths = BTreeMap::from([(one, vec![exit]), (other, vec![exit])]);
+        let (victim, accident) = relay_to_kill(&plan, &ledger, Damage::default()).unwrap();
+        assert_eq!((victim, &*accident.players), (one, &[0, 1, 2][..]));
+        assert_eq!(plan.best_path(one, &accident.damage), None);
+    }
+
+    #[test]
+    fn an_entry_that_was_hit_must_find_another_path_in_time() {
+        let plan = plan();
+        let ([one, _], [first, second], exit) = nodes(&plan);
+        let mut ledger = ledger(&[(one, &[0])]);
+        ledger.paths.insert(one, vec![first, exit]);
+        let (_, accident) = relay_to_kill(&plan, &ledger, Damage::default()).unwrap();
+        ledger.gaps.push(Gap {
+            accident: 0,
+            player: 0,
+            silence_us: 300_000,
+            lost_datagrams: 2,
+        });
+        let judged = |ledger: &Ledger| judge(&plan, (0, &accident), ledger).1.ok;
+        assert!(!judged(&ledger), "it has said nothing");
+        ledger.moves.push((0, one, vec![second, exit]));
+        assert!(!judged(&ledger), "before the accident");
+        ledger.moves.push((1, one, vec![first, exit]));
+        assert!(!judged(&ledger), "the same");
+        ledger.moves.push((2, one, vec![second, exit]));
+        assert!(!judged(&ledger), "after the next accident");
+        ledger.moves.push((1, one, vec![second, exit]));
+        assert!(judged(&ledger));
+        ledger.gaps[0].silence_us = GAP_MAX_US;
+        assert!(!judged(&ledger), "too long");
+        ledger.gaps.clear();
+        assert!(!judged(&ledger), "a player has not told");
+    }
+}
