@@ -92,24 +92,31 @@ impl Socket {
 
     /// Does what is due, and does not wait.
     pub(crate) fn poll(&mut self) -> Vec<Event> {
-        // An end comes by a request, and there is no queue for one.
-        let _end: ControlFlow<End> = self.driver.turn();
-        self.driver
-            .act(|_, _, host| core::mem::take(&mut host.events))
+        self.turn();
+        self.take()
     }
 
     /// Works until the next tick begins.
     pub(crate) fn wait_tick(&mut self, hz: NonZeroU8) -> io::Result<Vec<Event>> {
         let span = Duration::from_secs(1) / u32::from(hz.get());
         self.driver.act(|now, _, host| host.expect_tick(now, span));
-        let mut events = Vec::new();
         loop {
-            events.append(&mut self.poll());
+            self.turn();
             if self.driver.application().has_ticked {
-                return Ok(events);
+                return Ok(self.take());
             }
             self.driver.wait()?;
         }
+    }
+
+    fn turn(&mut self) {
+        // An end comes by a request, and there is no queue for one.
+        let _end: ControlFlow<End> = self.driver.turn();
+    }
+
+    fn take(&mut self) -> Vec<Event> {
+        self.driver
+            .act(|now, endpoint, host| host.take(now, endpoint))
     }
 }
 

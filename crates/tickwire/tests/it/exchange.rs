@@ -2,10 +2,14 @@
 
 use core::net::SocketAddr;
 use core::num::NonZeroU8;
+use core::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc;
+use std::thread;
 
 use tickwire::udp_proto::{ChannelTable, Credentials, ServerIdentity, Target};
 use tickwire::{
-    AppId, Client, Config, ConnectFailure, Event, RELIABLE, SendError, Server, UNRELIABLE,
+    AppId, ChannelId, Client, Config, ConnectFailure, Event, RELIABLE, SendError, Server,
+    UNRELIABLE,
 };
 
 const APP: AppId = AppId(77);
@@ -218,4 +222,97 @@ fn a_client_that_floods_does_not_end_the_server() {
         }
     });
     assert!(refused.contains(&SendError::Full), "{refused:?}");
+}
+
+/// What a server that looks once a second is handed at a time, of a client that says one byte on
+/// `channel` as often as it can.
+fn handed_out_once_a_second(channel: ChannelId) -> Vec<usize> {
+    let mut server = Server::bind(address("127.0.0.1:0"), APP).unwrap();
+    let (at, key) = (server.address(), server.key());
+    let is_over = AtomicBool::new(false);
+    let (tell_sent, sent) = mpsc::channel();
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut client = Client::connect(at, APP, key).unwrap();
+            let mut said = 0_usize;
+            while !is_over.load(Ordering::Relaxed) {
+                client.wait_tick(FAST).unwrap();
+                // Until the channel takes no more, or the socket would be overrun.
+                said += (0..500)
+                    .take_while(|_| client.send(channel, &[7]).is_ok())
+                    .count();
+            }
+            tell_sent.send(said).unwrap();
+        });
+        let counts = (0..4)
+            .map(|_| {
+                let events = server.wait_tick(NonZeroU8::MIN).unwrap();
+                let is_message = |event: &&Event| matches!(event, Event::Message { .. });
+                events.iter().filter(is_message).count()
+            })
+            .collect();
+        is_over.store(true, Ordering::Relaxed);
+        let said = sent.recv().unwrap();
+        assert!(said > 20_000, "{said} are no flood");
+        counts
+    })
+}
+
+#[test]
+fn what_a_player_can_have_a_server_hold_within_a_tick_is_bounded() {
+    // 64 KiB of unreliable messages wait at most, each of which costs its record of some 30 bytes.
+    let unreliable = handed_out_once_a_second(UNRELIABLE);
+    assert!(
+        unreliable.iter().all(|count| *count <= 4_096),
+        "{unreliable:?}"
+    );
+    assert!(unreliable.iter().any(|count| *count > 0), "{unreliable:?}");
+    // The window is 1 MiB, of which each reliable message spends 96 bytes; credit comes with the
+    // tick that reads.
+    let reliable = handed_out_once_a_second(RELIABLE);
+    assert!(
+        reliable.iter().all(|count| *count <= (1 << 20) / 96 + 1),
+        "{reliable:?}"
+    );
+    assert!(
+        reliable.iter().filter(|count| **count > 0).count() > 1,
+        "{reliable:?}"
+    );
+}
+
+#[test]
+fn what_a_player_says_last_comes_before_its_end_however_long_the_tick() {
+    let mut server = Server::bind(address("127.0.0.1:0"), APP).unwrap();
+    let (at, key) = (server.address(), server.key());
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut client = Client::connect(at, APP, key).unwrap();
+            loop {
+                for event in client.wait_tick(FAST).unwrap() {
+                    match event {
+                        Event::Connected { .. } => {
+                            for word in [b"first", b"later"] {
+                                client.send(RELIABLE, word).unwrap();
+                            }
+                            client.disconnect().unwrap();
+                        }
+                        Event::Disconnected { .. } => return,
+                        other => panic!("{other:?}"),
+                    }
+                }
+            }
+        });
+        let mut seen = Vec::new();
+        while !matches!(seen.last(), Some(Event::Disconnected { .. })) {
+            seen.append(&mut server.wait_tick(NonZeroU8::MIN).unwrap());
+        }
+        let said: Vec<_> = seen
+            .iter()
+            .filter_map(|event| match event {
+                Event::Message { bytes, .. } => Some(bytes.as_slice()),
+                _ => None,
+            })
+            .collect();
+        assert_eq!(said, [b"first", b"later"]);
+    });
 }
