@@ -13,6 +13,11 @@ pub mod hub_join_file;
 pub mod hub_log;
 pub mod hub_record;
 pub mod hub_switch;
+pub mod lockstep_client;
+pub mod lockstep_datagram;
+pub mod lockstep_server;
+pub mod matchmaker_calls;
+pub mod matchmaker_record;
 pub mod udp_ack;
 pub mod udp_endpoint;
 pub mod udp_handshake;
@@ -40,6 +45,14 @@ pub const FUNCTIONS: &[(&str, Function)] = &[
     ("hub_log_record", hub_log::record),
     ("hub_recovery", hub_log::recovery),
     ("hub_switch", hub_switch::records),
+    ("lockstep_up", lockstep_datagram::up),
+    ("lockstep_down", lockstep_datagram::down),
+    ("lockstep_client", lockstep_client::script),
+    ("lockstep_server", lockstep_server::script),
+    ("matchmaker_assign", matchmaker_record::assign),
+    ("matchmaker_reply", matchmaker_record::reply),
+    ("matchmaker_verdict", matchmaker_record::verdict),
+    ("matchmaker_calls", matchmaker_calls::script),
     ("udp_hello", udp_handshake::hello),
     ("udp_accept", udp_handshake::accept),
     ("udp_replies", udp_handshake::replies),
