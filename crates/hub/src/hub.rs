@@ -12,6 +12,7 @@ mod memory;
 mod op;
 mod presence;
 mod route;
+mod sweep;
 mod watch;
 
 use core::time::Duration;
@@ -31,6 +32,8 @@ use call::Calls;
 use claim::Claims;
 use link::{Link, LinkState, Next};
 use op::{Ops, Pending};
+use sweep::Sweep;
+use watch::Watchers;
 
 /// The message switch: nodes join it, and talk through it.
 ///
@@ -60,6 +63,10 @@ pub struct Hub {
     turn: ConnectionId,
     calls: Calls,
     claims: Claims,
+    watchers: Watchers,
+    /// What is yet to be done for players of nodes that are gone.
+    sweeps: VecDeque<Sweep>,
+    next_sweep: Instant,
     /// Nodes whose link is away, and when their players are free.
     away: BTreeMap<NodeId, Instant>,
     ops: Ops,
@@ -69,6 +76,8 @@ pub struct Hub {
     fed: ClientId,
     /// Players whose acknowledgement the store has yet to take.
     acknowledging: BTreeSet<ClientId>,
+    /// Players whose mailbox the store could not read; read again with the next tick.
+    unread: BTreeSet<ClientId>,
     /// The same, after the store had no room; tried again with the next tick.
     deferred: BTreeSet<ClientId>,
     /// Last acknowledgements of claims that are gone.
@@ -82,11 +91,17 @@ pub struct Hub {
     scratch: Vec<u8>,
     /// Set for good by the first failure of the store.
     failed: bool,
+    /// Whether the application was told of that, or there is nothing to tell. Not in `events`, which
+    /// may be full.
+    is_failure_told: bool,
     stats: HubStats,
 }
 
 /// How finely silences and leases are measured.
 const TICK: Duration = Duration::from_millis(250);
+
+/// Pause between two parts of a sweep.
+const SWEEP_PAUSE: Duration = Duration::from_millis(1);
 
 /// How often the store is told the time.
 const EXPIRY: Duration = Duration::from_secs(1);
@@ -111,11 +126,15 @@ impl Hub {
             turn: ConnectionId(0),
             calls: Calls::default(),
             claims: Claims::default(),
+            watchers: Watchers::default(),
+            sweeps: VecDeque::new(),
+            next_sweep: now,
             away: BTreeMap::new(),
             ops: Ops::default(),
             hungry: BTreeSet::new(),
             fed: ClientId(0),
             acknowledging: BTreeSet::new(),
+            unread: BTreeSet::new(),
             deferred: BTreeSet::new(),
             parting: BTreeMap::new(),
             expiring: false,
@@ -124,6 +143,7 @@ impl Hub {
             next_expiry: now + EXPIRY,
             scratch: Vec::new(),
             failed: false,
+            is_failure_told: true,
             stats: HubStats::default(),
         }
     }
@@ -136,7 +156,7 @@ impl Hub {
     /// Returns the node that holds `player` and whose link is up.
     pub fn holder(&self, player: ClientId) -> Option<NodeId> {
         let claim = self.claims.get(player)?;
-        claim.link.map(|_| claim.node)
+        self.live_link(claim).map(|_| claim.node)
     }
 
     /// Returns the nodes that have joined, in the order of their ids.
@@ -212,7 +232,8 @@ impl Hub {
         }
         match (pending, outcome) {
             (Pending::Join(id), outcome) => self.on_epoch(id, &outcome),
-            (Pending::Append(_), Ok(Completed::Appended(settled))) => self.on_appended(&settled),
+            (Pending::Append(..), Ok(Completed::Appended(settled))) => self.on_appended(&settled),
+            (Pending::Append(_, busy), _) => self.on_appended(&busy),
             (Pending::Read(read), outcome) => self.on_mails(read, outcome),
             (Pending::Ack(player, generation, upto), outcome) => {
                 let upto = outcome.is_ok().then_some(upto);
@@ -229,7 +250,7 @@ impl Hub {
                     self.expire();
                 }
             }
-            (Pending::Append(_) | Pending::Part, _) => {}
+            (Pending::Part, _) => {}
         }
     }
 
@@ -238,7 +259,7 @@ impl Hub {
         if core::mem::replace(&mut self.failed, true) {
             return;
         }
-        self.event(HubEvent::StoreFailed);
+        self.is_failure_told = false;
         let links: Vec<_> = self.links.keys().copied().collect();
         for id in links {
             self.close(id, DownReason::StoreFailed);
@@ -271,9 +292,10 @@ impl Hub {
             .collect();
         for node in free {
             self.away.remove(&node);
-            self.free_players(node);
+            self.sweep(Sweep::free(node));
         }
         self.acknowledging.append(&mut self.deferred);
+        self.hungry.append(&mut self.unread);
         if self.next_expiry <= now {
             self.next_expiry = now + EXPIRY;
             self.expire();
@@ -325,6 +347,9 @@ impl Hub {
                 );
             }
         }
+        for request in self.links.get(&id).into_iter().flat_map(Link::requests) {
+            self.calls.on_written(request);
+        }
         self.leave(id);
     }
 
@@ -362,19 +387,22 @@ impl Hub {
         self.tell_presence(id);
         let link = self.links.get_mut(&id)?;
         let next = link.next();
-        if let Next::Record(record) = &next {
-            buf.extend_from_slice(record);
-        }
         let close = link.is_closing();
+        if let Next::Record(record, request) = &next {
+            buf.extend_from_slice(record);
+            if let Some(request) = request {
+                self.calls.on_written(*request);
+            }
+        }
         match next {
-            Next::Record(_) if !close => {
+            Next::Record(..) if !close => {
                 self.on_room(id);
                 return Some(Outbound {
                     connection: id,
                     close: false,
                 });
             }
-            Next::Record(_) => {}
+            Next::Record(..) => {}
             // A reason that the credit does not cover stays unsaid.
             Next::Empty | Next::Blocked if close => {}
             Next::Empty | Next::Blocked => {

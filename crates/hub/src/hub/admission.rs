@@ -1,9 +1,12 @@
 //! Who may join, and as what.
 
-use wire::{ConnectionId, NodeId, PeerIdentity};
+use std::collections::BTreeSet;
+
+use wire::{ClientId, ConnectionId, NodeId, PeerIdentity};
 
 use super::link::{Link, LinkState, Member};
 use super::op::Pending;
+use super::sweep::Sweep;
 use super::watch::{Key, Watch};
 use super::{Hub, HubEvent};
 use crate::id::Epoch;
@@ -140,7 +143,7 @@ impl Hub {
         };
         self.detach(id);
         self.away.remove(&node);
-        self.free_players(node);
+        self.sweep(Sweep::free(node));
         if let Some(link) = self.links.get_mut(&id) {
             link.close(None);
             self.ready.insert(id);
@@ -164,15 +167,8 @@ impl Hub {
         for service in services {
             self.services.remove(&(service, node));
         }
-        for player in self.claims.of_node(node) {
-            if let Some(claim) = self.claims.get_mut(player)
-                && claim.link == Some(id)
-            {
-                claim.link = None;
-                self.hungry.remove(&player);
-                self.touch(Key::Player(player));
-            }
-        }
+        self.watchers.remove(id);
+        self.sweep(Sweep::unlink(node, id));
         self.away.insert(node, self.now + self.config.lease);
         self.touch(Key::Node(node));
         self.event(HubEvent::NodeDown { node, epoch });
@@ -208,6 +204,7 @@ impl Hub {
         for service in &join.services {
             self.services.insert((*service, node));
         }
+        self.watchers.insert(id, join.watch);
         let event = HubEvent::NodeUp {
             node,
             instance: join.instance,
@@ -223,7 +220,9 @@ impl Hub {
             unacknowledged: 0,
             reading: 0,
             counting: false,
-            waiting: std::collections::BTreeSet::new(),
+            waiting: BTreeSet::new(),
+            blocked: BTreeSet::new(),
+            woken: ClientId(0),
         }));
         self.joined.insert(node, id);
         self.ready.insert(id);

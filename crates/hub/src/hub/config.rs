@@ -13,14 +13,19 @@ pub struct HubConfig {
     pub node_links_max: usize,
     /// Players with a claim; 1 million, about 200 bytes each.
     pub players_max: usize,
+    /// Players that one node has claimed; 65,536.
+    pub node_players_max: usize,
     /// What may wait to be written to one link, bytes; 4 MiB. Broadcasts have half of it, requests
     /// and answers all; what is beyond is dropped, refused or fails. A link that makes twice as
     /// much of what cannot be dropped is ended. Requests of one node that wait for their answers
     /// take half of it.
     pub link_bytes_max: usize,
     /// Mail that was given to one node and not acknowledged, and room for what is being read for
-    /// it, bytes; 1 MiB.
+    /// it, bytes; 1 MiB. Beyond it a player that has acknowledged all it was given still gets one
+    /// mail at a time: others that acknowledge nothing slow it down, and do not stop it.
     pub unacknowledged_bytes_max: usize,
+    /// The same that was given to one player, bytes; 64 KiB. A longer mail is given alone.
+    pub unacknowledged_player_bytes_max: usize,
     /// Mails that were given to one player and not acknowledged; 64.
     pub unacknowledged_mails_max: usize,
     /// Commands that the store has and has not completed; 1,024. Reads and acknowledgements have
@@ -69,8 +74,10 @@ impl Default for HubConfig {
             links_max: 4_096,
             node_links_max: 4,
             players_max: 1_000_000,
+            node_players_max: 65_536,
             link_bytes_max: 4 << 20,
             unacknowledged_bytes_max: 1 << 20,
+            unacknowledged_player_bytes_max: 64 << 10,
             unacknowledged_mails_max: 64,
             ops_in_flight: 1_024,
             store_bytes_in_flight: 16 << 20,

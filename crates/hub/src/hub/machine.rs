@@ -78,6 +78,9 @@ impl StreamMachine for Hub {
                 },
             );
         }
+        if !self.sweeps.is_empty() && self.next_sweep <= self.now {
+            self.run_sweeps();
+        }
         if self.next_tick <= self.now {
             self.next_tick = self.now + TICK;
             self.on_tick();
@@ -111,11 +114,19 @@ impl StreamMachine for Hub {
     }
 
     fn poll_event(&mut self) -> Option<HubEvent> {
+        if !core::mem::replace(&mut self.is_failure_told, true) {
+            return Some(HubEvent::StoreFailed);
+        }
         self.events.pop_front()
     }
 
     fn poll_timeout(&self) -> Option<Instant> {
         let calls = self.calls.deadline().unwrap_or(self.next_tick);
-        Some(calls.min(self.next_tick))
+        let sweep = if self.sweeps.is_empty() {
+            self.next_tick
+        } else {
+            self.next_sweep
+        };
+        Some(calls.min(sweep).min(self.next_tick))
     }
 }

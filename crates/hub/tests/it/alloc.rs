@@ -219,7 +219,7 @@ fn a_call_and_its_answer_allocate_11_times_and_nothing_grows() {
 }
 
 #[test]
-fn a_mail_allocates_20_times_and_nothing_grows() {
+fn a_mail_allocates_21_times_and_nothing_grows() {
     let mut bench = Bench::new();
     let (now, player) = (bench.now, ClientId(7));
     let claimed = bench.nodes[1].claim(now, player, MailSeq(0), Bytes::new());
@@ -236,7 +236,7 @@ fn a_mail_allocates_20_times_and_nothing_grows() {
     let [hub, nodes, store] = per_100;
     // One mail at a time, the worst case: each makes a batch, a read and an acknowledgement of its
     // own, and tables that are empty in between.
-    assert!(hub <= 800, "{hub} per 100 mails");
+    assert!(hub <= 900, "{hub} per 100 mails");
     assert!(nodes <= 200, "{nodes} per 100 mails");
     assert!(store <= 1_000, "{store} per 100 mails");
     assert_eq!(held, 0, "bytes more after 20,000 mails");

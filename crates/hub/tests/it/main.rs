@@ -15,5 +15,6 @@ mod live;
 mod mail;
 mod properties;
 mod redact;
+mod share;
 mod vectors;
 mod world;
