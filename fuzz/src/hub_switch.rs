@@ -1,5 +1,6 @@
 //! A hub whose nodes say what they like.
 
+use hub::id::LogId;
 use hub::join_file::{Grant, NetworkSecret};
 use hub::log::MemorySegments;
 use hub::role::Role;
@@ -59,7 +60,7 @@ impl World {
         hub.set_unix_time(now, UnixTime::from_secs(1));
         let mut world = Self {
             hub,
-            store: Store::open(disk, store_config).expect("an empty disk opens"),
+            store: Store::open(disk, store_config, LogId(1)).expect("an empty disk opens"),
             now,
             opened: 0,
             links: [(ConnectionId(0), 0); 3],

@@ -3,6 +3,7 @@
 mod admission;
 mod call;
 mod claim;
+mod clock;
 mod config;
 mod event;
 mod link;
@@ -30,6 +31,7 @@ use crate::record::{CallError, DownReason, ToHub, ToNode};
 use crate::store::{Completed, Outcome, StoreError, StoreOp};
 use call::Calls;
 use claim::Claims;
+use clock::WallClock;
 use link::{Link, LinkState, Next};
 use op::{Ops, Pending};
 use sweep::Sweep;
@@ -46,8 +48,7 @@ pub struct Hub {
     join_file: JoinFile,
     /// The latest time given.
     now: Instant,
-    /// The wall clock and when it was told.
-    unix: Option<(Instant, UnixTime)>,
+    clock: WallClock,
     /// How often the hub has started, as the store says with the first join.
     boot: u32,
     /// Leases given since.
@@ -116,7 +117,7 @@ impl Hub {
             config,
             join_file,
             now,
-            unix: None,
+            clock: WallClock::default(),
             boot: 0,
             leases: 0,
             links: BTreeMap::new(),
@@ -374,8 +375,7 @@ impl Hub {
     }
 
     fn unix_now(&self) -> Option<UnixTime> {
-        self.unix
-            .map(|(at, unix)| unix + self.now.saturating_since(at))
+        self.clock.now(self.now)
     }
 
     fn advance(&mut self, now: Instant) {

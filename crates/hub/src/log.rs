@@ -28,7 +28,8 @@ pub use memory::MemorySegments;
 pub use recovery::Recovery;
 pub use segment::{FileError, SegmentFile, SegmentId};
 
-use format::{LogRecord, StoredMail};
+use crate::id::LogId;
+use format::{LogRecord, Start, StoredMail};
 use index::Place;
 pub(crate) use index::{Index, MailEntry, NODE_BYTES, REFUSAL_BYTES, StateKind, total_bytes};
 
@@ -88,6 +89,23 @@ pub(crate) enum ReadFailure {
     Rotten,
 }
 
+/// A log that does not open, and its files.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OpenFailure<F> {
+    /// Why.
+    pub error: OpenError,
+    /// The files, as far as opening has come with them.
+    pub files: F,
+}
+
+impl<F> fmt::Display for OpenFailure<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&self.error, f)
+    }
+}
+
+impl<F: fmt::Debug> core::error::Error for OpenFailure<F> {}
+
 /// Why a log does not open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -100,6 +118,8 @@ pub enum OpenError {
     /// does: the disk has rotted, or the file is another one's. Going on without it would lose
     /// acknowledged mail; a person must choose.
     Rotten(SegmentId),
+    /// This segment is gone, though older and newer ones are there: only the oldest is ever removed.
+    Missing(SegmentId),
     /// This segment holds a record that this release cannot read.
     Foreign(SegmentId),
 }
@@ -115,6 +135,9 @@ impl fmt::Display for OpenError {
                     "the disk has lost the beginning of segment {}",
                     segment.0
                 )
+            }
+            Self::Missing(segment) => {
+                write!(f, "the disk has lost segment {}", segment.0)
             }
             Self::Foreign(segment) => {
                 write!(f, "segment {} was written by another release", segment.0)
@@ -146,7 +169,11 @@ const TIDY_BYTES: u64 = COPY_STEP as u64 / 4;
 impl<F: SegmentFile> Log<F> {
     /// Reads what `files` hold, makes the newest segment durable as it was read, and notes one more
     /// start of the hub.
-    pub(crate) fn open(files: F, segment_bytes: u64) -> Result<(Self, Recovery), OpenError> {
+    pub(crate) fn open(
+        files: F,
+        segment_bytes: u64,
+        new: LogId,
+    ) -> Result<(Self, Recovery), OpenFailure<F>> {
         let mut log = Self {
             files,
             segment_bytes,
@@ -160,17 +187,28 @@ impl<F: SegmentFile> Log<F> {
             debt: 0,
             dead: false,
         };
-        let recovery = log.recover()?;
-        let boot = log.index.boot.saturating_add(1);
-        if log.segments.is_empty() {
-            log.index.boot = boot;
-            log.allocate_spare();
-            log.roll().map_err(|_| OpenError::Full)?;
-        } else if log.append(&LogRecord::Boot(boot), Purpose::Boot).is_err() {
+        match log.begin(new) {
+            Ok(recovery) => Ok((log, recovery)),
+            Err(error) => {
+                let files = log.files;
+                Err(OpenFailure { error, files })
+            }
+        }
+    }
+
+    fn begin(&mut self, new: LogId) -> Result<Recovery, OpenError> {
+        let recovery = self.recover()?;
+        let boot = self.index.boot.saturating_add(1);
+        if self.segments.is_empty() {
+            self.index.boot = boot;
+            self.index.log = new;
+            self.allocate_spare();
+            self.roll().map_err(|_| OpenError::Full)?;
+        } else if self.append(&LogRecord::Boot(boot), Purpose::Boot).is_err() {
             return Err(OpenError::Full);
         }
-        log.flush()?;
-        Ok((log, recovery))
+        self.flush()?;
+        Ok(recovery)
     }
 
     /// Takes `record` to the end; it is on disk after the next [`flush`](Self::flush).
@@ -358,10 +396,12 @@ impl<F: SegmentFile> Log<F> {
         self.spare_wanted = true;
         self.segments.insert(segment, len);
         self.end = 0;
-        let start = LogRecord::Start {
+        let start = LogRecord::Start(Start {
             boot: self.index.boot,
             last_mail: self.index.last_mail,
-        };
+            log: self.index.log,
+            time: self.index.time,
+        });
         let state: Vec<_> = self.index.state().collect();
         let told = core::iter::once(start)
             .chain(state)

@@ -8,15 +8,16 @@ mod tests;
 
 use wire::{ClientId, CommandId, InstanceId, NodeId, UnixTime};
 
+pub use crate::log::OpenFailure;
 pub use config::StoreConfig;
 pub use op::{Command, Completed, Mail, NewMail, Outcome, Settled, StoreError, StoreOp};
 
 use crate::count::CountKey;
-use crate::id::{BatchSeq, Epoch, MailSeq, SenderSeq};
+use crate::id::{BatchSeq, Epoch, LogId, MailSeq, SenderSeq};
 use crate::log::format::{LogRecord, NodeRun};
 use crate::log::{
-    AppendError, Log, NODE_BYTES, OpenError, Purpose, ReadFailure, Recovery, SegmentFile,
-    StateKind, total_bytes,
+    AppendError, Log, NODE_BYTES, Purpose, ReadFailure, Recovery, SegmentFile, StateKind,
+    total_bytes,
 };
 
 /// Executes a hub's store commands on a log.
@@ -26,15 +27,16 @@ use crate::log::{
 /// where no command waits [`tidy`](Self::tidy) until it returns false or one has come. Nothing here knows of time or threads.
 ///
 /// ```
-/// use hub::{log::MemorySegments, Store, StoreConfig};
+/// use hub::{id::LogId, log::MemorySegments, Store, StoreConfig};
 ///
 /// let disk = MemorySegments::new(64 << 20);
-/// let mut store = Store::open(disk, StoreConfig::default())?;
+/// // A log that is begun gets an id; it is to be drawn at random.
+/// let mut store = Store::open(disk, StoreConfig::default(), LogId(0x5eed))?;
 /// let mut outcomes = Vec::new();
 /// store.execute([], &mut outcomes);
 /// while store.keep_up() {}
 /// while store.tidy() {}
-/// # Ok::<(), hub::log::OpenError>(())
+/// # Ok::<(), hub::OpenFailure<MemorySegments>>(())
 /// ```
 pub struct Store<F> {
     log: Log<F>,
@@ -63,6 +65,8 @@ pub struct StoreStats {
     pub rotten: u64,
     /// Reads that the disk did not answer. The mail stays where it is, and is read again.
     pub unreadable: u64,
+    /// Acknowledgements of mails that this log never had; they change nothing.
+    pub acks_void: u64,
     /// Increases of keys that found no room for a new key.
     pub counts_dropped: u64,
 }
@@ -70,15 +74,19 @@ pub struct StoreStats {
 /// Mails that one [`StoreOp::Expire`] drops at most.
 const EXPIRE_STEP: u32 = 1_024;
 
+/// How far the time in the log may be behind, milliseconds.
+const TIME_STEP_MS: u64 = 60_000;
+
 impl<F: SegmentFile> Store<F> {
-    /// Reads what `files` hold and notes one more start of the hub.
+    /// Reads what `files` hold and notes one more start of the hub. Where they hold nothing, a log
+    /// is begun that is `new` from then on; it is drawn at random for each start.
     ///
     /// # Errors
     ///
-    /// [`OpenError`] where the disk fails, has no room for a first segment, or holds what another
-    /// release wrote.
-    pub fn open(files: F, config: StoreConfig) -> Result<Self, OpenError> {
-        let (log, recovery) = Log::open(files, config.segment_bytes())?;
+    /// [`OpenFailure`] hands the files back where the disk fails, has no room for a first segment,
+    /// has lost what it had confirmed, or holds what another release wrote.
+    pub fn open(files: F, config: StoreConfig, new: LogId) -> Result<Self, OpenFailure<F>> {
+        let (log, recovery) = Log::open(files, config.segment_bytes(), new)?;
         Ok(Self {
             log,
             config,
@@ -224,6 +232,8 @@ impl<F: SegmentFile> Store<F> {
         Ok(Completed::Joined {
             epoch: run.epoch,
             boot: self.log.index().boot,
+            log: self.log.index().log,
+            newest: self.log.index().time,
             mail_mark: run.mail_mark,
             count_mark: run.count_mark,
         })
@@ -231,6 +241,11 @@ impl<F: SegmentFile> Store<F> {
 
     fn acknowledge(&mut self, player: ClientId, upto: MailSeq) -> Outcome {
         let first = self.log.index().mails_after(player, MailSeq(0)).next();
+        // Nobody has handled what was never given: the number is of a log that was here before.
+        if upto > self.log.index().last_mail {
+            self.stats.acks_void = self.stats.acks_void.saturating_add(1);
+            return Ok(Completed::Acked);
+        }
         // Nothing waits there: no record is needed.
         if first.is_some_and(|(seq, _)| seq <= upto) {
             self.log
@@ -279,6 +294,13 @@ impl<F: SegmentFile> Store<F> {
 
     fn expire(&mut self, now: UnixTime) -> Completed {
         self.log.want_spare();
+        let known = self.log.index().time;
+        if now.as_millis().abs_diff(known.as_millis()) >= TIME_STEP_MS {
+            // Where there is no room for it, it is told again.
+            self.log
+                .append(&LogRecord::Time(now), Purpose::Data)
+                .unwrap_or_default();
+        }
         let mut count = 0;
         while count < EXPIRE_STEP && self.log.index_mut().expire_one(now) {
             count = count.saturating_add(1);

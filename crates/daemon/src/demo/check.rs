@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use hub::id::LogId;
 use hub::log::FileSegments;
 use hub::{Store, StoreConfig};
 
@@ -175,7 +176,9 @@ pub(super) fn counts(plan: &Plan, directory: &Path, report: &mut Report) {
 
 /// Adds up all counts in the folder of a hub that has ended.
 fn stored_counts(folder: &Path) -> Result<u64, Failure> {
-    let store = Store::open(FileSegments::open(folder)?, StoreConfig::default())?;
+    // There is a log, and no new one is begun.
+    let files = FileSegments::open(folder)?;
+    let store = Store::open(files, StoreConfig::default(), LogId(0))?;
     Ok(store.totals().map(|(_, total)| total).sum())
 }
 

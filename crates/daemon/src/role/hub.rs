@@ -7,18 +7,23 @@ use std::path::Path;
 use std::time::Duration;
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
-use crypto::Identity;
+use crypto::{Identity, Ring};
+use hub::id::LogId;
 use hub::log::{FileSegments, Recovery};
 use hub::role::Role;
-use hub::{Command, Hub, HubConfig, HubEvent, JoinFile, Outcome, Store, StoreConfig, StoreError};
+use hub::{
+    Command, Hub, HubConfig, HubEvent, JoinFile, OpenFailure, Outcome, Store, StoreConfig,
+    StoreError,
+};
 use servicer::{
     Admission, Clock, Dial, Jobs, RequestError, StorageConfig, StorageThread, StreamApplication,
     StreamConfig, StreamCounters, StreamHandle, StreamListener, StreamServicer, TlsIdentity,
     raise_descriptor_limit,
 };
-use wire::{CommandId, ConnectionId, Instant, NodeId, StreamMachine};
+use wire::{CommandId, ConnectionId, Instant, NodeId, StreamMachine, UnixTime};
 
 use crate::exit::{Exit, Failure};
+use crate::trust;
 
 /// What a hub process needs.
 #[derive(Debug)]
@@ -169,6 +174,16 @@ impl StreamApplication<Hub> for HubApplication {
                 let node = node.map(tracing::field::display);
                 tracing::warn!(node, %reason, "refused");
             }
+            HubEvent::ClockDoubted { read, believed } => {
+                let read = read.as_millis();
+                let believed = believed.map(UnixTime::as_millis);
+                tracing::warn!(
+                    read,
+                    believed,
+                    "the wall clock reads what it should not, and is not believed; see to it: \
+                     mail expires by it once the reading has stood for hours"
+                );
+            }
             HubEvent::StoreFailed => {
                 tracing::error!("the disk has failed");
                 // Said once is enough.
@@ -232,7 +247,8 @@ fn open_store(folder: &Path, config: StoreConfig) -> Result<Store<FileSegments>,
             Failure::usage(format_args!("{name}: {}", error.kind()))
         }
     })?;
-    let store = Store::open(files, config).map_err(|error| {
+    let log = LogId(trust::draw_instance(&mut Ring::new())?.0);
+    let store = Store::open(files, config, log).map_err(|OpenFailure { error, .. }| {
         Failure::new(
             Exit::CheckFailed,
             format_args!("{}: {error}", folder.display()),

@@ -112,6 +112,8 @@ impl Hub {
         let &Ok(Completed::Joined {
             epoch,
             boot,
+            log,
+            newest,
             mail_mark,
             count_mark,
         }) = outcome
@@ -121,6 +123,7 @@ impl Hub {
         };
         let (node, join) = (link.node, join.clone());
         self.boot = self.boot.max(boot);
+        self.clock.set_floor(newest);
         if self.supersede(node, epoch) == Verdict::Fenced {
             self.close(id, DownReason::Fenced);
             return;
@@ -131,6 +134,7 @@ impl Hub {
             &ToNode::Joined {
                 epoch,
                 boot,
+                log,
                 mail_mark,
                 count_mark,
             },

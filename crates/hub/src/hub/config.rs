@@ -47,6 +47,9 @@ pub struct HubConfig {
     pub lease: Duration,
     /// How long mail is kept whose sender names no time; 30 days.
     pub mail_ttl: Duration,
+    /// How long a step of the wall clock by more than a minute must stand until it is believed; 6 h.
+    /// Mail whose time a wrong step would end is gone for good.
+    pub clock_step_wait: Duration,
     /// When a sender that was told `Busy` shall try again; 100 ms.
     pub retry_after: Duration,
     /// What happens when a second node claims a player.
@@ -87,6 +90,7 @@ impl Default for HubConfig {
             silence_max: Duration::from_secs(5),
             lease: Duration::from_secs(10),
             mail_ttl: Duration::from_secs(30 * 86_400),
+            clock_step_wait: Duration::from_secs(6 * 3_600),
             retry_after: Duration::from_millis(100),
             duplicate_claim: DuplicateClaim::NewestWins,
             watch_changes_max: 4_096,

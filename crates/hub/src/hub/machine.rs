@@ -4,6 +4,7 @@ use wire::{
     CloseCause, CommandId, ConnectionId, Instant, Outbound, PeerIdentity, StreamMachine, UnixTime,
 };
 
+use super::clock::Judged;
 use super::{Hub, HubEvent, TICK};
 use crate::record::{CallError, DownReason, ToHub, ToNode};
 use crate::store::{Command, Outcome};
@@ -102,7 +103,13 @@ impl StreamMachine for Hub {
 
     fn set_unix_time(&mut self, now: Instant, unix: UnixTime) {
         self.advance(now);
-        self.unix = Some((self.now, unix));
+        let wait = self.config.clock_step_wait;
+        if self.clock.read(self.now, unix, wait) == Judged::Doubted {
+            self.event(HubEvent::ClockDoubted {
+                read: unix,
+                believed: self.unix_now(),
+            });
+        }
     }
 
     fn poll_command(&mut self) -> Option<(CommandId, Command)> {

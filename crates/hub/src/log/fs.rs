@@ -304,7 +304,7 @@ mod tests {
 
     #[test]
     fn a_store_finds_its_mail_again() {
-        use crate::id::Epoch;
+        use crate::id::{Epoch, LogId};
         use crate::store::{Command, Store, StoreConfig, StoreOp};
         use wire::{CommandId, InstanceId, NodeId};
 
@@ -315,7 +315,7 @@ mod tests {
                 segment_bytes: 0,
                 ..StoreConfig::default()
             };
-            let mut store = Store::open(files, config).unwrap();
+            let mut store = Store::open(files, config, LogId(1)).unwrap();
             let join = StoreOp::Join {
                 node: NodeId([1; 32]),
                 instance: InstanceId(boot),

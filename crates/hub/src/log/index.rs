@@ -7,7 +7,7 @@ use wire::{ClientId, NodeId, UnixTime, Writer};
 use super::format::{HEAD_BYTES, LogRecord, NodeRun};
 use super::segment::SegmentId;
 use crate::count::CountKey;
-use crate::id::{Epoch, MailSeq, SenderSeq};
+use crate::id::{Epoch, LogId, MailSeq, SenderSeq};
 use crate::record::MailRefusal;
 
 /// What the log says, as of its last record: where each mail lies that waits, and all small state.
@@ -21,6 +21,10 @@ pub(crate) struct Index {
     pub(crate) boot: u32,
     /// The last number given to a mail.
     pub(crate) last_mail: MailSeq,
+    /// Which log it is.
+    pub(crate) log: LogId,
+    /// The wall clock, as the hub last believed it.
+    pub(crate) time: UnixTime,
     /// The newest run of every node that ever joined.
     nodes: BTreeMap<NodeId, NodeState>,
     /// Every mail that waits.
@@ -98,10 +102,13 @@ impl Index {
     /// Takes one record, which lies at `place` and is `len` bytes long.
     pub(crate) fn apply(&mut self, record: &LogRecord<'_>, place: Place, len: u32) {
         match record {
-            LogRecord::Start { boot, last_mail } => {
-                self.boot = self.boot.max(*boot);
-                self.last_mail = self.last_mail.max(*last_mail);
+            LogRecord::Start(start) => {
+                self.boot = self.boot.max(start.boot);
+                self.last_mail = self.last_mail.max(start.last_mail);
+                self.log = start.log;
+                self.time = start.time;
             }
+            LogRecord::Time(time) => self.time = *time,
             LogRecord::Ready => {}
             LogRecord::Boot(boot) => self.boot = self.boot.max(*boot),
             LogRecord::Node(run) => self.on_node(*run),

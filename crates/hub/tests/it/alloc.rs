@@ -6,7 +6,7 @@ use std::alloc::{GlobalAlloc, Layout, System};
 
 use bytes::Bytes;
 use hub::address::Addr;
-use hub::id::MailSeq;
+use hub::id::{LogId, MailSeq};
 use hub::log::MemorySegments;
 use hub::{Hub, HubConfig, Node, NodeConfig, NodeEvent, Store, StoreConfig};
 use wire::{
@@ -81,7 +81,7 @@ impl Bench {
     fn new() -> Self {
         let now = Instant::from_millis(1);
         let mut hub = Hub::new(HubConfig::default(), join_file(2), now);
-        hub.set_unix_time(now, UnixTime::from_secs(1_000));
+        hub.set_unix_time(now, UnixTime::from_secs(1_700_000_000));
         let node = |index: u64| {
             let mut config = NodeConfig::default();
             config.watch_nodes = false;
@@ -91,7 +91,12 @@ impl Bench {
         };
         let mut bench = Self {
             hub,
-            store: Store::open(MemorySegments::new(1 << 30), StoreConfig::default()).unwrap(),
+            store: Store::open(
+                MemorySegments::new(1 << 30),
+                StoreConfig::default(),
+                LogId(1),
+            )
+            .unwrap(),
             nodes: [node(1), node(2)],
             now,
             buf: Vec::with_capacity(70_000),

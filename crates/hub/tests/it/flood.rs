@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use hub::address::Addr;
-use hub::id::{BatchSeq, CallId, ClaimNumber, Epoch, Lease, MailSeq, RequestId, SenderSeq};
+use hub::id::{BatchSeq, CallId, ClaimNumber, Epoch, Lease, LogId, MailSeq, RequestId, SenderSeq};
 use hub::name::Name;
 use hub::record::{CallError, DownReason, Join, MailVerdict, RevokeReason, ToHub, ToNode, VERSION};
 use hub::role::Role;
 use hub::store::Mail;
 use hub::{Command, Completed, DuplicateClaim, HubConfig, JoinFile, StoreOp};
-use wire::{ClientId, ConnectionId, InstanceId, PeerIdentity, StreamMachine};
+use wire::{ClientId, ConnectionId, InstanceId, PeerIdentity, StreamMachine, UnixTime};
 
 use crate::bare::{Bare, LINK, NOW, OTHER, THIRD, claim, down, mail};
 use crate::world::node_id;
@@ -122,6 +122,8 @@ fn hub_6_a_store_that_answers_nothing_is_told_the_time_once() {
     let mut config = HubConfig::default();
     config.silence_max = Duration::MAX;
     let mut bare = Bare::new(config);
+    // With a join the hub learns of the newest time in the log; nothing expires before.
+    bare.join(LINK, 0, 0);
     for second in 1..1_000 {
         bare.hub.handle_timeout(NOW + Duration::from_secs(second));
         bare.drain_commands();
@@ -354,6 +356,8 @@ fn a_grant_that_is_withdrawn_while_the_store_makes_the_epoch_lets_nobody_in() {
     let joined = Completed::Joined {
         epoch: Epoch(1),
         boot: 1,
+        log: LogId(7),
+        newest: UnixTime::default(),
         mail_mark: SenderSeq(0),
         count_mark: BatchSeq(0),
     };

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use hub::address::Addr;
-use hub::id::{BatchSeq, CallId, Epoch, MailSeq, SenderSeq};
+use hub::id::{BatchSeq, CallId, Epoch, LogId, MailSeq, SenderSeq};
 use hub::name::Name;
 use hub::record::{DownReason, Join, MailVerdict, ToHub, ToNode};
 use hub::{Command, DialError, HubConfig, Node, NodeConfig, NodeEvent, StoreOp};
@@ -94,7 +94,7 @@ fn mail_ttl_is_what_a_mail_gets_and_the_most_it_gets() {
         let (_, Command::Store(StoreOp::Append(mails))) = bare.hub.poll_command().unwrap() else {
             panic!("no mail")
         };
-        assert_eq!(mails[0].expires, UnixTime::from_secs(1_000 + given));
+        assert_eq!(mails[0].expires, UnixTime::from_secs(1_700_000_000 + given));
     }
 }
 
@@ -198,6 +198,7 @@ impl Lone {
         let record = ToNode::Joined {
             epoch: Epoch(1),
             boot: 1,
+            log: LogId(7),
             mail_mark: SenderSeq(0),
             count_mark: BatchSeq(0),
         };

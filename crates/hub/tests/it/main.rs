@@ -7,6 +7,7 @@
 
 mod alloc;
 mod bare;
+mod clock;
 mod contract;
 mod flood;
 mod hostile;

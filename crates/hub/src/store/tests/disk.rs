@@ -104,3 +104,82 @@ fn a_next_segment_is_made_before_it_is_needed_under_load_too() {
         acknowledge(&mut store, 9, last).unwrap();
     }
 }
+
+#[test]
+fn a_segment_that_is_gone_from_the_middle_stops_the_start() {
+    let mut disk = one_acknowledged();
+    let used = used(&mut disk);
+    assert!(used.len() > 2);
+    for (place, segment) in used.iter().enumerate() {
+        let mut without = disk.clone();
+        without.remove(*segment).unwrap();
+        let opened = Store::open(without, small(), LOG).map(drop);
+        let error = opened.map_err(|failure| failure.error);
+        match place {
+            // Nobody can tell it from one that was removed when its mail was acknowledged.
+            0 => assert_eq!(error, Ok(())),
+            _ if *segment == *used.last().unwrap() => {}
+            _ => assert_eq!(error, Err(OpenError::Missing(*segment))),
+        }
+    }
+}
+
+#[test]
+fn hub_2_an_acknowledgement_of_mail_that_this_log_never_had_drops_none() {
+    let mut store = open(MemorySegments::new(1 << 30));
+    let epoch = join(&mut store, 1);
+    for seq in 1..=5 {
+        append(&mut store, mail(epoch, seq, 9, b"well met")).unwrap();
+    }
+    assert_eq!(
+        acknowledge(&mut store, 9, MailSeq(500)),
+        Ok(Completed::Acked)
+    );
+    assert_eq!(read_all(&mut store, 9).len(), 5);
+    assert_eq!(store.stats().acks_void, 1);
+}
+
+#[test]
+fn a_log_keeps_its_id_and_the_time_that_it_was_told() {
+    let told = |store: &mut Store<MemorySegments>| {
+        let op = StoreOp::Join {
+            node: NODE,
+            instance: InstanceId(1),
+            epoch: Epoch(0),
+        };
+        let Ok(Completed::Joined { log, newest, .. }) = run(store, op) else {
+            panic!("there is room for a node");
+        };
+        (log, newest)
+    };
+    let mut store = open(MemorySegments::new(1 << 30));
+    assert_eq!(told(&mut store), (LOG, UnixTime::default()));
+    let times = [NOW, LATER, NOW];
+    for time in times {
+        run(&mut store, StoreOp::Expire { now: time }).unwrap();
+        assert_eq!(
+            told(&mut store),
+            (LOG, time),
+            "what was last believed counts"
+        );
+        // Not with each tick, though.
+        let syncs = store.files_mut().syncs();
+        let soon = time + core::time::Duration::from_secs(59);
+        run(&mut store, StoreOp::Expire { now: soon }).unwrap();
+        assert_eq!(store.files_mut().syncs(), syncs);
+    }
+    let mut disk = store.into_files();
+    disk.power_cut(&mut Seed::from_number(1).generator(0));
+    let mut store = Store::open(disk, small(), LogId(99)).unwrap();
+    assert_eq!(told(&mut store), (LOG, NOW));
+    // In the next segment too, where the first is gone.
+    let epoch = join(&mut store, 1);
+    for seq in 1..=100 {
+        append(&mut store, mail(epoch, seq, 9, &vec![5; 20_000])).unwrap();
+        let last = store.log.index().last_mail;
+        acknowledge(&mut store, 9, last).unwrap();
+        while store.tidy() {}
+    }
+    let mut store = open(store.into_files());
+    assert_eq!(told(&mut store), (LOG, NOW));
+}

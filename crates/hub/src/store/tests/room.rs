@@ -29,7 +29,7 @@ fn join_as(store: &mut Store<MemorySegments>, node: u8, instance: u64) -> Outcom
 fn hub_5_names_of_counts_leave_room_for_nodes_and_refusals() {
     let mut config = small();
     config.mailbox_mails_max = 0;
-    let mut store = Store::open(MemorySegments::new(1 << 30), config).unwrap();
+    let mut store = Store::open(MemorySegments::new(1 << 30), config, LOG).unwrap();
     let epoch = join(&mut store, 1);
     let mut batch = 0;
     while store.stats().counts_dropped == 0 {
@@ -50,7 +50,7 @@ fn hub_5_names_of_counts_leave_room_for_nodes_and_refusals() {
 fn hub_5_refusals_leave_room_for_nodes() {
     let mut config = small();
     config.mailbox_mails_max = 0;
-    let mut store = Store::open(MemorySegments::new(1 << 30), config).unwrap();
+    let mut store = Store::open(MemorySegments::new(1 << 30), config, LOG).unwrap();
     let mut refused = 0;
     for node in 8..40 {
         let Ok(Completed::Joined { epoch, .. }) = join_as(&mut store, node, 1) else {
