@@ -82,6 +82,7 @@ mod application;
 mod config;
 mod connection;
 mod counters;
+mod crowd;
 mod descriptors;
 mod driver;
 mod listener;
