@@ -40,8 +40,8 @@ pub struct HubConfig {
     pub call_timeout_max: Duration,
     /// A connection that has not joined by then is ended; 5 s.
     pub join_timeout: Duration,
-    /// A link from which nothing came for so long is ended; 5 s. Nodes send a heartbeat each
-    /// second.
+    /// A link from which no whole record came for so long is ended; 5 s. Nodes send a heartbeat each
+    /// second. It sets how slow a link from a node may be: 13 KiB/s for the longest record.
     pub silence_max: Duration,
     /// How long the players of a node whose link has ended stay its own; 10 s.
     pub lease: Duration,

@@ -131,7 +131,8 @@ impl Node {
         let (first, last) = run;
         if verdict == MailVerdict::Busy {
             let wait = core::time::Duration::from_millis(retry_ms.into());
-            self.outgoing.pause(last, self.now + wait);
+            self.outgoing
+                .pause(last, self.now, wait, &mut self.generator);
             return;
         }
         for seq in self.outgoing.settle(first, last) {
