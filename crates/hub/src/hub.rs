@@ -90,12 +90,18 @@ pub struct Hub {
     next_expiry: Instant,
     /// Takes one record at a time.
     scratch: Vec<u8>,
-    /// Set for good by the first failure of the store.
-    failed: bool,
-    /// Whether the application was told of that, or there is nothing to tell. Not in `events`, which
-    /// may be full.
-    is_failure_told: bool,
+    /// Whether the store has failed.
+    health: Health,
     stats: HubStats,
+}
+
+/// Whether the store has failed: for good, and told to the application, though `events` be full.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Health {
+    Sound,
+    /// It has, and that is yet to be told.
+    Failing,
+    Failed,
 }
 
 /// How finely silences and leases are measured.
@@ -143,8 +149,7 @@ impl Hub {
             next_tick: now + TICK,
             next_expiry: now + EXPIRY,
             scratch: Vec::new(),
-            failed: false,
-            is_failure_told: true,
+            health: Health::Sound,
             stats: HubStats::default(),
         }
     }
@@ -255,12 +260,16 @@ impl Hub {
         }
     }
 
+    fn has_failed(&self) -> bool {
+        self.health != Health::Sound
+    }
+
     /// The disk has failed: nothing is promised any more, and everybody is told.
     fn fail(&mut self) {
-        if core::mem::replace(&mut self.failed, true) {
+        if self.has_failed() {
             return;
         }
-        self.is_failure_told = false;
+        self.health = Health::Failing;
         let links: Vec<_> = self.links.keys().copied().collect();
         for id in links {
             self.close(id, DownReason::StoreFailed);
@@ -305,7 +314,7 @@ impl Hub {
 
     fn expire(&mut self) {
         if let Some(now) = self.unix_now()
-            && !self.failed
+            && !self.has_failed()
             && !self.expiring
         {
             self.expiring = true;

@@ -41,7 +41,7 @@ impl Hub {
 
     pub(super) fn on_opened(&mut self, id: ConnectionId, peer: &PeerIdentity) {
         let (node, refusal) = match peer {
-            PeerIdentity::Node(node) if self.failed => (*node, Some(DownReason::StoreFailed)),
+            PeerIdentity::Node(node) if self.has_failed() => (*node, Some(DownReason::StoreFailed)),
             PeerIdentity::Node(node) if !self.has_link_room(*node) => {
                 (*node, Some(DownReason::Busy))
             }

@@ -5,7 +5,7 @@ use wire::{
 };
 
 use super::clock::Judged;
-use super::{Hub, HubEvent, TICK};
+use super::{Health, Hub, HubEvent, TICK};
 use crate::record::{CallError, DownReason, ToHub, ToNode};
 use crate::store::{Command, Outcome};
 
@@ -91,7 +91,7 @@ impl StreamMachine for Hub {
     fn handle_completed(&mut self, now: Instant, id: CommandId, outcome: Outcome) {
         self.advance(now);
         match self.ops.complete(id) {
-            Some(pending) if !self.failed => {
+            Some(pending) if !self.has_failed() => {
                 self.on_outcome(pending, outcome);
             }
             Some(_) => {}
@@ -113,7 +113,7 @@ impl StreamMachine for Hub {
     }
 
     fn poll_command(&mut self) -> Option<(CommandId, Command)> {
-        if self.failed {
+        if self.has_failed() {
             return None;
         }
         self.feed();
@@ -121,7 +121,8 @@ impl StreamMachine for Hub {
     }
 
     fn poll_event(&mut self) -> Option<HubEvent> {
-        if !core::mem::replace(&mut self.is_failure_told, true) {
+        if self.health == Health::Failing {
+            self.health = Health::Failed;
             return Some(HubEvent::StoreFailed);
         }
         self.events.pop_front()

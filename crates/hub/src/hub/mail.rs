@@ -88,7 +88,7 @@ impl Hub {
     /// Reads mailboxes and takes acknowledgements to the store, up to half of what it may have:
     /// the other half is for joins and new mail.
     pub(super) fn feed(&mut self) {
-        while self.ops.len() < self.config.ops_in_flight.div_ceil(2) && !self.failed {
+        while self.ops.len() < self.config.ops_in_flight.div_ceil(2) && !self.has_failed() {
             if let Some(player) = self.acknowledging.pop_first() {
                 self.acknowledge(player);
                 continue;

@@ -283,13 +283,7 @@ impl<'a> ToNode<'a> {
                 last,
                 verdict,
                 retry_ms,
-            } => {
-                out.u8(code::MAIL_SETTLED);
-                out.u64(first.0);
-                out.u64(last.0);
-                out.u8(verdict.code());
-                out.u32(*retry_ms);
-            }
+            } => encode_settled((*first, *last), *verdict, *retry_ms, &mut out),
             Self::Deliver(delivery) => delivery.encode(&mut out),
             Self::Granted {
                 player,
@@ -373,6 +367,19 @@ impl Seen {
         out.u8(self.role.code());
         encode_names(&self.services, out);
     }
+}
+
+fn encode_settled(
+    (first, last): (SenderSeq, SenderSeq),
+    verdict: MailVerdict,
+    retry_ms: u32,
+    out: &mut Writer<'_>,
+) {
+    out.u8(code::MAIL_SETTLED);
+    out.u64(first.0);
+    out.u64(last.0);
+    out.u8(verdict.code());
+    out.u32(retry_ms);
 }
 
 fn encode_node(node: NodeId, seen: Option<&Seen>, out: &mut Writer<'_>) {

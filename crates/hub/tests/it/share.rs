@@ -94,14 +94,14 @@ fn unacknowledged_player_bytes_max_bounds_what_one_player_is_given() {
         };
         assert!(bytes_max <= 10_000, "{bytes_max}");
         seq += 1;
-        let outcome = given(seq, 3_000, true);
-        bare.hub.handle_completed(NOW, id, outcome);
+        let brought = given(seq, 3_000);
+        bare.hub.handle_completed(NOW, id, Ok(brought));
     }
     assert_eq!(seq, 4, "3,128 bytes each");
 }
 
-/// A read that brings one mail.
-fn given(seq: u64, len: usize, more: bool) -> hub::Outcome {
+/// A read that brings one mail, and leaves more.
+fn given(seq: u64, len: usize) -> Completed {
     let mail = hub::store::Mail {
         seq: MailSeq(seq),
         node: node_id(2),
@@ -110,7 +110,8 @@ fn given(seq: u64, len: usize, more: bool) -> hub::Outcome {
         body: Bytes::from(vec![0; len]),
     };
     let mails = vec![mail];
-    Ok(Completed::Mails { mails, more })
+    let more = true;
+    Completed::Mails { mails, more }
 }
 
 #[test]
@@ -178,7 +179,7 @@ fn flood(bare: &mut Bare, timeout_ms: u32, wait: Duration) {
         let mut bytes = Vec::new();
         call.encode(&mut bytes);
         bare.hub.handle_frame(now, LINK, &bytes);
-        now = now + wait;
+        now += wait;
         bare.hub.handle_timeout(now);
     }
 }
@@ -202,11 +203,12 @@ fn hub_5_calls_that_have_timed_out_count_until_they_are_written() {
             body: &[0; 10_000],
         };
         bare.send(again, &late);
+        let long = vec![0; 30_000];
         let other = ToHub::Call {
             call: CallId(1),
             timeout_ms: 1_000,
             to: Addr::Node(node_id(1)),
-            body: &[0; 30_000],
+            body: &long,
         };
         bare.send(THIRD, &other);
         let requests = |records: &[Vec<u8>]| {
