@@ -212,7 +212,7 @@ fn a_token_without_a_seat_is_turned_away_counted_and_the_match_goes_on() {
     player.request(Play::Join(Box::new(targets))).unwrap();
     scene.wait_for(|news| *news == News::Started);
 
-    let turned_away = End::Closed(CloseReason::Remote(CloseCode::App));
+    let turned_away = End::Closed(CloseReason::Peer(CloseCode::App));
     // Of the match, and nobody's seat; a seat of a match that nobody has assigned; and a seat
     // whose token is for a session of another kind.
     let (play, measure) = (SessionKind::Play, SessionKind::Measure);
