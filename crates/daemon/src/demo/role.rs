@@ -3,6 +3,8 @@
 //! The demonstration starts itself again with one of these, since cargo builds no other program
 //! beside an example.
 
+#[cfg(test)]
+mod contract;
 mod game_server;
 mod hub;
 mod matchmaker;

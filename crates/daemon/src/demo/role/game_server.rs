@@ -2,7 +2,7 @@
 //! plays along, and names whoever differs.
 
 mod arena;
-mod beacon;
+pub(super) mod beacon;
 mod lease;
 
 use std::path::Path;
@@ -38,7 +38,7 @@ pub(super) fn run(plan: &Plan, directory: &Path) -> Result<(), Failure> {
     let token_key = TokenKey::generate(&mut provider, 1)?;
 
     let now = Clock::new().now();
-    let mut endpoint = Endpoint::new(Config::default(), APP, provider, now)?;
+    let mut endpoint = Endpoint::new(Config::for_server(), APP, provider, now)?;
     let identity = trust::read_identity(&environment.identity)?;
     endpoint.listen(now, Listen::new(identity, instance))?;
     endpoint.add_token_key(token_key.clone());

@@ -3,7 +3,7 @@
 mod gap;
 pub(in crate::demo::role) mod player;
 mod probe;
-mod scout;
+pub(super) mod scout;
 mod tickets;
 pub(in crate::demo::role) mod ways;
 

@@ -20,9 +20,17 @@ use crate::talk::{BEACON_ANSWER, BEACON_ASK, BEACON_LEN};
 
 /// Answers each question once.
 #[derive(Debug, Default)]
-pub(super) struct Beacon {
+pub(in crate::demo::role) struct Beacon {
     answers: VecDeque<(SocketAddr, [u8; BEACON_LEN])>,
     stats: BeaconStats,
+}
+
+#[cfg(test)]
+impl Beacon {
+    /// Returns the bytes that it holds.
+    pub(in crate::demo::role) fn memory_len(&self) -> usize {
+        size_of::<Self>() + self.answers.len() * size_of::<(SocketAddr, [u8; BEACON_LEN])>()
+    }
 }
 
 /// What became of each datagram.

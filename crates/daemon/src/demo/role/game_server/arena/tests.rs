@@ -53,7 +53,7 @@ impl Scene {
         let server_key = *identity.public_key();
         let key = TokenKey::generate(&mut Ring::new(), 1).unwrap();
         let now = Clock::new().now();
-        let mut endpoint = Endpoint::new(Config::default(), APP, Ring::new(), now).unwrap();
+        let mut endpoint = Endpoint::new(Config::for_server(), APP, Ring::new(), now).unwrap();
         endpoint
             .listen(now, Listen::new(identity, INSTANCE))
             .unwrap();
