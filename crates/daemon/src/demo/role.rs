@@ -3,14 +3,14 @@
 //! The demonstration starts itself again with one of these, since cargo builds no other program
 //! beside an example.
 
-#[cfg(test)]
-mod contract;
 mod game_server;
 mod hub;
 mod matchmaker;
 mod players;
 mod post;
 mod relay;
+#[cfg(test)]
+mod tests;
 mod voice;
 
 use std::path::PathBuf;
@@ -128,39 +128,3 @@ impl RunOptions {
 
 /// Why a process ends early: one sentence.
 pub(crate) type Failure = Box<dyn std::error::Error + Send + Sync>;
-
-#[cfg(test)]
-mod tests {
-    use clap::Parser;
-
-    use super::*;
-
-    #[derive(Parser)]
-    struct Line {
-        #[command(subcommand)]
-        role: Role,
-    }
-
-    #[test]
-    fn a_role_is_read_from_its_own_command_line() {
-        let options = RunOptions {
-            plan: PlanOptions {
-                seed: 7,
-                seconds: 12,
-                players: 3,
-                sabotage: true,
-            },
-            block: "127.70.3".parse().unwrap(),
-            directory: PathBuf::from("/some where"),
-        };
-        let role = Role::Relay {
-            number: 3,
-            run: options.clone(),
-        };
-        let line = Line::try_parse_from(role.arguments()).unwrap();
-        let Role::Relay { number, run } = line.role else {
-            panic!("another role");
-        };
-        assert_eq!((number, run), (3, options));
-    }
-}

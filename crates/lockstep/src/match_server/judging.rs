@@ -90,7 +90,7 @@ impl<I: Input> MatchServer<I> {
         }
     }
 
-    fn count_hashes(&mut self) {
+    const fn count_hashes(&mut self) {
         let counts = self.ledger.counts();
         self.stats.hashes_compared = counts.compared;
         self.stats.hashes_missing = counts.missing;

@@ -6,8 +6,8 @@ use std::net::SocketAddr;
 use netsim::contract::{ContractSubject, Limits, Reached, check_contract};
 use wire::{Arrival, CommandId, Generator, Instant, Machine, Seed, Transmit};
 
-use super::game_server::beacon::Beacon;
-use super::players::scout::Scout;
+use crate::demo::role::game_server::beacon::Beacon;
+use crate::demo::role::players::scout::Scout;
 use crate::talk::{BEACON_ASK, BEACON_LEN};
 
 /// Either, so that they make one group.
