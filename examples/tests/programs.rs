@@ -98,7 +98,7 @@ fn is_let_go(address: SocketAddr, key: ServerKey, messages: &[&[u8]]) -> bool {
                 }
                 Event::Disconnected { .. } => return true,
                 Event::Unreachable { failure } => panic!("{failure}"),
-                _ => {}
+                Event::Message { .. } | _ => {}
             }
         }
     }

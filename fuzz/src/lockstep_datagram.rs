@@ -78,7 +78,7 @@ pub fn down(data: &[u8]) {
     }
 }
 
-fn width_of(number: u16) -> Width {
+const fn width_of(number: u16) -> Width {
     Width::new(number % 2_048 + 1).expect("1 to 2,048")
 }
 

@@ -157,7 +157,7 @@ impl World {
                     bytes.to_vec()
                 })
             }
-            _ => Outcome::Failed,
+            Command::Spawn { .. } | Command::Stop { .. } | _ => Outcome::Failed,
         };
         self.machine.handle_completed(self.now, id, outcome);
     }

@@ -25,9 +25,12 @@ fn differs(step: u32, seats: &[Seat], verdict: Verdict) -> Finding {
     })
 }
 
-/// Settles one step, where it can be.
-fn settled(ledger: &mut Ledger, closed_steps: u32) -> Option<Option<Finding>> {
-    ledger.settle(closed_steps).map(|settled| settled.finding)
+/// A step in which nothing differs.
+const EQUAL: Settled = Settled { finding: None };
+
+const fn found(finding: Finding) -> Settled {
+    let finding = Some(finding);
+    Settled { finding }
 }
 
 fn counts(compared: u64, missing: u64) -> Counts {
@@ -39,17 +42,13 @@ fn waits_for_everybody_and_names_the_minority_once() {
     let mut ledger = ledger();
     assert!(ledger.insert(Seat(0), 0, 7));
     assert!(ledger.insert(Seat(2), 0, 7));
-    assert_eq!(settled(&mut ledger, 10), None, "seat 1 has not said");
+    assert_eq!(ledger.settle(10), None, "seat 1 has not said");
     assert!(ledger.insert(Seat(1), 0, 8));
-    let found = differs(0, &[Seat(1)], Verdict::Minority);
-    assert_eq!(settled(&mut ledger, 10), Some(Some(found)));
+    let difference = differs(0, &[Seat(1)], Verdict::Minority);
+    assert_eq!(ledger.settle(10), Some(found(difference)));
     assert!(ledger.insert(Seat(0), 1, 3));
     assert!(ledger.insert(Seat(2), 1, 3));
-    assert_eq!(
-        settled(&mut ledger, 10),
-        Some(None),
-        "seat 1 takes no part now"
-    );
+    assert_eq!(ledger.settle(10), Some(EQUAL), "seat 1 takes no part now");
     assert_eq!(ledger.counts(), counts(5, 0));
     assert!(!ledger.insert(Seat(1), 2, 9));
 }
@@ -60,8 +59,8 @@ fn without_a_majority_all_are_named() {
     ledger.dismiss(Seat(2));
     assert!(ledger.insert(Seat(0), 0, 1));
     assert!(ledger.insert(Seat(1), 0, 2));
-    let found = differs(0, &[Seat(0), Seat(1)], Verdict::Undecided);
-    assert_eq!(settled(&mut ledger, 1), Some(Some(found)));
+    let difference = differs(0, &[Seat(0), Seat(1)], Verdict::Undecided);
+    assert_eq!(ledger.settle(1), Some(found(difference)));
 }
 
 #[test]
@@ -71,12 +70,12 @@ fn the_server_outvotes_everybody_and_waits_for_nobody() {
     assert!(ledger.insert(Seat(0), 1, 1));
     assert!(ledger.insert_server(0, 5));
     assert!(ledger.insert_server(1, 6));
-    let found = differs(0, &[Seat(0), Seat(1)], Verdict::Server);
-    assert_eq!(settled(&mut ledger, 2), Some(Some(found)));
-    assert_eq!(settled(&mut ledger, 2), Some(None), "nobody has said yet");
+    let difference = differs(0, &[Seat(0), Seat(1)], Verdict::Server);
+    assert_eq!(ledger.settle(2), Some(found(difference)));
+    assert_eq!(ledger.settle(2), Some(EQUAL), "nobody has said yet");
     assert!(ledger.insert(Seat(2), 1, 7));
-    let found = differs(1, &[Seat(2)], Verdict::Server);
-    assert_eq!(ledger.review(Seat(2)), Some(found));
+    let difference = differs(1, &[Seat(2)], Verdict::Server);
+    assert_eq!(ledger.review(Seat(2)), Some(difference));
     assert_eq!(ledger.review(Seat(2)), None);
 }
 
@@ -88,13 +87,13 @@ fn what_the_server_leaves_out_is_left_to_the_players() {
     insert(&mut ledger, 0, [5, 5, 5]);
     insert(&mut ledger, 1, [5, 5, 9]);
     insert(&mut ledger, 3, [5, 5, 5]);
-    assert_eq!(settled(&mut ledger, 4), Some(None));
-    let found = differs(1, &[Seat(2)], Verdict::Minority);
-    assert_eq!(settled(&mut ledger, 4), Some(Some(found)));
-    assert_eq!(settled(&mut ledger, 4), Some(None));
-    assert_eq!(settled(&mut ledger, 4), None, "the server comes yet");
+    assert_eq!(ledger.settle(4), Some(EQUAL));
+    let difference = differs(1, &[Seat(2)], Verdict::Minority);
+    assert_eq!(ledger.settle(4), Some(found(difference)));
+    assert_eq!(ledger.settle(4), Some(EQUAL));
+    assert_eq!(ledger.settle(4), None, "the server comes yet");
     (0..4).for_each(|_| ledger.expire());
-    assert_eq!(settled(&mut ledger, 4), Some(None), "or does not");
+    assert_eq!(ledger.settle(4), Some(EQUAL), "or does not");
 }
 
 #[test]
@@ -102,8 +101,8 @@ fn the_first_word_counts() {
     let mut ledger = ledger();
     insert(&mut ledger, 0, [1, 1, 2]);
     assert!(ledger.insert(Seat(2), 0, 1));
-    let found = differs(0, &[Seat(2)], Verdict::Minority);
-    assert_eq!(settled(&mut ledger, 1), Some(Some(found)));
+    let difference = differs(0, &[Seat(2)], Verdict::Minority);
+    assert_eq!(ledger.settle(1), Some(found(difference)));
 }
 
 #[test]
@@ -113,24 +112,24 @@ fn a_silent_player_is_waited_for_once() {
         assert!(ledger.insert(Seat(0), step, 1));
         assert!(ledger.insert(Seat(1), step, 1));
     }
-    assert_eq!(settled(&mut ledger, 4), None);
+    assert_eq!(ledger.settle(4), None);
     ledger.expire();
-    assert_eq!(settled(&mut ledger, 4), Some(None));
-    assert_eq!(settled(&mut ledger, 4), None, "not found to be silent yet");
+    assert_eq!(ledger.settle(4), Some(EQUAL));
+    assert_eq!(ledger.settle(4), None, "not found to be silent yet");
     let silent = Finding::Silent {
         seat: Seat(2),
         step: 0,
     };
     assert_eq!(ledger.review(Seat(2)), Some(silent));
     assert_eq!(ledger.review(Seat(2)), None);
-    assert_eq!(settled(&mut ledger, 4), Some(None));
-    assert_eq!(settled(&mut ledger, 4), Some(None));
+    assert_eq!(ledger.settle(4), Some(EQUAL));
+    assert_eq!(ledger.settle(4), Some(EQUAL));
     assert!(ledger.insert(Seat(2), 0, 9), "too late to matter");
     assert_eq!(ledger.review(Seat(2)), None);
     // What it says of a later step counts, and it is waited for again.
     assert!(ledger.insert(Seat(2), 1, 1));
     assert_eq!(ledger.review(Seat(2)), None);
-    assert_eq!(settled(&mut ledger, 4), None);
+    assert_eq!(ledger.settle(4), None);
     assert_eq!(ledger.counts(), counts(7, 1));
 }
 
@@ -143,12 +142,12 @@ fn a_late_word_is_judged_in_the_order_of_steps_and_has_a_vote() {
             assert!(ledger.insert(Seat(0), step, hashes[0]));
             assert!(ledger.insert(Seat(1), step, hashes[1]));
         }
-        assert_eq!(settled(&mut ledger, 3), Some(None));
+        assert_eq!(ledger.settle(3), Some(EQUAL));
         assert!(matches!(
             ledger.review(Seat(2)),
             Some(Finding::Silent { .. })
         ));
-        while settled(&mut ledger, 3).is_some() {}
+        while ledger.settle(3).is_some() {}
         assert!(ledger.insert(Seat(2), 2, late));
         assert_eq!(ledger.review(Seat(2)), None, "step 1 is to come");
         assert!(ledger.insert(Seat(2), 1, hashes[2]));
@@ -157,11 +156,11 @@ fn a_late_word_is_judged_in_the_order_of_steps_and_has_a_vote() {
     let mut equal = silent_until([5, 5, 5], 5);
     assert_eq!(equal.review(Seat(2)), None);
     let mut later = silent_until([5, 5, 5], 6);
-    let found = differs(2, &[Seat(2)], Verdict::Minority);
-    assert_eq!(later.review(Seat(2)), Some(found));
+    let difference = differs(2, &[Seat(2)], Verdict::Minority);
+    assert_eq!(later.review(Seat(2)), Some(difference));
     let mut sooner = silent_until([5, 5, 6], 6);
-    let found = differs(1, &[Seat(2)], Verdict::Minority);
-    assert_eq!(sooner.review(Seat(2)), Some(found));
+    let difference = differs(1, &[Seat(2)], Verdict::Minority);
+    assert_eq!(sooner.review(Seat(2)), Some(difference));
 }
 
 #[test]
@@ -172,15 +171,15 @@ fn of_two_one_of_whom_was_silent_neither_is_believed() {
     for step in 0..2 {
         assert!(ledger.insert(Seat(0), step, 1));
     }
-    assert_eq!(settled(&mut ledger, 2), Some(None));
+    assert_eq!(ledger.settle(2), Some(EQUAL));
     assert!(matches!(
         ledger.review(Seat(1)),
         Some(Finding::Silent { .. })
     ));
-    assert_eq!(settled(&mut ledger, 2), Some(None));
+    assert_eq!(ledger.settle(2), Some(EQUAL));
     assert!(ledger.insert(Seat(1), 1, 2));
-    let found = differs(1, &[Seat(0), Seat(1)], Verdict::Undecided);
-    assert_eq!(ledger.review(Seat(1)), Some(found));
+    let difference = differs(1, &[Seat(0), Seat(1)], Verdict::Undecided);
+    assert_eq!(ledger.review(Seat(1)), Some(difference));
 }
 
 #[test]
@@ -199,8 +198,8 @@ fn a_place_of_the_ring_is_used_again_for_another_step_only_when_it_is_empty() {
     for step in 0..3 * STEPS {
         // A step is closed before anybody reports it.
         for _ in 0..2 {
-            while let Some(found) = settled(&mut ledger, step + 1) {
-                assert_eq!(found, None);
+            while let Some(settled) = ledger.settle(step + 1) {
+                assert_eq!(settled, EQUAL);
             }
             assert!(ledger.insert(Seat(0), step, step));
             assert!(ledger.insert(Seat(1), step, step));
@@ -213,7 +212,7 @@ fn a_place_of_the_ring_is_used_again_for_another_step_only_when_it_is_empty() {
             assert!(!silent(ledger.review(Seat(2))), "told once");
         }
     }
-    while settled(&mut ledger, 3 * STEPS).is_some() {}
+    while ledger.settle(3 * STEPS).is_some() {}
     assert_eq!(ledger.review(Seat(2)), None);
     let all = u64::from(STEPS) * 3;
     let unsaid = u64::from(STEPS) * 3 / 2;

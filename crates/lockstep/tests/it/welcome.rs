@@ -66,51 +66,53 @@ fn wakes(terms: Terms, span: Duration, most: u64) -> (u64, u64) {
     (wakes, said)
 }
 
+/// How a field is set, which values are taken, and which are refused.
+type Field = (fn(&mut Terms, u32), &'static [u32], &'static [u32]);
+
+/// Whether a client, and the decoder by itself, refuses a welcome as malformed.
+fn is_refused(change: fn(&mut Terms, u32), value: u32) -> bool {
+    let mut terms = ORDINARY;
+    change(&mut terms, value);
+    let datagram = welcome(terms);
+    let now = Instant::from_millis(1);
+    let seed = Seed::from_number(1);
+    let mut client = ClientPeer::<u16>::new(ClientConfig::default(), PeerId(0), seed, now);
+    give(&mut client, now, datagram.clone());
+    match decode_down(&datagram, None) {
+        Ok(Down::Welcome(_)) => {
+            assert!(client.poll_event().is_some(), "{terms:?}");
+            false
+        }
+        Err(DecodeError::Malformed) => {
+            assert_eq!(client.phase(), Phase::Gathering);
+            assert_eq!((client.poll_event(), client.poll_timeout()), (None, None));
+            assert_eq!(client.stats().dropped_malformed, 1);
+            true
+        }
+        other => panic!("{terms:?}: {other:?}"),
+    }
+}
+
 #[test]
 fn what_no_sender_writes_is_no_welcome() {
-    let refused = |change: fn(&mut Terms)| {
-        let mut terms = ORDINARY;
-        change(&mut terms);
-        let datagram = welcome(terms);
-        let decoded = decode_down(&datagram, None);
-        let now = Instant::from_millis(1);
-        let seed = Seed::from_number(1);
-        let mut client = ClientPeer::<u16>::new(ClientConfig::default(), PeerId(0), seed, now);
-        give(&mut client, now, datagram.clone());
-        match decoded {
-            Ok(Down::Welcome(_)) => {
-                assert!(client.poll_event().is_some(), "{terms:?}");
-                false
-            }
-            Err(DecodeError::Malformed) => {
-                assert_eq!(client.phase(), Phase::Gathering);
-                assert_eq!((client.poll_event(), client.poll_timeout()), (None, None));
-                assert_eq!(client.stats().dropped_malformed, 1);
-                true
-            }
-            other => panic!("{terms:?}: {other:?}"),
-        }
-    };
-    assert!(!refused(|_| {}));
-    assert!(!refused(|terms| terms.period_nanos = 1_000_000));
-    assert!(!refused(|terms| terms.period_nanos = 1_000_000_000));
-    assert!(refused(|terms| terms.period_nanos = 0));
-    assert!(refused(|terms| terms.period_nanos = 1));
-    assert!(refused(|terms| terms.period_nanos = 999_999));
-    assert!(refused(|terms| terms.period_nanos = 1_000_000_001));
-    assert!(refused(|terms| terms.period_nanos = u32::MAX));
-    assert!(!refused(|terms| terms.input_delay = 1));
-    assert!(!refused(|terms| terms.input_delay = 60));
-    assert!(refused(|terms| terms.input_delay = 0));
-    assert!(refused(|terms| terms.input_delay = 61));
-    assert!(refused(|terms| terms.input_delay = u8::MAX));
-    assert!(!refused(|terms| terms.repair = 1));
-    assert!(!refused(|terms| terms.repair = 8));
-    assert!(refused(|terms| terms.repair = 0));
-    assert!(refused(|terms| terms.repair = 9));
-    assert!(refused(|terms| terms.repair = u8::MAX));
-    assert!(!refused(|terms| terms.hash_interval = u8::MAX));
-    assert!(refused(|terms| terms.hash_interval = 0));
+    let period = |terms: &mut Terms, value| terms.period_nanos = value;
+    let delay = |terms: &mut Terms, value| terms.input_delay = u8::try_from(value).unwrap();
+    let repair = |terms: &mut Terms, value| terms.repair = u8::try_from(value).unwrap();
+    let interval = |terms: &mut Terms, value| terms.hash_interval = u8::try_from(value).unwrap();
+    let fields: [Field; 4] = [
+        (
+            period,
+            &[1_000_000, 16_666_666, 1_000_000_000],
+            &[0, 1, 999_999, 1_000_000_001, u32::MAX],
+        ),
+        (delay, &[1, 6, 60], &[0, 61, 255]),
+        (repair, &[1, 4, 8], &[0, 9, 255]),
+        (interval, &[1, 255], &[0]),
+    ];
+    for (change, taken, refused) in fields {
+        assert!(taken.iter().all(|value| !is_refused(change, *value)));
+        assert!(refused.iter().all(|value| is_refused(change, *value)));
+    }
 }
 
 #[test]
