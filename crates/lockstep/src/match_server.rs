@@ -176,7 +176,8 @@ impl<I: Input> MatchServer<I> {
         Ok(())
     }
 
-    /// Begins with tick 0, whoever is there; without [`StartPolicy::ByHand`] it need not be called.
+    /// Begins with tick 0, whoever is there; without
+    /// [`StartPolicy::ByHand`](crate::StartPolicy::ByHand) it need not be called.
     ///
     /// # Errors
     ///
