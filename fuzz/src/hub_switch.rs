@@ -57,7 +57,7 @@ impl World {
         store_config.segment_bytes = 0;
         let disk = MemorySegments::new(4 << 20);
         let mut hub = Hub::new(config, file, now);
-        hub.set_unix_time(now, UnixTime::from_secs(1));
+        hub.set_unix_time(now, UnixTime::from_secs(1_700_000_000));
         let mut world = Self {
             hub,
             store: Store::open(disk, store_config, LogId(1)).expect("an empty disk opens"),
