@@ -105,10 +105,11 @@ mod tests {
     }
 
     fn config() -> StreamConfig {
-        let mut config = StreamConfig::default();
-        config.handshakes_max = 8;
-        config.handshakes_per_source_max = 4;
-        config
+        StreamConfig {
+            handshakes_max: 8,
+            handshakes_per_source_max: 4,
+            ..StreamConfig::default()
+        }
     }
 
     #[test]
