@@ -175,8 +175,8 @@ impl<A: Aead> SealNext<'_, A> {
             self.stats.outbox_full = self.stats.outbox_full.saturating_add(1);
             return;
         }
-        let leg = Leg::mesh(link.remote);
-        let sealed = self.outbox.push(leg, |out| {
+        let way = (Leg::mesh(link.remote), link.local);
+        let sealed = self.outbox.push(way, |out| {
             link.sealer.seal(provider, now, (binding, packet), out)
         });
         match sealed {

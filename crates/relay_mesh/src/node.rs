@@ -1,5 +1,6 @@
 //! The node: sessions, control plane and data plane behind one machine.
 
+mod barred;
 mod control;
 mod course;
 mod courses;
@@ -17,11 +18,13 @@ use core::time::Duration;
 use std::collections::{BTreeMap, VecDeque};
 
 use crypto::{Identity, Provider, Secret32};
+use udp_proto::budget::TokenBucket;
 use udp_proto::{AppId, ChannelId, Endpoint, Listen, Mtu};
 use wire::{Arrival, CommandId, Generator, Instant, Machine, NodeId, Seed, Transmit, UnixTime};
 
 use crate::choice::{Penalties, PenaltyConfig};
 use crate::config::{Config, NewError};
+use crate::cost::Cost;
 use crate::data_plane::DataPlane;
 use crate::event::{Command, Event, Outcome};
 use crate::flow_message::GAME_NAME_MAX;
@@ -62,10 +65,14 @@ pub struct Node<P: Provider> {
     reports: BTreeMap<NodeId, LinkReport>,
     /// All links known; `None` where something changed since it was made.
     graph: Option<Graph>,
+    /// What the cheapest way to each exit asked for costs on that graph.
+    exit_costs: BTreeMap<NodeId, Cost>,
     courses: BTreeMap<LinkId, Course<P::Aead>>,
     flows: FlowTable<P::Aead>,
     ports: Ports,
     ration: ReplyRation,
+    /// Flows that players may open.
+    newcomers: TokenBucket,
     commands: VecDeque<(CommandId, Command)>,
     /// What each command that is not completed is for.
     pending: BTreeMap<CommandId, Pending>,
@@ -82,8 +89,10 @@ pub struct Node<P: Provider> {
     beat_at: Instant,
     /// When the node itself, its endpoint aside, has something to do.
     wake_at: Instant,
-    /// Whether courses are to be looked at before the next drain.
+    /// Whether courses are to be looked at.
     is_untended: bool,
+    /// When they last were: once at any time, whatever comes of it.
+    tended_at: Option<Instant>,
     stats: NodeStats,
     now: Instant,
     unix: Option<(Instant, UnixTime)>,
@@ -152,9 +161,11 @@ impl<P: Provider> Node<P> {
             reports: BTreeMap::new(),
             graph: None,
             courses: BTreeMap::new(),
-            flows: FlowTable::new(config.flows_max, &mut generator),
+            flows: FlowTable::new((config.flows_max, config.unproved_max), &mut generator),
             ports: Ports::new(&config, now),
             ration: ReplyRation::default(),
+            newcomers: TokenBucket::new(config.open_rate, config.open_rate.saturating_mul(4), now),
+            exit_costs: BTreeMap::new(),
             commands: VecDeque::new(),
             pending: BTreeMap::new(),
             next_command: 0,
@@ -167,6 +178,7 @@ impl<P: Provider> Node<P> {
             beat_at: now,
             wake_at: now,
             is_untended: false,
+            tended_at: None,
             stats: NodeStats::default(),
             now,
             unix: None,
@@ -182,7 +194,7 @@ impl<P: Provider> Node<P> {
         let now = self.advance(now);
         let Leg { socket, address } = arrival.peer;
         if socket != SocketId::MESH {
-            self.on_game_datagram(now, arrival.peer, datagram);
+            self.on_game_datagram(now, (arrival.peer, arrival.local), datagram);
             return;
         }
         if datagram
@@ -248,8 +260,11 @@ impl<P: Provider> Node<P> {
     pub fn poll_transmit(&mut self, now: Instant, buf: &mut Vec<u8>) -> Option<Transmit<Leg>> {
         let now = self.advance(now);
         loop {
-            if let Some(leg) = self.plane.outbox.pop(buf) {
-                return Some(Transmit::to(leg));
+            if let Some((leg, source)) = self.plane.outbox.pop(buf) {
+                return Some(Transmit {
+                    source,
+                    ..Transmit::to(leg)
+                });
             }
             if let Some(transmit) = self.endpoint.poll_transmit(now, buf) {
                 return Some(Transmit {
@@ -260,7 +275,7 @@ impl<P: Provider> Node<P> {
                 });
             }
             let has_news = self.pump(now);
-            if self.is_untended {
+            if self.is_untended && self.tended_at.is_none_or(|tended| tended < now) {
                 self.tend(now);
             } else if !has_news {
                 return None;
@@ -280,7 +295,8 @@ impl<P: Provider> Node<P> {
 
     /// Returns when `handle_timeout` is next needed.
     pub fn poll_timeout(&self) -> Option<Instant> {
-        let own = self.wake_at;
+        let again = self.tended_at.filter(|_| self.is_untended);
+        let own = again.map_or(self.wake_at, |tended| self.wake_at.min(tended + TEND_GAP));
         Some(self.endpoint.poll_timeout().map_or(own, |due| due.min(own)))
     }
 
@@ -375,6 +391,7 @@ impl<P: Provider> Node<P> {
     /// Looks at all courses, sends the probes that are due, and sets the clock for what is next.
     fn tend(&mut self, now: Instant) {
         self.is_untended = false;
+        self.tended_at = Some(now);
         let links: Vec<LinkId> = self.courses.keys().copied().collect();
         for link in links {
             self.tend_course(now, link);
@@ -493,5 +510,7 @@ const UNRELIABLE: ChannelId = ChannelId(0);
 const RELIABLE: ChannelId = ChannelId(1);
 /// Reliable bytes that a neighbour may have on the way: the answer to a full request, twice.
 const RECEIVE_WINDOW: u32 = 192 << 10;
+/// Least time between two looks at the courses.
+const TEND_GAP: Duration = Duration::from_millis(1);
 /// Time between two beats.
 const BEAT: Duration = Duration::from_millis(100);

@@ -239,6 +239,10 @@ impl<A: Aead> Session<A> {
         self.path.remote()
     }
 
+    pub(crate) const fn local(&self) -> Option<IpAddr> {
+        self.path.local()
+    }
+
     pub(crate) const fn role(&self) -> Role {
         self.role
     }

@@ -103,7 +103,7 @@ impl Rig {
         let mut frame = Vec::new();
         assert_eq!(
             self.entry.outbox.pop(&mut frame),
-            Some(Leg::mesh(address(RELAY)))
+            Some((Leg::mesh(address(RELAY)), None))
         );
         frame
     }
@@ -117,7 +117,7 @@ impl Rig {
         assert!(arrived.is_none());
         let mut out = Vec::new();
         self.relay.outbox.pop(&mut out).map(|leg| {
-            assert_eq!(leg, Leg::mesh(address(EXIT)));
+            assert_eq!(leg, (Leg::mesh(address(EXIT)), None));
             out
         })
     }

@@ -213,6 +213,7 @@ impl<P: Provider> Node<P> {
                 carries: false,
             })),
         );
+        self.graph = None;
         if let Some(peer) = self.peers.get_mut(link) {
             peer.failures = 0;
         }
@@ -248,7 +249,8 @@ impl<P: Provider> Node<P> {
             Role::Accepter => End::Accepter,
         };
         let provider = self.endpoint.provider();
-        let made = Link::new(provider, exporter, end, remote, self.next_serial);
+        let mut made = Link::new(provider, exporter, end, remote, self.next_serial);
+        made.local = self.endpoint.local(session);
         self.next_serial = self.next_serial.saturating_add(1);
         self.plane.drop_link(now, link);
         self.plane.links.set(link, Some(made));
@@ -298,6 +300,7 @@ impl<P: Provider> Node<P> {
             self.leave_link(now, link, node);
         }
         self.peers.set_contact(link, Contact::None);
+        self.graph = None;
     }
 
     fn on_readable(&mut self, now: Instant, session: SessionId) {
@@ -320,6 +323,7 @@ impl<P: Provider> Node<P> {
         ) && let Some(link) = self.plane.links.get_mut(link)
         {
             link.remote = remote;
+            link.local = self.endpoint.local(session);
         }
     }
 

@@ -2,7 +2,7 @@
 
 use core::net::SocketAddr;
 use core::time::Duration;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 
 use udp_proto::SessionId;
 use udp_proto::budget::TokenBucket;
@@ -10,7 +10,6 @@ use wire::{Instant, NodeId};
 
 use crate::link::LinkId;
 use crate::measure::Prober;
-use crate::route_request::{RequestId, RouteReply};
 
 /// Another node.
 #[derive(Debug)]
@@ -27,8 +26,6 @@ pub(super) struct Peer {
     pub(super) failures: u32,
     /// Labels that it may ask for.
     pub(super) requests: TokenBucket,
-    /// Answers to its newest requests.
-    replies: VecDeque<(RequestId, RouteReply)>,
 }
 
 /// How this node stands with another.
@@ -87,7 +84,6 @@ impl Peers {
             next_dial: now,
             failures: 0,
             requests: TokenBucket::new(self.request_rate, self.request_rate.saturating_mul(4), now),
-            replies: VecDeque::new(),
         });
         self.by_node.insert(node, link);
         Some(link)
@@ -173,11 +169,6 @@ impl Peers {
     pub(super) fn memory(&self) -> usize {
         self.list.capacity() * size_of::<Peer>()
             + self.by_session.len() * (size_of::<Up>() + 12 * 1_024)
-            + self
-                .list
-                .iter()
-                .map(|peer| peer.replies.len() * 2_048)
-                .sum::<usize>()
     }
 }
 
@@ -190,26 +181,8 @@ impl Peer {
         self.failures = self.failures.saturating_add(1);
         self.next_dial = now + span + spread;
     }
-
-    /// Returns the answer given to a request that comes again.
-    pub(super) fn reply_to(&self, id: RequestId) -> Option<&RouteReply> {
-        self.replies
-            .iter()
-            .find(|(known, _)| *known == id)
-            .map(|(_, reply)| reply)
-    }
-
-    /// Remembers the answer to a request.
-    pub(super) fn remember(&mut self, id: RequestId, reply: RouteReply) {
-        if self.replies.len() >= REPLIES_KEPT {
-            self.replies.pop_front();
-        }
-        self.replies.push_back((id, reply));
-    }
 }
 
 /// Wait after the first dial that failed; doubled each time.
 const BACK_OFF: Duration = Duration::from_millis(500);
 const BACK_OFF_MAX: Duration = Duration::from_secs(16);
-/// Answers remembered for each neighbour, at most 2 KiB each.
-const REPLIES_KEPT: usize = 16;

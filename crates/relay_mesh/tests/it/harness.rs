@@ -24,6 +24,8 @@ pub(crate) struct Process<P: Provider = Crypto> {
     next_socket: u32,
     next_port: u16,
     pub(crate) events: Vec<(Instant, Event)>,
+    /// Sockets that the system has.
+    pub(crate) sockets_max: usize,
 }
 
 impl<P: Provider> Process<P> {
@@ -34,6 +36,7 @@ impl<P: Provider> Process<P> {
             next_socket: 1,
             next_port: 40_000,
             events: Vec::new(),
+            sockets_max: usize::MAX,
         }
     }
 
@@ -61,6 +64,9 @@ impl<P: Provider> Process<P> {
     }
 
     fn open(&mut self, address: SocketAddr, outbox: &mut Outbox<'_>) -> Outcome {
+        if self.sockets.len() >= self.sockets_max {
+            return Outcome::Failed;
+        }
         let socket = SocketId(self.next_socket);
         self.next_socket += 1;
         self.sockets.insert(socket, address);

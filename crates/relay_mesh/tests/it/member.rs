@@ -192,16 +192,21 @@ fn mesh_a1_a_member_gets_no_label_that_is_not_its_own() {
 }
 
 #[test]
-fn a_request_that_comes_again_gets_the_same_answer() {
-    let mut rig = Rig::new(2);
+fn a_request_that_comes_again_is_paid_for_again() {
+    let once = |_: usize, config: &mut relay_mesh::Config, _: &[NodeId]| config.request_rate = 1;
+    let shape = Shape {
+        adjust: once,
+        ..Shape::default()
+    };
+    let mut rig = Rig::with(2, &shape);
     let reserve = RouteRequest::ReserveTransit {
         previous: rig.own,
-        count: 3,
+        count: 4,
     };
     let first = rig.ask_as(RequestId(77), &reserve);
     assert!(matches!(first, RouteReply::Done(_)));
-    assert_eq!(rig.ask_as(RequestId(77), &reserve), first);
-    assert_ne!(rig.ask_as(RequestId(78), &reserve), first);
+    let again = rig.ask_as(RequestId(77), &reserve);
+    assert_eq!(again, RouteReply::Refused(Refused::TooMany));
 }
 
 #[test]

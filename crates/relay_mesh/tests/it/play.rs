@@ -373,8 +373,8 @@ fn sim_a_lossy_mesh_carries_what_its_links_do() {
         assert!(lost * 100 <= sent * 16, "{lost} of {sent}");
         assert_eq!(mesh.player().faults, 0, "nothing twice, nothing changed");
         assert_eq!(mesh.process(ENTRY).closed_flows(), []);
-        let moves = mesh.moves(ENTRY, Instant::ZERO).len();
-        assert!(moves <= 4, "{moves}");
+        let moves = mesh.moves(ENTRY, Instant::ZERO);
+        assert!(moves.len() <= 4, "{moves:?}");
     });
 }
 
