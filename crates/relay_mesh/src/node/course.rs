@@ -262,3 +262,54 @@ const SETUPS_MAX: usize = 16;
 pub(super) const OVERLAP_MIN: Duration = Duration::from_millis(200);
 /// Silence on a label after which a frame without a payload keeps it alive.
 pub(super) const KEEP_ALIVE: Duration = Duration::from_secs(10);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::choice::ChoiceConfig;
+    use crypto::{Exporter, Initial, Provider, Role, Secret32};
+    use netsim::provider::SimProvider;
+    use wire::{NodeId, Seed};
+
+    fn course(provider: &SimProvider) -> Course<<SimProvider as Provider>::Aead> {
+        let agreed = Initial::new(provider, None).agree(provider, &Secret32::new([1; 32]));
+        let exporter: Exporter = agreed.traffic(provider, &[0; 32]).split(Role::Dialler).2;
+        let keys = (
+            FlowSealer::new(provider, &exporter, FlowId::PROBE, 0),
+            FlowOpener::new(provider, &exporter, FlowId::PROBE, 1),
+        );
+        let choice = Choice::new(Instant::ZERO, ChoiceConfig::default(), 0);
+        Course::new(Instant::ZERO, End::Dialler, keys, choice)
+    }
+
+    fn path(relay: u16) -> Path {
+        let mut node = [0; 32];
+        node[..2].copy_from_slice(&relay.to_be_bytes());
+        Path {
+            relays: vec![NodeId(node)],
+            destination: NodeId([9; 32]),
+        }
+    }
+
+    #[test]
+    fn no_path_gets_the_id_of_one_that_is_there() {
+        let provider = SimProvider::new(Seed::from_number(1));
+        let mut course = course(&provider);
+        let add = |course: &mut Course<_>, relay| {
+            let added = course.add_path(Instant::ZERO, path(relay), LinkId(1));
+            added.expect("there is room")
+        };
+        let lasting = [add(&mut course, 1_000), add(&mut course, 1_001)];
+        for relay in 0..300 {
+            let id = add(&mut course, relay);
+            assert!(!lasting.contains(&id), "{relay}");
+            let removed = course.remove_path(id).expect("just added");
+            assert_eq!(removed.path, path(relay));
+        }
+        assert_eq!(course.paths.len(), 2);
+        assert_eq!(
+            course.path(lasting[0]).map(|known| &known.path),
+            Some(&path(1_000))
+        );
+    }
+}

@@ -238,6 +238,11 @@ impl Player {
         u64::try_from(self.sent.len()).unwrap()
     }
 
+    /// Datagrams without an answer of those sent from number `first` on.
+    pub(crate) fn missing_from(&self, first: u64) -> usize {
+        self.sent.range(first..).count()
+    }
+
     /// Longest time without an answer between `from` and `to`.
     pub(crate) fn gap(&self, from: Instant, to: Instant) -> Duration {
         let mut last = from;
