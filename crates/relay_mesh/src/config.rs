@@ -49,6 +49,9 @@ pub struct Config {
     pub labels_per_peer_max: u32,
     /// Bytes a second that a label passes; 1 MiB, and a quarter of it at once.
     pub label_rate: u32,
+    /// Bytes a second that all labels of one neighbour pass together; 128 MiB, and a quarter of it
+    /// at once: more than the flows of [`flows_max`](Self::flows_max) at 60 packets of 250 bytes.
+    pub owner_rate: u32,
     /// Labels a second that a neighbour may ask for or bind; 1,024, and 4,096 at once.
     pub request_rate: u32,
     /// Flows at a time, of players and for others' players; 8,192, some 4 KiB each.
@@ -90,6 +93,7 @@ impl Config {
             labels_max: 65_536,
             labels_per_peer_max: 16_384,
             label_rate: 1 << 20,
+            owner_rate: 128 << 20,
             request_rate: 1_024,
             flows_max: 8_192,
             unproved_max: 2_048,

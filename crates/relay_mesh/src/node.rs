@@ -150,6 +150,7 @@ impl<P: Provider> Node<P> {
                     per_owner_max: config.labels_per_peer_max,
                     rate: config.label_rate,
                     burst: config.label_rate / 4,
+                    owner_rate: config.owner_rate,
                 },
                 config.outbox_bytes_max,
             ),

@@ -32,6 +32,10 @@ pub struct FrameStats {
     pub wrong_tag: u64,
     /// Dropped: over the rate of its label.
     pub over_rate: u64,
+    /// Dropped: over the rate of all labels of the same owner.
+    pub over_owner_rate: u64,
+    /// Dropped: it was to go on, and had made as many hops as a route may have.
+    pub hops_spent: u64,
     /// Dropped: the next hop's link is down.
     pub no_link: u64,
     /// Dropped: the sealer did not take the number.
@@ -56,6 +60,8 @@ impl FrameStats {
         replayed: 0,
         wrong_tag: 0,
         over_rate: 0,
+        over_owner_rate: 0,
+        hops_spent: 0,
         no_link: 0,
         not_sealed: 0,
         outbox_full: 0,

@@ -85,7 +85,7 @@ mod tests {
             assert!(!barred.holds(now, &path(2)));
             now = end;
         }
-        now = now + FORGOTTEN_AFTER;
+        now += FORGOTTEN_AFTER;
         barred.add(now, path(1));
         assert!(!barred.holds(now + BARRED, &path(1)), "as the first time");
     }

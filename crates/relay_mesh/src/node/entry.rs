@@ -13,7 +13,7 @@ use super::{Node, Pending};
 use crate::config::Config;
 use crate::event::{Command, Event, Outcome};
 use crate::flow_key::FlowId;
-use crate::flow_message::{FlowEnd, FlowMessage};
+use crate::flow_message::{FlowEnd, FlowMessage, FlowRefused};
 use crate::leg::{Leg, SocketId};
 use crate::link::LinkId;
 use crate::pieces::Joiner;
@@ -64,8 +64,13 @@ impl Ports {
     }
 
     /// Takes what an exit said to a new flow of a game.
-    pub(super) fn on_opened(&mut self, now: Instant, game: usize, exit: LinkId, is_taken: bool) {
-        if is_taken {
+    pub(super) fn on_opened(
+        &mut self,
+        now: Instant,
+        (game, exit): (usize, LinkId),
+        outcome: Result<(), FlowRefused>,
+    ) {
+        if outcome.is_ok() {
             self.refused.remove(&(game, exit));
         } else {
             self.refused.insert((game, exit), now + REFUSED);
@@ -184,7 +189,7 @@ impl<P: Provider> Node<P> {
         &mut self,
         now: Instant,
         (exit, flow): (LinkId, FlowId),
-        is_taken: bool,
+        outcome: Result<(), FlowRefused>,
     ) {
         let index = self.flows.of_id(exit, flow);
         let flow = index.and_then(|index| self.flows.get(index));
@@ -192,8 +197,8 @@ impl<P: Provider> Node<P> {
         let (Some(index), Some(flow)) = (index, flow.filter(is_ours)) else {
             return;
         };
-        self.ports.on_opened(now, flow.game, exit, is_taken);
-        if !is_taken {
+        self.ports.on_opened(now, (flow.game, exit), outcome);
+        if outcome.is_err() {
             self.end_flow(now, index, FlowEnd::Refused);
         }
     }

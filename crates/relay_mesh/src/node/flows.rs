@@ -9,7 +9,7 @@ use crate::data_plane::Arrived;
 use crate::event::Event;
 use crate::flow_key::{FlowDrop, FlowId, FlowOpener, FlowSealer};
 use crate::flow_message::{FlowEnd, FlowMessage};
-use crate::hop::Piece;
+use crate::hop::{HOPS_LEFT_MAX, Piece};
 use crate::hop_sealer::Packet;
 use crate::link::LinkId;
 use crate::outbox::Way;
@@ -129,7 +129,7 @@ impl<P: Provider> Node<P> {
             let packet = Packet {
                 number: numbered.number,
                 phase: numbered.phase,
-                is_echo: false,
+                hops_left: HOPS_LEFT_MAX,
                 body: &self.sealed,
             };
             let via = (first, &mut bound.binding);
@@ -158,7 +158,7 @@ impl<P: Provider> Node<P> {
                 self.on_flow_open(now, link, (flow, player, &game));
             }
             Ok(FlowMessage::Opened { flow, outcome }) => {
-                self.on_opened(now, (link, flow), outcome.is_ok());
+                self.on_opened(now, (link, flow), outcome);
             }
             Ok(FlowMessage::Close { flow, reason }) => {
                 if let Some(index) = self.flows.of_id(link, flow) {

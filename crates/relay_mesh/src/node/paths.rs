@@ -11,7 +11,7 @@ use super::{Node, RELIABLE, UNRELIABLE};
 use crate::data_plane::Arrived;
 use crate::flow_key::FlowId;
 use crate::flow_message::PathProbe;
-use crate::hop::{LabelName, Piece};
+use crate::hop::{HOPS_LEFT_MAX, LabelName, Piece};
 use crate::hop_sealer::Packet;
 use crate::link::LinkId;
 use crate::path_setup::{Ask, PathSetup, Progress};
@@ -253,7 +253,7 @@ impl<P: Provider> Node<P> {
         let packet = Packet {
             number: numbered.number,
             phase: numbered.phase,
-            is_echo: false,
+            hops_left: HOPS_LEFT_MAX,
             body: &self.sealed,
         };
         let via = (first, &mut bound.binding);

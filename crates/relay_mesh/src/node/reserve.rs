@@ -120,16 +120,13 @@ impl<P: Provider> Node<P> {
         }
         let labels = self.reserve(now, (link, node), previous, flows.len())?;
         let granted = labels.into_iter().zip(indices).map(|(granted, index)| {
-            match index.filter(|index| self.add_label(link, *index, granted.label)) {
-                Some(index) => {
-                    self.plane.labels.bind_terminal(granted.label, index);
-                    granted
-                }
-                None => {
-                    self.plane.labels.remove(now, granted.label);
-                    Granted::NONE
-                }
-            }
+            let index = index.filter(|index| self.add_label(link, *index, granted.label));
+            let Some(index) = index else {
+                self.plane.labels.remove(now, granted.label);
+                return Granted::NONE;
+            };
+            self.plane.labels.bind_terminal(granted.label, index);
+            granted
         });
         Ok(granted.collect())
     }

@@ -168,8 +168,8 @@ fn sim_mesh_m6_many_flows_outlive_the_relay_that_carried_them() {
     }
 }
 
-/// A second game at the entry, with players of its own; each exit serves what `serves` says.
-fn with_second_game(config: &mut Config, index: usize, exits: Vec<NodeId>, serves: bool) {
+/// A second game at the entry, with players of its own, and at the nodes that serve it.
+fn with_second_game(config: &mut Config, index: usize, exits: Vec<NodeId>, serving: &[usize]) {
     config.games.push(Game {
         name: "other".into(),
         mode: Mode::Shadow,
@@ -177,7 +177,7 @@ fn with_second_game(config: &mut Config, index: usize, exits: Vec<NodeId>, serve
             listen: vec![other_game()],
             exits,
         }),
-        exit: serves.then(|| ExitGame {
+        exit: serving.contains(&index).then(|| ExitGame {
             server: crate::harness::server(),
             entries: None,
         }),
@@ -200,7 +200,7 @@ fn knock(mesh: &mut Mesh, times: u16) {
 #[test]
 fn a_game_that_its_exit_refuses_leaves_the_others_alone() {
     let mut mesh = crowded(20, Mode::Shadow, |index, config, ids| {
-        with_second_game(config, index, vec![ids[EXIT]], false);
+        with_second_game(config, index, vec![ids[EXIT]], &[]);
     });
     mesh.run(2_000);
     let at = mesh.now();
@@ -295,8 +295,8 @@ fn open_rate_bounds_the_flows_that_strangers_open() {
 fn an_exit_without_sockets_is_asked_once_a_second_and_another_is_taken() {
     // The first relay is an exit too, farther away.
     let mut mesh = crowded(24, Mode::Shadow, |index, config, ids| {
-        let serves = index == EXIT || index == RELAY + 2;
-        with_second_game(config, index, vec![ids[EXIT], ids[RELAY + 2]], serves);
+        let serving = [EXIT, RELAY + 2];
+        with_second_game(config, index, vec![ids[EXIT], ids[RELAY + 2]], &serving);
         if index == RELAY + 2 {
             config.profile.roles = Roles::ALL;
         }
@@ -314,13 +314,17 @@ fn an_exit_without_sockets_is_asked_once_a_second_and_another_is_taken() {
     let player = address("198.18.9.1:2000");
     let of_player = |mesh: &Mesh| {
         let events = mesh.process(ENTRY).events.iter();
-        let opened = events.filter_map(|(_, event)| match event {
-            Event::FlowOpened {
-                player: of,
+        let opened = events.filter_map(|(_, event)| {
+            if let Event::FlowOpened {
+                player: whose,
                 far_end,
                 ..
-            } if *of == player => Some(*far_end),
-            _ => None,
+            } = event
+            {
+                (*whose == player).then_some(*far_end)
+            } else {
+                None
+            }
         });
         opened.collect::<Vec<_>>()
     };
