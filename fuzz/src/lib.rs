@@ -13,6 +13,8 @@ pub mod hub_join_file;
 pub mod hub_log;
 pub mod hub_record;
 pub mod hub_switch;
+pub mod mesh_frame;
+pub mod mesh_message;
 pub mod udp_ack;
 pub mod udp_endpoint;
 pub mod udp_handshake;
@@ -40,6 +42,12 @@ pub const FUNCTIONS: &[(&str, Function)] = &[
     ("hub_log_record", hub_log::record),
     ("hub_recovery", hub_log::recovery),
     ("hub_switch", hub_switch::records),
+    ("mesh_hop_header", mesh_frame::hop_header),
+    ("mesh_route", mesh_message::route),
+    ("mesh_flow", mesh_message::flow),
+    ("mesh_control", mesh_message::control),
+    ("mesh_node_record", mesh_message::node_record),
+    ("mesh_link_record", mesh_message::link_record),
     ("udp_hello", udp_handshake::hello),
     ("udp_accept", udp_handshake::accept),
     ("udp_replies", udp_handshake::replies),
