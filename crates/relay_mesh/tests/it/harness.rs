@@ -103,14 +103,18 @@ impl<P: Provider> netsim::Node for Process<P> {
         let socket = self
             .sockets
             .iter()
-            .find(|(_, address)| **address == local)
+            .find(|(_, address)| address.port() == local.port())
             .map(|(socket, _)| *socket)
             .expect("an open socket");
         let leg = Leg {
             socket,
             address: arrival.peer,
         };
-        self.node.handle_datagram(now, Arrival::from(leg), datagram);
+        let arrival = Arrival {
+            local: Some(local.ip()),
+            ..Arrival::from(leg)
+        };
+        self.node.handle_datagram(now, arrival, datagram);
     }
 
     fn handle_timeout(&mut self, now: Instant) {
@@ -128,7 +132,9 @@ impl<P: Provider> netsim::Node for Process<P> {
             while let Some(transmit) = self.node.poll_transmit(now, &mut buf) {
                 is_idle = false;
                 let Leg { socket, address } = transmit.destination;
-                if let Some(&from) = self.sockets.get(&socket) {
+                if let Some(&bound) = self.sockets.get(&socket) {
+                    let ip = transmit.source.unwrap_or(bound.ip());
+                    let from = SocketAddr::new(ip, bound.port());
                     for datagram in transmit.datagrams(&buf) {
                         outbox.send_from(from, address, None, datagram);
                     }

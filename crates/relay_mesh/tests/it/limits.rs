@@ -190,19 +190,19 @@ fn mesh_a1_records_make_nobody_dial_what_is_no_node_nor_anyone_for_ever() {
     let message = invented(&mut provider, vec![victim]);
     rig.say(&message);
     rig.mesh.run(10_000);
-    let dialled = self::dialled(&rig.mesh, tap, RELAY);
-    assert!(dialled.contains(&victim), "it may be a node");
+    let tried = dialled(&rig.mesh, tap, RELAY);
+    assert!(tried.contains(&victim), "it may be a node");
     assert!(
         nowhere
             .iter()
-            .all(|at| !dialled.contains(&at.parse().unwrap()))
+            .all(|at| !tried.contains(&at.parse().unwrap()))
     );
     rig.mesh.run(110_000);
     let tap = rig.mesh.world.tap_all(200_000);
     rig.mesh.run(30_000);
     for index in 0..5 {
-        let dialled = self::dialled(&rig.mesh, tap, index);
-        assert!(!dialled.contains(&victim), "it was none");
+        let tried = dialled(&rig.mesh, tap, index);
+        assert!(!tried.contains(&victim), "it was none");
     }
 }
 

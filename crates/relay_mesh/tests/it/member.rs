@@ -51,10 +51,19 @@ pub(crate) struct Rig {
 
 /// Dials the first relay from an address that nobody has, with the identity of this number.
 pub(crate) fn join(mesh: &mut Mesh, number: usize) -> Handle<Host<Endpoint<SimProvider>, Replies>> {
+    join_at(mesh, number, RELAY)
+}
+
+/// Dials the node with index `to` so.
+pub(crate) fn join_at(
+    mesh: &mut Mesh,
+    number: usize,
+    to: usize,
+) -> Handle<Host<Endpoint<SimProvider>, Replies>> {
     let own = identity(mesh.seed, number);
     let draws = 4_000 + u64::try_from(number).unwrap();
     let provider = SimProvider::new(mesh.seed.generator(draws).seed());
-    let to = (mesh.ids[RELAY], mesh_address(RELAY));
+    let to = (mesh.ids[to], mesh_address(to));
     mesh.world.add(mesh_address(number), |now| {
         let mut endpoint = Endpoint::new(Config::default(), APP, provider, now).unwrap();
         let network = Network {
