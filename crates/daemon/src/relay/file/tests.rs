@@ -171,3 +171,17 @@ fn a_configuration_that_cannot_work_is_refused_in_one_sentence() {
         assert!(fault.ends_with(&format!(": {expected}")), "{fault}");
     }
 }
+
+#[test]
+fn the_configurations_of_the_mesh_page_are_good() {
+    let page = include_str!("../../../../../docs/mesh.md");
+    let blocks = page.split("```json\n").skip(1);
+    let files: Vec<FileConfig> = blocks
+        .filter_map(|rest| rest.split_once("```"))
+        .map(|(block, _)| serde_json::from_str(block).unwrap())
+        .collect();
+    assert_eq!(files.len(), 3);
+    for file in files {
+        assert_eq!(file.fault(), None, "{}", file.name);
+    }
+}
