@@ -9,6 +9,7 @@ mod exit;
 mod flow_table;
 mod flows;
 mod links;
+mod parts;
 mod paths;
 mod peers;
 mod reserve;
@@ -17,9 +18,9 @@ mod views;
 use core::time::Duration;
 use std::collections::{BTreeMap, VecDeque};
 
-use crypto::{Identity, Provider, Secret32};
+use crypto::{Identity, Provider};
 use udp_proto::budget::TokenBucket;
-use udp_proto::{AppId, ChannelId, Endpoint, Listen, Mtu};
+use udp_proto::{ChannelId, Endpoint};
 use wire::{Arrival, CommandId, Generator, Instant, Machine, NodeId, Seed, Transmit, UnixTime};
 
 use crate::choice::{Penalties, PenaltyConfig};
@@ -32,7 +33,7 @@ use crate::hop::HopHeader;
 use crate::label::LabelLimits;
 use crate::leg::{Leg, SocketId};
 use crate::link::LinkId;
-use crate::link_state::{Admission, LinkStateTable, Network, Publisher, TableConfig};
+use crate::link_state::{LinkStateTable, Publisher};
 use crate::measure::LinkReport;
 use crate::ration::ReplyRation;
 use crate::routes::Graph;
@@ -40,6 +41,7 @@ use crate::stats::{FrameStats, NodeStats};
 use course::Course;
 use entry::Ports;
 use flow_table::FlowTable;
+use parts::{endpoint, network_of, table};
 use peers::Peers;
 
 /// A node of the mesh; a [`wire::Machine`] that speaks to [`Leg`]s.
@@ -410,52 +412,6 @@ impl<P: Provider> Node<P> {
     }
 }
 
-/// The network's name in records: a hash that tells nothing about the secret.
-fn network_of<P: Provider>(provider: &P, secret: &Secret32) -> Network {
-    let hash = provider.hmac_sha256(secret.expose(), &[b"tw1 mesh network"]);
-    Network(hash.first_chunk().copied().unwrap_or_default())
-}
-
-fn table(
-    config: &Config,
-    (network, previous): (Network, Option<Network>),
-    own: NodeId,
-) -> LinkStateTable {
-    let mut limits = TableConfig::default();
-    if let Some(members) = &config.members {
-        limits.admission = Admission::Listed(members.clone());
-    }
-    let mut table = LinkStateTable::new(limits, network, own);
-    if let Some(previous) = previous {
-        table.accept_also(previous);
-    }
-    table
-}
-
-fn endpoint<P: Provider>(
-    config: &Config,
-    identity: Identity,
-    provider: P,
-    now: Instant,
-) -> Result<Endpoint<P>, NewError> {
-    let mut sessions = udp_proto::Config::default();
-    sessions.sessions_max = u16::try_from(config.links_max.saturating_mul(4)).unwrap_or(u16::MAX);
-    sessions.half_open_max = 256;
-    sessions.mtu_check = Some(Mtu::MESH);
-    sessions.receive_window = RECEIVE_WINDOW;
-    let mut endpoint = Endpoint::new(sessions, APP, provider, now)?;
-    let network = udp_proto::Network {
-        secret: config.secret.clone(),
-        previous: config.previous_secret.clone(),
-    };
-    let listen = Listen::new(identity, config.instance).with_network(network);
-    endpoint.listen(now, listen)?;
-    if let Some(members) = &config.members {
-        endpoint.set_allowed_nodes(Some(members.keys().copied().collect()));
-    }
-    Ok(endpoint)
-}
-
 impl<P: Provider> core::fmt::Debug for Node<P> {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         f.debug_struct("Node")
@@ -504,13 +460,9 @@ impl<P: Provider> Machine for Node<P> {
     }
 }
 
-/// Names the mesh to `udp_proto`, apart from every game: "tickmesh".
-const APP: AppId = AppId(0x7469_636b_6d65_7368);
 /// The channels of `udp_proto`'s default table.
 const UNRELIABLE: ChannelId = ChannelId(0);
 const RELIABLE: ChannelId = ChannelId(1);
-/// Reliable bytes that a neighbour may have on the way: the answer to a full request, twice.
-const RECEIVE_WINDOW: u32 = 192 << 10;
 /// Least time between two looks at the courses.
 const TEND_GAP: Duration = Duration::from_millis(1);
 /// Time between two beats.

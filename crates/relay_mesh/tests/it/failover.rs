@@ -91,7 +91,7 @@ fn the_death_of_an_exit_gives_no_relay_a_bad_name() {
             // The last relay is an exit too.
             let game = &mut config.games[0];
             if index == RELAY + 2 {
-                config.profile.roles = relay_mesh::link_state::Roles::ALL;
+                config.profile.roles = Roles::ALL;
                 game.exit = Some(relay_mesh::ExitGame {
                     server: crate::harness::server(),
                     entries: None,

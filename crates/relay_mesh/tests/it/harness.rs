@@ -133,7 +133,7 @@ impl<P: Provider> netsim::Node for Process<P> {
                 is_idle = false;
                 let Leg { socket, address } = transmit.destination;
                 if let Some(&bound) = self.sockets.get(&socket) {
-                    let ip = transmit.source.unwrap_or(bound.ip());
+                    let ip = transmit.source.unwrap_or_else(|| bound.ip());
                     let from = SocketAddr::new(ip, bound.port());
                     for datagram in transmit.datagrams(&buf) {
                         outbox.send_from(from, address, None, datagram);

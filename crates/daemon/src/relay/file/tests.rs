@@ -48,6 +48,14 @@ fn every_field_of_the_file_reaches_the_node() {
     assert_eq!(config.links.len(), 2);
     assert_eq!((setup.outbound.len(), setup.inbound.len()), (2, 0));
 
+    let limits = FileLimits {
+        flows: Some(100),
+        idle_secs: Some(20),
+        links: Some(9),
+        flow_bytes_per_second: Some(5_000),
+    };
+    assert_eq!(config.limits, limits);
+
     let node = setup.node;
     let secret = fs::read_to_string(sandbox.directory().join(&config.secret_file)).unwrap();
     assert_eq!(NodeId(*node.secret.expose()).to_string(), secret);
