@@ -380,7 +380,8 @@ fn sim_a_lossy_mesh_carries_what_its_links_do() {
         assert_eq!(mesh.player().faults, 0, "nothing twice, nothing changed");
         assert_eq!(mesh.process(ENTRY).closed_flows(), []);
         let moves = mesh.moves(ENTRY, Instant::ZERO);
-        assert!(moves.len() <= 4, "{moves:?}");
+        // All paths lose more than 5 % there and back, so that chance finds one better at times.
+        assert!(moves.len() <= 6, "{moves:?}");
     });
 }
 
