@@ -24,7 +24,6 @@ fn every_field_of_the_file_reaches_the_node() {
                 {{"name": "a", "mode": "dup", "listen": ["127.0.0.1:9"], "exits": ["{two}"]}},
                 {{"name": "b", "server": "127.0.0.1:10", "entries": ["{two}"]}}
             ],
-            "limits": {{"flows": 100, "idle_secs": 20, "links": 9, "flow_bytes_per_second": 5000}},
             "upstream_ip": "192.0.2.1",
             "links": [
                 {{"remote": "192.0.2.2", "delay_ms": 20}},
@@ -48,29 +47,21 @@ fn every_field_of_the_file_reaches_the_node() {
     assert_eq!(config.links.len(), 2);
     assert_eq!((setup.outbound.len(), setup.inbound.len()), (2, 0));
 
-    let limits = FileLimits {
-        flows: Some(100),
-        idle_secs: Some(20),
-        links: Some(9),
-        flow_bytes_per_second: Some(5_000),
-    };
-    assert_eq!(config.limits, limits);
-
     let node = setup.node;
     let secret = fs::read_to_string(sandbox.directory().join(&config.secret_file)).unwrap();
     assert_eq!(NodeId(*node.secret.expose()).to_string(), secret);
     assert_eq!(node.profile.name, "one");
     assert_eq!(node.profile.addresses, config.advertise);
     assert_eq!(node.profile.roles, Roles::ALL);
-    assert_eq!(
-        (node.flows_max, node.links_max, node.label_rate),
-        (100, 9, 5_000)
-    );
-    assert_eq!(node.flow_idle, Duration::from_secs(20));
     let known = (two.0, "192.0.2.2:4500".parse().unwrap());
     assert_eq!(node.bootstrap.nodes, [known]);
     let members = [(one.0, Roles::ENTRY | Roles::RELAY), (two.0, Roles::EXIT)];
     assert_eq!(node.members, Some(members.into()));
+    assert_games(&node.games, two);
+}
+
+/// Asserts that the games are those of the file above.
+fn assert_games(games: &[Game], two: NodeName) {
     let entry = EntryGame {
         listen: vec!["127.0.0.1:9".parse().unwrap()],
         exits: vec![two.0],
@@ -79,7 +70,7 @@ fn every_field_of_the_file_reaches_the_node() {
         server: "127.0.0.1:10".parse().unwrap(),
         entries: Some([two.0].into()),
     };
-    let [a, b] = &node.games[..] else {
+    let [a, b] = games else {
         panic!("two games");
     };
     assert_eq!(
@@ -90,6 +81,25 @@ fn every_field_of_the_file_reaches_the_node() {
         (b.mode, &b.entry, &b.exit),
         (Mode::Shadow, &None, &Some(exit))
     );
+}
+
+#[test]
+fn limits_of_the_file_reach_the_node() {
+    let mut sandbox = Sandbox::new(&[("one", FileRole::Exit)]).unwrap();
+    let mut config = sandbox.config_mut(0).unwrap().clone();
+    let text = r#"{"flows": 100, "idle_secs": 20, "links": 9, "flow_bytes_per_second": 5000}"#;
+    config.limits = serde_json::from_str(text).unwrap();
+    let limits = FileLimits {
+        flows: Some(100),
+        idle_secs: Some(20),
+        links: Some(9),
+        flow_bytes_per_second: Some(5_000),
+    };
+    assert_eq!(config.limits, limits);
+    let node = config.setup(sandbox.directory()).unwrap().node;
+    let set = (node.flows_max, node.links_max, node.label_rate);
+    assert_eq!(set, (100, 9, 5_000));
+    assert_eq!(node.flow_idle, Duration::from_secs(20));
 }
 
 #[test]
@@ -104,18 +114,23 @@ fn without_an_address_to_advertise_the_bound_one_is_told() {
     assert_eq!(setup.node.profile.roles, Roles::RELAY);
 }
 
-#[test]
-fn a_configuration_that_cannot_work_is_refused_in_one_sentence() {
-    let mut sandbox = Sandbox::new(&[("one", FileRole::Entry)]).unwrap();
-    let good = sandbox.config_mut(0).unwrap().clone();
-    let game = FileGame {
+/// A game of an entry.
+fn doom() -> FileGame {
+    FileGame {
         name: "doom".to_owned(),
         mode: FileMode::Shadow,
         listen: vec!["127.0.0.1:9".parse().unwrap()],
         exits: vec![NodeName(NodeId([1; 32]))],
         server: None,
         entries: None,
-    };
+    }
+}
+
+#[test]
+fn a_configuration_that_cannot_work_is_refused_in_one_sentence() {
+    let mut sandbox = Sandbox::new(&[("one", FileRole::Entry)]).unwrap();
+    let good = sandbox.config_mut(0).unwrap().clone();
+    let game = doom();
     let fault_of = |change: &dyn Fn(&mut FileConfig, FileGame)| {
         let mut config = good.clone();
         change(&mut config, game.clone());
