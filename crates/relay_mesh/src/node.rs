@@ -11,13 +11,14 @@ mod links;
 mod paths;
 mod peers;
 mod reserve;
+mod start;
 mod views;
 
 use core::time::Duration;
 use std::collections::{BTreeMap, VecDeque};
 
-use crypto::{Identity, Provider, Secret32};
-use udp_proto::{AppId, ChannelId, Endpoint, Listen, Mtu};
+use crypto::{Identity, Provider};
+use udp_proto::{ChannelId, Endpoint};
 use wire::{Arrival, CommandId, Generator, Instant, Machine, NodeId, Seed, Transmit, UnixTime};
 
 use crate::choice::{Penalties, PenaltyConfig};
@@ -29,7 +30,7 @@ use crate::hop::HopHeader;
 use crate::label::LabelLimits;
 use crate::leg::{Leg, SocketId};
 use crate::link::LinkId;
-use crate::link_state::{Admission, LinkStateTable, Network, Publisher, TableConfig};
+use crate::link_state::{LinkStateTable, Publisher};
 use crate::measure::LinkReport;
 use crate::ration::ReplyRation;
 use crate::routes::Graph;
@@ -38,6 +39,7 @@ use course::Course;
 use entry::Ports;
 use flow_table::FlowTable;
 use peers::Peers;
+use start::{endpoint, network_of, table};
 
 /// A node of the mesh; a [`wire::Machine`] that speaks to [`Leg`]s.
 ///
@@ -65,6 +67,8 @@ pub struct Node<P: Provider> {
     courses: BTreeMap<LinkId, Course<P::Aead>>,
     flows: FlowTable<P::Aead>,
     ports: Ports,
+    /// The exit for new players of each game, until the next beat.
+    nearest: BTreeMap<usize, Option<LinkId>>,
     ration: ReplyRation,
     commands: VecDeque<(CommandId, Command)>,
     /// What each command that is not completed is for.
@@ -154,6 +158,7 @@ impl<P: Provider> Node<P> {
             courses: BTreeMap::new(),
             flows: FlowTable::new(config.flows_max, &mut generator),
             ports: Ports::new(&config, now),
+            nearest: BTreeMap::new(),
             ration: ReplyRation::default(),
             commands: VecDeque::new(),
             pending: BTreeMap::new(),
@@ -354,6 +359,7 @@ impl<P: Provider> Node<P> {
     fn beat(&mut self, now: Instant) {
         self.beat_at = now + BEAT;
         self.beats = self.beats.wrapping_add(1);
+        self.nearest.clear();
         self.dial_due(now);
         self.publish(now);
         self.open_ports(now);
@@ -390,52 +396,6 @@ impl<P: Provider> Node<P> {
             .map(|path| path.watch.poll_timeout(now));
         self.wake_at = probers.chain(watches).fold(self.beat_at, Instant::min);
     }
-}
-
-/// The network's name in records: a hash that tells nothing about the secret.
-fn network_of<P: Provider>(provider: &P, secret: &Secret32) -> Network {
-    let hash = provider.hmac_sha256(secret.expose(), &[b"tw1 mesh network"]);
-    Network(hash.first_chunk().copied().unwrap_or_default())
-}
-
-fn table(
-    config: &Config,
-    (network, previous): (Network, Option<Network>),
-    own: NodeId,
-) -> LinkStateTable {
-    let mut limits = TableConfig::default();
-    if let Some(members) = &config.members {
-        limits.admission = Admission::Listed(members.clone());
-    }
-    let mut table = LinkStateTable::new(limits, network, own);
-    if let Some(previous) = previous {
-        table.accept_also(previous);
-    }
-    table
-}
-
-fn endpoint<P: Provider>(
-    config: &Config,
-    identity: Identity,
-    provider: P,
-    now: Instant,
-) -> Result<Endpoint<P>, NewError> {
-    let mut sessions = udp_proto::Config::default();
-    sessions.sessions_max = u16::try_from(config.links_max.saturating_mul(4)).unwrap_or(u16::MAX);
-    sessions.half_open_max = 256;
-    sessions.mtu_check = Some(Mtu::MESH);
-    sessions.receive_window = RECEIVE_WINDOW;
-    let mut endpoint = Endpoint::new(sessions, APP, provider, now)?;
-    let network = udp_proto::Network {
-        secret: config.secret.clone(),
-        previous: config.previous_secret.clone(),
-    };
-    let listen = Listen::new(identity, config.instance).with_network(network);
-    endpoint.listen(now, listen)?;
-    if let Some(members) = &config.members {
-        endpoint.set_allowed_nodes(Some(members.keys().copied().collect()));
-    }
-    Ok(endpoint)
 }
 
 impl<P: Provider> core::fmt::Debug for Node<P> {
@@ -486,12 +446,8 @@ impl<P: Provider> Machine for Node<P> {
     }
 }
 
-/// Names the mesh to `udp_proto`, apart from every game: "tickmesh".
-const APP: AppId = AppId(0x7469_636b_6d65_7368);
 /// The channels of `udp_proto`'s default table.
 const UNRELIABLE: ChannelId = ChannelId(0);
 const RELIABLE: ChannelId = ChannelId(1);
-/// Reliable bytes that a neighbour may have on the way: the answer to a full request, twice.
-const RECEIVE_WINDOW: u32 = 192 << 10;
 /// Time between two beats.
 const BEAT: Duration = Duration::from_millis(100);

@@ -1,7 +1,7 @@
 //! The way to one far end: its paths, and the flows that take them.
 
 use core::time::Duration;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use wire::Instant;
 
@@ -57,6 +57,7 @@ pub(super) struct CoursePath {
     pub(super) path: Path,
     /// The link to its first node.
     pub(super) first: LinkId,
+    /// At most [`SETUPS_MAX`].
     pub(super) setups: Vec<PathSetup>,
     /// Label of each flow at the first node.
     pub(super) bound: BTreeMap<FlowId, Bound>,
@@ -218,14 +219,14 @@ impl<A> Course<A> {
 }
 
 impl CoursePath {
-    /// Returns which of `flows` have neither a label nor a set-up.
-    pub(super) fn missing(&self, flows: impl Iterator<Item = FlowId>) -> Vec<FlowId> {
-        flows
-            .filter(|flow| {
-                !self.bound.contains_key(flow)
-                    && !self.setups.iter().any(|setup| setup.flows().contains(flow))
-            })
-            .collect()
+    /// Returns which of `flows` have neither a label nor a set-up, in their order.
+    pub(super) fn missing(
+        &self,
+        flows: impl Iterator<Item = FlowId>,
+    ) -> impl Iterator<Item = FlowId> {
+        let asked = self.setups.iter().flat_map(PathSetup::flows);
+        let asked: BTreeSet<FlowId> = asked.copied().collect();
+        flows.filter(move |flow| !self.bound.contains_key(flow) && !asked.contains(flow))
     }
 
     /// Whether packets may move here: every flow has its label, and probes were answered of late.
@@ -236,6 +237,8 @@ impl CoursePath {
 
 /// Paths of a course: the present one, the spare, the one before, and the one to come.
 pub(super) const PATHS_MAX: usize = 4;
+/// Set-ups of a path at a time: what a neighbour's request rate allows in half a second.
+pub(super) const SETUPS_MAX: usize = 8;
 /// Least time that copies go over the path before, after a move.
 pub(super) const OVERLAP_MIN: Duration = Duration::from_millis(200);
 /// Silence on a label after which a frame without a payload keeps it alive.

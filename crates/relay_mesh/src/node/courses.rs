@@ -297,7 +297,8 @@ impl<P: Provider> Node<P> {
         let is_first = course.current.is_none();
         let is_whole = to
             .missing(self.flows.with(link).map(|(flow, _)| flow))
-            .is_empty();
+            .next()
+            .is_none();
         let is_ready = to.is_ready(now) && is_whole;
         // Without any other, one that has labels is better than none.
         let may_move = is_ready || (is_first && to.is_watched());

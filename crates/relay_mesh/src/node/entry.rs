@@ -176,7 +176,7 @@ impl<P: Provider> Node<P> {
         if self.flows.is_full() || self.ports.is_refused(now, game) {
             return None;
         }
-        let far = self.best_exit(game)?;
+        let far = self.nearest_exit(game)?;
         if !self.ensure_course(now, far) {
             return None;
         }
@@ -223,6 +223,16 @@ impl<P: Provider> Node<P> {
         }
         self.is_untended = true;
         Some(index)
+    }
+
+    /// The same for all new players until the next beat: routes are dear, and players may be forged.
+    fn nearest_exit(&mut self, game: usize) -> Option<LinkId> {
+        if let Some(known) = self.nearest.get(&game) {
+            return *known;
+        }
+        let found = self.best_exit(game);
+        self.nearest.insert(game, found);
+        found
     }
 
     /// The exit of a game that is cheapest to reach and has a session with us.

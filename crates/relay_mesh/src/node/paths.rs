@@ -5,7 +5,7 @@ use core::time::Duration;
 use crypto::Provider;
 use wire::Instant;
 
-use super::course::{Bound, CoursePath, KEEP_ALIVE};
+use super::course::{Bound, CoursePath, KEEP_ALIVE, SETUPS_MAX};
 use super::{Node, RELIABLE, UNRELIABLE};
 use crate::data_plane::Arrived;
 use crate::flow_key::FlowId;
@@ -14,7 +14,7 @@ use crate::hop::{LabelName, Piece};
 use crate::hop_sealer::Packet;
 use crate::link::LinkId;
 use crate::path_setup::{Ask, PathSetup, Progress};
-use crate::route_request::{FLOWS_MAX, RequestId, RouteReply};
+use crate::route_request::{FLOWS_MAX, Refused, RequestId, RouteReply};
 
 impl<P: Provider> Node<P> {
     /// Starts set-ups for the flows that have no label on a path.
@@ -36,7 +36,12 @@ impl<P: Provider> Node<P> {
                 continue;
             }
             let all = [FlowId::PROBE].into_iter().chain(flows.iter().copied());
-            for chunk in path.missing(all).chunks(FLOWS_MAX) {
+            // One more than there is room for, to see whether any are left.
+            let room = SETUPS_MAX.saturating_sub(path.setups.len()) * FLOWS_MAX;
+            let mut missing: Vec<FlowId> = path.missing(all).take(room + 1).collect();
+            course.is_incomplete |= missing.len() > room;
+            missing.truncate(room);
+            for chunk in missing.chunks(FLOWS_MAX) {
                 let way = (path.path.relays.as_slice(), path.path.destination);
                 let (setup, first) = PathSetup::start(now, self.own, way, chunk.to_vec(), &mut ids);
                 path.setups.push(setup);
@@ -89,6 +94,10 @@ impl<P: Provider> Node<P> {
                 if let Some(course) = self.courses.get_mut(&far) {
                     course.is_incomplete = true;
                 }
+            }
+            // Its first node has enough of us for now; whoever has a label there keeps it.
+            Some((far, path, Progress::Failed(Refused::TooMany))) if self.is_proved(far, path) => {
+                self.postpone(now, far, path);
             }
             Some((far, path, Progress::Failed(_))) => self.on_setup_failed(now, far, path),
             None => {
@@ -273,6 +282,22 @@ impl<P: Provider> Node<P> {
         }
     }
 
+    fn is_proved(&self, far: LinkId, id: u8) -> bool {
+        let path = self.courses.get(&far).and_then(|course| course.path(id));
+        path.is_some_and(CoursePath::is_watched)
+    }
+
+    /// Asks for the labels that a path lacks a little later.
+    fn postpone(&mut self, now: Instant, far: LinkId, id: u8) {
+        let Some(course) = self.courses.get_mut(&far) else {
+            return;
+        };
+        course.is_incomplete = true;
+        if let Some(path) = course.path_mut(id) {
+            path.retry_at = now + RETRY;
+        }
+    }
+
     /// Takes the labels of a path that is set up.
     fn take_labels(
         &mut self,
@@ -331,12 +356,12 @@ impl<P: Provider> Node<P> {
             return;
         };
         self.stats.setups_failed = self.stats.setups_failed.saturating_add(1);
-        path.failures = path.failures.saturating_add(1);
-        path.retry_at = now + RETRY;
-        let is_hopeless = path.failures >= TRIES;
-        if let Some(course) = self.courses.get_mut(&far) {
-            course.is_incomplete = true;
+        // Set-ups that were begun together fail together, and count as one.
+        if now >= path.retry_at {
+            path.failures = path.failures.saturating_add(1);
         }
+        let is_hopeless = path.failures >= TRIES;
+        self.postpone(now, far, id);
         if is_hopeless {
             self.fail_path(now, far, id);
         }

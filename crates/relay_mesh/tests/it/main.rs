@@ -6,6 +6,7 @@ mod alloc;
 mod contract;
 mod harness;
 mod hostile;
+mod junk;
 mod liar;
 mod limits;
 mod member;
