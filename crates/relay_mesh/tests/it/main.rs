@@ -11,6 +11,7 @@ mod liar;
 mod limits;
 mod member;
 mod memo;
+mod missing;
 mod play;
 mod spread;
 mod world;
