@@ -89,7 +89,10 @@ impl<A: Aead> DataPlane<A> {
             return count(&mut self.stats.over_owner_rate);
         }
         match label.onward() {
-            Some(Onward::Flow(flow)) => Some(Arrived { flow, header, body }),
+            Some(Onward::Flow(flow)) => {
+                self.stats.arrived = self.stats.arrived.saturating_add(1);
+                Some(Arrived { flow, header, body })
+            }
             Some(Onward::Next(next, binding)) => {
                 let packet = Packet {
                     number: header.number,

@@ -9,10 +9,10 @@ mod exit;
 mod flow_table;
 mod flows;
 mod links;
-mod parts;
 mod paths;
 mod peers;
 mod reserve;
+mod start;
 mod views;
 
 use core::time::Duration;
@@ -41,8 +41,8 @@ use crate::stats::{FrameStats, NodeStats};
 use course::Course;
 use entry::Ports;
 use flow_table::FlowTable;
-use parts::{endpoint, network_of, table};
 use peers::Peers;
+use start::{endpoint, network_of, table};
 
 /// A node of the mesh; a [`wire::Machine`] that speaks to [`Leg`]s.
 ///

@@ -63,6 +63,7 @@ pub(super) struct CoursePath {
     pub(super) path: Path,
     /// The link to its first node.
     pub(super) first: LinkId,
+    /// At most [`SETUPS_MAX`].
     pub(super) setups: Vec<PathSetup>,
     /// Label of each flow at the first node.
     pub(super) bound: BTreeMap<FlowId, Bound>,

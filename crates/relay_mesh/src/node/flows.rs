@@ -77,17 +77,22 @@ impl<P: Provider> Node<P> {
             return;
         };
         course.used = now;
-        let ways = course.ways(now, flow.id, flow.mode);
-        if ways == [None, None] {
-            if !flow.outward.push(datagram) {
-                self.stats.early_dropped = self.stats.early_dropped.saturating_add(1);
-            }
-            return;
-        }
         let Some((first, second)) = split(datagram) else {
             self.stats.too_big = self.stats.too_big.saturating_add(1);
             return;
         };
+        let ways = course.ways(now, flow.id, flow.mode);
+        let counter = if ways != [None, None] {
+            &mut self.stats.carried
+        } else if flow.outward.push(datagram) {
+            &mut self.stats.waited
+        } else {
+            &mut self.stats.early_dropped
+        };
+        *counter = counter.saturating_add(1);
+        if ways == [None, None] {
+            return;
+        }
         match second {
             None => self.send_pieces(now, index, (Piece::Whole, first), ways),
             Some(second) => {

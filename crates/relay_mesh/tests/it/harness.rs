@@ -54,6 +54,11 @@ impl<P: Provider> Process<P> {
             .collect()
     }
 
+    /// The name of an exit's newest upstream socket.
+    pub(crate) fn upstream_socket(&self) -> SocketId {
+        *self.sockets.keys().last().expect("a socket")
+    }
+
     /// The address of an exit's upstream socket.
     pub(crate) fn upstream(&self) -> SocketAddr {
         *self.sockets.values().last().expect("a socket")

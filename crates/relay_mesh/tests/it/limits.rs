@@ -327,6 +327,61 @@ fn flows_max_bounds_players_at_the_entry_and_sockets_at_the_exit() {
 }
 
 #[test]
+fn thousands_of_new_players_at_once_do_not_disturb_one_who_plays() {
+    // The entry would let in fewer, so that relays are not asked for more than they grant.
+    let all: Adjust = |_, config, _| {
+        config.open_rate = 10_000;
+        config.unproved_max = config.flows_max;
+    };
+    let mut mesh = Mesh::new(Seed::from_number(16), &shape(all));
+    mesh.run(START + 1_000);
+    let start = mesh.now();
+    // More than the session's queue takes in messages, and than nodes grant in labels at once.
+    flood(&mut mesh, 0..6_000, (1, 60));
+    mesh.run(10_000);
+    let gap = mesh.player().gap(start, mesh.now());
+    assert!(gap < ms(100), "{gap:?}");
+    assert_eq!(mesh.moves(ENTRY, start).len(), 0);
+    let entry = &mesh.process(ENTRY).node;
+    let flows: usize = entry.routes().map(|route| route.flows).sum();
+    assert!(flows > 1_000, "those whose wish found room: {flows}");
+    let sockets = mesh.process(EXIT).sockets() - 1;
+    assert_eq!(sockets, flows, "each has its own");
+    assert!(mesh.world[mesh.server].sources.len() > 1_000);
+
+    // As many more again and again, until the relay grants no more labels for now.
+    let start = mesh.now();
+    for round in 1..10 {
+        flood(&mut mesh, round * 6_000..round * 6_000 + 900, (1, 60));
+        mesh.run(250);
+    }
+    let refused = mesh.process(RELAY).node.stats().requests_refused;
+    assert!(refused.too_many > 0, "{refused:?}");
+    mesh.run(10_000);
+    let gap = mesh.player().gap(start, mesh.now());
+    assert!(gap < ms(100), "{gap:?}");
+    assert_eq!(mesh.moves(ENTRY, start).len(), 0);
+    assert!(mesh.world[mesh.server].sources.len() > 4_000, "they wait");
+}
+
+#[test]
+fn a_node_that_grants_no_more_labels_for_now_keeps_those_who_have_theirs() {
+    let mut mesh = Mesh::new(
+        Seed::from_number(17),
+        &shape(|_, config, _| config.request_rate = 64),
+    );
+    mesh.run(START + 1_000);
+    let start = mesh.now();
+    flood(&mut mesh, 0..600, (1, 60));
+    mesh.run(5_000);
+    let refused = mesh.process(RELAY).node.stats().requests_refused;
+    assert!(refused.too_many > 3, "{refused:?}");
+    let gap = mesh.player().gap(start, mesh.now());
+    assert!(gap < ms(100), "{gap:?}");
+    assert_eq!(mesh.moves(ENTRY, start).len(), 0);
+}
+
+#[test]
 fn outbox_bytes_max_bounds_what_waits_for_a_slow_driver() {
     let mut mesh = Mesh::new(
         Seed::from_number(10),

@@ -202,7 +202,8 @@ fn sim_mesh_m1_a_planned_move_loses_and_doubles_nothing() {
         assert_eq!(mesh.player().missing_from(sent), 0, "lost");
         assert_eq!(mesh.player().faults, 0, "doubled");
     });
-    assert!(moves >= 2 * seeds, "{moves} moves in {seeds} runs");
+    // From the first relay to the second and the third, or past one of them.
+    assert!(moves >= seeds, "{moves} moves in {seeds} runs");
 }
 
 #[test]
@@ -381,7 +382,8 @@ fn sim_a_lossy_mesh_carries_what_its_links_do() {
         assert_eq!(mesh.process(ENTRY).closed_flows(), []);
         let moves = mesh.moves(ENTRY, Instant::ZERO);
         // All paths lose more than 5 % there and back, so that chance finds one better at times.
-        assert!(moves.len() <= 6, "{moves:?}");
+        // What must not be is a move each second.
+        assert!(moves.len() <= 12, "{moves:?}");
     });
 }
 

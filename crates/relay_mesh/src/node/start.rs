@@ -1,4 +1,4 @@
-//! What a node is made of, by its configuration.
+//! What a node is made of.
 
 use crypto::{Identity, Provider, Secret32};
 use udp_proto::{AppId, Endpoint, Listen, Mtu};
@@ -13,7 +13,6 @@ pub(super) fn network_of<P: Provider>(provider: &P, secret: &Secret32) -> Networ
     Network(hash.first_chunk().copied().unwrap_or_default())
 }
 
-/// The table of what is known, of both networks while nodes change over.
 pub(super) fn table(
     config: &Config,
     (network, previous): (Network, Option<Network>),
@@ -30,7 +29,6 @@ pub(super) fn table(
     table
 }
 
-/// The endpoint of all sessions with other nodes.
 pub(super) fn endpoint<P: Provider>(
     config: &Config,
     identity: Identity,
