@@ -93,7 +93,7 @@ pub struct Node<P: Provider> {
     wake_at: Instant,
     /// Whether courses are to be looked at.
     is_untended: bool,
-    /// When they last were: once at any time, whatever comes of it.
+    /// When they last were: at most once a millisecond, whatever comes of it.
     tended_at: Option<Instant>,
     stats: NodeStats,
     now: Instant,
@@ -278,7 +278,8 @@ impl<P: Provider> Node<P> {
                 });
             }
             let has_news = self.pump(now);
-            if self.is_untended && self.tended_at.is_none_or(|tended| tended < now) {
+            let may_tend = self.tended_at.is_none_or(|tended| tended + TEND_GAP <= now);
+            if self.is_untended && may_tend {
                 self.tend(now);
             } else if !has_news {
                 return None;
