@@ -18,6 +18,8 @@ pub mod lockstep_datagram;
 pub mod lockstep_server;
 pub mod matchmaker_calls;
 pub mod matchmaker_record;
+pub mod mesh_frame;
+pub mod mesh_message;
 pub mod udp_ack;
 pub mod udp_endpoint;
 pub mod udp_handshake;
@@ -53,6 +55,12 @@ pub const FUNCTIONS: &[(&str, Function)] = &[
     ("matchmaker_reply", matchmaker_record::reply),
     ("matchmaker_verdict", matchmaker_record::verdict),
     ("matchmaker_calls", matchmaker_calls::script),
+    ("mesh_hop_header", mesh_frame::hop_header),
+    ("mesh_route", mesh_message::route),
+    ("mesh_flow", mesh_message::flow),
+    ("mesh_control", mesh_message::control),
+    ("mesh_node_record", mesh_message::node_record),
+    ("mesh_link_record", mesh_message::link_record),
     ("udp_hello", udp_handshake::hello),
     ("udp_accept", udp_handshake::accept),
     ("udp_replies", udp_handshake::replies),

@@ -1,5 +1,6 @@
 //! The node: sessions, control plane and data plane behind one machine.
 
+mod barred;
 mod control;
 mod course;
 mod courses;
@@ -18,11 +19,13 @@ use core::time::Duration;
 use std::collections::{BTreeMap, VecDeque};
 
 use crypto::{Identity, Provider};
+use udp_proto::budget::TokenBucket;
 use udp_proto::{ChannelId, Endpoint};
 use wire::{Arrival, CommandId, Generator, Instant, Machine, NodeId, Seed, Transmit, UnixTime};
 
 use crate::choice::{Penalties, PenaltyConfig};
 use crate::config::{Config, NewError};
+use crate::cost::Cost;
 use crate::data_plane::DataPlane;
 use crate::event::{Command, Event, Outcome};
 use crate::flow_message::GAME_NAME_MAX;
@@ -64,12 +67,14 @@ pub struct Node<P: Provider> {
     reports: BTreeMap<NodeId, LinkReport>,
     /// All links known; `None` where something changed since it was made.
     graph: Option<Graph>,
+    /// What the cheapest way to each exit asked for costs on that graph.
+    exit_costs: BTreeMap<NodeId, Cost>,
     courses: BTreeMap<LinkId, Course<P::Aead>>,
     flows: FlowTable<P::Aead>,
     ports: Ports,
-    /// The exit for new players of each game, until the next beat.
-    nearest: BTreeMap<usize, Option<LinkId>>,
     ration: ReplyRation,
+    /// Flows that players may open.
+    newcomers: TokenBucket,
     commands: VecDeque<(CommandId, Command)>,
     /// What each command that is not completed is for.
     pending: BTreeMap<CommandId, Pending>,
@@ -86,8 +91,10 @@ pub struct Node<P: Provider> {
     beat_at: Instant,
     /// When the node itself, its endpoint aside, has something to do.
     wake_at: Instant,
-    /// Whether courses are to be looked at before the next drain.
+    /// Whether courses are to be looked at.
     is_untended: bool,
+    /// When they last were: at most once a millisecond, whatever comes of it.
+    tended_at: Option<Instant>,
     stats: NodeStats,
     now: Instant,
     unix: Option<(Instant, UnixTime)>,
@@ -145,6 +152,7 @@ impl<P: Provider> Node<P> {
                     per_owner_max: config.labels_per_peer_max,
                     rate: config.label_rate,
                     burst: config.label_rate / 4,
+                    owner_rate: config.owner_rate,
                 },
                 config.outbox_bytes_max,
             ),
@@ -156,10 +164,11 @@ impl<P: Provider> Node<P> {
             reports: BTreeMap::new(),
             graph: None,
             courses: BTreeMap::new(),
-            flows: FlowTable::new(config.flows_max, &mut generator),
+            flows: FlowTable::new((config.flows_max, config.unproved_max), &mut generator),
             ports: Ports::new(&config, now),
-            nearest: BTreeMap::new(),
             ration: ReplyRation::default(),
+            newcomers: TokenBucket::new(config.open_rate, config.open_rate.saturating_mul(4), now),
+            exit_costs: BTreeMap::new(),
             commands: VecDeque::new(),
             pending: BTreeMap::new(),
             next_command: 0,
@@ -172,6 +181,7 @@ impl<P: Provider> Node<P> {
             beat_at: now,
             wake_at: now,
             is_untended: false,
+            tended_at: None,
             stats: NodeStats::default(),
             now,
             unix: None,
@@ -187,7 +197,7 @@ impl<P: Provider> Node<P> {
         let now = self.advance(now);
         let Leg { socket, address } = arrival.peer;
         if socket != SocketId::MESH {
-            self.on_game_datagram(now, arrival.peer, datagram);
+            self.on_game_datagram(now, (arrival.peer, arrival.local), datagram);
             return;
         }
         if datagram
@@ -253,8 +263,11 @@ impl<P: Provider> Node<P> {
     pub fn poll_transmit(&mut self, now: Instant, buf: &mut Vec<u8>) -> Option<Transmit<Leg>> {
         let now = self.advance(now);
         loop {
-            if let Some(leg) = self.plane.outbox.pop(buf) {
-                return Some(Transmit::to(leg));
+            if let Some((leg, source)) = self.plane.outbox.pop(buf) {
+                return Some(Transmit {
+                    source,
+                    ..Transmit::to(leg)
+                });
             }
             if let Some(transmit) = self.endpoint.poll_transmit(now, buf) {
                 return Some(Transmit {
@@ -265,7 +278,8 @@ impl<P: Provider> Node<P> {
                 });
             }
             let has_news = self.pump(now);
-            if self.is_untended {
+            let may_tend = self.tended_at.is_none_or(|tended| tended + TEND_GAP <= now);
+            if self.is_untended && may_tend {
                 self.tend(now);
             } else if !has_news {
                 return None;
@@ -285,7 +299,8 @@ impl<P: Provider> Node<P> {
 
     /// Returns when `handle_timeout` is next needed.
     pub fn poll_timeout(&self) -> Option<Instant> {
-        let own = self.wake_at;
+        let again = self.tended_at.filter(|_| self.is_untended);
+        let own = again.map_or(self.wake_at, |tended| self.wake_at.min(tended + TEND_GAP));
         Some(self.endpoint.poll_timeout().map_or(own, |due| due.min(own)))
     }
 
@@ -359,7 +374,6 @@ impl<P: Provider> Node<P> {
     fn beat(&mut self, now: Instant) {
         self.beat_at = now + BEAT;
         self.beats = self.beats.wrapping_add(1);
-        self.nearest.clear();
         self.dial_due(now);
         self.publish(now);
         self.open_ports(now);
@@ -381,6 +395,7 @@ impl<P: Provider> Node<P> {
     /// Looks at all courses, sends the probes that are due, and sets the clock for what is next.
     fn tend(&mut self, now: Instant) {
         self.is_untended = false;
+        self.tended_at = Some(now);
         let links: Vec<LinkId> = self.courses.keys().copied().collect();
         for link in links {
             self.tend_course(now, link);
@@ -449,5 +464,7 @@ impl<P: Provider> Machine for Node<P> {
 /// The channels of `udp_proto`'s default table.
 const UNRELIABLE: ChannelId = ChannelId(0);
 const RELIABLE: ChannelId = ChannelId(1);
+/// Least time between two looks at the courses.
+const TEND_GAP: Duration = Duration::from_millis(1);
 /// Time between two beats.
 const BEAT: Duration = Duration::from_millis(100);

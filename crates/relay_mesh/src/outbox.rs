@@ -1,8 +1,12 @@
 //! Datagrams that wait for the driver to take them.
 
+use core::net::IpAddr;
 use std::collections::VecDeque;
 
 use crate::leg::Leg;
+
+/// Whom a datagram is for, and the address of ours to send it from, where that matters.
+pub(crate) type Way = (Leg, Option<IpAddr>);
 
 /// A queue of datagrams in one buffer, which is emptied once all are taken; so in the steady state
 /// nothing is allocated for a packet.
@@ -10,7 +14,7 @@ use crate::leg::Leg;
 pub(crate) struct Outbox {
     bytes: Vec<u8>,
     /// Whom each datagram is for, and its length.
-    spans: VecDeque<(Leg, usize)>,
+    spans: VecDeque<(Way, usize)>,
     /// Bytes taken already.
     taken: usize,
     /// Bytes that may wait, [`SPAN_LEN`] counted for each datagram.
@@ -37,7 +41,7 @@ impl Outbox {
     /// calls has asked whether there [is room](Self::is_full).
     pub(crate) fn push<E>(
         &mut self,
-        leg: Leg,
+        way: Way,
         write: impl FnOnce(&mut Vec<u8>) -> Result<(), E>,
     ) -> Result<(), E> {
         let start = self.bytes.len();
@@ -46,12 +50,12 @@ impl Outbox {
             return Err(error);
         }
         self.spans
-            .push_back((leg, self.bytes.len().saturating_sub(start)));
+            .push_back((way, self.bytes.len().saturating_sub(start)));
         Ok(())
     }
 
     /// Appends `datagram`; false where there is no room.
-    pub(crate) fn push_bytes(&mut self, leg: Leg, datagram: &[u8]) -> bool {
+    pub(crate) fn push_bytes(&mut self, way: Way, datagram: &[u8]) -> bool {
         if self.is_full() {
             return false;
         }
@@ -59,13 +63,13 @@ impl Outbox {
             out.extend_from_slice(datagram);
             Ok(())
         };
-        let Ok(()) = self.push(leg, write);
+        let Ok(()) = self.push(way, write);
         true
     }
 
     /// Appends the next datagram to `out` and returns whom it is for.
-    pub(crate) fn pop(&mut self, out: &mut Vec<u8>) -> Option<Leg> {
-        let Some((leg, len)) = self.spans.pop_front() else {
+    pub(crate) fn pop(&mut self, out: &mut Vec<u8>) -> Option<Way> {
+        let Some((way, len)) = self.spans.pop_front() else {
             self.bytes.clear();
             self.taken = 0;
             return None;
@@ -73,7 +77,7 @@ impl Outbox {
         let end = self.taken.saturating_add(len);
         out.extend_from_slice(self.bytes.get(self.taken..end).unwrap_or_default());
         self.taken = end;
-        Some(leg)
+        Some(way)
     }
 
     /// Returns the bytes of memory that the queue holds.
@@ -92,11 +96,15 @@ mod tests {
     use super::*;
     use crate::leg::SocketId;
 
-    fn leg(socket: u32) -> Leg {
-        Leg {
+    fn leg(socket: u32) -> Way {
+        let leg = Leg {
             socket: SocketId(socket),
             address: "192.0.2.1:1".parse().unwrap(),
-        }
+        };
+        (
+            leg,
+            Some(IpAddr::from([192, 0, 2, u8::try_from(socket).unwrap()])),
+        )
     }
 
     #[test]

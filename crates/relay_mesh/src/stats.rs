@@ -35,6 +35,10 @@ pub struct FrameStats {
     pub wrong_tag: u64,
     /// Dropped: over the rate of its label.
     pub over_rate: u64,
+    /// Dropped: over the rate of all labels of the same owner.
+    pub over_owner_rate: u64,
+    /// Dropped: it was to go on, and had made as many hops as a route may have.
+    pub hops_spent: u64,
     /// Dropped: the next hop's link is down.
     pub no_link: u64,
     /// Dropped: the sealer did not take the number.
@@ -60,6 +64,8 @@ impl FrameStats {
         replayed: 0,
         wrong_tag: 0,
         over_rate: 0,
+        over_owner_rate: 0,
+        hops_spent: 0,
         no_link: 0,
         not_sealed: 0,
         outbox_full: 0,
@@ -81,6 +87,8 @@ impl FrameStats {
             replayed,
             wrong_tag,
             over_rate,
+            over_owner_rate,
+            hops_spent,
             // Not frames that came, or not only.
             sealed: _,
             arrived: _,
@@ -100,6 +108,8 @@ impl FrameStats {
             .saturating_add(replayed)
             .saturating_add(wrong_tag)
             .saturating_add(over_rate)
+            .saturating_add(over_owner_rate)
+            .saturating_add(hops_spent)
     }
 }
 

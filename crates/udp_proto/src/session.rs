@@ -243,6 +243,10 @@ impl<A: Aead> Session<A> {
         self.path.peer()
     }
 
+    pub(crate) const fn local(&self) -> Option<IpAddr> {
+        self.path.local()
+    }
+
     pub(crate) const fn role(&self) -> Role {
         self.role
     }

@@ -1,47 +1,64 @@
 //! Setting paths up, probing them, and keeping their labels.
 
 use core::time::Duration;
+use std::collections::BTreeMap;
 
 use crypto::Provider;
 use wire::Instant;
 
-use super::course::{Bound, CoursePath, KEEP_ALIVE, SETUPS_MAX};
+use super::course::{Bound, CoursePath, KEEP_ALIVE};
 use super::{Node, RELIABLE, UNRELIABLE};
 use crate::data_plane::Arrived;
 use crate::flow_key::FlowId;
 use crate::flow_message::PathProbe;
-use crate::hop::{LabelName, Piece};
+use crate::hop::{HOPS_LEFT_MAX, LabelName, Piece};
 use crate::hop_sealer::Packet;
 use crate::link::LinkId;
 use crate::path_setup::{Ask, PathSetup, Progress};
-use crate::route_request::{FLOWS_MAX, Refused, RequestId, RouteReply};
+use crate::route_request::{FLOWS_MAX, RequestId, RouteReply};
 
 impl<P: Provider> Node<P> {
-    /// Starts set-ups for the flows that have no label on a path.
+    /// Starts set-ups for the flows that have no label on a path, as many as may be under way.
+    ///
+    /// Flows that have not proved to be somebody's get labels on the path in use only.
     pub(super) fn set_up_missing(&mut self, now: Instant, link: LinkId) {
-        let flows: Vec<FlowId> = self.flows.with(link).map(|(flow, _)| flow).collect();
         let Some(course) = self.courses.get_mut(&link) else {
             return;
         };
+        course.is_incomplete = false;
+        let mut flows = vec![(FlowId::PROBE, true)];
+        for flow in self
+            .flows
+            .with(link)
+            .filter_map(|(_, index)| self.flows.get(index))
+        {
+            if flow.setup_at <= now {
+                flows.push((flow.id, flow.is_proved()));
+            } else {
+                course.is_incomplete = true;
+            }
+        }
         let mut asks = Vec::new();
         let mut request = self.next_request;
         let mut ids = || {
             request = request.wrapping_add(1);
             RequestId(request)
         };
-        course.is_incomplete = false;
+        let current = course.current;
         for path in &mut course.paths {
-            if now < path.retry_at {
+            let room = path.setup_room();
+            if now < path.retry_at || room == 0 {
                 course.is_incomplete = true;
                 continue;
             }
-            let all = [FlowId::PROBE].into_iter().chain(flows.iter().copied());
-            // One more than there is room for, to see whether any are left.
-            let room = SETUPS_MAX.saturating_sub(path.setups.len()) * FLOWS_MAX;
-            let mut missing: Vec<FlowId> = path.missing(all).take(room + 1).collect();
-            course.is_incomplete |= missing.len() > room;
-            missing.truncate(room);
-            for chunk in missing.chunks(FLOWS_MAX) {
+            let is_in_use = current.is_none_or(|current| current == path.id);
+            let wanted = flows
+                .iter()
+                .filter(|(_, is_proved)| *is_proved || is_in_use);
+            let missing = path.missing(wanted.map(|(flow, _)| *flow));
+            let chunks = missing.chunks(FLOWS_MAX);
+            course.is_incomplete |= chunks.len() > room;
+            for chunk in chunks.take(room) {
                 let way = (path.path.relays.as_slice(), path.path.destination);
                 let (setup, first) = PathSetup::start(now, self.own, way, chunk.to_vec(), &mut ids);
                 path.setups.push(setup);
@@ -66,21 +83,16 @@ impl<P: Provider> Node<P> {
             request = request.wrapping_add(1);
             RequestId(request)
         };
-        let mut lost_flow = false;
         let found = self.courses.iter_mut().find_map(|(&far, course)| {
             course.paths.iter_mut().find_map(|path| {
                 let place = path
                     .setups
                     .iter()
                     .position(|setup| setup.waits_for(node, id))?;
-                let progress = path
-                    .setups
-                    .get_mut(place)?
-                    .on_reply(id, reply.clone(), &mut ids);
+                let setup = path.setups.get_mut(place)?;
+                let progress = setup.on_reply(id, reply.clone(), &mut ids);
                 if !matches!(progress, Progress::Pending(_)) {
-                    let setup = path.setups.swap_remove(place);
-                    let mut flows = setup.flows().iter();
-                    lost_flow = flows.any(|flow| !self.flows.is_alive(far, *flow));
+                    path.setups.swap_remove(place);
                 }
                 Some((far, path.id, progress))
             })
@@ -88,16 +100,9 @@ impl<P: Provider> Node<P> {
         self.next_request = request;
         match found {
             Some((_, _, Progress::Pending(asks))) => self.ask(now, asks),
-            Some((far, path, Progress::Ready(labels))) => self.take_labels(now, far, path, labels),
-            // A flow that ended meanwhile, maybe refused by its exit: nobody else's path pays.
-            Some((far, _, Progress::Failed(_))) if lost_flow => {
-                if let Some(course) = self.courses.get_mut(&far) {
-                    course.is_incomplete = true;
-                }
-            }
-            // Its first node has enough of us for now; whoever has a label there keeps it.
-            Some((far, path, Progress::Failed(Refused::TooMany))) if self.is_proved(far, path) => {
-                self.postpone(now, far, path);
+            Some((far, path, Progress::Ready { labels, refused })) => {
+                self.take_labels(now, far, path, labels);
+                self.put_off(now, far, &refused);
             }
             Some((far, path, Progress::Failed(_))) => self.on_setup_failed(now, far, path),
             None => {
@@ -248,53 +253,62 @@ impl<P: Provider> Node<P> {
         let packet = Packet {
             number: numbered.number,
             phase: numbered.phase,
-            is_echo: false,
+            hops_left: HOPS_LEFT_MAX,
             body: &self.sealed,
         };
         let via = (first, &mut bound.binding);
         self.plane.send(provider, now, via, packet);
     }
 
+    /// Sends requests. A path of which one cannot be sent waits, whatever the number of them.
     fn ask(&mut self, now: Instant, asks: Vec<Ask>) {
         let mut unasked = Vec::new();
         for Ask { node, id, request } in asks {
             let mut message = Vec::new();
             request.encode(id, &mut message);
             let link = self.peers.find(&node);
+            let link = link.filter(|link| self.peers.session(*link).is_some());
             if !link.is_some_and(|link| self.send(now, link, RELIABLE, &message)) {
-                unasked.push((node, id));
+                unasked.push((node, id, link.is_some()));
             }
         }
-        for (node, id) in unasked {
-            let found = self.courses.iter_mut().find_map(|(&far, course)| {
-                course.paths.iter_mut().find_map(|path| {
-                    let place = path
-                        .setups
-                        .iter()
-                        .position(|setup| setup.waits_for(node, id))?;
-                    path.setups.swap_remove(place);
-                    Some((far, path.id))
-                })
-            });
-            if let Some((far, path)) = found {
-                self.on_setup_failed(now, far, path);
+        let mut stuck = BTreeMap::new();
+        for (node, id, is_only_full) in unasked {
+            for (&far, course) in &mut self.courses {
+                course.is_incomplete = true;
+                for path in &mut course.paths {
+                    let before = path.setups.len();
+                    path.setups.retain(|setup| !setup.waits_for(node, id));
+                    if path.setups.len() < before {
+                        let is_full = stuck.entry((far, path.id)).or_insert(true);
+                        *is_full &= is_only_full;
+                        path.retry_at = now + RETRY;
+                    }
+                }
             }
+        }
+        for (far, path) in stuck
+            .into_iter()
+            .filter_map(|(path, full)| (!full).then_some(path))
+        {
+            self.on_setup_failed(now, far, path);
         }
     }
 
-    fn is_proved(&self, far: LinkId, id: u8) -> bool {
-        let path = self.courses.get(&far).and_then(|course| course.path(id));
-        path.is_some_and(CoursePath::is_watched)
-    }
-
-    /// Asks for the labels that a path lacks a little later.
-    fn postpone(&mut self, now: Instant, far: LinkId, id: u8) {
-        let Some(course) = self.courses.get_mut(&far) else {
-            return;
-        };
-        course.is_incomplete = true;
-        if let Some(path) = course.path_mut(id) {
-            path.retry_at = now + RETRY;
+    /// Lets flows wait that the far end knows nothing of: it has refused them, or they ended.
+    fn put_off(&mut self, now: Instant, far: LinkId, flows: &[FlowId]) {
+        for flow in flows {
+            let index = self.flows.of_id(far, *flow);
+            if let Some(flow) = index.and_then(|index| self.flows.get_mut(index)) {
+                let span = RETRY.saturating_mul(1 << flow.setups_refused.min(RETRY_DOUBLINGS));
+                flow.setup_at = now + span;
+                flow.setups_refused = flow.setups_refused.saturating_add(1);
+            }
+        }
+        if let Some(course) = self.courses.get_mut(&far)
+            && !flows.is_empty()
+        {
+            course.is_incomplete = true;
         }
     }
 
@@ -346,23 +360,20 @@ impl<P: Provider> Node<P> {
         }
     }
 
-    /// Tries again a little later, and gives the path up after the third time.
+    /// Tries again later, each time after twice as long. A path that never stood is given up after
+    /// the third time; on one that does, flows without a label there wait, and no other pays.
     fn on_setup_failed(&mut self, now: Instant, far: LinkId, id: u8) {
-        let Some(path) = self
-            .courses
-            .get_mut(&far)
-            .and_then(|course| course.path_mut(id))
-        else {
+        self.stats.setups_failed = self.stats.setups_failed.saturating_add(1);
+        let Some(course) = self.courses.get_mut(&far) else {
             return;
         };
-        self.stats.setups_failed = self.stats.setups_failed.saturating_add(1);
-        // Set-ups that were begun together fail together, and count as one.
-        if now >= path.retry_at {
-            path.failures = path.failures.saturating_add(1);
-        }
-        let is_hopeless = path.failures >= TRIES;
-        self.postpone(now, far, id);
-        if is_hopeless {
+        course.is_incomplete = true;
+        let Some(path) = course.path_mut(id) else {
+            return;
+        };
+        path.retry_at = now + RETRY.saturating_mul(1 << path.failures.min(RETRY_DOUBLINGS));
+        path.failures = path.failures.saturating_add(1);
+        if path.failures >= TRIES && !path.is_watched() {
             self.fail_path(now, far, id);
         }
     }
@@ -377,5 +388,7 @@ impl CoursePath {
 
 /// Wait after a set-up that failed.
 const RETRY: Duration = Duration::from_millis(250);
-/// Set-ups that may fail until a path is given up.
+/// The longest wait is 4 s.
+const RETRY_DOUBLINGS: u8 = 4;
+/// Set-ups that may fail until a path is given up that never stood.
 const TRIES: u8 = 3;

@@ -24,6 +24,8 @@ pub(crate) struct Process<P: Provider = Crypto> {
     next_socket: u32,
     next_port: u16,
     pub(crate) events: Vec<(Instant, Event)>,
+    /// Sockets that the system has.
+    pub(crate) sockets_max: usize,
 }
 
 impl<P: Provider> Process<P> {
@@ -34,6 +36,7 @@ impl<P: Provider> Process<P> {
             next_socket: 1,
             next_port: 40_000,
             events: Vec::new(),
+            sockets_max: usize::MAX,
         }
     }
 
@@ -66,6 +69,9 @@ impl<P: Provider> Process<P> {
     }
 
     fn open(&mut self, address: SocketAddr, outbox: &mut Outbox<'_>) -> Outcome {
+        if self.sockets.len() >= self.sockets_max {
+            return Outcome::Failed;
+        }
         let socket = SocketId(self.next_socket);
         self.next_socket += 1;
         self.sockets.insert(socket, address);
@@ -102,14 +108,18 @@ impl<P: Provider> netsim::Node for Process<P> {
         let socket = self
             .sockets
             .iter()
-            .find(|(_, address)| **address == local)
+            .find(|(_, address)| address.port() == local.port())
             .map(|(socket, _)| *socket)
             .expect("an open socket");
         let leg = Leg {
             socket,
             address: arrival.peer,
         };
-        self.node.handle_datagram(now, Arrival::from(leg), datagram);
+        let arrival = Arrival {
+            local: Some(local.ip()),
+            ..Arrival::from(leg)
+        };
+        self.node.handle_datagram(now, arrival, datagram);
     }
 
     fn handle_timeout(&mut self, now: Instant) {
@@ -127,7 +137,9 @@ impl<P: Provider> netsim::Node for Process<P> {
             while let Some(transmit) = self.node.poll_transmit(now, &mut buf) {
                 is_idle = false;
                 let Leg { socket, address } = transmit.destination;
-                if let Some(&from) = self.sockets.get(&socket) {
+                if let Some(&bound) = self.sockets.get(&socket) {
+                    let ip = transmit.source.unwrap_or_else(|| bound.ip());
+                    let from = SocketAddr::new(ip, bound.port());
                     for datagram in transmit.datagrams(&buf) {
                         outbox.send_from(from, address, None, datagram);
                     }
@@ -235,6 +247,11 @@ impl Player {
     /// Datagrams without an answer so far.
     pub(crate) fn missing(&self) -> u64 {
         u64::try_from(self.sent.len()).unwrap()
+    }
+
+    /// Datagrams without an answer of those sent from number `first` on.
+    pub(crate) fn missing_from(&self, first: u64) -> usize {
+        self.sent.range(first..).count()
     }
 
     /// Longest time without an answer between `from` and `to`.

@@ -120,24 +120,9 @@ fn peers_max_bounds_whom_invented_records_make_known() {
     }
     let before = rig.mesh.process(RELAY).node.memory();
     let mut provider = SimProvider::new(Seed::from_number(4));
-    let hash = provider.hmac_sha256(&[7; 32], &[b"tw1 mesh network"]);
-    let network = Network(*hash.first_chunk().unwrap());
     for number in 0..100 {
-        let invented = Identity::generate(&mut provider).unwrap();
-        let key = provider.signing_key(&invented).unwrap();
-        let record = NodeRecord {
-            key: *invented.public_key(),
-            version: 1,
-            profile: Profile {
-                roles: Roles::RELAY,
-                name: String::new(),
-                addresses: vec![SocketAddr::from(([198, 18, 7, number], 9_000))],
-            },
-            neighbours: Vec::new(),
-        };
-        let record = record.sign(&mut provider, &key, network).unwrap();
-        let mut message = Vec::new();
-        Message::NodeRecord(&record).encode(&mut message);
+        let address = SocketAddr::from(([198, 18, 7, number], 9_000));
+        let message = invented(&mut provider, vec![address]);
         rig.say(&message);
         rig.mesh.run(50);
     }
@@ -157,6 +142,68 @@ fn peers_max_bounds_whom_invented_records_make_known() {
     let relay = &rig.mesh.process(RELAY).node;
     assert!(relay.stats().links_refused > refused);
     assert_eq!(relay.links().count(), 5);
+}
+
+/// A record of a node that there is not.
+fn invented(provider: &mut SimProvider, addresses: Vec<SocketAddr>) -> Vec<u8> {
+    let hash = provider.hmac_sha256(&[7; 32], &[b"tw1 mesh network"]);
+    let network = Network(*hash.first_chunk().unwrap());
+    let invented = Identity::generate(provider).unwrap();
+    let key = provider.signing_key(&invented).unwrap();
+    let record = NodeRecord {
+        key: *invented.public_key(),
+        version: 1,
+        profile: Profile {
+            roles: Roles::RELAY,
+            name: String::new(),
+            addresses,
+        },
+        neighbours: Vec::new(),
+    };
+    let record = record.sign(provider, &key, network).unwrap();
+    let mut message = Vec::new();
+    Message::NodeRecord(&record).encode(&mut message);
+    message
+}
+
+#[test]
+fn mesh_a1_records_make_nobody_dial_what_is_no_node_nor_anyone_for_ever() {
+    let mut rig = Rig::with(17, &Shape::default());
+    let tap = rig.mesh.world.tap_all(200_000);
+    let mut provider = SimProvider::new(Seed::from_number(4));
+    let nowhere = [
+        "0.0.0.0:9000",
+        "224.0.0.1:9000",
+        "255.255.255.255:9000",
+        "127.0.0.1:9000",
+        "198.18.7.1:0",
+        "[::]:9000",
+        "[ff02::1]:9000",
+    ];
+    for address in nowhere {
+        let message = invented(&mut provider, vec![address.parse().unwrap()]);
+        rig.say(&message);
+        rig.mesh.run(50);
+    }
+    let victim: SocketAddr = "198.18.7.2:9000".parse().unwrap();
+    rig.mesh.world.bind_address(rig.mesh.player, victim);
+    let message = invented(&mut provider, vec![victim]);
+    rig.say(&message);
+    rig.mesh.run(10_000);
+    let tried = dialled(&rig.mesh, tap, RELAY);
+    assert!(tried.contains(&victim), "it may be a node");
+    assert!(
+        nowhere
+            .iter()
+            .all(|at| !tried.contains(&at.parse().unwrap()))
+    );
+    rig.mesh.run(110_000);
+    let tap = rig.mesh.world.tap_all(200_000);
+    rig.mesh.run(30_000);
+    for index in 0..5 {
+        let tried = dialled(&rig.mesh, tap, index);
+        assert!(!tried.contains(&victim), "it was none");
+    }
 }
 
 #[test]
@@ -221,6 +268,23 @@ fn label_rate_bounds_what_a_flow_carries() {
 }
 
 #[test]
+fn owner_rate_bounds_what_all_flows_of_a_neighbour_carry() {
+    let shape = Shape {
+        mode: Mode::Single,
+        rate: 300,
+        len: 1_000,
+        ..shape(|_, config, _| config.owner_rate = 20_000)
+    };
+    let mut mesh = Mesh::new(Seed::from_number(16), &shape);
+    mesh.run(START + 10_000);
+    let over = mesh.process(RELAY).node.frame_stats().over_owner_rate;
+    assert!(over > 1_000, "{over}");
+    // Ten seconds and a quarter of one, for each of the paths that the flow tries.
+    let delivered = mesh.process(EXIT).node.stats().delivered * 1_000;
+    assert!((50_000..300_000).contains(&delivered), "{delivered}");
+}
+
+#[test]
 fn flows_max_bounds_players_at_the_entry_and_sockets_at_the_exit() {
     let entry: Adjust = |index, config, _| {
         if index == ENTRY {
@@ -264,7 +328,12 @@ fn flows_max_bounds_players_at_the_entry_and_sockets_at_the_exit() {
 
 #[test]
 fn thousands_of_new_players_at_once_do_not_disturb_one_who_plays() {
-    let mut mesh = Mesh::new(Seed::from_number(16), &Shape::default());
+    // The entry would let in fewer, so that relays are not asked for more than they grant.
+    let all: Adjust = |_, config, _| {
+        config.open_rate = 10_000;
+        config.unproved_max = config.flows_max;
+    };
+    let mut mesh = Mesh::new(Seed::from_number(16), &shape(all));
     mesh.run(START + 1_000);
     let start = mesh.now();
     // More than the session's queue takes in messages, and than nodes grant in labels at once.

@@ -4,6 +4,8 @@
 
 mod alloc;
 mod contract;
+mod crowd;
+mod failover;
 mod harness;
 mod hostile;
 mod junk;

@@ -51,10 +51,19 @@ pub(crate) struct Rig {
 
 /// Dials the first relay from an address that nobody has, with the identity of this number.
 pub(crate) fn join(mesh: &mut Mesh, number: usize) -> Handle<Host<Endpoint<SimProvider>, Replies>> {
+    join_at(mesh, number, RELAY)
+}
+
+/// Dials the node with index `to` so.
+pub(crate) fn join_at(
+    mesh: &mut Mesh,
+    number: usize,
+    to: usize,
+) -> Handle<Host<Endpoint<SimProvider>, Replies>> {
     let own = identity(mesh.seed, number);
     let draws = 4_000 + u64::try_from(number).unwrap();
     let provider = SimProvider::new(mesh.seed.generator(draws).seed());
-    let to = (mesh.ids[RELAY], mesh_address(RELAY));
+    let to = (mesh.ids[to], mesh_address(to));
     mesh.world.add(mesh_address(number), |now| {
         let mut endpoint = Endpoint::new(Config::default(), APP, provider, now).unwrap();
         let network = Network {
@@ -192,16 +201,21 @@ fn mesh_a1_a_member_gets_no_label_that_is_not_its_own() {
 }
 
 #[test]
-fn a_request_that_comes_again_gets_the_same_answer() {
-    let mut rig = Rig::new(2);
+fn a_request_that_comes_again_is_paid_for_again() {
+    let once = |_: usize, config: &mut relay_mesh::Config, _: &[NodeId]| config.request_rate = 1;
+    let shape = Shape {
+        adjust: once,
+        ..Shape::default()
+    };
+    let mut rig = Rig::with(2, &shape);
     let reserve = RouteRequest::ReserveTransit {
         previous: rig.own,
-        count: 3,
+        count: 4,
     };
     let first = rig.ask_as(RequestId(77), &reserve);
     assert!(matches!(first, RouteReply::Done(_)));
-    assert_eq!(rig.ask_as(RequestId(77), &reserve), first);
-    assert_ne!(rig.ask_as(RequestId(78), &reserve), first);
+    let again = rig.ask_as(RequestId(77), &reserve);
+    assert_eq!(again, RouteReply::Refused(Refused::TooMany));
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! What an application asks of an endpoint.
 
-use core::net::SocketAddr;
+use core::net::{IpAddr, SocketAddr};
 use std::collections::BTreeSet;
 
 use crypto::token::TokenKey;
@@ -233,6 +233,12 @@ impl<P: Provider> Endpoint<P> {
     /// Returns where packets of `session` go.
     pub fn peer_address(&self, session: SessionId) -> Option<SocketAddr> {
         self.session(session).map(Session::peer_address)
+    }
+
+    /// Returns the address of ours that packets of `session` leave from, where the driver tells
+    /// which one they come to.
+    pub fn local(&self, session: SessionId) -> Option<IpAddr> {
+        self.session(session).and_then(Session::local)
     }
 
     /// Returns what the other end of `session` has proved.

@@ -72,6 +72,10 @@ impl Path {
         self.peer
     }
 
+    pub(crate) const fn local(&self) -> Option<IpAddr> {
+        self.local
+    }
+
     /// Returns a datagram's way to the peer.
     pub(crate) const fn transmit(&self) -> Transmit<SocketAddr> {
         Transmit {

@@ -3,6 +3,9 @@
 //! `BLESS=1 cargo test -p tickwire-fuzz --test seeds` writes them, after a wire format has changed.
 #![cfg(test)]
 
+mod matches;
+mod mesh;
+
 use std::fs;
 use std::path::Path;
 
@@ -40,6 +43,14 @@ fn seeds_are_what_the_encoders_write() {
         packets(),
         scripts(),
         stateful(),
+        mesh::frames(),
+        mesh::messages(),
+        mesh::flows(),
+        mesh::records(),
+        matches::datagrams(),
+        matches::clients(),
+        matches::servers(),
+        matches::matchmaker(),
     ]
     .concat();
     for (function, name, bytes) in inputs {

@@ -1,12 +1,6 @@
-//! The first inputs of the corpora of lockstep and matchmaker.
-//!
-//! `BLESS=1 cargo test -p tickwire-fuzz --test match_seeds` writes them, after a wire format has
-//! changed.
-#![cfg(test)]
+//! What players in lockstep, game servers and matchmakers write.
 
 use core::time::Duration;
-use std::fs;
-use std::path::Path;
 
 use crypto::AddressList;
 use crypto::client_grant::ServerKeys;
@@ -19,27 +13,7 @@ use matchmaker_core::record::{
 };
 use wire::{ClientId, InstanceId, MatchId, Seat, Team};
 
-/// Function, name of the input, input.
-type Input = (&'static str, &'static str, Vec<u8>);
-
-#[test]
-fn match_seeds_are_what_the_encoders_write() {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus");
-    let blesses = std::env::var_os("BLESS").is_some();
-    for (function, name, bytes) in [datagrams(), clients(), servers(), matchmaker()].concat() {
-        let path = root.join(function).join(format!("seed_{name}"));
-        if blesses {
-            fs::create_dir_all(path.parent().unwrap()).unwrap();
-            fs::write(&path, &bytes).unwrap();
-        }
-        let written = fs::read(&path).unwrap_or_default();
-        assert!(
-            written == bytes,
-            "{} is not what the encoder writes now: BLESS=1 writes it",
-            path.display()
-        );
-    }
-}
+use crate::Input;
 
 /// The bytes of a frozen vector of lockstep.
 fn vector(file: &str, name: &str) -> Vec<u8> {
@@ -52,9 +26,9 @@ fn vector(file: &str, name: &str) -> Vec<u8> {
         .collect()
 }
 
-fn datagrams() -> Vec<Input> {
-    let up = include_str!("../../crates/lockstep/testdata/up.hex");
-    let down = include_str!("../../crates/lockstep/testdata/down.hex");
+pub(crate) fn datagrams() -> Vec<Input> {
+    let up = include_str!("../../../crates/lockstep/testdata/up.hex");
+    let down = include_str!("../../../crates/lockstep/testdata/down.hex");
     let mut inputs = Vec::new();
     for name in ["ready", "leave", "report_bare", "report_full"] {
         inputs.push((
@@ -89,7 +63,7 @@ fn four_turns() -> Vec<u8> {
     piece(3, &[0, 0, 0x80, 0, 0, 0x10, 0x10, 0x10, 0x10])
 }
 
-fn clients() -> Vec<Input> {
+pub(crate) fn clients() -> Vec<Input> {
     let plays = [
         welcome(16_666_666),
         welcome(16_666_666),
@@ -112,7 +86,7 @@ fn clients() -> Vec<Input> {
     ]
 }
 
-fn servers() -> Vec<Input> {
+pub(crate) fn servers() -> Vec<Input> {
     // No gap, no lag, no hash; one fresh input 64 ticks ahead, unchanged.
     let early = piece(3, &[0x68, 0x08, 0x34]);
     // No gap, no lag; one hash, of the newest step; no input. And the time of a tick.
@@ -163,7 +137,7 @@ fn said(write: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
     out
 }
 
-fn matchmaker() -> Vec<Input> {
+pub(crate) fn matchmaker() -> Vec<Input> {
     let seated = |client, seat| Seated {
         client_id: ClientId(client),
         seat: Seat(seat),
