@@ -292,3 +292,42 @@ fn check_descriptors(connections_max: usize) {
 
 /// Descriptors that are no connections: segments, the folder, its lock, ports, the wait.
 const DESCRIPTORS_APART: u64 = 64;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use hub::id::Epoch;
+    use hub::join_file::{Grant, NetworkSecret};
+    use hub::record::{Join, ToHub, VERSION};
+    use wire::{InstanceId, PeerIdentity};
+
+    #[test]
+    fn a_hub_whose_storage_thread_is_gone_has_failed() {
+        let (node, link, now) = (NodeId([1; 32]), ConnectionId(1), Instant::ZERO);
+        let mut join_file = JoinFile::new(NetworkSecret::new([7; 32]));
+        join_file.grants.push(Grant::new(Role::GameNode, node));
+        let mut hub = Hub::new(HubConfig::default(), join_file, now);
+        let (jobs, queue) = Jobs::new(StorageConfig::default());
+        let (failure, failed) = crossbeam_channel::bounded(1);
+        let mut application = HubApplication { jobs, failure };
+        hub.handle_opened(now, link, &PeerIdentity::Node(node));
+        let mut join = Vec::new();
+        ToHub::Join(Join {
+            version: VERSION,
+            role: Role::GameNode,
+            instance: InstanceId(1),
+            epoch: Epoch(0),
+            watch: 0,
+            services: Vec::new(),
+        })
+        .encode(&mut join);
+        hub.handle_frame(now, link, &join);
+        let (id, command) = hub.poll_command().unwrap();
+        drop(queue);
+        assert!(application.on_command(now, &mut hub, id, command).is_none());
+        while let Some(event) = hub.poll_event() {
+            application.on_event(now, &mut hub, event);
+        }
+        assert!(failed.try_recv().is_ok(), "the process hears of it");
+    }
+}
