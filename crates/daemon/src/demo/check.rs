@@ -1,17 +1,18 @@
 //! What must hold at the end of a run.
 
+pub(super) mod trips;
+
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use hub::id::LogId;
 use hub::log::FileSegments;
 use hub::{Store, StoreConfig};
 
-use wire::Seat;
-
-use super::history::History;
 use super::ledger::Ledger;
+use super::message::{MAILS_AT_KILL_MIN, Place};
 use super::plan::{Plan, RELAYS};
-use super::report::{Check, Mail, PlayerTrips, Report, millis};
+use super::report::{Check, Mail, Report};
 use super::role::Failure;
 use crate::keyring;
 
@@ -22,11 +23,8 @@ pub(super) fn states(plan: &Plan, ledger: &Ledger, report: &mut Report) {
     report.state_hashes_equal =
         is_complete && ledger.desyncs.is_empty() && ledger.first_difference().is_none();
     let mut found = vec![format!("{} of {} ticks on all", report.ticks, plan.ticks())];
-    for (tick, players) in &ledger.desyncs {
-        let names: Vec<String> = players
-            .iter()
-            .map(|player| format!("player {player}"))
-            .collect();
+    for (tick, seats) in &ledger.desyncs {
+        let names: Vec<String> = seats.iter().map(|seat| ledger.in_seat(*seat)).collect();
         found.push(format!(
             "{} differs from tick {tick} on",
             names.join(" and ")
@@ -45,7 +43,7 @@ pub(super) fn states(plan: &Plan, ledger: &Ledger, report: &mut Report) {
     let left: Vec<String> = ledger
         .left
         .iter()
-        .map(|(player, reason)| format!("player {player}: {reason}"))
+        .map(|(seat, reason)| format!("{}: {reason}", ledger.in_seat(*seat)))
         .collect();
     report.checks.push(Check {
         name: "nobody drops out".to_owned(),
@@ -58,74 +56,29 @@ pub(super) fn states(plan: &Plan, ledger: &Ledger, report: &mut Report) {
     });
 }
 
-/// Judges round trips: the mesh is never slower than going directly.
-pub(super) fn round_trips(ledger: &Ledger, report: &mut Report) {
-    let (direct, accelerated) = ledger.measured.unwrap_or_default();
-    report.direct_rtt_ms = direct.into();
-    report.accelerated_rtt_ms = accelerated.into();
-    let is_measured = direct.samples > 0 && accelerated.samples > 0;
-    let limit_us = direct.p50_us.saturating_add(RTT_SLACK_US);
+/// Judges seats: each player plays in the match, and in the seat, that its ticket and token are for.
+pub(super) fn seats(plan: &Plan, ledger: &Ledger, report: &mut Report) {
+    let players = usize::from(plan.options().players);
+    let is_right = |(given, played): &(Place, Place)| given == played;
+    let right = ledger
+        .seated
+        .values()
+        .filter(|seats| is_right(seats))
+        .count();
+    let taken: BTreeSet<u16> = ledger
+        .seated
+        .values()
+        .map(|(_, played)| played.seat)
+        .collect();
+    let all: Vec<String> = ledger
+        .seated
+        .iter()
+        .map(|(player, (_, played))| format!("{player} in {}", played.seat))
+        .collect();
     report.checks.push(Check {
-        name: "accelerated p50 is at most direct p50 + 1 ms".to_owned(),
-        ok: is_measured && accelerated.p50_us <= limit_us,
-        detail: format!(
-            "{:.1} ms accelerated, {:.1} ms direct, of {} and {} round trips",
-            millis(accelerated.p50_us),
-            millis(direct.p50_us),
-            accelerated.samples,
-            direct.samples
-        ),
-    });
-}
-
-/// Judges round trips player by player: whoever is served best directly goes directly.
-pub(super) fn each_round_trip(
-    plan: &Plan,
-    history: &History,
-    ledger: &Ledger,
-    report: &mut Report,
-) {
-    let mut optima = Vec::new();
-    let mut slower = Vec::new();
-    for medians in &ledger.medians {
-        let seat = Seat(medians.player);
-        let optimum = history.optimum(plan, seat);
-        let optimum_us = u64::try_from(optimum.as_micros()).unwrap_or(u64::MAX);
-        optima.push(optimum_us);
-        report.players_rtt_ms.push(PlayerTrips {
-            player: medians.player,
-            city: plan.city(plan.player(seat)).unwrap_or("?").to_owned(),
-            direct: millis(medians.direct_us),
-            accelerated: millis(medians.accelerated_us),
-            optimum: millis(optimum_us),
-        });
-        let slack = GAIN_MIN_US.max(medians.direct_us / GAIN_MIN_SHARE) + RTT_SLACK_US;
-        if medians.accelerated_us > medians.direct_us.saturating_add(slack) {
-            slower.push(format!(
-                "player {} has {:.1} ms and would have {:.1} ms",
-                medians.player,
-                millis(medians.accelerated_us),
-                millis(medians.direct_us)
-            ));
-        }
-    }
-    optima.sort_unstable();
-    let middle = |at: usize| optima.get(at).copied().unwrap_or(0);
-    let (lower, upper) = (optima.len().saturating_sub(1) / 2, optima.len() / 2);
-    report.optimum_rtt_ms = millis(u64::midpoint(middle(lower), middle(upper)));
-    let is_measured = ledger.medians.len() == usize::from(plan.options().players);
-    report.checks.push(Check {
-        name: "nobody is slower than directly by more than what changes sides".to_owned(),
-        ok: is_measured && slower.is_empty(),
-        detail: if slower.is_empty() {
-            format!(
-                "{} players; the best of all ways has a p50 of {:.1} ms",
-                ledger.medians.len(),
-                report.optimum_rtt_ms
-            )
-        } else {
-            slower.join("; ")
-        },
+        name: "each player plays in the seat that the matchmaker gave it".to_owned(),
+        ok: right == players && taken.len() == players,
+        detail: format!("{right} of {players} do: {}", all.join(", ")),
     });
 }
 
@@ -190,21 +143,18 @@ pub(super) fn mail(ledger: &Ledger, report: &mut Report) {
         acknowledged,
         delivered,
         duplicates,
+        in_flight_at_kill,
     } = ledger.mail;
-    let at_kill = ledger.mails_at_kill.unwrap_or(0);
     let is_whole = sent == acknowledged && acknowledged == delivered && duplicates == 0;
     report.checks.push(Check {
         name: "every mail is delivered once, across the death of the hub".to_owned(),
-        ok: is_whole && sent > 0 && at_kill > 0,
+        ok: is_whole && in_flight_at_kill >= MAILS_AT_KILL_MIN,
         detail: format!(
-            "{sent} sent, {acknowledged} acknowledged, {delivered} delivered, \
-             {duplicates} twice, {at_kill} in flight at the kill"
+            "{sent} sent, {acknowledged} acknowledged, {delivered} delivered, {duplicates} twice, \
+             {in_flight_at_kill} of at least {MAILS_AT_KILL_MIN} in flight at the kill"
         ),
     });
 }
 
-/// A player changes sides where the other one saves this, or a twentieth if that is more.
-const GAIN_MIN_US: u64 = 3_000;
-const GAIN_MIN_SHARE: u64 = 20;
-/// What the mesh may cost where the direct way is the best.
-const RTT_SLACK_US: u64 = 1_000;
+#[cfg(test)]
+mod tests;

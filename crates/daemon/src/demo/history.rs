@@ -32,15 +32,28 @@ impl History {
         self.states.push((at, damage));
     }
 
-    /// Returns the median over the whole match of the round trip that the best of all ways had:
-    /// half of the time it was no longer.
+    /// Returns the median over the whole match of the round trip that the best of all ways had.
     pub(super) fn optimum(&self, plan: &Plan, seat: Seat) -> Duration {
+        self.median(plan, |damage| plan.optimum(seat, damage))
+    }
+
+    /// Returns the median over the whole match of the round trip that the best way over an entry
+    /// had, as long as there was one.
+    pub(super) fn best_over(&self, plan: &Plan, seat: Seat, entry: u8) -> Duration {
+        self.median(plan, |damage| {
+            let path = plan.best_path(entry, damage);
+            path.map_or(Duration::MAX, |path| plan.over(seat, entry, &path, damage))
+        })
+    }
+
+    /// Returns what `way` was over the whole match: half of the time it was no longer.
+    fn median(&self, plan: &Plan, way: impl Fn(&Damage) -> Duration) -> Duration {
         let ends = self.states.iter().skip(1).map(|(at, _)| *at);
         let mut spans: Vec<(Duration, Duration)> = self
             .states
             .iter()
             .zip(ends.chain([plan.length()]))
-            .map(|((from, damage), to)| (plan.optimum(seat, damage), to.saturating_sub(*from)))
+            .map(|((from, damage), to)| (way(damage), to.saturating_sub(*from)))
             .collect();
         spans.sort_unstable();
         let mut passed = Duration::ZERO;
@@ -51,7 +64,7 @@ impl History {
         });
         at_half
             .or_else(|| spans.last())
-            .map_or(Duration::ZERO, |(optimum, _)| *optimum)
+            .map_or(Duration::ZERO, |(way, _)| *way)
     }
 }
 

@@ -9,6 +9,7 @@ mod matchmaker;
 mod players;
 mod post;
 mod relay;
+mod sweeper;
 #[cfg(test)]
 mod tests;
 mod voice;
@@ -42,6 +43,12 @@ pub enum Role {
         #[command(flatten)]
         run: RunOptions,
     },
+    /// What removes the keys once whoever started it has gone.
+    Sweeper {
+        /// The folder with the run's join file and keys.
+        #[arg(long)]
+        directory: PathBuf,
+    },
 }
 
 impl Role {
@@ -61,6 +68,7 @@ impl Role {
             Self::Relay { number, run } => {
                 ("relay", relay::run(&run.plan(), *number, &run.directory))
             }
+            Self::Sweeper { directory } => ("sweeper", sweeper::run(directory)),
         };
         match result {
             Ok(()) => ExitCode::SUCCESS,
@@ -80,6 +88,10 @@ impl Role {
             Self::GameServer(options) => ("game-server", options),
             Self::Players(options) => ("players", options),
             Self::Relay { run, .. } => ("relay", run),
+            Self::Sweeper { directory } => {
+                let directory = format!("--directory={}", directory.display());
+                return vec!["role".to_owned(), "sweeper".to_owned(), directory];
+            }
         };
         let PlanOptions {
             seed,

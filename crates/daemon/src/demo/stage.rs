@@ -7,13 +7,13 @@ use servicer::Clock;
 use wire::Instant;
 
 use super::accident::{self, Accident};
-use super::check;
+use super::check::{self, trips};
 use super::history::History;
 use super::ledger::Ledger;
 use super::matchmaking;
 use super::message::{News, Order, Status};
 use super::plan::{Block, Claim, Plan, PlanOptions, RELAYS};
-use super::process::{Children, Heard, Who, descendants};
+use super::process::{Children, Heard, Sweeper, Who, descendants};
 use super::report::{Cause, Check, Report};
 use super::table::{Row, Screen, Style};
 use super::wan;
@@ -21,13 +21,15 @@ use crate::demo::role::{Failure, Role, RunOptions};
 use crate::keyring::Keyring;
 
 /// One run.
-pub(super) struct Stage {
+struct Stage {
     plan: Plan,
     /// Keeps other runs off our addresses.
     _claim: Claim,
     options: RunOptions,
     /// Removes its folder at the end.
     keyring: Keyring,
+    /// Removes it where this process has no time for that; dropped after it.
+    sweeper: Sweeper,
     children: Children,
     ledger: Ledger,
     screen: Screen<Stdout>,
@@ -37,19 +39,34 @@ pub(super) struct Stage {
     accidents: Vec<Accident>,
     /// What the network was like.
     history: History,
+    is_hub_killed: bool,
     /// When the hub that was killed comes back.
     hub_back_at: Option<Instant>,
     /// Checks that could not be made, and why.
     missed: Vec<Check>,
 }
 
+/// Runs one run, and reports on it: one that breaks off has a check that says why.
+pub(super) fn perform(options: PlanOptions) -> Report {
+    let mut stage = match Stage::new(options) {
+        Ok(stage) => stage,
+        Err(error) => return Report::new(&options).broken_off(&error.to_string()),
+    };
+    match stage.run() {
+        Ok(()) => stage.report,
+        Err(error) => stage.report.broken_off(&error.to_string()),
+    }
+}
+
 impl Stage {
     /// Draws the plan and takes a block of addresses.
-    pub(super) fn new(options: PlanOptions) -> Result<Self, Failure> {
+    fn new(options: PlanOptions) -> Result<Self, Failure> {
         let claim = Block::claim()
             .map_err(|error| format!("no block of loopback addresses is free: {error}"))?;
         let plan = Plan::new(options, claim.block());
-        let keyring = Keyring::make(&plan)?;
+        let keyring = Keyring::new()?;
+        let sweeper = Sweeper::start(keyring.directory())?;
+        keyring.fill(&plan)?;
         Ok(Self {
             plan,
             options: RunOptions {
@@ -59,27 +76,23 @@ impl Stage {
             },
             _claim: claim,
             keyring,
+            sweeper,
             children: Children::new(),
             ledger: Ledger::default(),
             screen: Screen::new(std::io::stdout(), Style::of_stdout()),
             clock: Clock::new(),
-            report: Report {
-                seed: options.seed,
-                seconds: options.seconds,
-                players: options.players,
-                nodes: RELAYS,
-                ..Report::default()
-            },
+            report: Report::new(&options),
             accidents: Vec::new(),
             history: History::new(),
+            is_hub_killed: false,
             hub_back_at: None,
             missed: Vec::new(),
         })
     }
 
     /// Goes from the first process to the last check.
-    pub(super) fn run(mut self) -> Result<Report, Failure> {
-        let Self { plan, .. } = &self;
+    fn run(&mut self) -> Result<(), Failure> {
+        let Self { plan, .. } = &*self;
         let text = format!(
             "seed {}: {} players and {RELAYS} relays on {}.0/24, game server in {}",
             plan.options().seed,
@@ -149,7 +162,9 @@ impl Stage {
 
     fn play(&mut self) -> Result<(), Failure> {
         let start = self.clock.now();
-        self.report.processes = descendants(std::process::id())?.len();
+        // The sweeper is no part of it.
+        let all = descendants(std::process::id())?.len();
+        self.report.processes = all.saturating_sub(1);
         let until = start + self.plan.length() + FINISH_MAX;
         let mut frame_at = start;
         while !self.ledger.is_complete(&self.plan) {
@@ -242,7 +257,7 @@ impl Stage {
         Ok(())
     }
 
-    fn end(mut self) -> Result<Report, Failure> {
+    fn end(&mut self) -> Result<(), Failure> {
         self.children.tell(Who::Players, &Order::Conclude)?;
         let until = self.clock.now() + CONCLUDE_MAX;
         while self.ledger.measured.is_none() && self.hear(until)?.is_some() {}
@@ -266,8 +281,9 @@ impl Stage {
             }
         }
         check::states(&self.plan, &self.ledger, &mut self.report);
-        check::round_trips(&self.ledger, &mut self.report);
-        check::each_round_trip(&self.plan, &self.history, &self.ledger, &mut self.report);
+        check::seats(&self.plan, &self.ledger, &mut self.report);
+        trips::all(&self.plan, &self.ledger, &mut self.report);
+        trips::each(&self.plan, &self.history, &self.ledger, &mut self.report);
         check::mail(&self.ledger, &mut self.report);
         check::joins(&self.plan, &self.ledger, &mut self.report);
         check::processes(&mut self.report);
@@ -279,14 +295,20 @@ impl Stage {
             self.report.checks.push(check);
         }
         self.report.checks.append(&mut self.missed);
-        let left = descendants(std::process::id())?;
         let mut found: Vec<String> = late.iter().map(|who| format!("{who} was late")).collect();
+        if !self.keyring.clear() {
+            found.push("the folder of the keys is left".to_owned());
+        }
+        if !self.sweeper.release() {
+            found.push("the sweeper was late".to_owned());
+        }
+        let left = descendants(std::process::id())?;
         found.extend(
             left.iter()
                 .map(|process| format!("process {process} is left")),
         );
         self.report.checks.push(Check {
-            name: "every process ends within 2 s of its pipe".to_owned(),
+            name: "every process ends within 2 s of its pipe, and no key is left".to_owned(),
             ok: found.is_empty(),
             detail: if found.is_empty() {
                 format!("none of {} is left", self.report.processes)
@@ -296,7 +318,7 @@ impl Stage {
         });
         self.report.ok = self.report.checks.iter().all(|check| check.ok);
         self.screen.keep();
-        Ok(self.report)
+        Ok(())
     }
 
     /// Takes one piece of news; `None` where none comes until `until`.
@@ -314,8 +336,9 @@ impl Stage {
         self.ledger.note(&news);
         match news {
             News::Failed { reason } => return Err(reason.into()),
-            News::MailUnderWay { count } if count > 0 && self.ledger.mails_at_kill.is_none() => {
+            News::MailUnderWay { count } if !self.is_hub_killed => {
                 self.children.kill(Who::Hub)?;
+                self.is_hub_killed = true;
                 self.hub_back_at = Some(self.clock.now() + HUB_AWAY);
                 self.screen.say(&format!(
                     "        the hub is killed with {count} mails in flight"
@@ -329,6 +352,7 @@ impl Stage {
             | News::Leased
             | News::Counted { .. }
             | News::Joined { .. }
+            | News::Seated { .. }
             | News::Started
             | News::Status(_)
             | News::Checkpoint { .. }

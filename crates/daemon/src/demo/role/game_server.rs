@@ -45,7 +45,7 @@ pub(super) fn run(plan: &Plan, directory: &Path) -> Result<(), Failure> {
     let writer_of_mail = Writer::new(readers(plan), voice.clone())?;
     let node = post::join(directory, "mail", writer_of_mail)?;
     let (tell, told) = mpsc::channel();
-    let arena = Arena::new(plan, now, (voice.clone(), node.requests(), tell))?;
+    let arena = Arena::new(plan, (voice.clone(), node.requests(), tell));
     let weather = Weather::of(plan, plan.server().ip());
     let servicer = weather.over(UdpServicer::named("game"));
     let handle = servicer.spawn(vec![socket], endpoint, arena)?;

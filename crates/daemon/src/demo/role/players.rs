@@ -25,9 +25,9 @@ use crate::demo::message::{Medians, News, Order, Quantiles, median};
 use crate::demo::plan::{APP, Duty, Plan};
 use crate::demo::wan::Weather;
 use crate::talk::readers;
-use player::{Ask, Player, Samples};
+use player::{Ask, Measured, Player};
 use scout::{Herald, Scout};
-use ways::Targets;
+use ways::{Targets, Told};
 
 /// Plays until the parent lets go.
 pub(super) fn run(plan: &Plan, directory: &Path) -> Result<(), Failure> {
@@ -85,7 +85,7 @@ pub(super) fn run(plan: &Plan, directory: &Path) -> Result<(), Failure> {
 fn start(
     plan: &Plan,
     seat: Seat,
-    (voice, samples): (&Voice, &Sender<Samples>),
+    (voice, samples): (&Voice, &Sender<Measured>),
 ) -> Result<Handle<Ask>, Failure> {
     let host = plan.player(seat);
     let socket = UdpSocket::bind(SocketAddr::new(host, 0), &SocketConfig::default())?;
@@ -151,16 +151,21 @@ fn join(
     players: &BTreeMap<Seat, Handle<Ask>>,
 ) -> Result<(), Failure> {
     for (seat, grants) in tickets::grants(plan)? {
-        let through = entries.get(&seat).map(|entry| {
-            let mut play = target(&grants.play)?;
-            play.addresses = vec![plan.entry(*entry)];
-            Ok::<_, Failure>(play)
-        });
-        let ask = Ask::Join(Box::new(Targets {
-            through: through.transpose()?,
-            direct: target(&grants.fallback)?,
+        let mut play = target(&grants.play)?;
+        let told = match entries.get(&seat) {
+            Some(entry) => {
+                play.addresses = vec![plan.entry(*entry)];
+                Told::Through
+            }
+            None => Told::Direct,
+        };
+        let targets = Targets {
+            told,
+            play,
+            fallback: target(&grants.fallback)?,
             measure: target(&grants.measure)?,
-        }));
+        };
+        let ask = Ask::Join(grants.place, Box::new(targets));
         tell(players, seat, ask)?;
     }
     Ok(())
@@ -189,22 +194,35 @@ fn tell(players: &BTreeMap<Seat, Handle<Ask>>, seat: Seat, ask: Ask) -> Result<(
 }
 
 /// Waits for the samples of `count` players, and joins them.
-fn pool(measured: &Receiver<Samples>, count: usize) -> News {
-    let (mut direct, mut accelerated, mut players) = (Vec::new(), Vec::new(), Vec::new());
+fn pool(heard: &Receiver<Measured>, count: usize) -> News {
+    let (mut direct, mut accelerated, mut mesh) = (Vec::new(), Vec::new(), Vec::new());
+    let mut players = Vec::new();
     for _ in 0..count {
-        if let Ok(samples) = measured.recv_timeout(POOLING_MAX) {
+        if let Ok(Measured {
+            player,
+            told,
+            samples,
+        }) = heard.recv_timeout(POOLING_MAX)
+        {
+            let is_mesh = told == Told::Through;
             players.push(Medians {
-                player: samples.seat.0,
+                player: player.0,
+                is_mesh,
                 direct_us: median(samples.direct_us.clone()),
-                accelerated_us: median(samples.accelerated_us.clone()),
+                accelerated_us: median(samples.told_us.clone()),
+                played_us: median(samples.played_us),
             });
             direct.push(samples.direct_us);
-            accelerated.push(samples.accelerated_us);
+            if is_mesh {
+                mesh.push(samples.told_us.clone());
+            }
+            accelerated.push(samples.told_us);
         }
     }
     News::Measured {
         direct: Quantiles::of(direct),
         accelerated: Quantiles::of(accelerated),
+        mesh: Quantiles::of(mesh),
         players,
     }
 }

@@ -15,7 +15,7 @@ use servicer::StreamHandle;
 use wire::{ClientId, Instant};
 
 use super::{Failure, Voice};
-use crate::demo::message::News;
+use crate::demo::message::{MAILS_AT_KILL_MIN, News};
 use crate::keyring;
 use crate::link::{self, LinkApplication, Member};
 use crate::trust;
@@ -107,7 +107,7 @@ impl Writer {
             self.busy_until = None;
         }
         while self.busy_until.is_some()
-            && node.mails_waiting() < UNDER_WAY
+            && u64::try_from(node.mails_waiting()).is_ok_and(|count| count < MAILS_AT_KILL_MIN)
             && self.sent < MAILS_MAX
             && self.write(now, node)
         {}
@@ -245,10 +245,8 @@ impl LinkApplication for Reader {
 
 /// How long the hub keeps a mail for a player who is away.
 const KEPT: Duration = Duration::from_secs(3_600);
-/// Mails under way while the writer is busy.
-const UNDER_WAY: usize = 64;
 /// How long the writer is busy, unless the hub goes first.
-const BUSY: Duration = Duration::from_secs(1);
+const BUSY: Duration = Duration::from_secs(5);
 /// Mails of one run: 512 for each of eight players.
 const MAILS_MAX: u64 = 4_096;
 /// How often to look whether all counts are on the hub's disk.

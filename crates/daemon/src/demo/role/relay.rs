@@ -4,11 +4,12 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
-use crypto::{Provider, Ring, Secret32};
+use crypto::{Ring, Secret32};
+use hub::JoinFile;
 use hub::role::Role;
 use relay_mesh::link_state::{Profile, Roles};
 use relay_mesh::{Bootstrap, Config, EntryGame, Event, ExitGame, Game, Mode};
-use wire::{InstanceId, NodeId};
+use wire::NodeId;
 
 use super::{Failure, Voice};
 use crate::control::Leash;
@@ -17,17 +18,19 @@ use crate::demo::plan::{Duty, Plan, RELAYS};
 use crate::demo::wan::Weather;
 use crate::keyring;
 use crate::relay::{Relay, Setup};
+use crate::trust;
 
 /// Relays until the parent lets go.
 pub(super) fn run(plan: &Plan, number: u8, directory: &Path) -> Result<(), Failure> {
     let leash: Leash<Order> = Leash::hold()?;
     let (voice, writer) = Voice::raise()?;
-    let nodes = nodes(directory)?;
+    let join_file = keyring::join_file(directory)?;
+    let nodes = nodes(&join_file)?;
     let weather = Weather::of(plan, plan.relay(number).ip());
     let setup = Setup {
         name: keyring::relay_name(number),
         identity: keyring::identity(directory, &keyring::relay_name(number))?,
-        node: config(plan, number, (directory, &nodes))?,
+        node: config(plan, number, (&join_file, &nodes))?,
         listen: plan.relay(number),
         upstream: Some(plan.relay(number).ip()),
         outbound: weather.outbound(),
@@ -63,8 +66,7 @@ pub(super) fn run(plan: &Plan, number: u8, directory: &Path) -> Result<(), Failu
 }
 
 /// The relays by number, as the join file has them.
-fn nodes(directory: &Path) -> Result<Vec<NodeId>, Failure> {
-    let file = keyring::join_file(directory)?;
+fn nodes(file: &JoinFile) -> Result<Vec<NodeId>, Failure> {
     (0..RELAYS)
         .map(|number| {
             let name = keyring::relay_name(number);
@@ -79,14 +81,11 @@ fn nodes(directory: &Path) -> Result<Vec<NodeId>, Failure> {
 fn config(
     plan: &Plan,
     number: u8,
-    (directory, nodes): (&Path, &[NodeId]),
+    (file, nodes): (&JoinFile, &[NodeId]),
 ) -> Result<Config, Failure> {
-    let file = keyring::join_file(directory)?;
-    let mut instance = [0; 8];
-    Ring::new().random(&mut instance)?;
     let mut config = Config::new(
         Secret32::new(*file.network_secret.as_bytes()),
-        InstanceId(u64::from_be_bytes(instance)),
+        trust::draw_instance(&mut Ring::new())?,
     );
     let numbered = || (0..RELAYS).zip(nodes.iter().copied());
     config.bootstrap = Bootstrap {
@@ -147,6 +146,7 @@ impl Teller {
             .zip(&self.nodes)
             .find_map(|(number, known)| (*known == node).then_some(number))
     }
+
     fn tell(&self, event: Event) {
         match event {
             Event::LinkUp { .. } => self.voice.say(News::LinkUp { relay: self.number }),

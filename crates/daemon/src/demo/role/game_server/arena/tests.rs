@@ -9,12 +9,13 @@ use crypto::{AddressList, Identity, PublicKey, Ring, Secret32};
 use matchmaker_core::Seated;
 use servicer::{Clock, Handle, SocketConfig, UdpServicer, UdpSocket};
 use udp_proto::{CloseReason, Config, ConnectFailure, Credentials, Listen, ServerIdentity, Target};
-use wire::{InstanceId, Team};
+use wire::{ClientId, InstanceId, Team};
 
 use super::*;
+use crate::demo::message::Place;
 use crate::demo::plan::{APP, Block, Claim, PlanOptions};
 use crate::demo::role::players::player::{Ask as Play, Player};
-use crate::demo::role::players::ways::Targets;
+use crate::demo::role::players::ways::{Targets, Told};
 use crate::demo::role::post::{self, Writer};
 use crate::keyring::Keyring;
 use crate::talk::{client_of, readers};
@@ -29,7 +30,6 @@ struct Scene {
     _keyring: Keyring,
     server_key: PublicKey,
     key: TokenKey,
-    match_id: MatchId,
     server: Option<Handle<Ask>>,
     news: Receiver<News>,
 }
@@ -59,30 +59,29 @@ impl Scene {
             .unwrap();
         endpoint.add_token_key(key.clone());
         let (tell, _told) = mpsc::channel();
-        let arena = Arena::new(&plan, now, (voice, post.requests(), tell)).unwrap();
+        let arena = Arena::new(&plan, (voice, post.requests(), tell));
         let server = UdpServicer::named("game")
             .spawn(vec![socket(plan.server())], endpoint, arena)
             .unwrap();
-        let match_id = MatchId([9; 16]);
-        let players = [SessionKind::Fallback, SessionKind::Measure].map(|kind| Seated {
-            client_id: client_of(Seat(0), kind),
-            seat: Seat(0),
-            team: Team(0),
-        });
-        server
-            .request(Ask::Assign(Assign {
-                instance: INSTANCE,
-                match_id,
-                players: players.to_vec(),
-            }))
-            .unwrap();
+        for kind in SessionKind::ALL {
+            server
+                .request(Ask::Assign(Assign {
+                    instance: INSTANCE,
+                    match_id: match_of(kind),
+                    players: vec![Seated {
+                        client_id: client_of(Seat(0), kind),
+                        seat: Seat(0),
+                        team: Team(0),
+                    }],
+                }))
+                .unwrap();
+        }
         Self {
             plan,
             _claim: claim,
             _keyring: keyring,
             server_key,
             key,
-            match_id,
             server: Some(server),
             news,
         }
@@ -117,7 +116,7 @@ impl Scene {
     }
 
     fn seated(&self, kind: SessionKind) -> Target {
-        self.target(client_of(Seat(0), kind), kind, self.match_id)
+        self.target(client_of(Seat(0), kind), kind, match_of(kind))
     }
 
     /// Comes with that token, and returns what becomes of it.
@@ -141,6 +140,17 @@ impl Scene {
             }
         }
     }
+}
+
+/// The match that the sessions of a kind make.
+const fn match_of(kind: SessionKind) -> MatchId {
+    MatchId(
+        [match kind {
+            SessionKind::Play => 9,
+            SessionKind::Measure => 10,
+            SessionKind::Fallback => 11,
+        }; 16],
+    )
 }
 
 /// What became of a session.
@@ -195,7 +205,7 @@ fn socket(address: SocketAddr) -> UdpSocket {
 #[test]
 fn a_token_without_a_seat_is_turned_away_counted_and_the_match_goes_on() {
     let mut scene = Scene::new();
-    let (voice, _news) = Voice::heard();
+    let (voice, told) = Voice::heard();
     let (samples, _measured) = mpsc::channel();
     let now = Clock::new().now();
     let endpoint = Endpoint::new(Config::default(), APP, Ring::new(), now).unwrap();
@@ -205,22 +215,34 @@ fn a_token_without_a_seat_is_turned_away_counted_and_the_match_goes_on() {
         .spawn(vec![own], endpoint, player)
         .unwrap();
     let targets = Targets {
-        through: None,
-        direct: scene.seated(SessionKind::Fallback),
+        told: Told::Direct,
+        play: scene.seated(SessionKind::Play),
+        fallback: scene.seated(SessionKind::Fallback),
         measure: scene.seated(SessionKind::Measure),
     };
-    player.request(Play::Join(Box::new(targets))).unwrap();
+    let place = Place {
+        match_id: match_of(SessionKind::Play).to_string(),
+        seat: 0,
+    };
+    let join = Play::Join(place.clone(), Box::new(targets));
+    player.request(join).unwrap();
     scene.wait_for(|news| *news == News::Started);
+    let seated = News::Seated {
+        player: 0,
+        given: place.clone(),
+        played: place,
+    };
+    while told.recv_timeout(PATIENCE).unwrap() != seated {}
 
     let turned_away = End::Closed(CloseReason::Peer(CloseCode::App));
     // Of the match, and nobody's seat; a seat of a match that nobody has assigned; and a seat
     // whose token is for a session of another kind.
     let (play, measure) = (SessionKind::Play, SessionKind::Measure);
     for (client, kind, match_id) in [
-        (client_of(Seat(0), play), play, scene.match_id),
-        (client_of(Seat(1), measure), measure, scene.match_id),
+        (client_of(Seat(1), play), play, match_of(play)),
+        (client_of(Seat(0), play), play, match_of(measure)),
         (client_of(Seat(0), measure), measure, MatchId([8; 16])),
-        (client_of(Seat(0), measure), play, scene.match_id),
+        (client_of(Seat(0), measure), play, match_of(measure)),
     ] {
         let end = scene.knock(scene.target(client, kind, match_id));
         assert_eq!(end, turned_away, "{client:?} {kind:?}");
