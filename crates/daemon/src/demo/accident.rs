@@ -155,6 +155,16 @@ pub(super) fn judge(
     (reroute, check)
 }
 
+/// The checks of planned accidents that were not done, for want of somebody to hit or of time:
+/// `count` of them were. A run that shows less than it shall is no good run.
+pub(super) fn undone(count: usize, why: &str) -> impl Iterator<Item = Check> {
+    PLANNED.iter().skip(count).map(move |name| Check {
+        name: format!("players go on when {name}"),
+        ok: false,
+        detail: why.to_owned(),
+    })
+}
+
 /// Names the cities that a player's datagrams pass.
 pub(super) fn route(plan: &Plan, entry: u8, path: &[u8]) -> String {
     let nodes = [entry].into_iter().chain(path.iter().copied());
@@ -193,6 +203,9 @@ fn entered(ledger: &Ledger) -> impl Iterator<Item = (u16, u8)> {
         Some((*player, (*entry)?)).filter(|_| is_entered)
     })
 }
+
+/// What is done, in order.
+pub(super) const PLANNED: [&str; 2] = ["the link in use is degraded", "the relay in use is killed"];
 
 /// A player that hears nothing for so long is not going on.
 const GAP_MAX_US: u64 = 2_000_000;
@@ -236,6 +249,22 @@ mod tests {
             }
         }
         ledger
+    }
+
+    #[test]
+    fn an_accident_that_was_not_done_is_a_check_that_fails() {
+        let names = |count| {
+            undone(count, "why")
+                .map(|check| (check.ok, check.name))
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(names(2), []);
+        let second = (
+            false,
+            "players go on when the relay in use is killed".to_owned(),
+        );
+        assert_eq!(names(1), [second]);
+        assert_eq!(names(0).len(), 2);
     }
 
     #[test]

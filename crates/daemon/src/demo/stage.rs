@@ -179,11 +179,12 @@ impl Stage {
                 self.screen.say("        the hub is back")?;
             }
             let third = self.plan.length() / 3;
-            let due = u32::try_from(self.accidents.len() + self.missed.len()).unwrap_or(u32::MAX);
-            let at = start + third * (due + 1);
+            let due = self.accidents.len().saturating_add(self.missed.len());
+            let part = u32::try_from(due).unwrap_or(u32::MAX).saturating_add(1);
+            let at = start + third.saturating_mul(part);
             // All may be aside for a moment.
             let is_time = accident::is_anyone_carried(&self.ledger) || now >= at + CARRIED_MAX;
-            if due < 2 && now >= at && is_time {
+            if due < accident::PLANNED.len() && now >= at && is_time {
                 self.strike(due, now.saturating_since(start))?;
             }
             if now >= frame_at {
@@ -197,14 +198,14 @@ impl Stage {
     }
 
     /// Does to the network what is due: the link in use gets worse, then the relay in use dies.
-    fn strike(&mut self, due: u32, at: Duration) -> Result<(), Failure> {
+    fn strike(&mut self, due: usize, at: Duration) -> Result<(), Failure> {
         let damage = self.history.damage();
         let number = u8::try_from(self.accidents.len()).unwrap_or(u8::MAX);
         let mark = Order::Mark { accident: number };
         if due == 0 {
             let target = accident::link_to_degrade(&self.plan, &self.ledger, damage);
             let Some((entry, next, accident)) = target else {
-                return self.miss("the link in use is degraded");
+                return self.miss(due);
             };
             self.children.tell(Who::Players, &mark)?;
             let order = Order::Degrade {
@@ -217,7 +218,7 @@ impl Stage {
         } else {
             let target = accident::relay_to_kill(&self.plan, &self.ledger, damage);
             let Some((victim, accident)) = target else {
-                return self.miss("the relay in use is killed");
+                return self.miss(due);
             };
             // First, so that the gap is not told shorter than it is.
             self.children.tell(Who::Players, &mark)?;
@@ -240,7 +241,7 @@ impl Stage {
     }
 
     /// Notes that an accident would hit nobody: a run that shows nothing is no good run.
-    fn miss(&mut self, name: &str) -> Result<(), Failure> {
+    fn miss(&mut self, due: usize) -> Result<(), Failure> {
         let ledger = &self.ledger;
         let assigned = ledger.ways.values().flatten().count();
         let (pinged, players) = (ledger.pinged.len(), ledger.ways.len());
@@ -249,11 +250,7 @@ impl Stage {
              {pinged} heard the server through the mesh"
         );
         self.screen.say(&format!("        {detail}"))?;
-        self.missed.push(Check {
-            name: format!("players go on when {name}"),
-            ok: false,
-            detail,
-        });
+        self.missed.extend(accident::undone(due, &detail).take(1));
         Ok(())
     }
 
@@ -294,6 +291,9 @@ impl Stage {
             self.report.reroutes.push(reroute);
             self.report.checks.push(check);
         }
+        let done = self.accidents.len().saturating_add(self.missed.len());
+        let undone = accident::undone(done, "the match was over before its time came");
+        self.missed.extend(undone);
         self.report.checks.append(&mut self.missed);
         let mut found: Vec<String> = late.iter().map(|who| format!("{who} was late")).collect();
         if !self.keyring.clear() {
