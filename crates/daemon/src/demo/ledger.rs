@@ -121,19 +121,26 @@ impl Ledger {
                 self.medians.clone_from(players);
             }
             News::Closed { joins_refused } => self.joins_refused = Some(*joins_refused),
-            News::MailWritten { sent, acknowledged } => {
-                (self.mail.sent, self.mail.acknowledged) = (*sent, *acknowledged);
-            }
-            News::MailRead {
-                delivered,
-                duplicates,
-            } => (self.mail.delivered, self.mail.duplicates) = (*delivered, *duplicates),
-            News::HubLost { mails_under_way } => {
-                // At the end it goes too, with none left.
-                let count = u64::try_from(*mails_under_way).unwrap_or(u64::MAX);
-                self.mail.in_flight_at_kill = self.mail.in_flight_at_kill.max(count);
+            News::MailWritten { .. } | News::MailRead { .. } | News::HubLost { .. } => {
+                self.note_mail(news);
             }
             News::MailUnderWay { .. } | News::Ready | News::Failed { .. } => {}
+        }
+    }
+
+    fn note_mail(&mut self, news: &News) {
+        if let News::MailWritten { sent, acknowledged } = news {
+            (self.mail.sent, self.mail.acknowledged) = (*sent, *acknowledged);
+        } else if let News::MailRead {
+            delivered,
+            duplicates,
+        } = news
+        {
+            (self.mail.delivered, self.mail.duplicates) = (*delivered, *duplicates);
+        } else if let News::HubLost { mails_under_way } = news {
+            // At the end it goes too, with none left.
+            let count = u64::try_from(*mails_under_way).unwrap_or(u64::MAX);
+            self.mail.in_flight_at_kill = self.mail.in_flight_at_kill.max(count);
         }
     }
 

@@ -208,15 +208,15 @@ fn pool(heard: &Receiver<Measured>, count: usize) -> News {
             players.push(Medians {
                 player: player.0,
                 is_mesh,
-                direct_us: median(samples.direct_us.clone()),
-                accelerated_us: median(samples.told_us.clone()),
-                played_us: median(samples.played_us),
+                direct_us: median(samples.direct.clone()),
+                accelerated_us: median(samples.told.clone()),
+                played_us: median(samples.played),
             });
-            direct.push(samples.direct_us);
+            direct.push(samples.direct);
             if is_mesh {
-                mesh.push(samples.told_us.clone());
+                mesh.push(samples.told.clone());
             }
-            accelerated.push(samples.told_us);
+            accelerated.push(samples.told);
         }
     }
     News::Measured {

@@ -3,6 +3,7 @@
 mod seats;
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::convert::Infallible;
 use std::ops::ControlFlow;
 use std::sync::mpsc::Sender;
@@ -20,7 +21,7 @@ use crate::demo::role::post::Write;
 use crate::demo::role::{Failure, Voice};
 use crate::game::{Buttons, Game};
 use crate::talk::{Digest, ECHO, LOCKSTEP, PING, SessionKind, UNRELIABLE};
-use seats::{Entry, Seats};
+use seats::{Pass, Seats};
 
 /// What the link to the matchmaker asks of the game.
 #[derive(Debug)]
@@ -130,7 +131,7 @@ impl Arena {
         endpoint: &mut Endpoint<Ring>,
         (session, peer): (SessionId, &Peer),
     ) {
-        let Some(entry) = self.entry(peer) else {
+        let Some(pass) = self.pass(peer) else {
             self.strangers = self.strangers.saturating_add(1);
             // One that has ended by itself needs no end.
             endpoint
@@ -139,11 +140,11 @@ impl Arena {
             return;
         };
         // Nobody listens any more where the process ends.
-        drop(self.tell.send(Tell::Entered(entry.match_id)));
-        if entry.kind != SessionKind::Measure
-            && let Err(error) = self.seat(now, session, entry.plays)
+        drop(self.tell.send(Tell::Entered(pass.match_id)));
+        if pass.kind != SessionKind::Measure
+            && let Err(error) = self.seat(now, session, pass.plays)
         {
-            let (_, seat) = entry.plays;
+            let (_, seat) = pass.plays;
             self.voice.say(News::Failed {
                 reason: format!("seat {seat} was not taken: {error}"),
             });
@@ -151,14 +152,14 @@ impl Arena {
     }
 
     /// Returns what the token of a peer is for: only one match is played here.
-    fn entry(&self, peer: &Peer) -> Option<Entry> {
+    fn pass(&self, peer: &Peer) -> Option<Pass> {
         let Proof::Token(grant) = &peer.proof else {
             return None;
         };
-        let entry = self.seats.entry(grant.into())?;
+        let pass = self.seats.pass(grant.into())?;
         let played = self.bout.as_ref().map(|bout| bout.server.match_id());
-        let is_played = played.is_none_or(|played| played == entry.plays.0);
-        is_played.then_some(entry)
+        let is_played = played.is_none_or(|played| played == pass.plays.0);
+        is_played.then_some(pass)
     }
 
     /// Takes the seat that the matchmaker gave, the first one of a match beginning it.
@@ -173,9 +174,9 @@ impl Arena {
             None => self.bout.insert(Bout::new(&self.plan, match_id, now)?),
         };
         // The player's other way has taken it, where there is one.
-        if !self.sessions.contains_key(&seat) {
+        if let Entry::Vacant(free) = self.sessions.entry(seat) {
             bout.server.join(now, PeerId(seat.0.into()), seat)?;
-            self.sessions.insert(seat, session);
+            free.insert(session);
         }
         self.players.insert(session, seat);
         Ok(())

@@ -50,15 +50,15 @@ pub(super) struct Ways {
     pub(super) samples: Samples,
 }
 
-/// Round trips since the match began, microseconds.
+/// Round trips since the match began, in microseconds.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Samples {
     /// Of the session that measures.
-    pub(super) direct_us: Vec<u32>,
+    pub(super) direct: Vec<u32>,
     /// Of the session that goes the way that was told, in use or not.
-    pub(super) told_us: Vec<u32>,
+    pub(super) told: Vec<u32>,
     /// Of the session in use.
-    pub(super) played_us: Vec<u32>,
+    pub(super) played: Vec<u32>,
 }
 
 /// One session and its pings.
@@ -116,11 +116,11 @@ impl Ways {
         let span = u32::try_from(span.as_micros()).unwrap_or(u32::MAX);
         let is_of = [&self.measure, &self.play, self.played()].map(|line| line.session == session);
         let Samples {
-            direct_us,
-            told_us,
-            played_us,
+            direct,
+            told,
+            played,
         } = &mut self.samples;
-        let of = is_of.into_iter().zip([direct_us, told_us, played_us]);
+        let of = is_of.into_iter().zip([direct, told, played]);
         for (is_of, samples) in of {
             if is_of && samples.len() < SAMPLES_MAX {
                 samples.push(span);
@@ -279,12 +279,12 @@ mod tests {
 
         fn medians(&self) -> [u64; 3] {
             let Samples {
-                direct_us,
-                told_us,
-                played_us,
+                direct,
+                told,
+                played,
             } = self.ways.samples.clone();
             let of = |samples| crate::demo::message::median(samples) / 1_000;
-            [of(direct_us), of(told_us), of(played_us)]
+            [of(direct), of(told), of(played)]
         }
     }
 

@@ -36,7 +36,7 @@ impl<'a> From<&'a Grant> for Claim<'a> {
 
 /// What a token lets its holder do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Entry {
+pub(super) struct Pass {
     /// The match that the token is for.
     pub(super) match_id: MatchId,
     /// What the session is for.
@@ -65,7 +65,7 @@ impl Seats {
     ///
     /// The token of a session that plays says which seat it plays; one that its player plays by
     /// besides, or only measures with, leads to the seat of the first.
-    pub(super) fn entry(&self, claim: Claim<'_>) -> Option<Entry> {
+    pub(super) fn pass(&self, claim: Claim<'_>) -> Option<Pass> {
         let kind = SessionKind::of_user(claim.user)?;
         let playing = playing_client(claim.client_id, kind)?;
         let assigned = self.assigned.get(&claim.match_id)?.get(&claim.client_id)?;
@@ -76,7 +76,7 @@ impl Seats {
             SessionKind::Play => (claim.match_id, claim.seat),
             SessionKind::Measure | SessionKind::Fallback => self.seat_of(playing)?,
         };
-        Some(Entry {
+        Some(Pass {
             match_id: claim.match_id,
             kind,
             plays,
@@ -135,11 +135,11 @@ mod tests {
         let seats = seats();
         for (player, seat) in [(0, 1), (1, 0)] {
             let plays = (PLAYED, Seat(seat));
-            let play = seats.entry(claim(PLAYED, player, SessionKind::Play, seat));
+            let play = seats.pass(claim(PLAYED, player, SessionKind::Play, seat));
             assert_eq!(play.unwrap().plays, plays);
             let fallback = claim(FALLBACK, player, SessionKind::Fallback, player);
-            let entry = seats.entry(fallback).unwrap();
-            assert_eq!((entry.match_id, entry.plays), (FALLBACK, plays));
+            let pass = seats.pass(fallback).unwrap();
+            assert_eq!((pass.match_id, pass.plays), (FALLBACK, plays));
         }
     }
 
@@ -155,12 +155,12 @@ mod tests {
             ("no match there is", claim(MatchId([3; 16]), 0, play, 1)),
             ("another kind", claim(PLAYED, 0, fallback, 1)),
         ] {
-            assert_eq!(seats.entry(wrong), None, "{what}");
+            assert_eq!(seats.pass(wrong), None, "{what}");
         }
         seats.release(PLAYED);
-        assert_eq!(seats.entry(claim(PLAYED, 0, play, 1)), None);
+        assert_eq!(seats.pass(claim(PLAYED, 0, play, 1)), None);
         // Its player plays nowhere any more.
-        assert_eq!(seats.entry(claim(FALLBACK, 0, fallback, 0)), None);
+        assert_eq!(seats.pass(claim(FALLBACK, 0, fallback, 0)), None);
         assert_eq!(seats.matches().collect::<Vec<_>>(), [FALLBACK]);
     }
 }
