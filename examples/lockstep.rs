@@ -4,7 +4,8 @@
 //! ```text
 //! lockstep run                                   a server and two players, ten seconds
 //! lockstep run --loss 10 --delay 80              10 % loss and 80 ms, each way
-//! lockstep run --desync-at 100                   player 1 cheats at tick 100, and is named
+//! lockstep run --desync-at 100                   player 1 cheats at tick 100, and is named; the
+//!                                                exit status is 1
 //! lockstep server 127.0.0.1:7777 --players 2     by hand: prints its key
 //! lockstep client 127.0.0.1:7777 KEY --seat 0    by hand
 //! ```
@@ -13,10 +14,11 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::error::Error;
-use std::io::{BufRead, BufReader};
+use std::io::{self, BufRead, BufReader};
 use std::net::SocketAddr;
 use std::num::NonZeroU8;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use clap::{Args, Parser};
@@ -51,7 +53,7 @@ enum Line {
     Client {
         address: SocketAddr,
         key: ServerKey,
-        #[arg(long)]
+        #[arg(long, value_parser = clap::value_parser!(u16).range(..16))]
         seat: u16,
         #[command(flatten)]
         options: Options,
@@ -63,14 +65,14 @@ struct Options {
     /// Players of the match.
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..=16))]
     players: u16,
-    /// Ticks to play, 30 a second.
-    #[arg(long, default_value_t = 300)]
+    /// Ticks to play, 30 a second; at most nine hours of them.
+    #[arg(long, default_value_t = 300, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     ticks: u32,
     /// Percent of datagrams lost, each way.
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(0..=50))]
     loss: u32,
     /// Milliseconds from one end to the other.
-    #[arg(long, default_value_t = 40)]
+    #[arg(long, default_value_t = 40, value_parser = clap::value_parser!(u64).range(..=10_000))]
     delay: u64,
     /// The tick at which player 1 plays something else than the others.
     #[arg(long)]
@@ -99,20 +101,36 @@ fn run(options: Options) -> Result<(), Box<dyn Error>> {
     let (address, key) = first.split_once(' ').ok_or("the server said no key")?;
     let mut players = Vec::new();
     for seat in 0..options.players {
-        let seat = format!("--seat={seat}");
-        players.push(start(&["client", address, key, &seat], options)?);
+        let option = format!("--seat={seat}");
+        let mut player = start(&["client", address, key, &option], options)?;
+        let stdout = player.0.stdout.take().ok_or("a player has no output")?;
+        players.push((player, show(format!("player {seat}: "), stdout)));
     }
     for line in lines {
         println!("{}", line?);
     }
-    for mut player in players {
-        player.0.wait()?;
+    let mut are_well = true;
+    for (mut player, shown) in players {
+        are_well &= player.0.wait()?.success();
+        shown
+            .join()
+            .map_err(|_| "a player's output was not shown")??;
     }
-    if server.0.wait()?.success() {
+    if server.0.wait()?.success() && are_well {
         Ok(())
     } else {
         Err("the match did not end well".into())
     }
+}
+
+/// Reads what a process prints, so that it never waits for a reader, and shows it.
+fn show(who: String, output: ChildStdout) -> JoinHandle<io::Result<()>> {
+    thread::spawn(move || {
+        for line in BufReader::new(output).lines() {
+            println!("{who}{}", line?);
+        }
+        Ok(())
+    })
 }
 
 /// A process that ends with this one.
@@ -147,7 +165,7 @@ fn serve(address: SocketAddr, options: Options) -> Result<(), Box<dyn Error>> {
     let mut left_at: Option<Instant> = None;
     while left_at.is_none_or(|at| clock.now() < at) {
         for event in server.wait_tick(LOOKS_HZ)? {
-            table.hear(clock.now(), event)?;
+            table.hear(clock.now(), event, &mut server);
         }
         table.advance(clock.now(), &mut server)?;
         if left_at.is_none() && table.ticks.ticks_closed() >= options.ticks + SPARE_TICKS {
@@ -188,7 +206,7 @@ impl Table {
         })
     }
 
-    fn hear(&mut self, now: Instant, event: Event) -> Result<(), Box<dyn Error>> {
+    fn hear(&mut self, now: Instant, event: Event, server: &mut Server) {
         match event {
             // The first message says which seat it shall be; a token would prove it.
             Event::Message {
@@ -196,9 +214,12 @@ impl Table {
                 channel: RELIABLE,
                 bytes,
             } => {
-                let seat = Seat(bytes.first().copied().unwrap_or(u8::MAX).into());
-                self.ticks.join(now, PeerId(seat.0.into()), seat)?;
-                self.players.insert(session, seat);
+                if !self.seat(now, session, &bytes) {
+                    // No seat for it: its end, not the match's. Where it has left since, there
+                    // is nothing to do.
+                    server.disconnect(session).ok();
+                    self.empty(now, session);
+                }
             }
             Event::Message {
                 session, mut bytes, ..
@@ -208,14 +229,30 @@ impl Table {
                     self.ticks.handle_datagram(now, from, &mut bytes);
                 }
             }
-            Event::Disconnected { session, .. } => {
-                if let Some(seat) = self.players.remove(&session) {
-                    self.ticks.leave(now, PeerId(seat.0.into()));
-                }
-            }
+            Event::Disconnected { session, .. } => self.empty(now, session),
             Event::Connected { .. } | Event::Unreachable { .. } | _ => {}
         }
-        Ok(())
+    }
+
+    /// Takes away the seat of a session, if it has one.
+    fn empty(&mut self, now: Instant, session: SessionId) {
+        if let Some(seat) = self.players.remove(&session) {
+            self.ticks.leave(now, PeerId(seat.0.into()));
+        }
+    }
+
+    /// Gives a session the seat that it asks for; false where it cannot have it.
+    fn seat(&mut self, now: Instant, session: SessionId, message: &[u8]) -> bool {
+        let &[seat] = message else {
+            return false;
+        };
+        let seat = Seat(seat.into());
+        let is_seated = !self.players.contains_key(&session)
+            && self.ticks.join(now, PeerId(seat.0.into()), seat).is_ok();
+        if is_seated {
+            self.players.insert(session, seat);
+        }
+        is_seated
     }
 
     fn advance(&mut self, now: Instant, server: &mut Server) -> Result<(), Box<dyn Error>> {

@@ -1,7 +1,7 @@
 //! What a hub finds on its disk.
 
 use hub::address::Addr;
-use hub::id::{Epoch, MailSeq};
+use hub::id::{Epoch, LogId, MailSeq};
 use hub::log::format::{self, HEAD_BYTES};
 use hub::log::{MemorySegments, OpenError, SegmentFile, SegmentId};
 use hub::record::MailVerdict;
@@ -34,7 +34,9 @@ pub fn recovery(data: &[u8]) {
     let disk = fill(data);
     let store = match open(disk) {
         Ok(store) => store,
-        Err(OpenError::Rotten(_) | OpenError::Foreign(_) | OpenError::Full) => return,
+        Err(
+            OpenError::Rotten(_) | OpenError::Missing(_) | OpenError::Foreign(_) | OpenError::Full,
+        ) => return,
         Err(error) => panic!("nothing failed: {error}"),
     };
     let (mails, totals) = contents(&store);
@@ -98,7 +100,7 @@ fn fill(mut script: &[u8]) -> MemorySegments {
 fn open(disk: MemorySegments) -> Result<Store<MemorySegments>, OpenError> {
     let mut config = StoreConfig::default();
     config.segment_bytes = 0;
-    Store::open(disk, config)
+    Store::open(disk, config, LogId(1)).map_err(|failure| failure.error)
 }
 
 fn contents(store: &Store<MemorySegments>) -> (usize, Vec<u64>) {

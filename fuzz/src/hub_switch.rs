@@ -1,5 +1,6 @@
 //! A hub whose nodes say what they like.
 
+use hub::id::LogId;
 use hub::join_file::{Grant, NetworkSecret};
 use hub::log::MemorySegments;
 use hub::role::Role;
@@ -56,10 +57,10 @@ impl World {
         store_config.segment_bytes = 0;
         let disk = MemorySegments::new(4 << 20);
         let mut hub = Hub::new(config, file, now);
-        hub.set_unix_time(now, UnixTime::from_secs(1));
+        hub.set_unix_time(now, UnixTime::from_secs(1_700_000_000));
         let mut world = Self {
             hub,
-            store: Store::open(disk, store_config).expect("an empty disk opens"),
+            store: Store::open(disk, store_config, LogId(1)).expect("an empty disk opens"),
             now,
             opened: 0,
             links: [(ConnectionId(0), 0); 3],

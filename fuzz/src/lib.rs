@@ -13,6 +13,13 @@ pub mod hub_join_file;
 pub mod hub_log;
 pub mod hub_record;
 pub mod hub_switch;
+pub mod lockstep_client;
+pub mod lockstep_datagram;
+pub mod lockstep_server;
+pub mod matchmaker_calls;
+pub mod matchmaker_record;
+pub mod mesh_frame;
+pub mod mesh_message;
 pub mod udp_ack;
 pub mod udp_endpoint;
 pub mod udp_handshake;
@@ -40,6 +47,20 @@ pub const FUNCTIONS: &[(&str, Function)] = &[
     ("hub_log_record", hub_log::record),
     ("hub_recovery", hub_log::recovery),
     ("hub_switch", hub_switch::records),
+    ("lockstep_up", lockstep_datagram::up),
+    ("lockstep_down", lockstep_datagram::down),
+    ("lockstep_client", lockstep_client::script),
+    ("lockstep_server", lockstep_server::script),
+    ("matchmaker_assign", matchmaker_record::assign),
+    ("matchmaker_reply", matchmaker_record::reply),
+    ("matchmaker_verdict", matchmaker_record::verdict),
+    ("matchmaker_calls", matchmaker_calls::script),
+    ("mesh_hop_header", mesh_frame::hop_header),
+    ("mesh_route", mesh_message::route),
+    ("mesh_flow", mesh_message::flow),
+    ("mesh_control", mesh_message::control),
+    ("mesh_node_record", mesh_message::node_record),
+    ("mesh_link_record", mesh_message::link_record),
     ("udp_hello", udp_handshake::hello),
     ("udp_accept", udp_handshake::accept),
     ("udp_replies", udp_handshake::replies),

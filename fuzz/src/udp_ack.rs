@@ -72,7 +72,6 @@ impl Sender {
         self.sent.on_sent(SentPacket {
             number,
             at: self.now,
-            len: 100,
             elicits,
             described: None,
         });

@@ -3,7 +3,6 @@
 mod arrow;
 mod attribute;
 mod contract;
-mod debt;
 mod limit;
 mod locality;
 mod loose_end;
@@ -51,7 +50,6 @@ pub(crate) fn run(workspace: &Workspace) -> Result<(), Failure> {
     let mut findings: Vec<_> = CHECKS.iter().flat_map(|check| check(&view)).collect();
     findings.sort();
     findings.dedup();
-    let findings = debt::settle(&view, findings);
     report("tree-check", &findings)?;
     println!(
         "tree-check: {} files, {} packages, nothing found",

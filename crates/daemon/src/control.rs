@@ -5,7 +5,7 @@
 
 use std::io::{self, BufRead, Read, Write};
 use std::process;
-use std::sync::mpsc::{self, Receiver, RecvTimeoutError, SyncSender};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, SyncSender, TrySendError};
 use std::thread;
 use std::time::Duration;
 
@@ -22,7 +22,9 @@ impl<T: DeserializeOwned + Send + 'static> Leash<T> {
     /// Starts the thread that reads stdin.
     ///
     /// Once stdin ends, or holds something else than orders, [`next`](Self::next) says so, and
-    /// the process is ended [`GRACE`] later if it has not ended by itself.
+    /// the process is ended [`GRACE`] later if it has not ended by itself. It is ended at once
+    /// where it leaves [`ORDERS_MAX`] orders untaken and gets another: whoever does not take
+    /// orders would not hear that the parent is gone either.
     ///
     /// # Errors
     ///
@@ -32,9 +34,11 @@ impl<T: DeserializeOwned + Send + 'static> Leash<T> {
         thread::Builder::new()
             .name("leash".to_owned())
             .spawn(move || {
-                forward(&mut io::stdin().lock(), &sender);
+                let end = forward(&mut io::stdin().lock(), &sender);
                 drop(sender);
-                wait(GRACE);
+                if end == InputEnd::Released {
+                    wait(GRACE);
+                }
                 process::exit(EXIT_LEASH);
             })?;
         Ok(Self { orders })
@@ -58,13 +62,26 @@ impl<T: DeserializeOwned + Send + 'static> Leash<T> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Released;
 
-/// Reads orders until the input ends, or says what is no order.
-fn forward<T: DeserializeOwned>(input: &mut impl BufRead, orders: &SyncSender<T>) {
+/// Why no order is read any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum InputEnd {
+    /// The input has ended, or said what is no order.
+    Released,
+    /// The process takes none.
+    Deaf,
+}
+
+/// Reads orders until the input ends, says what is no order, or nobody takes them. Waits for
+/// nothing but the input, so that its end is seen whatever other threads do.
+fn forward<T: DeserializeOwned>(input: &mut impl BufRead, orders: &SyncSender<T>) -> InputEnd {
     let mut line = Vec::new();
     while let Ok(Some(order)) = read_line(input, &mut line) {
         // Where nobody asks any more, the end of the pipe still counts.
-        drop(orders.send(order));
+        if let Err(TrySendError::Full(_)) = orders.try_send(order) {
+            return InputEnd::Deaf;
+        }
     }
+    InputEnd::Released
 }
 
 /// Reads one line and what it says; `None` at the end of the input.
@@ -124,8 +141,8 @@ pub const LINE_BYTES_MAX: usize = 128 << 10;
 /// How long a child may take for an orderly end once its parent has let go.
 pub const GRACE: Duration = Duration::from_millis(1_500);
 
-/// Orders that wait; more stay in the pipe.
-const ORDERS_MAX: usize = 64;
+/// Orders that wait for a process to take them.
+pub const ORDERS_MAX: usize = 256;
 
 /// Exit status of a child that had to be ended.
 const EXIT_LEASH: i32 = 70;
@@ -157,9 +174,21 @@ mod tests {
     #[test]
     fn a_line_that_is_no_order_ends_the_orders() {
         let (sender, orders) = mpsc::sync_channel::<u8>(8);
-        forward(&mut b"1\n2\nthree\n4\n".as_slice(), &sender);
+        let end = forward(&mut b"1\n2\nthree\n4\n".as_slice(), &sender);
         drop(sender);
+        assert_eq!(end, InputEnd::Released);
         assert_eq!(orders.iter().collect::<Vec<_>>(), [1, 2]);
+    }
+
+    #[test]
+    fn a_process_that_takes_no_orders_does_not_keep_the_end_of_its_input_unseen() {
+        let (sender, orders) = mpsc::sync_channel::<u8>(2);
+        let input = b"1\n2\n3\n".as_slice();
+        assert_eq!(forward(&mut &*input, &sender), InputEnd::Deaf);
+        assert_eq!(orders.try_iter().count(), 2);
+        // One that has dropped its end is on its way out, and has the time for it.
+        drop(orders);
+        assert_eq!(forward(&mut &*input, &sender), InputEnd::Released);
     }
 
     #[test]

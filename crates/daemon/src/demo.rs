@@ -2,6 +2,7 @@
 
 mod accident;
 mod check;
+mod history;
 mod http;
 mod ledger;
 mod matchmaking;
@@ -15,17 +16,16 @@ pub mod table;
 pub mod wan;
 
 use std::fmt::Write as _;
-use std::fs;
 use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Args, Parser};
 
+use crate::exit::Failure;
 use plan::PlanOptions;
-use report::Report;
-use role::{Failure, Role};
-use stage::Stage;
+use report::{Report, ReportFile};
+use role::Role;
 use table::Style;
 
 /// What the user may choose.
@@ -68,28 +68,31 @@ pub fn main() -> ExitCode {
 }
 
 /// Runs the demonstration and tells its outcome: 0 where every check holds, 1 where one does not
-/// or the run broke off.
+/// or the run broke off, 2 where the report cannot be written, which is found before anything else.
 #[must_use]
 pub fn run(options: &Options) -> ExitCode {
     match perform(options) {
-        Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => ExitCode::FAILURE,
-        Err(error) => {
-            eprintln!("stack: {error}");
-            ExitCode::FAILURE
+        Ok(report) if report.ok => ExitCode::SUCCESS,
+        Ok(_) => ExitCode::FAILURE,
+        Err(failure) => {
+            eprintln!("stack: {failure}");
+            failure.exit.into()
         }
     }
 }
 
-fn perform(options: &Options) -> Result<bool, Failure> {
-    let report = Stage::new(options.plan)?.run()?;
-    io::stdout().write_all(summary(&report, Style::of_stdout()).as_bytes())?;
-    if let Some(path) = &options.report {
-        let text = serde_json::to_string_pretty(&report)?;
-        fs::write(path, text + "\n")
-            .map_err(|error| format!("cannot write {}: {error}", path.display()))?;
+fn perform(options: &Options) -> Result<Report, Failure> {
+    let path = options.report.as_deref();
+    let file = path.map(|path| ReportFile::create(path, &options.plan));
+    let mut file = file.transpose()?;
+    let report = stage::perform(options.plan);
+    if let Some(file) = &mut file {
+        file.write(&report)?;
     }
-    Ok(report.ok)
+    let text = summary(&report, Style::of_stdout());
+    // A reader of stdout that has gone has seen enough; the report and the status are there.
+    io::stdout().write_all(text.as_bytes()).ok();
+    Ok(report)
 }
 
 /// Says what a run came to, for people.

@@ -3,43 +3,70 @@
 //! Whoever starts the run makes them, as an operator would for a network of hosts; each process
 //! reads the join file, and the one key that is its own.
 
-use std::fs::{self, DirBuilder, OpenOptions};
-use std::io::{self, Write};
+use std::fs::{self, DirBuilder};
+use std::io;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use crypto::{Identity, Provider, Ring, identity_file};
 use hub::JoinFile;
 use hub::join_file::{Grant, NetworkSecret};
 use hub::role::Role;
+use servicer::Clock;
 
+use crate::control::wait;
 use crate::demo::plan::{Plan, RELAYS};
 use crate::demo::role::Failure;
+use crate::{exit, hex, trust};
 
-/// A folder with keys, removed when this is dropped.
+/// A folder for keys, removed with all that is in it when this is dropped.
 #[derive(Debug)]
 pub struct Keyring {
     directory: PathBuf,
 }
 
 impl Keyring {
-    /// Makes a folder for the processes of `plan`, and in it a key for each and the join file.
+    /// Makes a folder, with nothing in it, whose name nobody can know before.
+    ///
+    /// What ends this process without its leave ends it before the folder is removed: so have
+    /// [`sweep`] called by another one, from before [`fill`](Self::fill) on.
     ///
     /// # Errors
     ///
     /// The system's, and [`crypto::NoEntropy`].
-    pub fn make(plan: &Plan) -> Result<Self, Failure> {
-        let name = format!("tickwire-{}-{}", plan.block(), std::process::id());
-        let directory = std::env::temp_dir().join(name);
+    pub fn new() -> Result<Self, Failure> {
+        let mut name = [0; 16];
+        Ring::new().random(&mut name)?;
+        let directory = std::env::temp_dir().join(format!("{PREFIX}{}", hex::encode(&name)));
         private_directory(&directory)
             .map_err(|error| format!("cannot make {}: {error}", directory.display()))?;
-        let keyring = Self { directory };
+        Ok(Self { directory })
+    }
+
+    /// Makes a folder for the processes of `plan`, with a key for each and the join file.
+    ///
+    /// # Errors
+    ///
+    /// As [`new`](Self::new) and [`fill`](Self::fill).
+    pub fn make(plan: &Plan) -> Result<Self, Failure> {
+        let keyring = Self::new()?;
+        keyring.fill(plan)?;
+        Ok(keyring)
+    }
+
+    /// Makes a key for each process of `plan`, and the join file.
+    ///
+    /// # Errors
+    ///
+    /// The system's, and [`crypto::NoEntropy`].
+    pub fn fill(&self, plan: &Plan) -> Result<(), Failure> {
         let mut provider = Ring::new();
         let mut secret = [0; 32];
         provider.random(&mut secret)?;
         let mut file = JoinFile::new(NetworkSecret::new(secret));
         for (role, name, address) in members(plan) {
             let identity = Identity::generate(&mut provider)?;
-            identity_file::write_new(&key_path(&keyring.directory, &name), &identity)?;
+            identity_file::write_new(&key_path(&self.directory, &name), &identity)?;
             let mut grant = Grant::new(role, identity.node_id()).with_name(name.parse()?);
             if role == Role::Matchmaker {
                 grant = grant.with_service("matchmaker".parse()?);
@@ -49,39 +76,73 @@ impl Keyring {
             }
             file.grants.push(grant);
         }
-        private_file(&join_path(&keyring.directory), file.to_text().as_bytes())?;
-        Ok(keyring)
+        trust::write_new_join_file(&join_path(&self.directory), &file)?;
+        Ok(())
     }
 
     /// Returns the folder.
     pub fn directory(&self) -> &Path {
         &self.directory
     }
+
+    /// Removes the folder; returns whether it is gone.
+    pub fn clear(&self) -> bool {
+        // What cannot be removed now lies where the system clears up by itself.
+        fs::remove_dir_all(&self.directory).ok();
+        !self.directory.exists()
+    }
 }
 
 impl Drop for Keyring {
     fn drop(&mut self) {
-        // What cannot be removed now lies where the system clears up by itself.
-        fs::remove_dir_all(&self.directory).ok();
+        self.clear();
     }
+}
+
+/// Removes the folder of a keyring whose process has ended without doing so, and for [`SWEEP_MAX`]
+/// what others of the run, which end too, still write there.
+///
+/// # Errors
+///
+/// `InvalidInput` where the name is not that of a keyring's folder; the system's where something
+/// is left.
+pub fn sweep(directory: &Path) -> io::Result<()> {
+    let name = directory.file_name().and_then(|name| name.to_str());
+    if name.is_none_or(|name| !name.starts_with(PREFIX)) {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
+    let clock = Clock::new();
+    let until = clock.now() + SWEEP_MAX;
+    while directory.exists() {
+        let removed = fs::remove_dir_all(directory);
+        while !directory.exists() && clock.now() < until {
+            wait(SWEEP_PAUSE);
+        }
+        if clock.now() >= until {
+            return if directory.exists() { removed } else { Ok(()) };
+        }
+        // Something was there while it was removed.
+        wait(SWEEP_PAUSE);
+    }
+    Ok(())
 }
 
 /// Reads the join file of a run.
 ///
 /// # Errors
 ///
-/// The system's, and what is wrong with the file.
-pub fn join_file(directory: &Path) -> Result<JoinFile, Failure> {
-    Ok(JoinFile::parse(&fs::read_to_string(join_path(directory))?)?)
+/// As [`trust::read_join_file`].
+pub fn join_file(directory: &Path) -> Result<JoinFile, exit::Failure> {
+    trust::read_join_file(&join_path(directory))
 }
 
 /// Reads the key of one process.
 ///
 /// # Errors
 ///
-/// What [`identity_file::read`] says.
-pub fn identity(directory: &Path, name: &str) -> Result<Identity, Failure> {
-    Ok(identity_file::read(&key_path(directory, name))?)
+/// As [`trust::read_identity`].
+pub fn identity(directory: &Path, name: &str) -> Result<Identity, exit::Failure> {
+    trust::read_identity(&key_path(directory, name))
 }
 
 /// Returns the name of a relay.
@@ -129,14 +190,12 @@ fn private_directory(path: &Path) -> io::Result<()> {
     builder.create(path)
 }
 
-fn private_file(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let mut options = OpenOptions::new();
-    options.write(true).create_new(true);
-    #[cfg(unix)]
-    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-    options.open(path)?.write_all(bytes)
-}
+/// How long [`sweep`] goes on: past the time that the processes of a run have to end.
+pub const SWEEP_MAX: Duration = Duration::from_secs(3);
+const SWEEP_PAUSE: Duration = Duration::from_millis(50);
 
+/// What the names of all keyrings' folders begin with.
+pub const PREFIX: &str = "tickwire-demo-";
 /// Name of the join file.
 const JOIN: &str = "join";
 /// Name of the hub's folder.
@@ -173,5 +232,55 @@ mod tests {
         }
         drop(keyring);
         assert!(!directory.exists());
+    }
+
+    #[test]
+    fn no_two_folders_share_a_name_and_one_that_was_left_is_in_nobodys_way() {
+        let (one, other) = (Keyring::new().unwrap(), Keyring::new().unwrap());
+        assert_ne!(one.directory(), other.directory());
+        // As a process leaves it that has no time for its end.
+        let left = one.directory().to_owned();
+        std::mem::forget(one);
+        fs::write(left.join("relay-0.pem"), "a key").unwrap();
+        let third = Keyring::new().unwrap();
+        assert!(third.directory().exists() && left.exists());
+        // A process that is about to end writes once more.
+        let (late, at) = (left.clone(), SWEEP_MAX / 3);
+        let writer = std::thread::spawn(move || {
+            wait(at);
+            fs::create_dir_all(late.join("hub-store")).unwrap();
+        });
+        sweep(&left).unwrap();
+        writer.join().unwrap();
+        assert!(!left.exists());
+        sweep(&left).unwrap();
+    }
+
+    #[test]
+    fn only_the_folder_of_a_keyring_is_swept() {
+        let keyring = Keyring::new().unwrap();
+        let precious = keyring.directory().join("precious");
+        fs::create_dir(&precious).unwrap();
+        let error = sweep(&precious).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::InvalidInput);
+        assert!(precious.exists());
+        assert!(sweep(Path::new("/")).is_err());
+    }
+
+    #[test]
+    #[cfg(unix)]
+    fn a_join_file_that_others_may_read_is_not_taken() {
+        use std::os::unix::fs::PermissionsExt;
+        let options = PlanOptions {
+            seed: 1,
+            seconds: 30,
+            players: 2,
+            sabotage: false,
+        };
+        let keyring = Keyring::make(&Plan::new(options, "127.70.9".parse().unwrap())).unwrap();
+        let path = join_path(keyring.directory());
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
+        let failure = join_file(keyring.directory()).unwrap_err();
+        assert!(failure.sentence.contains("chmod 600"), "{failure}");
     }
 }

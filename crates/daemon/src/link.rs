@@ -1,25 +1,25 @@
 //! The hub link of a process, and what a game server does over it.
 
+mod application;
 pub mod lease;
-pub(crate) mod lookup;
+mod lookup;
 mod server;
 
 use std::time::Duration;
 
 use crossbeam_channel::{Receiver, RecvTimeoutError};
-use crypto::{Identity, Ring, TokenKey};
+use crypto::{Identity, TokenKey};
 use hub::role::Role;
-use hub::{JoinFile, Node, NodeConfig};
+use hub::{JoinFile, NodeConfig};
 use matchmaker_core::record::{Assign, Intake, Verdict};
-use servicer::{Clock, RequestError, StreamHandle, StreamServicer, TlsIdentity};
+use servicer::{Clock, RequestError, StreamHandle};
 use wire::{ClientId, InstanceId, MatchId};
 
 use crate::exit::Failure;
-use crate::trust;
+pub(crate) use application::{LinkApplication, Member, attach};
 use lease::Lease;
 pub use lease::{LeaseConfig, LeaseEnd, Offer};
 use server::{Ask, ServerApplication};
-pub(crate) use server::{dial, dialled};
 
 /// What the matchmaker serves, as join files name it.
 pub const MATCHMAKER: &str = "matchmaker";
@@ -112,7 +112,6 @@ impl GameLink {
                 "the join file does not list node {node_id} as a game-node"
             )));
         }
-        let node = join(NodeConfig::default(), options.join_file, options.instance)?;
         let lease = Lease::new(
             options.config,
             options.offer,
@@ -127,9 +126,12 @@ impl GameLink {
             .collect();
         let (sender, ended) = crossbeam_channel::bounded(1);
         let application = ServerApplication::new(lease, matchmakers, Box::new(server), sender)?;
-        let handle = servicer("link", options.identity)?
-            .spawn(Vec::new(), node, application)
-            .map_err(Failure::refused)?;
+        let member = Member {
+            identity: options.identity,
+            join_file: options.join_file,
+            instance: options.instance,
+        };
+        let handle = attach("link", member, NodeConfig::default(), application)?;
         Ok(Self { handle, ended })
     }
 
@@ -216,24 +218,3 @@ impl std::fmt::Display for LinkBusy {
 }
 
 impl std::error::Error for LinkBusy {}
-
-/// Makes the node of a process.
-///
-/// # Errors
-///
-/// Where the join file names no hub with an address.
-pub(crate) fn join(
-    config: NodeConfig,
-    join_file: &JoinFile,
-    instance: InstanceId,
-) -> Result<Node, Failure> {
-    let seed = trust::draw_seed(&mut Ring::new())?;
-    Node::new(config, join_file, instance, seed, Clock::new().now())
-        .ok_or_else(|| Failure::usage("the join file names no hub with an address"))
-}
-
-/// Prepares a servicer that proves `identity`.
-pub(crate) fn servicer(name: &str, identity: &Identity) -> Result<StreamServicer, Failure> {
-    let tls = TlsIdentity::new(identity).map_err(Failure::usage)?;
-    Ok(StreamServicer::named(name).with_identity(&tls))
-}

@@ -11,7 +11,9 @@ mod process;
 mod running;
 pub mod sandbox;
 
-pub use file::{BootstrapNode, ConfigError, FileConfig, FileGame, FileLink, FileMode, FileRole};
+pub use file::{
+    BootstrapNode, ConfigError, FileConfig, FileGame, FileLimits, FileLink, FileMode, FileRole,
+};
 pub use file::{Member, NodeName};
 pub use news::{News, Order, RouteCauseName};
 pub use process::{RunError, main, run};

@@ -24,7 +24,8 @@ pub(crate) fn readers(plan: &Plan) -> Vec<ClientId> {
     plan.seats().map(reader).collect()
 }
 
-/// Sessions of one player, each with a client id, a ticket and a token of its own.
+/// Sessions of one player, each with a client id, a ticket and a token of its own. The tickets of
+/// one kind make a match, so that each player has one seat in each, and plays by that of the first.
 pub(crate) const SESSIONS: u8 = 3;
 
 /// What a session of a player is for.
@@ -64,19 +65,21 @@ impl SessionKind {
     }
 }
 
-/// Returns the client of one session of the player of `seat`.
+/// Returns the client of one session of a player, by its number in the plan: which seat it gets is
+/// the matchmaker's to say.
 pub(crate) fn client_of(seat: Seat, kind: SessionKind) -> ClientId {
-    let first = u64::from(seat.0).saturating_mul(CLIENTS_PER_SEAT);
+    let first = u64::from(seat.0).saturating_mul(CLIENTS_PER_PLAYER);
     ClientId(first.saturating_add(kind.offset()))
 }
 
-/// Returns the player whose session a client is; `None` where no session has this client.
-pub(crate) fn player_of(client: ClientId, kind: SessionKind) -> Option<Seat> {
-    let seat = Seat(u16::try_from(client.0 / CLIENTS_PER_SEAT).ok()?);
-    (client_of(seat, kind) == client).then_some(seat)
+/// Returns the client by whose seat the player of `client`, a session of this kind, plays; `None`
+/// where no such session has this client.
+pub(crate) fn playing_client(client: ClientId, kind: SessionKind) -> Option<ClientId> {
+    let player = Seat(u16::try_from(client.0 / CLIENTS_PER_PLAYER).ok()?);
+    (client_of(player, kind) == client).then(|| client_of(player, SessionKind::Play))
 }
 
-const CLIENTS_PER_SEAT: u64 = 4;
+const CLIENTS_PER_PLAYER: u64 = 4;
 
 /// Length of a beacon's datagrams, bytes.
 pub(crate) const BEACON_LEN: usize = 16;
@@ -84,13 +87,6 @@ pub(crate) const BEACON_LEN: usize = 16;
 pub(crate) const BEACON_ASK: u8 = 1;
 /// First byte of its answer.
 pub(crate) const BEACON_ANSWER: u8 = 2;
-
-/// Returns the name of the one match of a run.
-pub(crate) fn match_id(plan: &Plan) -> MatchId {
-    let mut id = [0; 16];
-    plan.seed().generator(MATCH).fill(&mut id);
-    MatchId(id)
-}
 
 /// One number for all state hashes of a match so far: equal only where each of them was.
 #[derive(Debug)]
@@ -103,13 +99,13 @@ pub(crate) struct Digest {
 }
 
 impl Digest {
-    /// Begins the digest of a player or, with `None`, of the server.
-    pub(crate) fn new(plan: &Plan, player: Option<u16>) -> Self {
+    /// Begins the digest of a player or, with `None`, of the server, over a match of `ticks`.
+    pub(crate) const fn new(match_id: MatchId, player: Option<u16>, ticks: u32) -> Self {
         Self {
             player,
-            match_id: match_id(plan),
+            match_id,
             value: 0,
-            ticks: plan.ticks(),
+            ticks,
         }
     }
 
@@ -133,9 +129,6 @@ impl Digest {
     }
 }
 
-/// Stream of the seed.
-const MATCH: u64 = 5 << 40;
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -147,12 +140,13 @@ mod tests {
             for kind in SessionKind::ALL {
                 let client = client_of(seat, kind);
                 assert!(clients.insert(client));
-                assert_eq!(player_of(client, kind), Some(seat));
+                let playing = client_of(seat, SessionKind::Play);
+                assert_eq!(playing_client(client, kind), Some(playing));
                 assert_eq!(SessionKind::of_user(kind.user()), Some(kind));
             }
         }
-        assert_eq!(player_of(ClientId(1), SessionKind::Play), None);
-        assert_eq!(player_of(ClientId(u64::MAX), SessionKind::Play), None);
+        assert_eq!(playing_client(ClientId(1), SessionKind::Play), None);
+        assert_eq!(playing_client(ClientId(u64::MAX), SessionKind::Play), None);
         assert_eq!(SessionKind::of_user(b""), None);
     }
 }

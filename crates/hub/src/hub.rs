@@ -3,6 +3,7 @@
 mod admission;
 mod call;
 mod claim;
+mod clock;
 mod config;
 mod event;
 mod link;
@@ -12,6 +13,7 @@ mod memory;
 mod op;
 mod presence;
 mod route;
+mod sweep;
 mod watch;
 
 use core::time::Duration;
@@ -29,8 +31,11 @@ use crate::record::{CallError, DownReason, ToHub, ToNode};
 use crate::store::{Completed, Outcome, StoreError, StoreOp};
 use call::Calls;
 use claim::Claims;
+use clock::WallClock;
 use link::{Link, LinkState, Next};
 use op::{Ops, Pending};
+use sweep::Sweep;
+use watch::Watchers;
 
 /// The message switch: nodes join it, and talk through it.
 ///
@@ -43,8 +48,7 @@ pub struct Hub {
     join_file: JoinFile,
     /// The latest time given.
     now: Instant,
-    /// The wall clock and when it was told.
-    unix: Option<(Instant, UnixTime)>,
+    clock: WallClock,
     /// How often the hub has started, as the store says with the first join.
     boot: u32,
     /// Leases given since.
@@ -60,6 +64,10 @@ pub struct Hub {
     turn: ConnectionId,
     calls: Calls,
     claims: Claims,
+    watchers: Watchers,
+    /// What is yet to be done for players of nodes that are gone.
+    sweeps: VecDeque<Sweep>,
+    next_sweep: Instant,
     /// Nodes whose link is away, and when their players are free.
     away: BTreeMap<NodeId, Instant>,
     ops: Ops,
@@ -69,6 +77,8 @@ pub struct Hub {
     fed: ClientId,
     /// Players whose acknowledgement the store has yet to take.
     acknowledging: BTreeSet<ClientId>,
+    /// Players whose mailbox the store could not read; read again with the next tick.
+    unread: BTreeSet<ClientId>,
     /// The same, after the store had no room; tried again with the next tick.
     deferred: BTreeSet<ClientId>,
     /// Last acknowledgements of claims that are gone.
@@ -80,13 +90,25 @@ pub struct Hub {
     next_expiry: Instant,
     /// Takes one record at a time.
     scratch: Vec<u8>,
-    /// Set for good by the first failure of the store.
-    failed: bool,
+    /// Whether the store has failed.
+    health: Health,
     stats: HubStats,
+}
+
+/// Whether the store has failed: for good, and told to the application, though `events` be full.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Health {
+    Sound,
+    /// It has, and that is yet to be told.
+    Failing,
+    Failed,
 }
 
 /// How finely silences and leases are measured.
 const TICK: Duration = Duration::from_millis(250);
+
+/// Pause between two parts of a sweep.
+const SWEEP_PAUSE: Duration = Duration::from_millis(1);
 
 /// How often the store is told the time.
 const EXPIRY: Duration = Duration::from_secs(1);
@@ -101,7 +123,7 @@ impl Hub {
             config,
             join_file,
             now,
-            unix: None,
+            clock: WallClock::default(),
             boot: 0,
             leases: 0,
             links: BTreeMap::new(),
@@ -111,11 +133,15 @@ impl Hub {
             turn: ConnectionId(0),
             calls: Calls::default(),
             claims: Claims::default(),
+            watchers: Watchers::default(),
+            sweeps: VecDeque::new(),
+            next_sweep: now,
             away: BTreeMap::new(),
             ops: Ops::default(),
             hungry: BTreeSet::new(),
             fed: ClientId(0),
             acknowledging: BTreeSet::new(),
+            unread: BTreeSet::new(),
             deferred: BTreeSet::new(),
             parting: BTreeMap::new(),
             expiring: false,
@@ -123,7 +149,7 @@ impl Hub {
             next_tick: now + TICK,
             next_expiry: now + EXPIRY,
             scratch: Vec::new(),
-            failed: false,
+            health: Health::Sound,
             stats: HubStats::default(),
         }
     }
@@ -136,7 +162,7 @@ impl Hub {
     /// Returns the node that holds `player` and whose link is up.
     pub fn holder(&self, player: ClientId) -> Option<NodeId> {
         let claim = self.claims.get(player)?;
-        claim.link.map(|_| claim.node)
+        self.live_link(claim).map(|_| claim.node)
     }
 
     /// Returns the nodes that have joined, in the order of their ids.
@@ -212,7 +238,8 @@ impl Hub {
         }
         match (pending, outcome) {
             (Pending::Join(id), outcome) => self.on_epoch(id, &outcome),
-            (Pending::Append(_), Ok(Completed::Appended(settled))) => self.on_appended(&settled),
+            (Pending::Append(..), Ok(Completed::Appended(settled))) => self.on_appended(&settled),
+            (Pending::Append(_, busy), _) => self.on_appended(&busy),
             (Pending::Read(read), outcome) => self.on_mails(read, outcome),
             (Pending::Ack(player, generation, upto), outcome) => {
                 let upto = outcome.is_ok().then_some(upto);
@@ -229,16 +256,20 @@ impl Hub {
                     self.expire();
                 }
             }
-            (Pending::Append(_) | Pending::Part, _) => {}
+            (Pending::Part, _) => {}
         }
+    }
+
+    fn has_failed(&self) -> bool {
+        self.health != Health::Sound
     }
 
     /// The disk has failed: nothing is promised any more, and everybody is told.
     fn fail(&mut self) {
-        if core::mem::replace(&mut self.failed, true) {
+        if self.has_failed() {
             return;
         }
-        self.event(HubEvent::StoreFailed);
+        self.health = Health::Failing;
         let links: Vec<_> = self.links.keys().copied().collect();
         for id in links {
             self.close(id, DownReason::StoreFailed);
@@ -271,9 +302,10 @@ impl Hub {
             .collect();
         for node in free {
             self.away.remove(&node);
-            self.free_players(node);
+            self.sweep(Sweep::free(node));
         }
         self.acknowledging.append(&mut self.deferred);
+        self.hungry.append(&mut self.unread);
         if self.next_expiry <= now {
             self.next_expiry = now + EXPIRY;
             self.expire();
@@ -282,7 +314,7 @@ impl Hub {
 
     fn expire(&mut self) {
         if let Some(now) = self.unix_now()
-            && !self.failed
+            && !self.has_failed()
             && !self.expiring
         {
             self.expiring = true;
@@ -325,6 +357,9 @@ impl Hub {
                 );
             }
         }
+        for request in self.links.get(&id).into_iter().flat_map(Link::requests) {
+            self.calls.on_written(request);
+        }
         self.leave(id);
     }
 
@@ -349,8 +384,7 @@ impl Hub {
     }
 
     fn unix_now(&self) -> Option<UnixTime> {
-        self.unix
-            .map(|(at, unix)| unix + self.now.saturating_since(at))
+        self.clock.now(self.now)
     }
 
     fn advance(&mut self, now: Instant) {
@@ -362,19 +396,22 @@ impl Hub {
         self.tell_presence(id);
         let link = self.links.get_mut(&id)?;
         let next = link.next();
-        if let Next::Record(record) = &next {
-            buf.extend_from_slice(record);
-        }
         let close = link.is_closing();
+        if let Next::Record(record, request) = &next {
+            buf.extend_from_slice(record);
+            if let Some(request) = request {
+                self.calls.on_written(*request);
+            }
+        }
         match next {
-            Next::Record(_) if !close => {
+            Next::Record(..) if !close => {
                 self.on_room(id);
                 return Some(Outbound {
                     connection: id,
                     close: false,
                 });
             }
-            Next::Record(_) => {}
+            Next::Record(..) => {}
             // A reason that the credit does not cover stays unsaid.
             Next::Empty | Next::Blocked if close => {}
             Next::Empty | Next::Blocked => {

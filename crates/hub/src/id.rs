@@ -6,10 +6,17 @@ use core::fmt;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Epoch(pub u32);
 
+/// A log of a hub, drawn at random when it is begun on an empty disk, and kept in it.
+///
+/// Numbers of mails are those of one log: with another they say nothing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct LogId(pub u64);
+
 /// A mail's place in the hub's log of mail: grows within every mailbox, with gaps.
 ///
-/// 0 stands before the first mail. A player's client that keeps the largest it has handled, and
-/// names it when it claims again, sees no mail twice.
+/// 0 stands before the first mail. A player's client that keeps the largest it has handled, and the
+/// [`LogId`] with it, sees no mail twice: it names the number when it claims again, and 0 where the
+/// log is another.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct MailSeq(pub u64);
 

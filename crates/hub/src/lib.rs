@@ -19,4 +19,6 @@ pub use join_file::JoinFile;
 pub use node::{
     ClaimId, DialError, Node, NodeCommand, NodeConfig, NodeEvent, NodeStats, SendError, Ticket,
 };
-pub use store::{Command, Completed, Outcome, Store, StoreConfig, StoreError, StoreOp};
+pub use store::{
+    Command, Completed, OpenFailure, Outcome, Store, StoreConfig, StoreError, StoreOp,
+};

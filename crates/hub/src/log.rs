@@ -10,6 +10,7 @@
 //! - [`SegmentFile`]: the files, as [`MemorySegments`] with faults or `FileSegments` (feature `fs`).
 //! - `index`: what the records say; `recovery`: from a disk's bytes to an index.
 
+mod error;
 pub mod format;
 #[cfg(feature = "fs")]
 mod fs;
@@ -19,18 +20,20 @@ mod open;
 mod recovery;
 mod segment;
 
-use core::fmt;
 use std::collections::BTreeMap;
 
+pub use error::{OpenError, OpenFailure};
 #[cfg(feature = "fs")]
 pub use fs::FileSegments;
 pub use memory::MemorySegments;
 pub use recovery::Recovery;
 pub use segment::{FileError, SegmentFile, SegmentId};
 
-use format::{LogRecord, StoredMail};
+use crate::id::LogId;
+pub(crate) use error::{AppendError, ReadFailure};
+use format::{LogRecord, Start, StoredMail};
 use index::Place;
-pub(crate) use index::{Index, MailEntry, NODE_BYTES, REFUSAL_BYTES, total_bytes};
+pub(crate) use index::{Index, MailEntry, NODE_BYTES, REFUSAL_BYTES, StateKind, total_bytes};
 
 /// Segments with one index; see the [module](self).
 pub(crate) struct Log<F> {
@@ -50,6 +53,8 @@ pub(crate) struct Log<F> {
     spare_wanted: bool,
     /// How far the oldest segment's waiting mail is copied, bytes.
     copied: u64,
+    /// Bytes that were appended since housekeeping last kept up with them.
+    debt: u64,
     /// Set by the first error of a write or sync, and never reset.
     dead: bool,
 }
@@ -57,67 +62,15 @@ pub(crate) struct Log<F> {
 /// What a record is for; how much room it must leave.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Purpose {
-    /// New mail, and copies: leaves an eighth of the last segment to acknowledgements.
-    Mail,
-    /// What frees room or is small.
-    State,
+    /// What fills the disk: mail and its copies, refusals, counts. Leaves an eighth of the last
+    /// segment to what follows.
+    Data,
+    /// A run of a node: leaves half of that eighth.
+    Join,
+    /// What frees room.
+    Ack,
     /// The hub's own start.
     Boot,
-}
-
-/// Why a record was not taken.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum AppendError {
-    /// The disk has no room; nothing is broken.
-    Full,
-    /// The disk has failed; nothing is taken any more.
-    Dead,
-}
-
-/// Why a log does not open.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum OpenError {
-    /// The disk has no room for a first segment.
-    Full,
-    /// The disk failed.
-    Failed,
-    /// The state that this segment begins with was on disk and does not check now, or nothing in it
-    /// does: the disk has rotted, or the file is another one's. Going on without it would lose
-    /// acknowledged mail; a person must choose.
-    Rotten(SegmentId),
-    /// This segment holds a record that this release cannot read.
-    Foreign(SegmentId),
-}
-
-impl fmt::Display for OpenError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Full => f.write_str("no room on the disk for a first segment"),
-            Self::Failed => f.write_str("the disk failed"),
-            Self::Rotten(segment) => {
-                write!(
-                    f,
-                    "the disk has lost the beginning of segment {}",
-                    segment.0
-                )
-            }
-            Self::Foreign(segment) => {
-                write!(f, "segment {} was written by another release", segment.0)
-            }
-        }
-    }
-}
-
-impl core::error::Error for OpenError {}
-
-impl From<FileError> for OpenError {
-    fn from(error: FileError) -> Self {
-        match error {
-            FileError::Full => Self::Full,
-            FileError::Failed => Self::Failed,
-        }
-    }
 }
 
 /// Room that only a start of the hub may use: over 100 of them.
@@ -126,10 +79,17 @@ const BOOT_RESERVE: u64 = 2_048;
 /// Bytes that one step of copying reads.
 const COPY_STEP: usize = 4 * format::PAYLOAD_BYTES_MAX;
 
+/// Bytes of appended records that pay for one step of housekeeping.
+const TIDY_BYTES: u64 = COPY_STEP as u64 / 4;
+
 impl<F: SegmentFile> Log<F> {
     /// Reads what `files` hold, makes the newest segment durable as it was read, and notes one more
     /// start of the hub.
-    pub(crate) fn open(files: F, segment_bytes: u64) -> Result<(Self, Recovery), OpenError> {
+    pub(crate) fn open(
+        files: F,
+        segment_bytes: u64,
+        new: LogId,
+    ) -> Result<(Self, Recovery), OpenFailure<F>> {
         let mut log = Self {
             files,
             segment_bytes,
@@ -140,19 +100,31 @@ impl<F: SegmentFile> Log<F> {
             spare: None,
             spare_wanted: true,
             copied: 0,
+            debt: 0,
             dead: false,
         };
-        let recovery = log.recover()?;
-        let boot = log.index.boot.saturating_add(1);
-        if log.segments.is_empty() {
-            log.index.boot = boot;
-            log.allocate_spare();
-            log.roll().map_err(|_| OpenError::Full)?;
-        } else if log.append(&LogRecord::Boot(boot), Purpose::Boot).is_err() {
+        match log.begin(new) {
+            Ok(recovery) => Ok((log, recovery)),
+            Err(error) => {
+                let files = log.files;
+                Err(OpenFailure { error, files })
+            }
+        }
+    }
+
+    fn begin(&mut self, new: LogId) -> Result<Recovery, OpenError> {
+        let recovery = self.recover()?;
+        let boot = self.index.boot.saturating_add(1);
+        if self.segments.is_empty() {
+            self.index.boot = boot;
+            self.index.log = new;
+            self.allocate_spare();
+            self.roll().map_err(|_| OpenError::Full)?;
+        } else if self.append(&LogRecord::Boot(boot), Purpose::Boot).is_err() {
             return Err(OpenError::Full);
         }
-        log.flush()?;
-        Ok((log, recovery))
+        self.flush()?;
+        Ok(recovery)
     }
 
     /// Takes `record` to the end; it is on disk after the next [`flush`](Self::flush).
@@ -224,6 +196,20 @@ impl<F: SegmentFile> Log<F> {
         used > allowed.saturating_add(slack) && self.copy_forward(oldest, len)
     }
 
+    /// Does one step of housekeeping where so much was appended that it must not wait for a pause;
+    /// returns whether to ask again.
+    ///
+    /// A step reads up to [`COPY_STEP`] of the oldest segment, four times what pays for it: so the
+    /// oldest goes faster than the newest fills, though half of it be copied.
+    pub(crate) fn keep_up(&mut self) -> bool {
+        let Some(left) = self.debt.checked_sub(TIDY_BYTES) else {
+            return false;
+        };
+        let goes_on = self.tidy();
+        self.debt = if goes_on { left } else { 0 };
+        goes_on
+    }
+
     /// Says that room may have come back.
     pub(crate) const fn want_spare(&mut self) {
         self.spare_wanted = true;
@@ -234,15 +220,17 @@ impl<F: SegmentFile> Log<F> {
         &mut self,
         entry: &MailEntry,
         buf: &'b mut Vec<u8>,
-    ) -> Result<StoredMail<'b>, FileError> {
-        let len = usize::try_from(entry.len).map_err(|_| FileError::Failed)?;
+    ) -> Result<StoredMail<'b>, ReadFailure> {
+        let len = usize::try_from(entry.len).map_err(|_| ReadFailure::Rotten)?;
         buf.clear();
         buf.resize(len, 0);
         let place = entry.place;
-        self.files.read(place.segment, place.offset, buf)?;
+        self.files
+            .read(place.segment, place.offset, buf)
+            .map_err(|_| ReadFailure::Unreadable)?;
         match format::decode(buf, place.segment, place.offset) {
             Ok((LogRecord::Mail(mail), _)) => Ok(mail),
-            _ => Err(FileError::Failed),
+            _ => Err(ReadFailure::Rotten),
         }
     }
 
@@ -266,9 +254,17 @@ impl<F: SegmentFile> Log<F> {
         self.dead
     }
 
-    /// Bytes of small state that a segment may begin with: half of it.
-    pub(crate) const fn state_bytes_max(&self) -> u64 {
-        self.segment_bytes / 2
+    /// Whether the small state may grow by `bytes` of `kind`.
+    ///
+    /// A segment may begin with state up to half of it. Counts have half of that, runs of nodes
+    /// and refusals a quarter each, so that none takes the room of another.
+    pub(crate) const fn has_state_room(&self, kind: StateKind, bytes: u64) -> bool {
+        let used = self.index.state_bytes_of(kind);
+        let share = match kind {
+            StateKind::Totals => self.segment_bytes / 4,
+            StateKind::Nodes | StateKind::Refusals => self.segment_bytes / 8,
+        };
+        used.saturating_add(bytes) <= share
     }
 
     /// The segment that is written to.
@@ -280,11 +276,12 @@ impl<F: SegmentFile> Log<F> {
 
     /// How much room a record must leave in the newest segment.
     ///
-    /// Where a next segment is ready, new mail may use this one up.
+    /// Where a next segment is ready, this one may be used up.
     const fn reserve(&self, purpose: Purpose) -> u64 {
         match purpose {
-            Purpose::Mail if self.spare.is_none() => self.segment_bytes / 8,
-            Purpose::Mail | Purpose::State => BOOT_RESERVE,
+            Purpose::Data if self.spare.is_none() => self.segment_bytes / 8,
+            Purpose::Join if self.spare.is_none() => self.segment_bytes / 16,
+            Purpose::Data | Purpose::Join | Purpose::Ack => BOOT_RESERVE,
             Purpose::Boot => 0,
         }
     }
@@ -304,6 +301,7 @@ impl<F: SegmentFile> Log<F> {
         }
         let len = u32::try_from(end.saturating_sub(offset)).unwrap_or(u32::MAX);
         self.index.apply(record, Place { segment, offset }, len);
+        self.debt = self.debt.saturating_add(len.into());
         true
     }
 
@@ -314,10 +312,12 @@ impl<F: SegmentFile> Log<F> {
         self.spare_wanted = true;
         self.segments.insert(segment, len);
         self.end = 0;
-        let start = LogRecord::Start {
+        let start = LogRecord::Start(Start {
             boot: self.index.boot,
             last_mail: self.index.last_mail,
-        };
+            log: self.index.log,
+            time: self.index.time,
+        });
         let state: Vec<_> = self.index.state().collect();
         let told = core::iter::once(start)
             .chain(state)
@@ -362,7 +362,14 @@ impl<F: SegmentFile> Log<F> {
         let Ok(read) = self.files.read(oldest, self.copied, &mut bytes) else {
             return false;
         };
-        let bytes = bytes.get(..read).unwrap_or_default();
+        // Copies are what was paid for.
+        let debt = self.debt;
+        let moved = self.copy_records(oldest, len, bytes.get(..read).unwrap_or_default());
+        self.debt = debt;
+        moved
+    }
+
+    fn copy_records(&mut self, oldest: SegmentId, len: u64, bytes: &[u8]) -> bool {
         let mut rest = bytes;
         while let Ok((record, whole)) = format::decode(rest, oldest, self.copied) {
             let place = Place {
@@ -371,7 +378,7 @@ impl<F: SegmentFile> Log<F> {
             };
             if let LogRecord::Mail(mail) = &record
                 && self.index.is_live_at(mail.player, mail.seq, place)
-                && self.append(&record, Purpose::Mail).is_err()
+                && self.append(&record, Purpose::Data).is_err()
             {
                 return false;
             }

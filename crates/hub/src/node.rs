@@ -21,7 +21,7 @@ pub use event::{ClaimId, DialError, NodeCommand, NodeEvent, NodeStats, SendError
 
 use crate::address::Addr;
 use crate::count::CountKey;
-use crate::id::{CallId, Epoch, MailSeq, SenderSeq};
+use crate::id::{CallId, Epoch, LogId, MailSeq, SenderSeq};
 use crate::join_file::JoinFile;
 use crate::name::Name;
 use crate::record::{BODY_BYTES_MAX, CallError, META_BYTES_MAX, ToHub};
@@ -40,6 +40,8 @@ pub struct Node {
     instance: InstanceId,
     /// The number that the hub gave to this run; 0 before that.
     epoch: Epoch,
+    /// Which log the hub keeps; none before the first join.
+    log: Option<LogId>,
     /// Who the hub is.
     hub: NodeId,
     /// Where it is; tried in turn.
@@ -99,6 +101,7 @@ impl Node {
             config,
             instance,
             epoch: Epoch(0),
+            log: None,
             hub: hub.node,
             addresses: hub.addresses.clone(),
             generator: seed.generator(0),
@@ -234,8 +237,9 @@ impl Node {
     /// Says that `player` is on this node, and renews that until it is released or lost. A claim of
     /// the same player that this node has ends: a session of the client is one claim.
     ///
-    /// `delivered` is the last mail that the player has handled, as its client persists it; mail up
-    /// to there does not come again. `meta` is a note for watchers, at most 256 bytes.
+    /// `delivered` is the last mail that the player has handled, as its client persists it with the
+    /// [`LogId`] that [`NodeEvent::Joined`] told; mail up to there does not come again. Where the
+    /// log is another now, it is 0. `meta` is a note for watchers, at most 256 bytes.
     /// [`NodeEvent::Claimed`] or [`NodeEvent::ClaimLost`] follows.
     ///
     /// # Errors

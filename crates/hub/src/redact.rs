@@ -174,12 +174,14 @@ impl fmt::Debug for ToNode<'_> {
             Self::Joined {
                 epoch,
                 boot,
+                log,
                 mail_mark,
                 count_mark,
             } => f
                 .debug_struct("Joined")
                 .field("epoch", epoch)
                 .field("boot", boot)
+                .field("log", log)
                 .field("mail_mark", mail_mark)
                 .field("count_mark", count_mark)
                 .finish(),
@@ -244,7 +246,11 @@ impl fmt::Debug for ToNode<'_> {
 impl fmt::Debug for NodeEvent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Joined { epoch } => f.debug_struct("Joined").field("epoch", epoch).finish(),
+            Self::Joined { epoch, log } => f
+                .debug_struct("Joined")
+                .field("epoch", epoch)
+                .field("log", log)
+                .finish(),
             Self::HubDown => f.write_str("HubDown"),
             Self::Refused(reason) => f.debug_tuple("Refused").field(reason).finish(),
             Self::Reply { call, result } => f

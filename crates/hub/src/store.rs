@@ -8,31 +8,35 @@ mod tests;
 
 use wire::{ClientId, CommandId, InstanceId, NodeId, UnixTime};
 
+pub use crate::log::OpenFailure;
 pub use config::StoreConfig;
 pub use op::{Command, Completed, Mail, NewMail, Outcome, Settled, StoreError, StoreOp};
 
 use crate::count::CountKey;
-use crate::id::{BatchSeq, Epoch, MailSeq, SenderSeq};
+use crate::id::{BatchSeq, Epoch, LogId, MailSeq, SenderSeq};
 use crate::log::format::{LogRecord, NodeRun};
 use crate::log::{
-    AppendError, Log, NODE_BYTES, OpenError, Purpose, Recovery, SegmentFile, total_bytes,
+    AppendError, Log, NODE_BYTES, Purpose, ReadFailure, Recovery, SegmentFile, StateKind,
+    total_bytes,
 };
 
 /// Executes a hub's store commands on a log.
 ///
 /// A storage thread takes all commands that wait, gives them to [`execute`](Self::execute), sends
-/// the outcomes back to the hub, then calls [`tidy`](Self::tidy) until it returns false or new
-/// commands have come. Nothing here knows of time or threads.
+/// the outcomes back to the hub, calls [`keep_up`](Self::keep_up) until it returns false, and
+/// where no command waits [`tidy`](Self::tidy) until it returns false or one has come. Nothing here knows of time or threads.
 ///
 /// ```
-/// use hub::{log::MemorySegments, Store, StoreConfig};
+/// use hub::{id::LogId, log::MemorySegments, Store, StoreConfig};
 ///
 /// let disk = MemorySegments::new(64 << 20);
-/// let mut store = Store::open(disk, StoreConfig::default())?;
+/// // A log that is begun gets an id; it is to be drawn at random.
+/// let mut store = Store::open(disk, StoreConfig::default(), LogId(0x5eed))?;
 /// let mut outcomes = Vec::new();
 /// store.execute([], &mut outcomes);
+/// while store.keep_up() {}
 /// while store.tidy() {}
-/// # Ok::<(), hub::log::OpenError>(())
+/// # Ok::<(), hub::OpenFailure<MemorySegments>>(())
 /// ```
 pub struct Store<F> {
     log: Log<F>,
@@ -59,6 +63,10 @@ pub struct StoreStats {
     pub expired: u64,
     /// Mails that could not be read again: the disk has lost what it had confirmed.
     pub rotten: u64,
+    /// Reads that the disk did not answer. The mail stays where it is, and is read again.
+    pub unreadable: u64,
+    /// Acknowledgements of mails that this log never had; they change nothing.
+    pub acks_void: u64,
     /// Increases of keys that found no room for a new key.
     pub counts_dropped: u64,
 }
@@ -66,15 +74,19 @@ pub struct StoreStats {
 /// Mails that one [`StoreOp::Expire`] drops at most.
 const EXPIRE_STEP: u32 = 1_024;
 
+/// How far the time in the log may be behind, milliseconds.
+const TIME_STEP_MS: u64 = 60_000;
+
 impl<F: SegmentFile> Store<F> {
-    /// Reads what `files` hold and notes one more start of the hub.
+    /// Reads what `files` hold and notes one more start of the hub. Where they hold nothing, a log
+    /// is begun that is `new` from then on; it is drawn at random for each start.
     ///
     /// # Errors
     ///
-    /// [`OpenError`] where the disk fails, has no room for a first segment, or holds what another
-    /// release wrote.
-    pub fn open(files: F, config: StoreConfig) -> Result<Self, OpenError> {
-        let (log, recovery) = Log::open(files, config.segment_bytes())?;
+    /// [`OpenFailure`] hands the files back where the disk fails, has no room for a first segment,
+    /// has lost what it had confirmed, or holds what another release wrote.
+    pub fn open(files: F, config: StoreConfig, new: LogId) -> Result<Self, OpenFailure<F>> {
+        let (log, recovery) = Log::open(files, config.segment_bytes(), new)?;
         Ok(Self {
             log,
             config,
@@ -136,7 +148,7 @@ impl<F: SegmentFile> Store<F> {
                 },
             ) = (outcomes.get_mut(at), op)
             {
-                *outcome = Ok(self.read(player, after, bytes_max, now));
+                *outcome = self.read(player, after, bytes_max, now);
             }
         }
     }
@@ -145,6 +157,13 @@ impl<F: SegmentFile> Store<F> {
     /// oldest. Returns whether there is more to do.
     pub fn tidy(&mut self) -> bool {
         self.log.tidy()
+    }
+
+    /// Does one step of housekeeping where so much was written that it must not wait until no
+    /// command does; returns whether to ask again. To be called after each batch until it returns
+    /// false: disk use is bounded by that alone.
+    pub fn keep_up(&mut self) -> bool {
+        self.log.keep_up()
     }
 
     /// Returns whether the disk has failed; nothing is taken any more, and the hub's process
@@ -195,7 +214,10 @@ impl<F: SegmentFile> Store<F> {
             Some(run) if said != Epoch(0) && said < run.epoch => return Ok(Completed::Fenced),
             _ => {
                 let last = known.map_or(Epoch(0), |run| run.epoch);
-                self.have_state_room(if known.is_some() { 0 } else { NODE_BYTES })?;
+                self.have_state_room(
+                    StateKind::Nodes,
+                    if known.is_some() { 0 } else { NODE_BYTES },
+                )?;
                 let run = NodeRun {
                     node,
                     instance,
@@ -203,13 +225,15 @@ impl<F: SegmentFile> Store<F> {
                     mail_mark: SenderSeq(0),
                     count_mark: BatchSeq(0),
                 };
-                self.log.append(&LogRecord::Node(run), Purpose::State)?;
+                self.log.append(&LogRecord::Node(run), Purpose::Join)?;
                 run
             }
         };
         Ok(Completed::Joined {
             epoch: run.epoch,
             boot: self.log.index().boot,
+            log: self.log.index().log,
+            newest: self.log.index().time,
             mail_mark: run.mail_mark,
             count_mark: run.count_mark,
         })
@@ -217,10 +241,15 @@ impl<F: SegmentFile> Store<F> {
 
     fn acknowledge(&mut self, player: ClientId, upto: MailSeq) -> Outcome {
         let first = self.log.index().mails_after(player, MailSeq(0)).next();
+        // Nobody has handled what was never given: the number is of a log that was here before.
+        if upto > self.log.index().last_mail {
+            self.stats.acks_void = self.stats.acks_void.saturating_add(1);
+            return Ok(Completed::Acked);
+        }
         // Nothing waits there: no record is needed.
         if first.is_some_and(|(seq, _)| seq <= upto) {
             self.log
-                .append(&LogRecord::Ack { player, upto }, Purpose::State)?;
+                .append(&LogRecord::Ack { player, upto }, Purpose::Ack)?;
         }
         Ok(Completed::Acked)
     }
@@ -245,7 +274,7 @@ impl<F: SegmentFile> Store<F> {
                 return true;
             }
             let needed = fresh.saturating_add(total_bytes(key));
-            let fits = self.has_state_room(needed);
+            let fits = self.log.has_state_room(StateKind::Totals, needed);
             if fits {
                 fresh = needed;
             } else {
@@ -259,12 +288,19 @@ impl<F: SegmentFile> Store<F> {
             batch,
             entries,
         };
-        self.log.append(&record, Purpose::State)?;
+        self.log.append(&record, Purpose::Data)?;
         Ok(Completed::Counted)
     }
 
     fn expire(&mut self, now: UnixTime) -> Completed {
         self.log.want_spare();
+        let known = self.log.index().time;
+        if now.as_millis().abs_diff(known.as_millis()) >= TIME_STEP_MS {
+            // Where there is no room for it, it is told again.
+            self.log
+                .append(&LogRecord::Time(now), Purpose::Data)
+                .unwrap_or_default();
+        }
         let mut count = 0;
         while count < EXPIRE_STEP && self.log.index_mut().expire_one(now) {
             count = count.saturating_add(1);
@@ -279,7 +315,7 @@ impl<F: SegmentFile> Store<F> {
         after: MailSeq,
         bytes_max: usize,
         now: UnixTime,
-    ) -> Completed {
+    ) -> Outcome {
         let mut mails = Vec::new();
         let mut rotten = Vec::new();
         let mut bytes = 0_usize;
@@ -304,7 +340,13 @@ impl<F: SegmentFile> Store<F> {
             }
             match self.log.read(&entry, &mut self.scratch) {
                 Ok(stored) => mails.push(Mail::from_stored(&stored)),
-                Err(_) => rotten.push(seq),
+                Err(ReadFailure::Rotten) => rotten.push(seq),
+                Err(ReadFailure::Unreadable) => {
+                    // It waits, and what is behind it too: nothing may overtake it.
+                    self.stats.unreadable = self.stats.unreadable.saturating_add(1);
+                    more = true;
+                    break;
+                }
             }
             bytes = bytes.saturating_add(len);
         }
@@ -312,16 +354,14 @@ impl<F: SegmentFile> Store<F> {
             self.log.index_mut().remove(player, seq);
             self.stats.rotten = self.stats.rotten.saturating_add(1);
         }
-        Completed::Mails { mails, more }
+        if mails.is_empty() && more {
+            return Err(StoreError::Busy);
+        }
+        Ok(Completed::Mails { mails, more })
     }
 
-    const fn has_state_room(&self, bytes: u64) -> bool {
-        let used = self.log.index().state_bytes();
-        used.saturating_add(bytes) <= self.log.state_bytes_max()
-    }
-
-    const fn have_state_room(&self, bytes: u64) -> Result<(), StoreError> {
-        if self.has_state_room(bytes) {
+    const fn have_state_room(&self, kind: StateKind, bytes: u64) -> Result<(), StoreError> {
+        if self.log.has_state_room(kind, bytes) {
             Ok(())
         } else {
             Err(StoreError::Busy)

@@ -170,8 +170,16 @@ impl<I: Input> ClientPeer<I> {
     }
 
     /// Leaves the match, and says so a few times.
+    ///
+    /// A reason that is not the player's to give ([`LeaveReason::is_players`]) is said as
+    /// [`LeaveReason::Quit`].
     pub fn leave(&mut self, now: Instant, reason: LeaveReason) {
         let now = self.advance(now);
+        let reason = if reason.is_players() {
+            reason
+        } else {
+            LeaveReason::Quit
+        };
         match &self.state {
             State::Seated { .. } => {
                 self.state = State::Leaving {

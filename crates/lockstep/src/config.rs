@@ -34,6 +34,10 @@ pub struct Config {
     pub catch_up_burst: u32,
     /// When ticks begin; when all are ready.
     pub start: StartPolicy,
+    /// With [`StartPolicy::AllReady`], how long the first player who is ready waits for the
+    /// others; 30 s. Then the match begins with whoever is ready: empty seats are absent, and
+    /// who holds a seat without being ready is put out. [`Duration::MAX`] waits for ever.
+    pub start_timeout: Duration,
 }
 
 impl Default for Config {
@@ -50,6 +54,7 @@ impl Default for Config {
             catch_up_rate: 72_000,
             catch_up_burst: 64_000,
             start: StartPolicy::AllReady,
+            start_timeout: Duration::from_secs(30),
         }
     }
 }
@@ -142,7 +147,8 @@ pub enum Substitute {
 /// When ticks begin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StartPolicy {
-    /// When every seat is taken and its player ready, or at `start`.
+    /// When every seat is taken and its player ready, at `start`, or when
+    /// [`Config::start_timeout`] ends.
     AllReady,
     /// At `start` only.
     ByHand,

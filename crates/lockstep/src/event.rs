@@ -28,8 +28,18 @@ pub enum ServerEvent {
         /// Why.
         reason: LeaveReason,
     },
-    /// State hashes of `tick` differ, and those of all earlier hash steps that were compared did
-    /// not. Comparison goes on without `seats`; each seat is named once.
+    /// A player who holds `seat` let the state hash of `tick` be waited for in vain, some 2 s.
+    ///
+    /// Others' hashes are compared without this player's from now on, until reports come again;
+    /// then they are compared too. Told once for each time that a player falls silent.
+    Silent {
+        /// Who.
+        seat: Seat,
+        /// First hash step that did not come in time.
+        tick: Tick,
+    },
+    /// State hashes of `tick` differ, and those of all earlier hash steps of these players that
+    /// were compared did not. Comparison goes on without `seats`; each seat is named once.
     Desync {
         /// First hash step that differs.
         tick: Tick,
@@ -45,7 +55,7 @@ pub enum ServerEvent {
 pub enum Verdict {
     /// They differ from the hash that the server reported.
     Server,
-    /// They differ from what more than half of the players reported.
+    /// They differ from what more than half of the players reported who reported at all.
     Minority,
     /// No hash has more than half of the players behind it; all are named.
     Undecided,
@@ -146,6 +156,20 @@ reasons! {
         Behind = 3,
         /// It cannot play this match.
         Refused = 4,
+        /// It was not ready when the match began without it.
+        NotReady = 5,
+    }
+}
+
+impl LeaveReason {
+    /// Returns whether it is the player's own to give: quit, finished or refused. The others are
+    /// what the server saw, and a client that claims one is not believed.
+    #[must_use]
+    pub const fn is_players(self) -> bool {
+        match self {
+            Self::Quit | Self::Finished | Self::Refused => true,
+            Self::Removed | Self::Behind | Self::NotReady => false,
+        }
     }
 }
 
@@ -158,6 +182,8 @@ reasons! {
         Removed = 1,
         /// Its acknowledgement fell out of the chain that the server keeps.
         Behind = 2,
+        /// It was not ready when the match began.
+        NotReady = 3,
     }
 }
 

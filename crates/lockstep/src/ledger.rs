@@ -1,22 +1,46 @@
 //! State hashes of all players, compared step by step.
+//!
+//! A step is *settled* in order: at once where the server's own hash is known, else when every
+//! player who is waited for has reported it, or when it has been waited for long enough. What comes
+//! for a settled step is judged as it comes. Each player's hashes are judged in order, so that the
+//! first that differs is the one that is named.
+
+mod column;
+mod verdict;
 
 use wire::{Instant, Seat};
 
 use crate::event::Verdict;
 
-/// Hash steps that are kept for comparison.
+use column::Column;
+
+/// Hash steps that are kept for comparison, settled or not.
 const STEPS: u32 = 1_024;
 
-/// Hash steps after which comparison no longer waits for a player: 4 s at 60 Hz, each tick hashed.
-const PATIENCE: u32 = 256;
+/// Of these, how many are settled and wait for the hashes of players behind.
+const SETTLED: u32 = 512;
 
-/// Every player's hashes from the first step that is not compared yet.
+/// Every player's hashes of the last steps.
 #[derive(Debug)]
 pub(crate) struct Ledger {
-    /// One for each seat, and one more for the server.
+    /// One for each seat.
     columns: Vec<Column>,
-    /// First step not yet compared.
+    /// The server's own.
+    server: Column,
+    /// First step not yet settled.
     next: u32,
+    /// First step that is still waited for.
+    overdue: u32,
+    counts: Counts,
+}
+
+/// What was compared so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Counts {
+    /// Players' hashes.
+    pub(crate) compared: u64,
+    /// Players' hashes that did not come in time.
+    pub(crate) missing: u64,
 }
 
 /// A step in which not all hashes were equal.
@@ -27,105 +51,154 @@ pub(crate) struct Divergence {
     pub(crate) verdict: Verdict,
 }
 
-/// What comparing one step came to.
+/// What comparing came to.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Compared {
-    /// All `reports` equal; `missing` players did not report in time.
-    Equal { reports: u64, missing: u64 },
+pub(crate) enum Finding {
     /// Some differ.
     Differs(Divergence),
+    /// A player let `step` be waited for in vain.
+    Silent { seat: Seat, step: u32 },
 }
 
-#[derive(Debug)]
-struct Column {
-    /// Hash of step `s` at place `s % STEPS`.
-    hashes: Vec<Option<u32>>,
-    /// First step that has no hash; at least the ledger's `next`.
-    missing: u32,
-    /// One past the newest step that has a hash.
-    end: u32,
-    /// Whether it is waited for and compared.
-    is_active: bool,
-    /// When the step `missing` was last asked for.
-    asked: Option<(u32, Instant)>,
+/// A step that was settled.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Settled {
+    pub(crate) finding: Option<Finding>,
 }
 
 impl Ledger {
     pub(crate) fn new(seats: u16) -> Self {
-        let places = usize::try_from(STEPS).unwrap_or(usize::MAX);
-        let column = || Column {
-            hashes: vec![None; places],
-            missing: 0,
-            end: 0,
-            is_active: false,
-            asked: None,
-        };
         Self {
-            columns: (0..=seats).map(|_| column()).collect(),
+            columns: (0..seats).map(|_| Column::new()).collect(),
+            server: Column::new(),
             next: 0,
+            overdue: 0,
+            counts: Counts::default(),
         }
     }
 
     /// Has `seat` take part from now on.
     pub(crate) fn admit(&mut self, seat: Seat) {
-        if let Some(column) = self.columns.get_mut(usize::from(seat.0)) {
+        if let Some(column) = self.column_mut(seat) {
             column.is_active = true;
         }
     }
 
     /// Leaves `seat` out from now on.
     pub(crate) fn dismiss(&mut self, seat: Seat) {
-        if let Some(column) = self.columns.get_mut(usize::from(seat.0)) {
+        if let Some(column) = self.column_mut(seat) {
             column.is_active = false;
         }
     }
 
     /// Keeps a hash of `seat`; false where the step is too far ahead, or the seat does not take
-    /// part. The first word counts, and what is compared already is ignored.
+    /// part. The first word counts, and what is judged or given up already is ignored.
     pub(crate) fn insert(&mut self, seat: Seat, step: u32, hash: u32) -> bool {
-        self.insert_at(usize::from(seat.0), step, hash)
-    }
-
-    /// Keeps the server's own hash, against which all others are judged.
-    pub(crate) fn insert_server(&mut self, step: u32, hash: u32) -> bool {
-        let index = self.columns.len().saturating_sub(1);
-        if let Some(column) = self.columns.get_mut(index) {
-            column.is_active = true;
+        let floor = self.floor();
+        match self.column_mut(seat) {
+            Some(column) if column.is_active && step < floor.saturating_add(STEPS) => {
+                column.insert(floor, step, hash);
+                true
+            }
+            Some(_) | None => false,
         }
-        self.insert_at(index, step, hash)
     }
 
-    /// Compares the next step, if everyone reported it, or `closed_steps` have gone too far ahead.
-    pub(crate) fn compare(&mut self, closed_steps: u32) -> Option<Compared> {
+    /// Keeps the server's own hash, against which all others are judged; false where the step is
+    /// too far ahead.
+    pub(crate) fn insert_server(&mut self, step: u32, hash: u32) -> bool {
+        self.server.is_active = true;
+        self.server.is_silent = false;
+        let floor = self.floor();
+        if step >= floor.saturating_add(STEPS) {
+            return false;
+        }
+        // What was settled without it stays so.
+        if step >= self.next {
+            self.server.insert(floor, step, hash);
+        }
+        true
+    }
+
+    /// Returns the first step that is still waited for.
+    pub(crate) const fn overdue(&self) -> u32 {
+        self.overdue
+    }
+
+    /// Waits no longer for the step [`overdue`](Self::overdue).
+    pub(crate) const fn expire(&mut self) {
+        self.overdue = self.overdue.saturating_add(1);
+    }
+
+    pub(crate) const fn counts(&self) -> Counts {
+        self.counts
+    }
+
+    /// Settles the next step, if it is closed and waits for nobody.
+    pub(crate) fn settle(&mut self, closed_steps: u32) -> Option<Settled> {
         let step = self.next;
         if step >= closed_steps {
             return None;
         }
-        let mut active = self.columns.iter().filter(|column| column.is_active);
-        let is_full = active.all(|column| column.get(step).is_some());
-        let is_overdue = closed_steps.saturating_sub(step) > PATIENCE;
-        if !(is_full || is_overdue) {
+        // The ring has no place for more steps that wait.
+        let is_late = step < self.overdue || closed_steps.saturating_sub(step) > SETTLED;
+        if !(is_late || self.is_complete(step)) {
             return None;
         }
-        let compared = self.judge(step);
-        self.next = step.saturating_add(1);
-        for column in &mut self.columns {
-            column.clear(step);
+        if is_late && self.server.get(step).is_none() {
+            self.server.is_silent = true;
         }
-        if let Compared::Differs(divergence) = &compared {
-            for seat in &divergence.seats {
-                if let Some(column) = self.columns.get_mut(usize::from(seat.0)) {
-                    column.is_active = false;
-                }
+        let reference = self.reference(step, Column::is_heard);
+        let mut differing = Vec::new();
+        for (column, seat) in self.columns.iter_mut().zip((0..=u16::MAX).map(Seat)) {
+            if !column.is_heard(step) {
+                continue;
+            }
+            column.judge(step, &mut self.counts);
+            if column.get(step) != reference.hash {
+                differing.push(seat);
             }
         }
-        Some(compared)
+        self.next = step.saturating_add(1);
+        self.forget(step.checked_sub(SETTLED));
+        Some(Settled {
+            finding: self.name(step, differing, reference.verdict),
+        })
+    }
+
+    /// Judges what `seat` reported of settled steps; call it until it finds nothing.
+    pub(crate) fn review(&mut self, seat: Seat) -> Option<Finding> {
+        loop {
+            let (next, overdue, floor) = (self.next, self.overdue, self.floor());
+            let column = self
+                .columns
+                .get_mut(usize::from(seat.0))
+                .filter(|column| column.is_active)?;
+            let step = column.judged;
+            if step >= next {
+                return None;
+            }
+            if let Some(hash) = column.get(step).filter(|_| step >= floor) {
+                column.judge(step, &mut self.counts);
+                if let Some(finding) = self.judge_late(step, seat, hash) {
+                    return Some(finding);
+                }
+            } else if step < overdue.max(floor) {
+                column.give_up(step);
+                self.counts.missing = self.counts.missing.saturating_add(1);
+                if !core::mem::replace(&mut column.is_silent, true) {
+                    return Some(Finding::Silent { seat, step });
+                }
+            } else {
+                return None;
+            }
+        }
     }
 
     /// Returns the first step that never came from `seat` though a later one did, and notes that
     /// it is being asked for; at most once in `wait_nanos`.
     pub(crate) fn ask(&mut self, now: Instant, seat: Seat, wait_nanos: u64) -> Option<u32> {
-        let column = self.columns.get_mut(usize::from(seat.0))?;
+        let column = self.column_mut(seat)?;
         if !column.is_active || column.missing >= column.end {
             return None;
         }
@@ -141,116 +214,34 @@ impl Ledger {
 
     /// Bytes that it holds.
     pub(crate) fn memory_len(&self) -> usize {
-        let steps = self.columns.iter().map(|column| column.hashes.len());
-        steps
-            .sum::<usize>()
-            .saturating_mul(size_of::<Option<u32>>())
+        let columns = self.columns.iter().chain([&self.server]);
+        columns.map(Column::memory_len).sum()
     }
 
-    fn insert_at(&mut self, index: usize, step: u32, hash: u32) -> bool {
-        if step >= self.next.saturating_add(STEPS) {
-            return false;
-        }
-        if step < self.next {
-            // A second copy, or one that came too late; both are ordinary.
-            return true;
-        }
-        match self.columns.get_mut(index) {
-            Some(column) if column.is_active => {
-                column.insert(step, hash);
-                true
+    fn column_mut(&mut self, seat: Seat) -> Option<&mut Column> {
+        self.columns.get_mut(usize::from(seat.0))
+    }
+
+    /// Oldest step of which hashes are kept.
+    const fn floor(&self) -> u32 {
+        self.next.saturating_sub(SETTLED)
+    }
+
+    /// Whether everybody has reported `step` who is waited for: the server where it takes part,
+    /// else all players.
+    fn is_complete(&self, step: u32) -> bool {
+        if self.server.is_active && !self.server.is_silent {
+            // It reports in order: where a later step is there, this one was left out.
+            if self.server.get(step).is_some() || self.server.end <= step {
+                return self.server.get(step).is_some();
             }
-            Some(_) | None => false,
         }
+        let mut awaited = self
+            .columns
+            .iter()
+            .filter(|column| column.is_active && !column.is_silent);
+        awaited.all(|column| column.get(step).is_some())
     }
-
-    fn judge(&self, step: u32) -> Compared {
-        let players = self.columns.len().saturating_sub(1);
-        let active = || {
-            self.columns
-                .iter()
-                .take(players)
-                .zip((0..=u16::MAX).map(Seat))
-                .filter(|(column, _)| column.is_active)
-        };
-        let reports =
-            || active().filter_map(|(column, seat)| column.get(step).map(|hash| (seat, hash)));
-        let server = self.columns.last().and_then(|column| column.get(step));
-        let (reference, verdict) = match (server, majority(reports().map(|(_, hash)| hash))) {
-            (Some(hash), _) => (Some(hash), Verdict::Server),
-            (None, Some(hash)) => (Some(hash), Verdict::Minority),
-            (None, None) => (None, Verdict::Undecided),
-        };
-        if reports().any(|(_, hash)| Some(hash) != reference) {
-            let named = reports().filter(|&(_, hash)| Some(hash) != reference);
-            return Compared::Differs(Divergence {
-                step,
-                seats: named.map(|(seat, _)| seat).collect(),
-                verdict,
-            });
-        }
-        let count = |count: usize| u64::try_from(count).unwrap_or(u64::MAX);
-        let reports = count(reports().count());
-        Compared::Equal {
-            reports,
-            missing: count(active().count()).saturating_sub(reports),
-        }
-    }
-}
-
-impl Column {
-    fn get(&self, step: u32) -> Option<u32> {
-        self.hashes.get(place(step)).copied().flatten()
-    }
-
-    fn insert(&mut self, step: u32, hash: u32) {
-        if let Some(kept @ None) = self.hashes.get_mut(place(step)) {
-            *kept = Some(hash);
-        }
-        self.end = self.end.max(step.saturating_add(1));
-        self.skip_known();
-    }
-
-    fn clear(&mut self, step: u32) {
-        if let Some(kept) = self.hashes.get_mut(place(step)) {
-            *kept = None;
-        }
-        self.missing = self.missing.max(step.saturating_add(1));
-        self.skip_known();
-    }
-
-    fn skip_known(&mut self) {
-        while self.missing < self.end && self.get(self.missing).is_some() {
-            self.missing = self.missing.saturating_add(1);
-        }
-    }
-}
-
-/// The value that more than half of `hashes` have; Boyer and Moore, "MJRTY", 1981.
-fn majority(hashes: impl Iterator<Item = u32> + Clone) -> Option<u32> {
-    let mut candidate = None;
-    let mut lead = 0_u32;
-    for hash in hashes.clone() {
-        if lead == 0 {
-            candidate = Some(hash);
-        }
-        if candidate == Some(hash) {
-            lead = lead.saturating_add(1);
-        } else {
-            lead = lead.saturating_sub(1);
-        }
-    }
-    let candidate = candidate?;
-    let (mut count, mut votes) = (0_u32, 0_u32);
-    for hash in hashes {
-        count = count.saturating_add(1);
-        votes = votes.saturating_add(u32::from(hash == candidate));
-    }
-    (votes.saturating_mul(2) > count).then_some(candidate)
-}
-
-fn place(step: u32) -> usize {
-    usize::try_from(step % STEPS).unwrap_or(0)
 }
 
 #[cfg(test)]

@@ -1,9 +1,11 @@
 //! The server's role: it closes ticks by its clock, and tells everybody.
 
 mod closing;
+mod judging;
 mod place;
 mod receiving;
 mod sending;
+mod starting;
 
 use core::convert::Infallible;
 use core::marker::PhantomData;
@@ -19,15 +21,12 @@ use crate::event::{
 };
 use crate::input::{Input, encode_into};
 use crate::ledger::Ledger;
-use crate::message::TURNS_HEAD_LEN_MAX;
+use crate::message::{INPUT_DELAY, TURNS_HEAD_LEN_MAX};
 use crate::repair::RepairLimits;
 use crate::turn::{Row, Turn};
-use crate::{Config, PeerId, ServerStats, StartPolicy, Tick};
+use crate::{Config, PeerId, ServerStats, Tick};
 
 use place::{Holder, Place, Player};
-
-/// Longest input delay, in ticks: four fewer than the window in which inputs are taken.
-const INPUT_DELAY_MAX: u8 = 60;
 
 /// One match: takes inputs, closes ticks, sends them to all, compares state hashes.
 ///
@@ -59,6 +58,8 @@ pub struct MatchServer<I> {
     end: Tick,
     /// When tick 0 begins, once running.
     origin: Instant,
+    /// When it begins at the latest, while somebody who is ready waits for others.
+    start_at: Option<Instant>,
     /// Inputs of the tick closed last.
     before: Row,
     /// Inputs of the tick being closed; kept for its memory.
@@ -97,7 +98,7 @@ impl<I: Input> MatchServer<I> {
         if config.seats == 0 {
             return Err(ConfigError::NoSeats);
         }
-        if config.input_delay == 0 || config.input_delay > INPUT_DELAY_MAX {
+        if !INPUT_DELAY.contains(&config.input_delay) {
             return Err(ConfigError::DelayOutOfRange);
         }
         let len_max = usize::from(config.datagram_len_max).saturating_sub(TURNS_HEAD_LEN_MAX);
@@ -129,6 +130,7 @@ impl<I: Input> MatchServer<I> {
             closed_at: vec![now; places],
             end: Tick(0),
             origin: now,
+            start_at: None,
             before: initial.clone(),
             after: initial,
             scratch: Vec::with_capacity(shape.bundle_len_max().max(neutral.len())),
@@ -174,7 +176,8 @@ impl<I: Input> MatchServer<I> {
         Ok(())
     }
 
-    /// Begins with tick 0, whoever is there; without [`StartPolicy::ByHand`] it need not be called.
+    /// Begins with tick 0, whoever is there; without
+    /// [`StartPolicy::ByHand`](crate::StartPolicy::ByHand) it need not be called.
     ///
     /// # Errors
     ///
@@ -183,9 +186,7 @@ impl<I: Input> MatchServer<I> {
         let now = self.advance(now);
         match self.phase {
             Phase::Gathering => {
-                self.phase = Phase::Running;
-                self.origin = now;
-                self.events.push_back(ServerEvent::Started);
+                self.begin(now);
                 Ok(())
             }
             Phase::Running => Err(StartError::Started),
@@ -210,6 +211,7 @@ impl<I: Input> MatchServer<I> {
             return;
         }
         self.phase = Phase::Closed;
+        self.start_at = None;
         for seat in (0..self.shape.seats).map(Seat) {
             self.remove(seat, LeaveReason::Finished, CloseReason::Ended);
         }
@@ -239,7 +241,7 @@ impl<I: Input> MatchServer<I> {
             if !self.ledger.insert_server(tick.0 / interval, hash) {
                 self.stats.hashes_refused = self.stats.hashes_refused.saturating_add(1);
             }
-            self.compare_hashes();
+            self.settle_hashes();
         }
         Ok(())
     }
@@ -250,9 +252,11 @@ impl<I: Input> MatchServer<I> {
         self.on_datagram(now, arrival.peer, datagram);
     }
 
-    /// Closes the ticks that are due at `now`, and repeats welcomes.
+    /// Closes the ticks that are due at `now`, and repeats welcomes; begins where players have
+    /// waited for others long enough.
     pub fn handle_timeout(&mut self, now: Instant) {
         let now = self.advance(now);
+        self.start_if_overdue(now);
         self.repeat_welcomes(now);
         self.close_due(now);
     }
@@ -281,7 +285,7 @@ impl<I: Input> MatchServer<I> {
             .places
             .iter()
             .filter_map(|place| place.player()?.welcome_at);
-        close.into_iter().chain(welcomes).min()
+        close.into_iter().chain(self.start_at).chain(welcomes).min()
     }
 
     /// Returns what the match is doing.
@@ -357,6 +361,7 @@ impl<I: Input> MatchServer<I> {
         };
         let peer = player.peer;
         place.holder = Holder::Empty;
+        self.stop_waiting();
         self.peers.remove(&peer);
         self.ledger.dismiss(seat);
         if self.departed.len() >= self.places.len() {
@@ -370,17 +375,6 @@ impl<I: Input> MatchServer<I> {
             tick: self.end,
             reason,
         });
-    }
-
-    fn start_if_all_ready(&mut self, now: Instant) {
-        let is_ready = |place: &Place| place.player().is_some_and(|player| player.is_ready);
-        if self.phase == Phase::Gathering
-            && self.config.start == StartPolicy::AllReady
-            && self.places.iter().all(is_ready)
-        {
-            let started = self.start(now);
-            debug_assert_eq!(started, Ok(()), "it was gathering");
-        }
     }
 
     /// When `tick` closes, at the latest and at the earliest.

@@ -6,11 +6,11 @@
 //! |---|---|---|
 //! | `0x01` | up | [`Up::Ready`]: `version8` |
 //! | `0x02` | up | [`Up::Report`]: see [`Report`] |
-//! | `0x03` | up | [`Up::Leave`]: `reason8` |
+//! | `0x03` | up | [`Up::Leave`]: `reason8`, 0 quit, 1 finished, 4 refused |
 //! | `0x81` | down | [`Down::Welcome`]: see [`Welcome`] |
 //! | `0x82` | down | [`Down::Turns`]: see [`Turns`] |
 //! | `0x83` | down | [`Down::Turns`] that ask for state hashes |
-//! | `0x84` | down | [`Down::Bye`]: `reason8` |
+//! | `0x84` | down | [`Down::Bye`]: `reason8`, see [`CloseReason`](crate::CloseReason::code) |
 //!
 //! Reserved, and refused today: `0x04` order, `0x05` snapshot acknowledgement, `0x06` hash ladder
 //! answer, `0x07` commit, `0x08` reveal; `0x85` early input, `0x86` order acknowledgement, `0x87`
@@ -27,7 +27,7 @@ use core::fmt;
 
 use crate::bits::Malformed;
 
-pub use down::{Bundles, Down, Mode, Turns, Welcome, decode_down};
+pub use down::{Bundles, Down, INPUT_DELAY, Mode, PERIOD_NANOS, Turns, Welcome, decode_down};
 pub(crate) use down::{write_bye, write_turns_head, write_welcome};
 pub use up::{HASHES_MAX, HashRun, INPUTS_MAX, InputRun, Report, Up, decode_up};
 pub(crate) use up::{ReportHead, write_leave, write_ready, write_report};

@@ -22,9 +22,9 @@ pub struct ServerStats {
     pub inputs_late: u64,
     /// Inputs for ticks too far ahead.
     pub inputs_early: u64,
-    /// Hash steps that were compared.
+    /// Players' state hashes that were compared, with the server's own or with other players'.
     pub hashes_compared: u64,
-    /// Hash steps that were compared without a player who did not report in time.
+    /// Players' state hashes that were waited for and did not come in time.
     pub hashes_missing: u64,
     /// State hashes that were of no tick that could be compared.
     pub hashes_refused: u64,

@@ -3,6 +3,7 @@
 use wire::Instant;
 
 use crate::Tick;
+use crate::message::PERIOD_NANOS;
 
 /// Arrivals over which the fastest is taken, twice: long enough for a quiet moment, short enough
 /// for a drift of 200 ppm to cost 0.4 ms.
@@ -10,6 +11,9 @@ const WINDOW: u32 = 64;
 
 /// Ticks by which the clock may be off before it jumps instead of hurrying.
 const JUMP_TICKS: i64 = 15;
+
+/// Boundaries that are due at once, at most: those that are made up, and the one of a jump.
+pub(crate) const DUE_MAX: u32 = 17;
 
 /// Part of a tick by which one may be longer or shorter: 2 %.
 const DILATION: i64 = 50;
@@ -37,7 +41,8 @@ pub(crate) struct TickClock {
 impl TickClock {
     /// Starts with the arrival of `tick` at `now`.
     pub(crate) fn new(now: Instant, period_nanos: u32, tick: Tick) -> Self {
-        let period = i64::from(period_nanos.max(1));
+        debug_assert!(PERIOD_NANOS.contains(&period_nanos), "no other is decoded");
+        let period = i64::from(period_nanos.max(*PERIOD_NANOS.start()));
         let base = base_of(now, period, tick);
         let index = tick.0.saturating_add(1);
         Self {
@@ -63,10 +68,12 @@ impl TickClock {
         }
     }
 
-    /// Passes the boundary if it is due, and returns its number. At most 16 are due at once.
+    /// Passes the boundary if it is due, and returns its number. At most [`DUE_MAX`] are due at
+    /// once, also where numbers have come to their end.
     pub(crate) fn pass(&mut self, now: Instant) -> Option<u32> {
         let now = nanos(now);
-        if now < self.deadline {
+        // At the end of time there are no more.
+        if now < self.deadline || self.deadline == i64::MAX {
             return None;
         }
         let passed = self.index;
@@ -82,7 +89,8 @@ impl TickClock {
                 .unwrap_or(0)
                 .saturating_add(1);
             self.index = u32::try_from(ahead).unwrap_or(u32::MAX);
-            self.deadline = at(self.base, self.period, self.index);
+            // Past the last number there is no such boundary any more.
+            self.deadline = at(self.base, self.period, self.index).max(now.saturating_add(1));
             self.jumps = self.jumps.saturating_add(1);
         } else {
             let slip = self.period / DILATION;
@@ -178,5 +186,16 @@ mod tests {
         assert_eq!((passed, clock.jumps()), (1, 1));
         assert_eq!(clock.index(), 6_001);
         assert_eq!(clock.deadline(), millis(60_010));
+    }
+
+    #[test]
+    fn the_last_number_is_no_trap() {
+        let mut clock = TickClock::new(millis(1_000), 1_000_000, Tick(u32::MAX - 3));
+        for later in [10, 100, 100_000, u64::MAX / 1_000_000] {
+            let now = millis(1_000 + later.min(u64::MAX / 1_000_000 - 1_000));
+            let passed = (0..100).take_while(|_| clock.pass(now).is_some()).count();
+            assert!(passed <= usize::try_from(DUE_MAX).unwrap(), "{passed}");
+        }
+        assert_eq!(clock.index(), u32::MAX);
     }
 }

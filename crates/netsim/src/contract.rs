@@ -26,6 +26,7 @@
 mod capture;
 mod datagram;
 mod group;
+mod reached;
 mod rig;
 mod stream;
 mod transcript;
@@ -37,43 +38,51 @@ use wire::{Effect, Generator, Instant, Machine, PeerIdentity, Seed, StreamMachin
 
 use crate::{TestSite, for_each_seed};
 use group::Group;
+pub use reached::Reached;
 use rig::Variation;
 
 /// Checks the machines of `subject` under `count` seeds.
 ///
 /// # Panics
 ///
-/// Where a machine panics or breaks the contract; says which point, and how to repeat it.
+/// Where a machine panics or breaks the contract; says which point, and how to repeat it. Where
+/// no seed came to one of the points; names it.
 pub fn check_contract<S: ContractSubject>(site: &TestSite, count: u64, subject: &S) {
-    for_each_seed(site, count, |seed| examine(subject, seed));
+    let limits = subject.limits();
+    check(site, count, limits, |seed| examine(subject, seed));
 }
 
 /// Checks the stream machines of `subject` under `count` seeds.
 ///
 /// # Panics
 ///
-/// Where a machine panics or breaks the contract; says which point, and how to repeat it.
+/// Where a machine panics or breaks the contract; says which point, and how to repeat it. Where
+/// no seed came to one of the points; names it.
 pub fn check_stream_contract<S: StreamContractSubject>(site: &TestSite, count: u64, subject: &S) {
-    for_each_seed(site, count, |seed| examine_stream(subject, seed));
+    let limits = subject.limits();
+    check(site, count, limits, |seed| examine_stream(subject, seed));
 }
 
-/// Checks the machines of `subject` under one seed.
+/// Checks the machines of `subject` under one seed; returns what that reached.
 ///
 /// # Errors
 ///
 /// The first breach found.
-pub fn examine<S: ContractSubject>(subject: &S, seed: Seed) -> Result<(), Breach> {
+pub fn examine<S: ContractSubject>(subject: &S, seed: Seed) -> Result<Reached, Breach> {
     compare(subject.limits(), seed, || {
         datagram::DatagramGroup::new(subject, seed)
     })
 }
 
-/// Checks the stream machines of `subject` under one seed.
+/// Checks the stream machines of `subject` under one seed; returns what that reached.
 ///
 /// # Errors
 ///
 /// The first breach found.
-pub fn examine_stream<S: StreamContractSubject>(subject: &S, seed: Seed) -> Result<(), Breach> {
+pub fn examine_stream<S: StreamContractSubject>(
+    subject: &S,
+    seed: Seed,
+) -> Result<Reached, Breach> {
     compare(subject.limits(), seed, || {
         stream::StreamGroup::new(subject, seed)
     })
@@ -125,6 +134,10 @@ pub trait ContractSubject {
 
     /// Returns the bounds to check.
     fn limits(&self) -> Limits;
+
+    /// Sees the machines at the end of each run, and notes whether they came to what their script
+    /// is for; see [`Reached::note`].
+    fn observe(&self, _machines: &[Self::Machine], _reached: &mut Reached) {}
 
     /// Names what waits in vain after a run in which no command was completed, where something
     /// does that should not.
@@ -185,6 +198,9 @@ pub trait StreamContractSubject {
 
     /// As in [`ContractSubject`].
     fn limits(&self) -> Limits;
+
+    /// As in [`ContractSubject`].
+    fn observe(&self, _machines: &[Self::Machine], _reached: &mut Reached) {}
 
     /// As in [`ContractSubject`].
     fn stuck(&self, _machines: &[Self::Machine]) -> Option<String> {
@@ -278,10 +294,32 @@ pub enum Clause {
     Credit,
 }
 
+/// Runs `body` under each seed, and asks that together they came to every point.
+fn check(
+    site: &TestSite,
+    count: u64,
+    limits: Limits,
+    mut body: impl FnMut(Seed) -> Result<Reached, Breach>,
+) {
+    let (mut all, mut held) = (Reached::default(), 0);
+    for_each_seed(site, count, |seed| {
+        all.add(body(seed)?);
+        held += 1;
+        Ok::<(), Breach>(())
+    });
+    eprintln!("{all:?}");
+    if held < count {
+        // Somebody repeats one seed, which need not come to all.
+        return;
+    }
+    let missing = all.missing(&limits);
+    assert!(missing.is_empty(), "the check did not come to: {missing:?}");
+}
+
 /// Runs the script in all variations and compares what the machines said.
-fn compare<G: Group>(limits: Limits, seed: Seed, group: impl Fn() -> G) -> Result<(), Breach> {
+fn compare<G: Group>(limits: Limits, seed: Seed, group: impl Fn() -> G) -> Result<Reached, Breach> {
     let run = |variation| rig::run(group(), limits, seed, variation);
-    let first = run(Variation::None)?;
+    let (first, mut all) = run(Variation::None)?;
     let variations = [
         (Variation::None, Clause::Determinism),
         (Variation::EarlyTimeouts, Clause::Timeout),
@@ -293,11 +331,15 @@ fn compare<G: Group>(limits: Limits, seed: Seed, group: impl Fn() -> G) -> Resul
         if variation == Variation::LateClock && !limits.late_clock {
             continue;
         }
-        let other = run(variation)?;
+        let (other, reached) = run(variation)?;
+        all.add(reached);
         if let Some(finding) = first.difference(&other) {
             return Err(Breach { clause, finding });
         }
     }
-    run(Variation::Flood)?;
-    run(Variation::Silence).map(drop)
+    for variation in [Variation::Flood, Variation::Silence] {
+        let (_, reached) = run(variation)?;
+        all.add(reached);
+    }
+    Ok(all)
 }

@@ -16,7 +16,7 @@ pub mod world;
 pub use adversary::Adversary;
 pub use chance::Chance;
 pub use contract::{
-    ContractSubject, Limits, StreamContractSubject, check_contract, check_stream_contract,
+    ContractSubject, Limits, Reached, StreamContractSubject, check_contract, check_stream_contract,
 };
 pub use link::{Jitter, Link, LinkConfig, LinkStats, Loss, Order, Rate};
 pub use mutation::Mutation;

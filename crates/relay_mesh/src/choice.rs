@@ -4,7 +4,7 @@
 //!
 //! - its route died: it leaves at once, however long ago it came;
 //! - its route is degraded: in 3 windows of 200 ms in a row it was worse than the best by more
-//!   than 25 ms, or lost more than 5 % and the best does not: it leaves at once;
+//!   than 25 ms, or lost 5 % more than the best, which loses less than that: it leaves at once;
 //! - its route is worse than the best by max(3 ms, 5 % of the best) for 3 s and up to a second
 //!   more that its hash decides, and it came at least 5 s ago.
 //!
@@ -57,7 +57,7 @@ pub struct ChoiceConfig {
     pub hold: Duration,
     /// Advantage at which a window is bad; 25 ms.
     pub escape: Cost,
-    /// Share lost at which a window is bad; 5 %.
+    /// Share lost, beyond what the best loses, at which a window is bad; 5 %.
     pub escape_loss: Loss,
     /// How much dearer the best may be where the current route loses that much; 100 ms, which is
     /// the price of 5 %.
@@ -218,7 +218,8 @@ impl Choice {
         if now >= self.window_end {
             self.window_end = now + self.config.window;
             let is_late = current.recent > best.worse().plus(self.config.escape);
-            let is_lossy = current.loss > self.config.escape_loss
+            let more = current.loss.ppm().saturating_sub(best.loss.ppm());
+            let is_lossy = more > self.config.escape_loss.ppm()
                 && best.loss <= self.config.escape_loss
                 && best.worse() <= current.recent.plus(self.config.escape_loss_worth);
             self.bad_windows = if is_late || is_lossy {

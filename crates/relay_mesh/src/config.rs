@@ -19,7 +19,8 @@ use crate::link_state::{Profile, Roles};
 pub struct Config {
     /// What all nodes of the mesh share.
     pub secret: Secret32,
-    /// Accepted too while nodes change over.
+    /// Accepted too, of sessions and records, while nodes change over: give all of them the new
+    /// secret here, then swap the two on one node after the other, then take the old one away.
     pub previous_secret: Option<Secret32>,
     /// This run of this node, drawn at random.
     pub instance: InstanceId,
@@ -36,9 +37,11 @@ pub struct Config {
     pub cost: CostModel,
     /// When routes are left.
     pub choice: ChoiceConfig,
-    /// Neighbours at a time; 64, as many as a link record names.
+    /// Neighbours and dials at a time; 64, as many as a link record names. Who comes beyond it is
+    /// closed and counted.
     pub links_max: usize,
-    /// Nodes known of at a time; 1,024.
+    /// Nodes known of in the life of the process; 1,024. Of those beyond it no one is dialled, and
+    /// who comes is closed and counted.
     pub peers_max: u16,
     /// Labels given out at a time; 65,536, each 256 bytes.
     pub labels_max: u32,
@@ -46,13 +49,26 @@ pub struct Config {
     pub labels_per_peer_max: u32,
     /// Bytes a second that a label passes; 1 MiB, and a quarter of it at once.
     pub label_rate: u32,
+    /// Bytes a second that all labels of one neighbour pass together; 128 MiB, and a quarter of it
+    /// at once: more than the flows of [`flows_max`](Self::flows_max) at 60 packets of 250 bytes.
+    pub owner_rate: u32,
     /// Labels a second that a neighbour may ask for or bind; 1,024, and 4,096 at once.
     pub request_rate: u32,
     /// Flows at a time, of players and for others' players; 8,192, some 4 KiB each.
     pub flows_max: u32,
+    /// Of them, those of players who have not proved to receive; 2,048. Over it the oldest of these
+    /// ends, as one does where a newcomer finds no other place, or 64 of one /24 or /48 have none. By
+    /// [`open_rate`](Self::open_rate) that leaves each of them 8 s to prove it in a flood.
+    pub unproved_max: u32,
+    /// New flows a second at an entry; 256, and 1,024 at once. Each asks its path's relays for two
+    /// labels' worth of their [`request_rate`](Self::request_rate), half of which is left for
+    /// moves; and in the 30 s that labels of ended flows last, it uses less than half of
+    /// [`labels_per_peer_max`](Self::labels_per_peer_max).
+    pub open_rate: u32,
     /// Silence after which a flow ends; 60 s.
     pub flow_idle: Duration,
-    /// Bytes that wait to be sent; 4 MiB.
+    /// Bytes that wait to be sent, 64 more counted for each datagram; 4 MiB. Over it what would be
+    /// sent is dropped and counted.
     pub outbox_bytes_max: usize,
     /// Events that wait for the application; 4,096. Over it the oldest are dropped and counted.
     pub events_max: usize,
@@ -77,8 +93,11 @@ impl Config {
             labels_max: 65_536,
             labels_per_peer_max: 16_384,
             label_rate: 1 << 20,
+            owner_rate: 128 << 20,
             request_rate: 1_024,
             flows_max: 8_192,
+            unproved_max: 2_048,
+            open_rate: 256,
             flow_idle: Duration::from_secs(60),
             outbox_bytes_max: 4 << 20,
             events_max: 4_096,

@@ -54,7 +54,7 @@ impl<A: Aead> DataPlane<A> {
     ) -> Option<Arrived<'a>> {
         let len = frame.len();
         let header = self.decode(frame)?;
-        let Some(label) = self.labels.get_mut(header.label) else {
+        let Some((label, owner)) = self.labels.get_with_owner(header.label) else {
             return count(&mut self.stats.unknown_label);
         };
         if label.is_expired(now) {
@@ -74,6 +74,9 @@ impl<A: Aead> DataPlane<A> {
             Some(Onward::Next(_, binding)) if !binding.is_fresh(header.number) => {
                 return count(&mut self.stats.replayed);
             }
+            Some(Onward::Next(..)) if header.hops_left == 0 => {
+                return count(&mut self.stats.hops_spent);
+            }
             Some(Onward::Next(..) | Onward::Flow(_)) => {}
         }
         let Ok(body) = link.opener.open(provider, now, &header, frame) else {
@@ -82,13 +85,19 @@ impl<A: Aead> DataPlane<A> {
         if !label.charge(now, len) {
             return count(&mut self.stats.over_rate);
         }
+        if !owner.take(now, u32::try_from(len).unwrap_or(u32::MAX)) {
+            return count(&mut self.stats.over_owner_rate);
+        }
         match label.onward() {
-            Some(Onward::Flow(flow)) => Some(Arrived { flow, header, body }),
+            Some(Onward::Flow(flow)) => {
+                self.stats.arrived = self.stats.arrived.saturating_add(1);
+                Some(Arrived { flow, header, body })
+            }
             Some(Onward::Next(next, binding)) => {
                 let packet = Packet {
                     number: header.number,
                     phase: header.phase,
-                    is_echo: false,
+                    hops_left: header.hops_left.saturating_sub(1),
                     body,
                 };
                 let seal = SealNext {
@@ -171,8 +180,12 @@ impl<A: Aead> SealNext<'_, A> {
             self.stats.no_link = self.stats.no_link.saturating_add(1);
             return;
         };
-        let leg = Leg::mesh(link.remote);
-        let sealed = self.outbox.push(leg, |out| {
+        if self.outbox.is_full() {
+            self.stats.outbox_full = self.stats.outbox_full.saturating_add(1);
+            return;
+        }
+        let way = (Leg::mesh(link.remote), link.local);
+        let sealed = self.outbox.push(way, |out| {
             link.sealer.seal(provider, now, (binding, packet), out)
         });
         match sealed {

@@ -98,6 +98,8 @@ pub enum FlowEnd {
     Refused,
     /// Its packet numbers are used up.
     Worn,
+    /// Others needed its place, and its player had not proved to receive.
+    Crowded,
 }
 
 impl FlowMessage {
@@ -134,6 +136,7 @@ impl FlowMessage {
                     FlowEnd::SessionLost => 2,
                     FlowEnd::Refused => 3,
                     FlowEnd::Worn => 4,
+                    FlowEnd::Crowded => 5,
                 });
             }
         }
@@ -173,6 +176,7 @@ impl FlowMessage {
                     2 => FlowEnd::SessionLost,
                     3 => FlowEnd::Refused,
                     4 => FlowEnd::Worn,
+                    5 => FlowEnd::Crowded,
                     _ => return Err(DecodeError::BadValue),
                 },
             },

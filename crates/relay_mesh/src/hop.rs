@@ -9,7 +9,7 @@ use core::fmt;
 /// | offset | size | field | |
 /// |---|---|---|---|
 /// | 0 | 1 | kind | 0x80 tag-only, 0x81 sealed |
-/// | 1 | 1 | flags | link epoch in bits 0 and 1, echo in bit 2, the rest 0; of this hop only |
+/// | 1 | 1 | flags | link epoch in bits 0 and 1, hops left in bits 2 and 3, the rest 0; of this hop only |
 /// | 2 | 1 | generation | of the label's slot at the receiving node; of this hop only |
 /// | 3 | 1 | phase | key phase of the flow mod 64 in the high 6 bits, [`Piece`] in the low 2 |
 /// | 4 | 4 | label | slot at the receiving node; of this hop only |
@@ -20,8 +20,9 @@ pub struct HopHeader {
     pub kind: HopKind,
     /// Low 2 bits of the link key's epoch.
     pub epoch: u8,
-    /// Whether the receiver shall say when the frame came.
-    pub is_echo: bool,
+    /// Hops that the frame may still make beyond the receiver; at most [`HOPS_LEFT_MAX`]. So labels
+    /// that are bound in a long chain, or a ring, pass no frame further than a route can be.
+    pub hops_left: u8,
     /// Which label of the receiving node.
     pub label: LabelName,
     /// Which key of the flow, and whether the payload is a piece.
@@ -122,11 +123,11 @@ impl HopHeader {
         let number = u64::from_be_bytes([n0, n1, n2, n3, n4, n5, n6, n7]);
         let piece = Piece::from_bits(phase & PIECE_BITS);
         match piece {
-            Some(piece) if flags & !(EPOCH_BITS | ECHO_BIT) == 0 && number < NUMBERS_MAX => {
+            Some(piece) if flags & !(EPOCH_BITS | HOPS_BITS) == 0 && number < NUMBERS_MAX => {
                 Ok(Self {
                     kind,
                     epoch: flags & EPOCH_BITS,
-                    is_echo: flags & ECHO_BIT != 0,
+                    hops_left: (flags & HOPS_BITS) >> HOPS_SHIFT,
                     label: LabelName {
                         slot: u32::from_be_bytes([s0, s1, s2, s3]),
                         generation,
@@ -142,15 +143,15 @@ impl HopHeader {
         }
     }
 
-    /// Returns the header as it stands in a frame; epoch and key phase are cut to their fields.
+    /// Returns the header as it stands in a frame; epoch, hops and key phase are cut to their fields.
     #[must_use]
     pub const fn encode(&self) -> [u8; Self::LEN] {
         let kind = match self.kind {
             HopKind::TagOnly => 0x80,
             HopKind::Sealed => 0x81,
         };
-        let echo = if self.is_echo { ECHO_BIT } else { 0 };
-        let flags = (self.epoch & EPOCH_BITS) | echo;
+        let hops = (self.hops_left << HOPS_SHIFT) & HOPS_BITS;
+        let flags = (self.epoch & EPOCH_BITS) | hops;
         let [s0, s1, s2, s3] = self.label.slot.to_be_bytes();
         let [n0, n1, n2, n3, n4, n5, n6, n7] = self.number.to_be_bytes();
         let generation = self.label.generation;
@@ -225,11 +226,15 @@ impl core::error::Error for HopError {}
 /// Payload of UDP that every link carries, bytes; checked at link-up.
 pub const FRAME_MAX: usize = 1_280;
 
+/// Hops left of a frame at the first node of its way: as many relays as a route may have.
+pub const HOPS_LEFT_MAX: u8 = 3;
+
 /// Packet numbers of a flow: the nonce of a hop has room for 7 bytes.
 pub const NUMBERS_MAX: u64 = 1 << 56;
 
 const EPOCH_BITS: u8 = 0b0000_0011;
-const ECHO_BIT: u8 = 0b0000_0100;
+const HOPS_BITS: u8 = 0b0000_1100;
+const HOPS_SHIFT: u32 = 2;
 const PIECE_BITS: u8 = 0b0000_0011;
 
 #[cfg(test)]
@@ -248,7 +253,7 @@ mod tests {
         let header = HopHeader {
             kind: HopKind::Sealed,
             epoch: 3,
-            is_echo: true,
+            hops_left: 2,
             label: LabelName {
                 slot: 0x0102_0304,
                 generation: 9,
@@ -262,7 +267,7 @@ mod tests {
         assert_eq!(
             header.encode(),
             [
-                0x81, 0x07, 9, 0xFE, 1, 2, 3, 4, 0, 0xA1, 0xA2, 0xA3, 0xA4, 0xA5, 0xA6, 0xA7
+                0x81, 0x0B, 9, 0xFE, 1, 2, 3, 4, 0, 0xA1, 0xA2, 0xA3, 0xA4, 0xA5, 0xA6, 0xA7
             ]
         );
     }
@@ -307,7 +312,7 @@ mod tests {
             header[1] = flags;
             header[3] = phase;
             header[8] = high;
-            let is_good = flags < 8 && phase & 3 != 3 && high == 0;
+            let is_good = flags < 16 && phase & 3 != 3 && high == 0;
             prop_assert_eq!(HopHeader::decode(&frame(&header, 64)).is_ok(), is_good);
         }
     }

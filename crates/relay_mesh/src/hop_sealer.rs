@@ -34,6 +34,8 @@ pub struct HopSealer<A> {
     since: Option<Instant>,
     /// Bound in this key epoch.
     bound: BTreeMap<LabelName, Use>,
+    /// Of them, those that were given back.
+    released: usize,
     /// Only bindings made here are sealed with.
     serial: u64,
 }
@@ -72,8 +74,8 @@ pub struct Packet<'a> {
     pub number: u64,
     /// Key phase and piece.
     pub phase: Phase,
-    /// Whether the next hop shall say when it came.
-    pub is_echo: bool,
+    /// Hops that it may make beyond the next node.
+    pub hops_left: u8,
     /// End-to-end ciphertext and its tag.
     pub body: &'a [u8],
 }
@@ -100,6 +102,7 @@ impl<A: Aead> HopSealer<A> {
             sealed: 0,
             since: None,
             bound: BTreeMap::new(),
+            released: 0,
             serial,
         }
     }
@@ -145,6 +148,7 @@ impl<A: Aead> HopSealer<A> {
             self.bound.remove(&binding.name);
         } else {
             self.bound.insert(binding.name, Use::Released);
+            self.released = self.released.saturating_add(1);
         }
     }
 
@@ -172,7 +176,7 @@ impl<A: Aead> HopSealer<A> {
         let header = HopHeader {
             kind: HopKind::Sealed,
             epoch: self.epoch,
-            is_echo: packet.is_echo,
+            hops_left: packet.hops_left,
             label: binding.name,
             phase: packet.phase,
             number: packet.number,
@@ -195,6 +199,11 @@ impl<A: Aead> HopSealer<A> {
     /// Returns how many labels cannot be bound in this key epoch.
     pub fn bound(&self) -> usize {
         self.bound.len()
+    }
+
+    /// Returns how many labels are bound and not given back.
+    pub fn live(&self) -> usize {
+        self.bound.len().saturating_sub(self.released)
     }
 
     fn bind<P: Provider<Aead = A>>(
@@ -221,11 +230,16 @@ impl<A: Aead> HopSealer<A> {
         })
     }
 
+    /// Whether the next key is due: by frames, by time, or where labels that were given back take
+    /// up the room of others, who may be another owner's.
     fn is_worn(&self, now: Instant) -> bool {
+        let is_older = |span| {
+            self.since
+                .is_some_and(|since| now.saturating_since(since) >= span)
+        };
         self.sealed >= EPOCH_FRAMES
-            || self
-                .since
-                .is_some_and(|since| now.saturating_since(since) >= EPOCH_SPAN)
+            || is_older(EPOCH_SPAN)
+            || (self.released >= BOUND_MAX / 4 && is_older(EPOCH_SPAN_MIN))
     }
 
     /// Goes to the next key. Live labels keep their place, so that none is bound twice in it.
@@ -236,6 +250,7 @@ impl<A: Aead> HopSealer<A> {
         self.sealed = 0;
         self.since = None;
         self.bound.retain(|_, state| *state == Use::Live);
+        self.released = 0;
     }
 }
 
@@ -401,6 +416,8 @@ impl core::error::Error for SealRefused {}
 pub const EPOCH_FRAMES: u32 = 1 << 22;
 /// Longest time under one link key.
 pub const EPOCH_SPAN: Duration = Duration::from_secs(120);
+/// Least time under one link key that was changed for the labels given back in it.
+const EPOCH_SPAN_MIN: Duration = Duration::from_secs(10);
 /// Labels bound on one link in one key epoch; twice the labels of 10,000 flows, and room to move
 /// them all.
 pub const BOUND_MAX: usize = 65_536;

@@ -5,10 +5,11 @@ use core::time::Duration;
 use crypto::{Aead, Iv, OpenError, Provider, Suite, TrafficSecret};
 use wire::Instant;
 
-/// The present key, the one before it for late packets, and the one to come.
+/// The present key, the one before it for late packets, and those to come.
 ///
-/// A packet of the next phase that opens makes that phase the present one. Nothing else does, so
-/// a forged phase costs one key expansion, which is kept for the genuine packet.
+/// A packet of a later phase that opens makes that phase the present one. Nothing else does, so
+/// forged phases cost [`AHEAD_MAX`] key expansions, which are kept for the genuine packet. Phases
+/// may be skipped: what was dropped before it came here moved nothing.
 pub(crate) struct KeyRing<A> {
     suite: Suite,
     /// Phases that the wire tells apart: a power of two, at least 4.
@@ -18,7 +19,8 @@ pub(crate) struct KeyRing<A> {
     secret: TrafficSecret,
     present: (A, Iv),
     previous: Option<Previous<A>>,
-    next: Option<(TrafficSecret, (A, Iv))>,
+    /// The next phases, as far as they were asked for.
+    ahead: Vec<(TrafficSecret, (A, Iv))>,
 }
 
 /// The phase before the present one.
@@ -56,7 +58,7 @@ impl<A: Aead> KeyRing<A> {
             secret,
             present,
             previous: None,
-            next: None,
+            ahead: Vec::new(),
         }
     }
 
@@ -64,8 +66,8 @@ impl<A: Aead> KeyRing<A> {
     ///
     /// # Errors
     ///
-    /// [`OpenError`] where the phase is none of three or the bytes were changed; the body is
-    /// garbage then.
+    /// [`OpenError`] where the phase is too far off or the bytes were changed; the body is garbage
+    /// then.
     pub(crate) fn open<P: Provider<Aead = A>>(
         &mut self,
         provider: &P,
@@ -76,35 +78,38 @@ impl<A: Aead> KeyRing<A> {
         if ahead == 0 {
             return open_with(&self.present, sealed);
         }
-        if ahead == 1 {
-            let (secret, suite) = (&self.secret, self.suite);
-            let next = self.next.get_or_insert_with(|| {
-                let next = secret.next(provider);
-                let key = next.expand(provider, suite);
-                (next, key)
-            });
-            open_with(&next.1, sealed)?;
-            self.advance(now);
-            return Ok(());
+        if ahead == self.modulus.wrapping_sub(1)
+            && let Some(previous) = self.previous.as_ref().filter(|key| now < key.until)
+        {
+            return open_with(&previous.key, sealed);
         }
-        match &self.previous {
-            Some(previous) if ahead == self.modulus.wrapping_sub(1) && now < previous.until => {
-                open_with(&previous.key, sealed)
-            }
-            _ => Err(OpenError),
+        let steps = usize::from(ahead);
+        if steps > AHEAD_MAX {
+            return Err(OpenError);
         }
+        while self.ahead.len() < steps {
+            let last = self.ahead.last().map_or(&self.secret, |(secret, _)| secret);
+            let next = last.next(provider);
+            let key = next.expand(provider, self.suite);
+            self.ahead.push((next, key));
+        }
+        let (_, key) = self.ahead.get(steps.wrapping_sub(1)).ok_or(OpenError)?;
+        open_with(key, sealed)?;
+        self.advance(now, ahead);
+        Ok(())
     }
 
-    fn advance(&mut self, now: Instant) {
-        if let Some((secret, key)) = self.next.take() {
+    /// Goes on by so many phases.
+    fn advance(&mut self, now: Instant, steps: u8) {
+        for (secret, key) in self.ahead.drain(..usize::from(steps).min(self.ahead.len())) {
             self.secret = secret;
             let old = core::mem::replace(&mut self.present, key);
             self.previous = Some(Previous {
                 key: old,
                 until: now + PREVIOUS_KEPT,
             });
-            self.phase = self.phase.wrapping_add(1) % self.modulus;
         }
+        self.phase = self.phase.wrapping_add(steps) % self.modulus;
     }
 }
 
@@ -119,6 +124,9 @@ fn open_with<A: Aead>((aead, iv): &(A, Iv), sealed: Sealed<'_>) -> Result<(), Op
     aead.open(iv.xor(mask), aad, body, tag)
 }
 
+/// Phases that may be skipped and the one after them: as many as the wire tells apart where it has
+/// two bits for them, once late packets are no longer awaited.
+const AHEAD_MAX: usize = 3;
 /// How long late packets of the phase before open: three times the longest probe timeout that a
 /// link in use has (1 s; RFC 9002, section 6.2.2, allows as much before the first sample).
 const PREVIOUS_KEPT: Duration = Duration::from_secs(3);
@@ -164,13 +172,41 @@ mod tests {
                 .is_ok()
         };
         assert!(open(0, 0, 0));
-        assert!(!open(0, 2, 1), "two ahead");
         assert!(open(1, 1, 2), "one ahead moves on");
         assert!(open(2, 0, 3), "a late one still opens");
         assert!(!open(3_001, 0, 4), "and not for ever");
         for phase in 2..6 {
             assert!(open(4_000, phase, 5), "{phase}");
         }
+    }
+
+    #[test]
+    fn phases_that_were_missed_are_skipped() {
+        let provider = SimProvider::new(Seed::from_number(1));
+        let secret = || TrafficSecret::new(Secret32::new([7; 32]));
+        let mut secrets = vec![secret()];
+        for phase in 1..12 {
+            secrets.push(secrets[phase - 1].next(&provider));
+        }
+        let mut ring = KeyRing::new(&provider, Suite::Aes128Gcm, secret(), 4);
+        let mut open = |at: u64, phase: usize, number: u64| {
+            let (mut body, tag) = seal(&provider, &secrets[phase], number);
+            let sealed = Sealed {
+                phase: u8::try_from(phase % 4).unwrap(),
+                mask: mask(number),
+                aad: b"aad",
+                body: &mut body,
+                tag: &tag,
+            };
+            ring.open(&provider, Instant::from_millis(at), sealed)
+                .is_ok()
+        };
+        assert!(open(0, 2, 0), "one was missed");
+        assert!(open(1, 1, 1), "and a late packet of it opens");
+        assert!(!open(2, 5, 2), "three ahead reads as one before");
+        assert!(open(3_001, 5, 3), "and no longer, once that is forgotten");
+        assert!(open(3_002, 7, 4));
+        assert!(!open(9_000, 11, 5), "four ahead reads as the present");
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use core::fmt;
 use core::time::Duration;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 
 use udp_proto::budget::TokenBucket;
 use wire::Instant;
@@ -24,10 +24,6 @@ pub(crate) struct Label {
     bucket: TokenBucket,
     /// When it ends; a frame that passes puts it off.
     expires_at: Instant,
-    /// Frames passed.
-    frames: u64,
-    /// Bytes passed, headers included.
-    bytes: u64,
 }
 
 /// Where frames of a label go.
@@ -60,10 +56,19 @@ pub(crate) struct LabelSlab {
     free: VecDeque<u32>,
     /// Slots whose generations were all given out, and when they may be used again.
     resting: VecDeque<(Instant, u32)>,
-    /// Labels of each owner.
-    held: BTreeMap<LinkId, u32>,
+    /// What each owner has, by its link; it outlives the owner's labels.
+    owners: Vec<Owner>,
     limits: LabelLimits,
     taken: u32,
+}
+
+/// What one neighbour has of a slab.
+#[derive(Debug)]
+struct Owner {
+    /// Labels.
+    held: u32,
+    /// Bytes that may pass by all of them.
+    bucket: TokenBucket,
 }
 
 /// Bounds of a slab.
@@ -77,6 +82,8 @@ pub(crate) struct LabelLimits {
     pub(crate) rate: u32,
     /// Bytes at once and label.
     pub(crate) burst: u32,
+    /// Bytes a second of all labels of one owner, and a quarter of it at once.
+    pub(crate) owner_rate: u32,
 }
 
 impl LabelSlab {
@@ -85,7 +92,7 @@ impl LabelSlab {
             labels: Vec::new(),
             free: VecDeque::new(),
             resting: VecDeque::new(),
-            held: BTreeMap::new(),
+            owners: Vec::new(),
             limits,
             taken: 0,
         }
@@ -102,7 +109,7 @@ impl LabelSlab {
         owner: LinkId,
         previous: LinkId,
     ) -> Result<LabelName, LabelRefusal> {
-        let held = self.held.get(&owner).copied().unwrap_or(0);
+        let held = self.owner_mut(now, owner)?.held;
         if held >= self.limits.per_owner_max || self.taken >= self.limits.labels_max {
             return Err(LabelRefusal::Full);
         }
@@ -117,9 +124,8 @@ impl LabelSlab {
         label.owner = owner;
         label.bucket = TokenBucket::new(rate, burst, now);
         label.expires_at = now + LABEL_LIFE;
-        (label.frames, label.bytes) = (0, 0);
         let generation = label.generation;
-        self.held.insert(owner, held.saturating_add(1));
+        self.owner_mut(now, owner)?.held = held.saturating_add(1);
         self.taken = self.taken.saturating_add(1);
         Ok(LabelName { slot, generation })
     }
@@ -178,6 +184,17 @@ impl LabelSlab {
             .filter(|label| label.is(name))
     }
 
+    /// Finds the label of a frame, and what its owner's labels may still pass.
+    pub(crate) fn get_with_owner(
+        &mut self,
+        name: LabelName,
+    ) -> Option<(&mut Label, &mut TokenBucket)> {
+        let label = self.labels.get_mut(index(name.slot));
+        let label = label.filter(|label| label.is(name))?;
+        let owner = self.owners.get_mut(usize::from(label.owner.0))?;
+        Some((label, &mut owner.bucket))
+    }
+
     /// Frees a label and returns its binding, for its sealer.
     pub(crate) fn remove(&mut self, now: Instant, name: LabelName) -> Option<(LinkId, Binding)> {
         let label = self.get_mut(name)?;
@@ -192,11 +209,8 @@ impl LabelSlab {
             self.free.push_back(name.slot);
         }
         self.taken = self.taken.saturating_sub(1);
-        match self.held.get_mut(&owner) {
-            Some(held) if *held > 1 => *held = held.saturating_sub(1),
-            _ => {
-                self.held.remove(&owner);
-            }
+        if let Some(owner) = self.owners.get_mut(usize::from(owner.0)) {
+            owner.held = owner.held.saturating_sub(1);
         }
         match old {
             Purpose::Transit { next, binding } => Some((next, binding)),
@@ -243,6 +257,20 @@ impl LabelSlab {
             .capacity()
             .saturating_mul(size_of::<Label>())
             .saturating_add(self.free.capacity().saturating_mul(4))
+            .saturating_add(self.owners.capacity().saturating_mul(size_of::<Owner>()))
+    }
+
+    /// What `owner` has, made where it is new.
+    fn owner_mut(&mut self, now: Instant, owner: LinkId) -> Result<&mut Owner, LabelRefusal> {
+        let rate = self.limits.owner_rate;
+        let place = usize::from(owner.0);
+        if place >= self.owners.len() {
+            self.owners.resize_with(place.saturating_add(1), || Owner {
+                held: 0,
+                bucket: TokenBucket::new(rate, rate / 4, now),
+            });
+        }
+        self.owners.get_mut(place).ok_or(LabelRefusal::Unknown)
     }
 
     fn take_slot(&mut self, now: Instant) -> Result<u32, LabelRefusal> {
@@ -270,8 +298,6 @@ impl Label {
             generation: 0,
             bucket: TokenBucket::new(0, 0, now),
             expires_at: now,
-            frames: 0,
-            bytes: 0,
         }
     }
 
@@ -312,8 +338,6 @@ impl Label {
             return false;
         }
         self.expires_at = now + LABEL_LIFE;
-        self.frames = self.frames.saturating_add(1);
-        self.bytes = self.bytes.saturating_add(units.into());
         true
     }
 
@@ -368,6 +392,7 @@ mod tests {
         per_owner_max: 10,
         rate: 1_000,
         burst: 1_000,
+        owner_rate: 10_000,
     };
     const A: LinkId = LinkId(1);
     const B: LinkId = LinkId(2);

@@ -11,6 +11,7 @@ pub mod routes;
 mod config;
 mod data_plane;
 mod event;
+mod exchange;
 pub mod flow_key;
 pub mod flow_message;
 pub mod grant;

@@ -1,6 +1,6 @@
 //! Links: keys and addresses of the neighbours that hop frames come from and go to.
 
-use core::net::SocketAddr;
+use core::net::{IpAddr, SocketAddr};
 
 use crypto::{Aead, Exporter, Provider};
 
@@ -16,6 +16,8 @@ pub(crate) struct LinkId(pub(crate) u16);
 pub(crate) struct Link<A> {
     /// Where its frames come from.
     pub(crate) remote: SocketAddr,
+    /// The address of ours that its frames go from, as the session's packets do.
+    pub(crate) local: Option<IpAddr>,
     pub(crate) sealer: HopSealer<A>,
     pub(crate) opener: HopOpener<A>,
     pub(crate) grants: GrantKey,
@@ -57,6 +59,7 @@ impl<A: Aead> Link<A> {
     ) -> Self {
         Self {
             remote,
+            local: None,
             sealer: HopSealer::new(provider, exporter, end.sends(), serial),
             opener: HopOpener::new(provider, exporter, end.receives()),
             grants: GrantKey::new(provider, exporter),

@@ -1,5 +1,6 @@
 //! The node: sessions, control plane and data plane behind one machine.
 
+mod barred;
 mod control;
 mod course;
 mod courses;
@@ -11,17 +12,20 @@ mod links;
 mod paths;
 mod peers;
 mod reserve;
+mod start;
 mod views;
 
 use core::time::Duration;
 use std::collections::{BTreeMap, VecDeque};
 
 use crypto::{Identity, Provider};
-use udp_proto::{AppId, ChannelId, Endpoint, Listen, Mtu};
+use udp_proto::budget::TokenBucket;
+use udp_proto::{ChannelId, Endpoint};
 use wire::{Arrival, CommandId, Generator, Instant, Machine, NodeId, Seed, Transmit, UnixTime};
 
 use crate::choice::{Penalties, PenaltyConfig};
 use crate::config::{Config, NewError};
+use crate::cost::Cost;
 use crate::data_plane::DataPlane;
 use crate::event::{Command, Event, Outcome};
 use crate::flow_message::GAME_NAME_MAX;
@@ -29,7 +33,7 @@ use crate::hop::HopHeader;
 use crate::label::LabelLimits;
 use crate::leg::{Leg, SocketId};
 use crate::link::LinkId;
-use crate::link_state::{Admission, LinkStateTable, Network, Publisher, TableConfig};
+use crate::link_state::{LinkStateTable, Publisher};
 use crate::measure::LinkReport;
 use crate::ration::ReplyRation;
 use crate::routes::Graph;
@@ -38,6 +42,7 @@ use course::Course;
 use entry::Ports;
 use flow_table::FlowTable;
 use peers::Peers;
+use start::{endpoint, network_of, table};
 
 /// A node of the mesh; a [`wire::Machine`] that speaks to [`Leg`]s.
 ///
@@ -62,10 +67,14 @@ pub struct Node<P: Provider> {
     reports: BTreeMap<NodeId, LinkReport>,
     /// All links known; `None` where something changed since it was made.
     graph: Option<Graph>,
+    /// What the cheapest way to each exit asked for costs on that graph.
+    exit_costs: BTreeMap<NodeId, Cost>,
     courses: BTreeMap<LinkId, Course<P::Aead>>,
     flows: FlowTable<P::Aead>,
     ports: Ports,
     ration: ReplyRation,
+    /// Flows that players may open.
+    newcomers: TokenBucket,
     commands: VecDeque<(CommandId, Command)>,
     /// What each command that is not completed is for.
     pending: BTreeMap<CommandId, Pending>,
@@ -82,8 +91,10 @@ pub struct Node<P: Provider> {
     beat_at: Instant,
     /// When the node itself, its endpoint aside, has something to do.
     wake_at: Instant,
-    /// Whether courses are to be looked at before the next drain.
+    /// Whether courses are to be looked at.
     is_untended: bool,
+    /// When they last were: at most once a millisecond, whatever comes of it.
+    tended_at: Option<Instant>,
     stats: NodeStats,
     now: Instant,
     unix: Option<(Instant, UnixTime)>,
@@ -125,13 +136,12 @@ impl<P: Provider> Node<P> {
         provider.random(&mut seed)?;
         let mut generator = Seed(seed).generator(0);
         let key = provider.signing_key(&identity)?;
-        let network = network_of(&provider, &config);
+        let network = network_of(&provider, &config.secret);
+        let previous = config.previous_secret.as_ref();
+        let previous = previous.map(|secret| network_of(&provider, secret));
         let publisher = Publisher::new(key, public, network, config.profile.clone())
             .map_err(|_| NewError::Profile)?;
-        let mut table = TableConfig::default();
-        if let Some(members) = &config.members {
-            table.admission = Admission::Listed(members.clone());
-        }
+        let table = table(&config, (network, previous), own);
         let endpoint = endpoint(&config, identity, provider, now)?;
         let mut node = Self {
             own,
@@ -142,20 +152,23 @@ impl<P: Provider> Node<P> {
                     per_owner_max: config.labels_per_peer_max,
                     rate: config.label_rate,
                     burst: config.label_rate / 4,
+                    owner_rate: config.owner_rate,
                 },
                 config.outbox_bytes_max,
             ),
             peers: Peers::new(config.peers_max, config.request_rate),
-            table: LinkStateTable::new(table, network, own),
+            table,
             publisher,
             penalties: Penalties::new(PenaltyConfig::default()),
             own_record: Vec::new(),
             reports: BTreeMap::new(),
             graph: None,
             courses: BTreeMap::new(),
-            flows: FlowTable::new(config.flows_max, &mut generator),
+            flows: FlowTable::new((config.flows_max, config.unproved_max), &mut generator),
             ports: Ports::new(&config, now),
             ration: ReplyRation::default(),
+            newcomers: TokenBucket::new(config.open_rate, config.open_rate.saturating_mul(4), now),
+            exit_costs: BTreeMap::new(),
             commands: VecDeque::new(),
             pending: BTreeMap::new(),
             next_command: 0,
@@ -168,6 +181,7 @@ impl<P: Provider> Node<P> {
             beat_at: now,
             wake_at: now,
             is_untended: false,
+            tended_at: None,
             stats: NodeStats::default(),
             now,
             unix: None,
@@ -183,7 +197,7 @@ impl<P: Provider> Node<P> {
         let now = self.advance(now);
         let Leg { socket, address } = arrival.peer;
         if socket != SocketId::MESH {
-            self.on_game_datagram(now, arrival.peer, datagram);
+            self.on_game_datagram(now, (arrival.peer, arrival.local), datagram);
             return;
         }
         if datagram
@@ -249,8 +263,11 @@ impl<P: Provider> Node<P> {
     pub fn poll_transmit(&mut self, now: Instant, buf: &mut Vec<u8>) -> Option<Transmit<Leg>> {
         let now = self.advance(now);
         loop {
-            if let Some(leg) = self.plane.outbox.pop(buf) {
-                return Some(Transmit::to(leg));
+            if let Some((leg, source)) = self.plane.outbox.pop(buf) {
+                return Some(Transmit {
+                    source,
+                    ..Transmit::to(leg)
+                });
             }
             if let Some(transmit) = self.endpoint.poll_transmit(now, buf) {
                 return Some(Transmit {
@@ -261,7 +278,8 @@ impl<P: Provider> Node<P> {
                 });
             }
             let has_news = self.pump(now);
-            if self.is_untended {
+            let may_tend = self.tended_at.is_none_or(|tended| tended + TEND_GAP <= now);
+            if self.is_untended && may_tend {
                 self.tend(now);
             } else if !has_news {
                 return None;
@@ -281,7 +299,8 @@ impl<P: Provider> Node<P> {
 
     /// Returns when `handle_timeout` is next needed.
     pub fn poll_timeout(&self) -> Option<Instant> {
-        let own = self.wake_at;
+        let again = self.tended_at.filter(|_| self.is_untended);
+        let own = again.map_or(self.wake_at, |tended| self.wake_at.min(tended + TEND_GAP));
         Some(self.endpoint.poll_timeout().map_or(own, |due| due.min(own)))
     }
 
@@ -376,6 +395,7 @@ impl<P: Provider> Node<P> {
     /// Looks at all courses, sends the probes that are due, and sets the clock for what is next.
     fn tend(&mut self, now: Instant) {
         self.is_untended = false;
+        self.tended_at = Some(now);
         let links: Vec<LinkId> = self.courses.keys().copied().collect();
         for link in links {
             self.tend_course(now, link);
@@ -391,36 +411,6 @@ impl<P: Provider> Node<P> {
             .map(|path| path.watch.poll_timeout(now));
         self.wake_at = probers.chain(watches).fold(self.beat_at, Instant::min);
     }
-}
-
-/// The network's name in records: a hash that tells nothing about the secret.
-fn network_of<P: Provider>(provider: &P, config: &Config) -> Network {
-    let hash = provider.hmac_sha256(config.secret.expose(), &[b"tw1 mesh network"]);
-    Network(hash.first_chunk().copied().unwrap_or_default())
-}
-
-fn endpoint<P: Provider>(
-    config: &Config,
-    identity: Identity,
-    provider: P,
-    now: Instant,
-) -> Result<Endpoint<P>, NewError> {
-    let mut sessions = udp_proto::Config::default();
-    sessions.sessions_max = u16::try_from(config.links_max.saturating_mul(4)).unwrap_or(u16::MAX);
-    sessions.half_open_max = 256;
-    sessions.mtu_check = Some(Mtu::MESH);
-    sessions.receive_window = RECEIVE_WINDOW;
-    let mut endpoint = Endpoint::new(sessions, APP, provider, now)?;
-    let network = udp_proto::Network {
-        secret: config.secret.clone(),
-        previous: config.previous_secret.clone(),
-    };
-    let listen = Listen::new(identity, config.instance).with_network(network);
-    endpoint.listen(now, listen)?;
-    if let Some(members) = &config.members {
-        endpoint.set_allowed_nodes(Some(members.keys().copied().collect()));
-    }
-    Ok(endpoint)
 }
 
 impl<P: Provider> core::fmt::Debug for Node<P> {
@@ -471,12 +461,10 @@ impl<P: Provider> Machine for Node<P> {
     }
 }
 
-/// Names the mesh to `udp_proto`, apart from every game: "tickmesh".
-const APP: AppId = AppId(0x7469_636b_6d65_7368);
 /// The channels of `udp_proto`'s default table.
 const UNRELIABLE: ChannelId = ChannelId(0);
 const RELIABLE: ChannelId = ChannelId(1);
-/// Reliable bytes that a neighbour may have on the way: the answer to a full request, twice.
-const RECEIVE_WINDOW: u32 = 192 << 10;
+/// Least time between two looks at the courses.
+const TEND_GAP: Duration = Duration::from_millis(1);
 /// Time between two beats.
 const BEAT: Duration = Duration::from_millis(100);

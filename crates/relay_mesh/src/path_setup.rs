@@ -19,6 +19,8 @@ pub(crate) struct PathSetup {
     /// Relays in order, then the far end.
     hops: Vec<Hop>,
     flows: Vec<FlowId>,
+    /// Of those asked for, what the far end refused.
+    refused: Vec<FlowId>,
     /// When it has failed.
     deadline: Instant,
 }
@@ -47,8 +49,13 @@ pub(crate) struct Ask {
 pub(crate) enum Progress {
     /// These are to be sent, if any; more replies must come.
     Pending(Vec<Ask>),
-    /// Done: each flow and its label at the first hop.
-    Ready(Vec<(FlowId, LabelName)>),
+    /// Done.
+    Ready {
+        /// Each flow and its label at the first hop.
+        labels: Vec<(FlowId, LabelName)>,
+        /// Flows that the far end does not know, or has given too many labels.
+        refused: Vec<FlowId>,
+    },
     /// It cannot be.
     Failed(Refused),
 }
@@ -89,6 +96,7 @@ impl PathSetup {
         let setup = Self {
             hops,
             flows,
+            refused: Vec::new(),
             deadline: now + PATIENCE,
         };
         (setup, asks)
@@ -114,6 +122,12 @@ impl PathSetup {
         };
         hop.waits_for = None;
         match reply {
+            RouteReply::Refused(Refused::UnknownFlow) if !self.flows.contains(&FlowId::PROBE) => {
+                return Progress::Ready {
+                    labels: Vec::new(),
+                    refused: core::mem::take(&mut self.flows),
+                };
+            }
             RouteReply::Refused(why) => return Progress::Failed(why),
             RouteReply::Done(granted) if hop.granted.is_empty() && granted.len() == count => {
                 hop.granted = granted;
@@ -126,10 +140,34 @@ impl PathSetup {
         if self.hops.iter().any(|hop| hop.waits_for.is_some()) {
             return Progress::Pending(Vec::new());
         }
-        if self.hops.iter().all(|hop| hop.is_bound) {
-            return Progress::Ready(self.first_labels());
+        self.drop_refused();
+        if self.refused.contains(&FlowId::PROBE) {
+            return Progress::Failed(Refused::UnknownFlow);
+        }
+        if self.flows.is_empty() || self.hops.iter().all(|hop| hop.is_bound) {
+            return Progress::Ready {
+                labels: self.first_labels(),
+                refused: core::mem::take(&mut self.refused),
+            };
         }
         Progress::Pending(self.bind(ids))
+    }
+
+    /// Takes out the flows for which a node gave no label. What others gave for them expires.
+    fn drop_refused(&mut self) {
+        let hops = self.hops.iter();
+        let is_refused = |place: usize| {
+            let granted = |hop: &Hop| hop.granted.get(place).is_some_and(Granted::is_none);
+            hops.clone().any(granted)
+        };
+        let refused: Vec<bool> = (0..self.flows.len()).map(is_refused).collect();
+        for hop in &mut self.hops {
+            let mut refused = refused.iter();
+            hop.granted.retain(|_| refused.next() != Some(&true));
+        }
+        let mut refused = refused.iter();
+        let out = self.flows.extract_if(.., |_| refused.next() == Some(&true));
+        self.refused.extend(out);
     }
 
     /// Returns whether `node` is one of the path's.
@@ -209,6 +247,59 @@ mod tests {
         }
     }
 
+    fn ready(labels: &[(u64, u32)], refused: &[u64]) -> Progress {
+        let labels = labels.iter();
+        Progress::Ready {
+            labels: labels
+                .map(|(flow, slot)| (FlowId(*flow), granted(*slot).label))
+                .collect(),
+            refused: refused.iter().copied().map(FlowId).collect(),
+        }
+    }
+
+    #[test]
+    fn a_flow_that_the_far_end_refuses_leaves_the_others_their_labels() {
+        let mut ids = counter();
+        let flows = vec![FlowId(0), FlowId(1), FlowId(3)];
+        let way = (&[node(2)][..], node(4));
+        let (mut setup, asks) = PathSetup::start(Instant::ZERO, node(1), way, flows, &mut ids);
+        let far = RouteReply::Done(vec![granted(40), Granted::NONE, granted(42)]);
+        let progress = setup.on_reply(asks[1].id, far, &mut ids);
+        assert_eq!(progress, Progress::Pending(Vec::new()));
+        let relay = RouteReply::Done(vec![granted(20), granted(21), granted(22)]);
+        let Progress::Pending(binds) = setup.on_reply(asks[0].id, relay, &mut ids) else {
+            panic!("it goes on");
+        };
+        let RouteRequest::Bind { binds: bound, .. } = &binds[0].request else {
+            panic!("{binds:?}");
+        };
+        let pairs: Vec<_> = bound.iter().map(|b| (b.label.slot, b.next.slot)).collect();
+        assert_eq!(pairs, [(20, 40), (22, 42)]);
+        assert_eq!(
+            setup.on_reply(binds[0].id, RouteReply::Done(Vec::new()), &mut ids),
+            ready(&[(0, 20), (3, 22)], &[1])
+        );
+    }
+
+    #[test]
+    fn where_all_flows_are_unknown_the_path_is_not_at_fault() {
+        let mut ids = counter();
+        let mut answer = |flow, reply| {
+            let way = (&[][..], node(4));
+            let flows = vec![FlowId(flow)];
+            let (mut setup, asks) = PathSetup::start(Instant::ZERO, node(1), way, flows, &mut ids);
+            setup.on_reply(asks[0].id, reply, &mut ids)
+        };
+        let refused = || RouteReply::Refused(Refused::UnknownFlow);
+        let none = || RouteReply::Done(vec![Granted::NONE]);
+        assert_eq!(answer(7, refused()), ready(&[], &[7]));
+        assert_eq!(answer(7, none()), ready(&[], &[7]));
+        // Without its probes a path is none.
+        let failed = Progress::Failed(Refused::UnknownFlow);
+        assert_eq!(answer(0, refused()), failed);
+        assert_eq!(answer(0, none()), failed);
+    }
+
     fn counter() -> impl FnMut() -> RequestId {
         let mut next = 0;
         move || {
@@ -274,10 +365,7 @@ mod tests {
         );
         assert_eq!(
             setup.on_reply(binds[0].id, done(), &mut ids),
-            Progress::Ready(vec![
-                (FlowId(0), granted(20).label),
-                (FlowId(1), granted(21).label)
-            ])
+            ready(&[(0, 20), (1, 21)], &[])
         );
     }
 
@@ -294,7 +382,7 @@ mod tests {
         assert_eq!(asks.len(), 1);
         assert_eq!(
             setup.on_reply(asks[0].id, RouteReply::Done(vec![granted(4)]), &mut ids),
-            Progress::Ready(vec![(FlowId(1), granted(4).label)])
+            ready(&[(1, 4)], &[])
         );
     }
 

@@ -148,6 +148,16 @@ impl PathWatch {
         self.answers >= ANSWERS_READY
     }
 
+    /// Returns since when answers stay away, where they do.
+    pub(crate) const fn silent_since(&self) -> Option<Instant> {
+        self.silent_since
+    }
+
+    /// Returns whether a probe was answered that left at `since` or later.
+    pub(crate) fn carried_after(&self, since: Instant) -> bool {
+        self.answered.is_some_and(|answered| answered >= since)
+    }
+
     /// Returns the smoothed round trip.
     pub(crate) fn round_trip(&self) -> Option<Duration> {
         self.estimate.map(|(smoothed, _)| smoothed)

@@ -7,14 +7,19 @@ use std::collections::BTreeMap;
 use udp_proto::budget::{Prefix, TokenBucket, prefix_of};
 use wire::Instant;
 
+use crate::exchange::Exchange;
+
 /// Rations replies to sources that may be forged.
 ///
 /// A game may answer more than it was asked, and its players prove nothing to the entry. So until
 /// two exchanges in each direction a source gets at most 4 replies and 4 KiB a second, and all
-/// such sources of one /24 or /48 together 64 KiB a second, and at most 64 of them at a time.
+/// such sources of one /24 or /48 together 64 KiB a second, and at most 64 of them at a time, of
+/// which 16 a second are new.
 #[derive(Debug, Default)]
 pub(crate) struct ReplyRation {
     prefixes: BTreeMap<Prefix, Share>,
+    /// When shares may be forgotten next.
+    forget_at: Instant,
 }
 
 /// What unproved sources of one prefix have.
@@ -23,8 +28,8 @@ struct Share {
     bytes: TokenBucket,
     /// Sources that are not proved.
     sources: u32,
-    /// When one was last seen.
-    seen: Instant,
+    /// Sources that may be taken.
+    newcomers: TokenBucket,
 }
 
 /// How far one source has come in proving that it receives.
@@ -37,18 +42,19 @@ pub(crate) struct Standing {
     bytes: TokenBucket,
 }
 
-/// Datagrams to and fro.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Exchange {
-    /// So many replies followed a request, and the source spoke last.
-    Asked(u8),
-    /// So many replies followed a request, and the last word was ours.
-    Answered(u8),
-    /// Two in each direction, and the source went on.
-    Proved,
-}
-
 impl ReplyRation {
+    /// Whether the prefix of a source has as many unproved ones as it may.
+    pub(crate) fn is_crowded(&self, source: SocketAddr) -> bool {
+        let share = self.prefixes.get(&prefix_of(source.ip()));
+        share.is_some_and(|share| share.sources >= SOURCES_MAX)
+    }
+
+    /// Whether the prefix of a source has had as many new ones of late as it may.
+    pub(crate) fn is_spent(&self, now: Instant, source: SocketAddr) -> bool {
+        let share = self.prefixes.get(&prefix_of(source.ip()));
+        share.is_some_and(|share| share.newcomers.available(now) == 0)
+    }
+
     /// Takes a new source; `None` where its prefix has as many unproved ones as it may.
     pub(crate) fn admit(&mut self, now: Instant, source: SocketAddr) -> Option<Standing> {
         self.forget(now);
@@ -59,30 +65,26 @@ impl ReplyRation {
         let share = self.prefixes.entry(prefix).or_insert_with(|| Share {
             bytes: TokenBucket::new(PREFIX_BYTES, PREFIX_BYTES, now),
             sources: 0,
-            seen: now,
+            newcomers: TokenBucket::new(NEWCOMERS, SOURCES_MAX, now),
         });
-        if share.sources >= SOURCES_MAX {
+        if share.sources >= SOURCES_MAX || !share.newcomers.take(now, 1) {
             return None;
         }
         share.sources = share.sources.saturating_add(1);
-        share.seen = now;
         Some(Standing {
-            exchange: Exchange::Asked(0),
+            exchange: Exchange::NEW,
             replies: TokenBucket::new(SOURCE_REPLIES, SOURCE_REPLIES, now),
             bytes: TokenBucket::new(SOURCE_BYTES, SOURCE_BYTES, now),
         })
     }
 
-    /// Takes a datagram of the source.
-    pub(crate) fn on_request(&mut self, source: SocketAddr, standing: &mut Standing) {
-        if let Exchange::Answered(count) = standing.exchange {
-            if count >= EXCHANGES {
-                standing.exchange = Exchange::Proved;
-                self.leave(source);
-            } else {
-                standing.exchange = Exchange::Asked(count);
-            }
+    /// Takes a datagram of the source; returns whether that was the proof.
+    pub(crate) fn on_request(&mut self, source: SocketAddr, standing: &mut Standing) -> bool {
+        let is_proof = standing.exchange.on_request();
+        if is_proof {
+            self.leave(source);
         }
+        is_proof
     }
 
     /// Returns whether a reply of `len` bytes may go to the source.
@@ -107,9 +109,7 @@ impl ReplyRation {
         if !is_within || !standing.replies.take(now, 1) || !standing.bytes.take(now, units) {
             return false;
         }
-        if let Exchange::Asked(count) = standing.exchange {
-            standing.exchange = Exchange::Answered(count.saturating_add(1));
-        }
+        standing.exchange.on_reply();
         true
     }
 
@@ -127,13 +127,17 @@ impl ReplyRation {
         }
     }
 
-    /// A share whose bucket is full again, and that no source needs, says as much as none.
+    /// A share whose bucket is full again, and that no source needs, says as much as none. Looked
+    /// for where there is no room, a few times a second: a look costs as much as there are shares.
     fn forget(&mut self, now: Instant) {
-        if self.prefixes.len() < PREFIXES_MAX {
+        if self.prefixes.len() < PREFIXES_MAX || now < self.forget_at {
             return;
         }
+        self.forget_at = now + FORGET_GAP;
         self.prefixes.retain(|_, share| {
-            share.sources > 0 || now.saturating_since(share.seen) < Duration::from_secs(1)
+            share.sources > 0
+                || share.bytes.available(now) < PREFIX_BYTES
+                || share.newcomers.available(now) < SOURCES_MAX
         });
     }
 }
@@ -146,10 +150,13 @@ const SOURCE_BYTES: u32 = 4 << 10;
 const PREFIX_BYTES: u32 = 64 << 10;
 /// Such sources of a prefix at a time.
 const SOURCES_MAX: u32 = 64;
-/// Replies, each to a request, and a request after the last, that prove a source.
-const EXCHANGES: u8 = 2;
+/// New sources of a prefix a second, and [`SOURCES_MAX`] at once: a sixteenth of all that the
+/// default [`open_rate`](crate::Config::open_rate) lets in.
+const NEWCOMERS: u32 = 16;
+/// Least time between two looks for shares to forget.
+const FORGET_GAP: Duration = Duration::from_millis(100);
 /// Prefixes remembered.
-const PREFIXES_MAX: usize = 4_096;
+const PREFIXES_MAX: usize = 8_192;
 
 #[cfg(test)]
 mod tests {
@@ -215,24 +222,28 @@ mod tests {
         assert_eq!(sent, 65_536);
         let (from, standing) = standings.pop().unwrap();
         ration.on_end(from, &standing);
-        assert!(ration.admit(Instant::ZERO, source(200, 1)).is_some());
+        assert!(
+            ration.admit(Instant::ZERO, source(200, 1)).is_none(),
+            "64 at once"
+        );
+        let later = Instant::from_millis(63);
+        assert!(ration.admit(later, source(200, 1)).is_some(), "16 a second");
     }
 
     #[test]
     fn prefixes_are_bounded() {
         let mut ration = ReplyRation::default();
-        for number in 0..5_000_u32 {
+        for number in 0..9_000_u32 {
             let [_, a, b, c] = number.to_be_bytes();
             let from = SocketAddr::from(([10 + a, b, c, 1], 9));
-            if let Some(standing) = ration.admit(Instant::ZERO, from) {
+            if let Some(mut standing) = ration.admit(Instant::ZERO, from) {
+                // Something is owed, so that it is not forgotten at once.
+                assert!(ration.allows(Instant::ZERO, from, &mut standing, 1_000));
                 ration.on_end(from, &standing);
             }
         }
         assert_eq!(ration.prefixes.len(), PREFIXES_MAX);
-        assert!(
-            ration
-                .admit(Instant::from_millis(1_001), source(1, 1))
-                .is_some()
-        );
+        let later = Instant::from_millis(4_000);
+        assert!(ration.admit(later, source(1, 1)).is_some());
     }
 }

@@ -13,7 +13,10 @@
 //! | reply 0x21 | id 8, status 1, count 1, count × (label 5, grant 16); a bind's has count 0 |
 //!
 //! A label is slot 4 and generation 1. Counts are 1 to 64. Terminal labels are bound at once,
-//! since their next hop is the flow. Requests are idempotent by id.
+//! since their next hop is the flow. A flow that has as many labels as may be, or that the session
+//! does not have while it has another of the request's, gets [`Granted::NONE`]: slot 2^32 - 1,
+//! generation 255, no grant. The id names the reply; nobody asks twice, since sessions are
+//! reliable.
 
 #![warn(clippy::arithmetic_side_effects)]
 
@@ -75,6 +78,23 @@ pub struct Granted {
     pub label: LabelName,
     /// For the hop before.
     pub grant: Grant,
+}
+
+impl Granted {
+    /// Stands for a flow that gets no label.
+    pub const NONE: Self = Self {
+        label: LabelName {
+            slot: u32::MAX,
+            generation: u8::MAX,
+        },
+        grant: [0; 16],
+    };
+
+    /// Whether the flow in this place gets no label.
+    #[must_use]
+    pub fn is_none(&self) -> bool {
+        *self == Self::NONE
+    }
 }
 
 /// How a request ended.

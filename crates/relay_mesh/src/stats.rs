@@ -2,12 +2,15 @@
 
 use crate::route_request::Refused;
 
-/// Hop frames, by what became of them. A frame is counted once.
+/// Hop frames, by what became of them. A frame that comes is counted once: as dropped, as arrived,
+/// or, where it is passed on, as sealed or dropped behind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct FrameStats {
     /// Sealed and queued to be sent: passed on, or of this node's own flows.
     pub sealed: u64,
+    /// Opened, for a flow of this node.
+    pub arrived: u64,
     /// Dropped: shorter than a frame can be.
     pub truncated: u64,
     /// Dropped: longer than a link carries.
@@ -32,16 +35,23 @@ pub struct FrameStats {
     pub wrong_tag: u64,
     /// Dropped: over the rate of its label.
     pub over_rate: u64,
+    /// Dropped: over the rate of all labels of the same owner.
+    pub over_owner_rate: u64,
+    /// Dropped: it was to go on, and had made as many hops as a route may have.
+    pub hops_spent: u64,
     /// Dropped: the next hop's link is down.
     pub no_link: u64,
     /// Dropped: the sealer did not take the number.
     pub not_sealed: u64,
+    /// Dropped: too much waits to be sent.
+    pub outbox_full: u64,
 }
 
 impl FrameStats {
     /// Nothing counted.
     pub(crate) const NONE: Self = Self {
         sealed: 0,
+        arrived: 0,
         truncated: 0,
         oversize: 0,
         unknown_kind: 0,
@@ -54,9 +64,53 @@ impl FrameStats {
         replayed: 0,
         wrong_tag: 0,
         over_rate: 0,
+        over_owner_rate: 0,
+        hops_spent: 0,
         no_link: 0,
         not_sealed: 0,
+        outbox_full: 0,
     };
+
+    /// Returns how many frames that came were dropped before they opened, or over their rate.
+    #[must_use]
+    pub const fn dropped(&self) -> u64 {
+        let Self {
+            truncated,
+            oversize,
+            unknown_kind,
+            malformed,
+            tag_only,
+            unknown_label,
+            expired,
+            wrong_link,
+            not_bound,
+            replayed,
+            wrong_tag,
+            over_rate,
+            over_owner_rate,
+            hops_spent,
+            // Not frames that came, or not only.
+            sealed: _,
+            arrived: _,
+            no_link: _,
+            not_sealed: _,
+            outbox_full: _,
+        } = *self;
+        truncated
+            .saturating_add(oversize)
+            .saturating_add(unknown_kind)
+            .saturating_add(malformed)
+            .saturating_add(tag_only)
+            .saturating_add(unknown_label)
+            .saturating_add(expired)
+            .saturating_add(wrong_link)
+            .saturating_add(not_bound)
+            .saturating_add(replayed)
+            .saturating_add(wrong_tag)
+            .saturating_add(over_rate)
+            .saturating_add(over_owner_rate)
+            .saturating_add(hops_spent)
+    }
 }
 
 /// What else a node counts.
@@ -71,6 +125,8 @@ pub struct NodeStats {
     pub requests_refused: RefusedRequests,
     /// Answers to requests that nobody waits for.
     pub stray_replies: u64,
+    /// Sessions closed because there were as many neighbours, or nodes known of, as may be.
+    pub links_refused: u64,
     /// Messages of neighbours that break the format.
     pub messages_malformed: u64,
     /// Messages that came by a session that has ended.
@@ -91,10 +147,16 @@ pub struct NodeStats {
     pub flow_unknown: u64,
     /// Datagrams handed to players and game servers.
     pub delivered: u64,
+    /// Datagrams for players and game servers dropped because too much waits to be sent.
+    pub outbox_full: u64,
     /// Datagrams of players and servers longer than 1,472 bytes, dropped.
     pub too_big: u64,
     /// Datagrams that came before their flow had a path or socket, and found no room to wait.
     pub early_dropped: u64,
+    /// Datagrams of players and servers sent to the other end of their flow.
+    pub carried: u64,
+    /// Datagrams of players and servers that wait for their flow's path, or waited.
+    pub waited: u64,
     /// Datagrams of players for whom there was no flow to be had.
     pub refused_players: u64,
     /// Replies over the ration of a source that has not proved to receive.

@@ -51,7 +51,7 @@ pub use storage::{
 pub use tcp::{
     Admission, Dial, DialError, KeyRefused, ListenError, StreamApplication, StreamConfig,
     StreamCounters, StreamDriver, StreamHandle, StreamListener, StreamReport, StreamRequests,
-    StreamServicer, TlsIdentity,
+    StreamServicer, TlsIdentity, raise_descriptor_limit,
 };
 #[cfg(feature = "udp")]
 pub use udp::{

@@ -37,6 +37,13 @@ pub trait Storage {
     fn tidy(&mut self) -> bool {
         false
     }
+
+    /// Does one bounded step of the housekeeping that must not wait until no job does; returns
+    /// whether there is more of that. Called after each batch, once its outcomes are handed over:
+    /// under load there may be no pause for [`tidy`](Self::tidy), for hours.
+    fn keep_up(&mut self) -> bool {
+        false
+    }
 }
 
 /// Limits of a storage thread.
@@ -188,6 +195,13 @@ impl StorageThread {
         })
     }
 
+    /// Returns whether the thread is still at work.
+    pub fn is_running(&self) -> bool {
+        self.running
+            .as_ref()
+            .is_some_and(|running| !running.is_finished())
+    }
+
     /// Returns what the thread has done so far.
     pub fn counters(&self) -> StorageCounters {
         self.ledger.snapshot()
@@ -261,6 +275,7 @@ where
                 self.fill(&mut batch);
             }
             self.execute(&mut batch);
+            while self.storage.keep_up() {}
         }
     }
 

@@ -1,6 +1,6 @@
 //! A game client in a frame loop.
 
-use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use core::net::SocketAddr;
 use core::num::NonZeroU8;
 use std::io;
 
@@ -38,21 +38,20 @@ impl Client {
 
     /// Begins to connect as `target` says, such as with a token that a matchmaker gave.
     ///
+    /// Its addresses are tried in turn, each for 2.5 s, and may be of both families: the client has
+    /// a socket for each, and passes over those of a family that this host does not speak.
+    ///
     /// # Errors
     ///
     /// [`OpenError`] where the system or the target refuses.
     pub fn connect_to(
-        target: Target,
+        mut target: Target,
         app_id: AppId,
         mut config: Config,
     ) -> Result<Self, OpenError> {
         // One session: the address tells packets apart, and they are 4 bytes shorter.
         config.cid_len = CidLen::Zero;
-        let any: IpAddr = match target.addresses.first() {
-            Some(SocketAddr::V6(_)) => Ipv6Addr::UNSPECIFIED.into(),
-            Some(SocketAddr::V4(_)) | None => Ipv4Addr::UNSPECIFIED.into(),
-        };
-        let mut socket = Socket::open(SocketAddr::new(any, 0), app_id, config)?;
+        let mut socket = Socket::towards(&mut target.addresses, app_id, config)?;
         let session = socket.act(|now, endpoint| endpoint.connect(now, target))?;
         Ok(Self { socket, session })
     }

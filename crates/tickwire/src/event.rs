@@ -28,6 +28,8 @@ pub enum Event {
         session: SessionId,
         /// Why.
         reason: CloseReason,
+        /// What the peer said to that, at most 128 bytes; empty where it said nothing.
+        text: Box<[u8]>,
     },
     /// The server was not reached; no session was opened.
     Unreachable {

@@ -1,19 +1,34 @@
 //! The application that turns an endpoint's events into a game's, and keeps its tick.
+//!
+//! Between two ticks messages stay where the endpoint has put them: what is unread there is bounded
+//! for each session, and reliable messages spend the credit that their sender has. They become
+//! events when the game asks.
 
 use core::ops::ControlFlow;
 use core::time::Duration;
 
 use crypto::Ring;
 use servicer::Application;
-use udp_proto::Endpoint;
+use udp_proto::{Endpoint, SessionId};
 use wire::{CommandId, Instant};
 
 use crate::Event;
 
+/// Bytes of messages from sessions that have ended, over all of them, that wait for the game; each
+/// counts as [`MESSAGE_COST`] more than its length.
+const LAST_WORDS_MAX: usize = 16 << 20;
+
+/// What a message costs beside its bytes: its event, and what an allocator adds.
+const MESSAGE_COST: usize = 96;
+
 /// Collects events until the game takes them.
 #[derive(Debug, Default)]
 pub(crate) struct Host {
-    pub(crate) events: Vec<Event>,
+    events: Vec<Event>,
+    /// Sessions with messages that the endpoint keeps, each once.
+    readable: Vec<SessionId>,
+    /// What `events` hold of sessions that have ended.
+    last_words: usize,
     /// When the next tick begins, where the game keeps one.
     next_tick: Option<Instant>,
     /// The tick that was waited for has begun.
@@ -32,6 +47,40 @@ impl Host {
             Some(_) | None => now + span,
         };
         self.next_tick = Some(next);
+    }
+
+    /// Takes what has happened since the last time.
+    pub(crate) fn take(&mut self, now: Instant, endpoint: &mut Endpoint<Ring>) -> Vec<Event> {
+        for session in core::mem::take(&mut self.readable) {
+            self.read(now, endpoint, session, usize::MAX);
+        }
+        self.last_words = 0;
+        core::mem::take(&mut self.events)
+    }
+
+    /// Reads the messages of a session until they cost `most`, and returns what they cost.
+    fn read(
+        &mut self,
+        now: Instant,
+        endpoint: &mut Endpoint<Ring>,
+        session: SessionId,
+        most: usize,
+    ) -> usize {
+        let mut cost = 0_usize;
+        let mut bytes = Vec::new();
+        while cost < most
+            && let Some(channel) = endpoint.receive(now, session, &mut bytes)
+        {
+            cost = cost
+                .saturating_add(bytes.len())
+                .saturating_add(MESSAGE_COST);
+            self.events.push(Event::Message {
+                session,
+                channel,
+                bytes: core::mem::take(&mut bytes),
+            });
+        }
+        cost
     }
 }
 
@@ -55,18 +104,23 @@ impl Application<Endpoint<Ring>> for Host {
             udp_proto::Event::ConnectFailed { failure, .. } => {
                 self.events.push(Event::Unreachable { failure });
             }
-            udp_proto::Event::Readable { session } => {
-                let mut bytes = Vec::new();
-                while let Some(channel) = endpoint.receive(now, session, &mut bytes) {
-                    self.events.push(Event::Message {
-                        session,
-                        channel,
-                        bytes: core::mem::take(&mut bytes),
-                    });
-                }
-            }
-            udp_proto::Event::Closed { session, reason } => {
-                self.events.push(Event::Disconnected { session, reason });
+            udp_proto::Event::Readable { session } => self.readable.push(session),
+            udp_proto::Event::Closed {
+                session,
+                reason,
+                text,
+            } => {
+                // The endpoint will forget it before the tick ends. What it said last comes before
+                // its end, as far as there is room.
+                self.readable.retain(|readable| *readable != session);
+                let most = LAST_WORDS_MAX.saturating_sub(self.last_words);
+                let cost = self.read(now, endpoint, session, most);
+                self.last_words = self.last_words.saturating_add(cost);
+                self.events.push(Event::Disconnected {
+                    session,
+                    reason,
+                    text,
+                });
             }
             // The facade asks for no check of the path, and later events are for later versions.
             udp_proto::Event::MtuChecked { .. } | _ => {}

@@ -26,7 +26,8 @@ pub struct Server {
 impl Server {
     /// Opens a server that anyone may join who knows its key, which is drawn anew each time.
     ///
-    /// For play on a local network and for development; where a matchmaker lets players in, see
+    /// It has the limits of [`Config::for_server`]. For play on a local network and for development;
+    /// where a matchmaker lets players in, see
     /// [`bind_with`](Self::bind_with).
     ///
     /// # Errors
@@ -34,7 +35,7 @@ impl Server {
     /// [`OpenError`] where the address is taken or the system refuses.
     pub fn bind(address: SocketAddr, app_id: AppId) -> Result<Self, OpenError> {
         let identity = Identity::generate(&mut Ring::new())?;
-        Self::bind_with(address, app_id, Config::default(), |instance| {
+        Self::bind_with(address, app_id, Config::for_server(), |instance| {
             Listen::new(identity, instance).with_open_mode()
         })
     }

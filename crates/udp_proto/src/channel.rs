@@ -64,7 +64,7 @@ pub struct Priority(u8);
 impl Priority {
     /// Before all others.
     pub const FIRST: Self = Self(0);
-    /// Behind [`Self::FIRST`], and still paid from the realtime budget.
+    /// Behind [`Self::FIRST`].
     pub const SECOND: Self = Self(1);
     /// After all others.
     pub const LAST: Self = Self(7);

@@ -4,6 +4,7 @@ mod acceptance;
 mod admission;
 mod application;
 mod arrival;
+mod first_packet;
 pub(crate) mod listener;
 mod machine;
 mod presence;
@@ -23,6 +24,7 @@ use crate::event::{Event, Proof};
 use crate::handshake::dial::Dial;
 use crate::handshake::half_open::HalfOpen;
 use crate::handshake::reply::{Refuse, Retry};
+use crate::handshake::token_cache::TokenCache;
 use crate::session::{Outcome, Session};
 use crate::slots::{SessionId, Slots};
 use crate::stats::EndpointStats;
@@ -46,6 +48,8 @@ pub struct Endpoint<P: Provider> {
     /// that it tells nothing about secrets.
     generator: Generator,
     listener: Option<Box<Listener<P>>>,
+    /// Tokens that were used; outlives the listener, since what it forgot could be used again.
+    tokens: TokenCache,
     slots: Slots<Slot<P>>,
     /// Dials, by the id that replies echo.
     dials: BTreeMap<u64, SessionId>,
@@ -130,13 +134,15 @@ impl<P: Provider> Endpoint<P> {
         config.channels.encode(&mut table);
         let digest = provider.sha256(&[&table]);
         Ok(Self {
-            slots: Slots::new(config.sessions_max),
+            // Beyond `sessions_max` for players who take their own places.
+            slots: Slots::new(config.sessions_max.saturating_add(config.half_open_max)),
             config,
             app_id,
             channel_digest: digest.first_chunk().copied().unwrap_or_default(),
             provider,
             generator,
             listener: None,
+            tokens: TokenCache::default(),
             dials: BTreeMap::new(),
             by_address: BTreeMap::new(),
             players: BTreeMap::new(),
@@ -185,9 +191,13 @@ impl<P: Provider> Endpoint<P> {
         self.slots.len()
     }
 
-    /// Returns about how many bytes of memory sessions hold.
+    /// Returns about how many bytes of memory it holds for its peers: sessions with their queues and
+    /// records of packets, attempts, dials, tokens that were used, and what waits to be polled.
     pub fn memory(&self) -> usize {
-        self.slots
+        let waiting =
+            self.events.len() * size_of::<Event>() + self.replies.len() * size_of::<Reply>();
+        let sessions: usize = self
+            .slots
             .values()
             .map(|slot| match slot {
                 Slot::Dial(_) => size_of::<Dial<P>>() + 1_200,
@@ -196,7 +206,13 @@ impl<P: Provider> Endpoint<P> {
                 }
                 Slot::Session(session) => session.memory(),
             })
-            .sum()
+            .sum();
+        sessions + self.tokens.memory() + waiting
+    }
+
+    /// Returns whether there is no room for another session but in the place of one.
+    const fn is_full(&self) -> bool {
+        self.slots.len() >= self.config.sessions_max
     }
 
     /// Keeps time from going back: a late clock is a fault of the driver's.
@@ -213,7 +229,7 @@ impl<P: Provider> Endpoint<P> {
     }
 
     /// Marks a slot as one that may have something to send, and sets its deadline.
-    pub(crate) fn arm(&mut self, now: Instant, id: SessionId) {
+    pub(crate) fn arm(&mut self, id: SessionId) {
         let index = usize::from(id.index);
         if self.is_ready.len() <= index {
             self.is_ready.resize(index + 1, false);
@@ -223,14 +239,14 @@ impl<P: Provider> Endpoint<P> {
         {
             self.ready.push_back(id.index);
         }
-        self.set_timer(now, id);
+        self.set_timer(id);
     }
 
-    pub(crate) fn set_timer(&mut self, now: Instant, id: SessionId) {
+    pub(crate) fn set_timer(&mut self, id: SessionId) {
         let deadline = match self.slots.get(id) {
             Some(Slot::Dial(dial)) => Some(dial.poll_timeout()),
             Some(Slot::HalfOpen(half_open)) => Some(half_open.expires_at),
-            Some(Slot::Session(session)) => session.poll_timeout(now),
+            Some(Slot::Session(session)) => session.poll_timeout(),
             None => None,
         };
         self.timers.set(id.index, deadline);
@@ -240,7 +256,7 @@ impl<P: Provider> Endpoint<P> {
     pub(crate) fn settle(&mut self, now: Instant, id: SessionId) {
         self.pass_on_news(now, id);
         if self.slots.get(id).is_some() {
-            self.arm(now, id);
+            self.arm(id);
         }
     }
 
@@ -254,14 +270,16 @@ impl<P: Provider> Endpoint<P> {
             self.events
                 .push_back(Event::MtuChecked { session: id, mtu });
         }
-        if let Some(reason) = news.closed {
+        if news.is_readable {
+            self.events.push_back(Event::Readable { session: id });
+        }
+        if let Some((reason, text)) = news.closed {
             self.forget_peer(id);
             self.events.push_back(Event::Closed {
                 session: id,
                 reason,
+                text,
             });
-        } else if news.is_readable {
-            self.events.push_back(Event::Readable { session: id });
         }
         if news.is_gone {
             self.remove(now, id);
@@ -282,15 +300,13 @@ impl<P: Provider> Endpoint<P> {
             Slot::HalfOpen(half_open) => {
                 self.release_half_open(&half_open);
                 self.sources.remove(half_open.source.ip());
-                if let Admitted::Token(grant) = &half_open.grant
-                    && let Some(listener) = &mut self.listener
-                {
-                    listener.tokens.end(grant.token_id);
+                if let Admitted::Token(grant) = &half_open.grant {
+                    self.tokens.end(grant.token_id);
                 }
             }
             Slot::Session(session) => {
-                if self.by_address.get(&session.remote()) == Some(&id) {
-                    self.by_address.remove(&session.remote());
+                if self.by_address.get(&session.peer_address()) == Some(&id) {
+                    self.by_address.remove(&session.peer_address());
                 }
                 if let Some(source) = session.counted_source() {
                     self.sources.remove(source);

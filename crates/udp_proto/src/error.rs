@@ -152,7 +152,7 @@ pub enum CloseReason {
     /// We closed it with this code.
     Local(CloseCode),
     /// The peer closed it with this code.
-    Remote(CloseCode),
+    Peer(CloseCode),
     /// Nothing was heard for the idle timeout.
     Timeout,
 }
@@ -161,9 +161,40 @@ impl fmt::Display for CloseReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Local(code) => write!(f, "closed here: {code}"),
-            Self::Remote(code) => write!(f, "closed by the peer: {code}"),
+            Self::Peer(code) => write!(f, "closed by the peer: {code}"),
             Self::Timeout => f.write_str("nothing was heard for the idle timeout"),
         }
+    }
+}
+
+/// Why `listen` did not begin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ListenError {
+    /// It listens already; see [`Endpoint::shutdown`](crate::Endpoint::shutdown).
+    AlreadyListening,
+    /// The endpoint's connection ids have length 0, and players behind one address could not be
+    /// told apart.
+    NoConnectionIds,
+    /// The provider has no randomness.
+    NoEntropy,
+}
+
+impl fmt::Display for ListenError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::AlreadyListening => "the endpoint listens already",
+            Self::NoConnectionIds => "an endpoint without connection ids cannot listen",
+            Self::NoEntropy => "the system gave no randomness",
+        })
+    }
+}
+
+impl core::error::Error for ListenError {}
+
+impl From<crypto::NoEntropy> for ListenError {
+    fn from(crypto::NoEntropy: crypto::NoEntropy) -> Self {
+        Self::NoEntropy
     }
 }
 
@@ -173,6 +204,10 @@ impl fmt::Display for CloseReason {
 pub enum ConnectError {
     /// No address was given, or more than eight.
     Addresses(usize),
+    /// So many server keys were given; 1 to 4 are allowed.
+    ServerKeys(usize),
+    /// A server key was given twice.
+    ServerKeyRepeated,
     /// The token is longer than a HELLO can carry, bytes.
     TokenLength(usize),
     /// All sessions of the endpoint are taken.
@@ -189,6 +224,10 @@ impl fmt::Display for ConnectError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Addresses(count) => write!(f, "{count} addresses where 1 to 8 are allowed"),
+            Self::ServerKeys(count) => {
+                write!(f, "{count} server keys where 1 to 4 are allowed")
+            }
+            Self::ServerKeyRepeated => f.write_str("a server key was given twice"),
             Self::TokenLength(len) => write!(f, "token of {len} bytes is over the limit of 1000"),
             Self::Full => f.write_str("all sessions of this endpoint are taken"),
             Self::AddressTaken => f.write_str("a session with this address exists"),

@@ -45,6 +45,9 @@ pub enum Event {
         session: SessionId,
         /// Why.
         reason: CloseReason,
+        /// What the peer said besides its code, at most 128 bytes; empty where it said nothing,
+        /// or did not end the session. To be trusted like any message of the peer's.
+        text: Box<[u8]>,
     },
 }
 

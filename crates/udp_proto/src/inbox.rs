@@ -144,6 +144,7 @@ impl Inbox {
         }
         self.store.unread.shrink();
         self.store.reassembler.shrink();
+        self.reassembly.shrink();
     }
 
     /// Sets how long a split unreliable message is waited for: 3 `round_trip`s, 250 ms to 1 s.
@@ -173,13 +174,6 @@ impl Inbox {
     #[must_use]
     pub fn window_to_send(&self) -> Option<u64> {
         self.store.credit.due()
-    }
-
-    /// Returns the grant, where the peer is not known to have it: every fourth acknowledgement
-    /// repeats it.
-    #[must_use]
-    pub fn window_unacked(&self) -> Option<u64> {
-        self.store.credit.unacknowledged()
     }
 
     /// Returns whether no message waits for the application.

@@ -29,7 +29,7 @@ pub struct Outbox {
     rounds: Vec<Round>,
     /// Longest reliable message, in credit, for which the peer's window always opens.
     credit_max: usize,
-    /// What was dropped.
+    /// What was given up.
     counts: OutboxCounts,
 }
 
@@ -51,7 +51,7 @@ impl Outbox {
 
     /// Queues a copy of `message`.
     ///
-    /// A full unreliable channel drops its oldest messages for it.
+    /// A full unreliable channel gives up its oldest messages for it.
     ///
     /// # Errors
     ///
@@ -80,8 +80,8 @@ impl Outbox {
         }
         match outbound {
             Outbound::Unreliable(outbound) => {
-                let (id, dropped) = outbound.push(now, config, message);
-                self.counts.dropped = self.counts.dropped.saturating_add(dropped);
+                let (id, displaced) = outbound.push(now, config, message);
+                self.counts.displaced = self.counts.displaced.saturating_add(displaced);
                 Ok(MessageId(id))
             }
             Outbound::ReliableOrdered(outbound) => outbound
@@ -160,7 +160,7 @@ impl Outbox {
         })
     }
 
-    /// Drops unreliable messages that are too old.
+    /// Gives up unreliable messages that are too old.
     pub fn handle_timeout(&mut self, now: Instant) {
         for channel in &mut self.senders.channels {
             if let Outbound::Unreliable(outbound) = channel {
@@ -180,6 +180,12 @@ impl Outbox {
                 Outbound::ReliableOrdered(outbound) => outbound.shrink(),
             }
         }
+    }
+
+    /// Forgets all that waits and all that is in flight, and gives back its memory; for a session
+    /// that has ended.
+    pub fn forget(&mut self) {
+        self.senders = Senders::new(&self.table, 0, 0);
     }
 
     /// Returns whether [`fill`](Self::fill) would write something, given room and before
@@ -232,7 +238,7 @@ impl Outbox {
             .min()
     }
 
-    /// Returns what was dropped so far.
+    /// Returns what was given up so far.
     #[must_use]
     pub const fn counts(&self) -> OutboxCounts {
         self.counts
@@ -255,12 +261,12 @@ impl Outbox {
     }
 }
 
-/// What an [`Outbox`] dropped since its start.
+/// What an [`Outbox`] gave up since its start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct OutboxCounts {
     /// Unreliable messages that made place for newer ones.
-    pub dropped: u64,
+    pub displaced: u64,
     /// Unreliable messages that waited longer than their channel's ttl.
     pub expired: u64,
     /// Unreliable frames reported lost.

@@ -158,7 +158,8 @@ impl Received {
     /// Appends an ACK of at most `room` bytes; `None`, and nothing is written, where nothing has
     /// arrived or not even the shortest fits.
     ///
-    /// Cuts the oldest part where not all fits. Work is bounded by the window.
+    /// Cuts the oldest part where not all fits. Work is bounded by the window, of which it reads
+    /// 34 words.
     pub fn write_ack(&mut self, now: Instant, room: usize, out: &mut Vec<u8>) -> Option<Written> {
         let largest = self.window.largest()?;
         let lowest = self.lowest(largest);
@@ -251,14 +252,19 @@ impl Received {
 
     /// How many numbers directly below `largest` arrived, down to `lowest`.
     fn run(&self, largest: PacketNumber, lowest: PacketNumber) -> u16 {
-        (1..=AckFrame::RUN_MAX)
-            .take_while(|&below| {
-                largest
-                    .checked_sub(below.into())
-                    .is_some_and(|number| number >= lowest && self.window.contains(number))
-            })
-            .last()
-            .unwrap_or_default()
+        // Below `largest` and in the window, so 1,023 at most.
+        let most = largest.distance_from(lowest);
+        let mut run = 0;
+        while run < most
+            && let Some(next) = largest.checked_sub(run.saturating_add(1))
+        {
+            let arrived = self.window.downwards(next).trailing_ones();
+            run = run.saturating_add(arrived.into());
+            if arrived < 64 {
+                break;
+            }
+        }
+        u16::try_from(run.min(most)).unwrap_or(AckFrame::RUN_MAX)
     }
 
     /// Sets a bit for each number below the gap that arrived; returns the bytes used.
@@ -269,34 +275,26 @@ impl Received {
         lowest: PacketNumber,
         bits: &mut [u8],
     ) -> usize {
-        let mut used = 0;
-        let Some(top) = largest.checked_sub(u64::from(run).saturating_add(2)) else {
-            return used;
-        };
-        for (index, byte) in (0_u64..).zip(bits) {
-            for bit in 0..8 {
-                let below = index.saturating_mul(8).saturating_add(bit);
-                match top.checked_sub(below) {
-                    Some(number) if number >= lowest => {
-                        if self.window.contains(number) {
-                            *byte |= 1 << bit;
-                        }
-                    }
-                    _ => return used.max(bytes_used(index, *byte)),
-                }
+        let mut top = largest.checked_sub(u64::from(run).saturating_add(2));
+        let mut used = 0_usize;
+        for (index, bytes) in bits.chunks_exact_mut(8).enumerate() {
+            let Some(first) = top.filter(|first| *first >= lowest) else {
+                break;
+            };
+            let spoken_of = first.distance_from(lowest).saturating_add(1);
+            let mut word = self.window.downwards(first);
+            if spoken_of < 64 {
+                word &= (1 << spoken_of) - 1;
             }
-            used = used.max(bytes_used(index, *byte));
+            if word != 0 {
+                let len = 8_usize.saturating_sub(word.leading_zeros() as usize / 8);
+                used = index.saturating_mul(8).saturating_add(len);
+            }
+            bytes.copy_from_slice(&word.to_le_bytes());
+            top = first.checked_sub(64);
         }
         used
     }
-}
-
-/// Bytes up to the one at `index`, where that one is not zero.
-fn bytes_used(index: u64, byte: u8) -> usize {
-    if byte == 0 {
-        return 0;
-    }
-    usize::try_from(index).map_or(0, |index| index.saturating_add(1))
 }
 
 /// Zero bytes at the end.

@@ -1,16 +1,17 @@
 //! Window of packet numbers already accepted.
 
+use crate::marks::Marks;
 use crate::packet::PacketNumber;
 
 /// Which of the newest 1,024 packet numbers were marked; all older ones count as seen.
 ///
-/// A ring of 1,024 bits, the bit of a number at its low 10 bits, as in RFC 6479; unlike there the
-/// bits between the old and the new largest are cleared one by one, not by the word, so the
-/// window is exactly 1,024 wide with no spare word. Work per call is at most 17 words.
+/// A ring of 1,024 bits as in RFC 6479; unlike there exactly the bits between the old and the new
+/// largest are cleared, so the window is exactly 1,024 wide with no spare word. Work per call is at
+/// most 17 words.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ReplayWindow {
-    /// Bit `n % 1024` is set where `n` was marked, for the 1,024 numbers up to `largest`.
-    words: [u64; WORDS],
+    /// Of the 1,024 numbers up to `largest`.
+    marks: Marks,
     /// Largest number marked; `None` before the first.
     largest: Option<PacketNumber>,
 }
@@ -28,13 +29,13 @@ pub enum Verdict {
 
 impl ReplayWindow {
     /// Numbers the window holds. 1,024 are half a second at 2,000 packets/s.
-    pub const LEN: u64 = 1_024;
+    pub const LEN: u64 = Marks::LEN;
 
     /// Makes a window with nothing marked.
     #[must_use]
     pub const fn new() -> Self {
         Self {
-            words: [0; WORDS],
+            marks: Marks::new(),
             largest: None,
         }
     }
@@ -48,15 +49,13 @@ impl ReplayWindow {
                 }
             }
             Some(largest) => {
-                self.forget_above(largest, number);
+                self.marks
+                    .clear(largest.get().saturating_add(1), number.get());
                 self.largest = Some(number);
             }
             None => self.largest = Some(number),
         }
-        let (word, bit) = place(number);
-        if let Some(word) = self.words.get_mut(word) {
-            *word |= bit;
-        }
+        self.marks.set(number.get());
     }
 
     /// Judges `number`, without marking it.
@@ -71,10 +70,10 @@ impl ReplayWindow {
         if largest.distance_from(number) >= Self::LEN {
             return Verdict::TooOld;
         }
-        let (word, bit) = place(number);
-        match self.words.get(word) {
-            Some(word) if word & bit == 0 => Verdict::Fresh,
-            _ => Verdict::Duplicate,
+        if self.marks.contains(number.get()) {
+            Verdict::Duplicate
+        } else {
+            Verdict::Fresh
         }
     }
 
@@ -99,52 +98,12 @@ impl ReplayWindow {
             .map_or(first, |largest| largest.next().unwrap_or(largest))
     }
 
-    /// Clears the bits of the numbers above `largest` up to `number`.
-    fn forget_above(&mut self, largest: PacketNumber, number: PacketNumber) {
-        if number.distance_from(largest) >= Self::LEN {
-            self.words = [0; WORDS];
-            return;
-        }
-        let (first_word, first_bit) = place(number_after(largest));
-        let (last_word, last_bit) = place(number);
-        let from_first = !(first_bit.wrapping_sub(1));
-        let to_last = last_bit | last_bit.wrapping_sub(1);
-        // Equal words mean either a range inside one word, or one around the whole ring.
-        if first_word == last_word && first_bit <= last_bit {
-            self.clear(first_word, from_first & to_last);
-            return;
-        }
-        self.clear(first_word, from_first);
-        let mut word = (first_word + 1) % WORDS;
-        while word != last_word {
-            self.clear(word, u64::MAX);
-            word = (word + 1) % WORDS;
-        }
-        self.clear(last_word, to_last);
-    }
-
-    /// Clears the bits of `mask` in one word.
-    fn clear(&mut self, word: usize, mask: u64) {
-        if let Some(word) = self.words.get_mut(word) {
-            *word &= !mask;
-        }
+    /// Returns which of `number` and the 63 below it are marked, `number` in the lowest bit; all
+    /// must lie in the window.
+    pub(crate) fn downwards(&self, number: PacketNumber) -> u64 {
+        self.marks.downwards(number.get())
     }
 }
-
-/// Where the bit of `number` is: word and bit in it.
-const fn place(number: PacketNumber) -> (usize, u64) {
-    let [.., high, low] = number.get().to_be_bytes();
-    let index = u16::from_be_bytes([high, low]) % 1_024;
-    ((index / 64) as usize, 1 << (index % 64))
-}
-
-/// The number after `largest`, which is below another number, so there is one.
-fn number_after(largest: PacketNumber) -> PacketNumber {
-    largest.next().unwrap_or(largest)
-}
-
-/// 64-bit words of the ring.
-const WORDS: usize = 16;
 
 #[cfg(test)]
 mod tests {

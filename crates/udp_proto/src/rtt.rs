@@ -83,16 +83,6 @@ impl RttEstimator {
         self.smoothed = (self.smoothed * 7 + adjusted) / 8;
     }
 
-    /// Forgets all samples; for a path whose address changed.
-    pub fn reset(&mut self) {
-        *self = Self::new(self.max_ack_delay);
-    }
-
-    /// Sets the longest that the peer holds an acknowledgement back.
-    pub const fn set_max_ack_delay(&mut self, max_ack_delay: Duration) {
-        self.max_ack_delay = max_ack_delay;
-    }
-
     /// Returns the moving average; [`Self::INITIAL`] before the first sample.
     #[must_use]
     pub const fn smoothed(&self) -> Duration {
@@ -162,8 +152,6 @@ mod tests {
         rtt.on_sample(ms(80), Duration::ZERO);
         assert_eq!((rtt.smoothed(), rtt.variation()), (ms(80), ms(40)));
         assert_eq!((rtt.latest(), rtt.min()), (Some(ms(80)), Some(ms(80))));
-        rtt.reset();
-        assert_eq!(rtt, RttEstimator::new(MAX_ACK_DELAY));
     }
 
     #[test]

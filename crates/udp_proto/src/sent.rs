@@ -24,7 +24,8 @@ pub use report::{AckUnsent, ArrivedAck, ContentsFull, Outcome, SentPacket, Summa
 ///
 /// `C` names something that was sent: a fragment, a message, a frame to repeat. What a packet held
 /// is pushed first and goes with the next [`Self::on_sent`]. Memory grows in steps of 64 up to
-/// [`Self::SLOTS_MAX`] packets and [`Self::CONTENTS_MAX`] contents, and is kept.
+/// [`Self::SLOTS_MAX`] packets and [`Self::CONTENTS_MAX`] contents, and is kept until
+/// [`Self::shrink`].
 #[derive(Clone, Debug)]
 pub struct SentPackets<C> {
     /// One for each number from `base` on.
@@ -47,8 +48,6 @@ pub struct SentPackets<C> {
     largest_acked: Option<u64>,
     /// Packets in flight that ask for an acknowledgement.
     eliciting: usize,
-    /// Their bytes.
-    eliciting_bytes: u64,
     /// What of the path's reordering is borne.
     tolerance: Tolerance,
     /// When the next packet counts as lost without a further ACK.
@@ -81,7 +80,6 @@ impl<C: Copy> SentPackets<C> {
             reference: AckReference::new(first),
             largest_acked: None,
             eliciting: 0,
-            eliciting_bytes: 0,
             tolerance: Tolerance::new(),
             loss_deadline: None,
             probe_base: Instant::ZERO,
@@ -124,7 +122,6 @@ impl<C: Copy> SentPackets<C> {
         let state = match packet.elicits {
             Elicits::Ack => {
                 self.eliciting += 1;
-                self.eliciting_bytes += u64::from(packet.len);
                 self.probe_base = self.probe_base.max(packet.at);
                 State::InFlight
             }
@@ -134,7 +131,6 @@ impl<C: Copy> SentPackets<C> {
             at: packet.at,
             described: packet.described,
             contents: Chain::EMPTY,
-            len: packet.len,
             state,
         };
         let staged = core::mem::take(&mut self.staged);
@@ -246,8 +242,8 @@ impl<C: Copy> SentPackets<C> {
     }
 
     /// Returns the probes since the last new acknowledgement.
-    #[must_use]
-    pub const fn probes(&self) -> u32 {
+    #[cfg(test)]
+    const fn probes(&self) -> u32 {
         self.probes
     }
 
@@ -264,12 +260,6 @@ impl<C: Copy> SentPackets<C> {
         self.eliciting
     }
 
-    /// Returns their bytes.
-    #[must_use]
-    pub const fn in_flight_bytes(&self) -> u64 {
-        self.eliciting_bytes
-    }
-
     /// Returns whether no further eliciting packet may leave, but for probes.
     #[must_use]
     pub const fn is_full(&self) -> bool {
@@ -280,6 +270,42 @@ impl<C: Copy> SentPackets<C> {
     #[must_use]
     pub const fn contents_room(&self) -> usize {
         self.contents.room()
+    }
+
+    /// Forgets what is in flight, and gives back its memory; for a session that has ended. Numbers
+    /// go on as before.
+    pub fn forget(&mut self) {
+        self.base = self.next();
+        self.slots = VecDeque::new();
+        self.contents = Contents::new();
+        self.staged = Chain::EMPTY;
+        self.evicted = Evicted::NONE;
+        self.eliciting = 0;
+        self.loss_deadline = None;
+    }
+
+    /// Gives back the memory that the packets in flight do not need, for a session that has fallen
+    /// quiet. Late acknowledgements of what came before them say nothing any more.
+    pub fn shrink(&mut self) {
+        while let Some(slot) = self.slots.front()
+            && slot.state != State::InFlight
+        {
+            self.slots.pop_front();
+            self.base = self.base.saturating_add(1);
+        }
+        self.slots
+            .shrink_to(self.slots.len().next_multiple_of(GROWTH));
+        self.contents.shrink();
+    }
+
+    /// Returns the heap memory it keeps, bytes.
+    #[must_use]
+    pub fn memory(&self) -> usize {
+        let slots = self.slots.capacity().saturating_mul(size_of::<Slot>());
+        let skipped = self.skipped.capacity().saturating_mul(size_of::<u64>());
+        slots
+            .saturating_add(skipped)
+            .saturating_add(self.contents.memory())
     }
 
     /// Returns the number that is sent or skipped next; `None` where all are used.
@@ -303,8 +329,8 @@ impl<C: Copy> SentPackets<C> {
     }
 
     /// Returns how far packets may arrive out of order without counting as lost, in numbers.
-    #[must_use]
-    pub const fn reorder_threshold(&self) -> u64 {
+    #[cfg(test)]
+    const fn reorder_threshold(&self) -> u64 {
         self.tolerance.threshold()
     }
 
@@ -326,7 +352,6 @@ impl<C: Copy> SentPackets<C> {
             at: Instant::ZERO,
             described: None,
             contents: Chain::EMPTY,
-            len: 0,
             state: State::Skipped,
         });
     }
@@ -352,20 +377,13 @@ impl<C: Copy> SentPackets<C> {
         };
         self.base = self.base.saturating_add(1);
         if slot.state == State::InFlight {
-            self.leave_flight(slot.len);
+            self.eliciting = self.eliciting.saturating_sub(1);
             self.contents
                 .join(&mut self.evicted.contents, slot.contents);
             self.evicted.packets = self.evicted.packets.saturating_add(1);
-            self.evicted.bytes += u64::from(slot.len);
             // At once.
             self.loss_deadline = Some(slot.at);
         }
-    }
-
-    /// Counts out a packet of `len` bytes.
-    fn leave_flight(&mut self, len: u16) {
-        self.eliciting = self.eliciting.saturating_sub(1);
-        self.eliciting_bytes = self.eliciting_bytes.saturating_sub(len.into());
     }
 }
 

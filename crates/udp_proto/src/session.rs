@@ -39,7 +39,7 @@ pub(crate) struct Session<A: Aead> {
     /// Where packets go.
     path: Path,
     /// What packets to the peer bear.
-    remote_cid: Cid,
+    peer_cid: Cid,
     role: Role,
     /// The low bytes of the peer's instance id.
     boot_id: [u8; 7],
@@ -89,12 +89,12 @@ pub(crate) struct Session<A: Aead> {
 pub(crate) struct SessionStart {
     pub(crate) role: Role,
     pub(crate) path: Path,
-    pub(crate) remote_cid: Cid,
+    pub(crate) peer_cid: Cid,
     pub(crate) suite: Suite,
     pub(crate) secrets: SessionSecrets,
-    pub(crate) remote_params: Params,
-    /// How long the handshake took, as a first sample.
-    pub(crate) round_trip: Duration,
+    pub(crate) peer_params: Params,
+    /// How long the handshake took, as a first sample; `None` where something was sent twice.
+    pub(crate) round_trip: Option<Duration>,
     /// What the dialler sends until it is acknowledged.
     pub(crate) confirm: Option<Confirm>,
     pub(crate) proof: Proof,
@@ -127,12 +127,12 @@ pub(crate) enum Content {
 }
 
 /// What the endpoint passes on after it has touched a session.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Debug, Default)]
 pub(crate) struct News {
     /// Messages have come, and the application has not been told.
     pub(crate) is_readable: bool,
-    /// The session has ended; told once.
-    pub(crate) closed: Option<CloseReason>,
+    /// The session has ended, and what the peer said to that; told once.
+    pub(crate) closed: Option<(CloseReason, Box<[u8]>)>,
     /// The check of the path's size is over.
     pub(crate) mtu_checked: Option<Outcome>,
     /// Its slot may be freed.
@@ -148,19 +148,26 @@ impl<A: Aead> Session<A> {
         start: SessionStart,
     ) -> Self {
         let (ours, theirs, exporter) = start.secrets.split(start.role);
-        let mut rtt = RttEstimator::new(start.remote_params.ack_delay_max);
-        rtt.on_sample(start.round_trip, Duration::ZERO);
-        let window = usize::try_from(start.remote_params.receive_window).unwrap_or(usize::MAX);
-        let mtu = config.mtu.get().min(start.remote_params.datagram_max);
+        let mut rtt = RttEstimator::new(start.peer_params.ack_delay_max);
+        if let Some(round_trip) = start.round_trip {
+            rtt.on_sample(round_trip, Duration::ZERO);
+        }
+        let idle_timeout = config
+            .idle_timeout
+            .get()
+            .min(start.peer_params.idle_timeout);
+        let keepalive = config.keepalive.get().min(idle_timeout / 3);
+        let window = usize::try_from(start.peer_params.receive_window).unwrap_or(usize::MAX);
+        let mtu = config.mtu.get().min(start.peer_params.datagram_max);
         let confirm = start
             .confirm
             .map(|confirm| (Box::new(confirm), Sending::Due));
         Self {
             phase: Phase::Open,
             path: start.path,
-            remote_cid: start.remote_cid,
+            peer_cid: start.peer_cid,
             role: start.role,
-            boot_id: start.remote_params.boot_id,
+            boot_id: start.peer_params.boot_id,
             proof: start.proof,
             source: start.source,
             sealing: ours.into_sealing_key(provider, start.suite),
@@ -180,12 +187,9 @@ impl<A: Aead> Session<A> {
             reports_yield: false,
             mtu_check: MtuCheck::new(config.mtu_check, mtu),
             mtu,
-            idle_timeout: config
-                .idle_timeout
-                .get()
-                .min(start.remote_params.idle_timeout),
-            keepalive: config.keepalive.get(),
-            keepalive_at: now + config.keepalive.get(),
+            idle_timeout,
+            keepalive,
+            keepalive_at: now + keepalive,
             heard_at: now,
             checked_at: now,
             is_readable_told: false,
@@ -235,8 +239,12 @@ impl<A: Aead> Session<A> {
         matches!(self.phase, Phase::Open)
     }
 
-    pub(crate) const fn remote(&self) -> SocketAddr {
-        self.path.remote()
+    pub(crate) const fn peer_address(&self) -> SocketAddr {
+        self.path.peer()
+    }
+
+    pub(crate) const fn local(&self) -> Option<IpAddr> {
+        self.path.local()
     }
 
     pub(crate) const fn role(&self) -> Role {
@@ -260,22 +268,48 @@ impl<A: Aead> Session<A> {
     }
 
     pub(crate) fn stats(&self) -> SessionStats {
+        let is_measured = self.rtt.latest().is_some();
+        let measured = |time| if is_measured { time } else { Duration::ZERO };
+        let (outbound, inbound) = (self.outbox.counts(), self.inbox.counts());
         SessionStats {
-            rtt: self.rtt.smoothed(),
+            messages_displaced: outbound.displaced,
+            messages_expired: outbound.expired,
+            message_frames_lost: outbound.lost,
+            message_frames_repeated: inbound.repeated,
+            messages_dropped_unread: inbound.unread_dropped,
+            messages_dropped_incomplete: inbound.reassemblies_dropped,
+            rtt: measured(self.rtt.smoothed()),
             rtt_min: self.rtt.min().unwrap_or_default(),
-            rtt_variation: self.rtt.variation(),
+            rtt_variation: measured(self.rtt.variation()),
             ..self.stats
         }
     }
 
     /// Returns about how many bytes of memory the session holds.
     pub(crate) fn memory(&self) -> usize {
-        size_of::<Self>() + self.outbox.memory() + self.inbox.memory()
+        let grant = match &self.proof {
+            Proof::Token(grant) => grant.user.capacity(),
+            Proof::Anonymous | Proof::Node(_) | Proof::Server(_) => 0,
+        };
+        let confirm = self.confirm.as_ref().map_or(0, |_| size_of::<Confirm>());
+        size_of::<Self>()
+            + self.outbox.memory()
+            + self.inbox.memory()
+            + self.sent.memory()
+            + grant
+            + confirm
+    }
+
+    /// Gives back what queues and records grew to, where they are empty.
+    fn shrink(&mut self) {
+        self.outbox.shrink();
+        self.inbox.shrink();
+        self.sent.shrink();
     }
 
     /// Returns when `handle_timeout` is next needed. Deadlines that were seen to and wait for the
     /// drain are left out.
-    pub(crate) fn poll_timeout(&self, _now: Instant) -> Option<Instant> {
+    pub(crate) fn poll_timeout(&self) -> Option<Instant> {
         let pending = |at: &Instant| *at > self.checked_at;
         match &self.phase {
             Phase::Open | Phase::Flushing { .. } => {
@@ -316,13 +350,17 @@ impl<A: Aead> Session<A> {
             return;
         }
         if now >= self.heard_at + self.idle_span() {
-            self.end(CloseReason::Timeout);
+            self.end(CloseReason::Timeout, Box::default());
             self.phase = Phase::Gone;
             self.news.is_gone = true;
             return;
         }
         self.outbox.handle_timeout(now);
         self.inbox.handle_timeout(now);
+        if now >= self.keepalive_at {
+            // A whole keepalive without a packet of ours.
+            self.shrink();
+        }
         let (sent, rtt, mut fates) = self.parts();
         let timeout = sent.on_timeout(now, rtt, |content, _| fates.on_lost(content));
         match timeout {

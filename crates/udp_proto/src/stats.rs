@@ -141,11 +141,26 @@ pub struct SessionStats {
     pub messages_sent: u64,
     /// Messages taken by `receive`.
     pub messages_received: u64,
+    /// Unreliable messages given to `send` that made place for newer ones in a full queue.
+    pub messages_displaced: u64,
+    /// Unreliable messages given to `send` that waited longer than their channel's ttl.
+    pub messages_expired: u64,
+    /// Frames of unreliable messages that count as lost: one for each lost message, and for a split
+    /// one as many as were lost of it.
+    pub message_frames_lost: u64,
+    /// Frames of messages that came again, and were dropped.
+    pub message_frames_repeated: u64,
+    /// Unreliable messages that came and were dropped because the application did not read them:
+    /// more than 64 KiB of them waited.
+    pub messages_dropped_unread: u64,
+    /// Split unreliable messages that were dropped because not all of their fragments came in time,
+    /// or because they were in the way of newer ones.
+    pub messages_dropped_incomplete: u64,
     /// Smoothed round trip; zero before the first sample.
     pub rtt: core::time::Duration,
-    /// Smallest round trip seen.
+    /// Smallest round trip seen; zero before the first sample.
     pub rtt_min: core::time::Duration,
-    /// Mean deviation of the round trip.
+    /// Mean deviation of the round trip; zero before the first sample.
     pub rtt_variation: core::time::Duration,
 }
 

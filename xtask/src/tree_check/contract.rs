@@ -4,14 +4,7 @@ use crate::source::{has_word, leading_name, line_of, words};
 use crate::tree::{Finding, View, crate_of};
 
 /// Crates whose machines only pass calls on.
-const EXEMPT: [&str; 6] = [
-    "wire",
-    "netsim",
-    "servicer",
-    "hub_nats",
-    "bevy_tickwire",
-    "daemon",
-];
+const EXEMPT: [&str; 5] = ["wire", "netsim", "servicer", "hub_nats", "bevy_tickwire"];
 /// What netsim calls its tests of the contract.
 const CONTRACT: [&str; 2] = ["check_contract", "check_stream_contract"];
 

@@ -1,10 +1,13 @@
 //! What is done to the network while the match runs, and to whom.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use super::ledger::Ledger;
-use super::plan::{Duty, Plan};
+use super::plan::errand::most;
+use super::plan::{Damage, Duty, Plan};
 use super::report::{Cause, Check, Reroute, millis};
+use super::wan;
 
 /// Something that was done.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -16,13 +19,21 @@ pub(super) struct Accident {
     pub(super) paths: BTreeMap<u8, Vec<u8>>,
     /// What it was done to, in words.
     pub(super) place: String,
+    /// What is left of the network.
+    pub(super) damage: Damage,
 }
 
 /// The link to make worse: the first one behind the entry that most players use.
-pub(super) fn link_to_degrade(plan: &Plan, ledger: &Ledger) -> Option<(u8, u8, Accident)> {
-    let (entry, _) = busiest_entry(ledger)?;
+pub(super) fn link_to_degrade(
+    plan: &Plan,
+    ledger: &Ledger,
+    mut damage: Damage,
+) -> Option<(u8, u8, Accident)> {
+    let entry = busiest_entry(ledger)?;
     let path = ledger.paths.get(&entry)?;
     let next = *path.first()?;
+    let delay = Duration::from_millis(wan::Accident::DEGRADED.delay_ms);
+    damage.degrade((entry, next), delay);
     let accident = Accident {
         cause: Cause::Degraded,
         players: players_of(ledger, &[entry]),
@@ -32,19 +43,30 @@ pub(super) fn link_to_degrade(plan: &Plan, ledger: &Ledger) -> Option<(u8, u8, A
             place(plan, entry),
             place(plan, next)
         ),
+        damage,
     };
     Some((entry, next, accident))
 }
 
-/// The node to kill: the one that passes packets on for the entry that most players use, and where
-/// there is none between entry and exit, the entry.
-pub(super) fn relay_to_kill(plan: &Plan, ledger: &Ledger) -> Option<(u8, Accident)> {
-    let assigned = || ledger.ways.values().copied().flatten().min();
-    let entry = busiest_entry(ledger).map(|(entry, _)| entry);
-    let entry = entry.or_else(assigned)?;
-    let path = ledger.paths.get(&entry)?;
-    let relay = path.iter().find(|node| plan.duty(**node) == Duty::Relay);
-    let victim = relay.copied().unwrap_or(entry);
+/// The node to kill: of those between entries and the exit, the one that carries most players.
+///
+/// An entry carries as many as any node behind it, but has no other to take its place: it is
+/// killed only where nothing stands between it and the exit.
+pub(super) fn relay_to_kill(
+    plan: &Plan,
+    ledger: &Ledger,
+    mut damage: Damage,
+) -> Option<(u8, Accident)> {
+    let mut counts = BTreeMap::<u8, usize>::new();
+    let paths = entered(ledger).filter_map(|(_, entry)| ledger.paths.get(&entry));
+    for relay in paths
+        .flatten()
+        .filter(|node| plan.duty(**node) == Duty::Relay)
+    {
+        *counts.entry(*relay).or_default() += 1;
+    }
+    let victim = most(&counts).or_else(|| busiest_entry(ledger))?;
+    damage.kill(victim);
     let paths: BTreeMap<u8, Vec<u8>> = ledger
         .paths
         .iter()
@@ -59,11 +81,13 @@ pub(super) fn relay_to_kill(plan: &Plan, ledger: &Ledger) -> Option<(u8, Acciden
         players: players_of(ledger, &entries),
         paths,
         place: format!("the relay in {}", place(plan, victim)),
+        damage,
     };
     Some((victim, accident))
 }
 
-/// Judges one accident: each entry whose way was hit has found another one.
+/// Judges one accident: each entry whose way was hit has found another one before the next
+/// accident. An entry that was killed itself has none; its players must have left it.
 pub(super) fn judge(
     plan: &Plan,
     (number, accident): (u8, &Accident),
@@ -86,14 +110,18 @@ pub(super) fn judge(
             let later = ledger
                 .moves
                 .iter()
-                .filter(|(after, of, path)| *after > number && of == entry && path != old);
+                .filter(|(after, of, path)| *after == number + 1 && of == entry && path != old);
             (*entry, later.map(|(_, _, path)| path).next())
         })
         .collect();
-    let is_aside = |entry: u8| players_of(ledger, &[entry]).is_empty();
+    let is_aside = |entry: u8| {
+        let is_dead = plan.best_path(entry, &accident.damage).is_none();
+        is_dead && players_of(ledger, &[entry]).is_empty()
+    };
     let has_moved = moves
         .iter()
         .all(|(entry, path)| path.is_some() || is_aside(*entry));
+    let is_carried = !accident.players.is_empty();
     let is_heard = gap_us < GAP_MAX_US && told == accident.players.len();
     let ways: Vec<String> = moves
         .iter()
@@ -111,7 +139,7 @@ pub(super) fn judge(
     };
     let check = Check {
         name: format!("players go on when {} is {verb}", accident.place),
-        ok: has_moved && is_heard,
+        ok: is_carried && has_moved && is_heard,
         detail: format!(
             "{} players, {:.0} ms without a datagram, {lost_datagrams} datagrams lost, {}",
             accident.players.len(),
@@ -127,6 +155,16 @@ pub(super) fn judge(
     (reroute, check)
 }
 
+/// The checks of planned accidents that were not done, for want of somebody to hit or of time:
+/// `count` of them were. A run that shows less than it shall is no good run.
+pub(super) fn undone(count: usize, why: &str) -> impl Iterator<Item = Check> {
+    PLANNED.iter().skip(count).map(move |name| Check {
+        name: format!("players go on when {name}"),
+        ok: false,
+        detail: why.to_owned(),
+    })
+}
+
 /// Names the cities that a player's datagrams pass.
 pub(super) fn route(plan: &Plan, entry: u8, path: &[u8]) -> String {
     let nodes = [entry].into_iter().chain(path.iter().copied());
@@ -138,16 +176,18 @@ fn place(plan: &Plan, node: u8) -> &'static str {
     plan.city(plan.relay(node).ip()).unwrap_or("nowhere")
 }
 
-/// The entry that most players use, and how many they are.
-fn busiest_entry(ledger: &Ledger) -> Option<(u8, usize)> {
+/// The entry that most players use.
+fn busiest_entry(ledger: &Ledger) -> Option<u8> {
     let mut counts = BTreeMap::<u8, usize>::new();
     for (_, entry) in entered(ledger) {
         *counts.entry(entry).or_default() += 1;
     }
-    // The lowest number decides between equals.
-    counts
-        .into_iter()
-        .max_by_key(|(entry, count)| (*count, std::cmp::Reverse(*entry)))
+    most(&counts)
+}
+
+/// Returns whether any player plays through the mesh now.
+pub(super) fn is_anyone_carried(ledger: &Ledger) -> bool {
+    entered(ledger).next().is_some()
 }
 
 fn players_of(ledger: &Ledger, entries: &[u8]) -> Vec<u16> {
@@ -164,5 +204,130 @@ fn entered(ledger: &Ledger) -> impl Iterator<Item = (u16, u8)> {
     })
 }
 
+/// What is done, in order.
+pub(super) const PLANNED: [&str; 2] = ["the link in use is degraded", "the relay in use is killed"];
+
 /// A player that hears nothing for so long is not going on.
 const GAP_MAX_US: u64 = 2_000_000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::demo::ledger::Gap;
+    use crate::demo::message::Status;
+    use crate::demo::plan::PlanOptions;
+
+    fn plan() -> Plan {
+        let options = PlanOptions {
+            seed: 1,
+            seconds: 30,
+            players: 8,
+            sabotage: false,
+        };
+        Plan::new(options, "127.70.1".parse().unwrap())
+    }
+
+    /// Numbers of entries, relays between, and the exit.
+    fn nodes(plan: &Plan) -> ([u8; 2], [u8; 2], u8) {
+        let of = |duty| plan.on_duty(duty).collect::<Vec<_>>();
+        let pair = |duty| <[u8; 2]>::try_from(of(duty)).unwrap();
+        (pair(Duty::Entry), pair(Duty::Relay), of(Duty::Exit)[0])
+    }
+
+    /// Players by entry: those that are listed play through it.
+    fn ledger(entries: &[(u8, &[u16])]) -> Ledger {
+        let mut ledger = Ledger::default();
+        for (entry, players) in entries {
+            for player in *players {
+                ledger.ways.insert(*player, Some(*entry));
+                let status = Status {
+                    player: *player,
+                    is_entered: true,
+                    ..Status::default()
+                };
+                ledger.statuses.insert(*player, status);
+            }
+        }
+        ledger
+    }
+
+    #[test]
+    fn an_accident_that_was_not_done_is_a_check_that_fails() {
+        let names = |count| {
+            undone(count, "why")
+                .map(|check| (check.ok, check.name))
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(names(2), []);
+        let second = (
+            false,
+            "players go on when the relay in use is killed".to_owned(),
+        );
+        assert_eq!(names(1), [second]);
+        assert_eq!(names(0).len(), 2);
+    }
+
+    #[test]
+    fn nothing_is_done_to_a_mesh_that_carries_nobody() {
+        let plan = plan();
+        let ([one, _], [relay, _], exit) = nodes(&plan);
+        let mut ledger = ledger(&[(one, &[0, 1])]);
+        ledger.paths.insert(one, vec![relay, exit]);
+        assert!(is_anyone_carried(&ledger));
+        assert!(link_to_degrade(&plan, &ledger, Damage::default()).is_some());
+        for status in ledger.statuses.values_mut() {
+            status.is_entered = false;
+        }
+        assert!(!is_anyone_carried(&ledger));
+        assert!(link_to_degrade(&plan, &ledger, Damage::default()).is_none());
+        assert!(relay_to_kill(&plan, &ledger, Damage::default()).is_none());
+    }
+
+    #[test]
+    fn the_relay_that_carries_most_is_killed_and_an_entry_only_where_there_is_none() {
+        let plan = plan();
+        let ([one, other], [first, second], exit) = nodes(&plan);
+        let mut ledger = ledger(&[(one, &[0, 1, 2]), (other, &[3, 4])]);
+        // The busiest entry needs no relay.
+        ledger.paths.insert(one, vec![exit]);
+        ledger.paths.insert(other, vec![second, exit]);
+        let (victim, accident) = relay_to_kill(&plan, &ledger, Damage::default()).unwrap();
+        assert_eq!((victim, &*accident.players), (second, &[3, 4][..]));
+        ledger.paths.insert(one, vec![first, exit]);
+        let (victim, accident) = relay_to_kill(&plan, &ledger, Damage::default()).unwrap();
+        assert_eq!((victim, &*accident.players), (first, &[0, 1, 2][..]));
+        ledger.paths = BTreeMap::from([(one, vec![exit]), (other, vec![exit])]);
+        let (victim, accident) = relay_to_kill(&plan, &ledger, Damage::default()).unwrap();
+        assert_eq!((victim, &*accident.players), (one, &[0, 1, 2][..]));
+        assert_eq!(plan.best_path(one, &accident.damage), None);
+    }
+
+    #[test]
+    fn an_entry_that_was_hit_must_find_another_path_in_time() {
+        let plan = plan();
+        let ([one, _], [first, second], exit) = nodes(&plan);
+        let mut ledger = ledger(&[(one, &[0])]);
+        ledger.paths.insert(one, vec![first, exit]);
+        let (_, accident) = relay_to_kill(&plan, &ledger, Damage::default()).unwrap();
+        ledger.gaps.push(Gap {
+            accident: 0,
+            player: 0,
+            silence_us: 300_000,
+            lost_datagrams: 2,
+        });
+        let judged = |ledger: &Ledger| judge(&plan, (0, &accident), ledger).1.ok;
+        assert!(!judged(&ledger), "it has said nothing");
+        ledger.moves.push((0, one, vec![second, exit]));
+        assert!(!judged(&ledger), "before the accident");
+        ledger.moves.push((1, one, vec![first, exit]));
+        assert!(!judged(&ledger), "the same");
+        ledger.moves.push((2, one, vec![second, exit]));
+        assert!(!judged(&ledger), "after the next accident");
+        ledger.moves.push((1, one, vec![second, exit]));
+        assert!(judged(&ledger));
+        ledger.gaps[0].silence_us = GAP_MAX_US;
+        assert!(!judged(&ledger), "too long");
+        ledger.gaps.clear();
+        assert!(!judged(&ledger), "a player has not told");
+    }
+}

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::message::{News, Quantiles, Status};
+use super::message::{Medians, News, Place, Quantiles, Status};
 use super::plan::Plan;
 use super::report::Mail;
 
@@ -20,10 +20,12 @@ pub(super) struct Ledger {
     /// Latest of each player.
     pub(super) statuses: BTreeMap<u16, Status>,
     /// Digest of each participant (`None` is the server) at each checkpoint.
-    checkpoints: BTreeMap<u32, BTreeMap<Option<u16>, u64>>,
-    /// Ticks that differed, and whose.
+    pub(super) checkpoints: BTreeMap<u32, BTreeMap<Option<u16>, u64>>,
+    /// Where the matchmaker has put each player, and where it plays.
+    pub(super) seated: BTreeMap<u16, (Place, Place)>,
+    /// Ticks that differed, and in which seats.
     pub(super) desyncs: Vec<(u32, Vec<u16>)>,
-    /// Players that were out before the end.
+    /// Seats whose players were out before the end.
     pub(super) left: Vec<(u16, String)>,
     /// What each accident did to each player.
     pub(super) gaps: Vec<Gap>,
@@ -39,12 +41,13 @@ pub(super) struct Ledger {
     pub(super) moves: Vec<(u8, u8, Vec<u8>)>,
     /// Accidents so far.
     pub(super) accidents: u8,
-    /// Round trips of direct and accelerated sessions.
-    pub(super) measured: Option<(Quantiles, Quantiles)>,
+    /// Round trips of direct sessions, of those that go the way that was told, and of those of
+    /// them that go through the mesh.
+    pub(super) measured: Option<[Quantiles; 3]>,
+    /// Of each player.
+    pub(super) medians: Vec<Medians>,
     /// Mail through the hub.
     pub(super) mail: Mail,
-    /// Mails that were under way when the hub was killed.
-    pub(super) mails_at_kill: Option<usize>,
     /// Ticks counted by the game server that are on the hub's disk.
     pub(super) counted: u64,
     /// Attempts that the game server did not let in.
@@ -70,10 +73,17 @@ impl Ledger {
                 let digests = self.checkpoints.entry(*ticks).or_default();
                 digests.insert(*player, *digest);
             }
-            News::Desync { tick, players } => self.desyncs.push((*tick, players.clone())),
+            News::Seated {
+                player,
+                given,
+                played,
+            } => {
+                self.seated.insert(*player, (given.clone(), played.clone()));
+            }
+            News::Desync { tick, seats } => self.desyncs.push((*tick, seats.clone())),
             // At the end everyone goes.
             News::Left { .. } if self.is_over => {}
-            News::Left { player, reason } => self.left.push((*player, reason.clone())),
+            News::Left { seat, reason } => self.left.push((*seat, reason.clone())),
             News::Gap {
                 accident,
                 player,
@@ -104,22 +114,44 @@ impl Ledger {
             News::Measured {
                 direct,
                 accelerated,
-            } => self.measured = Some((*direct, *accelerated)),
-            News::Closed { joins_refused } => self.joins_refused = Some(*joins_refused),
-            News::MailWritten { sent, acknowledged } => {
-                (self.mail.sent, self.mail.acknowledged) = (*sent, *acknowledged);
+                mesh,
+                players,
+            } => {
+                self.measured = Some([*direct, *accelerated, *mesh]);
+                self.medians.clone_from(players);
             }
-            News::MailRead {
-                delivered,
-                duplicates,
-            } => (self.mail.delivered, self.mail.duplicates) = (*delivered, *duplicates),
-            News::HubLost { mails_under_way } => {
-                // At the end it goes too, with none left.
-                let most = self.mails_at_kill.unwrap_or(0).max(*mails_under_way);
-                self.mails_at_kill = Some(most);
+            News::Closed { joins_refused } => self.joins_refused = Some(*joins_refused),
+            News::MailWritten { .. } | News::MailRead { .. } | News::HubLost { .. } => {
+                self.note_mail(news);
             }
             News::MailUnderWay { .. } | News::Ready | News::Failed { .. } => {}
         }
+    }
+
+    fn note_mail(&mut self, news: &News) {
+        if let News::MailWritten { sent, acknowledged } = news {
+            (self.mail.sent, self.mail.acknowledged) = (*sent, *acknowledged);
+        } else if let News::MailRead {
+            delivered,
+            duplicates,
+        } = news
+        {
+            (self.mail.delivered, self.mail.duplicates) = (*delivered, *duplicates);
+        } else if let News::HubLost { mails_under_way } = news {
+            // At the end it goes too, with none left.
+            let count = u64::try_from(*mails_under_way).unwrap_or(u64::MAX);
+            self.mail.in_flight_at_kill = self.mail.in_flight_at_kill.max(count);
+        }
+    }
+
+    /// Names the player in a seat.
+    pub(super) fn in_seat(&self, seat: u16) -> String {
+        let mut seated = self.seated.iter();
+        let player = seated.find(|(_, (_, played))| played.seat == seat);
+        player.map_or_else(
+            || format!("nobody in seat {seat}"),
+            |(player, _)| format!("player {player}"),
+        )
     }
 
     /// Returns whether everyone has played to the last tick.

@@ -47,8 +47,17 @@ pub enum News {
     },
     /// Player: all sessions are open.
     Joined {
-        /// Seat.
+        /// Its number in the plan.
         player: u16,
+    },
+    /// Player: its first turn is there.
+    Seated {
+        /// Its number in the plan.
+        player: u16,
+        /// Where its ticket says that it plays.
+        given: Place,
+        /// Where it plays.
+        played: Place,
     },
     /// Game server: tick 0 begins.
     Started,
@@ -56,7 +65,7 @@ pub enum News {
     Status(Status),
     /// Player or, without one, game server: digest over all state hashes up to a tick.
     Checkpoint {
-        /// Seat; `None` for the server.
+        /// Its number in the plan; `None` for the server.
         player: Option<u16>,
         /// Ticks that the digest covers.
         ticks: u32,
@@ -68,12 +77,12 @@ pub enum News {
         /// First tick that differs.
         tick: u32,
         /// Whose.
-        players: Vec<u16>,
+        seats: Vec<u16>,
     },
     /// Game server: a player is out before the end.
     Left {
         /// Seat.
-        player: u16,
+        seat: u16,
         /// Why.
         reason: String,
     },
@@ -81,7 +90,7 @@ pub enum News {
     Gap {
         /// Which accident.
         accident: u8,
-        /// Seat.
+        /// Its number in the plan.
         player: u16,
         /// From the accident to the end of the silence that it caused; 0 where it caused none.
         gap_us: u64,
@@ -91,7 +100,7 @@ pub enum News {
     },
     /// Player: where it will enter.
     Way {
-        /// Seat.
+        /// Its number in the plan.
         player: u16,
         /// The entry; `None` where the direct way is the shortest.
         entry: Option<u8>,
@@ -144,8 +153,12 @@ pub enum News {
     Measured {
         /// Of direct sessions.
         direct: Quantiles,
-        /// Of accelerated sessions.
+        /// Of the sessions that go the way that each player was told to play by.
         accelerated: Quantiles,
+        /// Of those of them that go through the mesh.
+        mesh: Quantiles,
+        /// Of each player.
+        players: Vec<Medians>,
     },
     /// Game server: counters at its end.
     Closed {
@@ -158,6 +171,18 @@ pub enum News {
         reason: String,
     },
 }
+
+/// A seat of a match.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Place {
+    /// The match, as tickets name it.
+    pub match_id: String,
+    /// The seat in it.
+    pub seat: u16,
+}
+
+/// Mails that the hub is killed with at least: as many as its sender keeps under way.
+pub const MAILS_AT_KILL_MIN: u64 = 64;
 
 /// Why packets take another path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -176,7 +201,7 @@ pub enum RouteCause {
 /// How one player is doing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Status {
-    /// Seat.
+    /// Its number in the plan.
     pub player: u16,
     /// Whether it plays through the mesh now.
     pub is_entered: bool,
@@ -190,6 +215,28 @@ pub struct Status {
     pub ticks: u32,
     /// State hash after the last one.
     pub hash: u64,
+}
+
+/// The median round trips of one player, in microseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Medians {
+    /// Its number in the plan.
+    pub player: u16,
+    /// Whether it was told to play through the mesh.
+    pub is_mesh: bool,
+    /// Of the session that measures the direct way.
+    pub direct_us: u64,
+    /// Of the session that goes the way that it was told to play by, in use or not.
+    pub accelerated_us: u64,
+    /// Of the sessions that it played by.
+    pub played_us: u64,
+}
+
+/// The median of samples, by nearest rank; zero where there are none.
+#[must_use]
+pub fn median(mut samples: Vec<u32>) -> u64 {
+    samples.sort_unstable();
+    ranked(&samples, 50).map_or(0, u64::from)
 }
 
 /// Round trips of several players, in microseconds.

@@ -1,10 +1,11 @@
 //! What a run looks like before it begins: who is where, under which address, and what will go
 //! wrong when. All of it follows from the options, so every process makes the same plan.
 
-use std::fmt;
-use std::io;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
-use std::str::FromStr;
+mod block;
+pub(in crate::demo) mod errand;
+mod way;
+
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use clap::Args;
@@ -12,6 +13,9 @@ use netsim::LinkConfig;
 use netsim::wan::{Role, Site, Wan};
 use udp_proto::AppId;
 use wire::{Seat, Seed};
+
+pub use block::{Block, Claim};
+pub use way::Damage;
 
 /// What all processes of one run are told.
 #[derive(Args, Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,15 +44,27 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Draws the map.
+    /// Draws the map: again, until the mesh has something to do on it, as
+    /// [`has_errand`](Self::has_errand) says; after [`DRAWS_MAX`] draws it is the last one.
     #[must_use]
     pub fn new(options: PlanOptions, block: Block) -> Self {
+        let mut maps = Seed::from_number(options.seed).generator(MAPS);
+        let mut plan = Self::draw(options, block, maps.seed());
+        for _ in 1..DRAWS_MAX {
+            if plan.has_errand() {
+                break;
+            }
+            plan = Self::draw(options, block, maps.seed());
+        }
+        plan
+    }
+
+    fn draw(options: PlanOptions, block: Block, map: Seed) -> Self {
         let mut roles = vec![Role::Player; options.players.into()];
         roles.extend([Role::Relay; RELAYS as usize]);
         roles.push(Role::Server);
-        let map = options.seed.wrapping_add(MAPS_BEFORE);
         let mut plan = Self {
-            wan: Wan::new(Seed::from_number(map), &roles),
+            wan: Wan::new(map, &roles),
             options,
             block,
             duties: [Duty::Relay; RELAYS as usize],
@@ -251,7 +267,23 @@ impl Plan {
     }
 
     fn site(&self, host: IpAddr) -> Option<&Site> {
-        let at = self.hosts().position(|known| known == host)?;
+        let number = match host {
+            IpAddr::V4(address) if self.block.host(address.octets()[3]) == host => {
+                address.octets()[3]
+            }
+            IpAddr::V4(_) | IpAddr::V6(_) => return None,
+        };
+        let players = usize::from(self.options.players);
+        let relays = usize::from(RELAYS);
+        // As `draw` lists them.
+        let at = if number == SERVER {
+            players.saturating_add(relays)
+        } else if let Some(player) = number.checked_sub(PLAYER) {
+            Some(usize::from(player)).filter(|player| *player < players)?
+        } else {
+            let relay = usize::from(number.checked_sub(RELAY)?);
+            players.saturating_add(Some(relay).filter(|relay| *relay < relays)?)
+        };
         self.wan.sites().get(at)
     }
 }
@@ -267,88 +299,6 @@ pub enum Duty {
     Exit,
 }
 
-/// The 254 loopback addresses 127.a.b.1 to .254, of which one run has a block to itself.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Block {
-    a: u8,
-    b: u8,
-}
-
-impl Block {
-    /// Finds a block that no other run holds; it is held as long as the claim lives.
-    ///
-    /// # Errors
-    ///
-    /// The system's, where loopback has only one address, or all blocks that were tried are held.
-    pub fn claim() -> io::Result<Claim> {
-        let [.., a, b] = std::process::id().to_be_bytes();
-        let mut last = io::Error::from(io::ErrorKind::AddrInUse);
-        for step in 0..BLOCKS_TRIED {
-            // The first 64 are left to others: resolvers like to sit at 127.0.x.y.
-            let block = Self {
-                a: 64 + a % 128,
-                b: b.wrapping_add(step),
-            };
-            match UdpSocket::bind(block.address(CLAIM, PORT)) {
-                Ok(socket) => {
-                    return Ok(Claim {
-                        block,
-                        _socket: socket,
-                    });
-                }
-                Err(error) => last = error,
-            }
-        }
-        Err(last)
-    }
-
-    /// Returns one address of the block.
-    const fn address(self, host: u8, port: u16) -> SocketAddr {
-        SocketAddr::new(self.host(host), port)
-    }
-
-    const fn host(self, host: u8) -> IpAddr {
-        IpAddr::V4(Ipv4Addr::new(127, self.a, self.b, host))
-    }
-}
-
-impl fmt::Display for Block {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "127.{}.{}", self.a, self.b)
-    }
-}
-
-impl FromStr for Block {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let parse = || {
-            let (a, b) = text.strip_prefix("127.")?.split_once('.')?;
-            Some(Self {
-                a: a.parse().ok()?,
-                b: b.parse().ok()?,
-            })
-        };
-        parse().ok_or_else(|| format!("`{text}` is not of the form 127.A.B"))
-    }
-}
-
-/// A block that is ours.
-#[derive(Debug)]
-pub struct Claim {
-    block: Block,
-    /// Keeps others out.
-    _socket: UdpSocket,
-}
-
-impl Claim {
-    /// Returns the block.
-    #[must_use]
-    pub const fn block(&self) -> Block {
-        self.block
-    }
-}
-
 /// Mesh nodes.
 pub const RELAYS: u8 = 5;
 /// Ticks a second.
@@ -357,7 +307,6 @@ pub const TICK_RATE_HZ: u16 = 30;
 pub const APP: AppId = AppId(0x7374_6163_6b00_0001);
 
 /// Hosts within the block.
-const CLAIM: u8 = 1;
 const HUB: u8 = 2;
 const MATCHMAKER: u8 = 3;
 const SERVER: u8 = 4;
@@ -370,21 +319,20 @@ const PORT: u16 = 27_700;
 const ENTRY_PORT: u16 = 27_701;
 const BEACON_PORT: u16 = 27_702;
 
-/// Maps in front of that of seed 0. So the default seed shows a map on which the mesh helps, as it
-/// does on three of five.
-const MAPS_BEFORE: u64 = 16;
+/// Maps that are drawn at the most; of a thousand, four to thirty will do.
+pub const DRAWS_MAX: u32 = 2_048;
 
-/// Blocks looked at before giving up.
-const BLOCKS_TRIED: u8 = 64;
-
-/// Stream of the seed.
+/// Streams of the seed.
 const SABOTAGE: u64 = 3 << 40;
+const MAPS: u64 = 7 << 40;
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const BLOCK: Block = Block { a: 70, b: 1 };
+    fn block() -> Block {
+        "127.70.1".parse().unwrap()
+    }
 
     fn plan(seed: u64) -> Plan {
         Plan::new(
@@ -394,7 +342,7 @@ mod tests {
                 players: 8,
                 sabotage: true,
             },
-            BLOCK,
+            block(),
         )
     }
 
@@ -421,7 +369,7 @@ mod tests {
             players: 64,
             ..*plan(1).options()
         };
-        let plan = Plan::new(options, BLOCK);
+        let plan = Plan::new(options, block());
         let hosts: std::collections::BTreeSet<_> = plan.hosts().collect();
         assert_eq!(hosts.len(), 64 + 5 + 1);
         assert!(hosts.iter().all(|host| plan.city(*host).is_some()));
@@ -444,33 +392,19 @@ mod tests {
     }
 
     #[test]
-    fn the_mesh_helps_on_most_maps_that_of_the_default_seed_among_them_and_not_on_all() {
-        let median = |mut ways: Vec<Duration>| {
-            ways.sort_unstable();
-            (ways[3] + ways[4]) / 2
-        };
-        let gain = |seed| {
-            let plan = plan(seed);
-            let server = plan.server().ip();
-            let way = |from, to| plan.round_trip(from, to).unwrap();
-            let exit = plan.relay(plan.on_duty(Duty::Exit).next().unwrap()).ip();
-            let meshed = |player| {
-                let over = |entry| {
-                    let entry = plan.relay(entry).ip();
-                    way(player, entry) + way(entry, exit) + way(exit, server)
-                };
-                let ways = plan.on_duty(Duty::Entry).map(over);
-                ways.fold(way(player, server), Duration::min)
-            };
-            let players = || plan.seats().map(|seat| plan.player(seat));
-            let direct = median(players().map(|player| way(player, server)).collect());
-            direct.saturating_sub(median(players().map(meshed).collect()))
-        };
-        assert!(gain(1) > Duration::from_millis(20));
-        let helped = (1..=100)
-            .filter(|seed| gain(*seed) > Duration::from_millis(3))
-            .count();
-        assert!((50..90).contains(&helped), "{helped} of 100");
+    fn every_host_is_at_its_own_site_of_the_map_and_no_other_address_is() {
+        let plan = plan(1);
+        for (at, host) in plan.hosts().enumerate() {
+            let site = plan.site(host).unwrap();
+            assert!(std::ptr::eq(site, &raw const plan.wan.sites()[at]));
+        }
+        let known: std::collections::BTreeSet<_> = plan.hosts().collect();
+        for number in 0..=255 {
+            let host = plan.block().host(number);
+            assert_eq!(plan.site(host).is_some(), known.contains(&host), "{host}");
+        }
+        assert!(plan.site("127.70.2.4".parse().unwrap()).is_none());
+        assert!(plan.site("::1".parse().unwrap()).is_none());
     }
 
     #[test]
@@ -480,13 +414,5 @@ mod tests {
             assert!(seat.0 < 8);
             assert!((225..=450).contains(&tick), "{tick}");
         }
-    }
-
-    #[test]
-    fn two_runs_share_no_block() {
-        let (one, other) = (Block::claim().unwrap(), Block::claim().unwrap());
-        assert_ne!(one.block(), other.block());
-        assert_eq!(one.block().to_string().parse(), Ok(one.block()));
-        assert!("10.1.2".parse::<Block>().is_err());
     }
 }

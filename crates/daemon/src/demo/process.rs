@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::env;
 use std::fmt;
 use std::io::{self, BufReader};
+use std::path::Path;
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{self, Receiver, SyncSender};
 use std::thread;
@@ -78,11 +79,7 @@ impl Children {
     ///
     /// The system's.
     pub fn start(&mut self, who: Who, role: &Role) -> io::Result<()> {
-        let mut child = Command::new(env::current_exe()?)
-            .args(role.arguments())
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()?;
+        let mut child = this_program(role)?.stdout(Stdio::piped()).spawn()?;
         let (Some(stdin), Some(stdout)) = (child.stdin.take(), child.stdout.take()) else {
             return Err(io::ErrorKind::BrokenPipe.into());
         };
@@ -174,6 +171,52 @@ impl Drop for Children {
         // Whoever was late is dead by now.
         drop(self.release_all());
     }
+}
+
+/// The process that removes the keys of a run once this one has gone, by whatever end.
+#[derive(Debug)]
+pub struct Sweeper(Option<Child>);
+
+impl Sweeper {
+    /// Has `directory`, the folder of a keyring, removed when this process lets go or is gone.
+    ///
+    /// # Errors
+    ///
+    /// The system's.
+    pub fn start(directory: &Path) -> io::Result<Self> {
+        let directory = directory.to_owned();
+        let mut command = this_program(&Role::Sweeper { directory })?;
+        let child = command.stdout(Stdio::null()).spawn()?;
+        Ok(Self(Some(child)))
+    }
+
+    /// Lets go of it, and waits for its end; returns whether it ended in time.
+    pub fn release(&mut self) -> bool {
+        let Some(mut child) = self.0.take() else {
+            return true;
+        };
+        drop(child.stdin.take());
+        ended(child)
+    }
+}
+
+impl Drop for Sweeper {
+    fn drop(&mut self) {
+        // One that was late is dead by now.
+        self.release();
+    }
+}
+
+/// Prepares to start this program again, as `role`, with a pipe to its stdin.
+///
+/// It gets a process group to itself: a terminal's Ctrl-C ends the run alone, and what it started
+/// goes by its pipe, which leaves time to clear up.
+fn this_program(role: &Role) -> io::Result<Command> {
+    let mut command = Command::new(env::current_exe()?);
+    command.args(role.arguments()).stdin(Stdio::piped());
+    #[cfg(unix)]
+    std::os::unix::process::CommandExt::process_group(&mut command, 0);
+    Ok(command)
 }
 
 /// Waits for a child whose pipe is closed; kills it where it takes too long.

@@ -1,8 +1,12 @@
 //! What a run comes to, for programs.
 
+mod file;
+
 use serde::{Deserialize, Serialize};
 
 use super::message::Quantiles;
+use super::plan::{PlanOptions, RELAYS};
+pub use file::ReportFile;
 
 /// The outcome of one run, as `--report` writes it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -23,8 +27,15 @@ pub struct Report {
     pub state_hashes_equal: bool,
     /// Round trips of the players' second sessions, which go directly.
     pub direct_rtt_ms: RoundTrips,
-    /// Round trips of the sessions that played.
+    /// Round trips of the sessions that go the way that each player was told to play by: through
+    /// the mesh or directly, wherever the player turned when its way became worse.
     pub accelerated_rtt_ms: RoundTrips,
+    /// Of those of them that go through the mesh.
+    pub mesh_rtt_ms: RoundTrips,
+    /// Median of the players' optima, as [`PlayerTrips::optimum`].
+    pub optimum_rtt_ms: f64,
+    /// Round trips of each player.
+    pub players_rtt_ms: Vec<PlayerTrips>,
     /// What each accident did.
     pub reroutes: Vec<Reroute>,
     /// Tickets that the matchmaker took.
@@ -41,6 +52,52 @@ pub struct Report {
     pub checks: Vec<Check>,
     /// Whether every check holds.
     pub ok: bool,
+}
+
+impl Report {
+    /// Begins the report of a run of which nothing is known yet.
+    #[must_use]
+    pub fn new(options: &PlanOptions) -> Self {
+        Self {
+            seed: options.seed,
+            seconds: options.seconds,
+            players: options.players,
+            nodes: RELAYS,
+            ..Self::default()
+        }
+    }
+
+    /// Says why the run did not come to its end.
+    #[must_use]
+    pub fn broken_off(mut self, reason: &str) -> Self {
+        self.checks.push(Check {
+            name: "the run comes to its end".to_owned(),
+            ok: false,
+            detail: reason.to_owned(),
+        });
+        self.ok = false;
+        self
+    }
+}
+
+/// Median round trips of one player, in milliseconds.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct PlayerTrips {
+    /// Seat.
+    pub player: u16,
+    /// Where it is.
+    pub city: String,
+    /// Of the session that measures the direct way.
+    pub direct: f64,
+    /// Of the session that goes the way that it was told to play by.
+    pub accelerated: f64,
+    /// The same where that way leads through the mesh.
+    pub mesh: Option<f64>,
+    /// Of the sessions that it played by, the direct one as long as that was faster.
+    pub played: f64,
+    /// What the map gives to who is on the best of all ways at every moment, accidents included:
+    /// found by trying all, from mean delays.
+    pub optimum: f64,
 }
 
 /// Two points of a distribution, in milliseconds.
@@ -93,6 +150,8 @@ pub struct Mail {
     pub delivered: u64,
     /// Handed to a reader a second time.
     pub duplicates: u64,
+    /// Not known to be on the hub's disk when its sender lost the hub that was killed.
+    pub in_flight_at_kill: u64,
 }
 
 /// One thing that must hold.
@@ -144,6 +203,9 @@ mod tests {
             "state_hashes_equal",
             "direct_rtt_ms",
             "accelerated_rtt_ms",
+            "mesh_rtt_ms",
+            "optimum_rtt_ms",
+            "players_rtt_ms",
             "reroutes",
             "tickets",
             "tokens_issued",
@@ -159,6 +221,7 @@ mod tests {
         assert_eq!(value["reroutes"][0]["gap_ms"], 120.5);
         assert!(value["direct_rtt_ms"]["p99"].is_number());
         assert_eq!(value["mail"]["duplicates"], 0);
+        assert_eq!(value["mail"]["in_flight_at_kill"], 0);
         assert_eq!(value["checks"][0]["detail"], "b");
         assert_eq!(serde_json::from_value::<Report>(value).unwrap(), report);
     }

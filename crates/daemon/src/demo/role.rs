@@ -9,6 +9,9 @@ mod matchmaker;
 mod players;
 mod post;
 mod relay;
+mod sweeper;
+#[cfg(test)]
+mod tests;
 mod voice;
 
 use std::path::PathBuf;
@@ -40,6 +43,12 @@ pub enum Role {
         #[command(flatten)]
         run: RunOptions,
     },
+    /// What removes the keys once whoever started it has gone.
+    Sweeper {
+        /// The folder with the run's join file and keys.
+        #[arg(long)]
+        directory: PathBuf,
+    },
 }
 
 impl Role {
@@ -59,6 +68,7 @@ impl Role {
             Self::Relay { number, run } => {
                 ("relay", relay::run(&run.plan(), *number, &run.directory))
             }
+            Self::Sweeper { directory } => ("sweeper", sweeper::run(directory)),
         };
         match result {
             Ok(()) => ExitCode::SUCCESS,
@@ -78,6 +88,10 @@ impl Role {
             Self::GameServer(options) => ("game-server", options),
             Self::Players(options) => ("players", options),
             Self::Relay { run, .. } => ("relay", run),
+            Self::Sweeper { directory } => {
+                let directory = format!("--directory={}", directory.display());
+                return vec!["role".to_owned(), "sweeper".to_owned(), directory];
+            }
         };
         let PlanOptions {
             seed,
@@ -126,39 +140,3 @@ impl RunOptions {
 
 /// Why a process ends early: one sentence.
 pub(crate) type Failure = Box<dyn std::error::Error + Send + Sync>;
-
-#[cfg(test)]
-mod tests {
-    use clap::Parser;
-
-    use super::*;
-
-    #[derive(Parser)]
-    struct Line {
-        #[command(subcommand)]
-        role: Role,
-    }
-
-    #[test]
-    fn a_role_is_read_from_its_own_command_line() {
-        let options = RunOptions {
-            plan: PlanOptions {
-                seed: 7,
-                seconds: 12,
-                players: 3,
-                sabotage: true,
-            },
-            block: "127.70.3".parse().unwrap(),
-            directory: PathBuf::from("/some where"),
-        };
-        let role = Role::Relay {
-            number: 3,
-            run: options.clone(),
-        };
-        let line = Line::try_parse_from(role.arguments()).unwrap();
-        let Role::Relay { number, run } = line.role else {
-            panic!("another role");
-        };
-        assert_eq!((number, run), (3, options));
-    }
-}

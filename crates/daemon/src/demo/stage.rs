@@ -7,12 +7,13 @@ use servicer::Clock;
 use wire::Instant;
 
 use super::accident::{self, Accident};
-use super::check;
+use super::check::{self, trips};
+use super::history::History;
 use super::ledger::Ledger;
 use super::matchmaking;
 use super::message::{News, Order, Status};
 use super::plan::{Block, Claim, Plan, PlanOptions, RELAYS};
-use super::process::{Children, Heard, Who, descendants};
+use super::process::{Children, Heard, Sweeper, Who, descendants};
 use super::report::{Cause, Check, Report};
 use super::table::{Row, Screen, Style};
 use super::wan;
@@ -20,13 +21,15 @@ use crate::demo::role::{Failure, Role, RunOptions};
 use crate::keyring::Keyring;
 
 /// One run.
-pub(super) struct Stage {
+struct Stage {
     plan: Plan,
     /// Keeps other runs off our addresses.
     _claim: Claim,
     options: RunOptions,
     /// Removes its folder at the end.
     keyring: Keyring,
+    /// Removes it where this process has no time for that; dropped after it.
+    sweeper: Sweeper,
     children: Children,
     ledger: Ledger,
     screen: Screen<Stdout>,
@@ -34,19 +37,36 @@ pub(super) struct Stage {
     report: Report,
     /// What was done to the network, in order.
     accidents: Vec<Accident>,
+    /// What the network was like.
+    history: History,
+    is_hub_killed: bool,
     /// When the hub that was killed comes back.
     hub_back_at: Option<Instant>,
     /// Checks that could not be made, and why.
     missed: Vec<Check>,
 }
 
+/// Runs one run, and reports on it: one that breaks off has a check that says why.
+pub(super) fn perform(options: PlanOptions) -> Report {
+    let mut stage = match Stage::new(options) {
+        Ok(stage) => stage,
+        Err(error) => return Report::new(&options).broken_off(&error.to_string()),
+    };
+    match stage.run() {
+        Ok(()) => stage.report,
+        Err(error) => stage.report.broken_off(&error.to_string()),
+    }
+}
+
 impl Stage {
     /// Draws the plan and takes a block of addresses.
-    pub(super) fn new(options: PlanOptions) -> Result<Self, Failure> {
+    fn new(options: PlanOptions) -> Result<Self, Failure> {
         let claim = Block::claim()
             .map_err(|error| format!("no block of loopback addresses is free: {error}"))?;
         let plan = Plan::new(options, claim.block());
-        let keyring = Keyring::make(&plan)?;
+        let keyring = Keyring::new()?;
+        let sweeper = Sweeper::start(keyring.directory())?;
+        keyring.fill(&plan)?;
         Ok(Self {
             plan,
             options: RunOptions {
@@ -56,26 +76,23 @@ impl Stage {
             },
             _claim: claim,
             keyring,
+            sweeper,
             children: Children::new(),
             ledger: Ledger::default(),
             screen: Screen::new(std::io::stdout(), Style::of_stdout()),
             clock: Clock::new(),
-            report: Report {
-                seed: options.seed,
-                seconds: options.seconds,
-                players: options.players,
-                nodes: RELAYS,
-                ..Report::default()
-            },
+            report: Report::new(&options),
             accidents: Vec::new(),
+            history: History::new(),
+            is_hub_killed: false,
             hub_back_at: None,
             missed: Vec::new(),
         })
     }
 
     /// Goes from the first process to the last check.
-    pub(super) fn run(mut self) -> Result<Report, Failure> {
-        let Self { plan, .. } = &self;
+    fn run(&mut self) -> Result<(), Failure> {
+        let Self { plan, .. } = &*self;
         let text = format!(
             "seed {}: {} players and {RELAYS} relays on {}.0/24, game server in {}",
             plan.options().seed,
@@ -145,7 +162,9 @@ impl Stage {
 
     fn play(&mut self) -> Result<(), Failure> {
         let start = self.clock.now();
-        self.report.processes = descendants(std::process::id())?.len();
+        // The sweeper is no part of it.
+        let all = descendants(std::process::id())?.len();
+        self.report.processes = all.saturating_sub(1);
         let until = start + self.plan.length() + FINISH_MAX;
         let mut frame_at = start;
         while !self.ledger.is_complete(&self.plan) {
@@ -160,9 +179,13 @@ impl Stage {
                 self.screen.say("        the hub is back")?;
             }
             let third = self.plan.length() / 3;
-            let due = u32::try_from(self.accidents.len() + self.missed.len()).unwrap_or(u32::MAX);
-            if due < 2 && now >= start + third * (due + 1) {
-                self.strike(due)?;
+            let due = self.accidents.len().saturating_add(self.missed.len());
+            let part = u32::try_from(due).unwrap_or(u32::MAX).saturating_add(1);
+            let at = start + third.saturating_mul(part);
+            // All may be aside for a moment.
+            let is_time = accident::is_anyone_carried(&self.ledger) || now >= at + CARRIED_MAX;
+            if due < accident::PLANNED.len() && now >= at && is_time {
+                self.strike(due, now.saturating_since(start))?;
             }
             if now >= frame_at {
                 frame_at = now + FRAME;
@@ -175,16 +198,14 @@ impl Stage {
     }
 
     /// Does to the network what is due: the link in use gets worse, then the relay in use dies.
-    fn strike(&mut self, due: u32) -> Result<(), Failure> {
+    fn strike(&mut self, due: usize, at: Duration) -> Result<(), Failure> {
+        let damage = self.history.damage();
         let number = u8::try_from(self.accidents.len()).unwrap_or(u8::MAX);
         let mark = Order::Mark { accident: number };
         if due == 0 {
-            let Some((entry, next, accident)) = accident::link_to_degrade(&self.plan, &self.ledger)
-            else {
-                return self.miss(
-                    "the link in use is degraded",
-                    "the direct way is the shortest for all",
-                );
+            let target = accident::link_to_degrade(&self.plan, &self.ledger, damage);
+            let Some((entry, next, accident)) = target else {
+                return self.miss(due);
             };
             self.children.tell(Who::Players, &mark)?;
             let order = Order::Degrade {
@@ -193,47 +214,47 @@ impl Stage {
                 accident: wan::Accident::DEGRADED,
             };
             self.children.tell(Who::Relay(entry), &order)?;
-            self.note(accident)
+            self.note(accident, at)
         } else {
-            let Some((victim, accident)) = accident::relay_to_kill(&self.plan, &self.ledger) else {
-                return self.miss(
-                    "the relay in use is killed",
-                    "the direct way is the shortest for all",
-                );
+            let target = accident::relay_to_kill(&self.plan, &self.ledger, damage);
+            let Some((victim, accident)) = target else {
+                return self.miss(due);
             };
             // First, so that the gap is not told shorter than it is.
             self.children.tell(Who::Players, &mark)?;
             self.children.kill(Who::Relay(victim))?;
-            self.note(accident)
+            self.note(accident, at)
         }
     }
 
-    fn note(&mut self, accident: Accident) -> Result<(), Failure> {
+    fn note(&mut self, accident: Accident, at: Duration) -> Result<(), Failure> {
         let verb = match accident.cause {
             Cause::Degraded => "degraded by 100 ms and 10 % loss",
             Cause::Killed => "killed",
         };
         self.screen
             .say(&format!("        {} is {verb}", accident.place))?;
+        self.history.push(at, accident.damage.clone());
         self.accidents.push(accident);
         self.ledger.accidents = self.ledger.accidents.saturating_add(1);
         Ok(())
     }
 
-    fn miss(&mut self, name: &str, why: &str) -> Result<(), Failure> {
-        self.screen.say(&format!("        {why}"))?;
-        // A mesh that carries nothing would look the same.
-        let is_fine = self.ledger.ways.values().all(Option::is_none)
-            && self.ledger.pinged.len() == self.ledger.ways.len();
-        self.missed.push(Check {
-            name: format!("players go on when {name}"),
-            ok: is_fine,
-            detail: why.to_owned(),
-        });
+    /// Notes that an accident would hit nobody: a run that shows nothing is no good run.
+    fn miss(&mut self, due: usize) -> Result<(), Failure> {
+        let ledger = &self.ledger;
+        let assigned = ledger.ways.values().flatten().count();
+        let (pinged, players) = (ledger.pinged.len(), ledger.ways.len());
+        let detail = format!(
+            "nobody was carried: {assigned} of {players} players have an entry, \
+             {pinged} heard the server through the mesh"
+        );
+        self.screen.say(&format!("        {detail}"))?;
+        self.missed.extend(accident::undone(due, &detail).take(1));
         Ok(())
     }
 
-    fn end(mut self) -> Result<Report, Failure> {
+    fn end(&mut self) -> Result<(), Failure> {
         self.children.tell(Who::Players, &Order::Conclude)?;
         let until = self.clock.now() + CONCLUDE_MAX;
         while self.ledger.measured.is_none() && self.hear(until)?.is_some() {}
@@ -257,7 +278,9 @@ impl Stage {
             }
         }
         check::states(&self.plan, &self.ledger, &mut self.report);
-        check::round_trips(&self.ledger, &mut self.report);
+        check::seats(&self.plan, &self.ledger, &mut self.report);
+        trips::all(&self.plan, &self.ledger, &mut self.report);
+        trips::each(&self.plan, &self.history, &self.ledger, &mut self.report);
         check::mail(&self.ledger, &mut self.report);
         check::joins(&self.plan, &self.ledger, &mut self.report);
         check::processes(&mut self.report);
@@ -268,15 +291,24 @@ impl Stage {
             self.report.reroutes.push(reroute);
             self.report.checks.push(check);
         }
+        let done = self.accidents.len().saturating_add(self.missed.len());
+        let undone = accident::undone(done, "the match was over before its time came");
+        self.missed.extend(undone);
         self.report.checks.append(&mut self.missed);
-        let left = descendants(std::process::id())?;
         let mut found: Vec<String> = late.iter().map(|who| format!("{who} was late")).collect();
+        if !self.keyring.clear() {
+            found.push("the folder of the keys is left".to_owned());
+        }
+        if !self.sweeper.release() {
+            found.push("the sweeper was late".to_owned());
+        }
+        let left = descendants(std::process::id())?;
         found.extend(
             left.iter()
                 .map(|process| format!("process {process} is left")),
         );
         self.report.checks.push(Check {
-            name: "every process ends within 2 s of its pipe".to_owned(),
+            name: "every process ends within 2 s of its pipe, and no key is left".to_owned(),
             ok: found.is_empty(),
             detail: if found.is_empty() {
                 format!("none of {} is left", self.report.processes)
@@ -286,7 +318,7 @@ impl Stage {
         });
         self.report.ok = self.report.checks.iter().all(|check| check.ok);
         self.screen.keep();
-        Ok(self.report)
+        Ok(())
     }
 
     /// Takes one piece of news; `None` where none comes until `until`.
@@ -304,8 +336,9 @@ impl Stage {
         self.ledger.note(&news);
         match news {
             News::Failed { reason } => return Err(reason.into()),
-            News::MailUnderWay { count } if count > 0 && self.ledger.mails_at_kill.is_none() => {
+            News::MailUnderWay { count } if !self.is_hub_killed => {
                 self.children.kill(Who::Hub)?;
+                self.is_hub_killed = true;
                 self.hub_back_at = Some(self.clock.now() + HUB_AWAY);
                 self.screen.say(&format!(
                     "        the hub is killed with {count} mails in flight"
@@ -319,6 +352,7 @@ impl Stage {
             | News::Leased
             | News::Counted { .. }
             | News::Joined { .. }
+            | News::Seated { .. }
             | News::Started
             | News::Status(_)
             | News::Checkpoint { .. }
@@ -378,5 +412,7 @@ const FINISH_MAX: Duration = Duration::from_secs(5);
 const CONCLUDE_MAX: Duration = Duration::from_secs(5);
 /// How long the hub is away.
 const HUB_AWAY: Duration = Duration::from_secs(1);
+/// How long an accident may wait for somebody to be hit by it.
+const CARRIED_MAX: Duration = Duration::from_secs(1);
 /// Time between two pictures.
 const FRAME: Duration = Duration::from_millis(250);

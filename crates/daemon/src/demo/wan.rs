@@ -42,8 +42,20 @@ impl Weather {
     #[must_use]
     pub fn over(&self, servicer: UdpServicer) -> UdpServicer {
         servicer
-            .with_conditioner(Direction::Outbound, Conditioner::new(self.outbound.clone()))
-            .with_conditioner(Direction::Inbound, Conditioner::new(self.inbound.clone()))
+            .with_conditioner(Direction::Outbound, Conditioner::new(self.outbound()))
+            .with_conditioner(Direction::Inbound, Conditioner::new(self.inbound()))
+    }
+
+    /// Returns what happens to that which leaves; it follows later accidents.
+    #[must_use]
+    pub fn outbound(&self) -> Rules {
+        self.outbound.clone()
+    }
+
+    /// Returns what happens to that which arrives; it follows later accidents.
+    #[must_use]
+    pub fn inbound(&self) -> Rules {
+        self.inbound.clone()
     }
 
     /// Makes the link between `host` and `remote` worse, in both directions.

@@ -11,15 +11,12 @@ use hub::address::Addr;
 use hub::id::CallId;
 use hub::name::Name;
 use hub::record::{CallError, DownReason, Seen};
-use hub::{DialError, Node, NodeCommand, NodeEvent, Ticket};
+use hub::{Node, NodeEvent, Ticket};
 use matchmaker_core::record::{Intake, Verdict};
-use servicer::{Dial, StreamApplication};
-use wire::{
-    ClientId, CommandId, ConnectionId, InstanceId, Instant, MatchId, NodeId, StreamMachine,
-};
+use wire::{ClientId, InstanceId, Instant, MatchId, NodeId};
 
+use super::application::LinkApplication;
 use super::lease::{Lease, LeaseEnd, LeaseNews, Wish};
-use super::lookup::Lookup;
 use super::{GameServer, MATCHMAKER};
 use crate::exit::Failure;
 
@@ -50,7 +47,6 @@ pub(super) struct ServerApplication {
     seen: Option<(NodeId, InstanceId)>,
     /// The lease's call on its way.
     call: Option<CallId>,
-    lookup: Lookup,
     ended: Option<Sender<LeaseEnd>>,
 }
 
@@ -68,7 +64,6 @@ impl ServerApplication {
             matchmaker: Name::new(MATCHMAKER).map_err(Failure::usage)?,
             seen: None,
             call: None,
-            lookup: Lookup::default(),
             ended: Some(ended),
         })
     }
@@ -176,7 +171,7 @@ impl ServerApplication {
     }
 }
 
-impl StreamApplication<Node> for ServerApplication {
+impl LinkApplication for ServerApplication {
     type Request = Ask;
 
     fn apply_request(&mut self, now: Instant, node: &mut Node, ask: Ask) -> ControlFlow<()> {
@@ -220,26 +215,6 @@ impl StreamApplication<Node> for ServerApplication {
         self.pump(now, node);
     }
 
-    fn on_command(
-        &mut self,
-        now: Instant,
-        node: &mut Node,
-        id: CommandId,
-        command: NodeCommand,
-    ) -> Option<Dial> {
-        dial(&mut self.lookup, (now, node), id, command)
-    }
-
-    fn on_dialled(
-        &mut self,
-        now: Instant,
-        node: &mut Node,
-        id: CommandId,
-        result: Result<ConnectionId, servicer::DialError>,
-    ) {
-        dialled(&mut self.lookup, (now, node), id, result);
-    }
-
     fn poll_timeout(&self) -> Option<Instant> {
         self.lease.poll_timeout()
     }
@@ -249,44 +224,12 @@ impl StreamApplication<Node> for ServerApplication {
         self.pump(now, node);
     }
 
-    fn begin_shutdown(&mut self, now: Instant, node: &mut Node, _deadline: Instant) {
+    fn begin_shutdown(&mut self, now: Instant, node: &mut Node) {
         self.lease.leave();
         self.pump(now, node);
     }
 
-    fn is_drained(&self, _node: &Node) -> bool {
+    fn is_drained(&self) -> bool {
         self.lease.end().is_some()
     }
-}
-
-/// Makes a dial of what a node asks for.
-pub(crate) fn dial(
-    lookup: &mut Lookup,
-    (now, node): (Instant, &mut Node),
-    id: CommandId,
-    command: NodeCommand,
-) -> Option<Dial> {
-    let dial = match command {
-        NodeCommand::Dial { hub, address } => lookup.dial(id, hub, address),
-        _ => None,
-    };
-    if dial.is_none() {
-        node.handle_completed(now, id, Err(DialError));
-    }
-    dial
-}
-
-/// Tells a node the end of a dial.
-pub(crate) fn dialled(
-    lookup: &mut Lookup,
-    (now, node): (Instant, &mut Node),
-    id: CommandId,
-    result: Result<ConnectionId, servicer::DialError>,
-) {
-    lookup.on_dialled(id, &result);
-    if let Err(error) = &result {
-        tracing::debug!(%error, "the hub was not reached");
-    }
-    let outcome = result.map(drop).map_err(|_| DialError);
-    node.handle_completed(now, id, outcome);
 }

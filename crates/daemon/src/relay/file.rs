@@ -1,5 +1,7 @@
 //! The configuration file of a node.
 
+mod check;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::fs::{self, File};
@@ -30,7 +32,8 @@ pub struct FileConfig {
     pub secret_file: PathBuf,
     /// Where the mesh's socket is bound.
     pub listen: SocketAddr,
-    /// Where others reach it, best first, at most 4; `listen` where there is none.
+    /// Where others reach it, best first, at most 4; `listen` where there is none, which then must
+    /// be an address of this host. Port 0 of `listen` stands for the one that the system chooses.
     #[serde(default)]
     pub advertise: Vec<SocketAddr>,
     /// What it does.
@@ -44,6 +47,9 @@ pub struct FileConfig {
     /// The games that it carries.
     #[serde(default)]
     pub games: Vec<FileGame>,
+    /// What it allows, where that is not the default.
+    #[serde(default)]
+    pub limits: FileLimits,
     /// The address that packets to game servers leave from.
     #[serde(default)]
     pub upstream_ip: Option<IpAddr>,
@@ -54,6 +60,33 @@ pub struct FileConfig {
     /// Decides which datagrams that network loses.
     #[serde(default)]
     pub seed: u64,
+}
+
+/// Bounds of a node; what is left out is as [`relay_mesh::Config`] has it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FileLimits {
+    /// Flows at a time; an exit takes at most as many as it may open files, less 64.
+    #[serde(default)]
+    pub flows: Option<u32>,
+    /// Silence after which a flow ends, seconds.
+    #[serde(default)]
+    pub idle_secs: Option<u64>,
+    /// Neighbours at a time.
+    #[serde(default)]
+    pub links: Option<usize>,
+    /// Bytes a second of one direction of one flow.
+    #[serde(default)]
+    pub flow_bytes_per_second: Option<u32>,
+}
+
+impl FileLimits {
+    fn set(&self, node: &mut Config) {
+        node.flows_max = self.flows.unwrap_or(node.flows_max);
+        node.flow_idle = self.idle_secs.map_or(node.flow_idle, Duration::from_secs);
+        node.links_max = self.links.unwrap_or(node.links_max);
+        node.label_rate = self.flow_bytes_per_second.unwrap_or(node.label_rate);
+    }
 }
 
 /// The id of a node, 64 hexadecimal digits.
@@ -187,6 +220,9 @@ impl FileConfig {
     ///
     /// [`ConfigError`], whose text is one sentence for an operator.
     pub fn setup(&self, directory: &Path) -> Result<Setup, ConfigError> {
+        if let Some(fault) = self.fault() {
+            return Err(ConfigError::new(directory, &fault));
+        }
         let identity_path = directory.join(&self.identity_file);
         let identity = identity_file::read(&identity_path)
             .map_err(|error| ConfigError::new(&identity_path, &error))?;
@@ -216,6 +252,7 @@ impl FileConfig {
                 .collect::<BTreeMap<_, _>>()
         });
         node.games = self.games.iter().map(FileGame::game).collect();
+        self.limits.set(&mut node);
         let outbound = Rules::new();
         for (stream, link) in (0..).zip(&self.links) {
             link.set(&outbound, self.seed, stream);

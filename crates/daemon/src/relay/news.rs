@@ -207,25 +207,9 @@ impl News {
     /// Says what a node has counted.
     pub(super) fn counted(stats: &Stats) -> Self {
         let frames = &stats.frames;
-        let dropped = [
-            frames.truncated,
-            frames.oversize,
-            frames.unknown_kind,
-            frames.malformed,
-            frames.tag_only,
-            frames.unknown_label,
-            frames.expired,
-            frames.wrong_link,
-            frames.not_bound,
-            frames.replayed,
-            frames.wrong_tag,
-            frames.over_rate,
-            frames.no_link,
-            frames.not_sealed,
-        ];
         Self::Stats {
             frames_sealed: frames.sealed,
-            frames_dropped: dropped.into_iter().fold(0, u64::saturating_add),
+            frames_dropped: stats.frames_dropped(),
             delivered: stats.node.delivered,
             route_changes: stats.node.route_changes,
             datagrams_in: stats.driver.datagrams_in,

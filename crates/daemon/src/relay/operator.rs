@@ -8,6 +8,7 @@ use std::sync::mpsc::SyncSender;
 use crypto::Ring;
 use relay_mesh::{Command, Event, FrameStats, Node, NodeStats};
 use servicer::{Application, SocketOrder, SocketOutcome, mesh};
+use udp_proto::EndpointStats;
 use wire::{CommandId, Instant};
 
 /// Passes a node's events on and answers questions about it.
@@ -20,7 +21,7 @@ pub(super) struct Operator {
 #[derive(Debug)]
 pub(super) enum Ask {
     /// The counters.
-    Stats(SyncSender<(FrameStats, NodeStats)>),
+    Stats(SyncSender<(FrameStats, NodeStats, EndpointStats)>),
 }
 
 impl Operator {
@@ -47,7 +48,8 @@ impl Application<Node<Ring>> for Operator {
         Ask::Stats(answer): Ask,
     ) -> ControlFlow<()> {
         // Whoever asked may have given up.
-        answer.try_send((*node.frame_stats(), *node.stats())).ok();
+        let counters = (*node.frame_stats(), *node.stats(), *node.endpoint_stats());
+        answer.try_send(counters).ok();
         ControlFlow::Continue(())
     }
 

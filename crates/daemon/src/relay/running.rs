@@ -1,6 +1,7 @@
 //! A node on a thread of its own.
 
 use std::fmt;
+use std::fs;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::mpsc;
 use std::time::Duration;
@@ -11,6 +12,7 @@ use servicer::{
     BindError, Clock, Conditioner, Counters, Direction, Handle, Report, Rules, SocketConfig,
     SpawnError, UdpServicer, UdpSocket,
 };
+use udp_proto::EndpointStats;
 
 use super::operator::{Ask, Operator};
 
@@ -47,7 +49,7 @@ impl Relay {
     ///
     /// [`StartError`], whose text is one sentence for an operator.
     pub fn start(
-        setup: Setup,
+        mut setup: Setup,
         tell: impl FnMut(Event) + Send + 'static,
     ) -> Result<Self, StartError> {
         let ports = setup
@@ -55,17 +57,30 @@ impl Relay {
             .games
             .iter()
             .filter_map(|game| game.entry.as_ref());
+        let mut ports_max = 0_usize;
         for &port in ports.flat_map(|entry| &entry.listen) {
+            ports_max = ports_max.saturating_add(1);
             // The node opens it once it runs, and tries again for ever; a port that is taken
             // from the start is a fault of the configuration.
             UdpSocket::bind(port, &SocketConfig::default())?;
         }
         let socket = UdpSocket::bind(setup.listen, &SocketConfig::default())?;
         let address = socket.local_address();
+        for advertised in &mut setup.node.profile.addresses {
+            if advertised.port() == 0 {
+                advertised.set_port(address.port());
+            }
+        }
+        let is_exit = setup.node.games.iter().any(|game| game.exit.is_some());
+        if let Some(files) = files_max().filter(|_| is_exit) {
+            // A socket for each flow; the node refuses in time what the system would.
+            let room = files.saturating_sub(FILES_KEPT);
+            setup.node.flows_max = setup.node.flows_max.min(room);
+        }
         let flows = usize::try_from(setup.node.flows_max).unwrap_or(usize::MAX);
         let node = Node::new(setup.node, setup.identity, Ring::new(), Clock::new().now())?;
         let mut config = servicer::Config::default();
-        config.opened_max = config.opened_max.min(flows);
+        config.opened_max = flows.saturating_add(ports_max);
         let handle = UdpServicer::named(setup.name)
             .with_config(config)
             .with_conditioner(Direction::Outbound, Conditioner::new(setup.outbound))
@@ -87,10 +102,11 @@ impl Relay {
     pub fn stats(&self, patience: Duration) -> Option<Stats> {
         let (answer, answered) = mpsc::sync_channel(1);
         self.handle.request(Ask::Stats(answer)).ok()?;
-        let (frames, node) = answered.recv_timeout(patience).ok()?;
+        let (frames, node, endpoint) = answered.recv_timeout(patience).ok()?;
         Some(Stats {
             frames,
             node,
+            endpoint,
             driver: self.handle.counters(),
         })
     }
@@ -113,8 +129,35 @@ pub struct Stats {
     pub frames: FrameStats,
     /// All else of the mesh.
     pub node: NodeStats,
+    /// Datagrams at the mesh's socket that are no hop frames.
+    pub endpoint: EndpointStats,
     /// Sockets and thread.
     pub driver: Counters,
+}
+
+impl Stats {
+    /// Returns how many hop frames were dropped, for whatever reason.
+    #[must_use]
+    pub fn frames_dropped(&self) -> u64 {
+        let frames = &self.frames;
+        let dropped = [
+            frames.truncated,
+            frames.oversize,
+            frames.unknown_kind,
+            frames.malformed,
+            frames.tag_only,
+            frames.unknown_label,
+            frames.expired,
+            frames.wrong_link,
+            frames.not_bound,
+            frames.replayed,
+            frames.wrong_tag,
+            frames.over_rate,
+            frames.no_link,
+            frames.not_sealed,
+        ];
+        dropped.into_iter().fold(0, u64::saturating_add)
+    }
 }
 
 /// Why a node could not be started; the text is one sentence for an operator.
@@ -158,3 +201,36 @@ impl fmt::Display for StartError {
 }
 
 impl std::error::Error for StartError {}
+
+/// How many files this process may have open; `None` where the system does not say.
+fn files_max() -> Option<u32> {
+    files_max_of(&fs::read_to_string("/proc/self/limits").ok()?)
+}
+
+/// Reads the soft limit from the table of proc(5), where "unlimited" is no number.
+fn files_max_of(limits: &str) -> Option<u32> {
+    let line = limits
+        .lines()
+        .find_map(|line| line.strip_prefix("Max open files"));
+    line?.split_whitespace().next()?.parse().ok()
+}
+
+/// Open files that are no flow's: the mesh's and the games' sockets, and what a process has.
+const FILES_KEPT: u32 = 64;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_limit_of_open_files_is_read_as_the_system_writes_it() {
+        let table = "Limit                     Soft Limit           Hard Limit           Units     \n\
+                     Max processes             63704                63704                processes \n\
+                     Max open files            1024                 524288               files     \n";
+        assert_eq!(files_max_of(table), Some(1_024));
+        assert_eq!(files_max_of(&table.replace("1024", "unlimited")), None);
+        assert_eq!(files_max_of(""), None);
+        #[cfg(target_os = "linux")]
+        assert!(files_max().is_some_and(|files| files > FILES_KEPT));
+    }
+}

@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use crypto::{Identity, Provider, Ring, identity_file};
 use wire::NodeId;
 
-use super::file::{BootstrapNode, FileConfig, FileLink, FileRole, Member, NodeName};
+use super::file::{BootstrapNode, FileConfig, FileLimits, FileLink, FileRole, Member, NodeName};
 
 pub use node_process::NodeProcess;
 
@@ -156,6 +156,7 @@ impl Sandbox {
             bootstrap: Vec::new(),
             members: None,
             games: Vec::new(),
+            limits: FileLimits::default(),
             upstream_ip: Some(self.host(host)),
             links: Vec::new(),
             seed: 0,

@@ -7,17 +7,23 @@ use std::path::Path;
 use std::time::Duration;
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
-use crypto::Identity;
-use hub::log::FileSegments;
+use crypto::{Identity, Ring};
+use hub::id::LogId;
+use hub::log::{FileSegments, Recovery};
 use hub::role::Role;
-use hub::{Command, Hub, HubConfig, HubEvent, JoinFile, Outcome, Store, StoreConfig, StoreError};
-use servicer::{
-    Admission, Clock, Dial, Jobs, StorageConfig, StorageThread, StreamApplication, StreamHandle,
-    StreamListener, StreamServicer, TlsIdentity,
+use hub::{
+    Command, Hub, HubConfig, HubEvent, JoinFile, OpenFailure, Outcome, Store, StoreConfig,
+    StoreError,
 };
-use wire::{CommandId, ConnectionId, Instant, NodeId, StreamMachine};
+use servicer::{
+    Admission, Clock, Dial, Jobs, RequestError, StorageConfig, StorageThread, StreamApplication,
+    StreamConfig, StreamCounters, StreamHandle, StreamListener, StreamServicer, TlsIdentity,
+    raise_descriptor_limit,
+};
+use wire::{CommandId, ConnectionId, Instant, NodeId, StreamMachine, UnixTime};
 
 use crate::exit::{Exit, Failure};
+use crate::trust;
 
 /// What a hub process needs.
 #[derive(Debug)]
@@ -88,6 +94,7 @@ impl HubProcess {
         let listener = StreamListener::bind(listen, &tls, admission).map_err(Failure::refused)?;
         let address = listener.local_address();
         let store = open_store(options.data, options.store)?;
+        check_descriptors(StreamConfig::default().connections_max);
 
         let (jobs, queue) = Jobs::new(StorageConfig::default());
         let (failure, failed) = crossbeam_channel::bounded(1);
@@ -112,21 +119,28 @@ impl HubProcess {
         self.address
     }
 
+    /// Returns what its port has counted.
+    pub fn counters(&self) -> StreamCounters {
+        self.handle.counters()
+    }
+
     /// Waits up to `patience` for a reason to end: a disk that failed, a thread that stopped.
     ///
     /// # Errors
     ///
     /// The reason. The process shall then end, and be started again with what the disk holds.
     pub fn wait(&self, patience: Duration) -> Result<(), Failure> {
-        let failure = |sentence: &str| Err(Failure::new(Exit::CheckFailed, sentence));
-        match self.failed.recv_timeout(patience) {
-            Ok(()) => failure("the disk of the hub has failed; start the hub again"),
-            Err(RecvTimeoutError::Disconnected) => failure("the hub's thread has ended"),
-            Err(RecvTimeoutError::Timeout) if !self.handle.is_running() => {
-                failure("the hub's thread has ended")
-            }
-            Err(RecvTimeoutError::Timeout) => Ok(()),
-        }
+        let word = self.failed.recv_timeout(patience);
+        let sentence = if !self.storage.is_running() {
+            "the hub's storage thread has ended; start the hub again"
+        } else if word.is_ok() {
+            "the disk of the hub has failed; start the hub again"
+        } else if word == Err(RecvTimeoutError::Disconnected) || !self.handle.is_running() {
+            "the hub's thread has ended"
+        } else {
+            return Ok(());
+        };
+        Err(Failure::new(Exit::CheckFailed, sentence))
     }
 
     /// Ends in order: what was taken is put on disk.
@@ -160,6 +174,16 @@ impl StreamApplication<Hub> for HubApplication {
                 let node = node.map(tracing::field::display);
                 tracing::warn!(node, %reason, "refused");
             }
+            HubEvent::ClockDoubted { read, believed } => {
+                let read = read.as_millis();
+                let believed = believed.map(UnixTime::as_millis);
+                tracing::warn!(
+                    read,
+                    believed,
+                    "the wall clock reads what it should not, and is not believed; see to it: \
+                     mail expires by it once the reading has stood for hours"
+                );
+            }
             HubEvent::StoreFailed => {
                 tracing::error!("the disk has failed");
                 // Said once is enough.
@@ -176,9 +200,12 @@ impl StreamApplication<Hub> for HubApplication {
         id: CommandId,
         command: Command,
     ) -> Option<Dial> {
-        if self.jobs.submit((id, command)).is_err() {
+        match self.jobs.submit((id, command)) {
+            Ok(()) => {}
             // The hub keeps fewer in flight than the queue holds; what is refused is not lost.
-            hub.handle_completed(now, id, Err(StoreError::Busy));
+            Err(RequestError::Full(_)) => hub.handle_completed(now, id, Err(StoreError::Busy)),
+            // Nothing will ever be stored again.
+            Err(RequestError::Ended(_)) => hub.handle_completed(now, id, Err(StoreError::Failed)),
         }
         None
     }
@@ -220,10 +247,87 @@ fn open_store(folder: &Path, config: StoreConfig) -> Result<Store<FileSegments>,
             Failure::usage(format_args!("{name}: {}", error.kind()))
         }
     })?;
-    Store::open(files, config).map_err(|error| {
+    let log = LogId(trust::draw_instance(&mut Ring::new())?.0);
+    let store = Store::open(files, config, log).map_err(|OpenFailure { error, .. }| {
         Failure::new(
             Exit::CheckFailed,
             format_args!("{}: {error}", folder.display()),
         )
-    })
+    })?;
+    log_recovery(&store.recovery());
+    Ok(store)
+}
+
+/// Says what the disk held, louder where it has lost what it had confirmed.
+fn log_recovery(found: &Recovery) {
+    let Recovery {
+        segments, records, ..
+    } = *found;
+    let torn_bytes = found.torn_bytes;
+    tracing::info!(segments, records, torn_bytes, "the store is open");
+    if found.rotten > 0 {
+        let holes = found.rotten;
+        tracing::error!(
+            holes,
+            "the disk has lost records that it had confirmed; mail that was acknowledged to its \
+             sender may be gone"
+        );
+    }
+}
+
+/// Has the system allow as many open files as connections may need.
+fn check_descriptors(connections_max: usize) {
+    let Some(allowed) = raise_descriptor_limit() else {
+        return;
+    };
+    let needed = u64::try_from(connections_max).unwrap_or(u64::MAX);
+    if allowed < needed.saturating_add(DESCRIPTORS_APART) {
+        tracing::warn!(
+            allowed,
+            connections_max,
+            "fewer open files are allowed than connections: some of them will not be taken"
+        );
+    }
+}
+
+/// Descriptors that are no connections: segments, the folder, its lock, ports, the wait.
+const DESCRIPTORS_APART: u64 = 64;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use hub::id::Epoch;
+    use hub::join_file::{Grant, NetworkSecret};
+    use hub::record::{Join, ToHub, VERSION};
+    use wire::{InstanceId, PeerIdentity};
+
+    #[test]
+    fn a_hub_whose_storage_thread_is_gone_has_failed() {
+        let (node, link, now) = (NodeId([1; 32]), ConnectionId(1), Instant::ZERO);
+        let mut join_file = JoinFile::new(NetworkSecret::new([7; 32]));
+        join_file.grants.push(Grant::new(Role::GameNode, node));
+        let mut hub = Hub::new(HubConfig::default(), join_file, now);
+        let (jobs, queue) = Jobs::new(StorageConfig::default());
+        let (failure, failed) = crossbeam_channel::bounded(1);
+        let mut application = HubApplication { jobs, failure };
+        hub.handle_opened(now, link, &PeerIdentity::Node(node));
+        let mut join = Vec::new();
+        ToHub::Join(Join {
+            version: VERSION,
+            role: Role::GameNode,
+            instance: InstanceId(1),
+            epoch: Epoch(0),
+            watch: 0,
+            services: Vec::new(),
+        })
+        .encode(&mut join);
+        hub.handle_frame(now, link, &join);
+        let (id, command) = hub.poll_command().unwrap();
+        drop(queue);
+        assert!(application.on_command(now, &mut hub, id, command).is_none());
+        while let Some(event) = hub.poll_event() {
+            application.on_event(now, &mut hub, event);
+        }
+        assert!(failed.try_recv().is_ok(), "the process hears of it");
+    }
 }

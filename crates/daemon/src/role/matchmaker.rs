@@ -21,7 +21,7 @@ use wire::NodeId;
 use crate::allocator::{LocalProcess, LocalProcessConfig, Orders};
 use crate::edge::{Edge, EdgeConfig};
 use crate::exit::{Exit, Failure};
-use crate::link::{self, MATCHMAKER};
+use crate::link::{self, MATCHMAKER, Member};
 use crate::trust;
 use application::MatchmakerApplication;
 pub use request::{
@@ -104,13 +104,15 @@ impl MatchmakerProcess {
         node.role = Role::Matchmaker;
         node.services = vec![service];
         node.watch_nodes = false;
-        let node = link::join(node, options.join_file, instance)?;
         let (orders, queue) = Orders::new();
         let (fence, fenced) = crossbeam_channel::bounded(1);
         let application = MatchmakerApplication::new(matchmaker, orders, fence);
-        let handle = link::servicer("matchmaker", options.identity)?
-            .spawn(Vec::new(), node, application)
-            .map_err(Failure::refused)?;
+        let member = Member {
+            identity: options.identity,
+            join_file: options.join_file,
+            instance,
+        };
+        let handle = link::attach("matchmaker", member, node, application)?;
         let allocator = match options.pool {
             Some(pool) => {
                 let requests = handle.requests();

@@ -101,15 +101,30 @@ fn a_join_file_is_made_read_and_not_written_over() {
 fn a_wrong_file_is_one_sentence() {
     let net = Net::new();
     let run = |join_file: &str| {
-        let mut command = tickwire();
-        command
-            .args(["hub", "run", "--identity"])
+        let mut hub = tickwire();
+        hub.args(["hub", "run", "--identity"])
             .arg(net.key("hub"))
             .arg("--data")
             .arg(net.path("data"))
             .arg("--join-file")
             .arg(net.path(join_file));
-        End::of(&mut command)
+        let mut matchmaker = tickwire();
+        matchmaker
+            .args(["matchmaker", "run", "--app-id", "1", "--plain-http"])
+            .args(["--no-servers", "--http", "127.0.0.1:0", "--identity"])
+            .arg(net.key("matchmaker"))
+            .arg("--join-file")
+            .arg(net.path(join_file));
+        let (hub, matchmaker) = (End::of(&mut hub), End::of(&mut matchmaker));
+        // Both read it alike, and say who of them is not in it.
+        if !hub.stderr.contains("does not list") {
+            assert_eq!(
+                (hub.code, &hub.stderr),
+                (matchmaker.code, &matchmaker.stderr)
+            );
+        }
+        matchmaker.assert(2, "");
+        hub
     };
     run("none.join").assert(2, "none.join: join file: entity not found");
     write(&net, "bad.join", "tickwire-join 1\nnetwork-secret 12\n");

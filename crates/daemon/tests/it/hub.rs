@@ -1,6 +1,6 @@
 //! The hub as a process: killed, back, on strange ports and folders.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -201,4 +201,70 @@ fn what_a_hub_cannot_have_is_one_sentence() {
         .is_err()
     );
     hub.shutdown(PATIENCE);
+}
+
+#[test]
+fn hub_1_a_disk_that_fails_ends_the_hub_and_nothing_that_it_said_was_stored_is_lost() {
+    const PLAYERS: u64 = 32;
+    let mut net = Net::new();
+    let hub = net.hub_process();
+    let sender = Talker::start(&net, "server-0");
+    sender.wait_joined();
+    let mut mails = 0_u64;
+    let mut send = || {
+        let mut body = vec![0; 60_000];
+        body[..8].copy_from_slice(&mails.to_be_bytes());
+        sender.tell(Do::Mail(ClientId(mails % PLAYERS), body.into()));
+        mails += 1;
+    };
+    (0..16).for_each(|_| send());
+    let mut stored = BTreeSet::new();
+    while stored.is_empty() {
+        if let NodeEvent::MailStored(seq) = sender.next() {
+            stored.insert(seq.0);
+        }
+    }
+    // The volume goes. What is open can be written to; the next 16 MiB find no folder.
+    let (data, away) = (net.path("data"), net.path("away"));
+    std::fs::rename(&data, &away).unwrap();
+    loop {
+        let event = sender.next();
+        if let NodeEvent::MailStored(seq) = event {
+            assert!(stored.insert(seq.0));
+            send();
+        } else if matches!(event, NodeEvent::HubDown | NodeEvent::Refused(_)) {
+            break;
+        }
+        assert!(!matches!(event, NodeEvent::MailRefused(..)), "{event:?}");
+    }
+    assert_eq!(hub.wait_end(), Some(1));
+    let log = std::fs::read_to_string(net.path("hub.log")).unwrap();
+    let last = log.lines().last().unwrap();
+    assert_eq!(
+        last,
+        "tickwire: the disk of the hub has failed; start the hub again"
+    );
+    // So that nothing is sent again.
+    drop(sender);
+    assert!((16..mails).contains(&u64::try_from(stored.len()).unwrap()));
+
+    std::fs::rename(&away, &data).unwrap();
+    let _hub = net.hub_process();
+    let receiver = Talker::start(&net, "server-1");
+    receiver.wait_joined();
+    (0..PLAYERS).for_each(|player| receiver.tell(Do::Claim(ClientId(player))));
+    let mut seen = BTreeSet::new();
+    // What was under way may be on the disk too; what was said to be must.
+    while !stored.is_subset(&seen) {
+        if let NodeEvent::Mail {
+            claim, seq, body, ..
+        } = receiver.next()
+        {
+            // A node numbers its mails from 1.
+            let number = u64::from_be_bytes(*body.first_chunk().unwrap()) + 1;
+            assert!(seen.insert(number), "mail {number} came twice");
+            receiver.tell(Do::Acknowledge(claim, seq));
+        }
+    }
+    assert!(seen.iter().all(|number| *number <= mails));
 }

@@ -1,21 +1,40 @@
 //! Nothing outlives whoever started it.
 
 use std::collections::BTreeSet;
+use std::fs;
 use std::io::{BufRead, BufReader};
-use std::process::{Child, Command, Stdio};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::mpsc;
 use std::time::Duration;
 
 use daemon::demo::plan::{Block, Plan, PlanOptions};
 use daemon::demo::process::descendants;
-use daemon::keyring::Keyring;
+use daemon::keyring::{Keyring, PREFIX};
 use servicer::Clock;
 use wire::Instant;
 
-/// Starts a run and waits until its match plays, with all processes there.
-fn playing() -> (Child, BTreeSet<u32>) {
+/// A run that plays.
+struct Playing {
+    child: Child,
+    /// Kept open, or the run would break off.
+    _stdout: BufReader<ChildStdout>,
+    processes: BTreeSet<u32>,
+    /// Where its keys lie, and those of no other run.
+    temp: PathBuf,
+}
+
+/// Starts a run and waits until its match plays, with all processes and keys there.
+fn playing(name: &str) -> Playing {
+    let temp = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
+    // Of an earlier test run that was ended.
+    fs::remove_dir_all(&temp).ok();
+    fs::create_dir_all(&temp).unwrap();
+    // What a run left that the machine's end cut short is in nobody's way.
+    fs::create_dir(temp.join(format!("{PREFIX}stale"))).unwrap();
     let mut child = Command::new(env!("CARGO_BIN_EXE_tickwire"))
         .args(["demo", "--seconds", "60", "--players", "2"])
+        .env("TMPDIR", &temp)
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
@@ -25,9 +44,27 @@ fn playing() -> (Child, BTreeSet<u32>) {
         line.clear();
         assert!(stdout.read_line(&mut line).unwrap() > 0, "it ended early");
     }
-    let all = descendants(child.id()).unwrap();
-    assert!(all.len() >= 9, "{all:?}");
-    (child, all)
+    let processes = descendants(child.id()).unwrap();
+    assert!(processes.len() >= 10, "{processes:?}");
+    let folders = folders(&temp);
+    assert_eq!(folders.len(), 1, "{folders:?}");
+    assert!(folders[0].join("hub.pem").exists());
+    Playing {
+        child,
+        _stdout: stdout,
+        processes,
+        temp,
+    }
+}
+
+/// The folders of runs in `temp`.
+fn folders(temp: &Path) -> Vec<PathBuf> {
+    let paths = fs::read_dir(temp)
+        .unwrap()
+        .map(|entry| entry.unwrap().path());
+    paths
+        .filter(|path| !path.ends_with(format!("{PREFIX}stale")))
+        .collect()
 }
 
 /// Waits until none of `processes` lives; returns those that do after `patience`.
@@ -69,20 +106,47 @@ fn end(child: &mut Child, signal: &str) {
     child.wait().unwrap();
 }
 
+/// Ends a run by `signal` to its first process, and looks 5 s later for what is left.
+fn end_and_look(name: &str, signal: &str) {
+    let _alone = crate::alone();
+    let mut playing = playing(name);
+    end(&mut playing.child, signal);
+    let left = survivors(&playing.processes, Duration::from_secs(5));
+    assert_eq!(left, BTreeSet::new());
+    assert_eq!(folders(&playing.temp), Vec::<PathBuf>::new());
+    fs::remove_dir_all(&playing.temp).unwrap();
+}
+
 #[test]
 fn nothing_is_left_5_s_after_sigkill_of_the_run() {
-    let _alone = crate::alone();
-    let (mut child, all) = playing();
-    end(&mut child, "-KILL");
-    assert_eq!(survivors(&all, Duration::from_secs(5)), BTreeSet::new());
+    end_and_look("killed", "-KILL");
 }
 
 #[test]
 fn nothing_is_left_5_s_after_ctrl_c() {
+    end_and_look("interrupted", "-INT");
+}
+
+/// A terminal sends its signals to a whole group of processes: only the first one may be in it,
+/// or nobody would be left to remove the keys.
+#[test]
+#[cfg(unix)]
+fn a_terminal_signals_the_run_alone() {
     let _alone = crate::alone();
-    let (mut child, all) = playing();
-    end(&mut child, "-INT");
-    assert_eq!(survivors(&all, Duration::from_secs(5)), BTreeSet::new());
+    let mut playing = playing("group");
+    let group = |id: u32| {
+        let mut ps = Command::new("ps");
+        let output = ps.args(["-o", "pgid=", "-p", &id.to_string()]).output();
+        String::from_utf8(output.unwrap().stdout).unwrap()
+    };
+    let of_run = group(playing.child.id());
+    for process in &playing.processes {
+        assert_ne!(group(*process), of_run);
+    }
+    end(&mut playing.child, "-KILL");
+    let left = survivors(&playing.processes, Duration::from_secs(5));
+    assert_eq!(left, BTreeSet::new());
+    fs::remove_dir_all(&playing.temp).unwrap();
 }
 
 #[test]

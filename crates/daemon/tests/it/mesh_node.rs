@@ -8,7 +8,7 @@ use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
 use daemon::relay::sandbox::Sandbox;
-use daemon::relay::{FileConfig, FileGame, FileMode, FileRole, News, Order};
+use daemon::relay::{FileConfig, FileGame, FileMode, FileRole, News, NodeName, Order};
 
 /// `tickwire relay`, the path of a configuration still to come.
 pub(crate) fn tickwire_relay() -> Command {
@@ -149,18 +149,21 @@ fn faults_are_one_sentence_and_an_exit_status() {
     let words = [&*address.to_string(), "in use"];
     assert_sentence(&scene.run(), 1, &words);
     scene.config.listen = free;
+    scene.config.roles = [FileRole::Entry].into();
     scene.config.games = vec![FileGame {
         name: "game".to_owned(),
         mode: FileMode::Single,
         listen: vec![address],
-        exits: Vec::new(),
+        exits: vec![NodeName(wire::NodeId([1; 32]))],
         server: None,
         entries: None,
     }];
     assert_sentence(&scene.run(), 1, &words);
-    scene.config.games[0].listen.clear();
+    scene.config.games[0].listen = vec!["127.0.0.1:0".parse().unwrap()];
     scene.config.games[0].name = "x".repeat(65);
     assert_sentence(&scene.run(), 2, &["64 bytes"]);
+    scene.config.games[0].exits.clear();
+    assert_sentence(&scene.run(), 2, &["game", "only one of"]);
 }
 
 #[test]

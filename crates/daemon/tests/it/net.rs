@@ -107,6 +107,11 @@ impl Net {
         trust::read_join_file(&self.join_path()).unwrap()
     }
 
+    /// Gives up the hub's port to whoever stands there in its place.
+    pub(crate) fn take_hub_port(&mut self) -> TcpListener {
+        self.port.take().unwrap()
+    }
+
     /// Starts the hub in this process.
     pub(crate) fn hub(&mut self) -> HubProcess {
         self.port = None;

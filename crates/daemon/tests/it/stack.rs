@@ -1,14 +1,18 @@
 //! Whole runs, short ones.
 
-use std::path::PathBuf;
-use std::process::{Command, Output};
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
 
+use daemon::demo::process::descendants;
 use daemon::demo::report::{Cause, Report};
 
 /// Runs the demonstration with a report, and reads it.
 fn run(name: &str, arguments: &[&str]) -> (Output, Report) {
     let _alone = crate::alone();
-    let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}.json"));
+    let path = path(name);
+    leave_stale(&path);
     let output = Command::new(env!("CARGO_BIN_EXE_tickwire"))
         .arg("demo")
         .args(arguments)
@@ -16,9 +20,25 @@ fn run(name: &str, arguments: &[&str]) -> (Output, Report) {
         .arg(&path)
         .output()
         .unwrap();
-    let text = std::fs::read_to_string(&path);
-    let text = text.unwrap_or_else(|error| panic!("{error}: {output:?}"));
-    (output, serde_json::from_str(&text).unwrap())
+    let report = read(&path);
+    (output, report)
+}
+
+fn path(name: &str) -> PathBuf {
+    PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}.json"))
+}
+
+fn read(path: &Path) -> Report {
+    serde_json::from_str(&fs::read_to_string(path).unwrap()).unwrap()
+}
+
+/// Writes what an earlier run without a fault would have left.
+fn leave_stale(path: &Path) {
+    let stale = Report {
+        ok: true,
+        ..Report::default()
+    };
+    fs::write(path, serde_json::to_string(&stale).unwrap()).unwrap();
 }
 
 /// What must hold whatever this machine's clock and load make of times.
@@ -35,7 +55,7 @@ fn a_short_run_plays_to_its_end_and_finds_other_ways() {
     assert_eq!((report.tickets, report.tokens_issued), (24, 24), "{told}");
     assert_eq!(report.stats_events, 12 * 30, "{told}");
     assert!(report.processes >= 9, "{told}");
-    assert!(report.mail.sent > 64, "{told}");
+    assert!(report.mail.in_flight_at_kill >= 64, "{told}");
     let causes: Vec<_> = report
         .reroutes
         .iter()
@@ -92,4 +112,97 @@ fn what_is_no_option_is_told_and_exits_with_2() {
         assert!(!output.stderr.is_empty(), "{arguments:?}");
         assert!(output.stdout.is_empty(), "{arguments:?}");
     }
+}
+
+/// The reason why a run did not come to its end.
+fn reason(report: &Report) -> &str {
+    assert!(!report.ok);
+    let mut checks = report.checks.iter();
+    let check = checks.find(|check| check.name == "the run comes to its end");
+    let check = check.unwrap_or_else(|| panic!("{report:?}"));
+    assert!(!check.ok);
+    &check.detail
+}
+
+#[test]
+fn a_run_that_cannot_begin_says_so_in_its_report() {
+    let path = path("unbegun");
+    leave_stale(&path);
+    let output = Command::new(env!("CARGO_BIN_EXE_tickwire"))
+        .args(["demo", "--seed", "7", "--report"])
+        .arg(&path)
+        .env("TMPDIR", path.with_extension("absent"))
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    let report = read(&path);
+    assert!(reason(&report).contains("cannot make"), "{report:?}");
+    assert_eq!((report.seed, report.players, report.nodes), (7, 8, 5));
+    assert!(String::from_utf8_lossy(&output.stdout).contains("FAILED  the run comes to its end"));
+}
+
+#[test]
+#[cfg(unix)]
+fn a_run_that_breaks_off_says_why_in_its_report_and_one_that_is_killed_that_it_was() {
+    let _alone = crate::alone();
+    let path = path("broken");
+    for signalled in ["players", "the run"] {
+        leave_stale(&path);
+        let mut child = Command::new(env!("CARGO_BIN_EXE_tickwire"))
+            .args(["demo", "--seconds", "60", "--players", "2", "--report"])
+            .arg(&path)
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut stdout = BufReader::new(child.stdout.take().unwrap());
+        let mut line = String::new();
+        while !line.contains("tick") {
+            line.clear();
+            assert!(stdout.read_line(&mut line).unwrap() > 0, "it ended early");
+        }
+        assert_eq!(reason(&read(&path)), "it was ended before that");
+        let all = descendants(child.id()).unwrap();
+        let is_players = |id: &u32| {
+            let mut ps = Command::new("ps");
+            let output = ps.args(["-o", "args=", "-p", &id.to_string()]).output();
+            String::from_utf8(output.unwrap().stdout)
+                .unwrap()
+                .contains(" role players ")
+        };
+        let players = all.into_iter().find(is_players).unwrap();
+        let victim = if signalled == "players" {
+            players
+        } else {
+            child.id()
+        };
+        let status = Command::new("kill")
+            .args(["-KILL", &victim.to_string()])
+            .status();
+        assert!(status.unwrap().success());
+        // A run whose reader goes breaks off too.
+        std::io::copy(&mut stdout, &mut std::io::sink()).unwrap();
+        let status = child.wait().unwrap();
+        let report = read(&path);
+        if signalled == "players" {
+            assert_eq!(status.code(), Some(1));
+            assert_eq!(reason(&report), "players: ended before its time");
+        } else {
+            assert_eq!(status.code(), None);
+            assert_eq!(reason(&report), "it was ended before that");
+        }
+    }
+}
+
+#[test]
+fn a_report_that_cannot_be_written_is_told_before_the_run() {
+    let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("absent/report.json");
+    let output = Command::new(env!("CARGO_BIN_EXE_tickwire"))
+        .args(["demo", "--report"])
+        .arg(&path)
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(2), "{output:?}");
+    assert!(output.stdout.is_empty(), "{output:?}");
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert!(told.contains("absent/report.json: report: "), "{told}");
 }

@@ -1,9 +1,12 @@
 //! Who may join, and as what.
 
-use wire::{ConnectionId, NodeId, PeerIdentity};
+use std::collections::BTreeSet;
+
+use wire::{ClientId, ConnectionId, NodeId, PeerIdentity};
 
 use super::link::{Link, LinkState, Member};
 use super::op::Pending;
+use super::sweep::Sweep;
 use super::watch::{Key, Watch};
 use super::{Hub, HubEvent};
 use crate::id::Epoch;
@@ -38,7 +41,7 @@ impl Hub {
 
     pub(super) fn on_opened(&mut self, id: ConnectionId, peer: &PeerIdentity) {
         let (node, refusal) = match peer {
-            PeerIdentity::Node(node) if self.failed => (*node, Some(DownReason::StoreFailed)),
+            PeerIdentity::Node(node) if self.has_failed() => (*node, Some(DownReason::StoreFailed)),
             PeerIdentity::Node(node) if !self.has_link_room(*node) => {
                 (*node, Some(DownReason::Busy))
             }
@@ -109,6 +112,8 @@ impl Hub {
         let &Ok(Completed::Joined {
             epoch,
             boot,
+            log,
+            newest,
             mail_mark,
             count_mark,
         }) = outcome
@@ -118,6 +123,7 @@ impl Hub {
         };
         let (node, join) = (link.node, join.clone());
         self.boot = self.boot.max(boot);
+        self.clock.set_floor(newest);
         if self.supersede(node, epoch) == Verdict::Fenced {
             self.close(id, DownReason::Fenced);
             return;
@@ -128,6 +134,7 @@ impl Hub {
             &ToNode::Joined {
                 epoch,
                 boot,
+                log,
                 mail_mark,
                 count_mark,
             },
@@ -140,7 +147,7 @@ impl Hub {
         };
         self.detach(id);
         self.away.remove(&node);
-        self.free_players(node);
+        self.sweep(Sweep::free(node));
         if let Some(link) = self.links.get_mut(&id) {
             link.close(None);
             self.ready.insert(id);
@@ -164,15 +171,8 @@ impl Hub {
         for service in services {
             self.services.remove(&(service, node));
         }
-        for player in self.claims.of_node(node) {
-            if let Some(claim) = self.claims.get_mut(player)
-                && claim.link == Some(id)
-            {
-                claim.link = None;
-                self.hungry.remove(&player);
-                self.touch(Key::Player(player));
-            }
-        }
+        self.watchers.remove(id);
+        self.sweep(Sweep::unlink(node, id));
         self.away.insert(node, self.now + self.config.lease);
         self.touch(Key::Node(node));
         self.event(HubEvent::NodeDown { node, epoch });
@@ -208,6 +208,7 @@ impl Hub {
         for service in &join.services {
             self.services.insert((*service, node));
         }
+        self.watchers.insert(id, join.watch);
         let event = HubEvent::NodeUp {
             node,
             instance: join.instance,
@@ -223,7 +224,9 @@ impl Hub {
             unacknowledged: 0,
             reading: 0,
             counting: false,
-            waiting: std::collections::BTreeSet::new(),
+            waiting: BTreeSet::new(),
+            blocked: BTreeSet::new(),
+            woken: ClientId(0),
         }));
         self.joined.insert(node, id);
         self.ready.insert(id);

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use wire::{ConnectionId, Instant};
+use wire::{ConnectionId, Instant, NodeId};
 
 use crate::id::{CallId, RequestId};
 
@@ -18,11 +18,15 @@ pub(super) struct Calls {
     by_link: BTreeSet<(ConnectionId, RequestId)>,
     /// How many calls each link takes part in, on either side.
     load: BTreeMap<ConnectionId, usize>,
-    /// What each link has asked.
-    asked: BTreeMap<ConnectionId, Asking>,
+    /// What each node has asked.
+    asked: BTreeMap<NodeId, Asking>,
+    /// Requests that wait to be written to the one asked; those whose call has ended with what they
+    /// still count for.
+    unwritten: BTreeMap<RequestId, Option<(NodeId, usize)>>,
 }
 
-/// Calls that one link has open.
+/// Calls that one node has open, and those that have ended before their request was written: until
+/// then they take room that others want.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Asking {
     pub(super) count: usize,
@@ -35,6 +39,8 @@ pub(super) struct Asking {
 pub(super) struct OpenCall {
     /// Who asks.
     pub(super) caller: ConnectionId,
+    /// Which node that is.
+    pub(super) from: NodeId,
     /// The caller's number.
     pub(super) call: CallId,
     /// Who shall answer.
@@ -52,7 +58,8 @@ impl Calls {
         let request = self.last;
         self.open.insert(request, call);
         self.deadlines.insert((call.deadline, request));
-        let asking = self.asked.entry(call.caller).or_default();
+        self.unwritten.insert(request, None);
+        let asking = self.asked.entry(call.from).or_default();
         asking.count = asking.count.saturating_add(1);
         asking.bytes = asking.bytes.saturating_add(call.len);
         for link in [call.caller, call.callee] {
@@ -62,6 +69,13 @@ impl Calls {
             }
         }
         request
+    }
+
+    /// Notes that a request was written, or will never be.
+    pub(super) fn on_written(&mut self, request: RequestId) {
+        if let Some(Some((from, len))) = self.unwritten.remove(&request) {
+            self.discharge(from, len);
+        }
     }
 
     /// Ends a call, where it is open and `callee` is the one that was asked.
@@ -96,14 +110,14 @@ impl Calls {
         self.load.get(&link).copied().unwrap_or(0)
     }
 
-    /// Returns what `link` asks.
-    pub(super) fn asking(&self, link: ConnectionId) -> Asking {
-        self.asked.get(&link).copied().unwrap_or_default()
+    /// Returns what `node` asks.
+    pub(super) fn asking(&self, node: NodeId) -> Asking {
+        self.asked.get(&node).copied().unwrap_or_default()
     }
 
-    /// Returns how many calls are open.
+    /// Returns how many calls are open, or have ended before their request was written.
     pub(super) fn len(&self) -> usize {
-        self.open.len()
+        self.open.len().max(self.unwritten.len())
     }
 
     /// Returns when the next call times out.
@@ -111,15 +125,22 @@ impl Calls {
         self.deadlines.first().map(|(deadline, _)| *deadline)
     }
 
+    fn discharge(&mut self, from: NodeId, len: usize) {
+        if let Some(asking) = self.asked.get_mut(&from) {
+            asking.count = asking.count.saturating_sub(1);
+            asking.bytes = asking.bytes.saturating_sub(len);
+            if asking.count == 0 {
+                self.asked.remove(&from);
+            }
+        }
+    }
+
     fn close(&mut self, request: RequestId) -> Option<OpenCall> {
         let call = self.open.remove(&request)?;
         self.deadlines.remove(&(call.deadline, request));
-        if let Some(asking) = self.asked.get_mut(&call.caller) {
-            asking.count = asking.count.saturating_sub(1);
-            asking.bytes = asking.bytes.saturating_sub(call.len);
-            if asking.count == 0 {
-                self.asked.remove(&call.caller);
-            }
+        match self.unwritten.get_mut(&request) {
+            Some(charge) => *charge = Some((call.from, call.len)),
+            None => self.discharge(call.from, call.len),
         }
         for link in [call.caller, call.callee] {
             if self.by_link.remove(&(link, request))

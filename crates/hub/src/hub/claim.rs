@@ -1,5 +1,6 @@
 //! Players, who holds them, and how far their mail has come.
 
+use core::ops::Bound;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use bytes::Bytes;
@@ -12,6 +13,8 @@ use crate::id::{ClaimNumber, Lease, MailSeq};
 pub(super) struct Claims {
     by_player: BTreeMap<ClientId, Claim>,
     by_node: BTreeSet<(NodeId, ClientId)>,
+    /// How many each node has.
+    counts: BTreeMap<NodeId, usize>,
     /// The last number given.
     generation: Generation,
 }
@@ -72,20 +75,35 @@ impl Claims {
     pub(super) fn insert(&mut self, player: ClientId, mut claim: Claim) -> Option<Claim> {
         self.generation = Generation(self.generation.0.saturating_add(1));
         claim.generation = self.generation;
-        self.by_node.insert((claim.node, player));
         let node = claim.node;
         let old = self.by_player.insert(player, claim);
-        if let Some(old) = &old
-            && old.node != node
-        {
-            self.by_node.remove(&(old.node, player));
+        if let Some(old) = &old {
+            self.uncount(old.node, player);
         }
+        self.by_node.insert((node, player));
+        let count = self.counts.entry(node).or_default();
+        *count = count.saturating_add(1);
         old
+    }
+
+    fn uncount(&mut self, node: NodeId, player: ClientId) {
+        self.by_node.remove(&(node, player));
+        if let Some(count) = self.counts.get_mut(&node) {
+            *count = count.saturating_sub(1);
+            if *count == 0 {
+                self.counts.remove(&node);
+            }
+        }
+    }
+
+    /// Returns how many players `node` has.
+    pub(super) fn count_of(&self, node: NodeId) -> usize {
+        self.counts.get(&node).copied().unwrap_or(0)
     }
 
     pub(super) fn remove(&mut self, player: ClientId) -> Option<Claim> {
         let claim = self.by_player.remove(&player)?;
-        self.by_node.remove(&(claim.node, player));
+        self.uncount(claim.node, player);
         Some(claim)
     }
 
@@ -122,11 +140,21 @@ impl Claims {
         .copied()
     }
 
-    /// Returns the players of `node`.
-    pub(super) fn of_node(&self, node: NodeId) -> Vec<ClientId> {
+    /// Returns up to `max` players of `node`, from the first after `after` on.
+    pub(super) fn of_node(
+        &self,
+        node: NodeId,
+        after: Option<ClientId>,
+        max: usize,
+    ) -> Vec<ClientId> {
+        let first = after.map_or(Bound::Included((node, ClientId(0))), |after| {
+            Bound::Excluded((node, after))
+        });
+        let last = Bound::Included((node, ClientId(u64::MAX)));
         self.by_node
-            .range((node, ClientId(0))..=(node, ClientId(u64::MAX)))
+            .range((first, last))
             .map(|(_, player)| *player)
+            .take(max)
             .collect()
     }
 }

@@ -1,6 +1,6 @@
 //! What a hub tells its application, and counts.
 
-use wire::{InstanceId, NodeId};
+use wire::{InstanceId, NodeId, UnixTime};
 
 use crate::id::Epoch;
 use crate::record::DownReason;
@@ -34,6 +34,16 @@ pub enum HubEvent {
         node: Option<NodeId>,
         /// Why.
         reason: DownReason,
+    },
+    /// The wall clock reads more than a minute away from where it should be, or a time before the
+    /// newest in the log. It is not believed until it has stood for
+    /// [`HubConfig::clock_step_wait`](super::HubConfig::clock_step_wait); mail expires by what is
+    /// believed, and none is taken where that is nothing.
+    ClockDoubted {
+        /// What it reads.
+        read: UnixTime,
+        /// What is believed.
+        believed: Option<UnixTime>,
     },
     /// The disk has failed. The process shall end and start again, with what the disk holds.
     StoreFailed,

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use wire::{ClientId, InstanceId, Instant, NodeId};
 
 use super::watch::Watch;
-use crate::id::{Epoch, SenderSeq};
+use crate::id::{Epoch, RequestId, SenderSeq};
 use crate::name::Name;
 use crate::record::{DownReason, Join, MailVerdict, ToNode};
 use crate::role::Role;
@@ -22,7 +22,7 @@ pub(super) struct Link {
     /// Bytes that the driver takes now.
     pub(super) credit: usize,
     /// Records that wait to be written.
-    outbox: VecDeque<Bytes>,
+    outbox: VecDeque<Waiting>,
     /// Their lengths together.
     outbox_bytes: usize,
     /// A heartbeat is to be answered.
@@ -34,6 +34,21 @@ pub(super) struct Link {
     front: Front,
     /// What a sender that is told `Busy` shall wait, milliseconds.
     retry_ms: u32,
+}
+
+/// A record that waits to be written.
+#[derive(Debug)]
+struct Waiting {
+    record: Bytes,
+    /// Which call it asks; none for what is no request.
+    request: Option<RequestId>,
+}
+
+impl From<Bytes> for Waiting {
+    fn from(record: Bytes) -> Self {
+        let request = None;
+        Self { record, request }
+    }
 }
 
 /// What goes next.
@@ -74,8 +89,12 @@ pub(super) struct Member {
     pub(super) reading: usize,
     /// Whether the store has a batch of its counts.
     pub(super) counting: bool,
-    /// Players whose mail waits for room on this link.
+    /// Players whose mail waits until others of this node, or they, have acknowledged theirs.
     pub(super) waiting: BTreeSet<ClientId>,
+    /// Players whose mail waits until more of what waits to be written is.
+    pub(super) blocked: BTreeSet<ClientId>,
+    /// The player whose turn it was last among these.
+    pub(super) woken: ClientId,
 }
 
 impl Member {
@@ -129,10 +148,34 @@ impl Link {
 
     /// Puts a record that is encoded in the outbox.
     pub(super) fn push_encoded(&mut self, record: Bytes) {
+        self.push_waiting(record.into());
+    }
+
+    /// Puts a request in the outbox; that it is written, or never will be, is told by its number.
+    pub(super) fn push_request(
+        &mut self,
+        request: RequestId,
+        record: &ToNode<'_>,
+        scratch: &mut Vec<u8>,
+    ) {
+        scratch.clear();
+        record.encode(scratch);
+        self.push_waiting(Waiting {
+            record: Bytes::copy_from_slice(scratch),
+            request: Some(request),
+        });
+    }
+
+    fn push_waiting(&mut self, waiting: Waiting) {
         if !self.is_closing() {
-            self.outbox_bytes = self.outbox_bytes.saturating_add(record.len());
-            self.outbox.push_back(record);
+            self.outbox_bytes = self.outbox_bytes.saturating_add(waiting.record.len());
+            self.outbox.push_back(waiting);
         }
+    }
+
+    /// Returns the requests that wait to be written.
+    pub(super) fn requests(&self) -> impl Iterator<Item = RequestId> {
+        self.outbox.iter().filter_map(|waiting| waiting.request)
     }
 
     /// Notes what became of a mail; runs of the same end are told in one record.
@@ -161,7 +204,7 @@ impl Link {
         if let Some(reason) = reason {
             let mut encoded = Vec::new();
             ToNode::Down(reason).encode(&mut encoded);
-            self.outbox.push_back(encoded.into());
+            self.outbox.push_back(Bytes::from(encoded).into());
         }
         self.state = LinkState::Closing;
     }
@@ -171,11 +214,11 @@ impl Link {
         if self.heartbeat && !self.is_closing() {
             self.heartbeat = false;
             self.outbox
-                .push_front(Bytes::from_static(&[crate::record::code::HUB_HEARTBEAT]));
+                .push_front(Bytes::from_static(&[crate::record::code::HUB_HEARTBEAT]).into());
             self.outbox_bytes = self.outbox_bytes.saturating_add(1);
         }
         self.overtake();
-        let Some(len) = self.outbox.front().map(Bytes::len) else {
+        let Some(len) = self.outbox.front().map(|waiting| waiting.record.len()) else {
             return Next::Empty;
         };
         if len > self.credit {
@@ -187,7 +230,11 @@ impl Link {
             Front::Overtaken => Front::Outbox,
         };
         self.outbox_bytes = self.outbox_bytes.saturating_sub(len);
-        self.outbox.pop_front().map_or(Next::Empty, Next::Record)
+        self.outbox
+            .pop_front()
+            .map_or(Next::Empty, |Waiting { record, request }| {
+                Next::Record(record, request)
+            })
     }
 
     /// Returns about how many bytes the link holds besides itself.
@@ -197,7 +244,7 @@ impl Link {
             .member()
             .map_or(0, |member| member.watch.len().saturating_mul(64));
         self.outbox_bytes
-            .saturating_add(self.outbox.len().saturating_mul(size_of::<Bytes>()))
+            .saturating_add(self.outbox.len().saturating_mul(size_of::<Waiting>()))
             .saturating_add(waiting)
             .saturating_add(news)
     }
@@ -231,7 +278,7 @@ impl Link {
         let settled = self.take_settled();
         if let Some(record) = settled.or_else(|| self.news.take()) {
             self.outbox_bytes = self.outbox_bytes.saturating_add(record.len());
-            self.outbox.push_front(record);
+            self.outbox.push_front(record.into());
             self.front = Front::Overtaken;
         }
     }
@@ -263,8 +310,8 @@ impl Link {
 /// What a link has to write.
 #[derive(Debug)]
 pub(super) enum Next {
-    /// This.
-    Record(Bytes),
+    /// This, and which call it asks.
+    Record(Bytes, Option<RequestId>),
     /// Something that the credit does not cover.
     Blocked,
     /// Nothing.

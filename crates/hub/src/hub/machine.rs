@@ -4,7 +4,8 @@ use wire::{
     CloseCause, CommandId, ConnectionId, Instant, Outbound, PeerIdentity, StreamMachine, UnixTime,
 };
 
-use super::{Hub, HubEvent, TICK};
+use super::clock::Judged;
+use super::{Health, Hub, HubEvent, TICK};
 use crate::record::{CallError, DownReason, ToHub, ToNode};
 use crate::store::{Command, Outcome};
 
@@ -78,6 +79,9 @@ impl StreamMachine for Hub {
                 },
             );
         }
+        if !self.sweeps.is_empty() && self.next_sweep <= self.now {
+            self.run_sweeps();
+        }
         if self.next_tick <= self.now {
             self.next_tick = self.now + TICK;
             self.on_tick();
@@ -87,7 +91,7 @@ impl StreamMachine for Hub {
     fn handle_completed(&mut self, now: Instant, id: CommandId, outcome: Outcome) {
         self.advance(now);
         match self.ops.complete(id) {
-            Some(pending) if !self.failed => {
+            Some(pending) if !self.has_failed() => {
                 self.on_outcome(pending, outcome);
             }
             Some(_) => {}
@@ -99,11 +103,17 @@ impl StreamMachine for Hub {
 
     fn set_unix_time(&mut self, now: Instant, unix: UnixTime) {
         self.advance(now);
-        self.unix = Some((self.now, unix));
+        let wait = self.config.clock_step_wait;
+        if self.clock.read(self.now, unix, wait) == Judged::Doubted {
+            self.event(HubEvent::ClockDoubted {
+                read: unix,
+                believed: self.unix_now(),
+            });
+        }
     }
 
     fn poll_command(&mut self) -> Option<(CommandId, Command)> {
-        if self.failed {
+        if self.has_failed() {
             return None;
         }
         self.feed();
@@ -111,11 +121,20 @@ impl StreamMachine for Hub {
     }
 
     fn poll_event(&mut self) -> Option<HubEvent> {
+        if self.health == Health::Failing {
+            self.health = Health::Failed;
+            return Some(HubEvent::StoreFailed);
+        }
         self.events.pop_front()
     }
 
     fn poll_timeout(&self) -> Option<Instant> {
         let calls = self.calls.deadline().unwrap_or(self.next_tick);
-        Some(calls.min(self.next_tick))
+        let sweep = if self.sweeps.is_empty() {
+            self.next_tick
+        } else {
+            self.next_sweep
+        };
+        Some(calls.min(sweep).min(self.next_tick))
     }
 }

@@ -1,12 +1,13 @@
 //! Mail: to disk, and from there to whoever holds the player.
 
 use core::time::Duration;
+use std::collections::BTreeSet;
 
 use bytes::Bytes;
 use wire::{ClientId, ConnectionId};
 
 use super::Hub;
-use super::claim::{Generation, Reading};
+use super::claim::{Claim, Generation, Reading};
 use super::op::{MailRead, Pending};
 use crate::address::Addr;
 use crate::count::CountKey;
@@ -16,6 +17,18 @@ use crate::store::{Completed, Mail, NewMail, Outcome, Settled, StoreOp};
 
 /// What one read of a mailbox takes, bytes in the log.
 const READ_BYTES_MAX: usize = 64 * 1_024;
+
+/// Players that one sign of room wakes at most.
+const WAKES_MAX: usize = 16;
+
+/// Takes the first player behind `last`, or the first of all.
+fn take_turn(players: &mut BTreeSet<ClientId>, last: ClientId) -> Option<ClientId> {
+    let behind = ClientId(last.0.saturating_add(1));
+    let next = players.range(behind..).chain(players.iter()).next();
+    let next = next.copied()?;
+    players.remove(&next);
+    Some(next)
+}
 
 impl Hub {
     pub(super) fn on_mail(&mut self, id: ConnectionId, mail: &MailSubmission<'_>) {
@@ -75,7 +88,7 @@ impl Hub {
     /// Reads mailboxes and takes acknowledgements to the store, up to half of what it may have:
     /// the other half is for joins and new mail.
     pub(super) fn feed(&mut self) {
-        while self.ops.len() < self.config.ops_in_flight.div_ceil(2) && !self.failed {
+        while self.ops.len() < self.config.ops_in_flight.div_ceil(2) && !self.has_failed() {
             if let Some(player) = self.acknowledging.pop_first() {
                 self.acknowledge(player);
                 continue;
@@ -111,7 +124,8 @@ impl Hub {
 
     fn read(&mut self, player: ClientId) {
         let now = self.unix_now().unwrap_or_default();
-        let Some(claim) = self.claims.get_mut(player) else {
+        let wanted = |claim: &&mut Claim| claim.reading == Reading::Wanted;
+        let Some(claim) = self.claims.get_mut(player).filter(wanted) else {
             return;
         };
         let Some(id) = claim.link else {
@@ -120,16 +134,26 @@ impl Hub {
         let Some(link) = self.links.get_mut(&id) else {
             return;
         };
-        let is_full = link.outbox_bytes() > self.config.link_bytes_max;
+        let outbox = link.outbox_bytes();
         let Some(member) = link.member_mut() else {
             return;
         };
-        if claim.unacknowledged.len() >= self.config.unacknowledged_mails_max {
+        let is_silent = !claim.unacknowledged.is_empty();
+        let own_max = self.config.unacknowledged_player_bytes_max;
+        let own_room = own_max.saturating_sub(claim.unacknowledged_bytes());
+        if is_silent
+            && (own_room == 0 || claim.unacknowledged.len() >= self.config.unacknowledged_mails_max)
+        {
             // Its acknowledgement asks again.
             return;
         }
-        if is_full || member.mail_bytes() >= self.config.unacknowledged_bytes_max {
+        let is_shared_full = member.mail_bytes() >= self.config.unacknowledged_bytes_max;
+        if is_shared_full && is_silent {
             member.waiting.insert(player);
+            return;
+        }
+        if outbox.saturating_add(member.reading) >= self.config.link_bytes_max {
+            member.blocked.insert(player);
             return;
         }
         member.reading = member.reading.saturating_add(READ_BYTES_MAX);
@@ -137,7 +161,12 @@ impl Hub {
         let op = StoreOp::Read {
             player,
             after: claim.given,
-            bytes_max: READ_BYTES_MAX,
+            // Others have used up what all share: one mail is nobody's fault.
+            bytes_max: if is_shared_full {
+                0
+            } else {
+                own_room.min(READ_BYTES_MAX)
+            },
             now,
         };
         let generation = claim.generation;
@@ -171,9 +200,11 @@ impl Hub {
             return;
         }
         let wanted = claim.reading == Reading::UnderAndWanted;
-        let (mails, more) = match outcome {
-            Ok(Completed::Mails { mails, more }) => (mails, more),
-            _ => (Vec::new(), true),
+        let Ok(Completed::Mails { mails, more }) = outcome else {
+            // Not at once: a store that has no room now would be asked without a pause.
+            claim.reading = Reading::Wanted;
+            self.unread.insert(player);
+            return;
         };
         claim.reading = Reading::Done;
         if let Some(id) = claim.link {
@@ -279,13 +310,25 @@ impl Hub {
         let Some(link) = self.links.get_mut(&id) else {
             return;
         };
-        let is_full = link.outbox_bytes() > self.config.link_bytes_max;
-        if let Some(member) = link.member_mut()
-            && !is_full
-            && !member.waiting.is_empty()
-            && member.mail_bytes() < self.config.unacknowledged_bytes_max
-        {
-            self.hungry.append(&mut member.waiting);
+        let outbox = link.outbox_bytes();
+        let Some(member) = link.member_mut() else {
+            return;
+        };
+        if outbox.saturating_add(member.reading) >= self.config.link_bytes_max {
+            return;
+        }
+        let has_shared_room = member.mail_bytes() < self.config.unacknowledged_bytes_max;
+        // A few at a time: this is asked for each record that is written.
+        for _ in 0..WAKES_MAX {
+            let mut next = take_turn(&mut member.blocked, member.woken);
+            if next.is_none() && has_shared_room {
+                next = take_turn(&mut member.waiting, member.woken);
+            }
+            let Some(player) = next else {
+                return;
+            };
+            member.woken = player;
+            self.hungry.insert(player);
         }
     }
 

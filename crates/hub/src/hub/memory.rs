@@ -4,7 +4,7 @@ use super::Hub;
 use super::call::OpenCall;
 use super::claim::Claim;
 use super::link::{Link, Member};
-use crate::store::NewMail;
+use crate::store::{NewMail, Settled};
 
 /// What one entry of an ordered table takes besides its value, bytes.
 const ENTRY: usize = 32;
@@ -43,4 +43,4 @@ pub(super) const CLAIM: usize = size_of::<Claim>() + 4 * ENTRY;
 pub(super) const OP: usize = 256 + ENTRY;
 
 /// What a mail takes on its way to disk, besides its body, bytes.
-pub(super) const MAIL: usize = size_of::<NewMail>();
+pub(super) const MAIL: usize = size_of::<NewMail>() + size_of::<Settled>();

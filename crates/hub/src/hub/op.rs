@@ -7,7 +7,8 @@ use wire::{ClientId, CommandId, ConnectionId};
 use super::claim::Generation;
 use super::memory;
 use crate::id::{BatchSeq, MailSeq};
-use crate::store::{Command, NewMail, StoreOp};
+use crate::record::MailVerdict;
+use crate::store::{Command, NewMail, Settled, StoreOp};
 
 /// Commands on their way to the store and back.
 #[derive(Debug, Default)]
@@ -30,8 +31,9 @@ pub(super) struct Ops {
 pub(super) enum Pending {
     /// Let the link join.
     Join(ConnectionId),
-    /// Tell the senders; so many bytes of each link are no longer on their way.
-    Append(BTreeMap<ConnectionId, usize>),
+    /// Tell the senders; so many bytes of each link are no longer on their way. What they are told
+    /// where the store takes none of it comes second.
+    Append(BTreeMap<ConnectionId, usize>, Vec<Settled>),
     /// Deliver.
     Read(MailRead),
     /// Nothing, or try again.
@@ -79,7 +81,8 @@ impl Ops {
         if !self.staged.is_empty() {
             let mails = core::mem::take(&mut self.staged);
             let bytes = core::mem::take(&mut self.staged_bytes);
-            self.push(StoreOp::Append(mails), Pending::Append(bytes));
+            let busy = mails.iter().map(busy).collect();
+            self.push(StoreOp::Append(mails), Pending::Append(bytes, busy));
         }
         self.queue.pop_front()
     }
@@ -87,7 +90,7 @@ impl Ops {
     /// Returns what to do now that `id` is completed; `None` where it is not known.
     pub(super) fn complete(&mut self, id: CommandId) -> Option<Pending> {
         let pending = self.in_flight.remove(&id)?;
-        if let Pending::Append(freed) = &pending {
+        if let Pending::Append(freed, _) = &pending {
             for (link, freed) in freed {
                 self.mail_bytes = self.mail_bytes.saturating_sub(*freed);
                 if let Some(bytes) = self.mail_bytes_of.get_mut(link) {
@@ -122,6 +125,17 @@ impl Ops {
     /// Returns what of it came over `link`.
     pub(super) fn mail_bytes_of(&self, link: ConnectionId) -> usize {
         self.mail_bytes_of.get(&link).copied().unwrap_or(0)
+    }
+}
+
+/// What the sender of a mail is told that was not taken.
+const fn busy(mail: &NewMail) -> Settled {
+    Settled {
+        node: mail.node,
+        epoch: mail.epoch,
+        seq: mail.seq,
+        to: mail.to,
+        verdict: MailVerdict::Busy,
     }
 }
 

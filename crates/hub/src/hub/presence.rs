@@ -93,11 +93,16 @@ impl Hub {
 
     /// Says why `node` does not get `player`, if it does not.
     fn refusal(&self, node: NodeId, player: ClientId, lease: Lease) -> Option<RevokeReason> {
-        let Some(held) = self.claims.get(player) else {
+        let held = self.claims.get(player);
+        let is_own = held.is_some_and(|held| held.node == node);
+        if !is_own && self.claims.count_of(node) >= self.config.node_players_max {
+            return Some(RevokeReason::Busy);
+        }
+        let Some(held) = held else {
             let is_full = self.claims.len() >= self.config.players_max;
             return is_full.then_some(RevokeReason::Busy);
         };
-        if held.node == node {
+        if is_own {
             // A node that comes back names its lease; an older one was taken in between.
             return (lease != Lease::NONE && lease < held.lease).then_some(RevokeReason::Taken);
         }
@@ -143,25 +148,13 @@ impl Hub {
         self.remove_claim(player);
     }
 
-    /// Frees all players of a node that are not claimed over a link.
-    pub(super) fn free_players(&mut self, node: NodeId) {
-        for player in self.claims.of_node(node) {
-            if self
-                .claims
-                .get(player)
-                .is_some_and(|claim| claim.link.is_none())
-            {
-                self.remove_claim(player);
-            }
-        }
-    }
-
-    fn remove_claim(&mut self, player: ClientId) {
+    pub(super) fn remove_claim(&mut self, player: ClientId) {
         let Some(claim) = self.claims.remove(player) else {
             return;
         };
         self.part(player, &claim);
         self.hungry.remove(&player);
+        self.unread.remove(&player);
         if let Some(holder) = claim.link {
             self.forget_unacknowledged(holder, player, &claim);
         }
@@ -197,17 +190,18 @@ impl Hub {
         {
             member.unacknowledged = member.unacknowledged.saturating_sub(freed);
             member.waiting.remove(&player);
+            member.blocked.remove(&player);
         }
         self.on_room(holder);
     }
 
     /// Tells watchers that `key` has changed.
     pub(super) fn touch(&mut self, key: Key) {
-        for id in self.joined.values() {
-            if let Some(member) = self.links.get_mut(id).and_then(|link| link.member_mut())
+        for id in self.watchers.of(key) {
+            if let Some(member) = self.links.get_mut(&id).and_then(|link| link.member_mut())
                 && member.watch.note(key)
             {
-                self.ready.insert(*id);
+                self.ready.insert(id);
             }
         }
     }
@@ -259,7 +253,10 @@ impl Hub {
     }
 
     fn describe_player(&self, player: ClientId, out: &mut Vec<u8>) {
-        let claim = self.claims.get(player).filter(|claim| claim.link.is_some());
+        let claim = self
+            .claims
+            .get(player)
+            .filter(|claim| self.live_link(claim).is_some());
         let holder = claim.map(|claim| (claim.node, &claim.meta[..]));
         ToNode::PresencePlayer { player, holder }.encode(out);
     }

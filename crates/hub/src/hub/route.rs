@@ -42,16 +42,19 @@ impl Hub {
 
     fn pass_on(&mut self, caller: ConnectionId, asked: Asked<'_>) -> Result<(), CallError> {
         let callee = self.route(asked.to)?;
-        let asking = self.calls.asking(caller);
+        if asked.timeout_ms == 0 {
+            return Err(CallError::TimedOut);
+        }
+        let link = self.links.get(&caller).ok_or(CallError::NodeDown)?;
+        let member = link.member().ok_or(CallError::NodeDown)?;
+        let (from, instance) = (link.node, member.instance);
+        let asking = self.calls.asking(from);
         let bytes = asking.bytes.saturating_add(asked.body.len());
         // Half of what the one asked takes, so that one caller does not take it from all others.
         let is_too_much = asking.count > 0 && bytes > self.config.link_bytes_max / 2;
         if asking.count >= self.config.calls_max || is_too_much {
             return Err(CallError::Busy);
         }
-        let link = self.links.get(&caller).ok_or(CallError::NodeDown)?;
-        let member = link.member().ok_or(CallError::NodeDown)?;
-        let (from, instance) = (link.node, member.instance);
         let target = self.links.get_mut(&callee).ok_or(CallError::NodeDown)?;
         if target.outbox_bytes().saturating_add(asked.body.len()) > self.config.link_bytes_max {
             return Err(CallError::Busy);
@@ -60,12 +63,13 @@ impl Hub {
             Duration::from_millis(asked.timeout_ms.into()).min(self.config.call_timeout_max);
         let request = self.calls.open(OpenCall {
             caller,
+            from,
             call: asked.call,
             callee,
             len: asked.body.len(),
             deadline: self.now + timeout,
         });
-        let request = ToNode::Request(Request {
+        let record = ToNode::Request(Request {
             request,
             from,
             instance,
@@ -73,7 +77,7 @@ impl Hub {
             to: asked.to,
             body: asked.body,
         });
-        target.push(&request, &mut self.scratch);
+        target.push_request(request, &record, &mut self.scratch);
         self.ready.insert(callee);
         Ok(())
     }
@@ -141,7 +145,7 @@ impl Hub {
         match to {
             Addr::Player(player) => {
                 let claim = self.claims.get(player).ok_or(CallError::Unreachable)?;
-                claim.link.ok_or(CallError::NodeDown)
+                self.live_link(claim).ok_or(CallError::NodeDown)
             }
             Addr::Node(node) => self
                 .joined

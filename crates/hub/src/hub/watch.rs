@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use wire::{ClientId, NodeId};
+use wire::{ClientId, ConnectionId, NodeId};
 
 use crate::record::Join;
 
@@ -19,6 +19,42 @@ pub(super) struct Watch {
     stage: Stage,
     changed: BTreeSet<Key>,
     changes_max: usize,
+}
+
+/// The links of those who watch, by what they watch.
+#[derive(Debug, Default)]
+pub(super) struct Watchers {
+    nodes: BTreeSet<ConnectionId>,
+    players: BTreeSet<ConnectionId>,
+}
+
+impl Watchers {
+    /// Notes that `link` wants to hear of what `mask` says; bits of [`Join`].
+    pub(super) fn insert(&mut self, link: ConnectionId, mask: u8) {
+        for (bit, links) in [
+            (Join::WATCH_NODES, &mut self.nodes),
+            (Join::WATCH_PLAYERS, &mut self.players),
+        ] {
+            if mask & bit != 0 {
+                links.insert(link);
+            }
+        }
+    }
+
+    pub(super) fn remove(&mut self, link: ConnectionId) {
+        self.nodes.remove(&link);
+        self.players.remove(&link);
+    }
+
+    /// Returns who wants to hear of keys like this.
+    pub(super) fn of(&self, key: Key) -> impl Iterator<Item = ConnectionId> {
+        match key {
+            Key::Node(_) => &self.nodes,
+            Key::Player(_) => &self.players,
+        }
+        .iter()
+        .copied()
+    }
 }
 
 /// Something whose presence can change.

@@ -19,7 +19,7 @@ use wire::{ClientId, InstanceId, NodeId, Reader, UnixTime, Writer};
 
 use super::segment::SegmentId;
 use crate::count::CountKey;
-use crate::id::{BatchSeq, Epoch, MailSeq, SenderSeq};
+use crate::id::{BatchSeq, Epoch, LogId, MailSeq, SenderSeq};
 use crate::record::{DecodeError, MailRefusal, RECORD_BYTES_MAX, decode_counts, encode_counts};
 
 /// Bytes in front of a payload.
@@ -35,20 +35,16 @@ pub const MAGIC: [u8; 8] = *b"TWHUBLOG";
 pub const VERSION: u16 = 1;
 
 /// What a [`LogRecord::Start`] takes, bytes: a disk writes it whole or not at all.
-pub(super) const START_BYTES: usize = HEAD_BYTES + 1 + 8 + 2 + 4 + 8;
+pub(super) const START_BYTES: usize = HEAD_BYTES + 1 + 8 + 2 + 4 + 8 + 8 + 8;
 
 /// One record of the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum LogRecord<'a> {
-    /// First of a segment: `code 1, magic 8, version 2, boot 4, last mail 8`. What follows up to
-    /// [`Ready`](Self::Ready) tells all small state again, so that older segments can go.
-    Start {
-        /// How often the hub has started.
-        boot: u32,
-        /// The last number given to a mail.
-        last_mail: MailSeq,
-    },
+    /// First of a segment: `code 1, magic 8, version 2, boot 4, last mail 8, log 8, time ms 8`. What
+    /// follows up to [`Ready`](Self::Ready) tells all small state again, so that older segments can
+    /// go.
+    Start(Start),
     /// The state that `Start` began is told: `code 1`.
     Ready,
     /// The hub has started: `code 1, boot 4`.
@@ -93,6 +89,21 @@ pub enum LogRecord<'a> {
         /// How often.
         total: u64,
     },
+    /// The wall clock, as the hub believed it: `code 1, time ms 8`.
+    Time(UnixTime),
+}
+
+/// What a segment begins with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Start {
+    /// How often the hub has started.
+    pub boot: u32,
+    /// The last number given to a mail.
+    pub last_mail: MailSeq,
+    /// Which log it is of.
+    pub log: LogId,
+    /// The wall clock, as the hub last believed it; 0 before it did.
+    pub time: UnixTime,
 }
 
 /// The newest run of a node.
@@ -138,6 +149,7 @@ const ACK: u8 = 5;
 const REFUSAL: u8 = 6;
 const COUNTS: u8 = 7;
 const TOTAL: u8 = 8;
+const TIME: u8 = 9;
 
 /// Why bytes at an offset are no record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -215,13 +227,7 @@ fn checksum(segment: SegmentId, offset: u64, len: u32, payload: &[u8]) -> u32 {
 impl<'a> LogRecord<'a> {
     fn encode_payload(&self, out: &mut Writer<'_>) {
         match self {
-            Self::Start { boot, last_mail } => {
-                out.u8(START);
-                out.bytes(&MAGIC);
-                out.u16(VERSION);
-                out.u32(*boot);
-                out.u64(last_mail.0);
-            }
+            Self::Start(start) => start.encode(out),
             Self::Ready => out.u8(READY),
             Self::Boot(boot) => {
                 out.u8(BOOT);
@@ -270,13 +276,17 @@ impl<'a> LogRecord<'a> {
                 out.u64(*total);
                 key.encode(out);
             }
+            Self::Time(time) => {
+                out.u8(TIME);
+                out.u64(time.as_millis());
+            }
         }
     }
 
     fn decode_payload(payload: &'a [u8]) -> Result<Self, DecodeError> {
         let mut reader = Reader::new(payload);
         let record = match reader.u8()? {
-            START => Self::decode_start(&mut reader)?,
+            START => Self::Start(Start::decode(&mut reader)?),
             READY => Self::Ready,
             BOOT => Self::Boot(reader.u32()?),
             NODE => Self::Node(NodeRun {
@@ -307,6 +317,7 @@ impl<'a> LogRecord<'a> {
                 total: reader.u64()?,
                 key: CountKey::decode(&mut reader)?,
             },
+            TIME => Self::Time(UnixTime::from_millis(reader.u64()?)),
             code => return Err(DecodeError::Code(code)),
         };
         if reader.is_empty() {
@@ -315,14 +326,28 @@ impl<'a> LogRecord<'a> {
             Err(DecodeError::Trailing(reader.len()))
         }
     }
+}
 
-    fn decode_start(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+impl Start {
+    fn encode(&self, out: &mut Writer<'_>) {
+        out.u8(START);
+        out.bytes(&MAGIC);
+        out.u16(VERSION);
+        out.u32(self.boot);
+        out.u64(self.last_mail.0);
+        out.u64(self.log.0);
+        out.u64(self.time.as_millis());
+    }
+
+    fn decode(reader: &mut Reader<'_>) -> Result<Self, DecodeError> {
         if reader.array()? != MAGIC || reader.u16()? != VERSION {
             return Err(DecodeError::Code(START));
         }
-        Ok(Self::Start {
+        Ok(Self {
             boot: reader.u32()?,
             last_mail: MailSeq(reader.u64()?),
+            log: LogId(reader.u64()?),
+            time: UnixTime::from_millis(reader.u64()?),
         })
     }
 }

@@ -1,5 +1,6 @@
 //! Segments as files of one folder. The one file of this crate that names a file system.
 
+use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
@@ -15,14 +16,22 @@ use super::segment::{FileError, SegmentFile, SegmentId};
 pub struct FileSegments {
     /// The folder.
     folder: PathBuf,
-    /// The segment that was used last; most uses are of the newest one.
-    open: Option<(SegmentId, File)>,
+    /// The same, open for as long as the log is: a folder that cannot be opened for want of
+    /// descriptors could not be made durable either. None where the system opens no folders.
+    handle: Option<File>,
+    /// Files that were used, at most [`OPEN_MAX`], the oldest segment's closed first. The newest
+    /// segment and the next one are open from their allocation on, so that no write ever waits for
+    /// a descriptor.
+    open: BTreeMap<SegmentId, File>,
     /// Keeps other processes out for as long as it is open.
     _lock: File,
 }
 
 /// How much is written at once when a segment is filled.
 const FILL: usize = 256 * 1_024;
+
+/// Segments that are open at once.
+const OPEN_MAX: usize = 16;
 
 impl FileSegments {
     /// Takes `folder`, which is made where it does not exist.
@@ -40,11 +49,12 @@ impl FileSegments {
         lock.try_lock()?;
         // A folder that was made just now is durable when the one that it is in is.
         if let Some(above) = folder.canonicalize()?.parent() {
-            sync_folder(above)?;
+            sync_folder(open_folder(above)?.as_ref())?;
         }
         Ok(Self {
             folder: folder.to_owned(),
-            open: None,
+            handle: open_folder(folder)?,
+            open: BTreeMap::new(),
             _lock: lock,
         })
     }
@@ -54,27 +64,38 @@ impl FileSegments {
     }
 
     fn file(&mut self, segment: SegmentId) -> io::Result<&mut File> {
-        if self.open.as_ref().is_none_or(|(id, _)| *id != segment) {
+        if !self.open.contains_key(&segment) {
             let file = OpenOptions::new()
                 .read(true)
                 .write(true)
                 .open(self.path(segment))?;
-            self.open = Some((segment, file));
+            self.keep(segment, file);
         }
         self.open
-            .as_mut()
-            .map(|(_, file)| file)
+            .get_mut(&segment)
             .ok_or_else(|| ErrorKind::NotFound.into())
     }
 
-    fn fill(&self, segment: SegmentId, bytes: u64) -> io::Result<()> {
+    /// Keeps `file` open, and closes that of the oldest other segment where there are too many.
+    fn keep(&mut self, segment: SegmentId, file: File) {
+        self.open.insert(segment, file);
+        if self.open.len() > OPEN_MAX {
+            let oldest = self.open.keys().find(|id| **id != segment).copied();
+            oldest.map(|oldest| self.open.remove(&oldest));
+        }
+    }
+
+    fn fill(&mut self, segment: SegmentId, bytes: u64) -> io::Result<()> {
         let path = self.path(segment);
         let mut file = OpenOptions::new()
+            .read(true)
             .write(true)
             .create_new(true)
             .open(&path)?;
-        let filled = write_zeros(&mut file, bytes).and_then(|()| sync_folder(&self.folder));
-        if filled.is_err() {
+        let filled = write_zeros(&mut file, bytes).and_then(|()| sync_folder(self.handle.as_ref()));
+        if filled.is_ok() {
+            self.keep(segment, file);
+        } else {
             // A half-filled file would keep the room that acknowledgements need; recovery removes
             // it where this fails.
             std::fs::remove_file(&path).unwrap_or_default();
@@ -152,22 +173,21 @@ impl SegmentFile for FileSegments {
     }
 
     fn remove(&mut self, segment: SegmentId) -> Result<(), FileError> {
-        if self.open.as_ref().is_some_and(|(id, _)| *id == segment) {
-            self.open = None;
-        }
+        self.open.remove(&segment);
         std::fs::remove_file(self.path(segment))
-            .and_then(|()| sync_folder(&self.folder))
+            .and_then(|()| sync_folder(self.handle.as_ref()))
             .map_err(|error| judge(&error))
     }
 }
 
-/// Makes what was created or removed in `folder` durable.
-fn sync_folder(folder: &Path) -> io::Result<()> {
-    // Other systems cannot open a folder, and write its entries through.
-    if cfg!(unix) {
-        File::open(folder)?.sync_all()?;
-    }
-    Ok(())
+/// Opens a folder to make its entries durable; other systems cannot, and write them through.
+fn open_folder(folder: &Path) -> io::Result<Option<File>> {
+    cfg!(unix).then(|| File::open(folder)).transpose()
+}
+
+/// Makes what was created or removed in a folder durable.
+fn sync_folder(folder: Option<&File>) -> io::Result<()> {
+    folder.map_or(Ok(()), File::sync_all)
 }
 
 fn write_zeros(file: &mut File, bytes: u64) -> io::Result<()> {
@@ -251,6 +271,28 @@ mod tests {
     }
 
     #[test]
+    fn the_newest_segments_stay_open_whatever_is_read() {
+        let folder = Folder::new("open");
+        let mut files = FileSegments::open(&folder.0).unwrap();
+        let last = 40;
+        for id in 1..=last {
+            files.allocate(SegmentId(id), 600).unwrap();
+        }
+        let mut buf = [0; 8];
+        for id in 1..=last - 2 {
+            files.read(SegmentId(id), 0, &mut buf).unwrap();
+            assert!(files.open.len() <= OPEN_MAX);
+        }
+        for id in [last - 1, last] {
+            assert!(files.open.contains_key(&SegmentId(id)));
+            // Written without a descriptor more: the name is gone.
+            std::fs::rename(files.path(SegmentId(id)), folder.0.join("moved")).unwrap();
+            files.write(SegmentId(id), 0, b"written").unwrap();
+            files.sync(SegmentId(id)).unwrap();
+        }
+    }
+
+    #[test]
     fn one_process_has_a_folder_at_a_time() {
         let folder = Folder::new("lock");
         let files = FileSegments::open(&folder.0).unwrap();
@@ -262,7 +304,7 @@ mod tests {
 
     #[test]
     fn a_store_finds_its_mail_again() {
-        use crate::id::Epoch;
+        use crate::id::{Epoch, LogId};
         use crate::store::{Command, Store, StoreConfig, StoreOp};
         use wire::{CommandId, InstanceId, NodeId};
 
@@ -273,7 +315,7 @@ mod tests {
                 segment_bytes: 0,
                 ..StoreConfig::default()
             };
-            let mut store = Store::open(files, config).unwrap();
+            let mut store = Store::open(files, config, LogId(1)).unwrap();
             let join = StoreOp::Join {
                 node: NodeId([1; 32]),
                 instance: InstanceId(boot),

@@ -7,7 +7,7 @@ use wire::{ClientId, NodeId, UnixTime, Writer};
 use super::format::{HEAD_BYTES, LogRecord, NodeRun};
 use super::segment::SegmentId;
 use crate::count::CountKey;
-use crate::id::{Epoch, MailSeq, SenderSeq};
+use crate::id::{Epoch, LogId, MailSeq, SenderSeq};
 use crate::record::MailRefusal;
 
 /// What the log says, as of its last record: where each mail lies that waits, and all small state.
@@ -21,6 +21,10 @@ pub(crate) struct Index {
     pub(crate) boot: u32,
     /// The last number given to a mail.
     pub(crate) last_mail: MailSeq,
+    /// Which log it is.
+    pub(crate) log: LogId,
+    /// The wall clock, as the hub last believed it.
+    pub(crate) time: UnixTime,
     /// The newest run of every node that ever joined.
     nodes: BTreeMap<NodeId, NodeState>,
     /// Every mail that waits.
@@ -35,8 +39,20 @@ pub(crate) struct Index {
     live: BTreeMap<SegmentId, u64>,
     /// Sum of `live`.
     live_bytes: u64,
-    /// What all small state takes in a log, bytes.
-    state_bytes: u64,
+    /// What runs of nodes take in a log, bytes.
+    node_bytes: u64,
+    /// What refusals take.
+    refusal_bytes: u64,
+    /// What counts take.
+    total_bytes: u64,
+}
+
+/// What small state is of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum StateKind {
+    Nodes,
+    Refusals,
+    Totals,
 }
 
 /// The newest run of a node.
@@ -86,10 +102,13 @@ impl Index {
     /// Takes one record, which lies at `place` and is `len` bytes long.
     pub(crate) fn apply(&mut self, record: &LogRecord<'_>, place: Place, len: u32) {
         match record {
-            LogRecord::Start { boot, last_mail } => {
-                self.boot = self.boot.max(*boot);
-                self.last_mail = self.last_mail.max(*last_mail);
+            LogRecord::Start(start) => {
+                self.boot = self.boot.max(start.boot);
+                self.last_mail = self.last_mail.max(start.last_mail);
+                self.log = start.log;
+                self.time = start.time;
             }
+            LogRecord::Time(time) => self.time = *time,
             LogRecord::Ready => {}
             LogRecord::Boot(boot) => self.boot = self.boot.max(*boot),
             LogRecord::Node(run) => self.on_node(*run),
@@ -119,7 +138,7 @@ impl Index {
                     && node.run.epoch == *epoch
                     && node.refused.insert(*seq, *reason).is_none()
                 {
-                    self.state_bytes = self.state_bytes.saturating_add(REFUSAL_BYTES);
+                    self.refusal_bytes = self.refusal_bytes.saturating_add(REFUSAL_BYTES);
                 }
             }
             LogRecord::Counts {
@@ -168,7 +187,7 @@ impl Index {
                 && *first.key() <= settled
             {
                 first.remove();
-                self.state_bytes = self.state_bytes.saturating_sub(REFUSAL_BYTES);
+                self.refusal_bytes = self.refusal_bytes.saturating_sub(REFUSAL_BYTES);
             }
         }
     }
@@ -263,7 +282,18 @@ impl Index {
 
     /// Returns what all small state takes in a log, bytes.
     pub(crate) const fn state_bytes(&self) -> u64 {
-        self.state_bytes
+        self.node_bytes
+            .saturating_add(self.refusal_bytes)
+            .saturating_add(self.total_bytes)
+    }
+
+    /// Returns what small state of one kind takes in a log, bytes.
+    pub(crate) const fn state_bytes_of(&self, kind: StateKind) -> u64 {
+        match kind {
+            StateKind::Nodes => self.node_bytes,
+            StateKind::Refusals => self.refusal_bytes,
+            StateKind::Totals => self.total_bytes,
+        }
     }
 
     fn on_node(&mut self, run: NodeRun) {
@@ -272,10 +302,10 @@ impl Index {
             refused: BTreeMap::new(),
         };
         match self.nodes.insert(run.node, state) {
-            None => self.state_bytes = self.state_bytes.saturating_add(NODE_BYTES),
+            None => self.node_bytes = self.node_bytes.saturating_add(NODE_BYTES),
             Some(old) => {
                 let refused = (old.refused.len() as u64).saturating_mul(REFUSAL_BYTES);
-                self.state_bytes = self.state_bytes.saturating_sub(refused);
+                self.refusal_bytes = self.refusal_bytes.saturating_sub(refused);
             }
         }
     }
@@ -327,7 +357,7 @@ impl Index {
         if let Some(known) = self.totals.get_mut(key) {
             *known = total;
         } else {
-            self.state_bytes = self.state_bytes.saturating_add(total_bytes(key));
+            self.total_bytes = self.total_bytes.saturating_add(total_bytes(key));
             self.totals.insert(key.clone(), total);
         }
     }

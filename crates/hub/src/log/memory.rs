@@ -18,6 +18,7 @@ use super::segment::{FileError, SegmentFile, SegmentId};
 /// | [`stop_after`](Self::stop_after) | the process dies at that operation, in the middle of a write |
 /// | [`power_cut`](Self::power_cut) | un-synced sectors are lost one by one: lost, torn, reordered writes |
 /// | [`fill_after`](Self::fill_after) | full disk, from that allocation on |
+/// | [`fail_reads`](Self::fail_reads) | reads and listings fail and pass, as without descriptors |
 /// | [`flip_bit`](Self::flip_bit), [`swap`](Self::swap), [`truncate`](Self::truncate) | rot, mixed-up and shortened files |
 #[derive(Clone, Debug)]
 pub struct MemorySegments {
@@ -30,6 +31,8 @@ pub struct MemorySegments {
     stop: Option<u64>,
     /// Segments that can be allocated yet.
     allocations: Option<u64>,
+    /// Reads and listings that go well, and those after them that fail.
+    fail_reads: (u64, u64),
     /// Syncs that were asked for.
     syncs: u64,
 }
@@ -67,6 +70,7 @@ impl MemorySegments {
             fail_sync: None,
             stop: None,
             allocations: None,
+            fail_reads: (0, 0),
             syncs: 0,
         }
     }
@@ -97,6 +101,7 @@ impl MemorySegments {
         self.stop = None;
         self.fail_sync = None;
         self.allocations = None;
+        self.fail_reads = (0, 0);
     }
 
     /// Cuts the power: of the sectors that were not synced each is written or not, by `generator`.
@@ -117,6 +122,12 @@ impl MemorySegments {
     /// Lets `count` more segments be allocated; the disk is full then.
     pub const fn fill_after(&mut self, count: u64) {
         self.allocations = Some(count);
+    }
+
+    /// Lets `well` more reads and listings succeed, and the `count` after them fail; what is on the
+    /// disk is as it was.
+    pub const fn fail_reads(&mut self, well: u64, count: u64) {
+        self.fail_reads = (well, count);
     }
 
     /// Gives two segments each other's bytes, as a restore that mixes up files does.
@@ -172,6 +183,21 @@ impl MemorySegments {
             .collect()
     }
 
+    /// Counts one read or listing, and says whether it goes well.
+    const fn look(&mut self) -> Result<(), FileError> {
+        match self.fail_reads {
+            (0, 0) => Ok(()),
+            (0, count) => {
+                self.fail_reads = (0, count - 1);
+                Err(FileError::Failed)
+            }
+            (well, count) => {
+                self.fail_reads = (well - 1, count);
+                Ok(())
+            }
+        }
+    }
+
     /// Counts one operation, and says whether the process lives to do it.
     const fn step(&mut self) -> Result<(), FileError> {
         match self.stop {
@@ -187,6 +213,7 @@ impl MemorySegments {
 
 impl SegmentFile for MemorySegments {
     fn list(&mut self) -> Result<Vec<(SegmentId, u64)>, FileError> {
+        self.look()?;
         Ok(self
             .segments
             .iter()
@@ -259,6 +286,7 @@ impl SegmentFile for MemorySegments {
         offset: u64,
         buf: &mut [u8],
     ) -> Result<usize, FileError> {
+        self.look()?;
         let segment = self.segments.get(&segment).ok_or(FileError::Failed)?;
         let start = usize::try_from(offset).map_err(|_| FileError::Failed)?;
         let bytes = segment.cached.get(start..).unwrap_or_default();

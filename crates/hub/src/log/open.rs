@@ -11,6 +11,12 @@ impl<F: SegmentFile> Log<F> {
         let mut recovery = Recovery::default();
         let found = self.files.list()?;
         let newest = self.newest_begun(&found)?;
+        // The numbers of what was begun have no gaps, and only the oldest is ever removed.
+        for ((one, _), (next, _)) in found.iter().zip(found.iter().skip(1)) {
+            if *next != one.next() && newest.is_some_and(|newest| *next <= newest) {
+                return Err(OpenError::Missing(one.next()));
+            }
+        }
         for (segment, len) in found {
             let bytes = self.read_whole(segment, len)?;
             let is_newest = Some(segment) == newest;

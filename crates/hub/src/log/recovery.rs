@@ -73,7 +73,7 @@ pub(super) fn scan(
         };
         match format::decode(rest, segment, scan.end) {
             Ok((record, len)) => {
-                started |= matches!(record, LogRecord::Start { .. });
+                started |= matches!(record, LogRecord::Start(_));
                 scan.used |= scan.ready || !is_state(&record);
                 scan.ready |= (started || age == Age::Older) && record == LogRecord::Ready;
                 index.apply(&record, place, u32::try_from(len).unwrap_or(u32::MAX));
@@ -127,7 +127,7 @@ const READY_BYTES: u64 = HEAD_BYTES as u64 + 1;
 /// Returns whether the state at a segment's beginning has such records.
 const fn is_state(record: &LogRecord<'_>) -> bool {
     match record {
-        LogRecord::Start { .. }
+        LogRecord::Start(_)
         | LogRecord::Ready
         | LogRecord::Node(_)
         | LogRecord::Refusal { .. }
@@ -135,7 +135,8 @@ const fn is_state(record: &LogRecord<'_>) -> bool {
         LogRecord::Boot(_)
         | LogRecord::Mail(_)
         | LogRecord::Ack { .. }
-        | LogRecord::Counts { .. } => false,
+        | LogRecord::Counts { .. }
+        | LogRecord::Time(_) => false,
     }
 }
 

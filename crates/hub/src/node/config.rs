@@ -19,7 +19,8 @@ pub struct NodeConfig {
     pub watch_players: bool,
     /// How often it says that it lives; 1 s.
     pub heartbeat: Duration,
-    /// A link from which nothing came for so long is given up; 3 s.
+    /// A link from which no whole record came for so long is given up; 3 s. It sets how slow a link
+    /// to a node may be: 22 KiB/s for the longest record.
     pub silence_max: Duration,
     /// A dial that has not ended by then is given up; 5 s.
     pub dial_timeout: Duration,

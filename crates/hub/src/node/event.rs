@@ -6,7 +6,7 @@ use bytes::Bytes;
 use wire::{ClientId, ConnectionId, Effect, InstanceId, NodeId};
 
 use crate::address::Addr;
-use crate::id::{CallId, ClaimNumber, Epoch, MailSeq, RequestId, SenderSeq};
+use crate::id::{CallId, ClaimNumber, Epoch, LogId, MailSeq, RequestId, SenderSeq};
 use crate::name::Name;
 use crate::record::{CallError, DownReason, MailRefusal, RevokeReason, Seen};
 
@@ -18,6 +18,10 @@ pub enum NodeEvent {
     Joined {
         /// The number of this run.
         epoch: Epoch,
+        /// Which log the hub keeps. Where it is another than before, as after a disk was replaced,
+        /// all numbers of mails are void: those of mails that were not acknowledged, and those that
+        /// clients have persisted.
+        log: LogId,
     },
     /// The link to the hub has ended; the node dials again by itself.
     HubDown,

@@ -90,6 +90,15 @@ impl HeldPlayers {
         }
     }
 
+    /// Forgets how far mail has come: the hub keeps another log.
+    pub(super) fn forget_marks(&mut self) {
+        for held in self.players.values_mut() {
+            held.delivered = MailSeq(0);
+            held.acknowledged = MailSeq(0);
+            held.lease = Lease::NONE;
+        }
+    }
+
     /// Tells the hub of all players again, over a new link.
     pub(super) fn reclaim(&mut self) {
         self.claims = self.players.keys().copied().collect();

@@ -1,9 +1,10 @@
 //! Mails that are not yet known to be on the hub's disk.
 
+use core::time::Duration;
 use std::collections::VecDeque;
 
 use bytes::Bytes;
-use wire::{ClientId, Instant};
+use wire::{ClientId, Generator, Instant};
 
 use crate::id::SenderSeq;
 
@@ -22,7 +23,15 @@ pub(super) struct Outgoing {
     sent: usize,
     /// Set while the hub has no room.
     paused: Option<Instant>,
+    /// Whether the hub had no room when it last spoke of these: the first one goes alone then, until
+    /// it is settled.
+    probing: bool,
+    /// How often in a row it had none.
+    refusals: u32,
 }
+
+/// Longest pause, unless the hub asks for a longer one.
+const PAUSE_MAX: Duration = Duration::from_secs(5);
 
 /// A mail that is not yet known to be on the hub's disk.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -72,14 +81,38 @@ impl Outgoing {
             self.sent = self.sent.saturating_sub(1);
         }
         self.skip_settled();
+        if !settled.is_empty() {
+            self.probing = false;
+            self.refusals = 0;
+        }
         settled
     }
 
-    /// Sends nothing until `until`, then all again.
-    pub(super) fn pause(&mut self, last: SenderSeq, until: Instant) {
-        if self.mails.front().is_some_and(|front| front.seq <= last) {
-            self.sent = 0;
-            self.paused = Some(until);
+    /// Sends nothing for `wait` and some more, longer each time that the hub says so in a row; then
+    /// the first alone, and the others once it is settled.
+    ///
+    /// Sent all at once they would cost the hub as much again as they did, for nothing, from every
+    /// node at the same time.
+    pub(super) fn pause(
+        &mut self,
+        last: SenderSeq,
+        now: Instant,
+        wait: Duration,
+        generator: &mut Generator,
+    ) {
+        if self.mails.front().is_none_or(|front| front.seq > last) {
+            return;
+        }
+        self.sent = 0;
+        self.probing = true;
+        // Word of mails that were under way together is one refusal.
+        if self.paused.is_none() {
+            let doubled = wait.saturating_mul(1 << self.refusals.min(16));
+            let pause = doubled.min(wait.max(PAUSE_MAX));
+            let nanos = u64::try_from(pause.as_nanos()).unwrap_or(u64::MAX);
+            let spread = Duration::from_nanos(generator.between(0, nanos / 2));
+            self.paused = Some(now + pause + spread);
+            self.refusals = self.refusals.saturating_add(1);
         }
     }
 
@@ -87,6 +120,8 @@ impl Outgoing {
     pub(super) const fn rewind(&mut self) {
         self.sent = 0;
         self.paused = None;
+        self.probing = false;
+        self.refusals = 0;
     }
 
     pub(super) fn handle_timeout(&mut self, now: Instant) {
@@ -102,6 +137,7 @@ impl Outgoing {
     /// Returns the mail to send next.
     pub(super) fn next(&self) -> Option<&OutgoingMail> {
         match self.paused {
+            None if self.probing && self.sent > 0 => None,
             None => self.mails.get(self.sent),
             Some(_) => None,
         }

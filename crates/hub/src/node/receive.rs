@@ -29,13 +29,20 @@ impl Node {
             (
                 LinkState::Joining { .. },
                 ToNode::Joined {
-                    epoch, count_mark, ..
+                    epoch,
+                    log,
+                    count_mark,
+                    ..
                 },
             ) => {
                 self.counter.on_counted(count_mark);
+                // Numbers of mails begin anew with a log: what they said of the last one is void.
+                if self.log.replace(log).is_some_and(|last| last != log) {
+                    self.players.forget_marks();
+                }
                 self.on_joined(connection);
                 self.epoch = epoch;
-                self.events.push_back(NodeEvent::Joined { epoch });
+                self.events.push_back(NodeEvent::Joined { epoch, log });
             }
             (LinkState::Up { .. }, record) => self.on_record(connection, record),
             _ => {}
@@ -124,7 +131,8 @@ impl Node {
         let (first, last) = run;
         if verdict == MailVerdict::Busy {
             let wait = core::time::Duration::from_millis(retry_ms.into());
-            self.outgoing.pause(last, self.now + wait);
+            self.outgoing
+                .pause(last, self.now, wait, &mut self.generator);
             return;
         }
         for seq in self.outgoing.settle(first, last) {

@@ -10,7 +10,9 @@ use super::{
     bounded, code, ended,
 };
 use crate::address::Addr;
-use crate::id::{BatchSeq, CallId, ClaimNumber, Epoch, Lease, MailSeq, RequestId, SenderSeq};
+use crate::id::{
+    BatchSeq, CallId, ClaimNumber, Epoch, Lease, LogId, MailSeq, RequestId, SenderSeq,
+};
 use crate::name::Name;
 use crate::role::Role;
 
@@ -18,12 +20,14 @@ use crate::role::Role;
 #[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ToNode<'a> {
-    /// `code 1, epoch 4, boot 4, mail mark 8, count mark 8`
+    /// `code 1, epoch 4, boot 4, log 8, mail mark 8, count mark 8`
     Joined {
         /// The number of this run of the node.
         epoch: Epoch,
         /// How often the hub has started.
         boot: u32,
+        /// Which log it keeps: numbers of mails of another one are void.
+        log: LogId,
         /// What became of all mails of this run up to this one is on disk.
         mail_mark: SenderSeq,
         /// All batches of counts of this run up to this one are on disk.
@@ -169,6 +173,7 @@ impl<'a> ToNode<'a> {
             code::JOINED => Self::Joined {
                 epoch: Epoch(reader.u32()?),
                 boot: reader.u32()?,
+                log: LogId(reader.u64()?),
                 mail_mark: SenderSeq(reader.u64()?),
                 count_mark: BatchSeq(reader.u64()?),
             },
@@ -254,12 +259,14 @@ impl<'a> ToNode<'a> {
             Self::Joined {
                 epoch,
                 boot,
+                log,
                 mail_mark,
                 count_mark,
             } => {
                 out.u8(code::JOINED);
                 out.u32(epoch.0);
                 out.u32(*boot);
+                out.u64(log.0);
                 out.u64(mail_mark.0);
                 out.u64(count_mark.0);
             }
@@ -276,13 +283,7 @@ impl<'a> ToNode<'a> {
                 last,
                 verdict,
                 retry_ms,
-            } => {
-                out.u8(code::MAIL_SETTLED);
-                out.u64(first.0);
-                out.u64(last.0);
-                out.u8(verdict.code());
-                out.u32(*retry_ms);
-            }
+            } => encode_settled((*first, *last), *verdict, *retry_ms, &mut out),
             Self::Deliver(delivery) => delivery.encode(&mut out),
             Self::Granted {
                 player,
@@ -366,6 +367,19 @@ impl Seen {
         out.u8(self.role.code());
         encode_names(&self.services, out);
     }
+}
+
+fn encode_settled(
+    (first, last): (SenderSeq, SenderSeq),
+    verdict: MailVerdict,
+    retry_ms: u32,
+    out: &mut Writer<'_>,
+) {
+    out.u8(code::MAIL_SETTLED);
+    out.u64(first.0);
+    out.u64(last.0);
+    out.u8(verdict.code());
+    out.u32(retry_ms);
 }
 
 fn encode_node(node: NodeId, seen: Option<&Seen>, out: &mut Writer<'_>) {

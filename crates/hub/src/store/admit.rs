@@ -4,7 +4,7 @@ use super::{NewMail, Settled, Store, StoreError};
 use crate::address::Addr;
 use crate::id::MailSeq;
 use crate::log::format::{HEAD_BYTES, LogRecord, StoredMail};
-use crate::log::{Purpose, REFUSAL_BYTES, SegmentFile};
+use crate::log::{Purpose, REFUSAL_BYTES, SegmentFile, StateKind};
 use crate::record::{MailRefusal, MailVerdict};
 
 /// Refusals of one node that its sender may leave unheard.
@@ -68,7 +68,7 @@ impl<F: SegmentFile> Store<F> {
             sender_seq: mail.seq,
             body: &mail.body,
         });
-        self.log.append(&record, Purpose::Mail)?;
+        self.log.append(&record, Purpose::Data)?;
         self.stats.stored = self.stats.stored.saturating_add(1);
         Ok(MailVerdict::Stored)
     }
@@ -83,14 +83,14 @@ impl<F: SegmentFile> Store<F> {
         if unheard >= REFUSED_MAX {
             return Ok(MailVerdict::Busy);
         }
-        self.have_state_room(REFUSAL_BYTES)?;
+        self.have_state_room(StateKind::Refusals, REFUSAL_BYTES)?;
         let record = LogRecord::Refusal {
             node: mail.node,
             epoch: mail.epoch,
             seq: mail.seq,
             reason,
         };
-        self.log.append(&record, Purpose::State)?;
+        self.log.append(&record, Purpose::Data)?;
         self.stats.refused = self.stats.refused.saturating_add(1);
         Ok(MailVerdict::Refused(reason))
     }

@@ -7,8 +7,9 @@ use crate::log::format::PAYLOAD_BYTES_MAX;
 #[non_exhaustive]
 pub struct StoreConfig {
     /// What a segment takes on disk, bytes; 16 MiB, and never less than
-    /// [`SEGMENT_BYTES_MIN`](Self::SEGMENT_BYTES_MIN). Half of it bounds the small state: 16 MiB
-    /// hold about 60,000 names of counts. Larger ones are removed later and take longer to
+    /// [`SEGMENT_BYTES_MIN`](Self::SEGMENT_BYTES_MIN). A quarter of it bounds the names of
+    /// counts, an eighth the runs of nodes, an eighth the refusals: 16 MiB hold about 80,000
+    /// names, 30,000 nodes. Larger ones are removed later and take longer to
     /// recover: the newest is written again at each start.
     pub segment_bytes: u64,
     /// Mails that one mailbox holds; 1,024. The sender of one more is refused.

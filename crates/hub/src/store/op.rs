@@ -7,7 +7,7 @@ use wire::{ClientId, Effect, InstanceId, NodeId, UnixTime};
 
 use crate::address::Addr;
 use crate::count::CountKey;
-use crate::id::{BatchSeq, Epoch, MailSeq, SenderSeq};
+use crate::id::{BatchSeq, Epoch, LogId, MailSeq, SenderSeq};
 use crate::log::format::StoredMail;
 use crate::record::MailVerdict;
 
@@ -107,6 +107,10 @@ pub enum Completed {
         epoch: Epoch,
         /// How often the hub has started.
         boot: u32,
+        /// Which log it is.
+        log: LogId,
+        /// The wall clock, as the hub last believed it before; 0 where it never did.
+        newest: UnixTime,
         /// What became of the run's mails up to this one is on disk.
         mail_mark: SenderSeq,
         /// The run's batches of counts up to this one are on disk.

@@ -3,6 +3,9 @@
     reason = "whatever else comes fails the test"
 )]
 
+mod disk;
+mod room;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
@@ -10,12 +13,13 @@ use wire::{Generator, Seed};
 
 use super::*;
 use crate::address::Addr;
-use crate::log::format::HEAD_BYTES;
-use crate::log::{FileError, MemorySegments, SegmentId};
+use crate::log::format::{HEAD_BYTES, Start};
+use crate::log::{FileError, MemorySegments, OpenError, SegmentId};
 use crate::name::Name;
 use crate::record::{MailRefusal, MailVerdict};
 
 const NODE: NodeId = NodeId([7; 32]);
+const LOG: LogId = LogId(7);
 const INSTANCE: InstanceId = InstanceId(1);
 const NOW: UnixTime = UnixTime::from_millis(1_000_000);
 const LATER: UnixTime = UnixTime::from_millis(2_000_000);
@@ -28,7 +32,7 @@ fn small() -> StoreConfig {
 }
 
 fn open(disk: MemorySegments) -> Store<MemorySegments> {
-    Store::open(disk, small()).unwrap()
+    Store::open(disk, small(), LOG).unwrap()
 }
 
 fn run(store: &mut Store<MemorySegments>, op: StoreOp) -> Outcome {
@@ -136,6 +140,8 @@ fn hub_1_an_epoch_outlives_a_power_cut_and_a_later_run_gets_the_next() {
     let expected = Completed::Joined {
         epoch: Epoch(2),
         boot: 2,
+        log: LogId(7),
+        newest: UnixTime::default(),
         mail_mark: SenderSeq(1),
         count_mark: BatchSeq(0),
     };
@@ -190,7 +196,7 @@ fn hub_2_a_mail_sent_again_is_stored_once_and_one_out_of_turn_waits() {
 fn hub_6_a_full_mailbox_refuses_for_good_and_remembers() {
     let mut config = small();
     config.mailbox_mails_max = 2;
-    let mut store = Store::open(MemorySegments::new(1 << 30), config).unwrap();
+    let mut store = Store::open(MemorySegments::new(1 << 30), config, LOG).unwrap();
     let epoch = join(&mut store, 1);
     let full = Ok(MailVerdict::Refused(MailRefusal::MailboxFull));
     for seq in 1..=2 {
@@ -206,7 +212,7 @@ fn hub_6_a_full_mailbox_refuses_for_good_and_remembers() {
     );
     let mut disk = store.into_files();
     disk.power_cut(&mut Seed::from_number(1).generator(0));
-    let mut store = Store::open(disk, config).unwrap();
+    let mut store = Store::open(disk, config, LOG).unwrap();
     assert_eq!(
         append(&mut store, mail(epoch, 3, 9, b"a")),
         full,
@@ -222,7 +228,7 @@ fn hub_6_a_full_mailbox_refuses_for_good_and_remembers() {
 fn hub_6_unheard_refusals_are_bounded() {
     let mut config = small();
     config.mailbox_mails_max = 0;
-    let mut store = Store::open(MemorySegments::new(1 << 30), config).unwrap();
+    let mut store = Store::open(MemorySegments::new(1 << 30), config, LOG).unwrap();
     let epoch = join(&mut store, 1);
     let full = Ok(MailVerdict::Refused(MailRefusal::MailboxFull));
     for seq in 1..=1_024 {
@@ -241,7 +247,7 @@ fn hub_6_unheard_refusals_are_bounded() {
 fn hub_6_all_mail_together_is_bounded() {
     let mut config = small();
     config.mails_max = 3;
-    let mut store = Store::open(MemorySegments::new(1 << 30), config).unwrap();
+    let mut store = Store::open(MemorySegments::new(1 << 30), config, LOG).unwrap();
     let epoch = join(&mut store, 1);
     for seq in 1..=3 {
         assert_eq!(
@@ -255,7 +261,7 @@ fn hub_6_all_mail_together_is_bounded() {
     );
     config.mails_max = 100;
     config.live_bytes_max = 400;
-    let mut store = Store::open(store.into_files(), config).unwrap();
+    let mut store = Store::open(store.into_files(), config, LOG).unwrap();
     assert_eq!(
         append(&mut store, mail(epoch, 4, 4, &[0; 99])),
         Ok(MailVerdict::Busy)
@@ -441,7 +447,7 @@ fn rot_in_the_state_of_the_newest_segment_stops_the_start() {
         append(&mut store, mail(epoch, 1, 9, b"a")).unwrap();
         let mut disk = store.into_files();
         disk.flip_bit(SegmentId(1), offset, 3);
-        let error = Store::open(disk, small()).unwrap_err();
+        let error = Store::open(disk, small(), LOG).unwrap_err().error;
         assert_eq!(error, OpenError::Rotten(SegmentId(1)), "at {offset}");
     }
 }
@@ -453,10 +459,12 @@ fn a_record_of_another_release_stops_the_start() {
         fn disk() -> MemorySegments {
             let mut disk = open(MemorySegments::new(1 << 30)).into_files();
             let mut record = Vec::new();
-            let start = LogRecord::Start {
+            let start = LogRecord::Start(Start {
                 boot: 1,
                 last_mail: MailSeq(0),
-            };
+                log: LOG,
+                time: NOW,
+            });
             crate::log::format::encode(&start, SegmentId(1), 0, &mut record);
             // Version 2, with a checksum that holds.
             record[HEAD_BYTES + 10] = 2;
@@ -471,7 +479,7 @@ fn a_record_of_another_release_stops_the_start() {
             disk
         }
     }
-    let error = Store::open(Future::disk(), small()).unwrap_err();
+    let error = Store::open(Future::disk(), small(), LOG).unwrap_err().error;
     assert_eq!(error, OpenError::Foreign(SegmentId(1)));
 }
 
@@ -499,34 +507,46 @@ fn hub_h13_no_mail_is_lost_or_doubled_over_random_crash_points() {
             seed..seed + 1
         },
     );
-    let mut crashes = 0;
+    let (mut crashes, mut died_open) = (0, 0);
     for seed in seeds {
         let mut generator = Seed::from_number(seed).generator(0);
-        crashes += live_and_die(seed, &mut generator);
+        let (one, other) = live_and_die(seed, &mut generator);
+        crashes += one;
+        died_open += other;
     }
     assert!(crashes > 0, "a disk that never fails shows nothing");
+    assert!(died_open > 0, "nor one that is always recovered at once");
 }
 
 /// One log's life: 25 runs, each with a fault or a crash at a random operation.
-fn live_and_die(seed: u64, generator: &mut Generator) -> u32 {
+fn live_and_die(seed: u64, generator: &mut Generator) -> (u32, u32) {
     let mut model = Model {
         next: 1,
         ..Model::default()
     };
     let mut disk = MemorySegments::new(5 * StoreConfig::SEGMENT_BYTES_MIN);
-    let mut crashes = 0;
+    let (mut crashes, mut died_open) = (0, 0);
     for _ in 0..25 {
         match generator.below(4) {
             0 => disk.fail_sync_after(generator.below(30)),
-            1 | 2 => disk.stop_after(generator.below(60)),
+            1 => disk.stop_after(generator.below(60)),
+            // In recovery, which takes about five operations.
+            2 => disk.stop_after(generator.below(8)),
             _ => {}
         }
-        let stopped = disk.clone();
-        let Ok(mut store) = Store::open(disk, small()) else {
-            // It died while it recovered; the clone shares its fate up to that point.
-            disk = stopped;
-            disk.power_cut(generator);
-            continue;
+        let mut store = match Store::open(disk, small(), LOG) {
+            Ok(store) => store,
+            Err(OpenFailure { mut files, .. }) => {
+                // It died while it recovered, and goes on from there.
+                died_open += 1;
+                if generator.chance(500_000) {
+                    files.power_cut(generator);
+                } else {
+                    files.kill();
+                }
+                disk = files;
+                continue;
+            }
         };
         for _ in 0..generator.below(40) {
             step(seed, &mut model, &mut store, generator);
@@ -544,7 +564,7 @@ fn live_and_die(seed: u64, generator: &mut Generator) -> u32 {
     }
     let mut store = open(disk);
     check(seed, &mut model, &mut store);
-    crashes
+    (crashes, died_open)
 }
 
 fn step(
@@ -652,17 +672,28 @@ fn check(seed: u64, model: &mut Model, store: &mut Store<MemorySegments>) {
 }
 
 #[test]
-fn a_disk_that_cannot_be_listed_does_not_open() {
+fn a_disk_that_has_no_room_or_cannot_be_read_does_not_open() {
     let mut disk = MemorySegments::new(0);
     assert_eq!(disk.allocate(SegmentId(1), 1), Err(FileError::Full));
-    assert_eq!(Store::open(disk, small()).unwrap_err(), OpenError::Full);
+    assert_eq!(
+        Store::open(disk, small(), LOG).unwrap_err().error,
+        OpenError::Full
+    );
+    for failing in 0..3 {
+        let mut disk = one_acknowledged();
+        disk.fail_reads(failing, 1);
+        assert_eq!(
+            Store::open(disk, small(), LOG).unwrap_err().error,
+            OpenError::Failed
+        );
+    }
 }
 
 #[test]
 fn hub_2_a_mail_of_an_earlier_run_makes_the_store_forget_no_refusal() {
     let mut config = small();
     config.mailbox_mails_max = 0;
-    let mut store = Store::open(MemorySegments::new(1 << 30), config).unwrap();
+    let mut store = Store::open(MemorySegments::new(1 << 30), config, LOG).unwrap();
     join(&mut store, 1);
     let epoch = join(&mut store, 2);
     let full = Ok(MailVerdict::Refused(MailRefusal::MailboxFull));
@@ -681,7 +712,7 @@ fn hub_2_a_mail_of_an_earlier_run_makes_the_store_forget_no_refusal() {
 fn hub_6_what_a_mailbox_takes_is_bounded() {
     let mut config = small();
     config.mailbox_bytes_max = 1_000;
-    let mut store = Store::open(MemorySegments::new(1 << 30), config).unwrap();
+    let mut store = Store::open(MemorySegments::new(1 << 30), config, LOG).unwrap();
     let epoch = join(&mut store, 1);
     let full = Ok(MailVerdict::Refused(MailRefusal::MailboxFull));
     let stored = Ok(MailVerdict::Stored);
@@ -727,14 +758,14 @@ fn hub_1_no_flipped_bit_in_the_state_of_the_newest_segment_loses_mail_unsaid() {
     let newest = *used(&mut disk.clone()).last().unwrap();
     let mut stopped = 0;
     // Start, a node, Ready: every bit of every byte.
-    for at in 0..31 + 69 + 9 {
+    for at in 0..47 + 69 + 9 {
         for bit in 0..8 {
             let mut rotten = disk.clone();
             rotten.flip_bit(newest, at, bit);
-            match Store::open(rotten, small()) {
+            match Store::open(rotten, small(), LOG) {
                 Ok(mut store) => assert_eq!(read_all(&mut store, 9).len(), 1, "{at} {bit}"),
-                Err(error) => {
-                    assert_eq!(error, OpenError::Rotten(newest), "{at} {bit}");
+                Err(failure) => {
+                    assert_eq!(failure.error, OpenError::Rotten(newest), "{at} {bit}");
                     stopped += 1;
                 }
             }
@@ -751,7 +782,7 @@ fn hub_1_swapped_segments_stop_the_start() {
         let (one, other) = (used[one], used[other]);
         let mut swapped = disk.clone();
         swapped.swap(one, other);
-        let error = Store::open(swapped, small()).unwrap_err();
+        let error = Store::open(swapped, small(), LOG).unwrap_err().error;
         assert!(matches!(error, OpenError::Rotten(_)), "{one:?} {other:?}");
     }
 }
@@ -800,7 +831,7 @@ fn a_segment_that_was_cut_short_loses_what_was_cut_and_no_more() {
         for left in [40, 109, 200, len / 2, len - 1] {
             let mut cut = disk.clone();
             cut.truncate(segment, usize::try_from(left).unwrap());
-            let Ok(mut store) = Store::open(cut, small()) else {
+            let Ok(mut store) = Store::open(cut, small(), LOG) else {
                 continue;
             };
             // What is left goes on.
@@ -831,7 +862,7 @@ fn hub_1_a_disk_that_is_full_at_any_allocation_keeps_what_was_stored() {
     for allocations in 0..12 {
         let mut disk = MemorySegments::new(1 << 30);
         disk.fill_after(allocations);
-        let Ok(mut store) = Store::open(disk, small()) else {
+        let Ok(mut store) = Store::open(disk, small(), LOG) else {
             assert_eq!(allocations, 0);
             continue;
         };

@@ -6,7 +6,7 @@ use std::alloc::{GlobalAlloc, Layout, System};
 
 use bytes::Bytes;
 use hub::address::Addr;
-use hub::id::MailSeq;
+use hub::id::{LogId, MailSeq};
 use hub::log::MemorySegments;
 use hub::{Hub, HubConfig, Node, NodeConfig, NodeEvent, Store, StoreConfig};
 use wire::{
@@ -81,7 +81,7 @@ impl Bench {
     fn new() -> Self {
         let now = Instant::from_millis(1);
         let mut hub = Hub::new(HubConfig::default(), join_file(2), now);
-        hub.set_unix_time(now, UnixTime::from_secs(1_000));
+        hub.set_unix_time(now, UnixTime::from_secs(1_700_000_000));
         let node = |index: u64| {
             let mut config = NodeConfig::default();
             config.watch_nodes = false;
@@ -91,7 +91,12 @@ impl Bench {
         };
         let mut bench = Self {
             hub,
-            store: Store::open(MemorySegments::new(1 << 30), StoreConfig::default()).unwrap(),
+            store: Store::open(
+                MemorySegments::new(1 << 30),
+                StoreConfig::default(),
+                LogId(1),
+            )
+            .unwrap(),
             nodes: [node(1), node(2)],
             now,
             buf: Vec::with_capacity(70_000),
@@ -219,7 +224,7 @@ fn a_call_and_its_answer_allocate_11_times_and_nothing_grows() {
 }
 
 #[test]
-fn a_mail_allocates_20_times_and_nothing_grows() {
+fn a_mail_allocates_21_times_and_nothing_grows() {
     let mut bench = Bench::new();
     let (now, player) = (bench.now, ClientId(7));
     let claimed = bench.nodes[1].claim(now, player, MailSeq(0), Bytes::new());
@@ -236,7 +241,7 @@ fn a_mail_allocates_20_times_and_nothing_grows() {
     let [hub, nodes, store] = per_100;
     // One mail at a time, the worst case: each makes a batch, a read and an acknowledgement of its
     // own, and tables that are empty in between.
-    assert!(hub <= 800, "{hub} per 100 mails");
+    assert!(hub <= 900, "{hub} per 100 mails");
     assert!(nodes <= 200, "{nodes} per 100 mails");
     assert!(store <= 1_000, "{store} per 100 mails");
     assert_eq!(held, 0, "bytes more after 20,000 mails");

@@ -1,7 +1,7 @@
 //! A hub alone: the test is its store and its network.
 
 use hub::address::Addr;
-use hub::id::{BatchSeq, ClaimNumber, Epoch, Lease, MailSeq, SenderSeq};
+use hub::id::{BatchSeq, ClaimNumber, Epoch, Lease, LogId, MailSeq, SenderSeq};
 use hub::record::{DownReason, Join, MailSubmission, ToHub, ToNode, VERSION};
 use hub::role::Role;
 use hub::{Command, Completed, Hub, HubConfig, StoreOp};
@@ -25,7 +25,7 @@ pub(crate) struct Bare {
 impl Bare {
     pub(crate) fn new(config: HubConfig) -> Self {
         let mut hub = Hub::new(config, join_file(4), NOW);
-        hub.set_unix_time(NOW, UnixTime::from_secs(1_000));
+        hub.set_unix_time(NOW, UnixTime::from_secs(1_700_000_000));
         Self {
             hub,
             commands: Vec::new(),
@@ -57,6 +57,8 @@ impl Bare {
         let joined = Completed::Joined {
             epoch: Epoch(1),
             boot: 1,
+            log: LogId(7),
+            newest: UnixTime::default(),
             mail_mark: SenderSeq(0),
             count_mark: BatchSeq(0),
         };

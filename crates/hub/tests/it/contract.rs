@@ -5,7 +5,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use hub::address::Addr;
 use hub::count::CountKey;
-use hub::id::{BatchSeq, CallId, ClaimNumber, Epoch, Lease, MailSeq, RequestId, SenderSeq};
+use hub::id::{BatchSeq, CallId, ClaimNumber, Epoch, Lease, LogId, MailSeq, RequestId, SenderSeq};
 use hub::name::Name;
 use hub::record::{
     CallError, Delivery, DownReason, Join, MailRefusal, MailSubmission, MailVerdict, Request,
@@ -273,6 +273,7 @@ fn said_by_the_hub(generator: &mut Generator, body: &[u8]) -> Vec<u8> {
         0 => ToNode::Joined {
             epoch: Epoch(generator.next_u32()),
             boot: 1,
+            log: LogId(7),
             mail_mark: SenderSeq(one),
             count_mark: BatchSeq(two),
         },
@@ -371,6 +372,8 @@ fn answer(op: &StoreOp, generator: &mut Generator) -> Outcome {
             _ => Completed::Joined {
                 epoch: Epoch(1 + generator.next_u32() % 2),
                 boot: 1,
+                log: LogId(7),
+                newest: UnixTime::default(),
                 mail_mark: SenderSeq(0),
                 count_mark: BatchSeq(0),
             },

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use hub::address::Addr;
-use hub::id::{BatchSeq, CallId, ClaimNumber, Epoch, Lease, MailSeq, RequestId, SenderSeq};
+use hub::id::{BatchSeq, CallId, ClaimNumber, Epoch, Lease, LogId, MailSeq, RequestId, SenderSeq};
 use hub::name::Name;
 use hub::record::{
     BODY_BYTES_MAX, DecodeError, DownReason, MailVerdict, RECORD_BYTES_MAX, Request, ToHub, ToNode,
@@ -379,6 +379,7 @@ fn hub_6_queues_of_a_node_are_bounded() {
     let joined = ToNode::Joined {
         epoch: Epoch(1),
         boot: 1,
+        log: LogId(7),
         mail_mark: SenderSeq(0),
         count_mark: BatchSeq(0),
     };

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use hub::address::Addr;
-use hub::id::{BatchSeq, CallId, Epoch, MailSeq, SenderSeq};
+use hub::id::{BatchSeq, CallId, Epoch, LogId, MailSeq, SenderSeq};
 use hub::name::Name;
-use hub::record::{DownReason, Join, MailVerdict, ToHub, ToNode};
+use hub::record::{DownReason, Join, MailVerdict, RECORD_BYTES_MAX, ToHub, ToNode};
 use hub::{Command, DialError, HubConfig, Node, NodeConfig, NodeEvent, StoreOp};
 use wire::{
     ClientId, CommandId, ConnectionId, InstanceId, Instant, PeerIdentity, Seed, StreamMachine,
@@ -94,7 +94,7 @@ fn mail_ttl_is_what_a_mail_gets_and_the_most_it_gets() {
         let (_, Command::Store(StoreOp::Append(mails))) = bare.hub.poll_command().unwrap() else {
             panic!("no mail")
         };
-        assert_eq!(mails[0].expires, UnixTime::from_secs(1_000 + given));
+        assert_eq!(mails[0].expires, UnixTime::from_secs(1_700_000_000 + given));
     }
 }
 
@@ -198,6 +198,7 @@ impl Lone {
         let record = ToNode::Joined {
             epoch: Epoch(1),
             boot: 1,
+            log: LogId(7),
             mail_mark: SenderSeq(0),
             count_mark: BatchSeq(0),
         };
@@ -236,6 +237,77 @@ fn heartbeat_and_silence_max_keep_and_end_the_link_of_a_node() {
         lone.step();
     }
     assert_eq!(lone.now, heard + ms(1_000));
+}
+
+#[test]
+fn silence_max_asks_for_no_more_of_a_link_than_is_written_down() {
+    // The silence ends with a record's last byte, and the one before it may just have come.
+    let rate = |silence: Duration| RECORD_BYTES_MAX / usize::try_from(silence.as_secs()).unwrap();
+    assert!(rate(NodeConfig::default().silence_max) <= 22 << 10);
+    assert!(rate(HubConfig::default().silence_max) <= 13 << 10);
+}
+
+#[test]
+fn hub_5_a_sender_that_finds_no_room_asks_with_one_mail_and_less_and_less_often() {
+    const MAILS: u64 = 100;
+    let mut lone = Lone::new(NodeConfig::default());
+    lone.dialled();
+    lone.joined(LINK);
+    for _ in 0..MAILS {
+        lone.node
+            .mail(lone.now, ClientId(1), Bytes::new(), Duration::ZERO)
+            .unwrap();
+    }
+    let settled = |last, verdict| ToNode::MailSettled {
+        first: SenderSeq(1),
+        last: SenderSeq(last),
+        verdict,
+        retry_ms: 100,
+    };
+    let mails = |records: Vec<Vec<u8>>| {
+        let is_mail = |record: &&Vec<u8>| matches!(ToHub::decode(record), Ok(ToHub::Mail(_)));
+        records.iter().filter(is_mail).count() as u64
+    };
+    assert_eq!(mails(lone.written()), MAILS);
+    // One flight, of which the hub speaks in pieces.
+    for last in [3, 50, MAILS] {
+        lone.hear(LINK, &settled(last, MailVerdict::Busy));
+    }
+    let mut pauses = Vec::new();
+    for _ in 0..9 {
+        let refused = lone.now;
+        let mut sent = 0;
+        while sent == 0 {
+            lone.step();
+            lone.hear(LINK, &ToNode::Heartbeat);
+            sent = mails(lone.written());
+        }
+        assert_eq!(sent, 1, "alone");
+        pauses.push(lone.now.saturating_since(refused));
+        lone.hear(LINK, &settled(1, MailVerdict::Busy));
+    }
+    let mut least = ms(100);
+    for pause in &pauses {
+        assert!((least..=least + least / 2).contains(pause), "{pauses:?}");
+        least = (least * 2).min(Duration::from_secs(5));
+    }
+    let rest = pauses.last().unwrap();
+    assert!(*rest >= Duration::from_secs(5));
+    while mails(lone.written()) == 0 {
+        lone.step();
+        lone.hear(LINK, &ToNode::Heartbeat);
+    }
+    lone.hear(LINK, &settled(1, MailVerdict::Stored));
+    assert_eq!(mails(lone.written()), MAILS - 1, "all at once again");
+    lone.hear(LINK, &settled(MAILS, MailVerdict::Busy));
+    let refused = lone.now;
+    while mails(lone.written()) == 0 {
+        lone.step();
+    }
+    assert!(
+        lone.now.saturating_since(refused) <= ms(150),
+        "and the pause is short again"
+    );
 }
 
 #[test]

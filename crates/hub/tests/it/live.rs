@@ -425,6 +425,44 @@ fn nodes_go_on_with_a_hub_whose_disk_was_replaced() {
 }
 
 #[test]
+fn hub_2_who_had_mail_of_a_disk_that_was_replaced_hears_all_mail_of_the_next() {
+    let mut world = World::joined(1, 2);
+    let now = world.now;
+    let node = world.node(1);
+    let claim = node.claim(now, PLAYER, MailSeq(0), Bytes::new()).unwrap();
+    let mut logs = Vec::new();
+    for round in 0..2 {
+        let mut handled = Vec::new();
+        for number in 0..5 {
+            let now = world.now;
+            let text = body(&format!("{round}/{number}"));
+            world
+                .node(0)
+                .mail(now, PLAYER, text, Duration::ZERO)
+                .unwrap();
+            world.run_ms(500);
+            for (_, event) in world.take_events() {
+                match event {
+                    NodeEvent::Mail { seq, body, .. } => {
+                        let now = world.now;
+                        assert!(world.node(1).acknowledge(now, claim, seq));
+                        handled.push(body);
+                    }
+                    NodeEvent::Joined { log, .. } => logs.push(log),
+                    _ => {}
+                }
+            }
+        }
+        assert_eq!(handled.len(), 5, "of round {round}");
+        world.run_ms(500);
+        assert_eq!(world.hub().store.mail_count(), 0, "and acknowledged");
+        world.replace_disk();
+        world.run_ms(2_000);
+    }
+    assert!(logs.windows(2).any(|pair| pair[0] != pair[1]), "{logs:?}");
+}
+
+#[test]
 fn who_is_not_listed_or_asks_for_more_is_told_and_kept_out() {
     for (config, reason) in [
         (server("shop"), DownReason::ServiceRefused),

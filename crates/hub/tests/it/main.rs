@@ -7,6 +7,7 @@
 
 mod alloc;
 mod bare;
+mod clock;
 mod contract;
 mod flood;
 mod hostile;
@@ -15,5 +16,6 @@ mod live;
 mod mail;
 mod properties;
 mod redact;
+mod share;
 mod vectors;
 mod world;

@@ -5,8 +5,8 @@ use std::fmt::Write;
 
 use hub::address::Addr;
 use hub::count::CountKey;
-use hub::id::{BatchSeq, CallId, ClaimNumber, Epoch, Lease, MailSeq, RequestId, SenderSeq};
-use hub::log::format::{LogRecord, NodeRun, StoredMail};
+use hub::id::{BatchSeq, CallId, ClaimNumber, Epoch, Lease, LogId, MailSeq, RequestId, SenderSeq};
+use hub::log::format::{LogRecord, NodeRun, Start, StoredMail};
 use hub::log::{SegmentId, format};
 use hub::name::Name;
 use hub::record::{
@@ -154,6 +154,7 @@ fn said_by_the_hub() -> Vec<(&'static str, ToNode<'static>)> {
             ToNode::Joined {
                 epoch: Epoch(4),
                 boot: 2,
+                log: LogId(0x0506),
                 mail_mark: SenderSeq(7),
                 count_mark: BatchSeq(3),
             },
@@ -270,12 +271,15 @@ fn kept() -> Vec<(&'static str, LogRecord<'static>)> {
     vec![
         (
             "start",
-            LogRecord::Start {
+            LogRecord::Start(Start {
                 boot: 2,
                 last_mail: MailSeq(9),
-            },
+                log: LogId(0x0506),
+                time: UnixTime::from_millis(0x0708),
+            }),
         ),
         ("ready", LogRecord::Ready),
+        ("time", LogRecord::Time(UnixTime::from_millis(0x0809))),
         ("boot", LogRecord::Boot(3)),
         (
             "node",

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use bytes::Bytes;
+use hub::id::LogId;
 use hub::join_file::{Grant, NetworkSecret};
 use hub::log::MemorySegments;
 use hub::role::Role;
@@ -40,6 +41,8 @@ pub(crate) struct World {
     pub(crate) hub_events: Vec<HubEvent>,
     pub(crate) events: Vec<(usize, NodeEvent)>,
     pub(crate) hub_starts: u64,
+    /// What the hub's wall clock reads at time zero when it starts, milliseconds.
+    pub(crate) unix_ms: u64,
 }
 
 pub(crate) struct HubProcess {
@@ -131,6 +134,7 @@ impl World {
             hub_events: Vec::new(),
             events: Vec::new(),
             hub_starts: 0,
+            unix_ms: 1_700_000_000_000,
         };
         world.nodes.resize_with(nodes, || None);
         world
@@ -150,20 +154,21 @@ impl World {
 
     pub(crate) fn start_hub(&mut self) {
         let disk = self.disk.take().expect("the hub is down");
-        let again = disk.clone();
         self.hub_starts += 1;
-        let Ok(store) = Store::open(disk, self.store_config) else {
-            // It died while it recovered.
-            let mut disk = again;
-            disk.power_cut(&mut self.generator);
-            self.disk = Some(disk);
-            self.after(Duration::from_millis(50), Action::HubUp);
-            return;
+        let log = LogId(self.generator.next_u64());
+        let store = match Store::open(disk, self.store_config, log) {
+            Ok(store) => store,
+            Err(mut failure) => {
+                // It died while it recovered, and goes on from there.
+                failure.files.power_cut(&mut self.generator);
+                self.disk = Some(failure.files);
+                self.after(Duration::from_millis(50), Action::HubUp);
+                return;
+            }
         };
         let file = join_file(self.nodes.len());
         let mut machine = Hub::new(self.hub_config.clone(), file, self.now);
-        let unix = UnixTime::from_millis(1_700_000_000_000 + self.now.as_millis());
-        machine.set_unix_time(self.now, unix);
+        machine.set_unix_time(self.now, self.unix());
         self.hub = Some(HubProcess {
             machine,
             store,
@@ -171,6 +176,18 @@ impl World {
             store_runs: false,
             start: self.hub_starts,
         });
+        self.drain_hub();
+    }
+
+    /// What a wall clock reads now.
+    pub(crate) fn unix(&self) -> UnixTime {
+        UnixTime::from_millis(self.unix_ms + self.now.as_millis())
+    }
+
+    /// The hub's wall clock steps, or is read.
+    pub(crate) fn read_clock(&mut self) {
+        let (now, unix) = (self.now, self.unix());
+        self.hub().machine.set_unix_time(now, unix);
         self.drain_hub();
     }
 

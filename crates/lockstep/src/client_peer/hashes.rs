@@ -2,6 +2,8 @@
 
 #![warn(clippy::arithmetic_side_effects)]
 
+use core::ops::Range;
+
 use crate::Tick;
 use crate::event::ReportError;
 use crate::message::{HASHES_MAX, HashRun};
@@ -12,8 +14,8 @@ const HASHES_KEPT: u32 = 1_024;
 /// State hashes on their way.
 #[derive(Debug)]
 pub(super) struct Hashes {
-    /// Hash of step `s` at place `s % HASHES_KEPT`.
-    kept: Vec<u32>,
+    /// Hash of step `s` at place `s % HASHES_KEPT`; `None` where the application reported none.
+    kept: Vec<Option<u32>>,
     /// One past the newest step reported by the application.
     end: u32,
     /// First step that was never sent.
@@ -26,7 +28,7 @@ impl Hashes {
     pub(super) fn new() -> Self {
         let places = usize::try_from(HASHES_KEPT).unwrap_or(usize::MAX);
         Self {
-            kept: vec![0; places],
+            kept: vec![None; places],
             end: 0,
             unsent: 0,
             wanted: None,
@@ -37,15 +39,14 @@ impl Hashes {
         if step < self.end {
             return Err(ReportError::OutOfOrder);
         }
-        if step > self.end {
-            // The application left some out; what is not there is never sent.
-            self.unsent = step;
-            self.wanted = None;
+        let end = step.saturating_add(1);
+        // Steps that the application left out have no hash; those of 1,024 steps ago are not
+        // theirs.
+        for skipped in self.end.max(end.saturating_sub(HASHES_KEPT))..step {
+            self.set(skipped, None);
         }
-        if let Some(kept) = self.kept.get_mut(place(step)) {
-            *kept = hash;
-        }
-        self.end = step.saturating_add(1);
+        self.set(step, Some(hash));
+        self.end = end;
         // A burst longer than the ring: the oldest are gone, and the server does without.
         self.unsent = self.unsent.max(self.oldest());
         Ok(())
@@ -59,19 +60,30 @@ impl Hashes {
             .filter(|step| *step >= oldest && *step < self.unsent);
     }
 
-    /// Returns what to send now: what was asked for, else what was never sent.
+    /// Returns what to send now: what was asked for, else what was never sent. What the
+    /// application left out is never sent: a run begins behind it, and ends before it.
     pub(super) fn take(&mut self, newest: u32) -> HashRun {
         let oldest = self.oldest();
-        let (first, end) = match self.wanted.take().filter(|step| *step >= oldest) {
-            Some(step) => (step, self.unsent),
-            None => (self.unsent, self.end),
+        let wanted = self.wanted.take().filter(|step| *step >= oldest);
+        let again = wanted.and_then(|step| self.first_in(step..self.unsent));
+        let Some(first) = again.or_else(|| self.first_in(self.unsent..self.end)) else {
+            self.unsent = self.end;
+            return HashRun::default();
+        };
+        let end = if again.is_some() {
+            self.unsent
+        } else {
+            self.end
         };
         let mut run = HashRun {
             back: newest.saturating_sub(first),
             ..HashRun::default()
         };
         for (value, step) in run.values.iter_mut().zip(first..end) {
-            *value = self.kept.get(place(step)).copied().unwrap_or(0);
+            let Some(hash) = self.get(step) else {
+                break;
+            };
+            *value = hash;
             run.count = run.count.saturating_add(1);
         }
         debug_assert!(run.count <= HASHES_MAX, "as many as there are places");
@@ -80,7 +92,22 @@ impl Hashes {
     }
 
     pub(super) const fn memory_len(&self) -> usize {
-        self.kept.len().saturating_mul(size_of::<u32>())
+        self.kept.len().saturating_mul(size_of::<Option<u32>>())
+    }
+
+    fn get(&self, step: u32) -> Option<u32> {
+        self.kept.get(place(step)).copied().flatten()
+    }
+
+    fn set(&mut self, step: u32, hash: Option<u32>) {
+        if let Some(kept) = self.kept.get_mut(place(step)) {
+            *kept = hash;
+        }
+    }
+
+    /// The first of `steps`, at most as many as are kept, that has a hash.
+    fn first_in(&self, mut steps: Range<u32>) -> Option<u32> {
+        steps.find(|step| self.get(*step).is_some())
     }
 
     const fn oldest(&self) -> u32 {
@@ -100,7 +127,7 @@ fn place(step: u32) -> usize {
 mod tests {
     use super::*;
 
-    fn pushed(steps: core::ops::Range<u32>) -> Hashes {
+    fn pushed(steps: Range<u32>) -> Hashes {
         let mut hashes = Hashes::new();
         for step in steps {
             hashes.push(step, step * 3).unwrap();
@@ -132,6 +159,34 @@ mod tests {
         hashes.on_wanted(20);
         assert_eq!(steps(&mut hashes), [], "it was never sent");
         assert_eq!(hashes.push(19, 0), Err(ReportError::OutOfOrder));
+    }
+
+    #[test]
+    fn what_was_left_out_is_never_sent() {
+        // A ring full of old hashes first, so that a gap has something to be taken for.
+        let mut hashes = pushed(0..1_100);
+        while !steps(&mut hashes).is_empty() {}
+        for step in (1_110..1_115).chain(1_120..1_122) {
+            hashes.push(step, step * 3).unwrap();
+        }
+        assert_eq!(steps(&mut hashes), (1_110..1_115).collect::<Vec<_>>());
+        assert_eq!(steps(&mut hashes), [1_120, 1_121]);
+        hashes.on_wanted(1_100);
+        assert_eq!(steps(&mut hashes), (1_110..1_115).collect::<Vec<_>>());
+        hashes.on_wanted(1_116);
+        assert_eq!(steps(&mut hashes), [1_120, 1_121]);
+        hashes.on_wanted(1_098);
+        assert_eq!(steps(&mut hashes), [1_098, 1_099]);
+        assert_eq!(steps(&mut hashes), []);
+        // Longer than the ring: nothing before it is there any more.
+        hashes.push(5_000, 15_000).unwrap();
+        assert_eq!(steps(&mut hashes), [5_000]);
+        hashes.on_wanted(low(3_990));
+        assert_eq!(steps(&mut hashes), [5_000]);
+    }
+
+    fn low(step: u32) -> u16 {
+        Tick(step).low()
     }
 
     #[test]

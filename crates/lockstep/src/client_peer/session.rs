@@ -13,7 +13,7 @@ use crate::event::ReportError;
 use crate::history::History;
 use crate::input_log::AHEAD_MAX;
 use crate::message::{HashRun, ReportHead, Turns, Welcome, write_report};
-use crate::tick_clock::TickClock;
+use crate::tick_clock::{DUE_MAX, TickClock};
 use crate::turn::{Origin, Row};
 use crate::{ClientStats, Tick};
 
@@ -81,7 +81,7 @@ impl Session {
         };
         let (mut tick, mut newest) = (first, None);
         for bundle in turns.bundles.iter() {
-            if tick >= self.reader.next().plus(CHAIN_LEN) {
+            if tick > Tick::LAST || tick >= self.reader.next().plus(CHAIN_LEN) {
                 stats.bundles_early = stats.bundles_early.saturating_add(1);
             } else if tick < self.end || self.chain.has(tick) {
                 stats.bundles_repeated = stats.bundles_repeated.saturating_add(1);
@@ -117,7 +117,10 @@ impl Session {
         stats: &mut ClientStats,
     ) -> bool {
         let mut has_passed = false;
-        while let Some(index) = self.clock.as_mut().and_then(|clock| clock.pass(now)) {
+        for _ in 0..DUE_MAX {
+            let Some(index) = self.clock.as_mut().and_then(|clock| clock.pass(now)) else {
+                break;
+            };
             has_passed = true;
             let tick = self.tick_for(index);
             let is_new = self.stamped.is_none_or(|last| tick > last);

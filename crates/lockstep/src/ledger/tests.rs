@@ -16,13 +16,25 @@ fn insert(ledger: &mut Ledger, step: u32, hashes: [u32; 3]) {
     }
 }
 
-fn differs(step: u32, seats: &[Seat], verdict: Verdict) -> Compared {
+fn differs(step: u32, seats: &[Seat], verdict: Verdict) -> Finding {
     let seats = seats.to_vec();
-    Compared::Differs(Divergence {
+    Finding::Differs(Divergence {
         step,
         seats,
         verdict,
     })
+}
+
+/// A step in which nothing differs.
+const EQUAL: Settled = Settled { finding: None };
+
+const fn found(finding: Finding) -> Settled {
+    let finding = Some(finding);
+    Settled { finding }
+}
+
+fn counts(compared: u64, missing: u64) -> Counts {
+    Counts { compared, missing }
 }
 
 #[test]
@@ -30,24 +42,15 @@ fn waits_for_everybody_and_names_the_minority_once() {
     let mut ledger = ledger();
     assert!(ledger.insert(Seat(0), 0, 7));
     assert!(ledger.insert(Seat(2), 0, 7));
-    assert_eq!(ledger.compare(10), None, "seat 1 has not said");
+    assert_eq!(ledger.settle(10), None, "seat 1 has not said");
     assert!(ledger.insert(Seat(1), 0, 8));
-    assert_eq!(
-        ledger.compare(10),
-        Some(differs(0, &[Seat(1)], Verdict::Minority))
-    );
-    insert_two(&mut ledger);
-    let equal = Compared::Equal {
-        reports: 2,
-        missing: 0,
-    };
-    assert_eq!(ledger.compare(10), Some(equal), "seat 1 takes no part now");
-    assert!(!ledger.insert(Seat(1), 2, 9));
-}
-
-fn insert_two(ledger: &mut Ledger) {
+    let difference = differs(0, &[Seat(1)], Verdict::Minority);
+    assert_eq!(ledger.settle(10), Some(found(difference)));
     assert!(ledger.insert(Seat(0), 1, 3));
     assert!(ledger.insert(Seat(2), 1, 3));
+    assert_eq!(ledger.settle(10), Some(EQUAL), "seat 1 takes no part now");
+    assert_eq!(ledger.counts(), counts(5, 0));
+    assert!(!ledger.insert(Seat(1), 2, 9));
 }
 
 #[test]
@@ -56,20 +59,41 @@ fn without_a_majority_all_are_named() {
     ledger.dismiss(Seat(2));
     assert!(ledger.insert(Seat(0), 0, 1));
     assert!(ledger.insert(Seat(1), 0, 2));
-    let all = [Seat(0), Seat(1)];
-    assert_eq!(
-        ledger.compare(1),
-        Some(differs(0, &all, Verdict::Undecided))
-    );
+    let difference = differs(0, &[Seat(0), Seat(1)], Verdict::Undecided);
+    assert_eq!(ledger.settle(1), Some(found(difference)));
 }
 
 #[test]
-fn the_server_outvotes_everybody() {
+fn the_server_outvotes_everybody_and_waits_for_nobody() {
+    let mut ledger = ledger();
+    insert(&mut ledger, 0, [4, 4, 5]);
+    assert!(ledger.insert(Seat(0), 1, 1));
+    assert!(ledger.insert_server(0, 5));
+    assert!(ledger.insert_server(1, 6));
+    let difference = differs(0, &[Seat(0), Seat(1)], Verdict::Server);
+    assert_eq!(ledger.settle(2), Some(found(difference)));
+    assert_eq!(ledger.settle(2), Some(EQUAL), "nobody has said yet");
+    assert!(ledger.insert(Seat(2), 1, 7));
+    let difference = differs(1, &[Seat(2)], Verdict::Server);
+    assert_eq!(ledger.review(Seat(2)), Some(difference));
+    assert_eq!(ledger.review(Seat(2)), None);
+}
+
+#[test]
+fn what_the_server_leaves_out_is_left_to_the_players() {
     let mut ledger = ledger();
     assert!(ledger.insert_server(0, 5));
-    insert(&mut ledger, 0, [4, 4, 5]);
-    let named = [Seat(0), Seat(1)];
-    assert_eq!(ledger.compare(1), Some(differs(0, &named, Verdict::Server)));
+    assert!(ledger.insert_server(2, 5));
+    insert(&mut ledger, 0, [5, 5, 5]);
+    insert(&mut ledger, 1, [5, 5, 9]);
+    insert(&mut ledger, 3, [5, 5, 5]);
+    assert_eq!(ledger.settle(4), Some(EQUAL));
+    let difference = differs(1, &[Seat(2)], Verdict::Minority);
+    assert_eq!(ledger.settle(4), Some(found(difference)));
+    assert_eq!(ledger.settle(4), Some(EQUAL));
+    assert_eq!(ledger.settle(4), None, "the server comes yet");
+    (0..4).for_each(|_| ledger.expire());
+    assert_eq!(ledger.settle(4), Some(EQUAL), "or does not");
 }
 
 #[test]
@@ -77,25 +101,123 @@ fn the_first_word_counts() {
     let mut ledger = ledger();
     insert(&mut ledger, 0, [1, 1, 2]);
     assert!(ledger.insert(Seat(2), 0, 1));
-    assert_eq!(
-        ledger.compare(1),
-        Some(differs(0, &[Seat(2)], Verdict::Minority))
-    );
+    let difference = differs(0, &[Seat(2)], Verdict::Minority);
+    assert_eq!(ledger.settle(1), Some(found(difference)));
 }
 
 #[test]
-fn a_silent_player_is_waited_for_no_longer_than_patience() {
+fn a_silent_player_is_waited_for_once() {
     let mut ledger = ledger();
-    assert!(ledger.insert(Seat(0), 0, 1));
-    assert!(ledger.insert(Seat(1), 0, 1));
-    assert_eq!(ledger.compare(PATIENCE), None);
-    let late = Compared::Equal {
-        reports: 2,
-        missing: 1,
+    for step in 0..4 {
+        assert!(ledger.insert(Seat(0), step, 1));
+        assert!(ledger.insert(Seat(1), step, 1));
+    }
+    assert_eq!(ledger.settle(4), None);
+    ledger.expire();
+    assert_eq!(ledger.settle(4), Some(EQUAL));
+    assert_eq!(ledger.settle(4), None, "not found to be silent yet");
+    let silent = Finding::Silent {
+        seat: Seat(2),
+        step: 0,
     };
-    assert_eq!(ledger.compare(PATIENCE + 1), Some(late));
+    assert_eq!(ledger.review(Seat(2)), Some(silent));
+    assert_eq!(ledger.review(Seat(2)), None);
+    assert_eq!(ledger.settle(4), Some(EQUAL));
+    assert_eq!(ledger.settle(4), Some(EQUAL));
     assert!(ledger.insert(Seat(2), 0, 9), "too late to matter");
-    assert_eq!(ledger.compare(PATIENCE + 1), None);
+    assert_eq!(ledger.review(Seat(2)), None);
+    // What it says of a later step counts, and it is waited for again.
+    assert!(ledger.insert(Seat(2), 1, 1));
+    assert_eq!(ledger.review(Seat(2)), None);
+    assert_eq!(ledger.settle(4), None);
+    assert_eq!(ledger.counts(), counts(7, 1));
+}
+
+#[test]
+fn a_late_word_is_judged_in_the_order_of_steps_and_has_a_vote() {
+    let silent_until = |hashes: [u32; 3], late: u32| {
+        let mut ledger = ledger();
+        ledger.expire();
+        for step in 0..3 {
+            assert!(ledger.insert(Seat(0), step, hashes[0]));
+            assert!(ledger.insert(Seat(1), step, hashes[1]));
+        }
+        assert_eq!(ledger.settle(3), Some(EQUAL));
+        assert!(matches!(
+            ledger.review(Seat(2)),
+            Some(Finding::Silent { .. })
+        ));
+        while ledger.settle(3).is_some() {}
+        assert!(ledger.insert(Seat(2), 2, late));
+        assert_eq!(ledger.review(Seat(2)), None, "step 1 is to come");
+        assert!(ledger.insert(Seat(2), 1, hashes[2]));
+        ledger
+    };
+    let mut equal = silent_until([5, 5, 5], 5);
+    assert_eq!(equal.review(Seat(2)), None);
+    let mut later = silent_until([5, 5, 5], 6);
+    let difference = differs(2, &[Seat(2)], Verdict::Minority);
+    assert_eq!(later.review(Seat(2)), Some(difference));
+    let mut sooner = silent_until([5, 5, 6], 6);
+    let difference = differs(1, &[Seat(2)], Verdict::Minority);
+    assert_eq!(sooner.review(Seat(2)), Some(difference));
+}
+
+#[test]
+fn of_two_one_of_whom_was_silent_neither_is_believed() {
+    let mut ledger = ledger();
+    ledger.dismiss(Seat(2));
+    ledger.expire();
+    for step in 0..2 {
+        assert!(ledger.insert(Seat(0), step, 1));
+    }
+    assert_eq!(ledger.settle(2), Some(EQUAL));
+    assert!(matches!(
+        ledger.review(Seat(1)),
+        Some(Finding::Silent { .. })
+    ));
+    assert_eq!(ledger.settle(2), Some(EQUAL));
+    assert!(ledger.insert(Seat(1), 1, 2));
+    let difference = differs(1, &[Seat(0), Seat(1)], Verdict::Undecided);
+    assert_eq!(ledger.review(Seat(1)), Some(difference));
+}
+
+#[test]
+fn steps_past_the_ring_are_refused() {
+    let mut ledger = ledger();
+    assert!(!ledger.insert(Seat(0), STEPS, 1));
+    assert!(ledger.insert(Seat(0), STEPS - 1, 1));
+    assert!(!ledger.insert_server(STEPS, 1));
+    assert!(!ledger.insert(Seat(3), 0, 1), "no such seat");
+}
+
+#[test]
+fn a_place_of_the_ring_is_used_again_for_another_step_only_when_it_is_empty() {
+    let mut ledger = ledger();
+    let silent = |finding| matches!(finding, Some(Finding::Silent { .. }));
+    for step in 0..3 * STEPS {
+        // A step is closed before anybody reports it.
+        for _ in 0..2 {
+            while let Some(settled) = ledger.settle(step + 1) {
+                assert_eq!(settled, EQUAL);
+            }
+            assert!(ledger.insert(Seat(0), step, step));
+            assert!(ledger.insert(Seat(1), step, step));
+        }
+        // Seat 2 says nothing for a ring and a half, and then what is true.
+        if step < STEPS * 3 / 2 {
+            assert!(!silent(ledger.review(Seat(2))) || step > SETTLED);
+        } else {
+            assert!(ledger.insert(Seat(2), step, step));
+            assert!(!silent(ledger.review(Seat(2))), "told once");
+        }
+    }
+    while ledger.settle(3 * STEPS).is_some() {}
+    assert_eq!(ledger.review(Seat(2)), None);
+    let all = u64::from(STEPS) * 3;
+    let unsaid = u64::from(STEPS) * 3 / 2;
+    assert_eq!(ledger.counts().compared, 2 * all + all - unsaid);
+    assert_eq!(ledger.counts().missing, unsaid);
 }
 
 #[test]
@@ -114,16 +236,4 @@ fn a_hole_is_asked_for_once_a_round_trip() {
     assert_eq!(ledger.ask(later, Seat(0), 1_000), Some(2), "the next hole");
     assert!(ledger.insert(Seat(0), 2, 1));
     assert_eq!(ledger.ask(later, Seat(0), 0), None);
-}
-
-#[test]
-fn steps_past_the_ring_are_refused() {
-    let mut ledger = ledger();
-    assert!(!ledger.insert(Seat(0), STEPS, 1));
-    assert!(ledger.insert(Seat(0), STEPS - 1, 1));
-    assert!(
-        !ledger.insert(Seat(3), 0, 1),
-        "no such seat: the server's place"
-    );
-    assert!(!ledger.insert(Seat(4), 0, 1));
 }

@@ -1,13 +1,12 @@
-//! Closing ticks, and comparing what came of them.
+//! Closing ticks.
 
 use wire::{Instant, Seat};
 
 use super::MatchServer;
 use crate::bundle;
 use crate::chain::CHAIN_LEN;
-use crate::event::{CloseReason, LeaveReason, Phase, ServerEvent};
+use crate::event::{CloseReason, LeaveReason, Phase};
 use crate::input::Input;
-use crate::ledger::Compared;
 use crate::turn::Origin;
 use crate::{Substitute, Tick};
 
@@ -36,31 +35,7 @@ impl<I: Input> MatchServer<I> {
         while self.phase == Phase::Running && self.close_time(self.end) <= now {
             self.close_tick(now);
         }
-        self.compare_hashes();
-    }
-
-    /// Compares the hash steps that everybody reported.
-    pub(super) fn compare_hashes(&mut self) {
-        let interval = u32::from(self.config.hash_interval.get());
-        let closed_steps = self.end.0.div_ceil(interval);
-        while let Some(compared) = self.ledger.compare(closed_steps) {
-            match compared {
-                Compared::Equal { reports, missing } => {
-                    let compared = u64::from(reports > 0);
-                    self.stats.hashes_compared =
-                        self.stats.hashes_compared.saturating_add(compared);
-                    self.stats.hashes_missing = self.stats.hashes_missing.saturating_add(missing);
-                }
-                Compared::Differs(divergence) => {
-                    self.stats.hashes_compared = self.stats.hashes_compared.saturating_add(1);
-                    self.events.push_back(ServerEvent::Desync {
-                        tick: Tick(divergence.step.saturating_mul(interval)),
-                        seats: divergence.seats,
-                        verdict: divergence.verdict,
-                    });
-                }
-            }
-        }
+        self.expire_hashes(now);
     }
 
     fn close_tick(&mut self, now: Instant) {

@@ -6,7 +6,7 @@ use wire::{Instant, Seat};
 
 use super::MatchServer;
 use crate::chain::CHAIN_LEN;
-use crate::event::{CloseReason, Phase, ServerEvent};
+use crate::event::{CloseReason, Phase};
 use crate::input::Input;
 use crate::input_log::{AHEAD_MAX, BEHIND_MAX};
 use crate::message::{HashRun, InputRun, Report, Up, decode_up};
@@ -35,23 +35,6 @@ impl<I: Input> MatchServer<I> {
             Err(_) => {
                 self.stats.dropped_malformed = self.stats.dropped_malformed.saturating_add(1);
             }
-        }
-    }
-
-    fn on_ready(&mut self, now: Instant, seat: Seat) {
-        let Some(player) = self
-            .places
-            .get_mut(usize::from(seat.0))
-            .and_then(super::place::Place::player_mut)
-        else {
-            return;
-        };
-        if !player.is_ready {
-            player.is_ready = true;
-            player.welcome_at = None;
-            player.is_due = false;
-            self.events.push_back(ServerEvent::Ready { seat });
-            self.start_if_all_ready(now);
         }
     }
 
@@ -104,7 +87,8 @@ impl<I: Input> MatchServer<I> {
                 self.stats.hashes_refused = self.stats.hashes_refused.saturating_add(1);
             }
         }
-        self.compare_hashes();
+        self.settle_hashes();
+        self.review_hashes(seat);
     }
 
     fn on_inputs(&mut self, now: Instant, seat: Seat, next: Tick, run: &InputRun<'_>) {

@@ -1,10 +1,12 @@
 //! What the server sends.
 
 use core::num::NonZeroU8;
+use core::ops::RangeInclusive;
 
 use wire::{MatchId, Reader, Seat, Writer};
 
 use super::{BYE, DecodeError, TURNS, TURNS_ASKING, VERSION, WELCOME};
+use crate::Repair;
 use crate::bundle::{self, Shape};
 use crate::event::CloseReason;
 use crate::input::Width;
@@ -20,14 +22,24 @@ pub enum Down<'a> {
     Bye(CloseReason),
 }
 
+/// Lengths of a tick, in nanoseconds: those of 1,000 ticks a second down to one.
+///
+/// A shorter one would have a client wake and report as often as the server likes.
+pub const PERIOD_NANOS: RangeInclusive<u32> = 1_000_000..=1_000_000_000;
+
+/// Input delays, in ticks: four fewer than the window in which a server takes inputs.
+pub const INPUT_DELAY: RangeInclusive<u8> = 1..=60;
+
 /// What a client must know of its match.
 ///
 /// | field | bytes |
 /// |---|---|
 /// | kind, version, mode | 1 each |
 /// | seat count, own seat, input width in bits | 2 each |
-/// | tick period in nanoseconds, not zero | 4 |
-/// | input delay in ticks, ticks in each datagram, hash interval in ticks (not zero) | 1 each |
+/// | tick period in nanoseconds, 1,000,000 to 1,000,000,000 | 4 |
+/// | input delay in ticks, 1 to 60 | 1 |
+/// | ticks in each datagram, 1 to 8 | 1 |
+/// | hash interval in ticks, 1 to 255 | 1 |
 /// | match id | 16 |
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Welcome {
@@ -37,11 +49,12 @@ pub struct Welcome {
     pub shape: Shape,
     /// The receiver's seat, below the seat count.
     pub seat: Seat,
-    /// Length of a tick, in nanoseconds.
+    /// Length of a tick, in nanoseconds; [`PERIOD_NANOS`].
     pub period_nanos: u32,
-    /// Ticks between the newest tick a client could have heard of and the one its input is for.
+    /// Ticks between the newest tick a client could have heard of and the one its input is for;
+    /// [`INPUT_DELAY`].
     pub input_delay: u8,
-    /// Ticks in each datagram: how many copies of a bundle go out unasked.
+    /// Ticks in each datagram: how many copies of a bundle go out unasked; 1 to 8.
     pub repair: u8,
     /// Ticks from one state hash to the next.
     pub hash_interval: NonZeroU8,
@@ -148,7 +161,10 @@ fn decode_welcome(mut reader: Reader<'_>) -> Result<Welcome, DecodeError> {
     let repair = reader.u8()?;
     let hash_interval = NonZeroU8::new(reader.u8()?).ok_or(DecodeError::Malformed)?;
     let match_id = MatchId(reader.array()?);
-    if !reader.is_empty() || seat >= seats || period_nanos == 0 || repair == 0 {
+    let is_playable = PERIOD_NANOS.contains(&period_nanos)
+        && INPUT_DELAY.contains(&input_delay)
+        && Repair::new(repair).is_some();
+    if !reader.is_empty() || seat >= seats || !is_playable {
         return Err(DecodeError::Malformed);
     }
     Ok(Welcome {

@@ -182,8 +182,9 @@ pub(crate) fn write_ready(out: &mut Vec<u8>) {
     out.extend_from_slice(&[READY, VERSION]);
 }
 
-/// Appends word that the client goes.
+/// Appends word that the client goes; a reason that is the server's to give is none of its.
 pub(crate) fn write_leave(out: &mut Vec<u8>, reason: LeaveReason) {
+    debug_assert!(reason.is_players(), "`leave` takes no other");
     out.extend_from_slice(&[LEAVE, reason.code()]);
 }
 
@@ -208,7 +209,9 @@ pub fn decode_up(datagram: &[u8], width: Width) -> Result<Up<'_>, DecodeError> {
         }
         REPORT => decode_report(reader.rest(), width).map(Up::Report),
         LEAVE => {
-            let reason = LeaveReason::from_code(reader.u8()?).ok_or(DecodeError::Malformed)?;
+            let reason = LeaveReason::from_code(reader.u8()?)
+                .filter(|reason| reason.is_players())
+                .ok_or(DecodeError::Malformed)?;
             end(&reader).map(|()| Up::Leave(reason))
         }
         unknown => Err(DecodeError::UnknownKind(unknown)),

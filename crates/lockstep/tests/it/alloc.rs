@@ -140,7 +140,10 @@ fn ls_9_nothing_is_allocated_in_10_000_ticks_of_eight_players_at_20_percent_loss
     bench.run(10_000, 20);
     assert_eq!(allocations() - before, 0);
     assert_eq!(held() - bytes, 0);
-    assert!(bench.server.stats().hashes_compared > 10_900, "it worked");
+    assert!(
+        bench.server.stats().hashes_compared > 8 * 10_900,
+        "it worked"
+    );
     assert!(
         bench.server.stats().catch_up_datagrams > 0,
         "repair included"

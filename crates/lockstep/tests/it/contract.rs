@@ -2,8 +2,10 @@
 
 use core::convert::Infallible;
 
-use lockstep::{ClientConfig, ClientPeer, LeaveReason, MatchServer, PeerId};
-use netsim::contract::{ContractSubject, Limits, check_contract};
+use lockstep::{
+    ClientConfig, ClientPeer, ClientStats, LeaveReason, MatchServer, PeerId, Phase, ServerStats,
+};
+use netsim::contract::{ContractSubject, Limits, Reached, check_contract};
 use wire::{Arrival, CommandId, Generator, Instant, Machine, Seat, Seed, Transmit};
 
 use crate::world::{Link, MATCH, World, config, pad};
@@ -139,11 +141,55 @@ impl ContractSubject for Match {
         // 1,024 bundles, three columns of as many hashes, two logs of 320 inputs, and queues.
         Limits::new(1_024 * (6 + 6 + 8 + 3 * 8) + 2 * 320 * 6 + 8_192)
     }
+
+    fn observe(&self, machines: &[Role], reached: &mut Reached) {
+        for machine in machines {
+            match machine {
+                Role::Server(server) => note_server(server.stats(), reached),
+                Role::Client(client) => {
+                    note_client(client.stats(), reached);
+                    let is_closed = client.phase() == Phase::Closed;
+                    reached.note("a client leaves or is left", is_closed.into());
+                }
+            }
+        }
+    }
+}
+
+fn note_server(stats: &ServerStats, reached: &mut Reached) {
+    for (point, count) in [
+        ("ticks close", stats.ticks_closed),
+        ("an input is substituted", stats.inputs_substituted),
+        ("an input comes late", stats.inputs_late),
+        ("hashes are compared", stats.hashes_compared),
+        ("hashes are missing", stats.hashes_missing),
+        ("hashes are refused", stats.hashes_refused),
+        ("a client catches up", stats.catch_up_datagrams),
+        ("the server drops malformed", stats.dropped_malformed),
+        ("the server drops a stranger's", stats.dropped_unknown_peer),
+        ("the server drops a false ack", stats.dropped_ack),
+    ] {
+        reached.note(point, count);
+    }
+}
+
+fn note_client(stats: &ClientStats, reached: &mut Reached) {
+    for (point, count) in [
+        ("turns are played", stats.turns),
+        ("a client's input is substituted", stats.substituted),
+        ("bundles come twice", stats.bundles_repeated),
+        ("bundles come early", stats.bundles_early),
+        ("a client drops malformed", stats.dropped_malformed),
+        ("a client drops a stranger's", stats.dropped_unknown_peer),
+        ("a client drops what is far off", stats.dropped_window),
+    ] {
+        reached.note(point, count);
+    }
 }
 
 #[test]
 fn sim_contract() {
-    check_contract(&netsim::test_site!(), 4, &Match);
+    check_contract(&netsim::test_site!(), 200, &Match);
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use core::time::Duration;
 
-use lockstep::{ServerEvent, StateHasher, Tick, Verdict};
+use lockstep::{MatchServer, ServerEvent, StateHasher, Tick, Verdict};
 use wire::{Generator, Seat, Seed};
 
 use crate::world::{Link, MATCH, World, config, pad, seeds};
@@ -72,8 +72,10 @@ fn sim_ls_12_clean_matches_raise_no_alarm_at_20_percent_loss() {
         let mut world = World::new(seed, config(4), Link::lossy(20), pad);
         world.run(300);
         assert_eq!(desyncs(&world), []);
-        assert!(world.server.stats().hashes_compared >= 290);
-        assert_eq!(world.server.stats().hashes_missing, 0);
+        let stats = world.server.stats();
+        // A hash that is lost again and again holds comparison up by 2 s at most.
+        assert!(stats.hashes_compared >= 4 * 230, "SEED={seed}: {stats:?}");
+        assert_eq!(stats.hashes_missing, 0, "SEED={seed}");
     }
 }
 
@@ -86,6 +88,22 @@ fn of_two_players_neither_is_believed() {
     assert_eq!(desyncs(&world), [(Tick(77), both, Verdict::Undecided)]);
 }
 
+/// Has the server play along up to now.
+fn simulate(server: &mut MatchServer<u16>, state: &mut u64) {
+    while let Some(turn) = server.poll_turn() {
+        let tick = turn.tick();
+        let mut hasher = StateHasher::new(MATCH);
+        hasher.u64(*state);
+        for (seat, _, origin) in turn.inputs() {
+            hasher.u8(origin.code());
+            hasher.bytes(turn.bits(seat));
+        }
+        *state = hasher.finish();
+        server.report(tick, *state).unwrap();
+        assert!(server.report(Tick(tick.0 + 1), *state).is_err());
+    }
+}
+
 #[test]
 fn a_server_that_simulates_decides() {
     let mut world = World::new(1, config(2), Link::lossy(5), pad);
@@ -93,18 +111,7 @@ fn a_server_that_simulates_decides() {
     let mut state = 0;
     while world.server.ticks_closed() < 200 {
         world.step();
-        while let Some(turn) = world.server.poll_turn() {
-            let tick = turn.tick();
-            let mut hasher = StateHasher::new(MATCH);
-            hasher.u64(state);
-            for (seat, _, origin) in turn.inputs() {
-                hasher.u8(origin.code());
-                hasher.bytes(turn.bits(seat));
-            }
-            state = hasher.finish();
-            world.server.report(tick, state).unwrap();
-            assert!(world.server.report(Tick(tick.0 + 1), state).is_err());
-        }
+        simulate(&mut world.server, &mut state);
     }
     assert_eq!(
         desyncs(&world),
@@ -120,7 +127,9 @@ fn a_server_that_simulates_decides() {
 fn sim_ls_g15_a_desync_is_reported_within_150_ms() {
     // 50 ms each way, 2 % lost, each tick hashed; from the wrong step to the server's report.
     let mut waits = Vec::new();
-    for seed in seeds(25) {
+    // One seed of the command line is 25 of them: a median needs some.
+    let seeds = seeds(1)[0] * 25..;
+    for seed in seeds.take(25) {
         let mut link = Link::lossy(2);
         link.jitter = Duration::ZERO;
         let mut world = World::new(seed, config(3), link, pad);
@@ -136,4 +145,119 @@ fn sim_ls_g15_a_desync_is_reported_within_150_ms() {
     // One report lost is one more round trip and two waits for a tick.
     let worst = waits[waits.len() - 1];
     assert!(worst <= Duration::from_millis(450), "{waits:?}");
+}
+
+/// When the server first named `seat`, running on until it did, for at most `limit` from now.
+fn time_until_named(world: &mut World<u16>, seat: Seat, limit: Duration) -> Option<Duration> {
+    let from = world.now;
+    while world.now <= from + limit {
+        if desyncs(world)
+            .iter()
+            .any(|(_, seats, _)| seats.contains(&seat))
+        {
+            return Some(world.now.saturating_since(from));
+        }
+        world.step();
+    }
+    None
+}
+
+fn silent<I>(world: &World<I>) -> Vec<(Seat, Tick)> {
+    let found = world.server_events.iter().filter_map(|event| {
+        if let ServerEvent::Silent { seat, tick } = event {
+            Some((*seat, *tick))
+        } else {
+            None
+        }
+    });
+    found.collect()
+}
+
+fn run_until_closed(world: &mut World<u16>, ticks: u32) {
+    while world.server.ticks_closed() < ticks {
+        world.step();
+    }
+}
+
+#[test]
+fn sim_ls_12_hashes_that_are_left_out_raise_no_alarm() {
+    for seed in seeds(6) {
+        let mut world = World::new(seed, config(3), Link::lossy(5), pad);
+        // After the ring has gone round, a gap has old hashes to be taken for.
+        world.players[0].unreported = 1_100..1_110;
+        world.players[1].unreported = 20..30;
+        world.players[2].unreported = 1_105..1_400;
+        world.run(1_500);
+        assert_eq!(desyncs(&world), []);
+        let stats = world.server.stats();
+        // And those that were lost while the server asked for what was never there.
+        let left_out = 10 + 10 + 295;
+        assert!(stats.hashes_missing >= 300, "{stats:?}");
+        assert!(stats.hashes_missing <= left_out + 15, "{stats:?}");
+    }
+}
+
+#[test]
+fn a_silent_player_is_named_and_delays_no_more_than_one_report() {
+    // 60 Hz: 2 s, four ticks, and the hash interval twice.
+    for (interval, patience) in [(1, 2_100), (8, 2_334), (255, 10_567)] {
+        let mut config = config(4);
+        config.hash_interval = interval.try_into().unwrap();
+        let mut world = World::new(5, config, Link::lossy(2), pad);
+        world.players[3].unreported = 0..u32::MAX;
+        world.players[0].diverges_at = Some(Tick(20));
+        // When the first hash that shows it is closed.
+        let step = 20_u32.next_multiple_of(interval.into());
+        run_until_closed(&mut world, step + 1);
+        let patience = Duration::from_millis(patience);
+        let wait = time_until_named(&mut world, Seat(0), patience + Duration::from_millis(100));
+        assert!(wait.is_some(), "interval {interval}");
+        let found = [(Tick(step), vec![Seat(0)], Verdict::Minority)];
+        assert_eq!(desyncs(&world), found);
+        assert_eq!(silent(&world), [(Seat(3), Tick(0))]);
+        // From then on the silent one is waited for no more.
+        let next = (world.server.ticks_closed() + 30).next_multiple_of(interval.into());
+        world.players[1].diverges_at = Some(Tick(next));
+        run_until_closed(&mut world, next + 1);
+        let wait = time_until_named(&mut world, Seat(1), Duration::from_millis(450));
+        assert!(wait.is_some(), "interval {interval}");
+        assert_eq!(silent(&world).len(), 1, "told once");
+    }
+}
+
+#[test]
+fn a_silent_player_delays_nothing_where_the_server_simulates() {
+    let mut world = World::new(6, config(3), Link::lossy(2), pad);
+    world.players[2].unreported = 0..u32::MAX;
+    world.players[0].diverges_at = Some(Tick(20));
+    let mut state = 0;
+    while desyncs(&world).is_empty() {
+        world.step();
+        simulate(&mut world.server, &mut state);
+    }
+    let wait = world.now.saturating_since(world.players[0].turned_at[20]);
+    assert!(wait <= Duration::from_millis(450), "{wait:?}");
+    let found = [(Tick(20), vec![Seat(0)], Verdict::Server)];
+    assert_eq!(desyncs(&world), found, "the honest player is not named");
+    while world.server.ticks_closed() < 400 {
+        world.step();
+        simulate(&mut world.server, &mut state);
+    }
+    assert_eq!(silent(&world), [(Seat(2), Tick(0))]);
+    assert_eq!(desyncs(&world).len(), 1);
+    assert!(
+        world.server.stats().hashes_compared > 350,
+        "player 1 goes on"
+    );
+}
+
+#[test]
+fn a_player_who_was_silent_is_compared_when_it_comes_back() {
+    let mut world = World::new(7, config(3), Link::lossy(2), pad);
+    world.players[2].unreported = 100..500;
+    world.players[2].diverges_at = Some(Tick(620));
+    world.run(700);
+    assert_eq!(silent(&world), [(Seat(2), Tick(100))]);
+    let found = [(Tick(620), vec![Seat(2)], Verdict::Minority)];
+    assert_eq!(desyncs(&world), found);
 }

@@ -10,4 +10,5 @@ mod hostile;
 mod membership;
 mod repair;
 mod vectors;
+mod welcome;
 mod world;

@@ -272,3 +272,115 @@ fn ls_9_a_client_whose_game_hangs_keeps_1_024_turns_and_no_more() {
         "no hash was mixed up"
     );
 }
+
+#[test]
+fn a_player_gives_no_reason_that_is_the_servers_to_give() {
+    let mut world = World::new(10, config(2), Link::perfect(), pad);
+    world.run(20);
+    for code in [2, 3, 5, 6, 255] {
+        let before = world.server.stats().dropped_malformed;
+        let arrival = Arrival::from(PeerId(0));
+        world
+            .server
+            .handle_datagram(world.now, arrival, &mut [0x03, code]);
+        assert_eq!(world.server.stats().dropped_malformed, before + 1, "{code}");
+        assert_eq!(world.server.poll_event(), None, "{code}");
+    }
+    // An application that says such a thing leaves as one that quits.
+    world.players[0]
+        .machine
+        .leave(world.now, LeaveReason::Removed);
+    world.run_for(Duration::from_millis(500));
+    assert_eq!(left(&world).len(), 1);
+    assert_eq!(left(&world)[0].2, LeaveReason::Quit);
+    for reason in [
+        LeaveReason::Quit,
+        LeaveReason::Finished,
+        LeaveReason::Refused,
+    ] {
+        assert!(reason.is_players());
+    }
+}
+
+/// A match of three that waits 5 s, and its server's events until `millis` after player 0 is ready
+/// at 1 s; players in `ready_at` say so at those times.
+fn gather(ready_at: &[(u32, u64)], millis: u64) -> (MatchServer<u16>, Vec<ServerEvent>) {
+    let now = Instant::from_millis(1);
+    let mut config = config(3);
+    config.start_timeout = Duration::from_secs(5);
+    let mut server = MatchServer::<u16>::new(config, MATCH, Seed::from_number(1), now).unwrap();
+    for (peer, seat) in [(PeerId(0), Seat(0)), (PeerId(1), Seat(1))] {
+        server.join(now, peer, seat).unwrap();
+    }
+    let end = Instant::from_millis(1_000 + millis);
+    let mut said: Vec<_> = ready_at.to_vec();
+    let (mut events, mut buf) = (Vec::new(), Vec::new());
+    while let Some(now) = server
+        .poll_timeout()
+        .into_iter()
+        .chain(said.first().map(|(_, at)| Instant::from_millis(*at)))
+        .min()
+        .filter(|at| *at <= end)
+    {
+        if let Some((peer, at)) = said.first().copied()
+            && Instant::from_millis(at) <= now
+        {
+            server.handle_datagram(now, Arrival::from(PeerId(peer)), &mut [0x01, 1]);
+            said.remove(0);
+        }
+        server.handle_timeout(now);
+        while server.poll_transmit(now, &mut buf).is_some() {}
+        events.extend(core::iter::from_fn(|| server.poll_event()));
+    }
+    (server, events)
+}
+
+#[test]
+fn a_match_begins_without_whoever_lets_the_others_wait() {
+    let (server, events) = gather(&[(0, 1_000)], 4_999);
+    assert_eq!(events, [ServerEvent::Ready { seat: Seat(0) }]);
+    assert_eq!(server.phase(), Phase::Gathering);
+    // Seat 1 is held by somebody who never says a word, seat 2 by nobody.
+    let (mut server, events) = gather(&[(0, 1_000)], 5_100);
+    let put_out = ServerEvent::Left {
+        seat: Seat(1),
+        peer: PeerId(1),
+        tick: Tick(0),
+        reason: LeaveReason::NotReady,
+    };
+    let ready = ServerEvent::Ready { seat: Seat(0) };
+    assert_eq!(events, [ready, put_out, ServerEvent::Started]);
+    let turn = server.poll_turn().unwrap();
+    let origins: Vec<_> = turn.inputs().map(|(.., origin)| origin).collect();
+    assert_eq!(
+        origins,
+        [Origin::Substituted, Origin::Absent, Origin::Absent]
+    );
+    // Whoever comes now hears why it is not let in.
+    let now = Instant::from_millis(6_200);
+    server.handle_datagram(now, Arrival::from(PeerId(1)), &mut [0x01, 1]);
+    let mut bye = Vec::new();
+    while server.poll_transmit(now, &mut bye).unwrap().destination != PeerId(1) {
+        bye.clear();
+    }
+    assert_eq!(bye, [0x84, CloseReason::NotReady.code()]);
+}
+
+#[test]
+fn nobody_is_waited_for_while_nobody_waits() {
+    // Not ready, and then ready and gone: no clock runs.
+    let (mut server, events) = gather(&[], 60_000);
+    assert_eq!((server.phase(), events.len()), (Phase::Gathering, 0));
+    let now = Instant::from_millis(70_000);
+    server.handle_datagram(now, Arrival::from(PeerId(0)), &mut [0x01, 1]);
+    server.leave(now, PeerId(0));
+    server.handle_timeout(Instant::from_millis(90_000));
+    assert_eq!(server.phase(), Phase::Gathering);
+    // The wait begins anew with the next one who is ready.
+    let now = Instant::from_millis(100_000);
+    server.handle_datagram(now, Arrival::from(PeerId(1)), &mut [0x01, 1]);
+    server.handle_timeout(Instant::from_millis(104_999));
+    assert_eq!(server.phase(), Phase::Gathering);
+    server.handle_timeout(Instant::from_millis(105_000));
+    assert_eq!(server.phase(), Phase::Running);
+}

@@ -7,14 +7,14 @@ use matchmaker_core::{
     Caller, Command, Config, Game, Matchmaker, Outcome, Rule, ServerLink, TeamSize, TicketRequest,
 };
 use netsim::provider::SimProvider;
-use netsim::{ContractSubject, Limits, check_contract, test_site};
+use netsim::{ContractSubject, Limits, Reached, check_contract, test_site};
 use wire::{Arrival, ClientId, Generator, InstanceId, Instant, Machine, MatchId, Seed};
 
 use crate::rig::{APP, Server};
 
 #[test]
 fn sim_contract() {
-    check_contract(&test_site!(), 6, &Subject::new());
+    check_contract(&test_site!(), 200, &Subject::new());
 }
 
 /// One matchmaker with a pool of two and a fleet of two; its servers are made up by the script.
@@ -123,6 +123,20 @@ impl ContractSubject for Subject {
         let mut limits = Limits::new(160 * 3_072 + 48 * 512 + 4 * 8_192 + 200 * 192 + 360 * 4_096);
         limits.settle = Duration::from_secs(120);
         limits
+    }
+
+    fn observe(&self, machines: &[Self::Machine], reached: &mut Reached) {
+        let stats = machines[0].stats();
+        for (point, count) in [
+            ("tickets are taken", stats.tickets),
+            ("matches are made", stats.matches),
+            ("tokens are minted", stats.tokens),
+            ("matches dissolve", stats.dissolved),
+            ("calls are refused", stats.calls_refused),
+            ("a completion is stray", stats.completions_stray),
+        ] {
+            reached.note(point, count);
+        }
     }
 
     fn stuck(&self, machines: &[Self::Machine]) -> Option<String> {

@@ -6,6 +6,7 @@ use wire::{Arrival, CommandId, Generator, Instant, Machine, Seed, UnixTime};
 
 use super::capture::Captures;
 use super::group::{Group, Post};
+use super::reached::Reached;
 use super::rig::{NETWORK, OUTCOMES, START};
 use super::transcript::Output;
 use super::{Breach, ContractSubject, OutcomeOf, PeerOf};
@@ -186,11 +187,13 @@ impl<S: ContractSubject> Group for DatagramGroup<'_, S> {
         now: Instant,
         id: CommandId,
         generator: &mut Generator,
-    ) {
+    ) -> bool {
         let outcome = self.subject.outcome(None, generator);
-        if let (Some(outcome), Some(machine)) = (outcome, self.machines.get_mut(index)) {
-            machine.handle_completed(now, id, outcome);
-        }
+        let (Some(outcome), Some(machine)) = (outcome, self.machines.get_mut(index)) else {
+            return false;
+        };
+        machine.handle_completed(now, id, outcome);
+        true
     }
 
     fn completes(input: &Input<S>) -> Option<CommandId> {
@@ -204,6 +207,10 @@ impl<S: ContractSubject> Group for DatagramGroup<'_, S> {
         self.machines
             .get(index)
             .map_or(0, |machine| self.subject.memory(machine))
+    }
+
+    fn observe(&self, reached: &mut Reached) {
+        self.subject.observe(&self.machines, reached);
     }
 
     fn stuck(&self) -> Option<String> {

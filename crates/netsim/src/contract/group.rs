@@ -5,6 +5,7 @@ use core::time::Duration;
 use wire::{CommandId, Generator, Instant, UnixTime};
 
 use super::Breach;
+use super::reached::Reached;
 use super::transcript::Output;
 
 /// Machines that are checked together, datagram or stream.
@@ -59,19 +60,22 @@ pub(super) trait Group {
 
     fn poll_event(&mut self, index: usize) -> Option<String>;
 
-    /// Completes a command that is not to be completed, where the subject knows an outcome.
+    /// Completes a command that is not to be completed; false where the subject knows no outcome.
     fn complete_stray(
         &mut self,
         index: usize,
         now: Instant,
         id: CommandId,
         generator: &mut Generator,
-    );
+    ) -> bool;
 
     /// The command that `input` completes.
     fn completes(input: &Self::Input) -> Option<CommandId>;
 
     fn memory(&self, index: usize) -> usize;
+
+    /// Shows the subject its machines at the end of a run.
+    fn observe(&self, reached: &mut Reached);
 
     fn stuck(&self) -> Option<String>;
 }

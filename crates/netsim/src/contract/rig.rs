@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use wire::{CommandId, Generator, Instant, Seed, UnixTime};
 
 use super::group::{Group, Post};
+use super::reached::Reached;
 use super::transcript::{Output, Transcript};
 use super::{Breach, Clause, Limits};
 use crate::mutation::below;
@@ -28,7 +29,7 @@ pub(super) fn run<G: Group>(
     limits: Limits,
     seed: Seed,
     variation: Variation,
-) -> Result<Transcript, Breach> {
+) -> Result<(Transcript, Reached), Breach> {
     let mut rig = Rig::new(group, limits, seed, variation);
     rig.begin()?;
     while rig.turns < limits.turns
@@ -38,12 +39,13 @@ pub(super) fn run<G: Group>(
         rig.now = at;
         rig.turn()?;
     }
+    rig.group.observe(&mut rig.reached);
     match (variation, rig.group.stuck()) {
         (Variation::Silence, Some(finding)) => Err(Breach {
             clause: Clause::Completion,
             finding,
         }),
-        _ => Ok(rig.transcript),
+        _ => Ok((rig.transcript, rig.reached)),
     }
 }
 
@@ -68,6 +70,8 @@ struct Rig<G: Group> {
     /// Entries ever made in the agenda; breaks ties.
     count: u64,
     turns: u32,
+    /// When the script, or the flood after it, is done.
+    last_action: Instant,
     /// What the script does. Equal in all variations, which draw from `noise`.
     script: Generator,
     noise: Generator,
@@ -77,6 +81,7 @@ struct Rig<G: Group> {
     newest: Vec<Option<CommandId>>,
     completed: Vec<Vec<CommandId>>,
     transcript: Transcript,
+    reached: Reached,
 }
 
 impl<G: Group> Rig<G> {
@@ -90,12 +95,14 @@ impl<G: Group> Rig<G> {
             agenda: BTreeMap::new(),
             count: 0,
             turns: 0,
+            last_action: START,
             script: seed.generator(SCRIPT),
             noise: seed.generator(NOISE),
             told: vec![START; len],
             newest: vec![None; len],
             completed: vec![Vec::new(); len],
             transcript: Transcript::default(),
+            reached: Reached::default(),
         }
     }
 
@@ -110,6 +117,7 @@ impl<G: Group> Rig<G> {
             let index = below(&mut self.script, self.group.len());
             self.plan(at, index, Item::Step);
         }
+        self.last_action = at;
         if self.variation == Variation::Flood {
             self.plan_flood(at);
         }
@@ -129,6 +137,7 @@ impl<G: Group> Rig<G> {
                 self.plan(at, index, Item::Attack);
             }
         }
+        self.last_action = at;
     }
 
     /// The next moment at which something happens, while the run goes on.
@@ -140,8 +149,7 @@ impl<G: Group> Rig<G> {
     }
 
     fn end(&self) -> Instant {
-        let steps = Duration::from_millis(200) * self.limits.steps;
-        START + steps + self.limits.settle
+        self.last_action + self.limits.settle
     }
 
     /// All inputs of this moment, then timers, then drain.
@@ -162,6 +170,7 @@ impl<G: Group> Rig<G> {
             if due {
                 let now = self.time_for(index);
                 self.group.handle_timeout(index, now);
+                self.reached.timeouts += 1;
                 self.note_told(index);
             }
             if due || touched {
@@ -194,6 +203,7 @@ impl<G: Group> Rig<G> {
             }
             Item::Step | Item::Attack => {
                 group.attack(index, now, script, &mut post);
+                self.reached.hostile += 1;
                 true
             }
             Item::Input(input) => {
@@ -201,6 +211,8 @@ impl<G: Group> Rig<G> {
                 if let (Some(id), Some(list)) = (completed, self.completed.get_mut(index)) {
                     list.push(id);
                 }
+                self.reached.inputs += 1;
+                self.reached.completions += u64::from(completed.is_some());
                 group.handle(index, now, input, &mut post)
             }
         };
@@ -244,16 +256,21 @@ impl<G: Group> Rig<G> {
         post: &mut Post<G::Input>,
     ) -> Result<Option<Output>, Breach> {
         if let Some(sent) = self.group.poll_sent(index, now, post)? {
+            self.reached.sent += 1;
             return Ok(Some(sent));
         }
         let silent = self.variation == Variation::Silence;
         if let Some((id, text)) = self.group.poll_command(index, (!silent).then_some(post)) {
+            self.reached.commands += 1;
+            self.reached.unanswered += u64::from(silent);
             if let Some(newest) = self.newest.get_mut(index) {
                 *newest = Some(id);
             }
             return Ok(Some(Output::of(format!("command {id:?} {text}"))));
         }
-        Ok(self.group.poll_event(index).map(Output::of))
+        let event = self.group.poll_event(index);
+        self.reached.events += u64::from(event.is_some());
+        Ok(event.map(Output::of))
     }
 
     fn check_memory(&self, index: usize) -> Result<(), Breach> {
@@ -272,6 +289,7 @@ impl<G: Group> Rig<G> {
         let knows = self.told.get(index) == Some(&self.now);
         if self.variation == Variation::LateClock && knows {
             let late = Duration::from_micros(self.noise.below(20_000));
+            self.reached.late_calls += 1;
             return self.now.saturating_sub(late);
         }
         self.now
@@ -305,8 +323,10 @@ impl<G: Group> Rig<G> {
             let timeout = self.group.poll_timeout(index);
             let clause = if self.variation == Variation::EarlyTimeouts {
                 self.group.handle_timeout(index, self.now);
+                self.reached.early_timeouts += 1;
                 Clause::Timeout
             } else {
+                self.reached.idle_polls += 1;
                 Clause::Rest
             };
             self.expect_rest(index, timeout, clause)?;
@@ -328,8 +348,10 @@ impl<G: Group> Rig<G> {
         let ids = [Some(CommandId(u64::MAX)), Some(CommandId(next)), done];
         let timeout = self.group.poll_timeout(index);
         for id in ids.into_iter().flatten() {
-            self.group
+            let is_made = self
+                .group
                 .complete_stray(index, self.now, id, &mut self.noise);
+            self.reached.strays += u64::from(is_made);
         }
         self.expect_rest(index, timeout, Clause::Completion)
     }

@@ -11,6 +11,7 @@ use wire::{
 use super::capture::Captures;
 use super::datagram::{CRAFTED_PER_MILLION, completion_delay};
 use super::group::{Group, Post};
+use super::reached::Reached;
 use super::rig::{OUTCOMES, START};
 use super::transcript::Output;
 use super::{Breach, Clause, StreamContractSubject, StreamOutcomeOf};
@@ -320,11 +321,13 @@ impl<S: StreamContractSubject> Group for StreamGroup<'_, S> {
         now: Instant,
         id: CommandId,
         generator: &mut Generator,
-    ) {
+    ) -> bool {
         let outcome = self.subject.outcome(None, generator);
-        if let (Some(outcome), Some(machine)) = (outcome, self.machines.get_mut(index)) {
-            machine.handle_completed(now, id, outcome);
-        }
+        let (Some(outcome), Some(machine)) = (outcome, self.machines.get_mut(index)) else {
+            return false;
+        };
+        machine.handle_completed(now, id, outcome);
+        true
     }
 
     fn completes(input: &Input<S>) -> Option<CommandId> {
@@ -338,6 +341,10 @@ impl<S: StreamContractSubject> Group for StreamGroup<'_, S> {
         self.machines
             .get(index)
             .map_or(0, |machine| self.subject.memory(machine))
+    }
+
+    fn observe(&self, reached: &mut Reached) {
+        self.subject.observe(&self.machines, reached);
     }
 
     fn stuck(&self) -> Option<String> {

@@ -82,6 +82,50 @@ fn assert_found(fault: Fault, clause: Clause) {
     assert_eq!(breach.clause, clause, "{breach}");
 }
 
+#[test]
+#[should_panic(expected = "did not come to: [\"no hostile input\"]")]
+fn a_check_that_comes_past_a_point_fails() {
+    check_contract(&test_site!(), 1, &Peaceful);
+}
+
+/// Pingers that nobody attacks: most of their script is not checked.
+struct Peaceful;
+
+impl ContractSubject for Peaceful {
+    type Machine = Pinger;
+
+    fn build(&self, seed: Seed, now: Instant) -> Vec<Pinger> {
+        let mut pingers = Pingers(Fault::None).build(seed, now);
+        pingers[0].ping(now, address(1));
+        pingers[0].look_up(now);
+        pingers
+    }
+
+    fn route(&self, sender: usize, destination: SocketAddr) -> Option<(usize, SocketAddr)> {
+        Pingers(Fault::None).route(sender, destination)
+    }
+
+    fn poke(&self, _: usize, _: &mut Pinger, _: Instant, _: &mut Generator) {}
+
+    fn stranger(&self, _: usize, _: &mut Generator) -> SocketAddr {
+        address(0)
+    }
+
+    fn outcome(&self, command: Option<&Lookup>, generator: &mut Generator) -> Option<u64> {
+        Pingers(Fault::None).outcome(command, generator)
+    }
+
+    fn memory(&self, machine: &Pinger) -> usize {
+        machine.memory()
+    }
+
+    fn limits(&self) -> Limits {
+        let mut limits = Pingers(Fault::None).limits();
+        (limits.steps, limits.flood) = (0, 0);
+        limits
+    }
+}
+
 /// Three pingers that know each other.
 struct Pingers(Fault);
 

@@ -126,6 +126,73 @@ mod tests {
         }
     }
 
+    /// Seconds after `failures` at which the relay is used again.
+    fn out(config: PenaltyConfig, failures: u32) -> u64 {
+        let mut penalties = Penalties::new(config);
+        for _ in 0..failures {
+            penalties.on_failure(Instant::ZERO, RELAY);
+        }
+        let by = path(&[RELAY]);
+        let is_free = |at: &u64| !penalties.is_suppressed(secs(*at), &by);
+        (0..10_000).find(is_free).expect("forgiven some day")
+    }
+
+    #[test]
+    fn failure_and_reuse_say_how_long_one_failure_counts() {
+        let of = |failure, reuse| {
+            let config = PenaltyConfig {
+                failure,
+                reuse,
+                ..PenaltyConfig::default()
+            };
+            out(config, 1)
+        };
+        // Halved each 15 s, a sum is below the mark a second after it stands on it.
+        assert_eq!(of(1_000, 500), 16);
+        assert_eq!(of(2_000, 500), 31);
+        assert_eq!(of(4_000, 500), 46);
+        assert_eq!(of(1_000, 250), 31);
+        assert_eq!(of(1_000, 1_000), 1);
+        assert_eq!(of(1_000, 1_001), 0, "never kept out");
+        assert_eq!(of(1_000, 0), of(1_000, 1), "no mark is the lowest one");
+    }
+
+    #[test]
+    fn sum_max_bounds_how_long_any_number_of_failures_counts() {
+        for (sum_max, seconds) in [(1_000, 16), (2_000, 31), (8_000, 61)] {
+            let config = PenaltyConfig {
+                sum_max,
+                ..PenaltyConfig::default()
+            };
+            assert_eq!(out(config, 10_000), seconds, "{sum_max}");
+            let mut penalties = Penalties::new(config);
+            (0..100).for_each(|_| penalties.on_failure(Instant::ZERO, RELAY));
+            assert_eq!(penalties.sum(Instant::ZERO, &RELAY), sum_max);
+        }
+    }
+
+    #[test]
+    fn half_life_is_the_time_in_which_a_sum_halves() {
+        for half_life in [1, 15, 600] {
+            let config = PenaltyConfig {
+                half_life: Duration::from_secs(half_life),
+                ..PenaltyConfig::default()
+            };
+            let mut penalties = Penalties::new(config);
+            penalties.on_failure(Instant::ZERO, RELAY);
+            for (halvings, left) in [(0, 1_000), (1, 500), (2, 250), (3, 125)] {
+                let sum = penalties.sum(secs(half_life * halvings), &RELAY);
+                assert_eq!(sum, left, "{half_life}");
+            }
+            // Whole numbers round in the relay's disfavour.
+            let out = out(config, 2).saturating_sub(2 * half_life);
+            assert!(
+                (1..=1 + half_life / 100).contains(&out),
+                "{half_life}: {out}"
+            );
+        }
+    }
+
     #[test]
     fn the_direct_way_and_relays_are_told_apart() {
         let mut penalties = Penalties::new(PenaltyConfig::default());

@@ -1,6 +1,7 @@
 use super::*;
 use wire::{Generator, NodeId, Seed};
 
+mod limits;
 mod stability;
 
 fn path(relay: u8) -> Path {
@@ -21,10 +22,11 @@ struct World {
 
 impl World {
     fn new(hash: u64, paths: u8) -> Self {
-        let config = ChoiceConfig {
-            confirm_spread: Duration::ZERO,
-            ..ChoiceConfig::default()
-        };
+        Self::with(ChoiceConfig::default(), hash, paths)
+    }
+
+    fn with(mut config: ChoiceConfig, hash: u64, paths: u8) -> Self {
+        config.confirm_spread = Duration::ZERO;
         Self {
             now: Instant::ZERO,
             choice: Choice::new(Instant::ZERO, config, hash),

@@ -1,5 +1,5 @@
 use super::*;
-use crate::hop::{LabelName, Phase, Piece};
+use crate::hop::{HOPS_LEFT_MAX, LabelName, Phase, Piece};
 use crate::hop_sealer::Binding;
 use crate::link::{End, Link};
 use crypto::{Exporter, Initial, Role, Secret32};
@@ -28,6 +28,7 @@ const LIMITS: LabelLimits = LabelLimits {
     per_owner_max: 1_000,
     rate: 100_000,
     burst: 100_000,
+    owner_rate: 1_000_000,
 };
 const WHOLE: Phase = Phase {
     key: 0,
@@ -94,7 +95,7 @@ impl Rig {
         let packet = Packet {
             number,
             phase: WHOLE,
-            is_echo: false,
+            hops_left: 3,
             body: &vec![9; len],
         };
         let now = Instant::from_millis(at);
@@ -103,7 +104,7 @@ impl Rig {
         let mut frame = Vec::new();
         assert_eq!(
             self.entry.outbox.pop(&mut frame),
-            Some(Leg::mesh(address(RELAY)))
+            Some((Leg::mesh(address(RELAY)), None))
         );
         frame
     }
@@ -117,7 +118,7 @@ impl Rig {
         assert!(arrived.is_none());
         let mut out = Vec::new();
         self.relay.outbox.pop(&mut out).map(|leg| {
-            assert_eq!(leg, Leg::mesh(address(EXIT)));
+            assert_eq!(leg, (Leg::mesh(address(EXIT)), None));
             out
         })
     }
@@ -199,7 +200,7 @@ fn mesh_a1_a_neighbour_cannot_use_the_label_of_another() {
     let packet = Packet {
         number: 1,
         phase: WHOLE,
-        is_echo: false,
+        hops_left: 3,
         body: &[9; 50],
     };
     link.sealer
@@ -253,4 +254,102 @@ fn labels_die_with_the_link_before_and_the_link_behind() {
     }
     let mut rig = Rig::new();
     assert_eq!(rig.relay.drop_link(Instant::ZERO, STRANGER), 0);
+}
+
+/// Two relays that pass each other's frames along a chain of `count` labels each, all of one owner.
+/// Returns the first label of the chain, at the first relay.
+fn chain(
+    provider: &SimProvider,
+    (a, b): (&mut Plane, &mut Plane),
+    count: usize,
+) -> Vec<(LabelName, LabelName)> {
+    let now = Instant::ZERO;
+    let pairs: Vec<(LabelName, LabelName)> = (0..count)
+        .map(|step| {
+            let before = if step == 0 { STRANGER } else { EXIT };
+            let first = a.labels.reserve(now, STRANGER, before).unwrap();
+            (first, b.labels.reserve(now, STRANGER, RELAY).unwrap())
+        })
+        .collect();
+    let mut behind = pairs.iter().skip(1);
+    for (first, second) in &pairs {
+        let sealer = &mut a.links.get_mut(EXIT).unwrap().sealer;
+        let next = sealer.bind_transit(provider, now, *second).unwrap();
+        assert!(a.labels.bind_transit(*first, EXIT, next).is_none());
+        if let Some((further, _)) = behind.next() {
+            let sealer = &mut b.links.get_mut(RELAY).unwrap().sealer;
+            let next = sealer.bind_transit(provider, now, *further).unwrap();
+            assert!(b.labels.bind_transit(*second, RELAY, next).is_none());
+        }
+    }
+    pairs
+}
+
+#[test]
+fn mesh_a1_a_looped_route_passes_a_frame_no_further_than_a_route_can_be() {
+    let provider = SimProvider::new(Seed::from_number(1));
+    let plane = || Plane::new(LIMITS, 1 << 20);
+    let (mut a, mut b, mut member) = (plane(), plane(), plane());
+    join(&provider, 1, (&mut a, RELAY), (&mut b, EXIT));
+    join(&provider, 2, (&mut member, STRANGER), (&mut a, RELAY));
+    let labels = chain(&provider, (&mut a, &mut b), 400);
+    let now = Instant::ZERO;
+    let link = member.links.get_mut(RELAY).unwrap();
+    let mut binding = link
+        .sealer
+        .bind_origin(&provider, now, labels[0].0)
+        .unwrap();
+    let packet = Packet {
+        number: 1,
+        phase: WHOLE,
+        hops_left: HOPS_LEFT_MAX,
+        body: &[9; 64],
+    };
+    member.send(&provider, now, (RELAY, &mut binding), packet);
+    let (mut frame, mut passed) = (Vec::new(), 0);
+    member.outbox.pop(&mut frame).unwrap();
+    let (mut at_a, mut from) = (true, STRANGER);
+    loop {
+        let relay = if at_a { &mut a } else { &mut b };
+        let arrived = relay.handle_frame(&provider, now, (address(from), &mut frame));
+        assert!(arrived.is_none());
+        frame.clear();
+        if relay.outbox.pop(&mut frame).is_none() {
+            assert_eq!(relay.stats.hops_spent, 1);
+            break;
+        }
+        passed += 1;
+        from = if at_a { RELAY } else { EXIT };
+        at_a = !at_a;
+    }
+    assert_eq!(passed, 3, "of 800 labels");
+}
+
+#[test]
+fn mesh_a1_all_labels_of_one_owner_share_a_rate() {
+    let mut rig = Rig::new();
+    let now = Instant::ZERO;
+    // Each label may pass 100,000 bytes at once, and all of the owner's 250,000.
+    let bindings: Vec<Binding> = (0..10)
+        .map(|_| {
+            let last = rig.exit.labels.reserve(now, ENTRY, RELAY).unwrap();
+            let label = rig.relay.labels.reserve(now, ENTRY, ENTRY).unwrap();
+            let sealer = &mut rig.relay.links.get_mut(EXIT).unwrap().sealer;
+            let transit = sealer.bind_transit(&rig.provider, now, last).unwrap();
+            let left = rig.relay.labels.bind_transit(label, EXIT, transit);
+            assert!(left.is_none());
+            let sealer = &mut rig.entry.links.get_mut(RELAY).unwrap().sealer;
+            sealer.bind_origin(&rig.provider, now, label).unwrap()
+        })
+        .collect();
+    let mut passed = 0;
+    for binding in bindings {
+        rig.binding = binding;
+        for number in 0..100 {
+            let frame = rig.send(0, number, 968);
+            passed += u32::from(rig.relay(0, ENTRY, frame).is_some());
+        }
+    }
+    assert_eq!(passed, 250);
+    assert_eq!(rig.relay.stats.over_owner_rate, 750);
 }

@@ -44,7 +44,7 @@ impl Rig {
         let packet = Packet {
             number,
             phase: WHOLE,
-            is_echo: false,
+            hops_left: 3,
             body: &[9; 40],
         };
         let now = Instant::from_millis(at);
@@ -187,4 +187,24 @@ fn bindings_are_bounded() {
         .collect();
     assert_eq!(rig.bind_origin(name(bound)).unwrap_err(), BindError::Full);
     drop(held);
+}
+
+#[test]
+fn mesh_a1_labels_given_back_do_not_keep_others_out_for_an_epoch() {
+    let mut rig = Rig::new();
+    let quarter = u32::try_from(BOUND_MAX / 4).unwrap();
+    for slot in 0..quarter {
+        let mut binding = rig.bind_origin(name(slot)).unwrap();
+        rig.seal(0, &mut binding, 0).unwrap();
+        rig.sealer.release(binding);
+    }
+    assert_eq!((rig.sealer.bound(), rig.sealer.live()), (BOUND_MAX / 4, 0));
+    let mut live = rig.bind_origin(name(quarter)).unwrap();
+    let early = rig.seal(9_999, &mut live, 0).unwrap();
+    assert_eq!(early[1] & 3, 0);
+    let frame = rig.seal(10_000, &mut live, 1).unwrap();
+    assert_eq!(frame[1] & 3, 1, "another key");
+    assert_eq!((rig.sealer.bound(), rig.sealer.live()), (1, 1));
+    assert!(rig.open(9_999, early) && rig.open(10_000, frame));
+    assert!(rig.bind_origin(name(0)).is_ok());
 }

@@ -87,7 +87,8 @@ impl LinkStateTable {
         links.reports.get(&ShortId::from(to)).copied()
     }
 
-    fn is_live(&self, id: &NodeId) -> bool {
+    /// Whether a node has been heard of lately enough.
+    pub(crate) fn is_live(&self, id: &NodeId) -> bool {
         self.entries.get(id).is_some_and(|entry| entry.is_live)
     }
 }

@@ -24,6 +24,8 @@ use crate::message::{Digest, Request};
 pub struct LinkStateTable {
     config: TableConfig,
     network: Network,
+    /// Whose records are taken too, while nodes change over to another secret.
+    other_network: Option<Network>,
     /// Ourselves; our own records stand in the table too.
     own: NodeId,
     pub(super) entries: BTreeMap<NodeId, Entry>,
@@ -69,12 +71,19 @@ impl LinkStateTable {
         Self {
             config,
             network,
+            other_network: None,
             own,
             entries: BTreeMap::new(),
             budget,
             own_before: None,
             stats: TableStats::default(),
         }
+    }
+
+    /// Takes records of `network` too: its nodes change over to another secret, or from one. What
+    /// was signed for neither costs its neighbour two checks.
+    pub const fn accept_also(&mut self, network: Network) {
+        self.other_network = Some(network);
     }
 
     /// Takes a node record that neighbour `from` sent.
@@ -231,11 +240,9 @@ impl LinkStateTable {
             None if !self.has_room(origin) => return Outcome::Refused(Refusal::NoRoom),
             Some(_) | None => {}
         }
-        if !self.budget.take(now, from) {
-            return Outcome::Refused(Refusal::OverBudget);
-        }
-        if !record.verify(provider, self.network, bytes) {
-            return self.forged(from);
+        let holds = |network| record.verify(provider, network, bytes);
+        if let Err(why) = self.check(now, from, holds) {
+            return Outcome::Refused(why);
         }
         let hash = NodeRecord::hash(provider, bytes);
         self.insert_node(now, record, hash, bytes);
@@ -257,11 +264,9 @@ impl LinkStateTable {
         if held.is_some_and(|entry| entry.hash == hash) || self.own_before == Some(hash) {
             return Outcome::Stale;
         }
-        if !self.budget.take(now, from) {
-            return Outcome::Refused(Refusal::OverBudget);
-        }
-        if !record.verify(provider, self.network, bytes) {
-            return self.forged(from);
+        let holds = |network| record.verify(provider, network, bytes);
+        if let Err(why) = self.check(now, from, holds) {
+            return Outcome::Refused(why);
         }
         self.own_before = Some(hash);
         if is_newer {
@@ -298,11 +303,9 @@ impl LinkStateTable {
             return Outcome::NeedsNodeRecord(origin.into());
         };
         let key = entry.node.key;
-        if !self.budget.take(now, from) {
-            return Outcome::Refused(Refusal::OverBudget);
-        }
-        if !LinkRecord::verify(provider, &key, self.network, &list, bytes) {
-            return self.forged(from);
+        let holds = |network| LinkRecord::verify(provider, &key, network, &list, bytes);
+        if let Err(why) = self.check(now, from, holds) {
+            return Outcome::Refused(why);
         }
         if origin == self.own {
             return Outcome::OwnFromBefore(record.version);
@@ -311,9 +314,26 @@ impl LinkStateTable {
         Outcome::Accepted
     }
 
-    fn forged(&mut self, from: NodeId) -> Outcome {
+    /// Checks a signature for each network whose records are taken, within the budget of `from`.
+    fn check(
+        &mut self,
+        now: Instant,
+        from: NodeId,
+        holds: impl Fn(Network) -> bool,
+    ) -> Result<(), Refusal> {
+        for network in [Some(self.network), self.other_network]
+            .into_iter()
+            .flatten()
+        {
+            if !self.budget.take(now, from) {
+                return Err(Refusal::OverBudget);
+            }
+            if holds(network) {
+                return Ok(());
+            }
+        }
         self.budget.fine(from);
-        Outcome::Refused(Refusal::Forged)
+        Err(Refusal::Forged)
     }
 
     /// Whether a new origin finds a place, if need be that of one that is dead.

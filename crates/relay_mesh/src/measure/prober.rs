@@ -34,8 +34,6 @@ pub struct Prober {
     state: State,
     /// The 200 ms window being judged.
     slice: Slice,
-    /// When traffic last gave a round trip.
-    last_traffic: Option<Instant>,
 }
 
 /// How often a healthy link is probed.
@@ -85,7 +83,6 @@ impl Prober {
             missed: 0,
             state: State::New { answers: 0 },
             slice: Slice::at(now),
-            last_traffic: None,
         }
     }
 
@@ -116,18 +113,6 @@ impl Prober {
         self.roll(now);
         self.plan(now);
         true
-    }
-
-    /// Takes a round trip that traffic showed; at most one each 100 ms counts.
-    pub fn handle_traffic(&mut self, now: Instant, round_trip: Duration) {
-        let recent = self
-            .last_traffic
-            .is_some_and(|at| now.saturating_since(at) < TRAFFIC_SPACING);
-        if !recent && !matches!(self.state, State::New { .. } | State::Dead { .. }) {
-            self.last_traffic = Some(now);
-            self.window.add(now, round_trip);
-            self.slice.on_answer(round_trip);
-        }
     }
 
     /// Runs what is due: overdue probes, the end of a 200 ms window.
@@ -194,12 +179,6 @@ impl Prober {
         }
     }
 
-    /// Returns whether the newest probe is overdue: a reason to duplicate, not yet to leave.
-    #[must_use]
-    pub const fn is_suspect(&self) -> bool {
-        self.missed > 0
-    }
-
     /// Returns the round trips of the last 30 s.
     pub const fn window(&mut self) -> &mut Window {
         &mut self.window
@@ -236,13 +215,6 @@ impl Prober {
     pub fn loss(&self) -> Loss {
         let (lost, sent) = self.lost_of(Self::LOSS_PROBES);
         Loss::excess(lost, sent)
-    }
-
-    /// Returns Wilson's upper bound on the share lost of the newest 100 probes.
-    #[must_use]
-    pub fn loss_upper_bound(&self) -> Loss {
-        let (lost, sent) = self.lost_of(Self::LOSS_PROBES);
-        Loss::upper_bound(lost, sent)
     }
 
     /// Returns how many of the newest `max` decided probes were lost, and of how many.
@@ -367,8 +339,6 @@ const QUICK: Duration = Duration::from_millis(50);
 const PATIENCE_MIN: Duration = Duration::from_millis(50);
 /// Any probe is overdue after that.
 const PATIENCE_MAX: Duration = Duration::from_secs(1);
-/// Traffic gives at most one sample in this time.
-const TRAFFIC_SPACING: Duration = Duration::from_millis(100);
 /// Newest probes looked at for sudden loss.
 const NEWEST_PROBES: u32 = 20;
 /// So many of them lost make a link degraded.

@@ -73,9 +73,28 @@ impl<P: Provider> Node<P> {
 
     /// Returns the graph of all links known, made anew where something changed.
     pub(super) fn take_graph(&mut self) -> Graph {
-        self.graph
-            .take()
-            .unwrap_or_else(|| self.table.graph(&self.config.cost, &self.reports))
+        self.graph.take().unwrap_or_else(|| self.make_graph())
+    }
+
+    /// A relay is asked for labels over a session of ours, so that without one it is none for us.
+    fn make_graph(&mut self) -> Graph {
+        self.exit_costs.clear();
+        let mut graph = self.table.graph(&self.config.cost, &self.reports);
+        let is_open = |node| {
+            self.peers
+                .find(node)
+                .and_then(|link| self.peers.session(link))
+        };
+        let apart: Vec<_> = graph
+            .nodes()
+            .iter()
+            .filter(|node| is_open(node).is_none())
+            .filter_map(|node| graph.index(node))
+            .collect();
+        for index in apart {
+            graph.forbid_relay(index);
+        }
+        graph
     }
 
     pub(super) const fn count_malformed(&mut self) {

@@ -1,13 +1,15 @@
 //! The way to one far end: its paths, and the flows that take them.
 
 use core::time::Duration;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use wire::Instant;
 
+use super::barred::Barred;
 use crate::choice::Choice;
 use crate::config::Mode;
 use crate::flow_key::{FlowId, FlowOpener, FlowSealer};
+use crate::hop::LabelName;
 use crate::hop_sealer::Binding;
 use crate::link::{End, LinkId};
 use crate::path_setup::PathSetup;
@@ -36,6 +38,10 @@ pub(super) struct Course<A> {
     pub(super) cause: crate::event::RouteCause,
     /// The second-best way.
     pub(super) spare: Option<Path>,
+    /// Paths that failed of late.
+    pub(super) barred: Barred,
+    /// Labels given out that lead to the probe flow.
+    pub(super) probe_labels: Vec<LabelName>,
     /// Number of the next path.
     next_path: u8,
     /// Id of the next flow opened here.
@@ -57,6 +63,7 @@ pub(super) struct CoursePath {
     pub(super) path: Path,
     /// The link to its first node.
     pub(super) first: LinkId,
+    /// At most [`SETUPS_MAX`].
     pub(super) setups: Vec<PathSetup>,
     /// Label of each flow at the first node.
     pub(super) bound: BTreeMap<FlowId, Bound>,
@@ -92,6 +99,8 @@ impl<A> Course<A> {
             choice,
             cause: crate::event::RouteCause::First,
             spare: None,
+            barred: Barred::default(),
+            probe_labels: Vec::new(),
             next_path: 0,
             next_flow: match end {
                 End::Dialler => 1,
@@ -130,6 +139,10 @@ impl<A> Course<A> {
     pub(super) fn add_path(&mut self, now: Instant, path: Path, first: LinkId) -> Option<u8> {
         if self.paths.len() >= PATHS_MAX {
             return None;
+        }
+        // At most three ids are in use.
+        while self.path(self.next_path).is_some() {
+            self.next_path = self.next_path.wrapping_add(1);
         }
         let id = self.next_path;
         self.next_path = self.next_path.wrapping_add(1);
@@ -220,23 +233,84 @@ impl<A> Course<A> {
 impl CoursePath {
     /// Returns which of `flows` have neither a label nor a set-up.
     pub(super) fn missing(&self, flows: impl Iterator<Item = FlowId>) -> Vec<FlowId> {
+        let asked = self.setups.iter().flat_map(PathSetup::flows);
+        let asked: BTreeSet<FlowId> = asked.copied().collect();
         flows
-            .filter(|flow| {
-                !self.bound.contains_key(flow)
-                    && !self.setups.iter().any(|setup| setup.flows().contains(flow))
-            })
+            .filter(|flow| !self.bound.contains_key(flow) && !asked.contains(flow))
             .collect()
     }
 
-    /// Whether packets may move here: every flow has its label, and probes were answered of late.
-    pub(super) fn is_ready(&self, now: Instant) -> bool {
-        self.setups.is_empty() && self.watch.is_proved() && self.watch.state(now) == PathState::Good
+    /// How many set-ups may be under way beside those that are: one until the path is known to
+    /// be there, then as many as a relay's budget takes.
+    pub(super) fn setup_room(&self) -> usize {
+        let most = if self.is_watched() { SETUPS_MAX } else { 1 };
+        most.saturating_sub(self.setups.len())
+    }
+
+    /// Whether probes were answered of late.
+    pub(super) fn is_proved(&self, now: Instant) -> bool {
+        self.watch.is_proved() && self.watch.state(now) == PathState::Good
     }
 }
 
 /// Paths of a course: the present one, the spare, the one before, and the one to come.
 pub(super) const PATHS_MAX: usize = 4;
+/// Set-ups of one path at a time: those of 1,024 flows, half of what the default
+/// [`request_rate`](crate::Config::request_rate) lets through at once, and less than half of what
+/// waits in a session's queue.
+const SETUPS_MAX: usize = 16;
 /// Least time that copies go over the path before, after a move.
 pub(super) const OVERLAP_MIN: Duration = Duration::from_millis(200);
 /// Silence on a label after which a frame without a payload keeps it alive.
 pub(super) const KEEP_ALIVE: Duration = Duration::from_secs(10);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::choice::ChoiceConfig;
+    use crypto::{Exporter, Initial, Provider, Role, Secret32};
+    use netsim::provider::SimProvider;
+    use wire::{NodeId, Seed};
+
+    fn course(provider: &SimProvider) -> Course<<SimProvider as Provider>::Aead> {
+        let agreed = Initial::new(provider, None).agree(provider, &Secret32::new([1; 32]));
+        let exporter: Exporter = agreed.traffic(provider, &[0; 32]).split(Role::Dialler).2;
+        let keys = (
+            FlowSealer::new(provider, &exporter, FlowId::PROBE, 0),
+            FlowOpener::new(provider, &exporter, FlowId::PROBE, 1),
+        );
+        let choice = Choice::new(Instant::ZERO, ChoiceConfig::default(), 0);
+        Course::new(Instant::ZERO, End::Dialler, keys, choice)
+    }
+
+    fn path(relay: u16) -> Path {
+        let mut node = [0; 32];
+        node[..2].copy_from_slice(&relay.to_be_bytes());
+        Path {
+            relays: vec![NodeId(node)],
+            destination: NodeId([9; 32]),
+        }
+    }
+
+    #[test]
+    fn no_path_gets_the_id_of_one_that_is_there() {
+        let provider = SimProvider::new(Seed::from_number(1));
+        let mut course = course(&provider);
+        let add = |course: &mut Course<_>, relay| {
+            let added = course.add_path(Instant::ZERO, path(relay), LinkId(1));
+            added.expect("there is room")
+        };
+        let lasting = [add(&mut course, 1_000), add(&mut course, 1_001)];
+        for relay in 0..300 {
+            let id = add(&mut course, relay);
+            assert!(!lasting.contains(&id), "{relay}");
+            let removed = course.remove_path(id).expect("just added");
+            assert_eq!(removed.path, path(relay));
+        }
+        assert_eq!(course.paths.len(), 2);
+        assert_eq!(
+            course.path(lasting[0]).map(|known| &known.path),
+            Some(&path(1_000))
+        );
+    }
+}

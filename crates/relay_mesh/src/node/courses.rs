@@ -14,7 +14,7 @@ use crate::event::{Event, RouteCause};
 use crate::flow_key::{FlowId, FlowOpener, FlowSealer};
 use crate::link::{End, LinkId};
 use crate::path_watch::{PathPace, PathState};
-use crate::routes::{Graph, Path, Route, RouteLimits, disjoint_routes};
+use crate::routes::{Graph, Path, Route, RouteLimits, SourceRoutes, disjoint_routes};
 
 impl<P: Provider> Node<P> {
     /// Makes the course to a far end where there is none; false where there is no session.
@@ -128,7 +128,10 @@ impl<P: Provider> Node<P> {
         self.is_untended = true;
     }
 
-    /// Gives a path up, and its relays a bad name; packets go elsewhere at once.
+    /// Gives a path up for a while; packets go elsewhere at once.
+    ///
+    /// Its relays get a bad name, for all courses, only where another path to the same far end
+    /// carried meanwhile: else the far end may have failed, or this node's own line.
     pub(super) fn fail_path(&mut self, now: Instant, link: LinkId, id: u8) {
         let Some(course) = self.courses.get_mut(&link) else {
             return;
@@ -139,11 +142,18 @@ impl<P: Provider> Node<P> {
             return;
         };
         course.decide_at = now;
-        for node in failed.path.relays.iter().take(RELAYS_BLAMED) {
-            self.penalties.on_failure(now, *node);
-        }
-        if failed.path.relays.is_empty() {
-            self.penalties.on_failure(now, failed.path.destination);
+        course.barred.add(now, failed.path.clone());
+        let is_its_own_fault = failed.watch.silent_since().is_some_and(|since| {
+            let mut others = course.paths.iter();
+            others.any(|other| other.watch.carried_after(since))
+        });
+        if is_its_own_fault {
+            for node in failed.path.relays.iter().take(RELAYS_BLAMED) {
+                self.penalties.on_failure(now, *node);
+            }
+            if failed.path.relays.is_empty() {
+                self.penalties.on_failure(now, failed.path.destination);
+            }
         }
         if was_current && let Some(standby) = standby {
             self.take_path(
@@ -177,16 +187,24 @@ impl<P: Provider> Node<P> {
         };
         let current = course.current.and_then(|id| course.path(id));
         let mut candidates: Vec<Priced> = routes
-            .iter()
-            .map(|route| Priced::new(now, course, route.path.clone(), route.cost))
+            .into_iter()
+            .map(|route| Priced::new(now, course, route.path, (route.cost, true)))
             .collect();
         // The one in use may be no longer among the best.
         let in_use = current.map(|path| path.path.clone());
         let chosen = course.choice.current().cloned();
         for path in [in_use, chosen].into_iter().flatten() {
             if !candidates.iter().any(|priced| priced.path == path) {
-                let cost = path_cost(&graph, self.own, &path, limits);
-                candidates.push(Priced::new(now, course, path, cost));
+                let cost = graph.index(&self.own).map_or(Cost::UNROUTABLE, |own| {
+                    graph.path_cost(own, &path, limits.relay_cost)
+                });
+                let mut relays = path.relays.iter();
+                let may_pass = relays.all(|relay| {
+                    graph
+                        .index(relay)
+                        .is_some_and(|index| graph.may_relay(index))
+                });
+                candidates.push(Priced::new(now, course, path, (cost, may_pass)));
             }
         }
         self.graph = Some(graph);
@@ -197,7 +215,13 @@ impl<P: Provider> Node<P> {
         let Some(course) = self.courses.get_mut(&link) else {
             return;
         };
-        let offers: Vec<Candidate<'_>> = candidates.iter().map(Priced::offer).collect();
+        let chosen = course.choice.current();
+        let in_use = candidates
+            .iter()
+            .find(|priced| Some(&priced.path) == chosen);
+        let loss = in_use.and_then(|priced| priced.loss).unwrap_or(Loss::NONE);
+        let offers: Vec<Candidate<'_>> =
+            candidates.iter().map(|priced| priced.offer(loss)).collect();
         let before = course.choice.current().cloned();
         if let Some(change) = course.choice.decide(now, &offers, &self.penalties) {
             course.cause = match change.reason {
@@ -219,12 +243,15 @@ impl<P: Provider> Node<P> {
             .with(link)
             .filter_map(|(_, index)| self.flows.get(index))
             .any(|flow| flow.mode != Mode::Single);
-        let wanted = course.choice.current().cloned();
-        course.spare = wanted.as_ref().and_then(|wanted| {
+        // What it shall stand in for is the path in use, until packets move.
+        let in_use = course.current.and_then(|id| course.path(id));
+        let in_use = in_use.map(|path| path.path.clone());
+        let in_use = in_use.or_else(|| course.choice.current().cloned());
+        course.spare = in_use.as_ref().and_then(|in_use| {
             let penalties = &self.penalties;
             candidates
                 .iter()
-                .filter(|priced| priced.cost.is_routable() && is_apart(&priced.path, wanted))
+                .filter(|priced| priced.cost.is_routable() && is_apart(&priced.path, in_use))
                 .filter(|priced| wants_warm || priced.path.relays.is_empty())
                 .min_by_key(|priced| {
                     let is_suspect = penalties.is_suppressed(now, &priced.path);
@@ -269,13 +296,14 @@ impl<P: Provider> Node<P> {
                 .filter(|first| self.peers.carries(*first));
             if let Some(first) = first
                 && course.find(&path).is_none()
+                && !course.barred.holds(now, &path)
             {
                 course.add_path(now, path, first);
             }
         }
         course.standby = spare
             .and_then(|spare| course.find(&spare))
-            .filter(|path| path.is_ready(now))
+            .filter(|path| path.is_proved(now))
             .map(|path| path.id);
         for path in idle {
             self.release(path);
@@ -295,10 +323,13 @@ impl<P: Provider> Node<P> {
             return;
         };
         let is_first = course.current.is_none();
-        let is_whole = to
-            .missing(self.flows.with(link).map(|(flow, _)| flow))
-            .is_empty();
-        let is_ready = to.is_ready(now) && is_whole;
+        // Those that the path in use carries have their labels; who came since can wait.
+        let carried = course.current.and_then(|id| course.path(id));
+        let mut carried = carried.iter().flat_map(|path| path.bound.keys());
+        let is_whole = carried.all(|flow| {
+            to.bound.contains_key(flow) || !self.flows.is_wanted_everywhere(now, link, *flow)
+        });
+        let is_ready = to.is_proved(now) && is_whole;
         // Without any other, one that has labels is better than none.
         let may_move = is_ready || (is_first && to.is_watched());
         if !may_move {
@@ -356,13 +387,19 @@ impl<P: Provider> Node<P> {
         }
     }
 
-    /// The cost of the cheapest way to a node; unroutable where there is none.
+    /// The cost of the cheapest way to a node; unroutable where there is none. Computed once for a
+    /// graph: strangers may ask as often as they like.
     pub(super) fn cost_to(&mut self, far: NodeId) -> Cost {
-        let mut graph = self.take_graph();
+        let graph = self.take_graph();
         let limits = self.route_limits();
-        let routes = routes(&mut graph, self.own, far, limits);
+        let cost = *self.exit_costs.entry(far).or_insert_with(|| {
+            match (graph.index(&self.own), graph.index(&far)) {
+                (Some(own), Some(far)) => SourceRoutes::compute(&graph, own, limits).cost(far),
+                _ => Cost::UNROUTABLE,
+            }
+        });
         self.graph = Some(graph);
-        routes.first().map_or(Cost::UNROUTABLE, |route| route.cost)
+        cost
     }
 
     fn route_limits(&self) -> RouteLimits {
@@ -378,32 +415,37 @@ struct Priced {
     path: Path,
     cost: Cost,
     recent: Cost,
-    loss: Loss,
+    /// What its probes say; `None` where they say too little.
+    loss: Option<Loss>,
 }
 
 impl Priced {
     /// Adds what the path's own probes say to what link state says.
     ///
     /// Link state calls a link dead as soon as answers stay away. Where they still come over the
-    /// path in use, or have not stayed away for long, that path is late and not dead.
-    fn new<A: Aead>(now: Instant, course: &Course<A>, path: Path, cost: Cost) -> Self {
+    /// path in use, or have not stayed away for long, that path is late and not dead; unless a
+    /// relay on it may no longer be passed.
+    fn new<A: Aead>(
+        now: Instant,
+        course: &Course<A>,
+        path: Path,
+        (cost, may_pass): (Cost, bool),
+    ) -> Self {
         let watched = course.find(&path).filter(|path| path.is_watched());
         let lives = watched.filter(|path| {
-            Some(path.id) == course.current && path.watch.state(now) < PathState::Dead
+            may_pass && Some(path.id) == course.current && path.watch.state(now) < PathState::Dead
         });
         let cost = match lives.and_then(|path| path.watch.round_trip()) {
             Some(round_trip) if !cost.is_routable() => {
                 Cost::from_micros(u64::try_from(round_trip.as_micros()).unwrap_or(u64::MAX))
             }
+            _ if course.barred.holds(now, &path) => Cost::UNROUTABLE,
             _ => cost,
         };
-        let (excess, loss) = watched.map_or((Duration::ZERO, Loss::NONE), |path| {
+        let (excess, loss) = watched.map_or((Duration::ZERO, None), |path| {
             let (thousandths, decided) = path.watch.lost(now);
-            let loss = if decided >= DECIDED_MIN {
-                Loss::from_ppm(thousandths.saturating_mul(1_000))
-            } else {
-                Loss::NONE
-            };
+            let loss = Loss::from_ppm(thousandths.saturating_mul(1_000));
+            let loss = (decided >= DECIDED_MIN).then_some(loss);
             (path.watch.excess(), loss)
         });
         let excess = u64::try_from(excess.as_micros()).unwrap_or(u64::MAX);
@@ -415,12 +457,14 @@ impl Priced {
         }
     }
 
-    const fn offer(&self) -> Candidate<'_> {
+    /// The path as the choice sees it, where the one in use loses `in_use`: of a path that was not
+    /// measured nobody knows that it loses less.
+    fn offer(&self, in_use: Loss) -> Candidate<'_> {
         Candidate {
             path: &self.path,
             cost: self.cost,
             recent: self.recent,
-            loss: self.loss,
+            loss: self.loss.unwrap_or(in_use),
         }
     }
 }
@@ -431,24 +475,6 @@ fn routes(graph: &mut Graph, own: NodeId, far: NodeId, limits: RouteLimits) -> V
         return Vec::new();
     };
     disjoint_routes(graph, source, destination, limits, ROUTES)
-}
-
-/// What a path costs by link state.
-fn path_cost(graph: &Graph, own: NodeId, path: &Path, limits: RouteLimits) -> Cost {
-    let mut at = own;
-    let mut cost = Cost::ZERO;
-    for node in path.relays.iter().chain([&path.destination]) {
-        let link = match (graph.index(&at), graph.index(node)) {
-            (Some(from), Some(to)) => graph.link(from, to),
-            _ => Cost::UNROUTABLE,
-        };
-        cost = cost.plus(link);
-        if *node != path.destination {
-            cost = cost.plus(limits.relay_cost);
-        }
-        at = *node;
-    }
-    cost
 }
 
 /// Whether two paths share neither relay nor, where both have none, their link.
@@ -465,4 +491,4 @@ const ROUTES: usize = 3;
 /// Relays of a failed path that are blamed: all that a path may have.
 const RELAYS_BLAMED: usize = 3;
 /// Probes decided before their loss counts.
-const DECIDED_MIN: u32 = 25;
+const DECIDED_MIN: u32 = 50;

@@ -1,16 +1,19 @@
 //! The entry's side: game ports, and players.
 
-use core::net::SocketAddr;
+use core::net::{IpAddr, SocketAddr};
 use core::time::Duration;
+use std::collections::BTreeMap;
 
 use crypto::Provider;
+use udp_proto::budget::prefix_of;
 use wire::Instant;
 
 use super::flow_table::{Early, Flow, Side};
 use super::{Node, Pending};
 use crate::config::Config;
 use crate::event::{Command, Event, Outcome};
-use crate::flow_message::FlowMessage;
+use crate::flow_key::FlowId;
+use crate::flow_message::{FlowEnd, FlowMessage, FlowRefused};
 use crate::leg::{Leg, SocketId};
 use crate::link::LinkId;
 use crate::pieces::Joiner;
@@ -19,6 +22,9 @@ use crate::pieces::Joiner;
 #[derive(Debug)]
 pub(super) struct Ports {
     list: Vec<Port>,
+    /// Until when an exit that refused a flow of a game is asked for no other; at most the exits
+    /// of the configuration.
+    refused: BTreeMap<(usize, LinkId), Instant>,
 }
 
 #[derive(Debug)]
@@ -27,8 +33,6 @@ struct Port {
     game: usize,
     address: SocketAddr,
     state: PortState,
-    /// Until when new players get no flow.
-    refused_until: Instant,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,23 +56,38 @@ impl Ports {
                     game,
                     address,
                     state: PortState::Closed(now),
-                    refused_until: now,
                 })
             })
             .collect();
-        Self { list }
+        let refused = BTreeMap::new();
+        Self { list, refused }
     }
 
-    /// Lets a game's new players wait, since its exit refused one.
-    pub(super) fn on_refused(&mut self, now: Instant, game: usize) {
-        let ports = self.list.iter_mut().filter(|port| port.game == game);
-        ports.for_each(|port| port.refused_until = now + REFUSED);
+    /// Takes what an exit said to a new flow of a game.
+    pub(super) fn on_opened(
+        &mut self,
+        now: Instant,
+        (game, exit): (usize, LinkId),
+        outcome: Result<(), FlowRefused>,
+    ) {
+        if outcome.is_ok() {
+            self.refused.remove(&(game, exit));
+        } else {
+            self.refused.insert((game, exit), now + REFUSED);
+        }
     }
 
-    fn is_refused(&self, now: Instant, game: usize) -> bool {
-        self.list
-            .iter()
-            .any(|port| port.game == game && now < port.refused_until)
+    /// Whether an exit may be asked for a game: where it refused one flow, by one more each second.
+    fn may_ask(&self, now: Instant, game: usize, exit: LinkId) -> bool {
+        let refused = self.refused.get(&(game, exit));
+        refused.is_none_or(|until| *until <= now)
+    }
+
+    /// Takes down that an exit is asked.
+    fn on_asked(&mut self, now: Instant, game: usize, exit: LinkId) {
+        if let Some(until) = self.refused.get_mut(&(game, exit)) {
+            *until = now + REFUSED;
+        }
     }
 
     /// The game of a socket.
@@ -119,9 +138,14 @@ impl<P: Provider> Node<P> {
     }
 
     /// Takes a datagram of a game port or an upstream socket.
-    pub(super) fn on_game_datagram(&mut self, now: Instant, leg: Leg, datagram: &[u8]) {
+    pub(super) fn on_game_datagram(
+        &mut self,
+        now: Instant,
+        (leg, local): (Leg, Option<IpAddr>),
+        datagram: &[u8],
+    ) {
         if let Some(game) = self.ports.game(leg.socket) {
-            self.on_player_datagram(now, leg, game, datagram);
+            self.on_player_datagram(now, (leg, local), game, datagram);
         } else {
             self.on_server_datagram(now, leg, datagram);
         }
@@ -129,8 +153,11 @@ impl<P: Provider> Node<P> {
 
     /// Hands a datagram to a player, as far as that one's ration goes.
     pub(super) fn deliver_to_player(&mut self, now: Instant, index: u32, datagram: &[u8]) {
-        let Some(Side::Entry { leg, standing }) =
-            self.flows.get_mut(index).map(|flow| &mut flow.side)
+        let Some(Side::Entry {
+            leg,
+            local,
+            standing,
+        }) = self.flows.get_mut(index).map(|flow| &mut flow.side)
         else {
             return;
         };
@@ -141,14 +168,14 @@ impl<P: Provider> Node<P> {
             self.stats.rationed = self.stats.rationed.saturating_add(1);
             return;
         }
-        self.stats.delivered = self.stats.delivered.saturating_add(1);
-        self.plane.outbox.push_bytes(*leg, datagram);
+        let way = (*leg, *local);
+        self.push_out(way, datagram);
     }
 
     /// Takes leave of what was at this end of a flow.
     pub(super) fn leave_side(&mut self, side: &Side) {
         match side {
-            Side::Entry { leg, standing } => self.ration.on_end(leg.address, standing),
+            Side::Entry { leg, standing, .. } => self.ration.on_end(leg.address, standing),
             Side::Exit {
                 socket: Some(socket),
                 ..
@@ -157,29 +184,74 @@ impl<P: Provider> Node<P> {
         }
     }
 
-    fn on_player_datagram(&mut self, now: Instant, leg: Leg, game: usize, datagram: &[u8]) {
+    /// Takes what an exit says to a flow that was opened here; of others' it has nothing to say.
+    pub(super) fn on_opened(
+        &mut self,
+        now: Instant,
+        (exit, flow): (LinkId, FlowId),
+        outcome: Result<(), FlowRefused>,
+    ) {
+        let index = self.flows.of_id(exit, flow);
+        let flow = index.and_then(|index| self.flows.get(index));
+        let is_ours = |flow: &&Flow<_>| matches!(flow.side, Side::Entry { .. });
+        let (Some(index), Some(flow)) = (index, flow.filter(is_ours)) else {
+            return;
+        };
+        self.ports.on_opened(now, (flow.game, exit), outcome);
+        if outcome.is_err() {
+            self.end_flow(now, index, FlowEnd::Refused);
+        }
+    }
+
+    fn on_player_datagram(
+        &mut self,
+        now: Instant,
+        (leg, local): (Leg, Option<IpAddr>),
+        game: usize,
+        datagram: &[u8],
+    ) {
         let known = self.flows.of_player(&leg);
         let Some(index) = known.or_else(|| self.open_flow(now, leg, game)) else {
             self.stats.refused_players = self.stats.refused_players.saturating_add(1);
             return;
         };
-        if let Some(Side::Entry { leg, standing }) =
-            self.flows.get_mut(index).map(|flow| &mut flow.side)
+        let side = self.flows.get_mut(index).map(|flow| &mut flow.side);
+        if let Some(Side::Entry {
+            leg,
+            local: last,
+            standing,
+        }) = side
         {
-            self.ration.on_request(leg.address, standing);
+            *last = local;
+            if self.ration.on_request(leg.address, standing) {
+                self.on_proved(index);
+            }
         }
         self.carry(now, index, datagram);
     }
 
     /// Opens a flow for a new player, through the exit that is cheapest to reach.
+    ///
+    /// What is cheap to ask comes first, since its address may be anybody's.
     fn open_flow(&mut self, now: Instant, leg: Leg, game: usize) -> Option<u32> {
-        if self.flows.is_full() || self.ports.is_refused(now, game) {
+        if self.ration.is_spent(now, leg.address) || !self.newcomers.take(now, 1) {
             return None;
         }
-        let far = self.best_exit(game)?;
+        let far = self.best_exit(now, game)?;
         if !self.ensure_course(now, far) {
             return None;
         }
+        if self.ration.is_crowded(leg.address) {
+            let prefix = prefix_of(leg.address.ip());
+            let oldest = self
+                .flows
+                .oldest_unproved(|flow| prefix_of(flow.player.ip()) == prefix)?;
+            self.close_flow(now, oldest, FlowEnd::Crowded);
+        }
+        if !self.make_room(now) {
+            return None;
+        }
+        self.ports.on_asked(now, game, far);
         let standing = self.ration.admit(now, leg.address)?;
         let (name, mode) = self
             .config
@@ -207,11 +279,18 @@ impl<P: Provider> Node<P> {
             sealer,
             opener,
             joiner: Joiner::new(),
-            side: Side::Entry { leg, standing },
+            side: Side::Entry {
+                leg,
+                local: None,
+                standing,
+            },
             outward: Early::default(),
             inward: Early::default(),
             labels: Vec::new(),
             used: now,
+            setup_at: now,
+            setups_refused: 0,
+            unproved: None,
         };
         let index = self.flows.insert(flow).ok()?;
         if let Some(far_end) = self.peers.get(far).map(|peer| peer.node) {
@@ -225,14 +304,18 @@ impl<P: Provider> Node<P> {
         Some(index)
     }
 
-    /// The exit of a game that is cheapest to reach and has a session with us.
-    fn best_exit(&mut self, game: usize) -> Option<LinkId> {
+    /// The exit of a game that is cheapest to reach, of those that have a session with us and have
+    /// not just refused a player of it.
+    fn best_exit(&mut self, now: Instant, game: usize) -> Option<LinkId> {
         let exits = self.config.games.get(game)?.entry.as_ref()?.exits.clone();
         exits
             .into_iter()
             .filter_map(|exit| {
                 let link = self.peers.find(&exit)?;
                 self.peers.session(link)?;
+                if !self.ports.may_ask(now, game, link) {
+                    return None;
+                }
                 let cost = self.cost_to(exit);
                 cost.is_routable().then_some((cost, exit, link))
             })
@@ -241,7 +324,7 @@ impl<P: Provider> Node<P> {
     }
 }
 
-/// Time without new flows after an exit refused one.
+/// Time without new flows of a game by an exit that refused one.
 const REFUSED: Duration = Duration::from_secs(1);
 /// Wait after a port could not be opened.
 const LISTEN_AGAIN: Duration = Duration::from_secs(5);

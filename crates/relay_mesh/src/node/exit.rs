@@ -8,6 +8,7 @@ use wire::{Instant, NodeId};
 use super::flow_table::{Early, Flow, Side};
 use super::{Node, Pending};
 use crate::event::{Command, Event, Outcome};
+use crate::exchange::Exchange;
 use crate::flow_key::FlowId;
 use crate::flow_message::{FlowEnd, FlowMessage, FlowRefused};
 use crate::leg::Leg;
@@ -63,7 +64,12 @@ impl<P: Provider> Node<P> {
             Outcome::Opened(socket) => self.command(Command::Close { socket }, Pending::Close),
             Outcome::Closed | Outcome::Failed => {
                 if is_same {
-                    self.close_flow(now, index, FlowEnd::Refused);
+                    let opened = FlowMessage::Opened {
+                        flow: id,
+                        outcome: Err(FlowRefused::NoSocket),
+                    };
+                    self.send_flow_message(now, far, &opened);
+                    self.end_flow(now, index, FlowEnd::Refused);
                 }
             }
         }
@@ -74,17 +80,20 @@ impl<P: Provider> Node<P> {
         let Some(flow) = self.flows.get_mut(index) else {
             return;
         };
-        match flow.side {
+        match &mut flow.side {
             Side::Exit {
                 server,
                 socket: Some(socket),
+                exchange,
             } => {
-                self.stats.delivered = self.stats.delivered.saturating_add(1);
                 let leg = Leg {
-                    socket,
-                    address: server,
+                    socket: *socket,
+                    address: *server,
                 };
-                self.plane.outbox.push_bytes(leg, datagram);
+                if exchange.on_request() {
+                    self.on_proved(index);
+                }
+                self.push_out((leg, None), datagram);
             }
             Side::Exit { socket: None, .. } => {
                 if !flow.inward.push(datagram) {
@@ -98,13 +107,17 @@ impl<P: Provider> Node<P> {
     /// Takes a datagram of an upstream socket.
     pub(super) fn on_server_datagram(&mut self, now: Instant, leg: Leg, datagram: &[u8]) {
         let index = self.flows.of_socket(leg.socket);
-        let flow = index.and_then(|index| self.flows.get(index));
-        let is_server = matches!(
-            flow.map(|flow| &flow.side),
-            Some(Side::Exit { server, .. }) if *server == leg.address
-        );
-        match index {
-            Some(index) if is_server => self.carry(now, index, datagram),
+        let flow = index.and_then(|index| self.flows.get_mut(index));
+        match (index, flow.map(|flow| &mut flow.side)) {
+            (
+                Some(index),
+                Some(Side::Exit {
+                    server, exchange, ..
+                }),
+            ) if *server == leg.address => {
+                exchange.on_reply();
+                self.carry(now, index, datagram);
+            }
             _ => self.stats.strangers = self.stats.strangers.saturating_add(1),
         }
     }
@@ -121,7 +134,7 @@ impl<P: Provider> Node<P> {
         // A driver that does not answer must not make us remember more and more.
         let is_overdue =
             self.pending.len() >= 2 * usize::try_from(self.config.flows_max).unwrap_or(usize::MAX);
-        if self.flows.is_full() || is_overdue {
+        if is_overdue || !self.make_room(now) {
             return Err(FlowRefused::Full);
         }
         if !self.ensure_course(now, link) {
@@ -147,11 +160,15 @@ impl<P: Provider> Node<P> {
             side: Side::Exit {
                 server,
                 socket: None,
+                exchange: Exchange::NEW,
             },
             outward: Early::default(),
             inward: Early::default(),
             labels: Vec::new(),
             used: now,
+            setup_at: now,
+            setups_refused: 0,
+            unproved: None,
         };
         let index = self.flows.insert(flow).map_err(|_| FlowRefused::Full)?;
         self.command(Command::Open { server }, Pending::Upstream(index, link, id));

@@ -1,11 +1,12 @@
 //! Flows of this node: players' at an entry, upstream sockets at an exit.
 
-use core::net::SocketAddr;
+use core::net::{IpAddr, SocketAddr};
 use std::collections::{BTreeMap, VecDeque};
 
 use wire::{Generator, Instant, Lookup};
 
 use crate::config::Mode;
+use crate::exchange::Exchange;
 use crate::flow_key::{FlowId, FlowOpener, FlowSealer};
 use crate::hop::LabelName;
 use crate::leg::{Leg, SocketId};
@@ -36,6 +37,19 @@ pub(super) struct Flow<A> {
     pub(super) labels: Vec<LabelName>,
     /// When a datagram last passed, either way.
     pub(super) used: Instant,
+    /// Before that, no path is asked for a label.
+    pub(super) setup_at: Instant,
+    /// Times in a row that the far end gave it none.
+    pub(super) setups_refused: u8,
+    /// Its place among the flows whose players have not proved to receive; the table's.
+    pub(super) unproved: Option<u64>,
+}
+
+impl<A> Flow<A> {
+    /// Whether its player has proved to receive.
+    pub(super) const fn is_proved(&self) -> bool {
+        self.unproved.is_none()
+    }
 }
 
 /// What is at this end of a flow.
@@ -45,6 +59,8 @@ pub(super) enum Side {
     Entry {
         /// The game's socket and the player.
         leg: Leg,
+        /// The address of ours that the player spoke to last.
+        local: Option<IpAddr>,
         /// Whether the player has proved to receive.
         standing: Standing,
     },
@@ -52,6 +68,8 @@ pub(super) enum Side {
     Exit {
         server: SocketAddr,
         socket: Option<SocketId>,
+        /// What the player and the server said in turn.
+        exchange: Exchange,
     },
 }
 
@@ -89,10 +107,14 @@ pub(super) struct FlowTable<A> {
     by_player: Lookup<Leg, u32>,
     by_socket: Lookup<SocketId, u32>,
     by_id: BTreeMap<(LinkId, FlowId), u32>,
+    /// Flows whose players have not proved to receive, oldest first.
+    unproved: BTreeMap<u64, u32>,
+    next_unproved: u64,
+    unproved_max: usize,
 }
 
 impl<A> FlowTable<A> {
-    pub(super) fn new(max: u32, generator: &mut Generator) -> Self {
+    pub(super) fn new((max, unproved_max): (u32, u32), generator: &mut Generator) -> Self {
         Self {
             slots: Vec::new(),
             free: VecDeque::new(),
@@ -102,11 +124,14 @@ impl<A> FlowTable<A> {
             by_player: Lookup::new(generator),
             by_socket: Lookup::new(generator),
             by_id: BTreeMap::new(),
+            unproved: BTreeMap::new(),
+            next_unproved: 0,
+            unproved_max: usize::try_from(unproved_max.min(max)).unwrap_or(usize::MAX),
         }
     }
 
     /// Adds a flow; hands it back where the table is full.
-    pub(super) fn insert(&mut self, flow: Flow<A>) -> Result<u32, Box<Flow<A>>> {
+    pub(super) fn insert(&mut self, mut flow: Flow<A>) -> Result<u32, Box<Flow<A>>> {
         if self.taken >= self.max {
             return Err(Box::new(flow));
         }
@@ -117,6 +142,9 @@ impl<A> FlowTable<A> {
                 Err(_) => return Err(Box::new(flow)),
             },
         };
+        flow.unproved = Some(self.next_unproved);
+        self.unproved.insert(self.next_unproved, index);
+        self.next_unproved = self.next_unproved.saturating_add(1);
         self.by_id.insert((flow.far, flow.id), index);
         if let Side::Entry { leg, .. } = flow.side {
             self.by_player.insert(leg, index);
@@ -135,6 +163,9 @@ impl<A> FlowTable<A> {
     pub(super) fn remove(&mut self, index: u32) -> Option<Flow<A>> {
         let flow = self.slots.get_mut(usize::try_from(index).ok()?)?.take()?;
         self.by_id.remove(&(flow.far, flow.id));
+        if let Some(place) = flow.unproved {
+            self.unproved.remove(&place);
+        }
         match flow.side {
             Side::Entry { leg, .. } => {
                 self.by_player.remove(&leg);
@@ -150,6 +181,31 @@ impl<A> FlowTable<A> {
         self.free.push_back(index);
         self.taken = self.taken.saturating_sub(1);
         Some(flow)
+    }
+
+    /// Takes the proof that a flow's player receives.
+    pub(super) fn on_proved(&mut self, index: u32) {
+        let place = self.get_mut(index).and_then(|flow| flow.unproved.take());
+        if let Some(place) = place {
+            self.unproved.remove(&place);
+        }
+    }
+
+    /// The oldest flow whose player has not proved to receive and for which `holds`.
+    pub(super) fn oldest_unproved(&self, holds: impl Fn(&Flow<A>) -> bool) -> Option<u32> {
+        let mut unproved = self.unproved.values().copied();
+        unproved.find(|index| self.get(*index).is_some_and(&holds))
+    }
+
+    /// Whether a new flow finds no place unless an unproved one ends.
+    pub(super) fn is_crowded(&self) -> bool {
+        self.taken >= self.max || self.unproved.len() >= self.unproved_max
+    }
+
+    /// Whether a flow that one path carries is waited for on another, before packets move there.
+    pub(super) fn is_wanted_everywhere(&self, now: Instant, far: LinkId, id: FlowId) -> bool {
+        let flow = self.of_id(far, id).and_then(|index| self.get(index));
+        id == FlowId::PROBE || flow.is_some_and(|flow| flow.is_proved() && flow.setup_at <= now)
     }
 
     /// Gives an exit's flow its socket; false where it is gone, or has one.
@@ -185,6 +241,11 @@ impl<A> FlowTable<A> {
         self.by_id.get(&(far, id)).copied()
     }
 
+    /// Whether a flow has not ended; probes never end.
+    pub(super) fn is_alive(&self, far: LinkId, id: FlowId) -> bool {
+        id == FlowId::PROBE || self.by_id.contains_key(&(far, id))
+    }
+
     /// Indices of the flows with one far end, by flow id.
     pub(super) fn with(&self, far: LinkId) -> impl Iterator<Item = (FlowId, u32)> {
         self.by_id
@@ -201,10 +262,6 @@ impl<A> FlowTable<A> {
 
     pub(super) const fn len(&self) -> u32 {
         self.taken
-    }
-
-    pub(super) const fn is_full(&self) -> bool {
-        self.taken >= self.max
     }
 
     pub(super) fn memory(&self) -> usize {

@@ -9,9 +9,10 @@ use crate::data_plane::Arrived;
 use crate::event::Event;
 use crate::flow_key::{FlowDrop, FlowId, FlowOpener, FlowSealer};
 use crate::flow_message::{FlowEnd, FlowMessage};
-use crate::hop::Piece;
+use crate::hop::{HOPS_LEFT_MAX, Piece};
 use crate::hop_sealer::Packet;
 use crate::link::LinkId;
+use crate::outbox::Way;
 use crate::pieces::split;
 
 /// Both directions of a flow.
@@ -76,17 +77,22 @@ impl<P: Provider> Node<P> {
             return;
         };
         course.used = now;
-        let ways = course.ways(now, flow.id, flow.mode);
-        if ways == [None, None] {
-            if !flow.outward.push(datagram) {
-                self.stats.early_dropped = self.stats.early_dropped.saturating_add(1);
-            }
-            return;
-        }
         let Some((first, second)) = split(datagram) else {
             self.stats.too_big = self.stats.too_big.saturating_add(1);
             return;
         };
+        let ways = course.ways(now, flow.id, flow.mode);
+        let counter = if ways != [None, None] {
+            &mut self.stats.carried
+        } else if flow.outward.push(datagram) {
+            &mut self.stats.waited
+        } else {
+            &mut self.stats.early_dropped
+        };
+        *counter = counter.saturating_add(1);
+        if ways == [None, None] {
+            return;
+        }
         match second {
             None => self.send_pieces(now, index, (Piece::Whole, first), ways),
             Some(second) => {
@@ -128,7 +134,7 @@ impl<P: Provider> Node<P> {
             let packet = Packet {
                 number: numbered.number,
                 phase: numbered.phase,
-                is_echo: false,
+                hops_left: HOPS_LEFT_MAX,
                 body: &self.sealed,
             };
             let via = (first, &mut bound.binding);
@@ -157,14 +163,7 @@ impl<P: Provider> Node<P> {
                 self.on_flow_open(now, link, (flow, player, &game));
             }
             Ok(FlowMessage::Opened { flow, outcome }) => {
-                if outcome.is_err()
-                    && let Some(index) = self.flows.of_id(link, flow)
-                {
-                    if let Some(flow) = self.flows.get(index) {
-                        self.ports.on_refused(now, flow.game);
-                    }
-                    self.end_flow(now, index, FlowEnd::Refused);
-                }
+                self.on_opened(now, (link, flow), outcome);
             }
             Ok(FlowMessage::Close { flow, reason }) => {
                 if let Some(index) = self.flows.of_id(link, flow) {
@@ -249,8 +248,38 @@ impl<P: Provider> Node<P> {
         }
     }
 
+    /// Takes the proof that a flow's player receives: it gets labels on the spare path too.
+    pub(super) fn on_proved(&mut self, index: u32) {
+        self.flows.on_proved(index);
+        let far = self.flows.get(index).map(|flow| flow.far);
+        if let Some(course) = far.and_then(|far| self.courses.get_mut(&far)) {
+            course.is_incomplete = true;
+        }
+    }
+
+    /// Makes room for a flow more, for whom a place among the unproved is a place at all.
+    pub(super) fn make_room(&mut self, now: Instant) -> bool {
+        if self.flows.is_crowded() {
+            let Some(oldest) = self.flows.oldest_unproved(|_| true) else {
+                return false;
+            };
+            self.close_flow(now, oldest, FlowEnd::Crowded);
+        }
+        true
+    }
+
+    /// Queues a datagram to a player or a server.
+    pub(super) fn push_out(&mut self, way: Way, datagram: &[u8]) {
+        let counter = if self.plane.outbox.push_bytes(way, datagram) {
+            &mut self.stats.delivered
+        } else {
+            &mut self.stats.outbox_full
+        };
+        *counter = counter.saturating_add(1);
+    }
+
     /// Forgets a flow, its labels and its socket.
-    fn end_flow(&mut self, now: Instant, index: u32, reason: FlowEnd) {
+    pub(super) fn end_flow(&mut self, now: Instant, index: u32, reason: FlowEnd) {
         let Some(flow) = FlowTable::remove(&mut self.flows, index) else {
             return;
         };

@@ -1,5 +1,6 @@
 //! Sessions with neighbours: dialling, link keys, probes.
 
+use core::net::{IpAddr, Ipv4Addr, SocketAddr};
 use core::time::Duration;
 
 use crypto::{Provider, Role};
@@ -25,10 +26,7 @@ impl<P: Provider> Node<P> {
             if let Some(link) = self.meet(now, node)
                 && let Some(peer) = self.peers.get_mut(link)
             {
-                peer.is_bootstrap = true;
-                if peer.addresses.len() < ADDRESSES_MAX {
-                    peer.addresses.push(address);
-                }
+                peer.bootstrap.push(address);
             }
         }
     }
@@ -45,16 +43,31 @@ impl<P: Provider> Node<P> {
             let Some(link) = self.meet(now, node) else {
                 continue;
             };
-            if let Some((profile, _)) = self.table.profile(&node)
-                && let Some(peer) = self.peers.get_mut(link)
-            {
-                for address in &profile.addresses {
-                    if peer.addresses.len() < ADDRESSES_MAX && !peer.addresses.contains(address) {
-                        peer.addresses.push(*address);
-                    }
-                }
+            let Some((profile, _)) = self.table.profile(&node) else {
+                continue;
+            };
+            let learned = profile.addresses.iter().copied();
+            let learned = learned.filter(|address| self.may_be_dialled(*address));
+            let learned = learned.collect();
+            if let Some(peer) = self.peers.get_mut(link) {
+                peer.learned = learned;
             }
         }
+    }
+
+    /// Whether a node that says so may be there. Anybody's record may name any address; this keeps
+    /// dials to those where a single node of the same network can be.
+    fn may_be_dialled(&self, address: SocketAddr) -> bool {
+        let ip = address.ip();
+        let own = &self.config.profile.addresses;
+        let is_local = own.iter().any(|own| own.ip().is_loopback());
+        let is_broadcast = ip == IpAddr::V4(Ipv4Addr::BROADCAST);
+        address.port() != 0
+            && !ip.is_unspecified()
+            && !ip.is_multicast()
+            && !is_broadcast
+            && (is_local || !ip.is_loopback())
+            && !own.contains(&address)
     }
 
     /// Dials those that are alive, or of the bootstrap list, and have no session.
@@ -66,8 +79,8 @@ impl<P: Provider> Node<P> {
             .filter(|(_, peer)| {
                 matches!(peer.contact, Contact::None)
                     && peer.next_dial <= now
-                    && !peer.addresses.is_empty()
-                    && (peer.is_bootstrap || self.table.profile(&peer.node).is_some())
+                    && (!peer.bootstrap.is_empty()
+                        || (!peer.learned.is_empty() && self.table.is_live(&peer.node)))
             })
             .map(|(link, _)| link)
             .take(room)
@@ -111,7 +124,7 @@ impl<P: Provider> Node<P> {
                 .plane
                 .links
                 .get(link)
-                .is_some_and(|link| link.sealer.bound() > 0);
+                .is_some_and(|link| link.sealer.live() > 0);
             let Some(up) = self.peers.up_mut(link) else {
                 continue;
             };
@@ -170,7 +183,7 @@ impl<P: Provider> Node<P> {
             return;
         };
         let target = Target {
-            addresses: peer.addresses.clone(),
+            addresses: peer.addresses(),
             server: ServerIdentity::Node(peer.node),
             credentials: Credentials::Peer,
         };
@@ -192,7 +205,8 @@ impl<P: Provider> Node<P> {
         if !self.endpoint.sessions().any(|open| open == session) {
             return;
         }
-        let Some(link) = self.peers.intern(now, node) else {
+        let Some(link) = self.find_place(now, node) else {
+            self.stats.links_refused = self.stats.links_refused.saturating_add(1);
             self.close(now, session);
             return;
         };
@@ -212,13 +226,29 @@ impl<P: Provider> Node<P> {
                 carries: false,
             })),
         );
+        self.graph = None;
+        let is_ours = self.endpoint.role(session) == Some(Role::Dialler);
+        let reached = self.endpoint.peer_address(session).filter(|_| is_ours);
         if let Some(peer) = self.peers.get_mut(link) {
             peer.failures = 0;
+            peer.reached = reached.or(peer.reached);
         }
-        if let Some(address) = self.endpoint.remote(session) {
+        if let Some(address) = self.endpoint.peer_address(session) {
             self.tell(Event::LinkUp { node, address });
         }
         self.greet(now, link);
+    }
+
+    /// The link of a node that has a session now; `None` where there are too many.
+    fn find_place(&mut self, now: Instant, node: NodeId) -> Option<LinkId> {
+        let known = self.peers.find(&node);
+        let has_contact = known
+            .and_then(|link| self.peers.get(link))
+            .is_some_and(|peer| !matches!(peer.contact, Contact::None));
+        if !has_contact && self.peers.contacts() >= self.config.links_max {
+            return None;
+        }
+        self.peers.intern(now, node)
     }
 
     /// Makes the keys of a link; false where the session is gone.
@@ -226,7 +256,7 @@ impl<P: Provider> Node<P> {
         let (Some(exporter), Some(role), Some(remote)) = (
             self.endpoint.exporter(session),
             self.endpoint.role(session),
-            self.endpoint.remote(session),
+            self.endpoint.peer_address(session),
         ) else {
             return false;
         };
@@ -235,7 +265,8 @@ impl<P: Provider> Node<P> {
             Role::Accepter => End::Accepter,
         };
         let provider = self.endpoint.provider();
-        let made = Link::new(provider, exporter, end, remote, self.next_serial);
+        let mut made = Link::new(provider, exporter, end, remote, self.next_serial);
+        made.local = self.endpoint.local(session);
         self.next_serial = self.next_serial.saturating_add(1);
         self.plane.drop_link(now, link);
         self.plane.links.set(link, Some(made));
@@ -244,9 +275,12 @@ impl<P: Provider> Node<P> {
 
     /// What both sides say first: who we are, and what we know.
     fn greet(&mut self, now: Instant, link: LinkId) {
-        let mut message = Vec::new();
-        Message::Hello(&self.own_record).encode(&mut message);
-        self.send(now, link, RELIABLE, &message);
+        // Before the first beat there is no record; then it goes to all, as every new one does.
+        if !self.own_record.is_empty() {
+            let mut message = Vec::new();
+            Message::Hello(&self.own_record).encode(&mut message);
+            self.send(now, link, RELIABLE, &message);
+        }
         self.send_digest(now, link);
     }
 
@@ -285,6 +319,7 @@ impl<P: Provider> Node<P> {
             self.leave_link(now, link, node);
         }
         self.peers.set_contact(link, Contact::None);
+        self.graph = None;
     }
 
     fn on_readable(&mut self, now: Instant, session: SessionId) {
@@ -303,10 +338,11 @@ impl<P: Provider> Node<P> {
         // Packets of the session may come from elsewhere than before.
         if let (Some(link), Some(remote)) = (
             self.peers.of_session(session),
-            self.endpoint.remote(session),
+            self.endpoint.peer_address(session),
         ) && let Some(link) = self.plane.links.get_mut(link)
         {
             link.remote = remote;
+            link.local = self.endpoint.local(session);
         }
     }
 
@@ -319,5 +355,3 @@ impl<P: Provider> Node<P> {
 
 /// How much later the one with the larger id dials, of two that learn of each other.
 const SECOND_DIALLER: Duration = Duration::from_millis(600);
-/// Addresses kept of each node; as many as a dial takes.
-const ADDRESSES_MAX: usize = 8;

@@ -1,6 +1,7 @@
 //! Setting paths up, probing them, and keeping their labels.
 
 use core::time::Duration;
+use std::collections::BTreeMap;
 
 use crypto::Provider;
 use wire::Instant;
@@ -10,33 +11,54 @@ use super::{Node, RELIABLE, UNRELIABLE};
 use crate::data_plane::Arrived;
 use crate::flow_key::FlowId;
 use crate::flow_message::PathProbe;
-use crate::hop::{LabelName, Piece};
+use crate::hop::{HOPS_LEFT_MAX, LabelName, Piece};
 use crate::hop_sealer::Packet;
 use crate::link::LinkId;
 use crate::path_setup::{Ask, PathSetup, Progress};
 use crate::route_request::{FLOWS_MAX, RequestId, RouteReply};
 
 impl<P: Provider> Node<P> {
-    /// Starts set-ups for the flows that have no label on a path.
+    /// Starts set-ups for the flows that have no label on a path, as many as may be under way.
+    ///
+    /// Flows that have not proved to be somebody's get labels on the path in use only.
     pub(super) fn set_up_missing(&mut self, now: Instant, link: LinkId) {
-        let flows: Vec<FlowId> = self.flows.with(link).map(|(flow, _)| flow).collect();
         let Some(course) = self.courses.get_mut(&link) else {
             return;
         };
+        course.is_incomplete = false;
+        let mut flows = vec![(FlowId::PROBE, true)];
+        for flow in self
+            .flows
+            .with(link)
+            .filter_map(|(_, index)| self.flows.get(index))
+        {
+            if flow.setup_at <= now {
+                flows.push((flow.id, flow.is_proved()));
+            } else {
+                course.is_incomplete = true;
+            }
+        }
         let mut asks = Vec::new();
         let mut request = self.next_request;
         let mut ids = || {
             request = request.wrapping_add(1);
             RequestId(request)
         };
-        course.is_incomplete = false;
+        let current = course.current;
         for path in &mut course.paths {
-            if now < path.retry_at {
+            let room = path.setup_room();
+            if now < path.retry_at || room == 0 {
                 course.is_incomplete = true;
                 continue;
             }
-            let all = [FlowId::PROBE].into_iter().chain(flows.iter().copied());
-            for chunk in path.missing(all).chunks(FLOWS_MAX) {
+            let is_in_use = current.is_none_or(|current| current == path.id);
+            let wanted = flows
+                .iter()
+                .filter(|(_, is_proved)| *is_proved || is_in_use);
+            let missing = path.missing(wanted.map(|(flow, _)| *flow));
+            let chunks = missing.chunks(FLOWS_MAX);
+            course.is_incomplete |= chunks.len() > room;
+            for chunk in chunks.take(room) {
                 let way = (path.path.relays.as_slice(), path.path.destination);
                 let (setup, first) = PathSetup::start(now, self.own, way, chunk.to_vec(), &mut ids);
                 path.setups.push(setup);
@@ -67,10 +89,8 @@ impl<P: Provider> Node<P> {
                     .setups
                     .iter()
                     .position(|setup| setup.waits_for(node, id))?;
-                let progress = path
-                    .setups
-                    .get_mut(place)?
-                    .on_reply(id, reply.clone(), &mut ids);
+                let setup = path.setups.get_mut(place)?;
+                let progress = setup.on_reply(id, reply.clone(), &mut ids);
                 if !matches!(progress, Progress::Pending(_)) {
                     path.setups.swap_remove(place);
                 }
@@ -80,7 +100,10 @@ impl<P: Provider> Node<P> {
         self.next_request = request;
         match found {
             Some((_, _, Progress::Pending(asks))) => self.ask(now, asks),
-            Some((far, path, Progress::Ready(labels))) => self.take_labels(now, far, path, labels),
+            Some((far, path, Progress::Ready { labels, refused })) => {
+                self.take_labels(now, far, path, labels);
+                self.put_off(now, far, &refused);
+            }
             Some((far, path, Progress::Failed(_))) => self.on_setup_failed(now, far, path),
             None => {
                 self.stats.stray_replies = self.stats.stray_replies.saturating_add(1);
@@ -230,37 +253,62 @@ impl<P: Provider> Node<P> {
         let packet = Packet {
             number: numbered.number,
             phase: numbered.phase,
-            is_echo: false,
+            hops_left: HOPS_LEFT_MAX,
             body: &self.sealed,
         };
         let via = (first, &mut bound.binding);
         self.plane.send(provider, now, via, packet);
     }
 
+    /// Sends requests. A path of which one cannot be sent waits, whatever the number of them.
     fn ask(&mut self, now: Instant, asks: Vec<Ask>) {
         let mut unasked = Vec::new();
         for Ask { node, id, request } in asks {
             let mut message = Vec::new();
             request.encode(id, &mut message);
             let link = self.peers.find(&node);
+            let link = link.filter(|link| self.peers.session(*link).is_some());
             if !link.is_some_and(|link| self.send(now, link, RELIABLE, &message)) {
-                unasked.push((node, id));
+                unasked.push((node, id, link.is_some()));
             }
         }
-        for (node, id) in unasked {
-            let found = self.courses.iter_mut().find_map(|(&far, course)| {
-                course.paths.iter_mut().find_map(|path| {
-                    let place = path
-                        .setups
-                        .iter()
-                        .position(|setup| setup.waits_for(node, id))?;
-                    path.setups.swap_remove(place);
-                    Some((far, path.id))
-                })
-            });
-            if let Some((far, path)) = found {
-                self.on_setup_failed(now, far, path);
+        let mut stuck = BTreeMap::new();
+        for (node, id, is_only_full) in unasked {
+            for (&far, course) in &mut self.courses {
+                course.is_incomplete = true;
+                for path in &mut course.paths {
+                    let before = path.setups.len();
+                    path.setups.retain(|setup| !setup.waits_for(node, id));
+                    if path.setups.len() < before {
+                        let is_full = stuck.entry((far, path.id)).or_insert(true);
+                        *is_full &= is_only_full;
+                        path.retry_at = now + RETRY;
+                    }
+                }
             }
+        }
+        for (far, path) in stuck
+            .into_iter()
+            .filter_map(|(path, full)| (!full).then_some(path))
+        {
+            self.on_setup_failed(now, far, path);
+        }
+    }
+
+    /// Lets flows wait that the far end knows nothing of: it has refused them, or they ended.
+    fn put_off(&mut self, now: Instant, far: LinkId, flows: &[FlowId]) {
+        for flow in flows {
+            let index = self.flows.of_id(far, *flow);
+            if let Some(flow) = index.and_then(|index| self.flows.get_mut(index)) {
+                let span = RETRY.saturating_mul(1 << flow.setups_refused.min(RETRY_DOUBLINGS));
+                flow.setup_at = now + span;
+                flow.setups_refused = flow.setups_refused.saturating_add(1);
+            }
+        }
+        if let Some(course) = self.courses.get_mut(&far)
+            && !flows.is_empty()
+        {
+            course.is_incomplete = true;
         }
     }
 
@@ -284,6 +332,10 @@ impl<P: Provider> Node<P> {
         path.failures = 0;
         let (mut ready, mut unbound) = (Vec::new(), false);
         for (flow, label) in labels {
+            if !self.flows.is_alive(far, flow) {
+                // Its label at the first hop ends by itself.
+                continue;
+            }
             let provider = self.endpoint.provider();
             // A first hop that names a label twice gets no frames on it.
             let Ok(binding) = link.sealer.bind_origin(provider, now, label) else {
@@ -308,23 +360,20 @@ impl<P: Provider> Node<P> {
         }
     }
 
-    /// Tries again a little later, and gives the path up after the third time.
+    /// Tries again later, each time after twice as long. A path that never stood is given up after
+    /// the third time; on one that does, flows without a label there wait, and no other pays.
     fn on_setup_failed(&mut self, now: Instant, far: LinkId, id: u8) {
-        let Some(path) = self
-            .courses
-            .get_mut(&far)
-            .and_then(|course| course.path_mut(id))
-        else {
+        self.stats.setups_failed = self.stats.setups_failed.saturating_add(1);
+        let Some(course) = self.courses.get_mut(&far) else {
             return;
         };
-        self.stats.setups_failed = self.stats.setups_failed.saturating_add(1);
+        course.is_incomplete = true;
+        let Some(path) = course.path_mut(id) else {
+            return;
+        };
+        path.retry_at = now + RETRY.saturating_mul(1 << path.failures.min(RETRY_DOUBLINGS));
         path.failures = path.failures.saturating_add(1);
-        path.retry_at = now + RETRY;
-        let is_hopeless = path.failures >= TRIES;
-        if let Some(course) = self.courses.get_mut(&far) {
-            course.is_incomplete = true;
-        }
-        if is_hopeless {
+        if path.failures >= TRIES && !path.is_watched() {
             self.fail_path(now, far, id);
         }
     }
@@ -339,5 +388,7 @@ impl CoursePath {
 
 /// Wait after a set-up that failed.
 const RETRY: Duration = Duration::from_millis(250);
-/// Set-ups that may fail until a path is given up.
+/// The longest wait is 4 s.
+const RETRY_DOUBLINGS: u8 = 4;
+/// Set-ups that may fail until a path is given up that never stood.
 const TRIES: u8 = 3;

@@ -2,7 +2,7 @@
 
 use core::net::SocketAddr;
 use core::time::Duration;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 
 use udp_proto::SessionId;
 use udp_proto::budget::TokenBucket;
@@ -10,16 +10,18 @@ use wire::{Instant, NodeId};
 
 use crate::link::LinkId;
 use crate::measure::Prober;
-use crate::route_request::{RequestId, RouteReply};
 
 /// Another node.
 #[derive(Debug)]
 pub(super) struct Peer {
     pub(super) node: NodeId,
-    /// Where it may be reached; at most 8.
-    pub(super) addresses: Vec<SocketAddr>,
-    /// Dialled whether or not it is alive by its records.
-    pub(super) is_bootstrap: bool,
+    /// Where its newest record says that it is; as many as a record holds.
+    pub(super) learned: Vec<SocketAddr>,
+    /// Where the bootstrap list says that it is. Who stands there is dialled whether or not it is
+    /// alive by its records.
+    pub(super) bootstrap: Vec<SocketAddr>,
+    /// Where the last dial of ours succeeded.
+    pub(super) reached: Option<SocketAddr>,
     pub(super) contact: Contact,
     /// When to dial next.
     pub(super) next_dial: Instant,
@@ -27,8 +29,6 @@ pub(super) struct Peer {
     pub(super) failures: u32,
     /// Labels that it may ask for.
     pub(super) requests: TokenBucket,
-    /// Answers to its newest requests.
-    replies: VecDeque<(RequestId, RouteReply)>,
 }
 
 /// How this node stands with another.
@@ -81,13 +81,13 @@ impl Peers {
         let link = LinkId(u16::try_from(index).ok().filter(|_| index < self.max)?);
         self.list.push(Peer {
             node,
-            addresses: Vec::new(),
-            is_bootstrap: false,
+            learned: Vec::new(),
+            bootstrap: Vec::new(),
+            reached: None,
             contact: Contact::None,
             next_dial: now,
             failures: 0,
             requests: TokenBucket::new(self.request_rate, self.request_rate.saturating_mul(4), now),
-            replies: VecDeque::new(),
         });
         self.by_node.insert(node, link);
         Some(link)
@@ -173,43 +173,71 @@ impl Peers {
     pub(super) fn memory(&self) -> usize {
         self.list.capacity() * size_of::<Peer>()
             + self.by_session.len() * (size_of::<Up>() + 12 * 1_024)
-            + self
-                .list
-                .iter()
-                .map(|peer| peer.replies.len() * 2_048)
-                .sum::<usize>()
     }
 }
 
 impl Peer {
+    /// Where to dial, at most [`ADDRESSES_MAX`]: first where it was reached last, then as records
+    /// have it, then as the bootstrap list does. A dial has no time for all; the next one after a
+    /// failure begins with those that were left.
+    pub(super) fn addresses(&self) -> Vec<SocketAddr> {
+        let known = self.learned.iter().chain(&self.bootstrap);
+        let mut addresses: Vec<SocketAddr> = Vec::new();
+        for &address in self.reached.iter().chain(known) {
+            if addresses.len() < ADDRESSES_MAX && !addresses.contains(&address) {
+                addresses.push(address);
+            }
+        }
+        let tried = usize::try_from(self.failures).unwrap_or(0);
+        let start = tried.saturating_mul(TRIED_BY_A_DIAL);
+        let start = start.checked_rem(addresses.len()).unwrap_or(0);
+        addresses.rotate_left(start);
+        addresses
+    }
+
     /// Plans the next dial after one that failed or a session that ended.
     pub(super) fn back_off(&mut self, now: Instant, spread: Duration) {
         let span = BACK_OFF
             .saturating_mul(1 << self.failures.min(5))
             .min(BACK_OFF_MAX);
         self.failures = self.failures.saturating_add(1);
+        self.reached = None;
         self.next_dial = now + span + spread;
-    }
-
-    /// Returns the answer given to a request that comes again.
-    pub(super) fn reply_to(&self, id: RequestId) -> Option<&RouteReply> {
-        self.replies
-            .iter()
-            .find(|(known, _)| *known == id)
-            .map(|(_, reply)| reply)
-    }
-
-    /// Remembers the answer to a request.
-    pub(super) fn remember(&mut self, id: RequestId, reply: RouteReply) {
-        if self.replies.len() >= REPLIES_KEPT {
-            self.replies.pop_front();
-        }
-        self.replies.push_back((id, reply));
     }
 }
 
 /// Wait after the first dial that failed; doubled each time.
 const BACK_OFF: Duration = Duration::from_millis(500);
 const BACK_OFF_MAX: Duration = Duration::from_secs(16);
-/// Answers remembered for each neighbour, at most 2 KiB each.
-const REPLIES_KEPT: usize = 16;
+/// Addresses of one dial, as many as `udp_proto` takes.
+const ADDRESSES_MAX: usize = 8;
+/// Of them, those that it has time for: 10 s of 2.5 s each.
+const TRIED_BY_A_DIAL: usize = 4;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_dial_begins_where_the_last_one_succeeded_and_a_failure_moves_on() {
+        let mut peers = Peers::new(1, 1);
+        let link = peers.intern(Instant::ZERO, NodeId([1; 32])).unwrap();
+        let peer = peers.get_mut(link).unwrap();
+        assert_eq!(peer.addresses(), []);
+        let at = |host: u8| SocketAddr::from(([192, 0, 2, host], 9));
+        peer.learned = (1..=4).map(at).collect();
+        peer.bootstrap = (4..=6).map(at).collect();
+        let hosts = |list: &[u8]| list.iter().copied().map(at).collect::<Vec<_>>();
+        assert_eq!(peer.addresses(), hosts(&[1, 2, 3, 4, 5, 6]));
+        peer.reached = Some(at(5));
+        assert_eq!(peer.addresses(), hosts(&[5, 1, 2, 3, 4, 6]));
+        peer.back_off(Instant::ZERO, Duration::ZERO);
+        assert_eq!(peer.addresses(), hosts(&[5, 6, 1, 2, 3, 4]));
+        peer.back_off(Instant::ZERO, Duration::ZERO);
+        assert_eq!(peer.addresses(), hosts(&[3, 4, 5, 6, 1, 2]));
+        // A record that came since takes the place of the one before.
+        peer.learned = vec![at(9)];
+        peer.failures = 0;
+        assert_eq!(peer.addresses(), hosts(&[9, 4, 5, 6]));
+    }
+}

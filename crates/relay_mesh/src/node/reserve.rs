@@ -6,13 +6,14 @@ use wire::{Instant, NodeId};
 use super::flow_table::{FLOW_LABELS_MAX, probe_flow};
 use super::{Node, RELIABLE};
 use crate::flow_key::FlowId;
+use crate::hop::LabelName;
 use crate::hop_sealer::BindError;
 use crate::link::LinkId;
 use crate::link_state::Roles;
-use crate::route_request::{Bind, Granted, Refused, RequestId, RouteReply, RouteRequest};
+use crate::route_request::{Bind, Granted, Refused, RouteReply, RouteRequest};
 
 impl<P: Provider> Node<P> {
-    /// Answers a request of a neighbour; the same one again gets the same answer.
+    /// Answers a request of a neighbour.
     pub(super) fn on_route_request(&mut self, now: Instant, link: LinkId, message: &[u8]) {
         let Ok((id, request)) = RouteRequest::decode(message) else {
             self.count_malformed();
@@ -21,10 +22,6 @@ impl<P: Provider> Node<P> {
         let Some(peer) = self.peers.get_mut(link) else {
             return;
         };
-        if let Some(reply) = peer.reply_to(id).cloned() {
-            self.send_reply(now, link, id, &reply);
-            return;
-        }
         let node = peer.node;
         let reply = if peer.requests.take(now, request.count().into()) {
             self.judge(now, (link, node), &request)
@@ -38,13 +35,6 @@ impl<P: Provider> Node<P> {
                 RouteReply::Refused(why)
             }
         };
-        if let Some(peer) = self.peers.get_mut(link) {
-            peer.remember(id, reply.clone());
-        }
-        self.send_reply(now, link, id, &reply);
-    }
-
-    fn send_reply(&mut self, now: Instant, link: LinkId, id: RequestId, reply: &RouteReply) {
         let mut message = Vec::new();
         reply.encode(id, &mut message);
         self.send(now, link, RELIABLE, &message);
@@ -64,21 +54,7 @@ impl<P: Provider> Node<P> {
             }
             RouteRequest::ReserveTerminal { previous, flows } => {
                 let previous = self.hop(previous)?;
-                let indices = flows
-                    .iter()
-                    .map(|flow| self.terminal(link, *flow))
-                    .collect::<Result<Vec<u32>, Refused>>()?;
-                for index in &indices {
-                    self.make_label_room(*index)?;
-                }
-                let granted = self.reserve(now, (link, node), previous, flows.len())?;
-                for (granted, index) in granted.iter().zip(indices) {
-                    self.plane.labels.bind_terminal(granted.label, index);
-                    if let Some(flow) = self.flows.get_mut(index) {
-                        flow.labels.push(granted.label);
-                    }
-                }
-                Ok(granted)
+                self.reserve_terminal(now, (link, node), previous, flows)
             }
             RouteRequest::Bind { next, binds } => {
                 let next = self.hop(next)?;
@@ -127,20 +103,53 @@ impl<P: Provider> Node<P> {
         self.flows.of_id(link, flow).ok_or(Refused::UnknownFlow)
     }
 
-    /// Forgets the labels of a flow that have expired; refuses where too many have not.
-    fn make_label_room(&mut self, index: u32) -> Result<(), Refused> {
-        let labels = &mut self.plane.labels;
-        let Some(flow) = self.flows.get_mut(index) else {
-            return Ok(());
+    /// Gives each flow its label, as far as the session has it and it may have one more.
+    fn reserve_terminal(
+        &mut self,
+        now: Instant,
+        (link, node): (LinkId, NodeId),
+        previous: LinkId,
+        flows: &[FlowId],
+    ) -> Result<Vec<Granted>, Refused> {
+        let indices: Vec<Option<u32>> = flows
+            .iter()
+            .map(|flow| self.terminal(link, *flow).ok())
+            .collect();
+        if indices.iter().all(Option::is_none) {
+            return Err(Refused::UnknownFlow);
+        }
+        let labels = self.reserve(now, (link, node), previous, flows.len())?;
+        let granted = labels.into_iter().zip(indices).map(|(granted, index)| {
+            let index = index.filter(|index| self.add_label(link, *index, granted.label));
+            let Some(index) = index else {
+                self.plane.labels.remove(now, granted.label);
+                return Granted::NONE;
+            };
+            self.plane.labels.bind_terminal(granted.label, index);
+            granted
+        });
+        Ok(granted.collect())
+    }
+
+    /// Notes a label that leads to a flow, or to the probes of `link`; false where too many do.
+    fn add_label(&mut self, link: LinkId, index: u32, label: LabelName) -> bool {
+        let slab = &mut self.plane.labels;
+        let course = &mut self.courses;
+        let labels = match self.flows.get_mut(index) {
+            Some(flow) => &mut flow.labels,
+            None => match course.get_mut(&link) {
+                Some(course) => &mut course.probe_labels,
+                None => return false,
+            },
         };
-        if flow.labels.len() >= FLOW_LABELS_MAX {
-            flow.labels.retain(|label| labels.get_mut(*label).is_some());
+        if labels.len() >= FLOW_LABELS_MAX {
+            labels.retain(|label| slab.get_mut(*label).is_some());
         }
-        if flow.labels.len() < FLOW_LABELS_MAX {
-            Ok(())
-        } else {
-            Err(Refused::Full)
+        let has_room = labels.len() < FLOW_LABELS_MAX;
+        if has_room {
+            labels.push(label);
         }
+        has_room
     }
 
     fn reserve(

@@ -11,7 +11,7 @@ impl<P: Provider> Node<P> {
         self.peers.up().filter_map(|(_, peer, up)| {
             Some(LinkView {
                 node: peer.node,
-                address: self.endpoint.remote(up.session)?,
+                address: self.endpoint.peer_address(up.session)?,
                 carries: up.carries,
                 report: self.reports.get(&peer.node).copied(),
             })

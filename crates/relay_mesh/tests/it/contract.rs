@@ -1,24 +1,32 @@
 //! The contract of machines, kept by nodes.
 
-use netsim::provider::SimProvider;
-use netsim::{ContractSubject, Limits, check_contract, test_site};
-use relay_mesh::{Command, Leg, Node, Outcome, SocketId};
+use core::cell::Cell;
+
+use netsim::{ContractSubject, Limits, Reached, check_contract, test_site};
+use relay_mesh::{Command, FrameStats, Leg, Node, Outcome, SocketId};
 use wire::{Effect, Generator, Instant, Seed};
 
-use crate::harness::{ENTRY, EXIT, Role, address, bare_node, mesh_address, server};
+use crate::harness::{ENTRY, EXIT, RELAY, address, bare_nodes, mesh_address, server};
+use crate::memo::{Known, Memo};
 
 /// An entry, an exit and a relay; players and a server are played by the script.
-struct Trio;
+#[derive(Default)]
+struct Trio {
+    /// Signatures of one seed's runs.
+    known: Known,
+    seed: Cell<Option<Seed>>,
+}
 
 const COUNT: usize = 3;
 
 impl ContractSubject for Trio {
-    type Machine = Node<SimProvider>;
+    type Machine = Node<Memo>;
 
-    fn build(&self, seed: Seed, now: Instant) -> Vec<Node<SimProvider>> {
-        (0..COUNT)
-            .map(|index| bare_node(seed, index, Role::of(index), now))
-            .collect()
+    fn build(&self, seed: Seed, now: Instant) -> Vec<Node<Memo>> {
+        if self.seed.replace(Some(seed)) != Some(seed) {
+            self.known.clear();
+        }
+        bare_nodes(seed, now, |provider| Memo::new(provider, &self.known))
     }
 
     fn route(&self, sender: usize, destination: Leg) -> Option<(usize, Leg)> {
@@ -30,16 +38,20 @@ impl ContractSubject for Trio {
     fn poke(
         &self,
         index: usize,
-        machine: &mut Node<SimProvider>,
+        machine: &mut Node<Memo>,
         now: Instant,
         generator: &mut Generator,
     ) {
         let len = usize::try_from(generator.below(1_600)).unwrap();
         let mut datagram = vec![5; len];
-        let socket = SocketId(u32::try_from(1 + generator.below(3)).unwrap());
-        let from = match index {
-            ENTRY => address(["203.0.113.9:5000", "203.0.113.9:5001"][len % 2]),
-            EXIT => server(),
+        let drawn = SocketId(u32::try_from(1 + generator.below(3)).unwrap());
+        let is_usual = generator.chance(800_000);
+        let (socket, from) = match index {
+            ENTRY => {
+                let player = address(["203.0.113.9:5000", "203.0.113.9:5001"][len % 2]);
+                (if is_usual { SocketId(1) } else { drawn }, player)
+            }
+            EXIT => (drawn, server()),
             _ => return,
         };
         let leg = Leg {
@@ -87,19 +99,52 @@ impl ContractSubject for Trio {
         Some(Outcome::Opened(SocketId(u32::try_from(opened).unwrap())))
     }
 
-    fn memory(&self, machine: &Node<SimProvider>) -> usize {
+    fn memory(&self, machine: &Node<Memo>) -> usize {
         machine.memory()
     }
 
     fn limits(&self) -> Limits {
         let mut limits = Limits::new(16 << 20);
-        limits.steps = 40;
+        limits.steps = 100;
         limits.settle = core::time::Duration::from_secs(4);
         limits
+    }
+
+    fn observe(&self, machines: &[Node<Memo>], reached: &mut Reached) {
+        let stats = |index: usize| (machines[index].stats(), machines[index].frame_stats());
+        let (entry, entry_frames) = stats(ENTRY);
+        let (exit, exit_frames) = stats(EXIT);
+        let (_, relay_frames) = stats(RELAY);
+        let frames = [entry_frames, exit_frames, relay_frames];
+        let all = |count: fn(&FrameStats) -> u64| frames.iter().copied().map(count).sum::<u64>();
+        let is_meshed = machines
+            .iter()
+            .all(|node| node.links().filter(|link| link.carries).count() == COUNT - 1);
+        for (point, times) in [
+            ("all linked", is_meshed.into()),
+            ("player to server", exit.delivered),
+            ("server to player", entry.delivered),
+            ("relay passes on", relay_frames.sealed),
+            ("flows move", entry.route_changes.saturating_sub(1)),
+            ("too big", entry.too_big + exit.too_big),
+            ("duplicate", entry.flow_duplicates + exit.flow_duplicates),
+            ("stranger at an upstream socket", exit.strangers),
+            ("stray completion", entry.stray_completions),
+            ("truncated frame", all(|frames| frames.truncated)),
+            ("unknown kind of frame", all(|frames| frames.unknown_kind)),
+            ("malformed frame", all(|frames| frames.malformed)),
+            ("tag-only frame", all(|frames| frames.tag_only)),
+            ("unknown label", all(|frames| frames.unknown_label)),
+            ("wrong link", all(|frames| frames.wrong_link)),
+            ("replayed frame", all(|frames| frames.replayed)),
+            ("wrong tag", all(|frames| frames.wrong_tag)),
+        ] {
+            reached.note(point, times);
+        }
     }
 }
 
 #[test]
 fn sim_contract() {
-    check_contract(&test_site!(), 6, &Trio);
+    check_contract(&test_site!(), 200, &Trio::default());
 }

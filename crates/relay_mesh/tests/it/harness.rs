@@ -24,6 +24,8 @@ pub(crate) struct Process<P: Provider = Crypto> {
     next_socket: u32,
     next_port: u16,
     pub(crate) events: Vec<(Instant, Event)>,
+    /// Sockets that the system has.
+    pub(crate) sockets_max: usize,
 }
 
 impl<P: Provider> Process<P> {
@@ -34,6 +36,7 @@ impl<P: Provider> Process<P> {
             next_socket: 1,
             next_port: 40_000,
             events: Vec::new(),
+            sockets_max: usize::MAX,
         }
     }
 
@@ -51,6 +54,11 @@ impl<P: Provider> Process<P> {
             .collect()
     }
 
+    /// The name of an exit's newest upstream socket.
+    pub(crate) fn upstream_socket(&self) -> SocketId {
+        *self.sockets.keys().last().expect("a socket")
+    }
+
     /// The address of an exit's upstream socket.
     pub(crate) fn upstream(&self) -> SocketAddr {
         *self.sockets.values().last().expect("a socket")
@@ -61,6 +69,9 @@ impl<P: Provider> Process<P> {
     }
 
     fn open(&mut self, address: SocketAddr, outbox: &mut Outbox<'_>) -> Outcome {
+        if self.sockets.len() >= self.sockets_max {
+            return Outcome::Failed;
+        }
         let socket = SocketId(self.next_socket);
         self.next_socket += 1;
         self.sockets.insert(socket, address);
@@ -97,14 +108,18 @@ impl<P: Provider> netsim::Node for Process<P> {
         let socket = self
             .sockets
             .iter()
-            .find(|(_, address)| **address == local)
+            .find(|(_, address)| address.port() == local.port())
             .map(|(socket, _)| *socket)
             .expect("an open socket");
         let leg = Leg {
             socket,
             address: arrival.peer,
         };
-        self.node.handle_datagram(now, Arrival::from(leg), datagram);
+        let arrival = Arrival {
+            local: Some(local.ip()),
+            ..Arrival::from(leg)
+        };
+        self.node.handle_datagram(now, arrival, datagram);
     }
 
     fn handle_timeout(&mut self, now: Instant) {
@@ -122,7 +137,9 @@ impl<P: Provider> netsim::Node for Process<P> {
             while let Some(transmit) = self.node.poll_transmit(now, &mut buf) {
                 is_idle = false;
                 let Leg { socket, address } = transmit.destination;
-                if let Some(&from) = self.sockets.get(&socket) {
+                if let Some(&bound) = self.sockets.get(&socket) {
+                    let ip = transmit.source.unwrap_or_else(|| bound.ip());
+                    let from = SocketAddr::new(ip, bound.port());
                     for datagram in transmit.datagrams(&buf) {
                         outbox.send_from(from, address, None, datagram);
                     }
@@ -232,6 +249,11 @@ impl Player {
         u64::try_from(self.sent.len()).unwrap()
     }
 
+    /// Datagrams without an answer of those sent from number `first` on.
+    pub(crate) fn missing_from(&self, first: u64) -> usize {
+        self.sent.range(first..).count()
+    }
+
     /// Longest time without an answer between `from` and `to`.
     pub(crate) fn gap(&self, from: Instant, to: Instant) -> Duration {
         let mut last = from;
@@ -324,6 +346,7 @@ pub(crate) struct Mesh {
     pub(crate) player: Handle<Player>,
     pub(crate) nonces: NonceLog,
     mode: Mode,
+    adjust: Adjust,
 }
 
 /// What differs between meshes.
@@ -340,7 +363,12 @@ pub(crate) struct Shape {
     pub(crate) idle: u64,
     /// Whether the nodes' clocks differ and drift.
     pub(crate) has_odd_clocks: bool,
+    /// Changes the configuration of the node with this index.
+    pub(crate) adjust: Adjust,
 }
+
+/// What a test does to the configuration of each node.
+pub(crate) type Adjust = fn(usize, &mut Config, &[NodeId]);
 
 impl Default for Shape {
     fn default() -> Self {
@@ -353,6 +381,7 @@ impl Default for Shape {
             is_entry_listed: true,
             idle: 60,
             has_odd_clocks: false,
+            adjust: |_, _, _| {},
         }
     }
 }
@@ -439,7 +468,8 @@ impl Mesh {
                 }
                 let role = shape.role(index);
                 world.add(config, |now| {
-                    process((seed, 0), (index, role), &ids, &nonces, now)
+                    let config = configure((index, role), (&ids, shape.adjust));
+                    process((seed, 0), (index, config), &nonces, now)
                 })
             })
             .collect();
@@ -456,6 +486,7 @@ impl Mesh {
             player,
             nonces,
             mode: shape.mode,
+            adjust: shape.adjust,
         };
         mesh.lay_out();
         mesh
@@ -543,14 +574,15 @@ impl Mesh {
 
     /// Starts a killed node again, with the same identity and other randomness.
     pub(crate) fn restart(&mut self, index: usize, life: u64) {
-        let (made, nonces, ids) = ((self.seed, life), self.nonces.clone(), self.ids.clone());
+        let (made, nonces) = ((self.seed, life), self.nonces.clone());
         let role = Role {
             mode: self.mode,
             ..Role::of(index)
         };
         let node = self.nodes[index];
+        let config = configure((index, role), (&self.ids, self.adjust));
         self.world
-            .restart(node, |now| process(made, (index, role), &ids, &nonces, now));
+            .restart(node, |now| process(made, (index, config), &nonces, now));
     }
 }
 
@@ -560,32 +592,40 @@ pub(crate) fn link(delay: u64) -> LinkConfig {
 
 fn process(
     (seed, life): (Seed, u64),
-    (index, role): (usize, Role),
-    ids: &[NodeId],
+    (index, mut config): (usize, Config),
     nonces: &NonceLog,
     now: Instant,
 ) -> Process {
     let purpose = 10_000 + life * 1_000 + u64::try_from(index).unwrap();
     let mut draws = seed.generator(purpose);
     let provider = Recording::new(SimProvider::new(draws.seed()), nonces);
-    let config = config((index, role), ids, draws.next_u64());
+    config.instance = InstanceId(draws.next_u64());
     let node = Node::new(config, identity(seed, index), provider, now).expect("seeded");
     Process::new(node, mesh_address(index))
 }
 
-/// A node without a process around it.
-pub(crate) fn bare_node(seed: Seed, index: usize, role: Role, now: Instant) -> Node<SimProvider> {
-    let ids: Vec<NodeId> = (0..3)
-        .map(|index| identity(seed, index).node_id())
-        .collect();
-    let mut draws = seed.generator(20_000 + u64::try_from(index).unwrap());
-    let provider = SimProvider::new(draws.seed());
-    let config = config((index, role), &ids, draws.next_u64());
-    Node::new(config, identity(seed, index), provider, now).expect("seeded")
+/// An entry, an exit and a relay without processes around them.
+pub(crate) fn bare_nodes<P: Provider>(
+    seed: Seed,
+    now: Instant,
+    provider: impl Fn(SimProvider) -> P,
+) -> Vec<Node<P>> {
+    let identities = [ENTRY, EXIT, RELAY].map(|index| identity(seed, index));
+    let ids = [0, 1, 2].map(|index: usize| identities[index].node_id());
+    (0..)
+        .zip(identities)
+        .map(|(index, identity)| {
+            let mut draws = seed.generator(20_000 + u64::try_from(index).unwrap());
+            let provider = provider(SimProvider::new(draws.seed()));
+            let mut config = configure((index, Role::of(index)), (&ids, |_, _, _| {}));
+            config.instance = InstanceId(draws.next_u64());
+            Node::new(config, identity, provider, now).expect("seeded")
+        })
+        .collect()
 }
 
-fn config((index, role): (usize, Role), ids: &[NodeId], instance: u64) -> Config {
-    let mut config = Config::new(Secret32::new([7; 32]), InstanceId(instance));
+fn configure((index, role): (usize, Role), (ids, adjust): (&[NodeId], Adjust)) -> Config {
+    let mut config = Config::new(Secret32::new([7; 32]), InstanceId(0));
     config.bootstrap = Bootstrap {
         nodes: vec![
             (ids[RELAY], mesh_address(RELAY)),
@@ -610,5 +650,6 @@ fn config((index, role): (usize, Role), ids: &[NodeId], instance: u64) -> Config
             entries: (!role.is_entry_listed).then(BTreeSet::new),
         }),
     }];
+    adjust(index, &mut config, ids);
     config
 }

@@ -12,15 +12,15 @@ use udp_proto::{
 };
 use wire::{InstanceId, Instant, NodeId, Seed};
 
-use crate::harness::{EXIT, Mesh, RELAY, START, Shape, address, identity, mesh_address, ms};
+use crate::harness::{EXIT, Mesh, RELAY, START, Shape, identity, mesh_address, ms};
 
 const APP: AppId = AppId(0x7469_636b_6d65_7368);
 const RELIABLE: ChannelId = ChannelId(1);
 
 /// Keeps what is said to the member.
 #[derive(Default)]
-struct Replies {
-    session: Option<SessionId>,
+pub(crate) struct Replies {
+    pub(crate) session: Option<SessionId>,
     replies: Vec<(RequestId, RouteReply)>,
 }
 
@@ -42,57 +42,75 @@ impl App<Endpoint<SimProvider>> for Replies {
     }
 }
 
-struct Rig {
-    mesh: Mesh,
+pub(crate) struct Rig {
+    pub(crate) mesh: Mesh,
     member: Handle<Host<Endpoint<SimProvider>, Replies>>,
-    own: NodeId,
+    pub(crate) own: NodeId,
     next: u64,
+}
+
+/// Dials the first relay from an address that nobody has, with the identity of this number.
+pub(crate) fn join(mesh: &mut Mesh, number: usize) -> Handle<Host<Endpoint<SimProvider>, Replies>> {
+    join_at(mesh, number, RELAY)
+}
+
+/// Dials the node with index `to` so.
+pub(crate) fn join_at(
+    mesh: &mut Mesh,
+    number: usize,
+    to: usize,
+) -> Handle<Host<Endpoint<SimProvider>, Replies>> {
+    let own = identity(mesh.seed, number);
+    let draws = 4_000 + u64::try_from(number).unwrap();
+    let provider = SimProvider::new(mesh.seed.generator(draws).seed());
+    let to = (mesh.ids[to], mesh_address(to));
+    mesh.world.add(mesh_address(number), |now| {
+        let mut endpoint = Endpoint::new(Config::default(), APP, provider, now).unwrap();
+        let network = Network {
+            secret: Secret32::new([7; 32]),
+            previous: None,
+        };
+        let listen = Listen::new(own, InstanceId(1)).with_network(network);
+        endpoint.listen(now, listen).unwrap();
+        let target = Target {
+            addresses: vec![to.1],
+            server: ServerIdentity::Node(to.0),
+            credentials: Credentials::Peer,
+        };
+        endpoint.connect(now, target).unwrap();
+        Host::new(endpoint, Replies::default())
+    })
 }
 
 impl Rig {
     /// The member dials the first relay.
     fn new(number: u64) -> Self {
-        let seed = Seed::from_number(number);
-        let mut mesh = Mesh::new(seed, &Shape::default());
+        Self::with(number, &Shape::default())
+    }
+
+    pub(crate) fn with(number: u64, shape: &Shape) -> Self {
+        let mut mesh = Mesh::new(Seed::from_number(number), shape);
         mesh.run(START);
-        let own = identity(seed, 99);
-        let node = own.node_id();
-        let to = (mesh.ids[RELAY], mesh_address(RELAY));
-        let member = mesh.world.add(address("192.0.2.99:9000"), |now| {
-            let provider = SimProvider::new(seed.generator(4_242).seed());
-            let mut endpoint = Endpoint::new(Config::default(), APP, provider, now).unwrap();
-            let network = Network {
-                secret: Secret32::new([7; 32]),
-                previous: None,
-            };
-            let listen = Listen::new(own, InstanceId(1)).with_network(network);
-            endpoint.listen(now, listen).unwrap();
-            let target = Target {
-                addresses: vec![to.1],
-                server: ServerIdentity::Node(to.0),
-                credentials: Credentials::Peer,
-            };
-            endpoint.connect(now, target).unwrap();
-            Host::new(endpoint, Replies::default())
-        });
+        let member = join(&mut mesh, 98);
+        let own = identity(mesh.seed, 98).node_id();
         mesh.run(3_000);
         assert!(mesh.world[member].app.session.is_some(), "connected");
         Self {
             mesh,
             member,
-            own: node,
+            own,
             next: 0,
         }
     }
 
-    fn say(&mut self, message: &[u8]) {
+    pub(crate) fn say(&mut self, message: &[u8]) {
         self.mesh.world.apply(self.member, |host, now| {
             let session = host.app.session.unwrap();
             host.machine.send(now, session, RELIABLE, message).unwrap();
         });
     }
 
-    fn ask(&mut self, request: &RouteRequest) -> RouteReply {
+    pub(crate) fn ask(&mut self, request: &RouteRequest) -> RouteReply {
         self.next += 1;
         self.ask_as(RequestId(self.next), request)
     }
@@ -111,7 +129,7 @@ impl Rig {
         reply
     }
 
-    fn stats(&self) -> relay_mesh::RefusedRequests {
+    pub(crate) fn stats(&self) -> relay_mesh::RefusedRequests {
         self.mesh.process(RELAY).node.stats().requests_refused
     }
 }
@@ -183,16 +201,21 @@ fn mesh_a1_a_member_gets_no_label_that_is_not_its_own() {
 }
 
 #[test]
-fn a_request_that_comes_again_gets_the_same_answer() {
-    let mut rig = Rig::new(2);
+fn a_request_that_comes_again_is_paid_for_again() {
+    let once = |_: usize, config: &mut relay_mesh::Config, _: &[NodeId]| config.request_rate = 1;
+    let shape = Shape {
+        adjust: once,
+        ..Shape::default()
+    };
+    let mut rig = Rig::with(2, &shape);
     let reserve = RouteRequest::ReserveTransit {
         previous: rig.own,
-        count: 3,
+        count: 4,
     };
     let first = rig.ask_as(RequestId(77), &reserve);
     assert!(matches!(first, RouteReply::Done(_)));
-    assert_eq!(rig.ask_as(RequestId(77), &reserve), first);
-    assert_ne!(rig.ask_as(RequestId(78), &reserve), first);
+    let again = rig.ask_as(RequestId(77), &reserve);
+    assert_eq!(again, RouteReply::Refused(Refused::TooMany));
 }
 
 #[test]

@@ -71,7 +71,7 @@ fn three_relays_in_a_row_carry_a_game() {
 }
 
 /// Kills the relay in use and returns the longest silence the player saw, and what was lost.
-fn gap_of_a_kill(seed: Seed, mode: Mode) -> (core::time::Duration, u64) {
+fn gap_of_a_kill(seed: Seed, mode: Mode) -> (core::time::Duration, usize) {
     let shape = Shape {
         mode,
         ..Shape::default()
@@ -81,7 +81,9 @@ fn gap_of_a_kill(seed: Seed, mode: Mode) -> (core::time::Duration, u64) {
     let phase = mesh.world.generator(77).below(1_000);
     mesh.run(START + 2_000 + phase);
     assert_eq!(mesh.route(), Some(mesh.path(&[RELAY])));
-    let (at, before) = (mesh.now(), mesh.player().missing());
+    // What is on its way at the kill counts too.
+    let sent = mesh.player().sent() - 30;
+    let at = mesh.now();
     mesh.kill(RELAY);
     mesh.run(3_000);
     let moves = mesh.moves(ENTRY, at);
@@ -94,8 +96,10 @@ fn gap_of_a_kill(seed: Seed, mode: Mode) -> (core::time::Duration, u64) {
     assert_eq!(mesh.player().faults, 0);
     let flows = mesh.process(ENTRY).closed_flows();
     assert_eq!(flows, [], "the flow lives on");
-    let lost = mesh.player().missing().saturating_sub(before);
-    (mesh.player().gap(at, mesh.now()), lost)
+    let gap = mesh.player().gap(at, mesh.now());
+    mesh.stop_player();
+    mesh.run(1_000);
+    (gap, mesh.player().missing_from(sent))
 }
 
 /// Prints the median and the largest, which for up to 100 seeds is the 99th percentile.
@@ -129,10 +133,9 @@ fn sim_mesh_m4_a_single_path_is_replaced_within_a_second() {
 
 #[test]
 fn sim_mesh_m2_with_two_paths_a_kill_costs_nothing() {
-    for_each_seed(&test_site!(), 3, |seed| {
+    for_each_seed(&test_site!(), 6, |seed| {
         let (gap, lost) = gap_of_a_kill(seed, Mode::Dup);
-        // Six answers are on their way at any time.
-        assert!(lost <= 6, "{lost}");
+        assert_eq!(lost, 0);
         assert!(gap <= ms(50), "{gap:?}");
     });
 }
@@ -167,7 +170,8 @@ fn sim_a_degraded_path_is_left_within_seconds() {
 
 #[test]
 fn sim_mesh_m1_a_planned_move_loses_and_doubles_nothing() {
-    for_each_seed(&test_site!(), 2, |seed| {
+    let (mut moves, mut seeds) = (0, 0);
+    for_each_seed(&test_site!(), 5, |seed| {
         let shape = Shape {
             rate: 240,
             ..Shape::default()
@@ -179,7 +183,8 @@ fn sim_mesh_m1_a_planned_move_loses_and_doubles_nothing() {
             link.with_reorder(Chance::percent(20), ms(20))
         });
         mesh.run(START + 2_000);
-        let (at, before) = (mesh.now(), mesh.player().missing());
+        // From half a second ago, so that what is on its way counts too.
+        let (at, sent) = (mesh.now(), mesh.player().sent() - 120);
         // One relay after the other gets slow, so that packets move on.
         let entry = mesh.nodes[ENTRY].index();
         for relay in RELAY..RELAY + 3 {
@@ -190,13 +195,15 @@ fn sim_mesh_m1_a_planned_move_loses_and_doubles_nothing() {
             let route = mesh.route().unwrap();
             assert!(!route.relays.contains(&mesh.ids[relay]), "{route:?}");
         }
-        assert!(mesh.moves(ENTRY, at).len() >= 2);
-        let player = mesh.player().sent();
+        moves += mesh.moves(ENTRY, at).len();
+        seeds += 1;
         mesh.stop_player();
         mesh.run(1_000);
-        assert_eq!(mesh.player().missing(), before.min(mesh.player().missing()));
-        assert_eq!(mesh.player().faults, 0, "of {player}");
+        assert_eq!(mesh.player().missing_from(sent), 0, "lost");
+        assert_eq!(mesh.player().faults, 0, "doubled");
     });
+    // From the first relay to the second and the third, or past one of them.
+    assert!(moves >= seeds, "{moves} moves in {seeds} runs");
 }
 
 #[test]
@@ -373,8 +380,10 @@ fn sim_a_lossy_mesh_carries_what_its_links_do() {
         assert!(lost * 100 <= sent * 16, "{lost} of {sent}");
         assert_eq!(mesh.player().faults, 0, "nothing twice, nothing changed");
         assert_eq!(mesh.process(ENTRY).closed_flows(), []);
-        let moves = mesh.moves(ENTRY, Instant::ZERO).len();
-        assert!(moves <= 4, "{moves}");
+        let moves = mesh.moves(ENTRY, Instant::ZERO);
+        // All paths lose more than 5 % there and back, so that chance finds one better at times.
+        // What must not be is a move each second.
+        assert!(moves.len() <= 12, "{moves:?}");
     });
 }
 

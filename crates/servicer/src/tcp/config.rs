@@ -20,7 +20,8 @@ pub struct StreamConfig {
     /// Connections of one source: an IPv4 address, or 64 bits of an IPv6 address; 1,024. Counts
     /// what is accepted, not what is dialled.
     pub connections_per_source_max: usize,
-    /// Accepted connections that have not proved anything yet; 256. Each holds up to 64 KiB.
+    /// Accepted connections that have not proved anything yet; 256. Each holds up to 64 KiB. One more
+    /// takes the place of the oldest of the source that has the most, where that is not its own.
     pub handshakes_max: usize,
     /// The same of one source; 32.
     pub handshakes_per_source_max: usize,
@@ -38,7 +39,8 @@ pub struct StreamConfig {
     pub linger_timeout: Duration,
     /// Bytes taken from all sockets before timers run, and bytes of records taken from the machine
     /// after that; 1 MiB, about 1 ms of work. What one look at all sockets yields is taken whole,
-    /// up to 256 KiB of each. After a gap of 250 ms between turns the bound of what is read is 16
+    /// up to 256 KiB of each; but of sockets in the handshake only one for each 64 KiB of it, since
+    /// a key agreement and a signature are as much work, however few bytes ask for them. After a gap of 250 ms between turns the bound of what is read is 16
     /// times as high, so that what waited through a pause is heard before timers judge the silence.
     pub bytes_per_turn: NonZeroUsize,
     /// Requests that may wait; 4,096. Room for all of them is allocated at the start.

@@ -38,7 +38,7 @@ counters! {
     accept_errors,
     /// Closed at once: as many connections as allowed.
     refused_full,
-    /// Closed at once: as many handshakes as allowed.
+    /// Closed at once: as many handshakes as allowed, and no source has more than this one.
     refused_handshakes,
     /// Closed at once: as many connections or handshakes of one source as allowed.
     refused_source,
@@ -50,6 +50,9 @@ counters! {
     failed_refused,
     /// Closed in the handshake: it took too long.
     failed_timeout,
+    /// Closed in the handshake: as many ran as allowed, its source had the most of them, and one of
+    /// another source came.
+    failed_crowded,
     /// Closed in the handshake: the other end left.
     failed_gone,
     /// Dials that reached nobody.

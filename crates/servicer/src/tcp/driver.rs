@@ -222,6 +222,8 @@ impl<M: StreamMachine, A: StreamApplication<M>> StreamDriver<M, A> {
         } else {
             batch
         };
+        // However much is caught up with: handshakes judge no silence.
+        self.links.handshakes_left = (batch / HANDSHAKE_COST).max(1);
         let mut received = 0_usize;
         loop {
             // Whatever came before this is found by the look that follows.
@@ -427,6 +429,10 @@ const STALL_BATCHES: usize = 16;
 
 /// What letting somebody in, or news of the system's, counts for, in bytes read.
 const EVENT_COST: usize = 1 << 10;
+
+/// What reading a socket in the handshake counts for, in bytes read: 0.1 ms or so of key agreement,
+/// signing and checking.
+const HANDSHAKE_COST: usize = 64 << 10;
 
 /// Sockets that one wait tells of; the next look finds more.
 const EVENTS_MAX: usize = 1_024;

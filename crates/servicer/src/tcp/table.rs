@@ -6,6 +6,7 @@ use wire::{ConnectionId, Instant};
 
 use super::config::StreamConfig;
 use super::connection::{Connection, Side, Stage};
+use super::crowd::Crowds;
 use super::source::Source;
 use crate::waiter::TOKENS_MAX;
 
@@ -21,18 +22,9 @@ pub(super) struct Table {
     /// When each connection is looked at; never later than its deadline.
     deadlines: BTreeSet<(Instant, Key)>,
     scheduled: BTreeMap<Key, Instant>,
-    sources: BTreeMap<Source, Crowd>,
-    /// Accepted connections that have not proved anything yet.
-    handshakes: usize,
+    crowds: Crowds,
     next_key: usize,
     last_id: u32,
-}
-
-/// What one source has.
-#[derive(Clone, Copy, Debug, Default)]
-struct Crowd {
-    connections: usize,
-    handshakes: usize,
 }
 
 /// Why a connection has no place.
@@ -45,50 +37,40 @@ pub(super) enum NoPlace {
 
 impl Table {
     /// Makes one whose keys begin at `first_key`.
-    pub(super) const fn new(first_key: usize) -> Self {
+    pub(super) fn new(first_key: usize) -> Self {
         Self {
             connections: BTreeMap::new(),
             keys: BTreeMap::new(),
             deadlines: BTreeSet::new(),
             scheduled: BTreeMap::new(),
-            sources: BTreeMap::new(),
-            handshakes: 0,
+            crowds: Crowds::default(),
             next_key: first_key,
             last_id: 0,
         }
     }
 
-    /// Returns a key for a connection that may be inserted.
+    /// Returns a key for a connection that may be inserted, and that of a handshake to be dropped
+    /// for it, where one is.
     pub(super) fn place(
         &mut self,
         source: Option<Source>,
         config: &StreamConfig,
-    ) -> Result<Key, NoPlace> {
+    ) -> Result<(Key, Option<Key>), NoPlace> {
         if self.connections.len() >= config.connections_max || self.next_key >= TOKENS_MAX {
             return Err(NoPlace::Full);
         }
-        if let Some(source) = source {
-            if self.handshakes >= config.handshakes_max {
-                return Err(NoPlace::Handshakes);
-            }
-            let crowd = self.sources.get(&source).copied().unwrap_or_default();
-            if crowd.connections >= config.connections_per_source_max
-                || crowd.handshakes >= config.handshakes_per_source_max
-            {
-                return Err(NoPlace::Source);
-            }
-        }
+        let dropped = match source {
+            Some(source) => self.crowds.judge(source, config)?,
+            None => None,
+        };
         let key = Key(self.next_key);
         self.next_key = self.next_key.saturating_add(1);
-        Ok(key)
+        Ok((key, dropped))
     }
 
     pub(super) fn insert(&mut self, key: Key, connection: Connection) {
         if let Side::Accepted(source) = connection.side {
-            let crowd = self.sources.entry(source).or_default();
-            crowd.connections = crowd.connections.saturating_add(1);
-            crowd.handshakes = crowd.handshakes.saturating_add(1);
-            self.handshakes = self.handshakes.saturating_add(1);
+            self.crowds.begin(source, key);
         }
         self.connections.insert(key, connection);
     }
@@ -99,10 +81,7 @@ impl Table {
         let id = ConnectionId(self.last_id.checked_add(1)?);
         self.last_id = id.0;
         if let Side::Accepted(source) = connection.side {
-            self.handshakes = self.handshakes.saturating_sub(1);
-            if let Some(crowd) = self.sources.get_mut(&source) {
-                crowd.handshakes = crowd.handshakes.saturating_sub(1);
-            }
+            self.crowds.end_handshake(source, key);
         }
         connection.set_stage(now, Stage::Open(id));
         self.keys.insert(id, key);
@@ -119,20 +98,11 @@ impl Table {
         if let Some(at) = self.scheduled.remove(&key) {
             self.deadlines.remove(&(at, key));
         }
-        let is_handshake = matches!(connection.stage, Stage::Connecting | Stage::Handshaking);
         if let Stage::Open(id) = connection.stage {
             self.keys.remove(&id);
         }
         if let Side::Accepted(source) = connection.side {
-            let one = usize::from(is_handshake);
-            self.handshakes = self.handshakes.saturating_sub(one);
-            if let Some(crowd) = self.sources.get_mut(&source) {
-                crowd.connections = crowd.connections.saturating_sub(1);
-                crowd.handshakes = crowd.handshakes.saturating_sub(one);
-                if crowd.connections == 0 {
-                    self.sources.remove(&source);
-                }
-            }
+            self.crowds.leave(source, key);
         }
         Some(connection)
     }

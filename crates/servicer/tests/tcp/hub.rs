@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crossbeam_channel::{Receiver, Sender};
+use hub::id::LogId;
 use hub::join_file::{Grant, NetworkSecret};
 use hub::log::FileSegments;
 use hub::role::Role;
@@ -151,7 +152,8 @@ impl Switch {
         let listener = StreamListener::bind(address, identity, Admission::AnyNode).unwrap();
         let address = listener.local_address();
         let join_file = join_file(identity.node_id(), address, nodes);
-        let store = Store::open(FileSegments::open(folder).unwrap(), StoreConfig::default());
+        let files = FileSegments::open(folder).unwrap();
+        let store = Store::open(files, StoreConfig::default(), LogId(1));
         let (jobs, queue) = Jobs::new(StorageConfig::default());
         let (sender, events) = crossbeam_channel::unbounded();
         let application = Submitter {

@@ -1,10 +1,12 @@
 //! No more than allowed.
 
+use std::io::Write as _;
+
 use servicer::{DialError, ListenError, StreamConfig, StreamListener};
 use wire::CloseCause;
 
-use crate::stranger::{Shown, greet, plain, read_to_end};
-use crate::toy::{Ask, News, Node, Setup, Talker, Temper, identity};
+use crate::stranger::{Shown, client_hello, greet, plain, read_to_end};
+use crate::toy::{Ask, News, Node, Reporter, Setup, Talker, Temper, identity};
 
 fn limited(set: impl FnOnce(&mut StreamConfig)) -> Node {
     let mut config = StreamConfig::default();
@@ -33,6 +35,79 @@ fn half_open_handshakes_are_limited_and_give_their_place_back() {
         one.join(&server);
     }
     assert_eq!(server.handle.counters().refused_handshakes, 2);
+}
+
+/// A connection from another loopback address, which says nothing.
+fn silent(from: [u8; 4], to: std::net::SocketAddr) -> socket2::Socket {
+    let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
+    let from = std::net::SocketAddr::from((from, 0));
+    socket.bind(&from.into()).unwrap();
+    socket.connect(&to.into()).unwrap();
+    socket
+}
+
+#[test]
+fn silent_connections_of_many_sources_keep_no_newcomer_out() {
+    let server = limited(|config| {
+        config.handshakes_max = 8;
+        config.handshakes_per_source_max = 4;
+    });
+    let mut held: Vec<_> = (0..8)
+        .map(|number| silent([127, 0, 0, 2 + number % 2], server.address))
+        .collect();
+    server.wait_for(|counters| counters.accepted == 8);
+    // Its handshake is at work: it ends well, and one that is silent has gone.
+    let one = Node::start();
+    for opened in 1..=3 {
+        one.join(&server);
+        assert_eq!(server.handle.counters().failed_crowded, opened);
+        // The place that it has left is taken again.
+        held.push(silent([127, 0, 0, 4], server.address));
+        server.wait_for(|counters| counters.accepted == 8 + 2 * opened);
+    }
+    drop(held);
+}
+
+#[test]
+fn a_flood_of_handshakes_is_spread_over_turns() {
+    const HELLOS: usize = 64;
+    let mut config = StreamConfig::default();
+    config.handshakes_per_source_max = HELLOS;
+    config.bytes_per_turn = (256 << 10).try_into().unwrap();
+    let listener = StreamListener::bind(
+        "127.0.0.1:0".parse().unwrap(),
+        &identity(),
+        servicer::Admission::AnyNode,
+    )
+    .unwrap();
+    let address = listener.local_address();
+    let (mut driver, _requests) = servicer::StreamDriver::new(
+        vec![listener],
+        None,
+        Talker::of(Temper::Plain),
+        Reporter::unheard(),
+        config,
+    )
+    .unwrap();
+    let strangers: Vec<_> = (0..HELLOS)
+        .map(|_| {
+            let mut stranger = plain(address);
+            stranger.write_all(&client_hello(address)).unwrap();
+            stranger.set_nonblocking(true).unwrap();
+            stranger
+        })
+        .collect();
+    let answered = || {
+        let is_answered = |stranger: &&std::net::TcpStream| stranger.peek(&mut [0]).is_ok();
+        strangers.iter().filter(is_answered).count()
+    };
+    let mut turns = 0;
+    while answered() < HELLOS {
+        assert!(driver.turn().is_continue());
+        turns += 1;
+        assert!(answered() <= 4 * turns, "{} in {turns} turns", answered());
+        assert!(turns < 1_000_000, "{} of {HELLOS}", answered());
+    }
 }
 
 #[test]

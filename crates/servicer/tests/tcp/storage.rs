@@ -92,6 +92,9 @@ struct Doubler {
     /// Steps of housekeeping that are left.
     tidy: u32,
     tidied: Sender<u32>,
+    /// Batches after which housekeeping was asked to keep up.
+    kept_up: Sender<usize>,
+    batches: usize,
 }
 
 impl Storage for Doubler {
@@ -103,6 +106,7 @@ impl Storage for Doubler {
             assert_ne!(job, POISON, "the storage was told to");
             job * 2
         }));
+        self.batches += 1;
         self.begun.send(outcomes.len()).ok();
         self.go.recv().ok();
     }
@@ -115,6 +119,11 @@ impl Storage for Doubler {
         self.tidied.send(left).ok();
         true
     }
+
+    fn keep_up(&mut self) -> bool {
+        self.kept_up.send(self.batches).ok();
+        false
+    }
 }
 
 struct Bench {
@@ -125,6 +134,7 @@ struct Bench {
     begun: Receiver<usize>,
     go: Sender<()>,
     tidied: Receiver<u32>,
+    kept_up: Receiver<usize>,
 }
 
 fn start(config: StorageConfig, requests_max: usize) -> Bench {
@@ -139,11 +149,14 @@ fn start(config: StorageConfig, requests_max: usize) -> Bench {
     let (begun_sender, begun) = crossbeam_channel::unbounded();
     let (go, go_receiver) = crossbeam_channel::unbounded();
     let (tidied_sender, tidied) = crossbeam_channel::unbounded();
+    let (kept_up_sender, kept_up) = crossbeam_channel::unbounded();
     let doubler = Doubler {
         begun: begun_sender,
         go: go_receiver,
         tidy: 3,
         tidied: tidied_sender,
+        kept_up: kept_up_sender,
+        batches: 0,
     };
     let requests = handle.requests();
     let thread = StorageThread::spawn("doubler", queue, doubler, requests, Ask::Completed).unwrap();
@@ -155,6 +168,7 @@ fn start(config: StorageConfig, requests_max: usize) -> Bench {
         begun,
         go,
         tidied,
+        kept_up,
     }
 }
 
@@ -239,6 +253,27 @@ fn housekeeping_runs_while_nothing_waits_and_ends() {
 }
 
 #[test]
+fn housekeeping_keeps_up_while_jobs_wait_all_the_time() {
+    let mut config = StorageConfig::default();
+    config.batch_max = 1.try_into().unwrap();
+    let bench = start(config, 16);
+    for left in [2, 1, 0] {
+        assert_eq!(bench.tidied.recv_timeout(PATIENCE), Ok(left));
+    }
+    // Each batch ends with the next job in the queue.
+    bench.jobs.submit(0).unwrap();
+    for batch in 1..=50 {
+        assert_eq!(bench.begun.recv_timeout(PATIENCE), Ok(1));
+        assert_eq!(
+            bench.kept_up.try_recv().ok(),
+            (batch > 1).then(|| batch - 1)
+        );
+        bench.jobs.submit(1).unwrap();
+        bench.go.send(()).unwrap();
+    }
+}
+
+#[test]
 fn a_shutdown_does_what_waits_first() {
     let bench = start(StorageConfig::default(), 16);
     bench.jobs.submit(1).unwrap();
@@ -267,6 +302,9 @@ fn an_end_of_the_driver_stops_nothing_and_is_counted() {
 fn a_panic_and_a_disk_that_holds_the_thread_are_reported() {
     let bench = start(StorageConfig::default(), 16);
     bench.jobs.submit(POISON).unwrap();
+    while bench.thread.is_running() {
+        std::thread::yield_now();
+    }
     let report = bench.thread.shutdown(PATIENCE);
     assert!(
         matches!(&report.end, End::Panicked(message) if message.contains("the storage was told to")),

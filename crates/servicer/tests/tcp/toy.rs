@@ -244,6 +244,18 @@ pub(crate) struct Reporter {
     pub(crate) farewell: Option<(ConnectionId, Vec<u8>)>,
 }
 
+impl Reporter {
+    /// One that nobody listens to.
+    pub(crate) fn unheard() -> Self {
+        Self {
+            news: crossbeam_channel::bounded(0).0,
+            is_paused: Arc::default(),
+            is_drained: true,
+            farewell: None,
+        }
+    }
+}
+
 impl StreamApplication<Talker> for Reporter {
     type Request = Ask;
 

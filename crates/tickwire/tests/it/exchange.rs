@@ -2,10 +2,13 @@
 
 use core::net::SocketAddr;
 use core::num::NonZeroU8;
+use core::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
 
 use tickwire::udp_proto::{ChannelTable, Credentials, ServerIdentity, Target};
 use tickwire::{
-    AppId, Client, Config, ConnectFailure, Event, RELIABLE, SendError, Server, UNRELIABLE,
+    AppId, ChannelId, Client, Config, ConnectFailure, Event, RELIABLE, SendError, Server,
+    UNRELIABLE,
 };
 
 const APP: AppId = AppId(77);
@@ -97,6 +100,24 @@ fn a_server_with_another_key_is_not_believed() {
         ),
         "{seen:?}"
     );
+}
+
+/// One address answers and the one before it, of the other family, does not.
+#[test]
+fn a_client_reaches_a_server_by_the_family_that_answers() {
+    for (silent, at) in [("127.0.0.1:0", "[::1]:0"), ("[::1]:0", "127.0.0.1:0")] {
+        let mut server = Server::bind(address(at), APP).unwrap();
+        let silent = std::net::UdpSocket::bind(address(silent)).unwrap();
+        let target = Target {
+            addresses: vec![silent.local_addr().unwrap(), server.address()],
+            server: ServerIdentity::Keys(vec![server.key().to_string().parse().unwrap()]),
+            credentials: Credentials::Open,
+        };
+        let mut client = Client::connect_to(target, APP, Config::default()).unwrap();
+        let seen = run(&mut server, &mut client, 2);
+        assert!(matches!(seen[0], Event::Connected { .. }), "{seen:?}");
+        assert_eq!(seen.len(), 3);
+    }
 }
 
 #[test]
@@ -200,4 +221,99 @@ fn a_client_that_floods_does_not_end_the_server() {
         }
     });
     assert!(refused.contains(&SendError::Full), "{refused:?}");
+}
+
+/// More messages than a server holds of one client, several times over.
+const FLOOD: usize = 30_000;
+
+/// What a server that looks once a second is handed at a time, until a client has said [`FLOOD`]
+/// messages of one byte on `channel`.
+fn handed_out_once_a_second(channel: ChannelId) -> Vec<usize> {
+    let mut server = Server::bind(address("127.0.0.1:0"), APP).unwrap();
+    let (at, key) = (server.address(), server.key());
+    let said = AtomicUsize::new(0);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut client = Client::connect(at, APP, key).unwrap();
+            while said.load(Ordering::Relaxed) < FLOOD {
+                client.wait_tick(FAST).unwrap();
+                // Until the channel takes no more, or the socket would be overrun.
+                let taken = (0..500).take_while(|_| client.send(channel, &[7]).is_ok());
+                said.fetch_add(taken.count(), Ordering::Relaxed);
+            }
+        });
+        let mut counts = Vec::new();
+        // However long a loaded machine takes for it.
+        while said.load(Ordering::Relaxed) < FLOOD {
+            assert!(counts.len() < 100, "{said:?} are no flood: {counts:?}");
+            let events = server.wait_tick(NonZeroU8::MIN).unwrap();
+            let is_message = |event: &&Event| matches!(event, Event::Message { .. });
+            counts.push(events.iter().filter(is_message).count());
+        }
+        counts
+    })
+}
+
+#[test]
+fn what_a_player_can_have_a_server_hold_within_a_tick_is_bounded() {
+    // 64 KiB of unreliable messages wait at most, each of which costs its record of some 30 bytes.
+    let unreliable = handed_out_once_a_second(UNRELIABLE);
+    assert!(
+        unreliable.iter().all(|count| *count <= 4_096),
+        "{unreliable:?}"
+    );
+    assert!(unreliable.iter().any(|count| *count > 0), "{unreliable:?}");
+    // The window is 1 MiB, of which each reliable message spends 96 bytes; credit comes with the
+    // tick that reads.
+    let reliable = handed_out_once_a_second(RELIABLE);
+    assert!(
+        reliable.iter().all(|count| *count <= (1 << 20) / 96 + 1),
+        "{reliable:?}"
+    );
+    assert!(
+        reliable.iter().filter(|count| **count > 0).count() > 1,
+        "{reliable:?}"
+    );
+}
+
+#[test]
+fn what_a_player_says_last_comes_before_its_end_however_long_the_tick() {
+    let mut server = Server::bind(address("127.0.0.1:0"), APP).unwrap();
+    let (at, key) = (server.address(), server.key());
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut client = Client::connect(at, APP, key).unwrap();
+            loop {
+                for event in client.wait_tick(FAST).unwrap() {
+                    match event {
+                        Event::Connected { .. } => {
+                            for word in [b"first", b"later"] {
+                                client.send(RELIABLE, word).unwrap();
+                            }
+                            client.disconnect().unwrap();
+                        }
+                        Event::Disconnected { .. } => return,
+                        other @ (Event::Message { .. } | Event::Unreachable { .. } | _) => {
+                            panic!("{other:?}")
+                        }
+                    }
+                }
+            }
+        });
+        let mut seen = Vec::new();
+        while !matches!(seen.last(), Some(Event::Disconnected { .. })) {
+            seen.append(&mut server.wait_tick(NonZeroU8::MIN).unwrap());
+        }
+        let said: Vec<_> = seen
+            .iter()
+            .filter_map(|event| {
+                if let Event::Message { bytes, .. } = event {
+                    Some(bytes.as_slice())
+                } else {
+                    None
+                }
+            })
+            .collect();
+        assert_eq!(said, [b"first", b"later"]);
+    });
 }

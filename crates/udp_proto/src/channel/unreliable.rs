@@ -65,9 +65,9 @@ impl Outbound {
         config: &ChannelConfig,
         message: &[u8],
     ) -> (u64, u64) {
-        let mut dropped: u64 = 0;
+        let mut displaced: u64 = 0;
         while self.cost_with(message.len()) > config.queue_bytes_max && self.drop_oldest() {
-            dropped = dropped.saturating_add(1);
+            displaced = displaced.saturating_add(1);
         }
         let id = (message.len() > WHOLE_MAX).then(|| {
             let id = truncate(self.next_split);
@@ -85,7 +85,7 @@ impl Outbound {
             written: 0,
         });
         self.bytes.push(message);
-        (number, dropped)
+        (number, displaced)
     }
 
     /// Returns the frame to be written next.

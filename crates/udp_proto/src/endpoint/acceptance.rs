@@ -42,7 +42,7 @@ impl<P: Provider> Endpoint<P> {
         fate
     }
 
-    /// Step 11, and the token's life cycle.
+    /// Step 11: the token's attempts, and then the budget.
     fn accept_in_slot(
         &mut self,
         listener: &mut Listener<P>,
@@ -50,6 +50,19 @@ impl<P: Provider> Endpoint<P> {
         admitted: Admitted,
         initial: &Initial,
     ) -> Fate {
+        let token = match &admitted {
+            Admitted::Token(grant) => Some((grant.token_id, grant.expires_at + CLOCK_SKEW)),
+            Admitted::Open | Admitted::Peer => None,
+        };
+        let capacity = self.config.token_cache_max;
+        if let Some((token, forget_at)) = token {
+            // Before the budget: who may not begin must not spend what others need.
+            match self.tokens.check(token, forget_at, capacity) {
+                Ok(()) => {}
+                Err(TokenBusy::Consumed | TokenBusy::Attempts) => return Fate::TokenUsed,
+                Err(TokenBusy::CacheFull) => return Fate::Overload,
+            }
+        }
         let budget = if candidate.has_cookie {
             &mut listener.ec_validated
         } else {
@@ -63,25 +76,13 @@ impl<P: Provider> Endpoint<P> {
         if ration.is_err() {
             return Fate::OverAcceptBudget;
         }
-        let token = match &admitted {
-            Admitted::Token(grant) => Some((grant.token_id, grant.expires_at + CLOCK_SKEW)),
-            Admitted::Open | Admitted::Peer => None,
-        };
         if let Some((token, forget_at)) = token {
-            let capacity = self.config.token_cache_max;
-            let begun = listener
-                .tokens
-                .begin(token, candidate.sender, forget_at, capacity);
-            match begun {
-                Ok(()) => {}
-                Err(TokenBusy::Consumed | TokenBusy::Attempts) => return Fate::TokenUsed,
-                Err(TokenBusy::CacheFull) => return Fate::Overload,
-            }
+            self.tokens.begin(token, candidate.sender, forget_at);
         }
         let fate = match self.make_half_open(listener, candidate, admitted, initial) {
             Ok(slot) => {
                 self.sources.add(candidate.source.ip());
-                self.arm(candidate.now, slot);
+                self.arm(slot);
                 self.reply(candidate.arrival, ReplyBody::Accept(slot));
                 return Fate::Accepted;
             }
@@ -89,7 +90,7 @@ impl<P: Provider> Endpoint<P> {
             Err(AnswerError::NoEntropy) => Fate::Overload,
         };
         if let Some((token, _)) = token {
-            listener.tokens.end(token);
+            self.tokens.end(token);
         }
         fate
     }
@@ -141,7 +142,7 @@ impl<P: Provider> Endpoint<P> {
                     th1,
                     client_cid: candidate.hello.client_cid,
                     grant: admitted,
-                    has_failed_identity: false,
+                    was_repeated: false,
                     accepted_at: candidate.now,
                     expires_at: candidate.now + HALF_OPEN_LIFE,
                 })))

@@ -10,6 +10,7 @@ use crypto::{Audience, ConnectToken, Initial, Provider, Secret32};
 use wire::{Arrival, Instant};
 
 use super::listener::{EC_BURST, Listener, is_exempt};
+use super::sources::Sources;
 use super::{Endpoint, Reply, ReplyBody, Slot};
 use crate::budget::prefix_of;
 use crate::config::RetryPolicy;
@@ -19,6 +20,7 @@ use crate::handshake::hello::{Hello, Hello0, HelloError, Preamble};
 use crate::handshake::reply::{Refuse, Retry};
 use crate::handshake::token_cache::TokenState;
 use crate::handshake::{Mode, VERSION_1};
+use crate::session::Session;
 use crate::slots::SessionId;
 
 /// What became of a HELLO; each is a counter.
@@ -195,6 +197,7 @@ impl<P: Provider> Endpoint<P> {
         {
             return Fate::OverAnswerBudget;
         }
+        half_open.was_repeated = true;
         self.reply(candidate.arrival, ReplyBody::Accept(known));
         Fate::AcceptRepeated
     }
@@ -203,7 +206,7 @@ impl<P: Provider> Endpoint<P> {
     fn wants_cookie(&self, listener: &Listener<P>, candidate: &Candidate<'_>) -> bool {
         let is_pending_elsewhere = || {
             let header = TokenHeader::decode(candidate.hello.token).ok();
-            let state = header.and_then(|header| listener.tokens.state(header.token_id));
+            let state = header.and_then(|header| self.tokens.state(header.token_id));
             matches!(state, Some(TokenState::Pending { first, .. }) if first != candidate.sender)
         };
         candidate.mode != Mode::Token
@@ -253,7 +256,7 @@ impl<P: Provider> Endpoint<P> {
             }
             Mode::Token => {
                 let token = self.open_token(listener, candidate.hello.token)?;
-                if listener.tokens.state(token.header.token_id) == Some(TokenState::Consumed) {
+                if self.tokens.state(token.header.token_id) == Some(TokenState::Consumed) {
                     return Err(Fate::TokenUsed);
                 }
                 let initial = self
@@ -294,9 +297,28 @@ impl<P: Provider> Endpoint<P> {
         {
             return Some(CloseCode::Replaced);
         }
+        let leaving = self.leaving(admitted);
+        let is_leaving_from_here = leaving
+            .and_then(Session::counted_source)
+            .is_some_and(|left| Sources::are_counted_together(left, source.ip()));
+        let of_source = self.sources.count(source.ip());
         let is_crowded = !is_exempt(&self.config, source)
-            && self.sources.count(source.ip()) >= self.config.sessions_per_source_max;
-        (is_crowded || self.slots.is_full()).then_some(CloseCode::Full)
+            && of_source.saturating_sub(is_leaving_from_here.into())
+                >= self.config.sessions_per_source_max;
+        // Who takes his own place needs a slot until his old session has gone.
+        let is_full = match leaving {
+            Some(_) => self.slots.is_full(),
+            None => self.is_full(),
+        };
+        (is_crowded || is_full).then_some(CloseCode::Full)
+    }
+
+    /// Returns the session that gives way to the one of `admitted`, once that opens.
+    fn leaving(&self, admitted: &Admitted) -> Option<&Session<P::Aead>> {
+        let Admitted::Token(grant) = admitted else {
+            return None;
+        };
+        self.session(self.players.get(&grant.client_id)?.session)
     }
 
     fn refuse(

@@ -1,16 +1,16 @@
 //! What an application asks of an endpoint.
 
-use core::net::SocketAddr;
+use core::net::{IpAddr, SocketAddr};
 use std::collections::BTreeSet;
 
 use crypto::token::TokenKey;
-use crypto::{Exporter, NoEntropy, Provider, PublicKey, Role, SuiteSet};
+use crypto::{Exporter, Provider, PublicKey, Role, SuiteSet};
 use wire::{Instant, NodeId};
 
-use super::listener::{Listen, Listener, TOKEN_KEYS_MAX};
+use super::listener::{Listen, Listener, Network, TOKEN_KEYS_MAX};
 use super::{Endpoint, Slot};
 use crate::channel::{ChannelId, SendError};
-use crate::error::{CloseCode, ConnectError, ConnectFailure, NoSession};
+use crate::error::{CloseCode, ConnectError, ConnectFailure, ListenError, NoSession};
 use crate::event::{Event, Proof};
 use crate::handshake::dial::{Credentials, Dial, DialStart, HelloForm, Target};
 use crate::session::Session;
@@ -18,13 +18,27 @@ use crate::slots::{CidLen, SessionId};
 use crate::stats::SessionStats;
 
 impl<P: Provider> Endpoint<P> {
-    /// Begins to accept sessions.
+    /// Begins to accept sessions, for the first time or again after [`shutdown`](Self::shutdown).
+    ///
+    /// Tokens that were used stay used, and token keys are added anew. What changes while it
+    /// listens has methods of its own: [`add_token_key`](Self::add_token_key),
+    /// [`set_network`](Self::set_network), [`set_allowed_nodes`](Self::set_allowed_nodes).
     ///
     /// # Errors
     ///
-    /// [`NoEntropy`] where the provider has no randomness; the endpoint is as before then.
-    pub fn listen(&mut self, now: Instant, listen: Listen) -> Result<(), NoEntropy> {
+    /// [`ListenError`]; the endpoint is as before then.
+    pub fn listen(&mut self, now: Instant, listen: Listen) -> Result<(), ListenError> {
         let now = self.advance(now);
+        if self.config.cid_len == CidLen::Zero {
+            return Err(ListenError::NoConnectionIds);
+        }
+        if self
+            .listener
+            .as_ref()
+            .is_some_and(|listener| !listener.is_shut)
+        {
+            return Err(ListenError::AlreadyListening);
+        }
         let listener = Listener::new(
             now,
             listen,
@@ -63,6 +77,18 @@ impl<P: Provider> Endpoint<P> {
         true
     }
 
+    /// Changes the network secrets: of sessions that exist, none is touched. With `None` no node is
+    /// let in or dialled any more.
+    ///
+    /// Returns whether the endpoint listens; where not, the secrets are dropped.
+    pub fn set_network(&mut self, network: Option<Network>) -> bool {
+        let Some(listener) = &mut self.listener else {
+            return false;
+        };
+        listener.network = network;
+        true
+    }
+
     /// Says which nodes peer mode lets in; `None`, as at the start, lets in all that hold the
     /// network secret. Sessions that exist stay.
     pub fn set_allowed_nodes(&mut self, nodes: Option<BTreeSet<NodeId>>) {
@@ -93,7 +119,7 @@ impl<P: Provider> Endpoint<P> {
         {
             return Err(ConnectError::AddressTaken);
         }
-        if self.slots.is_full() {
+        if self.is_full() {
             return Err(ConnectError::Full);
         }
         let (config, provider) = (&self.config, &mut self.provider);
@@ -116,7 +142,7 @@ impl<P: Provider> Endpoint<P> {
         });
         let id = id.ok_or(ConnectError::NoEntropy)?;
         self.dials.insert(hello_id, id);
-        self.arm(now, id);
+        self.arm(id);
         Ok(id)
     }
 
@@ -138,7 +164,7 @@ impl<P: Provider> Endpoint<P> {
             return Err(SendError::Closed);
         };
         open.send(now, channel, message)?;
-        self.arm(now, session);
+        self.arm(session);
         Ok(())
     }
 
@@ -150,13 +176,13 @@ impl<P: Provider> Endpoint<P> {
         session: SessionId,
         out: &mut Vec<u8>,
     ) -> Option<ChannelId> {
-        let now = self.advance(now);
+        self.advance(now);
         let Some(Slot::Session(open)) = self.slots.get_mut(session) else {
             return None;
         };
         let channel = open.receive(out);
         if open.has_credit_to_tell() {
-            self.arm(now, session);
+            self.arm(session);
         }
         channel
     }
@@ -195,7 +221,7 @@ impl<P: Provider> Endpoint<P> {
     }
 
     /// Ends every session with [`CloseCode::Shutdown`], every dial and every attempt that waits for
-    /// its first packet, and lets nobody in any more.
+    /// its first packet, and lets nobody in until it is told to [`listen`](Self::listen) again.
     pub fn shutdown(&mut self, now: Instant) {
         let ids: Vec<SessionId> = self.slots.ids().collect();
         if let Some(listener) = &mut self.listener {
@@ -217,8 +243,14 @@ impl<P: Provider> Endpoint<P> {
     }
 
     /// Returns where packets of `session` go.
-    pub fn remote(&self, session: SessionId) -> Option<SocketAddr> {
-        self.session(session).map(Session::remote)
+    pub fn peer_address(&self, session: SessionId) -> Option<SocketAddr> {
+        self.session(session).map(Session::peer_address)
+    }
+
+    /// Returns the address of ours that packets of `session` leave from, where the driver tells
+    /// which one they come to.
+    pub fn local(&self, session: SessionId) -> Option<IpAddr> {
+        self.session(session).and_then(Session::local)
     }
 
     /// Returns what the other end of `session` has proved.
@@ -256,7 +288,7 @@ impl<P: Provider> Endpoint<P> {
             })
     }
 
-    fn session(&self, id: SessionId) -> Option<&Session<P::Aead>> {
+    pub(super) fn session(&self, id: SessionId) -> Option<&Session<P::Aead>> {
         match self.slots.get(id) {
             Some(Slot::Session(session)) => Some(session),
             _ => None,

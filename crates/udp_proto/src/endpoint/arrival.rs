@@ -5,18 +5,15 @@ use core::net::SocketAddr;
 use crypto::{Provider, Role};
 use wire::{Arrival, Instant};
 
-use super::admission::{Admitted, Fate};
+use super::admission::Fate;
+use super::first_packet::confirm_body;
 use super::{Endpoint, Slot};
-use crate::channel::ChannelTable;
-use crate::error::CloseCode;
 use crate::event::{Event, Proof};
-use crate::frame::{Frame, Frames};
 use crate::handshake::dial::Accepted;
-use crate::handshake::half_open::HalfOpen;
 use crate::handshake::params::{DATAGRAM_MAX, Params};
-use crate::handshake::peer::{CONFIRM_LEN, IdentityClaim};
+use crate::handshake::peer::IdentityClaim;
 use crate::handshake::reply::{Refuse, Retry, Versions};
-use crate::packet::{Header, Kind, PacketNumber};
+use crate::packet::{Header, Kind};
 use crate::session::{Opened, Path, Session, SessionStart};
 use crate::slots::SessionId;
 
@@ -106,7 +103,7 @@ impl<P: Provider> Endpoint<P> {
             Kind::Retry => {
                 let is_taken = Retry::decode(datagram)
                     .is_ok_and(|retry| dial.on_retry(now, arrival.peer, &retry));
-                self.arm(now, id);
+                self.arm(id);
                 is_taken
             }
             Kind::Version => {
@@ -132,7 +129,7 @@ impl<P: Provider> Endpoint<P> {
             Kind::Accept => {
                 let accepted = dial.on_accept(now, &mut self.provider, arrival.peer, datagram);
                 let is_peer = dial.is_peer_mode();
-                self.arm(now, id);
+                self.arm(id);
                 accepted
                     .is_some_and(|accepted| self.on_accepted(now, arrival, id, (accepted, is_peer)))
             }
@@ -175,11 +172,11 @@ impl<P: Provider> Endpoint<P> {
         };
         let start = SessionStart {
             role: Role::Dialler,
-            path: Path::proved(accepted.remote, arrival.local),
-            remote_cid: accepted.server_cid,
+            path: Path::proved(accepted.server, arrival.local),
+            peer_cid: accepted.server_cid,
             suite: accepted.suite,
             secrets: accepted.secrets,
-            remote_params: accepted.params,
+            peer_params: accepted.params,
             round_trip: accepted.round_trip,
             confirm: Some((confirm, identity)),
             proof: proof.clone(),
@@ -198,9 +195,9 @@ impl<P: Provider> Endpoint<P> {
         };
         self.dials.remove(&dial.hello_id());
         if self.config.cid_len.bytes() == 0 {
-            self.by_address.insert(accepted.remote, id);
+            self.by_address.insert(accepted.server, id);
         }
-        self.connected(now, id, accepted.remote, proof);
+        self.connected(now, id, accepted.server, proof);
         true
     }
 
@@ -234,240 +231,6 @@ impl<P: Provider> Endpoint<P> {
             Some(Slot::Dial(_)) | None => self.stats.dropped_unknown_session += 1,
         }
     }
-
-    /// Takes a packet for an attempt that waits for its first one.
-    fn on_first_packet(
-        &mut self,
-        now: Instant,
-        arrival: &Arrival<SocketAddr>,
-        id: SessionId,
-        (header, datagram): (&Header, &mut [u8]),
-    ) {
-        let Some(Slot::HalfOpen(half_open)) = self.slots.get(id) else {
-            return;
-        };
-        let key = half_open
-            .secrets
-            .client
-            .opening_key(&self.provider, half_open.suite);
-        let number = PacketNumber::ZERO.widen(header.number);
-        let len = u64::try_from(datagram.len()).unwrap_or(0);
-        let Some(plaintext) = crate::session::open(&key, number, header, datagram) else {
-            self.stats.dropped_forged += 1;
-            return;
-        };
-        let Some(confirm) = Confirm::find(plaintext, &self.config.channels) else {
-            self.stats.dropped_unconfirmed += 1;
-            return;
-        };
-        let Some(proof) = self.prove(now, id, &confirm) else {
-            self.stats.dropped_unconfirmed += 1;
-            return;
-        };
-        let verdict = self.judge(&confirm, &proof);
-        let Some(Slot::HalfOpen(half_open)) = self.slots.take(id) else {
-            return;
-        };
-        self.release_half_open(&half_open);
-        self.stats.packets += 1;
-        let first = First {
-            proof,
-            verdict,
-            number,
-            len,
-            plaintext,
-        };
-        self.open_session(now, arrival, (id, *half_open), first);
-    }
-
-    /// Turns a half-open attempt into a session, or into one that only says why it is refused.
-    fn open_session(
-        &mut self,
-        now: Instant,
-        arrival: &Arrival<SocketAddr>,
-        (id, half_open): (SessionId, HalfOpen<Admitted>),
-        first: First<'_>,
-    ) {
-        let First {
-            proof,
-            verdict,
-            number,
-            len,
-            plaintext,
-        } = first;
-        let source = half_open.source;
-        let (mut received, mut sent) = (len, 0);
-        if arrival.peer == half_open.first {
-            received += HELLO_LEN;
-            sent += u64::try_from(half_open.accept.len()).unwrap_or(0);
-        }
-        let path = Path::on_trial(arrival, (received, sent), half_open.shown_cookie);
-        let start = SessionStart {
-            role: Role::Accepter,
-            path,
-            remote_cid: half_open.client_cid,
-            suite: half_open.suite,
-            secrets: half_open.secrets,
-            remote_params: verdict.params,
-            round_trip: now.saturating_since(half_open.accepted_at),
-            confirm: None,
-            proof: proof.clone(),
-            source: Some(source.ip()),
-        };
-        let mut session = Session::new(
-            now,
-            &self.config,
-            &self.provider,
-            &mut self.generator,
-            start,
-        );
-        if let Some(code) = verdict.refusal {
-            if let Proof::Token(grant) = &proof
-                && let Some(listener) = &mut self.listener
-            {
-                listener.tokens.end(grant.token_id);
-            }
-            session.refuse(now, code);
-            self.slots.put(id, Slot::Session(Box::new(session)));
-            self.settle(now, id);
-            return;
-        }
-        session.take_first(now, number, plaintext);
-        self.slots.put(id, Slot::Session(Box::new(session)));
-        if let Proof::Token(grant) = &proof {
-            self.seat(now, id, grant);
-        }
-        let address = arrival.real_source.unwrap_or(arrival.peer);
-        self.connected(now, id, address, proof);
-    }
-
-    /// Returns what a first packet proves; `None` where peer mode's IDENTITY does not.
-    fn prove(&mut self, now: Instant, id: SessionId, confirm: &Confirm) -> Option<Proof> {
-        let Some(Slot::HalfOpen(half_open)) = self.slots.get_mut(id) else {
-            return None;
-        };
-        match &half_open.grant {
-            Admitted::Token(grant) => Some(Proof::Token((**grant).clone())),
-            Admitted::Open => Some(Proof::Anonymous),
-            Admitted::Peer => {
-                let (key, signature) = confirm.identity?;
-                let listener = self.listener.as_mut()?;
-                // One verify for each slot, charged like the rest of the attempt.
-                if half_open.has_failed_identity || listener.ec_validated.take_exempt(now).is_err()
-                {
-                    return None;
-                }
-                let claim = IdentityClaim {
-                    th1: &half_open.th1,
-                    dialler: key.node_id(),
-                    accepter: listener.node,
-                    confirm: &confirm.body,
-                };
-                if claim.verify(&self.provider, &key, &signature) {
-                    Some(Proof::Node(key.node_id()))
-                } else {
-                    half_open.has_failed_identity = true;
-                    None
-                }
-            }
-        }
-    }
-
-    /// Decides whether what was proved lets its owner in.
-    fn judge(&self, confirm: &Confirm, proof: &Proof) -> Verdict {
-        let (params, digest) = confirm.body.split_at(crate::handshake::params::LEN);
-        let params = params
-            .try_into()
-            .ok()
-            .and_then(|bytes| Params::decode(bytes).ok());
-        let Some(params) = params else {
-            return Verdict {
-                params: Params::of(&self.config, [0; 7]),
-                refusal: Some(CloseCode::Params),
-            };
-        };
-        let refusal = if digest != self.channel_digest {
-            Some(CloseCode::ChannelConfig)
-        } else if let Proof::Node(node) = proof
-            && let Some(allowed) = &self.allowed_nodes
-            && !allowed.contains(node)
-        {
-            Some(CloseCode::PeerIdentity)
-        } else if let Proof::Token(grant) = proof
-            && self.is_outdone(grant)
-        {
-            // Another attempt of the player has opened since the HELLO.
-            Some(CloseCode::Replaced)
-        } else {
-            None
-        };
-        Verdict { params, refusal }
-    }
-}
-
-/// Bytes of the HELLO that came before a first packet.
-const HELLO_LEN: u64 = 1_200;
-
-/// What a first packet must hold.
-struct Confirm {
-    body: [u8; CONFIRM_LEN],
-    identity: Option<(crypto::PublicKey, [u8; 64])>,
-}
-
-impl Confirm {
-    fn find(plaintext: &[u8], channels: &ChannelTable) -> Option<Self> {
-        let mut body = None;
-        let mut identity = None;
-        for frame in Frames::new(plaintext, channels) {
-            match frame.ok()? {
-                Frame::Confirm {
-                    params,
-                    channel_digest,
-                } => body = Some(confirm_body(params, channel_digest)),
-                Frame::Identity {
-                    public_key,
-                    signature,
-                } => {
-                    identity = Some((crypto::PublicKey(*public_key), *signature));
-                }
-                Frame::Ping
-                | Frame::Ack(_)
-                | Frame::Close { .. }
-                | Frame::PathChallenge(_)
-                | Frame::PathResponse(_)
-                | Frame::Window(_)
-                | Frame::Time(_)
-                | Frame::Message(_) => {}
-            }
-        }
-        body.map(|body| Self { body, identity })
-    }
-}
-
-/// The first packet of an attempt, opened and judged.
-struct First<'a> {
-    proof: Proof,
-    verdict: Verdict,
-    number: PacketNumber,
-    /// Bytes of its datagram.
-    len: u64,
-    plaintext: &'a [u8],
-}
-
-struct Verdict {
-    params: Params,
-    refusal: Option<CloseCode>,
-}
-
-fn confirm_body(
-    params: &[u8; crate::handshake::params::LEN],
-    digest: &[u8; 16],
-) -> [u8; CONFIRM_LEN] {
-    let mut body = [0; CONFIRM_LEN];
-    for (to, from) in body.iter_mut().zip(params.iter().chain(digest)) {
-        *to = *from;
-    }
-    body
 }
 
 /// Returns the hello id that a reply echoes, wherever its kind keeps it.

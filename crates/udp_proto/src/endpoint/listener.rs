@@ -11,7 +11,6 @@ use crate::config::Config;
 use crate::handshake::Mode;
 use crate::handshake::cookie::CookieJar;
 use crate::handshake::half_open::AttemptIndex;
-use crate::handshake::token_cache::TokenCache;
 
 /// Who an endpoint is to those that connect to it, and in which modes it serves them.
 ///
@@ -76,7 +75,6 @@ pub(crate) struct Listener<P: Provider> {
     pub(crate) network: Option<Network>,
     pub(crate) token_keys: Vec<TokenKey>,
     pub(crate) cookies: CookieJar,
-    pub(crate) tokens: TokenCache,
     pub(crate) attempts: AttemptIndex,
     pub(crate) half_open_shares: PrefixShares,
     pub(crate) answers: AnswerBudget,
@@ -107,7 +105,6 @@ impl<P: Provider> Listener<P> {
             network: listen.network,
             token_keys: Vec::new(),
             cookies: CookieJar::new(now, provider)?,
-            tokens: TokenCache::default(),
             attempts: AttemptIndex::new(generator),
             half_open_shares: PrefixShares::new(config.half_open_max.into(), generator),
             answers: AnswerBudget::new(generator),

@@ -46,7 +46,7 @@ impl<P: Provider> Endpoint<P> {
                         self.dials.remove(&old);
                         self.dials.insert(new, id);
                     }
-                    self.arm(now, id);
+                    self.arm(id);
                 }
                 Some(Slot::HalfOpen(_)) => self.remove(now, id),
                 Some(Slot::Session(session)) => {
@@ -62,9 +62,7 @@ impl<P: Provider> Endpoint<P> {
     pub fn set_unix_time(&mut self, now: Instant, unix: UnixTime) {
         let now = self.advance(now);
         self.unix = Some((now, unix));
-        if let Some(listener) = &mut self.listener {
-            listener.tokens.expire(unix);
-        }
+        self.tokens.expire(unix);
     }
 
     /// Appends the next datagram to `buf`; `None` when there is none.
@@ -144,7 +142,7 @@ impl<P: Provider> Endpoint<P> {
                 return transmit;
             }
             self.rest(index);
-            self.set_timer(now, id);
+            self.set_timer(id);
             self.pass_on_news(now, id);
         }
         None

@@ -10,14 +10,13 @@ use super::{Endpoint, Present, Slot};
 use crate::config::DuplicatePolicy;
 use crate::error::CloseCode;
 use crate::event::{Event, Grant, Peer, Proof};
+use crate::session::Session;
 use crate::slots::SessionId;
 
 impl<P: Provider> Endpoint<P> {
     /// A player has come in: the token is used up, and an older session of the player gives way.
     pub(super) fn seat(&mut self, now: Instant, id: SessionId, grant: &Grant) {
-        if let Some(listener) = &mut self.listener {
-            listener.tokens.consume(grant.token_id);
-        }
+        self.tokens.consume(grant.token_id);
         let rivals: Vec<SessionId> = self
             .slots
             .ids()
@@ -31,6 +30,10 @@ impl<P: Provider> Endpoint<P> {
             .collect();
         for rival in rivals {
             self.remove(now, rival);
+        }
+        if !self.session(id).is_some_and(Session::is_open) {
+            // Its first packet broke the protocol: it takes nobody's place.
+            return;
         }
         let present = Present {
             session: id,
@@ -77,7 +80,9 @@ impl<P: Provider> Endpoint<P> {
             peer: Box::new(Peer { address, proof }),
         });
         self.settle(now, id);
-        if let Some(node) = node {
+        if let Some(node) = node
+            && self.session(id).is_some_and(Session::is_open)
+        {
             self.keep_one(now, id, node);
         }
     }

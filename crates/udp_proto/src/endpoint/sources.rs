@@ -26,6 +26,11 @@ impl Sources {
         }
     }
 
+    /// Returns whether both addresses are counted as one.
+    pub(crate) const fn are_counted_together(a: IpAddr, b: IpAddr) -> bool {
+        key(a) == key(b)
+    }
+
     pub(crate) fn count(&self, source: IpAddr) -> u16 {
         self.counts.get(&key(source)).copied().unwrap_or(0)
     }

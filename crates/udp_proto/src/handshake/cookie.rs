@@ -121,7 +121,7 @@ impl CookieJar {
 
 #[expect(
     clippy::arithmetic_side_effects,
-    reason = "Instant saturates, and no remote byte comes here"
+    reason = "Instant saturates, and no byte of a peer's comes here"
 )]
 fn a_rotation_after(at: Instant) -> Instant {
     at + ROTATION

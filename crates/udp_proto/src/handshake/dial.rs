@@ -30,7 +30,8 @@ pub struct Target {
 /// Whose signature a client believes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ServerIdentity {
-    /// The holder of one of these keys; two while keys are rotated.
+    /// The holder of one of these keys: 1 to 4, each once. One signature is checked with all of
+    /// them in turn.
     Keys(Vec<PublicKey>),
     /// The holder of the key with this hash.
     Node(NodeId),
@@ -86,8 +87,10 @@ pub(crate) struct Dial<P: Provider> {
     sent_at: Instant,
     /// Whether the HELLO waits to be sent.
     is_due: bool,
-    /// RETRYs followed in this attempt.
+    /// RETRYs followed in this attempt, at this address.
     retries: u8,
+    /// HELLOs of this attempt that left.
+    hellos: u8,
     /// Key agreements in this attempt.
     agreements: u8,
     /// ACCEPTs that failed a check, over all attempts.
@@ -106,7 +109,8 @@ pub(crate) struct HelloForm {
 
 /// What a good ACCEPT gives.
 pub(crate) struct Accepted {
-    pub(crate) remote: SocketAddr,
+    /// Where it came from, and packets go to.
+    pub(crate) server: SocketAddr,
     pub(crate) server_cid: Cid,
     pub(crate) server_key: PublicKey,
     pub(crate) suite: Suite,
@@ -114,8 +118,8 @@ pub(crate) struct Accepted {
     pub(crate) params: Params,
     /// Transcript hash, which an IDENTITY frame signs.
     pub(crate) th1: [u8; 32],
-    /// From the last HELLO to the ACCEPT.
-    pub(crate) round_trip: Duration,
+    /// From the HELLO to the ACCEPT, where it is certain which HELLO that was.
+    pub(crate) round_trip: Option<Duration>,
 }
 
 /// First wait before a HELLO is sent again; each further one is half as long again. TWP/1, 11.
@@ -131,12 +135,27 @@ const AGREEMENTS_MAX: u8 = 16;
 /// Most addresses of a target, as many as a token can list.
 pub(crate) const ADDRESSES_MAX: usize = 8;
 
+/// Most keys that a client believes, as many as a grant can list.
+pub(crate) const SERVER_KEYS_MAX: usize = 4;
+
 impl Target {
     /// Returns what is wrong with it.
-    pub(crate) const fn check(&self) -> Result<(), ConnectError> {
+    pub(crate) fn check(&self) -> Result<(), ConnectError> {
         let count = self.addresses.len();
         if count == 0 || count > ADDRESSES_MAX {
             return Err(ConnectError::Addresses(count));
+        }
+        if let ServerIdentity::Keys(keys) = &self.server {
+            if keys.is_empty() || keys.len() > SERVER_KEYS_MAX {
+                return Err(ConnectError::ServerKeys(keys.len()));
+            }
+            let mut rest = keys.as_slice();
+            while let [key, others @ ..] = rest {
+                if others.contains(key) {
+                    return Err(ConnectError::ServerKeyRepeated);
+                }
+                rest = others;
+            }
         }
         match &self.credentials {
             Credentials::Token { token, .. } if token.len() > hello::TOKEN_LEN_MAX => {
@@ -176,6 +195,7 @@ impl<P: Provider> Dial<P> {
             sent_at: now,
             is_due: true,
             retries: 0,
+            hellos: 0,
             agreements: 0,
             rejected: 0,
             hint: None,
@@ -290,6 +310,7 @@ impl<P: Provider> Dial<P> {
             return None;
         }
         self.sent_at = now;
+        self.hellos = self.hellos.saturating_add(1);
         if self.resend_at <= now {
             self.resend_at = now + self.interval;
         }
@@ -364,15 +385,23 @@ impl<P: Provider> Dial<P> {
         let params = Params::decode(&body.params).ok()?;
         let server_key = self.signer(provider, &hello0, head, &body)?;
         Some(Accepted {
-            remote: from,
+            server: from,
             server_cid: clear.server_cid,
             server_key,
             suite: clear.suite,
             secrets: agreed.traffic(provider, &th1),
             params,
             th1,
-            round_trip: now.saturating_since(self.sent_at),
+            round_trip: self.round_trip(now),
         })
+    }
+
+    /// Returns the time since the HELLO that an ACCEPT answers: the only one, or the one behind the
+    /// only RETRY. A HELLO sent again leaves it open which of them was answered (P. Karn, C.
+    /// Partridge, "Improving Round-Trip Time Estimates in Reliable Transport Protocols", 1987).
+    fn round_trip(&self, now: Instant) -> Option<Duration> {
+        matches!((self.hellos, self.retries), (1, 0) | (2, 1))
+            .then(|| now.saturating_since(self.sent_at))
     }
 
     /// Returns the expected key that signed the transcript.
@@ -390,7 +419,7 @@ impl<P: Provider> Dial<P> {
         let is_good = |key: &&PublicKey| provider.verify(key, &message, &body.signature);
         match (&body.identity, &self.target.server) {
             (IdentityForm::Pinned, ServerIdentity::Keys(keys)) => {
-                keys.iter().take(2).find(is_good).copied()
+                keys.iter().find(is_good).copied()
             }
             (IdentityForm::RawKey(key), ServerIdentity::Keys(keys)) => {
                 keys.contains(key).then_some(key).filter(is_good).copied()
@@ -422,6 +451,7 @@ impl<P: Provider> Dial<P> {
     ) {
         self.hello_id = generator.next_u64();
         self.retries = 0;
+        self.hellos = 0;
         self.agreements = 0;
         self.interval = RESEND_FIRST;
         self.resend_at = now;

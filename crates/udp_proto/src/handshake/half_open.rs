@@ -31,8 +31,8 @@ pub(crate) struct HalfOpen<G> {
     pub(crate) client_cid: Cid,
     /// What the client showed.
     pub(crate) grant: G,
-    /// An IDENTITY was verified in vain; a second one is not looked at.
-    pub(crate) has_failed_identity: bool,
+    /// The ACCEPT was sent again, so that what comes back does not say how long it took.
+    pub(crate) was_repeated: bool,
     /// When the ACCEPT was made, for the first RTT sample.
     pub(crate) accepted_at: Instant,
     /// When the slot is given up.

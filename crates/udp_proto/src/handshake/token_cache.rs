@@ -58,29 +58,25 @@ impl TokenCache {
         self.entries.get(&token).map(|entry| entry.state)
     }
 
-    /// Counts a further attempt of `token` from `sender`.
+    /// Checks whether a further attempt of `token` may begin, where `capacity` tokens may be
+    /// remembered.
     ///
     /// # Errors
     ///
-    /// [`TokenBusy`] where none may begin; nothing is changed then.
-    pub(crate) fn begin(
-        &mut self,
+    /// [`TokenBusy`] where none may.
+    pub(crate) fn check(
+        &self,
         token: TokenId,
-        sender: SocketAddr,
         forget_at: UnixTime,
         capacity: usize,
     ) -> Result<(), TokenBusy> {
-        if let Some(entry) = self.entries.get_mut(&token) {
-            return match &mut entry.state {
-                TokenState::Consumed => Err(TokenBusy::Consumed),
-                TokenState::Pending { attempts, .. } if *attempts >= ATTEMPTS_MAX => {
-                    Err(TokenBusy::Attempts)
-                }
-                TokenState::Pending { attempts, .. } => {
-                    *attempts += 1;
-                    Ok(())
-                }
-            };
+        match self.state(token) {
+            Some(TokenState::Consumed) => return Err(TokenBusy::Consumed),
+            Some(TokenState::Pending { attempts, .. }) if attempts >= ATTEMPTS_MAX => {
+                return Err(TokenBusy::Attempts);
+            }
+            Some(TokenState::Pending { .. }) => return Ok(()),
+            None => {}
         }
         if self.forgotten.is_some_and(|until| forget_at <= until) {
             return Err(TokenBusy::Consumed);
@@ -88,13 +84,23 @@ impl TokenCache {
         if self.entries.len() >= capacity {
             return Err(TokenBusy::CacheFull);
         }
+        Ok(())
+    }
+
+    /// Counts a further attempt of `token` from `sender`, one that [`check`](Self::check) allows.
+    pub(crate) fn begin(&mut self, token: TokenId, sender: SocketAddr, forget_at: UnixTime) {
+        if let Some(entry) = self.entries.get_mut(&token) {
+            if let TokenState::Pending { attempts, .. } = &mut entry.state {
+                *attempts = attempts.saturating_add(1);
+            }
+            return;
+        }
         let state = TokenState::Pending {
             first: sender,
             attempts: 1,
         };
         self.entries.insert(token, Entry { state });
         self.by_expiry.insert((forget_at, token));
-        Ok(())
     }
 
     /// Gives back an attempt that ended without a session.
@@ -130,6 +136,12 @@ impl TokenCache {
         }
     }
 
+    /// Returns about how many bytes what is remembered takes.
+    pub(crate) fn memory(&self) -> usize {
+        let each = size_of::<(TokenId, Entry)>() + size_of::<(UnixTime, TokenId)>();
+        self.entries.len().saturating_mul(each)
+    }
+
     /// Returns how many tokens are remembered.
     #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
@@ -143,44 +155,39 @@ mod tests {
 
     const END: UnixTime = UnixTime::from_secs(100);
 
-    fn sender() -> SocketAddr {
-        "192.0.2.1:7".parse().unwrap()
+    /// Begins an attempt where one may, as an endpoint does.
+    fn begin(cache: &mut TokenCache, token: u8, capacity: usize) -> Result<(), TokenBusy> {
+        let token = TokenId([token; 16]);
+        cache.check(token, END, capacity)?;
+        cache.begin(token, "192.0.2.1:7".parse().unwrap(), END);
+        Ok(())
     }
 
     #[test]
     fn a_token_is_consumed_once() {
         let mut cache = TokenCache::default();
-        assert_eq!(cache.begin(TokenId([1; 16]), sender(), END, 8), Ok(()));
+        assert_eq!(begin(&mut cache, 1, 8), Ok(()));
         assert!(cache.consume(TokenId([1; 16])));
         assert!(!cache.consume(TokenId([1; 16])));
-        assert_eq!(
-            cache.begin(TokenId([1; 16]), sender(), END, 8),
-            Err(TokenBusy::Consumed)
-        );
+        assert_eq!(begin(&mut cache, 1, 8), Err(TokenBusy::Consumed));
     }
 
     #[test]
     fn a_fifth_attempt_waits_for_one_to_end() {
         let mut cache = TokenCache::default();
         for _ in 0..ATTEMPTS_MAX {
-            assert_eq!(cache.begin(TokenId([1; 16]), sender(), END, 8), Ok(()));
+            assert_eq!(begin(&mut cache, 1, 8), Ok(()));
         }
-        assert_eq!(
-            cache.begin(TokenId([1; 16]), sender(), END, 8),
-            Err(TokenBusy::Attempts)
-        );
+        assert_eq!(begin(&mut cache, 1, 8), Err(TokenBusy::Attempts));
         cache.end(TokenId([1; 16]));
-        assert_eq!(cache.begin(TokenId([1; 16]), sender(), END, 8), Ok(()));
+        assert_eq!(begin(&mut cache, 1, 8), Ok(()));
     }
 
     #[test]
     fn a_full_cache_refuses_and_forgets_only_the_expired() {
         let mut cache = TokenCache::default();
-        assert_eq!(cache.begin(TokenId([1; 16]), sender(), END, 1), Ok(()));
-        assert_eq!(
-            cache.begin(TokenId([2; 16]), sender(), END, 1),
-            Err(TokenBusy::CacheFull)
-        );
+        assert_eq!(begin(&mut cache, 1, 1), Ok(()));
+        assert_eq!(begin(&mut cache, 2, 1), Err(TokenBusy::CacheFull));
         cache.expire(UnixTime::from_secs(99));
         assert_eq!(cache.len(), 1);
         cache.expire(END);

@@ -62,11 +62,6 @@ impl Credit {
         self.is_due.then_some(self.granted)
     }
 
-    /// Returns the grant, where the peer is not known to have it.
-    pub(super) fn unacknowledged(&self) -> Option<u64> {
-        (self.acknowledged < self.granted).then_some(self.granted)
-    }
-
     /// Takes note that `grant` left in a packet.
     pub(super) const fn on_sent(&mut self, grant: u64) {
         if grant == self.granted {
@@ -101,11 +96,11 @@ mod tests {
         assert_eq!(credit.spend(400), Ok(()));
         assert_eq!(credit.spend(1), Err(ChannelError::Flow));
         credit.on_read(99);
-        assert_eq!((credit.due(), credit.unacknowledged()), (None, None));
+        assert_eq!(credit.due(), None);
         credit.on_read(1);
         assert_eq!(credit.due(), Some(500));
         credit.on_sent(500);
-        assert_eq!((credit.due(), credit.unacknowledged()), (None, Some(500)));
+        assert_eq!(credit.due(), None, "it is on its way");
         credit.on_lost(500);
         assert_eq!(credit.due(), Some(500));
         credit.on_sent(500);
@@ -116,7 +111,7 @@ mod tests {
         assert_eq!(credit.due(), None, "a newer grant is on its way");
         credit.on_acknowledged(600);
         credit.on_lost(600);
-        assert_eq!((credit.due(), credit.unacknowledged()), (None, None));
+        assert_eq!(credit.due(), None, "the peer has it");
         assert_eq!(credit.spend(200), Ok(()));
         assert_eq!(credit.spend(1), Err(ChannelError::Flow));
     }
@@ -126,6 +121,8 @@ mod tests {
         let mut credit = Credit::new(400);
         credit.on_acknowledged(u64::MAX);
         credit.on_read(100);
-        assert_eq!(credit.unacknowledged(), Some(500));
+        credit.on_sent(500);
+        credit.on_lost(500);
+        assert_eq!(credit.due(), Some(500), "nobody has it yet");
     }
 }

@@ -58,6 +58,18 @@ impl<C: Copy> Contents<C> {
         }
     }
 
+    /// Gives back all memory, where no node is in use.
+    pub(super) fn shrink(&mut self) {
+        if self.used == 0 {
+            *self = Self::new();
+        }
+    }
+
+    /// Returns the heap memory it keeps, bytes.
+    pub(super) const fn memory(&self) -> usize {
+        self.nodes.capacity().saturating_mul(size_of::<Node<C>>())
+    }
+
     /// Returns how many more it takes.
     pub(super) const fn room(&self) -> usize {
         NODES_MAX.saturating_sub(self.used)

@@ -17,8 +17,6 @@ pub struct SentPacket {
     pub number: PacketNumber,
     /// When it left.
     pub at: Instant,
-    /// Bytes of its datagram.
-    pub len: u16,
     /// Whether it asks for an acknowledgement; one that does not is never lost.
     pub elicits: Elicits,
     /// The ACK it carried, where that was whole.
@@ -50,12 +48,8 @@ pub enum Outcome {
 pub struct Summary {
     /// Eliciting packets newly acknowledged.
     pub acked_packets: u32,
-    /// Their bytes.
-    pub acked_bytes: u64,
     /// Packets newly counted as lost.
     pub lost_packets: u32,
-    /// Their bytes.
-    pub lost_bytes: u64,
     /// Packets acknowledged that had been counted as lost.
     pub spurious_packets: u32,
     /// The newest ACK of ours that the peer now has, for [`crate::received::Received`].

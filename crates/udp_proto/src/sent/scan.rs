@@ -32,8 +32,6 @@ pub(super) struct Slot {
     pub(super) described: Option<Described>,
     /// What it held; empty unless in flight.
     pub(super) contents: Chain,
-    /// Bytes of its datagram.
-    pub(super) len: u16,
     /// How it stands.
     pub(super) state: State,
 }
@@ -60,8 +58,6 @@ pub(super) struct Evicted {
     pub(super) contents: Chain,
     /// How many.
     pub(super) packets: u32,
-    /// Their bytes.
-    pub(super) bytes: u64,
 }
 
 impl Evicted {
@@ -69,7 +65,6 @@ impl Evicted {
     pub(super) const NONE: Self = Self {
         contents: Chain::EMPTY,
         packets: 0,
-        bytes: 0,
     };
 }
 
@@ -145,9 +140,11 @@ impl<C: Copy> SentPackets<C> {
                     self.loss_deadline = Some(self.loss_deadline.map_or(due, |at| at.min(due)));
                 }
                 (State::InFlight, _) => {
-                    count(&mut summary, outcome, slot.len);
+                    match outcome {
+                        Outcome::Acked => summary.acked_packets += 1,
+                        Outcome::Lost => summary.lost_packets += 1,
+                    }
                     self.eliciting = self.eliciting.saturating_sub(1);
-                    self.eliciting_bytes = self.eliciting_bytes.saturating_sub(slot.len.into());
                     let contents = core::mem::take(&mut slot.contents);
                     self.contents
                         .drain(contents, |content| sink(content, outcome));
@@ -169,7 +166,6 @@ impl<C: Copy> SentPackets<C> {
     fn report_evicted(&mut self, summary: &mut Summary, sink: &mut impl FnMut(C, Outcome)) {
         let evicted = core::mem::replace(&mut self.evicted, Evicted::NONE);
         summary.lost_packets += evicted.packets;
-        summary.lost_bytes += evicted.bytes;
         self.contents
             .drain(evicted.contents, |content| sink(content, Outcome::Lost));
     }
@@ -192,16 +188,6 @@ impl<C: Copy> SentPackets<C> {
             self.base += 1;
         }
     }
-}
-
-/// Counts a packet that is settled.
-fn count(summary: &mut Summary, outcome: Outcome, len: u16) {
-    let (packets, bytes) = match outcome {
-        Outcome::Acked => (&mut summary.acked_packets, &mut summary.acked_bytes),
-        Outcome::Lost => (&mut summary.lost_packets, &mut summary.lost_bytes),
-    };
-    *packets += 1;
-    *bytes += u64::from(len);
 }
 
 /// The newer of two ACKs of ours.

@@ -36,7 +36,6 @@ impl Sender {
         self.sent.on_sent(SentPacket {
             number,
             at: at(millis),
-            len: 100,
             elicits,
             described: None,
         });
@@ -103,11 +102,9 @@ fn what_arrived_and_what_is_lost_is_told_once_in_order() {
         (5, Outcome::Acked),
     ];
     assert_eq!(sender.told(), expected);
-    assert_eq!((summary.acked_packets, summary.acked_bytes), (2, 200));
-    assert_eq!((summary.lost_packets, summary.lost_bytes), (2, 200));
+    assert_eq!((summary.acked_packets, summary.lost_packets), (2, 2));
     assert_eq!(summary.rtt_sample, Some(Duration::from_millis(45)));
     assert_eq!(sender.sent.in_flight_packets(), 2);
-    assert_eq!(sender.sent.in_flight_bytes(), 200);
     assert!(sender.sent.in_flight().eq([3, 4]));
     // The same again tells nothing new, and measures nothing.
     let again = sender.ack(51, 5, 0, &[0b100]).unwrap();
@@ -234,7 +231,6 @@ fn numbers_passed_over_count_as_skipped() {
     sender.sent.on_sent(SentPacket {
         number: number(3),
         at: at(0),
-        len: 100,
         elicits: Elicits::Ack,
         described: None,
     });
@@ -254,7 +250,7 @@ fn a_full_ring_gives_the_oldest_up_as_lost() {
     sender.send(1, Elicits::Nothing);
     assert_eq!(sender.sent.in_flight_packets(), 0);
     assert_eq!(sender.sent.loss_deadline(), Some(at(0)));
-    assert!(matches!(sender.timeout(1), Timeout::Checked(summary) if summary.lost_bytes == 100));
+    assert!(matches!(sender.timeout(1), Timeout::Checked(summary) if summary.lost_packets == 1));
     assert_eq!(sender.told(), [(0, Outcome::Lost)]);
     assert_eq!(sender.sent.poll_timeout(&sender.rtt), None);
 }
@@ -354,7 +350,6 @@ proptest! {
                 prop_assert!(open.remove(&content), "{} is told twice", content);
             }
             prop_assert_eq!(sender.sent.in_flight_packets(), open.len());
-            prop_assert_eq!(sender.sent.in_flight_bytes(), 100 * open.len() as u64);
             prop_assert!(sender.sent.in_flight().eq(open.iter().copied()));
         }
     }
@@ -376,7 +371,6 @@ fn a_confirmed_ack_of_ours_is_handed_back() {
         sender.sent.on_sent(SentPacket {
             number: number(index as u64),
             at: at(0),
-            len: 50,
             elicits: if index == 1 {
                 Elicits::Ack
             } else {

@@ -68,7 +68,7 @@ impl<A: Aead> Session<A> {
     /// Ends the session at once: the peer has broken the protocol, or another session replaces it.
     pub(crate) fn abort(&mut self, now: Instant, code: CloseCode) {
         if matches!(self.phase, Phase::Open | Phase::Flushing { .. }) {
-            self.end(CloseReason::Local(code));
+            self.end(CloseReason::Local(code), Box::default());
             self.begin_closing(now, code, Box::default());
         }
     }
@@ -79,11 +79,15 @@ impl<A: Aead> Session<A> {
     }
 
     /// Takes a CLOSE of the peer.
-    pub(super) fn on_close(&mut self, now: Instant, code: u16) {
+    pub(super) fn on_close(&mut self, now: Instant, code: u16, text: &[u8]) {
         if matches!(self.phase, Phase::Open | Phase::Flushing { .. }) {
-            self.end(CloseReason::Remote(CloseCode::from_wire(code)));
+            // What came in the same packet before it can still be read.
+            self.tell_readable();
+            let reason = CloseReason::Peer(CloseCode::from_wire(code));
+            self.end(reason, text.into());
         }
         if !matches!(self.phase, Phase::Draining { .. } | Phase::Gone) {
+            self.forget_outbound();
             self.phase = Phase::Draining {
                 gone_at: now + self.closing_span(),
             };
@@ -114,7 +118,7 @@ impl<A: Aead> Session<A> {
                 reason,
             } if (now >= *until || self.outbox.is_empty()) => {
                 let (code, reason) = (*code, core::mem::take(reason));
-                self.end(CloseReason::Local(code));
+                self.end(CloseReason::Local(code), Box::default());
                 self.begin_closing(now, code, reason);
             }
             Phase::Closing { gone_at, .. } | Phase::Draining { gone_at } if now >= *gone_at => {
@@ -130,9 +134,8 @@ impl<A: Aead> Session<A> {
     }
 
     /// Tells the application, once.
-    pub(super) const fn end(&mut self, reason: CloseReason) {
-        self.news.is_readable = false;
-        self.news.closed = Some(reason);
+    pub(super) fn end(&mut self, reason: CloseReason, text: Box<[u8]>) {
+        self.news.closed = Some((reason, text));
     }
 
     /// Returns the CLOSE that is due, and notes that it was sent.
@@ -159,6 +162,7 @@ impl<A: Aead> Session<A> {
     }
 
     fn begin_closing(&mut self, now: Instant, code: CloseCode, reason: Box<[u8]>) {
+        self.forget_outbound();
         self.phase = Phase::Closing {
             code,
             reason,
@@ -168,6 +172,13 @@ impl<A: Aead> Session<A> {
             is_answer_due: false,
             gone_at: now + self.closing_span(),
         };
+    }
+
+    /// Gives back what messages and packets of ours hold: nothing of it is sent again. What has come
+    /// can still be read.
+    fn forget_outbound(&mut self) {
+        self.outbox.forget();
+        self.sent.forget();
     }
 
     fn closing_span(&self) -> Duration {

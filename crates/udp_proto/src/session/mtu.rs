@@ -92,10 +92,10 @@ impl<A: Aead> Session<A> {
         };
         self.on_sent(
             now,
+            mtu.get().into(),
             SentPacket {
                 number,
                 at: now,
-                len: mtu.get(),
                 elicits: Elicits::Ack,
                 described: None,
             },

@@ -17,7 +17,7 @@ const MOVES_MAX: u8 = 8;
 /// The address of the peer.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Path {
-    remote: SocketAddr,
+    peer: SocketAddr,
     /// The address of ours that packets leave from, where the host has several.
     local: Option<IpAddr>,
     /// What is not yet shown; `None` once the peer has acknowledged what was sent there.
@@ -40,9 +40,9 @@ struct Trial {
 
 impl Path {
     /// The path to a server that has answered from there.
-    pub(crate) const fn proved(remote: SocketAddr, local: Option<IpAddr>) -> Self {
+    pub(crate) const fn proved(peer: SocketAddr, local: Option<IpAddr>) -> Self {
         Self {
-            remote,
+            peer,
             local,
             trial: None,
         }
@@ -56,7 +56,7 @@ impl Path {
         cookie: Option<SocketAddr>,
     ) -> Self {
         Self {
-            remote: arrival.peer,
+            peer: arrival.peer,
             local: arrival.local,
             trial: Some(Trial {
                 received,
@@ -68,15 +68,19 @@ impl Path {
         }
     }
 
-    pub(crate) const fn remote(&self) -> SocketAddr {
-        self.remote
+    pub(crate) const fn peer(&self) -> SocketAddr {
+        self.peer
+    }
+
+    pub(crate) const fn local(&self) -> Option<IpAddr> {
+        self.local
     }
 
     /// Returns a datagram's way to the peer.
     pub(crate) const fn transmit(&self) -> Transmit<SocketAddr> {
         Transmit {
             source: self.local,
-            ..Transmit::to(self.remote)
+            ..Transmit::to(self.peer)
         }
     }
 
@@ -90,7 +94,7 @@ impl Path {
         (acked, next): (Option<u64>, u64),
     ) {
         let Some(trial) = &mut self.trial else { return };
-        if arrival.peer == self.remote {
+        if arrival.peer == self.peer {
             trial.received = trial.received.saturating_add(len);
             if acked.is_some_and(|acked| acked >= trial.since) {
                 self.trial = None;
@@ -103,7 +107,7 @@ impl Path {
                 cookie: trial.cookie,
                 moves: trial.moves.saturating_add(1),
             };
-            self.remote = arrival.peer;
+            self.peer = arrival.peer;
             self.local = arrival.local;
         }
     }
@@ -118,6 +122,6 @@ impl Path {
     /// Returns whether a further datagram may leave.
     pub(crate) fn may_send(&self) -> bool {
         self.trial
-            .is_none_or(|trial| trial.cookie == Some(self.remote) || trial.sent <= trial.received)
+            .is_none_or(|trial| trial.cookie == Some(self.peer) || trial.sent <= trial.received)
     }
 }

@@ -85,8 +85,8 @@ impl<A: Aead> Session<A> {
         if matches!(self.phase, Phase::Closing { .. }) {
             self.on_packet_while_closing();
             for frame in Frames::new(plaintext, &self.channels.clone()) {
-                if let Ok(Frame::Close { code, .. }) = frame {
-                    self.on_close(now, code);
+                if let Ok(Frame::Close { code, reason }) = frame {
+                    self.on_close(now, code, reason);
                 }
             }
             return;
@@ -95,11 +95,18 @@ impl<A: Aead> Session<A> {
             Ok(elicits) => self.received.on_packet(now, number, elicits),
             Err(code) => self.abort(now, code),
         }
-        if !self.inbox.is_empty() && !self.is_readable_told && self.news.closed.is_none() {
+        if self.news.closed.is_none() {
+            self.tell_readable();
+        }
+        self.run_phase(now);
+    }
+
+    /// Sees to it that the application hears of messages that wait.
+    pub(super) fn tell_readable(&mut self) {
+        if !self.inbox.is_empty() && !self.is_readable_told {
             self.is_readable_told = true;
             self.news.is_readable = true;
         }
-        self.run_phase(now);
     }
 
     fn take_frames(
@@ -109,6 +116,7 @@ impl<A: Aead> Session<A> {
         plaintext: &[u8],
     ) -> Result<Elicits, CloseCode> {
         let mut elicits = Elicits::Nothing;
+        let mut has_ack = false;
         for frame in Frames::new(plaintext, &self.channels.clone()) {
             let frame = frame.map_err(|error| match error {
                 FrameError::Message(error) => CloseCode::from_wire(error.close_code()),
@@ -119,6 +127,10 @@ impl<A: Aead> Session<A> {
             })?;
             if frame.elicits() == Elicits::Ack {
                 elicits = Elicits::Ack;
+            }
+            // A pass over 2,049 slots for a few bytes: one for each packet that had to be sealed.
+            if matches!(frame, Frame::Ack(_)) && core::mem::replace(&mut has_ack, true) {
+                return Err(CloseCode::Frame);
             }
             self.take_frame(now, number, &frame)?;
         }
@@ -161,7 +173,7 @@ impl<A: Aead> Session<A> {
     ) -> Result<(), CloseCode> {
         match frame {
             Frame::Ack(ack) => self.take_ack(now, number, *ack)?,
-            Frame::Close { code, .. } => self.on_close(now, *code),
+            Frame::Close { code, reason } => self.on_close(now, *code, reason),
             Frame::Window(credit) => self.outbox.on_window(*credit),
             Frame::Message(message) => self
                 .inbox

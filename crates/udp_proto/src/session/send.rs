@@ -103,10 +103,10 @@ impl<A: Aead> Session<A> {
         let len = buf.len() - packet.start;
         self.on_sent(
             now,
+            u64::try_from(len).unwrap_or(u64::MAX),
             SentPacket {
                 number,
                 at: now,
-                len: u16::try_from(len).unwrap_or(u16::MAX),
                 elicits,
                 described,
             },
@@ -117,11 +117,11 @@ impl<A: Aead> Session<A> {
         Some(self.transmit())
     }
 
-    /// Takes note of a packet that was sealed.
-    pub(super) fn on_sent(&mut self, now: Instant, packet: SentPacket) {
+    /// Takes note of a packet of `len` bytes that was sealed.
+    pub(super) fn on_sent(&mut self, now: Instant, len: u64, packet: SentPacket) {
         self.sent.on_sent(packet);
         self.stats.packets_sent += 1;
-        self.stats.bytes_sent += u64::from(packet.len);
+        self.stats.bytes_sent += len;
         self.keepalive_at = now + self.keepalive;
     }
 
@@ -273,7 +273,7 @@ impl<A: Aead> Session<A> {
         let form = number.form_after(self.sent.form_reference());
         let header = Header {
             key_phase: KeyPhase::Even,
-            destination: self.remote_cid,
+            destination: self.peer_cid,
             number: number.truncate(form.unwrap_or(Form::Four)),
         };
         header.encode(buf);

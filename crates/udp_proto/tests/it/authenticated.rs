@@ -119,6 +119,63 @@ fn nothing_is_delivered_or_acknowledged_before_confirm() {
     assert!(bout.server().messages.is_empty(), "it was not kept");
 }
 
+/// Who holds the keys and says CLOSE ends the attempt at once: no slot is held for him, no session
+/// told of, nobody replaced; and the token may begin another attempt.
+#[test]
+fn a_close_before_or_beside_confirm_ends_the_attempt() {
+    let close = [0x04, 0, 0, 0];
+    for first in [
+        close.to_vec(),
+        [&confirm(&Config::default())[..], &close].concat(),
+    ] {
+        let mut bout = Bout::half_open(8);
+        assert!(bout.say(&first).is_empty());
+        assert_eq!(bout.server().machine.session_count(), 0);
+        assert!(bout.server().events.is_empty());
+        for number in 30..34 {
+            let rogue = Rogue::new(number, &bout.credentials);
+            let now = bout.line.now;
+            bout.line.server.take(now, address(CLIENT), &rogue.hello);
+            assert_eq!(bout.line.server.drain(now)[0].bytes[0], 0xC3);
+        }
+    }
+}
+
+/// A first packet that breaks the protocol behind its CONFIRM takes no older session's place.
+#[test]
+fn a_first_packet_in_breach_replaces_nobody() {
+    let mut line = Line::new(9);
+    let (_, theirs) = line.join(1);
+    line.now += Duration::from_millis(10);
+    let credentials = line.token(1);
+    let mut rogue = Rogue::new(9, &credentials);
+    let from = address("203.0.113.77:1");
+    line.server.take(line.now, from, &rogue.hello);
+    let accept = line.server.drain(line.now).remove(0).bytes;
+    let breach = [&confirm(&Config::default())[..], &message(1, 2_000, b"x")].concat();
+    let packet = rogue.accept(&accept).packet(&breach);
+    line.server.take(line.now, from, &packet);
+    line.run(2_000);
+    assert_eq!(line.server.closes(), [CloseReason::Local(CloseCode::Flow)]);
+    assert_eq!(line.server.machine.sessions().collect::<Vec<_>>(), [theirs]);
+}
+
+/// What the peer says with its CLOSE is told, after what it said before.
+#[test]
+fn the_text_of_a_close_and_what_came_beside_it_are_told() {
+    let mut bout = Bout::open(10);
+    bout.line.server.events.clear();
+    let close = [&[0x04, 0, 1, 5][..], b"later"].concat();
+    bout.say(&[message(1, 0, b"last words"), close].concat());
+    let server = bout.server();
+    assert_eq!(server.messages.len(), 1);
+    let [Event::Closed { reason, text, .. }] = &server.events[..] else {
+        panic!("{:?}", server.events);
+    };
+    assert_eq!(*reason, CloseReason::Peer(CloseCode::App));
+    assert_eq!(&text[..], b"later");
+}
+
 #[test]
 fn other_channels_or_parameters_out_of_range_end_the_attempt_and_not_the_token() {
     let mut params = Params::of(&Config::default(), [0; 7]).encode();
@@ -156,7 +213,7 @@ fn each_breach_of_the_protocol_ends_the_session_with_its_code() {
         vec![0x02, high, low, 0xFF, 0xFF, 0, 0]
     };
     let full = [7; 1_120];
-    let breaches: [(&str, Vec<Vec<u8>>, CloseCode); 12] = [
+    let breaches: [(&str, Vec<Vec<u8>>, CloseCode); 13] = [
         ("reserved type", vec![vec![0x10]], CloseCode::Frame),
         ("unknown type", vec![vec![0x2F]], CloseCode::Frame),
         ("cut short", vec![vec![0x08, 1, 2, 3]], CloseCode::Frame),
@@ -171,6 +228,11 @@ fn each_breach_of_the_protocol_ends_the_session_with_its_code() {
             CloseCode::Frame,
         ),
         ("never sent", vec![ack(900)], CloseCode::AckUnsent),
+        (
+            "two ACKs in a packet",
+            vec![[ack(0), ack(0)].concat()],
+            CloseCode::Frame,
+        ),
         (
             "one fragment",
             vec![fragment(1, 0, (0, 1), b"x")],

@@ -5,10 +5,11 @@ use core::net::SocketAddr;
 use core::time::Duration;
 use std::sync::{LazyLock, Mutex};
 
-use crypto::{Identity, Secret32};
+use crypto::{Identity, Provider, PublicKey, Role, Secret32};
 use netsim::contract::PeerOf;
 use netsim::provider::SimProvider;
 use netsim::{ContractSubject, Limits, check_contract, test_site};
+use udp_proto::handshake::hello::Hello;
 use udp_proto::{
     CloseCode, Config, Credentials, Endpoint, IdleTimeout, Listen, Network, ServerIdentity,
     SessionId, Target,
@@ -48,6 +49,19 @@ fn node_identity(index: usize) -> Identity {
         })
     });
     Identity::from_pem(&NODES[index - 3].to_pem()).unwrap()
+}
+
+/// The HELLO of a stranger. Its key is one of a few: what a key pair costs its maker is not what
+/// the contract is about, and a flood is thousands of them.
+fn hello(number: u64, credentials: &Credentials, change: impl FnOnce(&mut Hello<'_>)) -> Vec<u8> {
+    static KEYS: LazyLock<Vec<PublicKey>> = LazyLock::new(|| {
+        let mut provider = SimProvider::new(Seed::from_number(78));
+        let mut key = || provider.ephemeral(Role::Dialler).unwrap().1;
+        (0..16).map(|_| key()).collect()
+    });
+    let provider = SimProvider::new(Seed::from_number(number));
+    let key = KEYS[usize::try_from(number % 16).unwrap()];
+    Rogue::with_key(provider, key, credentials, change).hello
 }
 
 /// Wall clock of the contract's worlds at their start, a day after the origin of time.
@@ -181,20 +195,20 @@ impl ContractSubject for Group {
         let token = Self::token(unix(Instant::from_millis(86_400_000)), generator);
         Some(match generator.below(7) {
             // All is well, and nothing will follow.
-            0 => Rogue::new(number, &token).hello,
-            1 => Rogue::new(number, &Credentials::Open).hello,
+            0 => hello(number, &token, |_| {}),
+            1 => hello(number, &Credentials::Open, |_| {}),
             // A thief without the PSK.
             2 => {
                 let Credentials::Token { token, .. } = token else {
                     return None;
                 };
                 let psk = Secret32::new([9; 32]);
-                Rogue::new(number, &Credentials::Token { token, psk }).hello
+                hello(number, &Credentials::Token { token, psk }, |_| {})
             }
             // A client that knows all, and whose key is no point.
-            3 => Rogue::with(number, &token, |hello| hello.client_ephemeral = no_point()).hello,
+            3 => hello(number, &token, |hello| hello.client_ephemeral = no_point()),
             // A version that nobody speaks.
-            4 => Rogue::with(number, &token, |hello| hello.version_max = u32::MAX).hello,
+            4 => hello(number, &token, |hello| hello.version_max = u32::MAX),
             // A packet of a session that might be.
             5 => {
                 let mut packet = vec![0x40, 0, 0];
@@ -218,9 +232,10 @@ impl ContractSubject for Group {
         machine.memory()
     }
 
-    /// What 8 sessions and 64 attempts may hold: window, queues and reassembly of each session.
+    /// What 8 sessions and 64 attempts may hold: window, queues, reassembly and sent packets of each
+    /// session.
     fn limits(&self) -> Limits {
-        let session = (1 << 20) + 2 * (64 << 10) + (64 << 10) + (128 << 10);
+        let session = (1 << 20) + 2 * (64 << 10) + (64 << 10) + (128 << 10) + (384 << 10);
         let mut limits = Limits::new(12 * session + 64 * 1_300);
         limits.steps = 24;
         limits.settle = Duration::from_secs(4);

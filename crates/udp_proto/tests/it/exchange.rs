@@ -138,7 +138,7 @@ fn an_in_order_close_flushes_and_both_sides_hear_of_it_once() {
     );
     let closes = scene.log(scene.server).closes();
     assert_eq!(closes.len(), 1);
-    assert_eq!(closes[0].1, CloseReason::Remote(CloseCode::App));
+    assert_eq!(closes[0].1, CloseReason::Peer(CloseCode::App));
     assert_eq!(scene.peer(client).machine.session_count(), 0);
     assert_eq!(scene.peer(scene.server).machine.session_count(), 0);
 }
@@ -227,7 +227,7 @@ fn shutdown_tells_all_peers() {
     for (client, session) in joined {
         assert_eq!(
             scene.log(client).closes(),
-            [(session, CloseReason::Remote(CloseCode::Shutdown))]
+            [(session, CloseReason::Peer(CloseCode::Shutdown))]
         );
     }
 }

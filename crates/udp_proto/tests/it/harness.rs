@@ -61,7 +61,9 @@ impl Log {
         self.events
             .iter()
             .filter_map(|event| match event {
-                Event::Closed { session, reason } => Some((*session, *reason)),
+                Event::Closed {
+                    session, reason, ..
+                } => Some((*session, *reason)),
                 _ => None,
             })
             .collect()

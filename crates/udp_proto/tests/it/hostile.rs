@@ -18,7 +18,7 @@ use crate::rogue::{Rogue, confirm, no_point};
 /// Bytes of a HELLO that hold the cookie; all others are HELLO0.
 const COOKIE: core::ops::Range<usize> = 101..134;
 
-fn stranger(number: u32) -> SocketAddr {
+pub(crate) fn stranger(number: u32) -> SocketAddr {
     let [_, a, b, c] = number.to_be_bytes();
     SocketAddr::from(([100, a, b, c], 9_000))
 }
@@ -279,7 +279,7 @@ fn view(party: &Party, session: SessionId) -> String {
         machine.session_stats(session),
         machine.poll_timeout(),
         machine.memory(),
-        machine.remote(session),
+        machine.peer_address(session),
         machine.proof(session),
     )
 }
@@ -457,6 +457,25 @@ fn twp_k5_what_fails_a_check_reaches_no_curve_and_no_slot() {
     assert_eq!(server.machine.session_count(), 0);
     assert_eq!(server.machine.stats().dropped_token, 50);
     assert_eq!(server.machine.stats().dropped_psk, 50);
+}
+
+/// A token has four attempts at a time. Whoever begins a fifth, tenth, thirtieth has spent nothing
+/// that others need: his network's eighth of the budget is 12 at once.
+#[test]
+fn twp_k5_an_attempt_that_may_not_begin_spends_no_budget() {
+    let (mut server, mut keys, counts) = counted(26, Config::default());
+    let greedy = keys.token(UNIX, 1, address(SERVER));
+    let accepted = (0..40).filter(|number| {
+        let rogue = Rogue::new(*number, &greedy);
+        answer(&mut server, START, address(CLIENT), &rogue.hello).is_some()
+    });
+    assert_eq!(accepted.count(), 4);
+    assert_eq!(server.machine.stats().dropped_token_used, 36);
+    assert_eq!(counts.now().sign, 4);
+    let neighbour = Rogue::new(100, &keys.token(UNIX, 2, address(SERVER)));
+    let accept = answer(&mut server, START, address(CLIENT), &neighbour.hello);
+    assert_eq!(accept.map(|bytes| bytes[0]), Some(0xC3));
+    assert_eq!(server.machine.stats().dropped_accept_budget, 0);
 }
 
 #[test]
@@ -681,12 +700,12 @@ fn an_accept_from_another_address_is_not_taken() {
     line.client.take(line.now, line.server.at, &accept);
     line.settle();
     assert_eq!(line.client.sessions(), [session]);
-    let remote = line.client.machine.remote(session);
-    assert_eq!(remote, Some(line.server.at));
+    let at = line.client.machine.peer_address(session);
+    assert_eq!(at, Some(line.server.at));
 }
 
 /// Opens a session by a copy of the first packet from a forged source; returns its packet.
-fn open_by_a_copy(line: &mut Line, victim: SocketAddr) -> (SessionId, Vec<u8>) {
+pub(crate) fn open_by_a_copy(line: &mut Line, victim: SocketAddr) -> (SessionId, Vec<u8>) {
     let credentials = line.token(1);
     let session = line.client.dial(line.now, &line.keys, credentials);
     let hello = line.client.drain(line.now).remove(0).bytes;
@@ -746,7 +765,10 @@ fn twp_k6_a_copy_of_the_first_packet_gives_a_victim_no_more_than_it_cost_and_a_d
         after += drain_server(&mut line, victim);
     }
     assert_eq!(after, 0);
-    assert_eq!(line.server.machine.remote(theirs), Some(line.client.at));
+    assert_eq!(
+        line.server.machine.peer_address(theirs),
+        Some(line.client.at)
+    );
     assert_eq!(line.client.sessions(), [session]);
     assert_eq!(line.client.messages.len(), 20, "and everything arrived");
 }
@@ -778,7 +800,10 @@ fn twp_k6_a_copied_acknowledgement_proves_no_address() {
         got += drain_server(&mut line, victim);
     }
     assert!(got <= gave + 9 * 1_200, "{got} for {gave}");
-    assert_eq!(line.server.machine.remote(theirs), Some(line.client.at));
+    assert_eq!(
+        line.server.machine.peer_address(theirs),
+        Some(line.client.at)
+    );
     assert_eq!(line.client.messages.len(), 1);
 }
 

@@ -162,7 +162,7 @@ fn a_node_that_is_not_allowed_hears_why() {
     assert!(log(&world, &b).events.is_empty());
     assert_eq!(
         log(&world, &a).closes()[0].1,
-        CloseReason::Remote(CloseCode::PeerIdentity)
+        CloseReason::Peer(CloseCode::PeerIdentity)
     );
 }
 

@@ -1,5 +1,7 @@
 //! What a holder of the network secret may try with an identity that is not its own.
 
+use core::time::Duration;
+
 use crypto::{Identity, Provider, Secret32};
 use netsim::provider::{Counting, Counts, SimProvider};
 use udp_proto::{Config, Credentials, Event, Network, Proof};
@@ -15,6 +17,8 @@ struct Bout {
     session: RogueSession,
     accepter: NodeId,
     own: Identity,
+    /// Plaintexts of what the server answered.
+    heard: Vec<Vec<u8>>,
 }
 
 impl Bout {
@@ -48,6 +52,7 @@ impl Bout {
                 session,
                 accepter: keys.public().node_id(),
                 own: Identity::generate(&mut rogue.provider).unwrap(),
+                heard: Vec::new(),
             };
         }
         panic!("no ACCEPT");
@@ -73,7 +78,9 @@ impl Bout {
     fn say(&mut self, confirm: &[u8], identity: &[u8]) {
         let packet = self.session.packet(&[confirm, identity].concat());
         self.server.take(START, address(CLIENT), &packet);
-        self.server.drain(START);
+        for sent in self.server.drain(START) {
+            self.heard.push(self.session.open(&sent.bytes).unwrap());
+        }
     }
 }
 
@@ -107,7 +114,14 @@ fn twp_k4_a_false_identity_is_looked_at_once_and_opens_nothing() {
     }
     assert_eq!((bout.counts.now() - before).verify, 1);
     assert!(bout.server.events.is_empty());
-    assert_eq!(bout.server.machine.stats().dropped_unconfirmed, 11);
+    // He hears why at once and holds no slot.
+    assert!(
+        matches!(bout.heard[0][..], [0x04, 0, 21, ..]),
+        "{:?}",
+        bout.heard
+    );
+    bout.server.wake(START + Duration::from_secs(2));
+    assert_eq!(bout.server.machine.session_count(), 0);
 
     // The parameters of CONFIRM are signed with it.
     let mut bout = Bout::new(3);

@@ -6,6 +6,7 @@ use udp_proto::Config;
 
 use crate::direct::{CLIENT, Line, Sent};
 use crate::harness::{RELIABLE, UNRELIABLE, address};
+use crate::hostile::{open_by_a_copy, stranger};
 use crate::rogue::{Rogue, confirm};
 
 /// CONFIRM goes with every packet until it is acknowledged, and leaves no room for a full fragment.
@@ -109,4 +110,37 @@ fn thousands_of_messages_in_flight_wait_for_room_and_none_is_forgotten() {
         .map(|(_, message)| u32::from_be_bytes(message[..].try_into().unwrap()))
         .collect();
     assert_eq!(received, (0..reliable).collect::<Vec<_>>());
+}
+
+/// What has to wait, be it for a packet of the peer or for an answer that never comes, is not asked
+/// about again and again: a driver would spin.
+#[test]
+fn a_session_that_may_not_send_is_due_a_few_times_a_second() {
+    let mut line = Line::new(4);
+    // The server owes much to an address that has shown nothing, and hears no more of it.
+    open_by_a_copy(&mut line, stranger(3));
+    let theirs = line.server.machine.sessions().next().unwrap();
+    for channel in [RELIABLE, UNRELIABLE] {
+        for _ in 0..20 {
+            line.server
+                .machine
+                .send(line.now, theirs, channel, &[9; 2_000])
+                .unwrap();
+        }
+    }
+    line.server.drain(line.now);
+    let (start, mut calls) = (line.now, 0);
+    while let Some(at) = line.server.machine.poll_timeout() {
+        line.now = line.now.max(at);
+        line.server.machine.handle_timeout(line.now);
+        line.server.drain(line.now);
+        calls += 1;
+        assert!(
+            calls <= 60,
+            "{calls} in {:?}",
+            line.now.saturating_since(start)
+        );
+    }
+    assert!(line.now.saturating_since(start) >= Duration::from_secs(10));
+    assert_eq!(line.server.machine.session_count(), 0, "it was given up");
 }

@@ -21,7 +21,7 @@ pub(crate) struct Rogue {
     pub(crate) provider: SimProvider,
     pub(crate) psk: Option<Secret32>,
     pub(crate) hello: Vec<u8>,
-    ephemeral: SimEphemeral,
+    ephemeral: Option<SimEphemeral>,
 }
 
 /// What an ACCEPT gives.
@@ -45,6 +45,19 @@ impl Rogue {
     ) -> Self {
         let mut provider = SimProvider::new(Seed::from_number(number).generator(7_000).seed());
         let (ephemeral, key) = provider.ephemeral(Role::Dialler).expect("seeded");
+        let mut rogue = Self::with_key(provider, key, credentials, change);
+        rogue.ephemeral = Some(ephemeral);
+        rogue
+    }
+
+    /// As [`with`](Self::with), with another's key: such a one never reads an ACCEPT, and costs no
+    /// curve.
+    pub(crate) fn with_key(
+        mut provider: SimProvider,
+        key: PublicKey,
+        credentials: &Credentials,
+        change: impl FnOnce(&mut Hello<'_>),
+    ) -> Self {
         let mut id = [0; 8];
         provider.random(&mut id).expect("seeded");
         let (token, psk) = match credentials {
@@ -70,7 +83,7 @@ impl Rogue {
             provider,
             psk,
             hello: bytes,
-            ephemeral,
+            ephemeral: None,
         };
         rogue.sign();
         rogue
@@ -93,10 +106,11 @@ impl Rogue {
 
     /// Reads the ACCEPT without a look at its signature.
     pub(crate) fn accept(&mut self, datagram: &[u8]) -> RogueSession {
+        let ephemeral = self.ephemeral.as_mut().expect("its own key");
         let clear = AcceptClear::decode(datagram).expect("an ACCEPT");
         let shared = self
             .provider
-            .agree(&mut self.ephemeral, &clear.server_ephemeral)
+            .agree(ephemeral, &clear.server_ephemeral)
             .expect("a point");
         let hello0 = Hello0::new(&self.hello).expect("1,200 bytes");
         let [a, b, c] = hello0.parts();

@@ -2,7 +2,7 @@
 //! plays along, and names whoever differs.
 
 mod arena;
-mod beacon;
+pub(super) mod beacon;
 mod lease;
 
 use std::path::Path;
@@ -38,14 +38,14 @@ pub(super) fn run(plan: &Plan, directory: &Path) -> Result<(), Failure> {
     let token_key = TokenKey::generate(&mut provider, 1)?;
 
     let now = Clock::new().now();
-    let mut endpoint = Endpoint::new(Config::default(), APP, provider, now)?;
+    let mut endpoint = Endpoint::new(Config::for_server(), APP, provider, now)?;
     let identity = trust::read_identity(&environment.identity)?;
     endpoint.listen(now, Listen::new(identity, instance))?;
     endpoint.add_token_key(token_key.clone());
     let writer_of_mail = Writer::new(readers(plan), voice.clone())?;
     let node = post::join(directory, "mail", writer_of_mail)?;
     let (tell, told) = mpsc::channel();
-    let arena = Arena::new(plan, now, (voice.clone(), node.requests(), tell))?;
+    let arena = Arena::new(plan, (voice.clone(), node.requests(), tell));
     let weather = Weather::of(plan, plan.server().ip());
     let servicer = weather.over(UdpServicer::named("game"));
     let handle = servicer.spawn(vec![socket], endpoint, arena)?;

@@ -12,7 +12,6 @@ use crate::demo::plan::APP;
 use crate::edge::{EdgeConfig, Transport};
 use crate::keyring;
 use crate::role::matchmaker::{MatchmakerOptions, MatchmakerProcess};
-use crate::talk::SESSIONS;
 
 /// Serves until the parent lets go; the game server ends with it.
 pub(super) fn run(options: &RunOptions) -> Result<(), Failure> {
@@ -26,7 +25,7 @@ pub(super) fn run(options: &RunOptions) -> Result<(), Failure> {
         identity: &identity,
         join_file: &join_file,
         app_id: APP.0,
-        rule: Rule::TeamSize(TeamSize::new(players, SESSIONS)?),
+        rule: Rule::TeamSize(TeamSize::new(players, 1)?),
         config: Config::default(),
         pool: Some(pool(options)?),
         edge: EdgeConfig::new(plan.edge(), Transport::PlainHttp),

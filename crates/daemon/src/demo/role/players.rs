@@ -1,11 +1,11 @@
 //! All players, each with an endpoint, a thread and an address of its own.
 
 mod gap;
-mod player;
+pub(in crate::demo::role) mod player;
 mod probe;
-mod scout;
+pub(super) mod scout;
 mod tickets;
-mod ways;
+pub(in crate::demo::role) mod ways;
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -21,13 +21,13 @@ use wire::Seat;
 use super::post::{self, Reader};
 use super::{Failure, Voice};
 use crate::control::Leash;
-use crate::demo::message::{News, Order, Quantiles};
+use crate::demo::message::{Medians, News, Order, Quantiles, median};
 use crate::demo::plan::{APP, Duty, Plan};
 use crate::demo::wan::Weather;
 use crate::talk::readers;
-use player::{Ask, Player, Samples};
+use player::{Ask, Measured, Player};
 use scout::{Herald, Scout};
-use ways::Targets;
+use ways::{Targets, Told};
 
 /// Plays until the parent lets go.
 pub(super) fn run(plan: &Plan, directory: &Path) -> Result<(), Failure> {
@@ -85,7 +85,7 @@ pub(super) fn run(plan: &Plan, directory: &Path) -> Result<(), Failure> {
 fn start(
     plan: &Plan,
     seat: Seat,
-    (voice, samples): (&Voice, &Sender<Samples>),
+    (voice, samples): (&Voice, &Sender<Measured>),
 ) -> Result<Handle<Ask>, Failure> {
     let host = plan.player(seat);
     let socket = UdpSocket::bind(SocketAddr::new(host, 0), &SocketConfig::default())?;
@@ -151,16 +151,21 @@ fn join(
     players: &BTreeMap<Seat, Handle<Ask>>,
 ) -> Result<(), Failure> {
     for (seat, grants) in tickets::grants(plan)? {
-        let through = entries.get(&seat).map(|entry| {
-            let mut play = target(&grants.play)?;
-            play.addresses = vec![plan.entry(*entry)];
-            Ok::<_, Failure>(play)
-        });
-        let ask = Ask::Join(Box::new(Targets {
-            through: through.transpose()?,
-            direct: target(&grants.fallback)?,
+        let mut play = target(&grants.play)?;
+        let told = match entries.get(&seat) {
+            Some(entry) => {
+                play.addresses = vec![plan.entry(*entry)];
+                Told::Through
+            }
+            None => Told::Direct,
+        };
+        let targets = Targets {
+            told,
+            play,
+            fallback: target(&grants.fallback)?,
             measure: target(&grants.measure)?,
-        }));
+        };
+        let ask = Ask::Join(grants.place, Box::new(targets));
         tell(players, seat, ask)?;
     }
     Ok(())
@@ -189,17 +194,36 @@ fn tell(players: &BTreeMap<Seat, Handle<Ask>>, seat: Seat, ask: Ask) -> Result<(
 }
 
 /// Waits for the samples of `count` players, and joins them.
-fn pool(measured: &Receiver<Samples>, count: usize) -> News {
-    let (mut direct, mut accelerated) = (Vec::new(), Vec::new());
+fn pool(heard: &Receiver<Measured>, count: usize) -> News {
+    let (mut direct, mut accelerated, mut mesh) = (Vec::new(), Vec::new(), Vec::new());
+    let mut players = Vec::new();
     for _ in 0..count {
-        if let Ok(samples) = measured.recv_timeout(POOLING_MAX) {
-            direct.push(samples.direct_us);
-            accelerated.push(samples.accelerated_us);
+        if let Ok(Measured {
+            player,
+            told,
+            samples,
+        }) = heard.recv_timeout(POOLING_MAX)
+        {
+            let is_mesh = told == Told::Through;
+            players.push(Medians {
+                player: player.0,
+                is_mesh,
+                direct_us: median(samples.direct.clone()),
+                accelerated_us: median(samples.told.clone()),
+                played_us: median(samples.played),
+            });
+            direct.push(samples.direct);
+            if is_mesh {
+                mesh.push(samples.told.clone());
+            }
+            accelerated.push(samples.told);
         }
     }
     News::Measured {
         direct: Quantiles::of(direct),
         accelerated: Quantiles::of(accelerated),
+        mesh: Quantiles::of(mesh),
+        players,
     }
 }
 

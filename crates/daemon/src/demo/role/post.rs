@@ -7,18 +7,18 @@ use std::ops::ControlFlow;
 use std::path::Path;
 use std::time::Duration;
 
-use crypto::{Provider, Ring};
+use crypto::Ring;
 use hub::count::CountKey;
 use hub::id::MailSeq;
-use hub::{Node, NodeCommand, NodeConfig, NodeEvent};
-use servicer::{
-    Clock, Dial, DialError, StreamApplication, StreamHandle, StreamServicer, TlsIdentity,
-};
-use wire::{ClientId, CommandId, ConnectionId, InstanceId, Instant, Seed, StreamMachine as _};
+use hub::{Node, NodeConfig, NodeEvent};
+use servicer::StreamHandle;
+use wire::{ClientId, Instant};
 
 use super::{Failure, Voice};
-use crate::demo::message::News;
+use crate::demo::message::{MAILS_AT_KILL_MIN, News};
 use crate::keyring;
+use crate::link::{self, LinkApplication, Member};
+use crate::trust;
 
 /// Joins the hub as the node `name` of the join file.
 pub(super) fn join<A>(
@@ -27,23 +27,20 @@ pub(super) fn join<A>(
     application: A,
 ) -> Result<StreamHandle<A::Request>, Failure>
 where
-    A: StreamApplication<Node, Request: Send> + Send + 'static,
+    A: LinkApplication<Request: Send> + Send + 'static,
 {
-    let identity = TlsIdentity::new(&keyring::identity(directory, name)?)?;
-    let mut provider = Ring::new();
-    let (mut instance, mut seed) = ([0; 8], [0; 32]);
-    provider.random(&mut instance)?;
-    provider.random(&mut seed)?;
-    let node = Node::new(
+    let member = Member {
+        identity: &keyring::identity(directory, name)?,
+        join_file: &keyring::join_file(directory)?,
+        instance: trust::draw_instance(&mut Ring::new())?,
+    };
+    let handle = link::attach(
+        &format!("hub {name}"),
+        member,
         NodeConfig::default(),
-        &keyring::join_file(directory)?,
-        InstanceId(u64::from_be_bytes(instance)),
-        Seed(seed),
-        Clock::new().now(),
-    );
-    let node = node.ok_or("the join file names no hub")?;
-    let servicer = StreamServicer::named(format!("hub {name}")).with_identity(&identity);
-    Ok(servicer.spawn(Vec::new(), node, application)?)
+        application,
+    )?;
+    Ok(handle)
 }
 
 /// Writes to all players in turn.
@@ -110,7 +107,7 @@ impl Writer {
             self.busy_until = None;
         }
         while self.busy_until.is_some()
-            && node.mails_waiting() < UNDER_WAY
+            && u64::try_from(node.mails_waiting()).is_ok_and(|count| count < MAILS_AT_KILL_MIN)
             && self.sent < MAILS_MAX
             && self.write(now, node)
         {}
@@ -124,7 +121,7 @@ impl Writer {
     }
 }
 
-impl StreamApplication<Node> for Writer {
+impl LinkApplication for Writer {
     type Request = Write;
 
     fn apply_request(&mut self, now: Instant, node: &mut Node, ask: Write) -> ControlFlow<()> {
@@ -170,25 +167,6 @@ impl StreamApplication<Node> for Writer {
         }
     }
 
-    fn on_command(
-        &mut self,
-        now: Instant,
-        node: &mut Node,
-        id: CommandId,
-        command: NodeCommand,
-    ) -> Option<Dial> {
-        dial(now, node, id, command)
-    }
-
-    fn on_dialled(
-        &mut self,
-        now: Instant,
-        node: &mut Node,
-        id: CommandId,
-        result: Result<ConnectionId, DialError>,
-    ) {
-        node.handle_completed(now, id, result.map(drop).map_err(|_| hub::DialError));
-    }
     fn poll_timeout(&self) -> Option<Instant> {
         self.look_at
     }
@@ -228,7 +206,7 @@ impl Reader {
     }
 }
 
-impl StreamApplication<Node> for Reader {
+impl LinkApplication for Reader {
     /// To say that the players are here.
     type Request = ();
 
@@ -263,45 +241,12 @@ impl StreamApplication<Node> for Reader {
             });
         }
     }
-
-    fn on_command(
-        &mut self,
-        now: Instant,
-        node: &mut Node,
-        id: CommandId,
-        command: NodeCommand,
-    ) -> Option<Dial> {
-        dial(now, node, id, command)
-    }
-
-    fn on_dialled(
-        &mut self,
-        now: Instant,
-        node: &mut Node,
-        id: CommandId,
-        result: Result<ConnectionId, DialError>,
-    ) {
-        node.handle_completed(now, id, result.map(drop).map_err(|_| hub::DialError));
-    }
-}
-
-/// Dials where the node wants it; an address that is none fails like one that does not answer.
-fn dial(now: Instant, node: &mut Node, id: CommandId, command: NodeCommand) -> Option<Dial> {
-    if let NodeCommand::Dial { hub, address } = command
-        && let Ok(address) = address.parse()
-    {
-        return Some(Dial { address, node: hub });
-    }
-    node.handle_completed(now, id, Err(hub::DialError));
-    None
 }
 
 /// How long the hub keeps a mail for a player who is away.
 const KEPT: Duration = Duration::from_secs(3_600);
-/// Mails under way while the writer is busy.
-const UNDER_WAY: usize = 64;
 /// How long the writer is busy, unless the hub goes first.
-const BUSY: Duration = Duration::from_secs(1);
+const BUSY: Duration = Duration::from_secs(5);
 /// Mails of one run: 512 for each of eight players.
 const MAILS_MAX: u64 = 4_096;
 /// How often to look whether all counts are on the hub's disk.

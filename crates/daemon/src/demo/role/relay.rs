@@ -1,20 +1,15 @@
 //! A node of the mesh.
 
-mod sockets;
-
 use std::collections::BTreeMap;
-use std::convert::Infallible;
-use std::net::SocketAddr;
-use std::ops::ControlFlow;
 use std::path::Path;
 use std::time::Duration;
 
-use crypto::{Provider, Ring, Secret32};
+use crypto::{Ring, Secret32};
+use hub::JoinFile;
 use hub::role::Role;
 use relay_mesh::link_state::{Profile, Roles};
-use relay_mesh::{Bootstrap, Config, EntryGame, Event, ExitGame, Game, Mode, Node};
-use servicer::{Application, Clock, SocketConfig, UdpServicer, UdpSocket};
-use wire::{CommandId, InstanceId, Instant, NodeId};
+use relay_mesh::{Bootstrap, Config, EntryGame, Event, ExitGame, Game, Mode};
+use wire::NodeId;
 
 use super::{Failure, Voice};
 use crate::control::Leash;
@@ -22,29 +17,31 @@ use crate::demo::message::{News, Order, RouteCause};
 use crate::demo::plan::{Duty, Plan, RELAYS};
 use crate::demo::wan::Weather;
 use crate::keyring;
-use sockets::Relay;
+use crate::relay::{Relay, Setup};
+use crate::trust;
 
 /// Relays until the parent lets go.
 pub(super) fn run(plan: &Plan, number: u8, directory: &Path) -> Result<(), Failure> {
     let leash: Leash<Order> = Leash::hold()?;
     let (voice, writer) = Voice::raise()?;
-    let nodes = nodes(directory)?;
-    let identity = keyring::identity(directory, &keyring::relay_name(number))?;
-    let config = config(plan, number, (directory, &nodes))?;
-    let now = Clock::new().now();
-    let node = Node::new(config, identity, Ring::new(), now)?;
-
-    let sockets = bind(plan, number)?;
-    let addresses: Vec<SocketAddr> = sockets.iter().map(UdpSocket::local_address).collect();
-    let relay = Relay::new(node, &addresses);
+    let join_file = keyring::join_file(directory)?;
+    let nodes = nodes(&join_file)?;
     let weather = Weather::of(plan, plan.relay(number).ip());
+    let setup = Setup {
+        name: keyring::relay_name(number),
+        identity: keyring::identity(directory, &keyring::relay_name(number))?,
+        node: config(plan, number, (&join_file, &nodes))?,
+        listen: plan.relay(number),
+        upstream: Some(plan.relay(number).ip()),
+        outbound: weather.outbound(),
+        inbound: weather.inbound(),
+    };
     let teller = Teller {
         number,
         nodes,
         voice: voice.clone(),
     };
-    let servicer = weather.over(UdpServicer::named(keyring::relay_name(number)));
-    let handle = servicer.spawn(sockets, relay, teller)?;
+    let relay = Relay::start(setup, move |event| teller.tell(event))?;
     voice.say(News::Ready);
 
     while let Ok(order) = leash.next(PATIENCE) {
@@ -57,11 +54,11 @@ pub(super) fn run(plan: &Plan, number: u8, directory: &Path) -> Result<(), Failu
         {
             return Err(format!("there is no link between {host} and {remote}").into());
         }
-        if !handle.is_running() {
+        if !relay.is_running() {
             return Err("the relay's thread has ended".into());
         }
     }
-    handle.shutdown(LINGER);
+    relay.shutdown(LINGER);
     drop(voice);
     // The writer has nothing left to write, or nobody to write to.
     drop(writer.join());
@@ -69,8 +66,7 @@ pub(super) fn run(plan: &Plan, number: u8, directory: &Path) -> Result<(), Failu
 }
 
 /// The relays by number, as the join file has them.
-fn nodes(directory: &Path) -> Result<Vec<NodeId>, Failure> {
-    let file = keyring::join_file(directory)?;
+fn nodes(file: &JoinFile) -> Result<Vec<NodeId>, Failure> {
     (0..RELAYS)
         .map(|number| {
             let name = keyring::relay_name(number);
@@ -85,14 +81,11 @@ fn nodes(directory: &Path) -> Result<Vec<NodeId>, Failure> {
 fn config(
     plan: &Plan,
     number: u8,
-    (directory, nodes): (&Path, &[NodeId]),
+    (file, nodes): (&JoinFile, &[NodeId]),
 ) -> Result<Config, Failure> {
-    let file = keyring::join_file(directory)?;
-    let mut instance = [0; 8];
-    Ring::new().random(&mut instance)?;
     let mut config = Config::new(
         Secret32::new(*file.network_secret.as_bytes()),
-        InstanceId(u64::from_be_bytes(instance)),
+        trust::draw_instance(&mut Ring::new())?,
     );
     let numbered = || (0..RELAYS).zip(nodes.iter().copied());
     config.bootstrap = Bootstrap {
@@ -140,25 +133,6 @@ const fn roles(duty: Duty) -> Roles {
     }
 }
 
-/// The sockets that the node may need: the mesh's, the games' ports at an entry, and at an exit
-/// one for each session of each player, and for its pings.
-fn bind(plan: &Plan, number: u8) -> Result<Vec<UdpSocket>, Failure> {
-    let mut addresses = vec![plan.relay(number)];
-    match plan.duty(number) {
-        Duty::Entry => addresses.extend([plan.entry(number), plan.beacon_entry(number)]),
-        Duty::Exit => {
-            let any = SocketAddr::new(plan.relay(number).ip(), 0);
-            let count = usize::from(plan.options().players) * UPSTREAMS_PER_PLAYER;
-            addresses.extend(std::iter::repeat_n(any, count));
-        }
-        Duty::Relay => {}
-    }
-    addresses
-        .into_iter()
-        .map(|address| Ok(UdpSocket::bind(address, &SocketConfig::default())?))
-        .collect()
-}
-
 /// Tells the parent what the node tells.
 struct Teller {
     number: u8,
@@ -172,16 +146,8 @@ impl Teller {
             .zip(&self.nodes)
             .find_map(|(number, known)| (*known == node).then_some(number))
     }
-}
 
-impl Application<Relay> for Teller {
-    type Request = Infallible;
-
-    fn apply_request(&mut self, _: Instant, _: &mut Relay, request: Infallible) -> ControlFlow<()> {
-        match request {}
-    }
-
-    fn on_event(&mut self, _now: Instant, _relay: &mut Relay, event: Event) {
+    fn tell(&self, event: Event) {
         match event {
             Event::LinkUp { .. } => self.voice.say(News::LinkUp { relay: self.number }),
             Event::RouteChanged {
@@ -200,23 +166,19 @@ impl Application<Relay> for Teller {
                     flows,
                 });
             }
+            Event::ListenFailed { game, address } => self.voice.say(News::Failed {
+                reason: format!("relay {} cannot open {address} for {game}", self.number),
+            }),
             Event::LinkDown { .. }
             | Event::LinkTooSmall { .. }
             | Event::FlowOpened { .. }
             | Event::FlowClosed { .. }
             | Event::Listening { .. }
-            | Event::ListenFailed { .. }
             | _ => {}
         }
     }
-
-    fn on_command(&mut self, _: Instant, _: &mut Relay, _: CommandId, command: Infallible) {
-        match command {}
-    }
 }
 
-/// Sessions, and pings from two entries; as much again for those that come anew.
-const UPSTREAMS_PER_PLAYER: usize = 6;
 /// How often to look whether the relay still runs.
 const PATIENCE: Duration = Duration::from_millis(200);
 /// Time to take leave of neighbours.

@@ -29,6 +29,13 @@ impl Voice {
         Ok((Self(sender), writer))
     }
 
+    /// A voice that a test hears.
+    #[cfg(test)]
+    pub(crate) fn heard() -> (Self, mpsc::Receiver<News>) {
+        let (sender, news) = mpsc::sync_channel(NEWS_MAX);
+        (Self(sender), news)
+    }
+
     /// Says it, unless thousands of things wait already to be heard.
     pub(crate) fn say(&self, news: News) {
         // The parent misses this one, and finds the run incomplete.

@@ -14,7 +14,7 @@ fn every_field_of_the_file_reaches_the_node() {
             "secret_file": "secret",
             "listen": "127.0.0.1:4500",
             "advertise": ["192.0.2.1:4500", "[2001:db8::1]:4500"],
-            "roles": ["entry", "relay"],
+            "roles": ["entry", "relay", "exit"],
             "bootstrap": [{{"node": "{two}", "address": "192.0.2.2:4500"}}],
             "members": [
                 {{"node": "{one}", "roles": ["entry", "relay"]}},
@@ -52,11 +52,16 @@ fn every_field_of_the_file_reaches_the_node() {
     assert_eq!(NodeId(*node.secret.expose()).to_string(), secret);
     assert_eq!(node.profile.name, "one");
     assert_eq!(node.profile.addresses, config.advertise);
-    assert_eq!(node.profile.roles, Roles::ENTRY | Roles::RELAY);
+    assert_eq!(node.profile.roles, Roles::ALL);
     let known = (two.0, "192.0.2.2:4500".parse().unwrap());
     assert_eq!(node.bootstrap.nodes, [known]);
     let members = [(one.0, Roles::ENTRY | Roles::RELAY), (two.0, Roles::EXIT)];
     assert_eq!(node.members, Some(members.into()));
+    assert_games(&node.games, two);
+}
+
+/// Asserts that the games are those of the file above.
+fn assert_games(games: &[Game], two: NodeName) {
     let entry = EntryGame {
         listen: vec!["127.0.0.1:9".parse().unwrap()],
         exits: vec![two.0],
@@ -65,7 +70,7 @@ fn every_field_of_the_file_reaches_the_node() {
         server: "127.0.0.1:10".parse().unwrap(),
         entries: Some([two.0].into()),
     };
-    let [a, b] = &node.games[..] else {
+    let [a, b] = games else {
         panic!("two games");
     };
     assert_eq!(
@@ -79,6 +84,25 @@ fn every_field_of_the_file_reaches_the_node() {
 }
 
 #[test]
+fn limits_of_the_file_reach_the_node() {
+    let mut sandbox = Sandbox::new(&[("one", FileRole::Exit)]).unwrap();
+    let mut config = sandbox.config_mut(0).unwrap().clone();
+    let text = r#"{"flows": 100, "idle_secs": 20, "links": 9, "flow_bytes_per_second": 5000}"#;
+    config.limits = serde_json::from_str(text).unwrap();
+    let limits = FileLimits {
+        flows: Some(100),
+        idle_secs: Some(20),
+        links: Some(9),
+        flow_bytes_per_second: Some(5_000),
+    };
+    assert_eq!(config.limits, limits);
+    let node = config.setup(sandbox.directory()).unwrap().node;
+    let set = (node.flows_max, node.links_max, node.label_rate);
+    assert_eq!(set, (100, 9, 5_000));
+    assert_eq!(node.flow_idle, Duration::from_secs(20));
+}
+
+#[test]
 fn without_an_address_to_advertise_the_bound_one_is_told() {
     let mut sandbox = Sandbox::new(&[("one", FileRole::Relay)]).unwrap();
     let config = sandbox.config_mut(0).unwrap().clone();
@@ -88,4 +112,99 @@ fn without_an_address_to_advertise_the_bound_one_is_told() {
     let setup = config.setup(sandbox.directory()).unwrap();
     assert_eq!(setup.node.profile.addresses, [config.listen]);
     assert_eq!(setup.node.profile.roles, Roles::RELAY);
+}
+
+/// A game of an entry.
+fn doom() -> FileGame {
+    FileGame {
+        name: "doom".to_owned(),
+        mode: FileMode::Shadow,
+        listen: vec!["127.0.0.1:9".parse().unwrap()],
+        exits: vec![NodeName(NodeId([1; 32]))],
+        server: None,
+        entries: None,
+    }
+}
+
+#[test]
+fn a_configuration_that_cannot_work_is_refused_in_one_sentence() {
+    let mut sandbox = Sandbox::new(&[("one", FileRole::Entry)]).unwrap();
+    let good = sandbox.config_mut(0).unwrap().clone();
+    let game = doom();
+    let fault_of = |change: &dyn Fn(&mut FileConfig, FileGame)| {
+        let mut config = good.clone();
+        change(&mut config, game.clone());
+        let setup = config.setup(sandbox.directory());
+        setup.err().map(|error| error.to_string())
+    };
+    let with = |change: fn(&mut FileGame)| {
+        fault_of(&|config, mut game| {
+            change(&mut game);
+            config.games = vec![game];
+        })
+    };
+    assert_eq!(with(|_| ()), None);
+    let server = "127.0.0.1:10".parse().unwrap();
+    let cases = [
+        (
+            fault_of(&|config, _| config.listen = "0.0.0.0:4500".parse().unwrap()),
+            "others cannot reach 0.0.0.0:4500; say in \"advertise\" where they can",
+        ),
+        (
+            fault_of(&|config, _| config.advertise = vec!["192.0.2.1:0".parse().unwrap()]),
+            "nobody can be reached at 192.0.2.1:0",
+        ),
+        (
+            fault_of(&|config, game| config.games = vec![game.clone(), game]),
+            "game \"doom\" stands there twice",
+        ),
+        (with(|game| game.name.clear()), "game \"\" has no name"),
+        (
+            with(|game| {
+                game.listen.clear();
+                game.exits.clear();
+            }),
+            "game \"doom\" has neither \"listen\", for an entry, nor \"server\", for an exit",
+        ),
+        (
+            with(|game| game.exits.clear()),
+            "game \"doom\" has only one of \"listen\" and \"exits\", and an entry needs both",
+        ),
+        (
+            fault_of(&|config, game| {
+                config.roles = [FileRole::Relay].into();
+                config.games = vec![game];
+            }),
+            "game \"doom\" has \"listen\", and this node is no entry",
+        ),
+        (
+            fault_of(&|config, mut game| {
+                game.server = Some(server);
+                config.games = vec![game];
+            }),
+            "game \"doom\" has \"server\", and this node is no exit",
+        ),
+        (
+            with(|game| game.entries = Some(BTreeSet::new())),
+            "game \"doom\" has \"entries\" without \"server\"",
+        ),
+    ];
+    for (fault, expected) in cases {
+        let fault = fault.unwrap();
+        assert!(fault.ends_with(&format!(": {expected}")), "{fault}");
+    }
+}
+
+#[test]
+fn the_configurations_of_the_mesh_page_are_good() {
+    let page = include_str!("../../../../../docs/mesh.md");
+    let blocks = page.split("```json\n").skip(1);
+    let files: Vec<FileConfig> = blocks
+        .filter_map(|rest| rest.split_once("```"))
+        .map(|(block, _)| serde_json::from_str(block).unwrap())
+        .collect();
+    assert_eq!(files.len(), 3);
+    for file in files {
+        assert_eq!(file.fault(), None, "{}", file.name);
+    }
 }

@@ -10,19 +10,18 @@ use crypto::Ring;
 use hub::address::Addr;
 use hub::id::CallId;
 use hub::record::{CallError, DownReason};
-use hub::{Node, NodeCommand, NodeEvent, Ticket};
+use hub::{Node, NodeEvent, Ticket};
 use matchmaker_core::{
     CancelError, Command, Ending, Event, MatchEnd, Matchmaker, Outcome, ReissueError, ServerLink,
     TicketId, TicketState,
 };
-use servicer::{Clock, Dial, StreamApplication};
-use wire::{CommandId, ConnectionId, Instant, MatchId};
+use servicer::Clock;
+use wire::{CommandId, Instant, MatchId};
 
 use super::request::{Load, MatchResult, MatchmakerRequest, Submitted, TicketAsk, Unknown};
 use super::waiters::Waiters;
 use crate::allocator::{Order, Orders, Report};
-use crate::link::lookup::Lookup;
-use crate::link::{dial, dialled};
+use crate::link::LinkApplication;
 
 /// The application of a matchmaker's node.
 pub(super) struct MatchmakerApplication {
@@ -33,7 +32,6 @@ pub(super) struct MatchmakerApplication {
     waiters: Waiters,
     /// Calls to servers on their way, and the commands they do.
     calls: BTreeMap<CallId, CommandId>,
-    lookup: Lookup,
     clock: Clock,
     /// When the matchmaker shall be told the wall clock again.
     wall_at: Instant,
@@ -51,7 +49,6 @@ impl MatchmakerApplication {
             fence,
             waiters: Waiters::default(),
             calls: BTreeMap::new(),
-            lookup: Lookup::default(),
             clock: Clock::new(),
             wall_at: Instant::ZERO,
             reply: Vec::new(),
@@ -214,7 +211,7 @@ impl MatchmakerApplication {
     }
 }
 
-impl StreamApplication<Node> for MatchmakerApplication {
+impl LinkApplication for MatchmakerApplication {
     type Request = MatchmakerRequest;
 
     fn apply_request(
@@ -309,26 +306,6 @@ impl StreamApplication<Node> for MatchmakerApplication {
         self.pump(now, node);
     }
 
-    fn on_command(
-        &mut self,
-        now: Instant,
-        node: &mut Node,
-        id: CommandId,
-        command: NodeCommand,
-    ) -> Option<Dial> {
-        dial(&mut self.lookup, (now, node), id, command)
-    }
-
-    fn on_dialled(
-        &mut self,
-        now: Instant,
-        node: &mut Node,
-        id: CommandId,
-        result: Result<ConnectionId, servicer::DialError>,
-    ) {
-        dialled(&mut self.lookup, (now, node), id, result);
-    }
-
     fn poll_timeout(&self) -> Option<Instant> {
         let machine = self.matchmaker.poll_timeout();
         Some(machine.map_or(self.wall_at, |at| at.min(self.wall_at)))
@@ -344,7 +321,7 @@ impl StreamApplication<Node> for MatchmakerApplication {
         self.pump(now, node);
     }
 
-    fn begin_shutdown(&mut self, now: Instant, node: &mut Node, _deadline: Instant) {
+    fn begin_shutdown(&mut self, now: Instant, node: &mut Node) {
         node.leave(now);
     }
 }

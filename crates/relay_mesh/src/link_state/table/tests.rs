@@ -2,6 +2,7 @@ use super::*;
 use crate::cost::{Cost, LossCode};
 use crate::link_state::{Admission, Publisher};
 use crate::message::Message;
+use core::time::Duration;
 use crypto::Identity;
 use netsim::provider::SimProvider;
 use wire::{Seed, UnixTime};
@@ -323,4 +324,55 @@ fn whatever_comes_nothing_is_taken_that_was_not_signed() {
     }
     assert!(table.stats().forged > 100 && table.stats().malformed > 10);
     assert_eq!(accept(&mut table, Instant::ZERO, &newer), TAKEN);
+}
+
+#[test]
+fn lifetime_is_how_long_a_link_record_counts() {
+    for lifetime in [10, 90, 600] {
+        let mut table = table(TableConfig {
+            lifetime: Duration::from_secs(lifetime),
+            ..TableConfig::default()
+        });
+        let mut origin = Origin::new(1);
+        let records = origin.publish(None, &[PEER]);
+        assert_eq!(accept(&mut table, Instant::ZERO, &records), TAKEN);
+        let is_live = |table: &LinkStateTable| table.nodes().any(|(_, is_live)| is_live);
+        let end = Instant::ZERO + Duration::from_secs(lifetime);
+        table.expire(end.saturating_sub(Duration::from_millis(1)));
+        assert!(is_live(&table) && !table.digest().entries().is_empty());
+        table.expire(end);
+        assert!(!is_live(&table) && table.digest().entries().is_empty());
+    }
+}
+
+#[test]
+fn records_of_another_secret_are_taken_where_that_is_said_and_cost_two_checks_else() {
+    let records = Origin::new(1).publish(None, &[PEER]);
+    let own = NodeId([0; 32]);
+    let other = |also| {
+        let config = TableConfig {
+            verify_burst: 1_000,
+            verify_rate: 0,
+            ..TableConfig::default()
+        };
+        let mut table = LinkStateTable::new(config, Network([1; 16]), own);
+        if let Some(network) = also {
+            table.accept_also(network);
+        }
+        table
+    };
+    assert_eq!(
+        accept(&mut other(Some(NETWORK)), Instant::ZERO, &records),
+        TAKEN
+    );
+    let forged = Outcome::Refused(Refusal::Forged);
+    for (also, checks) in [(None, 1 + 31), (Some(Network([2; 16])), 2 + 31)] {
+        let mut table = other(also);
+        let takes = (0..100).take_while(|_| {
+            let provider = provider();
+            table.accept_node(Instant::ZERO, &provider, PEER, &records.node) == forged
+        });
+        // The last one may leave a debt.
+        assert_eq!(takes.count(), 1_000_usize.div_ceil(checks));
+    }
 }

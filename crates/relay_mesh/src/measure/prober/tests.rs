@@ -199,23 +199,5 @@ fn hours_of_silence_hold_no_more_memory_than_a_second() {
     world.cut = true;
     world.run(7_200);
     assert_eq!(world.prober.probes.len(), Prober::PROBES_MAX);
-    assert_eq!(world.prober.loss_upper_bound(), Loss::ALL);
-    for _ in 0..10_000 {
-        let now = world.now;
-        world.prober.handle_traffic(now, Duration::ZERO);
-    }
     assert_eq!(world.prober.health(), Health::New);
-}
-
-#[test]
-fn traffic_refreshes_a_link_at_most_ten_times_a_second() {
-    let mut world = World::new(9, 50);
-    world.settle(Pace::InUse);
-    let before = world.prober.window().summary(world.now).unwrap().samples;
-    for _ in 0..1_000 {
-        let now = world.now;
-        world.prober.handle_traffic(now, Duration::from_millis(50));
-    }
-    let after = world.prober.window().summary(world.now).unwrap().samples;
-    assert_eq!(after - before, 1);
 }

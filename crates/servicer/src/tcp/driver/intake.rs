@@ -22,7 +22,7 @@ impl Links {
         let mut round = std::mem::take(&mut self.spare);
         std::mem::swap(&mut round, &mut self.ready);
         for key in round.drain(..) {
-            if self.is_paused(clock.now(), key, upper) {
+            if self.is_paused(clock.now(), key, upper) || self.is_put_off(key) {
                 self.ready.push(key);
                 continue;
             }
@@ -83,6 +83,24 @@ impl Links {
         }
         connection.patience.resume(now);
         false
+    }
+
+    /// Returns whether a socket waits for the next turn, because this one has done its share of
+    /// handshakes.
+    fn is_put_off(&mut self, key: Key) -> bool {
+        let in_handshake = self.table.get_mut(key).is_some_and(|connection| {
+            connection.stage == Stage::Handshaking && matches!(connection.side, Side::Accepted(_))
+        });
+        if !in_handshake {
+            return false;
+        }
+        match self.handshakes_left.checked_sub(1) {
+            Some(left) => {
+                self.handshakes_left = left;
+                false
+            }
+            None => true,
+        }
     }
 
     /// Reads what one socket has, up to a bound; returns how many bytes.

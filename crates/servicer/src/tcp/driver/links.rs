@@ -37,6 +37,8 @@ pub(super) struct Links {
     pub(super) ciphertext: Box<[u8]>,
     /// Takes what TLS makes of it.
     pub(super) plaintext: Box<[u8]>,
+    /// Sockets in the handshake that may still be read in this turn.
+    pub(super) handshakes_left: usize,
     /// Whether dials are refused, because the end has come.
     is_ending: bool,
 }
@@ -60,6 +62,7 @@ impl Links {
             registry,
             ciphertext: vec![0; READ_LEN].into_boxed_slice(),
             plaintext: vec![0; PLAINTEXT_LEN].into_boxed_slice(),
+            handshakes_left: 0,
             is_ending: false,
         }
     }
@@ -73,12 +76,16 @@ impl Links {
         tls: &Arc<ServerConfig>,
     ) {
         self.ledger.accepted.add(1);
-        let key = match self.table.place(Some(source), &self.config) {
-            Ok(key) => key,
+        let (key, dropped) = match self.table.place(Some(source), &self.config) {
+            Ok(place) => place,
             Err(NoPlace::Full) => return self.ledger.refused_full.add(1),
             Err(NoPlace::Handshakes) => return self.ledger.refused_handshakes.add(1),
             Err(NoPlace::Source) => return self.ledger.refused_source.add(1),
         };
+        if let Some(dropped) = dropped {
+            self.table.remove(dropped);
+            self.ledger.failed_crowded.add(1);
+        }
         let Ok(tls) = ServerConnection::new(Arc::clone(tls)) else {
             return self.ledger.failed_tls.add(1);
         };
@@ -110,7 +117,7 @@ impl Links {
         if self.is_ending {
             return Err(refuse(DialError::Ended));
         }
-        let key = self
+        let (key, _) = self
             .table
             .place(None, &self.config)
             .map_err(|_| refuse(DialError::Full))?;

@@ -8,6 +8,7 @@ use crate::channel::{ChannelError, ChannelId, ID_WINDOW, widen};
 use crate::fragment::{
     Admission, Fragment, Key, Reassembler, UNRELIABLE_BUDGET, UNRELIABLE_MESSAGES_MAX,
 };
+use crate::marks::Marks;
 
 /// The receiving half of one unreliable channel: which split messages have begun to arrive.
 ///
@@ -16,9 +17,8 @@ use crate::fragment::{
 pub(crate) struct Inbound {
     /// One above the newest number seen.
     next: u64,
-    /// Bit `id % 1,024` is set where a fragment of message `id`, one of the [`ID_WINDOW`] below
-    /// `next`, has come.
-    begun: [u64; 16],
+    /// Messages of which a fragment has come, of the [`ID_WINDOW`] below `next`.
+    begun: Marks,
 }
 
 impl Inbound {
@@ -26,7 +26,7 @@ impl Inbound {
     pub(crate) const fn new(first_id: u64) -> Self {
         Self {
             next: first_id,
-            begun: [0; 16],
+            begun: Marks::new(),
         }
     }
 
@@ -36,29 +36,18 @@ impl Inbound {
         let id = widen(self.next, low);
         if id >= self.next {
             // Each number that enters the window takes the place of one that leaves it.
-            let entering = id.saturating_sub(self.next).saturating_add(1);
-            for offset in 0..entering.min(ID_WINDOW) {
-                if let Some((word, bit)) = self.place(id.saturating_sub(offset)) {
-                    *word &= !bit;
-                }
-            }
+            self.begun.clear(self.next, id);
             self.next = id.saturating_add(1);
         } else if id.saturating_add(ID_WINDOW) < self.next {
             return None;
         }
-        let (word, bit) = self.place(id)?;
-        let is_first = *word & bit == 0;
-        *word |= bit;
+        let is_first = !self.begun.contains(id);
+        self.begun.set(id);
         Some((id, is_first))
     }
-
-    /// The word and the bit of message `id`.
-    fn place(&mut self, id: u64) -> Option<(&mut u64, u64)> {
-        let bit = id % ID_WINDOW;
-        let word = self.begun.get_mut(usize::try_from(bit / 64).ok()?)?;
-        Some((word, 1 << (bit % 64)))
-    }
 }
+
+const _: () = assert!(Marks::LEN == ID_WINDOW, "each message has a bit");
 
 /// The split messages of all unreliable channels of a session that are not yet complete.
 #[derive(Debug, Default)]
@@ -170,6 +159,13 @@ impl Reassembly {
     /// Returns the sum of the costs of what is held, bytes.
     pub(crate) const fn charged(&self) -> usize {
         self.charged
+    }
+
+    /// Gives back memory, where no message has begun.
+    pub(crate) fn shrink(&mut self) {
+        if self.begun.is_empty() {
+            self.begun = Vec::new();
+        }
     }
 
     /// Returns the heap memory it keeps, bytes, without that of the fragments.

@@ -186,7 +186,6 @@ impl Run {
         side.sent.on_sent(SentPacket {
             number,
             at: now,
-            len: 100,
             elicits,
             described,
         });

@@ -147,7 +147,7 @@ fn twp_m2_nothing_is_lost_on_a_clean_path() {
     for (from, sent) in sent.iter().enumerate() {
         let unreliable = sent.iter().filter(|(id, _)| *id == 0).count();
         let counts = pipe.sides[from].outbox.counts();
-        let held_back = usize::try_from(counts.expired + counts.dropped).unwrap();
+        let held_back = usize::try_from(counts.expired + counts.displaced).unwrap();
         assert_eq!(
             on(0, &pipe.sides[1 - from].read).len() + held_back,
             unreliable

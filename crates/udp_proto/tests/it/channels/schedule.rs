@@ -218,10 +218,10 @@ fn a_full_reliable_queue_hands_back_and_a_full_unreliable_one_forgets() {
     }
     let full = outbox.send(Instant::ZERO, ChannelId(1), &[10; 100]);
     assert_eq!(full, Err(SendError::Full));
-    assert_eq!(outbox.counts().dropped, 0);
+    assert_eq!(outbox.counts().displaced, 0);
     let id = outbox.send(Instant::ZERO, ChannelId(0), &[10; 100]);
     assert_eq!(id, Ok(MessageId(10)));
-    assert_eq!(outbox.counts().dropped, 1);
+    assert_eq!(outbox.counts().displaced, 1);
     assert_eq!(packet(&mut outbox)[0], content(0, 1, 0));
     // What is acknowledged makes room; what is written does not.
     while outbox.has_work() {

@@ -1,23 +1,27 @@
 //! One match on one endpoint.
 
-use std::collections::{BTreeMap, BTreeSet};
+mod seats;
+
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::convert::Infallible;
 use std::ops::ControlFlow;
 use std::sync::mpsc::Sender;
 
 use crypto::Ring;
-use lockstep::{MatchServer, PeerId, ServerEvent, TickRate};
+use lockstep::{ConfigError, MatchServer, PeerId, ServerEvent, Tick, TickRate};
 use matchmaker_core::record::Assign;
 use servicer::{Application, StreamRequests};
 use udp_proto::{ChannelId, CloseCode, Endpoint, Event, Peer, Proof, SessionId};
-use wire::{Arrival, ClientId, CommandId, Instant, MatchId, Seat};
+use wire::{Arrival, CommandId, Instant, MatchId, Seat};
 
 use crate::demo::message::News;
 use crate::demo::plan::{Plan, TICK_RATE_HZ};
 use crate::demo::role::post::Write;
 use crate::demo::role::{Failure, Voice};
 use crate::game::{Buttons, Game};
-use crate::talk::{Digest, ECHO, LOCKSTEP, PING, SessionKind, UNRELIABLE, match_id, player_of};
+use crate::talk::{Digest, ECHO, LOCKSTEP, PING, SessionKind, UNRELIABLE};
+use seats::{Pass, Seats};
 
 /// What the link to the matchmaker asks of the game.
 #[derive(Debug)]
@@ -39,13 +43,11 @@ pub(super) enum Tell {
 
 /// The match, and who is in it.
 pub(super) struct Arena {
-    server: MatchServer<Buttons>,
-    /// Played along, so that players are judged by the server's own state.
-    game: Game,
-    match_id: MatchId,
-    digest: Digest,
-    /// Who has a seat, of each match that the matchmaker has assigned.
-    assigned: BTreeMap<MatchId, BTreeSet<ClientId>>,
+    plan: Plan,
+    /// From its first player on.
+    bout: Option<Bout>,
+    /// What the matchmaker has assigned.
+    seats: Seats,
     /// Sessions with a token but without a seat, which were closed.
     strangers: u64,
     /// The way to the matchmaker.
@@ -59,29 +61,58 @@ pub(super) struct Arena {
     voice: Voice,
     /// The way to the node that writes mails.
     post: StreamRequests<Write>,
-    /// Ticks of the match.
-    ticks: u32,
     /// Ticks that were counted.
     counted: u32,
+}
+
+/// The match as the server has it.
+struct Bout {
+    server: MatchServer<Buttons>,
+    /// Played along, so that players are judged by the server's own state.
+    game: Game,
+    digest: Digest,
+}
+
+impl Bout {
+    fn new(plan: &Plan, match_id: MatchId, now: Instant) -> Result<Self, ConfigError> {
+        let mut config = lockstep::Config::default();
+        config.seats = plan.options().players;
+        config.tick_rate = TickRate::new(TICK_RATE_HZ).unwrap_or(TickRate::DEFAULT);
+        config.input_delay = INPUT_DELAY;
+        Ok(Self {
+            server: MatchServer::new(config, match_id, plan.seed(), now)?,
+            game: Game::new(plan.seed(), plan.options().players),
+            digest: Digest::new(match_id, None, plan.ticks()),
+        })
+    }
+
+    /// Returns the hash of the state.
+    fn hash(&self) -> u64 {
+        self.game.hash(self.server.match_id())
+    }
+
+    /// Plays the next turn that was closed; returns a checkpoint, and whether there was a turn.
+    fn step(&mut self) -> Option<(Tick, Option<News>)> {
+        let turn = self.server.poll_turn()?;
+        let tick = turn.tick();
+        self.game
+            .step(turn.inputs().map(|(seat, buttons, _)| (seat, buttons)));
+        let hash = self.hash();
+        // The turn was returned last, so the report is in order.
+        self.server.report(tick, hash).ok();
+        Some((tick, self.digest.add(tick, hash)))
+    }
 }
 
 impl Arena {
     pub(super) fn new(
         plan: &Plan,
-        now: Instant,
         (voice, post, tell): (Voice, StreamRequests<Write>, Sender<Tell>),
-    ) -> Result<Self, Failure> {
-        let mut config = lockstep::Config::default();
-        config.seats = plan.options().players;
-        config.tick_rate = TickRate::new(TICK_RATE_HZ).unwrap_or(TickRate::DEFAULT);
-        config.input_delay = INPUT_DELAY;
-        let match_id = match_id(plan);
-        Ok(Self {
-            server: MatchServer::new(config, match_id, plan.seed(), now)?,
-            game: Game::new(plan.seed(), plan.options().players),
-            match_id,
-            digest: Digest::new(plan, None),
-            assigned: BTreeMap::new(),
+    ) -> Self {
+        Self {
+            plan: plan.clone(),
+            bout: None,
+            seats: Seats::default(),
             strangers: 0,
             tell,
             players: BTreeMap::new(),
@@ -89,9 +120,8 @@ impl Arena {
             buffer: Vec::new(),
             voice,
             post,
-            ticks: plan.ticks(),
             counted: 0,
-        })
+        }
     }
 
     /// Lets a session in whose token is for a seat that the matchmaker has assigned; closes others.
@@ -101,7 +131,7 @@ impl Arena {
         endpoint: &mut Endpoint<Ring>,
         (session, peer): (SessionId, &Peer),
     ) {
-        let Some((match_id, seat, kind)) = self.seat_of(peer) else {
+        let Some(pass) = self.pass(peer) else {
             self.strangers = self.strangers.saturating_add(1);
             // One that has ended by itself needs no end.
             endpoint
@@ -110,39 +140,46 @@ impl Arena {
             return;
         };
         // Nobody listens any more where the process ends.
-        drop(self.tell.send(Tell::Entered(match_id)));
-        if kind != SessionKind::Measure {
-            self.seat(now, session, seat);
+        drop(self.tell.send(Tell::Entered(pass.match_id)));
+        if pass.kind != SessionKind::Measure
+            && let Err(error) = self.seat(now, session, pass.plays)
+        {
+            let (_, seat) = pass.plays;
+            self.voice.say(News::Failed {
+                reason: format!("seat {seat} was not taken: {error}"),
+            });
         }
     }
 
-    /// Returns the seat that the token of a peer is for.
-    fn seat_of(&self, peer: &Peer) -> Option<(MatchId, Seat, SessionKind)> {
+    /// Returns what the token of a peer is for: only one match is played here.
+    fn pass(&self, peer: &Peer) -> Option<Pass> {
         let Proof::Token(grant) = &peer.proof else {
             return None;
         };
-        let clients = self.assigned.get(&grant.match_id)?;
-        let kind = SessionKind::of_user(&grant.user)?;
-        let seat = player_of(grant.client_id, kind)?;
-        let has_seat = clients.contains(&grant.client_id);
-        has_seat.then_some((grant.match_id, seat, kind))
+        let pass = self.seats.pass(grant.into())?;
+        let played = self.bout.as_ref().map(|bout| bout.server.match_id());
+        let is_played = played.is_none_or(|played| played == pass.plays.0);
+        is_played.then_some(pass)
     }
 
-    fn seat(&mut self, now: Instant, session: SessionId, seat: Seat) {
-        if self.sessions.contains_key(&seat) {
-            // The player's other way.
-            self.players.insert(session, seat);
-            return;
+    /// Takes the seat that the matchmaker gave, the first one of a match beginning it.
+    fn seat(
+        &mut self,
+        now: Instant,
+        session: SessionId,
+        (match_id, seat): (MatchId, Seat),
+    ) -> Result<(), Failure> {
+        let bout = match &mut self.bout {
+            Some(bout) => bout,
+            None => self.bout.insert(Bout::new(&self.plan, match_id, now)?),
+        };
+        // The player's other way has taken it, where there is one.
+        if let Entry::Vacant(free) = self.sessions.entry(seat) {
+            bout.server.join(now, PeerId(seat.0.into()), seat)?;
+            free.insert(session);
         }
-        match self.server.join(now, PeerId(seat.0.into()), seat) {
-            Ok(()) => {
-                self.players.insert(session, seat);
-                self.sessions.insert(seat, session);
-            }
-            Err(error) => self.voice.say(News::Failed {
-                reason: format!("player {seat} was not seated: {error}"),
-            }),
-        }
+        self.players.insert(session, seat);
+        Ok(())
     }
 
     /// Lets a player go on by its other session; without one it is out.
@@ -152,7 +189,9 @@ impl Arena {
             self.sessions.insert(seat, *session);
         } else {
             self.sessions.remove(&seat);
-            self.server.leave(now, PeerId(seat.0.into()));
+            if let Some(bout) = &mut self.bout {
+                bout.server.leave(now, PeerId(seat.0.into()));
+            }
         }
     }
 
@@ -162,11 +201,11 @@ impl Arena {
         while let Some(channel) = endpoint.receive(now, session, &mut message) {
             match message.split_first_mut() {
                 Some((&mut LOCKSTEP, datagram)) => {
-                    if let Some(seat) = self.players.get(&session) {
+                    if let (Some(bout), Some(seat)) = (&mut self.bout, self.players.get(&session)) {
                         // Answers go the way that the player has chosen.
                         self.sessions.insert(*seat, session);
                         let from = Arrival::from(PeerId(seat.0.into()));
-                        self.server.handle_datagram(now, from, datagram);
+                        bout.server.handle_datagram(now, from, datagram);
                     }
                 }
                 Some((kind @ &mut PING, _)) => {
@@ -184,20 +223,14 @@ impl Arena {
 
     /// Plays what was closed, and sends what is due.
     fn advance(&mut self, now: Instant, endpoint: &mut Endpoint<Ring>) {
-        while let Some(turn) = self.server.poll_turn() {
-            let tick = turn.tick();
-            self.game
-                .step(turn.inputs().map(|(seat, buttons, _)| (seat, buttons)));
-            let hash = self.game.hash(self.match_id);
-            // The turn was returned last, so the report is in order.
-            self.server.report(tick, hash).ok();
-            if let Some(checkpoint) = self.digest.add(tick, hash) {
+        while let Some((tick, checkpoint)) = self.bout.as_mut().and_then(Bout::step) {
+            if let Some(checkpoint) = checkpoint {
                 self.voice.say(checkpoint);
                 self.count(tick.0.saturating_add(1));
             }
         }
         self.send(now, endpoint);
-        while let Some(event) = self.server.poll_event() {
+        while let Some(event) = self.bout.as_mut().and_then(|bout| bout.server.poll_event()) {
             self.announce(event);
         }
     }
@@ -209,21 +242,26 @@ impl Arena {
             .send(Write::Count(ticks.saturating_sub(self.counted).into()))
             .ok();
         self.counted = ticks;
-        write_at(&self.post, ticks, self.ticks);
-        if ticks == self.ticks {
-            let result = self.game.hash(self.match_id).to_be_bytes();
-            for match_id in self.assigned.keys() {
+        let all = self.plan.ticks();
+        write_at(&self.post, ticks, all);
+        if ticks == all {
+            let hash = self.bout.as_ref().map_or(0, Bout::hash);
+            for match_id in self.seats.matches() {
+                let result = hash.to_be_bytes().to_vec();
                 // Nobody listens any more where the process ends.
-                drop(self.tell.send(Tell::Finished(*match_id, result.to_vec())));
+                drop(self.tell.send(Tell::Finished(match_id, result)));
             }
         }
     }
 
     fn send(&mut self, now: Instant, endpoint: &mut Endpoint<Ring>) {
+        let Some(bout) = &mut self.bout else {
+            return;
+        };
         let mut message = std::mem::take(&mut self.buffer);
         message.clear();
         message.push(LOCKSTEP);
-        while let Some(transmit) = self.server.poll_transmit(now, &mut message) {
+        while let Some(transmit) = bout.server.poll_transmit(now, &mut message) {
             let seat = Seat(u16::try_from(transmit.destination.0).unwrap_or(u16::MAX));
             if let Some(session) = self.sessions.get(&seat) {
                 send(now, endpoint, *session, UNRELIABLE, &message);
@@ -238,10 +276,10 @@ impl Arena {
             ServerEvent::Started => self.voice.say(News::Started),
             ServerEvent::Desync { tick, seats, .. } => self.voice.say(News::Desync {
                 tick: tick.0,
-                players: seats.into_iter().map(|seat| seat.0).collect(),
+                seats: seats.into_iter().map(|seat| seat.0).collect(),
             }),
             ServerEvent::Left { seat, reason, .. } => self.voice.say(News::Left {
-                player: seat.0,
+                seat: seat.0,
                 reason: format!("{reason:?}"),
             }),
             ServerEvent::Ready { .. } | _ => {}
@@ -259,13 +297,8 @@ impl Application<Endpoint<Ring>> for Arena {
         ask: Ask,
     ) -> ControlFlow<()> {
         match ask {
-            Ask::Assign(assign) => {
-                let clients = assign.players.iter().map(|seated| seated.client_id);
-                self.assigned.insert(assign.match_id, clients.collect());
-            }
-            Ask::Release(match_id) => {
-                self.assigned.remove(&match_id);
-            }
+            Ask::Assign(assign) => self.seats.assign(&assign),
+            Ask::Release(match_id) => self.seats.release(match_id),
         }
         ControlFlow::Continue(())
     }
@@ -298,11 +331,13 @@ impl Application<Endpoint<Ring>> for Arena {
     }
 
     fn poll_timeout(&self) -> Option<Instant> {
-        self.server.poll_timeout()
+        self.bout.as_ref()?.server.poll_timeout()
     }
 
     fn handle_timeout(&mut self, now: Instant, endpoint: &mut Endpoint<Ring>) {
-        self.server.handle_timeout(now);
+        if let Some(bout) = &mut self.bout {
+            bout.server.handle_timeout(now);
+        }
         self.advance(now, endpoint);
     }
 
@@ -353,3 +388,6 @@ fn write_at(post: &StreamRequests<Write>, ticks: u32, of: u32) {
 
 /// Covers a round trip of 400 ms: 12 ticks.
 const INPUT_DELAY: u8 = 12;
+
+#[cfg(test)]
+mod tests;

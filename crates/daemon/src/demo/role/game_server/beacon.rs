@@ -20,8 +20,28 @@ use crate::talk::{BEACON_ANSWER, BEACON_ASK, BEACON_LEN};
 
 /// Answers each question once.
 #[derive(Debug, Default)]
-pub(super) struct Beacon {
+pub(in crate::demo::role) struct Beacon {
     answers: VecDeque<(SocketAddr, [u8; BEACON_LEN])>,
+    stats: BeaconStats,
+}
+
+#[cfg(test)]
+impl Beacon {
+    /// Returns the bytes that it holds.
+    pub(in crate::demo::role) fn memory_len(&self) -> usize {
+        size_of::<Self>() + self.answers.len() * size_of::<(SocketAddr, [u8; BEACON_LEN])>()
+    }
+}
+
+/// What became of each datagram.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct BeaconStats {
+    answered: u64,
+    dropped_length: u64,
+    /// No question.
+    dropped_kind: u64,
+    /// Too many answers wait.
+    dropped_full: u64,
 }
 
 impl Machine for Beacon {
@@ -31,14 +51,19 @@ impl Machine for Beacon {
 
     fn handle_datagram(&mut self, _: Instant, arrival: Arrival<SocketAddr>, datagram: &mut [u8]) {
         let Ok(mut answer) = <[u8; BEACON_LEN]>::try_from(&*datagram) else {
+            self.stats.dropped_length = self.stats.dropped_length.saturating_add(1);
             return;
         };
-        if let [kind @ BEACON_ASK, ..] = &mut answer
-            && self.answers.len() < ANSWERS_MAX
-        {
-            *kind = BEACON_ANSWER;
-            self.answers.push_back((arrival.peer, answer));
-        }
+        let counter = match &mut answer {
+            [kind @ BEACON_ASK, ..] if self.answers.len() < ANSWERS_MAX => {
+                *kind = BEACON_ANSWER;
+                self.answers.push_back((arrival.peer, answer));
+                &mut self.stats.answered
+            }
+            [BEACON_ASK, ..] => &mut self.stats.dropped_full,
+            _ => &mut self.stats.dropped_kind,
+        };
+        *counter = counter.saturating_add(1);
     }
 
     fn poll_transmit(&mut self, _: Instant, buf: &mut Vec<u8>) -> Option<Transmit<SocketAddr>> {
@@ -120,6 +145,41 @@ mod tests {
     }
 
     #[test]
+    fn junk_at_the_beacons_port_is_counted_by_reason() {
+        let mut generator = wire::Seed::from_number(1).generator(0);
+        let mut question = [7; BEACON_LEN];
+        question[0] = BEACON_ASK;
+        for kind in 0..3 {
+            let mut beacon = Beacon::default();
+            let mut answers = 0;
+            for _ in 0..10_000 {
+                let mut junk = question.to_vec();
+                let below = |generator: &mut wire::Generator, bound: usize| {
+                    usize::try_from(generator.below(u64::try_from(bound).unwrap())).unwrap()
+                };
+                match kind {
+                    0 => {
+                        junk.resize(below(&mut generator, 2 * BEACON_LEN), 0);
+                        generator.fill(&mut junk);
+                    }
+                    1 => junk.truncate(below(&mut generator, BEACON_LEN)),
+                    _ => {
+                        let bit = below(&mut generator, 8 * BEACON_LEN);
+                        junk[bit / 8] ^= 1 << (bit % 8);
+                    }
+                }
+                answers += u64::from(hear(&mut beacon, &junk).is_some());
+            }
+            let stats = beacon.stats;
+            assert_eq!(stats.answered, answers);
+            let dropped = stats.dropped_length + stats.dropped_kind + stats.dropped_full;
+            assert_eq!(stats.answered + dropped, 10_000, "{stats:?}");
+            // What a question carries is the asker's.
+            assert_eq!(stats.answered > 5_000, kind == 2, "{stats:?}");
+        }
+    }
+
+    #[test]
     fn memory_is_bounded() {
         let mut beacon = Beacon::default();
         let mut question = [0; BEACON_LEN];
@@ -129,5 +189,7 @@ mod tests {
             beacon.handle_datagram(Instant::ZERO, Arrival::from(peer), &mut question);
         }
         assert_eq!(beacon.answers.len(), ANSWERS_MAX);
+        let stats = beacon.stats;
+        assert_eq!((stats.answered, stats.dropped_full), (1_024, 1_024));
     }
 }

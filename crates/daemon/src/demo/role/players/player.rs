@@ -1,4 +1,4 @@
-//! One player: a session that plays, a session that measures the direct way, and a bot.
+//! One player: its sessions, the match before it, and a bot.
 
 use std::convert::Infallible;
 use std::ops::ControlFlow;
@@ -6,96 +6,124 @@ use std::sync::mpsc::Sender;
 use std::time::Duration;
 
 use crypto::Ring;
-use lockstep::{ClientConfig, ClientPeer, LeaveReason, PeerId};
+use lockstep::{ClientConfig, ClientPeer, LeaveReason, PeerId, Tick};
 use servicer::Application;
 use udp_proto::{CloseReason, Endpoint, Event, SessionId};
 use wire::{Arrival, CommandId, Instant, MatchId, Seat};
 
 use super::gap::{Gap, Gaps};
-use super::ways::{Line, Targets, Ways};
-use crate::demo::message::{News, Status};
+use super::ways::{Line, Samples, Targets, Told, Ways};
+use crate::demo::message::{News, Place, Status};
 use crate::demo::plan::Plan;
 use crate::demo::role::Voice;
 use crate::game::{Bot, Buttons, Game};
-use crate::talk::{Digest, ECHO, LOCKSTEP, UNRELIABLE, match_id};
+use crate::talk::{Digest, ECHO, LOCKSTEP, UNRELIABLE};
 
 /// What the process asks of a player.
 #[derive(Debug)]
-pub(super) enum Ask {
-    /// Connect both sessions.
-    Join(Box<Targets>),
+pub(in crate::demo::role) enum Ask {
+    /// Connect all sessions, and play there.
+    Join(Place, Box<Targets>),
     /// An accident is about to happen.
     Mark(u8),
     /// Hand over the samples.
     Conclude,
 }
 
-/// The round trips of one player, microseconds.
+/// The round trips of one player.
 #[derive(Debug)]
-pub(super) struct Samples {
-    pub(super) direct_us: Vec<u32>,
-    pub(super) accelerated_us: Vec<u32>,
+pub(in crate::demo::role) struct Measured {
+    pub(super) player: Seat,
+    pub(super) told: Told,
+    pub(super) samples: Samples,
 }
 
 /// One player.
-pub(super) struct Player {
-    seat: Seat,
+pub(in crate::demo::role) struct Player {
+    /// Its number in the plan.
+    number: Seat,
+    plan: Plan,
+    /// Where its ticket says that it plays.
+    given: Place,
     ways: Ways,
     client: ClientPeer<Buttons>,
-    game: Game,
-    bot: Bot,
-    match_id: MatchId,
-    digest: Digest,
-    /// The tick at which this player's simulation is altered.
-    sabotage: Option<u32>,
+    /// From the first turn on, which tells the seat.
+    table: Option<Table>,
     gaps: Gaps,
     status: Status,
-    /// Ticks of the match.
-    ticks: u32,
     next_ping: Option<Instant>,
     next_status: Instant,
     buffer: Vec<u8>,
     voice: Voice,
-    samples: Sender<Samples>,
+    measured: Sender<Measured>,
+}
+
+/// The match, as a player has it before it.
+struct Table {
+    match_id: MatchId,
+    seat: Seat,
+    game: Game,
+    bot: Bot,
+    digest: Digest,
+    /// The tick at which this player's simulation is altered.
+    sabotage: Option<u32>,
+}
+
+impl Table {
+    fn new(plan: &Plan, number: Seat, (match_id, seat): (MatchId, Seat)) -> Self {
+        let sabotage = plan.sabotage();
+        Self {
+            match_id,
+            seat,
+            game: Game::new(plan.seed(), plan.options().players),
+            bot: Bot::new(plan.seed(), seat),
+            digest: Digest::new(match_id, Some(number.0), plan.ticks()),
+            sabotage: sabotage.and_then(|(target, tick)| (target == number).then_some(tick)),
+        }
+    }
+
+    /// Makes one step; returns the hash of the state after it.
+    fn step(&mut self, tick: Tick, inputs: impl Iterator<Item = (Seat, Buttons)>) -> u64 {
+        self.game.step(inputs);
+        if self.sabotage == Some(tick.0) {
+            self.game.disturb(self.seat);
+        }
+        self.game.hash(self.match_id)
+    }
 }
 
 impl Player {
-    pub(super) fn new(
+    pub(in crate::demo::role) fn new(
         plan: &Plan,
-        seat: Seat,
+        number: Seat,
         now: Instant,
-        (voice, samples): (Voice, Sender<Samples>),
+        (voice, measured): (Voice, Sender<Measured>),
     ) -> Self {
-        let mut seeds = plan.seed().generator(CLIENTS | u64::from(seat.0));
+        let mut seeds = plan.seed().generator(CLIENTS | u64::from(number.0));
         Self {
-            seat,
+            number,
+            plan: plan.clone(),
+            given: Place::default(),
             ways: Ways::default(),
             client: ClientPeer::new(ClientConfig::default(), SERVER, seeds.seed(), now),
-            game: Game::new(plan.seed(), plan.options().players),
-            bot: Bot::new(plan.seed(), seat),
-            match_id: match_id(plan),
-            digest: Digest::new(plan, Some(seat.0)),
-            sabotage: plan
-                .sabotage()
-                .and_then(|(target, tick)| (target == seat).then_some(tick)),
+            table: None,
             gaps: Gaps::default(),
             status: Status {
-                player: seat.0,
+                player: number.0,
                 ..Status::default()
             },
-            ticks: plan.ticks(),
             next_ping: None,
             next_status: now,
             buffer: Vec::new(),
             voice,
-            samples,
+            measured,
         }
     }
 
     fn connect(&mut self, now: Instant, endpoint: &mut Endpoint<Ring>, targets: Targets) {
         if let Err(error) = self.ways.connect(now, endpoint, targets) {
             self.voice.say(News::Failed {
-                reason: format!("player {} cannot connect: {error}", self.seat),
+                reason: format!("player {} cannot connect: {error}", self.number),
             });
         }
     }
@@ -104,7 +132,7 @@ impl Player {
         if self.ways.on_connected(session) {
             self.next_ping = Some(now);
             self.voice.say(News::Joined {
-                player: self.seat.0,
+                player: self.number.0,
             });
         }
     }
@@ -116,7 +144,7 @@ impl Player {
             "the session that measures"
         };
         self.voice.say(News::Failed {
-            reason: format!("player {}: {which} {what}: {why}", self.seat),
+            reason: format!("player {}: {which} {what}: {why}", self.number),
         });
     }
 
@@ -164,30 +192,48 @@ impl Player {
 
     /// Makes one step of the simulation where its turn is there.
     fn step(&mut self, now: Instant) -> bool {
+        let place = self.client.match_id().zip(self.client.seat());
         let Some(turn) = self.client.poll_turn(now) else {
             return false;
         };
         let tick = turn.tick();
-        if tick.0 >= self.ticks {
+        if tick.0 >= self.plan.ticks() {
             return true;
         }
+        // A turn comes after the welcome.
+        let Some(place) = place else {
+            return true;
+        };
         if tick.0 == 0 {
             self.ways.clear_samples();
         }
-        self.game
-            .step(turn.inputs().map(|(seat, buttons, _)| (seat, buttons)));
-        if self.sabotage == Some(tick.0) {
-            self.game.disturb(self.seat);
-        }
-        let hash = self.game.hash(self.match_id);
+        let (plan, number) = (&self.plan, self.number);
+        let table = self
+            .table
+            .get_or_insert_with(|| Table::new(plan, number, place));
+        let hash = table.step(
+            tick,
+            turn.inputs().map(|(seat, buttons, _)| (seat, buttons)),
+        );
         self.status.ticks = tick.0.saturating_add(1);
         self.status.hash = hash;
         // The turn was returned last, so the report is in order.
         self.client.report(tick, hash).ok();
-        if let Some(checkpoint) = self.digest.add(tick, hash) {
+        if tick.0 == 0 {
+            let (match_id, seat) = place;
+            self.voice.say(News::Seated {
+                player: self.number.0,
+                given: self.given.clone(),
+                played: Place {
+                    match_id: match_id.to_string(),
+                    seat: seat.0,
+                },
+            });
+        }
+        if let Some(checkpoint) = table.digest.add(tick, hash) {
             self.voice.say(checkpoint);
         }
-        let pressed = self.bot.press(&self.game);
+        let pressed = table.bot.press(&table.game);
         // Refused only once the match is over.
         self.client.submit(now, &pressed).ok();
         true
@@ -220,7 +266,7 @@ impl Player {
         let from = gap.at.saturating_sub(round_trip);
         self.voice.say(News::Gap {
             accident: gap.accident,
-            player: self.seat.0,
+            player: self.number.0,
             gap_us: u64::try_from(gap.span.as_micros()).unwrap_or(u64::MAX),
             lost_datagrams: self.ways.lost(from, gap.at + gap.span),
         });
@@ -237,18 +283,22 @@ impl Application<Endpoint<Ring>> for Player {
         ask: Ask,
     ) -> ControlFlow<()> {
         match ask {
-            Ask::Join(targets) => self.connect(now, endpoint, *targets),
+            Ask::Join(place, targets) => {
+                self.given = place;
+                self.connect(now, endpoint, *targets);
+            }
             Ask::Mark(accident) => self.gaps.on_accident(now, accident),
             Ask::Conclude => {
                 while let Some(gap) = self.gaps.conclude(now) {
                     self.tell_gap(&gap);
                 }
-                let samples = Samples {
-                    direct_us: self.ways.measured_us.clone(),
-                    accelerated_us: self.ways.played_us.clone(),
+                let measured = Measured {
+                    player: self.number,
+                    told: self.ways.told(),
+                    samples: self.ways.samples.clone(),
                 };
                 // Nobody waits any more where the process ends.
-                drop(self.samples.send(samples));
+                drop(self.measured.send(measured));
             }
         }
         ControlFlow::Continue(())
@@ -266,7 +316,9 @@ impl Application<Endpoint<Ring>> for Player {
                 ..
             } => {}
             Event::Closed { session, .. } if self.ways.on_lost(session) => {}
-            Event::Closed { session, reason } => self.fail("ended", session, &reason),
+            Event::Closed {
+                session, reason, ..
+            } => self.fail("ended", session, &reason),
             Event::Readable { session } => self.receive(now, endpoint, session),
             Event::MtuChecked { .. } | _ => {}
         }

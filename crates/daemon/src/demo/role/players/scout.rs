@@ -14,12 +14,14 @@ use crate::talk::{BEACON_ANSWER, BEACON_ASK, BEACON_LEN};
 
 /// Asks by all ways of one player.
 #[derive(Debug)]
-pub(super) struct Scout {
+pub(in crate::demo::role) struct Scout {
     ways: Vec<Way>,
     /// Questions that wait to be sent: which way, and when it was asked.
     questions: VecDeque<(SocketAddr, Instant)>,
     next_at: Option<Instant>,
     ends_at: Instant,
+    /// The latest time it was told.
+    latest: Instant,
     found: Option<Vec<Option<Duration>>>,
 }
 
@@ -31,7 +33,7 @@ struct Way {
 
 impl Scout {
     /// Begins to ask at `now`.
-    pub(super) fn new(beacons: &[SocketAddr], now: Instant) -> Self {
+    pub(in crate::demo::role) fn new(beacons: &[SocketAddr], now: Instant) -> Self {
         let way = |beacon: &SocketAddr| Way {
             beacon: *beacon,
             round_trips: Vec::new(),
@@ -41,8 +43,24 @@ impl Scout {
             questions: VecDeque::new(),
             next_at: Some(now),
             ends_at: now + PATIENCE,
+            latest: now,
             found: None,
         }
+    }
+
+    /// Takes the present time, which does not go back.
+    fn advance(&mut self, now: Instant) -> Instant {
+        self.latest = self.latest.max(now);
+        self.latest
+    }
+
+    /// Returns the bytes that it holds.
+    #[cfg(test)]
+    pub(in crate::demo::role) fn memory_len(&self) -> usize {
+        let answers: usize = self.ways.iter().map(|way| way.round_trips.len()).sum();
+        size_of::<Self>()
+            + answers * size_of::<Duration>()
+            + self.questions.len() * size_of::<(SocketAddr, Instant)>()
     }
 
     /// Returns the median round trip of each way, `None` where too few came back.
@@ -67,6 +85,7 @@ impl Machine for Scout {
         let Some((&BEACON_ANSWER, rest)) = datagram.split_first() else {
             return;
         };
+        let now = self.advance(now);
         let Some(asked_at) = rest.first_chunk() else {
             return;
         };
@@ -87,6 +106,7 @@ impl Machine for Scout {
     }
 
     fn handle_timeout(&mut self, now: Instant) {
+        let now = self.advance(now);
         let Some(next_at) = self.next_at else {
             return;
         };

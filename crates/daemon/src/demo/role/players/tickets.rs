@@ -9,15 +9,18 @@ use wire::Seat;
 
 use crate::control::wait;
 use crate::demo::http::{Answer, ask};
+use crate::demo::message::Place;
 use crate::demo::plan::Plan;
 use crate::demo::role::Failure;
 use crate::hex;
 use crate::talk::{SessionKind, client_of};
 
-/// Client grants of one player, as text.
+/// Client grants of one player, as text, and its seat.
 #[derive(Debug)]
 pub(super) struct Grants {
-    /// To play through the mesh.
+    /// Where it plays.
+    pub(super) place: Place,
+    /// To play by the way that it is told.
     pub(super) play: String,
     /// To measure the direct way.
     pub(super) measure: String,
@@ -35,9 +38,11 @@ struct Held {
 pub(super) fn grants(plan: &Plan) -> Result<BTreeMap<Seat, Grants>, Failure> {
     let edge = plan.edge();
     let mut held = BTreeMap::new();
-    // Kind by kind, so that the sessions of one player are a team.
+    // First come, first served: so nobody's seat is its number in the plan, unless it is alone.
+    let order = || plan.seats().skip(1).chain(plan.seats().take(1));
+    // Kind by kind, each of which makes a match.
     for kind in SessionKind::ALL {
-        for seat in plan.seats() {
+        for seat in order() {
             held.insert((seat, kind), submit(edge, seat, kind)?);
         }
     }
@@ -47,10 +52,12 @@ pub(super) fn grants(plan: &Plan) -> Result<BTreeMap<Seat, Grants>, Failure> {
             let held = held.get(&(seat, kind)).ok_or("a ticket is missing")?;
             granted(edge, held)
         };
+        let (place, play) = grant(SessionKind::Play)?;
         let of_player = Grants {
-            play: grant(SessionKind::Play)?,
-            measure: grant(SessionKind::Measure)?,
-            fallback: grant(SessionKind::Fallback)?,
+            place,
+            play,
+            measure: grant(SessionKind::Measure)?.1,
+            fallback: grant(SessionKind::Fallback)?.1,
         };
         grants.insert(seat, of_player);
     }
@@ -71,15 +78,22 @@ fn submit(edge: SocketAddr, seat: Seat, kind: SessionKind) -> Result<Held, Failu
     })
 }
 
-/// Waits for the seat of a ticket.
-fn granted(edge: SocketAddr, held: &Held) -> Result<String, Failure> {
+/// Waits for the seat of a ticket, and the grant for it.
+fn granted(edge: SocketAddr, held: &Held) -> Result<(Place, String), Failure> {
     let line = format!("GET /v1/tickets/{}?wait=10", held.ticket);
     let headers = [format!("Authorization: Bearer {}", held.resume_key)];
     let until = Clock::new().now() + SEAT_MAX;
     while Clock::new().now() < until {
         let answer = patiently(edge, &line, &headers, "")?;
         match answer.text("state") {
-            "assigned" => return Ok(answer.text("grant").to_owned()),
+            "assigned" => {
+                let seat = answer.number("seat").ok_or("a ticket has no seat")?;
+                let place = Place {
+                    match_id: answer.text("match_id").to_owned(),
+                    seat: u16::try_from(seat)?,
+                };
+                return Ok((place, answer.text("grant").to_owned()));
+            }
             "queued" | "allocating" => {}
             "ended" => return Err(format!("a ticket ended: {}", answer.text("reason")).into()),
             _ => return Err(refused(&answer).into()),

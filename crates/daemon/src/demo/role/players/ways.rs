@@ -1,7 +1,8 @@
 //! The sessions of one player, and by which of them it plays.
 //!
-//! One goes through the mesh, one directly; the player plays by the one that is faster, and keeps
-//! the other warm. A third one measures the direct way, whatever the player does.
+//! One goes the way that the player was told to play by: through the mesh, or directly. A second one
+//! goes directly: where the first goes through the mesh, the player plays by the one that is
+//! faster, and keeps the other warm. A third one measures the direct way, whatever the player does.
 
 use std::time::Duration;
 
@@ -12,31 +13,52 @@ use wire::Instant;
 use super::probe::{Probe, Use};
 use crate::talk::UNRELIABLE;
 
+/// The way that a player was told to play by.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(in crate::demo::role) enum Told {
+    /// Through the mesh.
+    Through,
+    /// As without one.
+    #[default]
+    Direct,
+}
+
 /// Whom a player connects to.
 #[derive(Debug)]
-pub(super) struct Targets {
-    /// To play through the mesh, where that is the shortest way.
-    pub(super) through: Option<Target>,
+pub(in crate::demo::role) struct Targets {
+    /// Where `play` leads.
+    pub(in crate::demo::role) told: Told,
+    /// To play by the way that it was told.
+    pub(in crate::demo::role) play: Target,
     /// To play directly.
-    pub(super) direct: Target,
+    pub(in crate::demo::role) fallback: Target,
     /// To measure the direct way.
-    pub(super) measure: Target,
+    pub(in crate::demo::role) measure: Target,
 }
 
 /// The sessions of one player.
 #[derive(Debug, Default)]
 pub(super) struct Ways {
-    through: Option<Line>,
-    direct: Line,
+    told: Told,
+    play: Line,
+    fallback: Line,
     pub(super) measure: Line,
     /// Whether it plays directly although it could go through the mesh.
     is_aside: bool,
     /// Since when the other way has been better.
     better_since: Option<Instant>,
-    /// Round trips of the session in use, microseconds.
-    pub(super) played_us: Vec<u32>,
-    /// Round trips of the session that measures, microseconds.
-    pub(super) measured_us: Vec<u32>,
+    pub(super) samples: Samples,
+}
+
+/// Round trips since the match began, in microseconds.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Samples {
+    /// Of the session that measures.
+    pub(super) direct: Vec<u32>,
+    /// Of the session that goes the way that was told, in use or not.
+    pub(super) told: Vec<u32>,
+    /// Of the session in use.
+    pub(super) played: Vec<u32>,
 }
 
 /// One session and its pings.
@@ -55,13 +77,9 @@ impl Ways {
         endpoint: &mut Endpoint<Ring>,
         targets: Targets,
     ) -> Result<(), ConnectError> {
-        if let Some(through) = targets.through {
-            self.through = Some(Line {
-                session: Some(endpoint.connect(now, through)?),
-                ..Line::default()
-            });
-        }
-        self.direct.session = Some(endpoint.connect(now, targets.direct)?);
+        self.told = targets.told;
+        self.play.session = Some(endpoint.connect(now, targets.play)?);
+        self.fallback.session = Some(endpoint.connect(now, targets.fallback)?);
         self.measure.session = Some(endpoint.connect(now, targets.measure)?);
         Ok(())
     }
@@ -71,34 +89,42 @@ impl Ways {
         for line in self.lines() {
             line.is_open |= line.session == Some(session);
         }
-        self.lines().all(|line| line.is_open)
+        self.lines().into_iter().all(|line| line.is_open)
     }
 
     /// Takes word that a session has ended; returns whether the player goes on without it.
     pub(super) fn on_lost(&mut self, session: SessionId) -> bool {
-        let lost = self.through.take_if(|line| line.session == Some(session));
-        lost.is_some()
+        let is_lost = self.told == Told::Through && self.play.session == Some(session);
+        if is_lost {
+            self.play = Line::default();
+            self.is_aside = true;
+        }
+        is_lost
     }
 
     /// Takes what came back of a ping.
     pub(super) fn on_echo(&mut self, now: Instant, session: SessionId, number: [u8; 4]) {
-        let played = self.played().session;
-        let span = self
-            .lines()
-            .find(|line| line.session == Some(session))
-            .and_then(|line| line.probe.on_echo(now, number));
+        let session = Some(session);
+        let span = {
+            let mut lines = self.lines().into_iter();
+            let line = lines.find(|line| line.session == session);
+            line.and_then(|line| line.probe.on_echo(now, number))
+        };
         let Some(span) = span else {
             return;
         };
-        let samples = if played == Some(session) {
-            &mut self.played_us
-        } else if self.measure.session == Some(session) {
-            &mut self.measured_us
-        } else {
-            return;
-        };
-        if samples.len() < SAMPLES_MAX {
-            samples.push(u32::try_from(span.as_micros()).unwrap_or(u32::MAX));
+        let span = u32::try_from(span.as_micros()).unwrap_or(u32::MAX);
+        let is_of = [&self.measure, &self.play, self.played()].map(|line| line.session == session);
+        let Samples {
+            direct,
+            told,
+            played,
+        } = &mut self.samples;
+        let of = is_of.into_iter().zip([direct, told, played]);
+        for (is_of, samples) in of {
+            if is_of && samples.len() < SAMPLES_MAX {
+                samples.push(span);
+            }
         }
     }
 
@@ -120,46 +146,50 @@ impl Ways {
         }
     }
 
+    /// Returns the way that the player was told.
+    pub(super) const fn told(&self) -> Told {
+        self.told
+    }
+
     /// The session that the player plays by.
     pub(super) const fn played(&self) -> &Line {
-        match &self.through {
-            Some(through) if !self.is_aside => through,
-            Some(_) | None => &self.direct,
+        if self.is_aside {
+            &self.fallback
+        } else {
+            &self.play
         }
     }
 
     /// Returns whether the player plays through the mesh.
     pub(super) const fn is_entered(&self) -> bool {
-        self.through.is_some() && !self.is_aside
+        matches!(self.told, Told::Through) && !self.is_aside
     }
 
     /// Returns whether a session is one to play by.
     pub(super) fn is_for_play(&self, session: SessionId) -> bool {
-        let through = self.through.as_ref().and_then(|line| line.session);
-        through == Some(session) || self.direct.session == Some(session)
+        let lines = [&self.play, &self.fallback];
+        lines.iter().any(|line| line.session == Some(session))
     }
 
     /// Counts datagrams without an answer.
     pub(super) fn lost(&self, from: Instant, to: Instant) -> u32 {
-        let through = self.through.as_ref();
-        let through = through.map_or(0, |line| line.probe.lost(from, to));
-        through.saturating_add(self.direct.probe.lost(from, to))
+        let lost = [&self.play, &self.fallback].map(|line| line.probe.lost(from, to));
+        lost.into_iter().fold(0, u32::saturating_add)
     }
 
     /// Forgets the round trips so far: the match begins.
     pub(super) fn clear_samples(&mut self) {
-        self.played_us.clear();
-        self.measured_us.clear();
+        self.samples = Samples::default();
     }
 
     fn choose(&mut self, now: Instant) {
-        let Some(through) = &self.through else {
+        if self.told == Told::Direct {
             return;
-        };
+        }
         let (here, there) = if self.is_aside {
-            (&self.direct, through)
+            (&self.fallback, &self.play)
         } else {
-            (through, &self.direct)
+            (&self.play, &self.fallback)
         };
         let is_due = match (here.probe.recent(now), there.probe.recent(now)) {
             (None, Some(_)) => true,
@@ -178,9 +208,8 @@ impl Ways {
         }
     }
 
-    fn lines(&mut self) -> impl Iterator<Item = &mut Line> {
-        let fixed = [&mut self.direct, &mut self.measure];
-        self.through.iter_mut().chain(fixed)
+    const fn lines(&mut self) -> [&mut Line; 3] {
+        [&mut self.play, &mut self.fallback, &mut self.measure]
     }
 }
 
@@ -190,3 +219,122 @@ const GAIN_MIN: Duration = Duration::from_millis(3);
 const CONFIRMATION: Duration = Duration::from_millis(500);
 /// Round trips remembered: an hour of one a tick.
 const SAMPLES_MAX: usize = 108_000;
+
+#[cfg(test)]
+mod tests {
+    use std::collections::VecDeque;
+
+    use super::*;
+
+    /// What happens by each session: how long a ping takes there.
+    struct Scene {
+        ways: Ways,
+        /// Of the lines, in their order.
+        sessions: [SessionId; 3],
+        now: Instant,
+        /// Pings that are on their way: when each is back, by which line, and its number.
+        under_way: VecDeque<(Instant, usize, [u8; 4])>,
+    }
+
+    impl Scene {
+        fn new(told: Told) -> Self {
+            let mut ways = Ways {
+                told,
+                ..Ways::default()
+            };
+            let sessions = sessions();
+            for (line, session) in ways.lines().into_iter().zip(sessions) {
+                line.session = Some(session);
+                line.is_open = true;
+            }
+            Self {
+                ways,
+                sessions,
+                now: Instant::ZERO,
+                under_way: VecDeque::new(),
+            }
+        }
+
+        /// Pings each 33 ms for `count` times; lines take so many milliseconds, in their order.
+        fn ping(&mut self, count: u32, millis: [u64; 3]) {
+            for _ in 0..count {
+                self.ways.choose(self.now);
+                let at = self.now;
+                for (line, millis) in (0..).zip(millis) {
+                    let [_, number @ ..] = self.ways.lines()[line].probe.ping(at, Use::Idle);
+                    let back = at + Duration::from_millis(millis);
+                    self.under_way.push_back((back, line, number));
+                }
+                self.now += Duration::from_millis(33);
+                let now = self.now;
+                for (back, line, number) in std::mem::take(&mut self.under_way) {
+                    if back <= now {
+                        self.ways.on_echo(back, self.sessions[line], number);
+                    } else {
+                        self.under_way.push_back((back, line, number));
+                    }
+                }
+            }
+        }
+
+        fn medians(&self) -> [u64; 3] {
+            let Samples {
+                direct,
+                told,
+                played,
+            } = self.ways.samples.clone();
+            let of = |samples| crate::demo::message::median(samples) / 1_000;
+            [of(direct), of(told), of(played)]
+        }
+    }
+
+    /// Three that an endpoint has begun.
+    fn sessions() -> [SessionId; 3] {
+        let now = Instant::ZERO;
+        let config = udp_proto::Config::default();
+        let mut endpoint = Endpoint::new(config, crate::demo::plan::APP, Ring::new(), now).unwrap();
+        [1, 2, 3].map(|port| {
+            let target = Target {
+                addresses: vec![([127, 0, 0, 1], port).into()],
+                server: udp_proto::ServerIdentity::Node(wire::NodeId([7; 32])),
+                credentials: udp_proto::Credentials::Open,
+            };
+            endpoint.connect(now, target).unwrap()
+        })
+    }
+
+    #[test]
+    fn a_mesh_that_became_slow_shows_although_the_player_goes_round_it() {
+        let mut scene = Scene::new(Told::Through);
+        scene.ping(100, [40, 60, 60]);
+        assert!(scene.ways.is_entered());
+        assert_eq!(scene.medians(), [60, 40, 40]);
+        scene.ping(300, [200, 60, 60]);
+        assert!(!scene.ways.is_entered());
+        assert_eq!(scene.medians(), [60, 200, 60]);
+    }
+
+    #[test]
+    fn who_is_told_to_go_directly_does_whatever_the_other_session_has() {
+        let mut scene = Scene::new(Told::Direct);
+        scene.ping(300, [60, 20, 60]);
+        assert_eq!(scene.medians(), [60, 60, 60]);
+        assert!(!scene.ways.is_entered());
+        assert!(
+            !scene.ways.on_lost(scene.sessions[0]),
+            "it has no other way"
+        );
+    }
+
+    #[test]
+    fn a_mesh_session_that_ends_leaves_the_direct_one() {
+        let mut scene = Scene::new(Told::Through);
+        scene.ping(10, [40, 60, 60]);
+        let [play, fallback, _] = scene.sessions;
+        assert!(!scene.ways.on_lost(fallback));
+        assert!(scene.ways.on_lost(play));
+        scene.ping(100, [40, 60, 60]);
+        assert!(!scene.ways.is_entered());
+        assert_eq!(scene.ways.played().session, Some(fallback));
+    }
+}

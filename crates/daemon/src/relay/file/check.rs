@@ -1,0 +1,60 @@
+//! What a configuration must not leave to be found out later.
+
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+
+use super::{FileConfig, FileGame, FileRole};
+
+impl FileConfig {
+    /// Says in one sentence why a node with this configuration could not do its work; `None` where
+    /// it could.
+    pub(super) fn fault(&self) -> Option<String> {
+        self.address_fault().or_else(|| self.game_faults())
+    }
+
+    fn address_fault(&self) -> Option<String> {
+        if self.advertise.is_empty() && self.listen.ip().is_unspecified() {
+            return Some(format!(
+                "others cannot reach {}; say in \"advertise\" where they can",
+                self.listen
+            ));
+        }
+        let is_nowhere = |address: &&SocketAddr| {
+            let ip = address.ip();
+            ip.is_unspecified() || ip.is_multicast() || address.port() == 0
+        };
+        let nowhere = self.advertise.iter().find(is_nowhere)?;
+        Some(format!("nobody can be reached at {nowhere}"))
+    }
+
+    fn game_faults(&self) -> Option<String> {
+        let mut names = BTreeSet::new();
+        self.games.iter().find_map(|game| {
+            let fault = if names.insert(&game.name) {
+                self.game_fault(game)?
+            } else {
+                "stands there twice"
+            };
+            Some(format!("game {:?} {fault}", game.name))
+        })
+    }
+
+    fn game_fault(&self, game: &FileGame) -> Option<&'static str> {
+        let is = |role| self.roles.contains(&role);
+        if game.name.is_empty() {
+            Some("has no name")
+        } else if game.listen.is_empty() && game.server.is_none() {
+            Some("has neither \"listen\", for an entry, nor \"server\", for an exit")
+        } else if game.listen.is_empty() != game.exits.is_empty() {
+            Some("has only one of \"listen\" and \"exits\", and an entry needs both")
+        } else if !game.listen.is_empty() && !is(FileRole::Entry) {
+            Some("has \"listen\", and this node is no entry")
+        } else if game.server.is_some() && !is(FileRole::Exit) {
+            Some("has \"server\", and this node is no exit")
+        } else if game.entries.is_some() && game.server.is_none() {
+            Some("has \"entries\" without \"server\"")
+        } else {
+            None
+        }
+    }
+}

@@ -1,0 +1,62 @@
+//! Junk at every port that a role listens on: random bytes, cut and bit-flipped captures of real
+//! sessions, ten thousand of each. All is counted by reason, and nothing happens.
+
+mod relay;
+mod stream;
+
+use wire::{Generator, Seed};
+
+/// Of each kind.
+const COUNT: u64 = 10_000;
+
+/// What is sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Random,
+    Cut,
+    Flipped,
+}
+
+const KINDS: [Kind; 3] = [Kind::Random, Kind::Cut, Kind::Flipped];
+
+/// Makes junk, the same for equal seeds.
+struct Source {
+    generator: Generator,
+    captures: Vec<Vec<u8>>,
+    /// Longest random piece.
+    len_max: usize,
+}
+
+impl Source {
+    fn new(seed: u64, captures: Vec<Vec<u8>>, len_max: usize) -> Self {
+        assert!(captures.iter().all(|capture| !capture.is_empty()));
+        Self {
+            generator: Seed::from_number(seed).generator(0),
+            captures,
+            len_max,
+        }
+    }
+
+    fn below(&mut self, bound: usize) -> usize {
+        let below = self.generator.below(u64::try_from(bound).unwrap());
+        usize::try_from(below).unwrap()
+    }
+
+    fn next(&mut self, kind: Kind) -> Vec<u8> {
+        if kind == Kind::Random {
+            let mut bytes = vec![0; 1 + self.below(self.len_max)];
+            self.generator.fill(&mut bytes);
+            return bytes;
+        }
+        let at = self.below(self.captures.len());
+        let mut bytes = self.captures[at].clone();
+        if kind == Kind::Cut {
+            let len = self.below(bytes.len());
+            bytes.truncate(len);
+        } else {
+            let bit = self.below(8 * bytes.len());
+            bytes[bit / 8] ^= 1 << (bit % 8);
+        }
+        bytes
+    }
+}

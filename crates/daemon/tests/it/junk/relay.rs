@@ -1,0 +1,274 @@
+//! The ports of mesh nodes: for peers, for players, and for game servers' answers.
+
+use std::net::{SocketAddr, UdpSocket};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::Duration;
+
+use crypto::{Identity, Ring, Secret32};
+use daemon::relay::sandbox::Sandbox;
+use daemon::relay::{FileGame, FileMode, FileRole, Relay, Stats};
+use servicer::Clock;
+use udp_proto::{AppId, Config, Credentials, Endpoint, ServerIdentity, Target};
+
+use super::{COUNT, KINDS, Source};
+use crate::net::{PATIENCE, until};
+
+/// Sent before the node is asked whether all have come: less than any socket holds.
+const BATCH: u64 = 50;
+
+/// Starts a node of `sandbox` in this process.
+fn start(sandbox: &mut Sandbox, node: usize) -> Relay {
+    let directory = sandbox.directory().to_owned();
+    let mut setup = sandbox.config_mut(node).unwrap().setup(&directory).unwrap();
+    // Frames over their rate are counted too, but among them the node's own.
+    setup.node.label_rate = u32::MAX;
+    Relay::start(setup, |_| {}).unwrap()
+}
+
+fn stats(relay: &Relay) -> Stats {
+    relay.stats(PATIENCE).unwrap()
+}
+
+fn bind(host: std::net::IpAddr) -> UdpSocket {
+    let socket = UdpSocket::bind((host, 0)).unwrap();
+    socket
+        .set_read_timeout(Some(Duration::from_millis(20)))
+        .unwrap();
+    socket
+}
+
+/// Sends `COUNT` pieces of each kind to `to`, from the sockets in turn, no faster than they are
+/// taken.
+fn pelt(relay: &Relay, to: SocketAddr, from: &[&UdpSocket], source: &mut Source) {
+    let before = stats(relay).driver.datagrams_in;
+    let mut sent = 0;
+    for kind in KINDS {
+        for number in 0..COUNT {
+            let socket = from[usize::try_from(number).unwrap() % from.len()];
+            socket.send_to(&source.next(kind), to).unwrap();
+            sent += 1;
+            if sent % BATCH == 0 {
+                until("the node has taken what came", || {
+                    (stats(relay).driver.datagrams_in >= before + sent).then_some(())
+                });
+            }
+        }
+    }
+}
+
+/// Passes datagrams between whoever comes to it and `to`, and keeps them.
+struct Wiretap {
+    /// Where the one side comes.
+    front: UdpSocket,
+    /// Where the other side is spoken to from.
+    back: UdpSocket,
+    is_open: Arc<AtomicBool>,
+    forth: Arc<Mutex<Vec<Vec<u8>>>>,
+    answers: Arc<Mutex<Vec<Vec<u8>>>>,
+    comer: Arc<Mutex<Option<SocketAddr>>>,
+}
+
+impl Wiretap {
+    fn start(front: UdpSocket, back: UdpSocket, to: SocketAddr) -> Self {
+        let tap = Self {
+            front,
+            back,
+            is_open: Arc::new(AtomicBool::new(true)),
+            forth: Arc::default(),
+            answers: Arc::default(),
+            comer: Arc::default(),
+        };
+        let (front, back) = (
+            tap.front.try_clone().unwrap(),
+            tap.back.try_clone().unwrap(),
+        );
+        let (kept, comer) = (Arc::clone(&tap.forth), Arc::clone(&tap.comer));
+        let is_open = Arc::clone(&tap.is_open);
+        let (near, far) = (
+            tap.front.try_clone().unwrap(),
+            tap.back.try_clone().unwrap(),
+        );
+        thread::spawn(move || {
+            let mut buffer = [0; 2_048];
+            while Arc::strong_count(&is_open) > 1 {
+                let Ok((len, from)) = front.recv_from(&mut buffer) else {
+                    continue;
+                };
+                if is_open.load(Ordering::Relaxed) {
+                    *comer.lock().unwrap() = Some(from);
+                    kept.lock().unwrap().push(buffer[..len].to_vec());
+                    back.send_to(&buffer[..len], to).ok();
+                }
+            }
+        });
+        let (kept, comer) = (Arc::clone(&tap.answers), Arc::clone(&tap.comer));
+        let is_open = Arc::downgrade(&tap.is_open);
+        thread::spawn(move || {
+            let mut buffer = [0; 2_048];
+            while let Some(is_open) = is_open.upgrade() {
+                let received = far.recv(&mut buffer);
+                let comer = *comer.lock().unwrap();
+                if let (Ok(len), Some(comer), true) =
+                    (received, comer, is_open.load(Ordering::Relaxed))
+                {
+                    kept.lock().unwrap().push(buffer[..len].to_vec());
+                    near.send_to(&buffer[..len], comer).ok();
+                }
+            }
+        });
+        tap
+    }
+
+    fn captures(kept: &Mutex<Vec<Vec<u8>>>) -> Vec<Vec<u8>> {
+        until("enough has passed", || {
+            let kept = kept.lock().unwrap();
+            (kept.len() >= 30).then(|| kept.clone())
+        })
+    }
+}
+
+#[test]
+fn junk_at_a_relays_peer_port_is_counted_by_reason_and_does_nothing() {
+    let mut sandbox = Sandbox::new(&[("one", FileRole::Relay), ("two", FileRole::Relay)]).unwrap();
+    let (front, back) = (bind(sandbox.host(8)), bind(sandbox.host(9)));
+    let on_the_way = front.local_addr().unwrap();
+    // They know each other only by the tap between them.
+    let two = sandbox.config_mut(1).unwrap();
+    two.advertise = vec![on_the_way];
+    two.bootstrap.clear();
+    let to = two.listen;
+    let nowhere = SocketAddr::new(sandbox.host(7), 9);
+    let one = sandbox.config_mut(0).unwrap();
+    one.advertise = vec![nowhere];
+    one.bootstrap[1].address = on_the_way;
+    let tap = Wiretap::start(front, back, to);
+    let (one, two) = (start(&mut sandbox, 0), start(&mut sandbox, 1));
+    let to_two = Wiretap::captures(&tap.forth);
+    let to_one = Wiretap::captures(&tap.answers);
+    let stranger = bind(sandbox.host(10));
+
+    // Nothing else arrives meanwhile.
+    tap.is_open.store(false, Ordering::Relaxed);
+    for (seed, relay, from, captures) in
+        [(1, &two, &tap.back, to_two), (2, &one, &tap.front, to_one)]
+    {
+        let before = stats(relay);
+        let mut source = Source::new(seed, captures, 1_400);
+        pelt(relay, relay.address(), &[from, &stranger], &mut source);
+        let after = stats(relay);
+        assert_eq!(
+            after.driver.datagrams_in - before.driver.datagrams_in,
+            3 * COUNT
+        );
+        let endpoint = after.endpoint.datagrams_received() - before.endpoint.datagrams_received();
+        let frames = after.frames_dropped() - before.frames_dropped();
+        assert_eq!(endpoint + frames, 3 * COUNT, "{after:?}");
+        assert!(
+            frames > COUNT / 10 && endpoint > COUNT,
+            "{frames} {endpoint}"
+        );
+        assert_eq!(
+            after.endpoint.packets, before.endpoint.packets,
+            "none opened"
+        );
+        assert_eq!(
+            after.endpoint.sessions_opened,
+            before.endpoint.sessions_opened
+        );
+        assert_eq!(after.frames.sealed, before.frames.sealed, "none passed on");
+        assert!(relay.is_running());
+    }
+
+    // They find each other as before.
+    let before = stats(&two).endpoint.packets;
+    tap.is_open.store(true, Ordering::Relaxed);
+    until("they talk again", || {
+        (stats(&two).endpoint.packets > before).then_some(())
+    });
+}
+
+/// First datagrams of real players.
+fn hellos(server: SocketAddr) -> Vec<Vec<u8>> {
+    let now = Clock::new().now();
+    let key = *Identity::generate(&mut Ring::new()).unwrap().public_key();
+    let hello = |_| {
+        let mut endpoint = Endpoint::new(Config::default(), AppId(1), Ring::new(), now).unwrap();
+        let target = Target {
+            addresses: vec![server],
+            server: ServerIdentity::Keys(vec![key]),
+            credentials: Credentials::Token {
+                token: vec![7; 200],
+                psk: Secret32::random(&mut Ring::new()).unwrap(),
+            },
+        };
+        endpoint.connect(now, target).unwrap();
+        let mut bytes = Vec::new();
+        endpoint.poll_transmit(now, &mut bytes).unwrap();
+        bytes
+    };
+    (0..20).map(hello).collect()
+}
+
+#[test]
+fn junk_at_the_ports_for_players_and_servers_is_counted_by_reason() {
+    let nodes = [("entry", FileRole::Entry), ("exit", FileRole::Exit)];
+    let mut sandbox = Sandbox::new(&nodes).unwrap();
+    let server = bind(sandbox.host(20));
+    let server_address = server.local_addr().unwrap();
+    let players = SocketAddr::new(sandbox.host(1), 4_600);
+    let exit = sandbox.id(1).unwrap();
+    let game = FileGame {
+        name: "game".to_owned(),
+        mode: FileMode::Single,
+        listen: vec![players],
+        exits: vec![exit],
+        server: None,
+        entries: None,
+    };
+    sandbox.config_mut(1).unwrap().games = vec![FileGame {
+        listen: Vec::new(),
+        exits: Vec::new(),
+        server: Some(server_address),
+        ..game.clone()
+    }];
+    sandbox.config_mut(0).unwrap().games = vec![game];
+    let (entry, exit) = (start(&mut sandbox, 0), start(&mut sandbox, 1));
+    let (player, stranger) = (bind(sandbox.host(21)), bind(sandbox.host(22)));
+    // A player's packets are carried: where the exit speaks to the server from is a port too.
+    let upstream = until("a packet has crossed the mesh", || {
+        player.send_to(b"hello", players).unwrap();
+        server.recv_from(&mut [0; 64]).ok().map(|(_, from)| from)
+    });
+    let captures = hellos(server_address);
+
+    let before = stats(&exit);
+    let mut source = Source::new(3, captures.clone(), 1_400);
+    pelt(&exit, upstream, &[&stranger, &player], &mut source);
+    let after = stats(&exit);
+    assert_eq!(
+        after.node.strangers - before.node.strangers,
+        3 * COUNT,
+        "{after:?}"
+    );
+
+    // At the entry any bytes are a player's: carried to the server, or dropped for a reason.
+    let fates = || {
+        let (near, far) = (stats(&entry), stats(&exit));
+        let dropped = [&near, &far].map(|stats| {
+            let node = &stats.node;
+            stats.frames_dropped() + node.too_big + node.early_dropped + node.refused_players
+        });
+        far.node.delivered + dropped.iter().sum::<u64>()
+    };
+    let before = fates();
+    let mut source = Source::new(4, captures, 1_400);
+    pelt(&entry, players, &[&player, &stranger], &mut source);
+    let told = until("none is on its way any more", || {
+        let told = fates() - before;
+        (told >= 3 * COUNT).then_some(told)
+    });
+    assert_eq!(told, 3 * COUNT);
+    assert!(entry.is_running() && exit.is_running());
+}

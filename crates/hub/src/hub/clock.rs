@@ -1,0 +1,209 @@
+//! The wall clock, as far as it is believed.
+
+use core::time::Duration;
+
+use wire::{Instant, UnixTime};
+
+/// The wall clock, as far as it is believed.
+///
+/// Mail expires by it, and what has expired is gone: one wrong reading must empty no mailbox. Once a
+/// reading is believed, time goes on by the monotonic clock, which readings correct by up to
+/// [`CORRECTION_MAX`]. A reading that is further away, or from before the newest time in the log, is
+/// believed once it has stood for a configured wait.
+#[derive(Debug, Default)]
+pub(super) struct WallClock {
+    /// What is believed, and since when.
+    believed: Option<Reading>,
+    /// The newest time that the log knows; none before the store has told it.
+    floor: Option<UnixTime>,
+    /// The last reading that is not believed, and the first that agreed with it.
+    doubted: Option<(Reading, Instant)>,
+}
+
+/// A reading of the wall clock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Reading {
+    at: Instant,
+    unix: UnixTime,
+}
+
+/// What became of a reading.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Judged {
+    Believed,
+    /// It is the first that is so far from what is believed.
+    Doubted,
+    /// It agrees with one that is doubted.
+    Waits,
+}
+
+/// How far a reading may be from what is believed, and correct it: clocks that are set by NTP stay
+/// within far less.
+const CORRECTION_MAX: Duration = Duration::from_secs(60);
+
+/// A clock that says less was never set: some day in 2020.
+const EARLIEST: UnixTime = UnixTime::from_secs(1_600_000_000);
+
+impl WallClock {
+    /// Takes a reading; one that stays away from what is believed for `wait` takes its place.
+    pub(super) fn read(&mut self, now: Instant, unix: UnixTime, wait: Duration) -> Judged {
+        let reading = Reading { at: now, unix };
+        let agrees = match self.believed {
+            Some(believed) => believed.agrees_with(reading),
+            None => self.floor.is_none_or(|floor| unix >= floor),
+        };
+        if unix >= EARLIEST && agrees {
+            self.believed = Some(reading);
+            self.doubted = None;
+            return Judged::Believed;
+        }
+        let since = match self.doubted {
+            Some((before, since)) if before.agrees_with(reading) => since,
+            _ => {
+                self.doubted = Some((reading, now));
+                return Judged::Doubted;
+            }
+        };
+        self.doubted = Some((reading, since));
+        if unix < EARLIEST || now.saturating_since(since) < wait {
+            return Judged::Waits;
+        }
+        // Whatever the log says: a clock that was wrong may have written that.
+        self.floor = Some(EARLIEST);
+        self.believed = Some(reading);
+        self.doubted = None;
+        Judged::Believed
+    }
+
+    /// Takes the newest time that the log knows; only the first word of the store counts, since it
+    /// learns of later times here.
+    pub(super) fn set_floor(&mut self, floor: UnixTime) {
+        if self.floor.is_some() {
+            return;
+        }
+        self.floor = Some(floor);
+        if self.believed.is_some_and(|believed| believed.unix < floor) {
+            self.doubted = self.believed.take().map(|reading| (reading, reading.at));
+        }
+    }
+
+    /// Returns the time, where one is believed that the log has nothing to say against.
+    pub(super) fn now(&self, now: Instant) -> Option<UnixTime> {
+        self.floor?;
+        self.believed.map(|believed| believed.later(now))
+    }
+}
+
+impl Reading {
+    fn later(self, now: Instant) -> UnixTime {
+        self.unix + now.saturating_since(self.at)
+    }
+
+    fn agrees_with(self, other: Self) -> bool {
+        let away = self
+            .later(other.at)
+            .as_millis()
+            .abs_diff(other.unix.as_millis());
+        Duration::from_millis(away) <= CORRECTION_MAX
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DAY: u64 = 86_400;
+    const START: u64 = 1_800_000_000;
+    const WAIT: Duration = Duration::from_secs(3_600);
+
+    fn at(secs: u64) -> Instant {
+        Instant::ZERO + Duration::from_secs(secs)
+    }
+
+    fn clock() -> WallClock {
+        let mut clock = WallClock::default();
+        clock.set_floor(UnixTime::from_secs(START));
+        clock
+    }
+
+    fn read(clock: &mut WallClock, secs: u64, unix: u64) -> Judged {
+        clock.read(at(secs), UnixTime::from_secs(unix), WAIT)
+    }
+
+    #[test]
+    fn small_corrections_are_taken_and_steps_are_not() {
+        let mut clock = clock();
+        assert_eq!(read(&mut clock, 0, START + 5), Judged::Believed);
+        assert_eq!(read(&mut clock, 10, START + 60), Judged::Believed);
+        for step in [START + 40 * 365 * DAY, START + DAY, START - DAY, 0] {
+            assert_eq!(read(&mut clock, 20, step), Judged::Doubted);
+            assert_eq!(clock.now(at(20)), Some(UnixTime::from_secs(START + 70)));
+        }
+        assert_eq!(read(&mut clock, 30, START + 80), Judged::Believed);
+    }
+
+    #[test]
+    fn a_step_that_stands_is_taken_in_the_end() {
+        for step in [START + 40 * 365 * DAY, START + DAY, START - DAY] {
+            let mut clock = clock();
+            read(&mut clock, 0, START);
+            assert_eq!(read(&mut clock, 1, step + 1), Judged::Doubted);
+            for secs in (2..3_601).step_by(30) {
+                assert_eq!(read(&mut clock, secs, step + secs), Judged::Waits, "{secs}");
+            }
+            assert_eq!(read(&mut clock, 3_601, step + 3_601), Judged::Believed);
+            assert_eq!(
+                clock.now(at(3_602)),
+                Some(UnixTime::from_secs(step + 3_602))
+            );
+        }
+    }
+
+    #[test]
+    fn a_step_that_does_not_stand_begins_anew() {
+        let mut clock = clock();
+        read(&mut clock, 0, START);
+        assert_eq!(read(&mut clock, 1, START + DAY), Judged::Doubted);
+        assert_eq!(read(&mut clock, 3_000, START + 2 * DAY), Judged::Doubted);
+        assert_eq!(
+            read(&mut clock, 4_000, START + 2 * DAY + 1_000),
+            Judged::Waits
+        );
+        assert_eq!(read(&mut clock, 4_001, START + 4_001), Judged::Believed);
+        assert_eq!(
+            read(&mut clock, 8_000, START + 2 * DAY + 5_000),
+            Judged::Doubted
+        );
+    }
+
+    #[test]
+    fn a_clock_that_is_behind_the_log_or_was_never_set_is_none() {
+        let mut clock = WallClock::default();
+        assert_eq!(read(&mut clock, 0, 5), Judged::Doubted);
+        assert_eq!(
+            read(&mut clock, 9_000, 9_005),
+            Judged::Waits,
+            "1970 for hours"
+        );
+        assert_eq!(read(&mut clock, 9_001, START - DAY), Judged::Believed);
+        assert_eq!(clock.now(at(9_001)), None, "the log has yet to be heard");
+        clock.set_floor(UnixTime::from_secs(START));
+        assert_eq!(clock.now(at(9_001)), None);
+        assert_eq!(read(&mut clock, 9_002, START - DAY + 1), Judged::Waits);
+        assert_eq!(read(&mut clock, 9_003, START + 1), Judged::Believed);
+        assert_eq!(clock.now(at(9_003)), Some(UnixTime::from_secs(START + 1)));
+    }
+
+    #[test]
+    fn a_log_that_was_written_by_a_clock_that_ran_ahead_is_believed_for_a_while_only() {
+        let mut clock = WallClock::default();
+        clock.set_floor(UnixTime::from_secs(START + 40 * 365 * DAY));
+        read(&mut clock, 0, START);
+        assert_eq!(read(&mut clock, 3_599, START + 3_599), Judged::Waits);
+        assert_eq!(read(&mut clock, 3_600, START + 3_600), Judged::Believed);
+        assert_eq!(
+            clock.now(at(3_600)),
+            Some(UnixTime::from_secs(START + 3_600))
+        );
+    }
+}

@@ -1,0 +1,185 @@
+//! Disks that fail for a while, and disks that are at work without a pause.
+
+use super::*;
+
+fn read(store: &mut Store<MemorySegments>, player: u64) -> Outcome {
+    let read = StoreOp::Read {
+        player: ClientId(player),
+        after: MailSeq(0),
+        bytes_max: 1 << 20,
+        now: NOW,
+    };
+    run(store, read)
+}
+
+#[test]
+fn hub_1_a_read_that_fails_once_loses_no_mail() {
+    let mut store = open(MemorySegments::new(1 << 30));
+    let epoch = join(&mut store, 1);
+    for seq in 1..=40 {
+        append(&mut store, mail(epoch, seq, 9, &vec![5; 20_000])).unwrap();
+    }
+    store.files_mut().fail_reads(0, 1);
+    assert_eq!(read(&mut store, 9), Err(StoreError::Busy));
+    assert_eq!(store.stats().unreadable, 1);
+    while store.tidy() {}
+    assert!(!store.is_dead());
+    assert_eq!(read_all(&mut store, 9).len(), 40);
+    assert_eq!(store.stats().rotten, 0);
+}
+
+#[test]
+fn hub_1_what_was_read_before_a_read_fails_is_given_and_the_rest_waits() {
+    let mut store = open(MemorySegments::new(1 << 30));
+    let epoch = join(&mut store, 1);
+    for seq in 1..=3 {
+        append(&mut store, mail(epoch, seq, 9, b"well met")).unwrap();
+    }
+    store.files_mut().fail_reads(2, 1);
+    let Ok(Completed::Mails { mails, more }) = read(&mut store, 9) else {
+        panic!("two of three can be read");
+    };
+    assert_eq!((mails.len(), more), (2, true));
+    assert_eq!(read_all(&mut store, 9).len(), 3);
+}
+
+#[test]
+fn rot_that_a_read_finds_costs_that_mail_and_is_counted() {
+    let mut store = open(MemorySegments::new(1 << 30));
+    let epoch = join(&mut store, 1);
+    for seq in 1..=3 {
+        append(&mut store, mail(epoch, seq, 9, b"well met")).unwrap();
+    }
+    let (_, entry) = store
+        .log
+        .index()
+        .mails_after(ClientId(9), MailSeq(1))
+        .next()
+        .unwrap();
+    let at = usize::try_from(entry.place.offset).unwrap() + 20;
+    store.files_mut().flip_bit(entry.place.segment, at, 1);
+    assert_eq!(read_all(&mut store, 9).len(), 2);
+    assert_eq!((store.stats().rotten, store.mail_count()), (1, 2));
+}
+
+#[test]
+fn hub_6_a_store_that_never_rests_stays_within_its_bound_of_the_disk() {
+    let segment = StoreConfig::SEGMENT_BYTES_MIN;
+    let mut store = open(MemorySegments::new(1 << 30));
+    let epoch = join(&mut store, 1);
+    let mut most = 0;
+    for seq in 1..=3_000 {
+        // One of ten waits while 200 others come, so that each segment has mail to be copied.
+        let (slow, is_slow) = (seq / 10 % 20, seq % 10 == 0);
+        let player = if is_slow { 1 + slow } else { 0 };
+        append(&mut store, mail(epoch, seq, player, &vec![5; 20_000])).unwrap();
+        let last = store.log.index().last_mail;
+        let reader = if is_slow { 1 + (slow + 1) % 20 } else { 0 };
+        acknowledge(&mut store, reader, last).unwrap();
+        // Never idle: `tidy` is not called.
+        while store.keep_up() {}
+        let allowed = 2 * store.log.index().live_bytes() + 6 * segment;
+        assert!(store.files_mut().used() <= allowed, "at mail {seq}");
+        most = most.max(store.files_mut().list().unwrap().len());
+    }
+    assert!(most > 4, "nothing was ever to be removed");
+}
+
+#[test]
+fn a_next_segment_is_made_before_it_is_needed_under_load_too() {
+    let mut store = open(MemorySegments::new(1 << 30));
+    let epoch = join(&mut store, 1);
+    let mut without = 0;
+    for seq in 1..=200 {
+        append(&mut store, mail(epoch, seq, 9, &vec![5; 5_000])).unwrap();
+        while store.keep_up() {}
+        let allocated = store.files_mut().list().unwrap().len();
+        let is_ready = allocated > used(store.files_mut()).len();
+        without = if is_ready { 0 } else { without + 1 };
+        assert!(
+            without < 20,
+            "at mail {seq}, a hundred of which fill a segment"
+        );
+        let last = store.log.index().last_mail;
+        acknowledge(&mut store, 9, last).unwrap();
+    }
+}
+
+#[test]
+fn a_segment_that_is_gone_from_the_middle_stops_the_start() {
+    let mut disk = one_acknowledged();
+    let used = used(&mut disk);
+    assert!(used.len() > 2);
+    for (place, segment) in used.iter().enumerate() {
+        let mut without = disk.clone();
+        without.remove(*segment).unwrap();
+        let opened = Store::open(without, small(), LOG).map(drop);
+        let error = opened.map_err(|failure| failure.error);
+        match place {
+            // Nobody can tell it from one that was removed when its mail was acknowledged.
+            0 => assert_eq!(error, Ok(())),
+            _ if *segment == *used.last().unwrap() => {}
+            _ => assert_eq!(error, Err(OpenError::Missing(*segment))),
+        }
+    }
+}
+
+#[test]
+fn hub_2_an_acknowledgement_of_mail_that_this_log_never_had_drops_none() {
+    let mut store = open(MemorySegments::new(1 << 30));
+    let epoch = join(&mut store, 1);
+    for seq in 1..=5 {
+        append(&mut store, mail(epoch, seq, 9, b"well met")).unwrap();
+    }
+    assert_eq!(
+        acknowledge(&mut store, 9, MailSeq(500)),
+        Ok(Completed::Acked)
+    );
+    assert_eq!(read_all(&mut store, 9).len(), 5);
+    assert_eq!(store.stats().acks_void, 1);
+}
+
+#[test]
+fn a_log_keeps_its_id_and_the_time_that_it_was_told() {
+    let told = |store: &mut Store<MemorySegments>| {
+        let op = StoreOp::Join {
+            node: NODE,
+            instance: InstanceId(1),
+            epoch: Epoch(0),
+        };
+        let Ok(Completed::Joined { log, newest, .. }) = run(store, op) else {
+            panic!("there is room for a node");
+        };
+        (log, newest)
+    };
+    let mut store = open(MemorySegments::new(1 << 30));
+    assert_eq!(told(&mut store), (LOG, UnixTime::default()));
+    let times = [NOW, LATER, NOW];
+    for time in times {
+        run(&mut store, StoreOp::Expire { now: time }).unwrap();
+        assert_eq!(
+            told(&mut store),
+            (LOG, time),
+            "what was last believed counts"
+        );
+        // Not with each tick, though.
+        let syncs = store.files_mut().syncs();
+        let soon = time + core::time::Duration::from_secs(59);
+        run(&mut store, StoreOp::Expire { now: soon }).unwrap();
+        assert_eq!(store.files_mut().syncs(), syncs);
+    }
+    let mut disk = store.into_files();
+    disk.power_cut(&mut Seed::from_number(1).generator(0));
+    let mut store = Store::open(disk, small(), LogId(99)).unwrap();
+    assert_eq!(told(&mut store), (LOG, NOW));
+    // In the next segment too, where the first is gone.
+    let epoch = join(&mut store, 1);
+    for seq in 1..=100 {
+        append(&mut store, mail(epoch, seq, 9, &vec![5; 20_000])).unwrap();
+        let last = store.log.index().last_mail;
+        acknowledge(&mut store, 9, last).unwrap();
+        while store.tidy() {}
+    }
+    let mut store = open(store.into_files());
+    assert_eq!(told(&mut store), (LOG, NOW));
+}

@@ -1,0 +1,111 @@
+//! Who may take how much of the room, and for whom some is left.
+
+use super::*;
+
+fn count(store: &mut Store<MemorySegments>, epoch: Epoch, batch: u64, from: u64) -> Outcome {
+    let entries = (from..from + 64)
+        .map(|number| CountKey::from(Name::new(&format!("{number:032}")).unwrap()))
+        .map(|key| (key, 1))
+        .collect();
+    let op = StoreOp::Count {
+        node: NODE,
+        epoch,
+        batch: BatchSeq(batch),
+        entries,
+    };
+    run(store, op)
+}
+
+fn join_as(store: &mut Store<MemorySegments>, node: u8, instance: u64) -> Outcome {
+    let op = StoreOp::Join {
+        node: NodeId([node; 32]),
+        instance: InstanceId(instance),
+        epoch: Epoch(0),
+    };
+    run(store, op)
+}
+
+#[test]
+fn hub_5_names_of_counts_leave_room_for_nodes_and_refusals() {
+    let mut config = small();
+    config.mailbox_mails_max = 0;
+    let mut store = Store::open(MemorySegments::new(1 << 30), config, LOG).unwrap();
+    let epoch = join(&mut store, 1);
+    let mut batch = 0;
+    while store.stats().counts_dropped == 0 {
+        batch += 1;
+        count(&mut store, epoch, batch, batch * 64).unwrap();
+    }
+    for node in 8..200 {
+        let joined = join_as(&mut store, node, 1);
+        assert!(matches!(joined, Ok(Completed::Joined { .. })), "{node}");
+    }
+    let full = Ok(MailVerdict::Refused(MailRefusal::MailboxFull));
+    for seq in 1..=1_000 {
+        assert_eq!(append(&mut store, mail(epoch, seq, 9, b"")), full, "{seq}");
+    }
+}
+
+#[test]
+fn hub_5_refusals_leave_room_for_nodes() {
+    let mut config = small();
+    config.mailbox_mails_max = 0;
+    let mut store = Store::open(MemorySegments::new(1 << 30), config, LOG).unwrap();
+    let mut refused = 0;
+    for node in 8..40 {
+        let Ok(Completed::Joined { epoch, .. }) = join_as(&mut store, node, 1) else {
+            panic!("no room for node {node}");
+        };
+        for seq in 1..=1_024 {
+            let mut mail = mail(epoch, seq, 9, b"");
+            mail.node = NodeId([node; 32]);
+            let verdict = append(&mut store, mail).unwrap();
+            refused += u32::from(verdict != MailVerdict::Busy);
+        }
+    }
+    assert!((1_024..32 * 1_024).contains(&refused), "{refused}");
+}
+
+#[test]
+fn hub_1_on_a_full_disk_counts_and_joins_leave_room_for_acknowledgements() {
+    let segment = StoreConfig::SEGMENT_BYTES_MIN;
+    let mut store = open(MemorySegments::new(3 * segment));
+    let epoch = join(&mut store, 1);
+    let mut seq = 0;
+    while append(&mut store, mail(epoch, seq + 1, seq % 9, &[5; 5_000])) == Ok(MailVerdict::Stored)
+    {
+        seq += 1;
+        while store.tidy() {}
+    }
+    // Counts of what is known are taken until no room is left to them.
+    let mut batch = 0;
+    while count(&mut store, epoch, batch + 1, 0).is_ok() {
+        batch += 1;
+        assert!(batch < 10_000, "counts are never out of room");
+    }
+    // A node that starts again and again can join, and that ends too.
+    assert!(matches!(
+        join_as(&mut store, 8, 1),
+        Ok(Completed::Joined { .. })
+    ));
+    let mut starts = 1;
+    while join_as(&mut store, 8, starts + 1).is_ok() {
+        starts += 1;
+        assert!(starts < 10_000, "joins are never out of room");
+    }
+    for player in 0..9 {
+        for mail in read_all(&mut store, player) {
+            let acked = acknowledge(&mut store, player, mail.seq);
+            assert_eq!(acked, Ok(Completed::Acked), "of player {player}");
+        }
+    }
+    while store.tidy() {}
+    assert_eq!(
+        count(&mut store, epoch, batch + 1, 0),
+        Ok(Completed::Counted)
+    );
+    assert!(matches!(
+        join_as(&mut store, 8, starts + 1),
+        Ok(Completed::Joined { .. })
+    ));
+}

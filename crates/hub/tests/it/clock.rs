@@ -1,0 +1,101 @@
+//! Wall clocks that step, stand still in 1970, and are set right again.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use hub::{HubEvent, NodeEvent};
+use wire::ClientId;
+
+use crate::world::{Power, World};
+
+const PLAYER: ClientId = ClientId(7);
+const HOUR: Duration = Duration::from_secs(3_600);
+const DAY_MS: u64 = 86_400_000;
+
+/// Sends a mail that is kept for an hour.
+fn send(world: &mut World) {
+    let now = world.now;
+    world
+        .node(0)
+        .mail(now, PLAYER, Bytes::from_static(b"kept"), HOUR)
+        .unwrap();
+}
+
+fn doubts(world: &World) -> usize {
+    let is_doubt = |event: &&HubEvent| matches!(event, HubEvent::ClockDoubted { .. });
+    world.hub_events.iter().filter(is_doubt).count()
+}
+
+/// Runs for some seconds, with a reading of the clock in each.
+fn run_secs(world: &mut World, secs: u64) {
+    for _ in 0..secs {
+        world.run_ms(1_000);
+        world.read_clock();
+    }
+}
+
+#[test]
+fn hub_8_a_clock_that_steps_drops_no_mail_and_keeps_none_longer() {
+    for (step, back) in [(DAY_MS, false), (DAY_MS, true), (40 * 365 * DAY_MS, false)] {
+        let mut world = World::joined(1, 1);
+        send(&mut world);
+        run_secs(&mut world, 5);
+        assert_eq!(world.hub().store.mail_count(), 1);
+        let right = world.unix_ms;
+        world.unix_ms = if back { right - step } else { right + step };
+        run_secs(&mut world, 60);
+        send(&mut world);
+        run_secs(&mut world, 60);
+        assert_eq!(world.hub().store.mail_count(), 2, "{step} back: {back}");
+        assert_eq!(doubts(&world), 1, "said once");
+        world.unix_ms = right;
+        run_secs(&mut world, 3_500);
+        assert_eq!(world.hub().store.mail_count(), 1, "the first had its hour");
+        run_secs(&mut world, 100);
+        assert_eq!(world.hub().store.mail_count(), 0, "and the second");
+    }
+}
+
+#[test]
+fn clock_step_wait_is_how_long_a_step_stands_until_mail_expires_by_it() {
+    let mut world = World::new(1, 1);
+    world.hub_config.clock_step_wait = Duration::from_secs(100);
+    world.start_hub();
+    world.start_node(0, hub::NodeConfig::default());
+    world.run_ms(1_500);
+    send(&mut world);
+    run_secs(&mut world, 5);
+    world.unix_ms += DAY_MS;
+    run_secs(&mut world, 95);
+    assert_eq!(world.hub().store.mail_count(), 1);
+    run_secs(&mut world, 15);
+    assert_eq!(world.hub().store.mail_count(), 0);
+}
+
+#[test]
+fn hub_8_a_hub_that_starts_with_a_clock_behind_its_log_takes_mail_once_it_is_set() {
+    for wrong in [0, 1_600_000_001_000] {
+        let mut world = World::joined(1, 1);
+        send(&mut world);
+        run_secs(&mut world, 70);
+        let right = world.unix_ms;
+        world.unix_ms = wrong;
+        world.crash_hub(Power::Cut, Duration::from_millis(100));
+        world.run_ms(2_000);
+        world.take_events();
+        send(&mut world);
+        run_secs(&mut world, 30);
+        assert_eq!(world.hub().store.mail_count(), 1, "nothing is taken");
+        let stored = |world: &mut World| {
+            let events = world.take_events();
+            let is_stored =
+                |(_, event): &&(usize, NodeEvent)| matches!(event, NodeEvent::MailStored(_));
+            events.iter().filter(is_stored).count()
+        };
+        assert_eq!(stored(&mut world), 0);
+        world.unix_ms = right;
+        run_secs(&mut world, 30);
+        assert_eq!(stored(&mut world), 1, "{wrong}");
+        assert_eq!(world.hub().store.mail_count(), 2, "and nothing is dropped");
+    }
+}

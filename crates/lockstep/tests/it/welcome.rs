@@ -1,0 +1,159 @@
+//! Servers that describe a match which nobody can play, or only just.
+
+use core::time::Duration;
+
+use lockstep::message::{DecodeError, Down, decode_down};
+use lockstep::{ClientConfig, ClientPeer, PeerId, Phase};
+use wire::{Arrival, Instant, Seed};
+
+/// What a server may choose in its welcome.
+#[derive(Clone, Copy, Debug)]
+struct Terms {
+    period_nanos: u32,
+    input_delay: u8,
+    repair: u8,
+    hash_interval: u8,
+}
+
+const ORDINARY: Terms = Terms {
+    period_nanos: 16_666_666,
+    input_delay: 6,
+    repair: 4,
+    hash_interval: 1,
+};
+
+/// A welcome to a match of one seat and 16 buttons.
+fn welcome(terms: Terms) -> Vec<u8> {
+    let mut out = vec![0x81, 1, 0, 0, 1, 0, 0, 0, 16];
+    out.extend_from_slice(&terms.period_nanos.to_be_bytes());
+    out.extend_from_slice(&[terms.input_delay, terms.repair, terms.hash_interval]);
+    out.extend_from_slice(&[7; 16]);
+    out
+}
+
+/// Turns from `tick` on, all quiet.
+fn turns(tick: u16, count: usize) -> Vec<u8> {
+    let mut out = vec![0x82, 0, 0, 0x80];
+    out.extend_from_slice(&tick.to_be_bytes());
+    out.resize(out.len() + count, 0x20);
+    out
+}
+
+fn give(client: &mut ClientPeer<u16>, now: Instant, mut datagram: Vec<u8>) {
+    client.handle_datagram(now, Arrival::from(PeerId(0)), &mut datagram);
+}
+
+/// How often a client wakes in `span` after a welcome and one turn, and how much it says; ends
+/// after `most` of either.
+fn wakes(terms: Terms, span: Duration, most: u64) -> (u64, u64) {
+    let beginning = Instant::from_millis(1);
+    let seed = Seed::from_number(1);
+    let mut client = ClientPeer::<u16>::new(ClientConfig::default(), PeerId(0), seed, beginning);
+    give(&mut client, beginning, welcome(terms));
+    give(&mut client, beginning, turns(0, 1));
+    let (mut wakes, mut said, mut buf) = (0, 0, Vec::new());
+    while let Some(now) = client.poll_timeout().filter(|at| *at <= beginning + span) {
+        client.handle_timeout(now);
+        while client.poll_transmit(now, &mut buf).is_some() {
+            said += 1;
+            buf.clear();
+        }
+        wakes += 1;
+        if wakes.max(said) >= most {
+            break;
+        }
+    }
+    (wakes, said)
+}
+
+/// How a field is set, which values are taken, and which are refused.
+type Field = (fn(&mut Terms, u32), &'static [u32], &'static [u32]);
+
+/// Whether a client, and the decoder by itself, refuses a welcome as malformed.
+fn is_refused(change: fn(&mut Terms, u32), value: u32) -> bool {
+    let mut terms = ORDINARY;
+    change(&mut terms, value);
+    let datagram = welcome(terms);
+    let now = Instant::from_millis(1);
+    let seed = Seed::from_number(1);
+    let mut client = ClientPeer::<u16>::new(ClientConfig::default(), PeerId(0), seed, now);
+    give(&mut client, now, datagram.clone());
+    match decode_down(&datagram, None) {
+        Ok(Down::Welcome(_)) => {
+            assert!(client.poll_event().is_some(), "{terms:?}");
+            false
+        }
+        Err(DecodeError::Malformed) => {
+            assert_eq!(client.phase(), Phase::Gathering);
+            assert_eq!((client.poll_event(), client.poll_timeout()), (None, None));
+            assert_eq!(client.stats().dropped_malformed, 1);
+            true
+        }
+        other => panic!("{terms:?}: {other:?}"),
+    }
+}
+
+#[test]
+fn what_no_sender_writes_is_no_welcome() {
+    let period = |terms: &mut Terms, value| terms.period_nanos = value;
+    let delay = |terms: &mut Terms, value| terms.input_delay = u8::try_from(value).unwrap();
+    let repair = |terms: &mut Terms, value| terms.repair = u8::try_from(value).unwrap();
+    let interval = |terms: &mut Terms, value| terms.hash_interval = u8::try_from(value).unwrap();
+    let fields: [Field; 4] = [
+        (
+            period,
+            &[1_000_000, 16_666_666, 1_000_000_000],
+            &[0, 1, 999_999, 1_000_000_001, u32::MAX],
+        ),
+        (delay, &[1, 6, 60], &[0, 61, 255]),
+        (repair, &[1, 4, 8], &[0, 9, 255]),
+        (interval, &[1, 255], &[0]),
+    ];
+    for (change, taken, refused) in fields {
+        assert!(taken.iter().all(|value| !is_refused(change, *value)));
+        assert!(refused.iter().all(|value| is_refused(change, *value)));
+    }
+}
+
+#[test]
+fn no_welcome_makes_a_client_spin() {
+    // Whatever is taken for a welcome, five minutes are at most one wake and one word for each
+    // millisecond, give or take the 2 % by which a tick may be shorter.
+    let span = Duration::from_secs(300);
+    for period_nanos in [1, 999_999, 1_000_000, 1_000_000_000, u32::MAX] {
+        for (input_delay, repair, hash_interval) in [(1, 1, 1), (60, 8, u8::MAX), (0, 0, 0)] {
+            let terms = Terms {
+                period_nanos,
+                input_delay,
+                repair,
+                hash_interval,
+            };
+            let most = 310_000;
+            let (wakes, said) = wakes(terms, span, most);
+            assert!(wakes < most && said < most, "{terms:?}: {wakes} {said}");
+        }
+    }
+}
+
+#[test]
+fn a_client_that_slept_for_years_wakes_in_a_few_steps() {
+    // Past the last tick number at 1,000 ticks a second, and past what fits 63 bits.
+    for millis in [60_000, 50 * 86_400_000, u64::MAX / 1_000_000] {
+        let beginning = Instant::from_millis(1);
+        let seed = Seed::from_number(1);
+        let mut client =
+            ClientPeer::<u16>::new(ClientConfig::default(), PeerId(0), seed, beginning);
+        let terms = Terms {
+            period_nanos: 1_000_000,
+            ..ORDINARY
+        };
+        give(&mut client, beginning, welcome(terms));
+        give(&mut client, beginning, turns(0, 1));
+        let now = Instant::from_millis(millis);
+        client.handle_timeout(now);
+        assert!(client.stats().inputs <= 16, "{}", client.stats().inputs);
+        let mut buf = Vec::new();
+        assert!(client.poll_transmit(now, &mut buf).is_some());
+        assert_eq!(client.poll_transmit(now, &mut buf), None);
+    }
+}

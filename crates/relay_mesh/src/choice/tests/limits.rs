@@ -1,0 +1,132 @@
+//! Each number of the configuration decides, to the millisecond and the percent.
+
+use super::*;
+
+/// On the first of two routes, at 50 ms each, with the other for comparison.
+fn world(config: ChoiceConfig) -> World {
+    let mut world = World::with(config, 1, 2);
+    world.decide(&[50, 60]);
+    world
+}
+
+/// The first change when both cost so much from now on.
+fn change(config: ChoiceConfig, costs: &[u16]) -> Option<(u64, Reason)> {
+    let change = world(config).run(30_000, costs);
+    change.map(|(at, _, reason)| (at, reason))
+}
+
+const BETTER: Option<(u64, Reason)> = Some((5_000, Reason::Better));
+
+#[test]
+fn margin_is_the_least_advantage_to_leave_for() {
+    for margin in [1, 3, 20] {
+        let config = ChoiceConfig {
+            margin: Cost::from_millis(margin),
+            margin_percent: 0,
+            escape: Cost::from_millis(500),
+            ..ChoiceConfig::default()
+        };
+        assert_eq!(change(config, &[40 + margin, 40]), None, "{margin}");
+        assert_eq!(change(config, &[41 + margin, 40]), BETTER, "{margin}");
+    }
+}
+
+#[test]
+fn margin_percent_is_of_the_best_route() {
+    for (margin_percent, least) in [(5, 10), (10, 20), (50, 100)] {
+        let config = ChoiceConfig {
+            margin_percent,
+            escape: Cost::from_millis(500),
+            ..ChoiceConfig::default()
+        };
+        assert_eq!(change(config, &[200 + least, 200]), None, "{least}");
+        assert_eq!(change(config, &[201 + least, 200]), BETTER, "{least}");
+    }
+}
+
+#[test]
+fn hold_is_the_least_time_between_two_changes() {
+    // An advantage lasts 3 s before it counts, however short the hold.
+    for (hold, at) in [(0, 3_200), (5_000, 5_000), (12_000, 12_000)] {
+        let config = ChoiceConfig {
+            hold: Duration::from_millis(hold),
+            ..ChoiceConfig::default()
+        };
+        assert_eq!(change(config, &[64, 60]), Some((at, Reason::Better)));
+    }
+}
+
+#[test]
+fn escape_is_the_advantage_at_which_a_window_is_bad() {
+    for escape in [10, 25, 100] {
+        let config = ChoiceConfig {
+            escape: Cost::from_millis(escape),
+            // So that nothing but the escape moves the flow.
+            hold: Duration::from_secs(3_600),
+            ..ChoiceConfig::default()
+        };
+        assert_eq!(change(config, &[60 + escape, 60]), None, "{escape}");
+        let degraded = Some((600, Reason::Degraded));
+        assert_eq!(change(config, &[61 + escape, 60]), degraded, "{escape}");
+    }
+}
+
+/// The first change when the current route loses so much, of a million, and costs 50.
+fn change_at_loss(config: ChoiceConfig, (current, best): (u32, u32), dearer: u16) -> Option<u64> {
+    let mut world = world(config);
+    world.loss = vec![Loss::from_ppm(current), Loss::from_ppm(best)];
+    let change = world.run(30_000, &[50, 50 + dearer]);
+    change.map(|(at, _, reason)| {
+        assert_eq!(reason, Reason::Degraded);
+        at
+    })
+}
+
+#[test]
+fn escape_loss_is_the_share_lost_at_which_a_window_is_bad() {
+    for share in [10_000, 50_000, 200_000] {
+        let config = ChoiceConfig {
+            escape_loss: Loss::from_ppm(share),
+            ..ChoiceConfig::default()
+        };
+        assert_eq!(change_at_loss(config, (share, 0), 10), None, "{share}");
+        assert_eq!(change_at_loss(config, (share + 1, 0), 10), Some(600));
+        assert_eq!(
+            change_at_loss(config, (share + 1, share + 1), 10),
+            None,
+            "the other is as bad: {share}"
+        );
+    }
+}
+
+#[test]
+fn escape_loss_worth_is_how_much_dearer_the_way_out_may_be() {
+    for worth in [20, 100, 300] {
+        let config = ChoiceConfig {
+            escape_loss_worth: Cost::from_millis(worth),
+            ..ChoiceConfig::default()
+        };
+        assert_eq!(change_at_loss(config, (90_000, 0), worth), Some(600));
+        assert_eq!(change_at_loss(config, (90_000, 0), worth + 1), None);
+    }
+}
+
+#[test]
+fn equal_is_how_near_to_the_best_a_route_is_as_good() {
+    for equal in [0, 2, 10] {
+        let config = ChoiceConfig {
+            equal: Cost::from_millis(equal),
+            ..ChoiceConfig::default()
+        };
+        // Of four routes two are named by the hash, and the cheaper of those is taken: so a route
+        // that is as good is taken by some, and one that is not by none.
+        let taken = |others: u16| {
+            let costs = [50, 50 + others, 50 + others, 50 + others];
+            let decide = |hash| World::with(config, hash, 4).decide(&costs);
+            let firsts = (0..100).map(|hash| decide(hash).map(|(index, _)| index));
+            firsts.filter(|index| *index != Some(0)).count()
+        };
+        assert!(taken(equal) > 20, "{equal}");
+        assert_eq!(taken(equal + 1), 0, "{equal}");
+    }
+}

@@ -1,0 +1,103 @@
+//! Paths that failed of late, and until when they are not tried again.
+
+use core::time::Duration;
+
+use wire::Instant;
+
+use crate::routes::Path;
+
+/// What one course holds against paths, which are gone by then.
+///
+/// Another course may find the same path good: its far end, and not a relay, may be what failed.
+#[derive(Debug, Default)]
+pub(super) struct Barred {
+    /// At most [`BARRED_MAX`].
+    list: Vec<Bar>,
+}
+
+#[derive(Debug)]
+struct Bar {
+    path: Path,
+    until: Instant,
+    /// Failures in a row.
+    times: u32,
+}
+
+impl Barred {
+    /// Bars a path that failed: for a second, and twice as long each time it does so again.
+    pub(super) fn add(&mut self, now: Instant, path: Path) {
+        self.list.retain(|bar| now < bar.until + FORGOTTEN_AFTER);
+        let old = self.list.iter().position(|bar| bar.path == path);
+        let times = old.map_or(0, |place| self.list.swap_remove(place).times);
+        if self.list.len() >= BARRED_MAX {
+            let first = (0..).zip(&self.list).min_by_key(|(_, bar)| bar.until);
+            if let Some(first) = first.map(|(place, _)| place) {
+                self.list.swap_remove(first);
+            }
+        }
+        let span = BARRED.saturating_mul(1 << times.min(BARRED_DOUBLINGS));
+        self.list.push(Bar {
+            path,
+            until: now + span,
+            times: times.saturating_add(1),
+        });
+    }
+
+    /// Whether a path is not to be tried.
+    pub(super) fn holds(&self, now: Instant, path: &Path) -> bool {
+        self.list
+            .iter()
+            .any(|bar| now < bar.until && bar.path == *path)
+    }
+}
+
+/// How long a path is barred that failed once.
+const BARRED: Duration = Duration::from_secs(1);
+/// The longest is 64 times that.
+const BARRED_DOUBLINGS: u32 = 6;
+/// Good conduct after which a failure no longer counts.
+const FORGOTTEN_AFTER: Duration = Duration::from_secs(60);
+/// Paths remembered: more than a course tries in the time of one bar.
+const BARRED_MAX: usize = 32;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use wire::NodeId;
+
+    fn path(relay: u8) -> Path {
+        Path {
+            relays: vec![NodeId([relay; 32])],
+            destination: NodeId([99; 32]),
+        }
+    }
+
+    #[test]
+    fn each_failure_bars_twice_as_long_up_to_64_s_until_it_is_forgotten() {
+        let mut barred = Barred::default();
+        let mut now = Instant::ZERO;
+        for secs in [1, 2, 4, 8, 16, 32, 64, 64] {
+            barred.add(now, path(1));
+            let end = now + Duration::from_secs(secs);
+            let last = end.saturating_sub(Duration::from_nanos(1));
+            assert!(barred.holds(last, &path(1)), "{secs}");
+            assert!(!barred.holds(end, &path(1)), "{secs}");
+            assert!(!barred.holds(now, &path(2)));
+            now = end;
+        }
+        now += FORGOTTEN_AFTER;
+        barred.add(now, path(1));
+        assert!(!barred.holds(now + BARRED, &path(1)), "as the first time");
+    }
+
+    #[test]
+    fn what_ends_first_makes_room() {
+        let mut barred = Barred::default();
+        for relay in 0..100 {
+            barred.add(Instant::from_millis(relay.into()), path(relay));
+        }
+        let now = Instant::from_millis(99);
+        assert_eq!(barred.list.len(), BARRED_MAX);
+        assert!(barred.holds(now, &path(99)) && !barred.holds(now, &path(0)));
+    }
+}

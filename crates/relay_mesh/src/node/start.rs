@@ -1,0 +1,62 @@
+//! What a node is made of.
+
+use crypto::{Identity, Provider, Secret32};
+use udp_proto::{AppId, Endpoint, Listen, ListenError, Mtu};
+use wire::{Instant, NodeId};
+
+use crate::config::{Config, NewError};
+use crate::link_state::{Admission, LinkStateTable, Network, TableConfig};
+
+/// The network's name in records: a hash that tells nothing about the secret.
+pub(super) fn network_of<P: Provider>(provider: &P, secret: &Secret32) -> Network {
+    let hash = provider.hmac_sha256(secret.expose(), &[b"tw1 mesh network"]);
+    Network(hash.first_chunk().copied().unwrap_or_default())
+}
+
+pub(super) fn table(
+    config: &Config,
+    (network, previous): (Network, Option<Network>),
+    own: NodeId,
+) -> LinkStateTable {
+    let mut limits = TableConfig::default();
+    if let Some(members) = &config.members {
+        limits.admission = Admission::Listed(members.clone());
+    }
+    let mut table = LinkStateTable::new(limits, network, own);
+    if let Some(previous) = previous {
+        table.accept_also(previous);
+    }
+    table
+}
+
+pub(super) fn endpoint<P: Provider>(
+    config: &Config,
+    identity: Identity,
+    provider: P,
+    now: Instant,
+) -> Result<Endpoint<P>, NewError> {
+    let mut sessions = udp_proto::Config::default();
+    sessions.sessions_max = u16::try_from(config.links_max.saturating_mul(4)).unwrap_or(u16::MAX);
+    sessions.half_open_max = 256;
+    sessions.mtu_check = Some(Mtu::MESH);
+    sessions.receive_window = RECEIVE_WINDOW;
+    let mut endpoint = Endpoint::new(sessions, APP, provider, now)?;
+    let network = udp_proto::Network {
+        secret: config.secret.clone(),
+        previous: config.previous_secret.clone(),
+    };
+    let listen = Listen::new(identity, config.instance).with_network(network);
+    // A new endpoint with connection ids: only randomness can be missing.
+    endpoint
+        .listen(now, listen)
+        .map_err(|_: ListenError| NewError::NoEntropy)?;
+    if let Some(members) = &config.members {
+        endpoint.set_allowed_nodes(Some(members.keys().copied().collect()));
+    }
+    Ok(endpoint)
+}
+
+/// Names the mesh to `udp_proto`, apart from every game: "tickmesh".
+const APP: AppId = AppId(0x7469_636b_6d65_7368);
+/// Reliable bytes that a neighbour may have on the way: the answer to a full request, twice.
+const RECEIVE_WINDOW: u32 = 192 << 10;

@@ -1,0 +1,357 @@
+//! Many players at once.
+
+use core::net::SocketAddr;
+use core::time::Duration;
+use std::collections::BTreeMap;
+
+use netsim::{Datagram, Handle, Outbox};
+use relay_mesh::link_state::Roles;
+use relay_mesh::{Config, EntryGame, Event, ExitGame, FlowEnd, Game, Mode, RouteCause};
+use wire::{Arrival, Instant, NodeId, Seed};
+
+use crate::harness::{Adjust, ENTRY, EXIT, Mesh, RELAY, START, Shape, address, game, link, ms};
+
+/// Players with an address each, who send numbered datagrams in turn.
+struct Crowd {
+    players: Vec<SocketAddr>,
+    /// Time between two datagrams of one player.
+    interval: Duration,
+    next_at: Instant,
+    /// Datagrams sent so far, of all.
+    sent: u64,
+    /// What is not answered: player and number.
+    open: BTreeMap<(SocketAddr, u64), Instant>,
+    /// When answers came, by player.
+    answered: BTreeMap<SocketAddr, Vec<Instant>>,
+    /// Answers that nobody waits for, or for somebody else.
+    faults: u64,
+    is_silent: bool,
+}
+
+impl Crowd {
+    /// How long the player waited longest who waited longest, from `from` to `to`.
+    fn gap(&self, from: Instant, to: Instant) -> Duration {
+        let gaps = self.players.iter().map(|player| {
+            let came = self.answered.get(player).into_iter().flatten();
+            let came = came.copied().filter(|at| *at >= from && *at <= to);
+            let mut last = from;
+            came.chain([to])
+                .map(|at| at.saturating_since(core::mem::replace(&mut last, at)))
+                .fold(Duration::ZERO, Duration::max)
+        });
+        gaps.fold(Duration::ZERO, Duration::max)
+    }
+
+    /// Players who ever had an answer.
+    fn served(&self) -> usize {
+        self.answered.len()
+    }
+}
+
+impl netsim::Node for Crowd {
+    fn handle_datagram(
+        &mut self,
+        now: Instant,
+        local: SocketAddr,
+        _arrival: Arrival<SocketAddr>,
+        datagram: &mut [u8],
+    ) {
+        let number = datagram
+            .first_chunk()
+            .map_or(u64::MAX, |bytes| u64::from_be_bytes(*bytes));
+        if self.open.remove(&(local, number)).is_some() {
+            self.answered.entry(local).or_default().push(now);
+        } else {
+            self.faults += 1;
+        }
+    }
+
+    fn handle_timeout(&mut self, _now: Instant) {}
+
+    fn drain(&mut self, now: Instant, outbox: &mut Outbox<'_>) {
+        let count = u64::try_from(self.players.len()).unwrap();
+        let step = self.interval / u32::try_from(count).unwrap();
+        while self.next_at <= now && !self.is_silent {
+            let player = self.players[usize::try_from(self.sent % count).unwrap()];
+            let number = self.sent / count;
+            if number == 0 {
+                outbox.bind(player);
+            }
+            let mut bytes = number.to_be_bytes().to_vec();
+            bytes.resize(60, 3);
+            outbox.send_from(player, game(), None, &bytes);
+            self.open.insert((player, number), now);
+            self.sent += 1;
+            self.next_at += step;
+        }
+    }
+
+    fn poll_timeout(&self) -> Option<Instant> {
+        (!self.is_silent).then_some(self.next_at)
+    }
+}
+
+/// Adds `count` players of as many /24s, 5 ms from the entry; each sends once in `interval`.
+fn gather(mesh: &mut Mesh, count: u32, interval: Duration) -> Handle<Crowd> {
+    let players = (0..count)
+        .map(|number| {
+            let [_, high, low, _] = (number << 8).to_be_bytes();
+            SocketAddr::from(([100, 64 + high, low, 1], 4_000))
+        })
+        .collect();
+    let crowd = mesh.world.add(address("100.127.0.1:1"), |now| Crowd {
+        players,
+        interval,
+        next_at: now,
+        sent: 0,
+        open: BTreeMap::new(),
+        answered: BTreeMap::new(),
+        faults: 0,
+        is_silent: false,
+    });
+    mesh.world.set_links(crowd, mesh.nodes[ENTRY], link(5));
+    crowd
+}
+
+fn silence(mesh: &mut Mesh, crowd: Handle<Crowd>) {
+    mesh.world.apply(crowd, |crowd, _| crowd.is_silent = true);
+}
+
+fn crowded(seed: u64, mode: Mode, adjust: Adjust) -> Mesh {
+    let shape = Shape {
+        mode,
+        adjust,
+        ..Shape::default()
+    };
+    let mut mesh = Mesh::new(Seed::from_number(seed), &shape);
+    mesh.run(START);
+    mesh
+}
+
+/// Kills the relay that carries `count` players and returns the longest silence of any of them.
+fn kill_under(count: u32, mode: Mode, adjust: Adjust) -> (Mesh, Duration) {
+    let mut mesh = crowded(count.into(), mode, adjust);
+    let crowd = gather(&mut mesh, count, ms(500));
+    mesh.run(u64::from(count) * 4 + 6_000);
+    assert_eq!(mesh.route(), Some(mesh.path(&[RELAY])));
+    assert_eq!(mesh.world[crowd].served(), usize::try_from(count).unwrap());
+    let at = mesh.now();
+    mesh.kill(RELAY);
+    mesh.run(6_000);
+    let moves = mesh.moves(ENTRY, at);
+    assert!(
+        moves.iter().any(|(_, to, cause)| {
+            *cause == RouteCause::Killed && !to.relays.contains(&mesh.ids[RELAY])
+        }),
+        "{moves:?}"
+    );
+    assert_eq!(mesh.process(ENTRY).closed_flows(), [], "all live on");
+    assert_eq!(mesh.world[crowd].faults, 0);
+    let now = mesh.now();
+    let gap = mesh.world[crowd].gap(at, now);
+    silence(&mut mesh, crowd);
+    (mesh, gap)
+}
+
+#[test]
+fn sim_mesh_m6_many_flows_outlive_the_relay_that_carried_them() {
+    // Each says something twice a second, so half a second is no silence.
+    for (count, mode, most) in [
+        (130, Mode::Shadow, 1_000),
+        (1_000, Mode::Shadow, 1_000),
+        (1_000, Mode::Single, 2_000),
+        (2_000, Mode::Shadow, 1_000),
+    ] {
+        let (_, gap) = kill_under(count, mode, |_, _, _| {});
+        eprintln!("{count} flows, {mode:?}: {gap:?}");
+        assert!(gap <= ms(most), "{count} {mode:?}: {gap:?}");
+    }
+}
+
+/// A second game at the entry, with players of its own, and at the nodes that serve it.
+fn with_second_game(config: &mut Config, index: usize, exits: Vec<NodeId>, serving: &[usize]) {
+    config.games.push(Game {
+        name: "other".into(),
+        mode: Mode::Shadow,
+        entry: (index == ENTRY).then(|| EntryGame {
+            listen: vec![other_game()],
+            exits,
+        }),
+        exit: serving.contains(&index).then(|| ExitGame {
+            server: crate::harness::server(),
+            entries: None,
+        }),
+    });
+}
+
+fn other_game() -> SocketAddr {
+    address("192.0.2.1:27016")
+}
+
+/// Somebody new says something to the second game every 1.3 s.
+fn knock(mesh: &mut Mesh, times: u16) {
+    for number in 0..times {
+        let stranger = SocketAddr::from(([198, 18, 9, 1], 2_000 + number));
+        let datagram = Datagram::new(stranger, other_game(), vec![9; 50]);
+        mesh.world.inject(ms(u64::from(number) * 1_300), datagram);
+    }
+}
+
+#[test]
+fn a_game_that_its_exit_refuses_leaves_the_others_alone() {
+    let mut mesh = crowded(20, Mode::Shadow, |index, config, ids| {
+        with_second_game(config, index, vec![ids[EXIT]], &[]);
+    });
+    mesh.run(2_000);
+    let at = mesh.now();
+    knock(&mut mesh, 15);
+    mesh.run(20_000);
+    let now = mesh.now();
+    assert_eq!(mesh.moves(ENTRY, at), [], "nothing happened to the path");
+    assert!(mesh.player().gap(at, now) < ms(20));
+    let entry = mesh.process(ENTRY);
+    assert_eq!(entry.closed_flows(), [FlowEnd::Refused; 15]);
+    assert_eq!(entry.node.stats().setups_failed, 0);
+}
+
+#[test]
+fn newcomers_by_the_hundred_do_not_disturb_who_plays() {
+    let mut mesh = crowded(21, Mode::Shadow, |_, _, _| {});
+    mesh.run(2_000);
+    let at = mesh.now();
+    let crowd = gather(&mut mesh, 1_000, ms(500));
+    mesh.run(10_000);
+    assert_eq!(mesh.moves(ENTRY, at), []);
+    assert!(mesh.player().gap(at, mesh.now()) < ms(20));
+    assert_eq!(mesh.world[crowd].served(), 1_000);
+    assert_eq!(mesh.process(ENTRY).node.stats().setups_failed, 0);
+}
+
+#[test]
+fn forged_sources_do_not_keep_newcomers_out() {
+    let mut mesh = crowded(22, Mode::Shadow, |index, config, _| {
+        if index == ENTRY {
+            config.flows_max = 180;
+            config.unproved_max = 120;
+            config.open_rate = 100;
+        }
+        if index == EXIT {
+            // The forger gets no more of the exit's sockets.
+            config.flows_max = 180;
+            config.unproved_max = 120;
+        }
+    });
+    mesh.run(1_000);
+    // 150 a second, each of a /24 of its own, for 30 s.
+    for number in 0..4_500_u32 {
+        let [_, high, low, _] = (number << 8).to_be_bytes();
+        let forged = SocketAddr::from(([101, high, low, 1], 9));
+        let datagram = Datagram::new(forged, game(), vec![1; 30]);
+        mesh.world
+            .inject(ms(u64::from(number) * 1_000 / 150), datagram);
+    }
+    mesh.run(5_000);
+    let at = mesh.now();
+    // Not in step with the tokens of `open_rate`.
+    let crowd = gather(&mut mesh, 40, ms(47));
+    mesh.run(10_000);
+    assert_eq!(mesh.world[crowd].served(), 40, "all newcomers play");
+    let now = mesh.now();
+    let gap = mesh.world[crowd].gap(now.saturating_sub(ms(3_000)), now);
+    assert!(gap < ms(60), "and are not thrown out for others: {gap:?}");
+    assert!(mesh.player().gap(at, now) < ms(20));
+    assert!(mesh.process(EXIT).sockets() <= 1 + 180);
+    let ends = mesh.process(ENTRY).closed_flows();
+    assert!(ends.iter().filter(|end| **end == FlowEnd::Crowded).count() > 500);
+    let flows: usize = mesh
+        .process(ENTRY)
+        .node
+        .routes()
+        .map(|route| route.flows)
+        .sum();
+    // The player and the crowd, and the forger's share.
+    assert!((41..=41 + 120).contains(&flows), "{flows}");
+}
+
+#[test]
+fn open_rate_bounds_the_flows_that_strangers_open() {
+    let mut mesh = crowded(23, Mode::Shadow, |_, config, _| config.open_rate = 10);
+    mesh.run(1_000);
+    for number in 0..2_000_u32 {
+        let [_, high, low, _] = (number << 8).to_be_bytes();
+        let forged = SocketAddr::from(([101, high, low, 1], 9));
+        let datagram = Datagram::new(forged, game(), vec![1; 30]);
+        mesh.world.inject(ms(u64::from(number)), datagram);
+    }
+    mesh.run(2_000);
+    let opened = mesh.process(ENTRY).events.iter();
+    let opened = opened.filter(|(_, event)| matches!(event, Event::FlowOpened { .. }));
+    // The player, 40 at once and 10 in each of two seconds.
+    let opened = opened.count();
+    assert!((55..=61).contains(&opened), "{opened}");
+}
+
+#[test]
+fn an_exit_without_sockets_is_asked_once_a_second_and_another_is_taken() {
+    // The first relay is an exit too, farther away.
+    let mut mesh = crowded(24, Mode::Shadow, |index, config, ids| {
+        let serving = [EXIT, RELAY + 2];
+        with_second_game(config, index, vec![ids[EXIT], ids[RELAY + 2]], &serving);
+        if index == RELAY + 2 {
+            config.profile.roles = Roles::ALL;
+        }
+    });
+    let far = mesh.nodes[RELAY + 2];
+    for index in [ENTRY, RELAY, RELAY + 1] {
+        mesh.world.set_links(mesh.nodes[index], far, link(100));
+    }
+    mesh.world.set_links(far, mesh.server, link(1));
+    mesh.run(3_000);
+    let exit = mesh.nodes[EXIT];
+    mesh.world
+        .apply(exit, |exit, _| exit.sockets_max = exit.sockets());
+    // One player, who says something 60 times a second.
+    let player = address("198.18.9.1:2000");
+    let of_player = |mesh: &Mesh| {
+        let events = mesh.process(ENTRY).events.iter();
+        let opened = events.filter_map(|(_, event)| {
+            if let Event::FlowOpened {
+                player: whose,
+                far_end,
+                ..
+            } = event
+            {
+                (*whose == player).then_some(*far_end)
+            } else {
+                None
+            }
+        });
+        opened.collect::<Vec<_>>()
+    };
+    for number in 0..600_u64 {
+        let datagram = Datagram::new(player, other_game(), vec![9; 50]);
+        mesh.world.inject(ms(number * 1_000 / 60), datagram);
+    }
+    mesh.run(10_000);
+    let other = mesh.ids[RELAY + 2];
+    assert_eq!(
+        of_player(&mesh),
+        [mesh.ids[EXIT], other],
+        "the second has room"
+    );
+    assert_eq!(mesh.process(ENTRY).closed_flows(), [FlowEnd::Refused]);
+
+    // Where no other exit is, a newcomer tries each second.
+    let mut mesh = crowded(25, Mode::Shadow, |_, _, _| {});
+    mesh.run(1_000);
+    let exit = mesh.nodes[EXIT];
+    mesh.world
+        .apply(exit, |exit, _| exit.sockets_max = exit.sockets());
+    for number in 0..600_u64 {
+        let datagram = Datagram::new(player, game(), vec![9; 50]);
+        mesh.world.inject(ms(number * 1_000 / 60), datagram);
+    }
+    mesh.run(10_000);
+    let tries = of_player(&mesh).len();
+    assert!((8..=10).contains(&tries), "{tries}");
+}

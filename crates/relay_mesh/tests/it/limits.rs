@@ -1,0 +1,533 @@
+//! Every bound of a node's configuration, reached by somebody hostile.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use core::net::SocketAddr;
+
+use crypto::{Identity, Provider, Secret32};
+use netsim::TapId;
+use netsim::provider::SimProvider;
+use relay_mesh::cost::Cost;
+use relay_mesh::link_state::{Network, NodeRecord, Profile, Roles};
+use relay_mesh::message::Message;
+use relay_mesh::route_request::{Refused, RouteReply, RouteRequest};
+use relay_mesh::{Event, Leg, Mode, SocketId};
+use wire::{NodeId, Seed};
+
+use crate::harness::{
+    Adjust, ENTRY, EXIT, Mesh, RELAY, START, Shape, identity, link, mesh_address, ms,
+};
+use crate::member::{Rig, join};
+
+fn shape(adjust: Adjust) -> Shape {
+    Shape {
+        adjust,
+        ..Shape::default()
+    }
+}
+
+/// The game port of the entry, as its driver named it.
+const PORT: SocketId = SocketId(1);
+
+/// A player of another /24 for each number.
+fn player(number: u16) -> SocketAddr {
+    let [high, low] = number.to_be_bytes();
+    SocketAddr::from(([203, high, low, 7], 5_000))
+}
+
+/// Hands datagrams of players to a node before its driver takes any output.
+fn flood(mesh: &mut Mesh, players: core::ops::Range<u16>, (count, len): (usize, usize)) {
+    mesh.world.apply(mesh.nodes[ENTRY], |process, now| {
+        for _ in 0..count {
+            for number in players.clone() {
+                let leg = Leg {
+                    socket: PORT,
+                    address: player(number),
+                };
+                let mut datagram = vec![7; len];
+                process.node.handle_datagram(now, leg.into(), &mut datagram);
+            }
+        }
+    });
+}
+
+#[test]
+fn links_max_bounds_neighbours_whoever_dials() {
+    // The relay has four neighbours in its mesh.
+    let mut mesh = Mesh::new(
+        Seed::from_number(1),
+        &shape(|index, config, _| {
+            if index == RELAY {
+                config.links_max = 6;
+            }
+        }),
+    );
+    mesh.run(START);
+    let before = mesh.process(RELAY).node.memory();
+    for number in 0..30 {
+        join(&mut mesh, 100 + number);
+        mesh.run(300);
+        assert!(mesh.process(RELAY).node.links().count() <= 6);
+    }
+    mesh.run(2_000);
+    let relay = &mesh.process(RELAY).node;
+    assert_eq!(relay.links().count(), 6, "two of thirty got in");
+    assert!(relay.stats().links_refused >= 28, "{:?}", relay.stats());
+    // Two neighbours, and sessions that are on their way out.
+    assert!(relay.memory() < before + 28 * 32_768, "{}", relay.memory());
+    let now = mesh.now();
+    assert!(mesh.player().gap(now.saturating_sub(ms(3_000)), now) < ms(50));
+
+    // A node that may have two neighbours dials two of its bootstrap list.
+    let mut mesh = Mesh::new(
+        Seed::from_number(2),
+        &shape(|index, config, ids| {
+            let all = ids.iter().enumerate();
+            config.bootstrap.nodes = all.map(|(index, id)| (*id, mesh_address(index))).collect();
+            config.links_max = if index == ENTRY { 2 } else { 64 };
+        }),
+    );
+    let tap = mesh.world.tap_all(100_000);
+    // No other's dial has come yet.
+    mesh.run(10);
+    assert_eq!(dialled(&mesh, tap, ENTRY).len(), 2);
+}
+
+/// Whom a node sent anything to.
+fn dialled(mesh: &Mesh, tap: TapId, index: usize) -> BTreeSet<SocketAddr> {
+    mesh.world
+        .captured(tap)
+        .iter()
+        .map(|captured| &captured.datagram)
+        .filter(|datagram| datagram.source == mesh_address(index))
+        .map(|datagram| datagram.destination)
+        .collect()
+}
+
+#[test]
+fn peers_max_bounds_whom_invented_records_make_known() {
+    let mut rig = Rig::with(
+        3,
+        &shape(|index, config, _| {
+            // Its four neighbours, the member, and one more.
+            config.peers_max = if index == RELAY { 6 } else { 5 };
+        }),
+    );
+    let tap = rig.mesh.world.tap_all(200_000);
+    for number in 0..100 {
+        let victim = SocketAddr::from(([198, 18, 7, number], 9_000));
+        rig.mesh.world.bind_address(rig.mesh.player, victim);
+    }
+    let before = rig.mesh.process(RELAY).node.memory();
+    let mut provider = SimProvider::new(Seed::from_number(4));
+    for number in 0..100 {
+        let address = SocketAddr::from(([198, 18, 7, number], 9_000));
+        let message = invented(&mut provider, vec![address]);
+        rig.say(&message);
+        rig.mesh.run(50);
+    }
+    rig.mesh.run(5_000);
+    let victims = dialled(&rig.mesh, tap, RELAY);
+    let victims = victims
+        .iter()
+        .filter(|to| to.to_string().starts_with("198.18.7."))
+        .count();
+    assert_eq!(victims, 1, "of a hundred invented nodes");
+    assert!(rig.mesh.process(RELAY).node.memory() < before + 65_536);
+    // A real member that comes later finds no place.
+    let refused = rig.mesh.process(RELAY).node.stats().links_refused;
+    let late = join(&mut rig.mesh, 97);
+    rig.mesh.run(2_000);
+    assert!(rig.mesh.world[late].app.session.is_some());
+    let relay = &rig.mesh.process(RELAY).node;
+    assert!(relay.stats().links_refused > refused);
+    assert_eq!(relay.links().count(), 5);
+}
+
+/// A record of a node that there is not.
+fn invented(provider: &mut SimProvider, addresses: Vec<SocketAddr>) -> Vec<u8> {
+    let hash = provider.hmac_sha256(&[7; 32], &[b"tw1 mesh network"]);
+    let network = Network(*hash.first_chunk().unwrap());
+    let invented = Identity::generate(provider).unwrap();
+    let key = provider.signing_key(&invented).unwrap();
+    let record = NodeRecord {
+        key: *invented.public_key(),
+        version: 1,
+        profile: Profile {
+            roles: Roles::RELAY,
+            name: String::new(),
+            addresses,
+        },
+        neighbours: Vec::new(),
+    };
+    let record = record.sign(provider, &key, network).unwrap();
+    let mut message = Vec::new();
+    Message::NodeRecord(&record).encode(&mut message);
+    message
+}
+
+#[test]
+fn mesh_a1_records_make_nobody_dial_what_is_no_node_nor_anyone_for_ever() {
+    let mut rig = Rig::with(17, &Shape::default());
+    let tap = rig.mesh.world.tap_all(200_000);
+    let mut provider = SimProvider::new(Seed::from_number(4));
+    let nowhere = [
+        "0.0.0.0:9000",
+        "224.0.0.1:9000",
+        "255.255.255.255:9000",
+        "127.0.0.1:9000",
+        "198.18.7.1:0",
+        "[::]:9000",
+        "[ff02::1]:9000",
+    ];
+    for address in nowhere {
+        let message = invented(&mut provider, vec![address.parse().unwrap()]);
+        rig.say(&message);
+        rig.mesh.run(50);
+    }
+    let victim: SocketAddr = "198.18.7.2:9000".parse().unwrap();
+    rig.mesh.world.bind_address(rig.mesh.player, victim);
+    let message = invented(&mut provider, vec![victim]);
+    rig.say(&message);
+    rig.mesh.run(10_000);
+    let tried = dialled(&rig.mesh, tap, RELAY);
+    assert!(tried.contains(&victim), "it may be a node");
+    assert!(
+        nowhere
+            .iter()
+            .all(|at| !tried.contains(&at.parse().unwrap()))
+    );
+    rig.mesh.run(110_000);
+    let tap = rig.mesh.world.tap_all(200_000);
+    rig.mesh.run(30_000);
+    for index in 0..5 {
+        let tried = dialled(&rig.mesh, tap, index);
+        assert!(!tried.contains(&victim), "it was none");
+    }
+}
+
+#[test]
+fn labels_per_peer_max_bounds_the_labels_of_one_member() {
+    let mut rig = Rig::with(5, &shape(|_, config, _| config.labels_per_peer_max = 100));
+    let own = rig.own;
+    let ask = |rig: &mut Rig, count| {
+        let reserve = RouteRequest::ReserveTransit {
+            previous: own,
+            count,
+        };
+        matches!(rig.ask(&reserve), RouteReply::Done(granted) if granted.len() == count.into())
+    };
+    assert!(ask(&mut rig, 64));
+    assert!(!ask(&mut rig, 64), "128");
+    assert!(ask(&mut rig, 36), "100, and none of the request before");
+    assert!(!ask(&mut rig, 1), "101");
+    assert_eq!(rig.stats().full, 2);
+    // Others have their own.
+    let now = rig.mesh.now();
+    assert!(rig.mesh.player().gap(now.saturating_sub(ms(1_000)), now) < ms(50));
+}
+
+#[test]
+fn request_rate_bounds_the_labels_that_a_member_may_ask_for() {
+    let mut rig = Rig::with(6, &shape(|_, config, _| config.request_rate = 64));
+    let reserve = RouteRequest::ReserveTransit {
+        previous: rig.own,
+        count: 64,
+    };
+    // Four times the rate at once; each request takes 400 ms here, in which 25 are earned.
+    let replies: Vec<RouteReply> = (0..12).map(|_| rig.ask(&reserve)).collect();
+    let refused = RouteReply::Refused(Refused::TooMany);
+    let granted = replies.iter().filter(|reply| **reply != refused).count();
+    // 256 saved up and 4.4 s of 64.
+    assert!((7..=8).contains(&granted), "{granted}");
+    assert!(rig.stats().too_many >= 4);
+}
+
+#[test]
+fn label_rate_bounds_what_a_flow_carries() {
+    let bytes = |adjust: Adjust| {
+        let shape = Shape {
+            mode: Mode::Single,
+            rate: 300,
+            len: 1_000,
+            ..shape(adjust)
+        };
+        let mut mesh = Mesh::new(Seed::from_number(7), &shape);
+        mesh.run(START + 10_000);
+        let over = [ENTRY, EXIT, RELAY, RELAY + 1, RELAY + 2]
+            .map(|index| mesh.process(index).node.frame_stats().over_rate);
+        let delivered = mesh.process(EXIT).node.stats().delivered;
+        (delivered * 1_000, over.iter().sum::<u64>())
+    };
+    let (free, over) = bytes(|_, _, _| {});
+    assert!(free > 2_000_000 && over == 0, "{free} {over}");
+    let (bound, over) = bytes(|_, config, _| config.label_rate = 20_000);
+    // Ten seconds, and a quarter of a second at once for each path that the flow tries.
+    assert!((50_000..300_000).contains(&bound), "{bound}");
+    assert!(over > 1_000, "{over}");
+}
+
+#[test]
+fn owner_rate_bounds_what_all_flows_of_a_neighbour_carry() {
+    let shape = Shape {
+        mode: Mode::Single,
+        rate: 300,
+        len: 1_000,
+        ..shape(|_, config, _| config.owner_rate = 20_000)
+    };
+    let mut mesh = Mesh::new(Seed::from_number(16), &shape);
+    mesh.run(START + 10_000);
+    let over = mesh.process(RELAY).node.frame_stats().over_owner_rate;
+    assert!(over > 1_000, "{over}");
+    // Ten seconds and a quarter of one, for each of the paths that the flow tries.
+    let delivered = mesh.process(EXIT).node.stats().delivered * 1_000;
+    assert!((50_000..300_000).contains(&delivered), "{delivered}");
+}
+
+#[test]
+fn flows_max_bounds_players_at_the_entry_and_sockets_at_the_exit() {
+    let entry: Adjust = |index, config, _| {
+        if index == ENTRY {
+            config.flows_max = 3;
+        }
+    };
+    let exit: Adjust = |index, config, _| {
+        if index == EXIT {
+            config.flows_max = 3;
+        }
+    };
+    for (adjust, seed) in [(entry, 8), (exit, 9)] {
+        let mut mesh = Mesh::new(Seed::from_number(seed), &shape(adjust));
+        mesh.run(START + 1_000);
+        let before = mesh.process(EXIT).node.memory() + mesh.process(ENTRY).node.memory();
+        for _ in 0..20 {
+            flood(&mut mesh, 0..200, (1, 100));
+            mesh.run(200);
+            // The mesh socket beside them.
+            assert!(mesh.process(EXIT).sockets() <= 1 + 3);
+        }
+        let flows = |index| {
+            mesh.process(index)
+                .node
+                .routes()
+                .map(|route| route.flows)
+                .sum::<usize>()
+        };
+        assert_eq!(flows(EXIT), 3, "all of the bound is used");
+        assert!(flows(ENTRY) >= 3);
+        assert!(mesh.process(ENTRY).node.stats().refused_players > 1_000);
+        let after = mesh.process(EXIT).node.memory() + mesh.process(ENTRY).node.memory();
+        // Three flows there and, where the exit refuses, those that asked.
+        assert!(after < before + (8 << 20), "{before} {after}");
+        let now = mesh.now();
+        let gap = mesh.player().gap(now.saturating_sub(ms(1_000)), now);
+        assert!(gap < ms(50), "who was there plays on: {gap:?}");
+        assert_eq!(mesh.process(ENTRY).node.stats().setups_failed, 0);
+    }
+}
+
+#[test]
+fn thousands_of_new_players_at_once_do_not_disturb_one_who_plays() {
+    // The entry would let in fewer, so that relays are not asked for more than they grant.
+    let all: Adjust = |_, config, _| {
+        config.open_rate = 10_000;
+        config.unproved_max = config.flows_max;
+    };
+    let mut mesh = Mesh::new(Seed::from_number(16), &shape(all));
+    mesh.run(START + 1_000);
+    let start = mesh.now();
+    // More than the session's queue takes in messages, and than nodes grant in labels at once.
+    flood(&mut mesh, 0..6_000, (1, 60));
+    mesh.run(10_000);
+    let gap = mesh.player().gap(start, mesh.now());
+    assert!(gap < ms(100), "{gap:?}");
+    assert_eq!(mesh.moves(ENTRY, start).len(), 0);
+    let entry = &mesh.process(ENTRY).node;
+    let flows: usize = entry.routes().map(|route| route.flows).sum();
+    assert!(flows > 1_000, "those whose wish found room: {flows}");
+    let sockets = mesh.process(EXIT).sockets() - 1;
+    assert_eq!(sockets, flows, "each has its own");
+    assert!(mesh.world[mesh.server].sources.len() > 1_000);
+
+    // As many more again and again, until the relay grants no more labels for now.
+    let start = mesh.now();
+    for round in 1..10 {
+        flood(&mut mesh, round * 6_000..round * 6_000 + 900, (1, 60));
+        mesh.run(250);
+    }
+    let refused = mesh.process(RELAY).node.stats().requests_refused;
+    assert!(refused.too_many > 0, "{refused:?}");
+    mesh.run(10_000);
+    let gap = mesh.player().gap(start, mesh.now());
+    assert!(gap < ms(100), "{gap:?}");
+    assert_eq!(mesh.moves(ENTRY, start).len(), 0);
+    assert!(mesh.world[mesh.server].sources.len() > 4_000, "they wait");
+}
+
+#[test]
+fn a_node_that_grants_no_more_labels_for_now_keeps_those_who_have_theirs() {
+    let mut mesh = Mesh::new(
+        Seed::from_number(17),
+        &shape(|_, config, _| config.request_rate = 64),
+    );
+    mesh.run(START + 1_000);
+    let start = mesh.now();
+    flood(&mut mesh, 0..600, (1, 60));
+    mesh.run(5_000);
+    let refused = mesh.process(RELAY).node.stats().requests_refused;
+    assert!(refused.too_many > 3, "{refused:?}");
+    let gap = mesh.player().gap(start, mesh.now());
+    assert!(gap < ms(100), "{gap:?}");
+    assert_eq!(mesh.moves(ENTRY, start).len(), 0);
+}
+
+#[test]
+fn outbox_bytes_max_bounds_what_waits_for_a_slow_driver() {
+    let mut mesh = Mesh::new(
+        Seed::from_number(10),
+        &shape(|_, config, _| config.outbox_bytes_max = 20_000),
+    );
+    mesh.run(START + 1_000);
+    // Their flows have paths before they flood.
+    flood(&mut mesh, 0..10, (1, 100));
+    mesh.run(1_000);
+    let entry = &mesh.process(ENTRY).node;
+    let (memory, frames) = (entry.memory(), *entry.frame_stats());
+    flood(&mut mesh, 0..10, (100, 1_000));
+    let entry = &mesh.process(ENTRY).node;
+    let sealed = entry.frame_stats().sealed - frames.sealed;
+    // 1,000 bytes and 35 of headers, 64 more counted for each.
+    assert!((10..=20).contains(&sealed), "{sealed}");
+    assert_eq!(
+        entry.frame_stats().outbox_full - frames.outbox_full,
+        1_000 - sealed
+    );
+    assert!(entry.memory() < memory + 100_000, "{}", entry.memory());
+    mesh.run(1_000);
+    assert_eq!(mesh.player().faults, 0);
+}
+
+#[test]
+fn events_max_bounds_what_waits_for_the_application() {
+    let mut mesh = Mesh::new(
+        Seed::from_number(11),
+        &shape(|_, config, _| config.events_max = 8),
+    );
+    mesh.run(START + 1_000);
+    let memory = mesh.process(ENTRY).node.memory();
+    let opened = mesh.process(ENTRY).events.len();
+    flood(&mut mesh, 0..50, (1, 100));
+    assert_eq!(mesh.process(ENTRY).node.stats().events_dropped, 42);
+    assert!(mesh.process(ENTRY).node.memory() < memory + 50 * 65_536);
+    mesh.run(0);
+    let entry = mesh.process(ENTRY);
+    let newest = entry.events[opened..].iter().filter_map(|(_, event)| {
+        if let Event::FlowOpened { player, .. } = event {
+            Some(*player)
+        } else {
+            None
+        }
+    });
+    let newest: Vec<SocketAddr> = newest.take(8).collect();
+    assert_eq!(
+        newest,
+        (42..50).map(player).collect::<Vec<_>>(),
+        "the oldest went"
+    );
+}
+
+#[test]
+fn members_are_let_in_by_name_and_get_no_more_than_their_roles() {
+    /// All but the last relay; the member may be nothing.
+    fn listed(_: usize, config: &mut relay_mesh::Config, ids: &[NodeId]) {
+        let own = identity(Seed::from_number(12), 98).node_id();
+        let known = ids[..ids.len() - 1].iter().map(|id| (*id, Roles::ALL));
+        let members: BTreeMap<NodeId, Roles> = known.chain([(own, Roles::RELAY)]).collect();
+        config.members = Some(members);
+    }
+    let mut rig = Rig::with(12, &shape(listed));
+    let outsider = rig.mesh.ids[RELAY + 2];
+    for index in [ENTRY, EXIT, RELAY] {
+        let mut links = rig.mesh.process(index).node.links();
+        assert!(links.all(|link| link.node != outsider), "{index}");
+    }
+    assert_eq!(rig.mesh.process(RELAY + 2).node.links().count(), 0);
+    assert!(!rig.mesh.player().answers.is_empty(), "those listed carry");
+
+    let reserve = RouteRequest::ReserveTransit {
+        previous: rig.own,
+        count: 1,
+    };
+    assert_eq!(rig.ask(&reserve), RouteReply::Refused(Refused::Policy));
+    assert_eq!(rig.stats().policy, 1);
+    let mut rig = Rig::with(13, &Shape::default());
+    let reserve = RouteRequest::ReserveTransit {
+        previous: rig.own,
+        count: 1,
+    };
+    assert!(matches!(rig.ask(&reserve), RouteReply::Done(_)), "all may");
+}
+
+#[test]
+fn previous_secret_lets_a_mesh_change_over_node_by_node() {
+    // Entry and exit have swapped, the relays have not yet.
+    let halfway: Adjust = |index, config, _| {
+        let (old, new) = (Secret32::new([7; 32]), Secret32::new([8; 32]));
+        let (now, other) = if index < RELAY {
+            (new, old)
+        } else {
+            (old, new)
+        };
+        config.secret = now;
+        config.previous_secret = Some(other);
+    };
+    let mut mesh = Mesh::new(Seed::from_number(14), &shape(halfway));
+    mesh.run(START + 4_000);
+    for index in 0..5 {
+        assert_eq!(mesh.process(index).node.links().count(), 4, "{index}");
+    }
+    assert_eq!(
+        mesh.route(),
+        Some(mesh.path(&[RELAY])),
+        "over a relay that has not swapped"
+    );
+    assert!(
+        mesh.player()
+            .round_trip(mesh.now().saturating_sub(ms(2_000)), mesh.now())
+            < ms(80)
+    );
+
+    // Without it the two halves know nothing of each other.
+    let apart: Adjust = |index, config, _| {
+        config.secret = Secret32::new(if index < RELAY { [8; 32] } else { [7; 32] });
+    };
+    let mut mesh = Mesh::new(Seed::from_number(14), &shape(apart));
+    mesh.run(START + 4_000);
+    assert_eq!(mesh.process(ENTRY).node.links().count(), 1);
+    assert_eq!(mesh.process(RELAY).node.links().count(), 2);
+}
+
+#[test]
+fn choice_of_the_configuration_is_the_flows_own() {
+    let mut moves = [0, 0];
+    let adjusts: [Adjust; 2] = [
+        |_, _, _| {},
+        |_, config, _| {
+            config.choice.margin = Cost::from_millis(500);
+        },
+    ];
+    for (count, adjust) in moves.iter_mut().zip(adjusts) {
+        let mut mesh = Mesh::new(Seed::from_number(15), &shape(adjust));
+        mesh.run(START + 8_000);
+        let start = mesh.now();
+        let relay = mesh.nodes[RELAY];
+        let (entry, exit) = (mesh.nodes[ENTRY], mesh.nodes[EXIT]);
+        // XX
+        for end in [entry, exit] {
+            mesh.world.set_links(end, relay, link(22));
+        }
+        mesh.run(12_000);
+        *count = mesh.moves(ENTRY, start).len();
+    }
+    assert!(moves[0] >= 1 && moves[1] == 0, "{moves:?}");
+}

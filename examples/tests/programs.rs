@@ -1,0 +1,151 @@
+//! The examples as processes, as a reader starts them.
+
+#![cfg(test)]
+
+use std::io::{BufRead, BufReader};
+use std::net::SocketAddr;
+use std::num::NonZeroU8;
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::LazyLock;
+
+use tickwire::{AppId, Client, Event, RELIABLE, ServerKey};
+
+const LOCKSTEP: AppId = AppId(0x6c6f_636b);
+
+/// An example, built with the features that the gates build all tests with: `cargo test` itself
+/// makes executables of examples only where nothing names its targets.
+fn example(name: &str) -> Command {
+    static BUILT: LazyLock<bool> = LazyLock::new(|| {
+        let mut cargo = Command::new(env!("CARGO"));
+        cargo.args(["build", "--quiet", "--workspace", "--all-features"]);
+        cargo.args(["--example", "lockstep", "--example", "mesh"]);
+        cargo.status().unwrap().success()
+    });
+    assert!(*BUILT, "the examples do not build");
+    let test = std::env::current_exe().unwrap();
+    Command::new(test.ancestors().nth(2).unwrap().join("examples").join(name))
+}
+
+fn lockstep(arguments: &[&str]) -> Output {
+    example("lockstep").args(arguments).output().unwrap()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+#[test]
+fn lockstep_ends_well_where_all_states_are_equal() {
+    let output = lockstep(&["run", "--ticks=40", "--delay=5"]);
+    let said = text(&output.stdout);
+    assert!(output.status.success(), "{said}{}", text(&output.stderr));
+    assert!(said.contains("lockstep: 40 ticks, coins "), "{said}");
+    assert!(!said.contains("desync"), "{said}");
+    // The server's hash of tick 30, and each player's, are the same.
+    let hash = |line: &str| line.split_once("hash ").map(|(_, hash)| hash.to_owned());
+    let hashes: Vec<_> = said
+        .lines()
+        .filter(|line| line.contains("tick   30 "))
+        .filter_map(hash)
+        .collect();
+    assert_eq!(hashes.len(), 3, "{said}");
+    assert!(hashes.iter().all(|hash| *hash == hashes[0]), "{said}");
+}
+
+#[test]
+fn lockstep_names_a_player_whose_state_differs_and_ends_with_status_1() {
+    let output = lockstep(&["run", "--ticks=40", "--delay=5", "--desync-at=20"]);
+    let said = text(&output.stdout);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    let named = "desync: player 1 differs from tick 20 on";
+    assert!(said.contains(named), "{said}");
+}
+
+#[test]
+fn lockstep_says_what_it_cannot_play() {
+    for wrong in [
+        "--ticks=4294967295",
+        "--ticks=0",
+        "--players=17",
+        "--delay=10001",
+    ] {
+        let output = lockstep(&["run", wrong]);
+        assert_eq!(output.status.code(), Some(2), "{wrong}");
+        assert!(!text(&output.stderr).contains("panicked"), "{wrong}");
+    }
+}
+
+/// A process that ends with the test.
+struct Started(Child);
+
+impl Drop for Started {
+    fn drop(&mut self) {
+        self.0.kill().ok();
+        self.0.wait().ok();
+    }
+}
+
+/// Connects, says `messages`, and polls until the server lets it go.
+fn is_let_go(address: SocketAddr, key: ServerKey, messages: &[&[u8]]) -> bool {
+    let mut client = Client::connect(address, LOCKSTEP, key).unwrap();
+    for _ in 0..2_000 {
+        for event in client.wait_tick(NonZeroU8::MAX).unwrap() {
+            match event {
+                Event::Connected { .. } => {
+                    for message in messages {
+                        client.send(RELIABLE, message).unwrap();
+                    }
+                }
+                Event::Disconnected { .. } => return true,
+                Event::Unreachable { failure } => panic!("{failure}"),
+                Event::Message { .. } | _ => {}
+            }
+        }
+    }
+    false
+}
+
+#[test]
+fn lockstep_lets_go_of_whoever_gets_no_seat_and_plays_on() {
+    let mut command = example("lockstep");
+    command.args(["server", "127.0.0.1:0", "--players=2", "--ticks=60"]);
+    let mut server = Started(command.stdout(Stdio::piped()).spawn().unwrap());
+    let mut lines = BufReader::new(server.0.stdout.take().unwrap()).lines();
+    let first = lines.next().unwrap().unwrap();
+    let (address, key) = first.split_once(' ').unwrap();
+    let (at, pinned) = (address.parse().unwrap(), key.parse().unwrap());
+    // No such seat, no seat at all, two bytes, and a second seat for whoever has one.
+    let refused: [&[&[u8]]; 4] = [&[&[200]], &[&[]], &[&[0, 1]], &[&[0], &[1]]];
+    for messages in refused {
+        assert!(is_let_go(at, pinned, messages), "{messages:?}");
+    }
+    let player = |seat: &str| {
+        let mut command = example("lockstep");
+        command.args(["client", address, key, seat, "--players=2", "--ticks=60"]);
+        Started(
+            command
+                .args(["--delay=5"])
+                .stdout(Stdio::null())
+                .spawn()
+                .unwrap(),
+        )
+    };
+    let mut players = [player("--seat=0"), player("--seat=1")];
+    assert!(lines.next().unwrap().unwrap().starts_with("tick    0"));
+    // The match has begun, and the seat is taken.
+    assert!(is_let_go(at, pinned, &[&[0]]));
+    let last = lines.map(Result::unwrap).last().unwrap();
+    assert!(last.starts_with("lockstep: 60 ticks"), "{last}");
+    assert!(server.0.wait().unwrap().success());
+    for player in &mut players {
+        assert!(player.0.wait().unwrap().success());
+    }
+}
+
+#[test]
+fn mesh_lives_on_when_its_relay_is_killed() {
+    let output = example("mesh").arg("demo").output().unwrap();
+    let said = text(&output.stdout);
+    assert!(output.status.success(), "{said}{}", text(&output.stderr));
+    assert!(said.contains("summary: good; "), "{said}");
+}

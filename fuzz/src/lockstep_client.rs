@@ -1,0 +1,152 @@
+//! A client whose server says what it likes, in its own time.
+
+use core::time::Duration;
+
+use lockstep::{ClientConfig, ClientPeer, LeaveReason, PeerId};
+use wire::{Arrival, Instant, Seed};
+
+/// Plays a script of `op 1, length 1, bytes` to a client; it never wakes more often than a thousand
+/// times a second asks for, says no more than it was given cause for, and holds bounded memory.
+///
+/// The low three bits of `op`: 0 and 1 a datagram, 2 a welcome to a match of this client's kind
+/// whose fields the bytes are, 3 turns, the bytes behind their kind, 4 the time goes on by up to 4
+/// s, 5 the game plays on, 6 a submit, 7 a leave where the other bits are set, else a datagram of a
+/// stranger.
+pub fn script(data: &[u8]) {
+    live(data);
+}
+
+fn live(mut data: &[u8]) -> Client {
+    let mut client = Client::new();
+    while let Some(([op, len], rest)) = data.split_first_chunk() {
+        let len = usize::from(*len).min(rest.len());
+        let (bytes, behind) = rest.split_at(len);
+        data = behind;
+        client.act(*op, bytes);
+    }
+    // A while in which nobody says anything.
+    client.go_on(Duration::from_secs(5));
+    client
+}
+
+struct Client {
+    machine: ClientPeer<u16>,
+    now: Instant,
+    /// How much more time a script may take.
+    time_left: Duration,
+}
+
+/// Wakes and datagrams a second, at most: a tick is 1 ms at least and may be 2 % shorter.
+const RATE_MAX: u128 = 1_021;
+
+impl Client {
+    fn new() -> Self {
+        let now = Instant::from_millis(1);
+        let (config, seed) = (ClientConfig::default(), Seed::from_number(1));
+        Self {
+            machine: ClientPeer::new(config, PeerId(0), seed, now),
+            now,
+            time_left: Duration::from_secs(20),
+        }
+    }
+
+    fn act(&mut self, op: u8, bytes: &[u8]) {
+        match op % 8 {
+            2 => {
+                let mut welcome = vec![0x81, 1, 0, 0, 3, 0, 1, 0, 16];
+                welcome.extend_from_slice(bytes);
+                welcome.resize(9 + 23, 1);
+                self.hear(0, welcome);
+            }
+            3 => self.hear(0, [&[0x82], bytes].concat()),
+            4 => {
+                let millis = bytes
+                    .iter()
+                    .take(2)
+                    .fold(0_u64, |sum, byte| sum << 8 | u64::from(*byte));
+                let span = Duration::from_millis(millis % 4_096).min(self.time_left);
+                self.time_left -= span;
+                self.go_on(span);
+            }
+            5 => {
+                while let Some(turn) = self.machine.poll_turn(self.now) {
+                    let tick = turn.tick();
+                    assert_eq!(turn.seat_count(), 3);
+                    let hash = u64::from(tick.0);
+                    // Some games leave some out.
+                    if !tick.0.is_multiple_of(u32::from(op / 8) + 2) {
+                        self.machine.report(tick, hash).expect("in order");
+                    }
+                }
+            }
+            6 => {
+                let input = bytes.first().copied().unwrap_or(0);
+                self.machine.submit(self.now, &input.into()).ok();
+            }
+            7 if op == 255 => self.machine.leave(self.now, LeaveReason::Behind),
+            7 => self.hear(9, bytes.to_vec()),
+            _ => self.hear(0, bytes.to_vec()),
+        }
+        let said = self.drain();
+        assert!(said <= 1, "{said} datagrams at once");
+    }
+
+    fn hear(&mut self, peer: u32, mut datagram: Vec<u8>) {
+        let arrival = Arrival::from(PeerId(peer));
+        self.machine
+            .handle_datagram(self.now, arrival, &mut datagram);
+    }
+
+    /// Lets time go by as a driver does, from one deadline to the next.
+    fn go_on(&mut self, span: Duration) {
+        let end = self.now + span;
+        let most = span.as_millis() * RATE_MAX / 1_000 + 32;
+        let (mut wakes, mut said) = (0_u128, 0_u128);
+        while let Some(at) = self.machine.poll_timeout().filter(|at| *at <= end) {
+            self.now = self.now.max(at);
+            self.machine.handle_timeout(self.now);
+            said += self.drain();
+            wakes += 1;
+            assert!(wakes <= most && said <= most, "it spins: {wakes} {said}");
+        }
+        self.now = end;
+        self.machine.handle_timeout(end);
+        self.drain();
+        let next = self.machine.poll_timeout();
+        assert!(next.is_none_or(|next| next > end), "it spins");
+    }
+
+    fn drain(&mut self) -> u128 {
+        let (mut said, mut buf) = (0, Vec::new());
+        while self.machine.poll_transmit(self.now, &mut buf).is_some() {
+            assert!(buf.len() <= 1_100, "{} bytes", buf.len());
+            buf.clear();
+            said += 1;
+            assert!(said <= 1_000, "it never comes to rest");
+        }
+        let held = self.machine.memory_len();
+        assert!(held < 64 << 10, "{held} bytes");
+        said
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_corpus_reaches_turns_and_extremes() {
+        let client = live(include_bytes!("../corpus/lockstep_client/seed_plays"));
+        assert_eq!(client.machine.stats().turns, 4);
+        assert!(client.machine.stats().inputs > 30);
+        let client = live(include_bytes!(
+            "../corpus/lockstep_client/seed_a_tick_of_1_ms"
+        ));
+        assert!(client.machine.stats().datagrams_sent > 4_900);
+        let client = live(include_bytes!(
+            "../corpus/lockstep_client/seed_a_tick_of_1_ns"
+        ));
+        assert_eq!(client.machine.stats().dropped_malformed, 2);
+        assert_eq!(client.machine.poll_timeout(), None);
+    }
+}

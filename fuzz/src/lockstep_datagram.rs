@@ -1,0 +1,96 @@
+//! What the ends of a lockstep match read.
+
+use lockstep::Width;
+use lockstep::bundle::{self, Shape};
+use lockstep::message::{
+    Down, INPUT_DELAY, INPUTS_MAX, Mode, PERIOD_NANOS, Up, VERSION, Welcome, decode_down, decode_up,
+};
+
+/// Reads a client's datagram, behind two bytes for the width of an input: what is accepted unpacks
+/// to as many inputs as it says, and has nothing behind it.
+pub fn up(data: &[u8]) {
+    let Some((width, datagram)) = data.split_first_chunk() else {
+        return;
+    };
+    let width = width_of(u16::from_be_bytes(*width));
+    let Ok(up) = decode_up(datagram, width) else {
+        return;
+    };
+    let longer = [datagram, &[0]].concat();
+    assert!(decode_up(&longer, width).is_err(), "with a byte behind it");
+    match up {
+        Up::Ready => assert_eq!(datagram, [1, VERSION]),
+        Up::Leave(reason) => {
+            assert_eq!(datagram, [3, reason.code()]);
+            assert!(reason.is_players(), "{reason:?}");
+        }
+        Up::Report(report) => {
+            let values = report.hashes.values.iter();
+            let used = usize::try_from(report.hashes.count).expect("at most 16");
+            assert!(values.skip(used).all(|value| *value == 0));
+            let Some(inputs) = report.inputs else {
+                return;
+            };
+            assert!((1..=INPUTS_MAX).contains(&inputs.count));
+            let mut input = vec![0; width.byte_len()];
+            let mut next = 0;
+            inputs.unpack(&mut input, |index, bits| {
+                assert_eq!((index, bits.len()), (next, width.byte_len()));
+                next += 1;
+            });
+            assert_eq!(next, inputs.count);
+        }
+    }
+}
+
+/// Reads a server's datagram, behind four bytes for seats and width: a welcome is one that a server
+/// writes, and in one way only; bundles fill what is behind the head, each well formed.
+pub fn down(data: &[u8]) {
+    let Some(([a, b, c, d], datagram)) = data.split_first_chunk() else {
+        return;
+    };
+    let shape = Shape {
+        seats: u16::from_be_bytes([*a, *b]) % 300 + 1,
+        width: width_of(u16::from_be_bytes([*c, *d])),
+    };
+    match decode_down(datagram, Some(shape)) {
+        Ok(Down::Welcome(welcome)) => {
+            assert!(PERIOD_NANOS.contains(&welcome.period_nanos));
+            assert!(INPUT_DELAY.contains(&welcome.input_delay));
+            assert!((1..=8).contains(&welcome.repair));
+            assert!(welcome.seat.0 < welcome.shape.seats);
+            assert_eq!(written(&welcome), datagram, "two ways to write {welcome:?}");
+        }
+        Ok(Down::Turns(turns)) => {
+            let head = if turns.wanted_low.is_some() { 8 } else { 6 };
+            let mut len = head;
+            for bundle in turns.bundles.iter() {
+                assert!((1..=shape.bundle_len_max()).contains(&bundle.len()));
+                assert_eq!(bundle::check(bundle, shape), Ok(bundle.len()));
+                len += bundle.len();
+            }
+            assert_eq!(len, datagram.len());
+            // Before the welcome nothing says how long a bundle is.
+            assert!(decode_down(datagram, None).is_err());
+        }
+        Ok(Down::Bye(reason)) => assert_eq!(datagram, [0x84, reason.code()]),
+        Err(_) => {}
+    }
+}
+
+const fn width_of(number: u16) -> Width {
+    Width::new(number % 2_048 + 1).expect("1 to 2,048")
+}
+
+fn written(welcome: &Welcome) -> Vec<u8> {
+    let Mode::Clock = welcome.mode;
+    let mut out = vec![0x81, VERSION, 0];
+    out.extend_from_slice(&welcome.shape.seats.to_be_bytes());
+    out.extend_from_slice(&welcome.seat.0.to_be_bytes());
+    out.extend_from_slice(&welcome.shape.width.get().to_be_bytes());
+    out.extend_from_slice(&welcome.period_nanos.to_be_bytes());
+    out.extend_from_slice(&[welcome.input_delay, welcome.repair]);
+    out.push(welcome.hash_interval.get());
+    out.extend_from_slice(&welcome.match_id.0);
+    out
+}

@@ -1,0 +1,105 @@
+//! What a member of the mesh may say in its session, or have others pass on.
+
+use crypto::{Identity, Provider};
+use netsim::provider::SimProvider;
+use relay_mesh::flow_message::{FlowMessage, GAME_NAME_MAX, PathProbe};
+use relay_mesh::link_state::{LinkRecord, Network, NodeRecord};
+use relay_mesh::message::Message;
+use relay_mesh::route_request::{FLOWS_MAX, RouteReply, RouteRequest};
+use wire::Seed;
+
+/// Requests and replies for labels: written in one way only, and of at most 64 flows.
+pub fn route(data: &[u8]) {
+    let mut again = Vec::new();
+    if let Ok((id, request)) = RouteRequest::decode(data) {
+        let count = usize::from(request.count());
+        assert!((1..=FLOWS_MAX).contains(&count));
+        request.encode(id, &mut again);
+        assert_eq!(again, data, "two ways to write {request:?}");
+    } else if let Ok((id, reply)) = RouteReply::decode(data) {
+        if let RouteReply::Done(granted) = &reply {
+            assert!(granted.len() <= FLOWS_MAX);
+        }
+        reply.encode(id, &mut again);
+        assert_eq!(again, data, "two ways to write {reply:?}");
+    }
+}
+
+/// Messages about flows, and the probes of paths: written in one way only.
+pub fn flow(data: &[u8]) {
+    if let Ok(message) = FlowMessage::decode(data) {
+        if let FlowMessage::Open { game, .. } = &message {
+            assert!(game.len() <= GAME_NAME_MAX);
+        }
+        let mut again = Vec::new();
+        message.encode(&mut again);
+        assert_eq!(again, data, "two ways to write {message:?}");
+    } else if let Ok((probe, is_echo)) = PathProbe::decode(data) {
+        let again = if is_echo {
+            probe.encode_echo()
+        } else {
+            probe.encode_probe()
+        };
+        assert_eq!(again, data, "two ways to write {probe:?}");
+    }
+}
+
+/// Control messages: written in one way only, and no longer than they may be.
+pub fn control(data: &[u8]) {
+    let Ok(message) = Message::decode(data) else {
+        return;
+    };
+    assert!(data.len() <= Message::LEN_MAX);
+    let mut again = Vec::new();
+    message.encode(&mut again);
+    assert_eq!(again, data, "two ways to write {message:?}");
+}
+
+/// Node records: what is read is signed again over the same bytes, and by nobody else.
+pub fn node_record(data: &[u8]) {
+    let Ok(record) = NodeRecord::decode(data) else {
+        return;
+    };
+    assert!(data.len() <= NodeRecord::LEN_MAX);
+    let (mut provider, key) = signer();
+    let again = record.sign(&mut provider, &key, NETWORK);
+    let again = again.expect("seeded");
+    assert!(is_same_body(&again, data), "two ways to write {record:?}");
+    if record.verify(&provider, NETWORK, data) {
+        assert!(!record.verify(&provider, Network([9; 16]), data));
+    }
+}
+
+/// Link records: as node records.
+pub fn link_record(data: &[u8]) {
+    let Ok(record) = LinkRecord::decode(data) else {
+        return;
+    };
+    assert!(data.len() <= LinkRecord::LEN_MAX);
+    let (mut provider, key) = signer();
+    let again = record.sign(&mut provider, &key, NETWORK, &[5; 32]);
+    let again = again.expect("seeded");
+    assert!(is_same_body(&again, data), "two ways to write {record:?}");
+}
+
+/// Whether two records differ in nothing but their signatures.
+fn is_same_body(one: &[u8], other: &[u8]) -> bool {
+    let body = |bytes: &[u8]| {
+        bytes
+            .split_last_chunk::<64>()
+            .map(|(body, _)| body.to_vec())
+    };
+    body(one).is_some() && body(one) == body(other)
+}
+
+/// The network of the records in the corpus.
+pub const NETWORK: Network = Network([3; 16]);
+
+/// Who signs again.
+#[must_use]
+pub fn signer() -> (SimProvider, <SimProvider as Provider>::SigningKey) {
+    let mut provider = SimProvider::new(Seed::from_number(9));
+    let identity = Identity::generate(&mut provider).expect("seeded");
+    let key = provider.signing_key(&identity).expect("a key of ours");
+    (provider, key)
+}

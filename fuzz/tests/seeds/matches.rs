@@ -1,0 +1,235 @@
+//! What players in lockstep, game servers and matchmakers write.
+
+use core::time::Duration;
+
+use crypto::AddressList;
+use crypto::client_grant::ServerKeys;
+use fuzz::crypto_token::key;
+use fuzz::matchmaker_calls::{APP, identity};
+use matchmaker_core::Seated;
+use matchmaker_core::record::{
+    Assign, Intake, RefuseReason, Register, Reply, Verdict, encode_bye, encode_heartbeat,
+    encode_left, encode_result,
+};
+use wire::{ClientId, InstanceId, MatchId, Seat, Team};
+
+use crate::Input;
+
+/// The bytes of a frozen vector of lockstep.
+fn vector(file: &str, name: &str) -> Vec<u8> {
+    let mut lines = file.lines().filter_map(|line| line.split_once(" = "));
+    let (_, hex) = lines.find(|(key, _)| *key == name).unwrap();
+    let digits: Vec<_> = hex.chars().filter_map(|digit| digit.to_digit(16)).collect();
+    let pairs = digits.chunks(2);
+    pairs
+        .map(|pair| u8::try_from(pair[0] * 16 + pair[1]).unwrap())
+        .collect()
+}
+
+pub(crate) fn datagrams() -> Vec<Input> {
+    let up = include_str!("../../../crates/lockstep/testdata/up.hex");
+    let down = include_str!("../../../crates/lockstep/testdata/down.hex");
+    let mut inputs = Vec::new();
+    for name in ["ready", "leave", "report_bare", "report_full"] {
+        inputs.push((
+            "lockstep_up",
+            name,
+            [vec![0, 15], vector(up, name)].concat(),
+        ));
+    }
+    let stick = [vec![0, 31], vector(up, "report_stick")].concat();
+    inputs.push(("lockstep_up", "report_stick", stick));
+    for name in ["welcome", "turns", "turns_asking", "bye"] {
+        let datagram = [vec![0, 2, 0, 15], vector(down, name)].concat();
+        inputs.push(("lockstep_down", name, datagram));
+    }
+    inputs
+}
+
+/// A piece of a script.
+fn piece(op: u8, bytes: &[u8]) -> Vec<u8> {
+    let len = u8::try_from(bytes.len()).unwrap();
+    [&[op, len], bytes].concat()
+}
+
+/// A welcome in the script of `lockstep_client`.
+fn welcome(period_nanos: u32) -> Vec<u8> {
+    let rest = [&[6, 4, 1][..], &[7; 16]].concat();
+    piece(2, &[&period_nanos.to_be_bytes()[..], &rest].concat())
+}
+
+/// Four quiet ticks of three seats, from the first on.
+fn four_turns() -> Vec<u8> {
+    piece(3, &[0, 0, 0x80, 0, 0, 0x10, 0x10, 0x10, 0x10])
+}
+
+pub(crate) fn clients() -> Vec<Input> {
+    let plays = [
+        welcome(16_666_666),
+        welcome(16_666_666),
+        four_turns(),
+        piece(5, &[]),
+        piece(6, &[3]),
+        piece(4, &[2, 0]),
+        piece(7, &[0x84, 0]),
+    ];
+    let script = |period: u32| [welcome(period), four_turns()].concat();
+    let left = [welcome(16_666_666), four_turns(), piece(255, &[])];
+    let put_out = [welcome(16_666_666), piece(0, &[0x84, 2])];
+    vec![
+        ("lockstep_client", "plays", plays.concat()),
+        ("lockstep_client", "a_tick_of_1_ms", script(1_000_000)),
+        ("lockstep_client", "a_tick_of_1_s", script(1_000_000_000)),
+        ("lockstep_client", "a_tick_of_1_ns", script(1)),
+        ("lockstep_client", "leaves", left.concat()),
+        ("lockstep_client", "is_put_out", put_out.concat()),
+    ]
+}
+
+pub(crate) fn servers() -> Vec<Input> {
+    // No gap, no lag, no hash; one fresh input 64 ticks ahead, unchanged.
+    let early = piece(3, &[0x68, 0x08, 0x34]);
+    // No gap, no lag; one hash, of the newest step; no input. And the time of a tick.
+    let lie = [
+        piece(3, &[0x54, 0x04, 0x8d, 0x15, 0x9e]),
+        piece(4, &[0, 17]),
+    ];
+    let cut_off = [
+        piece(7, &[0xff; 8]),
+        piece(4, &[1, 200]),
+        piece(7, &[0xaa; 8]),
+        piece(4, &[1, 200]),
+    ];
+    let left = [piece(6, &[]), piece(0, &[1, 1])];
+    let quit = [piece(4, &[0, 100]), piece(0, &[3, 0]), piece(5, &[3, 0])];
+    vec![
+        ("lockstep_server", "presses_everything", early),
+        (
+            "lockstep_server",
+            "lies_about_its_state",
+            lie.concat().repeat(120),
+        ),
+        ("lockstep_server", "loses", cut_off.concat()),
+        ("lockstep_server", "leaves", left.concat()),
+        ("lockstep_server", "quits", quit.concat()),
+    ]
+}
+
+const MATCH: MatchId = MatchId([4; 16]);
+
+fn register(node: u8) -> Vec<u8> {
+    let identity = identity(node);
+    let record = Register {
+        app_id: APP,
+        token_key: key(),
+        capacity: 8,
+        intake: Intake::Open,
+        identity_keys: ServerKeys::new(&[*identity.public_key()]).unwrap(),
+        addresses: AddressList::new(&["192.0.2.1:4433".parse().unwrap()]).unwrap(),
+        matches: Vec::new(),
+    };
+    record.encode().unwrap().to_vec()
+}
+
+fn said(write: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
+    let mut out = Vec::new();
+    write(&mut out);
+    out
+}
+
+pub(crate) fn matchmaker() -> Vec<Input> {
+    let seated = |client, seat| Seated {
+        client_id: ClientId(client),
+        seat: Seat(seat),
+        team: Team(u8::try_from(seat).unwrap()),
+    };
+    let assign = Assign {
+        instance: InstanceId(5),
+        match_id: MATCH,
+        players: vec![seated(1, 0), seated(2, 1)],
+    };
+    let renewed = Reply::Renewed {
+        lease: Duration::from_secs(30),
+        heartbeat: Duration::from_secs(10),
+        release: vec![MATCH, MatchId([5; 16])],
+    };
+    let refused = Reply::Refused(RefuseReason::OldKey);
+    vec![
+        (
+            "matchmaker_assign",
+            "two_players",
+            said(|out| assign.encode(out)),
+        ),
+        (
+            "matchmaker_reply",
+            "renewed",
+            said(|out| renewed.encode(out)),
+        ),
+        (
+            "matchmaker_reply",
+            "noted",
+            said(|out| Reply::Noted.encode(out)),
+        ),
+        (
+            "matchmaker_reply",
+            "refused",
+            said(|out| refused.encode(out)),
+        ),
+        (
+            "matchmaker_verdict",
+            "taken",
+            said(|out| Verdict::Taken.encode(out)),
+        ),
+        (
+            "matchmaker_verdict",
+            "other_instance",
+            said(|out| Verdict::OtherInstance.encode(out)),
+        ),
+        ("matchmaker_calls", "plays", plays()),
+        ("matchmaker_calls", "fails", fails()),
+    ]
+}
+
+/// Calls of node 1 in its first run.
+const NODE_1: u8 = 8;
+
+fn plays() -> Vec<u8> {
+    let heartbeat = said(|out| encode_heartbeat(Intake::Open, [].into_iter(), out));
+    let result = said(|out| encode_result(MATCH, b"3:1", out));
+    let left = said(|out| encode_left(MATCH, ClientId(1), out));
+    let pieces = [
+        piece(NODE_1, &register(1)),
+        piece(3, &[1]),
+        piece(3, &[2]),
+        // The pool's process, and the match.
+        piece(5, &[]),
+        piece(5, &[]),
+        piece(NODE_1, &heartbeat),
+        piece(NODE_1, &left),
+        piece(NODE_1, &result),
+        piece(3 * NODE_1, &heartbeat),
+        piece(3, &[1]),
+        piece(6, &[0]),
+        piece(7, &[]),
+        piece(NODE_1, &said(encode_bye)),
+    ];
+    pieces.concat()
+}
+
+fn fails() -> Vec<u8> {
+    let full = said(|out| Verdict::Full.encode(out));
+    let pieces = [
+        piece(3, &[1]),
+        piece(3, &[2]),
+        piece(5, &[1]),
+        piece(4, &[0xff, 0xff]),
+        piece(2 * NODE_1, &register(2)),
+        piece(64 + 2 * NODE_1, &register(2)),
+        piece(5, &full),
+        piece(5, &full),
+        piece(4, &[0x80, 0]),
+        piece(0, &register(0)),
+        piece(5, &[9]),
+    ];
+    pieces.concat()
+}

@@ -1,0 +1,175 @@
+//! What members of a mesh write.
+
+use core::net::SocketAddr;
+
+use fuzz::mesh_message::{NETWORK, signer};
+use relay_mesh::flow_message::{FlowMessage, FlowRefused, PathProbe};
+use relay_mesh::hop::{HopHeader, HopKind, LabelName, Phase, Piece};
+use relay_mesh::link_state::{LinkRecord, NodeRecord, Profile, Roles, ShortId};
+use relay_mesh::measure::LinkReport;
+use relay_mesh::message::{Message, Request};
+use relay_mesh::route_request::{Bind, Granted, Refused, RequestId, RouteReply, RouteRequest};
+use relay_mesh::{FlowEnd, FlowId};
+use wire::NodeId;
+
+use crate::{Input, identity};
+
+fn label(slot: u32) -> LabelName {
+    LabelName {
+        slot,
+        generation: 1,
+    }
+}
+
+pub(crate) fn frames() -> Vec<Input> {
+    let header = HopHeader {
+        kind: HopKind::Sealed,
+        epoch: 2,
+        hops_left: 3,
+        label: label(7),
+        phase: Phase {
+            key: 9,
+            piece: Piece::First,
+        },
+        number: 0x0102_0304_0506,
+    };
+    let mut frame = header.encode().to_vec();
+    frame.resize(60, 0x55);
+    vec![("mesh_hop_header", "sealed", frame)]
+}
+
+pub(crate) fn messages() -> Vec<Input> {
+    let node = NodeId([7; 32]);
+    let bind = Bind {
+        label: label(1),
+        next: label(2),
+        grant: [9; 16],
+    };
+    let requests = [
+        (
+            "transit",
+            RouteRequest::ReserveTransit {
+                previous: node,
+                count: 3,
+            },
+        ),
+        (
+            "terminal",
+            RouteRequest::ReserveTerminal {
+                previous: node,
+                flows: vec![FlowId(0), FlowId(5)],
+            },
+        ),
+        (
+            "bind",
+            RouteRequest::Bind {
+                next: node,
+                binds: vec![bind; 2],
+            },
+        ),
+    ];
+    let granted = Granted {
+        label: label(4),
+        grant: [6; 16],
+    };
+    let replies = [
+        ("done", RouteReply::Done(vec![granted, Granted::NONE])),
+        ("refused", RouteReply::Refused(Refused::TooMany)),
+    ];
+    let mut inputs = Vec::new();
+    for (name, request) in requests {
+        let mut out = Vec::new();
+        request.encode(RequestId(8), &mut out);
+        inputs.push(("mesh_route", name, out));
+    }
+    for (name, reply) in replies {
+        let mut out = Vec::new();
+        reply.encode(RequestId(8), &mut out);
+        inputs.push(("mesh_route", name, out));
+    }
+    inputs
+}
+
+pub(crate) fn flows() -> Vec<Input> {
+    let flow = FlowId(5);
+    let flows = [
+        (
+            "open",
+            FlowMessage::Open {
+                flow,
+                player: SocketAddr::from(([192, 0, 2, 1], 258)),
+                game: "doom".to_owned(),
+            },
+        ),
+        (
+            "opened",
+            FlowMessage::Opened {
+                flow,
+                outcome: Err(FlowRefused::NoSocket),
+            },
+        ),
+        (
+            "close",
+            FlowMessage::Close {
+                flow,
+                reason: FlowEnd::Crowded,
+            },
+        ),
+    ];
+    let probe = PathProbe {
+        path: 1,
+        number: 2,
+        clock: 3,
+    };
+    let mut inputs: Vec<Input> = vec![
+        ("mesh_flow", "probe", probe.encode_probe().to_vec()),
+        ("mesh_flow", "echo", probe.encode_echo().to_vec()),
+    ];
+    for (name, message) in flows {
+        let mut out = Vec::new();
+        message.encode(&mut out);
+        inputs.push(("mesh_flow", name, out));
+    }
+    inputs
+}
+
+pub(crate) fn records() -> Vec<Input> {
+    let (mut provider, key) = signer();
+    let node = NodeRecord {
+        key: *identity().public_key(),
+        version: 4,
+        profile: Profile {
+            roles: Roles::ALL,
+            name: "lisbon".to_owned(),
+            addresses: vec![SocketAddr::from(([192, 0, 2, 1], 9_000))],
+        },
+        neighbours: vec![ShortId([1; 8]), ShortId([2; 8])],
+    };
+    let node = node.sign(&mut provider, &key, NETWORK).unwrap();
+    let hash = NodeRecord::hash(&provider, &node);
+    let links = LinkRecord {
+        origin: identity().node_id(),
+        version: 5,
+        list: [hash[0], hash[1]],
+        is_leaving: true,
+        reports: vec![LinkReport::DOWN; 2],
+    };
+    let links = links.sign(&mut provider, &key, NETWORK, &hash).unwrap();
+    let control = |message: Message<'_>| {
+        let mut out = Vec::new();
+        message.encode(&mut out);
+        out
+    };
+    let request = Message::Request(Request::new([ShortId([1; 8])]));
+    vec![
+        ("mesh_control", "hello", control(Message::Hello(&node))),
+        (
+            "mesh_control",
+            "links",
+            control(Message::LinkRecord(&links)),
+        ),
+        ("mesh_control", "request", control(request)),
+        ("mesh_node_record", "two_neighbours", node.clone()),
+        ("mesh_link_record", "leaving", links.clone()),
+    ]
+}
