@@ -119,11 +119,13 @@ impl RunMatchmaker {
             pool: self.pool()?,
             edge: EdgeConfig::new(self.http, transport),
         })?;
+        // Whoever started it may not listen.
         say(&format!(
             "matchmaker {} listens on http://{}",
             identity.node_id(),
             matchmaker.address()
-        ));
+        ))
+        .ok();
         let end = self.end_with_stdin.then(StdinEnd::watch).transpose()?;
         while !end.as_ref().is_some_and(StdinEnd::has_come) {
             matchmaker.wait(LOOK)?;
