@@ -4,7 +4,7 @@ mod hub;
 mod key;
 mod matchmaker;
 
-use std::io::{self, Read};
+use std::io::{self, Read, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::mpsc::{self, Receiver, TryRecvError};
@@ -14,7 +14,7 @@ use std::time::Duration;
 use clap::Subcommand;
 use tracing_subscriber::EnvFilter;
 
-use crate::exit::Failure;
+use crate::exit::{Failure, say_why};
 pub use hub::{HubCommand, RunHub};
 pub use key::{KeyCommand, KeyFile, NewJoinFile};
 pub use matchmaker::{AskStatus, MatchmakerCommand, RunMatchmaker};
@@ -58,7 +58,7 @@ impl Command {
         match result {
             Ok(()) => ExitCode::SUCCESS,
             Err(Failure { exit, sentence }) => {
-                eprintln!("tickwire: {sentence}");
+                say_why("tickwire", &sentence);
                 exit.into()
             }
         }
@@ -71,6 +71,8 @@ fn log() {
     let filter = EnvFilter::try_from_env("TICKWIRE_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
     let subscriber = tracing_subscriber::fmt()
         .with_env_filter(filter)
+        // A line that cannot be written is lost; told of on the same stderr, it would end the thread.
+        .log_internal_errors(false)
         .with_writer(io::stderr);
     // One that is set already, by a program that embeds this, stays.
     drop(subscriber.try_init());
@@ -90,7 +92,9 @@ impl StdinEnd {
                 while matches!(io::stdin().lock().read(&mut rest), Ok(1..)) {}
                 drop(open);
             })
-            .map_err(|error| Failure::refused(error.kind()))?;
+            .map_err(|error| {
+                Failure::refused(format_args!("a thread cannot be started: {error}"))
+            })?;
         Ok(Self(end))
     }
 
@@ -99,10 +103,16 @@ impl StdinEnd {
     }
 }
 
-/// Says one thing to whoever reads stdout.
-#[expect(clippy::print_stdout, reason = "the answer of a command")]
-fn say(text: &str) {
-    println!("{text}");
+/// Says one thing to whoever reads stdout: the answer of a command.
+///
+/// # Errors
+///
+/// Where stdout cannot be written. A process that goes on does so without.
+fn say(text: &str) -> Result<(), Failure> {
+    let line = format!("{text}\n");
+    io::stdout()
+        .write_all(line.as_bytes())
+        .map_err(|error| Failure::refused(format_args!("the answer cannot be written: {error}")))
 }
 
 /// How often a process looks whether all of it is at work.

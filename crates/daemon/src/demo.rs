@@ -22,7 +22,7 @@ use std::process::ExitCode;
 
 use clap::{Args, Parser};
 
-use crate::exit::Failure;
+use crate::exit::{Failure, say_why};
 use plan::PlanOptions;
 use report::{Report, ReportFile};
 use role::Role;
@@ -75,7 +75,7 @@ pub fn run(options: &Options) -> ExitCode {
         Ok(report) if report.ok => ExitCode::SUCCESS,
         Ok(_) => ExitCode::FAILURE,
         Err(failure) => {
-            eprintln!("stack: {failure}");
+            say_why("stack", &failure);
             failure.exit.into()
         }
     }

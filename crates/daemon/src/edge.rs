@@ -105,7 +105,7 @@ impl EdgeConfig {
             Failure::refused(if error.kind() == ErrorKind::AddrInUse {
                 format!("TCP port {listen} is in use by another program")
             } else {
-                format!("TCP port {listen} cannot be listened on: {}", error.kind())
+                format!("TCP port {listen} cannot be listened on: {error}")
             })
         };
         let listener = TcpListener::bind(listen).map_err(fail)?;
@@ -150,7 +150,7 @@ impl BoundEdge {
     /// Starts to answer, by asking `requests`.
     pub(crate) fn start(self, requests: MatchmakerRequests) -> Result<Edge, Failure> {
         let fail = |error: std::io::Error| {
-            Failure::refused(format_args!("the HTTP edge cannot start: {}", error.kind()))
+            Failure::refused(format_args!("the HTTP edge cannot start: {error}"))
         };
         let runtime = Builder::new_current_thread()
             .enable_io()

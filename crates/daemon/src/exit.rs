@@ -1,6 +1,7 @@
 //! How a command ends: a code for scripts, a sentence for people.
 
 use std::fmt;
+use std::io::{self, Write};
 use std::process::ExitCode;
 
 /// What the exit status of a command says.
@@ -29,6 +30,14 @@ impl From<Exit> for ExitCode {
             Exit::TimedOut => 5,
         })
     }
+}
+
+/// Says on stderr, in one line, why `who` ends.
+///
+/// Where stderr cannot be written, the exit status alone says it.
+pub(crate) fn say_why(who: &str, why: &dyn fmt::Display) {
+    let line = format!("{who}: {why}\n");
+    io::stderr().write_all(line.as_bytes()).ok();
 }
 
 /// Why a command or process ends early: one sentence that names what to look at.

@@ -31,7 +31,7 @@ pub fn read_join_file(path: &Path) -> Result<JoinFile, Failure> {
     let fail = |what: &dyn std::fmt::Display| {
         Failure::usage(format_args!("{}: join file: {what}", path.display()))
     };
-    let io = |error: std::io::Error| fail(&error.kind());
+    let io = |error: std::io::Error| fail(&error);
     let metadata = fs::metadata(path).map_err(io)?;
     if !metadata.is_file() {
         return Err(fail(&"not a file"));
@@ -74,7 +74,7 @@ pub fn write_new_join_file(path: &Path, join_file: &JoinFile) -> Result<(), Fail
             let sentence = "there is a file already, and none is written over";
             Failure::refused(format_args!("{name}: {sentence}"))
         } else {
-            Failure::usage(format_args!("{name}: join file: {}", error.kind()))
+            Failure::usage(format_args!("{name}: join file: {error}"))
         }
     })
 }

@@ -55,7 +55,8 @@ pub(crate) struct Log<F> {
     copied: u64,
     /// Bytes that were appended since housekeeping last kept up with them.
     debt: u64,
-    /// Set by the first error of a write or sync, and never reset.
+    /// Set by the first error of a write, a sync or an allocation, and never reset. A disk that is
+    /// full has none.
     dead: bool,
 }
 
@@ -119,9 +120,9 @@ impl<F: SegmentFile> Log<F> {
             self.index.boot = boot;
             self.index.log = new;
             self.allocate_spare();
-            self.roll().map_err(|_| OpenError::Full)?;
-        } else if self.append(&LogRecord::Boot(boot), Purpose::Boot).is_err() {
-            return Err(OpenError::Full);
+            self.roll()?;
+        } else {
+            self.append(&LogRecord::Boot(boot), Purpose::Boot)?;
         }
         self.flush()?;
         Ok(recovery)
@@ -340,8 +341,12 @@ impl<F: SegmentFile> Log<F> {
         // A log that was written with larger segments may hold more state than half of one.
         let state = self.index.state_bytes().saturating_add(BOOT_RESERVE);
         let bytes = self.segment_bytes.max(state.saturating_mul(2));
-        if self.files.allocate(segment, bytes).is_ok() {
-            self.spare = Some((segment, bytes));
+        match self.files.allocate(segment, bytes) {
+            Ok(()) => self.spare = Some((segment, bytes)),
+            // Acknowledgements make room.
+            Err(FileError::Full) => {}
+            // No acknowledgement brings a folder back. A start tells what is there.
+            Err(FileError::Failed) => self.dead = true,
         }
     }
 

@@ -172,7 +172,9 @@ impl LocalProcess {
         let thread = thread::Builder::new()
             .name("allocator".to_owned())
             .spawn(move || pool.run(&queue, &stopped))
-            .map_err(|error| Failure::refused(error.kind()))?;
+            .map_err(|error| {
+                Failure::refused(format_args!("a thread cannot be started: {error}"))
+            })?;
         Ok(Self {
             stop: Some(stop),
             thread: Some(thread),
@@ -296,7 +298,7 @@ impl Processes {
             });
         environment.write(&mut command);
         ServerChild::spawn(&mut command, run)
-            .map_err(|error| format!("{}: {}", config.program.display(), error.kind()))
+            .map_err(|error| format!("{}: {error}", config.program.display()))
     }
 
     /// Takes note of processes that have ended, and kills those that would not.

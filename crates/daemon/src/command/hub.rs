@@ -52,11 +52,13 @@ impl RunHub {
         let mut options = HubOptions::new(&identity, join_file, &self.data);
         options.listen = self.listen;
         let hub = HubProcess::start(options)?;
+        // Whoever started it may not listen.
         say(&format!(
             "hub {} listens on {}",
             identity.node_id(),
             hub.address()
-        ));
+        ))
+        .ok();
         let end = self.end_with_stdin.then(StdinEnd::watch).transpose()?;
         while !end.as_ref().is_some_and(StdinEnd::has_come) {
             hub.wait(LOOK)?;

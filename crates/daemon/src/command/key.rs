@@ -58,20 +58,16 @@ impl KeyCommand {
                 let identity =
                     Identity::generate(&mut Ring::new()).map_err(|_| trust::no_entropy())?;
                 write_identity(&key.file, &identity)?;
-                key.show(&identity);
-                Ok(())
+                key.show(&identity)
             }
-            Self::Public(key) => {
-                key.show(&trust::read_identity(&key.file)?);
-                Ok(())
-            }
+            Self::Public(key) => key.show(&trust::read_identity(&key.file)?),
             Self::JoinFile(new) => new.write(),
         }
     }
 }
 
 impl KeyFile {
-    fn show(&self, identity: &Identity) {
+    fn show(&self, identity: &Identity) -> Result<(), Failure> {
         let key = identity.public_key().to_string();
         let node = identity.node_id();
         if self.json {
@@ -80,9 +76,9 @@ impl KeyFile {
                 public_key: &key,
                 node_id: node.to_string(),
             };
-            say(&serde_json::to_string(&shown).unwrap_or_default());
+            say(&serde_json::to_string(&shown).unwrap_or_default())
         } else {
-            say(&format!("public key {key}\nnode id    {node}"));
+            say(&format!("public key {key}\nnode id    {node}"))
         }
     }
 }
@@ -109,7 +105,7 @@ impl NewJoinFile {
         JoinFile::parse(&join_file.to_text()).map_err(Failure::usage)?;
         trust::write_new_join_file(&self.file, &join_file)?;
         for grant in &join_file.grants {
-            say(&grant.to_string());
+            say(&grant.to_string())?;
         }
         Ok(())
     }

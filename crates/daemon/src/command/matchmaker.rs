@@ -131,11 +131,13 @@ impl RunMatchmaker {
             pool: self.pool()?,
             edge: self.edge.config(self.http, transport),
         })?;
+        // Whoever started it may not listen.
         say(&format!(
             "matchmaker {} listens on http://{}",
             identity.node_id(),
             matchmaker.address()
-        ));
+        ))
+        .ok();
         let results = self.results.then(|| matchmaker.results()).transpose()?;
         let end = self.end_with_stdin.then(StdinEnd::watch).transpose()?;
         let result = loop {
@@ -144,7 +146,10 @@ impl RunMatchmaker {
             }
             let waited = matchmaker.wait(LOOK);
             for result in results.iter().flat_map(Receiver::try_iter) {
-                say(&line(&result));
+                let line = line(&result);
+                if let Err(Failure { sentence, .. }) = say(&line) {
+                    tracing::error!(line, "a result is lost: {sentence}");
+                }
             }
             if let Err(failure) = waited {
                 break Err(failure);

@@ -20,6 +20,7 @@ use std::process::ExitCode;
 use clap::{Args, Subcommand};
 
 use crate::demo::plan::{Block, Plan, PlanOptions};
+use crate::exit::say_why;
 
 pub(crate) use voice::Voice;
 
@@ -73,7 +74,7 @@ impl Role {
         match result {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => {
-                eprintln!("{name}: {error}");
+                say_why(name, &error);
                 ExitCode::FAILURE
             }
         }

@@ -10,6 +10,8 @@ use std::time::Duration;
 
 use servicer::Rules;
 
+use crate::exit::say_why;
+
 use super::file::{ConfigError, FileConfig, FileLink, NodeName};
 use super::news::{News, Order};
 use super::running::{Relay, StartError};
@@ -27,7 +29,7 @@ pub fn main(path: &Path) -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("{error}");
+            say_why("tickwire relay", &error);
             error.exit_code()
         }
     }

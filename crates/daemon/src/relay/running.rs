@@ -64,6 +64,10 @@ impl Relay {
             // from the start is a fault of the configuration.
             UdpSocket::bind(port, &SocketConfig::default())?;
         }
+        if let Some(upstream) = setup.upstream {
+            // Each flow will have a socket there.
+            UdpSocket::bind(SocketAddr::new(upstream, 0), &SocketConfig::default())?;
+        }
         let socket = UdpSocket::bind(setup.listen, &SocketConfig::default())?;
         let address = socket.local_address();
         for advertised in &mut setup.node.profile.addresses {
@@ -140,21 +144,12 @@ impl Stats {
     #[must_use]
     pub fn frames_dropped(&self) -> u64 {
         let frames = &self.frames;
+        // On their way in, and on their way out.
         let dropped = [
-            frames.truncated,
-            frames.oversize,
-            frames.unknown_kind,
-            frames.malformed,
-            frames.tag_only,
-            frames.unknown_label,
-            frames.expired,
-            frames.wrong_link,
-            frames.not_bound,
-            frames.replayed,
-            frames.wrong_tag,
-            frames.over_rate,
+            frames.dropped(),
             frames.no_link,
             frames.not_sealed,
+            frames.outbox_full,
         ];
         dropped.into_iter().fold(0, u64::saturating_add)
     }
@@ -221,6 +216,45 @@ const FILES_KEPT: u32 = 64;
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn every_frame_that_is_dropped_counts_as_dropped() {
+        let drops: [fn(&mut FrameStats) -> &mut u64; 17] = [
+            |frames| &mut frames.truncated,
+            |frames| &mut frames.oversize,
+            |frames| &mut frames.unknown_kind,
+            |frames| &mut frames.malformed,
+            |frames| &mut frames.tag_only,
+            |frames| &mut frames.unknown_label,
+            |frames| &mut frames.expired,
+            |frames| &mut frames.wrong_link,
+            |frames| &mut frames.not_bound,
+            |frames| &mut frames.replayed,
+            |frames| &mut frames.wrong_tag,
+            |frames| &mut frames.over_rate,
+            |frames| &mut frames.over_owner_rate,
+            |frames| &mut frames.hops_spent,
+            |frames| &mut frames.no_link,
+            |frames| &mut frames.not_sealed,
+            |frames| &mut frames.outbox_full,
+        ];
+        let mut stats = Stats {
+            frames: FrameStats::default(),
+            node: NodeStats::default(),
+            endpoint: EndpointStats::default(),
+            driver: Counters::default(),
+        };
+        // All but those that went on or arrived: a counter that is new has to be put above.
+        let fields = format!("{:?}", stats.frames).matches(": ").count();
+        assert_eq!(fields, drops.len() + 2);
+        for (drop, expected) in drops.into_iter().zip(1..) {
+            *drop(&mut stats.frames) = 1;
+            assert_eq!(stats.frames_dropped(), expected);
+        }
+        stats.frames.sealed = 1;
+        stats.frames.arrived = 1;
+        assert_eq!(stats.frames_dropped(), 17);
+    }
 
     #[test]
     fn the_limit_of_open_files_is_read_as_the_system_writes_it() {

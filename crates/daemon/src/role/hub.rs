@@ -244,7 +244,7 @@ fn open_store(folder: &Path, config: StoreConfig) -> Result<Store<FileSegments>,
         if error.kind() == ErrorKind::WouldBlock {
             Failure::refused(format_args!("{name}: another process has this folder"))
         } else {
-            Failure::usage(format_args!("{name}: {}", error.kind()))
+            Failure::usage(format_args!("{name}: {error}"))
         }
     })?;
     let log = LogId(trust::draw_instance(&mut Ring::new())?.0);

@@ -126,7 +126,7 @@ fn a_wrong_file_is_one_sentence() {
         matchmaker.assert(2, "");
         hub
     };
-    run("none.join").assert(2, "none.join: join file: entity not found");
+    run("none.join").assert(2, "none.join: join file: No such file");
     write(&net, "bad.join", "tickwire-join 1\nnetwork-secret 12\n");
     run("bad.join").assert(2, "bad.join: join file: line 2: a secret is not 64");
     write(&net, "empty.join", "");

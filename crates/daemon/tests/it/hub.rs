@@ -224,7 +224,7 @@ fn hub_1_a_disk_that_fails_ends_the_hub_and_nothing_that_it_said_was_stored_is_l
             stored.insert(seq.0);
         }
     }
-    // The volume goes. What is open can be written to; the next 16 MiB find no folder.
+    // The volume goes. What is open can be written to; the next segment finds no folder.
     let (data, away) = (net.path("data"), net.path("away"));
     std::fs::rename(&data, &away).unwrap();
     loop {

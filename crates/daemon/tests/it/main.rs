@@ -19,6 +19,8 @@ mod roles;
 mod server;
 mod stack;
 mod tickets;
+#[cfg(target_os = "linux")]
+mod unheard;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

@@ -164,6 +164,10 @@ fn faults_are_one_sentence_and_an_exit_status() {
     assert_sentence(&scene.run(), 2, &["64 bytes"]);
     scene.config.games[0].exits.clear();
     assert_sentence(&scene.run(), 2, &["game", "only one of"]);
+    scene.config.games.clear();
+    // An address of documentation, RFC 5737: no host has it.
+    scene.config.upstream_ip = Some("192.0.2.1".parse().unwrap());
+    assert_sentence(&scene.run(), 1, &["192.0.2.1"]);
 }
 
 #[test]

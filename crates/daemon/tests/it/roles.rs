@@ -113,5 +113,5 @@ fn a_join_file_that_is_none_ends_each_role_with_one_sentence() {
         }
     }
     fs::remove_file(&path).unwrap();
-    scene.assert_fails(&["hub"], &["join: join file: entity not found"]);
+    scene.assert_fails(&["hub"], &["join: join file: No such file"]);
 }

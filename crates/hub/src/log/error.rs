@@ -89,3 +89,12 @@ impl From<FileError> for OpenError {
         }
     }
 }
+
+impl From<AppendError> for OpenError {
+    fn from(error: AppendError) -> Self {
+        match error {
+            AppendError::Full => Self::Full,
+            AppendError::Dead => Self::Failed,
+        }
+    }
+}

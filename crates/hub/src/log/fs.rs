@@ -144,7 +144,13 @@ impl SegmentFile for FileSegments {
     }
 
     fn allocate(&mut self, segment: SegmentId, bytes: u64) -> Result<(), FileError> {
-        self.fill(segment, bytes).map_err(|error| judge(&error))
+        self.fill(segment, bytes).map_err(|error| {
+            if is_shortage(&error) {
+                FileError::Full
+            } else {
+                judge(&error)
+            }
+        })
     }
 
     fn write(&mut self, segment: SegmentId, offset: u64, bytes: &[u8]) -> Result<(), FileError> {
@@ -212,120 +218,15 @@ fn judge(error: &io::Error) -> FileError {
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// A folder that is gone when the test ends.
-    struct Folder(PathBuf);
-
-    impl Folder {
-        fn new(name: &str) -> Self {
-            let name = format!("tickwire-hub-{name}-{}", std::process::id());
-            Self(std::env::temp_dir().join(name))
-        }
-    }
-
-    impl Drop for Folder {
-        fn drop(&mut self) {
-            std::fs::remove_dir_all(&self.0).unwrap_or_default();
-        }
-    }
-
-    #[test]
-    fn keeps_what_was_written_and_takes_its_room_ahead() {
-        let folder = Folder::new("keeps");
-        let (first, second) = (SegmentId(1), SegmentId(20));
-        let mut files = FileSegments::open(&folder.0).unwrap();
-        files.allocate(second, 300_000).unwrap();
-        files.allocate(first, 1_000).unwrap();
-        files.write(first, 990, b"0123456789").unwrap();
-        files.sync(first).unwrap();
-        drop(files);
-        let mut files = FileSegments::open(&folder.0).unwrap();
-        assert_eq!(files.list(), Ok(vec![(first, 1_000), (second, 300_000)]));
-        let mut buf = [9; 20];
-        assert_eq!(files.read(first, 985, &mut buf), Ok(15));
-        assert_eq!(&buf[..15], b"\0\0\0\0\x000123456789");
-        files.remove(first).unwrap();
-        assert_eq!(files.list(), Ok(vec![(second, 300_000)]));
-        assert_eq!(files.remove(first), Err(FileError::Failed));
-        assert_eq!(files.allocate(second, 1), Err(FileError::Failed));
-        assert_eq!(files.list(), Ok(vec![(second, 300_000)]), "left as it is");
-    }
-
-    #[test]
-    fn a_file_that_is_not_named_as_a_segment_is_none() {
-        let folder = Folder::new("names");
-        let mut files = FileSegments::open(&folder.0).unwrap();
-        files.allocate(SegmentId(1), 1_000).unwrap();
-        for name in [
-            "1.seg",
-            "+1.seg",
-            "+000000000000001.seg",
-            "00000000000000001.seg",
-        ] {
-            std::fs::write(folder.0.join(name), b"a copy").unwrap();
-        }
-        assert_eq!(files.list(), Ok(vec![(SegmentId(1), 1_000)]));
-    }
-
-    #[test]
-    fn the_newest_segments_stay_open_whatever_is_read() {
-        let folder = Folder::new("open");
-        let mut files = FileSegments::open(&folder.0).unwrap();
-        let last = 40;
-        for id in 1..=last {
-            files.allocate(SegmentId(id), 600).unwrap();
-        }
-        let mut buf = [0; 8];
-        for id in 1..=last - 2 {
-            files.read(SegmentId(id), 0, &mut buf).unwrap();
-            assert!(files.open.len() <= OPEN_MAX);
-        }
-        for id in [last - 1, last] {
-            assert!(files.open.contains_key(&SegmentId(id)));
-            // Written without a descriptor more: the name is gone.
-            std::fs::rename(files.path(SegmentId(id)), folder.0.join("moved")).unwrap();
-            files.write(SegmentId(id), 0, b"written").unwrap();
-            files.sync(SegmentId(id)).unwrap();
-        }
-    }
-
-    #[test]
-    fn one_process_has_a_folder_at_a_time() {
-        let folder = Folder::new("lock");
-        let files = FileSegments::open(&folder.0).unwrap();
-        let error = FileSegments::open(&folder.0).unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::WouldBlock);
-        drop(files);
-        FileSegments::open(&folder.0).unwrap();
-    }
-
-    #[test]
-    fn a_store_finds_its_mail_again() {
-        use crate::id::{Epoch, LogId};
-        use crate::store::{Command, Store, StoreConfig, StoreOp};
-        use wire::{CommandId, InstanceId, NodeId};
-
-        let folder = Folder::new("store");
-        for boot in 1..=2 {
-            let files = FileSegments::open(&folder.0).unwrap();
-            let config = StoreConfig {
-                segment_bytes: 0,
-                ..StoreConfig::default()
-            };
-            let mut store = Store::open(files, config, LogId(1)).unwrap();
-            let join = StoreOp::Join {
-                node: NodeId([1; 32]),
-                instance: InstanceId(boot),
-                epoch: Epoch(0),
-            };
-            let mut outcomes = Vec::new();
-            store.execute([(CommandId(1), Command::Store(join))], &mut outcomes);
-            while store.tidy() {}
-            let text = format!("{outcomes:?}");
-            assert!(text.contains(&format!("Epoch({boot})")), "{text}");
-        }
-    }
+/// Whether a file could not be opened for want of something that comes back: descriptors, memory.
+fn is_shortage(error: &io::Error) -> bool {
+    /// Too many open files of the system (`ENFILE`) and of the process (`EMFILE`): the same numbers
+    /// on all Unix systems, and without a kind of their own.
+    const TOO_MANY_FILES: [i32; 2] = [23, 24];
+    let code = error.raw_os_error();
+    error.kind() == ErrorKind::OutOfMemory
+        || cfg!(unix) && code.is_some_and(|code| TOO_MANY_FILES.contains(&code))
 }
+
+#[cfg(test)]
+mod tests;

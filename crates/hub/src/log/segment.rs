@@ -31,7 +31,8 @@ pub trait SegmentFile {
     ///
     /// # Errors
     ///
-    /// [`FileError::Full`] where the disk has no room; nothing is left of the segment then.
+    /// [`FileError::Full`] where the disk has no room, or the system no descriptor; nothing is left
+    /// of the segment then. After another error nothing is written any more.
     fn allocate(&mut self, segment: SegmentId, bytes: u64) -> Result<(), FileError>;
 
     /// Writes `bytes` at `offset` of an allocated segment, inside its length.

@@ -44,14 +44,14 @@ impl AskStatus {
         let hub = status.get("hub").and_then(Value::as_str);
         let hub = hub.ok_or_else(|| refused("another JSON"))?;
         if self.json {
-            say(body);
+            say(body)?;
         } else {
             for name in ["hub", "servers", "tickets_waiting", "matches", "players"] {
                 let value = status.get(name).unwrap_or(&Value::Null);
                 say(&format!(
                     "{name:<16} {}",
                     value.to_string().trim_matches('"')
-                ));
+                ))?;
             }
         }
         if hub == "up" {
@@ -88,7 +88,7 @@ impl AskStatus {
         } else if kind == ErrorKind::InvalidData {
             Failure::refused(format_args!("what answers at {address} is no matchmaker"))
         } else {
-            let sentence = format!("nobody answers at {address}: {kind}");
+            let sentence = format!("nobody answers at {address}: {error}");
             Failure::new(Exit::Unreachable, sentence)
         }
     }

@@ -41,7 +41,7 @@ impl ReportFile {
     fn replace(&mut self, report: &Report, kind: Kind) -> Result<(), Failure> {
         let fail = |error: io::Error| {
             let name = self.path.display();
-            Failure::usage(format_args!("{name}: report: {}", error.kind()))
+            Failure::usage(format_args!("{name}: report: {error}"))
         };
         let text = serde_json::to_string_pretty(report).map_err(|error| fail(error.into()))?;
         let mut options = OpenOptions::new();

@@ -9,6 +9,9 @@ impl FileConfig {
     /// Says in one sentence why a node with this configuration could not do its work; `None` where
     /// it could.
     pub(super) fn fault(&self) -> Option<String> {
+        if self.roles.is_empty() {
+            return Some("\"roles\" is empty, and a node does something for others".to_owned());
+        }
         self.address_fault().or_else(|| self.game_faults())
     }
 
@@ -19,11 +22,12 @@ impl FileConfig {
                 self.listen
             ));
         }
-        let is_nowhere = |address: &&SocketAddr| {
-            let ip = address.ip();
-            ip.is_unspecified() || ip.is_multicast() || address.port() == 0
-        };
-        let nowhere = self.advertise.iter().find(is_nowhere)?;
+        let known = self.bootstrap.iter().map(|known| &known.address);
+        let nowhere = self
+            .advertise
+            .iter()
+            .chain(known)
+            .find(|address| is_nowhere(address))?;
         Some(format!("nobody can be reached at {nowhere}"))
     }
 
@@ -51,10 +55,18 @@ impl FileConfig {
             Some("has \"listen\", and this node is no entry")
         } else if game.server.is_some() && !is(FileRole::Exit) {
             Some("has \"server\", and this node is no exit")
+        } else if game.server.as_ref().is_some_and(is_nowhere) {
+            Some("has a \"server\" that nobody can be reached at")
         } else if game.entries.is_some() && game.server.is_none() {
             Some("has \"entries\" without \"server\"")
         } else {
             None
         }
     }
+}
+
+/// Whether no packet can be meant for `address`.
+const fn is_nowhere(address: &SocketAddr) -> bool {
+    let ip = address.ip();
+    ip.is_unspecified() || ip.is_multicast() || address.port() == 0
 }

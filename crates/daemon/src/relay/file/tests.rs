@@ -185,6 +185,27 @@ fn a_configuration_that_cannot_work_is_refused_in_one_sentence() {
             "game \"doom\" has \"server\", and this node is no exit",
         ),
         (
+            fault_of(&|config, _| config.roles.clear()),
+            "\"roles\" is empty, and a node does something for others",
+        ),
+        (
+            fault_of(&|config, _| {
+                config.bootstrap = vec![BootstrapNode {
+                    node: NodeName(NodeId([1; 32])),
+                    address: "0.0.0.0:4500".parse().unwrap(),
+                }];
+            }),
+            "nobody can be reached at 0.0.0.0:4500",
+        ),
+        (
+            fault_of(&|config, mut game| {
+                config.roles = [FileRole::Entry, FileRole::Exit].into();
+                game.server = Some("0.0.0.0:0".parse().unwrap());
+                config.games = vec![game];
+            }),
+            "game \"doom\" has a \"server\" that nobody can be reached at",
+        ),
+        (
             with(|game| game.entries = Some(BTreeSet::new())),
             "game \"doom\" has \"entries\" without \"server\"",
         ),
