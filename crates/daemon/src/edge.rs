@@ -7,6 +7,7 @@
 mod count;
 mod door;
 mod limit;
+mod patience;
 mod proxy;
 mod refusal;
 mod shape;
@@ -49,6 +50,12 @@ pub struct EdgeConfig {
     /// Time from the first byte of a request, or from the end of the one before, to the end of its
     /// head, and again to the end of its body; 10 s.
     pub read_timeout: Duration,
+    /// Time from when an answer has to wait, since the other end does not take it, until it and all
+    /// behind it are on their way; 10 s.
+    pub write_timeout: Duration,
+    /// How long a connection may serve, however busy; 5 minutes. It ends with the request that is
+    /// then under way, so that nobody keeps a place for ever.
+    pub connection_life: Duration,
     /// Longest wait that a request may ask for; 30 s.
     pub wait_max: Duration,
     /// Requests that wait at a time; 512.
@@ -75,6 +82,8 @@ impl EdgeConfig {
             body_bytes_max: 4_096,
             head_bytes_max: 16 << 10,
             read_timeout: Duration::from_secs(10),
+            write_timeout: Duration::from_secs(10),
+            connection_life: Duration::from_secs(300),
             wait_max: Duration::from_secs(30),
             waits_max: 512,
             waits_per_source_max: 128,

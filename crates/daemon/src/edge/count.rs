@@ -1,6 +1,8 @@
 //! What the edge has counted: every connection and every request once, by how it ended.
 
 use std::collections::BTreeMap;
+use std::error::Error as _;
+use std::io;
 use std::sync::{Mutex, PoisonError};
 
 use serde::Serialize;
@@ -21,7 +23,7 @@ pub(super) struct Counts {
     closed: u64,
     /// That said what is no HTTP, or had too large a head.
     bad_http: u64,
-    /// Whose head did not come in time.
+    /// Whose head did not come in time, or that did not take an answer in time.
     too_slow: u64,
     /// That broke off in the middle of a request or an answer.
     cut: u64,
@@ -52,10 +54,16 @@ impl ConnectionEnd {
         match served {
             Ok(()) => Self::Closed,
             Err(error) if error.is_parse() => Self::BadHttp,
-            Err(error) if error.is_timeout() => Self::TooSlow,
+            Err(error) if error.is_timeout() || is_late(error) => Self::TooSlow,
             Err(_) => Self::Cut,
         }
     }
+}
+
+/// Whether a stream gave up its other end.
+fn is_late(error: &hyper::Error) -> bool {
+    let cause = error.source().and_then(|cause| cause.downcast_ref());
+    cause.is_some_and(|cause: &io::Error| cause.kind() == io::ErrorKind::TimedOut)
 }
 
 /// Counts, shared by all connections; no lock is held across a wait.

@@ -1,6 +1,7 @@
 //! The port: connections in, each served by HTTP/1.1 with limits on its heads and its patience.
 
 use std::net::SocketAddr;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,9 +10,11 @@ use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use tokio::net::{TcpListener, TcpStream};
+use tokio::time::timeout;
 
 use super::count::ConnectionEnd;
 use super::limit::{ConnectionGuard, Source};
+use super::patience::Patient;
 use super::ticket::{self, Peer, Shared};
 
 /// Serves for as long as it is polled.
@@ -74,9 +77,15 @@ async fn talk(stream: TcpStream, peer: Peer, mut open: Open) {
         .header_read_timeout(config.read_timeout)
         .max_buf_size(config.head_bytes_max.max(HEAD_BYTES_MIN))
         .max_headers(HEADERS_MAX);
-    let served = http
-        .serve_connection(TokioIo::new(stream), TowerToHyperService::new(routes))
-        .await;
+    let stream = TokioIo::new(Patient::new(stream, config.write_timeout));
+    let mut connection = pin!(http.serve_connection(stream, TowerToHyperService::new(routes)));
+    let served = if let Ok(served) = timeout(config.connection_life, connection.as_mut()).await {
+        served
+    } else {
+        // What is under way has limits of its own, and nothing comes after it.
+        connection.as_mut().graceful_shutdown();
+        connection.await
+    };
     if let Err(error) = &served {
         tracing::debug!(%error, "a connection ended badly");
     }

@@ -30,6 +30,45 @@ fn what_is_not_understood_is_refused_in_words() {
     ] {
         post(edge, body).assert_refused(400, "malformed_json");
     }
+    for user in ["0", "zz", &"00".repeat(513)] {
+        let body = format!(r#"{{"client_id":"5","user":"{user}"}}"#);
+        post(edge, &body).assert_refused(400, "bad_user");
+    }
+    post(edge, &"x".repeat(4_097)).assert_refused(413, "body_too_large");
+    ask(edge, "POST /v1/tickets", &[], "{}").assert_refused(415, "not_json");
+    let json = ("Content-Type", "application/json; charset=utf-8");
+    ask(
+        edge,
+        "POST /v1/tickets",
+        &[json, ("Idempotency-Key", "once")],
+        r#"{"client_id":"5"}"#,
+    )
+    .assert_refused(400, "bad_idempotency_key");
+
+    let held = submit(edge, 5);
+    for wait in ["31", "-1", "abc", "", "5m", "99999999999999999999"] {
+        let rest = format!("?wait={wait}");
+        about(edge, "GET", &held, &rest).assert_refused(400, "bad_wait");
+    }
+    about(edge, "GET", &held, "?speed=1").assert_refused(400, "bad_wait");
+    ask(
+        edge,
+        "GET /v1/tickets/5",
+        &[("Authorization", "Bearer x")],
+        "",
+    )
+    .assert_refused(400, "bad_ticket_id");
+    ask(edge, "GET /", &[], "").assert_refused(404, "no_route");
+    ask(edge, "GET /v2/tickets", &[], "").assert_refused(404, "no_route");
+    ask(edge, "PUT /v1/tickets", &[], "").assert_refused(405, "no_method");
+    assert_eq!(ask(edge, "GET /v1/status", &[], "").status, 200);
+}
+
+#[test]
+fn numbers_have_one_spelling_and_paths_that_are_no_text_are_refused_in_words() {
+    let net = Net::new();
+    let matchmaker = net.matchmaker(None);
+    let edge = matchmaker.address();
     let zeros = format!("{}1", "0".repeat(500));
     for id in [
         "",
@@ -48,21 +87,6 @@ fn what_is_not_understood_is_refused_in_words() {
         let body = format!(r#"{{"client_id":"{id}"}}"#);
         post(edge, &body).assert_refused(400, "bad_client_id");
     }
-    for user in ["0", "zz", &"00".repeat(513)] {
-        let body = format!(r#"{{"client_id":"5","user":"{user}"}}"#);
-        post(edge, &body).assert_refused(400, "bad_user");
-    }
-    post(edge, &"x".repeat(4_097)).assert_refused(413, "body_too_large");
-    ask(edge, "POST /v1/tickets", &[], "{}").assert_refused(415, "not_json");
-    let json = ("Content-Type", "application/json; charset=utf-8");
-    ask(
-        edge,
-        "POST /v1/tickets",
-        &[json, ("Idempotency-Key", "once")],
-        r#"{"client_id":"5"}"#,
-    )
-    .assert_refused(400, "bad_idempotency_key");
-
     // The one spelling of each, up to the last.
     for id in ["0", "10", "18446744073709551615"] {
         let answer = post(edge, &format!(r#"{{"client_id":"{id}"}}"#));
@@ -70,27 +94,9 @@ fn what_is_not_understood_is_refused_in_words() {
     }
 
     let held = submit(edge, 5);
-    for wait in [
-        "31",
-        "-1",
-        "+1",
-        "01",
-        "abc",
-        "",
-        "5m",
-        "99999999999999999999",
-    ] {
-        let rest = format!("?wait={wait}");
-        about(edge, "GET", &held, &rest).assert_refused(400, "bad_wait");
+    for wait in ["+1", "01", "00"] {
+        about(edge, "GET", &held, &format!("?wait={wait}")).assert_refused(400, "bad_wait");
     }
-    about(edge, "GET", &held, "?speed=1").assert_refused(400, "bad_wait");
-    ask(
-        edge,
-        "GET /v1/tickets/5",
-        &[("Authorization", "Bearer x")],
-        "",
-    )
-    .assert_refused(400, "bad_ticket_id");
     for id in ["%00%ff", "%C3%28", "%zz", "%2f"] {
         let key = [("Authorization", "Bearer x")];
         for (method, rest) in [
@@ -103,10 +109,6 @@ fn what_is_not_understood_is_refused_in_words() {
                 .assert_refused(400, "bad_ticket_id");
         }
     }
-    ask(edge, "GET /", &[], "").assert_refused(404, "no_route");
-    ask(edge, "GET /v2/tickets", &[], "").assert_refused(404, "no_route");
-    ask(edge, "PUT /v1/tickets", &[], "").assert_refused(405, "no_method");
-    assert_eq!(ask(edge, "GET /v1/status", &[], "").status, 200);
 }
 
 #[test]
@@ -201,6 +203,65 @@ fn who_says_nothing_is_let_go() {
         (true, 3),
         "{status:?}"
     );
+}
+
+#[test]
+fn who_takes_no_answers_is_let_go() {
+    let net = Net::new();
+    let mut config = edge();
+    config.write_timeout = Duration::from_millis(300);
+    config.connections_max = 9;
+    let matchmaker = net.matchmaker_with(None, quick(), config);
+    let edge = matchmaker.address();
+    let requests = "GET /v1/nothing HTTP/1.1\r\nHost: e\r\n\r\n".repeat(500);
+    let crowd: Vec<_> = (0..8)
+        .map(|_| {
+            let mut stream = TcpStream::connect(edge).unwrap();
+            let patience = Some(Duration::from_millis(20));
+            stream.set_write_timeout(patience).unwrap();
+            // Until the edge reads no more, since nothing of what it says is taken, or has closed.
+            while stream.write_all(requests.as_bytes()).is_ok() {}
+            stream
+        })
+        .collect();
+    let after = until("all but who asks are gone", || {
+        let now = counts(edge);
+        (now["open"] == 1).then_some(now)
+    });
+    assert_eq!(after["too_slow"], 8, "{after}");
+    drop(crowd);
+}
+
+#[test]
+fn nobody_keeps_a_connection_for_ever() {
+    let net = Net::new();
+    let mut config = edge();
+    config.connection_life = Duration::from_millis(500);
+    let matchmaker = net.matchmaker_with(None, quick(), config);
+    let edge = matchmaker.address();
+    // Busy all the time, and never slow.
+    let mut stream = TcpStream::connect(edge).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    let mut piece = [0; 4_096];
+    let answers = (0..500_000).position(|_| {
+        let request = b"GET /v1/status HTTP/1.1\r\nHost: e\r\n\r\n";
+        let is_sent = stream.write_all(request).is_ok();
+        !is_sent || !stream.read(&mut piece).is_ok_and(|len| len > 0)
+    });
+    assert!(answers.expect("it ends") > 1);
+
+    // A wait that is under way comes to its end.
+    let held = submit(edge, 1);
+    let Held { ticket, resume_key } = &held;
+    let bytes = raw(
+        edge,
+        format!(
+            "GET /v1/tickets/{ticket}?wait=2 HTTP/1.1\r\nHost: e\r\n\
+             Authorization: Bearer {resume_key}\r\n\r\n"
+        )
+        .as_bytes(),
+    );
+    assert_eq!(Answer::read(bytes).text("state"), "queued");
 }
 
 #[test]

@@ -47,6 +47,12 @@ pub(super) struct EdgeLimits {
     /// Time for the head of a request, and again for its body, seconds.
     #[arg(long, default_value_t = Seconds::of(EDGE.read_timeout))]
     http_read_timeout: Seconds,
+    /// Time for the other end to take an answer, seconds.
+    #[arg(long, default_value_t = Seconds::of(EDGE.write_timeout))]
+    http_write_timeout: Seconds,
+    /// How long a connection may serve, seconds.
+    #[arg(long, default_value_t = Seconds::of(EDGE.connection_life))]
+    http_connection_life: Seconds,
     /// Longest body of a request, bytes.
     #[arg(long, default_value_t = EDGE.body_bytes_max)]
     http_body: usize,
@@ -71,6 +77,8 @@ impl EdgeLimits {
             requests_burst: self.http_burst,
             wait_max: self.http_wait.span(),
             read_timeout: self.http_read_timeout.span(),
+            write_timeout: self.http_write_timeout.span(),
+            connection_life: self.http_connection_life.span(),
             body_bytes_max: self.http_body,
             head_bytes_max: self.http_head,
             ..EdgeConfig::new(listen, transport)

@@ -274,7 +274,7 @@ fn a_token_key_counts_from_when_the_link_says_so_until_it_lapses() {
     config.connect_timeout = Duration::from_secs(1);
     // Whoever is understood is told that it has no seat.
     let understood = End::Closed(CloseReason::Peer(CloseCode::App));
-    let mut knock = |scene: &Scene, expected: &End| {
+    let knock = |scene: &Scene, expected: &End| {
         let (kind, nobody) = (SessionKind::Play, ClientId(77));
         let end = scene.knock_with(config.clone(), scene.target(nobody, kind, match_of(kind)));
         assert_eq!(end, *expected);
