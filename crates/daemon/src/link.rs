@@ -4,6 +4,7 @@ mod application;
 pub mod lease;
 mod lookup;
 mod server;
+mod trouble;
 
 use std::time::Duration;
 
