@@ -139,7 +139,7 @@ impl<A: Aead> Session<A> {
             || (self.has_room_in_flight() && self.outbox.has_work())
     }
 
-    const fn has_room_in_flight(&self) -> bool {
+    fn has_room_in_flight(&self) -> bool {
         !self.sent.is_full() && self.has_room_on_record()
     }
 
