@@ -27,6 +27,7 @@ mod refusals;
 mod rogue;
 mod round_trip;
 mod stats;
+mod storm;
 mod token;
 mod vectors;
 mod world;
