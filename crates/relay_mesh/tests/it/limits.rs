@@ -381,6 +381,37 @@ fn a_node_that_grants_no_more_labels_for_now_keeps_those_who_have_theirs() {
     assert_eq!(mesh.moves(ENTRY, start).len(), 0);
 }
 
+/// Each failure is a reason to ask again, as fast as answers come; and a thousand flows want labels.
+#[test]
+fn set_ups_that_fail_are_tried_a_few_times_a_second_whatever_the_number_of_flows() {
+    let refusals: [(&str, Adjust); 2] = [
+        ("too many", |_, config, _| config.request_rate = 0),
+        ("no labels", |_, config, _| config.labels_max = 0),
+    ];
+    for (number, (what, adjust)) in (40..).zip(refusals) {
+        let mut mesh = Mesh::new(Seed::from_number(number), &shape(adjust));
+        mesh.run(START);
+        for round in 0..10 {
+            flood(&mut mesh, round * 100..(round + 1) * 100, (3, 1_000));
+            mesh.run(500);
+        }
+        let tries = |mesh: &Mesh| mesh.process(ENTRY).node.stats().setups_failed;
+        let datagrams = |mesh: &Mesh| -> u64 {
+            let entry = mesh.nodes[ENTRY];
+            let others = (0..mesh.nodes.len()).filter(|index| *index != ENTRY);
+            others
+                .map(|index| mesh.world.link_stats(entry, mesh.nodes[index]).sent)
+                .sum()
+        };
+        let before = (tries(&mesh), datagrams(&mesh));
+        mesh.run(10_000);
+        let after = (tries(&mesh), datagrams(&mesh));
+        assert!((5..=60).contains(&after.0), "{what}: {after:?}");
+        assert!(after.0 - before.0 <= 40, "{what}: {before:?} {after:?}");
+        assert!(after.1 - before.1 <= 500, "{what}: {before:?} {after:?}");
+    }
+}
+
 #[test]
 fn outbox_bytes_max_bounds_what_waits_for_a_slow_driver() {
     let mut mesh = Mesh::new(
