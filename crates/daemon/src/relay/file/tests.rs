@@ -147,14 +147,6 @@ fn a_configuration_that_cannot_work_is_refused_in_one_sentence() {
     let server = "127.0.0.1:10".parse().unwrap();
     let cases = [
         (
-            fault_of(&|config, _| config.listen = "0.0.0.0:4500".parse().unwrap()),
-            "others cannot reach 0.0.0.0:4500; say in \"advertise\" where they can",
-        ),
-        (
-            fault_of(&|config, _| config.advertise = vec!["192.0.2.1:0".parse().unwrap()]),
-            "nobody can be reached at 192.0.2.1:0",
-        ),
-        (
             fault_of(&|config, game| config.games = vec![game.clone(), game]),
             "game \"doom\" stands there twice",
         ),
@@ -185,33 +177,61 @@ fn a_configuration_that_cannot_work_is_refused_in_one_sentence() {
             "game \"doom\" has \"server\", and this node is no exit",
         ),
         (
-            fault_of(&|config, _| config.roles.clear()),
-            "\"roles\" is empty, and a node does something for others",
-        ),
-        (
-            fault_of(&|config, _| {
-                config.bootstrap = vec![BootstrapNode {
-                    node: NodeName(NodeId([1; 32])),
-                    address: "0.0.0.0:4500".parse().unwrap(),
-                }];
-            }),
-            "nobody can be reached at 0.0.0.0:4500",
-        ),
-        (
-            fault_of(&|config, mut game| {
-                config.roles = [FileRole::Entry, FileRole::Exit].into();
-                game.server = Some("0.0.0.0:0".parse().unwrap());
-                config.games = vec![game];
-            }),
-            "game \"doom\" has a \"server\" that nobody can be reached at",
-        ),
-        (
             with(|game| game.entries = Some(BTreeSet::new())),
             "game \"doom\" has \"entries\" without \"server\"",
         ),
     ];
     for (fault, expected) in cases {
         let fault = fault.unwrap();
+        assert!(fault.ends_with(&format!(": {expected}")), "{fault}");
+    }
+}
+
+/// What makes a configuration a bad one.
+type Change<'a> = &'a dyn Fn(&mut FileConfig);
+
+#[test]
+fn a_configuration_that_reaches_nobody_is_refused_in_one_sentence() {
+    let mut sandbox = Sandbox::new(&[("one", FileRole::Exit)]).unwrap();
+    let good = sandbox.config_mut(0).unwrap().clone();
+    let anywhere = "0.0.0.0:4500".parse().unwrap();
+    let game = FileGame {
+        listen: Vec::new(),
+        exits: Vec::new(),
+        server: Some("0.0.0.0:0".parse().unwrap()),
+        ..doom()
+    };
+    let known = BootstrapNode {
+        node: NodeName(NodeId([1; 32])),
+        address: anywhere,
+    };
+    let changes: [(Change<'_>, &str); 5] = [
+        (
+            &|config| config.roles.clear(),
+            "\"roles\" is empty, and a node does something for others",
+        ),
+        (
+            &|config| config.listen = anywhere,
+            "others cannot reach 0.0.0.0:4500; say in \"advertise\" where they can",
+        ),
+        (
+            &|config| config.advertise = vec!["192.0.2.1:0".parse().unwrap()],
+            "nobody can be reached at 192.0.2.1:0",
+        ),
+        (
+            &|config| config.bootstrap = vec![known.clone()],
+            "nobody can be reached at 0.0.0.0:4500",
+        ),
+        (
+            &|config| config.games = vec![game.clone()],
+            "game \"doom\" has a \"server\" that nobody can be reached at",
+        ),
+    ];
+    assert!(good.setup(sandbox.directory()).is_ok());
+    for (change, expected) in changes {
+        let mut config = good.clone();
+        change(&mut config);
+        let fault = config.setup(sandbox.directory()).unwrap_err().to_string();
         assert!(fault.ends_with(&format!(": {expected}")), "{fault}");
     }
 }
