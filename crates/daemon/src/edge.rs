@@ -4,14 +4,16 @@
 //! holds no state of tickets: every request is put to the matchmaker's thread by a bounded queue,
 //! and waits for the answer there.
 
+mod count;
 mod door;
 mod limit;
+mod proxy;
 mod refusal;
 mod shape;
 mod ticket;
 
 use std::io::ErrorKind;
-use std::net::{SocketAddr, TcpListener};
+use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
@@ -21,7 +23,6 @@ use tokio::sync::oneshot;
 
 use crate::exit::Failure;
 use crate::role::matchmaker::MatchmakerRequests;
-use limit::Limiter;
 use ticket::Shared;
 
 /// Where the edge listens, and its limits.
@@ -32,6 +33,11 @@ pub struct EdgeConfig {
     pub listen: SocketAddr,
     /// How it speaks.
     pub transport: Transport,
+    /// Proxies whose word about who asks is taken; none. Their connections count for all, and not
+    /// for one source.
+    pub trusted_proxies: Vec<IpAddr>,
+    /// Where these proxies say it.
+    pub proxy_header: ProxyHeader,
     /// Connections at once; 1,024. One more is closed as it is made.
     pub connections_max: usize,
     /// Connections at once of one source, which is an IPv4 address or 64 bits of an IPv6 one; 256.
@@ -62,6 +68,8 @@ impl EdgeConfig {
         Self {
             listen,
             transport,
+            trusted_proxies: Vec::new(),
+            proxy_header: ProxyHeader::XForwardedFor,
             connections_max: 1_024,
             connections_per_source_max: 256,
             body_bytes_max: 4_096,
@@ -120,6 +128,16 @@ pub enum Transport {
     Tls,
 }
 
+/// The header in which a proxy says on whose behalf it asks. It must set this one, or add to it,
+/// whatever came in: a header that it passes on as it is would let anybody say anything.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ProxyHeader {
+    /// `X-Forwarded-For`, a list of addresses.
+    XForwardedFor,
+    /// `Forwarded`, RFC 7239.
+    Forwarded,
+}
+
 /// An edge that has its port and does not answer yet.
 #[derive(Debug)]
 pub(crate) struct BoundEdge {
@@ -139,8 +157,7 @@ impl BoundEdge {
             .enable_time()
             .build()
             .map_err(fail)?;
-        let limiter = Limiter::new(&self.config);
-        let shared = Arc::new(Shared::new(self.config, requests, limiter));
+        let shared = Arc::new(Shared::new(self.config, requests));
         let (stop, stopped) = oneshot::channel();
         let listener = {
             let _context = runtime.enter();

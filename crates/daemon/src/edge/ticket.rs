@@ -1,5 +1,6 @@
 //! The requests of players: routes, and what each asks of the matchmaker.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,8 +18,10 @@ use tokio::time::timeout;
 use wire::ClientId;
 
 use super::EdgeConfig;
+use super::count::Counter;
 use super::limit::{Limiter, Source};
-use super::refusal::Refusal;
+use super::proxy::Proxies;
+use super::refusal::{Refusal, Word};
 use super::shape::{self, Made, Status, Ticket, Wish};
 use crate::role::matchmaker::{MatchmakerRequest, MatchmakerRequests, TicketAsk, Unknown};
 
@@ -26,18 +29,18 @@ use crate::role::matchmaker::{MatchmakerRequest, MatchmakerRequests, TicketAsk, 
 pub(super) struct Shared {
     pub(super) config: EdgeConfig,
     pub(super) limiter: Limiter,
+    pub(super) proxies: Proxies,
+    pub(super) counter: Counter,
     requests: MatchmakerRequests,
 }
 
 impl Shared {
-    pub(super) const fn new(
-        config: EdgeConfig,
-        requests: MatchmakerRequests,
-        limiter: Limiter,
-    ) -> Self {
+    pub(super) fn new(config: EdgeConfig, requests: MatchmakerRequests) -> Self {
         Self {
+            limiter: Limiter::new(&config),
+            proxies: Proxies::new(&config.trusted_proxies, config.proxy_header),
+            counter: Counter::default(),
             config,
-            limiter,
             requests,
         }
     }
@@ -73,13 +76,20 @@ pub(super) fn routes(shared: &Arc<Shared>) -> Router {
         .with_state(Arc::clone(shared))
 }
 
-/// Holds every request to its source's rate, and marks every answer as nobody else's.
+/// The other end of a connection.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Peer(pub(super) IpAddr);
+
+/// Holds every request to its source's rate, counts it, and marks every answer as nobody else's.
 async fn guard(
     State(shared): State<Arc<Shared>>,
-    Extension(source): Extension<Source>,
-    request: Request,
+    Extension(Peer(peer)): Extension<Peer>,
+    mut request: Request,
     next: Next,
 ) -> Response {
+    let asked = shared.counter.request();
+    let source = shared.proxies.source(peer, request.headers());
+    request.extensions_mut().insert(source);
     let mut response = match shared.limiter.request(source) {
         Ok(()) => next.run(request).await,
         Err(wait) => {
@@ -89,6 +99,10 @@ async fn guard(
     response
         .headers_mut()
         .insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    let word = response.extensions().get::<Word>().map(|word| word.0);
+    // A path that is no text is refused by the router, in its own words.
+    let is_done = response.status().is_success();
+    asked.end(word.or_else(|| (!is_done).then_some("other")));
     response
 }
 
@@ -243,7 +257,7 @@ async fn reissue(
 
 async fn status(State(shared): State<Arc<Shared>>) -> Result<Response, Refusal> {
     let load = shared.ask(MatchmakerRequest::Load).await?;
-    Ok(Json(Status::from(load)).into_response())
+    Ok(Json(Status::new(load, shared.counter.counts())).into_response())
 }
 
 async fn no_route() -> Refusal {

@@ -7,8 +7,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use crypto::TokenId;
 use matchmaker_core::record::{Assign, Reply, encode_left, encode_result};
 use matchmaker_core::{
-    Command, Config, Ending, Event, Game, GrantText, Outcome, Rule, Seated, ServerLink, Slot,
-    TeamSize, TicketId, TicketRequest, TicketState,
+    Command, Config, Ending, Event, Game, GrantText, MatchEnd, Outcome, Rule, Seated, ServerLink,
+    Slot, TeamSize, TicketId, TicketRequest, TicketState,
 };
 use netsim::{for_each_seed, test_site};
 use wire::{ClientId, CommandId, Generator, Instant, MatchId, Seed, UnixTime};
@@ -48,6 +48,10 @@ fn sim_mm_1_mm_4_players_servers_and_restarts() {
     assert!(seen.matches > 20 && seen.restarts > 0, "{seen:?}");
     assert!(seen.crashes > 0 && seen.cancels > 20, "{seen:?}");
     assert!(seen.adopted > 0, "{seen:?}");
+    assert!(seen.not_entered > 5 && seen.abandoned > 0, "{seen:?}");
+    assert!(seen.outages > 0 && seen.missed_restarts > 0, "{seen:?}");
+    // The hole that the README describes is there, and is no larger.
+    assert!(seen.in_two > 0, "{seen:?}");
 }
 
 #[test]
@@ -78,6 +82,16 @@ struct Seen {
     crashes: u64,
     cancels: u64,
     adopted: u64,
+    /// Matches that nobody entered in time.
+    not_entered: u64,
+    /// Tickets whose holders had gone.
+    abandoned: u64,
+    /// Times in which no server could call.
+    outages: u64,
+    /// Servers that were cut off while the matchmaker restarted.
+    missed_restarts: u64,
+    /// Steps in which a player could use tokens of two matches.
+    in_two: u64,
 }
 
 impl Seen {
@@ -88,6 +102,11 @@ impl Seen {
             crashes: self.crashes + other.crashes,
             cancels: self.cancels + other.cancels,
             adopted: self.adopted + other.adopted,
+            not_entered: self.not_entered + other.not_entered,
+            abandoned: self.abandoned + other.abandoned,
+            outages: self.outages + other.outages,
+            missed_restarts: self.missed_restarts + other.missed_restarts,
+            in_two: self.in_two + other.in_two,
         }
     }
 }
@@ -104,8 +123,13 @@ struct Process {
     must_register: bool,
     /// Nothing it says arrives until then.
     cut_until: Instant,
-    /// When each match ends.
+    /// Matches that it had when it was cut off before it could tell a new matchmaker of them: their
+    /// players may be elsewhere by now.
+    unheard: BTreeSet<MatchId>,
+    /// When each match ends that somebody has entered; the others never do by themselves.
     ends: BTreeMap<MatchId, Instant>,
+    /// When each match was taken, or a token for it was last seen.
+    wanted_at: BTreeMap<MatchId, Instant>,
 }
 
 impl Process {
@@ -114,6 +138,18 @@ impl Process {
         let seats = self.server.matches.get(&match_id);
         seats.is_some_and(|seats| seats.iter().any(|seat| seat.client_id == client))
     }
+}
+
+/// A token that a player has.
+struct Token {
+    client: ClientId,
+    server: ServerLink,
+    match_id: MatchId,
+    expires_at: UnixTime,
+    /// The life of the matchmaker that made it.
+    life: u64,
+    /// It was good while another one for another match was.
+    is_stray: bool,
 }
 
 struct World {
@@ -130,8 +166,12 @@ struct World {
     /// Calls to servers on their way.
     calls: Vec<(Instant, u64, CommandId, ServerLink, Vec<u8>)>,
     tickets: BTreeMap<ClientId, TicketId>,
+    /// Players who have gone without a word, and do not ask for their tickets.
+    gone: BTreeSet<ClientId>,
+    /// When the hub comes back.
+    outage_until: Option<Instant>,
     /// All tokens seen: whose, where, in which match.
-    tokens: BTreeMap<TokenId, (ClientId, ServerLink, MatchId, UnixTime)>,
+    tokens: BTreeMap<TokenId, Token>,
     psks: BTreeSet<[u8; 32]>,
     /// The last grant that each player was seen to have.
     grants: BTreeMap<ClientId, GrantText>,
@@ -155,6 +195,8 @@ impl World {
             outcomes: Vec::new(),
             calls: Vec::new(),
             tickets: BTreeMap::new(),
+            gone: BTreeSet::new(),
+            outage_until: None,
             tokens: BTreeMap::new(),
             psks: BTreeSet::new(),
             grants: BTreeMap::new(),
@@ -173,6 +215,10 @@ impl World {
         let now = self.rig.now;
         if faults == Faults::On {
             self.break_something();
+        }
+        if self.outage_until.is_some_and(|until| until <= now) {
+            self.outage_until = None;
+            self.rig.machine.handle_link_up(now);
         }
         let unix = self.unix();
         self.rig.machine.set_unix_time(now, unix);
@@ -208,7 +254,9 @@ impl World {
             call_at: now,
             must_register: true,
             cut_until: now,
+            unheard: BTreeSet::new(),
             ends: BTreeMap::new(),
+            wanted_at: BTreeMap::new(),
         });
     }
 
@@ -222,7 +270,12 @@ impl World {
         if self.generator.chance(2_000) && !self.processes.is_empty() {
             let index = self.below(self.processes.len());
             let span = secs(self.generator.between(1, 45));
-            self.processes[index].cut_until = now + span;
+            let process = &mut self.processes[index];
+            process.cut_until = now + span;
+            // The present matchmaker may not have heard of it.
+            if process.must_register {
+                process.unheard.extend(process.server.matches.keys());
+            }
         }
         if self.generator.chance(1_500) {
             // Forwards only: a server that has seen the later time would refuse nothing less.
@@ -231,6 +284,17 @@ impl World {
         if self.generator.chance(700) {
             self.restart();
         }
+        if self.outage_until.is_none() && self.generator.chance(1_000) {
+            let span = secs(self.generator.between(1, 45));
+            self.outage_until = Some(now + span);
+            self.seen.outages += 1;
+            self.rig.machine.handle_link_down(now);
+        }
+    }
+
+    /// Whether what this process says arrives, and what is said to it.
+    fn is_cut_off(&self, process: &Process) -> bool {
+        self.outage_until.is_some() || process.cut_until > self.rig.now
     }
 
     /// Ends a process; its parent sees it at once, if it is the present matchmaker.
@@ -258,18 +322,38 @@ impl World {
         self.rig.machine.set_unix_time(self.rig.now, unix);
         self.down.clear();
         self.tickets.clear();
+        if self.outage_until.is_some() {
+            self.rig.machine.handle_link_down(self.rig.now);
+        }
         for process in &mut self.processes {
             process.must_register = true;
             process.call_at = self.rig.now;
-            // Who is cut off longer than the recovery is not covered: see the README.
-            process.cut_until = self.rig.now;
+            if process.cut_until > self.rig.now {
+                process.unheard.extend(process.server.matches.keys());
+                self.seen.missed_restarts += 1;
+            }
         }
     }
 
     fn players(&mut self, faults: Faults) {
         let now = self.rig.now;
+        for (client, ticket) in &self.tickets {
+            if !self.gone.contains(client) {
+                self.rig.machine.keep_ticket(now, *ticket);
+            }
+        }
+        if faults == Faults::On && self.generator.chance(20_000) {
+            let client = ClientId(self.generator.below(CLIENTS));
+            // Whoever was away is back.
+            if !self.gone.remove(&client) {
+                self.gone.insert(client);
+            }
+        }
         for _ in 0..2 {
             let client = ClientId(self.generator.below(CLIENTS));
+            if self.gone.contains(&client) {
+                continue;
+            }
             let ticket = self.tickets.get(&client).copied();
             let state = ticket.and_then(|id| self.rig.machine.ticket(id));
             let is_open = state.is_some_and(|state| !state.is_ended());
@@ -281,7 +365,7 @@ impl World {
             } else if is_open && faults == Faults::On && self.generator.chance(60_000) {
                 self.seen.cancels += 1;
                 self.rig.machine.cancel(now, ticket.unwrap()).ok();
-            } else if is_open && self.generator.chance(10_000) {
+            } else if is_open && faults == Faults::On && self.generator.chance(10_000) {
                 self.rig.machine.reissue(now, ticket.unwrap()).ok();
             } else if faults == Faults::On && self.generator.chance(5_000) {
                 // Asks anew, whatever it has.
@@ -294,16 +378,23 @@ impl World {
 
     /// Players use their tokens, some late, some never.
     fn enter(&mut self) {
-        for (client, link, match_id, _) in self.tokens.values() {
+        let unix = self.unix();
+        for token in self.tokens.values() {
             let process = self
                 .processes
                 .iter_mut()
-                .find(|process| process.server.link == *link);
+                .find(|process| process.server.link == token.server);
             if let Some(process) = process
-                && process.lets_in(*client, *match_id)
+                && process.lets_in(token.client, token.match_id)
+                && token.expires_at > unix
+                && !self.gone.contains(&token.client)
+                // Some matches nobody has a mind to enter.
+                && token.match_id.0[0] >= 64
                 && self.generator.chance(20_000)
+                && process.server.unentered.remove(&token.match_id)
             {
-                process.server.unentered.remove(match_id);
+                let length = secs(self.generator.between(5, 120));
+                process.ends.insert(token.match_id, self.rig.now + length);
             }
         }
     }
@@ -325,6 +416,7 @@ impl World {
     fn work(&mut self, index: usize, faults: Faults) -> bool {
         let now = self.rig.now;
         let loss = if faults == Faults::On { 100_000 } else { 0 };
+        let is_cut_off = self.is_cut_off(&self.processes[index]);
         let process = &mut self.processes[index];
         let over = process.ends.iter().find(|(_, at)| **at <= now);
         if let Some(match_id) = over.map(|(id, _)| *id) {
@@ -333,13 +425,13 @@ impl World {
             let mut body = Vec::new();
             encode_result(match_id, b"won", &mut body);
             // Said once; where it is lost, the next heartbeat tells.
-            if !self.generator.chance(loss) && process.cut_until <= now {
+            if !self.generator.chance(loss) && !is_cut_off {
                 process.server.call(&mut self.rig, &body);
             }
         }
         let process = &mut self.processes[index];
         if self.generator.chance(1_000)
-            && process.cut_until <= now
+            && !is_cut_off
             && let Some((match_id, seats)) = process.server.matches.iter_mut().next()
             && let Some(seated) = seats.pop()
         {
@@ -352,7 +444,7 @@ impl World {
             return true;
         }
         process.call_at = now + Duration::from_millis(300);
-        if process.cut_until > now || self.generator.chance(loss) {
+        if is_cut_off || self.generator.chance(loss) {
             return true;
         }
         let reply = if process.must_register {
@@ -375,6 +467,7 @@ impl World {
                 process.call_at = now + heartbeat;
                 for id in release {
                     process.server.matches.remove(&id);
+                    process.server.unentered.remove(&id);
                     process.ends.remove(&id);
                 }
             }
@@ -392,10 +485,10 @@ impl World {
         self.calls = later;
         let due: Vec<(Instant, u64, CommandId, ServerLink, Vec<u8>)> = due;
         for (_, life, id, to, body) in due {
-            let length = secs(self.generator.between(5, 120));
+            let is_down = self.outage_until.is_some();
             let found = self.processes.iter_mut().find(|process| {
                 // A call reaches whatever runs on the node.
-                process.server.link.node == to.node && process.cut_until <= now
+                process.server.link.node == to.node && process.cut_until <= now && !is_down
             });
             let outcome = match found {
                 Some(process) => {
@@ -405,7 +498,7 @@ impl World {
                         let assign = Assign::decode(&body).unwrap();
                         check_match(&assign.players);
                         process.server.unentered.insert(assign.match_id);
-                        process.ends.insert(assign.match_id, now + length);
+                        process.wanted_at.insert(assign.match_id, now);
                     }
                     Outcome::Answered(answer)
                 }
@@ -480,11 +573,15 @@ impl World {
                     self.seen.matches += 1;
                 }
                 Event::Missed(count) => panic!("{count} events were lost"),
-                Event::Ticket(_)
-                | Event::MatchEnded { .. }
-                | Event::ServerUp(_)
-                | Event::SpawnFailed { .. }
-                | _ => {}
+                Event::MatchEnded { end, .. } => {
+                    self.seen.not_entered += u64::from(end == MatchEnd::NotEntered);
+                }
+                Event::Ticket(ticket) => {
+                    let abandoned = TicketState::Ended(Ending::Abandoned);
+                    let is_abandoned = self.rig.machine.ticket(ticket) == Some(&abandoned);
+                    self.seen.abandoned += u64::from(is_abandoned);
+                }
+                Event::ServerUp(_) | Event::SpawnFailed { .. } | _ => {}
             }
         }
     }
@@ -492,6 +589,7 @@ impl World {
     fn check(&mut self) {
         self.collect_tokens();
         self.check_one_match_each();
+        self.check_seats();
         let load = self.rig.machine.load();
         let limit = usize::try_from(CLIENTS).unwrap();
         assert!(
@@ -531,13 +629,21 @@ impl World {
             let issued = UnixTime::from_millis(seat.expires_at.as_millis() - 60_000);
             let grant = seat.grant.expose();
             let mut opened_by = Vec::new();
-            for process in &self.processes {
+            for process in &mut self.processes {
                 if let Ok(token) = process.server.open(grant, issued) {
                     assert_eq!(token.grant.client_id, client);
                     assert_eq!(token.grant.match_id, seat.match_id);
                     assert_eq!(token.grant.server_id, process.server.link.instance);
                     opened_by.push(process.server.link);
-                    let entry = (client, seat.server, seat.match_id, seat.expires_at);
+                    process.wanted_at.insert(seat.match_id, self.rig.now);
+                    let entry = Token {
+                        client,
+                        server: seat.server,
+                        match_id: seat.match_id,
+                        expires_at: seat.expires_at,
+                        life: self.life,
+                        is_stray: false,
+                    };
                     assert!(self.tokens.insert(token.header.token_id, entry).is_none());
                     assert!(self.psks.insert(*token.grant.psk.expose()));
                 }
@@ -553,22 +659,55 @@ impl World {
 
     /// No player could use two tokens for two matches at the same time: servers let in who has a
     /// seat in a match that they run.
+    ///
+    /// One exception: of a server that was cut off before it registered with a new matchmaker, that
+    /// one knows nothing, and may place its players elsewhere. There a token made before is good
+    /// until it ends, whatever becomes of either match. Of the tokens that one matchmaker made, never
+    /// two are good.
     fn check_one_match_each(&mut self) {
         let unix = self.unix();
-        self.tokens
-            .retain(|_, (_, _, _, expires_at)| *expires_at > unix);
-        let mut in_match: BTreeMap<ClientId, MatchId> = BTreeMap::new();
-        for (client, link, match_id, _) in self.tokens.values() {
-            let is_let_in = self
-                .processes
-                .iter()
-                .any(|process| process.server.link == *link && process.lets_in(*client, *match_id));
-            if is_let_in {
-                let other = in_match.insert(*client, *match_id);
-                assert!(
-                    other.is_none_or(|other| other == *match_id),
-                    "{client} is in two matches"
-                );
+        self.tokens.retain(|_, token| token.expires_at > unix);
+        let mut good: BTreeMap<ClientId, Vec<(TokenId, bool)>> = BTreeMap::new();
+        for (id, token) in &self.tokens {
+            let process = self.processes.iter().find(|process| {
+                process.server.link == token.server && process.lets_in(token.client, token.match_id)
+            });
+            if let Some(process) = process {
+                let is_excused = token.is_stray || process.unheard.contains(&token.match_id);
+                let tokens = good.entry(token.client).or_default();
+                tokens.push((*id, is_excused));
+            }
+        }
+        for (client, tokens) in good {
+            for (at, (one, is_excused)) in tokens.iter().enumerate() {
+                for (other, is_other_excused) in &tokens[..at] {
+                    let [a, b] = [one, other].map(|id| &self.tokens[id]);
+                    if a.match_id == b.match_id {
+                        continue;
+                    }
+                    assert_ne!(
+                        a.life, b.life,
+                        "{client} is in two matches of one matchmaker"
+                    );
+                    assert!(is_excused | is_other_excused, "{client} is in two matches");
+                    self.seen.in_two += 1;
+                    for id in [one, other] {
+                        self.tokens.get_mut(id).unwrap().is_stray = true;
+                    }
+                }
+            }
+        }
+    }
+
+    /// A server that can be heard holds no seats for long that nobody takes: the life of a token,
+    /// what clocks and calls add to it, a cut of 45 s or an outage, and lost heartbeats.
+    fn check_seats(&self) {
+        let held_max = secs(60 + 15 + 2 * 45 + 45);
+        for process in &self.processes {
+            for match_id in &process.server.unentered {
+                let held = process.wanted_at[match_id];
+                let held = self.rig.now.saturating_since(held);
+                assert!(held < held_max, "{match_id} is held for {held:?}");
             }
         }
     }

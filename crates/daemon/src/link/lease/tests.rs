@@ -1,4 +1,4 @@
-use crypto::{Identity, Ring};
+use crypto::{AddressList, Identity, Ring, ServerKeys};
 use wire::{Seat, Team};
 
 use super::*;
@@ -40,6 +40,60 @@ fn without_a_renewal_the_instance_ends() {
     assert_eq!(lease.end(), Some(LeaseEnd::Expired));
     assert_eq!(lease.poll_timeout(), None);
     assert_eq!(lease.poll_call(sent + secs(40)), None);
+}
+
+#[test]
+fn a_match_is_played_to_its_end_without_a_lease() {
+    let mut lease = Rig::registered();
+    lease.take(assign(1, 1));
+    lease.take(assign(2, 1));
+    lease.entered(id(1));
+    lease.handle_hub_down();
+    let over = START + secs(30);
+    lease.handle_timeout(over);
+    assert_eq!(lease.poll_news(), Some(LeaseNews::CutOff));
+    assert_eq!(wish(&lease, &assign(3, 1)), Wish::Answer(Verdict::Full));
+    lease.handle_timeout(over + secs(599));
+    assert_eq!((lease.end(), lease.poll_news()), (None, None));
+    lease.ended(id(1), b"won");
+    // Due at once: what is left nobody has entered.
+    assert_eq!(lease.poll_timeout(), Some(over));
+    lease.handle_timeout(over + secs(599));
+    assert_eq!(lease.end(), Some(LeaseEnd::Expired));
+}
+
+#[test]
+fn a_hub_that_comes_back_renews_a_lease_that_was_over() {
+    let mut lease = Rig::registered();
+    lease.take(assign(1, 1));
+    lease.entered(id(1));
+    lease.handle_hub_down();
+    lease.handle_timeout(START + secs(30));
+    assert_eq!(lease.poll_news(), Some(LeaseNews::CutOff));
+    let back = START + secs(60);
+    lease.handle_joined();
+    assert_eq!(kind(&mut lease, back), REGISTER);
+    answer(&mut lease, back, &renewed(30, 10));
+    assert_eq!(lease.poll_news(), Some(LeaseNews::Registered));
+    assert_eq!(wish(&lease, &assign(3, 1)), Wish::Ask(assign(3, 1)));
+    lease.handle_timeout(back + secs(29));
+    assert_eq!((lease.end(), lease.poll_news()), (None, None));
+}
+
+#[test]
+fn an_instance_that_was_given_up_plays_to_the_end_and_says_no_more() {
+    let mut lease = Rig::registered();
+    lease.take(assign(1, 1));
+    lease.entered(id(1));
+    let now = START + secs(1);
+    assert_eq!(kind(&mut lease, now), HEARTBEAT);
+    answer(&mut lease, now, &Reply::Retired);
+    assert_eq!(lease.poll_news(), Some(LeaseNews::CutOff));
+    assert_eq!((lease.end(), lease.poll_call(now + secs(60))), (None, None));
+    assert_eq!(lease.poll_timeout(), Some(now + secs(600)));
+    lease.ended(id(1), b"won");
+    lease.handle_timeout(now + secs(60));
+    assert_eq!(lease.end(), Some(LeaseEnd::Retired));
 }
 
 #[test]
@@ -99,6 +153,89 @@ fn an_answer_of_the_matchmaker_before_is_no_registration_with_the_one_now() {
     answer(&mut lease, START, &renewed(30, 10));
     assert_eq!(lease.poll_news(), None);
     assert_eq!(kind(&mut lease, START), REGISTER);
+}
+
+/// Lets `span` pass with an obedient matchmaker; returns what was told.
+fn live(lease: &mut Lease, now: &mut Instant, span: Duration) -> Vec<LeaseNews> {
+    let end = *now + span;
+    let mut news = Vec::new();
+    loop {
+        lease.handle_timeout(*now);
+        while lease.poll_call(*now).is_some() {
+            answer(lease, *now, &renewed(30, 10));
+        }
+        news.extend(core::iter::from_fn(|| lease.poll_news()));
+        let next = lease.poll_timeout().unwrap();
+        assert!(next > *now, "a busy loop");
+        if next > end {
+            *now = end;
+            return news;
+        }
+        *now = next;
+    }
+}
+
+#[test]
+fn mm_7_a_key_is_changed_each_day_and_the_one_before_lapses_with_its_last_token() {
+    let mut lease = Rig::registered();
+    let mut now = START;
+    assert_eq!(live(&mut lease, &mut now, secs(24 * 3_600 - 2)), []);
+    assert_eq!(
+        live(&mut lease, &mut now, secs(2)),
+        [LeaseNews::RotateKey(1)]
+    );
+    // The game does not take it: nothing changes, and it is asked again a day later.
+    assert_eq!(live(&mut lease, &mut now, secs(24 * 3_600 - 1)), []);
+    assert_eq!(
+        live(&mut lease, &mut now, secs(1)),
+        [LeaseNews::RotateKey(1)]
+    );
+    let key = TokenKey::generate(&mut Ring::new(), 2).unwrap();
+    lease.set_token_key(key);
+    // A token may be sealed under the old one for as long as the matchmaker has not heard.
+    lease.handle_hub_down();
+    now += secs(20);
+    lease.handle_timeout(now);
+    lease.handle_joined();
+    assert_eq!(
+        live(&mut lease, &mut now, secs(304)),
+        [LeaseNews::Registered]
+    );
+    assert_eq!(
+        live(&mut lease, &mut now, secs(1)),
+        [LeaseNews::KeyLapsed(1)]
+    );
+    assert_eq!(live(&mut lease, &mut now, secs(3_600)), []);
+}
+
+#[test]
+fn keys_in_use_are_few_however_often_they_change() {
+    let mut lease = Rig::registered();
+    lease.keys = Keys::new(lease.keys.current().clone(), Duration::ZERO, START);
+    let mut now = START;
+    for id in 1..4 {
+        let news = live(&mut lease, &mut now, Duration::from_millis(1));
+        assert_eq!(news, [LeaseNews::RotateKey(id)]);
+        let key = TokenKey::generate(&mut Ring::new(), id + 1).unwrap();
+        lease.set_token_key(key);
+        assert_eq!(
+            live(&mut lease, &mut now, secs(304)),
+            [LeaseNews::Registered]
+        );
+        // What is due next comes after the one before has lapsed.
+        lease.handle_timeout(now + secs(1));
+        now += secs(1);
+        assert_eq!(lease.poll_news(), Some(LeaseNews::KeyLapsed(id)));
+        assert_eq!(lease.poll_news(), Some(LeaseNews::RotateKey(id + 1)));
+        let again = Keys::new(lease.keys.current().clone(), Duration::ZERO, now);
+        lease.keys = again;
+    }
+    // By hand, out of turn: the oldest of more than an endpoint holds is given up.
+    for id in 5..9 {
+        lease.set_token_key(TokenKey::generate(&mut Ring::new(), id).unwrap());
+    }
+    assert_eq!(lease.poll_news(), Some(LeaseNews::KeyLapsed(4)));
+    assert_eq!(lease.poll_news(), None);
 }
 
 #[test]
@@ -176,6 +313,22 @@ fn results_are_said_until_they_are_noted() {
     assert_eq!(kind(&mut lease, now), HEARTBEAT, "it names what runs");
     answer(&mut lease, now, &renewed(30, 10));
     assert_eq!(lease.poll_call(now), None);
+}
+
+#[test]
+fn the_first_entry_into_a_match_is_said_at_once() {
+    let mut lease = Rig::registered();
+    lease.take(assign(1, 2));
+    let now = START + secs(1);
+    assert_eq!(lease.poll_call(now), None);
+    lease.entered(id(1));
+    let heartbeat = lease.poll_call(now).unwrap();
+    assert_eq!(heartbeat[1], HEARTBEAT);
+    assert_eq!(heartbeat.last(), Some(&1), "the flag behind the match id");
+    answer(&mut lease, now, &renewed(30, 10));
+    lease.entered(id(1));
+    lease.entered(id(9));
+    assert_eq!(lease.poll_call(now), None, "nothing new");
 }
 
 #[test]
@@ -336,9 +489,11 @@ fn every_time_of_a_lease_decides() {
         call_timeout: secs(2),
         retry_pause: secs(3),
         heartbeat_max: secs(4),
+        lease_grace: secs(11),
+        key_rotation: secs(60),
     };
     let mut lease = Rig::lease();
-    let (offer, key) = (lease.offer.clone(), lease.token_key.clone());
+    let (offer, key) = (lease.offer.clone(), lease.keys.current().clone());
     lease = Lease::new(config, offer, INSTANCE, key, START);
     assert_eq!(lease.call_timeout(), secs(2));
     assert_eq!(lease.poll_timeout(), Some(START + secs(7)));
@@ -350,4 +505,20 @@ fn every_time_of_a_lease_decides() {
     assert_eq!(kind(&mut lease, now), REGISTER);
     answer(&mut lease, now, &renewed(30, 10));
     assert_eq!(lease.poll_timeout(), Some(now + secs(4)));
+    lease.take(assign(1, 2));
+    lease.entered(id(1));
+    lease.handle_hub_down();
+    assert_eq!(lease.poll_timeout(), Some(now + secs(30)));
+    lease.handle_timeout(now + secs(30));
+    assert_eq!(lease.poll_timeout(), Some(now + secs(41)));
+    lease.handle_timeout(now + secs(41));
+    assert_eq!(lease.end(), Some(LeaseEnd::Expired));
+
+    let (offer, key) = (lease.offer.clone(), lease.keys.current().clone());
+    let config = LeaseConfig {
+        boot_timeout: secs(600),
+        ..config
+    };
+    lease = Lease::new(config, offer, INSTANCE, key, START);
+    assert_eq!(lease.poll_timeout(), Some(START + secs(60)));
 }

@@ -126,30 +126,34 @@ fn doom() -> FileGame {
     }
 }
 
-#[test]
-fn a_configuration_that_cannot_work_is_refused_in_one_sentence() {
+/// Why an entry's configuration is no good after a change to it; the game may be put into it.
+fn fault_of(change: impl FnOnce(&mut FileConfig, FileGame)) -> Option<String> {
     let mut sandbox = Sandbox::new(&[("one", FileRole::Entry)]).unwrap();
-    let good = sandbox.config_mut(0).unwrap().clone();
-    let game = doom();
-    let fault_of = |change: &dyn Fn(&mut FileConfig, FileGame)| {
-        let mut config = good.clone();
-        change(&mut config, game.clone());
-        let setup = config.setup(sandbox.directory());
-        setup.err().map(|error| error.to_string())
-    };
-    let with = |change: fn(&mut FileGame)| {
-        fault_of(&|config, mut game| {
-            change(&mut game);
-            config.games = vec![game];
-        })
-    };
+    let mut config = sandbox.config_mut(0).unwrap().clone();
+    change(&mut config, doom());
+    let setup = config.setup(sandbox.directory());
+    setup.err().map(|error| error.to_string())
+}
+
+/// As [`fault_of`], after a change to its only game.
+fn with(change: impl FnOnce(&mut FileGame)) -> Option<String> {
+    fault_of(|config, mut game| {
+        change(&mut game);
+        config.games = vec![game];
+    })
+}
+
+fn assert_faults<const N: usize>(cases: [(Option<String>, &str); N]) {
+    for (fault, expected) in cases {
+        let fault = fault.unwrap();
+        assert!(fault.ends_with(&format!(": {expected}")), "{fault}");
+    }
+}
+
+#[test]
+fn a_game_that_cannot_work_is_refused_in_one_sentence() {
     assert_eq!(with(|_| ()), None);
-    let server = "127.0.0.1:10".parse().unwrap();
-    let cases = [
-        (
-            fault_of(&|config, game| config.games = vec![game.clone(), game]),
-            "game \"doom\" stands there twice",
-        ),
+    assert_faults([
         (with(|game| game.name.clear()), "game \"\" has no name"),
         (
             with(|game| {
@@ -163,77 +167,63 @@ fn a_configuration_that_cannot_work_is_refused_in_one_sentence() {
             "game \"doom\" has only one of \"listen\" and \"exits\", and an entry needs both",
         ),
         (
-            fault_of(&|config, game| {
+            fault_of(|config, game| {
                 config.roles = [FileRole::Relay].into();
                 config.games = vec![game];
             }),
             "game \"doom\" has \"listen\", and this node is no entry",
         ),
         (
-            fault_of(&|config, mut game| {
-                game.server = Some(server);
+            fault_of(|config, mut game| {
+                game.server = Some("127.0.0.1:10".parse().unwrap());
                 config.games = vec![game];
             }),
             "game \"doom\" has \"server\", and this node is no exit",
         ),
         (
+            fault_of(|config, mut game| {
+                config.roles = [FileRole::Entry, FileRole::Exit].into();
+                game.server = Some("0.0.0.0:0".parse().unwrap());
+                config.games = vec![game];
+            }),
+            "game \"doom\" has a \"server\" that nobody can be reached at",
+        ),
+        (
             with(|game| game.entries = Some(BTreeSet::new())),
             "game \"doom\" has \"entries\" without \"server\"",
         ),
-    ];
-    for (fault, expected) in cases {
-        let fault = fault.unwrap();
-        assert!(fault.ends_with(&format!(": {expected}")), "{fault}");
-    }
+    ]);
 }
 
-/// What makes a configuration a bad one.
-type Change<'a> = &'a dyn Fn(&mut FileConfig);
-
 #[test]
-fn a_configuration_that_reaches_nobody_is_refused_in_one_sentence() {
-    let mut sandbox = Sandbox::new(&[("one", FileRole::Exit)]).unwrap();
-    let good = sandbox.config_mut(0).unwrap().clone();
-    let anywhere = "0.0.0.0:4500".parse().unwrap();
-    let game = FileGame {
-        listen: Vec::new(),
-        exits: Vec::new(),
-        server: Some("0.0.0.0:0".parse().unwrap()),
-        ..doom()
-    };
-    let known = BootstrapNode {
-        node: NodeName(NodeId([1; 32])),
-        address: anywhere,
-    };
-    let changes: [(Change<'_>, &str); 5] = [
+fn a_node_that_cannot_work_is_refused_in_one_sentence() {
+    assert_faults([
         (
-            &|config| config.roles.clear(),
-            "\"roles\" is empty, and a node does something for others",
-        ),
-        (
-            &|config| config.listen = anywhere,
+            fault_of(|config, _| config.listen = "0.0.0.0:4500".parse().unwrap()),
             "others cannot reach 0.0.0.0:4500; say in \"advertise\" where they can",
         ),
         (
-            &|config| config.advertise = vec!["192.0.2.1:0".parse().unwrap()],
+            fault_of(|config, _| config.advertise = vec!["192.0.2.1:0".parse().unwrap()]),
             "nobody can be reached at 192.0.2.1:0",
         ),
         (
-            &|config| config.bootstrap = vec![known.clone()],
-            "nobody can be reached at 0.0.0.0:4500",
+            fault_of(|config, game| config.games = vec![game.clone(), game]),
+            "game \"doom\" stands there twice",
         ),
         (
-            &|config| config.games = vec![game.clone()],
-            "game \"doom\" has a \"server\" that nobody can be reached at",
+            fault_of(|config, _| config.roles.clear()),
+            "\"roles\" is empty, and a node does something for others",
         ),
-    ];
-    assert!(good.setup(sandbox.directory()).is_ok());
-    for (change, expected) in changes {
-        let mut config = good.clone();
-        change(&mut config);
-        let fault = config.setup(sandbox.directory()).unwrap_err().to_string();
-        assert!(fault.ends_with(&format!(": {expected}")), "{fault}");
-    }
+        (
+            fault_of(|config, _| {
+                config.bootstrap = vec![BootstrapNode {
+                    node: NodeName(NodeId([1; 32])),
+                    address: "0.0.0.0:4500".parse().unwrap(),
+                }];
+            }),
+            "nobody can be reached at 0.0.0.0:4500",
+        ),
+    ]);
 }
 
 #[test]
