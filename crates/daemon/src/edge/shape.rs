@@ -17,6 +17,15 @@ pub(super) struct Wish {
     pub(super) user: String,
 }
 
+/// Reads a decimal number in its one spelling: digits, no sign, no zero before others.
+pub(super) fn decimal(text: &str) -> Option<u64> {
+    let is_one = match text.as_bytes() {
+        [b'0', _, ..] => false,
+        digits => digits.iter().all(u8::is_ascii_digit),
+    };
+    text.parse().ok().filter(|_| is_one)
+}
+
 /// Answer to `POST /v1/tickets`.
 #[derive(Debug, Serialize)]
 pub(super) struct Made<'a> {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::Bytes;
+use axum::extract::rejection::PathRejection;
 use axum::extract::{DefaultBodyLimit, FromRequest, Path, Request, State};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, Uri, header};
 use axum::middleware::{self, Next};
@@ -100,7 +101,7 @@ async fn guard(
         .headers_mut()
         .insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
     let word = response.extensions().get::<Word>().map(|word| word.0);
-    // A path that is no text is refused by the router, in its own words.
+    // Whatever the router refused in its own words would be counted too.
     let is_done = response.status().is_success();
     asked.end(word.or_else(|| (!is_done).then_some("other")));
     response
@@ -112,10 +113,12 @@ async fn submit(
     request: Request,
 ) -> Result<Response, Refusal> {
     let wish = read_wish(&shared, request).await?;
-    let client = wish
-        .client_id
-        .parse()
-        .map_err(|_| Refusal::bad("bad_client_id", "client_id is no decimal number below 2^64"))?;
+    let client = shape::decimal(&wish.client_id).ok_or_else(|| {
+        Refusal::bad(
+            "bad_client_id",
+            "client_id is no decimal number below 2^64, without sign and leading zeros",
+        )
+    })?;
     let user = shape::bytes(&wish.user)
         .and_then(|bytes| UserData::new(&bytes).ok())
         .ok_or_else(|| Refusal::bad("bad_user", "user is no hexadecimal text of 0 to 512 bytes"))?;
@@ -195,11 +198,11 @@ async fn read_wish(shared: &Shared, request: Request) -> Result<Wish, Refusal> {
 async fn look(
     State(shared): State<Arc<Shared>>,
     Extension(source): Extension<Source>,
-    Path(id): Path<String>,
+    id: Result<Path<String>, PathRejection>,
     uri: Uri,
     headers: HeaderMap,
 ) -> Result<Response, Refusal> {
-    let ask = ticket_ask(&id, &headers)?;
+    let ask = ticket_ask(id, &headers)?;
     let wait = read_wait(uri.query(), shared.config.wait_max)?;
     let id = ask.ticket;
     if wait > Duration::ZERO {
@@ -231,10 +234,10 @@ async fn look(
 
 async fn cancel(
     State(shared): State<Arc<Shared>>,
-    Path(id): Path<String>,
+    id: Result<Path<String>, PathRejection>,
     headers: HeaderMap,
 ) -> Result<Response, Refusal> {
-    let ask = ticket_ask(&id, &headers)?;
+    let ask = ticket_ask(id, &headers)?;
     let id = ask.ticket;
     let state = shared
         .ask(|answer| MatchmakerRequest::Cancel(ask, answer))
@@ -244,10 +247,10 @@ async fn cancel(
 
 async fn reissue(
     State(shared): State<Arc<Shared>>,
-    Path(id): Path<String>,
+    id: Result<Path<String>, PathRejection>,
     headers: HeaderMap,
 ) -> Result<Response, Refusal> {
-    let ask = ticket_ask(&id, &headers)?;
+    let ask = ticket_ask(id, &headers)?;
     let id = ask.ticket;
     let state = shared
         .ask(|answer| MatchmakerRequest::Reissue(ask, answer))
@@ -282,10 +285,14 @@ fn show(id: TicketId, state: Result<TicketState, Unknown>) -> Result<Response, R
 }
 
 /// Reads which ticket is asked for, and the proof that it is the asker's.
-fn ticket_ask(id: &str, headers: &HeaderMap) -> Result<TicketAsk, Refusal> {
+fn ticket_ask(
+    id: Result<Path<String>, PathRejection>,
+    headers: &HeaderMap,
+) -> Result<TicketAsk, Refusal> {
     let ticket = id
-        .parse()
-        .map_err(|_| Refusal::bad("bad_ticket_id", "a ticket id has 16 hexadecimal digits"))?;
+        .ok()
+        .and_then(|Path(id)| id.parse().ok())
+        .ok_or_else(|| Refusal::bad("bad_ticket_id", "a ticket id has 16 hexadecimal digits"))?;
     let shown = headers
         .get(header::AUTHORIZATION)
         .and_then(|value| value.to_str().ok())
@@ -313,7 +320,7 @@ fn read_wait(query: Option<&str>, max: Duration) -> Result<Duration, Refusal> {
         let span = pair
             .strip_prefix("wait=")
             .map(|text| text.strip_suffix('s').unwrap_or(text))
-            .and_then(|text| text.parse().ok())
+            .and_then(shape::decimal)
             .map(Duration::from_secs);
         match span {
             Some(span) if span <= max => wait = span,
