@@ -12,7 +12,7 @@
 
 #![expect(clippy::print_stdout, reason = "a program for people to watch")]
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::error::Error;
 use std::io::{self, BufRead, BufReader};
 use std::net::SocketAddr;
@@ -77,6 +77,12 @@ struct Options {
     /// The tick at which player 1 plays something else than the others.
     #[arg(long)]
     desync_at: Option<u32>,
+}
+
+impl Options {
+    const fn delay(self) -> Duration {
+        Duration::from_millis(self.delay)
+    }
 }
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -162,13 +168,19 @@ fn serve(address: SocketAddr, options: Options) -> Result<(), Box<dyn Error>> {
     println!("{} {}", server.address(), server.key());
     let clock = Clock::new();
     let mut table = Table::new(options, clock.now())?;
+    let mut over_at: Option<Instant> = None;
     let mut left_at: Option<Instant> = None;
     while left_at.is_none_or(|at| clock.now() < at) {
         for event in server.wait_tick(LOOKS_HZ)? {
             table.hear(clock.now(), event, &mut server);
         }
         table.advance(clock.now(), &mut server)?;
-        if left_at.is_none() && table.ticks.ticks_closed() >= options.ticks + SPARE_TICKS {
+        if over_at.is_none() && table.ticks.ticks_closed() >= options.ticks + SPARE_TICKS {
+            over_at = Some(clock.now());
+        }
+        // Players hear of the last ticks later than they are closed.
+        let is_over = |at| table.is_empty() || clock.now() >= at + FAREWELL + options.delay() * 4;
+        if left_at.is_none() && over_at.is_some_and(is_over) {
             server.shutdown();
             left_at = Some(clock.now() + Duration::from_millis(500));
         }
@@ -190,6 +202,8 @@ struct Table {
     ticks: MatchServer<Buttons>,
     game: Game,
     players: BTreeMap<SessionId, Seat>,
+    /// Who has left the match, and may still have a session.
+    left: BTreeSet<Seat>,
     has_desync: bool,
 }
 
@@ -202,6 +216,7 @@ impl Table {
             ticks: MatchServer::new(config, MATCH, Seed::from_number(2), now)?,
             game: Game::new(Seed::from_number(1), options.players),
             players: BTreeMap::new(),
+            left: BTreeSet::new(),
             has_desync: false,
         })
     }
@@ -232,6 +247,11 @@ impl Table {
             Event::Disconnected { session, .. } => self.empty(now, session),
             Event::Connected { .. } | Event::Unreachable { .. } | _ => {}
         }
+    }
+
+    /// Whether nobody plays any more.
+    fn is_empty(&self) -> bool {
+        self.players.values().all(|seat| self.left.contains(seat))
     }
 
     /// Takes away the seat of a session, if it has one.
@@ -278,11 +298,20 @@ impl Table {
             datagram.clear();
         }
         while let Some(event) = self.ticks.poll_event() {
-            if let ServerEvent::Desync { tick, seats, .. } = event {
-                self.has_desync = true;
-                let names: Vec<String> = seats.iter().map(ToString::to_string).collect();
-                let names = names.join(" and ");
-                println!("desync: player {names} differs from tick {tick} on");
+            match event {
+                ServerEvent::Desync { tick, seats, .. } => {
+                    self.has_desync = true;
+                    let names: Vec<String> = seats.iter().map(ToString::to_string).collect();
+                    let names = names.join(" and ");
+                    println!("desync: player {names} differs from tick {tick} on");
+                }
+                ServerEvent::Left { seat, .. } => {
+                    self.left.insert(seat);
+                }
+                ServerEvent::Ready { .. }
+                | ServerEvent::Started
+                | ServerEvent::Silent { .. }
+                | _ => {}
             }
         }
         Ok(())
@@ -301,6 +330,7 @@ fn play(
     let mut game = Game::new(Seed::from_number(1), options.players);
     let mut bot = Bot::new(Seed::from_number(1), seat);
     let (mut up, mut down) = (Way::new(options, seed, 1), Way::new(options, seed, 2));
+    let mut ticks_played = 0;
     loop {
         for event in connection.wait_tick(LOOKS_HZ)? {
             match event {
@@ -310,7 +340,13 @@ fn play(
                 }
                 Event::Message { bytes, .. } => down.send(clock.now(), &bytes),
                 Event::Unreachable { failure } => return Err(failure.to_string().into()),
-                Event::Disconnected { .. } => return Ok(()),
+                Event::Disconnected { .. } if ticks_played >= options.ticks => return Ok(()),
+                Event::Disconnected { reason, .. } => {
+                    let last = options.ticks;
+                    return Err(
+                        format!("player {seat} was let go before tick {last}: {reason}").into(),
+                    );
+                }
                 _ => {}
             }
         }
@@ -332,7 +368,8 @@ fn play(
             }
             // Refused only where the match is over.
             client.submit(now, &bot.press(&game)).ok();
-            if tick.0 == options.ticks + SPARE_TICKS {
+            ticks_played = tick.0 + 1;
+            if ticks_played == options.ticks + SPARE_TICKS {
                 client.leave(now, LeaveReason::Finished);
             }
         }
@@ -358,7 +395,7 @@ struct Way {
 impl Way {
     fn new(options: Options, seed: Seed, direction: u64) -> Self {
         let config = LinkConfig::default()
-            .with_delay(Duration::from_millis(options.delay))
+            .with_delay(options.delay())
             .with_loss(Loss::Bernoulli(Chance::percent(options.loss)));
         Self {
             link: Link::new(config, seed.generator(direction)),
@@ -383,3 +420,5 @@ impl Way {
 
 /// Ticks after the last, in which its state hashes are compared.
 const SPARE_TICKS: u32 = 30;
+/// How long the server waits for players to have played them, beyond what the network takes.
+const FAREWELL: Duration = Duration::from_secs(5);

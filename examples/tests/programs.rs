@@ -2,7 +2,7 @@
 
 #![cfg(test)]
 
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read};
 use std::net::SocketAddr;
 use std::num::NonZeroU8;
 use std::process::{Child, Command, Output, Stdio};
@@ -105,41 +105,75 @@ fn is_let_go(address: SocketAddr, key: ServerKey, messages: &[&[u8]]) -> bool {
     false
 }
 
+/// Starts a server and returns it with what it prints, its address and its key.
+fn lockstep_server(options: &[&str]) -> (Started, impl Iterator<Item = String>, [String; 2]) {
+    let mut command = example("lockstep");
+    command.args(["server", "127.0.0.1:0"]).args(options);
+    let mut server = Started(command.stdout(Stdio::piped()).spawn().unwrap());
+    let lines = BufReader::new(server.0.stdout.take().unwrap()).lines();
+    let mut lines = lines.map(Result::unwrap);
+    let first = lines.next().unwrap();
+    let (address, key) = first.split_once(' ').unwrap();
+    let at = [address.to_owned(), key.to_owned()];
+    (server, lines, at)
+}
+
+/// Plays a seat.
+fn lockstep_player([address, key]: &[String; 2], options: &[&str]) -> Started {
+    let mut command = example("lockstep");
+    command.args(["client", address, key]).args(options);
+    command.stdout(Stdio::null()).stderr(Stdio::piped());
+    Started(command.spawn().unwrap())
+}
+
+/// How a process has ended, and what it said on stderr.
+fn end_of(process: &mut Started) -> (Option<i32>, String) {
+    let mut said = String::new();
+    let mut stderr = process.0.stderr.take().unwrap();
+    stderr.read_to_string(&mut said).unwrap();
+    (process.0.wait().unwrap().code(), said)
+}
+
 #[test]
 fn lockstep_lets_go_of_whoever_gets_no_seat_and_plays_on() {
-    let mut command = example("lockstep");
-    command.args(["server", "127.0.0.1:0", "--players=2", "--ticks=60"]);
-    let mut server = Started(command.stdout(Stdio::piped()).spawn().unwrap());
-    let mut lines = BufReader::new(server.0.stdout.take().unwrap()).lines();
-    let first = lines.next().unwrap().unwrap();
-    let (address, key) = first.split_once(' ').unwrap();
-    let (at, pinned) = (address.parse().unwrap(), key.parse().unwrap());
+    let (mut server, mut lines, at) = lockstep_server(&["--players=2", "--ticks=60"]);
+    let (address, key) = (at[0].parse().unwrap(), at[1].parse().unwrap());
     // No such seat, no seat at all, two bytes, and a second seat for whoever has one.
     let refused: [&[&[u8]]; 4] = [&[&[200]], &[&[]], &[&[0, 1]], &[&[0], &[1]]];
     for messages in refused {
-        assert!(is_let_go(at, pinned, messages), "{messages:?}");
+        assert!(is_let_go(address, key, messages), "{messages:?}");
     }
-    let player = |seat: &str| {
-        let mut command = example("lockstep");
-        command.args(["client", address, key, seat, "--players=2", "--ticks=60"]);
-        Started(
-            command
-                .args(["--delay=5"])
-                .stdout(Stdio::null())
-                .spawn()
-                .unwrap(),
-        )
-    };
+    let player = |seat| lockstep_player(&at, &[seat, "--players=2", "--ticks=60", "--delay=5"]);
     let mut players = [player("--seat=0"), player("--seat=1")];
-    assert!(lines.next().unwrap().unwrap().starts_with("tick    0"));
+    assert!(lines.next().unwrap().starts_with("tick    0"));
     // The match has begun, and the seat is taken.
-    assert!(is_let_go(at, pinned, &[&[0]]));
-    let last = lines.map(Result::unwrap).last().unwrap();
+    assert!(is_let_go(address, key, &[&[0]]));
+    let last = lines.last().unwrap();
     assert!(last.starts_with("lockstep: 60 ticks"), "{last}");
     assert!(server.0.wait().unwrap().success());
     for player in &mut players {
-        assert!(player.0.wait().unwrap().success());
+        let (code, said) = end_of(player);
+        assert_eq!(code, Some(0), "{said}");
     }
+}
+
+#[test]
+fn lockstep_fails_where_a_player_did_not_play_to_the_end() {
+    // A seat that the match does not have.
+    let (_server, _, at) = lockstep_server(&["--players=1", "--ticks=3000"]);
+    let mut guest = lockstep_player(&at, &["--seat=9", "--players=1", "--ticks=3000"]);
+    let (code, said) = end_of(&mut guest);
+    assert_eq!(code, Some(1), "{said}");
+    assert!(said.contains("was let go before tick 3000"), "{said}");
+
+    // A server that dies.
+    let (mut server, mut lines, at) = lockstep_server(&["--players=1", "--ticks=3000"]);
+    let mut player = lockstep_player(&at, &["--seat=0", "--players=1", "--ticks=3000"]);
+    assert!(lines.next().unwrap().starts_with("tick    0"));
+    server.0.kill().unwrap();
+    let (code, said) = end_of(&mut player);
+    assert_eq!(code, Some(1), "{said}");
+    assert!(said.contains("was let go before tick 3000"), "{said}");
 }
 
 #[test]

@@ -162,17 +162,9 @@ impl Received {
     /// 34 words.
     pub fn write_ack(&mut self, now: Instant, room: usize, out: &mut Vec<u8>) -> Option<Written> {
         let largest = self.window.largest()?;
-        let lowest = self.lowest(largest);
-        let run = self.run(largest, lowest);
         let mut bits = [0; AckFrame::BITS_LEN_MAX];
-        let full_len = self.fill_bits(largest, run, lowest, &mut bits);
-
-        let bare = AckFrame {
-            largest: largest.truncate(largest.form_after(self.confirmed).unwrap_or(Form::Four)),
-            delay: AckFrame::delay_field(now.saturating_since(self.largest_at)),
-            run,
-            bits: &[],
-        };
+        let (mut bare, full_len) = self.report(largest, &mut bits);
+        bare.delay = AckFrame::delay_field(now.saturating_since(self.largest_at));
         let room = room.checked_sub(bare.encoded_len())?;
         let fitting = bits.get(..full_len.min(room)).unwrap_or_default();
         // The last byte of an ACK is not zero, also where it was cut.
@@ -195,6 +187,17 @@ impl Received {
             largest,
             sequence: self.sequence,
         }))
+    }
+
+    /// Returns whether an ACK of the whole report takes at most `room` bytes.
+    #[must_use]
+    pub fn fits(&self, room: usize) -> bool {
+        let Some(largest) = self.window.largest() else {
+            return true;
+        };
+        let mut bits = [0; AckFrame::BITS_LEN_MAX];
+        let (bare, len) = self.report(largest, &mut bits);
+        bare.encoded_len().saturating_add(len) <= room
     }
 
     /// Returns whether the next packet, whatever it is for, shall carry an ACK.
@@ -240,6 +243,25 @@ impl Received {
     /// Makes an ACK leave by `when`.
     fn due_by(&mut self, when: Instant) {
         self.due = Some(self.due.map_or(when, |due| due.min(when)));
+    }
+
+    /// The whole report: an ACK without its delay and its bits, and the bits with their length.
+    fn report(
+        &self,
+        largest: PacketNumber,
+        bits: &mut [u8; AckFrame::BITS_LEN_MAX],
+    ) -> (AckFrame<'static>, usize) {
+        let lowest = self.lowest(largest);
+        let run = self.run(largest, lowest);
+        let len = self.fill_bits(largest, run, lowest, bits);
+        let form = largest.form_after(self.confirmed).unwrap_or(Form::Four);
+        let bare = AckFrame {
+            largest: largest.truncate(form),
+            delay: AckFrame::delay_field(Duration::ZERO),
+            run,
+            bits: &[],
+        };
+        (bare, len)
     }
 
     /// Lowest number that an ACK speaks of.

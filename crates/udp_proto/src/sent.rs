@@ -12,6 +12,7 @@ use wire::Instant;
 
 use crate::frame::Elicits;
 use crate::packet::PacketNumber;
+use crate::replay::ReplayWindow;
 use crate::rtt::RttEstimator;
 use contents::{Chain, Contents};
 use reference::AckReference;
@@ -23,9 +24,10 @@ pub use report::{AckUnsent, ArrivedAck, ContentsFull, Outcome, SentPacket, Summa
 /// Packets sent whose fate is open, with what each held.
 ///
 /// `C` names something that was sent: a fragment, a message, a frame to repeat. What a packet held
-/// is pushed first and goes with the next [`Self::on_sent`]. Memory grows in steps of 64 up to
-/// [`Self::SLOTS_MAX`] packets and [`Self::CONTENTS_MAX`] contents, and is kept until
-/// [`Self::shrink`].
+/// is pushed first and goes with the next [`Self::on_sent`]. What counted as lost is remembered for
+/// as long as there is room, since it may have been late: then it need not be sent again. Memory
+/// grows in steps of 64 up to [`Self::SLOTS_MAX`] packets and [`Self::CONTENTS_MAX`] contents, and
+/// is kept until [`Self::shrink`].
 #[derive(Clone, Debug)]
 pub struct SentPackets<C> {
     /// One for each number from `base` on.
@@ -36,6 +38,8 @@ pub struct SentPackets<C> {
     first: u64,
     /// What the packets held.
     contents: Contents<C>,
+    /// How many of them belong to packets that count as lost.
+    lost: usize,
     /// Contents for the next packet.
     staged: Chain,
     /// What packets held that were pushed out of a full ring; lost, and not yet reported.
@@ -48,6 +52,8 @@ pub struct SentPackets<C> {
     largest_acked: Option<u64>,
     /// Packets in flight that ask for an acknowledgement.
     eliciting: usize,
+    /// No packet below is in flight.
+    open_from: u64,
     /// What of the path's reordering is borne.
     tolerance: Tolerance,
     /// When the next packet counts as lost without a further ACK.
@@ -74,12 +80,14 @@ impl<C: Copy> SentPackets<C> {
             base: first.get(),
             first: first.get(),
             contents: Contents::new(),
+            lost: 0,
             staged: Chain::EMPTY,
             evicted: Evicted::NONE,
             skipped: VecDeque::new(),
             reference: AckReference::new(first),
             largest_acked: None,
             eliciting: 0,
+            open_from: first.get(),
             tolerance: Tolerance::new(),
             loss_deadline: None,
             probe_base: Instant::ZERO,
@@ -93,6 +101,9 @@ impl<C: Copy> SentPackets<C> {
     ///
     /// Hands `content` back where [`Self::CONTENTS_MAX`] are held.
     pub fn push(&mut self, content: C) -> Result<(), ContentsFull<C>> {
+        if self.contents.room() == 0 {
+            self.forget_lost();
+        }
         self.contents
             .push(&mut self.staged, content)
             .map_err(ContentsFull)
@@ -121,6 +132,9 @@ impl<C: Copy> SentPackets<C> {
         }
         let state = match packet.elicits {
             Elicits::Ack => {
+                if self.eliciting == 0 {
+                    self.open_from = number;
+                }
                 self.eliciting += 1;
                 self.probe_base = self.probe_base.max(packet.at);
                 State::InFlight
@@ -251,6 +265,7 @@ impl<C: Copy> SentPackets<C> {
     pub fn in_flight(&self) -> impl Iterator<Item = C> + '_ {
         self.slots
             .iter()
+            .filter(|slot| slot.state == State::InFlight)
             .flat_map(|slot| self.contents.iter(slot.contents))
     }
 
@@ -261,15 +276,19 @@ impl<C: Copy> SentPackets<C> {
     }
 
     /// Returns whether no further eliciting packet may leave, but for probes.
+    ///
+    /// So many are in flight; or the oldest of them is so far behind that an ACK of the next one
+    /// would no longer speak of it, and it would be sent again although it may have arrived.
     #[must_use]
-    pub const fn is_full(&self) -> bool {
-        self.eliciting >= Self::IN_FLIGHT_MAX
+    pub fn is_full(&self) -> bool {
+        let span = self.next().saturating_sub(self.open_from);
+        self.eliciting >= Self::IN_FLIGHT_MAX || self.eliciting > 0 && span >= ReplayWindow::LEN
     }
 
     /// Returns how many more contents [`push`](Self::push) takes.
     #[must_use]
     pub const fn contents_room(&self) -> usize {
-        self.contents.room()
+        self.contents.room().saturating_add(self.lost)
     }
 
     /// Forgets what is in flight, and gives back its memory; for a session that has ended. Numbers
@@ -278,6 +297,7 @@ impl<C: Copy> SentPackets<C> {
         self.base = self.next();
         self.slots = VecDeque::new();
         self.contents = Contents::new();
+        self.lost = 0;
         self.staged = Chain::EMPTY;
         self.evicted = Evicted::NONE;
         self.eliciting = 0;
@@ -290,8 +310,7 @@ impl<C: Copy> SentPackets<C> {
         while let Some(slot) = self.slots.front()
             && slot.state != State::InFlight
         {
-            self.slots.pop_front();
-            self.base = self.base.saturating_add(1);
+            self.pop_front();
         }
         self.slots
             .shrink_to(self.slots.len().next_multiple_of(GROWTH));
@@ -372,10 +391,9 @@ impl<C: Copy> SentPackets<C> {
     /// 2,048 numbers were sent after it without its being acknowledged or lost: the peer's
     /// acknowledgements do not reach us, and would no longer reach down to it.
     fn evict(&mut self) {
-        let Some(slot) = self.slots.pop_front() else {
+        let Some(slot) = self.pop_front() else {
             return;
         };
-        self.base = self.base.saturating_add(1);
         if slot.state == State::InFlight {
             self.eliciting = self.eliciting.saturating_sub(1);
             self.contents
@@ -383,6 +401,33 @@ impl<C: Copy> SentPackets<C> {
             self.evicted.packets = self.evicted.packets.saturating_add(1);
             // At once.
             self.loss_deadline = Some(slot.at);
+        }
+    }
+
+    /// Removes the oldest slot, and what it still held of a packet that counts as lost.
+    fn pop_front(&mut self) -> Option<Slot> {
+        let mut slot = self.slots.pop_front()?;
+        self.base = self.base.saturating_add(1);
+        if slot.state == State::Lost {
+            let contents = core::mem::take(&mut slot.contents);
+            let lost = &mut self.lost;
+            self.contents
+                .drain(contents, |_| *lost = lost.saturating_sub(1));
+        }
+        Some(slot)
+    }
+
+    /// Forgets what packets held that count as lost: should one arrive after all, that is not told.
+    fn forget_lost(&mut self) {
+        if self.lost == 0 {
+            return;
+        }
+        self.lost = 0;
+        for slot in &mut self.slots {
+            if slot.state == State::Lost {
+                self.contents
+                    .drain(core::mem::take(&mut slot.contents), |_| ());
+            }
         }
     }
 }

@@ -63,9 +63,8 @@ pub(crate) struct Session<A: Aead> {
 
     /// CONFIRM and IDENTITY, which every packet carries until one of them is acknowledged.
     confirm: Option<(Box<Confirm>, Sending)>,
-    /// ACK and CONFIRM have kept a message out of a packet: until the queue is empty they leave only
-    /// when they are due.
-    reports_yield: bool,
+    /// Whether ACK and CONFIRM have kept a message out of a packet.
+    crowding: Crowding,
     /// PINGs that a probe or the handshake asks for.
     pings_due: u8,
     /// Largest datagram to send, bytes.
@@ -111,6 +110,17 @@ enum Sending {
     Due,
     /// A packet with it is in flight.
     InFlight,
+}
+
+/// Whether what reports has kept messages out of packets since the queue was last empty.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Crowding {
+    /// It has not.
+    None,
+    /// It has: it leaves only when it is due.
+    Before,
+    /// It has, in the last packet: in the next it makes room.
+    LastPacket,
 }
 
 /// What a packet in flight carried.
@@ -184,7 +194,7 @@ impl<A: Aead> Session<A> {
             // An accepter speaks at once: the dialler repeats CONFIRM until it hears.
             pings_due: u8::from(confirm.is_none()),
             confirm,
-            reports_yield: false,
+            crowding: Crowding::None,
             mtu_check: MtuCheck::new(config.mtu_check, mtu),
             mtu,
             idle_timeout,

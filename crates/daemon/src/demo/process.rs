@@ -112,6 +112,14 @@ impl Children {
         self.running.contains_key(&who)
     }
 
+    /// Returns a child that has ended and was neither killed nor let go.
+    pub fn find_ended(&mut self) -> Option<Who> {
+        self.running.iter_mut().find_map(|(who, running)| {
+            let status = running.child.try_wait();
+            status.is_ok_and(|status| status.is_some()).then_some(*who)
+        })
+    }
+
     /// Tells a child something.
     ///
     /// # Errors

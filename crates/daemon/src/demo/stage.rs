@@ -1,5 +1,6 @@
 //! The run: who is started when, what is done to them, and when it is over.
 
+use std::fmt;
 use std::io::Stdout;
 use std::time::Duration;
 
@@ -331,11 +332,14 @@ impl Stage {
             Heard::News(news) => news,
             // It was killed.
             Heard::Silence if !self.children.is_running(who) => return Ok(Some(())),
-            Heard::Silence => return Err(format!("{who}: ended before its time").into()),
+            Heard::Silence => return Err(ended_early(&who)),
         };
+        if self.is_server_back(who, &news) {
+            return Err(ended_early(&"game server"));
+        }
         self.ledger.note(&news);
         match news {
-            News::Failed { reason } => return Err(reason.into()),
+            News::Failed { reason } => return Err(self.cause_of(reason)),
             News::MailUnderWay { count } if !self.is_hub_killed => {
                 self.children.kill(Who::Hub)?;
                 self.is_hub_killed = true;
@@ -366,6 +370,30 @@ impl Stage {
             | News::Closed { .. } => {}
         }
         Ok(Some(()))
+    }
+
+    /// Whether the matchmaker has started a game server in place of one that played.
+    fn is_server_back(&self, who: Who, news: &News) -> bool {
+        self.ledger.has_started && (who, news) == (Who::Matchmaker, &News::Ready)
+    }
+
+    /// Finds out why somebody failed for `reason`: a process that has ended is the cause of what the
+    /// others say, and may be told of a little later.
+    fn cause_of(&mut self, reason: String) -> Failure {
+        let until = self.clock.now() + CAUSE_MAX;
+        loop {
+            if let Some(who) = self.children.find_ended() {
+                return ended_early(&who);
+            }
+            let patience = until.saturating_since(self.clock.now());
+            match self.children.hear(patience) {
+                Some((who, Heard::News(news))) if self.is_server_back(who, &news) => {
+                    return ended_early(&"game server");
+                }
+                Some(_) if !patience.is_zero() => {}
+                _ => return reason.into(),
+            }
+        }
     }
 
     fn route(&self, player: u16) -> String {
@@ -404,6 +432,10 @@ impl Stage {
     }
 }
 
+fn ended_early(who: &dyn fmt::Display) -> Failure {
+    format!("{who}: ended before its time").into()
+}
+
 /// How long processes may take to be there, and players to join.
 const START_MAX: Duration = Duration::from_secs(20);
 /// How long after its last tick the match may take to reach all players.
@@ -414,5 +446,7 @@ const CONCLUDE_MAX: Duration = Duration::from_secs(5);
 const HUB_AWAY: Duration = Duration::from_secs(1);
 /// How long an accident may wait for somebody to be hit by it.
 const CARRIED_MAX: Duration = Duration::from_secs(1);
+/// How long what one process says of another may come before the end of that one is told.
+const CAUSE_MAX: Duration = Duration::from_millis(500);
 /// Time between two pictures.
 const FRAME: Duration = Duration::from_millis(250);

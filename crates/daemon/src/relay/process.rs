@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use servicer::Rules;
 
-use crate::exit::say_why;
+use crate::exit::{Exit, say_why};
 
 use super::file::{ConfigError, FileConfig, FileLink, NodeName};
 use super::news::{News, Order};
@@ -18,8 +18,9 @@ use super::running::{Relay, StartError};
 
 /// Is a node as the file at `path` says, on stdin and stdout, until stdin ends.
 ///
-/// Exit status: 0 after an orderly end, 1 where the node could not start or go on, 2 where the
-/// configuration is at fault; with one sentence on stderr. A signal ends it as the system does.
+/// Exit status: 0 after an orderly end, 1 where the node could not go on, 2 where the configuration
+/// is at fault, 4 where the system refuses a port or a thread; with one sentence on stderr. A signal
+/// ends it as the system does.
 #[must_use]
 pub fn main(path: &Path) -> ExitCode {
     let directory = path.parent().unwrap_or_else(|| Path::new(""));
@@ -201,10 +202,12 @@ impl RunError {
     /// Returns the status that the process ends with.
     #[must_use]
     pub fn exit_code(&self) -> ExitCode {
-        match self {
-            Self::Config(_) | Self::Start(StartError::Node(_)) => ExitCode::from(2),
-            Self::Start(_) | Self::System(_) | Self::Ended => ExitCode::FAILURE,
-        }
+        let exit = match self {
+            Self::Config(_) | Self::Start(StartError::Node(_)) => Exit::Usage,
+            Self::Start(_) | Self::System(_) => Exit::Refused,
+            Self::Ended => Exit::CheckFailed,
+        };
+        exit.into()
     }
 }
 

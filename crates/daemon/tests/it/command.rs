@@ -127,6 +127,8 @@ fn a_wrong_file_is_one_sentence() {
         hub
     };
     run("none.join").assert(2, "none.join: join file: No such file");
+    std::fs::create_dir(net.path("folder.join")).unwrap();
+    run("folder.join").assert(2, "folder.join: join file: not a file");
     write(&net, "bad.join", "tickwire-join 1\nnetwork-secret 12\n");
     run("bad.join").assert(2, "bad.join: join file: line 2: a secret is not 64");
     write(&net, "empty.join", "");

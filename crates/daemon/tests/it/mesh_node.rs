@@ -127,6 +127,8 @@ fn faults_are_one_sentence_and_an_exit_status() {
 
     let bad = scene.path("bad.json");
     assert_sentence(&Scene::run_file(&bad), 2, &["bad.json", "No such file"]);
+    let folder = scene.path("");
+    assert_sentence(&Scene::run_file(&folder), 2, &["a directory"]);
     for (text, word) in [
         ("{", "EOF"),
         ("{\"naem\": 1}", "naem"),
@@ -147,7 +149,7 @@ fn faults_are_one_sentence_and_an_exit_status() {
     let free = scene.config.listen;
     scene.config.listen = address;
     let words = [&*address.to_string(), "in use"];
-    assert_sentence(&scene.run(), 1, &words);
+    assert_sentence(&scene.run(), 4, &words);
     scene.config.listen = free;
     scene.config.roles = [FileRole::Entry].into();
     scene.config.games = vec![FileGame {
@@ -158,7 +160,7 @@ fn faults_are_one_sentence_and_an_exit_status() {
         server: None,
         entries: None,
     }];
-    assert_sentence(&scene.run(), 1, &words);
+    assert_sentence(&scene.run(), 4, &words);
     scene.config.games[0].listen = vec!["127.0.0.1:0".parse().unwrap()];
     scene.config.games[0].name = "x".repeat(65);
     assert_sentence(&scene.run(), 2, &["64 bytes"]);
@@ -167,7 +169,7 @@ fn faults_are_one_sentence_and_an_exit_status() {
     scene.config.games.clear();
     // An address of documentation, RFC 5737: no host has it.
     scene.config.upstream_ip = Some("192.0.2.1".parse().unwrap());
-    assert_sentence(&scene.run(), 1, &["192.0.2.1"]);
+    assert_sentence(&scene.run(), 4, &["192.0.2.1"]);
 }
 
 #[test]
@@ -181,7 +183,14 @@ fn a_secret_that_others_may_read_is_refused() {
         fs::write(&secret, text).unwrap();
         assert_eq!(scene.run().status.code(), Some(2), "{text}");
     }
-    fs::remove_file(scene.path("key.pem")).unwrap();
-    fs::write(&secret, "ab".repeat(32)).unwrap();
+    fs::remove_file(&secret).unwrap();
+    assert_sentence(&scene.run(), 2, &["secret", "No such file"]);
+    fs::create_dir(&secret).unwrap();
+    fs::set_permissions(&secret, fs::Permissions::from_mode(0o700)).unwrap();
+    assert_sentence(&scene.run(), 2, &["secret", "a directory"]);
+    let key = scene.path("key.pem");
+    fs::remove_file(&key).unwrap();
     assert_sentence(&scene.run(), 2, &["key.pem"]);
+    fs::create_dir(&key).unwrap();
+    assert_sentence(&scene.run(), 2, &["key.pem", "no regular file"]);
 }

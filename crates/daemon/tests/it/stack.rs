@@ -146,7 +146,7 @@ fn a_run_that_cannot_begin_says_so_in_its_report() {
 fn a_run_that_breaks_off_says_why_in_its_report_and_one_that_is_killed_that_it_was() {
     let _alone = crate::alone();
     let path = path("broken");
-    for signalled in ["players", "the run"] {
+    for signalled in ["players", "matchmaker", "game-server", "the run"] {
         leave_stale(&path);
         let mut child = Command::new(env!("CARGO_BIN_EXE_tickwire"))
             .args(["demo", "--seconds", "60", "--players", "2", "--report"])
@@ -162,18 +162,17 @@ fn a_run_that_breaks_off_says_why_in_its_report_and_one_that_is_killed_that_it_w
         }
         assert_eq!(reason(&read(&path)), "it was ended before that");
         let all = descendants(child.id()).unwrap();
-        let is_players = |id: &u32| {
+        let is_signalled = |id: &u32| {
             let mut ps = Command::new("ps");
             let output = ps.args(["-o", "args=", "-p", &id.to_string()]).output();
             String::from_utf8(output.unwrap().stdout)
                 .unwrap()
-                .contains(" role players ")
+                .contains(&format!(" role {signalled} "))
         };
-        let players = all.into_iter().find(is_players).unwrap();
-        let victim = if signalled == "players" {
-            players
-        } else {
+        let victim = if signalled == "the run" {
             child.id()
+        } else {
+            all.into_iter().find(is_signalled).unwrap()
         };
         let status = Command::new("kill")
             .args(["-KILL", &victim.to_string()])
@@ -183,12 +182,13 @@ fn a_run_that_breaks_off_says_why_in_its_report_and_one_that_is_killed_that_it_w
         std::io::copy(&mut stdout, &mut std::io::sink()).unwrap();
         let status = child.wait().unwrap();
         let report = read(&path);
-        if signalled == "players" {
-            assert_eq!(status.code(), Some(1));
-            assert_eq!(reason(&report), "players: ended before its time");
-        } else {
+        if signalled == "the run" {
             assert_eq!(status.code(), None);
             assert_eq!(reason(&report), "it was ended before that");
+        } else {
+            assert_eq!(status.code(), Some(1));
+            let who = signalled.replace('-', " ");
+            assert_eq!(reason(&report), format!("{who}: ended before its time"));
         }
     }
 }

@@ -7,6 +7,8 @@
 
 mod alloc;
 mod bare;
+mod calls;
+mod claims;
 mod clock;
 mod contract;
 mod flood;

@@ -1,25 +1,27 @@
 //! A seeded world: one hub on a disk that breaks, nodes, and streams between them that delay, end
 //! and lose what was under way. Virtual time; nothing waits.
 
+mod process;
+mod stream;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use bytes::Bytes;
-use hub::id::LogId;
 use hub::join_file::{Grant, NetworkSecret};
 use hub::log::MemorySegments;
+use hub::name::Name;
 use hub::role::Role;
 use hub::{
-    Command, DialError, Hub, HubConfig, HubEvent, JoinFile, Node, NodeCommand, NodeConfig,
-    NodeEvent, Outcome, Store, StoreConfig,
+    DialError, HubConfig, HubEvent, JoinFile, Node, NodeCommand, NodeConfig, NodeEvent, Outcome,
+    StoreConfig,
 };
 use wire::{
-    CloseCause, CommandId, ConnectionId, Generator, InstanceId, Instant, NodeId, Outbound,
-    PeerIdentity, Seed, StreamMachine, UnixTime,
+    CommandId, ConnectionId, Generator, InstanceId, Instant, NodeId, Seed, StreamMachine, UnixTime,
 };
 
-/// Bytes under way in one direction of a stream.
-const WINDOW: usize = 256 * 1_024;
+pub(crate) use process::{HubProcess, Power};
+use stream::{End, Stream};
 
 pub(crate) struct World {
     pub(crate) now: Instant,
@@ -43,44 +45,6 @@ pub(crate) struct World {
     pub(crate) hub_starts: u64,
     /// What the hub's wall clock reads at time zero when it starts, milliseconds.
     pub(crate) unix_ms: u64,
-}
-
-pub(crate) struct HubProcess {
-    pub(crate) machine: Hub,
-    pub(crate) store: Store<MemorySegments>,
-    commands: Vec<(CommandId, Command)>,
-    store_runs: bool,
-    /// Which start of the hub this is.
-    start: u64,
-}
-
-struct Stream {
-    node: usize,
-    /// When the last record of each direction arrives: to the hub, to the node.
-    arrives: [Instant; 2],
-}
-
-/// Whether a process that ends takes the machine with it.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Power {
-    Stays,
-    Cut,
-}
-
-impl Power {
-    pub(crate) fn draw(generator: &mut Generator) -> Self {
-        if generator.chance(500_000) {
-            Self::Cut
-        } else {
-            Self::Stays
-        }
-    }
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum End {
-    Hub,
-    Node,
 }
 
 enum Action {
@@ -152,33 +116,6 @@ impl World {
         world
     }
 
-    pub(crate) fn start_hub(&mut self) {
-        let disk = self.disk.take().expect("the hub is down");
-        self.hub_starts += 1;
-        let log = LogId(self.generator.next_u64());
-        let store = match Store::open(disk, self.store_config, log) {
-            Ok(store) => store,
-            Err(mut failure) => {
-                // It died while it recovered, and goes on from there.
-                failure.files.power_cut(&mut self.generator);
-                self.disk = Some(failure.files);
-                self.after(Duration::from_millis(50), Action::HubUp);
-                return;
-            }
-        };
-        let file = join_file(self.nodes.len());
-        let mut machine = Hub::new(self.hub_config.clone(), file, self.now);
-        machine.set_unix_time(self.now, self.unix());
-        self.hub = Some(HubProcess {
-            machine,
-            store,
-            commands: Vec::new(),
-            store_runs: false,
-            start: self.hub_starts,
-        });
-        self.drain_hub();
-    }
-
     /// What a wall clock reads now.
     pub(crate) fn unix(&self) -> UnixTime {
         UnixTime::from_millis(self.unix_ms + self.now.as_millis())
@@ -189,31 +126,6 @@ impl World {
         let (now, unix) = (self.now, self.unix());
         self.hub().machine.set_unix_time(now, unix);
         self.drain_hub();
-    }
-
-    /// Ends the hub's process, with or without the power, and starts it again after `down`.
-    pub(crate) fn crash_hub(&mut self, power: Power, down: Duration) {
-        let Some(process) = self.hub.take() else {
-            return;
-        };
-        let mut disk = process.store.into_files();
-        if power == Power::Cut {
-            disk.power_cut(&mut self.generator);
-        } else {
-            disk.kill();
-        }
-        self.disk = Some(disk);
-        let open: Vec<_> = self.streams.keys().copied().collect();
-        for id in open {
-            self.break_stream(id);
-        }
-        self.after(down, Action::HubUp);
-    }
-
-    /// The hub's machine burns down; another takes its place, with an empty disk.
-    pub(crate) fn replace_disk(&mut self) {
-        self.crash_hub(Power::Stays, Duration::from_millis(500));
-        self.disk = Some(MemorySegments::new(1 << 30));
     }
 
     pub(crate) fn start_node(&mut self, index: usize, config: NodeConfig) {
@@ -237,15 +149,6 @@ impl World {
             .map(|(id, _)| *id)
             .collect();
         for id in own {
-            self.break_stream(id);
-        }
-    }
-
-    /// Resets one stream, with all that was under way on it.
-    pub(crate) fn reset_some_stream(&mut self) {
-        let count = self.streams.len() as u64;
-        let at = usize::try_from(self.generator.below(count)).unwrap();
-        if let Some(id) = self.streams.keys().nth(at).copied() {
             self.break_stream(id);
         }
     }
@@ -338,143 +241,10 @@ impl World {
         }
     }
 
-    fn arrive(&mut self, id: ConnectionId, end: End, record: &[u8]) {
-        let Some(stream) = self.streams.get(&id) else {
-            return;
-        };
-        let (now, index) = (self.now, stream.node);
-        match end {
-            End::Hub => {
-                if let Some(hub) = &mut self.hub {
-                    hub.machine.handle_frame(now, id, record);
-                    self.drain_hub();
-                }
-            }
-            End::Node => {
-                if let Some(node) = &mut self.nodes[index] {
-                    node.handle_frame(now, id, record);
-                    self.drain_node(index);
-                }
-            }
-        }
-        let sender = match end {
-            End::Hub => End::Node,
-            End::Node => End::Hub,
-        };
-        let delay = self.delay();
-        self.after(delay, Action::Credit(id, sender, record.len()));
-    }
-
-    fn credit(&mut self, id: ConnectionId, end: End, bytes: usize) {
-        let Some(stream) = self.streams.get(&id) else {
-            return;
-        };
-        let (now, index) = (self.now, stream.node);
-        if end == End::Hub {
-            if let Some(hub) = &mut self.hub {
-                hub.machine.handle_credit(now, id, bytes);
-                self.drain_hub();
-            }
-        } else if let Some(node) = &mut self.nodes[index] {
-            node.handle_credit(now, id, bytes);
-            self.drain_node(index);
-        }
-    }
-
-    fn open(&mut self, id: ConnectionId) {
-        let Some(stream) = self.streams.get(&id) else {
-            return;
-        };
-        let (now, index) = (self.now, stream.node);
-        let (Some(hub), Some(node)) = (&mut self.hub, &mut self.nodes[index]) else {
-            self.break_stream(id);
-            return;
-        };
-        hub.machine
-            .handle_opened(now, id, &PeerIdentity::Node(node_id(index)));
-        hub.machine.handle_credit(now, id, WINDOW);
-        node.handle_opened(now, id, &PeerIdentity::Node(HUB));
-        node.handle_credit(now, id, WINDOW);
-        self.drain_hub();
-        self.drain_node(index);
-    }
-
-    /// Ends a stream at both ends; what is under way is lost.
-    pub(crate) fn break_stream(&mut self, id: ConnectionId) {
-        self.tell_closed(id, End::Hub);
-        self.tell_closed(id, End::Node);
-        self.streams.remove(&id);
-    }
-
-    fn tell_closed(&mut self, id: ConnectionId, end: End) {
-        let Some(stream) = self.streams.get(&id) else {
-            return;
-        };
-        let (now, index) = (self.now, stream.node);
-        if end == End::Hub {
-            if let Some(hub) = &mut self.hub {
-                hub.machine.handle_closed(now, id, CloseCause::Failed);
-                self.drain_hub();
-            }
-        } else if let Some(node) = &mut self.nodes[index] {
-            node.handle_closed(now, id, CloseCause::Failed);
-            self.drain_node(index);
-        }
-    }
-
-    fn run_store(&mut self, start: u64) {
-        let Some(hub) = self.hub.as_mut().filter(|hub| hub.start == start) else {
-            return;
-        };
-        hub.store_runs = false;
-        let commands = std::mem::take(&mut hub.commands);
-        let mut outcomes = Vec::new();
-        hub.store.execute(commands, &mut outcomes);
-        while hub.store.tidy() {}
-        if hub.store.files_mut().is_stopped() {
-            // The process died in the middle of it.
-            let power = Power::draw(&mut self.generator);
-            self.crash_hub(power, Duration::from_millis(200));
-            return;
-        }
-        for (id, outcome) in outcomes {
-            let delay = Duration::from_micros(self.generator.below(2_000));
-            self.after(delay, Action::Completed(start, id, outcome));
-        }
-    }
-
     pub(crate) fn drain_all(&mut self) {
         self.drain_hub();
         for index in 0..self.nodes.len() {
             self.drain_node(index);
-        }
-    }
-
-    fn drain_hub(&mut self) {
-        let Some(mut hub) = self.hub.take() else {
-            return;
-        };
-        let mut buf = Vec::new();
-        while let Some(outbound) = hub.machine.poll_outbound(self.now, &mut buf) {
-            let record = std::mem::take(&mut buf);
-            self.transmit(outbound, End::Node, record);
-        }
-        while let Some(command) = hub.machine.poll_command() {
-            hub.commands.push(command);
-        }
-        if !hub.commands.is_empty() && !hub.store_runs {
-            hub.store_runs = true;
-            let delay = Duration::from_micros(self.generator.below(3_000));
-            self.after(delay, Action::StoreRun(hub.start));
-        }
-        let mut is_failed = false;
-        while let Some(event) = hub.machine.poll_event() {
-            is_failed |= event == HubEvent::StoreFailed;
-            self.hub_events.push(event);
-        }
-        self.hub = Some(hub);
-        if is_failed {
-            self.crash_hub(Power::Stays, Duration::from_millis(300));
         }
     }
 
@@ -495,41 +265,6 @@ impl World {
             self.events.push((index, event));
         }
         self.nodes[index] = Some(node);
-    }
-
-    fn dial(&mut self, index: usize, command: CommandId) {
-        let delay = self.delay();
-        let reached = self.hub.is_some();
-        let outcome = if reached { Ok(()) } else { Err(DialError) };
-        if reached {
-            self.last_connection += 1;
-            let id = ConnectionId(self.last_connection);
-            let stream = Stream {
-                node: index,
-                arrives: [self.now; 2],
-            };
-            self.streams.insert(id, stream);
-            self.after(delay, Action::Open(id));
-        }
-        self.after(delay, Action::Dialled(index, command, outcome));
-    }
-
-    fn transmit(&mut self, outbound: Outbound, to: End, record: Vec<u8>) {
-        let id = outbound.connection;
-        let delay = self.delay();
-        let Some(stream) = self.streams.get_mut(&id) else {
-            return;
-        };
-        // A stream keeps order.
-        let last = &mut stream.arrives[usize::from(to == End::Node)];
-        let at = (self.now + delay).max(*last);
-        *last = at;
-        if !record.is_empty() {
-            self.at(at, Action::Record(id, to, record));
-        }
-        if outbound.close {
-            self.at(at, Action::Closed(id, to));
-        }
     }
 
     fn delay(&mut self) -> Duration {
@@ -557,6 +292,17 @@ pub(crate) fn seeds(default: u64) -> std::ops::Range<u64> {
         Some(seed) => seed..seed + 1,
         None => 0..number("SEEDS").unwrap_or(default),
     }
+}
+
+pub(crate) fn server(name: &str) -> NodeConfig {
+    let mut config = NodeConfig::default();
+    config.role = Role::Matchmaker;
+    config.services = vec![Name::new(name).unwrap()];
+    config
+}
+
+pub(crate) fn topic() -> Name {
+    Name::new("news").unwrap()
 }
 
 pub(crate) fn body(text: &str) -> Bytes {

@@ -1,17 +1,22 @@
 //! Simulations: players come and go, servers crash, calls are lost, the matchmaker restarts.
 
+mod fleet;
+mod process;
+mod promises;
+
 use core::cell::Cell;
 use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet};
 
 use crypto::TokenId;
-use matchmaker_core::record::{Assign, Reply, encode_left, encode_result};
 use matchmaker_core::{
-    Command, Config, Ending, Event, Game, GrantText, MatchEnd, Outcome, Rule, Seated, ServerLink,
-    Slot, TeamSize, TicketId, TicketRequest, TicketState,
+    Command, Config, Ending, Event, Game, GrantText, MatchEnd, Outcome, Rule, ServerLink, Slot,
+    TeamSize, TicketId, TicketRequest, TicketState,
 };
 use netsim::{for_each_seed, test_site};
-use wire::{ClientId, CommandId, Generator, Instant, MatchId, Seed, UnixTime};
+use wire::{ClientId, CommandId, Generator, Instant, Seed, UnixTime};
+
+use process::{Process, Token};
 
 use crate::rig::{APP, Rig, Server, UNIX, secs};
 
@@ -109,47 +114,6 @@ impl Seen {
             in_two: self.in_two + other.in_two,
         }
     }
-}
-
-/// A process that runs a game server.
-struct Process {
-    server: Server,
-    slot: Option<Slot>,
-    /// The command that started it, and in which life of the matchmaker.
-    run: Option<(CommandId, u64)>,
-    /// It ends itself then: its lease was not renewed.
-    lease_until: Instant,
-    call_at: Instant,
-    must_register: bool,
-    /// Nothing it says arrives until then.
-    cut_until: Instant,
-    /// Matches that it had when it was cut off before it could tell a new matchmaker of them: their
-    /// players may be elsewhere by now.
-    unheard: BTreeSet<MatchId>,
-    /// When each match ends that somebody has entered; the others never do by themselves.
-    ends: BTreeMap<MatchId, Instant>,
-    /// When each match was taken, or a token for it was last seen.
-    wanted_at: BTreeMap<MatchId, Instant>,
-}
-
-impl Process {
-    /// Whether a token of `client` for the match would be taken.
-    fn lets_in(&self, client: ClientId, match_id: MatchId) -> bool {
-        let seats = self.server.matches.get(&match_id);
-        seats.is_some_and(|seats| seats.iter().any(|seat| seat.client_id == client))
-    }
-}
-
-/// A token that a player has.
-struct Token {
-    client: ClientId,
-    server: ServerLink,
-    match_id: MatchId,
-    expires_at: UnixTime,
-    /// The life of the matchmaker that made it.
-    life: u64,
-    /// It was good while another one for another match was.
-    is_stray: bool,
 }
 
 struct World {
@@ -399,136 +363,6 @@ impl World {
         }
     }
 
-    /// Each server calls when it is time, ends matches, and ends itself without a lease.
-    fn servers(&mut self, faults: Faults) {
-        let now = self.rig.now;
-        let mut index = 0;
-        while index < self.processes.len() {
-            if self.processes[index].lease_until <= now || !self.work(index, faults) {
-                self.kill(index);
-            } else {
-                index += 1;
-            }
-        }
-    }
-
-    /// Returns whether the process goes on.
-    fn work(&mut self, index: usize, faults: Faults) -> bool {
-        let now = self.rig.now;
-        let loss = if faults == Faults::On { 100_000 } else { 0 };
-        let is_cut_off = self.is_cut_off(&self.processes[index]);
-        let process = &mut self.processes[index];
-        let over = process.ends.iter().find(|(_, at)| **at <= now);
-        if let Some(match_id) = over.map(|(id, _)| *id) {
-            process.ends.remove(&match_id);
-            process.server.matches.remove(&match_id);
-            let mut body = Vec::new();
-            encode_result(match_id, b"won", &mut body);
-            // Said once; where it is lost, the next heartbeat tells.
-            if !self.generator.chance(loss) && !is_cut_off {
-                process.server.call(&mut self.rig, &body);
-            }
-        }
-        let process = &mut self.processes[index];
-        if self.generator.chance(1_000)
-            && !is_cut_off
-            && let Some((match_id, seats)) = process.server.matches.iter_mut().next()
-            && let Some(seated) = seats.pop()
-        {
-            let mut body = Vec::new();
-            encode_left(*match_id, seated.client_id, &mut body);
-            process.server.call(&mut self.rig, &body);
-        }
-        let process = &mut self.processes[index];
-        if process.call_at > now {
-            return true;
-        }
-        process.call_at = now + Duration::from_millis(300);
-        if is_cut_off || self.generator.chance(loss) {
-            return true;
-        }
-        let reply = if process.must_register {
-            process.server.register(&mut self.rig)
-        } else {
-            process.server.heartbeat(&mut self.rig)
-        };
-        if self.generator.chance(loss) {
-            return true;
-        }
-        let process = &mut self.processes[index];
-        match reply {
-            Reply::Renewed {
-                lease,
-                heartbeat,
-                release,
-            } => {
-                process.must_register = false;
-                process.lease_until = now + lease;
-                process.call_at = now + heartbeat;
-                for id in release {
-                    process.server.matches.remove(&id);
-                    process.server.unentered.remove(&id);
-                    process.ends.remove(&id);
-                }
-            }
-            Reply::Register => process.must_register = true,
-            Reply::Retired => return false,
-            reply @ (Reply::Noted | Reply::Refused(_) | _) => panic!("{reply:?}"),
-        }
-        true
-    }
-
-    /// Calls reach their servers, outcomes the matchmaker.
-    fn deliver(&mut self, faults: Faults) {
-        let now = self.rig.now;
-        let (due, later) = self.calls.drain(..).partition(|call| call.0 <= now);
-        self.calls = later;
-        let due: Vec<(Instant, u64, CommandId, ServerLink, Vec<u8>)> = due;
-        for (_, life, id, to, body) in due {
-            let is_down = self.outage_until.is_some();
-            let found = self.processes.iter_mut().find(|process| {
-                // A call reaches whatever runs on the node.
-                process.server.link.node == to.node && process.cut_until <= now && !is_down
-            });
-            let outcome = match found {
-                Some(process) => {
-                    let before = process.server.matches.len();
-                    let answer = process.server.answer(&body);
-                    if process.server.matches.len() > before {
-                        let assign = Assign::decode(&body).unwrap();
-                        check_match(&assign.players);
-                        process.server.unentered.insert(assign.match_id);
-                        process.wanted_at.insert(assign.match_id, now);
-                    }
-                    Outcome::Answered(answer)
-                }
-                None => Outcome::Failed,
-            };
-            self.answer(id, life, &outcome, faults);
-        }
-        let (due, later) = self.outcomes.drain(..).partition(|entry| entry.0 <= now);
-        self.outcomes = later;
-        let due: Vec<(Instant, u64, CommandId, Outcome)> = due;
-        for (_, life, id, outcome) in due {
-            if life == self.life {
-                self.rig.machine.handle_completed(now, id, outcome);
-            }
-        }
-    }
-
-    /// Sends an outcome on its way: late, twice or never.
-    fn answer(&mut self, id: CommandId, life: u64, outcome: &Outcome, faults: Faults) {
-        let now = self.rig.now;
-        if faults == Faults::On && self.generator.chance(30_000) {
-            return;
-        }
-        let copies = if self.generator.chance(30_000) { 2 } else { 1 };
-        for _ in 0..copies {
-            let delay = Duration::from_millis(self.generator.between(0, 800));
-            self.outcomes.push((now + delay, life, id, outcome.clone()));
-        }
-    }
-
     fn drain(&mut self, faults: Faults) {
         self.rig.drain();
         for (id, command) in core::mem::take(&mut self.rig.commands) {
@@ -584,171 +418,6 @@ impl World {
                 Event::ServerUp(_) | Event::SpawnFailed { .. } | _ => {}
             }
         }
-    }
-
-    fn check(&mut self) {
-        self.collect_tokens();
-        self.check_one_match_each();
-        self.check_seats();
-        let load = self.rig.machine.load();
-        let limit = usize::try_from(CLIENTS).unwrap();
-        assert!(
-            load.tickets_waiting <= limit && load.players <= limit,
-            "{load:?}"
-        );
-        assert!(load.tickets_known <= limit + config().ended_max, "{load:?}");
-        assert!(load.matches <= limit, "{load:?}");
-        assert!(
-            load.servers <= usize::try_from(SLOTS + FLEET).unwrap(),
-            "{load:?}"
-        );
-        let bytes = self.rig.machine.memory_bytes();
-        assert!(bytes < 1 << 20, "{bytes} bytes for {load:?}");
-    }
-
-    /// Reads the grant of each assigned ticket: it opens at its server, there only, and is new.
-    fn collect_tokens(&mut self) {
-        let unix = self.unix();
-        for client in 0..CLIENTS {
-            let client = ClientId(client);
-            let Some(id) = self.rig.machine.ticket_of(client) else {
-                continue;
-            };
-            let Some(TicketState::Assigned(seat)) = self.rig.machine.ticket(id) else {
-                continue;
-            };
-            assert!(
-                !self.down.contains(&seat.server),
-                "a seat on a dead instance"
-            );
-            if self.grants.get(&client) == Some(&seat.grant) {
-                continue;
-            }
-            self.grants.insert(client, seat.grant.clone());
-            assert!(seat.expires_at > unix);
-            let issued = UnixTime::from_millis(seat.expires_at.as_millis() - 60_000);
-            let grant = seat.grant.expose();
-            let mut opened_by = Vec::new();
-            for process in &mut self.processes {
-                if let Ok(token) = process.server.open(grant, issued) {
-                    assert_eq!(token.grant.client_id, client);
-                    assert_eq!(token.grant.match_id, seat.match_id);
-                    assert_eq!(token.grant.server_id, process.server.link.instance);
-                    opened_by.push(process.server.link);
-                    process.wanted_at.insert(seat.match_id, self.rig.now);
-                    let entry = Token {
-                        client,
-                        server: seat.server,
-                        match_id: seat.match_id,
-                        expires_at: seat.expires_at,
-                        life: self.life,
-                        is_stray: false,
-                    };
-                    assert!(self.tokens.insert(token.header.token_id, entry).is_none());
-                    assert!(self.psks.insert(*token.grant.psk.expose()));
-                }
-            }
-            // None where the server has crashed, and the matchmaker does not know it yet.
-            assert!(
-                opened_by.iter().all(|link| *link == seat.server),
-                "{opened_by:?}"
-            );
-            assert!(opened_by.len() <= 1);
-        }
-    }
-
-    /// No player could use two tokens for two matches at the same time: servers let in who has a
-    /// seat in a match that they run.
-    ///
-    /// One exception: of a server that was cut off before it registered with a new matchmaker, that
-    /// one knows nothing, and may place its players elsewhere. There a token made before is good
-    /// until it ends, whatever becomes of either match. Of the tokens that one matchmaker made, never
-    /// two are good.
-    fn check_one_match_each(&mut self) {
-        let unix = self.unix();
-        self.tokens.retain(|_, token| token.expires_at > unix);
-        let mut good: BTreeMap<ClientId, Vec<(TokenId, bool)>> = BTreeMap::new();
-        for (id, token) in &self.tokens {
-            let process = self.processes.iter().find(|process| {
-                process.server.link == token.server && process.lets_in(token.client, token.match_id)
-            });
-            if let Some(process) = process {
-                let is_excused = token.is_stray || process.unheard.contains(&token.match_id);
-                let tokens = good.entry(token.client).or_default();
-                tokens.push((*id, is_excused));
-            }
-        }
-        for (client, tokens) in good {
-            for (at, (one, is_excused)) in tokens.iter().enumerate() {
-                for (other, is_other_excused) in &tokens[..at] {
-                    let [a, b] = [one, other].map(|id| &self.tokens[id]);
-                    if a.match_id == b.match_id {
-                        continue;
-                    }
-                    assert_ne!(
-                        a.life, b.life,
-                        "{client} is in two matches of one matchmaker"
-                    );
-                    assert!(is_excused | is_other_excused, "{client} is in two matches");
-                    self.seen.in_two += 1;
-                    for id in [one, other] {
-                        self.tokens.get_mut(id).unwrap().is_stray = true;
-                    }
-                }
-            }
-        }
-    }
-
-    /// A server that can be heard holds no seats for long that nobody takes: the life of a token,
-    /// what clocks and calls add to it, a cut of 45 s or an outage, and lost heartbeats.
-    fn check_seats(&self) {
-        let held_max = secs(60 + 15 + 2 * 45 + 45);
-        for process in &self.processes {
-            for match_id in &process.server.unentered {
-                let held = process.wanted_at[match_id];
-                let held = self.rig.now.saturating_since(held);
-                assert!(held < held_max, "{match_id} is held for {held:?}");
-            }
-        }
-    }
-
-    /// When nothing is asked and nothing breaks, nothing waits.
-    fn check_rest(&mut self) {
-        let load = self.rig.machine.load();
-        let size = usize::from(TEAMS) * usize::from(PLAYERS);
-        assert!(load.tickets_waiting < size, "{load:?}");
-        assert_eq!(
-            (load.matches, load.matches_waiting, load.players),
-            (0, 0, 0),
-            "{load:?}"
-        );
-        for ticket in self.tickets.values() {
-            match self.rig.machine.ticket(*ticket) {
-                None | Some(TicketState::Ended(_) | TicketState::Queued) => {}
-                other => panic!("{other:?}"),
-            }
-        }
-        let waiting: Vec<_> = (0..CLIENTS)
-            .filter_map(|client| self.rig.machine.ticket_of(ClientId(client)))
-            .collect();
-        for ticket in waiting {
-            self.rig.machine.cancel(self.rig.now, ticket).unwrap();
-            let cancelled = TicketState::Ended(Ending::Cancelled);
-            assert_eq!(self.rig.machine.ticket(ticket), Some(&cancelled));
-        }
-    }
-}
-
-/// Exactly as many players as there are seats, all different, in teams of one size.
-fn check_match(players: &[Seated]) {
-    let size = usize::from(TEAMS) * usize::from(PLAYERS);
-    let distinct: BTreeSet<_> = players.iter().map(|seated| seated.client_id).collect();
-    let seats: Vec<_> = players.iter().map(|seated| seated.seat.0).collect();
-    assert_eq!(distinct.len(), size, "{players:?}");
-    assert_eq!(seats, (0..).take(size).collect::<Vec<u16>>());
-    for team in 0..TEAMS {
-        let count = players.iter().filter(|seated| seated.team.0 == team);
-        assert_eq!(count.count(), usize::from(PLAYERS), "{players:?}");
     }
 }
 

@@ -2,9 +2,11 @@
 
 #![cfg(test)]
 
+mod adversary;
 mod contract;
 mod directory;
 mod ledger;
+mod pair;
 mod pinger;
 mod seeds;
 mod stream_contract;

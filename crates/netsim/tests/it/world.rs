@@ -1,22 +1,16 @@
 //! Worlds of pingers.
 
-use std::net::SocketAddr;
 use std::time::Duration;
 
-use netsim::trace::{Line, Step};
+use netsim::trace::Step;
 use netsim::{
-    Adversary, App, Chance, Handle, Host, Jitter, Journal, LinkConfig, Loss, Mutation, NodeConfig,
-    Verdict, WallClock, World, for_each_seed, test_site,
+    App, Chance, Handle, Host, Jitter, LinkConfig, Loss, NodeConfig, WallClock, World,
+    for_each_seed, test_site,
 };
 use wire::{Instant, Machine, Seed, UnixTime};
 
-use crate::pinger::{Event, HEARTBEAT, Lookup, PATIENCE, PING, Pinger};
-
-type Peer = Host<Pinger, Journal<Event>>;
-
-const A: &str = "10.0.0.1:7000";
-const B: &str = "10.0.0.2:7000";
-const LATENCY: Duration = Duration::from_millis(30);
+use crate::pair::{A, B, LATENCY, Peer, address, answered, pair, pair_of, pair_with, peer, ping};
+use crate::pinger::{Event, HEARTBEAT, Lookup, PATIENCE, Pinger};
 
 #[test]
 fn an_answer_takes_one_round_trip() {
@@ -269,92 +263,6 @@ fn an_address_has_one_holder() {
 }
 
 #[test]
-fn an_interceptor_drops_delays_and_rewrites() {
-    let (mut world, [a, b]) = pair(1);
-    let mut count = 0;
-    world.intercept(a, b, move |_now, datagram| {
-        count += 1;
-        match count {
-            1 => Verdict::Drop,
-            2 => Verdict::Delay(PATIENCE / 2),
-            _ => {
-                datagram.bytes.clear();
-                Verdict::Pass
-            }
-        }
-    });
-    for _ in 0..3 {
-        ping(&mut world, a, B);
-    }
-    world.run_for(PATIENCE / 2);
-    assert_eq!(answered(&world, a), 0);
-    world.run_for(PATIENCE / 4);
-    assert_eq!(answered(&world, a), 1);
-    assert_eq!(world[b].machine.stats.dropped, 1, "the empty one");
-    world.release(a, b);
-    ping(&mut world, a, B);
-    world.run_for(PATIENCE);
-    assert_eq!(answered(&world, a), 2);
-}
-
-#[test]
-fn an_adversary_sees_what_a_link_carries_and_replays_it() {
-    let (mut world, [a, b]) = pair(1);
-    let tap = world.tap(a, b, 2);
-    let mut adversary = Adversary::new(tap, world.generator(1));
-    assert!(
-        !adversary.replay(&mut world, Duration::ZERO),
-        "nothing was seen"
-    );
-    for _ in 0..3 {
-        ping(&mut world, a, B);
-        world.run_for(PATIENCE);
-    }
-    let kinds: Vec<u8> = world
-        .captured(tap)
-        .iter()
-        .map(|seen| seen.datagram.bytes[0])
-        .collect();
-    assert_eq!(kinds, [PING, PING], "the newest two, and no answers");
-
-    let before = world.link_stats(b, a).sent;
-    assert!(adversary.replay(&mut world, LATENCY));
-    assert!(adversary.damage(&mut world, Mutation::Truncate, LATENCY));
-    world.run_for(PATIENCE);
-    assert_eq!(
-        world.link_stats(b, a).sent,
-        before + 1,
-        "one whole question, one in part"
-    );
-
-    let victim = address("10.9.9.9:9");
-    adversary.replay_from(&mut world, victim, LATENCY);
-    world.run_for(PATIENCE);
-    let answered_victim = |line: &Line| (line.destination, line.step) == (victim, Step::Unroutable);
-    assert!(world.trace().lines().any(answered_victim));
-}
-
-#[test]
-fn sim_no_forgery_is_taken_for_an_answer() {
-    for_each_seed(&test_site!(), 20, |seed| {
-        let (mut world, [a, b]) = pair_of(seed);
-        let tap = world.tap_all(64);
-        let mut adversary = Adversary::new(tap, world.generator(1));
-        world.set_link(a, b, LinkConfig::default().with_down());
-        for _ in 0..200 {
-            ping(&mut world, a, B);
-            adversary.forge(&mut world, address(B), address(A), LATENCY);
-            adversary.strike(&mut world);
-            world.run_for(Duration::from_millis(10));
-        }
-        // B can be reached by replays alone, and answers those.
-        assert_eq!(world.link_stats(a, b).delivered, 0);
-        assert!(world.link_stats(b, a).sent > 0);
-        assert!(answered(&world, a) <= usize::try_from(world.link_stats(b, a).sent).unwrap());
-    });
-}
-
-#[test]
 fn the_test_s_own_bytes_are_part_of_the_hash() {
     let (mut world, _) = pair(1);
     let before = world.trace().hash();
@@ -460,15 +368,6 @@ fn chat(world: &mut World, [a, b]: [Handle<Peer>; 2], rounds: u32) -> usize {
     asked
 }
 
-fn ping(world: &mut World, from: Handle<Peer>, to: &str) -> bool {
-    world.apply(from, |node, now| node.machine.ping(now, address(to)))
-}
-
-fn answered(world: &World, node: Handle<Peer>) -> usize {
-    let answers = |(_, event): &&(Instant, Event)| matches!(event, Event::Answered(..));
-    world[node].app.events.iter().filter(answers).count()
-}
-
 fn nonce(event: &Event) -> Option<u64> {
     match event {
         Event::Answered(_, nonce) | Event::Unanswered(_, nonce) => Some(*nonce),
@@ -485,31 +384,4 @@ fn hostile_link() -> LinkConfig {
         .with_duplicate(Chance::percent(20))
         .with_corrupt(Chance::percent(10))
         .with_truncate(Chance::percent(5))
-}
-
-fn pair(number: u64) -> (World, [Handle<Peer>; 2]) {
-    pair_of(Seed::from_number(number))
-}
-
-fn pair_of(seed: Seed) -> (World, [Handle<Peer>; 2]) {
-    pair_with(seed, NodeConfig::at(address(A)))
-}
-
-fn pair_with(seed: Seed, first: NodeConfig) -> (World, [Handle<Peer>; 2]) {
-    let mut world = World::new(seed);
-    world.set_default_link(LinkConfig::default().with_delay(LATENCY));
-    let a = world.add(first, |now| peer(1, now));
-    let b = world.add(address(B), |now| peer(2, now));
-    (world, [a, b])
-}
-
-fn peer(number: u64, now: Instant) -> Peer {
-    Host::new(
-        Pinger::new(Seed::from_number(number), now),
-        Journal::default(),
-    )
-}
-
-fn address(text: &str) -> SocketAddr {
-    text.parse().unwrap()
 }

@@ -60,10 +60,10 @@ struct Message {
 enum State {
     /// Never written.
     Unsent,
-    /// Written, and nothing heard.
-    InFlight,
-    /// To be written again.
-    Lost,
+    /// Written, and nothing heard: so many packets with it are in flight, at least one.
+    InFlight(u8),
+    /// To be written again, while so many packets with it are in flight all the same.
+    Lost(u8),
     /// Arrived.
     Acknowledged,
 }
@@ -151,8 +151,9 @@ impl Outbound {
     pub(crate) fn on_lost_written(&mut self) {
         if let Some((id, fragment)) = self.lost.pop_front()
             && let Some(state) = self.state(id, fragment)
+            && let State::Lost(copies) = *state
         {
-            *state = State::InFlight;
+            *state = State::InFlight(copies.saturating_add(1));
         }
     }
 
@@ -168,7 +169,7 @@ impl Outbound {
             self.unsent = id.saturating_add(1);
         }
         if let Some(state) = self.state(id, fragment) {
-            *state = State::InFlight;
+            *state = State::InFlight(1);
         }
     }
 
@@ -178,11 +179,11 @@ impl Outbound {
             return;
         };
         let before = *state;
-        if !matches!(before, State::InFlight | State::Lost) {
+        if !matches!(before, State::InFlight(_) | State::Lost(_)) {
             return;
         }
         *state = State::Acknowledged;
-        if before == State::Lost
+        if matches!(before, State::Lost(_))
             && let Ok(place) = self.lost.binary_search(&(id, fragment))
         {
             self.lost.remove(place);
@@ -203,17 +204,19 @@ impl Outbound {
         }
     }
 
-    /// Queues a fragment to be written again, unless it arrived or waits already.
+    /// Takes note that a packet with a fragment is lost. Where it arrived in another, that is all;
+    /// where another is in flight, it waits for that one's fate; else it is to be written again.
     pub(crate) fn on_lost(&mut self, id: u64, fragment: u16) {
         let Some(state) = self.state(id, fragment) else {
             return;
         };
-        if *state != State::InFlight {
-            return;
-        }
-        *state = State::Lost;
-        if let Err(place) = self.lost.binary_search(&(id, fragment)) {
-            self.lost.insert(place, (id, fragment));
+        match *state {
+            State::Unsent | State::Acknowledged => {}
+            State::Lost(copies) => *state = State::Lost(copies.saturating_sub(1)),
+            State::InFlight(copies) => match copies.saturating_sub(1) {
+                0 => self.queue(id, fragment, 0),
+                left => *state = State::InFlight(left),
+            },
         }
     }
 
@@ -228,15 +231,15 @@ impl Outbound {
             return false;
         };
         let count = usize::from(first.count);
-        let oldest = self
-            .fragments
-            .iter()
-            .take(count)
-            .position(|state| *state == State::InFlight);
-        let Some(fragment) = oldest.and_then(|place| u16::try_from(place).ok()) else {
+        let states = self.fragments.iter().take(count);
+        let oldest = (0..).zip(states).find_map(|(fragment, state)| match state {
+            State::InFlight(copies) => Some((fragment, *copies)),
+            State::Unsent | State::Lost(_) | State::Acknowledged => None,
+        });
+        let Some((fragment, copies)) = oldest else {
             return false;
         };
-        self.on_lost(self.base, fragment);
+        self.queue(self.base, fragment, copies);
         true
     }
 
@@ -266,12 +269,23 @@ impl Outbound {
             .messages
             .capacity()
             .saturating_mul(size_of::<Message>());
+        let fragments = self.fragments.capacity().saturating_mul(size_of::<State>());
         let lost = self.lost.capacity().saturating_mul(size_of::<(u64, u16)>());
         self.bytes
             .memory()
             .saturating_add(messages)
-            .saturating_add(self.fragments.capacity())
+            .saturating_add(fragments)
             .saturating_add(lost)
+    }
+
+    /// Queues a fragment to be written again, while `copies` packets with it are in flight.
+    fn queue(&mut self, id: u64, fragment: u16, copies: u8) {
+        if let Some(state) = self.state(id, fragment) {
+            *state = State::Lost(copies);
+        }
+        if let Err(place) = self.lost.binary_search(&(id, fragment)) {
+            self.lost.insert(place, (id, fragment));
+        }
     }
 
     /// Makes the frame of a fragment, without credit.

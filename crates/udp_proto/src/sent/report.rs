@@ -39,7 +39,7 @@ pub struct ArrivedAck<'a> {
 pub enum Outcome {
     /// It arrived.
     Acked,
-    /// It counts as lost; should it arrive after all, that is not reported again.
+    /// It counts as lost. Should it arrive after all, [`Acked`](Self::Acked) may follow.
     Lost,
 }
 

@@ -30,7 +30,7 @@ pub(super) struct Slot {
     pub(super) at: Instant,
     /// The ACK it carried.
     pub(super) described: Option<Described>,
-    /// What it held; empty unless in flight.
+    /// What it held; empty unless it is in flight or counts as lost.
     pub(super) contents: Chain,
     /// How it stands.
     pub(super) state: State,
@@ -45,7 +45,8 @@ pub(super) enum State {
     Quiet,
     /// Acknowledged.
     Acked,
-    /// Counted as lost; kept so that a late acknowledgement is known for what it is.
+    /// Counted as lost; kept with what it held, so that a late acknowledgement is known for what it
+    /// is.
     Lost,
     /// Never sent.
     Skipped,
@@ -113,6 +114,7 @@ impl<C: Copy> SentPackets<C> {
         let Some(largest) = pass.largest else {
             return summary;
         };
+        let mut open_from = None;
         let patience = pass.rtt.loss_delay() + self.tolerance.slack(&pass.rtt);
         for (number, slot) in (self.base..=largest).zip(&mut self.slots) {
             summary.slots_visited += 1;
@@ -138,25 +140,39 @@ impl<C: Copy> SentPackets<C> {
                 {
                     let due = slot.at + patience;
                     self.loss_deadline = Some(self.loss_deadline.map_or(due, |at| at.min(due)));
+                    open_from = open_from.or(Some(number));
                 }
-                (State::InFlight, _) => {
-                    match outcome {
-                        Outcome::Acked => summary.acked_packets += 1,
-                        Outcome::Lost => summary.lost_packets += 1,
-                    }
+                (State::InFlight, Outcome::Acked) => {
+                    summary.acked_packets += 1;
                     self.eliciting = self.eliciting.saturating_sub(1);
                     let contents = core::mem::take(&mut slot.contents);
                     self.contents
                         .drain(contents, |content| sink(content, outcome));
-                    slot.state = match outcome {
-                        Outcome::Acked => State::Acked,
-                        Outcome::Lost => State::Lost,
-                    };
+                    slot.state = State::Acked;
                 }
-                (State::Quiet | State::Lost, Outcome::Acked) => slot.state = State::Acked,
+                (State::InFlight, Outcome::Lost) => {
+                    summary.lost_packets += 1;
+                    self.eliciting = self.eliciting.saturating_sub(1);
+                    for content in self.contents.iter(slot.contents) {
+                        self.lost += 1;
+                        sink(content, outcome);
+                    }
+                    slot.state = State::Lost;
+                }
+                (State::Lost, Outcome::Acked) => {
+                    let contents = core::mem::take(&mut slot.contents);
+                    let lost = &mut self.lost;
+                    self.contents.drain(contents, |content| {
+                        *lost = lost.saturating_sub(1);
+                        sink(content, outcome);
+                    });
+                    slot.state = State::Acked;
+                }
+                (State::Quiet, Outcome::Acked) => slot.state = State::Acked,
                 _ => {}
             }
         }
+        self.open_from = open_from.unwrap_or_else(|| largest.saturating_add(1));
         self.largest_acked = Some(largest);
         self.trim(largest);
         summary
@@ -184,8 +200,7 @@ impl<C: Copy> SentPackets<C> {
             if !done {
                 return;
             }
-            self.slots.pop_front();
-            self.base += 1;
+            self.pop_front();
         }
     }
 }

@@ -139,8 +139,65 @@ fn a_late_ack_of_a_lost_packet_is_counted_and_makes_the_sender_patient() {
     // 11..=20 had arrived; now 10 does, ten below the largest of before.
     let summary = sender.ack(81, 21, 11, &[]).unwrap();
     assert_eq!(summary.spurious_packets, 1);
-    assert_eq!(sender.told(), [(21, Outcome::Acked)]);
+    // What it held need not be sent again.
+    assert_eq!(sender.told(), [(10, Outcome::Acked), (21, Outcome::Acked)]);
     assert_eq!(sender.sent.reorder_threshold(), 11);
+}
+
+#[test]
+fn what_was_lost_is_forgotten_where_there_is_no_room_for_what_is_sent() {
+    let mut sender = Sender::new(0);
+    for _ in 0..10 {
+        sender.send(0, Elicits::Ack);
+    }
+    sender.ack(80, 9, 0, &[]).unwrap();
+    let lost = [0, 1, 2, 3, 4, 5, 6].map(|content| (content, Outcome::Lost));
+    assert_eq!(sender.told(), [&lost[..], &[(9, Outcome::Acked)]].concat());
+    // 7 and 8 are in flight, and 7 that are lost count as room.
+    let room = sender.sent.contents_room();
+    assert_eq!(room, SentPackets::<u64>::CONTENTS_MAX - 2);
+    for _ in 0..room {
+        sender.sent.push(70).unwrap();
+    }
+    assert_eq!(sender.sent.contents_room(), 0);
+    assert_eq!(sender.sent.push(71), Err(ContentsFull(71)));
+    sender.sent.discard();
+    assert_eq!(sender.sent.contents_room(), room);
+    // They come late, and only those in flight are told.
+    assert_eq!(sender.ack(81, 9, 9, &[]).unwrap().spurious_packets, 7);
+    assert_eq!(sender.told(), [(7, Outcome::Acked), (8, Outcome::Acked)]);
+    assert_eq!(
+        sender.sent.contents_room(),
+        SentPackets::<u64>::CONTENTS_MAX
+    );
+}
+
+/// An ACK reaches 1,023 below its largest.
+#[test]
+fn no_packet_leaves_whose_ack_would_not_reach_down_to_the_oldest_in_flight() {
+    let mut sender = Sender::new(0);
+    sender.send(0, Elicits::Ack);
+    sender.ack(1, 0, 0, &[]).unwrap();
+    for _ in 0..2_000 {
+        sender.send(1, Elicits::Nothing);
+        assert!(!sender.sent.is_full(), "nothing is in flight");
+    }
+    let fill = |sender: &mut Sender| {
+        for _ in 0..1_500 {
+            if !sender.sent.is_full() {
+                sender.send(6, Elicits::Nothing);
+            }
+        }
+        sender.sent.next()
+    };
+    let oldest = sender.send(2, Elicits::Ack);
+    assert_eq!(fill(&mut sender), oldest + ReplayWindow::LEN);
+    sender.ack(3, oldest, 0, &[]).unwrap();
+    assert!(!sender.sent.is_full());
+    // With one left above the largest that was acknowledged, it counts from there.
+    let (first, second) = (sender.send(4, Elicits::Ack), sender.send(4, Elicits::Ack));
+    sender.ack(5, first, 0, &[]).unwrap();
+    assert_eq!(fill(&mut sender), second + ReplayWindow::LEN);
 }
 
 #[test]
@@ -311,7 +368,8 @@ fn an_ack_held_back_out_of_order_still_counts_while_it_is_certain() {
 }
 
 proptest! {
-    /// Any ACK at all: an error with nothing changed, or every content is told at most once.
+    /// Any ACK at all: an error with nothing changed, or every content is told at most once; or
+    /// first as lost and then, late, as acknowledged.
     #[test]
     fn twp_m3_any_ack_is_applied_or_refused(
         first in prop_oneof![Just(0), Just((1_u64 << 16) - 300), Just((1_u64 << 62) - 900)],
@@ -321,6 +379,7 @@ proptest! {
     ) {
         let mut sender = Sender::new(first);
         let mut open = std::collections::BTreeSet::new();
+        let mut lost = std::collections::BTreeSet::new();
         let mut now = 0;
         for (action, back, run, bits) in steps {
             now += back;
@@ -346,9 +405,16 @@ proptest! {
                     }
                 }
             }
-            for (content, _) in sender.told() {
-                prop_assert!(open.remove(&content), "{} is told twice", content);
+            for (content, outcome) in sender.told() {
+                let is_late = outcome == Outcome::Acked && lost.remove(&content);
+                prop_assert!(is_late || open.remove(&content), "{} is told twice", content);
+                if outcome == Outcome::Lost {
+                    lost.insert(content);
+                }
             }
+            let held: usize = open.len() + sender.sent.lost;
+            prop_assert!(sender.sent.lost <= lost.len());
+            prop_assert_eq!(sender.sent.contents.room() + held, SentPackets::<u64>::CONTENTS_MAX);
             prop_assert_eq!(sender.sent.in_flight_packets(), open.len());
             prop_assert!(sender.sent.in_flight().eq(open.iter().copied()));
         }

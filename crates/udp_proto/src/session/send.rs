@@ -8,7 +8,7 @@ use wire::{Generator, Instant, Transmit};
 
 use super::close::Phase;
 use super::mtu::MtuCheck;
-use super::{Content, Sending, Session};
+use super::{Content, Crowding, Sending, Session};
 use crate::channel::FRAMES_MAX;
 use crate::error::CloseCode;
 use crate::fragment::FRAGMENT_LEN;
@@ -139,7 +139,7 @@ impl<A: Aead> Session<A> {
             || (self.has_room_in_flight() && self.outbox.has_work())
     }
 
-    const fn has_room_in_flight(&self) -> bool {
+    fn has_room_in_flight(&self) -> bool {
         !self.sent.is_full() && self.has_room_on_record()
     }
 
@@ -158,13 +158,12 @@ impl<A: Aead> Session<A> {
         let has_messages = (self.has_room_in_flight() || self.pings_due > 0)
             && self.has_room_on_record()
             && self.outbox.has_work();
-        // A long ACK is cut: it leaves room for a fragment.
-        let reserved = if has_messages {
-            FRAGMENT_LEN + FRAGMENT_HEADER_LEN
+        let room = if has_messages {
+            self.ack_room(now, packet.room)
         } else {
-            0
+            packet.room
         };
-        let described = self.write_ack(now, packet.room.saturating_sub(reserved), buf);
+        let described = self.write_ack(now, room, buf);
         let needs_ping = self.pings_due > 0 || self.keepalive_at <= now;
         let mut elicits = Elicits::Nothing;
         if self.write_window(buf) | self.write_confirm(buf) {
@@ -175,9 +174,13 @@ impl<A: Aead> Session<A> {
             if frames > 0 {
                 elicits = Elicits::Ack;
             }
-            // No later packet of this drain would have room either.
-            let is_crowded_out = frames == 0 || self.reports_yield;
-            self.reports_yield = is_crowded_out && self.outbox.has_work();
+            self.crowding = match (frames, self.crowding) {
+                _ if !self.outbox.has_work() => Crowding::None,
+                (0, _) => Crowding::LastPacket,
+                (_, Crowding::None) => Crowding::None,
+                // No later packet of this drain would have room either.
+                (_, Crowding::Before | Crowding::LastPacket) => Crowding::Before,
+            };
         }
         // Messages may end with one that has no length; a PING comes only where there are none.
         if needs_ping && elicits == Elicits::Nothing {
@@ -188,14 +191,24 @@ impl<A: Aead> Session<A> {
         (elicits, described)
     }
 
+    /// What an ACK may take of the `room` of a packet in which messages want to leave, bytes.
+    ///
+    /// What a cut ACK leaves out counts as lost at the peer. So one that is due leaves whole, and
+    /// is cut only where it would keep messages out of two packets in a row; and one that is not
+    /// rides along only where it leaves room for a fragment.
+    fn ack_room(&self, now: Instant, room: usize) -> usize {
+        let beside = room.saturating_sub(FRAGMENT_LEN + FRAGMENT_HEADER_LEN);
+        match (self.received.ack_due(now), self.crowding) {
+            (true, Crowding::None | Crowding::Before) => room,
+            (true, Crowding::LastPacket) => beside,
+            (false, Crowding::None) if self.received.fits(beside) => beside,
+            (false, _) => 0,
+        }
+    }
+
     /// Writes an ACK of up to `room` bytes where one waits; returns what a whole one says.
     fn write_ack(&mut self, now: Instant, room: usize, buf: &mut Vec<u8>) -> Option<Described> {
-        let is_wanted = if self.reports_yield {
-            self.received.ack_due(now)
-        } else {
-            self.received.wants_ack()
-        };
-        if !is_wanted {
+        if !self.received.wants_ack() {
             return None;
         }
         match self.received.write_ack(now, room, buf) {
@@ -223,7 +236,7 @@ impl<A: Aead> Session<A> {
         let Some((confirm, sending)) = &mut self.confirm else {
             return false;
         };
-        let yields = self.reports_yield && *sending == Sending::InFlight;
+        let yields = self.crowding != Crowding::None && *sending == Sending::InFlight;
         if yields || self.sent.push(Content::Confirm).is_err() {
             return false;
         }

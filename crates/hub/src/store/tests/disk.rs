@@ -1,4 +1,4 @@
-//! Disks that fail for a while, and disks that are at work without a pause.
+//! Disks that fail for a while or for good, that fill up, and that are at work without a pause.
 
 use super::*;
 
@@ -182,4 +182,73 @@ fn a_log_keeps_its_id_and_the_time_that_it_was_told() {
     }
     let mut store = open(store.into_files());
     assert_eq!(told(&mut store), (LOG, NOW));
+}
+
+#[test]
+fn a_disk_that_has_no_room_or_cannot_be_read_does_not_open() {
+    let mut disk = MemorySegments::new(0);
+    assert_eq!(disk.allocate(SegmentId(1), 1), Err(FileError::Full));
+    assert_eq!(
+        Store::open(disk, small(), LOG).unwrap_err().error,
+        OpenError::Full
+    );
+    for failing in 0..3 {
+        let mut disk = one_acknowledged();
+        disk.fail_reads(failing, 1);
+        assert_eq!(
+            Store::open(disk, small(), LOG).unwrap_err().error,
+            OpenError::Failed
+        );
+    }
+}
+
+#[test]
+fn hub_1_a_disk_that_is_full_at_any_allocation_keeps_what_was_stored() {
+    for allocations in 0..12 {
+        let mut disk = MemorySegments::new(1 << 30);
+        disk.fill_after(allocations);
+        let Ok(mut store) = Store::open(disk, small(), LOG) else {
+            assert_eq!(allocations, 0);
+            continue;
+        };
+        let epoch = join(&mut store, 1);
+        let mut stored = 0;
+        for seq in 1..=300 {
+            match append(&mut store, mail(epoch, seq, seq % 10, &vec![5; 20_000])) {
+                Ok(MailVerdict::Stored) => stored += 1,
+                Ok(MailVerdict::Busy) => break,
+                other => panic!("{other:?}"),
+            }
+            while store.tidy() {}
+        }
+        assert!(!store.is_dead());
+        assert_eq!(stored == 300, allocations > 10, "{stored}, {allocations}");
+        let mut disk = store.into_files();
+        disk.power_cut(&mut Seed::from_number(allocations).generator(0));
+        assert_eq!(open(disk).mail_count(), stored, "{allocations}");
+    }
+}
+
+#[test]
+fn hub_1_a_write_that_fails_at_any_point_ends_the_log_and_loses_nothing_stored() {
+    for operations in 0..60 {
+        let mut store = open(MemorySegments::new(1 << 30));
+        let epoch = join(&mut store, 1);
+        store.files_mut().stop_after(operations);
+        let mut stored = 0;
+        for seq in 1..=100 {
+            match append(&mut store, mail(epoch, seq, seq % 5, &vec![5; 30_000])) {
+                Ok(MailVerdict::Stored) => stored += 1,
+                Ok(MailVerdict::Busy) => {}
+                Err(StoreError::Failed) => break,
+                other => panic!("{other:?}"),
+            }
+            while store.tidy() {}
+        }
+        assert!(store.is_dead(), "{operations}");
+        let mut disk = store.into_files();
+        disk.power_cut(&mut Seed::from_number(operations).generator(0));
+        let found = open(disk).mail_count();
+        assert!((stored..=stored + 1).contains(&found), "{operations}");
+    }
 }

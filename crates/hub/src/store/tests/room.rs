@@ -109,3 +109,123 @@ fn hub_1_on_a_full_disk_counts_and_joins_leave_room_for_acknowledgements() {
         Ok(Completed::Joined { .. })
     ));
 }
+
+#[test]
+fn hub_6_a_full_mailbox_refuses_for_good_and_remembers() {
+    let mut config = small();
+    config.mailbox_mails_max = 2;
+    let mut store = Store::open(MemorySegments::new(1 << 30), config, LOG).unwrap();
+    let epoch = join(&mut store, 1);
+    let full = Ok(MailVerdict::Refused(MailRefusal::MailboxFull));
+    for seq in 1..=2 {
+        assert_eq!(
+            append(&mut store, mail(epoch, seq, 9, b"a")),
+            Ok(MailVerdict::Stored)
+        );
+    }
+    assert_eq!(append(&mut store, mail(epoch, 3, 9, b"a")), full);
+    assert_eq!(
+        append(&mut store, mail(epoch, 4, 8, b"a")),
+        Ok(MailVerdict::Stored)
+    );
+    let mut disk = store.into_files();
+    disk.power_cut(&mut Seed::from_number(1).generator(0));
+    let mut store = Store::open(disk, config, LOG).unwrap();
+    assert_eq!(
+        append(&mut store, mail(epoch, 3, 9, b"a")),
+        full,
+        "the mark is 4, and yet this one is not on disk",
+    );
+    let mut next = mail(epoch, 5, 8, b"b");
+    next.settled = SenderSeq(4);
+    assert_eq!(append(&mut store, next), Ok(MailVerdict::Stored));
+    assert!(store.log.index().node(NODE).unwrap().refused.is_empty());
+}
+
+#[test]
+fn hub_6_unheard_refusals_are_bounded() {
+    let mut config = small();
+    config.mailbox_mails_max = 0;
+    let mut store = Store::open(MemorySegments::new(1 << 30), config, LOG).unwrap();
+    let epoch = join(&mut store, 1);
+    let full = Ok(MailVerdict::Refused(MailRefusal::MailboxFull));
+    for seq in 1..=1_024 {
+        assert_eq!(append(&mut store, mail(epoch, seq, 9, b"")), full);
+    }
+    assert_eq!(
+        append(&mut store, mail(epoch, 1_025, 9, b"")),
+        Ok(MailVerdict::Busy)
+    );
+    let mut heard = mail(epoch, 1_025, 9, b"");
+    heard.settled = SenderSeq(1_000);
+    assert_eq!(append(&mut store, heard), full);
+}
+
+#[test]
+fn hub_6_all_mail_together_is_bounded() {
+    let mut config = small();
+    config.mails_max = 3;
+    let mut store = Store::open(MemorySegments::new(1 << 30), config, LOG).unwrap();
+    let epoch = join(&mut store, 1);
+    for seq in 1..=3 {
+        assert_eq!(
+            append(&mut store, mail(epoch, seq, seq, b"")),
+            Ok(MailVerdict::Stored)
+        );
+    }
+    assert_eq!(
+        append(&mut store, mail(epoch, 4, 4, b"")),
+        Ok(MailVerdict::Busy)
+    );
+    config.mails_max = 100;
+    config.live_bytes_max = 400;
+    let mut store = Store::open(store.into_files(), config, LOG).unwrap();
+    assert_eq!(
+        append(&mut store, mail(epoch, 4, 4, &[0; 99])),
+        Ok(MailVerdict::Busy)
+    );
+    assert_eq!(
+        append(&mut store, mail(epoch, 4, 4, b"")),
+        Ok(MailVerdict::Stored)
+    );
+}
+
+#[test]
+fn hub_6_names_of_counts_are_bounded_and_counts_are_added_once() {
+    let mut store = open(MemorySegments::new(1 << 30));
+    let epoch = join(&mut store, 1);
+    let keys: Vec<_> = (0..20_000)
+        .map(|number| CountKey::from(Name::new(&format!("{number:032}")).unwrap()))
+        .collect();
+    for (batch, keys) in (1..).zip(keys.chunks(64)) {
+        let op = StoreOp::Count {
+            node: NODE,
+            epoch,
+            batch: BatchSeq(batch),
+            entries: keys.iter().map(|key| (key.clone(), 2)).collect(),
+        };
+        assert_eq!(run(&mut store, op.clone()), Ok(Completed::Counted));
+        assert_eq!(run(&mut store, op), Ok(Completed::Counted), "sent again");
+    }
+    let known = store.totals().count() as u64;
+    assert_eq!(store.stats().counts_dropped, 20_000 - known);
+    assert!((2_000..12_000).contains(&known), "{known}");
+    assert!(store.totals().all(|(_, total)| total == 2));
+    while store.tidy() {}
+    let store = open(store.into_files());
+    assert_eq!(store.totals().count() as u64, known);
+    assert!(store.totals().all(|(_, total)| total == 2));
+}
+
+#[test]
+fn hub_6_what_a_mailbox_takes_is_bounded() {
+    let mut config = small();
+    config.mailbox_bytes_max = 1_000;
+    let mut store = Store::open(MemorySegments::new(1 << 30), config, LOG).unwrap();
+    let epoch = join(&mut store, 1);
+    let full = Ok(MailVerdict::Refused(MailRefusal::MailboxFull));
+    let stored = Ok(MailVerdict::Stored);
+    assert_eq!(append(&mut store, mail(epoch, 1, 9, &[0; 800])), stored);
+    assert_eq!(append(&mut store, mail(epoch, 2, 9, &[0; 800])), full);
+    assert_eq!(append(&mut store, mail(epoch, 3, 8, &[0; 800])), stored);
+}

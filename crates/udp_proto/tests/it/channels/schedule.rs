@@ -46,6 +46,43 @@ fn content(channel: u8, message: u64, fragment: u16) -> Content {
     }
 }
 
+/// A probe goes out beside what it repeats, and both may be late.
+#[test]
+fn a_fragment_is_sent_again_when_every_packet_with_it_is_lost_and_none_arrived() {
+    let lone = content(0, 0, 0);
+    let start = |probes: usize| {
+        let mut outbox = outbox(&[reliable(0)]);
+        outbox.send(Instant::ZERO, ChannelId(0), &[1; 50]).unwrap();
+        assert_eq!(packet(&mut outbox), [lone]);
+        for _ in 0..probes {
+            assert!(outbox.probe());
+            assert_eq!(packet(&mut outbox), [lone]);
+        }
+        outbox
+    };
+    let mut outbox = start(2);
+    for left in [2, 1, 0] {
+        assert!(!outbox.has_work(), "{left} and one more in flight");
+        outbox.on_lost(lone);
+    }
+    assert_eq!(packet(&mut outbox), [lone]);
+    assert!(!outbox.has_work());
+    // One of those given up came late.
+    outbox.on_acked(lone);
+    assert!(outbox.is_empty());
+    // Lost while the next probe waits to be written: it counts once.
+    let mut outbox = start(0);
+    assert!(outbox.probe());
+    outbox.on_lost(lone);
+    assert_eq!(packet(&mut outbox), [lone]);
+    assert!(!outbox.has_work());
+    outbox.on_lost(lone);
+    assert!(outbox.has_work());
+    // Acknowledged late, before it was written again.
+    outbox.on_acked(lone);
+    assert!(outbox.is_empty() && !outbox.has_work());
+}
+
 #[test]
 fn what_fits_one_datagram_is_never_split_and_what_does_not_is_split_at_the_fragment_length() {
     let mut outbox = outbox(&[ChannelConfig::unreliable(), reliable(1)]);

@@ -1,0 +1,165 @@
+//! Bytes that changed on the disk, or are gone from it.
+
+use super::*;
+
+#[test]
+fn rot_in_an_older_segment_costs_one_mail_and_is_counted() {
+    let mut store = open(MemorySegments::new(1 << 30));
+    let epoch = join(&mut store, 1);
+    for seq in 1..=100 {
+        append(&mut store, mail(epoch, seq, seq, &vec![5; 20_000])).unwrap();
+    }
+    store.files_mut().flip_bit(SegmentId(1), 50_000, 3);
+    let store = open(store.into_files());
+    assert_eq!(store.recovery().rotten, 1);
+    assert_eq!(store.mail_count(), 99);
+}
+
+#[test]
+fn rot_in_the_state_of_the_newest_segment_stops_the_start() {
+    for offset in [0, 10, 20] {
+        let mut store = open(MemorySegments::new(1 << 30));
+        let epoch = join(&mut store, 1);
+        append(&mut store, mail(epoch, 1, 9, b"a")).unwrap();
+        let mut disk = store.into_files();
+        disk.flip_bit(SegmentId(1), offset, 3);
+        let error = Store::open(disk, small(), LOG).unwrap_err().error;
+        assert_eq!(error, OpenError::Rotten(SegmentId(1)), "at {offset}");
+    }
+}
+
+#[test]
+fn a_record_of_another_release_stops_the_start() {
+    struct Future;
+    impl Future {
+        fn disk() -> MemorySegments {
+            let mut disk = open(MemorySegments::new(1 << 30)).into_files();
+            let mut record = Vec::new();
+            let start = LogRecord::Start(Start {
+                boot: 1,
+                last_mail: MailSeq(0),
+                log: LOG,
+                time: NOW,
+            });
+            crate::log::format::encode(&start, SegmentId(1), 0, &mut record);
+            // Version 2, with a checksum that holds.
+            record[HEAD_BYTES + 10] = 2;
+            let payload = record.split_off(HEAD_BYTES);
+            let mut crc = crc32c::crc32c(&1_u64.to_be_bytes());
+            for part in [&0_u64.to_be_bytes()[..], &record[4..8], &payload] {
+                crc = crc32c::crc32c_append(crc, part);
+            }
+            record[..4].copy_from_slice(&crc.to_be_bytes());
+            record.extend(payload);
+            disk.write(SegmentId(1), 0, &record).unwrap();
+            disk
+        }
+    }
+    let error = Store::open(Future::disk(), small(), LOG).unwrap_err().error;
+    assert_eq!(error, OpenError::Foreign(SegmentId(1)));
+}
+
+#[test]
+fn hub_1_no_flipped_bit_in_the_state_of_the_newest_segment_loses_mail_unsaid() {
+    let disk = one_acknowledged();
+    let newest = *used(&mut disk.clone()).last().unwrap();
+    let mut stopped = 0;
+    // Start, a node, Ready: every bit of every byte.
+    for at in 0..47 + 69 + 9 {
+        for bit in 0..8 {
+            let mut rotten = disk.clone();
+            rotten.flip_bit(newest, at, bit);
+            match Store::open(rotten, small(), LOG) {
+                Ok(mut store) => assert_eq!(read_all(&mut store, 9).len(), 1, "{at} {bit}"),
+                Err(failure) => {
+                    assert_eq!(failure.error, OpenError::Rotten(newest), "{at} {bit}");
+                    stopped += 1;
+                }
+            }
+        }
+    }
+    assert!(stopped > 800, "{stopped}");
+}
+
+#[test]
+fn hub_1_swapped_segments_stop_the_start() {
+    let mut disk = one_acknowledged();
+    let used = used(&mut disk);
+    for (one, other) in [(0, 1), (1, 2), (0, 2)] {
+        let (one, other) = (used[one], used[other]);
+        let mut swapped = disk.clone();
+        swapped.swap(one, other);
+        let error = Store::open(swapped, small(), LOG).unwrap_err().error;
+        assert!(matches!(error, OpenError::Rotten(_)), "{one:?} {other:?}");
+    }
+}
+
+#[test]
+fn rot_in_a_length_of_an_older_segment_costs_one_mail_and_is_counted() {
+    let mut store = open(MemorySegments::new(1 << 30));
+    let epoch = join(&mut store, 1);
+    for seq in 1..=100 {
+        append(&mut store, mail(epoch, seq, seq, &vec![5; 20_000])).unwrap();
+    }
+    let (_, entry) = store
+        .log
+        .index()
+        .mails_after(ClientId(3), MailSeq(0))
+        .next()
+        .unwrap();
+    let place = usize::try_from(entry.place.offset).unwrap();
+    let disk = store.into_files();
+    // Each byte of the head, and a sector that the disk has lost.
+    for at in place..place + HEAD_BYTES {
+        let mut rotten = disk.clone();
+        rotten.flip_bit(entry.place.segment, at, 1);
+        let store = open(rotten);
+        assert_eq!(store.recovery().rotten, 1);
+        assert_eq!(store.mail_count(), 99, "{at}");
+    }
+    let mut lost = disk;
+    lost.write(entry.place.segment, entry.place.offset, &[0; 512])
+        .unwrap();
+    let store = open(lost);
+    assert_eq!(store.recovery().rotten, 1);
+    assert_eq!(store.mail_count(), 99);
+}
+
+#[test]
+fn a_segment_that_was_cut_short_loses_what_was_cut_and_no_more() {
+    let mut store = open(MemorySegments::new(1 << 30));
+    let epoch = join(&mut store, 1);
+    for seq in 1..=100 {
+        append(&mut store, mail(epoch, seq, seq, &vec![5; 20_000])).unwrap();
+    }
+    let disk = store.into_files();
+    let segments = disk.clone().list().unwrap();
+    for (segment, len) in segments {
+        for left in [40, 109, 200, len / 2, len - 1] {
+            let mut cut = disk.clone();
+            cut.truncate(segment, usize::try_from(left).unwrap());
+            let Ok(mut store) = Store::open(cut, small(), LOG) else {
+                continue;
+            };
+            // What is left goes on.
+            let before = store.mail_count();
+            let Ok(Completed::Joined {
+                epoch, mail_mark, ..
+            }) = run(
+                &mut store,
+                StoreOp::Join {
+                    node: NODE,
+                    instance: InstanceId(2),
+                    epoch: Epoch(0),
+                },
+            )
+            else {
+                panic!("{segment:?} cut to {left}");
+            };
+            let next = mail(epoch, mail_mark.0 + 1, 200, b"new");
+            assert_eq!(append(&mut store, next), Ok(MailVerdict::Stored));
+            let store = open(store.into_files());
+            assert_eq!(store.mail_count(), before + 1, "{segment:?} cut to {left}");
+        }
+    }
+}

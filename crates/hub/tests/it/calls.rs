@@ -1,0 +1,168 @@
+//! Calls: who is asked, who answers, and how each one ends.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use hub::address::Addr;
+use hub::id::MailSeq;
+use hub::name::Name;
+use hub::record::CallError;
+use hub::{NodeEvent, SendError};
+use wire::ClientId;
+
+use crate::world::{Power, World, body, node_id, server, set, topic};
+
+const SECOND: Duration = Duration::from_secs(1);
+const PLAYER: ClientId = ClientId(7);
+
+fn call(world: &mut World, from: usize, to: Addr) -> hub::id::CallId {
+    let now = world.now;
+    world
+        .node(from)
+        .call(now, to, body("ping"), SECOND)
+        .unwrap()
+}
+
+/// Lets every node answer what it is asked with its own number.
+fn answer_all(world: &mut World, events: Vec<(usize, NodeEvent)>) {
+    let now = world.now;
+    for (index, event) in events {
+        if let NodeEvent::Request { ticket, .. } = event {
+            let answer = body(&format!("{index}"));
+            world.node(index).reply(now, ticket, Ok(answer)).unwrap();
+        }
+    }
+    world.drain_all();
+}
+
+fn replies(events: &[(usize, NodeEvent)]) -> Vec<Result<Bytes, CallError>> {
+    events
+        .iter()
+        .filter_map(|(_, event)| match event {
+            NodeEvent::Reply { result, .. } => Some(result.clone()),
+            _ => None,
+        })
+        .collect()
+}
+
+#[test]
+fn a_call_reaches_a_node_a_player_and_a_service_and_brings_the_answer() {
+    let mut world = World::joined(1, 3);
+    world.crash_node(2);
+    world.start_node(2, server("matchmaker"));
+    let now = world.now;
+    world
+        .node(1)
+        .claim(now, PLAYER, MailSeq(0), Bytes::new())
+        .unwrap();
+    world.run_ms(1_000);
+    world.take_events();
+    for to in [
+        Addr::Node(node_id(1)),
+        Addr::Player(PLAYER),
+        Addr::Service(Name::new("matchmaker").unwrap()),
+    ] {
+        call(&mut world, 0, to);
+    }
+    world.run_ms(100);
+    let asked = world.take_events();
+    for (_, event) in &asked {
+        let NodeEvent::Request { from, instance, .. } = event else {
+            panic!("{event:?}");
+        };
+        assert_eq!(*from, node_id(0), "stamped by the hub");
+        assert_eq!(instance.0, 1);
+    }
+    answer_all(&mut world, asked);
+    world.run_ms(100);
+    let told = set(replies(&world.take_events())
+        .into_iter()
+        .map(Result::unwrap));
+    assert_eq!(told, set([body("1"), body("2")]));
+}
+
+#[test]
+fn gonet_h8_calls_without_an_answer_end_in_time_and_leave_nothing() {
+    let mut world = World::joined(1, 2);
+    world.take_events();
+    for _ in 0..100 {
+        call(&mut world, 0, Addr::Node(node_id(1)));
+    }
+    world.run_ms(1_100);
+    let events = world.take_events();
+    assert_eq!(replies(&events), vec![Err(CallError::TimedOut); 100]);
+    // The answers come too late, and are counted.
+    answer_all(&mut world, events);
+    world.run_ms(100);
+    assert_eq!(world.hub().machine.stats().replies_unknown, 100);
+    // All slots are free again.
+    for _ in 0..1_024 {
+        call(&mut world, 0, Addr::Node(node_id(1)));
+    }
+    let now = world.now;
+    let full = world
+        .node(0)
+        .call(now, Addr::Node(node_id(1)), body("one more"), SECOND);
+    assert_eq!(full, Err(SendError::Full(body("one more"))));
+}
+
+#[test]
+fn a_cancelled_call_is_forgotten() {
+    let mut world = World::joined(1, 2);
+    world.take_events();
+    let id = call(&mut world, 0, Addr::Node(node_id(1)));
+    world.run_ms(100);
+    assert!(world.node(0).cancel(id));
+    assert!(!world.node(0).cancel(id));
+    let asked = world.take_events();
+    answer_all(&mut world, asked);
+    world.run_ms(2_000);
+    assert_eq!(replies(&world.take_events()), []);
+    assert_eq!(world.node(0).stats().replies_unknown, 1);
+}
+
+#[test]
+fn a_call_to_nobody_fails_at_once() {
+    let mut world = World::joined(1, 2);
+    world.take_events();
+    for to in [
+        Addr::Node(node_id(9)),
+        Addr::Player(PLAYER),
+        Addr::Service(Name::new("nothing").unwrap()),
+        Addr::Topic(topic()),
+    ] {
+        call(&mut world, 0, to);
+    }
+    world.run_ms(100);
+    assert_eq!(
+        replies(&world.take_events()),
+        vec![Err(CallError::Unreachable); 4]
+    );
+}
+
+#[test]
+fn hub_7_calls_fail_in_the_turn_that_sees_the_end_of_a_link() {
+    let mut world = World::joined(1, 2);
+    world.delay_ms_max = 0;
+    world.take_events();
+    call(&mut world, 0, Addr::Node(node_id(1)));
+    world.run_ms(10);
+    world.crash_node(1);
+    world.run_ms(0);
+    assert_eq!(
+        replies(&world.take_events()),
+        [Err(CallError::NodeDown)],
+        "the one that was asked is gone",
+    );
+    call(&mut world, 0, Addr::Node(node_id(0)));
+    world.crash_hub(Power::Stays, SECOND);
+    world.run_ms(0);
+    let events = world.take_events();
+    assert_eq!(replies(&events), [Err(CallError::HubDown)]);
+    assert!(events.contains(&(0, NodeEvent::HubDown)));
+    let now = world.now;
+    let refused = world
+        .node(0)
+        .call(now, Addr::Player(PLAYER), body("x"), SECOND);
+    assert_eq!(refused, Err(SendError::HubDown(body("x"))));
+}

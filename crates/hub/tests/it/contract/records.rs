@@ -1,0 +1,165 @@
+//! Records that a hostile peer may say, drawn at random, and the parts they are made of.
+
+use hub::address::Addr;
+use hub::count::CountKey;
+use hub::id::{BatchSeq, CallId, ClaimNumber, Epoch, Lease, LogId, MailSeq, RequestId, SenderSeq};
+use hub::name::Name;
+use hub::record::{
+    CallError, Delivery, DownReason, Join, MailSubmission, MailVerdict, Request, RevokeReason,
+    ToHub, ToNode, VERSION,
+};
+use hub::role::Role;
+use wire::{ClientId, Generator, InstanceId};
+
+use crate::world::node_id;
+
+pub(super) fn name(text: &str) -> Name {
+    Name::new(text).unwrap()
+}
+
+/// One of a few, so that players meet.
+pub(super) fn player(generator: &mut Generator) -> ClientId {
+    ClientId(generator.below(40))
+}
+
+/// Small, close to the end, or anything.
+pub(super) fn number(generator: &mut Generator) -> u64 {
+    match generator.below(4) {
+        0 => u64::MAX - generator.below(3),
+        1 => generator.next_u64(),
+        _ => generator.below(20),
+    }
+}
+
+pub(super) fn body(generator: &mut Generator) -> Vec<u8> {
+    let len = match generator.below(8) {
+        0 => generator.below(3_000),
+        _ => generator.below(100),
+    };
+    vec![7; usize::try_from(len).unwrap()]
+}
+
+pub(super) fn address(generator: &mut Generator) -> Addr {
+    match generator.below(5) {
+        0 => Addr::Player(player(generator)),
+        1 => Addr::Service(name("matchmaker")),
+        2 => Addr::Topic(name("news")),
+        _ => Addr::Node(node_id(usize::try_from(generator.below(4)).unwrap())),
+    }
+}
+
+pub(super) fn said_by_a_node(generator: &mut Generator, body: &[u8]) -> Vec<u8> {
+    let (player, to) = (player(generator), address(generator));
+    let (one, two, three) = (number(generator), number(generator), number(generator));
+    let record = match generator.below(12) {
+        0 => ToHub::Join(Join {
+            version: VERSION,
+            role: Role::GameNode,
+            instance: InstanceId(one),
+            epoch: Epoch(generator.next_u32() % 4),
+            watch: 3,
+            services: Vec::new(),
+        }),
+        1 => ToHub::Leave,
+        2 | 3 => ToHub::Call {
+            call: CallId(one),
+            timeout_ms: generator.next_u32(),
+            to,
+            body,
+        },
+        4 => ToHub::Reply {
+            request: RequestId(one),
+            result: Ok(body),
+        },
+        5 | 6 => ToHub::Mail(MailSubmission {
+            seq: SenderSeq(one),
+            settled: SenderSeq(two),
+            ttl_s: generator.next_u32(),
+            to,
+            body,
+        }),
+        7 => ToHub::MailAck {
+            player,
+            upto: MailSeq(one),
+        },
+        8 | 9 => ToHub::Claim {
+            player,
+            claim: ClaimNumber(generator.below(9)),
+            lease: Lease(one),
+            delivered: MailSeq(two),
+            acknowledged: MailSeq(three),
+            meta: b"",
+        },
+        10 => ToHub::Broadcast {
+            topic: name("news"),
+            body,
+        },
+        _ => ToHub::Counts {
+            batch: BatchSeq(one),
+            entries: vec![(CountKey::from(name("kills")), two)],
+        },
+    };
+    let mut encoded = Vec::new();
+    record.encode(&mut encoded);
+    encoded
+}
+
+pub(super) fn said_by_the_hub(generator: &mut Generator, body: &[u8]) -> Vec<u8> {
+    let (player, to) = (player(generator), address(generator));
+    let (one, two) = (number(generator), number(generator));
+    let claim = ClaimNumber(generator.below(9));
+    let from = node_id(0);
+    let record = match generator.below(10) {
+        0 => ToNode::Joined {
+            epoch: Epoch(generator.next_u32()),
+            boot: 1,
+            log: LogId(7),
+            mail_mark: SenderSeq(one),
+            count_mark: BatchSeq(two),
+        },
+        1 => ToNode::Down(DownReason::Busy),
+        2 | 3 => ToNode::Request(Request {
+            request: RequestId(one),
+            from,
+            instance: InstanceId(two),
+            timeout_ms: generator.next_u32(),
+            to,
+            body,
+        }),
+        4 => ToNode::Reply {
+            call: CallId(one),
+            result: Err(CallError::Refused),
+        },
+        5 => ToNode::MailSettled {
+            first: SenderSeq(one),
+            last: SenderSeq(two),
+            verdict: MailVerdict::Busy,
+            retry_ms: generator.next_u32(),
+        },
+        6 => ToNode::Deliver(Delivery {
+            player,
+            claim,
+            seq: MailSeq(one),
+            from,
+            epoch: Epoch(1),
+            sender_seq: SenderSeq(two),
+            body,
+        }),
+        7 => ToNode::Revoked {
+            player,
+            claim,
+            reason: RevokeReason::Taken,
+        },
+        8 => ToNode::Broadcast {
+            from,
+            topic: name("news"),
+            body,
+        },
+        _ => ToNode::Counted {
+            upto: BatchSeq(one),
+        },
+    };
+    let mut encoded = Vec::new();
+    record.encode(&mut encoded);
+    encoded
+}

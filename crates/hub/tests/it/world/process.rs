@@ -1,0 +1,139 @@
+//! The process of the hub: its start, its disk and its end.
+
+use std::time::Duration;
+
+use hub::id::LogId;
+use hub::log::MemorySegments;
+use hub::{Command, Hub, HubEvent, Store};
+use wire::{CommandId, Generator, StreamMachine};
+
+use super::{Action, End, World, join_file};
+
+pub(crate) struct HubProcess {
+    pub(crate) machine: Hub,
+    pub(crate) store: Store<MemorySegments>,
+    commands: Vec<(CommandId, Command)>,
+    store_runs: bool,
+    /// Which start of the hub this is.
+    pub(super) start: u64,
+}
+
+/// Whether a process that ends takes the machine with it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Power {
+    Stays,
+    Cut,
+}
+
+impl Power {
+    pub(crate) fn draw(generator: &mut Generator) -> Self {
+        if generator.chance(500_000) {
+            Self::Cut
+        } else {
+            Self::Stays
+        }
+    }
+}
+
+impl World {
+    pub(crate) fn start_hub(&mut self) {
+        let disk = self.disk.take().expect("the hub is down");
+        self.hub_starts += 1;
+        let log = LogId(self.generator.next_u64());
+        let store = match Store::open(disk, self.store_config, log) {
+            Ok(store) => store,
+            Err(mut failure) => {
+                // It died while it recovered, and goes on from there.
+                failure.files.power_cut(&mut self.generator);
+                self.disk = Some(failure.files);
+                self.after(Duration::from_millis(50), Action::HubUp);
+                return;
+            }
+        };
+        let file = join_file(self.nodes.len());
+        let mut machine = Hub::new(self.hub_config.clone(), file, self.now);
+        machine.set_unix_time(self.now, self.unix());
+        self.hub = Some(HubProcess {
+            machine,
+            store,
+            commands: Vec::new(),
+            store_runs: false,
+            start: self.hub_starts,
+        });
+        self.drain_hub();
+    }
+
+    /// Ends the hub's process, with or without the power, and starts it again after `down`.
+    pub(crate) fn crash_hub(&mut self, power: Power, down: Duration) {
+        let Some(process) = self.hub.take() else {
+            return;
+        };
+        let mut disk = process.store.into_files();
+        if power == Power::Cut {
+            disk.power_cut(&mut self.generator);
+        } else {
+            disk.kill();
+        }
+        self.disk = Some(disk);
+        let open: Vec<_> = self.streams.keys().copied().collect();
+        for id in open {
+            self.break_stream(id);
+        }
+        self.after(down, Action::HubUp);
+    }
+
+    /// The hub's machine burns down; another takes its place, with an empty disk.
+    pub(crate) fn replace_disk(&mut self) {
+        self.crash_hub(Power::Stays, Duration::from_millis(500));
+        self.disk = Some(MemorySegments::new(1 << 30));
+    }
+
+    pub(super) fn run_store(&mut self, start: u64) {
+        let Some(hub) = self.hub.as_mut().filter(|hub| hub.start == start) else {
+            return;
+        };
+        hub.store_runs = false;
+        let commands = std::mem::take(&mut hub.commands);
+        let mut outcomes = Vec::new();
+        hub.store.execute(commands, &mut outcomes);
+        while hub.store.tidy() {}
+        if hub.store.files_mut().is_stopped() {
+            // The process died in the middle of it.
+            let power = Power::draw(&mut self.generator);
+            self.crash_hub(power, Duration::from_millis(200));
+            return;
+        }
+        for (id, outcome) in outcomes {
+            let delay = Duration::from_micros(self.generator.below(2_000));
+            self.after(delay, Action::Completed(start, id, outcome));
+        }
+    }
+
+    pub(super) fn drain_hub(&mut self) {
+        let Some(mut hub) = self.hub.take() else {
+            return;
+        };
+        let mut buf = Vec::new();
+        while let Some(outbound) = hub.machine.poll_outbound(self.now, &mut buf) {
+            let record = std::mem::take(&mut buf);
+            self.transmit(outbound, End::Node, record);
+        }
+        while let Some(command) = hub.machine.poll_command() {
+            hub.commands.push(command);
+        }
+        if !hub.commands.is_empty() && !hub.store_runs {
+            hub.store_runs = true;
+            let delay = Duration::from_micros(self.generator.below(3_000));
+            self.after(delay, Action::StoreRun(hub.start));
+        }
+        let mut is_failed = false;
+        while let Some(event) = hub.machine.poll_event() {
+            is_failed |= event == HubEvent::StoreFailed;
+            self.hub_events.push(event);
+        }
+        self.hub = Some(hub);
+        if is_failed {
+            self.crash_hub(Power::Stays, Duration::from_millis(300));
+        }
+    }
+}
