@@ -10,7 +10,7 @@ use std::time::Duration;
 use crypto::{Identity, Ring, identity_file};
 use daemon::allocator::LocalProcessConfig;
 use daemon::edge::{EdgeConfig, Transport};
-use daemon::exit::Failure;
+use daemon::exit::{Exit, Failure};
 use daemon::role::hub::{HubOptions, HubProcess};
 use daemon::role::matchmaker::{MatchmakerOptions, MatchmakerProcess};
 use daemon::trust;
@@ -117,7 +117,14 @@ impl Net {
         self.port = None;
         let identity = self.identity("hub");
         let data = self.path("data");
-        HubProcess::start(HubOptions::new(&identity, self.join_file(), &data)).unwrap()
+        // A process that another test starts has the port too between its fork and its exec.
+        until("the port is given up", || {
+            let hub = HubProcess::start(HubOptions::new(&identity, self.join_file(), &data));
+            match hub {
+                Err(failure) if failure.exit == Exit::Refused => None,
+                hub => Some(hub.unwrap()),
+            }
+        })
     }
 
     /// Starts the hub as a process of its own, whose log goes to a file.
