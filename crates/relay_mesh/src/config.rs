@@ -54,10 +54,12 @@ pub struct Config {
     pub owner_rate: u32,
     /// Labels a second that a neighbour may ask for or bind; 1,024, and 4,096 at once.
     pub request_rate: u32,
-    /// Flows at a time, of players and for others' players; 8,192, some 4 KiB each.
+    /// Flows at a time, of players and for others' players; 8,192, some 4 KiB each. Another entry
+    /// has at most seven eighths of them.
     pub flows_max: u32,
     /// Of them, those of players who have not proved to receive; 2,048. Over it the oldest of these
-    /// ends, as one does where a newcomer finds no other place, or 64 of one /24 or /48 have none. By
+    /// ends, as one does where a newcomer finds no other place, or 64 of one /24 or /48 have none:
+    /// at an exit the oldest of the entry that has most of these. By
     /// [`open_rate`](Self::open_rate) that leaves each of them 8 s to prove it in a flood.
     pub unproved_max: u32,
     /// New flows a second at an entry; 256, and 1,024 at once. Each asks its path's relays for two

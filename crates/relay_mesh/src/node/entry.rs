@@ -8,7 +8,7 @@ use crypto::Provider;
 use udp_proto::budget::prefix_of;
 use wire::Instant;
 
-use super::flow_table::{Early, Flow, Side};
+use super::flow_table::{Early, Flow, Owner, Side};
 use super::{Node, Pending};
 use crate::config::Config;
 use crate::event::{Command, Event, Outcome};
@@ -245,10 +245,10 @@ impl<P: Provider> Node<P> {
             let prefix = prefix_of(leg.address.ip());
             let oldest = self
                 .flows
-                .oldest_unproved(|flow| prefix_of(flow.player.ip()) == prefix)?;
+                .oldest_unproved(Owner::Own, |flow| prefix_of(flow.player.ip()) == prefix)?;
             self.close_flow(now, oldest, FlowEnd::Crowded);
         }
-        if !self.make_room(now) {
+        if !self.make_room(now, Owner::Own) {
             return None;
         }
         self.ports.on_asked(now, game, far);

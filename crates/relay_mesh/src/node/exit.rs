@@ -5,7 +5,7 @@ use core::net::SocketAddr;
 use crypto::Provider;
 use wire::{Instant, NodeId};
 
-use super::flow_table::{Early, Flow, Side};
+use super::flow_table::{Early, Flow, Owner, Side};
 use super::{Node, Pending};
 use crate::event::{Command, Event, Outcome};
 use crate::exchange::Exchange;
@@ -134,7 +134,7 @@ impl<P: Provider> Node<P> {
         // A driver that does not answer must not make us remember more and more.
         let is_overdue =
             self.pending.len() >= 2 * usize::try_from(self.config.flows_max).unwrap_or(usize::MAX);
-        if is_overdue || !self.make_room(now) {
+        if is_overdue {
             return Err(FlowRefused::Full);
         }
         if !self.ensure_course(now, link) {
@@ -148,6 +148,10 @@ impl<P: Provider> Node<P> {
             return Err(FlowRefused::BadId);
         }
         let (sealer, opener) = self.flow_keys(link, id).ok_or(FlowRefused::Policy)?;
+        // Last, since it may end another flow.
+        if !self.make_room(now, Owner::Entry(link)) {
+            return Err(FlowRefused::Full);
+        }
         let flow = Flow {
             id,
             far: link,

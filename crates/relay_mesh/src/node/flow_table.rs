@@ -46,10 +46,42 @@ pub(super) struct Flow<A> {
 }
 
 impl<A> Flow<A> {
+    /// Who sent the player here.
+    const fn owner(&self) -> Owner {
+        match self.side {
+            Side::Entry { .. } => Owner::Own,
+            Side::Exit { .. } => Owner::Entry(self.far),
+        }
+    }
+
     /// Whether its player has proved to receive.
     pub(super) const fn is_proved(&self) -> bool {
         self.unproved.is_none()
     }
+}
+
+/// Who sends players, and shares the places with others who do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Owner {
+    /// This node's game ports.
+    Own,
+    /// Another entry, where this node is the exit.
+    Entry(LinkId),
+}
+
+/// What one owner has of the places.
+#[derive(Clone, Copy, Debug, Default)]
+struct Held {
+    flows: u32,
+    unproved: usize,
+}
+
+/// Where a new flow finds its place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Place {
+    Free,
+    /// Once this unproved flow has ended.
+    After(u32),
 }
 
 /// What is at this end of a flow.
@@ -107,8 +139,10 @@ pub(super) struct FlowTable<A> {
     by_player: Lookup<Leg, u32>,
     by_socket: Lookup<SocketId, u32>,
     by_id: BTreeMap<(LinkId, FlowId), u32>,
-    /// Flows whose players have not proved to receive, oldest first.
-    unproved: BTreeMap<u64, u32>,
+    /// Flows whose players have not proved to receive, of each owner the oldest first.
+    unproved: BTreeMap<(Owner, u64), u32>,
+    /// At most as many as there are neighbours, and one.
+    held: BTreeMap<Owner, Held>,
     next_unproved: u64,
     unproved_max: usize,
 }
@@ -125,6 +159,7 @@ impl<A> FlowTable<A> {
             by_socket: Lookup::new(generator),
             by_id: BTreeMap::new(),
             unproved: BTreeMap::new(),
+            held: BTreeMap::new(),
             next_unproved: 0,
             unproved_max: usize::try_from(unproved_max.min(max)).unwrap_or(usize::MAX),
         }
@@ -142,8 +177,12 @@ impl<A> FlowTable<A> {
                 Err(_) => return Err(Box::new(flow)),
             },
         };
+        let owner = flow.owner();
         flow.unproved = Some(self.next_unproved);
-        self.unproved.insert(self.next_unproved, index);
+        self.unproved.insert((owner, self.next_unproved), index);
+        let held = self.held.entry(owner).or_default();
+        held.flows = held.flows.saturating_add(1);
+        held.unproved = held.unproved.saturating_add(1);
         self.next_unproved = self.next_unproved.saturating_add(1);
         self.by_id.insert((flow.far, flow.id), index);
         if let Side::Entry { leg, .. } = flow.side {
@@ -163,8 +202,15 @@ impl<A> FlowTable<A> {
     pub(super) fn remove(&mut self, index: u32) -> Option<Flow<A>> {
         let flow = self.slots.get_mut(usize::try_from(index).ok()?)?.take()?;
         self.by_id.remove(&(flow.far, flow.id));
+        let owner = flow.owner();
         if let Some(place) = flow.unproved {
-            self.unproved.remove(&place);
+            self.leave_unproved(owner, place);
+        }
+        if let Some(held) = self.held.get_mut(&owner) {
+            held.flows = held.flows.saturating_sub(1);
+            if held.flows == 0 {
+                self.held.remove(&owner);
+            }
         }
         match flow.side {
             Side::Entry { leg, .. } => {
@@ -185,21 +231,57 @@ impl<A> FlowTable<A> {
 
     /// Takes the proof that a flow's player receives.
     pub(super) fn on_proved(&mut self, index: u32) {
-        let place = self.get_mut(index).and_then(|flow| flow.unproved.take());
-        if let Some(place) = place {
-            self.unproved.remove(&place);
+        let Some(flow) = self.get_mut(index) else {
+            return;
+        };
+        if let (owner, Some(place)) = (flow.owner(), flow.unproved.take()) {
+            self.leave_unproved(owner, place);
         }
     }
 
-    /// The oldest flow whose player has not proved to receive and for which `holds`.
-    pub(super) fn oldest_unproved(&self, holds: impl Fn(&Flow<A>) -> bool) -> Option<u32> {
-        let mut unproved = self.unproved.values().copied();
+    fn leave_unproved(&mut self, owner: Owner, place: u64) {
+        self.unproved.remove(&(owner, place));
+        if let Some(held) = self.held.get_mut(&owner) {
+            held.unproved = held.unproved.saturating_sub(1);
+        }
+    }
+
+    /// The oldest of an owner's flows whose player has not proved to receive and for which `holds`.
+    pub(super) fn oldest_unproved(
+        &self,
+        owner: Owner,
+        holds: impl Fn(&Flow<A>) -> bool,
+    ) -> Option<u32> {
+        let unproved = self.unproved.range((owner, 0)..=(owner, u64::MAX));
+        let mut unproved = unproved.map(|(_, index)| *index);
         unproved.find(|index| self.get(*index).is_some_and(&holds))
     }
 
-    /// Whether a new flow finds no place unless an unproved one ends.
-    pub(super) fn is_crowded(&self) -> bool {
-        self.taken >= self.max || self.unproved.len() >= self.unproved_max
+    /// The place of one flow more of `owner`; `None` where it has to stay away.
+    ///
+    /// Another entry has no more than its share of all places. Where they are used up, or those of
+    /// the unproved are, the owner with most of the unproved gives one of them up.
+    pub(super) fn place_for(&self, owner: Owner) -> Option<Place> {
+        let held = |owner| self.held.get(&owner).copied().unwrap_or_default();
+        let is_over_share =
+            owner != Owner::Own && held(owner).flows >= self.max - self.max / OTHERS_SHARE;
+        let is_crowded = self.taken >= self.max || self.unproved.len() >= self.unproved_max;
+        let leaves = if is_over_share {
+            owner
+        } else if is_crowded {
+            let with_newcomer = |of| {
+                let newcomer = usize::from(of == owner);
+                held(of).unproved.saturating_add(newcomer)
+            };
+            let owners = self.held.iter().filter(|(_, held)| held.unproved > 0);
+            owners
+                .map(|(of, _)| (with_newcomer(*of), *of == owner, *of))
+                .max()
+                .map(|(_, _, of)| of)?
+        } else {
+            return Some(Place::Free);
+        };
+        self.oldest_unproved(leaves, |_| true).map(Place::After)
     }
 
     /// Whether a flow that one path carries is waited for on another, before packets move there.
@@ -266,6 +348,7 @@ impl<A> FlowTable<A> {
 
     pub(super) fn memory(&self) -> usize {
         self.slots.capacity() * size_of::<Option<Flow<A>>>()
+            + self.held.len() * size_of::<(Owner, Held)>()
             + usize::try_from(self.taken).unwrap_or(usize::MAX) * FLOW_HEAP
     }
 }
@@ -284,6 +367,8 @@ pub(super) fn probe_link(index: u32) -> Option<LinkId> {
 /// Labels that lead to one flow at a time: of the paths that a course has, and of those before
 /// that have not expired.
 pub(super) const FLOW_LABELS_MAX: usize = 32;
+/// An exit keeps an eighth of its places for others than the entry that has most.
+const OTHERS_SHARE: u32 = 8;
 /// Set in the indices of probe flows.
 const PROBE_FLOWS: u32 = 1 << 31;
 /// Datagrams that wait in one flow, and their bytes: a quarter of a second of a common game.

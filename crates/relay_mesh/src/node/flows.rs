@@ -3,7 +3,7 @@
 use crypto::Provider;
 use wire::Instant;
 
-use super::flow_table::{Flow, FlowTable, Side, probe_link};
+use super::flow_table::{Flow, FlowTable, Owner, Place, Side, probe_link};
 use super::{Node, RELIABLE};
 use crate::data_plane::Arrived;
 use crate::event::Event;
@@ -257,15 +257,13 @@ impl<P: Provider> Node<P> {
         }
     }
 
-    /// Makes room for a flow more, for whom a place among the unproved is a place at all.
-    pub(super) fn make_room(&mut self, now: Instant) -> bool {
-        if self.flows.is_crowded() {
-            let Some(oldest) = self.flows.oldest_unproved(|_| true) else {
-                return false;
-            };
+    /// Makes room for a flow more of `owner`, for whom a place among the unproved is a place at all.
+    pub(super) fn make_room(&mut self, now: Instant, owner: Owner) -> bool {
+        let place = self.flows.place_for(owner);
+        if let Some(Place::After(oldest)) = place {
             self.close_flow(now, oldest, FlowEnd::Crowded);
         }
-        true
+        place.is_some()
     }
 
     /// Queues a datagram to a player or a server.

@@ -12,7 +12,7 @@ use wire::{Arrival, Instant, NodeId, Seed};
 use crate::harness::{Adjust, ENTRY, EXIT, Mesh, RELAY, START, Shape, address, game, link, ms};
 
 /// Players with an address each, who send numbered datagrams in turn.
-struct Crowd {
+pub(crate) struct Crowd {
     players: Vec<SocketAddr>,
     /// Time between two datagrams of one player.
     interval: Duration,
@@ -30,7 +30,7 @@ struct Crowd {
 
 impl Crowd {
     /// How long the player waited longest who waited longest, from `from` to `to`.
-    fn gap(&self, from: Instant, to: Instant) -> Duration {
+    pub(crate) fn gap(&self, from: Instant, to: Instant) -> Duration {
         let gaps = self.players.iter().map(|player| {
             let came = self.answered.get(player).into_iter().flatten();
             let came = came.copied().filter(|at| *at >= from && *at <= to);
@@ -43,7 +43,7 @@ impl Crowd {
     }
 
     /// Players who ever had an answer.
-    fn served(&self) -> usize {
+    pub(crate) fn served(&self) -> usize {
         self.answered.len()
     }
 }
@@ -92,7 +92,7 @@ impl netsim::Node for Crowd {
 }
 
 /// Adds `count` players of as many /24s, 5 ms from the entry; each sends once in `interval`.
-fn gather(mesh: &mut Mesh, count: u32, interval: Duration) -> Handle<Crowd> {
+pub(crate) fn gather(mesh: &mut Mesh, count: u32, interval: Duration) -> Handle<Crowd> {
     let players = (0..count)
         .map(|number| {
             let [_, high, low, _] = (number << 8).to_be_bytes();

@@ -8,6 +8,7 @@ mod crowd;
 mod echo;
 mod failover;
 mod flood;
+mod greedy;
 mod harness;
 mod hostile;
 mod junk;

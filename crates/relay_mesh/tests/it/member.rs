@@ -15,7 +15,7 @@ use wire::{InstanceId, Instant, NodeId, Seed};
 use crate::harness::{EXIT, Mesh, RELAY, START, Shape, identity, mesh_address, ms};
 
 const APP: AppId = AppId(0x7469_636b_6d65_7368);
-const RELIABLE: ChannelId = ChannelId(1);
+pub(crate) const RELIABLE: ChannelId = ChannelId(1);
 
 /// Keeps what is said to the member.
 #[derive(Default)]

@@ -1,0 +1,185 @@
+//! An entry that wants all of an exit, and what that leaves to another's players.
+
+use core::net::SocketAddr;
+use core::time::Duration;
+
+use netsim::provider::SimProvider;
+use netsim::{Datagram, Handle, Host};
+use relay_mesh::flow_message::FlowMessage;
+use relay_mesh::link_state::Roles;
+use relay_mesh::{EntryGame, Event, ExitGame, FlowEnd, FlowId, Game, Mode};
+use udp_proto::Endpoint;
+use wire::Seed;
+
+use crate::crowd::gather;
+use crate::harness::{Adjust, EXIT, Mesh, RELAY, START, address, ms, server, shape};
+use crate::member::{RELIABLE, Replies, join_at};
+
+/// Of whom the member says that it is there.
+const PLAYER: &str = "198.18.66.6:666";
+
+/// A member that is joined to the exit as an entry is.
+struct Greedy {
+    mesh: Mesh,
+    member: Handle<Host<Endpoint<SimProvider>, Replies>>,
+    /// The next of the ids that are its own to give.
+    next: u64,
+}
+
+impl Greedy {
+    fn new(number: u64, adjust: Adjust) -> Self {
+        let mut mesh = Mesh::new(Seed::from_number(number), &shape(adjust));
+        mesh.run(START);
+        let member = join_at(&mut mesh, 98, EXIT);
+        mesh.run(3_000);
+        assert!(mesh.world[member].app.session.is_some(), "connected");
+        Self {
+            mesh,
+            member,
+            next: 1,
+        }
+    }
+
+    fn open(&mut self, flow: u64) {
+        let mut message = Vec::new();
+        let open = FlowMessage::Open {
+            flow: FlowId(flow),
+            player: address(PLAYER),
+            game: "echo".into(),
+        };
+        open.encode(&mut message);
+        self.mesh.world.apply(self.member, |host, now| {
+            let session = host.app.session.unwrap();
+            host.machine.send(now, session, RELIABLE, &message).unwrap();
+        });
+    }
+
+    fn open_new(&mut self, count: u64) {
+        for _ in 0..count {
+            self.open(self.next);
+            self.next += 2;
+        }
+    }
+
+    /// Flows that the exit has.
+    fn sockets(&self) -> usize {
+        self.mesh.process(EXIT).sockets() - 1
+    }
+
+    fn crowded(&self) -> usize {
+        let ends = self.mesh.process(EXIT).closed_flows();
+        ends.iter().filter(|end| **end == FlowEnd::Crowded).count()
+    }
+}
+
+fn small_exit(index: usize, config: &mut relay_mesh::Config, _: &[wire::NodeId]) {
+    if index == EXIT {
+        config.flows_max = 64;
+        config.unproved_max = 16;
+    }
+}
+
+#[test]
+fn mesh_a1_an_entry_that_floods_an_exit_crowds_out_its_own_players() {
+    let mut rig = Greedy::new(50, small_exit);
+    rig.open_new(100);
+    rig.mesh.run(500);
+    let at = rig.mesh.now();
+    // They need a second to prove that they are there, and have half of the 16 places, which last
+    // 20 ms of the flood.
+    let crowd = gather(&mut rig.mesh, 7, Duration::from_millis(500));
+    for _ in 0..400 {
+        rig.open_new(8);
+        rig.mesh.run(10);
+        assert!(rig.sockets() <= 64);
+    }
+    assert!(rig.crowded() > 2_000, "{}", rig.crowded());
+    assert_eq!(rig.mesh.world[crowd].served(), 7);
+    let now = rig.mesh.now();
+    let gap = rig.mesh.world[crowd].gap(at + ms(1_000), now);
+    assert!(gap < ms(600), "none was thrown out: {gap:?}");
+    assert!(rig.mesh.player().gap(at, now) < ms(50));
+}
+
+#[test]
+fn mesh_a1_a_flow_that_is_refused_ends_no_other() {
+    let mut rig = Greedy::new(51, small_exit);
+    rig.open_new(15);
+    rig.mesh.run(500);
+    let before = rig.sockets();
+    assert_eq!(before, 16, "and the player's");
+    rig.open_new(1);
+    rig.mesh.run(500);
+    assert_eq!((rig.sockets(), rig.crowded()), (17, 0), "the last place");
+    for _ in 0..20 {
+        // Used before, and not its own to give.
+        rig.open(1);
+        rig.open(1_000);
+    }
+    rig.mesh.run(500);
+    assert_eq!((rig.sockets(), rig.crowded()), (17, 0));
+    rig.open_new(1);
+    rig.mesh.run(500);
+    assert_eq!((rig.sockets(), rig.crowded()), (17, 1));
+}
+
+#[test]
+fn mesh_a1_one_entry_gets_seven_eighths_of_an_exit() {
+    let mut rig = Greedy::new(52, |index, config, _| {
+        if index == EXIT {
+            config.flows_max = 64;
+            config.unproved_max = 64;
+        }
+    });
+    rig.open_new(200);
+    rig.mesh.run(500);
+    assert_eq!(rig.sockets(), 56 + 1);
+    let crowd = gather(&mut rig.mesh, 7, Duration::from_millis(500));
+    rig.mesh.run(3_000);
+    assert_eq!(rig.mesh.world[crowd].served(), 7);
+    assert_eq!(rig.sockets(), 64);
+}
+
+#[test]
+fn a_crowded_prefix_at_an_entry_ends_no_flow_of_another_entry() {
+    let own_game = address("192.0.2.2:27017");
+    // The exit is the entry of a second game, which the first relay serves.
+    let mut rig = Greedy::new(53, |index, config, ids| {
+        config.games.push(Game {
+            name: "second".into(),
+            mode: Mode::Shadow,
+            entry: (index == EXIT).then(|| EntryGame {
+                listen: vec![address("192.0.2.2:27017")],
+                exits: vec![ids[RELAY]],
+            }),
+            exit: (index == RELAY).then(|| ExitGame {
+                server: server(),
+                entries: None,
+            }),
+        });
+        if index == EXIT || index == RELAY {
+            config.profile.roles = Roles::ALL;
+        }
+    });
+    rig.open_new(10);
+    rig.mesh.run(500);
+    // 64 sources of the same /24 at once, then 16 a second.
+    for number in 0..144_u16 {
+        let from = SocketAddr::from(([198, 18, 66, 7], 2_000 + number));
+        let at = u64::from(number.saturating_sub(64)) * 63;
+        let datagram = Datagram::new(from, own_game, vec![9; 50]);
+        rig.mesh.world.inject(ms(at), datagram);
+    }
+    rig.mesh.run(6_000);
+    let events = &rig.mesh.process(EXIT).events;
+    let players = events.iter().filter_map(|(_, event)| {
+        if let Event::FlowClosed { player, .. } = event {
+            Some(*player)
+        } else {
+            None
+        }
+    });
+    let players: Vec<SocketAddr> = players.collect();
+    assert!(!players.contains(&address(PLAYER)), "{players:?}");
+    assert!(players.len() > 70, "each newcomer takes a place of theirs");
+}
