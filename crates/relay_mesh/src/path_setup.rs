@@ -117,18 +117,26 @@ impl PathSetup {
         ids: &mut impl FnMut() -> RequestId,
     ) -> Progress {
         let count = self.flows.len();
-        let Some(hop) = self.hops.iter_mut().find(|hop| hop.waits_for == Some(id)) else {
+        let mut hops = self.hops.iter_mut();
+        let Some(hop) = hops.find(|hop| hop.waits_for == Some(id)) else {
             return Progress::Pending(Vec::new());
         };
+        // What a relay says of flows, of which it knows nothing, is said of the path.
+        let is_far_end = hops.len() == 0;
         hop.waits_for = None;
         match reply {
-            RouteReply::Refused(Refused::UnknownFlow) if !self.flows.contains(&FlowId::PROBE) => {
+            RouteReply::Refused(Refused::UnknownFlow)
+                if is_far_end && !self.flows.contains(&FlowId::PROBE) =>
+            {
                 return Progress::Ready {
                     labels: Vec::new(),
                     refused: core::mem::take(&mut self.flows),
                 };
             }
             RouteReply::Refused(why) => return Progress::Failed(why),
+            RouteReply::Done(granted) if !is_far_end && granted.iter().any(Granted::is_none) => {
+                return Progress::Failed(Refused::BadLabel);
+            }
             RouteReply::Done(granted) if hop.granted.is_empty() && granted.len() == count => {
                 hop.granted = granted;
             }
@@ -153,14 +161,10 @@ impl PathSetup {
         Progress::Pending(self.bind(ids))
     }
 
-    /// Takes out the flows for which a node gave no label. What others gave for them expires.
+    /// Takes out the flows for which the far end gave no label. What others gave for them expires.
     fn drop_refused(&mut self) {
-        let hops = self.hops.iter();
-        let is_refused = |place: usize| {
-            let granted = |hop: &Hop| hop.granted.get(place).is_some_and(Granted::is_none);
-            hops.clone().any(granted)
-        };
-        let refused: Vec<bool> = (0..self.flows.len()).map(is_refused).collect();
+        let far_end = self.hops.last().map_or(&[][..], |hop| &hop.granted);
+        let refused: Vec<bool> = far_end.iter().map(Granted::is_none).collect();
         for hop in &mut self.hops {
             let mut refused = refused.iter();
             hop.granted.retain(|_| refused.next() != Some(&true));
@@ -298,6 +302,31 @@ mod tests {
         let failed = Progress::Failed(Refused::UnknownFlow);
         assert_eq!(answer(0, refused()), failed);
         assert_eq!(answer(0, none()), failed);
+    }
+
+    #[test]
+    fn only_the_far_end_may_say_that_a_flow_is_unknown() {
+        let mut ids = counter();
+        let (relay, far) = (node(2), node(4));
+        let mut answer = |to: NodeId, reply| {
+            let flows = vec![FlowId(7), FlowId(9)];
+            let way = (&[relay][..], far);
+            let (mut setup, asks) = PathSetup::start(Instant::ZERO, node(1), way, flows, &mut ids);
+            let (own, other) = asks.iter().partition::<Vec<_>, _>(|ask| ask.node == to);
+            let granted = RouteReply::Done(vec![granted(1), granted(2)]);
+            setup.on_reply(other[0].id, granted, &mut ids);
+            setup.on_reply(own[0].id, reply, &mut ids)
+        };
+        let unknown = || RouteReply::Refused(Refused::UnknownFlow);
+        let none = || RouteReply::Done(vec![Granted::NONE, Granted::NONE]);
+        let one = || RouteReply::Done(vec![granted(1), Granted::NONE]);
+        assert_eq!(answer(far, unknown()), ready(&[], &[7, 9]));
+        assert_eq!(answer(far, none()), ready(&[], &[7, 9]));
+        assert!(matches!(answer(far, one()), Progress::Pending(_)));
+        let failed = |why| Progress::Failed(why);
+        assert_eq!(answer(relay, unknown()), failed(Refused::UnknownFlow));
+        assert_eq!(answer(relay, none()), failed(Refused::BadLabel));
+        assert_eq!(answer(relay, one()), failed(Refused::BadLabel));
     }
 
     fn counter() -> impl FnMut() -> RequestId {
