@@ -232,13 +232,14 @@ impl<P: Provider> Node<P> {
 
     /// Opens a flow for a new player, through the exit that is cheapest to reach.
     ///
-    /// What is cheap to ask comes first, since its address may be anybody's.
+    /// What is cheap to ask comes first, since its address may be anybody's. Whoever no exit takes
+    /// uses up no opening, of which all games have the same.
     fn open_flow(&mut self, now: Instant, leg: Leg, game: usize) -> Option<u32> {
-        if self.ration.is_spent(now, leg.address) || !self.newcomers.take(now, 1) {
+        if self.ration.is_spent(now, leg.address) {
             return None;
         }
         let far = self.best_exit(now, game)?;
-        if !self.ensure_course(now, far) {
+        if !self.ensure_course(now, far) || !self.newcomers.take(now, 1) {
             return None;
         }
         if self.ration.is_crowded(leg.address) {

@@ -215,6 +215,32 @@ fn a_game_that_its_exit_refuses_leaves_the_others_alone() {
 }
 
 #[test]
+fn players_of_a_game_that_is_refused_use_up_no_openings_of_another() {
+    let mut mesh = crowded(26, Mode::Shadow, |index, config, ids| {
+        with_second_game(config, index, vec![ids[EXIT]], &[]);
+    });
+    // 200 of them, each of a /24 of its own, at eight times the default `open_rate` in all.
+    for number in 0..20_000_u32 {
+        let [_, high, low, _] = ((number % 200) << 8).to_be_bytes();
+        let stranger = SocketAddr::from(([101, high, low, 1], 9));
+        let datagram = Datagram::new(stranger, other_game(), vec![9; 50]);
+        mesh.world
+            .inject(Duration::from_micros(u64::from(number) * 500), datagram);
+    }
+    mesh.run(4_000);
+    let before = mesh.process(ENTRY).node.stats().refused_players;
+    // Each says one thing only, and is heard.
+    let crowd = gather(&mut mesh, 40, ms(10_000));
+    mesh.run(4_000);
+    silence(&mut mesh, crowd);
+    mesh.run(1_000);
+    let refused = mesh.process(ENTRY).node.stats().refused_players - before;
+    assert!(refused > 9_900, "the flood goes on: {refused}");
+    assert!(mesh.world[crowd].sent >= 16);
+    assert_eq!(mesh.world[crowd].open.len(), 0, "all were answered");
+}
+
+#[test]
 fn newcomers_by_the_hundred_do_not_disturb_who_plays() {
     let mut mesh = crowded(21, Mode::Shadow, |_, _, _| {});
     mesh.run(2_000);
