@@ -20,7 +20,8 @@ use crate::route_request::{FLOWS_MAX, RequestId, RouteReply};
 impl<P: Provider> Node<P> {
     /// Starts set-ups for the flows that have no label on a path, as many as may be under way.
     ///
-    /// Flows that have not proved to be somebody's get labels on the path in use only.
+    /// Flows that have not proved to be somebody's get labels on the path in use only, or on all
+    /// where it gives none for long.
     pub(super) fn set_up_missing(&mut self, now: Instant, link: LinkId) {
         let Some(course) = self.courses.get_mut(&link) else {
             return;
@@ -44,14 +45,16 @@ impl<P: Provider> Node<P> {
             request = request.wrapping_add(1);
             RequestId(request)
         };
-        let current = course.current;
+        let in_use = course.current.and_then(|id| course.path(id));
+        let in_use = in_use.filter(|path| path.failures < TRIES);
+        let in_use = in_use.map(|path| path.id);
         for path in &mut course.paths {
             let room = path.setup_room();
             if now < path.retry_at || room == 0 {
                 course.is_incomplete = true;
                 continue;
             }
-            let is_in_use = current.is_none_or(|current| current == path.id);
+            let is_in_use = in_use.is_none_or(|in_use| in_use == path.id);
             let wanted = flows
                 .iter()
                 .filter(|(_, is_proved)| *is_proved || is_in_use);
@@ -390,5 +393,6 @@ impl CoursePath {
 const RETRY: Duration = Duration::from_millis(250);
 /// The longest wait is 4 s.
 const RETRY_DOUBLINGS: u8 = 4;
-/// Set-ups that may fail until a path is given up that never stood.
+/// Set-ups that may fail until a path is given up that never stood, and until others are asked too
+/// for labels of newcomers where it does.
 const TRIES: u8 = 3;

@@ -5,6 +5,7 @@ use core::net::SocketAddr;
 use relay_mesh::{Event, Leg, SocketId};
 use wire::Seed;
 
+use crate::crowd::gather;
 use crate::harness::{Adjust, ENTRY, EXIT, Mesh, RELAY, START, ms, shape};
 
 /// The game port of the entry, as its driver named it.
@@ -127,6 +128,30 @@ fn a_node_that_grants_no_more_labels_for_now_keeps_those_who_have_theirs() {
     let gap = mesh.player().gap(start, mesh.now());
     assert!(gap < ms(100), "{gap:?}");
     assert_eq!(mesh.moves(ENTRY, start).len(), 0);
+}
+
+#[test]
+fn a_relay_without_labels_left_sends_newcomers_another_way() {
+    // The flow of the one who plays and its probes have labels there in both directions.
+    let adjust: Adjust = |index, config, _| {
+        if index == RELAY {
+            config.labels_max = 4;
+        }
+    };
+    let mut mesh = Mesh::new(Seed::from_number(18), &shape(adjust));
+    mesh.run(START + 2_000);
+    assert_eq!(mesh.route(), Some(mesh.path(&[RELAY])));
+    let start = mesh.now();
+    let crowd = gather(&mut mesh, 30, ms(500));
+    mesh.run(6_000);
+    let refused = mesh.process(RELAY).node.stats().requests_refused;
+    assert!(refused.full > 3, "{refused:?}");
+    assert_eq!(mesh.moves(ENTRY, start), [], "the path is good");
+    assert!(mesh.player().gap(start, mesh.now()) < ms(50));
+    assert_eq!(mesh.world[crowd].served(), 30);
+    let now = mesh.now();
+    let gap = mesh.world[crowd].gap(now.saturating_sub(ms(2_000)), now);
+    assert!(gap < ms(700), "{gap:?}");
 }
 
 /// Each failure is a reason to ask again, as fast as answers come; and a thousand flows want labels.
