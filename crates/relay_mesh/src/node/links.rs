@@ -47,27 +47,13 @@ impl<P: Provider> Node<P> {
                 continue;
             };
             let learned = profile.addresses.iter().copied();
-            let learned = learned.filter(|address| self.may_be_dialled(*address));
+            let own = &self.config.profile.addresses;
+            let learned = learned.filter(|address| may_be_dialled(own, *address));
             let learned = learned.collect();
             if let Some(peer) = self.peers.get_mut(link) {
                 peer.learned = learned;
             }
         }
-    }
-
-    /// Whether a node that says so may be there. Anybody's record may name any address; this keeps
-    /// dials to those where a single node of the same network can be.
-    fn may_be_dialled(&self, address: SocketAddr) -> bool {
-        let ip = address.ip();
-        let own = &self.config.profile.addresses;
-        let is_local = own.iter().any(|own| own.ip().is_loopback());
-        let is_broadcast = ip == IpAddr::V4(Ipv4Addr::BROADCAST);
-        address.port() != 0
-            && !ip.is_unspecified()
-            && !ip.is_multicast()
-            && !is_broadcast
-            && (is_local || !ip.is_loopback())
-            && !own.contains(&address)
     }
 
     /// Dials those that are alive, or of the bootstrap list, and have no session.
@@ -353,5 +339,51 @@ impl<P: Provider> Node<P> {
     }
 }
 
+/// Whether a node that says so may be there, seen from one at `own`. Anybody's record may name any
+/// address; this keeps dials to those where a single node of the same network can be.
+fn may_be_dialled(own: &[SocketAddr], address: SocketAddr) -> bool {
+    // Sockets of both families reach IPv4 by names of IPv6, too.
+    let plain = |address: SocketAddr| (address.ip().to_canonical(), address.port());
+    let (ip, port) = plain(address);
+    let is_local = own.iter().any(|own| plain(*own).0.is_loopback());
+    let is_broadcast = ip == IpAddr::V4(Ipv4Addr::BROADCAST);
+    port != 0
+        && !ip.is_unspecified()
+        && !ip.is_multicast()
+        && !is_broadcast
+        && (is_local || !ip.is_loopback())
+        && !own.iter().any(|own| plain(*own) == (ip, port))
+}
+
 /// How much later the one with the larger id dials, of two that learn of each other.
 const SECOND_DIALLER: Duration = Duration::from_millis(600);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_of_ipv4_is_judged_alike_by_both_of_its_names() {
+        let may = |own: &str, address: &str| {
+            let own: SocketAddr = own.parse().unwrap();
+            may_be_dialled(&[own], address.parse().unwrap())
+        };
+        for (host, is_node) in [
+            ("192.0.2.2", true),
+            ("192.0.2.1", false),
+            ("127.0.0.1", false),
+            ("0.0.0.0", false),
+            ("224.0.0.1", false),
+            ("255.255.255.255", false),
+        ] {
+            let names = [format!("{host}:9000"), format!("[::ffff:{host}]:9000")];
+            for own in ["192.0.2.1:9000", "[::ffff:192.0.2.1]:9000"] {
+                assert_eq!(may(own, &names[0]), is_node, "{own} {host}");
+                assert_eq!(may(own, &names[1]), is_node, "{own} {host}");
+            }
+        }
+        for own in ["127.0.0.1:9000", "[::ffff:127.0.0.1]:9000"] {
+            assert!(may(own, "127.0.0.2:9000") && may(own, "[::ffff:127.0.0.2]:9000"));
+        }
+    }
+}
