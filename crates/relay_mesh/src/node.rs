@@ -1,5 +1,6 @@
 //! The node: sessions, control plane and data plane behind one machine.
 
+mod asking;
 mod barred;
 mod control;
 mod course;

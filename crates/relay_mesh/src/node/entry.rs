@@ -8,6 +8,7 @@ use crypto::Provider;
 use udp_proto::budget::prefix_of;
 use wire::Instant;
 
+use super::asking::Asking;
 use super::flow_table::{Early, Flow, Owner, Side};
 use super::{Node, Pending};
 use crate::config::Config;
@@ -289,8 +290,7 @@ impl<P: Provider> Node<P> {
             inward: Early::default(),
             labels: Vec::new(),
             used: now,
-            setup_at: now,
-            setups_refused: 0,
+            asking: Asking::new(now),
             unproved: None,
         };
         let index = self.flows.insert(flow).ok()?;

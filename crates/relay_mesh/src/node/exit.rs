@@ -5,6 +5,7 @@ use core::net::SocketAddr;
 use crypto::Provider;
 use wire::{Instant, NodeId};
 
+use super::asking::Asking;
 use super::flow_table::{Early, Flow, Owner, Side};
 use super::{Node, Pending};
 use crate::event::{Command, Event, Outcome};
@@ -170,8 +171,7 @@ impl<P: Provider> Node<P> {
             inward: Early::default(),
             labels: Vec::new(),
             used: now,
-            setup_at: now,
-            setups_refused: 0,
+            asking: Asking::new(now),
             unproved: None,
         };
         let index = self.flows.insert(flow).map_err(|_| FlowRefused::Full)?;

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use wire::{Generator, Instant, Lookup};
 
+use super::asking::Asking;
 use crate::config::Mode;
 use crate::exchange::Exchange;
 use crate::flow_key::{FlowId, FlowOpener, FlowSealer};
@@ -37,10 +38,8 @@ pub(super) struct Flow<A> {
     pub(super) labels: Vec<LabelName>,
     /// When a datagram last passed, either way.
     pub(super) used: Instant,
-    /// Before that, no path is asked for a label.
-    pub(super) setup_at: Instant,
-    /// Times in a row that the far end gave it none.
-    pub(super) setups_refused: u8,
+    /// When paths are asked for its labels.
+    pub(super) asking: Asking,
     /// Its place among the flows whose players have not proved to receive; the table's.
     pub(super) unproved: Option<u64>,
 }
@@ -287,7 +286,8 @@ impl<A> FlowTable<A> {
     /// Whether a flow that one path carries is waited for on another, before packets move there.
     pub(super) fn is_wanted_everywhere(&self, now: Instant, far: LinkId, id: FlowId) -> bool {
         let flow = self.of_id(far, id).and_then(|index| self.get(index));
-        id == FlowId::PROBE || flow.is_some_and(|flow| flow.is_proved() && flow.setup_at <= now)
+        id == FlowId::PROBE
+            || flow.is_some_and(|flow| flow.is_proved() && flow.asking.from() <= now)
     }
 
     /// Gives an exit's flow its socket; false where it is gone, or has one.

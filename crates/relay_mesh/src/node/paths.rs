@@ -1,11 +1,11 @@
 //! Setting paths up, probing them, and keeping their labels.
 
-use core::time::Duration;
 use std::collections::BTreeMap;
 
 use crypto::Provider;
 use wire::Instant;
 
+use super::asking::{RETRY, wait};
 use super::course::{Bound, CoursePath, KEEP_ALIVE};
 use super::{Node, RELIABLE, UNRELIABLE};
 use crate::data_plane::Arrived;
@@ -33,7 +33,7 @@ impl<P: Provider> Node<P> {
             .with(link)
             .filter_map(|(_, index)| self.flows.get(index))
         {
-            if flow.setup_at <= now {
+            if flow.asking.from() <= now {
                 flows.push((flow.id, flow.is_proved()));
             } else {
                 course.is_incomplete = true;
@@ -303,9 +303,7 @@ impl<P: Provider> Node<P> {
         for flow in flows {
             let index = self.flows.of_id(far, *flow);
             if let Some(flow) = index.and_then(|index| self.flows.get_mut(index)) {
-                let span = RETRY.saturating_mul(1 << flow.setups_refused.min(RETRY_DOUBLINGS));
-                flow.setup_at = now + span;
-                flow.setups_refused = flow.setups_refused.saturating_add(1);
+                flow.asking.on_refused(now);
             }
         }
         if let Some(course) = self.courses.get_mut(&far)
@@ -332,7 +330,9 @@ impl<P: Provider> Node<P> {
         let Some(link) = self.plane.links.get_mut(path.first) else {
             return;
         };
-        path.failures = 0;
+        if !labels.is_empty() {
+            path.failures = 0;
+        }
         let (mut ready, mut unbound) = (Vec::new(), false);
         for (flow, label) in labels {
             if !self.flows.is_alive(far, flow) {
@@ -351,6 +351,10 @@ impl<P: Provider> Node<P> {
             };
             if let Some(old) = path.bound.insert(flow, bound) {
                 link.sealer.release(old.binding);
+            }
+            let index = self.flows.of_id(far, flow);
+            if let Some(flow) = index.and_then(|index| self.flows.get_mut(index)) {
+                flow.asking.on_label();
             }
             ready.push(flow);
         }
@@ -374,7 +378,7 @@ impl<P: Provider> Node<P> {
         let Some(path) = course.path_mut(id) else {
             return;
         };
-        path.retry_at = now + RETRY.saturating_mul(1 << path.failures.min(RETRY_DOUBLINGS));
+        path.retry_at = now + wait(path.failures);
         path.failures = path.failures.saturating_add(1);
         if path.failures >= TRIES && !path.is_watched() {
             self.fail_path(now, far, id);
@@ -389,10 +393,6 @@ impl CoursePath {
     }
 }
 
-/// Wait after a set-up that failed.
-const RETRY: Duration = Duration::from_millis(250);
-/// The longest wait is 4 s.
-const RETRY_DOUBLINGS: u8 = 4;
 /// Set-ups that may fail until a path is given up that never stood, and until others are asked too
 /// for labels of newcomers where it does.
 const TRIES: u8 = 3;

@@ -1,0 +1,75 @@
+//! When to ask for labels again.
+
+use core::time::Duration;
+
+use wire::Instant;
+
+/// From when on a flow asks for labels: the far end may know nothing of it, or have given it enough.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Asking {
+    from: Instant,
+    /// Refusals since it last got a label.
+    refused: u8,
+}
+
+impl Asking {
+    pub(super) const fn new(now: Instant) -> Self {
+        Self {
+            from: now,
+            refused: 0,
+        }
+    }
+
+    /// Before that, no path is asked.
+    pub(super) const fn from(&self) -> Instant {
+        self.from
+    }
+
+    /// Takes a refusal of the far end.
+    pub(super) fn on_refused(&mut self, now: Instant) {
+        self.from = now + wait(self.refused);
+        self.refused = self.refused.saturating_add(1);
+    }
+
+    /// Takes a label.
+    pub(super) const fn on_label(&mut self) {
+        self.refused = 0;
+    }
+}
+
+/// How long to wait after a failure that `failures` others in a row came before: 250 ms at first,
+/// each time twice as long, and at most 4 s.
+pub(super) fn wait(failures: u8) -> Duration {
+    RETRY.saturating_mul(1 << failures.min(RETRY_DOUBLINGS))
+}
+
+/// Wait after the first failure.
+pub(super) const RETRY: Duration = Duration::from_millis(250);
+/// The longest wait is 4 s.
+const RETRY_DOUBLINGS: u8 = 4;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_refusal_in_a_row_makes_a_flow_wait_longer_and_a_label_ends_the_row() {
+        let mut asking = Asking::new(Instant::ZERO);
+        assert_eq!(asking.from(), Instant::ZERO);
+        let waits = |asking: &mut Asking, times| {
+            let waits = (0..times).map(|_| {
+                asking.on_refused(Instant::ZERO);
+                asking.from().saturating_since(Instant::ZERO).as_millis()
+            });
+            waits.collect::<Vec<_>>()
+        };
+        let row = [250, 500, 1_000, 2_000, 4_000, 4_000];
+        assert_eq!(waits(&mut asking, 6), row);
+        for _ in 0..300 {
+            asking.on_refused(Instant::ZERO);
+        }
+        assert_eq!(waits(&mut asking, 1), [4_000]);
+        asking.on_label();
+        assert_eq!(waits(&mut asking, 6), row);
+    }
+}
