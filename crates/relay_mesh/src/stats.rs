@@ -121,6 +121,8 @@ pub struct NodeStats {
     pub route_changes: u64,
     /// Set-ups of paths that failed.
     pub setups_failed: u64,
+    /// Times that all flows with a far end were looked through for labels that they lack.
+    pub label_searches: u64,
     /// Requests of other nodes that were refused, by reason.
     pub requests_refused: RefusedRequests,
     /// Answers to requests that nobody waits for.

@@ -50,8 +50,9 @@ pub(super) struct Course<A> {
     pub(super) last_foreign: u64,
     /// When a packet of a player last went.
     pub(super) used: Instant,
-    /// Whether a flow may have no label on some path.
-    pub(super) is_incomplete: bool,
+    /// When to look for flows that have no label on some path; `None` where all have theirs, or
+    /// what was asked for is on its way.
+    search_at: Option<Instant>,
     /// When the choice is looked at again.
     pub(super) decide_at: Instant,
 }
@@ -108,21 +109,33 @@ impl<A> Course<A> {
             },
             last_foreign: 0,
             used: now,
-            is_incomplete: true,
+            search_at: Some(now),
             decide_at: now,
         }
     }
 
+    /// Has flows without a label looked for at `at`, or before.
+    pub(super) fn search_from(&mut self, at: Instant) {
+        let before = self.search_at.map_or(at, |before| before.min(at));
+        self.search_at = Some(before);
+    }
+
+    /// Whether they are to be looked for now; not again, unless [`search_from`](Self::search_from)
+    /// says so.
+    pub(super) fn take_search(&mut self, now: Instant) -> bool {
+        self.search_at.take_if(|at| *at <= now).is_some()
+    }
+
     /// Takes the next flow id of this end.
-    pub(super) const fn take_flow_id(&mut self) -> FlowId {
-        self.is_incomplete = true;
+    pub(super) fn take_flow_id(&mut self, now: Instant) -> FlowId {
+        self.search_from(now);
         let id = FlowId(self.next_flow);
         self.next_flow = self.next_flow.saturating_add(2);
         id
     }
 
     /// Returns whether `flow` is the other end's to give and was not used; it then is.
-    pub(super) const fn take_foreign_id(&mut self, FlowId(flow): FlowId) -> bool {
+    pub(super) fn take_foreign_id(&mut self, now: Instant, FlowId(flow): FlowId) -> bool {
         let theirs = match self.end {
             End::Dialler => 0,
             End::Accepter => 1,
@@ -131,7 +144,7 @@ impl<A> Course<A> {
             return false;
         }
         self.last_foreign = flow;
-        self.is_incomplete = true;
+        self.search_from(now);
         true
     }
 
@@ -146,7 +159,7 @@ impl<A> Course<A> {
         }
         let id = self.next_path;
         self.next_path = self.next_path.wrapping_add(1);
-        self.is_incomplete = true;
+        self.search_from(now);
         self.paths.push(CoursePath {
             id,
             path,

@@ -78,8 +78,8 @@ impl<P: Provider> Node<P> {
         self.move_if_ready(now, link);
         if self
             .courses
-            .get(&link)
-            .is_some_and(|course| course.is_incomplete)
+            .get_mut(&link)
+            .is_some_and(|course| course.take_search(now))
         {
             self.set_up_missing(now, link);
         }
@@ -142,6 +142,7 @@ impl<P: Provider> Node<P> {
             return;
         };
         course.decide_at = now;
+        course.search_from(now);
         course.barred.add(now, failed.path.clone());
         let is_its_own_fault = failed.watch.silent_since().is_some_and(|since| {
             let mut others = course.paths.iter();
@@ -371,6 +372,7 @@ impl<P: Provider> Node<P> {
         let overlap = round_trip.saturating_mul(2).max(OVERLAP_MIN);
         course.previous = course.current.map(|before| (before, now + overlap));
         course.current = Some(to);
+        course.search_from(now);
         if course.standby == Some(to) {
             course.standby = None;
         }

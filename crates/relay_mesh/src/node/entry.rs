@@ -260,7 +260,7 @@ impl<P: Provider> Node<P> {
             .games
             .get(game)
             .map(|game| (game.name.clone(), game.mode))?;
-        let id = self.courses.get_mut(&far)?.take_flow_id();
+        let id = self.courses.get_mut(&far)?.take_flow_id(now);
         let open = FlowMessage::Open {
             flow: id,
             player: leg.address,

@@ -144,7 +144,7 @@ impl<P: Provider> Node<P> {
         let is_new = self
             .courses
             .get_mut(&link)
-            .is_some_and(|course| course.take_foreign_id(id));
+            .is_some_and(|course| course.take_foreign_id(now, id));
         if !is_new {
             return Err(FlowRefused::BadId);
         }

@@ -251,9 +251,10 @@ impl<P: Provider> Node<P> {
     /// Takes the proof that a flow's player receives: it gets labels on the spare path too.
     pub(super) fn on_proved(&mut self, index: u32) {
         self.flows.on_proved(index);
+        let now = self.now;
         let far = self.flows.get(index).map(|flow| flow.far);
         if let Some(course) = far.and_then(|far| self.courses.get_mut(&far)) {
-            course.is_incomplete = true;
+            course.search_from(now);
         }
     }
 

@@ -26,7 +26,7 @@ impl<P: Provider> Node<P> {
         let Some(course) = self.courses.get_mut(&link) else {
             return;
         };
-        course.is_incomplete = false;
+        self.stats.label_searches = self.stats.label_searches.saturating_add(1);
         let mut flows = vec![(FlowId::PROBE, true)];
         for flow in self
             .flows
@@ -36,7 +36,7 @@ impl<P: Provider> Node<P> {
             if flow.asking.from() <= now {
                 flows.push((flow.id, flow.is_proved()));
             } else {
-                course.is_incomplete = true;
+                course.search_from(flow.asking.from());
             }
         }
         let mut asks = Vec::new();
@@ -48,10 +48,12 @@ impl<P: Provider> Node<P> {
         let in_use = course.current.and_then(|id| course.path(id));
         let in_use = in_use.filter(|path| path.failures < TRIES);
         let in_use = in_use.map(|path| path.id);
+        let mut retry_at = None;
         for path in &mut course.paths {
             let room = path.setup_room();
-            if now < path.retry_at || room == 0 {
-                course.is_incomplete = true;
+            if now < path.retry_at {
+                let at = path.retry_at;
+                retry_at = Some(retry_at.map_or(at, |before: Instant| before.min(at)));
                 continue;
             }
             let is_in_use = in_use.is_none_or(|in_use| in_use == path.id);
@@ -60,13 +62,16 @@ impl<P: Provider> Node<P> {
                 .filter(|(_, is_proved)| *is_proved || is_in_use);
             let missing = path.missing(wanted.map(|(flow, _)| *flow));
             let chunks = missing.chunks(FLOWS_MAX);
-            course.is_incomplete |= chunks.len() > room;
+            // The end of a set-up is reason enough to look for those that find no room now.
             for chunk in chunks.take(room) {
                 let way = (path.path.relays.as_slice(), path.path.destination);
                 let (setup, first) = PathSetup::start(now, self.own, way, chunk.to_vec(), &mut ids);
                 path.setups.push(setup);
                 asks.extend(first);
             }
+        }
+        if let Some(at) = retry_at {
+            course.search_from(at);
         }
         self.next_request = request;
         self.ask(now, asks);
@@ -278,7 +283,7 @@ impl<P: Provider> Node<P> {
         let mut stuck = BTreeMap::new();
         for (node, id, is_only_full) in unasked {
             for (&far, course) in &mut self.courses {
-                course.is_incomplete = true;
+                let mut is_stuck = false;
                 for path in &mut course.paths {
                     let before = path.setups.len();
                     path.setups.retain(|setup| !setup.waits_for(node, id));
@@ -286,7 +291,11 @@ impl<P: Provider> Node<P> {
                         let is_full = stuck.entry((far, path.id)).or_insert(true);
                         *is_full &= is_only_full;
                         path.retry_at = now + RETRY;
+                        is_stuck = true;
                     }
+                }
+                if is_stuck {
+                    course.search_from(now + RETRY);
                 }
             }
         }
@@ -306,14 +315,9 @@ impl<P: Provider> Node<P> {
                 flow.asking.on_refused(now);
             }
         }
-        if let Some(course) = self.courses.get_mut(&far)
-            && !flows.is_empty()
-        {
-            course.is_incomplete = true;
-        }
     }
 
-    /// Takes the labels of a path that is set up.
+    /// Takes the labels of a path that is set up, or of which a set-up brought none.
     fn take_labels(
         &mut self,
         now: Instant,
@@ -324,6 +328,8 @@ impl<P: Provider> Node<P> {
         let Some(course) = self.courses.get_mut(&far) else {
             return;
         };
+        // There is room for a set-up more.
+        course.search_from(now);
         let Some(path) = course.paths.iter_mut().find(|known| known.id == path) else {
             return;
         };
@@ -360,7 +366,6 @@ impl<P: Provider> Node<P> {
         }
         if unbound {
             path.retry_at = now + RETRY;
-            course.is_incomplete = true;
         }
         for flow in ready {
             self.send_early(now, far, flow);
@@ -374,7 +379,7 @@ impl<P: Provider> Node<P> {
         let Some(course) = self.courses.get_mut(&far) else {
             return;
         };
-        course.is_incomplete = true;
+        course.search_from(now);
         let Some(path) = course.path_mut(id) else {
             return;
         };

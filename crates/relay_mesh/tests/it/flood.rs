@@ -7,6 +7,7 @@ use wire::Seed;
 
 use crate::crowd::gather;
 use crate::harness::{Adjust, ENTRY, EXIT, Mesh, RELAY, START, ms, shape};
+use crate::member::{RELIABLE, join_at};
 
 /// The game port of the entry, as its driver named it.
 const PORT: SocketId = SocketId(1);
@@ -152,6 +153,36 @@ fn a_relay_without_labels_left_sends_newcomers_another_way() {
     let now = mesh.now();
     let gap = mesh.world[crowd].gap(now.saturating_sub(ms(2_000)), now);
     assert!(gap < ms(700), "{gap:?}");
+}
+
+#[test]
+fn small_messages_make_nobody_look_through_all_flows_again_and_again() {
+    // Players lack labels at the relay all the time.
+    let adjust: Adjust = |index, config, _| {
+        if index == RELAY {
+            config.labels_max = 4;
+        }
+    };
+    let mut mesh = Mesh::new(Seed::from_number(19), &shape(adjust));
+    mesh.run(START + 2_000);
+    gather(&mut mesh, 30, ms(500));
+    let member = join_at(&mut mesh, 98, ENTRY);
+    mesh.run(6_000);
+    let searches = |mesh: &Mesh| mesh.process(ENTRY).node.stats().label_searches;
+    let (before, start) = (searches(&mesh), mesh.now());
+    for _ in 0..5_000 {
+        mesh.world.apply(member, |host, now| {
+            let session = host.app.session.unwrap();
+            host.machine.send(now, session, RELIABLE, &[0x77]).unwrap();
+        });
+        mesh.run(1);
+    }
+    let malformed = mesh.process(ENTRY).node.stats().messages_malformed;
+    assert!(malformed > 4_500, "they come: {malformed}");
+    let made = searches(&mesh) - before;
+    // A path of which a set-up failed is tried each 4 s, and a look goes with what comes of it.
+    assert!((1..=12).contains(&made), "{made}");
+    assert!(mesh.player().gap(start, mesh.now()) < ms(50));
 }
 
 /// Each failure is a reason to ask again, as fast as answers come; and a thousand flows want labels.
