@@ -123,7 +123,12 @@ impl Hub {
         };
         let (node, join) = (link.node, join.clone());
         self.boot = self.boot.max(boot);
-        self.clock.set_floor(newest);
+        if let Some(read) = self.clock.set_floor(newest) {
+            self.event(HubEvent::ClockDoubted {
+                read,
+                believed: None,
+            });
+        }
         if self.supersede(node, epoch) == Verdict::Fenced {
             self.close(id, DownReason::Fenced);
             return;

@@ -76,15 +76,18 @@ impl WallClock {
     }
 
     /// Takes the newest time that the log knows; only the first word of the store counts, since it
-    /// learns of later times here.
-    pub(super) fn set_floor(&mut self, floor: UnixTime) {
+    /// learns of later times here. Returns the reading that was believed, where it is doubted now.
+    pub(super) fn set_floor(&mut self, floor: UnixTime) -> Option<UnixTime> {
         if self.floor.is_some() {
-            return;
+            return None;
         }
         self.floor = Some(floor);
-        if self.believed.is_some_and(|believed| believed.unix < floor) {
-            self.doubted = self.believed.take().map(|reading| (reading, reading.at));
+        if self.believed.is_none_or(|believed| believed.unix >= floor) {
+            return None;
         }
+        let reading = self.believed.take()?;
+        self.doubted = Some((reading, reading.at));
+        Some(reading.unix)
     }
 
     /// Returns the time, where one is believed that the log has nothing to say against.
@@ -187,7 +190,8 @@ mod tests {
         );
         assert_eq!(read(&mut clock, 9_001, START - DAY), Judged::Believed);
         assert_eq!(clock.now(at(9_001)), None, "the log has yet to be heard");
-        clock.set_floor(UnixTime::from_secs(START));
+        let taken_back = clock.set_floor(UnixTime::from_secs(START));
+        assert_eq!(taken_back, Some(UnixTime::from_secs(START - DAY)));
         assert_eq!(clock.now(at(9_001)), None);
         assert_eq!(read(&mut clock, 9_002, START - DAY + 1), Judged::Waits);
         assert_eq!(read(&mut clock, 9_003, START + 1), Judged::Believed);

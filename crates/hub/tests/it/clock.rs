@@ -93,6 +93,7 @@ fn hub_8_a_hub_that_starts_with_a_clock_behind_its_log_takes_mail_once_it_is_set
             events.iter().filter(is_stored).count()
         };
         assert_eq!(stored(&mut world), 0);
+        assert_eq!(doubts(&world), 1, "{wrong}: said once");
         world.unix_ms = right;
         run_secs(&mut world, 30);
         assert_eq!(stored(&mut world), 1, "{wrong}");
