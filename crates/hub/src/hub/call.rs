@@ -117,7 +117,9 @@ impl Calls {
 
     /// Returns how many calls are open, or have ended before their request was written.
     pub(super) fn len(&self) -> usize {
-        self.open.len().max(self.unwritten.len())
+        // Those that are open and unwritten stand in both tables.
+        let ended = self.unwritten.values().flatten().count();
+        self.open.len().saturating_add(ended)
     }
 
     /// Returns when the next call times out.
@@ -153,5 +155,42 @@ impl Calls {
             }
         }
         Some(call)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use core::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn calls_that_ended_before_they_were_written_count_beside_those_that_are_open() {
+        let mut calls = Calls::default();
+        let (caller, callee) = (ConnectionId(1), ConnectionId(2));
+        let requests: Vec<_> = (0..6)
+            .map(|number| {
+                calls.open(OpenCall {
+                    caller,
+                    from: NodeId([1; 32]),
+                    call: CallId(number),
+                    callee,
+                    len: 10,
+                    deadline: Instant::ZERO + Duration::from_secs(number),
+                })
+            })
+            .collect();
+        assert_eq!(calls.len(), 6, "open and not written");
+        for request in &requests[..3] {
+            calls.on_written(*request);
+        }
+        assert_eq!(calls.len(), 6, "open");
+        for request in &requests[3..] {
+            calls.answer(*request, callee).unwrap();
+        }
+        assert_eq!(calls.len(), 6, "three open, three ended and not written");
+        calls.on_written(requests[3]);
+        calls.answer(requests[0], callee).unwrap();
+        assert_eq!(calls.len(), 4);
     }
 }
