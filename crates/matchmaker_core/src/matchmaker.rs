@@ -133,7 +133,8 @@ impl<P: Provider> Matchmaker<P> {
 
     /// Takes word that servers can call again. Leases go on where they stopped, and last for
     /// [`Config::recovery`] at the least, in which servers find the way back; so does the time in
-    /// which servers of an earlier matchmaker are taken on.
+    /// which servers of an earlier matchmaker are taken on. Processes that were started have as long
+    /// to register.
     pub fn handle_link_up(&mut self, now: Instant) {
         let now = self.enter(now);
         let Some(since) = self.cut_since.take() else {
@@ -149,6 +150,7 @@ impl<P: Provider> Matchmaker<P> {
             server.lease_until = now + left.max(recovery);
             self.timers.set(Timer::Server(link), server.lease_until);
         }
+        self.prolong_starts(now);
         self.advance(now);
     }
 

@@ -128,8 +128,12 @@ impl Pool {
         self.places.len()
     }
 
+    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = (Slot, &mut Place)> {
+        (0..=u16::MAX).map(Slot).zip(&mut self.places)
+    }
+
     fn iter(&self) -> impl Iterator<Item = (Slot, &Place)> {
-        (0..).map(Slot).zip(&self.places)
+        (0..=u16::MAX).map(Slot).zip(&self.places)
     }
 }
 
@@ -183,6 +187,9 @@ mod tests {
                 NodeId(id)
             })
             .collect();
-        assert_eq!(Pool::new(&nodes, Instant::ZERO).len(), 65_536);
+        let mut pool = Pool::new(&nodes, Instant::ZERO);
+        assert_eq!(pool.len(), 65_536);
+        assert_eq!(pool.slot_of_run(CommandId(1)), None, "nor counted past it");
+        assert_eq!(pool.iter_mut().count(), 65_536);
     }
 }

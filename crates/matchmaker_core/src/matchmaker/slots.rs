@@ -84,6 +84,27 @@ impl<P: Provider> Matchmaker<P> {
         self.timers.set(Timer::Slot(slot), look_at);
     }
 
+    /// Processes that were started can register again: each has [`recovery`](crate::Config::recovery)
+    /// for it at the least. How late one is counts from now on.
+    pub(super) fn prolong_starts(&mut self, now: Instant) {
+        let recovered_at = now + self.config.recovery;
+        for (slot, place) in self.pool.iter_mut() {
+            if let SlotState::Starting {
+                ready_until,
+                is_late,
+            } = &mut place.state
+            {
+                *ready_until = recovered_at.max(*ready_until);
+                let look_at = if *is_late {
+                    *ready_until
+                } else {
+                    (now + LATE_AFTER).min(*ready_until)
+                };
+                self.timers.set(Timer::Slot(slot), look_at);
+            }
+        }
+    }
+
     /// Tells the process of a slot to end.
     fn stop(&mut self, now: Instant, slot: Slot) {
         self.outbox.forget_slot(slot);
@@ -215,11 +236,8 @@ impl<P: Provider> Matchmaker<P> {
                 }
                 self.timers.set(Timer::Slot(slot), ready_until);
             }
-            // It cannot register.
-            SlotState::Starting { .. } if self.cut_since.is_some() => {
-                let again_at = now + self.config.ready_timeout;
-                self.timers.set(Timer::Slot(slot), again_at);
-            }
+            // It cannot register, and gets time once it can.
+            SlotState::Starting { .. } if self.cut_since.is_some() => {}
             SlotState::Starting { .. } => {
                 self.fail_slot(now, slot);
                 self.stop(now, slot);

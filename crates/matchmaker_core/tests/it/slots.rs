@@ -1,5 +1,7 @@
 //! The pool: processes are started as needed, kept warm, rested after failures, stopped unused.
 
+use core::time::Duration;
+
 use matchmaker_core::{Command, Config, Ending, Event, FailReason, Outcome, Slot, TicketState};
 use wire::CommandId;
 
@@ -165,9 +167,9 @@ fn mm_9_a_spawn_that_is_never_answered_blocks_no_other_slot() {
     spawned(&mut rig, &mute);
     let second = rig.submit(1);
     // How many matches a server takes is not known before the first is there; that one is late.
-    rig.pass(core::time::Duration::from_millis(4_999));
+    rig.pass(Duration::from_millis(4_999));
     assert!(rig.commands.is_empty(), "{:?}", rig.commands);
-    rig.pass(core::time::Duration::from_millis(1));
+    rig.pass(Duration::from_millis(1));
     let run = spawned(&mut rig, &server);
     rig.complete(run, Outcome::Started);
     server.join(&mut rig);
@@ -196,6 +198,36 @@ fn no_process_is_started_while_an_old_one_may_come_back() {
     server.join(&mut rig);
     rig.pass(secs(5));
     assert!(rig.commands.is_empty(), "{:?}", rig.commands);
+}
+
+#[test]
+fn a_process_that_starts_while_no_server_can_call_has_time_to_register_afterwards() {
+    let server = Server::new(1, 1);
+    let up_after = |up_after: Duration| {
+        let mut rig = Rig::with_slots(Config::default(), (1, 1), &[], &[&server]);
+        let run = spawned(&mut rig, &server);
+        rig.complete(run, Outcome::Started);
+        rig.pass(secs(59));
+        rig.machine.handle_link_down(rig.now);
+        rig.pass(up_after);
+        rig.machine.handle_link_up(rig.now);
+        rig
+    };
+    // Its time is over shortly after the cut, and in it.
+    for cut in [Duration::from_millis(900), secs(10)] {
+        let mut rig = up_after(cut);
+        rig.pass(Duration::from_millis(1_999));
+        assert!(rig.commands.is_empty(), "{cut:?}: {:?}", rig.commands);
+        server.join(&mut rig);
+        rig.pass_alive(secs(60), &[&server]);
+        assert!(rig.commands.is_empty(), "{cut:?}: {:?}", rig.commands);
+        assert_eq!(rig.machine.servers().collect::<Vec<_>>(), [server.link]);
+        // It has no more than that.
+        let mut rig = up_after(cut);
+        rig.pass(secs(2));
+        let (_, command) = rig.command();
+        assert!(matches!(command, Command::Stop { .. }), "{command:?}");
+    }
 }
 
 /// Takes the command that starts `server`.
