@@ -44,7 +44,10 @@ pub trait GameServer: Send {
     /// [`LeaseConfig::lease_grace`]; let nobody in meanwhile, since whoever is not there may have a
     /// seat elsewhere by now. What follows is [`on_registered`](Self::on_registered), or
     /// [`on_ended`](Self::on_ended) with the last match.
-    fn on_cut_off(&mut self) {}
+    ///
+    /// How it ends is not always told: a matchmaker that has given the instance up
+    /// ([`LeaseEnd::Retired`]) takes no results of it, so what [`GameLink::finished`] says then is lost.
+    fn on_cut_off(&mut self);
 
     /// Opens tokens that are sealed under `key` too, from now on, beside those under the keys before;
     /// returns whether it does. Where it does, the matchmaker seals under this one from now on, and

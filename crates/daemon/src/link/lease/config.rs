@@ -33,7 +33,8 @@ pub struct LeaseConfig {
     pub heartbeat_max: Duration,
     /// How long matches that players have entered may go on without a lease; 10 minutes. Meanwhile
     /// nobody is let in, and with the last of them the instance ends. It bounds how long a server
-    /// whose matchmaker never comes back is left over.
+    /// whose matchmaker never comes back is left over. Results wait for a matchmaker that comes
+    /// back; one that has given the instance up ([`LeaseEnd::Retired`]) gets none any more.
     pub lease_grace: Duration,
     /// How long a token key is in use before another takes its place; 24 h. The one before opens
     /// tokens for 305 s more, in which they all lapse; it is not changed again meanwhile.

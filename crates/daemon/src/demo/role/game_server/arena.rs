@@ -35,6 +35,8 @@ pub(super) enum Ask {
     TokenKey(Box<TokenKey>),
     /// Open none any more under the key of this id.
     TokenKeyLapsed(u32),
+    /// Let nobody in from now on, whatever the token, or let players in again.
+    Closed(bool),
 }
 
 impl fmt::Debug for Ask {
@@ -60,6 +62,8 @@ pub(super) struct Arena {
     bout: Option<Bout>,
     /// What the matchmaker has assigned.
     seats: Seats,
+    /// Whether there is no lease: who is not here may have a seat elsewhere.
+    is_closed: bool,
     /// Sessions with a token but without a seat, which were closed.
     strangers: u64,
     /// The way to the matchmaker.
@@ -125,6 +129,7 @@ impl Arena {
             plan: plan.clone(),
             bout: None,
             seats: Seats::default(),
+            is_closed: false,
             strangers: 0,
             tell,
             players: BTreeMap::new(),
@@ -136,7 +141,8 @@ impl Arena {
         }
     }
 
-    /// Lets a session in whose token is for a seat that the matchmaker has assigned; closes others.
+    /// Lets a session in whose token is for a seat that the matchmaker has assigned, while there is
+    /// a lease; closes others.
     fn admit(
         &mut self,
         now: Instant,
@@ -168,6 +174,9 @@ impl Arena {
         let Proof::Token(grant) = &peer.proof else {
             return None;
         };
+        if self.is_closed {
+            return None;
+        }
         let pass = self.seats.pass(grant.into())?;
         let played = self.bout.as_ref().map(|bout| bout.server.match_id());
         let is_played = played.is_none_or(|played| played == pass.plays.0);
@@ -317,6 +326,7 @@ impl Application<Endpoint<Ring>> for Arena {
             Ask::TokenKeyLapsed(id) => {
                 endpoint.remove_token_key(id);
             }
+            Ask::Closed(is_closed) => self.is_closed = is_closed,
         }
         ControlFlow::Continue(())
     }

@@ -72,7 +72,12 @@ impl GameServer for Leaser {
     }
 
     fn on_registered(&mut self) {
+        self.game.send(Ask::Closed(false)).ok();
         self.voice.say(News::Leased);
+    }
+
+    fn on_cut_off(&mut self) {
+        self.game.send(Ask::Closed(true)).ok();
     }
 
     fn on_ended(&mut self, _end: LeaseEnd) {

@@ -32,6 +32,7 @@ struct Scene {
     key: TokenKey,
     server: Option<Handle<Ask>>,
     news: Receiver<News>,
+    told: Receiver<Tell>,
 }
 
 impl Scene {
@@ -58,7 +59,7 @@ impl Scene {
             .listen(now, Listen::new(identity, INSTANCE))
             .unwrap();
         endpoint.add_token_key(key.clone());
-        let (tell, _told) = mpsc::channel();
+        let (tell, told) = mpsc::channel();
         let arena = Arena::new(&plan, (voice, post.requests(), tell));
         let server = UdpServicer::named("game")
             .spawn(vec![socket(plan.server())], endpoint, arena)
@@ -84,6 +85,7 @@ impl Scene {
             key,
             server: Some(server),
             news,
+            told,
         }
     }
 
@@ -125,6 +127,12 @@ impl Scene {
     }
 
     fn knock_with(&self, config: Config, target: Target) -> End {
+        let (_stranger, heard) = self.come(config, target);
+        heard.recv_timeout(PATIENCE).unwrap()
+    }
+
+    /// Comes with that token, to stay where it is let in.
+    fn come(&self, config: Config, target: Target) -> (Handle<Target>, Receiver<End>) {
         let (told, heard) = mpsc::channel();
         let now = Clock::new().now();
         let endpoint = Endpoint::new(config, APP, Ring::new(), now).unwrap();
@@ -133,7 +141,12 @@ impl Scene {
             .spawn(vec![own], endpoint, Stranger(told))
             .unwrap();
         stranger.request(target).unwrap();
-        heard.recv_timeout(PATIENCE).unwrap()
+        (stranger, heard)
+    }
+
+    /// Asks what the link asks.
+    fn tell(&self, ask: Ask) {
+        self.server.as_ref().unwrap().request(ask).unwrap();
     }
 
     fn wait_for(&self, wanted: impl Fn(&News) -> bool) -> News {
@@ -269,7 +282,6 @@ fn a_token_without_a_seat_is_turned_away_counted_and_the_match_goes_on() {
 #[test]
 fn a_token_key_counts_from_when_the_link_says_so_until_it_lapses() {
     let mut scene = Scene::new();
-    let tell = |scene: &Scene, ask| scene.server.as_ref().unwrap().request(ask).unwrap();
     let mut config = Config::default();
     config.connect_timeout = Duration::from_secs(1);
     // Whoever is understood is told that it has no seat.
@@ -280,12 +292,29 @@ fn a_token_key_counts_from_when_the_link_says_so_until_it_lapses() {
         assert_eq!(end, *expected);
     };
     let new = TokenKey::generate(&mut Ring::new(), 2).unwrap();
-    tell(&scene, Ask::TokenKey(Box::new(new.clone())));
+    scene.tell(Ask::TokenKey(Box::new(new.clone())));
     knock(&scene, &understood);
     let old = std::mem::replace(&mut scene.key, new);
     knock(&scene, &understood);
-    tell(&scene, Ask::TokenKeyLapsed(old.id()));
+    scene.tell(Ask::TokenKeyLapsed(old.id()));
     knock(&scene, &understood);
     scene.key = old;
     knock(&scene, &End::Failed(ConnectFailure::Timeout));
+}
+
+#[test]
+fn nobody_is_let_in_between_the_end_of_a_lease_and_the_next() {
+    let scene = Scene::new();
+    scene.tell(Ask::Closed(true));
+    let turned_away = End::Closed(CloseReason::Peer(CloseCode::App));
+    for kind in SessionKind::ALL {
+        assert_eq!(scene.knock(scene.seated(kind)), turned_away, "{kind:?}");
+    }
+    assert!(scene.told.try_recv().is_err(), "nobody has entered");
+    scene.tell(Ask::Closed(false));
+    let _stays = scene.come(Config::default(), scene.seated(SessionKind::Play));
+    let Tell::Entered(match_id) = scene.told.recv_timeout(PATIENCE).unwrap() else {
+        panic!("the match has not begun");
+    };
+    assert_eq!(match_id, match_of(SessionKind::Play));
 }
