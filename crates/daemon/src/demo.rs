@@ -84,9 +84,9 @@ pub fn run(options: &Options) -> ExitCode {
 fn perform(options: &Options) -> Result<Report, Failure> {
     let path = options.report.as_deref();
     let file = path.map(|path| ReportFile::create(path, &options.plan));
-    let mut file = file.transpose()?;
+    let file = file.transpose()?;
     let report = stage::perform(options.plan);
-    if let Some(file) = &mut file {
+    if let Some(file) = file {
         file.write(&report)?;
     }
     let text = summary(&report, Style::of_stdout());

@@ -1,6 +1,6 @@
 //! The file that a report is written to.
 
-use std::fs::OpenOptions;
+use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
@@ -11,6 +11,9 @@ use crate::exit::Failure;
 #[derive(Debug)]
 pub struct ReportFile {
     path: PathBuf,
+    /// What keeps all that is written to it, such as a pipe: its reader goes with the end of it, and
+    /// a second opening would wait for another one.
+    stream: Option<File>,
 }
 
 impl ReportFile {
@@ -21,12 +24,19 @@ impl ReportFile {
     ///
     /// One sentence that names the file.
     pub fn create(path: &Path, options: &PlanOptions) -> Result<Self, Failure> {
-        let mut file = Self {
+        let mut report = Self {
             path: path.to_owned(),
+            stream: None,
         };
-        let unended = Report::new(options).broken_off("it was ended before that");
-        file.replace(&unended, Kind::Provisional)?;
-        Ok(file)
+        let file = report.open()?;
+        let metadata = file.metadata().map_err(|error| report.failure(&error))?;
+        if metadata.is_file() {
+            let unended = Report::new(options).broken_off("it was ended before that");
+            report.put(file, &unended)?;
+        } else {
+            report.stream = Some(file);
+        }
+        Ok(report)
     }
 
     /// Writes the report of the run.
@@ -34,31 +44,71 @@ impl ReportFile {
     /// # Errors
     ///
     /// One sentence that names the file.
-    pub fn write(&mut self, report: &Report) -> Result<(), Failure> {
-        self.replace(report, Kind::Last)
+    pub fn write(mut self, report: &Report) -> Result<(), Failure> {
+        let file = match self.stream.take() {
+            Some(file) => file,
+            None => self.open()?,
+        };
+        self.put(file, report)
     }
 
-    fn replace(&mut self, report: &Report, kind: Kind) -> Result<(), Failure> {
-        let fail = |error: io::Error| {
-            let name = self.path.display();
-            Failure::usage(format_args!("{name}: report: {error}"))
-        };
-        let text = serde_json::to_string_pretty(report).map_err(|error| fail(error.into()))?;
+    fn open(&self) -> Result<File, Failure> {
         let mut options = OpenOptions::new();
         options.write(true).create(true).truncate(true);
-        let mut file = options.open(&self.path).map_err(fail)?;
-        // What is written to a pipe stays.
-        let is_kept = file.metadata().map_err(fail)?.is_file();
-        if is_kept || kind == Kind::Last {
-            file.write_all((text + "\n").as_bytes()).map_err(fail)?;
-        }
-        Ok(())
+        let file = options.open(&self.path);
+        file.map_err(|error| self.failure(&error))
+    }
+
+    fn put(&self, mut file: File, report: &Report) -> Result<(), Failure> {
+        let text = serde_json::to_string_pretty(report).map_err(io::Error::from);
+        text.and_then(|text| file.write_all((text + "\n").as_bytes()))
+            .map_err(|error| self.failure(&error))
+    }
+
+    fn failure(&self, error: &io::Error) -> Failure {
+        let name = self.path.display();
+        Failure::usage(format_args!("{name}: report: {error}"))
     }
 }
 
-/// Which of the two reports of a run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
-    Provisional,
-    Last,
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use std::fs;
+    use std::io::{ErrorKind, Read};
+    use std::os::unix::fs::OpenOptionsExt;
+    use std::process::Command;
+
+    use super::*;
+
+    /// Of open(2), on Linux.
+    const O_NONBLOCK: i32 = 0o4_000;
+
+    #[test]
+    fn the_reader_of_a_named_pipe_stays_for_the_last_report_and_gets_no_other() {
+        let name = format!("tickwire-report-{}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        let made = Command::new("mkfifo").arg(&path).status().unwrap();
+        assert!(made.success());
+        let mut options = OpenOptions::new();
+        let pipe = options.read(true).custom_flags(O_NONBLOCK).open(&path);
+        let options = PlanOptions {
+            seed: 7,
+            seconds: 6,
+            players: 1,
+            sabotage: false,
+        };
+        let file = ReportFile::create(&path, &options);
+        fs::remove_file(&path).unwrap();
+        let mut pipe = pipe.unwrap();
+        let read = pipe.read(&mut [0]).map_err(|error| error.kind());
+        assert_eq!(read, Err(ErrorKind::WouldBlock), "neither text nor the end");
+        let report = Report {
+            ok: true,
+            ..Report::new(&options)
+        };
+        file.unwrap().write(&report).unwrap();
+        let mut text = String::new();
+        pipe.read_to_string(&mut text).unwrap();
+        assert_eq!(serde_json::from_str::<Report>(&text).unwrap(), report);
+    }
 }
