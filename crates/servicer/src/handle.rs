@@ -111,14 +111,11 @@ impl Running {
         run: impl FnOnce() -> End + Send + 'static,
     ) -> Result<Self, SpawnError> {
         let (ended, end) = crossbeam_channel::bounded(1);
-        let thread = Builder::new()
-            .name(name.to_owned())
-            .spawn(move || {
-                let end = run();
-                // Nobody listens any more where the thread was given up as stuck.
-                drop(ended.try_send(end));
-            })
-            .map_err(|error| SpawnError(error.kind()))?;
+        let thread = Builder::new().name(name.to_owned()).spawn(move || {
+            let end = run();
+            // Nobody listens any more where the thread was given up as stuck.
+            drop(ended.try_send(end));
+        })?;
         Ok(Self { thread, end })
     }
 
@@ -162,11 +159,35 @@ impl<C: fmt::Display> fmt::Display for Report<C> {
 
 /// The system has no descriptor or thread left for a servicer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SpawnError(pub io::ErrorKind);
+pub struct SpawnError {
+    kind: io::ErrorKind,
+    /// The system's own number, where it gave one: its text says more than the kind does.
+    code: Option<i32>,
+}
+
+impl SpawnError {
+    /// Returns what kind of error it is.
+    pub const fn kind(&self) -> io::ErrorKind {
+        self.kind
+    }
+}
+
+impl From<io::Error> for SpawnError {
+    fn from(error: io::Error) -> Self {
+        Self {
+            kind: error.kind(),
+            code: error.raw_os_error(),
+        }
+    }
+}
 
 impl fmt::Display for SpawnError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "the servicer's thread cannot be started: {}", self.0)
+        f.write_str("the servicer's thread cannot be started: ")?;
+        match self.code {
+            Some(code) => io::Error::from_raw_os_error(code).fmt(f),
+            None => self.kind.fmt(f),
+        }
     }
 }
 
@@ -183,3 +204,27 @@ fn message(payload: &(dyn Any + Send)) -> String {
 
 /// Time that a thread gets beyond its deadline to finish the turn it is in.
 const JOIN_GRACE: Duration = Duration::from_secs(2);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    #[cfg(unix)]
+    fn an_error_of_the_system_is_told_in_its_words() {
+        // EMFILE of errno(3), for which there is no kind.
+        let error = SpawnError::from(io::Error::from_raw_os_error(24));
+        let told = error.to_string();
+        assert!(told.contains("open files"), "{told}");
+        assert_eq!(error.kind(), io::Error::from_raw_os_error(24).kind());
+    }
+
+    #[test]
+    fn an_error_without_a_number_is_told_by_its_kind() {
+        let error = SpawnError::from(io::Error::from(io::ErrorKind::OutOfMemory));
+        assert_eq!(
+            error.to_string(),
+            "the servicer's thread cannot be started: out of memory"
+        );
+    }
+}

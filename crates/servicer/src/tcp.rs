@@ -162,8 +162,7 @@ impl StreamServicer {
             tracing::info!(servicer = self.name, address = %listener.local_address(), "listening");
         }
         let (driver, requests) =
-            StreamDriver::new(listeners, self.identity, machine, application, self.config)
-                .map_err(|error| SpawnError(error.kind()))?;
+            StreamDriver::new(listeners, self.identity, machine, application, self.config)?;
         handle::Handle::start(self.name, requests, move || driver.run())
     }
 }

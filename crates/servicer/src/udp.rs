@@ -77,8 +77,7 @@ impl UdpServicer {
             machine,
             application,
             self.config,
-        )
-        .map_err(|error| SpawnError(error.kind()))?;
+        )?;
         Handle::start(self.name, requests, move || driver.run())
     }
 }
