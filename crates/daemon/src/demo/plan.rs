@@ -45,7 +45,8 @@ pub struct Plan {
 
 impl Plan {
     /// Draws the map: again, until the mesh has something to do on it, as
-    /// [`has_errand`](Self::has_errand) says; after [`DRAWS_MAX`] draws it is the last one.
+    /// [`has_errand`](Self::has_errand) says; after [`DRAWS_MAX`] draws it is the last one, on which
+    /// a run breaks off before it begins.
     #[must_use]
     pub fn new(options: PlanOptions, block: Block) -> Self {
         let mut maps = Seed::from_number(options.seed).generator(MAPS);

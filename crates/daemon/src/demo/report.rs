@@ -83,7 +83,7 @@ impl Report {
 /// Median round trips of one player, in milliseconds.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct PlayerTrips {
-    /// Seat.
+    /// Its number in the plan; the seat that it plays in is the matchmaker's choice.
     pub player: u16,
     /// Where it is.
     pub city: String,

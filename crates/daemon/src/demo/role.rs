@@ -6,7 +6,7 @@
 mod game_server;
 mod hub;
 mod matchmaker;
-mod players;
+pub(in crate::demo) mod players;
 mod post;
 mod relay;
 mod sweeper;

@@ -65,6 +65,7 @@ impl Stage {
         let claim = Block::claim()
             .map_err(|error| format!("no block of loopback addresses is free: {error}"))?;
         let plan = Plan::new(options, claim.block());
+        plan.check_errand()?;
         let keyring = Keyring::new()?;
         let sweeper = Sweeper::start(keyring.directory())?;
         keyring.fill(&plan)?;

@@ -9,6 +9,7 @@ use crate::demo::ledger::Ledger;
 use crate::demo::message::Medians;
 use crate::demo::plan::{Damage, Plan};
 use crate::demo::report::{Check, PlayerTrips, Report, millis};
+use crate::demo::role::players::ways::gain_min;
 
 /// Judges the round trips of all: the mesh gives what the map promises.
 pub(in crate::demo) fn all(plan: &Plan, ledger: &Ledger, report: &mut Report) {
@@ -80,7 +81,8 @@ pub(in crate::demo) fn each(plan: &Plan, history: &History, ledger: &Ledger, rep
         let optimum_us = micros(history.optimum(plan, seat));
         optima.push(optimum_us);
         report.players_rtt_ms.push(trips(plan, medians, optimum_us));
-        let change_us = CHANGE_MIN_US.max(medians.direct_us / CHANGE_MIN_SHARE) + NOISE_US;
+        let change = gain_min(Duration::from_micros(medians.direct_us));
+        let change_us = micros(change).saturating_add(NOISE_US);
         if medians.played_us > medians.direct_us.saturating_add(change_us) {
             slower.push(format!(
                 "player {} has {:.1} ms and would have {:.1} ms",
@@ -159,9 +161,6 @@ fn micros(span: Duration) -> u64 {
 /// [`GAIN_MIN_OF_100`](crate::demo::plan::errand::GAIN_MIN_OF_100) says: what nodes save before they
 /// change ways, and what a machine that runs all of this adds.
 const LEFT_MAX_OF_100: u64 = 85;
-/// A player changes sides where the other one saves this, or a twentieth if that is more.
-const CHANGE_MIN_US: u64 = 3_000;
-const CHANGE_MIN_SHARE: u64 = 20;
 /// What the machine may add.
 const NOISE_US: u64 = 1_000;
 const SLACK_MIN: Duration = Duration::from_millis(10);

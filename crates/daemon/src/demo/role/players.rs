@@ -5,7 +5,7 @@ pub(in crate::demo::role) mod player;
 mod probe;
 pub(super) mod scout;
 mod tickets;
-pub(in crate::demo::role) mod ways;
+pub(in crate::demo) mod ways;
 
 use std::collections::BTreeMap;
 use std::path::Path;

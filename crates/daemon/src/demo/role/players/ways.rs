@@ -193,7 +193,7 @@ impl Ways {
         };
         let is_due = match (here.probe.recent(now), there.probe.recent(now)) {
             (None, Some(_)) => true,
-            (Some(here), Some(there)) if there + GAIN_MIN.max(here / 20) < here => {
+            (Some(here), Some(there)) if there + gain_min(here) < here => {
                 let since = *self.better_since.get_or_insert(now);
                 now.saturating_since(since) >= CONFIRMATION
             }
@@ -213,7 +213,11 @@ impl Ways {
     }
 }
 
-/// What the other way must save to be taken; or a twentieth, if that is more.
+/// What the other way must save to be taken, of a way of so long: 3 ms, or a twentieth if that is more.
+pub(in crate::demo) fn gain_min(here: Duration) -> Duration {
+    GAIN_MIN.max(here / 20)
+}
+
 const GAIN_MIN: Duration = Duration::from_millis(3);
 /// How long it must do so.
 const CONFIRMATION: Duration = Duration::from_millis(500);
