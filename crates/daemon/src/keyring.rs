@@ -213,6 +213,7 @@ mod tests {
             seconds: 30,
             players: 2,
             sabotage: false,
+            any_map: false,
         };
         let plan = Plan::new(options, "127.70.9".parse::<Block>().unwrap());
         let keyring = Keyring::make(&plan).unwrap();
@@ -276,6 +277,7 @@ mod tests {
             seconds: 30,
             players: 2,
             sabotage: false,
+            any_map: false,
         };
         let keyring = Keyring::make(&Plan::new(options, "127.70.9".parse().unwrap())).unwrap();
         let path = join_path(keyring.directory());

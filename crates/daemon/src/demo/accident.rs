@@ -223,6 +223,7 @@ mod tests {
             seconds: 30,
             players: 8,
             sabotage: false,
+            any_map: false,
         };
         Plan::new(options, "127.70.1".parse().unwrap())
     }

@@ -80,6 +80,7 @@ mod tests {
             seconds: 30,
             players: 8,
             sabotage: false,
+            any_map: false,
         };
         let plan = Plan::new(options, "127.70.1".parse().unwrap());
         let whole = Damage::default();

@@ -99,6 +99,7 @@ impl Role {
             seconds,
             players,
             sabotage,
+            any_map,
         } = options.plan;
         let mut arguments = vec![
             "role".to_owned(),
@@ -114,6 +115,9 @@ impl Role {
         }
         if sabotage {
             arguments.push("--sabotage".to_owned());
+        }
+        if any_map {
+            arguments.push("--any-map".to_owned());
         }
         arguments
     }

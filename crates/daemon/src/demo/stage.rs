@@ -288,15 +288,19 @@ impl Stage {
         check::processes(&mut self.report);
         matchmaking.judge(&self.plan, &mut self.report);
         check::counts(&self.plan, self.keyring.directory(), &mut self.report);
+        let mut accidents = Vec::new();
         for (number, accident) in (0..).zip(&self.accidents) {
             let (reroute, check) = accident::judge(&self.plan, (number, accident), &self.ledger);
             self.report.reroutes.push(reroute);
-            self.report.checks.push(check);
+            accidents.push(check);
         }
         let done = self.accidents.len().saturating_add(self.missed.len());
         let undone = accident::undone(done, "the match was over before its time came");
         self.missed.extend(undone);
-        self.report.checks.append(&mut self.missed);
+        accidents.append(&mut self.missed);
+        if !self.plan.options().any_map {
+            self.report.checks.append(&mut accidents);
+        }
         let mut found: Vec<String> = late.iter().map(|who| format!("{who} was late")).collect();
         if !self.keyring.clear() {
             found.push("the folder of the keys is left".to_owned());

@@ -143,6 +143,7 @@ mod tests {
             seconds: 30,
             players: 2,
             sabotage: false,
+            any_map: false,
         };
         Plan::new(options, "127.70.1".parse::<Block>().unwrap())
     }

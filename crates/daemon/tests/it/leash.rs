@@ -157,6 +157,7 @@ fn a_child_ends_within_2_s_of_the_end_of_its_pipe() {
         seconds: 30,
         players: 8,
         sabotage: false,
+        any_map: false,
     };
     let claim = Block::claim().unwrap();
     let plan = Plan::new(options, claim.block());

@@ -20,6 +20,7 @@ impl Scene {
             seconds: 30,
             players: 8,
             sabotage: false,
+            any_map: false,
         };
         let claim = Block::claim().unwrap();
         let plan = Plan::new(options, claim.block());

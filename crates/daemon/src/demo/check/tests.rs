@@ -7,6 +7,7 @@ fn plan(seed: u64, players: u16) -> Plan {
         seconds: 30,
         players,
         sabotage: false,
+        any_map: false,
     };
     Plan::new(options, "127.70.1".parse().unwrap())
 }

@@ -27,13 +27,13 @@ impl Plan {
         states.is_some_and(|states| self.gains(&assigned, &states))
     }
 
-    /// Checks that a map to show the mesh on was found.
+    /// Checks that a map to show the mesh on was found, where one was asked for.
     ///
     /// # Errors
     ///
     /// One sentence: nearly every seed has one, and few have none.
     pub(in crate::demo) fn check_errand(&self) -> Result<(), String> {
-        if self.has_errand() {
+        if self.options.any_map || self.has_errand() {
             return Ok(());
         }
         Err(format!(
@@ -224,6 +224,7 @@ mod tests {
             seconds: 30,
             players,
             sabotage: false,
+            any_map: false,
         };
         Plan::new(options, "127.70.1".parse().unwrap())
     }

@@ -133,6 +133,7 @@ mod tests {
             seconds: 30,
             players: 4,
             sabotage: false,
+            any_map: false,
         };
         Plan::new(options, "127.70.1".parse().unwrap())
     }

@@ -96,6 +96,7 @@ mod tests {
             seconds: 6,
             players: 1,
             sabotage: false,
+            any_map: false,
         };
         let file = ReportFile::create(&path, &options);
         fs::remove_file(&path).unwrap();

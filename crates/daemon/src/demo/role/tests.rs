@@ -18,6 +18,7 @@ fn a_role_is_read_from_its_own_command_line() {
             seconds: 12,
             players: 3,
             sabotage: true,
+            any_map: true,
         },
         block: "127.70.3".parse().unwrap(),
         directory: PathBuf::from("/some where"),

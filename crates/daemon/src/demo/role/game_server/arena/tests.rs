@@ -42,6 +42,7 @@ impl Scene {
             seconds: 6,
             players: 1,
             sabotage: false,
+            any_map: false,
         };
         let claim = Block::claim().unwrap();
         let plan = Plan::new(options, claim.block());
