@@ -114,3 +114,14 @@ pub(crate) fn claim(player: u64) -> ToHub<'static> {
         meta: b"",
     }
 }
+
+/// A hub that three nodes have joined, with all the credit they may want.
+pub(crate) fn three(config: HubConfig) -> Bare {
+    let mut bare = Bare::new(config);
+    for (index, link) in [LINK, OTHER, THIRD].into_iter().enumerate() {
+        bare.join(link, index, 0);
+        bare.hub.handle_credit(NOW, link, 1 << 30);
+    }
+    bare.written(LINK);
+    bare
+}

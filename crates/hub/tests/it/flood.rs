@@ -12,7 +12,7 @@ use hub::store::Mail;
 use hub::{Command, Completed, DuplicateClaim, HubConfig, JoinFile, StoreOp};
 use wire::{ClientId, ConnectionId, InstanceId, PeerIdentity, StreamMachine, UnixTime};
 
-use crate::bare::{Bare, LINK, NOW, OTHER, THIRD, claim, down, mail};
+use crate::bare::{Bare, LINK, NOW, OTHER, THIRD, claim, down, mail, three};
 use crate::world::node_id;
 
 fn call(number: u64, to: usize, body: &[u8]) -> ToHub<'_> {
@@ -22,17 +22,6 @@ fn call(number: u64, to: usize, body: &[u8]) -> ToHub<'_> {
         to: Addr::Node(node_id(to)),
         body,
     }
-}
-
-/// A hub that three nodes have joined, with all the credit they may want.
-fn three(config: HubConfig) -> Bare {
-    let mut bare = Bare::new(config);
-    for (index, link) in [LINK, OTHER, THIRD].into_iter().enumerate() {
-        bare.join(link, index, 0);
-        bare.hub.handle_credit(NOW, link, 1 << 30);
-    }
-    bare.written(LINK);
-    bare
 }
 
 /// The answers that `records` bring to calls.

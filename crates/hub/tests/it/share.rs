@@ -9,19 +9,8 @@ use hub::record::{CallError, Join, MailVerdict, RevokeReason, ToHub, ToNode};
 use hub::{ClaimId, Command, Completed, HubConfig, HubEvent, NodeEvent, StoreError, StoreOp};
 use wire::{ClientId, CloseCause, CommandId, ConnectionId, PeerIdentity, StreamMachine};
 
-use crate::bare::{Bare, LINK, NOW, OTHER, THIRD, claim, mail};
+use crate::bare::{Bare, LINK, NOW, OTHER, THIRD, claim, mail, three};
 use crate::world::{World, node_id};
-
-/// A hub that three nodes have joined, with all the credit they may want.
-fn three(config: HubConfig) -> Bare {
-    let mut bare = Bare::new(config);
-    for (index, link) in [LINK, OTHER, THIRD].into_iter().enumerate() {
-        bare.join(link, index, 0);
-        bare.hub.handle_credit(NOW, link, 1 << 30);
-    }
-    bare.written(LINK);
-    bare
-}
 
 fn revoked(records: &[Vec<u8>], reason: RevokeReason) -> usize {
     records
