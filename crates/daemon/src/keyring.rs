@@ -209,11 +209,8 @@ mod tests {
     #[test]
     fn every_process_finds_its_key_in_the_join_file_and_nothing_is_left() {
         let options = PlanOptions {
-            seed: 1,
-            seconds: 30,
             players: 2,
-            sabotage: false,
-            any_map: false,
+            ..PlanOptions::default()
         };
         let plan = Plan::new(options, "127.70.9".parse::<Block>().unwrap());
         let keyring = Keyring::make(&plan).unwrap();
@@ -273,11 +270,8 @@ mod tests {
     fn a_join_file_that_others_may_read_is_not_taken() {
         use std::os::unix::fs::PermissionsExt;
         let options = PlanOptions {
-            seed: 1,
-            seconds: 30,
             players: 2,
-            sabotage: false,
-            any_map: false,
+            ..PlanOptions::default()
         };
         let keyring = Keyring::make(&Plan::new(options, "127.70.9".parse().unwrap())).unwrap();
         let path = join_path(keyring.directory());

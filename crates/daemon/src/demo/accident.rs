@@ -218,13 +218,7 @@ mod tests {
     use crate::demo::plan::PlanOptions;
 
     fn plan() -> Plan {
-        let options = PlanOptions {
-            seed: 1,
-            seconds: 30,
-            players: 8,
-            sabotage: false,
-            any_map: false,
-        };
+        let options = PlanOptions::default();
         Plan::new(options, "127.70.1".parse().unwrap())
     }
 

@@ -75,13 +75,7 @@ mod tests {
 
     #[test]
     fn the_optimum_is_that_of_most_of_the_time() {
-        let options = PlanOptions {
-            seed: 1,
-            seconds: 30,
-            players: 8,
-            sabotage: false,
-            any_map: false,
-        };
+        let options = PlanOptions::default();
         let plan = Plan::new(options, "127.70.1".parse().unwrap());
         let whole = Damage::default();
         let carried = |seat: &Seat| plan.optimum(*seat, &whole) < plan.direct(*seat);

@@ -21,13 +21,13 @@ pub use way::Damage;
 #[derive(Args, Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PlanOptions {
     /// Number that the map, the bots and the accidents are drawn from.
-    #[arg(long, default_value_t = 1)]
+    #[arg(long, default_value_t = PlanOptions::default().seed)]
     pub seed: u64,
     /// Seconds from the match's first tick to its last.
-    #[arg(long, default_value_t = 30, value_parser = clap::value_parser!(u32).range(6..=3_600))]
+    #[arg(long, default_value_t = PlanOptions::default().seconds, value_parser = clap::value_parser!(u32).range(6..=3_600))]
     pub seconds: u32,
     /// Bots that play.
-    #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u16).range(1..=64))]
+    #[arg(long, default_value_t = PlanOptions::default().players, value_parser = clap::value_parser!(u16).range(1..=64))]
     pub players: u16,
     /// Alters one player's simulation at one tick, which must then be found.
     #[arg(long)]
@@ -36,6 +36,18 @@ pub struct PlanOptions {
     /// be no worse then, and how accidents go is reported, not judged.
     #[arg(long)]
     pub any_map: bool,
+}
+
+impl Default for PlanOptions {
+    fn default() -> Self {
+        Self {
+            seed: 1,
+            seconds: 30,
+            players: 8,
+            sabotage: false,
+            any_map: false,
+        }
+    }
 }
 
 /// Where everything is.
@@ -343,10 +355,8 @@ mod tests {
         Plan::new(
             PlanOptions {
                 seed,
-                seconds: 30,
-                players: 8,
                 sabotage: true,
-                any_map: false,
+                ..PlanOptions::default()
             },
             block(),
         )

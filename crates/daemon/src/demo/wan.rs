@@ -139,11 +139,8 @@ mod tests {
 
     fn plan() -> Plan {
         let options = PlanOptions {
-            seed: 1,
-            seconds: 30,
             players: 2,
-            sabotage: false,
-            any_map: false,
+            ..PlanOptions::default()
         };
         Plan::new(options, "127.70.1".parse::<Block>().unwrap())
     }

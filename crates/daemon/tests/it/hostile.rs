@@ -47,23 +47,8 @@ fn what_is_not_understood_is_refused_in_words() {
     )
     .assert_refused(400, "bad_idempotency_key");
 
-    // The one spelling of each, up to the last.
-    for id in ["0", "10", "18446744073709551615"] {
-        let answer = post(edge, &format!(r#"{{"client_id":"{id}"}}"#));
-        assert_eq!(answer.status, 201, "{id}");
-    }
-
     let held = submit(edge, 5);
-    for wait in [
-        "31",
-        "-1",
-        "+1",
-        "01",
-        "abc",
-        "",
-        "5m",
-        "99999999999999999999",
-    ] {
+    for wait in ["31", "-1", "abc", "", "5m", "99999999999999999999"] {
         let rest = format!("?wait={wait}");
         about(edge, "GET", &held, &rest).assert_refused(400, "bad_wait");
     }
@@ -75,18 +60,6 @@ fn what_is_not_understood_is_refused_in_words() {
         "",
     )
     .assert_refused(400, "bad_ticket_id");
-    for id in ["%00%ff", "%C3%28", "%zz", "%2f"] {
-        let key = [("Authorization", "Bearer x")];
-        for (method, rest) in [
-            ("GET", ""),
-            ("GET", "?wait=1"),
-            ("DELETE", ""),
-            ("POST", "/token"),
-        ] {
-            ask(edge, &format!("{method} /v1/tickets/{id}{rest}"), &key, "")
-                .assert_refused(400, "bad_ticket_id");
-        }
-    }
     ask(edge, "GET /", &[], "").assert_refused(404, "no_route");
     ask(edge, "GET /v2/tickets", &[], "").assert_refused(404, "no_route");
     ask(edge, "PUT /v1/tickets", &[], "").assert_refused(405, "no_method");

@@ -152,13 +152,7 @@ fn a_terminal_signals_the_run_alone() {
 #[test]
 fn a_child_ends_within_2_s_of_the_end_of_its_pipe() {
     let _alone = crate::alone();
-    let options = PlanOptions {
-        seed: 1,
-        seconds: 30,
-        players: 8,
-        sabotage: false,
-        any_map: false,
-    };
+    let options = PlanOptions::default();
     let claim = Block::claim().unwrap();
     let plan = Plan::new(options, claim.block());
     let keyring = Keyring::make(&plan).unwrap();

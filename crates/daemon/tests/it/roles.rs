@@ -15,13 +15,7 @@ struct Scene {
 
 impl Scene {
     fn new() -> Self {
-        let options = PlanOptions {
-            seed: 1,
-            seconds: 30,
-            players: 8,
-            sabotage: false,
-            any_map: false,
-        };
+        let options = PlanOptions::default();
         let claim = Block::claim().unwrap();
         let plan = Plan::new(options, claim.block());
         let keyring = Keyring::make(&plan).unwrap();

@@ -91,7 +91,7 @@ fn sabotage_is_named_by_player_and_tick() {
         seconds: 8,
         players: 3,
         sabotage: true,
-        any_map: false,
+        ..daemon::demo::plan::PlanOptions::default()
     };
     let plan = daemon::demo::plan::Plan::new(options, "127.70.1".parse().unwrap());
     let (seat, tick) = plan.sabotage().unwrap();

@@ -4,10 +4,8 @@ use crate::demo::plan::PlanOptions;
 fn plan(seed: u64, players: u16) -> Plan {
     let options = PlanOptions {
         seed,
-        seconds: 30,
         players,
-        sabotage: false,
-        any_map: false,
+        ..PlanOptions::default()
     };
     Plan::new(options, "127.70.1".parse().unwrap())
 }

@@ -130,10 +130,8 @@ mod tests {
     fn plan() -> Plan {
         let options = PlanOptions {
             seed: 3,
-            seconds: 30,
             players: 4,
-            sabotage: false,
-            any_map: false,
+            ..PlanOptions::default()
         };
         Plan::new(options, "127.70.1".parse().unwrap())
     }

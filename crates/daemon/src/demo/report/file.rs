@@ -95,8 +95,7 @@ mod tests {
             seed: 7,
             seconds: 6,
             players: 1,
-            sabotage: false,
-            any_map: false,
+            ..PlanOptions::default()
         };
         let file = ReportFile::create(&path, &options);
         fs::remove_file(&path).unwrap();

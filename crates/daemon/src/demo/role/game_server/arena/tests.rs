@@ -38,11 +38,9 @@ struct Scene {
 impl Scene {
     fn new() -> Self {
         let options = PlanOptions {
-            seed: 1,
             seconds: 6,
             players: 1,
-            sabotage: false,
-            any_map: false,
+            ..PlanOptions::default()
         };
         let claim = Block::claim().unwrap();
         let plan = Plan::new(options, claim.block());
