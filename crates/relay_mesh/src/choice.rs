@@ -4,7 +4,8 @@
 //!
 //! - its route died: it leaves at once, however long ago it came;
 //! - its route is degraded: in 3 windows of 200 ms in a row it was worse than the best by more
-//!   than 25 ms, or lost 5 % more than the best, which loses less than that: it leaves at once;
+//!   than 25 ms, and so in delay alone, or lost 5 % more than the best, which loses less than that:
+//!   it leaves at once;
 //! - its route is worse than the best by max(3 ms, 5 % of the best) for 3 s and up to a second
 //!   more that its hash decides, and it came at least 5 s ago.
 //!
@@ -55,7 +56,7 @@ pub struct ChoiceConfig {
     pub confirm_spread: Duration,
     /// Least time between two changes for an advantage; 5 s.
     pub hold: Duration,
-    /// Advantage at which a window is bad; 25 ms.
+    /// Advantage, of which as much must be delay, at which a window is bad; 25 ms.
     pub escape: Cost,
     /// Share lost, beyond what the best loses, at which a window is bad; 5 %.
     pub escape_loss: Loss,
@@ -97,6 +98,11 @@ pub struct Candidate<'a> {
     pub cost: Cost,
     /// What it cost in the newest 200 ms, where something measured that; else the same as `cost`.
     pub recent: Cost,
+    /// What of both is the price of loss.
+    ///
+    /// Loss is known by counting over many seconds: a probe lost by chance shows as a jump that
+    /// stays for as long, and nothing was late.
+    pub loss_price: Cost,
     /// What it lost lately.
     pub loss: Loss,
 }
@@ -105,6 +111,12 @@ impl Candidate<'_> {
     /// The dearer of what link state says and what was measured last.
     fn worse(&self) -> Cost {
         self.cost.max(self.recent)
+    }
+
+    /// Returns whether it is worse than `best` by more than `margin`, and so in delay alone.
+    fn is_later(&self, best: &Self, margin: Cost) -> bool {
+        let (ours, theirs) = (self.recent, best.worse().plus(margin));
+        ours > theirs && ours.less(self.loss_price) > theirs.less(best.loss_price)
     }
 }
 
@@ -217,7 +229,7 @@ impl Choice {
     fn is_degraded(&mut self, now: Instant, current: &Candidate<'_>, best: &Candidate<'_>) -> bool {
         if now >= self.window_end {
             self.window_end = now + self.config.window;
-            let is_late = current.recent > best.worse().plus(self.config.escape);
+            let is_late = current.is_later(best, self.config.escape);
             let more = current.loss.ppm().saturating_sub(best.loss.ppm());
             let is_lossy = more > self.config.escape_loss.ppm()
                 && best.loss <= self.config.escape_loss

@@ -12,6 +12,7 @@ mod flows;
 mod links;
 mod paths;
 mod peers;
+mod priced;
 mod reserve;
 mod start;
 mod views;

@@ -24,7 +24,7 @@ pub const RELAYS_MAX: usize = 3;
 
 /// The links that a node knows, as a dense matrix.
 ///
-/// 2 bytes for each ordered pair of nodes: 2.4 MB at the bound.
+/// 4 bytes for each ordered pair of nodes: 4.7 MB at the bound.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Graph {
     /// Ascending, so that the order of indices is that of ids.
@@ -33,6 +33,8 @@ pub struct Graph {
     relays: Vec<bool>,
     /// Row-major, from row to column; the diagonal is unroutable, so no way stays in place.
     costs: Vec<i16>,
+    /// What of each is the price of loss; no route is computed from it.
+    losses: Vec<i16>,
 }
 
 /// Place of a node in a [`Graph`].
@@ -54,11 +56,12 @@ impl Graph {
         named.dedup_by_key(|(id, _)| *id);
         named.truncate(Self::NODES_MAX);
         let (nodes, relays): (Vec<_>, Vec<_>) = named.into_iter().unzip();
-        let costs = vec![Cost::UNROUTABLE.lane(); nodes.len() * nodes.len()];
+        let pairs = nodes.len() * nodes.len();
         Self {
             nodes,
             relays,
-            costs,
+            costs: vec![Cost::UNROUTABLE.lane(); pairs],
+            losses: vec![Cost::ZERO.lane(); pairs],
         }
     }
 
@@ -108,15 +111,31 @@ impl Graph {
         end.map_or(Cost::UNROUTABLE, |end| cost.plus(self.link(at, end)))
     }
 
+    /// Returns what of a path's cost is the price of loss.
+    #[must_use]
+    pub fn path_loss(&self, source: NodeIndex, path: &Path) -> Cost {
+        let (mut at, mut loss) = (Some(source), Cost::ZERO);
+        for node in path.relays.iter().chain([&path.destination]) {
+            let next = self.index(node);
+            if let Some((from, to)) = at.zip(next) {
+                let lane = row(&self.losses, from, self.len()).get(to.0).copied();
+                loss = loss.plus(lane.map_or(Cost::ZERO, Cost::from_lane));
+            }
+            at = next;
+        }
+        loss
+    }
+
     /// Sets the cost of the link between two nodes, both ways; a node has none to itself.
     pub fn set_link(&mut self, a: NodeIndex, b: NodeIndex, cost: Cost) {
-        for (from, to) in [(a, b), (b, a)] {
-            if from != to
-                && let Some(lane) = self.row_mut(from).get_mut(to.0)
-            {
-                *lane = cost.lane();
-            }
-        }
+        let len = self.len();
+        set_both(&mut self.costs, (a, b), len, cost);
+    }
+
+    /// Sets what of a link's cost is the price of loss; nothing as long as it is not set.
+    pub fn set_loss(&mut self, a: NodeIndex, b: NodeIndex, loss: Cost) {
+        let len = self.len();
+        set_both(&mut self.losses, (a, b), len, loss);
     }
 
     /// Returns the cost of the link between two nodes.
@@ -147,16 +166,27 @@ impl Graph {
     }
 
     fn row(&self, from: NodeIndex) -> &[i16] {
-        let start = from.0.saturating_mul(self.len());
-        let end = start.saturating_add(self.len());
-        self.costs.get(start..end).unwrap_or_default()
+        row(&self.costs, from, self.len())
     }
+}
 
-    fn row_mut(&mut self, from: NodeIndex) -> &mut [i16] {
-        let len = self.len();
-        let start = from.0.saturating_mul(len);
-        let end = start.saturating_add(len);
-        self.costs.get_mut(start..end).unwrap_or_default()
+/// A row of a matrix with rows of `len` lanes.
+fn row(lanes: &[i16], from: NodeIndex, len: usize) -> &[i16] {
+    let start = from.0.saturating_mul(len);
+    lanes
+        .get(start..start.saturating_add(len))
+        .unwrap_or_default()
+}
+
+fn set_both(lanes: &mut [i16], (a, b): (NodeIndex, NodeIndex), len: usize, cost: Cost) {
+    for (from, to) in [(a, b), (b, a)] {
+        let place = from.0.saturating_mul(len).saturating_add(to.0);
+        if from != to
+            && to.0 < len
+            && let Some(lane) = lanes.get_mut(place)
+        {
+            *lane = cost.lane();
+        }
     }
 }
 

@@ -18,6 +18,8 @@ struct World {
     penalties: Penalties,
     paths: Vec<Path>,
     loss: Vec<Loss>,
+    /// What of the costs is the price of loss, in ms.
+    loss_prices: Vec<u16>,
 }
 
 impl World {
@@ -33,6 +35,7 @@ impl World {
             penalties: Penalties::new(PenaltyConfig::default()),
             paths: (0..paths).map(path).collect(),
             loss: vec![Loss::NONE; paths.into()],
+            loss_prices: vec![0; paths.into()],
         }
     }
 
@@ -46,6 +49,7 @@ impl World {
                 path: &self.paths[index],
                 cost: Cost::from_millis(millis[index]),
                 recent: Cost::from_millis(recent[index]),
+                loss_price: Cost::from_millis(self.loss_prices[index]),
                 loss: self.loss[index],
             })
             .collect();
@@ -133,6 +137,28 @@ fn a_degraded_route_is_left_after_three_windows_whatever_the_hold() {
         None,
         "the other loses as much"
     );
+}
+
+#[test]
+fn a_route_is_not_late_because_it_loses() {
+    let change = |costs: &[u16], loss_prices: &[u16]| {
+        let mut world = World::new(1, 2);
+        world.decide(&[50, 60]);
+        world.loss_prices = loss_prices.to_vec();
+        let change = world.run(30_000, costs);
+        change.map(|(at, _, reason)| (at, reason))
+    };
+    let (better, degraded) = (Some((5_000, Reason::Better)), Some((600, Reason::Degraded)));
+    assert_eq!(change(&[90, 60], &[0, 0]), degraded);
+    assert_eq!(change(&[90, 60], &[5, 0]), better, "25 ms of it are delay");
+    assert_eq!(change(&[90, 60], &[4, 0]), degraded, "26 are");
+    assert_eq!(change(&[90, 60], &[40, 0]), better, "none is");
+    let shorter = change(&[100, 98], &[0, 60]);
+    assert_eq!(
+        shorter, None,
+        "the other is shorter, and loses as much as that is worth"
+    );
+    assert_eq!(change(&[100, 70], &[0, 60]), degraded);
 }
 
 #[test]

@@ -63,7 +63,7 @@ impl LinkStateTable {
         else {
             return;
         };
-        graph.set_link(a, b, cost(model, report.worse(theirs)));
+        set_link(graph, model, (a, b), report.worse(theirs));
     }
 
     fn add_own_links(
@@ -75,7 +75,7 @@ impl LinkStateTable {
         for (id, &report) in own {
             let theirs = self.report(id, self.own()).unwrap_or(report);
             if let Some((a, b)) = indices(graph, &self.own(), id) {
-                graph.set_link(a, b, cost(model, report.worse(theirs)));
+                set_link(graph, model, (a, b), report.worse(theirs));
             }
         }
     }
@@ -93,11 +93,18 @@ impl LinkStateTable {
     }
 }
 
-fn cost(model: &CostModel, report: LinkReport) -> Cost {
-    if report.is_up() {
-        model.link(report.delay, report.loss)
+fn set_link(
+    graph: &mut Graph,
+    model: &CostModel,
+    (a, b): (NodeIndex, NodeIndex),
+    link: LinkReport,
+) {
+    if link.is_up() {
+        let loss = model.loss(link.loss);
+        graph.set_link(a, b, link.delay.plus(loss));
+        graph.set_loss(a, b, loss);
     } else {
-        Cost::UNROUTABLE
+        graph.set_link(a, b, Cost::UNROUTABLE);
     }
 }
 

@@ -1,5 +1,7 @@
 //! What is told of a link.
 
+#[cfg(doc)]
+use crate::cost::Loss;
 use crate::cost::{Cost, LossCode};
 
 /// One end's view of a link, as link records carry it.
@@ -7,7 +9,7 @@ use crate::cost::{Cost, LossCode};
 pub struct LinkReport {
     /// Median round trip and jitter; unroutable where the link is new or dead.
     pub delay: Cost,
-    /// Share of lost probes, beyond what a clean run of as many would show.
+    /// Share of lost probes, as far as they prove it: [`Loss::lower_bound`].
     pub loss: LossCode,
 }
 

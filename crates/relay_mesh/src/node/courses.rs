@@ -2,11 +2,12 @@
 
 use core::time::Duration;
 
-use crypto::{Aead, Provider};
+use crypto::Provider;
 use wire::{Instant, NodeId};
 
 use super::Node;
 use super::course::{Course, CoursePath, OVERLAP_MIN};
+use super::priced::{LinkState, Priced};
 use crate::choice::{Candidate, Choice, Reason};
 use crate::config::Mode;
 use crate::cost::{Cost, Loss};
@@ -187,25 +188,21 @@ impl<P: Provider> Node<P> {
             return;
         };
         let current = course.current.and_then(|id| course.path(id));
+        let (own, relay_cost) = (graph.index(&self.own), limits.relay_cost);
         let mut candidates: Vec<Priced> = routes
             .into_iter()
-            .map(|route| Priced::new(now, course, route.path, (route.cost, true)))
+            .map(|route| {
+                let said = LinkState::of(&graph, own, &route.path, relay_cost);
+                Priced::new(now, course, route.path, said)
+            })
             .collect();
         // The one in use may be no longer among the best.
         let in_use = current.map(|path| path.path.clone());
         let chosen = course.choice.current().cloned();
         for path in [in_use, chosen].into_iter().flatten() {
             if !candidates.iter().any(|priced| priced.path == path) {
-                let cost = graph.index(&self.own).map_or(Cost::UNROUTABLE, |own| {
-                    graph.path_cost(own, &path, limits.relay_cost)
-                });
-                let mut relays = path.relays.iter();
-                let may_pass = relays.all(|relay| {
-                    graph
-                        .index(relay)
-                        .is_some_and(|index| graph.may_relay(index))
-                });
-                candidates.push(Priced::new(now, course, path, (cost, may_pass)));
+                let said = LinkState::of(&graph, own, &path, relay_cost);
+                candidates.push(Priced::new(now, course, path, said));
             }
         }
         self.graph = Some(graph);
@@ -412,65 +409,6 @@ impl<P: Provider> Node<P> {
     }
 }
 
-/// A path and its prices.
-struct Priced {
-    path: Path,
-    cost: Cost,
-    recent: Cost,
-    /// What its probes say; `None` where they say too little.
-    loss: Option<Loss>,
-}
-
-impl Priced {
-    /// Adds what the path's own probes say to what link state says.
-    ///
-    /// Link state calls a link dead as soon as answers stay away. Where they still come over the
-    /// path in use, or have not stayed away for long, that path is late and not dead; unless a
-    /// relay on it may no longer be passed.
-    fn new<A: Aead>(
-        now: Instant,
-        course: &Course<A>,
-        path: Path,
-        (cost, may_pass): (Cost, bool),
-    ) -> Self {
-        let watched = course.find(&path).filter(|path| path.is_watched());
-        let lives = watched.filter(|path| {
-            may_pass && Some(path.id) == course.current && path.watch.state(now) < PathState::Dead
-        });
-        let cost = match lives.and_then(|path| path.watch.round_trip()) {
-            Some(round_trip) if !cost.is_routable() => {
-                Cost::from_micros(u64::try_from(round_trip.as_micros()).unwrap_or(u64::MAX))
-            }
-            _ if course.barred.holds(now, &path) => Cost::UNROUTABLE,
-            _ => cost,
-        };
-        let (excess, loss) = watched.map_or((Duration::ZERO, None), |path| {
-            let (thousandths, decided) = path.watch.lost(now);
-            let loss = Loss::from_ppm(thousandths.saturating_mul(1_000));
-            let loss = (decided >= DECIDED_MIN).then_some(loss);
-            (path.watch.excess(), loss)
-        });
-        let excess = u64::try_from(excess.as_micros()).unwrap_or(u64::MAX);
-        Self {
-            path,
-            cost,
-            recent: cost.plus(Cost::from_micros(excess)),
-            loss,
-        }
-    }
-
-    /// The path as the choice sees it, where the one in use loses `in_use`: of a path that was not
-    /// measured nobody knows that it loses less.
-    fn offer(&self, in_use: Loss) -> Candidate<'_> {
-        Candidate {
-            path: &self.path,
-            cost: self.cost,
-            recent: self.recent,
-            loss: self.loss.unwrap_or(in_use),
-        }
-    }
-}
-
 /// The best ways to a node that share nothing with each other.
 fn routes(graph: &mut Graph, own: NodeId, far: NodeId, limits: RouteLimits) -> Vec<Route> {
     let (Some(source), Some(destination)) = (graph.index(&own), graph.index(&far)) else {
@@ -492,5 +430,3 @@ const BUSY_AFTER: Duration = Duration::from_secs(2);
 const ROUTES: usize = 3;
 /// Relays of a failed path that are blamed: all that a path may have.
 const RELAYS_BLAMED: usize = 3;
-/// Probes decided before their loss counts.
-const DECIDED_MIN: u32 = 50;

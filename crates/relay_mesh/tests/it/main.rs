@@ -3,6 +3,7 @@
 #![cfg(test)]
 
 mod alloc;
+mod chance;
 mod contract;
 mod crowd;
 mod echo;

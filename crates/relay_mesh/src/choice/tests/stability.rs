@@ -91,6 +91,7 @@ fn flow(seed: u64, config: ChoiceConfig, rate: u64) -> Tally {
                     path,
                     cost,
                     recent: cost,
+                    loss_price: Cost::ZERO,
                     loss: Loss::NONE,
                 }
             })
