@@ -84,7 +84,7 @@ impl Outbox {
                 self.counts.displaced = self.counts.displaced.saturating_add(displaced);
                 Ok(MessageId(id))
             }
-            Outbound::ReliableOrdered(outbound) => outbound
+            Outbound::Reliable(outbound) => outbound
                 .push(config, message)
                 .map(MessageId)
                 .ok_or(SendError::Full),
@@ -120,7 +120,7 @@ impl Outbox {
     /// Takes note that what `content` names arrived.
     pub fn on_acked(&mut self, content: Content) {
         let channel = usize::from(content.channel.0);
-        if let Some(Outbound::ReliableOrdered(outbound)) = self.senders.channels.get_mut(channel) {
+        if let Some(Outbound::Reliable(outbound)) = self.senders.channels.get_mut(channel) {
             outbound.on_acknowledged(content.message.0, content.fragment);
         }
     }
@@ -133,7 +133,7 @@ impl Outbox {
             .channels
             .get_mut(usize::from(content.channel.0))?
         {
-            Outbound::ReliableOrdered(outbound) => {
+            Outbound::Reliable(outbound) => {
                 outbound.on_lost(content.message.0, content.fragment);
                 None
             }
@@ -154,7 +154,7 @@ impl Outbox {
     pub fn probe(&mut self) -> bool {
         self.rounds.iter().flat_map(Round::channels).any(|channel| {
             match self.senders.channels.get_mut(channel) {
-                Some(Outbound::ReliableOrdered(outbound)) => outbound.probe(),
+                Some(Outbound::Reliable(outbound)) => outbound.probe(),
                 Some(Outbound::Unreliable(_)) | None => false,
             }
         })
@@ -177,7 +177,7 @@ impl Outbox {
         for channel in &mut self.senders.channels {
             match channel {
                 Outbound::Unreliable(outbound) => outbound.shrink(),
-                Outbound::ReliableOrdered(outbound) => outbound.shrink(),
+                Outbound::Reliable(outbound) => outbound.shrink(),
             }
         }
     }
@@ -221,7 +221,7 @@ impl Outbox {
     pub fn is_empty(&self) -> bool {
         self.senders.channels.iter().all(|channel| match channel {
             Outbound::Unreliable(outbound) => outbound.next().is_none(),
-            Outbound::ReliableOrdered(outbound) => outbound.is_empty(),
+            Outbound::Reliable(outbound) => outbound.is_empty(),
         })
     }
 
@@ -233,7 +233,7 @@ impl Outbox {
             .iter()
             .filter_map(|channel| match channel {
                 Outbound::Unreliable(outbound) => outbound.expires(),
-                Outbound::ReliableOrdered(_) => None,
+                Outbound::Reliable(_) => None,
             })
             .min()
     }
@@ -249,7 +249,7 @@ impl Outbox {
     pub fn memory(&self) -> usize {
         let queues = self.senders.channels.iter().map(|channel| match channel {
             Outbound::Unreliable(outbound) => outbound.memory(),
-            Outbound::ReliableOrdered(outbound) => outbound.memory(),
+            Outbound::Reliable(outbound) => outbound.memory(),
         });
         let slots = self
             .senders

@@ -286,6 +286,7 @@ impl<A: Aead> Session<A> {
             messages_expired: outbound.expired,
             message_frames_lost: outbound.lost,
             message_frames_repeated: inbound.repeated,
+            message_frames_overtaken: inbound.overtaken,
             messages_dropped_unread: inbound.unread_dropped,
             messages_dropped_incomplete: inbound.reassemblies_dropped,
             rtt: measured(self.rtt.smoothed()),

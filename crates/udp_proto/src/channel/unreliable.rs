@@ -1,4 +1,4 @@
-//! Unreliable channels: what is lost stays lost, what is late is dropped.
+//! Unreliable channels, sequenced or not: what is lost stays lost, what is late is dropped.
 
 mod arrivals;
 
@@ -8,10 +8,10 @@ use wire::Instant;
 
 use super::outgoing::Outgoing;
 use super::ring::Ring;
-use super::{ChannelConfig, ChannelId, MsgHeader, QUEUE_RECORD_LEN, WHOLE_MAX, truncate};
+use super::{ChannelConfig, ChannelId, Delivery, MsgHeader, QUEUE_RECORD_LEN, WHOLE_MAX, truncate};
 use crate::fragment::{FRAGMENT_LEN, Position, fragment_count, tail_len};
 
-pub(crate) use arrivals::{Inbound, Progress, Reassembly, SplitMessage};
+pub(crate) use arrivals::{Inbound, Note, Progress, Reassembly, SplitMessage};
 
 /// The sending half of an unreliable channel: messages that wait for a packet, oldest first.
 #[derive(Debug)]
@@ -24,9 +24,11 @@ pub(crate) struct Outbound {
     waiting: VecDeque<Waiting>,
     /// Number that the next message gets.
     next_message: u64,
-    /// Number that the next message of several fragments gets on the wire. Whole messages have
-    /// none there, so these numbers stay close however many of those are sent.
-    next_split: u64,
+    /// Whether whole messages have a number on the wire, too.
+    is_sequenced: bool,
+    /// Number on the wire of the next message that begins to leave and has one. What never leaves
+    /// has none, so these numbers stay close however much is dropped in the queue.
+    next_on_wire: u64,
 }
 
 /// A message that waits.
@@ -40,21 +42,20 @@ struct Waiting {
     expires: Instant,
     /// Its length, bytes.
     len: usize,
-    /// Its number on the wire; `None` where it goes in one frame.
-    id: Option<u16>,
     /// Fragments written.
     written: u16,
 }
 
 impl Outbound {
     /// Makes the half of `channel`, whose messages are numbered from `first_id` on.
-    pub(crate) fn new(channel: ChannelId, first_id: u64) -> Self {
+    pub(crate) fn new(channel: ChannelId, delivery: Delivery, first_id: u64) -> Self {
         Self {
             channel,
             bytes: Ring::default(),
             waiting: VecDeque::new(),
             next_message: first_id,
-            next_split: first_id,
+            is_sequenced: delivery.is_numbered(),
+            next_on_wire: first_id,
         }
     }
 
@@ -69,11 +70,6 @@ impl Outbound {
         while self.cost_with(message.len()) > config.queue_bytes_max && self.drop_oldest() {
             displaced = displaced.saturating_add(1);
         }
-        let id = (message.len() > WHOLE_MAX).then(|| {
-            let id = truncate(self.next_split);
-            self.next_split = self.next_split.wrapping_add(1);
-            id
-        });
         let number = self.next_message;
         self.next_message = number.wrapping_add(1);
         self.waiting.push_back(Waiting {
@@ -81,7 +77,6 @@ impl Outbound {
             message: number,
             expires: now + config.ttl,
             len: message.len(),
-            id,
             written: 0,
         });
         self.bytes.push(message);
@@ -93,14 +88,16 @@ impl Outbound {
         let waiting = self.waiting.front()?;
         let header = MsgHeader {
             channel: self.channel,
-            id: waiting.id,
-            fragment: waiting.id.map(|_| Position {
+            id: self
+                .is_numbered(waiting)
+                .then(|| truncate(self.next_on_wire)),
+            fragment: waiting.is_split().then(|| Position {
                 index: waiting.written,
                 count: waiting.fragments(),
             }),
         };
         let before = usize::from(waiting.written).saturating_mul(FRAGMENT_LEN);
-        let len = if waiting.id.is_none() {
+        let len = if !waiting.is_split() {
             waiting.len
         } else if waiting.written.saturating_add(1) == waiting.fragments() {
             tail_len(waiting.len)
@@ -170,6 +167,11 @@ impl Outbound {
             .saturating_add(records.saturating_mul(QUEUE_RECORD_LEN))
     }
 
+    /// Returns whether `waiting` has a number on the wire.
+    const fn is_numbered(&self, waiting: &Waiting) -> bool {
+        self.is_sequenced || waiting.is_split()
+    }
+
     /// Drops the oldest message, and returns whether there was one.
     fn drop_oldest(&mut self) -> bool {
         let Some(oldest) = self.waiting.pop_front() else {
@@ -177,14 +179,22 @@ impl Outbound {
         };
         self.bytes
             .release(oldest.start.saturating_add(oldest.len as u64));
+        if oldest.written > 0 && self.is_numbered(&oldest) {
+            self.next_on_wire = self.next_on_wire.wrapping_add(1);
+        }
         true
     }
 }
 
 impl Waiting {
+    /// Returns whether it goes in more than one frame.
+    const fn is_split(&self) -> bool {
+        self.len > WHOLE_MAX
+    }
+
     /// Frames that the message takes.
     fn fragments(&self) -> u16 {
-        if self.id.is_none() {
+        if !self.is_split() {
             return 1;
         }
         u16::try_from(fragment_count(self.len)).unwrap_or(u16::MAX)

@@ -21,9 +21,13 @@ impl Link {
     fn new() -> Self {
         let mut rows = [
             ChannelConfig::unreliable(),
+            ChannelConfig::sequenced(),
+            ChannelConfig::reliable_unordered(),
             ChannelConfig::reliable_ordered(),
         ];
-        rows[1].priority = Priority::FIRST;
+        for row in &mut rows {
+            row.priority = Priority::FIRST;
+        }
         let table = ChannelTable::new(&rows).unwrap();
         Self {
             outbox: Outbox::new(table.clone(), 256 << 10, 0),
@@ -91,7 +95,7 @@ impl Link {
 
 #[test]
 fn twp_f3_messages_of_100_bytes_allocate_nothing_after_a_thousand() {
-    for (channel, lost) in [(0, u64::MAX), (1, u64::MAX), (0, 3), (1, 3)] {
+    for (channel, lost) in (0..4).flat_map(|channel| [(channel, u64::MAX), (channel, 3)]) {
         let mut link = Link::new();
         let mut now = Instant::ZERO;
         let mut before = 0;

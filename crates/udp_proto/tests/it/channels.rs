@@ -2,5 +2,6 @@
 
 mod delivery;
 mod hostile;
+mod kinds;
 mod pipe;
 mod schedule;

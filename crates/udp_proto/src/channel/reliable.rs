@@ -1,4 +1,4 @@
-//! Reliable, ordered channels: each message exactly once, in the order of sending.
+//! Reliable channels: each message exactly once, in the order of sending or of arrival.
 
 #![warn(clippy::arithmetic_side_effects)]
 
@@ -17,7 +17,7 @@ use crate::fragment::{FRAGMENT_LEN, Position, fragment_count, tail_len};
 pub(crate) use arrivals::Inbound;
 
 /// The sending half of a reliable channel: every message from its `send` until its last fragment is
-/// acknowledged and all messages before it are.
+/// acknowledged and all messages before it are. Order is the receiver's business.
 #[derive(Debug)]
 pub(crate) struct Outbound {
     /// The channel.
