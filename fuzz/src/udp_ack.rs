@@ -7,7 +7,7 @@ use core::time::Duration;
 use udp_proto::frame::{AckFrame, Elicits};
 use udp_proto::packet::{PacketNumber, TruncatedNumber};
 use udp_proto::rtt::RttEstimator;
-use udp_proto::sent::{ArrivedAck, Outcome, SentPacket, SentPackets, Timeout};
+use udp_proto::sent::{ArrivedAck, Cargo, Outcome, SentPacket, SentPackets, Timeout};
 use wire::{Instant, Reader, Truncated};
 
 /// Sends, skips, waits and applies ACKs as the bytes say. No content is told twice or out of
@@ -73,6 +73,7 @@ impl Sender {
             number,
             at: self.now,
             elicits,
+            cargo: Cargo::Other,
             described: None,
         });
     }

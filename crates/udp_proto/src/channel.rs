@@ -105,8 +105,9 @@ impl Priority {
 pub struct ChannelConfig {
     /// How it treats loss and order. Both sides must agree.
     pub delivery: Delivery,
-    /// Which channels go before it. A busy channel starves those behind it; those of equal
-    /// priority share byte for byte.
+    /// Which channels go before it. A busy channel starves those behind it, but unreliable ones
+    /// leave a quarter of what is in flight to reliable ones; those of equal priority share byte
+    /// for byte.
     pub priority: Priority,
     /// Longest message, bytes. Both sides must agree. A reliable one raises the receiver's window
     /// where that is too small for it ([`ChannelTable::receive_window`]).

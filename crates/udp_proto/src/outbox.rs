@@ -9,10 +9,10 @@ use wire::Instant;
 use crate::channel::outgoing::Next;
 use crate::channel::{ChannelId, ChannelTable, Content, MessageId, SendError, message_credit};
 use page::Page;
-use round::Round;
+use round::{Class, Round};
 use senders::{Outbound, Senders};
 
-pub use page::{End, Room};
+pub use page::{End, Lead, Room};
 
 /// The sending half of a session's channels.
 ///
@@ -108,11 +108,14 @@ impl Outbox {
         for channel in self.rounds.iter().flat_map(Round::channels) {
             self.senders.write_lost(channel, &mut page);
         }
-        for round in &mut self.rounds {
-            if page.is_full() {
-                break;
+        match room.lead {
+            Lead::Any => self.write_new(Class::Any, &mut page),
+            Lead::Reliable => {
+                self.write_new(Class::Reliable, &mut page);
+                if !page.is_empty() {
+                    self.write_new(Class::Unreliable, &mut page);
+                }
             }
-            round.run(&mut self.senders, &mut page);
         }
         page.finish()
     }
@@ -188,10 +191,10 @@ impl Outbox {
         self.senders = Senders::new(&self.table, 0, 0);
     }
 
-    /// Returns whether [`fill`](Self::fill) would write something, given room and before
+    /// Returns whether [`fill`](Self::fill) would write something, given room with `lead` and before
     /// [`poll_timeout`](Self::poll_timeout).
     #[must_use]
-    pub fn has_work(&self) -> bool {
+    pub fn has_work_for(&self, lead: Lead) -> bool {
         if self
             .senders
             .channels
@@ -201,10 +204,15 @@ impl Outbox {
             return true;
         }
         let credit = self.senders.credit();
+        let class = match lead {
+            Lead::Any => Class::Any,
+            Lead::Reliable => Class::Reliable,
+        };
         let mut waiting = false;
         self.rounds
             .iter()
             .flat_map(Round::channels)
+            .filter(|channel| self.senders.is_of(class, *channel))
             .filter_map(|channel| self.senders.channels.get(channel))
             .any(|channel| match channel.next_new(credit) {
                 Next::Idle => false,
@@ -214,6 +222,12 @@ impl Outbox {
                 }
                 Next::Frame(outgoing) => outgoing.credit == 0 || !waiting,
             })
+    }
+
+    /// As [`has_work_for`](Self::has_work_for) any message.
+    #[must_use]
+    pub fn has_work(&self) -> bool {
+        self.has_work_for(Lead::Any)
     }
 
     /// Returns whether every message sent was written, and the reliable ones acknowledged.
@@ -258,6 +272,16 @@ impl Outbox {
             .saturating_mul(size_of::<Outbound>());
         let rounds = self.rounds.iter().map(Round::memory);
         queues.chain(rounds).fold(slots, usize::saturating_add)
+    }
+
+    /// Writes what is new of `class`, the first priority first.
+    fn write_new(&mut self, class: Class, page: &mut Page<'_>) {
+        for round in &mut self.rounds {
+            if page.is_full() {
+                break;
+            }
+            round.run(class, &mut self.senders, page);
+        }
     }
 }
 

@@ -1,6 +1,7 @@
 //! The sending halves of all channels.
 
 use super::Page;
+use super::round::Class;
 use crate::channel::outgoing::{Next, Outgoing};
 use crate::channel::ring::Ring;
 use crate::channel::{ChannelId, ChannelTable, reliable, unreliable};
@@ -47,6 +48,15 @@ impl Senders {
             && page.write(&outgoing, outbound.bytes())
         {
             outbound.on_lost_written();
+        }
+    }
+
+    /// Returns whether `channel` is one of `class`.
+    pub(super) fn is_of(&self, class: Class, channel: usize) -> bool {
+        match self.channels.get(channel) {
+            Some(Outbound::Reliable(_)) => class != Class::Unreliable,
+            Some(Outbound::Unreliable(_)) => class != Class::Reliable,
+            None => false,
         }
     }
 

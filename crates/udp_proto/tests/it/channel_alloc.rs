@@ -2,7 +2,7 @@
 
 use udp_proto::channel::{ChannelConfig, ChannelId, ChannelTable, Content, MsgFrame, Priority};
 use udp_proto::inbox::Inbox;
-use udp_proto::outbox::{End, Outbox, Room};
+use udp_proto::outbox::{End, Lead, Outbox, Room};
 use wire::{Instant, Reader};
 
 /// Two halves that face each other, every buffer reused.
@@ -69,6 +69,7 @@ impl Link {
         let room = Room {
             bytes: 1_171,
             end: End::Packet,
+            lead: Lead::Any,
         };
         self.plaintext.clear();
         contents.clear();

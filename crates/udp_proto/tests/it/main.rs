@@ -15,6 +15,7 @@ mod choices;
 mod contract;
 mod direct;
 mod exchange;
+mod fairness;
 mod flood;
 mod harness;
 mod hostile;

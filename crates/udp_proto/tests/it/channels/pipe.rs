@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use udp_proto::channel::{ChannelId, ChannelTable, Content, MsgFrame, SendError};
 use udp_proto::inbox::Inbox;
-use udp_proto::outbox::{End, Outbox, Room};
+use udp_proto::outbox::{End, Lead, Outbox, Room};
 use wire::{Generator, Instant, Reader};
 
 /// What the pipe does to packets, in both directions.
@@ -178,6 +178,7 @@ impl Side {
             let room = Room {
                 bytes: ROOM,
                 end: End::Packet,
+                lead: Lead::Any,
             };
             let count = self.outbox.fill(now, room, &mut frames, &mut |content| {
                 contents.push(content);

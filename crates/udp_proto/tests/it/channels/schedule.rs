@@ -8,7 +8,7 @@ use udp_proto::channel::{
     SendError, WHOLE_MAX,
 };
 use udp_proto::fragment::FRAGMENT_LEN;
-use udp_proto::outbox::{End, Outbox, Room};
+use udp_proto::outbox::{End, Lead, Outbox, Room};
 use wire::{Instant, Reader};
 
 use super::pipe::ROOM;
@@ -28,7 +28,8 @@ fn outbox(rows: &[ChannelConfig]) -> Outbox {
 /// One packet: its plaintext and what is in it.
 fn fill(outbox: &mut Outbox, now: Instant, bytes: usize, end: End) -> (Vec<u8>, Vec<Content>) {
     let (mut out, mut contents) = (Vec::new(), Vec::new());
-    let room = Room { bytes, end };
+    let lead = Lead::Any;
+    let room = Room { bytes, end, lead };
     outbox.fill(now, room, &mut out, &mut |content| contents.push(content));
     assert!(out.len() <= bytes);
     (out, contents)
