@@ -351,7 +351,7 @@ impl End {
                     assert!(!self.is_open, "failed after it was open");
                     self.is_over = true;
                 }
-                Event::MtuChecked { .. } | _ => {}
+                Event::MtuChecked { .. } | Event::Settled { .. } | _ => {}
             }
         }
     }

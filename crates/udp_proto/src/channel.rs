@@ -194,6 +194,9 @@ pub enum SendError {
     /// The reliable channel's queue holds as much as it may; try again when some of it is
     /// acknowledged.
     Full,
+    /// The fate of 4,096 tracked messages of the session is open, or was not polled; try again when
+    /// some of it was told, or send untracked.
+    TooManyTracked,
 }
 
 impl fmt::Display for SendError {
@@ -205,6 +208,7 @@ impl fmt::Display for SendError {
                 write!(f, "message of {len} bytes is over the limit of {max}")
             }
             Self::Full => f.write_str("the channel's send queue is full"),
+            Self::TooManyTracked => f.write_str("too many messages are tracked"),
         }
     }
 }
@@ -294,6 +298,14 @@ pub(crate) const fn message_credit(len: usize) -> usize {
     }
     let tail = crate::fragment::tail_len(len);
     len.saturating_sub(tail).saturating_add(frame_credit(tail))
+}
+
+/// Frames that a message of `len` bytes takes.
+pub(crate) fn frame_count(len: usize) -> u16 {
+    if len <= WHOLE_MAX {
+        return 1;
+    }
+    u16::try_from(crate::fragment::fragment_count(len)).unwrap_or(u16::MAX)
 }
 
 /// The number nearest to `expected` whose low 16 bits are `low`; RFC 9000, appendix A.3.

@@ -137,7 +137,7 @@ pub struct SessionStats {
     pub packets_lost: u64,
     /// Of these, how many arrived after all.
     pub packets_lost_spuriously: u64,
-    /// Messages given to `send`.
+    /// Messages given to `send` and `send_tracked`.
     pub messages_sent: u64,
     /// Messages taken by `receive`.
     pub messages_received: u64,

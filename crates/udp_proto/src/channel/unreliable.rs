@@ -8,8 +8,11 @@ use wire::Instant;
 
 use super::outgoing::Outgoing;
 use super::ring::Ring;
-use super::{ChannelConfig, ChannelId, Delivery, MsgHeader, QUEUE_RECORD_LEN, WHOLE_MAX, truncate};
-use crate::fragment::{FRAGMENT_LEN, Position, fragment_count, tail_len};
+use super::{
+    ChannelConfig, ChannelId, Delivery, MsgHeader, QUEUE_RECORD_LEN, WHOLE_MAX, frame_count,
+    truncate,
+};
+use crate::fragment::{FRAGMENT_LEN, Position, tail_len};
 
 pub(crate) use arrivals::{Inbound, Note, Progress, Reassembly, SplitMessage};
 
@@ -59,28 +62,31 @@ impl Outbound {
         }
     }
 
-    /// Queues a message and returns its number and how many older ones made place for it.
+    /// Queues a message that is too old at `expires` and returns its number. Older ones that make
+    /// place for it are named to `displaced`.
     pub(crate) fn push(
         &mut self,
-        now: Instant,
+        expires: Instant,
         config: &ChannelConfig,
         message: &[u8],
-    ) -> (u64, u64) {
-        let mut displaced: u64 = 0;
-        while self.cost_with(message.len()) > config.queue_bytes_max && self.drop_oldest() {
-            displaced = displaced.saturating_add(1);
+        mut displaced: impl FnMut(u64),
+    ) -> u64 {
+        while self.cost_with(message.len()) > config.queue_bytes_max
+            && let Some(oldest) = self.drop_oldest()
+        {
+            displaced(oldest);
         }
         let number = self.next_message;
         self.next_message = number.wrapping_add(1);
         self.waiting.push_back(Waiting {
             start: self.bytes.end(),
             message: number,
-            expires: now + config.ttl,
+            expires,
             len: message.len(),
             written: 0,
         });
         self.bytes.push(message);
-        (number, displaced)
+        number
     }
 
     /// Returns the frame to be written next.
@@ -125,13 +131,14 @@ impl Outbound {
         }
     }
 
-    /// Drops what is too old and returns how many messages that were.
-    pub(crate) fn expire(&mut self, now: Instant) -> u64 {
-        let mut expired: u64 = 0;
-        while self.expires().is_some_and(|expires| expires <= now) && self.drop_oldest() {
-            expired = expired.saturating_add(1);
+    /// Drops what is too old and names it to `expired`. A message that may wait less long than
+    /// those before it is dropped when its turn comes.
+    pub(crate) fn expire(&mut self, now: Instant, mut expired: impl FnMut(u64)) {
+        while self.expires().is_some_and(|expires| expires <= now)
+            && let Some(oldest) = self.drop_oldest()
+        {
+            expired(oldest);
         }
-        expired
     }
 
     /// Gives back the memory of an empty queue.
@@ -172,17 +179,15 @@ impl Outbound {
         self.is_sequenced || waiting.is_split()
     }
 
-    /// Drops the oldest message, and returns whether there was one.
-    fn drop_oldest(&mut self) -> bool {
-        let Some(oldest) = self.waiting.pop_front() else {
-            return false;
-        };
+    /// Drops the oldest message, and returns its number.
+    fn drop_oldest(&mut self) -> Option<u64> {
+        let oldest = self.waiting.pop_front()?;
         self.bytes
             .release(oldest.start.saturating_add(oldest.len as u64));
         if oldest.written > 0 && self.is_numbered(&oldest) {
             self.next_on_wire = self.next_on_wire.wrapping_add(1);
         }
-        true
+        Some(oldest.message)
     }
 }
 
@@ -194,9 +199,6 @@ impl Waiting {
 
     /// Frames that the message takes.
     fn fragments(&self) -> u16 {
-        if !self.is_split() {
-            return 1;
-        }
-        u16::try_from(fragment_count(self.len)).unwrap_or(u16::MAX)
+        frame_count(self.len)
     }
 }

@@ -24,6 +24,7 @@ mod listen;
 mod meddler;
 mod mpgs;
 mod nonces;
+mod outcomes;
 mod peer;
 mod peer_rogue;
 mod progress;
