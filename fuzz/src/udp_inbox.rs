@@ -12,7 +12,7 @@ use wire::{Instant, Reader, Truncated};
 const WINDOW: usize = 128 << 10;
 
 /// A channel of each kind; the first two as in the default table.
-fn channels() -> ChannelTable {
+pub(crate) fn channels() -> ChannelTable {
     let rows = [
         ChannelConfig::unreliable(),
         ChannelConfig::reliable_ordered(),

@@ -12,8 +12,8 @@ pub struct Message<'a> {
     pub channel: ChannelId,
     /// What is sent.
     pub bytes: &'a [u8],
-    /// How long it may wait to be sent, where that is not the channel's ttl. Reliable channels
-    /// ignore it.
+    /// How long it may wait to be sent, where that is not the channel's ttl. It is dropped then, or
+    /// once those before it have left, where they may wait longer. Reliable channels ignore it.
     pub ttl: Option<Duration>,
 }
 
