@@ -48,8 +48,8 @@ enum Standing {
 struct Held {
     /// Where its bytes are.
     key: Key,
-    /// What its frames that came have spent of the credit.
-    credit: usize,
+    /// What its frames that came have spent of the credit: no message costs more than some 8 MiB.
+    credit: u32,
 }
 
 impl Inbound {
@@ -114,8 +114,11 @@ impl Inbound {
                 credit: 0,
             });
             store.reassembler.insert(held.key, &fragment);
-            let credit = held.credit.saturating_add(credit);
-            let held = Held { credit, ..held };
+            let credit = u32::try_from(credit).unwrap_or(u32::MAX);
+            let held = Held {
+                credit: held.credit.saturating_add(credit),
+                ..held
+            };
             if is_in_turn && store.reassembler.is_complete(held.key) {
                 held.deliver(channel, store);
                 Standing::Delivered
@@ -166,11 +169,17 @@ impl Inbound {
     }
 }
 
+const _: () = assert!(
+    size_of::<Standing>() == 12,
+    "one frame may make as many as the window has numbers"
+);
+
 impl Held {
     /// Hands the message, which is complete, to the application.
     fn deliver(self, channel: ChannelId, store: &mut Store) {
         let reassembler = &mut store.reassembler;
-        store.unread.push_reliable(channel, self.credit, |ring| {
+        let credit = usize::try_from(self.credit).unwrap_or(usize::MAX);
+        store.unread.push_reliable(channel, credit, |ring| {
             reassembler.take(self.key, &mut |bytes| ring.push(bytes));
         });
     }
