@@ -156,9 +156,8 @@ impl<C: Copy> SentPackets<C> {
         let staged = core::mem::take(&mut self.staged);
         if state == State::InFlight {
             slot.contents = staged;
-            if packet.cargo == Cargo::Unreliable {
-                let count = self.contents.iter(staged).count();
-                slot.unreliable = u8::try_from(count).unwrap_or(u8::MAX);
+            if let Cargo::Unreliable(frames) = packet.cargo {
+                slot.unreliable = frames;
             }
             self.flight.add(slot.unreliable);
         } else {

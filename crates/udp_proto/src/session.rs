@@ -61,6 +61,8 @@ pub(crate) struct Session<A: Aead> {
     skips: SkipPolicy,
     rtt: RttEstimator,
     channels: ChannelTable,
+    /// Which of them are reliable: bit n is channel n.
+    reliable_channels: u32,
     outbox: Outbox,
     inbox: Inbox,
 
@@ -193,6 +195,7 @@ impl<A: Aead> Session<A> {
             rtt,
             outbox: Outbox::new(config.channels.clone(), window, 0),
             inbox: Inbox::new(config.channels.clone(), config.receive_window(), 0),
+            reliable_channels: config.channels.reliable_bits(),
             channels: config.channels.clone(),
             // An accepter speaks at once: the dialler repeats CONFIRM until it hears.
             pings_due: u8::from(confirm.is_none()),
@@ -238,6 +241,11 @@ impl<A: Aead> Session<A> {
         let number = self.outbox.send_tracked(now, message)?;
         self.stats.messages_sent += 1;
         Ok(number)
+    }
+
+    /// Returns whether it is known what became of a tracked message.
+    pub(crate) fn has_settled(&self) -> bool {
+        self.outbox.has_settled()
     }
 
     /// Returns what became of the next tracked message.

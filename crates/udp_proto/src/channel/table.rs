@@ -81,6 +81,14 @@ impl ChannelTable {
         configured.max(needed)
     }
 
+    /// Returns which channels are reliable: bit n is channel n.
+    pub(crate) fn reliable_bits(&self) -> u32 {
+        let rows = self.rows.iter().rev();
+        rows.fold(0, |bits, row| {
+            bits << 1 | u32::from(row.delivery.is_reliable())
+        })
+    }
+
     /// Appends what both sides must agree on; the channel digest is a hash of it.
     ///
     /// `count 1 | count * (delivery 1 | message_bytes_max 4)`, big-endian. Priority, ttl and queue

@@ -165,7 +165,10 @@ impl<P: Provider> Endpoint<P> {
             return Err(SendError::Closed);
         };
         open.send(now, channel, message)?;
-        self.settle(now, session);
+        if open.has_settled() {
+            self.pass_on_news(now, session);
+        }
+        self.arm(session);
         Ok(())
     }
 

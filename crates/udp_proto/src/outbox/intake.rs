@@ -56,6 +56,14 @@ impl Outbox {
         self.tracker.as_mut()?.poll()
     }
 
+    /// Returns whether [`poll_settled`](Self::poll_settled) has something to tell.
+    #[must_use]
+    pub fn has_settled(&self) -> bool {
+        self.tracker
+            .as_ref()
+            .is_some_and(|tracker| tracker.has_settled())
+    }
+
     /// Takes note that nothing more will be heard of messages: the session has ended.
     pub fn abandon(&mut self) {
         if let Some(tracker) = &mut self.tracker {

@@ -53,10 +53,12 @@ impl Senders {
 
     /// Returns whether `channel` is one of `class`.
     pub(super) fn is_of(&self, class: Class, channel: usize) -> bool {
-        match self.channels.get(channel) {
-            Some(Outbound::Reliable(_)) => class != Class::Unreliable,
-            Some(Outbound::Unreliable(_)) => class != Class::Reliable,
-            None => false,
+        match class {
+            Class::Any => true,
+            Class::Reliable => matches!(self.channels.get(channel), Some(Outbound::Reliable(_))),
+            Class::Unreliable => {
+                matches!(self.channels.get(channel), Some(Outbound::Unreliable(_)))
+            }
         }
     }
 

@@ -157,6 +157,11 @@ impl Tracker {
         self.settled.pop_front()
     }
 
+    /// Returns whether an outcome waits to be taken.
+    pub(super) fn has_settled(&self) -> bool {
+        !self.settled.is_empty()
+    }
+
     /// Returns whether the fate of no message is open.
     pub(super) const fn is_settled(&self) -> bool {
         self.open == 0

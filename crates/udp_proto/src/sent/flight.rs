@@ -23,7 +23,7 @@ impl Flight {
         contents: 0,
     };
 
-    /// Takes note of a packet with so many contents of unreliable messages; 0 where it holds another
+    /// Takes note of a packet with so many frames of unreliable messages; 0 where it holds another
     /// message, or none.
     pub(super) fn add(&mut self, unreliable: u8) {
         self.packets = self.packets.saturating_add(1);

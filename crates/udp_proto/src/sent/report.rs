@@ -28,8 +28,8 @@ pub struct SentPacket {
 /// What sort of messages a packet holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cargo {
-    /// Unreliable ones, and no other.
-    Unreliable,
+    /// So many frames of unreliable ones, at least one, and no other.
+    Unreliable(u8),
     /// A reliable one, or none.
     Other,
 }

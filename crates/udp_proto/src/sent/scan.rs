@@ -32,7 +32,7 @@ pub(super) struct Slot {
     pub(super) described: Option<Described>,
     /// What it held; empty unless it is in flight or counts as lost.
     pub(super) contents: Chain,
-    /// How many contents it had when it left, where its messages are unreliable; else 0.
+    /// How many frames of messages it holds, where these are unreliable; else 0.
     pub(super) unreliable: u8,
     /// How it stands.
     pub(super) state: State,

@@ -40,7 +40,7 @@ impl Sender {
             cargo: if number.get().is_multiple_of(2) {
                 Cargo::Other
             } else {
-                Cargo::Unreliable
+                Cargo::Unreliable(1)
             },
             described: None,
         });

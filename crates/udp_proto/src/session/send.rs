@@ -181,7 +181,7 @@ impl<A: Aead> Session<A> {
             let (frames, is_reliable) = self.write_messages(now, (packet, lead), buf);
             if frames > 0 {
                 if !is_reliable {
-                    cargo = Cargo::Unreliable;
+                    cargo = Cargo::Unreliable(u8::try_from(frames).unwrap_or(u8::MAX));
                 }
                 elicits = Elicits::Ack;
             }
@@ -292,11 +292,10 @@ impl<A: Aead> Session<A> {
             end: End::Packet,
             lead,
         };
-        let (sent, channels) = (&mut self.sent, &self.channels);
+        let (sent, reliable) = (&mut self.sent, self.reliable_channels);
         let mut is_reliable = false;
         let frames = self.outbox.fill(now, room, buf, &mut |content| {
-            let row = channels.get(content.channel);
-            is_reliable |= row.is_some_and(|row| row.delivery.is_reliable());
+            is_reliable |= reliable & 1_u32.wrapping_shl(content.channel.0.into()) != 0;
             // `has_room_on_record` was asked.
             if sent.push(Content::Message(content)).is_err() {
                 debug_assert!(false, "no room for what a packet holds");

@@ -101,9 +101,16 @@ impl Inbound {
         let credit = frame_credit(frame.data.len());
         store.credit.spend(credit)?;
         let channel = frame.header.channel;
+        if place == 0 && fragment.count() == 1 && self.early.is_empty() {
+            // The common case goes straight to the application.
+            store
+                .unread
+                .push_reliable(channel, credit, |ring| ring.push(frame.data));
+            self.next = self.next.saturating_add(1);
+            return Ok(true);
+        }
         let is_in_turn = place == 0 || self.order == Order::Arrival;
         let standing = if fragment.count() == 1 && is_in_turn {
-            // The common case goes straight to the application.
             store
                 .unread
                 .push_reliable(channel, credit, |ring| ring.push(frame.data));
