@@ -259,21 +259,16 @@ impl Unreliable<'_> {
         frame: &MsgFrame<'_>,
     ) -> Result<Frame, ChannelError> {
         let channel = frame.header.channel;
-        let whole = match frame.header.fragment {
-            Some(position) => Err(Fragment::new(
-                position,
-                frame.data,
-                config.message_bytes_max,
-            )?),
-            None if frame.data.len() <= config.message_bytes_max => Ok(frame.data),
+        let len_max = config.message_bytes_max;
+        let fragment = match frame.header.fragment {
+            Some(position) => Some(Fragment::new(position, frame.data, len_max)?),
+            None if frame.data.len() <= len_max => None,
             None => return Err(ChannelError::Frame),
         };
-        if let Ok(data) = whole
-            && !self.inbound.is_sequenced()
-        {
+        if fragment.is_none() && !self.inbound.is_sequenced() {
             self.store
                 .unread
-                .push_unreliable(channel, |ring| ring.push(data));
+                .push_unreliable(channel, |ring| ring.push(frame.data));
             return Ok(Frame::New);
         }
         let low = frame.header.id.ok_or(ChannelError::Frame)?;
@@ -285,9 +280,8 @@ impl Unreliable<'_> {
             });
         };
         let name = SplitMessage { channel, id };
-        let fragment = match whole {
-            Ok(data) => return self.on_whole(name, note, data),
-            Err(fragment) => fragment,
+        let Some(fragment) = fragment else {
+            return self.on_whole(name, note, frame.data);
         };
         let reassembler = &mut self.store.reassembler;
         if matches!(note, Note::First(_)) {

@@ -126,11 +126,13 @@ impl Tracker {
 
     /// Gives up messages that count as lost for long enough.
     pub(super) fn handle_timeout(&mut self, now: Instant) {
-        while let Some(doubt) = self.doubts.front()
-            && doubt.until <= now
+        while self.poll_timeout().is_some_and(|until| until <= now)
+            && let Some(doubt) = self.doubts.pop_front()
         {
-            let (channel, message) = (doubt.channel, doubt.message);
-            self.settle(channel, message, MessageOutcome::Lost);
+            if let Some(open) = self.get_mut(doubt.channel, doubt.message) {
+                open.is_doubted = false;
+            }
+            self.settle(doubt.channel, doubt.message, MessageOutcome::Lost);
         }
     }
 
