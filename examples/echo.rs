@@ -64,7 +64,7 @@ fn serve(address: SocketAddr) -> Result<(), Box<dyn Error>> {
                 } => echo(&mut server, session, channel, &bytes),
                 Event::Connected { peer, .. } => println!("{} came", peer.address),
                 Event::Disconnected { reason, .. } => println!("one left: {reason}"),
-                Event::Unreachable { .. } | _ => {}
+                Event::Unreachable { .. } | Event::Settled { .. } | _ => {}
             }
         }
     }
@@ -98,7 +98,7 @@ fn ask(address: SocketAddr, key: ServerKey, message: &str) -> Result<String, Box
                 Event::Disconnected { reason, .. } => {
                     return answer.ok_or_else(|| reason.to_string().into());
                 }
-                _ => {}
+                Event::Settled { .. } | _ => {}
             }
         }
     }

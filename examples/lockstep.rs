@@ -245,7 +245,7 @@ impl Table {
                 }
             }
             Event::Disconnected { session, .. } => self.empty(now, session),
-            Event::Connected { .. } | Event::Unreachable { .. } | _ => {}
+            Event::Connected { .. } | Event::Unreachable { .. } | Event::Settled { .. } | _ => {}
         }
     }
 
@@ -347,7 +347,7 @@ fn play(
                         format!("player {seat} was let go before tick {last}: {reason}").into(),
                     );
                 }
-                _ => {}
+                Event::Settled { .. } | _ => {}
             }
         }
         let now = clock.now();

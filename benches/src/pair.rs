@@ -120,7 +120,7 @@ impl Side {
                         self.message.clear();
                     }
                 }
-                Event::MtuChecked { .. } | _ => {}
+                Event::MtuChecked { .. } | Event::Settled { .. } | _ => {}
             }
         }
     }

@@ -26,6 +26,7 @@ pub mod udp_handshake;
 pub mod udp_inbox;
 pub mod udp_packet;
 pub mod udp_session;
+pub mod udp_talk;
 pub mod wire_codec;
 pub mod wire_id;
 
@@ -70,7 +71,7 @@ pub const FUNCTIONS: &[(&str, Function)] = &[
     ("udp_ack_apply", udp_ack::apply),
     ("udp_inbox", udp_inbox::apply),
     ("udp_first_bytes", udp_endpoint::first_bytes),
-    ("udp_pair", udp_endpoint::pair),
+    ("udp_pair", udp_talk::pair),
     ("udp_session", udp_session::plaintexts),
 ];
 

@@ -1,17 +1,18 @@
 //! The sender's record of packets, fed with any acknowledgements.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 
 use core::time::Duration;
 
 use udp_proto::frame::{AckFrame, Elicits};
 use udp_proto::packet::{PacketNumber, TruncatedNumber};
 use udp_proto::rtt::RttEstimator;
-use udp_proto::sent::{ArrivedAck, Outcome, SentPacket, SentPackets, Timeout};
+use udp_proto::sent::{ArrivedAck, Cargo, Outcome, SentPacket, SentPackets, Timeout};
 use wire::{Instant, Reader, Truncated};
 
-/// Sends, skips, waits and applies ACKs as the bytes say. No content is told twice or out of
-/// nothing, no skipped number passes for acknowledged, and work stays inside its bound.
+/// Sends, skips, waits and applies ACKs as the bytes say. No content is told twice, but for one that
+/// was late, or out of nothing; no skipped number passes for acknowledged, and work stays inside its
+/// bound.
 pub fn apply(data: &[u8]) {
     let mut sender = Sender::new();
     let mut reader = Reader::new(data);
@@ -29,8 +30,8 @@ struct Sender {
     now: Instant,
     /// Contents pushed, which are numbered.
     pushed: u64,
-    /// Those whose fate was told.
-    told: BTreeSet<u64>,
+    /// Those whose fate was told: lost, or arrived, maybe after that.
+    told: BTreeMap<u64, Outcome>,
     /// Packets of the peer that carried an ACK.
     packets: u64,
 }
@@ -42,7 +43,7 @@ impl Sender {
             rtt: RttEstimator::new(Duration::from_millis(25)),
             now: Instant::ZERO,
             pushed: 0,
-            told: BTreeSet::new(),
+            told: BTreeMap::new(),
             packets: 0,
         }
     }
@@ -73,6 +74,7 @@ impl Sender {
             number,
             at: self.now,
             elicits,
+            cargo: Cargo::Other,
             described: None,
         });
     }
@@ -84,7 +86,7 @@ impl Sender {
             .sent
             .on_timeout(self.now, &self.rtt, |content, outcome| {
                 assert_eq!(outcome, Outcome::Lost);
-                assert!(told.insert(content), "{content} was told twice");
+                assert_eq!(told.insert(content, outcome), None, "told twice");
             });
         if let Timeout::Checked(summary) = timeout {
             assert!(summary.slots_visited <= 2_049);
@@ -124,9 +126,11 @@ impl Sender {
             },
         };
         let (told, pushed) = (&mut self.told, self.pushed);
-        let result = self.sent.on_ack(ack, &mut self.rtt, |content, _| {
+        let result = self.sent.on_ack(ack, &mut self.rtt, |content, outcome| {
             assert!(content < pushed, "{content} was never sent");
-            assert!(told.insert(content), "{content} was told twice");
+            let before = told.insert(content, outcome);
+            let is_late = (before, outcome) == (Some(Outcome::Lost), Outcome::Acked);
+            assert!(before.is_none() || is_late, "{content} was told twice");
         });
         if let Ok(summary) = result {
             assert!(summary.slots_visited <= 2_049);
@@ -136,7 +140,10 @@ impl Sender {
 
     fn check(&self) {
         for content in self.sent.in_flight() {
-            assert!(!self.told.contains(&content), "{content} is told and flies");
+            assert!(
+                !self.told.contains_key(&content),
+                "{content} is told and flies"
+            );
         }
         let settled = u64::try_from(self.told.len()).unwrap_or(u64::MAX);
         assert!(settled <= self.pushed);

@@ -2,19 +2,30 @@
 
 use core::time::Duration;
 
-use udp_proto::ChannelTable;
 use udp_proto::fragment::{FRAGMENT_LEN, UNRELIABLE_BUDGET};
 use udp_proto::frame::{Frame, Frames};
 use udp_proto::inbox::Inbox;
+use udp_proto::{ChannelConfig, ChannelTable};
 use wire::{Instant, Reader, Truncated};
 
 /// What the peer may send before anything is read.
 const WINDOW: usize = 128 << 10;
 
+/// A channel of each kind; the first two as in the default table.
+pub(crate) fn channels() -> ChannelTable {
+    let rows = [
+        ChannelConfig::unreliable(),
+        ChannelConfig::reliable_ordered(),
+        ChannelConfig::sequenced(),
+        ChannelConfig::reliable_unordered(),
+    ];
+    ChannelTable::new(&rows).expect("four sound rows")
+}
+
 /// Takes frames, reads, waits and grants as the bytes say. Memory stays inside its bounds, and
 /// never more than was granted is taken.
 pub fn apply(data: &[u8]) {
-    let table = ChannelTable::default();
+    let table = channels();
     let mut inbox = Inbox::new(table.clone(), WINDOW, 0);
     let (mut now, mut message) = (Instant::ZERO, Vec::new());
     let mut reader = Reader::new(data);

@@ -256,7 +256,10 @@ impl Rogue {
                 Event::Closed { session, .. } => {
                     assert!(self.over.insert(session), "closed twice");
                 }
-                Event::ConnectFailed { .. } | Event::MtuChecked { .. } | _ => {}
+                Event::ConnectFailed { .. }
+                | Event::MtuChecked { .. }
+                | Event::Settled { .. }
+                | _ => {}
             }
         }
     }

@@ -5,8 +5,8 @@ use core::num::NonZeroU8;
 use std::io;
 
 use udp_proto::{
-    AppId, ChannelId, CidLen, CloseCode, Config, Credentials, NoSession, SendError, ServerIdentity,
-    SessionId, SessionStats, Target,
+    AppId, ChannelId, CidLen, CloseCode, Config, Credentials, Message, MessageId, NoSession,
+    SendError, ServerIdentity, SessionId, SessionStats, Target,
 };
 
 use crate::socket::{OpenError, Socket};
@@ -84,6 +84,18 @@ impl Client {
         let session = self.session;
         self.socket
             .act(|now, endpoint| endpoint.send(now, session, channel, message))
+    }
+
+    /// As [`send`](Self::send), and [`Event::Settled`] tells what became of it, with the number
+    /// returned.
+    ///
+    /// # Errors
+    ///
+    /// As [`send`](Self::send), and where 4,096 messages of the session are tracked already.
+    pub fn send_tracked(&mut self, message: &Message<'_>) -> Result<MessageId, SendError> {
+        let session = self.session;
+        self.socket
+            .act(|now, endpoint| endpoint.send_tracked(now, session, message))
     }
 
     /// Ends the session, once what was sent reliably has arrived; poll on until

@@ -1,6 +1,8 @@
 //! What happens to a server's players, or to a client.
 
-use udp_proto::{ChannelId, CloseReason, ConnectFailure, Peer, SessionId};
+use udp_proto::{
+    ChannelId, CloseReason, ConnectFailure, MessageId, MessageOutcome, Peer, SessionId,
+};
 
 /// News for a game loop.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,6 +23,18 @@ pub enum Event {
         channel: ChannelId,
         /// What was sent.
         bytes: Vec<u8>,
+    },
+    /// What became of a message is known: once for each that was sent tracked, and before
+    /// `Disconnected`.
+    Settled {
+        /// The session.
+        session: SessionId,
+        /// The channel it was sent on.
+        channel: ChannelId,
+        /// What `send_tracked` returned.
+        message: MessageId,
+        /// What became of it.
+        outcome: MessageOutcome,
     },
     /// The session has ended; none of its events follow.
     Disconnected {

@@ -105,6 +105,17 @@ impl Application<Endpoint<Ring>> for Host {
                 self.events.push(Event::Unreachable { failure });
             }
             udp_proto::Event::Readable { session } => self.readable.push(session),
+            udp_proto::Event::Settled {
+                session,
+                channel,
+                message,
+                outcome,
+            } => self.events.push(Event::Settled {
+                session,
+                channel,
+                message,
+                outcome,
+            }),
             udp_proto::Event::Closed {
                 session,
                 reason,

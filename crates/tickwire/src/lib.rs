@@ -19,7 +19,8 @@ pub use key::{KeyError, ServerKey};
 pub use server::Server;
 pub use socket::OpenError;
 pub use udp_proto::{
-    AppId, ChannelId, CloseReason, Config, ConnectFailure, SendError, SessionId, SessionStats,
+    AppId, ChannelId, CloseReason, Config, ConnectFailure, Message, MessageId, MessageOutcome,
+    SendError, SessionId, SessionStats,
 };
 
 /// The channel for state that the next tick replaces: unreliable.

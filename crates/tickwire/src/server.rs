@@ -7,7 +7,8 @@ use std::io;
 use crypto::token::TokenKey;
 use crypto::{Identity, Provider, Ring};
 use udp_proto::{
-    AppId, ChannelId, CloseCode, Config, Listen, NoSession, SendError, SessionId, SessionStats,
+    AppId, ChannelId, CloseCode, Config, Listen, Message, MessageId, NoSession, SendError,
+    SessionId, SessionStats,
 };
 use wire::InstanceId;
 
@@ -113,6 +114,21 @@ impl Server {
     ) -> Result<(), SendError> {
         self.socket
             .act(|now, endpoint| endpoint.send(now, session, channel, message))
+    }
+
+    /// As [`send`](Self::send), and [`Event::Settled`] tells what became of it, with the number
+    /// returned.
+    ///
+    /// # Errors
+    ///
+    /// As [`send`](Self::send), and where 4,096 messages of the session are tracked already.
+    pub fn send_tracked(
+        &mut self,
+        session: SessionId,
+        message: &Message<'_>,
+    ) -> Result<MessageId, SendError> {
+        self.socket
+            .act(|now, endpoint| endpoint.send_tracked(now, session, message))
     }
 
     /// Ends a session, once what was sent reliably has arrived.

@@ -2,7 +2,7 @@
 
 mod msg;
 pub(crate) mod outgoing;
-pub(crate) mod reliable_ordered;
+pub(crate) mod reliable;
 pub(crate) mod ring;
 mod table;
 pub(crate) mod unreliable;
@@ -25,14 +25,17 @@ pub struct ChannelId(pub u8);
 pub struct MessageId(pub u64);
 
 /// How a channel treats loss and order.
-///
-/// The codes 1 (sequenced) and 2 (reliable unordered) are reserved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 #[repr(u8)]
 pub enum Delivery {
     /// At most once, in the order of arrival. What is lost stays lost.
     Unreliable = 0,
+    /// At most once, and never one that was sent before what was delivered last. What is lost or
+    /// overtaken stays away.
+    Sequenced = 1,
+    /// Exactly once, in the order of arrival, as long as the session lives.
+    ReliableUnordered = 2,
     /// Exactly once and in the order of sending, as long as the session lives.
     ReliableOrdered = 3,
 }
@@ -43,6 +46,8 @@ impl Delivery {
     pub const fn code(self) -> u8 {
         match self {
             Self::Unreliable => 0,
+            Self::Sequenced => 1,
+            Self::ReliableUnordered => 2,
             Self::ReliableOrdered => 3,
         }
     }
@@ -51,8 +56,16 @@ impl Delivery {
     #[must_use]
     pub const fn is_reliable(self) -> bool {
         match self {
+            Self::Unreliable | Self::Sequenced => false,
+            Self::ReliableUnordered | Self::ReliableOrdered => true,
+        }
+    }
+
+    /// Returns whether each of its messages has a number on the wire, and not only split ones.
+    pub(crate) const fn is_numbered(self) -> bool {
+        match self {
             Self::Unreliable => false,
-            Self::ReliableOrdered => true,
+            Self::Sequenced | Self::ReliableUnordered | Self::ReliableOrdered => true,
         }
     }
 }
@@ -92,8 +105,9 @@ impl Priority {
 pub struct ChannelConfig {
     /// How it treats loss and order. Both sides must agree.
     pub delivery: Delivery,
-    /// Which channels go before it. A busy channel starves those behind it; those of equal
-    /// priority share byte for byte.
+    /// Which channels go before it. A busy channel starves those behind it, but unreliable ones
+    /// leave a quarter of what is in flight to reliable ones; those of equal priority share byte
+    /// for byte.
     pub priority: Priority,
     /// Longest message, bytes. Both sides must agree. A reliable one raises the receiver's window
     /// where that is too small for it ([`ChannelTable::receive_window`]).
@@ -120,7 +134,25 @@ impl ChannelConfig {
         }
     }
 
-    /// Returns a channel for what must arrive: second priority, messages of up to 64 KiB.
+    /// Returns a channel for state of which only the newest counts: as [`unreliable`](Self::unreliable),
+    /// but what comes behind a newer one is dropped.
+    #[must_use]
+    pub const fn sequenced() -> Self {
+        let mut config = Self::unreliable();
+        config.delivery = Delivery::Sequenced;
+        config
+    }
+
+    /// Returns a channel for what must arrive, each message for itself: as
+    /// [`reliable_ordered`](Self::reliable_ordered), but none waits for those before it.
+    #[must_use]
+    pub const fn reliable_unordered() -> Self {
+        let mut config = Self::reliable_ordered();
+        config.delivery = Delivery::ReliableUnordered;
+        config
+    }
+
+    /// Returns a channel for what must arrive, in order: second priority, messages of up to 64 KiB.
     #[must_use]
     pub const fn reliable_ordered() -> Self {
         Self {
@@ -162,6 +194,9 @@ pub enum SendError {
     /// The reliable channel's queue holds as much as it may; try again when some of it is
     /// acknowledged.
     Full,
+    /// The fate of 4,096 tracked messages of the session is open, or was not polled; try again when
+    /// some of it was told, or send untracked.
+    TooManyTracked,
 }
 
 impl fmt::Display for SendError {
@@ -173,6 +208,7 @@ impl fmt::Display for SendError {
                 write!(f, "message of {len} bytes is over the limit of {max}")
             }
             Self::Full => f.write_str("the channel's send queue is full"),
+            Self::TooManyTracked => f.write_str("too many messages are tracked"),
         }
     }
 }
@@ -262,6 +298,14 @@ pub(crate) const fn message_credit(len: usize) -> usize {
     }
     let tail = crate::fragment::tail_len(len);
     len.saturating_sub(tail).saturating_add(frame_credit(tail))
+}
+
+/// Frames that a message of `len` bytes takes.
+pub(crate) fn frame_count(len: usize) -> u16 {
+    if len <= WHOLE_MAX {
+        return 1;
+    }
+    u16::try_from(crate::fragment::fragment_count(len)).unwrap_or(u16::MAX)
 }
 
 /// The number nearest to `expected` whose low 16 bits are `low`; RFC 9000, appendix A.3.

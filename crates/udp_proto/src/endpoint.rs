@@ -265,6 +265,14 @@ impl<P: Provider> Endpoint<P> {
         let Some(Slot::Session(session)) = self.slots.get_mut(id) else {
             return;
         };
+        while let Some(settled) = session.poll_settled() {
+            self.events.push_back(Event::Settled {
+                session: id,
+                channel: settled.channel,
+                message: settled.message,
+                outcome: settled.outcome,
+            });
+        }
         let news = session.take_news();
         if let Some(Outcome(mtu)) = news.mtu_checked {
             self.events

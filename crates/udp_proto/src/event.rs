@@ -5,8 +5,10 @@ use core::net::SocketAddr;
 use crypto::{PublicKey, TokenId};
 use wire::{ClientId, MatchId, NodeId, Seat, Team, UnixTime};
 
+use crate::channel::{ChannelId, MessageId};
 use crate::config::Mtu;
 use crate::error::{CloseReason, ConnectFailure};
+use crate::outcome::MessageOutcome;
 use crate::slots::SessionId;
 
 /// News of one session. Events of one session come in order, and none after `Closed`.
@@ -31,6 +33,18 @@ pub enum Event {
     Readable {
         /// The session.
         session: SessionId,
+    },
+    /// What became of a message is known; told once for each that was sent with
+    /// [`send_tracked`](crate::Endpoint::send_tracked), and before `Closed`.
+    Settled {
+        /// The session.
+        session: SessionId,
+        /// The channel it was sent on.
+        channel: ChannelId,
+        /// What `send_tracked` returned.
+        message: MessageId,
+        /// What became of it.
+        outcome: MessageOutcome,
     },
     /// The check that [`Config::mtu_check`](crate::Config::mtu_check) asks for is over.
     MtuChecked {

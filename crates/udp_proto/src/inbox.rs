@@ -7,10 +7,10 @@ use core::time::Duration;
 
 use wire::Instant;
 
-use crate::channel::reliable_ordered;
-use crate::channel::unreliable::{self, Progress, Reassembly, SplitMessage};
-use crate::channel::{ChannelConfig, ChannelError, ChannelId, ChannelTable, Delivery, MsgFrame};
-use crate::fragment::{Fragment, Reassembler};
+use crate::channel::reliable;
+use crate::channel::unreliable::{self, Note, Progress, Reassembly, SplitMessage};
+use crate::channel::{ChannelConfig, ChannelError, ChannelId, ChannelTable, MsgFrame};
+use crate::fragment::{Fragment, FragmentError, Reassembler};
 use credit::Credit;
 use unread::Unread;
 
@@ -33,15 +33,17 @@ pub struct Inbox {
     reassembly_life: Duration,
     /// Frames that repeated what was there.
     repeated: u64,
+    /// Frames of sequenced messages behind newer ones.
+    overtaken: u64,
 }
 
 /// The receiving half of one channel.
 #[derive(Debug)]
 enum Inbound {
-    /// Of an unreliable one.
+    /// Of an unreliable one, sequenced or not.
     Unreliable(unreliable::Inbound),
-    /// Of a reliable, ordered one.
-    ReliableOrdered(reliable_ordered::Inbound),
+    /// Of a reliable one, ordered or not.
+    Reliable(reliable::Inbound),
 }
 
 /// What the channels of a session share.
@@ -65,10 +67,11 @@ impl Inbox {
         let channels = table
             .rows()
             .iter()
-            .map(|row| match row.delivery {
-                Delivery::Unreliable => Inbound::Unreliable(unreliable::Inbound::new(first_id)),
-                Delivery::ReliableOrdered => {
-                    Inbound::ReliableOrdered(reliable_ordered::Inbound::new(first_id))
+            .map(|row| {
+                if row.delivery.is_reliable() {
+                    Inbound::Reliable(reliable::Inbound::new(row.delivery, first_id))
+                } else {
+                    Inbound::Unreliable(unreliable::Inbound::new(row.delivery, first_id))
                 }
             })
             .collect();
@@ -83,6 +86,7 @@ impl Inbox {
             reassembly: Reassembly::default(),
             reassembly_life: REASSEMBLY_LIFE_MIN,
             repeated: 0,
+            overtaken: 0,
         }
     }
 
@@ -98,9 +102,13 @@ impl Inbox {
             .channels
             .get_mut(usize::from(channel.0))
             .ok_or(ChannelError::Frame)?;
-        let is_new = match inbound {
-            Inbound::ReliableOrdered(inbound) => {
-                inbound.on_frame(config, frame, &mut self.store)?
+        let fate = match inbound {
+            Inbound::Reliable(inbound) => {
+                if inbound.on_frame(config, frame, &mut self.store)? {
+                    Frame::New
+                } else {
+                    Frame::Repeated
+                }
             }
             Inbound::Unreliable(inbound) => {
                 let mut unreliable = Unreliable {
@@ -111,9 +119,12 @@ impl Inbox {
                 unreliable.on_frame(now + self.reassembly_life, config, frame)?
             }
         };
-        if !is_new {
-            self.repeated = self.repeated.saturating_add(1);
-        }
+        let count = match fate {
+            Frame::New => return Ok(()),
+            Frame::Repeated => &mut self.repeated,
+            Frame::Overtaken => &mut self.overtaken,
+        };
+        *count = count.saturating_add(1);
         Ok(())
     }
 
@@ -139,7 +150,7 @@ impl Inbox {
         for channel in &mut self.channels {
             match channel {
                 Inbound::Unreliable(_) => {}
-                Inbound::ReliableOrdered(inbound) => inbound.shrink(),
+                Inbound::Reliable(inbound) => inbound.shrink(),
             }
         }
         self.store.unread.shrink();
@@ -193,6 +204,7 @@ impl Inbox {
     pub const fn counts(&self) -> InboxCounts {
         InboxCounts {
             repeated: self.repeated,
+            overtaken: self.overtaken,
             unread_dropped: self.store.unread.dropped(),
             reassemblies_dropped: self.reassembly.given_up(),
         }
@@ -210,7 +222,7 @@ impl Inbox {
     pub fn memory(&self) -> usize {
         let channels = self.channels.iter().map(|channel| match channel {
             Inbound::Unreliable(_) => 0,
-            Inbound::ReliableOrdered(inbound) => inbound.memory(),
+            Inbound::Reliable(inbound) => inbound.memory(),
         });
         let slots = self
             .channels
@@ -239,46 +251,94 @@ struct Unreliable<'a> {
 }
 
 impl Unreliable<'_> {
-    /// Takes a frame, and returns whether it was new. `dies` is for a message that begins with it.
+    /// Takes a frame. `dies` is for a message that begins with it.
     fn on_frame(
         &mut self,
         dies: Instant,
         config: &ChannelConfig,
         frame: &MsgFrame<'_>,
-    ) -> Result<bool, ChannelError> {
+    ) -> Result<Frame, ChannelError> {
         let channel = frame.header.channel;
-        let store = &mut *self.store;
-        let Some(position) = frame.header.fragment else {
-            if frame.data.len() > config.message_bytes_max {
-                return Err(ChannelError::Frame);
-            }
-            store
+        let len_max = config.message_bytes_max;
+        let fragment = match frame.header.fragment {
+            Some(position) => Some(Fragment::new(position, frame.data, len_max)?),
+            None if frame.data.len() <= len_max => None,
+            None => return Err(ChannelError::Frame),
+        };
+        if fragment.is_none() && !self.inbound.is_sequenced() {
+            self.store
                 .unread
                 .push_unreliable(channel, |ring| ring.push(frame.data));
-            return Ok(true);
-        };
-        let fragment = Fragment::new(position, frame.data, config.message_bytes_max)?;
+            return Ok(Frame::New);
+        }
         let low = frame.header.id.ok_or(ChannelError::Frame)?;
-        let Some((id, is_first)) = self.inbound.note(low) else {
-            return Ok(false);
+        let note = self.inbound.note(low);
+        let (Note::First(id) | Note::Further(id)) = note else {
+            return Ok(match note {
+                Note::Overtaken => Frame::Overtaken,
+                Note::First(_) | Note::Further(_) | Note::Old => Frame::Repeated,
+            });
         };
         let name = SplitMessage { channel, id };
-        let reassembler = &mut store.reassembler;
-        if is_first {
+        let Some(fragment) = fragment else {
+            return self.on_whole(name, note, frame.data);
+        };
+        let reassembler = &mut self.store.reassembler;
+        if matches!(note, Note::First(_)) {
             self.reassembly
                 .begin(dies, name, fragment.count(), reassembler);
         }
         match self.reassembly.on_fragment(name, &fragment, reassembler)? {
-            Progress::Stored => Ok(true),
-            Progress::Repeated => Ok(false),
+            Progress::Stored => Ok(Frame::New),
+            Progress::Repeated => Ok(Frame::Repeated),
             Progress::Complete(key) => {
-                store.unread.push_unreliable(channel, |ring| {
+                self.store.unread.push_unreliable(channel, |ring| {
                     reassembler.take(key, &mut |bytes| ring.push(bytes));
                 });
-                Ok(true)
+                self.on_delivered(name);
+                Ok(Frame::New)
             }
         }
     }
+
+    /// Takes a whole message with a number.
+    fn on_whole(
+        &mut self,
+        name: SplitMessage,
+        note: Note,
+        data: &[u8],
+    ) -> Result<Frame, ChannelError> {
+        if matches!(note, Note::Further(_)) {
+            if self.reassembly.contains(name) {
+                return Err(FragmentError::Contradiction.into());
+            }
+            return Ok(Frame::Repeated);
+        }
+        self.store
+            .unread
+            .push_unreliable(name.channel, |ring| ring.push(data));
+        self.on_delivered(name);
+        Ok(Frame::New)
+    }
+
+    /// Drops what the message, which goes to the application, overtook.
+    fn on_delivered(&mut self, name: SplitMessage) {
+        if self.inbound.on_delivered(name.id) {
+            self.reassembly
+                .overtake(name.channel, name.id, &mut self.store.reassembler);
+        }
+    }
+}
+
+/// What became of a frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Frame {
+    /// It brought something.
+    New,
+    /// It came before, or is too old to tell.
+    Repeated,
+    /// A newer message of its sequenced channel was delivered.
+    Overtaken,
 }
 
 /// What an [`Inbox`] dropped since its start.
@@ -287,9 +347,12 @@ impl Unreliable<'_> {
 pub struct InboxCounts {
     /// Frames that repeated what was there, or came too late to tell.
     pub repeated: u64,
+    /// Frames of sequenced messages that came behind a newer message.
+    pub overtaken: u64,
     /// Unreliable messages that the application did not read in time.
     pub unread_dropped: u64,
-    /// Unreliable messages whose fragments did not all come in time, or that made place for others.
+    /// Unreliable messages whose fragments did not all come in time, that made place for others, or
+    /// that a newer one of their sequenced channel overtook.
     pub reassemblies_dropped: u64,
 }
 

@@ -1,18 +1,22 @@
 //! What goes out: from the application's messages to MSG frames in packets.
 
+mod intake;
 mod page;
 mod round;
 mod senders;
+mod tracker;
 
 use wire::Instant;
 
 use crate::channel::outgoing::Next;
-use crate::channel::{ChannelId, ChannelTable, Content, MessageId, SendError, message_credit};
+use crate::channel::{ChannelId, ChannelTable, Content};
+use crate::outcome::MessageOutcome;
 use page::Page;
-use round::Round;
+use round::{Class, Round};
 use senders::{Outbound, Senders};
+use tracker::Tracker;
 
-pub use page::{End, Room};
+pub use page::{End, Lead, Room};
 
 /// The sending half of a session's channels.
 ///
@@ -29,6 +33,8 @@ pub struct Outbox {
     rounds: Vec<Round>,
     /// Longest reliable message, in credit, for which the peer's window always opens.
     credit_max: usize,
+    /// Messages whose sender wants to know what became of them; made for the first.
+    tracker: Option<Box<Tracker>>,
     /// What was given up.
     counts: OutboxCounts,
 }
@@ -45,49 +51,8 @@ impl Outbox {
             senders: Senders::new(&table, window as u64, first_id),
             table,
             credit_max: window.saturating_sub(window / 4),
+            tracker: None,
             counts: OutboxCounts::default(),
-        }
-    }
-
-    /// Queues a copy of `message`.
-    ///
-    /// A full unreliable channel gives up its oldest messages for it.
-    ///
-    /// # Errors
-    ///
-    /// [`SendError`]; the message is then not taken.
-    pub fn send(
-        &mut self,
-        now: Instant,
-        channel: ChannelId,
-        message: &[u8],
-    ) -> Result<MessageId, SendError> {
-        let unknown = SendError::UnknownChannel(channel);
-        let config = self.table.get(channel).ok_or(unknown)?;
-        let outbound = self
-            .senders
-            .channels
-            .get_mut(usize::from(channel.0))
-            .ok_or(unknown)?;
-        let len = message.len();
-        let mut max = config.message_bytes_max;
-        if config.delivery.is_reliable() {
-            max = max.min(self.credit_max);
-        }
-        let is_short = !config.delivery.is_reliable() || message_credit(len) <= self.credit_max;
-        if len > max || !is_short {
-            return Err(SendError::TooLarge { len, max });
-        }
-        match outbound {
-            Outbound::Unreliable(outbound) => {
-                let (id, displaced) = outbound.push(now, config, message);
-                self.counts.displaced = self.counts.displaced.saturating_add(displaced);
-                Ok(MessageId(id))
-            }
-            Outbound::ReliableOrdered(outbound) => outbound
-                .push(config, message)
-                .map(MessageId)
-                .ok_or(SendError::Full),
         }
     }
 
@@ -108,11 +73,14 @@ impl Outbox {
         for channel in self.rounds.iter().flat_map(Round::channels) {
             self.senders.write_lost(channel, &mut page);
         }
-        for round in &mut self.rounds {
-            if page.is_full() {
-                break;
+        match room.lead {
+            Lead::Any => self.write_new(Class::Any, &mut page),
+            Lead::Reliable => {
+                self.write_new(Class::Reliable, &mut page);
+                if !page.is_empty() {
+                    self.write_new(Class::Unreliable, &mut page);
+                }
             }
-            round.run(&mut self.senders, &mut page);
         }
         page.finish()
     }
@@ -120,27 +88,41 @@ impl Outbox {
     /// Takes note that what `content` names arrived.
     pub fn on_acked(&mut self, content: Content) {
         let channel = usize::from(content.channel.0);
-        if let Some(Outbound::ReliableOrdered(outbound)) = self.senders.channels.get_mut(channel) {
-            outbound.on_acknowledged(content.message.0, content.fragment);
+        let (id, message) = (content.channel, content.message.0);
+        match self.senders.channels.get_mut(channel) {
+            Some(Outbound::Reliable(outbound)) => {
+                let is_complete = outbound.on_acknowledged(message, content.fragment);
+                if is_complete && let Some(tracker) = &mut self.tracker {
+                    tracker.settle(id, message, MessageOutcome::Delivered);
+                }
+            }
+            Some(Outbound::Unreliable(_)) => {
+                if let Some(tracker) = &mut self.tracker {
+                    tracker.on_acked(id, message);
+                }
+            }
+            None => {}
         }
     }
 
-    /// Takes note that what `content` names is lost. What is reliable will be sent again; of what
-    /// is not, channel and number come back, once for each fragment lost.
-    pub fn on_lost(&mut self, content: Content) -> Option<(ChannelId, MessageId)> {
+    /// Takes note that what `content` names is lost. What is reliable will be sent again; what is not
+    /// is counted, once for each fragment.
+    pub fn on_lost(&mut self, now: Instant, content: Content) {
         match self
             .senders
             .channels
-            .get_mut(usize::from(content.channel.0))?
+            .get_mut(usize::from(content.channel.0))
         {
-            Outbound::ReliableOrdered(outbound) => {
+            Some(Outbound::Reliable(outbound)) => {
                 outbound.on_lost(content.message.0, content.fragment);
-                None
             }
-            Outbound::Unreliable(_) => {
+            Some(Outbound::Unreliable(_)) => {
                 self.counts.lost = self.counts.lost.saturating_add(1);
-                Some((content.channel, content.message))
+                if let Some(tracker) = &mut self.tracker {
+                    tracker.on_lost(now, content.channel, content.message.0);
+                }
             }
+            None => {}
         }
     }
 
@@ -154,19 +136,27 @@ impl Outbox {
     pub fn probe(&mut self) -> bool {
         self.rounds.iter().flat_map(Round::channels).any(|channel| {
             match self.senders.channels.get_mut(channel) {
-                Some(Outbound::ReliableOrdered(outbound)) => outbound.probe(),
+                Some(Outbound::Reliable(outbound)) => outbound.probe(),
                 Some(Outbound::Unreliable(_)) | None => false,
             }
         })
     }
 
-    /// Gives up unreliable messages that are too old.
+    /// Gives up unreliable messages that are too old, and hope for tracked ones that count as lost.
     pub fn handle_timeout(&mut self, now: Instant) {
-        for channel in &mut self.senders.channels {
+        let (counts, tracker) = (&mut self.counts, &mut self.tracker);
+        for (id, channel) in (0..).map(ChannelId).zip(&mut self.senders.channels) {
             if let Outbound::Unreliable(outbound) = channel {
-                let expired = outbound.expire(now);
-                self.counts.expired = self.counts.expired.saturating_add(expired);
+                outbound.expire(now, |message| {
+                    counts.expired = counts.expired.saturating_add(1);
+                    if let Some(tracker) = tracker {
+                        tracker.settle(id, message, MessageOutcome::Expired);
+                    }
+                });
             }
+        }
+        if let Some(tracker) = tracker {
+            tracker.handle_timeout(now);
         }
     }
 
@@ -177,21 +167,29 @@ impl Outbox {
         for channel in &mut self.senders.channels {
             match channel {
                 Outbound::Unreliable(outbound) => outbound.shrink(),
-                Outbound::ReliableOrdered(outbound) => outbound.shrink(),
+                Outbound::Reliable(outbound) => outbound.shrink(),
             }
+        }
+        if self
+            .tracker
+            .as_ref()
+            .is_some_and(|tracker| tracker.is_empty())
+        {
+            self.tracker = None;
         }
     }
 
     /// Forgets all that waits and all that is in flight, and gives back its memory; for a session
-    /// that has ended.
+    /// that has ended. What became of tracked messages can still be polled.
     pub fn forget(&mut self) {
+        self.abandon();
         self.senders = Senders::new(&self.table, 0, 0);
     }
 
-    /// Returns whether [`fill`](Self::fill) would write something, given room and before
+    /// Returns whether [`fill`](Self::fill) would write something, given room with `lead` and before
     /// [`poll_timeout`](Self::poll_timeout).
     #[must_use]
-    pub fn has_work(&self) -> bool {
+    pub fn has_work_for(&self, lead: Lead) -> bool {
         if self
             .senders
             .channels
@@ -201,10 +199,15 @@ impl Outbox {
             return true;
         }
         let credit = self.senders.credit();
+        let class = match lead {
+            Lead::Any => Class::Any,
+            Lead::Reliable => Class::Reliable,
+        };
         let mut waiting = false;
         self.rounds
             .iter()
             .flat_map(Round::channels)
+            .filter(|channel| self.senders.is_of(class, *channel))
             .filter_map(|channel| self.senders.channels.get(channel))
             .any(|channel| match channel.next_new(credit) {
                 Next::Idle => false,
@@ -216,16 +219,28 @@ impl Outbox {
             })
     }
 
-    /// Returns whether every message sent was written, and the reliable ones acknowledged.
+    /// As [`has_work_for`](Self::has_work_for) any message.
     #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.senders.channels.iter().all(|channel| match channel {
-            Outbound::Unreliable(outbound) => outbound.next().is_none(),
-            Outbound::ReliableOrdered(outbound) => outbound.is_empty(),
-        })
+    pub fn has_work(&self) -> bool {
+        self.has_work_for(Lead::Any)
     }
 
-    /// Returns when the next unreliable message is too old to be sent.
+    /// Returns whether every message sent was written, the reliable ones acknowledged, and the fate of
+    /// each tracked one known.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        let is_settled = self
+            .tracker
+            .as_ref()
+            .is_none_or(|tracker| tracker.is_settled());
+        is_settled
+            && self.senders.channels.iter().all(|channel| match channel {
+                Outbound::Unreliable(outbound) => outbound.next().is_none(),
+                Outbound::Reliable(outbound) => outbound.is_empty(),
+            })
+    }
+
+    /// Returns when the next unreliable message is too old to be sent, or to be hoped for.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Instant> {
         self.senders
@@ -233,8 +248,13 @@ impl Outbox {
             .iter()
             .filter_map(|channel| match channel {
                 Outbound::Unreliable(outbound) => outbound.expires(),
-                Outbound::ReliableOrdered(_) => None,
+                Outbound::Reliable(_) => None,
             })
+            .chain(
+                self.tracker
+                    .as_ref()
+                    .and_then(|tracker| tracker.poll_timeout()),
+            )
             .min()
     }
 
@@ -249,7 +269,7 @@ impl Outbox {
     pub fn memory(&self) -> usize {
         let queues = self.senders.channels.iter().map(|channel| match channel {
             Outbound::Unreliable(outbound) => outbound.memory(),
-            Outbound::ReliableOrdered(outbound) => outbound.memory(),
+            Outbound::Reliable(outbound) => outbound.memory(),
         });
         let slots = self
             .senders
@@ -257,7 +277,21 @@ impl Outbox {
             .capacity()
             .saturating_mul(size_of::<Outbound>());
         let rounds = self.rounds.iter().map(Round::memory);
-        queues.chain(rounds).fold(slots, usize::saturating_add)
+        let tracker = self.tracker.as_ref().map(|tracker| tracker.memory());
+        queues
+            .chain(rounds)
+            .chain(tracker)
+            .fold(slots, usize::saturating_add)
+    }
+
+    /// Writes what is new of `class`, the first priority first.
+    fn write_new(&mut self, class: Class, page: &mut Page<'_>) {
+        for round in &mut self.rounds {
+            if page.is_full() {
+                break;
+            }
+            round.run(class, &mut self.senders, page);
+        }
     }
 }
 

@@ -1,6 +1,7 @@
 //! Sender's side of acknowledgement: what is in flight, what arrived, what is lost.
 
 mod contents;
+mod flight;
 mod reference;
 mod report;
 mod scan;
@@ -15,11 +16,14 @@ use crate::packet::PacketNumber;
 use crate::replay::ReplayWindow;
 use crate::rtt::RttEstimator;
 use contents::{Chain, Contents};
+use flight::Flight;
 use reference::AckReference;
 use scan::{Evicted, Pass, Slot, State};
 use tolerance::Tolerance;
 
-pub use report::{AckUnsent, ArrivedAck, ContentsFull, Outcome, SentPacket, Summary, Timeout};
+pub use report::{
+    AckUnsent, ArrivedAck, Cargo, ContentsFull, Outcome, SentPacket, Summary, Timeout,
+};
 
 /// Packets sent whose fate is open, with what each held.
 ///
@@ -51,7 +55,7 @@ pub struct SentPackets<C> {
     /// Largest number acknowledged.
     largest_acked: Option<u64>,
     /// Packets in flight that ask for an acknowledgement.
-    eliciting: usize,
+    flight: Flight,
     /// No packet below is in flight.
     open_from: u64,
     /// What of the path's reordering is borne.
@@ -67,6 +71,8 @@ pub struct SentPackets<C> {
 impl<C: Copy> SentPackets<C> {
     /// Eliciting packets in flight; the sender waits at this many.
     pub const IN_FLIGHT_MAX: usize = 1_024;
+    /// Those of them that may hold unreliable messages only: three quarters.
+    pub const UNRELIABLE_IN_FLIGHT_MAX: usize = flight::UNRELIABLE_MAX;
     /// Packet numbers remembered. An ACK speaks of no more than that.
     pub const SLOTS_MAX: usize = 2_048;
     /// Contents of all packets in flight: 8 for each of 1,024.
@@ -86,7 +92,7 @@ impl<C: Copy> SentPackets<C> {
             skipped: VecDeque::new(),
             reference: AckReference::new(first),
             largest_acked: None,
-            eliciting: 0,
+            flight: Flight::EMPTY,
             open_from: first.get(),
             tolerance: Tolerance::new(),
             loss_deadline: None,
@@ -132,10 +138,9 @@ impl<C: Copy> SentPackets<C> {
         }
         let state = match packet.elicits {
             Elicits::Ack => {
-                if self.eliciting == 0 {
+                if self.flight.packets() == 0 {
                     self.open_from = number;
                 }
-                self.eliciting += 1;
                 self.probe_base = self.probe_base.max(packet.at);
                 State::InFlight
             }
@@ -145,11 +150,16 @@ impl<C: Copy> SentPackets<C> {
             at: packet.at,
             described: packet.described,
             contents: Chain::EMPTY,
+            unreliable: 0,
             state,
         };
         let staged = core::mem::take(&mut self.staged);
         if state == State::InFlight {
             slot.contents = staged;
+            if let Cargo::Unreliable(frames) = packet.cargo {
+                slot.unreliable = frames;
+            }
+            self.flight.add(slot.unreliable);
         } else {
             debug_assert!(staged.is_empty(), "contents elicit an acknowledgement");
             self.contents.drain(staged, |_| ());
@@ -252,7 +262,7 @@ impl<C: Copy> SentPackets<C> {
     /// Doubles with each probe up to [`RttEstimator::PTO_MAX`]; RFC 9002, section 6.2.
     #[must_use]
     pub fn pto_deadline(&self, rtt: &RttEstimator) -> Option<Instant> {
-        (self.eliciting > 0).then(|| self.probe_base + rtt.pto_after(self.probes))
+        (self.flight.packets() > 0).then(|| self.probe_base + rtt.pto_after(self.probes))
     }
 
     /// Returns the probes since the last new acknowledgement.
@@ -272,7 +282,7 @@ impl<C: Copy> SentPackets<C> {
     /// Returns how many packets are in flight that ask for an acknowledgement.
     #[must_use]
     pub const fn in_flight_packets(&self) -> usize {
-        self.eliciting
+        self.flight.packets()
     }
 
     /// Returns whether no further eliciting packet may leave, but for probes.
@@ -282,7 +292,17 @@ impl<C: Copy> SentPackets<C> {
     #[must_use]
     pub fn is_full(&self) -> bool {
         let span = self.next().saturating_sub(self.open_from);
-        self.eliciting >= Self::IN_FLIGHT_MAX || self.eliciting > 0 && span >= ReplayWindow::LEN
+        let packets = self.flight.packets();
+        packets >= Self::IN_FLIGHT_MAX || packets > 0 && span >= ReplayWindow::LEN
+    }
+
+    /// Returns whether no further packet may leave that holds unreliable messages only.
+    ///
+    /// They take at most [`Self::UNRELIABLE_IN_FLIGHT_MAX`] of the places in flight, and as large a
+    /// part of the record of contents: the rest is left to what is reliable.
+    #[must_use]
+    pub const fn is_full_for_unreliable(&self) -> bool {
+        self.flight.is_full_for_unreliable()
     }
 
     /// Returns how many more contents [`push`](Self::push) takes.
@@ -300,7 +320,7 @@ impl<C: Copy> SentPackets<C> {
         self.lost = 0;
         self.staged = Chain::EMPTY;
         self.evicted = Evicted::NONE;
-        self.eliciting = 0;
+        self.flight = Flight::EMPTY;
         self.loss_deadline = None;
     }
 
@@ -371,6 +391,7 @@ impl<C: Copy> SentPackets<C> {
             at: Instant::ZERO,
             described: None,
             contents: Chain::EMPTY,
+            unreliable: 0,
             state: State::Skipped,
         });
     }
@@ -395,7 +416,7 @@ impl<C: Copy> SentPackets<C> {
             return;
         };
         if slot.state == State::InFlight {
-            self.eliciting = self.eliciting.saturating_sub(1);
+            self.flight.remove(slot.unreliable);
             self.contents
                 .join(&mut self.evicted.contents, slot.contents);
             self.evicted.packets = self.evicted.packets.saturating_add(1);

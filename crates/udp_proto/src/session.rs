@@ -1,6 +1,7 @@
 //! One peer: composes keys, windows, acknowledgement, loss and channels, and owns no algorithm.
 
 mod close;
+mod fates;
 mod mtu;
 mod path;
 mod receive;
@@ -12,7 +13,7 @@ use core::time::Duration;
 use crypto::{Aead, Exporter, OpeningKey, Provider, Role, SealingKey, SessionSecrets, Suite};
 use wire::{Generator, Instant};
 
-use crate::channel::{ChannelId, ChannelTable, Content as MessageContent, SendError};
+use crate::channel::{ChannelId, ChannelTable, Content as MessageContent, MessageId, SendError};
 use crate::config::Config;
 use crate::error::CloseReason;
 use crate::event::Proof;
@@ -20,6 +21,7 @@ use crate::handshake::params::{ACK_DELAY_MAX, Params};
 use crate::handshake::peer::{CONFIRM_LEN, IDENTITY_LEN};
 use crate::inbox::Inbox;
 use crate::outbox::Outbox;
+use crate::outcome::{Message, Settled};
 use crate::packet::{Cid, PacketNumber};
 use crate::received::Received;
 use crate::replay::ReplayWindow;
@@ -28,6 +30,7 @@ use crate::sent::{SentPackets, Summary, Timeout};
 use crate::skip::SkipPolicy;
 use crate::stats::SessionStats;
 use close::Phase;
+use fates::Fates;
 use mtu::MtuCheck;
 pub(crate) use mtu::Outcome;
 pub(crate) use path::Path;
@@ -58,6 +61,8 @@ pub(crate) struct Session<A: Aead> {
     skips: SkipPolicy,
     rtt: RttEstimator,
     channels: ChannelTable,
+    /// Which of them are reliable: bit n is channel n.
+    reliable_channels: u32,
     outbox: Outbox,
     inbox: Inbox,
 
@@ -190,6 +195,7 @@ impl<A: Aead> Session<A> {
             rtt,
             outbox: Outbox::new(config.channels.clone(), window, 0),
             inbox: Inbox::new(config.channels.clone(), config.receive_window(), 0),
+            reliable_channels: config.channels.reliable_bits(),
             channels: config.channels.clone(),
             // An accepter speaks at once: the dialler repeats CONFIRM until it hears.
             pings_due: u8::from(confirm.is_none()),
@@ -221,6 +227,30 @@ impl<A: Aead> Session<A> {
         self.outbox.send(now, channel, message)?;
         self.stats.messages_sent += 1;
         Ok(())
+    }
+
+    /// Queues a message whose fate [`poll_settled`](Self::poll_settled) will tell.
+    pub(crate) fn send_tracked(
+        &mut self,
+        now: Instant,
+        message: &Message<'_>,
+    ) -> Result<MessageId, SendError> {
+        if !self.is_open() {
+            return Err(SendError::Closed);
+        }
+        let number = self.outbox.send_tracked(now, message)?;
+        self.stats.messages_sent += 1;
+        Ok(number)
+    }
+
+    /// Returns whether it is known what became of a tracked message.
+    pub(crate) fn has_settled(&self) -> bool {
+        self.outbox.has_settled()
+    }
+
+    /// Returns what became of the next tracked message.
+    pub(crate) fn poll_settled(&mut self) -> Option<Settled> {
+        self.outbox.poll_settled()
     }
 
     /// Takes the next message.
@@ -286,6 +316,7 @@ impl<A: Aead> Session<A> {
             messages_expired: outbound.expired,
             message_frames_lost: outbound.lost,
             message_frames_repeated: inbound.repeated,
+            message_frames_overtaken: inbound.overtaken,
             messages_dropped_unread: inbound.unread_dropped,
             messages_dropped_incomplete: inbound.reassemblies_dropped,
             rtt: measured(self.rtt.smoothed()),
@@ -371,7 +402,7 @@ impl<A: Aead> Session<A> {
             // A whole keepalive without a packet of ours.
             self.shrink();
         }
-        let (sent, rtt, mut fates) = self.parts();
+        let (sent, rtt, mut fates) = self.parts(now);
         let timeout = sent.on_timeout(now, rtt, |content, _| fates.on_lost(content));
         match timeout {
             Timeout::Checked(summary) => self.count(&summary),
@@ -386,8 +417,12 @@ impl<A: Aead> Session<A> {
     }
 
     /// Splits the session for a call that reports what became of packets.
-    const fn parts(&mut self) -> (&mut SentPackets<Content>, &mut RttEstimator, Fates<'_>) {
+    const fn parts(
+        &mut self,
+        now: Instant,
+    ) -> (&mut SentPackets<Content>, &mut RttEstimator, Fates<'_>) {
         let fates = Fates {
+            now,
             outbox: &mut self.outbox,
             inbox: &mut self.inbox,
             confirm: &mut self.confirm,
@@ -407,52 +442,5 @@ impl<A: Aead> Session<A> {
     /// Silence after which the session is given up: never less than three probes take.
     fn idle_span(&self) -> Duration {
         self.idle_timeout.max(self.rtt.pto() * 3)
-    }
-}
-
-/// Who hears what became of a packet's contents.
-struct Fates<'a> {
-    outbox: &'a mut Outbox,
-    inbox: &'a mut Inbox,
-    confirm: &'a mut Option<(Box<Confirm>, Sending)>,
-    mtu: &'a mut u16,
-    mtu_check: &'a mut MtuCheck,
-    news: &'a mut News,
-}
-
-impl Fates<'_> {
-    /// Sees to it that what a lost packet carried is sent again, where it must be.
-    fn on_lost(&mut self, content: Content) {
-        match content {
-            Content::Message(message) => {
-                self.outbox.on_lost(message);
-            }
-            Content::Confirm => {
-                if let Some((_, sending)) = self.confirm {
-                    *sending = Sending::Due;
-                }
-            }
-            Content::Window(credit) => self.inbox.on_window_lost(credit),
-            Content::MtuProbe => {
-                if self.mtu_check.on_lost() {
-                    self.news.mtu_checked = Some(Outcome(None));
-                }
-            }
-        }
-    }
-
-    /// Lets go of what has arrived.
-    fn on_acknowledged(&mut self, content: Content) {
-        match content {
-            Content::Message(message) => self.outbox.on_acked(message),
-            Content::Window(credit) => self.inbox.on_window_acked(credit),
-            Content::Confirm => *self.confirm = None,
-            Content::MtuProbe => {
-                if let Some(mtu) = self.mtu_check.on_acknowledged() {
-                    *self.mtu = (*self.mtu).max(mtu.get());
-                    self.news.mtu_checked = Some(Outcome(Some(mtu)));
-                }
-            }
-        }
     }
 }

@@ -137,7 +137,7 @@ pub struct SessionStats {
     pub packets_lost: u64,
     /// Of these, how many arrived after all.
     pub packets_lost_spuriously: u64,
-    /// Messages given to `send`.
+    /// Messages given to `send` and `send_tracked`.
     pub messages_sent: u64,
     /// Messages taken by `receive`.
     pub messages_received: u64,
@@ -150,11 +150,14 @@ pub struct SessionStats {
     pub message_frames_lost: u64,
     /// Frames of messages that came again, and were dropped.
     pub message_frames_repeated: u64,
+    /// Frames of sequenced messages that came behind a newer message, and were dropped.
+    pub message_frames_overtaken: u64,
     /// Unreliable messages that came and were dropped because the application did not read them:
     /// more than 64 KiB of them waited.
     pub messages_dropped_unread: u64,
     /// Split unreliable messages that were dropped because not all of their fragments came in time,
-    /// or because they were in the way of newer ones.
+    /// because they were in the way of newer ones, or because a newer one of their sequenced channel
+    /// was delivered.
     pub messages_dropped_incomplete: u64,
     /// Smoothed round trip; zero before the first sample.
     pub rtt: core::time::Duration,

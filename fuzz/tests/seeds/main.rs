@@ -452,6 +452,34 @@ fn stateful() -> Vec<Input> {
     vec![
         ("udp_ack_apply", "two_acks", acks.to_vec()),
         ("udp_inbox", "out_of_order", inbox.concat()),
+        ("udp_inbox", "all_kinds", all_kinds()),
         ("udp_session", "talk", session.concat()),
     ]
+}
+
+/// What a receiver of sequenced and unordered messages may meet.
+fn all_kinds() -> Vec<u8> {
+    // Sequenced: 5 whole and 4 behind it, 7 begun and 8 whole. Unordered: 2, 0 in two fragments, 2.
+    [
+        plain(
+            3,
+            &[
+                message(2, Some(5), None, b"new"),
+                message(2, Some(4), None, b"old"),
+            ],
+        ),
+        long(3 | 8, [0xC2, 0, 7, 0, 0, 0, 2]),
+        plain(
+            3,
+            &[
+                message(2, Some(8), None, b"newest"),
+                message(3, Some(2), None, b"two"),
+                message(3, Some(0), Some((1, 2)), b"tail"),
+            ],
+        ),
+        long(3 | 8, [0xC3, 0, 0, 0, 0, 0, 2]),
+        plain(3, &[message(3, Some(2), None, b"two")]),
+        vec![1 | 0x78, 2, 0xF8],
+    ]
+    .concat()
 }

@@ -96,7 +96,8 @@ impl<P: Provider> Node<P> {
                 }
                 SessionEvent::ConnectFailed { session, .. }
                 | SessionEvent::Closed { session, .. } => self.on_closed(now, session),
-                _ => {}
+                // No message of the mesh is tracked.
+                SessionEvent::Settled { .. } | _ => {}
             }
         }
         has_news

@@ -37,7 +37,11 @@ impl App<Endpoint<SimProvider>> for Replies {
                     message.clear();
                 }
             }
-            Event::ConnectFailed { .. } | Event::MtuChecked { .. } | Event::Closed { .. } | _ => {}
+            Event::ConnectFailed { .. }
+            | Event::MtuChecked { .. }
+            | Event::Closed { .. }
+            | Event::Settled { .. }
+            | _ => {}
         }
     }
 }

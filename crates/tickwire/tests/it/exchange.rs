@@ -7,8 +7,8 @@ use std::thread;
 
 use tickwire::udp_proto::{ChannelTable, Credentials, ServerIdentity, Target};
 use tickwire::{
-    AppId, ChannelId, Client, Config, ConnectFailure, Event, RELIABLE, SendError, Server,
-    UNRELIABLE,
+    AppId, ChannelId, Client, Config, ConnectFailure, Event, Message, MessageOutcome, RELIABLE,
+    SendError, Server, UNRELIABLE,
 };
 
 const APP: AppId = AppId(77);
@@ -76,6 +76,40 @@ fn u1_echoes_over_ipv4_and_ipv6() {
         assert_eq!(messages, [&b"soon"[..], b"surely"]);
         client.disconnect().unwrap();
     }
+}
+
+#[test]
+fn u9_who_sends_tracked_is_told_once_what_became_of_it() {
+    let mut server = Server::bind(address("127.0.0.1:0"), APP).unwrap();
+    let mut client = Client::connect(server.address(), APP, server.key()).unwrap();
+    let mut sent = Vec::new();
+    let mut told = Vec::new();
+    for _ in 0..20_000 {
+        server.poll();
+        for event in client.wait_tick(FAST).unwrap() {
+            if let Event::Settled {
+                channel,
+                message,
+                outcome,
+                ..
+            } = event
+            {
+                assert_eq!(outcome, MessageOutcome::Delivered);
+                told.push((channel, message));
+                continue;
+            }
+            assert!(matches!(event, Event::Connected { .. }), "{event:?}");
+            for channel in [RELIABLE, UNRELIABLE] {
+                let message = Message::new(channel, b"heard?");
+                sent.push((channel, client.send_tracked(&message).unwrap()));
+            }
+        }
+        if told.len() == 2 {
+            break;
+        }
+    }
+    told.sort_unstable_by_key(|(channel, _)| core::cmp::Reverse(*channel));
+    assert_eq!(told, sent);
 }
 
 #[test]

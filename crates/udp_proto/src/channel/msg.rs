@@ -1,7 +1,7 @@
 //! The MSG frame; TWP/1, section 7.
 //!
 //! ```text
-//! 1 F L ccccc | id 2 (reliable, or F) | frag_index 2, frag_count 2 (F) | len varint (L) | data
+//! 1 F L ccccc | id 2 (not unreliable, or F) | frag_index 2, frag_count 2 (F) | len varint (L) | data
 //! ```
 
 #![warn(clippy::arithmetic_side_effects)]
@@ -117,9 +117,9 @@ impl<'a> MsgFrame<'a> {
             return None;
         }
         let channel = ChannelId(first & CHANNEL);
-        let reliable = table.get(channel)?.delivery.is_reliable();
+        let numbered = table.get(channel)?.delivery.is_numbered();
         let fragmented = first & FRAGMENTED != 0;
-        let id = if reliable || fragmented {
+        let id = if numbered || fragmented {
             Some(reader.u16().ok()?)
         } else {
             None

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use wire::Writer;
 
-use super::{ChannelConfig, ChannelId, Delivery, message_credit};
+use super::{ChannelConfig, ChannelId, message_credit};
 use crate::fragment::{FRAGMENT_LEN, UNRELIABLE_BUDGET, fragment_cost};
 
 /// The channels of a session, fixed at its start. Copies share one list.
@@ -37,9 +37,10 @@ impl ChannelTable {
             return Err(TableError::Length(rows.len()));
         }
         for (id, row) in (0..).zip(rows) {
-            let max = match row.delivery {
-                Delivery::Unreliable => Self::UNRELIABLE_BYTES_MAX,
-                Delivery::ReliableOrdered => Self::RELIABLE_BYTES_MAX,
+            let max = if row.delivery.is_reliable() {
+                Self::RELIABLE_BYTES_MAX
+            } else {
+                Self::UNRELIABLE_BYTES_MAX
             };
             if row.message_bytes_max > max {
                 return Err(TableError::MessageBytes {
@@ -78,6 +79,14 @@ impl ChannelTable {
             .max();
         let needed = longest.map_or(0, |longest| longest.div_ceil(3).saturating_mul(4));
         configured.max(needed)
+    }
+
+    /// Returns which channels are reliable: bit n is channel n.
+    pub(crate) fn reliable_bits(&self) -> u32 {
+        let rows = self.rows.iter().rev();
+        rows.fold(0, |bits, row| {
+            bits << 1 | u32::from(row.delivery.is_reliable())
+        })
     }
 
     /// Appends what both sides must agree on; the channel digest is a hash of it.
@@ -150,6 +159,7 @@ const _: () = assert!(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::channel::Delivery;
 
     #[test]
     fn refuses_too_many_channels_and_too_long_messages() {

@@ -1,4 +1,4 @@
-//! Unreliable channels: what is lost stays lost, what is late is dropped.
+//! Unreliable channels, sequenced or not: what is lost stays lost, what is late is dropped.
 
 mod arrivals;
 
@@ -8,10 +8,13 @@ use wire::Instant;
 
 use super::outgoing::Outgoing;
 use super::ring::Ring;
-use super::{ChannelConfig, ChannelId, MsgHeader, QUEUE_RECORD_LEN, WHOLE_MAX, truncate};
-use crate::fragment::{FRAGMENT_LEN, Position, fragment_count, tail_len};
+use super::{
+    ChannelConfig, ChannelId, Delivery, MsgHeader, QUEUE_RECORD_LEN, WHOLE_MAX, frame_count,
+    truncate,
+};
+use crate::fragment::{FRAGMENT_LEN, Position, tail_len};
 
-pub(crate) use arrivals::{Inbound, Progress, Reassembly, SplitMessage};
+pub(crate) use arrivals::{Inbound, Note, Progress, Reassembly, SplitMessage};
 
 /// The sending half of an unreliable channel: messages that wait for a packet, oldest first.
 #[derive(Debug)]
@@ -24,9 +27,11 @@ pub(crate) struct Outbound {
     waiting: VecDeque<Waiting>,
     /// Number that the next message gets.
     next_message: u64,
-    /// Number that the next message of several fragments gets on the wire. Whole messages have
-    /// none there, so these numbers stay close however many of those are sent.
-    next_split: u64,
+    /// Whether whole messages have a number on the wire, too.
+    is_sequenced: bool,
+    /// Number on the wire of the next message that begins to leave and has one. What never leaves
+    /// has none, so these numbers stay close however much is dropped in the queue.
+    next_on_wire: u64,
 }
 
 /// A message that waits.
@@ -40,52 +45,48 @@ struct Waiting {
     expires: Instant,
     /// Its length, bytes.
     len: usize,
-    /// Its number on the wire; `None` where it goes in one frame.
-    id: Option<u16>,
     /// Fragments written.
     written: u16,
 }
 
 impl Outbound {
     /// Makes the half of `channel`, whose messages are numbered from `first_id` on.
-    pub(crate) fn new(channel: ChannelId, first_id: u64) -> Self {
+    pub(crate) fn new(channel: ChannelId, delivery: Delivery, first_id: u64) -> Self {
         Self {
             channel,
             bytes: Ring::default(),
             waiting: VecDeque::new(),
             next_message: first_id,
-            next_split: first_id,
+            is_sequenced: delivery.is_numbered(),
+            next_on_wire: first_id,
         }
     }
 
-    /// Queues a message and returns its number and how many older ones made place for it.
+    /// Queues a message that is too old at `expires` and returns its number. Older ones that make
+    /// place for it are named to `displaced`.
     pub(crate) fn push(
         &mut self,
-        now: Instant,
+        expires: Instant,
         config: &ChannelConfig,
         message: &[u8],
-    ) -> (u64, u64) {
-        let mut displaced: u64 = 0;
-        while self.cost_with(message.len()) > config.queue_bytes_max && self.drop_oldest() {
-            displaced = displaced.saturating_add(1);
+        mut displaced: impl FnMut(u64),
+    ) -> u64 {
+        while self.cost_with(message.len()) > config.queue_bytes_max
+            && let Some(oldest) = self.drop_oldest()
+        {
+            displaced(oldest);
         }
-        let id = (message.len() > WHOLE_MAX).then(|| {
-            let id = truncate(self.next_split);
-            self.next_split = self.next_split.wrapping_add(1);
-            id
-        });
         let number = self.next_message;
         self.next_message = number.wrapping_add(1);
         self.waiting.push_back(Waiting {
             start: self.bytes.end(),
             message: number,
-            expires: now + config.ttl,
+            expires,
             len: message.len(),
-            id,
             written: 0,
         });
         self.bytes.push(message);
-        (number, displaced)
+        number
     }
 
     /// Returns the frame to be written next.
@@ -93,14 +94,16 @@ impl Outbound {
         let waiting = self.waiting.front()?;
         let header = MsgHeader {
             channel: self.channel,
-            id: waiting.id,
-            fragment: waiting.id.map(|_| Position {
+            id: self
+                .is_numbered(waiting)
+                .then(|| truncate(self.next_on_wire)),
+            fragment: waiting.is_split().then(|| Position {
                 index: waiting.written,
                 count: waiting.fragments(),
             }),
         };
         let before = usize::from(waiting.written).saturating_mul(FRAGMENT_LEN);
-        let len = if waiting.id.is_none() {
+        let len = if !waiting.is_split() {
             waiting.len
         } else if waiting.written.saturating_add(1) == waiting.fragments() {
             tail_len(waiting.len)
@@ -128,13 +131,14 @@ impl Outbound {
         }
     }
 
-    /// Drops what is too old and returns how many messages that were.
-    pub(crate) fn expire(&mut self, now: Instant) -> u64 {
-        let mut expired: u64 = 0;
-        while self.expires().is_some_and(|expires| expires <= now) && self.drop_oldest() {
-            expired = expired.saturating_add(1);
+    /// Drops what is too old and names it to `expired`. A message that may wait less long than
+    /// those before it is dropped when its turn comes.
+    pub(crate) fn expire(&mut self, now: Instant, mut expired: impl FnMut(u64)) {
+        while self.expires().is_some_and(|expires| expires <= now)
+            && let Some(oldest) = self.drop_oldest()
+        {
+            expired(oldest);
         }
-        expired
     }
 
     /// Gives back the memory of an empty queue.
@@ -170,23 +174,31 @@ impl Outbound {
             .saturating_add(records.saturating_mul(QUEUE_RECORD_LEN))
     }
 
-    /// Drops the oldest message, and returns whether there was one.
-    fn drop_oldest(&mut self) -> bool {
-        let Some(oldest) = self.waiting.pop_front() else {
-            return false;
-        };
+    /// Returns whether `waiting` has a number on the wire.
+    const fn is_numbered(&self, waiting: &Waiting) -> bool {
+        self.is_sequenced || waiting.is_split()
+    }
+
+    /// Drops the oldest message, and returns its number.
+    fn drop_oldest(&mut self) -> Option<u64> {
+        let oldest = self.waiting.pop_front()?;
         self.bytes
             .release(oldest.start.saturating_add(oldest.len as u64));
-        true
+        if oldest.written > 0 && self.is_numbered(&oldest) {
+            self.next_on_wire = self.next_on_wire.wrapping_add(1);
+        }
+        Some(oldest.message)
     }
 }
 
 impl Waiting {
+    /// Returns whether it goes in more than one frame.
+    const fn is_split(&self) -> bool {
+        self.len > WHOLE_MAX
+    }
+
     /// Frames that the message takes.
     fn fragments(&self) -> u16 {
-        if self.id.is_none() {
-            return 1;
-        }
-        u16::try_from(fragment_count(self.len)).unwrap_or(u16::MAX)
+        frame_count(self.len)
     }
 }

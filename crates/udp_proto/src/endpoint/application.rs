@@ -9,10 +9,11 @@ use wire::{Instant, NodeId};
 
 use super::listener::{Listen, Listener, Network, TOKEN_KEYS_MAX};
 use super::{Endpoint, Slot};
-use crate::channel::{ChannelId, SendError};
+use crate::channel::{ChannelId, MessageId, SendError};
 use crate::error::{CloseCode, ConnectError, ConnectFailure, ListenError, NoSession};
 use crate::event::{Event, Proof};
 use crate::handshake::dial::{Credentials, Dial, DialStart, HelloForm, Target};
+use crate::outcome::Message;
 use crate::session::Session;
 use crate::slots::{CidLen, SessionId};
 use crate::stats::SessionStats;
@@ -164,8 +165,36 @@ impl<P: Provider> Endpoint<P> {
             return Err(SendError::Closed);
         };
         open.send(now, channel, message)?;
+        if open.has_settled() {
+            self.pass_on_news(now, session);
+        }
         self.arm(session);
         Ok(())
+    }
+
+    /// As [`send`](Self::send), and what becomes of the message comes once, as
+    /// [`Event::Settled`] with the number returned.
+    ///
+    /// That costs the session some 24 bytes for each such message until the event. A number is that of the
+    /// message among all on its channel.
+    ///
+    /// # Errors
+    ///
+    /// As [`send`](Self::send), and [`SendError::TooManyTracked`] where the fate of 4,096 messages of
+    /// the session is open.
+    pub fn send_tracked(
+        &mut self,
+        now: Instant,
+        session: SessionId,
+        message: &Message<'_>,
+    ) -> Result<MessageId, SendError> {
+        let now = self.advance(now);
+        let Some(Slot::Session(open)) = self.slots.get_mut(session) else {
+            return Err(SendError::Closed);
+        };
+        let number = open.send_tracked(now, message)?;
+        self.settle(now, session);
+        Ok(number)
     }
 
     /// Moves the next message of `session` to `out`, whose content it replaces, and says which
@@ -187,7 +216,8 @@ impl<P: Provider> Endpoint<P> {
         channel
     }
 
-    /// Ends a session: what is queued on reliable channels is sent first, for up to
+    /// Ends a session: what is queued on reliable channels is sent first, and what became of tracked
+    /// messages waited for, for up to
     /// [`Config::linger`](crate::Config::linger). The end comes as an event. `reason` is cut at
     /// 128 bytes.
     ///

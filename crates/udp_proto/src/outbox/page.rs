@@ -11,6 +11,18 @@ pub struct Room {
     pub bytes: usize,
     /// What comes behind the frames.
     pub end: End,
+    /// What must be among them.
+    pub lead: Lead,
+}
+
+/// What a packet must hold for its messages to leave.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lead {
+    /// Any message: priorities decide.
+    Any,
+    /// A reliable one: these go first, whatever the priorities are, and unreliable ones take what
+    /// is left. Without a reliable one nothing leaves.
+    Reliable,
 }
 
 /// What comes behind the MSG frames of a packet.
@@ -83,6 +95,11 @@ impl<'a> Page<'a> {
         // Nothing can follow a frame that ends where the packet ends.
         self.left = length.map_or(0, |_| self.left.saturating_sub(taken));
         true
+    }
+
+    /// Returns whether nothing is written.
+    pub(super) const fn is_empty(&self) -> bool {
+        self.written == 0
     }
 
     /// Returns whether no frame can follow.

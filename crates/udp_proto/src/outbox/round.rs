@@ -49,8 +49,9 @@ impl Round {
         after.iter().chain(before).map(|member| member.channel)
     }
 
-    /// Lets the channels write what is new, in turn, until all are done or the page is full.
-    pub(super) fn run(&mut self, senders: &mut Senders, page: &mut Page<'_>) {
+    /// Lets the channels of `class` write what is new, in turn, until all are done or the page is
+    /// full.
+    pub(super) fn run(&mut self, class: Class, senders: &mut Senders, page: &mut Page<'_>) {
         let mut first_short = None;
         loop {
             let mut any_over = false;
@@ -59,6 +60,9 @@ impl Round {
                 let Some(member) = self.members.get_mut(place) else {
                     return;
                 };
+                if !senders.is_of(class, member.channel) {
+                    continue;
+                }
                 match member.run(senders, page) {
                     Turn::Idle => {}
                     Turn::Over => any_over = true,
@@ -84,6 +88,17 @@ impl Round {
         let place = self.turn.saturating_add(step);
         place.checked_rem(self.members.len()).unwrap_or(0)
     }
+}
+
+/// Which channels have their turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Class {
+    /// All.
+    Any,
+    /// Reliable ones, ordered or not.
+    Reliable,
+    /// Unreliable ones, sequenced or not.
+    Unreliable,
 }
 
 /// A channel in its round.

@@ -1,9 +1,10 @@
 //! The sending halves of all channels.
 
 use super::Page;
+use super::round::Class;
 use crate::channel::outgoing::{Next, Outgoing};
 use crate::channel::ring::Ring;
-use crate::channel::{ChannelId, ChannelTable, Delivery, reliable_ordered, unreliable};
+use crate::channel::{ChannelId, ChannelTable, reliable, unreliable};
 
 /// The sending halves of a session's channels, and what of the peer's window they took.
 #[derive(Debug)]
@@ -22,12 +23,12 @@ impl Senders {
         let channels = (0..)
             .map(ChannelId)
             .zip(table.rows())
-            .map(|(id, row)| match row.delivery {
-                Delivery::Unreliable => {
-                    Outbound::Unreliable(unreliable::Outbound::new(id, first_id))
-                }
-                Delivery::ReliableOrdered => {
-                    Outbound::ReliableOrdered(reliable_ordered::Outbound::new(id, first_id))
+            .map(|(id, row)| {
+                if row.delivery.is_reliable() {
+                    Outbound::Reliable(reliable::Outbound::new(id, first_id))
+                } else {
+                    let outbound = unreliable::Outbound::new(id, row.delivery, first_id);
+                    Outbound::Unreliable(outbound)
                 }
             })
             .collect();
@@ -40,13 +41,24 @@ impl Senders {
 
     /// Writes what of `channel` was lost, as far as there is room.
     pub(super) fn write_lost(&mut self, channel: usize, page: &mut Page<'_>) {
-        let Some(Outbound::ReliableOrdered(outbound)) = self.channels.get_mut(channel) else {
+        let Some(Outbound::Reliable(outbound)) = self.channels.get_mut(channel) else {
             return;
         };
         while let Some(outgoing) = outbound.next_lost()
             && page.write(&outgoing, outbound.bytes())
         {
             outbound.on_lost_written();
+        }
+    }
+
+    /// Returns whether `channel` is one of `class`.
+    pub(super) fn is_of(&self, class: Class, channel: usize) -> bool {
+        match class {
+            Class::Any => true,
+            Class::Reliable => matches!(self.channels.get(channel), Some(Outbound::Reliable(_))),
+            Class::Unreliable => {
+                matches!(self.channels.get(channel), Some(Outbound::Unreliable(_)))
+            }
         }
     }
 
@@ -59,10 +71,10 @@ impl Senders {
 /// The sending half of one channel.
 #[derive(Debug)]
 pub(super) enum Outbound {
-    /// Of an unreliable one.
+    /// Of an unreliable one, sequenced or not.
     Unreliable(unreliable::Outbound),
-    /// Of a reliable, ordered one.
-    ReliableOrdered(reliable_ordered::Outbound),
+    /// Of a reliable one, ordered or not.
+    Reliable(reliable::Outbound),
 }
 
 impl Outbound {
@@ -70,7 +82,7 @@ impl Outbound {
     pub(super) fn next_lost(&self) -> Option<Outgoing> {
         match self {
             Self::Unreliable(_) => None,
-            Self::ReliableOrdered(outbound) => outbound.next_lost(),
+            Self::Reliable(outbound) => outbound.next_lost(),
         }
     }
 
@@ -78,7 +90,7 @@ impl Outbound {
     pub(super) fn next_new(&self, credit: u64) -> Next {
         match self {
             Self::Unreliable(outbound) => outbound.next().map_or(Next::Idle, Next::Frame),
-            Self::ReliableOrdered(outbound) => outbound.next_new(credit),
+            Self::Reliable(outbound) => outbound.next_new(credit),
         }
     }
 
@@ -86,7 +98,7 @@ impl Outbound {
     pub(super) fn on_new_written(&mut self) {
         match self {
             Self::Unreliable(outbound) => outbound.on_written(),
-            Self::ReliableOrdered(outbound) => outbound.on_new_written(),
+            Self::Reliable(outbound) => outbound.on_new_written(),
         }
     }
 
@@ -94,7 +106,7 @@ impl Outbound {
     pub(super) const fn bytes(&self) -> &Ring {
         match self {
             Self::Unreliable(outbound) => outbound.bytes(),
-            Self::ReliableOrdered(outbound) => outbound.bytes(),
+            Self::Reliable(outbound) => outbound.bytes(),
         }
     }
 }

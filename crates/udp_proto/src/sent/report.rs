@@ -19,8 +19,19 @@ pub struct SentPacket {
     pub at: Instant,
     /// Whether it asks for an acknowledgement; one that does not is never lost.
     pub elicits: Elicits,
+    /// What sort of messages it holds.
+    pub cargo: Cargo,
     /// The ACK it carried, where that was whole.
     pub described: Option<Described>,
+}
+
+/// What sort of messages a packet holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cargo {
+    /// So many frames of unreliable ones, at least one, and no other.
+    Unreliable(u8),
+    /// A reliable one, or none.
+    Other,
 }
 
 /// An ACK that arrived.

@@ -32,6 +32,8 @@ pub(super) struct Slot {
     pub(super) described: Option<Described>,
     /// What it held; empty unless it is in flight or counts as lost.
     pub(super) contents: Chain,
+    /// How many frames of messages it holds, where these are unreliable; else 0.
+    pub(super) unreliable: u8,
     /// How it stands.
     pub(super) state: State,
 }
@@ -144,7 +146,7 @@ impl<C: Copy> SentPackets<C> {
                 }
                 (State::InFlight, Outcome::Acked) => {
                     summary.acked_packets += 1;
-                    self.eliciting = self.eliciting.saturating_sub(1);
+                    self.flight.remove(slot.unreliable);
                     let contents = core::mem::take(&mut slot.contents);
                     self.contents
                         .drain(contents, |content| sink(content, outcome));
@@ -152,7 +154,7 @@ impl<C: Copy> SentPackets<C> {
                 }
                 (State::InFlight, Outcome::Lost) => {
                     summary.lost_packets += 1;
-                    self.eliciting = self.eliciting.saturating_sub(1);
+                    self.flight.remove(slot.unreliable);
                     for content in self.contents.iter(slot.contents) {
                         self.lost += 1;
                         sink(content, outcome);

@@ -37,6 +37,11 @@ impl Sender {
             number,
             at: at(millis),
             elicits,
+            cargo: if number.get().is_multiple_of(2) {
+                Cargo::Other
+            } else {
+                Cargo::Unreliable(1)
+            },
             described: None,
         });
         number.get()
@@ -289,6 +294,7 @@ fn numbers_passed_over_count_as_skipped() {
         number: number(3),
         at: at(0),
         elicits: Elicits::Ack,
+        cargo: Cargo::Other,
         described: None,
     });
     assert_eq!(sender.sent.next_number(), Some(number(4)));
@@ -417,6 +423,11 @@ proptest! {
             prop_assert_eq!(sender.sent.contents.room() + held, SentPackets::<u64>::CONTENTS_MAX);
             prop_assert_eq!(sender.sent.in_flight_packets(), open.len());
             prop_assert!(sender.sent.in_flight().eq(open.iter().copied()));
+            let mut flight = Flight::EMPTY;
+            for number in &open {
+                flight.add(u8::from(number % 2 == 1));
+            }
+            prop_assert_eq!(sender.sent.flight, flight);
         }
     }
 }
@@ -442,6 +453,7 @@ fn a_confirmed_ack_of_ours_is_handed_back() {
             } else {
                 Elicits::Nothing
             },
+            cargo: Cargo::Other,
             described: *described,
         });
     }

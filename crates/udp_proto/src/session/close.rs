@@ -135,6 +135,7 @@ impl<A: Aead> Session<A> {
 
     /// Tells the application, once.
     pub(super) fn end(&mut self, reason: CloseReason, text: Box<[u8]>) {
+        self.outbox.abandon();
         self.news.closed = Some((reason, text));
     }
 

@@ -11,7 +11,7 @@ use core::net::SocketAddr;
 use super::{Content, Session};
 use crate::config::Mtu;
 use crate::frame::{Elicits, Frame};
-use crate::sent::SentPacket;
+use crate::sent::{Cargo, SentPacket};
 
 /// How far the check has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -97,6 +97,7 @@ impl<A: Aead> Session<A> {
                 number,
                 at: now,
                 elicits: Elicits::Ack,
+                cargo: Cargo::Other,
                 described: None,
             },
         );

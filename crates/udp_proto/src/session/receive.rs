@@ -148,7 +148,7 @@ impl<A: Aead> Session<A> {
             packet: number,
             frame: ack,
         };
-        let (sent, rtt, mut fates) = self.parts();
+        let (sent, rtt, mut fates) = self.parts(now);
         let summary = sent
             .on_ack(arrived, rtt, |content, outcome| match outcome {
                 Outcome::Lost => fates.on_lost(content),

@@ -14,10 +14,10 @@ use crate::error::CloseCode;
 use crate::fragment::FRAGMENT_LEN;
 use crate::frame::{Elicits, Frame};
 use crate::handshake::params;
-use crate::outbox::{End, Room};
+use crate::outbox::{End, Lead, Room};
 use crate::packet::{Form, Header, KeyPhase, PLAINTEXT_LEN_MIN, PacketNumber, TAG_LEN};
 use crate::received::{Described, Written};
-use crate::sent::SentPacket;
+use crate::sent::{Cargo, SentPacket};
 
 /// Seals kept back for CLOSE when a key is worn.
 const SEALS_RESERVED: u64 = 64;
@@ -89,7 +89,7 @@ impl<A: Aead> Session<A> {
             return Some(transmit);
         }
         let packet = self.begin(buf, self.mtu);
-        let (elicits, described) = self.write_frames(now, &packet, buf);
+        let body = self.write_frames(now, &packet, buf);
         if buf.len() == packet.body {
             // What asked for a packet waits for room in the record of those in flight.
             buf.truncate(packet.start);
@@ -107,8 +107,9 @@ impl<A: Aead> Session<A> {
             SentPacket {
                 number,
                 at: now,
-                elicits,
-                described,
+                elicits: body.elicits,
+                cargo: body.cargo,
+                described: body.described,
             },
         );
         // Up to a fifth off, so that many sessions do not speak in one breath.
@@ -136,7 +137,17 @@ impl<A: Aead> Session<A> {
                 (&self.mtu_check, &self.confirm),
                 (MtuCheck::Due { .. }, None)
             )
-            || (self.has_room_in_flight() && self.outbox.has_work())
+            || (self.has_room_in_flight() && self.outbox.has_work_for(self.lead()))
+    }
+
+    /// What the next packet with messages must hold: unreliable ones leave a part of the room in
+    /// flight to the others.
+    const fn lead(&self) -> Lead {
+        if self.sent.is_full_for_unreliable() {
+            Lead::Reliable
+        } else {
+            Lead::Any
+        }
     }
 
     fn has_room_in_flight(&self) -> bool {
@@ -149,15 +160,11 @@ impl<A: Aead> Session<A> {
     }
 
     /// Writes the frames of one packet: what reports, then what controls, then messages.
-    fn write_frames(
-        &mut self,
-        now: Instant,
-        packet: &Packet,
-        buf: &mut Vec<u8>,
-    ) -> (Elicits, Option<Described>) {
+    fn write_frames(&mut self, now: Instant, packet: &Packet, buf: &mut Vec<u8>) -> Body {
+        let lead = self.lead();
         let has_messages = (self.has_room_in_flight() || self.pings_due > 0)
             && self.has_room_on_record()
-            && self.outbox.has_work();
+            && self.outbox.has_work_for(lead);
         let room = if has_messages {
             self.ack_room(now, packet.room)
         } else {
@@ -166,16 +173,20 @@ impl<A: Aead> Session<A> {
         let described = self.write_ack(now, room, buf);
         let needs_ping = self.pings_due > 0 || self.keepalive_at <= now;
         let mut elicits = Elicits::Nothing;
+        let mut cargo = Cargo::Other;
         if self.write_window(buf) | self.write_confirm(buf) {
             elicits = Elicits::Ack;
         }
         if has_messages {
-            let frames = self.write_messages(now, packet, buf);
+            let (frames, is_reliable) = self.write_messages(now, (packet, lead), buf);
             if frames > 0 {
+                if !is_reliable {
+                    cargo = Cargo::Unreliable(u8::try_from(frames).unwrap_or(u8::MAX));
+                }
                 elicits = Elicits::Ack;
             }
             self.crowding = match (frames, self.crowding) {
-                _ if !self.outbox.has_work() => Crowding::None,
+                _ if !self.outbox.has_work_for(lead) => Crowding::None,
                 (0, _) => Crowding::LastPacket,
                 (_, Crowding::None) => Crowding::None,
                 // No later packet of this drain would have room either.
@@ -188,7 +199,11 @@ impl<A: Aead> Session<A> {
             elicits = Elicits::Ack;
         }
         self.pings_due = self.pings_due.saturating_sub(1);
-        (elicits, described)
+        Body {
+            elicits,
+            cargo,
+            described,
+        }
     }
 
     /// What an ACK may take of the `room` of a packet in which messages want to leave, bytes.
@@ -264,19 +279,29 @@ impl<A: Aead> Session<A> {
         true
     }
 
-    /// Fills the packet with messages; returns how many frames there are.
-    fn write_messages(&mut self, now: Instant, packet: &Packet, buf: &mut Vec<u8>) -> usize {
+    /// Fills the packet with messages; returns how many frames there are, and whether any of them is
+    /// reliable.
+    fn write_messages(
+        &mut self,
+        now: Instant,
+        (packet, lead): (&Packet, Lead),
+        buf: &mut Vec<u8>,
+    ) -> (usize, bool) {
         let room = Room {
             bytes: packet.end().saturating_sub(buf.len()),
             end: End::Packet,
+            lead,
         };
-        let sent = &mut self.sent;
-        self.outbox.fill(now, room, buf, &mut |content| {
+        let (sent, reliable) = (&mut self.sent, self.reliable_channels);
+        let mut is_reliable = false;
+        let frames = self.outbox.fill(now, room, buf, &mut |content| {
+            is_reliable |= reliable & 1_u32.wrapping_shl(content.channel.0.into()) != 0;
             // `has_room_on_record` was asked.
             if sent.push(Content::Message(content)).is_err() {
                 debug_assert!(false, "no room for what a packet holds");
             }
-        })
+        });
+        (frames, is_reliable)
     }
 
     /// Writes the header of the next packet.
@@ -344,6 +369,13 @@ impl<A: Aead> Session<A> {
                 .form_after(self.sent.form_reference())
                 .is_none()
     }
+}
+
+/// What the frames of a packet amount to.
+struct Body {
+    elicits: Elicits,
+    cargo: Cargo,
+    described: Option<Described>,
 }
 
 /// Where a packet stands in the buffer.

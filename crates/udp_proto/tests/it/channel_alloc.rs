@@ -1,9 +1,17 @@
 //! What the steady state allocates: nothing.
 
+use udp_proto::Message;
 use udp_proto::channel::{ChannelConfig, ChannelId, ChannelTable, Content, MsgFrame, Priority};
 use udp_proto::inbox::Inbox;
-use udp_proto::outbox::{End, Outbox, Room};
+use udp_proto::outbox::{End, Lead, Outbox, Room};
 use wire::{Instant, Reader};
+
+/// Whether what becomes of each message is asked for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Tracking {
+    On,
+    Off,
+}
 
 /// Two halves that face each other, every buffer reused.
 struct Link {
@@ -13,17 +21,23 @@ struct Link {
     plaintext: Vec<u8>,
     contents: Vec<Content>,
     message: Vec<u8>,
+    tracking: Tracking,
+    told: u64,
     packets: u64,
     read: u64,
 }
 
 impl Link {
-    fn new() -> Self {
+    fn new(tracking: Tracking) -> Self {
         let mut rows = [
             ChannelConfig::unreliable(),
+            ChannelConfig::sequenced(),
+            ChannelConfig::reliable_unordered(),
             ChannelConfig::reliable_ordered(),
         ];
-        rows[1].priority = Priority::FIRST;
+        for row in &mut rows {
+            row.priority = Priority::FIRST;
+        }
         let table = ChannelTable::new(&rows).unwrap();
         Self {
             outbox: Outbox::new(table.clone(), 256 << 10, 0),
@@ -32,6 +46,8 @@ impl Link {
             plaintext: Vec::with_capacity(1_200),
             contents: Vec::with_capacity(64),
             message: Vec::with_capacity(65_536),
+            tracking,
+            told: 0,
             packets: 0,
             read: 0,
         }
@@ -42,7 +58,12 @@ impl Link {
     fn exchange(&mut self, now: Instant, channel: u8, lost: u64) {
         let mut message = [7; 100];
         message[..8].copy_from_slice(&self.packets.to_be_bytes());
-        self.outbox.send(now, ChannelId(channel), &message).unwrap();
+        if self.tracking == Tracking::On {
+            let message = Message::new(ChannelId(channel), &message);
+            self.outbox.send_tracked(now, &message).unwrap();
+        } else {
+            self.outbox.send(now, ChannelId(channel), &message).unwrap();
+        }
         self.packet(now, lost);
         if self.packets.is_multiple_of(5) {
             self.packet(now, lost);
@@ -50,6 +71,10 @@ impl Link {
         while self.inbox.recv(&mut self.message).is_some() {
             assert_eq!(self.message.len(), 100);
             self.read += 1;
+        }
+        self.outbox.handle_timeout(now);
+        while self.outbox.poll_settled().is_some() {
+            self.told += 1;
         }
         if let Some(grant) = self.inbox.window_to_send() {
             self.inbox.on_window_sent(grant);
@@ -65,6 +90,7 @@ impl Link {
         let room = Room {
             bytes: 1_171,
             end: End::Packet,
+            lead: Lead::Any,
         };
         self.plaintext.clear();
         contents.clear();
@@ -74,7 +100,7 @@ impl Link {
         self.packets += 1;
         if self.packets.is_multiple_of(lost) {
             for content in contents.drain(..) {
-                outbox.on_lost(content);
+                outbox.on_lost(now, content);
             }
             return;
         }
@@ -89,10 +115,10 @@ impl Link {
     }
 }
 
-#[test]
-fn twp_f3_messages_of_100_bytes_allocate_nothing_after_a_thousand() {
-    for (channel, lost) in [(0, u64::MAX), (1, u64::MAX), (0, 3), (1, 3)] {
-        let mut link = Link::new();
+/// Sends a message a millisecond on every kind of channel, with and without loss.
+fn run(tracking: Tracking) {
+    for (channel, lost) in (0..4).flat_map(|channel| [(channel, u64::MAX), (channel, 3)]) {
+        let mut link = Link::new(tracking);
         let mut now = Instant::ZERO;
         let mut before = 0;
         for number in 0..101_000_u32 {
@@ -105,5 +131,21 @@ fn twp_f3_messages_of_100_bytes_allocate_nothing_after_a_thousand() {
         let allocations = crate::alloc::allocated() - before;
         assert_eq!(allocations, 0, "channel {channel}, one of {lost} lost");
         assert!(link.read > 50_000, "{}", link.read);
+        assert_eq!(
+            link.told > 100_000,
+            tracking == Tracking::On,
+            "{}",
+            link.told
+        );
     }
+}
+
+#[test]
+fn twp_f3_messages_of_100_bytes_allocate_nothing_after_a_thousand() {
+    run(Tracking::Off);
+}
+
+#[test]
+fn twp_f3_tracked_messages_allocate_nothing_either() {
+    run(Tracking::On);
 }

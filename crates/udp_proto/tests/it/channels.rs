@@ -1,6 +1,8 @@
 //! Two sides exchange messages over a lossy pipe.
 
 mod delivery;
+mod fates;
 mod hostile;
+mod kinds;
 mod pipe;
 mod schedule;

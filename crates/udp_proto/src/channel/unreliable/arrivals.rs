@@ -1,49 +1,88 @@
-//! What arrives in fragments on unreliable channels.
+//! What arrives with a number on unreliable channels: fragments, and all of sequenced ones.
 
 #![warn(clippy::arithmetic_side_effects)]
 
 use wire::Instant;
 
-use crate::channel::{ChannelError, ChannelId, ID_WINDOW, widen};
+use crate::channel::{ChannelError, ChannelId, Delivery, ID_WINDOW, widen};
 use crate::fragment::{
     Admission, Fragment, Key, Reassembler, UNRELIABLE_BUDGET, UNRELIABLE_MESSAGES_MAX,
 };
 use crate::marks::Marks;
 
-/// The receiving half of one unreliable channel: which split messages have begun to arrive.
+/// The receiving half of one unreliable channel: which numbered messages have begun to arrive.
 ///
-/// A message in one frame has no number; the packet's replay window is what drops its copies.
+/// A message in one frame of a channel that is not sequenced has no number; the packet's replay
+/// window is what drops its copies.
 #[derive(Debug)]
 pub(crate) struct Inbound {
     /// One above the newest number seen.
     next: u64,
     /// Messages of which a fragment has come, of the [`ID_WINDOW`] below `next`.
     begun: Marks,
+    /// Messages below it come too late; rises on a sequenced channel only.
+    floor: u64,
+    /// Whether newer messages overtake older ones for good.
+    is_sequenced: bool,
+}
+
+/// How a numbered message stands when a frame of it comes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Note {
+    /// The frame is the first of the message with this number.
+    First(u64),
+    /// Others came before.
+    Further(u64),
+    /// It is too old to tell.
+    Old,
+    /// A newer one was delivered.
+    Overtaken,
 }
 
 impl Inbound {
-    /// Makes the half whose peer numbers split messages from `first_id` on.
-    pub(crate) const fn new(first_id: u64) -> Self {
+    /// Makes the half of a channel of that `delivery`, whose peer numbers messages from `first_id`
+    /// on.
+    pub(crate) const fn new(delivery: Delivery, first_id: u64) -> Self {
         Self {
             next: first_id,
             begun: Marks::new(),
+            floor: first_id,
+            is_sequenced: delivery.is_numbered(),
         }
     }
 
-    /// Takes note of a fragment of the message whose number ends in `low`. Returns the number and
-    /// whether it is the message's first; `None` where the message is too old to tell.
-    pub(crate) fn note(&mut self, low: u16) -> Option<(u64, bool)> {
+    /// Returns whether whole messages have numbers, and newer ones overtake older ones.
+    pub(crate) const fn is_sequenced(&self) -> bool {
+        self.is_sequenced
+    }
+
+    /// Takes note of a frame of the message whose number ends in `low`.
+    pub(crate) fn note(&mut self, low: u16) -> Note {
         let id = widen(self.next, low);
+        if self.is_sequenced && id < self.floor {
+            return Note::Overtaken;
+        }
         if id >= self.next {
             // Each number that enters the window takes the place of one that leaves it.
             self.begun.clear(self.next, id);
             self.next = id.saturating_add(1);
         } else if id.saturating_add(ID_WINDOW) < self.next {
-            return None;
+            return Note::Old;
         }
-        let is_first = !self.begun.contains(id);
+        if self.begun.contains(id) {
+            return Note::Further(id);
+        }
         self.begun.set(id);
-        Some((id, is_first))
+        Note::First(id)
+    }
+
+    /// Takes note that message `id` goes to the application. Returns whether those before it may
+    /// no longer.
+    pub(crate) const fn on_delivered(&mut self, id: u64) -> bool {
+        if self.is_sequenced {
+            self.floor = id.saturating_add(1);
+        }
+        self.is_sequenced
     }
 }
 
@@ -139,6 +178,19 @@ impl Reassembly {
         Ok(Progress::Stored)
     }
 
+    /// Gives up all messages of `channel` before `id`.
+    pub(crate) fn overtake(&mut self, channel: ChannelId, id: u64, reassembler: &mut Reassembler) {
+        let is_older = |name: SplitMessage| name.channel == channel && name.id < id;
+        while let Some(place) = self.begun.iter().position(|begun| is_older(begun.name)) {
+            self.give_up(place, reassembler);
+        }
+    }
+
+    /// Returns whether message `name` has begun and is not complete.
+    pub(crate) fn contains(&self, name: SplitMessage) -> bool {
+        self.place(name).is_some()
+    }
+
     /// Gives up what is too old.
     pub(crate) fn expire(&mut self, now: Instant, reassembler: &mut Reassembler) {
         while let Some(place) = self.begun.iter().position(|begun| begun.dies <= now) {
@@ -205,18 +257,46 @@ mod tests {
             steps in prop::collection::vec(
                 prop_oneof![9 => -1_200_i64..40, 1 => 0_i64..9_000], 1..400),
         ) {
-            let mut inbound = Inbound::new(start);
+            let mut inbound = Inbound::new(Delivery::Unreliable, start);
             let (mut newest, mut seen) = (None::<u64>, BTreeSet::new());
             for step in steps {
                 let next = newest.map_or(start, |newest| newest + 1);
                 let id = next.saturating_add_signed(step).max(start);
                 let expected = if id + 1_024 < next {
-                    None
+                    Note::Old
+                } else if seen.insert(id) {
+                    Note::First(id)
                 } else {
-                    Some((id, seen.insert(id)))
+                    Note::Further(id)
                 };
                 newest = newest.max(Some(id));
                 prop_assert_eq!(inbound.note(truncate(id)), expected);
+                prop_assert!(!inbound.on_delivered(id));
+            }
+        }
+
+        #[test]
+        fn twp_m2_m6_of_a_sequenced_channel_nothing_at_or_below_the_last_is_delivered(
+            start in prop_oneof![Just(0_u64), Just((1 << 16) - 40), Just((1 << 32) - 40)],
+            steps in prop::collection::vec(
+                (prop_oneof![9 => -1_200_i64..40, 1 => 0_i64..9_000], any::<bool>()), 1..400),
+        ) {
+            let mut inbound = Inbound::new(Delivery::Sequenced, start);
+            let (mut newest, mut last) = (None::<u64>, None::<u64>);
+            for (step, is_complete) in steps {
+                let next = newest.map_or(start, |newest| newest + 1);
+                let id = next.saturating_add_signed(step).max(start);
+                let note = inbound.note(truncate(id));
+                if last.is_some_and(|last| id <= last) {
+                    prop_assert_eq!(note, Note::Overtaken);
+                    continue;
+                }
+                prop_assert_ne!(note, Note::Overtaken);
+                newest = newest.max(Some(id));
+                if is_complete && note != Note::Old {
+                    prop_assert!(inbound.on_delivered(id));
+                    last = Some(id);
+                }
             }
         }
     }

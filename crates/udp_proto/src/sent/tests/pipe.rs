@@ -187,6 +187,7 @@ impl Run {
             number,
             at: now,
             elicits,
+            cargo: Cargo::Other,
             described,
         });
         if self.generator.chance(self.world.loss_per_million) {

@@ -8,7 +8,8 @@ use wire::{Generator, Seed};
 
 use super::pipe::{Faults, Pipe};
 
-/// Channel 0 is unreliable, 1 and 2 are reliable, 2 of lower priority and with long messages.
+/// Channel 0 is unreliable, 1 and 2 are reliable and ordered, 2 of lower priority and with long
+/// messages, 3 is sequenced, and 4 reliable and unordered.
 fn table() -> ChannelTable {
     let mut bulk = ChannelConfig::reliable_ordered();
     bulk.priority = Priority::LAST;
@@ -18,6 +19,8 @@ fn table() -> ChannelTable {
         ChannelConfig::unreliable(),
         ChannelConfig::reliable_ordered(),
         bulk,
+        ChannelConfig::sequenced(),
+        ChannelConfig::reliable_unordered(),
     ])
     .unwrap()
 }
@@ -50,7 +53,7 @@ fn run(pipe: &mut Pipe, generator: &mut Generator, rounds: u32) -> [Vec<(u8, Vec
     let mut sent = [Vec::new(), Vec::new()];
     for number in 0..rounds {
         for (side, sent) in pipe.sides.iter_mut().zip(&mut sent) {
-            let channel = u8::try_from(generator.below(3)).unwrap();
+            let channel = u8::try_from(generator.below(5)).unwrap();
             let message = message(number, length(generator, channel));
             match side.send(pipe.now, channel, &message) {
                 Ok(()) => sent.push((channel, message)),
@@ -73,31 +76,37 @@ fn on(channel: u8, messages: &[(ChannelId, Vec<u8>)]) -> Vec<&[u8]> {
     of_channel.map(|(_, message)| message.as_slice()).collect()
 }
 
+fn sent_on(channel: u8, messages: &[(u8, Vec<u8>)]) -> Vec<&[u8]> {
+    let of_channel = messages.iter().filter(|(id, _)| *id == channel);
+    of_channel.map(|(_, message)| message.as_slice()).collect()
+}
+
 fn check(pipe: &Pipe, sent: &[Vec<(u8, Vec<u8>)>; 2]) {
     for (from, sent) in sent.iter().enumerate() {
         let read = &pipe.sides[1 - from].read;
         for channel in [1, 2] {
-            let sent: Vec<&[u8]> = sent
-                .iter()
-                .filter(|(id, _)| *id == channel)
-                .map(|(_, message)| message.as_slice())
-                .collect();
+            let sent = sent_on(channel, sent);
             assert!(on(channel, read) == sent, "channel {channel} from {from}");
         }
-        let unreliable: BTreeSet<&[u8]> = sent
-            .iter()
-            .filter(|(id, _)| *id == 0)
-            .map(|(_, message)| message.as_slice())
-            .collect();
-        let read = on(0, read);
-        let once: BTreeSet<&[u8]> = read.iter().copied().collect();
-        assert_eq!(once.len(), read.len(), "an unreliable message came twice");
-        assert!(once.is_subset(&unreliable), "a message was made up");
+        let (mut unordered, mut expected) = (on(4, read), sent_on(4, sent));
+        unordered.sort_unstable();
+        expected.sort_unstable();
+        assert!(unordered == expected, "unordered from {from}");
+        for channel in [0, 3] {
+            let sent: BTreeSet<&[u8]> = sent_on(channel, sent).into_iter().collect();
+            let read = on(channel, read);
+            let once: BTreeSet<&[u8]> = read.iter().copied().collect();
+            assert_eq!(once.len(), read.len(), "an unreliable message came twice");
+            assert!(once.is_subset(&sent), "a message was made up");
+            // Messages begin with their number.
+            let is_rising = read.is_sorted_by(|older, newer| older < newer);
+            assert!(channel == 0 || is_rising, "sequenced from {from}");
+        }
     }
 }
 
 #[test]
-fn twp_m1_reliable_channels_deliver_exactly_what_was_sent_in_order() {
+fn twp_m1_m2_every_channel_delivers_what_its_kind_promises() {
     for seed in 0..40 {
         let mut generator = Seed::from_number(seed).generator(0);
         let faults = Faults {
@@ -198,28 +207,32 @@ fn a_quiet_session_gives_its_memory_back_and_goes_on() {
 
 #[test]
 fn twp_m5_every_lost_fragment_is_sent_again_with_its_header() {
-    let mut generator = Seed::from_number(5).generator(0);
-    let faults = Faults {
-        loss: 300_000,
-        duplication: 0,
-        delay_ms: (10, 15),
-    };
-    let world = Seed::from_number(5).generator(1);
-    let mut pipe = Pipe::new(&table(), 0, faults, world);
-    let mut sent = Vec::new();
-    for number in 0..20 {
-        let message = message(
-            number,
-            usize::try_from(generator.between(90_000, 150_000)).unwrap(),
-        );
-        while pipe.sides[0].send(pipe.now, 2, &message).is_err() {
-            pipe.step();
+    for (channel, longest) in [(2, 150_000), (4, 64 << 10)] {
+        let mut generator = Seed::from_number(5).generator(0);
+        let faults = Faults {
+            loss: 300_000,
+            duplication: 0,
+            delay_ms: (10, 15),
+        };
+        let world = Seed::from_number(5).generator(1);
+        let mut pipe = Pipe::new(&table(), 0, faults, world);
+        let mut sent = Vec::new();
+        for number in 0..20 {
+            let len = usize::try_from(generator.between(longest / 2, longest)).unwrap();
+            let message = message(number, len);
+            while pipe.sides[0].send(pipe.now, channel, &message).is_err() {
+                pipe.step();
+            }
+            sent.push(message);
         }
-        sent.push(message);
+        pipe.settle(Duration::from_secs(60));
+        pipe.step();
+        let mut read = on(channel, &pipe.sides[1].read);
+        // Messages begin with their number.
+        assert!(channel == 4 || read.is_sorted());
+        read.sort_unstable();
+        assert!(read == sent);
     }
-    pipe.settle(Duration::from_secs(60));
-    pipe.step();
-    assert!(on(2, &pipe.sides[1].read) == sent);
 }
 
 #[test]
@@ -241,6 +254,10 @@ fn twp_m6_ids_run_past_the_ends_of_their_short_forms() {
                 // Split, so that it has a number on the wire.
                 let pair = message(number, 1_200);
                 pipe.sides[0].send(pipe.now, 0, &pair).unwrap();
+                pipe.sides[0].send(pipe.now, 3, &text).unwrap();
+                while pipe.sides[0].send(pipe.now, 4, &text).is_err() {
+                    pipe.step();
+                }
                 pipe.step();
             }
         }
@@ -250,6 +267,10 @@ fn twp_m6_ids_run_past_the_ends_of_their_short_forms() {
         assert!(on(1, &pipe.sides[1].read) == expected);
         let pairs = on(0, &pipe.sides[1].read).len();
         assert!(pairs > 800, "{pairs} of 1,000 split messages");
+        let rising = on(3, &pipe.sides[1].read);
+        assert!(rising.len() > 400 && rising.is_sorted_by(|older, newer| older < newer));
+        let unordered: BTreeSet<&[u8]> = on(4, &pipe.sides[1].read).into_iter().collect();
+        assert_eq!(unordered.len(), 1_000);
     }
 }
 

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use udp_proto::channel::{ChannelId, ChannelTable, Content, MsgFrame, SendError};
 use udp_proto::inbox::Inbox;
-use udp_proto::outbox::{End, Outbox, Room};
+use udp_proto::outbox::{End, Lead, Outbox, Room};
 use wire::{Generator, Instant, Reader};
 
 /// What the pipe does to packets, in both directions.
@@ -178,6 +178,7 @@ impl Side {
             let room = Room {
                 bytes: ROOM,
                 end: End::Packet,
+                lead: Lead::Any,
             };
             let count = self.outbox.fill(now, room, &mut frames, &mut |content| {
                 contents.push(content);
@@ -233,7 +234,7 @@ impl Side {
         if let Some(largest) = packet.acked.iter().max() {
             let overtaken = self.in_flight.range(..largest.saturating_sub(2));
             let lost: Vec<u64> = overtaken.map(|(number, _)| *number).collect();
-            self.lose(&lost);
+            self.lose(now, &lost);
         }
         if let Some(grant) = packet.window {
             self.outbox.on_window(grant);
@@ -257,7 +258,7 @@ impl Side {
             .filter(|(_, sent)| overdue(sent))
             .map(|(number, _)| *number)
             .collect();
-        self.lose(&lost);
+        self.lose(now, &lost);
         let mut message = Vec::new();
         while self.reads
             && let Some(channel) = self.inbox.recv(&mut message)
@@ -266,13 +267,13 @@ impl Side {
         }
     }
 
-    fn lose(&mut self, numbers: &[u64]) {
+    fn lose(&mut self, now: Instant, numbers: &[u64]) {
         for number in numbers {
             let Some(sent) = self.in_flight.remove(number) else {
                 continue;
             };
             for content in sent.contents {
-                self.outbox.on_lost(content);
+                self.outbox.on_lost(now, content);
             }
             if let Some(grant) = sent.window {
                 self.inbox.on_window_lost(grant);

@@ -8,7 +8,7 @@ use udp_proto::channel::{
     SendError, WHOLE_MAX,
 };
 use udp_proto::fragment::FRAGMENT_LEN;
-use udp_proto::outbox::{End, Outbox, Room};
+use udp_proto::outbox::{End, Lead, Outbox, Room};
 use wire::{Instant, Reader};
 
 use super::pipe::ROOM;
@@ -28,7 +28,8 @@ fn outbox(rows: &[ChannelConfig]) -> Outbox {
 /// One packet: its plaintext and what is in it.
 fn fill(outbox: &mut Outbox, now: Instant, bytes: usize, end: End) -> (Vec<u8>, Vec<Content>) {
     let (mut out, mut contents) = (Vec::new(), Vec::new());
-    let room = Room { bytes, end };
+    let lead = Lead::Any;
+    let room = Room { bytes, end, lead };
     outbox.fill(now, room, &mut out, &mut |content| contents.push(content));
     assert!(out.len() <= bytes);
     (out, contents)
@@ -63,7 +64,7 @@ fn a_fragment_is_sent_again_when_every_packet_with_it_is_lost_and_none_arrived()
     let mut outbox = start(2);
     for left in [2, 1, 0] {
         assert!(!outbox.has_work(), "{left} and one more in flight");
-        outbox.on_lost(lone);
+        outbox.on_lost(Instant::ZERO, lone);
     }
     assert_eq!(packet(&mut outbox), [lone]);
     assert!(!outbox.has_work());
@@ -73,10 +74,10 @@ fn a_fragment_is_sent_again_when_every_packet_with_it_is_lost_and_none_arrived()
     // Lost while the next probe waits to be written: it counts once.
     let mut outbox = start(0);
     assert!(outbox.probe());
-    outbox.on_lost(lone);
+    outbox.on_lost(Instant::ZERO, lone);
     assert_eq!(packet(&mut outbox), [lone]);
     assert!(!outbox.has_work());
-    outbox.on_lost(lone);
+    outbox.on_lost(Instant::ZERO, lone);
     assert!(outbox.has_work());
     // Acknowledged late, before it was written again.
     outbox.on_acked(lone);
@@ -162,11 +163,9 @@ fn what_was_lost_goes_first_and_then_what_has_priority() {
     );
     assert!(!outbox.has_work());
 
-    let lost: Vec<_> = first
-        .iter()
-        .map(|content| outbox.on_lost(*content))
-        .collect();
-    assert_eq!(lost, [Some((ChannelId(2), MessageId(0))), None, None]);
+    for content in first {
+        outbox.on_lost(Instant::ZERO, content);
+    }
     assert_eq!(outbox.counts().lost, 1);
     outbox.send(Instant::ZERO, ChannelId(2), &[2; 10]).unwrap();
     assert_eq!(
@@ -314,21 +313,21 @@ fn an_old_report_about_a_fragment_changes_nothing() {
         .send(Instant::ZERO, ChannelId(0), &[0; 3_000])
         .unwrap();
     let first = packet(&mut outbox);
-    outbox.on_lost(first[0]);
-    outbox.on_lost(first[0]);
+    outbox.on_lost(Instant::ZERO, first[0]);
+    outbox.on_lost(Instant::ZERO, first[0]);
     let again = packet(&mut outbox);
     assert_eq!(again, first);
     assert_eq!(packet(&mut outbox), [content(0, 0, 1)]);
     // The first copy arrives after all, then the second.
-    outbox.on_lost(first[0]);
+    outbox.on_lost(Instant::ZERO, first[0]);
     outbox.on_acked(first[0]);
     outbox.on_acked(again[0]);
-    outbox.on_lost(again[0]);
+    outbox.on_lost(Instant::ZERO, again[0]);
     assert_eq!(packet(&mut outbox), [content(0, 0, 2)]);
     // Reports about what was never sent.
     for bad in [content(0, 0, 3), content(0, 1, 0), content(9, 0, 0)] {
         outbox.on_acked(bad);
-        outbox.on_lost(bad);
+        outbox.on_lost(Instant::ZERO, bad);
     }
     assert!(!outbox.has_work() && !outbox.is_empty());
     outbox.on_acked(content(0, 0, 1));

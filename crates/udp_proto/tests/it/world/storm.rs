@@ -5,12 +5,13 @@ use core::time::Duration;
 use std::collections::BTreeSet;
 
 use netsim::{Chance, Datagram, Handle, Host, Jitter, LinkConfig, Loss, Order, Rate, TapId};
-use udp_proto::{CloseCode, Config, Event, SendError, SessionId};
+use udp_proto::{
+    ChannelConfig, ChannelId, ChannelTable, CloseCode, Config, Delivery, Event, Listen, SendError,
+    SessionId,
+};
 use wire::{Generator, Seed};
 
-use crate::harness::{
-    INSTANCE, Log, Peer, RELIABLE, SERVER, Scene, UNRELIABLE, address, server_host,
-};
+use crate::harness::{INSTANCE, Log, Peer, SERVER, Scene, address, server_host};
 
 /// Draws a link from the fault matrix: each axis is at rest in some seeds and extreme in others.
 fn bad_link(generator: &mut Generator) -> LinkConfig {
@@ -53,11 +54,24 @@ fn bad_link(generator: &mut Generator) -> LinkConfig {
     link
 }
 
-/// What one end has sent and taken over one session.
-#[derive(Debug, Default)]
-struct Ledger {
-    unreliable: u32,
-    reliable: u32,
+/// How many messages one end has sent over one session, by channel.
+type Ledger = [u32; 4];
+
+/// A channel of each kind, in the order of their codes.
+fn channels() -> [ChannelConfig; 4] {
+    [
+        ChannelConfig::unreliable(),
+        ChannelConfig::sequenced(),
+        ChannelConfig::reliable_unordered(),
+        ChannelConfig::reliable_ordered(),
+    ]
+}
+
+/// What both ends are configured with.
+fn config() -> Config {
+    let mut config = Config::default();
+    config.channels = ChannelTable::new(&channels()).unwrap();
+    config
 }
 
 /// One client of the storm, with what it and the server have sent.
@@ -101,17 +115,11 @@ fn number_of(message: &[u8]) -> u32 {
 
 impl Storm {
     pub(super) fn new(seed: Seed) -> Self {
-        let mut scene = Scene::new(seed);
+        let mut scene = Scene::with(seed, config(), |listen: Listen| listen);
         let mut generator = scene.world.generator(1);
         let keys = &scene.keys;
         let quiet = |now| {
-            let host = server_host(
-                seed,
-                (Config::default(), INSTANCE),
-                keys,
-                |listen| listen,
-                now,
-            );
+            let host = server_host(seed, (config(), INSTANCE), keys, |listen| listen, now);
             Host::new(host.machine, Log::default())
         };
         scene.world.restart(scene.server, quiet);
@@ -120,7 +128,7 @@ impl Storm {
         let tap = scene.world.tap_all(2_000);
         let players = (1..=2)
             .map(|player| {
-                let client = scene.client();
+                let client = scene.client_with(config());
                 for pair in [
                     (client.index(), scene.server.index()),
                     (scene.server.index(), client.index()),
@@ -134,8 +142,8 @@ impl Storm {
                 Player {
                     client,
                     session,
-                    up: Ledger::default(),
-                    down: Ledger::default(),
+                    up: [0; 4],
+                    down: [0; 4],
                 }
             })
             .collect();
@@ -177,17 +185,14 @@ impl Storm {
             (Way::Down, Some(theirs)) => (self.scene.server, theirs, down),
             (Way::Down, None) => return,
         };
-        let is_reliable = self.generator.chance(500_000);
+        let channel = u8::try_from(self.generator.below(4)).unwrap();
         let longest = [80, 80, 80, 4_000][usize::try_from(self.generator.below(4)).unwrap()];
         let len = usize::try_from(self.generator.below(longest)).unwrap();
-        let (channel, count) = if is_reliable {
-            (RELIABLE, &mut ledger.reliable)
-        } else {
-            (UNRELIABLE, &mut ledger.unreliable)
-        };
+        let count = &mut ledger[usize::from(channel)];
         let message = numbered(*count, len);
         let sent = self.scene.world.apply(from, |host, now| {
-            host.machine.send(now, session, channel, &message)
+            host.machine
+                .send(now, session, ChannelId(channel), &message)
         });
         match sent {
             Ok(()) => *count += 1,
@@ -256,23 +261,32 @@ impl Storm {
         self.scene.run(15_000);
     }
 
-    /// M1, M2 and R2 for one direction of one session; returns how many reliable messages came.
-    fn check(log: &Log, session: SessionId, sent: &Ledger) -> u32 {
-        let of = |channel| {
-            log.messages
+    /// M1, M2 and R2 for one direction of one session; returns how many reliable messages came, without
+    /// order and in order.
+    fn check(log: &Log, session: SessionId, sent: &Ledger) -> [u32; 2] {
+        let mut reliable = [0; 2];
+        for ((id, row), sent) in (0..).zip(channels()).zip(sent) {
+            let numbers: Vec<u32> = log
+                .messages
                 .iter()
-                .filter(move |(from, by, _)| *from == session && *by == channel)
+                .filter(|(from, by, _)| *from == session && *by == ChannelId(id))
                 .map(|(.., message)| number_of(message))
-        };
-        let reliable: Vec<u32> = of(RELIABLE).collect();
-        let count = u32::try_from(reliable.len()).unwrap();
-        assert!(count <= sent.reliable);
-        assert_eq!(reliable, (0..count).collect::<Vec<_>>());
-        let unreliable: Vec<u32> = of(UNRELIABLE).collect();
-        let distinct: BTreeSet<_> = unreliable.iter().copied().collect();
-        assert_eq!(distinct.len(), unreliable.len(), "one came twice");
-        assert!(distinct.last().is_none_or(|last| *last < sent.unreliable));
-        count
+                .collect();
+            let distinct: BTreeSet<_> = numbers.iter().copied().collect();
+            assert_eq!(distinct.len(), numbers.len(), "one came twice");
+            assert!(distinct.last().is_none_or(|last| last < sent));
+            let count = u32::try_from(numbers.len()).unwrap();
+            match row.delivery {
+                Delivery::Sequenced => assert!(numbers.is_sorted(), "{numbers:?}"),
+                Delivery::ReliableUnordered => reliable[0] = count,
+                Delivery::ReliableOrdered => {
+                    assert_eq!(numbers, (0..count).collect::<Vec<_>>());
+                    reliable[1] = count;
+                }
+                _ => {}
+            }
+        }
+        reliable
     }
 
     fn check_deliveries(&self) {
@@ -288,7 +302,13 @@ impl Storm {
             let up = Self::check(server, theirs, &player.up);
             let down = Self::check(client, player.session, &player.down);
             if is_whole {
-                assert_eq!((up, down), (player.up.reliable, player.down.reliable));
+                assert_eq!(
+                    (up, down),
+                    (
+                        player.up[2..].try_into().unwrap(),
+                        player.down[2..].try_into().unwrap()
+                    )
+                );
             }
         }
     }

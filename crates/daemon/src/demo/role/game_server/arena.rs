@@ -344,7 +344,7 @@ impl Application<Endpoint<Ring>> for Arena {
                     self.advance(now, endpoint);
                 }
             }
-            Event::ConnectFailed { .. } | Event::MtuChecked { .. } | _ => {}
+            Event::ConnectFailed { .. } | Event::MtuChecked { .. } | Event::Settled { .. } | _ => {}
         }
     }
 

@@ -196,7 +196,11 @@ impl Application<Endpoint<Ring>> for Stranger {
         let end = match event {
             Event::Closed { reason, .. } => End::Closed(reason),
             Event::ConnectFailed { failure, .. } => End::Failed(failure),
-            Event::Connected { .. } | Event::Readable { .. } | Event::MtuChecked { .. } | _ => {
+            Event::Connected { .. }
+            | Event::Readable { .. }
+            | Event::MtuChecked { .. }
+            | Event::Settled { .. }
+            | _ => {
                 return;
             }
         };

@@ -1,4 +1,4 @@
-//! Reliable, ordered channels: each message exactly once, in the order of sending.
+//! Reliable channels: each message exactly once, in the order of sending or of arrival.
 
 #![warn(clippy::arithmetic_side_effects)]
 
@@ -9,15 +9,15 @@ use std::collections::VecDeque;
 use super::outgoing::{Next, Outgoing};
 use super::ring::Ring;
 use super::{
-    ChannelConfig, ChannelId, ID_WINDOW, MsgHeader, QUEUE_RECORD_LEN, WHOLE_MAX, message_credit,
+    ChannelConfig, ChannelId, ID_WINDOW, MsgHeader, QUEUE_RECORD_LEN, frame_count, message_credit,
     truncate,
 };
-use crate::fragment::{FRAGMENT_LEN, Position, fragment_count, tail_len};
+use crate::fragment::{FRAGMENT_LEN, Position, tail_len};
 
 pub(crate) use arrivals::Inbound;
 
 /// The sending half of a reliable channel: every message from its `send` until its last fragment is
-/// acknowledged and all messages before it are.
+/// acknowledged and all messages before it are. Order is the receiver's business.
 #[derive(Debug)]
 pub(crate) struct Outbound {
     /// The channel.
@@ -94,11 +94,7 @@ impl Outbound {
         if !self.messages.is_empty() && cost > config.queue_bytes_max {
             return None;
         }
-        let count = if message.len() <= WHOLE_MAX {
-            1
-        } else {
-            u16::try_from(fragment_count(message.len())).unwrap_or(u16::MAX)
-        };
+        let count = frame_count(message.len());
         let number = self.base.saturating_add(self.messages.len() as u64);
         self.messages.push_back(Message {
             start: self.bytes.end(),
@@ -173,14 +169,15 @@ impl Outbound {
         }
     }
 
-    /// Takes note that a fragment arrived. Repeats and what was never written change nothing.
-    pub(crate) fn on_acknowledged(&mut self, id: u64, fragment: u16) {
+    /// Takes note that a fragment arrived, and returns whether its message is complete with it.
+    /// Repeats and what was never written change nothing.
+    pub(crate) fn on_acknowledged(&mut self, id: u64, fragment: u16) -> bool {
         let Some(state) = self.state(id, fragment) else {
-            return;
+            return false;
         };
         let before = *state;
         if !matches!(before, State::InFlight(_) | State::Lost(_)) {
-            return;
+            return false;
         }
         *state = State::Acknowledged;
         if matches!(before, State::Lost(_))
@@ -188,8 +185,10 @@ impl Outbound {
         {
             self.lost.remove(place);
         }
+        let mut is_complete = false;
         if let Some(message) = self.get_mut(id) {
             message.acknowledged = message.acknowledged.saturating_add(1);
+            is_complete = message.acknowledged >= message.count;
         }
         while let Some(first) = self.messages.front()
             && first.acknowledged >= first.count
@@ -202,6 +201,7 @@ impl Outbound {
             self.messages.pop_front();
             self.base = self.base.saturating_add(1);
         }
+        is_complete
     }
 
     /// Takes note that a packet with a fragment is lost. Where it arrived in another, that is all;

@@ -1,0 +1,193 @@
+//! What arrives on a reliable channel.
+
+#![warn(clippy::arithmetic_side_effects)]
+
+use std::collections::VecDeque;
+
+use crate::channel::{
+    ChannelConfig, ChannelError, ChannelId, Delivery, ID_WINDOW, MsgFrame, frame_credit, widen,
+};
+use crate::fragment::{Admission, Fragment, Key};
+use crate::inbox::Store;
+
+/// The receiving half of a reliable channel: what came before the oldest message that is missing.
+///
+/// What it may hold is bounded by the session's credit and by [`ID_WINDOW`].
+#[derive(Debug)]
+pub(crate) struct Inbound {
+    /// Whether messages wait for those before them.
+    order: Order,
+    /// Number of the oldest message that was not handed over: all below it were.
+    next: u64,
+    /// How messages `next`, `next + 1`, ... stand; shorter than [`ID_WINDOW`].
+    early: VecDeque<Standing>,
+}
+
+/// Whether messages wait for those before them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Order {
+    /// They do.
+    Sending,
+    /// They do not.
+    Arrival,
+}
+
+/// How a message stands.
+#[derive(Clone, Copy, Debug)]
+enum Standing {
+    /// Nothing of it came.
+    Missing,
+    /// Some of it came, or all of it before its turn.
+    Held(Held),
+    /// It was handed over, before its predecessors.
+    Delivered,
+}
+
+/// A message that is not complete, or not in turn.
+#[derive(Clone, Copy, Debug)]
+struct Held {
+    /// Where its bytes are.
+    key: Key,
+    /// What its frames that came have spent of the credit: no message costs more than some 8 MiB.
+    credit: u32,
+}
+
+impl Inbound {
+    /// Makes the half of a channel of that `delivery`, whose peer numbers messages from `first_id`
+    /// on.
+    pub(crate) const fn new(delivery: Delivery, first_id: u64) -> Self {
+        Self {
+            order: match delivery {
+                Delivery::ReliableUnordered => Order::Arrival,
+                Delivery::ReliableOrdered | Delivery::Unreliable | Delivery::Sequenced => {
+                    Order::Sending
+                }
+            },
+            next: first_id,
+            early: VecDeque::new(),
+        }
+    }
+
+    /// Takes a frame of this channel. Returns whether it was new; a repeat changes nothing.
+    pub(crate) fn on_frame(
+        &mut self,
+        config: &ChannelConfig,
+        frame: &MsgFrame<'_>,
+        store: &mut Store,
+    ) -> Result<bool, ChannelError> {
+        let id = widen(self.next, frame.header.id.ok_or(ChannelError::Frame)?);
+        let fragment = match frame.header.fragment {
+            Some(position) => Fragment::new(position, frame.data, config.message_bytes_max)?,
+            None if frame.data.len() <= config.message_bytes_max => Fragment::whole(frame.data),
+            None => return Err(ChannelError::Frame),
+        };
+        let Some(ahead) = id.checked_sub(self.next) else {
+            return Ok(false);
+        };
+        if ahead >= ID_WINDOW {
+            return Err(ChannelError::Flow);
+        }
+        let place = usize::try_from(ahead).map_err(|_| ChannelError::Flow)?;
+        let known = match self.early.get(place).copied() {
+            Some(Standing::Delivered) => return Ok(false),
+            Some(Standing::Held(held)) => Some(held),
+            Some(Standing::Missing) | None => None,
+        };
+        if let Some(held) = known
+            && store.reassembler.admit(held.key, &fragment)? == Admission::Repeated
+        {
+            return Ok(false);
+        }
+        let credit = frame_credit(frame.data.len());
+        store.credit.spend(credit)?;
+        let channel = frame.header.channel;
+        if place == 0 && fragment.count() == 1 && self.early.is_empty() {
+            // The common case goes straight to the application.
+            store
+                .unread
+                .push_reliable(channel, credit, |ring| ring.push(frame.data));
+            self.next = self.next.saturating_add(1);
+            return Ok(true);
+        }
+        let is_in_turn = place == 0 || self.order == Order::Arrival;
+        let standing = if fragment.count() == 1 && is_in_turn {
+            store
+                .unread
+                .push_reliable(channel, credit, |ring| ring.push(frame.data));
+            Standing::Delivered
+        } else {
+            let held = known.unwrap_or_else(|| Held {
+                key: store.reassembler.begin(fragment.count()),
+                credit: 0,
+            });
+            store.reassembler.insert(held.key, &fragment);
+            let credit = u32::try_from(credit).unwrap_or(u32::MAX);
+            let held = Held {
+                credit: held.credit.saturating_add(credit),
+                ..held
+            };
+            if is_in_turn && store.reassembler.is_complete(held.key) {
+                held.deliver(channel, store);
+                Standing::Delivered
+            } else {
+                Standing::Held(held)
+            }
+        };
+        self.note(place, standing);
+        self.advance(channel, store);
+        Ok(true)
+    }
+
+    /// Gives back memory, where no message is early.
+    pub(crate) fn shrink(&mut self) {
+        if self.early.is_empty() {
+            self.early = VecDeque::new();
+        }
+    }
+
+    /// Returns the heap memory it keeps, bytes, without that of the messages.
+    pub(crate) fn memory(&self) -> usize {
+        self.early.capacity().saturating_mul(size_of::<Standing>())
+    }
+
+    /// Notes how the message in `place`, which is below [`ID_WINDOW`], stands.
+    fn note(&mut self, place: usize, standing: Standing) {
+        while self.early.len() <= place {
+            self.early.push_back(Standing::Missing);
+        }
+        if let Some(slot) = self.early.get_mut(place) {
+            *slot = standing;
+        }
+    }
+
+    /// Hands over every message whose turn it now is and which is complete, and moves on.
+    fn advance(&mut self, channel: ChannelId, store: &mut Store) {
+        loop {
+            match self.early.front() {
+                Some(Standing::Delivered) => {}
+                Some(Standing::Held(held)) if store.reassembler.is_complete(held.key) => {
+                    held.deliver(channel, store);
+                }
+                Some(Standing::Held(_) | Standing::Missing) | None => return,
+            }
+            self.early.pop_front();
+            self.next = self.next.saturating_add(1);
+        }
+    }
+}
+
+const _: () = assert!(
+    size_of::<Standing>() == 12,
+    "one frame may make as many as the window has numbers"
+);
+
+impl Held {
+    /// Hands the message, which is complete, to the application.
+    fn deliver(self, channel: ChannelId, store: &mut Store) {
+        let reassembler = &mut store.reassembler;
+        let credit = usize::try_from(self.credit).unwrap_or(usize::MAX);
+        store.unread.push_reliable(channel, credit, |ring| {
+            reassembler.take(self.key, &mut |bytes| ring.push(bytes));
+        });
+    }
+}

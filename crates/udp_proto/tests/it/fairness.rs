@@ -1,0 +1,113 @@
+//! Who gets the room in flight where more is sent than it holds.
+
+use core::time::Duration;
+
+use netsim::{Handle, LinkConfig};
+use udp_proto::{ChannelConfig, ChannelId, ChannelTable, Config, Endpoint, Listen, SessionId};
+use wire::Seed;
+
+use crate::harness::{Peer, SERVER, Scene, address};
+
+const FIRST: ChannelId = ChannelId(0);
+const LAST: ChannelId = ChannelId(1);
+
+/// Channel 0 goes before all others, 1 comes after them.
+fn scene(first: ChannelConfig, last: ChannelConfig) -> (Scene, Handle<Peer>, SessionId) {
+    let mut rows = [first, last];
+    for (row, priority) in rows.iter_mut().zip([0, 7]) {
+        row.priority = udp_proto::channel::Priority::new(priority).unwrap();
+        row.queue_bytes_max = 1 << 20;
+        row.ttl = Duration::from_secs(5);
+    }
+    let mut config = Config::default();
+    config.channels = ChannelTable::new(&rows).unwrap();
+    config.receive_window = 64 << 20;
+    let shape = |listen: Listen| listen.with_open_mode();
+    let mut scene = Scene::with(Seed::from_number(1), config.clone(), shape);
+    let link = LinkConfig::default().with_delay(Duration::from_millis(500));
+    scene.world.set_default_link(link);
+    let client = scene.client_with(config);
+    let unix = scene.world.unix_now();
+    let credentials = scene.keys.token(unix, 1, address(SERVER));
+    let session = scene.dial(client, credentials);
+    scene.run(1_500);
+    assert_eq!(scene.log(client).sessions(), [session]);
+    (scene, client, session)
+}
+
+/// Messages of a packet each, 8,000 a second, for `millis`: eight times what fits in flight.
+fn flood(
+    scene: &mut Scene,
+    client: Handle<Peer>,
+    session: SessionId,
+    channels: &[ChannelId],
+    millis: u32,
+) {
+    for _ in 0..millis {
+        for _ in 0..8 {
+            for channel in channels {
+                scene.world.apply(client, |host, now| {
+                    let machine: &mut Endpoint<_> = &mut host.machine;
+                    // A full queue is what a flood is about.
+                    machine.send(now, session, *channel, &[0; 1_100]).ok();
+                });
+            }
+        }
+        scene.run(1);
+    }
+}
+
+fn came(scene: &Scene, channel: ChannelId) -> usize {
+    let server = scene.log(scene.server);
+    server
+        .messages
+        .iter()
+        .filter(|(_, by, _)| *by == channel)
+        .count()
+}
+
+#[test]
+fn a_flood_of_unreliable_messages_leaves_room_for_reliable_ones_of_the_last_priority() {
+    for reliable in [
+        ChannelConfig::reliable_ordered(),
+        ChannelConfig::reliable_unordered(),
+    ] {
+        let (mut scene, client, session) = scene(ChannelConfig::unreliable(), reliable);
+        flood(&mut scene, client, session, &[FIRST], 400);
+        scene.send(client, session, LAST, b"in spite of it");
+        flood(&mut scene, client, session, &[FIRST], 490);
+        assert_eq!(came(&scene, LAST), 0, "half a second under way");
+        flood(&mut scene, client, session, &[FIRST], 20);
+        assert_eq!(came(&scene, LAST), 1, "it waited for the flood");
+    }
+}
+
+#[test]
+fn small_unreliable_messages_do_not_use_up_the_record_of_contents_either() {
+    let (mut scene, client, session) = scene(
+        ChannelConfig::sequenced(),
+        ChannelConfig::reliable_ordered(),
+    );
+    for _ in 0..300 {
+        for _ in 0..90 {
+            scene.send(client, session, FIRST, &[]);
+        }
+        scene.run(1);
+    }
+    scene.send(client, session, LAST, b"in spite of it");
+    scene.run(510);
+    assert_eq!(came(&scene, LAST), 1);
+}
+
+#[test]
+fn where_both_flood_the_first_priority_keeps_three_quarters_and_the_last_is_not_starved() {
+    let (mut scene, client, session) = scene(
+        ChannelConfig::unreliable(),
+        ChannelConfig::reliable_ordered(),
+    );
+    flood(&mut scene, client, session, &[FIRST, LAST], 6_000);
+    let (first, last) = (came(&scene, FIRST), came(&scene, LAST));
+    // Six flights of 1,024 have left, a round trip of a second apart, and five or six have come.
+    assert!((768 * 5..=768 * 6).contains(&first), "{first}, {last}");
+    assert!((256 * 5..=256 * 7).contains(&last), "{first}, {last}");
+}
