@@ -181,7 +181,7 @@ impl fmt::Debug for AwsLcRsSigningKey {
 }
 
 /// AWS-LC would take the hybrid form of SEC1 too, with 6 or 7 in front; the wire has one form.
-fn uncompressed(key: &PublicKey) -> Result<&[u8; 65], BadPoint> {
+const fn uncompressed(key: &PublicKey) -> Result<&[u8; 65], BadPoint> {
     match key.0 {
         [0x04, ..] => Ok(&key.0),
         _ => Err(BadPoint),
