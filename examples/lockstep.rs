@@ -308,7 +308,10 @@ impl Table {
                 ServerEvent::Left { seat, .. } => {
                     self.left.insert(seat);
                 }
-                _ => {}
+                ServerEvent::Ready { .. }
+                | ServerEvent::Started
+                | ServerEvent::Silent { .. }
+                | _ => {}
             }
         }
         Ok(())

@@ -4,14 +4,17 @@
 //! holds no state of tickets: every request is put to the matchmaker's thread by a bounded queue,
 //! and waits for the answer there.
 
+mod count;
 mod door;
 mod limit;
+mod patience;
+mod proxy;
 mod refusal;
 mod shape;
 mod ticket;
 
 use std::io::ErrorKind;
-use std::net::{SocketAddr, TcpListener};
+use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
@@ -21,7 +24,6 @@ use tokio::sync::oneshot;
 
 use crate::exit::Failure;
 use crate::role::matchmaker::MatchmakerRequests;
-use limit::Limiter;
 use ticket::Shared;
 
 /// Where the edge listens, and its limits.
@@ -32,6 +34,11 @@ pub struct EdgeConfig {
     pub listen: SocketAddr,
     /// How it speaks.
     pub transport: Transport,
+    /// Proxies whose word about who asks is taken; none. Their connections count for all, and not
+    /// for one source.
+    pub trusted_proxies: Vec<IpAddr>,
+    /// Where these proxies say it.
+    pub proxy_header: ProxyHeader,
     /// Connections at once; 1,024. One more is closed as it is made.
     pub connections_max: usize,
     /// Connections at once of one source, which is an IPv4 address or 64 bits of an IPv6 one; 256.
@@ -43,6 +50,12 @@ pub struct EdgeConfig {
     /// Time from the first byte of a request, or from the end of the one before, to the end of its
     /// head, and again to the end of its body; 10 s.
     pub read_timeout: Duration,
+    /// Time from when an answer has to wait, since the other end does not take it, until it and all
+    /// behind it are on their way; 10 s.
+    pub write_timeout: Duration,
+    /// How long a connection may serve, however busy; 5 minutes. It ends with the request that is
+    /// then under way, so that nobody keeps a place for ever.
+    pub connection_life: Duration,
     /// Longest wait that a request may ask for; 30 s.
     pub wait_max: Duration,
     /// Requests that wait at a time; 512.
@@ -62,11 +75,15 @@ impl EdgeConfig {
         Self {
             listen,
             transport,
+            trusted_proxies: Vec::new(),
+            proxy_header: ProxyHeader::XForwardedFor,
             connections_max: 1_024,
             connections_per_source_max: 256,
             body_bytes_max: 4_096,
             head_bytes_max: 16 << 10,
             read_timeout: Duration::from_secs(10),
+            write_timeout: Duration::from_secs(10),
+            connection_life: Duration::from_secs(300),
             wait_max: Duration::from_secs(30),
             waits_max: 512,
             waits_per_source_max: 128,
@@ -120,6 +137,16 @@ pub enum Transport {
     Tls,
 }
 
+/// The header in which a proxy says on whose behalf it asks. It must set this one, or add to it,
+/// whatever came in: a header that it passes on as it is would let anybody say anything.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ProxyHeader {
+    /// `X-Forwarded-For`, a list of addresses.
+    XForwardedFor,
+    /// `Forwarded`, RFC 7239.
+    Forwarded,
+}
+
 /// An edge that has its port and does not answer yet.
 #[derive(Debug)]
 pub(crate) struct BoundEdge {
@@ -139,8 +166,7 @@ impl BoundEdge {
             .enable_time()
             .build()
             .map_err(fail)?;
-        let limiter = Limiter::new(&self.config);
-        let shared = Arc::new(Shared::new(self.config, requests, limiter));
+        let shared = Arc::new(Shared::new(self.config, requests));
         let (stop, stopped) = oneshot::channel();
         let listener = {
             let _context = runtime.enter();

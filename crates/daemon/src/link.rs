@@ -4,6 +4,7 @@ mod application;
 pub mod lease;
 mod lookup;
 mod server;
+mod trouble;
 
 use std::time::Duration;
 
@@ -31,11 +32,32 @@ pub trait GameServer: Send {
     /// get their tokens when this returns [`Verdict::Taken`]; the link has counted the seats.
     fn on_assigned(&mut self, assign: &Assign) -> Verdict;
 
-    /// Forgets a match that it has taken: nobody got a token for it, and nobody will.
+    /// Forgets a match that it has taken: nobody has entered it, and nobody will, since no token
+    /// for it was given out or the last one has lapsed.
     fn on_released(&mut self, _match_id: MatchId) {}
 
-    /// The matchmaker knows this instance, its present token key and its matches.
+    /// The matchmaker knows this instance, its present token key and its matches: let players in,
+    /// also where [`on_cut_off`](Self::on_cut_off) came before.
     fn on_registered(&mut self) {}
+
+    /// The lease is over while matches are played. They may come to their end within
+    /// [`LeaseConfig::lease_grace`]; let nobody in meanwhile, since whoever is not there may have a
+    /// seat elsewhere by now. What follows is [`on_registered`](Self::on_registered), or
+    /// [`on_ended`](Self::on_ended) with the last match.
+    fn on_cut_off(&mut self) {}
+
+    /// Opens tokens that are sealed under `key` too, from now on, beside those under the keys before;
+    /// returns whether it does. Where it does, the matchmaker seals under this one from now on, and
+    /// [`on_token_key_lapsed`](Self::on_token_key_lapsed) says when the one before is done with.
+    /// Comes every [`LeaseConfig::key_rotation`].
+    ///
+    /// By default it does not, and the key that the link was started with stays.
+    fn on_token_key(&mut self, _key: &TokenKey) -> bool {
+        false
+    }
+
+    /// Opens no token any more that is sealed under the key of this id: all of them have expired.
+    fn on_token_key_lapsed(&mut self, _id: u32) {}
 
     /// The instance must end now: let nobody in any more, and end the process.
     fn on_ended(&mut self, end: LeaseEnd);
@@ -114,8 +136,9 @@ impl GameLink {
         Ok(Self { handle, ended })
     }
 
-    /// Says that a player has entered a match with a token: should the matchmaker restart, it
-    /// takes the match on.
+    /// Says that a player has entered a match with a token. A match of which nobody says so is
+    /// released when its last token has lapsed, some 80 s after it was assigned; and should the
+    /// matchmaker restart, it takes on those of which somebody did.
     ///
     /// # Errors
     ///
@@ -152,8 +175,8 @@ impl GameLink {
         self.ask(Ask::Intake(intake))
     }
 
-    /// Registers another token key, whose id is higher; the server opens with it already, and with
-    /// the one before until the last token of that has expired.
+    /// Registers another token key, whose id is higher, out of turn; the server opens with it
+    /// already, and with the one before until [`GameServer::on_token_key_lapsed`] names it.
     ///
     /// # Errors
     ///

@@ -32,6 +32,10 @@ pub struct Config {
     pub tickets_max: usize,
     /// How long a ticket may wait; 10 minutes.
     pub ticket_ttl: Duration,
+    /// How long a ticket may wait without its holder having asked for it
+    /// ([`Matchmaker::keep_ticket`](crate::Matchmaker::keep_ticket)); 60 s. Whoever has gone is not
+    /// matched with players who are there.
+    pub ask_timeout: Duration,
     /// Tickets that have ended and can still be asked for; 100,000. The oldest go first.
     pub ended_max: usize,
     /// How long a ticket that has ended can be asked for; 10 minutes.
@@ -83,6 +87,7 @@ impl Default for Config {
         Self {
             tickets_max: 100_000,
             ticket_ttl: Duration::from_secs(600),
+            ask_timeout: Duration::from_secs(60),
             ended_max: 100_000,
             ended_kept: Duration::from_secs(600),
             duplicate: Duplicate::Replace,

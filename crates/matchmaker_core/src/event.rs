@@ -58,6 +58,8 @@ pub enum MatchEnd {
     Unlisted,
     /// Its server is gone.
     ServerLost,
+    /// Nobody has entered it, and nobody can any more: its last token has lapsed.
+    NotEntered,
 }
 
 /// Why an instance is gone.

@@ -163,6 +163,11 @@ impl Servers {
         self.by_link.iter().map(|(link, server)| (*link, server))
     }
 
+    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = (ServerLink, &mut Server)> {
+        let servers = self.by_link.iter_mut();
+        servers.map(|(link, server)| (*link, server))
+    }
+
     pub(crate) fn len(&self) -> usize {
         self.by_link.len()
     }

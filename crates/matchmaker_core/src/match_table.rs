@@ -48,6 +48,8 @@ pub(crate) struct Match {
     pub(crate) order: u64,
     /// When it is taken apart, unless it is live.
     pub(crate) allocate_until: Instant,
+    /// Until then a token may be good for it; later nobody can enter it who has not.
+    pub(crate) enter_until: Instant,
 }
 
 impl Match {

@@ -20,7 +20,7 @@ use crate::outbox::{Outbox, Pending};
 use crate::pool::Pool;
 use crate::record::RECORD_BYTES_MAX;
 use crate::stats::Stats;
-use crate::ticket::{Ending, TicketId, TicketState};
+use crate::ticket::{TicketId, TicketState};
 use crate::ticket_table::{Ticket, TicketTable};
 use crate::timer::{Timer, Timers};
 
@@ -59,6 +59,8 @@ pub struct Matchmaker<P: Provider = Ring> {
     now: Instant,
     /// The wall clock, and when it was that late.
     wall: Option<(Instant, UnixTime)>,
+    /// Since when no server can call; its lease is not to blame then.
+    cut_since: Option<Instant>,
     /// Instances of an earlier matchmaker had the time to register.
     is_recovered: bool,
     /// Until then an instance may bring matches with it. Later none can have a lease of an earlier
@@ -98,6 +100,7 @@ impl<P: Provider> Matchmaker<P> {
             generator: Seed(seed).generator(0),
             now,
             wall: None,
+            cut_since: None,
             is_recovered: false,
             adopts_until: now + adopting,
             tickets: TicketTable::default(),
@@ -118,6 +121,37 @@ impl<P: Provider> Matchmaker<P> {
         self.advance(now);
     }
 
+    /// Takes word that no server can call, nor be called, since the matchmaker's own link to them is
+    /// down. Until it is up, no lease ends, no match is made or placed, and no process is started.
+    ///
+    /// A new matchmaker has its link; one that has yet to make it says so by this.
+    pub fn handle_link_down(&mut self, now: Instant) {
+        let now = self.enter(now);
+        self.cut_since.get_or_insert(now);
+        self.timers.clear(Timer::Recovered);
+    }
+
+    /// Takes word that servers can call again. Leases go on where they stopped, and last for
+    /// [`Config::recovery`] at the least, in which servers find the way back; so does the time in
+    /// which servers of an earlier matchmaker are taken on.
+    pub fn handle_link_up(&mut self, now: Instant) {
+        let now = self.enter(now);
+        let Some(since) = self.cut_since.take() else {
+            return;
+        };
+        let recovery = self.config.recovery;
+        self.adopts_until += now.saturating_since(since);
+        if !self.is_recovered {
+            self.timers.set(Timer::Recovered, now + recovery);
+        }
+        for (link, server) in self.servers.iter_mut() {
+            let left = server.lease_until.saturating_since(since);
+            server.lease_until = now + left.max(recovery);
+            self.timers.set(Timer::Server(link), server.lease_until);
+        }
+        self.advance(now);
+    }
+
     /// Runs every timer due at `now`.
     pub fn handle_timeout(&mut self, now: Instant) {
         let now = self.enter(now);
@@ -129,7 +163,7 @@ impl<P: Provider> Matchmaker<P> {
                 Timer::Server(link) => self.on_lease_due(now, link),
                 Timer::Match(id) => self.on_match_due(now, id),
                 Timer::Slot(slot) => self.on_slot_due(now, slot),
-                Timer::Ticket(id) => self.withdraw(now, id, Ending::Expired),
+                Timer::Ticket(id) => self.on_ticket_due(now, id),
                 Timer::Ended => self.forget_ended(now),
                 Timer::Recovered => self.is_recovered = true,
             }
@@ -215,6 +249,9 @@ impl<P: Provider> Matchmaker<P> {
 
     /// Does what has become possible: makes matches, places them, starts processes.
     fn advance(&mut self, now: Instant) {
+        if self.cut_since.is_some() {
+            return;
+        }
         self.form(now);
         self.place(now);
         self.staff(now);
@@ -282,8 +319,8 @@ pub struct Load {
     pub servers: usize,
 }
 
-/// User data, at most 512 B, and a grant, at most 1,679 B.
-const TICKET_HEAP_BYTES: usize = 512 + 1_679;
+/// User data, at most 512 B, a grant, at most 1,679 B, and the ticket's entry by its wish.
+const TICKET_HEAP_BYTES: usize = 512 + 1_679 + 64;
 
 /// The match without its chairs.
 const MATCH_BYTES: usize = 256;

@@ -25,7 +25,12 @@ pub(crate) enum SlotState {
         retry_at: Instant,
     },
     /// A process was asked for, and has not registered.
-    Starting,
+    Starting {
+        /// When it is given up.
+        ready_until: Instant,
+        /// It has taken longer than one that serves usually does.
+        is_late: bool,
+    },
     /// Its node has registered.
     Serving,
     /// Its process is asked to end.
@@ -49,6 +54,8 @@ pub(crate) struct Place {
 pub(crate) struct Pool {
     places: Vec<Place>,
     by_node: BTreeMap<NodeId, Slot>,
+    /// Seats of the process that registered last: all run the same program.
+    pub(crate) capacity: Option<u16>,
 }
 
 impl Pool {
@@ -57,6 +64,7 @@ impl Pool {
         let mut pool = Self {
             places: Vec::new(),
             by_node: BTreeMap::new(),
+            capacity: None,
         };
         for node in nodes {
             let Ok(index) = u16::try_from(pool.places.len()) else {
@@ -95,12 +103,16 @@ impl Pool {
             .map(|(slot, _)| slot)
     }
 
-    /// Returns how many processes were asked for and have not registered.
-    pub(crate) fn starting(&self) -> usize {
-        self.places
-            .iter()
-            .filter(|place| place.state == SlotState::Starting)
-            .count()
+    /// Returns how many processes were asked for and have not registered, and how many of them are
+    /// late.
+    pub(crate) fn starting(&self) -> (usize, usize) {
+        let late = self.places.iter().filter_map(|place| match place.state {
+            SlotState::Starting { is_late, .. } => Some(usize::from(is_late)),
+            SlotState::Idle { .. } | SlotState::Serving | SlotState::Stopping => None,
+        });
+        late.fold((0, 0), |(all, late), is_late| {
+            (all.saturating_add(1), late.saturating_add(is_late))
+        })
     }
 
     /// Returns the first slot that may start a process at `now`.

@@ -5,16 +5,17 @@
 //! | kind | from | fields behind it |
 //! |---|---|---|
 //! | 1 register | server | app id 8, token key 36, capacity 2, flags 1, key count 1 (1 to 4) and identity keys 65 each, address count 1 (1 to 8) and addresses 19 each, match count 2 (0 to 256), running matches |
-//! | 2 heartbeat | server | flags 1, match count 2 (0 to 256), match ids 16 each |
+//! | 2 heartbeat | server | flags 1, match count 2 (0 to 256), match id 16 and flags 1 of each |
 //! | 3 result | server | match id 16, result (0 to 1,024) |
 //! | 4 left | server | match id 16, client 8 |
 //! | 5 bye | server | |
 //! | 16 assign | matchmaker | instance 8, match |
 //!
 //! A match is its id 16, player count 2 (1 to 256) and players of client 8, seat 2, team 1. A running
-//! match has flags 1 behind its id (bit 0: a player has entered it), and may have lost all players. Matches and ids are in ascending order, so no two are equal. An
-//! address is family 4 or 6, 16 bytes (IPv4 mapped, RFC 4291, section 2.5.5.2), port 2, as in a
-//! TWT1 token. Flags: bit 0 takes new matches, the others are 0.
+//! match has flags 1 behind its id (bit 0: a player has entered it), and may have lost all players.
+//! Matches and ids are in ascending order, so no two are equal. An address is family 4 or 6, 16 bytes
+//! (IPv4 mapped, RFC 4291, section 2.5.5.2), port 2, as in a TWT1 token. Flags of a server: bit 0
+//! takes new matches. All other bits of flags are 0.
 //!
 //! A reply of the matchmaker is version 1, status 1 and what [`Reply`] says; that of a server is
 //! version 1, verdict 1 ([`Verdict`]). A record that breaks the format, has bytes left over, or is
@@ -29,6 +30,7 @@ use core::fmt;
 
 use wire::Truncated;
 
+pub(crate) use field::Listed;
 pub(crate) use reply::Renewal;
 pub use reply::{RefuseReason, Reply};
 pub(crate) use to_matchmaker::ToMatchmaker;

@@ -105,7 +105,7 @@ impl fmt::Debug for ResumeKey {
 }
 
 /// Chosen by the client for one wish: a request sent again with the same key is the same wish.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct IdempotencyKey(pub [u8; 16]);
 
 /// A player wants to play.
@@ -201,6 +201,11 @@ pub enum Ending {
     Finished,
     /// The player left the match for good.
     Left,
+    /// Its holder has not asked for it for a while: see
+    /// [`Config::ask_timeout`](crate::Config::ask_timeout).
+    Abandoned,
+    /// Nobody entered its match while a token for it was good.
+    NotEntered,
 }
 
 /// Why a ticket has failed.

@@ -15,6 +15,8 @@ pub(crate) struct Ticket {
     pub(crate) user: UserData,
     pub(crate) idempotency: Option<IdempotencyKey>,
     pub(crate) resume_key: ResumeKey,
+    /// When it has waited as long as it may.
+    pub(crate) expires_at: Instant,
     /// Its place in the queue, for good.
     pub(crate) arrival: Arrival,
     /// How many matches of it found no server.
@@ -26,6 +28,8 @@ pub(crate) struct Ticket {
 #[derive(Debug, Default)]
 pub(crate) struct TicketTable {
     by_id: BTreeMap<TicketId, Ticket>,
+    /// The ticket of each wish that said which it is; it ends with the ticket's record.
+    by_wish: BTreeMap<(ClientId, IdempotencyKey), TicketId>,
     /// Tickets that have not ended.
     by_client: BTreeMap<ClientId, TicketId>,
     /// Those in the state `Queued`.
@@ -41,6 +45,9 @@ impl TicketTable {
     pub(crate) fn insert(&mut self, id: TicketId, ticket: Ticket) {
         debug_assert!(!self.by_client.contains_key(&ticket.client_id));
         self.by_client.insert(ticket.client_id, id);
+        if let Some(key) = ticket.idempotency {
+            self.by_wish.insert((ticket.client_id, key), id);
+        }
         if ticket.state.is_waiting() {
             self.waiting = self.waiting.saturating_add(1);
         }
@@ -90,7 +97,12 @@ impl TicketTable {
                 break;
             }
             self.ended.pop_front();
-            self.by_id.remove(&id);
+            let ticket = self.by_id.remove(&id);
+            if let Some((client, key)) =
+                ticket.and_then(|ticket| Some((ticket.client_id, ticket.idempotency?)))
+            {
+                self.by_wish.remove(&(client, key));
+            }
         }
     }
 
@@ -105,6 +117,11 @@ impl TicketTable {
     /// Returns the ticket of a player that has not ended.
     pub(crate) fn of_client(&self, client: ClientId) -> Option<TicketId> {
         self.by_client.get(&client).copied()
+    }
+
+    /// Returns the ticket of a player's wish, ended or not.
+    pub(crate) fn of_wish(&self, client: ClientId, key: IdempotencyKey) -> Option<TicketId> {
+        self.by_wish.get(&(client, key)).copied()
     }
 
     /// Returns how many wait for players or a server.

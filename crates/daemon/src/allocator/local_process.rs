@@ -5,6 +5,7 @@ mod child;
 mod tests;
 
 use std::collections::{BTreeMap, VecDeque};
+use std::convert::Infallible;
 use std::ffi::OsString;
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
@@ -14,7 +15,7 @@ use std::str::FromStr;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use crossbeam_channel::RecvTimeoutError;
+use crossbeam_channel::{Receiver, Sender, select_biased};
 use matchmaker_core::{Outcome, Slot};
 use servicer::Clock;
 use wire::{CommandId, Instant};
@@ -126,20 +127,22 @@ impl fmt::Display for PortRangeError {
 
 impl std::error::Error for PortRangeError {}
 
-/// Runs game servers as child processes. Dropping it ends them all.
+/// Runs game servers as child processes. Dropping it ends them all, which takes as long as they do,
+/// but not much longer than [`LocalProcessConfig::grace`].
 ///
-/// A process can leak in no way: it holds a pipe from this one, which the system closes whatever
-/// ends this one, and ends itself when the pipe does; and it ends itself when its lease is not
-/// renewed.
+/// A process can leak in no way: it is killed where it does not end when told to; it holds a pipe
+/// from this one, which the system closes whatever ends this one, and ends itself when the pipe
+/// does; and it ends itself when its lease is not renewed.
 #[derive(Debug)]
 pub struct LocalProcess {
-    /// `None` once ended.
+    /// Dropped to have the thread end. `None` once ended, as the thread.
+    stop: Option<Sender<Infallible>>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl LocalProcess {
     /// Starts the thread that starts, watches and ends the processes. It ends, and they with it,
-    /// once the last [`Orders`](super::Orders) of `queue` is dropped.
+    /// once it is told to, or the last [`Orders`](super::Orders) of `queue` is dropped.
     ///
     /// `report` hands a report back where it cannot be taken now; it is told again.
     ///
@@ -165,28 +168,38 @@ impl LocalProcess {
             report: Box::new(report),
             clock: Clock::new(),
         };
+        let (stop, stopped) = crossbeam_channel::bounded(0);
         let thread = thread::Builder::new()
             .name("allocator".to_owned())
-            .spawn(move || pool.run(&queue))
+            .spawn(move || pool.run(&queue, &stopped))
             .map_err(|error| {
                 Failure::refused(format_args!("a thread cannot be started: {error}"))
             })?;
         Ok(Self {
+            stop: Some(stop),
             thread: Some(thread),
         })
     }
 
-    /// Waits until all processes have ended; the last [`Orders`](super::Orders) is dropped by then.
-    pub fn join(mut self) {
+    /// Ends all processes, whoever still holds [`Orders`](super::Orders), and waits until they have
+    /// ended.
+    pub fn shutdown(mut self) {
         self.end();
     }
 
     fn end(&mut self) {
+        self.stop = None;
         if let Some(thread) = self.thread.take()
             && thread.join().is_err()
         {
             tracing::error!("the allocator's thread has panicked");
         }
+    }
+}
+
+impl Drop for LocalProcess {
+    fn drop(&mut self) {
+        self.end();
     }
 }
 
@@ -201,7 +214,7 @@ struct Processes {
 }
 
 impl Processes {
-    fn run(&mut self, queue: &OrderQueue) {
+    fn run(&mut self, queue: &OrderQueue, stopped: &Receiver<Infallible>) {
         loop {
             // A child's end has no other sign than this look; with none and nothing to tell, the
             // thread sleeps.
@@ -210,10 +223,14 @@ impl Processes {
             } else {
                 LOOK_PAUSE
             };
-            match queue.0.recv_timeout(pause) {
-                Ok(order) => self.apply(order),
-                Err(RecvTimeoutError::Timeout) => {}
-                Err(RecvTimeoutError::Disconnected) => break,
+            select_biased! {
+                // Nothing is ever sent: it is closed.
+                recv(stopped) -> _ => break,
+                recv(queue.0) -> order => match order {
+                    Ok(order) => self.apply(order),
+                    Err(_) => break,
+                },
+                default(pause) => {}
             }
             self.look();
             self.tell();

@@ -1,5 +1,6 @@
 //! `tickwire matchmaker`.
 
+mod limit;
 mod status;
 
 use std::ffi::OsString;
@@ -7,14 +8,18 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
-use matchmaker_core::{Config, Rule, TeamSize};
+use crossbeam_channel::Receiver;
+use matchmaker_core::{MatchEnd, Rule, TeamSize};
+use serde_json::json;
 
 use super::{LINGER, LOOK, StdinEnd, log, say};
 use crate::allocator::{ChildOutput, LocalProcessConfig, PortRange};
-use crate::edge::{EdgeConfig, Transport};
+use crate::edge::Transport;
 use crate::exit::Failure;
-use crate::role::matchmaker::{MatchmakerOptions, MatchmakerProcess};
+use crate::hex;
+use crate::role::matchmaker::{MatchResult, MatchmakerOptions, MatchmakerProcess};
 use crate::trust;
+use limit::{EdgeLimits, MatchLimits};
 pub use status::AskStatus;
 
 /// What can be done with a matchmaker.
@@ -76,9 +81,16 @@ pub struct RunMatchmaker {
     /// Lets game servers print to this process's stdout.
     #[arg(long)]
     server_output: bool,
+    /// Prints a line of JSON for each match that ends: its id, why, and what its server said.
+    #[arg(long)]
+    results: bool,
     /// Ends in order when stdin closes.
     #[arg(long)]
     end_with_stdin: bool,
+    #[command(flatten)]
+    edge: EdgeLimits,
+    #[command(flatten)]
+    matches: MatchLimits,
     /// The game server program and its arguments, behind `--`.
     #[arg(
         last = true,
@@ -103,7 +115,7 @@ impl RunMatchmaker {
         let identity = trust::read_identity(&self.identity)?;
         let join_file = trust::read_join_file(&self.join_file)?;
         let size = TeamSize::new(self.teams, self.team_size).map_err(Failure::usage)?;
-        let mut config = Config::default();
+        let mut config = self.matches.config()?;
         config.warm = self.warm;
         let transport = if self.plain_http {
             Transport::PlainHttp
@@ -117,7 +129,7 @@ impl RunMatchmaker {
             rule: Rule::TeamSize(size),
             config,
             pool: self.pool()?,
-            edge: EdgeConfig::new(self.http, transport),
+            edge: self.edge.config(self.http, transport),
         })?;
         // Whoever started it may not listen.
         say(&format!(
@@ -126,12 +138,26 @@ impl RunMatchmaker {
             matchmaker.address()
         ))
         .ok();
+        let results = self.results.then(|| matchmaker.results()).transpose()?;
         let end = self.end_with_stdin.then(StdinEnd::watch).transpose()?;
-        while !end.as_ref().is_some_and(StdinEnd::has_come) {
-            matchmaker.wait(LOOK)?;
-        }
+        let result = loop {
+            if end.as_ref().is_some_and(StdinEnd::has_come) {
+                break Ok(());
+            }
+            let waited = matchmaker.wait(LOOK);
+            for result in results.iter().flat_map(Receiver::try_iter) {
+                let line = line(&result);
+                if let Err(Failure { sentence, .. }) = say(&line) {
+                    tracing::error!(line, "a result is lost: {sentence}");
+                }
+            }
+            if let Err(failure) = waited {
+                break Err(failure);
+            }
+        };
+        // Also where it ends for a fault: its successor starts game servers with the same keys.
         matchmaker.shutdown(LINGER);
-        Ok(())
+        result
     }
 
     fn pool(&self) -> Result<Option<LocalProcessConfig>, Failure> {
@@ -159,4 +185,22 @@ impl RunMatchmaker {
             )
         }))
     }
+}
+
+/// A match that has ended, as `--results` prints it.
+fn line(ended: &MatchResult) -> String {
+    let end = match ended.end {
+        MatchEnd::Reported => "reported",
+        MatchEnd::Unlisted => "unlisted",
+        MatchEnd::ServerLost => "server_lost",
+        MatchEnd::NotEntered => "not_entered",
+        _ => "other",
+    };
+    json!({
+        "schema": 1,
+        "match_id": ended.match_id.to_string(),
+        "end": end,
+        "result": hex::encode(&ended.result),
+    })
+    .to_string()
 }

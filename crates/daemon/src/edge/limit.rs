@@ -55,26 +55,21 @@ impl Limiter {
         lock(&self.rates).take(self.clock.now(), source)
     }
 
-    /// Takes a connection of `source`, unless there are too many.
-    pub(super) fn connect(&self, source: Source) -> Option<ConnectionGuard> {
+    /// Takes a connection of `source`, unless there are too many; `None` is many sources at once,
+    /// so that only the number of all is looked at.
+    pub(super) fn connect(&self, source: Option<Source>) -> Option<ConnectionGuard> {
         Guard::take(&self.connections, source).map(ConnectionGuard)
     }
 
     /// Takes a wait of `source`, unless there are too many.
     pub(super) fn wait(&self, source: Source) -> Option<WaitGuard> {
-        Guard::take(&self.waits, source).map(WaitGuard)
+        Guard::take(&self.waits, Some(source)).map(WaitGuard)
     }
 }
 
 /// A connection that counts until it is dropped.
 #[derive(Debug)]
-pub(super) struct ConnectionGuard(Guard);
-
-impl ConnectionGuard {
-    pub(super) const fn source(&self) -> Source {
-        self.0.source
-    }
-}
+pub(super) struct ConnectionGuard(#[expect(dead_code, reason = "held for its drop")] Guard);
 
 /// A wait that counts until it is dropped.
 #[derive(Debug)]
@@ -83,11 +78,11 @@ pub(super) struct WaitGuard(#[expect(dead_code, reason = "held for its drop")] G
 #[derive(Debug)]
 struct Guard {
     places: Arc<Mutex<Places>>,
-    source: Source,
+    source: Option<Source>,
 }
 
 impl Guard {
-    fn take(places: &Arc<Mutex<Places>>, source: Source) -> Option<Self> {
+    fn take(places: &Arc<Mutex<Places>>, source: Option<Source>) -> Option<Self> {
         lock(places).take(source).then(|| Self {
             places: Arc::clone(places),
             source,
@@ -121,21 +116,26 @@ impl Places {
         }
     }
 
-    fn take(&mut self, source: Source) -> bool {
+    fn take(&mut self, source: Option<Source>) -> bool {
         if self.total >= self.total_max {
             return false;
         }
-        let taken = self.by_source.entry(source).or_default();
-        if *taken >= self.each_max {
-            return false;
+        if let Some(source) = source {
+            let taken = self.by_source.get(&source).copied().unwrap_or_default();
+            if taken >= self.each_max {
+                return false;
+            }
+            self.by_source.insert(source, taken.saturating_add(1));
         }
-        *taken = taken.saturating_add(1);
         self.total = self.total.saturating_add(1);
         true
     }
 
-    fn give_back(&mut self, source: Source) {
+    fn give_back(&mut self, source: Option<Source>) {
         self.total = self.total.saturating_sub(1);
+        let Some(source) = source else {
+            return;
+        };
         if let Some(taken) = self.by_source.get_mut(&source) {
             *taken = taken.saturating_sub(1);
             if *taken == 0 {
@@ -241,13 +241,17 @@ mod tests {
     #[test]
     fn places_are_for_all_and_for_each() {
         let places = Arc::new(Mutex::new(Places::new(3, 2)));
-        let take = |source| Guard::take(&places, source);
+        let take = |source| Guard::take(&places, Some(source));
         let (first, _second) = (take(ONE).unwrap(), take(ONE).unwrap());
         assert!(take(ONE).is_none(), "two each");
         let third = take(TWO).unwrap();
         assert!(take(TWO).is_none(), "three in all");
         drop((first, third));
         assert!(take(ONE).is_some());
+        assert_eq!(lock(&places).by_source.len(), 1);
+        // Who asks for many has as many as there are.
+        let _many = [(); 2].map(|()| Guard::take(&places, None).unwrap());
+        assert!(Guard::take(&places, None).is_none() && take(TWO).is_none());
         assert_eq!(lock(&places).by_source.len(), 1);
     }
 }

@@ -17,6 +17,10 @@ pub(super) struct Refusal {
     retry_after: Option<Duration>,
 }
 
+/// The word of a refusal, beside the answer that says it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Word(pub(super) &'static str);
+
 #[derive(Serialize)]
 struct Shape<'a> {
     error: &'a str,
@@ -75,6 +79,7 @@ impl IntoResponse for Refusal {
             detail: &self.detail,
         };
         let mut response = (self.status, Json(shape)).into_response();
+        response.extensions_mut().insert(Word(self.error));
         if let Some(wait) = self.retry_after {
             // Whole seconds (RFC 9110, section 10.2.3), and not too early.
             let seconds = wait.as_millis().div_ceil(1_000).max(1);

@@ -3,6 +3,7 @@
 use matchmaker_core::{Assignment, Ending, FailReason, IdempotencyKey, TicketId, TicketState};
 use serde::{Deserialize, Serialize};
 
+use super::count::Counts;
 use crate::role::matchmaker::Load;
 
 /// Body of `POST /v1/tickets`.
@@ -14,6 +15,15 @@ pub(super) struct Wish {
     /// What the game server gets with the token, hexadecimal; nothing by default.
     #[serde(default)]
     pub(super) user: String,
+}
+
+/// Reads a decimal number in its one spelling: digits, no sign, no zero before others.
+pub(super) fn decimal(text: &str) -> Option<u64> {
+    let is_one = match text.as_bytes() {
+        [b'0', _, ..] => false,
+        digits => digits.iter().all(u8::is_ascii_digit),
+    };
+    text.parse().ok().filter(|_| is_one)
 }
 
 /// Answer to `POST /v1/tickets`.
@@ -112,6 +122,8 @@ const fn reason(ending: Ending) -> &'static str {
         Ending::Expired => "expired",
         Ending::Finished => "finished",
         Ending::Left => "left",
+        Ending::Abandoned => "abandoned",
+        Ending::NotEntered => "not_entered",
         Ending::Failed(FailReason::NoServer) => "no_server",
         Ending::Failed(FailReason::ServerLost) => "server_lost",
         Ending::Failed(FailReason::InMatch) => "in_match",
@@ -134,10 +146,11 @@ pub(super) struct Status {
     /// Since the start.
     tickets_taken: u64,
     tokens_made: u64,
+    edge: Counts,
 }
 
-impl From<Load> for Status {
-    fn from(load: Load) -> Self {
+impl Status {
+    pub(super) const fn new(load: Load, edge: Counts) -> Self {
         Self {
             schema: 1,
             hub: if load.is_joined { "up" } else { "down" },
@@ -148,6 +161,7 @@ impl From<Load> for Status {
             players: load.matchmaker.players,
             tickets_taken: load.stats.tickets,
             tokens_made: load.stats.tokens,
+            edge,
         }
     }
 }

@@ -1,9 +1,11 @@
 //! The requests of players: routes, and what each asks of the matchmaker.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::Bytes;
+use axum::extract::rejection::PathRejection;
 use axum::extract::{DefaultBodyLimit, FromRequest, Path, Request, State};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, Uri, header};
 use axum::middleware::{self, Next};
@@ -17,8 +19,10 @@ use tokio::time::timeout;
 use wire::ClientId;
 
 use super::EdgeConfig;
+use super::count::Counter;
 use super::limit::{Limiter, Source};
-use super::refusal::Refusal;
+use super::proxy::Proxies;
+use super::refusal::{Refusal, Word};
 use super::shape::{self, Made, Status, Ticket, Wish};
 use crate::role::matchmaker::{MatchmakerRequest, MatchmakerRequests, TicketAsk, Unknown};
 
@@ -26,18 +30,18 @@ use crate::role::matchmaker::{MatchmakerRequest, MatchmakerRequests, TicketAsk, 
 pub(super) struct Shared {
     pub(super) config: EdgeConfig,
     pub(super) limiter: Limiter,
+    pub(super) proxies: Proxies,
+    pub(super) counter: Counter,
     requests: MatchmakerRequests,
 }
 
 impl Shared {
-    pub(super) const fn new(
-        config: EdgeConfig,
-        requests: MatchmakerRequests,
-        limiter: Limiter,
-    ) -> Self {
+    pub(super) fn new(config: EdgeConfig, requests: MatchmakerRequests) -> Self {
         Self {
+            limiter: Limiter::new(&config),
+            proxies: Proxies::new(&config.trusted_proxies, config.proxy_header),
+            counter: Counter::default(),
             config,
-            limiter,
             requests,
         }
     }
@@ -73,13 +77,20 @@ pub(super) fn routes(shared: &Arc<Shared>) -> Router {
         .with_state(Arc::clone(shared))
 }
 
-/// Holds every request to its source's rate, and marks every answer as nobody else's.
+/// The other end of a connection.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Peer(pub(super) IpAddr);
+
+/// Holds every request to its source's rate, counts it, and marks every answer as nobody else's.
 async fn guard(
     State(shared): State<Arc<Shared>>,
-    Extension(source): Extension<Source>,
-    request: Request,
+    Extension(Peer(peer)): Extension<Peer>,
+    mut request: Request,
     next: Next,
 ) -> Response {
+    let asked = shared.counter.request();
+    let source = shared.proxies.source(peer, request.headers());
+    request.extensions_mut().insert(source);
     let mut response = match shared.limiter.request(source) {
         Ok(()) => next.run(request).await,
         Err(wait) => {
@@ -89,6 +100,10 @@ async fn guard(
     response
         .headers_mut()
         .insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    let word = response.extensions().get::<Word>().map(|word| word.0);
+    // Whatever the router refused in its own words would be counted too.
+    let is_done = response.status().is_success();
+    asked.end(word.or_else(|| (!is_done).then_some("other")));
     response
 }
 
@@ -98,10 +113,12 @@ async fn submit(
     request: Request,
 ) -> Result<Response, Refusal> {
     let wish = read_wish(&shared, request).await?;
-    let client = wish
-        .client_id
-        .parse()
-        .map_err(|_| Refusal::bad("bad_client_id", "client_id is no decimal number below 2^64"))?;
+    let client = shape::decimal(&wish.client_id).ok_or_else(|| {
+        Refusal::bad(
+            "bad_client_id",
+            "client_id is no decimal number below 2^64, without sign and leading zeros",
+        )
+    })?;
     let user = shape::bytes(&wish.user)
         .and_then(|bytes| UserData::new(&bytes).ok())
         .ok_or_else(|| Refusal::bad("bad_user", "user is no hexadecimal text of 0 to 512 bytes"))?;
@@ -181,11 +198,11 @@ async fn read_wish(shared: &Shared, request: Request) -> Result<Wish, Refusal> {
 async fn look(
     State(shared): State<Arc<Shared>>,
     Extension(source): Extension<Source>,
-    Path(id): Path<String>,
+    id: Result<Path<String>, PathRejection>,
     uri: Uri,
     headers: HeaderMap,
 ) -> Result<Response, Refusal> {
-    let ask = ticket_ask(&id, &headers)?;
+    let ask = ticket_ask(id, &headers)?;
     let wait = read_wait(uri.query(), shared.config.wait_max)?;
     let id = ask.ticket;
     if wait > Duration::ZERO {
@@ -217,10 +234,10 @@ async fn look(
 
 async fn cancel(
     State(shared): State<Arc<Shared>>,
-    Path(id): Path<String>,
+    id: Result<Path<String>, PathRejection>,
     headers: HeaderMap,
 ) -> Result<Response, Refusal> {
-    let ask = ticket_ask(&id, &headers)?;
+    let ask = ticket_ask(id, &headers)?;
     let id = ask.ticket;
     let state = shared
         .ask(|answer| MatchmakerRequest::Cancel(ask, answer))
@@ -230,10 +247,10 @@ async fn cancel(
 
 async fn reissue(
     State(shared): State<Arc<Shared>>,
-    Path(id): Path<String>,
+    id: Result<Path<String>, PathRejection>,
     headers: HeaderMap,
 ) -> Result<Response, Refusal> {
-    let ask = ticket_ask(&id, &headers)?;
+    let ask = ticket_ask(id, &headers)?;
     let id = ask.ticket;
     let state = shared
         .ask(|answer| MatchmakerRequest::Reissue(ask, answer))
@@ -243,7 +260,7 @@ async fn reissue(
 
 async fn status(State(shared): State<Arc<Shared>>) -> Result<Response, Refusal> {
     let load = shared.ask(MatchmakerRequest::Load).await?;
-    Ok(Json(Status::from(load)).into_response())
+    Ok(Json(Status::new(load, shared.counter.counts())).into_response())
 }
 
 async fn no_route() -> Refusal {
@@ -268,10 +285,14 @@ fn show(id: TicketId, state: Result<TicketState, Unknown>) -> Result<Response, R
 }
 
 /// Reads which ticket is asked for, and the proof that it is the asker's.
-fn ticket_ask(id: &str, headers: &HeaderMap) -> Result<TicketAsk, Refusal> {
+fn ticket_ask(
+    id: Result<Path<String>, PathRejection>,
+    headers: &HeaderMap,
+) -> Result<TicketAsk, Refusal> {
     let ticket = id
-        .parse()
-        .map_err(|_| Refusal::bad("bad_ticket_id", "a ticket id has 16 hexadecimal digits"))?;
+        .ok()
+        .and_then(|Path(id)| id.parse().ok())
+        .ok_or_else(|| Refusal::bad("bad_ticket_id", "a ticket id has 16 hexadecimal digits"))?;
     let shown = headers
         .get(header::AUTHORIZATION)
         .and_then(|value| value.to_str().ok())
@@ -299,7 +320,7 @@ fn read_wait(query: Option<&str>, max: Duration) -> Result<Duration, Refusal> {
         let span = pair
             .strip_prefix("wait=")
             .map(|text| text.strip_suffix('s').unwrap_or(text))
-            .and_then(|text| text.parse().ok())
+            .and_then(shape::decimal)
             .map(Duration::from_secs);
         match span {
             Some(span) if span <= max => wait = span,

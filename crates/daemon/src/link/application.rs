@@ -8,6 +8,7 @@ use servicer::{Clock, Dial, StreamApplication, StreamHandle, StreamServicer, Tls
 use wire::{CommandId, ConnectionId, InstanceId, Instant, StreamMachine as _};
 
 use super::lookup::Lookup;
+use super::trouble::{Reason, Trouble};
 use crate::exit::Failure;
 use crate::trust;
 
@@ -84,6 +85,7 @@ where
     let linked = Linked {
         application,
         lookup: Lookup::default(),
+        trouble: Trouble::new(identity.node_id()),
     };
     StreamServicer::named(name)
         .with_identity(&tls)
@@ -95,6 +97,7 @@ where
 struct Linked<A> {
     application: A,
     lookup: Lookup,
+    trouble: Trouble,
 }
 
 impl<A: LinkApplication> StreamApplication<Node> for Linked<A> {
@@ -110,6 +113,9 @@ impl<A: LinkApplication> StreamApplication<Node> for Linked<A> {
     }
 
     fn on_event(&mut self, now: Instant, node: &mut Node, event: NodeEvent) {
+        if matches!(event, NodeEvent::Joined { .. }) {
+            self.trouble.on_joined();
+        }
         self.application.on_event(now, node, event);
     }
 
@@ -121,7 +127,12 @@ impl<A: LinkApplication> StreamApplication<Node> for Linked<A> {
         command: NodeCommand,
     ) -> Option<Dial> {
         let dial = match command {
-            NodeCommand::Dial { hub, address } => self.lookup.dial(id, hub, address),
+            NodeCommand::Dial { hub, address } => {
+                if self.lookup.has_failed(&address) {
+                    self.trouble.on_failed(now, Reason::NoAddress);
+                }
+                self.lookup.dial(id, hub, address)
+            }
             _ => None,
         };
         if dial.is_none() {
@@ -139,7 +150,7 @@ impl<A: LinkApplication> StreamApplication<Node> for Linked<A> {
     ) {
         self.lookup.on_dialled(id, &result);
         if let Err(error) = &result {
-            tracing::debug!(%error, "the hub was not reached");
+            self.trouble.on_failed(now, Reason::Dial(*error));
         }
         let outcome = result.map(drop).map_err(|_| DialError);
         node.handle_completed(now, id, outcome);

@@ -1,17 +1,18 @@
 //! The lease of one game server instance: a machine without I/O.
 //!
 //! It says what to call the matchmaker with, takes the answers, and knows when the instance must
-//! end: a game server whose lease is not renewed ends itself, so that no matchmaker, allocator or
-//! broken network can leave one behind.
+//! end: a game server whose lease is not renewed ends itself, with the last match that is played on it
+//! or after a grace, so that no matchmaker, allocator or broken network can leave one behind.
 
+mod config;
+mod keys;
 #[cfg(test)]
 mod tests;
 
-use core::fmt;
 use core::time::Duration;
 use std::collections::{BTreeMap, VecDeque};
 
-use crypto::{AddressList, ServerKeys, TokenKey};
+use crypto::TokenKey;
 use hub::record::CallError;
 use matchmaker_core::Seated;
 use matchmaker_core::record::{
@@ -21,71 +22,8 @@ use matchmaker_core::record::{
 use wire::{ClientId, InstanceId, Instant, MatchId};
 use zeroize::Zeroizing;
 
-/// What a game server offers to the matchmaker.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Offer {
-    /// Separates games and builds; that of the matchmaker.
-    pub app_id: u64,
-    /// Seats that it can serve at a time, in all its matches.
-    pub capacity: u16,
-    /// Its identity keys; the one that its hub link proves is among them.
-    pub identity_keys: ServerKeys,
-    /// Where players find it, best first.
-    pub addresses: AddressList,
-}
-
-/// Times of a lease.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct LeaseConfig {
-    /// How long the instance lives before its first registration; 60 s.
-    pub boot_timeout: Duration,
-    /// How long an answer may take; 5 s.
-    pub call_timeout: Duration,
-    /// Pause before a call that failed is made again; 500 ms.
-    pub retry_pause: Duration,
-    /// How often the lease is renewed, at the least; 10 s. The matchmaker may ask for more.
-    pub heartbeat_max: Duration,
-}
-
-impl Default for LeaseConfig {
-    fn default() -> Self {
-        Self {
-            boot_timeout: Duration::from_secs(60),
-            call_timeout: Duration::from_secs(5),
-            retry_pause: Duration::from_millis(500),
-            heartbeat_max: Duration::from_secs(10),
-        }
-    }
-}
-
-/// Why an instance must end.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum LeaseEnd {
-    /// No call has renewed the lease in time.
-    Expired,
-    /// The matchmaker gave the instance up, or another one has its place.
-    Retired,
-    /// The matchmaker does not take this server at all.
-    Refused(RefuseReason),
-    /// A later run of the same node has joined the hub.
-    Superseded,
-    /// The instance said that it ends, and the matchmaker has heard it or cannot.
-    Left,
-}
-
-impl fmt::Display for LeaseEnd {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Expired => f.write_str("the lease was not renewed"),
-            Self::Retired => f.write_str("the matchmaker gave this instance up"),
-            Self::Refused(reason) => write!(f, "the matchmaker refused this server: {reason:?}"),
-            Self::Superseded => f.write_str("a later run of this node has joined the hub"),
-            Self::Left => f.write_str("the instance has left"),
-        }
-    }
-}
+pub use config::{LeaseConfig, LeaseEnd, Offer};
+use keys::{KeyDue, Keys};
 
 /// What has happened to a lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -94,6 +32,12 @@ pub(crate) enum LeaseNews {
     Registered,
     /// Nobody got a token for this match: forget it.
     Released(MatchId),
+    /// There is no lease: let nobody in; matches that run may come to their end.
+    CutOff,
+    /// Another token key shall take the place of the one of this id.
+    RotateKey(u32),
+    /// No token under the key of this id is good any more.
+    KeyLapsed(u32),
 }
 
 /// The lease of one instance.
@@ -107,7 +51,7 @@ pub(crate) struct Lease {
     config: LeaseConfig,
     offer: Offer,
     instance: InstanceId,
-    token_key: TokenKey,
+    keys: Keys,
     intake: Intake,
     matches: BTreeMap<MatchId, Running>,
     /// Whether the matchmaker knows this instance and its present key.
@@ -123,8 +67,10 @@ pub(crate) struct Lease {
     /// How often the instance had to register anew: an answer to an earlier registration is of a
     /// matchmaker or a key that was.
     round: u64,
-    /// When the instance must end.
+    /// When the lease is over.
     until: Instant,
+    /// Why there is no lease, where matches come to their end without one.
+    cut_off: Option<LeaseEnd>,
     /// Results and departures that the matchmaker has not noted, oldest first.
     reports: VecDeque<Zeroizing<Vec<u8>>>,
     is_leaving: bool,
@@ -181,7 +127,7 @@ impl Lease {
             config,
             offer,
             instance,
-            token_key,
+            keys: Keys::new(token_key, config.key_rotation, now),
             intake: Intake::Open,
             matches: BTreeMap::new(),
             is_registered: false,
@@ -191,6 +137,7 @@ impl Lease {
             is_urgent: false,
             round: 0,
             until: now + config.boot_timeout,
+            cut_off: None,
             reports: VecDeque::new(),
             is_leaving: false,
             end: None,
@@ -236,7 +183,8 @@ impl Lease {
             .values()
             .map(|running| running.players.len())
             .fold(assign.players.len(), usize::saturating_add);
-        let is_open = self.intake == Intake::Open && !self.is_leaving && self.end.is_none();
+        let is_ending = self.is_leaving || self.cut_off.is_some() || self.end.is_some();
+        let is_open = self.intake == Intake::Open && !is_ending;
         if !is_open
             || seats > usize::from(self.offer.capacity)
             || self.matches.len() >= MATCHES_MAX
@@ -256,10 +204,14 @@ impl Lease {
         self.matches.insert(assign.match_id, running);
     }
 
-    /// A player has entered the match with a token.
+    /// A player has entered the match with a token; of the first the matchmaker hears at once, as
+    /// it ends a match that nobody enters.
     pub(crate) fn entered(&mut self, match_id: MatchId) {
-        if let Some(running) = self.matches.get_mut(&match_id) {
+        if let Some(running) = self.matches.get_mut(&match_id)
+            && !running.is_entered
+        {
             running.is_entered = true;
+            self.is_urgent = true;
         }
     }
 
@@ -290,7 +242,9 @@ impl Lease {
 
     /// Another key takes the place of the present one.
     pub(crate) fn set_token_key(&mut self, key: TokenKey) {
-        self.token_key = key;
+        if let Some(id) = self.keys.replace(key) {
+            self.news.push_back(LeaseNews::KeyLapsed(id));
+        }
         self.register_anew();
     }
 
@@ -306,7 +260,8 @@ impl Lease {
     /// Returns the next call to make; the next comes when this one is answered.
     pub(crate) fn poll_call(&mut self, now: Instant) -> Option<Zeroizing<Vec<u8>>> {
         let is_due = self.is_urgent || self.due <= now;
-        if self.call.is_some() || !self.is_joined || self.end.is_some() || !is_due {
+        let is_over = self.end.is_some() || self.cut_off == Some(LeaseEnd::Retired);
+        if self.call.is_some() || !self.is_joined || is_over || !is_due {
             return None;
         }
         let (kind, body) = self.next_call()?;
@@ -333,7 +288,7 @@ impl Lease {
             }) => self.on_renewed(now, call, (lease, heartbeat), release),
             Some(Reply::Noted) => self.on_noted(now, call.kind),
             Some(Reply::Register) => self.register_anew(),
-            Some(Reply::Retired) => self.finish(LeaseEnd::Retired),
+            Some(Reply::Retired) => self.cut_off(now, LeaseEnd::Retired),
             // As many servers as may be: there may be room later.
             Some(Reply::Refused(RefuseReason::Full)) => self.due = now + self.config.call_timeout,
             Some(Reply::Refused(reason)) => self.finish(LeaseEnd::Refused(reason)),
@@ -345,7 +300,13 @@ impl Lease {
     /// Runs what is due.
     pub(crate) fn handle_timeout(&mut self, now: Instant) {
         if self.until <= now {
-            self.finish(LeaseEnd::Expired);
+            self.cut_off(now, self.cut_off.unwrap_or(LeaseEnd::Expired));
+        }
+        while let Some(due) = self.keys.poll_due(now) {
+            self.news.push_back(match due {
+                KeyDue::Rotate => LeaseNews::RotateKey(self.keys.current().id()),
+                KeyDue::Lapsed(id) => LeaseNews::KeyLapsed(id),
+            });
         }
     }
 
@@ -353,11 +314,17 @@ impl Lease {
         if self.end.is_some() {
             return None;
         }
-        let is_idle = self.call.is_none() && self.is_joined;
-        Some(if is_idle {
-            self.until.min(self.due)
+        let until = if self.cut_off.is_some() {
+            self.last_moment()
         } else {
             self.until
+        };
+        let until = self.keys.poll_timeout().map_or(until, |at| at.min(until));
+        let may_call = self.is_joined && self.cut_off != Some(LeaseEnd::Retired);
+        Some(if self.call.is_none() && may_call {
+            until.min(self.due)
+        } else {
+            until
         })
     }
 
@@ -386,7 +353,9 @@ impl Lease {
             record::encode_bye(&mut body);
             return Some((Kind::Bye, body));
         }
-        record::encode_heartbeat(self.intake, self.matches.keys().copied(), &mut body);
+        let listed = self.matches.iter();
+        let listed = listed.map(|(id, running)| (*id, running.is_entered));
+        record::encode_heartbeat(self.intake, listed, &mut body);
         Some((Kind::Heartbeat, body))
     }
 
@@ -398,7 +367,7 @@ impl Lease {
         });
         Register {
             app_id: self.offer.app_id,
-            token_key: self.token_key.clone(),
+            token_key: self.keys.current().clone(),
             capacity: self.offer.capacity,
             intake: self.intake,
             identity_keys: self.offer.identity_keys.clone(),
@@ -416,8 +385,13 @@ impl Lease {
         release: Vec<MatchId>,
     ) {
         self.until = call.sent_at + lease;
-        if call.kind == Kind::Register && call.round == self.round {
-            self.is_registered = true;
+        let was_cut_off = self.cut_off.take().is_some();
+        let is_new = call.kind == Kind::Register && call.round == self.round;
+        self.is_registered |= is_new;
+        if is_new {
+            self.keys.on_registered(now);
+        }
+        if is_new || (was_cut_off && self.is_registered) {
             self.news.push_back(LeaseNews::Registered);
         }
         for id in release {
@@ -459,6 +433,25 @@ impl Lease {
         self.is_registered = false;
         self.is_urgent = true;
         self.round = self.round.saturating_add(1);
+    }
+
+    /// There is no lease any more: without a match that somebody plays the instance ends at once.
+    fn cut_off(&mut self, now: Instant, why: LeaseEnd) {
+        self.until = self.until.min(now);
+        if self.last_moment() <= now {
+            self.finish(why);
+        } else if self.cut_off.replace(why).is_none() {
+            self.news.push_back(LeaseNews::CutOff);
+        }
+    }
+
+    /// When an instance whose lease is over must end.
+    fn last_moment(&self) -> Instant {
+        if self.matches.values().any(|running| running.is_entered) && !self.is_leaving {
+            self.until + self.config.lease_grace
+        } else {
+            self.until
+        }
     }
 
     fn finish(&mut self, end: LeaseEnd) {

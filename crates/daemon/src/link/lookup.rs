@@ -42,6 +42,12 @@ impl Lookup {
         })
     }
 
+    /// Returns whether the last look-up of `address` found nothing.
+    pub(crate) fn has_failed(&mut self, address: &str) -> bool {
+        self.take_answer();
+        self.known.get(address).is_some_and(Vec::is_empty)
+    }
+
     /// Takes the end of a dial: a name behind which nobody was reached may mean another address by
     /// now.
     pub(crate) fn on_dialled<T, E>(&mut self, id: CommandId, result: &Result<T, E>) {
@@ -117,10 +123,23 @@ mod tests {
         };
         assert!(dial.address.ip().is_loopback());
         assert_eq!((dial.address.port(), dial.node), (7_400, HUB));
+        assert!(!lookup.has_failed("localhost:7400"));
         // Nobody was there: the name is looked up anew, and still dialled meanwhile.
         lookup.on_dialled(CommandId(id), &Err::<(), _>(()));
         assert!(lookup.running.is_some());
         let again = lookup.dial(CommandId(id + 1), HUB, "localhost:7400".to_owned());
         assert!(again.is_some());
+    }
+    #[test]
+    fn a_name_that_means_nothing_is_known_to_have_failed() {
+        let mut lookup = Lookup::default();
+        // RFC 6761, section 6.4: nothing has this name.
+        let name = "hub.invalid:7400";
+        assert!(!lookup.has_failed(name), "nobody has looked");
+        assert_eq!(lookup.dial(CommandId(1), HUB, name.to_owned()), None);
+        while !lookup.has_failed(name) {
+            assert!(lookup.running.is_some(), "nobody looks");
+            thread::yield_now();
+        }
     }
 }

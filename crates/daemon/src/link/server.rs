@@ -6,7 +6,7 @@ use std::ops::ControlFlow;
 
 use bytes::Bytes;
 use crossbeam_channel::Sender;
-use crypto::TokenKey;
+use crypto::{Ring, TokenKey};
 use hub::address::Addr;
 use hub::id::CallId;
 use hub::name::Name;
@@ -70,21 +70,13 @@ impl ServerApplication {
 
     /// Does what the lease wants: calls, news, its end.
     fn pump(&mut self, now: Instant, node: &mut Node) {
+        self.tell_news();
         while let Some(body) = self.lease.poll_call(now) {
             let to = Addr::Service(self.matchmaker);
             let timeout = self.lease.call_timeout();
             match node.call(now, to, Bytes::copy_from_slice(&body), timeout) {
                 Ok(call) => self.call = Some(call),
                 Err(_) => self.lease.handle_answer(now, Err(CallError::HubDown)),
-            }
-        }
-        while let Some(news) = self.lease.poll_news() {
-            match news {
-                LeaseNews::Registered => {
-                    tracing::info!("registered with the matchmaker");
-                    self.server.on_registered();
-                }
-                LeaseNews::Released(match_id) => self.server.on_released(match_id),
             }
         }
         if let Some(end) = self.lease.end()
@@ -95,6 +87,40 @@ impl ServerApplication {
             // Nobody waits where the link was dropped.
             ended.try_send(end).unwrap_or_default();
             node.leave(now);
+        }
+    }
+
+    /// Tells the game what there is to tell.
+    fn tell_news(&mut self) {
+        while let Some(news) = self.lease.poll_news() {
+            match news {
+                LeaseNews::Registered => {
+                    tracing::info!("registered with the matchmaker");
+                    self.server.on_registered();
+                }
+                LeaseNews::Released(match_id) => self.server.on_released(match_id),
+                LeaseNews::RotateKey(id) => self.rotate_key(id),
+                LeaseNews::KeyLapsed(id) => self.server.on_token_key_lapsed(id),
+                LeaseNews::CutOff => {
+                    tracing::warn!("the lease is over; matches come to their end");
+                    self.server.on_cut_off();
+                }
+            }
+        }
+    }
+
+    /// Makes a token key and hands it to the game, and to the matchmaker where the game takes it.
+    fn rotate_key(&mut self, id: u32) {
+        let Some(Ok(key)) = id
+            .checked_add(1)
+            .map(|id| TokenKey::generate(&mut Ring::new(), id))
+        else {
+            tracing::error!("no new token key could be made; the old one stays");
+            return;
+        };
+        if self.server.on_token_key(&key) {
+            tracing::info!(id = key.id(), "another token key");
+            self.lease.set_token_key(key);
         }
     }
 

@@ -1,5 +1,7 @@
 //! The hub as a process: the machine on TLS connections, its store on a thread and a folder.
 
+mod stranger;
+
 use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::ops::ControlFlow;
@@ -24,6 +26,7 @@ use wire::{CommandId, ConnectionId, Instant, NodeId, StreamMachine, UnixTime};
 
 use crate::exit::{Exit, Failure};
 use crate::trust;
+use stranger::Strangers;
 
 /// What a hub process needs.
 #[derive(Debug)]
@@ -99,7 +102,11 @@ impl HubProcess {
         let (jobs, queue) = Jobs::new(StorageConfig::default());
         let (failure, failed) = crossbeam_channel::bounded(1);
         let machine = Hub::new(options.config, options.join_file, Clock::new().now());
-        let application = HubApplication { jobs, failure };
+        let application = HubApplication {
+            jobs,
+            failure,
+            strangers: Strangers::default(),
+        };
         let handle = StreamServicer::named("hub")
             .spawn(vec![listener], machine, application)
             .map_err(Failure::refused)?;
@@ -154,6 +161,7 @@ impl HubProcess {
 struct HubApplication {
     jobs: Jobs<(CommandId, Command)>,
     failure: Sender<()>,
+    strangers: Strangers,
 }
 
 impl StreamApplication<Hub> for HubApplication {
@@ -208,6 +216,10 @@ impl StreamApplication<Hub> for HubApplication {
             Err(RequestError::Ended(_)) => hub.handle_completed(now, id, Err(StoreError::Failed)),
         }
         None
+    }
+
+    fn on_stranger(&mut self, now: Instant, _hub: &mut Hub, claimed: NodeId) {
+        self.strangers.on_stranger(now, claimed);
     }
 
     fn on_dialled(
@@ -309,7 +321,11 @@ mod tests {
         let mut hub = Hub::new(HubConfig::default(), join_file, now);
         let (jobs, queue) = Jobs::new(StorageConfig::default());
         let (failure, failed) = crossbeam_channel::bounded(1);
-        let mut application = HubApplication { jobs, failure };
+        let mut application = HubApplication {
+            jobs,
+            failure,
+            strangers: Strangers::default(),
+        };
         hub.handle_opened(now, link, &PeerIdentity::Node(node));
         let mut join = Vec::new();
         ToHub::Join(Join {

@@ -24,7 +24,9 @@ use crate::exit::{Exit, Failure};
 use crate::link::{self, MATCHMAKER, Member};
 use crate::trust;
 use application::MatchmakerApplication;
-pub use request::{Load, MatchmakerRequest, MatchmakerRequests, Submitted, TicketAsk, Unknown};
+pub use request::{
+    Load, MatchResult, MatchmakerRequest, MatchmakerRequests, Submitted, TicketAsk, Unknown,
+};
 
 /// What a matchmaker process needs.
 #[derive(Debug)]
@@ -73,6 +75,13 @@ impl MatchmakerProcess {
                  service={MATCHMAKER}"
             )));
         }
+        if options.edge.wait_max >= options.config.ask_timeout {
+            return Err(Failure::usage(format_args!(
+                "a request may wait for {} s, but a ticket that nobody asks for ends after {} s",
+                options.edge.wait_max.as_secs(),
+                options.config.ask_timeout.as_secs()
+            )));
+        }
         let slots = match &options.pool {
             Some(pool) => slots(&pool.identities, options.join_file)?,
             None => Vec::new(),
@@ -88,8 +97,9 @@ impl MatchmakerProcess {
         let now = Clock::new().now();
         let mut ring = Ring::new();
         let instance = trust::draw_instance(&mut ring)?;
-        let matchmaker =
+        let mut matchmaker =
             Matchmaker::new(options.config, game, ring, now).map_err(|_| trust::no_entropy())?;
+        matchmaker.handle_link_down(now);
         let mut node = NodeConfig::default();
         node.role = Role::Matchmaker;
         node.services = vec![service];
@@ -130,6 +140,20 @@ impl MatchmakerProcess {
         self.handle.requests()
     }
 
+    /// Returns the results of matches that end from now on, as their servers say them: each once,
+    /// where the matchmaker does not restart in between. Up to 1,024 wait to be taken; those past
+    /// that are lost, and the log says so. Whoever asked before hears no more.
+    ///
+    /// # Errors
+    ///
+    /// Where the matchmaker's thread is behind or has ended.
+    pub fn results(&self) -> Result<Receiver<MatchResult>, Failure> {
+        let (follower, results) = crossbeam_channel::bounded(RESULTS_MAX);
+        let followed = self.handle.request(MatchmakerRequest::Follow(follower));
+        followed.map_err(|_| Failure::refused("the matchmaker's thread takes no requests"))?;
+        Ok(results)
+    }
+
     /// Waits up to `patience` for a reason to end: a thread that stopped, or another matchmaker
     /// with this identity.
     ///
@@ -146,12 +170,13 @@ impl MatchmakerProcess {
         }
     }
 
-    /// Ends in order: the edge, the hub link, then the game servers.
+    /// Ends in order: the edge, the hub link, then the game servers; these also where a thread of
+    /// the others does not end.
     pub fn shutdown(self, within: Duration) {
         self.edge.shutdown();
         self.handle.shutdown(within);
         if let Some(allocator) = self.allocator {
-            allocator.join();
+            allocator.shutdown();
         }
     }
 }
@@ -183,3 +208,6 @@ fn fleet(join_file: &JoinFile, slots: &[NodeId]) -> BTreeSet<NodeId> {
     let nodes = join_file.with_role(Role::GameNode).map(|grant| grant.node);
     nodes.filter(|node| !slots.contains(node)).collect()
 }
+
+/// Results that may wait to be taken; 1 KiB each at most.
+const RESULTS_MAX: usize = 1_024;

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::fs;
 use std::io::Read;
 use std::path::{Path, PathBuf};
-use std::sync::mpsc;
+use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::Duration;
 
@@ -46,7 +46,10 @@ fn game_server() {
             token_key: token_key.clone(),
             config,
         },
-        Listener(sender),
+        Listener {
+            heard: sender,
+            keys: Arc::default(),
+        },
     )
     .unwrap();
     note(&environment.identity, instance, &token_key);

@@ -1,14 +1,20 @@
 //! Whatever comes to the HTTP port: a clear error or the end of the connection, and no more.
 
-use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpStream};
+mod patience;
+
+use std::collections::BTreeSet;
+use std::io::{ErrorKind, Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::thread;
 use std::time::Duration;
 
 use daemon::edge::Transport;
+use serde_json::Value;
+use wire::Seed;
 
-use crate::http::{Answer, Held, about, ask, post, raw, submit};
+use crate::http::{Answer, Held, about, ask, held, post, raw, request, submit};
 use crate::net::{Net, PATIENCE, edge, quick, until};
+use crate::server::Server;
 
 #[test]
 fn what_is_not_understood_is_refused_in_words() {
@@ -26,10 +32,6 @@ fn what_is_not_understood_is_refused_in_words() {
     ] {
         post(edge, body).assert_refused(400, "malformed_json");
     }
-    for id in ["", "-1", "abc", "18446744073709551616"] {
-        let body = format!(r#"{{"client_id":"{id}"}}"#);
-        post(edge, &body).assert_refused(400, "bad_client_id");
-    }
     for user in ["0", "zz", &"00".repeat(513)] {
         let body = format!(r#"{{"client_id":"5","user":"{user}"}}"#);
         post(edge, &body).assert_refused(400, "bad_user");
@@ -45,8 +47,23 @@ fn what_is_not_understood_is_refused_in_words() {
     )
     .assert_refused(400, "bad_idempotency_key");
 
+    // The one spelling of each, up to the last.
+    for id in ["0", "10", "18446744073709551615"] {
+        let answer = post(edge, &format!(r#"{{"client_id":"{id}"}}"#));
+        assert_eq!(answer.status, 201, "{id}");
+    }
+
     let held = submit(edge, 5);
-    for wait in ["31", "-1", "abc", "", "5m", "99999999999999999999"] {
+    for wait in [
+        "31",
+        "-1",
+        "+1",
+        "01",
+        "abc",
+        "",
+        "5m",
+        "99999999999999999999",
+    ] {
         let rest = format!("?wait={wait}");
         about(edge, "GET", &held, &rest).assert_refused(400, "bad_wait");
     }
@@ -58,10 +75,69 @@ fn what_is_not_understood_is_refused_in_words() {
         "",
     )
     .assert_refused(400, "bad_ticket_id");
+    for id in ["%00%ff", "%C3%28", "%zz", "%2f"] {
+        let key = [("Authorization", "Bearer x")];
+        for (method, rest) in [
+            ("GET", ""),
+            ("GET", "?wait=1"),
+            ("DELETE", ""),
+            ("POST", "/token"),
+        ] {
+            ask(edge, &format!("{method} /v1/tickets/{id}{rest}"), &key, "")
+                .assert_refused(400, "bad_ticket_id");
+        }
+    }
     ask(edge, "GET /", &[], "").assert_refused(404, "no_route");
     ask(edge, "GET /v2/tickets", &[], "").assert_refused(404, "no_route");
     ask(edge, "PUT /v1/tickets", &[], "").assert_refused(405, "no_method");
     assert_eq!(ask(edge, "GET /v1/status", &[], "").status, 200);
+}
+
+#[test]
+fn numbers_have_one_spelling_and_paths_that_are_no_text_are_refused_in_words() {
+    let net = Net::new();
+    let matchmaker = net.matchmaker(None);
+    let edge = matchmaker.address();
+    let zeros = format!("{}1", "0".repeat(500));
+    for id in [
+        "",
+        "-1",
+        "abc",
+        "+1",
+        "01",
+        "00",
+        " 1",
+        "1 ",
+        "1_0",
+        "\u{0661}",
+        zeros.as_str(),
+        "18446744073709551616",
+    ] {
+        let body = format!(r#"{{"client_id":"{id}"}}"#);
+        post(edge, &body).assert_refused(400, "bad_client_id");
+    }
+    // The one spelling of each, up to the last.
+    for id in ["0", "10", "18446744073709551615"] {
+        let answer = post(edge, &format!(r#"{{"client_id":"{id}"}}"#));
+        assert_eq!(answer.status, 201, "{id}");
+    }
+
+    let held = submit(edge, 5);
+    for wait in ["+1", "01", "00"] {
+        about(edge, "GET", &held, &format!("?wait={wait}")).assert_refused(400, "bad_wait");
+    }
+    for id in ["%00%ff", "%C3%28", "%zz", "%2f"] {
+        let key = [("Authorization", "Bearer x")];
+        for (method, rest) in [
+            ("GET", ""),
+            ("GET", "?wait=1"),
+            ("DELETE", ""),
+            ("POST", "/token"),
+        ] {
+            ask(edge, &format!("{method} /v1/tickets/{id}{rest}"), &key, "")
+                .assert_refused(400, "bad_ticket_id");
+        }
+    }
 }
 
 #[test]
@@ -90,32 +166,199 @@ fn what_is_no_http_ends_its_connection() {
 }
 
 #[test]
-fn who_says_nothing_is_let_go_and_who_comes_in_crowds_waits_outside() {
+fn who_comes_in_crowds_waits_outside() {
     let net = Net::new();
     let mut config = edge();
     config.connections_max = 2;
-    config.read_timeout = Duration::from_millis(300);
+    config.read_timeout = PATIENCE;
     let matchmaker = net.matchmaker_with(None, quick(), config);
     let edge = matchmaker.address();
-    let mut silent: Vec<_> = (0..4).map(|_| TcpStream::connect(edge).unwrap()).collect();
-    silent[0].write_all(b"POST /v1/tickets HT").unwrap();
-    for stream in &mut silent {
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
-        // Two are closed at once, two when their time is over.
-        let mut rest = Vec::new();
-        stream.read_to_end(&mut rest).ok();
+    let mut streams: Vec<_> = (0..4).map(|_| TcpStream::connect(edge).unwrap()).collect();
+    for stream in &streams {
+        stream
+            .set_read_timeout(Some(Duration::from_millis(20)))
+            .unwrap();
     }
-    // A body that does not come is not waited for either.
-    until("a place is free", || {
-        let mut stream = TcpStream::connect(edge).ok()?;
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
-        let head = "POST /v1/tickets HTTP/1.1\r\nHost: e\r\nContent-Type: application/json\r\n\
-                    Content-Length: 30\r\n\r\n{";
-        stream.write_all(head.as_bytes()).ok()?;
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).ok();
-        answer.contains("too_slow").then_some(())
+    // Nobody's time is over: whoever is closed was never let in.
+    let mut ended = BTreeSet::new();
+    until("two are closed", || {
+        for (number, stream) in streams.iter_mut().enumerate() {
+            if !matches!(stream.read(&mut [0; 16]), Err(error) if is_waiting(&error)) {
+                ended.insert(number);
+            }
+        }
+        (ended.len() >= 2).then_some(())
     });
+    assert_eq!(ended, [2, 3].into(), "who came first stays");
+    for stream in &mut streams[..2] {
+        stream
+            .set_read_timeout(Some(Duration::from_millis(500)))
+            .unwrap();
+        let error = stream.read(&mut [0; 16]).unwrap_err();
+        assert!(is_waiting(&error), "{error}");
+    }
+}
+
+fn is_waiting(error: &std::io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut)
+}
+
+#[test]
+fn whoever_asks_through_a_trusted_proxy_has_a_rate_of_its_own() {
+    let net = Net::new();
+    let mut config = edge();
+    config.requests_per_second = 1;
+    config.requests_burst = 3;
+    config.waits_per_source_max = 0;
+    config.connections_per_source_max = 0;
+    config.trusted_proxies = vec!["127.0.0.1".parse().unwrap()];
+    let matchmaker = net.matchmaker_with(None, quick(), config);
+    let edge = matchmaker.address();
+    let ask_for = |player: &str| ask(edge, "GET /v1/status", &[("X-Forwarded-For", player)], "");
+    until("the rate of one is used up", || {
+        (ask_for("192.0.2.1").status == 429).then_some(())
+    });
+    // What it says of itself does not count, and others are not held up.
+    let said = "192.0.2.77, 192.0.2.1";
+    until("no other name helps", || {
+        (ask_for(said).status == 429).then_some(())
+    });
+    assert_eq!(ask_for("192.0.2.2").status, 200);
+    assert_eq!(ask_for("192.0.2.1, 192.0.2.3").status, 200);
+}
+
+#[test]
+fn nobody_is_a_proxy_who_is_not_trusted() {
+    let net = Net::new();
+    let mut config = edge();
+    config.requests_per_second = 1;
+    config.requests_burst = 3;
+    let matchmaker = net.matchmaker_with(None, quick(), config);
+    let mut player = 0_u32;
+    until("names of others do not help", || {
+        player += 1;
+        let name = format!("192.0.2.{player}");
+        let headers = [
+            ("X-Forwarded-For", name.as_str()),
+            ("Forwarded", &format!("for={name}")),
+        ];
+        let answer = ask(matchmaker.address(), "GET /v1/status", &headers, "");
+        (answer.status == 429).then_some(())
+    });
+}
+
+#[test]
+fn all_junk_is_counted_by_reason_and_does_nothing() {
+    let mut net = Net::new();
+    let _hub = net.hub();
+    let mut limits = edge();
+    limits.requests_per_second = 1_000_000;
+    limits.requests_burst = 1_000_000;
+    let matchmaker = net.matchmaker_with(None, quick(), limits);
+    let edge = matchmaker.address();
+    let _server = Server::start(&net, "server-0");
+    let captures = session(edge);
+    let before = counts(edge);
+    let mut generator = Seed::from_number(14).generator(0);
+    let mut below = |bound: usize| usize::try_from(generator.below(bound as u64)).unwrap();
+    for kind in 0..3 {
+        for _ in 0..10_000 {
+            let mut bytes = captures[below(captures.len())].clone();
+            match kind {
+                0 => {
+                    bytes = (0..below(600))
+                        .map(|_| u8::try_from(below(256)).unwrap())
+                        .collect();
+                }
+                1 => bytes.truncate(below(bytes.len())),
+                _ => {
+                    let bit = below(8 * bytes.len());
+                    bytes[bit / 8] ^= 1 << (bit % 8);
+                }
+            }
+            offer(edge, &bytes);
+        }
+    }
+    // One connection asks; each look is one more, and is itself open and asked.
+    let mut looks = 0;
+    let after = until("all connections have ended", || {
+        looks += 1;
+        let now = counts(edge);
+        (now["open"] == 1).then_some(now)
+    });
+    let of = |name: &str| after[name].as_u64().unwrap() - before[name].as_u64().unwrap();
+    assert_eq!(
+        of("connections") + of("connections_refused"),
+        30_000 + looks
+    );
+    let ends = ["closed", "bad_http", "too_slow", "cut", "open"].map(of);
+    assert_eq!(ends.iter().sum::<u64>(), of("connections"), "{after}");
+    let words = |counts: &Value| -> u64 {
+        let refused = counts["refused"].as_object().unwrap();
+        refused.values().map(|count| count.as_u64().unwrap()).sum()
+    };
+    let refused = words(&after) - words(&before);
+    let fates = [of("answered"), of("dropped"), of("asked"), refused];
+    assert_eq!(fates.iter().sum::<u64>(), of("requests"), "{after}");
+    // It was understood for what it was.
+    assert!(of("bad_http") > 10_000 && of("cut") > 5_000, "{after}");
+    assert!(refused > 1_000, "{after}");
+    assert!(after["refused"].as_object().unwrap().len() >= 6, "{after}");
+    assert_eq!(after["refused"]["unavailable"], Value::Null);
+    submit(edge, 1 << 50);
+}
+
+/// Plays a session of the HTTP edge, and returns what was said in it, request by request.
+fn session(edge: SocketAddr) -> Vec<Vec<u8>> {
+    let json = [
+        ("Content-Type", "application/json"),
+        ("Idempotency-Key", &"ab".repeat(16)),
+    ];
+    let bearer = |held: &Held| format!("Bearer {}", held.resume_key);
+    let mut said = Vec::new();
+    let mut say = |line: &str, headers: &[(&str, &str)], body: &str| {
+        let bytes = request(line, headers, body).into_bytes();
+        let answer = Answer::read(raw(edge, &bytes));
+        said.push(bytes);
+        answer
+    };
+    let posts = [1, 2].map(|client| {
+        let body = format!(r#"{{"client_id":"{client}","user":"00ff"}}"#);
+        held(&say("POST /v1/tickets", &json, &body))
+    });
+    let line = |held: &Held, rest: &str| format!("/v1/tickets/{}{rest}", held.ticket);
+    let player = [("Authorization", bearer(&posts[0]))];
+    let player = player
+        .each_ref()
+        .map(|(name, value)| (*name, value.as_str()));
+    until("there is a seat", || {
+        let answer = about(edge, "GET", &posts[0], "?wait=10");
+        (answer.text("state") == "assigned").then_some(())
+    });
+    let get = format!("GET {}", line(&posts[0], "?wait=10s"));
+    assert_eq!(say(&get, &player, "").text("state"), "assigned");
+    let token = format!("POST {}", line(&posts[0], "/token"));
+    say(&token, &player, "").assert_refused(429, "too_soon");
+    let delete = format!("DELETE {}", line(&posts[0], ""));
+    say(&delete, &player, "").assert_refused(409, "assigned");
+    assert_eq!(say("GET /v1/status", &[], "").status, 200);
+    said
+}
+
+/// What the edge has counted.
+fn counts(edge: SocketAddr) -> Value {
+    ask(edge, "GET /v1/status", &[], "").json["edge"].clone()
+}
+
+/// Sends bytes, says that no more come, and waits for the end.
+fn offer(edge: SocketAddr, bytes: &[u8]) {
+    let mut stream = TcpStream::connect(edge).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    // It may be closed before all is written, and end by a reset.
+    stream.write_all(bytes).ok();
+    stream.shutdown(Shutdown::Write).ok();
+    let ended = stream.read_to_end(&mut Vec::new());
+    assert!(!ended.is_err_and(|error| is_waiting(&error)), "{bytes:?}");
 }
 
 #[test]

@@ -54,6 +54,11 @@ pub(crate) fn raw(address: SocketAddr, bytes: &[u8]) -> Vec<u8> {
 }
 
 pub(crate) fn ask(address: SocketAddr, line: &str, headers: &[(&str, &str)], body: &str) -> Answer {
+    Answer::read(raw(address, request(line, headers, body).as_bytes()))
+}
+
+/// The bytes of a request, after which the connection is over.
+pub(crate) fn request(line: &str, headers: &[(&str, &str)], body: &str) -> String {
     let mut request = format!("{line} HTTP/1.1\r\nHost: edge\r\nConnection: close\r\n");
     for (name, value) in headers {
         write!(request, "{name}: {value}\r\n").unwrap();
@@ -63,7 +68,7 @@ pub(crate) fn ask(address: SocketAddr, line: &str, headers: &[(&str, &str)], bod
     }
     request.push_str("\r\n");
     request.push_str(body);
-    Answer::read(raw(address, request.as_bytes()))
+    request
 }
 
 /// A ticket and the key to it.

@@ -4,9 +4,10 @@ use std::time::Duration;
 
 use crypto::{Ring, TokenKey};
 use daemon::link::{LeaseConfig, LeaseEnd};
+use matchmaker_core::TokenLifetime;
 
 use crate::http::{about, assigned, submit};
-use crate::net::{Net, PATIENCE, quick};
+use crate::net::{Net, PATIENCE, quick, until};
 use crate::server::{Heard, Server};
 
 #[test]
@@ -58,6 +59,69 @@ fn mm_4_a_matchmaker_that_comes_back_takes_the_match_on() {
 }
 
 #[test]
+fn a_match_that_nobody_enters_is_released_on_both_sides_and_one_that_somebody_did_is_not() {
+    let mut net = Net::new();
+    let _hub = net.hub();
+    let mut config = quick();
+    config.token_lifetime = TokenLifetime::new(Duration::from_secs(1)).unwrap();
+    config.call_timeout = Duration::from_secs(1);
+    let matchmaker = net.matchmaker_with(None, config, crate::net::edge());
+    let edge = matchmaker.address();
+    let mut server = Server::start(&net, "server-0");
+    server.wait_for(&Heard::Registered);
+    let players = [1, 2].map(|client| submit(edge, client));
+    let ghosts = [3, 4].map(|client| submit(edge, client));
+    let entered = assigned(edge, &players[0]);
+    let match_id = entered.text("match_id").to_owned();
+    assigned(edge, &ghosts[0]);
+    let (first, second) = (server.next_match(), server.next_match());
+    let [entered, left] = if first.match_id.to_string() == match_id {
+        [first.match_id, second.match_id]
+    } else {
+        [second.match_id, first.match_id]
+    };
+    server.link.entered(entered).unwrap();
+    server.wait_for(&Heard::Released(left));
+    let ended = about(edge, "GET", &ghosts[1], "");
+    assert_eq!(ended.text("reason"), "not_entered");
+    assert_eq!(
+        about(edge, "GET", &players[1], "").text("state"),
+        "assigned"
+    );
+}
+
+#[test]
+fn a_match_is_played_on_while_the_hub_is_away_for_longer_than_a_lease() {
+    let mut net = Net::new();
+    let hub = net.hub_process();
+    let mut config = quick();
+    config.lease = Duration::from_secs(2);
+    let matchmaker = net.matchmaker_with(None, config, crate::net::edge());
+    let edge = matchmaker.address();
+    let mut server = Server::start(&net, "server-0");
+    server.wait_for(&Heard::Registered);
+    let players = [1, 2].map(|client| submit(edge, client));
+    let seat = assigned(edge, &players[0]);
+    let played = server.next_match().match_id;
+    server.link.entered(played).unwrap();
+    hub.kill();
+    server.wait_for(&Heard::CutOff);
+    // As long again, and the match has neither ended here nor for the matchmaker.
+    assert_eq!(server.link.wait_end(Duration::from_secs(3)), None);
+    let now = about(edge, "GET", &players[1], "");
+    assert_eq!(now.text("state"), "assigned");
+    let _hub = net.hub_process();
+    server.wait_for(&Heard::Registered);
+    let now = about(edge, "GET", &players[0], "");
+    assert_eq!(now.text("match_id"), seat.text("match_id"));
+    server.link.finished(played, b"won".to_vec()).unwrap();
+    until("the match has ended", || {
+        let answer = about(edge, "GET", &players[0], "");
+        (answer.text("reason") == "finished").then_some(())
+    });
+}
+
+#[test]
 fn a_hub_that_comes_back_finds_the_server_registered_again() {
     let mut net = Net::new();
     let hub = net.hub_process();
@@ -90,6 +154,27 @@ fn mm_7_another_token_key_takes_over() {
     assert!(server.open(seat.text("grant")).is_ok());
     let instance = server.instance;
     assert!(crate::server::open(&old, instance, seat.text("grant")).is_err());
+}
+
+#[test]
+fn mm_7_the_link_changes_keys_by_itself_and_the_matchmaker_follows() {
+    let mut net = Net::new();
+    let _hub = net.hub();
+    let matchmaker = net.matchmaker(None);
+    let mut config = LeaseConfig::default();
+    config.key_rotation = Duration::from_millis(500);
+    let mut server = Server::start_with(&net, "server-0", config);
+    server.wait_for(&Heard::TokenKey(2));
+    server.wait_for(&Heard::Registered);
+    let edge = matchmaker.address();
+    let players = [1, 2].map(|client| submit(edge, client));
+    let seat = assigned(edge, &players[0]);
+    let grant = seat.text("grant");
+    let keys = server.keys.lock().unwrap().clone();
+    // The one before is in use until its last token has lapsed, so there is no third.
+    assert_eq!(keys.len(), 1);
+    assert!(crate::server::open(&keys[0], server.instance, grant).is_ok());
+    assert!(server.open(grant).is_err(), "sealed under the old key");
 }
 
 #[test]

@@ -21,6 +21,7 @@ mod stack;
 mod tickets;
 #[cfg(target_os = "linux")]
 mod unheard;
+mod unlisted;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

@@ -10,6 +10,7 @@ use std::time::Duration;
 use crypto::{Identity, Ring, identity_file};
 use daemon::allocator::LocalProcessConfig;
 use daemon::edge::{EdgeConfig, Transport};
+use daemon::exit::Failure;
 use daemon::role::hub::{HubOptions, HubProcess};
 use daemon::role::matchmaker::{MatchmakerOptions, MatchmakerProcess};
 use daemon::trust;
@@ -144,6 +145,15 @@ impl Net {
         config: Config,
         edge: EdgeConfig,
     ) -> MatchmakerProcess {
+        self.try_matchmaker(pool, config, edge).unwrap()
+    }
+
+    pub(crate) fn try_matchmaker(
+        &self,
+        pool: Option<LocalProcessConfig>,
+        config: Config,
+        edge: EdgeConfig,
+    ) -> Result<MatchmakerProcess, Failure> {
         MatchmakerProcess::start(MatchmakerOptions {
             identity: &self.identity("matchmaker"),
             join_file: &self.join_file(),
@@ -153,7 +163,6 @@ impl Net {
             pool,
             edge,
         })
-        .unwrap()
     }
 }
 
@@ -188,7 +197,7 @@ pub(crate) fn tickwire() -> Command {
 pub(crate) struct Program {
     child: Child,
     /// Kept: a program that prints on finds a reader.
-    _stdout: BufReader<ChildStdout>,
+    stdout: BufReader<ChildStdout>,
     /// The last word of its first line.
     pub(crate) said: String,
 }
@@ -214,9 +223,16 @@ impl Program {
         let said = said.expect("it says where it listens").to_owned();
         Self {
             child,
-            _stdout: stdout,
+            stdout,
             said,
         }
+    }
+
+    /// The next line that it prints.
+    pub(crate) fn next_line(&mut self) -> String {
+        let mut line = String::new();
+        self.stdout.read_line(&mut line).unwrap();
+        line
     }
 
     /// SIGKILL: it has no time for anything.

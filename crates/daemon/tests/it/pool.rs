@@ -77,6 +77,18 @@ fn a_matchmaker_lets_go_of_its_children_when_it_is_let_go_of() {
 }
 
 #[test]
+fn a_matchmaker_that_is_superseded_ends_its_children_before_it_ends() {
+    let mut net = Net::new();
+    let _hub = net.hub();
+    let first = matchmaker_process(&net);
+    let child = until("a server is warm", || notes(&net).pop());
+    // Another run with the same identity.
+    let _second = net.matchmaker(None);
+    assert_eq!(first.wait_end(), Some(1));
+    assert!(!is_alive(child.pid));
+}
+
+#[test]
 fn a_child_without_a_lease_ends_itself_though_its_pipe_is_held() {
     let mut net = Net::new();
     let _hub = net.hub();

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::mpsc::{self, Receiver, SyncSender};
+use std::sync::{Arc, Mutex};
 
 use crypto::token::{Audience, ConnectToken, TokenError};
 use crypto::{AddressList, ClientGrant, Provider, Ring, ServerKeys, TokenKey};
@@ -17,6 +18,8 @@ pub(crate) enum Heard {
     Registered,
     Assigned(Assign),
     Released(MatchId),
+    CutOff,
+    TokenKey(u32),
     Ended(LeaseEnd),
 }
 
@@ -25,6 +28,8 @@ pub(crate) struct Server {
     pub(crate) instance: InstanceId,
     pub(crate) key: TokenKey,
     heard: Receiver<Heard>,
+    /// Keys that the link made, oldest first.
+    pub(crate) keys: Arc<Mutex<Vec<TokenKey>>>,
     /// What was heard while something else was waited for, counted by kind.
     pub(crate) matches: BTreeMap<MatchId, Assign>,
 }
@@ -40,6 +45,7 @@ impl Server {
         let key = TokenKey::generate(&mut ring, 1).unwrap();
         let instance = instance(&mut ring);
         let (sender, heard) = mpsc::sync_channel(1_024);
+        let keys = Arc::new(Mutex::new(Vec::new()));
         let link = GameLink::start(
             LinkOptions {
                 identity: &identity,
@@ -54,7 +60,10 @@ impl Server {
                 token_key: key.clone(),
                 config,
             },
-            Listener(sender),
+            Listener {
+                heard: sender,
+                keys: Arc::clone(&keys),
+            },
         )
         .unwrap();
         Self {
@@ -62,6 +71,7 @@ impl Server {
             instance,
             key,
             heard,
+            keys,
             matches: BTreeMap::new(),
         }
     }
@@ -113,11 +123,15 @@ pub(crate) fn instance(ring: &mut Ring) -> InstanceId {
     InstanceId(u64::from_be_bytes(id))
 }
 
-pub(crate) struct Listener(pub(crate) SyncSender<Heard>);
+pub(crate) struct Listener {
+    pub(crate) heard: SyncSender<Heard>,
+    /// Keys that the link made.
+    pub(crate) keys: Arc<Mutex<Vec<TokenKey>>>,
+}
 
 impl Listener {
     fn say(&self, heard: Heard) {
-        self.0.try_send(heard).ok();
+        self.heard.try_send(heard).ok();
     }
 }
 
@@ -133,6 +147,16 @@ impl GameServer for Listener {
 
     fn on_registered(&mut self) {
         self.say(Heard::Registered);
+    }
+
+    fn on_token_key(&mut self, key: &TokenKey) -> bool {
+        self.keys.lock().unwrap().push(key.clone());
+        self.say(Heard::TokenKey(key.id()));
+        true
+    }
+
+    fn on_cut_off(&mut self) {
+        self.say(Heard::CutOff);
     }
 
     fn on_ended(&mut self, end: LeaseEnd) {

@@ -1,9 +1,14 @@
 //! Players at the edge: tickets, waits, cancels, seats.
 
 use std::thread;
+use std::time::Duration;
+
+use daemon::role::matchmaker::MatchResult;
+use matchmaker_core::MatchEnd;
+use serde_json::{Value, json};
 
 use crate::http::{Held, about, ask, assigned, held, post, submit};
-use crate::net::{Net, edge, quick, until};
+use crate::net::{Net, PATIENCE, Program, edge, quick, tickwire, until};
 use crate::server::{Heard, Server};
 
 #[test]
@@ -86,6 +91,56 @@ fn a_seat_keeps_its_grant_until_another_is_asked_for_and_ends_with_its_match() {
 }
 
 #[test]
+fn the_result_of_a_match_is_handed_on() {
+    let mut net = Net::new();
+    let _hub = net.hub();
+    let matchmaker = net.matchmaker(None);
+    let results = matchmaker.results().unwrap();
+    let edge = matchmaker.address();
+    let mut server = Server::start(&net, "server-0");
+    let players = [1, 2].map(|client| submit(edge, client));
+    assigned(edge, &players[0]);
+    let match_id = server.next_match().match_id;
+    server.link.finished(match_id, b"one all".to_vec()).unwrap();
+    let ended = MatchResult {
+        match_id,
+        end: MatchEnd::Reported,
+        result: b"one all".to_vec(),
+    };
+    assert_eq!(results.recv_timeout(PATIENCE), Ok(ended));
+}
+
+#[test]
+fn the_program_prints_results_where_it_is_told_to() {
+    let mut net = Net::new();
+    let _hub = net.hub();
+    let mut command = tickwire();
+    command
+        .args(["matchmaker", "run", "--http", "127.0.0.1:0", "--plain-http"])
+        .args(["--app-id", "42", "--no-servers", "--results"])
+        .arg("--identity")
+        .arg(net.key("matchmaker"))
+        .arg("--join-file")
+        .arg(net.join_path());
+    let mut program = Program::start(&mut command, &net.path("matchmaker.log"));
+    let edge = program.said.strip_prefix("http://").unwrap();
+    let edge = edge.parse().unwrap();
+    let mut server = Server::start(&net, "server-0");
+    let players = [1, 2].map(|client| submit(edge, client));
+    assigned(edge, &players[0]);
+    let match_id = server.next_match().match_id;
+    server
+        .link
+        .finished(match_id, b"\x01\xff".to_vec())
+        .unwrap();
+    let line: Value = serde_json::from_str(&program.next_line()).unwrap();
+    let expected = json!({
+        "schema": 1, "match_id": match_id.to_string(), "end": "reported", "result": "01ff",
+    });
+    assert_eq!(line, expected);
+}
+
+#[test]
 fn a_wait_ends_with_the_seat_and_not_before() {
     let mut net = Net::new();
     let _hub = net.hub();
@@ -107,6 +162,35 @@ fn a_wait_whose_time_is_over_tells_what_is_so_far() {
     let held = submit(edge, 1);
     let answer = about(edge, "GET", &held, "?wait=1s");
     assert_eq!((answer.status, answer.text("state")), (200, "queued"));
+}
+
+#[test]
+fn a_wait_may_not_be_longer_than_a_ticket_lives_unasked() {
+    let net = Net::new();
+    let mut config = quick();
+    config.ask_timeout = Duration::from_secs(30);
+    let refused = net.try_matchmaker(None, config, edge());
+    assert!(refused.unwrap_err().sentence.contains("30 s"));
+}
+
+#[test]
+fn a_ticket_lives_while_it_is_asked_for() {
+    let net = Net::new();
+    let mut config = quick();
+    config.ask_timeout = Duration::from_secs(2);
+    let mut limits = edge();
+    limits.wait_max = Duration::from_secs(1);
+    let matchmaker = net.matchmaker_with(None, config, limits);
+    let edge = matchmaker.address();
+    let [asked, left] = [1, 2].map(|client| submit(edge, client));
+    // There is no server, so both wait; one is asked for.
+    let clock = servicer::Clock::new();
+    let end = clock.now() + Duration::from_secs(4);
+    while clock.now() < end {
+        let answer = about(edge, "GET", &asked, "?wait=1");
+        assert_ne!(answer.text("state"), "ended", "{answer:?}");
+    }
+    assert_eq!(about(edge, "GET", &left, "").text("reason"), "abandoned");
 }
 
 #[test]
@@ -157,6 +241,9 @@ fn the_same_wish_is_the_same_ticket() {
     assert_ne!(second, first);
     let replaced = about(edge, "GET", &first, "");
     assert_eq!(replaced.text("reason"), "replaced");
+    // A copy of the first that comes late changes nothing.
+    assert_eq!(wish("abababababababababababababababab"), first);
+    assert_eq!(about(edge, "GET", &second, "").text("state"), "queued");
 }
 
 #[test]

@@ -1,5 +1,8 @@
 //! What the edge asks for: tickets.
 
+use core::time::Duration;
+
+use crypto::token::CLOCK_SKEW;
 use crypto::{Provider, UserData};
 use wire::{ClientId, Instant, MatchId};
 
@@ -16,7 +19,8 @@ use crate::timer::Timer;
 impl<P: Provider> Matchmaker<P> {
     /// Takes a player's wish to play.
     ///
-    /// - The same wish again (same player and idempotency key) gives the same receipt.
+    /// - The same wish again (same player and idempotency key) gives the same receipt, as long as
+    ///   its ticket is known: one that has ended is not queued anew by a request that comes late.
     /// - A player in a live match gets back to it: its ticket has a fresh token for its seat.
     /// - Another waiting ticket of the player ends, or the request is refused: [`Duplicate`].
     ///
@@ -31,7 +35,8 @@ impl<P: Provider> Matchmaker<P> {
         let now = self.enter(now);
         let client = request.client_id;
         let before = self.tickets.of_client(client);
-        if let Some(receipt) = before.and_then(|id| self.same_wish(id, request)) {
+        if let Some(receipt) = self.same_wish(request) {
+            self.keep_ticket(now, receipt.ticket);
             return Ok(receipt);
         }
         let live = self.matches.of_client(client);
@@ -71,6 +76,29 @@ impl<P: Provider> Matchmaker<P> {
         }
     }
 
+    /// Notes that the holder of a ticket still asks for it. One that waits ends where nobody has for
+    /// [`Config::ask_timeout`](crate::Config::ask_timeout); to others it means nothing.
+    pub fn keep_ticket(&mut self, now: Instant, ticket: TicketId) {
+        let now = self.enter(now);
+        if let Some(entry) = self.tickets.get(ticket)
+            && entry.state.is_waiting()
+        {
+            let due = entry.expires_at.min(now + self.config.ask_timeout);
+            self.timers.set(Timer::Ticket(ticket), due);
+        }
+    }
+
+    /// A ticket has waited as long as it may, or its holder has gone.
+    pub(super) fn on_ticket_due(&mut self, now: Instant, id: TicketId) {
+        let expires_at = self.tickets.get(id).map(|ticket| ticket.expires_at);
+        let ending = if expires_at.is_some_and(|at| at <= now) {
+            Ending::Expired
+        } else {
+            Ending::Abandoned
+        };
+        self.withdraw(now, id, ending);
+    }
+
     /// Makes another token for the seat of a ticket, with a pre-shared key of its own: the last one
     /// was used by a connection that is gone, has expired, or was lost. The server takes the newer.
     ///
@@ -108,11 +136,13 @@ impl<P: Provider> Matchmaker<P> {
         self.tickets.of_client(client)
     }
 
-    /// The receipt of `id`, where the request is the one it was made for.
-    fn same_wish(&self, id: TicketId, request: &TicketRequest) -> Option<Receipt> {
+    /// What was answered to the same wish before.
+    fn same_wish(&self, request: &TicketRequest) -> Option<Receipt> {
+        let id = self
+            .tickets
+            .of_wish(request.client_id, request.idempotency?)?;
         let ticket = self.tickets.get(id)?;
-        let is_same = request.idempotency.is_some() && request.idempotency == ticket.idempotency;
-        is_same.then(|| Receipt {
+        Some(Receipt {
             ticket: id,
             resume_key: ticket.resume_key.clone(),
         })
@@ -149,6 +179,7 @@ impl<P: Provider> Matchmaker<P> {
             user: request.user.clone(),
             idempotency: request.idempotency,
             resume_key,
+            expires_at: now + self.config.ticket_ttl,
             arrival: self.tickets.queue.arrive(),
             attempts: 0,
             state: seat.map_or(TicketState::Queued, TicketState::Assigned),
@@ -161,9 +192,7 @@ impl<P: Provider> Matchmaker<P> {
                     chair.ticket = Some(id);
                 }
             }
-            None => self
-                .timers
-                .set(Timer::Ticket(id), now + self.config.ticket_ttl),
+            None => self.keep_ticket(now, id),
         }
         self.event(Event::Ticket(id));
         id
@@ -216,6 +245,11 @@ impl<P: Provider> Matchmaker<P> {
             mint::mint(&mut self.provider, &order).map_err(|_| ReissueError::NoEntropy)?;
         chair.issued_at = Some(order.issued_at);
         chair.next_token_at = now + self.config.reissue_interval;
+        // What a server says a call later was said when the token had lapsed.
+        let lapses_at = now + (order.lifetime + LAPSE_SLACK + self.config.call_timeout);
+        if let Some(entry) = self.matches.get_mut(match_id) {
+            entry.enter_until = entry.enter_until.max(lapses_at);
+        }
         self.stats.tokens = self.stats.tokens.saturating_add(1);
         Ok(assignment)
     }
@@ -226,6 +260,10 @@ impl<P: Provider> Matchmaker<P> {
         entry.is_some_and(|entry| matches!(entry.phase, Phase::Live { .. }))
     }
 }
+
+/// How much longer than its lifetime a token may be good, by clocks that differ: it may say that it
+/// was issued in the future ([`mint::issue_time`]), and its server's clock may lag behind.
+const LAPSE_SLACK: Duration = CLOCK_SKEW.saturating_mul(2);
 
 impl From<ReissueError> for SubmitError {
     fn from(error: ReissueError) -> Self {

@@ -40,6 +40,7 @@ impl<P: Provider> Matchmaker<P> {
                 phase: Phase::Waiting,
                 order: self.matches.next_order(),
                 allocate_until,
+                enter_until: now,
             };
             self.matches.insert(id, entry);
             self.timers.set(Timer::Match(id), allocate_until);
@@ -228,6 +229,7 @@ impl<P: Provider> Matchmaker<P> {
         let ending = match end {
             MatchEnd::Reported | MatchEnd::Unlisted => Ending::Finished,
             MatchEnd::ServerLost => Ending::Failed(FailReason::ServerLost),
+            MatchEnd::NotEntered => Ending::NotEntered,
         };
         for chair in entry.chairs.iter().filter(|chair| !chair.has_left) {
             if let Some(ticket) = chair.ticket {

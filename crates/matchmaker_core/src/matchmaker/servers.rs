@@ -9,7 +9,9 @@ use crate::event::{DownReason, Event, MatchEnd};
 use crate::lease::{Server, ServerLink};
 use crate::match_table::{Match, Phase};
 use crate::pool::SlotState;
-use crate::record::{Intake, RefuseReason, Register, Renewal, Reply, RunningMatch, ToMatchmaker};
+use crate::record::{
+    Intake, Listed, RefuseReason, Register, Renewal, Reply, RunningMatch, ToMatchmaker,
+};
 use crate::ticket::{Ending, FailReason, TicketState};
 use crate::timer::Timer;
 
@@ -64,9 +66,10 @@ impl<P: Provider> Matchmaker<P> {
                     .map_err(Reply::Refused)?;
                 let listed = register.matches.iter().map(|entry| entry.match_id);
                 self.renew(now, from, register.intake);
-                self.end_unlisted(now, from, |id| {
+                self.end_over(now, from, |id| {
                     let of = |entry: &RunningMatch| entry.match_id;
-                    register.matches.binary_search_by_key(&id, of).is_ok()
+                    let at = register.matches.binary_search_by_key(&id, of).ok()?;
+                    register.matches.get(at).map(|entry| entry.is_entered)
                 });
                 self.answer_renewed(from, listed, reply);
                 Ok(())
@@ -74,8 +77,13 @@ impl<P: Provider> Matchmaker<P> {
             _ if self.servers.get(from).is_none() => Err(Reply::Register),
             ToMatchmaker::Heartbeat { intake, matches } => {
                 self.renew(now, from, intake);
-                self.end_unlisted(now, from, |id| matches.binary_search(&id.0).is_ok());
-                self.answer_renewed(from, matches.iter().copied().map(MatchId), reply);
+                self.end_over(now, from, |id| {
+                    let of = |[listed @ .., _]: &Listed| *listed;
+                    let at = matches.binary_search_by_key(&id.0, of).ok()?;
+                    matches.get(at).map(|[.., flags]| *flags == 1)
+                });
+                let listed = matches.iter().map(|[id @ .., _]| MatchId(*id));
+                self.answer_renewed(from, listed, reply);
                 Ok(())
             }
             ToMatchmaker::Result { match_id, result } => {
@@ -151,7 +159,7 @@ impl<P: Provider> Matchmaker<P> {
         let server = Server::new(register, lease_until, now);
         self.servers.insert(from, server);
         self.timers.set(Timer::Server(from), lease_until);
-        self.on_slot_serving(from.node);
+        self.on_slot_serving(from.node, register.capacity);
         self.watch_unused(now, from);
         self.event(Event::ServerUp(from));
         if now < self.adopts_until {
@@ -185,6 +193,7 @@ impl<P: Provider> Matchmaker<P> {
             phase,
             order,
             allocate_until: now,
+            enter_until: now,
         };
         self.matches.insert(match_id, entry);
         if let Some(server) = self.servers.get_mut(from) {
@@ -243,20 +252,30 @@ impl<P: Provider> Matchmaker<P> {
         }
     }
 
-    /// Ends live matches of an instance that its record does not name. One that has just gone live
-    /// may have done so while the record was on its way.
-    fn end_unlisted(
+    /// Ends live matches of an instance that its record does not name, and those that nobody has
+    /// entered and nobody can enter any more. `listed` says of a match that the record names whether
+    /// a player has entered it.
+    ///
+    /// Only the server's word ends a match that nobody entered, said later than the last token was
+    /// good: so no player is in it who could be placed elsewhere.
+    fn end_over(
         &mut self,
         now: Instant,
         from: ServerLink,
-        is_listed: impl Fn(MatchId) -> bool,
+        listed: impl Fn(MatchId) -> Option<bool>,
     ) {
         let grace = self.config.heartbeat;
-        let is_over = |id: MatchId| {
-            let entry = self.matches.get(id);
-            entry.is_some_and(
-                |entry| matches!(entry.phase, Phase::Live { since, .. } if since + grace <= now),
-            ) && !is_listed(id)
+        let end_of = |id: MatchId| {
+            let entry = self.matches.get(id)?;
+            let Phase::Live { since, .. } = entry.phase else {
+                return None;
+            };
+            match listed(id) {
+                // One that has just gone live may have done so while the record was on its way.
+                None => (since + grace <= now).then_some(MatchEnd::Unlisted),
+                Some(false) => (entry.enter_until <= now).then_some(MatchEnd::NotEntered),
+                Some(true) => None,
+            }
         };
         let Some(server) = self.servers.get(from) else {
             return;
@@ -264,11 +283,10 @@ impl<P: Provider> Matchmaker<P> {
         let over: Vec<_> = server
             .matches
             .iter()
-            .copied()
-            .filter(|id| is_over(*id))
+            .filter_map(|id| Some((*id, end_of(*id)?)))
             .collect();
-        for id in over {
-            self.end_match(now, id, MatchEnd::Unlisted, &[]);
+        for (id, end) in over {
+            self.end_match(now, id, end, &[]);
         }
     }
 
@@ -321,7 +339,9 @@ impl<P: Provider> Matchmaker<P> {
         let Some(server) = self.servers.get(link) else {
             return;
         };
-        if server.lease_until > now {
+        if self.cut_since.is_some() {
+            // Looked at again when the link is up.
+        } else if server.lease_until > now {
             self.timers.set(Timer::Server(link), server.lease_until);
         } else {
             self.lose(now, link, DownReason::LeaseLost);

@@ -1,5 +1,7 @@
 //! Processes of the pool: as many as are needed, and some warm.
 
+use core::time::Duration;
+
 use crypto::Provider;
 use wire::{CommandId, Instant, NodeId};
 
@@ -22,7 +24,7 @@ impl<P: Provider> Matchmaker<P> {
             return;
         };
         match self.pool.get(slot).map(|place| (place.state, place.node)) {
-            Some((SlotState::Starting, _)) => {
+            Some((SlotState::Starting { .. }, _)) => {
                 self.outbox.forget_slot(slot);
                 self.fail_slot(now, slot);
                 self.rest(now, slot);
@@ -37,20 +39,25 @@ impl<P: Provider> Matchmaker<P> {
         self.advance(now);
     }
 
-    /// Starts processes until the matches that wait, and the warm ones, have a server each.
+    /// Starts processes until all matches that wait have room, and as many servers as are kept warm
+    /// have too.
     pub(super) fn staff(&mut self, now: Instant) {
         if !self.is_recovered || self.pool.len() == 0 {
             return;
         }
-        let wanted = self
-            .matches
-            .waiting()
-            .saturating_add(self.config.warm.into());
         let seats = usize::from(self.game.rule.seats());
-        let there = self
-            .servers
-            .with_room(seats, wanted)
-            .saturating_add(self.pool.starting());
+        let (starting, late) = self.pool.starting();
+        let warm = usize::from(self.config.warm);
+        let wanted = match self.pool.capacity {
+            Some(capacity) => {
+                let matches_each = usize::from(capacity).checked_div(seats);
+                let needed = self.matches.waiting();
+                needed.div_ceil(matches_each.unwrap_or(1).max(1)) + warm
+            }
+            // Nobody knows yet how many matches one takes: the first tells, unless it is late.
+            None => (self.matches.waiting() + warm).min(late + 1),
+        };
+        let there = self.servers.with_room(seats, wanted) + starting;
         for _ in there..wanted {
             let Some(slot) = self.pool.startable(now) else {
                 return;
@@ -67,10 +74,14 @@ impl<P: Provider> Matchmaker<P> {
             slot,
             node: place.node,
         };
-        place.state = SlotState::Starting;
-        place.run = Some(self.outbox.command(Pending::Spawn(slot), spawn));
         let ready_until = now + self.config.ready_timeout;
-        self.timers.set(Timer::Slot(slot), ready_until);
+        place.state = SlotState::Starting {
+            ready_until,
+            is_late: false,
+        };
+        place.run = Some(self.outbox.command(Pending::Spawn(slot), spawn));
+        let look_at = ready_until.min(now + LATE_AFTER);
+        self.timers.set(Timer::Slot(slot), look_at);
     }
 
     /// Tells the process of a slot to end.
@@ -122,7 +133,7 @@ impl<P: Provider> Matchmaker<P> {
         let is_starting = self
             .pool
             .get(slot)
-            .is_some_and(|place| place.state == SlotState::Starting);
+            .is_some_and(|place| matches!(place.state, SlotState::Starting { .. }));
         if is_starting && *outcome != Outcome::Started {
             self.fail_slot(now, slot);
             self.rest(now, slot);
@@ -136,12 +147,13 @@ impl<P: Provider> Matchmaker<P> {
         }
     }
 
-    /// The node of a slot has registered, whoever started it.
-    pub(super) fn on_slot_serving(&mut self, node: NodeId) {
+    /// The node of a slot has registered, whoever started it, and serves so many seats.
+    pub(super) fn on_slot_serving(&mut self, node: NodeId, capacity: u16) {
         if let Some(slot) = self.pool.slot_of(node)
             && let Some(place) = self.pool.get_mut(slot)
         {
             place.state = SlotState::Serving;
+            self.pool.capacity = Some(capacity);
             self.timers.clear(Timer::Slot(slot));
         }
     }
@@ -194,7 +206,21 @@ impl<P: Provider> Matchmaker<P> {
         match place.state {
             // Rested: `staff` may start it.
             SlotState::Idle { .. } => {}
-            SlotState::Starting => {
+            SlotState::Starting { ready_until, .. } if ready_until > now => {
+                if let Some(place) = self.pool.get_mut(slot) {
+                    place.state = SlotState::Starting {
+                        ready_until,
+                        is_late: true,
+                    };
+                }
+                self.timers.set(Timer::Slot(slot), ready_until);
+            }
+            // It cannot register.
+            SlotState::Starting { .. } if self.cut_since.is_some() => {
+                let again_at = now + self.config.ready_timeout;
+                self.timers.set(Timer::Slot(slot), again_at);
+            }
+            SlotState::Starting { .. } => {
                 self.fail_slot(now, slot);
                 self.stop(now, slot);
             }
@@ -224,7 +250,7 @@ impl<P: Provider> Matchmaker<P> {
             .count();
         if unused_until > now {
             self.timers.set(Timer::Slot(slot), unused_until);
-        } else if unused > warm && self.matches.waiting() == 0 {
+        } else if unused > warm && self.matches.waiting() == 0 && self.cut_since.is_none() {
             self.lose(now, link, DownReason::Unused);
         } else {
             self.watch_unused(now, link);
@@ -238,3 +264,6 @@ impl<P: Provider> Matchmaker<P> {
         (place.state == SlotState::Serving).then_some(slot)
     }
 }
+
+/// A process that takes longer to register is not waited for before others are started.
+const LATE_AFTER: Duration = Duration::from_secs(5);

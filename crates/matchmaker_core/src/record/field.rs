@@ -107,6 +107,30 @@ pub(super) fn match_ids<'a>(
     }
 }
 
+/// Takes match ids and the flags of each without a copy, in ascending order of ids.
+pub(super) fn listed<'a>(
+    reader: &mut Reader<'a>,
+    count: usize,
+) -> Result<&'a [Listed], DecodeError> {
+    let bytes = reader.bytes(count.saturating_mul(LISTED_BYTES))?;
+    let (listed, _) = bytes.as_chunks::<LISTED_BYTES>();
+    for [.., flags] in listed {
+        if *flags > 1 {
+            return Err(DecodeError::Flags(*flags));
+        }
+    }
+    if listed.is_sorted_by(|[a @ .., _], [b @ .., _]| a < b) {
+        Ok(listed)
+    } else {
+        Err(DecodeError::Order)
+    }
+}
+
+/// A match id and its flags, as a heartbeat lists them.
+pub(crate) type Listed = [u8; LISTED_BYTES];
+
+const LISTED_BYTES: usize = 17;
+
 pub(super) fn match_id(reader: &mut Reader<'_>) -> Result<MatchId, DecodeError> {
     Ok(MatchId(reader.array()?))
 }

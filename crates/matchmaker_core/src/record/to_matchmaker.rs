@@ -8,6 +8,7 @@ use crypto::{AddressList, ServerKeys, TokenKey};
 use wire::{ClientId, MatchId, Reader, Writer};
 use zeroize::Zeroizing;
 
+use super::field::Listed;
 use super::{DecodeError, MATCHES_MAX, RECORD_BYTES_MAX, RESULT_BYTES_MAX, VERSION, field};
 use crate::seat::Seated;
 
@@ -34,9 +35,10 @@ impl Intake {
 pub struct RunningMatch {
     /// Which.
     pub match_id: MatchId,
-    /// Whether a player has entered it with a token. One that nobody has entered may be a match
-    /// whose answer got lost: its players may be in another by now. So a matchmaker that has
-    /// restarted takes it on only where somebody did, and has it forgotten otherwise.
+    /// Whether a player has entered it with a token, ever. One that nobody has entered may be a
+    /// match whose answer got lost: its players may be in another by now. So a matchmaker that has
+    /// restarted takes it on only where somebody did, and has it forgotten otherwise; and one that
+    /// nobody has entered when its last token has lapsed is over.
     pub is_entered: bool,
     /// Who has a seat in it and has not left for good; at most 256.
     pub players: Vec<Seated>,
@@ -126,16 +128,22 @@ impl Register {
     }
 }
 
-/// Appends a record that renews the lease and names what the instance runs.
+/// Appends a record that renews the lease and names what the instance runs, and of each match
+/// whether a player has entered it with a token.
 ///
 /// `matches` are in ascending order; those past [`MATCHES_MAX`] are left out, which an instance
 /// avoids by running no more.
-pub fn encode_heartbeat(intake: Intake, matches: impl Iterator<Item = MatchId>, out: &mut Vec<u8>) {
+pub fn encode_heartbeat(
+    intake: Intake,
+    matches: impl Iterator<Item = (MatchId, bool)>,
+    out: &mut Vec<u8>,
+) {
     let start = out.len();
     out.extend_from_slice(&[VERSION, HEARTBEAT, intake.code(), 0, 0]);
     let mut count = 0_u16;
-    for id in matches.take(MATCHES_MAX) {
+    for (id, is_entered) in matches.take(MATCHES_MAX) {
         out.extend_from_slice(&id.0);
+        out.push(is_entered.into());
         count = count.saturating_add(1);
     }
     let at = start.saturating_add(3)..start.saturating_add(5);
@@ -170,8 +178,8 @@ pub(crate) enum ToMatchmaker<'a> {
     Register(Box<Register>),
     Heartbeat {
         intake: Intake,
-        /// Ids in ascending order.
-        matches: &'a [[u8; 16]],
+        /// In ascending order of ids.
+        matches: &'a [Listed],
     },
     Result {
         match_id: MatchId,
@@ -194,7 +202,7 @@ impl<'a> ToMatchmaker<'a> {
                 intake: field::intake(&mut reader)?,
                 matches: {
                     let count = field::count(&mut reader, 0..=MATCHES_MAX)?;
-                    field::match_ids(&mut reader, count)?
+                    field::listed(&mut reader, count)?
                 },
             },
             RESULT => Self::Result {

@@ -20,12 +20,16 @@ fn the_steady_state_allocates_nothing() {
     let mut heartbeat = Vec::new();
     encode_heartbeat(
         server.intake,
-        server.matches.keys().copied(),
+        server.matches.keys().map(|id| (*id, true)),
         &mut heartbeat,
     );
     let unknown = matchmaker_core::record::Intake::Open;
     let mut stale = Vec::new();
-    encode_heartbeat(unknown, [wire::MatchId([0; 16])].into_iter(), &mut stale);
+    encode_heartbeat(
+        unknown,
+        [(wire::MatchId([0; 16]), true)].into_iter(),
+        &mut stale,
+    );
     stale.truncate(stale.len() - 1);
     let mut reply = Vec::with_capacity(1_024);
     let mut turn = |rig: &mut Rig| {
@@ -43,7 +47,8 @@ fn the_steady_state_allocates_nothing() {
             matchmaker_core::Outcome::Started,
         );
         assert!(rig.machine.ticket(ticket).is_some());
-        assert!(rig.machine.ticket_of(ClientId(7)).is_some());
+        let waiting = rig.machine.ticket_of(ClientId(7)).unwrap();
+        rig.machine.keep_ticket(rig.now, waiting);
         assert!(rig.machine.poll_event().is_none() && rig.machine.poll_command().is_none());
     };
     for _ in 0..1_000 {

@@ -151,7 +151,7 @@ fn record(server: &Server, generator: &mut Generator) -> Vec<u8> {
     let mut body = Vec::new();
     match generator.below(10) {
         0..=3 => return server.record().encode().unwrap().to_vec(),
-        4..=6 => encode_heartbeat(Intake::Open, [MatchId(id)].into_iter(), &mut body),
+        4..=6 => encode_heartbeat(Intake::Open, [(MatchId(id), true)].into_iter(), &mut body),
         7 => encode_result(MatchId(id), b"won", &mut body),
         8 => encode_left(MatchId(id), client(generator), &mut body),
         _ => encode_bye(&mut body),

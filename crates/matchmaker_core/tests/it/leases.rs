@@ -32,6 +32,88 @@ fn an_instance_lives_as_long_as_it_renews_its_lease() {
 }
 
 #[test]
+fn no_lease_ends_while_the_matchmaker_cannot_be_called() {
+    let (mut server, gone) = (Server::new(1, 2), Server::new(2, 2));
+    let mut rig = Rig::with_slots(Config::default(), (2, 1), &[&gone], &[&server]);
+    rig.command();
+    server.join(&mut rig);
+    gone.join(&mut rig);
+    let tickets = rig.play(0..2, &mut server);
+    let seat = rig.assignment(tickets[0]).clone();
+    // 25 s of the leases are over when the hub goes away, for a minute.
+    rig.pass(secs(25));
+    rig.commands.clear();
+    rig.machine.handle_link_down(rig.now);
+    let waiting = [rig.submit(2), rig.submit(3)];
+    rig.pass_asking(secs(60), &waiting);
+    rig.machine.handle_link_up(rig.now);
+    assert_eq!(rig.assignment(tickets[0]), &seat);
+    // Nobody was told to end, nothing was started, no match was made.
+    let is_stop = |(_, command): &(_, Command)| !matches!(command, Command::Call { .. });
+    rig.drain();
+    assert!(!rig.commands.iter().any(is_stop), "{:?}", rig.commands);
+    // Who comes back within what was left has its lease, as if nothing had been.
+    rig.pass(core::time::Duration::from_millis(4_999));
+    let Reply::Renewed { release, .. } = server.register(&mut rig) else {
+        panic!("not renewed");
+    };
+    assert_eq!(release, []);
+    rig.pass(core::time::Duration::from_millis(1));
+    assert_eq!(rig.machine.servers().collect::<Vec<_>>(), [server.link]);
+    assert_eq!(gone.register(&mut rig), Reply::Retired);
+    rig.pass_alive(secs(60), &[&server]);
+    assert_eq!(rig.assignment(tickets[0]), &seat);
+}
+
+#[test]
+fn a_lease_that_was_all_but_over_has_the_time_to_come_back() {
+    let server = Server::new(1, 2);
+    let mut rig = Rig::new(Config::default(), (2, 1), &[&server]);
+    server.join(&mut rig);
+    rig.pass(core::time::Duration::from_millis(29_999));
+    rig.machine.handle_link_down(rig.now);
+    rig.machine.handle_link_down(rig.now);
+    rig.pass(secs(600));
+    rig.machine.handle_link_up(rig.now);
+    rig.pass(core::time::Duration::from_millis(1_999));
+    server.join(&mut rig);
+    // Said twice, it is as said once.
+    rig.machine.handle_link_up(rig.now);
+    rig.pass(secs(30));
+    assert_eq!(rig.machine.servers().count(), 0);
+}
+
+#[test]
+fn mm_4_a_matchmaker_without_a_link_waits_for_it_to_recover() {
+    let mut server = Server::new(1, 2);
+    let mut before = Rig::new(Config::default(), (2, 1), &[&server]);
+    server.join(&mut before);
+    let match_id = before.play(0..2, &mut server)[0];
+    let match_id = before.assignment(match_id).match_id;
+
+    let game = matchmaker_core::Game {
+        app_id: crate::rig::APP,
+        rule: matchmaker_core::Rule::TeamSize(matchmaker_core::TeamSize::new(2, 1).unwrap()),
+        slots: vec![Server::new(2, 4).link.node],
+        fleet: [server.link.node].into(),
+    };
+    let mut rig = Rig::start(Config::default(), game, wire::Instant::ZERO, 2);
+    rig.machine.set_unix_time(rig.now, crate::rig::UNIX);
+    rig.machine.handle_link_down(rig.now);
+    let ticket = rig.submit(0);
+    rig.pass_asking(secs(100), &[ticket]);
+    rig.machine.handle_link_up(rig.now);
+    rig.pass(secs(1));
+    rig.drain();
+    assert!(rig.commands.is_empty(), "{:?}", rig.commands);
+    server.join(&mut rig);
+    assert_eq!(rig.assignment(ticket).match_id, match_id);
+    rig.pass(secs(1));
+    // It is full, and one with room is held ready.
+    assert!(matches!(rig.command().1, Command::Spawn { .. }));
+}
+
+#[test]
 fn mm_4_a_returning_matchmaker_asks_for_registration_and_takes_the_matches_on() {
     let mut server = Server::new(1, 4);
     let mut rig = Rig::new(Config::default(), (2, 1), &[&server]);
@@ -201,6 +283,57 @@ fn a_match_that_its_server_no_longer_names_is_over() {
         end: MatchEnd::Unlisted,
         result: Vec::new(),
     }));
+}
+
+#[test]
+fn a_match_that_nobody_enters_is_over_when_its_tokens_have_lapsed() {
+    let mut server = Server::new(1, 2);
+    let mut rig = Rig::new(Config::default(), (2, 1), &[&server]);
+    server.join(&mut rig);
+    let tickets = rig.play(0..2, &mut server);
+    let match_id = rig.assignment(tickets[0]).match_id;
+    server.unentered.insert(match_id);
+    rig.pass_alive(secs(30), &[&server]);
+    // Another token, another minute.
+    rig.machine.reissue(rig.now, tickets[0]).unwrap();
+    // 60 s for the token, two clocks of 5 s each, and 5 s that a heartbeat may be on its way.
+    rig.pass_alive(secs(74), &[&server]);
+    rig.assignment(tickets[0]);
+    rig.pass(secs(1));
+    let Reply::Renewed { release, .. } = server.heartbeat(&mut rig) else {
+        panic!("not renewed");
+    };
+    assert_eq!(release, [match_id], "the server forgets it");
+    for ticket in tickets {
+        assert_eq!(rig.state(ticket), &TicketState::Ended(Ending::NotEntered));
+    }
+    assert!(rig.events.contains(&Event::MatchEnded {
+        match_id,
+        end: MatchEnd::NotEntered,
+        result: Vec::new(),
+    }));
+    // The seats are free, on both sides.
+    server.matches.remove(&match_id);
+    let next = rig.play(2..4, &mut server);
+    rig.assignment(next[0]);
+    assert_eq!(rig.machine.load().players, 2);
+}
+
+#[test]
+fn a_match_that_somebody_entered_stays_however_long_it_lasts() {
+    let mut server = Server::new(1, 2);
+    let mut rig = Rig::new(Config::default(), (2, 1), &[&server]);
+    server.join(&mut rig);
+    let tickets = rig.play(0..2, &mut server);
+    let match_id = rig.assignment(tickets[0]).match_id;
+    server.unentered.insert(match_id);
+    rig.pass_alive(secs(70), &[&server]);
+    server.unentered.clear();
+    rig.pass_alive(secs(3_600), &[&server]);
+    rig.assignment(tickets[1]);
+    // Registering again, as with another key, says the same.
+    server.join(&mut rig);
+    rig.assignment(tickets[1]);
 }
 
 #[test]

@@ -167,17 +167,17 @@ fn a_record_too_long_or_with_too_many_matches_is_refused() {
         malformed
     );
     let mut body = vec![1, 2, 1, 1, 1];
-    body.resize(5 + 257 * 16, 0);
+    body.resize(5 + 257 * 17, 0);
     assert_eq!(server.call(&mut rig, &body), malformed);
     // The encoder keeps to it.
     body.clear();
     let ids = (0..=u16::MAX).map(|id| {
         let mut bytes = [0; 16];
         bytes[..2].copy_from_slice(&id.to_be_bytes());
-        MatchId(bytes)
+        (MatchId(bytes), true)
     });
     encode_heartbeat(matchmaker_core::record::Intake::Open, ids, &mut body);
-    assert_eq!(body.len(), 5 + 256 * 16);
+    assert_eq!(body.len(), 5 + 256 * 17);
     let Reply::Renewed { release, .. } = server.call(&mut rig, &body) else {
         panic!("not renewed");
     };

@@ -38,10 +38,10 @@ fn the_bytes_are_frozen() {
     };
     let match_id = MatchId([0xAA; 16]);
     let open = matchmaker_core::record::Intake::Open;
-    let one = core::iter::once(match_id);
+    let one = core::iter::once((match_id, true));
     assert_eq!(
         encoded(&|out| encode_heartbeat(open, one.clone(), out)),
-        format!("0102010001{id}")
+        format!("0102010001{id}01")
     );
     assert_eq!(
         encoded(&|out| encode_result(match_id, b"\x07", out)),
@@ -126,7 +126,7 @@ fn matches_out_of_order_are_refused() {
     server.join(&mut rig);
     let heartbeat = |ids: &[u8]| {
         let mut body = Vec::new();
-        let ids = ids.iter().map(|id| MatchId([*id; 16]));
+        let ids = ids.iter().map(|id| (MatchId([*id; 16]), true));
         encode_heartbeat(matchmaker_core::record::Intake::Open, ids, &mut body);
         body
     };
@@ -134,6 +134,10 @@ fn matches_out_of_order_are_refused() {
     assert_eq!(server.call(&mut rig, &heartbeat(&[2, 1])), malformed);
     assert_eq!(server.call(&mut rig, &heartbeat(&[1, 1])), malformed);
     assert_ne!(server.call(&mut rig, &heartbeat(&[1, 2])), malformed);
+    // A flag that means nothing yet.
+    let mut strange = heartbeat(&[1, 2]);
+    *strange.last_mut().unwrap() = 2;
+    assert_eq!(server.call(&mut rig, &strange), malformed);
 }
 
 #[test]

@@ -93,6 +93,18 @@ impl Rig {
         }
     }
 
+    /// Lets time pass while the holders of these tickets ask for them.
+    pub(crate) fn pass_asking(&mut self, span: Duration, tickets: &[TicketId]) {
+        let end = self.now + span;
+        while self.now < end {
+            for ticket in tickets {
+                self.machine.keep_ticket(self.now, *ticket);
+            }
+            let left = end.saturating_since(self.now);
+            self.pass(left.min(Duration::from_secs(10)));
+        }
+    }
+
     pub(crate) fn submit(&mut self, client: u64) -> TicketId {
         let request = TicketRequest::new(ClientId(client));
         let receipt = self.machine.submit(self.now, &request).unwrap();
@@ -231,7 +243,8 @@ impl Server {
 
     pub(crate) fn heartbeat(&self, rig: &mut Rig) -> Reply {
         let mut body = Vec::new();
-        encode_heartbeat(self.intake, self.matches.keys().copied(), &mut body);
+        let is_entered = |id: &MatchId| (*id, !self.unentered.contains(id));
+        encode_heartbeat(self.intake, self.matches.keys().map(is_entered), &mut body);
         self.call(rig, &body)
     }
 

@@ -26,6 +26,36 @@ fn bgx9_one_server_is_kept_warm_and_another_started_when_it_fills() {
 }
 
 #[test]
+fn as_many_processes_are_started_as_the_waiting_matches_need() {
+    let servers: Vec<_> = (1..=6).map(|number| Server::new(number, 8)).collect();
+    let slots: Vec<_> = servers.iter().collect();
+    let mut config = Config::default();
+    config.warm = 0;
+    let mut rig = Rig::with_slots(config, (2, 1), &[], &slots);
+    // Ten matches of two: three servers of eight seats, the first of which tells its seats.
+    let tickets: Vec<_> = (0..20).map(|client| rig.submit(client)).collect();
+    spawned(&mut rig, slots[0]);
+    assert!(rig.commands.is_empty(), "{:?}", rig.commands);
+    slots[0].join(&mut rig);
+    let spawns = |rig: &Rig| {
+        let is_spawn =
+            |(_, command): &&(CommandId, Command)| matches!(command, Command::Spawn { .. });
+        rig.commands.iter().filter(is_spawn).count()
+    };
+    // Four matches are on their way to it, six wait.
+    assert_eq!(rig.machine.load().matches_waiting, 6);
+    assert_eq!(spawns(&rig), 2);
+    slots[1].join(&mut rig);
+    slots[2].join(&mut rig);
+    assert_eq!(rig.machine.load().matches_waiting, 0);
+    assert_eq!(spawns(&rig), 2, "no more than are needed");
+    assert!(matches!(
+        rig.state(tickets[19]),
+        TicketState::Allocating { .. }
+    ));
+}
+
+#[test]
 fn bg5_an_unused_server_is_stopped_down_to_none() {
     let mut config = Config::default();
     config.warm = 0;
@@ -134,6 +164,10 @@ fn mm_9_a_spawn_that_is_never_answered_blocks_no_other_slot() {
     let first = rig.submit(0);
     spawned(&mut rig, &mute);
     let second = rig.submit(1);
+    // How many matches a server takes is not known before the first is there; that one is late.
+    rig.pass(core::time::Duration::from_millis(4_999));
+    assert!(rig.commands.is_empty(), "{:?}", rig.commands);
+    rig.pass(core::time::Duration::from_millis(1));
     let run = spawned(&mut rig, &server);
     rig.complete(run, Outcome::Started);
     server.join(&mut rig);

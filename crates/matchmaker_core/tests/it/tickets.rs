@@ -68,6 +68,43 @@ fn bgx4_the_same_wish_gives_the_same_ticket() {
 }
 
 #[test]
+fn bgx4_a_wish_whose_ticket_has_ended_queues_nobody_anew() {
+    let mut config = Config::default();
+    config.ended_kept = secs(100);
+    let mut server = Server::new(1, 8);
+    let mut rig = Rig::new(config, (2, 1), &[&server]);
+    server.join(&mut rig);
+    let wish = |client, key| {
+        TicketRequest::new(ClientId(client)).with_idempotency(IdempotencyKey([key; 16]))
+    };
+    let mut submit = |rig: &mut Rig, client, key| {
+        let receipt = rig.machine.submit(rig.now, &wish(client, key)).unwrap();
+        rig.serve(&mut [&mut server]);
+        receipt
+    };
+    // One is cancelled, one replaced, one played to its end.
+    let cancelled = submit(&mut rig, 1, 1);
+    rig.machine.cancel(rig.now, cancelled.ticket).unwrap();
+    let replaced = submit(&mut rig, 2, 1);
+    let played = submit(&mut rig, 2, 2);
+    submit(&mut rig, 3, 3);
+    let match_id = rig.assignment(played.ticket).match_id;
+    server.end(&mut rig, match_id);
+    for (client, key, receipt) in [(1, 1, &cancelled), (2, 1, &replaced), (2, 2, &played)] {
+        let again = rig.machine.submit(rig.now, &wish(client, key));
+        assert_eq!(again.as_ref(), Ok(receipt));
+    }
+    assert_eq!(rig.machine.load().tickets_waiting, 0);
+    // A key is the player's own, and lasts as long as its ticket is known.
+    let other = rig.machine.submit(rig.now, &wish(4, 1)).unwrap();
+    assert_ne!(other, cancelled);
+    rig.pass(secs(100));
+    let anew = rig.machine.submit(rig.now, &wish(1, 1)).unwrap();
+    assert_ne!(anew, cancelled);
+    assert_eq!(rig.state(anew.ticket), &TicketState::Queued);
+}
+
+#[test]
 fn a_newer_wish_takes_the_place_of_a_waiting_one() {
     let mut rig = Rig::new(Config::default(), (2, 1), &[]);
     let first = rig.submit(1);
@@ -155,7 +192,7 @@ fn an_assigned_ticket_cannot_be_cancelled() {
 fn a_ticket_expires_and_is_forgotten() {
     let mut rig = Rig::new(Config::default(), (2, 1), &[]);
     let ticket = rig.submit(1);
-    rig.pass(secs(599));
+    rig.pass_asking(secs(599), &[ticket]);
     assert_eq!(rig.state(ticket), &TicketState::Queued);
     rig.pass(secs(1));
     assert_eq!(rig.state(ticket), &TicketState::Ended(Ending::Expired));
@@ -168,19 +205,40 @@ fn a_ticket_expires_and_is_forgotten() {
 }
 
 #[test]
+fn a_waiting_ticket_that_nobody_asks_for_ends_and_is_matched_with_nobody() {
+    let server = Server::new(1, 8);
+    let mut rig = Rig::new(Config::default(), (2, 1), &[&server]);
+    server.join(&mut rig);
+    let gone = rig.submit(1);
+    rig.pass_alive(secs(59), &[&server]);
+    assert_eq!(rig.state(gone), &TicketState::Queued);
+    rig.pass_alive(secs(1), &[&server]);
+    assert_eq!(rig.state(gone), &TicketState::Ended(Ending::Abandoned));
+    // Whoever asks stays, and whoever has gone is not their opponent.
+    let patient = rig.submit(2);
+    rig.pass_asking(secs(120), &[patient]);
+    assert_eq!(rig.state(patient), &TicketState::Queued);
+    // To one that has its seat, or has ended, asking means nothing.
+    rig.machine.keep_ticket(rig.now, gone);
+    rig.pass(secs(1));
+    assert_eq!(rig.state(gone), &TicketState::Ended(Ending::Abandoned));
+}
+
+#[test]
 fn mm_5_a_failed_allocation_gives_tickets_their_place_back_and_ends_them_in_time() {
     let mut server = Server::new(1, 8);
     let mut rig = Rig::new(Config::default(), (2, 1), &[&server]);
     let old = [rig.submit(0), rig.submit(1)];
-    rig.pass(secs(60));
+    rig.pass_asking(secs(60), &old);
     let young = [rig.submit(2), rig.submit(3)];
-    rig.pass(secs(59));
+    let all = [old, young].concat();
+    rig.pass_asking(secs(59), &all);
     // Both pairs have failed once or twice, and still wait as pairs in the order they came in.
     let TicketState::Allocating { match_id } = *rig.state(old[0]) else {
         panic!("{:?}", rig.state(old[0]));
     };
     assert_eq!(rig.state(old[1]), &TicketState::Allocating { match_id });
-    rig.pass(secs(61));
+    rig.pass_asking(secs(61), &all);
     let ended = TicketState::Ended(Ending::Failed(FailReason::NoServer));
     assert_eq!([rig.state(old[0]), rig.state(old[1])], [&ended; 2]);
     server.join(&mut rig);
@@ -262,7 +320,7 @@ fn no_match_is_made_before_the_time_is_known() {
     let mut rig = Rig::start(Config::default(), game, wire::Instant::ZERO, 1);
     server.join(&mut rig);
     let ticket = rig.submit(1);
-    rig.pass(secs(500));
+    rig.pass_asking(secs(500), &[ticket]);
     assert_eq!(rig.state(ticket), &TicketState::Queued);
     rig.machine.set_unix_time(rig.now, crate::rig::UNIX);
     // Its lease is long over.

@@ -25,6 +25,20 @@ fn ticket_ttl_and_ended_kept() {
 }
 
 #[test]
+fn ask_timeout() {
+    let mut config = Config::default();
+    config.ask_timeout = secs(7);
+    let mut rig = Rig::new(config, (2, 1), &[]);
+    let ticket = rig.submit(1);
+    rig.pass(secs(6));
+    rig.machine.keep_ticket(rig.now, ticket);
+    rig.pass(secs(6));
+    assert_eq!(rig.state(ticket), &TicketState::Queued);
+    rig.pass(secs(1));
+    assert_eq!(rig.state(ticket), &TicketState::Ended(Ending::Abandoned));
+}
+
+#[test]
 fn allocate_timeout_and_call_timeout() {
     let mut config = Config::default();
     config.attempts_max = NonZeroU8::MIN;

@@ -2,323 +2,19 @@
 
 use core::net::SocketAddr;
 use core::time::Duration;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use crypto::{Identity, Provider, Secret32};
 use netsim::provider::{NonceLog, Recording, SimProvider};
-use netsim::{Handle, LinkConfig, NodeConfig, Outbox, World};
+use netsim::{Handle, LinkConfig, NodeConfig, World};
 use relay_mesh::link_state::{Profile, Roles};
 use relay_mesh::routes::Path;
-use relay_mesh::{
-    Bootstrap, Command, Config, EntryGame, Event, ExitGame, FlowEnd, Game, Leg, Mode, Node,
-    Outcome, RouteCause, SocketId,
-};
-use wire::{Arrival, InstanceId, Instant, NodeId, Seed, UnixTime};
+use relay_mesh::{Bootstrap, Config, EntryGame, Event, ExitGame, Game, Mode, Node, RouteCause};
+use wire::{InstanceId, Instant, NodeId, Seed};
 
-pub(crate) type Crypto = Recording<SimProvider>;
-
-/// A node and its sockets.
-pub(crate) struct Process<P: Provider = Crypto> {
-    pub(crate) node: Node<P>,
-    sockets: BTreeMap<SocketId, SocketAddr>,
-    next_socket: u32,
-    next_port: u16,
-    pub(crate) events: Vec<(Instant, Event)>,
-    /// Sockets that the system has.
-    pub(crate) sockets_max: usize,
-}
-
-impl<P: Provider> Process<P> {
-    pub(crate) fn new(node: Node<P>, mesh: SocketAddr) -> Self {
-        Self {
-            node,
-            sockets: BTreeMap::from([(SocketId::MESH, mesh)]),
-            next_socket: 1,
-            next_port: 40_000,
-            events: Vec::new(),
-            sockets_max: usize::MAX,
-        }
-    }
-
-    /// Why flows ended so far.
-    pub(crate) fn closed_flows(&self) -> Vec<FlowEnd> {
-        self.events
-            .iter()
-            .filter_map(|(_, event)| {
-                if let Event::FlowClosed { reason, .. } = event {
-                    Some(*reason)
-                } else {
-                    None
-                }
-            })
-            .collect()
-    }
-
-    /// The name of an exit's newest upstream socket.
-    pub(crate) fn upstream_socket(&self) -> SocketId {
-        *self.sockets.keys().last().expect("a socket")
-    }
-
-    /// The address of an exit's upstream socket.
-    pub(crate) fn upstream(&self) -> SocketAddr {
-        *self.sockets.values().last().expect("a socket")
-    }
-
-    pub(crate) fn sockets(&self) -> usize {
-        self.sockets.len()
-    }
-
-    fn open(&mut self, address: SocketAddr, outbox: &mut Outbox<'_>) -> Outcome {
-        if self.sockets.len() >= self.sockets_max {
-            return Outcome::Failed;
-        }
-        let socket = SocketId(self.next_socket);
-        self.next_socket += 1;
-        self.sockets.insert(socket, address);
-        outbox.bind(address);
-        Outcome::Opened(socket)
-    }
-
-    fn obey(&mut self, command: Command, outbox: &mut Outbox<'_>) -> Outcome {
-        match command {
-            Command::Listen { address } => self.open(address, outbox),
-            Command::Open { .. } => {
-                let mesh = self.sockets[&SocketId::MESH];
-                self.next_port += 1;
-                self.open(SocketAddr::new(mesh.ip(), self.next_port), outbox)
-            }
-            Command::Close { socket } => {
-                if let Some(address) = self.sockets.remove(&socket) {
-                    outbox.unbind(address);
-                }
-                Outcome::Closed
-            }
-        }
-    }
-}
-
-impl<P: Provider> netsim::Node for Process<P> {
-    fn handle_datagram(
-        &mut self,
-        now: Instant,
-        local: SocketAddr,
-        arrival: Arrival<SocketAddr>,
-        datagram: &mut [u8],
-    ) {
-        let socket = self
-            .sockets
-            .iter()
-            .find(|(_, address)| address.port() == local.port())
-            .map(|(socket, _)| *socket)
-            .expect("an open socket");
-        let leg = Leg {
-            socket,
-            address: arrival.peer,
-        };
-        let arrival = Arrival {
-            local: Some(local.ip()),
-            ..Arrival::from(leg)
-        };
-        self.node.handle_datagram(now, arrival, datagram);
-    }
-
-    fn handle_timeout(&mut self, now: Instant) {
-        self.node.handle_timeout(now);
-    }
-
-    fn set_unix_time(&mut self, now: Instant, unix: UnixTime) {
-        self.node.set_unix_time(now, unix);
-    }
-
-    fn drain(&mut self, now: Instant, outbox: &mut Outbox<'_>) {
-        loop {
-            let mut is_idle = true;
-            let mut buf = Vec::new();
-            while let Some(transmit) = self.node.poll_transmit(now, &mut buf) {
-                is_idle = false;
-                let Leg { socket, address } = transmit.destination;
-                if let Some(&bound) = self.sockets.get(&socket) {
-                    let ip = transmit.source.unwrap_or_else(|| bound.ip());
-                    let from = SocketAddr::new(ip, bound.port());
-                    for datagram in transmit.datagrams(&buf) {
-                        outbox.send_from(from, address, None, datagram);
-                    }
-                }
-                buf.clear();
-            }
-            while let Some((id, command)) = self.node.poll_command() {
-                is_idle = false;
-                let outcome = self.obey(command, outbox);
-                self.node.handle_completed(now, id, outcome);
-            }
-            while let Some(event) = self.node.poll_event() {
-                is_idle = false;
-                self.events.push((now, event));
-            }
-            if is_idle {
-                return;
-            }
-        }
-    }
-
-    fn poll_timeout(&self) -> Option<Instant> {
-        self.node.poll_timeout()
-    }
-}
-
-/// Answers every datagram.
-#[derive(Debug, Default)]
-pub(crate) struct EchoServer {
-    waiting: Vec<(SocketAddr, Vec<u8>)>,
-    pub(crate) sources: BTreeMap<SocketAddr, u64>,
-    /// Copies of each answer.
-    pub(crate) copies: usize,
-}
-
-impl netsim::Node for EchoServer {
-    fn handle_datagram(
-        &mut self,
-        _now: Instant,
-        _local: SocketAddr,
-        arrival: Arrival<SocketAddr>,
-        datagram: &mut [u8],
-    ) {
-        *self.sources.entry(arrival.peer).or_default() += 1;
-        for _ in 0..=self.copies {
-            self.waiting.push((arrival.peer, datagram.to_vec()));
-        }
-    }
-
-    fn handle_timeout(&mut self, _now: Instant) {}
-
-    fn drain(&mut self, _now: Instant, outbox: &mut Outbox<'_>) {
-        for (to, bytes) in self.waiting.drain(..) {
-            outbox.send(None, to, None, &bytes);
-        }
-    }
-
-    fn poll_timeout(&self) -> Option<Instant> {
-        None
-    }
-}
-
-/// Sends numbered datagrams at a rate and writes down when their answers come.
-#[derive(Debug)]
-pub(crate) struct Player {
-    server: SocketAddr,
-    interval: Duration,
-    len: usize,
-    next_at: Instant,
-    next: u64,
-    /// Number, when it was sent, when it came back.
-    pub(crate) answers: Vec<(u64, Instant, Instant)>,
-    sent: BTreeMap<u64, Instant>,
-    /// Answers that were no copy of what was sent, or came twice.
-    pub(crate) faults: u64,
-    pub(crate) is_silent: bool,
-}
-
-impl Player {
-    pub(crate) fn new(server: SocketAddr, rate: u32, len: usize, now: Instant) -> Self {
-        Self {
-            server,
-            interval: Duration::from_secs(1) / rate,
-            len,
-            next_at: now,
-            next: 0,
-            answers: Vec::new(),
-            sent: BTreeMap::new(),
-            faults: 0,
-            is_silent: false,
-        }
-    }
-
-    fn datagram(&self, number: u64) -> Vec<u8> {
-        let fill = u8::try_from(number % 251).unwrap();
-        let mut bytes = number.to_be_bytes().to_vec();
-        bytes.resize(self.len, fill);
-        bytes
-    }
-
-    pub(crate) const fn sent(&self) -> u64 {
-        self.next
-    }
-
-    /// Datagrams without an answer so far.
-    pub(crate) fn missing(&self) -> u64 {
-        u64::try_from(self.sent.len()).unwrap()
-    }
-
-    /// Datagrams without an answer of those sent from number `first` on.
-    pub(crate) fn missing_from(&self, first: u64) -> usize {
-        self.sent.range(first..).count()
-    }
-
-    /// Longest time without an answer between `from` and `to`.
-    pub(crate) fn gap(&self, from: Instant, to: Instant) -> Duration {
-        let mut last = from;
-        let mut gap = Duration::ZERO;
-        let mut came: Vec<Instant> = self.answers.iter().map(|answer| answer.2).collect();
-        came.sort_unstable();
-        for at in came
-            .into_iter()
-            .filter(|at| *at >= from && *at <= to)
-            .chain([to])
-        {
-            gap = gap.max(at.saturating_since(last));
-            last = at;
-        }
-        gap
-    }
-
-    /// Median round trip of the answers that came between `from` and `to`.
-    pub(crate) fn round_trip(&self, from: Instant, to: Instant) -> Duration {
-        let mut trips: Vec<Duration> = self
-            .answers
-            .iter()
-            .filter(|(_, _, came)| *came >= from && *came <= to)
-            .map(|(_, sent, came)| came.saturating_since(*sent))
-            .collect();
-        trips.sort_unstable();
-        trips.get(trips.len() / 2).copied().unwrap_or(Duration::MAX)
-    }
-}
-
-impl netsim::Node for Player {
-    fn handle_datagram(
-        &mut self,
-        now: Instant,
-        _local: SocketAddr,
-        _arrival: Arrival<SocketAddr>,
-        datagram: &mut [u8],
-    ) {
-        let number = datagram
-            .first_chunk()
-            .map_or(u64::MAX, |bytes| u64::from_be_bytes(*bytes));
-        match self.sent.remove(&number) {
-            Some(sent) if self.datagram(number) == datagram => {
-                self.answers.push((number, sent, now));
-            }
-            _ => self.faults += 1,
-        }
-    }
-
-    fn handle_timeout(&mut self, _now: Instant) {}
-
-    fn drain(&mut self, now: Instant, outbox: &mut Outbox<'_>) {
-        while self.next_at <= now && !self.is_silent {
-            let bytes = self.datagram(self.next);
-            self.sent.insert(self.next, now);
-            outbox.send(None, self.server, None, &bytes);
-            self.next += 1;
-            self.next_at += self.interval;
-        }
-    }
-
-    fn poll_timeout(&self) -> Option<Instant> {
-        (!self.is_silent).then_some(self.next_at)
-    }
-}
+use crate::echo::EchoServer;
+use crate::player::Player;
+use crate::process::Process;
 
 pub(crate) fn address(text: &str) -> SocketAddr {
     text.parse().expect("a test's own address")
@@ -398,6 +94,14 @@ impl Shape {
             is_entry_listed: self.is_entry_listed,
             idle: self.idle,
         }
+    }
+}
+
+/// The usual mesh, but for this.
+pub(crate) fn shape(adjust: Adjust) -> Shape {
+    Shape {
+        adjust,
+        ..Shape::default()
     }
 }
 
@@ -561,10 +265,7 @@ impl Mesh {
     /// Lets the player go on.
     pub(crate) fn wake_player(&mut self) {
         let player = self.player;
-        self.world.apply(player, |player, now| {
-            player.is_silent = false;
-            player.next_at = now;
-        });
+        self.world.apply(player, Player::wake);
     }
 
     pub(crate) fn kill(&mut self, index: usize) {

@@ -7,8 +7,9 @@ use relay_mesh::{Leg, SocketId};
 use wire::{Generator, Instant, Seed};
 
 use crate::harness::{
-    ENTRY, EXIT, Mesh, Process, RELAY, START, Shape, address, game, mesh_address, ms, server,
+    ENTRY, EXIT, Mesh, RELAY, START, Shape, address, game, mesh_address, ms, server,
 };
+use crate::process::Process;
 
 const COUNT: u64 = 10_000;
 

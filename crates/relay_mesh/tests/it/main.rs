@@ -5,7 +5,9 @@
 mod alloc;
 mod contract;
 mod crowd;
+mod echo;
 mod failover;
+mod flood;
 mod harness;
 mod hostile;
 mod junk;
@@ -15,5 +17,7 @@ mod member;
 mod memo;
 mod missing;
 mod play;
+mod player;
+mod process;
 mod spread;
 mod world;

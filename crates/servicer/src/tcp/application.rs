@@ -50,6 +50,11 @@ pub trait StreamApplication<M: StreamMachine> {
         result: Result<ConnectionId, DialError>,
     );
 
+    /// Takes notice of a node that a listener has turned away, since it is not one of
+    /// [`Admission::Only`](super::Admission::Only). It claims to be `claimed`, and has proved nothing: anybody may
+    /// have this called as often as handshakes are begun. Nothing is done by default.
+    fn on_stranger(&mut self, _now: Instant, _machine: &mut M, _claimed: NodeId) {}
+
     /// Returns whether the machine may be given more records of `connection`; always by default.
     ///
     /// While not, nothing is read from it, so that its other end has to wait; no time runs against

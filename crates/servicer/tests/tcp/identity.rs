@@ -102,7 +102,9 @@ fn only_those_on_the_list_are_let_in() {
         let result = node.dial(server.address, server.id);
         (node, result)
     };
-    assert_eq!(dial(stranger).1, Err(DialError::Refused));
+    let (stranger, result) = dial(stranger);
+    assert_eq!(result, Err(DialError::Refused));
+    assert_eq!(server.next(), News::Stranger(stranger.id));
     let (friend, result) = dial(friend);
     assert!(result.is_ok());
     assert!(

@@ -70,6 +70,8 @@ impl Effect for Call {
 /// What the talker tells.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum News {
+    /// Whom the listener turned away.
+    Stranger(NodeId),
     Opened(ConnectionId, PeerIdentity),
     Frame(ConnectionId, Vec<u8>),
     Closed(ConnectionId, CloseCause),
@@ -291,6 +293,10 @@ impl StreamApplication<Talker> for Reporter {
         result: Result<ConnectionId, DialError>,
     ) {
         machine.handle_completed(now, id, result);
+    }
+
+    fn on_stranger(&mut self, _: Instant, _: &mut Talker, claimed: NodeId) {
+        drop(self.news.send(News::Stranger(claimed)));
     }
 
     fn may_receive(&self, _: &Talker, _: ConnectionId) -> bool {

@@ -50,7 +50,19 @@ impl<P: Provider> Endpoint<P> {
         Ok(())
     }
 
-    /// Opens tokens sealed with `key` from now on; the oldest of four keys leaves.
+    /// Opens no token any more that is sealed with the key of this id. Sessions that exist stay.
+    ///
+    /// Returns whether there was such a key.
+    pub fn remove_token_key(&mut self, id: u32) -> bool {
+        let Some(listener) = &mut self.listener else {
+            return false;
+        };
+        let before = listener.token_keys.len();
+        listener.token_keys.retain(|held| held.id() != id);
+        listener.token_keys.len() < before
+    }
+
+    /// Opens tokens sealed with `key` from now on, until it is removed; the oldest of four leaves.
     ///
     /// Returns whether the endpoint listens; where not, the key is dropped.
     pub fn add_token_key(&mut self, key: TokenKey) -> bool {

@@ -6,8 +6,8 @@ use core::time::Duration;
 use crypto::Provider;
 use netsim::provider::SimProvider;
 use udp_proto::{
-    ChannelId, CloseReason, Config, Credentials, Endpoint, Event, Listen, ServerIdentity,
-    SessionId, Target,
+    ChannelId, CloseReason, Config, ConnectFailure, Credentials, Endpoint, Event, Listen,
+    ServerIdentity, SessionId, Target,
 };
 use wire::{Arrival, Instant, Seed, UnixTime};
 
@@ -237,5 +237,36 @@ pub(crate) fn again(credentials: &Credentials) -> Credentials {
         },
         Credentials::Open => Credentials::Open,
         Credentials::Peer => Credentials::Peer,
+    }
+}
+
+/// The usual configuration, but for this.
+pub(crate) fn config(change: impl FnOnce(&mut Config)) -> Config {
+    let mut config = Config::default();
+    change(&mut config);
+    config
+}
+
+/// Address `number` of a /24 of its own.
+pub(crate) fn network(number: u16) -> SocketAddr {
+    let [a, b] = number.to_be_bytes();
+    SocketAddr::from(([100, a, b, 1], 5_000))
+}
+
+/// How its dials have failed.
+pub(crate) fn failures(party: &Party) -> Vec<ConnectFailure> {
+    let failure = |event: &Event| match event {
+        Event::ConnectFailed { failure, .. } => Some(*failure),
+        _ => None,
+    };
+    party.events.iter().filter_map(failure).collect()
+}
+
+/// Where and whom the client of `line` dials.
+pub(crate) fn target(line: &Line, credentials: Credentials) -> Target {
+    Target {
+        addresses: vec![address(SERVER)],
+        server: ServerIdentity::Keys(vec![line.keys.public()]),
+        credentials,
     }
 }

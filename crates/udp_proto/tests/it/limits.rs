@@ -1,26 +1,15 @@
-//! Every field of [`Config`], each at the limit that it sets.
+//! Each bound of [`Config`], reached.
 
 use core::net::SocketAddr;
 use core::time::Duration;
 
-use crypto::{PublicKey, Suite};
 use netsim::provider::SimProvider;
-use udp_proto::{
-    ChannelConfig, ChannelId, ChannelTable, CidLen, CloseCode, CloseReason, Config, ConnectError,
-    ConnectFailure, Credentials, DuplicatePolicy, Event, IdleTimeout, Keepalive, Listen, Mtu,
-    Proof, RetryPolicy, SendError, ServerIdentity, Target,
-};
+use udp_proto::{CloseCode, CloseReason, Config, ConnectError, ConnectFailure, Listen, SendError};
 use wire::{Arrival, Instant, Seed};
 
-use crate::direct::{CLIENT, Line, Party, START, Sent, UNIX};
+use crate::direct::{CLIENT, Line, Party, START, Sent, UNIX, config, failures, network, target};
 use crate::harness::{Keys, RELIABLE, SERVER, UNRELIABLE, address};
 use crate::rogue::{Rogue, confirm};
-
-fn config(change: impl FnOnce(&mut Config)) -> Config {
-    let mut config = Config::default();
-    change(&mut config);
-    config
-}
 
 /// A server alone, with tokens and open mode.
 fn server(number: u64, config: Config) -> (Party, Keys) {
@@ -29,12 +18,6 @@ fn server(number: u64, config: Config) -> (Party, Keys) {
     let provider = SimProvider::new(seed);
     let party = Party::server(config, &keys, provider, Listen::with_open_mode);
     (party, keys)
-}
-
-/// Address `number` of a /24 of its own.
-fn network(number: u16) -> SocketAddr {
-    let [a, b] = number.to_be_bytes();
-    SocketAddr::from(([100, a, b, 1], 5_000))
 }
 
 /// Sends a HELLO and follows a RETRY; returns the last answer.
@@ -48,22 +31,6 @@ fn knock(server: &mut Party, now: Instant, from: SocketAddr, rogue: &mut Rogue) 
         rogue.follow(&answer);
     }
     None
-}
-
-fn failures(party: &Party) -> Vec<ConnectFailure> {
-    let failure = |event: &Event| match event {
-        Event::ConnectFailed { failure, .. } => Some(*failure),
-        _ => None,
-    };
-    party.events.iter().filter_map(failure).collect()
-}
-
-fn target(line: &Line, credentials: Credentials) -> Target {
-    Target {
-        addresses: vec![address(SERVER)],
-        server: ServerIdentity::Keys(vec![line.keys.public()]),
-        credentials,
-    }
 }
 
 #[test]
@@ -276,31 +243,6 @@ fn token_cache_max_refuses_new_tokens_until_old_ones_expire() {
     assert!(knock_as(&mut server, START + span, UNIX + span, 4));
 }
 
-#[test]
-fn retry_always_asks_tokens_for_a_cookie_too() {
-    let always = config(|config| config.retry = RetryPolicy::Always);
-    let mut line = Line::with(6, always, |listen| listen);
-    line.join(1);
-    let stats = *line.server.machine.stats();
-    assert_eq!((stats.retried, stats.accepted), (1, 1));
-}
-
-#[test]
-fn duplicate_reject_keeps_the_session_that_is_there() {
-    let reject = config(|config| config.duplicate = DuplicatePolicy::Reject);
-    let mut line = Line::with(7, reject, |listen| listen);
-    let (session, _) = line.join(1);
-    line.run(1_000);
-    let credentials = line.token(1);
-    line.client.dial(line.now, &line.keys, credentials);
-    line.run(500);
-    assert_eq!(
-        failures(&line.client),
-        [ConnectFailure::Refused(CloseCode::Replaced)]
-    );
-    assert!(line.client.machine.session_stats(session).is_some());
-}
-
 /// 100 at once, and then as many a second as configured; each class has its own.
 #[test]
 fn accept_rate_and_accept_rate_unvalidated_ration_the_curve() {
@@ -344,52 +286,6 @@ fn accept_rate_and_accept_rate_unvalidated_ration_the_curve() {
         assert_eq!(next(&mut server, later, true), Some(0xC3));
     }
     assert_eq!(next(&mut server, later, true), None);
-}
-
-#[test]
-fn linger_ends_a_close_that_nobody_answers() {
-    let brief = config(|config| config.linger = Duration::from_millis(300));
-    let mut line = Line::with(9, brief, |listen| listen);
-    let (session, _) = line.join(1);
-    line.run(100);
-    let begin = line.now;
-    line.client
-        .machine
-        .send(begin, session, RELIABLE, b"never acknowledged")
-        .unwrap();
-    line.client
-        .machine
-        .close(begin, session, CloseCode::App, b"")
-        .unwrap();
-    let mut ended_at = None;
-    for millis in 0..1_000 {
-        let now = begin + Duration::from_millis(millis);
-        line.client.wake(now);
-        line.client.drain(now);
-        if ended_at.is_none() && !line.client.closes().is_empty() {
-            ended_at = Some(millis);
-        }
-    }
-    assert_eq!(ended_at, Some(300));
-    assert_eq!(line.client.closes(), [CloseReason::Local(CloseCode::App)]);
-}
-
-#[test]
-fn connect_timeout_ends_a_dial_on_time() {
-    let brief = config(|config| config.connect_timeout = Duration::from_secs(3));
-    let mut line = Line::with(10, brief, |listen| listen);
-    let credentials = line.token(1);
-    line.client.dial(START, &line.keys, credentials);
-    let mut hellos = 0;
-    for millis in 0..=3_000 {
-        let now = START + Duration::from_millis(millis);
-        line.client.wake(now);
-        hellos += line.client.drain(now).len();
-        assert_eq!(failures(&line.client).is_empty(), millis < 3_000);
-    }
-    assert!((4..=8).contains(&hellos), "{hellos}");
-    assert_eq!(failures(&line.client), [ConnectFailure::Timeout]);
-    assert_eq!(line.client.machine.session_count(), 0);
 }
 
 /// M7: who never reads holds no more than its window and stops the sender; reading resumes it.
@@ -448,25 +344,6 @@ fn twp_m7_receive_window_bounds_what_an_application_leaves_unread() {
     assert!(sent > 900, "{sent}: it went on when the application read");
 }
 
-#[test]
-fn keepalive_says_how_often_an_idle_session_speaks() {
-    let quick = config(|config| {
-        config.keepalive = Keepalive::new(Duration::from_millis(300)).unwrap();
-    });
-    let mut line = Line::with(12, quick, |listen| listen);
-    let (session, _) = line.join(1);
-    line.run(1_000);
-    let sent = |line: &Line| {
-        let stats = line.client.machine.session_stats(session);
-        stats.unwrap().packets_sent
-    };
-    let before = sent(&line);
-    line.run(3_000);
-    let count = sent(&line) - before;
-    // 3 s in steps of 240 to 300 ms, and at most as many answers.
-    assert!((10..=26).contains(&count), "{count}");
-}
-
 /// Both ends hold a lot, then nothing, and a keepalive later they have given it back.
 #[test]
 fn an_idle_session_gives_its_memory_back_and_so_does_one_that_ends() {
@@ -515,232 +392,4 @@ fn an_idle_session_gives_its_memory_back_and_so_does_one_that_ends() {
     assert_eq!(line.server.machine.session_count(), 1);
     let [_, closing] = memory(&line);
     assert!(closing <= idle[1] + 2_000, "{closing} of {}", idle[1]);
-}
-
-#[test]
-fn keepalive_is_cut_to_a_third_of_the_idle_timeout_that_holds() {
-    // One end is impatient, and neither says so often enough by itself.
-    let of = |idle, keepalive| {
-        config(|config| {
-            config.idle_timeout = IdleTimeout::new(Duration::from_secs(idle)).unwrap();
-            config.keepalive = Keepalive::new(Duration::from_secs(keepalive)).unwrap();
-        })
-    };
-    let mut line = Line::with(19, of(120, 20), |listen| listen);
-    line.client = Party::new(CLIENT, of(2, 20), SimProvider::new(Seed::from_number(20)));
-    let (session, theirs) = line.join(1);
-    line.run(60_000);
-    assert!(line.client.closes().is_empty() && line.server.closes().is_empty());
-    let packets = |party: &Party, session| {
-        let stats = party.machine.session_stats(session);
-        stats.unwrap().packets_sent
-    };
-    // Every 667 ms or up to a fifth sooner, and an acknowledgement for each of the other's.
-    for count in [
-        packets(&line.client, session),
-        packets(&line.server, theirs),
-    ] {
-        assert!((90..=230).contains(&count), "{count}");
-    }
-}
-
-#[test]
-fn up_to_four_server_keys_are_believed_and_other_lists_refused() {
-    let mut line = Line::new(24);
-    let others: Vec<_> = (0..4)
-        .map(|number| Keys::new(Seed::from_number(500 + number)).public())
-        .collect();
-    let right = line.keys.public();
-    let mut connect = |keys: &[PublicKey]| {
-        let credentials = line.token(1);
-        let target = Target {
-            server: ServerIdentity::Keys(keys.to_vec()),
-            ..target(&line, credentials)
-        };
-        let result = line.client.machine.connect(line.now, target);
-        line.run(100);
-        result.map(|session| line.client.machine.proof(session).cloned())
-    };
-    for place in 0..4 {
-        let mut keys = others.clone();
-        keys[place] = right;
-        assert_eq!(connect(&keys), Ok(Some(Proof::Server(right))), "{place}");
-    }
-    assert_eq!(connect(&others), Ok(None));
-    assert_eq!(connect(&[]), Err(ConnectError::ServerKeys(0)));
-    let five = [&others[..], &[right]].concat();
-    assert_eq!(connect(&five), Err(ConnectError::ServerKeys(5)));
-    let twice = [right, others[0], right];
-    assert_eq!(connect(&twice), Err(ConnectError::ServerKeyRepeated));
-}
-
-#[test]
-fn idle_timeout_is_the_smaller_of_both_ends() {
-    let quick = config(|config| {
-        config.idle_timeout = IdleTimeout::new(Duration::from_secs(2)).unwrap();
-    });
-    let seed = Seed::from_number(13);
-    let mut line = Line::with(13, Config::default(), |listen| listen);
-    line.client = Party::new(CLIENT, quick, SimProvider::new(seed));
-    line.join(1);
-    line.run(500);
-    let silent_since = line.now;
-    for millis in 0..=2_100 {
-        let now = silent_since + Duration::from_millis(millis);
-        line.server.wake(now);
-        line.server.drain(now);
-        // A keepalive of the client's may have come up to a second ago.
-        assert!(
-            millis >= 1_000 || line.server.closes().is_empty(),
-            "{millis}"
-        );
-    }
-    assert_eq!(line.server.closes(), [CloseReason::Timeout]);
-}
-
-#[test]
-fn suite_is_taken_where_it_is_offered() {
-    for (number, suite) in [Suite::Aes128Gcm, Suite::Aes256Gcm, Suite::ChaCha20Poly1305]
-        .into_iter()
-        .enumerate()
-    {
-        let number = 14 + u64::try_from(number).unwrap();
-        let mut line = Line::with(number, config(|config| config.suite = suite), |listen| {
-            listen
-        });
-        let (session, _) = line.join(1);
-        let accept = line.record.iter().find(|(_, bytes)| bytes[0] == 0xC3);
-        assert_eq!(accept.unwrap().1[13], suite.code());
-        line.client
-            .machine
-            .send(line.now, session, RELIABLE, b"sealed")
-            .unwrap();
-        line.run(100);
-        assert_eq!(line.server.messages, [(RELIABLE, b"sealed".to_vec())]);
-        // Who offers the first only gets the first.
-        let token = line.token(2);
-        let rogue = Rogue::new(1, &token);
-        line.server.take(line.now, network(1), &rogue.hello);
-        assert_eq!(line.server.drain(line.now)[0].bytes[13], 1);
-    }
-}
-
-#[test]
-fn cid_len_is_what_packets_bear() {
-    for (number, cid_len) in [CidLen::Zero, CidLen::Four, CidLen::Eight]
-        .into_iter()
-        .enumerate()
-    {
-        let number = 17 + u64::try_from(number).unwrap();
-        let mut line = Line::with(number, Config::default(), |listen| listen);
-        let client = config(|config| config.cid_len = cid_len);
-        line.client = Party::new(CLIENT, client, SimProvider::new(Seed::from_number(number)));
-        let (session, theirs) = line.join(1);
-        line.run(100);
-        line.server
-            .machine
-            .send(line.now, theirs, UNRELIABLE, &[1; 50])
-            .unwrap();
-        line.run(10);
-        let longest = line
-            .record
-            .iter()
-            .filter(|(is_client, bytes)| !is_client && bytes[0] & 0xC0 == 0x40)
-            .map(|(_, bytes)| bytes.len())
-            .max();
-        // Flags, connection id, number, type of the message, data, tag; all was acknowledged.
-        let expected = 1 + cid_len.bytes() + 2 + 1 + 50 + 16;
-        assert_eq!(longest, Some(expected));
-        assert_eq!(line.client.messages, [(UNRELIABLE, vec![1; 50])]);
-        let credentials = line.token(2);
-        let second = target(&line, credentials);
-        let again = line.client.machine.connect(line.now, second);
-        if cid_len == CidLen::Zero {
-            assert_eq!(again, Err(ConnectError::AddressTaken));
-        } else {
-            assert!(again.is_ok());
-        }
-        assert!(line.client.machine.session_stats(session).is_some());
-    }
-}
-
-#[test]
-fn mtu_and_mtu_check_bound_what_leaves() {
-    let large = config(|config| {
-        config.mtu = Mtu::MIN;
-        config.mtu_check = Some(Mtu::MAX);
-    });
-    let mut line = Line::with(20, large, |listen| listen);
-    let (session, _) = line.join(1);
-    line.run(1_000);
-    let is_checked =
-        |event: &Event| matches!(event, Event::MtuChecked { mtu, .. } if *mtu == Some(Mtu::MAX));
-    assert!(line.client.events.iter().any(is_checked));
-    let before = line.record.len();
-    for _ in 0..60 {
-        line.client
-            .machine
-            .send(line.now, session, UNRELIABLE, &[1; 100])
-            .unwrap();
-    }
-    line.run(100);
-    let longest = line.record[before..].iter().map(|(_, b)| b.len()).max();
-    assert!(
-        longest > Some(1_300) && longest <= Some(1_452),
-        "{longest:?}"
-    );
-}
-
-#[test]
-fn channels_must_be_the_same_at_both_ends() {
-    let three = ChannelTable::new(&[
-        ChannelConfig::unreliable(),
-        ChannelConfig::reliable_ordered(),
-        ChannelConfig::reliable_ordered(),
-    ])
-    .unwrap();
-    let mut line = Line::with(21, config(|config| config.channels = three), |listen| {
-        listen
-    });
-    let (session, _) = line.join(1);
-    let third = ChannelId(2);
-    line.client
-        .machine
-        .send(line.now, session, third, b"third")
-        .unwrap();
-    line.run(100);
-    assert_eq!(line.server.messages, [(third, b"third".to_vec())]);
-    assert_eq!(
-        line.client
-            .machine
-            .send(line.now, session, ChannelId(3), b"x"),
-        Err(SendError::UnknownChannel(ChannelId(3)))
-    );
-    // A client with the usual two is told why it may not stay.
-    let provider = SimProvider::new(Seed::from_number(22));
-    line.client = Party::new("203.0.113.10:4000", Config::default(), provider);
-    let credentials = line.token(2);
-    line.client.dial(line.now, &line.keys, credentials);
-    line.run(500);
-    assert_eq!(
-        line.client.closes(),
-        [CloseReason::Peer(CloseCode::ChannelConfig)]
-    );
-    assert_eq!(line.server.sessions().len(), 1);
-}
-
-/// Without connection ids packets are told apart by address, so one address has one session.
-#[test]
-fn cid_len_zero_takes_an_address_once_also_while_dialling() {
-    let none = config(|config| config.cid_len = CidLen::Zero);
-    let mut line = Line::with(23, Config::default(), |listen| listen);
-    line.client = Party::new(CLIENT, none, SimProvider::new(Seed::from_number(23)));
-    let credentials = line.token(1);
-    let session = line.client.dial(line.now, &line.keys, credentials);
-    let credentials = line.token(2);
-    let second = target(&line, credentials);
-    let again = line.client.machine.connect(line.now, second);
-    assert_eq!(again, Err(ConnectError::AddressTaken));
-    line.settle();
-    assert_eq!(line.client.sessions(), [session]);
 }

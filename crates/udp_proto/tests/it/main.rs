@@ -7,9 +7,11 @@
 )]
 
 mod alloc;
+mod attempts;
 mod authenticated;
 mod channel_alloc;
 mod channels;
+mod choices;
 mod contract;
 mod direct;
 mod exchange;
@@ -18,6 +20,7 @@ mod harness;
 mod hostile;
 mod limits;
 mod listen;
+mod meddler;
 mod mpgs;
 mod nonces;
 mod peer;
@@ -28,6 +31,8 @@ mod rogue;
 mod round_trip;
 mod stats;
 mod storm;
+mod timers;
 mod token;
 mod vectors;
+mod victim;
 mod world;

@@ -6,8 +6,9 @@ use udp_proto::Config;
 
 use crate::direct::{CLIENT, Line, Sent};
 use crate::harness::{RELIABLE, UNRELIABLE, address};
-use crate::hostile::{open_by_a_copy, stranger};
+use crate::hostile::stranger;
 use crate::rogue::{Rogue, confirm};
+use crate::victim::open_by_a_copy;
 
 /// CONFIRM goes with every packet until it is acknowledged, and leaves no room for a full fragment.
 #[test]

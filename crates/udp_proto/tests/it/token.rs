@@ -80,6 +80,24 @@ fn twp_k7_a_token_opens_nothing_after_a_restart_or_at_a_second_instance() {
 }
 
 #[test]
+fn a_token_of_a_key_that_was_removed_is_refused() {
+    let mut scene = Scene::new(Seed::from_number(7));
+    let unix = scene.world.unix_now();
+    let credentials = scene.keys.token(unix, 1, address(SERVER));
+    let id = scene.keys.token_key.id();
+    let server = scene.server;
+    let world = &mut scene.world;
+    let mut remove = |id| world.apply(server, |host, _| host.machine.remove_token_key(id));
+    assert!(!remove(id + 1));
+    assert!(remove(id));
+    assert!(!remove(id), "it is gone");
+    let client = scene.client();
+    scene.dial(client, credentials);
+    expect_timeout(&mut scene, client);
+    assert_eq!(scene.peer(server).machine.sessions().count(), 0);
+}
+
+#[test]
 fn an_expired_token_is_refused_and_so_is_every_token_before_the_wall_clock_is_known() {
     let mut scene = Scene::new(Seed::from_number(3));
     let unix = scene.world.unix_now();

@@ -1,6 +1,6 @@
 #![cfg(unix)]
 
-use std::sync::mpsc::{self, Receiver};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 
 use crate::allocator::Orders;
 
@@ -89,9 +89,49 @@ fn dropping_the_orders_ends_every_process() {
         reports.recv_timeout(PATIENCE).unwrap();
     }
     drop(orders);
-    // Returns only once all are gone.
-    process.join();
+    assert_eq!(
+        reports.recv_timeout(PATIENCE),
+        Err(RecvTimeoutError::Disconnected),
+        "the thread has ended, and it ends last"
+    );
+    drop(process);
+}
+
+#[test]
+fn dropping_it_ends_the_deaf_too_though_orders_may_still_come() {
+    let note = std::env::temp_dir().join(format!("tickwire-deaf-{}", std::process::id()));
+    let script = format!(
+        "trap '' TERM HUP INT; echo $$ > {0}.draft && mv {0}.draft {0}; \
+         while :; do sleep 0.1; done",
+        note.display()
+    );
+    let pool = Pool::start(&script, 1);
+    assert!(pool.orders.give(start(1, 0)));
+    pool.next();
+    let pid = loop {
+        match std::fs::read_to_string(&note) {
+            Ok(text) => break text.trim().to_owned(),
+            Err(_) => thread::yield_now(),
+        }
+    };
+    std::fs::remove_file(&note).unwrap();
+    assert!(lives(&pid));
+    let Pool {
+        orders,
+        process,
+        reports,
+    } = pool;
+    drop(process);
+    assert!(!lives(&pid), "{pid} outlived its allocator");
     assert!(reports.recv().is_err(), "the thread has ended");
+    assert!(!orders.give(start(2, 0)), "nobody hears orders any more");
+}
+
+/// Whether there is a process `pid`.
+fn lives(pid: &str) -> bool {
+    let mut kill = Command::new("kill");
+    let status = kill.args(["-0", pid]).stderr(Stdio::null()).status();
+    status.unwrap().success()
 }
 
 #[test]

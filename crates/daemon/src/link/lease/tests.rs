@@ -1,4 +1,6 @@
-use crypto::{Identity, Ring};
+mod keys;
+
+use crypto::{AddressList, Identity, Ring, ServerKeys};
 use wire::{Seat, Team};
 
 use super::*;
@@ -40,6 +42,60 @@ fn without_a_renewal_the_instance_ends() {
     assert_eq!(lease.end(), Some(LeaseEnd::Expired));
     assert_eq!(lease.poll_timeout(), None);
     assert_eq!(lease.poll_call(sent + secs(40)), None);
+}
+
+#[test]
+fn a_match_is_played_to_its_end_without_a_lease() {
+    let mut lease = Rig::registered();
+    lease.take(assign(1, 1));
+    lease.take(assign(2, 1));
+    lease.entered(id(1));
+    lease.handle_hub_down();
+    let over = START + secs(30);
+    lease.handle_timeout(over);
+    assert_eq!(lease.poll_news(), Some(LeaseNews::CutOff));
+    assert_eq!(wish(&lease, &assign(3, 1)), Wish::Answer(Verdict::Full));
+    lease.handle_timeout(over + secs(599));
+    assert_eq!((lease.end(), lease.poll_news()), (None, None));
+    lease.ended(id(1), b"won");
+    // Due at once: what is left nobody has entered.
+    assert_eq!(lease.poll_timeout(), Some(over));
+    lease.handle_timeout(over + secs(599));
+    assert_eq!(lease.end(), Some(LeaseEnd::Expired));
+}
+
+#[test]
+fn a_hub_that_comes_back_renews_a_lease_that_was_over() {
+    let mut lease = Rig::registered();
+    lease.take(assign(1, 1));
+    lease.entered(id(1));
+    lease.handle_hub_down();
+    lease.handle_timeout(START + secs(30));
+    assert_eq!(lease.poll_news(), Some(LeaseNews::CutOff));
+    let back = START + secs(60);
+    lease.handle_joined();
+    assert_eq!(kind(&mut lease, back), REGISTER);
+    answer(&mut lease, back, &renewed(30, 10));
+    assert_eq!(lease.poll_news(), Some(LeaseNews::Registered));
+    assert_eq!(wish(&lease, &assign(3, 1)), Wish::Ask(assign(3, 1)));
+    lease.handle_timeout(back + secs(29));
+    assert_eq!((lease.end(), lease.poll_news()), (None, None));
+}
+
+#[test]
+fn an_instance_that_was_given_up_plays_to_the_end_and_says_no_more() {
+    let mut lease = Rig::registered();
+    lease.take(assign(1, 1));
+    lease.entered(id(1));
+    let now = START + secs(1);
+    assert_eq!(kind(&mut lease, now), HEARTBEAT);
+    answer(&mut lease, now, &Reply::Retired);
+    assert_eq!(lease.poll_news(), Some(LeaseNews::CutOff));
+    assert_eq!((lease.end(), lease.poll_call(now + secs(60))), (None, None));
+    assert_eq!(lease.poll_timeout(), Some(now + secs(600)));
+    lease.ended(id(1), b"won");
+    lease.handle_timeout(now + secs(60));
+    assert_eq!(lease.end(), Some(LeaseEnd::Retired));
 }
 
 #[test]
@@ -176,6 +232,22 @@ fn results_are_said_until_they_are_noted() {
     assert_eq!(kind(&mut lease, now), HEARTBEAT, "it names what runs");
     answer(&mut lease, now, &renewed(30, 10));
     assert_eq!(lease.poll_call(now), None);
+}
+
+#[test]
+fn the_first_entry_into_a_match_is_said_at_once() {
+    let mut lease = Rig::registered();
+    lease.take(assign(1, 2));
+    let now = START + secs(1);
+    assert_eq!(lease.poll_call(now), None);
+    lease.entered(id(1));
+    let heartbeat = lease.poll_call(now).unwrap();
+    assert_eq!(heartbeat[1], HEARTBEAT);
+    assert_eq!(heartbeat.last(), Some(&1), "the flag behind the match id");
+    answer(&mut lease, now, &renewed(30, 10));
+    lease.entered(id(1));
+    lease.entered(id(9));
+    assert_eq!(lease.poll_call(now), None, "nothing new");
 }
 
 #[test]
@@ -336,9 +408,11 @@ fn every_time_of_a_lease_decides() {
         call_timeout: secs(2),
         retry_pause: secs(3),
         heartbeat_max: secs(4),
+        lease_grace: secs(11),
+        key_rotation: secs(60),
     };
     let mut lease = Rig::lease();
-    let (offer, key) = (lease.offer.clone(), lease.token_key.clone());
+    let (offer, key) = (lease.offer.clone(), lease.keys.current().clone());
     lease = Lease::new(config, offer, INSTANCE, key, START);
     assert_eq!(lease.call_timeout(), secs(2));
     assert_eq!(lease.poll_timeout(), Some(START + secs(7)));
@@ -350,4 +424,20 @@ fn every_time_of_a_lease_decides() {
     assert_eq!(kind(&mut lease, now), REGISTER);
     answer(&mut lease, now, &renewed(30, 10));
     assert_eq!(lease.poll_timeout(), Some(now + secs(4)));
+    lease.take(assign(1, 2));
+    lease.entered(id(1));
+    lease.handle_hub_down();
+    assert_eq!(lease.poll_timeout(), Some(now + secs(30)));
+    lease.handle_timeout(now + secs(30));
+    assert_eq!(lease.poll_timeout(), Some(now + secs(41)));
+    lease.handle_timeout(now + secs(41));
+    assert_eq!(lease.end(), Some(LeaseEnd::Expired));
+
+    let (offer, key) = (lease.offer.clone(), lease.keys.current().clone());
+    let config = LeaseConfig {
+        boot_timeout: secs(600),
+        ..config
+    };
+    lease = Lease::new(config, offer, INSTANCE, key, START);
+    assert_eq!(lease.poll_timeout(), Some(START + secs(60)));
 }

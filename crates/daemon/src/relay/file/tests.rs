@@ -126,38 +126,34 @@ fn doom() -> FileGame {
     }
 }
 
-#[test]
-fn a_configuration_that_cannot_work_is_refused_in_one_sentence() {
+/// Why an entry's configuration is no good after a change to it; the game may be put into it.
+fn fault_of(change: impl FnOnce(&mut FileConfig, FileGame)) -> Option<String> {
     let mut sandbox = Sandbox::new(&[("one", FileRole::Entry)]).unwrap();
-    let good = sandbox.config_mut(0).unwrap().clone();
-    let game = doom();
-    let fault_of = |change: &dyn Fn(&mut FileConfig, FileGame)| {
-        let mut config = good.clone();
-        change(&mut config, game.clone());
-        let setup = config.setup(sandbox.directory());
-        setup.err().map(|error| error.to_string())
-    };
-    let with = |change: fn(&mut FileGame)| {
-        fault_of(&|config, mut game| {
-            change(&mut game);
-            config.games = vec![game];
-        })
-    };
+    let mut config = sandbox.config_mut(0).unwrap().clone();
+    change(&mut config, doom());
+    let setup = config.setup(sandbox.directory());
+    setup.err().map(|error| error.to_string())
+}
+
+/// As [`fault_of`], after a change to its only game.
+fn with(change: impl FnOnce(&mut FileGame)) -> Option<String> {
+    fault_of(|config, mut game| {
+        change(&mut game);
+        config.games = vec![game];
+    })
+}
+
+fn assert_faults<const N: usize>(cases: [(Option<String>, &str); N]) {
+    for (fault, expected) in cases {
+        let fault = fault.unwrap();
+        assert!(fault.ends_with(&format!(": {expected}")), "{fault}");
+    }
+}
+
+#[test]
+fn a_game_that_cannot_work_is_refused_in_one_sentence() {
     assert_eq!(with(|_| ()), None);
-    let server = "127.0.0.1:10".parse().unwrap();
-    let cases = [
-        (
-            fault_of(&|config, _| config.listen = "0.0.0.0:4500".parse().unwrap()),
-            "others cannot reach 0.0.0.0:4500; say in \"advertise\" where they can",
-        ),
-        (
-            fault_of(&|config, _| config.advertise = vec!["192.0.2.1:0".parse().unwrap()]),
-            "nobody can be reached at 192.0.2.1:0",
-        ),
-        (
-            fault_of(&|config, game| config.games = vec![game.clone(), game]),
-            "game \"doom\" stands there twice",
-        ),
+    assert_faults([
         (with(|game| game.name.clear()), "game \"\" has no name"),
         (
             with(|game| {
@@ -171,34 +167,21 @@ fn a_configuration_that_cannot_work_is_refused_in_one_sentence() {
             "game \"doom\" has only one of \"listen\" and \"exits\", and an entry needs both",
         ),
         (
-            fault_of(&|config, game| {
+            fault_of(|config, game| {
                 config.roles = [FileRole::Relay].into();
                 config.games = vec![game];
             }),
             "game \"doom\" has \"listen\", and this node is no entry",
         ),
         (
-            fault_of(&|config, mut game| {
-                game.server = Some(server);
+            fault_of(|config, mut game| {
+                game.server = Some("127.0.0.1:10".parse().unwrap());
                 config.games = vec![game];
             }),
             "game \"doom\" has \"server\", and this node is no exit",
         ),
         (
-            fault_of(&|config, _| config.roles.clear()),
-            "\"roles\" is empty, and a node does something for others",
-        ),
-        (
-            fault_of(&|config, _| {
-                config.bootstrap = vec![BootstrapNode {
-                    node: NodeName(NodeId([1; 32])),
-                    address: "0.0.0.0:4500".parse().unwrap(),
-                }];
-            }),
-            "nobody can be reached at 0.0.0.0:4500",
-        ),
-        (
-            fault_of(&|config, mut game| {
+            fault_of(|config, mut game| {
                 config.roles = [FileRole::Entry, FileRole::Exit].into();
                 game.server = Some("0.0.0.0:0".parse().unwrap());
                 config.games = vec![game];
@@ -209,11 +192,38 @@ fn a_configuration_that_cannot_work_is_refused_in_one_sentence() {
             with(|game| game.entries = Some(BTreeSet::new())),
             "game \"doom\" has \"entries\" without \"server\"",
         ),
-    ];
-    for (fault, expected) in cases {
-        let fault = fault.unwrap();
-        assert!(fault.ends_with(&format!(": {expected}")), "{fault}");
-    }
+    ]);
+}
+
+#[test]
+fn a_node_that_cannot_work_is_refused_in_one_sentence() {
+    assert_faults([
+        (
+            fault_of(|config, _| config.listen = "0.0.0.0:4500".parse().unwrap()),
+            "others cannot reach 0.0.0.0:4500; say in \"advertise\" where they can",
+        ),
+        (
+            fault_of(|config, _| config.advertise = vec!["192.0.2.1:0".parse().unwrap()]),
+            "nobody can be reached at 192.0.2.1:0",
+        ),
+        (
+            fault_of(|config, game| config.games = vec![game.clone(), game]),
+            "game \"doom\" stands there twice",
+        ),
+        (
+            fault_of(|config, _| config.roles.clear()),
+            "\"roles\" is empty, and a node does something for others",
+        ),
+        (
+            fault_of(|config, _| {
+                config.bootstrap = vec![BootstrapNode {
+                    node: NodeName(NodeId([1; 32])),
+                    address: "0.0.0.0:4500".parse().unwrap(),
+                }];
+            }),
+            "nobody can be reached at 0.0.0.0:4500",
+        ),
+    ]);
 }
 
 #[test]

@@ -5,20 +5,20 @@ use std::ops::ControlFlow;
 use std::time::Duration;
 
 use bytes::Bytes;
-use crossbeam_channel::Sender;
+use crossbeam_channel::{Sender, TrySendError};
 use crypto::Ring;
 use hub::address::Addr;
 use hub::id::CallId;
 use hub::record::{CallError, DownReason};
 use hub::{Node, NodeEvent, Ticket};
 use matchmaker_core::{
-    CancelError, Command, Ending, Event, Matchmaker, Outcome, ReissueError, ServerLink, TicketId,
-    TicketState,
+    CancelError, Command, Ending, Event, MatchEnd, Matchmaker, Outcome, ReissueError, ServerLink,
+    TicketId, TicketState,
 };
 use servicer::Clock;
-use wire::{CommandId, Instant};
+use wire::{CommandId, Instant, MatchId};
 
-use super::request::{Load, MatchmakerRequest, Submitted, TicketAsk, Unknown};
+use super::request::{Load, MatchResult, MatchmakerRequest, Submitted, TicketAsk, Unknown};
 use super::waiters::Waiters;
 use crate::allocator::{Order, Orders, Report};
 use crate::link::LinkApplication;
@@ -37,6 +37,8 @@ pub(super) struct MatchmakerApplication {
     wall_at: Instant,
     /// Replies of the matchmaker, before they are sent.
     reply: Vec<u8>,
+    /// Who wants the results of matches.
+    follower: Option<Sender<MatchResult>>,
 }
 
 impl MatchmakerApplication {
@@ -50,6 +52,7 @@ impl MatchmakerApplication {
             clock: Clock::new(),
             wall_at: Instant::ZERO,
             reply: Vec::new(),
+            follower: None,
         }
     }
 
@@ -93,8 +96,13 @@ impl MatchmakerApplication {
             Event::MatchLive { match_id, server } => {
                 tracing::info!(%match_id, node = %server.node, "a match is live");
             }
-            Event::MatchEnded { match_id, end, .. } => {
+            Event::MatchEnded {
+                match_id,
+                end,
+                result,
+            } => {
                 tracing::info!(%match_id, ?end, "a match has ended");
+                self.tell_result(*match_id, *end, result);
             }
             Event::ServerUp(server) => tracing::info!(node = %server.node, "a server is up"),
             Event::ServerDown { server, reason } => {
@@ -104,6 +112,25 @@ impl MatchmakerApplication {
                 tracing::warn!(%slot, failures, "no server came of a slot");
             }
             _ => {}
+        }
+    }
+
+    /// Hands a match's result on, where somebody wants it.
+    fn tell_result(&mut self, match_id: MatchId, end: MatchEnd, result: &[u8]) {
+        let Some(follower) = &self.follower else {
+            return;
+        };
+        let result = MatchResult {
+            match_id,
+            end,
+            result: result.to_vec(),
+        };
+        match follower.try_send(result) {
+            Ok(()) => {}
+            Err(TrySendError::Full(_)) => {
+                tracing::error!(%match_id, "a result is lost: nobody takes them");
+            }
+            Err(TrySendError::Disconnected(_)) => self.follower = None,
         }
     }
 
@@ -120,28 +147,34 @@ impl MatchmakerApplication {
         }
     }
 
-    /// Returns what has become of a ticket, for its holder.
-    fn look(&self, ask: &TicketAsk) -> Result<&TicketState, Unknown> {
+    /// Returns what has become of a ticket, for its holder, who is there: a ticket that nobody asks
+    /// for ends.
+    fn look(&mut self, now: Instant, ask: &TicketAsk) -> Result<&TicketState, Unknown> {
         let is_holder = self.matchmaker.is_holder(ask.ticket, &ask.resume_key);
+        if is_holder {
+            self.matchmaker.keep_ticket(now, ask.ticket);
+        }
         let state = self.matchmaker.ticket(ask.ticket);
         state.filter(|_| is_holder).ok_or(Unknown)
     }
 
     fn cancel(&mut self, now: Instant, ask: &TicketAsk) -> Result<TicketState, CancelError> {
-        let state = self.look(ask).map_err(|Unknown| CancelError::Unknown)?;
+        let state = self.look(now, ask);
+        let state = state.map_err(|Unknown| CancelError::Unknown)?;
         // Said twice, it is done as well.
         if *state != TicketState::Ended(Ending::Cancelled) {
             self.matchmaker.cancel(now, ask.ticket)?;
         }
-        self.look(ask)
+        self.look(now, ask)
             .cloned()
             .map_err(|Unknown| CancelError::Unknown)
     }
 
     fn reissue(&mut self, now: Instant, ask: &TicketAsk) -> Result<TicketState, ReissueError> {
-        self.look(ask).map_err(|Unknown| ReissueError::Unknown)?;
+        let state = self.look(now, ask);
+        state.map_err(|Unknown| ReissueError::Unknown)?;
         self.matchmaker.reissue(now, ask.ticket)?;
-        self.look(ask)
+        self.look(now, ask)
             .cloned()
             .map_err(|Unknown| ReissueError::Unknown)
     }
@@ -201,9 +234,11 @@ impl LinkApplication for MatchmakerApplication {
                 });
                 drop(answer.send(submitted));
             }
-            MatchmakerRequest::Look(ask, answer) => drop(answer.send(self.look(&ask).cloned())),
+            MatchmakerRequest::Look(ask, answer) => {
+                drop(answer.send(self.look(now, &ask).cloned()));
+            }
             MatchmakerRequest::Await(ask, answer) => {
-                let state = self.look(&ask).cloned();
+                let state = self.look(now, &ask).cloned();
                 if state.as_ref().is_ok_and(|state| !is_settled(state)) {
                     let refused = self.waiters.add(ask.ticket, answer);
                     drop(refused.map_err(|answer| answer.send(state)));
@@ -219,6 +254,7 @@ impl LinkApplication for MatchmakerApplication {
                 stats: self.matchmaker.stats(),
             })),
             MatchmakerRequest::Report(report) => self.on_report(now, report),
+            MatchmakerRequest::Follow(follower) => self.follower = Some(follower),
         }
         self.pump(now, node);
         ControlFlow::Continue(())
@@ -240,8 +276,14 @@ impl LinkApplication for MatchmakerApplication {
                 self.on_server_call(now, node, (ticket, link, &body));
             }
             NodeEvent::Reply { call, result } => self.on_reply(now, call, result),
-            NodeEvent::Joined { .. } => tracing::info!("joined the hub"),
-            NodeEvent::HubDown => tracing::warn!("the link to the hub has ended"),
+            NodeEvent::Joined { .. } => {
+                tracing::info!("joined the hub");
+                self.matchmaker.handle_link_up(now);
+            }
+            NodeEvent::HubDown => {
+                tracing::warn!("the link to the hub has ended; leases stand still");
+                self.matchmaker.handle_link_down(now);
+            }
             NodeEvent::Refused(reason) => {
                 tracing::error!(%reason, "the hub refuses the matchmaker");
                 if reason == DownReason::Fenced {

@@ -1,11 +1,13 @@
 //! What other threads ask of the matchmaker's.
 
+use crossbeam_channel::Sender;
 use matchmaker_core::{
-    CancelError, Receipt, ReissueError, ResumeKey, SubmitError, TicketId, TicketRequest,
+    CancelError, MatchEnd, Receipt, ReissueError, ResumeKey, SubmitError, TicketId, TicketRequest,
     TicketState,
 };
 use servicer::{RequestError, StreamRequests};
 use tokio::sync::oneshot;
+use wire::MatchId;
 
 use crate::allocator::Report;
 
@@ -31,6 +33,8 @@ pub enum MatchmakerRequest {
         TicketAsk,
         oneshot::Sender<Result<TicketState, ReissueError>>,
     ),
+    /// Tell of every match that ends from now on, in place of whoever was told so far.
+    Follow(Sender<MatchResult>),
     /// How much there is to do.
     Load(oneshot::Sender<Load>),
     /// What the allocator tells.
@@ -53,6 +57,17 @@ pub struct Submitted {
     pub receipt: Receipt,
     /// What has become of it.
     pub state: TicketState,
+}
+
+/// A match that has ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MatchResult {
+    /// Which.
+    pub match_id: MatchId,
+    /// Why.
+    pub end: MatchEnd,
+    /// What its server said of it, up to 1 KiB of the game's own; empty where it said nothing.
+    pub result: Vec<u8>,
 }
 
 /// There is no such ticket, or the asker is not its holder.

@@ -242,9 +242,13 @@ impl Links {
             Stage::Connecting | Stage::Handshaking => {
                 tracing::debug!(?fault, side = ?connection.side, "handshake failed");
                 self.count_failed(fault);
-                if let Side::Dialled(command, expected) = connection.side {
-                    let error = dial_error(fault, expected);
-                    upper.dialled(now, command, Err(error));
+                match (connection.side, fault) {
+                    (Side::Dialled(command, expected), fault) => {
+                        let error = dial_error(fault, expected);
+                        upper.dialled(now, command, Err(error));
+                    }
+                    (Side::Accepted(_), Fault::Stranger(claimed)) => upper.stranger(now, claimed),
+                    (Side::Accepted(_), _) => {}
                 }
             }
             Stage::Open(id) => {

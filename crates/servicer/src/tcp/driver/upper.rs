@@ -1,6 +1,6 @@
 //! A stream machine with its application, as the links below see them.
 
-use wire::{CloseCause, CommandId, ConnectionId, Instant, PeerIdentity, StreamMachine};
+use wire::{CloseCause, CommandId, ConnectionId, Instant, NodeId, PeerIdentity, StreamMachine};
 
 use crate::tcp::application::{DialError, StreamApplication};
 
@@ -43,6 +43,11 @@ impl<M: StreamMachine, A: StreamApplication<M>> Upper<M, A> {
     ) {
         self.application
             .on_dialled(now, &mut self.machine, command, result);
+    }
+
+    pub(super) fn stranger(&mut self, now: Instant, claimed: NodeId) {
+        self.application
+            .on_stranger(now, &mut self.machine, claimed);
     }
 
     pub(super) fn may_receive(&self, id: ConnectionId) -> bool {

@@ -5,10 +5,12 @@ mod seats;
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::convert::Infallible;
+use std::fmt;
 use std::ops::ControlFlow;
 use std::sync::mpsc::Sender;
 
 use crypto::Ring;
+use crypto::token::TokenKey;
 use lockstep::{ConfigError, MatchServer, PeerId, ServerEvent, Tick, TickRate};
 use matchmaker_core::record::Assign;
 use servicer::{Application, StreamRequests};
@@ -24,12 +26,22 @@ use crate::talk::{Digest, ECHO, LOCKSTEP, PING, SessionKind, UNRELIABLE};
 use seats::{Pass, Seats};
 
 /// What the link to the matchmaker asks of the game.
-#[derive(Debug)]
 pub(super) enum Ask {
     /// Keep these seats, for who comes with a token for one of them.
     Assign(Assign),
     /// Forget the seats of a match.
     Release(MatchId),
+    /// Open tokens that are sealed under this key too.
+    TokenKey(Box<TokenKey>),
+    /// Open none any more under the key of this id.
+    TokenKeyLapsed(u32),
+}
+
+impl fmt::Debug for Ask {
+    /// Without what it holds, which may be a key.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Ask(..)")
+    }
 }
 
 /// What the matchmaker shall be told.
@@ -293,12 +305,18 @@ impl Application<Endpoint<Ring>> for Arena {
     fn apply_request(
         &mut self,
         _now: Instant,
-        _endpoint: &mut Endpoint<Ring>,
+        endpoint: &mut Endpoint<Ring>,
         ask: Ask,
     ) -> ControlFlow<()> {
         match ask {
             Ask::Assign(assign) => self.seats.assign(&assign),
             Ask::Release(match_id) => self.seats.release(match_id),
+            Ask::TokenKey(key) => {
+                endpoint.add_token_key(*key);
+            }
+            Ask::TokenKeyLapsed(id) => {
+                endpoint.remove_token_key(id);
+            }
         }
         ControlFlow::Continue(())
     }

@@ -61,6 +61,16 @@ impl GameServer for Leaser {
         self.game.send(Ask::Release(match_id)).ok();
     }
 
+    fn on_token_key(&mut self, key: &TokenKey) -> bool {
+        // In the queue before the matchmaker can seal anything under it.
+        self.game.send(Ask::TokenKey(Box::new(key.clone()))).is_ok()
+    }
+
+    fn on_token_key_lapsed(&mut self, id: u32) {
+        // No token under it is good any more, and of keys that stay the endpoint drops the oldest.
+        self.game.send(Ask::TokenKeyLapsed(id)).ok();
+    }
+
     fn on_registered(&mut self) {
         self.voice.say(News::Leased);
     }

@@ -121,9 +121,13 @@ impl Scene {
 
     /// Comes with that token, and returns what becomes of it.
     fn knock(&self, target: Target) -> End {
+        self.knock_with(Config::default(), target)
+    }
+
+    fn knock_with(&self, config: Config, target: Target) -> End {
         let (told, heard) = mpsc::channel();
         let now = Clock::new().now();
-        let endpoint = Endpoint::new(Config::default(), APP, Ring::new(), now).unwrap();
+        let endpoint = Endpoint::new(config, APP, Ring::new(), now).unwrap();
         let own = socket(SocketAddr::new(self.plan.player(Seat(1)), 0));
         let stranger = UdpServicer::named("stranger")
             .spawn(vec![own], endpoint, Stranger(told))
@@ -260,4 +264,28 @@ fn a_token_without_a_seat_is_turned_away_counted_and_the_match_goes_on() {
     server.shutdown(Duration::from_secs(1));
     let closed = scene.wait_for(|news| matches!(news, News::Closed { .. }));
     assert_eq!(closed, News::Closed { joins_refused: 4 });
+}
+
+#[test]
+fn a_token_key_counts_from_when_the_link_says_so_until_it_lapses() {
+    let mut scene = Scene::new();
+    let tell = |scene: &Scene, ask| scene.server.as_ref().unwrap().request(ask).unwrap();
+    let mut config = Config::default();
+    config.connect_timeout = Duration::from_secs(1);
+    // Whoever is understood is told that it has no seat.
+    let understood = End::Closed(CloseReason::Peer(CloseCode::App));
+    let knock = |scene: &Scene, expected: &End| {
+        let (kind, nobody) = (SessionKind::Play, ClientId(77));
+        let end = scene.knock_with(config.clone(), scene.target(nobody, kind, match_of(kind)));
+        assert_eq!(end, *expected);
+    };
+    let new = TokenKey::generate(&mut Ring::new(), 2).unwrap();
+    tell(&scene, Ask::TokenKey(Box::new(new.clone())));
+    knock(&scene, &understood);
+    let old = std::mem::replace(&mut scene.key, new);
+    knock(&scene, &understood);
+    tell(&scene, Ask::TokenKeyLapsed(old.id()));
+    knock(&scene, &understood);
+    scene.key = old;
+    knock(&scene, &End::Failed(ConnectFailure::Timeout));
 }

@@ -1,0 +1,351 @@
+//! Limits and times of a matchmaker and its edge, as options.
+
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::num::NonZeroU8;
+use std::str::FromStr;
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+use matchmaker_core::{Config, TokenLifetime};
+
+use crate::edge::{EdgeConfig, ProxyHeader, Transport};
+use crate::exit::Failure;
+
+/// How much the edge takes, and from whom.
+#[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Limits of the HTTP edge")]
+pub(super) struct EdgeLimits {
+    /// A proxy in front, whose word is taken about who asks; once for each. Without one, all that
+    /// comes through a proxy counts as one source.
+    #[arg(long = "trusted-proxy", value_name = "IP")]
+    trusted_proxies: Vec<IpAddr>,
+    /// The header in which it says that; it must set it itself, or add to it.
+    #[arg(long, value_enum, default_value_t = HeaderName::XForwardedFor)]
+    proxy_header: HeaderName,
+    /// Connections at once.
+    #[arg(long, default_value_t = EDGE.connections_max)]
+    http_connections: usize,
+    /// Connections at once of one source.
+    #[arg(long, default_value_t = EDGE.connections_per_source_max)]
+    http_source_connections: usize,
+    /// Requests that wait at a time.
+    #[arg(long, default_value_t = EDGE.waits_max)]
+    http_waits: usize,
+    /// Requests of one source that wait at a time.
+    #[arg(long, default_value_t = EDGE.waits_per_source_max)]
+    http_source_waits: usize,
+    /// Requests of one source, each second.
+    #[arg(long, default_value_t = EDGE.requests_per_second)]
+    http_rate: u32,
+    /// Requests that one source may make at once.
+    #[arg(long, default_value_t = EDGE.requests_burst)]
+    http_burst: u32,
+    /// Longest wait that a request may ask for, seconds.
+    #[arg(long, default_value_t = Seconds::of(EDGE.wait_max))]
+    http_wait: Seconds,
+    /// Time for the head of a request, and again for its body, seconds.
+    #[arg(long, default_value_t = Seconds::of(EDGE.read_timeout))]
+    http_read_timeout: Seconds,
+    /// Time for the other end to take an answer, seconds.
+    #[arg(long, default_value_t = Seconds::of(EDGE.write_timeout))]
+    http_write_timeout: Seconds,
+    /// How long a connection may serve, seconds.
+    #[arg(long, default_value_t = Seconds::of(EDGE.connection_life))]
+    http_connection_life: Seconds,
+    /// Longest body of a request, bytes.
+    #[arg(long, default_value_t = EDGE.body_bytes_max)]
+    http_body: usize,
+    /// Longest head of a request, bytes.
+    #[arg(long, default_value_t = EDGE.head_bytes_max)]
+    http_head: usize,
+}
+
+impl EdgeLimits {
+    pub(super) fn config(&self, listen: SocketAddr, transport: Transport) -> EdgeConfig {
+        EdgeConfig {
+            trusted_proxies: self.trusted_proxies.clone(),
+            proxy_header: match self.proxy_header {
+                HeaderName::XForwardedFor => ProxyHeader::XForwardedFor,
+                HeaderName::Forwarded => ProxyHeader::Forwarded,
+            },
+            connections_max: self.http_connections,
+            connections_per_source_max: self.http_source_connections,
+            waits_max: self.http_waits,
+            waits_per_source_max: self.http_source_waits,
+            requests_per_second: self.http_rate,
+            requests_burst: self.http_burst,
+            wait_max: self.http_wait.span(),
+            read_timeout: self.http_read_timeout.span(),
+            write_timeout: self.http_write_timeout.span(),
+            connection_life: self.http_connection_life.span(),
+            body_bytes_max: self.http_body,
+            head_bytes_max: self.http_head,
+            ..EdgeConfig::new(listen, transport)
+        }
+    }
+}
+
+/// The headers that proxies use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum HeaderName {
+    /// A list of addresses.
+    XForwardedFor,
+    /// RFC 7239.
+    Forwarded,
+}
+
+/// How much the matchmaker holds, and how long it waits.
+#[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Limits of the matchmaker (times in seconds)")]
+pub(super) struct MatchLimits {
+    /// Tickets that may wait.
+    #[arg(long, default_value_t = Config::default().tickets_max)]
+    tickets: usize,
+    /// How long a ticket may wait.
+    #[arg(long, default_value_t = Seconds::of(Config::default().ticket_ttl))]
+    ticket_ttl: Seconds,
+    /// How long a ticket may wait without being asked for; more than `--http-wait`.
+    #[arg(long, default_value_t = Seconds::of(Config::default().ask_timeout))]
+    ask_timeout: Seconds,
+    /// Tickets that have ended and can still be asked for.
+    #[arg(long, default_value_t = Config::default().ended_max)]
+    ended_tickets: usize,
+    /// How long they can.
+    #[arg(long, default_value_t = Seconds::of(Config::default().ended_kept))]
+    ended_kept: Seconds,
+    /// How often a match is tried before its tickets fail.
+    #[arg(long, default_value_t = Config::default().attempts_max)]
+    attempts: NonZeroU8,
+    /// How long a match waits for a server.
+    #[arg(
+        long,
+        default_value_t = Seconds::of(Config::default().allocate_timeout)
+    )]
+    allocate_timeout: Seconds,
+    /// How long a server may take to answer.
+    #[arg(long, default_value_t = Seconds::of(Config::default().call_timeout))]
+    call_timeout: Seconds,
+    /// Matches that may exist.
+    #[arg(long, default_value_t = Config::default().matches_max)]
+    matches: usize,
+    /// Life of a token, at most 300.
+    #[arg(
+        long,
+        default_value_t = Seconds::of(Config::default().token_lifetime.get())
+    )]
+    token_lifetime: Seconds,
+    /// Game servers that may be registered.
+    #[arg(long, default_value_t = Config::default().servers_max)]
+    servers: usize,
+    /// How long a game server lives without a heartbeat.
+    #[arg(long, default_value_t = Seconds::of(Config::default().lease))]
+    lease: Seconds,
+    /// How often it shall renew its lease.
+    #[arg(long, default_value_t = Seconds::of(Config::default().heartbeat))]
+    heartbeat: Seconds,
+    /// Time after a start, or when the hub is back, in which game servers find the way back.
+    #[arg(long, default_value_t = Seconds::of(Config::default().recovery))]
+    recovery: Seconds,
+    /// How long a process may take to register.
+    #[arg(long, default_value_t = Seconds::of(Config::default().ready_timeout))]
+    ready_timeout: Seconds,
+    /// How long a process may take to end before it is told again.
+    #[arg(long, default_value_t = Seconds::of(Config::default().stop_timeout))]
+    stop_timeout: Seconds,
+    /// How long a process beyond the warm ones stands unused.
+    #[arg(
+        long,
+        default_value_t = Seconds::of(Config::default().unused_timeout)
+    )]
+    unused_timeout: Seconds,
+}
+
+impl MatchLimits {
+    /// # Errors
+    ///
+    /// Where a token would live longer than any may, or a lease is shorter than two heartbeats.
+    pub(super) fn config(&self) -> Result<Config, Failure> {
+        let token_lifetime = TokenLifetime::new(self.token_lifetime.span());
+        if self.lease.0 < self.heartbeat.0.saturating_mul(2) {
+            return Err(Failure::usage(format_args!(
+                "a lease of {} s has no room for two heartbeats of {} s",
+                self.lease, self.heartbeat
+            )));
+        }
+        let mut config = Config::default();
+        config.tickets_max = self.tickets;
+        config.ticket_ttl = self.ticket_ttl.span();
+        config.ask_timeout = self.ask_timeout.span();
+        config.ended_max = self.ended_tickets;
+        config.ended_kept = self.ended_kept.span();
+        config.attempts_max = self.attempts;
+        config.allocate_timeout = self.allocate_timeout.span();
+        config.call_timeout = self.call_timeout.span();
+        config.matches_max = self.matches;
+        config.token_lifetime =
+            token_lifetime.ok_or_else(|| Failure::usage("a token lives for 1 to 300 seconds"))?;
+        config.servers_max = self.servers;
+        config.lease = self.lease.span();
+        config.heartbeat = self.heartbeat.span();
+        config.recovery = self.recovery.span();
+        config.ready_timeout = self.ready_timeout.span();
+        config.stop_timeout = self.stop_timeout.span();
+        config.unused_timeout = self.unused_timeout.span();
+        Ok(config)
+    }
+}
+
+/// A span in whole seconds: 1 to 86,400.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Seconds(u64);
+
+impl Seconds {
+    const fn of(span: Duration) -> Self {
+        Self(span.as_secs())
+    }
+
+    const fn span(self) -> Duration {
+        Duration::from_secs(self.0)
+    }
+}
+
+impl fmt::Display for Seconds {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&self.0, f)
+    }
+}
+
+impl FromStr for Seconds {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, &'static str> {
+        let secs = text.parse().ok().filter(|secs| (1..=86_400).contains(secs));
+        secs.map(Self).ok_or("a time is 1 to 86400 seconds")
+    }
+}
+
+/// For its defaults.
+const EDGE: EdgeConfig = EdgeConfig::new(
+    SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0),
+    Transport::PlainHttp,
+);
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        edge: EdgeLimits,
+        #[command(flatten)]
+        matches: MatchLimits,
+    }
+
+    fn listen() -> SocketAddr {
+        "127.0.0.1:80".parse().unwrap()
+    }
+
+    fn read(words: &[&str]) -> (EdgeConfig, Result<Config, Failure>) {
+        let words = ["matchmaker"].iter().chain(words);
+        let line = Line::try_parse_from(words).unwrap();
+        let edge = line.edge.config(listen(), Transport::PlainHttp);
+        (edge, line.matches.config())
+    }
+
+    #[test]
+    fn without_options_all_is_as_by_default() {
+        let (edge, config) = read(&[]);
+        assert_eq!(edge, EdgeConfig::new(listen(), Transport::PlainHttp));
+        assert_eq!(config, Ok(Config::default()));
+    }
+
+    #[test]
+    fn every_option_sets_its_limit() {
+        let (edge, config) = read(&[
+            "--trusted-proxy=192.0.2.1",
+            "--trusted-proxy=::1",
+            "--proxy-header=forwarded",
+            "--http-connections=1",
+            "--http-source-connections=2",
+            "--http-waits=3",
+            "--http-source-waits=4",
+            "--http-rate=5",
+            "--http-burst=6",
+            "--http-wait=7",
+            "--http-read-timeout=8",
+            "--http-body=9",
+            "--http-head=10",
+            "--tickets=11",
+            "--ticket-ttl=12",
+            "--ask-timeout=13",
+            "--ended-tickets=14",
+            "--ended-kept=15",
+            "--attempts=16",
+            "--allocate-timeout=17",
+            "--call-timeout=18",
+            "--matches=19",
+            "--token-lifetime=20",
+            "--servers=21",
+            "--lease=50",
+            "--heartbeat=23",
+            "--recovery=24",
+            "--ready-timeout=25",
+            "--stop-timeout=26",
+            "--unused-timeout=27",
+        ]);
+        let mut expected = EdgeConfig::new(listen(), Transport::PlainHttp);
+        expected.trusted_proxies = ["192.0.2.1", "::1"].map(|ip| ip.parse().unwrap()).into();
+        expected.proxy_header = ProxyHeader::Forwarded;
+        expected.connections_max = 1;
+        expected.connections_per_source_max = 2;
+        expected.waits_max = 3;
+        expected.waits_per_source_max = 4;
+        expected.requests_per_second = 5;
+        expected.requests_burst = 6;
+        expected.wait_max = Duration::from_secs(7);
+        expected.read_timeout = Duration::from_secs(8);
+        expected.body_bytes_max = 9;
+        expected.head_bytes_max = 10;
+        assert_eq!(edge, expected);
+        let mut expected = Config::default();
+        expected.tickets_max = 11;
+        expected.ticket_ttl = Duration::from_secs(12);
+        expected.ask_timeout = Duration::from_secs(13);
+        expected.ended_max = 14;
+        expected.ended_kept = Duration::from_secs(15);
+        expected.attempts_max = NonZeroU8::new(16).unwrap();
+        expected.allocate_timeout = Duration::from_secs(17);
+        expected.call_timeout = Duration::from_secs(18);
+        expected.matches_max = 19;
+        expected.token_lifetime = TokenLifetime::new(Duration::from_secs(20)).unwrap();
+        expected.servers_max = 21;
+        expected.lease = Duration::from_secs(50);
+        expected.heartbeat = Duration::from_secs(23);
+        expected.recovery = Duration::from_secs(24);
+        expected.ready_timeout = Duration::from_secs(25);
+        expected.stop_timeout = Duration::from_secs(26);
+        expected.unused_timeout = Duration::from_secs(27);
+        assert_eq!(config, Ok(expected));
+    }
+
+    #[test]
+    fn what_cannot_be_is_refused() {
+        for words in [
+            "--lease=0",
+            "--lease=86401",
+            "--attempts=0",
+            "--proxy-header=via",
+        ] {
+            assert!(
+                Line::try_parse_from(["matchmaker", words]).is_err(),
+                "{words}"
+            );
+        }
+        assert!(read(&["--token-lifetime=301"]).1.is_err());
+        assert!(read(&["--lease=19"]).1.is_err());
+    }
+}

@@ -1,0 +1,165 @@
+//! A connection whose other end must take what it is sent: HTTP has limits for what is read, and
+//! none for what is written.
+
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::time::{Sleep, sleep};
+
+/// A stream on which all that waits to be written must leave within a time. It runs from when the
+/// first of it has to wait until a flush, which comes when nothing waits any more: a byte taken now
+/// and then gains nothing.
+#[derive(Debug)]
+pub(super) struct Patient<S> {
+    stream: S,
+    limit: Duration,
+    /// When what waits must have left.
+    due: Option<Pin<Box<Sleep>>>,
+}
+
+impl<S> Patient<S> {
+    pub(super) const fn new(stream: S, limit: Duration) -> Self {
+        Self {
+            stream,
+            limit,
+            due: None,
+        }
+    }
+
+    /// Has `outcome`, where it is to wait, wait no longer than it may.
+    fn hold<T>(
+        &mut self,
+        context: &mut Context<'_>,
+        outcome: Poll<io::Result<T>>,
+    ) -> Poll<io::Result<T>> {
+        if outcome.is_pending() {
+            let limit = self.limit;
+            let due = self.due.get_or_insert_with(|| Box::pin(sleep(limit)));
+            ready!(due.as_mut().poll(context));
+            return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
+        }
+        outcome
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Patient<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_read(context, buffer)
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Patient<S> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let outcome = Pin::new(&mut self.stream).poll_write(context, bytes);
+        self.hold(context, outcome)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        slices: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let outcome = Pin::new(&mut self.stream).poll_write_vectored(context, slices);
+        self.hold(context, outcome)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let outcome = Pin::new(&mut self.stream).poll_flush(context);
+        if outcome.is_ready() {
+            self.due = None;
+        }
+        self.hold(context, outcome)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let outcome = Pin::new(&mut self.stream).poll_shutdown(context);
+        self.hold(context, outcome)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::task::Waker;
+
+    use tokio::runtime::Builder;
+
+    use super::*;
+
+    /// Takes one byte of each write that it is asked for twice.
+    #[derive(Debug, Default)]
+    struct Slow {
+        is_ready: bool,
+    }
+
+    impl AsyncWrite for Slow {
+        fn poll_write(
+            mut self: Pin<&mut Self>,
+            _: &mut Context<'_>,
+            _: &[u8],
+        ) -> Poll<io::Result<usize>> {
+            self.is_ready = !self.is_ready;
+            if self.is_ready {
+                Poll::Pending
+            } else {
+                Poll::Ready(Ok(1))
+            }
+        }
+
+        fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Poll::Ready(Ok(()))
+        }
+
+        fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Poll::Pending
+        }
+    }
+
+    #[test]
+    fn the_time_runs_until_all_has_left_and_not_until_some_has() {
+        let runtime = Builder::new_current_thread().enable_time().build().unwrap();
+        let _context = runtime.enter();
+        let limit = Duration::from_millis(30);
+        let mut context = Context::from_waker(Waker::noop());
+        let pass = |span| runtime.block_on(async { sleep(span).await });
+        let mut stream = Patient::new(Slow::default(), limit);
+        let mut write = |stream: &mut Patient<Slow>| {
+            Pin::new(stream)
+                .poll_write(&mut context, b"ab")
+                .map(|written| written.map_err(|error| error.kind()))
+        };
+        assert_eq!(write(&mut stream), Poll::Pending);
+        assert_eq!(write(&mut stream), Poll::Ready(Ok(1)));
+        pass(limit * 2);
+        // What was taken in between did not help.
+        let late = Poll::Ready(Err(io::ErrorKind::TimedOut));
+        assert_eq!(write(&mut stream), late);
+
+        // Had all been taken, it would have been in time.
+        let mut stream = Patient::new(Slow::default(), limit);
+        assert_eq!(write(&mut stream), Poll::Pending);
+        assert_eq!(write(&mut stream), Poll::Ready(Ok(1)));
+        let mut context = Context::from_waker(Waker::noop());
+        let flushed = Pin::new(&mut stream).poll_flush(&mut context);
+        assert!(matches!(flushed, Poll::Ready(Ok(()))));
+        pass(limit * 2);
+        assert_eq!(write(&mut stream), Poll::Pending);
+        pass(limit * 2);
+        let ended = Pin::new(&mut stream).poll_shutdown(&mut context);
+        assert!(matches!(ended, Poll::Ready(Err(_))), "it has its time too");
+    }
+}

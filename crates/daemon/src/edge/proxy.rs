@@ -1,0 +1,168 @@
+//! Who asks, where a proxy asks on others' behalf.
+
+use std::net::{IpAddr, SocketAddr};
+
+use axum::http::{HeaderMap, HeaderName, HeaderValue, header};
+
+use super::ProxyHeader;
+use super::limit::Source;
+
+/// Whose word about addresses is taken, and where they say it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Proxies {
+    trusted: Vec<IpAddr>,
+    header: ProxyHeader,
+}
+
+impl Proxies {
+    pub(super) fn new(trusted: &[IpAddr], header: ProxyHeader) -> Self {
+        Self {
+            trusted: trusted.iter().map(IpAddr::to_canonical).collect(),
+            header,
+        }
+    }
+
+    /// Whether `peer` asks on others' behalf.
+    pub(super) fn has(&self, peer: IpAddr) -> bool {
+        self.trusted.contains(&peer.to_canonical())
+    }
+
+    /// Returns whose request it is that `peer` passes on: the right-most address that is none of
+    /// the proxies'. What stands left of it anybody may have written. Where a proxy does not say,
+    /// or says what is no address, it is its own.
+    pub(super) fn source(&self, peer: IpAddr, headers: &HeaderMap) -> Source {
+        if !self.has(peer) {
+            return Source::of(peer);
+        }
+        let name = match self.header {
+            ProxyHeader::XForwardedFor => X_FORWARDED_FOR,
+            ProxyHeader::Forwarded => header::FORWARDED,
+        };
+        let mut last_proxy = peer;
+        for value in headers.get_all(name).iter().rev() {
+            for element in text(value).rsplit(',') {
+                match self.address(element.trim()) {
+                    Some(ip) if self.has(ip) => last_proxy = ip,
+                    Some(ip) => return Source::of(ip),
+                    None => return Source::of(last_proxy),
+                }
+            }
+        }
+        Source::of(last_proxy)
+    }
+
+    fn address(&self, element: &str) -> Option<IpAddr> {
+        match self.header {
+            ProxyHeader::XForwardedFor => node(element),
+            // RFC 7239, section 4: pairs in any order, quoted where they hold a colon.
+            ProxyHeader::Forwarded => element.split(';').find_map(|pair| {
+                let (name, value) = pair.trim().split_once('=')?;
+                let value = value
+                    .strip_prefix('"')
+                    .map_or(Some(value), |value| value.strip_suffix('"'))?;
+                name.eq_ignore_ascii_case("for").then(|| node(value))?
+            }),
+        }
+    }
+}
+
+/// Reads an address with or without a port; IPv6 may stand in brackets (RFC 7239, section 6).
+fn node(text: &str) -> Option<IpAddr> {
+    let bare = || {
+        let inner = text.strip_prefix('[')?.strip_suffix(']')?;
+        inner.parse().ok().map(IpAddr::V6)
+    };
+    let with_port = || text.parse().ok().map(|node: SocketAddr| node.ip());
+    text.parse().ok().or_else(with_port).or_else(bare)
+}
+
+/// What is no text names no address.
+fn text(value: &HeaderValue) -> &str {
+    value.to_str().unwrap_or_default()
+}
+
+const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PROXY: &str = "127.0.0.1";
+
+    fn source(header: ProxyHeader, peer: &str, values: &[&'static str]) -> Source {
+        let trusted = [PROXY.parse().unwrap(), "10.0.0.7".parse().unwrap()];
+        let mut headers = HeaderMap::new();
+        for value in values {
+            for name in [X_FORWARDED_FOR, header::FORWARDED] {
+                headers.append(name, HeaderValue::from_static(value));
+            }
+        }
+        Proxies::new(&trusted, header).source(peer.parse().unwrap(), &headers)
+    }
+
+    fn of(ip: &str) -> Source {
+        Source::of(ip.parse().unwrap())
+    }
+
+    #[test]
+    fn the_right_most_address_that_is_no_proxys_asks() {
+        let source = |values: &[&'static str]| source(ProxyHeader::XForwardedFor, PROXY, values);
+        assert_eq!(source(&["192.0.2.1"]), of("192.0.2.1"));
+        assert_eq!(source(&["192.0.2.9, 192.0.2.1"]), of("192.0.2.1"));
+        assert_eq!(source(&["192.0.2.1,10.0.0.7"]), of("192.0.2.1"));
+        assert_eq!(
+            source(&["192.0.2.9", "192.0.2.1", "10.0.0.7"]),
+            of("192.0.2.1")
+        );
+        assert_eq!(source(&["192.0.2.1:4711"]), of("192.0.2.1"));
+        assert_eq!(source(&["2001:db8::1"]), of("2001:db8::1"));
+        assert_eq!(source(&["[2001:db8::1]:80"]), of("2001:db8::1"));
+    }
+
+    #[test]
+    fn forwarded_elements_are_read() {
+        let source = |values: &[&'static str]| source(ProxyHeader::Forwarded, PROXY, values);
+        assert_eq!(source(&["for=192.0.2.1"]), of("192.0.2.1"));
+        assert_eq!(
+            source(&["for=192.0.2.9, proto=https; For=\"[2001:db8::1]:80\";by=_x"]),
+            of("2001:db8::1")
+        );
+        assert_eq!(
+            source(&["for=192.0.2.1,for=10.0.0.7;proto=https"]),
+            of("192.0.2.1")
+        );
+        assert_eq!(source(&["for=\"[2001:db8::1]\""]), of("2001:db8::1"));
+    }
+
+    #[test]
+    fn a_proxy_that_does_not_say_is_its_own() {
+        for values in [
+            [].as_slice(),
+            &[""],
+            &["unknown"],
+            &["for=_hidden"],
+            &["192.0.2.1, for=\"192.0.2.2"],
+        ] {
+            for header in [ProxyHeader::XForwardedFor, ProxyHeader::Forwarded] {
+                assert_eq!(source(header, PROXY, values), of(PROXY), "{values:?}");
+            }
+        }
+        let behind = source(ProxyHeader::XForwardedFor, PROXY, &["junk, 10.0.0.7"]);
+        assert_eq!(behind, of("10.0.0.7"));
+    }
+
+    #[test]
+    fn nobody_else_is_believed() {
+        for header in [ProxyHeader::XForwardedFor, ProxyHeader::Forwarded] {
+            let values = &["192.0.2.1", "for=192.0.2.1"];
+            assert_eq!(source(header, "192.0.2.66", values), of("192.0.2.66"));
+        }
+        // A trusted address is the same however it is written.
+        let mapped = source(
+            ProxyHeader::XForwardedFor,
+            "::ffff:127.0.0.1",
+            &["192.0.2.1"],
+        );
+        assert_eq!(mapped, of("192.0.2.1"));
+    }
+}

@@ -1,0 +1,165 @@
+//! What holds after every step, and when all is at rest.
+
+use std::collections::BTreeMap;
+
+use crypto::TokenId;
+use matchmaker_core::{Ending, TicketState};
+use wire::{ClientId, UnixTime};
+
+use super::process::Token;
+use super::{CLIENTS, FLEET, PLAYERS, SLOTS, TEAMS, World, config};
+use crate::rig::secs;
+
+impl World {
+    pub(super) fn check(&mut self) {
+        self.collect_tokens();
+        self.check_one_match_each();
+        self.check_seats();
+        let load = self.rig.machine.load();
+        let limit = usize::try_from(CLIENTS).unwrap();
+        assert!(
+            load.tickets_waiting <= limit && load.players <= limit,
+            "{load:?}"
+        );
+        assert!(load.tickets_known <= limit + config().ended_max, "{load:?}");
+        assert!(load.matches <= limit, "{load:?}");
+        assert!(
+            load.servers <= usize::try_from(SLOTS + FLEET).unwrap(),
+            "{load:?}"
+        );
+        let bytes = self.rig.machine.memory_bytes();
+        assert!(bytes < 1 << 20, "{bytes} bytes for {load:?}");
+    }
+
+    /// Reads the grant of each assigned ticket: it opens at its server, there only, and is new.
+    fn collect_tokens(&mut self) {
+        let unix = self.unix();
+        for client in 0..CLIENTS {
+            let client = ClientId(client);
+            let Some(id) = self.rig.machine.ticket_of(client) else {
+                continue;
+            };
+            let Some(TicketState::Assigned(seat)) = self.rig.machine.ticket(id) else {
+                continue;
+            };
+            assert!(
+                !self.down.contains(&seat.server),
+                "a seat on a dead instance"
+            );
+            if self.grants.get(&client) == Some(&seat.grant) {
+                continue;
+            }
+            self.grants.insert(client, seat.grant.clone());
+            assert!(seat.expires_at > unix);
+            let issued = UnixTime::from_millis(seat.expires_at.as_millis() - 60_000);
+            let grant = seat.grant.expose();
+            let mut opened_by = Vec::new();
+            for process in &mut self.processes {
+                if let Ok(token) = process.server.open(grant, issued) {
+                    assert_eq!(token.grant.client_id, client);
+                    assert_eq!(token.grant.match_id, seat.match_id);
+                    assert_eq!(token.grant.server_id, process.server.link.instance);
+                    opened_by.push(process.server.link);
+                    process.wanted_at.insert(seat.match_id, self.rig.now);
+                    let entry = Token {
+                        client,
+                        server: seat.server,
+                        match_id: seat.match_id,
+                        expires_at: seat.expires_at,
+                        life: self.life,
+                        is_stray: false,
+                    };
+                    assert!(self.tokens.insert(token.header.token_id, entry).is_none());
+                    assert!(self.psks.insert(*token.grant.psk.expose()));
+                }
+            }
+            // None where the server has crashed, and the matchmaker does not know it yet.
+            assert!(
+                opened_by.iter().all(|link| *link == seat.server),
+                "{opened_by:?}"
+            );
+            assert!(opened_by.len() <= 1);
+        }
+    }
+
+    /// No player could use two tokens for two matches at the same time: servers let in who has a
+    /// seat in a match that they run.
+    ///
+    /// One exception: of a server that was cut off before it registered with a new matchmaker, that
+    /// one knows nothing, and may place its players elsewhere. There a token made before is good
+    /// until it ends, whatever becomes of either match. Of the tokens that one matchmaker made, never
+    /// two are good.
+    fn check_one_match_each(&mut self) {
+        let unix = self.unix();
+        self.tokens.retain(|_, token| token.expires_at > unix);
+        let mut good: BTreeMap<ClientId, Vec<(TokenId, bool)>> = BTreeMap::new();
+        for (id, token) in &self.tokens {
+            let process = self.processes.iter().find(|process| {
+                process.server.link == token.server && process.lets_in(token.client, token.match_id)
+            });
+            if let Some(process) = process {
+                let is_excused = token.is_stray || process.unheard.contains(&token.match_id);
+                let tokens = good.entry(token.client).or_default();
+                tokens.push((*id, is_excused));
+            }
+        }
+        for (client, tokens) in good {
+            for (at, (one, is_excused)) in tokens.iter().enumerate() {
+                for (other, is_other_excused) in &tokens[..at] {
+                    let [a, b] = [one, other].map(|id| &self.tokens[id]);
+                    if a.match_id == b.match_id {
+                        continue;
+                    }
+                    assert_ne!(
+                        a.life, b.life,
+                        "{client} is in two matches of one matchmaker"
+                    );
+                    assert!(is_excused | is_other_excused, "{client} is in two matches");
+                    self.seen.in_two += 1;
+                    for id in [one, other] {
+                        self.tokens.get_mut(id).unwrap().is_stray = true;
+                    }
+                }
+            }
+        }
+    }
+
+    /// A server that can be heard holds no seats for long that nobody takes: the life of a token,
+    /// what clocks and calls add to it, a cut of 45 s or an outage, and lost heartbeats.
+    fn check_seats(&self) {
+        let held_max = secs(60 + 15 + 2 * 45 + 45);
+        for process in &self.processes {
+            for match_id in &process.server.unentered {
+                let held = process.wanted_at[match_id];
+                let held = self.rig.now.saturating_since(held);
+                assert!(held < held_max, "{match_id} is held for {held:?}");
+            }
+        }
+    }
+
+    /// When nothing is asked and nothing breaks, nothing waits.
+    pub(super) fn check_rest(&mut self) {
+        let load = self.rig.machine.load();
+        let size = usize::from(TEAMS) * usize::from(PLAYERS);
+        assert!(load.tickets_waiting < size, "{load:?}");
+        assert_eq!(
+            (load.matches, load.matches_waiting, load.players),
+            (0, 0, 0),
+            "{load:?}"
+        );
+        for ticket in self.tickets.values() {
+            match self.rig.machine.ticket(*ticket) {
+                None | Some(TicketState::Ended(_) | TicketState::Queued) => {}
+                other => panic!("{other:?}"),
+            }
+        }
+        let waiting: Vec<_> = (0..CLIENTS)
+            .filter_map(|client| self.rig.machine.ticket_of(ClientId(client)))
+            .collect();
+        for ticket in waiting {
+            self.rig.machine.cancel(self.rig.now, ticket).unwrap();
+            let cancelled = TicketState::Ended(Ending::Cancelled);
+            assert_eq!(self.rig.machine.ticket(ticket), Some(&cancelled));
+        }
+    }
+}

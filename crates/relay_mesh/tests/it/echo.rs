@@ -1,0 +1,43 @@
+//! A game server that answers with what it was sent.
+
+use core::net::SocketAddr;
+use std::collections::BTreeMap;
+
+use netsim::Outbox;
+use wire::{Arrival, Instant};
+
+/// Answers every datagram.
+#[derive(Debug, Default)]
+pub(crate) struct EchoServer {
+    waiting: Vec<(SocketAddr, Vec<u8>)>,
+    pub(crate) sources: BTreeMap<SocketAddr, u64>,
+    /// Copies of each answer.
+    pub(crate) copies: usize,
+}
+
+impl netsim::Node for EchoServer {
+    fn handle_datagram(
+        &mut self,
+        _now: Instant,
+        _local: SocketAddr,
+        arrival: Arrival<SocketAddr>,
+        datagram: &mut [u8],
+    ) {
+        *self.sources.entry(arrival.peer).or_default() += 1;
+        for _ in 0..=self.copies {
+            self.waiting.push((arrival.peer, datagram.to_vec()));
+        }
+    }
+
+    fn handle_timeout(&mut self, _now: Instant) {}
+
+    fn drain(&mut self, _now: Instant, outbox: &mut Outbox<'_>) {
+        for (to, bytes) in self.waiting.drain(..) {
+            outbox.send(None, to, None, &bytes);
+        }
+    }
+
+    fn poll_timeout(&self) -> Option<Instant> {
+        None
+    }
+}

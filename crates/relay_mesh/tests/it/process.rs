@@ -1,0 +1,161 @@
+//! A node as a process: its sockets, and a driver that does as it is told.
+
+use core::net::SocketAddr;
+use std::collections::BTreeMap;
+
+use crypto::Provider;
+use netsim::Outbox;
+use netsim::provider::{Recording, SimProvider};
+use relay_mesh::{Command, Event, FlowEnd, Leg, Node, Outcome, SocketId};
+use wire::{Arrival, Instant, UnixTime};
+
+pub(crate) type Crypto = Recording<SimProvider>;
+
+/// A node and its sockets.
+pub(crate) struct Process<P: Provider = Crypto> {
+    pub(crate) node: Node<P>,
+    sockets: BTreeMap<SocketId, SocketAddr>,
+    next_socket: u32,
+    next_port: u16,
+    pub(crate) events: Vec<(Instant, Event)>,
+    /// Sockets that the system has.
+    pub(crate) sockets_max: usize,
+}
+
+impl<P: Provider> Process<P> {
+    pub(crate) fn new(node: Node<P>, mesh: SocketAddr) -> Self {
+        Self {
+            node,
+            sockets: BTreeMap::from([(SocketId::MESH, mesh)]),
+            next_socket: 1,
+            next_port: 40_000,
+            events: Vec::new(),
+            sockets_max: usize::MAX,
+        }
+    }
+
+    /// Why flows ended so far.
+    pub(crate) fn closed_flows(&self) -> Vec<FlowEnd> {
+        self.events
+            .iter()
+            .filter_map(|(_, event)| {
+                if let Event::FlowClosed { reason, .. } = event {
+                    Some(*reason)
+                } else {
+                    None
+                }
+            })
+            .collect()
+    }
+
+    /// The name of an exit's newest upstream socket.
+    pub(crate) fn upstream_socket(&self) -> SocketId {
+        *self.sockets.keys().last().expect("a socket")
+    }
+
+    /// The address of an exit's upstream socket.
+    pub(crate) fn upstream(&self) -> SocketAddr {
+        *self.sockets.values().last().expect("a socket")
+    }
+
+    pub(crate) fn sockets(&self) -> usize {
+        self.sockets.len()
+    }
+
+    fn open(&mut self, address: SocketAddr, outbox: &mut Outbox<'_>) -> Outcome {
+        if self.sockets.len() >= self.sockets_max {
+            return Outcome::Failed;
+        }
+        let socket = SocketId(self.next_socket);
+        self.next_socket += 1;
+        self.sockets.insert(socket, address);
+        outbox.bind(address);
+        Outcome::Opened(socket)
+    }
+
+    fn obey(&mut self, command: Command, outbox: &mut Outbox<'_>) -> Outcome {
+        match command {
+            Command::Listen { address } => self.open(address, outbox),
+            Command::Open { .. } => {
+                let mesh = self.sockets[&SocketId::MESH];
+                self.next_port += 1;
+                self.open(SocketAddr::new(mesh.ip(), self.next_port), outbox)
+            }
+            Command::Close { socket } => {
+                if let Some(address) = self.sockets.remove(&socket) {
+                    outbox.unbind(address);
+                }
+                Outcome::Closed
+            }
+        }
+    }
+}
+
+impl<P: Provider> netsim::Node for Process<P> {
+    fn handle_datagram(
+        &mut self,
+        now: Instant,
+        local: SocketAddr,
+        arrival: Arrival<SocketAddr>,
+        datagram: &mut [u8],
+    ) {
+        let socket = self
+            .sockets
+            .iter()
+            .find(|(_, address)| address.port() == local.port())
+            .map(|(socket, _)| *socket)
+            .expect("an open socket");
+        let leg = Leg {
+            socket,
+            address: arrival.peer,
+        };
+        let arrival = Arrival {
+            local: Some(local.ip()),
+            ..Arrival::from(leg)
+        };
+        self.node.handle_datagram(now, arrival, datagram);
+    }
+
+    fn handle_timeout(&mut self, now: Instant) {
+        self.node.handle_timeout(now);
+    }
+
+    fn set_unix_time(&mut self, now: Instant, unix: UnixTime) {
+        self.node.set_unix_time(now, unix);
+    }
+
+    fn drain(&mut self, now: Instant, outbox: &mut Outbox<'_>) {
+        loop {
+            let mut is_idle = true;
+            let mut buf = Vec::new();
+            while let Some(transmit) = self.node.poll_transmit(now, &mut buf) {
+                is_idle = false;
+                let Leg { socket, address } = transmit.destination;
+                if let Some(&bound) = self.sockets.get(&socket) {
+                    let ip = transmit.source.unwrap_or_else(|| bound.ip());
+                    let from = SocketAddr::new(ip, bound.port());
+                    for datagram in transmit.datagrams(&buf) {
+                        outbox.send_from(from, address, None, datagram);
+                    }
+                }
+                buf.clear();
+            }
+            while let Some((id, command)) = self.node.poll_command() {
+                is_idle = false;
+                let outcome = self.obey(command, outbox);
+                self.node.handle_completed(now, id, outcome);
+            }
+            while let Some(event) = self.node.poll_event() {
+                is_idle = false;
+                self.events.push((now, event));
+            }
+            if is_idle {
+                return;
+            }
+        }
+    }
+
+    fn poll_timeout(&self) -> Option<Instant> {
+        self.node.poll_timeout()
+    }
+}

@@ -1,0 +1,216 @@
+//! Each choice of [`Config`] and [`Target`]: what it changes, and whom it shuts out.
+
+use crypto::{PublicKey, Suite};
+use netsim::provider::SimProvider;
+use udp_proto::{
+    ChannelConfig, ChannelId, ChannelTable, CidLen, CloseCode, CloseReason, Config, ConnectError,
+    ConnectFailure, DuplicatePolicy, Event, Mtu, Proof, RetryPolicy, SendError, ServerIdentity,
+    Target,
+};
+use wire::Seed;
+
+use crate::direct::{CLIENT, Line, Party, config, failures, network, target};
+use crate::harness::{Keys, RELIABLE, UNRELIABLE};
+use crate::rogue::Rogue;
+
+#[test]
+fn retry_always_asks_tokens_for_a_cookie_too() {
+    let always = config(|config| config.retry = RetryPolicy::Always);
+    let mut line = Line::with(6, always, |listen| listen);
+    line.join(1);
+    let stats = *line.server.machine.stats();
+    assert_eq!((stats.retried, stats.accepted), (1, 1));
+}
+
+#[test]
+fn duplicate_reject_keeps_the_session_that_is_there() {
+    let reject = config(|config| config.duplicate = DuplicatePolicy::Reject);
+    let mut line = Line::with(7, reject, |listen| listen);
+    let (session, _) = line.join(1);
+    line.run(1_000);
+    let credentials = line.token(1);
+    line.client.dial(line.now, &line.keys, credentials);
+    line.run(500);
+    assert_eq!(
+        failures(&line.client),
+        [ConnectFailure::Refused(CloseCode::Replaced)]
+    );
+    assert!(line.client.machine.session_stats(session).is_some());
+}
+
+#[test]
+fn up_to_four_server_keys_are_believed_and_other_lists_refused() {
+    let mut line = Line::new(24);
+    let others: Vec<_> = (0..4)
+        .map(|number| Keys::new(Seed::from_number(500 + number)).public())
+        .collect();
+    let right = line.keys.public();
+    let mut connect = |keys: &[PublicKey]| {
+        let credentials = line.token(1);
+        let target = Target {
+            server: ServerIdentity::Keys(keys.to_vec()),
+            ..target(&line, credentials)
+        };
+        let result = line.client.machine.connect(line.now, target);
+        line.run(100);
+        result.map(|session| line.client.machine.proof(session).cloned())
+    };
+    for place in 0..4 {
+        let mut keys = others.clone();
+        keys[place] = right;
+        assert_eq!(connect(&keys), Ok(Some(Proof::Server(right))), "{place}");
+    }
+    assert_eq!(connect(&others), Ok(None));
+    assert_eq!(connect(&[]), Err(ConnectError::ServerKeys(0)));
+    let five = [&others[..], &[right]].concat();
+    assert_eq!(connect(&five), Err(ConnectError::ServerKeys(5)));
+    let twice = [right, others[0], right];
+    assert_eq!(connect(&twice), Err(ConnectError::ServerKeyRepeated));
+}
+
+#[test]
+fn suite_is_taken_where_it_is_offered() {
+    for (number, suite) in [Suite::Aes128Gcm, Suite::Aes256Gcm, Suite::ChaCha20Poly1305]
+        .into_iter()
+        .enumerate()
+    {
+        let number = 14 + u64::try_from(number).unwrap();
+        let mut line = Line::with(number, config(|config| config.suite = suite), |listen| {
+            listen
+        });
+        let (session, _) = line.join(1);
+        let accept = line.record.iter().find(|(_, bytes)| bytes[0] == 0xC3);
+        assert_eq!(accept.unwrap().1[13], suite.code());
+        line.client
+            .machine
+            .send(line.now, session, RELIABLE, b"sealed")
+            .unwrap();
+        line.run(100);
+        assert_eq!(line.server.messages, [(RELIABLE, b"sealed".to_vec())]);
+        // Who offers the first only gets the first.
+        let token = line.token(2);
+        let rogue = Rogue::new(1, &token);
+        line.server.take(line.now, network(1), &rogue.hello);
+        assert_eq!(line.server.drain(line.now)[0].bytes[13], 1);
+    }
+}
+
+#[test]
+fn cid_len_is_what_packets_bear() {
+    for (number, cid_len) in [CidLen::Zero, CidLen::Four, CidLen::Eight]
+        .into_iter()
+        .enumerate()
+    {
+        let number = 17 + u64::try_from(number).unwrap();
+        let mut line = Line::with(number, Config::default(), |listen| listen);
+        let client = config(|config| config.cid_len = cid_len);
+        line.client = Party::new(CLIENT, client, SimProvider::new(Seed::from_number(number)));
+        let (session, theirs) = line.join(1);
+        line.run(100);
+        line.server
+            .machine
+            .send(line.now, theirs, UNRELIABLE, &[1; 50])
+            .unwrap();
+        line.run(10);
+        let longest = line
+            .record
+            .iter()
+            .filter(|(is_client, bytes)| !is_client && bytes[0] & 0xC0 == 0x40)
+            .map(|(_, bytes)| bytes.len())
+            .max();
+        // Flags, connection id, number, type of the message, data, tag; all was acknowledged.
+        let expected = 1 + cid_len.bytes() + 2 + 1 + 50 + 16;
+        assert_eq!(longest, Some(expected));
+        assert_eq!(line.client.messages, [(UNRELIABLE, vec![1; 50])]);
+        let credentials = line.token(2);
+        let second = target(&line, credentials);
+        let again = line.client.machine.connect(line.now, second);
+        if cid_len == CidLen::Zero {
+            assert_eq!(again, Err(ConnectError::AddressTaken));
+        } else {
+            assert!(again.is_ok());
+        }
+        assert!(line.client.machine.session_stats(session).is_some());
+    }
+}
+
+#[test]
+fn mtu_and_mtu_check_bound_what_leaves() {
+    let large = config(|config| {
+        config.mtu = Mtu::MIN;
+        config.mtu_check = Some(Mtu::MAX);
+    });
+    let mut line = Line::with(20, large, |listen| listen);
+    let (session, _) = line.join(1);
+    line.run(1_000);
+    let is_checked =
+        |event: &Event| matches!(event, Event::MtuChecked { mtu, .. } if *mtu == Some(Mtu::MAX));
+    assert!(line.client.events.iter().any(is_checked));
+    let before = line.record.len();
+    for _ in 0..60 {
+        line.client
+            .machine
+            .send(line.now, session, UNRELIABLE, &[1; 100])
+            .unwrap();
+    }
+    line.run(100);
+    let longest = line.record[before..].iter().map(|(_, b)| b.len()).max();
+    assert!(
+        longest > Some(1_300) && longest <= Some(1_452),
+        "{longest:?}"
+    );
+}
+
+#[test]
+fn channels_must_be_the_same_at_both_ends() {
+    let three = ChannelTable::new(&[
+        ChannelConfig::unreliable(),
+        ChannelConfig::reliable_ordered(),
+        ChannelConfig::reliable_ordered(),
+    ])
+    .unwrap();
+    let mut line = Line::with(21, config(|config| config.channels = three), |listen| {
+        listen
+    });
+    let (session, _) = line.join(1);
+    let third = ChannelId(2);
+    line.client
+        .machine
+        .send(line.now, session, third, b"third")
+        .unwrap();
+    line.run(100);
+    assert_eq!(line.server.messages, [(third, b"third".to_vec())]);
+    assert_eq!(
+        line.client
+            .machine
+            .send(line.now, session, ChannelId(3), b"x"),
+        Err(SendError::UnknownChannel(ChannelId(3)))
+    );
+    // A client with the usual two is told why it may not stay.
+    let provider = SimProvider::new(Seed::from_number(22));
+    line.client = Party::new("203.0.113.10:4000", Config::default(), provider);
+    let credentials = line.token(2);
+    line.client.dial(line.now, &line.keys, credentials);
+    line.run(500);
+    assert_eq!(
+        line.client.closes(),
+        [CloseReason::Peer(CloseCode::ChannelConfig)]
+    );
+    assert_eq!(line.server.sessions().len(), 1);
+}
+
+/// Without connection ids packets are told apart by address, so one address has one session.
+#[test]
+fn cid_len_zero_takes_an_address_once_also_while_dialling() {
+    let none = config(|config| config.cid_len = CidLen::Zero);
+    let mut line = Line::with(23, Config::default(), |listen| listen);
+    line.client = Party::new(CLIENT, none, SimProvider::new(Seed::from_number(23)));
+    let credentials = line.token(1);
+    let session = line.client.dial(line.now, &line.keys, credentials);
+    let credentials = line.token(2);
+    let second = target(&line, credentials);
+    let again = line.client.machine.connect(line.now, second);
+    assert_eq!(again, Err(ConnectError::AddressTaken));
+    line.settle();
+    assert_eq!(line.client.sessions(), [session]);
+}

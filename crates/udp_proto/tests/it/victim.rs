@@ -1,0 +1,202 @@
+//! Forged sources: what somebody is sent who never asked, and what proves an address.
+
+use core::net::SocketAddr;
+use core::time::Duration;
+
+use udp_proto::{CloseCode, Config, Credentials, Listen, SessionId};
+use wire::Seed;
+
+use crate::direct::{Line, Sent};
+use crate::harness::RELIABLE;
+use crate::hostile::stranger;
+use crate::rogue::Rogue;
+
+/// Whatever comes from an address that never proves itself, it gets less than 0.35 of its bytes
+/// and no more datagrams than it sent, at any moment.
+#[test]
+fn twp_k6_nobody_is_sent_more_than_a_third_of_what_came_from_his_address() {
+    for number in 0..8 {
+        let mut line = Line::with(100 + number, Config::default(), Listen::with_open_mode);
+        let mut generator = Seed::from_number(number).generator(5);
+        let (session, _) = line.join(1);
+        line.client
+            .machine
+            .send(line.now, session, RELIABLE, &[3; 5_000])
+            .unwrap();
+        line.run(500);
+        let unused = line.token(2);
+        let mut store: Vec<Vec<u8>> = line.record.iter().map(|(_, b)| b.clone()).collect();
+        store.extend((0..10).map(|n| Rogue::new(n, &unused).hello));
+        store.extend((10..20).map(|n| Rogue::new(n, &Credentials::Open).hello));
+        store.push(Rogue::with(20, &unused, |hello| hello.version = 7).hello);
+        let victim = stranger(7);
+        let (mut got, mut gave) = ((0, 0), (0, 0));
+        for step in 0..2_000 {
+            if step == 500 {
+                // From here on the packets of the session meet one that is closing.
+                let theirs = line.server.sessions()[0];
+                line.server
+                    .machine
+                    .close(line.now, theirs, CloseCode::App, b"a long farewell")
+                    .unwrap();
+            }
+            line.now += Duration::from_micros(generator.below(20_000));
+            line.server.wake(line.now);
+            let index = generator.below(u64::try_from(store.len()).unwrap());
+            let bytes = store[usize::try_from(index).unwrap()].clone();
+            gave = (gave.0 + 1, gave.1 + bytes.len());
+            line.server.take(line.now, victim, &bytes);
+            for Sent { to, bytes } in line.server.drain(line.now) {
+                if to != victim {
+                    continue;
+                }
+                got = (got.0 + 1, got.1 + bytes.len());
+                // A cookie is answered by the HELLO that it is for.
+                if bytes[0] == 0xC2 {
+                    let hello = store.iter_mut().find(|hello| {
+                        hello.len() == 1_200 && hello[0] == 0xC1 && hello[17..25] == bytes[5..13]
+                    });
+                    if let Some(hello) = hello {
+                        udp_proto::handshake::hello::set_cookie(
+                            hello,
+                            bytes[13..45].try_into().unwrap(),
+                        );
+                    }
+                }
+            }
+            assert!(got.0 <= gave.0, "datagrams: {got:?} for {gave:?}");
+            assert!(got.1 * 100 <= gave.1 * 35, "bytes: {got:?} for {gave:?}");
+        }
+        assert!(got.0 > 50, "some were answered: {got:?}");
+    }
+}
+
+/// Opens a session by a copy of the first packet from a forged source; returns its packet.
+pub(crate) fn open_by_a_copy(line: &mut Line, victim: SocketAddr) -> (SessionId, Vec<u8>) {
+    let credentials = line.token(1);
+    let session = line.client.dial(line.now, &line.keys, credentials);
+    let hello = line.client.drain(line.now).remove(0).bytes;
+    line.server.take(line.now, line.client.at, &hello);
+    let accept = line.server.drain(line.now).remove(0).bytes;
+    line.client.take(line.now, line.server.at, &accept);
+    let first = line.client.drain(line.now).remove(0).bytes;
+    line.server.take(line.now, victim, &first);
+    (session, first)
+}
+
+/// Sums what the server sends to `victim`, bytes; the client gets the rest.
+fn drain_server(line: &mut Line, victim: SocketAddr) -> usize {
+    let mut sum = 0;
+    for Sent { to, bytes } in line.server.drain(line.now) {
+        if to == victim {
+            sum += bytes.len();
+        } else {
+            assert_eq!(to, line.client.at);
+            line.client.take(line.now, line.server.at, &bytes);
+        }
+    }
+    sum
+}
+
+#[test]
+fn twp_k6_a_copy_of_the_first_packet_gives_a_victim_no_more_than_it_cost_and_a_datagram() {
+    let mut line = Line::new(17);
+    let victim = stranger(3);
+    let (session, first) = open_by_a_copy(&mut line, victim);
+    let theirs = line.server.machine.sessions().next().unwrap();
+    // The server has much to say, and its probes repeat it.
+    for _ in 0..20 {
+        line.server
+            .machine
+            .send(line.now, theirs, RELIABLE, &[9; 2_000])
+            .unwrap();
+    }
+    let mut got = 0;
+    for _ in 0..200 {
+        got += drain_server(&mut line, victim);
+        line.now += Duration::from_millis(10);
+        line.server.wake(line.now);
+    }
+    assert!(got > 0, "the copy did open the session");
+    assert!(got <= first.len() + 1_200, "{got} for {}", first.len());
+    // The genuine packet is a replay; the client's next one moves the session to the client.
+    line.server.take(line.now, line.client.at, &first);
+    let mut after = 0;
+    for _ in 0..300 {
+        line.now += Duration::from_millis(10);
+        line.client.wake(line.now);
+        line.server.wake(line.now);
+        for Sent { bytes, .. } in line.client.drain(line.now) {
+            line.server.take(line.now, line.client.at, &bytes);
+        }
+        after += drain_server(&mut line, victim);
+    }
+    assert_eq!(after, 0);
+    assert_eq!(
+        line.server.machine.peer_address(theirs),
+        Some(line.client.at)
+    );
+    assert_eq!(line.client.sessions(), [session]);
+    assert_eq!(line.client.messages.len(), 20, "and everything arrived");
+}
+
+/// A copier who wins some of the races gets the session's address to move, but never to stay, nor
+/// a copy of an acknowledgement to prove it.
+#[test]
+fn twp_k6_a_copied_acknowledgement_proves_no_address() {
+    let mut line = Line::new(18);
+    let victim = stranger(3);
+    let (_, first) = open_by_a_copy(&mut line, victim);
+    let theirs = line.server.machine.sessions().next().unwrap();
+    line.server
+        .machine
+        .send(line.now, theirs, RELIABLE, &vec![9; 60_000])
+        .unwrap();
+    let (mut got, mut gave) = (0, first.len());
+    for turn in 0..400 {
+        line.now += Duration::from_millis(10);
+        line.client.wake(line.now);
+        line.server.wake(line.now);
+        for (index, Sent { bytes, .. }) in line.client.drain(line.now).into_iter().enumerate() {
+            if turn < 100 && (turn + index) % 2 == 0 {
+                line.server.take(line.now, victim, &bytes);
+                gave += bytes.len();
+            }
+            line.server.take(line.now, line.client.at, &bytes);
+        }
+        got += drain_server(&mut line, victim);
+    }
+    assert!(got <= gave + 9 * 1_200, "{got} for {gave}");
+    assert_eq!(
+        line.server.machine.peer_address(theirs),
+        Some(line.client.at)
+    );
+    assert_eq!(line.client.messages.len(), 1);
+}
+
+#[test]
+fn an_address_that_showed_a_cookie_is_sent_all_at_once() {
+    let mut line = Line::with(19, Config::default(), Listen::with_open_mode);
+    line.client.dial(line.now, &line.keys, Credentials::Open);
+    while line.server.sessions().is_empty() {
+        for Sent { bytes, .. } in line.client.drain(line.now) {
+            line.server.take(line.now, line.client.at, &bytes);
+        }
+        if line.server.machine.stats().sessions_opened > 0 {
+            break;
+        }
+        drain_server(&mut line, stranger(1));
+    }
+    let theirs = line.server.machine.sessions().next().unwrap();
+    line.server
+        .machine
+        .send(line.now, theirs, RELIABLE, &vec![9; 20_000])
+        .unwrap();
+    let sent: usize = line
+        .server
+        .drain(line.now)
+        .iter()
+        .map(|sent| sent.bytes.len())
+        .sum();
+    assert!(sent > 20_000, "{sent}");
+}

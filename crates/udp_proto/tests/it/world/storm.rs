@@ -1,0 +1,337 @@
+//! Two players, a server, a bad network and somebody who replays what he heard.
+
+use core::num::{NonZeroU32, NonZeroU64};
+use core::time::Duration;
+use std::collections::BTreeSet;
+
+use netsim::{Chance, Datagram, Handle, Host, Jitter, LinkConfig, Loss, Order, Rate, TapId};
+use udp_proto::{CloseCode, Config, Event, SendError, SessionId};
+use wire::{Generator, Seed};
+
+use crate::harness::{
+    INSTANCE, Log, Peer, RELIABLE, SERVER, Scene, UNRELIABLE, address, server_host,
+};
+
+/// Draws a link from the fault matrix: each axis is at rest in some seeds and extreme in others.
+fn bad_link(generator: &mut Generator) -> LinkConfig {
+    let mut pick = |choices: &[u64]| {
+        let index = generator.below(u64::try_from(choices.len()).unwrap());
+        choices[usize::try_from(index).unwrap()]
+    };
+    let percent = |count: u64| Chance::percent(u32::try_from(count).unwrap());
+    let millis = Duration::from_millis;
+    let loss = match pick(&[0, 1, 2]) {
+        0 => Loss::None,
+        1 => Loss::Bernoulli(percent(pick(&[1, 10, 30, 50]))),
+        _ => Loss::bursts(percent(pick(&[5, 20, 30])), NonZeroU32::new(8).unwrap()),
+    };
+    let jitter = match pick(&[0, 1, 2]) {
+        0 => Jitter::None,
+        1 => Jitter::Uniform(millis(pick(&[5, 50, 200]))),
+        _ => Jitter::Spikes {
+            usual: millis(5),
+            rare: millis(400),
+            share: percent(2),
+        },
+    };
+    let order = [Order::Kept, Order::ByDelay][usize::try_from(pick(&[0, 1])).unwrap()];
+    let mut link = LinkConfig::default()
+        .with_delay(millis(pick(&[0, 20, 100, 1_000])))
+        .with_jitter(jitter)
+        .with_order(order)
+        .with_loss(loss)
+        .with_reorder(percent(pick(&[0, 5, 20])), millis(pick(&[10, 60])))
+        .with_duplicate(percent(pick(&[0, 5, 25])))
+        .with_corrupt(percent(pick(&[0, 0, 2, 10])))
+        .with_truncate(percent(pick(&[0, 0, 2, 10])));
+    if pick(&[0, 0, 0, 1]) == 1 {
+        link = link.with_rate(Rate {
+            bytes_per_second: NonZeroU64::new(60_000).unwrap(),
+            queue_bytes: 20_000,
+        });
+    }
+    link
+}
+
+/// What one end has sent and taken over one session.
+#[derive(Debug, Default)]
+struct Ledger {
+    unreliable: u32,
+    reliable: u32,
+}
+
+/// One client of the storm, with what it and the server have sent.
+pub(super) struct Player {
+    pub(super) client: Handle<Peer>,
+    pub(super) session: SessionId,
+    up: Ledger,
+    down: Ledger,
+}
+
+/// From the client to the server, or back.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Way {
+    Up,
+    Down,
+}
+
+pub(super) struct Storm {
+    pub(super) scene: Scene,
+    pub(super) players: Vec<Player>,
+    generator: Generator,
+    tap: TapId,
+}
+
+/// Number `number` of its channel, and more bytes where it is long.
+fn numbered(number: u32, len: usize) -> Vec<u8> {
+    let mut message = vec![u8::try_from(number % 251).unwrap(); len.max(4)];
+    message[..4].copy_from_slice(&number.to_be_bytes());
+    message
+}
+
+fn number_of(message: &[u8]) -> u32 {
+    let number = u32::from_be_bytes(message[..4].try_into().unwrap());
+    assert_eq!(
+        message,
+        numbered(number, message.len()),
+        "bytes are as sent"
+    );
+    number
+}
+
+impl Storm {
+    pub(super) fn new(seed: Seed) -> Self {
+        let mut scene = Scene::new(seed);
+        let mut generator = scene.world.generator(1);
+        let keys = &scene.keys;
+        let quiet = |now| {
+            let host = server_host(
+                seed,
+                (Config::default(), INSTANCE),
+                keys,
+                |listen| listen,
+                now,
+            );
+            Host::new(host.machine, Log::default())
+        };
+        scene.world.restart(scene.server, quiet);
+        let drift = i32::try_from(generator.below(400)).unwrap() - 200;
+        scene.world.set_clock_drift(scene.server, drift);
+        let tap = scene.world.tap_all(2_000);
+        let players = (1..=2)
+            .map(|player| {
+                let client = scene.client();
+                for pair in [
+                    (client.index(), scene.server.index()),
+                    (scene.server.index(), client.index()),
+                ] {
+                    let link = bad_link(&mut generator);
+                    scene.world.set_link(pair.0, pair.1, link);
+                }
+                let unix = scene.world.unix_now();
+                let credentials = scene.keys.token(unix, player, address(SERVER));
+                let session = scene.dial(client, credentials);
+                Player {
+                    client,
+                    session,
+                    up: Ledger::default(),
+                    down: Ledger::default(),
+                }
+            })
+            .collect();
+        Self {
+            scene,
+            players,
+            generator,
+            tap,
+        }
+    }
+
+    /// The server's session with a player.
+    pub(super) fn theirs(&self, player: usize) -> Option<SessionId> {
+        let events = &self.scene.log(self.scene.server).events;
+        events.iter().find_map(|event| match event {
+            Event::Connected { session, peer } => match &peer.proof {
+                udp_proto::Proof::Token(grant)
+                    if usize::try_from(grant.client_id.0) == Ok(player + 1) =>
+                {
+                    Some(*session)
+                }
+                _ => None,
+            },
+            _ => None,
+        })
+    }
+
+    /// Sends one message of a kind drawn, where there is a session and room.
+    pub(super) fn say(&mut self, player: usize, way: Way) {
+        let theirs = self.theirs(player);
+        let Player {
+            client,
+            session,
+            up,
+            down,
+        } = &mut self.players[player];
+        let (from, session, ledger) = match (way, theirs) {
+            (Way::Up, _) => (*client, *session, up),
+            (Way::Down, Some(theirs)) => (self.scene.server, theirs, down),
+            (Way::Down, None) => return,
+        };
+        let is_reliable = self.generator.chance(500_000);
+        let longest = [80, 80, 80, 4_000][usize::try_from(self.generator.below(4)).unwrap()];
+        let len = usize::try_from(self.generator.below(longest)).unwrap();
+        let (channel, count) = if is_reliable {
+            (RELIABLE, &mut ledger.reliable)
+        } else {
+            (UNRELIABLE, &mut ledger.unreliable)
+        };
+        let message = numbered(*count, len);
+        let sent = self.scene.world.apply(from, |host, now| {
+            host.machine.send(now, session, channel, &message)
+        });
+        match sent {
+            Ok(()) => *count += 1,
+            Err(SendError::Full | SendError::Closed) => {}
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    /// Sends something recorded again, as anyone may at any time.
+    fn replay(&mut self) {
+        let captured = self.scene.world.captured(self.tap);
+        let count = u64::try_from(captured.len()).unwrap();
+        if count == 0 {
+            return;
+        }
+        let index = usize::try_from(self.generator.below(count)).unwrap();
+        let Datagram {
+            source,
+            destination,
+            bytes,
+            ..
+        } = captured[index].datagram.clone();
+        let delay = Duration::from_millis(self.generator.below(3_000));
+        let datagram = Datagram::new(source, destination, bytes);
+        self.scene.world.inject(delay, datagram);
+    }
+
+    fn weather(&mut self) {
+        for _ in 0..120 {
+            for player in 0..self.players.len() {
+                self.say(player, Way::Up);
+                self.say(player, Way::Down);
+            }
+            for _ in 0..4 {
+                self.replay();
+            }
+            if self.generator.chance(10_000) {
+                let span = Duration::from_millis(self.generator.below(2_000));
+                self.scene.world.stall(self.scene.server, span);
+            }
+            let pause = self.generator.below(60);
+            self.scene.run(pause);
+        }
+    }
+
+    /// All is well again, long enough for what was lost to come.
+    fn clear_up(&mut self) {
+        for index in 0..self.players.len() {
+            let client = self.players[index].client;
+            let link = LinkConfig::default().with_delay(Duration::from_millis(10));
+            self.scene.world.set_links(client, self.scene.server, link);
+        }
+        self.scene.run(20_000);
+    }
+
+    fn close(&mut self) {
+        for index in 0..self.players.len() {
+            let Player {
+                client, session, ..
+            } = self.players[index];
+            self.scene.world.apply(client, |host, now| {
+                // It may have ended by itself.
+                let _result = host.machine.close(now, session, CloseCode::App, b"");
+            });
+        }
+        self.scene.run(15_000);
+    }
+
+    /// M1, M2 and R2 for one direction of one session; returns how many reliable messages came.
+    fn check(log: &Log, session: SessionId, sent: &Ledger) -> u32 {
+        let of = |channel| {
+            log.messages
+                .iter()
+                .filter(move |(from, by, _)| *from == session && *by == channel)
+                .map(|(.., message)| number_of(message))
+        };
+        let reliable: Vec<u32> = of(RELIABLE).collect();
+        let count = u32::try_from(reliable.len()).unwrap();
+        assert!(count <= sent.reliable);
+        assert_eq!(reliable, (0..count).collect::<Vec<_>>());
+        let unreliable: Vec<u32> = of(UNRELIABLE).collect();
+        let distinct: BTreeSet<_> = unreliable.iter().copied().collect();
+        assert_eq!(distinct.len(), unreliable.len(), "one came twice");
+        assert!(distinct.last().is_none_or(|last| *last < sent.unreliable));
+        count
+    }
+
+    fn check_deliveries(&self) {
+        for (index, player) in self.players.iter().enumerate() {
+            let client = self.scene.log(player.client);
+            let server = self.scene.log(self.scene.server);
+            let is_alive = client.closes().is_empty() && client.failures().is_empty();
+            let Some(theirs) = self.theirs(index) else {
+                assert!(server.messages.is_empty() || self.players.len() > 1);
+                continue;
+            };
+            let is_whole = is_alive && !server.closes().iter().any(|(id, _)| *id == theirs);
+            let up = Self::check(server, theirs, &player.up);
+            let down = Self::check(client, player.session, &player.down);
+            if is_whole {
+                assert_eq!((up, down), (player.up.reliable, player.down.reliable));
+            }
+        }
+    }
+
+    /// T6: of each session one Connected, one Closed behind it, and nothing after that.
+    fn check_events(&self) {
+        let clients = self.players.iter().map(|player| player.client);
+        for handle in clients.chain([self.scene.server]) {
+            let mut open = BTreeSet::new();
+            let mut over = BTreeSet::new();
+            for event in &self.scene.log(handle).events {
+                match event {
+                    Event::Connected { session, .. } => {
+                        assert!(
+                            open.insert(*session) && !over.contains(session),
+                            "{event:?}"
+                        );
+                    }
+                    Event::Closed { session, .. } => {
+                        assert!(open.remove(session) && over.insert(*session), "{event:?}");
+                    }
+                    Event::ConnectFailed { session, .. } => {
+                        assert!(
+                            !open.contains(session) && over.insert(*session),
+                            "{event:?}"
+                        );
+                    }
+                    _ => panic!("{event:?}"),
+                }
+            }
+            assert!(open.is_empty(), "sessions without an end: {open:?}");
+            assert_eq!(self.scene.peer(handle).machine.session_count(), 0);
+        }
+    }
+
+    pub(super) fn run(seed: Seed) -> Self {
+        let mut storm = Self::new(seed);
+        storm.weather();
+        storm.clear_up();
+        storm.check_deliveries();
+        storm.close();
+        storm.check_deliveries();
+        storm.check_events();
+        storm
+    }
+}
