@@ -26,8 +26,12 @@ pub use client_grant::{ClientGrant, GrantError, ServerKeys};
 pub use identity::{Identity, PemError};
 pub use key_schedule::{Agreed, Exporter, Initial, Label, SessionSecrets, TrafficSecret};
 pub use packet_key::{AcceptKey, Iv, NUMBERS_MAX, OpeningKey, SEALS_MAX, SealError, SealingKey};
+#[cfg(feature = "aws-lc-rs")]
+pub use provider::AwsLcRs;
 #[cfg(feature = "ring")]
 pub use provider::Ring;
+#[cfg(feature = "rustcrypto")]
+pub use provider::RustCrypto;
 pub use provider::{Aead, NoEntropy, OpenError, Provider, Role};
 pub use public_key::{BadPoint, PublicKey};
 pub use secret::{Secret32, equal};

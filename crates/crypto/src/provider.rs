@@ -8,11 +8,27 @@ use core::fmt;
 
 use crate::{BadPoint, Identity, PublicKey, Secret32, Suite};
 
+#[cfg(feature = "aws-lc-rs")]
+mod aws_lc_rs;
+#[cfg(any(feature = "aws-lc-rs", feature = "rustcrypto"))]
+mod held;
 #[cfg(feature = "ring")]
 mod ring;
+#[cfg(feature = "rustcrypto")]
+mod rustcrypto;
+#[cfg(any(feature = "ring", feature = "rustcrypto"))]
+mod shared_point;
+#[cfg(test)]
+mod tests;
 
+#[cfg(feature = "aws-lc-rs")]
+pub use self::aws_lc_rs::{AwsLcRs, AwsLcRsAead, AwsLcRsEphemeral, AwsLcRsSigningKey};
 #[cfg(feature = "ring")]
 pub use self::ring::{Ring, RingAead, RingEphemeral, RingSigningKey};
+#[cfg(feature = "rustcrypto")]
+pub use self::rustcrypto::{
+    Entropy, OsEntropy, RustCrypto, RustCryptoAead, RustCryptoEphemeral, RustCryptoSigningKey,
+};
 
 /// Cryptography and randomness of one machine.
 ///
@@ -138,3 +154,12 @@ impl fmt::Display for OpenError {
 }
 
 impl core::error::Error for OpenError {}
+
+#[cfg(any(feature = "aws-lc-rs", feature = "ring"))]
+/// SHA-256 and its HMAC give 32 bytes.
+fn first_32(bytes: &[u8]) -> [u8; 32] {
+    let Some(array) = bytes.first_chunk() else {
+        unreachable!("SHA-256 gives 32 bytes");
+    };
+    *array
+}

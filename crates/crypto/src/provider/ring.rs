@@ -2,15 +2,15 @@
 
 use core::fmt;
 
-use p256::elliptic_curve::point::AffineCoordinates;
 use ring::aead::{self, Aad, LessSafeKey, Nonce, Tag, UnboundKey};
 use ring::agreement::{self, EphemeralPrivateKey, UnparsedPublicKey};
 use ring::rand::{SecureRandom, SystemRandom};
 use ring::signature::{self, EcdsaKeyPair};
 use ring::{digest, hmac};
-use zeroize::{Zeroize, Zeroizing};
+use zeroize::Zeroize;
 
-use super::{Aead, NoEntropy, OpenError, Provider, Role};
+use super::shared_point::x_of_shared_point;
+use super::{Aead, NoEntropy, OpenError, Provider, Role, first_32};
 use crate::{BadPoint, Identity, PublicKey, Secret32, Suite};
 
 /// Provider on ring, with the randomness of the operating system.
@@ -204,19 +204,10 @@ impl fmt::Debug for RingSigningKey {
     }
 }
 
-/// ECDH; SEC 1, section 3.3.1. Neither factor is zero, so the product is a point with an x.
-fn x_of_shared_point(key: &p256::SecretKey, peer: &PublicKey) -> Result<Secret32, BadPoint> {
-    let scalar = Zeroizing::new(key.to_nonzero_scalar());
-    let mut shared = (peer.to_p256()?.to_projective() * scalar.as_ref()).to_affine();
-    let mut x = shared.x().0;
-    shared.zeroize();
-    Ok(Secret32::take(&mut x))
-}
-
-/// SHA-256 and its HMAC give 32 bytes.
-fn first_32(bytes: &[u8]) -> [u8; 32] {
-    let Some(array) = bytes.first_chunk() else {
-        unreachable!("SHA-256 gives 32 bytes");
-    };
-    *array
+#[cfg(test)]
+impl RingEphemeral {
+    /// The dialler's key with this scalar, for vectors.
+    pub(super) fn dialler_from_scalar(scalar: &[u8; 32]) -> Self {
+        Self(Key::Dialler(p256::SecretKey::from_slice(scalar).unwrap()))
+    }
 }

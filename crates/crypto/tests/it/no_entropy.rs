@@ -29,6 +29,32 @@ fn a_source_stuck_outside_the_scalars_does_not_hang() {
     assert!(Identity::generate(&mut Faulty(Some(0x55))).is_ok());
 }
 
+#[cfg(feature = "rustcrypto")]
+#[test]
+fn rustcrypto_makes_no_key_without_entropy() {
+    for source in [Faulty(None), Faulty(Some(0x00)), Faulty(Some(0xFF))] {
+        let mut provider = crypto::RustCrypto::with_entropy(source);
+        for role in [Role::Dialler, Role::Accepter] {
+            assert_eq!(provider.ephemeral(role).err(), Some(NoEntropy));
+        }
+        assert_eq!(Identity::generate(&mut provider).err(), Some(NoEntropy));
+    }
+    let mut provider = crypto::RustCrypto::with_entropy(Faulty(None));
+    let mut out = [9; 4];
+    assert_eq!(provider.random(&mut out), Err(NoEntropy));
+    assert_eq!(out, [9; 4], "nothing else filled it");
+    let mut provider = crypto::RustCrypto::with_entropy(Faulty(Some(0x55)));
+    assert!(provider.ephemeral(Role::Dialler).is_ok());
+}
+
+#[cfg(feature = "rustcrypto")]
+impl crypto::provider::Entropy for Faulty {
+    fn fill(&mut self, out: &mut [u8]) -> Result<(), NoEntropy> {
+        out.fill(self.0.ok_or(NoEntropy)?);
+        Ok(())
+    }
+}
+
 /// Ring, but randomness is one byte over and over, or fails.
 struct Faulty(Option<u8>);
 

@@ -117,19 +117,6 @@ fn twp_k12_keys_print_no_secret<P: Provider>(provider: &mut P) {
     );
 }
 
-#[test]
-fn twp_k12_every_type_with_a_secret_wipes_it_on_drop() {
-    const fn wiped_on_drop<T: zeroize::ZeroizeOnDrop>() {}
-    wiped_on_drop::<Secret32>();
-    wiped_on_drop::<crypto::Iv>();
-    wiped_on_drop::<crypto::Initial>();
-    wiped_on_drop::<crypto::Agreed>();
-    wiped_on_drop::<TrafficSecret>();
-    wiped_on_drop::<crypto::Exporter>();
-    wiped_on_drop::<crypto::TokenKey>();
-    wiped_on_drop::<crypto::Identity>();
-}
-
 fn traffic() -> TrafficSecret {
     TrafficSecret::new(Secret32::new([0x5A; 32]))
 }

@@ -1,11 +1,9 @@
 //! Each pair of providers: what one makes, the other takes.
 
 use crypto::{
-    Audience, Exporter, Identity, Initial, Label, Provider, PublicKey, Ring, Role, SealingKey,
-    Secret32, Suite, TokenKey, TrafficSecret,
+    Audience, Exporter, Identity, Initial, Label, Provider, PublicKey, Role, SealingKey, Secret32,
+    Suite, TokenKey, TrafficSecret,
 };
-use netsim::provider::SimProvider;
-use wire::Seed;
 
 use crate::token::{largest, smallest};
 
@@ -13,24 +11,40 @@ use crate::token::{largest, smallest};
 macro_rules! for_each_pair {
     ($($name:ident),+ $(,)?) => {
         $(mod $name {
-            use super::{Ring, sim};
-            #[test]
-            fn ring_to_ring() {
-                super::$name(&mut Ring::new(), &mut Ring::new());
-            }
-            #[test]
-            fn ring_to_sim() {
-                super::$name(&mut Ring::new(), &mut sim(2));
-            }
-            #[test]
-            fn sim_to_ring() {
-                super::$name(&mut sim(1), &mut Ring::new());
-            }
-            #[test]
-            fn sim_to_sim() {
-                super::$name(&mut sim(1), &mut sim(2));
-            }
+            use crypto::Ring;
+            #[cfg(feature = "rustcrypto")]
+            use crypto::RustCrypto;
+            #[cfg(feature = "aws-lc-rs")]
+            use crypto::AwsLcRs;
+
+            pair!($name, ring_to_ring, Ring, Ring);
+            #[cfg(feature = "rustcrypto")]
+            pair!($name, ring_to_rustcrypto, Ring, RustCrypto);
+            #[cfg(feature = "rustcrypto")]
+            pair!($name, rustcrypto_to_ring, RustCrypto, Ring);
+            #[cfg(feature = "rustcrypto")]
+            pair!($name, rustcrypto_to_rustcrypto, RustCrypto, RustCrypto);
+            #[cfg(feature = "aws-lc-rs")]
+            pair!($name, ring_to_aws_lc_rs, Ring, AwsLcRs);
+            #[cfg(feature = "aws-lc-rs")]
+            pair!($name, aws_lc_rs_to_ring, AwsLcRs, Ring);
+            #[cfg(feature = "aws-lc-rs")]
+            pair!($name, aws_lc_rs_to_aws_lc_rs, AwsLcRs, AwsLcRs);
+            #[cfg(all(feature = "aws-lc-rs", feature = "rustcrypto"))]
+            pair!($name, aws_lc_rs_to_rustcrypto, AwsLcRs, RustCrypto);
+            #[cfg(all(feature = "aws-lc-rs", feature = "rustcrypto"))]
+            pair!($name, rustcrypto_to_aws_lc_rs, RustCrypto, AwsLcRs);
         })+
+    };
+}
+
+/// The test of one pair.
+macro_rules! pair {
+    ($name:ident, $pair:ident, $from:ident, $to:ident) => {
+        #[test]
+        fn $pair() {
+            super::$name(&mut $from::new(), &mut $to::new());
+        }
     };
 }
 
@@ -145,10 +159,6 @@ fn twp_k11_a_token_opens<A: Provider, B: Provider>(matchmaker: &mut A, server: &
         let opened = key.open(server, audience, grant.issued_at, token.as_bytes());
         assert_eq!(opened.unwrap().grant, grant);
     }
-}
-
-fn sim(number: u64) -> SimProvider {
-    SimProvider::new(Seed::from_number(number))
 }
 
 const BODY: &[u8] = b"identity and signature";

@@ -7,6 +7,7 @@ use crate::vectors::{unhex, unhex_array};
 crate::for_each_provider!(
     twp_k10_invalid_points_are_refused,
     a_dialler_survives_bad_points,
+    an_accepter_key_is_spent_by_its_first_agreement,
     an_accepter_agrees_with_a_dialler,
     ephemeral_keys_differ,
     agreement_matches_nist_cavp,
@@ -16,6 +17,8 @@ crate::for_each_provider!(
     signatures_verify_and_changed_ones_do_not,
     verify_takes_rfc_6979_and_its_twin,
     opening_refuses_another_key,
+    a_refused_body_shows_no_plaintext,
+    packets_of_every_length_open,
 );
 
 fn twp_k10_invalid_points_are_refused<P: Provider>(provider: &mut P) {
@@ -55,6 +58,16 @@ fn a_dialler_survives_bad_points<P: Provider>(provider: &mut P) {
     for _ in 0..2 {
         assert_eq!(provider.agree(&mut dialler, &se).unwrap(), expected);
     }
+}
+
+fn an_accepter_key_is_spent_by_its_first_agreement<P: Provider>(provider: &mut P) {
+    let (_, peer) = provider.ephemeral(Role::Dialler).unwrap();
+    let (mut own, _) = provider.ephemeral(Role::Accepter).unwrap();
+    assert!(provider.agree(&mut own, &peer).is_ok());
+    assert_eq!(provider.agree(&mut own, &peer), Err(BadPoint));
+    let (mut own, _) = provider.ephemeral(Role::Accepter).unwrap();
+    assert!(provider.agree(&mut own, &PublicKey([4; 65])).is_err());
+    assert_eq!(provider.agree(&mut own, &peer), Err(BadPoint));
 }
 
 fn an_accepter_agrees_with_a_dialler<P: Provider>(provider: &mut P) {
@@ -223,6 +236,35 @@ fn opening_refuses_another_key<P: Provider>(provider: &mut P) {
         assert_eq!(other.open([0; 12], b"aad", &mut copy, &tag), Err(OpenError));
         assert_eq!(aead.open([0; 12], b"aad", &mut body, &tag), Ok(()));
         assert_eq!(body, [9; 33]);
+    }
+}
+
+/// RUSTSEC-2023-0096 was such a leak.
+fn a_refused_body_shows_no_plaintext<P: Provider>(provider: &mut P) {
+    for suite in Suite::ALL {
+        let aead = provider.aead(suite, &Secret32::new([1; 32]));
+        for len in [16, 64, 1_100] {
+            let (mut body, mut tag) = (vec![0x5A; len], [0; 16]);
+            aead.seal([0; 12], b"aad", &mut body, &mut tag);
+            tag[0] ^= 1;
+            assert_eq!(aead.open([0; 12], b"aad", &mut body, &tag), Err(OpenError));
+            // Garbage has a run of four equal bytes once in 2^24 places, and the plaintext is one.
+            let run = body.windows(4).any(|window| window == [0x5A; 4]);
+            assert!(!run, "{suite:?}, {len} bytes");
+        }
+    }
+}
+
+/// Lengths around the blocks of the ciphers and of their vector instructions, up to a datagram.
+fn packets_of_every_length_open<P: Provider>(provider: &mut P) {
+    for suite in Suite::ALL {
+        let aead = provider.aead(suite, &Secret32::new([7; 32]));
+        for len in (0..300).chain([511, 512, 513, 1_023, 1_024, 1_025, 1_199, 1_472]) {
+            let (mut body, mut tag) = (vec![0x5A; len], [0; 16]);
+            aead.seal([3; 12], &vec![1; len], &mut body, &mut tag);
+            let opened = aead.open([3; 12], &vec![1; len], &mut body, &tag);
+            assert_eq!((opened, body), (Ok(()), vec![0x5A; len]), "{suite:?}");
+        }
     }
 }
 

@@ -64,22 +64,6 @@ fn the_stream_is_frozen() {
 }
 
 #[test]
-fn an_accepter_key_is_spent_by_its_first_agreement() {
-    let mut provider = sim(1);
-    let (_, peer) = provider.ephemeral(Role::Dialler).unwrap();
-    let (mut own, _) = provider.ephemeral(Role::Accepter).unwrap();
-    assert!(provider.agree(&mut own, &peer).is_ok());
-    assert!(provider.agree(&mut own, &peer).is_err());
-    let (mut own, _) = provider.ephemeral(Role::Accepter).unwrap();
-    assert!(
-        provider
-            .agree(&mut own, &crypto::PublicKey([4; 65]))
-            .is_err()
-    );
-    assert!(provider.agree(&mut own, &peer).is_err());
-}
-
-#[test]
 fn each_kind_of_call_is_counted_once() {
     let counts = Counts::default();
     let mut provider = Counting::new(Ring::new(), &counts);
