@@ -2,9 +2,10 @@
 
 use crypto::{Identity, Provider};
 use netsim::provider::SimProvider;
-use relay_mesh::flow_message::{FlowMessage, GAME_NAME_MAX, PathProbe};
+use relay_mesh::flow_message::{FlowMessage, GAME_NAME_MAX};
 use relay_mesh::link_state::{LinkRecord, Network, NodeRecord};
 use relay_mesh::message::Message;
+use relay_mesh::path_probe::{PathEcho, PathProbe};
 use relay_mesh::route_request::{FLOWS_MAX, RouteReply, RouteRequest};
 use wire::Seed;
 
@@ -34,13 +35,14 @@ pub fn flow(data: &[u8]) {
         let mut again = Vec::new();
         message.encode(&mut again);
         assert_eq!(again, data, "two ways to write {message:?}");
-    } else if let Ok((probe, is_echo)) = PathProbe::decode(data) {
-        let again = if is_echo {
-            probe.encode_echo()
-        } else {
-            probe.encode_probe()
-        };
+    } else if let Ok(probe) = PathProbe::decode(data) {
+        let mut again = Vec::new();
+        probe.encode(&mut again);
         assert_eq!(again, data, "two ways to write {probe:?}");
+    } else if let Ok(echo) = PathEcho::decode(data) {
+        let mut again = Vec::new();
+        echo.encode(&mut again);
+        assert_eq!(again, data, "two ways to write {echo:?}");
     }
 }
 

@@ -6,21 +6,13 @@
 //! | opened 0x29 | flow 8, status 1 |
 //! | close 0x2A | flow 8, reason 1 |
 //!
-//! And inside the probe flow of a path (see [`PathProbe`]), sealed end to end:
-//!
-//! | message | body |
-//! |---|---|
-//! | probe 0x84 | path 1, probe number 4, clock of the asking end 8 |
-//! | echo 0x85 | path 1, probe number 4, clock of the answering end less that of the probe 8 |
-//!
-//! The echo also goes as an unreliable message of the session. Clocks are in nanoseconds since any
-//! moment; their difference wraps.
+//! What goes in the probe flow of a path is in [`path_probe`](crate::path_probe).
 
 #![warn(clippy::arithmetic_side_effects)]
 
 use core::net::{IpAddr, SocketAddr};
 
-use wire::{Instant, Reader, Writer};
+use wire::{Reader, Writer};
 
 use crate::flow_key::FlowId;
 use crate::message::DecodeError;
@@ -190,82 +182,6 @@ impl FlowMessage {
     }
 }
 
-/// Asks over one path whether it carries, and the answer.
-///
-/// The answer goes back both over the answering end's own path and as a message of the session,
-/// and the first one counts: so the end of one direction is not taken for that of the other.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PathProbe {
-    /// Which path of the asking end.
-    pub path: u8,
-    /// Number of the probe on the path.
-    pub number: u32,
-    /// The asking end's clock; in the answer, the answering end's less it.
-    pub clock: u64,
-}
-
-impl PathProbe {
-    /// Length in bytes.
-    pub const LEN: usize = 14;
-
-    /// Returns the message as a question.
-    #[must_use]
-    pub fn encode_probe(self) -> [u8; Self::LEN] {
-        self.encode(flow_code::PATH_PROBE)
-    }
-
-    /// Returns the message as an answer.
-    #[must_use]
-    pub fn encode_echo(self) -> [u8; Self::LEN] {
-        self.encode(flow_code::PATH_ECHO)
-    }
-
-    /// Returns the answer to give when the own clock shows `now`.
-    #[must_use]
-    pub const fn answer(self, now: Instant) -> Self {
-        Self {
-            clock: now.as_nanos().wrapping_sub(self.clock),
-            ..self
-        }
-    }
-
-    /// Reads a whole message and says whether it is the answer.
-    ///
-    /// # Errors
-    ///
-    /// [`DecodeError`] for another type or length.
-    pub fn decode(bytes: &[u8]) -> Result<(Self, bool), DecodeError> {
-        let mut reader = Reader::new(bytes);
-        let is_echo = match reader.u8()? {
-            flow_code::PATH_PROBE => false,
-            flow_code::PATH_ECHO => true,
-            other => return Err(DecodeError::UnknownType(other)),
-        };
-        let probe = Self {
-            path: reader.u8()?,
-            number: reader.u32()?,
-            clock: reader.u64()?,
-        };
-        if reader.is_empty() {
-            Ok((probe, is_echo))
-        } else {
-            Err(DecodeError::Trailing)
-        }
-    }
-
-    fn encode(self, kind: u8) -> [u8; Self::LEN] {
-        let mut bytes = [kind; Self::LEN];
-        let fields = [self.path]
-            .into_iter()
-            .chain(self.number.to_be_bytes())
-            .chain(self.clock.to_be_bytes());
-        for (to, from) in bytes.iter_mut().skip(1).zip(fields) {
-            *to = from;
-        }
-        bytes
-    }
-}
-
 fn write_address(writer: &mut Writer<'_>, address: SocketAddr) {
     match address.ip() {
         IpAddr::V4(ip) => {
@@ -319,17 +235,6 @@ mod tests {
             0x28, 0, 0, 0, 0, 0, 0, 0, 5, 4, 192, 0, 2, 1, 1, 2, 4, b'd', b'o', b'o', b'm',
         ];
         assert_eq!(out, expected);
-        let probe = PathProbe {
-            path: 7,
-            number: 0x0102_0304,
-            clock: 5,
-        };
-        assert_eq!(
-            probe.encode_probe(),
-            [0x84, 7, 1, 2, 3, 4, 0, 0, 0, 0, 0, 0, 0, 5]
-        );
-        assert_eq!(probe.answer(Instant::from_nanos(3)).clock, u64::MAX - 1);
-        assert_eq!(PathProbe::decode(&probe.encode_echo()), Ok((probe, true)));
     }
 
     proptest! {

@@ -23,6 +23,7 @@ mod leg;
 mod link;
 mod node;
 mod outbox;
+pub mod path_probe;
 mod path_setup;
 mod path_watch;
 pub mod pieces;

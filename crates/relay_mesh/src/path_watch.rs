@@ -5,6 +5,8 @@ use std::collections::VecDeque;
 
 use wire::Instant;
 
+use crate::path_probe::PathEcho;
+
 /// Probes one path end to end and judges it.
 ///
 /// Bounded: [`PROBES_MAX`] probes are remembered.
@@ -31,7 +33,8 @@ pub(crate) struct PathWatch {
 #[derive(Clone, Copy, Debug)]
 struct Sent {
     at: Instant,
-    is_answered: bool,
+    /// How many had arrived with it, by its answer.
+    arrived: Option<u32>,
 }
 
 /// How often a path is probed.
@@ -96,7 +99,7 @@ impl PathWatch {
         }
         self.probes.push_back(Sent {
             at: now,
-            is_answered: false,
+            arrived: None,
         });
         self.silent_since.get_or_insert(now);
         let number = self.next_number;
@@ -106,28 +109,28 @@ impl PathWatch {
 
     /// Takes the answer to a probe; a second one changes nothing.
     ///
-    /// `transit` is the other end's clock when the probe came less ours when it left. What it
-    /// means is unknown, but when it grows, this path has become slower, and not the way back.
-    pub(crate) fn on_echo(&mut self, now: Instant, number: u32, transit: u64) {
-        let back = self.next_number.wrapping_sub(number);
+    /// What its transit means is unknown, but when it grows, this path has become slower, and not
+    /// the way back.
+    pub(crate) fn on_echo(&mut self, now: Instant, echo: PathEcho) {
+        let back = self.next_number.wrapping_sub(echo.number);
         let place = usize::try_from(back)
             .ok()
             .and_then(|back| self.probes.len().checked_sub(back));
         let Some(sent) = place.and_then(|place| self.probes.get_mut(place)) else {
             return;
         };
-        if core::mem::replace(&mut sent.is_answered, true) {
+        if sent.arrived.replace(echo.arrived).is_some() {
             return;
         }
         let at = sent.at;
         self.answers = self.answers.saturating_add(1);
-        self.learn(now.saturating_since(at), transit.cast_signed());
+        self.learn(now.saturating_since(at), echo.transit.cast_signed());
         if self.answered.is_none_or(|answered| answered < at) {
             self.answered = Some(at);
             self.silent_since = self
                 .probes
                 .iter()
-                .find(|sent| sent.at > at && !sent.is_answered)
+                .find(|sent| sent.at > at && sent.arrived.is_none())
                 .map(|sent| sent.at);
         }
     }
@@ -171,20 +174,28 @@ impl PathWatch {
         })
     }
 
-    /// Returns the share of probes that were lost, in thousandths, of those decided among the
+    /// Returns the share of probes that did not arrive, in thousandths, of those decided among the
     /// newest [`PROBES_MAX`], and how many were decided.
+    ///
+    /// Answers that are lost do not matter: the last one tells how many probes had arrived. Those
+    /// sent since then are lost once their answers are overdue.
     pub(crate) fn lost(&self, now: Instant) -> (u32, u32) {
+        let answered = self.probes.iter().enumerate();
+        let mut answered = answered.filter_map(|(place, sent)| Some((place, sent.arrived?)));
+        let first = answered.next();
+        let last = answered.next_back().or(first);
+        let between = first.zip(last).map(|((first, before), (last, so_far))| {
+            let sent = u32::try_from(last.saturating_sub(first)).unwrap_or(u32::MAX);
+            (sent, sent.saturating_sub(so_far.wrapping_sub(before)))
+        });
+        let (sent, lost) = between.unwrap_or((0, 0));
         let patience = self.patience();
-        let decided = self
-            .probes
-            .iter()
-            .filter(|sent| sent.is_answered || now.saturating_since(sent.at) > patience);
-        let (mut lost, mut count) = (0_u32, 0_u32);
-        for sent in decided {
-            count = count.saturating_add(1);
-            lost = lost.saturating_add(u32::from(!sent.is_answered));
-        }
-        (lost.saturating_mul(1_000) / count.max(1), count)
+        let since = last.map_or(0, |(last, _)| last.saturating_add(1));
+        let silent = self.probes.iter().skip(since);
+        let overdue = silent.filter(|sent| now.saturating_since(sent.at) > patience);
+        let overdue = u32::try_from(overdue.count()).unwrap_or(u32::MAX);
+        let (sent, lost) = (sent.saturating_add(overdue), lost.saturating_add(overdue));
+        (lost.saturating_mul(1_000) / sent.max(1), sent)
     }
 
     /// Returns when to send a probe or to judge again.
@@ -256,119 +267,4 @@ const PATIENCE_FIRST: Duration = Duration::from_millis(500);
 const DEAD_AFTER: Duration = Duration::from_millis(200);
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn at(millis: u64) -> Instant {
-        Instant::from_millis(millis)
-    }
-
-    /// Probes for `span` ms with answers after `delay` ms, from time `from` on.
-    fn answered(watch: &mut PathWatch, from: u64, span: u64, delay: u64) {
-        let mut due: VecDeque<(u64, u32)> = VecDeque::new();
-        for now in from..from + span {
-            while due.front().is_some_and(|(when, _)| *when <= now) {
-                let (_, number) = due.pop_front().unwrap();
-                watch.on_echo(at(now), number, delay);
-            }
-            if let Some(number) = watch.poll_probe(at(now)) {
-                due.push_back((now + delay, number));
-            }
-        }
-        for (_, number) in due {
-            watch.on_echo(at(from + span), number, delay);
-        }
-    }
-
-    #[test]
-    fn mesh_m3_silence_is_suspect_within_160_ms_and_death_follows() {
-        let mut watch = PathWatch::new(at(0));
-        answered(&mut watch, 0, 2_000, 50);
-        assert!(watch.is_proved());
-        assert_eq!(watch.state(at(2_000)), PathState::Good);
-        let mut states = Vec::new();
-        for now in 2_000..3_000 {
-            watch.poll_probe(at(now));
-            let state = watch.state(at(now));
-            if states.last().is_none_or(|(_, last)| *last != state) {
-                states.push((now, state));
-            }
-        }
-        let [
-            (_, PathState::Good),
-            (suspect, PathState::Suspect),
-            (dead, PathState::Dead),
-        ] = states[..]
-        else {
-            panic!("{states:?}");
-        };
-        assert!((2_100..=2_190).contains(&suspect), "{suspect}");
-        assert!((2_320..=2_480).contains(&dead), "{dead}");
-        answered(&mut watch, 3_000, 100, 50);
-        assert_eq!(watch.state(at(3_100)), PathState::Good);
-    }
-
-    #[test]
-    fn one_lost_probe_of_many_is_no_reason() {
-        let mut watch = PathWatch::new(at(0));
-        answered(&mut watch, 0, 2_000, 50);
-        let lost = (2_000..2_040).find_map(|now| watch.poll_probe(at(now)));
-        assert!(lost.is_some());
-        answered(&mut watch, 2_040, 1_000, 50);
-        assert_eq!(watch.state(at(3_040)), PathState::Good);
-        let (thousandths, decided) = watch.lost(at(3_040));
-        assert!(
-            (10..=20).contains(&thousandths),
-            "{thousandths} of {decided}"
-        );
-    }
-
-    #[test]
-    fn a_path_that_stands_by_is_probed_less() {
-        let mut watch = PathWatch::new(at(0));
-        answered(&mut watch, 0, 1_000, 30);
-        watch.set_pace(at(1_000), PathPace::Idle);
-        let before = watch.next_number;
-        answered(&mut watch, 1_000, 2_000, 30);
-        assert!((7..=9).contains(&(watch.next_number - before)));
-        assert_eq!(watch.probes.len().min(PROBES_MAX), watch.probes.len());
-    }
-
-    #[test]
-    fn a_slower_path_shows_whatever_the_clocks_and_the_way_back() {
-        for offset in [0, u64::MAX - 5_000_000, 1 << 63] {
-            let mut watch = PathWatch::new(at(0));
-            let mut probe = |now: u64, there: u64, back: u64| {
-                let number = watch.poll_probe(at(now)).unwrap();
-                let transit = offset.wrapping_add(there * 1_000_000);
-                watch.on_echo(at(now + there + back), number, transit);
-                watch.excess().as_millis()
-            };
-            for round in 0..50 {
-                assert_eq!(probe(round * 300, 30, 30), 0);
-            }
-            for round in 50..100 {
-                assert_eq!(probe(round * 300, 30, 130), 0, "the way back is slow");
-            }
-            let excess = (100..120).map(|round| probe(round * 300, 130, 30)).last();
-            assert!(
-                excess.is_some_and(|excess| (75..=100).contains(&excess)),
-                "{excess:?}"
-            );
-        }
-    }
-
-    #[test]
-    fn answers_that_nobody_asked_for_count_for_nothing() {
-        let mut watch = PathWatch::new(at(0));
-        for number in [0, 1, 7, u32::MAX] {
-            watch.on_echo(at(1), number, 0);
-        }
-        assert!(!watch.is_proved());
-        let number = watch.poll_probe(at(2)).unwrap();
-        for _ in 0..9 {
-            watch.on_echo(at(3), number, 0);
-        }
-        assert_eq!(watch.answers, 1);
-    }
-}
+mod tests;

@@ -3,14 +3,15 @@
 use core::net::SocketAddr;
 
 use fuzz::mesh_message::{NETWORK, signer};
-use relay_mesh::flow_message::{FlowMessage, FlowRefused, PathProbe};
+use relay_mesh::flow_message::{FlowMessage, FlowRefused};
 use relay_mesh::hop::{HopHeader, HopKind, LabelName, Phase, Piece};
 use relay_mesh::link_state::{LinkRecord, NodeRecord, Profile, Roles, ShortId};
 use relay_mesh::measure::LinkReport;
 use relay_mesh::message::{Message, Request};
+use relay_mesh::path_probe::PathProbe;
 use relay_mesh::route_request::{Bind, Granted, Refused, RequestId, RouteReply, RouteRequest};
 use relay_mesh::{FlowEnd, FlowId};
-use wire::NodeId;
+use wire::{Instant, NodeId};
 
 use crate::{Input, identity};
 
@@ -121,9 +122,14 @@ pub(crate) fn flows() -> Vec<Input> {
         number: 2,
         clock: 3,
     };
+    let (mut asked, mut answered) = (Vec::new(), Vec::new());
+    probe.encode(&mut asked);
+    probe
+        .answer(Instant::from_nanos(9), 2)
+        .encode(&mut answered);
     let mut inputs: Vec<Input> = vec![
-        ("mesh_flow", "probe", probe.encode_probe().to_vec()),
-        ("mesh_flow", "echo", probe.encode_echo().to_vec()),
+        ("mesh_flow", "probe", asked),
+        ("mesh_flow", "echo", answered),
     ];
     for (name, message) in flows {
         let mut out = Vec::new();

@@ -40,6 +40,8 @@ pub(super) struct Course<A> {
     pub(super) spare: Option<Path>,
     /// Paths that failed of late.
     pub(super) barred: Barred,
+    /// Probes of the other end's paths that came.
+    pub(super) arrivals: Arrivals,
     /// Labels given out that lead to the probe flow.
     pub(super) probe_labels: Vec<LabelName>,
     /// Number of the next path.
@@ -55,6 +57,26 @@ pub(super) struct Course<A> {
     search_at: Option<Instant>,
     /// When the choice is looked at again.
     pub(super) decide_at: Instant,
+}
+
+/// How many probes came over paths of each number that the other end gives; they wrap.
+#[derive(Debug)]
+pub(super) struct Arrivals(Box<[u32; 256]>);
+
+impl Arrivals {
+    /// Counts a probe and returns how many came so far.
+    pub(super) fn count(&mut self, path: u8) -> u32 {
+        self.0.get_mut(usize::from(path)).map_or(0, |count| {
+            *count = count.wrapping_add(1);
+            *count
+        })
+    }
+}
+
+impl Default for Arrivals {
+    fn default() -> Self {
+        Self(Box::new([0; 256]))
+    }
 }
 
 /// One path of a course.
@@ -101,6 +123,7 @@ impl<A> Course<A> {
             cause: crate::event::RouteCause::First,
             spare: None,
             barred: Barred::default(),
+            arrivals: Arrivals::default(),
             probe_labels: Vec::new(),
             next_path: 0,
             next_flow: match end {
@@ -239,7 +262,10 @@ impl<A> Course<A> {
 
     pub(super) fn memory(&self) -> usize {
         let bound: usize = self.paths.iter().map(|path| path.bound.len()).sum();
-        size_of::<Self>() + PATHS_MAX * 8_192 + bound * 2 * size_of::<Bound>()
+        size_of::<Self>()
+            + size_of::<[u32; 256]>()
+            + PATHS_MAX * 8_192
+            + bound * 2 * size_of::<Bound>()
     }
 }
 

@@ -10,10 +10,10 @@ use super::course::{Bound, CoursePath, KEEP_ALIVE};
 use super::{Node, RELIABLE, UNRELIABLE};
 use crate::data_plane::Arrived;
 use crate::flow_key::FlowId;
-use crate::flow_message::PathProbe;
 use crate::hop::{HOPS_LEFT_MAX, LabelName, Piece};
 use crate::hop_sealer::Packet;
 use crate::link::LinkId;
+use crate::path_probe::{PathEcho, PathProbe};
 use crate::path_setup::{Ask, PathSetup, Progress};
 use crate::route_request::{FLOWS_MAX, RequestId, RouteReply};
 
@@ -154,7 +154,9 @@ impl<P: Provider> Node<P> {
                 number,
                 clock: now.as_nanos(),
             };
-            self.send_probe(now, (link, path), &probe.encode_probe());
+            let mut payload = Vec::with_capacity(PathProbe::LEN);
+            probe.encode(&mut payload);
+            self.send_probe(now, (link, path), &payload);
         }
     }
 
@@ -171,15 +173,17 @@ impl<P: Provider> Node<P> {
             self.stats.flow_forged = self.stats.flow_forged.saturating_add(1);
             return;
         };
-        let Ok((probe, is_echo)) = PathProbe::decode(payload) else {
+        if let Ok(echo) = PathEcho::decode(payload) {
+            self.on_path_echoed(now, link, echo);
+            return;
+        }
+        let Ok(probe) = PathProbe::decode(payload) else {
             self.count_malformed();
             return;
         };
-        if is_echo {
-            self.on_path_echoed(now, link, probe);
-            return;
-        }
-        let echo = probe.answer(now).encode_echo();
+        let arrived = course.arrivals.count(probe.path);
+        let mut echo = Vec::with_capacity(PathEcho::LEN);
+        probe.answer(now, arrived).encode(&mut echo);
         // The direct way is the session's own; over relays, the first of two answers counts.
         let back = course
             .current
@@ -197,9 +201,9 @@ impl<P: Provider> Node<P> {
     }
 
     pub(super) fn on_path_echo(&mut self, now: Instant, link: LinkId, message: &[u8]) {
-        match PathProbe::decode(message) {
-            Ok((probe, true)) => self.on_path_echoed(now, link, probe),
-            Ok((_, false)) | Err(_) => self.count_malformed(),
+        match PathEcho::decode(message) {
+            Ok(echo) => self.on_path_echoed(now, link, echo),
+            Err(_) => self.count_malformed(),
         }
     }
 
@@ -222,16 +226,16 @@ impl<P: Provider> Node<P> {
         }
     }
 
-    fn on_path_echoed(&mut self, now: Instant, link: LinkId, probe: PathProbe) {
+    fn on_path_echoed(&mut self, now: Instant, link: LinkId, echo: PathEcho) {
         let Some(path) = self
             .courses
             .get_mut(&link)
-            .and_then(|course| course.path_mut(probe.path))
+            .and_then(|course| course.path_mut(echo.path))
         else {
             return;
         };
         let was_proved = path.watch.is_proved();
-        path.watch.on_echo(now, probe.number, probe.clock);
+        path.watch.on_echo(now, echo);
         if !was_proved && path.watch.is_proved() {
             self.is_untended = true;
         }
