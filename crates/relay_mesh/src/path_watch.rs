@@ -15,6 +15,9 @@ pub(crate) struct PathWatch {
     /// Newest probes, oldest first, without gaps in their numbers.
     probes: VecDeque<Sent>,
     next_number: u32,
+    /// Of the newest probe that is no longer among them and was answered: its number, and how many
+    /// had arrived with it.
+    base: Option<(u32, u32)>,
     next_at: Instant,
     pace: PathPace,
     /// Smoothed round trip and its variation, as RFC 6298, section 2; `None` before the first.
@@ -62,6 +65,7 @@ impl PathWatch {
         Self {
             probes: VecDeque::new(),
             next_number: 0,
+            base: None,
             next_at: now,
             pace: PathPace::Busy,
             estimate: None,
@@ -95,7 +99,9 @@ impl PathWatch {
         };
         self.next_at = now + interval;
         if self.probes.len() >= PROBES_MAX {
-            self.probes.pop_front();
+            let oldest = self.oldest_number();
+            let popped = self.probes.pop_front().and_then(|sent| sent.arrived);
+            self.base = popped.map(|arrived| (oldest, arrived)).or(self.base);
         }
         self.probes.push_back(Sent {
             at: now,
@@ -174,28 +180,42 @@ impl PathWatch {
         })
     }
 
-    /// Returns the share of probes that did not arrive, in thousandths, of those decided among the
-    /// newest [`PROBES_MAX`], and how many were decided.
+    /// Returns how many probes did not arrive of those decided among the newest [`PROBES_MAX`],
+    /// and since the last before them that was answered; and how many were decided.
     ///
-    /// Answers that are lost do not matter: the last one tells how many probes had arrived. Those
-    /// sent since then are lost once their answers are overdue.
+    /// Answers that are lost do not matter: a later one tells how many probes had arrived. Those
+    /// sent since the last one are lost once their answers are overdue.
     pub(crate) fn lost(&self, now: Instant) -> (u32, u32) {
-        let answered = self.probes.iter().enumerate();
-        let mut answered = answered.filter_map(|(place, sent)| Some((place, sent.arrived?)));
-        let first = answered.next();
-        let last = answered.next_back().or(first);
-        let between = first.zip(last).map(|((first, before), (last, so_far))| {
-            let sent = u32::try_from(last.saturating_sub(first)).unwrap_or(u32::MAX);
-            (sent, sent.saturating_sub(so_far.wrapping_sub(before)))
-        });
-        let (sent, lost) = between.unwrap_or((0, 0));
+        let oldest = self.oldest_number();
+        let numbers = (0_u32..).map(|place| oldest.wrapping_add(place));
+        let numbered = || numbers.clone().zip(&self.probes);
+        let mut answered = numbered().filter_map(|(number, sent)| Some((number, sent.arrived?)));
+        let base = self.base.or_else(|| answered.next());
+        let (mut sent, mut arrived) = (0, 0);
+        if let Some((first, before)) = base {
+            for (number, so_far) in answered {
+                sent = number.wrapping_sub(first);
+                // One that overtook others tells of fewer.
+                arrived = arrived.max(so_far.wrapping_sub(before).cast_signed());
+            }
+        }
+        let mut lost = sent.saturating_sub(arrived.cast_unsigned());
         let patience = self.patience();
-        let since = last.map_or(0, |(last, _)| last.saturating_add(1));
-        let silent = self.probes.iter().skip(since);
-        let overdue = silent.filter(|sent| now.saturating_since(sent.at) > patience);
-        let overdue = u32::try_from(overdue.count()).unwrap_or(u32::MAX);
-        let (sent, lost) = (sent.saturating_add(overdue), lost.saturating_add(overdue));
-        (lost.saturating_mul(1_000) / sent.max(1), sent)
+        let silent = self
+            .probes
+            .iter()
+            .rev()
+            .take_while(|sent| sent.arrived.is_none());
+        for _ in silent.filter(|sent| now.saturating_since(sent.at) > patience) {
+            (sent, lost) = (sent.saturating_add(1), lost.saturating_add(1));
+        }
+        (lost, sent)
+    }
+
+    /// The number of the oldest probe remembered.
+    fn oldest_number(&self) -> u32 {
+        let held = u32::try_from(self.probes.len()).unwrap_or(u32::MAX);
+        self.next_number.wrapping_sub(held)
     }
 
     /// Returns when to send a probe or to judge again.

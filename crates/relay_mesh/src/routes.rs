@@ -14,7 +14,7 @@ mod source;
 
 use wire::NodeId;
 
-use crate::cost::Cost;
+use crate::cost::{Cost, LossCode};
 
 pub use self::disjoint::disjoint_routes;
 pub use self::source::SourceRoutes;
@@ -24,7 +24,7 @@ pub const RELAYS_MAX: usize = 3;
 
 /// The links that a node knows, as a dense matrix.
 ///
-/// 4 bytes for each ordered pair of nodes: 4.7 MB at the bound.
+/// 3 bytes for each ordered pair of nodes: 3.6 MB at the bound.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Graph {
     /// Ascending, so that the order of indices is that of ids.
@@ -33,8 +33,8 @@ pub struct Graph {
     relays: Vec<bool>,
     /// Row-major, from row to column; the diagonal is unroutable, so no way stays in place.
     costs: Vec<i16>,
-    /// What of each is the price of loss; no route is computed from it.
-    losses: Vec<i16>,
+    /// What each loses, which its cost holds as a price.
+    losses: Vec<LossCode>,
 }
 
 /// Place of a node in a [`Graph`].
@@ -61,7 +61,7 @@ impl Graph {
             nodes,
             relays,
             costs: vec![Cost::UNROUTABLE.lane(); pairs],
-            losses: vec![Cost::ZERO.lane(); pairs],
+            losses: vec![LossCode::default(); pairs],
         }
     }
 
@@ -111,29 +111,26 @@ impl Graph {
         end.map_or(Cost::UNROUTABLE, |end| cost.plus(self.link(at, end)))
     }
 
-    /// Returns what of a path's cost is the price of loss.
-    #[must_use]
-    pub fn path_loss(&self, source: NodeIndex, path: &Path) -> Cost {
-        let (mut at, mut loss) = (Some(source), Cost::ZERO);
-        for node in path.relays.iter().chain([&path.destination]) {
-            let next = self.index(node);
-            if let Some((from, to)) = at.zip(next) {
-                let lane = row(&self.losses, from, self.len()).get(to.0).copied();
-                loss = loss.plus(lane.map_or(Cost::ZERO, Cost::from_lane));
-            }
-            at = next;
-        }
-        loss
+    /// Returns what each link of a path from `source` loses; of unknown links nothing.
+    pub fn path_losses(&self, source: NodeIndex, path: &Path) -> impl Iterator<Item = LossCode> {
+        let nodes = path.relays.iter().chain([&path.destination]);
+        nodes.scan(Some(source), |at, node| {
+            let (from, to) = (*at, self.index(node));
+            *at = to;
+            let link = from.zip(to);
+            let code = link.and_then(|(from, to)| row(&self.losses, from, self.len()).get(to.0));
+            Some(code.copied().unwrap_or_default())
+        })
     }
 
     /// Sets the cost of the link between two nodes, both ways; a node has none to itself.
     pub fn set_link(&mut self, a: NodeIndex, b: NodeIndex, cost: Cost) {
         let len = self.len();
-        set_both(&mut self.costs, (a, b), len, cost);
+        set_both(&mut self.costs, (a, b), len, cost.lane());
     }
 
-    /// Sets what of a link's cost is the price of loss; nothing as long as it is not set.
-    pub fn set_loss(&mut self, a: NodeIndex, b: NodeIndex, loss: Cost) {
+    /// Sets what a link loses, both ways; nothing as long as it is not set.
+    pub fn set_loss(&mut self, a: NodeIndex, b: NodeIndex, loss: LossCode) {
         let len = self.len();
         set_both(&mut self.losses, (a, b), len, loss);
     }
@@ -170,22 +167,21 @@ impl Graph {
     }
 }
 
-/// A row of a matrix with rows of `len` lanes.
-fn row(lanes: &[i16], from: NodeIndex, len: usize) -> &[i16] {
+/// A row of a matrix with rows of `len`.
+fn row<T>(matrix: &[T], from: NodeIndex, len: usize) -> &[T] {
     let start = from.0.saturating_mul(len);
-    lanes
-        .get(start..start.saturating_add(len))
-        .unwrap_or_default()
+    let end = start.saturating_add(len);
+    matrix.get(start..end).unwrap_or_default()
 }
 
-fn set_both(lanes: &mut [i16], (a, b): (NodeIndex, NodeIndex), len: usize, cost: Cost) {
+fn set_both<T: Copy>(matrix: &mut [T], (a, b): (NodeIndex, NodeIndex), len: usize, value: T) {
     for (from, to) in [(a, b), (b, a)] {
         let place = from.0.saturating_mul(len).saturating_add(to.0);
         if from != to
             && to.0 < len
-            && let Some(lane) = lanes.get_mut(place)
+            && let Some(held) = matrix.get_mut(place)
         {
-            *lane = cost.lane();
+            *held = value;
         }
     }
 }

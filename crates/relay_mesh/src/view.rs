@@ -32,7 +32,7 @@ pub struct RouteView {
     pub path: Option<Path>,
     /// Its smoothed round trip.
     pub round_trip: Option<Duration>,
-    /// Probes of it that were lost lately, in thousandths.
+    /// Probes that did not arrive over it lately, in thousandths; the way back does not count.
     pub lost_thousandths: u32,
     /// The path that is kept warm.
     pub standby: Option<Path>,

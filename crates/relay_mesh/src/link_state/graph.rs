@@ -100,9 +100,8 @@ fn set_link(
     link: LinkReport,
 ) {
     if link.is_up() {
-        let loss = model.loss(link.loss);
-        graph.set_link(a, b, link.delay.plus(loss));
-        graph.set_loss(a, b, loss);
+        graph.set_link(a, b, link.delay.plus(model.loss(link.loss)));
+        graph.set_loss(a, b, link.loss);
     } else {
         graph.set_link(a, b, Cost::UNROUTABLE);
     }

@@ -202,7 +202,7 @@ impl Prober {
         if health == Health::Degraded {
             micros = micros.max(self.window.newest().unwrap_or(0));
             let (lost, sent) = self.lost_of(NEWEST_PROBES);
-            loss = loss.max(Loss::lower_bound(lost, sent));
+            loss = loss.max(Loss::beyond_chance(lost, sent));
         }
         LinkReport {
             delay: Cost::from_micros(micros.into()),
@@ -210,11 +210,11 @@ impl Prober {
         }
     }
 
-    /// Returns the share lost that the newest 100 probes prove.
+    /// Returns the share lost of the newest 100 probes, beyond chance.
     #[must_use]
     pub fn loss(&self) -> Loss {
         let (lost, sent) = self.lost_of(Self::LOSS_PROBES);
-        Loss::lower_bound(lost, sent)
+        Loss::beyond_chance(lost, sent)
     }
 
     /// Returns how many of the newest `max` decided probes were lost, and of how many.

@@ -9,7 +9,7 @@ use crate::cost::{Cost, LossCode};
 pub struct LinkReport {
     /// Median round trip and jitter; unroutable where the link is new or dead.
     pub delay: Cost,
-    /// Share of lost probes, as far as they prove it: [`Loss::lower_bound`].
+    /// Share of lost probes, [beyond chance](Loss::beyond_chance).
     pub loss: LossCode,
 }
 

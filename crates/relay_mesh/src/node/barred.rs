@@ -24,8 +24,8 @@ struct Bar {
 }
 
 impl Barred {
-    /// Bars a path that failed: for a second, and twice as long each time it does so again.
-    pub(super) fn add(&mut self, now: Instant, path: Path) {
+    /// Bars a path that failed: for `first`, and twice as long each time it does so again.
+    pub(super) fn add(&mut self, now: Instant, path: Path, first: Duration) {
         self.list.retain(|bar| now < bar.until + FORGOTTEN_AFTER);
         let old = self.list.iter().position(|bar| bar.path == path);
         let times = old.map_or(0, |place| self.list.swap_remove(place).times);
@@ -35,7 +35,7 @@ impl Barred {
                 self.list.swap_remove(first);
             }
         }
-        let span = BARRED.saturating_mul(1 << times.min(BARRED_DOUBLINGS));
+        let span = first.saturating_mul(1 << times.min(DOUBLINGS)).min(LONGEST);
         self.list.push(Bar {
             path,
             until: now + span,
@@ -51,10 +51,15 @@ impl Barred {
     }
 }
 
-/// How long a path is barred that failed once.
-const BARRED: Duration = Duration::from_secs(1);
-/// The longest is 64 times that.
-const BARRED_DOUBLINGS: u32 = 6;
+/// How long a path is barred that could not be set up, or died.
+pub(super) const FAILED: Duration = Duration::from_secs(1);
+/// How long one that was degraded, where link state knows nothing of it; where it does, its relays
+/// get a bad name for as long.
+pub(super) const DEGRADED: Duration = Duration::from_secs(15);
+/// The longest bar.
+const LONGEST: Duration = Duration::from_secs(64);
+/// No bar grows for longer.
+const DOUBLINGS: u32 = 6;
 /// Good conduct after which a failure no longer counts.
 const FORGOTTEN_AFTER: Duration = Duration::from_secs(60);
 /// Paths remembered: more than a course tries in the time of one bar.
@@ -77,7 +82,7 @@ mod tests {
         let mut barred = Barred::default();
         let mut now = Instant::ZERO;
         for secs in [1, 2, 4, 8, 16, 32, 64, 64] {
-            barred.add(now, path(1));
+            barred.add(now, path(1), FAILED);
             let end = now + Duration::from_secs(secs);
             let last = end.saturating_sub(Duration::from_nanos(1));
             assert!(barred.holds(last, &path(1)), "{secs}");
@@ -86,15 +91,15 @@ mod tests {
             now = end;
         }
         now += FORGOTTEN_AFTER;
-        barred.add(now, path(1));
-        assert!(!barred.holds(now + BARRED, &path(1)), "as the first time");
+        barred.add(now, path(1), FAILED);
+        assert!(!barred.holds(now + FAILED, &path(1)), "as the first time");
     }
 
     #[test]
     fn what_ends_first_makes_room() {
         let mut barred = Barred::default();
         for relay in 0..100 {
-            barred.add(Instant::from_millis(relay.into()), path(relay));
+            barred.add(Instant::from_millis(relay.into()), path(relay), FAILED);
         }
         let now = Instant::from_millis(99);
         assert_eq!(barred.list.len(), BARRED_MAX);

@@ -5,12 +5,12 @@ use core::time::Duration;
 use crypto::Provider;
 use wire::{Instant, NodeId};
 
-use super::Node;
 use super::course::{Course, CoursePath, OVERLAP_MIN};
 use super::priced::{LinkState, Priced};
+use super::{Node, barred};
 use crate::choice::{Candidate, Choice, Reason};
 use crate::config::Mode;
-use crate::cost::{Cost, Loss};
+use crate::cost::Cost;
 use crate::event::{Event, RouteCause};
 use crate::flow_key::{FlowId, FlowOpener, FlowSealer};
 use crate::link::{End, LinkId};
@@ -144,7 +144,7 @@ impl<P: Provider> Node<P> {
         };
         course.decide_at = now;
         course.search_from(now);
-        course.barred.add(now, failed.path.clone());
+        course.barred.add(now, failed.path.clone(), barred::FAILED);
         let is_its_own_fault = failed.watch.silent_since().is_some_and(|since| {
             let mut others = course.paths.iter();
             others.any(|other| other.watch.carried_after(since))
@@ -188,11 +188,12 @@ impl<P: Provider> Node<P> {
             return;
         };
         let current = course.current.and_then(|id| course.path(id));
-        let (own, relay_cost) = (graph.index(&self.own), limits.relay_cost);
+        let own = graph.index(&self.own);
+        let model = &self.config.cost;
         let mut candidates: Vec<Priced> = routes
             .into_iter()
             .map(|route| {
-                let said = LinkState::of(&graph, own, &route.path, relay_cost);
+                let said = LinkState::of(&graph, own, &route.path, model);
                 Priced::new(now, course, route.path, said)
             })
             .collect();
@@ -201,7 +202,7 @@ impl<P: Provider> Node<P> {
         let chosen = course.choice.current().cloned();
         for path in [in_use, chosen].into_iter().flatten() {
             if !candidates.iter().any(|priced| priced.path == path) {
-                let said = LinkState::of(&graph, own, &path, relay_cost);
+                let said = LinkState::of(&graph, own, &path, model);
                 candidates.push(Priced::new(now, course, path, said));
             }
         }
@@ -217,10 +218,10 @@ impl<P: Provider> Node<P> {
         let in_use = candidates
             .iter()
             .find(|priced| Some(&priced.path) == chosen);
-        let loss = in_use.and_then(|priced| priced.loss).unwrap_or(Loss::NONE);
-        let offers: Vec<Candidate<'_>> =
-            candidates.iter().map(|priced| priced.offer(loss)).collect();
-        let before = course.choice.current().cloned();
+        let offers: Vec<Candidate<'_>> = candidates
+            .iter()
+            .map(|priced| priced.offer(in_use))
+            .collect();
         if let Some(change) = course.choice.decide(now, &offers, &self.penalties) {
             course.cause = match change.reason {
                 Reason::First => RouteCause::First,
@@ -228,11 +229,16 @@ impl<P: Provider> Node<P> {
                 Reason::Degraded => RouteCause::Degraded,
                 Reason::Better => RouteCause::Better,
             };
-            if course.cause == RouteCause::Degraded
-                && let Some(before) = before
-            {
-                for node in before.relays.iter().take(RELAYS_BLAMED) {
-                    self.penalties.on_failure(now, *node);
+            if let Some(before) = in_use.filter(|_| course.cause == RouteCause::Degraded) {
+                let now_taken = candidates.iter().find(|priced| priced.path == change.to);
+                if now_taken.is_some_and(|to| to.cost < before.cost) {
+                    for node in &before.path.relays {
+                        self.penalties.on_failure(now, *node);
+                    }
+                } else {
+                    // What the far end alone says is held against nobody else.
+                    let path = before.path.clone();
+                    course.barred.add(now, path, barred::DEGRADED);
                 }
             }
         }

@@ -7,7 +7,7 @@ use wire::Instant;
 
 use super::course::Course;
 use crate::choice::Candidate;
-use crate::cost::{Cost, Loss};
+use crate::cost::{Cost, CostModel, Loss};
 use crate::path_watch::PathState;
 use crate::routes::{Graph, NodeIndex, Path};
 
@@ -17,8 +17,11 @@ pub(super) struct Priced {
     pub(super) cost: Cost,
     recent: Cost,
     loss_price: Cost,
-    /// What its probes say; `None` where they say too little.
-    pub(super) loss: Option<Loss>,
+    /// What it loses by its own probes: as far as they prove it, and as they show it; `None` where
+    /// they are few.
+    probed: Option<(Loss, Loss)>,
+    /// What its links lose, by link state.
+    said: Loss,
 }
 
 /// What link state says of a path.
@@ -28,23 +31,40 @@ pub(super) struct LinkState {
     cost: Cost,
     /// What of it is the price of loss.
     loss_price: Cost,
+    /// What is lost on the whole of it.
+    loss: Loss,
     /// Whether all its relays may be passed.
     may_pass: bool,
 }
 
 impl LinkState {
     /// Looks a path from `own` up.
-    pub(super) fn of(graph: &Graph, own: Option<NodeIndex>, path: &Path, relay_cost: Cost) -> Self {
+    pub(super) fn of(
+        graph: &Graph,
+        own: Option<NodeIndex>,
+        path: &Path,
+        model: &CostModel,
+    ) -> Self {
         let mut relays = path.relays.iter();
+        let may_pass = relays.all(|relay| {
+            let index = graph.index(relay);
+            index.is_some_and(|index| graph.may_relay(index))
+        });
+        let Some(own) = own else {
+            return Self {
+                cost: Cost::UNROUTABLE,
+                loss_price: Cost::ZERO,
+                loss: Loss::ALL,
+                may_pass,
+            };
+        };
+        let losses = || graph.path_losses(own, path);
+        let ppm = losses().map(|code| code.loss().ppm());
         Self {
-            cost: own.map_or(Cost::UNROUTABLE, |own| {
-                graph.path_cost(own, path, relay_cost)
-            }),
-            loss_price: own.map_or(Cost::ZERO, |own| graph.path_loss(own, path)),
-            may_pass: relays.all(|relay| {
-                let index = graph.index(relay);
-                index.is_some_and(|index| graph.may_relay(index))
-            }),
+            cost: graph.path_cost(own, path, model.relay()),
+            loss_price: losses().fold(Cost::ZERO, |sum, code| sum.plus(model.loss(code))),
+            loss: Loss::from_ppm(ppm.fold(0, u32::saturating_add)),
+            may_pass,
         }
     }
 }
@@ -72,31 +92,46 @@ impl Priced {
             _ if course.barred.holds(now, &path) => (Cost::UNROUTABLE, Cost::ZERO),
             _ => (said.cost, said.loss_price),
         };
-        let (excess, loss) = watched.map_or((Duration::ZERO, None), |path| {
-            let (thousandths, decided) = path.watch.lost(now);
-            let loss = Loss::from_ppm(thousandths.saturating_mul(1_000));
-            let loss = (decided >= DECIDED_MIN).then_some(loss);
-            (path.watch.excess(), loss)
+        let excess = watched.map_or(Duration::ZERO, |path| path.watch.excess());
+        let probed = watched.and_then(|path| {
+            let (lost, decided) = path.watch.lost(now);
+            let shown = Loss::of(lost, decided);
+            (decided >= DECIDED_MIN).then(|| (Loss::lower_bound(lost, decided), shown))
         });
         Self {
             path,
             cost,
             recent: cost.plus(from_span(excess)),
             loss_price,
-            loss,
+            probed,
+            said: said.loss,
         }
     }
 
-    /// The path as the choice sees it, where the one in use loses `in_use`: of a path that was not
-    /// measured nobody knows that it loses less.
-    pub(super) fn offer(&self, in_use: Loss) -> Candidate<'_> {
+    /// The path as the choice sees it, beside the one in use.
+    ///
+    /// The one in use loses what its probes prove. Another has the doubt against it: it loses all
+    /// that its probes show, and where they are few it loses as much as the one in use, unless
+    /// link state knows of less.
+    pub(super) fn offer(&self, in_use: Option<&Self>) -> Candidate<'_> {
+        let proved = in_use.map_or(Loss::NONE, Self::proved);
+        let is_in_use = in_use.is_some_and(|in_use| in_use.path == self.path);
+        let loss = match self.probed {
+            _ if is_in_use => proved,
+            Some((_, shown)) => shown,
+            None => proved.min(self.said),
+        };
         Candidate {
             path: &self.path,
             cost: self.cost,
             recent: self.recent,
             loss_price: self.loss_price,
-            loss: self.loss.unwrap_or(in_use),
+            loss,
         }
+    }
+
+    fn proved(&self) -> Loss {
+        self.probed.map_or(Loss::NONE, |(proved, _)| proved)
     }
 }
 

@@ -3,6 +3,7 @@
 use crypto::Provider;
 
 use super::Node;
+use crate::cost::Loss;
 use crate::view::{LinkView, RouteView};
 
 impl<P: Provider> Node<P> {
@@ -27,7 +28,10 @@ impl<P: Provider> Node<P> {
                 far_end: self.peers.get(link)?.node,
                 path: current.map(|path| path.path.clone()),
                 round_trip: current.and_then(|path| path.watch.round_trip()),
-                lost_thousandths: current.map_or(0, |path| path.watch.lost(self.now).0),
+                lost_thousandths: current.map_or(0, |path| {
+                    let (lost, decided) = path.watch.lost(self.now);
+                    Loss::of(lost, decided).ppm() / 1_000
+                }),
                 standby: path(course.standby).map(|path| path.path.clone()),
                 flows: self.flows.with(link).count(),
             })

@@ -245,8 +245,9 @@ fn owner_rate_bounds_what_all_flows_of_a_neighbour_carry() {
     };
     let mut mesh = Mesh::new(Seed::from_number(16), &shape);
     mesh.run(START + 10_000);
-    let over = mesh.process(RELAY).node.frame_stats().over_owner_rate;
-    assert!(over > 1_000, "{over}");
+    let relays = [RELAY, RELAY + 1, RELAY + 2].map(|index| mesh.process(index));
+    let over = relays.map(|relay| relay.node.frame_stats().over_owner_rate);
+    assert!(over.iter().sum::<u64>() > 1_000, "{over:?}");
     // Ten seconds and a quarter of one, for each of the paths that the flow tries.
     let delivered = mesh.process(EXIT).node.stats().delivered * 1_000;
     assert!((50_000..300_000).contains(&delivered), "{delivered}");
