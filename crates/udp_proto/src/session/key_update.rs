@@ -1,4 +1,4 @@
-//! When our own key is changed, and what the peer's changes ask of us; TWP/1, section 4.1.
+//! When our own key is changed, and what the peer's changes ask of us; docs/protocol.md, section 6.2.
 
 use crypto::{Aead, Provider};
 use wire::Instant;
