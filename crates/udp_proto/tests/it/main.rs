@@ -28,6 +28,7 @@ mod meddler;
 mod mpgs;
 mod nonces;
 mod outcomes;
+mod pairs;
 mod peer;
 mod peer_rogue;
 mod progress;
