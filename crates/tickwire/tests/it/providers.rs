@@ -1,6 +1,6 @@
 //! Providers that a feature of the facade makes exist.
 
-use tickwire::crypto::{Identity, Provider};
+use tickwire::crypto::{self, Identity, Provider};
 use tickwire::udp_proto::{AppId, Config, Endpoint, Listen};
 use tickwire::wire::{InstanceId, Instant};
 
@@ -16,17 +16,17 @@ fn listens<P: Provider>(mut provider: P) {
 
 #[test]
 fn ring_is_there() {
-    listens(tickwire::crypto::Ring::new());
+    listens(crypto::Ring::new());
 }
 
 #[cfg(feature = "aws-lc-rs")]
 #[test]
 fn the_feature_aws_lc_rs_brings_its_provider() {
-    listens(tickwire::crypto::AwsLcRs::new());
+    listens(crypto::AwsLcRs::new());
 }
 
 #[cfg(feature = "rustcrypto")]
 #[test]
 fn the_feature_rustcrypto_brings_its_provider() {
-    listens(tickwire::crypto::RustCrypto::new());
+    listens(crypto::RustCrypto::new());
 }

@@ -2,9 +2,7 @@
 
 use core::time::Duration;
 
-#[cfg(feature = "aws-lc-rs")]
-use crypto::AwsLcRs;
-use crypto::{Identity, Provider, Ring, RustCrypto, Secret32, Suite};
+use crypto::{Identity, Provider, Secret32, Suite};
 use netsim::provider::SimProvider;
 use udp_proto::{Config, Credentials, Listen, Network, ServerIdentity, SessionId, Target};
 use wire::{InstanceId, Instant, Seed};
@@ -18,35 +16,43 @@ macro_rules! pairs {
         $(#[$gate])*
         #[test]
         fn $name() {
-            every_session(|| $client, || $server);
+            super::twp_k11_sessions_of_every_mode_and_suite_work(|| $client, || $server);
         }
     )+};
 }
 
-pairs! {
-    twp_k11_ring_with_ring: Ring::new(), Ring::new();
-    twp_k11_ring_with_rustcrypto: Ring::new(), RustCrypto::new();
-    twp_k11_ring_with_sim: Ring::new(), sim(2);
-    twp_k11_rustcrypto_with_ring: RustCrypto::new(), Ring::new();
-    twp_k11_rustcrypto_with_rustcrypto: RustCrypto::new(), RustCrypto::new();
-    twp_k11_rustcrypto_with_sim: RustCrypto::new(), sim(2);
-    twp_k11_sim_with_ring: sim(1), Ring::new();
-    twp_k11_sim_with_rustcrypto: sim(1), RustCrypto::new();
-    twp_k11_sim_with_sim: sim(1), sim(2);
+mod twp_k11_sessions_of_every_mode_and_suite_work {
     #[cfg(feature = "aws-lc-rs")]
-    twp_k11_aws_lc_rs_with_aws_lc_rs: AwsLcRs::new(), AwsLcRs::new();
-    #[cfg(feature = "aws-lc-rs")]
-    twp_k11_aws_lc_rs_with_ring: AwsLcRs::new(), Ring::new();
-    #[cfg(feature = "aws-lc-rs")]
-    twp_k11_aws_lc_rs_with_rustcrypto: AwsLcRs::new(), RustCrypto::new();
-    #[cfg(feature = "aws-lc-rs")]
-    twp_k11_aws_lc_rs_with_sim: AwsLcRs::new(), sim(2);
-    #[cfg(feature = "aws-lc-rs")]
-    twp_k11_ring_with_aws_lc_rs: Ring::new(), AwsLcRs::new();
-    #[cfg(feature = "aws-lc-rs")]
-    twp_k11_rustcrypto_with_aws_lc_rs: RustCrypto::new(), AwsLcRs::new();
-    #[cfg(feature = "aws-lc-rs")]
-    twp_k11_sim_with_aws_lc_rs: sim(1), AwsLcRs::new();
+    use crypto::AwsLcRs;
+    use crypto::{Ring, RustCrypto};
+
+    use super::sim;
+
+    pairs! {
+        ring_with_ring: Ring::new(), Ring::new();
+        ring_with_rustcrypto: Ring::new(), RustCrypto::new();
+        ring_with_sim: Ring::new(), sim(2);
+        rustcrypto_with_ring: RustCrypto::new(), Ring::new();
+        rustcrypto_with_rustcrypto: RustCrypto::new(), RustCrypto::new();
+        rustcrypto_with_sim: RustCrypto::new(), sim(2);
+        sim_with_ring: sim(1), Ring::new();
+        sim_with_rustcrypto: sim(1), RustCrypto::new();
+        sim_with_sim: sim(1), sim(2);
+        #[cfg(feature = "aws-lc-rs")]
+        aws_lc_rs_with_aws_lc_rs: AwsLcRs::new(), AwsLcRs::new();
+        #[cfg(feature = "aws-lc-rs")]
+        aws_lc_rs_with_ring: AwsLcRs::new(), Ring::new();
+        #[cfg(feature = "aws-lc-rs")]
+        aws_lc_rs_with_rustcrypto: AwsLcRs::new(), RustCrypto::new();
+        #[cfg(feature = "aws-lc-rs")]
+        aws_lc_rs_with_sim: AwsLcRs::new(), sim(2);
+        #[cfg(feature = "aws-lc-rs")]
+        ring_with_aws_lc_rs: Ring::new(), AwsLcRs::new();
+        #[cfg(feature = "aws-lc-rs")]
+        rustcrypto_with_aws_lc_rs: RustCrypto::new(), AwsLcRs::new();
+        #[cfg(feature = "aws-lc-rs")]
+        sim_with_aws_lc_rs: sim(1), AwsLcRs::new();
+    }
 }
 
 fn sim(purpose: u64) -> SimProvider {
@@ -61,7 +67,10 @@ enum Mode {
     Peer,
 }
 
-fn every_session<A: Provider, B: Provider>(client: impl Fn() -> A, server: impl Fn() -> B) {
+fn twp_k11_sessions_of_every_mode_and_suite_work<A: Provider, B: Provider>(
+    client: impl Fn() -> A,
+    server: impl Fn() -> B,
+) {
     for suite in Suite::ALL {
         for mode in [Mode::Token, Mode::Open, Mode::Peer] {
             let mut pair = Pair::new(client(), server(), suite);
