@@ -1,11 +1,15 @@
 //! Configuration: every field carries its range by type, so nothing is left to check.
 
+mod key_limits;
+
 use core::time::Duration;
 
 use crypto::Suite;
 
 use crate::channel::ChannelTable;
 use crate::slots::CidLen;
+
+pub use key_limits::KeyLimits;
 
 /// What one endpoint allows and how it behaves.
 #[non_exhaustive]
@@ -58,6 +62,8 @@ pub struct Config {
     /// The suite that a server takes where it is offered; AES-128-GCM, the fastest where AES is in
     /// hardware.
     pub suite: Suite,
+    /// When keys are changed, and how much one may be used; after 2^20 packets or 15 minutes.
+    pub key_limits: KeyLimits,
     /// Length of our connection ids. 4 bytes; 0 serves an endpoint that only dials, which saves 4
     /// bytes in each packet to it, and 8 is harder to guess.
     pub cid_len: CidLen,
@@ -86,6 +92,7 @@ impl Default for Config {
             accept_rate: 1_000,
             accept_rate_unvalidated: 500,
             suite: Suite::Aes128Gcm,
+            key_limits: KeyLimits::default(),
             cid_len: CidLen::Four,
             trusted_exits: Vec::new(),
         }

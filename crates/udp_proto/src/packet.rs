@@ -128,6 +128,16 @@ pub enum KeyPhase {
 }
 
 impl KeyPhase {
+    /// Returns the phase of a generation, counted from 0.
+    #[must_use]
+    pub const fn of(generation: u64) -> Self {
+        if generation & 1 == 0 {
+            Self::Even
+        } else {
+            Self::Odd
+        }
+    }
+
     /// Returns the phase of the next generation.
     #[must_use]
     pub const fn flipped(self) -> Self {

@@ -2,7 +2,9 @@
 
 mod close;
 mod fates;
+mod key_update;
 mod mtu;
+mod opening;
 mod path;
 mod receive;
 mod send;
@@ -10,7 +12,7 @@ mod send;
 use core::net::{IpAddr, SocketAddr};
 use core::time::Duration;
 
-use crypto::{Aead, Exporter, OpeningKey, Provider, Role, SealingKey, SessionSecrets, Suite};
+use crypto::{Aead, Exporter, Provider, Role, SealingKey, SessionSecrets, Suite};
 use wire::{Generator, Instant};
 
 use crate::channel::{ChannelId, ChannelTable, Content as MessageContent, MessageId, SendError};
@@ -31,8 +33,11 @@ use crate::skip::SkipPolicy;
 use crate::stats::SessionStats;
 use close::Phase;
 use fates::Fates;
+pub(crate) use key_update::Keying;
+use key_update::SealingPhase;
 use mtu::MtuCheck;
 pub(crate) use mtu::Outcome;
+use opening::OpeningKeys;
 pub(crate) use path::Path;
 pub(crate) use receive::{Opened, open};
 
@@ -51,7 +56,8 @@ pub(crate) struct Session<A: Aead> {
     source: Option<IpAddr>,
 
     sealing: SealingKey<A>,
-    opening: OpeningKey<A>,
+    sealing_phase: SealingPhase,
+    opening: OpeningKeys<A>,
     exporter: Exporter,
     /// Packets that opened.
     replay: ReplayWindow,
@@ -186,7 +192,8 @@ impl<A: Aead> Session<A> {
             proof: start.proof,
             source: start.source,
             sealing: ours.into_sealing_key(provider, start.suite),
-            opening: theirs.opening_key(provider, start.suite),
+            sealing_phase: SealingPhase::new(now),
+            opening: OpeningKeys::new(provider, start.suite, theirs),
             exporter,
             replay: ReplayWindow::new(),
             received: Received::new(PacketNumber::ZERO, ACK_DELAY_MAX),
@@ -322,6 +329,9 @@ impl<A: Aead> Session<A> {
             rtt: measured(self.rtt.smoothed()),
             rtt_min: self.rtt.min().unwrap_or_default(),
             rtt_variation: measured(self.rtt.variation()),
+            key_phase_sent: self.sealing_phase.generation(),
+            key_phase_received: self.opening.generation(),
+            packets_unopened: self.opening.failed(),
             ..self.stats
         }
     }
@@ -337,6 +347,7 @@ impl<A: Aead> Session<A> {
             + self.outbox.memory()
             + self.inbox.memory()
             + self.sent.memory()
+            + self.opening.memory()
             + grant
             + confirm
     }
@@ -368,6 +379,7 @@ impl<A: Aead> Session<A> {
                     self.sent.poll_timeout(&self.rtt),
                     self.outbox.poll_timeout(),
                     self.inbox.poll_timeout(),
+                    self.opening.poll_timeout(),
                 ]
                 .into_iter()
                 .flatten()
@@ -386,6 +398,7 @@ impl<A: Aead> Session<A> {
     /// Runs every timer due at `now`.
     pub(crate) fn handle_timeout(&mut self, now: Instant) {
         self.checked_at = self.checked_at.max(now);
+        self.opening.handle_timeout(now);
         self.run_phase(now);
         if !matches!(self.phase, Phase::Open | Phase::Flushing { .. }) {
             return;

@@ -165,6 +165,12 @@ pub struct SessionStats {
     pub rtt_min: core::time::Duration,
     /// Mean deviation of the round trip; zero before the first sample.
     pub rtt_variation: core::time::Duration,
+    /// How often our key was changed.
+    pub key_phase_sent: u64,
+    /// How often the peer has changed its key, as far as we heard.
+    pub key_phase_received: u64,
+    /// Packets for the session that did not open: forged or damaged, or of a key that is gone.
+    pub packets_unopened: u64,
 }
 
 const fn sum(counters: &[u64]) -> u64 {

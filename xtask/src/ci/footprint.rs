@@ -7,37 +7,45 @@ use crate::failure::Failure;
 use crate::member::Metadata;
 use crate::process;
 
-/// The package counted.
-const PACKAGE: &str = "tickwire-servicer";
-/// Crates it may compile, itself included; ARCHITECTURE.md, the arrows.
+/// The packages counted, each with what a client that wants UDP asks of it.
+const PACKAGES: [(&str, &[&str]); 2] = [
+    (
+        "tickwire-servicer",
+        &["--no-default-features", "--features=udp"],
+    ),
+    ("tickwire", &[]),
+];
+/// Crates each may compile, itself included; ARCHITECTURE.md, the arrows.
 const CRATES_MAX: usize = 60;
 /// What a UDP client has no use for.
 const BANNED: [&str; 5] = ["rustls", "quinn-proto", "tokio", "redb", "foca"];
 
-/// Counts what the package compiles with `udp` alone.
+/// Counts what each of the packages compiles.
 pub(super) fn run(metadata: &Metadata) -> Result<Outcome, Failure> {
-    if !metadata.members.iter().any(|it| it.package == PACKAGE) {
-        return Ok(Outcome::Skipped(format!(
-            "the workspace has no {PACKAGE} yet"
-        )));
+    let mut counts = Vec::new();
+    for (package, features) in PACKAGES {
+        if !metadata.members.iter().any(|it| it.package == package) {
+            return Ok(Outcome::Skipped(format!(
+                "the workspace has no {package} yet"
+            )));
+        }
+        let mut command = process::cargo([
+            "tree",
+            "--package",
+            package,
+            "--edges=normal,build",
+            "--prefix=none",
+            "--format={p}",
+        ]);
+        let tree = process::output(command.args(features))?;
+        let count = count(package, &tree).map_err(Failure::Check)?;
+        counts.push(format!("{count} crates for {package}"));
     }
-    let tree = process::output(&mut process::cargo([
-        "tree",
-        "--package",
-        PACKAGE,
-        "--no-default-features",
-        "--features=udp",
-        "--edges=normal,build",
-        "--prefix=none",
-        "--format={p}",
-    ]))?;
-    count(&tree)
-        .map(|count| Outcome::Passed(format!("{count} crates for UDP alone")))
-        .map_err(Failure::Check)
+    Ok(Outcome::Passed(counts.join(", ")))
 }
 
 /// Counts the packages of `cargo tree`'s output; a sentence where they are too many or too heavy.
-fn count(tree: &str) -> Result<usize, String> {
+fn count(package: &str, tree: &str) -> Result<usize, String> {
     let packages: BTreeSet<_> = tree
         .lines()
         .filter_map(|line| {
@@ -46,11 +54,11 @@ fn count(tree: &str) -> Result<usize, String> {
         })
         .collect();
     if let Some((name, _)) = packages.iter().find(|(name, _)| BANNED.contains(name)) {
-        return Err(format!("{PACKAGE} with udp alone compiles {name}"));
+        return Err(format!("{package} for UDP alone compiles {name}"));
     }
     if packages.len() > CRATES_MAX {
         return Err(format!(
-            "{PACKAGE} with udp alone compiles {} crates, over the limit of {CRATES_MAX}",
+            "{package} for UDP alone compiles {} crates, over the limit of {CRATES_MAX}",
             packages.len()
         ));
     }
@@ -65,7 +73,7 @@ mod tests {
     fn a_package_counts_once_and_each_version_by_itself() {
         let tree = "tickwire-servicer v0.1.0 (path)\nmio v1.2.0\nlibc v0.2.1\nmio v1.2.0 (*)\n\
                     syn v1.0.0\nsyn v2.0.0 (proc-macro)\n\n";
-        assert_eq!(count(tree), Ok(5));
+        assert_eq!(count("it", tree), Ok(5));
     }
 
     #[test]
@@ -74,10 +82,10 @@ mod tests {
             let lines = (0..count).map(|number| format!("crate-{number} v1.0.0\n"));
             lines.collect::<Vec<_>>().concat()
         };
-        assert_eq!(count(&many(60)), Ok(60));
-        assert!(count(&many(61)).unwrap_err().contains("61"));
+        assert_eq!(count("it", &many(60)), Ok(60));
+        assert!(count("it", &many(61)).unwrap_err().contains("61"));
         for name in BANNED {
-            let error = count(&format!("mio v1.0.0\n{name} v1.0.0\n")).unwrap_err();
+            let error = count("it", &format!("mio v1.0.0\n{name} v1.0.0\n")).unwrap_err();
             assert!(error.ends_with(name), "{error}");
         }
     }

@@ -216,6 +216,29 @@ impl<P: Provider> Endpoint<P> {
         channel
     }
 
+    /// Changes the keys of a session, ours with the next packet and the peer's as soon as it has
+    /// come; without a call they are changed after 2^20 packets or 15 minutes, see
+    /// [`Config::key_limits`](crate::Config::key_limits).
+    ///
+    /// It waits where no packet under the present key was acknowledged yet, and until three probe
+    /// timeouts have passed since the last change; then it comes with the next packet, a keepalive
+    /// at the latest. Calls while one waits ask for no more. [`SessionStats`] counts the changes.
+    ///
+    /// # Errors
+    ///
+    /// [`NoSession`] where it is not open.
+    pub fn update_keys(&mut self, now: Instant, session: SessionId) -> Result<(), NoSession> {
+        let now = self.advance(now);
+        match self.slots.get_mut(session) {
+            Some(Slot::Session(open)) if open.is_open() => {
+                open.ask_for_keys(now);
+                self.arm(session);
+                Ok(())
+            }
+            Some(Slot::Session(_) | Slot::Dial(_) | Slot::HalfOpen(_)) | None => Err(NoSession),
+        }
+    }
+
     /// Ends a session: what is queued on reliable channels is sent first, and what became of tracked
     /// messages waited for, for up to
     /// [`Config::linger`](crate::Config::linger). The end comes as an event. `reason` is cut at

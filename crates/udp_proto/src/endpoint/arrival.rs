@@ -14,7 +14,7 @@ use crate::handshake::params::{DATAGRAM_MAX, Params};
 use crate::handshake::peer::IdentityClaim;
 use crate::handshake::reply::{Refuse, Retry, Versions};
 use crate::packet::{Header, Kind};
-use crate::session::{Opened, Path, Session, SessionStart};
+use crate::session::{Keying, Opened, Path, Session, SessionStart};
 use crate::slots::SessionId;
 
 impl<P: Provider> Endpoint<P> {
@@ -219,7 +219,11 @@ impl<P: Provider> Endpoint<P> {
         };
         match self.slots.get_mut(id) {
             Some(Slot::Session(session)) => {
-                match session.handle_packet(now, arrival, (&header, datagram)) {
+                let keying = Keying {
+                    provider: &self.provider,
+                    limits: &self.config.key_limits,
+                };
+                match session.handle_packet(now, arrival, (&header, datagram), &keying) {
                     Opened::Taken => self.stats.packets += 1,
                     Opened::Replayed => self.stats.dropped_replayed += 1,
                     Opened::Forged => self.stats.dropped_forged += 1,

@@ -14,7 +14,7 @@ use crate::frame::{Frame, Frames};
 use crate::handshake::half_open::HalfOpen;
 use crate::handshake::params::Params;
 use crate::handshake::peer::{CONFIRM_LEN, IdentityClaim};
-use crate::packet::{Header, PacketNumber};
+use crate::packet::{Header, KeyPhase, PacketNumber};
 use crate::session::{Path, Session, SessionStart};
 use crate::slots::SessionId;
 
@@ -30,6 +30,11 @@ impl<P: Provider> Endpoint<P> {
         let Some(Slot::HalfOpen(half_open)) = self.slots.get(id) else {
             return;
         };
+        if header.key_phase != KeyPhase::Even {
+            // Keys are changed when a packet was acknowledged, and none was yet.
+            self.stats.dropped_forged += 1;
+            return;
+        }
         let key = half_open
             .secrets
             .client

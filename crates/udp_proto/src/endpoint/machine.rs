@@ -9,6 +9,7 @@ use wire::{Arrival, CommandId, Instant, Machine, Transmit, UnixTime};
 use super::{Endpoint, Reply, ReplyBody, Slot};
 use crate::event::Event;
 use crate::handshake::reply::Versions;
+use crate::session::Keying;
 
 impl<P: Provider> Endpoint<P> {
     /// Takes one datagram, decrypting it in place. Bad ones are counted and dropped.
@@ -132,7 +133,11 @@ impl<P: Provider> Endpoint<P> {
             let transmit = match self.slots.get_mut(id) {
                 Some(Slot::Dial(dial)) => dial.poll_transmit(now, buf).map(Transmit::to),
                 Some(Slot::Session(session)) => {
-                    session.poll_transmit(now, &mut self.generator, buf)
+                    let keying = Keying {
+                        provider: &self.provider,
+                        limits: &self.config.key_limits,
+                    };
+                    session.poll_transmit(now, &mut self.generator, buf, &keying)
                 }
                 Some(Slot::HalfOpen(_)) | None => None,
             };

@@ -2,11 +2,12 @@
 
 use core::net::SocketAddr;
 
-use crypto::{Aead, OpeningKey};
+use crypto::{Aead, OpeningKey, Provider};
 use wire::{Arrival, Instant};
 
-use super::Session;
 use super::close::Phase;
+use super::opening::Sealed;
+use super::{Keying, Session};
 use crate::error::CloseCode;
 use crate::frame::{AckFrame, Elicits, Frame, FrameError, Frames};
 use crate::packet::{Header, PacketNumber, TAG_LEN};
@@ -42,11 +43,12 @@ pub(crate) fn open<'a, A: Aead>(
 
 impl<A: Aead> Session<A> {
     /// Takes a packet that names this session. Only one that opens changes anything.
-    pub(crate) fn handle_packet(
+    pub(crate) fn handle_packet<P: Provider<Aead = A>>(
         &mut self,
         now: Instant,
         arrival: &Arrival<SocketAddr>,
         (header, datagram): (&Header, &mut [u8]),
+        keying: &Keying<'_, P>,
     ) -> Opened {
         if matches!(self.phase, Phase::Draining { .. } | Phase::Gone) {
             return Opened::Late;
@@ -57,14 +59,32 @@ impl<A: Aead> Session<A> {
             return Opened::Replayed;
         }
         let len = datagram.len();
-        let Some(plaintext) = open(&self.opening, number, header, datagram) else {
+        let packet = Sealed {
+            number,
+            largest: self.replay.largest(),
+            header,
+            datagram,
+            rtt: &self.rtt,
+        };
+        let Some(opened) = self.opening.open(now, keying.provider, packet) else {
+            if self.opening.failed() >= keying.limits.failed_opens_max() {
+                self.abort(now, CloseCode::AeadLimit);
+            }
             return Opened::Forged;
         };
         self.replay.mark(number);
         self.stats.packets_received += 1;
         let len = u64::try_from(len).unwrap_or(0);
         self.stats.bytes_received += len;
-        self.take(now, number, plaintext);
+        if self.is_out_of_turn(&opened) {
+            self.abort(now, CloseCode::KeyUpdate);
+            return Opened::Taken;
+        }
+        let acked = self.sent.largest_acked();
+        self.take(now, number, opened.plaintext);
+        if self.is_answer_missing(opened.generation, acked) {
+            self.abort(now, CloseCode::KeyUpdate);
+        }
         let acked = self.sent.largest_acked().map(PacketNumber::get);
         let next = self.next_number().get();
         self.path

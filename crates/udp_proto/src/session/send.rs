@@ -2,20 +2,19 @@
 
 use core::net::SocketAddr;
 
-use crypto::packet_key::SEALS_MAX;
-use crypto::{Aead, SealError};
+use crypto::{Aead, Provider, SealError};
 use wire::{Generator, Instant, Transmit};
 
 use super::close::Phase;
 use super::mtu::MtuCheck;
-use super::{Content, Crowding, Sending, Session};
+use super::{Content, Crowding, Keying, Sending, Session};
 use crate::channel::FRAMES_MAX;
 use crate::error::CloseCode;
 use crate::fragment::FRAGMENT_LEN;
 use crate::frame::{Elicits, Frame};
 use crate::handshake::params;
 use crate::outbox::{End, Lead, Room};
-use crate::packet::{Form, Header, KeyPhase, PLAINTEXT_LEN_MIN, PacketNumber, TAG_LEN};
+use crate::packet::{Form, Header, PLAINTEXT_LEN_MIN, PacketNumber, TAG_LEN};
 use crate::received::{Described, Written};
 use crate::sent::{Cargo, SentPacket};
 
@@ -28,11 +27,12 @@ const FRAGMENT_HEADER_LEN: usize = 9;
 
 impl<A: Aead> Session<A> {
     /// Appends the next packet to `buf`.
-    pub(crate) fn poll_transmit(
+    pub(crate) fn poll_transmit<P: Provider<Aead = A>>(
         &mut self,
         now: Instant,
         generator: &mut Generator,
         buf: &mut Vec<u8>,
+        keying: &Keying<'_, P>,
     ) -> Option<Transmit<SocketAddr>> {
         self.run_phase(now);
         // What waits leaves when the next packet of the peer has come.
@@ -40,20 +40,22 @@ impl<A: Aead> Session<A> {
             return None;
         }
         let start = buf.len();
-        let transmit = self.poll_any(now, generator, buf)?;
+        let transmit = self.poll_any(now, generator, buf, keying)?;
         let len = buf.len().saturating_sub(start);
         self.path.on_sent(u64::try_from(len).unwrap_or(u64::MAX));
         Some(transmit)
     }
 
-    fn poll_any(
+    fn poll_any<P: Provider<Aead = A>>(
         &mut self,
         now: Instant,
         generator: &mut Generator,
         buf: &mut Vec<u8>,
+        keying: &Keying<'_, P>,
     ) -> Option<Transmit<SocketAddr>> {
         if matches!(self.phase, Phase::Open | Phase::Flushing { .. }) {
-            if self.has_worn_out() {
+            self.change_keys(now, keying);
+            if self.has_worn_out(keying.limits.seals_max()) {
                 self.abort(now, CloseCode::AeadLimit);
             } else if let Some(transmit) = self.poll_packet(now, generator, buf) {
                 return Some(transmit);
@@ -226,9 +228,11 @@ impl<A: Aead> Session<A> {
         if !self.received.wants_ack() {
             return None;
         }
-        match self.received.write_ack(now, room, buf) {
-            Some(Written::Whole(whole)) => Some(whole),
-            Some(Written::Cut) | None => None,
+        let written = self.received.write_ack(now, room, buf)?;
+        self.opening.on_ack_written();
+        match written {
+            Written::Whole(whole) => Some(whole),
+            Written::Cut => None,
         }
     }
 
@@ -310,7 +314,7 @@ impl<A: Aead> Session<A> {
         let number = self.next_number();
         let form = number.form_after(self.sent.form_reference());
         let header = Header {
-            key_phase: KeyPhase::Even,
+            key_phase: self.sealing_phase.bit(),
             destination: self.peer_cid,
             number: number.truncate(form.unwrap_or(Form::Four)),
         };
@@ -362,8 +366,8 @@ impl<A: Aead> Session<A> {
     }
 
     /// Returns whether only CLOSE may be sent any more.
-    fn has_worn_out(&self) -> bool {
-        self.sealing.sealed_in_phase() + SEALS_RESERVED >= SEALS_MAX
+    fn has_worn_out(&self, seals_max: u64) -> bool {
+        self.sealing.sealed_in_phase() + SEALS_RESERVED >= seals_max
             || self
                 .next_number()
                 .form_after(self.sent.form_reference())

@@ -10,6 +10,7 @@ use wire::{Arrival, Seed};
 
 use crate::direct::{Line, Party};
 use crate::harness::{RELIABLE, UNRELIABLE};
+use crate::key_update::{every, phases};
 
 /// Two endpoints, with every buffer that a driver keeps.
 struct Pair {
@@ -22,9 +23,13 @@ struct Pair {
 
 impl Pair {
     fn new() -> Self {
+        Self::with(Config::default())
+    }
+
+    fn with(config: Config) -> Self {
         let mut line = Line::between(
             Seed::from_number(1),
-            Config::default(),
+            config,
             |listen| listen,
             (Ring::new(), Ring::new()),
         );
@@ -114,6 +119,14 @@ fn twp_f3_100_000_unreliable_packets_each_way_allocate_nothing() {
 #[test]
 fn twp_f3_reliable_messages_allocate_nothing_in_the_steady_state() {
     assert_eq!(Pair::new().allocations(RELIABLE, 2_000, 20_000), 0);
+}
+
+#[test]
+fn twp_f3_changes_of_keys_allocate_nothing_either() {
+    let mut pair = Pair::with(every(64));
+    assert_eq!(pair.allocations(UNRELIABLE, 1_000, 20_000), 0);
+    let phases = phases(&pair.line, pair.sessions);
+    assert!(phases.iter().all(|count| *count > 250), "{phases:?}");
 }
 
 #[test]

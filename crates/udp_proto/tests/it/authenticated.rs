@@ -11,16 +11,20 @@ use crate::harness::address;
 use crate::rogue::{Rogue, RogueSession, confirm, confirm_with};
 
 /// A server, and a client of ours that is no endpoint.
-struct Bout {
-    line: Line,
-    session: RogueSession,
+pub(crate) struct Bout {
+    pub(crate) line: Line,
+    pub(crate) session: RogueSession,
     credentials: Credentials,
 }
 
 impl Bout {
     /// With an ACCEPT taken and no packet sent.
     fn half_open(number: u64) -> Self {
-        let mut line = Line::new(number);
+        Self::half_open_with(number, Config::default())
+    }
+
+    fn half_open_with(number: u64, config: Config) -> Self {
+        let mut line = Line::with(number, config, |listen| listen);
         let credentials = line.token(1);
         let mut rogue = Rogue::new(number, &credentials);
         line.server.take(line.now, address(CLIENT), &rogue.hello);
@@ -34,19 +38,23 @@ impl Bout {
     }
 
     fn open(number: u64) -> Self {
-        let mut bout = Self::half_open(number);
+        Self::open_with(number, Config::default())
+    }
+
+    pub(crate) fn open_with(number: u64, config: Config) -> Self {
+        let mut bout = Self::half_open_with(number, config);
         let first = confirm(&Config::default());
         bout.say(&first);
         assert_eq!(bout.server().sessions().len(), 1);
         bout
     }
 
-    fn server(&self) -> &Party {
+    pub(crate) fn server(&self) -> &Party {
         &self.line.server
     }
 
     /// Sends a packet with this plaintext; returns the plaintexts of the answers.
-    fn say(&mut self, plaintext: &[u8]) -> Vec<Vec<u8>> {
+    pub(crate) fn say(&mut self, plaintext: &[u8]) -> Vec<Vec<u8>> {
         let packet = self.session.packet(plaintext);
         let now = self.line.now;
         self.line.server.take(now, address(CLIENT), &packet);
@@ -57,7 +65,7 @@ impl Bout {
     }
 
     /// The code of the only end that the server's application heard of.
-    fn end(&self) -> Option<CloseReason> {
+    pub(crate) fn end(&self) -> Option<CloseReason> {
         let closes = self.server().closes();
         assert!(closes.len() <= 1);
         closes.first().copied()

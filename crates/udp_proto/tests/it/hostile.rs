@@ -4,7 +4,7 @@ use core::net::SocketAddr;
 use core::time::Duration;
 
 use udp_proto::{Config, Listen, SessionId};
-use wire::{Generator, Seed};
+use wire::{Generator, Instant, Seed};
 
 use crate::direct::{CLIENT, Line, Party};
 use crate::harness::{RELIABLE, SERVER, UNRELIABLE, address};
@@ -37,17 +37,31 @@ fn unseen_packets(line: &mut Line, count: usize) -> Vec<Vec<u8>> {
     packets
 }
 
-/// All that can be seen of a session's state from outside; counters of the endpoint excepted.
+/// All that can be seen of a session's state from outside; counters of what was dropped excepted.
 fn view(party: &Party, session: SessionId) -> String {
     let machine = &party.machine;
+    let stats = machine.session_stats(session).map(|mut stats| {
+        stats.packets_unopened = 0;
+        stats
+    });
     format!(
-        "{:?} {:?} {} {:?} {:?}",
-        machine.session_stats(session),
+        "{stats:?} {:?} {} {:?} {:?}",
         machine.poll_timeout(),
         machine.memory(),
         machine.peer_address(session),
         machine.proof(session),
     )
+}
+
+/// Has `party` hold the key of the next phase ready, by a copy of a packet with the bit flipped.
+fn forge_key_phase(party: &mut Party, now: Instant, from: &str, packet: &[u8]) {
+    let memory = party.machine.memory();
+    let mut forged = packet.to_vec();
+    forged[0] ^= 0x20;
+    // A number that none was above.
+    forged[5] = 0x3F;
+    party.take(now, address(from), &forged);
+    assert!(party.machine.memory() > memory);
 }
 
 #[test]
@@ -56,6 +70,8 @@ fn twp_k2_r4_no_packet_opens_with_a_bit_flipped_and_none_changes_anything() {
     let packets = unseen_packets(&mut line, 90);
     let theirs = line.server.sessions()[0];
     line.server.drain(line.now);
+    // The key of the next phase is the one thing that a forged packet may leave behind.
+    forge_key_phase(&mut line.server, line.now, CLIENT, &packets[0]);
     let before = *line.server.machine.stats();
     let state = view(&line.server, theirs);
     let mut flips = 0;
@@ -106,6 +122,8 @@ fn twp_r4_r5_forged_packets_cause_no_event_close_block_or_byte() {
             last.unwrap().1.clone()
         })
         .into();
+    forge_key_phase(&mut line.server, line.now, CLIENT, &samples[0]);
+    forge_key_phase(&mut line.client, line.now, SERVER, &samples[1]);
     let states = (view(&line.server, theirs), view(&line.client, session));
     let events = (line.server.events.len(), line.client.events.len());
     for _ in 0..10_000 {

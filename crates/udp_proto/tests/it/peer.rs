@@ -197,3 +197,36 @@ fn of_a_double_dial_the_session_of_the_smaller_id_survives_on_both_sides() {
         assert_eq!(open(&b).len(), 1);
     }
 }
+
+/// Keys change between nodes as between client and server, and the exporter stays what it was.
+#[test]
+fn nodes_change_keys_and_export_the_same_as_before() {
+    let mut world = World::new(Seed::from_number(6));
+    let (a, b) = (node(&mut world, 1, 7), node(&mut world, 2, 7));
+    let ours = dial(&mut world, &a, &b);
+    world.run_for(Duration::from_secs(1));
+    let theirs = log(&world, &b).sessions()[0];
+    let exported = |world: &World, node: &Node, session| {
+        let machine = &world.get(node.handle).unwrap().machine;
+        let exporter = machine.exporter(session).unwrap();
+        let label = crypto::Label::new("tw1 test");
+        exporter.expand(machine.provider(), label, &[])
+    };
+    let before = exported(&world, &a, ours);
+    for (node, session) in [(&a, ours), (&b, theirs), (&a, ours)] {
+        world.apply(node.handle, |host, now| {
+            let machine = &mut host.machine;
+            machine.update_keys(now, session).unwrap();
+            machine.send(now, session, RELIABLE, b"soon").unwrap();
+        });
+        world.run_for(Duration::from_secs(3));
+    }
+    for (node, session) in [(&a, ours), (&b, theirs)] {
+        let machine = &world.get(node.handle).unwrap().machine;
+        let stats = machine.session_stats(session).unwrap();
+        assert_eq!((stats.key_phase_sent, stats.key_phase_received), (3, 3));
+        assert_eq!(exported(&world, node, session), before);
+    }
+    assert_eq!(log(&world, &a).messages.len(), 1);
+    assert_eq!(log(&world, &b).messages.len(), 2);
+}

@@ -27,7 +27,10 @@ pub(crate) struct Rogue {
 /// What an ACCEPT gives.
 pub(crate) struct RogueSession {
     pub(crate) sealing: SealingKey<SimAead>,
-    pub(crate) opening: OpeningKey<SimAead>,
+    /// Of the server's phases 0 and 1.
+    pub(crate) opening: [OpeningKey<SimAead>; 2],
+    /// The key phase bit of our packets.
+    key_phase: u8,
     pub(crate) server_cid: Cid,
     pub(crate) th1: [u8; 32],
 }
@@ -129,7 +132,11 @@ impl Rogue {
         let secrets = || -> SessionSecrets { agreed(self.psk.as_ref()).traffic(provider, &th1) };
         let (ours, theirs, _) = secrets().split(Role::Dialler);
         RogueSession {
-            opening: theirs.opening_key(provider, clear.suite),
+            opening: [
+                theirs.opening_key(provider, clear.suite),
+                theirs.next(provider).opening_key(provider, clear.suite),
+            ],
+            key_phase: 0,
             sealing: ours.into_sealing_key(provider, clear.suite),
             server_cid: clear.server_cid,
             th1,
@@ -141,7 +148,7 @@ impl RogueSession {
     /// Seals a packet around any plaintext.
     pub(crate) fn packet(&mut self, plaintext: &[u8]) -> Vec<u8> {
         let number = self.sealing.next_number().to_be_bytes();
-        let mut packet = vec![0x40];
+        let mut packet = vec![0x40 | self.key_phase];
         packet.extend_from_slice(self.server_cid.as_slice());
         packet.extend_from_slice(&number[6..]);
         let head = packet.len();
@@ -156,18 +163,25 @@ impl RogueSession {
         packet
     }
 
+    /// Begins the next key phase, whether or not it may.
+    pub(crate) fn update(&mut self) {
+        self.sealing.update(&SimProvider::new(Seed::from_number(0)));
+        self.key_phase ^= 0x20;
+    }
+
     /// Leaves out a packet number, as if that packet was lost.
     pub(crate) fn lose(&mut self) {
         self.sealing.skip().expect("fresh key");
     }
 
-    /// Opens a packet of the server with a connection id of 4 bytes and a number of 2.
+    /// Opens a packet of the server's first two phases with a connection id of 4 bytes and a number
+    /// of 2.
     pub(crate) fn open(&self, packet: &[u8]) -> Option<Vec<u8>> {
         let (head, sealed) = packet.split_at_checked(7)?;
         let number = u16::from_be_bytes([head[5], head[6]]);
         let (body, tag) = sealed.split_last_chunk::<16>()?;
         let mut body = body.to_vec();
-        self.opening
+        self.opening[usize::from(head[0] & 0x20 != 0)]
             .open(number.into(), head, &mut body, tag)
             .ok()?;
         Some(body)

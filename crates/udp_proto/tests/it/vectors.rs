@@ -147,18 +147,20 @@ fn schedule(
     let client = Secret32::new(expand(&s2, "tw1 c traffic", &th1));
     let server = Secret32::new(expand(&s2, "tw1 s traffic", &th1));
     file.put("exporter", &expand::<32>(&s2, "tw1 exporter", &th1));
-    for (name, secret) in [("client", &client), ("server", &server)] {
-        file.put(&format!("{name}_traffic_0"), secret.expose());
-        file.put(
-            &format!("{name}_key_0"),
-            &expand::<16>(secret, "tw1 key", &[]),
-        );
-        file.put(
-            &format!("{name}_iv_0"),
-            &expand::<12>(secret, "tw1 iv", &[]),
-        );
-    }
+    put_phase(file, "client", 0, &client);
+    put_phase(file, "server", 0, &server);
     Keys { client, server }
+}
+
+/// Writes the keys of a phase.
+fn put_phase(file: &mut Vectors, side: &str, phase: u32, secret: &Secret32) {
+    let (key, iv): ([u8; 16], [u8; 12]) = (
+        expand(secret, "tw1 key", &[]),
+        expand(secret, "tw1 iv", &[]),
+    );
+    file.put(&format!("{side}_traffic_{phase}"), secret.expose());
+    file.put(&format!("{side}_key_{phase}"), &key);
+    file.put(&format!("{side}_iv_{phase}"), &iv);
 }
 
 /// Opens with AES-128-GCM, suite 1.
@@ -210,20 +212,22 @@ fn record(file: &mut Vectors, number: u64, psk: Option<&Secret32>, line: &Line) 
     file.note(
         "Packets: flags 1, connection id 4, number 2, then sealed. `_plain` is the plaintext.",
     );
-    let (mut client, mut server) = (0, 0);
+    let mut sides = [("client", 0, 0, keys.client), ("server", 0, 0, keys.server)];
     for (is_client, bytes) in &line.record {
         if bytes[0] & 0xC0 != 0x40 {
             continue;
         }
-        let (side, count, secret) = if *is_client {
-            ("client", &mut client, &keys.client)
-        } else {
-            ("server", &mut server, &keys.server)
-        };
+        let (side, count, phase, secret) = &mut sides[usize::from(!is_client)];
+        if u32::from(bytes[0] & 0x20 != 0) != *phase % 2 {
+            *phase += 1;
+            *secret = Secret32::new(expand(secret, "tw1 update", &[]));
+            file.note(&format!("Phase {phase} of the {side}."));
+            put_phase(file, side, *phase, secret);
+        }
         packet(file, &format!("{side}_{count}"), secret, bytes);
         *count += 1;
     }
-    assert!(client >= 4 && server >= 3);
+    assert!(sides[0].1 >= 4 && sides[1].1 >= 3);
 }
 
 /// Messages of each kind, ACKs, and an orderly end.
@@ -287,6 +291,34 @@ fn the_token_session_is_unchanged() {
     file.put("token", &token);
     record(&mut file, 1, Some(&psk), &line);
     file.check("token.hex");
+}
+
+/// The client goes to phase 1 and the server follows; then the server to phase 2, and the client.
+#[test]
+fn the_session_with_new_keys_is_unchanged() {
+    let mut line = Line::new(5);
+    let credentials = line.token(42);
+    let Credentials::Token { psk, .. } = crate::direct::again(&credentials) else {
+        panic!("a token");
+    };
+    let session = line.client.dial(line.now, &line.keys, credentials);
+    line.settle();
+    let theirs = line.server.sessions()[0];
+    line.run(900);
+    line.client.machine.update_keys(line.now, session).unwrap();
+    line.run(900);
+    let (now, server) = (line.now, &mut line.server.machine);
+    server.send(now, theirs, RELIABLE, b"phase 1").unwrap();
+    line.run(900);
+    let (now, server) = (line.now, &mut line.server.machine);
+    server.update_keys(now, theirs).unwrap();
+    converse(&mut line, session, theirs);
+    let mut file = Vectors::new("TWP/1 with a connect token, and new keys twice.");
+    endpoints(&mut file, &line);
+    file.put("psk", psk.expose());
+    record(&mut file, 5, Some(&psk), &line);
+    assert!(file.0.contains("client_traffic_2") && file.0.contains("server_traffic_2"));
+    file.check("key_update.hex");
 }
 
 #[test]

@@ -6,8 +6,8 @@ use std::collections::BTreeSet;
 
 use netsim::{Chance, Datagram, Handle, Host, Jitter, LinkConfig, Loss, Order, Rate, TapId};
 use udp_proto::{
-    ChannelConfig, ChannelId, ChannelTable, CloseCode, Config, Delivery, Event, Listen, SendError,
-    SessionId,
+    ChannelConfig, ChannelId, ChannelTable, CloseCode, Config, Delivery, Event, KeyLimits, Listen,
+    SendError, SessionId, SessionStats,
 };
 use wire::{Generator, Seed};
 
@@ -68,9 +68,10 @@ fn channels() -> [ChannelConfig; 4] {
 }
 
 /// What both ends are configured with.
-fn config() -> Config {
+fn config(limits: KeyLimits) -> Config {
     let mut config = Config::default();
     config.channels = ChannelTable::new(&channels()).unwrap();
+    config.key_limits = limits;
     config
 }
 
@@ -115,11 +116,15 @@ fn number_of(message: &[u8]) -> u32 {
 
 impl Storm {
     pub(super) fn new(seed: Seed) -> Self {
-        let mut scene = Scene::with(seed, config(), |listen: Listen| listen);
+        Self::with(seed, KeyLimits::default())
+    }
+
+    fn with(seed: Seed, limits: KeyLimits) -> Self {
+        let mut scene = Scene::with(seed, config(limits), |listen: Listen| listen);
         let mut generator = scene.world.generator(1);
         let keys = &scene.keys;
         let quiet = |now| {
-            let host = server_host(seed, (config(), INSTANCE), keys, |listen| listen, now);
+            let host = server_host(seed, (config(limits), INSTANCE), keys, |listen| listen, now);
             Host::new(host.machine, Log::default())
         };
         scene.world.restart(scene.server, quiet);
@@ -128,7 +133,7 @@ impl Storm {
         let tap = scene.world.tap_all(2_000);
         let players = (1..=2)
             .map(|player| {
-                let client = scene.client_with(config());
+                let client = scene.client_with(config(limits));
                 for pair in [
                     (client.index(), scene.server.index()),
                     (scene.server.index(), client.index()),
@@ -169,6 +174,17 @@ impl Storm {
             },
             _ => None,
         })
+    }
+
+    /// What both ends of each session that is open say of it: the client, then the server.
+    pub(super) fn open_sessions(&self) -> Vec<(SessionStats, SessionStats)> {
+        let both = |(index, player): (usize, &Player)| {
+            let client = &self.scene.peer(player.client).machine;
+            let server = &self.scene.peer(self.scene.server).machine;
+            let theirs = server.session_stats(self.theirs(index)?)?;
+            Some((client.session_stats(player.session)?, theirs))
+        };
+        self.players.iter().enumerate().filter_map(both).collect()
     }
 
     /// Sends one message of a kind drawn, where there is a session and room.
@@ -345,10 +361,16 @@ impl Storm {
     }
 
     pub(super) fn run(seed: Seed) -> Self {
-        let mut storm = Self::new(seed);
+        Self::run_with(seed, KeyLimits::default(), |_| {})
+    }
+
+    /// As [`run`](Self::run), with a look at the sessions before they end.
+    pub(super) fn run_with(seed: Seed, limits: KeyLimits, look: impl FnOnce(&Self)) -> Self {
+        let mut storm = Self::with(seed, limits);
         storm.weather();
         storm.clear_up();
         storm.check_deliveries();
+        look(&storm);
         storm.close();
         storm.check_deliveries();
         storm.check_events();

@@ -1,0 +1,32 @@
+//! Providers that a feature of the facade makes exist.
+
+use tickwire::crypto::{self, Identity, Provider};
+use tickwire::udp_proto::{AppId, Config, Endpoint, Listen};
+use tickwire::wire::{InstanceId, Instant};
+
+/// An endpoint over a provider listens.
+fn listens<P: Provider>(mut provider: P) {
+    let identity = Identity::generate(&mut provider).unwrap();
+    let key = *identity.public_key();
+    let mut endpoint = Endpoint::new(Config::default(), AppId(1), provider, Instant::ZERO).unwrap();
+    let listen = Listen::new(identity, InstanceId(1)).with_open_mode();
+    endpoint.listen(Instant::ZERO, listen).unwrap();
+    assert_eq!(endpoint.public_key(), Some(&key));
+}
+
+#[test]
+fn ring_is_there() {
+    listens(crypto::Ring::new());
+}
+
+#[cfg(feature = "aws-lc-rs")]
+#[test]
+fn the_feature_aws_lc_rs_brings_its_provider() {
+    listens(crypto::AwsLcRs::new());
+}
+
+#[cfg(feature = "rustcrypto")]
+#[test]
+fn the_feature_rustcrypto_brings_its_provider() {
+    listens(crypto::RustCrypto::new());
+}

@@ -1,0 +1,173 @@
+//! What may be done with the key phase bit by whoever has no key, and by whoever has one.
+
+use core::time::Duration;
+
+use netsim::provider::{CallCounts, Counting, Counts, SimProvider};
+use udp_proto::{CloseCode, CloseReason, Config};
+use wire::Seed;
+
+use crate::authenticated::Bout;
+use crate::direct::Line;
+use crate::harness::UNRELIABLE;
+use crate::key_update::{KEY_PHASE, phases};
+
+const PING: [u8; 1] = [0x01];
+const PADDING: [u8; 1] = [0x00];
+
+const KEY_UPDATE: Option<CloseReason> = Some(CloseReason::Local(CloseCode::KeyUpdate));
+
+#[test]
+fn the_answer_to_a_new_key_is_a_new_key_in_the_very_next_packet() {
+    let mut bout = Bout::open_with(1, Config::default());
+    bout.say(&PING);
+    bout.session.update();
+    let packet = bout.session.packet(&PING);
+    let now = bout.line.now + Duration::from_millis(100);
+    let from = bout.line.client.at;
+    bout.line.server.take(now, from, &packet);
+    bout.line.server.wake(now + Duration::from_millis(26));
+    let answers = bout.line.server.drain(now + Duration::from_millis(26));
+    let [answer] = &answers[..] else {
+        panic!("{answers:?}");
+    };
+    assert_eq!(answer.bytes[0] & KEY_PHASE, KEY_PHASE);
+    let plain = bout.session.open(&answer.bytes).expect("under phase 1");
+    assert_eq!(plain[0], 0x02, "an ACK");
+    assert_eq!(bout.end(), None);
+}
+
+/// A peer may go on only when it knows that we have its key.
+#[test]
+fn two_new_keys_without_an_acknowledgement_between_them_end_the_session() {
+    for is_acknowledged in [true, false] {
+        let mut bout = Bout::open_with(2, Config::default());
+        bout.say(&PING);
+        for _ in 0..2 {
+            bout.session.update();
+            bout.say(if is_acknowledged { &PING } else { &PADDING });
+            bout.line.now += Duration::from_millis(if is_acknowledged { 500 } else { 1 });
+            bout.line.server.wake(bout.line.now);
+            let now = bout.line.now;
+            bout.line.server.drain(now);
+        }
+        let expected = if is_acknowledged { None } else { KEY_UPDATE };
+        assert_eq!(bout.end(), expected);
+    }
+}
+
+/// Who acknowledges our new key and keeps its own old one has not answered.
+#[test]
+fn an_acknowledgement_of_a_new_key_under_the_old_one_ends_the_session() {
+    for is_answered in [true, false] {
+        let mut bout = Bout::open_with(3, Config::default());
+        let theirs = bout.server().sessions()[0];
+        bout.line.now += Duration::from_secs(2);
+        let (now, from) = (bout.line.now, bout.line.client.at);
+        bout.line.server.wake(now);
+        let newest = |sent: &[crate::direct::Sent]| sent.last().unwrap().bytes[5..7].to_vec();
+        let ack = |number: &[u8]| [&[0x02][..], number, &[0xFF, 0xFF, 0, 0]].concat();
+        let sent = bout.line.server.drain(now);
+        bout.say(&ack(&newest(&sent)));
+        bout.line.server.machine.update_keys(now, theirs).unwrap();
+        let sent = bout.line.server.drain(now);
+        assert_eq!(sent.last().unwrap().bytes[0] & KEY_PHASE, KEY_PHASE);
+        if is_answered {
+            bout.session.update();
+        }
+        let packet = bout.session.packet(&ack(&newest(&sent)));
+        bout.line.server.take(now, from, &packet);
+        bout.line.server.drain(now);
+        let expected = if is_answered { None } else { KEY_UPDATE };
+        assert_eq!(bout.end(), expected);
+    }
+}
+
+/// The first packet of all has no other phase than the first.
+#[test]
+fn the_first_packet_bears_no_later_phase() {
+    let mut line = Line::new(4);
+    let credentials = line.token(1);
+    line.client.dial(line.now, &line.keys, credentials);
+    let hello = line.client.drain(line.now).remove(0).bytes;
+    line.server.take(line.now, line.client.at, &hello);
+    let accept = line.server.drain(line.now).remove(0).bytes;
+    line.client.take(line.now, line.server.at, &accept);
+    let first = line.client.drain(line.now).remove(0).bytes;
+    let mut flipped = first.clone();
+    flipped[0] ^= KEY_PHASE;
+    line.server.take(line.now, line.client.at, &flipped);
+    line.server.drain(line.now);
+    assert!(line.server.sessions().is_empty());
+    assert_eq!(line.server.machine.stats().dropped_forged, 1);
+    line.server.take(line.now, line.client.at, &first);
+    line.server.drain(line.now);
+    assert_eq!(line.server.sessions().len(), 1);
+}
+
+/// R4: whoever forges the bit costs one expansion a second and the memory of one key, and holds up
+/// no genuine packet.
+#[test]
+fn twp_r4_a_forged_key_phase_costs_one_expansion_a_second_and_changes_nothing() {
+    let quiet = Siege::run(0);
+    let siege = Siege::run(20);
+    assert!(siege.spent.open > quiet.spent.open + 30_000, "{siege:?}");
+    assert_eq!(quiet.spent.aead, 0, "{quiet:?}");
+    assert!((10..=20).contains(&siege.spent.aead), "{siege:?}");
+    // The secret, the key and the iv.
+    assert_eq!(siege.spent.hmac, 3 * siege.spent.aead);
+    assert!(siege.memory > quiet.memory, "{siege:?} {quiet:?}");
+    assert!(siege.memory <= quiet.memory + 2_000, "{siege:?} {quiet:?}");
+}
+
+/// What 20 s of traffic cost a server.
+#[derive(Debug)]
+struct Siege {
+    spent: CallCounts,
+    /// At the most.
+    memory: usize,
+}
+
+impl Siege {
+    /// With so many packets of a forged phase each 10 ms.
+    fn run(forgeries: u32) -> Self {
+        let (seed, counts) = (Seed::from_number(5), Counts::default());
+        let provider = |number, counts: &Counts| {
+            Counting::new(SimProvider::new(seed.generator(number).seed()), counts)
+        };
+        let ends = (provider(1, &counts), provider(2, &Counts::default()));
+        let mut line = Line::between(seed, Config::default(), |listen| listen, ends);
+        let ends = line.join(1);
+        line.run(1_000);
+        let newest = line.record.iter().rev().find(|(is_client, _)| *is_client);
+        let mut forged = newest.unwrap().1.clone();
+        forged[0] ^= KEY_PHASE;
+        let mut generator = seed.generator(9);
+        let before = counts.now();
+        let mut memory = 0;
+        for turn in 0..2_000 {
+            line.run(10);
+            for _ in 0..forgeries {
+                // Any number: most lie above all that opened, some below.
+                let number = u16::try_from(generator.below(0x4000)).unwrap();
+                forged[5..7].copy_from_slice(&number.to_be_bytes());
+                line.server.take(line.now, line.client.at, &forged);
+            }
+            memory = memory.max(line.server.machine.memory());
+            if turn % 10 == 0 {
+                let (now, machine) = (line.now, &mut line.client.machine);
+                machine.send(now, ends.0, UNRELIABLE, b"genuine").unwrap();
+            }
+        }
+        let spent = counts.now() - before;
+        assert_eq!(phases(&line, ends), [0; 4]);
+        assert_eq!(line.server.messages.len(), 200);
+        let closes = [line.client.closes(), line.server.closes()];
+        assert_eq!(closes, [vec![], vec![]]);
+        // A genuine change gets through between forged ones.
+        line.server.take(line.now, line.client.at, &forged);
+        line.client.machine.update_keys(line.now, ends.0).unwrap();
+        line.run(100);
+        assert_eq!(phases(&line, ends), [1; 4]);
+        Self { spent, memory }
+    }
+}

@@ -1,0 +1,292 @@
+//! Changes of keys between two ends that keep to the rules.
+
+use core::time::Duration;
+
+use crypto::{Provider, Ring};
+use netsim::provider::{NonceLog, Recording, SimProvider};
+use udp_proto::{Config, KeyLimits, NoSession, SessionId};
+use wire::{Generator, Seed};
+
+use crate::direct::{Line, Sent};
+use crate::harness::{RELIABLE, UNRELIABLE};
+
+/// The first byte's bit.
+pub(crate) const KEY_PHASE: u8 = 0x20;
+
+/// Keys are changed as often as they may be.
+pub(crate) fn every(packets: u64) -> Config {
+    let mut config = Config::default();
+    config.key_limits = KeyLimits::default().with_phase_packets(packets);
+    config
+}
+
+/// How often each end has changed its key, and has heard that the other did: the client's two, then
+/// the server's.
+pub(crate) fn phases<P: Provider>(line: &Line<P>, ends: (SessionId, SessionId)) -> [u64; 4] {
+    let client = line.client.machine.session_stats(ends.0).unwrap();
+    let server = line.server.machine.session_stats(ends.1).unwrap();
+    [
+        client.key_phase_sent,
+        client.key_phase_received,
+        server.key_phase_sent,
+        server.key_phase_received,
+    ]
+}
+
+fn joined(config: Config) -> (Line, (SessionId, SessionId)) {
+    let mut line = Line::with(1, config, |listen| listen);
+    let ends = line.join(1);
+    line.run(1_000);
+    (line, ends)
+}
+
+fn say<P: Provider>(line: &mut Line<P>, session: SessionId, message: &[u8]) {
+    let (now, machine) = (line.now, &mut line.client.machine);
+    machine.send(now, session, RELIABLE, message).unwrap();
+}
+
+#[test]
+fn a_call_at_one_end_changes_the_keys_of_both_once() {
+    let (mut line, ends) = joined(Config::default());
+    assert_eq!(phases(&line, ends), [0; 4]);
+    for round in 1..=5 {
+        let before = line.record.len();
+        let (machine, session) = match round % 2 {
+            0 => (&mut line.client.machine, ends.0),
+            _ => (&mut line.server.machine, ends.1),
+        };
+        // Asked for twice, done once.
+        machine.update_keys(line.now, session).unwrap();
+        machine.update_keys(line.now, session).unwrap();
+        line.settle();
+        assert_eq!(
+            phases(&line, ends)[2 * (round % 2)],
+            round as u64,
+            "at once"
+        );
+        line.run(200);
+        assert_eq!(phases(&line, ends), [round as u64; 4]);
+        let bits: Vec<u8> = line.record[before..]
+            .iter()
+            .map(|(_, bytes)| bytes[0] & KEY_PHASE)
+            .collect();
+        let bit = if round % 2 == 0 { 0 } else { KEY_PHASE };
+        assert!(bits.iter().all(|it| *it == bit), "{bits:?}");
+        say(&mut line, ends.0, b"under new keys");
+        let (now, machine) = (line.now, &mut line.server.machine);
+        machine.send(now, ends.1, RELIABLE, b"and back").unwrap();
+        line.run(1_000);
+        assert_eq!(line.server.messages.len(), round);
+    }
+    assert_eq!(phases(&line, ends), [5; 4], "nobody changed them unasked");
+    line.server.machine.shutdown(line.now);
+    assert_eq!(
+        line.server.machine.update_keys(line.now, ends.1),
+        Err(NoSession)
+    );
+}
+
+#[test]
+fn both_ends_at_once_change_keys_once() {
+    let (mut line, ends) = joined(Config::default());
+    for round in 1..=4 {
+        line.client.machine.update_keys(line.now, ends.0).unwrap();
+        line.server.machine.update_keys(line.now, ends.1).unwrap();
+        line.run(1_000);
+        assert_eq!(phases(&line, ends), [round; 4]);
+    }
+}
+
+/// One that waits for its acknowledgement, and for three probe timeouts, comes by itself later.
+#[test]
+fn a_change_waits_until_a_packet_of_the_phase_was_acknowledged_and_for_three_probe_timeouts() {
+    let (mut line, ends) = joined(Config::default());
+    line.client.machine.update_keys(line.now, ends.0).unwrap();
+    // Its PING is lost, so nothing of phase 1 is acknowledged.
+    assert_eq!(line.client.drain(line.now).len(), 1);
+    line.client.machine.update_keys(line.now, ends.0).unwrap();
+    for _ in 0..40 {
+        line.now += Duration::from_millis(50);
+        line.client.wake(line.now);
+        for Sent { bytes, .. } in line.client.drain(line.now) {
+            assert_eq!(bytes[0] & KEY_PHASE, KEY_PHASE, "still phase 1");
+        }
+    }
+    line.run(2_000);
+    assert_eq!(phases(&line, ends), [2; 4]);
+    // Acknowledged at once, and asked for again: 3 probe timeouts of 25 ms and some later.
+    line.client.machine.update_keys(line.now, ends.0).unwrap();
+    line.settle();
+    let start = line.now;
+    line.client.machine.update_keys(line.now, ends.0).unwrap();
+    while phases(&line, ends)[0] < 4 {
+        say(&mut line, ends.0, b"tick");
+        line.run(1);
+        assert!(line.now < start + Duration::from_millis(500));
+    }
+    let pto = line.now.saturating_since(start) / 3;
+    assert!(pto >= Duration::from_millis(25), "{pto:?}");
+}
+
+/// What was sealed before the change and comes behind it is taken for three probe timeouts.
+#[test]
+fn packets_that_a_change_overtook_are_taken_for_three_probe_timeouts_and_no_longer() {
+    for (wait, is_taken) in [(0, true), (60, true), (150, false)] {
+        let (mut line, ends) = joined(Config::default());
+        line.run(3_000);
+        let idle = line.server.machine.memory();
+        let mut overtaken = Vec::new();
+        for number in 0..3 {
+            say(&mut line, ends.0, &[number; 30]);
+            overtaken.extend(line.client.drain(line.now));
+        }
+        line.client.machine.update_keys(line.now, ends.0).unwrap();
+        let after = line.client.drain(line.now);
+        assert_eq!((overtaken.len(), after.len()), (3, 1));
+        line.server.take(line.now, line.client.at, &after[0].bytes);
+        let held = line.server.machine.memory();
+        line.now += Duration::from_millis(wait);
+        line.server.wake(line.now);
+        for Sent { bytes, .. } in overtaken {
+            assert_eq!(bytes[0] & KEY_PHASE, 0);
+            line.server.take(line.now, line.client.at, &bytes);
+        }
+        line.server.drain(line.now);
+        let count = if is_taken { 3 } else { 0 };
+        assert_eq!(line.server.messages.len(), count, "{wait} ms later");
+        // The old key is expanded once, and goes with its time.
+        if is_taken {
+            assert!(line.server.machine.memory() > held);
+        }
+        line.run(3_000);
+        assert!(line.server.machine.memory() < idle + 500, "{wait}");
+        assert_eq!(line.server.messages.len(), 3, "sent again, where need be");
+        let stats = line.server.machine.session_stats(ends.1).unwrap();
+        assert_eq!(stats.packets_unopened, 0);
+    }
+}
+
+/// Two ends that change keys as often as they may, by count and by call and both at once, over a
+/// line that loses, repeats and delays; every seal is on record.
+#[test]
+fn twp_k1_no_two_seals_share_key_and_nonce_over_thousands_of_key_phases() {
+    let log = NonceLog::default();
+    let seed = Seed::from_number(2);
+    let provider = |number| Recording::new(SimProvider::new(seed.generator(number).seed()), &log);
+    let ends = (provider(1), provider(2));
+    let mut line = Line::between(seed, every(64), |listen| listen, ends);
+    let ends = line.join(1);
+    let mut generator = seed.generator(3);
+    let mut late: Vec<(u64, bool, Vec<u8>)> = Vec::new();
+    for turn in 0..120_000_u64 {
+        line.now += Duration::from_millis(1);
+        if turn % 500 == 0 {
+            line.client.machine.update_keys(line.now, ends.0).unwrap();
+            line.server.machine.update_keys(line.now, ends.1).unwrap();
+        }
+        let (client, server) = (&mut line.client.machine, &mut line.server.machine);
+        client.send(line.now, ends.0, UNRELIABLE, &[1; 20]).unwrap();
+        server.send(line.now, ends.1, UNRELIABLE, &[2; 20]).unwrap();
+        line.client.wake(line.now);
+        line.server.wake(line.now);
+        for (is_up, sent) in [
+            (true, line.client.drain(line.now)),
+            (false, line.server.drain(line.now)),
+        ] {
+            for Sent { bytes, .. } in sent {
+                for _ in 0..copies(&mut generator) {
+                    let delay = 5 + generator.below(20);
+                    late.push((turn + delay, is_up, bytes.clone()));
+                }
+            }
+        }
+        for (_, is_up, bytes) in late.extract_if(.., |(due, ..)| *due <= turn) {
+            if is_up {
+                line.server.take(line.now, line.client.at, &bytes);
+            } else {
+                line.client.take(line.now, line.server.at, &bytes);
+            }
+        }
+        line.client.messages.clear();
+        line.server.messages.clear();
+    }
+    assert_eq!(
+        (line.client.closes(), line.server.closes()),
+        (vec![], vec![])
+    );
+    let phases = phases(&line, ends);
+    assert!(phases.iter().all(|count| *count > 500), "{phases:?}");
+    assert!(log.sealed() > 230_000, "{} seals", log.sealed());
+    assert!(log.keys() > 1_000, "{} keys", log.keys());
+    assert_eq!(log.reuses(), []);
+}
+
+/// None, one or two.
+fn copies(generator: &mut Generator) -> u64 {
+    match generator.below(20) {
+        0 => 0,
+        1 => 2,
+        _ => 1,
+    }
+}
+
+/// R2: all that was ever sent comes again, at any later time and whatever the phase.
+#[test]
+fn twp_r2_a_replay_of_any_phase_is_delivered_in_none() {
+    let mut line = Line::with(3, every(64), |listen| listen);
+    let ends = line.join(1);
+    let mut generator = Seed::from_number(3).generator(1);
+    let mut replayed = 0;
+    for turn in 0..20_000_u32 {
+        line.now += Duration::from_millis(2);
+        line.client.wake(line.now);
+        line.server.wake(line.now);
+        let channel = if turn % 2 == 0 { UNRELIABLE } else { RELIABLE };
+        line.client
+            .machine
+            .send(line.now, ends.0, channel, &turn.to_be_bytes())
+            .unwrap();
+        line.settle();
+        let count = u64::try_from(line.record.len()).unwrap();
+        for reach in [count, 300, 40] {
+            let back = usize::try_from(generator.below(reach.min(count))).unwrap();
+            let (is_up, bytes) = line.record[line.record.len() - 1 - back].clone();
+            let (party, from) = if is_up {
+                (&mut line.server, line.client.at)
+            } else {
+                (&mut line.client, line.server.at)
+            };
+            let taken = party.machine.stats().packets;
+            party.take(line.now, from, &bytes);
+            assert_eq!(party.machine.stats().packets, taken);
+            replayed += 1;
+        }
+    }
+    let numbers: Vec<u32> = line
+        .server
+        .messages
+        .iter()
+        .map(|(_, message)| u32::from_be_bytes(message[..].try_into().unwrap()))
+        .collect();
+    assert_eq!(numbers, (0..20_000).collect::<Vec<_>>());
+    let phases = phases(&line, ends);
+    assert!(replayed == 60_000 && phases[0] > 200, "{phases:?}");
+}
+
+/// Keys of other phases are held for three probe timeouts and no longer, and a change in good order
+/// needs no memory.
+#[test]
+fn a_session_holds_no_more_after_a_change_of_keys() {
+    let seed = Seed::from_number(5);
+    let ends = (Ring::new(), Ring::new());
+    let mut line = Line::between(seed, Config::for_server(), |listen| listen, ends);
+    let ends = line.join(1);
+    line.run(5_000);
+    let held = |line: &Line<Ring>| [line.client.machine.memory(), line.server.machine.memory()];
+    let before = held(&line);
+    line.client.machine.update_keys(line.now, ends.0).unwrap();
+    line.run(100);
+    assert_eq!(phases(&line, ends), [1; 4]);
+    line.run(3_000);
+    assert_eq!(held(&line), before);
+}
