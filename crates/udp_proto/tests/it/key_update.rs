@@ -166,6 +166,20 @@ fn packets_that_a_change_overtook_are_taken_for_three_probe_timeouts_and_no_long
     }
 }
 
+/// The secret of the phase before does not wait for a keepalive to be forgotten.
+#[test]
+fn a_phase_that_is_over_is_forgotten_when_its_time_is() {
+    let (mut line, ends) = joined(Config::default());
+    line.client.machine.update_keys(line.now, ends.0).unwrap();
+    line.run(60);
+    assert_eq!(phases(&line, ends), [1; 4]);
+    // Both spoke less than 60 ms ago, so keepalives are 700 ms away.
+    for machine in [&line.client.machine, &line.server.machine] {
+        let next = machine.poll_timeout().unwrap();
+        assert!(next < line.now + Duration::from_millis(400), "{next:?}");
+    }
+}
+
 /// Two ends that change keys as often as they may, by count and by call and both at once, over a
 /// line that loses, repeats and delays; every seal is on record.
 #[test]
