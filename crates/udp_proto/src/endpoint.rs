@@ -274,6 +274,12 @@ impl<P: Provider> Endpoint<P> {
             });
         }
         let news = session.take_news();
+        if let Some(address) = news.moved {
+            self.events.push_back(Event::AddressChanged {
+                session: id,
+                address,
+            });
+        }
         if let Some(Outcome(mtu)) = news.mtu_checked {
             self.events
                 .push_back(Event::MtuChecked { session: id, mtu });

@@ -5,6 +5,7 @@ mod fates;
 mod mtu;
 mod path;
 mod receive;
+mod roam;
 mod send;
 
 use core::net::{IpAddr, SocketAddr};
@@ -26,7 +27,7 @@ use crate::packet::{Cid, PacketNumber};
 use crate::received::Received;
 use crate::replay::ReplayWindow;
 use crate::rtt::RttEstimator;
-use crate::sent::{SentPackets, Summary, Timeout};
+use crate::sent::{SentPacket, SentPackets, Summary, Timeout};
 use crate::skip::SkipPolicy;
 use crate::stats::SessionStats;
 use close::Phase;
@@ -35,12 +36,15 @@ use mtu::MtuCheck;
 pub(crate) use mtu::Outcome;
 pub(crate) use path::Path;
 pub(crate) use receive::{Opened, open};
+use roam::Tokens;
 
 /// Shared keys and state between two peers, from the end of the handshake to the last CLOSE.
 pub(crate) struct Session<A: Aead> {
     phase: Phase,
     /// Where packets go.
     path: Path,
+    /// Challenges of either side.
+    tokens: Tokens,
     /// What packets to the peer bear.
     peer_cid: Cid,
     role: Role,
@@ -148,6 +152,8 @@ pub(crate) struct News {
     pub(crate) is_readable: bool,
     /// The session has ended, and what the peer said to that; told once.
     pub(crate) closed: Option<(CloseReason, Box<[u8]>)>,
+    /// Where the peer is now, where that has changed.
+    pub(crate) moved: Option<SocketAddr>,
     /// The check of the path's size is over.
     pub(crate) mtu_checked: Option<Outcome>,
     /// Its slot may be freed.
@@ -180,6 +186,7 @@ impl<A: Aead> Session<A> {
         Self {
             phase: Phase::Open,
             path: start.path,
+            tokens: Tokens::default(),
             peer_cid: start.peer_cid,
             role: start.role,
             boot_id: start.peer_params.boot_id,
@@ -337,12 +344,14 @@ impl<A: Aead> Session<A> {
             + self.outbox.memory()
             + self.inbox.memory()
             + self.sent.memory()
+            + self.path.memory()
             + grant
             + confirm
     }
 
     /// Gives back what queues and records grew to, where they are empty.
-    fn shrink(&mut self) {
+    fn shrink(&mut self, now: Instant) {
+        self.path.shrink(now);
         self.outbox.shrink();
         self.inbox.shrink();
         self.sent.shrink();
@@ -368,6 +377,7 @@ impl<A: Aead> Session<A> {
                     self.sent.poll_timeout(&self.rtt),
                     self.outbox.poll_timeout(),
                     self.inbox.poll_timeout(),
+                    self.path.poll_timeout().filter(pending),
                 ]
                 .into_iter()
                 .flatten()
@@ -400,7 +410,7 @@ impl<A: Aead> Session<A> {
         self.inbox.handle_timeout(now);
         if now >= self.keepalive_at {
             // A whole keepalive without a packet of ours.
-            self.shrink();
+            self.shrink(now);
         }
         let (sent, rtt, mut fates) = self.parts(now);
         let timeout = sent.on_timeout(now, rtt, |content, _| fates.on_lost(content));

@@ -172,7 +172,7 @@ impl<P: Provider> Endpoint<P> {
         };
         let start = SessionStart {
             role: Role::Dialler,
-            path: Path::proved(accepted.server, arrival.local),
+            path: Path::fixed(accepted.server, arrival.local),
             peer_cid: accepted.server_cid,
             suite: accepted.suite,
             secrets: accepted.secrets,
@@ -224,6 +224,7 @@ impl<P: Provider> Endpoint<P> {
                     Opened::Replayed => self.stats.dropped_replayed += 1,
                     Opened::Forged => self.stats.dropped_forged += 1,
                     Opened::Late => self.stats.dropped_late += 1,
+                    Opened::Astray => self.stats.dropped_astray += 1,
                 }
                 self.settle(now, id);
             }

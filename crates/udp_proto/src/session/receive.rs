@@ -24,6 +24,8 @@ pub(crate) enum Opened {
     Forged,
     /// The session is over.
     Late,
+    /// It came from elsewhere, as too many did.
+    Astray,
 }
 
 /// Opens a packet in place and returns its plaintext.
@@ -51,6 +53,9 @@ impl<A: Aead> Session<A> {
         if matches!(self.phase, Phase::Draining { .. } | Phase::Gone) {
             return Opened::Late;
         }
+        if !self.path.admits(now, arrival.peer) {
+            return Opened::Astray;
+        }
         let expected = self.replay.expected(PacketNumber::ZERO);
         let number = expected.widen(header.number);
         if self.replay.check(number) != Verdict::Fresh {
@@ -65,10 +70,7 @@ impl<A: Aead> Session<A> {
         let len = u64::try_from(len).unwrap_or(0);
         self.stats.bytes_received += len;
         self.take(now, number, plaintext);
-        let acked = self.sent.largest_acked().map(PacketNumber::get);
-        let next = self.next_number().get();
-        self.path
-            .on_packet(arrival, (len, number >= expected), (acked, next));
+        self.on_heard(now, arrival, (len, number >= expected));
         Opened::Taken
     }
 
@@ -179,15 +181,11 @@ impl<A: Aead> Session<A> {
                 .inbox
                 .on_message(now, message)
                 .map_err(|error| CloseCode::from_wire(error.close_code()))?,
+            Frame::PathChallenge(token) => self.tokens.on_challenge(*token),
+            Frame::PathResponse(token) => self.tokens.on_response(*token),
             // CONFIRM and IDENTITY were seen to when the session opened, and their repeats say
-            // the same. The others belong to what this version does not do yet, and ask for
-            // nothing but an acknowledgement.
-            Frame::Ping
-            | Frame::Confirm { .. }
-            | Frame::Identity { .. }
-            | Frame::PathChallenge(_)
-            | Frame::PathResponse(_)
-            | Frame::Time(_) => {}
+            // the same. TIME belongs to what this version does not do yet.
+            Frame::Ping | Frame::Confirm { .. } | Frame::Identity { .. } | Frame::Time(_) => {}
         }
         Ok(())
     }

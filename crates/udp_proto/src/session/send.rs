@@ -35,14 +35,16 @@ impl<A: Aead> Session<A> {
         buf: &mut Vec<u8>,
     ) -> Option<Transmit<SocketAddr>> {
         self.run_phase(now);
+        let start = buf.len();
+        if let Some(transmit) = self.poll_path(now, generator, buf) {
+            return Some(transmit);
+        }
         // What waits leaves when the next packet of the peer has come.
         if !self.path.may_send() {
             return None;
         }
-        let start = buf.len();
         let transmit = self.poll_any(now, generator, buf)?;
-        let len = buf.len().saturating_sub(start);
-        self.path.on_sent(u64::try_from(len).unwrap_or(u64::MAX));
+        self.path.on_sent(now, buf.get(start..).unwrap_or_default());
         Some(transmit)
     }
 
@@ -79,12 +81,7 @@ impl<A: Aead> Session<A> {
         if !self.has_reason_to_send(now) {
             return None;
         }
-        let next = self.next_number();
-        if self.skips.skips(next, generator) {
-            // A peer that acknowledges it acknowledges what it did not see.
-            self.sealing.skip().ok()?;
-            self.sent.skip();
-        }
+        self.skip_number(generator)?;
         if let Some(transmit) = self.poll_mtu_probe(now, buf) {
             return Some(transmit);
         }
@@ -116,6 +113,16 @@ impl<A: Aead> Session<A> {
         let part = u32::try_from(generator.between(800, 1_000)).unwrap_or(1_000);
         self.keepalive_at = now + self.keepalive * part / 1_000;
         Some(self.transmit())
+    }
+
+    /// Leaves out a number now and then; `None` where the key has no more.
+    pub(super) fn skip_number(&mut self, generator: &mut Generator) -> Option<()> {
+        if self.skips.skips(self.next_number(), generator) {
+            // A peer that acknowledges it acknowledges what it did not see.
+            self.sealing.skip().ok()?;
+            self.sent.skip();
+        }
+        Some(())
     }
 
     /// Takes note of a packet of `len` bytes that was sealed.
@@ -362,7 +369,7 @@ impl<A: Aead> Session<A> {
     }
 
     /// Returns whether only CLOSE may be sent any more.
-    fn has_worn_out(&self) -> bool {
+    pub(super) fn has_worn_out(&self) -> bool {
         self.sealing.sealed_in_phase() + SEALS_RESERVED >= SEALS_MAX
             || self
                 .next_number()
