@@ -20,6 +20,7 @@ use crate::error::CloseReason;
 use crate::event::Proof;
 use crate::handshake::params::{ACK_DELAY_MAX, Params};
 use crate::handshake::peer::{CONFIRM_LEN, IDENTITY_LEN};
+use crate::handshake::reset::ResetToken;
 use crate::inbox::Inbox;
 use crate::outbox::Outbox;
 use crate::outcome::{Message, Settled};
@@ -50,6 +51,8 @@ pub(crate) struct Session<A: Aead> {
     role: Role,
     /// The low bytes of the peer's instance id.
     boot_id: [u8; 7],
+    /// What ends the session where the server has lost it.
+    reset_token: Option<ResetToken>,
     proof: Proof,
     /// The address that the endpoint counts this session to.
     source: Option<IpAddr>,
@@ -190,6 +193,11 @@ impl<A: Aead> Session<A> {
             peer_cid: start.peer_cid,
             role: start.role,
             boot_id: start.peer_params.boot_id,
+            // With shorter ids, others could have collected it.
+            reset_token: start
+                .peer_params
+                .reset_token
+                .filter(|_| start.role == Role::Dialler && start.peer_cid.len() == Cid::LEN_MAX),
             proof: start.proof,
             source: start.source,
             sealing: ours.into_sealing_key(provider, start.suite),
@@ -292,6 +300,11 @@ impl<A: Aead> Session<A> {
 
     pub(crate) const fn local(&self) -> Option<IpAddr> {
         self.path.local()
+    }
+
+    /// Returns whether the server may say that it has lost the session.
+    pub(crate) const fn is_resettable(&self) -> bool {
+        self.reset_token.is_some()
     }
 
     pub(crate) const fn role(&self) -> Role {

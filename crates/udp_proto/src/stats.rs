@@ -70,6 +70,11 @@ pub struct EndpointStats {
     pub datagrams_sent: u64,
     /// Bytes given to the driver.
     pub bytes_sent: u64,
+    /// Resets that were queued for packets of unknown sessions; `dropped_unknown_session` counts
+    /// these packets.
+    pub resets_sent: u64,
+    /// Sessions of ours that their server has reset. The datagram counts as dropped.
+    pub resets_taken: u64,
     /// Sessions that were opened.
     pub sessions_opened: u64,
 }

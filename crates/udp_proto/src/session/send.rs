@@ -13,7 +13,7 @@ use crate::channel::FRAMES_MAX;
 use crate::error::CloseCode;
 use crate::fragment::FRAGMENT_LEN;
 use crate::frame::{Elicits, Frame};
-use crate::handshake::params;
+use crate::handshake::{params, reset};
 use crate::outbox::{End, Lead, Room};
 use crate::packet::{Form, Header, KeyPhase, PLAINTEXT_LEN_MIN, PacketNumber, TAG_LEN};
 use crate::received::{Described, Written};
@@ -205,12 +205,22 @@ impl<A: Aead> Session<A> {
             Frame::Ping.encode(buf);
             elicits = Elicits::Ack;
         }
+        if self.is_probing_a_lost_server() {
+            let least = packet.start + reset::TRIGGER_LEN_MIN - TAG_LEN;
+            buf.resize(buf.len().max(least), 0);
+        }
         self.pings_due = self.pings_due.saturating_sub(1);
         Body {
             elicits,
             cargo,
             described,
         }
+    }
+
+    /// Returns whether the next packet is a probe to a server that may have lost the session: it is
+    /// long enough for an answer that says so.
+    const fn is_probing_a_lost_server(&self) -> bool {
+        self.pings_due > 0 && self.is_resettable()
     }
 
     /// What an ACK may take of the `room` of a packet in which messages want to leave, bytes.
@@ -296,7 +306,11 @@ impl<A: Aead> Session<A> {
     ) -> (usize, bool) {
         let room = Room {
             bytes: packet.end().saturating_sub(buf.len()),
-            end: End::Packet,
+            end: if self.is_probing_a_lost_server() {
+                End::Frames
+            } else {
+                End::Packet
+            },
             lead,
         };
         let (sent, reliable) = (&mut self.sent, self.reliable_channels);

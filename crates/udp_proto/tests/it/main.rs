@@ -29,6 +29,7 @@ mod peer;
 mod peer_rogue;
 mod progress;
 mod refusals;
+mod reset;
 mod roaming;
 mod rogue;
 mod round_trip;
