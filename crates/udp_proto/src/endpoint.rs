@@ -10,6 +10,7 @@ mod machine;
 mod presence;
 mod reset;
 mod sources;
+pub(crate) mod stall;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -225,6 +226,7 @@ impl<P: Provider> Endpoint<P> {
     /// Keeps time from going back: a late clock is a fault of the driver's.
     pub(crate) fn advance(&mut self, now: Instant) -> Instant {
         debug_assert!(now >= self.now, "time went back");
+        self.watch_for_stalls(now);
         self.now = self.now.max(now);
         self.now
     }

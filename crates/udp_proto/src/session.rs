@@ -16,6 +16,7 @@ use wire::{Generator, Instant};
 
 use crate::channel::{ChannelId, ChannelTable, Content as MessageContent, MessageId, SendError};
 use crate::config::Config;
+use crate::endpoint::stall::STALL_MAX;
 use crate::error::CloseReason;
 use crate::event::Proof;
 use crate::handshake::params::{ACK_DELAY_MAX, Params};
@@ -88,6 +89,8 @@ pub(crate) struct Session<A: Aead> {
     keepalive_at: Instant,
     /// When the last packet opened.
     heard_at: Instant,
+    /// What the idle timeout is longer by since then: we were not there to listen.
+    deaf_for: Duration,
     /// Deadlines up to here were seen to; what they ask for waits for the next drain.
     checked_at: Instant,
     /// The application was told that messages wait, and has not taken all since.
@@ -222,6 +225,7 @@ impl<A: Aead> Session<A> {
             keepalive,
             keepalive_at: now + keepalive,
             heard_at: now,
+            deaf_for: Duration::ZERO,
             checked_at: now,
             is_readable_told: false,
             news: News::default(),
@@ -462,8 +466,13 @@ impl<A: Aead> Session<A> {
         self.stats.packets_lost_spuriously += u64::from(summary.spurious_packets);
     }
 
+    /// Moves the idle deadline by a stall of our own process.
+    pub(crate) fn on_stall(&mut self, span: Duration) {
+        self.deaf_for = self.deaf_for.saturating_add(span).min(STALL_MAX);
+    }
+
     /// Silence after which the session is given up: never less than three probes take.
     fn idle_span(&self) -> Duration {
-        self.idle_timeout.max(self.rtt.pto() * 3)
+        self.idle_timeout.max(self.rtt.pto() * 3) + self.deaf_for
     }
 }

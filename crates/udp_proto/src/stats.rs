@@ -75,6 +75,8 @@ pub struct EndpointStats {
     pub resets_sent: u64,
     /// Sessions of ours that their server has reset. The datagram counts as dropped.
     pub resets_taken: u64,
+    /// How often the driver came more than 250 ms late; idle deadlines moved by that.
+    pub stalls: u64,
     /// Sessions that were opened.
     pub sessions_opened: u64,
 }

@@ -1,6 +1,7 @@
 //! Packets that come in: replay check, open, frames.
 
 use core::net::SocketAddr;
+use core::time::Duration;
 
 use crypto::{Aead, OpeningKey};
 use wire::{Arrival, Instant};
@@ -84,6 +85,7 @@ impl<A: Aead> Session<A> {
     /// Takes the frames of a packet that opened.
     fn take(&mut self, now: Instant, number: PacketNumber, plaintext: &[u8]) {
         self.heard_at = now;
+        self.deaf_for = Duration::ZERO;
         if matches!(self.phase, Phase::Closing { .. }) {
             self.on_packet_while_closing();
             for frame in Frames::new(plaintext, &self.channels.clone()) {

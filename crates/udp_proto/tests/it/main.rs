@@ -33,6 +33,7 @@ mod reset;
 mod roaming;
 mod rogue;
 mod round_trip;
+mod stall;
 mod stats;
 mod storm;
 mod timers;
