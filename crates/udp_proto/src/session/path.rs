@@ -196,6 +196,15 @@ impl Path {
         }
     }
 
+    /// Takes note of a packet of a session that is closing, which follows nobody.
+    pub(super) fn on_last_packet(&mut self, from: SocketAddr, len: u64) {
+        if let Stage::Trial(trial) = &mut self.stage
+            && from == self.route.peer
+        {
+            trial.received = trial.received.saturating_add(len);
+        }
+    }
+
     /// Takes note of a packet of a peer that may only move by way of a challenge.
     fn roam(&mut self, heard: &Heard<'_>) -> Option<Move> {
         if heard.arrival.peer == self.route.peer {

@@ -54,6 +54,7 @@ impl<A: Aead> Session<A> {
     ) {
         let returned = core::mem::take(&mut self.tokens.returned);
         if !matches!(self.phase, Phase::Open | Phase::Flushing { .. }) {
+            self.path.on_last_packet(arrival.peer, len);
             return;
         }
         let patience = self.rtt.pto();

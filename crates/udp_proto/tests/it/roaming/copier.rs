@@ -7,6 +7,7 @@ use udp_proto::SessionId;
 
 use crate::direct::{Line, Sent};
 use crate::harness::{RELIABLE, UNRELIABLE};
+use crate::victim::open_by_a_copy;
 
 const TICK: Duration = Duration::from_millis(16);
 
@@ -237,4 +238,29 @@ fn twp_t5_who_does_not_answer_gets_no_session() {
         assert!(0 < sent && sent <= came, "{sent} for {came}");
         race.check_that_it_goes_on();
     }
+}
+
+/// Copies come first from the very beginning, from a new address each, until the address follows no
+/// longer: the client is challenged then, and gets its session.
+#[test]
+fn twp_t5_copies_of_the_first_packets_do_not_use_a_session_up() {
+    let mut line = Line::new(36);
+    open_by_a_copy(&mut line, own(0));
+    let theirs = line.server.machine.sessions().next().unwrap();
+    for number in 1..=12 {
+        line.now = line.client.machine.poll_timeout().unwrap();
+        line.client.wake(line.now);
+        for Sent { bytes, .. } in line.client.drain(line.now) {
+            line.server.take(line.now, own(number), &bytes);
+        }
+        let sent = line.server.drain(line.now);
+        assert!(sent.iter().all(|sent| sent.to != line.client.at));
+    }
+    let at = line.server.machine.peer_address(theirs);
+    assert_eq!(at, Some(own(8)), "it followed 8 times");
+    line.run(5_000);
+    let at = line.server.machine.peer_address(theirs);
+    assert_eq!(at, Some(line.client.at));
+    line.run(20_000);
+    assert!(line.client.closes().is_empty() && line.server.closes().is_empty());
 }
