@@ -22,7 +22,8 @@ pub struct Config {
     pub mtu_check: Option<Mtu>,
     /// Channels of every session; both ends must have the same. Unreliable 0 and reliable 1.
     pub channels: ChannelTable,
-    /// Silence after which a session is given up; 10 s. The smaller of both ends' holds.
+    /// Silence after which a session is given up; 10 s. The smaller of both ends' holds. By what the
+    /// driver came more than 250 ms late, 10 s at most, it is longer.
     pub idle_timeout: IdleTimeout,
     /// Longest silence of ours; 1 s, of which up to a fifth is taken off at random. No more than a
     /// third of the idle timeout that holds, the smaller of both ends', so that two keepalives in a

@@ -8,7 +8,9 @@ mod first_packet;
 pub(crate) mod listener;
 mod machine;
 mod presence;
+mod reset;
 mod sources;
+pub(crate) mod stall;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -25,6 +27,7 @@ use crate::handshake::dial::Dial;
 use crate::handshake::half_open::HalfOpen;
 use crate::handshake::reply::{Refuse, Retry};
 use crate::handshake::token_cache::TokenCache;
+use crate::packet::Cid;
 use crate::session::{Outcome, Session};
 use crate::slots::{SessionId, Slots};
 use crate::stats::EndpointStats;
@@ -55,6 +58,8 @@ pub struct Endpoint<P: Provider> {
     dials: BTreeMap<u64, SessionId>,
     /// Sessions by peer address, where our connection ids have length 0.
     by_address: BTreeMap<SocketAddr, SessionId>,
+    /// Sessions whose server may reset them, by its address.
+    resettable: BTreeSet<(SocketAddr, SessionId)>,
     /// Which session each player has.
     players: BTreeMap<ClientId, Present>,
     /// Which session each node of the mesh has.
@@ -113,6 +118,8 @@ pub(crate) enum ReplyBody {
     Version(u64),
     /// The ACCEPT of a half-open attempt.
     Accept(SessionId),
+    /// The session of this connection id is not known.
+    Reset(Cid),
 }
 
 impl<P: Provider> Endpoint<P> {
@@ -145,6 +152,7 @@ impl<P: Provider> Endpoint<P> {
             tokens: TokenCache::default(),
             dials: BTreeMap::new(),
             by_address: BTreeMap::new(),
+            resettable: BTreeSet::new(),
             players: BTreeMap::new(),
             nodes: BTreeMap::new(),
             allowed_nodes: None,
@@ -218,6 +226,7 @@ impl<P: Provider> Endpoint<P> {
     /// Keeps time from going back: a late clock is a fault of the driver's.
     pub(crate) fn advance(&mut self, now: Instant) -> Instant {
         debug_assert!(now >= self.now, "time went back");
+        self.watch_for_stalls(now);
         self.now = self.now.max(now);
         self.now
     }
@@ -274,6 +283,12 @@ impl<P: Provider> Endpoint<P> {
             });
         }
         let news = session.take_news();
+        if let Some(address) = news.moved {
+            self.events.push_back(Event::AddressChanged {
+                session: id,
+                address,
+            });
+        }
         if let Some(Outcome(mtu)) = news.mtu_checked {
             self.events
                 .push_back(Event::MtuChecked { session: id, mtu });
@@ -316,6 +331,7 @@ impl<P: Provider> Endpoint<P> {
                 if self.by_address.get(&session.peer_address()) == Some(&id) {
                     self.by_address.remove(&session.peer_address());
                 }
+                self.resettable.remove(&(session.peer_address(), id));
                 if let Some(source) = session.counted_source() {
                     self.sources.remove(source);
                 }

@@ -155,6 +155,8 @@ pub enum CloseReason {
     Peer(CloseCode),
     /// Nothing was heard for the idle timeout.
     Timeout,
+    /// The server does not know the session any more: it was started again.
+    Reset,
 }
 
 impl fmt::Display for CloseReason {
@@ -163,6 +165,7 @@ impl fmt::Display for CloseReason {
             Self::Local(code) => write!(f, "closed here: {code}"),
             Self::Peer(code) => write!(f, "closed by the peer: {code}"),
             Self::Timeout => f.write_str("nothing was heard for the idle timeout"),
+            Self::Reset => f.write_str("the server does not know the session any more"),
         }
     }
 }

@@ -46,7 +46,17 @@ pub enum Event {
         /// What became of it.
         outcome: MessageOutcome,
     },
-    /// The check that [`Config::mtu_check`](crate::Config::mtu_check) asks for is over.
+    /// The peer of a session that we accepted has another address: packets go there from now on. It
+    /// has answered from there, or came back to where it was within the last minute; or the first
+    /// packet of the session was a copy from elsewhere.
+    AddressChanged {
+        /// The session, which goes on.
+        session: SessionId,
+        /// Where its packets come from now: the player's own address where a trusted exit told it.
+        address: SocketAddr,
+    },
+    /// The check that [`Config::mtu_check`](crate::Config::mtu_check) asks for is over; told again
+    /// where the peer's host has changed, for the size that was known to be carried before.
     MtuChecked {
         /// The session.
         session: SessionId,

@@ -12,6 +12,7 @@ pub mod hello;
 pub mod params;
 pub(crate) mod peer;
 pub mod reply;
+pub mod reset;
 pub(crate) mod token_cache;
 
 use crypto::Provider;

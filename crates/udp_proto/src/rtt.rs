@@ -83,6 +83,14 @@ impl RttEstimator {
         self.smoothed = (self.smoothed * 7 + adjusted) / 8;
     }
 
+    /// Begins anew on another path, of which nothing but `round_trip` is known; RFC 9000, section 9.4.
+    pub fn reset(&mut self, round_trip: Option<Duration>) {
+        *self = Self::new(self.max_ack_delay);
+        if let Some(round_trip) = round_trip {
+            self.on_sample(round_trip, Duration::ZERO);
+        }
+    }
+
     /// Returns the moving average; [`Self::INITIAL`] before the first sample.
     #[must_use]
     pub const fn smoothed(&self) -> Duration {

@@ -7,6 +7,7 @@ mod mtu;
 mod opening;
 mod path;
 mod receive;
+mod roam;
 mod send;
 
 use core::net::{IpAddr, SocketAddr};
@@ -17,10 +18,12 @@ use wire::{Generator, Instant};
 
 use crate::channel::{ChannelId, ChannelTable, Content as MessageContent, MessageId, SendError};
 use crate::config::Config;
+use crate::endpoint::stall::STALL_MAX;
 use crate::error::CloseReason;
 use crate::event::Proof;
 use crate::handshake::params::{ACK_DELAY_MAX, Params};
 use crate::handshake::peer::{CONFIRM_LEN, IDENTITY_LEN};
+use crate::handshake::reset::ResetToken;
 use crate::inbox::Inbox;
 use crate::outbox::Outbox;
 use crate::outcome::{Message, Settled};
@@ -28,7 +31,7 @@ use crate::packet::{Cid, PacketNumber};
 use crate::received::Received;
 use crate::replay::ReplayWindow;
 use crate::rtt::RttEstimator;
-use crate::sent::{SentPackets, Summary, Timeout};
+use crate::sent::{SentPacket, SentPackets, Summary, Timeout};
 use crate::skip::SkipPolicy;
 use crate::stats::SessionStats;
 use close::Phase;
@@ -40,17 +43,22 @@ pub(crate) use mtu::Outcome;
 use opening::OpeningKeys;
 pub(crate) use path::Path;
 pub(crate) use receive::{Opened, open};
+use roam::Tokens;
 
 /// Shared keys and state between two peers, from the end of the handshake to the last CLOSE.
 pub(crate) struct Session<A: Aead> {
     phase: Phase,
     /// Where packets go.
     path: Path,
+    /// Challenges of either side.
+    tokens: Tokens,
     /// What packets to the peer bear.
     peer_cid: Cid,
     role: Role,
     /// The low bytes of the peer's instance id.
     boot_id: [u8; 7],
+    /// What ends the session where the server has lost it.
+    reset_token: Option<ResetToken>,
     proof: Proof,
     /// The address that the endpoint counts this session to.
     source: Option<IpAddr>,
@@ -87,6 +95,8 @@ pub(crate) struct Session<A: Aead> {
     keepalive_at: Instant,
     /// When the last packet opened.
     heard_at: Instant,
+    /// What the idle timeout is longer by since then: we were not there to listen.
+    deaf_for: Duration,
     /// Deadlines up to here were seen to; what they ask for waits for the next drain.
     checked_at: Instant,
     /// The application was told that messages wait, and has not taken all since.
@@ -154,6 +164,8 @@ pub(crate) struct News {
     pub(crate) is_readable: bool,
     /// The session has ended, and what the peer said to that; told once.
     pub(crate) closed: Option<(CloseReason, Box<[u8]>)>,
+    /// Where the peer is now, where that has changed.
+    pub(crate) moved: Option<SocketAddr>,
     /// The check of the path's size is over.
     pub(crate) mtu_checked: Option<Outcome>,
     /// Its slot may be freed.
@@ -186,9 +198,15 @@ impl<A: Aead> Session<A> {
         Self {
             phase: Phase::Open,
             path: start.path,
+            tokens: Tokens::default(),
             peer_cid: start.peer_cid,
             role: start.role,
             boot_id: start.peer_params.boot_id,
+            // With shorter ids, others could have collected it.
+            reset_token: start
+                .peer_params
+                .reset_token
+                .filter(|_| start.role == Role::Dialler && start.peer_cid.len() == Cid::LEN_MAX),
             proof: start.proof,
             source: start.source,
             sealing: ours.into_sealing_key(provider, start.suite),
@@ -214,6 +232,7 @@ impl<A: Aead> Session<A> {
             keepalive,
             keepalive_at: now + keepalive,
             heard_at: now,
+            deaf_for: Duration::ZERO,
             checked_at: now,
             is_readable_told: false,
             news: News::default(),
@@ -294,6 +313,11 @@ impl<A: Aead> Session<A> {
         self.path.local()
     }
 
+    /// Returns whether the server may say that it has lost the session.
+    pub(crate) const fn is_resettable(&self) -> bool {
+        self.reset_token.is_some()
+    }
+
     pub(crate) const fn role(&self) -> Role {
         self.role
     }
@@ -348,12 +372,14 @@ impl<A: Aead> Session<A> {
             + self.inbox.memory()
             + self.sent.memory()
             + self.opening.memory()
+            + self.path.memory()
             + grant
             + confirm
     }
 
     /// Gives back what queues and records grew to, where they are empty.
-    fn shrink(&mut self) {
+    fn shrink(&mut self, now: Instant) {
+        self.path.shrink(now);
         self.outbox.shrink();
         self.inbox.shrink();
         self.sent.shrink();
@@ -380,6 +406,7 @@ impl<A: Aead> Session<A> {
                     self.outbox.poll_timeout(),
                     self.inbox.poll_timeout(),
                     self.opening.poll_timeout(),
+                    self.path.poll_timeout().filter(pending),
                 ]
                 .into_iter()
                 .flatten()
@@ -413,7 +440,7 @@ impl<A: Aead> Session<A> {
         self.inbox.handle_timeout(now);
         if now >= self.keepalive_at {
             // A whole keepalive without a packet of ours.
-            self.shrink();
+            self.shrink(now);
         }
         let (sent, rtt, mut fates) = self.parts(now);
         let timeout = sent.on_timeout(now, rtt, |content, _| fates.on_lost(content));
@@ -452,8 +479,13 @@ impl<A: Aead> Session<A> {
         self.stats.packets_lost_spuriously += u64::from(summary.spurious_packets);
     }
 
+    /// Moves the idle deadline by a stall of our own process.
+    pub(crate) fn on_stall(&mut self, span: Duration) {
+        self.deaf_for = self.deaf_for.saturating_add(span).min(STALL_MAX);
+    }
+
     /// Silence after which the session is given up: never less than three probes take.
     fn idle_span(&self) -> Duration {
-        self.idle_timeout.max(self.rtt.pto() * 3)
+        self.idle_timeout.max(self.rtt.pto() * 3) + self.deaf_for
     }
 }

@@ -17,6 +17,19 @@ pub struct SessionId {
     pub(crate) generation: u32,
 }
 
+impl SessionId {
+    /// Before all others.
+    pub(crate) const MIN: Self = Self {
+        index: 0,
+        generation: 0,
+    };
+    /// Behind all others.
+    pub(crate) const MAX: Self = Self {
+        index: u16::MAX,
+        generation: u32::MAX,
+    };
+}
+
 /// Slots for values of type `T`, each with a connection id of `index 16 | random 16`, and 32
 /// random bits more where ids are 8 bytes long.
 ///

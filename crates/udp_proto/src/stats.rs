@@ -2,7 +2,7 @@
 
 /// What one endpoint has counted since it was made.
 ///
-/// Every datagram that comes in adds to exactly one of the counters up to `dropped_late`.
+/// Every datagram that comes in adds to exactly one of the counters up to `dropped_astray`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct EndpointStats {
@@ -62,12 +62,21 @@ pub struct EndpointStats {
     pub dropped_overload: u64,
     /// Packet for a session that is over.
     pub dropped_late: u64,
+    /// Packet for a session from another address than its own, over what is opened of these.
+    pub dropped_astray: u64,
     /// Bytes received, dropped ones included.
     pub bytes_received: u64,
     /// Datagrams given to the driver.
     pub datagrams_sent: u64,
     /// Bytes given to the driver.
     pub bytes_sent: u64,
+    /// Resets that were queued for packets of unknown sessions; `dropped_unknown_session` counts
+    /// these packets.
+    pub resets_sent: u64,
+    /// Sessions of ours that their server has reset. The datagram counts as dropped.
+    pub resets_taken: u64,
+    /// How often the driver came more than 250 ms late; idle deadlines moved by that.
+    pub stalls: u64,
     /// Sessions that were opened.
     pub sessions_opened: u64,
 }
@@ -115,6 +124,7 @@ impl EndpointStats {
             self.dropped_unconfirmed,
             self.dropped_overload,
             self.dropped_late,
+            self.dropped_astray,
         ])
     }
 }
@@ -159,6 +169,8 @@ pub struct SessionStats {
     /// because they were in the way of newer ones, or because a newer one of their sequenced channel
     /// was delivered.
     pub messages_dropped_incomplete: u64,
+    /// How often the peer's address has changed.
+    pub address_changes: u64,
     /// Smoothed round trip; zero before the first sample.
     pub rtt: core::time::Duration,
     /// Smallest round trip seen; zero before the first sample.

@@ -110,11 +110,15 @@ impl<P: Provider> Endpoint<P> {
         let slot = self
             .slots
             .try_insert(candidate.now, &mut self.generator, |id, tag| {
+                let server_cid = tag.cid(id.index, config.cid_len);
+                let mut params = Params::of(config, listener.boot_id());
+                let resets = listener.resets.as_ref();
+                params.reset_token = resets.and_then(|resets| resets.token(provider, server_cid));
                 let form = AcceptForm {
-                    server_cid: tag.cid(id.index, config.cid_len),
+                    server_cid,
                     suite: config.suite,
                     identity: half_open::identity_form(candidate.mode, listener.key),
-                    params: Params::of(config, listener.boot_id()).encode(),
+                    params: params.encode(),
                     signing_key: &listener.signing_key,
                 };
                 let answer = half_open::answer(

@@ -172,7 +172,7 @@ impl<P: Provider> Endpoint<P> {
         };
         let start = SessionStart {
             role: Role::Dialler,
-            path: Path::proved(accepted.server, arrival.local),
+            path: Path::fixed(accepted.server, arrival.local),
             peer_cid: accepted.server_cid,
             suite: accepted.suite,
             secrets: accepted.secrets,
@@ -197,6 +197,9 @@ impl<P: Provider> Endpoint<P> {
         if self.config.cid_len.bytes() == 0 {
             self.by_address.insert(accepted.server, id);
         }
+        if self.session(id).is_some_and(Session::is_resettable) {
+            self.resettable.insert((accepted.server, id));
+        }
         self.connected(now, id, accepted.server, proof);
         true
     }
@@ -206,6 +209,7 @@ impl<P: Provider> Endpoint<P> {
         let cid_len = self.config.cid_len.bytes();
         let Ok(header) = Header::decode(datagram, cid_len) else {
             self.stats.dropped_header += 1;
+            self.on_unopened(now, arrival, datagram);
             return;
         };
         let id = if cid_len == 0 {
@@ -215,6 +219,8 @@ impl<P: Provider> Endpoint<P> {
         };
         let Some(id) = id else {
             self.stats.dropped_unknown_session += 1;
+            self.on_unopened(now, arrival, datagram);
+            self.offer_reset(now, arrival, (header.destination, datagram.len()));
             return;
         };
         match self.slots.get_mut(id) {
@@ -223,13 +229,19 @@ impl<P: Provider> Endpoint<P> {
                     provider: &self.provider,
                     limits: &self.config.key_limits,
                 };
-                match session.handle_packet(now, arrival, (&header, datagram), &keying) {
+                let opened = session.handle_packet(now, arrival, (&header, datagram), &keying);
+                match opened {
                     Opened::Taken => self.stats.packets += 1,
                     Opened::Replayed => self.stats.dropped_replayed += 1,
                     Opened::Forged => self.stats.dropped_forged += 1,
                     Opened::Late => self.stats.dropped_late += 1,
+                    Opened::Astray => self.stats.dropped_astray += 1,
                 }
+                let is_opened = opened == Opened::Taken;
                 self.settle(now, id);
+                if !is_opened {
+                    self.on_unopened(now, arrival, datagram);
+                }
             }
             Some(Slot::HalfOpen(_)) => self.on_first_packet(now, arrival, id, (&header, datagram)),
             Some(Slot::Dial(_)) | None => self.stats.dropped_unknown_session += 1,

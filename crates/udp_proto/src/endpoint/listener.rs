@@ -11,6 +11,8 @@ use crate::config::Config;
 use crate::handshake::Mode;
 use crate::handshake::cookie::CookieJar;
 use crate::handshake::half_open::AttemptIndex;
+use crate::handshake::reset::Resets;
+use crate::slots::CidLen;
 
 /// Who an endpoint is to those that connect to it, and in which modes it serves them.
 ///
@@ -25,6 +27,8 @@ pub struct Listen {
     pub open: bool,
     /// The secret of the mesh that this node belongs to, and the one before it for an overlap.
     pub network: Option<Network>,
+    /// What reset tokens are made from; see [`with_resets`](Self::with_resets).
+    pub reset_secret: Option<Secret32>,
 }
 
 impl Listen {
@@ -36,6 +40,7 @@ impl Listen {
             instance,
             open: false,
             network: None,
+            reset_secret: None,
         }
     }
 
@@ -43,6 +48,19 @@ impl Listen {
     #[must_use]
     pub const fn with_open_mode(mut self) -> Self {
         self.open = true;
+        self
+    }
+
+    /// Tells clients of sessions that are lost: with the same secret and identity after a restart, a
+    /// client hears of it with its next packet of 110 bytes or its first probe, not by silence.
+    ///
+    /// Only where [`Config::cid_len`](crate::Config::cid_len) is 8 bytes; else nothing is sent. Servers
+    /// that packets of one another's clients may reach, by addresses of their own or behind a
+    /// balancer, must have secrets of their own: one that does not know a session would hand out the
+    /// token that ends it on another (RFC 9000, section 21.11).
+    #[must_use]
+    pub fn with_resets(mut self, secret: Secret32) -> Self {
+        self.reset_secret = Some(secret);
         self
     }
 
@@ -74,6 +92,8 @@ pub(crate) struct Listener<P: Provider> {
     pub(crate) is_shut: bool,
     pub(crate) network: Option<Network>,
     pub(crate) token_keys: Vec<TokenKey>,
+    /// Where connection ids are long enough for it.
+    pub(crate) resets: Option<Resets>,
     pub(crate) cookies: CookieJar,
     pub(crate) attempts: AttemptIndex,
     pub(crate) half_open_shares: PrefixShares,
@@ -104,6 +124,10 @@ impl<P: Provider> Listener<P> {
             is_shut: false,
             network: listen.network,
             token_keys: Vec::new(),
+            resets: listen
+                .reset_secret
+                .filter(|_| config.cid_len == CidLen::Eight)
+                .map(|secret| Resets::new(now, secret, listen.identity.node_id())),
             cookies: CookieJar::new(now, provider)?,
             attempts: AttemptIndex::new(generator),
             half_open_shares: PrefixShares::new(config.half_open_max.into(), generator),

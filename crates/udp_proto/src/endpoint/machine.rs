@@ -110,6 +110,11 @@ impl<P: Provider> Endpoint<P> {
                 ReplyBody::Retry(retry) => retry.encode(buf),
                 ReplyBody::Refuse(refuse) => refuse.encode(buf),
                 ReplyBody::Version(hello_id) => Versions::encode(hello_id, buf),
+                ReplyBody::Reset(cid) => {
+                    if !self.write_reset(cid, buf) {
+                        continue;
+                    }
+                }
                 ReplyBody::Accept(id) => match self.slots.get(id) {
                     Some(Slot::HalfOpen(half_open)) => buf.extend_from_slice(&half_open.accept),
                     // The attempt was confirmed or ended since: nothing is owed.

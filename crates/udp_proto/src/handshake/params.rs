@@ -11,13 +11,15 @@
 //! | 15 | 1 | channels |
 //! | 16 | 1 | flags, 0 |
 //! | 17 | 7 | boot id: the low bytes of the sender's `InstanceId` |
-//! | 24 | 16 | stateless reset token, 0 without one |
+//! | 24 | 16 | [reset token](super::reset), 0 without one |
 
 #![warn(clippy::arithmetic_side_effects)]
 
 use core::time::Duration;
 
 use wire::{Reader, Truncated, Writer};
+
+use super::reset::ResetToken;
 
 use crate::config::{Config, Mtu};
 
@@ -27,7 +29,7 @@ pub const LEN: usize = 40;
 const MESSAGE_WINDOW: u16 = 1_024;
 
 /// Parameters of one side.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Params {
     /// Silence after which the sender gives the session up.
     pub idle_timeout: Duration,
@@ -43,6 +45,8 @@ pub struct Params {
     pub channel_count: u8,
     /// Low 7 bytes of the sender's instance id; 0 from a game client.
     pub boot_id: [u8; 7],
+    /// What a reset of the session ends with; `None` where the sender never sends one.
+    pub reset_token: Option<ResetToken>,
 }
 
 impl Params {
@@ -62,8 +66,7 @@ impl Params {
         let channel_count = reader.u8()?;
         let flags = reader.u8()?;
         let boot_id = reader.array()?;
-        // The reset token belongs to a later version of this field; any value is taken.
-        let _reset_token: [u8; 16] = reader.array()?;
+        let reset_token = ResetToken::decode(reader.array()?);
         let in_range = (2_000..=120_000).contains(&idle_ms)
             && (200..=20_000).contains(&keepalive_ms)
             && datagram_max >= Mtu::MIN.get()
@@ -81,6 +84,7 @@ impl Params {
             receive_window,
             channel_count,
             boot_id,
+            reset_token,
         })
     }
 
@@ -97,7 +101,10 @@ impl Params {
         writer.u8(self.channel_count);
         writer.u8(0);
         writer.bytes(&self.boot_id);
-        writer.zeros(16);
+        match &self.reset_token {
+            Some(token) => writer.bytes(token.expose()),
+            None => writer.zeros(ResetToken::LEN),
+        }
         let mut out = [0; LEN];
         for (to, from) in out.iter_mut().zip(bytes) {
             *to = from;
@@ -115,6 +122,7 @@ impl Params {
             receive_window: u32::try_from(config.receive_window()).unwrap_or(u32::MAX),
             channel_count: u8::try_from(config.channels.rows().len()).unwrap_or(u8::MAX),
             boot_id,
+            reset_token: None,
         }
     }
 }

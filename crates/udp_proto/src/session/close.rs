@@ -94,6 +94,24 @@ impl<A: Aead> Session<A> {
         }
     }
 
+    /// Ends the session where `datagram` says that the server has lost it; returns whether it does.
+    pub(crate) fn on_reset(&mut self, datagram: &[u8]) -> bool {
+        let is_reset = self
+            .reset_token
+            .as_ref()
+            .is_some_and(|token| token.ends(datagram));
+        if !is_reset || self.phase == Phase::Gone {
+            return false;
+        }
+        if matches!(self.phase, Phase::Open | Phase::Flushing { .. }) {
+            self.end(CloseReason::Reset, Box::default());
+        }
+        self.forget_outbound();
+        self.phase = Phase::Gone;
+        self.news.is_gone = true;
+        true
+    }
+
     /// Counts a packet that opened while CLOSE is being sent.
     pub(super) const fn on_packet_while_closing(&mut self) {
         if let Phase::Closing {

@@ -40,6 +40,16 @@ impl MtuCheck {
         }
     }
 
+    /// Begins anew on another path: what the last one carried, or was asked to, is not known of it.
+    pub(super) const fn restart(&mut self, known: &mut u16) {
+        let wanted = match *self {
+            Self::Due { mtu, .. } | Self::InFlight { mtu, .. } => Some(mtu),
+            Self::Idle => Mtu::new(*known),
+        };
+        *known = Mtu::MIN.get();
+        *self = Self::new(wanted, *known);
+    }
+
     /// Takes the loss of a probe; returns whether the check has failed.
     pub(super) const fn on_lost(&mut self) -> bool {
         let Self::InFlight { mtu, left } = *self else {

@@ -3,25 +3,53 @@
 //! The first packet of a session may be a copy with a forged source that came before the genuine
 //! one. Until the peer acknowledges what was sent to an address, the address follows the newest
 //! packet, and gets what came from it and one datagram more; RFC 9000, section 8.1, allows three
-//! times as much.
+//! times as much. From then on an address is challenged before the session moves there.
 
-#![warn(clippy::arithmetic_side_effects)]
+mod candidate;
+mod challenge;
+mod pace;
+mod roaming;
+mod switches;
 
 use core::net::{IpAddr, SocketAddr};
+use core::time::Duration;
 
-use wire::{Arrival, Transmit};
+use wire::{Arrival, Generator, Instant, Transmit};
+
+use pace::Pace;
+use roaming::Roaming;
 
 /// How often the address follows. Each time it may cost one datagram to whoever is there.
 const MOVES_MAX: u8 = 8;
 
 /// The address of the peer.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub(crate) struct Path {
+    route: Route,
+    stage: Stage,
+    /// What is looked at of packets from addresses that nobody of this session was heard at.
+    strangers: Pace,
+    /// What there is beside the address that packets go to; made when the peer is heard elsewhere.
+    roaming: Option<Box<Roaming>>,
+}
+
+/// Both ends of a way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Route {
     peer: SocketAddr,
     /// The address of ours that packets leave from, where the host has several.
     local: Option<IpAddr>,
-    /// What is not yet shown; `None` once the peer has acknowledged what was sent there.
-    trial: Option<Trial>,
+}
+
+/// What is known of the address that packets go to.
+#[derive(Clone, Copy, Debug)]
+enum Stage {
+    /// It is the server's that we dialled: it does not move.
+    Fixed,
+    /// Nothing sent there was acknowledged.
+    Trial(Trial),
+    /// The peer has answered from there.
+    Proved,
 }
 
 /// An address from which nothing sent there was acknowledged.
@@ -38,14 +66,45 @@ struct Trial {
     moves: u8,
 }
 
+/// A packet that opened.
+pub(super) struct Heard<'a> {
+    pub(super) now: Instant,
+    pub(super) arrival: &'a Arrival<SocketAddr>,
+    /// Bytes of its datagram.
+    pub(super) len: u64,
+    /// No higher number came before.
+    pub(super) is_newest: bool,
+    /// The largest number that the peer has acknowledged.
+    pub(super) acked: Option<u64>,
+    /// The number that is sent next.
+    pub(super) next: u64,
+    /// How long an answer may take.
+    pub(super) patience: Duration,
+}
+
+/// The session's address has changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Move {
+    /// Where the peer is now; its real address where a trusted exit told it.
+    pub(super) address: SocketAddr,
+    pub(super) span: Span,
+    /// How long the challenge took, where it was sent once.
+    pub(super) round_trip: Option<Duration>,
+}
+
+/// How far an address is from another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Span {
+    /// Another port of one host: a NAT has bound the peer anew, the way is the same.
+    Port,
+    /// Another host, by another way.
+    Host,
+}
+
 impl Path {
     /// The path to a server that has answered from there.
-    pub(crate) const fn proved(peer: SocketAddr, local: Option<IpAddr>) -> Self {
-        Self {
-            peer,
-            local,
-            trial: None,
-        }
+    pub(crate) const fn fixed(peer: SocketAddr, local: Option<IpAddr>) -> Self {
+        Self::new(Route { peer, local }, Stage::Fixed)
     }
 
     /// The path to where a client's first packet came from. `hello` is what came from there
@@ -55,73 +114,234 @@ impl Path {
         (received, sent): (u64, u64),
         cookie: Option<SocketAddr>,
     ) -> Self {
+        let trial = Trial {
+            received,
+            sent,
+            since: 0,
+            cookie,
+            moves: 0,
+        };
+        Self::new(Route::of(arrival), Stage::Trial(trial))
+    }
+
+    const fn new(route: Route, stage: Stage) -> Self {
         Self {
-            peer: arrival.peer,
-            local: arrival.local,
-            trial: Some(Trial {
-                received,
-                sent,
-                since: 0,
-                cookie,
-                moves: 0,
-            }),
+            route,
+            stage,
+            strangers: Pace::IDLE,
+            roaming: None,
         }
     }
 
     pub(crate) const fn peer(&self) -> SocketAddr {
-        self.peer
+        self.route.peer
     }
 
     pub(crate) const fn local(&self) -> Option<IpAddr> {
-        self.local
+        self.route.local
     }
 
     /// Returns a datagram's way to the peer.
     pub(crate) const fn transmit(&self) -> Transmit<SocketAddr> {
+        self.route.transmit()
+    }
+
+    /// Returns whether a packet from `peer` is opened. What comes from elsewhere than the session's
+    /// address is rationed, so that a forger's packets cost a bounded number of opens and take
+    /// nothing from the true path; TWP/1, section 8.
+    pub(super) fn admits(&mut self, now: Instant, peer: SocketAddr) -> bool {
+        if peer == self.route.peer {
+            return true;
+        }
+        let known = self
+            .roaming
+            .as_deref_mut()
+            .and_then(|roaming| roaming.pace_of(peer));
+        match known {
+            Some(pace) => pace.take(now, pace::KNOWN),
+            None => self.strangers.take(now, pace::STRANGERS),
+        }
+    }
+
+    /// Takes note of a packet that opened; returns where the session goes, where that moves it.
+    pub(super) fn on_packet(&mut self, heard: &Heard<'_>) -> Option<Move> {
+        match &mut self.stage {
+            Stage::Fixed => None,
+            Stage::Trial(trial) if heard.arrival.peer == self.route.peer => {
+                trial.received = trial.received.saturating_add(heard.len);
+                if heard.acked.is_some_and(|acked| acked >= trial.since) {
+                    self.stage = Stage::Proved;
+                }
+                None
+            }
+            Stage::Trial(trial) if trial.moves < MOVES_MAX => {
+                if !heard.is_newest {
+                    return None;
+                }
+                *trial = Trial {
+                    received: heard.len,
+                    sent: 0,
+                    since: heard.next,
+                    cookie: trial.cookie,
+                    moves: trial.moves.saturating_add(1),
+                };
+                self.route = Route::of(heard.arrival);
+                Some(Move {
+                    address: real_address(heard.arrival),
+                    span: Span::Port,
+                    round_trip: None,
+                })
+            }
+            Stage::Trial(_) | Stage::Proved => self.roam(heard),
+        }
+    }
+
+    /// Takes note of a packet of a session that is closing, which follows nobody.
+    pub(super) fn on_last_packet(&mut self, from: SocketAddr, len: u64) {
+        if let Stage::Trial(trial) = &mut self.stage
+            && from == self.route.peer
+        {
+            trial.received = trial.received.saturating_add(len);
+        }
+    }
+
+    /// Takes note of a packet of a peer that may only move by way of a challenge.
+    fn roam(&mut self, heard: &Heard<'_>) -> Option<Move> {
+        if heard.arrival.peer == self.route.peer {
+            if let Some(roaming) = &mut self.roaming {
+                roaming.on_current(heard.now);
+            }
+            return None;
+        }
+        if self.roaming.is_none() && !heard.is_newest {
+            return None;
+        }
+        let roaming = self
+            .roaming
+            .get_or_insert_with(|| Box::new(Roaming::new(heard.now)));
+        let is_proved = matches!(self.stage, Stage::Proved);
+        let back = roaming.on_elsewhere(heard, (self.route, is_proved))?;
+        let span = self.route.span(back);
+        self.route = Route::of(heard.arrival);
+        self.stage = Stage::Proved;
+        Some(Move {
+            address: real_address(heard.arrival),
+            span,
+            round_trip: None,
+        })
+    }
+
+    /// Takes the answer to a challenge that came from `from`; returns where the session goes, where
+    /// that moves it.
+    pub(super) fn on_response(
+        &mut self,
+        now: Instant,
+        (from, token): (SocketAddr, [u8; 8]),
+        patience: Duration,
+    ) -> Option<Move> {
+        let is_proved = matches!(self.stage, Stage::Proved);
+        let roaming = self.roaming.as_deref_mut()?;
+        if from == self.route.peer {
+            roaming.on_current_answer(token);
+            return None;
+        }
+        let won = roaming.on_candidate_answer(now, from, token)?;
+        roaming.leave(now, (self.route, is_proved), (won.route, patience));
+        let span = self.route.span(won.route);
+        self.route = won.route;
+        self.stage = Stage::Proved;
+        Some(Move {
+            address: won.address,
+            span,
+            round_trip: won.round_trip,
+        })
+    }
+
+    /// Returns the challenge that is due, and where it goes; notes that it is sent.
+    pub(super) fn poll_challenge(
+        &mut self,
+        now: Instant,
+        generator: &mut Generator,
+        patience: Duration,
+    ) -> Option<([u8; 8], Transmit<SocketAddr>)> {
+        let roaming = self.roaming.as_deref_mut()?;
+        let (token, to) = roaming.poll_challenge(now, generator, patience)?;
+        Some((token, to.unwrap_or(self.route).transmit()))
+    }
+
+    /// Appends the copy that waits of the last packet, for another address than the session's.
+    pub(super) fn poll_copy(&mut self, buf: &mut Vec<u8>) -> Option<Transmit<SocketAddr>> {
+        let route = self.roaming.as_deref_mut()?.poll_copy(buf)?;
+        Some(route.transmit())
+    }
+
+    /// Takes note of a datagram that was sent to the session's address, and copies it where another
+    /// address is to get it too.
+    pub(super) fn on_sent(&mut self, now: Instant, datagram: &[u8]) {
+        if let Stage::Trial(trial) = &mut self.stage {
+            let len = u64::try_from(datagram.len()).unwrap_or(u64::MAX);
+            trial.sent = trial.sent.saturating_add(len);
+        }
+        if let Some(roaming) = &mut self.roaming {
+            roaming.copy(now, datagram);
+        }
+    }
+
+    /// Returns whether a further datagram may leave for the session's address.
+    pub(super) fn may_send(&self) -> bool {
+        match &self.stage {
+            Stage::Fixed | Stage::Proved => true,
+            Stage::Trial(trial) => {
+                trial.cookie == Some(self.route.peer) || trial.sent <= trial.received
+            }
+        }
+    }
+
+    /// Returns when the next challenge is due.
+    pub(super) fn poll_timeout(&self) -> Option<Instant> {
+        self.roaming.as_deref()?.poll_timeout()
+    }
+
+    /// Gives back what a change of address took, where it is over.
+    pub(super) fn shrink(&mut self, now: Instant) {
+        if let Some(roaming) = &mut self.roaming
+            && roaming.is_over(now)
+        {
+            self.roaming = None;
+        }
+    }
+
+    /// Returns about how many bytes of memory are held beside the path itself.
+    pub(super) fn memory(&self) -> usize {
+        self.roaming.as_deref().map_or(0, Roaming::memory)
+    }
+}
+
+impl Route {
+    const fn of(arrival: &Arrival<SocketAddr>) -> Self {
+        Self {
+            peer: arrival.peer,
+            local: arrival.local,
+        }
+    }
+
+    const fn transmit(self) -> Transmit<SocketAddr> {
         Transmit {
             source: self.local,
             ..Transmit::to(self.peer)
         }
     }
 
-    /// Takes note of a packet of `len` bytes that opened. `is_newest` where no higher number came
-    /// before, `acked` the largest number that the peer has acknowledged, `next` the one that is
-    /// sent next.
-    pub(crate) fn on_packet(
-        &mut self,
-        arrival: &Arrival<SocketAddr>,
-        (len, is_newest): (u64, bool),
-        (acked, next): (Option<u64>, u64),
-    ) {
-        let Some(trial) = &mut self.trial else { return };
-        if arrival.peer == self.peer {
-            trial.received = trial.received.saturating_add(len);
-            if acked.is_some_and(|acked| acked >= trial.since) {
-                self.trial = None;
-            }
-        } else if is_newest && trial.moves < MOVES_MAX {
-            *trial = Trial {
-                received: len,
-                sent: 0,
-                since: next,
-                cookie: trial.cookie,
-                moves: trial.moves.saturating_add(1),
-            };
-            self.peer = arrival.peer;
-            self.local = arrival.local;
+    fn span(self, other: Self) -> Span {
+        if self.peer.ip().to_canonical() == other.peer.ip().to_canonical() {
+            Span::Port
+        } else {
+            Span::Host
         }
     }
+}
 
-    /// Takes note of bytes that were sent.
-    pub(crate) const fn on_sent(&mut self, len: u64) {
-        if let Some(trial) = &mut self.trial {
-            trial.sent = trial.sent.saturating_add(len);
-        }
-    }
-
-    /// Returns whether a further datagram may leave.
-    pub(crate) fn may_send(&self) -> bool {
-        self.trial
-            .is_none_or(|trial| trial.cookie == Some(self.peer) || trial.sent <= trial.received)
-    }
+/// What the application is told: the player's own address where a trusted exit knows it.
+fn real_address(arrival: &Arrival<SocketAddr>) -> SocketAddr {
+    arrival.real_source.unwrap_or(arrival.peer)
 }

@@ -1,6 +1,7 @@
 //! Packets that come in: replay check, open, frames.
 
 use core::net::SocketAddr;
+use core::time::Duration;
 
 use crypto::{Aead, OpeningKey, Provider};
 use wire::{Arrival, Instant};
@@ -25,6 +26,8 @@ pub(crate) enum Opened {
     Forged,
     /// The session is over.
     Late,
+    /// It came from elsewhere, as too many did.
+    Astray,
 }
 
 /// Opens a packet in place and returns its plaintext.
@@ -52,6 +55,9 @@ impl<A: Aead> Session<A> {
     ) -> Opened {
         if matches!(self.phase, Phase::Draining { .. } | Phase::Gone) {
             return Opened::Late;
+        }
+        if !self.path.admits(now, arrival.peer) {
+            return Opened::Astray;
         }
         let expected = self.replay.expected(PacketNumber::ZERO);
         let number = expected.widen(header.number);
@@ -85,10 +91,7 @@ impl<A: Aead> Session<A> {
         if self.is_answer_missing(opened.generation, acked) {
             self.abort(now, CloseCode::KeyUpdate);
         }
-        let acked = self.sent.largest_acked().map(PacketNumber::get);
-        let next = self.next_number().get();
-        self.path
-            .on_packet(arrival, (len, number >= expected), (acked, next));
+        self.on_heard(now, arrival, (len, number >= expected));
         Opened::Taken
     }
 
@@ -102,6 +105,7 @@ impl<A: Aead> Session<A> {
     /// Takes the frames of a packet that opened.
     fn take(&mut self, now: Instant, number: PacketNumber, plaintext: &[u8]) {
         self.heard_at = now;
+        self.deaf_for = Duration::ZERO;
         if matches!(self.phase, Phase::Closing { .. }) {
             self.on_packet_while_closing();
             for frame in Frames::new(plaintext, &self.channels.clone()) {
@@ -199,15 +203,11 @@ impl<A: Aead> Session<A> {
                 .inbox
                 .on_message(now, message)
                 .map_err(|error| CloseCode::from_wire(error.close_code()))?,
+            Frame::PathChallenge(token) => self.tokens.on_challenge(*token),
+            Frame::PathResponse(token) => self.tokens.on_response(*token),
             // CONFIRM and IDENTITY were seen to when the session opened, and their repeats say
-            // the same. The others belong to what this version does not do yet, and ask for
-            // nothing but an acknowledgement.
-            Frame::Ping
-            | Frame::Confirm { .. }
-            | Frame::Identity { .. }
-            | Frame::PathChallenge(_)
-            | Frame::PathResponse(_)
-            | Frame::Time(_) => {}
+            // the same. TIME belongs to what this version does not do yet.
+            Frame::Ping | Frame::Confirm { .. } | Frame::Identity { .. } | Frame::Time(_) => {}
         }
         Ok(())
     }

@@ -12,7 +12,7 @@ use crate::channel::FRAMES_MAX;
 use crate::error::CloseCode;
 use crate::fragment::FRAGMENT_LEN;
 use crate::frame::{Elicits, Frame};
-use crate::handshake::params;
+use crate::handshake::{params, reset};
 use crate::outbox::{End, Lead, Room};
 use crate::packet::{Form, Header, PLAINTEXT_LEN_MIN, PacketNumber, TAG_LEN};
 use crate::received::{Described, Written};
@@ -35,14 +35,16 @@ impl<A: Aead> Session<A> {
         keying: &Keying<'_, P>,
     ) -> Option<Transmit<SocketAddr>> {
         self.run_phase(now);
+        let start = buf.len();
+        if let Some(transmit) = self.poll_path(now, (generator, keying.limits.seals_max()), buf) {
+            return Some(transmit);
+        }
         // What waits leaves when the next packet of the peer has come.
         if !self.path.may_send() {
             return None;
         }
-        let start = buf.len();
         let transmit = self.poll_any(now, generator, buf, keying)?;
-        let len = buf.len().saturating_sub(start);
-        self.path.on_sent(u64::try_from(len).unwrap_or(u64::MAX));
+        self.path.on_sent(now, buf.get(start..).unwrap_or_default());
         Some(transmit)
     }
 
@@ -81,12 +83,7 @@ impl<A: Aead> Session<A> {
         if !self.has_reason_to_send(now) {
             return None;
         }
-        let next = self.next_number();
-        if self.skips.skips(next, generator) {
-            // A peer that acknowledges it acknowledges what it did not see.
-            self.sealing.skip().ok()?;
-            self.sent.skip();
-        }
+        self.skip_number(generator)?;
         if let Some(transmit) = self.poll_mtu_probe(now, buf) {
             return Some(transmit);
         }
@@ -118,6 +115,16 @@ impl<A: Aead> Session<A> {
         let part = u32::try_from(generator.between(800, 1_000)).unwrap_or(1_000);
         self.keepalive_at = now + self.keepalive * part / 1_000;
         Some(self.transmit())
+    }
+
+    /// Leaves out a number now and then; `None` where the key has no more.
+    pub(super) fn skip_number(&mut self, generator: &mut Generator) -> Option<()> {
+        if self.skips.skips(self.next_number(), generator) {
+            // A peer that acknowledges it acknowledges what it did not see.
+            self.sealing.skip().ok()?;
+            self.sent.skip();
+        }
+        Some(())
     }
 
     /// Takes note of a packet of `len` bytes that was sealed.
@@ -200,12 +207,22 @@ impl<A: Aead> Session<A> {
             Frame::Ping.encode(buf);
             elicits = Elicits::Ack;
         }
+        if self.is_probing_a_lost_server() {
+            let least = packet.start + reset::TRIGGER_LEN_MIN - TAG_LEN;
+            buf.resize(buf.len().max(least), 0);
+        }
         self.pings_due = self.pings_due.saturating_sub(1);
         Body {
             elicits,
             cargo,
             described,
         }
+    }
+
+    /// Returns whether the next packet is a probe to a server that may have lost the session: it is
+    /// long enough for an answer that says so.
+    const fn is_probing_a_lost_server(&self) -> bool {
+        self.pings_due > 0 && self.is_resettable()
     }
 
     /// What an ACK may take of the `room` of a packet in which messages want to leave, bytes.
@@ -293,7 +310,11 @@ impl<A: Aead> Session<A> {
     ) -> (usize, bool) {
         let room = Room {
             bytes: packet.end().saturating_sub(buf.len()),
-            end: End::Packet,
+            end: if self.is_probing_a_lost_server() {
+                End::Frames
+            } else {
+                End::Packet
+            },
             lead,
         };
         let (sent, reliable) = (&mut self.sent, self.reliable_channels);
@@ -366,7 +387,7 @@ impl<A: Aead> Session<A> {
     }
 
     /// Returns whether only CLOSE may be sent any more.
-    fn has_worn_out(&self, seals_max: u64) -> bool {
+    pub(super) fn has_worn_out(&self, seals_max: u64) -> bool {
         self.sealing.sealed_in_phase() + SEALS_RESERVED >= seals_max
             || self
                 .next_number()

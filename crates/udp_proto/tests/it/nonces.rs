@@ -3,19 +3,20 @@
 use core::time::Duration;
 
 use netsim::provider::{NonceLog, Recording, SimProvider};
-use udp_proto::{CloseCode, Config, RetryPolicy, SessionId};
+use udp_proto::{CloseCode, Config, Event, RetryPolicy, SessionId};
 use wire::Seed;
 
 use crate::direct::{CLIENT, Line, Party, Sent};
 use crate::harness::{RELIABLE, UNRELIABLE, address};
 
 /// Sessions that end and begin again, lost and repeated handshakes, restarts of both ends, lossy
-/// traffic with probes, and CLOSE said several times; one log holds every seal of all of them.
+/// traffic with probes, changes of address, and CLOSE said several times; one log holds every seal of all of them.
 #[test]
 fn twp_k1_no_two_seals_share_key_and_nonce() {
     let log = NonceLog::default();
     let seed = Seed::from_number(1);
-    let mut count = 0;
+    let (mut count, mut moves) = (0, 0);
+    let is_move = |event: &&Event| matches!(event, Event::AddressChanged { .. });
     let mut provider = || {
         count += 1;
         Recording::new(SimProvider::new(seed.generator(count).seed()), &log)
@@ -58,7 +59,9 @@ fn twp_k1_no_two_seals_share_key_and_nonce() {
             }
         }
         line.run(12_000);
+        moves += line.server.events.iter().filter(is_move).count();
     }
+    assert!(moves >= 6, "{moves} changes of address");
     assert_eq!(address(CLIENT), line.client.at);
     assert!(log.sealed() > 11_000, "{} seals", log.sealed());
     assert!(log.keys() > 30, "{} keys", log.keys());
@@ -86,7 +89,8 @@ fn shake_hands(line: &mut Recorded) {
     }
 }
 
-/// Messages both reliable and not, of which a part is lost, and of the answers too.
+/// Messages both reliable and not, of which a part is lost, and of the answers too; the client comes
+/// from one port after the other, to which copies go and challenges.
 fn talk(line: &mut Recorded, session: SessionId) {
     for number in 0..800_u32 {
         let channel = [UNRELIABLE, RELIABLE][usize::from(number % 2 == 0)];
@@ -95,6 +99,9 @@ fn talk(line: &mut Recorded, session: SessionId) {
             .send(line.now, session, channel, &[3; 60])
             .ok();
         line.now += Duration::from_millis(2);
+        line.client
+            .at
+            .set_port([4_000, 4_001, 4_002][usize::try_from(number / 300).unwrap()]);
         line.client.wake(line.now);
         line.server.wake(line.now);
         for Sent { bytes, .. } in line.client.drain(line.now) {
@@ -108,4 +115,5 @@ fn talk(line: &mut Recorded, session: SessionId) {
             }
         }
     }
+    line.client.at = address(CLIENT);
 }

@@ -70,6 +70,42 @@ fn proofs(log: &Log) -> Vec<&Proof> {
         .collect()
 }
 
+/// A node that dialled comes from another host: its session goes on, and the path is checked again.
+#[test]
+fn twp_t4_a_node_that_moves_keeps_its_session_and_checks_1280_bytes_again() {
+    let mut world = World::new(Seed::from_number(11));
+    let (a, b) = (node(&mut world, 1, 7), node(&mut world, 2, 7));
+    let session = dial(&mut world, &a, &b);
+    world.run_for(Duration::from_secs(1));
+    let moved = SocketAddr::from(([192, 0, 2, 9], 9_000));
+    world.unbind_address(a.at);
+    world.bind_address(a.handle, moved);
+    world.run_for(Duration::from_secs(4));
+    let machine = &world.get(b.handle).unwrap().machine;
+    let theirs = machine.sessions().next().unwrap();
+    assert_eq!(machine.peer_address(theirs), Some(moved));
+    let told: Vec<_> = log(&world, &b)
+        .events
+        .iter()
+        .filter(|event| !matches!(event, Event::Connected { .. }))
+        .collect();
+    let checked = Event::MtuChecked {
+        session: theirs,
+        mtu: Some(Mtu::MESH),
+    };
+    let changed = Event::AddressChanged {
+        session: theirs,
+        address: moved,
+    };
+    assert_eq!(told, [&checked, &changed, &checked]);
+    world.apply(a.handle, |host, now| {
+        let machine = &mut host.machine;
+        machine.send(now, session, RELIABLE, &[1; 3_000]).unwrap();
+    });
+    world.run_for(Duration::from_secs(1));
+    assert_eq!(log(&world, &b).messages.len(), 1);
+}
+
 #[test]
 fn both_sides_prove_their_identity_and_check_1280_bytes() {
     let mut world = World::new(Seed::from_number(1));

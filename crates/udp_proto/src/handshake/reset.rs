@@ -1,0 +1,196 @@
+//! Stateless reset: a server that has lost a session says so to who still sends to it.
+//!
+//! | offset | size | field |
+//! |---|---|---|
+//! | 0 | 1 | `0 1`, and six random bits |
+//! | 1 | 21 | random |
+//! | 22 | 16 | the token that the ACCEPT of the session gave |
+//!
+//! It looks like a packet. Only a server with connection ids of 8 bytes sends any: of shorter ones, a
+//! client could collect the tokens of ids that others are given later.
+
+#![warn(clippy::arithmetic_side_effects)]
+
+use core::fmt;
+
+use crypto::key_schedule::expand;
+use crypto::{Label, Provider, Secret32};
+use wire::{Generator, Instant, NodeId};
+
+use crate::budget::TokenBucket;
+use crate::packet::Cid;
+
+/// Length of the datagram, bytes.
+pub const LEN: usize = 38;
+/// Length of the shortest packet that is answered by one, bytes: three times as long, or nearly, so
+/// that no two servers answer each other and nobody gets more than 0.35 of what came in his name.
+pub const TRIGGER_LEN_MIN: usize = 110;
+/// Resets a second, and at once, to whomever; TWP/1, section 12.
+const RATE: u32 = 50;
+
+/// What a reset of one session ends with. Whoever has it can end the session.
+#[derive(Clone)]
+pub struct ResetToken([u8; Self::LEN]);
+
+impl ResetToken {
+    /// Length, bytes.
+    pub const LEN: usize = 16;
+
+    /// Reads the field of the parameters; `None` where it is all zero, which says that there is none.
+    #[must_use]
+    pub fn decode(field: [u8; Self::LEN]) -> Option<Self> {
+        (field != [0; Self::LEN]).then_some(Self(field))
+    }
+
+    /// Returns the bytes.
+    #[must_use]
+    pub const fn expose(&self) -> &[u8; Self::LEN] {
+        &self.0
+    }
+
+    /// Returns whether `datagram` is a reset with this token, in time that does not depend on it.
+    #[must_use]
+    pub fn ends(&self, datagram: &[u8]) -> bool {
+        datagram.len() >= LEN
+            && datagram
+                .last_chunk::<{ Self::LEN }>()
+                .is_some_and(|tail| crypto::equal(tail, &self.0))
+    }
+}
+
+impl PartialEq for ResetToken {
+    fn eq(&self, other: &Self) -> bool {
+        crypto::equal(&self.0, &other.0)
+    }
+}
+
+impl Eq for ResetToken {}
+
+impl fmt::Debug for ResetToken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("ResetToken(..)")
+    }
+}
+
+impl Drop for ResetToken {
+    fn drop(&mut self) {
+        zeroize::Zeroize::zeroize(&mut self.0);
+    }
+}
+
+/// What a server makes tokens from, and how many resets it sends.
+#[derive(Debug)]
+pub(crate) struct Resets {
+    secret: Secret32,
+    /// The server's name, the same after a restart.
+    node: NodeId,
+    budget: TokenBucket,
+}
+
+impl Resets {
+    pub(crate) const fn new(now: Instant, secret: Secret32, node: NodeId) -> Self {
+        Self {
+            secret,
+            node,
+            budget: TokenBucket::new(RATE, RATE, now),
+        }
+    }
+
+    /// Returns the token of a connection id of 8 bytes; shorter ones have none.
+    pub(crate) fn token<P: Provider>(&self, provider: &P, cid: Cid) -> Option<ResetToken> {
+        if cid.len() != Cid::LEN_MAX {
+            return None;
+        }
+        let mut context = [0; 32 + Cid::LEN_MAX];
+        let name = self.node.0.iter().chain(cid.as_slice());
+        for (to, from) in context.iter_mut().zip(name) {
+            *to = *from;
+        }
+        let bytes = expand(provider, &self.secret, RESET, &context);
+        let token = bytes.expose().first_chunk().copied()?;
+        Some(ResetToken(token))
+    }
+
+    /// Takes one reset out of the budget, where a packet of `len` bytes is long enough to be answered.
+    pub(crate) fn take(&mut self, now: Instant, len: usize) -> bool {
+        len >= TRIGGER_LEN_MIN && self.budget.take(now, 1)
+    }
+}
+
+/// Appends a reset.
+pub(crate) fn encode(token: &ResetToken, generator: &mut Generator, buf: &mut Vec<u8>) {
+    let mut clear = [0; LEN - ResetToken::LEN];
+    generator.fill(&mut clear);
+    let [first, ..] = &mut clear;
+    *first = 0x40 | (*first & 0x3F);
+    buf.extend_from_slice(&clear);
+    buf.extend_from_slice(token.expose());
+}
+
+const RESET: Label = Label::new("tw1 reset");
+
+#[cfg(test)]
+mod tests {
+    use crypto::Ring;
+    use wire::Seed;
+
+    use super::*;
+    use crate::packet::Kind;
+
+    fn token(secret: u8, node: u8, cid: &[u8]) -> Option<ResetToken> {
+        let resets = Resets::new(
+            Instant::ZERO,
+            Secret32::new([secret; 32]),
+            NodeId([node; 32]),
+        );
+        resets.token(&Ring::new(), Cid::from_slice(cid).unwrap())
+    }
+
+    #[test]
+    fn a_token_is_of_one_secret_server_and_connection_id_of_8_bytes() {
+        let one = token(1, 2, &[3; 8]).unwrap();
+        assert_eq!(Some(&one), token(1, 2, &[3; 8]).as_ref());
+        for other in [(2, 2, 3), (1, 3, 3), (1, 2, 4)] {
+            let (secret, node, cid) = other;
+            assert_ne!(Some(&one), token(secret, node, &[cid; 8]).as_ref());
+        }
+        assert_eq!(token(1, 2, &[3; 4]), None);
+    }
+
+    #[test]
+    fn twp_k12_a_token_prints_no_byte_of_it() {
+        let text = format!("{:?}", token(1, 2, &[3; 8]));
+        assert_eq!(text, "Some(ResetToken(..))");
+    }
+
+    #[test]
+    fn a_reset_looks_like_a_packet_and_is_known_by_its_end() {
+        let token = token(1, 2, &[3; 8]).unwrap();
+        let mut generator = Seed::from_number(1).generator(0);
+        let mut first_bytes = std::collections::BTreeSet::new();
+        for _ in 0..500 {
+            let mut datagram = Vec::new();
+            encode(&token, &mut generator, &mut datagram);
+            assert_eq!(datagram.len(), LEN);
+            assert_eq!(Kind::of(datagram[0]), Kind::Protected);
+            assert!(token.ends(&datagram) && !token.ends(&datagram[1..]));
+            first_bytes.insert(datagram[0]);
+            datagram[LEN - 1] ^= 1;
+            assert!(!token.ends(&datagram));
+        }
+        assert_eq!(first_bytes.len(), 64);
+    }
+
+    #[test]
+    fn fifty_a_second_are_sent_and_none_for_a_short_packet() {
+        let secret = Secret32::new([1; 32]);
+        let mut resets = Resets::new(Instant::ZERO, secret, NodeId([2; 32]));
+        let mut sent = 0;
+        for millis in 0..10_000 {
+            let now = Instant::from_millis(millis);
+            assert!(!resets.take(now, TRIGGER_LEN_MIN - 1));
+            sent += u32::from(resets.take(now, TRIGGER_LEN_MIN));
+        }
+        assert_eq!(sent, 50 + 499);
+    }
+}

@@ -1,0 +1,254 @@
+//! Strangers who know a connection id, and a peer that claims addresses.
+
+use core::net::SocketAddr;
+use core::time::Duration;
+
+use udp_proto::{Config, SessionId};
+use wire::{Generator, Seed};
+
+use crate::direct::{CLIENT, Line, Sent};
+use crate::harness::{RELIABLE, UNRELIABLE, address};
+use crate::hostile::stranger;
+use crate::rogue::{Rogue, RogueSession, confirm};
+
+/// A session of a few seconds, with so many forged packets from elsewhere before each genuine one;
+/// returns what the server sent to its client.
+fn play(forged: u32) -> (Line, Vec<Vec<u8>>) {
+    let mut line = Line::new(41);
+    let (session, theirs) = line.join(1);
+    line.run(100);
+    let mut generator = Seed::from_number(41).generator(9);
+    let mut sent = Vec::new();
+    for tick in 0..250_u32 {
+        line.now += Duration::from_millis(16);
+        let now = line.now;
+        line.client.wake(now);
+        line.server.wake(now);
+        let message = tick.to_be_bytes().repeat(20);
+        for channel in [UNRELIABLE, RELIABLE] {
+            line.client
+                .machine
+                .send(now, session, channel, &message)
+                .unwrap();
+            line.server
+                .machine
+                .send(now, theirs, channel, &message)
+                .unwrap();
+        }
+        for _ in 0..3 {
+            for Sent { bytes, .. } in line.client.drain(now) {
+                flood(&mut line, &mut generator, &bytes[1..5], forged);
+                line.server.take(now, line.client.at, &bytes);
+            }
+            for Sent { to, bytes } in line.server.drain(now) {
+                assert_eq!(to, line.client.at, "nobody else is sent anything");
+                line.client.take(now, line.server.at, &bytes);
+                sent.push(bytes);
+            }
+        }
+    }
+    (line, sent)
+}
+
+fn flood(line: &mut Line, generator: &mut Generator, cid: &[u8], count: u32) {
+    for number in 0..count {
+        let mut packet = vec![0; 60];
+        generator.fill(&mut packet);
+        packet[0] = 0x40;
+        packet[1..5].copy_from_slice(cid);
+        line.server.take(line.now, stranger(number), &packet);
+    }
+}
+
+#[test]
+fn twp_f2_a_flood_on_a_known_connection_id_leaves_the_true_path_as_it_is() {
+    let (quiet, without) = play(0);
+    let (flooded, with) = play(100);
+    assert_eq!(with, without, "byte for byte");
+    assert_eq!(flooded.server.messages, quiet.server.messages);
+    assert_eq!(flooded.client.messages.len(), 500);
+    let stats = flooded.server.machine.stats();
+    assert!(stats.dropped_astray > 20_000, "{stats:?}");
+    // 4 s of 32, and as many at once.
+    let opened = stats.dropped_forged + stats.dropped_replayed;
+    assert!((60..=32 + 4 * 32).contains(&opened), "{stats:?}");
+}
+
+/// A session whose client may send whatever it likes from wherever it likes.
+fn rogue_session(line: &mut Line) -> (RogueSession, SessionId) {
+    let mut rogue = Rogue::new(5, &line.token(1));
+    line.server.take(line.now, address(CLIENT), &rogue.hello);
+    let accept = line.server.drain(line.now).remove(0).bytes;
+    let mut session = rogue.accept(&accept);
+    let first = session.packet(&confirm(&Config::default()));
+    line.server.take(line.now, address(CLIENT), &first);
+    line.server.drain(line.now);
+    // Acknowledges packet 0: from here on the address is proved.
+    let ack = session.packet(&[0x02, 0, 0, 0xFF, 0xFF, 0, 0]);
+    line.server.take(line.now, address(CLIENT), &ack);
+    line.server.drain(line.now);
+    (session, line.server.sessions()[0])
+}
+
+/// Sends 10,000 packets from where `claim` says; returns how many bytes went elsewhere than to the
+/// session's address, how many came, and the most memory that the server held for it.
+fn claim(line: &mut Line, claim: impl Fn(u32) -> SocketAddr) -> (usize, usize, usize) {
+    let (mut rogue, theirs) = rogue_session(line);
+    let (mut came, mut sent, mut most) = (0, 0, 0);
+    for number in 0..10_000 {
+        line.now += Duration::from_millis(1);
+        line.server.wake(line.now);
+        let packet = rogue.packet(&[0x01; 40]);
+        came += packet.len();
+        line.server.take(line.now, claim(number), &packet);
+        for datagram in line.server.drain(line.now) {
+            if datagram.to != address(CLIENT) {
+                sent += datagram.bytes.len();
+            }
+        }
+        most = most.max(line.server.machine.memory());
+    }
+    let at = line.server.machine.peer_address(theirs);
+    assert_eq!(at, Some(address(CLIENT)));
+    (sent, came, most)
+}
+
+#[test]
+fn a_peer_that_claims_ten_thousand_addresses_costs_one_place_and_no_more_than_he_sent() {
+    let (_, _, honest) = claim(&mut Line::new(42), |_| address(CLIENT));
+    let mut line = Line::new(42);
+    let (sent, came, most) = claim(&mut line, stranger);
+    assert!(sent > 0 && sent <= came / 10, "{sent} for {came}");
+    // What was asked and not acknowledged stays on record: at most 2,048 packets, as of any.
+    assert!(most <= honest + (16 << 10), "{most} beside {honest}");
+    let stats = line.server.machine.stats();
+    assert!(stats.dropped_astray > 9_000, "{stats:?}");
+}
+
+/// Who claims an address must have heard what was sent there: no token but the right one, nor the
+/// right one from elsewhere, moves a session.
+#[test]
+fn an_answer_moves_a_session_only_with_the_token_and_from_the_address_that_was_asked() {
+    let mut line = Line::new(43);
+    let (mut rogue, theirs) = rogue_session(&mut line);
+    let (claimed, other) = (stranger(1), stranger(2));
+    let at = |line: &Line| line.server.machine.peer_address(theirs);
+    let ping = rogue.packet(&[0x01; 60]);
+    line.server.take(line.now, claimed, &ping);
+    let sent = line.server.drain(line.now);
+    let to_claimed = sent.iter().find(|sent| sent.to == claimed).unwrap();
+    let plaintext = rogue.open(&to_claimed.bytes).unwrap();
+    assert_eq!((plaintext[0], plaintext.len()), (0x05, 9), "a challenge");
+    let token: [u8; 8] = plaintext[1..9].try_into().unwrap();
+    for guess in 0..64 {
+        let mut wrong = token;
+        wrong[guess / 8] ^= 1 << (guess % 8);
+        let packet = rogue.packet(&[&[0x06][..], &wrong].concat());
+        line.server.take(line.now, claimed, &packet);
+        assert_eq!(at(&line), Some(address(CLIENT)));
+    }
+    let answer = [&[0x06][..], &token].concat();
+    for from in [other, address(CLIENT)] {
+        let packet = rogue.packet(&answer);
+        line.server.take(line.now, from, &packet);
+        assert_eq!(at(&line), Some(address(CLIENT)));
+    }
+    let packet = rogue.packet(&answer);
+    line.server.take(line.now, claimed, &packet);
+    assert_eq!(at(&line), Some(claimed));
+}
+
+/// An answer from where the session is says that nothing has moved.
+#[test]
+fn a_peer_that_answers_from_where_it_was_does_not_move() {
+    let mut line = Line::new(44);
+    let (mut rogue, theirs) = rogue_session(&mut line);
+    let ping = rogue.packet(&[0x01; 60]);
+    line.server.take(line.now, stranger(1), &ping);
+    let mut tokens = line.server.drain(line.now).into_iter().filter_map(|sent| {
+        let plaintext = rogue.open(&sent.bytes)?;
+        (plaintext[0] == 0x05).then(|| (sent.to, plaintext[1..9].to_vec()))
+    });
+    let (first, second) = (tokens.next().unwrap(), tokens.next().unwrap());
+    drop(tokens);
+    let (new, old) = if first.0 == address(CLIENT) {
+        (second, first)
+    } else {
+        (first, second)
+    };
+    assert_eq!(old.0, address(CLIENT), "both are asked");
+    for (from, token) in [(address(CLIENT), old.1), (stranger(1), new.1)] {
+        let packet = rogue.packet(&[&[0x06][..], &token].concat());
+        line.server.take(line.now, from, &packet);
+    }
+    assert_eq!(
+        line.server.machine.peer_address(theirs),
+        Some(address(CLIENT))
+    );
+}
+
+/// A packet that comes late and from elsewhere asks nothing of anybody.
+#[test]
+fn twp_t5_an_older_packet_moves_nothing() {
+    let mut line = Line::new(45);
+    let (mut rogue, theirs) = rogue_session(&mut line);
+    let late: Vec<_> = (0..20).map(|_| rogue.packet(&[0x01; 60])).collect();
+    let newest = rogue.packet(&[0x01; 60]);
+    line.server.take(line.now, address(CLIENT), &newest);
+    for packet in late {
+        line.server.take(line.now, stranger(1), &packet);
+    }
+    let sent = line.server.drain(line.now);
+    assert!(
+        sent.iter().all(|sent| sent.to == address(CLIENT)),
+        "{sent:?}"
+    );
+    assert_eq!(
+        line.server.machine.peer_address(theirs),
+        Some(address(CLIENT))
+    );
+}
+
+/// CVE-2023-49295: challenges without end fill no queue.
+#[test]
+fn a_flood_of_challenges_is_answered_two_at_a_time() {
+    let mut line = Line::new(46);
+    let (mut rogue, _) = rogue_session(&mut line);
+    line.run(1_000);
+    let before = line.server.machine.memory();
+    for _ in 0..500 {
+        let challenges: Vec<u8> = (0..100_u8)
+            .flat_map(|number| [&[0x05][..], &[number; 8]].concat())
+            .collect();
+        let packet = rogue.packet(&challenges);
+        line.server.take(line.now, address(CLIENT), &packet);
+    }
+    assert!(line.server.machine.memory() <= before);
+    let answers: Vec<Vec<u8>> = line
+        .server
+        .drain(line.now)
+        .iter()
+        .filter_map(|sent| rogue.open(&sent.bytes))
+        .filter(|plaintext| plaintext[0] == 0x06)
+        .collect();
+    assert_eq!(
+        answers,
+        [[[0x06, 0, 0, 0, 0, 0, 0, 0, 0], [6, 1, 1, 1, 1, 1, 1, 1, 1]].concat()]
+    );
+}
+
+/// The memory of a move is given back when all of it is over.
+#[test]
+fn a_session_that_has_moved_gives_the_memory_back() {
+    let mut line = Line::with(47, Config::default(), |listen| listen);
+    let (_, theirs) = line.join(1);
+    line.run(3_000);
+    let before = line.server.machine.memory();
+    let moved = SocketAddr::new(address(CLIENT).ip(), 4_001);
+    line.client.at = moved;
+    line.run(5_000);
+    assert_eq!(line.server.machine.peer_address(theirs), Some(moved));
+    assert!(line.server.machine.memory() > before);
+    line.run(70_000);
+    assert_eq!(line.server.machine.memory(), before);
+}

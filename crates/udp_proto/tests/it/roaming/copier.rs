@@ -1,0 +1,266 @@
+//! T5: somebody beside the path copies packets from addresses of his own, and his copies come first.
+
+use core::net::SocketAddr;
+use core::time::Duration;
+
+use udp_proto::SessionId;
+
+use crate::direct::{Line, Sent};
+use crate::harness::{RELIABLE, UNRELIABLE};
+use crate::victim::open_by_a_copy;
+
+const TICK: Duration = Duration::from_millis(16);
+
+/// A session, and who races it.
+struct Race {
+    line: Line,
+    session: SessionId,
+    theirs: SessionId,
+    /// Bytes that were sent to the copier, and that came from him, at each of his addresses.
+    ledger: Vec<(SocketAddr, usize, usize)>,
+}
+
+/// What the copier does in a tick.
+#[derive(Clone, Copy)]
+enum Copier {
+    /// His copies come first, with this source; what is sent there he passes on to the client.
+    Wins(SocketAddr),
+    /// The same, but nobody is there who would pass anything on.
+    Forges(SocketAddr),
+    /// He lets the client win, and passes on what comes to him.
+    Loses,
+    /// He does nothing.
+    Silent,
+}
+
+/// An address of the copier's.
+fn own(number: u16) -> SocketAddr {
+    let [a, b] = number.to_be_bytes();
+    SocketAddr::from(([100, 64, a, b], 666))
+}
+
+impl Race {
+    fn new(seed: u64) -> Self {
+        let mut line = Line::new(seed);
+        let (session, theirs) = line.join(1);
+        line.run(1_000);
+        Self {
+            line,
+            session,
+            theirs,
+            ledger: Vec::new(),
+        }
+    }
+
+    fn at(&self) -> Option<SocketAddr> {
+        self.line.server.machine.peer_address(self.theirs)
+    }
+
+    fn entry(&mut self, at: SocketAddr) -> &mut (SocketAddr, usize, usize) {
+        if let Some(index) = self.ledger.iter().position(|entry| entry.0 == at) {
+            return &mut self.ledger[index];
+        }
+        self.ledger.push((at, 0, 0));
+        self.ledger.last_mut().unwrap()
+    }
+
+    /// One tick: a message each way, and all that comes of it.
+    fn tick(&mut self, copier: Copier) {
+        self.line.now += TICK;
+        let now = self.line.now;
+        for (party, session) in [
+            (&mut self.line.client, self.session),
+            (&mut self.line.server, self.theirs),
+        ] {
+            party.wake(now);
+            for channel in [UNRELIABLE, RELIABLE] {
+                party.machine.send(now, session, channel, &[5; 100]).ok();
+            }
+        }
+        for _ in 0..4 {
+            self.pass_on(copier);
+        }
+    }
+
+    fn pass_on(&mut self, copier: Copier) {
+        let (now, client) = (self.line.now, self.line.client.at);
+        for Sent { bytes, .. } in self.line.client.drain(now) {
+            if let Copier::Wins(at) | Copier::Forges(at) = copier {
+                self.entry(at).2 += bytes.len();
+                self.line.server.take(now, at, &bytes);
+            }
+            self.line.server.take(now, client, &bytes);
+        }
+        for Sent { to, bytes } in self.line.server.drain(now) {
+            let is_relayed = match copier {
+                Copier::Wins(_) | Copier::Loses => true,
+                Copier::Forges(_) | Copier::Silent => false,
+            };
+            if to != client {
+                self.entry(to).1 += bytes.len();
+            }
+            if to == client || is_relayed {
+                let server = self.line.server.at;
+                self.line.client.take(now, server, &bytes);
+            }
+        }
+    }
+
+    /// Ticks for so many seconds, and counts how often the session came to `at`.
+    fn run(&mut self, millis: u64, copier: Copier, at: SocketAddr) -> usize {
+        let mut count = 0;
+        for _ in 0..millis / 16 {
+            let was_there = self.at() == Some(at);
+            self.tick(copier);
+            count += usize::from(!was_there && self.at() == Some(at));
+        }
+        count
+    }
+
+    /// The copier is silent from now on: the session lives, and all that is reliable comes.
+    fn check_that_it_goes_on(&mut self) {
+        let heard = self.line.client.messages.len();
+        self.run(15_000, Copier::Silent, own(0));
+        assert_eq!(self.at(), Some(self.line.client.at));
+        assert!(self.line.client.closes().is_empty() && self.line.server.closes().is_empty());
+        assert!(self.line.client.messages.len() > heard + 1_500);
+    }
+}
+
+/// The schedule of T5: he wins every race for 8 s but for one a second, so that the session returns
+/// and he moves it 8 times; then he falls silent with the session at his address.
+#[test]
+fn twp_t5_a_copier_who_falls_silent_holds_a_session_until_the_next_true_packet() {
+    let mut race = Race::new(31);
+    let (client, thief) = (race.line.client.at, own(1));
+    let mut moves = 0;
+    for second in 0..8 {
+        moves += race.run(1_008, Copier::Wins(thief), thief);
+        assert_eq!(race.at(), Some(thief), "second {second}");
+        if second < 7 {
+            race.tick(Copier::Loses);
+            assert_eq!(race.at(), Some(client), "a return is free");
+        }
+    }
+    assert_eq!(moves, 8);
+    race.tick(Copier::Silent);
+    assert_eq!(race.at(), Some(client), "with the next packet");
+    // For the rest of the minute he moves nothing while the true path speaks.
+    for _ in 0..30 {
+        race.tick(Copier::Loses);
+        race.tick(Copier::Wins(own(2)));
+        race.tick(Copier::Loses);
+        race.run(500, Copier::Loses, own(2));
+        assert_eq!(race.at(), Some(client));
+    }
+    race.check_that_it_goes_on();
+}
+
+/// From another address of his each second: the session does not forget where its peer was before.
+#[test]
+fn twp_t5_a_copier_of_many_addresses_holds_a_session_no_longer() {
+    let mut race = Race::new(32);
+    let client = race.line.client.at;
+    let mut moves = 0;
+    for number in 1..=8 {
+        moves += race.run(1_200, Copier::Wins(own(number)), own(number));
+    }
+    assert_eq!(moves, 8);
+    race.tick(Copier::Silent);
+    assert_eq!(race.at(), Some(client), "with the next packet");
+    race.check_that_it_goes_on();
+}
+
+/// After more than a minute nothing is returned to freely; and where the limit of a minute is reached
+/// too, it does not hold an address that nobody is heard at.
+#[test]
+fn twp_t5_not_even_a_copier_of_patience_locks_the_true_path_out() {
+    let mut race = Race::new(33);
+    let client = race.line.client.at;
+    race.run(70_000, Copier::Wins(own(100)), own(100));
+    for number in 1..=8 {
+        race.run(1_200, Copier::Wins(own(number)), own(number));
+    }
+    assert_eq!(race.at(), Some(own(8)));
+    let mut ticks = 0;
+    while race.at() != Some(client) {
+        race.tick(Copier::Silent);
+        ticks += 1;
+        assert!(ticks < 1_500 / 16, "{ticks} ticks");
+    }
+    assert!(ticks > 1, "it is challenged");
+    race.check_that_it_goes_on();
+}
+
+/// Copies with a victim's address for their source: at any moment the victim was sent no more than
+/// came in his name, whether he is at another port of the player's host or elsewhere.
+#[test]
+fn twp_t5_a_victim_is_sent_no_more_than_came_from_his_address() {
+    let mut race = Race::new(34);
+    let client = race.line.client.at;
+    let neighbour = SocketAddr::new(client.ip(), 9);
+    for number in 0..60 {
+        let victim = if number % 2 == 0 {
+            neighbour
+        } else {
+            own(number)
+        };
+        for tick in 0..40 {
+            // The server has more to say than the client.
+            let (now, theirs) = (race.line.now, race.theirs);
+            let server = &mut race.line.server.machine;
+            server.send(now, theirs, UNRELIABLE, &[6; 1_000]).unwrap();
+            let copier = match tick % 4 {
+                0 => Copier::Forges(victim),
+                _ => Copier::Silent,
+            };
+            race.tick(copier);
+            for (at, sent, came) in &race.ledger {
+                assert!(sent <= came, "{at}: {sent} for {came}");
+            }
+            assert_eq!(race.at(), Some(client));
+        }
+    }
+    let sent: usize = race.ledger.iter().map(|(_, sent, _)| sent).sum();
+    assert!(sent > 1_000, "some were asked, and copied to: {sent}");
+    race.check_that_it_goes_on();
+}
+
+/// He wins each race, with the source of somebody who does not answer.
+#[test]
+fn twp_t5_who_does_not_answer_gets_no_session() {
+    for victim in [own(1), SocketAddr::from(([203, 0, 113, 9], 77))] {
+        let mut race = Race::new(35);
+        let client = race.line.client.at;
+        assert_eq!(race.run(8_000, Copier::Forges(victim), victim), 0);
+        assert_eq!(race.at(), Some(client));
+        let (_, sent, came) = *race.entry(victim);
+        assert!(0 < sent && sent <= came, "{sent} for {came}");
+        race.check_that_it_goes_on();
+    }
+}
+
+/// Copies come first from the very beginning, from a new address each, until the address follows no
+/// longer: the client is challenged then, and gets its session.
+#[test]
+fn twp_t5_copies_of_the_first_packets_do_not_use_a_session_up() {
+    let mut line = Line::new(36);
+    open_by_a_copy(&mut line, own(0));
+    let theirs = line.server.machine.sessions().next().unwrap();
+    for number in 1..=12 {
+        line.now = line.client.machine.poll_timeout().unwrap();
+        line.client.wake(line.now);
+        for Sent { bytes, .. } in line.client.drain(line.now) {
+            line.server.take(line.now, own(number), &bytes);
+        }
+        let sent = line.server.drain(line.now);
+        assert!(sent.iter().all(|sent| sent.to != line.client.at));
+    }
+    let at = line.server.machine.peer_address(theirs);
+    assert_eq!(at, Some(own(8)), "it followed 8 times");
+    line.run(5_000);
+    let at = line.server.machine.peer_address(theirs);
+    assert_eq!(at, Some(line.client.at));
+    line.run(20_000);
+    assert!(line.client.closes().is_empty() && line.server.closes().is_empty());
+}

@@ -1,0 +1,159 @@
+//! The stall guard: a process that was paused does not give its peers up for that.
+
+use core::time::Duration;
+
+use netsim::LinkConfig;
+use udp_proto::{CloseReason, Config, IdleTimeout};
+use wire::{Instant, Seed};
+
+use crate::direct::{Line, config};
+use crate::harness::{Scene, UNRELIABLE};
+
+fn idle(millis: u64) -> Config {
+    config(|config| config.idle_timeout = IdleTimeout::new(Duration::from_millis(millis)).unwrap())
+}
+
+/// A pause that begins after 1.5 s in which nothing came from the clients, so that all of them have
+/// been silent for longer than the idle timeout when it ends. Of each the driver finds something in
+/// the socket, but of most only behind its first batches.
+#[test]
+fn twp_t2_64_clients_outlive_a_pause_of_10_s() {
+    let mut scene = Scene::with(Seed::from_number(61), idle(11_000), |listen| listen);
+    let joined: Vec<_> = (1..=64)
+        .map(|player| {
+            let client = scene.client_with(idle(11_000));
+            let unix = scene.world.unix_now();
+            let at = crate::harness::address(crate::harness::SERVER);
+            let credentials = scene.keys.token(unix, player, at);
+            let session = scene.dial(client, credentials);
+            (client, session)
+        })
+        .collect();
+    scene.run(1_000);
+    let play = |scene: &mut Scene, millis: u64| {
+        for _ in 0..millis / 50 {
+            for (client, session) in &joined {
+                scene.world.apply(*client, |host, now| {
+                    // The queue of a stalled peer may be full; that is not what is tested.
+                    host.machine.send(now, *session, UNRELIABLE, b"tick").ok();
+                });
+            }
+            scene.run(50);
+        }
+    };
+    play(&mut scene, 1_000);
+    let server = scene.server;
+    for (client, _) in &joined {
+        let down = LinkConfig::default().with_down();
+        scene.world.set_link(*client, server, down);
+    }
+    play(&mut scene, 1_500);
+    scene.world.stall(server, Duration::from_secs(10));
+    play(&mut scene, 9_900);
+    for (client, _) in &joined {
+        // What they say from now on comes after the pause.
+        let up = LinkConfig::default().with_delay(Duration::from_millis(150));
+        scene.world.set_link(*client, server, up);
+    }
+    play(&mut scene, 5_000);
+    assert!(scene.log(server).closes().is_empty());
+    for (client, _) in &joined {
+        assert!(scene.log(*client).closes().is_empty());
+    }
+    let stats = scene.peer(server).machine.stats();
+    assert_eq!(stats.stalls, 1);
+}
+
+/// A server whose client has fallen silent, and when it was last heard.
+fn deserted(seed: u64) -> (Line, Instant) {
+    let mut line = Line::new(seed);
+    line.join(1);
+    line.run(900);
+    let now = line.now;
+    let session = line.client.machine.sessions().next().unwrap();
+    line.client
+        .machine
+        .send(now, session, UNRELIABLE, b"farewell")
+        .unwrap();
+    line.settle();
+    (line, now)
+}
+
+/// Runs the server's timers as they fall due until the client is given up; returns when.
+fn given_up(line: &mut Line) -> Instant {
+    while line.server.closes().is_empty() {
+        let due = line.server.machine.poll_timeout().expect("a deadline");
+        line.now = line.now.max(due);
+        line.server.wake(line.now);
+        line.server.drain(line.now);
+    }
+    line.now
+}
+
+/// Comes `late` behind the next deadline.
+fn stall(line: &mut Line, late: Duration) {
+    line.now = line.server.machine.poll_timeout().unwrap() + late;
+    // Once for each stall, however often the driver calls: with what the socket held, to run timers,
+    // to drain.
+    for _ in 0..3 {
+        line.server.take(line.now, line.client.at, &[0x40; 60]);
+        line.server.wake(line.now);
+        line.server.drain(line.now);
+    }
+}
+
+const IDLE: Duration = Duration::from_secs(10);
+const LATE: Duration = Duration::from_millis(250);
+
+#[test]
+fn twp_t2_t3_an_idle_deadline_moves_by_what_a_stall_is_over_250_ms() {
+    for (millis, over) in [(0, 0), (250, 0), (251, 1), (5_000, 4_750)] {
+        let (mut line, heard) = deserted(62);
+        stall(&mut line, Duration::from_millis(millis));
+        let expected = heard + IDLE + Duration::from_millis(over);
+        assert_eq!(given_up(&mut line), expected, "{millis}");
+        assert_eq!(line.server.closes(), [CloseReason::Timeout]);
+        let stats = line.server.machine.stats();
+        assert_eq!(stats.stalls, u64::from(over > 0));
+    }
+}
+
+#[test]
+fn twp_t2_stalls_are_worth_10_s_at_most_until_something_is_heard() {
+    let (mut line, heard) = deserted(63);
+    for _ in 0..3 {
+        stall(&mut line, Duration::from_secs(4));
+        assert!(line.server.closes().is_empty());
+    }
+    // 3 times 3.75 s are more than 10 s.
+    assert_eq!(given_up(&mut line), heard + 2 * IDLE);
+    // What is heard ends it: the next silence is as long as any.
+    let (mut line, _) = deserted(64);
+    stall(&mut line, Duration::from_secs(4));
+    let now = line.now;
+    line.client.machine.handle_timeout(now);
+    line.settle();
+    assert_eq!(line.server.closes(), []);
+    assert_eq!(given_up(&mut line), now + IDLE);
+}
+
+/// A driver that always comes a second late learns of a dead peer, too.
+#[test]
+fn a_driver_that_is_always_late_gives_dead_peers_up() {
+    let (mut line, heard) = deserted(65);
+    while line.server.closes().is_empty() {
+        stall(&mut line, Duration::from_secs(1));
+        assert!(line.now <= heard + 2 * IDLE + Duration::from_secs(2));
+    }
+    assert!(line.now >= heard + IDLE + LATE);
+}
+
+/// A driver that sleeps until its deadlines is not late, however long that is.
+#[test]
+fn sleep_is_no_stall() {
+    let mut line = Line::new(66);
+    line.join(1);
+    line.run(60_000);
+    assert_eq!(line.server.machine.stats().stalls, 0);
+    assert_eq!(line.client.machine.stats().stalls, 0);
+}
