@@ -1,0 +1,271 @@
+//! renet over renetcode: what `renet_netcode` joins, without its sockets.
+//!
+//! Default channels; the budget of bytes a tick is lifted, so that 64 KiB leave at once.
+
+use core::net::SocketAddr;
+use core::time::Duration;
+
+use bytes::Bytes;
+use renet::{ConnectionConfig, DefaultChannel, RenetClient, RenetServer};
+use renetcode::{
+    ClientAuthentication, ConnectToken, NetcodeClient, NetcodeServer, ServerAuthentication,
+    ServerConfig, ServerResult,
+};
+
+use super::{Delivery, End, SERVER, Stack};
+use crate::lane::Lane;
+
+/// Connect tokens, ChaCha20-Poly1305.
+#[derive(Debug)]
+pub struct Renet;
+
+/// What its tokens are sealed with.
+pub const PRIVATE_KEY: [u8; 32] = [0x42; 32];
+/// The application that all benches are of.
+pub const PROTOCOL: u64 = 0x62_656e_6368;
+/// Clients at most: what renetcode allows.
+pub const CLIENTS_MAX: usize = 1_024;
+
+/// The configuration of both ends.
+pub fn config() -> ConnectionConfig {
+    ConnectionConfig {
+        available_bytes_per_tick: 1 << 24,
+        server_channels_config: DefaultChannel::config(),
+        client_channels_config: DefaultChannel::config(),
+    }
+}
+
+/// What a matchmaker gives client `number`.
+pub fn authentication(number: u32, now: Duration, server: SocketAddr) -> ClientAuthentication {
+    let client_id = u64::from(number);
+    let servers = vec![server];
+    ClientAuthentication::Secure {
+        connect_token: ConnectToken::generate(
+            now, PROTOCOL, 300, client_id, 15, servers, None, &PRIVATE_KEY,
+        )
+        .expect("a token"),
+    }
+}
+
+/// What `renet_netcode` is given for a server.
+pub fn server_config(now: Duration, address: SocketAddr) -> ServerConfig {
+    ServerConfig {
+        current_time: now,
+        max_clients: CLIENTS_MAX,
+        protocol_id: PROTOCOL,
+        public_addresses: vec![address],
+        authentication: ServerAuthentication::Secure {
+            private_key: PRIVATE_KEY,
+        },
+    }
+}
+
+/// Which channel carries such messages.
+pub const fn channel(delivery: Delivery) -> DefaultChannel {
+    match delivery {
+        Delivery::Unreliable => DefaultChannel::Unreliable,
+        Delivery::Reliable => DefaultChannel::ReliableOrdered,
+    }
+}
+
+impl Stack for Renet {
+    const NAME: &'static str = "renet";
+    type Server = Server;
+    type Client = Client;
+
+    fn server() -> Server {
+        Server {
+            netcode: NetcodeServer::new(server_config(Duration::ZERO, SERVER)),
+            server: RenetServer::new(config()),
+            replies: Lane::default(),
+            settled_at: Duration::ZERO,
+            received: 0,
+        }
+    }
+
+    fn client(_: &Server, number: u32, now: Duration) -> Client {
+        Client {
+            netcode: NetcodeClient::new(now, authentication(number, now, SERVER))
+                .expect("a token"),
+            client: RenetClient::new(config()),
+            replies: Lane::default(),
+            settled_at: now,
+            received: 0,
+        }
+    }
+}
+
+/// A server and its netcode.
+#[derive(Debug)]
+pub struct Server {
+    netcode: NetcodeServer,
+    server: RenetServer,
+    /// Datagrams of netcode's own.
+    replies: Lane,
+    settled_at: Duration,
+    received: u64,
+}
+
+/// Does what netcode found out.
+fn handle(result: ServerResult<'_, '_>, server: &mut RenetServer, replies: &mut Lane) {
+    match result {
+        ServerResult::None => {}
+        ServerResult::PacketToSend { addr, payload } => replies.copy(addr, payload),
+        ServerResult::Payload { client_id, payload } => {
+            server
+                .process_packet_from(payload, client_id)
+                .expect("connected");
+        }
+        ServerResult::ClientConnected {
+            client_id,
+            addr,
+            payload,
+            ..
+        } => {
+            server.add_connection(client_id);
+            replies.copy(addr, payload);
+        }
+        ServerResult::ClientDisconnected {
+            client_id,
+            addr,
+            payload,
+        } => {
+            server.remove_connection(client_id);
+            if let Some(payload) = payload {
+                replies.copy(addr, payload);
+            }
+        }
+    }
+}
+
+impl End for Server {
+    fn take(&mut self, _: Duration, from: SocketAddr, datagram: &mut [u8]) {
+        let result = self.netcode.process_packet(from, datagram);
+        handle(result, &mut self.server, &mut self.replies);
+    }
+
+    fn settle(&mut self, now: Duration) {
+        let passed = now - core::mem::replace(&mut self.settled_at, now);
+        self.netcode.update(passed);
+        self.server.update(passed);
+        for id in self.netcode.clients_id() {
+            let result = self.netcode.update_client(id);
+            handle(result, &mut self.server, &mut self.replies);
+        }
+        for id in self.server.clients_id() {
+            for delivery in [Delivery::Unreliable, Delivery::Reliable] {
+                while self.server.receive_message(id, channel(delivery)).is_some() {
+                    self.received += 1;
+                }
+            }
+        }
+    }
+
+    fn send(&mut self, _: Duration, delivery: Delivery, message: &[u8]) {
+        for id in self.server.clients_id() {
+            let message = Bytes::copy_from_slice(message);
+            self.server.send_message(id, channel(delivery), message);
+        }
+    }
+
+    fn drain(&mut self, _: Duration, lane: &mut Lane) {
+        self.replies
+            .deliver(|destination, datagram| lane.copy(destination, datagram));
+        for id in self.server.clients_id() {
+            let packets = self.server.get_packets_to_send(id).expect("connected");
+            for packet in packets {
+                let (address, sealed) = self
+                    .netcode
+                    .generate_payload_packet(id, &packet)
+                    .expect("connected");
+                lane.copy(address, sealed);
+            }
+        }
+    }
+
+    fn close(&mut self, _: Duration) {
+        for id in self.netcode.clients_id() {
+            let result = self.netcode.disconnect(id);
+            handle(result, &mut self.server, &mut self.replies);
+        }
+    }
+
+    fn connections(&self) -> usize {
+        self.server.connected_clients()
+    }
+
+    fn received(&self) -> u64 {
+        self.received
+    }
+}
+
+/// A client and its netcode.
+#[derive(Debug)]
+pub struct Client {
+    netcode: NetcodeClient,
+    client: RenetClient,
+    /// Datagrams of netcode's own.
+    replies: Lane,
+    settled_at: Duration,
+    received: u64,
+}
+
+impl End for Client {
+    fn take(&mut self, _: Duration, _: SocketAddr, datagram: &mut [u8]) {
+        if let Some(payload) = self.netcode.process_packet(datagram) {
+            self.client.process_packet(payload);
+        }
+    }
+
+    fn settle(&mut self, now: Duration) {
+        let passed = now - core::mem::replace(&mut self.settled_at, now);
+        self.client.update(passed);
+        if let Some((datagram, address)) = self.netcode.update(passed) {
+            self.replies.copy(address, datagram);
+        }
+        if self.netcode.is_connected() {
+            self.client.set_connected();
+        }
+        for delivery in [Delivery::Unreliable, Delivery::Reliable] {
+            while self.client.receive_message(channel(delivery)).is_some() {
+                self.received += 1;
+            }
+        }
+    }
+
+    fn send(&mut self, _: Duration, delivery: Delivery, message: &[u8]) {
+        if self.netcode.is_connected() {
+            let message = Bytes::copy_from_slice(message);
+            self.client.send_message(channel(delivery), message);
+        }
+    }
+
+    fn drain(&mut self, _: Duration, lane: &mut Lane) {
+        self.replies
+            .deliver(|destination, datagram| lane.copy(destination, datagram));
+        if !self.netcode.is_connected() {
+            return;
+        }
+        for packet in self.client.get_packets_to_send() {
+            let (address, sealed) = self
+                .netcode
+                .generate_payload_packet(&packet)
+                .expect("connected");
+            lane.copy(address, sealed);
+        }
+    }
+
+    fn close(&mut self, _: Duration) {
+        if let Ok((address, datagram)) = self.netcode.disconnect() {
+            self.replies.copy(address, datagram);
+        }
+    }
+
+    fn connections(&self) -> usize {
+        usize::from(self.netcode.is_connected())
+    }
+
+    fn received(&self) -> u64 {
+        self.received
+    }
+}
