@@ -19,6 +19,16 @@ struct Packet {
     segment: usize,
 }
 
+impl Packet {
+    fn with_capacity(capacity: usize) -> Self {
+        Self {
+            destination: SocketAddr::from(([0, 0, 0, 0], 0)),
+            bytes: Vec::with_capacity(capacity),
+            segment: 1,
+        }
+    }
+}
+
 /// Room for what one send hands to the system: ten datagrams, as quinn sends at most.
 const CAPACITY: usize = 16_384;
 
@@ -31,15 +41,9 @@ impl Lane {
         &mut self,
         write: impl FnOnce(&mut Vec<u8>) -> Option<(SocketAddr, Option<usize>)>,
     ) -> bool {
-        if self.used == self.packets.len() {
-            self.packets.push(Packet {
-                destination: SocketAddr::from(([0, 0, 0, 0], 0)),
-                bytes: Vec::with_capacity(CAPACITY),
-                segment: 1,
-            });
-        }
-        let packet = &mut self.packets[self.used];
+        let packet = self.next();
         packet.bytes.clear();
+        packet.bytes.reserve(CAPACITY);
         let Some((destination, segment)) = write(&mut packet.bytes) else {
             return false;
         };
@@ -51,10 +55,27 @@ impl Lane {
 
     /// Adds one datagram.
     pub fn copy(&mut self, destination: SocketAddr, datagram: &[u8]) {
-        self.push(|bytes| {
-            bytes.extend_from_slice(datagram);
-            Some((destination, None))
-        });
+        let packet = self.next();
+        packet.bytes.clear();
+        packet.bytes.extend_from_slice(datagram);
+        packet.destination = destination;
+        packet.segment = datagram.len().max(1);
+        self.used += 1;
+    }
+
+    /// Makes room for `count` pushes that allocate nothing.
+    pub fn reserve(&mut self, count: usize) {
+        while self.packets.len() < count {
+            self.packets.push(Packet::with_capacity(CAPACITY));
+        }
+    }
+
+    /// The first packet that is not under way.
+    fn next(&mut self) -> &mut Packet {
+        if self.used == self.packets.len() {
+            self.packets.push(Packet::with_capacity(0));
+        }
+        &mut self.packets[self.used]
     }
 
     /// Hands each datagram to `take` with its destination, oldest first; none is left.

@@ -11,9 +11,14 @@
 )]
 
 pub mod case;
+pub mod count;
 pub mod floor;
+pub mod idle;
 pub mod lane;
+pub mod load;
 pub mod pair;
 pub mod round;
+pub mod refuse;
 pub mod row;
+pub mod shake;
 pub mod stack;

@@ -66,7 +66,7 @@ impl<S: Stack> Pair<S> {
     ///
     /// Where they do not connect within a minute of theirs, or less than 99 % of messages come.
     pub fn new(case: Case) -> Self {
-        let server = S::server();
+        let server = S::server(1);
         let client = S::client(&server, 1, Duration::ZERO);
         let mut pair = Self {
             client,

@@ -19,12 +19,21 @@ pub trait Stack {
     /// An end that dials.
     type Client: End;
 
-    /// Makes a server at [`SERVER`].
-    fn server() -> Self::Server;
+    /// Makes a server at [`SERVER`] for so many clients.
+    fn server(clients: usize) -> Self::Server;
 
-    /// Makes a client at [`client_address`] of `number` that begins to connect. What a matchmaker
-    /// would give it, such as a token, is made here too.
-    fn client(server: &Self::Server, number: u32, now: Duration) -> Self::Client;
+    /// Returns what clients must know of a server, such as its key.
+    fn door(server: &Self::Server) -> Vec<u8>;
+
+    /// Makes a client that begins to connect to the server with this door at `server`. What a
+    /// matchmaker would give it, such as a token, is made here too; where `door` has nothing to
+    /// make one from, it comes without.
+    fn dial(door: &[u8], server: SocketAddr, number: u32, now: Duration) -> Self::Client;
+
+    /// Makes a client at [`client_address`] of `number` that begins to connect.
+    fn client(server: &Self::Server, number: u32, now: Duration) -> Self::Client {
+        Self::dial(&Self::door(server), SERVER, number, now)
+    }
 }
 
 /// One end, driven as a game loop drives it: take, settle, send, drain.
@@ -49,6 +58,9 @@ pub trait End {
 
     /// Returns how many messages were read.
     fn received(&self) -> u64;
+
+    /// Gives back what it keeps only because it has no socket.
+    fn shrink(&mut self) {}
 }
 
 /// How a message travels.
@@ -70,4 +82,12 @@ pub const SERVER: SocketAddr = SocketAddr::new(
 pub fn client_address(number: u32) -> SocketAddr {
     let prefix = 0x01_0000 + number % 0xBE_0000;
     SocketAddr::from((Ipv4Addr::from_bits(prefix << 8 | 9), 4_000))
+}
+
+/// The number of the client at `address`.
+pub fn client_number(address: SocketAddr) -> usize {
+    let SocketAddr::V4(address) = address else {
+        panic!("clients have addresses of version 4");
+    };
+    ((address.ip().to_bits() >> 8) - 0x01_0000) as usize
 }

@@ -10,15 +10,13 @@ use rusty_enet::{
     Event, Host, HostSettings, MTU_MAX, Packet, PacketReceived, PeerID, Socket,
 };
 
-use super::{Delivery, End, SERVER, Stack};
+use super::{Delivery, End, Stack};
 use crate::lane::Lane;
 
 /// Plain text.
 #[derive(Debug)]
 pub struct Enet;
 
-/// Peers at most.
-pub const PEERS_MAX: usize = 4_095;
 /// Channels: one for each kind of delivery.
 pub const CHANNELS: usize = 2;
 
@@ -44,9 +42,10 @@ struct Wire(Rc<RefCell<Buffers>>);
 
 #[derive(Default)]
 struct Buffers {
-    /// The datagram that was taken last, and its sender, until the host reads it.
-    inbound: Option<SocketAddr>,
-    datagram: Vec<u8>,
+    /// Datagrams that were taken, each with its sender; those up to `read` the host has read.
+    inbound: Vec<(SocketAddr, Vec<u8>)>,
+    taken: usize,
+    read: usize,
     outbound: Lane,
 }
 
@@ -63,13 +62,15 @@ impl Socket for Wire {
         &mut self,
         buffer: &mut [u8; MTU_MAX],
     ) -> Result<Option<(SocketAddr, PacketReceived)>, Infallible> {
-        let mut buffers = self.0.borrow_mut();
-        let Some(from) = buffers.inbound.take() else {
+        let buffers = &mut *self.0.borrow_mut();
+        if buffers.read == buffers.taken {
+            (buffers.read, buffers.taken) = (0, 0);
             return Ok(None);
-        };
-        let len = buffers.datagram.len();
-        buffer[..len].copy_from_slice(&buffers.datagram);
-        Ok(Some((from, PacketReceived::Complete(len))))
+        }
+        let (from, datagram) = &buffers.inbound[buffers.read];
+        buffers.read += 1;
+        buffer[..datagram.len()].copy_from_slice(datagram);
+        Ok(Some((*from, PacketReceived::Complete(datagram.len()))))
     }
 }
 
@@ -87,13 +88,17 @@ impl Stack for Enet {
     type Server = EnetEnd;
     type Client = EnetEnd;
 
-    fn server() -> EnetEnd {
-        EnetEnd::new(PEERS_MAX, Duration::ZERO)
+    fn server(clients: usize) -> EnetEnd {
+        EnetEnd::new(clients, Duration::ZERO)
     }
 
-    fn client(_: &EnetEnd, _: u32, now: Duration) -> EnetEnd {
+    fn door(_: &EnetEnd) -> Vec<u8> {
+        Vec::new()
+    }
+
+    fn dial(_: &[u8], server: SocketAddr, _: u32, now: Duration) -> EnetEnd {
         let mut end = EnetEnd::new(1, now);
-        end.host.connect(SERVER, CHANNELS, 0).expect("a place");
+        end.host.connect(server, CHANNELS, 0).expect("a place");
         end
     }
 }
@@ -140,15 +145,16 @@ impl EnetEnd {
 }
 
 impl End for EnetEnd {
-    fn take(&mut self, now: Duration, from: SocketAddr, datagram: &mut [u8]) {
-        self.now.set(now);
-        {
-            let mut buffers = self.wire.0.borrow_mut();
-            buffers.inbound = Some(from);
-            buffers.datagram.clear();
-            buffers.datagram.extend_from_slice(datagram);
+    fn take(&mut self, _: Duration, from: SocketAddr, datagram: &mut [u8]) {
+        let buffers = &mut *self.wire.0.borrow_mut();
+        if buffers.taken == buffers.inbound.len() {
+            buffers.inbound.push((from, Vec::new()));
         }
-        self.service();
+        let (sender, bytes) = &mut buffers.inbound[buffers.taken];
+        *sender = from;
+        bytes.clear();
+        bytes.extend_from_slice(datagram);
+        buffers.taken += 1;
     }
 
     fn settle(&mut self, now: Duration) {
@@ -169,8 +175,8 @@ impl End for EnetEnd {
     fn drain(&mut self, now: Duration, lane: &mut Lane) {
         self.now.set(now);
         self.host.flush();
-        let outbound = &mut self.wire.0.borrow_mut().outbound;
-        outbound.deliver(|destination, datagram| lane.copy(destination, datagram));
+        // Nothing is copied: what was empty comes back to be filled.
+        core::mem::swap(lane, &mut self.wire.0.borrow_mut().outbound);
     }
 
     fn close(&mut self, now: Duration) {
@@ -186,5 +192,9 @@ impl End for EnetEnd {
 
     fn received(&self) -> u64 {
         self.received
+    }
+
+    fn shrink(&mut self) {
+        *self.wire.0.borrow_mut() = Buffers::default();
     }
 }

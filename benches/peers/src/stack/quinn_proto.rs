@@ -15,14 +15,14 @@ use std::time::Instant;
 
 use bytes::{Bytes, BytesMut};
 use quinn_proto::{
-    ClientConfig, Connection, ConnectionHandle, DatagramEvent, Endpoint, EndpointConfig, Event,
+    Connection, ConnectionHandle, DatagramEvent, Endpoint, EndpointConfig, Event, ServerConfig,
     StreamEvent, VarInt,
 };
 
 pub use config::{Certified, client_config, server_config};
 use stream::Streams;
 
-use super::{Delivery, End, SERVER, Stack};
+use super::{Delivery, End, Stack};
 use crate::lane::Lane;
 
 /// TLS 1.3.
@@ -36,8 +36,8 @@ const SEGMENTS: usize = 10;
 pub struct QuinnEnd {
     endpoint: Endpoint,
     connections: BTreeMap<ConnectionHandle, Peer>,
-    /// What clients need.
-    client: Option<ClientConfig>,
+    /// What clients must know.
+    door: Vec<u8>,
     /// What the endpoint answers without a connection.
     replies: Lane,
     /// The instant that times count from.
@@ -57,19 +57,23 @@ impl Stack for QuinnProto {
     type Server = QuinnEnd;
     type Client = QuinnEnd;
 
-    fn server() -> QuinnEnd {
+    fn server(_: usize) -> QuinnEnd {
         let certified = Certified::new();
-        let mut end = QuinnEnd::new(Some(&certified), base());
-        end.client = Some(client_config(&certified));
+        let mut end = QuinnEnd::new(Some(server_config(&certified)), Duration::ZERO);
+        end.door = certified.certificate().to_vec();
         end
     }
 
-    fn client(server: &QuinnEnd, _: u32, now: Duration) -> QuinnEnd {
-        let mut end = QuinnEnd::new(None, server.base);
-        let config = server.client.clone().expect("a server's");
+    /// The certificate.
+    fn door(server: &QuinnEnd) -> Vec<u8> {
+        server.door.clone()
+    }
+
+    fn dial(door: &[u8], server: SocketAddr, _: u32, now: Duration) -> QuinnEnd {
+        let mut end = QuinnEnd::new(None, now);
         let (handle, connection) = end
             .endpoint
-            .connect(server.base + now, config, SERVER, config::NAME)
+            .connect(end.base + now, client_config(door), server, config::NAME)
             .expect("a target that is allowed");
         end.connections.insert(handle, Peer::new(connection));
         end
@@ -77,7 +81,7 @@ impl Stack for QuinnProto {
 }
 
 #[expect(clippy::disallowed_methods, reason = "an instant cannot be made otherwise")]
-fn base() -> Instant {
+fn instant() -> Instant {
     Instant::now()
 }
 
@@ -128,26 +132,17 @@ impl Peer {
 }
 
 impl QuinnEnd {
-    /// An endpoint that listens where it has a certificate; times count from `base`.
-    pub fn new(certified: Option<&Certified>, base: Instant) -> Self {
-        let server = certified.map(|certified| Arc::new(server_config(certified)));
+    /// An endpoint that listens where it is configured to.
+    fn new(server: Option<ServerConfig>, now: Duration) -> Self {
+        let config = Arc::new(EndpointConfig::default());
         Self {
-            endpoint: Endpoint::new(Arc::new(EndpointConfig::default()), server, true, None),
+            endpoint: Endpoint::new(config, server.map(Arc::new), true, None),
             connections: BTreeMap::new(),
-            client: None,
+            door: Vec::new(),
             replies: Lane::default(),
-            base,
+            base: instant() - now,
             received: 0,
         }
-    }
-
-    /// Dials `server`.
-    pub fn connect(&mut self, now: Duration, config: ClientConfig, server: SocketAddr) {
-        let (handle, connection) = self
-            .endpoint
-            .connect(self.base + now, config, server, config::NAME)
-            .expect("a target that is allowed");
-        self.connections.insert(handle, Peer::new(connection));
     }
 
     /// Answers a first datagram by a RETRY; drops what it wrote.
@@ -159,7 +154,8 @@ impl QuinnEnd {
         let Some(DatagramEvent::NewConnection(incoming)) = event else {
             panic!("not a first datagram");
         };
-        self.endpoint.retry(incoming, buf).expect("it may");
+        let sent = self.endpoint.retry(incoming, buf).expect("it may");
+        core::hint::black_box(sent.size);
         buf.clear();
     }
 }
@@ -246,5 +242,9 @@ impl End for QuinnEnd {
 
     fn received(&self) -> u64 {
         self.received
+    }
+
+    fn shrink(&mut self) {
+        self.replies = Lane::default();
     }
 }

@@ -48,10 +48,10 @@ pub fn authentication(number: u32, now: Duration, server: SocketAddr) -> ClientA
 }
 
 /// What `renet_netcode` is given for a server.
-pub fn server_config(now: Duration, address: SocketAddr) -> ServerConfig {
+pub fn server_config(clients: usize, now: Duration, address: SocketAddr) -> ServerConfig {
     ServerConfig {
         current_time: now,
-        max_clients: CLIENTS_MAX,
+        max_clients: clients.min(CLIENTS_MAX),
         protocol_id: PROTOCOL,
         public_addresses: vec![address],
         authentication: ServerAuthentication::Secure {
@@ -73,9 +73,9 @@ impl Stack for Renet {
     type Server = Server;
     type Client = Client;
 
-    fn server() -> Server {
+    fn server(clients: usize) -> Server {
         Server {
-            netcode: NetcodeServer::new(server_config(Duration::ZERO, SERVER)),
+            netcode: NetcodeServer::new(server_config(clients, Duration::ZERO, SERVER)),
             server: RenetServer::new(config()),
             replies: Lane::default(),
             settled_at: Duration::ZERO,
@@ -83,9 +83,13 @@ impl Stack for Renet {
         }
     }
 
-    fn client(_: &Server, number: u32, now: Duration) -> Client {
+    fn door(_: &Server) -> Vec<u8> {
+        Vec::new()
+    }
+
+    fn dial(_: &[u8], server: SocketAddr, number: u32, now: Duration) -> Client {
         Client {
-            netcode: NetcodeClient::new(now, authentication(number, now, SERVER))
+            netcode: NetcodeClient::new(now, authentication(number, now, server))
                 .expect("a token"),
             client: RenetClient::new(config()),
             replies: Lane::default(),
@@ -197,6 +201,10 @@ impl End for Server {
     fn received(&self) -> u64 {
         self.received
     }
+
+    fn shrink(&mut self) {
+        self.replies = Lane::default();
+    }
 }
 
 /// A client and its netcode.
@@ -267,5 +275,9 @@ impl End for Client {
 
     fn received(&self) -> u64 {
         self.received
+    }
+
+    fn shrink(&mut self) {
+        self.replies = Lane::default();
     }
 }

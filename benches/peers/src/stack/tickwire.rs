@@ -6,13 +6,13 @@ use core::time::Duration;
 use benches::handshake::token;
 use benches::pair::{APP, INSTANCE, RELIABLE, START, UNRELIABLE};
 use crypto::token::TokenKey;
-use crypto::{Identity, Ring};
+use crypto::{Identity, PublicKey, Ring};
 use udp_proto::{
-    CloseCode, Config, Endpoint, Event, Listen, ServerIdentity, SessionId, Target,
+    Credentials, CloseCode, Config, Endpoint, Event, Listen, ServerIdentity, SessionId, Target,
 };
 use wire::{Arrival, ClientId, Instant};
 
-use super::{Delivery, End, SERVER, Stack};
+use super::{Delivery, End, Stack};
 use crate::lane::Lane;
 
 /// Connect tokens, AES-128-GCM, datagrams of 1,200 bytes.
@@ -31,8 +31,7 @@ pub struct TickwireEnd {
 /// A server, and what a matchmaker has of it.
 pub struct TickwireServer {
     end: TickwireEnd,
-    pinned: ServerIdentity,
-    token_key: TokenKey,
+    door: Vec<u8>,
 }
 
 impl Stack for Tickwire {
@@ -40,29 +39,40 @@ impl Stack for Tickwire {
     type Server = TickwireServer;
     type Client = TickwireEnd;
 
-    fn server() -> TickwireServer {
+    fn server(_: usize) -> TickwireServer {
         let mut end = TickwireEnd::new(Config::for_server(), Duration::ZERO);
         let identity = Identity::generate(&mut Ring::new()).expect("entropy");
-        let pinned = ServerIdentity::Keys(vec![*identity.public_key()]);
         let token_key = TokenKey::generate(&mut Ring::new(), 1).expect("entropy");
+        let mut door = identity.public_key().0.to_vec();
+        door.extend_from_slice(&*token_key.to_bytes());
         end.endpoint
             .listen(Instant::ZERO, Listen::new(identity, INSTANCE))
             .expect("entropy");
-        assert!(end.endpoint.add_token_key(token_key.clone()));
-        TickwireServer {
-            end,
-            pinned,
-            token_key,
-        }
+        assert!(end.endpoint.add_token_key(token_key));
+        TickwireServer { end, door }
     }
 
-    fn client(server: &TickwireServer, number: u32, now: Duration) -> TickwireEnd {
+    /// The public key; and where clients come with tokens, the key that these are sealed with.
+    fn door(server: &TickwireServer) -> Vec<u8> {
+        server.door.clone()
+    }
+
+    fn dial(door: &[u8], server: SocketAddr, number: u32, now: Duration) -> TickwireEnd {
         let mut end = TickwireEnd::new(Config::default(), now);
         let at = Instant::ZERO + now;
+        let (key, token_key) = door.split_at(PublicKey::LEN);
+        let pinned = PublicKey(key.try_into().expect("as long as a key"));
+        let credentials = match token_key.try_into() {
+            Ok(bytes) => {
+                let token_key = TokenKey::from_bytes(bytes);
+                token(&token_key, at, ClientId(number.into()), server)
+            }
+            Err(_) => Credentials::Open,
+        };
         let target = Target {
-            addresses: vec![SERVER],
-            server: server.pinned.clone(),
-            credentials: token(&server.token_key, at, ClientId(number.into()), SERVER),
+            addresses: vec![server],
+            server: ServerIdentity::Keys(vec![pinned]),
+            credentials,
         };
         end.endpoint
             .connect(at, target)

@@ -9,7 +9,7 @@ use rustls::crypto::{CryptoProvider, ring};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 
 /// What the certificate is for.
-pub const NAME: &str = "localhost";
+pub(super) const NAME: &str = "localhost";
 
 /// A certificate that signs itself, P-256, and its key.
 #[derive(Clone, Debug)]
@@ -29,17 +29,9 @@ impl Certified {
         }
     }
 
-    /// Takes both as [`to_parts`](Self::to_parts) gave them to another process.
-    pub fn from_parts(certificate: Vec<u8>, key: Vec<u8>) -> Self {
-        Self {
-            certificate: certificate.into(),
-            key,
-        }
-    }
-
-    /// Returns certificate and key, DER.
-    pub fn to_parts(&self) -> (&[u8], &[u8]) {
-        (&self.certificate, &self.key)
+    /// Returns the certificate, DER.
+    pub fn certificate(&self) -> &[u8] {
+        &self.certificate
     }
 }
 
@@ -66,10 +58,10 @@ pub fn server_config(certified: &Certified) -> ServerConfig {
 }
 
 /// A client that trusts this certificate and asks for no tickets.
-pub fn client_config(certified: &Certified) -> ClientConfig {
+pub fn client_config(certificate: &[u8]) -> ClientConfig {
     let mut roots = RootCertStore::empty();
     roots
-        .add(certified.certificate.clone())
+        .add(certificate.to_vec().into())
         .expect("a sound certificate");
     let mut tls = rustls::ClientConfig::builder_with_provider(provider())
         .with_protocol_versions(&[&rustls::version::TLS13])
