@@ -34,13 +34,15 @@ impl Flood {
     /// dropped at the PSK mac.
     #[must_use]
     pub fn with_stolen_token() -> Self {
-        Self::of(|key, server| match token(key, Instant::ZERO, ClientId(1), server.address) {
-            Credentials::Token { token, .. } => Credentials::Token {
-                token,
-                psk: Secret32::new([9; 32]),
+        Self::of(
+            |key, server| match token(key, Instant::ZERO, ClientId(1), server.address) {
+                Credentials::Token { token, .. } => Credentials::Token {
+                    token,
+                    psk: Secret32::new([9; 32]),
+                },
+                other @ (Credentials::Open | Credentials::Peer) => other,
             },
-            other @ (Credentials::Open | Credentials::Peer) => other,
-        })
+        )
     }
 
     fn of(credentials: impl FnOnce(&TokenKey, &Side) -> Credentials) -> Self {

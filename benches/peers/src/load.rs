@@ -112,7 +112,11 @@ pub fn run<S: Stack>(plan: Plan) -> Found {
 
 /// What serves the clients of `stack`.
 fn server_of(stack: &'static str) -> &'static str {
-    if stack == "quinn-proto" { "quinn" } else { stack }
+    if stack == "quinn-proto" {
+        "quinn"
+    } else {
+        stack
+    }
 }
 
 /// A server in a process of its own; it ends when this is dropped.
@@ -175,7 +179,7 @@ impl Drop for Server {
 fn line(answers: &mut impl BufRead) -> io::Result<String> {
     let mut line = String::new();
     answers.read_line(&mut line)?;
-    Ok(line.trim().to_owned())
+    Ok(line.trim_end_matches('\n').to_owned())
 }
 
 /// Bytes as text.
@@ -184,9 +188,14 @@ pub(crate) fn hex(bytes: &[u8]) -> String {
 }
 
 fn unhex(text: &str) -> Vec<u8> {
-    let digits: Vec<u32> = text.chars().filter_map(|digit| digit.to_digit(16)).collect();
+    let digits: Vec<u32> = text
+        .chars()
+        .filter_map(|digit| digit.to_digit(16))
+        .collect();
     let bytes = digits.chunks_exact(2).map(|pair| pair[0] * 16 + pair[1]);
-    bytes.map(|byte| u8::try_from(byte).expect("two digits")).collect()
+    bytes
+        .map(|byte| u8::try_from(byte).expect("two digits"))
+        .collect()
 }
 
 #[expect(clippy::disallowed_methods, reason = "sockets live by the clock")]

@@ -81,14 +81,22 @@ impl<S: Stack> Pair<S> {
             cold: Carried::default(),
         };
         while pair.client.connections() == 0 || pair.server.connections() == 0 {
-            assert!(pair.now < Duration::from_secs(60), "{}: no connection", S::NAME);
+            assert!(
+                pair.now < Duration::from_secs(60),
+                "{}: no connection",
+                S::NAME
+            );
             pair.tick();
         }
         pair.case = case;
         (0..1_000).for_each(|_| pair.tick());
         pair.cold = pair.carried();
         let (came, sent) = (pair.server.received(), pair.sent);
-        assert!(came * 100 >= sent * 99, "{}: {came} of {sent} came", S::NAME);
+        assert!(
+            came * 100 >= sent * 99,
+            "{}: {came} of {sent} came",
+            S::NAME
+        );
         pair
     }
 
@@ -184,7 +192,12 @@ mod tests {
             assert!(sent > 20, "{} {}: {sent} sent", S::NAME, case.name);
             let expected = sent * ways;
             let apart = carried.messages.abs_diff(expected);
-            assert!(apart <= 64, "{} {}: {carried:?} of {expected}", S::NAME, case.name);
+            assert!(
+                apart <= 64,
+                "{} {}: {carried:?} of {expected}",
+                S::NAME,
+                case.name
+            );
             assert!(carried.datagrams > 0);
         }
     }

@@ -73,10 +73,8 @@ pub enum Delivery {
 }
 
 /// Where servers are.
-pub const SERVER: SocketAddr = SocketAddr::new(
-    core::net::IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1)),
-    7_777,
-);
+pub const SERVER: SocketAddr =
+    SocketAddr::new(core::net::IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1)), 7_777);
 
 /// Where the client of this number is: each in a /24 of its own, from 1.0.0.0/24 on.
 pub fn client_address(number: u32) -> SocketAddr {

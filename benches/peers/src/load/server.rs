@@ -109,12 +109,12 @@ impl Ticks {
 
     /// Takes the next one, which has come.
     fn take(&mut self) -> Tick {
-        let before = self.began + Duration::from_secs(1) * self.count.saturating_sub(1)
-            / self.plan.tick_hz;
+        let before =
+            self.began + Duration::from_secs(1) * self.count.saturating_sub(1) / self.plan.tick_hz;
         let at = self.next_at();
         self.count += 1;
-        let due = u64::from(self.count) * u64::from(self.plan.message_hz)
-            / u64::from(self.plan.tick_hz);
+        let due =
+            u64::from(self.count) * u64::from(self.plan.message_hz) / u64::from(self.plan.tick_hz);
         let sends = u64::from(self.sent) < due;
         self.sent += u32::from(sends);
         Tick {

@@ -6,9 +6,7 @@ use core::net::SocketAddr;
 use core::time::Duration;
 use std::rc::Rc;
 
-use rusty_enet::{
-    Event, Host, HostSettings, MTU_MAX, Packet, PacketReceived, PeerID, Socket,
-};
+use rusty_enet::{Event, Host, HostSettings, MTU_MAX, Packet, PacketReceived, PeerID, Socket};
 
 use super::{Delivery, End, Stack};
 use crate::lane::Lane;

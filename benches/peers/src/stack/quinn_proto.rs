@@ -80,7 +80,10 @@ impl Stack for QuinnProto {
     }
 }
 
-#[expect(clippy::disallowed_methods, reason = "an instant cannot be made otherwise")]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "an instant cannot be made otherwise"
+)]
 fn instant() -> Instant {
     Instant::now()
 }
@@ -171,8 +174,8 @@ impl End for QuinnEnd {
             replies,
             ..
         } = self;
-        replies.push(|buf| {
-            match endpoint.handle(at, from, None, None, bytes, buf)? {
+        replies.push(
+            |buf| match endpoint.handle(at, from, None, None, bytes, buf)? {
                 DatagramEvent::ConnectionEvent(handle, event) => {
                     if let Some(peer) = connections.get_mut(&handle) {
                         peer.connection.handle_event(event);
@@ -190,8 +193,8 @@ impl End for QuinnEnd {
                 DatagramEvent::Response(transmit) => {
                     Some((transmit.destination, transmit.segment_size))
                 }
-            }
-        });
+            },
+        );
     }
 
     fn settle(&mut self, now: Duration) {

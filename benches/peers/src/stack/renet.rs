@@ -41,7 +41,14 @@ pub fn authentication(number: u32, now: Duration, server: SocketAddr) -> ClientA
     let servers = vec![server];
     ClientAuthentication::Secure {
         connect_token: ConnectToken::generate(
-            now, PROTOCOL, 300, client_id, 15, servers, None, &PRIVATE_KEY,
+            now,
+            PROTOCOL,
+            300,
+            client_id,
+            15,
+            servers,
+            None,
+            &PRIVATE_KEY,
         )
         .expect("a token"),
     }
@@ -89,8 +96,7 @@ impl Stack for Renet {
 
     fn dial(_: &[u8], server: SocketAddr, number: u32, now: Duration) -> Client {
         Client {
-            netcode: NetcodeClient::new(now, authentication(number, now, server))
-                .expect("a token"),
+            netcode: NetcodeClient::new(now, authentication(number, now, server)).expect("a token"),
             client: RenetClient::new(config()),
             replies: Lane::default(),
             settled_at: now,

@@ -8,7 +8,7 @@ use benches::pair::{APP, INSTANCE, RELIABLE, START, UNRELIABLE};
 use crypto::token::TokenKey;
 use crypto::{Identity, PublicKey, Ring};
 use udp_proto::{
-    Credentials, CloseCode, Config, Endpoint, Event, Listen, ServerIdentity, SessionId, Target,
+    CloseCode, Config, Credentials, Endpoint, Event, Listen, ServerIdentity, SessionId, Target,
 };
 use wire::{Arrival, ClientId, Instant};
 

@@ -19,7 +19,9 @@ pub(super) fn serve(plan: Plan) {
     loop {
         let tick = ticks.wait();
         server.update(tick.passed);
-        transport.update(tick.passed, &mut server).expect("a socket");
+        transport
+            .update(tick.passed, &mut server)
+            .expect("a socket");
         while server.get_event().is_some() {}
         let mut received = 0;
         for id in server.clients_id() {
@@ -32,10 +34,7 @@ pub(super) fn serve(plan: Plan) {
         }
         count(received);
         if tick.sends {
-            server.broadcast_message(
-                DefaultChannel::Unreliable,
-                Bytes::copy_from_slice(&MESSAGE),
-            );
+            server.broadcast_message(DefaultChannel::Unreliable, Bytes::copy_from_slice(&MESSAGE));
         }
         transport.send_packets(&mut server);
     }

@@ -36,10 +36,7 @@ impl Application<Endpoint<Ring>> for Game {
             Event::Closed { session, .. } => self.sessions.retain(|open| *open != session),
             Event::Readable { session } => {
                 let mut received = 0;
-                while endpoint
-                    .receive(now, session, &mut self.message)
-                    .is_some()
-                {
+                while endpoint.receive(now, session, &mut self.message).is_some() {
                     received += 1;
                 }
                 count(received);
