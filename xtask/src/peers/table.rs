@@ -108,7 +108,6 @@ pub(super) fn versions(lock: &str) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::peers::goal;
 
     fn machine() -> Machine {
         Machine {
@@ -136,7 +135,7 @@ mod tests {
             ("tickwire", "u100", "cpu_ns_per_message", 300.0),
             ("renet", "u100", "cpu_ns_per_message", 7_000.0),
         ]);
-        let judged = [goal::Judgement {
+        let judged = [Judgement {
             case: "u100",
             metric: "cpu_ns_per_message",
             aim: "less".to_owned(),

@@ -1,4 +1,5 @@
-//! `peers [--rounds N] [--load-rounds N] [--only CASE]`: prints what was timed, a row a line.
+//! `peers [--rounds N] [--load-rounds N] [--only CASE] [--stack NAME]`: prints what was timed, a row a
+//! line.
 
 #![forbid(unsafe_code)]
 
@@ -27,6 +28,8 @@ struct Arguments {
     load_rounds: u32,
     /// The one case to do.
     only: Option<String>,
+    /// The one stack to have do it, such as for a profile.
+    stack: Option<String>,
 }
 
 fn main() {
@@ -39,17 +42,17 @@ fn main() {
     }
     let arguments = Arguments::parse(&arguments);
     for case in CASES.into_iter().filter(|case| arguments.asks(case.name)) {
-        in_memory(case, arguments.rounds);
+        in_memory(case, &arguments);
     }
     if arguments.asks("handshake") {
-        handshakes(arguments.rounds);
+        handshakes(&arguments);
     }
     if arguments.asks("sha256_1200") {
-        refusals(arguments.rounds);
+        refusals(&arguments);
     }
     allow_sockets();
     for plan in PLANS.into_iter().filter(|plan| arguments.asks(plan.name)) {
-        over_sockets(plan, arguments.load_rounds);
+        over_sockets(plan, &arguments);
     }
 }
 
@@ -66,24 +69,30 @@ impl Arguments {
             rounds: number("--rounds", 11).max(1),
             load_rounds: number("--load-rounds", 3).max(1),
             only: after("--only").cloned(),
+            stack: after("--stack").cloned(),
         }
     }
 
     fn asks(&self, case: &str) -> bool {
         self.only.as_ref().is_none_or(|only| only == case)
     }
+
+    fn has(&self, stack: &str) -> bool {
+        self.stack.as_ref().is_none_or(|only| only == stack)
+    }
 }
 
 /// What messages cost in memory, both ends.
-fn in_memory(case: Case, rounds: u32) {
-    let mut contenders = [
+fn in_memory(case: Case, arguments: &Arguments) {
+    let mut contenders = vec![
         pair::<Tickwire>(case),
         pair::<Renet>(case),
         pair::<QuinnProto>(case),
         pair::<Enet>(case),
         Contender::link(floor::NAME, Floor::new(case)),
     ];
-    let times = compare(&mut contenders, rounds);
+    contenders.retain(|contender| arguments.has(contender.stack));
+    let times = compare(&mut contenders, arguments.rounds);
     for (contender, value) in contenders.iter().zip(times) {
         Row {
             stack: contender.stack,
@@ -102,16 +111,17 @@ fn pair<S: Stack + 'static>(case: Case) -> Contender {
 }
 
 /// What a connection costs the server.
-fn handshakes(rounds: u32) {
+fn handshakes(arguments: &Arguments) {
     let mut bare = BareServer::new();
-    let mut contenders = [
+    let mut contenders = vec![
         shakes::<Tickwire>(),
         shakes::<Renet>(),
         shakes::<QuinnProto>(),
         shakes::<Enet>(),
         repeat(floor::NAME, move || bare.shake_hands()),
     ];
-    let times = compare(&mut contenders, rounds);
+    contenders.retain(|contender| arguments.has(contender.stack));
+    let times = compare(&mut contenders, arguments.rounds);
     for (contender, nanos) in contenders.iter().zip(times) {
         micros(contender.stack, "handshake", nanos);
     }
@@ -123,7 +133,7 @@ fn shakes<S: Stack + 'static>() -> Contender {
 }
 
 /// What a first datagram costs a server that refuses it, beside a hash over as many bytes.
-fn refusals(rounds: u32) {
+fn refusals(arguments: &Arguments) {
     let (mut no_cookie, mut stolen) = (Flood::without_cookie(), Flood::with_stolen_token());
     let (mut retry, hash) = (QuinnRetry::new(), BareHash::new());
     let mut contenders = [
@@ -138,7 +148,7 @@ fn refusals(rounds: u32) {
         "refuse_no_cookie",
         "sha256_1200",
     ];
-    let times = compare(&mut contenders, rounds);
+    let times = compare(&mut contenders, arguments.rounds);
     for ((contender, case), nanos) in contenders.iter().zip(cases).zip(times) {
         micros(contender.stack, case, nanos);
     }
@@ -169,7 +179,7 @@ struct Runs {
 }
 
 /// What a server spends on many clients.
-fn over_sockets(plan: Plan, rounds: u32) {
+fn over_sockets(plan: Plan, arguments: &Arguments) {
     let of = |stack, run| Runs {
         stack,
         run,
@@ -184,7 +194,8 @@ fn over_sockets(plan: Plan, rounds: u32) {
     if plan.clients as usize <= CLIENTS_MAX {
         runs.push(of(Renet::NAME, load::run::<Renet>));
     }
-    for round in 0..rounds as usize {
+    runs.retain(|runs| arguments.has(runs.stack));
+    for round in 0..arguments.load_rounds as usize {
         let count = runs.len();
         for turn in 0..count {
             let runs = &mut runs[(round + turn) % count];
