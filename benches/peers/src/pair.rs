@@ -82,7 +82,7 @@ impl<S: Stack> Pair<S> {
         };
         while pair.client.connections() == 0 || pair.server.connections() == 0 {
             assert!(
-                pair.now < Duration::from_secs(60),
+                pair.now < Duration::from_mins(1),
                 "{}: no connection",
                 S::NAME
             );

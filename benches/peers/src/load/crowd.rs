@@ -17,7 +17,7 @@ pub(super) struct Crowd<S: Stack> {
     door: Vec<u8>,
     server: SocketAddr,
     lane: Lane,
-    buffer: Box<[u8; 65_536]>,
+    buffer: Vec<u8>,
     message: [u8; MESSAGE_LEN],
     began: Instant,
 }
@@ -41,7 +41,7 @@ impl<S: Stack> Crowd<S> {
             door: door.to_vec(),
             server,
             lane: Lane::default(),
-            buffer: Box::new([0; 65_536]),
+            buffer: vec![0; 65_536],
             message: [0x5A; MESSAGE_LEN],
             began: now(),
         }
@@ -113,7 +113,7 @@ impl<S: Stack> Crowd<S> {
     fn turn(&mut self, at: usize) {
         let (client, now) = (&mut self.clients[at], now() - self.began);
         loop {
-            match client.socket.recv_from(&mut *self.buffer) {
+            match client.socket.recv_from(&mut self.buffer) {
                 Ok((len, from)) => client.end.take(now, from, &mut self.buffer[..len]),
                 Err(error) if error.kind() == ErrorKind::ConnectionRefused => {}
                 Err(_) => break,

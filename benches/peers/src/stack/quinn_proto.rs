@@ -143,7 +143,7 @@ impl QuinnEnd {
             connections: BTreeMap::new(),
             door: Vec::new(),
             replies: Lane::default(),
-            base: instant() - now,
+            base: instant().checked_sub(now).expect("short"),
             received: 0,
         }
     }
@@ -185,8 +185,7 @@ impl End for QuinnEnd {
                 DatagramEvent::NewConnection(incoming) => {
                     let (handle, connection) = endpoint
                         .accept(incoming, at, buf, None)
-                        .ok()
-                        .expect("a handshake that is sound");
+                        .unwrap_or_else(|error| panic!("no handshake: {}", error.cause));
                     connections.insert(handle, Peer::new(connection));
                     None
                 }

@@ -83,7 +83,7 @@ impl Stack for Renet {
     fn server(clients: usize) -> Server {
         Server {
             netcode: NetcodeServer::new(server_config(clients, Duration::ZERO, SERVER)),
-            server: RenetServer::new(config()),
+            connections: RenetServer::new(config()),
             replies: Lane::default(),
             settled_at: Duration::ZERO,
             received: 0,
@@ -97,7 +97,7 @@ impl Stack for Renet {
     fn dial(_: &[u8], server: SocketAddr, number: u32, now: Duration) -> Client {
         Client {
             netcode: NetcodeClient::new(now, authentication(number, now, server)).expect("a token"),
-            client: RenetClient::new(config()),
+            connection: RenetClient::new(config()),
             replies: Lane::default(),
             settled_at: now,
             received: 0,
@@ -109,7 +109,7 @@ impl Stack for Renet {
 #[derive(Debug)]
 pub struct Server {
     netcode: NetcodeServer,
-    server: RenetServer,
+    connections: RenetServer,
     /// Datagrams of netcode's own.
     replies: Lane,
     settled_at: Duration,
@@ -151,20 +151,24 @@ fn handle(result: ServerResult<'_, '_>, server: &mut RenetServer, replies: &mut 
 impl End for Server {
     fn take(&mut self, _: Duration, from: SocketAddr, datagram: &mut [u8]) {
         let result = self.netcode.process_packet(from, datagram);
-        handle(result, &mut self.server, &mut self.replies);
+        handle(result, &mut self.connections, &mut self.replies);
     }
 
     fn settle(&mut self, now: Duration) {
-        let passed = now - core::mem::replace(&mut self.settled_at, now);
+        let passed = now.saturating_sub(core::mem::replace(&mut self.settled_at, now));
         self.netcode.update(passed);
-        self.server.update(passed);
+        self.connections.update(passed);
         for id in self.netcode.clients_id() {
             let result = self.netcode.update_client(id);
-            handle(result, &mut self.server, &mut self.replies);
+            handle(result, &mut self.connections, &mut self.replies);
         }
-        for id in self.server.clients_id() {
+        for id in self.connections.clients_id() {
             for delivery in [Delivery::Unreliable, Delivery::Reliable] {
-                while self.server.receive_message(id, channel(delivery)).is_some() {
+                while self
+                    .connections
+                    .receive_message(id, channel(delivery))
+                    .is_some()
+                {
                     self.received += 1;
                 }
             }
@@ -172,17 +176,18 @@ impl End for Server {
     }
 
     fn send(&mut self, _: Duration, delivery: Delivery, message: &[u8]) {
-        for id in self.server.clients_id() {
+        for id in self.connections.clients_id() {
             let message = Bytes::copy_from_slice(message);
-            self.server.send_message(id, channel(delivery), message);
+            self.connections
+                .send_message(id, channel(delivery), message);
         }
     }
 
     fn drain(&mut self, _: Duration, lane: &mut Lane) {
         self.replies
             .deliver(|destination, datagram| lane.copy(destination, datagram));
-        for id in self.server.clients_id() {
-            let packets = self.server.get_packets_to_send(id).expect("connected");
+        for id in self.connections.clients_id() {
+            let packets = self.connections.get_packets_to_send(id).expect("connected");
             for packet in packets {
                 let (address, sealed) = self
                     .netcode
@@ -196,12 +201,12 @@ impl End for Server {
     fn close(&mut self, _: Duration) {
         for id in self.netcode.clients_id() {
             let result = self.netcode.disconnect(id);
-            handle(result, &mut self.server, &mut self.replies);
+            handle(result, &mut self.connections, &mut self.replies);
         }
     }
 
     fn connections(&self) -> usize {
-        self.server.connected_clients()
+        self.connections.connected_clients()
     }
 
     fn received(&self) -> u64 {
@@ -217,7 +222,7 @@ impl End for Server {
 #[derive(Debug)]
 pub struct Client {
     netcode: NetcodeClient,
-    client: RenetClient,
+    connection: RenetClient,
     /// Datagrams of netcode's own.
     replies: Lane,
     settled_at: Duration,
@@ -227,21 +232,21 @@ pub struct Client {
 impl End for Client {
     fn take(&mut self, _: Duration, _: SocketAddr, datagram: &mut [u8]) {
         if let Some(payload) = self.netcode.process_packet(datagram) {
-            self.client.process_packet(payload);
+            self.connection.process_packet(payload);
         }
     }
 
     fn settle(&mut self, now: Duration) {
-        let passed = now - core::mem::replace(&mut self.settled_at, now);
-        self.client.update(passed);
+        let passed = now.saturating_sub(core::mem::replace(&mut self.settled_at, now));
+        self.connection.update(passed);
         if let Some((datagram, address)) = self.netcode.update(passed) {
             self.replies.copy(address, datagram);
         }
         if self.netcode.is_connected() {
-            self.client.set_connected();
+            self.connection.set_connected();
         }
         for delivery in [Delivery::Unreliable, Delivery::Reliable] {
-            while self.client.receive_message(channel(delivery)).is_some() {
+            while self.connection.receive_message(channel(delivery)).is_some() {
                 self.received += 1;
             }
         }
@@ -250,7 +255,7 @@ impl End for Client {
     fn send(&mut self, _: Duration, delivery: Delivery, message: &[u8]) {
         if self.netcode.is_connected() {
             let message = Bytes::copy_from_slice(message);
-            self.client.send_message(channel(delivery), message);
+            self.connection.send_message(channel(delivery), message);
         }
     }
 
@@ -260,7 +265,7 @@ impl End for Client {
         if !self.netcode.is_connected() {
             return;
         }
-        for packet in self.client.get_packets_to_send() {
+        for packet in self.connection.get_packets_to_send() {
             let (address, sealed) = self
                 .netcode
                 .generate_payload_packet(&packet)
