@@ -14,7 +14,7 @@ use std::thread;
 use std::time::Instant;
 
 use nix::sys::time::TimeSpec;
-use nix::time::{clock_getcpuclockid, clock_gettime};
+use nix::time::{ClockId, clock_getcpuclockid, clock_gettime};
 use nix::unistd::Pid;
 
 use crate::stack::Stack;
@@ -97,11 +97,26 @@ pub fn run<S: Stack>(plan: Plan) -> Found {
     let mut crowd = Crowd::<S>::new(plan, &server.door, server.address);
     crowd.run_until_connected(CONNECTING);
     crowd.run_for(SETTLING);
+    let clients = (own_cpu_time(), crowd.turns());
     let before = (server.told(), server.cpu_time(), crowd.received(), now());
     crowd.run_for(MEASURED);
     let after = (server.told(), server.cpu_time(), crowd.received(), now());
+    let clients = (
+        own_cpu_time().saturating_sub(clients.0),
+        crowd.turns() - clients.1,
+    );
     let cpu = after.1.saturating_sub(before.1);
     let span = after.3.saturating_duration_since(before.3);
+    // Where the clients had no time for their turns, what is not delivered is their fault.
+    eprintln!(
+        "{} {}: {} of {} clients connected, {:.3} of their turns taken, {:.2} of a core",
+        S::NAME,
+        plan.name,
+        crowd.connected(),
+        plan.clients,
+        f64::from(clients.1) / plan.messages(span) * 2.0,
+        clients.0.as_secs_f64() / span.as_secs_f64(),
+    );
     #[expect(clippy::cast_precision_loss, reason = "far below 2^52")]
     let messages = (after.0 - before.0 + after.2 - before.2) as f64;
     Found {
@@ -176,6 +191,13 @@ impl Drop for Server {
         self.ask = None;
         self.child.wait().ok();
     }
+}
+
+/// CPU time that this process, which holds the clients, has used.
+fn own_cpu_time() -> Duration {
+    let time: TimeSpec =
+        clock_gettime(ClockId::CLOCK_PROCESS_CPUTIME_ID).expect("every process has one");
+    time.into()
 }
 
 fn line(answers: &mut impl BufRead) -> io::Result<String> {

@@ -20,6 +20,8 @@ pub(super) struct Crowd<S: Stack> {
     buffer: Vec<u8>,
     message: [u8; MESSAGE_LEN],
     began: Instant,
+    /// Turns that clients have taken.
+    turns: u32,
 }
 
 struct Client<E> {
@@ -44,6 +46,7 @@ impl<S: Stack> Crowd<S> {
             buffer: vec![0; 65_536],
             message: [0x5A; MESSAGE_LEN],
             began: now(),
+            turns: 0,
         }
     }
 
@@ -75,7 +78,13 @@ impl<S: Stack> Crowd<S> {
         self.clients.iter().map(|it| it.end.received()).sum()
     }
 
-    fn connected(&self) -> usize {
+    /// Turns that they have taken.
+    pub(super) const fn turns(&self) -> u32 {
+        self.turns
+    }
+
+    /// How many are connected.
+    pub(super) fn connected(&self) -> usize {
         let ends = self.clients.iter();
         ends.filter(|client| client.end.connections() > 0).count()
     }
@@ -91,19 +100,18 @@ impl<S: Stack> Crowd<S> {
         });
     }
 
-    /// Turns come in the order of the list, over and over: it is sorted by time.
+    /// Has each take the turns that are due until `end`; who is late takes one after another.
     fn run_until(&mut self, end: Instant) {
         let interval = Duration::from_secs(1) / self.plan.message_hz;
         while now() < end {
             let mut next = end;
             for at in 0..self.clients.len() {
-                let client = &mut self.clients[at];
-                if client.turn_at <= now() {
-                    client.turn_at += interval;
+                let is_due = self.clients[at].turn_at <= now();
+                if is_due {
+                    self.clients[at].turn_at += interval;
                     self.turn(at);
-                } else {
-                    next = next.min(client.turn_at);
                 }
+                next = next.min(self.clients[at].turn_at);
             }
             sleep_until(next.max(now() + PAUSE).min(end));
         }
@@ -112,6 +120,7 @@ impl<S: Stack> Crowd<S> {
     /// What a client does in a frame.
     fn turn(&mut self, at: usize) {
         let (client, now) = (&mut self.clients[at], now() - self.began);
+        self.turns += 1;
         loop {
             match client.socket.recv_from(&mut self.buffer) {
                 Ok((len, from)) => client.end.take(now, from, &mut self.buffer[..len]),
