@@ -32,6 +32,9 @@ enum Bound {
 const CPU: &str = "cpu_ns_per_message";
 const ALLOCATIONS: &str = "allocations_per_message";
 const DELIVERED: &str = "delivered_fraction";
+const CLIENT_TURNS: &str = "client_turns_fraction";
+/// Turns that clients must have taken, of all, for a load to say something of its server.
+const CLIENT_TURNS_MIN: f64 = 0.98;
 
 /// All of them.
 const GOALS: [Goal; 18] = [
@@ -81,6 +84,20 @@ impl Goal {
         }
     }
 
+    /// Whether the clients of every stack that it looks at had time for their turns; so it is in
+    /// cases without clients of their own.
+    fn is_decided(&self, rows: &Rows) -> bool {
+        let peers = match self.bound {
+            Bound::TimesLess(_, peers) => peers,
+            _ => &[],
+        };
+        let mut stacks = peers.iter().chain(&[OURS]);
+        stacks.all(|stack| {
+            let turns = rows.value(stack, self.case, CLIENT_TURNS);
+            turns.is_none_or(|turns| turns >= CLIENT_TURNS_MIN)
+        })
+    }
+
     /// What came of it; `None` where a row is missing or no number.
     fn judge(&self, rows: &Rows) -> Option<Judgement> {
         let number = |value: f64| value.is_finite().then_some(value);
@@ -125,7 +142,11 @@ impl Goal {
             metric: self.metric,
             aim,
             measured,
-            is_met,
+            verdict: match (self.is_decided(rows), is_met) {
+                (false, _) => Verdict::Undecided,
+                (true, true) => Verdict::Met,
+                (true, false) => Verdict::Missed,
+            },
         })
     }
 }
@@ -142,15 +163,32 @@ pub(super) struct Judgement {
     /// What was reached.
     pub(super) measured: String,
     /// Whether that is enough.
-    pub(super) is_met: bool,
+    pub(super) verdict: Verdict,
+}
+
+/// How a goal was judged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Verdict {
+    /// It is reached.
+    Met,
+    /// It is not.
+    Missed,
+    /// The machine was too busy to tell: clients had no time for their turns.
+    Undecided,
+}
+
+impl Verdict {
+    /// As the table has it.
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::Met => "met",
+            Self::Missed => "missed",
+            Self::Undecided => "undecided",
+        }
+    }
 }
 
 impl Judgement {
-    /// `met` or `missed`.
-    pub(super) const fn verdict(&self) -> &'static str {
-        if self.is_met { "met" } else { "missed" }
-    }
-
     /// One line for a person.
     pub(super) fn line(&self) -> String {
         let Self {
@@ -160,7 +198,10 @@ impl Judgement {
             measured,
             ..
         } = self;
-        format!("{:<6} {case} {metric}: {aim}: {measured}", self.verdict())
+        format!(
+            "{:<9} {case} {metric}: {aim}: {measured}",
+            self.verdict.name()
+        )
     }
 }
 
@@ -217,10 +258,10 @@ mod tests {
         let met = judged("u100", CPU, bound, &rows(900.0));
         assert_eq!(
             met.line(),
-            "met    u100 cpu_ns_per_message: 3 times less than quinn-proto: 3.00 times less"
+            "met       u100 cpu_ns_per_message: 3 times less than quinn-proto: 3.00 times less"
         );
         let missed = judged("u100", CPU, bound, &rows(899.0));
-        assert_eq!((missed.verdict(), missed.is_met), ("missed", false));
+        assert_eq!(missed.verdict.name(), "missed");
     }
 
     #[test]
@@ -245,16 +286,48 @@ mod tests {
             ("floor", "c", "m", 1.0),
             ("floor", "b", "m", 0.74),
         ]);
-        assert!(judged("a", "m", Bound::AtLeast(0.99), &rows).is_met);
-        assert!(!judged("a", "m", Bound::AtLeast(0.991), &rows).is_met);
-        assert!(judged("b", "m", Bound::AtMost(1.5), &rows).is_met);
-        assert!(!judged("b", "m", Bound::AtMost(1.49), &rows).is_met);
+        assert_eq!(
+            judged("a", "m", Bound::AtLeast(0.99), &rows).verdict,
+            Verdict::Met
+        );
+        assert_eq!(
+            judged("a", "m", Bound::AtLeast(0.991), &rows).verdict,
+            Verdict::Missed
+        );
+        assert_eq!(
+            judged("b", "m", Bound::AtMost(1.5), &rows).verdict,
+            Verdict::Met
+        );
+        assert_eq!(
+            judged("b", "m", Bound::AtMost(1.49), &rows).verdict,
+            Verdict::Missed
+        );
         let at_most = judged("b", "m", Bound::TimesFloor(1.5, "c"), &rows);
-        assert!(at_most.is_met);
+        assert_eq!(at_most.verdict, Verdict::Met);
         assert_eq!(at_most.aim, "at most 1.5 times c");
         let of_its_own = judged("b", "m", Bound::TimesFloor(2.0, "b"), &rows);
-        assert!(!of_its_own.is_met);
+        assert_eq!(of_its_own.verdict, Verdict::Missed);
         assert_eq!(of_its_own.aim, "at most 2 times the floor");
+    }
+
+    #[test]
+    fn a_load_whose_clients_had_no_time_is_undecided() {
+        let rows = |ours, quinn| {
+            Rows::of(&[
+                ("tickwire", "load1000", CPU, 1.0),
+                ("tickwire", "load1000", CLIENT_TURNS, ours),
+                ("quinn", "load1000", CPU, 9.0),
+                ("quinn", "load1000", CLIENT_TURNS, quinn),
+            ])
+        };
+        let bound = Bound::TimesLess(2.6, &["quinn"]);
+        let verdict = |rows| judged("load1000", CPU, bound, &rows).verdict;
+        assert_eq!(verdict(rows(0.98, 1.0)), Verdict::Met);
+        assert_eq!(verdict(rows(0.97, 1.0)), Verdict::Undecided);
+        assert_eq!(verdict(rows(1.0, 0.97)), Verdict::Undecided);
+        // What looks at ours alone does not care about others.
+        let alone = judged("load1000", CPU, Bound::AtMost(2.0), &rows(1.0, 0.5));
+        assert_eq!(alone.verdict, Verdict::Met);
     }
 
     #[test]

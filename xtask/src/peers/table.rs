@@ -1,6 +1,6 @@
 //! The table in the page.
 
-use super::goal::{Digits, Judgement, OURS};
+use super::goal::{Digits, Judgement, OURS, Verdict};
 use super::row::Rows;
 
 /// What was measured on.
@@ -50,7 +50,7 @@ pub(super) fn markdown(rows: &Rows, judged: &[Judgement], machine: &Machine) -> 
         versions,
         rounds: [rounds, load_rounds],
     } = machine;
-    let met = judged.iter().filter(|judgement| judgement.is_met).count();
+    let count = |verdict| judged.iter().filter(|it| it.verdict == verdict).count();
     let mut lines = vec![
         format!(
             "{processor}, load average {before} before and {after} after; medians of {rounds} \
@@ -58,7 +58,13 @@ pub(super) fn markdown(rows: &Rows, judged: &[Judgement], machine: &Machine) -> 
             versions.join(", ")
         ),
         String::new(),
-        format!("{met} of {} goals are met.", judged.len()),
+        format!(
+            "{} of {} goals are met, {} are missed, {} are undecided.",
+            count(Verdict::Met),
+            judged.len(),
+            count(Verdict::Missed),
+            count(Verdict::Undecided)
+        ),
         String::new(),
         "| case | metric | goal | measured | |".to_owned(),
         "|---|---|---|---|---|".to_owned(),
@@ -71,7 +77,7 @@ pub(super) fn markdown(rows: &Rows, judged: &[Judgement], machine: &Machine) -> 
             measured,
             ..
         } = judgement;
-        let verdict = judgement.verdict();
+        let verdict = judgement.verdict.name();
         format!("| {case} | `{metric}` | {aim} | {measured} | {verdict} |")
     }));
     lines.push(String::new());
@@ -140,10 +146,13 @@ mod tests {
             metric: "cpu_ns_per_message",
             aim: "less".to_owned(),
             measured: "2.00 times".to_owned(),
-            is_met: false,
+            verdict: Verdict::Missed,
         }];
         let text = markdown(&rows, &judged, &machine());
-        assert!(text.contains("0 of 1 goals are met."), "{text}");
+        assert!(
+            text.contains("0 of 1 goals are met, 1 are missed, 0 are undecided."),
+            "{text}"
+        );
         assert!(
             text.contains("| u100 | `cpu_ns_per_message` | less | 2.00 times | missed |"),
             "{text}"

@@ -212,6 +212,7 @@ fn over_sockets(plan: Plan, arguments: &Arguments) {
         of("server_cpu_ns_per_message", |it| it.ns_per_message).print();
         of("delivered_fraction", |it| it.delivered).print();
         of("server_cpu_fraction", |it| it.server_share).print();
+        of("client_turns_fraction", |it| it.client_turns).print();
     }
 }
 
