@@ -89,7 +89,7 @@ impl Goal {
     fn is_decided(&self, rows: &Rows) -> bool {
         let peers = match self.bound {
             Bound::TimesLess(_, peers) => peers,
-            _ => &[],
+            Bound::AtMost(_) | Bound::AtLeast(_) | Bound::TimesFloor(..) => &[],
         };
         let mut stacks = peers.iter().chain(&[OURS]);
         stacks.all(|stack| {
