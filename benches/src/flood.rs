@@ -6,7 +6,7 @@ use core::time::Duration;
 use crypto::token::TokenKey;
 use crypto::{Ring, Secret32};
 use udp_proto::{Config, Credentials, Endpoint, EndpointStats, Target};
-use wire::{Arrival, Instant};
+use wire::{Arrival, ClientId, Instant};
 
 use crate::handshake::token;
 use crate::pair::{START, Side};
@@ -34,13 +34,15 @@ impl Flood {
     /// dropped at the PSK mac.
     #[must_use]
     pub fn with_stolen_token() -> Self {
-        Self::of(|key, server| match token(key, Instant::ZERO, server) {
-            Credentials::Token { token, .. } => Credentials::Token {
-                token,
-                psk: Secret32::new([9; 32]),
+        Self::of(
+            |key, server| match token(key, Instant::ZERO, ClientId(1), server.address) {
+                Credentials::Token { token, .. } => Credentials::Token {
+                    token,
+                    psk: Secret32::new([9; 32]),
+                },
+                other @ (Credentials::Open | Credentials::Peer) => other,
             },
-            other @ (Credentials::Open | Credentials::Peer) => other,
-        })
+        )
     }
 
     fn of(credentials: impl FnOnce(&TokenKey, &Side) -> Credentials) -> Self {

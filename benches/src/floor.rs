@@ -8,8 +8,6 @@ use crypto::{
 use udp_proto::packet::{Cid, Header, KeyPhase, PLAINTEXT_LEN_MIN, PacketNumber, TAG_LEN};
 use udp_proto::replay::{ReplayWindow, Verdict};
 
-use crate::pair::MESSAGE_LEN;
-
 type RingAead = <Ring as Provider>::Aead;
 
 /// One direction of a session that has keys, packet numbers and a replay window, and no more: no
@@ -38,7 +36,7 @@ impl BareDirection {
     }
 
     /// Sends one packet with `message` as its plaintext, and takes it at the other end.
-    pub fn pass(&mut self, message: &[u8; MESSAGE_LEN]) {
+    pub fn pass(&mut self, message: &[u8]) {
         self.send(message);
         self.take();
     }

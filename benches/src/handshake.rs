@@ -1,5 +1,6 @@
 //! Connecting: from `connect` to a session that both ends know of.
 
+use core::net::SocketAddr;
 use core::time::Duration;
 
 use crypto::token::{TokenGrant, TokenKey, UserData};
@@ -41,7 +42,7 @@ impl Handshakes {
         let target = Target {
             addresses: vec![self.server.address],
             server: self.pinned.clone(),
-            credentials: token(&self.token_key, self.now, &self.server),
+            credentials: token(&self.token_key, self.now, ClientId(1), self.server.address),
         };
         let time = cpu_time_of(|| {
             self.client
@@ -106,18 +107,19 @@ impl core::fmt::Debug for Handshakes {
     }
 }
 
-/// A token for `server`, and its PSK, as a matchmaker hands them out.
-pub(crate) fn token(key: &TokenKey, now: Instant, server: &Side) -> Credentials {
+/// A token of `client` for the server at `address`, and its PSK, as a matchmaker hands them out.
+#[must_use]
+pub fn token(key: &TokenKey, now: Instant, client: ClientId, address: SocketAddr) -> Credentials {
     let mut provider = Ring::new();
     let psk = Secret32::random(&mut provider).expect("entropy");
     let issued_at = START + now.saturating_since(Instant::ZERO);
     let grant = TokenGrant {
         issued_at,
         expires_at: issued_at + Duration::from_secs(60),
-        client_id: ClientId(1),
+        client_id: client,
         psk: psk.clone(),
         server_id: INSTANCE,
-        addresses: AddressList::new(&[server.address]).expect("one"),
+        addresses: AddressList::new(&[address]).expect("one"),
         match_id: MatchId([7; 16]),
         seat: Seat(0),
         team: Team(0),

@@ -11,6 +11,7 @@ mod docs;
 mod failure;
 mod member;
 mod need;
+mod peers;
 mod process;
 mod sim;
 mod source;
@@ -51,6 +52,8 @@ enum Command {
     DocsRun,
     /// Run a crate's seeded simulations over a range of seeds.
     Sim(sim::Range),
+    /// Have other stacks do the same work, and write what each needs for it.
+    Peers(peers::Options),
     /// Check that the wire vectors are named by tests and have not changed.
     Vectors {
         /// Take the vectors as they now are.
@@ -78,6 +81,7 @@ fn run(command: &Command) -> Result<(), Failure> {
         Command::TreeCheck => tree_check::run(&Workspace::load()?),
         Command::DocsRun => docs::run(&Workspace::load()?),
         Command::Sim(range) => sim::run(range, &Workspace::load()?),
+        Command::Peers(options) => peers::run(options),
         Command::Vectors { bless: true } => vectors::bless(&Workspace::load()?),
         Command::Vectors { bless: false } => vectors::check(&Workspace::load()?),
     }

@@ -1,0 +1,53 @@
+//! `peers-count`: prints allocations, datagrams and memory of every case, a row a line.
+
+use core::cell::Cell;
+use std::alloc::{GlobalAlloc, Layout, System};
+
+use peers::count::{Allocator, rows};
+
+fn main() {
+    rows(Allocator {
+        allocated: || COUNT.get(),
+        held: || HELD.get(),
+    });
+}
+
+thread_local! {
+    static COUNT: Cell<u64> = const { Cell::new(0) };
+    static HELD: Cell<i64> = const { Cell::new(0) };
+}
+
+/// What an allocation takes of glibc's heap: 8 bytes of its own, in steps of 16, 32 at least.
+fn taken(layout: Layout) -> i64 {
+    let taken = (layout.size() + 8).next_multiple_of(16).max(32);
+    i64::try_from(taken).unwrap_or(i64::MAX)
+}
+
+/// At the end of a thread its counters are gone, and nothing is measured there.
+fn count(allocations: u64, bytes: i64) {
+    COUNT
+        .try_with(|count| count.set(count.get() + allocations))
+        .ok();
+    HELD.try_with(|held| held.set(held.get() + bytes)).ok();
+}
+
+struct Counter;
+
+#[expect(unsafe_code, reason = "an allocator is counted by wrapping it")]
+// SAFETY: every call goes to the system's allocator unchanged.
+unsafe impl GlobalAlloc for Counter {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        count(1, taken(layout));
+        // SAFETY: the caller keeps the contract of `alloc`.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        count(0, -taken(layout));
+        // SAFETY: the caller keeps the contract of `dealloc`.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+}
+
+#[global_allocator]
+static COUNTER: Counter = Counter;

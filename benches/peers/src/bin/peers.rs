@@ -1,0 +1,223 @@
+//! `peers [--rounds N] [--load-rounds N] [--only CASE] [--stack NAME]`: prints what was timed, a row a
+//! line.
+
+#![forbid(unsafe_code)]
+
+use benches::flood::Flood;
+use benches::floor::BareHash;
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use peers::case::{CASES, Case};
+use peers::floor::{self, Floor};
+use peers::load::{self, Found, PLANS, Plan, server};
+use peers::pair::{Link, Pair};
+use peers::refuse::QuinnRetry;
+use peers::round::{Contender, compare, median};
+use peers::row::Row;
+use peers::shake::{BareServer, Handshakes};
+use peers::stack::Stack;
+use peers::stack::enet::Enet;
+use peers::stack::quinn_proto::QuinnProto;
+use peers::stack::renet::{CLIENTS_MAX, Renet};
+use peers::stack::tickwire::Tickwire;
+
+/// What to do.
+struct Arguments {
+    /// Rounds of what is done in memory.
+    rounds: u32,
+    /// Rounds of what is done over sockets.
+    load_rounds: u32,
+    /// The one case to do.
+    only: Option<String>,
+    /// The one stack to have do it, such as for a profile.
+    stack: Option<String>,
+}
+
+fn main() {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    if let [role, stack, plan] = arguments.as_slice()
+        && role == server::ROLE
+    {
+        server::serve(stack, Plan::named(plan).expect("a plan of ours"));
+        return;
+    }
+    let arguments = Arguments::parse(&arguments);
+    for case in CASES.into_iter().filter(|case| arguments.asks(case.name)) {
+        in_memory(case, &arguments);
+    }
+    if arguments.asks("handshake") {
+        handshakes(&arguments);
+    }
+    if arguments.asks("sha256_1200") {
+        refusals(&arguments);
+    }
+    allow_sockets();
+    for plan in PLANS.into_iter().filter(|plan| arguments.asks(plan.name)) {
+        over_sockets(plan, &arguments);
+    }
+}
+
+impl Arguments {
+    fn parse(arguments: &[String]) -> Self {
+        let after = |name| {
+            let at = arguments.iter().position(|argument| argument == name)?;
+            arguments.get(at + 1)
+        };
+        let number = |name, default| {
+            after(name).map_or(default, |text| text.parse().expect("a number of rounds"))
+        };
+        Self {
+            rounds: number("--rounds", 11).max(1),
+            load_rounds: number("--load-rounds", 3).max(1),
+            only: after("--only").cloned(),
+            stack: after("--stack").cloned(),
+        }
+    }
+
+    fn asks(&self, case: &str) -> bool {
+        self.only.as_ref().is_none_or(|only| only == case)
+    }
+
+    fn has(&self, stack: &str) -> bool {
+        self.stack.as_ref().is_none_or(|only| only == stack)
+    }
+}
+
+/// What messages cost in memory, both ends.
+fn in_memory(case: Case, arguments: &Arguments) {
+    let mut contenders = vec![
+        pair::<Tickwire>(case),
+        pair::<Renet>(case),
+        pair::<QuinnProto>(case),
+        pair::<Enet>(case),
+        Contender::link(floor::NAME, Floor::new(case)),
+    ];
+    contenders.retain(|contender| arguments.has(contender.stack));
+    let times = compare(&mut contenders, arguments.rounds);
+    for (contender, value) in contenders.iter().zip(times) {
+        Row {
+            stack: contender.stack,
+            case: case.name,
+            metric: "cpu_ns_per_message",
+            value,
+        }
+        .print();
+    }
+}
+
+fn pair<S: Stack + 'static>(case: Case) -> Contender {
+    let mut pair = Pair::<S>::new(case);
+    pair.carry(100);
+    Contender::link(S::NAME, pair)
+}
+
+/// What a connection costs the server.
+fn handshakes(arguments: &Arguments) {
+    let mut bare = BareServer::new();
+    let mut contenders = vec![
+        shakes::<Tickwire>(),
+        shakes::<Renet>(),
+        shakes::<QuinnProto>(),
+        shakes::<Enet>(),
+        repeat(floor::NAME, move || bare.shake_hands()),
+    ];
+    contenders.retain(|contender| arguments.has(contender.stack));
+    let times = compare(&mut contenders, arguments.rounds);
+    for (contender, nanos) in contenders.iter().zip(times) {
+        micros(contender.stack, "handshake", nanos);
+    }
+}
+
+fn shakes<S: Stack + 'static>() -> Contender {
+    let mut handshakes = Handshakes::<S>::new();
+    Contender::timed(S::NAME, move |count| handshakes.run(count))
+}
+
+/// What a first datagram costs a server that refuses it, beside a hash over as many bytes.
+fn refusals(arguments: &Arguments) {
+    let (mut no_cookie, mut stolen) = (Flood::without_cookie(), Flood::with_stolen_token());
+    let (mut retry, hash) = (QuinnRetry::new(), BareHash::new());
+    let mut contenders = [
+        repeat(Tickwire::NAME, move || no_cookie.refuse()),
+        repeat(Tickwire::NAME, move || stolen.refuse()),
+        repeat(QuinnProto::NAME, move || retry.refuse()),
+        repeat(floor::NAME, move || hash.hash()),
+    ];
+    let cases = [
+        "refuse_no_cookie",
+        "refuse_stolen_token",
+        "refuse_no_cookie",
+        "sha256_1200",
+    ];
+    let times = compare(&mut contenders, arguments.rounds);
+    for ((contender, case), nanos) in contenders.iter().zip(cases).zip(times) {
+        micros(contender.stack, case, nanos);
+    }
+}
+
+fn repeat(stack: &'static str, mut work: impl FnMut() + 'static) -> Contender {
+    Contender::repeat(stack, move |count| {
+        (0..count).for_each(|_| work());
+        count
+    })
+}
+
+fn micros(stack: &'static str, case: &'static str, nanos: f64) {
+    Row {
+        stack,
+        case,
+        metric: "server_us",
+        value: nanos / 1_000.0,
+    }
+    .print();
+}
+
+/// One stack's runs of a plan.
+struct Runs {
+    stack: &'static str,
+    run: fn(Plan) -> Found,
+    found: Vec<Found>,
+}
+
+/// What a server spends on many clients.
+fn over_sockets(plan: Plan, arguments: &Arguments) {
+    let of = |stack, run| Runs {
+        stack,
+        run,
+        found: Vec::new(),
+    };
+    let mut runs = vec![
+        of(Tickwire::NAME, load::run::<Tickwire>),
+        // Its clients are quinn-proto's; the server is quinn.
+        of("quinn", load::run::<QuinnProto>),
+        of(Enet::NAME, load::run::<Enet>),
+    ];
+    if plan.clients as usize <= CLIENTS_MAX {
+        runs.push(of(Renet::NAME, load::run::<Renet>));
+    }
+    runs.retain(|runs| arguments.has(runs.stack));
+    for round in 0..arguments.load_rounds as usize {
+        let count = runs.len();
+        for turn in 0..count {
+            let runs = &mut runs[(round + turn) % count];
+            runs.found.push((runs.run)(plan));
+        }
+    }
+    for Runs { stack, found, .. } in runs {
+        let of = |metric, value: fn(&Found) -> f64| Row {
+            stack,
+            case: plan.name,
+            metric,
+            value: median(found.iter().map(value).collect()),
+        };
+        of("server_cpu_ns_per_message", |it| it.ns_per_message).print();
+        of("delivered_fraction", |it| it.delivered).print();
+        of("server_cpu_fraction", |it| it.server_share).print();
+        of("client_turns_fraction", |it| it.client_turns).print();
+    }
+}
+
+/// Allows this process a socket for each client.
+fn allow_sockets() {
+    let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE).expect("a limit");
+    setrlimit(Resource::RLIMIT_NOFILE, hard, hard).expect("up to the hard limit");
+}

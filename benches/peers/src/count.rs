@@ -1,0 +1,79 @@
+//! What is counted, not timed: allocations, datagrams, memory.
+//!
+//! In a program of its own, so that no count slows what is timed.
+
+use crate::case::{CASES, Case};
+use crate::idle::bytes_per_connection;
+use crate::pair::{Link, Pair};
+use crate::row::Row;
+use crate::stack::Stack;
+use crate::stack::enet::Enet;
+use crate::stack::quinn_proto::QuinnProto;
+use crate::stack::renet::Renet;
+use crate::stack::tickwire::Tickwire;
+
+/// What a counting allocator tells of this thread.
+#[derive(Clone, Copy, Debug)]
+pub struct Allocator {
+    /// How often it has asked for memory.
+    pub allocated: fn() -> u64,
+    /// Bytes asked for and not given back.
+    pub held: fn() -> i64,
+}
+
+/// Messages before it is counted.
+const WARM_UP: u64 = 10_000;
+/// Messages that are counted: both ends', as the goal has it.
+const MESSAGES: u64 = 200_000;
+/// The same of 64 KiB.
+const LONG_MESSAGES: u64 = 500;
+
+/// Prints a row for each count.
+pub fn rows(allocator: Allocator) {
+    of_stack::<Tickwire>(allocator);
+    of_stack::<Renet>(allocator);
+    of_stack::<QuinnProto>(allocator);
+    of_stack::<Enet>(allocator);
+}
+
+fn of_stack<S: Stack>(allocator: Allocator) {
+    for case in CASES {
+        of_case::<S>(case, allocator.allocated);
+    }
+    Row {
+        stack: S::NAME,
+        case: "idle",
+        metric: "bytes_per_connection",
+        value: bytes_per_connection::<S>(allocator.held),
+    }
+    .print();
+}
+
+#[expect(clippy::cast_precision_loss, reason = "far below 2^52")]
+fn of_case<S: Stack>(case: Case, allocated: fn() -> u64) {
+    let mut pair = Pair::<S>::new(case);
+    let (warm_up, messages) = if case.len > 1_200 {
+        (LONG_MESSAGES, LONG_MESSAGES)
+    } else {
+        (WARM_UP, MESSAGES)
+    };
+    pair.carry(warm_up);
+    let (allocations, before) = (allocated(), pair.carried());
+    pair.carry(messages);
+    let (allocations, after) = (allocated() - allocations, pair.carried());
+    let carried = (after.messages - before.messages) as f64;
+    let datagrams = (after.datagrams - before.datagrams) as f64;
+    let counts = [
+        ("allocations_per_message", allocations as f64 / carried),
+        ("datagrams_per_message", datagrams / carried),
+    ];
+    for (metric, value) in counts {
+        Row {
+            stack: S::NAME,
+            case: case.name,
+            metric,
+            value,
+        }
+        .print();
+    }
+}

@@ -1,0 +1,110 @@
+//! Memory of a server whose clients are connected and say nothing.
+
+use core::time::Duration;
+
+use crate::lane::Lane;
+use crate::stack::{End, SERVER, Stack, client_address, client_number};
+
+/// How many clients.
+const CLIENTS: u32 = 1_000;
+/// From one turn to the next.
+const TURN: Duration = Duration::from_millis(50);
+/// Between two clients who connect: fewer a second than any stack's budget of handshakes.
+const APART: Duration = Duration::from_millis(5);
+/// How long they say nothing: less than any stack's idle timeout.
+const SILENCE: Duration = Duration::from_secs(8);
+
+/// Returns how many bytes the server holds for each of its connections; `held` says how many bytes
+/// this thread holds.
+///
+/// # Panics
+///
+/// Where not all of them connect, or one is lost.
+#[expect(clippy::cast_precision_loss, reason = "far below 2^52")]
+pub fn bytes_per_connection<S: Stack>(held: fn() -> i64) -> f64 {
+    let mut crowd = Crowd::<S>::new(held);
+    for number in 0..CLIENTS {
+        let now = crowd.now;
+        let client = S::client(&crowd.server, number, now);
+        crowd.clients.push((client, Lane::default()));
+        while crowd.clients[number as usize].0.connections() == 0
+            || crowd.server.connections() <= number as usize
+        {
+            assert!(crowd.now < now + Duration::from_secs(10), "{}", S::NAME);
+            crowd.turn(number as usize..=number as usize);
+            crowd.now += APART;
+        }
+        // Who has come before keeps his connection.
+        if number.is_multiple_of(50) {
+            crowd.turn(0..=number as usize);
+        }
+    }
+    let end = crowd.now + SILENCE;
+    while crowd.now < end {
+        crowd.turn(0..=CLIENTS as usize - 1);
+        crowd.now += TURN;
+    }
+    assert_eq!(crowd.server.connections(), CLIENTS as usize, "{}", S::NAME);
+    let server = &mut crowd.server;
+    let bytes = crowd.bytes + change(held, || server.shrink());
+    bytes as f64 / f64::from(CLIENTS)
+}
+
+struct Crowd<S: Stack> {
+    server: S::Server,
+    /// Clients, each with what is under way to it.
+    clients: Vec<(S::Client, Lane)>,
+    to_server: Lane,
+    from_server: Lane,
+    now: Duration,
+    held: fn() -> i64,
+    /// What the server has taken and not given back since it was made.
+    bytes: i64,
+}
+
+impl<S: Stack> Crowd<S> {
+    fn new(held: fn() -> i64) -> Self {
+        let mut from_server = Lane::default();
+        from_server.reserve(CLIENTS as usize * 4);
+        Self {
+            server: S::server(CLIENTS as usize),
+            clients: Vec::new(),
+            to_server: Lane::default(),
+            from_server,
+            now: Duration::ZERO,
+            held,
+            bytes: 0,
+        }
+    }
+
+    /// A turn of these clients, and of the server.
+    fn turn(&mut self, numbers: core::ops::RangeInclusive<usize>) {
+        let (now, held, server) = (self.now, self.held, &mut self.server);
+        for number in numbers {
+            let (client, lane) = &mut self.clients[number];
+            lane.deliver(|_, datagram| client.take(now, SERVER, datagram));
+            client.settle(now);
+            client.drain(now, &mut self.to_server);
+            let from = client_address(u32::try_from(number).expect("few"));
+            self.bytes += change(held, || {
+                self.to_server
+                    .deliver(|_, datagram| server.take(now, from, datagram));
+            });
+        }
+        self.bytes += change(held, || {
+            server.settle(now);
+            server.drain(now, &mut self.from_server);
+        });
+        let clients = &mut self.clients;
+        self.from_server.deliver(|to, datagram| {
+            clients[client_number(to)].1.copy(to, datagram);
+        });
+    }
+}
+
+/// How much more is held after `work`.
+fn change(held: fn() -> i64, work: impl FnOnce()) -> i64 {
+    let before = held();
+    work();
+    held() - before
+}

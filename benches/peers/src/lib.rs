@@ -1,0 +1,24 @@
+//! The same work done by Tickwire and by other stacks, side by side in one run.
+//!
+//! `cargo xtask peers udp` builds and runs it, judges what it prints and writes the table of
+//! `docs/benchmarks.md`, where the method stands.
+
+#![forbid(unsafe_code)]
+#![expect(
+    clippy::expect_used,
+    clippy::missing_panics_doc,
+    reason = "a bench whose connections do not work must stop, not measure something else"
+)]
+
+pub mod case;
+pub mod count;
+pub mod floor;
+pub mod idle;
+pub mod lane;
+pub mod load;
+pub mod pair;
+pub mod refuse;
+pub mod round;
+pub mod row;
+pub mod shake;
+pub mod stack;

@@ -1,0 +1,255 @@
+//! Many clients over loopback sockets, and the server's share of it.
+//!
+//! The server is a process of its own, so that its CPU time is told apart. Clients are the machines
+//! of [`crate::stack`], alike for all stacks; the server is what each stack gives its users.
+
+mod crowd;
+pub mod server;
+
+use core::net::SocketAddr;
+use core::time::Duration;
+use std::io::{self, BufRead, BufReader, Write};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::thread;
+use std::time::Instant;
+
+use nix::sys::time::TimeSpec;
+use nix::time::{ClockId, clock_getcpuclockid, clock_gettime};
+use nix::unistd::Pid;
+
+use crate::stack::Stack;
+use crowd::Crowd;
+
+/// How many clients send how often; each message has 100 bytes and is sent once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Plan {
+    /// What rows call it.
+    pub name: &'static str,
+    /// How many.
+    pub clients: u32,
+    /// Ticks of the server, a second: it takes what came, and sends what is due.
+    pub tick_hz: u32,
+    /// Messages that each client sends and gets, a second.
+    pub message_hz: u32,
+}
+
+/// All of them.
+pub const PLANS: [Plan; 3] = [
+    Plan {
+        name: "load1000",
+        clients: 1_000,
+        tick_hz: 60,
+        message_hz: 60,
+    },
+    Plan {
+        name: "load3000",
+        clients: 3_000,
+        tick_hz: 20,
+        message_hz: 20,
+    },
+    // What MpGameServer's documents state as its goal.
+    Plan {
+        name: "mpgs_goal",
+        clients: 128,
+        tick_hz: 60,
+        message_hz: 32,
+    },
+];
+
+/// Bytes of a message.
+pub const MESSAGE_LEN: usize = 100;
+/// Bytes that every server asks the kernel to hold for it: what a tick of 3,000 clients needs.
+pub const BUFFER: usize = 4 << 20;
+
+/// How long clients may take to connect; who has not by then counts as silent.
+const CONNECTING: Duration = Duration::from_secs(12);
+/// From the last connection until it is measured.
+const SETTLING: Duration = Duration::from_secs(1);
+/// How long it is measured.
+const MEASURED: Duration = Duration::from_secs(4);
+
+/// What one run found.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Found {
+    /// CPU time of the server for each message that it or a client read.
+    pub ns_per_message: f64,
+    /// Messages that were read, of those that the plan asks for.
+    pub delivered: f64,
+    /// CPU time of the server, of one core's.
+    pub server_share: f64,
+    /// Turns that clients took, of those that the plan asks for: where they had no time for more,
+    /// what is not delivered says nothing of the server.
+    pub client_turns: f64,
+}
+
+impl Plan {
+    /// The plan of this name.
+    pub fn named(name: &str) -> Option<Self> {
+        PLANS.into_iter().find(|plan| plan.name == name)
+    }
+
+    /// Messages that both sides read in `span`, where none is lost.
+    fn messages(&self, span: Duration) -> f64 {
+        f64::from(self.clients * self.message_hz) * 2.0 * span.as_secs_f64()
+    }
+}
+
+/// Runs `plan` once.
+pub fn run<S: Stack>(plan: Plan) -> Found {
+    let mut server = Server::start(server_of(S::NAME), plan);
+    let mut crowd = Crowd::<S>::new(plan, &server.door, server.address);
+    crowd.run_until_connected(CONNECTING);
+    crowd.run_for(SETTLING);
+    let clients = (own_cpu_time(), crowd.turns());
+    let before = (server.told(), server.cpu_time(), crowd.received(), now());
+    crowd.run_for(MEASURED);
+    let after = (server.told(), server.cpu_time(), crowd.received(), now());
+    let clients = (
+        own_cpu_time().saturating_sub(clients.0),
+        crowd.turns() - clients.1,
+    );
+    let cpu = after.1.saturating_sub(before.1);
+    let span = after.3.saturating_duration_since(before.3);
+    eprintln!(
+        "{} {}: {} of {} clients connected, {:.2} of a core is theirs",
+        S::NAME,
+        plan.name,
+        crowd.connected(),
+        plan.clients,
+        clients.0.as_secs_f64() / span.as_secs_f64(),
+    );
+    #[expect(clippy::cast_precision_loss, reason = "far below 2^52")]
+    let messages = (after.0 - before.0 + after.2 - before.2) as f64;
+    Found {
+        ns_per_message: cpu.as_secs_f64() * 1e9 / messages,
+        // What was under way when the span began may add to it.
+        delivered: (messages / plan.messages(span)).min(1.0),
+        server_share: cpu.as_secs_f64() / span.as_secs_f64(),
+        client_turns: (f64::from(clients.1) / plan.messages(span) * 2.0).min(1.0),
+    }
+}
+
+/// What serves the clients of `stack`.
+fn server_of(stack: &'static str) -> &'static str {
+    if stack == "quinn-proto" {
+        "quinn"
+    } else {
+        stack
+    }
+}
+
+/// A server in a process of its own; it ends when this is dropped.
+struct Server {
+    child: Child,
+    /// A line asks how many messages it has read; the end of it ends the process.
+    ask: Option<ChildStdin>,
+    answers: BufReader<ChildStdout>,
+    address: SocketAddr,
+    /// What clients must know of it.
+    door: Vec<u8>,
+}
+
+impl Server {
+    fn start(stack: &str, plan: Plan) -> Self {
+        let program = std::env::current_exe().expect("this program has a path");
+        let mut child = Command::new(program)
+            .args([server::ROLE, stack, plan.name])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("this program can be started");
+        let ask = child.stdin.take();
+        let mut answers = BufReader::new(child.stdout.take().expect("piped"));
+        let line = line(&mut answers).expect("a server tells where it is");
+        let (address, door) = line.split_once(' ').expect("address and door");
+        Self {
+            ask,
+            answers,
+            address: address.parse().expect("an address"),
+            door: unhex(door),
+            child,
+        }
+    }
+
+    /// Messages that it has read.
+    fn told(&mut self) -> u64 {
+        let ask = self.ask.as_mut().expect("open until it is dropped");
+        ask.write_all(b"\n").expect("it runs");
+        let line = line(&mut self.answers).expect("it runs");
+        line.parse().expect("a number")
+    }
+
+    /// CPU time that it has used.
+    fn cpu_time(&self) -> Duration {
+        let pid = i32::try_from(self.child.id()).expect("a pid");
+        let clock = clock_getcpuclockid(Pid::from_raw(pid)).expect("it runs");
+        let time: TimeSpec = clock_gettime(clock).expect("it runs");
+        time.into()
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.ask = None;
+        self.child.wait().ok();
+    }
+}
+
+/// CPU time that this process, which holds the clients, has used.
+fn own_cpu_time() -> Duration {
+    let time: TimeSpec =
+        clock_gettime(ClockId::CLOCK_PROCESS_CPUTIME_ID).expect("every process has one");
+    time.into()
+}
+
+fn line(answers: &mut impl BufRead) -> io::Result<String> {
+    let mut line = String::new();
+    answers.read_line(&mut line)?;
+    Ok(line.trim_end_matches('\n').to_owned())
+}
+
+/// Bytes as text.
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    let digits = bytes.iter().flat_map(|byte| [byte >> 4, byte & 15]);
+    let digits = digits.filter_map(|digit| char::from_digit(digit.into(), 16));
+    digits.collect()
+}
+
+fn unhex(text: &str) -> Vec<u8> {
+    let digits: Vec<u32> = text
+        .chars()
+        .filter_map(|digit| digit.to_digit(16))
+        .collect();
+    let bytes = digits.chunks_exact(2).map(|pair| pair[0] * 16 + pair[1]);
+    bytes
+        .map(|byte| u8::try_from(byte).expect("two digits"))
+        .collect()
+}
+
+#[expect(clippy::disallowed_methods, reason = "sockets live by the clock")]
+pub(crate) fn now() -> Instant {
+    Instant::now()
+}
+
+#[expect(clippy::disallowed_methods, reason = "ticks come by the clock")]
+pub(crate) fn sleep_until(at: Instant) {
+    thread::sleep(at.saturating_duration_since(now()));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_door_goes_through_a_pipe() {
+        let door: Vec<u8> = (0..=255).collect();
+        assert_eq!(unhex(&hex(&door)), door);
+        assert_eq!(unhex(""), Vec::<u8>::new());
+    }
+
+    #[test]
+    fn the_plan_asks_for_both_ways() {
+        let plan = Plan::named("load1000").unwrap();
+        assert!((plan.messages(Duration::from_secs(2)) - 240_000.0).abs() < 0.5);
+    }
+}

@@ -1,0 +1,138 @@
+//! The server of a load: what a user of each stack would write, one tick after another.
+
+mod enet;
+mod quinn;
+mod renet;
+mod tickwire;
+
+use core::net::SocketAddr;
+use core::sync::atomic::{AtomicU64, Ordering};
+use core::time::Duration;
+use std::io::{self, BufRead, Write};
+use std::net::UdpSocket;
+use std::time::Instant;
+
+use super::{BUFFER, MESSAGE_LEN, Plan, hex, now, sleep_until};
+
+/// The first argument of a process that is to be a server.
+pub const ROLE: &str = "serve";
+
+/// Messages that were read.
+static RECEIVED: AtomicU64 = AtomicU64::new(0);
+
+/// What is sent.
+const MESSAGE: [u8; MESSAGE_LEN] = [0x5A; MESSAGE_LEN];
+
+/// Serves until stdin ends.
+///
+/// # Panics
+///
+/// Where there is no such stack.
+pub fn serve(stack: &str, plan: Plan) {
+    match stack {
+        "tickwire" => tickwire::serve(plan),
+        "renet" => renet::serve(plan),
+        "quinn" => quinn::serve(plan),
+        "enet" => enet::serve(plan),
+        _ => panic!("no stack is called {stack}"),
+    }
+}
+
+/// Tells where the server is and what its clients must know, and answers from now on.
+#[expect(clippy::print_stdout, reason = "a pipe to whoever started it")]
+fn listen(address: SocketAddr, door: &[u8]) {
+    println!("{address} {}", hex(door));
+    std::thread::spawn(|| {
+        for line in io::stdin().lock().lines() {
+            let received = RECEIVED.load(Ordering::Relaxed);
+            if line.is_err() || writeln!(io::stdout(), "{received}").is_err() {
+                break;
+            }
+        }
+        std::process::exit(0);
+    });
+}
+
+/// Counts messages that were read.
+fn count(messages: u64) {
+    RECEIVED.fetch_add(messages, Ordering::Relaxed);
+}
+
+/// A socket on loopback with large buffers, for stacks that take one as it is.
+fn socket() -> UdpSocket {
+    let socket = UdpSocket::bind("127.0.0.1:0").expect("a port");
+    let reference = socket2::SockRef::from(&socket);
+    reference.set_recv_buffer_size(BUFFER).expect("a socket");
+    reference.set_send_buffer_size(BUFFER).expect("a socket");
+    socket.set_nonblocking(true).expect("a socket");
+    socket
+}
+
+/// Ticks at a fixed rate, and which of them send.
+struct Ticks {
+    began: Instant,
+    plan: Plan,
+    /// Ticks so far.
+    count: u32,
+    /// Messages that each client was sent.
+    sent: u32,
+}
+
+/// One of them.
+struct Tick {
+    /// Since the last one.
+    passed: Duration,
+    /// Whether each client is sent a message.
+    sends: bool,
+}
+
+impl Ticks {
+    fn new(plan: Plan) -> Self {
+        Self {
+            began: now(),
+            plan,
+            count: 0,
+            sent: 0,
+        }
+    }
+
+    /// When the next one is.
+    fn next_at(&self) -> Instant {
+        self.began + Duration::from_secs(1) * self.count / self.plan.tick_hz
+    }
+
+    /// Waits for the next one.
+    fn wait(&mut self) -> Tick {
+        sleep_until(self.next_at());
+        self.take()
+    }
+
+    /// Takes the next one, which has come.
+    fn take(&mut self) -> Tick {
+        let before =
+            self.began + Duration::from_secs(1) * self.count.saturating_sub(1) / self.plan.tick_hz;
+        let at = self.next_at();
+        self.count += 1;
+        let due =
+            u64::from(self.count) * u64::from(self.plan.message_hz) / u64::from(self.plan.tick_hz);
+        let sends = u64::from(self.sent) < due;
+        self.sent += u32::from(sends);
+        Tick {
+            passed: at - before,
+            sends,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sixty_ticks_send_thirty_two_times() {
+        let mut ticks = Ticks::new(Plan::named("mpgs_goal").unwrap());
+        let taken: Vec<Tick> = (0..600).map(|_| ticks.take()).collect();
+        assert_eq!(taken.iter().filter(|tick| tick.sends).count(), 320);
+        assert!(taken[1].passed > Duration::from_millis(16));
+    }
+}

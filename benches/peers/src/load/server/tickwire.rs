@@ -1,0 +1,95 @@
+//! A driver of `servicer` that turns once a tick.
+
+use core::convert::Infallible;
+use core::num::NonZeroUsize;
+use core::ops::ControlFlow;
+
+use benches::pair::{APP, INSTANCE, UNRELIABLE};
+use crypto::{Identity, Ring};
+use servicer::{Application, Clock, Driver, SocketConfig, UdpSocket};
+use udp_proto::{Endpoint, Event, Listen, SessionId};
+use wire::{CommandId, Instant};
+
+use super::{MESSAGE, Plan, Ticks, count, listen};
+
+/// The game: who is here, and what they say.
+struct Game {
+    sessions: Vec<SessionId>,
+    message: Vec<u8>,
+}
+
+impl Application<Endpoint<Ring>> for Game {
+    type Request = Infallible;
+
+    fn apply_request(
+        &mut self,
+        _: Instant,
+        _: &mut Endpoint<Ring>,
+        request: Infallible,
+    ) -> ControlFlow<()> {
+        match request {}
+    }
+
+    fn on_event(&mut self, now: Instant, endpoint: &mut Endpoint<Ring>, event: Event) {
+        match event {
+            Event::Connected { session, .. } => self.sessions.push(session),
+            Event::Closed { session, .. } => self.sessions.retain(|open| *open != session),
+            Event::Readable { session } => {
+                let mut received = 0;
+                while endpoint.receive(now, session, &mut self.message).is_some() {
+                    received += 1;
+                }
+                count(received);
+            }
+            _ => {}
+        }
+    }
+
+    fn on_command(
+        &mut self,
+        _: Instant,
+        _: &mut Endpoint<Ring>,
+        _: CommandId,
+        command: Infallible,
+    ) {
+        match command {}
+    }
+}
+
+pub(super) fn serve(plan: Plan) {
+    let now = Clock::new().now();
+    let identity = Identity::generate(&mut Ring::new()).expect("entropy");
+    let door = identity.public_key().0;
+    let config = udp_proto::Config::for_server();
+    let mut endpoint = Endpoint::new(config, APP, Ring::new(), now).expect("entropy");
+    let open = Listen::new(identity, INSTANCE).with_open_mode();
+    endpoint.listen(now, open).expect("entropy");
+
+    let address = "127.0.0.1:0".parse().expect("an address");
+    let socket = UdpSocket::bind(address, &SocketConfig::default()).expect("a port");
+    let address = socket.local_address();
+    let game = Game {
+        sessions: Vec::new(),
+        message: Vec::new(),
+    };
+    let mut config = servicer::Config::default();
+    // All that came since the last tick.
+    config.datagrams_per_turn = NonZeroUsize::new(65_536).expect("not 0");
+    let (mut driver, _requests) =
+        Driver::new(vec![socket], endpoint, game, config).expect("descriptors");
+    listen(address, &door);
+
+    let mut ticks = Ticks::new(plan);
+    loop {
+        if ticks.wait().sends {
+            driver.act(|now, endpoint, game| {
+                for session in &game.sessions {
+                    endpoint.send(now, *session, UNRELIABLE, &MESSAGE).ok();
+                }
+            });
+        }
+        if driver.turn().is_break() {
+            return;
+        }
+    }
+}

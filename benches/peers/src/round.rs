@@ -1,0 +1,115 @@
+//! Interleaved rounds: every stack does the same work in each of them.
+
+use core::time::Duration;
+
+use benches::measure::cpu_time_of;
+
+use crate::pair::Link;
+
+/// CPU time that one stack gets in a round, about.
+const SHARE: Duration = Duration::from_millis(15);
+
+/// Something that can be done any number of times.
+pub struct Contender {
+    /// Of which stack.
+    pub stack: &'static str,
+    /// Does it about so many times; returns how many times, and the CPU time in nanoseconds.
+    run: Box<dyn FnMut(u64) -> (u64, f64)>,
+}
+
+impl Contender {
+    /// A link that carries messages.
+    pub fn link(stack: &'static str, mut link: impl Link + 'static) -> Self {
+        Self::repeat(stack, move |messages| link.carry(messages))
+    }
+
+    /// `run` does it about so many times and returns how many times.
+    pub fn repeat(stack: &'static str, mut run: impl FnMut(u64) -> u64 + 'static) -> Self {
+        Self::timed(stack, move |count| {
+            let mut done = 0;
+            let time = cpu_time_of(|| done = run(count));
+            (done, time)
+        })
+    }
+
+    /// As [`repeat`](Self::repeat), where `run` takes the time itself.
+    pub fn timed(
+        stack: &'static str,
+        mut run: impl FnMut(u64) -> (u64, Duration) + 'static,
+    ) -> Self {
+        Self {
+            stack,
+            run: Box::new(move |count| {
+                let (done, time) = run(count);
+                (done, time.as_secs_f64() * 1e9)
+            }),
+        }
+    }
+}
+
+/// Has all of them run in turn, `rounds` times, who is first changing with each; returns the median
+/// nanoseconds of one repetition of each.
+pub fn compare(contenders: &mut [Contender], rounds: u32) -> Vec<f64> {
+    let shares: Vec<u64> = contenders.iter_mut().map(share).collect();
+    let mut times = vec![Vec::new(); contenders.len()];
+    for round in 0..rounds as usize {
+        for turn in 0..contenders.len() {
+            let at = (round + turn) % contenders.len();
+            let (done, nanos) = (contenders[at].run)(shares[at]);
+            #[expect(clippy::cast_precision_loss, reason = "far below 2^52")]
+            times[at].push(nanos / done as f64);
+        }
+    }
+    times.into_iter().map(median).collect()
+}
+
+/// How many repetitions take about a share; it is warm when this is known.
+fn share(contender: &mut Contender) -> u64 {
+    let share = SHARE.as_secs_f64() * 1e9;
+    let mut count = 1;
+    loop {
+        let (done, nanos) = (contender.run)(count);
+        if nanos >= share / 4.0 {
+            #[expect(
+                clippy::cast_possible_truncation,
+                clippy::cast_precision_loss,
+                clippy::cast_sign_loss,
+                reason = "a small count"
+            )]
+            return ((done as f64 * share / nanos) as u64).max(1);
+        }
+        count *= 2;
+    }
+}
+
+/// The middle value; of an even number the higher one of the two.
+///
+/// # Panics
+///
+/// Where there is none.
+pub fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_gets_its_turn_and_the_median_is_told() {
+        let slow_once = |times: &'static [u64]| {
+            let mut call = 0;
+            move |count: u64| {
+                let nanos = times.get(call).copied().unwrap_or(100);
+                call += 1;
+                (count, Duration::from_nanos(nanos * count))
+            }
+        };
+        let mut contenders = [
+            Contender::timed("a", slow_once(&[20_000_000, 900, 100, 100])),
+            Contender::timed("b", slow_once(&[20_000_000, 300, 300, 900])),
+        ];
+        assert_eq!(compare(&mut contenders, 3), [100.0, 300.0]);
+    }
+}
