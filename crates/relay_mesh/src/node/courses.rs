@@ -150,7 +150,7 @@ impl<P: Provider> Node<P> {
             others.any(|other| other.watch.carried_after(since))
         });
         if is_its_own_fault {
-            for node in failed.path.relays.iter().take(RELAYS_BLAMED) {
+            for node in &failed.path.relays {
                 self.penalties.on_failure(now, *node);
             }
             if failed.path.relays.is_empty() {
@@ -434,5 +434,3 @@ const DECIDE: Duration = Duration::from_millis(200);
 const BUSY_AFTER: Duration = Duration::from_secs(2);
 /// Alternatives looked at.
 const ROUTES: usize = 3;
-/// Relays of a failed path that are blamed: all that a path may have.
-const RELAYS_BLAMED: usize = 3;

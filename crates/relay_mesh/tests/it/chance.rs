@@ -5,7 +5,8 @@ use relay_mesh::{Mode, RouteCause};
 
 use crate::harness::{ENTRY, EXIT, Mesh, RELAY, START, Shape, link, ms};
 
-/// Lets each line between nodes lose 2 of 1,000; the first relay is the best by twice `gap` ms.
+/// Lets each line between nodes lose 2 of 1,000; the lines of the second relay are `gap` ms longer
+/// than those of the first, so its round trip is four times that longer.
 fn lossy(mesh: &mut Mesh, gap: u64) {
     let lossy = |delay| link(delay).with_loss(Loss::Bernoulli(Chance::per_million(2_000)));
     let nodes = mesh.nodes.clone();
@@ -18,8 +19,8 @@ fn lossy(mesh: &mut Mesh, gap: u64) {
 
 #[test]
 fn sim_packets_stay_on_the_best_path_although_each_line_loses_2_of_1000() {
-    // How much longer the next path is, ms; most moves in a minute and least of 100 moments on the
-    // best, over all seeds.
+    // How much longer the next path's lines are, ms; most moves in a minute and least of 100 moments
+    // on the best, over all seeds.
     for (gap, moves_max, best_min) in [(5, 1, 97), (2, 1, 70)] {
         let (mut best, mut moments, mut moves, mut seeds) = (0, 0, 0, 0);
         for_each_seed(&test_site!(), 3, |seed| {
