@@ -1,5 +1,6 @@
 //! Configuration: every field carries its range by type, so nothing is left to check.
 
+use core::num::NonZeroU32;
 use core::time::Duration;
 
 use crypto::Suite;
@@ -61,6 +62,21 @@ pub struct Config {
     /// Length of our connection ids. 4 bytes; 0 serves an endpoint that only dials, which saves 4
     /// bytes in each packet to it, and 8 is harder to guess.
     pub cid_len: CidLen,
+    /// What all realtime messages of a session may take: unreliable ones, and reliable ones of
+    /// priority 0 and 1. 256 KiB/s, which is 32 messages of 100 bytes 60 times a second and a third
+    /// more. What is over it waits, and what is unreliable is dropped when it is too old. A path that
+    /// loses a fifth of what is sent halves it for a while ([`Event::RateChanged`](crate::Event)).
+    pub realtime_rate: NonZeroU32,
+    /// Bytes of realtime messages that may leave at once; 16 KiB, two ticks of a game of 30 Hz. At
+    /// least 1,452.
+    pub realtime_burst: u32,
+    /// Bytes a second that a session sends at most, of all sorts; none, since what is bulk finds the
+    /// path's rate by itself.
+    pub send_rate_max: Option<NonZeroU32>,
+    /// Bytes a second that all sessions together send at most, HELLOs and replies not counted; none.
+    pub endpoint_send_rate_max: Option<NonZeroU32>,
+    /// What is taken of one session's packets; beyond it they are dropped before they are opened.
+    pub inbound: InboundLimits,
     /// Addresses of exits that tell players' real addresses; limits do not hold for them.
     pub trusted_exits: Vec<core::net::IpAddr>,
 }
@@ -87,19 +103,25 @@ impl Default for Config {
             accept_rate_unvalidated: 500,
             suite: Suite::Aes128Gcm,
             cid_len: CidLen::Four,
+            realtime_rate: REALTIME_RATE,
+            realtime_burst: 16 << 10,
+            send_rate_max: None,
+            endpoint_send_rate_max: None,
+            inbound: InboundLimits::default(),
             trusted_exits: Vec::new(),
         }
     }
 }
 
 impl Config {
-    /// Returns what suits an endpoint with many sessions: a receive window of 256 KiB, so that
-    /// 4,096 peers whose messages nobody reads hold 1 GiB and not 4. A client has one session, and
+    /// Returns what suits an endpoint with many sessions: [`InboundLimits::for_server`], and a receive
+    /// window of 256 KiB, so that 4,096 peers whose messages nobody reads hold 1 GiB and not 4. A client has one session, and
     /// its 1 MiB lets 10 MB/s through at a round trip of 100 ms, 256 KiB a quarter of that.
     #[must_use]
     pub fn for_server() -> Self {
         Self {
             receive_window: 262_144,
+            inbound: InboundLimits::for_server(),
             ..Self::default()
         }
     }
@@ -108,6 +130,61 @@ impl Config {
     pub(crate) fn receive_window(&self) -> usize {
         let configured = usize::try_from(self.receive_window).unwrap_or(usize::MAX);
         self.channels.receive_window(configured)
+    }
+}
+
+/// 256 KiB a second.
+const REALTIME_RATE: NonZeroU32 = NonZeroU32::new(262_144).unwrap();
+
+/// What is taken of one session's packets, from the address where its peer is.
+#[non_exhaustive]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct InboundLimits {
+    /// Packets a second; 8,000, and 600 for a server, of whom 60 are what a game of 60 Hz sends.
+    /// Each costs some microsecond to open.
+    pub packets: u32,
+    /// Packets at once; half a second of them.
+    pub packets_burst: u32,
+    /// Bytes a second, and half of them at once; 8 MiB, and 1 MiB for a server.
+    pub bytes: u32,
+    /// What happens to who does not heed that for 10 s.
+    pub policy: FloodPolicy,
+}
+
+/// What happens to a session whose peer has sent more than [`InboundLimits`] for 10 s on end.
+///
+/// It counts only where all that was opened in that time was the peer's: who forges its address
+/// cannot end its session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FloodPolicy {
+    /// What is over the limit goes on being dropped.
+    Drop,
+    /// The session is closed with [`CloseCode::Flood`](crate::CloseCode::Flood).
+    Close,
+}
+
+impl InboundLimits {
+    /// Returns what suits an endpoint with many sessions: 600 packets and 1 MiB a second.
+    #[must_use]
+    pub const fn for_server() -> Self {
+        Self {
+            packets: 600,
+            packets_burst: 300,
+            bytes: 1 << 20,
+            policy: FloodPolicy::Drop,
+        }
+    }
+}
+
+impl Default for InboundLimits {
+    /// What suits an endpoint with a session that it has asked for.
+    fn default() -> Self {
+        Self {
+            packets: 8_000,
+            packets_burst: 4_000,
+            bytes: 8 << 20,
+            policy: FloodPolicy::Drop,
+        }
     }
 }
 

@@ -27,7 +27,10 @@ mod stats;
 mod timers;
 
 pub use channel::{ChannelConfig, ChannelId, ChannelTable, Delivery, MessageId, SendError};
-pub use config::{AppId, Config, DuplicatePolicy, IdleTimeout, Keepalive, Mtu, RetryPolicy};
+pub use config::{
+    AppId, Config, DuplicatePolicy, FloodPolicy, IdleTimeout, InboundLimits, Keepalive, Mtu,
+    RetryPolicy,
+};
 pub use endpoint::Endpoint;
 pub use endpoint::listener::{Listen, Network};
 pub use error::{CloseCode, CloseReason, ConnectError, ConnectFailure, ListenError, NoSession};

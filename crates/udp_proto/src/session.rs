@@ -1,8 +1,14 @@
 //! One peer: composes keys, windows, acknowledgement, loss and channels, and owns no algorithm.
 
+mod base_delay;
+mod breaker;
 mod close;
+mod congestion;
 mod fates;
+mod flow;
+mod gate;
 mod mtu;
+mod pacer;
 mod path;
 mod receive;
 mod send;
@@ -31,6 +37,9 @@ use crate::skip::SkipPolicy;
 use crate::stats::SessionStats;
 use close::Phase;
 use fates::Fates;
+use flow::Flow;
+pub(crate) use flow::cap;
+use gate::Gate;
 use mtu::MtuCheck;
 pub(crate) use mtu::Outcome;
 pub(crate) use path::Path;
@@ -65,6 +74,10 @@ pub(crate) struct Session<A: Aead> {
     reliable_channels: u32,
     outbox: Outbox,
     inbox: Inbox,
+    /// What may leave when.
+    flow: Flow,
+    /// What is let in.
+    gate: Gate,
 
     /// CONFIRM and IDENTITY, which every packet carries until one of them is acknowledged.
     confirm: Option<(Box<Confirm>, Sending)>,
@@ -150,6 +163,8 @@ pub(crate) struct News {
     pub(crate) closed: Option<(CloseReason, Box<[u8]>)>,
     /// The check of the path's size is over.
     pub(crate) mtu_checked: Option<Outcome>,
+    /// The rate of realtime messages has changed, bytes a second.
+    pub(crate) realtime_rate: Option<u32>,
     /// Its slot may be freed.
     pub(crate) is_gone: bool,
 }
@@ -195,6 +210,8 @@ impl<A: Aead> Session<A> {
             rtt,
             outbox: Outbox::new(config.channels.clone(), window, 0),
             inbox: Inbox::new(config.channels.clone(), config.receive_window(), 0),
+            flow: Flow::new(now, config),
+            gate: Gate::new(now, &config.inbound),
             reliable_channels: config.channels.reliable_bits(),
             channels: config.channels.clone(),
             // An accepter speaks at once: the dialler repeats CONFIRM until it hears.
@@ -264,6 +281,11 @@ impl<A: Aead> Session<A> {
         channel
     }
 
+    /// Returns how many bytes of realtime messages may leave at once.
+    pub(crate) fn realtime_room(&self, now: Instant) -> u32 {
+        self.flow.realtime_room(now)
+    }
+
     /// Returns whether the peer is to be told of credit.
     pub(crate) fn has_credit_to_tell(&self) -> bool {
         self.is_open() && self.inbox.window_to_send().is_some()
@@ -322,6 +344,9 @@ impl<A: Aead> Session<A> {
             rtt: measured(self.rtt.smoothed()),
             rtt_min: self.rtt.min().unwrap_or_default(),
             rtt_variation: measured(self.rtt.variation()),
+            congestion_window: self.flow.window(),
+            bytes_in_flight: self.sent.in_flight_bytes().total,
+            realtime_rate: self.flow.realtime_rate(),
             ..self.stats
         }
     }
@@ -368,6 +393,7 @@ impl<A: Aead> Session<A> {
                     self.sent.poll_timeout(&self.rtt),
                     self.outbox.poll_timeout(),
                     self.inbox.poll_timeout(),
+                    self.flow.wake_at().filter(pending),
                 ]
                 .into_iter()
                 .flatten()
@@ -405,8 +431,11 @@ impl<A: Aead> Session<A> {
         let (sent, rtt, mut fates) = self.parts(now);
         let timeout = sent.on_timeout(now, rtt, |content, _| fates.on_lost(content));
         match timeout {
-            Timeout::Checked(summary) => self.count(&summary),
+            Timeout::Checked(summary) => self.count(now, &summary),
             Timeout::Probe => {
+                self.flow.look_for_silence(now, &self.rtt);
+                self.sent.set_recovery(self.flow.recovery());
+                self.tell_rate();
                 self.outbox.probe();
                 if let Some((_, sending)) = &mut self.confirm {
                     *sending = Sending::Due;
@@ -433,10 +462,21 @@ impl<A: Aead> Session<A> {
         (&mut self.sent, &mut self.rtt, fates)
     }
 
-    fn count(&mut self, summary: &Summary) {
+    fn count(&mut self, now: Instant, summary: &Summary) {
+        let moment = self.moment(now, self.mtu);
+        self.flow.on_summary(&moment, summary);
+        self.sent.set_recovery(self.flow.recovery());
+        self.tell_rate();
         self.stats.packets_acknowledged += u64::from(summary.acked_packets);
         self.stats.packets_lost += u64::from(summary.lost_packets);
         self.stats.packets_lost_spuriously += u64::from(summary.spurious_packets);
+    }
+
+    /// Sees to it that the application hears of another rate.
+    fn tell_rate(&mut self) {
+        if let Some(rate) = self.flow.take_rate_news() {
+            self.news.realtime_rate = Some(rate);
+        }
     }
 
     /// Silence after which the session is given up: never less than three probes take.

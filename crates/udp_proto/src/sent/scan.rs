@@ -5,7 +5,7 @@ use core::time::Duration;
 use wire::Instant;
 
 use super::contents::Chain;
-use super::{AckUnsent, ArrivedAck, Outcome, SentPackets, Summary};
+use super::{AckUnsent, ArrivedAck, Cargo, Outcome, SentPackets, Summary};
 use crate::frame::AckFrame;
 use crate::packet::PacketNumber;
 use crate::received::Described;
@@ -32,8 +32,10 @@ pub(super) struct Slot {
     pub(super) described: Option<Described>,
     /// What it held; empty unless it is in flight or counts as lost.
     pub(super) contents: Chain,
-    /// How many frames of messages it holds, where these are unreliable; else 0.
-    pub(super) unreliable: u8,
+    /// Its length, bytes.
+    pub(super) len: u16,
+    /// What sort of messages it holds.
+    pub(super) cargo: Cargo,
     /// How it stands.
     pub(super) state: State,
 }
@@ -146,7 +148,10 @@ impl<C: Copy> SentPackets<C> {
                 }
                 (State::InFlight, Outcome::Acked) => {
                     summary.acked_packets += 1;
-                    self.flight.remove(slot.unreliable);
+                    if slot.at > self.recovery {
+                        summary.acked_bytes += u32::from(slot.len);
+                    }
+                    self.flight.remove(slot.cargo, slot.len);
                     let contents = core::mem::take(&mut slot.contents);
                     self.contents
                         .drain(contents, |content| sink(content, outcome));
@@ -154,7 +159,10 @@ impl<C: Copy> SentPackets<C> {
                 }
                 (State::InFlight, Outcome::Lost) => {
                     summary.lost_packets += 1;
-                    self.flight.remove(slot.unreliable);
+                    if slot.cargo != Cargo::Probe {
+                        summary.lost_sent_at = summary.lost_sent_at.max(Some(slot.at));
+                    }
+                    self.flight.remove(slot.cargo, slot.len);
                     for content in self.contents.iter(slot.contents) {
                         self.lost += 1;
                         sink(content, outcome);

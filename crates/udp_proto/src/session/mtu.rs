@@ -90,17 +90,15 @@ impl<A: Aead> Session<A> {
             mtu,
             left: left.saturating_sub(1),
         };
-        self.on_sent(
-            now,
-            mtu.get().into(),
-            SentPacket {
-                number,
-                at: now,
-                elicits: Elicits::Ack,
-                cargo: Cargo::Other,
-                described: None,
-            },
-        );
+        let sent = SentPacket {
+            number,
+            at: now,
+            len: mtu.get(),
+            elicits: Elicits::Ack,
+            cargo: Cargo::Probe,
+            described: None,
+        };
+        self.on_sent(now, sent, false);
         Some(self.transmit())
     }
 }

@@ -7,6 +7,7 @@ use wire::{Arrival, Instant};
 
 use super::Session;
 use super::close::Phase;
+use super::gate::Entry;
 use crate::error::CloseCode;
 use crate::frame::{AckFrame, Elicits, Frame, FrameError, Frames};
 use crate::packet::{Header, PacketNumber, TAG_LEN};
@@ -22,6 +23,8 @@ pub(crate) enum Opened {
     Replayed,
     /// It did not open.
     Forged,
+    /// It was over the inbound limits, and was not looked at.
+    Over,
     /// The session is over.
     Late,
 }
@@ -51,13 +54,18 @@ impl<A: Aead> Session<A> {
         if matches!(self.phase, Phase::Draining { .. } | Phase::Gone) {
             return Opened::Late;
         }
+        let len = datagram.len();
+        if arrival.peer == self.path.peer() && !self.lets_in(now, len) {
+            return Opened::Over;
+        }
         let expected = self.replay.expected(PacketNumber::ZERO);
         let number = expected.widen(header.number);
         if self.replay.check(number) != Verdict::Fresh {
+            self.gate.on_foreign();
             return Opened::Replayed;
         }
-        let len = datagram.len();
         let Some(plaintext) = open(&self.opening, number, header, datagram) else {
+            self.gate.on_foreign();
             return Opened::Forged;
         };
         self.replay.mark(number);
@@ -70,6 +78,20 @@ impl<A: Aead> Session<A> {
         self.path
             .on_packet(arrival, (len, number >= expected), (acked, next));
         Opened::Taken
+    }
+
+    /// Returns whether a packet of `len` bytes is within the limits; ends the session where its peer
+    /// does not heed them.
+    fn lets_in(&mut self, now: Instant, len: usize) -> bool {
+        let entry = self.gate.admit(now, len);
+        if entry == Entry::Open {
+            return true;
+        }
+        self.stats.packets_over_limit += 1;
+        if entry == Entry::Flood {
+            self.abort(now, CloseCode::Flood);
+        }
+        false
     }
 
     /// Takes the plaintext of the packet that opened the session.
@@ -155,7 +177,7 @@ impl<A: Aead> Session<A> {
                 Outcome::Acked => fates.on_acknowledged(content),
             })
             .map_err(|AckUnsent| CloseCode::AckUnsent)?;
-        self.count(&summary);
+        self.count(now, &summary);
         if let Some(described) = summary.described {
             self.received.on_confirmed(described);
         }

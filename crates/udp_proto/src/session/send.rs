@@ -7,6 +7,7 @@ use crypto::{Aead, SealError};
 use wire::{Generator, Instant, Transmit};
 
 use super::close::Phase;
+use super::flow::Moment;
 use super::mtu::MtuCheck;
 use super::{Content, Crowding, Sending, Session};
 use crate::channel::FRAMES_MAX;
@@ -76,7 +77,9 @@ impl<A: Aead> Session<A> {
         generator: &mut Generator,
         buf: &mut Vec<u8>,
     ) -> Option<Transmit<SocketAddr>> {
-        if !self.has_reason_to_send(now) {
+        let open = self.flow.open_channels(&self.moment(now, self.mtu));
+        if !self.has_reason_to_send(now, open) {
+            self.wait_for_rates(now, open);
             return None;
         }
         let next = self.next_number();
@@ -89,7 +92,7 @@ impl<A: Aead> Session<A> {
             return Some(transmit);
         }
         let packet = self.begin(buf, self.mtu);
-        let body = self.write_frames(now, &packet, buf);
+        let body = self.write_frames(now, (&packet, open), buf);
         if buf.len() == packet.body {
             // What asked for a packet waits for room in the record of those in flight.
             buf.truncate(packet.start);
@@ -100,34 +103,59 @@ impl<A: Aead> Session<A> {
             self.abort(now, CloseCode::AeadLimit);
             return None;
         };
-        let len = buf.len() - packet.start;
-        self.on_sent(
-            now,
-            u64::try_from(len).unwrap_or(u64::MAX),
-            SentPacket {
-                number,
-                at: now,
-                elicits: body.elicits,
-                cargo: body.cargo,
-                described: body.described,
-            },
-        );
+        let sent = SentPacket {
+            number,
+            at: now,
+            len: u16::try_from(buf.len() - packet.start).unwrap_or(u16::MAX),
+            elicits: body.elicits,
+            cargo: body.cargo,
+            described: body.described,
+        };
+        self.on_sent(now, sent, body.has_messages);
         // Up to a fifth off, so that many sessions do not speak in one breath.
         let part = u32::try_from(generator.between(800, 1_000)).unwrap_or(1_000);
         self.keepalive_at = now + self.keepalive * part / 1_000;
         Some(self.transmit())
     }
 
-    /// Takes note of a packet of `len` bytes that was sealed.
-    pub(super) fn on_sent(&mut self, now: Instant, len: u64, packet: SentPacket) {
+    /// Takes note of a packet that was sealed.
+    pub(super) fn on_sent(&mut self, now: Instant, packet: SentPacket, has_messages: bool) {
+        let cargo = packet.cargo;
         self.sent.on_sent(packet);
+        let moment = self.moment(now, packet.len);
+        self.flow.on_sent(&moment, cargo, has_messages);
         self.stats.packets_sent += 1;
-        self.stats.bytes_sent += len;
+        self.stats.bytes_sent += u64::from(packet.len);
         self.keepalive_at = now + self.keepalive;
     }
 
-    /// Returns whether a packet is to leave now.
-    fn has_reason_to_send(&self, now: Instant) -> bool {
+    /// What decides whether a packet of up to `len` bytes may leave.
+    pub(super) const fn moment(&self, now: Instant, len: u16) -> Moment {
+        Moment {
+            now,
+            rtt: self.rtt,
+            in_flight: self.sent.in_flight_bytes(),
+            len,
+        }
+    }
+
+    /// Nothing leaves any more: looks at what waits for a rate or the window, where channels in `open`
+    /// need not.
+    fn wait_for_rates(&mut self, now: Instant, open: u32) {
+        self.tell_rate();
+        if !self.has_room_in_flight() {
+            return;
+        }
+        let bulk = self.flow.bulk_channels();
+        let lead = self.lead();
+        let waits = |of: u32| of & !open != 0 && self.outbox.has_work_for(lead, of & !open);
+        let (is_realtime, is_bulk) = (waits(!bulk), waits(bulk));
+        let moment = self.moment(now, self.mtu);
+        self.flow.on_waiting(&moment, is_realtime, is_bulk);
+    }
+
+    /// Returns whether a packet is to leave now; messages only of the channels in `open`.
+    fn has_reason_to_send(&self, now: Instant, open: u32) -> bool {
         self.received.ack_due(now)
             || matches!(self.confirm, Some((_, Sending::Due)))
             || self.pings_due > 0
@@ -137,7 +165,7 @@ impl<A: Aead> Session<A> {
                 (&self.mtu_check, &self.confirm),
                 (MtuCheck::Due { .. }, None)
             )
-            || (self.has_room_in_flight() && self.outbox.has_work_for(self.lead()))
+            || (self.has_room_in_flight() && self.outbox.has_work_for(self.lead(), open))
     }
 
     /// What the next packet with messages must hold: unreliable ones leave a part of the room in
@@ -160,11 +188,18 @@ impl<A: Aead> Session<A> {
     }
 
     /// Writes the frames of one packet: what reports, then what controls, then messages.
-    fn write_frames(&mut self, now: Instant, packet: &Packet, buf: &mut Vec<u8>) -> Body {
+    fn write_frames(
+        &mut self,
+        now: Instant,
+        (packet, open): (&Packet, u32),
+        buf: &mut Vec<u8>,
+    ) -> Body {
         let lead = self.lead();
+        // A probe waits for nothing.
+        let open = if self.pings_due > 0 { u32::MAX } else { open };
         let has_messages = (self.has_room_in_flight() || self.pings_due > 0)
             && self.has_room_on_record()
-            && self.outbox.has_work_for(lead);
+            && self.outbox.has_work_for(lead, open);
         let room = if has_messages {
             self.ack_room(now, packet.room)
         } else {
@@ -174,19 +209,19 @@ impl<A: Aead> Session<A> {
         let needs_ping = self.pings_due > 0 || self.keepalive_at <= now;
         let mut elicits = Elicits::Nothing;
         let mut cargo = Cargo::Other;
+        let mut wrote_messages = false;
         if self.write_window(buf) | self.write_confirm(buf) {
             elicits = Elicits::Ack;
         }
         if has_messages {
-            let (frames, is_reliable) = self.write_messages(now, (packet, lead), buf);
+            let frames;
+            (frames, cargo) = self.write_messages(now, (packet, lead, open), buf);
             if frames > 0 {
-                if !is_reliable {
-                    cargo = Cargo::Unreliable(u8::try_from(frames).unwrap_or(u8::MAX));
-                }
                 elicits = Elicits::Ack;
+                wrote_messages = true;
             }
             self.crowding = match (frames, self.crowding) {
-                _ if !self.outbox.has_work_for(lead) => Crowding::None,
+                _ if !self.outbox.has_work_for(lead, open) => Crowding::None,
                 (0, _) => Crowding::LastPacket,
                 (_, Crowding::None) => Crowding::None,
                 // No later packet of this drain would have room either.
@@ -203,6 +238,7 @@ impl<A: Aead> Session<A> {
             elicits,
             cargo,
             described,
+            has_messages: wrote_messages,
         }
     }
 
@@ -279,29 +315,39 @@ impl<A: Aead> Session<A> {
         true
     }
 
-    /// Fills the packet with messages; returns how many frames there are, and whether any of them is
-    /// reliable.
+    /// Fills the packet with messages of the channels in `open`; returns how many frames there are, and
+    /// of what sort.
     fn write_messages(
         &mut self,
         now: Instant,
-        (packet, lead): (&Packet, Lead),
+        (packet, lead, open): (&Packet, Lead, u32),
         buf: &mut Vec<u8>,
-    ) -> (usize, bool) {
+    ) -> (usize, Cargo) {
         let room = Room {
             bytes: packet.end().saturating_sub(buf.len()),
             end: End::Packet,
             lead,
+            channels: open,
         };
-        let (sent, reliable) = (&mut self.sent, self.reliable_channels);
-        let mut is_reliable = false;
+        let sent = &mut self.sent;
+        let mut written = 0;
         let frames = self.outbox.fill(now, room, buf, &mut |content| {
-            is_reliable |= reliable & 1_u32.wrapping_shl(content.channel.0.into()) != 0;
+            written |= 1_u32.wrapping_shl(content.channel.0.into());
             // `has_room_on_record` was asked.
             if sent.push(Content::Message(content)).is_err() {
                 debug_assert!(false, "no room for what a packet holds");
             }
         });
-        (frames, is_reliable)
+        let cargo = if frames == 0 {
+            Cargo::Other
+        } else if written & self.flow.bulk_channels() != 0 {
+            Cargo::Bulk
+        } else if written & self.reliable_channels != 0 {
+            Cargo::Other
+        } else {
+            Cargo::Unreliable(u8::try_from(frames).unwrap_or(u8::MAX))
+        };
+        (frames, cargo)
     }
 
     /// Writes the header of the next packet.
@@ -376,6 +422,7 @@ struct Body {
     elicits: Elicits,
     cargo: Cargo,
     described: Option<Described>,
+    has_messages: bool,
 }
 
 /// Where a packet stands in the buffer.
