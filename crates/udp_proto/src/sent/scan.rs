@@ -147,10 +147,7 @@ impl<C: Copy> SentPackets<C> {
                     open_from = open_from.or(Some(number));
                 }
                 (State::InFlight, Outcome::Acked) => {
-                    summary.acked_packets += 1;
-                    if slot.at > self.recovery {
-                        summary.acked_bytes += u32::from(slot.len);
-                    }
+                    summary.count_acked(slot, self.recovery);
                     self.flight.remove(slot.cargo, slot.len);
                     let contents = core::mem::take(&mut slot.contents);
                     self.contents
@@ -158,10 +155,7 @@ impl<C: Copy> SentPackets<C> {
                     slot.state = State::Acked;
                 }
                 (State::InFlight, Outcome::Lost) => {
-                    summary.lost_packets += 1;
-                    if slot.cargo != Cargo::Probe {
-                        summary.lost_sent_at = summary.lost_sent_at.max(Some(slot.at));
-                    }
+                    summary.count_lost(slot);
                     self.flight.remove(slot.cargo, slot.len);
                     for content in self.contents.iter(slot.contents) {
                         self.lost += 1;
@@ -211,6 +205,24 @@ impl<C: Copy> SentPackets<C> {
                 return;
             }
             self.pop_front();
+        }
+    }
+}
+
+impl Summary {
+    /// Counts a packet that was acknowledged.
+    fn count_acked(&mut self, slot: &Slot, recovery: Instant) {
+        self.acked_packets += 1;
+        if slot.at > recovery {
+            self.acked_bytes += u32::from(slot.len);
+        }
+    }
+
+    /// Counts a packet that counts as lost.
+    fn count_lost(&mut self, slot: &Slot) {
+        self.lost_packets += 1;
+        if slot.cargo != Cargo::Probe {
+            self.lost_sent_at = self.lost_sent_at.max(Some(slot.at));
         }
     }
 }

@@ -1,10 +1,8 @@
-//! How much may be in flight: NewReno that makes room before a queue grows long.
+//! How much may be in flight: a window that makes room before a queue grows long.
 //!
 //! The window follows RFC 9002, section 7: slow start, recovery, congestion avoidance, no growth
 //! where the sender does not use it. Besides, it yields to delay as RFC 6817 does: what is bulk must
 //! not stand in a queue before the game's own packets.
-
-#![warn(clippy::arithmetic_side_effects)]
 
 use core::time::Duration;
 
@@ -31,8 +29,17 @@ pub(super) struct Congestion {
     queue_since: Option<Instant>,
     /// Round trip without a queue.
     base: BaseDelay,
-    /// Whether the sender would send more if the window allowed it.
-    is_limited: bool,
+    /// What holds the sender back.
+    limit: Limit,
+}
+
+/// What holds a sender of bulk back; RFC 9002, section 7.8.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Limit {
+    /// It has nothing more to send.
+    Application,
+    /// The window, or its pace.
+    Window,
 }
 
 /// What a window counts in; RFC 9002, section 7.2.
@@ -61,7 +68,7 @@ impl Congestion {
             yielded_at: now,
             queue_since: None,
             base: BaseDelay::new(now),
-            is_limited: false,
+            limit: Limit::Application,
         }
     }
 
@@ -82,17 +89,17 @@ impl Congestion {
             || in_flight.bulk.saturating_add(len) <= MIN
     }
 
-    /// Takes note of whether the sender has more to send than it may; RFC 9002, section 7.8.
-    pub(super) const fn set_limited(&mut self, is_limited: bool) {
-        self.is_limited = is_limited;
+    /// Takes note of what holds the sender back.
+    pub(super) const fn set_limit(&mut self, limit: Limit) {
+        self.limit = limit;
     }
 
     /// Takes note of what an acknowledgement or a timer said.
     pub(super) fn on_summary(&mut self, now: Instant, summary: &Summary, rtt: &RttEstimator) {
-        let sample = summary.rtt_sample.and(rtt.adjusted());
+        let sample = summary.rtt_sample.and_then(|_| rtt.adjusted());
         if let Some(sample) = sample
             && self.base.on_sample(now, sample)
-            && self.is_limited
+            && self.limit == Limit::Window
         {
             self.drain(now, rtt);
         }
@@ -101,7 +108,7 @@ impl Congestion {
         } else if sample.is_some() {
             self.on_delay(now, rtt);
         }
-        if self.is_limited && self.recovery < now {
+        if self.limit == Limit::Window && self.recovery < now {
             self.grow(summary.acked_bytes.into(), rtt);
         }
     }
@@ -241,7 +248,7 @@ mod tests {
 
     fn limited() -> Congestion {
         let mut congestion = Congestion::new(at(0));
-        congestion.set_limited(true);
+        congestion.set_limit(Limit::Window);
         congestion
     }
 

@@ -1,13 +1,11 @@
 //! What may leave when: the rates and windows of one session's packets.
 
-#![warn(clippy::arithmetic_side_effects)]
-
 use core::time::Duration;
 
 use wire::Instant;
 
 use super::breaker::Breaker;
-use super::congestion::Congestion;
+use super::congestion::{Congestion, Limit};
 use super::pacer::{Pace, Pacer};
 use crate::budget::TokenBucket;
 use crate::config::{Config, Mtu};
@@ -88,30 +86,34 @@ impl Flow {
         open
     }
 
-    /// Takes note of which classes have messages that may not leave.
-    pub(super) fn on_waiting(&mut self, moment: &Moment, is_realtime: bool, is_bulk: bool) {
-        self.congestion.set_limited(is_bulk);
-        let len = u32::from(moment.len);
+    /// Takes note of whose messages may not leave: bit n is channel n.
+    pub(super) fn on_waiting(&mut self, moment: &Moment, waiting: u32) {
+        let [is_bulk, is_realtime] =
+            [self.bulk_channels, !self.bulk_channels].map(|channels| waiting & channels != 0);
+        self.congestion.set_limit(if is_bulk {
+            Limit::Window
+        } else {
+            Limit::Application
+        });
+        let (now, len) = (moment.now, u32::from(moment.len));
         self.wake_at = None;
-        if let Some(cap) = self.cap.as_mut().filter(|_| is_realtime || is_bulk) {
+        if let Some(cap) = self.cap.as_mut().filter(|_| waiting != 0)
+            && cap.available(now) < len
+        {
             // Brings it up to now, so that what it says lies ahead.
-            cap.take(moment.now, 0);
-            if cap.available(moment.now) < len {
-                self.wake_at = cap.available_at(len);
-                return;
-            }
+            cap.take(now, 0);
+            self.wake_at = cap.available_at(len);
+            return;
         }
-        let realtime = is_realtime
-            .then(|| self.realtime.available_at(len))
-            .flatten();
+        let realtime = is_realtime.then(|| self.realtime.available_at(len));
         // Without room in the window it is an acknowledgement or a loss that helps.
         let has_room = is_bulk && self.congestion.has_room(moment.in_flight, len.into());
-        let bulk = has_room.then(|| self.pacer.ready_at(moment.now, self.pace(moment)));
-        self.wake_at = [realtime, bulk].into_iter().flatten().min();
+        let bulk = has_room.then(|| self.pacer.ready_at(now, self.pace(moment)));
+        self.wake_at = [realtime.flatten(), bulk].into_iter().flatten().min();
     }
 
-    /// Takes note of a packet.
-    pub(super) fn on_sent(&mut self, moment: &Moment, cargo: Cargo, has_messages: bool) {
+    /// Takes note of a packet with so many frames of messages.
+    pub(super) fn on_sent(&mut self, moment: &Moment, cargo: Cargo, frames: usize) {
         let (now, len) = (moment.now, u32::from(moment.len));
         if let Some(cap) = &mut self.cap {
             cap.take_forced(now, len);
@@ -121,7 +123,7 @@ impl Flow {
         }
         match cargo {
             Cargo::Bulk => self.pacer.on_sent(now, self.pace(moment), len.into()),
-            Cargo::Unreliable(_) | Cargo::Other if has_messages => {
+            Cargo::Unreliable(_) | Cargo::Other if frames > 0 => {
                 self.realtime.take_forced(now, len);
             }
             Cargo::Unreliable(_) | Cargo::Other | Cargo::Probe => {}

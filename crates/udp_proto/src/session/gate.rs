@@ -1,7 +1,5 @@
 //! What is taken of a peer's packets before they are opened.
 
-#![warn(clippy::arithmetic_side_effects)]
-
 use core::time::Duration;
 
 use wire::Instant;

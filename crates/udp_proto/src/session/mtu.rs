@@ -98,7 +98,7 @@ impl<A: Aead> Session<A> {
             cargo: Cargo::Probe,
             described: None,
         };
-        self.on_sent(now, sent, false);
+        self.on_sent(now, sent, 0);
         Some(self.transmit())
     }
 }

@@ -1,7 +1,5 @@
 //! When the next bulk packet may leave: a window spread over its round trip.
 
-#![warn(clippy::arithmetic_side_effects)]
-
 use core::time::Duration;
 
 use wire::Instant;
@@ -39,12 +37,12 @@ impl Pacer {
     }
 
     /// Returns whether a packet may leave.
-    pub(super) fn may_send(&self, now: Instant, pace: Pace) -> bool {
+    pub(super) fn may_send(self, now: Instant, pace: Pace) -> bool {
         self.paid_at <= now + pace.burst()
     }
 
     /// Returns when one may leave that may not now.
-    pub(super) fn ready_at(&self, now: Instant, pace: Pace) -> Instant {
+    pub(super) fn ready_at(self, now: Instant, pace: Pace) -> Instant {
         self.paid_at
             .saturating_sub(pace.burst())
             .max(now + WAIT_MIN)

@@ -111,19 +111,19 @@ impl<A: Aead> Session<A> {
             cargo: body.cargo,
             described: body.described,
         };
-        self.on_sent(now, sent, body.has_messages);
+        self.on_sent(now, sent, body.frames);
         // Up to a fifth off, so that many sessions do not speak in one breath.
         let part = u32::try_from(generator.between(800, 1_000)).unwrap_or(1_000);
         self.keepalive_at = now + self.keepalive * part / 1_000;
         Some(self.transmit())
     }
 
-    /// Takes note of a packet that was sealed.
-    pub(super) fn on_sent(&mut self, now: Instant, packet: SentPacket, has_messages: bool) {
+    /// Takes note of a packet that was sealed, with so many frames of messages.
+    pub(super) fn on_sent(&mut self, now: Instant, packet: SentPacket, frames: usize) {
         let cargo = packet.cargo;
         self.sent.on_sent(packet);
         let moment = self.moment(now, packet.len);
-        self.flow.on_sent(&moment, cargo, has_messages);
+        self.flow.on_sent(&moment, cargo, frames);
         self.stats.packets_sent += 1;
         self.stats.bytes_sent += u64::from(packet.len);
         self.keepalive_at = now + self.keepalive;
@@ -146,12 +146,13 @@ impl<A: Aead> Session<A> {
         if !self.has_room_in_flight() {
             return;
         }
-        let bulk = self.flow.bulk_channels();
-        let lead = self.lead();
-        let waits = |of: u32| of & !open != 0 && self.outbox.has_work_for(lead, of & !open);
-        let (is_realtime, is_bulk) = (waits(!bulk), waits(bulk));
+        let (lead, bulk) = (self.lead(), self.flow.bulk_channels());
+        let waiting = [bulk & !open, !bulk & !open]
+            .into_iter()
+            .filter(|channels| *channels != 0 && self.outbox.has_work_for(lead, *channels))
+            .fold(0, |waiting, channels| waiting | channels);
         let moment = self.moment(now, self.mtu);
-        self.flow.on_waiting(&moment, is_realtime, is_bulk);
+        self.flow.on_waiting(&moment, waiting);
     }
 
     /// Returns whether a packet is to leave now; messages only of the channels in `open`.
@@ -209,16 +210,14 @@ impl<A: Aead> Session<A> {
         let needs_ping = self.pings_due > 0 || self.keepalive_at <= now;
         let mut elicits = Elicits::Nothing;
         let mut cargo = Cargo::Other;
-        let mut wrote_messages = false;
+        let mut frames = 0;
         if self.write_window(buf) | self.write_confirm(buf) {
             elicits = Elicits::Ack;
         }
         if has_messages {
-            let frames;
             (frames, cargo) = self.write_messages(now, (packet, lead, open), buf);
             if frames > 0 {
                 elicits = Elicits::Ack;
-                wrote_messages = true;
             }
             self.crowding = match (frames, self.crowding) {
                 _ if !self.outbox.has_work_for(lead, open) => Crowding::None,
@@ -238,7 +237,7 @@ impl<A: Aead> Session<A> {
             elicits,
             cargo,
             described,
-            has_messages: wrote_messages,
+            frames,
         }
     }
 
@@ -422,7 +421,8 @@ struct Body {
     elicits: Elicits,
     cargo: Cargo,
     described: Option<Described>,
-    has_messages: bool,
+    /// How many of them are messages.
+    frames: usize,
 }
 
 /// Where a packet stands in the buffer.

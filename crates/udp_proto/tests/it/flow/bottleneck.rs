@@ -26,9 +26,9 @@ fn path((rate, round_trip, queue): (u64, u64, u64)) -> [LinkConfig; 2] {
 fn measure((rate, round_trip, queue): (u64, u64, u64)) -> (u64, Duration) {
     let links = path((rate, round_trip, queue));
     let mut lane = Lane::new(rate + round_trip + queue, 1, &config(), links);
-    lane.run(5_000, &[0], false);
+    lane.run(5_000, &[0]);
     let since = lane.now();
-    lane.run(25_000, &[0], true);
+    lane.play(25_000, &[0]);
     let bytes = lane.count(BULK, since) * BULK_LEN + lane.count(GAME, since) * 100;
     let share = u64::try_from(bytes).unwrap() * 100 / (rate * 25);
     let ways = lane.ways(GAME, since);
@@ -73,9 +73,9 @@ fn sim_b3_two_flows_share_a_bottleneck_and_neither_collapses() {
             path((rate, round_trip, 300)),
         );
         lane.add_session(2);
-        lane.run(10_000, &[0], false);
+        lane.run(10_000, &[0]);
         let since = lane.now();
-        lane.run(60_000, &[0, 1], true);
+        lane.play(60_000, &[0, 1]);
         let parts = [0, 1].map(|client| lane.count_of(client, BULK, since) * BULK_LEN);
         let share = |bytes: usize| u64::try_from(bytes).unwrap() * 100 / (rate * 60);
         let ways = lane.ways(GAME, since);
@@ -95,12 +95,12 @@ fn sim_b3_two_flows_share_a_bottleneck_and_neither_collapses() {
 #[test]
 fn sim_b3_a_longer_path_is_taken_for_what_it_is_within_half_a_minute() {
     let mut lane = Lane::new(1, 1, &config(), path((250_000, 30, 200)));
-    lane.run(10_000, &[0], false);
+    lane.run(10_000, &[0]);
     let [up, down] = path((250_000, 130, 200));
     lane.set_path(up, down);
-    lane.run(25_000, &[0], false);
+    lane.run(25_000, &[0]);
     let since = lane.now();
-    lane.run(10_000, &[0], false);
+    lane.run(10_000, &[0]);
     let share = lane.count(BULK, since) * BULK_LEN * 100 / 2_500_000;
     // Of its data; headers and tags take 3 % more.
     assert!(share >= 80, "{share} %");

@@ -83,7 +83,7 @@ impl Lane {
         let credentials = self.scene.keys.token(unix, player, address(SERVER));
         let session = self.scene.dial(client, credentials);
         self.clients.push((client, session));
-        self.run(1_000, &[], false);
+        self.run(1_000, &[]);
     }
 
     /// Bytes of realtime messages that the first client may send at once.
@@ -120,16 +120,29 @@ impl Lane {
         self.seen = messages.len();
     }
 
-    /// Lets bulk of `clients` flow for so long, with a game of 60 Hz and 100 bytes beside it.
-    pub(super) fn run(&mut self, millis: u64, clients: &[usize], is_game: bool) {
+    /// Lets bulk of `clients` flow for so long.
+    pub(super) fn run(&mut self, millis: u64, clients: &[usize]) {
+        for _ in 0..millis {
+            self.push(clients);
+            self.step();
+        }
+    }
+
+    /// The same with a game of 60 Hz and 100 bytes beside it.
+    pub(super) fn play(&mut self, millis: u64, clients: &[usize]) {
         for milli in 0..millis {
-            for client in clients {
-                while self.send(*client, BULK, BULK_LEN) {}
-            }
-            if is_game && milli % 16 == 0 {
+            self.push(clients);
+            if milli % 16 == 0 {
                 self.send(0, GAME, 100);
             }
             self.step();
+        }
+    }
+
+    /// Fills the queues of `clients`.
+    fn push(&mut self, clients: &[usize]) {
+        for client in clients {
+            while self.send(*client, BULK, BULK_LEN) {}
         }
     }
 

@@ -55,14 +55,14 @@ fn what_waits_for_the_rate_leaves_as_soon_as_it_may_and_tells_what_aged() {
     config.realtime_burst = 1_452;
     let mut lane = Lane::new(2, 1, &config, near());
     let (client, session) = lane.clients[0];
-    lane.run(1_000, &[], false);
+    lane.run(1_000, &[]);
     lane.scene.world.apply(client, |host, now| {
         for _ in 0..4 {
             let message = udp_proto::Message::new(GAME, &[0; 1_100]);
             host.machine.send_tracked(now, session, &message).unwrap();
         }
     });
-    lane.run(2_000, &[], false);
+    lane.run(2_000, &[]);
     let events = &lane.scene.log(client).events;
     let outcomes: Vec<MessageOutcome> = events
         .iter()
@@ -89,10 +89,10 @@ fn send_rate_max_and_endpoint_send_rate_max_cap_all_that_leaves() {
         }
         let mut lane = Lane::new(3, 1, &config, near());
         lane.add_session(2);
-        lane.run(1_000, &[], false);
+        lane.run(1_000, &[]);
         let client = lane.clients[0].0;
         let before = lane.scene.peer(client).machine.stats().bytes_sent;
-        lane.run(10_000, &[0, 1], false);
+        lane.run(10_000, &[0, 1]);
         let bytes = lane.scene.peer(client).machine.stats().bytes_sent - before;
         let expected = if is_endpoint { 1_000_000 } else { 2_000_000 };
         assert!(
@@ -111,12 +111,12 @@ fn sim_b3_a_path_that_loses_a_third_halves_the_rate_and_gives_it_back() {
         .with_loss(Loss::Bernoulli(Chance::percent(35)));
     let mut lane = Lane::new(4, 1, &config(), near());
     lane.set_path(lossy, lossy);
-    lane.run(30_000, &[], true);
+    lane.play(30_000, &[]);
     let rate = lane.stats(0).realtime_rate;
     assert!(rate <= 262_144 >> 5, "{rate}");
     let [up, down] = near();
     lane.set_path(up, down);
-    lane.run(60_000, &[], true);
+    lane.play(60_000, &[]);
     assert_eq!(lane.stats(0).realtime_rate, 262_144);
     let (client, session) = lane.clients[0];
     let rates: Vec<u32> = lane
@@ -140,17 +140,17 @@ fn sim_b3_a_path_that_loses_a_third_halves_the_rate_and_gives_it_back() {
 #[test]
 fn a_path_that_answers_no_more_halves_the_rate_at_once_and_bulk_begins_anew() {
     let mut lane = Lane::new(5, 1, &config(), near());
-    lane.run(3_000, &[0], true);
+    lane.play(3_000, &[0]);
     assert!(lane.stats(0).congestion_window > 12_000);
     let down = LinkConfig::default().with_down();
     lane.set_path(down, down);
-    lane.run(1_000, &[0], true);
+    lane.play(1_000, &[0]);
     let stats = lane.stats(0);
     assert_eq!(stats.realtime_rate, 131_072);
     assert_eq!(stats.congestion_window, 2_400);
     let [up, down] = near();
     lane.set_path(up, down);
-    lane.run(3_000, &[0], true);
+    lane.play(3_000, &[0]);
     assert!(
         lane.stats(0).congestion_window > 12_000,
         "{:?}",
