@@ -17,6 +17,10 @@ pub struct Config {
     /// Size that every session checks its path for when it opens; none. The outcome comes as
     /// [`Event::MtuChecked`](crate::Event::MtuChecked).
     pub mtu_check: Option<Mtu>,
+    /// Whether sessions look for a larger size: 1,280, 1,352 and 1,452 bytes, again each 10 minutes, and
+    /// back to 1,200 for a minute where long packets arrive no more. Off. The driver must have the
+    /// system not split datagrams, as `servicer`'s does.
+    pub mtu_search: MtuSearch,
     /// Channels of every session; both ends must have the same. Unreliable 0 and reliable 1.
     pub channels: ChannelTable,
     /// Silence after which a session is given up; 10 s. The smaller of both ends' holds.
@@ -86,6 +90,7 @@ impl Default for Config {
         Self {
             mtu: Mtu::MIN,
             mtu_check: None,
+            mtu_search: MtuSearch::Off,
             channels: ChannelTable::default(),
             idle_timeout: IdleTimeout(Duration::from_secs(10)),
             keepalive: Keepalive(Duration::from_secs(1)),
@@ -197,6 +202,8 @@ impl Mtu {
     pub const MIN: Self = Self(1_200);
     /// What links of the mesh carry.
     pub const MESH: Self = Self(1_280);
+    /// Ethernet less 100 for the headers of a tunnel, 40 (IPv6) and 8 (UDP).
+    pub const TUNNEL: Self = Self(1_352);
     /// Ethernet less 40 (IPv6) and 8 (UDP).
     pub const MAX: Self = Self(1_452);
 
@@ -213,6 +220,15 @@ impl Mtu {
     pub const fn get(self) -> u16 {
         self.0
     }
+}
+
+/// Whether sessions look for the largest datagram that their path carries; RFC 8899.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MtuSearch {
+    /// They keep to what is configured.
+    Off,
+    /// They do.
+    On,
 }
 
 /// Silence after which a session is given up: 2 to 120 s.

@@ -29,7 +29,7 @@ mod timers;
 pub use channel::{ChannelConfig, ChannelId, ChannelTable, Delivery, MessageId, SendError};
 pub use config::{
     AppId, Config, DuplicatePolicy, FloodPolicy, IdleTimeout, InboundLimits, Keepalive, Mtu,
-    RetryPolicy,
+    MtuSearch, RetryPolicy,
 };
 pub use endpoint::Endpoint;
 pub use endpoint::listener::{Listen, Network};

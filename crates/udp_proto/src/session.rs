@@ -20,7 +20,7 @@ use crypto::{Aead, Exporter, OpeningKey, Provider, Role, SealingKey, SessionSecr
 use wire::{Generator, Instant};
 
 use crate::channel::{ChannelId, ChannelTable, Content as MessageContent, MessageId, SendError};
-use crate::config::Config;
+use crate::config::{Config, Mtu};
 use crate::error::CloseReason;
 use crate::event::Proof;
 use crate::handshake::params::{ACK_DELAY_MAX, Params};
@@ -40,7 +40,7 @@ use fates::Fates;
 use flow::Flow;
 pub(crate) use flow::cap;
 use gate::Gate;
-use mtu::MtuCheck;
+use mtu::MtuProbing;
 pub(crate) use mtu::Outcome;
 pub(crate) use path::Path;
 pub(crate) use receive::{Opened, open};
@@ -85,9 +85,8 @@ pub(crate) struct Session<A: Aead> {
     crowding: Crowding,
     /// PINGs that a probe or the handshake asks for.
     pings_due: u8,
-    /// Largest datagram to send, bytes.
-    mtu: u16,
-    mtu_check: MtuCheck,
+    /// Largest datagram to send, and the search for a larger one.
+    mtu: MtuProbing,
     idle_timeout: Duration,
     keepalive: Duration,
     /// When we speak at the latest.
@@ -151,7 +150,7 @@ pub(crate) enum Content {
     /// CONFIRM, with IDENTITY in peer mode.
     Confirm,
     /// PING and padding.
-    MtuProbe,
+    MtuProbe(Mtu),
 }
 
 /// What the endpoint passes on after it has touched a session.
@@ -188,7 +187,6 @@ impl<A: Aead> Session<A> {
             .min(start.peer_params.idle_timeout);
         let keepalive = config.keepalive.get().min(idle_timeout / 3);
         let window = usize::try_from(start.peer_params.receive_window).unwrap_or(usize::MAX);
-        let mtu = config.mtu.get().min(start.peer_params.datagram_max);
         let confirm = start
             .confirm
             .map(|confirm| (Box::new(confirm), Sending::Due));
@@ -218,8 +216,7 @@ impl<A: Aead> Session<A> {
             pings_due: u8::from(confirm.is_none()),
             confirm,
             crowding: Crowding::None,
-            mtu_check: MtuCheck::new(config.mtu_check, mtu),
-            mtu,
+            mtu: MtuProbing::new(config, start.peer_params.datagram_max),
             idle_timeout,
             keepalive,
             keepalive_at: now + keepalive,
@@ -347,6 +344,7 @@ impl<A: Aead> Session<A> {
             congestion_window: self.flow.window(),
             bytes_in_flight: self.sent.in_flight_bytes().total,
             realtime_rate: self.flow.realtime_rate(),
+            mtu: self.mtu.get(),
             ..self.stats
         }
     }
@@ -394,6 +392,7 @@ impl<A: Aead> Session<A> {
                     self.outbox.poll_timeout(),
                     self.inbox.poll_timeout(),
                     self.flow.wake_at().filter(pending),
+                    self.mtu.poll_timeout(),
                 ]
                 .into_iter()
                 .flatten()
@@ -424,6 +423,7 @@ impl<A: Aead> Session<A> {
         }
         self.outbox.handle_timeout(now);
         self.inbox.handle_timeout(now);
+        self.mtu.handle_timeout(now);
         if now >= self.keepalive_at {
             // A whole keepalive without a packet of ours.
             self.shrink();
@@ -433,7 +433,9 @@ impl<A: Aead> Session<A> {
         match timeout {
             Timeout::Checked(summary) => self.count(now, &summary),
             Timeout::Probe => {
-                self.flow.look_for_silence(now, &self.rtt);
+                if self.flow.look_for_silence(now, &self.rtt) {
+                    self.mtu.on_hole(now);
+                }
                 self.sent.set_recovery(self.flow.recovery());
                 self.tell_rate();
                 self.outbox.probe();
@@ -456,14 +458,14 @@ impl<A: Aead> Session<A> {
             inbox: &mut self.inbox,
             confirm: &mut self.confirm,
             mtu: &mut self.mtu,
-            mtu_check: &mut self.mtu_check,
             news: &mut self.news,
         };
         (&mut self.sent, &mut self.rtt, fates)
     }
 
     fn count(&mut self, now: Instant, summary: &Summary) {
-        let moment = self.moment(now, self.mtu);
+        self.mtu.on_summary(now, summary);
+        let moment = self.moment(now, self.mtu.get());
         self.flow.on_summary(&moment, summary);
         self.sent.set_recovery(self.flow.recovery());
         self.tell_rate();

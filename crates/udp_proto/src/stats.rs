@@ -178,6 +178,8 @@ pub struct SessionStats {
     /// Bytes of realtime messages that may be sent in a second:
     /// [`Config::realtime_rate`](crate::Config::realtime_rate), or less on a path that loses much.
     pub realtime_rate: u32,
+    /// Largest datagram that is sent, bytes.
+    pub mtu: u16,
 }
 
 const fn sum(counters: &[u64]) -> u64 {

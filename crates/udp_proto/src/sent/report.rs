@@ -79,6 +79,11 @@ pub struct Summary {
     /// When the newest of the packets newly counted as lost was sent, those of [`Cargo::Probe`] left
     /// out.
     pub lost_sent_at: Option<Instant>,
+    /// Of those newly acknowledged, how many were longer than every path must carry, probes not
+    /// counted.
+    pub long_acked: u32,
+    /// The same of those newly counted as lost.
+    pub long_lost: u32,
     /// Slots looked at; at most 2,049.
     pub slots_visited: u32,
 }

@@ -6,6 +6,7 @@ use wire::Instant;
 
 use super::contents::Chain;
 use super::{AckUnsent, ArrivedAck, Cargo, Outcome, SentPackets, Summary};
+use crate::config::Mtu;
 use crate::frame::AckFrame;
 use crate::packet::PacketNumber;
 use crate::received::Described;
@@ -209,6 +210,13 @@ impl<C: Copy> SentPackets<C> {
     }
 }
 
+impl Slot {
+    /// Returns whether it is longer than what every path must carry, and no probe.
+    fn is_long(&self) -> bool {
+        self.len > Mtu::MIN.get() && self.cargo != Cargo::Probe
+    }
+}
+
 impl Summary {
     /// Counts a packet that was acknowledged.
     fn count_acked(&mut self, slot: &Slot, recovery: Instant) {
@@ -216,6 +224,7 @@ impl Summary {
         if slot.at > recovery {
             self.acked_bytes += u32::from(slot.len);
         }
+        self.long_acked += u32::from(slot.is_long());
     }
 
     /// Counts a packet that counts as lost.
@@ -224,6 +233,7 @@ impl Summary {
         if slot.cargo != Cargo::Probe {
             self.lost_sent_at = self.lost_sent_at.max(Some(slot.at));
         }
+        self.long_lost += u32::from(slot.is_long());
     }
 }
 

@@ -66,7 +66,6 @@ impl Flow {
     /// Returns whose messages may leave: bit n is channel n.
     pub(super) fn open_channels(&mut self, moment: &Moment) -> u32 {
         let Moment { now, len, .. } = *moment;
-        self.look_for_silence(now, &moment.rtt);
         self.breaker.advance(now);
         self.realtime.set_rate(now, self.breaker.rate());
         let has_room = |bucket: &TokenBucket| bucket.available(now) >= u32::from(len);
@@ -141,13 +140,15 @@ impl Flow {
         self.congestion.on_summary(*now, summary, rtt);
     }
 
-    /// Cuts rate and window where the path is silent for too long.
-    pub(super) fn look_for_silence(&mut self, now: Instant, rtt: &RttEstimator) {
-        if self.silent_at.is_some_and(|at| at <= now) {
+    /// Cuts rate and window where the path is silent for too long; returns whether it is.
+    pub(super) fn look_for_silence(&mut self, now: Instant, rtt: &RttEstimator) -> bool {
+        let is_silent = self.silent_at.is_some_and(|at| at <= now);
+        if is_silent {
             self.silent_at = Some(now + patience(rtt).max(SILENCE_SPAN));
             self.breaker.on_silence(now);
             self.congestion.on_silence(now);
         }
+        is_silent
     }
 
     /// Returns up to when packets sent say nothing about the window.

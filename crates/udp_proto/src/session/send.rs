@@ -8,7 +8,6 @@ use wire::{Generator, Instant, Transmit};
 
 use super::close::Phase;
 use super::flow::Moment;
-use super::mtu::MtuCheck;
 use super::{Content, Crowding, Sending, Session};
 use crate::channel::FRAMES_MAX;
 use crate::error::CloseCode;
@@ -65,7 +64,7 @@ impl<A: Aead> Session<A> {
             code: code.to_wire(),
             reason: &reason,
         };
-        let packet = self.begin(buf, self.mtu);
+        let packet = self.begin(buf, self.mtu.get());
         frame.encode(buf);
         self.finish(buf, &packet)?;
         Some(self.transmit())
@@ -77,7 +76,10 @@ impl<A: Aead> Session<A> {
         generator: &mut Generator,
         buf: &mut Vec<u8>,
     ) -> Option<Transmit<SocketAddr>> {
-        let open = self.flow.open_channels(&self.moment(now, self.mtu));
+        if self.flow.look_for_silence(now, &self.rtt) {
+            self.mtu.on_hole(now);
+        }
+        let open = self.flow.open_channels(&self.moment(now, self.mtu.get()));
         if !self.has_reason_to_send(now, open) {
             self.wait_for_rates(now, open);
             return None;
@@ -91,7 +93,7 @@ impl<A: Aead> Session<A> {
         if let Some(transmit) = self.poll_mtu_probe(now, buf) {
             return Some(transmit);
         }
-        let packet = self.begin(buf, self.mtu);
+        let packet = self.begin(buf, self.mtu.get());
         let body = self.write_frames(now, (&packet, open), buf);
         if buf.len() == packet.body {
             // What asked for a packet waits for room in the record of those in flight.
@@ -151,7 +153,7 @@ impl<A: Aead> Session<A> {
             .into_iter()
             .filter(|channels| *channels != 0 && self.outbox.has_work_for(lead, *channels))
             .fold(0, |waiting, channels| waiting | channels);
-        let moment = self.moment(now, self.mtu);
+        let moment = self.moment(now, self.mtu.get());
         self.flow.on_waiting(&moment, waiting);
     }
 
@@ -162,10 +164,7 @@ impl<A: Aead> Session<A> {
             || self.pings_due > 0
             || self.keepalive_at <= now
             || self.inbox.window_to_send().is_some()
-            || matches!(
-                (&self.mtu_check, &self.confirm),
-                (MtuCheck::Due { .. }, None)
-            )
+            || (self.mtu.is_due() && self.confirm.is_none())
             || (self.has_room_in_flight() && self.outbox.has_work_for(self.lead(), open))
     }
 

@@ -9,3 +9,4 @@ mod bottleneck;
 mod lane;
 mod rates;
 mod reliable;
+mod size;

@@ -34,6 +34,8 @@ pub(super) struct Lane {
     pub(super) clients: Vec<(Handle<Peer>, SessionId)>,
     /// What came: by channel, when it was sent and when it came.
     pub(super) came: Vec<(SessionId, ChannelId, Instant, Instant)>,
+    /// Data of one bulk message, bytes.
+    pub(super) bulk_len: usize,
     seen: usize,
 }
 
@@ -63,6 +65,7 @@ impl Lane {
             scene,
             clients,
             came: Vec::new(),
+            bulk_len: BULK_LEN,
             seen: 0,
         }
     }
@@ -74,6 +77,13 @@ impl Lane {
             self.scene.world.set_link(*client, server, up);
             self.scene.world.set_link(server, *client, down);
         }
+    }
+
+    /// A further client with a configuration of its own.
+    pub(super) fn add_client(&mut self, player: u64, config: Config) {
+        let (client, session) = self.scene.join_with(player, config);
+        self.clients.push((client, session));
+        self.run(1_000, &[]);
     }
 
     /// A further session of the first client, which shares its path.
@@ -142,7 +152,7 @@ impl Lane {
     /// Fills the queues of `clients`.
     fn push(&mut self, clients: &[usize]) {
         for client in clients {
-            while self.send(*client, BULK, BULK_LEN) {}
+            while self.send(*client, BULK, self.bulk_len) {}
         }
     }
 
