@@ -327,6 +327,23 @@ mod tests {
         assert!(room(500_000, 1_200) && !room(500_000, 1_201));
     }
 
+    /// RFC 9000, section 9.4.
+    #[test]
+    fn another_path_begins_with_a_first_window_and_loss_on_the_last_one_does_not_count() {
+        let mut congestion = limited();
+        congestion.on_summary(at(50), &acked(12_000), &rtt(50));
+        congestion.on_summary(at(60), &lost(at(55)), &rtt(50));
+        congestion.restart(at(100));
+        congestion.on_summary(at(150), &lost(at(99)), &rtt(90));
+        assert_eq!(congestion.window(), INITIAL);
+        congestion.on_summary(at(190), &acked(12_000), &rtt(90));
+        assert_eq!(
+            congestion.window(),
+            2 * INITIAL,
+            "it starts slowly, and grows"
+        );
+    }
+
     proptest! {
         /// Who acknowledges a packet at a time, or lies about round trips, is not sent more than who
         /// acknowledges all at once: what counts is bytes. Nobody doubles more than once for what was sent.
