@@ -232,8 +232,10 @@ impl<P: Provider> Endpoint<P> {
     /// Keeps time from going back: a late clock is a fault of the driver's.
     pub(crate) fn advance(&mut self, now: Instant) -> Instant {
         debug_assert!(now >= self.now, "time went back");
-        self.watch_for_stalls(now);
-        self.now = self.now.max(now);
+        if now > self.now {
+            self.watch_for_stalls(now);
+            self.now = now;
+        }
         self.now
     }
 
@@ -243,7 +245,8 @@ impl<P: Provider> Endpoint<P> {
             .map(|(at, unix)| unix + self.now.saturating_since(at))
     }
 
-    /// Marks a slot as one that may have something to send, and sets its deadline.
+    /// Marks a slot as one that may have something to send. The drain that must follow sets its
+    /// deadline, once, however much has come in between.
     pub(crate) fn arm(&mut self, id: SessionId) {
         let index = usize::from(id.index);
         if self.is_ready.len() <= index {
@@ -254,7 +257,16 @@ impl<P: Provider> Endpoint<P> {
         {
             self.ready.push_back(id.index);
         }
-        self.set_timer(id);
+    }
+
+    /// Sets the deadlines of slots that were touched and wait for a drain.
+    pub(crate) fn set_timers_of_ready(&mut self) {
+        for place in 0..self.ready.len() {
+            let index = self.ready.get(place).copied();
+            if let Some(id) = index.and_then(|index| self.slots.id_at(index)) {
+                self.set_timer(id);
+            }
+        }
     }
 
     pub(crate) fn set_timer(&mut self, id: SessionId) {
@@ -280,6 +292,9 @@ impl<P: Provider> Endpoint<P> {
         let Some(Slot::Session(session)) = self.slots.get_mut(id) else {
             return;
         };
+        if !session.has_news() {
+            return;
+        }
         while let Some(settled) = session.poll_settled() {
             self.events.push_back(Event::Settled {
                 session: id,

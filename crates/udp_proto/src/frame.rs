@@ -170,9 +170,15 @@ impl Frame<'_> {
 #[derive(Clone, Debug)]
 pub struct Frames<'a, 't> {
     /// What is not yet decoded.
-    reader: Reader<'a>,
+    left: FramesLeft<'a>,
     /// Which channels there are, and what their messages look like.
     table: &'t ChannelTable,
+}
+
+/// As [`Frames`], where each frame is acted on before the next is decoded: it holds no table.
+#[derive(Clone, Debug)]
+pub struct FramesLeft<'a> {
+    reader: Reader<'a>,
 }
 
 impl<'a, 't> Frames<'a, 't> {
@@ -180,13 +186,38 @@ impl<'a, 't> Frames<'a, 't> {
     #[must_use]
     pub const fn new(plaintext: &'a [u8], table: &'t ChannelTable) -> Self {
         Self {
-            reader: Reader::new(plaintext),
+            left: FramesLeft::new(plaintext),
             table,
         }
     }
+}
+
+impl<'a> FramesLeft<'a> {
+    /// Starts at the first byte of `plaintext`.
+    #[must_use]
+    pub const fn new(plaintext: &'a [u8]) -> Self {
+        Self {
+            reader: Reader::new(plaintext),
+        }
+    }
+
+    /// Takes the next frame; `table` says which channels there are, and what their messages look like.
+    pub fn take(&mut self, table: &ChannelTable) -> Option<Result<Frame<'a>, FrameError>> {
+        let kind = loop {
+            match self.reader.u8().ok()? {
+                PADDING => {}
+                kind => break kind,
+            }
+        };
+        let frame = self.frame(kind, table);
+        if frame.is_err() {
+            self.reader.take_rest();
+        }
+        Some(frame)
+    }
 
     /// Takes one frame whose type byte is `kind`.
-    fn frame(&mut self, kind: u8) -> Result<Frame<'a>, FrameError> {
+    fn frame(&mut self, kind: u8, table: &ChannelTable) -> Result<Frame<'a>, FrameError> {
         let reader = &mut self.reader;
         Ok(match kind {
             PING => Frame::Ping,
@@ -215,7 +246,7 @@ impl<'a, 't> Frames<'a, 't> {
                 public_key: chunk(reader)?,
                 signature: chunk(reader)?,
             },
-            MESSAGE..=u8::MAX => Frame::Message(MsgFrame::decode_after(kind, reader, self.table)?),
+            MESSAGE..=u8::MAX => Frame::Message(MsgFrame::decode_after(kind, reader, table)?),
             _ => return Err(FrameError::UnknownType(kind)),
         })
     }
@@ -225,17 +256,7 @@ impl<'a> Iterator for Frames<'a, '_> {
     type Item = Result<Frame<'a>, FrameError>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        let kind = loop {
-            match self.reader.u8().ok()? {
-                PADDING => {}
-                kind => break kind,
-            }
-        };
-        let frame = self.frame(kind);
-        if frame.is_err() {
-            self.reader.take_rest();
-        }
-        Some(frame)
+        self.left.take(self.table)
     }
 }
 

@@ -11,7 +11,7 @@ use wire::Instant;
 use crate::channel::outgoing::Next;
 use crate::channel::{ChannelId, ChannelTable, Content};
 use crate::outcome::MessageOutcome;
-use page::{Page, has_channel};
+use page::{Page, bit_of, has_channel};
 use round::{Class, Round};
 use senders::{Outbound, Senders};
 use tracker::Tracker;
@@ -31,8 +31,12 @@ pub struct Outbox {
     senders: Senders,
     /// The channels by priority, the first first.
     rounds: Vec<Round>,
+    /// Which channels are reliable: bit n is channel n.
+    reliable: u32,
     /// Longest reliable message, in credit, for which the peer's window always opens.
     credit_max: usize,
+    /// Channels that may have something to write: bit n is channel n. None else has.
+    busy: u32,
     /// Messages whose sender wants to know what became of them; made for the first.
     tracker: Option<Box<Tracker>>,
     /// What was given up.
@@ -49,8 +53,10 @@ impl Outbox {
         Self {
             rounds: Round::of(&table),
             senders: Senders::new(&table, window as u64, first_id),
+            reliable: table.reliable_bits(),
             table,
             credit_max: window.saturating_sub(window / 4),
+            busy: 0,
             tracker: None,
             counts: OutboxCounts::default(),
         }
@@ -70,8 +76,12 @@ impl Outbox {
     ) -> usize {
         self.handle_timeout(now);
         let mut page = Page::new(room, out, contents);
-        for channel in self.rounds.iter().flat_map(Round::channels) {
-            self.senders.write_lost(channel, &mut page);
+        for round in &self.rounds {
+            if round.has_any(self.busy & self.reliable) {
+                for channel in round.channels() {
+                    self.senders.write_lost(channel, &mut page);
+                }
+            }
         }
         match room.lead {
             Lead::Any => self.write_new(Class::Any, &mut page),
@@ -82,7 +92,32 @@ impl Outbox {
                 }
             }
         }
-        page.finish()
+        let frames = page.finish();
+        self.forget_idle();
+        frames
+    }
+
+    /// Takes the channels off `busy` that have nothing to write.
+    fn forget_idle(&mut self) {
+        let mut left = self.busy;
+        while left != 0 {
+            let channel = left.trailing_zeros();
+            left &= left - 1;
+            let is_idle = self
+                .senders
+                .channels
+                .get(channel as usize)
+                .is_none_or(Outbound::is_idle);
+            if is_idle {
+                self.busy &= !(1 << channel);
+            }
+        }
+    }
+
+    /// Returns whether any channel may have something to write; where not, none has.
+    #[must_use]
+    pub const fn may_have_work(&self) -> bool {
+        self.busy != 0
     }
 
     /// Takes note that what `content` names arrived.
@@ -115,6 +150,7 @@ impl Outbox {
         {
             Some(Outbound::Reliable(outbound)) => {
                 outbound.on_lost(content.message.0, content.fragment);
+                self.busy |= bit_of(content.channel.0.into());
             }
             Some(Outbound::Unreliable(_)) => {
                 self.counts.lost = self.counts.lost.saturating_add(1);
@@ -134,16 +170,23 @@ impl Outbox {
     /// Queues the oldest reliable fragment in flight, of the first priority that has one, to be
     /// sent again as a probe; and returns whether there is one.
     pub fn probe(&mut self) -> bool {
-        self.rounds.iter().flat_map(Round::channels).any(|channel| {
-            match self.senders.channels.get_mut(channel) {
+        let probed = self
+            .rounds
+            .iter()
+            .flat_map(Round::channels)
+            .find(|channel| match self.senders.channels.get_mut(*channel) {
                 Some(Outbound::Reliable(outbound)) => outbound.probe(),
                 Some(Outbound::Unreliable(_)) | None => false,
-            }
-        })
+            });
+        self.busy |= probed.map_or(0, bit_of);
+        probed.is_some()
     }
 
     /// Gives up unreliable messages that are too old, and hope for tracked ones that count as lost.
     pub fn handle_timeout(&mut self, now: Instant) {
+        if self.busy == 0 && self.tracker.is_none() {
+            return;
+        }
         let (counts, tracker) = (&mut self.counts, &mut self.tracker);
         for (id, channel) in (0..).map(ChannelId).zip(&mut self.senders.channels) {
             if let Outbound::Unreliable(outbound) = channel {
@@ -183,6 +226,7 @@ impl Outbox {
     /// that has ended. What became of tracked messages can still be polled.
     pub fn forget(&mut self) {
         self.abandon();
+        self.busy = 0;
         self.senders = Senders::new(&self.table, 0, 0);
     }
 
@@ -190,6 +234,13 @@ impl Outbox {
     /// `channels` and before [`poll_timeout`](Self::poll_timeout).
     #[must_use]
     pub fn has_work_for(&self, lead: Lead, channels: u32) -> bool {
+        let busy = self.busy & channels;
+        if busy == 0 {
+            return false;
+        }
+        if lead == Lead::Any && busy & !self.reliable != 0 && self.has_unreliable(busy) {
+            return true;
+        }
         if self
             .senders
             .channels
@@ -222,6 +273,19 @@ impl Outbox {
             })
     }
 
+    /// Returns whether an unreliable message of `channels` waits: no credit holds it back.
+    fn has_unreliable(&self, channels: u32) -> bool {
+        self.senders
+            .channels
+            .iter()
+            .enumerate()
+            .filter(|(id, _)| has_channel(channels, *id))
+            .any(|(_, channel)| match channel {
+                Outbound::Unreliable(outbound) => outbound.expires().is_some(),
+                Outbound::Reliable(_) => false,
+            })
+    }
+
     /// As [`has_work_for`](Self::has_work_for) any message.
     #[must_use]
     pub fn has_work(&self) -> bool {
@@ -246,6 +310,9 @@ impl Outbox {
     /// Returns when the next unreliable message is too old to be sent, or to be hoped for.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Instant> {
+        if self.busy == 0 && self.tracker.is_none() {
+            return None;
+        }
         self.senders
             .channels
             .iter()
@@ -292,6 +359,9 @@ impl Outbox {
         for round in &mut self.rounds {
             if page.is_full() {
                 break;
+            }
+            if !round.has_any(self.busy) {
+                continue;
             }
             round.run(class, &mut self.senders, page);
         }

@@ -9,25 +9,30 @@ use core::time::Duration;
 /// was measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RttEstimator {
-    /// Moving average.
-    smoothed: Duration,
+    /// Moving average, nanoseconds, as all fields that are no [`Duration`]: a sample comes with each
+    /// packet, and sums of whole numbers are cheaper.
+    smoothed: u64,
     /// Mean deviation from it.
-    variation: Duration,
+    variation: u64,
     /// Last sample, and the smallest; `None` before the first.
     measured: Option<Measured>,
     /// Longest that the peer holds an acknowledgement back, as it announced.
-    max_ack_delay: Duration,
+    max_ack_delay: u64,
+    /// What follows from the above: asked for with each packet, and another with each sample only.
+    pto: Duration,
+    /// As `pto`.
+    loss_delay: Duration,
 }
 
 /// What samples alone say.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Measured {
     /// Last sample, delays included.
-    latest: Duration,
+    latest: u64,
     /// The same without the peer's delay, as far as that is believed.
-    adjusted: Duration,
+    adjusted: u64,
     /// Smallest sample.
-    min: Duration,
+    min: u64,
 }
 
 impl RttEstimator {
@@ -46,12 +51,27 @@ impl RttEstimator {
     /// `max_ack_delay`.
     #[must_use]
     pub fn new(max_ack_delay: Duration) -> Self {
-        Self {
-            smoothed: Self::INITIAL,
-            variation: Self::INITIAL / 2,
+        let mut rtt = Self {
+            smoothed: nanos(Self::INITIAL),
+            variation: nanos(Self::INITIAL) / 2,
             measured: None,
-            max_ack_delay,
-        }
+            max_ack_delay: nanos(max_ack_delay),
+            pto: Duration::ZERO,
+            loss_delay: Duration::ZERO,
+        };
+        rtt.derive();
+        rtt
+    }
+
+    /// Works out what follows from the estimate.
+    fn derive(&mut self) {
+        let margin = self.variation.saturating_mul(4).max(GRANULARITY);
+        let pto = self.smoothed.saturating_add(margin);
+        let pto = pto.saturating_add(self.max_ack_delay);
+        self.pto = Duration::from_nanos(pto.clamp(nanos(Self::PTO_MIN), nanos(Self::PTO_MAX)));
+        let latest = self.measured.map_or(0, |measured| measured.latest);
+        let delay = self.smoothed.max(latest).saturating_mul(9) / 8;
+        self.loss_delay = Duration::from_nanos(delay.max(GRANULARITY));
     }
 
     /// Takes the time from sending a packet to its acknowledgement.
@@ -59,7 +79,8 @@ impl RttEstimator {
     /// `ack_delay` is what the peer says it held that back. A sample over [`Self::SAMPLE_MAX`]
     /// changes nothing. The handshake's own round trip comes first, with a delay of zero.
     pub fn on_sample(&mut self, sample: Duration, ack_delay: Duration) {
-        if sample > Self::SAMPLE_MAX {
+        let (sample, delay) = (nanos(sample), nanos(ack_delay).min(self.max_ack_delay));
+        if sample > nanos(Self::SAMPLE_MAX) {
             return;
         }
         let Some(Measured { min, .. }) = self.measured else {
@@ -70,10 +91,10 @@ impl RttEstimator {
             });
             self.smoothed = sample;
             self.variation = sample / 2;
+            self.derive();
             return;
         };
         let min = min.min(sample);
-        let delay = ack_delay.min(self.max_ack_delay);
         let adjusted = sample
             .checked_sub(delay)
             .filter(|adjusted| *adjusted >= min)
@@ -83,13 +104,16 @@ impl RttEstimator {
             adjusted,
             min,
         });
-        self.variation = (self.variation * 3 + self.smoothed.abs_diff(adjusted)) / 4;
-        self.smoothed = (self.smoothed * 7 + adjusted) / 8;
+        // Neither is above `SAMPLE_MAX` or `INITIAL`, so no product overflows.
+        let deviation = self.smoothed.abs_diff(adjusted);
+        self.variation = self.variation.saturating_mul(3).saturating_add(deviation) / 4;
+        self.smoothed = self.smoothed.saturating_mul(7).saturating_add(adjusted) / 8;
+        self.derive();
     }
 
     /// Begins anew on another path, of which nothing but `round_trip` is known; RFC 9000, section 9.4.
     pub fn reset(&mut self, round_trip: Option<Duration>) {
-        *self = Self::new(self.max_ack_delay);
+        *self = Self::new(Duration::from_nanos(self.max_ack_delay));
         if let Some(round_trip) = round_trip {
             self.on_sample(round_trip, Duration::ZERO);
         }
@@ -98,47 +122,52 @@ impl RttEstimator {
     /// Returns the moving average; [`Self::INITIAL`] before the first sample.
     #[must_use]
     pub const fn smoothed(&self) -> Duration {
-        self.smoothed
+        Duration::from_nanos(self.smoothed)
     }
 
     /// Returns the mean deviation.
     #[must_use]
     pub const fn variation(&self) -> Duration {
-        self.variation
+        Duration::from_nanos(self.variation)
     }
 
     /// Returns the last sample; `None` before the first.
     #[must_use]
     pub fn latest(&self) -> Option<Duration> {
-        self.measured.map(|measured| measured.latest)
+        self.measured
+            .map(|measured| Duration::from_nanos(measured.latest))
     }
 
     /// Returns the last sample without what the peer says that it held it back; `None` before the
     /// first.
     #[must_use]
     pub fn adjusted(&self) -> Option<Duration> {
-        self.measured.map(|measured| measured.adjusted)
+        self.measured
+            .map(|measured| Duration::from_nanos(measured.adjusted))
     }
 
     /// Returns the smallest sample; `None` before the first.
     #[must_use]
     pub fn min(&self) -> Option<Duration> {
-        self.measured.map(|measured| measured.min)
+        self.measured
+            .map(|measured| Duration::from_nanos(measured.min))
     }
 
     /// Returns how long to wait for an acknowledgement before a probe; RFC 9002, section 6.2.1.
     ///
     /// Between [`Self::PTO_MIN`] and [`Self::PTO_MAX`].
     #[must_use]
-    pub fn pto(&self) -> Duration {
-        let margin = (self.variation * 4).max(Self::GRANULARITY);
-        (self.smoothed + margin + self.max_ack_delay).clamp(Self::PTO_MIN, Self::PTO_MAX)
+    pub const fn pto(&self) -> Duration {
+        self.pto
     }
 
     /// Returns the probe timeout after `count` probes without an answer: doubled for each, at
     /// most [`Self::PTO_MAX`].
     #[must_use]
     pub fn pto_after(&self, count: u32) -> Duration {
+        if count == 0 {
+            return self.pto;
+        }
         let factor = 1_u32.checked_shl(count).unwrap_or(u32::MAX);
         self.pto().saturating_mul(factor).min(Self::PTO_MAX)
     }
@@ -146,10 +175,19 @@ impl RttEstimator {
     /// Returns how long after a packet an acknowledged newer one says that it is lost: 9/8 of the
     /// round trip; RFC 9002, section 6.1.2.
     #[must_use]
-    pub fn loss_delay(&self) -> Duration {
-        let round = self.smoothed.max(self.latest().unwrap_or_default());
-        (round * 9 / 8).max(Self::GRANULARITY)
+    pub const fn loss_delay(&self) -> Duration {
+        self.loss_delay
     }
+}
+
+/// [`RttEstimator::GRANULARITY`] in nanoseconds.
+const GRANULARITY: u64 = nanos(RttEstimator::GRANULARITY);
+
+/// `span` in nanoseconds; past 584 years, the largest value.
+const fn nanos(span: Duration) -> u64 {
+    span.as_secs()
+        .saturating_mul(1_000_000_000)
+        .saturating_add(span.subsec_nanos() as u64)
 }
 
 #[cfg(test)]

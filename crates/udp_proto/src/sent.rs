@@ -204,7 +204,7 @@ impl<C: Copy> SentPackets<C> {
         }
         let pass = Pass {
             now: ack.at,
-            rtt: *rtt,
+            rtt,
             largest: self.largest_acked.max(Some(largest)),
         };
         let reports = |number: u64| {
@@ -234,7 +234,7 @@ impl<C: Copy> SentPackets<C> {
         if self.loss_deadline.is_some_and(|deadline| deadline <= now) {
             let pass = Pass {
                 now,
-                rtt: *rtt,
+                rtt,
                 largest: self.largest_acked,
             };
             return Timeout::Checked(self.scan(&pass, |_| false, sink));
@@ -397,8 +397,6 @@ impl<C: Copy> SentPackets<C> {
         let number = self.next();
         if self.skipped.len() == SKIPPED_LEN {
             self.skipped.pop_front();
-        } else if self.skipped.is_empty() {
-            self.skipped.reserve_exact(SKIPPED_LEN);
         }
         self.skipped.push_back(number);
         self.append(Slot {
@@ -418,6 +416,10 @@ impl<C: Copy> SentPackets<C> {
         }
         if self.slots.len() == self.slots.capacity() {
             self.slots.reserve_exact(GROWTH);
+        }
+        if self.skipped.capacity() == 0 {
+            // With the first packet: the first number left out may come long after a session is warm.
+            self.skipped.reserve_exact(SKIPPED_LEN);
         }
         self.slots.push_back(slot);
     }
@@ -469,8 +471,8 @@ impl<C: Copy> SentPackets<C> {
 }
 
 /// Numbers never sent that are remembered. Deliberate skips are 64 or more apart, so these cover
-/// 4,032 numbers, and an ACK reaches 2,048 below its largest.
-const SKIPPED_LEN: usize = 64;
+/// 2,240 numbers, and an ACK reaches 2,048 below its largest.
+const SKIPPED_LEN: usize = 36;
 
 /// Slots by which the ring grows.
 const GROWTH: usize = 64;

@@ -42,8 +42,8 @@ use crate::skip::SkipPolicy;
 use crate::stats::SessionStats;
 use close::Phase;
 use fates::Fates;
-use flow::Flow;
 pub(crate) use flow::cap;
+use flow::{Flow, Moment};
 use gate::Gate;
 pub(crate) use key_update::Keying;
 use key_update::SealingPhase;
@@ -171,6 +171,18 @@ pub(crate) struct News {
     pub(crate) is_gone: bool,
 }
 
+impl News {
+    /// Returns whether anything has happened.
+    const fn is_any(&self) -> bool {
+        self.is_readable
+            || self.is_gone
+            || self.closed.is_some()
+            || self.moved.is_some()
+            || self.mtu_checked.is_some()
+            || self.realtime_rate.is_some()
+    }
+}
+
 impl<A: Aead> Session<A> {
     /// Queues a message.
     pub(crate) fn send(
@@ -230,6 +242,11 @@ impl<A: Aead> Session<A> {
     /// Returns whether the peer is to be told of credit.
     pub(crate) fn has_credit_to_tell(&self) -> bool {
         self.is_open() && self.inbox.window_to_send().is_some()
+    }
+
+    /// Returns whether there is something to pass on.
+    pub(crate) fn has_news(&self) -> bool {
+        self.news.is_any() || self.outbox.has_settled()
     }
 
     /// Takes what has happened since the last call.
@@ -344,7 +361,12 @@ impl<A: Aead> Session<A> {
 
     fn count(&mut self, now: Instant, summary: &Summary) {
         self.mtu.on_summary(now, summary);
-        let moment = self.moment(now, self.mtu.get());
+        let moment = Moment {
+            now,
+            rtt: &self.rtt,
+            in_flight: self.sent.in_flight_bytes(),
+            len: self.mtu.get(),
+        };
         self.flow.on_summary(&moment, summary);
         self.sent.set_recovery(self.flow.recovery());
         self.tell_rate();

@@ -113,6 +113,11 @@ impl Outbound {
         Some(number)
     }
 
+    /// Returns whether nothing is to be written, now or when room for it comes.
+    pub(crate) fn is_written(&self) -> bool {
+        self.lost.is_empty() && self.get(self.unsent).is_none()
+    }
+
     /// Returns the lowest fragment that is to be written again.
     pub(crate) fn next_lost(&self) -> Option<Outgoing> {
         let (id, fragment) = *self.lost.front()?;

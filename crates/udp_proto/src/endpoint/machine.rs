@@ -31,6 +31,7 @@ impl<P: Provider> Endpoint<P> {
             // What waits leaves with the drain.
             *until = until.filter(|until| *until > now);
         }
+        self.set_timers_of_ready();
         while let Some(index) = self.timers.pop_due(now) {
             let Some(id) = self.slots.id_at(index) else {
                 continue;
@@ -93,6 +94,9 @@ impl<P: Provider> Endpoint<P> {
     }
 
     /// Returns when `handle_timeout` is next needed; `None` means never, until new input.
+    ///
+    /// It is right when [`poll_transmit`](Self::poll_transmit) has returned `None`; before, the
+    /// deadlines of what came since the last drain may be missing.
     pub fn poll_timeout(&self) -> Option<Instant> {
         let capped_until = self.cap.and_then(|(_, until)| until);
         [self.timers.next(), capped_until]
@@ -166,29 +170,33 @@ impl<P: Provider> Endpoint<P> {
                 self.rest(index);
                 continue;
             };
-            let transmit = match self.slots.get_mut(id) {
-                Some(Slot::Dial(dial)) => dial.poll_transmit(now, buf).map(Transmit::to),
+            let (transmit, is_done) = match self.slots.get_mut(id) {
+                Some(Slot::Dial(dial)) => (dial.poll_transmit(now, buf).map(Transmit::to), false),
                 Some(Slot::Session(session)) => {
                     let keying = Keying {
                         provider: &self.provider,
                         limits: &self.config.key_limits,
                     };
-                    session.poll_transmit(now, &mut self.generator, buf, &keying)
+                    let transmit = session.poll_transmit(now, &mut self.generator, buf, &keying);
+                    (transmit, transmit.is_some() && session.rests(now))
                 }
-                Some(Slot::HalfOpen(_)) | None => None,
+                Some(Slot::HalfOpen(_)) | None => (None, false),
             };
-            if transmit.is_some() {
+            if transmit.is_some() && !is_done {
                 // To the end of the queue: sessions take turns, a datagram each.
                 self.ready.push_back(index);
+            } else {
+                self.rest(index);
+                self.set_timer(id);
+                self.pass_on_news(now, id);
+            }
+            if transmit.is_some() {
                 if let Some((cap, _)) = &mut self.cap {
                     let len = buf.len().saturating_sub(start);
                     cap.take_forced(now, u32::try_from(len).unwrap_or(u32::MAX));
                 }
                 return transmit;
             }
-            self.rest(index);
-            self.set_timer(id);
-            self.pass_on_news(now, id);
         }
         None
     }

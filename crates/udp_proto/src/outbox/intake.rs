@@ -3,6 +3,7 @@
 use wire::Instant;
 
 use super::Outbox;
+use super::page::bit_of;
 use super::senders::Outbound;
 use crate::channel::{ChannelId, MessageId, SendError, frame_count, message_credit};
 use crate::outcome::{Message, MessageOutcome, Settled};
@@ -105,12 +106,14 @@ impl Outbox {
                         tracker.settle(channel, displaced, MessageOutcome::Displaced);
                     }
                 });
+                self.busy |= bit_of(channel.0.into());
                 Ok(MessageId(id))
             }
-            Outbound::Reliable(outbound) => outbound
-                .push(config, bytes)
-                .map(MessageId)
-                .ok_or(SendError::Full),
+            Outbound::Reliable(outbound) => {
+                let id = outbound.push(config, bytes).ok_or(SendError::Full)?;
+                self.busy |= bit_of(channel.0.into());
+                Ok(MessageId(id))
+            }
         }
     }
 }

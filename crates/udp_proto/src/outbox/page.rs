@@ -139,6 +139,11 @@ impl<'a> Page<'a> {
     }
 }
 
+/// The bit of `channel`; there are 32 at most.
+pub(super) const fn bit_of(channel: usize) -> u32 {
+    if channel < 32 { 1 << channel } else { 0 }
+}
+
 /// Returns whether `channels`, in which bit n is channel n, has `channel`.
 pub(super) const fn has_channel(channels: u32, channel: usize) -> bool {
     channel < 32 && channels >> channel & 1 == 1

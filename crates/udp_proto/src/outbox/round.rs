@@ -1,6 +1,7 @@
 //! Turns among channels of one priority.
 
 use super::Page;
+use super::page::bit_of;
 use super::senders::Senders;
 use crate::channel::ChannelTable;
 use crate::channel::outgoing::Next;
@@ -12,6 +13,8 @@ pub(super) struct Round {
     members: Vec<Member>,
     /// Whose turn it is: a place in `members`.
     turn: usize,
+    /// Which channels they are: bit n is channel n.
+    channels: u32,
 }
 
 impl Round {
@@ -36,8 +39,16 @@ impl Round {
                     })
                     .collect(),
                 turn: 0,
+                channels: members
+                    .iter()
+                    .fold(0, |bits, (_, channel)| bits | bit_of(*channel)),
             })
             .collect()
+    }
+
+    /// Returns whether any of `channels`, in which bit n is channel n, is here.
+    pub(super) const fn has_any(&self, channels: u32) -> bool {
+        self.channels & channels != 0
     }
 
     /// Returns the channels, beginning with the one whose turn it is.

@@ -81,6 +81,14 @@ pub(super) enum Outbound {
 }
 
 impl Outbound {
+    /// Returns whether there is nothing to write, now or when credit comes.
+    pub(super) fn is_idle(&self) -> bool {
+        match self {
+            Self::Unreliable(outbound) => outbound.expires().is_none(),
+            Self::Reliable(outbound) => outbound.is_written(),
+        }
+    }
+
     /// Returns the frame to be written again next.
     pub(super) fn next_lost(&self) -> Option<Outgoing> {
         match self {

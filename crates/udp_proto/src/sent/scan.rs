@@ -15,11 +15,11 @@ use crate::rtt::RttEstimator;
 
 /// What a pass judges by.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Pass {
+pub(super) struct Pass<'a> {
     /// The time.
     pub(super) now: Instant,
     /// The path's round trip, the ACK's own sample included.
-    pub(super) rtt: RttEstimator,
+    pub(super) rtt: &'a RttEstimator,
     /// Largest number acknowledged, by this ACK or before.
     pub(super) largest: Option<u64>,
 }
@@ -82,18 +82,19 @@ impl<C: Copy> SentPackets<C> {
         frame: &AckFrame<'_>,
     ) -> Result<(), AckUnsent> {
         let largest = largest.get();
-        let lowest = largest.checked_sub(frame.lowest_below());
-        let in_range = largest < self.next() && lowest.is_some_and(|lowest| lowest >= self.first);
-        let skips = self.skipped.iter().any(|&number| {
-            largest
-                .checked_sub(number)
-                .is_some_and(|below| frame.reports(below))
-        });
-        if in_range && !skips {
-            Ok(())
-        } else {
-            Err(AckUnsent)
-        }
+        let lowest = largest
+            .checked_sub(frame.lowest_below())
+            .filter(|lowest| largest < self.next() && *lowest >= self.first)
+            .ok_or(AckUnsent)?;
+        // They go up, and what lies below the ACK need not be looked at.
+        let skips = self
+            .skipped
+            .iter()
+            .rev()
+            .take_while(|number| **number >= lowest)
+            .filter_map(|number| largest.checked_sub(*number))
+            .any(|below| frame.reports(below));
+        if skips { Err(AckUnsent) } else { Ok(()) }
     }
 
     /// The round trip that an ACK measures: only its largest number says when it was sent, only
@@ -108,7 +109,7 @@ impl<C: Copy> SentPackets<C> {
     /// Settles every packet up to the largest acknowledged.
     pub(super) fn scan(
         &mut self,
-        pass: &Pass,
+        pass: &Pass<'_>,
         reports: impl Fn(u64) -> bool,
         mut sink: impl FnMut(C, Outcome),
     ) -> Summary {
@@ -120,7 +121,7 @@ impl<C: Copy> SentPackets<C> {
             return summary;
         };
         let mut open_from = None;
-        let patience = pass.rtt.loss_delay() + self.tolerance.slack(&pass.rtt);
+        let patience = pass.rtt.loss_delay() + self.tolerance.slack(pass.rtt);
         for (number, slot) in (self.base..=largest).zip(&mut self.slots) {
             summary.slots_visited += 1;
             let outcome = if reports(number) {
@@ -129,7 +130,7 @@ impl<C: Copy> SentPackets<C> {
                     let overtaken = self
                         .largest_acked
                         .map_or(0, |before| before.saturating_sub(number));
-                    self.tolerance.on_spurious(pass.now, overtaken, &pass.rtt);
+                    self.tolerance.on_spurious(pass.now, overtaken, pass.rtt);
                 }
                 if matches!(slot.state, State::InFlight | State::Quiet | State::Lost) {
                     summary.described = newer(summary.described, slot.described);

@@ -17,30 +17,8 @@ impl<A: Aead> Session<A> {
     pub(crate) fn poll_timeout(&self) -> Option<Instant> {
         let pending = |at: &Instant| *at > self.checked_at;
         match &self.phase {
-            Phase::Open | Phase::Flushing { .. } => {
-                let until = match self.phase {
-                    Phase::Flushing { until, .. } => Some(until),
-                    Phase::Open | Phase::Closing { .. } | Phase::Draining { .. } | Phase::Gone => {
-                        None
-                    }
-                };
-                [
-                    Some(self.heard_at + self.idle_span()),
-                    until,
-                    self.received.poll_timeout().filter(pending),
-                    Some(self.keepalive_at).filter(pending),
-                    self.sent.poll_timeout(&self.rtt),
-                    self.outbox.poll_timeout(),
-                    self.inbox.poll_timeout(),
-                    self.opening.poll_timeout(),
-                    self.path.poll_timeout().filter(pending),
-                    self.flow.wake_at().filter(pending),
-                    self.mtu.poll_timeout(),
-                ]
-                .into_iter()
-                .flatten()
-                .min()
-            }
+            Phase::Open => Some(self.first_deadline()),
+            Phase::Flushing { until, .. } => Some(self.first_deadline().min(*until)),
             Phase::Closing {
                 next_at, gone_at, ..
             } => next_at
@@ -49,6 +27,33 @@ impl<A: Aead> Session<A> {
             Phase::Draining { gone_at } => Some(*gone_at),
             Phase::Gone => None,
         }
+    }
+
+    /// The earliest deadline of an open session. Asked for in each drain: no list is made of them.
+    fn first_deadline(&self) -> Instant {
+        let mut first = self.heard_at + self.idle_span();
+        let mut always = |at: Option<Instant>| {
+            if let Some(at) = at {
+                first = first.min(at);
+            }
+        };
+        always(self.sent.poll_timeout(&self.rtt));
+        always(self.outbox.poll_timeout());
+        always(self.inbox.poll_timeout());
+        always(self.opening.poll_timeout());
+        always(self.mtu.poll_timeout());
+        let mut pending = |at: Option<Instant>| {
+            if let Some(at) = at
+                && at > self.checked_at
+            {
+                first = first.min(at);
+            }
+        };
+        pending(self.received.poll_timeout());
+        pending(Some(self.keepalive_at));
+        pending(self.path.poll_timeout());
+        pending(self.flow.wake_at());
+        first
     }
 
     /// Runs every timer due at `now`.

@@ -36,9 +36,9 @@ pub(super) struct Flow {
 
 /// What a decision takes into account.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Moment {
+pub(super) struct Moment<'a> {
     pub(super) now: Instant,
-    pub(super) rtt: RttEstimator,
+    pub(super) rtt: &'a RttEstimator,
     pub(super) in_flight: InFlight,
     /// Length of the packet that would leave, bytes, at most.
     pub(super) len: u16,
@@ -72,7 +72,7 @@ impl Flow {
     }
 
     /// Returns whose messages may leave: bit n is channel n.
-    pub(super) fn open_channels(&mut self, moment: &Moment) -> u32 {
+    pub(super) fn open_channels(&mut self, moment: &Moment<'_>) -> u32 {
         let Moment { now, len, .. } = *moment;
         self.breaker.advance(now);
         self.realtime.set_rate(now, self.breaker.rate());
@@ -94,7 +94,7 @@ impl Flow {
     }
 
     /// Takes note of whose messages may not leave: bit n is channel n.
-    pub(super) fn on_waiting(&mut self, moment: &Moment, waiting: u32) {
+    pub(super) fn on_waiting(&mut self, moment: &Moment<'_>, waiting: u32) {
         let [is_bulk, is_realtime] =
             [self.bulk_channels, !self.bulk_channels].map(|channels| waiting & channels != 0);
         self.congestion.set_limit(if is_bulk {
@@ -119,14 +119,20 @@ impl Flow {
         self.wake_at = [realtime.flatten(), bulk].into_iter().flatten().min();
     }
 
+    /// Takes note that nobody's messages wait.
+    pub(super) const fn on_idle(&mut self) {
+        self.congestion.set_limit(Limit::Application);
+        self.wake_at = None;
+    }
+
     /// Takes note of a packet with so many frames of messages.
-    pub(super) fn on_sent(&mut self, moment: &Moment, cargo: Cargo, frames: usize) {
+    pub(super) fn on_sent(&mut self, moment: &Moment<'_>, cargo: Cargo, frames: usize) {
         let (now, len) = (moment.now, u32::from(moment.len));
         if let Some(cap) = &mut self.cap {
             cap.take_forced(now, len);
         }
         if self.silent_at.is_none() && cargo != Cargo::Probe && moment.in_flight.total > 0 {
-            self.silent_at = Some(now + patience(&moment.rtt));
+            self.silent_at = Some(now + patience(moment.rtt));
         }
         match cargo {
             Cargo::Bulk => self.pacer.on_sent(now, self.pace(moment), len.into()),
@@ -138,14 +144,16 @@ impl Flow {
     }
 
     /// Takes note of what an acknowledgement or a timer said, and of what is in flight behind it.
-    pub(super) fn on_summary(&mut self, moment: &Moment, summary: &Summary) {
+    pub(super) fn on_summary(&mut self, moment: &Moment<'_>, summary: &Summary) {
         let Moment { now, rtt, .. } = moment;
         if summary.acked_packets > 0 {
             let is_any = moment.in_flight.total > 0;
             self.silent_at = is_any.then(|| *now + patience(rtt));
         }
         self.breaker.on_summary(*now, summary);
-        self.congestion.on_summary(*now, summary, rtt);
+        if self.bulk_channels != 0 {
+            self.congestion.on_summary(*now, summary, rtt);
+        }
     }
 
     /// Cuts rate and window where the path is silent for too long; returns whether it is.
@@ -198,7 +206,7 @@ impl Flow {
         self.bulk_channels
     }
 
-    const fn pace(&self, moment: &Moment) -> Pace {
+    const fn pace(&self, moment: &Moment<'_>) -> Pace {
         Pace {
             window: self.congestion.window(),
             round_trip: moment.rtt.smoothed(),

@@ -297,6 +297,11 @@ impl Path {
         }
     }
 
+    /// Returns whether there are addresses beside the session's.
+    pub(super) const fn is_roaming(&self) -> bool {
+        self.roaming.is_some()
+    }
+
     /// Returns when the next challenge is due.
     pub(super) fn poll_timeout(&self) -> Option<Instant> {
         self.roaming.as_deref()?.poll_timeout()

@@ -11,7 +11,7 @@ use super::gate::Entry;
 use super::opening::Sealed;
 use super::{Keying, Session};
 use crate::error::CloseCode;
-use crate::frame::{AckFrame, Elicits, Frame, FrameError, Frames};
+use crate::frame::{AckFrame, Elicits, Frame, FrameError, FramesLeft};
 use crate::packet::{Header, PacketNumber, TAG_LEN};
 use crate::replay::Verdict;
 use crate::sent::{AckUnsent, ArrivedAck, Outcome};
@@ -130,7 +130,8 @@ impl<A: Aead> Session<A> {
         self.deaf_for = Duration::ZERO;
         if matches!(self.phase, Phase::Closing { .. }) {
             self.on_packet_while_closing();
-            for frame in Frames::new(plaintext, &self.channels.clone()) {
+            let mut frames = FramesLeft::new(plaintext);
+            while let Some(frame) = frames.take(&self.channels) {
                 if let Ok(Frame::Close { code, reason }) = frame {
                     self.on_close(now, code, reason);
                 }
@@ -163,7 +164,8 @@ impl<A: Aead> Session<A> {
     ) -> Result<Elicits, CloseCode> {
         let mut elicits = Elicits::Nothing;
         let mut has_ack = false;
-        for frame in Frames::new(plaintext, &self.channels.clone()) {
+        let mut frames = FramesLeft::new(plaintext);
+        while let Some(frame) = frames.take(&self.channels) {
             let frame = frame.map_err(|error| match error {
                 FrameError::Message(error) => CloseCode::from_wire(error.close_code()),
                 FrameError::Truncated

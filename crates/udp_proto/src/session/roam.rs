@@ -27,6 +27,11 @@ pub(super) struct Tokens {
 }
 
 impl Tokens {
+    /// Returns whether nothing is to be answered.
+    pub(super) const fn is_idle(&self) -> bool {
+        matches!(self.to_return, [None, None])
+    }
+
     /// Takes a challenge of the peer's; one too many is dropped.
     pub(super) fn on_challenge(&mut self, token: [u8; 8]) {
         keep(&mut self.to_return, token);

@@ -83,8 +83,23 @@ impl<A: Aead> Session<A> {
         if self.flow.look_for_silence(now, &self.rtt) {
             self.mtu.on_hole(now);
         }
-        let open = self.flow.open_channels(&self.moment(now, self.mtu.get()));
-        if !self.has_reason_to_send(now, open) {
+        let moment = Moment {
+            now,
+            rtt: &self.rtt,
+            in_flight: self.sent.in_flight_bytes(),
+            len: self.mtu.get(),
+        };
+        let mut open = self.flow.open_channels(&moment);
+        if self.pings_due > 0 {
+            // A probe waits for nothing.
+            open = u32::MAX;
+        }
+        let plan = Plan {
+            lead: self.lead(),
+            open,
+            has_messages: self.has_messages(open),
+        };
+        if !plan.has_messages && !self.has_to_report(now) {
             self.wait_for_rates(now, open);
             return None;
         }
@@ -93,7 +108,7 @@ impl<A: Aead> Session<A> {
             return Some(transmit);
         }
         let packet = self.begin(buf, self.mtu.get());
-        let body = self.write_frames(now, (&packet, open), buf);
+        let body = self.write_frames(now, (&packet, &plan), buf);
         if buf.len() == packet.body {
             // What asked for a packet waits for room in the record of those in flight.
             buf.truncate(packet.start);
@@ -119,6 +134,21 @@ impl<A: Aead> Session<A> {
         Some(self.transmit())
     }
 
+    /// Returns whether it is certain, at little cost, that nothing else leaves now; then what waiting for
+    /// a rate would be noted is settled, too. A false answer costs a poll that finds nothing.
+    pub(crate) fn rests(&mut self, now: Instant) -> bool {
+        let rests = self.is_open()
+            && !self.outbox.may_have_work()
+            && !self.path.is_roaming()
+            && self.tokens.is_idle()
+            && !self.has_to_report(now);
+        if rests {
+            self.tell_rate();
+            self.flow.on_idle();
+        }
+        rests
+    }
+
     /// Leaves out a number now and then; `None` where the key has no more.
     pub(super) fn skip_number(&mut self, generator: &mut Generator) -> Option<()> {
         if self.skips.skips(self.next_number(), generator) {
@@ -133,27 +163,26 @@ impl<A: Aead> Session<A> {
     pub(super) fn on_sent(&mut self, now: Instant, packet: SentPacket, frames: usize) {
         let cargo = packet.cargo;
         self.sent.on_sent(packet);
-        let moment = self.moment(now, packet.len);
+        let moment = Moment {
+            now,
+            rtt: &self.rtt,
+            in_flight: self.sent.in_flight_bytes(),
+            len: packet.len,
+        };
         self.flow.on_sent(&moment, cargo, frames);
         self.stats.packets_sent += 1;
         self.stats.bytes_sent += u64::from(packet.len);
         self.keepalive_at = now + self.keepalive;
     }
 
-    /// What decides whether a packet of up to `len` bytes may leave.
-    pub(super) const fn moment(&self, now: Instant, len: u16) -> Moment {
-        Moment {
-            now,
-            rtt: self.rtt,
-            in_flight: self.sent.in_flight_bytes(),
-            len,
-        }
-    }
-
     /// Nothing leaves any more: looks at what waits for a rate or the window, where channels in `open`
     /// need not.
     fn wait_for_rates(&mut self, now: Instant, open: u32) {
         self.tell_rate();
+        if !self.outbox.may_have_work() {
+            self.flow.on_idle();
+            return;
+        }
         if !self.has_room_in_flight() {
             return;
         }
@@ -162,19 +191,31 @@ impl<A: Aead> Session<A> {
             .into_iter()
             .filter(|channels| *channels != 0 && self.outbox.has_work_for(lead, *channels))
             .fold(0, |waiting, channels| waiting | channels);
-        let moment = self.moment(now, self.mtu.get());
+        let moment = Moment {
+            now,
+            rtt: &self.rtt,
+            in_flight: self.sent.in_flight_bytes(),
+            len: self.mtu.get(),
+        };
         self.flow.on_waiting(&moment, waiting);
     }
 
-    /// Returns whether a packet is to leave now; messages only of the channels in `open`.
-    fn has_reason_to_send(&self, now: Instant, open: u32) -> bool {
+    /// Returns whether a message of the channels in `open` is to leave now, and may.
+    fn has_messages(&self, open: u32) -> bool {
+        self.outbox.may_have_work()
+            && (self.pings_due > 0 || !self.sent.is_full())
+            && self.has_room_on_record()
+            && self.outbox.has_work_for(self.lead(), open)
+    }
+
+    /// Returns whether a packet is to leave now whatever messages there are.
+    fn has_to_report(&self, now: Instant) -> bool {
         self.received.ack_due(now)
             || matches!(self.confirm, Some((_, Sending::Due)))
             || self.pings_due > 0
             || self.keepalive_at <= now
             || self.inbox.window_to_send().is_some()
             || (self.mtu.is_due() && self.confirm.is_none())
-            || (self.has_room_in_flight() && self.outbox.has_work_for(self.lead(), open))
     }
 
     /// What the next packet with messages must hold: unreliable ones leave a part of the room in
@@ -200,15 +241,14 @@ impl<A: Aead> Session<A> {
     fn write_frames(
         &mut self,
         now: Instant,
-        (packet, open): (&Packet, u32),
+        (packet, plan): (&Packet, &Plan),
         buf: &mut Vec<u8>,
     ) -> Body {
-        let lead = self.lead();
-        // A probe waits for nothing.
-        let open = if self.pings_due > 0 { u32::MAX } else { open };
-        let has_messages = (self.has_room_in_flight() || self.pings_due > 0)
-            && self.has_room_on_record()
-            && self.outbox.has_work_for(lead, open);
+        let Plan {
+            lead,
+            open,
+            has_messages,
+        } = *plan;
         let room = if has_messages {
             self.ack_room(now, packet.room)
         } else {
@@ -228,9 +268,9 @@ impl<A: Aead> Session<A> {
                 elicits = Elicits::Ack;
             }
             self.crowding = match (frames, self.crowding) {
+                (1.., Crowding::None) => Crowding::None,
                 _ if !self.outbox.has_work_for(lead, open) => Crowding::None,
                 (0, _) => Crowding::LastPacket,
-                (_, Crowding::None) => Crowding::None,
                 // No later packet of this drain would have room either.
                 (_, Crowding::Before | Crowding::LastPacket) => Crowding::Before,
             };
@@ -438,6 +478,16 @@ impl<A: Aead> Session<A> {
                 .form_after(self.sent.form_reference())
                 .is_none()
     }
+}
+
+/// What is known before a packet is written.
+struct Plan {
+    /// What it must hold for its messages to leave.
+    lead: Lead,
+    /// Whose messages may leave: bit n is channel n.
+    open: u32,
+    /// There are such.
+    has_messages: bool,
 }
 
 /// What the frames of a packet amount to.
