@@ -293,6 +293,9 @@ impl<P: Provider> Endpoint<P> {
             return;
         };
         if !session.has_news() {
+            if session.take_readable() {
+                self.events.push_back(Event::Readable { session: id });
+            }
             return;
         }
         while let Some(settled) = session.poll_settled() {

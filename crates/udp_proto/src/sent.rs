@@ -110,6 +110,7 @@ impl<C: Copy> SentPackets<C> {
     /// # Errors
     ///
     /// Hands `content` back where [`Self::CONTENTS_MAX`] are held.
+    #[inline]
     pub fn push(&mut self, content: C) -> Result<(), ContentsFull<C>> {
         if self.contents.room() == 0 {
             self.forget_lost();
@@ -128,7 +129,7 @@ impl<C: Copy> SentPackets<C> {
     /// Takes note of a packet, which held what was pushed since the last one.
     ///
     /// A number below [`Self::next_number`] is a caller's mistake; the packet is not noted.
-    pub fn on_sent(&mut self, packet: SentPacket) {
+    pub fn on_sent(&mut self, packet: &SentPacket) {
         let mut number = self.next();
         debug_assert!(packet.number.get() >= number, "numbers go up");
         if packet.number.get() < number {
@@ -150,23 +151,22 @@ impl<C: Copy> SentPackets<C> {
             }
             Elicits::Nothing => State::Quiet,
         };
-        let mut slot = Slot {
+        let mut contents = core::mem::take(&mut self.staged);
+        if state == State::InFlight {
+            self.flight.add(packet.cargo, packet.len);
+        } else {
+            debug_assert!(contents.is_empty(), "contents elicit an acknowledgement");
+            let staged = core::mem::take(&mut contents);
+            self.contents.drain(staged, |_| ());
+        }
+        self.append(Slot {
             at: packet.at,
             described: packet.described,
-            contents: Chain::EMPTY,
+            contents,
             len: packet.len,
             cargo: packet.cargo,
             state,
-        };
-        let staged = core::mem::take(&mut self.staged);
-        if state == State::InFlight {
-            slot.contents = staged;
-            self.flight.add(slot.cargo, slot.len);
-        } else {
-            debug_assert!(staged.is_empty(), "contents elicit an acknowledgement");
-            self.contents.drain(staged, |_| ());
-        }
-        self.append(slot);
+        });
     }
 
     /// Takes note that [`Self::next_number`] is never sent.

@@ -98,11 +98,11 @@ impl<P: Provider> Endpoint<P> {
     /// It is right when [`poll_transmit`](Self::poll_transmit) has returned `None`; before, the
     /// deadlines of what came since the last drain may be missing.
     pub fn poll_timeout(&self) -> Option<Instant> {
-        let capped_until = self.cap.and_then(|(_, until)| until);
-        [self.timers.next(), capped_until]
-            .into_iter()
-            .flatten()
-            .min()
+        let first = self.timers.next();
+        let Some((_, Some(until))) = self.cap else {
+            return first;
+        };
+        Some(first.map_or(until, |first| first.min(until)))
     }
 
     /// Returns whether sessions may send at all; where they may not, notes when they may.

@@ -122,7 +122,9 @@ impl<C: Copy> SentPackets<C> {
         };
         let mut open_from = None;
         let patience = pass.rtt.loss_delay() + self.tolerance.slack(pass.rtt);
-        for (number, slot) in (self.base..=largest).zip(&mut self.slots) {
+        let count = largest.saturating_add(1).saturating_sub(self.base);
+        let count = usize::try_from(count).unwrap_or(usize::MAX);
+        for (number, slot) in (self.base..).zip(self.slots.iter_mut().take(count)) {
             summary.slots_visited += 1;
             let outcome = if reports(number) {
                 if slot.state == State::Lost {
@@ -186,6 +188,9 @@ impl<C: Copy> SentPackets<C> {
 
     /// Reports what a full ring pushed out.
     fn report_evicted(&mut self, summary: &mut Summary, sink: &mut impl FnMut(C, Outcome)) {
+        if self.evicted.packets == 0 {
+            return;
+        }
         let evicted = core::mem::replace(&mut self.evicted, Evicted::NONE);
         summary.lost_packets += evicted.packets;
         self.contents

@@ -36,16 +36,17 @@ impl<A: Aead> Session<A> {
     ) -> Option<Transmit<SocketAddr>> {
         self.run_phase(now);
         let start = buf.len();
-        if let Some(transmit) = self.poll_path(now, (generator, keying.limits.seals_max()), buf) {
+        if self.has_path_work()
+            && let Some(transmit) = self.poll_path(now, (generator, keying.limits.seals_max()), buf)
+        {
             return Some(transmit);
         }
         // What waits leaves when the next packet of the peer has come.
-        if !self.path.may_send() {
+        if !self.path.may_send() || !self.poll_any(now, generator, buf, keying) {
             return None;
         }
-        let transmit = self.poll_any(now, generator, buf, keying)?;
         self.path.on_sent(now, buf.get(start..).unwrap_or_default());
-        Some(transmit)
+        Some(self.transmit())
     }
 
     fn poll_any<P: Provider<Aead = A>>(
@@ -54,32 +55,34 @@ impl<A: Aead> Session<A> {
         generator: &mut Generator,
         buf: &mut Vec<u8>,
         keying: &Keying<'_, P>,
-    ) -> Option<Transmit<SocketAddr>> {
+    ) -> bool {
         if matches!(self.phase, Phase::Open | Phase::Flushing { .. }) {
             self.change_keys(now, keying);
             if self.has_worn_out(keying.limits.seals_max()) {
                 self.abort(now, CloseCode::AeadLimit);
-            } else if let Some(transmit) = self.poll_packet(now, generator, buf) {
-                return Some(transmit);
+            } else if self.poll_packet(now, generator, buf).is_some() {
+                return true;
             }
         }
-        let (code, reason) = self.take_close(now)?;
+        let Some((code, reason)) = self.take_close(now) else {
+            return false;
+        };
         let frame = Frame::Close {
             code: code.to_wire(),
             reason: &reason,
         };
         let packet = self.begin(buf, self.mtu.get());
         frame.encode(buf);
-        self.finish(buf, &packet)?;
-        Some(self.transmit())
+        self.finish(buf, &packet).is_some()
     }
 
+    /// Appends the next packet of an open session; `None` where there is none.
     fn poll_packet(
         &mut self,
         now: Instant,
         generator: &mut Generator,
         buf: &mut Vec<u8>,
-    ) -> Option<Transmit<SocketAddr>> {
+    ) -> Option<()> {
         if self.flow.look_for_silence(now, &self.rtt) {
             self.mtu.on_hole(now);
         }
@@ -104,8 +107,8 @@ impl<A: Aead> Session<A> {
             return None;
         }
         self.skip_number(generator)?;
-        if let Some(transmit) = self.poll_mtu_probe(now, buf) {
-            return Some(transmit);
+        if self.mtu.is_due() && self.poll_mtu_probe(now, buf).is_some() {
+            return Some(());
         }
         let packet = self.begin(buf, self.mtu.get());
         let body = self.write_frames(now, (&packet, &plan), buf);
@@ -127,11 +130,11 @@ impl<A: Aead> Session<A> {
             cargo: body.cargo,
             described: body.described,
         };
-        self.on_sent(now, sent, body.frames);
+        self.on_sent(now, &sent, body.frames);
         // Up to a fifth off, so that many sessions do not speak in one breath.
         let part = u32::try_from(generator.between(800, 1_000)).unwrap_or(1_000);
         self.keepalive_at = now + self.keepalive * part / 1_000;
-        Some(self.transmit())
+        Some(())
     }
 
     /// Returns whether it is certain, at little cost, that nothing else leaves now; then what waiting for
@@ -139,8 +142,7 @@ impl<A: Aead> Session<A> {
     pub(crate) fn rests(&mut self, now: Instant) -> bool {
         let rests = self.is_open()
             && !self.outbox.may_have_work()
-            && !self.path.is_roaming()
-            && self.tokens.is_idle()
+            && !self.has_path_work()
             && !self.has_to_report(now);
         if rests {
             self.tell_rate();
@@ -160,7 +162,7 @@ impl<A: Aead> Session<A> {
     }
 
     /// Takes note of a packet that was sealed, with so many frames of messages.
-    pub(super) fn on_sent(&mut self, now: Instant, packet: SentPacket, frames: usize) {
+    pub(super) fn on_sent(&mut self, now: Instant, packet: &SentPacket, frames: usize) {
         let cargo = packet.cargo;
         self.sent.on_sent(packet);
         let moment = Moment {
@@ -395,7 +397,7 @@ impl<A: Aead> Session<A> {
         let sent = &mut self.sent;
         let mut written = 0;
         let frames = self.outbox.fill(now, room, buf, &mut |content| {
-            written |= 1_u32.wrapping_shl(content.channel.0.into());
+            written |= 1_u32.wrapping_shl(content.channel().0.into());
             // `has_room_on_record` was asked.
             if sent.push(Content::Message(content)).is_err() {
                 debug_assert!(false, "no room for what a packet holds");
