@@ -7,6 +7,7 @@ mod host;
 mod key;
 mod server;
 mod socket;
+pub mod stats;
 
 pub use crypto;
 pub use servicer;
@@ -18,6 +19,7 @@ pub use event::Event;
 pub use key::{KeyError, ServerKey};
 pub use server::Server;
 pub use socket::OpenError;
+pub use stats::Report;
 pub use udp_proto::{
     AppId, ChannelId, CloseReason, Config, ConnectFailure, Message, MessageId, MessageOutcome,
     SendError, SessionId, SessionStats,

@@ -4,6 +4,7 @@
 ///
 /// Every datagram that comes in adds to exactly one of the counters up to `dropped_late`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct EndpointStats {
     /// Packets that opened and whose frames were taken.
@@ -121,6 +122,7 @@ impl EndpointStats {
 
 /// What one session has counted, and how its path looks now.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct SessionStats {
     /// Packets sent.
@@ -160,11 +162,32 @@ pub struct SessionStats {
     /// was delivered.
     pub messages_dropped_incomplete: u64,
     /// Smoothed round trip; zero before the first sample.
+    #[cfg_attr(
+        feature = "serde",
+        serde(rename = "rtt_us", serialize_with = "as_micros")
+    )]
     pub rtt: core::time::Duration,
     /// Smallest round trip seen; zero before the first sample.
+    #[cfg_attr(
+        feature = "serde",
+        serde(rename = "rtt_min_us", serialize_with = "as_micros")
+    )]
     pub rtt_min: core::time::Duration,
     /// Mean deviation of the round trip; zero before the first sample.
+    #[cfg_attr(
+        feature = "serde",
+        serde(rename = "rtt_variation_us", serialize_with = "as_micros")
+    )]
     pub rtt_variation: core::time::Duration,
+}
+
+/// Writes a span as whole microseconds.
+#[cfg(feature = "serde")]
+fn as_micros<S: serde::Serializer>(
+    span: &core::time::Duration,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    serializer.serialize_u64(u64::try_from(span.as_micros()).unwrap_or(u64::MAX))
 }
 
 const fn sum(counters: &[u64]) -> u64 {
