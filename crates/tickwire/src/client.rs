@@ -16,7 +16,7 @@ use crate::{Event, Report, ServerKey};
 ///
 /// Nothing runs between calls: the thread that polls it does all the work.
 pub struct Client {
-    socket: Socket,
+    pub(crate) socket: Socket,
     session: SessionId,
 }
 

@@ -13,13 +13,14 @@ use udp_proto::{
 use wire::InstanceId;
 
 use crate::socket::{OpenError, Socket};
-use crate::{Event, Report, ServerKey};
+use crate::{Event, Report, ServerKey, Stopper};
 
 /// Accepts players on one UDP socket.
 ///
 /// Nothing runs between calls: the thread that polls it does all the work.
 pub struct Server {
-    socket: Socket,
+    pub(crate) socket: Socket,
+    pub(crate) stopper: Stopper,
     key: ServerKey,
     instance: InstanceId,
 }
@@ -62,6 +63,7 @@ impl Server {
         socket.act(|now, endpoint| endpoint.listen(now, listen))?;
         Ok(Self {
             socket,
+            stopper: Stopper::default(),
             key,
             instance,
         })

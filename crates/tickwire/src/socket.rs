@@ -6,13 +6,15 @@ use core::num::NonZeroU8;
 use core::ops::ControlFlow;
 use core::time::Duration;
 use std::io;
+use std::sync::Arc;
 
 use crypto::{NoEntropy, Ring};
 use servicer::{BindError, Clock, Driver, End, Requests, SocketConfig, UdpSocket};
-use udp_proto::{AppId, Config, ConnectError, Endpoint, ListenError};
+use udp_proto::{AppId, ChannelTable, CloseCode, Config, ConnectError, Endpoint, ListenError};
 use wire::Instant;
 
 use crate::Event;
+use crate::background::{EVENTS_MAX, Line, Order, Outlet, Signals};
 use crate::host::Host;
 use crate::stats::{Report, Sight};
 
@@ -20,7 +22,8 @@ use crate::stats::{Report, Sight};
 pub(crate) struct Socket {
     driver: Driver<Endpoint<Ring>, Host>,
     /// Reads the driver's counters.
-    requests: Requests<()>,
+    requests: Requests<Order>,
+    channels: ChannelTable,
     address: SocketAddr,
     /// When the last call returned to the game; `None` before the first.
     left_at: Option<Instant>,
@@ -33,7 +36,7 @@ impl Socket {
         config: Config,
     ) -> Result<Self, OpenError> {
         let socket = UdpSocket::bind(address, &SocketConfig::default())?;
-        Self::over(vec![socket], app_id, config)
+        Self::over(vec![socket], app_id, config, CloseCode::Kicked)
     }
 
     /// Opens one socket for each address family that `destinations` need and this host has; the
@@ -63,26 +66,33 @@ impl Socket {
                 return Err(error.into());
             }
         }
-        Self::over(sockets, app_id, config)
+        Self::over(sockets, app_id, config, CloseCode::NoError)
     }
 
-    fn over(sockets: Vec<UdpSocket>, app_id: AppId, config: Config) -> Result<Self, OpenError> {
+    fn over(
+        sockets: Vec<UdpSocket>,
+        app_id: AppId,
+        config: Config,
+        close_code: CloseCode,
+    ) -> Result<Self, OpenError> {
         // Without a destination there is no socket, and the target is refused.
         let unspecified = SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), 0);
         let address = sockets
             .first()
             .map_or(unspecified, UdpSocket::local_address);
         let now = Clock::new().now();
+        let channels = config.channels.clone();
         let endpoint = Endpoint::new(config, app_id, Ring::new(), now)?;
         let (driver, requests) = Driver::new(
             sockets,
             endpoint,
-            Host::new(now),
+            Host::new(now, close_code),
             servicer::Config::default(),
         )?;
         Ok(Self {
             driver,
             requests,
+            channels,
             address,
             left_at: None,
         })
@@ -94,6 +104,61 @@ impl Socket {
 
     pub(crate) fn act<R>(&mut self, action: impl FnOnce(Instant, &mut Endpoint<Ring>) -> R) -> R {
         self.driver.act(|now, endpoint, _| action(now, endpoint))
+    }
+
+    pub(crate) const fn channels(&self) -> &ChannelTable {
+        &self.channels
+    }
+
+    pub(crate) fn requests(&self) -> Requests<Order> {
+        self.requests.clone()
+    }
+
+    pub(crate) fn signals(&self) -> Arc<Signals> {
+        Arc::clone(&self.driver.application().signals)
+    }
+
+    /// Returns whether a session that the game was told of has not ended.
+    pub(crate) fn has_sessions(&self) -> bool {
+        self.driver.application().recorder.has_sessions()
+    }
+
+    /// Drives the endpoint on this thread for a game on another, until that asks for the end or
+    /// takes no more events.
+    pub(crate) fn serve(self, line: &Line, outlet: &impl Outlet) {
+        // Dropped last: whoever waits for room then finds the queue closed.
+        let _ended = line.signals.announce_end();
+        let mut socket = self;
+        socket.serve_until_the_end(line, outlet);
+    }
+
+    fn serve_until_the_end(&mut self, line: &Line, outlet: &impl Outlet) {
+        self.driver.act(|_, _, host| host.events_max = EVENTS_MAX);
+        let mut is_stopping = false;
+        loop {
+            self.turn();
+            let flow = self
+                .driver
+                .act(|now, endpoint, host| host.hand_over(now, endpoint, outlet));
+            let stop_at = match line.signals.stop_at() {
+                None if flow.is_break() => Some(Instant::ZERO),
+                stop_at => stop_at,
+            };
+            if let Some(deadline) = stop_at {
+                if !is_stopping {
+                    is_stopping = true;
+                    self.driver.act(|now, endpoint, _| endpoint.shutdown(now));
+                    // What that asks to be sent leaves.
+                    continue;
+                }
+                if !self.has_sessions() || Clock::new().now() >= deadline {
+                    return;
+                }
+            }
+            if self.driver.wait().is_err() {
+                return;
+            }
+        }
     }
 
     pub(crate) const fn endpoint(&self) -> &Endpoint<Ring> {
@@ -239,3 +304,6 @@ impl From<io::Error> for OpenError {
         Self::System(error)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -109,6 +109,11 @@ impl<K: Ord + Copy + ToString> Recorder<K> {
         }
     }
 
+    /// Returns whether a session is open, or ends.
+    pub(crate) fn has_sessions(&self) -> bool {
+        !self.sessions.is_empty()
+    }
+
     /// Returns whether a second has passed since the last look.
     pub(crate) fn is_due(&self, now: Instant) -> bool {
         now.saturating_since(self.looked_at) >= SECOND

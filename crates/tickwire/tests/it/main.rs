@@ -2,5 +2,9 @@
 
 #![cfg(test)]
 
+#[cfg(feature = "tokio")]
+mod asynchronous;
+mod background;
 mod exchange;
+mod game;
 mod report;
