@@ -5,6 +5,7 @@ use core::time::Duration;
 use crypto::Suite;
 
 use crate::channel::ChannelTable;
+use crate::codec::Catalogue;
 use crate::slots::CidLen;
 
 /// What one endpoint allows and how it behaves.
@@ -18,6 +19,9 @@ pub struct Config {
     pub mtu_check: Option<Mtu>,
     /// Channels of every session; both ends must have the same. Unreliable 0 and reliable 1.
     pub channels: ChannelTable,
+    /// Types of the application's messages; none. Both ends must have the same: a session with
+    /// another one is closed with [`CloseCode::ChannelConfig`](crate::CloseCode::ChannelConfig).
+    pub messages: Catalogue,
     /// Silence after which a session is given up; 10 s. The smaller of both ends' holds.
     pub idle_timeout: IdleTimeout,
     /// Longest silence of ours; 1 s, of which up to a fifth is taken off at random. No more than a
@@ -71,6 +75,7 @@ impl Default for Config {
             mtu: Mtu::MIN,
             mtu_check: None,
             channels: ChannelTable::default(),
+            messages: Catalogue::default(),
             idle_timeout: IdleTimeout(Duration::from_secs(10)),
             keepalive: Keepalive(Duration::from_secs(1)),
             receive_window: 1_048_576,

@@ -132,6 +132,7 @@ impl<P: Provider> Endpoint<P> {
         let generator = Seed(seed).generator(0);
         let mut table = Vec::new();
         config.channels.encode(&mut table);
+        config.messages.encode(&mut table);
         let digest = provider.sha256(&[&table]);
         Ok(Self {
             // Beyond `sessions_max` for players who take their own places.

@@ -10,7 +10,9 @@ use wire::{Generator, Instant};
 use crate::packet::Cid;
 
 /// Names one session of one endpoint; never used again after the session's end.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+///
+/// The default one names a first session, which serves where there is no endpoint.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SessionId {
     /// Slot in the slab.
     pub(crate) index: u16,
