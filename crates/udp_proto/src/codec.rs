@@ -62,6 +62,8 @@ pub use self::bincode::Bincode;
 pub use self::postcard::Postcard;
 pub use catalogue::Catalogue;
 #[cfg(feature = "codec")]
+pub use limited::{Budget, Limited};
+#[cfg(feature = "codec")]
 pub use registry::{DispatchError, Registry, TakenId};
 #[cfg(feature = "codec")]
 pub use typed::{Codec, DecodeError, EncodeError, Limits, Typed};

@@ -15,9 +15,9 @@ use serde::de::{
 
 use super::{DecodeError, Limits};
 
-/// What is left of a message's limits.
+/// What is left of a message's limits; for those who write a [`Codec`](super::Codec).
 #[derive(Debug)]
-pub(super) struct Budget {
+pub struct Budget {
     memory: Cell<usize>,
     depth: Cell<u16>,
     /// Which limit was reached.
@@ -25,7 +25,9 @@ pub(super) struct Budget {
 }
 
 impl Budget {
-    pub(super) const fn new(limits: Limits) -> Self {
+    /// Makes a budget for one message.
+    #[must_use]
+    pub const fn new(limits: Limits) -> Self {
         Self {
             memory: Cell::new(limits.memory_max),
             depth: Cell::new(limits.depth_max),
@@ -34,15 +36,15 @@ impl Budget {
     }
 
     /// Has all that `inner` reads paid for.
-    pub(super) const fn limit<T>(&self, inner: T) -> Limited<'_, T> {
+    pub const fn limit<T>(&self, inner: T) -> Limited<'_, T> {
         Limited {
             inner,
             budget: self,
         }
     }
 
-    /// Returns why decoding failed.
-    pub(super) fn cause(&self) -> DecodeError {
+    /// Returns why decoding failed: the limit that was reached, or that the bytes are no value.
+    pub fn cause(&self) -> DecodeError {
         self.reached.get().unwrap_or(DecodeError::Malformed)
     }
 
@@ -76,7 +78,7 @@ impl Budget {
 
 /// One of serde's parts, with the budget for what passes it.
 #[derive(Debug)]
-pub(super) struct Limited<'b, T> {
+pub struct Limited<'b, T> {
     inner: T,
     budget: &'b Budget,
 }
