@@ -13,13 +13,14 @@ use udp_proto::{
 use wire::InstanceId;
 
 use crate::socket::{OpenError, Socket};
-use crate::{Event, ServerKey};
+use crate::{Event, Report, ServerKey, Stopper};
 
 /// Accepts players on one UDP socket.
 ///
 /// Nothing runs between calls: the thread that polls it does all the work.
 pub struct Server {
-    socket: Socket,
+    pub(crate) socket: Socket,
+    pub(crate) stopper: Stopper,
     key: ServerKey,
     instance: InstanceId,
 }
@@ -62,6 +63,7 @@ impl Server {
         socket.act(|now, endpoint| endpoint.listen(now, listen))?;
         Ok(Self {
             socket,
+            stopper: Stopper::default(),
             key,
             instance,
         })
@@ -149,6 +151,14 @@ impl Server {
     /// Returns counters and the state of a session's path.
     pub fn stats(&self, session: SessionId) -> Option<SessionStats> {
         self.socket.endpoint().session_stats(session)
+    }
+
+    /// Returns all counters, and a series of the last 60 seconds.
+    ///
+    /// Series are kept while someone polls: an entry ends at the first poll a second after the one
+    /// before.
+    pub fn report(&mut self) -> Report {
+        self.socket.report()
     }
 
     /// Returns the sessions that are open.

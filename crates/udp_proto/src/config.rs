@@ -8,6 +8,7 @@ use core::time::Duration;
 use crypto::Suite;
 
 use crate::channel::ChannelTable;
+use crate::codec::Catalogue;
 use crate::slots::CidLen;
 
 pub use key_limits::KeyLimits;
@@ -27,6 +28,9 @@ pub struct Config {
     pub mtu_search: MtuSearch,
     /// Channels of every session; both ends must have the same. Unreliable 0 and reliable 1.
     pub channels: ChannelTable,
+    /// Types of the application's messages; none. Both ends must have the same: a session with
+    /// another one is closed with [`CloseCode::ChannelConfig`](crate::CloseCode::ChannelConfig).
+    pub messages: Catalogue,
     /// Silence after which a session is given up; 10 s. The smaller of both ends' holds. By what the
     /// driver came more than 250 ms late, 10 s at most, it is longer.
     pub idle_timeout: IdleTimeout,
@@ -99,6 +103,7 @@ impl Default for Config {
             mtu_check: None,
             mtu_search: MtuSearch::Off,
             channels: ChannelTable::default(),
+            messages: Catalogue::default(),
             idle_timeout: IdleTimeout(Duration::from_secs(10)),
             keepalive: Keepalive(Duration::from_secs(1)),
             receive_window: 1_048_576,

@@ -141,6 +141,7 @@ impl<P: Provider> Endpoint<P> {
         let generator = Seed(seed).generator(0);
         let mut table = Vec::new();
         config.channels.encode(&mut table);
+        config.messages.encode(&mut table);
         let digest = provider.sha256(&[&table]);
         let cap = config
             .endpoint_send_rate_max

@@ -4,6 +4,7 @@
 pub mod block_list;
 pub mod budget;
 pub mod channel;
+pub mod codec;
 mod config;
 mod endpoint;
 mod error;

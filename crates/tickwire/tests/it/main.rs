@@ -2,5 +2,10 @@
 
 #![cfg(test)]
 
+#[cfg(feature = "tokio")]
+mod asynchronous;
+mod background;
 mod exchange;
+mod game;
 mod providers;
+mod report;

@@ -12,6 +12,8 @@ mod authenticated;
 mod channel_alloc;
 mod channels;
 mod choices;
+#[cfg(feature = "postcard")]
+mod codec;
 mod contract;
 mod direct;
 mod exchange;
