@@ -1,6 +1,8 @@
 #![doc = include_str!("../README.md")]
 #![forbid(unsafe_code)]
 
+#[cfg(feature = "accounts")]
+pub mod accounts;
 mod client;
 mod event;
 mod host;

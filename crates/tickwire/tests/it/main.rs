@@ -2,5 +2,7 @@
 
 #![cfg(test)]
 
+#[cfg(feature = "accounts")]
+mod accounts;
 mod exchange;
 mod providers;
