@@ -11,6 +11,7 @@ use std::sync::LazyLock;
 use tickwire::{AppId, Client, Event, RELIABLE, ServerKey};
 
 const LOCKSTEP: AppId = AppId(0x6c6f_636b);
+const PONG: AppId = AppId(0x706f_6e67);
 
 /// An example, built with the features that the gates build all tests with: `cargo test` itself
 /// makes executables of examples only where nothing names its targets.
@@ -18,7 +19,9 @@ fn example(name: &str) -> Command {
     static BUILT: LazyLock<bool> = LazyLock::new(|| {
         let mut cargo = Command::new(env!("CARGO"));
         cargo.args(["build", "--quiet", "--workspace", "--all-features"]);
-        cargo.args(["--example", "lockstep", "--example", "mesh"]);
+        for name in ["chat", "lockstep", "mesh", "pong"] {
+            cargo.args(["--example", name]);
+        }
         cargo.status().unwrap().success()
     });
     assert!(*BUILT, "the examples do not build");
@@ -182,4 +185,59 @@ fn mesh_lives_on_when_its_relay_is_killed() {
     let said = text(&output.stdout);
     assert!(output.status.success(), "{said}{}", text(&output.stderr));
     assert!(said.contains("summary: good; "), "{said}");
+}
+
+#[test]
+fn u23_a_lobby_over_https_hands_its_guests_to_a_room_and_only_those() {
+    let output = example("chat").arg("run").output().unwrap();
+    let said = text(&output.stdout);
+    assert!(output.status.success(), "{said}{}", text(&output.stderr));
+    for line in [
+        "ann and bob have talked",
+        "bob was refused: no such account with this password",
+        "a lobby was not believed: UnknownIssuer",
+        "a lobby was not believed: Expired",
+        "a lobby was not believed: NotValidForName",
+        "all as the script says",
+    ] {
+        assert!(said.contains(&format!("chat: {line}\n")), "{said}");
+    }
+}
+
+#[test]
+fn u24_pong_without_a_terminal_plays_itself_and_all_tell_the_same_score() {
+    let output = example("pong").arg("play").output().unwrap();
+    let said = text(&output.stdout);
+    assert!(output.status.success(), "{said}{}", text(&output.stderr));
+    let score = said.strip_prefix("pong: 300 ticks, ").unwrap();
+    let score = score.strip_suffix(", and all agree\n").unwrap();
+    assert_ne!(score, "0 : 0");
+    // Nothing but text goes where no terminal is.
+    assert!(!said.contains('\u{1b}'), "{said}");
+}
+
+#[test]
+fn u24_pong_fails_where_its_server_dies() {
+    let mut command = example("pong");
+    command.args(["server", "127.0.0.1:0", "--ticks=3000"]);
+    let mut server = Started(command.stdout(Stdio::piped()).spawn().unwrap());
+    let mut lines = BufReader::new(server.0.stdout.take().unwrap()).lines();
+    let first = lines.next().unwrap().unwrap();
+    let (address, key) = first.split_once(' ').unwrap();
+    let mut command = example("pong");
+    command.args(["client", address, key, "--bot"]);
+    command.stderr(Stdio::piped());
+    let mut bot = Started(command.spawn().unwrap());
+    // Its opponent comes, and goes at once.
+    let mut client = Client::connect(address.parse().unwrap(), PONG, key.parse().unwrap()).unwrap();
+    let mut is_seated = false;
+    while !is_seated {
+        for event in client.wait_tick(NonZeroU8::MAX).unwrap() {
+            assert!(!matches!(event, Event::Unreachable { .. }), "{event:?}");
+            is_seated |= matches!(event, Event::Message { channel, .. } if channel == RELIABLE);
+        }
+    }
+    server.0.kill().unwrap();
+    let (code, said) = end_of(&mut bot);
+    assert_eq!(code, Some(1), "{said}");
 }
