@@ -2,8 +2,8 @@
 
 #![cfg(test)]
 
-use std::io::{BufRead, BufReader, Read};
-use std::net::SocketAddr;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpStream};
 use std::num::NonZeroU8;
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::LazyLock;
@@ -19,7 +19,7 @@ fn example(name: &str) -> Command {
     static BUILT: LazyLock<bool> = LazyLock::new(|| {
         let mut cargo = Command::new(env!("CARGO"));
         cargo.args(["build", "--quiet", "--workspace", "--all-features"]);
-        for name in ["chat", "lockstep", "mesh", "pong"] {
+        for name in ["chat", "lockstep", "mesh", "metrics", "pong"] {
             cargo.args(["--example", name]);
         }
         cargo.status().unwrap().success()
@@ -228,7 +228,7 @@ fn u24_pong_fails_where_its_server_dies() {
     command.args(["client", address, key, "--bot"]);
     command.stderr(Stdio::piped());
     let mut bot = Started(command.spawn().unwrap());
-    // Its opponent comes, and goes at once.
+    // Its opponent comes, and does nothing.
     let mut client = Client::connect(address.parse().unwrap(), PONG, key.parse().unwrap()).unwrap();
     let mut is_seated = false;
     while !is_seated {
@@ -240,4 +240,29 @@ fn u24_pong_fails_where_its_server_dies() {
     server.0.kill().unwrap();
     let (code, said) = end_of(&mut bot);
     assert_eq!(code, Some(1), "{said}");
+}
+
+#[test]
+fn u18_metrics_are_read_over_http() {
+    let mut command = example("metrics");
+    command.args(["127.0.0.1:0", "127.0.0.1:0"]);
+    let mut server = Started(command.stdout(Stdio::piped()).spawn().unwrap());
+    let mut first = String::new();
+    let mut stdout = BufReader::new(server.0.stdout.take().unwrap());
+    stdout.read_line(&mut first).unwrap();
+    let (_, http) = first.trim().rsplit_once("http://").unwrap();
+    let ask = |path: &str| {
+        let mut stream = TcpStream::connect(http).unwrap();
+        write!(stream, "GET {path} HTTP/1.1\r\nHost: {http}\r\n\r\n").unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        answer
+    };
+    // One that says nothing delays the next, and no more.
+    let _silent = TcpStream::connect(http).unwrap();
+    let metrics = ask("/metrics");
+    assert!(metrics.starts_with("HTTP/1.1 200 OK\r\n"), "{metrics}");
+    assert!(metrics.contains("\ntickwire_sessions 0\n"), "{metrics}");
+    assert!(ask("/report.json").contains("\r\n\r\n{\"schema\":1,"));
+    assert!(ask("/").starts_with("HTTP/1.1 404 "));
 }

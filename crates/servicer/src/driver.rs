@@ -155,6 +155,7 @@ where
     /// Does all there is to do now, without waiting; for loops that have other work too.
     pub fn turn(&mut self) -> ControlFlow<End> {
         self.inbox.ledger().turns.add(1);
+        let began = self.clock.now();
         self.rest = Rest::Nothing;
         self.tell_wall_clock();
         let now = self.receive();
@@ -171,7 +172,10 @@ where
                 .begin_shutdown(now, &mut self.machine, deadline);
         }
         self.run_timers(now);
+        let received = self.clock.now();
         self.drain();
+        let ledger = self.inbox.ledger();
+        ledger.note_turn(began, received, self.clock.now());
         match stop_at {
             Some(_) if self.application.is_drained(&self.machine) && self.is_sent() => {
                 ControlFlow::Break(End::Drained)

@@ -13,6 +13,7 @@ use udp_proto::{Endpoint, SessionId};
 use wire::{CommandId, Instant};
 
 use crate::Event;
+use crate::stats::Recorder;
 
 /// Bytes of messages from sessions that have ended, over all of them, that wait for the game; each
 /// counts as [`MESSAGE_COST`] more than its length.
@@ -22,7 +23,7 @@ const LAST_WORDS_MAX: usize = 16 << 20;
 const MESSAGE_COST: usize = 96;
 
 /// Collects events until the game takes them.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Host {
     events: Vec<Event>,
     /// Sessions with messages that the endpoint keeps, each once.
@@ -33,20 +34,41 @@ pub(crate) struct Host {
     next_tick: Option<Instant>,
     /// The tick that was waited for has begun.
     pub(crate) has_ticked: bool,
+    /// What it has seen over the last minute.
+    pub(crate) recorder: Recorder<SessionId>,
 }
 
 impl Host {
-    /// Sees to it that a tick begins `span` after the last one.
+    pub(crate) fn new(now: Instant) -> Self {
+        Self {
+            events: Vec::new(),
+            readable: Vec::new(),
+            last_words: 0,
+            next_tick: None,
+            has_ticked: false,
+            recorder: Recorder::new(now),
+        }
+    }
+
+    /// Sees to it that a tick begins `span` after the last one, and returns how long after that
+    /// the tick comes.
     ///
     /// Ticks keep their rhythm: one that was late does not move those behind it, unless it was
     /// late by more than a whole tick, and then the missed ones are left out.
-    pub(crate) fn expect_tick(&mut self, now: Instant, span: Duration) {
+    pub(crate) fn expect_tick(&mut self, now: Instant, span: Duration) -> Duration {
         self.has_ticked = false;
-        let next = match self.next_tick {
-            Some(last) if last + span > now => last + span,
-            Some(_) | None => now + span,
+        let last = self.next_tick.unwrap_or(now);
+        let next = if last + span > now {
+            last + span
+        } else {
+            now + span
         };
         self.next_tick = Some(next);
+        let since = next.saturating_since(last);
+        let missed = since.as_nanos() / span.as_nanos().max(1);
+        self.recorder
+            .on_tick(u64::try_from(missed).unwrap_or(u64::MAX).saturating_sub(1));
+        since
     }
 
     /// Takes what has happened since the last time.
@@ -99,6 +121,7 @@ impl Application<Endpoint<Ring>> for Host {
     fn on_event(&mut self, now: Instant, endpoint: &mut Endpoint<Ring>, event: udp_proto::Event) {
         match event {
             udp_proto::Event::Connected { session, peer } => {
+                self.recorder.on_open(now, session);
                 self.events.push(Event::Connected { session, peer });
             }
             udp_proto::Event::ConnectFailed { failure, .. } => {
@@ -121,6 +144,8 @@ impl Application<Endpoint<Ring>> for Host {
                 reason,
                 text,
             } => {
+                self.recorder
+                    .on_close(session, endpoint.session_stats(session).as_ref());
                 // The endpoint will forget it before the tick ends. What it said last comes before
                 // its end, as far as there is room.
                 self.readable.retain(|readable| *readable != session);

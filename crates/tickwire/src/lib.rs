@@ -9,6 +9,7 @@ mod host;
 mod key;
 mod server;
 mod socket;
+pub mod stats;
 
 pub use crypto;
 pub use servicer;
@@ -20,6 +21,7 @@ pub use event::Event;
 pub use key::{KeyError, ServerKey};
 pub use server::Server;
 pub use socket::OpenError;
+pub use stats::Report;
 pub use udp_proto::{
     AppId, ChannelId, CloseReason, Config, ConnectFailure, Message, MessageId, MessageOutcome,
     SendError, SessionId, SessionStats,

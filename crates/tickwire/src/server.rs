@@ -13,7 +13,7 @@ use udp_proto::{
 use wire::InstanceId;
 
 use crate::socket::{OpenError, Socket};
-use crate::{Event, ServerKey};
+use crate::{Event, Report, ServerKey};
 
 /// Accepts players on one UDP socket.
 ///
@@ -149,6 +149,14 @@ impl Server {
     /// Returns counters and the state of a session's path.
     pub fn stats(&self, session: SessionId) -> Option<SessionStats> {
         self.socket.endpoint().session_stats(session)
+    }
+
+    /// Returns all counters, and a series of the last 60 seconds.
+    ///
+    /// Series are kept while someone polls: an entry ends at the first poll a second after the one
+    /// before.
+    pub fn report(&mut self) -> Report {
+        self.socket.report()
     }
 
     /// Returns the sessions that are open.

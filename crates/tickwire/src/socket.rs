@@ -8,17 +8,22 @@ use core::time::Duration;
 use std::io;
 
 use crypto::{NoEntropy, Ring};
-use servicer::{BindError, Clock, Driver, End, SocketConfig, UdpSocket};
+use servicer::{BindError, Clock, Driver, End, Requests, SocketConfig, UdpSocket};
 use udp_proto::{AppId, Config, ConnectError, Endpoint, ListenError};
 use wire::Instant;
 
 use crate::Event;
 use crate::host::Host;
+use crate::stats::{Report, Sight};
 
 /// What server and client have in common.
 pub(crate) struct Socket {
     driver: Driver<Endpoint<Ring>, Host>,
+    /// Reads the driver's counters.
+    requests: Requests<()>,
     address: SocketAddr,
+    /// When the last call returned to the game; `None` before the first.
+    left_at: Option<Instant>,
 }
 
 impl Socket {
@@ -69,13 +74,18 @@ impl Socket {
             .map_or(unspecified, UdpSocket::local_address);
         let now = Clock::new().now();
         let endpoint = Endpoint::new(config, app_id, Ring::new(), now)?;
-        let (driver, _) = Driver::new(
+        let (driver, requests) = Driver::new(
             sockets,
             endpoint,
-            Host::default(),
+            Host::new(now),
             servicer::Config::default(),
         )?;
-        Ok(Self { driver, address })
+        Ok(Self {
+            driver,
+            requests,
+            address,
+            left_at: None,
+        })
     }
 
     pub(crate) const fn address(&self) -> SocketAddr {
@@ -92,18 +102,43 @@ impl Socket {
 
     /// Does what is due, and does not wait.
     pub(crate) fn poll(&mut self) -> Vec<Event> {
+        self.note_game();
         self.turn();
         self.take()
     }
 
+    /// Makes a report of this moment.
+    pub(crate) fn report(&mut self) -> Report {
+        let driver = self.requests.counters();
+        self.driver.act(|now, endpoint, host| {
+            let endpoint = &*endpoint;
+            let sight = Sight {
+                now,
+                endpoint: endpoint.stats(),
+                driver,
+            };
+            host.recorder
+                .report(&sight, |session| endpoint.session_stats(session))
+        })
+    }
+
     /// Works until the next tick begins.
     pub(crate) fn wait_tick(&mut self, hz: NonZeroU8) -> io::Result<Vec<Event>> {
+        self.wait_tick_and_tell(hz).map(|(events, _)| events)
+    }
+
+    /// As [`wait_tick`](Self::wait_tick), and tells how long after the last tick it began.
+    pub(crate) fn wait_tick_and_tell(
+        &mut self,
+        hz: NonZeroU8,
+    ) -> io::Result<(Vec<Event>, Duration)> {
+        self.note_game();
         let span = Duration::from_secs(1) / u32::from(hz.get());
-        self.driver.act(|now, _, host| host.expect_tick(now, span));
+        let since = self.driver.act(|now, _, host| host.expect_tick(now, span));
         loop {
             self.turn();
             if self.driver.application().has_ticked {
-                return Ok(self.take());
+                return Ok((self.take(), since));
             }
             self.driver.wait()?;
         }
@@ -112,11 +147,36 @@ impl Socket {
     fn turn(&mut self) {
         // An end comes by a request, and there is no queue for one.
         let _end: ControlFlow<End> = self.driver.turn();
+        let requests = &self.requests;
+        self.driver.act(|now, endpoint, host| {
+            if host.recorder.is_due(now) {
+                let endpoint = &*endpoint;
+                let sight = Sight {
+                    now,
+                    endpoint: endpoint.stats(),
+                    driver: requests.counters(),
+                };
+                host.recorder
+                    .look(&sight, |session| endpoint.session_stats(session));
+            }
+        });
     }
 
     fn take(&mut self) -> Vec<Event> {
-        self.driver
-            .act(|now, endpoint, host| host.take(now, endpoint))
+        let (events, left_at) = self
+            .driver
+            .act(|now, endpoint, host| (host.take(now, endpoint), now));
+        self.left_at = Some(left_at);
+        events
+    }
+
+    /// Takes note of the time since the last call returned.
+    fn note_game(&mut self) {
+        let left_at = self.left_at.take();
+        self.driver.act(|now, _, host| {
+            host.recorder
+                .on_game(left_at.map_or(Duration::ZERO, |at| now.saturating_since(at)));
+        });
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 
+use core::fmt;
 use core::time::Duration;
 
 use wire::{Generator, Instant};
@@ -28,6 +29,13 @@ impl SessionId {
         index: u16::MAX,
         generation: u32::MAX,
     };
+}
+
+impl fmt::Display for SessionId {
+    /// Writes its slot and which use of it, as in `3.1`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", self.index, self.generation)
+    }
 }
 
 /// Slots for values of type `T`, each with a connection id of `index 16 | random 16`, and 32

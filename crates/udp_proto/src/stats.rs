@@ -4,6 +4,7 @@
 ///
 /// Every datagram that comes in adds to exactly one of the counters up to `dropped_astray`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct EndpointStats {
     /// Packets that opened and whose frames were taken.
@@ -131,6 +132,7 @@ impl EndpointStats {
 
 /// What one session has counted, and how its path looks now.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct SessionStats {
     /// Packets sent.
@@ -172,10 +174,22 @@ pub struct SessionStats {
     /// How often the peer's address has changed.
     pub address_changes: u64,
     /// Smoothed round trip; zero before the first sample.
+    #[cfg_attr(
+        feature = "serde",
+        serde(rename = "rtt_us", serialize_with = "as_micros")
+    )]
     pub rtt: core::time::Duration,
     /// Smallest round trip seen; zero before the first sample.
+    #[cfg_attr(
+        feature = "serde",
+        serde(rename = "rtt_min_us", serialize_with = "as_micros")
+    )]
     pub rtt_min: core::time::Duration,
     /// Mean deviation of the round trip; zero before the first sample.
+    #[cfg_attr(
+        feature = "serde",
+        serde(rename = "rtt_variation_us", serialize_with = "as_micros")
+    )]
     pub rtt_variation: core::time::Duration,
     /// How often our key was changed.
     pub key_phase_sent: u64,
@@ -183,6 +197,15 @@ pub struct SessionStats {
     pub key_phase_received: u64,
     /// Packets for the session that did not open: forged or damaged, or of a key that is gone.
     pub packets_unopened: u64,
+}
+
+/// Writes a span as whole microseconds.
+#[cfg(feature = "serde")]
+fn as_micros<S: serde::Serializer>(
+    span: &core::time::Duration,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    serializer.serialize_u64(u64::try_from(span.as_micros()).unwrap_or(u64::MAX))
 }
 
 const fn sum(counters: &[u64]) -> u64 {

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use wire::Instant;
+
 use crate::count::counters;
 
 counters! {
@@ -47,6 +49,10 @@ counters! {
     sockets_closed,
     /// Orders to open or close a socket that could not be carried out.
     socket_orders_failed,
+    /// Nanoseconds spent in turns on receiving, on requests and on timers.
+    receive_nanos,
+    /// Nanoseconds spent in turns on what the machine wants sent and told.
+    send_nanos,
     /// Times that a timer was still due after it had run; a fault of the machine or the
     /// application.
     stuck_timers,
@@ -54,6 +60,15 @@ counters! {
     conditioned_lost,
     /// Datagrams that the conditioner had no room to delay, and dropped.
     conditioned_full,
+}
+
+impl Ledger {
+    /// Notes how long a turn took until `received`, and from then until `sent`.
+    pub(super) fn note_turn(&self, began: Instant, received: Instant, sent: Instant) {
+        let nanos = |from: Instant, to: Instant| to.as_nanos().saturating_sub(from.as_nanos());
+        self.receive_nanos.add(nanos(began, received));
+        self.send_nanos.add(nanos(received, sent));
+    }
 }
 
 impl fmt::Display for Counters {

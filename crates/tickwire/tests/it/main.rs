@@ -6,3 +6,4 @@
 mod accounts;
 mod exchange;
 mod providers;
+mod report;
