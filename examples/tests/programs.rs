@@ -19,7 +19,7 @@ fn example(name: &str) -> Command {
     static BUILT: LazyLock<bool> = LazyLock::new(|| {
         let mut cargo = Command::new(env!("CARGO"));
         cargo.args(["build", "--quiet", "--workspace", "--all-features"]);
-        for name in ["chat", "lockstep", "mesh", "metrics", "pong"] {
+        for name in ["chat", "dash", "lockstep", "mesh", "metrics", "pong"] {
             cargo.args(["--example", name]);
         }
         cargo.status().unwrap().success()
@@ -265,4 +265,58 @@ fn u18_metrics_are_read_over_http() {
     assert!(metrics.contains("\ntickwire_sessions 0\n"), "{metrics}");
     assert!(ask("/report.json").contains("\r\n\r\n{\"schema\":1,"));
     assert!(ask("/").starts_with("HTTP/1.1 404 "));
+}
+
+#[test]
+fn u19_the_dashboard_shows_a_server_that_is_played_on() {
+    let mut command = example("metrics");
+    command.args(["127.0.0.1:0", "127.0.0.1:0"]);
+    let mut server = Started(command.stdout(Stdio::piped()).spawn().unwrap());
+    let mut first = String::new();
+    let mut stdout = BufReader::new(server.0.stdout.take().unwrap());
+    stdout.read_line(&mut first).unwrap();
+    let words: Vec<_> = first.split_whitespace().collect();
+    let app = AppId(0x6563_686f);
+    let (address, key) = (words[0].parse().unwrap(), words[1].parse().unwrap());
+    let mut client = Client::connect(address, app, key).unwrap();
+    let look = || example("dash").arg(words[2]).output().unwrap();
+    let row = |page: &str, name: &str| -> Vec<String> {
+        let line = page.lines().find_map(|line| line.strip_prefix(name));
+        let words = line.unwrap_or_default().split_whitespace();
+        words.map(str::to_owned).collect()
+    };
+    let mut page = String::new();
+    // A second of the series has ended some time after the player came; the clock decides nothing
+    // but how long that takes.
+    for _ in 0..60 {
+        for _ in 0..60 {
+            client.wait_tick(NonZeroU8::MIN.saturating_add(59)).unwrap();
+            client.send(RELIABLE, b"tick").ok();
+        }
+        let output = look();
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        page = text(&output.stdout);
+        let is_played = |name| row(&page, name).first().is_some_and(|last| last != "0");
+        if page.starts_with("connections 1 ") && is_played("packets in /s") {
+            break;
+        }
+    }
+    assert!(page.starts_with("connections 1 "), "{page}");
+    for name in ["packets in /s", "bytes out /s", "ticks /s"] {
+        assert_ne!(row(&page, name)[0], "0", "{page}");
+    }
+    for name in ["acknowledged %", "time receiving %", "time of game %"] {
+        let share: f64 = row(&page, name)[0].parse().unwrap();
+        assert!((0.0..=100.0).contains(&share), "{page}");
+    }
+    assert!(!page.contains('\u{1b}'), "{page}");
+    // Nobody is there any more: one sentence.
+    drop(server);
+    let output = look();
+    assert_eq!(output.status.code(), Some(1));
+    assert!(
+        text(&output.stderr).contains("nobody tells at"),
+        "{}",
+        text(&output.stderr)
+    );
 }
