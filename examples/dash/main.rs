@@ -80,10 +80,10 @@ fn ask(server: &str) -> Result<Report, Box<dyn Error>> {
         .map_err(|error| format!("nobody tells at {address}: {error}"))?;
     stream.set_read_timeout(Some(PATIENCE))?;
     stream.set_write_timeout(Some(PATIENCE))?;
-    write!(
-        stream,
-        "GET /report.json HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n"
-    )?;
+    // In one piece: a server that reads once has all of it.
+    let request =
+        format!("GET /report.json HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes())?;
     let mut bytes = Vec::new();
     stream.take(REPORT_MAX).read_to_end(&mut bytes)?;
     let answer = String::from_utf8(bytes)?;

@@ -73,8 +73,10 @@ fn main() -> Result<(), Box<dyn Error>> {
         Line::Server { address, ticks } => serve(address, ticks),
         Line::Client { address, key, bot } => {
             let screen = (!bot).then(Terminal::open);
-            let points = join(address, key, screen)?;
-            println!("{}", tell(points));
+            match join(address, key, screen)? {
+                Some(points) => println!("{}", tell(points)),
+                None => println!("you have left"),
+            }
             Ok(())
         }
     }
@@ -90,10 +92,12 @@ fn play(ticks: Option<u32>) -> Result<(), Box<dyn Error>> {
     let words = ["server", "127.0.0.1:0"]
         .into_iter()
         .chain(option.as_deref());
-    let (mut server, mut lines) = start(words)?;
+    // What others complain of would stand in the middle of the court.
+    let err = || ticks.map_or_else(Stdio::null, |_| Stdio::inherit());
+    let (mut server, mut lines) = start(words, err())?;
     let first = lines.next().ok_or("the server said nothing")??;
     let (address, key) = first.split_once(' ').ok_or("the server said no key")?;
-    let bot = || start(["client", address, key, "--bot"]);
+    let bot = || start(["client", address, key, "--bot"], err());
     let (mut opponent, mut heard) = bot()?;
     let mine = if ticks.is_some() {
         let (mut player, mut heard) = bot()?;
@@ -101,11 +105,13 @@ fn play(ticks: Option<u32>) -> Result<(), Box<dyn Error>> {
         player.0.wait()?;
         points
     } else {
-        tell(join(
-            address.parse()?,
-            key.parse()?,
-            Some(Terminal::open()),
-        )?)
+        let screen = Some(Terminal::open());
+        let Some(points) = join(address.parse()?, key.parse()?, screen)? else {
+            // The others end with this process.
+            println!("pong: you have left");
+            return Ok(());
+        };
+        tell(points)
     };
     let theirs = heard.next().ok_or("a player said nothing")??;
     let last = lines.next().ok_or("the server did not end well")??;
@@ -130,12 +136,13 @@ impl Drop for Started {
 
 type Lines = io::Lines<BufReader<ChildStdout>>;
 
-fn start<'a>(words: impl IntoIterator<Item = &'a str>) -> Result<(Started, Lines), Box<dyn Error>> {
+fn start<'a>(
+    words: impl IntoIterator<Item = &'a str>,
+    err: Stdio,
+) -> Result<(Started, Lines), Box<dyn Error>> {
     let mut command = Command::new(std::env::current_exe()?);
-    command
-        .args(words)
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped());
+    command.args(words).stdin(Stdio::null());
+    command.stdout(Stdio::piped()).stderr(err);
     let mut child = Started(command.spawn()?);
     let stdout = child.0.stdout.take().ok_or("a process has no output")?;
     Ok((child, BufReader::new(stdout).lines()))
@@ -236,16 +243,17 @@ fn read_move(bytes: &[u8]) -> Option<(u32, Move)> {
     Some((number, Move::from_byte(reader.u8().ok()?)?))
 }
 
-/// Plays until the server says how it ended, and returns the points.
+/// Plays until the server says how it ended, and returns the points; `None` where the player left.
 fn join(
     address: SocketAddr,
     key: ServerKey,
     mut screen: Option<Terminal>,
-) -> Result<[u8; 2], Box<dyn Error>> {
+) -> Result<Option<[u8; 2]>, Box<dyn Error>> {
     let mut client = Client::connect(address, APP, key)?;
     let mut court = Court::new();
     let mut seat: Option<usize> = None;
     let mut points = None;
+    let mut has_left = false;
     for number in 1.. {
         for event in client.wait_tick(HZ)? {
             match event {
@@ -265,15 +273,16 @@ fn join(
                     }
                 }
                 Event::Unreachable { failure } => return Err(failure.to_string().into()),
-                Event::Disconnected { reason, .. } => {
-                    return points.ok_or_else(|| reason.to_string().into());
-                }
+                Event::Disconnected { .. } if has_left || points.is_some() => return Ok(points),
+                Event::Disconnected { reason, .. } => return Err(reason.to_string().into()),
                 Event::Connected { .. } | Event::Settled { .. } | _ => {}
             }
         }
-        if let (Some(seat), None) = (seat, points) {
+        if let (Some(seat), None, false) = (seat, points, has_left) {
             let Some(held) = look(screen.as_mut(), &court, seat) else {
-                return Ok(court.points);
+                has_left = true;
+                client.disconnect()?;
+                continue;
             };
             let mut bytes = Vec::new();
             let mut out = Writer::new(&mut bytes);
