@@ -73,6 +73,7 @@ impl Sender {
         self.sent.on_sent(SentPacket {
             number,
             at: self.now,
+            len: 100,
             elicits,
             cargo: Cargo::Other,
             described: None,

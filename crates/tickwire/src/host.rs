@@ -158,8 +158,9 @@ impl Application<Endpoint<Ring>> for Host {
                     text,
                 });
             }
-            // The facade asks for no check of the path, and later events are for later versions.
-            udp_proto::Event::MtuChecked { .. } | _ => {}
+            // The facade asks for no check of the path; its rate stands in the statistics, and later
+            // events are for later versions.
+            udp_proto::Event::MtuChecked { .. } | udp_proto::Event::RateChanged { .. } | _ => {}
         }
     }
 

@@ -79,6 +79,8 @@ impl Priority {
     pub const FIRST: Self = Self(0);
     /// Behind [`Self::FIRST`].
     pub const SECOND: Self = Self(1);
+    /// The first at which what is reliable is bulk: see [`ChannelConfig::is_bulk`].
+    pub const BULK: Self = Self(2);
     /// After all others.
     pub const LAST: Self = Self(7);
 
@@ -150,6 +152,25 @@ impl ChannelConfig {
         let mut config = Self::reliable_ordered();
         config.delivery = Delivery::ReliableUnordered;
         config
+    }
+
+    /// Returns a channel for what may take the time that the path leaves it, as levels, replays and
+    /// patches: as [`reliable_ordered`](Self::reliable_ordered), but behind all that is a game's, and
+    /// with a queue of 1 MiB. It is sent as fast as the path carries it, and yields to the rest.
+    #[must_use]
+    pub const fn bulk() -> Self {
+        let mut config = Self::reliable_ordered();
+        config.priority = Priority::BULK;
+        config.queue_bytes_max = 1 << 20;
+        config
+    }
+
+    /// Returns whether its messages wait for the congestion window: those of reliable channels of
+    /// [`Priority::BULK`] and behind it. All others are realtime, and are sent at
+    /// [`Config::realtime_rate`](crate::Config::realtime_rate) at most.
+    #[must_use]
+    pub const fn is_bulk(&self) -> bool {
+        self.delivery.is_reliable() && self.priority.0 >= Priority::BULK.0
     }
 
     /// Returns a channel for what must arrive, in order: second priority, messages of up to 64 KiB.

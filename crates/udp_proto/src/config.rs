@@ -2,6 +2,7 @@
 
 mod key_limits;
 
+use core::num::NonZeroU32;
 use core::time::Duration;
 
 use crypto::Suite;
@@ -20,6 +21,10 @@ pub struct Config {
     /// Size that every session checks its path for when it opens; none. The outcome comes as
     /// [`Event::MtuChecked`](crate::Event::MtuChecked).
     pub mtu_check: Option<Mtu>,
+    /// Whether sessions look for a larger size: 1,280, 1,352 and 1,452 bytes, again each 10 minutes, and
+    /// back to 1,200 for a minute where long packets arrive no more. Off. The driver must have the
+    /// system not split datagrams, as `servicer`'s does.
+    pub mtu_search: MtuSearch,
     /// Channels of every session; both ends must have the same. Unreliable 0 and reliable 1.
     pub channels: ChannelTable,
     /// Silence after which a session is given up; 10 s. The smaller of both ends' holds. By what the
@@ -68,6 +73,21 @@ pub struct Config {
     /// Length of our connection ids. 4 bytes; 0 serves an endpoint that only dials, which saves 4
     /// bytes in each packet to it, and 8 is harder to guess.
     pub cid_len: CidLen,
+    /// What all realtime messages of a session may take: unreliable ones, and reliable ones of
+    /// priority 0 and 1. 256 KiB/s, which is 32 messages of 100 bytes 60 times a second and a third
+    /// more. What is over it waits, and what is unreliable is dropped when it is too old. A path that
+    /// loses a fifth of what is sent halves it for a while ([`Event::RateChanged`](crate::Event)).
+    pub realtime_rate: NonZeroU32,
+    /// Bytes of realtime messages that may leave at once; 16 KiB, two ticks of a game of 30 Hz. At
+    /// least 1,452.
+    pub realtime_burst: u32,
+    /// Bytes a second that a session sends at most, of all sorts; none, since what is bulk finds the
+    /// path's rate by itself.
+    pub send_rate_max: Option<NonZeroU32>,
+    /// Bytes a second that all sessions together send at most, HELLOs and replies not counted; none.
+    pub endpoint_send_rate_max: Option<NonZeroU32>,
+    /// What is taken of one session's packets; beyond it they are dropped before they are opened.
+    pub inbound: InboundLimits,
     /// Addresses of exits that tell players' real addresses; limits do not hold for them.
     pub trusted_exits: Vec<core::net::IpAddr>,
 }
@@ -77,6 +97,7 @@ impl Default for Config {
         Self {
             mtu: Mtu::MIN,
             mtu_check: None,
+            mtu_search: MtuSearch::Off,
             channels: ChannelTable::default(),
             idle_timeout: IdleTimeout(Duration::from_secs(10)),
             keepalive: Keepalive(Duration::from_secs(1)),
@@ -95,19 +116,25 @@ impl Default for Config {
             suite: Suite::Aes128Gcm,
             key_limits: KeyLimits::default(),
             cid_len: CidLen::Four,
+            realtime_rate: REALTIME_RATE,
+            realtime_burst: 16 << 10,
+            send_rate_max: None,
+            endpoint_send_rate_max: None,
+            inbound: InboundLimits::default(),
             trusted_exits: Vec::new(),
         }
     }
 }
 
 impl Config {
-    /// Returns what suits an endpoint with many sessions: a receive window of 256 KiB, so that
-    /// 4,096 peers whose messages nobody reads hold 1 GiB and not 4. A client has one session, and
+    /// Returns what suits an endpoint with many sessions: [`InboundLimits::for_server`], and a receive
+    /// window of 256 KiB, so that 4,096 peers whose messages nobody reads hold 1 GiB and not 4. A client has one session, and
     /// its 1 MiB lets 10 MB/s through at a round trip of 100 ms, 256 KiB a quarter of that.
     #[must_use]
     pub fn for_server() -> Self {
         Self {
             receive_window: 262_144,
+            inbound: InboundLimits::for_server(),
             ..Self::default()
         }
     }
@@ -116,6 +143,61 @@ impl Config {
     pub(crate) fn receive_window(&self) -> usize {
         let configured = usize::try_from(self.receive_window).unwrap_or(usize::MAX);
         self.channels.receive_window(configured)
+    }
+}
+
+/// 256 KiB a second.
+const REALTIME_RATE: NonZeroU32 = NonZeroU32::new(262_144).unwrap();
+
+/// What is taken of one session's packets, from the address where its peer is.
+#[non_exhaustive]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct InboundLimits {
+    /// Packets a second; 8,000, and 600 for a server, of whom 60 are what a game of 60 Hz sends.
+    /// Each costs some microsecond to open.
+    pub packets: u32,
+    /// Packets at once; half a second of them.
+    pub packets_burst: u32,
+    /// Bytes a second, and half of them at once; 8 MiB, and 1 MiB for a server.
+    pub bytes: u32,
+    /// What happens to who does not heed that for 10 s.
+    pub policy: FloodPolicy,
+}
+
+/// What happens to a session whose peer has sent more than [`InboundLimits`] for 10 s on end.
+///
+/// It counts only where all that was opened in that time was the peer's: who forges its address
+/// cannot end its session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FloodPolicy {
+    /// What is over the limit goes on being dropped.
+    Drop,
+    /// The session is closed with [`CloseCode::Flood`](crate::CloseCode::Flood).
+    Close,
+}
+
+impl InboundLimits {
+    /// Returns what suits an endpoint with many sessions: 600 packets and 1 MiB a second.
+    #[must_use]
+    pub const fn for_server() -> Self {
+        Self {
+            packets: 600,
+            packets_burst: 300,
+            bytes: 1 << 20,
+            policy: FloodPolicy::Drop,
+        }
+    }
+}
+
+impl Default for InboundLimits {
+    /// What suits an endpoint with a session that it has asked for.
+    fn default() -> Self {
+        Self {
+            packets: 8_000,
+            packets_burst: 4_000,
+            bytes: 8 << 20,
+            policy: FloodPolicy::Drop,
+        }
     }
 }
 
@@ -128,6 +210,8 @@ impl Mtu {
     pub const MIN: Self = Self(1_200);
     /// What links of the mesh carry.
     pub const MESH: Self = Self(1_280);
+    /// Ethernet less 100 for the headers of a tunnel, 40 (IPv6) and 8 (UDP).
+    pub const TUNNEL: Self = Self(1_352);
     /// Ethernet less 40 (IPv6) and 8 (UDP).
     pub const MAX: Self = Self(1_452);
 
@@ -144,6 +228,15 @@ impl Mtu {
     pub const fn get(self) -> u16 {
         self.0
     }
+}
+
+/// Whether sessions look for the largest datagram that their path carries; RFC 8899.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MtuSearch {
+    /// They keep to what is configured.
+    Off,
+    /// They do.
+    On,
 }
 
 /// Silence after which a session is given up: 2 to 120 s.

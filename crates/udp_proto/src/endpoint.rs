@@ -20,7 +20,7 @@ use crypto::{NoEntropy, Provider, TokenId};
 use wire::{ClientId, Generator, Instant, NodeId, Seed, UnixTime};
 
 use crate::block_list::BlockList;
-use crate::budget::prefix_of;
+use crate::budget::{TokenBucket, prefix_of};
 use crate::config::{AppId, Config};
 use crate::event::{Event, Proof};
 use crate::handshake::dial::Dial;
@@ -28,7 +28,7 @@ use crate::handshake::half_open::HalfOpen;
 use crate::handshake::reply::{Refuse, Retry};
 use crate::handshake::token_cache::TokenCache;
 use crate::packet::Cid;
-use crate::session::{Outcome, Session};
+use crate::session::{Outcome, Session, cap};
 use crate::slots::{SessionId, Slots};
 use crate::stats::EndpointStats;
 use crate::timers::Timers;
@@ -77,6 +77,8 @@ pub struct Endpoint<P: Provider> {
     replies: VecDeque<Reply>,
     events: VecDeque<Event>,
     stats: EndpointStats,
+    /// What all sessions together may send, and when they may go on that wait for it.
+    cap: Option<(TokenBucket, Option<Instant>)>,
     /// The latest time heard of.
     now: Instant,
     /// The wall clock at a monotonic instant.
@@ -140,6 +142,9 @@ impl<P: Provider> Endpoint<P> {
         let mut table = Vec::new();
         config.channels.encode(&mut table);
         let digest = provider.sha256(&[&table]);
+        let cap = config
+            .endpoint_send_rate_max
+            .map(|rate| (cap(rate.get(), now), None));
         Ok(Self {
             // Beyond `sessions_max` for players who take their own places.
             slots: Slots::new(config.sessions_max.saturating_add(config.half_open_max)),
@@ -164,6 +169,7 @@ impl<P: Provider> Endpoint<P> {
             replies: VecDeque::new(),
             events: VecDeque::new(),
             stats: EndpointStats::default(),
+            cap,
             now,
             unix: None,
         })
@@ -292,6 +298,12 @@ impl<P: Provider> Endpoint<P> {
         if let Some(Outcome(mtu)) = news.mtu_checked {
             self.events
                 .push_back(Event::MtuChecked { session: id, mtu });
+        }
+        if let Some(realtime_rate) = news.realtime_rate {
+            self.events.push_back(Event::RateChanged {
+                session: id,
+                realtime_rate,
+            });
         }
         if news.is_readable {
             self.events.push_back(Event::Readable { session: id });

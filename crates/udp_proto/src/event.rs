@@ -63,6 +63,15 @@ pub enum Event {
         /// The size that its path carries, `None` where not the one asked for.
         mtu: Option<Mtu>,
     },
+    /// What the session may send of realtime messages has changed: its path loses more than a fifth,
+    /// or answers no more, and the rate was halved; or it is back at
+    /// [`Config::realtime_rate`](crate::Config::realtime_rate). Who sends less keeps what it sends young.
+    RateChanged {
+        /// The session.
+        session: SessionId,
+        /// Bytes a second now.
+        realtime_rate: u32,
+    },
     /// The session has ended; the id is not used again.
     Closed {
         /// The session.

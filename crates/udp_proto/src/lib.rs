@@ -28,7 +28,8 @@ mod timers;
 
 pub use channel::{ChannelConfig, ChannelId, ChannelTable, Delivery, MessageId, SendError};
 pub use config::{
-    AppId, Config, DuplicatePolicy, IdleTimeout, Keepalive, KeyLimits, Mtu, RetryPolicy,
+    AppId, Config, DuplicatePolicy, FloodPolicy, IdleTimeout, InboundLimits, Keepalive, KeyLimits,
+    Mtu, MtuSearch, RetryPolicy,
 };
 pub use endpoint::Endpoint;
 pub use endpoint::listener::{Listen, Network};

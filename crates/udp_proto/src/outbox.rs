@@ -11,7 +11,7 @@ use wire::Instant;
 use crate::channel::outgoing::Next;
 use crate::channel::{ChannelId, ChannelTable, Content};
 use crate::outcome::MessageOutcome;
-use page::Page;
+use page::{Page, has_channel};
 use round::{Class, Round};
 use senders::{Outbound, Senders};
 use tracker::Tracker;
@@ -186,15 +186,16 @@ impl Outbox {
         self.senders = Senders::new(&self.table, 0, 0);
     }
 
-    /// Returns whether [`fill`](Self::fill) would write something, given room with `lead` and before
-    /// [`poll_timeout`](Self::poll_timeout).
+    /// Returns whether [`fill`](Self::fill) would write something, given room with `lead` and
+    /// `channels` and before [`poll_timeout`](Self::poll_timeout).
     #[must_use]
-    pub fn has_work_for(&self, lead: Lead) -> bool {
+    pub fn has_work_for(&self, lead: Lead, channels: u32) -> bool {
         if self
             .senders
             .channels
             .iter()
-            .any(|channel| channel.next_lost().is_some())
+            .enumerate()
+            .any(|(id, channel)| has_channel(channels, id) && channel.next_lost().is_some())
         {
             return true;
         }
@@ -207,7 +208,9 @@ impl Outbox {
         self.rounds
             .iter()
             .flat_map(Round::channels)
-            .filter(|channel| self.senders.is_of(class, *channel))
+            .filter(|channel| {
+                has_channel(channels, *channel) && self.senders.is_of(class, *channel)
+            })
             .filter_map(|channel| self.senders.channels.get(channel))
             .any(|channel| match channel.next_new(credit) {
                 Next::Idle => false,
@@ -222,7 +225,7 @@ impl Outbox {
     /// As [`has_work_for`](Self::has_work_for) any message.
     #[must_use]
     pub fn has_work(&self) -> bool {
-        self.has_work_for(Lead::Any)
+        self.has_work_for(Lead::Any, u32::MAX)
     }
 
     /// Returns whether every message sent was written, the reliable ones acknowledged, and the fate of

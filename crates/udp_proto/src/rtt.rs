@@ -24,6 +24,8 @@ pub struct RttEstimator {
 struct Measured {
     /// Last sample, delays included.
     latest: Duration,
+    /// The same without the peer's delay, as far as that is believed.
+    adjusted: Duration,
     /// Smallest sample.
     min: Duration,
 }
@@ -63,6 +65,7 @@ impl RttEstimator {
         let Some(Measured { min, .. }) = self.measured else {
             self.measured = Some(Measured {
                 latest: sample,
+                adjusted: sample,
                 min: sample,
             });
             self.smoothed = sample;
@@ -70,15 +73,16 @@ impl RttEstimator {
             return;
         };
         let min = min.min(sample);
-        self.measured = Some(Measured {
-            latest: sample,
-            min,
-        });
         let delay = ack_delay.min(self.max_ack_delay);
         let adjusted = sample
             .checked_sub(delay)
             .filter(|adjusted| *adjusted >= min)
             .unwrap_or(sample);
+        self.measured = Some(Measured {
+            latest: sample,
+            adjusted,
+            min,
+        });
         self.variation = (self.variation * 3 + self.smoothed.abs_diff(adjusted)) / 4;
         self.smoothed = (self.smoothed * 7 + adjusted) / 8;
     }
@@ -107,6 +111,13 @@ impl RttEstimator {
     #[must_use]
     pub fn latest(&self) -> Option<Duration> {
         self.measured.map(|measured| measured.latest)
+    }
+
+    /// Returns the last sample without what the peer says that it held it back; `None` before the
+    /// first.
+    #[must_use]
+    pub fn adjusted(&self) -> Option<Duration> {
+        self.measured.map(|measured| measured.adjusted)
     }
 
     /// Returns the smallest sample; `None` before the first.
@@ -169,7 +180,10 @@ mod tests {
         rtt.on_sample(ms(170), ms(10));
         // 160 after the delay: 80 + 80 / 8, and 40 + (80 - 40) / 4.
         assert_eq!((rtt.smoothed(), rtt.variation()), (ms(90), ms(50)));
-        assert_eq!(rtt.latest(), Some(ms(170)));
+        assert_eq!(
+            (rtt.latest(), rtt.adjusted()),
+            (Some(ms(170)), Some(ms(160)))
+        );
     }
 
     #[test]

@@ -21,6 +21,7 @@ use reference::AckReference;
 use scan::{Evicted, Pass, Slot, State};
 use tolerance::Tolerance;
 
+pub use flight::InFlight;
 pub use report::{
     AckUnsent, ArrivedAck, Cargo, ContentsFull, Outcome, SentPacket, Summary, Timeout,
 };
@@ -66,6 +67,8 @@ pub struct SentPackets<C> {
     probe_base: Instant,
     /// Probe timeouts since the last new acknowledgement.
     probes: u32,
+    /// What was sent up to here says nothing about the window; see [`Self::set_recovery`].
+    recovery: Instant,
 }
 
 impl<C: Copy> SentPackets<C> {
@@ -98,6 +101,7 @@ impl<C: Copy> SentPackets<C> {
             loss_deadline: None,
             probe_base: Instant::ZERO,
             probes: 0,
+            recovery: Instant::ZERO,
         }
     }
 
@@ -150,16 +154,14 @@ impl<C: Copy> SentPackets<C> {
             at: packet.at,
             described: packet.described,
             contents: Chain::EMPTY,
-            unreliable: 0,
+            len: packet.len,
+            cargo: packet.cargo,
             state,
         };
         let staged = core::mem::take(&mut self.staged);
         if state == State::InFlight {
             slot.contents = staged;
-            if let Cargo::Unreliable(frames) = packet.cargo {
-                slot.unreliable = frames;
-            }
-            self.flight.add(slot.unreliable);
+            self.flight.add(slot.cargo, slot.len);
         } else {
             debug_assert!(staged.is_empty(), "contents elicit an acknowledgement");
             self.contents.drain(staged, |_| ());
@@ -285,6 +287,18 @@ impl<C: Copy> SentPackets<C> {
         self.flight.packets()
     }
 
+    /// Returns how many bytes these have.
+    #[must_use]
+    pub const fn in_flight_bytes(&self) -> InFlight {
+        self.flight.bytes()
+    }
+
+    /// Says that the congestion window was cut at `at`: acknowledgements of what was sent until then
+    /// are left out of [`Summary::acked_bytes`]; RFC 9002, section 7.3.2.
+    pub const fn set_recovery(&mut self, at: Instant) {
+        self.recovery = at;
+    }
+
     /// Returns whether no further eliciting packet may leave, but for probes.
     ///
     /// So many are in flight; or the oldest of them is so far behind that an ACK of the next one
@@ -391,7 +405,8 @@ impl<C: Copy> SentPackets<C> {
             at: Instant::ZERO,
             described: None,
             contents: Chain::EMPTY,
-            unreliable: 0,
+            len: 0,
+            cargo: Cargo::Other,
             state: State::Skipped,
         });
     }
@@ -416,7 +431,7 @@ impl<C: Copy> SentPackets<C> {
             return;
         };
         if slot.state == State::InFlight {
-            self.flight.remove(slot.unreliable);
+            self.flight.remove(slot.cargo, slot.len);
             self.contents
                 .join(&mut self.evicted.contents, slot.contents);
             self.evicted.packets = self.evicted.packets.saturating_add(1);

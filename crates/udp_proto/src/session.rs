@@ -1,49 +1,59 @@
 //! One peer: composes keys, windows, acknowledgement, loss and channels, and owns no algorithm.
 
+mod base_delay;
+mod breaker;
 mod close;
+mod congestion;
+mod deadlines;
 mod fates;
+mod flow;
+mod gate;
 mod key_update;
 mod mtu;
 mod opening;
+mod pacer;
 mod path;
 mod receive;
 mod roam;
 mod send;
+mod start;
 
 use core::net::{IpAddr, SocketAddr};
 use core::time::Duration;
 
-use crypto::{Aead, Exporter, Provider, Role, SealingKey, SessionSecrets, Suite};
-use wire::{Generator, Instant};
+use crypto::{Aead, Exporter, Role, SealingKey};
+use wire::Instant;
 
 use crate::channel::{ChannelId, ChannelTable, Content as MessageContent, MessageId, SendError};
-use crate::config::Config;
-use crate::endpoint::stall::STALL_MAX;
+use crate::config::Mtu;
 use crate::error::CloseReason;
 use crate::event::Proof;
-use crate::handshake::params::{ACK_DELAY_MAX, Params};
 use crate::handshake::peer::{CONFIRM_LEN, IDENTITY_LEN};
 use crate::handshake::reset::ResetToken;
 use crate::inbox::Inbox;
 use crate::outbox::Outbox;
 use crate::outcome::{Message, Settled};
-use crate::packet::{Cid, PacketNumber};
+use crate::packet::Cid;
 use crate::received::Received;
 use crate::replay::ReplayWindow;
 use crate::rtt::RttEstimator;
-use crate::sent::{SentPacket, SentPackets, Summary, Timeout};
+use crate::sent::{SentPacket, SentPackets, Summary};
 use crate::skip::SkipPolicy;
 use crate::stats::SessionStats;
 use close::Phase;
 use fates::Fates;
+use flow::Flow;
+pub(crate) use flow::cap;
+use gate::Gate;
 pub(crate) use key_update::Keying;
 use key_update::SealingPhase;
-use mtu::MtuCheck;
+use mtu::MtuProbing;
 pub(crate) use mtu::Outcome;
 use opening::OpeningKeys;
 pub(crate) use path::Path;
 pub(crate) use receive::{Opened, open};
 use roam::Tokens;
+pub(crate) use start::SessionStart;
 
 /// Shared keys and state between two peers, from the end of the handshake to the last CLOSE.
 pub(crate) struct Session<A: Aead> {
@@ -79,6 +89,10 @@ pub(crate) struct Session<A: Aead> {
     reliable_channels: u32,
     outbox: Outbox,
     inbox: Inbox,
+    /// What may leave when.
+    flow: Flow,
+    /// What is let in.
+    gate: Gate,
 
     /// CONFIRM and IDENTITY, which every packet carries until one of them is acknowledged.
     confirm: Option<(Box<Confirm>, Sending)>,
@@ -86,9 +100,8 @@ pub(crate) struct Session<A: Aead> {
     crowding: Crowding,
     /// PINGs that a probe or the handshake asks for.
     pings_due: u8,
-    /// Largest datagram to send, bytes.
-    mtu: u16,
-    mtu_check: MtuCheck,
+    /// Largest datagram to send, and the search for a larger one.
+    mtu: MtuProbing,
     idle_timeout: Duration,
     keepalive: Duration,
     /// When we speak at the latest.
@@ -103,22 +116,6 @@ pub(crate) struct Session<A: Aead> {
     is_readable_told: bool,
     news: News,
     stats: SessionStats,
-}
-
-/// What a session starts from.
-pub(crate) struct SessionStart {
-    pub(crate) role: Role,
-    pub(crate) path: Path,
-    pub(crate) peer_cid: Cid,
-    pub(crate) suite: Suite,
-    pub(crate) secrets: SessionSecrets,
-    pub(crate) peer_params: Params,
-    /// How long the handshake took, as a first sample; `None` where something was sent twice.
-    pub(crate) round_trip: Option<Duration>,
-    /// What the dialler sends until it is acknowledged.
-    pub(crate) confirm: Option<Confirm>,
-    pub(crate) proof: Proof,
-    pub(crate) source: Option<IpAddr>,
 }
 
 /// Body of CONFIRM, and of IDENTITY in peer mode.
@@ -154,7 +151,7 @@ pub(crate) enum Content {
     /// CONFIRM, with IDENTITY in peer mode.
     Confirm,
     /// PING and padding.
-    MtuProbe,
+    MtuProbe(Mtu),
 }
 
 /// What the endpoint passes on after it has touched a session.
@@ -168,78 +165,13 @@ pub(crate) struct News {
     pub(crate) moved: Option<SocketAddr>,
     /// The check of the path's size is over.
     pub(crate) mtu_checked: Option<Outcome>,
+    /// The rate of realtime messages has changed, bytes a second.
+    pub(crate) realtime_rate: Option<u32>,
     /// Its slot may be freed.
     pub(crate) is_gone: bool,
 }
 
 impl<A: Aead> Session<A> {
-    pub(crate) fn new<P: Provider<Aead = A>>(
-        now: Instant,
-        config: &Config,
-        provider: &P,
-        generator: &mut Generator,
-        start: SessionStart,
-    ) -> Self {
-        let (ours, theirs, exporter) = start.secrets.split(start.role);
-        let mut rtt = RttEstimator::new(start.peer_params.ack_delay_max);
-        if let Some(round_trip) = start.round_trip {
-            rtt.on_sample(round_trip, Duration::ZERO);
-        }
-        let idle_timeout = config
-            .idle_timeout
-            .get()
-            .min(start.peer_params.idle_timeout);
-        let keepalive = config.keepalive.get().min(idle_timeout / 3);
-        let window = usize::try_from(start.peer_params.receive_window).unwrap_or(usize::MAX);
-        let mtu = config.mtu.get().min(start.peer_params.datagram_max);
-        let confirm = start
-            .confirm
-            .map(|confirm| (Box::new(confirm), Sending::Due));
-        Self {
-            phase: Phase::Open,
-            path: start.path,
-            tokens: Tokens::default(),
-            peer_cid: start.peer_cid,
-            role: start.role,
-            boot_id: start.peer_params.boot_id,
-            // With shorter ids, others could have collected it.
-            reset_token: start
-                .peer_params
-                .reset_token
-                .filter(|_| start.role == Role::Dialler && start.peer_cid.len() == Cid::LEN_MAX),
-            proof: start.proof,
-            source: start.source,
-            sealing: ours.into_sealing_key(provider, start.suite),
-            sealing_phase: SealingPhase::new(now),
-            opening: OpeningKeys::new(provider, start.suite, theirs),
-            exporter,
-            replay: ReplayWindow::new(),
-            received: Received::new(PacketNumber::ZERO, ACK_DELAY_MAX),
-            sent: SentPackets::new(PacketNumber::ZERO),
-            skips: SkipPolicy::new(PacketNumber::ZERO, generator),
-            rtt,
-            outbox: Outbox::new(config.channels.clone(), window, 0),
-            inbox: Inbox::new(config.channels.clone(), config.receive_window(), 0),
-            reliable_channels: config.channels.reliable_bits(),
-            channels: config.channels.clone(),
-            // An accepter speaks at once: the dialler repeats CONFIRM until it hears.
-            pings_due: u8::from(confirm.is_none()),
-            confirm,
-            crowding: Crowding::None,
-            mtu_check: MtuCheck::new(config.mtu_check, mtu),
-            mtu,
-            idle_timeout,
-            keepalive,
-            keepalive_at: now + keepalive,
-            heard_at: now,
-            deaf_for: Duration::ZERO,
-            checked_at: now,
-            is_readable_told: false,
-            news: News::default(),
-            stats: SessionStats::default(),
-        }
-    }
-
     /// Queues a message.
     pub(crate) fn send(
         &mut self,
@@ -288,6 +220,11 @@ impl<A: Aead> Session<A> {
             self.is_readable_told = false;
         }
         channel
+    }
+
+    /// Returns how many bytes of realtime messages may leave at once.
+    pub(crate) fn realtime_room(&self, now: Instant) -> u32 {
+        self.flow.realtime_room(now)
     }
 
     /// Returns whether the peer is to be told of credit.
@@ -356,6 +293,10 @@ impl<A: Aead> Session<A> {
             key_phase_sent: self.sealing_phase.generation(),
             key_phase_received: self.opening.generation(),
             packets_unopened: self.opening.failed(),
+            congestion_window: self.flow.window(),
+            bytes_in_flight: self.sent.in_flight_bytes().total,
+            realtime_rate: self.flow.realtime_rate(),
+            mtu: self.mtu.get(),
             ..self.stats
         }
     }
@@ -385,77 +326,6 @@ impl<A: Aead> Session<A> {
         self.sent.shrink();
     }
 
-    /// Returns when `handle_timeout` is next needed. Deadlines that were seen to and wait for the
-    /// drain are left out.
-    pub(crate) fn poll_timeout(&self) -> Option<Instant> {
-        let pending = |at: &Instant| *at > self.checked_at;
-        match &self.phase {
-            Phase::Open | Phase::Flushing { .. } => {
-                let until = match self.phase {
-                    Phase::Flushing { until, .. } => Some(until),
-                    Phase::Open | Phase::Closing { .. } | Phase::Draining { .. } | Phase::Gone => {
-                        None
-                    }
-                };
-                [
-                    Some(self.heard_at + self.idle_span()),
-                    until,
-                    self.received.poll_timeout().filter(pending),
-                    Some(self.keepalive_at).filter(pending),
-                    self.sent.poll_timeout(&self.rtt),
-                    self.outbox.poll_timeout(),
-                    self.inbox.poll_timeout(),
-                    self.opening.poll_timeout(),
-                    self.path.poll_timeout().filter(pending),
-                ]
-                .into_iter()
-                .flatten()
-                .min()
-            }
-            Phase::Closing {
-                next_at, gone_at, ..
-            } => next_at
-                .filter(pending)
-                .map_or(Some(*gone_at), |next| Some(next.min(*gone_at))),
-            Phase::Draining { gone_at } => Some(*gone_at),
-            Phase::Gone => None,
-        }
-    }
-
-    /// Runs every timer due at `now`.
-    pub(crate) fn handle_timeout(&mut self, now: Instant) {
-        self.checked_at = self.checked_at.max(now);
-        self.opening.handle_timeout(now);
-        self.run_phase(now);
-        if !matches!(self.phase, Phase::Open | Phase::Flushing { .. }) {
-            return;
-        }
-        if now >= self.heard_at + self.idle_span() {
-            self.end(CloseReason::Timeout, Box::default());
-            self.phase = Phase::Gone;
-            self.news.is_gone = true;
-            return;
-        }
-        self.outbox.handle_timeout(now);
-        self.inbox.handle_timeout(now);
-        if now >= self.keepalive_at {
-            // A whole keepalive without a packet of ours.
-            self.shrink(now);
-        }
-        let (sent, rtt, mut fates) = self.parts(now);
-        let timeout = sent.on_timeout(now, rtt, |content, _| fates.on_lost(content));
-        match timeout {
-            Timeout::Checked(summary) => self.count(&summary),
-            Timeout::Probe => {
-                self.outbox.probe();
-                if let Some((_, sending)) = &mut self.confirm {
-                    *sending = Sending::Due;
-                }
-                self.pings_due = 1;
-            }
-        }
-    }
-
     /// Splits the session for a call that reports what became of packets.
     const fn parts(
         &mut self,
@@ -467,25 +337,26 @@ impl<A: Aead> Session<A> {
             inbox: &mut self.inbox,
             confirm: &mut self.confirm,
             mtu: &mut self.mtu,
-            mtu_check: &mut self.mtu_check,
             news: &mut self.news,
         };
         (&mut self.sent, &mut self.rtt, fates)
     }
 
-    fn count(&mut self, summary: &Summary) {
+    fn count(&mut self, now: Instant, summary: &Summary) {
+        self.mtu.on_summary(now, summary);
+        let moment = self.moment(now, self.mtu.get());
+        self.flow.on_summary(&moment, summary);
+        self.sent.set_recovery(self.flow.recovery());
+        self.tell_rate();
         self.stats.packets_acknowledged += u64::from(summary.acked_packets);
         self.stats.packets_lost += u64::from(summary.lost_packets);
         self.stats.packets_lost_spuriously += u64::from(summary.spurious_packets);
     }
 
-    /// Moves the idle deadline by a stall of our own process.
-    pub(crate) fn on_stall(&mut self, span: Duration) {
-        self.deaf_for = self.deaf_for.saturating_add(span).min(STALL_MAX);
-    }
-
-    /// Silence after which the session is given up: never less than three probes take.
-    fn idle_span(&self) -> Duration {
-        self.idle_timeout.max(self.rtt.pto() * 3) + self.deaf_for
+    /// Sees to it that the application hears of another rate.
+    fn tell_rate(&mut self) {
+        if let Some(rate) = self.flow.take_rate_news() {
+            self.news.realtime_rate = Some(rate);
+        }
     }
 }

@@ -57,6 +57,8 @@ pub struct EndpointStats {
     pub dropped_replayed: u64,
     /// Packet that did not open.
     pub dropped_forged: u64,
+    /// Packet over the inbound limits of its session; it was not opened.
+    pub dropped_over_limit: u64,
     /// First packet of an attempt without CONFIRM (in peer mode: without a valid IDENTITY).
     pub dropped_unconfirmed: u64,
     /// Datagram while the application left 65,536 events unread, or a fault of the random source.
@@ -122,6 +124,7 @@ impl EndpointStats {
             self.dropped_header,
             self.dropped_replayed,
             self.dropped_forged,
+            self.dropped_over_limit,
             self.dropped_unconfirmed,
             self.dropped_overload,
             self.dropped_late,
@@ -143,6 +146,9 @@ pub struct SessionStats {
     pub packets_received: u64,
     /// Bytes of these, headers and tags included.
     pub bytes_received: u64,
+    /// Packets that were dropped, and not opened, since the peer sends more than
+    /// [`Config::inbound`](crate::Config::inbound) allows.
+    pub packets_over_limit: u64,
     /// Packets of ours that were acknowledged.
     pub packets_acknowledged: u64,
     /// Packets of ours that count as lost.
@@ -197,6 +203,15 @@ pub struct SessionStats {
     pub key_phase_received: u64,
     /// Packets for the session that did not open: forged or damaged, or of a key that is gone.
     pub packets_unopened: u64,
+    /// Bytes that may be in flight before bulk messages wait.
+    pub congestion_window: u64,
+    /// Bytes in flight.
+    pub bytes_in_flight: u64,
+    /// Bytes of realtime messages that may be sent in a second:
+    /// [`Config::realtime_rate`](crate::Config::realtime_rate), or less on a path that loses much.
+    pub realtime_rate: u32,
+    /// Largest datagram that is sent, bytes.
+    pub mtu: u16,
 }
 
 /// Writes a span as whole microseconds.

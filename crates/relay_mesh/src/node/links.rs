@@ -96,8 +96,8 @@ impl<P: Provider> Node<P> {
                 }
                 SessionEvent::ConnectFailed { session, .. }
                 | SessionEvent::Closed { session, .. } => self.on_closed(now, session),
-                // No message of the mesh is tracked.
-                SessionEvent::Settled { .. } | _ => {}
+                // No message of the mesh is tracked, and what is over a rate waits.
+                SessionEvent::Settled { .. } | SessionEvent::RateChanged { .. } | _ => {}
             }
         }
         has_news

@@ -1,5 +1,7 @@
 //! What a node is made of.
 
+use core::num::NonZeroU32;
+
 use crypto::{Identity, Provider, Secret32};
 use udp_proto::{AppId, Endpoint, Listen, ListenError, Mtu};
 use wire::{Instant, NodeId};
@@ -40,6 +42,8 @@ pub(super) fn endpoint<P: Provider>(
     sessions.half_open_max = 256;
     sessions.mtu_check = Some(Mtu::MESH);
     sessions.receive_window = RECEIVE_WINDOW;
+    sessions.realtime_rate = CONTROL_RATE;
+    sessions.realtime_burst = CONTROL_RATE.get() / 4;
     let mut endpoint = Endpoint::new(sessions, APP, provider, now)?;
     let network = udp_proto::Network {
         secret: config.secret.clone(),
@@ -58,5 +62,8 @@ pub(super) fn endpoint<P: Provider>(
 
 /// Names the mesh to `udp_proto`, apart from every game: "tickmesh".
 const APP: AppId = AppId(0x7469_636b_6d65_7368);
+/// Bytes a second that control traffic with one neighbour may take, and a quarter of them at once: the
+/// answer to a full request leaves in one breath. Flows do not go through sessions.
+const CONTROL_RATE: NonZeroU32 = NonZeroU32::new(1 << 20).unwrap();
 /// Reliable bytes that a neighbour may have on the way: the answer to a full request, twice.
 const RECEIVE_WINDOW: u32 = 192 << 10;

@@ -39,6 +39,7 @@ impl App<Endpoint<SimProvider>> for Replies {
             }
             Event::ConnectFailed { .. }
             | Event::MtuChecked { .. }
+            | Event::RateChanged { .. }
             | Event::Closed { .. }
             | Event::Settled { .. }
             | _ => {}

@@ -1,7 +1,7 @@
 //! One thread polls both ends in turn; nothing waits on a clock.
 
 use core::net::SocketAddr;
-use core::num::NonZeroU8;
+use core::num::{NonZeroU8, NonZeroU32};
 use core::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
@@ -196,6 +196,9 @@ fn outlive(rude: impl Fn(&mut Client)) -> Vec<SendError> {
     rows[1].queue_bytes_max = 1 << 20;
     let mut config = Config::default();
     config.channels = ChannelTable::new(&rows).unwrap();
+    // Nor does it keep to a rate.
+    config.realtime_rate = NonZeroU32::MAX;
+    config.realtime_burst = u32::MAX;
     let target = Target {
         addresses: vec![server.address()],
         server: ServerIdentity::Keys(vec![server.key().to_string().parse().unwrap()]),

@@ -89,6 +89,12 @@ impl ChannelTable {
         })
     }
 
+    /// Returns which channels are bulk: bit n is channel n.
+    pub(crate) fn bulk_bits(&self) -> u32 {
+        let rows = self.rows.iter().rev();
+        rows.fold(0, |bits, row| bits << 1 | u32::from(row.is_bulk()))
+    }
+
     /// Appends what both sides must agree on; the channel digest is a hash of it.
     ///
     /// `count 1 | count * (delivery 1 | message_bytes_max 4)`, big-endian. Priority, ttl and queue

@@ -295,6 +295,12 @@ impl<P: Provider> Endpoint<P> {
         self.session(session).map(Session::stats)
     }
 
+    /// Returns how many bytes of realtime messages `session` may send at once; where more are queued,
+    /// they wait. `None` where the session has ended.
+    pub fn realtime_room(&self, now: Instant, session: SessionId) -> Option<u32> {
+        self.session(session).map(|open| open.realtime_room(now))
+    }
+
     /// Returns where packets of `session` go.
     pub fn peer_address(&self, session: SessionId) -> Option<SocketAddr> {
         self.session(session).map(Session::peer_address)

@@ -234,6 +234,7 @@ impl<P: Provider> Endpoint<P> {
                     Opened::Taken => self.stats.packets += 1,
                     Opened::Replayed => self.stats.dropped_replayed += 1,
                     Opened::Forged => self.stats.dropped_forged += 1,
+                    Opened::Over => self.stats.dropped_over_limit += 1,
                     Opened::Late => self.stats.dropped_late += 1,
                     Opened::Astray => self.stats.dropped_astray += 1,
                 }

@@ -7,6 +7,7 @@ use crypto::Provider;
 use wire::{Arrival, CommandId, Instant, Machine, Transmit, UnixTime};
 
 use super::{Endpoint, Reply, ReplyBody, Slot};
+use crate::config::Mtu;
 use crate::event::Event;
 use crate::handshake::reply::Versions;
 use crate::session::Keying;
@@ -26,6 +27,10 @@ impl<P: Provider> Endpoint<P> {
     /// Runs every timer due at `now`.
     pub fn handle_timeout(&mut self, now: Instant) {
         let now = self.advance(now);
+        if let Some((_, until)) = &mut self.cap {
+            // What waits leaves with the drain.
+            *until = until.filter(|until| *until > now);
+        }
         while let Some(index) = self.timers.pop_due(now) {
             let Some(id) = self.slots.id_at(index) else {
                 continue;
@@ -89,7 +94,29 @@ impl<P: Provider> Endpoint<P> {
 
     /// Returns when `handle_timeout` is next needed; `None` means never, until new input.
     pub fn poll_timeout(&self) -> Option<Instant> {
-        self.timers.next()
+        let capped_until = self.cap.and_then(|(_, until)| until);
+        [self.timers.next(), capped_until]
+            .into_iter()
+            .flatten()
+            .min()
+    }
+
+    /// Returns whether sessions may send at all; where they may not, notes when they may.
+    fn is_within_cap(&mut self, now: Instant) -> bool {
+        let Some((cap, until)) = &mut self.cap else {
+            return true;
+        };
+        let longest = u32::from(Mtu::MAX.get());
+        // Brings it up to now, so that what it says lies ahead.
+        cap.take(now, 0);
+        if cap.available(now) >= longest {
+            *until = None;
+            return true;
+        }
+        *until = (!self.ready.is_empty())
+            .then(|| cap.available_at(longest))
+            .flatten();
+        false
     }
 
     /// Notes that a slot has nothing to send.
@@ -130,6 +157,10 @@ impl<P: Provider> Endpoint<P> {
     }
 
     fn poll_session(&mut self, now: Instant, buf: &mut Vec<u8>) -> Option<Transmit<SocketAddr>> {
+        if !self.is_within_cap(now) {
+            return None;
+        }
+        let start = buf.len();
         while let Some(index) = self.ready.pop_front() {
             let Some(id) = self.slots.id_at(index) else {
                 self.rest(index);
@@ -149,6 +180,10 @@ impl<P: Provider> Endpoint<P> {
             if transmit.is_some() {
                 // To the end of the queue: sessions take turns, a datagram each.
                 self.ready.push_back(index);
+                if let Some((cap, _)) = &mut self.cap {
+                    let len = buf.len().saturating_sub(start);
+                    cap.take_forced(now, u32::try_from(len).unwrap_or(u32::MAX));
+                }
                 return transmit;
             }
             self.rest(index);

@@ -13,6 +13,8 @@ pub struct Room {
     pub end: End,
     /// What must be among them.
     pub lead: Lead,
+    /// Whose messages may be among them: bit n is channel n.
+    pub channels: u32,
 }
 
 /// What a packet must hold for its messages to leave.
@@ -46,6 +48,8 @@ pub(super) struct Page<'a> {
     end: End,
     /// The last frame, where it has a length: its offset in `out`, its header, its bytes of data.
     last: Option<(usize, MsgHeader, usize)>,
+    /// Whose frames may be written: bit n is channel n.
+    channels: u32,
     /// Who wants to know what is written.
     contents: &'a mut dyn FnMut(Content),
     /// Whether a message waits for credit: those behind it leave it what there is.
@@ -65,6 +69,7 @@ impl<'a> Page<'a> {
             written: 0,
             end: room.end,
             last: None,
+            channels: room.channels,
             contents,
             is_credit_awaited: false,
         }
@@ -97,6 +102,11 @@ impl<'a> Page<'a> {
         true
     }
 
+    /// Returns whether frames of `channel` may be written.
+    pub(super) const fn allows(&self, channel: usize) -> bool {
+        has_channel(self.channels, channel)
+    }
+
     /// Returns whether nothing is written.
     pub(super) const fn is_empty(&self) -> bool {
         self.written == 0
@@ -127,6 +137,11 @@ impl<'a> Page<'a> {
     fn may_omit(&self, len: usize) -> bool {
         self.end == End::Packet && len >= PLAINTEXT_MIN
     }
+}
+
+/// Returns whether `channels`, in which bit n is channel n, has `channel`.
+pub(super) const fn has_channel(channels: u32, channel: usize) -> bool {
+    channel < 32 && channels >> channel & 1 == 1
 }
 
 /// Bytes to which a shorter plaintext is padded; TWP/1, section 4.

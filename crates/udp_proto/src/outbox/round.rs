@@ -60,7 +60,7 @@ impl Round {
                 let Some(member) = self.members.get_mut(place) else {
                     return;
                 };
-                if !senders.is_of(class, member.channel) {
+                if !senders.is_of(class, member.channel) || !page.allows(member.channel) {
                     continue;
                 }
                 match member.run(senders, page) {

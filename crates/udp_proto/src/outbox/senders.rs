@@ -44,6 +44,9 @@ impl Senders {
         let Some(Outbound::Reliable(outbound)) = self.channels.get_mut(channel) else {
             return;
         };
+        if !page.allows(channel) {
+            return;
+        }
         while let Some(outgoing) = outbound.next_lost()
             && page.write(&outgoing, outbound.bytes())
         {

@@ -1,5 +1,7 @@
 //! How many packets are in flight, and what unreliable messages may take of the room there.
 
+use super::Cargo;
+
 /// Counts of the packets in flight that ask for an acknowledgement.
 ///
 /// Those that hold unreliable messages and no others are counted apart. Whoever floods an
@@ -13,6 +15,17 @@ pub(super) struct Flight {
     unreliable: usize,
     /// Contents of these.
     contents: usize,
+    /// Bytes of all packets.
+    bytes: InFlight,
+}
+
+/// Bytes in flight, of packets that ask for an acknowledgement.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct InFlight {
+    /// Of all packets, but for those that search for the path's size.
+    pub total: u64,
+    /// Of packets with messages of bulk channels.
+    pub bulk: u64,
 }
 
 impl Flight {
@@ -21,25 +34,44 @@ impl Flight {
         packets: 0,
         unreliable: 0,
         contents: 0,
+        bytes: InFlight { total: 0, bulk: 0 },
     };
 
-    /// Takes note of a packet with so many frames of unreliable messages; 0 where it holds another
-    /// message, or none.
-    pub(super) fn add(&mut self, unreliable: u8) {
+    /// Takes note of a packet of `len` bytes.
+    pub(super) fn add(&mut self, cargo: Cargo, len: u16) {
         self.packets = self.packets.saturating_add(1);
-        if unreliable > 0 {
-            self.unreliable = self.unreliable.saturating_add(1);
-            self.contents = self.contents.saturating_add(unreliable.into());
+        let len = u64::from(len);
+        match cargo {
+            Cargo::Unreliable(frames) => {
+                self.unreliable = self.unreliable.saturating_add(1);
+                self.contents = self.contents.saturating_add(frames.into());
+            }
+            Cargo::Bulk => self.bytes.bulk = self.bytes.bulk.saturating_add(len),
+            Cargo::Probe => return,
+            Cargo::Other => {}
         }
+        self.bytes.total = self.bytes.total.saturating_add(len);
     }
 
     /// Takes note that the packet arrived or counts as lost.
-    pub(super) fn remove(&mut self, unreliable: u8) {
+    pub(super) fn remove(&mut self, cargo: Cargo, len: u16) {
         self.packets = self.packets.saturating_sub(1);
-        if unreliable > 0 {
-            self.unreliable = self.unreliable.saturating_sub(1);
-            self.contents = self.contents.saturating_sub(unreliable.into());
+        let len = u64::from(len);
+        match cargo {
+            Cargo::Unreliable(frames) => {
+                self.unreliable = self.unreliable.saturating_sub(1);
+                self.contents = self.contents.saturating_sub(frames.into());
+            }
+            Cargo::Bulk => self.bytes.bulk = self.bytes.bulk.saturating_sub(len),
+            Cargo::Probe => return,
+            Cargo::Other => {}
         }
+        self.bytes.total = self.bytes.total.saturating_sub(len);
+    }
+
+    /// Returns how many bytes there are.
+    pub(super) const fn bytes(self) -> InFlight {
+        self.bytes
     }
 
     /// Returns how many there are.
@@ -67,17 +99,41 @@ mod tests {
     fn unreliable_messages_leave_a_quarter_of_packets_and_contents() {
         for (packets, contents) in [(768, 1), (6_144 / 30 + 1, 30)] {
             let mut flight = Flight::EMPTY;
+            let unreliable = Cargo::Unreliable(contents);
             for _ in 0..packets {
                 assert!(!flight.is_full_for_unreliable());
-                flight.add(contents);
-                flight.add(0);
+                flight.add(unreliable, 100);
+                flight.add(Cargo::Other, 100);
             }
             assert!(flight.is_full_for_unreliable());
-            flight.remove(0);
+            flight.remove(Cargo::Other, 100);
             assert!(flight.is_full_for_unreliable());
-            flight.remove(contents);
+            flight.remove(unreliable, 100);
             assert!(!flight.is_full_for_unreliable());
             assert_eq!(flight.packets(), 2 * (packets - 1));
         }
+    }
+
+    #[test]
+    fn bytes_are_counted_by_cargo_and_probes_are_not() {
+        let mut flight = Flight::EMPTY;
+        let all = [
+            (Cargo::Other, 10),
+            (Cargo::Unreliable(2), 200),
+            (Cargo::Bulk, 1_000),
+            (Cargo::Probe, 1_452),
+        ];
+        for (cargo, len) in all {
+            flight.add(cargo, len);
+        }
+        let bytes = InFlight {
+            total: 1_210,
+            bulk: 1_000,
+        };
+        assert_eq!((flight.packets(), flight.bytes()), (4, bytes));
+        for (cargo, len) in all {
+            flight.remove(cargo, len);
+        }
+        assert_eq!(flight, Flight::EMPTY);
     }
 }

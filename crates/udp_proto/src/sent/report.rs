@@ -17,6 +17,8 @@ pub struct SentPacket {
     pub number: PacketNumber,
     /// When it left.
     pub at: Instant,
+    /// Its length, bytes of UDP payload.
+    pub len: u16,
     /// Whether it asks for an acknowledgement; one that does not is never lost.
     pub elicits: Elicits,
     /// What sort of messages it holds.
@@ -30,7 +32,11 @@ pub struct SentPacket {
 pub enum Cargo {
     /// So many frames of unreliable ones, at least one, and no other.
     Unreliable(u8),
-    /// A reliable one, or none.
+    /// A reliable one of a bulk channel, whatever else it holds.
+    Bulk,
+    /// Padding that asks what size the path carries; its loss says nothing about congestion.
+    Probe,
+    /// Another reliable one, or none.
     Other,
 }
 
@@ -67,6 +73,17 @@ pub struct Summary {
     pub described: Option<Described>,
     /// The round trip measured.
     pub rtt_sample: Option<Duration>,
+    /// Bytes of packets newly acknowledged that were sent after
+    /// [`super::SentPackets::set_recovery`]'s time.
+    pub acked_bytes: u32,
+    /// When the newest of the packets newly counted as lost was sent, those of [`Cargo::Probe`] left
+    /// out.
+    pub lost_sent_at: Option<Instant>,
+    /// Of those newly acknowledged, how many were longer than every path must carry, probes not
+    /// counted.
+    pub long_acked: u32,
+    /// The same of those newly counted as lost.
+    pub long_lost: u32,
     /// Slots looked at; at most 2,049.
     pub slots_visited: u32,
 }

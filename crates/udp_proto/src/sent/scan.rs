@@ -5,7 +5,8 @@ use core::time::Duration;
 use wire::Instant;
 
 use super::contents::Chain;
-use super::{AckUnsent, ArrivedAck, Outcome, SentPackets, Summary};
+use super::{AckUnsent, ArrivedAck, Cargo, Outcome, SentPackets, Summary};
+use crate::config::Mtu;
 use crate::frame::AckFrame;
 use crate::packet::PacketNumber;
 use crate::received::Described;
@@ -32,8 +33,10 @@ pub(super) struct Slot {
     pub(super) described: Option<Described>,
     /// What it held; empty unless it is in flight or counts as lost.
     pub(super) contents: Chain,
-    /// How many frames of messages it holds, where these are unreliable; else 0.
-    pub(super) unreliable: u8,
+    /// Its length, bytes.
+    pub(super) len: u16,
+    /// What sort of messages it holds.
+    pub(super) cargo: Cargo,
     /// How it stands.
     pub(super) state: State,
 }
@@ -145,16 +148,16 @@ impl<C: Copy> SentPackets<C> {
                     open_from = open_from.or(Some(number));
                 }
                 (State::InFlight, Outcome::Acked) => {
-                    summary.acked_packets += 1;
-                    self.flight.remove(slot.unreliable);
+                    summary.count_acked(slot, self.recovery);
+                    self.flight.remove(slot.cargo, slot.len);
                     let contents = core::mem::take(&mut slot.contents);
                     self.contents
                         .drain(contents, |content| sink(content, outcome));
                     slot.state = State::Acked;
                 }
                 (State::InFlight, Outcome::Lost) => {
-                    summary.lost_packets += 1;
-                    self.flight.remove(slot.unreliable);
+                    summary.count_lost(slot);
+                    self.flight.remove(slot.cargo, slot.len);
                     for content in self.contents.iter(slot.contents) {
                         self.lost += 1;
                         sink(content, outcome);
@@ -204,6 +207,33 @@ impl<C: Copy> SentPackets<C> {
             }
             self.pop_front();
         }
+    }
+}
+
+impl Slot {
+    /// Returns whether it is longer than what every path must carry, and no probe.
+    fn is_long(&self) -> bool {
+        self.len > Mtu::MIN.get() && self.cargo != Cargo::Probe
+    }
+}
+
+impl Summary {
+    /// Counts a packet that was acknowledged.
+    fn count_acked(&mut self, slot: &Slot, recovery: Instant) {
+        self.acked_packets += 1;
+        if slot.at > recovery {
+            self.acked_bytes += u32::from(slot.len);
+        }
+        self.long_acked += u32::from(slot.is_long());
+    }
+
+    /// Counts a packet that counts as lost.
+    fn count_lost(&mut self, slot: &Slot) {
+        self.lost_packets += 1;
+        if slot.cargo != Cargo::Probe {
+            self.lost_sent_at = self.lost_sent_at.max(Some(slot.at));
+        }
+        self.long_lost += u32::from(slot.is_long());
     }
 }
 

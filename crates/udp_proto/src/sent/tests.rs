@@ -36,6 +36,7 @@ impl Sender {
         self.sent.on_sent(SentPacket {
             number,
             at: at(millis),
+            len: 100,
             elicits,
             cargo: if number.get().is_multiple_of(2) {
                 Cargo::Other
@@ -293,6 +294,7 @@ fn numbers_passed_over_count_as_skipped() {
     sender.sent.on_sent(SentPacket {
         number: number(3),
         at: at(0),
+        len: 100,
         elicits: Elicits::Ack,
         cargo: Cargo::Other,
         described: None,
@@ -425,7 +427,13 @@ proptest! {
             prop_assert!(sender.sent.in_flight().eq(open.iter().copied()));
             let mut flight = Flight::EMPTY;
             for number in &open {
-                flight.add(u8::from(number % 2 == 1));
+                let is_unreliable = number % 2 == 1;
+                let cargo = if is_unreliable {
+                    Cargo::Unreliable(1)
+                } else {
+                    Cargo::Other
+                };
+                flight.add(cargo, 100);
             }
             prop_assert_eq!(sender.sent.flight, flight);
         }
@@ -448,6 +456,7 @@ fn a_confirmed_ack_of_ours_is_handed_back() {
         sender.sent.on_sent(SentPacket {
             number: number(index as u64),
             at: at(0),
+            len: 100,
             elicits: if index == 1 {
                 Elicits::Ack
             } else {

@@ -2,8 +2,8 @@
 
 use wire::Instant;
 
-use super::mtu::MtuCheck;
-use super::{Confirm, Content, News, Outcome, Sending};
+use super::mtu::MtuProbing;
+use super::{Confirm, Content, News, Sending};
 use crate::inbox::Inbox;
 use crate::outbox::Outbox;
 
@@ -13,8 +13,7 @@ pub(super) struct Fates<'a> {
     pub(super) outbox: &'a mut Outbox,
     pub(super) inbox: &'a mut Inbox,
     pub(super) confirm: &'a mut Option<(Box<Confirm>, Sending)>,
-    pub(super) mtu: &'a mut u16,
-    pub(super) mtu_check: &'a mut MtuCheck,
+    pub(super) mtu: &'a mut MtuProbing,
     pub(super) news: &'a mut News,
 }
 
@@ -31,9 +30,9 @@ impl Fates<'_> {
                 }
             }
             Content::Window(credit) => self.inbox.on_window_lost(credit),
-            Content::MtuProbe => {
-                if self.mtu_check.on_lost() {
-                    self.news.mtu_checked = Some(Outcome(None));
+            Content::MtuProbe(mtu) => {
+                if let Some(outcome) = self.mtu.on_lost(self.now, mtu) {
+                    self.news.mtu_checked = Some(outcome);
                 }
             }
         }
@@ -45,10 +44,9 @@ impl Fates<'_> {
             Content::Message(message) => self.outbox.on_acked(message),
             Content::Window(credit) => self.inbox.on_window_acked(credit),
             Content::Confirm => *self.confirm = None,
-            Content::MtuProbe => {
-                if let Some(mtu) = self.mtu_check.on_acknowledged() {
-                    *self.mtu = (*self.mtu).max(mtu.get());
-                    self.news.mtu_checked = Some(Outcome(Some(mtu)));
+            Content::MtuProbe(mtu) => {
+                if let Some(outcome) = self.mtu.on_acknowledged(self.now, mtu) {
+                    self.news.mtu_checked = Some(outcome);
                 }
             }
         }

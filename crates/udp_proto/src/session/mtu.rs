@@ -1,77 +1,197 @@
-//! The check that a path carries datagrams of a given size, at the session's start.
+//! What size of datagram a path carries: a check at the session's start, and a search.
 //!
-//! PING and padding up to the size, three times at the most; RFC 8899 without the search. Links of
-//! the mesh ask for 1,280 bytes (architecture.md, decision 12).
+//! PING and padding up to a size, three times at the most; RFC 8899. Links of the mesh check for 1,280
+//! bytes (architecture.md, decision 12). A search climbs from what is known in three steps, again
+//! each ten minutes, and falls back to what every path carries where long packets arrive no more.
+
+use core::net::SocketAddr;
+use core::time::Duration;
 
 use crypto::Aead;
 use wire::{Instant, Transmit};
 
-use core::net::SocketAddr;
-
 use super::{Content, Session};
-use crate::config::Mtu;
+use crate::config::{Config, Mtu, MtuSearch};
 use crate::frame::{Elicits, Frame};
-use crate::sent::{Cargo, SentPacket};
+use crate::sent::{Cargo, SentPacket, Summary};
 
-/// How far the check has come.
+/// What is known of a path's size, and how more is learnt.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct MtuProbing {
+    /// Largest datagram to send, bytes.
+    mtu: u16,
+    /// Size that the application waits to hear of.
+    check: Option<Mtu>,
+    /// No step of the search is larger; `None` where nothing is searched.
+    ceiling: Option<u16>,
+    probe: Probe,
+    /// When the search begins again.
+    again_at: Option<Instant>,
+    /// Long packets lost since the last that was acknowledged.
+    long_lost: u32,
+}
+
+/// How far a probe has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum MtuCheck {
-    /// None was asked for, or it is over.
+enum Probe {
+    /// There is none.
     Idle,
-    /// A probe waits to be sent.
+    /// It waits to be sent.
     Due { mtu: Mtu, left: u8 },
-    /// A probe is in flight.
+    /// It is in flight.
     InFlight { mtu: Mtu, left: u8 },
 }
 
 /// What a check found: the size that the path carries, `None` where not the one asked for.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Outcome(pub(crate) Option<Mtu>);
 
 /// How many probes may be lost; RFC 8899, section 5.1.2.
 const PROBES: u8 = 3;
+/// Sizes that a search tries: the mesh's, that of tunnels over Ethernet, and Ethernet's over IPv6.
+const STEPS: [Mtu; 3] = [Mtu::MESH, Mtu::TUNNEL, Mtu::MAX];
+/// How long a search rests; RFC 8899, section 5.1.1.
+const REST: Duration = Duration::from_secs(600);
+/// The same after long packets were lost on the way.
+const REST_AFTER_HOLE: Duration = Duration::from_secs(60);
+/// Long packets lost in a row that tell of a path which carries them no more: at 30 % of loss, one
+/// row in 170,000 is one by chance.
+const LONG_LOST_MAX: u32 = 10;
 
-impl MtuCheck {
-    /// Starts where a size is asked for that is not known to be carried.
-    pub(super) const fn new(wanted: Option<Mtu>, known: u16) -> Self {
-        match wanted {
-            Some(mtu) if mtu.get() > known => Self::Due { mtu, left: PROBES },
-            Some(_) | None => Self::Idle,
+impl MtuProbing {
+    /// Starts from the configured size, where the peer takes datagrams of up to `peer_max`.
+    pub(super) fn new(config: &Config, peer_max: u16) -> Self {
+        let mtu = config.mtu.get().min(peer_max);
+        let ceiling = match config.mtu_search {
+            MtuSearch::On => Some(peer_max),
+            MtuSearch::Off => None,
+        };
+        let check = config.mtu_check.filter(|check| check.get() > mtu);
+        let mut probing = Self {
+            mtu,
+            check,
+            ceiling,
+            probe: Probe::Idle,
+            again_at: None,
+            long_lost: 0,
+        };
+        probing.probe = check
+            .or_else(|| probing.next_step())
+            .map_or(Probe::Idle, Probe::begin);
+        probing
+    }
+
+    /// Returns the largest datagram to send, bytes.
+    pub(super) const fn get(&self) -> u16 {
+        self.mtu
+    }
+
+    /// Returns whether a probe waits to be sent.
+    pub(super) const fn is_due(&self) -> bool {
+        matches!(self.probe, Probe::Due { .. })
+    }
+
+    /// Returns when the search begins again.
+    pub(super) const fn poll_timeout(&self) -> Option<Instant> {
+        self.again_at
+    }
+
+    /// Begins the search again where that is due.
+    pub(super) fn handle_timeout(&mut self, now: Instant) {
+        if self.again_at.is_some_and(|at| at <= now) {
+            self.again_at = None;
+            self.go_on(now);
+        }
+    }
+
+    /// Takes the loss of a probe of `mtu` bytes; returns what a check found.
+    pub(super) fn on_lost(&mut self, now: Instant, mtu: Mtu) -> Option<Outcome> {
+        let Probe::InFlight { mtu: tried, left } = self.probe else {
+            return None;
+        };
+        if tried != mtu {
+            return None;
+        }
+        if left > 0 {
+            self.probe = Probe::Due { mtu, left };
+            return None;
+        }
+        self.probe = Probe::Idle;
+        self.rest(now, REST);
+        self.check.take().map(|_| Outcome(None))
+    }
+
+    /// Takes the acknowledgement of a probe of `mtu` bytes; returns what a check found.
+    pub(super) fn on_acknowledged(&mut self, now: Instant, mtu: Mtu) -> Option<Outcome> {
+        match self.probe {
+            Probe::InFlight { mtu: tried, .. } | Probe::Due { mtu: tried, .. } if tried == mtu => {
+                self.mtu = self.mtu.max(mtu.get());
+                self.long_lost = 0;
+                self.go_on(now);
+                self.check.take().map(|_| Outcome(Some(mtu)))
+            }
+            // Of a step that is over.
+            Probe::InFlight { .. } | Probe::Due { .. } | Probe::Idle => None,
+        }
+    }
+
+    /// Takes note of what became of long packets.
+    pub(super) fn on_summary(&mut self, now: Instant, summary: &Summary) {
+        if summary.long_acked > 0 {
+            self.long_lost = 0;
+            return;
+        }
+        self.long_lost = self.long_lost.saturating_add(summary.long_lost);
+        if self.long_lost >= LONG_LOST_MAX {
+            self.on_hole(now);
+        }
+    }
+
+    /// Takes note that long packets arrive no more, or nothing does: back to what every path carries.
+    pub(super) fn on_hole(&mut self, now: Instant) {
+        self.long_lost = 0;
+        if self.ceiling.is_some() && self.mtu > Mtu::MIN.get() {
+            self.mtu = Mtu::MIN.get();
+            self.probe = Probe::Idle;
+            self.rest(now, REST_AFTER_HOLE);
         }
     }
 
     /// Begins anew on another path: what the last one carried, or was asked to, is not known of it.
-    pub(super) const fn restart(&mut self, known: &mut u16) {
-        let wanted = match *self {
-            Self::Due { mtu, .. } | Self::InFlight { mtu, .. } => Some(mtu),
-            Self::Idle => Mtu::new(*known),
-        };
-        *known = Mtu::MIN.get();
-        *self = Self::new(wanted, *known);
+    pub(super) fn restart(&mut self) {
+        let known = Mtu::new(self.mtu).filter(|mtu| *mtu > Mtu::MIN);
+        self.check = self.check.or(known);
+        self.mtu = Mtu::MIN.get();
+        self.long_lost = 0;
+        self.again_at = None;
+        let first = self.check.or_else(|| self.next_step());
+        self.probe = first.map_or(Probe::Idle, Probe::begin);
     }
 
-    /// Takes the loss of a probe; returns whether the check has failed.
-    pub(super) const fn on_lost(&mut self) -> bool {
-        let Self::InFlight { mtu, left } = *self else {
-            return false;
-        };
-        if left == 0 {
-            *self = Self::Idle;
-            return true;
+    /// Takes the next step, or rests.
+    fn go_on(&mut self, now: Instant) {
+        self.probe = self.next_step().map_or(Probe::Idle, Probe::begin);
+        if self.probe == Probe::Idle {
+            self.rest(now, REST);
         }
-        *self = Self::Due { mtu, left };
-        false
     }
 
-    /// Takes the acknowledgement of a probe; returns the size that the path carries.
-    pub(super) const fn on_acknowledged(&mut self) -> Option<Mtu> {
-        match *self {
-            Self::InFlight { mtu, .. } | Self::Due { mtu, .. } => {
-                *self = Self::Idle;
-                Some(mtu)
-            }
-            Self::Idle => None,
-        }
+    fn rest(&mut self, now: Instant, span: Duration) {
+        // At the top there is nothing to look for.
+        self.again_at = self.next_step().map(|_| now + span);
+    }
+
+    fn next_step(&self) -> Option<Mtu> {
+        let ceiling = self.ceiling?;
+        STEPS
+            .into_iter()
+            .find(|step| step.get() > self.mtu && step.get() <= ceiling)
+    }
+}
+
+impl Probe {
+    const fn begin(mtu: Mtu) -> Self {
+        Self::Due { mtu, left: PROBES }
     }
 }
 
@@ -82,11 +202,11 @@ impl<A: Aead> Session<A> {
         now: Instant,
         buf: &mut Vec<u8>,
     ) -> Option<Transmit<SocketAddr>> {
-        let MtuCheck::Due { mtu, left } = self.mtu_check else {
+        let Probe::Due { mtu, left } = self.mtu.probe else {
             return None;
         };
         // CONFIRM goes first: what comes before it is not heard.
-        if self.confirm.is_some() || self.sent.push(Content::MtuProbe).is_err() {
+        if self.confirm.is_some() || self.sent.push(Content::MtuProbe(mtu)).is_err() {
             return None;
         }
         let packet = self.begin(buf, mtu.get());
@@ -96,21 +216,19 @@ impl<A: Aead> Session<A> {
             self.sent.discard();
             return None;
         };
-        self.mtu_check = MtuCheck::InFlight {
+        self.mtu.probe = Probe::InFlight {
             mtu,
             left: left.saturating_sub(1),
         };
-        self.on_sent(
-            now,
-            mtu.get().into(),
-            SentPacket {
-                number,
-                at: now,
-                elicits: Elicits::Ack,
-                cargo: Cargo::Other,
-                described: None,
-            },
-        );
+        let sent = SentPacket {
+            number,
+            at: now,
+            len: mtu.get(),
+            elicits: Elicits::Ack,
+            cargo: Cargo::Probe,
+            described: None,
+        };
+        self.on_sent(now, sent, 0);
         Some(self.transmit())
     }
 }

@@ -7,6 +7,7 @@ use crypto::{Aead, OpeningKey, Provider};
 use wire::{Arrival, Instant};
 
 use super::close::Phase;
+use super::gate::Entry;
 use super::opening::Sealed;
 use super::{Keying, Session};
 use crate::error::CloseCode;
@@ -24,6 +25,8 @@ pub(crate) enum Opened {
     Replayed,
     /// It did not open.
     Forged,
+    /// It was over the inbound limits, and was not looked at.
+    Over,
     /// The session is over.
     Late,
     /// It came from elsewhere, as too many did.
@@ -59,12 +62,16 @@ impl<A: Aead> Session<A> {
         if !self.path.admits(now, arrival.peer) {
             return Opened::Astray;
         }
+        let len = datagram.len();
+        if arrival.peer == self.path.peer() && !self.lets_in(now, len) {
+            return Opened::Over;
+        }
         let expected = self.replay.expected(PacketNumber::ZERO);
         let number = expected.widen(header.number);
         if self.replay.check(number) != Verdict::Fresh {
+            self.gate.on_foreign();
             return Opened::Replayed;
         }
-        let len = datagram.len();
         let packet = Sealed {
             number,
             largest: self.replay.largest(),
@@ -73,6 +80,7 @@ impl<A: Aead> Session<A> {
             rtt: &self.rtt,
         };
         let Some(opened) = self.opening.open(now, keying.provider, packet) else {
+            self.gate.on_foreign();
             if self.opening.failed() >= keying.limits.failed_opens_max() {
                 self.abort(now, CloseCode::AeadLimit);
             }
@@ -93,6 +101,20 @@ impl<A: Aead> Session<A> {
         }
         self.on_heard(now, arrival, (len, number >= expected));
         Opened::Taken
+    }
+
+    /// Returns whether a packet of `len` bytes is within the limits; ends the session where its peer
+    /// does not heed them.
+    fn lets_in(&mut self, now: Instant, len: usize) -> bool {
+        let entry = self.gate.admit(now, len);
+        if entry == Entry::Open {
+            return true;
+        }
+        self.stats.packets_over_limit += 1;
+        if entry == Entry::Flood {
+            self.abort(now, CloseCode::Flood);
+        }
+        false
     }
 
     /// Takes the plaintext of the packet that opened the session.
@@ -179,7 +201,7 @@ impl<A: Aead> Session<A> {
                 Outcome::Acked => fates.on_acknowledged(content),
             })
             .map_err(|AckUnsent| CloseCode::AckUnsent)?;
-        self.count(&summary);
+        self.count(now, &summary);
         if let Some(described) = summary.described {
             self.received.on_confirmed(described);
         }

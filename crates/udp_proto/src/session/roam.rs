@@ -68,25 +68,27 @@ impl<A: Aead> Session<A> {
             patience,
         };
         if let Some(moved) = self.path.on_packet(&heard) {
-            self.on_moved(&moved);
+            self.on_moved(now, &moved);
         }
         for token in returned.into_iter().flatten() {
             let answer = (arrival.peer, token);
             if let Some(moved) = self.path.on_response(now, answer, patience) {
-                self.on_moved(&moved);
+                self.on_moved(now, &moved);
             }
         }
     }
 
     /// Begins anew what was measured of the path, where it is another one.
-    fn on_moved(&mut self, moved: &Move) {
+    fn on_moved(&mut self, now: Instant, moved: &Move) {
         self.stats.address_changes = self.stats.address_changes.saturating_add(1);
         self.news.moved = Some(moved.address);
         match moved.span {
             Span::Port => {}
             Span::Host => {
                 self.rtt.reset(moved.round_trip);
-                self.mtu_check.restart(&mut self.mtu);
+                self.flow.restart(now);
+                self.mtu.restart();
+                self.tell_rate();
             }
         }
     }
@@ -142,18 +144,15 @@ impl<A: Aead> Session<A> {
             return false;
         };
         let len = buf.len().saturating_sub(before);
-        let len = u64::try_from(len).unwrap_or(u64::MAX);
-        self.on_sent(
-            now,
-            len,
-            SentPacket {
-                number,
-                at: now,
-                elicits: Elicits::Ack,
-                cargo: Cargo::Other,
-                described: None,
-            },
-        );
+        let sent = SentPacket {
+            number,
+            at: now,
+            len: u16::try_from(len).unwrap_or(u16::MAX),
+            elicits: Elicits::Ack,
+            cargo: Cargo::Other,
+            described: None,
+        };
+        self.on_sent(now, sent, 0);
         true
     }
 }

@@ -6,7 +6,7 @@ use crypto::{Aead, Provider, SealError};
 use wire::{Generator, Instant, Transmit};
 
 use super::close::Phase;
-use super::mtu::MtuCheck;
+use super::flow::Moment;
 use super::{Content, Crowding, Keying, Sending, Session};
 use crate::channel::FRAMES_MAX;
 use crate::error::CloseCode;
@@ -68,7 +68,7 @@ impl<A: Aead> Session<A> {
             code: code.to_wire(),
             reason: &reason,
         };
-        let packet = self.begin(buf, self.mtu);
+        let packet = self.begin(buf, self.mtu.get());
         frame.encode(buf);
         self.finish(buf, &packet)?;
         Some(self.transmit())
@@ -80,15 +80,20 @@ impl<A: Aead> Session<A> {
         generator: &mut Generator,
         buf: &mut Vec<u8>,
     ) -> Option<Transmit<SocketAddr>> {
-        if !self.has_reason_to_send(now) {
+        if self.flow.look_for_silence(now, &self.rtt) {
+            self.mtu.on_hole(now);
+        }
+        let open = self.flow.open_channels(&self.moment(now, self.mtu.get()));
+        if !self.has_reason_to_send(now, open) {
+            self.wait_for_rates(now, open);
             return None;
         }
         self.skip_number(generator)?;
         if let Some(transmit) = self.poll_mtu_probe(now, buf) {
             return Some(transmit);
         }
-        let packet = self.begin(buf, self.mtu);
-        let body = self.write_frames(now, &packet, buf);
+        let packet = self.begin(buf, self.mtu.get());
+        let body = self.write_frames(now, (&packet, open), buf);
         if buf.len() == packet.body {
             // What asked for a packet waits for room in the record of those in flight.
             buf.truncate(packet.start);
@@ -99,18 +104,15 @@ impl<A: Aead> Session<A> {
             self.abort(now, CloseCode::AeadLimit);
             return None;
         };
-        let len = buf.len() - packet.start;
-        self.on_sent(
-            now,
-            u64::try_from(len).unwrap_or(u64::MAX),
-            SentPacket {
-                number,
-                at: now,
-                elicits: body.elicits,
-                cargo: body.cargo,
-                described: body.described,
-            },
-        );
+        let sent = SentPacket {
+            number,
+            at: now,
+            len: u16::try_from(buf.len() - packet.start).unwrap_or(u16::MAX),
+            elicits: body.elicits,
+            cargo: body.cargo,
+            described: body.described,
+        };
+        self.on_sent(now, sent, body.frames);
         // Up to a fifth off, so that many sessions do not speak in one breath.
         let part = u32::try_from(generator.between(800, 1_000)).unwrap_or(1_000);
         self.keepalive_at = now + self.keepalive * part / 1_000;
@@ -127,26 +129,52 @@ impl<A: Aead> Session<A> {
         Some(())
     }
 
-    /// Takes note of a packet of `len` bytes that was sealed.
-    pub(super) fn on_sent(&mut self, now: Instant, len: u64, packet: SentPacket) {
+    /// Takes note of a packet that was sealed, with so many frames of messages.
+    pub(super) fn on_sent(&mut self, now: Instant, packet: SentPacket, frames: usize) {
+        let cargo = packet.cargo;
         self.sent.on_sent(packet);
+        let moment = self.moment(now, packet.len);
+        self.flow.on_sent(&moment, cargo, frames);
         self.stats.packets_sent += 1;
-        self.stats.bytes_sent += len;
+        self.stats.bytes_sent += u64::from(packet.len);
         self.keepalive_at = now + self.keepalive;
     }
 
-    /// Returns whether a packet is to leave now.
-    fn has_reason_to_send(&self, now: Instant) -> bool {
+    /// What decides whether a packet of up to `len` bytes may leave.
+    pub(super) const fn moment(&self, now: Instant, len: u16) -> Moment {
+        Moment {
+            now,
+            rtt: self.rtt,
+            in_flight: self.sent.in_flight_bytes(),
+            len,
+        }
+    }
+
+    /// Nothing leaves any more: looks at what waits for a rate or the window, where channels in `open`
+    /// need not.
+    fn wait_for_rates(&mut self, now: Instant, open: u32) {
+        self.tell_rate();
+        if !self.has_room_in_flight() {
+            return;
+        }
+        let (lead, bulk) = (self.lead(), self.flow.bulk_channels());
+        let waiting = [bulk & !open, !bulk & !open]
+            .into_iter()
+            .filter(|channels| *channels != 0 && self.outbox.has_work_for(lead, *channels))
+            .fold(0, |waiting, channels| waiting | channels);
+        let moment = self.moment(now, self.mtu.get());
+        self.flow.on_waiting(&moment, waiting);
+    }
+
+    /// Returns whether a packet is to leave now; messages only of the channels in `open`.
+    fn has_reason_to_send(&self, now: Instant, open: u32) -> bool {
         self.received.ack_due(now)
             || matches!(self.confirm, Some((_, Sending::Due)))
             || self.pings_due > 0
             || self.keepalive_at <= now
             || self.inbox.window_to_send().is_some()
-            || matches!(
-                (&self.mtu_check, &self.confirm),
-                (MtuCheck::Due { .. }, None)
-            )
-            || (self.has_room_in_flight() && self.outbox.has_work_for(self.lead()))
+            || (self.mtu.is_due() && self.confirm.is_none())
+            || (self.has_room_in_flight() && self.outbox.has_work_for(self.lead(), open))
     }
 
     /// What the next packet with messages must hold: unreliable ones leave a part of the room in
@@ -169,11 +197,18 @@ impl<A: Aead> Session<A> {
     }
 
     /// Writes the frames of one packet: what reports, then what controls, then messages.
-    fn write_frames(&mut self, now: Instant, packet: &Packet, buf: &mut Vec<u8>) -> Body {
+    fn write_frames(
+        &mut self,
+        now: Instant,
+        (packet, open): (&Packet, u32),
+        buf: &mut Vec<u8>,
+    ) -> Body {
         let lead = self.lead();
+        // A probe waits for nothing.
+        let open = if self.pings_due > 0 { u32::MAX } else { open };
         let has_messages = (self.has_room_in_flight() || self.pings_due > 0)
             && self.has_room_on_record()
-            && self.outbox.has_work_for(lead);
+            && self.outbox.has_work_for(lead, open);
         let room = if has_messages {
             self.ack_room(now, packet.room)
         } else {
@@ -183,19 +218,17 @@ impl<A: Aead> Session<A> {
         let needs_ping = self.pings_due > 0 || self.keepalive_at <= now;
         let mut elicits = Elicits::Nothing;
         let mut cargo = Cargo::Other;
+        let mut frames = 0;
         if self.write_window(buf) | self.write_confirm(buf) {
             elicits = Elicits::Ack;
         }
         if has_messages {
-            let (frames, is_reliable) = self.write_messages(now, (packet, lead), buf);
+            (frames, cargo) = self.write_messages(now, (packet, lead, open), buf);
             if frames > 0 {
-                if !is_reliable {
-                    cargo = Cargo::Unreliable(u8::try_from(frames).unwrap_or(u8::MAX));
-                }
                 elicits = Elicits::Ack;
             }
             self.crowding = match (frames, self.crowding) {
-                _ if !self.outbox.has_work_for(lead) => Crowding::None,
+                _ if !self.outbox.has_work_for(lead, open) => Crowding::None,
                 (0, _) => Crowding::LastPacket,
                 (_, Crowding::None) => Crowding::None,
                 // No later packet of this drain would have room either.
@@ -216,6 +249,7 @@ impl<A: Aead> Session<A> {
             elicits,
             cargo,
             described,
+            frames,
         }
     }
 
@@ -300,14 +334,14 @@ impl<A: Aead> Session<A> {
         true
     }
 
-    /// Fills the packet with messages; returns how many frames there are, and whether any of them is
-    /// reliable.
+    /// Fills the packet with messages of the channels in `open`; returns how many frames there are, and
+    /// of what sort.
     fn write_messages(
         &mut self,
         now: Instant,
-        (packet, lead): (&Packet, Lead),
+        (packet, lead, open): (&Packet, Lead, u32),
         buf: &mut Vec<u8>,
-    ) -> (usize, bool) {
+    ) -> (usize, Cargo) {
         let room = Room {
             bytes: packet.end().saturating_sub(buf.len()),
             end: if self.is_probing_a_lost_server() {
@@ -316,17 +350,27 @@ impl<A: Aead> Session<A> {
                 End::Packet
             },
             lead,
+            channels: open,
         };
-        let (sent, reliable) = (&mut self.sent, self.reliable_channels);
-        let mut is_reliable = false;
+        let sent = &mut self.sent;
+        let mut written = 0;
         let frames = self.outbox.fill(now, room, buf, &mut |content| {
-            is_reliable |= reliable & 1_u32.wrapping_shl(content.channel.0.into()) != 0;
+            written |= 1_u32.wrapping_shl(content.channel.0.into());
             // `has_room_on_record` was asked.
             if sent.push(Content::Message(content)).is_err() {
                 debug_assert!(false, "no room for what a packet holds");
             }
         });
-        (frames, is_reliable)
+        let cargo = if frames == 0 {
+            Cargo::Other
+        } else if written & self.flow.bulk_channels() != 0 {
+            Cargo::Bulk
+        } else if written & self.reliable_channels != 0 {
+            Cargo::Other
+        } else {
+            Cargo::Unreliable(u8::try_from(frames).unwrap_or(u8::MAX))
+        };
+        (frames, cargo)
     }
 
     /// Writes the header of the next packet.
@@ -401,6 +445,8 @@ struct Body {
     elicits: Elicits,
     cargo: Cargo,
     described: Option<Described>,
+    /// How many of them are messages.
+    frames: usize,
 }
 
 /// Where a packet stands in the buffer.

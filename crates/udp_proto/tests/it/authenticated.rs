@@ -407,6 +407,7 @@ fn twp_a4_an_optimistic_acker_is_caught_within_2_048_packets() {
             let Some(last) = packets.last() else {
                 // An honest one shows that the address is reached.
                 bout.say(&[&[0x02][..], &newest, &[0xFF, 0xFF, 0, 0]].concat());
+                bout.line.now += Duration::from_millis(1);
                 continue;
             };
             let last = &last.bytes;

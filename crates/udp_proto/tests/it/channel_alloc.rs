@@ -91,6 +91,7 @@ impl Link {
             bytes: 1_171,
             end: End::Packet,
             lead: Lead::Any,
+            channels: u32::MAX,
         };
         self.plaintext.clear();
         contents.clear();

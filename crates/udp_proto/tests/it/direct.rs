@@ -1,6 +1,7 @@
 //! Endpoints without a world: datagrams go from hand to hand, and the test is the clock.
 
 use core::net::SocketAddr;
+use core::num::NonZeroU32;
 use core::time::Duration;
 
 use crypto::Provider;
@@ -144,7 +145,7 @@ pub(crate) const CLIENT: &str = "203.0.113.9:4000";
 
 impl Line {
     pub(crate) fn new(number: u64) -> Self {
-        Self::with(number, Config::default(), |listen| listen)
+        Self::with(number, unhurried(), |listen| listen)
     }
 
     pub(crate) fn with(number: u64, config: Config, shape: impl Fn(Listen) -> Listen) -> Self {
@@ -240,9 +241,20 @@ pub(crate) fn again(credentials: &Credentials) -> Credentials {
     }
 }
 
-/// The usual configuration, but for this.
-pub(crate) fn config(change: impl FnOnce(&mut Config)) -> Config {
+/// The usual configuration without rates: for tests in which much happens at one time.
+pub(crate) fn unhurried() -> Config {
     let mut config = Config::default();
+    config.realtime_rate = NonZeroU32::MAX;
+    config.realtime_burst = u32::MAX;
+    config.inbound.packets = u32::MAX;
+    config.inbound.packets_burst = u32::MAX;
+    config.inbound.bytes = u32::MAX;
+    config
+}
+
+/// The same, but for this.
+pub(crate) fn config(change: impl FnOnce(&mut Config)) -> Config {
+    let mut config = unhurried();
     change(&mut config);
     config
 }

@@ -3,23 +3,27 @@
 use core::time::Duration;
 
 use netsim::{Handle, LinkConfig};
-use udp_proto::{ChannelConfig, ChannelId, ChannelTable, Config, Endpoint, Listen, SessionId};
+use udp_proto::{ChannelConfig, ChannelId, ChannelTable, Endpoint, Listen, SessionId};
 use wire::Seed;
 
+use crate::direct::unhurried;
 use crate::harness::{Peer, SERVER, Scene, address};
 
 const FIRST: ChannelId = ChannelId(0);
 const LAST: ChannelId = ChannelId(1);
 
-/// Channel 0 goes before all others, 1 comes after them.
-fn scene(first: ChannelConfig, last: ChannelConfig) -> (Scene, Handle<Peer>, SessionId) {
+/// Channel 0 goes before all others, 1 comes behind it with a priority of its own.
+fn scene(
+    first: ChannelConfig,
+    (last, level): (ChannelConfig, u8),
+) -> (Scene, Handle<Peer>, SessionId) {
     let mut rows = [first, last];
-    for (row, priority) in rows.iter_mut().zip([0, 7]) {
+    for (row, priority) in rows.iter_mut().zip([0, level]) {
         row.priority = udp_proto::channel::Priority::new(priority).unwrap();
         row.queue_bytes_max = 1 << 20;
         row.ttl = Duration::from_secs(5);
     }
-    let mut config = Config::default();
+    let mut config = unhurried();
     config.channels = ChannelTable::new(&rows).unwrap();
     config.receive_window = 64 << 20;
     let shape = |listen: Listen| listen.with_open_mode();
@@ -72,7 +76,7 @@ fn a_flood_of_unreliable_messages_leaves_room_for_reliable_ones_of_the_last_prio
         ChannelConfig::reliable_ordered(),
         ChannelConfig::reliable_unordered(),
     ] {
-        let (mut scene, client, session) = scene(ChannelConfig::unreliable(), reliable);
+        let (mut scene, client, session) = scene(ChannelConfig::unreliable(), (reliable, 7));
         flood(&mut scene, client, session, &[FIRST], 400);
         scene.send(client, session, LAST, b"in spite of it");
         flood(&mut scene, client, session, &[FIRST], 490);
@@ -86,7 +90,7 @@ fn a_flood_of_unreliable_messages_leaves_room_for_reliable_ones_of_the_last_prio
 fn small_unreliable_messages_do_not_use_up_the_record_of_contents_either() {
     let (mut scene, client, session) = scene(
         ChannelConfig::sequenced(),
-        ChannelConfig::reliable_ordered(),
+        (ChannelConfig::reliable_ordered(), 7),
     );
     for _ in 0..300 {
         for _ in 0..90 {
@@ -100,14 +104,26 @@ fn small_unreliable_messages_do_not_use_up_the_record_of_contents_either() {
 }
 
 #[test]
-fn where_both_flood_the_first_priority_keeps_three_quarters_and_the_last_is_not_starved() {
+fn where_both_flood_the_first_priority_keeps_three_quarters_and_the_second_is_not_starved() {
     let (mut scene, client, session) = scene(
         ChannelConfig::unreliable(),
-        ChannelConfig::reliable_ordered(),
+        (ChannelConfig::reliable_ordered(), 1),
     );
     flood(&mut scene, client, session, &[FIRST, LAST], 6_000);
     let (first, last) = (came(&scene, FIRST), came(&scene, LAST));
     // Six flights of 1,024 have left, a round trip of a second apart, and five or six have come.
     assert!((768 * 5..=768 * 6).contains(&first), "{first}, {last}");
     assert!((256 * 5..=256 * 7).contains(&last), "{first}, {last}");
+}
+
+/// What is bulk has no claim on room that realtime messages take, but for two packets of it.
+#[test]
+fn bulk_under_a_flood_without_a_rate_still_moves() {
+    let (mut scene, client, session) =
+        scene(ChannelConfig::unreliable(), (ChannelConfig::bulk(), 7));
+    flood(&mut scene, client, session, &[FIRST], 2_000);
+    let before = came(&scene, LAST);
+    flood(&mut scene, client, session, &[FIRST, LAST], 6_000);
+    let bulk = came(&scene, LAST) - before;
+    assert!((8..=1_500).contains(&bulk), "{bulk}");
 }

@@ -228,7 +228,12 @@ impl Scene {
 
     /// Adds a client that dials with a token of its own.
     pub(crate) fn join(&mut self, player: u64) -> (Handle<Peer>, SessionId) {
-        let client = self.client();
+        self.join_with(player, Config::default())
+    }
+
+    /// The same with a configuration of its own.
+    pub(crate) fn join_with(&mut self, player: u64, config: Config) -> (Handle<Peer>, SessionId) {
+        let client = self.client_with(config);
         let unix = self.world.unix_now();
         let credentials = self.keys.token(unix, player, address(SERVER));
         let session = self.dial(client, credentials);

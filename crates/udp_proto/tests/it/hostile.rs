@@ -3,7 +3,7 @@
 use core::net::SocketAddr;
 use core::time::Duration;
 
-use udp_proto::{Config, Listen, SessionId};
+use udp_proto::{Listen, SessionId};
 use wire::{Generator, Instant, Seed};
 
 use crate::direct::{CLIENT, Line, Party};
@@ -180,7 +180,7 @@ fn junk(kind: usize, captures: &[Vec<u8>], generator: &mut Generator) -> Vec<u8>
 
 #[test]
 fn junk_at_every_port_is_counted_by_reason_and_does_nothing() {
-    let mut line = Line::with(14, Config::default(), Listen::with_open_mode);
+    let mut line = Line::with(14, crate::direct::unhurried(), Listen::with_open_mode);
     let (session, theirs) = line.join(1);
     line.client
         .machine

@@ -17,6 +17,7 @@ mod direct;
 mod exchange;
 mod fairness;
 mod flood;
+mod flow;
 mod harness;
 mod hostile;
 mod key_limits;

@@ -8,7 +8,7 @@ use netsim::{LinkConfig, Rate};
 use udp_proto::{SessionId, SessionStats};
 use wire::Seed;
 
-use crate::direct::{CLIENT, Line};
+use crate::direct::{CLIENT, Line, unhurried};
 use crate::harness::{RELIABLE, SERVER, Scene, UNRELIABLE, address};
 
 /// A client and a server whose drivers take what has come, and send, once in some milliseconds.
@@ -134,8 +134,8 @@ fn what_a_busy_peer_reports_late_is_not_sent_again() {
 #[test]
 fn sim_nothing_is_sent_twice_behind_a_deep_queue() {
     for seed in 1..=4 {
-        let mut scene = Scene::new(Seed::from_number(seed));
-        let (client, session) = scene.join(1);
+        let mut scene = Scene::with(Seed::from_number(seed), unhurried(), |listen| listen);
+        let (client, session) = scene.join_with(1, unhurried());
         scene.run(500);
         let rate = Rate {
             bytes_per_second: NonZeroU64::new(1_000_000).unwrap(),

@@ -3,7 +3,7 @@
 use core::net::SocketAddr;
 use core::time::Duration;
 
-use udp_proto::{CloseCode, Config, Credentials, Listen, SessionId};
+use udp_proto::{CloseCode, Credentials, Listen, SessionId};
 use wire::Seed;
 
 use crate::direct::{Line, Sent};
@@ -16,7 +16,11 @@ use crate::rogue::Rogue;
 #[test]
 fn twp_k6_nobody_is_sent_more_than_a_third_of_what_came_from_his_address() {
     for number in 0..8 {
-        let mut line = Line::with(100 + number, Config::default(), Listen::with_open_mode);
+        let mut line = Line::with(
+            100 + number,
+            crate::direct::unhurried(),
+            Listen::with_open_mode,
+        );
         let mut generator = Seed::from_number(number).generator(5);
         let (session, _) = line.join(1);
         line.client
@@ -176,7 +180,7 @@ fn twp_k6_a_copied_acknowledgement_proves_no_address() {
 
 #[test]
 fn an_address_that_showed_a_cookie_is_sent_all_at_once() {
-    let mut line = Line::with(19, Config::default(), Listen::with_open_mode);
+    let mut line = Line::with(19, crate::direct::unhurried(), Listen::with_open_mode);
     line.client.dial(line.now, &line.keys, Credentials::Open);
     while line.server.sessions().is_empty() {
         for Sent { bytes, .. } in line.client.drain(line.now) {

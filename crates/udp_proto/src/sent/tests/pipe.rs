@@ -186,6 +186,7 @@ impl Run {
         side.sent.on_sent(SentPacket {
             number,
             at: now,
+            len: 100,
             elicits,
             cargo: Cargo::Other,
             described,

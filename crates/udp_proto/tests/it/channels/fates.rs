@@ -30,6 +30,7 @@ fn packet(outbox: &mut Outbox, now: Instant) -> Vec<Content> {
         bytes: ROOM,
         end: End::Packet,
         lead: Lead::Any,
+        channels: u32::MAX,
     };
     let mut contents = Vec::new();
     outbox.fill(now, room, &mut Vec::new(), &mut |content| {

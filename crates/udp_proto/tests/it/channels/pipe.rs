@@ -179,6 +179,7 @@ impl Side {
                 bytes: ROOM,
                 end: End::Packet,
                 lead: Lead::Any,
+                channels: u32::MAX,
             };
             let count = self.outbox.fill(now, room, &mut frames, &mut |content| {
                 contents.push(content);

@@ -28,8 +28,12 @@ fn outbox(rows: &[ChannelConfig]) -> Outbox {
 /// One packet: its plaintext and what is in it.
 fn fill(outbox: &mut Outbox, now: Instant, bytes: usize, end: End) -> (Vec<u8>, Vec<Content>) {
     let (mut out, mut contents) = (Vec::new(), Vec::new());
-    let lead = Lead::Any;
-    let room = Room { bytes, end, lead };
+    let room = Room {
+        bytes,
+        end,
+        lead: Lead::Any,
+        channels: u32::MAX,
+    };
     outbox.fill(now, room, &mut out, &mut |content| contents.push(content));
     assert!(out.len() <= bytes);
     (out, contents)

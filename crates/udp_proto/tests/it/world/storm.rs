@@ -352,6 +352,10 @@ impl Storm {
                             "{event:?}"
                         );
                     }
+                    // Many of these paths lose more than a fifth.
+                    Event::RateChanged { session, .. } => {
+                        assert!(open.contains(session), "{event:?}");
+                    }
                     _ => panic!("{event:?}"),
                 }
             }

@@ -344,7 +344,11 @@ impl Application<Endpoint<Ring>> for Arena {
                     self.advance(now, endpoint);
                 }
             }
-            Event::ConnectFailed { .. } | Event::MtuChecked { .. } | Event::Settled { .. } | _ => {}
+            Event::ConnectFailed { .. }
+            | Event::MtuChecked { .. }
+            | Event::RateChanged { .. }
+            | Event::Settled { .. }
+            | _ => {}
         }
     }
 

@@ -320,7 +320,7 @@ impl Application<Endpoint<Ring>> for Player {
                 session, reason, ..
             } => self.fail("ended", session, &reason),
             Event::Readable { session } => self.receive(now, endpoint, session),
-            Event::MtuChecked { .. } | Event::Settled { .. } | _ => {}
+            Event::MtuChecked { .. } | Event::RateChanged { .. } | Event::Settled { .. } | _ => {}
         }
     }
 

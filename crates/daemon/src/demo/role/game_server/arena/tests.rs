@@ -199,6 +199,7 @@ impl Application<Endpoint<Ring>> for Stranger {
             Event::Connected { .. }
             | Event::Readable { .. }
             | Event::MtuChecked { .. }
+            | Event::RateChanged { .. }
             | Event::Settled { .. }
             | _ => {
                 return;

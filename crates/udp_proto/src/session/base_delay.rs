@@ -1,0 +1,90 @@
+//! The round trip of a path whose queues are empty.
+
+use core::time::Duration;
+
+use wire::Instant;
+
+/// The smallest of the round trips of the last ten to twenty seconds.
+///
+/// The smallest ever would hold a path that has become longer for one with a queue, for good; so two
+/// spans are kept, and the older one is forgotten. Who fills the queue himself lets it run empty at
+/// the turn of the spans, or he would take it for a part of the path.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct BaseDelay {
+    /// Smallest of the span that runs.
+    current: Option<Duration>,
+    /// Smallest of the one before.
+    previous: Option<Duration>,
+    /// When the next span begins.
+    turn_at: Instant,
+}
+
+/// How long a span is.
+const SPAN: Duration = Duration::from_secs(10);
+
+impl BaseDelay {
+    pub(super) const fn new(now: Instant) -> Self {
+        Self {
+            current: None,
+            previous: None,
+            turn_at: now,
+        }
+    }
+
+    /// Returns the round trip without queues; `None` where none was measured.
+    pub(super) fn get(&self) -> Option<Duration> {
+        match (self.current, self.previous) {
+            (Some(current), Some(previous)) => Some(current.min(previous)),
+            (current, previous) => current.or(previous),
+        }
+    }
+
+    /// Takes a round trip; returns whether a further span has begun.
+    pub(super) fn on_sample(&mut self, now: Instant, sample: Duration) -> bool {
+        let is_turn = now >= self.turn_at;
+        if is_turn {
+            self.previous = self.current.or(self.previous);
+            self.current = None;
+            self.turn_at = now + SPAN;
+        }
+        self.current = Some(self.current.map_or(sample, |current| current.min(sample)));
+        is_turn && self.previous.is_some()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const fn ms(millis: u64) -> Duration {
+        Duration::from_millis(millis)
+    }
+
+    #[test]
+    fn a_longer_path_is_believed_within_twenty_seconds_and_a_shorter_one_at_once() {
+        let mut base = BaseDelay::new(Instant::ZERO);
+        assert_eq!(base.get(), None);
+        let mut turns = Vec::new();
+        for second in 0..40 {
+            let sample = if second < 5 { ms(40) } else { ms(140) };
+            if base.on_sample(Instant::from_millis(second * 1_000), sample) {
+                turns.push(second);
+            }
+            let expected = if second < 20 { ms(40) } else { ms(140) };
+            assert_eq!(base.get(), Some(expected), "{second}");
+        }
+        assert_eq!(turns, [10, 20, 30]);
+        base.on_sample(Instant::from_millis(40_000), ms(30));
+        assert_eq!(base.get(), Some(ms(30)));
+    }
+
+    #[test]
+    fn after_a_long_silence_the_last_span_still_counts_until_another_is_over() {
+        let mut base = BaseDelay::new(Instant::ZERO);
+        base.on_sample(Instant::ZERO, ms(40));
+        assert!(base.on_sample(Instant::from_millis(900_000), ms(70)));
+        assert_eq!(base.get(), Some(ms(40)));
+        assert!(base.on_sample(Instant::from_millis(910_000), ms(70)));
+        assert_eq!(base.get(), Some(ms(70)));
+    }
+}

@@ -1,0 +1,248 @@
+//! When realtime messages must be fewer: a path that loses a fifth, or answers no more.
+
+use core::time::Duration;
+
+use wire::Instant;
+
+use crate::sent::Summary;
+
+/// The circuit breaker of a session; after the idea of RFC 8083.
+///
+/// It halves the rate of what waits for no window, and gives a tenth back for each second without
+/// need. It looks at the clock only where something happens: a session at rest costs nothing.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Breaker {
+    /// Rate without need, bytes a second.
+    full: u32,
+    /// Rate now.
+    rate: u32,
+    /// What became of packets in the second that runs, and the two before; the newest first.
+    seconds: [Fates; 3],
+    /// Whole seconds since the rate was halved, up to 3.
+    whole: u8,
+    /// When the second that runs began.
+    began: Instant,
+    /// Whether nothing was acknowledged since the path was last called silent.
+    is_silent: bool,
+}
+
+/// What became of packets.
+#[derive(Clone, Copy, Debug, Default)]
+struct Fates {
+    acknowledged: u32,
+    lost: u32,
+}
+
+/// Least rate, bytes a second.
+pub(super) const FLOOR: u32 = 4_096;
+/// Packets whose fate must be known before they prove anything.
+const PACKETS_MIN: u32 = 30;
+/// A fifth may be lost.
+const LOSS_PARTS: u32 = 5;
+const SECOND: Duration = Duration::from_secs(1);
+/// Seconds of rest after which nothing is left to give back: 4 KiB/s grow to 4 GiB/s in 147.
+const REST_MAX: u32 = 150;
+
+impl Breaker {
+    pub(super) const fn new(now: Instant, full: u32) -> Self {
+        Self {
+            full,
+            rate: full,
+            seconds: [Fates {
+                acknowledged: 0,
+                lost: 0,
+            }; 3],
+            whole: 0,
+            began: now,
+            is_silent: false,
+        }
+    }
+
+    /// Returns the rate, bytes a second.
+    pub(super) const fn rate(&self) -> u32 {
+        self.rate
+    }
+
+    /// Returns the rate without need.
+    pub(super) const fn full(&self) -> u32 {
+        self.full
+    }
+
+    /// Judges the seconds that are over.
+    pub(super) fn advance(&mut self, now: Instant) {
+        let mut steps = 0;
+        while now.saturating_since(self.began) >= SECOND {
+            if steps >= REST_MAX {
+                self.began = now;
+                break;
+            }
+            steps = steps.saturating_add(1);
+            self.began += SECOND;
+            self.end_second();
+        }
+    }
+
+    /// Takes note of what became of packets.
+    pub(super) fn on_summary(&mut self, now: Instant, summary: &Summary) {
+        self.advance(now);
+        if summary.acked_packets > 0 {
+            self.is_silent = false;
+        }
+        let [current, ..] = &mut self.seconds;
+        current.acknowledged = current
+            .acknowledged
+            .saturating_add(summary.acked_packets)
+            .saturating_add(summary.spurious_packets);
+        current.lost = current
+            .lost
+            .saturating_add(summary.lost_packets)
+            .saturating_sub(summary.spurious_packets);
+    }
+
+    /// Takes note that nothing is acknowledged any more.
+    pub(super) fn on_silence(&mut self, now: Instant) {
+        self.advance(now);
+        self.is_silent = true;
+        self.halve();
+    }
+
+    fn end_second(&mut self) {
+        self.whole = self.whole.saturating_add(1).min(3);
+        match (self.is_too_much(), self.whole) {
+            (true, 3) => self.halve(),
+            // It may be too much; three seconds tell.
+            (true, _) => {}
+            (false, _) if self.is_silent => {}
+            (false, _) => {
+                let more = (self.rate / 10).max(1);
+                self.rate = self.rate.saturating_add(more).min(self.full);
+            }
+        }
+        let [first, second, _] = self.seconds;
+        self.seconds = [Fates::default(), first, second];
+    }
+
+    fn is_too_much(&self) -> bool {
+        let count =
+            |of: fn(&Fates) -> u32| self.seconds.iter().map(of).fold(0, u32::saturating_add);
+        let lost = count(|fates| fates.lost);
+        let settled = lost.saturating_add(count(|fates| fates.acknowledged));
+        settled >= PACKETS_MIN && lost.saturating_mul(LOSS_PARTS) > settled
+    }
+
+    fn halve(&mut self) {
+        self.rate = (self.rate / 2).max(FLOOR.min(self.full));
+        self.seconds = [Fates::default(); 3];
+        self.whole = 0;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FULL: u32 = 262_144;
+
+    fn at(millis: u64) -> Instant {
+        Instant::from_millis(millis)
+    }
+
+    /// A packet is acknowledged.
+    fn heard(breaker: &mut Breaker, millis: u64) {
+        let summary = Summary {
+            acked_packets: 1,
+            ..Summary::default()
+        };
+        breaker.on_summary(at(millis), &summary);
+    }
+
+    /// A second of so many packets, told of 20 times; the rate behind it.
+    fn second(breaker: &mut Breaker, start: u64, acked: u32, lost: u32) -> u32 {
+        for part in 0..20 {
+            let summary = Summary {
+                acked_packets: acked / 20,
+                lost_packets: lost / 20,
+                ..Summary::default()
+            };
+            breaker.on_summary(at(start * 1_000 + part * 50), &summary);
+        }
+        breaker.advance(at(start * 1_000 + 1_000));
+        breaker.rate()
+    }
+
+    #[test]
+    fn more_than_a_fifth_in_three_seconds_halves_the_rate_exactly_and_a_fifth_does_not() {
+        let mut breaker = Breaker::new(at(0), FULL);
+        for start in 0..30 {
+            assert_eq!(second(&mut breaker, start, 80, 20), FULL);
+        }
+        let mut breaker = Breaker::new(at(0), FULL);
+        let mut rates = Vec::new();
+        for start in 0..30 {
+            rates.push(second(&mut breaker, start, 60, 20));
+        }
+        let halves: Vec<u32> = (1..=10).map(|step| (FULL >> step).max(FLOOR)).collect();
+        let thirds: Vec<u32> = rates.iter().copied().skip(2).step_by(3).collect();
+        assert_eq!(thirds, halves);
+        // Nothing is given back in between.
+        assert_eq!(
+            &rates[..6],
+            &[FULL, FULL, FULL / 2, FULL / 2, FULL / 2, FULL / 4]
+        );
+    }
+
+    #[test]
+    fn each_second_without_need_gives_a_tenth_back_until_it_is_whole() {
+        let mut breaker = Breaker::new(at(0), FULL);
+        breaker.on_silence(at(0));
+        let mut expected = FULL / 2;
+        breaker.advance(at(900));
+        assert_eq!(breaker.rate(), expected);
+        heard(&mut breaker, 900);
+        for second in 1..=10 {
+            breaker.advance(at(second * 1_000 - 1));
+            assert_eq!(breaker.rate(), expected);
+            expected = (expected + expected / 10).min(FULL);
+            breaker.advance(at(second * 1_000));
+            assert_eq!(breaker.rate(), expected);
+        }
+        assert_eq!(breaker.rate(), FULL);
+    }
+
+    #[test]
+    fn silence_halves_at_once_down_to_the_floor_and_a_day_of_rest_is_cheap() {
+        let mut breaker = Breaker::new(at(0), FULL);
+        for _ in 0..20 {
+            breaker.on_silence(at(10));
+        }
+        breaker.advance(at(60_000));
+        assert_eq!(breaker.rate(), FLOOR, "nothing was heard");
+        heard(&mut breaker, 60_000);
+        breaker.advance(at(86_400_000));
+        assert_eq!(breaker.rate(), FULL);
+        let mut small = Breaker::new(at(0), 1_000);
+        small.on_silence(at(0));
+        assert_eq!(small.rate(), 1_000, "below the floor from the start");
+    }
+
+    #[test]
+    fn few_packets_and_late_ones_prove_nothing() {
+        let mut breaker = Breaker::new(at(0), FULL);
+        let lost = Summary {
+            lost_packets: 29,
+            ..Summary::default()
+        };
+        breaker.on_summary(at(100), &lost);
+        breaker.advance(at(3_000));
+        assert_eq!(breaker.rate(), FULL);
+        let mut breaker = Breaker::new(at(0), FULL);
+        let late = Summary {
+            lost_packets: 100,
+            spurious_packets: 100,
+            ..Summary::default()
+        };
+        breaker.on_summary(at(100), &late);
+        breaker.advance(at(3_000));
+        assert_eq!(breaker.rate(), FULL);
+    }
+}

@@ -1,0 +1,365 @@
+//! How much may be in flight: a window that makes room before a queue grows long.
+//!
+//! The window follows RFC 9002, section 7: slow start, recovery, congestion avoidance, no growth
+//! where the sender does not use it. Besides, it yields to delay as RFC 6817 does: what is bulk must
+//! not stand in a queue before the game's own packets.
+
+use core::time::Duration;
+
+use wire::Instant;
+
+use super::base_delay::BaseDelay;
+use crate::rtt::RttEstimator;
+use crate::sent::{InFlight, SentPackets, Summary};
+
+/// The congestion window of a path.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Congestion {
+    /// Bytes that may be in flight.
+    window: u64,
+    /// Below it the window doubles each round trip.
+    threshold: u64,
+    /// Bytes acknowledged towards the next step of linear growth.
+    credit: u64,
+    /// What was sent up to here says nothing about the window.
+    recovery: Instant,
+    /// When it last gave way to delay.
+    yielded_at: Instant,
+    /// Since when slow start meets a queue, without a sample that tells of none.
+    queue_since: Option<Instant>,
+    /// Round trip without a queue.
+    base: BaseDelay,
+    /// What holds the sender back.
+    limit: Limit,
+}
+
+/// What holds a sender of bulk back; RFC 9002, section 7.8.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Limit {
+    /// It has nothing more to send.
+    Application,
+    /// The window, or its pace.
+    Window,
+}
+
+/// What a window counts in; RFC 9002, section 7.2.
+const DATAGRAM: u64 = 1_200;
+/// RFC 9002, section 7.2.
+const INITIAL: u64 = 10 * DATAGRAM;
+/// RFC 9002, section 7.2.
+const MIN: u64 = 2 * DATAGRAM;
+/// No more packets can be in flight.
+const MAX: u64 = SentPackets::<()>::IN_FLIGHT_MAX as u64 * 1_452;
+/// A queue from which on it gives way. A game beside it shall not wait 50 ms, and the average tells of a
+/// queue some packets late.
+const DELAY_MAX: Duration = Duration::from_millis(40);
+/// A queue from which on it does not grow: what it sends now meets it a round trip later.
+const DELAY_HIGH: Duration = Duration::from_millis(25);
+/// Bounds of the queue that ends slow start, and its part of the round trip; RFC 9406, section 4.2.
+const SLOW_START_DELAY: [Duration; 2] = [Duration::from_millis(4), Duration::from_millis(16)];
+
+impl Congestion {
+    pub(super) const fn new(now: Instant) -> Self {
+        Self {
+            window: INITIAL,
+            threshold: u64::MAX,
+            credit: 0,
+            recovery: Instant::ZERO,
+            yielded_at: now,
+            queue_since: None,
+            base: BaseDelay::new(now),
+            limit: Limit::Application,
+        }
+    }
+
+    /// Begins anew on another path; what was sent on the last one says nothing about it. RFC 9000,
+    /// section 9.4.
+    pub(super) const fn restart(&mut self, now: Instant) {
+        let limit = self.limit;
+        *self = Self::new(now);
+        self.recovery = now;
+        self.limit = limit;
+    }
+
+    /// Returns the window, bytes.
+    pub(super) const fn window(&self) -> u64 {
+        self.window
+    }
+
+    /// Returns the time up to which packets sent say nothing about the window.
+    pub(super) const fn recovery(&self) -> Instant {
+        self.recovery
+    }
+
+    /// Returns whether a bulk packet of `len` bytes may leave. However full the window is of what
+    /// is realtime, two such packets may be in flight.
+    pub(super) const fn has_room(&self, in_flight: InFlight, len: u64) -> bool {
+        in_flight.total.saturating_add(len) <= self.window
+            || in_flight.bulk.saturating_add(len) <= MIN
+    }
+
+    /// Takes note of what holds the sender back.
+    pub(super) const fn set_limit(&mut self, limit: Limit) {
+        self.limit = limit;
+    }
+
+    /// Takes note of what an acknowledgement or a timer said.
+    pub(super) fn on_summary(&mut self, now: Instant, summary: &Summary, rtt: &RttEstimator) {
+        let sample = summary.rtt_sample.and_then(|_| rtt.adjusted());
+        if let Some(sample) = sample
+            && self.base.on_sample(now, sample)
+            && self.limit == Limit::Window
+        {
+            self.drain(now, rtt);
+        }
+        if summary.lost_sent_at.is_some_and(|at| at > self.recovery) {
+            self.on_loss(now);
+        } else if sample.is_some() {
+            self.on_delay(now, rtt);
+        }
+        if self.limit == Limit::Window && self.recovery < now {
+            self.grow(summary.acked_bytes.into(), rtt);
+        }
+    }
+
+    /// Takes note that nothing is acknowledged any more; RFC 9002, section 7.6.2.
+    pub(super) fn on_silence(&mut self, now: Instant) {
+        self.threshold = (self.window / 2).max(MIN);
+        self.cut(now, MIN);
+    }
+
+    /// Gives way where the queue is too long: an eighth in each round trip.
+    fn on_delay(&mut self, now: Instant, rtt: &RttEstimator) {
+        let round_trip = rtt.smoothed();
+        let is_queueing = rtt.adjusted().is_some_and(|it| self.is_queueing(it));
+        if self.is_slow_start() && is_queueing {
+            let since = *self.queue_since.get_or_insert(now);
+            if now.saturating_since(since) >= round_trip {
+                // What fills the path stays, and what made the queue goes.
+                self.threshold = self.without_queue(rtt);
+                self.cut(now, self.threshold);
+            }
+            return;
+        }
+        self.queue_since = None;
+        let is_due = now.saturating_since(self.yielded_at) >= round_trip;
+        if is_due && self.delay(round_trip) > DELAY_MAX {
+            self.yielded_at = now;
+            self.window = self.window.saturating_sub(self.window / 8).max(MIN);
+            self.threshold = self.window;
+        }
+    }
+
+    /// Halves the window, once for all losses of a round trip; RFC 9002, section 7.3.2.
+    fn on_loss(&mut self, now: Instant) {
+        self.threshold = (self.window / 2).max(MIN);
+        self.cut(now, self.threshold);
+    }
+
+    /// Lets the queue run empty, so that the path shows what it takes without one.
+    fn drain(&mut self, now: Instant, rtt: &RttEstimator) {
+        self.threshold = self.without_queue(rtt);
+        self.cut(now, self.threshold / 2);
+    }
+
+    fn cut(&mut self, now: Instant, window: u64) {
+        self.window = window.max(MIN);
+        self.credit = 0;
+        self.recovery = now;
+        self.yielded_at = now;
+        self.queue_since = None;
+    }
+
+    /// Takes note of bytes that arrived.
+    fn grow(&mut self, bytes: u64, rtt: &RttEstimator) {
+        let queue = self.delay(rtt.adjusted().unwrap_or_default());
+        if queue > DELAY_HIGH {
+            return;
+        }
+        if self.is_slow_start() {
+            // A round trip of doubling is under way already.
+            if self.queue_since.is_some() {
+                return;
+            }
+            self.window = self.window.saturating_add(bytes).min(MAX);
+            return;
+        }
+        self.credit = self.credit.saturating_add(bytes);
+        if self.credit >= self.window {
+            self.credit = self.credit.saturating_sub(self.window);
+            self.window = self.window.saturating_add(DATAGRAM).min(MAX);
+        }
+    }
+
+    const fn is_slow_start(&self) -> bool {
+        self.window < self.threshold
+    }
+
+    /// Time that a round trip spent in queues.
+    fn delay(&self, round_trip: Duration) -> Duration {
+        round_trip.saturating_sub(self.base.get().unwrap_or(round_trip))
+    }
+
+    /// Returns whether a round trip tells of a queue that slow start has made.
+    fn is_queueing(&self, round_trip: Duration) -> bool {
+        let [least, most] = SLOW_START_DELAY;
+        let part = self.base.get().unwrap_or_default() / 8;
+        self.delay(round_trip) > part.clamp(least, most)
+    }
+
+    /// The part of the window that is on the path and not in its queue.
+    fn without_queue(&self, rtt: &RttEstimator) -> u64 {
+        let round_trip = rtt.adjusted().unwrap_or_else(|| rtt.smoothed());
+        let base = self.base.get().unwrap_or(round_trip).min(round_trip);
+        let (base, round_trip) = (base.as_micros(), round_trip.as_micros());
+        let part = u128::from(self.window)
+            .saturating_mul(base)
+            .checked_div(round_trip);
+        let part = part.and_then(|part| u64::try_from(part).ok());
+        part.unwrap_or(self.window).max(MIN)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const ROUND_TRIP: Duration = Duration::from_millis(50);
+
+    fn at(millis: u64) -> Instant {
+        Instant::from_millis(millis)
+    }
+
+    fn rtt(millis: u64) -> RttEstimator {
+        let mut rtt = RttEstimator::new(Duration::ZERO);
+        rtt.on_sample(Duration::from_millis(millis), Duration::ZERO);
+        rtt
+    }
+
+    fn acked(bytes: u32) -> Summary {
+        Summary {
+            acked_packets: bytes / 1_200,
+            acked_bytes: bytes,
+            rtt_sample: Some(ROUND_TRIP),
+            ..Summary::default()
+        }
+    }
+
+    fn lost(sent_at: Instant) -> Summary {
+        Summary {
+            lost_packets: 1,
+            lost_sent_at: Some(sent_at),
+            ..Summary::default()
+        }
+    }
+
+    fn limited() -> Congestion {
+        let mut congestion = Congestion::new(at(0));
+        congestion.set_limit(Limit::Window);
+        congestion
+    }
+
+    /// RFC 9002, sections 7.2, 7.3.1 to 7.3.3.
+    #[test]
+    fn the_window_doubles_halves_once_a_round_trip_and_then_grows_by_a_datagram() {
+        let mut congestion = limited();
+        let rtt = rtt(50);
+        assert_eq!(congestion.window(), 12_000);
+        congestion.on_summary(at(50), &acked(12_000), &rtt);
+        assert_eq!(congestion.window(), 24_000);
+        congestion.on_summary(at(100), &lost(at(60)), &rtt);
+        assert_eq!(
+            (congestion.window(), congestion.recovery()),
+            (12_000, at(100))
+        );
+        // Sent before it was cut: the same event.
+        congestion.on_summary(at(120), &lost(at(100)), &rtt);
+        assert_eq!(congestion.window(), 12_000);
+        for step in 0..10 {
+            congestion.on_summary(at(150 + step), &acked(1_200), &rtt);
+        }
+        assert_eq!(congestion.window(), 13_200);
+        for round in 1..20 {
+            congestion.on_summary(at(200 * round), &lost(at(200 * round - 1)), &rtt);
+        }
+        assert_eq!(congestion.window(), MIN);
+        congestion.on_silence(at(9_000));
+        assert_eq!(congestion.window(), MIN);
+    }
+
+    /// RFC 9002, section 7.8.
+    #[test]
+    fn a_window_that_is_not_used_does_not_grow() {
+        let mut congestion = Congestion::new(at(0));
+        congestion.on_summary(at(50), &acked(12_000), &rtt(50));
+        assert_eq!(congestion.window(), INITIAL);
+    }
+
+    #[test]
+    fn a_queue_stops_growth_then_ends_slow_start_then_shrinks_the_window() {
+        let mut congestion = limited();
+        congestion.on_summary(at(50), &acked(12_000), &rtt(50));
+        // 20 ms of queue: it waits a round trip to see whether they pass.
+        congestion.on_summary(at(100), &acked(12_000), &rtt(70));
+        assert_eq!(congestion.window(), 24_000);
+        congestion.on_summary(at(110), &acked(1_200), &rtt(51));
+        assert_eq!(congestion.window(), 25_200, "they did");
+        congestion.on_summary(at(120), &acked(1_200), &rtt(70));
+        congestion.on_summary(at(190), &acked(1_200), &rtt(70));
+        assert_eq!(congestion.window(), 25_200 * 50 / 70, "they did not");
+        let window = congestion.window();
+        congestion.on_summary(at(300), &acked(100_000), &rtt(91));
+        let yielded = window - window / 8;
+        assert_eq!(congestion.window(), yielded);
+        congestion.on_summary(at(320), &acked(100_000), &rtt(91));
+        assert_eq!(congestion.window(), yielded, "once in a round trip");
+        congestion.on_summary(at(392), &acked(100_000), &rtt(91));
+        assert_eq!(congestion.window(), yielded - yielded / 8);
+    }
+
+    #[test]
+    fn two_bulk_packets_may_be_in_flight_however_full_it_is() {
+        let congestion = Congestion::new(at(0));
+        let room = |total, bulk| congestion.has_room(InFlight { total, bulk }, 1_200);
+        assert!(room(10_800, 10_800) && !room(10_801, 10_800));
+        assert!(room(500_000, 1_200) && !room(500_000, 1_201));
+    }
+
+    /// RFC 9000, section 9.4.
+    #[test]
+    fn another_path_begins_with_a_first_window_and_loss_on_the_last_one_does_not_count() {
+        let mut congestion = limited();
+        congestion.on_summary(at(50), &acked(12_000), &rtt(50));
+        congestion.on_summary(at(60), &lost(at(55)), &rtt(50));
+        congestion.restart(at(100));
+        congestion.on_summary(at(150), &lost(at(99)), &rtt(90));
+        assert_eq!(congestion.window(), INITIAL);
+        congestion.on_summary(at(190), &acked(12_000), &rtt(90));
+        assert_eq!(
+            congestion.window(),
+            2 * INITIAL,
+            "it starts slowly, and grows"
+        );
+    }
+
+    proptest! {
+        /// Who acknowledges a packet at a time, or lies about round trips, is not sent more than who
+        /// acknowledges all at once: what counts is bytes. Nobody doubles more than once for what was sent.
+        #[test]
+        fn twp_p8_no_way_to_acknowledge_makes_the_window_grow_faster_than_the_bytes(
+            parts in prop::collection::vec((0_u32..40, 1_u64..400), 1..200),
+        ) {
+            let mut congestion = limited();
+            let (mut bytes, mut now) = (0, 0);
+            for (packets, round_trip) in parts {
+                now += 7;
+                bytes += u64::from(packets) * 1_200;
+                congestion.on_summary(at(now), &acked(packets * 1_200), &rtt(round_trip));
+                prop_assert!(congestion.window() <= INITIAL + bytes);
+                prop_assert!((MIN..=MAX).contains(&congestion.window()));
+            }
+        }
+    }
+}

@@ -1,0 +1,224 @@
+//! What may leave when: the rates and windows of one session's packets.
+
+use core::time::Duration;
+
+use wire::Instant;
+
+use super::breaker::Breaker;
+use super::congestion::{Congestion, Limit};
+use super::pacer::{Pace, Pacer};
+use crate::budget::TokenBucket;
+use crate::config::{Config, Mtu};
+use crate::rtt::RttEstimator;
+use crate::sent::{Cargo, InFlight, Summary};
+
+/// Two classes of messages. Realtime ones leave at a rate and wait for no window; bulk ones leave as
+/// fast as the path takes them, in what room the others leave there.
+///
+/// A packet with both is one of bulk: what else is in it takes nothing of the rate.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Flow {
+    /// Which channels are bulk: bit n is channel n.
+    bulk_channels: u32,
+    realtime: TokenBucket,
+    breaker: Breaker,
+    congestion: Congestion,
+    pacer: Pacer,
+    /// What all packets together may take.
+    cap: Option<TokenBucket>,
+    /// When the path counts as silent, or does once more: nothing was acknowledged for long.
+    silent_at: Option<Instant>,
+    /// Rate when news of it were last asked for.
+    told_rate: u32,
+    /// When messages may leave that wait for a rate.
+    wake_at: Option<Instant>,
+}
+
+/// What a decision takes into account.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Moment {
+    pub(super) now: Instant,
+    pub(super) rtt: RttEstimator,
+    pub(super) in_flight: InFlight,
+    /// Length of the packet that would leave, bytes, at most.
+    pub(super) len: u16,
+}
+
+impl Flow {
+    pub(super) fn new(now: Instant, config: &Config) -> Self {
+        let rate = config.realtime_rate.get();
+        let longest = u32::from(Mtu::MAX.get());
+        let burst = config.realtime_burst.max(longest);
+        let cap = config.send_rate_max.map(|rate| cap(rate.get(), now));
+        Self {
+            bulk_channels: config.channels.bulk_bits(),
+            realtime: TokenBucket::new(rate, burst, now),
+            breaker: Breaker::new(now, rate),
+            congestion: Congestion::new(now),
+            pacer: Pacer::new(now),
+            cap,
+            silent_at: None,
+            told_rate: rate,
+            wake_at: None,
+        }
+    }
+
+    /// Begins anew on another path, which is asked for nothing of what the last one could not do.
+    pub(super) const fn restart(&mut self, now: Instant) {
+        self.breaker = Breaker::new(now, self.breaker.full());
+        self.congestion.restart(now);
+        self.pacer = Pacer::new(now);
+        self.silent_at = None;
+    }
+
+    /// Returns whose messages may leave: bit n is channel n.
+    pub(super) fn open_channels(&mut self, moment: &Moment) -> u32 {
+        let Moment { now, len, .. } = *moment;
+        self.breaker.advance(now);
+        self.realtime.set_rate(now, self.breaker.rate());
+        let has_room = |bucket: &TokenBucket| bucket.available(now) >= u32::from(len);
+        if self.cap.as_ref().is_some_and(|cap| !has_room(cap)) {
+            return 0;
+        }
+        let mut open = 0;
+        if has_room(&self.realtime) {
+            open |= !self.bulk_channels;
+        }
+        if self.bulk_channels != 0
+            && self.congestion.has_room(moment.in_flight, len.into())
+            && self.pacer.may_send(now, self.pace(moment))
+        {
+            open |= self.bulk_channels;
+        }
+        open
+    }
+
+    /// Takes note of whose messages may not leave: bit n is channel n.
+    pub(super) fn on_waiting(&mut self, moment: &Moment, waiting: u32) {
+        let [is_bulk, is_realtime] =
+            [self.bulk_channels, !self.bulk_channels].map(|channels| waiting & channels != 0);
+        self.congestion.set_limit(if is_bulk {
+            Limit::Window
+        } else {
+            Limit::Application
+        });
+        let (now, len) = (moment.now, u32::from(moment.len));
+        self.wake_at = None;
+        if let Some(cap) = self.cap.as_mut().filter(|_| waiting != 0)
+            && cap.available(now) < len
+        {
+            // Brings it up to now, so that what it says lies ahead.
+            cap.take(now, 0);
+            self.wake_at = cap.available_at(len);
+            return;
+        }
+        let realtime = is_realtime.then(|| self.realtime.available_at(len));
+        // Without room in the window it is an acknowledgement or a loss that helps.
+        let has_room = is_bulk && self.congestion.has_room(moment.in_flight, len.into());
+        let bulk = has_room.then(|| self.pacer.ready_at(now, self.pace(moment)));
+        self.wake_at = [realtime.flatten(), bulk].into_iter().flatten().min();
+    }
+
+    /// Takes note of a packet with so many frames of messages.
+    pub(super) fn on_sent(&mut self, moment: &Moment, cargo: Cargo, frames: usize) {
+        let (now, len) = (moment.now, u32::from(moment.len));
+        if let Some(cap) = &mut self.cap {
+            cap.take_forced(now, len);
+        }
+        if self.silent_at.is_none() && cargo != Cargo::Probe && moment.in_flight.total > 0 {
+            self.silent_at = Some(now + patience(&moment.rtt));
+        }
+        match cargo {
+            Cargo::Bulk => self.pacer.on_sent(now, self.pace(moment), len.into()),
+            Cargo::Unreliable(_) | Cargo::Other if frames > 0 => {
+                self.realtime.take_forced(now, len);
+            }
+            Cargo::Unreliable(_) | Cargo::Other | Cargo::Probe => {}
+        }
+    }
+
+    /// Takes note of what an acknowledgement or a timer said, and of what is in flight behind it.
+    pub(super) fn on_summary(&mut self, moment: &Moment, summary: &Summary) {
+        let Moment { now, rtt, .. } = moment;
+        if summary.acked_packets > 0 {
+            let is_any = moment.in_flight.total > 0;
+            self.silent_at = is_any.then(|| *now + patience(rtt));
+        }
+        self.breaker.on_summary(*now, summary);
+        self.congestion.on_summary(*now, summary, rtt);
+    }
+
+    /// Cuts rate and window where the path is silent for too long; returns whether it is.
+    pub(super) fn look_for_silence(&mut self, now: Instant, rtt: &RttEstimator) -> bool {
+        let is_silent = self.silent_at.is_some_and(|at| at <= now);
+        if is_silent {
+            self.silent_at = Some(now + patience(rtt).max(SILENCE_SPAN));
+            self.breaker.on_silence(now);
+            self.congestion.on_silence(now);
+        }
+        is_silent
+    }
+
+    /// Returns up to when packets sent say nothing about the window.
+    pub(super) const fn recovery(&self) -> Instant {
+        self.congestion.recovery()
+    }
+
+    /// Returns the rate of realtime messages, once for each time that it was halved or is whole
+    /// again.
+    pub(super) fn take_rate_news(&mut self) -> Option<u32> {
+        let (rate, full) = (self.breaker.rate(), self.breaker.full());
+        // The way up is not told, but the next halving counts from where it has come.
+        let before = core::mem::replace(&mut self.told_rate, rate);
+        (rate < before || before < full && rate == full).then_some(rate)
+    }
+
+    /// Returns when messages may leave that wait for a rate; an answer in the past waits for a drain.
+    pub(super) const fn wake_at(&self) -> Option<Instant> {
+        self.wake_at
+    }
+
+    /// Returns the congestion window, bytes.
+    pub(super) const fn window(&self) -> u64 {
+        self.congestion.window()
+    }
+
+    /// Returns the rate of realtime messages, bytes a second.
+    pub(super) const fn realtime_rate(&self) -> u32 {
+        self.breaker.rate()
+    }
+
+    /// Returns how many bytes of realtime messages may leave at once.
+    pub(super) fn realtime_room(&self, now: Instant) -> u32 {
+        self.realtime.available(now)
+    }
+
+    /// Returns which channels are bulk: bit n is channel n.
+    pub(super) const fn bulk_channels(&self) -> u32 {
+        self.bulk_channels
+    }
+
+    const fn pace(&self, moment: &Moment) -> Pace {
+        Pace {
+            window: self.congestion.window(),
+            round_trip: moment.rtt.smoothed(),
+        }
+    }
+}
+
+/// Makes the bucket of all that is sent at `rate`: what it takes at once is a fiftieth of a second's
+/// worth, two longest packets at least.
+pub(crate) fn cap(rate: u32, now: Instant) -> TokenBucket {
+    let least = 2 * u32::from(Mtu::MAX.get());
+    TokenBucket::new(rate, (rate / 50).max(least), now)
+}
+
+/// How long nothing may be acknowledged: three probe timeouts, that do not double here.
+fn patience(rtt: &RttEstimator) -> Duration {
+    (rtt.pto().saturating_mul(3)).max(PATIENCE_MIN)
+}
+
+/// In less time a keepalive and its probes may all be lost by chance.
+const PATIENCE_MIN: Duration = Duration::from_millis(300);
+/// Time after which a path that stays silent counts as silent once more.
+const SILENCE_SPAN: Duration = Duration::from_secs(3);

@@ -1,0 +1,173 @@
+//! What is taken of a peer's packets before they are opened.
+
+use core::time::Duration;
+
+use wire::Instant;
+
+use crate::budget::TokenBucket;
+use crate::config::{FloodPolicy, InboundLimits};
+
+/// The inbound limits of one session's path.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Gate {
+    packets: TokenBucket,
+    bytes: TokenBucket,
+    policy: FloodPolicy,
+    /// When the second that is watched began.
+    began: Instant,
+    /// What came in it.
+    second: Second,
+    /// Seconds in a row that were over the limits.
+    flooded: u8,
+}
+
+/// What came in a second.
+#[derive(Clone, Copy, Debug, Default)]
+struct Second {
+    /// Some of it was over the limits.
+    is_over: bool,
+    /// Some of it that was let in was not the peer's, or had come before.
+    is_foreign: bool,
+}
+
+/// Whether a packet is let in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Entry {
+    /// It is to be opened.
+    Open,
+    /// It is over the limits.
+    Over,
+    /// It is, and the session shall end.
+    Flood,
+}
+
+/// Seconds over the limits that are borne.
+const FLOODED_MAX: u8 = 10;
+const SECOND: Duration = Duration::from_secs(1);
+
+impl Gate {
+    pub(super) const fn new(now: Instant, limits: &InboundLimits) -> Self {
+        Self {
+            packets: TokenBucket::new(limits.packets, limits.packets_burst, now),
+            bytes: TokenBucket::new(limits.bytes, limits.bytes / 2, now),
+            policy: limits.policy,
+            began: now,
+            second: Second {
+                is_over: false,
+                is_foreign: false,
+            },
+            flooded: 0,
+        }
+    }
+
+    /// Takes note of a packet of `len` bytes, and says whether it is let in.
+    pub(super) fn admit(&mut self, now: Instant, len: usize) -> Entry {
+        self.advance(now);
+        let len = u32::try_from(len).unwrap_or(u32::MAX);
+        if self.bytes.available(now) >= len && self.packets.take(now, 1) {
+            self.bytes.take_forced(now, len);
+            return Entry::Open;
+        }
+        self.second.is_over = true;
+        match self.policy {
+            FloodPolicy::Close if self.flooded >= FLOODED_MAX => Entry::Flood,
+            FloodPolicy::Close | FloodPolicy::Drop => Entry::Over,
+        }
+    }
+
+    /// Takes note that a packet that was let in did not open, or had come before: for what else is
+    /// over the limits, the peer cannot be blamed.
+    pub(super) const fn on_foreign(&mut self) {
+        self.second.is_foreign = true;
+    }
+
+    fn advance(&mut self, now: Instant) {
+        let since = now.saturating_since(self.began);
+        if since < SECOND {
+            return;
+        }
+        let Second {
+            is_over,
+            is_foreign,
+        } = core::mem::take(&mut self.second);
+        if is_over && !is_foreign && since < SECOND.saturating_mul(2) {
+            self.flooded = self.flooded.saturating_add(1);
+        } else {
+            self.flooded = 0;
+        }
+        self.began = now;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn gate(policy: FloodPolicy) -> Gate {
+        let mut limits = InboundLimits::for_server();
+        limits.policy = policy;
+        Gate::new(Instant::ZERO, &limits)
+    }
+
+    /// So many packets a millisecond for so long; how many are let in, and when it ended.
+    fn flood(gate: &mut Gate, (each, len): (u32, usize), millis: u64) -> (u32, Option<u64>) {
+        let mut open = 0;
+        for milli in 0..millis {
+            for _ in 0..each {
+                match gate.admit(Instant::from_millis(milli), len) {
+                    Entry::Open => open += 1,
+                    Entry::Over => {}
+                    Entry::Flood => return (open, Some(milli)),
+                }
+            }
+        }
+        (open, None)
+    }
+
+    #[test]
+    fn b9_packets_and_bytes_are_let_in_at_their_rates() {
+        let mut gate_of_packets = gate(FloodPolicy::Drop);
+        assert_eq!(
+            flood(&mut gate_of_packets, (10, 40), 20_000),
+            (300 + 12_000 - 1, None)
+        );
+        let mut gate_of_bytes = gate(FloodPolicy::Drop);
+        let (open, _) = flood(&mut gate_of_bytes, (10, 2_000), 20_000);
+        let bytes = u64::from(open) * 2_000;
+        let allowed = (1 << 19) + 20 * (1 << 20);
+        assert!((allowed - 4_000..=allowed).contains(&bytes), "{bytes}");
+    }
+
+    #[test]
+    fn b9_ten_seconds_of_flood_end_a_session_where_that_is_the_policy() {
+        let (_, ended) = flood(&mut gate(FloodPolicy::Close), (10, 40), 20_000);
+        assert!(
+            ended.is_some_and(|ended| (10_000..10_100).contains(&ended)),
+            "{ended:?}"
+        );
+        let (_, ended) = flood(&mut gate(FloodPolicy::Drop), (10, 40), 20_000);
+        assert_eq!(ended, None);
+    }
+
+    #[test]
+    fn a_pause_or_a_forged_packet_starts_the_count_anew() {
+        for is_pause in [true, false] {
+            let mut gate = gate(FloodPolicy::Close);
+            for second in 0..30_u64 {
+                let is_late = second % 9 == 8;
+                if is_late && is_pause {
+                    continue;
+                }
+                if is_late {
+                    gate.on_foreign();
+                }
+                for part in 0..1_000 {
+                    let now = Instant::from_millis(second * 1_000 + part);
+                    for _ in 0..5 {
+                        assert_ne!(gate.admit(now, 40), Entry::Flood, "{second}");
+                    }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,12 @@
+//! Rates, windows and what they do to a bottleneck.
+
+#![expect(
+    clippy::print_stdout,
+    reason = "figures that docs/protocol.md states, for whoever runs it with --nocapture"
+)]
+
+mod bottleneck;
+mod lane;
+mod rates;
+mod reliable;
+mod size;
