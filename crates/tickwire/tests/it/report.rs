@@ -19,7 +19,7 @@ fn play(seconds: u64) -> (Report, Report) {
             }
         }
         // A game that takes a moment; no test of how long.
-        std::hint::black_box((0..20_000_u64).fold(0, |sum, next| sum ^ next * next));
+        std::hint::black_box((0..20_000_u64).fold(0, |sum, next| sum ^ (next * next)));
         client.poll();
         // Refused until the session is open.
         client.send(RELIABLE, b"0123456789").ok();
