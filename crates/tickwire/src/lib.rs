@@ -1,6 +1,8 @@
 #![doc = include_str!("../README.md")]
 #![forbid(unsafe_code)]
 
+#[cfg(feature = "accounts")]
+pub mod accounts;
 #[cfg(feature = "tokio")]
 mod asynchronous;
 mod background;

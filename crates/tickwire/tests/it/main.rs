@@ -2,6 +2,8 @@
 
 #![cfg(test)]
 
+#[cfg(feature = "accounts")]
+mod accounts;
 #[cfg(feature = "tokio")]
 mod asynchronous;
 mod background;
