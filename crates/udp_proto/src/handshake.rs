@@ -13,7 +13,9 @@ pub mod params;
 pub(crate) mod peer;
 pub mod reply;
 pub mod reset;
+pub(crate) mod target;
 pub(crate) mod token_cache;
+pub(crate) mod trust;
 
 use crypto::Provider;
 

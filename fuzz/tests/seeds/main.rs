@@ -251,6 +251,8 @@ fn handshakes() -> Vec<Input> {
     set_cookie(&mut with_cookie, &[9; 32]);
     let pinned = accept(IdentityForm::Pinned);
     let raw = accept(IdentityForm::RawKey(PublicKey(identity_key())));
+    let certificate = crypto::Certificate::parse(&[1; 145]).unwrap();
+    let certified = accept(IdentityForm::Certified(certificate));
     // As it comes: 16 bytes of tag behind the body.
     let whole = |(clear, body): &(Vec<u8>, Vec<u8>)| [&clear[..], body, &[0; 16]].concat();
     let [retry, refuse, versions] = replies();
@@ -260,6 +262,7 @@ fn handshakes() -> Vec<Input> {
         ("udp_hello", "open_with_cookie", with_cookie),
         ("udp_accept", "pinned", whole(&pinned)),
         ("udp_accept", "raw_key", whole(&raw)),
+        ("udp_accept", "certificate", whole(&certified)),
         ("udp_accept", "body", raw.1),
         ("udp_replies", "retry", retry),
         ("udp_replies", "refuse", refuse),

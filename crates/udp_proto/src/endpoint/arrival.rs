@@ -9,7 +9,7 @@ use super::admission::Fate;
 use super::first_packet::confirm_body;
 use super::{Endpoint, Slot};
 use crate::event::{Event, Proof};
-use crate::handshake::dial::Accepted;
+use crate::handshake::dial::{Accepted, Clock};
 use crate::handshake::params::{DATAGRAM_MAX, Params};
 use crate::handshake::peer::IdentityClaim;
 use crate::handshake::reply::{Refuse, Retry, Versions};
@@ -93,6 +93,7 @@ impl<P: Provider> Endpoint<P> {
         else {
             return false;
         };
+        let unix = self.unix_time();
         let Some(Slot::Dial(dial)) = self.slots.get_mut(id) else {
             return false;
         };
@@ -127,7 +128,8 @@ impl<P: Provider> Endpoint<P> {
                 true
             }
             Kind::Accept => {
-                let accepted = dial.on_accept(now, &mut self.provider, arrival.peer, datagram);
+                let clock = Clock { now, unix };
+                let accepted = dial.on_accept(clock, &mut self.provider, arrival.peer, datagram);
                 let is_peer = dial.is_peer_mode();
                 self.arm(id);
                 accepted

@@ -2,13 +2,13 @@
 
 use core::net::SocketAddr;
 
-use crypto::{Initial, NoEntropy, Provider, PublicKey, Role, SessionSecrets, Suite, SuiteSet};
+use crypto::{Initial, NoEntropy, Provider, Role, SessionSecrets, Suite, SuiteSet};
 use wire::{Generator, Instant, Lookup};
 
 use super::accept::{self, AcceptBody, AcceptClear, IdentityForm, TAG_LEN};
 use super::hello::{Hello, Hello0};
 use super::params;
-use super::{Mode, transcript_0, transcript_1};
+use super::{transcript_0, transcript_1};
 use crate::packet::Cid;
 use crate::slots::SessionId;
 
@@ -191,13 +191,5 @@ const fn choose(offered: SuiteSet, preferred: Suite) -> Suite {
         preferred
     } else {
         Suite::Aes128Gcm
-    }
-}
-
-/// Returns the raw-key form where the client may know only the key's hash.
-pub(crate) const fn identity_form(mode: Mode, key: PublicKey) -> IdentityForm {
-    match mode {
-        Mode::Peer => IdentityForm::RawKey(key),
-        Mode::Token | Mode::Open => IdentityForm::Pinned,
     }
 }

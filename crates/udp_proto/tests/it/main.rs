@@ -9,6 +9,7 @@
 mod alloc;
 mod attempts;
 mod authenticated;
+mod certificate;
 mod channel_alloc;
 mod channels;
 mod choices;
