@@ -68,6 +68,10 @@ pub struct Config {
     /// Length of our connection ids. 4 bytes; 0 serves an endpoint that only dials, which saves 4
     /// bytes in each packet to it, and 8 is harder to guess.
     pub cid_len: CidLen,
+    /// For how long who breaks the protocol is kept out: a player by the id in his token, in open mode
+    /// the IPv4 address or IPv6 /64 that he has answered from. `None`, as by default, keeps out nobody.
+    /// At most 65,536 of each.
+    pub block_breaches: Option<Duration>,
     /// Addresses of exits that tell players' real addresses; limits do not hold for them.
     pub trusted_exits: Vec<core::net::IpAddr>,
 }
@@ -95,6 +99,7 @@ impl Default for Config {
             suite: Suite::Aes128Gcm,
             key_limits: KeyLimits::default(),
             cid_len: CidLen::Four,
+            block_breaches: None,
             trusted_exits: Vec::new(),
         }
     }

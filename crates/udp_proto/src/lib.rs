@@ -26,6 +26,7 @@ mod slots;
 mod stats;
 mod timers;
 
+pub use block_list::{BlockError, BlockList, Prefix};
 pub use channel::{ChannelConfig, ChannelId, ChannelTable, Delivery, MessageId, SendError};
 pub use config::{
     AppId, Config, DuplicatePolicy, IdleTimeout, Keepalive, KeyLimits, Mtu, RetryPolicy,

@@ -2,5 +2,6 @@
 
 #![cfg(test)]
 
+mod door;
 mod exchange;
 mod providers;

@@ -297,6 +297,11 @@ impl<P: Provider> Endpoint<P> {
         {
             return Some(CloseCode::Replaced);
         }
+        if let Admitted::Token(grant) = admitted
+            && self.barred.contains(self.now, grant.client_id)
+        {
+            return Some(CloseCode::Kicked);
+        }
         let leaving = self.leaving(admitted);
         let is_leaving_from_here = leaving
             .and_then(Session::counted_source)

@@ -25,8 +25,7 @@ impl<P: Provider> Endpoint<P> {
         datagram: &mut [u8],
     ) {
         self.stats.bytes_received += u64::try_from(datagram.len()).unwrap_or(0);
-        let source = arrival.real_source.unwrap_or(arrival.peer);
-        if self.blocked.contains(source.ip()) {
+        if self.is_blocked(now, (arrival.peer, arrival.real_source)) {
             self.stats.dropped_blocked += 1;
             return;
         }

@@ -1,6 +1,6 @@
 //! What an endpoint that accepts sessions holds besides its sessions.
 
-use core::net::{IpAddr, SocketAddr};
+use core::net::SocketAddr;
 
 use crypto::token::TokenKey;
 use crypto::{Certificate, Identity, Provider, PublicKey, Secret32};
@@ -194,9 +194,10 @@ impl<P: Provider> Listener<P> {
 /// Returns whether limits by source do not hold for `source`: loopback, and exits that did not
 /// tell whom they speak for.
 pub(crate) fn is_exempt(config: &Config, source: SocketAddr) -> bool {
-    let ip = match source.ip() {
-        IpAddr::V6(ip) => ip.to_ipv4_mapped().map_or(IpAddr::V6(ip), IpAddr::V4),
-        ip @ IpAddr::V4(_) => ip,
-    };
-    ip.is_loopback() || config.trusted_exits.contains(&ip)
+    source.ip().to_canonical().is_loopback() || is_trusted_exit(config, source)
+}
+
+/// Returns whether `source` is an exit that may tell whom it speaks for.
+pub(crate) fn is_trusted_exit(config: &Config, source: SocketAddr) -> bool {
+    config.trusted_exits.contains(&source.ip().to_canonical())
 }

@@ -9,10 +9,12 @@
 mod alloc;
 mod attempts;
 mod authenticated;
+mod blocking;
 mod certificate;
 mod channel_alloc;
 mod channels;
 mod choices;
+mod closing;
 mod contract;
 mod direct;
 mod exchange;
