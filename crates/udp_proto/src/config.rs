@@ -7,6 +7,7 @@ use core::time::Duration;
 use crypto::Suite;
 
 use crate::channel::ChannelTable;
+use crate::handshake::SpokenVersions;
 use crate::slots::CidLen;
 
 pub use key_limits::KeyLimits;
@@ -60,6 +61,9 @@ pub struct Config {
     pub accept_rate: u32,
     /// The same for attempts without a cookie; 500.
     pub accept_rate_unvalidated: u32,
+    /// Versions of the protocol to speak; version 1. A client begins with the highest, and a server
+    /// refuses one that asks for less than both speak.
+    pub versions: SpokenVersions,
     /// The suite that a server takes where it is offered; AES-128-GCM, the fastest where AES is in
     /// hardware.
     pub suite: Suite,
@@ -96,6 +100,7 @@ impl Default for Config {
             duplicate: DuplicatePolicy::Replace,
             accept_rate: 1_000,
             accept_rate_unvalidated: 500,
+            versions: SpokenVersions::One,
             suite: Suite::Aes128Gcm,
             key_limits: KeyLimits::default(),
             cid_len: CidLen::Four,

@@ -35,6 +35,7 @@ pub use endpoint::Endpoint;
 pub use endpoint::listener::{Listen, Network};
 pub use error::{CloseCode, CloseReason, ConnectError, ConnectFailure, ListenError, NoSession};
 pub use event::{Event, Grant, Peer, Proof};
+pub use handshake::SpokenVersions;
 pub use handshake::target::{Credentials, ServerIdentity, Target};
 pub use outcome::{Message, MessageOutcome, Settled};
 pub use slots::{CidLen, SessionId};

@@ -147,6 +147,7 @@ impl<P: Provider> Endpoint<P> {
                 target,
                 form: HelloForm {
                     app_id,
+                    versions: config.versions,
                     suites: SuiteSet::ALL,
                     client_cid: tag.cid(id.index, config.cid_len),
                 },

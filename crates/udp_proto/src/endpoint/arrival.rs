@@ -107,11 +107,20 @@ impl<P: Provider> Endpoint<P> {
                 is_taken
             }
             Kind::Version => {
-                let versions = Versions::decode(datagram);
-                versions.is_ok_and(|versions| {
-                    dial.on_versions(&versions);
-                    true
-                })
+                let Ok(versions) = Versions::decode(datagram) else {
+                    return false;
+                };
+                let old = dial.hello_id();
+                let answer = (arrival.peer, &versions);
+                let draws = &mut self.generator;
+                let is_taken = dial.on_versions(now, &mut self.provider, draws, answer);
+                let new = dial.hello_id();
+                if new != old {
+                    self.dials.remove(&old);
+                    self.dials.insert(new, id);
+                }
+                self.arm(id);
+                is_taken
             }
             Kind::Refuse => {
                 let Ok(refuse) = Refuse::decode(datagram) else {

@@ -109,7 +109,9 @@ impl<P: Provider> Endpoint<P> {
             match body {
                 ReplyBody::Retry(retry) => retry.encode(buf),
                 ReplyBody::Refuse(refuse) => refuse.encode(buf),
-                ReplyBody::Version(hello_id) => Versions::encode(hello_id, buf),
+                ReplyBody::Version(hello_id) => {
+                    Versions::encode(hello_id, self.config.versions.as_slice(), buf);
+                }
                 ReplyBody::Reset(cid) => {
                     if !self.write_reset(cid, buf) {
                         continue;

@@ -17,8 +17,8 @@
 use crypto::{Certificate, PublicKey, Suite};
 use wire::{Reader, Truncated, Writer};
 
-use super::VERSION_1;
 use super::params;
+use super::version::is_known;
 use crate::packet::Cid;
 
 /// First byte of an ACCEPT.
@@ -33,6 +33,8 @@ const SIGNATURE_LABEL: &[u8] = b"tw1 accept signature";
 /// The clear part of an ACCEPT.
 #[derive(Clone, Copy, Debug)]
 pub struct AcceptClear {
+    /// The version of the HELLO.
+    pub version: u32,
     /// The HELLO it answers.
     pub hello_id: u64,
     /// The suite that the server chose of those offered.
@@ -54,7 +56,8 @@ impl AcceptClear {
     pub fn decode(datagram: &[u8]) -> Result<Self, AcceptError> {
         let mut reader = Reader::new(datagram);
         reader.u8()?;
-        if reader.u32()? != VERSION_1 {
+        let version = reader.u32()?;
+        if !is_known(version) {
             return Err(AcceptError);
         }
         let hello_id = reader.u64()?;
@@ -71,6 +74,7 @@ impl AcceptClear {
             && reader.len() == usize::from(sealed_len);
         match Cid::from_slice(used) {
             Some(server_cid) if fits => Ok(Self {
+                version,
                 hello_id,
                 suite,
                 server_cid,
@@ -85,7 +89,7 @@ impl AcceptClear {
     pub fn encode(&self, out: &mut Vec<u8>) {
         let mut writer = Writer::new(out);
         writer.u8(FIRST_BYTE);
-        writer.u32(VERSION_1);
+        writer.u32(self.version);
         writer.u64(self.hello_id);
         writer.u8(self.suite.code());
         let cid = self.server_cid.as_slice();
@@ -233,6 +237,7 @@ mod tests {
             (IdentityForm::RawKey(PublicKey([4; 65])), 276),
         ] {
             let clear = AcceptClear {
+                version: crate::handshake::VERSION_1,
                 hello_id: 1,
                 suite: Suite::Aes128Gcm,
                 server_cid: Cid::from_slice(&[1, 2, 3, 4]).unwrap(),

@@ -15,7 +15,7 @@ use super::params::Params;
 use super::reply::{Refuse, Retry, Versions};
 use super::target::{Credentials, Target};
 use super::trust::{Distrust, Moment, SignedAccept};
-use super::{VERSION_1, transcript_0, transcript_1};
+use super::{SpokenVersions, transcript_0, transcript_1};
 use crate::error::{CloseCode, ConnectFailure};
 use crate::packet::Cid;
 
@@ -29,6 +29,10 @@ pub(crate) struct Dial<P: Provider> {
     /// The HELLO of the attempt at hand.
     hello: Vec<u8>,
     hello_id: u64,
+    /// The version of this attempt.
+    version: u32,
+    /// A VERSION was followed; another one is not.
+    has_restarted: bool,
     ephemeral: P::Ephemeral,
     /// Index into the addresses.
     at: usize,
@@ -69,6 +73,7 @@ pub(crate) struct Clock {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct HelloForm {
     pub(crate) app_id: u64,
+    pub(crate) versions: SpokenVersions,
     pub(crate) suites: SuiteSet,
     pub(crate) client_cid: Cid,
 }
@@ -119,6 +124,8 @@ impl<P: Provider> Dial<P> {
             form: start.form,
             hello: Vec::with_capacity(hello::LEN),
             hello_id: 0,
+            version: start.form.versions.best(),
+            has_restarted: false,
             ephemeral,
             at: 0,
             next_address_at: now + ADDRESS_SPAN,
@@ -140,7 +147,8 @@ impl<P: Provider> Dial<P> {
 
     /// Takes a RETRY: the same HELLO goes out again with the cookie in it.
     pub(crate) fn on_retry(&mut self, now: Instant, from: SocketAddr, retry: &Retry) -> bool {
-        let is_ours = retry.hello_id == self.hello_id && from == self.address();
+        let is_ours = (retry.version, retry.hello_id) == (self.version, self.hello_id)
+            && from == self.address();
         if !is_ours || self.retries >= RETRIES_MAX {
             return false;
         }
@@ -154,7 +162,7 @@ impl<P: Provider> Dial<P> {
 
     /// Takes a REFUSE; one whose mac proves that the token was opened ends the attempt.
     pub(crate) fn on_refuse(&mut self, provider: &P, refuse: &Refuse) -> Option<ConnectFailure> {
-        if refuse.hello_id != self.hello_id {
+        if (refuse.version, refuse.hello_id) != (self.version, self.hello_id) {
             return None;
         }
         let code = CloseCode::from_wire(refuse.reason);
@@ -170,12 +178,36 @@ impl<P: Provider> Dial<P> {
         None
     }
 
-    /// Takes a VERSION. We speak one version, so there is none to restart with; a forged one must
-    /// not end the attempt, and one that lists ours contradicts itself.
-    pub(crate) const fn on_versions(&mut self, versions: &Versions) {
-        if versions.hello_id == self.hello_id && versions.common.is_none() {
-            self.hint = Some(CloseCode::Version);
+    /// Takes a VERSION: a new attempt begins, once, with the highest version that both speak. One that
+    /// names the version of our HELLO contradicts itself. A forged one ends nothing: where there is
+    /// no common version the attempt goes on, and a server that speaks a higher one than it is asked
+    /// for refuses.
+    pub(crate) fn on_versions(
+        &mut self,
+        now: Instant,
+        provider: &mut P,
+        generator: &mut Generator,
+        (from, versions): (SocketAddr, &Versions),
+    ) -> bool {
+        let named = versions.named();
+        let is_answer = versions.hello_id == self.hello_id && from == self.address();
+        if !is_answer || self.has_restarted || named.contains(&self.version) {
+            return false;
         }
+        let spoken = self.form.versions;
+        let common = named.iter().filter(|version| spoken.contains(**version));
+        let Some(version) = common.max() else {
+            self.hint = Some(CloseCode::Version);
+            return true;
+        };
+        let Ok((ephemeral, key)) = provider.ephemeral(Role::Dialler) else {
+            return false;
+        };
+        self.version = *version;
+        self.has_restarted = true;
+        self.ephemeral = ephemeral;
+        self.lay_out(now, provider, generator, key);
+        true
     }
 
     /// Takes an ACCEPT; `None` where it fails any check, and then the attempt goes on with the
@@ -189,7 +221,8 @@ impl<P: Provider> Dial<P> {
     ) -> Option<Accepted> {
         let clear = AcceptClear::decode(datagram).ok()?;
         // A copy from elsewhere would make its sender the server's address.
-        let is_answer = clear.hello_id == self.hello_id && self.may_reach(from);
+        let is_answer = (clear.version, clear.hello_id) == (self.version, self.hello_id)
+            && self.may_reach(from);
         if !is_answer || !self.form.suites.contains(clear.suite) {
             return None;
         }
@@ -387,8 +420,8 @@ impl<P: Provider> Dial<P> {
         };
         self.hello.clear();
         Hello {
-            version: VERSION_1,
-            version_max: VERSION_1,
+            version: self.version,
+            version_max: self.form.versions.best(),
             app_id: self.form.app_id,
             hello_id: self.hello_id,
             suites: self.form.suites.bits(),

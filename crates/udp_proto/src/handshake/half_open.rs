@@ -145,6 +145,7 @@ pub(crate) fn answer<P: Provider>(
     let mut datagram =
         Vec::with_capacity(accept::CLEAR_LEN + usize::from(form.identity.sealed_len()));
     AcceptClear {
+        version: hello.version,
         hello_id: hello.hello_id,
         suite,
         server_cid: form.server_cid,

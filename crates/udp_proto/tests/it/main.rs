@@ -46,5 +46,6 @@ mod storm;
 mod timers;
 mod token;
 mod vectors;
+mod versions;
 mod victim;
 mod world;
