@@ -9,16 +9,20 @@ mod conditioners;
 mod config;
 mod counters;
 mod drain;
+mod exits;
+mod handover;
 mod intake;
 mod outlet;
+mod proxy_header;
 mod sockets;
 
 use std::io;
+use std::net::IpAddr;
 use std::ops::ControlFlow;
 use std::time::Duration;
 
 use mio::{Interest, Token};
-use wire::{Arrival, CommandId, Instant, Machine};
+use wire::{CommandId, Instant, Machine};
 
 pub use application::{Application, PeerAddress, SocketIndex};
 pub(crate) use conditioners::Conditioners;
@@ -29,6 +33,8 @@ pub(crate) use intake::Envelope;
 pub use sockets::{SocketError, SocketOrder, SocketOutcome};
 
 use drain::Drain;
+use exits::Exits;
+use handover::hand_over;
 use intake::Intake;
 use outlet::Outlet;
 use sockets::Sockets;
@@ -54,6 +60,7 @@ pub struct Driver<M: Machine, A: Application<M>> {
     machine: M,
     application: A,
     intake: Intake,
+    exits: Exits,
     outlet: Outlet,
     waiter: Waiter,
     clock: Clock,
@@ -114,6 +121,7 @@ where
             machine,
             application,
             intake: Intake::new(),
+            exits: Exits::default(),
             outlet: Outlet {
                 sockets: Sockets::new(sockets, config.opened_max),
                 conditioners,
@@ -138,6 +146,12 @@ where
             Direction::Inbound => conditioners.inbound = Some(conditioner),
             Direction::Outbound => conditioners.outbound = Some(conditioner),
         }
+    }
+
+    /// Believes what exits at these addresses say of whom they speak for, instead of all before: see
+    /// [`UdpServicer::with_trusted_exits`](crate::UdpServicer::with_trusted_exits).
+    pub fn set_trusted_exits(&mut self, exits: &[IpAddr]) {
+        self.exits = Exits::new(exits, self.config.exit_flows_max);
     }
 
     /// Turns and waits until the application breaks off or a shutdown is complete.
@@ -268,6 +282,7 @@ where
         let Self {
             machine,
             intake,
+            exits,
             outlet,
             inbox,
             clock,
@@ -292,8 +307,7 @@ where
                     conditioner.take(now, envelope, datagram, ledger);
                     return;
                 }
-                ledger.datagrams_in.add(1);
-                machine.handle_datagram(now, arrival(&envelope), datagram);
+                hand_over((now, &envelope), datagram, (exits, machine), ledger);
             });
             ledger
                 .bytes_in
@@ -318,9 +332,8 @@ where
             .as_mut()
             .and_then(|conditioner| conditioner.pop_due(now))
         {
-            self.inbox.ledger().datagrams_in.add(1);
-            self.machine
-                .handle_datagram(now, arrival(&envelope), &mut datagram);
+            let to = (&mut self.exits, &mut self.machine);
+            hand_over((now, &envelope), &mut datagram, to, self.inbox.ledger());
         }
     }
 
@@ -432,15 +445,6 @@ enum Rest {
     Work,
     /// A timer is due although it has run; the next turn follows after a pause.
     StuckTimer,
-}
-
-fn arrival<P: PeerAddress>(envelope: &Envelope) -> Arrival<P> {
-    Arrival {
-        peer: P::from_wire(envelope.socket, envelope.remote),
-        real_source: None,
-        local: envelope.local,
-        ecn: envelope.ecn,
-    }
 }
 
 /// Datagrams that one turn may take: more where the last one began long ago, or never.

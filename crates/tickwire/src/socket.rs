@@ -68,13 +68,15 @@ impl Socket {
             .first()
             .map_or(unspecified, UdpSocket::local_address);
         let now = Clock::new().now();
+        let exits = config.trusted_exits.clone();
         let endpoint = Endpoint::new(config, app_id, Ring::new(), now)?;
-        let (driver, _) = Driver::new(
+        let (mut driver, _) = Driver::new(
             sockets,
             endpoint,
             Host::default(),
             servicer::Config::default(),
         )?;
+        driver.set_trusted_exits(&exits);
         Ok(Self { driver, address })
     }
 
