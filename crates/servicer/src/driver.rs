@@ -33,8 +33,7 @@ pub(crate) use intake::Envelope;
 pub use sockets::{SocketError, SocketOrder, SocketOutcome};
 
 use drain::Drain;
-use exits::Exits;
-use handover::hand_over;
+use handover::Handover;
 use intake::Intake;
 use outlet::Outlet;
 use sockets::Sockets;
@@ -60,7 +59,7 @@ pub struct Driver<M: Machine, A: Application<M>> {
     machine: M,
     application: A,
     intake: Intake,
-    exits: Exits,
+    handover: Handover,
     outlet: Outlet,
     waiter: Waiter,
     clock: Clock,
@@ -121,7 +120,7 @@ where
             machine,
             application,
             intake: Intake::new(),
-            exits: Exits::default(),
+            handover: Handover::default(),
             outlet: Outlet {
                 sockets: Sockets::new(sockets, config.opened_max),
                 conditioners,
@@ -151,7 +150,7 @@ where
     /// Believes what exits at these addresses say of whom they speak for, instead of all before: see
     /// [`UdpServicer::with_trusted_exits`](crate::UdpServicer::with_trusted_exits).
     pub fn set_trusted_exits(&mut self, exits: &[IpAddr]) {
-        self.exits = Exits::new(exits, self.config.exit_flows_max);
+        self.handover.set_exits(exits, self.config.exit_flows_max);
     }
 
     /// Turns and waits until the application breaks off or a shutdown is complete.
@@ -258,7 +257,8 @@ where
         let batch = self.config.datagrams_per_turn.get();
         let bound = bound(self.turned_at.replace(began), began, batch);
         let mut received = 0_usize;
-        loop {
+        self.handover.begin();
+        let until = loop {
             let as_of = self.clock.now();
             let sockets = &mut self.outlet.sockets;
             if sockets.has_opened() && sockets.look_up(&mut self.waiter).is_err() {
@@ -267,14 +267,17 @@ where
             }
             let Some(more) = self.receive_round() else {
                 self.release_inbound(as_of);
-                return as_of;
+                break as_of;
             };
             received = received.saturating_add(more);
             if received >= bound {
                 self.rest = Rest::Work;
-                return self.clock.now();
+                break self.clock.now();
             }
-        }
+        };
+        self.handover
+            .finish(until, &mut self.machine, self.inbox.ledger());
+        until
     }
 
     /// Makes one receive on each socket; `None` where all are empty.
@@ -282,7 +285,7 @@ where
         let Self {
             machine,
             intake,
-            exits,
+            handover,
             outlet,
             inbox,
             clock,
@@ -307,7 +310,7 @@ where
                     conditioner.take(now, envelope, datagram, ledger);
                     return;
                 }
-                hand_over((now, &envelope), datagram, (exits, machine), ledger);
+                handover.take((now, &envelope), datagram, machine, ledger);
             });
             ledger
                 .bytes_in
@@ -332,8 +335,9 @@ where
             .as_mut()
             .and_then(|conditioner| conditioner.pop_due(now))
         {
-            let to = (&mut self.exits, &mut self.machine);
-            hand_over((now, &envelope), &mut datagram, to, self.inbox.ledger());
+            let ledger = self.inbox.ledger();
+            self.handover
+                .take((now, &envelope), &mut datagram, &mut self.machine, ledger);
         }
     }
 

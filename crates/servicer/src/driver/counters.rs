@@ -13,6 +13,9 @@ counters! {
     turns,
     /// Datagrams received and given to the machine.
     datagrams_in,
+    /// Of these, how many waited for others of their turn: they began something, and the others went on
+    /// with it.
+    datagrams_waited,
     /// Bytes in them.
     bytes_in,
     /// Datagrams given to the system to send.

@@ -8,6 +8,7 @@ use wire::{Arrival, CommandId, Instant, Machine, Transmit, UnixTime};
 
 use super::{Endpoint, Reply, ReplyBody, Slot};
 use crate::event::Event;
+use crate::handshake::hello;
 use crate::handshake::reply::Versions;
 use crate::session::Keying;
 
@@ -169,6 +170,11 @@ impl<P: Provider> Machine for Endpoint<P> {
 
     fn handle_datagram(&mut self, now: Instant, arrival: Arrival<SocketAddr>, datagram: &mut [u8]) {
         self.handle_datagram(now, arrival, datagram);
+    }
+
+    /// A HELLO may; what is too short or long for one is dropped sooner than it could wait.
+    fn may_wait(&self, datagram: &[u8]) -> bool {
+        matches!(datagram, [hello::FIRST_BYTE, ..]) && datagram.len() == hello::LEN
     }
 
     fn handle_timeout(&mut self, now: Instant) {
