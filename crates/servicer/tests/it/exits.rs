@@ -31,7 +31,7 @@ fn hear(exit: &str, flows_max: usize) -> (Vec<Vec<u8>>, u64) {
     let heard = (0..counters.datagrams_in)
         .map(|_| match next(&news) {
             News::Received { bytes, .. } => bytes,
-            other => panic!("{other:?}"),
+            other @ (News::Fired { .. } | News::WallClock(_)) => panic!("{other:?}"),
         })
         .collect();
     (heard, counters.dropped_in_exit_full)

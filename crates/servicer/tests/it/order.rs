@@ -51,7 +51,7 @@ fn in_a_long_turn_what_begins_something_is_heard_last_and_before_timers() {
     let heard: Vec<Vec<u8>> = (0..101)
         .map(|_| match next(&news) {
             News::Received { bytes, .. } => bytes,
-            other => panic!("{other:?}"),
+            other @ (News::Fired { .. } | News::WallClock(_)) => panic!("{other:?}"),
         })
         .collect();
     let place = heard.iter().position(|bytes| bytes == b"go on");
