@@ -9,16 +9,20 @@ mod conditioners;
 mod config;
 mod counters;
 mod drain;
+mod exits;
+mod handover;
 mod intake;
 mod outlet;
+mod proxy_header;
 mod sockets;
 
 use std::io;
+use std::net::IpAddr;
 use std::ops::ControlFlow;
 use std::time::Duration;
 
 use mio::{Interest, Token};
-use wire::{Arrival, CommandId, Instant, Machine};
+use wire::{CommandId, Instant, Machine};
 
 pub use application::{Application, PeerAddress, SocketIndex};
 pub(crate) use conditioners::Conditioners;
@@ -29,6 +33,7 @@ pub(crate) use intake::Envelope;
 pub use sockets::{SocketError, SocketOrder, SocketOutcome};
 
 use drain::Drain;
+use handover::Handover;
 use intake::Intake;
 use outlet::Outlet;
 use sockets::Sockets;
@@ -54,6 +59,7 @@ pub struct Driver<M: Machine, A: Application<M>> {
     machine: M,
     application: A,
     intake: Intake,
+    handover: Handover,
     outlet: Outlet,
     waiter: Waiter,
     clock: Clock,
@@ -114,6 +120,7 @@ where
             machine,
             application,
             intake: Intake::new(),
+            handover: Handover::default(),
             outlet: Outlet {
                 sockets: Sockets::new(sockets, config.opened_max),
                 conditioners,
@@ -138,6 +145,12 @@ where
             Direction::Inbound => conditioners.inbound = Some(conditioner),
             Direction::Outbound => conditioners.outbound = Some(conditioner),
         }
+    }
+
+    /// Believes what exits at these addresses say of whom they speak for, instead of all before: see
+    /// [`UdpServicer::with_trusted_exits`](crate::UdpServicer::with_trusted_exits).
+    pub fn set_trusted_exits(&mut self, exits: &[IpAddr]) {
+        self.handover.set_exits(exits, self.config.exit_flows_max);
     }
 
     /// Turns and waits until the application breaks off or a shutdown is complete.
@@ -248,7 +261,8 @@ where
         let batch = self.config.datagrams_per_turn.get();
         let bound = bound(self.turned_at.replace(began), began, batch);
         let mut received = 0_usize;
-        loop {
+        self.handover.begin();
+        let until = loop {
             let as_of = self.clock.now();
             let sockets = &mut self.outlet.sockets;
             if sockets.has_opened() && sockets.look_up(&mut self.waiter).is_err() {
@@ -257,14 +271,17 @@ where
             }
             let Some(more) = self.receive_round() else {
                 self.release_inbound(as_of);
-                return as_of;
+                break as_of;
             };
             received = received.saturating_add(more);
             if received >= bound {
                 self.rest = Rest::Work;
-                return self.clock.now();
+                break self.clock.now();
             }
-        }
+        };
+        self.handover
+            .finish(until, &mut self.machine, self.inbox.ledger());
+        until
     }
 
     /// Makes one receive on each socket; `None` where all are empty.
@@ -272,6 +289,7 @@ where
         let Self {
             machine,
             intake,
+            handover,
             outlet,
             inbox,
             clock,
@@ -296,8 +314,7 @@ where
                     conditioner.take(now, envelope, datagram, ledger);
                     return;
                 }
-                ledger.datagrams_in.add(1);
-                machine.handle_datagram(now, arrival(&envelope), datagram);
+                handover.take((now, &envelope), datagram, machine, ledger);
             });
             ledger
                 .bytes_in
@@ -322,9 +339,9 @@ where
             .as_mut()
             .and_then(|conditioner| conditioner.pop_due(now))
         {
-            self.inbox.ledger().datagrams_in.add(1);
-            self.machine
-                .handle_datagram(now, arrival(&envelope), &mut datagram);
+            let ledger = self.inbox.ledger();
+            self.handover
+                .take((now, &envelope), &mut datagram, &mut self.machine, ledger);
         }
     }
 
@@ -436,15 +453,6 @@ enum Rest {
     Work,
     /// A timer is due although it has run; the next turn follows after a pause.
     StuckTimer,
-}
-
-fn arrival<P: PeerAddress>(envelope: &Envelope) -> Arrival<P> {
-    Arrival {
-        peer: P::from_wire(envelope.socket, envelope.remote),
-        real_source: None,
-        local: envelope.local,
-        ecn: envelope.ecn,
-    }
 }
 
 /// Datagrams that one turn may take: more where the last one began long ago, or never.

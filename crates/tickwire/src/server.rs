@@ -2,13 +2,14 @@
 
 use core::net::SocketAddr;
 use core::num::NonZeroU8;
+use core::time::Duration;
 use std::io;
 
 use crypto::token::TokenKey;
-use crypto::{Identity, Provider, Ring};
+use crypto::{Certificate, Identity, Provider, Ring};
 use udp_proto::{
-    AppId, ChannelId, CloseCode, Config, Listen, Message, MessageId, NoSession, SendError,
-    SessionId, SessionStats,
+    AppId, BlockError, ChannelId, CloseCode, Config, Listen, Message, MessageId, NoSession, Prefix,
+    SendError, SessionId, SessionStats,
 };
 use wire::InstanceId;
 
@@ -141,6 +142,46 @@ impl Server {
     pub fn disconnect(&mut self, session: SessionId) -> Result<(), NoSession> {
         self.socket
             .act(|now, endpoint| endpoint.close(now, session, CloseCode::Kicked, &[]))
+    }
+
+    /// Ends a session at once, whatever is queued for it, and tells the player `reason`, cut at 128
+    /// bytes: no address and no secret belongs in it.
+    ///
+    /// # Errors
+    ///
+    /// [`NoSession`] where it has ended already.
+    pub fn kick(&mut self, session: SessionId, reason: &[u8]) -> Result<(), NoSession> {
+        self.socket
+            .act(|now, endpoint| endpoint.kick(now, session, reason))
+    }
+
+    /// Hears nothing from `prefix` any more, for `span` or until [`unblock`](Self::unblock); sessions
+    /// from there end by their silence.
+    ///
+    /// # Errors
+    ///
+    /// [`BlockError::Full`] where 65,536 prefixes are blocked.
+    pub fn block(&mut self, prefix: Prefix, span: Option<Duration>) -> Result<(), BlockError> {
+        self.socket
+            .act(|now, endpoint| endpoint.block(now, prefix, span))
+    }
+
+    /// Hears `prefix` again; returns whether it was blocked.
+    pub fn unblock(&mut self, prefix: &Prefix) -> bool {
+        self.socket.act(|_, endpoint| endpoint.unblock(prefix))
+    }
+
+    /// Returns the prefixes that are blocked, shortest first.
+    pub fn blocked(&self) -> impl Iterator<Item = Prefix> {
+        let list = self.socket.endpoint().blocked();
+        list.iter().map(|(prefix, _)| prefix)
+    }
+
+    /// Shows clients another certificate, or none; see [`Listen::with_certificate`]. Returns whether it
+    /// is for the key and instance of this server.
+    pub fn set_certificate(&mut self, certificate: Option<Certificate>) -> bool {
+        self.socket
+            .act(|_, endpoint| endpoint.set_certificate(certificate))
     }
 
     /// Ends all sessions; poll on to let them hear of it.

@@ -82,13 +82,15 @@ impl Socket {
             .map_or(unspecified, UdpSocket::local_address);
         let now = Clock::new().now();
         let channels = config.channels.clone();
+        let exits = config.trusted_exits.clone();
         let endpoint = Endpoint::new(config, app_id, Ring::new(), now)?;
-        let (driver, requests) = Driver::new(
+        let (mut driver, requests) = Driver::new(
             sockets,
             endpoint,
             Host::new(now, close_code),
             servicer::Config::default(),
         )?;
+        driver.set_trusted_exits(&exits);
         Ok(Self {
             driver,
             requests,

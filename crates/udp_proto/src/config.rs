@@ -9,6 +9,7 @@ use crypto::Suite;
 
 use crate::channel::ChannelTable;
 use crate::codec::Catalogue;
+use crate::handshake::SpokenVersions;
 use crate::slots::CidLen;
 
 pub use key_limits::KeyLimits;
@@ -69,6 +70,9 @@ pub struct Config {
     pub accept_rate: u32,
     /// The same for attempts without a cookie; 500.
     pub accept_rate_unvalidated: u32,
+    /// Versions of the protocol to speak; version 1. A client begins with the highest, and a server
+    /// refuses one that asks for less than both speak.
+    pub versions: SpokenVersions,
     /// The suite that a server takes where it is offered; AES-128-GCM, the fastest where AES is in
     /// hardware.
     pub suite: Suite,
@@ -92,6 +96,10 @@ pub struct Config {
     pub endpoint_send_rate_max: Option<NonZeroU32>,
     /// What is taken of one session's packets; beyond it they are dropped before they are opened.
     pub inbound: InboundLimits,
+    /// For how long who breaks the protocol is kept out: a player by the id in his token, in open mode
+    /// the IPv4 address or IPv6 /64 that he has answered from. `None`, as by default, keeps out nobody.
+    /// At most 65,536 of each.
+    pub block_breaches: Option<Duration>,
     /// Addresses of exits that tell players' real addresses; limits do not hold for them.
     pub trusted_exits: Vec<core::net::IpAddr>,
 }
@@ -118,6 +126,7 @@ impl Default for Config {
             duplicate: DuplicatePolicy::Replace,
             accept_rate: 1_000,
             accept_rate_unvalidated: 500,
+            versions: SpokenVersions::One,
             suite: Suite::Aes128Gcm,
             key_limits: KeyLimits::default(),
             cid_len: CidLen::Four,
@@ -126,6 +135,7 @@ impl Default for Config {
             send_rate_max: None,
             endpoint_send_rate_max: None,
             inbound: InboundLimits::default(),
+            block_breaches: None,
             trusted_exits: Vec::new(),
         }
     }

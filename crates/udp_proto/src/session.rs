@@ -263,6 +263,11 @@ impl<A: Aead> Session<A> {
         self.path.peer()
     }
 
+    /// Returns whether the peer has answered from where it is.
+    pub(crate) const fn is_at_proved_address(&self) -> bool {
+        self.path.is_proved()
+    }
+
     pub(crate) const fn local(&self) -> Option<IpAddr> {
         self.path.local()
     }

@@ -82,6 +82,8 @@ pub struct EndpointStats {
     pub stalls: u64,
     /// Sessions that were opened.
     pub sessions_opened: u64,
+    /// Players and addresses that are or were kept out because they broke the protocol.
+    pub blocked_for_breaches: u64,
 }
 
 impl EndpointStats {

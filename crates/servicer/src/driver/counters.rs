@@ -15,6 +15,9 @@ counters! {
     turns,
     /// Datagrams received and given to the machine.
     datagrams_in,
+    /// Of these, how many waited for others of their turn: they began something, and the others went on
+    /// with it.
+    datagrams_waited,
     /// Bytes in them.
     bytes_in,
     /// Datagrams given to the system to send.
@@ -31,6 +34,12 @@ counters! {
     commands,
     /// Received and dropped: no answer is possible, because the source port is 0.
     dropped_in_unanswerable,
+    /// Headers taken off that say whom a trusted exit speaks for.
+    exit_headers,
+    /// Received from a trusted exit and dropped: it begins like such a header and is none.
+    dropped_in_exit_header,
+    /// Received from a trusted exit and dropped: as many flows as are remembered are alive.
+    dropped_in_exit_full,
     /// Reports by ICMP, or by the routing table, that a datagram could not be delivered.
     unreachable,
     /// Failed receives that none of the above explains.

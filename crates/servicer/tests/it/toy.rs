@@ -102,6 +102,11 @@ impl Machine for Echo {
         }
     }
 
+    /// What begins with a capital letter.
+    fn may_wait(&self, datagram: &[u8]) -> bool {
+        datagram.first().is_some_and(u8::is_ascii_uppercase)
+    }
+
     fn handle_timeout(&mut self, now: Instant) {
         if let Some(deadline) = self.deadline
             && deadline <= now
