@@ -4,6 +4,7 @@ mod base_delay;
 mod breaker;
 mod close;
 mod congestion;
+mod control;
 mod deadlines;
 mod fates;
 mod flow;
