@@ -178,6 +178,7 @@ fn drain(party: &mut Party, now: Instant, lives: &mut Lives) -> Vec<Sent> {
             }
             Event::AddressChanged { session, .. }
             | Event::MtuChecked { session, .. }
+            | Event::RateChanged { session, .. }
             | Event::Settled { session, .. } => (session, "other"),
             other => panic!("{other:?}"),
         };
