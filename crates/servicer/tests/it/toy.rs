@@ -102,9 +102,9 @@ impl Machine for Echo {
         }
     }
 
-    /// What begins with a capital letter.
+    /// What says that it begins, and no bytes drawn at random.
     fn may_wait(&self, datagram: &[u8]) -> bool {
-        datagram.first().is_some_and(u8::is_ascii_uppercase)
+        datagram == b"Begin"
     }
 
     fn handle_timeout(&mut self, now: Instant) {
