@@ -4,6 +4,7 @@ mod base_delay;
 mod breaker;
 mod close;
 mod congestion;
+mod control;
 mod deadlines;
 mod fates;
 mod flow;
@@ -265,6 +266,11 @@ impl<A: Aead> Session<A> {
 
     pub(crate) const fn peer_address(&self) -> SocketAddr {
         self.path.peer()
+    }
+
+    /// Returns whether the peer has answered from where it is.
+    pub(crate) const fn is_at_proved_address(&self) -> bool {
+        self.path.is_proved()
     }
 
     pub(crate) const fn local(&self) -> Option<IpAddr> {

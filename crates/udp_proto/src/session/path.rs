@@ -141,6 +141,11 @@ impl Path {
         self.route.local
     }
 
+    /// Returns whether the peer has answered from the address that packets go to.
+    pub(crate) const fn is_proved(&self) -> bool {
+        matches!(self.stage, Stage::Proved)
+    }
+
     /// Returns a datagram's way to the peer.
     pub(crate) const fn transmit(&self) -> Transmit<SocketAddr> {
         self.route.transmit()

@@ -10,20 +10,17 @@ use super::flow::Moment;
 use super::{Content, Crowding, Keying, Sending, Session};
 use crate::channel::FRAMES_MAX;
 use crate::error::CloseCode;
-use crate::fragment::FRAGMENT_LEN;
 use crate::frame::{Elicits, Frame};
-use crate::handshake::{params, reset};
+use crate::handshake::reset;
 use crate::outbox::{End, Lead, Room};
 use crate::packet::{Form, Header, PLAINTEXT_LEN_MIN, PacketNumber, TAG_LEN};
-use crate::received::{Described, Written};
+use crate::received::Described;
 use crate::sent::{Cargo, SentPacket};
 
 /// Seals kept back for CLOSE when a key is worn.
 const SEALS_RESERVED: u64 = 64;
 /// Contents of one packet at most: messages, WINDOW and CONFIRM.
 const CONTENTS_MAX: usize = FRAMES_MAX + 2;
-/// Header of a fragment in a packet: type, message id, index, count, length.
-const FRAGMENT_HEADER_LEN: usize = 9;
 
 impl<A: Aead> Session<A> {
     /// Appends the next packet to `buf`.
@@ -299,81 +296,6 @@ impl<A: Aead> Session<A> {
     /// long enough for an answer that says so.
     const fn is_probing_a_lost_server(&self) -> bool {
         self.pings_due > 0 && self.is_resettable()
-    }
-
-    /// What an ACK may take of the `room` of a packet in which messages want to leave, bytes.
-    ///
-    /// What a cut ACK leaves out counts as lost at the peer. So one that is due leaves whole, and
-    /// is cut only where it would keep messages out of two packets in a row; and one that is not
-    /// rides along only where it leaves room for a fragment.
-    fn ack_room(&self, now: Instant, room: usize) -> usize {
-        let beside = room.saturating_sub(FRAGMENT_LEN + FRAGMENT_HEADER_LEN);
-        match (self.received.ack_due(now), self.crowding) {
-            (true, Crowding::None | Crowding::Before) => room,
-            (true, Crowding::LastPacket) => beside,
-            (false, Crowding::None) if self.received.fits(beside) => beside,
-            (false, _) => 0,
-        }
-    }
-
-    /// Writes an ACK of up to `room` bytes where one waits; returns what a whole one says.
-    fn write_ack(&mut self, now: Instant, room: usize, buf: &mut Vec<u8>) -> Option<Described> {
-        if !self.received.wants_ack() {
-            return None;
-        }
-        let written = self.received.write_ack(now, room, buf)?;
-        self.opening.on_ack_written();
-        match written {
-            Written::Whole(whole) => Some(whole),
-            Written::Cut => None,
-        }
-    }
-
-    /// Writes the credit that the peer is to be told of; returns whether there is any.
-    fn write_window(&mut self, buf: &mut Vec<u8>) -> bool {
-        let Some(credit) = self.inbox.window_to_send() else {
-            return false;
-        };
-        if self.sent.push(Content::Window(credit)).is_err() {
-            return false;
-        }
-        Frame::Window(credit).encode(buf);
-        self.inbox.on_window_sent(credit);
-        true
-    }
-
-    /// Writes CONFIRM, and IDENTITY in peer mode, until they are acknowledged; returns whether it
-    /// did.
-    fn write_confirm(&mut self, buf: &mut Vec<u8>) -> bool {
-        let Some((confirm, sending)) = &mut self.confirm else {
-            return false;
-        };
-        let yields = self.crowding != Crowding::None && *sending == Sending::InFlight;
-        if yields || self.sent.push(Content::Confirm).is_err() {
-            return false;
-        }
-        let (body, identity) = &**confirm;
-        if let Some((params, digest)) = body.split_first_chunk::<{ params::LEN }>()
-            && let Some(channel_digest) = digest.first_chunk()
-        {
-            Frame::Confirm {
-                params,
-                channel_digest,
-            }
-            .encode(buf);
-        }
-        if let Some(identity) = identity
-            && let Some((public_key, signature)) = identity.split_first_chunk()
-            && let Some(signature) = signature.first_chunk()
-        {
-            Frame::Identity {
-                public_key,
-                signature,
-            }
-            .encode(buf);
-        }
-        *sending = Sending::InFlight;
-        true
     }
 
     /// Fills the packet with messages of the channels in `open`; returns how many frames there are, and
