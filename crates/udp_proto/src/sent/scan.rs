@@ -122,8 +122,7 @@ impl<C: Copy> SentPackets<C> {
         };
         let mut open_from = None;
         let patience = pass.rtt.loss_delay() + self.tolerance.slack(pass.rtt);
-        let count = largest.saturating_add(1).saturating_sub(self.base);
-        let count = usize::try_from(count).unwrap_or(usize::MAX);
+        let count = self.slots_to(largest);
         for (number, slot) in (self.base..).zip(self.slots.iter_mut().take(count)) {
             summary.slots_visited += 1;
             let outcome = if reports(number) {
@@ -184,6 +183,12 @@ impl<C: Copy> SentPackets<C> {
         self.largest_acked = Some(largest);
         self.trim(largest);
         summary
+    }
+
+    /// How many slots there are for numbers up to `largest`, or more.
+    fn slots_to(&self, largest: u64) -> usize {
+        let count = largest.saturating_add(1).saturating_sub(self.base);
+        usize::try_from(count).unwrap_or(usize::MAX)
     }
 
     /// Reports what a full ring pushed out.
