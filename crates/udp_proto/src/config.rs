@@ -179,7 +179,7 @@ pub struct InboundLimits {
     pub policy: FloodPolicy,
 }
 
-/// What happens to a session whose peer has sent more than [`InboundLimits`] for 10 s on end.
+/// What happens to a session whose peer has sent more than twice [`InboundLimits`] for 10 s on end.
 ///
 /// It counts only where all that was opened in that time was the peer's: who forges its address
 /// cannot end its session.

@@ -76,7 +76,9 @@ pub struct Endpoint<P: Provider> {
     /// Slots that may have something to send, each once.
     ready: VecDeque<u16>,
     /// Whether each slot is in `ready`.
-    is_ready: Vec<bool>,
+    marks: Vec<Marks>,
+    /// Slots touched since timers last ran.
+    touched: Vec<u16>,
     /// Replies that keep no state; at most one for each datagram handled since the last drain.
     replies: VecDeque<Reply>,
     events: VecDeque<Event>,
@@ -128,6 +130,13 @@ pub(crate) enum ReplyBody {
     Reset(Cid),
 }
 
+/// Which of the endpoint's lists a slot is in.
+#[derive(Clone, Copy, Debug, Default)]
+struct Marks {
+    is_ready: bool,
+    is_touched: bool,
+}
+
 impl<P: Provider> Endpoint<P> {
     /// Makes an endpoint without sessions that listens to nobody.
     ///
@@ -171,7 +180,8 @@ impl<P: Provider> Endpoint<P> {
             barred: Barred::default(),
             timers: Timers::default(),
             ready: VecDeque::new(),
-            is_ready: Vec::new(),
+            marks: Vec::new(),
+            touched: Vec::new(),
             replies: VecDeque::new(),
             events: VecDeque::new(),
             stats: EndpointStats::default(),
@@ -245,21 +255,31 @@ impl<P: Provider> Endpoint<P> {
     /// deadline, once, however much has come in between.
     pub(crate) fn arm(&mut self, id: SessionId) {
         let index = usize::from(id.index);
-        if self.is_ready.len() <= index {
-            self.is_ready.resize(index + 1, false);
+        if self.marks.len() <= index {
+            self.marks.resize(index + 1, Marks::default());
         }
-        if let Some(flag) = self.is_ready.get_mut(index)
-            && !core::mem::replace(flag, true)
-        {
+        let Some(marks) = self.marks.get_mut(index) else {
+            return;
+        };
+        if !core::mem::replace(&mut marks.is_ready, true) {
             self.ready.push_back(id.index);
+        }
+        if !core::mem::replace(&mut marks.is_touched, true) {
+            self.touched.push(id.index);
         }
     }
 
-    /// Sets the deadlines of slots that were touched and wait for a drain.
-    pub(crate) fn set_timers_of_ready(&mut self) {
-        for place in 0..self.ready.len() {
-            let index = self.ready.get(place).copied();
-            if let Some(id) = index.and_then(|index| self.slots.id_at(index)) {
+    /// Sets the deadlines of slots that were touched since the last call and still wait for a drain.
+    pub(crate) fn set_timers_of_touched(&mut self) {
+        while let Some(index) = self.touched.pop() {
+            let Some(marks) = self.marks.get_mut(usize::from(index)) else {
+                continue;
+            };
+            marks.is_touched = false;
+            // A drain has set the others'.
+            if marks.is_ready
+                && let Some(id) = self.slots.id_at(index)
+            {
                 self.set_timer(id);
             }
         }

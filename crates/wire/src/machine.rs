@@ -66,7 +66,8 @@ pub trait Machine {
     /// Returns the next event for the application.
     fn poll_event(&mut self) -> Option<Self::Event>;
 
-    /// Returns when `handle_timeout` is next needed; `None` means never, until new input.
+    /// Returns when `handle_timeout` is next needed; `None` means never, until new input. Right after a
+    /// drain: what has come in since may have a deadline of its own that it does not know yet.
     fn poll_timeout(&self) -> Option<Instant>;
 }
 

@@ -39,7 +39,7 @@ impl KeyLimits {
     }
 
     /// Ends a session, rather than seal more packets under one key; 1 to 2^23, which is also what
-    /// holds unless told. The last 64 are kept for CLOSE.
+    /// holds unless told. The last 64 are kept for CLOSE: with 64 or fewer, nothing else is sent.
     #[must_use]
     pub const fn with_seals_max(mut self, packets: u64) -> Self {
         self.seals_max = within(packets, SEALS_MAX);

@@ -32,7 +32,7 @@ impl<P: Provider> Endpoint<P> {
             // What waits leaves with the drain.
             *until = until.filter(|until| *until > now);
         }
-        self.set_timers_of_ready();
+        self.set_timers_of_touched();
         while let Some(index) = self.timers.pop_due(now) {
             let Some(id) = self.slots.id_at(index) else {
                 continue;
@@ -126,8 +126,8 @@ impl<P: Provider> Endpoint<P> {
 
     /// Notes that a slot has nothing to send.
     fn rest(&mut self, index: u16) {
-        if let Some(flag) = self.is_ready.get_mut(usize::from(index)) {
-            *flag = false;
+        if let Some(marks) = self.marks.get_mut(usize::from(index)) {
+            marks.is_ready = false;
         }
     }
 

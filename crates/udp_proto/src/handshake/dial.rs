@@ -179,9 +179,9 @@ impl<P: Provider> Dial<P> {
     }
 
     /// Takes a VERSION: a new attempt begins, once, with the highest version that both speak. One that
-    /// names the version of our HELLO contradicts itself. A forged one ends nothing: where there is
-    /// no common version the attempt goes on, and a server that speaks a higher one than it is asked
-    /// for refuses.
+    /// names the version of our HELLO contradicts itself. A forged one ends in no session of a lower
+    /// version: a server that speaks a higher one than it is asked for refuses, and that ends the
+    /// attempt. Where there is no common version the attempt goes on.
     pub(crate) fn on_versions(
         &mut self,
         now: Instant,

@@ -13,6 +13,8 @@ pub(super) struct Gate {
     packets: TokenBucket,
     bytes: TokenBucket,
     policy: FloodPolicy,
+    /// What may come in a second: packets, bytes.
+    rates: [u32; 2],
     /// When the second that is watched began.
     began: Instant,
     /// What came in it.
@@ -24,8 +26,8 @@ pub(super) struct Gate {
 /// What came in a second.
 #[derive(Clone, Copy, Debug, Default)]
 struct Second {
-    /// Some of it was over the limits.
-    is_over: bool,
+    /// What of it was over the limits: packets, bytes.
+    over: [u32; 2],
     /// Some of it that was let in was not the peer's, or had come before.
     is_foreign: bool,
 }
@@ -51,9 +53,10 @@ impl Gate {
             packets: TokenBucket::new(limits.packets, limits.packets_burst, now),
             bytes: TokenBucket::new(limits.bytes, limits.bytes / 2, now),
             policy: limits.policy,
+            rates: [limits.packets, limits.bytes],
             began: now,
             second: Second {
-                is_over: false,
+                over: [0; 2],
                 is_foreign: false,
             },
             flooded: 0,
@@ -68,9 +71,13 @@ impl Gate {
             self.bytes.take_forced(now, len);
             return Entry::Open;
         }
-        self.second.is_over = true;
+        let [packets, bytes] = &mut self.second.over;
+        *packets = packets.saturating_add(1);
+        *bytes = bytes.saturating_add(len);
         match self.policy {
-            FloodPolicy::Close if self.flooded >= FLOODED_MAX => Entry::Flood,
+            FloodPolicy::Close if self.flooded >= FLOODED_MAX && !self.second.is_foreign => {
+                Entry::Flood
+            }
             FloodPolicy::Close | FloodPolicy::Drop => Entry::Over,
         }
     }
@@ -86,11 +93,14 @@ impl Gate {
         if since < SECOND {
             return;
         }
-        let Second {
-            is_over,
-            is_foreign,
-        } = core::mem::take(&mut self.second);
-        if is_over && !is_foreign && since < SECOND.saturating_mul(2) {
+        let Second { over, is_foreign } = core::mem::take(&mut self.second);
+        // As much again as the limit. Whoever backs off goes a little over it each time he looks for
+        // the path's rate.
+        let is_flood = over
+            .into_iter()
+            .zip(self.rates)
+            .any(|(over, rate)| over > rate);
+        if is_flood && !is_foreign && since < SECOND.saturating_mul(2) {
             self.flooded = self.flooded.saturating_add(1);
         } else {
             self.flooded = 0;
@@ -147,6 +157,24 @@ mod tests {
         );
         let (_, ended) = flood(&mut gate(FloodPolicy::Drop), (10, 40), 20_000);
         assert_eq!(ended, None);
+    }
+
+    /// Who looks for the path's rate goes over the limit, and backs off.
+    #[test]
+    fn b9_half_as_much_again_as_the_limit_is_dropped_and_no_flood() {
+        let mut gate = gate(FloodPolicy::Close);
+        let (open, ended) = flood(&mut gate, (1, 40), 60_000);
+        assert_eq!(ended, None);
+        assert!(open < 300 + 600 * 60, "{open}");
+        let mut second = 0;
+        while second < 60_000 {
+            // 900 a second of 600.
+            second += 10;
+            for _ in 0..9 {
+                let entry = gate.admit(Instant::from_millis(60_000 + second), 40);
+                assert_ne!(entry, Entry::Flood);
+            }
+        }
     }
 
     #[test]

@@ -116,8 +116,14 @@ impl MtuProbing {
             return None;
         }
         self.probe = Probe::Idle;
-        self.rest(now, REST);
-        self.check.take().map(|_| Outcome(None))
+        if self.check != Some(mtu) {
+            self.rest(now, REST);
+            return None;
+        }
+        // What was asked for is not carried; a search may find what is.
+        self.check = None;
+        self.go_on(now);
+        Some(Outcome(None))
     }
 
     /// Takes the acknowledgement of a probe of `mtu` bytes; returns what a check found.
@@ -126,8 +132,10 @@ impl MtuProbing {
             Probe::InFlight { mtu: tried, .. } | Probe::Due { mtu: tried, .. } if tried == mtu => {
                 self.mtu = self.mtu.max(mtu.get());
                 self.long_lost = 0;
+                let is_checked = self.check == Some(mtu);
+                self.check = self.check.filter(|_| !is_checked);
                 self.go_on(now);
-                self.check.take().map(|_| Outcome(Some(mtu)))
+                is_checked.then_some(Outcome(Some(mtu)))
             }
             // Of a step that is over.
             Probe::InFlight { .. } | Probe::Due { .. } | Probe::Idle => None,
@@ -158,8 +166,10 @@ impl MtuProbing {
 
     /// Begins anew on another path: what the last one carried, or was asked to, is not known of it.
     pub(super) fn restart(&mut self) {
-        let known = Mtu::new(self.mtu).filter(|mtu| *mtu > Mtu::MIN);
-        self.check = self.check.or(known);
+        if self.ceiling.is_none() {
+            let known = Mtu::new(self.mtu).filter(|mtu| *mtu > Mtu::MIN);
+            self.check = self.check.or(known);
+        }
         self.mtu = Mtu::MIN.get();
         self.long_lost = 0;
         self.again_at = None;
@@ -169,7 +179,8 @@ impl MtuProbing {
 
     /// Takes the next step, or rests.
     fn go_on(&mut self, now: Instant) {
-        self.probe = self.next_step().map_or(Probe::Idle, Probe::begin);
+        let next = self.check.or_else(|| self.next_step());
+        self.probe = next.map_or(Probe::Idle, Probe::begin);
         if self.probe == Probe::Idle {
             self.rest(now, REST);
         }
@@ -177,7 +188,8 @@ impl MtuProbing {
 
     fn rest(&mut self, now: Instant, span: Duration) {
         // At the top there is nothing to look for.
-        self.again_at = self.next_step().map(|_| now + span);
+        let next = self.check.or_else(|| self.next_step());
+        self.again_at = next.map(|_| now + span);
     }
 
     fn next_step(&self) -> Option<Mtu> {
@@ -225,5 +237,66 @@ impl<A: Aead> Session<A> {
         };
         self.on_sent(now, &sent, 0);
         Some(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: Instant = Instant::from_millis(1_000);
+
+    fn probing(search: MtuSearch, check: Option<Mtu>) -> MtuProbing {
+        let mut config = Config::default();
+        config.mtu_search = search;
+        config.mtu_check = check;
+        MtuProbing::new(&config, 1_452)
+    }
+
+    /// Sends and settles probes on a path that carries `carried`, until none is due; returns what a
+    /// check found.
+    fn settle(probing: &mut MtuProbing, carried: u16) -> Vec<Option<u16>> {
+        let mut found = Vec::new();
+        while let Probe::Due { mtu, left } = probing.probe {
+            probing.probe = Probe::InFlight {
+                mtu,
+                left: left - 1,
+            };
+            let outcome = if mtu.get() <= carried {
+                probing.on_acknowledged(NOW, mtu)
+            } else {
+                probing.on_lost(NOW, mtu)
+            };
+            found.extend(outcome.map(|Outcome(mtu)| mtu.map(Mtu::get)));
+        }
+        found
+    }
+
+    #[test]
+    fn u14_a_search_begins_anew_on_another_path_and_finds_what_that_carries() {
+        let mut probing = probing(MtuSearch::On, None);
+        settle(&mut probing, 1_452);
+        assert_eq!(probing.get(), 1_452);
+        probing.restart();
+        assert_eq!(probing.get(), 1_200);
+        settle(&mut probing, 1_352);
+        assert_eq!(probing.get(), 1_352);
+    }
+
+    #[test]
+    fn u14_a_check_that_fails_is_told_and_a_search_goes_on_below_it() {
+        let mut probing = probing(MtuSearch::On, Some(Mtu::MAX));
+        assert_eq!(settle(&mut probing, 1_400), [None]);
+        assert_eq!(probing.get(), 1_352);
+    }
+
+    #[test]
+    fn u14_a_check_is_told_of_its_own_size_though_a_hole_came_between() {
+        let mut probing = probing(MtuSearch::On, Some(Mtu::MAX));
+        probing.mtu = 1_280;
+        probing.on_hole(NOW);
+        assert_eq!(probing.get(), 1_200);
+        probing.handle_timeout(NOW + REST_AFTER_HOLE);
+        assert_eq!(settle(&mut probing, 1_452), [Some(1_452)]);
     }
 }

@@ -290,13 +290,18 @@ impl Path {
         Some(route.transmit())
     }
 
+    /// Counts a datagram of `len` bytes that was sent to the session's address.
+    pub(super) fn count_sent(&mut self, len: usize) {
+        if let Stage::Trial(trial) = &mut self.stage {
+            let len = u64::try_from(len).unwrap_or(u64::MAX);
+            trial.sent = trial.sent.saturating_add(len);
+        }
+    }
+
     /// Takes note of a datagram that was sent to the session's address, and copies it where another
     /// address is to get it too.
     pub(super) fn on_sent(&mut self, now: Instant, datagram: &[u8]) {
-        if let Stage::Trial(trial) = &mut self.stage {
-            let len = u64::try_from(datagram.len()).unwrap_or(u64::MAX);
-            trial.sent = trial.sent.saturating_add(len);
-        }
+        self.count_sent(datagram.len());
         if let Some(roaming) = &mut self.roaming {
             roaming.copy(now, datagram);
         }

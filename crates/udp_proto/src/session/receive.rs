@@ -87,6 +87,12 @@ impl<A: Aead> Session<A> {
             }
             return Opened::Forged;
         };
+        // What came from elsewhere was rationed before it was opened. Now it is known to be the peer's,
+        // and counts with what came from where he was.
+        if !self.path.is_current(&arrival.peer) && self.gate.admit(now, len) != Entry::Open {
+            self.stats.packets_over_limit += 1;
+            return Opened::Over;
+        }
         self.replay.mark(number);
         self.stats.packets_received += 1;
         let len = u64::try_from(len).unwrap_or(0);

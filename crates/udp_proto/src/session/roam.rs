@@ -133,9 +133,12 @@ impl<A: Aead> Session<A> {
         }
         let frames =
             core::mem::take(&mut self.tokens.to_return).map(|token| token.map(Frame::PathResponse));
-        let to = self.transmit();
-        self.send_apart(now, (generator, &frames), buf)
-            .then_some(to)
+        let start = buf.len();
+        if !self.send_apart(now, (generator, &frames), buf) {
+            return None;
+        }
+        self.path.count_sent(buf.len().saturating_sub(start));
+        Some(self.transmit())
     }
 
     /// Appends a packet of nothing but `frames`; returns whether it could be sealed.

@@ -33,6 +33,10 @@ impl<A: Aead> Session<A> {
     ) -> Option<Transmit<SocketAddr>> {
         self.run_phase(now);
         let start = buf.len();
+        if self.has_path_work() {
+            // Also in a session that never falls silent: what is over costs each packet something.
+            self.path.shrink(now);
+        }
         if self.has_path_work()
             && let Some(transmit) = self.poll_path(now, (generator, keying.limits.seals_max()), buf)
         {

@@ -6,7 +6,6 @@ use core::time::Duration;
 use wire::Instant;
 
 use super::challenge::{Challenge, PACKET_LEN_MAX};
-use super::pace::Pace;
 use super::{Heard, Route, Span, real_address};
 
 /// How long a challenge waits for a packet to another port to go first. What came from there so far
@@ -23,7 +22,6 @@ pub(super) struct Candidate {
     /// What the application is told of it.
     pub(super) address: SocketAddr,
     pub(super) challenge: Challenge,
-    pub(super) pace: Pace,
     span: Span,
     since: Instant,
     /// Bytes that came from it.
@@ -44,7 +42,6 @@ impl Candidate {
             route,
             address: real_address(heard.arrival),
             challenge: Challenge::due_at(first),
-            pace: Pace::IDLE,
             span,
             since: heard.now,
             received: heard.len,

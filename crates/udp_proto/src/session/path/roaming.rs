@@ -28,6 +28,9 @@ const SILENCE: u32 = 3;
 #[derive(Debug)]
 pub(super) struct Roaming {
     candidate: Option<Candidate>,
+    /// What is opened from candidates: one bucket for all of them, or who changes his address often
+    /// would have a full one each time.
+    candidate_pace: Pace,
     /// The question whether the peer is still at the session's address.
     check: Option<Challenge>,
     /// The address proved before the session's present one.
@@ -64,6 +67,7 @@ impl Roaming {
     pub(super) const fn new(now: Instant) -> Self {
         Self {
             candidate: None,
+            candidate_pace: Pace::IDLE,
             check: None,
             previous: None,
             left: None,
@@ -84,9 +88,8 @@ impl Roaming {
             return Some(&mut previous.pace);
         }
         self.candidate
-            .as_mut()
-            .filter(|candidate| candidate.route.peer == peer)
-            .map(|candidate| &mut candidate.pace)
+            .is_some_and(|candidate| candidate.route.peer == peer)
+            .then_some(&mut self.candidate_pace)
     }
 
     /// Takes note of a packet from the session's address.

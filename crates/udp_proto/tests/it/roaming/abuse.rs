@@ -252,3 +252,50 @@ fn a_session_that_has_moved_gives_the_memory_back() {
     line.run(70_000);
     assert_eq!(line.server.machine.memory(), before);
 }
+
+/// The same where it never falls silent: what a move left behind would cost each packet something.
+#[test]
+fn a_busy_session_that_has_moved_gives_the_memory_back() {
+    let mut line = Line::with(48, Config::default(), |listen| listen);
+    let (session, theirs) = line.join(1);
+    let play = |line: &mut Line, ticks: u32| {
+        for _ in 0..ticks {
+            let now = line.now;
+            let machine = &mut line.client.machine;
+            machine.send(now, session, UNRELIABLE, &[7; 100]).unwrap();
+            let machine = &mut line.server.machine;
+            machine.send(now, theirs, UNRELIABLE, &[8; 100]).unwrap();
+            line.run(16);
+        }
+        line.server.machine.memory()
+    };
+    play(&mut line, 300);
+    line.client.at = SocketAddr::new(address(CLIENT).ip(), 4_001);
+    let moved = play(&mut line, 2_500);
+    let settled = play(&mut line, 2_500);
+    // What the record of packets grew to when one was lost stays.
+    assert!(settled + 500 < moved, "{settled} {moved}");
+}
+
+/// An address of one's own for each packet is no way round the inbound limits.
+#[test]
+fn b9_a_peer_that_changes_his_address_is_held_to_the_same_limits() {
+    let mut config = Config::default();
+    config.inbound.packets = 100;
+    config.inbound.packets_burst = 50;
+    let mut line = Line::with(49, config, |listen| listen);
+    let (mut rogue, _) = rogue_session(&mut line);
+    let before = line.server.machine.stats().packets;
+    for milli in 0..2_000 {
+        line.now += Duration::from_millis(1);
+        line.server.wake(line.now);
+        for _ in 0..10 {
+            let packet = rogue.packet(&[0x01; 40]);
+            line.server.take(line.now, stranger(milli / 50), &packet);
+        }
+        line.server.drain(line.now);
+    }
+    let stats = line.server.machine.stats();
+    let opened = stats.packets - before;
+    assert!((50..=50 + 2 * 100).contains(&opened), "{opened} {stats:?}");
+}
