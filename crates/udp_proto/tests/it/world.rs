@@ -1,5 +1,8 @@
 //! Sessions in worlds where everything goes wrong that a network can do.
 
+mod faults;
+mod matrix;
+mod mishaps;
 mod storm;
 
 use core::time::Duration;
