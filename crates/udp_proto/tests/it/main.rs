@@ -14,6 +14,7 @@ mod channels;
 mod choices;
 mod contract;
 mod direct;
+mod elders;
 mod exchange;
 mod fairness;
 mod flood;
