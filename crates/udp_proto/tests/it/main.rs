@@ -13,6 +13,7 @@ mod channel_alloc;
 mod channels;
 mod choices;
 mod contract;
+mod determinism;
 mod direct;
 mod elders;
 mod exchange;
