@@ -2,8 +2,8 @@
 
 #![cfg(test)]
 
-use std::io::{BufRead, BufReader, Read};
-use std::net::SocketAddr;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpStream};
 use std::num::NonZeroU8;
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::LazyLock;
@@ -11,6 +11,7 @@ use std::sync::LazyLock;
 use tickwire::{AppId, Client, Event, RELIABLE, ServerKey};
 
 const LOCKSTEP: AppId = AppId(0x6c6f_636b);
+const PONG: AppId = AppId(0x706f_6e67);
 
 /// An example, built with the features that the gates build all tests with: `cargo test` itself
 /// makes executables of examples only where nothing names its targets.
@@ -18,7 +19,9 @@ fn example(name: &str) -> Command {
     static BUILT: LazyLock<bool> = LazyLock::new(|| {
         let mut cargo = Command::new(env!("CARGO"));
         cargo.args(["build", "--quiet", "--workspace", "--all-features"]);
-        cargo.args(["--example", "lockstep", "--example", "mesh"]);
+        for name in ["chat", "dash", "lockstep", "mesh", "metrics", "pong"] {
+            cargo.args(["--example", name]);
+        }
         cargo.status().unwrap().success()
     });
     assert!(*BUILT, "the examples do not build");
@@ -182,4 +185,138 @@ fn mesh_lives_on_when_its_relay_is_killed() {
     let said = text(&output.stdout);
     assert!(output.status.success(), "{said}{}", text(&output.stderr));
     assert!(said.contains("summary: good; "), "{said}");
+}
+
+#[test]
+fn u23_a_lobby_over_https_hands_its_guests_to_a_room_and_only_those() {
+    let output = example("chat").arg("run").output().unwrap();
+    let said = text(&output.stdout);
+    assert!(output.status.success(), "{said}{}", text(&output.stderr));
+    for line in [
+        "ann and bob have talked",
+        "bob was refused: no such account with this password",
+        "a lobby was not believed: UnknownIssuer",
+        "a lobby was not believed: Expired",
+        "a lobby was not believed: NotValidForName",
+        "all as the script says",
+    ] {
+        assert!(said.contains(&format!("chat: {line}\n")), "{said}");
+    }
+}
+
+#[test]
+fn u24_pong_without_a_terminal_plays_itself_and_all_tell_the_same_score() {
+    let output = example("pong").arg("play").output().unwrap();
+    let said = text(&output.stdout);
+    assert!(output.status.success(), "{said}{}", text(&output.stderr));
+    let score = said.strip_prefix("pong: 300 ticks, ").unwrap();
+    let score = score.strip_suffix(", and all agree\n").unwrap();
+    assert_ne!(score, "0 : 0");
+    // Nothing but text goes where no terminal is.
+    assert!(!said.contains('\u{1b}'), "{said}");
+}
+
+#[test]
+fn u24_pong_fails_where_its_server_dies() {
+    let mut command = example("pong");
+    command.args(["server", "127.0.0.1:0", "--ticks=3000"]);
+    let mut server = Started(command.stdout(Stdio::piped()).spawn().unwrap());
+    let mut lines = BufReader::new(server.0.stdout.take().unwrap()).lines();
+    let first = lines.next().unwrap().unwrap();
+    let (address, key) = first.split_once(' ').unwrap();
+    let mut command = example("pong");
+    command.args(["client", address, key, "--bot"]);
+    command.stderr(Stdio::piped());
+    let mut bot = Started(command.spawn().unwrap());
+    // Its opponent comes, and does nothing.
+    let mut client = Client::connect(address.parse().unwrap(), PONG, key.parse().unwrap()).unwrap();
+    let mut is_seated = false;
+    while !is_seated {
+        for event in client.wait_tick(NonZeroU8::MAX).unwrap() {
+            assert!(!matches!(event, Event::Unreachable { .. }), "{event:?}");
+            is_seated |= matches!(event, Event::Message { channel, .. } if channel == RELIABLE);
+        }
+    }
+    server.0.kill().unwrap();
+    let (code, said) = end_of(&mut bot);
+    assert_eq!(code, Some(1), "{said}");
+}
+
+#[test]
+fn u18_metrics_are_read_over_http() {
+    let mut command = example("metrics");
+    command.args(["127.0.0.1:0", "127.0.0.1:0"]);
+    let mut server = Started(command.stdout(Stdio::piped()).spawn().unwrap());
+    let mut first = String::new();
+    let mut stdout = BufReader::new(server.0.stdout.take().unwrap());
+    stdout.read_line(&mut first).unwrap();
+    let (_, http) = first.trim().rsplit_once("http://").unwrap();
+    let ask = |path: &str| {
+        let mut stream = TcpStream::connect(http).unwrap();
+        write!(stream, "GET {path} HTTP/1.1\r\nHost: {http}\r\n\r\n").unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        answer
+    };
+    // One that says nothing delays the next, and no more.
+    let _silent = TcpStream::connect(http).unwrap();
+    let metrics = ask("/metrics");
+    assert!(metrics.starts_with("HTTP/1.1 200 OK\r\n"), "{metrics}");
+    assert!(metrics.contains("\ntickwire_sessions 0\n"), "{metrics}");
+    assert!(ask("/report.json").contains("\r\n\r\n{\"schema\":1,"));
+    assert!(ask("/").starts_with("HTTP/1.1 404 "));
+}
+
+#[test]
+fn u19_the_dashboard_shows_a_server_that_is_played_on() {
+    let mut command = example("metrics");
+    command.args(["127.0.0.1:0", "127.0.0.1:0"]);
+    let mut server = Started(command.stdout(Stdio::piped()).spawn().unwrap());
+    let mut first = String::new();
+    let mut stdout = BufReader::new(server.0.stdout.take().unwrap());
+    stdout.read_line(&mut first).unwrap();
+    let words: Vec<_> = first.split_whitespace().collect();
+    let app = AppId(0x6563_686f);
+    let (address, key) = (words[0].parse().unwrap(), words[1].parse().unwrap());
+    let mut client = Client::connect(address, app, key).unwrap();
+    let look = || example("dash").arg(words[2]).output().unwrap();
+    let row = |page: &str, name: &str| -> Vec<String> {
+        let line = page.lines().find_map(|line| line.strip_prefix(name));
+        let words = line.unwrap_or_default().split_whitespace();
+        words.map(str::to_owned).collect()
+    };
+    let mut page = String::new();
+    // A second of the series has ended some time after the player came; the clock decides nothing
+    // but how long that takes.
+    for _ in 0..60 {
+        for _ in 0..60 {
+            client.wait_tick(NonZeroU8::MIN.saturating_add(59)).unwrap();
+            client.send(RELIABLE, b"tick").ok();
+        }
+        let output = look();
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        page = text(&output.stdout);
+        let is_played = |name| row(&page, name).first().is_some_and(|last| last != "0");
+        if page.starts_with("connections 1 ") && is_played("packets in /s") {
+            break;
+        }
+    }
+    assert!(page.starts_with("connections 1 "), "{page}");
+    for name in ["packets in /s", "bytes out /s", "ticks /s"] {
+        assert_ne!(row(&page, name)[0], "0", "{page}");
+    }
+    for name in ["acknowledged %", "time receiving %", "time of game %"] {
+        let share: f64 = row(&page, name)[0].parse().unwrap();
+        assert!((0.0..=100.0).contains(&share), "{page}");
+    }
+    assert!(!page.contains('\u{1b}'), "{page}");
+    // Nobody is there any more: one sentence.
+    drop(server);
+    let output = look();
+    assert_eq!(output.status.code(), Some(1));
+    assert!(
+        text(&output.stderr).contains("nobody tells at"),
+        "{}",
+        text(&output.stderr)
+    );
 }

@@ -21,6 +21,7 @@ pub mod matchmaker_record;
 pub mod mesh_frame;
 pub mod mesh_message;
 pub mod udp_ack;
+pub mod udp_codec;
 pub mod udp_endpoint;
 pub mod udp_handshake;
 pub mod udp_inbox;
@@ -73,6 +74,7 @@ pub const FUNCTIONS: &[(&str, Function)] = &[
     ("udp_first_bytes", udp_endpoint::first_bytes),
     ("udp_pair", udp_talk::pair),
     ("udp_session", udp_session::plaintexts),
+    ("udp_codec", udp_codec::typed),
 ];
 
 /// Returns the function called `name`.

@@ -70,7 +70,7 @@ impl Sender {
         if elicits == Elicits::Ack && self.sent.push(self.pushed).is_ok() {
             self.pushed += 1;
         }
-        self.sent.on_sent(SentPacket {
+        self.sent.on_sent(&SentPacket {
             number,
             at: self.now,
             len: 100,

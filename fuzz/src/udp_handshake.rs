@@ -78,8 +78,8 @@ pub fn replies(data: &[u8]) {
     }
     if let Ok(versions) = Versions::decode(data) {
         assert!(data.len() >= 14 && data.len() <= 42);
-        Versions::encode(versions.hello_id, &mut again);
-        assert_eq!(again.get(1..9), data.get(1..9));
+        Versions::encode(versions.hello_id, versions.named(), &mut again);
+        assert_eq!(again.get(1..), data.get(1..));
     }
 }
 

@@ -62,6 +62,7 @@ fn twp_f4_each_part_that_reads_remote_bytes_has_a_target_and_a_corpus() {
         ("reassembly and channels", &["udp_inbox"]),
         ("a peer that has the keys", &["udp_session"]),
         ("two ends and what is between them", &["udp_pair"]),
+        ("typed messages", &["udp_codec"]),
     ] {
         for name in functions {
             assert!(

@@ -50,7 +50,7 @@ pub const CASES: [Case; 5] = [
         direction: Direction::Up,
         window: 0,
         tick: Duration::from_millis(1),
-        ..Case::game("frag64k", Delivery::Reliable, 65_536)
+        ..Case::game("frag64k", Delivery::Bulk, 65_536)
     },
 ];
 

@@ -70,6 +70,9 @@ pub enum Delivery {
     Unreliable,
     /// Sent until it is acknowledged, in order.
     Reliable,
+    /// As reliable, and as fast as the path takes it. Only Tickwire tells it apart: its reliable
+    /// messages keep to a rate.
+    Bulk,
 }
 
 /// Where servers are.

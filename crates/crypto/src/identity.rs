@@ -59,6 +59,16 @@ impl Identity {
         text
     }
 
+    /// Returns the key as PEM in SEC1 form (RFC 5915), wiped on drop: for programs that know no
+    /// PKCS#8.
+    #[must_use]
+    pub fn to_sec1_pem(&self) -> Zeroizing<alloc::string::String> {
+        let Ok(text) = self.key.to_sec1_pem(LineEnding::LF) else {
+            unreachable!("a valid key of fixed size always encodes");
+        };
+        text
+    }
+
     /// Returns the public half.
     pub const fn public_key(&self) -> &PublicKey {
         &self.public

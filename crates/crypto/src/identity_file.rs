@@ -43,8 +43,21 @@ pub fn read(path: &Path) -> Result<Identity, IdentityFileError> {
 /// [`IdentityFileError::Exists`] where `path` exists, whatever it is; otherwise
 /// [`IdentityFileError::Io`].
 pub fn write_new(path: &Path, identity: &Identity) -> Result<(), IdentityFileError> {
+    write_new_pem(path, &identity.to_pem())
+}
+
+/// As [`write_new`], in SEC1 form; [`read`] takes both.
+///
+/// # Errors
+///
+/// As [`write_new`].
+pub fn write_new_sec1(path: &Path, identity: &Identity) -> Result<(), IdentityFileError> {
+    write_new_pem(path, &identity.to_sec1_pem())
+}
+
+fn write_new_pem(path: &Path, text: &str) -> Result<(), IdentityFileError> {
     let (draft_path, draft) = create_draft(path)?;
-    let outcome = fill_and_link(&draft_path, draft, path, identity);
+    let outcome = fill_and_link(&draft_path, draft, path, text);
     let removed = fs::remove_file(&draft_path);
     outcome?;
     removed?;
@@ -148,9 +161,9 @@ fn fill_and_link(
     draft_path: &Path,
     mut draft: File,
     path: &Path,
-    identity: &Identity,
+    text: &str,
 ) -> Result<(), IdentityFileError> {
-    draft.write_all(identity.to_pem().as_bytes())?;
+    draft.write_all(text.as_bytes())?;
     draft.sync_all()?;
     match fs::hard_link(draft_path, path) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {

@@ -8,6 +8,7 @@ extern crate alloc;
 extern crate std;
 
 pub mod address_list;
+pub mod certificate;
 pub mod client_grant;
 pub mod hkdf;
 pub mod identity;
@@ -22,6 +23,7 @@ pub mod suite;
 pub mod token;
 
 pub use address_list::{AddressCount, AddressList};
+pub use certificate::{Certificate, CertificateError};
 pub use client_grant::{ClientGrant, GrantError, ServerKeys};
 pub use identity::{Identity, PemError};
 pub use key_schedule::{Agreed, Exporter, Initial, Label, SessionSecrets, TrafficSecret};

@@ -16,7 +16,7 @@ use tracing_subscriber::EnvFilter;
 
 use crate::exit::{Failure, say_why};
 pub use hub::{HubCommand, RunHub};
-pub use key::{KeyCommand, KeyFile, NewJoinFile};
+pub use key::{CopiedKey, KeyCommand, NewJoinFile, NewKey, PublicPart, ShownKey};
 pub use matchmaker::{AskStatus, MatchmakerCommand, RunMatchmaker};
 
 /// What an operator can ask for.

@@ -13,6 +13,7 @@ macro_rules! counters {
         ///
         /// Read while it runs, the fields are each true of some moment, not all of the same.
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+        #[cfg_attr(feature = "serde", derive(serde::Serialize))]
         #[non_exhaustive]
         pub struct $counters {
             $($(#[$doc])* pub $name: u64,)*

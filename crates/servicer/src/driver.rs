@@ -9,16 +9,21 @@ mod conditioners;
 mod config;
 mod counters;
 mod drain;
+mod exits;
+mod handover;
 mod intake;
 mod outlet;
+mod proxy_header;
+mod receiving;
 mod sockets;
 
 use std::io;
+use std::net::IpAddr;
 use std::ops::ControlFlow;
 use std::time::Duration;
 
 use mio::{Interest, Token};
-use wire::{Arrival, CommandId, Instant, Machine};
+use wire::{CommandId, Instant, Machine};
 
 pub use application::{Application, PeerAddress, SocketIndex};
 pub(crate) use conditioners::Conditioners;
@@ -29,6 +34,7 @@ pub(crate) use intake::Envelope;
 pub use sockets::{SocketError, SocketOrder, SocketOutcome};
 
 use drain::Drain;
+use handover::Handover;
 use intake::Intake;
 use outlet::Outlet;
 use sockets::Sockets;
@@ -54,6 +60,7 @@ pub struct Driver<M: Machine, A: Application<M>> {
     machine: M,
     application: A,
     intake: Intake,
+    handover: Handover,
     outlet: Outlet,
     waiter: Waiter,
     clock: Clock,
@@ -114,6 +121,7 @@ where
             machine,
             application,
             intake: Intake::new(),
+            handover: Handover::default(),
             outlet: Outlet {
                 sockets: Sockets::new(sockets, config.opened_max),
                 conditioners,
@@ -140,6 +148,12 @@ where
         }
     }
 
+    /// Believes what exits at these addresses say of whom they speak for, instead of all before: see
+    /// [`UdpServicer::with_trusted_exits`](crate::UdpServicer::with_trusted_exits).
+    pub fn set_trusted_exits(&mut self, exits: &[IpAddr]) {
+        self.handover.set_exits(exits, self.config.exit_flows_max);
+    }
+
     /// Turns and waits until the application breaks off or a shutdown is complete.
     pub fn run(mut self) -> End {
         loop {
@@ -155,6 +169,7 @@ where
     /// Does all there is to do now, without waiting; for loops that have other work too.
     pub fn turn(&mut self) -> ControlFlow<End> {
         self.inbox.ledger().turns.add(1);
+        let began = self.clock.now();
         self.rest = Rest::Nothing;
         self.tell_wall_clock();
         let now = self.receive();
@@ -171,7 +186,10 @@ where
                 .begin_shutdown(now, &mut self.machine, deadline);
         }
         self.run_timers(now);
+        let received = self.clock.now();
         self.drain();
+        let ledger = self.inbox.ledger();
+        ledger.note_turn(began, received, self.clock.now());
         match stop_at {
             Some(_) if self.application.is_drained(&self.machine) && self.is_sent() => {
                 ControlFlow::Break(End::Drained)
@@ -232,95 +250,6 @@ where
         {
             self.wall_clock_at = Some(now);
             self.machine.set_unix_time(now, self.clock.unix_time());
-        }
-    }
-
-    /// Takes what the sockets hold, up to a batch; returns the time as of which timers may run.
-    ///
-    /// That is a time before the last look at the sockets found them empty: whatever arrived
-    /// earlier has been taken, even if the process was paused between two lines of this.
-    fn receive(&mut self) -> Instant {
-        let began = self.clock.now();
-        let batch = self.config.datagrams_per_turn.get();
-        let bound = bound(self.turned_at.replace(began), began, batch);
-        let mut received = 0_usize;
-        loop {
-            let as_of = self.clock.now();
-            let sockets = &mut self.outlet.sockets;
-            if sockets.has_opened() && sockets.look_up(&mut self.waiter).is_err() {
-                // The wait that follows fails likewise, and tells.
-                self.inbox.ledger().receive_errors.add(1);
-            }
-            let Some(more) = self.receive_round() else {
-                self.release_inbound(as_of);
-                return as_of;
-            };
-            received = received.saturating_add(more);
-            if received >= bound {
-                self.rest = Rest::Work;
-                return self.clock.now();
-            }
-        }
-    }
-
-    /// Makes one receive on each socket; `None` where all are empty.
-    fn receive_round(&mut self) -> Option<usize> {
-        let Self {
-            machine,
-            intake,
-            outlet,
-            inbox,
-            clock,
-            ..
-        } = self;
-        let Outlet {
-            sockets,
-            conditioners,
-        } = outlet;
-        let ledger = inbox.ledger();
-        let mut round = None;
-        for look in sockets.look() {
-            let mut stamp = None;
-            let mut bytes = 0_usize;
-            let from = (look.index, look.socket);
-            let received = intake.receive(from, ledger, |envelope, datagram| {
-                let now = *stamp.get_or_insert_with(|| clock.now());
-                bytes = bytes.saturating_add(datagram.len());
-                if let Some(conditioner) = &mut conditioners.inbound
-                    && conditioner.has_rule(&envelope)
-                {
-                    conditioner.take(now, envelope, datagram, ledger);
-                    return;
-                }
-                ledger.datagrams_in.add(1);
-                machine.handle_datagram(now, arrival(&envelope), datagram);
-            });
-            ledger
-                .bytes_in
-                .add(u64::try_from(bytes).unwrap_or(u64::MAX));
-            if let Some(received) = received {
-                // An error was taken instead of a datagram: counted, lest errors without end keep
-                // the loop here.
-                round = Some(round.unwrap_or(0_usize).saturating_add(received.max(1)));
-            } else {
-                look.note_empty();
-            }
-        }
-        round
-    }
-
-    /// Gives the machine what the conditioner has delayed until `now`.
-    fn release_inbound(&mut self, now: Instant) {
-        while let Some((envelope, mut datagram)) = self
-            .outlet
-            .conditioners
-            .inbound
-            .as_mut()
-            .and_then(|conditioner| conditioner.pop_due(now))
-        {
-            self.inbox.ledger().datagrams_in.add(1);
-            self.machine
-                .handle_datagram(now, arrival(&envelope), &mut datagram);
         }
     }
 
@@ -434,35 +363,9 @@ enum Rest {
     StuckTimer,
 }
 
-fn arrival<P: PeerAddress>(envelope: &Envelope) -> Arrival<P> {
-    Arrival {
-        peer: P::from_wire(envelope.socket, envelope.remote),
-        real_source: None,
-        local: envelope.local,
-        ecn: envelope.ecn,
-    }
-}
-
-/// Datagrams that one turn may take: more where the last one began long ago, or never.
-fn bound(last: Option<Instant>, began: Instant, batch: usize) -> usize {
-    if last.is_none_or(|last| began.saturating_since(last) > STALL) {
-        batch.saturating_mul(STALL_BATCHES)
-    } else {
-        batch
-    }
-}
-
 fn earliest<const N: usize>(deadlines: [Option<Instant>; N]) -> Option<Instant> {
     deadlines.into_iter().flatten().min()
 }
-
-/// A gap between turns after which the sockets may hold much: `udp_proto`'s stall guard begins at
-/// the same.
-const STALL: Duration = Duration::from_millis(250);
-
-/// Batches taken after such a gap. With the default batch, 16,384 datagrams: 4 MiB of receive
-/// buffer hold fewer, since the kernel charges 512 bytes or more for the smallest.
-const STALL_BATCHES: usize = 16;
 
 /// How often the machine is told the wall clock.
 const WALL_CLOCK_INTERVAL: Duration = Duration::from_secs(1);
@@ -475,18 +378,3 @@ const SOCKET: Token = Token(0);
 
 /// Pause after a timer that is due although it has run.
 const STUCK_TIMER_PAUSE: Duration = Duration::from_millis(1);
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn more_is_taken_after_a_pause_than_in_steady_work() {
-        let last = Instant::from_millis(1_000);
-        assert_eq!(bound(None, last, 1_024), 16_384);
-        assert_eq!(bound(Some(last), last + STALL, 1_024), 1_024);
-        let after = last + STALL + Duration::from_nanos(1);
-        assert_eq!(bound(Some(last), after, 1_024), 16_384);
-        assert_eq!(bound(None, last, usize::MAX), usize::MAX);
-    }
-}

@@ -3,6 +3,8 @@
 mod bind;
 pub(crate) mod socket;
 
+use std::net::IpAddr;
+
 use wire::Machine;
 
 pub use bind::{BindCause, BindError, Granted, SocketConfig, SocketReport, Stack};
@@ -20,6 +22,7 @@ pub struct UdpServicer {
     name: String,
     config: Config,
     conditioners: Conditioners,
+    trusted_exits: Vec<IpAddr>,
 }
 
 impl UdpServicer {
@@ -30,6 +33,7 @@ impl UdpServicer {
             name: name.into(),
             config: Config::default(),
             conditioners: Conditioners::default(),
+            trusted_exits: Vec::new(),
         }
     }
 
@@ -37,6 +41,20 @@ impl UdpServicer {
     #[must_use]
     pub const fn with_config(mut self, config: Config) -> Self {
         self.config = config;
+        self
+    }
+
+    /// Believes what exits at these addresses say of whom they speak for: a header of the PROXY
+    /// protocol, version 2, before a datagram's own bytes. It is taken off, and the machine is told the
+    /// address in it with this datagram and all that follow from the exit's port, until a header says
+    /// otherwise ([`Config::exit_flows_max`]). From anybody else the bytes go to the machine as they
+    /// came.
+    ///
+    /// Whoever can send in an exit's name is believed too: exits must reach this host over a network in
+    /// which their addresses cannot be forged.
+    #[must_use]
+    pub fn with_trusted_exits(mut self, exits: Vec<IpAddr>) -> Self {
+        self.trusted_exits = exits;
         self
     }
 
@@ -71,13 +89,14 @@ impl UdpServicer {
         for socket in &sockets {
             tracing::info!(servicer = self.name, socket = %socket.report(), "bound");
         }
-        let (driver, requests) = Driver::assemble(
+        let (mut driver, requests) = Driver::assemble(
             sockets,
             self.conditioners,
             machine,
             application,
             self.config,
         )?;
+        driver.set_trusted_exits(&self.trusted_exits);
         Handle::start(self.name, requests, move || driver.run())
     }
 }

@@ -10,13 +10,13 @@ use udp_proto::{
 };
 
 use crate::socket::{OpenError, Socket};
-use crate::{Event, ServerKey};
+use crate::{Event, Report, ServerKey};
 
 /// One session with one server.
 ///
 /// Nothing runs between calls: the thread that polls it does all the work.
 pub struct Client {
-    socket: Socket,
+    pub(crate) socket: Socket,
     session: SessionId,
 }
 
@@ -113,6 +113,14 @@ impl Client {
     /// Returns counters and the state of the path.
     pub fn stats(&self) -> Option<SessionStats> {
         self.socket.endpoint().session_stats(self.session)
+    }
+
+    /// Returns all counters, and a series of the last 60 seconds.
+    ///
+    /// Series are kept while someone polls: an entry ends at the first poll a second after the one
+    /// before.
+    pub fn report(&mut self) -> Report {
+        self.socket.report()
     }
 }
 

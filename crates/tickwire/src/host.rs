@@ -6,13 +6,17 @@
 
 use core::ops::ControlFlow;
 use core::time::Duration;
+use std::collections::{BTreeSet, VecDeque};
+use std::sync::Arc;
 
 use crypto::Ring;
 use servicer::Application;
-use udp_proto::{Endpoint, SessionId};
+use udp_proto::{CloseCode, Endpoint, SessionId};
 use wire::{CommandId, Instant};
 
 use crate::Event;
+use crate::background::{Held, Offer, Order, Outlet, Signals};
+use crate::stats::Recorder;
 
 /// Bytes of messages from sessions that have ended, over all of them, that wait for the game; each
 /// counts as [`MESSAGE_COST`] more than its length.
@@ -22,31 +26,68 @@ const LAST_WORDS_MAX: usize = 16 << 20;
 const MESSAGE_COST: usize = 96;
 
 /// Collects events until the game takes them.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Host {
-    events: Vec<Event>,
+    events: VecDeque<Event>,
     /// Sessions with messages that the endpoint keeps, each once.
-    readable: Vec<SessionId>,
+    pub(crate) readable: VecDeque<SessionId>,
+    /// Messages that a game on another thread has sent and their channels have no room for.
+    held: Held<SessionId>,
+    /// What is shared with that thread.
+    pub(crate) signals: Arc<Signals>,
+    /// Where so many events wait, whoever comes is sent away; no limit where the game's own thread
+    /// drives the endpoint.
+    pub(crate) events_max: usize,
+    /// Those that were sent away, until their end.
+    sent_away: BTreeSet<SessionId>,
     /// What `events` hold of sessions that have ended.
     last_words: usize,
     /// When the next tick begins, where the game keeps one.
     next_tick: Option<Instant>,
     /// The tick that was waited for has begun.
     pub(crate) has_ticked: bool,
+    /// What it has seen over the last minute.
+    pub(crate) recorder: Recorder<SessionId>,
+    /// What a peer is told whose session the game ends.
+    close_code: CloseCode,
 }
 
 impl Host {
-    /// Sees to it that a tick begins `span` after the last one.
+    pub(crate) fn new(now: Instant, close_code: CloseCode) -> Self {
+        Self {
+            events: VecDeque::new(),
+            readable: VecDeque::new(),
+            held: Held::default(),
+            signals: Arc::default(),
+            events_max: usize::MAX,
+            sent_away: BTreeSet::new(),
+            last_words: 0,
+            next_tick: None,
+            has_ticked: false,
+            recorder: Recorder::new(now),
+            close_code,
+        }
+    }
+
+    /// Sees to it that a tick begins `span` after the last one, and returns how long after that
+    /// the tick comes.
     ///
     /// Ticks keep their rhythm: one that was late does not move those behind it, unless it was
     /// late by more than a whole tick, and then the missed ones are left out.
-    pub(crate) fn expect_tick(&mut self, now: Instant, span: Duration) {
+    pub(crate) fn expect_tick(&mut self, now: Instant, span: Duration) -> Duration {
         self.has_ticked = false;
-        let next = match self.next_tick {
-            Some(last) if last + span > now => last + span,
-            Some(_) | None => now + span,
+        let last = self.next_tick.unwrap_or(now);
+        let next = if last + span > now {
+            last + span
+        } else {
+            now + span
         };
         self.next_tick = Some(next);
+        let since = next.saturating_since(last);
+        let missed = since.as_nanos() / span.as_nanos().max(1);
+        self.recorder
+            .on_tick(u64::try_from(missed).unwrap_or(u64::MAX).saturating_sub(1));
+        since
     }
 
     /// Takes what has happened since the last time.
@@ -55,7 +96,46 @@ impl Host {
             self.read(now, endpoint, session, usize::MAX);
         }
         self.last_words = 0;
-        core::mem::take(&mut self.events)
+        core::mem::take(&mut self.events).into()
+    }
+
+    /// Gives what has happened to `outlet` while that has room; what does not fit waits. Returns
+    /// `Break` where nobody takes events any more.
+    ///
+    /// Messages are read where no other event waits, one of each session in turn.
+    pub(crate) fn hand_over(
+        &mut self,
+        now: Instant,
+        endpoint: &mut Endpoint<Ring>,
+        outlet: &impl Outlet,
+    ) -> ControlFlow<()> {
+        let mut has_cried = false;
+        loop {
+            let Some(event) = self.events.pop_front() else {
+                self.last_words = 0;
+                let Some(session) = self.readable.pop_front() else {
+                    return ControlFlow::Continue(());
+                };
+                // One message costs more than 1; who has no more is forgotten.
+                if self.read(now, endpoint, session, 1) > 0 {
+                    self.readable.push_back(session);
+                }
+                continue;
+            };
+            match outlet.offer(event) {
+                Ok(()) => {}
+                Err(Offer::Gone) => return ControlFlow::Break(()),
+                Err(Offer::Full(event)) => {
+                    self.events.push_front(event);
+                    if core::mem::replace(&mut has_cried, true) {
+                        return ControlFlow::Continue(());
+                    }
+                    // Whoever takes one after this wakes the driver; one taken before it leaves
+                    // room for another try.
+                    self.signals.cry_for_room();
+                }
+            }
+        }
     }
 
     /// Reads the messages of a session until they cost `most`, and returns what they cost.
@@ -74,7 +154,7 @@ impl Host {
             cost = cost
                 .saturating_add(bytes.len())
                 .saturating_add(MESSAGE_COST);
-            self.events.push(Event::Message {
+            self.events.push_back(Event::Message {
                 session,
                 channel,
                 bytes: core::mem::take(&mut bytes),
@@ -85,32 +165,59 @@ impl Host {
 }
 
 impl Application<Endpoint<Ring>> for Host {
-    type Request = ();
+    type Request = Order;
 
     fn apply_request(
         &mut self,
-        _now: Instant,
-        _endpoint: &mut Endpoint<Ring>,
-        (): (),
+        now: Instant,
+        endpoint: &mut Endpoint<Ring>,
+        order: Order,
     ) -> ControlFlow<()> {
+        let allowance = &self.signals.allowance;
+        match order {
+            Order::Send(session, channel, message) => {
+                self.held.send(
+                    now,
+                    (session, channel, message),
+                    allowance,
+                    |session, channel, message| endpoint.send(now, session, channel, message),
+                );
+            }
+            Order::Disconnect(session) => {
+                allowance.give_back(0);
+                // Where it has ended already, the game is told of that.
+                endpoint.close(now, session, self.close_code, &[]).ok();
+            }
+        }
         ControlFlow::Continue(())
     }
 
     fn on_event(&mut self, now: Instant, endpoint: &mut Endpoint<Ring>, event: udp_proto::Event) {
         match event {
             udp_proto::Event::Connected { session, peer } => {
-                self.events.push(Event::Connected { session, peer });
+                if self.events.len() >= self.events_max {
+                    self.sent_away.insert(session);
+                    // It has come just now, so it can be ended.
+                    endpoint.close(now, session, CloseCode::Full, &[]).ok();
+                    return;
+                }
+                self.recorder.on_open(now, session);
+                self.events.push_back(Event::Connected { session, peer });
             }
             udp_proto::Event::ConnectFailed { failure, .. } => {
-                self.events.push(Event::Unreachable { failure });
+                self.events.push_back(Event::Unreachable { failure });
             }
-            udp_proto::Event::Readable { session } => self.readable.push(session),
+            udp_proto::Event::Readable { session } => {
+                if !self.sent_away.contains(&session) {
+                    self.readable.push_back(session);
+                }
+            }
             udp_proto::Event::Settled {
                 session,
                 channel,
                 message,
                 outcome,
-            } => self.events.push(Event::Settled {
+            } => self.events.push_back(Event::Settled {
                 session,
                 channel,
                 message,
@@ -121,13 +228,18 @@ impl Application<Endpoint<Ring>> for Host {
                 reason,
                 text,
             } => {
+                if self.sent_away.remove(&session) {
+                    return;
+                }
+                self.recorder
+                    .on_close(session, endpoint.session_stats(session).as_ref());
                 // The endpoint will forget it before the tick ends. What it said last comes before
                 // its end, as far as there is room.
                 self.readable.retain(|readable| *readable != session);
                 let most = LAST_WORDS_MAX.saturating_sub(self.last_words);
                 let cost = self.read(now, endpoint, session, most);
                 self.last_words = self.last_words.saturating_add(cost);
-                self.events.push(Event::Disconnected {
+                self.events.push_back(Event::Disconnected {
                     session,
                     reason,
                     text,
@@ -150,10 +262,16 @@ impl Application<Endpoint<Ring>> for Host {
     }
 
     fn poll_timeout(&self) -> Option<Instant> {
-        self.next_tick.filter(|_| !self.has_ticked)
+        let tick = self.next_tick.filter(|_| !self.has_ticked);
+        [tick, self.held.poll_timeout()].into_iter().flatten().min()
     }
 
-    fn handle_timeout(&mut self, now: Instant, _endpoint: &mut Endpoint<Ring>) {
+    fn handle_timeout(&mut self, now: Instant, endpoint: &mut Endpoint<Ring>) {
+        let allowance = &self.signals.allowance;
+        self.held
+            .retry(now, allowance, |session, channel, message| {
+                endpoint.send(now, session, channel, message)
+            });
         if self.next_tick.is_some_and(|at| at <= now) {
             self.has_ticked = true;
         }

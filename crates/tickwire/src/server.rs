@@ -2,24 +2,26 @@
 
 use core::net::SocketAddr;
 use core::num::NonZeroU8;
+use core::time::Duration;
 use std::io;
 
 use crypto::token::TokenKey;
-use crypto::{Identity, Provider, Ring};
+use crypto::{Certificate, Identity, Provider, Ring};
 use udp_proto::{
-    AppId, ChannelId, CloseCode, Config, Listen, Message, MessageId, NoSession, SendError,
-    SessionId, SessionStats,
+    AppId, BlockError, ChannelId, CloseCode, Config, Listen, Message, MessageId, NoSession, Prefix,
+    SendError, SessionId, SessionStats,
 };
 use wire::InstanceId;
 
 use crate::socket::{OpenError, Socket};
-use crate::{Event, ServerKey};
+use crate::{Event, Report, ServerKey, Stopper};
 
 /// Accepts players on one UDP socket.
 ///
 /// Nothing runs between calls: the thread that polls it does all the work.
 pub struct Server {
-    socket: Socket,
+    pub(crate) socket: Socket,
+    pub(crate) stopper: Stopper,
     key: ServerKey,
     instance: InstanceId,
 }
@@ -62,6 +64,7 @@ impl Server {
         socket.act(|now, endpoint| endpoint.listen(now, listen))?;
         Ok(Self {
             socket,
+            stopper: Stopper::default(),
             key,
             instance,
         })
@@ -141,6 +144,46 @@ impl Server {
             .act(|now, endpoint| endpoint.close(now, session, CloseCode::Kicked, &[]))
     }
 
+    /// Ends a session at once, whatever is queued for it, and tells the player `reason`, cut at 128
+    /// bytes: no address and no secret belongs in it.
+    ///
+    /// # Errors
+    ///
+    /// [`NoSession`] where it has ended already.
+    pub fn kick(&mut self, session: SessionId, reason: &[u8]) -> Result<(), NoSession> {
+        self.socket
+            .act(|now, endpoint| endpoint.kick(now, session, reason))
+    }
+
+    /// Hears nothing from `prefix` any more, for `span` or until [`unblock`](Self::unblock); sessions
+    /// from there end by their silence.
+    ///
+    /// # Errors
+    ///
+    /// [`BlockError::Full`] where 65,536 prefixes are blocked.
+    pub fn block(&mut self, prefix: Prefix, span: Option<Duration>) -> Result<(), BlockError> {
+        self.socket
+            .act(|now, endpoint| endpoint.block(now, prefix, span))
+    }
+
+    /// Hears `prefix` again; returns whether it was blocked.
+    pub fn unblock(&mut self, prefix: &Prefix) -> bool {
+        self.socket.act(|_, endpoint| endpoint.unblock(prefix))
+    }
+
+    /// Returns the prefixes that are blocked, shortest first.
+    pub fn blocked(&self) -> impl Iterator<Item = Prefix> {
+        let list = self.socket.endpoint().blocked();
+        list.iter().map(|(prefix, _)| prefix)
+    }
+
+    /// Shows clients another certificate, or none; see [`Listen::with_certificate`]. Returns whether it
+    /// is for the key and instance of this server.
+    pub fn set_certificate(&mut self, certificate: Option<Certificate>) -> bool {
+        self.socket
+            .act(|_, endpoint| endpoint.set_certificate(certificate))
+    }
+
     /// Ends all sessions; poll on to let them hear of it.
     pub fn shutdown(&mut self) {
         self.socket.act(|now, endpoint| endpoint.shutdown(now));
@@ -149,6 +192,14 @@ impl Server {
     /// Returns counters and the state of a session's path.
     pub fn stats(&self, session: SessionId) -> Option<SessionStats> {
         self.socket.endpoint().session_stats(session)
+    }
+
+    /// Returns all counters, and a series of the last 60 seconds.
+    ///
+    /// Series are kept while someone polls: an entry ends at the first poll a second after the one
+    /// before.
+    pub fn report(&mut self) -> Report {
+        self.socket.report()
     }
 
     /// Returns the sessions that are open.

@@ -6,19 +6,27 @@ use core::num::NonZeroU8;
 use core::ops::ControlFlow;
 use core::time::Duration;
 use std::io;
+use std::sync::Arc;
 
 use crypto::{NoEntropy, Ring};
-use servicer::{BindError, Clock, Driver, End, SocketConfig, UdpSocket};
-use udp_proto::{AppId, Config, ConnectError, Endpoint, ListenError};
+use servicer::{BindError, Clock, Driver, End, Requests, SocketConfig, UdpSocket};
+use udp_proto::{AppId, ChannelTable, CloseCode, Config, ConnectError, Endpoint, ListenError};
 use wire::Instant;
 
 use crate::Event;
+use crate::background::{EVENTS_MAX, Line, Order, Outlet, Signals};
 use crate::host::Host;
+use crate::stats::{Report, Sight};
 
 /// What server and client have in common.
 pub(crate) struct Socket {
     driver: Driver<Endpoint<Ring>, Host>,
+    /// Reads the driver's counters.
+    requests: Requests<Order>,
+    channels: ChannelTable,
     address: SocketAddr,
+    /// When the last call returned to the game; `None` before the first.
+    left_at: Option<Instant>,
 }
 
 impl Socket {
@@ -28,7 +36,7 @@ impl Socket {
         config: Config,
     ) -> Result<Self, OpenError> {
         let socket = UdpSocket::bind(address, &SocketConfig::default())?;
-        Self::over(vec![socket], app_id, config)
+        Self::over(vec![socket], app_id, config, CloseCode::Kicked)
     }
 
     /// Opens one socket for each address family that `destinations` need and this host has; the
@@ -58,24 +66,38 @@ impl Socket {
                 return Err(error.into());
             }
         }
-        Self::over(sockets, app_id, config)
+        Self::over(sockets, app_id, config, CloseCode::NoError)
     }
 
-    fn over(sockets: Vec<UdpSocket>, app_id: AppId, config: Config) -> Result<Self, OpenError> {
+    fn over(
+        sockets: Vec<UdpSocket>,
+        app_id: AppId,
+        config: Config,
+        close_code: CloseCode,
+    ) -> Result<Self, OpenError> {
         // Without a destination there is no socket, and the target is refused.
         let unspecified = SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), 0);
         let address = sockets
             .first()
             .map_or(unspecified, UdpSocket::local_address);
         let now = Clock::new().now();
+        let channels = config.channels.clone();
+        let exits = config.trusted_exits.clone();
         let endpoint = Endpoint::new(config, app_id, Ring::new(), now)?;
-        let (driver, _) = Driver::new(
+        let (mut driver, requests) = Driver::new(
             sockets,
             endpoint,
-            Host::default(),
+            Host::new(now, close_code),
             servicer::Config::default(),
         )?;
-        Ok(Self { driver, address })
+        driver.set_trusted_exits(&exits);
+        Ok(Self {
+            driver,
+            requests,
+            channels,
+            address,
+            left_at: None,
+        })
     }
 
     pub(crate) const fn address(&self) -> SocketAddr {
@@ -86,24 +108,104 @@ impl Socket {
         self.driver.act(|now, endpoint, _| action(now, endpoint))
     }
 
+    pub(crate) const fn channels(&self) -> &ChannelTable {
+        &self.channels
+    }
+
+    pub(crate) fn requests(&self) -> Requests<Order> {
+        self.requests.clone()
+    }
+
+    pub(crate) fn signals(&self) -> Arc<Signals> {
+        Arc::clone(&self.driver.application().signals)
+    }
+
+    /// Returns whether a session that the game was told of has not ended.
+    pub(crate) fn has_sessions(&self) -> bool {
+        self.driver.application().recorder.has_sessions()
+    }
+
+    /// Drives the endpoint on this thread for a game on another, until that asks for the end or
+    /// takes no more events.
+    pub(crate) fn serve(self, line: &Line, outlet: &impl Outlet) {
+        // Dropped last: whoever waits for room then finds the queue closed.
+        let _ended = line.signals.announce_end();
+        let mut socket = self;
+        socket.serve_until_the_end(line, outlet);
+    }
+
+    fn serve_until_the_end(&mut self, line: &Line, outlet: &impl Outlet) {
+        self.driver.act(|_, _, host| host.events_max = EVENTS_MAX);
+        let mut is_stopping = false;
+        loop {
+            self.turn();
+            let flow = self
+                .driver
+                .act(|now, endpoint, host| host.hand_over(now, endpoint, outlet));
+            let stop_at = match line.signals.stop_at() {
+                None if flow.is_break() => Some(Instant::ZERO),
+                stop_at => stop_at,
+            };
+            if let Some(deadline) = stop_at {
+                if !is_stopping {
+                    is_stopping = true;
+                    self.driver.act(|now, endpoint, _| endpoint.shutdown(now));
+                    // What that asks to be sent leaves.
+                    continue;
+                }
+                if !self.has_sessions() || Clock::new().now() >= deadline {
+                    return;
+                }
+            }
+            if self.driver.wait().is_err() {
+                return;
+            }
+        }
+    }
+
     pub(crate) const fn endpoint(&self) -> &Endpoint<Ring> {
         self.driver.machine()
     }
 
     /// Does what is due, and does not wait.
     pub(crate) fn poll(&mut self) -> Vec<Event> {
+        self.note_game();
         self.turn();
         self.take()
     }
 
+    /// Makes a report of this moment.
+    pub(crate) fn report(&mut self) -> Report {
+        let driver = self.requests.counters();
+        self.driver.act(|now, endpoint, host| {
+            let endpoint = &*endpoint;
+            let sight = Sight {
+                now,
+                endpoint: endpoint.stats(),
+                driver,
+            };
+            host.recorder
+                .report(&sight, |session| endpoint.session_stats(session))
+        })
+    }
+
     /// Works until the next tick begins.
     pub(crate) fn wait_tick(&mut self, hz: NonZeroU8) -> io::Result<Vec<Event>> {
+        self.wait_tick_and_tell(hz).map(|(events, _)| events)
+    }
+
+    /// As [`wait_tick`](Self::wait_tick), and tells how long after the last tick it began.
+    pub(crate) fn wait_tick_and_tell(
+        &mut self,
+        hz: NonZeroU8,
+    ) -> io::Result<(Vec<Event>, Duration)> {
+        self.note_game();
         let span = Duration::from_secs(1) / u32::from(hz.get());
-        self.driver.act(|now, _, host| host.expect_tick(now, span));
+        let since = self.driver.act(|now, _, host| host.expect_tick(now, span));
         loop {
             self.turn();
             if self.driver.application().has_ticked {
-                return Ok(self.take());
+                return Ok((self.take(), since));
             }
             self.driver.wait()?;
         }
@@ -112,11 +214,36 @@ impl Socket {
     fn turn(&mut self) {
         // An end comes by a request, and there is no queue for one.
         let _end: ControlFlow<End> = self.driver.turn();
+        let requests = &self.requests;
+        self.driver.act(|now, endpoint, host| {
+            if host.recorder.is_due(now) {
+                let endpoint = &*endpoint;
+                let sight = Sight {
+                    now,
+                    endpoint: endpoint.stats(),
+                    driver: requests.counters(),
+                };
+                host.recorder
+                    .look(&sight, |session| endpoint.session_stats(session));
+            }
+        });
     }
 
     fn take(&mut self) -> Vec<Event> {
-        self.driver
-            .act(|now, endpoint, host| host.take(now, endpoint))
+        let (events, left_at) = self
+            .driver
+            .act(|now, endpoint, host| (host.take(now, endpoint), now));
+        self.left_at = Some(left_at);
+        events
+    }
+
+    /// Takes note of the time since the last call returned.
+    fn note_game(&mut self) {
+        let left_at = self.left_at.take();
+        self.driver.act(|now, _, host| {
+            host.recorder
+                .on_game(left_at.map_or(Duration::ZERO, |at| now.saturating_since(at)));
+        });
     }
 }
 
@@ -179,3 +306,6 @@ impl From<io::Error> for OpenError {
         Self::System(error)
     }
 }
+
+#[cfg(test)]
+mod tests;

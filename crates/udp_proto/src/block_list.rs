@@ -1,75 +1,138 @@
 //! Prefixes that are not heard: looked at before any byte of a datagram is.
 
+mod prefix;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use core::net::IpAddr;
 
+use wire::Instant;
+
+pub use prefix::Prefix;
+
 /// Blocked address prefixes.
 ///
-/// Empty unless the application fills it; nothing that a datagram says ever adds to it.
+/// Empty unless the application fills it, or asks for entries of those who break the protocol
+/// ([`Config::block_breaches`](crate::Config::block_breaches)); no datagram that might be forged ever
+/// adds to it.
 #[derive(Debug, Default)]
 pub struct BlockList {
-    /// First address of each prefix, v4 mapped into v6, with the prefix length in bits of 128.
-    prefixes: BTreeSet<(u8, u128)>,
-    /// How many prefixes have each length, so that a look-up tries only lengths in use.
-    lengths: BTreeMap<u8, u32>,
+    /// When each ends; `None` where it stays until it is taken away.
+    ends: BTreeMap<Prefix, Option<Instant>>,
+    /// Those that end, soonest first.
+    ending: BTreeSet<(Instant, Prefix)>,
+    /// How many prefixes have each length, of IPv4 and of IPv6, so that a look-up tries only lengths
+    /// in use.
+    lengths: [BTreeMap<u8, u32>; 2],
 }
 
 /// Most prefixes; TWP/1, section 13.
 const PREFIXES_MAX: usize = 65_536;
+/// Most that are taken off at a time because they have ended.
+const EXPIRED_AT_ONCE: usize = 64;
 
 impl BlockList {
-    /// Blocks the addresses that share their first `bits` bits with `address`.
+    /// Blocks a prefix, until `end` where there is one. Of two calls for one prefix the later counts.
     ///
     /// # Errors
     ///
-    /// [`BlockError`] where `bits` is out of range (v4: 8 to 32, v6: 16 to 128) or the list is
-    /// full.
-    pub fn insert(&mut self, address: IpAddr, bits: u8) -> Result<(), BlockError> {
-        let key = key(address, bits).ok_or(BlockError::Bits(bits))?;
-        if self.prefixes.len() >= PREFIXES_MAX && !self.prefixes.contains(&key) {
+    /// [`BlockError::Full`] where 65,536 others are blocked already.
+    pub fn insert(
+        &mut self,
+        now: Instant,
+        prefix: Prefix,
+        end: Option<Instant>,
+    ) -> Result<(), BlockError> {
+        self.expire(now);
+        if self.ends.len() >= PREFIXES_MAX && !self.ends.contains_key(&prefix) {
             return Err(BlockError::Full);
         }
-        if self.prefixes.insert(key) {
-            *self.lengths.entry(key.0).or_default() += 1;
+        match self.ends.insert(prefix, end) {
+            Some(Some(before)) => {
+                self.ending.remove(&(before, prefix));
+            }
+            Some(None) => {}
+            None => {
+                *self
+                    .lengths_of(prefix.first())
+                    .entry(prefix.bits())
+                    .or_default() += 1;
+            }
+        }
+        if let Some(end) = end {
+            self.ending.insert((end, prefix));
         }
         Ok(())
     }
 
     /// Takes a prefix off the list; returns whether it stood there.
-    pub fn remove(&mut self, address: IpAddr, bits: u8) -> bool {
-        let Some(key) = key(address, bits) else {
+    pub fn remove(&mut self, prefix: &Prefix) -> bool {
+        let Some(end) = self.ends.remove(prefix) else {
             return false;
         };
-        if !self.prefixes.remove(&key) {
-            return false;
+        if let Some(end) = end {
+            self.ending.remove(&(end, *prefix));
         }
-        if let Some(count) = self.lengths.get_mut(&key.0) {
-            *count -= 1;
+        let lengths = self.lengths_of(prefix.first());
+        if let Some(count) = lengths.get_mut(&prefix.bits()) {
+            *count = count.saturating_sub(1);
             if *count == 0 {
-                self.lengths.remove(&key.0);
+                lengths.remove(&prefix.bits());
             }
         }
         true
     }
 
-    /// Returns whether `address` lies in a blocked prefix. At most 128 look-ups, and none while
-    /// the list is empty.
-    pub fn contains(&self, address: IpAddr) -> bool {
-        let bits = mapped(address);
-        self.lengths
-            .keys()
-            .any(|len| self.prefixes.contains(&(*len, mask(bits, *len))))
+    /// Returns whether `address` lies in a blocked prefix. One look-up for each length in use, 25 of
+    /// IPv4 or 113 of IPv6 at the most, and none while the list is empty.
+    pub fn contains(&mut self, now: Instant, address: IpAddr) -> bool {
+        if self.ends.is_empty() {
+            return false;
+        }
+        self.expire(now);
+        self.candidates(address).any(|prefix| {
+            let end = self.ends.get(&prefix);
+            end.is_some_and(|end| end.is_none_or(|end| end > now))
+        })
+    }
+
+    /// Returns the prefixes, and when each ends, shortest prefixes first. One that has ended may still
+    /// be among them.
+    pub fn iter(&self) -> impl Iterator<Item = (Prefix, Option<Instant>)> {
+        self.ends.iter().map(|(prefix, end)| (*prefix, *end))
     }
 
     /// Returns how many prefixes are blocked.
     pub fn len(&self) -> usize {
-        self.prefixes.len()
+        self.ends.len()
     }
 
     /// Returns whether nothing is blocked.
     pub fn is_empty(&self) -> bool {
-        self.prefixes.is_empty()
+        self.ends.is_empty()
+    }
+
+    /// The prefixes that `address` lies in, of the lengths in use.
+    fn candidates(&self, address: IpAddr) -> impl Iterator<Item = Prefix> {
+        let address = address.to_canonical();
+        let [of_v4, of_v6] = &self.lengths;
+        let lengths = if address.is_ipv4() { of_v4 } else { of_v6 };
+        lengths.keys().map(move |bits| Prefix::of(address, *bits))
+    }
+
+    const fn lengths_of(&mut self, address: IpAddr) -> &mut BTreeMap<u8, u32> {
+        let [of_v4, of_v6] = &mut self.lengths;
+        if address.is_ipv4() { of_v4 } else { of_v6 }
+    }
+
+    /// Takes off what has ended, some of it at a time.
+    fn expire(&mut self, now: Instant) {
+        for _ in 0..EXPIRED_AT_ONCE {
+            match self.ending.first() {
+                Some(&(end, prefix)) if end <= now => self.remove(&prefix),
+                Some(_) | None => return,
+            };
+        }
     }
 }
 
@@ -77,6 +140,8 @@ impl BlockList {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum BlockError {
+    /// The text is no prefix.
+    Text,
     /// The prefix length is out of range.
     Bits(u8),
     /// 65,536 prefixes are blocked already.
@@ -86,6 +151,7 @@ pub enum BlockError {
 impl core::fmt::Display for BlockError {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         match self {
+            Self::Text => f.write_str("a prefix is an address, and maybe a slash and its bits"),
             Self::Bits(bits) => write!(f, "prefix of {bits} bits is out of range"),
             Self::Full => write!(f, "the block list holds {PREFIXES_MAX} prefixes already"),
         }
@@ -94,68 +160,106 @@ impl core::fmt::Display for BlockError {
 
 impl core::error::Error for BlockError {}
 
-fn key(address: IpAddr, bits: u8) -> Option<(u8, u128)> {
-    let len = match address {
-        IpAddr::V4(_) if (8..=32).contains(&bits) => bits.checked_add(96)?,
-        IpAddr::V6(_) if (16..=128).contains(&bits) => bits,
-        IpAddr::V4(_) | IpAddr::V6(_) => return None,
-    };
-    Some((len, mask(mapped(address), len)))
-}
-
-const fn mapped(address: IpAddr) -> u128 {
-    match address {
-        IpAddr::V4(ip) => ip.to_ipv6_mapped(),
-        IpAddr::V6(ip) => ip,
-    }
-    .to_bits()
-}
-
-fn mask(bits: u128, len: u8) -> u128 {
-    let shift = 128_u32.saturating_sub(len.into());
-    bits & u128::MAX.checked_shl(shift).unwrap_or(0)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const NOW: Instant = Instant::from_millis(1_000);
 
     fn ip(text: &str) -> IpAddr {
         text.parse().unwrap()
     }
 
+    fn prefix(text: &str) -> Prefix {
+        text.parse().unwrap()
+    }
+
     #[test]
-    fn blocks_a_prefix_and_no_more() {
+    fn u13_blocks_a_prefix_and_no_more() {
         let mut list = BlockList::default();
-        assert!(!list.contains(ip("203.0.113.9")));
-        list.insert(ip("203.0.113.0"), 24).unwrap();
-        list.insert(ip("2001:db8::"), 32).unwrap();
-        assert!(list.contains(ip("203.0.113.9")));
-        assert!(list.contains(ip("::ffff:203.0.113.9")));
-        assert!(list.contains(ip("2001:db8:1::1")));
-        assert!(!list.contains(ip("203.0.114.9")));
-        assert!(list.remove(ip("203.0.113.77"), 24));
-        assert!(!list.remove(ip("203.0.113.77"), 24));
-        assert!(!list.contains(ip("203.0.113.9")));
+        assert!(!list.contains(NOW, ip("203.0.113.9")));
+        list.insert(NOW, prefix("203.0.113.0/24"), None).unwrap();
+        list.insert(NOW, prefix("2001:db8::/32"), None).unwrap();
+        assert!(list.contains(NOW, ip("203.0.113.9")));
+        assert!(list.contains(NOW, ip("::ffff:203.0.113.9")));
+        assert!(list.contains(NOW, ip("2001:db8:1::1")));
+        assert!(!list.contains(NOW, ip("203.0.114.9")));
+        assert!(list.remove(&prefix("203.0.113.77/24")));
+        assert!(!list.remove(&prefix("203.0.113.77/24")));
+        assert!(!list.contains(NOW, ip("203.0.113.9")));
+        assert_eq!(
+            list.iter().collect::<Vec<_>>(),
+            [(prefix("2001:db8::/32"), None)]
+        );
+    }
+
+    #[test]
+    fn u13_an_entry_ends_at_its_end_and_a_later_call_moves_it() {
+        let mut list = BlockList::default();
+        let (one, other) = (prefix("192.0.2.1"), prefix("192.0.2.2"));
+        let at = Instant::from_millis;
+        list.insert(NOW, one, Some(at(2_000))).unwrap();
+        list.insert(NOW, other, Some(at(2_000))).unwrap();
+        list.insert(NOW, other, None).unwrap();
+        assert!(list.contains(at(1_999), one.first()));
+        assert!(!list.contains(at(2_000), one.first()));
         assert_eq!(list.len(), 1);
+        assert!(list.contains(at(9_000), other.first()));
+        list.insert(at(9_000), other, Some(at(9_001))).unwrap();
+        assert!(!list.contains(at(9_001), other.first()));
+        assert!(list.is_empty() && list.ending.is_empty());
+        assert!(list.lengths.iter().all(BTreeMap::is_empty));
+    }
+
+    /// However many end at one moment, a look-up takes off 64 of them, and none of the rest blocks.
+    #[test]
+    fn u13_many_ends_at_once_cost_a_look_up_no_more_than_64() {
+        let mut list = BlockList::default();
+        for index in 0..1_000 {
+            let host = Prefix::of_host(IpAddr::V4(core::net::Ipv4Addr::from_bits(index)));
+            list.insert(NOW, host, Some(Instant::from_millis(2_000)))
+                .unwrap();
+        }
+        let late = Instant::from_millis(2_000);
+        assert!(!list.contains(late, ip("0.0.3.231")));
+        assert_eq!(list.len(), 936);
     }
 
     #[test]
-    fn refuses_prefixes_that_block_too_much() {
+    fn u13_a_look_up_tries_each_length_in_use_once() {
         let mut list = BlockList::default();
-        assert_eq!(list.insert(ip("10.0.0.0"), 7), Err(BlockError::Bits(7)));
-        assert_eq!(list.insert(ip("::"), 15), Err(BlockError::Bits(15)));
-        assert!(list.is_empty());
+        for (text, of_v4, of_v6) in [
+            ("10.0.0.0/8", 1, 0),
+            ("11.0.0.0/8", 1, 0),
+            ("192.0.2.0/24", 2, 0),
+            ("2001:db8::/32", 2, 1),
+        ] {
+            list.insert(NOW, prefix(text), None).unwrap();
+            assert_eq!(list.candidates(ip("1.2.3.4")).count(), of_v4);
+            assert_eq!(list.candidates(ip("::1")).count(), of_v6);
+        }
+        for bits in 16..=128 {
+            list.insert(NOW, Prefix::new(ip("::1"), bits).unwrap(), None)
+                .unwrap();
+        }
+        assert_eq!(list.candidates(ip("::2")).count(), 113);
     }
 
     #[test]
-    fn is_full_at_65_536() {
+    fn u13_is_full_at_65_536_and_what_has_ended_makes_place() {
         let mut list = BlockList::default();
+        let end = Some(Instant::from_millis(2_000));
         for index in 0..PREFIXES_MAX {
             let address = core::net::Ipv4Addr::from_bits(u32::try_from(index).unwrap());
-            list.insert(address.into(), 32).unwrap();
+            list.insert(NOW, Prefix::of_host(address.into()), end)
+                .unwrap();
         }
-        assert_eq!(list.insert(ip("9.9.9.9"), 32), Err(BlockError::Full));
-        assert_eq!(list.insert(ip("0.0.0.1"), 32), Ok(()));
+        let another = prefix("9.9.9.9");
+        assert_eq!(list.insert(NOW, another, None), Err(BlockError::Full));
+        assert_eq!(list.insert(NOW, prefix("0.0.0.1"), end), Ok(()));
+        assert_eq!(
+            list.insert(Instant::from_millis(2_000), another, None),
+            Ok(())
+        );
     }
 }

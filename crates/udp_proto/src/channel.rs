@@ -190,11 +190,41 @@ impl ChannelConfig {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Content {
     /// Number of the message on its channel.
-    pub message: MessageId,
-    /// Which fragment of it; 0 where it is whole.
-    pub fragment: u16,
-    /// The channel.
-    pub channel: ChannelId,
+    message: MessageId,
+    /// The channel, and in the low half which fragment of the message: two numbers go through
+    /// registers, three would be written to memory and read again for each message of a packet.
+    place: u32,
+}
+
+impl Content {
+    /// Names `fragment` of `message` on `channel`; a whole message is its fragment 0.
+    #[must_use]
+    pub const fn new(channel: ChannelId, message: MessageId, fragment: u16) -> Self {
+        Self {
+            message,
+            place: (channel.0 as u32) << 16 | fragment as u32,
+        }
+    }
+
+    /// Returns the channel.
+    #[must_use]
+    pub const fn channel(self) -> ChannelId {
+        let [_, channel, ..] = self.place.to_be_bytes();
+        ChannelId(channel)
+    }
+
+    /// Returns the number of the message on its channel.
+    #[must_use]
+    pub const fn message(self) -> MessageId {
+        self.message
+    }
+
+    /// Returns which fragment of the message; 0 where it is whole.
+    #[must_use]
+    pub const fn fragment(self) -> u16 {
+        let [_, _, high, low] = self.place.to_be_bytes();
+        u16::from_be_bytes([high, low])
+    }
 }
 
 /// Why [`Outbox::send`](crate::outbox::Outbox::send) did not take a message.

@@ -8,6 +8,8 @@ use core::time::Duration;
 use crypto::Suite;
 
 use crate::channel::ChannelTable;
+use crate::codec::Catalogue;
+use crate::handshake::SpokenVersions;
 use crate::slots::CidLen;
 
 pub use key_limits::KeyLimits;
@@ -27,6 +29,9 @@ pub struct Config {
     pub mtu_search: MtuSearch,
     /// Channels of every session; both ends must have the same. Unreliable 0 and reliable 1.
     pub channels: ChannelTable,
+    /// Types of the application's messages; none. Both ends must have the same: a session with
+    /// another one is closed with [`CloseCode::ChannelConfig`](crate::CloseCode::ChannelConfig).
+    pub messages: Catalogue,
     /// Silence after which a session is given up; 10 s. The smaller of both ends' holds. By what the
     /// driver came more than 250 ms late, 10 s at most, it is longer.
     pub idle_timeout: IdleTimeout,
@@ -65,6 +70,9 @@ pub struct Config {
     pub accept_rate: u32,
     /// The same for attempts without a cookie; 500.
     pub accept_rate_unvalidated: u32,
+    /// Versions of the protocol to speak; version 1. A client begins with the highest, and a server
+    /// refuses one that asks for less than both speak.
+    pub versions: SpokenVersions,
     /// The suite that a server takes where it is offered; AES-128-GCM, the fastest where AES is in
     /// hardware.
     pub suite: Suite,
@@ -88,6 +96,10 @@ pub struct Config {
     pub endpoint_send_rate_max: Option<NonZeroU32>,
     /// What is taken of one session's packets; beyond it they are dropped before they are opened.
     pub inbound: InboundLimits,
+    /// For how long who breaks the protocol is kept out: a player by the id in his token, in open mode
+    /// the IPv4 address or IPv6 /64 that he has answered from. `None`, as by default, keeps out nobody.
+    /// At most 65,536 of each.
+    pub block_breaches: Option<Duration>,
     /// Addresses of exits that tell players' real addresses; limits do not hold for them.
     pub trusted_exits: Vec<core::net::IpAddr>,
 }
@@ -99,6 +111,7 @@ impl Default for Config {
             mtu_check: None,
             mtu_search: MtuSearch::Off,
             channels: ChannelTable::default(),
+            messages: Catalogue::default(),
             idle_timeout: IdleTimeout(Duration::from_secs(10)),
             keepalive: Keepalive(Duration::from_secs(1)),
             receive_window: 1_048_576,
@@ -113,6 +126,7 @@ impl Default for Config {
             duplicate: DuplicatePolicy::Replace,
             accept_rate: 1_000,
             accept_rate_unvalidated: 500,
+            versions: SpokenVersions::One,
             suite: Suite::Aes128Gcm,
             key_limits: KeyLimits::default(),
             cid_len: CidLen::Four,
@@ -121,6 +135,7 @@ impl Default for Config {
             send_rate_max: None,
             endpoint_send_rate_max: None,
             inbound: InboundLimits::default(),
+            block_breaches: None,
             trusted_exits: Vec::new(),
         }
     }

@@ -5,6 +5,7 @@ mod admission;
 mod application;
 mod arrival;
 mod first_packet;
+mod leave;
 pub(crate) mod listener;
 mod machine;
 mod presence;
@@ -33,6 +34,7 @@ use crate::slots::{SessionId, Slots};
 use crate::stats::EndpointStats;
 use crate::timers::Timers;
 use admission::Admitted;
+use leave::Barred;
 use listener::Listener;
 use sources::Sources;
 
@@ -68,6 +70,8 @@ pub struct Endpoint<P: Provider> {
     allowed_nodes: Option<BTreeSet<NodeId>>,
     sources: Sources,
     blocked: BlockList,
+    /// Players who have broken the protocol.
+    barred: Barred,
     timers: Timers,
     /// Slots that may have something to send, each once.
     ready: VecDeque<u16>,
@@ -141,6 +145,7 @@ impl<P: Provider> Endpoint<P> {
         let generator = Seed(seed).generator(0);
         let mut table = Vec::new();
         config.channels.encode(&mut table);
+        config.messages.encode(&mut table);
         let digest = provider.sha256(&[&table]);
         let cap = config
             .endpoint_send_rate_max
@@ -163,6 +168,7 @@ impl<P: Provider> Endpoint<P> {
             allowed_nodes: None,
             sources: Sources::default(),
             blocked: BlockList::default(),
+            barred: Barred::default(),
             timers: Timers::default(),
             ready: VecDeque::new(),
             is_ready: Vec::new(),
@@ -178,16 +184,6 @@ impl<P: Provider> Endpoint<P> {
     /// Returns what was counted so far.
     pub const fn stats(&self) -> &EndpointStats {
         &self.stats
-    }
-
-    /// Returns the blocked prefixes.
-    pub const fn blocked(&self) -> &BlockList {
-        &self.blocked
-    }
-
-    /// Returns the blocked prefixes, to change them; the change holds from the next datagram.
-    pub const fn blocked_mut(&mut self) -> &mut BlockList {
-        &mut self.blocked
     }
 
     /// Returns the provider, so that layers above draw from the same.
@@ -293,6 +289,9 @@ impl<P: Provider> Endpoint<P> {
             return;
         };
         if !session.has_news() {
+            if session.take_readable() {
+                self.events.push_back(Event::Readable { session: id });
+            }
             return;
         }
         while let Some(settled) = session.poll_settled() {
@@ -324,6 +323,7 @@ impl<P: Provider> Endpoint<P> {
             self.events.push_back(Event::Readable { session: id });
         }
         if let Some((reason, text)) = news.closed {
+            self.judge_end(now, id, reason);
             self.forget_peer(id);
             self.events.push_back(Event::Closed {
                 session: id,

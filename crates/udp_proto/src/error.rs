@@ -2,6 +2,8 @@
 
 use core::fmt;
 
+use crypto::CertificateError;
+
 /// Code of a CLOSE frame or a REFUSE; TWP/1, section 14.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[non_exhaustive]
@@ -179,6 +181,8 @@ pub enum ListenError {
     /// The endpoint's connection ids have length 0, and players behind one address could not be
     /// told apart.
     NoConnectionIds,
+    /// The certificate is for another key or instance.
+    Certificate,
     /// The provider has no randomness.
     NoEntropy,
 }
@@ -187,6 +191,7 @@ impl fmt::Display for ListenError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::AlreadyListening => "the endpoint listens already",
+            Self::Certificate => "the certificate is for another key or instance",
             Self::NoConnectionIds => "an endpoint without connection ids cannot listen",
             Self::NoEntropy => "the system gave no randomness",
         })
@@ -209,7 +214,9 @@ pub enum ConnectError {
     Addresses(usize),
     /// So many server keys were given; 1 to 4 are allowed.
     ServerKeys(usize),
-    /// A server key was given twice.
+    /// So many root keys were given; 1 or 2 are allowed.
+    RootKeys(usize),
+    /// A server or root key was given twice.
     ServerKeyRepeated,
     /// The token is longer than a HELLO can carry, bytes.
     TokenLength(usize),
@@ -230,6 +237,7 @@ impl fmt::Display for ConnectError {
             Self::ServerKeys(count) => {
                 write!(f, "{count} server keys where 1 to 4 are allowed")
             }
+            Self::RootKeys(count) => write!(f, "{count} root keys where 1 or 2 are allowed"),
             Self::ServerKeyRepeated => f.write_str("a server key was given twice"),
             Self::TokenLength(len) => write!(f, "token of {len} bytes is over the limit of 1000"),
             Self::Full => f.write_str("all sessions of this endpoint are taken"),
@@ -254,6 +262,8 @@ pub enum ConnectFailure {
         /// ACCEPTs that failed.
         rejected: u8,
     },
+    /// Answers came from a server whose certificate is not believed. The last one's fault.
+    Certificate(CertificateError),
     /// The server refused.
     Refused(CloseCode),
     /// No version in common.
@@ -274,6 +284,7 @@ impl fmt::Display for ConnectFailure {
                     "{rejected} answers did not come from the expected server key"
                 )
             }
+            Self::Certificate(error) => error.fmt(f),
             Self::Refused(code) => write!(f, "the server refused: {code}"),
             Self::Version => f.write_str("no version in common"),
             Self::Cancelled => f.write_str("given up by the application"),

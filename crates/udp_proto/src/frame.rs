@@ -202,6 +202,7 @@ impl<'a> FramesLeft<'a> {
     }
 
     /// Takes the next frame; `table` says which channels there are, and what their messages look like.
+    /// After an error nothing that it returns means anything.
     pub fn take(&mut self, table: &ChannelTable) -> Option<Result<Frame<'a>, FrameError>> {
         let kind = loop {
             match self.reader.u8().ok()? {
@@ -209,11 +210,8 @@ impl<'a> FramesLeft<'a> {
                 kind => break kind,
             }
         };
-        let frame = self.frame(kind, table);
-        if frame.is_err() {
-            self.reader.take_rest();
-        }
-        Some(frame)
+        // Made where the caller wants it: a copy of what was just written stalls the processor.
+        Some(self.frame(kind, table))
     }
 
     /// Takes one frame whose type byte is `kind`.
@@ -256,7 +254,11 @@ impl<'a> Iterator for Frames<'a, '_> {
     type Item = Result<Frame<'a>, FrameError>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        self.left.take(self.table)
+        let frame = self.left.take(self.table);
+        if let Some(Err(_)) = frame {
+            self.left.reader.take_rest();
+        }
+        frame
     }
 }
 

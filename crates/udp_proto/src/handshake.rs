@@ -13,14 +13,16 @@ pub mod params;
 pub(crate) mod peer;
 pub mod reply;
 pub mod reset;
+pub(crate) mod target;
 pub(crate) mod token_cache;
+pub(crate) mod trust;
+pub mod version;
 
 use crypto::Provider;
 
 use hello::Hello0;
 
-/// The one version there is.
-pub const VERSION_1: u32 = 0x5457_0001;
+pub use version::{SpokenVersions, VERSION_1, VERSION_TRIAL};
 
 /// How a client shows that it may come in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -4,6 +4,7 @@
 pub mod block_list;
 pub mod budget;
 pub mod channel;
+pub mod codec;
 mod config;
 mod endpoint;
 mod error;
@@ -26,6 +27,7 @@ mod slots;
 mod stats;
 mod timers;
 
+pub use block_list::{BlockError, BlockList, Prefix};
 pub use channel::{ChannelConfig, ChannelId, ChannelTable, Delivery, MessageId, SendError};
 pub use config::{
     AppId, Config, DuplicatePolicy, FloodPolicy, IdleTimeout, InboundLimits, Keepalive, KeyLimits,
@@ -35,7 +37,8 @@ pub use endpoint::Endpoint;
 pub use endpoint::listener::{Listen, Network};
 pub use error::{CloseCode, CloseReason, ConnectError, ConnectFailure, ListenError, NoSession};
 pub use event::{Event, Grant, Peer, Proof};
-pub use handshake::dial::{Credentials, ServerIdentity, Target};
+pub use handshake::SpokenVersions;
+pub use handshake::target::{Credentials, ServerIdentity, Target};
 pub use outcome::{Message, MessageOutcome, Settled};
 pub use slots::{CidLen, SessionId};
 pub use stats::{EndpointStats, SessionStats};

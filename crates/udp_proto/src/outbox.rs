@@ -122,11 +122,11 @@ impl Outbox {
 
     /// Takes note that what `content` names arrived.
     pub fn on_acked(&mut self, content: Content) {
-        let channel = usize::from(content.channel.0);
-        let (id, message) = (content.channel, content.message.0);
+        let channel = usize::from(content.channel().0);
+        let (id, message) = (content.channel(), content.message().0);
         match self.senders.channels.get_mut(channel) {
             Some(Outbound::Reliable(outbound)) => {
-                let is_complete = outbound.on_acknowledged(message, content.fragment);
+                let is_complete = outbound.on_acknowledged(message, content.fragment());
                 if is_complete && let Some(tracker) = &mut self.tracker {
                     tracker.settle(id, message, MessageOutcome::Delivered);
                 }
@@ -146,16 +146,16 @@ impl Outbox {
         match self
             .senders
             .channels
-            .get_mut(usize::from(content.channel.0))
+            .get_mut(usize::from(content.channel().0))
         {
             Some(Outbound::Reliable(outbound)) => {
-                outbound.on_lost(content.message.0, content.fragment);
-                self.busy |= bit_of(content.channel.0.into());
+                outbound.on_lost(content.message().0, content.fragment());
+                self.busy |= bit_of(content.channel().0.into());
             }
             Some(Outbound::Unreliable(_)) => {
                 self.counts.lost = self.counts.lost.saturating_add(1);
                 if let Some(tracker) = &mut self.tracker {
-                    tracker.on_lost(now, content.channel, content.message.0);
+                    tracker.on_lost(now, content.channel(), content.message().0);
                 }
             }
             None => {}
@@ -302,7 +302,7 @@ impl Outbox {
             .is_none_or(|tracker| tracker.is_settled());
         is_settled
             && self.senders.channels.iter().all(|channel| match channel {
-                Outbound::Unreliable(outbound) => outbound.next().is_none(),
+                Outbound::Unreliable(outbound) => outbound.expires().is_none(),
                 Outbound::Reliable(outbound) => outbound.is_empty(),
             })
     }

@@ -201,6 +201,7 @@ impl Header {
     }
 
     /// Appends the header.
+    #[inline]
     pub fn encode(&self, out: &mut Vec<u8>) {
         let mut writer = Writer::new(out);
         let phase = match self.key_phase {

@@ -195,6 +195,11 @@ impl Received {
         let Some(largest) = self.window.largest() else {
             return true;
         };
+        // A byte of bits for eight numbers, and 10 for all else.
+        let spoken_of = largest.distance_from(self.lowest(largest));
+        if spoken_of / 8 < room.saturating_sub(11) as u64 {
+            return true;
+        }
         let mut bits = [0; AckFrame::BITS_LEN_MAX];
         let (bare, len) = self.report(largest, &mut bits);
         bare.encoded_len().saturating_add(len) <= room

@@ -31,7 +31,7 @@ pub use report::{
 /// `C` names something that was sent: a fragment, a message, a frame to repeat. What a packet held
 /// is pushed first and goes with the next [`Self::on_sent`]. What counted as lost is remembered for
 /// as long as there is room, since it may have been late: then it need not be sent again. Memory
-/// grows in steps of 64 up to [`Self::SLOTS_MAX`] packets and [`Self::CONTENTS_MAX`] contents, and
+/// grows in steps of 64 or less up to [`Self::SLOTS_MAX`] packets and [`Self::CONTENTS_MAX`] contents, and
 /// is kept until [`Self::shrink`].
 #[derive(Clone, Debug)]
 pub struct SentPackets<C> {
@@ -110,6 +110,7 @@ impl<C: Copy> SentPackets<C> {
     /// # Errors
     ///
     /// Hands `content` back where [`Self::CONTENTS_MAX`] are held.
+    #[inline]
     pub fn push(&mut self, content: C) -> Result<(), ContentsFull<C>> {
         if self.contents.room() == 0 {
             self.forget_lost();
@@ -128,7 +129,7 @@ impl<C: Copy> SentPackets<C> {
     /// Takes note of a packet, which held what was pushed since the last one.
     ///
     /// A number below [`Self::next_number`] is a caller's mistake; the packet is not noted.
-    pub fn on_sent(&mut self, packet: SentPacket) {
+    pub fn on_sent(&mut self, packet: &SentPacket) {
         let mut number = self.next();
         debug_assert!(packet.number.get() >= number, "numbers go up");
         if packet.number.get() < number {
@@ -150,23 +151,22 @@ impl<C: Copy> SentPackets<C> {
             }
             Elicits::Nothing => State::Quiet,
         };
-        let mut slot = Slot {
+        let mut contents = core::mem::take(&mut self.staged);
+        if state == State::InFlight {
+            self.flight.add(packet.cargo, packet.len);
+        } else {
+            debug_assert!(contents.is_empty(), "contents elicit an acknowledgement");
+            let staged = core::mem::take(&mut contents);
+            self.contents.drain(staged, |_| ());
+        }
+        self.append(Slot {
             at: packet.at,
             described: packet.described,
-            contents: Chain::EMPTY,
+            contents,
             len: packet.len,
             cargo: packet.cargo,
             state,
-        };
-        let staged = core::mem::take(&mut self.staged);
-        if state == State::InFlight {
-            slot.contents = staged;
-            self.flight.add(slot.cargo, slot.len);
-        } else {
-            debug_assert!(staged.is_empty(), "contents elicit an acknowledgement");
-            self.contents.drain(staged, |_| ());
-        }
-        self.append(slot);
+        });
     }
 
     /// Takes note that [`Self::next_number`] is never sent.
@@ -347,7 +347,7 @@ impl<C: Copy> SentPackets<C> {
             self.pop_front();
         }
         self.slots
-            .shrink_to(self.slots.len().next_multiple_of(GROWTH));
+            .shrink_to(self.slots.len().next_multiple_of(GROWTH_MIN));
         self.contents.shrink();
     }
 
@@ -415,7 +415,8 @@ impl<C: Copy> SentPackets<C> {
             self.evict();
         }
         if self.slots.len() == self.slots.capacity() {
-            self.slots.reserve_exact(GROWTH);
+            let step = self.slots.capacity().clamp(GROWTH_MIN, GROWTH);
+            self.slots.reserve_exact(step);
         }
         if self.skipped.capacity() == 0 {
             // With the first packet: the first number left out may come long after a session is warm.
@@ -474,8 +475,9 @@ impl<C: Copy> SentPackets<C> {
 /// 2,240 numbers, and an ACK reaches 2,048 below its largest.
 const SKIPPED_LEN: usize = 36;
 
-/// Slots by which the ring grows.
+/// Slots by which the ring grows at most, and which it begins with: what an idle session needs.
 const GROWTH: usize = 64;
+const GROWTH_MIN: usize = 8;
 
 #[cfg(test)]
 mod tests;

@@ -4,6 +4,7 @@ mod base_delay;
 mod breaker;
 mod close;
 mod congestion;
+mod control;
 mod deadlines;
 mod fates;
 mod flow;
@@ -172,10 +173,9 @@ pub(crate) struct News {
 }
 
 impl News {
-    /// Returns whether anything has happened.
+    /// Returns whether anything has happened, beside messages that have come.
     const fn is_any(&self) -> bool {
-        self.is_readable
-            || self.is_gone
+        self.is_gone
             || self.closed.is_some()
             || self.moved.is_some()
             || self.mtu_checked.is_some()
@@ -244,7 +244,12 @@ impl<A: Aead> Session<A> {
         self.is_open() && self.inbox.window_to_send().is_some()
     }
 
-    /// Returns whether there is something to pass on.
+    /// Returns whether messages have come of which the application is to be told now.
+    pub(crate) const fn take_readable(&mut self) -> bool {
+        core::mem::replace(&mut self.news.is_readable, false)
+    }
+
+    /// Returns whether there is something to pass on, beside messages that have come.
     pub(crate) fn has_news(&self) -> bool {
         self.news.is_any() || self.outbox.has_settled()
     }
@@ -261,6 +266,11 @@ impl<A: Aead> Session<A> {
 
     pub(crate) const fn peer_address(&self) -> SocketAddr {
         self.path.peer()
+    }
+
+    /// Returns whether the peer has answered from where it is.
+    pub(crate) const fn is_at_proved_address(&self) -> bool {
+        self.path.is_proved()
     }
 
     pub(crate) const fn local(&self) -> Option<IpAddr> {

@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 
+use core::fmt;
 use core::time::Duration;
 
 use wire::{Generator, Instant};
@@ -9,7 +10,9 @@ use wire::{Generator, Instant};
 use crate::packet::Cid;
 
 /// Names one session of one endpoint; never used again after the session's end.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+///
+/// The default one names a first session, which serves where there is no endpoint.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SessionId {
     /// Slot in the slab.
     pub(crate) index: u16,
@@ -28,6 +31,13 @@ impl SessionId {
         index: u16::MAX,
         generation: u32::MAX,
     };
+}
+
+impl fmt::Display for SessionId {
+    /// Writes its slot and which use of it, as in `3.1`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", self.index, self.generation)
+    }
 }
 
 /// Slots for values of type `T`, each with a connection id of `index 16 | random 16`, and 32

@@ -4,6 +4,7 @@
 ///
 /// Every datagram that comes in adds to exactly one of the counters up to `dropped_astray`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct EndpointStats {
     /// Packets that opened and whose frames were taken.
@@ -81,6 +82,8 @@ pub struct EndpointStats {
     pub stalls: u64,
     /// Sessions that were opened.
     pub sessions_opened: u64,
+    /// Players and addresses that are or were kept out because they broke the protocol.
+    pub blocked_for_breaches: u64,
 }
 
 impl EndpointStats {
@@ -134,6 +137,7 @@ impl EndpointStats {
 
 /// What one session has counted, and how its path looks now.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct SessionStats {
     /// Packets sent.
@@ -178,10 +182,22 @@ pub struct SessionStats {
     /// How often the peer's address has changed.
     pub address_changes: u64,
     /// Smoothed round trip; zero before the first sample.
+    #[cfg_attr(
+        feature = "serde",
+        serde(rename = "rtt_us", serialize_with = "as_micros")
+    )]
     pub rtt: core::time::Duration,
     /// Smallest round trip seen; zero before the first sample.
+    #[cfg_attr(
+        feature = "serde",
+        serde(rename = "rtt_min_us", serialize_with = "as_micros")
+    )]
     pub rtt_min: core::time::Duration,
     /// Mean deviation of the round trip; zero before the first sample.
+    #[cfg_attr(
+        feature = "serde",
+        serde(rename = "rtt_variation_us", serialize_with = "as_micros")
+    )]
     pub rtt_variation: core::time::Duration,
     /// How often our key was changed.
     pub key_phase_sent: u64,
@@ -198,6 +214,15 @@ pub struct SessionStats {
     pub realtime_rate: u32,
     /// Largest datagram that is sent, bytes.
     pub mtu: u16,
+}
+
+/// Writes a span as whole microseconds.
+#[cfg(feature = "serde")]
+fn as_micros<S: serde::Serializer>(
+    span: &core::time::Duration,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    serializer.serialize_u64(u64::try_from(span.as_micros()).unwrap_or(u64::MAX))
 }
 
 const fn sum(counters: &[u64]) -> u64 {

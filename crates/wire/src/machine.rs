@@ -37,6 +37,12 @@ pub trait Machine {
     /// Takes one datagram, decrypting it in place.
     fn handle_datagram(&mut self, now: Instant, arrival: Arrival<Self::Peer>, datagram: &mut [u8]);
 
+    /// Returns whether a datagram may be handled after others that came with it: where it begins
+    /// something and they go on with something. By default none may.
+    fn may_wait(&self, _datagram: &[u8]) -> bool {
+        false
+    }
+
     /// Runs every timer due at `now`.
     fn handle_timeout(&mut self, now: Instant);
 

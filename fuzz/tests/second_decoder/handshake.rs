@@ -1,14 +1,14 @@
 //! HELLO, RETRY, ACCEPT, REFUSE, VERSION, and the parameters in them.
 
 use crypto::token::TokenHeader;
-use crypto::{PublicKey, Suite};
+use crypto::{Certificate, PublicKey, Suite};
 use serde_json::{Value, json};
-use udp_proto::handshake::VERSION_1;
 use udp_proto::handshake::accept::{AcceptBody, AcceptClear, IdentityForm};
 use udp_proto::handshake::hello::Hello;
 use udp_proto::handshake::params::Params;
 use udp_proto::handshake::reply::{Refuse, Retry, Versions};
 use udp_proto::handshake::{Mode, accept, hello, reply};
+use udp_proto::handshake::{VERSION_1, VERSION_TRIAL};
 use udp_proto::packet::{Cid, Kind};
 
 use crate::{Book, hex};
@@ -68,15 +68,19 @@ pub(crate) fn put(book: &mut Book, bytes: &[u8]) {
         Some(&hello::FIRST_BYTE) => book.put("hello", bytes, &read_hello(bytes)),
         Some(&accept::FIRST_BYTE) => book.put("accept", bytes, &read_accept(bytes)),
         Some(&reply::RETRY) => {
-            let read = Retry::decode(bytes).map_or(
-                Value::Null,
-                |retry| json!({ "hello_id": id(retry.hello_id), "cookie": hex(&retry.cookie) }),
-            );
+            let read = Retry::decode(bytes).map_or(Value::Null, |retry| {
+                json!({
+                    "version": retry.version,
+                    "hello_id": id(retry.hello_id),
+                    "cookie": hex(&retry.cookie),
+                })
+            });
             book.put("retry", bytes, &read);
         }
         Some(&reply::REFUSE) => {
             let read = Refuse::decode(bytes).map_or(Value::Null, |refuse| {
                 json!({
+                    "version": refuse.version,
                     "hello_id": id(refuse.hello_id),
                     "reason": refuse.reason,
                     "mac": hex(&refuse.mac),
@@ -88,7 +92,7 @@ pub(crate) fn put(book: &mut Book, bytes: &[u8]) {
             let read = Versions::decode(bytes).map_or(Value::Null, |versions| {
                 json!({
                     "hello_id": id(versions.hello_id),
-                    "is_common": versions.common == Some(VERSION_1),
+                    "versions": versions.named(),
                 })
             });
             book.put("version", bytes, &read);
@@ -114,6 +118,7 @@ fn read_hello(bytes: &[u8]) -> Value {
             Mode::Peer => "peer",
         };
         json!({
+            "version": hello.version,
             "version_max": hello.version_max,
             "app_id": id(hello.app_id),
             "hello_id": id(hello.hello_id),
@@ -131,6 +136,7 @@ fn read_hello(bytes: &[u8]) -> Value {
 fn read_accept(bytes: &[u8]) -> Value {
     AcceptClear::decode(bytes).map_or(Value::Null, |clear| {
         json!({
+            "version": clear.version,
             "hello_id": id(clear.hello_id),
             "suite": clear.suite.code(),
             "server_cid": hex(clear.server_cid.as_slice()),
@@ -182,6 +188,17 @@ fn put_token(book: &mut Book, bytes: &[u8]) {
     book.put("token", bytes, &read);
 }
 
+fn version(book: &mut Book) -> u32 {
+    book.pick(&[
+        VERSION_1,
+        VERSION_1,
+        VERSION_1,
+        VERSION_TRIAL,
+        VERSION_1 + 1,
+        0,
+    ])
+}
+
 fn key(book: &mut Book) -> PublicKey {
     let mut key = book.array::<65>();
     key[0] = book.pick(&[4, 4, 4, 4, 4, 4, 4, 2]);
@@ -198,7 +215,7 @@ fn random_hello(book: &mut Book) -> Vec<u8> {
     let token = book.bytes(len);
     let mac = book.array();
     let hello = Hello {
-        version: book.pick(&[VERSION_1, VERSION_1, VERSION_1, VERSION_1, VERSION_1 + 1, 0]),
+        version: version(book),
         version_max: book.pick(&[VERSION_1, VERSION_1, VERSION_1 + 1, u32::MAX, VERSION_1 - 1]),
         app_id: book.generator.next_u64(),
         hello_id: book.generator.next_u64(),
@@ -223,6 +240,7 @@ fn random_hello(book: &mut Book) -> Vec<u8> {
 
 fn random_accept(book: &mut Book) -> Vec<u8> {
     let clear = AcceptClear {
+        version: version(book),
         hello_id: book.generator.next_u64(),
         suite: book.pick(&Suite::ALL),
         server_cid: cid(book, &[4, 8, 8, 5]),
@@ -241,10 +259,17 @@ fn random_accept(book: &mut Book) -> Vec<u8> {
     bytes
 }
 
+fn certificate(book: &mut Book) -> Certificate {
+    let mut bytes = book.array();
+    (bytes[0], bytes[1]) = (1, 4);
+    Certificate::parse(&bytes).unwrap()
+}
+
 fn random_body(book: &mut Book) -> Vec<u8> {
     let body = AcceptBody {
-        identity: match book.generator.below(2) {
+        identity: match book.generator.below(3) {
             0 => IdentityForm::Pinned,
+            1 => IdentityForm::Certified(certificate(book)),
             _ => IdentityForm::RawKey(PublicKey(book.array())),
         },
         params: book.array(),
@@ -261,11 +286,17 @@ fn random_reply(book: &mut Book) -> Vec<u8> {
     match book.generator.below(3) {
         0 => {
             let cookie = book.array();
-            Retry { hello_id, cookie }.encode(&mut bytes);
+            Retry {
+                version: version(book),
+                hello_id,
+                cookie,
+            }
+            .encode(&mut bytes);
         }
         1 => {
             let (reason, mac) = (book.pick(&[0, 12, 16, 21, 22, 0xFFFF]), book.array());
             Refuse {
+                version: version(book),
                 hello_id,
                 reason,
                 mac,
@@ -273,7 +304,7 @@ fn random_reply(book: &mut Book) -> Vec<u8> {
             .encode(&mut bytes);
         }
         _ => {
-            Versions::encode(hello_id, &mut bytes);
+            Versions::encode(hello_id, &[], &mut bytes);
             // Others know more versions, and some know none of ours.
             let count = book.pick(&[0, 1, 2, 8, 9]);
             bytes.truncate(9);

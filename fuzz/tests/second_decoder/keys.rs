@@ -84,6 +84,7 @@ fn hello(book: &mut Book, client_ephemeral: PublicKey) -> Vec<u8> {
 /// Adds a REFUSE with its mac.
 fn refuse(book: &mut Book, provider: &Tapped, psk: &Secret32) {
     let refuse = Refuse {
+        version: VERSION_1,
         hello_id: book.generator.next_u64(),
         reason: 16,
         mac: [0; 16],
@@ -100,6 +101,7 @@ fn refuse(book: &mut Book, provider: &Tapped, psk: &Secret32) {
 fn accept(book: &mut Book, server_ephemeral: PublicKey, suite: Suite) -> Vec<u8> {
     let mut accept = Vec::new();
     AcceptClear {
+        version: VERSION_1,
         hello_id: book.generator.next_u64(),
         suite,
         server_cid: Cid::from_slice(&book.bytes(8)).unwrap(),

@@ -191,6 +191,7 @@ impl Talk {
             match seal.clear.first().map(|first| Kind::of(*first)) {
                 Some(Kind::Accept) if seal.clear.len() == CLEAR_LEN => {
                     handshake::put_body(book, &seal.plain);
+                    // Before the signature of 64 bytes.
                     let params = seal.plain.len() - 104;
                     let params = seal.plain[params..params + 40].try_into().unwrap();
                     handshake::put_params(book, params);

@@ -11,6 +11,8 @@ import json
 import sys
 
 VERSION = 0x54570001
+# Laid out alike, and higher.
+TRIAL = 0x54570A0A
 CODES_OF_FIRST_BYTE = {0xC1: "hello", 0xC2: "retry", 0xC3: "accept", 0xC4: "refuse", 0xC5: "version"}
 FRAGMENT_LEN = 1120
 
@@ -23,6 +25,12 @@ def check(is_so):
     """Refuses what breaks a rule."""
     if not is_so:
         raise Refused
+
+
+def known_version(reader):
+    number = reader.number(4)
+    check(number in (VERSION, TRIAL))
+    return number
 
 
 class Reader:
@@ -83,9 +91,9 @@ def hello(data):
     check(len(data) == 1200)
     reader = Reader(data)
     check(reader.number(1) == 0xC1)
-    check(reader.number(4) == VERSION)
+    version_used = known_version(reader)
     highest = reader.number(4)
-    check(highest >= VERSION)
+    check(highest >= version_used)
     app_id = reader.take(8)
     hello_id = reader.take(8)
     suites = reader.number(2)
@@ -109,6 +117,7 @@ def hello(data):
     else:
         mode = "open"
     return {
+        "version": version_used,
         "version_max": highest,
         "app_id": app_id.hex(),
         "hello_id": hello_id.hex(),
@@ -126,14 +135,17 @@ def retry(data):
     check(len(data) == 45)
     reader = Reader(data)
     check(reader.number(1) == 0xC2)
-    check(reader.number(4) == VERSION)
-    return {"hello_id": reader.take(8).hex(), "cookie": reader.take(32).hex()}
+    return {
+        "version": known_version(reader),
+        "hello_id": reader.take(8).hex(),
+        "cookie": reader.take(32).hex(),
+    }
 
 
 def accept(data):
     reader = Reader(data)
     check(reader.number(1) == 0xC3)
-    check(reader.number(4) == VERSION)
+    version_used = known_version(reader)
     hello_id = reader.take(8)
     suite = reader.number(1)
     check(suite in (1, 2, 3))
@@ -143,6 +155,7 @@ def accept(data):
     length = reader.number(2)
     check(reader.left() == length)
     return {
+        "version": version_used,
         "hello_id": hello_id.hex(),
         "suite": suite,
         "server_cid": server_id.hex(),
@@ -154,8 +167,10 @@ def accept(data):
 def accept_body(data):
     reader = Reader(data)
     form = reader.number(1)
-    check(form in (0, 2))
-    key = reader.take(65) if form == 2 else b""
+    check(form in (0, 1, 2))
+    key = reader.take({0: 0, 1: 145, 2: 65}[form])
+    if form == 1:
+        check(key[0] == 1)
     parameters = reader.take(40)
     signature = reader.take(64)
     check(reader.left() == 0)
@@ -166,8 +181,12 @@ def refuse(data):
     check(len(data) == 31)
     reader = Reader(data)
     check(reader.number(1) == 0xC4)
-    check(reader.number(4) == VERSION)
-    return {"hello_id": reader.take(8).hex(), "reason": reader.number(2), "mac": reader.take(16).hex()}
+    return {
+        "version": known_version(reader),
+        "hello_id": reader.take(8).hex(),
+        "reason": reader.number(2),
+        "mac": reader.take(16).hex(),
+    }
 
 
 def version(data):
@@ -178,7 +197,7 @@ def version(data):
     check(1 <= count <= 8)
     versions = [reader.number(4) for _ in range(count)]
     check(reader.left() == 0)
-    return {"hello_id": hello_id.hex(), "is_common": VERSION in versions}
+    return {"hello_id": hello_id.hex(), "versions": versions}
 
 
 def params(data):

@@ -206,6 +206,7 @@ fn token_hello() -> Vec<u8> {
 fn accept(identity: IdentityForm) -> (Vec<u8>, Vec<u8>) {
     let (mut clear, mut body) = (Vec::new(), Vec::new());
     AcceptClear {
+        version: VERSION_1,
         hello_id: 0x0102_0304_0506_0708,
         suite: Suite::Aes128Gcm,
         server_cid: Cid::from_slice(&[5, 6, 7, 8]).unwrap(),
@@ -235,14 +236,20 @@ fn replies() -> [Vec<u8>; 3] {
     let mut out: [Vec<u8>; 3] = Default::default();
     let [retry, refuse, versions] = &mut out;
     let cookie = [9; 32];
-    Retry { hello_id, cookie }.encode(retry);
+    Retry {
+        version: VERSION_1,
+        hello_id,
+        cookie,
+    }
+    .encode(retry);
     Refuse {
+        version: VERSION_1,
         hello_id,
         reason: 16,
         mac: [3; 16],
     }
     .encode(refuse);
-    Versions::encode(hello_id, versions);
+    Versions::encode(hello_id, &[VERSION_1], versions);
     out
 }
 
@@ -251,6 +258,8 @@ fn handshakes() -> Vec<Input> {
     set_cookie(&mut with_cookie, &[9; 32]);
     let pinned = accept(IdentityForm::Pinned);
     let raw = accept(IdentityForm::RawKey(PublicKey(identity_key())));
+    let certificate = crypto::Certificate::parse(&[1; 145]).unwrap();
+    let certified = accept(IdentityForm::Certified(certificate));
     // As it comes: 16 bytes of tag behind the body.
     let whole = |(clear, body): &(Vec<u8>, Vec<u8>)| [&clear[..], body, &[0; 16]].concat();
     let [retry, refuse, versions] = replies();
@@ -260,6 +269,7 @@ fn handshakes() -> Vec<Input> {
         ("udp_hello", "open_with_cookie", with_cookie),
         ("udp_accept", "pinned", whole(&pinned)),
         ("udp_accept", "raw_key", whole(&raw)),
+        ("udp_accept", "certificate", whole(&certified)),
         ("udp_accept", "body", raw.1),
         ("udp_replies", "retry", retry),
         ("udp_replies", "refuse", refuse),

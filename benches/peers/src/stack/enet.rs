@@ -22,7 +22,7 @@ pub const CHANNELS: usize = 2;
 pub const fn channel(delivery: Delivery) -> u8 {
     match delivery {
         Delivery::Unreliable => 0,
-        Delivery::Reliable => 1,
+        Delivery::Reliable | Delivery::Bulk => 1,
     }
 }
 
@@ -30,7 +30,7 @@ pub const fn channel(delivery: Delivery) -> u8 {
 pub fn packet(delivery: Delivery, message: &[u8]) -> Packet {
     match delivery {
         Delivery::Unreliable => Packet::unreliable(message),
-        Delivery::Reliable => Packet::reliable(message),
+        Delivery::Reliable | Delivery::Bulk => Packet::reliable(message),
     }
 }
 

@@ -212,7 +212,9 @@ impl End for QuinnEnd {
                     .datagrams()
                     .send(Bytes::copy_from_slice(message), true)
                     .expect("it fits"),
-                Delivery::Reliable => peer.streams.write(&mut peer.connection, message),
+                Delivery::Reliable | Delivery::Bulk => {
+                    peer.streams.write(&mut peer.connection, message)
+                }
             }
         }
     }

@@ -71,7 +71,7 @@ pub fn server_config(clients: usize, now: Duration, address: SocketAddr) -> Serv
 pub const fn channel(delivery: Delivery) -> DefaultChannel {
     match delivery {
         Delivery::Unreliable => DefaultChannel::Unreliable,
-        Delivery::Reliable => DefaultChannel::ReliableOrdered,
+        Delivery::Reliable | Delivery::Bulk => DefaultChannel::ReliableOrdered,
     }
 }
 

@@ -8,7 +8,8 @@ use benches::pair::{APP, INSTANCE, RELIABLE, START, UNRELIABLE};
 use crypto::token::TokenKey;
 use crypto::{Identity, PublicKey, Ring};
 use udp_proto::{
-    CloseCode, Config, Credentials, Endpoint, Event, Listen, ServerIdentity, SessionId, Target,
+    ChannelConfig, ChannelId, ChannelTable, CloseCode, Config, Credentials, Endpoint, Event,
+    Listen, ServerIdentity, SessionId, Target,
 };
 use wire::{Arrival, ClientId, Instant};
 
@@ -81,9 +82,22 @@ impl Stack for Tickwire {
     }
 }
 
+/// The channel for what is large.
+const BULK: ChannelId = ChannelId(2);
+
 impl TickwireEnd {
-    fn new(config: Config, now: Duration) -> Self {
+    fn new(mut config: Config, now: Duration) -> Self {
         let at = Instant::ZERO + now;
+        config.channels = ChannelTable::new(&[
+            ChannelConfig::unreliable(),
+            ChannelConfig::reliable_ordered(),
+            ChannelConfig::bulk(),
+        ])
+        .expect("a table");
+        // As the other stacks' caps: 64 KiB a millisecond are no player's.
+        config.inbound.packets = u32::MAX;
+        config.inbound.packets_burst = u32::MAX;
+        config.inbound.bytes = u32::MAX;
         let mut endpoint = Endpoint::new(config, APP, Ring::new(), at).expect("entropy");
         endpoint.set_unix_time(at, START + now);
         Self {
@@ -126,6 +140,7 @@ impl End for TickwireEnd {
         let channel = match delivery {
             Delivery::Unreliable => UNRELIABLE,
             Delivery::Reliable => RELIABLE,
+            Delivery::Bulk => BULK,
         };
         for session in &self.sessions {
             self.endpoint

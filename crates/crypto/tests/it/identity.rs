@@ -20,6 +20,8 @@ fn both_forms_of_openssl_give_the_same_identity() {
     }
     assert_eq!(public.to_pem().unwrap(), PUBLIC);
     assert_eq!(*pkcs8.to_pem(), PKCS8);
+    // As openssl writes it, behind the parameters that it puts before.
+    assert!(SEC1.ends_with(pkcs8.to_sec1_pem().as_str()));
 }
 
 #[test]

@@ -4,7 +4,9 @@ use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-use crypto::identity_file::{FILE_LEN_MAX, IdentityFileError, read, read_or_create, write_new};
+use crypto::identity_file::{
+    FILE_LEN_MAX, IdentityFileError, read, read_or_create, write_new, write_new_sec1,
+};
 use crypto::{Identity, PemError, Ring};
 
 #[test]
@@ -16,6 +18,23 @@ fn what_is_written_is_read() {
     let again = read(&path).unwrap();
     assert_eq!(again.public_key(), identity.public_key());
     assert_eq!(directory.names(), ["server.pem"], "no draft is left");
+}
+
+#[test]
+fn either_form_is_written_whole_and_read() {
+    let directory = Directory::new("sec1");
+    let path = directory.path("server.pem");
+    let identity = identity();
+    write_new_sec1(&path, &identity).unwrap();
+    let text = fs::read_to_string(&path).unwrap();
+    assert!(text.starts_with("-----BEGIN EC PRIVATE KEY-----\n"));
+    assert_eq!(read(&path).unwrap().public_key(), identity.public_key());
+    assert_eq!(
+        write_new_sec1(&path, &identity),
+        Err(IdentityFileError::Exists)
+    );
+    #[cfg(unix)]
+    assert_eq!(mode(&path), 0o600);
 }
 
 #[cfg(unix)]

@@ -3,6 +3,7 @@
 #![cfg(test)]
 
 mod alloc;
+mod certificate;
 mod grant;
 mod identity;
 mod identity_file;

@@ -1,43 +1,39 @@
 //! `tickwire key`.
 
+mod file;
+
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use clap::{Args, Subcommand};
-use crypto::identity_file::{self, IdentityFileError};
-use crypto::{Identity, Provider, Ring};
+use crypto::{Provider, Ring};
 use hub::JoinFile;
 use hub::join_file::{Grant, NetworkSecret};
 use hub::name::Name;
 use hub::role::Role;
-use serde::Serialize;
 use wire::NodeId;
 
 use super::say;
 use crate::exit::Failure;
 use crate::link::MATCHMAKER;
 use crate::trust;
+pub use file::{CopiedKey, NewKey, PublicPart, ShownKey};
 
 /// What can be done with keys.
 #[derive(Clone, Debug, Subcommand)]
 pub enum KeyCommand {
     /// Makes an identity, writes it to a new file, and shows its public part.
-    New(KeyFile),
+    New(NewKey),
+    /// Writes the identity in a PEM file, such as openssl makes, to a new file, and shows its
+    /// public part.
+    Import(CopiedKey),
     /// Shows the public part of an identity.
-    Public(KeyFile),
+    Public(PublicPart),
+    /// Shows what a key file holds, and nothing secret of it.
+    Show(ShownKey),
     /// Writes a new join file: one secret for the network, and who may join as what.
     JoinFile(NewJoinFile),
-}
-
-/// An identity file.
-#[derive(Args, Clone, Debug)]
-pub struct KeyFile {
-    /// The identity file, in PEM.
-    file: PathBuf,
-    /// Answers in JSON.
-    #[arg(long)]
-    json: bool,
 }
 
 /// A join file to be made.
@@ -54,41 +50,13 @@ pub struct NewJoinFile {
 impl KeyCommand {
     pub(super) fn run(&self) -> Result<(), Failure> {
         match self {
-            Self::New(key) => {
-                let identity =
-                    Identity::generate(&mut Ring::new()).map_err(|_| trust::no_entropy())?;
-                write_identity(&key.file, &identity)?;
-                key.show(&identity)
-            }
-            Self::Public(key) => key.show(&trust::read_identity(&key.file)?),
+            Self::New(new) => new.write(),
+            Self::Import(copied) => copied.write(),
+            Self::Public(public) => public.show(),
+            Self::Show(shown) => shown.show(),
             Self::JoinFile(new) => new.write(),
         }
     }
-}
-
-impl KeyFile {
-    fn show(&self, identity: &Identity) -> Result<(), Failure> {
-        let key = identity.public_key().to_string();
-        let node = identity.node_id();
-        if self.json {
-            let shown = Shown {
-                schema: 1,
-                public_key: &key,
-                node_id: node.to_string(),
-            };
-            say(&serde_json::to_string(&shown).unwrap_or_default())
-        } else {
-            say(&format!("public key {key}\nnode id    {node}"))
-        }
-    }
-}
-
-#[derive(Serialize)]
-struct Shown<'a> {
-    /// Version of this shape.
-    schema: u8,
-    public_key: &'a str,
-    node_id: String,
 }
 
 impl NewJoinFile {
@@ -196,14 +164,3 @@ impl fmt::Display for GrantTextError {
 }
 
 impl std::error::Error for GrantTextError {}
-
-fn write_identity(path: &Path, identity: &Identity) -> Result<(), Failure> {
-    identity_file::write_new(path, identity).map_err(|error| {
-        let sentence = format!("{}: {error}", path.display());
-        if error == IdentityFileError::Exists {
-            Failure::refused(sentence)
-        } else {
-            Failure::usage(sentence)
-        }
-    })
-}

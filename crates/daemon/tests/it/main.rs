@@ -9,6 +9,7 @@ mod hostile;
 mod http;
 mod hub;
 mod junk;
+mod key;
 mod lease;
 mod leash;
 mod mesh_node;

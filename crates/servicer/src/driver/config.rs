@@ -16,6 +16,9 @@ pub struct Config {
     /// Sockets that may be open at a time beside those that the driver was given; 1,024, which is
     /// also how many files many systems allow a process by default.
     pub opened_max: usize,
+    /// Flows of trusted exits whose players are remembered; 65,536, some 120 bytes each. Where all have
+    /// spoken in the last 120 s, what begins another flow is dropped.
+    pub exit_flows_max: usize,
 }
 
 impl Default for Config {
@@ -26,6 +29,7 @@ impl Default for Config {
             datagrams_per_turn: DATAGRAMS,
             requests_max: REQUESTS,
             opened_max: 1_024,
+            exit_flows_max: 65_536,
         }
     }
 }

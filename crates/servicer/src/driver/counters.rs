@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use wire::Instant;
+
 use crate::count::counters;
 
 counters! {
@@ -13,6 +15,9 @@ counters! {
     turns,
     /// Datagrams received and given to the machine.
     datagrams_in,
+    /// Of these, how many waited for others of their turn: they began something, and the others went on
+    /// with it.
+    datagrams_waited,
     /// Bytes in them.
     bytes_in,
     /// Datagrams given to the system to send.
@@ -29,6 +34,12 @@ counters! {
     commands,
     /// Received and dropped: no answer is possible, because the source port is 0.
     dropped_in_unanswerable,
+    /// Headers taken off that say whom a trusted exit speaks for.
+    exit_headers,
+    /// Received from a trusted exit and dropped: it begins like such a header and is none.
+    dropped_in_exit_header,
+    /// Received from a trusted exit and dropped: as many flows as are remembered are alive.
+    dropped_in_exit_full,
     /// Reports by ICMP, or by the routing table, that a datagram could not be delivered.
     unreachable,
     /// Failed receives that none of the above explains.
@@ -47,6 +58,10 @@ counters! {
     sockets_closed,
     /// Orders to open or close a socket that could not be carried out.
     socket_orders_failed,
+    /// Nanoseconds spent in turns on receiving, on requests and on timers.
+    receive_nanos,
+    /// Nanoseconds spent in turns on what the machine wants sent and told.
+    send_nanos,
     /// Times that a timer was still due after it had run; a fault of the machine or the
     /// application.
     stuck_timers,
@@ -54,6 +69,15 @@ counters! {
     conditioned_lost,
     /// Datagrams that the conditioner had no room to delay, and dropped.
     conditioned_full,
+}
+
+impl Ledger {
+    /// Notes how long a turn took until `received`, and from then until `sent`.
+    pub(super) fn note_turn(&self, began: Instant, received: Instant, sent: Instant) {
+        let nanos = |from: Instant, to: Instant| to.as_nanos().saturating_sub(from.as_nanos());
+        self.receive_nanos.add(nanos(began, received));
+        self.send_nanos.add(nanos(received, sent));
+    }
 }
 
 impl fmt::Display for Counters {

@@ -5,6 +5,7 @@
 mod alloc;
 mod end;
 mod exchange;
+mod exits;
 mod opened;
 mod order;
 mod sockets;

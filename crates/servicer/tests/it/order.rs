@@ -31,6 +31,36 @@ fn what_waited_in_the_socket_is_heard_before_timers_judge_the_silence() {
 }
 
 #[test]
+fn in_a_long_turn_what_begins_something_is_heard_last_and_before_timers() {
+    let socket = plain("127.0.0.1");
+    let address = socket.local_addr().unwrap();
+    let peer = plain("127.0.0.1");
+    for _ in 0..100 {
+        peer.send_to(b"Begin", address).unwrap();
+    }
+    peer.send_to(b"go on", address).unwrap();
+    socket.peek(&mut [0; 8]).unwrap();
+    let (application, news) = reporter();
+    let sockets = vec![UdpSocket::from_std(socket).unwrap()];
+    let machine = Echo::overdue();
+    let (mut driver, requests) =
+        Driver::new(sockets, machine, application, Config::default()).unwrap();
+
+    assert_eq!(driver.turn(), ControlFlow::Continue(()));
+
+    let heard: Vec<Vec<u8>> = (0..101)
+        .map(|_| match next(&news) {
+            News::Received { bytes, .. } => bytes,
+            other @ (News::Fired { .. } | News::WallClock(_)) => panic!("{other:?}"),
+        })
+        .collect();
+    let place = heard.iter().position(|bytes| bytes == b"go on");
+    assert_eq!(place, Some(64));
+    assert!(matches!(next(&news), News::Fired { received: 101, .. }));
+    assert_eq!(requests.counters().datagrams_waited, 36);
+}
+
+#[test]
 fn an_icmp_error_does_not_hide_what_waits_behind_it() {
     let peer = plain("127.0.0.1");
     let socket = plain("127.0.0.1");

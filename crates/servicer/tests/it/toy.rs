@@ -102,6 +102,11 @@ impl Machine for Echo {
         }
     }
 
+    /// What says that it begins, and no bytes drawn at random.
+    fn may_wait(&self, datagram: &[u8]) -> bool {
+        datagram == b"Begin"
+    }
+
     fn handle_timeout(&mut self, now: Instant) {
         if let Some(deadline) = self.deadline
             && deadline <= now

@@ -11,10 +11,10 @@ use tickwire::{
     SendError, Server, UNRELIABLE,
 };
 
-const APP: AppId = AppId(77);
+pub(crate) const APP: AppId = AppId(77);
 const FAST: NonZeroU8 = NonZeroU8::MAX;
 
-fn address(text: &str) -> SocketAddr {
+pub(crate) fn address(text: &str) -> SocketAddr {
     text.parse().unwrap()
 }
 

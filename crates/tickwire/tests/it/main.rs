@@ -2,5 +2,13 @@
 
 #![cfg(test)]
 
+#[cfg(feature = "accounts")]
+mod accounts;
+#[cfg(feature = "tokio")]
+mod asynchronous;
+mod background;
+mod door;
 mod exchange;
+mod game;
 mod providers;
+mod report;

@@ -91,6 +91,7 @@ impl<'a> MsgFrame<'a> {
     /// # Errors
     ///
     /// As [`decode`](Self::decode).
+    #[inline]
     pub fn decode_after(
         first: u8,
         reader: &mut Reader<'a>,
@@ -112,6 +113,7 @@ impl<'a> MsgFrame<'a> {
         self.header.encoded_len(Some(len)).saturating_add(len)
     }
 
+    #[inline]
     fn take(first: u8, reader: &mut Reader<'a>, table: &ChannelTable) -> Option<Self> {
         if first & MSG == 0 {
             return None;

@@ -33,10 +33,6 @@ pub(crate) struct Outgoing {
 impl Outgoing {
     /// Returns what the record of its packet keeps of it.
     pub(crate) const fn content(&self) -> Content {
-        Content {
-            message: MessageId(self.message),
-            fragment: self.fragment,
-            channel: self.header.channel,
-        }
+        Content::new(self.header.channel, MessageId(self.message), self.fragment)
     }
 }

@@ -29,6 +29,10 @@ impl Ring {
         let from = to_usize(offset.saturating_sub(self.start));
         let to = from.saturating_add(len);
         let (first, second) = self.bytes.as_slices();
+        if let Some(bytes) = first.get(from..to) {
+            out.extend_from_slice(bytes);
+            return;
+        }
         let middle = first.len();
         for (slice, from, to) in [
             (first, from, to.min(middle)),

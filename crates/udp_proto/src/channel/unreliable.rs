@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 
 use wire::Instant;
 
-use super::outgoing::Outgoing;
+use super::outgoing::{Next, Outgoing};
 use super::ring::Ring;
 use super::{
     ChannelConfig, ChannelId, Delivery, MsgHeader, QUEUE_RECORD_LEN, WHOLE_MAX, frame_count,
@@ -90,8 +90,10 @@ impl Outbound {
     }
 
     /// Returns the frame to be written next.
-    pub(crate) fn next(&self) -> Option<Outgoing> {
-        let waiting = self.waiting.front()?;
+    pub(crate) fn next(&self) -> Next {
+        let Some(waiting) = self.waiting.front() else {
+            return Next::Idle;
+        };
         let header = MsgHeader {
             channel: self.channel,
             id: self
@@ -110,7 +112,7 @@ impl Outbound {
         } else {
             FRAGMENT_LEN
         };
-        Some(Outgoing {
+        Next::Frame(Outgoing {
             header,
             message: waiting.message,
             fragment: waiting.written,

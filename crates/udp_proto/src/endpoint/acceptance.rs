@@ -117,7 +117,7 @@ impl<P: Provider> Endpoint<P> {
                 let form = AcceptForm {
                     server_cid,
                     suite: config.suite,
-                    identity: half_open::identity_form(candidate.mode, listener.key),
+                    identity: listener.identity_form(candidate.mode),
                     params: params.encode(),
                     signing_key: &listener.signing_key,
                 };

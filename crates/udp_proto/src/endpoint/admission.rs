@@ -16,10 +16,10 @@ use crate::budget::prefix_of;
 use crate::config::RetryPolicy;
 use crate::error::CloseCode;
 use crate::event::Grant;
+use crate::handshake::Mode;
 use crate::handshake::hello::{Hello, Hello0, HelloError, Preamble};
 use crate::handshake::reply::{Refuse, Retry};
 use crate::handshake::token_cache::TokenState;
-use crate::handshake::{Mode, VERSION_1};
 use crate::session::Session;
 use crate::slots::SessionId;
 
@@ -93,7 +93,6 @@ impl<P: Provider> Endpoint<P> {
         arrival: &Arrival<SocketAddr>,
         datagram: &[u8],
     ) -> Fate {
-        let source = arrival.real_source.unwrap_or(arrival.peer);
         let (candidate, cookie) = match self.read_hello(now, listener, arrival, datagram) {
             Ok(read) => read,
             Err(fate) => return fate,
@@ -124,7 +123,7 @@ impl<P: Provider> Endpoint<P> {
             Err(fate) => return fate,
         };
         // 9: the player, and room for a session.
-        if let Some(code) = self.refusal(&admitted, source) {
+        if let Some(code) = self.refusal(&admitted, &candidate) {
             return self.refuse(listener, &candidate, (&initial, code));
         }
         // 10 to 12.
@@ -144,7 +143,7 @@ impl<P: Provider> Endpoint<P> {
         if preamble.app_id != self.app_id.0 {
             return Err(Fate::OtherApp);
         }
-        if preamble.version != VERSION_1 {
+        if !self.config.versions.contains(preamble.version) {
             if !listener.answers.take(now, prefix_of(source.ip())) {
                 return Err(Fate::OverAnswerBudget);
             }
@@ -232,7 +231,11 @@ impl<P: Provider> Endpoint<P> {
         let hello_id = candidate.hello.hello_id;
         self.reply(
             candidate.arrival,
-            ReplyBody::Retry(Retry { hello_id, cookie }),
+            ReplyBody::Retry(Retry {
+                version: candidate.hello.version,
+                hello_id,
+                cookie,
+            }),
         );
         Fate::Retried
     }
@@ -291,11 +294,21 @@ impl<P: Provider> Endpoint<P> {
     }
 
     /// Step 9: why this player, or anyone, is not let in.
-    fn refusal(&self, admitted: &Admitted, source: SocketAddr) -> Option<CloseCode> {
+    fn refusal(&self, admitted: &Admitted, candidate: &Candidate<'_>) -> Option<CloseCode> {
+        let (source, hello) = (candidate.source, &candidate.hello);
+        // Somebody between us has a client believe that we speak less than we do.
+        if hello.version < hello.version_max.min(self.config.versions.best()) {
+            return Some(CloseCode::Downgrade);
+        }
         if let Admitted::Token(grant) = admitted
             && self.is_outdone(grant)
         {
             return Some(CloseCode::Replaced);
+        }
+        if let Admitted::Token(grant) = admitted
+            && self.barred.contains(self.now, grant.client_id)
+        {
+            return Some(CloseCode::Kicked);
         }
         let leaving = self.leaving(admitted);
         let is_leaving_from_here = leaving
@@ -334,6 +347,7 @@ impl<P: Provider> Endpoint<P> {
             return Fate::OverAnswerBudget;
         }
         let mut refuse = Refuse {
+            version: candidate.hello.version,
             hello_id: candidate.hello.hello_id,
             reason: code.to_wire(),
             mac: [0; 16],

@@ -4,7 +4,7 @@ use core::net::{IpAddr, SocketAddr};
 use std::collections::BTreeSet;
 
 use crypto::token::TokenKey;
-use crypto::{Exporter, Provider, PublicKey, Role, SuiteSet};
+use crypto::{Certificate, Exporter, Provider, PublicKey, Role, SuiteSet};
 use wire::{Instant, NodeId};
 
 use super::listener::{Listen, Listener, Network, TOKEN_KEYS_MAX};
@@ -12,7 +12,8 @@ use super::{Endpoint, Slot};
 use crate::channel::{ChannelId, MessageId, SendError};
 use crate::error::{CloseCode, ConnectError, ConnectFailure, ListenError, NoSession};
 use crate::event::{Event, Proof};
-use crate::handshake::dial::{Credentials, Dial, DialStart, HelloForm, Target};
+use crate::handshake::dial::{Dial, DialStart, HelloForm};
+use crate::handshake::target::{Credentials, Target};
 use crate::outcome::Message;
 use crate::session::Session;
 use crate::slots::{CidLen, SessionId};
@@ -78,6 +79,21 @@ impl<P: Provider> Endpoint<P> {
         true
     }
 
+    /// Shows another certificate from the next ACCEPT on, or none: before the present one ends, or when
+    /// the root key changes. Sessions that exist stay.
+    ///
+    /// Returns whether the endpoint listens with the key and instance that it is for; where not,
+    /// nothing changes.
+    pub fn set_certificate(&mut self, certificate: Option<Certificate>) -> bool {
+        match &mut self.listener {
+            Some(listener) if listener.may_show(certificate.as_ref()) => {
+                listener.certificate = certificate;
+                true
+            }
+            Some(_) | None => false,
+        }
+    }
+
     /// Changes the network secrets: of sessions that exist, none is touched. With `None` no node is
     /// let in or dialled any more.
     ///
@@ -131,6 +147,7 @@ impl<P: Provider> Endpoint<P> {
                 target,
                 form: HelloForm {
                     app_id,
+                    versions: config.versions,
                     suites: SuiteSet::ALL,
                     client_cid: tag.cid(id.index, config.cid_len),
                 },

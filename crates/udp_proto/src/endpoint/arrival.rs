@@ -9,7 +9,7 @@ use super::admission::Fate;
 use super::first_packet::confirm_body;
 use super::{Endpoint, Slot};
 use crate::event::{Event, Proof};
-use crate::handshake::dial::Accepted;
+use crate::handshake::dial::{Accepted, Clock};
 use crate::handshake::params::{DATAGRAM_MAX, Params};
 use crate::handshake::peer::IdentityClaim;
 use crate::handshake::reply::{Refuse, Retry, Versions};
@@ -25,8 +25,7 @@ impl<P: Provider> Endpoint<P> {
         datagram: &mut [u8],
     ) {
         self.stats.bytes_received += u64::try_from(datagram.len()).unwrap_or(0);
-        let source = arrival.real_source.unwrap_or(arrival.peer);
-        if self.blocked.contains(source.ip()) {
+        if self.is_blocked(now, (arrival.peer, arrival.real_source)) {
             self.stats.dropped_blocked += 1;
             return;
         }
@@ -93,6 +92,7 @@ impl<P: Provider> Endpoint<P> {
         else {
             return false;
         };
+        let unix = self.unix_time();
         let Some(Slot::Dial(dial)) = self.slots.get_mut(id) else {
             return false;
         };
@@ -107,11 +107,20 @@ impl<P: Provider> Endpoint<P> {
                 is_taken
             }
             Kind::Version => {
-                let versions = Versions::decode(datagram);
-                versions.is_ok_and(|versions| {
-                    dial.on_versions(&versions);
-                    true
-                })
+                let Ok(versions) = Versions::decode(datagram) else {
+                    return false;
+                };
+                let old = dial.hello_id();
+                let answer = (arrival.peer, &versions);
+                let draws = &mut self.generator;
+                let is_taken = dial.on_versions(now, &mut self.provider, draws, answer);
+                let new = dial.hello_id();
+                if new != old {
+                    self.dials.remove(&old);
+                    self.dials.insert(new, id);
+                }
+                self.arm(id);
+                is_taken
             }
             Kind::Refuse => {
                 let Ok(refuse) = Refuse::decode(datagram) else {
@@ -127,7 +136,8 @@ impl<P: Provider> Endpoint<P> {
                 true
             }
             Kind::Accept => {
-                let accepted = dial.on_accept(now, &mut self.provider, arrival.peer, datagram);
+                let clock = Clock { now, unix };
+                let accepted = dial.on_accept(clock, &mut self.provider, arrival.peer, datagram);
                 let is_peer = dial.is_peer_mode();
                 self.arm(id);
                 accepted

@@ -1,14 +1,16 @@
 //! What an endpoint that accepts sessions holds besides its sessions.
 
-use core::net::{IpAddr, SocketAddr};
+use core::net::SocketAddr;
 
 use crypto::token::TokenKey;
-use crypto::{Identity, NoEntropy, Provider, PublicKey, Secret32};
+use crypto::{Certificate, Identity, Provider, PublicKey, Secret32};
 use wire::{Generator, InstanceId, Instant, NodeId};
 
 use crate::budget::{AnswerBudget, PrefixShares, Rationed};
 use crate::config::Config;
+use crate::error::ListenError;
 use crate::handshake::Mode;
+use crate::handshake::accept::IdentityForm;
 use crate::handshake::cookie::CookieJar;
 use crate::handshake::half_open::AttemptIndex;
 use crate::handshake::reset::Resets;
@@ -27,6 +29,9 @@ pub struct Listen {
     pub open: bool,
     /// The secret of the mesh that this node belongs to, and the one before it for an overlap.
     pub network: Option<Network>,
+    /// What a root key says of identity and instance, for clients that know no more than that root
+    /// key; see [`with_certificate`](Self::with_certificate).
+    pub certificate: Option<Certificate>,
     /// What reset tokens are made from; see [`with_resets`](Self::with_resets).
     pub reset_secret: Option<Secret32>,
 }
@@ -40,6 +45,7 @@ impl Listen {
             instance,
             open: false,
             network: None,
+            certificate: None,
             reset_secret: None,
         }
     }
@@ -61,6 +67,14 @@ impl Listen {
     #[must_use]
     pub fn with_resets(mut self, secret: Secret32) -> Self {
         self.reset_secret = Some(secret);
+        self
+    }
+
+    /// Shows clients a certificate, which must be for this identity and instance. Those that pin the
+    /// identity key itself are served as before; [`Endpoint::set_certificate`](crate::Endpoint::set_certificate) changes it.
+    #[must_use]
+    pub const fn with_certificate(mut self, certificate: Certificate) -> Self {
+        self.certificate = Some(certificate);
         self
     }
 
@@ -86,6 +100,7 @@ pub(crate) struct Listener<P: Provider> {
     pub(crate) key: PublicKey,
     pub(crate) node: NodeId,
     pub(crate) signing_key: P::SigningKey,
+    pub(crate) certificate: Option<Certificate>,
     pub(crate) instance: InstanceId,
     pub(crate) is_open: bool,
     /// The endpoint shuts down: nobody is let in.
@@ -114,11 +129,13 @@ impl<P: Provider> Listener<P> {
         config: &Config,
         provider: &mut P,
         generator: &mut Generator,
-    ) -> Result<Self, NoEntropy> {
-        Ok(Self {
+    ) -> Result<Self, ListenError> {
+        let certificate = listen.certificate;
+        let mut listener = Self {
             key: *listen.identity.public_key(),
             node: listen.identity.node_id(),
             signing_key: provider.signing_key(&listen.identity)?,
+            certificate: None,
             instance: listen.instance,
             is_open: listen.open,
             is_shut: false,
@@ -134,7 +151,28 @@ impl<P: Provider> Listener<P> {
             answers: AnswerBudget::new(generator),
             ec_validated: Rationed::new(config.accept_rate, EC_BURST, now, generator),
             ec_unvalidated: Rationed::new(config.accept_rate_unvalidated, EC_BURST, now, generator),
-        })
+        };
+        if !listener.may_show(certificate.as_ref()) {
+            return Err(ListenError::Certificate);
+        }
+        listener.certificate = certificate;
+        Ok(listener)
+    }
+
+    /// Returns whether `certificate` is for this key and instance; none always is.
+    pub(crate) fn may_show(&self, certificate: Option<&Certificate>) -> bool {
+        certificate
+            .map(Certificate::subject)
+            .is_none_or(|subject| (subject.key, subject.server_id) == (self.key, self.instance))
+    }
+
+    /// Returns how the key is named in an ACCEPT: whole where the client may know only its hash.
+    pub(crate) const fn identity_form(&self, mode: Mode) -> IdentityForm {
+        match (mode, self.certificate) {
+            (Mode::Peer, _) => IdentityForm::RawKey(self.key),
+            (Mode::Token | Mode::Open, None) => IdentityForm::Pinned,
+            (Mode::Token | Mode::Open, Some(certificate)) => IdentityForm::Certified(certificate),
+        }
     }
 
     /// Returns whether HELLOs of `mode` are served.
@@ -156,9 +194,10 @@ impl<P: Provider> Listener<P> {
 /// Returns whether limits by source do not hold for `source`: loopback, and exits that did not
 /// tell whom they speak for.
 pub(crate) fn is_exempt(config: &Config, source: SocketAddr) -> bool {
-    let ip = match source.ip() {
-        IpAddr::V6(ip) => ip.to_ipv4_mapped().map_or(IpAddr::V6(ip), IpAddr::V4),
-        ip @ IpAddr::V4(_) => ip,
-    };
-    ip.is_loopback() || config.trusted_exits.contains(&ip)
+    source.ip().to_canonical().is_loopback() || is_trusted_exit(config, source)
+}
+
+/// Returns whether `source` is an exit that may tell whom it speaks for.
+pub(crate) fn is_trusted_exit(config: &Config, source: SocketAddr) -> bool {
+    config.trusted_exits.contains(&source.ip().to_canonical())
 }

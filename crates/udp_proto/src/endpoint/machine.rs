@@ -9,6 +9,7 @@ use wire::{Arrival, CommandId, Instant, Machine, Transmit, UnixTime};
 use super::{Endpoint, Reply, ReplyBody, Slot};
 use crate::config::Mtu;
 use crate::event::Event;
+use crate::handshake::hello;
 use crate::handshake::reply::Versions;
 use crate::session::Keying;
 
@@ -98,11 +99,11 @@ impl<P: Provider> Endpoint<P> {
     /// It is right when [`poll_transmit`](Self::poll_transmit) has returned `None`; before, the
     /// deadlines of what came since the last drain may be missing.
     pub fn poll_timeout(&self) -> Option<Instant> {
-        let capped_until = self.cap.and_then(|(_, until)| until);
-        [self.timers.next(), capped_until]
-            .into_iter()
-            .flatten()
-            .min()
+        let first = self.timers.next();
+        let Some((_, Some(until))) = self.cap else {
+            return first;
+        };
+        Some(first.map_or(until, |first| first.min(until)))
     }
 
     /// Returns whether sessions may send at all; where they may not, notes when they may.
@@ -140,7 +141,9 @@ impl<P: Provider> Endpoint<P> {
             match body {
                 ReplyBody::Retry(retry) => retry.encode(buf),
                 ReplyBody::Refuse(refuse) => refuse.encode(buf),
-                ReplyBody::Version(hello_id) => Versions::encode(hello_id, buf),
+                ReplyBody::Version(hello_id) => {
+                    Versions::encode(hello_id, self.config.versions.as_slice(), buf);
+                }
                 ReplyBody::Reset(cid) => {
                     if !self.write_reset(cid, buf) {
                         continue;
@@ -210,6 +213,11 @@ impl<P: Provider> Machine for Endpoint<P> {
 
     fn handle_datagram(&mut self, now: Instant, arrival: Arrival<SocketAddr>, datagram: &mut [u8]) {
         self.handle_datagram(now, arrival, datagram);
+    }
+
+    /// A HELLO may; what is too short or long for one is dropped sooner than it could wait.
+    fn may_wait(&self, datagram: &[u8]) -> bool {
+        matches!(datagram, [hello::FIRST_BYTE, ..]) && datagram.len() == hello::LEN
     }
 
     fn handle_timeout(&mut self, now: Instant) {

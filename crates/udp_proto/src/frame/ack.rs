@@ -108,6 +108,7 @@ impl<'a> AckFrame<'a> {
             .saturating_add(4)
     }
 
+    #[inline]
     pub(super) fn decode(kind: u8, reader: &mut Reader<'a>) -> Result<Self, FrameError> {
         let form = if kind == TYPE_SHORT {
             Form::Two

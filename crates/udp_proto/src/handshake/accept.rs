@@ -10,15 +10,15 @@
 //! | 15 | 8 | the server's connection id, padded with zeros |
 //! | 23 | 65 | server's ephemeral key |
 //! | 88 | 2 | length of what follows |
-//! | 90 | | sealed: identity form 1, identity 0 or 65, params 40, signature 64, tag 16 |
+//! | 90 | | sealed: identity form 1, identity 0, 65 or 145, params 40, signature 64, tag 16 |
 
 #![warn(clippy::arithmetic_side_effects)]
 
-use crypto::{PublicKey, Suite};
+use crypto::{Certificate, PublicKey, Suite};
 use wire::{Reader, Truncated, Writer};
 
-use super::VERSION_1;
 use super::params;
+use super::version::is_known;
 use crate::packet::Cid;
 
 /// First byte of an ACCEPT.
@@ -33,6 +33,8 @@ const SIGNATURE_LABEL: &[u8] = b"tw1 accept signature";
 /// The clear part of an ACCEPT.
 #[derive(Clone, Copy, Debug)]
 pub struct AcceptClear {
+    /// The version of the HELLO.
+    pub version: u32,
     /// The HELLO it answers.
     pub hello_id: u64,
     /// The suite that the server chose of those offered.
@@ -54,7 +56,8 @@ impl AcceptClear {
     pub fn decode(datagram: &[u8]) -> Result<Self, AcceptError> {
         let mut reader = Reader::new(datagram);
         reader.u8()?;
-        if reader.u32()? != VERSION_1 {
+        let version = reader.u32()?;
+        if !is_known(version) {
             return Err(AcceptError);
         }
         let hello_id = reader.u64()?;
@@ -71,6 +74,7 @@ impl AcceptClear {
             && reader.len() == usize::from(sealed_len);
         match Cid::from_slice(used) {
             Some(server_cid) if fits => Ok(Self {
+                version,
                 hello_id,
                 suite,
                 server_cid,
@@ -85,7 +89,7 @@ impl AcceptClear {
     pub fn encode(&self, out: &mut Vec<u8>) {
         let mut writer = Writer::new(out);
         writer.u8(FIRST_BYTE);
-        writer.u32(VERSION_1);
+        writer.u32(self.version);
         writer.u64(self.hello_id);
         writer.u8(self.suite.code());
         let cid = self.server_cid.as_slice();
@@ -102,15 +106,18 @@ impl AcceptClear {
 pub enum IdentityForm {
     /// Form 0: not at all, the client has the key.
     Pinned,
+    /// Form 1: by the word of a root key, which the client has.
+    Certified(Certificate),
     /// Form 2: the whole key, the client has only its hash.
     RawKey(PublicKey),
 }
 
 impl IdentityForm {
-    /// Returns the form's code. Form 1, a certificate, is reserved.
+    /// Returns the form's code.
     pub const fn code(&self) -> u8 {
         match self {
             Self::Pinned => 0,
+            Self::Certified(_) => 1,
             Self::RawKey(_) => 2,
         }
     }
@@ -119,6 +126,7 @@ impl IdentityForm {
     pub const fn bytes(&self) -> &[u8] {
         match self {
             Self::Pinned => &[],
+            Self::Certified(certificate) => certificate.as_bytes(),
             Self::RawKey(key) => &key.0,
         }
     }
@@ -127,6 +135,7 @@ impl IdentityForm {
     pub const fn sealed_len(&self) -> u16 {
         match self {
             Self::Pinned => 121,
+            Self::Certified(_) => 266,
             Self::RawKey(_) => 186,
         }
     }
@@ -153,6 +162,10 @@ impl AcceptBody {
         let mut reader = Reader::new(opened);
         let identity = match reader.u8()? {
             0 => IdentityForm::Pinned,
+            1 => {
+                let certificate = Certificate::parse(&reader.array()?).ok_or(AcceptError)?;
+                IdentityForm::Certified(certificate)
+            }
             2 => IdentityForm::RawKey(PublicKey(reader.array()?)),
             _ => return Err(AcceptError),
         };
@@ -217,9 +230,14 @@ mod tests {
     fn is_read_as_it_is_written() {
         for (identity, total) in [
             (IdentityForm::Pinned, 211),
+            (
+                IdentityForm::Certified(Certificate::parse(&[1; 145]).unwrap()),
+                356,
+            ),
             (IdentityForm::RawKey(PublicKey([4; 65])), 276),
         ] {
             let clear = AcceptClear {
+                version: crate::handshake::VERSION_1,
                 hello_id: 1,
                 suite: Suite::Aes128Gcm,
                 server_cid: Cid::from_slice(&[1, 2, 3, 4]).unwrap(),
@@ -249,7 +267,11 @@ mod tests {
     }
 
     #[test]
-    fn the_certificate_form_is_reserved() {
-        assert!(AcceptBody::decode(&[1; 250]).is_err());
+    fn an_unknown_form_or_version_of_a_certificate_is_refused() {
+        assert!(AcceptBody::decode(&[1; 250]).is_ok());
+        let mut body = [1; 250];
+        body[1] = 2;
+        assert!(AcceptBody::decode(&body).is_err());
+        assert!(AcceptBody::decode(&[3; 250]).is_err());
     }
 }

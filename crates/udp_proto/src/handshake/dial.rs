@@ -4,64 +4,20 @@ use core::net::SocketAddr;
 use core::time::Duration;
 
 use crypto::{
-    Initial, NoEntropy, Provider, PublicKey, Role, Secret32, SessionSecrets, Suite, SuiteSet,
+    CertificateError, Initial, NoEntropy, Provider, PublicKey, Role, Secret32, SessionSecrets,
+    Suite, SuiteSet,
 };
-use wire::{Generator, Instant, NodeId};
+use wire::{Generator, Instant, UnixTime};
 
-use super::accept::{self, AcceptBody, AcceptClear, CLEAR_LEN, IdentityForm, TAG_LEN};
+use super::accept::{AcceptBody, AcceptClear, CLEAR_LEN, TAG_LEN};
 use super::hello::{self, Hello, Hello0};
 use super::params::Params;
 use super::reply::{Refuse, Retry, Versions};
-use super::{VERSION_1, transcript_0, transcript_1};
-use crate::error::{CloseCode, ConnectError, ConnectFailure};
+use super::target::{Credentials, Target};
+use super::trust::{Distrust, Moment, SignedAccept};
+use super::{SpokenVersions, transcript_0, transcript_1};
+use crate::error::{CloseCode, ConnectFailure};
 use crate::packet::Cid;
-
-/// Whom to connect to, and what to show.
-#[derive(Debug)]
-pub struct Target {
-    /// Where the server may be, tried in turn; 1 to 8.
-    pub addresses: Vec<SocketAddr>,
-    /// Whose signature is believed.
-    pub server: ServerIdentity,
-    /// What lets us in.
-    pub credentials: Credentials,
-}
-
-/// Whose signature a client believes.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum ServerIdentity {
-    /// The holder of one of these keys: 1 to 4, each once. One signature is checked with all of
-    /// them in turn.
-    Keys(Vec<PublicKey>),
-    /// The holder of the key with this hash.
-    Node(NodeId),
-}
-
-/// What a client shows.
-pub enum Credentials {
-    /// A sealed connect token and the PSK that came with it.
-    Token {
-        /// As the matchmaker sealed it; at most 1,000 bytes.
-        token: Vec<u8>,
-        /// As the matchmaker gave it, over a channel of its own.
-        psk: Secret32,
-    },
-    /// Nothing: for servers in open mode.
-    Open,
-    /// The network secret, and then our own identity: for nodes of one mesh. The endpoint must
-    /// listen.
-    Peer,
-}
-
-impl core::fmt::Debug for Credentials {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        f.write_str(match self {
-            Self::Token { .. } => "Token(..)",
-            Self::Open => "Open",
-            Self::Peer => "Peer",
-        })
-    }
-}
 
 /// A dialling client.
 pub(crate) struct Dial<P: Provider> {
@@ -73,6 +29,10 @@ pub(crate) struct Dial<P: Provider> {
     /// The HELLO of the attempt at hand.
     hello: Vec<u8>,
     hello_id: u64,
+    /// The version of this attempt.
+    version: u32,
+    /// A VERSION was followed; another one is not.
+    has_restarted: bool,
     ephemeral: P::Ephemeral,
     /// Index into the addresses.
     at: usize,
@@ -97,12 +57,23 @@ pub(crate) struct Dial<P: Provider> {
     rejected: u8,
     /// What an unproven REFUSE said.
     hint: Option<CloseCode>,
+    /// What was wrong with the last certificate.
+    certificate: Option<CertificateError>,
+}
+
+/// Both clocks.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Clock {
+    pub(crate) now: Instant,
+    /// The wall clock, where it was told.
+    pub(crate) unix: Option<UnixTime>,
 }
 
 /// What every HELLO of one dial has in common.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct HelloForm {
     pub(crate) app_id: u64,
+    pub(crate) versions: SpokenVersions,
     pub(crate) suites: SuiteSet,
     pub(crate) client_cid: Cid,
 }
@@ -132,39 +103,6 @@ const ADDRESS_SPAN: Duration = Duration::from_millis(2_500);
 const RETRIES_MAX: u8 = 3;
 /// Most key agreements in one attempt; then a new key is drawn.
 const AGREEMENTS_MAX: u8 = 16;
-/// Most addresses of a target, as many as a token can list.
-pub(crate) const ADDRESSES_MAX: usize = 8;
-
-/// Most keys that a client believes, as many as a grant can list.
-pub(crate) const SERVER_KEYS_MAX: usize = 4;
-
-impl Target {
-    /// Returns what is wrong with it.
-    pub(crate) fn check(&self) -> Result<(), ConnectError> {
-        let count = self.addresses.len();
-        if count == 0 || count > ADDRESSES_MAX {
-            return Err(ConnectError::Addresses(count));
-        }
-        if let ServerIdentity::Keys(keys) = &self.server {
-            if keys.is_empty() || keys.len() > SERVER_KEYS_MAX {
-                return Err(ConnectError::ServerKeys(keys.len()));
-            }
-            let mut rest = keys.as_slice();
-            while let [key, others @ ..] = rest {
-                if others.contains(key) {
-                    return Err(ConnectError::ServerKeyRepeated);
-                }
-                rest = others;
-            }
-        }
-        match &self.credentials {
-            Credentials::Token { token, .. } if token.len() > hello::TOKEN_LEN_MAX => {
-                Err(ConnectError::TokenLength(token.len()))
-            }
-            Credentials::Token { .. } | Credentials::Open | Credentials::Peer => Ok(()),
-        }
-    }
-}
 
 impl<P: Provider> Dial<P> {
     /// Draws a key and lays out the first HELLO. The target has been checked.
@@ -186,6 +124,8 @@ impl<P: Provider> Dial<P> {
             form: start.form,
             hello: Vec::with_capacity(hello::LEN),
             hello_id: 0,
+            version: start.form.versions.best(),
+            has_restarted: false,
             ephemeral,
             at: 0,
             next_address_at: now + ADDRESS_SPAN,
@@ -199,6 +139,7 @@ impl<P: Provider> Dial<P> {
             agreements: 0,
             rejected: 0,
             hint: None,
+            certificate: None,
         };
         dial.lay_out(now, provider, generator, key);
         Ok(dial)
@@ -206,7 +147,8 @@ impl<P: Provider> Dial<P> {
 
     /// Takes a RETRY: the same HELLO goes out again with the cookie in it.
     pub(crate) fn on_retry(&mut self, now: Instant, from: SocketAddr, retry: &Retry) -> bool {
-        let is_ours = retry.hello_id == self.hello_id && from == self.address();
+        let is_ours = (retry.version, retry.hello_id) == (self.version, self.hello_id)
+            && from == self.address();
         if !is_ours || self.retries >= RETRIES_MAX {
             return false;
         }
@@ -220,7 +162,7 @@ impl<P: Provider> Dial<P> {
 
     /// Takes a REFUSE; one whose mac proves that the token was opened ends the attempt.
     pub(crate) fn on_refuse(&mut self, provider: &P, refuse: &Refuse) -> Option<ConnectFailure> {
-        if refuse.hello_id != self.hello_id {
+        if (refuse.version, refuse.hello_id) != (self.version, self.hello_id) {
             return None;
         }
         let code = CloseCode::from_wire(refuse.reason);
@@ -236,30 +178,55 @@ impl<P: Provider> Dial<P> {
         None
     }
 
-    /// Takes a VERSION. We speak one version, so there is none to restart with; a forged one must
-    /// not end the attempt, and one that lists ours contradicts itself.
-    pub(crate) const fn on_versions(&mut self, versions: &Versions) {
-        if versions.hello_id == self.hello_id && versions.common.is_none() {
-            self.hint = Some(CloseCode::Version);
+    /// Takes a VERSION: a new attempt begins, once, with the highest version that both speak. One that
+    /// names the version of our HELLO contradicts itself. A forged one ends nothing: where there is
+    /// no common version the attempt goes on, and a server that speaks a higher one than it is asked
+    /// for refuses.
+    pub(crate) fn on_versions(
+        &mut self,
+        now: Instant,
+        provider: &mut P,
+        generator: &mut Generator,
+        (from, versions): (SocketAddr, &Versions),
+    ) -> bool {
+        let named = versions.named();
+        let is_answer = versions.hello_id == self.hello_id && from == self.address();
+        if !is_answer || self.has_restarted || named.contains(&self.version) {
+            return false;
         }
+        let spoken = self.form.versions;
+        let common = named.iter().filter(|version| spoken.contains(**version));
+        let Some(version) = common.max() else {
+            self.hint = Some(CloseCode::Version);
+            return true;
+        };
+        let Ok((ephemeral, key)) = provider.ephemeral(Role::Dialler) else {
+            return false;
+        };
+        self.version = *version;
+        self.has_restarted = true;
+        self.ephemeral = ephemeral;
+        self.lay_out(now, provider, generator, key);
+        true
     }
 
     /// Takes an ACCEPT; `None` where it fails any check, and then the attempt goes on with the
     /// same key.
     pub(crate) fn on_accept(
         &mut self,
-        now: Instant,
+        clock: Clock,
         provider: &mut P,
         from: SocketAddr,
         datagram: &mut [u8],
     ) -> Option<Accepted> {
         let clear = AcceptClear::decode(datagram).ok()?;
         // A copy from elsewhere would make its sender the server's address.
-        let is_answer = clear.hello_id == self.hello_id && self.may_reach(from);
+        let is_answer = (clear.version, clear.hello_id) == (self.version, self.hello_id)
+            && self.may_reach(from);
         if !is_answer || !self.form.suites.contains(clear.suite) {
             return None;
         }
-        let accepted = self.check_accept(now, provider, (from, &clear), datagram);
+        let accepted = self.check_accept(clock, provider, (from, &clear), datagram);
         if accepted.is_none() {
             self.rejected = self.rejected.saturating_add(1);
         }
@@ -344,6 +311,9 @@ impl<P: Provider> Dial<P> {
 
     /// Returns how the end looks from what has come.
     pub(crate) const fn failure(&self) -> ConnectFailure {
+        if let Some(error) = self.certificate {
+            return ConnectFailure::Certificate(error);
+        }
         match (self.hint, self.rejected) {
             (Some(CloseCode::Version), _) => ConnectFailure::Version,
             (Some(code), _) => ConnectFailure::Refused(code),
@@ -354,7 +324,7 @@ impl<P: Provider> Dial<P> {
 
     fn check_accept(
         &mut self,
-        now: Instant,
+        clock: Clock,
         provider: &mut P,
         (from, clear): (SocketAddr, &AcceptClear),
         datagram: &mut [u8],
@@ -364,7 +334,7 @@ impl<P: Provider> Dial<P> {
         }
         self.agreements += 1;
         if self.agreements == AGREEMENTS_MAX {
-            self.resend_at = now;
+            self.resend_at = clock.now;
         }
         let shared = provider
             .agree(&mut self.ephemeral, &clear.server_ephemeral)
@@ -383,7 +353,23 @@ impl<P: Provider> Dial<P> {
 
         let body = AcceptBody::decode(body).ok()?;
         let params = Params::decode(&body.params).ok()?;
-        let server_key = self.signer(provider, &hello0, head, &body)?;
+        let accept = SignedAccept {
+            hello0,
+            clear: head,
+            body: &body,
+        };
+        let moment = Moment {
+            app_id: self.form.app_id,
+            unix: clock.unix,
+        };
+        let server_key = match self.target.server.signer(provider, &accept, moment) {
+            Ok(key) => key,
+            Err(Distrust::Signature) => return None,
+            Err(Distrust::Certificate(error)) => {
+                self.certificate = Some(error);
+                return None;
+            }
+        };
         Some(Accepted {
             server: from,
             server_cid: clear.server_cid,
@@ -392,7 +378,7 @@ impl<P: Provider> Dial<P> {
             secrets: agreed.traffic(provider, &th1),
             params,
             th1,
-            round_trip: self.round_trip(now),
+            round_trip: self.round_trip(clock.now),
         })
     }
 
@@ -402,34 +388,6 @@ impl<P: Provider> Dial<P> {
     fn round_trip(&self, now: Instant) -> Option<Duration> {
         matches!((self.hellos, self.retries), (1, 0) | (2, 1))
             .then(|| now.saturating_since(self.sent_at))
-    }
-
-    /// Returns the expected key that signed the transcript.
-    fn signer(
-        &self,
-        provider: &P,
-        hello0: &Hello0<'_>,
-        clear: &[u8],
-        body: &AcceptBody,
-    ) -> Option<PublicKey> {
-        let form = [body.identity.code()];
-        let parts =
-            accept::signed_parts(hello0.parts(), clear, &form, &body.identity, &body.params);
-        let message = accept::signed_message(&provider.sha256(&parts));
-        let is_good = |key: &&PublicKey| provider.verify(key, &message, &body.signature);
-        match (&body.identity, &self.target.server) {
-            (IdentityForm::Pinned, ServerIdentity::Keys(keys)) => {
-                keys.iter().find(is_good).copied()
-            }
-            (IdentityForm::RawKey(key), ServerIdentity::Keys(keys)) => {
-                keys.contains(key).then_some(key).filter(is_good).copied()
-            }
-            (IdentityForm::RawKey(key), ServerIdentity::Node(node)) => (key.node_id() == *node)
-                .then_some(key)
-                .filter(is_good)
-                .copied(),
-            (IdentityForm::Pinned, ServerIdentity::Node(_)) => None,
-        }
     }
 
     fn address(&self) -> SocketAddr {
@@ -462,8 +420,8 @@ impl<P: Provider> Dial<P> {
         };
         self.hello.clear();
         Hello {
-            version: VERSION_1,
-            version_max: VERSION_1,
+            version: self.version,
+            version_max: self.form.versions.best(),
             app_id: self.form.app_id,
             hello_id: self.hello_id,
             suites: self.form.suites.bits(),

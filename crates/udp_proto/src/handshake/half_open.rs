@@ -2,13 +2,13 @@
 
 use core::net::SocketAddr;
 
-use crypto::{Initial, NoEntropy, Provider, PublicKey, Role, SessionSecrets, Suite, SuiteSet};
+use crypto::{Initial, NoEntropy, Provider, Role, SessionSecrets, Suite, SuiteSet};
 use wire::{Generator, Instant, Lookup};
 
 use super::accept::{self, AcceptBody, AcceptClear, IdentityForm, TAG_LEN};
 use super::hello::{Hello, Hello0};
 use super::params;
-use super::{Mode, transcript_0, transcript_1};
+use super::{transcript_0, transcript_1};
 use crate::packet::Cid;
 use crate::slots::SessionId;
 
@@ -145,6 +145,7 @@ pub(crate) fn answer<P: Provider>(
     let mut datagram =
         Vec::with_capacity(accept::CLEAR_LEN + usize::from(form.identity.sealed_len()));
     AcceptClear {
+        version: hello.version,
         hello_id: hello.hello_id,
         suite,
         server_cid: form.server_cid,
@@ -191,13 +192,5 @@ const fn choose(offered: SuiteSet, preferred: Suite) -> Suite {
         preferred
     } else {
         Suite::Aes128Gcm
-    }
-}
-
-/// Returns the raw-key form where the client may know only the key's hash.
-pub(crate) const fn identity_form(mode: Mode, key: PublicKey) -> IdentityForm {
-    match mode {
-        Mode::Peer => IdentityForm::RawKey(key),
-        Mode::Token | Mode::Open => IdentityForm::Pinned,
     }
 }

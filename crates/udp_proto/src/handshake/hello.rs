@@ -23,7 +23,8 @@
 use crypto::PublicKey;
 use wire::{Reader, Truncated, Writer};
 
-use super::{Mode, VERSION_1};
+use super::Mode;
+use super::version::is_known;
 use crate::packet::Cid;
 
 /// First byte of a HELLO.
@@ -86,7 +87,7 @@ pub struct Preamble {
 pub enum HelloError {
     /// Its length is not 1,200 bytes.
     Length,
-    /// Its version is not 1.
+    /// Its version is none that is read here.
     Version,
     /// A field is out of its range, or padding is not zero.
     Range,
@@ -128,7 +129,7 @@ impl<'a> Hello<'a> {
     /// [`HelloError`] for another length, another version, or a field out of range.
     pub fn decode(datagram: &'a [u8]) -> Result<Self, HelloError> {
         let preamble = Preamble::decode(datagram)?;
-        if preamble.version != VERSION_1 {
+        if !is_known(preamble.version) {
             return Err(HelloError::Version);
         }
         let mut reader = Reader::new(datagram);
@@ -292,6 +293,7 @@ fn is_zero(bytes: &[u8]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::handshake::VERSION_1;
     use proptest::prelude::*;
 
     fn sample(token: &[u8]) -> Hello<'_> {

@@ -4,8 +4,8 @@
 
 use wire::{Reader, Truncated, Writer};
 
-use super::VERSION_1;
 use super::hello::COOKIE_LEN;
+use super::version::is_known;
 
 /// First byte of a RETRY.
 pub const RETRY: u8 = 0xC2;
@@ -16,11 +16,13 @@ pub const VERSION: u8 = 0xC5;
 /// What a REFUSE's mac covers, bytes.
 pub const REFUSE_COVERED: usize = 15;
 /// Most versions that a VERSION may list.
-const VERSION_COUNT_MAX: u8 = 8;
+const VERSIONS_MAX: usize = 8;
 
 /// `0xC2 | version 4 | hello_id 8 | cookie 32`, 45 bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Retry {
+    /// The version of the HELLO.
+    pub version: u32,
     /// The HELLO it answers.
     pub hello_id: u64,
     /// What the client sends back in the same HELLO.
@@ -34,8 +36,9 @@ impl Retry {
     ///
     /// [`ReplyError`] for another length or version.
     pub fn decode(datagram: &[u8]) -> Result<Self, ReplyError> {
-        let mut reader = start(datagram)?;
+        let (version, mut reader) = start(datagram)?;
         let retry = Self {
+            version,
             hello_id: reader.u64()?,
             cookie: reader.array()?,
         };
@@ -46,7 +49,7 @@ impl Retry {
     pub fn encode(&self, out: &mut Vec<u8>) {
         let mut writer = Writer::new(out);
         writer.u8(RETRY);
-        writer.u32(VERSION_1);
+        writer.u32(self.version);
         writer.u64(self.hello_id);
         writer.bytes(&self.cookie);
     }
@@ -55,6 +58,8 @@ impl Retry {
 /// `0xC4 | version 4 | hello_id 8 | reason 2 | mac 16`, 31 bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Refuse {
+    /// The version of the HELLO.
+    pub version: u32,
     /// The HELLO it answers.
     pub hello_id: u64,
     /// Why, as in a CLOSE frame.
@@ -70,8 +75,9 @@ impl Refuse {
     ///
     /// [`ReplyError`] for another length or version.
     pub fn decode(datagram: &[u8]) -> Result<Self, ReplyError> {
-        let mut reader = start(datagram)?;
+        let (version, mut reader) = start(datagram)?;
         let refuse = Self {
+            version,
             hello_id: reader.u64()?,
             reason: reader.u16()?,
             mac: reader.array()?,
@@ -89,7 +95,7 @@ impl Refuse {
 
     /// Returns the bytes that the mac covers.
     pub const fn covered(&self) -> [u8; REFUSE_COVERED] {
-        let [v0, v1, v2, v3] = VERSION_1.to_be_bytes();
+        let [v0, v1, v2, v3] = self.version.to_be_bytes();
         let [h0, h1, h2, h3, h4, h5, h6, h7] = self.hello_id.to_be_bytes();
         let [r0, r1] = self.reason.to_be_bytes();
         [
@@ -103,8 +109,8 @@ impl Refuse {
 pub struct Versions {
     /// The HELLO it answers.
     pub hello_id: u64,
-    /// The highest version named that we speak too.
-    pub common: Option<u32>,
+    named: [u32; VERSIONS_MAX],
+    count: u8,
 }
 
 impl Versions {
@@ -118,26 +124,39 @@ impl Versions {
         reader.u8()?;
         let hello_id = reader.u64()?;
         let count = reader.u8()?;
-        if count == 0 || count > VERSION_COUNT_MAX {
+        let mut named = [0; VERSIONS_MAX];
+        let places = named.get_mut(..usize::from(count)).ok_or(ReplyError)?;
+        if places.is_empty() {
             return Err(ReplyError);
         }
-        let mut common = None;
-        for _ in 0..count {
-            let version = reader.u32()?;
-            if version == VERSION_1 {
-                common = Some(version);
-            }
+        for place in places {
+            *place = reader.u32()?;
         }
-        end(&reader, Self { hello_id, common })
+        let versions = Self {
+            hello_id,
+            named,
+            count,
+        };
+        end(&reader, versions)
     }
 
-    /// Appends the reply of a server that speaks version 1 only.
-    pub fn encode(hello_id: u64, out: &mut Vec<u8>) {
+    /// Returns the versions that the server speaks, as it names them.
+    pub fn named(&self) -> &[u32] {
+        self.named
+            .get(..usize::from(self.count))
+            .unwrap_or_default()
+    }
+
+    /// Appends the reply of a server that speaks `versions`, of which 8 are named at the most.
+    pub fn encode(hello_id: u64, versions: &[u32], out: &mut Vec<u8>) {
+        let versions = versions.get(..VERSIONS_MAX).unwrap_or(versions);
         let mut writer = Writer::new(out);
         writer.u8(VERSION);
         writer.u64(hello_id);
-        writer.u8(1);
-        writer.u32(VERSION_1);
+        writer.u8(u8::try_from(versions.len()).unwrap_or(0));
+        for version in versions {
+            writer.u32(*version);
+        }
     }
 }
 
@@ -152,11 +171,12 @@ impl From<Truncated> for ReplyError {
 }
 
 /// Reads the first byte, which the caller has looked at, and the version.
-fn start(datagram: &[u8]) -> Result<Reader<'_>, ReplyError> {
+fn start(datagram: &[u8]) -> Result<(u32, Reader<'_>), ReplyError> {
     let mut reader = Reader::new(datagram);
     reader.u8()?;
-    if reader.u32()? == VERSION_1 {
-        Ok(reader)
+    let version = reader.u32()?;
+    if is_known(version) {
+        Ok((version, reader))
     } else {
         Err(ReplyError)
     }
@@ -174,14 +194,17 @@ const fn end<T: Copy>(reader: &Reader<'_>, value: T) -> Result<T, ReplyError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::handshake::{VERSION_1, VERSION_TRIAL};
 
     #[test]
     fn replies_are_read_as_they_are_written() {
         let retry = Retry {
+            version: VERSION_1,
             hello_id: 1,
             cookie: [2; COOKIE_LEN],
         };
         let refuse = Refuse {
+            version: VERSION_TRIAL,
             hello_id: 3,
             reason: 16,
             mac: [4; 16],
@@ -194,23 +217,20 @@ mod tests {
         assert_eq!((out.len(), Refuse::decode(&out)), (31, Ok(refuse)));
         assert_eq!(&out[..REFUSE_COVERED], &refuse.covered());
         out.clear();
-        Versions::encode(5, &mut out);
-        assert_eq!(
-            (out.len(), Versions::decode(&out)),
-            (
-                14,
-                Ok(Versions {
-                    hello_id: 5,
-                    common: Some(VERSION_1)
-                })
-            )
-        );
+        let named = [VERSION_1, 7, VERSION_TRIAL, 9, 10, 11, 12, 13];
+        for count in 1..=8 {
+            out.clear();
+            Versions::encode(5, &named[..count], &mut out);
+            assert_eq!(out.len(), 10 + 4 * count);
+            let versions = Versions::decode(&out).unwrap();
+            assert_eq!((versions.hello_id, versions.named()), (5, &named[..count]));
+        }
     }
 
     #[test]
     fn a_byte_more_or_less_is_refused() {
         let mut out = Vec::new();
-        Versions::encode(5, &mut out);
+        Versions::encode(5, &[VERSION_1], &mut out);
         out.push(0);
         assert_eq!(Versions::decode(&out), Err(ReplyError));
         out.truncate(13);

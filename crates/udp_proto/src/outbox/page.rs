@@ -2,7 +2,7 @@
 
 use crate::channel::outgoing::Outgoing;
 use crate::channel::ring::Ring;
-use crate::channel::{Content, FRAMES_MAX, MsgHeader, WITH_LENGTH, length_len};
+use crate::channel::{Content, FRAMES_MAX, WITH_LENGTH, length_len};
 
 /// What a packet has for MSG frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,14 +46,25 @@ pub(super) struct Page<'a> {
     written: usize,
     /// What comes behind them.
     end: End,
-    /// The last frame, where it has a length: its offset in `out`, its header, its bytes of data.
-    last: Option<(usize, MsgHeader, usize)>,
+    /// The last frame, where it has a length.
+    last: Option<Last>,
     /// Whose frames may be written: bit n is channel n.
     channels: u32,
     /// Who wants to know what is written.
     contents: &'a mut dyn FnMut(Content),
     /// Whether a message waits for credit: those behind it leave it what there is.
     pub(super) is_credit_awaited: bool,
+}
+
+/// A frame that might do without its length.
+#[derive(Clone, Copy)]
+struct Last {
+    /// Its offset in the buffer.
+    at: usize,
+    /// Its bytes without length.
+    without: usize,
+    /// Bytes of data.
+    len: usize,
 }
 
 impl<'a> Page<'a> {
@@ -80,9 +91,7 @@ impl<'a> Page<'a> {
         if self.is_full() {
             return false;
         }
-        let Outgoing {
-            header, start, len, ..
-        } = *outgoing;
+        let (header, len) = (&outgoing.header, outgoing.len);
         let with_length = header.encoded_len(Some(len)).saturating_add(len);
         let without = header.encoded_len(None).saturating_add(len);
         let (length, taken) = if with_length <= self.left {
@@ -92,9 +101,13 @@ impl<'a> Page<'a> {
         } else {
             return false;
         };
-        self.last = length.map(|len| (self.out.len(), header, len));
+        self.last = length.map(|len| Last {
+            at: self.out.len(),
+            without,
+            len,
+        });
         header.encode(length, self.out);
-        bytes.copy(start, len, self.out);
+        bytes.copy(outgoing.start, len, self.out);
         (self.contents)(outgoing.content());
         self.written = self.written.saturating_add(1);
         // Nothing can follow a frame that ends where the packet ends.
@@ -119,11 +132,11 @@ impl<'a> Page<'a> {
 
     /// Takes the length out of the last frame where it may, and returns how many frames there are.
     pub(super) fn finish(self) -> usize {
-        if let Some((at, header, len)) = self.last
-            && self.may_omit(header.encoded_len(None).saturating_add(len))
+        if let Some(Last { at, without, len }) = self.last
+            && self.may_omit(without)
         {
-            let end = at.saturating_add(header.encoded_len(Some(len)));
-            self.out.drain(end.saturating_sub(length_len(len))..end);
+            let start = at.saturating_add(without.saturating_sub(len));
+            self.out.drain(start..start.saturating_add(length_len(len)));
             if let Some(first) = self.out.get_mut(at) {
                 *first &= !WITH_LENGTH;
             }

@@ -131,7 +131,8 @@ impl Member {
             let Some(outbound) = senders.channels.get_mut(self.channel) else {
                 return self.over(Turn::Idle);
             };
-            let outgoing = match outbound.next_new(credit) {
+            let next = outbound.next_new(credit);
+            let outgoing = match &next {
                 Next::Idle => {
                     self.deficit = 0;
                     return self.over(Turn::Idle);
@@ -155,7 +156,7 @@ impl Member {
                 self.is_paid = true;
                 self.deficit = self.deficit.saturating_add(QUANTUM);
             }
-            if !page.write(&outgoing, outbound.bytes()) {
+            if !page.write(outgoing, outbound.bytes()) {
                 return Turn::Short;
             }
             outbound.on_new_written();

@@ -100,7 +100,7 @@ impl Outbound {
     /// Returns the frame to be written for the first time next.
     pub(super) fn next_new(&self, credit: u64) -> Next {
         match self {
-            Self::Unreliable(outbound) => outbound.next().map_or(Next::Idle, Next::Frame),
+            Self::Unreliable(outbound) => outbound.next(),
             Self::Reliable(outbound) => outbound.next_new(credit),
         }
     }

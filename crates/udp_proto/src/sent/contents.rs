@@ -76,6 +76,7 @@ impl<C: Copy> Contents<C> {
     }
 
     /// Appends `content` to `chain`; hands it back where the store is full.
+    #[inline]
     pub(super) fn push(&mut self, chain: &mut Chain, content: C) -> Result<(), C> {
         let Some(index) = self.take(content) else {
             return Err(content);
@@ -124,6 +125,7 @@ impl<C: Copy> Contents<C> {
     }
 
     /// Takes a free node, or a new one.
+    #[inline]
     fn take(&mut self, content: C) -> Option<u16> {
         let node = Node { content, next: END };
         if let Some(free) = self.nodes.get_mut(usize::from(self.free)) {

@@ -122,7 +122,8 @@ impl<C: Copy> SentPackets<C> {
         };
         let mut open_from = None;
         let patience = pass.rtt.loss_delay() + self.tolerance.slack(pass.rtt);
-        for (number, slot) in (self.base..=largest).zip(&mut self.slots) {
+        let count = self.slots_to(largest);
+        for (number, slot) in (self.base..).zip(self.slots.iter_mut().take(count)) {
             summary.slots_visited += 1;
             let outcome = if reports(number) {
                 if slot.state == State::Lost {
@@ -184,8 +185,17 @@ impl<C: Copy> SentPackets<C> {
         summary
     }
 
+    /// How many slots there are for numbers up to `largest`, or more.
+    fn slots_to(&self, largest: u64) -> usize {
+        let count = largest.saturating_add(1).saturating_sub(self.base);
+        usize::try_from(count).unwrap_or(usize::MAX)
+    }
+
     /// Reports what a full ring pushed out.
     fn report_evicted(&mut self, summary: &mut Summary, sink: &mut impl FnMut(C, Outcome)) {
+        if self.evicted.packets == 0 {
+            return;
+        }
         let evicted = core::mem::replace(&mut self.evicted, Evicted::NONE);
         summary.lost_packets += evicted.packets;
         self.contents

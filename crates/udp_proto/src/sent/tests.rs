@@ -33,7 +33,7 @@ impl Sender {
         if elicits == Elicits::Ack {
             self.sent.push(number.get()).unwrap();
         }
-        self.sent.on_sent(SentPacket {
+        self.sent.on_sent(&SentPacket {
             number,
             at: at(millis),
             len: 100,
@@ -291,7 +291,7 @@ fn twp_a4_an_optimistic_acker_is_caught_within_2048_packets() {
 #[test]
 fn numbers_passed_over_count_as_skipped() {
     let mut sender = Sender::new(0);
-    sender.sent.on_sent(SentPacket {
+    sender.sent.on_sent(&SentPacket {
         number: number(3),
         at: at(0),
         len: 100,
@@ -453,7 +453,7 @@ fn a_confirmed_ack_of_ours_is_handed_back() {
     let mut sender = Sender::new(0);
     let described: Vec<_> = (0..3).map(&mut describe).collect();
     for (index, described) in described.iter().enumerate() {
-        sender.sent.on_sent(SentPacket {
+        sender.sent.on_sent(&SentPacket {
             number: number(index as u64),
             at: at(0),
             len: 100,

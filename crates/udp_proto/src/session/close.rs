@@ -73,6 +73,15 @@ impl<A: Aead> Session<A> {
         }
     }
 
+    /// Ends the session at once because the application says so.
+    pub(crate) fn kick(&mut self, now: Instant, reason: &[u8]) {
+        if matches!(self.phase, Phase::Open | Phase::Flushing { .. }) {
+            let reason = reason.get(..REASON_MAX).unwrap_or(reason);
+            self.end(CloseReason::Local(CloseCode::Kicked), Box::default());
+            self.begin_closing(now, CloseCode::Kicked, reason.into());
+        }
+    }
+
     /// Ends a session that never was one for the application: its peer hears why, no event tells.
     pub(crate) fn refuse(&mut self, now: Instant, code: CloseCode) {
         self.begin_closing(now, code, Box::default());
@@ -181,6 +190,9 @@ impl<A: Aead> Session<A> {
     }
 
     fn begin_closing(&mut self, now: Instant, code: CloseCode, reason: Box<[u8]>) {
+        let is_own = matches!(code, CloseCode::Idle | CloseCode::TokenUsed);
+        // These say what only we can know.
+        let code = if is_own { CloseCode::NoError } else { code };
         self.forget_outbound();
         self.phase = Phase::Closing {
             code,

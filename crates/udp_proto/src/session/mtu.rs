@@ -4,11 +4,10 @@
 //! bytes (architecture.md, decision 12). A search climbs from what is known in three steps, again
 //! each ten minutes, and falls back to what every path carries where long packets arrive no more.
 
-use core::net::SocketAddr;
 use core::time::Duration;
 
 use crypto::Aead;
-use wire::{Instant, Transmit};
+use wire::Instant;
 
 use super::{Content, Session};
 use crate::config::{Config, Mtu, MtuSearch};
@@ -197,11 +196,7 @@ impl Probe {
 
 impl<A: Aead> Session<A> {
     /// Appends the probe that is due.
-    pub(super) fn poll_mtu_probe(
-        &mut self,
-        now: Instant,
-        buf: &mut Vec<u8>,
-    ) -> Option<Transmit<SocketAddr>> {
+    pub(super) fn poll_mtu_probe(&mut self, now: Instant, buf: &mut Vec<u8>) -> Option<()> {
         let Probe::Due { mtu, left } = self.mtu.probe else {
             return None;
         };
@@ -228,7 +223,7 @@ impl<A: Aead> Session<A> {
             cargo: Cargo::Probe,
             described: None,
         };
-        self.on_sent(now, sent, 0);
-        Some(self.transmit())
+        self.on_sent(now, &sent, 0);
+        Some(())
     }
 }

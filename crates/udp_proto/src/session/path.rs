@@ -141,18 +141,33 @@ impl Path {
         self.route.local
     }
 
+    /// Returns whether the peer has answered from the address that packets go to.
+    pub(crate) const fn is_proved(&self) -> bool {
+        matches!(self.stage, Stage::Proved)
+    }
+
     /// Returns a datagram's way to the peer.
     pub(crate) const fn transmit(&self) -> Transmit<SocketAddr> {
         self.route.transmit()
     }
 
-    /// Returns whether a packet from `peer` is opened. What comes from elsewhere than the session's
+    /// Returns whether packets go to `peer`.
+    pub(super) fn is_current(&self, peer: &SocketAddr) -> bool {
+        *peer == self.route.peer
+    }
+
+    /// Returns whether a packet from `peer` changes nothing: it is where packets go, that is proved,
+    /// and there is no other address.
+    pub(super) fn is_settled_at(&self, peer: &SocketAddr) -> bool {
+        matches!(self.stage, Stage::Fixed | Stage::Proved)
+            && self.roaming.is_none()
+            && self.is_current(peer)
+    }
+
+    /// Returns whether a packet from `peer` is opened, where packets do not go. What comes from elsewhere than the session's
     /// address is rationed, so that a forger's packets cost a bounded number of opens and take
     /// nothing from the true path; TWP/1, section 8.
     pub(super) fn admits(&mut self, now: Instant, peer: SocketAddr) -> bool {
-        if peer == self.route.peer {
-            return true;
-        }
         let known = self
             .roaming
             .as_deref_mut()

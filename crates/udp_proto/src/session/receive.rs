@@ -59,12 +59,13 @@ impl<A: Aead> Session<A> {
         if matches!(self.phase, Phase::Draining { .. } | Phase::Gone) {
             return Opened::Late;
         }
-        if !self.path.admits(now, arrival.peer) {
-            return Opened::Astray;
-        }
         let len = datagram.len();
-        if arrival.peer == self.path.peer() && !self.lets_in(now, len) {
-            return Opened::Over;
+        if self.path.is_current(&arrival.peer) {
+            if !self.lets_in(now, len) {
+                return Opened::Over;
+            }
+        } else if !self.path.admits(now, arrival.peer) {
+            return Opened::Astray;
         }
         let expected = self.replay.expected(PacketNumber::ZERO);
         let number = expected.widen(header.number);
@@ -131,8 +132,8 @@ impl<A: Aead> Session<A> {
         if matches!(self.phase, Phase::Closing { .. }) {
             self.on_packet_while_closing();
             let mut frames = FramesLeft::new(plaintext);
-            while let Some(frame) = frames.take(&self.channels) {
-                if let Ok(Frame::Close { code, reason }) = frame {
+            while let Some(Ok(frame)) = frames.take(&self.channels) {
+                if let Frame::Close { code, reason } = frame {
                     self.on_close(now, code, reason);
                 }
             }
@@ -165,14 +166,21 @@ impl<A: Aead> Session<A> {
         let mut elicits = Elicits::Nothing;
         let mut has_ack = false;
         let mut frames = FramesLeft::new(plaintext);
-        while let Some(frame) = frames.take(&self.channels) {
-            let frame = frame.map_err(|error| match error {
-                FrameError::Message(error) => CloseCode::from_wire(error.close_code()),
-                FrameError::Truncated
-                | FrameError::UnknownType(_)
-                | FrameError::NotMinimal
-                | FrameError::TooLong => CloseCode::Frame,
-            })?;
+        loop {
+            let next = frames.take(&self.channels);
+            let frame = match &next {
+                Some(Ok(frame)) => frame,
+                Some(Err(FrameError::Message(error))) => {
+                    return Err(CloseCode::from_wire(error.close_code()));
+                }
+                Some(Err(
+                    FrameError::Truncated
+                    | FrameError::UnknownType(_)
+                    | FrameError::NotMinimal
+                    | FrameError::TooLong,
+                )) => return Err(CloseCode::Frame),
+                None => return Ok(elicits),
+            };
             if frame.elicits() == Elicits::Ack {
                 elicits = Elicits::Ack;
             }
@@ -180,9 +188,8 @@ impl<A: Aead> Session<A> {
             if matches!(frame, Frame::Ack(_)) && core::mem::replace(&mut has_ack, true) {
                 return Err(CloseCode::Frame);
             }
-            self.take_frame(now, number, &frame)?;
+            self.take_frame(now, number, frame)?;
         }
-        Ok(elicits)
     }
 
     fn take_ack(

@@ -62,6 +62,9 @@ impl<A: Aead> Session<A> {
             self.path.on_last_packet(arrival.peer, len);
             return;
         }
+        if returned == [None; 2] && self.path.is_settled_at(&arrival.peer) {
+            return;
+        }
         let patience = self.rtt.pto();
         let heard = Heard {
             now,
@@ -96,6 +99,11 @@ impl<A: Aead> Session<A> {
                 self.tell_rate();
             }
         }
+    }
+
+    /// Returns whether there may be something for [`poll_path`](Self::poll_path).
+    pub(super) const fn has_path_work(&self) -> bool {
+        self.path.is_roaming() || !self.tokens.is_idle()
     }
 
     /// Appends what goes to other addresses than the session's, and what answers a challenge.
@@ -157,7 +165,7 @@ impl<A: Aead> Session<A> {
             cargo: Cargo::Other,
             described: None,
         };
-        self.on_sent(now, sent, 0);
+        self.on_sent(now, &sent, 0);
         true
     }
 }

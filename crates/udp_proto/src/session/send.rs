@@ -10,20 +10,17 @@ use super::flow::Moment;
 use super::{Content, Crowding, Keying, Sending, Session};
 use crate::channel::FRAMES_MAX;
 use crate::error::CloseCode;
-use crate::fragment::FRAGMENT_LEN;
 use crate::frame::{Elicits, Frame};
-use crate::handshake::{params, reset};
+use crate::handshake::reset;
 use crate::outbox::{End, Lead, Room};
 use crate::packet::{Form, Header, PLAINTEXT_LEN_MIN, PacketNumber, TAG_LEN};
-use crate::received::{Described, Written};
+use crate::received::Described;
 use crate::sent::{Cargo, SentPacket};
 
 /// Seals kept back for CLOSE when a key is worn.
 const SEALS_RESERVED: u64 = 64;
 /// Contents of one packet at most: messages, WINDOW and CONFIRM.
 const CONTENTS_MAX: usize = FRAMES_MAX + 2;
-/// Header of a fragment in a packet: type, message id, index, count, length.
-const FRAGMENT_HEADER_LEN: usize = 9;
 
 impl<A: Aead> Session<A> {
     /// Appends the next packet to `buf`.
@@ -36,16 +33,17 @@ impl<A: Aead> Session<A> {
     ) -> Option<Transmit<SocketAddr>> {
         self.run_phase(now);
         let start = buf.len();
-        if let Some(transmit) = self.poll_path(now, (generator, keying.limits.seals_max()), buf) {
+        if self.has_path_work()
+            && let Some(transmit) = self.poll_path(now, (generator, keying.limits.seals_max()), buf)
+        {
             return Some(transmit);
         }
         // What waits leaves when the next packet of the peer has come.
-        if !self.path.may_send() {
+        if !self.path.may_send() || !self.poll_any(now, generator, buf, keying) {
             return None;
         }
-        let transmit = self.poll_any(now, generator, buf, keying)?;
         self.path.on_sent(now, buf.get(start..).unwrap_or_default());
-        Some(transmit)
+        Some(self.transmit())
     }
 
     fn poll_any<P: Provider<Aead = A>>(
@@ -54,32 +52,34 @@ impl<A: Aead> Session<A> {
         generator: &mut Generator,
         buf: &mut Vec<u8>,
         keying: &Keying<'_, P>,
-    ) -> Option<Transmit<SocketAddr>> {
+    ) -> bool {
         if matches!(self.phase, Phase::Open | Phase::Flushing { .. }) {
             self.change_keys(now, keying);
             if self.has_worn_out(keying.limits.seals_max()) {
                 self.abort(now, CloseCode::AeadLimit);
-            } else if let Some(transmit) = self.poll_packet(now, generator, buf) {
-                return Some(transmit);
+            } else if self.poll_packet(now, generator, buf).is_some() {
+                return true;
             }
         }
-        let (code, reason) = self.take_close(now)?;
+        let Some((code, reason)) = self.take_close(now) else {
+            return false;
+        };
         let frame = Frame::Close {
             code: code.to_wire(),
             reason: &reason,
         };
         let packet = self.begin(buf, self.mtu.get());
         frame.encode(buf);
-        self.finish(buf, &packet)?;
-        Some(self.transmit())
+        self.finish(buf, &packet).is_some()
     }
 
+    /// Appends the next packet of an open session; `None` where there is none.
     fn poll_packet(
         &mut self,
         now: Instant,
         generator: &mut Generator,
         buf: &mut Vec<u8>,
-    ) -> Option<Transmit<SocketAddr>> {
+    ) -> Option<()> {
         if self.flow.look_for_silence(now, &self.rtt) {
             self.mtu.on_hole(now);
         }
@@ -104,8 +104,8 @@ impl<A: Aead> Session<A> {
             return None;
         }
         self.skip_number(generator)?;
-        if let Some(transmit) = self.poll_mtu_probe(now, buf) {
-            return Some(transmit);
+        if self.mtu.is_due() && self.poll_mtu_probe(now, buf).is_some() {
+            return Some(());
         }
         let packet = self.begin(buf, self.mtu.get());
         let body = self.write_frames(now, (&packet, &plan), buf);
@@ -127,11 +127,11 @@ impl<A: Aead> Session<A> {
             cargo: body.cargo,
             described: body.described,
         };
-        self.on_sent(now, sent, body.frames);
+        self.on_sent(now, &sent, body.frames);
         // Up to a fifth off, so that many sessions do not speak in one breath.
         let part = u32::try_from(generator.between(800, 1_000)).unwrap_or(1_000);
         self.keepalive_at = now + self.keepalive * part / 1_000;
-        Some(self.transmit())
+        Some(())
     }
 
     /// Returns whether it is certain, at little cost, that nothing else leaves now; then what waiting for
@@ -139,8 +139,7 @@ impl<A: Aead> Session<A> {
     pub(crate) fn rests(&mut self, now: Instant) -> bool {
         let rests = self.is_open()
             && !self.outbox.may_have_work()
-            && !self.path.is_roaming()
-            && self.tokens.is_idle()
+            && !self.has_path_work()
             && !self.has_to_report(now);
         if rests {
             self.tell_rate();
@@ -160,7 +159,7 @@ impl<A: Aead> Session<A> {
     }
 
     /// Takes note of a packet that was sealed, with so many frames of messages.
-    pub(super) fn on_sent(&mut self, now: Instant, packet: SentPacket, frames: usize) {
+    pub(super) fn on_sent(&mut self, now: Instant, packet: &SentPacket, frames: usize) {
         let cargo = packet.cargo;
         self.sent.on_sent(packet);
         let moment = Moment {
@@ -299,81 +298,6 @@ impl<A: Aead> Session<A> {
         self.pings_due > 0 && self.is_resettable()
     }
 
-    /// What an ACK may take of the `room` of a packet in which messages want to leave, bytes.
-    ///
-    /// What a cut ACK leaves out counts as lost at the peer. So one that is due leaves whole, and
-    /// is cut only where it would keep messages out of two packets in a row; and one that is not
-    /// rides along only where it leaves room for a fragment.
-    fn ack_room(&self, now: Instant, room: usize) -> usize {
-        let beside = room.saturating_sub(FRAGMENT_LEN + FRAGMENT_HEADER_LEN);
-        match (self.received.ack_due(now), self.crowding) {
-            (true, Crowding::None | Crowding::Before) => room,
-            (true, Crowding::LastPacket) => beside,
-            (false, Crowding::None) if self.received.fits(beside) => beside,
-            (false, _) => 0,
-        }
-    }
-
-    /// Writes an ACK of up to `room` bytes where one waits; returns what a whole one says.
-    fn write_ack(&mut self, now: Instant, room: usize, buf: &mut Vec<u8>) -> Option<Described> {
-        if !self.received.wants_ack() {
-            return None;
-        }
-        let written = self.received.write_ack(now, room, buf)?;
-        self.opening.on_ack_written();
-        match written {
-            Written::Whole(whole) => Some(whole),
-            Written::Cut => None,
-        }
-    }
-
-    /// Writes the credit that the peer is to be told of; returns whether there is any.
-    fn write_window(&mut self, buf: &mut Vec<u8>) -> bool {
-        let Some(credit) = self.inbox.window_to_send() else {
-            return false;
-        };
-        if self.sent.push(Content::Window(credit)).is_err() {
-            return false;
-        }
-        Frame::Window(credit).encode(buf);
-        self.inbox.on_window_sent(credit);
-        true
-    }
-
-    /// Writes CONFIRM, and IDENTITY in peer mode, until they are acknowledged; returns whether it
-    /// did.
-    fn write_confirm(&mut self, buf: &mut Vec<u8>) -> bool {
-        let Some((confirm, sending)) = &mut self.confirm else {
-            return false;
-        };
-        let yields = self.crowding != Crowding::None && *sending == Sending::InFlight;
-        if yields || self.sent.push(Content::Confirm).is_err() {
-            return false;
-        }
-        let (body, identity) = &**confirm;
-        if let Some((params, digest)) = body.split_first_chunk::<{ params::LEN }>()
-            && let Some(channel_digest) = digest.first_chunk()
-        {
-            Frame::Confirm {
-                params,
-                channel_digest,
-            }
-            .encode(buf);
-        }
-        if let Some(identity) = identity
-            && let Some((public_key, signature)) = identity.split_first_chunk()
-            && let Some(signature) = signature.first_chunk()
-        {
-            Frame::Identity {
-                public_key,
-                signature,
-            }
-            .encode(buf);
-        }
-        *sending = Sending::InFlight;
-        true
-    }
-
     /// Fills the packet with messages of the channels in `open`; returns how many frames there are, and
     /// of what sort.
     fn write_messages(
@@ -395,7 +319,7 @@ impl<A: Aead> Session<A> {
         let sent = &mut self.sent;
         let mut written = 0;
         let frames = self.outbox.fill(now, room, buf, &mut |content| {
-            written |= 1_u32.wrapping_shl(content.channel.0.into());
+            written |= 1_u32.wrapping_shl(content.channel().0.into());
             // `has_room_on_record` was asked.
             if sent.push(Content::Message(content)).is_err() {
                 debug_assert!(false, "no room for what a packet holds");

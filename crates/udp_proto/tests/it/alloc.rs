@@ -152,6 +152,7 @@ fn refused_datagrams_allocate_nothing() {
 thread_local! {
     static COUNT: Cell<u64> = const { Cell::new(0) };
     static HELD: Cell<i64> = const { Cell::new(0) };
+    static PEAK: Cell<i64> = const { Cell::new(0) };
 }
 
 /// How often this thread has asked for memory.
@@ -165,9 +166,20 @@ pub(crate) fn held() -> i64 {
     HELD.get()
 }
 
+/// Bytes that this thread holds at most while `work` runs, beyond what it holds before.
+#[cfg(feature = "codec")]
+pub(crate) fn peak(work: impl FnOnce()) -> i64 {
+    let before = HELD.get();
+    PEAK.set(before);
+    work();
+    PEAK.get() - before
+}
+
 /// At the end of a thread its counters are gone, and nothing is measured there.
 fn hold(bytes: i64) {
     HELD.try_with(|held| held.set(held.get().wrapping_add(bytes)))
+        .ok();
+    PEAK.try_with(|peak| peak.set(peak.get().max(HELD.try_with(Cell::get).unwrap_or(0))))
         .ok();
 }
 

@@ -2,6 +2,7 @@
 
 use crypto::{PublicKey, Suite};
 use netsim::provider::SimProvider;
+use udp_proto::codec::Catalogue;
 use udp_proto::{
     ChannelConfig, ChannelId, ChannelTable, CidLen, CloseCode, CloseReason, Config, ConnectError,
     ConnectFailure, DuplicatePolicy, Event, Mtu, Proof, RetryPolicy, SendError, ServerIdentity,
@@ -196,6 +197,38 @@ fn channels_must_be_the_same_at_both_ends() {
         line.client.closes(),
         [CloseReason::Peer(CloseCode::ChannelConfig)]
     );
+    assert_eq!(line.server.sessions().len(), 1);
+}
+
+#[test]
+fn u22_message_types_versions_and_codec_must_be_the_same_at_both_ends() {
+    let catalogue = |codec, types: &[(u16, u16)]| {
+        let messages = Catalogue::new(codec, &types.iter().copied().collect());
+        config(|config| config.messages = messages)
+    };
+    let types = [(1, 1), (700, 4)];
+    let mut line = Line::with(24, catalogue(0, &types), |listen| listen);
+    line.join(1);
+    let others = [
+        ("no types", Config::default()),
+        ("another codec", catalogue(1, &types)),
+        ("another version", catalogue(0, &[(1, 1), (700, 5)])),
+        ("a type more", catalogue(0, &[(1, 1), (2, 1), (700, 4)])),
+        ("a type less", catalogue(0, &types[..1])),
+    ];
+    for (number, (what, other)) in (2..).zip(others) {
+        let provider = SimProvider::new(Seed::from_number(number));
+        let address = format!("203.0.113.10:{}", 4_000 + number);
+        line.client = Party::new(&address, other, provider);
+        let credentials = line.token(number);
+        line.client.dial(line.now, &line.keys, credentials);
+        line.run(500);
+        assert_eq!(
+            line.client.closes(),
+            [CloseReason::Peer(CloseCode::ChannelConfig)],
+            "{what}"
+        );
+    }
     assert_eq!(line.server.sessions().len(), 1);
 }
 

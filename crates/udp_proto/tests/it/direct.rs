@@ -36,10 +36,15 @@ pub(crate) struct Party<P: Provider = SimProvider> {
 
 impl<P: Provider> Party<P> {
     pub(crate) fn new(at: &str, config: Config, provider: P) -> Self {
-        let mut machine = Endpoint::new(config, APP, provider, START).expect("seeded");
-        machine.set_unix_time(START, UNIX);
+        let mut party = Self::without_clock(at, config, provider);
+        party.machine.set_unix_time(START, UNIX);
+        party
+    }
+
+    /// One that nobody has told the time.
+    pub(crate) fn without_clock(at: &str, config: Config, provider: P) -> Self {
         Self {
-            machine,
+            machine: Endpoint::new(config, APP, provider, START).expect("seeded"),
             at: address(at),
             events: Vec::new(),
             messages: Vec::new(),

@@ -118,3 +118,18 @@ fn the_network_secret_changes_while_it_listens() {
     assert!(line.server.machine.set_network(None) && line.client.machine.set_network(None));
     assert_eq!(dial(&mut line), Err(ConnectError::NoIdentity));
 }
+
+/// Of a full batch, HELLOs wait for what belongs to sessions; a driver asks for each datagram.
+#[test]
+fn a_hello_may_wait_and_nothing_else() {
+    let line = Line::new(99);
+    let may_wait = |first: u8, len: usize| {
+        let mut datagram = vec![0; len];
+        datagram[0] = first;
+        wire::Machine::may_wait(&line.server.machine, &datagram)
+    };
+    for first in 0..=u8::MAX {
+        assert_eq!(may_wait(first, 1_200), first == 0xC1);
+    }
+    assert!(!may_wait(0xC1, 1_199) && !may_wait(0xC1, 1_201));
+}

@@ -9,9 +9,14 @@
 mod alloc;
 mod attempts;
 mod authenticated;
+mod blocking;
+mod certificate;
 mod channel_alloc;
 mod channels;
 mod choices;
+mod closing;
+#[cfg(feature = "postcard")]
+mod codec;
 mod contract;
 mod determinism;
 mod direct;
@@ -46,5 +51,6 @@ mod storm;
 mod timers;
 mod token;
 mod vectors;
+mod versions;
 mod victim;
 mod world;

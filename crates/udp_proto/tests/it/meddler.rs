@@ -9,6 +9,7 @@ use udp_proto::{
 };
 use wire::{InstanceId, NodeId, Seed};
 
+use crate::certificate;
 use crate::direct::{Line, Party, START, Sent};
 use crate::harness::{SERVER, address};
 use crate::hostile::stranger;
@@ -205,6 +206,21 @@ fn twp_k3_k4_no_byte_of_accept_may_change_and_15_bad_ones_do_no_harm() {
 fn twp_k3_k4_the_same_for_the_form_with_a_key() {
     let (mut line, node) = nodes(6);
     change_every_byte_of_accept(&mut line, 276, |line| dial_node(line, node));
+}
+
+#[test]
+fn twp_k3_k4_the_same_for_the_form_with_a_certificate() {
+    let mut line = certificate::line(17, |key| certificate::certificate(90, key));
+    let mut player = 0;
+    change_every_byte_of_accept(&mut line, 356, |line| {
+        player += 1;
+        let target = Target {
+            addresses: vec![address(SERVER)],
+            server: certificate::roots(&[90]),
+            credentials: line.token(player),
+        };
+        line.client.machine.connect(line.now, target).unwrap()
+    });
 }
 
 #[test]

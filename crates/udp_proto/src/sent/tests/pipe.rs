@@ -183,7 +183,7 @@ impl Run {
         if elicits == Elicits::Ack {
             side.sent.push(number.get()).unwrap();
         }
-        side.sent.on_sent(SentPacket {
+        side.sent.on_sent(&SentPacket {
             number,
             at: now,
             len: 100,

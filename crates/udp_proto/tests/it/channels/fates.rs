@@ -96,8 +96,8 @@ fn u9_a_reliable_message_is_delivered_once_all_of_it_arrived_however_often_it_wa
         }
         assert_eq!(told(&mut outbox), []);
         // The second does not wait for the first.
-        sent.retain(|content| content.message != MessageId(0));
-        for content in sent.iter().filter(|content| content.fragment == 0) {
+        sent.retain(|content| content.message() != MessageId(0));
+        for content in sent.iter().filter(|content| content.fragment() == 0) {
             outbox.on_acked(*content);
         }
         assert_eq!(told(&mut outbox), [], "one half");
@@ -150,8 +150,8 @@ proptest! {
                 4 if !flying.is_empty() => {
                     let content = flying.swap_remove(pick % flying.len());
                     outbox.on_acked(content);
-                    if let Some(left) = open.get_mut(&(content.channel, content.message)) {
-                        left.remove(&content.fragment);
+                    if let Some(left) = open.get_mut(&(content.channel(), content.message())) {
+                        left.remove(&content.fragment());
                     }
                 }
                 5 if !flying.is_empty() => {
@@ -162,8 +162,8 @@ proptest! {
                 6 if !late.is_empty() => {
                     let content = late.swap_remove(pick % late.len());
                     outbox.on_acked(content);
-                    if let Some(left) = open.get_mut(&(content.channel, content.message)) {
-                        left.remove(&content.fragment);
+                    if let Some(left) = open.get_mut(&(content.channel(), content.message())) {
+                        left.remove(&content.fragment());
                     }
                 }
                 _ => {

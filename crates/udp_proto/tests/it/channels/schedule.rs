@@ -44,11 +44,7 @@ fn packet(outbox: &mut Outbox) -> Vec<Content> {
 }
 
 fn content(channel: u8, message: u64, fragment: u16) -> Content {
-    Content {
-        message: MessageId(message),
-        fragment,
-        channel: ChannelId(channel),
-    }
+    Content::new(ChannelId(channel), MessageId(message), fragment)
 }
 
 /// A probe goes out beside what it repeats, and both may be late.
@@ -202,12 +198,12 @@ fn channels_of_one_priority_share_byte_for_byte() {
     let mut bytes: BTreeMap<u8, usize> = BTreeMap::new();
     for _ in 0..200 {
         for content in packet(&mut outbox) {
-            let len = match content.channel.0 {
+            let len = match content.channel().0 {
                 0 => FRAGMENT_LEN,
                 1 => 1_000,
                 _ => 100,
             };
-            *bytes.entry(content.channel.0).or_default() += len;
+            *bytes.entry(content.channel().0).or_default() += len;
         }
     }
     let (least, most) = (bytes.values().min().unwrap(), bytes.values().max().unwrap());
@@ -376,7 +372,7 @@ fn a_message_that_waits_for_credit_is_not_overtaken_by_its_equals() {
     while outbox.has_work() {
         sent.extend(packet(&mut outbox));
     }
-    assert!(sent.iter().all(|content| content.message.0 == 0));
+    assert!(sent.iter().all(|content| content.message().0 == 0));
     // The short ones would fit into what is left, but then the long one might wait for ever.
     outbox.send(now, ChannelId(1), &[1; 100]).unwrap();
     assert!(!outbox.has_work());

@@ -1,0 +1,207 @@
+//! Server certificates: how a root key vouches for the identity key of one server instance.
+
+#![warn(clippy::arithmetic_side_effects)]
+
+use core::fmt;
+
+use wire::{InstanceId, UnixTime};
+
+use crate::token::CLOCK_SKEW;
+use crate::{Identity, NoEntropy, Provider, PublicKey};
+
+/// A root key's word for a server: its identity key, its instance, and until when.
+///
+/// 145 bytes: `version 1 | key 65 | instance id 8 | end 7 (Unix seconds) | signature 64`. The
+/// signature is by the root key over "tw1 server cert", the application id (8 bytes), and the first
+/// 81 bytes. A value that came off the wire says nothing before [`check`](Self::check).
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Certificate([u8; 145]);
+
+/// What a certificate says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Subject {
+    /// The server's identity key.
+    pub key: PublicKey,
+    /// The one run of a server that holds it.
+    pub server_id: InstanceId,
+    /// Its last second.
+    pub not_after: UnixTime,
+}
+
+/// Whom a certificate is checked for.
+#[derive(Clone, Copy, Debug)]
+pub struct Expected<'a> {
+    /// Root keys that are believed; each costs one signature check at the most.
+    pub roots: &'a [PublicKey],
+    /// Separates games and builds.
+    pub app_id: u64,
+    /// The instance it must be for, where that is known.
+    pub server_id: Option<InstanceId>,
+    /// The wall clock; without one nothing is believed.
+    pub now: Option<UnixTime>,
+}
+
+/// The only version.
+const VERSION: u8 = 1;
+/// Bytes that the signature covers, beside label and application.
+const SIGNED_LEN: usize = 81;
+const LABEL: &[u8] = b"tw1 server cert";
+/// Length of what a root signs.
+const MESSAGE_LEN: usize = 104;
+
+const _: () = assert!(LABEL.len() + 8 + SIGNED_LEN == MESSAGE_LEN);
+const _: () = assert!(1 + 65 + 8 + 7 == SIGNED_LEN && SIGNED_LEN + 64 == Certificate::LEN);
+
+impl Certificate {
+    /// Length in bytes.
+    pub const LEN: usize = 145;
+
+    /// Has `root` vouch for a server of the application `app_id`.
+    ///
+    /// # Errors
+    ///
+    /// [`NoEntropy`] where the provider's source of randomness fails.
+    pub fn issue<P: Provider>(
+        provider: &mut P,
+        root: &Identity,
+        app_id: u64,
+        subject: &Subject,
+    ) -> Result<Self, NoEntropy> {
+        // Milliseconds of 64 bits are fewer seconds than 7 bytes hold.
+        let [_, end @ ..] = subject.not_after.as_secs().to_be_bytes();
+        let mut bytes = [0; Self::LEN];
+        let parts: [&[u8]; 4] = [
+            &[VERSION],
+            &subject.key.0,
+            &subject.server_id.0.to_be_bytes(),
+            &end,
+        ];
+        fill(&mut bytes, &parts);
+        let mut certificate = Self(bytes);
+        let key = provider.signing_key(root)?;
+        let signature = provider.sign(&key, &certificate.message(app_id))?;
+        if let Some(field) = certificate.0.last_chunk_mut() {
+            *field = signature;
+        }
+        Ok(certificate)
+    }
+
+    /// Takes the bytes of a certificate; `None` where its version is not 1.
+    #[must_use]
+    pub const fn parse(bytes: &[u8; Self::LEN]) -> Option<Self> {
+        match bytes {
+            [VERSION, ..] => Some(Self(*bytes)),
+            _ => None,
+        }
+    }
+
+    /// Returns the bytes.
+    pub const fn as_bytes(&self) -> &[u8; Self::LEN] {
+        &self.0
+    }
+
+    /// Returns what it says, which is true only where [`check`](Self::check) agrees.
+    #[must_use]
+    pub fn subject(&self) -> Subject {
+        let [_, rest @ ..] = &self.0;
+        let (key, rest) = rest.split_first_chunk().unwrap_or((&[0; 65], &[]));
+        let (server_id, rest) = rest.split_first_chunk().unwrap_or((&[0; 8], &[]));
+        let mut end = [0; 8];
+        if let Some((_, low)) = end.split_first_mut() {
+            fill(low, &[rest]);
+        }
+        Subject {
+            key: PublicKey(*key),
+            server_id: InstanceId(u64::from_be_bytes(*server_id)),
+            not_after: UnixTime::from_secs(u64::from_be_bytes(end)),
+        }
+    }
+
+    /// Returns whether it vouches for its key, now and for whom it is expected to. Ends are believed
+    /// for 5 s more, as those of tokens: clocks differ.
+    ///
+    /// # Errors
+    ///
+    /// [`CertificateError`] names the first fault, the root key's signature before all others: what
+    /// else it says is only looked at where a root has said it.
+    pub fn check<P: Provider>(
+        &self,
+        provider: &P,
+        expected: &Expected<'_>,
+    ) -> Result<Subject, CertificateError> {
+        let message = self.message(expected.app_id);
+        let signature = self.0.last_chunk().unwrap_or(&[0; 64]);
+        let is_signed = expected
+            .roots
+            .iter()
+            .any(|root| provider.verify(root, &message, signature));
+        if !is_signed {
+            return Err(CertificateError::Issuer);
+        }
+        let subject = self.subject();
+        if expected.server_id.is_some_and(|id| id != subject.server_id) {
+            return Err(CertificateError::OtherServer(subject.server_id));
+        }
+        let now = expected.now.ok_or(CertificateError::NoClock)?;
+        // Its last second is the whole of it.
+        let age = now.as_secs().saturating_sub(subject.not_after.as_secs());
+        if age > CLOCK_SKEW.as_secs() {
+            return Err(CertificateError::Expired);
+        }
+        Ok(subject)
+    }
+
+    fn message(&self, app_id: u64) -> [u8; MESSAGE_LEN] {
+        let mut message = [0; MESSAGE_LEN];
+        let said = self.0.get(..SIGNED_LEN).unwrap_or_default();
+        fill(&mut message, &[LABEL, &app_id.to_be_bytes(), said]);
+        message
+    }
+}
+
+/// Writes `parts` to `out`, one behind the other, as far as there is room.
+fn fill(out: &mut [u8], parts: &[&[u8]]) {
+    for (to, from) in out.iter_mut().zip(parts.iter().copied().flatten()) {
+        *to = *from;
+    }
+}
+
+impl fmt::Debug for Certificate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let subject = self.subject();
+        f.debug_struct("Certificate")
+            .field("key", &subject.key)
+            .field("server_id", &subject.server_id)
+            .field("not_after", &subject.not_after)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Why a certificate is not believed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum CertificateError {
+    /// None of the root keys has signed it, for this application.
+    Issuer,
+    /// It is good for another instance.
+    OtherServer(InstanceId),
+    /// It ended, more than the clock skew ago.
+    Expired,
+    /// Nobody has told the time.
+    NoClock,
+}
+
+impl fmt::Display for CertificateError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Issuer => {
+                f.write_str("no root key has signed the certificate for this application")
+            }
+            Self::OtherServer(id) => write!(f, "the certificate is good for server instance {id}"),
+            Self::Expired => f.write_str("the certificate has expired"),
+            Self::NoClock => f.write_str("without a wall clock no certificate is believed"),
+        }
+    }
+}
+
+impl core::error::Error for CertificateError {}

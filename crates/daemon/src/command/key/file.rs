@@ -1,0 +1,230 @@
+//! Key files of one identity: made, taken over, shown.
+
+use std::fmt;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+
+use clap::{Args, ValueEnum};
+use crypto::identity_file::{self, FILE_LEN_MAX, IdentityFileError};
+use crypto::{Identity, PemError, PublicKey, Ring};
+use serde::Serialize;
+use zeroize::Zeroizing;
+
+use super::super::say;
+use crate::exit::Failure;
+use crate::trust;
+
+/// An identity to be made.
+#[derive(Args, Clone, Debug)]
+pub struct NewKey {
+    /// The file to be made, of mode 0600.
+    file: PathBuf,
+    #[command(flatten)]
+    style: Style,
+}
+
+/// An identity to be taken over.
+#[derive(Args, Clone, Debug)]
+pub struct CopiedKey {
+    /// PEM of a P-256 key, PKCS#8 or SEC1, without a passphrase; - for stdin.
+    from: PathBuf,
+    /// The file to be made, of mode 0600.
+    file: PathBuf,
+    #[command(flatten)]
+    style: Style,
+}
+
+/// An identity whose public part is wanted.
+#[derive(Args, Clone, Debug)]
+pub struct PublicPart {
+    /// The identity file, in PEM, or one of a public key.
+    file: PathBuf,
+    /// Shows it as PEM, as other programs read it.
+    #[arg(long, conflicts_with = "json")]
+    pem: bool,
+    /// Answers in JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+/// A key file to be shown.
+#[derive(Args, Clone, Debug)]
+pub struct ShownKey {
+    /// An identity file, in PEM, or one of a public key.
+    file: PathBuf,
+    /// Answers in JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+/// How a file is written, and told of.
+#[derive(Args, Clone, Debug)]
+struct Style {
+    /// How the key is written.
+    #[arg(long, value_enum, default_value_t)]
+    form: Form,
+    /// Answers in JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+/// How PEM holds a private key.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+enum Form {
+    /// `PRIVATE KEY`; RFC 5958.
+    #[default]
+    Pkcs8,
+    /// `EC PRIVATE KEY`; RFC 5915.
+    Sec1,
+}
+
+impl NewKey {
+    pub(super) fn write(&self) -> Result<(), Failure> {
+        let identity = Identity::generate(&mut Ring::new()).map_err(|_| trust::no_entropy())?;
+        self.style.write(&self.file, &identity)
+    }
+}
+
+impl CopiedKey {
+    pub(super) fn write(&self) -> Result<(), Failure> {
+        let identity = if self.from == Path::new("-") {
+            from_stdin()?
+        } else {
+            trust::read_identity(&self.from)?
+        };
+        self.style.write(&self.file, &identity)
+    }
+}
+
+impl Style {
+    fn write(&self, path: &Path, identity: &Identity) -> Result<(), Failure> {
+        let written = match self.form {
+            Form::Pkcs8 => identity_file::write_new(path, identity),
+            Form::Sec1 => identity_file::write_new_sec1(path, identity),
+        };
+        written.map_err(|error| {
+            let sentence = format!("{}: {error}", path.display());
+            if error == IdentityFileError::Exists {
+                Failure::refused(sentence)
+            } else {
+                Failure::usage(sentence)
+            }
+        })?;
+        if self.json {
+            say_json(None, identity.public_key())
+        } else {
+            say(&lines(identity.public_key()))
+        }
+    }
+}
+
+impl PublicPart {
+    pub(super) fn show(&self) -> Result<(), Failure> {
+        let (_, key) = read(&self.file)?;
+        if self.pem {
+            let text = key.to_pem().map_err(Failure::usage)?;
+            say(text.trim_end())
+        } else if self.json {
+            say_json(None, &key)
+        } else {
+            say(&lines(&key))
+        }
+    }
+}
+
+impl ShownKey {
+    pub(super) fn show(&self) -> Result<(), Failure> {
+        let (kind, key) = read(&self.file)?;
+        if self.json {
+            say_json(Some(kind), &key)
+        } else {
+            say(&format!("holds      {kind}\n{}", lines(&key)))
+        }
+    }
+}
+
+fn lines(key: &PublicKey) -> String {
+    format!("public key {key}\nnode id    {}", key.node_id())
+}
+
+fn say_json(kind: Option<Kind>, key: &PublicKey) -> Result<(), Failure> {
+    let shown = Shown {
+        schema: 1,
+        kind,
+        public_key: key.to_string(),
+        node_id: key.node_id().to_string(),
+    };
+    say(&serde_json::to_string(&shown).unwrap_or_default())
+}
+
+#[derive(Serialize)]
+struct Shown {
+    /// Version of this shape.
+    schema: u8,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    kind: Option<Kind>,
+    public_key: String,
+    node_id: String,
+}
+
+/// What a key file holds.
+#[derive(Clone, Copy, Serialize)]
+#[serde(rename_all = "kebab-case")]
+enum Kind {
+    Identity,
+    PublicKey,
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Identity => "an identity: its private key and public key",
+            Self::PublicKey => "a public key",
+        })
+    }
+}
+
+/// Reads the public part of what a file holds.
+fn read(path: &Path) -> Result<(Kind, PublicKey), Failure> {
+    let error = match identity_file::read(path) {
+        Ok(identity) => return Ok((Kind::Identity, *identity.public_key())),
+        Err(error) => error,
+    };
+    let fail = |why: &dyn fmt::Display| Failure::usage(format_args!("{}: {why}", path.display()));
+    // A public key may lie open, and is no identity.
+    let may_be_public = matches!(
+        error,
+        IdentityFileError::TooOpen { .. } | IdentityFileError::Pem(PemError::NoKey)
+    );
+    if !may_be_public {
+        return Err(fail(&error));
+    }
+    let file = std::fs::File::open(path).map_err(|error| fail(&error))?;
+    let text = bounded(file).map_err(|error| fail(&error))?;
+    match (Identity::from_pem(&text), PublicKey::from_pem(&text)) {
+        (Err(PemError::NoKey), Ok(key)) => Ok((Kind::PublicKey, key)),
+        (Err(PemError::NoKey), Err(why)) => Err(fail(&why)),
+        // A private key lies in it, which others may have read.
+        (Ok(_) | Err(_), _) => Err(fail(&error)),
+    }
+}
+
+fn from_stdin() -> Result<Identity, Failure> {
+    let fail = |why: &dyn fmt::Display| Failure::usage(format_args!("stdin: {why}"));
+    let text = bounded(io::stdin().lock()).map_err(|error| fail(&error))?;
+    Identity::from_pem(&text).map_err(|error| fail(&error))
+}
+
+/// Reads a text that may hold a key; none is longer than an identity file.
+fn bounded(from: impl Read) -> Result<Zeroizing<String>, IdentityFileError> {
+    // Filled without growing: a string that grows leaves copies behind.
+    let mut text = Zeroizing::new(String::with_capacity(FILE_LEN_MAX.saturating_add(1)));
+    let limit = u64::try_from(FILE_LEN_MAX)
+        .unwrap_or(u64::MAX)
+        .saturating_add(1);
+    from.take(limit).read_to_string(&mut text)?;
+    if text.len() > FILE_LEN_MAX {
+        return Err(IdentityFileError::TooLong);
+    }
+    Ok(text)
+}

@@ -1,0 +1,139 @@
+//! From the sockets to the machine: a bounded batch a turn.
+
+use std::time::Duration;
+
+use wire::{Instant, Machine};
+
+use super::outlet::Outlet;
+use super::{Application, Driver, PeerAddress, Rest};
+
+impl<M, A> Driver<M, A>
+where
+    M: Machine<Peer: PeerAddress>,
+    A: Application<M>,
+{
+    /// Takes what the sockets hold, up to a batch; returns the time as of which timers may run.
+    ///
+    /// That is a time before the last look at the sockets found them empty: whatever arrived
+    /// earlier has been taken, even if the process was paused between two lines of this.
+    pub(super) fn receive(&mut self) -> Instant {
+        let began = self.clock.now();
+        let batch = self.config.datagrams_per_turn.get();
+        let bound = bound(self.turned_at.replace(began), began, batch);
+        let mut received = 0_usize;
+        self.handover.begin();
+        let until = loop {
+            let as_of = self.clock.now();
+            let sockets = &mut self.outlet.sockets;
+            if sockets.has_opened() && sockets.look_up(&mut self.waiter).is_err() {
+                // The wait that follows fails likewise, and tells.
+                self.inbox.ledger().receive_errors.add(1);
+            }
+            let Some(more) = self.receive_round() else {
+                self.release_inbound(as_of);
+                break as_of;
+            };
+            received = received.saturating_add(more);
+            if received >= bound {
+                self.rest = Rest::Work;
+                break self.clock.now();
+            }
+        };
+        self.handover
+            .finish(until, &mut self.machine, self.inbox.ledger());
+        until
+    }
+
+    /// Makes one receive on each socket; `None` where all are empty.
+    fn receive_round(&mut self) -> Option<usize> {
+        let Self {
+            machine,
+            intake,
+            handover,
+            outlet,
+            inbox,
+            clock,
+            ..
+        } = self;
+        let Outlet {
+            sockets,
+            conditioners,
+        } = outlet;
+        let ledger = inbox.ledger();
+        let mut round = None;
+        for look in sockets.look() {
+            let mut stamp = None;
+            let mut bytes = 0_usize;
+            let from = (look.index, look.socket);
+            let received = intake.receive(from, ledger, |envelope, datagram| {
+                let now = *stamp.get_or_insert_with(|| clock.now());
+                bytes = bytes.saturating_add(datagram.len());
+                if let Some(conditioner) = &mut conditioners.inbound
+                    && conditioner.has_rule(&envelope)
+                {
+                    conditioner.take(now, envelope, datagram, ledger);
+                    return;
+                }
+                handover.take((now, &envelope), datagram, machine, ledger);
+            });
+            ledger
+                .bytes_in
+                .add(u64::try_from(bytes).unwrap_or(u64::MAX));
+            if let Some(received) = received {
+                // An error was taken instead of a datagram: counted, lest errors without end keep
+                // the loop here.
+                round = Some(round.unwrap_or(0_usize).saturating_add(received.max(1)));
+            } else {
+                look.note_empty();
+            }
+        }
+        round
+    }
+
+    /// Gives the machine what the conditioner has delayed until `now`.
+    fn release_inbound(&mut self, now: Instant) {
+        while let Some((envelope, mut datagram)) = self
+            .outlet
+            .conditioners
+            .inbound
+            .as_mut()
+            .and_then(|conditioner| conditioner.pop_due(now))
+        {
+            let ledger = self.inbox.ledger();
+            self.handover
+                .take((now, &envelope), &mut datagram, &mut self.machine, ledger);
+        }
+    }
+}
+
+/// Datagrams that one turn may take: more where the last one began long ago, or never.
+fn bound(last: Option<Instant>, began: Instant, batch: usize) -> usize {
+    if last.is_none_or(|last| began.saturating_since(last) > STALL) {
+        batch.saturating_mul(STALL_BATCHES)
+    } else {
+        batch
+    }
+}
+
+/// A gap between turns after which the sockets may hold much: `udp_proto`'s stall guard begins at
+/// the same.
+const STALL: Duration = Duration::from_millis(250);
+
+/// Batches taken after such a gap. With the default batch, 16,384 datagrams: 4 MiB of receive
+/// buffer hold fewer, since the kernel charges 512 bytes or more for the smallest.
+const STALL_BATCHES: usize = 16;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn more_is_taken_after_a_pause_than_in_steady_work() {
+        let last = Instant::from_millis(1_000);
+        assert_eq!(bound(None, last, 1_024), 16_384);
+        assert_eq!(bound(Some(last), last + STALL, 1_024), 1_024);
+        let after = last + STALL + Duration::from_nanos(1);
+        assert_eq!(bound(Some(last), after, 1_024), 16_384);
+        assert_eq!(bound(None, last, usize::MAX), usize::MAX);
+    }
+}

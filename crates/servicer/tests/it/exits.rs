@@ -1,0 +1,55 @@
+//! Exits that tell whom they speak for, on real sockets.
+
+use std::ops::ControlFlow;
+
+use servicer::{Config, Driver, UdpSocket};
+
+use crate::toy::{Echo, News, next, plain, reporter};
+
+const HEADER: &[u8] = b"\r\n\r\n\0\r\nQUIT\n\x21\x12\0\x0C\xCB\0\x71\x09\x7F\0\0\x01\x0F\xA0\0\x09";
+
+/// Sends from two ports, the header and then bare, and returns what the machine hears and the drops
+/// for a full table.
+fn hear(exit: &str, flows_max: usize) -> (Vec<Vec<u8>>, u64) {
+    let socket = plain("127.0.0.1");
+    let address = socket.local_addr().unwrap();
+    let (application, news) = reporter();
+    let mut config = Config::default();
+    config.exit_flows_max = flows_max;
+    let sockets = vec![UdpSocket::from_std(socket.try_clone().unwrap()).unwrap()];
+    let (mut driver, requests) =
+        Driver::new(sockets, Echo::default(), application, config).unwrap();
+    driver.set_trusted_exits(&[exit.parse().unwrap()]);
+    for text in [b"first", b"other"] {
+        let from = plain("127.0.0.1");
+        from.send_to(&[HEADER, text].concat(), address).unwrap();
+        from.send_to(text, address).unwrap();
+    }
+    // Loopback delivers before `send_to` returns.
+    assert_eq!(driver.turn(), ControlFlow::Continue(()));
+    let counters = requests.counters();
+    let heard = (0..counters.datagrams_in)
+        .map(|_| match next(&news) {
+            News::Received { bytes, .. } => bytes,
+            other @ (News::Fired { .. } | News::WallClock(_)) => panic!("{other:?}"),
+        })
+        .collect();
+    (heard, counters.dropped_in_exit_full)
+}
+
+#[test]
+fn u13_a_header_is_taken_off_what_a_trusted_exit_sends() {
+    let whole = [b"first", b"first", b"other", b"other"].map(|text| text.to_vec());
+    assert_eq!(hear("127.0.0.1", 8), (whole.to_vec(), 0));
+    let wrapped = |text: &[u8]| [HEADER, text].concat();
+    let (heard, _) = hear("127.0.0.2", 8);
+    assert_eq!(heard[0], wrapped(b"first"), "from anybody else it stays");
+}
+
+/// The second flow's header finds no place; what comes bare is the exit's own.
+#[test]
+fn exit_flows_max_is_how_many_flows_are_remembered() {
+    let (heard, dropped) = hear("127.0.0.1", 1);
+    assert_eq!(heard, [b"first", b"first", b"other"]);
+    assert_eq!(dropped, 1);
+}

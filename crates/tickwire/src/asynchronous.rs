@@ -1,0 +1,208 @@
+//! Servers and clients for tasks: the socket has a thread of its own, and events come by a
+//! channel that tasks wait on.
+//!
+//! The thread, not the runtime, keeps the protocol's timers and answers its peers: a task that
+//! blocks the runtime delays the game and no acknowledgement. Any runtime serves; only tokio's
+//! channels are used.
+
+use core::net::SocketAddr;
+use core::time::Duration;
+use std::io;
+use std::thread::Builder;
+
+use tokio::sync::mpsc::error::TrySendError;
+use tokio::sync::mpsc::{Receiver, Sender, channel};
+use udp_proto::{ChannelId, SendError, SessionId};
+
+use crate::background::{EVENTS_MAX, Line, Offer, Outlet};
+use crate::socket::Socket;
+use crate::{Client, Event, Server, ServerKey};
+
+/// A client for tasks; made by [`Client::in_tasks`].
+///
+/// Dropping it ends the session without waiting for what it sent last.
+#[derive(Debug)]
+pub struct AsyncClient {
+    link: Link,
+    session: SessionId,
+}
+
+/// A server for tasks; made by [`Server::in_tasks`].
+///
+/// Dropping it ends all sessions without waiting for what they were sent last.
+#[derive(Debug)]
+pub struct AsyncServer {
+    link: Link,
+    address: SocketAddr,
+    key: ServerKey,
+}
+
+impl Client {
+    /// Moves the client to a thread of its own, for tasks to talk to.
+    ///
+    /// # Errors
+    ///
+    /// The system's, where it has no thread left.
+    pub fn in_tasks(self) -> io::Result<AsyncClient> {
+        let session = self.session();
+        let link = Link::start("tickwire client", self.socket)?;
+        Ok(AsyncClient { link, session })
+    }
+}
+
+impl Server {
+    /// Moves the server to a thread of its own, for tasks to talk to.
+    ///
+    /// # Errors
+    ///
+    /// The system's, where it has no thread left.
+    pub fn in_tasks(self) -> io::Result<AsyncServer> {
+        let (address, key) = (self.address(), self.key());
+        let link = Link::start("tickwire server", self.socket)?;
+        Ok(AsyncServer { link, address, key })
+    }
+}
+
+impl AsyncClient {
+    /// Returns the session, which is open from [`Event::Connected`] on.
+    pub const fn session(&self) -> SessionId {
+        self.session
+    }
+
+    /// Queues a message, once there is room: at most 4 MiB wait, each message counted as 1 KiB more
+    /// than its length. Dropping the future before it is ready sends nothing.
+    ///
+    /// # Errors
+    ///
+    /// What [`Client::send`] refuses for its channel or length; [`SendError::Closed`] where the
+    /// thread has ended. A message that the session's end overtakes is dropped.
+    pub async fn send(&self, channel: ChannelId, message: &[u8]) -> Result<(), SendError> {
+        self.link.send(self.session, channel, message).await
+    }
+
+    /// Waits for the next event; `None` once the thread has ended and all were taken.
+    ///
+    /// Dropping the future loses no event.
+    pub async fn next_event(&mut self) -> Option<Event> {
+        self.link.next_event().await
+    }
+
+    /// Ends the session, once what was sent reliably has arrived; [`Event::Disconnected`] follows.
+    ///
+    /// # Errors
+    ///
+    /// [`SendError::Full`] where no order finds room; [`SendError::Closed`] where the thread has
+    /// ended.
+    pub fn disconnect(&self) -> Result<(), SendError> {
+        self.link.line.disconnect(self.session)
+    }
+
+    /// Ends the session and the thread within `within`; what was sent reliably arrives first, as far
+    /// as that allows. Take events until `None` to wait for it.
+    pub fn shutdown(&self, within: Duration) {
+        self.link.line.stop(within);
+    }
+}
+
+impl AsyncServer {
+    /// Returns the key that clients pin.
+    pub const fn key(&self) -> ServerKey {
+        self.key
+    }
+
+    /// Returns the address it listens on.
+    pub const fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Queues a message, once there is room; as [`AsyncClient::send`].
+    ///
+    /// A session whose reliable channel is full lets what it is sent wait, up to all the room there
+    /// is: end the sessions that do not keep up.
+    ///
+    /// # Errors
+    ///
+    /// As [`AsyncClient::send`]. What is sent to a session that has ended is dropped.
+    pub async fn send(
+        &self,
+        session: SessionId,
+        channel: ChannelId,
+        message: &[u8],
+    ) -> Result<(), SendError> {
+        self.link.send(session, channel, message).await
+    }
+
+    /// Waits for the next event; `None` once the thread has ended and all were taken.
+    ///
+    /// Dropping the future loses no event.
+    pub async fn next_event(&mut self) -> Option<Event> {
+        self.link.next_event().await
+    }
+
+    /// Ends a session, once what was sent reliably has arrived; [`Event::Disconnected`] follows.
+    ///
+    /// # Errors
+    ///
+    /// As [`AsyncClient::disconnect`].
+    pub fn disconnect(&self, session: SessionId) -> Result<(), SendError> {
+        self.link.line.disconnect(session)
+    }
+
+    /// Ends all sessions and the thread within `within`; as [`AsyncClient::shutdown`].
+    pub fn shutdown(&self, within: Duration) {
+        self.link.line.stop(within);
+    }
+}
+
+/// The way to the thread, and its events.
+#[derive(Debug)]
+struct Link {
+    line: Line,
+    events: Receiver<Event>,
+}
+
+impl Link {
+    fn start(name: &str, socket: Socket) -> io::Result<Self> {
+        let (outlet, events) = channel(EVENTS_MAX);
+        let line = Line::to(&socket);
+        let served = line.clone();
+        // It ends when it is told to, at the latest when this is dropped.
+        let _thread = Builder::new()
+            .name(name.to_owned())
+            .spawn(move || socket.serve(&served, &outlet))?;
+        Ok(Self { line, events })
+    }
+
+    async fn send(
+        &self,
+        session: SessionId,
+        channel: ChannelId,
+        message: &[u8],
+    ) -> Result<(), SendError> {
+        self.line.check(channel, message)?;
+        let allowance = &self.line.signals.allowance;
+        allowance.take_when_there_is(message.len()).await;
+        self.line.queue(session, channel, message)
+    }
+
+    async fn next_event(&mut self) -> Option<Event> {
+        let event = self.events.recv().await?;
+        self.line.on_taken();
+        Some(event)
+    }
+}
+
+impl Drop for Link {
+    fn drop(&mut self) {
+        self.line.stop(Duration::ZERO);
+    }
+}
+
+impl Outlet for Sender<Event> {
+    fn offer(&self, event: Event) -> Result<(), Offer> {
+        self.try_send(event).map_err(|error| match error {
+            TrySendError::Full(event) => Offer::Full(event),
+            TrySendError::Closed(_) => Offer::Gone,
+        })
+    }
+}

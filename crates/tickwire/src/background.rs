@@ -1,0 +1,263 @@
+//! Servers and clients on a thread of their own.
+//!
+//! The game's thread never waits: messages go into a bounded queue, events come out of one. What
+//! the game does not take stays in the endpoint, where each session's share is bounded, and a
+//! reliable sender then has no credit to send more.
+
+mod held;
+mod line;
+
+use core::net::SocketAddr;
+use core::time::Duration;
+use std::io;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TryRecvError, TrySendError};
+use std::thread::{Builder, JoinHandle};
+
+use udp_proto::{ChannelId, SendError, SessionId};
+
+use crate::socket::Socket;
+use crate::{Client, Event, Server, ServerKey};
+pub(crate) use held::Held;
+pub(crate) use line::{Line, Offer, Order, Outlet, Signals};
+
+/// Events that wait for the game at a time.
+pub(crate) const EVENTS_MAX: usize = 4_096;
+
+/// A client whose socket a thread of its own serves; made by [`Client::in_background`].
+///
+/// Dropping it ends the session without waiting for what it sent last.
+#[derive(Debug)]
+pub struct BackgroundClient {
+    thread: Thread,
+    session: SessionId,
+}
+
+/// A server whose socket a thread of its own serves; made by [`Server::in_background`].
+///
+/// Dropping it ends all sessions without waiting for what they were sent last.
+#[derive(Debug)]
+pub struct BackgroundServer {
+    thread: Thread,
+    address: SocketAddr,
+    key: ServerKey,
+}
+
+impl Client {
+    /// Moves the client to a thread of its own.
+    ///
+    /// # Errors
+    ///
+    /// The system's, where it has no thread left.
+    pub fn in_background(self) -> io::Result<BackgroundClient> {
+        let session = self.session();
+        let thread = Thread::start("tickwire client", self.socket)?;
+        Ok(BackgroundClient { thread, session })
+    }
+}
+
+impl Server {
+    /// Moves the server to a thread of its own.
+    ///
+    /// # Errors
+    ///
+    /// The system's, where it has no thread left.
+    pub fn in_background(self) -> io::Result<BackgroundServer> {
+        let (address, key) = (self.address(), self.key());
+        let thread = Thread::start("tickwire server", self.socket)?;
+        Ok(BackgroundServer {
+            thread,
+            address,
+            key,
+        })
+    }
+}
+
+impl BackgroundClient {
+    /// Returns the session, which is open from [`Event::Connected`] on.
+    pub const fn session(&self) -> SessionId {
+        self.session
+    }
+
+    /// Queues a message, and does not wait. Where its channel's queue is full, it waits on the
+    /// thread for its turn.
+    ///
+    /// # Errors
+    ///
+    /// [`SendError::Full`] where 4 MiB wait, each message counted as 1 KiB more than its length; what
+    /// [`Client::send`] refuses for its channel or length; [`SendError::Closed`] where the thread
+    /// has ended. A message that the session's end overtakes is dropped.
+    pub fn send(&self, channel: ChannelId, message: &[u8]) -> Result<(), SendError> {
+        self.thread.line.send(self.session, channel, message)
+    }
+
+    /// Returns the next event, and does not wait; `None` where there is none now.
+    pub fn next_event(&mut self) -> Option<Event> {
+        self.thread.next_event()
+    }
+
+    /// Waits up to `within` for the next event; for threads that have nothing else to do.
+    pub fn wait_event(&mut self, within: Duration) -> Option<Event> {
+        self.thread.wait_event(within)
+    }
+
+    /// Ends the session, once what was sent reliably has arrived; [`Event::Disconnected`] follows.
+    ///
+    /// # Errors
+    ///
+    /// [`SendError::Full`] and [`SendError::Closed`] as [`send`](Self::send).
+    pub fn disconnect(&self) -> Result<(), SendError> {
+        self.thread.line.disconnect(self.session)
+    }
+
+    /// Returns whether the thread is at work.
+    pub fn is_running(&self) -> bool {
+        !self.thread.is_finished()
+    }
+
+    /// Ends the session and the thread, and waits for that up to `within`; returns whether it has
+    /// ended by then. What was sent reliably arrives first, as far as
+    /// [`Config::linger`](crate::Config::linger) lets it.
+    pub fn shutdown(self, within: Duration) -> bool {
+        self.thread.shutdown(within)
+    }
+}
+
+impl BackgroundServer {
+    /// Returns the key that clients pin.
+    pub const fn key(&self) -> ServerKey {
+        self.key
+    }
+
+    /// Returns the address it listens on.
+    pub const fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Queues a message, and does not wait; as [`BackgroundClient::send`].
+    ///
+    /// # Errors
+    ///
+    /// As [`BackgroundClient::send`]. What is sent to a session that has ended is dropped.
+    pub fn send(
+        &self,
+        session: SessionId,
+        channel: ChannelId,
+        message: &[u8],
+    ) -> Result<(), SendError> {
+        self.thread.line.send(session, channel, message)
+    }
+
+    /// Returns the next event, and does not wait; `None` where there is none now.
+    pub fn next_event(&mut self) -> Option<Event> {
+        self.thread.next_event()
+    }
+
+    /// Waits up to `within` for the next event; for threads that have nothing else to do.
+    pub fn wait_event(&mut self, within: Duration) -> Option<Event> {
+        self.thread.wait_event(within)
+    }
+
+    /// Ends a session, once what was sent reliably has arrived; [`Event::Disconnected`] follows.
+    ///
+    /// # Errors
+    ///
+    /// [`SendError::Full`] and [`SendError::Closed`] as [`send`](Self::send).
+    pub fn disconnect(&self, session: SessionId) -> Result<(), SendError> {
+        self.thread.line.disconnect(session)
+    }
+
+    /// Returns whether the thread is at work.
+    pub fn is_running(&self) -> bool {
+        !self.thread.is_finished()
+    }
+
+    /// Ends all sessions and the thread; as [`BackgroundClient::shutdown`].
+    pub fn shutdown(self, within: Duration) -> bool {
+        self.thread.shutdown(within)
+    }
+}
+
+/// The thread, and the queues to and from it.
+#[derive(Debug)]
+struct Thread {
+    line: Line,
+    events: Receiver<Event>,
+    /// `None` once it is waited for.
+    handle: Option<JoinHandle<()>>,
+}
+
+impl Thread {
+    fn start(name: &str, socket: Socket) -> io::Result<Self> {
+        let (outlet, events) = std::sync::mpsc::sync_channel(EVENTS_MAX);
+        let line = Line::to(&socket);
+        let served = line.clone();
+        let handle = Builder::new()
+            .name(name.to_owned())
+            .spawn(move || socket.serve(&served, &outlet))?;
+        Ok(Self {
+            line,
+            events,
+            handle: Some(handle),
+        })
+    }
+
+    fn next_event(&self) -> Option<Event> {
+        match self.events.try_recv() {
+            Ok(event) => {
+                self.line.on_taken();
+                Some(event)
+            }
+            Err(TryRecvError::Empty | TryRecvError::Disconnected) => None,
+        }
+    }
+
+    fn wait_event(&self, within: Duration) -> Option<Event> {
+        match self.events.recv_timeout(within) {
+            Ok(event) => {
+                self.line.on_taken();
+                Some(event)
+            }
+            Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => None,
+        }
+    }
+
+    fn is_finished(&self) -> bool {
+        self.handle.as_ref().is_none_or(JoinHandle::is_finished)
+    }
+
+    fn shutdown(mut self, within: Duration) -> bool {
+        self.line.stop(within);
+        // The thread's end closes the queue; until then nobody takes events, which are dropped.
+        let clock = servicer::Clock::new();
+        let deadline = clock.now() + within + GRACE;
+        loop {
+            let left = deadline.saturating_since(clock.now());
+            match self.events.recv_timeout(left) {
+                Ok(_) => self.line.on_taken(),
+                Err(RecvTimeoutError::Timeout) => return false,
+                Err(RecvTimeoutError::Disconnected) => break,
+            }
+        }
+        self.handle.take().is_some_and(|it| it.join().is_ok())
+    }
+}
+
+impl Drop for Thread {
+    fn drop(&mut self) {
+        if self.handle.is_some() {
+            self.line.stop(Duration::ZERO);
+        }
+    }
+}
+
+impl Outlet for SyncSender<Event> {
+    fn offer(&self, event: Event) -> Result<(), Offer> {
+        self.try_send(event).map_err(|error| match error {
+            TrySendError::Full(event) => Offer::Full(event),
+            TrySendError::Disconnected(_) => Offer::Gone,
+        })
+    }
+}
+
+/// Time that the thread gets beyond its deadline to finish the turn it is in.
+const GRACE: Duration = Duration::from_secs(1);

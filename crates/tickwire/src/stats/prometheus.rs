@@ -1,0 +1,148 @@
+//! Prometheus text, format 0.0.4.
+
+use core::fmt::{Display, Write as _};
+
+use serde_json::{Map, Value};
+
+use super::{Report, SessionReport};
+
+/// Writes a report's counters.
+pub(super) fn text(report: &Report) -> String {
+    let mut page = Page::default();
+    page.gauge("tickwire_uptime_seconds", &seconds(report.uptime_ms, 1_000));
+    page.gauge("tickwire_sessions", &report.sessions);
+    page.counters("tickwire_endpoint_", &fields(&report.endpoint));
+    page.counters("tickwire_driver_", &fields(&report.driver));
+    let mut traffic = fields(&report.traffic);
+    for (name, gauge) in GAUGES {
+        traffic.remove(name);
+        let micros = match name {
+            "rtt_us" => report.traffic.rtt_us,
+            _ => report.traffic.queueing_us,
+        };
+        let name = ["tickwire_", gauge].concat();
+        page.gauge(&name, &seconds(micros, 1_000_000));
+    }
+    page.counters("tickwire_traffic_", &traffic);
+    page.counter("tickwire_ticks_total", &report.load.ticks);
+    page.counter("tickwire_ticks_missed_total", &report.load.ticks_missed);
+    page.head("tickwire_tick_seconds_total", "counter");
+    for (part, micros) in [
+        ("receive", report.load.receive_us),
+        ("game", report.load.game_us),
+        ("send", report.load.send_us),
+    ] {
+        let label = format!("{{part=\"{part}\"}}");
+        let spent = seconds(micros, 1_000_000);
+        page.line("tickwire_tick_seconds_total", &label, &spent);
+    }
+    page.sessions(&report.session);
+    page.0
+}
+
+/// Fields that go up and down, in microseconds, and what they are called in seconds.
+const GAUGES: [(&str, &str); 2] = [
+    ("rtt_us", "rtt_seconds"),
+    ("queueing_us", "queueing_seconds"),
+];
+
+/// The text so far.
+#[derive(Default)]
+struct Page(String);
+
+impl Page {
+    /// Announces a metric of `kind`.
+    fn head(&mut self, name: &str, kind: &str) {
+        // Writing to a string does not fail; so below.
+        writeln!(self.0, "# TYPE {name} {kind}").unwrap_or_default();
+    }
+
+    fn line(&mut self, name: &str, labels: &str, value: &dyn Display) {
+        writeln!(self.0, "{name}{labels} {value}").unwrap_or_default();
+    }
+
+    fn gauge(&mut self, name: &str, value: &dyn Display) {
+        self.head(name, "gauge");
+        self.line(name, "", value);
+    }
+
+    fn counter(&mut self, name: &str, value: &dyn Display) {
+        self.head(name, "counter");
+        self.line(name, "", value);
+    }
+
+    /// Writes every counter of a struct; those called `dropped_*` are one metric with a label.
+    fn counters(&mut self, prefix: &str, fields: &Map<String, Value>) {
+        let (dropped, others): (Vec<_>, Vec<_>) = fields
+            .iter()
+            .partition(|(field, _)| field.starts_with(DROPPED));
+        for (field, value) in others {
+            let name = format!("{prefix}{field}_total");
+            self.counter(&name, value);
+        }
+        if dropped.is_empty() {
+            return;
+        }
+        let name = format!("{prefix}dropped_total");
+        self.head(&name, "counter");
+        for (field, value) in dropped {
+            let reason = field.trim_start_matches(DROPPED);
+            self.line(&name, &format!("{{reason=\"{reason}\"}}"), value);
+        }
+    }
+
+    /// Writes what each session counts, metric by metric.
+    fn sessions(&mut self, sessions: &[SessionReport]) {
+        let rows: Vec<(&str, Map<String, Value>)> = sessions
+            .iter()
+            .map(|it| (it.session.as_str(), session_fields(it)))
+            .collect();
+        let Some((_, first)) = rows.first() else {
+            return;
+        };
+        for field in first.keys() {
+            let span = field.strip_suffix("_us");
+            let (name, kind) = match span {
+                Some(span) => (format!("tickwire_session_{span}_seconds"), "gauge"),
+                None => (format!("tickwire_session_{field}_total"), "counter"),
+            };
+            self.head(&name, kind);
+            for (session, fields) in &rows {
+                let value = fields.get(field).and_then(Value::as_u64).unwrap_or(0);
+                let label = format!("{{session=\"{session}\"}}");
+                match span {
+                    Some(_) => self.line(&name, &label, &seconds(value, 1_000_000)),
+                    None => self.line(&name, &label, &value),
+                }
+            }
+        }
+    }
+}
+
+/// A session's numbers: its counters and the spans of its path.
+fn session_fields(report: &SessionReport) -> Map<String, Value> {
+    let mut fields = fields(&report.stats);
+    fields.insert("queueing_us".to_owned(), report.queueing_us.into());
+    fields
+}
+
+/// The fields of a struct of numbers, by name.
+fn fields(stats: &impl serde::Serialize) -> Map<String, Value> {
+    match serde_json::to_value(stats) {
+        Ok(Value::Object(fields)) => fields,
+        // No struct of numbers is anything else.
+        Ok(_) | Err(_) => Map::new(),
+    }
+}
+
+/// `count` parts of a second, as a decimal number of seconds.
+fn seconds(count: u64, parts: u64) -> String {
+    let digits = if parts == 1_000 { 3 } else { 6 };
+    format!("{}.{:0digits$}", count / parts, count % parts)
+}
+
+/// How counters of what was received and thrown away begin.
+const DROPPED: &str = "dropped_";
+
+#[cfg(test)]
+mod tests;

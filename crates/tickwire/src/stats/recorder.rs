@@ -1,0 +1,320 @@
+//! Series: what changed between looks a second apart.
+
+use core::time::Duration;
+use std::collections::{BTreeMap, VecDeque};
+
+use servicer::Counters;
+use udp_proto::{EndpointStats, SessionStats};
+use wire::Instant;
+
+use super::{Load, Report, Second, SessionReport, SessionSecond, Traffic};
+
+/// Entries of a series.
+const SECONDS_MAX: usize = 60;
+/// Sessions that have a series of their own: each takes 5 KiB.
+const SERIES_MAX: usize = 256;
+/// How long an entry of a series is.
+const SECOND: Duration = Duration::from_secs(1);
+
+/// Keeps the series of a server or client whose sessions are named by `K`.
+///
+/// It looks once a second, when someone polls. A look costs some 100 ns for each open session.
+#[derive(Debug)]
+pub(crate) struct Recorder<K> {
+    opened_at: Instant,
+    /// When it looked last.
+    looked_at: Instant,
+    /// What had been counted then, of all sessions.
+    last: Traffic,
+    last_load: Load,
+    /// Acknowledged and lost of all sessions at all times, as far as was looked.
+    total: Traffic,
+    /// What the facade itself measures: ticks, and the game's time.
+    own: Load,
+    series: VecDeque<Second>,
+    sessions: BTreeMap<K, Track>,
+    /// How many of the tracks have a series.
+    series_count: usize,
+}
+
+/// What can be seen of an endpoint and its driver at a look.
+#[derive(Debug)]
+pub(crate) struct Sight<'a> {
+    pub(crate) now: Instant,
+    pub(crate) endpoint: &'a EndpointStats,
+    pub(crate) driver: Counters,
+}
+
+/// What is kept of one session.
+#[derive(Debug)]
+struct Track {
+    opened_at: Instant,
+    /// Its totals at the last look.
+    last: Traffic,
+    /// `None` where too many sessions have one.
+    series: Option<VecDeque<SessionSecond>>,
+}
+
+impl<K: Ord + Copy + ToString> Recorder<K> {
+    pub(crate) fn new(now: Instant) -> Self {
+        Self {
+            opened_at: now,
+            looked_at: now,
+            last: Traffic::default(),
+            last_load: Load::default(),
+            total: Traffic::default(),
+            own: Load::default(),
+            series: VecDeque::new(),
+            sessions: BTreeMap::new(),
+            series_count: 0,
+        }
+    }
+
+    /// Takes note of the time that the game took between two calls.
+    pub(crate) fn on_game(&mut self, span: Duration) {
+        self.own.game_us = self.own.game_us.saturating_add(micros(span));
+    }
+
+    /// Takes note of a tick, and of those before it that were left out.
+    pub(crate) const fn on_tick(&mut self, missed: u64) {
+        self.own.ticks = self.own.ticks.saturating_add(1);
+        self.own.ticks_missed = self.own.ticks_missed.saturating_add(missed);
+    }
+
+    /// Begins to follow a session.
+    pub(crate) fn on_open(&mut self, now: Instant, session: K) {
+        let has_series = self.series_count < SERIES_MAX;
+        if has_series {
+            self.series_count += 1;
+        }
+        let track = Track {
+            opened_at: now,
+            last: Traffic::default(),
+            series: has_series.then(VecDeque::new),
+        };
+        self.sessions.insert(session, track);
+    }
+
+    /// Forgets a session, once what it did last is counted.
+    pub(crate) fn on_close(&mut self, session: K, stats: Option<&SessionStats>) {
+        let Some(track) = self.sessions.remove(&session) else {
+            return;
+        };
+        if track.series.is_some() {
+            self.series_count = self.series_count.saturating_sub(1);
+        }
+        if let Some(stats) = stats {
+            let change = traffic_of(stats).since(&track.last);
+            self.total.add_fates(&change);
+        }
+    }
+
+    /// Returns whether a session is open, or ends.
+    pub(crate) fn has_sessions(&self) -> bool {
+        !self.sessions.is_empty()
+    }
+
+    /// Returns whether a second has passed since the last look.
+    pub(crate) fn is_due(&self, now: Instant) -> bool {
+        now.saturating_since(self.looked_at) >= SECOND
+    }
+
+    /// Looks, and ends a second.
+    pub(crate) fn look(&mut self, sight: &Sight<'_>, stats: impl Fn(K) -> Option<SessionStats>) {
+        let since = self.looked_at;
+        self.looked_at = sight.now;
+        let mut paths = Paths::default();
+        for (session, track) in &mut self.sessions {
+            let Some(stats) = stats(*session) else {
+                continue;
+            };
+            let now = traffic_of(&stats);
+            let change = now.since(&track.last);
+            track.last = now;
+            self.total.add_fates(&change);
+            paths.add(&now);
+            if let Some(series) = &mut track.series {
+                let second = SessionSecond {
+                    end_ms: millis(self.opened_at, sight.now),
+                    span_ms: millis(since.max(track.opened_at), sight.now),
+                    traffic: change,
+                };
+                push(series, second);
+            }
+        }
+        let total = self.total_at(sight, &paths);
+        let load = self.load_at(sight);
+        let second = Second {
+            end_ms: millis(self.opened_at, sight.now),
+            span_ms: millis(since, sight.now),
+            sessions: count(self.sessions.len()),
+            traffic: total.since(&self.last),
+            load: load.since(&self.last_load),
+        };
+        push(&mut self.series, second);
+        self.last = total;
+        self.last_load = load;
+    }
+
+    /// Makes a report of this moment.
+    pub(crate) fn report(
+        &self,
+        sight: &Sight<'_>,
+        stats: impl Fn(K) -> Option<SessionStats>,
+    ) -> Report {
+        let mut total = self.total;
+        let mut paths = Paths::default();
+        let mut session = Vec::new();
+        for (id, track) in &self.sessions {
+            let Some(stats) = stats(*id) else {
+                continue;
+            };
+            let now = traffic_of(&stats);
+            total.add_fates(&now.since(&track.last));
+            paths.add(&now);
+            if let Some(series) = &track.series {
+                session.push(SessionReport {
+                    session: id.to_string(),
+                    stats,
+                    queueing_us: now.queueing_us,
+                    series: series.iter().copied().collect(),
+                });
+            }
+        }
+        Report {
+            schema: Report::SCHEMA,
+            uptime_ms: millis(self.opened_at, sight.now),
+            sessions: count(self.sessions.len()),
+            endpoint: *sight.endpoint,
+            driver: sight.driver,
+            traffic: Self::combine(&total, sight, &paths),
+            load: self.load_at(sight),
+            series: self.series.iter().copied().collect(),
+            session,
+        }
+    }
+
+    fn total_at(&self, sight: &Sight<'_>, paths: &Paths) -> Traffic {
+        Self::combine(&self.total, sight, paths)
+    }
+
+    /// Joins what the endpoint counts with what its sessions do.
+    fn combine(total: &Traffic, sight: &Sight<'_>, paths: &Paths) -> Traffic {
+        Traffic {
+            packets_received: sight.endpoint.datagrams_received(),
+            bytes_received: sight.endpoint.bytes_received,
+            packets_sent: sight.endpoint.datagrams_sent,
+            bytes_sent: sight.endpoint.bytes_sent,
+            packets_acknowledged: total.packets_acknowledged,
+            packets_lost: total.packets_lost,
+            rtt_us: paths.mean(paths.rtt_us),
+            queueing_us: paths.mean(paths.queueing_us),
+        }
+    }
+
+    const fn load_at(&self, sight: &Sight<'_>) -> Load {
+        Load {
+            receive_us: sight.driver.receive_nanos / 1_000,
+            send_us: sight.driver.send_nanos / 1_000,
+            ..self.own
+        }
+    }
+}
+
+/// Sums over the sessions whose round trip is known.
+#[derive(Debug, Default)]
+struct Paths {
+    count: u64,
+    rtt_us: u64,
+    queueing_us: u64,
+}
+
+impl Paths {
+    const fn add(&mut self, traffic: &Traffic) {
+        if traffic.rtt_us > 0 {
+            self.count += 1;
+            self.rtt_us = self.rtt_us.saturating_add(traffic.rtt_us);
+            self.queueing_us = self.queueing_us.saturating_add(traffic.queueing_us);
+        }
+    }
+
+    fn mean(&self, sum: u64) -> u64 {
+        sum.checked_div(self.count).unwrap_or(0)
+    }
+}
+
+impl Traffic {
+    /// What was counted since `earlier`; the path is as it looks now.
+    const fn since(&self, earlier: &Self) -> Self {
+        Self {
+            packets_received: self
+                .packets_received
+                .saturating_sub(earlier.packets_received),
+            bytes_received: self.bytes_received.saturating_sub(earlier.bytes_received),
+            packets_sent: self.packets_sent.saturating_sub(earlier.packets_sent),
+            bytes_sent: self.bytes_sent.saturating_sub(earlier.bytes_sent),
+            packets_acknowledged: self
+                .packets_acknowledged
+                .saturating_sub(earlier.packets_acknowledged),
+            packets_lost: self.packets_lost.saturating_sub(earlier.packets_lost),
+            rtt_us: self.rtt_us,
+            queueing_us: self.queueing_us,
+        }
+    }
+
+    /// Adds what became of a session's packets.
+    const fn add_fates(&mut self, change: &Self) {
+        self.packets_acknowledged = self
+            .packets_acknowledged
+            .saturating_add(change.packets_acknowledged);
+        self.packets_lost = self.packets_lost.saturating_add(change.packets_lost);
+    }
+}
+
+impl Load {
+    const fn since(&self, earlier: &Self) -> Self {
+        Self {
+            ticks: self.ticks.saturating_sub(earlier.ticks),
+            ticks_missed: self.ticks_missed.saturating_sub(earlier.ticks_missed),
+            receive_us: self.receive_us.saturating_sub(earlier.receive_us),
+            game_us: self.game_us.saturating_sub(earlier.game_us),
+            send_us: self.send_us.saturating_sub(earlier.send_us),
+        }
+    }
+}
+
+fn traffic_of(stats: &SessionStats) -> Traffic {
+    Traffic {
+        packets_received: stats.packets_received,
+        bytes_received: stats.bytes_received,
+        packets_sent: stats.packets_sent,
+        bytes_sent: stats.bytes_sent,
+        packets_acknowledged: stats.packets_acknowledged,
+        packets_lost: stats.packets_lost,
+        rtt_us: micros(stats.rtt),
+        queueing_us: micros(stats.rtt.saturating_sub(stats.rtt_min)),
+    }
+}
+
+/// Adds an entry to a series, and lets the oldest go.
+fn push<T>(series: &mut VecDeque<T>, second: T) {
+    if series.len() >= SECONDS_MAX {
+        series.pop_front();
+    }
+    series.push_back(second);
+}
+
+fn micros(span: Duration) -> u64 {
+    u64::try_from(span.as_micros()).unwrap_or(u64::MAX)
+}
+
+const fn millis(from: Instant, to: Instant) -> u64 {
+    to.as_nanos().saturating_sub(from.as_nanos()) / 1_000_000
+}
+
+fn count(len: usize) -> u32 {
+    u32::try_from(len).unwrap_or(u32::MAX)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,164 @@
+//! The thread of the accounts, from outside.
+
+use core::num::NonZeroU16;
+use core::time::Duration;
+use std::sync::mpsc::{Receiver, Sender, channel};
+
+use tickwire::accounts::{
+    AccountError, AccountName, AccountRecord, AccountStore, Answer, Cost, Desk, DeskConfig,
+    LockoutConfig, MemoryStore, Password, Request, StoreError, SubmitError,
+};
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+fn config(requests_max: u16) -> DeskConfig {
+    DeskConfig {
+        cost: Cost::new(8, 1, 1).unwrap(),
+        lockout: LockoutConfig::default(),
+        requests_max: NonZeroU16::new(requests_max).unwrap(),
+    }
+}
+
+fn name(text: &str) -> AccountName {
+    text.parse().unwrap()
+}
+
+fn verify(who: &str, password: &str) -> Request {
+    Request::Verify {
+        name: name(who),
+        password: Password::new(password).unwrap(),
+    }
+}
+
+fn create(who: &str) -> Request {
+    Request::Create {
+        name: name(who),
+        password: Password::new("correct horse").unwrap(),
+    }
+}
+
+/// A store that waits at each call until it is told to go on.
+struct Gate {
+    store: MemoryStore,
+    called: Sender<()>,
+    go: Receiver<()>,
+}
+
+impl Gate {
+    fn new() -> (Self, Receiver<()>, Sender<()>) {
+        let (called, calls) = channel();
+        let (let_go, go) = channel();
+        let store = MemoryStore::new(10);
+        (Self { store, called, go }, calls, let_go)
+    }
+}
+
+impl AccountStore for Gate {
+    fn load(&mut self, name: &AccountName) -> Result<Option<AccountRecord>, StoreError> {
+        self.called.send(()).ok();
+        self.go.recv().ok();
+        self.store.load(name)
+    }
+
+    fn insert(&mut self, name: &AccountName, record: &AccountRecord) -> Result<bool, StoreError> {
+        self.store.insert(name, record)
+    }
+
+    fn replace(&mut self, name: &AccountName, record: &AccountRecord) -> Result<(), StoreError> {
+        self.store.replace(name, record)
+    }
+}
+
+#[test]
+fn u21_a_tick_does_not_wait_for_a_hash_and_what_waits_is_bounded() {
+    let (gate, calls, go) = Gate::new();
+    let mut desk = Desk::start(gate, config(3)).unwrap();
+    // The thread is at work on the first, and stays there: every call of the tick's returns.
+    let first = desk.submit(create("ann")).unwrap();
+    calls.recv_timeout(PATIENCE).unwrap();
+    assert_eq!(desk.poll(), None);
+    let others = [
+        desk.submit(verify("ann", "a wrong one")).unwrap(),
+        desk.submit(verify("ann", "correct horse")).unwrap(),
+    ];
+    assert_eq!(desk.open_requests(), 3);
+    let refused = desk.submit(verify("bob", "correct horse")).unwrap_err();
+    let SubmitError::Busy(request) = refused else {
+        panic!("{refused}");
+    };
+    assert!(matches!(*request, Request::Verify { name: who, .. } if who == name("bob")));
+    // Answers that nobody takes count too.
+    for _ in 0..3 {
+        go.send(()).unwrap();
+    }
+    for _ in 0..2 {
+        calls.recv_timeout(PATIENCE).unwrap();
+    }
+    assert!(matches!(desk.submit(*request), Err(SubmitError::Busy(_))));
+    let heard: Vec<_> = (0..3)
+        .map(|_| desk.wait(PATIENCE).unwrap())
+        .map(
+            |Answer {
+                 id,
+                 name: who,
+                 outcome,
+             }| {
+                assert_eq!(who, name("ann"));
+                (id, outcome)
+            },
+        )
+        .collect();
+    let outcomes = [Ok(()), Err(AccountError::Refused), Ok(())];
+    let ids = [first, others[0], others[1]];
+    assert_eq!(heard, ids.into_iter().zip(outcomes).collect::<Vec<_>>());
+    assert_eq!(desk.open_requests(), 0);
+    assert!(desk.submit(create("bob")).is_ok());
+    drop(go);
+}
+
+/// A store that ends its thread.
+struct Broken;
+
+impl AccountStore for Broken {
+    fn load(&mut self, _: &AccountName) -> Result<Option<AccountRecord>, StoreError> {
+        panic!("a store that is broken, as this test wants it");
+    }
+
+    fn insert(&mut self, _: &AccountName, _: &AccountRecord) -> Result<bool, StoreError> {
+        Ok(true)
+    }
+
+    fn replace(&mut self, _: &AccountName, _: &AccountRecord) -> Result<(), StoreError> {
+        Ok(())
+    }
+}
+
+#[test]
+fn a_store_that_panics_is_told_of_and_takes_nobody_with_it() {
+    let mut desk = Desk::start(Broken, config(2)).unwrap();
+    desk.submit(create("ann")).unwrap();
+    assert_eq!(desk.wait(PATIENCE), None);
+    let refused = desk.submit(create("ann")).unwrap_err();
+    assert!(matches!(refused, SubmitError::Gone(_)), "{refused}");
+}
+
+#[test]
+fn b10_a_desk_locks_whoever_guesses() {
+    let mut desk = Desk::start(MemoryStore::new(10), config(100)).unwrap();
+    desk.submit(create("ann")).unwrap();
+    for _ in 0..6 {
+        desk.submit(verify("ann", "a wrong one")).unwrap();
+    }
+    desk.submit(verify("ann", "correct horse")).unwrap();
+    let heard: Vec<_> = (0..8)
+        .map(|_| desk.wait(PATIENCE).unwrap().outcome)
+        .collect();
+    assert_eq!(heard[0], Ok(()));
+    assert!(
+        heard[1..6]
+            .iter()
+            .all(|it| *it == Err(AccountError::Refused))
+    );
+    let is_locked = |it: &Result<(), AccountError>| matches!(it, Err(AccountError::Locked { .. }));
+    assert!(heard[6..].iter().all(is_locked), "{heard:?}");
+}

@@ -1,0 +1,74 @@
+//! Servers and clients for tasks.
+
+use core::time::Duration;
+
+use tickwire::{AsyncServer, Client, Event, RELIABLE, SendError, Server, UNRELIABLE};
+use tokio::runtime::Builder;
+use tokio::time::timeout;
+
+use crate::exchange::{APP, address};
+
+const LONG: Duration = Duration::from_secs(20);
+
+/// Sends messages back until its sessions end.
+async fn echo(mut server: AsyncServer) -> usize {
+    let mut count = 0;
+    while let Some(event) = server.next_event().await {
+        match event {
+            Event::Message {
+                session,
+                channel,
+                bytes,
+            } => {
+                count += 1;
+                server.send(session, channel, &bytes).await.unwrap();
+            }
+            Event::Disconnected { .. } => server.shutdown(LONG),
+            Event::Connected { .. } | Event::Unreachable { .. } | Event::Settled { .. } | _ => {}
+        }
+    }
+    count
+}
+
+#[test]
+fn u17_a_task_sends_more_than_there_is_room_for_and_waits_in_between() {
+    let runtime = Builder::new_current_thread().enable_time().build().unwrap();
+    let server = Server::bind(address("127.0.0.1:0"), APP).unwrap();
+    let client = Client::connect(server.address(), APP, server.key()).unwrap();
+    let server = server.in_tasks().unwrap();
+    let mut client = client.in_tasks().unwrap();
+    let play = async {
+        assert!(matches!(
+            client.next_event().await,
+            Some(Event::Connected { .. })
+        ));
+        client.send(UNRELIABLE, b"soon").await.unwrap();
+        let Some(Event::Message { bytes, .. }) = client.next_event().await else {
+            panic!("nothing came back");
+        };
+        assert_eq!(bytes, b"soon");
+        // 6 MB, where 4 MiB find room: sending waits, while the answers are not taken.
+        for number in 0..100_u32 {
+            let mut bytes = vec![0; 60_000];
+            bytes[..4].copy_from_slice(&number.to_be_bytes());
+            client.send(RELIABLE, &bytes).await.unwrap();
+        }
+        for number in 0..100_u32 {
+            let Some(Event::Message { bytes, .. }) = client.next_event().await else {
+                panic!("{number} did not come");
+            };
+            assert_eq!(bytes[..4], number.to_be_bytes());
+        }
+        client.disconnect().unwrap();
+        while !matches!(client.next_event().await, Some(Event::Disconnected { .. })) {}
+        client.shutdown(LONG);
+        while client.next_event().await.is_some() {}
+        assert_eq!(client.send(RELIABLE, b"late").await, Err(SendError::Closed));
+    };
+    let both = async {
+        let server = echo(server);
+        tokio::join!(server, play).0
+    };
+    let count = runtime.block_on(async { timeout(LONG * 3, both).await });
+    assert_eq!(count, Ok(101));
+}

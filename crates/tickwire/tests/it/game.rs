@@ -1,0 +1,193 @@
+//! The server that calls a game.
+
+use core::num::NonZeroU8;
+use core::ops::ControlFlow;
+use core::time::Duration;
+use std::thread::{self, ThreadId};
+
+use tickwire::udp_proto::{CloseCode, MessageId, Peer};
+use tickwire::{
+    ChannelId, Client, CloseReason, Event, Game, Message, MessageOutcome, RELIABLE, Server,
+    SessionId, Stopper,
+};
+
+use crate::exchange::{APP, address};
+
+const HZ: NonZeroU8 = NonZeroU8::MIN.saturating_add(99);
+
+/// Writes down what it is called for, and sends messages back.
+struct Diary {
+    calls: Vec<String>,
+    since: Vec<Duration>,
+    threads: Vec<ThreadId>,
+    /// Ends at this tick.
+    ticks_max: usize,
+}
+
+impl Diary {
+    fn until(ticks_max: usize) -> Self {
+        Self {
+            calls: Vec::new(),
+            since: Vec::new(),
+            threads: Vec::new(),
+            ticks_max,
+        }
+    }
+
+    fn note(&mut self, call: impl Into<String>) {
+        self.calls.push(call.into());
+        self.threads.push(thread::current().id());
+    }
+}
+
+impl Game for Diary {
+    fn start(&mut self, _: &mut Server) {
+        self.note("start");
+    }
+
+    fn connect(&mut self, server: &mut Server, session: SessionId, peer: &Peer) {
+        assert!(peer.address.ip().is_loopback());
+        let hello = Message::new(RELIABLE, b"welcome");
+        server.send_tracked(session, &hello).unwrap();
+        self.note("connect");
+    }
+
+    fn message(
+        &mut self,
+        server: &mut Server,
+        session: SessionId,
+        channel: ChannelId,
+        message: &[u8],
+    ) {
+        server.send(session, channel, message).unwrap();
+        self.note(String::from_utf8_lossy(message));
+    }
+
+    fn settled(
+        &mut self,
+        _: &mut Server,
+        _: SessionId,
+        (channel, _): (ChannelId, MessageId),
+        outcome: MessageOutcome,
+    ) {
+        assert_eq!((channel, outcome), (RELIABLE, MessageOutcome::Delivered));
+        self.note("settled");
+    }
+
+    fn disconnect(&mut self, _: &mut Server, _: SessionId, reason: CloseReason) {
+        self.note(format!("{reason:?}"));
+    }
+
+    fn tick(&mut self, _: &mut Server, since: Duration) -> ControlFlow<()> {
+        self.since.push(since);
+        self.threads.push(thread::current().id());
+        if self.since.len() >= self.ticks_max {
+            return ControlFlow::Break(());
+        }
+        ControlFlow::Continue(())
+    }
+
+    fn stop(&mut self, server: &mut Server) {
+        for session in server.sessions().collect::<Vec<_>>() {
+            server.send(session, RELIABLE, b"goodbye").unwrap();
+        }
+        self.note("stop");
+    }
+}
+
+/// A client that says `words` and listens to its end; returns what it heard and why it ended.
+/// `stopper` is used when all words have come back.
+fn talk(mut client: Client, words: &[&str], stopper: &Stopper) -> (Vec<String>, CloseReason) {
+    let mut heard = Vec::new();
+    loop {
+        for event in client.wait_tick(HZ).unwrap() {
+            match event {
+                Event::Connected { .. } => {
+                    for word in words {
+                        client.send(RELIABLE, word.as_bytes()).unwrap();
+                    }
+                }
+                Event::Message { bytes, .. } => {
+                    heard.push(String::from_utf8(bytes).unwrap());
+                    // The welcome, and all words.
+                    if heard.len() == words.len() + 1 {
+                        stopper.stop();
+                    }
+                }
+                Event::Disconnected { reason, .. } => return (heard, reason),
+                other @ (Event::Unreachable { .. } | Event::Settled { .. } | _) => {
+                    panic!("{other:?}")
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn u16_a_game_is_called_in_order_on_one_thread_and_says_goodbye() {
+    let mut server = Server::bind(address("127.0.0.1:0"), APP).unwrap();
+    let client = Client::connect(server.address(), APP, server.key()).unwrap();
+    let stopper = server.stopper();
+    let mut diary = Diary::until(usize::MAX);
+    let (heard, reason) = thread::scope(|scope| {
+        let client = scope.spawn(|| talk(client, &["one", "two"], &stopper));
+        server.run(HZ, &mut diary).unwrap();
+        client.join().unwrap()
+    });
+    assert_eq!(heard, ["welcome", "one", "two", "goodbye"]);
+    assert_eq!(reason, CloseReason::Peer(CloseCode::Shutdown));
+    let calls = diary.calls.iter().filter(|call| *call != "settled");
+    let calls: Vec<_> = calls.map(String::as_str).collect();
+    assert_eq!(
+        calls,
+        ["start", "connect", "one", "two", "stop", "Local(Shutdown)"]
+    );
+    assert_eq!(diary.calls.len(), calls.len() + 1, "{:?}", diary.calls);
+    let here = thread::current().id();
+    assert!(diary.threads.iter().all(|thread| *thread == here));
+}
+
+#[test]
+fn u16_a_game_ends_itself_after_as_many_ticks_as_it_counted() {
+    let mut server = Server::bind(address("127.0.0.1:0"), APP).unwrap();
+    let mut diary = Diary::until(5);
+    server.run(HZ, &mut diary).unwrap();
+    assert_eq!(diary.calls, ["start", "stop"]);
+    let span = Duration::from_secs(1) / 100;
+    assert_eq!(diary.since.len(), 5);
+    // A late tick leaves others out, and says so; none comes early.
+    assert!(diary.since.iter().all(|since| *since >= span));
+    assert_eq!(diary.since[0], span);
+    assert_eq!(server.report().load.ticks, 5);
+}
+
+/// Takes two and a half ticks for its second one.
+struct Slow(Diary);
+
+impl Game for Slow {
+    fn message(&mut self, _: &mut Server, _: SessionId, _: ChannelId, _: &[u8]) {}
+
+    fn tick(&mut self, server: &mut Server, since: Duration) -> ControlFlow<()> {
+        let flow = self.0.tick(server, since);
+        if self.0.since.len() == 2 {
+            let (_never, waits) = std::sync::mpsc::channel::<()>();
+            waits.recv_timeout(Duration::from_millis(125)).ok();
+        }
+        flow
+    }
+}
+
+#[test]
+fn u16_a_tick_that_takes_too_long_leaves_others_out_and_the_next_is_told() {
+    let mut server = Server::bind(address("127.0.0.1:0"), APP).unwrap();
+    let mut slow = Slow(Diary::until(3));
+    server
+        .run(NonZeroU8::MIN.saturating_add(19), &mut slow)
+        .unwrap();
+    assert!(
+        slow.0.since[2] >= Duration::from_millis(150),
+        "{:?}",
+        slow.0.since
+    );
+    assert!(server.report().load.ticks_missed >= 2);
+}

@@ -1,0 +1,111 @@
+//! Whom a client connects to, whom it believes, and what it shows.
+
+use core::net::SocketAddr;
+
+use crypto::{PublicKey, Secret32};
+use wire::{InstanceId, NodeId};
+
+use super::hello;
+use crate::error::ConnectError;
+
+/// Whom to connect to, and what to show.
+#[derive(Debug)]
+pub struct Target {
+    /// Where the server may be, tried in turn; 1 to 8.
+    pub addresses: Vec<SocketAddr>,
+    /// Whose signature is believed.
+    pub server: ServerIdentity,
+    /// What lets us in.
+    pub credentials: Credentials,
+}
+
+/// Whose signature a client believes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ServerIdentity {
+    /// The holder of one of these keys: 1 to 4, each once. One signature is checked with all of
+    /// them in turn.
+    Keys(Vec<PublicKey>),
+    /// The holder of the key with this hash.
+    Node(NodeId),
+    /// Whoever one of these root keys vouches for with a [`Certificate`](crypto::Certificate): 1 or
+    /// 2, each once. Nobody is believed before [`Endpoint::set_unix_time`](crate::Endpoint::set_unix_time).
+    Roots {
+        /// Today's root key, and the next or the last one.
+        keys: Vec<PublicKey>,
+        /// The instance that must be named, where it is known; `None` takes any server of the
+        /// application.
+        server: Option<InstanceId>,
+    },
+}
+
+/// What a client shows.
+pub enum Credentials {
+    /// A sealed connect token and the PSK that came with it.
+    Token {
+        /// As the matchmaker sealed it; at most 1,000 bytes.
+        token: Vec<u8>,
+        /// As the matchmaker gave it, over a channel of its own.
+        psk: Secret32,
+    },
+    /// Nothing: for servers in open mode.
+    Open,
+    /// The network secret, and then our own identity: for nodes of one mesh. The endpoint must
+    /// listen.
+    Peer,
+}
+
+impl core::fmt::Debug for Credentials {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str(match self {
+            Self::Token { .. } => "Token(..)",
+            Self::Open => "Open",
+            Self::Peer => "Peer",
+        })
+    }
+}
+
+/// Most addresses of a target, as many as a token can list.
+const ADDRESSES_MAX: usize = 8;
+
+/// Most keys that a client believes, as many as a grant can list.
+const SERVER_KEYS_MAX: usize = 4;
+/// Most root keys that a client believes: rotation needs two.
+const ROOT_KEYS_MAX: usize = 2;
+
+impl Target {
+    /// Returns what is wrong with it.
+    pub(crate) fn check(&self) -> Result<(), ConnectError> {
+        let count = self.addresses.len();
+        if count == 0 || count > ADDRESSES_MAX {
+            return Err(ConnectError::Addresses(count));
+        }
+        let mut rest = match &self.server {
+            ServerIdentity::Keys(keys) if !(1..=SERVER_KEYS_MAX).contains(&keys.len()) => {
+                return Err(ConnectError::ServerKeys(keys.len()));
+            }
+            ServerIdentity::Roots { keys, .. } if !(1..=ROOT_KEYS_MAX).contains(&keys.len()) => {
+                return Err(ConnectError::RootKeys(keys.len()));
+            }
+            ServerIdentity::Keys(keys) | ServerIdentity::Roots { keys, .. } => keys.as_slice(),
+            ServerIdentity::Node(_) => &[],
+        };
+        while let [key, others @ ..] = rest {
+            if others.contains(key) {
+                return Err(ConnectError::ServerKeyRepeated);
+            }
+            rest = others;
+        }
+        self.credentials.check()
+    }
+}
+
+impl Credentials {
+    const fn check(&self) -> Result<(), ConnectError> {
+        match self {
+            Self::Token { token, .. } if token.len() > hello::TOKEN_LEN_MAX => {
+                Err(ConnectError::TokenLength(token.len()))
+            }
+            Self::Token { .. } | Self::Open | Self::Peer => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,226 @@
+//! Who is not heard: by prefix, by word of the application, and for what was sealed by nobody else.
+
+use core::net::SocketAddr;
+use core::time::Duration;
+
+use udp_proto::{Config, Credentials, Prefix};
+use wire::{Arrival, ClientId, Instant, Seed};
+
+use crate::authenticated::Bout;
+use crate::direct::{CLIENT, Line, Party, START, UNIX, config, network};
+use crate::harness::{Keys, SERVER, address};
+use crate::rogue::{Rogue, confirm};
+use netsim::provider::SimProvider;
+
+/// A frame of a type that there is not.
+const BREACH: [u8; 1] = [0x30];
+/// An ACK of packet 0.
+const ACK_OF_0: [u8; 7] = [0x02, 0, 0, 0xFF, 0xFF, 0, 0];
+const SPAN: Duration = Duration::from_secs(60);
+
+fn prefix(text: &str) -> Prefix {
+    text.parse().unwrap()
+}
+
+fn server(number: u64, config: Config) -> (Party, Keys) {
+    let seed = Seed::from_number(number);
+    let keys = Keys::new(seed);
+    let party = Party::server(config, &keys, SimProvider::new(seed), |listen| {
+        listen.with_open_mode()
+    });
+    (party, keys)
+}
+
+fn hear(party: &mut Party, now: Instant, (peer, real_source): (&str, Option<&str>), bytes: &[u8]) {
+    let arrival = Arrival {
+        real_source: real_source.map(address),
+        ..Arrival::from(address(peer))
+    };
+    let mut copy = bytes.to_vec();
+    party.machine.handle_datagram(now, arrival, &mut copy);
+}
+
+/// Neither length nor first byte is looked at, of whatever is sent from there.
+#[test]
+fn u13_nothing_of_a_datagram_from_a_blocked_prefix_is_looked_at() {
+    let (mut server, mut keys) = server(1, Config::default());
+    let (v4, v6) = (prefix("203.0.113.0/24"), prefix("2001:db8::/32"));
+    server.machine.block(START, v4, None).unwrap();
+    server.machine.block(START, v6, None).unwrap();
+    let hello = Rogue::new(1, &keys.token(UNIX, 1, address(SERVER))).hello;
+    let sent: [&[u8]; 5] = [&hello, &[], &[0; 2_000], &[0x40; 100], &[9]];
+    for from in [
+        "203.0.113.9:1",
+        "[2001:db8:7::1]:1",
+        "[::ffff:203.0.113.9]:1",
+    ] {
+        for bytes in sent {
+            hear(&mut server, START, (from, None), bytes);
+        }
+    }
+    let stats = *server.machine.stats();
+    assert_eq!(
+        (stats.dropped_blocked, stats.datagrams_received()),
+        (15, 15)
+    );
+    assert!(server.drain(START).is_empty());
+    hear(&mut server, START, ("203.0.114.9:1", None), &hello);
+    assert_eq!(server.machine.stats().accepted, 1);
+}
+
+#[test]
+fn u13_a_block_holds_from_the_next_datagram_ends_with_its_span_and_is_taken_back() {
+    let mut line = Line::new(2);
+    line.join(1);
+    let here = prefix("203.0.113.9");
+    let dropped = |line: &Line| line.server.machine.stats().dropped_blocked;
+    line.server
+        .machine
+        .block(line.now, here, Some(SPAN))
+        .unwrap();
+    line.run(3_000);
+    assert!(dropped(&line) > 0, "keepalives of a session that exists");
+    assert!(line.server.machine.unblock(&here));
+    assert!(!line.server.machine.unblock(&here));
+    let before = dropped(&line);
+    line.run(20_000);
+    assert_eq!((dropped(&line), line.server.closes()), (before, vec![]));
+    // Longer than the session lives without a word.
+    line.server
+        .machine
+        .block(line.now, here, Some(SPAN))
+        .unwrap();
+    assert_eq!(line.server.machine.blocked().len(), 1);
+    line.run(59_000);
+    assert_eq!(line.server.closes().len(), 1);
+    let credentials = line.token(2);
+    line.client.dial(line.now, &line.keys, credentials);
+    line.run(500);
+    assert_eq!(line.server.sessions().len(), 1);
+    line.run(2_000);
+    assert_eq!(
+        line.server.sessions().len(),
+        2,
+        "heard again after a minute"
+    );
+    assert!(line.server.machine.blocked().is_empty());
+}
+
+/// A block of a player behind an exit meets him and nobody else behind it; an exit that does not say
+/// whom it speaks for is heard.
+#[test]
+fn u13_behind_a_trusted_exit_the_players_own_address_counts() {
+    let exit = "192.0.2.200:9";
+    let (mut server, mut keys) = server(
+        3,
+        config(|config| config.trusted_exits = vec![address(exit).ip()]),
+    );
+    for blocked in ["192.0.2.0/24", "203.0.113.7"] {
+        server.machine.block(START, prefix(blocked), None).unwrap();
+    }
+    let mut number = 0;
+    let mut is_heard = |peer, told| {
+        number += 1;
+        let before = server.machine.stats().dropped_blocked;
+        let rogue = Rogue::new(number, &keys.token(UNIX, number, address(SERVER)));
+        hear(&mut server, START, (peer, told), &rogue.hello);
+        server.machine.stats().dropped_blocked == before
+    };
+    assert!(is_heard(exit, None));
+    assert!(is_heard(exit, Some("203.0.113.8:1")));
+    assert!(!is_heard(exit, Some("203.0.113.7:1")));
+    assert!(!is_heard(exit, Some("192.0.2.3:1")));
+    assert!(!is_heard("192.0.2.201:9", None), "no exit of ours");
+}
+
+/// Off by default; and where it is on, it is the player who is kept out, wherever he comes from.
+#[test]
+fn u13_block_breaches_keeps_out_the_player_who_broke_the_protocol() {
+    for span in [None, Some(SPAN)] {
+        let config = config(|config| config.block_breaches = span);
+        let mut bout = Bout::open_with(4, config);
+        bout.say(&BREACH);
+        assert!(bout.end().is_some());
+        let line = &mut bout.line;
+        assert_eq!(
+            line.server.machine.stats().blocked_for_breaches,
+            u64::from(span.is_some())
+        );
+        assert!(line.server.machine.blocked().is_empty(), "no address");
+        let is_let_in = |line: &mut Line, player, from: SocketAddr| {
+            let accepted = line.server.machine.stats().accepted;
+            let number = line.now.as_millis() + player;
+            let rogue = Rogue::new(number, &line.token(player));
+            line.server.take(line.now, from, &rogue.hello);
+            line.server.machine.stats().accepted > accepted
+        };
+        line.run(1_000);
+        assert_eq!(is_let_in(line, 1, network(5)), span.is_none());
+        assert!(is_let_in(line, 2, address(CLIENT)), "another from there");
+        if span.is_some() {
+            assert!(line.server.machine.pardon(ClientId(1)));
+            assert!(!line.server.machine.pardon(ClientId(1)));
+            line.run(6_000);
+            assert!(is_let_in(line, 1, network(5)));
+        }
+    }
+}
+
+#[test]
+fn u13_block_breaches_ends() {
+    let config = config(|config| config.block_breaches = Some(Duration::from_secs(5)));
+    let mut bout = Bout::open_with(5, config);
+    bout.say(&BREACH);
+    let line = &mut bout.line;
+    for (millis, accepted) in [(4_900, 1), (200, 2)] {
+        line.run(millis);
+        let rogue = Rogue::new(millis, &line.token(1));
+        line.server.take(line.now, network(5), &rogue.hello);
+        assert_eq!(line.server.machine.stats().accepted, accepted);
+    }
+}
+
+/// In open mode there is only the address, and it is believed once its owner has answered from it: a
+/// first packet whose source was forged blocks nobody.
+#[test]
+fn u13_an_address_is_blocked_only_where_its_owner_has_answered() {
+    for has_answered in [false, true] {
+        let config = config(|config| config.block_breaches = Some(SPAN));
+        let (mut server, _) = server(6, config);
+        let from = address(CLIENT);
+        let mut rogue = Rogue::new(6, &Credentials::Open);
+        server.take(START, from, &rogue.hello);
+        let retry = server.drain(START).remove(0).bytes;
+        rogue.follow(&retry);
+        server.take(START, from, &rogue.hello);
+        let accept = server.drain(START).remove(0).bytes;
+        let mut session = rogue.accept(&accept);
+        server.take(START, from, &session.packet(&confirm(&Config::default())));
+        assert!(!server.drain(START).is_empty(), "its packet 0");
+        if has_answered {
+            server.take(START, from, &session.packet(&ACK_OF_0));
+        }
+        server.take(START, from, &session.packet(&BREACH));
+        server.drain(START);
+        assert_eq!(server.closes().len(), 1);
+        let blocked: Vec<_> = server.machine.blocked().iter().collect();
+        let here = (prefix("203.0.113.9/32"), Some(START + SPAN));
+        assert_eq!(blocked, if has_answered { vec![here] } else { vec![] });
+    }
+}
+
+/// Ends that a peer in good faith may meet keep nobody out.
+#[test]
+fn u13_an_end_in_order_and_silence_block_nobody() {
+    let config = config(|config| config.block_breaches = Some(SPAN));
+    let mut line = Line::with(7, config, |listen| listen);
+    let (_, theirs) = line.join(1);
+    line.server.machine.kick(line.now, theirs, b"").unwrap();
+    line.run(1_000);
+    line.join(1);
+    line.now += Duration::from_secs(30);
+    line.server.wake(line.now);
+    line.server.drain(line.now);
+    assert_eq!(line.server.closes().len(), 2);
+    assert_eq!(line.server.machine.stats().blocked_for_breaches, 0);
+}

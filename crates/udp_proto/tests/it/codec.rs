@@ -1,0 +1,328 @@
+//! Typed messages: what is written is read, and what is hostile is bounded.
+
+use core::fmt::Debug;
+use std::collections::BTreeMap;
+
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+#[cfg(feature = "bincode")]
+use udp_proto::codec::Bincode;
+use udp_proto::codec::{
+    Codec, DecodeError, DispatchError, EncodeError, Limits, Postcard, Registry, TakenId, Typed,
+};
+use udp_proto::{Config, SessionId};
+use wire::Seed;
+
+use crate::alloc::peak;
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+struct Step {
+    tick: u32,
+    moves: Vec<(i16, i16)>,
+    name: String,
+    seen: BTreeMap<u8, Option<Box<Self>>>,
+    kind: Kind,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+enum Kind {
+    Idle,
+    Jump(f32),
+    Throw { at: [u8; 3], far: bool },
+    Pair(u128, char),
+}
+
+impl Typed for Step {
+    const ID: u16 = 0x0203;
+    const VERSION: u16 = 1;
+}
+
+#[derive(Debug, PartialEq, Serialize, Deserialize)]
+struct Chat(String);
+
+impl Typed for Chat {
+    const ID: u16 = 9;
+    const VERSION: u16 = 2;
+}
+
+/// Has the id of [`Chat`].
+#[derive(Debug, Serialize, Deserialize)]
+struct Impostor;
+
+impl Typed for Impostor {
+    const ID: u16 = Chat::ID;
+    const VERSION: u16 = 1;
+}
+
+fn step() -> Step {
+    let inner = Step {
+        tick: 7,
+        moves: vec![(1, -1), (i16::MAX, i16::MIN)],
+        name: "ä".to_owned(),
+        seen: BTreeMap::new(),
+        kind: Kind::Throw {
+            at: [1, 2, 3],
+            far: true,
+        },
+    };
+    Step {
+        seen: BTreeMap::from([(0, None), (200, Some(Box::new(inner.clone())))]),
+        kind: Kind::Pair(u128::MAX, '\u{1f3ae}'),
+        ..inner
+    }
+}
+
+/// What a handler has heard.
+#[derive(Debug, Default, PartialEq)]
+struct Heard {
+    steps: Vec<Step>,
+    chats: Vec<Chat>,
+}
+
+fn registry<C: Codec>() -> Registry<C, Heard> {
+    Registry::new()
+        .takes(|heard: &mut Heard, _, step: Step| heard.steps.push(step))
+        .unwrap()
+        .takes(|heard: &mut Heard, _, chat: Chat| heard.chats.push(chat))
+        .unwrap()
+}
+
+fn round_trip<C: Codec>() {
+    let registry = registry::<C>();
+    let (mut heard, mut bytes) = (Heard::default(), vec![1, 2, 3]);
+    let from = SessionId::default();
+    for kind in [Kind::Idle, Kind::Jump(0.5), step().kind] {
+        let said = Step { kind, ..step() };
+        registry.encode(&said, &mut bytes).unwrap();
+        assert_eq!(bytes[..2], [2, 3]);
+        assert_eq!(registry.dispatch(&mut heard, from, &bytes), Ok(Step::ID));
+        assert_eq!(heard.steps.pop(), Some(said));
+    }
+    registry.encode(&Chat("hi".to_owned()), &mut bytes).unwrap();
+    assert_eq!(registry.dispatch(&mut heard, from, &bytes), Ok(Chat::ID));
+    assert_eq!(heard.chats, [Chat("hi".to_owned())]);
+
+    // Each cut and each byte too many is refused, and reaches no handler.
+    registry.encode(&step(), &mut bytes).unwrap();
+    let mut heard = Heard::default();
+    for len in 0..bytes.len() {
+        let refused = registry.dispatch(&mut heard, from, &bytes[..len]);
+        assert!(refused.is_err(), "{len}");
+    }
+    bytes.push(0);
+    let error = DecodeError::Trailing;
+    assert_eq!(
+        registry.dispatch(&mut heard, from, &bytes),
+        Err(DispatchError::Undecodable {
+            id: Step::ID,
+            error
+        })
+    );
+    assert_eq!(heard, Heard::default());
+}
+
+#[test]
+fn u22_what_is_written_is_read_and_dispatched_by_its_id() {
+    round_trip::<Postcard>();
+    #[cfg(feature = "bincode")]
+    round_trip::<Bincode>();
+}
+
+#[test]
+fn u22_ids_are_explicit_and_unique_and_others_go_nowhere() {
+    let twice = registry::<Postcard>().takes(|_, _, _: Impostor| {});
+    assert_eq!(twice.err(), Some(TakenId(9)));
+    let twice = registry::<Postcard>().sends::<Chat>();
+    assert_eq!(twice.err(), Some(TakenId(9)));
+
+    let sender = Registry::<Postcard, Heard>::new().sends::<Chat>().unwrap();
+    let (mut heard, mut bytes) = (Heard::default(), Vec::new());
+    sender.encode(&Chat("hi".to_owned()), &mut bytes).unwrap();
+    let mut dispatch = |message: &[u8]| sender.dispatch(&mut heard, SessionId::default(), message);
+    assert_eq!(dispatch(&bytes), Err(DispatchError::NotTaken(9)));
+    assert_eq!(dispatch(&[2, 3]), Err(DispatchError::UnknownId(0x0203)));
+    assert_eq!(dispatch(&[2]), Err(DispatchError::NoId));
+    assert_eq!(
+        sender.encode(&step(), &mut bytes),
+        Err(EncodeError::Unregistered(0x0203))
+    );
+    // Whether a type is taken or sent is one end's own business; all else must agree.
+    let taker = Registry::<Postcard, Heard>::new()
+        .takes(|heard: &mut Heard, _, chat: Chat| heard.chats.push(chat))
+        .unwrap();
+    assert_eq!(sender.catalogue(), taker.catalogue());
+    assert_ne!(sender.catalogue(), registry::<Postcard>().catalogue());
+    assert_ne!(sender.catalogue(), Config::default().messages);
+    #[cfg(feature = "bincode")]
+    assert_ne!(
+        registry::<Bincode>().catalogue(),
+        registry::<Postcard>().catalogue()
+    );
+}
+
+/// Costs a byte on the wire and 400 in memory.
+type Fat = Option<[[u64; 10]; 5]>;
+
+#[derive(Debug, Serialize, Deserialize)]
+enum Tree {
+    Leaf,
+    Fork(Box<Self>),
+}
+
+/// Decodes `bytes` as a `T`, and returns the outcome and the most that was held for it.
+fn decode<C: Codec, T: DeserializeOwned>(
+    bytes: &[u8],
+    limits: Limits,
+) -> (Result<(), DecodeError>, i64) {
+    let mut outcome = Ok(());
+    let held = peak(|| outcome = C::decode::<T>(bytes, limits).map(drop));
+    (outcome, held)
+}
+
+fn limits(memory_max: usize, depth_max: u16) -> Limits {
+    let mut limits = Limits::default();
+    limits.memory_max = memory_max;
+    limits.depth_max = depth_max;
+    limits
+}
+
+/// A length of nearly 2^32, in the format of both codecs, and `count` bytes of `fill` behind it.
+fn claim<C: Codec>(fill: u8, count: usize) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    if C::CODE == Postcard::CODE {
+        bytes.extend_from_slice(&[0xff, 0xff, 0xff, 0xff, 0x0f]);
+    } else {
+        bytes.extend_from_slice(&[252, 0xff, 0xff, 0xff, 0xff]);
+    }
+    bytes.resize(bytes.len() + count, fill);
+    bytes
+}
+
+fn bounded<C: Codec>() {
+    const MEMORY: usize = 60_000;
+    let usual = limits(MEMORY, 128);
+    let allowed = i64::try_from(3 * MEMORY).unwrap();
+    let short = claim::<C>(0, 40);
+    let check = |what: &str, (outcome, held): (Result<(), DecodeError>, i64)| {
+        let known = [DecodeError::Malformed, DecodeError::TooLarge];
+        assert!(known.contains(&outcome.unwrap_err()), "{what}: {outcome:?}");
+        assert!(held <= allowed, "{what} holds {held} bytes");
+    };
+    // Claimed lengths are allocated by nobody, whatever is in the list.
+    check("text", decode::<C, String>(&short, usual));
+    check("bytes", decode::<C, Vec<u8>>(&short, usual));
+    check("fat", decode::<C, Vec<Fat>>(&short, usual));
+    check("map", decode::<C, BTreeMap<u32, Fat>>(&short, usual));
+    check("lists", decode::<C, Vec<Vec<Vec<u8>>>>(&short, usual));
+    // What costs next to nothing on the wire is paid for in memory.
+    let long = claim::<C>(0, 30_000);
+    assert_eq!(
+        decode::<C, Vec<Fat>>(&long, usual).0,
+        Err(DecodeError::TooLarge)
+    );
+    check("many fat", decode::<C, Vec<Fat>>(&long, usual));
+    check("many boxed", decode::<C, Vec<Box<Fat>>>(&long, usual));
+    // And what costs nothing at all ends, too: 4,000,000,000 of it would take a while.
+    check("nothing", decode::<C, Vec<()>>(&short, usual));
+
+    // A list that fits is taken, and one a little longer is not.
+    let mut bytes = Vec::new();
+    C::encode(&vec![5_u64; 1_000], &mut bytes).unwrap();
+    let needed = 1_000 * 9 + size_of::<Vec<u64>>();
+    assert_eq!(decode::<C, Vec<u64>>(&bytes, limits(needed, 3)).0, Ok(()));
+    assert_eq!(
+        decode::<C, Vec<u64>>(&bytes, limits(needed - 1, 3)).0,
+        Err(DecodeError::TooLarge)
+    );
+    bytes.clear();
+    C::encode(&"text", &mut bytes).unwrap();
+    let needed = 4 + size_of::<String>();
+    assert_eq!(decode::<C, String>(&bytes, limits(needed, 1)).0, Ok(()));
+    assert_eq!(
+        decode::<C, String>(&bytes, limits(needed - 1, 1)).0,
+        Err(DecodeError::TooLarge)
+    );
+}
+
+#[test]
+fn u22_whatever_a_message_claims_memory_and_work_stay_within_its_limits() {
+    bounded::<Postcard>();
+    #[cfg(feature = "bincode")]
+    bounded::<Bincode>();
+}
+
+#[test]
+fn u22_a_message_of_a_million_forks_ends_at_the_depth_limit_and_not_the_stack() {
+    let forks = vec![1; 1_000_000];
+    assert_eq!(
+        decode::<Postcard, Tree>(&forks, Limits::default()).0,
+        Err(DecodeError::TooDeep)
+    );
+    #[cfg(feature = "bincode")]
+    assert_eq!(
+        decode::<Bincode<16_000_000>, Tree>(&forks, Limits::default()).0,
+        Err(DecodeError::TooDeep)
+    );
+    let mut few = Tree::Leaf;
+    for _ in 0..30 {
+        few = Tree::Fork(Box::new(few));
+    }
+    let mut bytes = Vec::new();
+    Postcard::encode(&few, &mut bytes).unwrap();
+    let (outcome, _) = decode::<Postcard, Tree>(&bytes, Limits::default());
+    assert_eq!(outcome, Ok(()));
+}
+
+#[cfg(feature = "bincode")]
+#[test]
+fn u22_bincode_refuses_by_its_compile_time_limit_what_claims_more() {
+    let mut bytes = Vec::new();
+    Bincode::<64>::encode(&vec![7_u8; 100], &mut bytes).unwrap();
+    let of = |limit| limit;
+    let generous = limits(of(1 << 30), 128);
+    assert_eq!(
+        decode::<Bincode<64>, Vec<u8>>(&bytes, generous).0,
+        Err(DecodeError::TooLarge)
+    );
+    assert_eq!(decode::<Bincode<512>, Vec<u8>>(&bytes, generous).0, Ok(()));
+}
+
+fn random<C: Codec, T: DeserializeOwned + Serialize + Debug>(seed: u64) {
+    const MEMORY: usize = 10_000;
+    let mut generator = Seed::from_number(seed).generator(0);
+    let allowed = i64::try_from(3 * MEMORY).unwrap();
+    let mut honest = Vec::new();
+    C::encode(&step(), &mut honest).unwrap();
+    for _ in 0..5_000 {
+        let len = usize::try_from(generator.below(200)).unwrap();
+        let mut bytes = vec![0; len];
+        generator.fill(&mut bytes);
+        if generator.chance(500_000) {
+            // An honest message with some bytes changed goes deeper.
+            bytes = honest.clone();
+            for _ in 0..=generator.below(3) {
+                let at = usize::try_from(generator.below(bytes.len() as u64)).unwrap();
+                bytes[at] = generator.next_u32().to_le_bytes()[0];
+            }
+        }
+        let (_, held) = decode::<C, T>(&bytes, limits(MEMORY, 64));
+        // Text that bincode reads before it is paid for, too.
+        assert!(held <= allowed + 65_536, "{held} for {bytes:?}");
+    }
+}
+
+#[test]
+fn u22_random_bytes_and_changed_messages_stay_within_the_limits() {
+    for seed in 1..=4 {
+        random::<Postcard, Step>(seed);
+        random::<Postcard, Vec<Vec<Fat2>>>(seed);
+        #[cfg(feature = "bincode")]
+        {
+            random::<Bincode, Step>(seed);
+            random::<Bincode, Vec<Vec<Fat2>>>(seed);
+        }
+    }
+}
+
+/// [`Fat`], with text.
+type Fat2 = (Option<[u64; 30]>, String);

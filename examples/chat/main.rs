@@ -1,0 +1,209 @@
+//! A chat whose lobby speaks HTTPS and hands its guests over to encrypted UDP.
+//!
+//! ```text
+//! chat run                                                  all of it, as processes, with a script
+//! chat server 127.0.0.1:7443 127.0.0.1:7777 --ca ca.pem     by hand: writes the certificate of an
+//!                                                           authority made at the start; ends with
+//!                                                           stdin
+//! chat client 127.0.0.1:7443 ann --ca ca.pem --register     by hand: the password is the first line
+//! ```
+//!
+//! The client believes the lobby by its certificate: chain, name and time are checked, and nothing
+//! else will do. The lobby checks the password and answers with a grant, which holds the room's
+//! address and identity key, and a token that opens one session within 30 s. The room believes the
+//! token and asks nobody.
+
+#![expect(clippy::print_stdout, reason = "a program for people to watch")]
+
+mod certificate;
+mod http;
+mod lobby;
+mod room;
+mod script;
+
+use std::error::Error;
+use std::io::{self, BufRead};
+use std::net::{SocketAddr, TcpListener};
+use std::num::NonZeroU8;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Receiver, TryRecvError, channel};
+use std::sync::{Arc, Mutex};
+use std::thread;
+
+use certificate::Fault;
+use clap::Parser;
+use lobby::{ACCOUNTS_MAX, Lobby, Login, Room};
+use tickwire::accounts::{Accounts, Cost, LockoutConfig, MemoryStore};
+use tickwire::crypto::token::TokenKey;
+use tickwire::crypto::{ClientGrant, Identity, Ring, ServerKeys};
+use tickwire::udp_proto::{Credentials, Listen, ServerIdentity, Target};
+use tickwire::{AppId, Client, Config, Event, RELIABLE, SendError, Server};
+
+const APP: AppId = AppId(0x6368_6174);
+const HZ: NonZeroU8 = NonZeroU8::MIN.saturating_add(59);
+
+/// Talks in a room, after a login over HTTPS.
+#[derive(Parser)]
+#[command(arg_required_else_help = true)]
+enum Line {
+    /// Starts a server and guests as processes of their own, who follow a script.
+    Run,
+    /// Runs lobby and room, until stdin ends.
+    Server {
+        /// Where the lobby listens, TCP.
+        lobby: SocketAddr,
+        /// Where the room listens, UDP.
+        room: SocketAddr,
+        /// Where the certificate of the authority is written.
+        #[arg(long)]
+        ca: PathBuf,
+        /// What shall be wrong with the lobby's certificate.
+        #[arg(long, value_enum, default_value_t)]
+        fault: Fault,
+    },
+    /// Talks; the first line of stdin is the password.
+    Client {
+        /// The lobby, as HOST:PORT.
+        lobby: String,
+        name: String,
+        /// The certificate of the authority to believe.
+        #[arg(long)]
+        ca: PathBuf,
+        /// Makes an account first.
+        #[arg(long)]
+        register: bool,
+    },
+}
+
+fn main() -> Result<(), Box<dyn Error>> {
+    match Line::parse() {
+        Line::Run => script::run(),
+        Line::Server {
+            lobby,
+            room,
+            ca,
+            fault,
+        } => serve(lobby, room, (&ca, fault)),
+        Line::Client {
+            lobby,
+            name,
+            ca,
+            register,
+        } => talk(&lobby, name, (&ca, register)),
+    }
+}
+
+fn serve(
+    lobby: SocketAddr,
+    room: SocketAddr,
+    (ca, fault): (&Path, Fault),
+) -> Result<(), Box<dyn Error>> {
+    let mut ring = Ring::new();
+    let identity = Identity::generate(&mut ring)?;
+    let keys = ServerKeys::new(&[*identity.public_key()]).ok_or("no key")?;
+    let token_key = TokenKey::generate(&mut ring, 1)?;
+    let mut server = Server::bind_with(room, APP, Config::for_server(), |instance| {
+        Listen::new(identity, instance)
+    })?;
+    server.add_token_key(token_key.clone());
+    let (authority, tls) = certificate::issue(fault)?;
+    let listener = TcpListener::bind(lobby)?;
+    let store = MemoryStore::new(ACCOUNTS_MAX);
+    let accounts = Accounts::new(store, Cost::DEFAULT, LockoutConfig::default())?;
+    let lobby = Arc::new(Lobby {
+        accounts: Mutex::new(accounts),
+        room: Room {
+            address: server.address(),
+            keys,
+            instance: server.instance(),
+            token_key,
+        },
+        tls,
+        open: 0.into(),
+    });
+    std::fs::write(ca, authority)?;
+    println!("{} {}", listener.local_addr()?, server.address());
+    thread::spawn(move || lobby.serve(&listener));
+    let (open, end) = channel();
+    thread::spawn(move || {
+        io::copy(&mut io::stdin().lock(), &mut io::sink()).ok();
+        drop::<std::sync::mpsc::Sender<()>>(open);
+    });
+    room::serve(&mut server, &end)
+}
+
+fn talk(lobby: &str, name: String, (ca, register): (&Path, bool)) -> Result<(), Box<dyn Error>> {
+    let (host, port) = lobby.rsplit_once(':').ok_or("a lobby is HOST:PORT")?;
+    let config = certificate::trust(&std::fs::read_to_string(ca)?)?;
+    let mut password = String::new();
+    io::stdin().lock().read_line(&mut password)?;
+    let password = password.trim_end_matches(['\r', '\n']).to_owned();
+    let login = Login { name, password };
+    let page = if register { "register" } else { "login" };
+    let host = host.trim_matches(['[', ']']);
+    let grant = lobby::ask((host, port.parse()?), config, (page, &login))?;
+    drop(login);
+    say(&mut enter(&grant)?, &lines())
+}
+
+/// Opens a session with the room that a grant is for.
+fn enter(grant: &ClientGrant) -> Result<Client, Box<dyn Error>> {
+    if grant.app_id != APP.0 {
+        return Err("the grant is for another game".into());
+    }
+    let target = Target {
+        addresses: grant.addresses.as_slice().to_vec(),
+        server: ServerIdentity::Keys(grant.server_keys.as_slice().to_vec()),
+        credentials: Credentials::Token {
+            token: grant.token.as_bytes().to_vec(),
+            psk: grant.psk.clone(),
+        },
+    };
+    Ok(Client::connect_to(target, APP, Config::default())?)
+}
+
+/// Lines of stdin, from a thread that may wait for them.
+fn lines() -> Receiver<String> {
+    let (read, lines) = channel();
+    thread::spawn(move || {
+        for line in io::stdin().lock().lines() {
+            let Ok(line) = line else { return };
+            if read.send(line).is_err() {
+                return;
+            }
+        }
+    });
+    lines
+}
+
+/// Says what is typed and prints what is heard, until stdin or the session ends.
+fn say(client: &mut Client, lines: &Receiver<String>) -> Result<(), Box<dyn Error>> {
+    let (mut is_open, mut is_leaving) = (false, false);
+    loop {
+        for event in client.wait_tick(HZ)? {
+            match event {
+                Event::Connected { .. } => is_open = true,
+                Event::Message { bytes, .. } => println!("{}", room::printable(&bytes)),
+                Event::Unreachable { failure } => return Err(failure.to_string().into()),
+                Event::Disconnected { .. } if is_leaving => return Ok(()),
+                Event::Disconnected { reason, .. } => return Err(reason.to_string().into()),
+                Event::Settled { .. } | _ => {}
+            }
+        }
+        if !is_open || is_leaving {
+            continue;
+        }
+        // One line each sixtieth of a second: nobody types faster, and the room would mind.
+        match lines.try_recv() {
+            Ok(line) => match client.send(RELIABLE, line.as_bytes()) {
+                Ok(()) | Err(SendError::Closed) => {}
+                Err(error) => println!("* this cannot be said: {error}"),
+            },
+            Err(TryRecvError::Empty) => {}
+            Err(TryRecvError::Disconnected) => {
+                client.disconnect()?;
+                is_leaving = true;
+            }
+        }
+    }
+}

@@ -1,0 +1,85 @@
+//! The room: whoever comes with a grant of the lobby is known by name, and heard by all.
+
+use std::collections::BTreeMap;
+use std::error::Error;
+use std::num::NonZeroU8;
+use std::sync::mpsc::{Receiver, TryRecvError};
+
+use tickwire::udp_proto::Proof;
+use tickwire::{Event, RELIABLE, Server, SessionId};
+
+/// Turns of the room in a second.
+const HZ: NonZeroU8 = NonZeroU8::MIN.saturating_add(29);
+/// Longest thing that can be said, in bytes.
+const LINE_MAX: usize = 400;
+/// Lines that one may say in a turn: each is sent to everyone.
+const LINES_MAX: u8 = 4;
+
+/// Somebody in the room.
+struct Guest {
+    name: String,
+    /// Lines of this turn.
+    lines: u8,
+}
+
+/// Serves until stdin ends, by whose thread `end` is dropped.
+pub(crate) fn serve(server: &mut Server, end: &Receiver<()>) -> Result<(), Box<dyn Error>> {
+    let mut guests: BTreeMap<SessionId, Guest> = BTreeMap::new();
+    while end.try_recv() != Err(TryRecvError::Disconnected) {
+        for guest in guests.values_mut() {
+            guest.lines = 0;
+        }
+        for event in server.wait_tick(HZ)? {
+            let said = hear(event, server, &mut guests);
+            let Some(said) = said else { continue };
+            for session in guests.keys() {
+                // Who acknowledges nothing for so long that no more fits is let go.
+                if server.send(*session, RELIABLE, said.as_bytes()).is_err() {
+                    server.disconnect(*session).ok();
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// What all shall hear of an event.
+fn hear(
+    event: Event,
+    server: &mut Server,
+    guests: &mut BTreeMap<SessionId, Guest>,
+) -> Option<String> {
+    match event {
+        Event::Connected { session, peer } => {
+            // The room is not in open mode: nobody comes without a token.
+            let Proof::Token(grant) = &peer.proof else {
+                server.disconnect(session).ok();
+                return None;
+            };
+            let name = String::from_utf8_lossy(&grant.user).into_owned();
+            let said = format!("* {name} is here");
+            guests.insert(session, Guest { name, lines: 0 });
+            Some(said)
+        }
+        Event::Message { session, bytes, .. } => {
+            let guest = guests.get_mut(&session)?;
+            guest.lines = guest.lines.saturating_add(1);
+            if guest.lines > LINES_MAX || bytes.len() > LINE_MAX {
+                server.disconnect(session).ok();
+                return None;
+            }
+            Some(format!("{}: {}", guest.name, printable(&bytes)))
+        }
+        Event::Disconnected { session, .. } => {
+            let guest = guests.remove(&session)?;
+            Some(format!("* {} has left", guest.name))
+        }
+        Event::Unreachable { .. } | Event::Settled { .. } | _ => None,
+    }
+}
+
+/// Text without what would move a cursor, ring a bell or worse.
+pub(crate) fn printable(bytes: &[u8]) -> String {
+    let text = String::from_utf8_lossy(bytes);
+    text.chars().filter(|char| !char.is_control()).collect()
+}

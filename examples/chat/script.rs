@@ -1,0 +1,198 @@
+//! All of it on this machine: who is let in, who is not, and what they hear.
+
+use std::error::Error;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::thread;
+use std::time::Duration;
+
+/// Longest that the script waits for a line: far longer than any takes.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Plays the script; an error where anything goes otherwise.
+pub(crate) fn run() -> Result<(), Box<dyn Error>> {
+    let folder = Folder::new()?;
+    let ca = folder.0.join("ca.pem");
+    let server = server(&ca, "none")?;
+    let lobby = server.first_word()?;
+    let client = |name: &str, words: &[&str], password: &str| {
+        let mut all = vec!["client", lobby.as_str(), name];
+        all.extend_from_slice(words);
+        Started::new(&all, &ca, &[password])
+    };
+    let mut ann = client("ann", &["--register"], "correct horse")?;
+    ann.hears("* ann is here")?;
+    let mut bob = client("bob", &["--register"], "battery staple")?;
+    bob.hears("* bob is here")?;
+    ann.hears("* bob is here")?;
+    ann.says("hello bob")?;
+    bob.hears("ann: hello bob")?;
+    bob.says("hello \u{1b}[2Jann")?;
+    ann.hears("bob: hello [2Jann")?;
+    ann.leaves()?;
+    bob.hears("* ann has left")?;
+    println!("chat: ann and bob have talked");
+    for (who, words, password, why) in [
+        (
+            "bob",
+            &[][..],
+            "a wrong one",
+            "no such account with this password",
+        ),
+        (
+            "mallory",
+            &[],
+            "a wrong one",
+            "no such account with this password",
+        ),
+        ("bob", &["--register"], "a wrong one", "the name is taken"),
+        ("bob", &[], "short", "a password has 8 to 256 bytes"),
+        ("b b", &[], "a wrong one", "an account name has"),
+    ] {
+        client(who, words, password)?.fails(why)?;
+        println!("chat: {who} was refused: {why}");
+    }
+    bob.leaves()?;
+    // Who comes again is let in by the password alone.
+    let mut bob = client("bob", &[], "battery staple")?;
+    bob.hears("* bob is here")?;
+    bob.leaves()?;
+    let other = folder.0.join("other.pem");
+    // Its authority is another one: made at its own start.
+    let stranger = self::server(&other, "none")?;
+    let words = ["client", &stranger.first_word()?, "bob"];
+    Started::new(&words, &ca, &["battery staple"])?.fails("UnknownIssuer")?;
+    println!("chat: a lobby was not believed: UnknownIssuer");
+    for (fault, why) in [("expired", "Expired"), ("other-name", "NotValidForName")] {
+        let wrong = self::server(&other, fault)?;
+        let words = ["client", &wrong.first_word()?, "bob"];
+        Started::new(&words, &other, &["battery staple"])?.fails(why)?;
+        println!("chat: a lobby was not believed: {why}");
+    }
+    println!("chat: all as the script says");
+    Ok(())
+}
+
+fn server(ca: &Path, fault: &str) -> Result<Started, Box<dyn Error>> {
+    let words = ["server", "127.0.0.1:0", "127.0.0.1:0", "--fault", fault];
+    Started::new(&words, ca, &[])
+}
+
+/// A process that ends with this one's, and the lines that it prints.
+struct Started {
+    child: Child,
+    stdin: Option<ChildStdin>,
+    lines: Receiver<String>,
+}
+
+impl Started {
+    fn new(words: &[&str], ca: &Path, typed: &[&str]) -> Result<Self, Box<dyn Error>> {
+        let mut command = Command::new(std::env::current_exe()?);
+        command.args(words).arg("--ca").arg(ca);
+        command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        let mut child = command.spawn()?;
+        let stdin = child.stdin.take();
+        let stdout = child.stdout.take().ok_or("a process has no output")?;
+        let (tell, lines) = channel();
+        thread::spawn(move || {
+            for line in BufReader::new(stdout).lines().map_while(Result::ok) {
+                if tell.send(line).is_err() {
+                    return;
+                }
+            }
+        });
+        let mut started = Self {
+            child,
+            stdin,
+            lines,
+        };
+        for line in typed {
+            started.says(line)?;
+        }
+        Ok(started)
+    }
+
+    fn says(&mut self, line: &str) -> Result<(), Box<dyn Error>> {
+        let stdin = self.stdin.as_mut().ok_or("the process has been left")?;
+        Ok(stdin.write_all(format!("{line}\n").as_bytes())?)
+    }
+
+    /// Waits for a line, whatever comes before.
+    fn hears(&mut self, line: &str) -> Result<(), Box<dyn Error>> {
+        loop {
+            match self.lines.recv_timeout(PATIENCE) {
+                Ok(heard) if heard == line => return Ok(()),
+                Ok(_) => {}
+                Err(_) => return Err(format!("{line:?} did not come: {}", self.end()).into()),
+            }
+        }
+    }
+
+    /// The first word of the first line.
+    fn first_word(&self) -> Result<String, Box<dyn Error>> {
+        let line = self.lines.recv_timeout(PATIENCE)?;
+        let word = line.split(' ').next().unwrap_or_default();
+        Ok(word.to_owned())
+    }
+
+    /// Closes its stdin, and sees that it ends well.
+    fn leaves(&mut self) -> Result<(), Box<dyn Error>> {
+        self.stdin = None;
+        if self.child.wait()?.success() {
+            Ok(())
+        } else {
+            Err(self.end().into())
+        }
+    }
+
+    /// Sees that it ends with an error that names `why`, having said nothing.
+    fn fails(&mut self, why: &str) -> Result<(), Box<dyn Error>> {
+        let status = self.child.wait()?;
+        let said = self.end();
+        if status.success() || !said.contains(why) || self.lines.try_recv().is_ok() {
+            return Err(format!("it should have failed, {why}: {status}, {said}").into());
+        }
+        Ok(())
+    }
+
+    /// Ends it, and returns what it says on stderr.
+    fn end(&mut self) -> String {
+        self.child.kill().ok();
+        let mut said = String::new();
+        if let Some(mut stderr) = self.child.stderr.take() {
+            stderr.read_to_string(&mut said).ok();
+        }
+        said
+    }
+}
+
+impl Drop for Started {
+    fn drop(&mut self) {
+        // Where it has ended, there is nothing to end.
+        self.child.kill().ok();
+        self.child.wait().ok();
+    }
+}
+
+/// A folder that is removed with this.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new() -> Result<Self, Box<dyn Error>> {
+        let name = format!("tickwire-chat-{}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        std::fs::create_dir(&path)?;
+        Ok(Self(path))
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        std::fs::remove_dir_all(&self.0).ok();
+    }
+}

@@ -1,0 +1,305 @@
+//! Pong in a terminal, over encrypted UDP: the server plays the game, the players send what they do
+//! and draw what they are told.
+//!
+//! ```text
+//! pong play                          a server and a bot as processes of their own, and you
+//! pong play --ticks 300              two bots, nothing drawn: all must tell the same score
+//! pong server 127.0.0.1:7777         by hand: prints its key
+//! pong client 127.0.0.1:7777 KEY     by hand
+//! ```
+//!
+//! Where stdout is no terminal, `play` plays 300 ticks by itself.
+
+#![expect(clippy::print_stdout, reason = "a program for people to watch")]
+
+mod court;
+mod terminal;
+
+use std::error::Error;
+use std::io::{self, BufRead, BufReader, IsTerminal};
+use std::net::SocketAddr;
+use std::num::NonZeroU8;
+use std::process::{Child, ChildStdout, Command, Stdio};
+
+use clap::Parser;
+use court::{Court, Move};
+use terminal::Terminal;
+use tickwire::{
+    AppId, ChannelId, Client, Event, RELIABLE, Server, ServerKey, SessionId, UNRELIABLE,
+};
+use wire::{Reader, Writer};
+
+const APP: AppId = AppId(0x706f_6e67);
+const HZ: NonZeroU8 = NonZeroU8::MIN.saturating_add(29);
+/// Ticks that players may be late for a game, or to leave it.
+const PATIENCE: u32 = 300;
+/// Ticks of a game that nobody watches.
+const TICKS: u32 = 300;
+
+/// Plays pong over encrypted UDP.
+#[derive(Parser)]
+#[command(arg_required_else_help = true)]
+enum Line {
+    /// Starts a server and an opponent, and plays against it.
+    Play {
+        /// Two bots play so many ticks, and nothing is drawn.
+        #[arg(long, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+        ticks: Option<u32>,
+    },
+    /// Waits for two players, and plays a game.
+    Server {
+        address: SocketAddr,
+        /// Ends after so many ticks, whatever the score.
+        #[arg(long)]
+        ticks: Option<u32>,
+    },
+    /// Plays on the side that is free.
+    Client {
+        address: SocketAddr,
+        key: ServerKey,
+        /// Plays by itself, and draws nothing.
+        #[arg(long)]
+        bot: bool,
+    },
+}
+
+fn main() -> Result<(), Box<dyn Error>> {
+    match Line::parse() {
+        Line::Play { ticks } => {
+            let is_watched = io::stdout().is_terminal() && io::stdin().is_terminal();
+            let headless = (!is_watched).then_some(TICKS);
+            play(ticks.or(headless))
+        }
+        Line::Server { address, ticks } => serve(address, ticks),
+        Line::Client { address, key, bot } => {
+            let screen = (!bot).then(Terminal::open);
+            match join(address, key, screen)? {
+                Some(points) => println!("{}", tell(points)),
+                None => println!("you have left"),
+            }
+            Ok(())
+        }
+    }
+}
+
+fn tell([left, right]: [u8; 2]) -> String {
+    format!("{left} : {right}")
+}
+
+/// Starts the others as processes of their own, and plays or looks on.
+fn play(ticks: Option<u32>) -> Result<(), Box<dyn Error>> {
+    let option = ticks.map(|ticks| format!("--ticks={ticks}"));
+    let words = ["server", "127.0.0.1:0"]
+        .into_iter()
+        .chain(option.as_deref());
+    // What others complain of would stand in the middle of the court.
+    let err = || ticks.map_or_else(Stdio::null, |_| Stdio::inherit());
+    let (mut server, mut lines) = start(words, err())?;
+    let first = lines.next().ok_or("the server said nothing")??;
+    let (address, key) = first.split_once(' ').ok_or("the server said no key")?;
+    let bot = || start(["client", address, key, "--bot"], err());
+    let (mut opponent, mut heard) = bot()?;
+    let mine = if ticks.is_some() {
+        let (mut player, mut heard) = bot()?;
+        let points = heard.next().ok_or("a player said nothing")??;
+        player.0.wait()?;
+        points
+    } else {
+        let screen = Some(Terminal::open());
+        let Some(points) = join(address.parse()?, key.parse()?, screen)? else {
+            // The others end with this process.
+            println!("pong: you have left");
+            return Ok(());
+        };
+        tell(points)
+    };
+    let theirs = heard.next().ok_or("a player said nothing")??;
+    let last = lines.next().ok_or("the server did not end well")??;
+    opponent.0.wait()?;
+    if !server.0.wait()?.success() || mine != theirs || !last.ends_with(&mine) {
+        return Err(format!("the score is not agreed on: {last}; {mine}; {theirs}").into());
+    }
+    println!("pong: {last}, and all agree");
+    Ok(())
+}
+
+/// A process that ends with this one's.
+struct Started(Child);
+
+impl Drop for Started {
+    fn drop(&mut self) {
+        // Where it has ended, there is nothing to end.
+        self.0.kill().ok();
+        self.0.wait().ok();
+    }
+}
+
+type Lines = io::Lines<BufReader<ChildStdout>>;
+
+fn start<'a>(
+    words: impl IntoIterator<Item = &'a str>,
+    err: Stdio,
+) -> Result<(Started, Lines), Box<dyn Error>> {
+    let mut command = Command::new(std::env::current_exe()?);
+    command.args(words).stdin(Stdio::null());
+    command.stdout(Stdio::piped()).stderr(err);
+    let mut child = Started(command.spawn()?);
+    let stdout = child.0.stdout.take().ok_or("a process has no output")?;
+    Ok((child, BufReader::new(stdout).lines()))
+}
+
+/// A player, as the server sees it.
+struct Player {
+    session: SessionId,
+    /// Number of the newest move, so that one which was overtaken does not count.
+    newest: u32,
+    held: Move,
+}
+
+fn serve(address: SocketAddr, ticks: Option<u32>) -> Result<(), Box<dyn Error>> {
+    let mut server = Server::bind(address, APP)?;
+    println!("{} {}", server.address(), server.key());
+    let mut players: Vec<Player> = Vec::new();
+    let mut waited = 0;
+    while players.len() < 2 {
+        take(&mut server, &mut players)?;
+        waited += 1;
+        // By hand one may take one's time.
+        if ticks.is_some() && waited > PATIENCE {
+            return Err("no two players came".into());
+        }
+    }
+    let mut court = Court::new();
+    let mut bytes = Vec::new();
+    while !court.is_won() && ticks.is_none_or(|ticks| court.tick < ticks) {
+        take(&mut server, &mut players)?;
+        let [left, right] = players.as_slice() else {
+            return Err("a player left".into());
+        };
+        court.play([left.held, right.held]);
+        bytes.clear();
+        court.encode(&mut Writer::new(&mut bytes));
+        tell_all(&mut server, &players, UNRELIABLE, &bytes);
+    }
+    // The end is worth sending again where it is lost.
+    tell_all(&mut server, &players, RELIABLE, &bytes);
+    for _ in 0..PATIENCE {
+        take(&mut server, &mut players)?;
+        if players.is_empty() {
+            break;
+        }
+    }
+    println!("{} ticks, {}", court.tick, tell(court.points));
+    Ok(())
+}
+
+fn tell_all(server: &mut Server, players: &[Player], channel: ChannelId, bytes: &[u8]) {
+    for player in players {
+        // Who has left is noticed with the next tick; what does not fit now is overtaken by then.
+        server.send(player.session, channel, bytes).ok();
+    }
+}
+
+/// Takes what has come within a tick.
+fn take(server: &mut Server, players: &mut Vec<Player>) -> Result<(), Box<dyn Error>> {
+    for event in server.wait_tick(HZ)? {
+        match event {
+            Event::Connected { session, .. } if players.len() < 2 => {
+                let seat = u8::try_from(players.len())?;
+                // One that is gone already is told of next.
+                server.send(session, RELIABLE, &[seat]).ok();
+                players.push(Player {
+                    session,
+                    newest: 0,
+                    held: Move::Stay,
+                });
+            }
+            // Both sides are taken.
+            Event::Connected { session, .. } => {
+                server.disconnect(session).ok();
+            }
+            Event::Message { session, bytes, .. } => {
+                let player = players.iter_mut().find(|player| player.session == session);
+                if let (Some(player), Some((number, held))) = (player, read_move(&bytes))
+                    && number > player.newest
+                {
+                    player.newest = number;
+                    player.held = held;
+                }
+            }
+            Event::Disconnected { session, .. } => {
+                players.retain(|player| player.session != session);
+            }
+            Event::Unreachable { .. } | Event::Settled { .. } | _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// What a player sends each tick: a number that grows, and a move.
+fn read_move(bytes: &[u8]) -> Option<(u32, Move)> {
+    let mut reader = Reader::new(bytes);
+    let number = reader.u32().ok()?;
+    Some((number, Move::from_byte(reader.u8().ok()?)?))
+}
+
+/// Plays until the server says how it ended, and returns the points; `None` where the player left.
+fn join(
+    address: SocketAddr,
+    key: ServerKey,
+    mut screen: Option<Terminal>,
+) -> Result<Option<[u8; 2]>, Box<dyn Error>> {
+    let mut client = Client::connect(address, APP, key)?;
+    let mut court = Court::new();
+    let mut seat: Option<usize> = None;
+    let mut points = None;
+    let mut has_left = false;
+    for number in 1.. {
+        for event in client.wait_tick(HZ)? {
+            match event {
+                Event::Message { channel, bytes, .. } if channel == RELIABLE => {
+                    if let [own] = *bytes {
+                        seat = Some(own.into());
+                    } else {
+                        points = Some(Court::decode(&mut Reader::new(&bytes))?.points);
+                        client.disconnect()?;
+                    }
+                }
+                Event::Message { bytes, .. } => {
+                    let told = Court::decode(&mut Reader::new(&bytes))?;
+                    // Datagrams overtake each other.
+                    if told.tick > court.tick {
+                        court = told;
+                    }
+                }
+                Event::Unreachable { failure } => return Err(failure.to_string().into()),
+                Event::Disconnected { .. } if has_left || points.is_some() => return Ok(points),
+                Event::Disconnected { reason, .. } => return Err(reason.to_string().into()),
+                Event::Connected { .. } | Event::Settled { .. } | _ => {}
+            }
+        }
+        if let (Some(seat), None, false) = (seat, points, has_left) {
+            let Some(held) = look(screen.as_mut(), &court, seat) else {
+                has_left = true;
+                client.disconnect()?;
+                continue;
+            };
+            let mut bytes = Vec::new();
+            let mut out = Writer::new(&mut bytes);
+            out.u32(number);
+            out.u8(held.to_byte());
+            // What does not fit now is overtaken by the next one.
+            client.send(UNRELIABLE, &bytes).ok();
+        }
+    }
+    Err("the game is endless".into())
+}
+
+/// Shows a moment, and returns what the player does; `None` where it has enough.
+fn look(screen: Option<&mut Terminal>, court: &Court, seat: usize) -> Option<Move> {
+    let Some(terminal) = screen else {
+        return Some(court.bot(seat));
+    };
+    terminal::draw(court, seat);
+    terminal.held()
+}
