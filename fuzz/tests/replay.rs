@@ -38,6 +38,42 @@ fn every_function_survives_mutations_of_its_corpus() {
     }
 }
 
+/// F4 of TWP/1: what its paper lists, those behind the AEAD included.
+#[test]
+fn twp_f4_each_part_that_reads_remote_bytes_has_a_target_and_a_corpus() {
+    for (part, functions) in [
+        (
+            "any datagram, at a server and at a client",
+            &["udp_first_bytes"][..],
+        ),
+        ("HELLO", &["udp_hello"]),
+        (
+            "ACCEPT, RETRY, REFUSE, VERSION at a client",
+            &["udp_accept", "udp_replies"],
+        ),
+        ("parameters", &["udp_params"]),
+        (
+            "a sealed token, and what is in it",
+            &["crypto_token_open", "crypto_token_body"],
+        ),
+        ("packet headers", &["udp_packet_header"]),
+        ("frames", &["udp_frames"]),
+        ("acknowledgements", &["udp_ack_apply"]),
+        ("reassembly and channels", &["udp_inbox"]),
+        ("a peer that has the keys", &["udp_session"]),
+        ("two ends and what is between them", &["udp_pair"]),
+        ("typed messages", &["udp_codec"]),
+    ] {
+        for name in functions {
+            assert!(
+                FUNCTIONS.iter().any(|(known, _)| known == name),
+                "{part}: {name}"
+            );
+            assert!(!corpus(name).is_empty(), "{part}: {name}");
+        }
+    }
+}
+
 #[test]
 fn every_function_has_its_target_and_no_target_is_left_over() {
     let folder = root().join("libfuzzer/fuzz_targets");

@@ -9,6 +9,7 @@
 mod ci;
 mod docs;
 mod failure;
+mod fuzz;
 mod member;
 mod need;
 mod peers;
@@ -52,6 +53,8 @@ enum Command {
     DocsRun,
     /// Run a crate's seeded simulations over a range of seeds.
     Sim(sim::Range),
+    /// Run the fuzz functions under libFuzzer, each for some minutes.
+    Fuzz(fuzz::Options),
     /// Have other stacks do the same work, and write what each needs for it.
     Peers(peers::Options),
     /// Check that the wire vectors are named by tests and have not changed.
@@ -81,6 +84,7 @@ fn run(command: &Command) -> Result<(), Failure> {
         Command::TreeCheck => tree_check::run(&Workspace::load()?),
         Command::DocsRun => docs::run(&Workspace::load()?),
         Command::Sim(range) => sim::run(range, &Workspace::load()?),
+        Command::Fuzz(options) => fuzz::run(options),
         Command::Peers(options) => peers::run(options),
         Command::Vectors { bless: true } => vectors::bless(&Workspace::load()?),
         Command::Vectors { bless: false } => vectors::check(&Workspace::load()?),

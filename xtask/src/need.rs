@@ -13,7 +13,7 @@ use crate::source::{leading_name, line_of, words};
 use crate::tree::{Finding, View, Workspace};
 
 /// Each tool with the Debian package that brings it.
-const TOOLS: [(&str, &str); 1] = [("chocolate-doom", "chocolate-doom")];
+const TOOLS: [(&str, &str); 2] = [("chocolate-doom", "chocolate-doom"), ("python3", "python3")];
 /// Where Debian puts programs that a service's `PATH` often lacks.
 const FOLDERS: [&str; 3] = ["/usr/games", "/usr/sbin", "/usr/local/bin"];
 

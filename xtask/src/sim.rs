@@ -3,6 +3,8 @@
 //! Built with the profile `sim`: optimised, since thousands of seeds are run, and with debug
 //! assertions, since a broken invariant is what they look for.
 
+use std::process::Command;
+
 use crate::failure::Failure;
 use crate::member::Member;
 use crate::process;
@@ -21,27 +23,75 @@ pub(crate) struct Range {
     /// The first seed.
     #[arg(long, default_value_t = 0)]
     from: u64,
+    /// Only simulations with this in their names.
+    #[arg(long, default_value = "sim_")]
+    test: String,
 }
 
-/// Runs the tests of the crate whose names hold `sim_`, with `SEEDS` and `FROM` set for them.
+/// Runs the tests of the crate whose names hold `sim_`, or what is asked for, with `SEEDS` and `FROM` set for them.
 pub(crate) fn run(range: &Range, workspace: &Workspace) -> Result<(), Failure> {
     let member = member(&workspace.members, &range.name)
         .ok_or_else(|| Failure::Check(format!("no crate is called {}", range.name)))?;
-    let mut command = process::cargo(["test", "--profile=sim", "--all-features", "--tests"]);
+    let mut tally = Tally::default();
+    let (mut told, mut traces) = (Vec::new(), Vec::new());
+    process::run_lines(
+        &mut command(range, &member.package, ("sim", &range.test)),
+        |line| {
+            tally.take(line);
+            told.extend(seeds_done(line));
+            traces.extend(trace(line));
+        },
+    )?;
+    println!("{}", verdict(&member.package, tally.passed, &told)?);
+    if traces.is_empty() {
+        return Ok(());
+    }
+    // The same once more, not optimised as much.
+    let mut others = Vec::new();
+    process::run_lines(
+        &mut command(range, &member.package, ("dev", TRACED)),
+        |line| {
+            others.extend(trace(line));
+        },
+    )?;
+    println!("{}", same_traces(&traces, &others)?);
+    Ok(())
+}
+
+/// Simulations that tell a trace have this in their names: invariant D1 of the protocol papers.
+const TRACED: &str = "_d1_";
+
+/// The command that runs the tests of `package` whose names hold `filter`, in a profile.
+fn command(range: &Range, package: &str, (profile, filter): (&str, &str)) -> Command {
+    let mut command = process::cargo(["test", "--all-features", "--tests"]);
     command
-        .args(["--package", &member.package, "sim_", "--", "--nocapture"])
+        .args(["--profile", profile, "--package", package, filter])
+        .args(["--", "--nocapture"])
         .env("SEEDS", range.seeds.to_string())
         .env("FROM", range.from.to_string())
         // It would win over both.
         .env_remove("SEED");
-    let mut tally = Tally::default();
-    let mut told = Vec::new();
-    process::run_lines(&mut command, |line| {
-        tally.take(line);
-        told.extend(seeds_done(line));
-    })?;
-    println!("{}", verdict(&member.package, tally.passed, &told)?);
-    Ok(())
+    command
+}
+
+/// The hash of all datagrams that a line tells of: `trace: 0123456789abcdef`.
+fn trace(line: &str) -> Option<String> {
+    let (_, hash) = line.split_once("trace: ")?;
+    let is_hash = hash.len() == 16 && hash.bytes().all(|byte| byte.is_ascii_hexdigit());
+    is_hash.then(|| hash.to_owned())
+}
+
+/// Whether two profiles gave the same traces.
+fn same_traces(optimised: &[String], other: &[String]) -> Result<String, Failure> {
+    if optimised != other {
+        return Err(Failure::Check(format!(
+            "the profile sim gives the traces {optimised:?}, and dev {other:?}"
+        )));
+    }
+    Ok(format!(
+        "sim: the profiles sim and dev give one trace, {}",
+        optimised.join(" ")
+    ))
 }
 
 /// What came of it; a failure where no simulation ran, or one did not tell its seeds.
@@ -99,6 +149,19 @@ mod tests {
         assert_eq!(seeds_done(line), Some(200));
         assert_eq!(seeds_done("test sim_loss ... ok"), None);
         assert_eq!(seeds_done("17 seeds held, then"), None);
+    }
+
+    #[test]
+    fn traces_of_two_profiles_are_compared() {
+        let line = "test world::sim_twp_d1_one ... trace: 0123456789abcdef";
+        let hash = trace(line).unwrap();
+        assert_eq!(hash, "0123456789abcdef");
+        assert_eq!(trace("trace: none"), None);
+        assert_eq!(trace("a stack trace"), None);
+        let same = [hash.clone()];
+        assert!(same_traces(&same, &same).is_ok());
+        assert!(same_traces(&same, &["fedcba9876543210".to_owned()]).is_err());
+        assert!(same_traces(&same, &[]).is_err());
     }
 
     #[test]

@@ -3,6 +3,7 @@
 mod arrow;
 mod attribute;
 mod contract;
+mod invariant;
 mod limit;
 mod locality;
 mod loose_end;
@@ -18,13 +19,14 @@ use crate::tree::{Finding, View, Workspace, report};
 /// Looks at the whole tree and returns what is wrong with it.
 type Check = fn(&View<'_>) -> Vec<Finding>;
 
-const CHECKS: [Check; 11] = [
+const CHECKS: [Check; 12] = [
     arrow::check,
     attribute::check,
     contract::check,
     limit::check,
     locality::check,
     loose_end::check,
+    invariant::check,
     paper::check,
     promise::check,
     purity::check,

@@ -15,7 +15,8 @@ pub(crate) struct TokenCache {
     entries: BTreeMap<TokenId, Entry>,
     /// The same tokens by the time after which they open nowhere.
     by_expiry: BTreeSet<(UnixTime, TokenId)>,
-    /// What ended up to here is forgotten, and opens nothing although the wall clock goes back.
+    /// The last end of a token that is forgotten: up to it none opens anything although the wall
+    /// clock goes back. Not the clock itself: one that was ahead for a while would keep all out.
     forgotten: Option<UnixTime>,
 }
 
@@ -126,13 +127,13 @@ impl TokenCache {
 
     /// Forgets what has expired.
     pub(crate) fn expire(&mut self, unix: UnixTime) {
-        self.forgotten = self.forgotten.max(Some(unix));
         while let Some(&(forget_at, token)) = self.by_expiry.first() {
             if forget_at > unix {
                 break;
             }
             self.by_expiry.remove(&(forget_at, token));
             self.entries.remove(&token);
+            self.forgotten = self.forgotten.max(Some(forget_at));
         }
     }
 

@@ -83,7 +83,7 @@ fn message(channel: u8, id: u16, data: &[u8]) -> Vec<u8> {
     frame
 }
 
-fn fragment(channel: u8, id: u16, (index, count): (u16, u16), data: &[u8]) -> Vec<u8> {
+pub(crate) fn fragment(channel: u8, id: u16, (index, count): (u16, u16), data: &[u8]) -> Vec<u8> {
     let mut frame = vec![0xE0 | channel];
     for number in [id, index, count] {
         frame.extend_from_slice(&number.to_be_bytes());

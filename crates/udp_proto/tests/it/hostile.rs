@@ -64,9 +64,16 @@ fn forge_key_phase(party: &mut Party, now: Instant, from: &str, packet: &[u8]) {
     assert!(party.machine.memory() > memory);
 }
 
+/// Each bit of more than 1,000 packets, of twelve sessions.
 #[test]
 fn twp_k2_r4_no_packet_opens_with_a_bit_flipped_and_none_changes_anything() {
-    let mut line = Line::new(8);
+    let count: usize = (8..20).map(flip_each_bit).sum();
+    assert!(count >= 1_000, "{count} packets");
+}
+
+/// Returns how many packets there were.
+fn flip_each_bit(seed: u64) -> usize {
+    let mut line = Line::new(seed);
     let packets = unseen_packets(&mut line, 90);
     let theirs = line.server.sessions()[0];
     line.server.drain(line.now);
@@ -104,6 +111,7 @@ fn twp_k2_r4_no_packet_opens_with_a_bit_flipped_and_none_changes_anything() {
     }
     let taken = line.server.machine.stats().taken() - before.taken();
     assert_eq!(taken, u64::try_from(packets.len()).unwrap());
+    packets.len()
 }
 
 #[test]

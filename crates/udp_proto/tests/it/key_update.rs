@@ -236,7 +236,7 @@ fn twp_k1_no_two_seals_share_key_and_nonce_over_thousands_of_key_phases() {
 }
 
 /// None, one or two.
-fn copies(generator: &mut Generator) -> u64 {
+pub(crate) fn copies(generator: &mut Generator) -> u64 {
     match generator.below(20) {
         0 => 0,
         1 => 2,

@@ -18,7 +18,9 @@ mod closing;
 #[cfg(feature = "postcard")]
 mod codec;
 mod contract;
+mod determinism;
 mod direct;
+mod elders;
 mod exchange;
 mod fairness;
 mod flood;

@@ -2,10 +2,15 @@
 
 use core::time::Duration;
 
-use udp_proto::{Credentials, Event};
+use netsim::provider::{Counting, Counts, NonceLog, Recording, SimProvider};
+use netsim::{Chance, LinkConfig, Loss};
+use udp_proto::{
+    ChannelId, Config, Credentials, Event, Listen, Message, MessageId, MessageOutcome,
+};
+use wire::Seed;
 
-use crate::direct::{CLIENT, Line, Sent};
-use crate::harness::{RELIABLE, UNRELIABLE, address};
+use crate::direct::{CLIENT, Line, Party, START, Sent, UNIX, unhurried};
+use crate::harness::{Keys, RELIABLE, Scene, UNRELIABLE, address};
 use crate::rogue::Rogue;
 
 /// S1: hello types and forged plaintext from the peer's own address do nothing to a session.
@@ -86,6 +91,71 @@ fn mpgs_s3_a_replay_after_300_or_5000_packets_is_not_delivered() {
     assert!(replayed > 5_000, "{replayed}");
 }
 
+/// S4: a nonce is a packet's number under a key of its own direction, and not the wall clock's second:
+/// 70,000 packets each way within one second, while that clock is set back and forth.
+#[test]
+fn mpgs_s4_no_nonce_comes_twice_in_a_second_of_70_000_packets_whatever_the_clock_shows() {
+    let log = NonceLog::default();
+    let seed = Seed::from_number(7);
+    let provider = |number| Recording::new(SimProvider::new(seed.generator(number).seed()), &log);
+    let ends = (provider(1), provider(2));
+    let mut line = Line::between(seed, unhurried(), |listen| listen, ends);
+    let (ours, theirs) = line.join(1);
+    let before = log.sealed();
+    for number in 0..70_000_u32 {
+        let unix = UNIX + Duration::from_secs([0, 60, 1][number as usize % 3]);
+        for (party, session) in [(&mut line.client, ours), (&mut line.server, theirs)] {
+            party.machine.set_unix_time(line.now, unix);
+            party
+                .machine
+                .send(line.now, session, UNRELIABLE, &number.to_be_bytes())
+                .unwrap();
+        }
+        line.settle();
+        line.record.clear();
+        line.now += Duration::from_micros(14);
+    }
+    assert!(line.now < START + Duration::from_secs(1));
+    assert_eq!(line.server.messages.len(), 70_000);
+    assert!(log.sealed() - before >= 140_000, "{}", log.sealed());
+    assert_eq!(log.reuses(), []);
+}
+
+/// S5: the signature covers both keys and the HELLO, so what the server said to another client
+/// connects nobody.
+#[test]
+fn mpgs_s5_an_answer_recorded_from_another_handshake_connects_nobody() {
+    let mut line = Line::new(8);
+    line.join(1);
+    let recorded = line
+        .record
+        .iter()
+        .find(|(is_up, bytes)| !is_up && bytes[0] == 0xC3);
+    let recorded = recorded.unwrap().1.clone();
+    let credentials = line.token(2);
+    let mut other = Party::new(
+        "203.0.113.10:4000",
+        Config::default(),
+        SimProvider::new(Seed::from_number(80)),
+    );
+    other.dial(line.now, &line.keys, credentials);
+    let hello = other.drain(line.now).remove(0).bytes;
+    // As it was, and with the hello id that the other client looks for.
+    let mut fitting = recorded.clone();
+    fitting[5..13].copy_from_slice(&hello[17..25]);
+    for bytes in [&recorded, &fitting] {
+        other.take(line.now, line.server.at, bytes);
+        assert!(other.drain(line.now).is_empty() && other.events.is_empty());
+    }
+    assert_eq!(other.machine.stats().dropped_reply, 2);
+    // The genuine answer still does.
+    line.server.take(line.now, other.at, &hello);
+    let accept = line.server.drain(line.now).remove(0).bytes;
+    other.take(line.now, line.server.at, &accept);
+    other.drain(line.now);
+    assert_eq!(other.sessions().len(), 1);
+}
+
 /// S6: spoofed hellos without a token leave nothing behind.
 #[test]
 fn mpgs_s6_a_spoofed_hello_leaves_no_state() {
@@ -98,6 +168,34 @@ fn mpgs_s6_a_spoofed_hello_leaves_no_state() {
     }
     assert_eq!(line.server.machine.session_count(), 0);
     assert_eq!(line.server.machine.memory(), before);
+}
+
+/// S7: what a stranger sends is read at fixed offsets; no length, type or nesting of his is followed.
+#[test]
+fn mpgs_s7_bytes_of_strangers_reach_no_parser_and_cost_no_memory() {
+    let (seed, counts) = (Seed::from_number(9), Counts::default());
+    let keys = Keys::new(seed);
+    let provider = Counting::new(SimProvider::new(seed), &counts);
+    let mut server = Party::server(Config::default(), &keys, provider, Listen::with_open_mode);
+    let (memory, before) = (server.machine.memory(), counts.now());
+    let mut sent = 0;
+    for first in 0..=u8::MAX {
+        // A list of one, of one, of one ..; the longest length; a text; zeros.
+        for filler in [0x91, 0xFF, 0x7B, 0x00] {
+            for len in [1, 23, 64, 1_200, 1_500] {
+                let mut bytes = vec![filler; len];
+                bytes[0] = first;
+                server.take(START, address(CLIENT), &bytes);
+                assert!(server.drain(START).is_empty());
+                sent += 1;
+            }
+        }
+    }
+    assert!(server.events.is_empty() && server.machine.session_count() == 0);
+    assert_eq!(server.machine.memory(), memory);
+    assert_eq!(server.machine.stats().datagrams_received(), sent);
+    let calls = counts.now() - before;
+    assert_eq!((calls.hash(), calls.elliptic_curve()), (0, 0));
 }
 
 /// F1: a lost fragment is sent again with its header, and the message arrives.
@@ -154,4 +252,152 @@ fn mpgs_f4_reliable_messages_keep_their_order() {
             .iter()
             .any(|event| matches!(event, Event::Closed { .. }))
     );
+}
+
+/// Sends `count` tracked messages; returns their ids.
+fn track(line: &mut Line, session: udp_proto::SessionId, count: usize) -> Vec<MessageId> {
+    let say = |_| {
+        let message = Message::new(RELIABLE, &[9; 5_000]);
+        let machine = &mut line.client.machine;
+        machine.send_tracked(line.now, session, &message).unwrap()
+    };
+    (0..count).map(say).collect()
+}
+
+/// What the client was told of its messages.
+fn told(events: &[Event]) -> Vec<(ChannelId, MessageId, MessageOutcome)> {
+    let settled = events.iter().filter_map(|event| match event {
+        Event::Settled {
+            channel,
+            message,
+            outcome,
+            ..
+        } => Some((*channel, *message, *outcome)),
+        _ => None,
+    });
+    settled.collect()
+}
+
+/// F2: a message in fragments is told about, once, and leaves nothing behind.
+#[test]
+fn mpgs_f2_the_sender_of_a_split_message_is_told_and_nothing_of_it_stays() {
+    let mut line = Line::new(10);
+    let (session, _) = line.join(1);
+    line.run(2_000);
+    let mut held = Vec::new();
+    for _ in 0..20 {
+        let ids = track(&mut line, session, 5);
+        line.run(3_000);
+        let expected: Vec<_> = ids
+            .into_iter()
+            .map(|id| (RELIABLE, id, MessageOutcome::Delivered))
+            .collect();
+        assert_eq!(told(&line.client.events), expected);
+        line.client.events.clear();
+        line.server.messages.clear();
+        held.push(line.client.machine.memory());
+    }
+    // A keepalive may be under way when it is looked at.
+    let least = |rounds: &[usize]| rounds.iter().min().copied();
+    assert_eq!(least(&held[..10]), least(&held[10..]), "{held:?}");
+}
+
+/// F3: what becomes of a reliable message is said once, however often it was sent.
+#[test]
+fn mpgs_f3_a_reliable_message_is_told_about_once_at_200_ms_and_half_of_all_lost() {
+    let mut scene = Scene::new(Seed::from_number(11));
+    let link = LinkConfig::default().with_delay(Duration::from_millis(100));
+    scene.world.set_default_link(link);
+    let (client, session) = scene.join(1);
+    scene.run(2_000);
+    scene
+        .world
+        .set_default_link(link.with_loss(Loss::Bernoulli(Chance::percent(50))));
+    let mut sent = Vec::new();
+    for number in 0..100_u32 {
+        sent.push(scene.world.apply(client, |host, now| {
+            let bytes = number.to_be_bytes();
+            let message = Message::new(RELIABLE, &bytes);
+            host.machine.send_tracked(now, session, &message).unwrap()
+        }));
+        scene.run(50);
+    }
+    scene.world.set_default_link(link);
+    scene.run(10_000);
+    let expected: Vec<_> = sent
+        .into_iter()
+        .map(|id| (RELIABLE, id, MessageOutcome::Delivered))
+        .collect();
+    let mut heard = told(&scene.log(client).events);
+    heard.sort_by_key(|(_, id, _)| *id);
+    assert_eq!(heard, expected);
+}
+
+/// F5: each datagram of the handshake is sent again where it is lost, the client's last one too: what
+/// one end calls connected the other soon does.
+#[test]
+fn mpgs_f5_a_handshake_survives_the_loss_of_each_of_its_datagrams() {
+    for lost in 0..6 {
+        let mut line = Line::new(12);
+        let credentials = line.token(1);
+        line.client.dial(line.now, &line.keys, credentials);
+        let end = line.now + Duration::from_secs(2);
+        let mut number = 0;
+        while line.now < end {
+            for is_up in [true, false] {
+                let (from, to) = if is_up {
+                    (&mut line.client, &mut line.server)
+                } else {
+                    (&mut line.server, &mut line.client)
+                };
+                from.wake(line.now);
+                for Sent { bytes, .. } in from.drain(line.now) {
+                    if number != lost {
+                        to.take(line.now, from.at, &bytes);
+                    }
+                    number += 1;
+                }
+            }
+            line.now += Duration::from_millis(5);
+        }
+        line.settle();
+        let opened = (line.client.sessions().len(), line.server.sessions().len());
+        assert_eq!(opened, (1, 1), "datagram {lost} is lost");
+        assert!(line.client.closes().is_empty() && line.server.closes().is_empty());
+    }
+}
+
+/// F6: bursts before one acknowledgement are acknowledged in full.
+#[test]
+fn mpgs_f6_bursts_of_34_64_128_and_1_000_before_one_ack_are_all_acknowledged() {
+    for burst in [34_u64, 64, 128, 1_000] {
+        let mut line = Line::new(13);
+        let (session, _) = line.join(1);
+        line.run(500);
+        let stats = |line: &Line| line.client.machine.session_stats(session).unwrap();
+        let before = stats(&line);
+        for number in 0..burst {
+            let (now, machine) = (line.now, &mut line.client.machine);
+            // Every third is of the other sort, of which fewer may be in flight.
+            let channel = [RELIABLE, UNRELIABLE][usize::from(number % 3 == 0)];
+            machine.send(now, session, channel, &[1; 40]).unwrap();
+            for Sent { bytes, .. } in line.client.drain(now) {
+                line.server.take(now, line.client.at, &bytes);
+            }
+        }
+        // All that the server says of it is in its last datagram.
+        line.now += Duration::from_millis(25);
+        line.server.wake(line.now);
+        let said = line.server.drain(line.now);
+        let Sent { bytes, .. } = said.last().unwrap();
+        line.client.take(line.now, line.server.at, bytes);
+        let after = stats(&line);
+        let sent = after.packets_sent - before.packets_sent;
+        let acknowledged = after.packets_acknowledged - before.packets_acknowledged;
+        assert!(sent >= burst, "{sent} of {burst}");
+        assert_eq!(
+            (acknowledged, after.packets_lost),
+            (sent, before.packets_lost)
+        );
+    }
 }

@@ -1,5 +1,7 @@
 //! K1: no key seals twice under one nonce.
 
+mod life;
+
 use core::time::Duration;
 
 use netsim::provider::{NonceLog, Recording, SimProvider};

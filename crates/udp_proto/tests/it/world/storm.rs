@@ -1,58 +1,18 @@
 //! Two players, a server, a bad network and somebody who replays what he heard.
 
-use core::num::{NonZeroU32, NonZeroU64};
 use core::time::Duration;
 use std::collections::BTreeSet;
 
-use netsim::{Chance, Datagram, Handle, Host, Jitter, LinkConfig, Loss, Order, Rate, TapId};
+use netsim::{Adversary, Datagram, Handle, Host, LinkConfig, TapId};
 use udp_proto::{
     ChannelConfig, ChannelId, ChannelTable, CloseCode, Config, Delivery, Event, KeyLimits, Listen,
     SendError, SessionId, SessionStats,
 };
 use wire::{Generator, Seed};
 
+use super::faults::{Axis, Row, bad_link};
+use super::mishaps::Nat;
 use crate::harness::{INSTANCE, Log, Peer, SERVER, Scene, address, server_host};
-
-/// Draws a link from the fault matrix: each axis is at rest in some seeds and extreme in others.
-fn bad_link(generator: &mut Generator) -> LinkConfig {
-    let mut pick = |choices: &[u64]| {
-        let index = generator.below(u64::try_from(choices.len()).unwrap());
-        choices[usize::try_from(index).unwrap()]
-    };
-    let percent = |count: u64| Chance::percent(u32::try_from(count).unwrap());
-    let millis = Duration::from_millis;
-    let loss = match pick(&[0, 1, 2]) {
-        0 => Loss::None,
-        1 => Loss::Bernoulli(percent(pick(&[1, 10, 30, 50]))),
-        _ => Loss::bursts(percent(pick(&[5, 20, 30])), NonZeroU32::new(8).unwrap()),
-    };
-    let jitter = match pick(&[0, 1, 2]) {
-        0 => Jitter::None,
-        1 => Jitter::Uniform(millis(pick(&[5, 50, 200]))),
-        _ => Jitter::Spikes {
-            usual: millis(5),
-            rare: millis(400),
-            share: percent(2),
-        },
-    };
-    let order = [Order::Kept, Order::ByDelay][usize::try_from(pick(&[0, 1])).unwrap()];
-    let mut link = LinkConfig::default()
-        .with_delay(millis(pick(&[0, 20, 100, 1_000])))
-        .with_jitter(jitter)
-        .with_order(order)
-        .with_loss(loss)
-        .with_reorder(percent(pick(&[0, 5, 20])), millis(pick(&[10, 60])))
-        .with_duplicate(percent(pick(&[0, 5, 25])))
-        .with_corrupt(percent(pick(&[0, 0, 2, 10])))
-        .with_truncate(percent(pick(&[0, 0, 2, 10])));
-    if pick(&[0, 0, 0, 1]) == 1 {
-        link = link.with_rate(Rate {
-            bytes_per_second: NonZeroU64::new(60_000).unwrap(),
-            queue_bytes: 20_000,
-        });
-    }
-    link
-}
 
 /// How many messages one end has sent over one session, by channel.
 type Ledger = [u32; 4];
@@ -68,10 +28,13 @@ fn channels() -> [ChannelConfig; 4] {
 }
 
 /// What both ends are configured with.
-fn config(limits: KeyLimits) -> Config {
+fn config(limits: KeyLimits, row: Option<Row>) -> Config {
     let mut config = Config::default();
     config.channels = ChannelTable::new(&channels()).unwrap();
     config.key_limits = limits;
+    if let Some(row) = row {
+        row.shape(&mut config);
+    }
     config
 }
 
@@ -79,6 +42,7 @@ fn config(limits: KeyLimits) -> Config {
 pub(super) struct Player {
     pub(super) client: Handle<Peer>,
     pub(super) session: SessionId,
+    pub(super) nat: Option<Nat>,
     up: Ledger,
     down: Ledger,
 }
@@ -93,7 +57,10 @@ pub(super) enum Way {
 pub(super) struct Storm {
     pub(super) scene: Scene,
     pub(super) players: Vec<Player>,
-    generator: Generator,
+    pub(super) generator: Generator,
+    /// What goes wrong; `None` where each link is drawn by itself.
+    pub(super) row: Option<Row>,
+    pub(super) adversary: Adversary,
     tap: TapId,
 }
 
@@ -116,46 +83,59 @@ fn number_of(message: &[u8]) -> u32 {
 
 impl Storm {
     pub(super) fn new(seed: Seed) -> Self {
-        Self::with(seed, KeyLimits::default())
+        Self::with(seed, KeyLimits::default(), None)
     }
 
-    fn with(seed: Seed, limits: KeyLimits) -> Self {
-        let mut scene = Scene::with(seed, config(limits), |listen: Listen| listen);
+    pub(super) fn with(seed: Seed, limits: KeyLimits, row: Option<Row>) -> Self {
+        let config = config(limits, row);
+        let mut scene = Scene::with(seed, config.clone(), |listen: Listen| listen);
         let mut generator = scene.world.generator(1);
         let keys = &scene.keys;
         let quiet = |now| {
-            let host = server_host(seed, (config(limits), INSTANCE), keys, |listen| listen, now);
+            let config = (config.clone(), INSTANCE);
+            let host = server_host(seed, config, keys, |listen| listen, now);
             Host::new(host.machine, Log::default())
         };
         scene.world.restart(scene.server, quiet);
         let drift = i32::try_from(generator.below(400)).unwrap() - 200;
-        scene.world.set_clock_drift(scene.server, drift);
+        if row.is_none_or(|row| row.level(Axis::Clock) > 0) {
+            scene.world.set_clock_drift(scene.server, drift);
+        }
         let tap = scene.world.tap_all(2_000);
         let players = (1..=2)
             .map(|player| {
-                let client = scene.client_with(config(limits));
+                let client = scene.client_with(config.clone());
                 for pair in [
                     (client.index(), scene.server.index()),
                     (scene.server.index(), client.index()),
                 ] {
-                    let link = bad_link(&mut generator);
+                    let link = match row {
+                        Some(row) => row.link(&mut generator),
+                        None => bad_link(&mut generator),
+                    };
                     scene.world.set_link(pair.0, pair.1, link);
                 }
                 let unix = scene.world.unix_now();
                 let credentials = scene.keys.token(unix, player, address(SERVER));
+                let nat = row
+                    .filter(|row| row.level(Axis::Nat) > 0)
+                    .map(|_| Nat::before(&mut scene, client, player));
                 let session = scene.dial(client, credentials);
                 Player {
                     client,
                     session,
+                    nat,
                     up: [0; 4],
                     down: [0; 4],
                 }
             })
             .collect();
         Self {
+            adversary: Adversary::new(tap, scene.world.generator(2)),
             scene,
             players,
             generator,
+            row,
             tap,
         }
     }
@@ -195,6 +175,7 @@ impl Storm {
             session,
             up,
             down,
+            ..
         } = &mut self.players[player];
         let (from, session, ledger) = match (way, theirs) {
             (Way::Up, _) => (*client, *session, up),
@@ -217,8 +198,13 @@ impl Storm {
         }
     }
 
+    /// Who listens on every path.
+    pub(super) const fn tap(&self) -> TapId {
+        self.tap
+    }
+
     /// Sends something recorded again, as anyone may at any time.
-    fn replay(&mut self) {
+    pub(super) fn replay(&mut self) {
         let captured = self.scene.world.captured(self.tap);
         let count = u64::try_from(captured.len()).unwrap();
         if count == 0 {
@@ -237,17 +223,21 @@ impl Storm {
     }
 
     fn weather(&mut self) {
-        for _ in 0..120 {
+        for step in 0..120 {
             for player in 0..self.players.len() {
                 self.say(player, Way::Up);
                 self.say(player, Way::Down);
             }
-            for _ in 0..4 {
-                self.replay();
-            }
-            if self.generator.chance(10_000) {
-                let span = Duration::from_millis(self.generator.below(2_000));
-                self.scene.world.stall(self.scene.server, span);
+            if let Some(row) = self.row {
+                self.suffer(row, step);
+            } else {
+                for _ in 0..4 {
+                    self.replay();
+                }
+                if self.generator.chance(10_000) {
+                    let span = Duration::from_millis(self.generator.below(2_000));
+                    self.scene.world.stall(self.scene.server, span);
+                }
             }
             let pause = self.generator.below(60);
             self.scene.run(pause);
@@ -353,7 +343,9 @@ impl Storm {
                         );
                     }
                     // Many of these paths lose more than a fifth.
-                    Event::RateChanged { session, .. } => {
+                    Event::RateChanged { session, .. }
+                    | Event::AddressChanged { session, .. }
+                    | Event::MtuChecked { session, .. } => {
                         assert!(open.contains(session), "{event:?}");
                     }
                     _ => panic!("{event:?}"),
@@ -368,16 +360,24 @@ impl Storm {
         Self::run_with(seed, KeyLimits::default(), |_| {})
     }
 
+    /// One of the rows of the fault matrix.
+    pub(super) fn run_row(seed: Seed, row: Row, look: impl FnOnce(&Self)) -> Self {
+        Self::with(seed, KeyLimits::default(), Some(row)).pass(look)
+    }
+
     /// As [`run`](Self::run), with a look at the sessions before they end.
     pub(super) fn run_with(seed: Seed, limits: KeyLimits, look: impl FnOnce(&Self)) -> Self {
-        let mut storm = Self::with(seed, limits);
-        storm.weather();
-        storm.clear_up();
-        storm.check_deliveries();
-        look(&storm);
-        storm.close();
-        storm.check_deliveries();
-        storm.check_events();
-        storm
+        Self::with(seed, limits, None).pass(look)
+    }
+
+    fn pass(mut self, look: impl FnOnce(&Self)) -> Self {
+        self.weather();
+        self.clear_up();
+        self.check_deliveries();
+        look(&self);
+        self.close();
+        self.check_deliveries();
+        self.check_events();
+        self
     }
 }

@@ -1,0 +1,218 @@
+//! Faults that others' stacks had, each held against this one; the anchors are advisories and
+//! repairs that are public.
+
+use core::time::Duration;
+
+use netsim::provider::{NonceLog, Recording, SimProvider};
+use udp_proto::fragment::FRAGMENT_LEN;
+use udp_proto::{CloseCode, CloseReason, Config};
+use wire::Seed;
+
+use crate::authenticated::{Bout, fragment};
+use crate::direct::{CLIENT, Line, Party, UNIX, again};
+use crate::harness::{INSTANCE, RELIABLE, SERVER, UNRELIABLE, address};
+use crate::hostile::stranger;
+
+/// renet 2a5080d: a full slice whose index is past its count, on an unreliable channel, ended the
+/// process of the server.
+#[test]
+fn renet_a_slice_past_its_count_ends_its_session_and_no_other() {
+    for (index, count) in [
+        (2, 2),
+        (16, 16),
+        (u16::MAX, 2),
+        (1, 1),
+        (0, 0),
+        (0, u16::MAX),
+    ] {
+        let mut bout = Bout::open_with(1, Config::default());
+        let (_, other) = bout.line.join(2);
+        bout.line.server.events.clear();
+        bout.say(&fragment(0, 7, (index, count), &[5; FRAGMENT_LEN]));
+        let reason = CloseReason::Local(CloseCode::Fragment);
+        assert_eq!(bout.server().closes(), [reason], "{index} of {count}");
+        assert!(bout.server().machine.session_stats(other).is_some());
+        assert!(bout.server().messages.is_empty());
+    }
+}
+
+/// netcode up to 1.3.5: a server that was stopped and started again counted its nonces from 0 under
+/// the keys of a token that was used again.
+#[test]
+fn netcode_a_restart_with_the_same_token_repeats_no_nonce() {
+    let log = NonceLog::default();
+    let seed = Seed::from_number(2);
+    let mut count = 0;
+    let mut provider = || {
+        count += 1;
+        Recording::new(SimProvider::new(seed.generator(count).seed()), &log)
+    };
+    let ends = (provider(), provider());
+    let mut line = Line::between(seed, Config::default(), |listen| listen, ends);
+    let credentials = line.token(1);
+    for round in 0..4 {
+        let session = line.client.dial(line.now, &line.keys, again(&credentials));
+        line.run(100);
+        let taken = line.client.sessions().contains(&session);
+        assert!(taken, "round {round}");
+        for _ in 0..50 {
+            let (now, machine) = (line.now, &mut line.client.machine);
+            machine.send(now, session, RELIABLE, &[1; 30]).unwrap();
+            line.run(5);
+        }
+        // Another process with the same key and name; both clients know the same token.
+        let (now, keys) = (line.now, &line.keys);
+        line.server = Party::server(Config::default(), keys, provider(), |listen| listen);
+        line.server.machine.set_unix_time(now, UNIX);
+        line.client = Party::new(CLIENT, Config::default(), provider());
+    }
+    assert!(log.sealed() > 240, "{}", log.sealed());
+    assert_eq!(log.reuses(), []);
+}
+
+/// quinn-proto RUSTSEC-2026-0185: data out of order was held without a bound. A peer sends every
+/// fragment but the first, of as many messages as there may be.
+#[test]
+fn quinn_data_out_of_order_is_held_up_to_the_window_and_no_further() {
+    let config = Config::for_server();
+    let window = usize::try_from(config.receive_window).unwrap();
+    let mut bout = Bout::open_with(3, config);
+    let before = bout.server().machine.memory();
+    let (mut most, mut sent) = (0, 0);
+    'flood: for id in 0..1_024 {
+        for index in (1..58).rev() {
+            bout.line.now += Duration::from_millis(5);
+            bout.say(&fragment(1, id, (index, 58), &[5; FRAGMENT_LEN]));
+            sent += FRAGMENT_LEN;
+            let held = bout.server().machine.memory() - before;
+            most = most.max(held);
+            assert!(held <= 2 * window, "{held} of {sent}");
+            if bout.end().is_some() {
+                break 'flood;
+            }
+        }
+    }
+    assert_eq!(bout.end(), Some(CloseReason::Local(CloseCode::Flow)));
+    assert!(sent > window && most > window / 2, "{most} of {sent}");
+}
+
+/// quiche before 0.24.4, CVE-2025-4820: acknowledging what was never sent made the sender faster.
+#[test]
+fn quiche_an_acknowledgement_of_what_was_never_sent_ends_the_session() {
+    for ack in [
+        &[0x02, 0x3F, 0xFF, 0, 0, 0, 0][..],
+        &[0x03, 0, 0, 0x80, 0, 0, 0, 0xFF, 0x07, 0],
+        // What was sent, and below it what was not.
+        &[0x02, 0, 0, 0, 0, 0, 1, 0x80],
+    ] {
+        let mut bout = Bout::open_with(4, Config::default());
+        let theirs = bout.server().sessions()[0];
+        let before = bout.server().machine.session_stats(theirs).unwrap();
+        bout.say(ack);
+        let code = CloseReason::Local(CloseCode::AckUnsent);
+        assert_eq!(bout.end(), Some(code), "{ack:02x?}");
+        assert!(before.packets_acknowledged <= before.packets_sent);
+    }
+}
+
+/// `RakNet` issue 102: a range in one packet, of a stranger too, had the receiver count to 2^32.
+#[test]
+fn raknet_no_range_of_an_ack_is_longer_than_the_window() {
+    let ack = |largest: u32, run: [u8; 2], bits: usize| {
+        let len = u8::try_from(bits).unwrap();
+        let head = [&[0x03][..], &largest.to_be_bytes(), &[0, 0], &run, &[len]].concat();
+        [head, vec![0xFF; bits]].concat()
+    };
+    // A run of 16,383, of 1,024; more bits than there may be; the most that there may be.
+    for (frame, code) in [
+        (ack(0xFFFF, [0xFF, 0x7F], 0), CloseCode::Frame),
+        (ack(0xFFFF, [0x80, 0x08], 0), CloseCode::Frame),
+        (ack(0xFFFF, [0xFF, 0x07], 129), CloseCode::Frame),
+        (ack(u32::MAX, [0xFF, 0x07], 128), CloseCode::AckUnsent),
+    ] {
+        let mut bout = Bout::open_with(5, Config::default());
+        bout.say(&frame);
+        assert_eq!(bout.end(), Some(CloseReason::Local(code)), "{frame:02x?}");
+        // Without the keys nobody has it read at all.
+        let mut line = Line::new(5);
+        let (_, theirs) = line.join(1);
+        let memory = line.server.machine.memory();
+        line.server.take(line.now, line.client.at, &frame);
+        assert!(line.server.drain(line.now).is_empty());
+        assert_eq!(line.server.machine.memory(), memory);
+        assert!(line.server.machine.session_stats(theirs).is_some());
+    }
+}
+
+/// `GnuTLS` work item 1839 and reliable f0e3be1: fragments of two messages became one.
+#[test]
+fn gnutls_fragments_of_two_messages_never_become_one() {
+    let (whole, end) = ([1; FRAGMENT_LEN], [2; 10]);
+    for channel in [0, 1] {
+        let mut bout = Bout::open_with(6, Config::default());
+        bout.say(&fragment(channel, 0, (0, 2), &whole));
+        bout.say(&fragment(channel, 1, (1, 2), &end));
+        assert!(bout.server().messages.is_empty() && bout.end().is_none());
+        // The same number, and another count.
+        bout.say(&fragment(channel, 0, (2, 3), &end));
+        assert_eq!(bout.end(), Some(CloseReason::Local(CloseCode::Fragment)));
+        assert!(bout.server().messages.is_empty());
+    }
+}
+
+/// `WireGuard` CVE-2021-46873: a handshake from a clock that was ahead kept later ones out.
+#[test]
+fn wireguard_a_token_from_the_future_keeps_nobody_out() {
+    let mut line = Line::new(7);
+    for hours in [1, 24 * 365 * 100] {
+        let issued = UNIX + Duration::from_hours(hours);
+        let expires = issued + Duration::from_secs(60);
+        let place = (INSTANCE, address(SERVER));
+        let early = line.keys.token_for(issued, expires, 1, place);
+        line.client.dial(line.now, &line.keys, early);
+        line.run(11_000);
+        assert!(line.server.events.is_empty());
+    }
+    line.join(2);
+    // The server's own clock was ahead for a while, and is put right; what was used then is forgotten.
+    let unix = UNIX + line.now.saturating_since(crate::direct::START);
+    let ahead = unix + Duration::from_hours(24);
+    line.server.machine.set_unix_time(line.now, ahead);
+    line.run(1_000);
+    line.server.machine.set_unix_time(line.now, unix);
+    let (session, _) = line.join(1);
+    let (now, machine) = (line.now, &mut line.client.machine);
+    machine.send(now, session, UNRELIABLE, b"in").unwrap();
+    line.run(100);
+    assert_eq!(line.server.messages.len(), 1);
+}
+
+/// netcode issue 84: who had seen a token and was there first used it up before its owner.
+#[test]
+fn netcode_84_a_token_that_a_copier_brings_first_opens_for_its_owner() {
+    let mut line = Line::new(8);
+    let credentials = line.token(1);
+    let session = line.client.dial(line.now, &line.keys, credentials);
+    let hello = line.client.drain(line.now).remove(0).bytes;
+    for number in 0..20 {
+        line.server.take(line.now, stranger(number), &hello);
+        // He may even follow a RETRY: he has real addresses.
+        for answer in line.server.drain(line.now) {
+            if answer.bytes[0] == 0xC2 {
+                let mut again = hello.clone();
+                again[101] = 32;
+                again[102..134].copy_from_slice(&answer.bytes[13..45]);
+                line.server.take(line.now, answer.to, &again);
+                line.server.drain(line.now);
+            }
+        }
+    }
+    let start = line.now;
+    line.server.take(line.now, line.client.at, &hello);
+    while line.client.sessions().is_empty() {
+        line.run(10);
+        assert!(line.now < start + Duration::from_millis(600));
+    }
+    assert_eq!(line.client.sessions(), [session]);
+    assert_eq!(line.server.sessions().len(), 1);
+}

@@ -1,0 +1,124 @@
+//! What happens to a storm while it lasts, besides what links do to each datagram.
+
+use core::cell::Cell;
+use core::net::SocketAddr;
+use core::time::Duration;
+use std::rc::Rc;
+
+use netsim::{Handle, Verdict};
+
+use super::faults::{Axis, Row};
+use super::storm::Storm;
+use crate::harness::{Peer, SERVER, Scene, address};
+
+/// A NAT before one client: the address that its datagrams bear. What comes for another is lost.
+pub(super) struct Nat {
+    public: Rc<Cell<SocketAddr>>,
+    player: u8,
+}
+
+impl Nat {
+    /// Binds a client before it dials.
+    pub(super) fn before(scene: &mut Scene, client: Handle<Peer>, player: u64) -> Self {
+        let player = u8::try_from(player).unwrap();
+        let first = SocketAddr::from(([192, 88, player, 1], 50_000));
+        let public = Rc::new(Cell::new(first));
+        let inside = Rc::clone(&public);
+        let server = scene.server;
+        scene.world.intercept(client, server, move |_, datagram| {
+            datagram.source = inside.get();
+            Verdict::Pass
+        });
+        scene.world.bind_address(client, first);
+        Self { public, player }
+    }
+}
+
+impl Storm {
+    /// One of 120 steps, some 30 ms each.
+    pub(super) fn suffer(&mut self, row: Row, step: u16) {
+        self.part(row, step);
+        self.bind_anew(row, step);
+        if row.level(Axis::Mtu) == 2 && step == 60 {
+            self.narrow();
+        }
+        if row.level(Axis::Clock) == 2 && step == 40 {
+            let span = Duration::from_millis(self.generator.below(4_000));
+            self.scene.world.stall(self.scene.server, span);
+        }
+        match row.level(Axis::Adversary) {
+            0 => {}
+            1 => (0..4).for_each(|_| self.replay()),
+            _ => self.attack(),
+        }
+    }
+
+    /// The first player's path carries nothing: for 30 steps, or for 6 s.
+    fn part(&mut self, row: Row, step: u16) {
+        let client = [self.players[0].client.index()];
+        let server = [self.scene.server.index()];
+        match (row.level(Axis::Partition), step) {
+            (1, 30) => self.scene.world.partition(&client, &server),
+            (1, 60) => self.scene.world.heal(&client, &server),
+            (2, 50) => {
+                self.scene.world.partition(&client, &server);
+                self.scene.run(6_000);
+                self.scene.world.heal(&client, &server);
+            }
+            _ => {}
+        }
+    }
+
+    /// Another port every 30 steps, or another network at two of them.
+    fn bind_anew(&mut self, row: Row, step: u16) {
+        let is_port = match row.level(Axis::Nat) {
+            1 if step % 30 == 29 => true,
+            2 if step == 45 || step == 90 => false,
+            _ => return,
+        };
+        for player in &self.players {
+            let Some(nat) = &player.nat else { continue };
+            let old = nat.public.get();
+            let new = if is_port {
+                SocketAddr::new(old.ip(), old.port() + 1)
+            } else {
+                let network = u8::try_from(step).unwrap();
+                SocketAddr::from(([198, 18, nat.player, network], 50_000))
+            };
+            nat.public.set(new);
+            self.scene.world.unbind_address(old);
+            self.scene.world.bind_address(player.client, new);
+        }
+    }
+
+    /// A router on each path comes to carry 1,200 bytes and no more.
+    fn narrow(&mut self) {
+        let clients: Vec<_> = self.players.iter().map(|it| it.client.index()).collect();
+        let server = [self.scene.server.index()];
+        self.scene
+            .world
+            .change_links(&clients, &server, |link| link.with_mtu(1_200));
+    }
+
+    /// Captures again, changed, from elsewhere, and bytes out of nothing at both ends.
+    fn attack(&mut self) {
+        let tap = self.tap();
+        let world = &mut self.scene.world;
+        for _ in 0..3 {
+            self.adversary.strike(world);
+        }
+        let captured = world.captured(tap);
+        let Some(seen) = captured.back().map(|it| it.datagram.clone()) else {
+            return;
+        };
+        let stranger = address("192.0.2.66:6666");
+        for (source, destination) in [
+            (seen.source, seen.destination),
+            (stranger, seen.destination),
+            (stranger, address(SERVER)),
+        ] {
+            self.adversary
+                .forge(world, source, destination, Duration::from_millis(5));
+        }
+    }
+}
