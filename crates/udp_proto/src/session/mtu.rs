@@ -247,9 +247,11 @@ mod tests {
     const NOW: Instant = Instant::from_millis(1_000);
 
     fn probing(search: MtuSearch, check: Option<Mtu>) -> MtuProbing {
-        let mut config = Config::default();
-        config.mtu_search = search;
-        config.mtu_check = check;
+        let config = Config {
+            mtu_search: search,
+            mtu_check: check,
+            ..Config::default()
+        };
         MtuProbing::new(&config, 1_452)
     }
 
