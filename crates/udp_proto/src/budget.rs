@@ -51,6 +51,12 @@ impl TokenBucket {
         }
     }
 
+    /// Returns whether so many are held.
+    pub fn holds(&mut self, now: Instant, units: u32) -> bool {
+        self.refill(now);
+        self.level >= scaled(units)
+    }
+
     /// Takes `units`, or all there is where fewer are held.
     ///
     /// For what must leave in any case and shall count.

@@ -81,7 +81,7 @@ impl<A: Aead> Session<A> {
             rtt: &self.rtt,
         };
         let Some(opened) = self.opening.open(now, keying.provider, packet) else {
-            self.gate.on_foreign();
+            self.gate.on_forged(now);
             if self.opening.failed() >= keying.limits.failed_opens_max() {
                 self.abort(now, CloseCode::AeadLimit);
             }
@@ -93,6 +93,7 @@ impl<A: Aead> Session<A> {
             self.stats.packets_over_limit += 1;
             return Opened::Over;
         }
+        self.gate.on_opened(now, len);
         self.replay.mark(number);
         self.stats.packets_received += 1;
         let len = u64::try_from(len).unwrap_or(0);

@@ -299,3 +299,38 @@ fn b9_a_peer_that_changes_his_address_is_held_to_the_same_limits() {
     let opened = stats.packets - before;
     assert!((50..=50 + 2 * 100).contains(&opened), "{opened} {stats:?}");
 }
+
+/// Who sees a packet and can forge its source knows the connection id. What he sends does not open, and
+/// takes nothing from the player until it is sixteen times what a player may send.
+#[test]
+fn twp_f2_forged_packets_from_a_sessions_own_address_take_nothing_from_it() {
+    for each_tick in [10, 130] {
+        let mut line = Line::with(50, Config::for_server(), |listen| listen);
+        let (session, _) = line.join(1);
+        line.run(500);
+        let seen = line.record.iter().rev().find(|(is_client, _)| *is_client);
+        let header = seen.unwrap().1[..5].to_vec();
+        let mut draws = Seed::from_number(50).generator(1);
+        let before = line.server.messages.len();
+        for _ in 0..1_000 {
+            let mut forged = || {
+                let mut packet = header.clone();
+                packet.resize(27, 0);
+                draws.fill(&mut packet[5..]);
+                packet
+            };
+            for _ in 0..each_tick {
+                let packet = forged();
+                line.server.take(line.now, line.client.at, &packet);
+            }
+            let now = line.now;
+            let machine = &mut line.client.machine;
+            machine.send(now, session, UNRELIABLE, &[7; 100]).unwrap();
+            line.run(16);
+        }
+        assert_eq!(line.server.messages.len() - before, 1_000, "{each_tick}");
+        assert_eq!(line.server.closes(), []);
+        let stats = line.server.machine.stats();
+        assert!(stats.dropped_forged > 1_000, "{stats:?}");
+    }
+}
