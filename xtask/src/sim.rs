@@ -158,7 +158,7 @@ mod tests {
         assert_eq!(hash, "0123456789abcdef");
         assert_eq!(trace("trace: none"), None);
         assert_eq!(trace("a stack trace"), None);
-        let same = [hash.clone()];
+        let same = [hash];
         assert!(same_traces(&same, &same).is_ok());
         assert!(same_traces(&same, &["fedcba9876543210".to_owned()]).is_err());
         assert!(same_traces(&same, &[]).is_err());
