@@ -16,7 +16,7 @@ use udp_proto::{
 };
 use wire::{Generator, InstanceId, Instant, NodeId, Seed, UnixTime};
 
-use crate::harness::{APP, INSTANCE, Keys, RELIABLE, UNRELIABLE};
+use crate::harness::{APP, INSTANCE, Keys, RELIABLE, UNRELIABLE, runs_its_own_seeds};
 use crate::rogue::{Rogue, no_point};
 
 /// Machine 0 accepts tokens and strangers, 1 and 2 are its clients, 3 and 4 are nodes of a mesh.
@@ -258,7 +258,7 @@ fn sim_contract() {
     let group = Group::default();
     check_contract(&test_site!(), 200, &group);
     // One seed alone may pass without a session; most do not.
-    let is_whole_run = std::env::var_os("SEED").is_none();
+    let is_whole_run = runs_its_own_seeds();
     for (index, seen) in group.seen.iter().enumerate() {
         let (opened, dropped) = seen.get();
         assert!(

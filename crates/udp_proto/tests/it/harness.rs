@@ -80,6 +80,12 @@ impl Log {
     }
 }
 
+/// Whether a simulation runs the seeds it was written for, and so may count what they add up to.
+pub(crate) fn runs_its_own_seeds() -> bool {
+    let is_set = |name: &&str| std::env::var_os(name).is_some();
+    !["SEED", "SEEDS", "FROM"].iter().any(is_set)
+}
+
 pub(crate) fn address(text: &str) -> SocketAddr {
     text.parse().expect("a test's own address")
 }

@@ -11,7 +11,7 @@ use udp_proto::{
 use wire::{Generator, Seed};
 
 use crate::direct::{Line, Party, config};
-use crate::harness::{Peer, RELIABLE, Scene, UNRELIABLE};
+use crate::harness::{Peer, RELIABLE, Scene, UNRELIABLE, runs_its_own_seeds};
 
 /// A channel of each kind, in the order of their codes.
 fn rows() -> [ChannelConfig; 4] {
@@ -177,7 +177,7 @@ fn sim_u9_each_message_is_told_about_once_and_truly() {
             *told_of.entry(kind).or_default() += 1;
         }
     });
-    if std::env::var_os("SEED").is_none() {
+    if runs_its_own_seeds() {
         assert!(told_of[&0] > 8_000 && told_of[&1] > 500, "{told_of:?}");
         // Only where acknowledgements were lost for half a second on end. Told at once, one loss of
         // nine would be false.

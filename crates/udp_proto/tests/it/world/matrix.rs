@@ -7,6 +7,7 @@ use udp_proto::{CloseCode, CloseReason, Event};
 
 use super::faults::{Axis, Row, rows};
 use super::storm::Storm;
+use crate::harness::runs_its_own_seeds;
 
 /// M1, M2, R2, R5, T6 and A1, whatever comes together with whatever: what a channel promises holds,
 /// both ends stay within a phase of keys, nothing is acknowledged that did not come, and a session
@@ -55,10 +56,7 @@ fn sim_twp_m1_m2_r2_r5_t6_a1_the_fault_matrix_holds_under_1000_seeds() {
         *seen.entry(row).or_default() += 1;
     });
     // What it shows where all seeds were run: that most sessions began and lived through it.
-    if ["SEED", "SEEDS", "FROM"]
-        .iter()
-        .all(|name| std::env::var_os(name).is_none())
-    {
+    if runs_its_own_seeds() {
         assert_eq!(seen.len(), rows.len(), "{seen:?}");
         assert!(
             opened >= 1_800 && lived >= 1_750,
