@@ -5,6 +5,7 @@ use wire::Instant;
 use super::Outbox;
 use super::page::bit_of;
 use super::senders::Outbound;
+use crate::channel::unreliable::Use;
 use crate::channel::{ChannelId, MessageId, SendError, frame_count, message_credit};
 use crate::outcome::{Message, MessageOutcome, Settled};
 
@@ -78,7 +79,7 @@ impl Outbox {
             channel,
             bytes,
             ttl,
-            ..
+            is_repeated,
         } = *message;
         let unknown = SendError::UnknownChannel(channel);
         let config = self.table.get(channel).ok_or(unknown)?;
@@ -99,14 +100,21 @@ impl Outbox {
         let (counts, tracker) = (&mut self.counts, &mut self.tracker);
         match outbound {
             Outbound::Unreliable(outbound) => {
-                let expires = now + ttl.unwrap_or(config.ttl);
-                let id = outbound.push(expires, config, bytes, |displaced| {
+                let usage = Use {
+                    now,
+                    expires: now + ttl.unwrap_or(config.ttl),
+                    is_repeated,
+                };
+                let id = outbound.push(usage, config, bytes, |displaced| {
                     counts.displaced = counts.displaced.saturating_add(1);
                     if let Some(tracker) = tracker {
                         tracker.settle(channel, displaced, MessageOutcome::Displaced);
                     }
                 });
                 self.busy |= bit_of(channel.0.into());
+                if is_repeated {
+                    self.keeping |= bit_of(channel.0.into());
+                }
                 Ok(MessageId(id))
             }
             Outbound::Reliable(outbound) => {

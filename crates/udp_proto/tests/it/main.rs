@@ -18,6 +18,7 @@ mod closing;
 #[cfg(feature = "postcard")]
 mod codec;
 mod contract;
+mod deadline;
 mod direct;
 mod exchange;
 mod fairness;
