@@ -29,6 +29,7 @@ mod hostile;
 mod key_limits;
 mod key_rogue;
 mod key_update;
+mod large;
 mod limits;
 mod listen;
 mod meddler;
