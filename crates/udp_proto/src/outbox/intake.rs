@@ -1,5 +1,7 @@
 //! What the application hands over, and what it is told of it.
 
+use core::time::Duration;
+
 use wire::Instant;
 
 use super::Outbox;
@@ -51,6 +53,16 @@ impl Outbox {
             frame_count(message.bytes.len()),
         );
         Ok(number)
+    }
+
+    /// Changes how long unreliable messages of `channel` may wait that do not say so themselves, from
+    /// the next one on; returns whether there is such a channel.
+    pub fn set_ttl(&mut self, channel: ChannelId, ttl: Duration) -> bool {
+        let Some(table) = self.table.with_ttl(channel, ttl) else {
+            return false;
+        };
+        self.table = table;
+        true
     }
 
     /// Returns what became of the next tracked message.

@@ -48,6 +48,7 @@ mod round_trip;
 mod stall;
 mod stats;
 mod storm;
+mod timeouts;
 mod timers;
 mod token;
 mod vectors;
