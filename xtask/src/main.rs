@@ -15,6 +15,7 @@ mod peers;
 mod process;
 mod sim;
 mod source;
+mod targets;
 mod test;
 mod tree;
 mod tree_check;
@@ -54,6 +55,8 @@ enum Command {
     Sim(sim::Range),
     /// Have other stacks do the same work, and write what each needs for it.
     Peers(peers::Options),
+    /// Check that what must build on other platforms does; installs missing targets by rustup.
+    Targets(targets::Options),
     /// Check that the wire vectors are named by tests and have not changed.
     Vectors {
         /// Take the vectors as they now are.
@@ -82,6 +85,7 @@ fn run(command: &Command) -> Result<(), Failure> {
         Command::DocsRun => docs::run(&Workspace::load()?),
         Command::Sim(range) => sim::run(range, &Workspace::load()?),
         Command::Peers(options) => peers::run(options),
+        Command::Targets(options) => targets::run(options),
         Command::Vectors { bless: true } => vectors::bless(&Workspace::load()?),
         Command::Vectors { bless: false } => vectors::check(&Workspace::load()?),
     }
