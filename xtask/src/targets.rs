@@ -54,7 +54,7 @@ struct Step<'a> {
 /// Checks each crate for each target, after it has installed those that are missing.
 pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     let chosen = chosen(&options.only);
-    install(&chosen, options.offline)?;
+    install(&chosen, options)?;
     let mut failed = 0;
     for step in steps(&chosen) {
         let mut command = process::cargo(["check", "--target", step.target]);
@@ -94,14 +94,14 @@ fn steps<'a>(targets: &[&'a str]) -> Vec<Step<'a>> {
 }
 
 /// Sees to it that the standard library of each target is there.
-fn install(targets: &[&str], offline: bool) -> Result<(), Failure> {
+fn install(targets: &[&str], options: &Options) -> Result<(), Failure> {
     let listed =
-        process::output(&mut process::program("rustup").args(["target", "list", "--installed"]))?;
+        process::output(process::program("rustup").args(["target", "list", "--installed"]))?;
     let missing = missing(targets, &listed);
     if missing.is_empty() {
         return Ok(());
     }
-    if offline {
+    if options.offline {
         return Err(Failure::Check(format!(
             "not installed, and I was told to install nothing: {}",
             missing.join(", ")
