@@ -16,6 +16,7 @@ mod peers;
 mod process;
 mod sim;
 mod source;
+mod targets;
 mod test;
 mod tree;
 mod tree_check;
@@ -57,6 +58,8 @@ enum Command {
     Fuzz(fuzz::Options),
     /// Have other stacks do the same work, and write what each needs for it.
     Peers(peers::Options),
+    /// Check that what must build on other platforms does; installs missing targets by rustup.
+    Targets(targets::Options),
     /// Check that the wire vectors are named by tests and have not changed.
     Vectors {
         /// Take the vectors as they now are.
@@ -86,6 +89,7 @@ fn run(command: &Command) -> Result<(), Failure> {
         Command::Sim(range) => sim::run(range, &Workspace::load()?),
         Command::Fuzz(options) => fuzz::run(options),
         Command::Peers(options) => peers::run(options),
+        Command::Targets(options) => targets::run(options),
         Command::Vectors { bless: true } => vectors::bless(&Workspace::load()?),
         Command::Vectors { bless: false } => vectors::check(&Workspace::load()?),
     }

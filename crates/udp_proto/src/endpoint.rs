@@ -12,6 +12,7 @@ mod presence;
 mod reset;
 mod sources;
 pub(crate) mod stall;
+mod times;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 

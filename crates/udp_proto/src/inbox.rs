@@ -10,7 +10,7 @@ use wire::Instant;
 use crate::channel::reliable;
 use crate::channel::unreliable::{self, Note, Progress, Reassembly, SplitMessage};
 use crate::channel::{ChannelConfig, ChannelError, ChannelId, ChannelTable, MsgFrame};
-use crate::fragment::{Fragment, FragmentError, Reassembler};
+use crate::fragment::{FRAGMENT_LEN, Fragment, FragmentError, Position, Reassembler};
 use credit::Credit;
 use unread::Unread;
 
@@ -261,11 +261,18 @@ impl Unreliable<'_> {
         let channel = frame.header.channel;
         let len_max = config.message_bytes_max;
         let fragment = match frame.header.fragment {
+            // A whole message that may come again.
+            Some(SINGLE) if !self.inbound.is_sequenced() => {
+                if frame.data.len() > len_max.min(FRAGMENT_LEN) {
+                    return Err(FragmentError::Length(frame.data.len()).into());
+                }
+                None
+            }
             Some(position) => Some(Fragment::new(position, frame.data, len_max)?),
             None if frame.data.len() <= len_max => None,
             None => return Err(ChannelError::Frame),
         };
-        if fragment.is_none() && !self.inbound.is_sequenced() {
+        if frame.header.fragment.is_none() && !self.inbound.is_sequenced() {
             self.store
                 .unread
                 .push_unreliable(channel, |ring| ring.push(frame.data));
@@ -355,6 +362,9 @@ pub struct InboxCounts {
     /// that a newer one of their sequenced channel overtook.
     pub reassemblies_dropped: u64,
 }
+
+/// The place of the one fragment of an unreliable message that has a number and is not split.
+const SINGLE: Position = Position { index: 0, count: 1 };
 
 /// Shortest time that a split unreliable message is waited for; TWP/1, section 7.1.
 const REASSEMBLY_LIFE_MIN: Duration = Duration::from_millis(250);

@@ -25,6 +25,7 @@ mod session;
 pub mod skip;
 mod slots;
 mod stats;
+mod timeouts;
 mod timers;
 
 pub use block_list::{BlockError, BlockList, Prefix};
@@ -42,3 +43,4 @@ pub use handshake::target::{Credentials, ServerIdentity, Target};
 pub use outcome::{Message, MessageOutcome, Settled};
 pub use slots::{CidLen, SessionId};
 pub use stats::{EndpointStats, SessionStats};
+pub use timeouts::Timeouts;

@@ -9,6 +9,7 @@ mod tracker;
 use wire::Instant;
 
 use crate::channel::outgoing::Next;
+use crate::channel::unreliable::Fate;
 use crate::channel::{ChannelId, ChannelTable, Content};
 use crate::outcome::MessageOutcome;
 use page::{Page, bit_of, has_channel};
@@ -37,6 +38,9 @@ pub struct Outbox {
     credit_max: usize,
     /// Channels that may have something to write: bit n is channel n. None else has.
     busy: u32,
+    /// Unreliable channels on which messages wait, or are kept, that are sent again until their
+    /// deadline: bit n is channel n.
+    keeping: u32,
     /// Messages whose sender wants to know what became of them; made for the first.
     tracker: Option<Box<Tracker>>,
     /// What was given up.
@@ -57,6 +61,7 @@ impl Outbox {
             table,
             credit_max: window.saturating_sub(window / 4),
             busy: 0,
+            keeping: 0,
             tracker: None,
             counts: OutboxCounts::default(),
         }
@@ -76,25 +81,59 @@ impl Outbox {
     ) -> usize {
         self.handle_timeout(now);
         let mut page = Page::new(room, out, contents);
-        for round in &self.rounds {
-            if round.has_any(self.busy & self.reliable) {
-                for channel in round.channels() {
-                    self.senders.write_lost(channel, &mut page);
-                }
-            }
-        }
         match room.lead {
-            Lead::Any => self.write_new(Class::Any, &mut page),
+            Lead::Any => {
+                self.write_lost(self.reliable | self.keeping, &mut page);
+                self.write_new(Class::Any, &mut page);
+            }
             Lead::Reliable => {
+                self.write_lost(self.reliable, &mut page);
                 self.write_new(Class::Reliable, &mut page);
                 if !page.is_empty() {
+                    self.write_lost(self.keeping, &mut page);
                     self.write_new(Class::Unreliable, &mut page);
                 }
             }
         }
         let frames = page.finish();
+        if self.keeping != 0 {
+            self.leave_behind();
+        }
         self.forget_idle();
         frames
+    }
+
+    /// Writes what was lost of `channels`, the first priority first.
+    fn write_lost(&mut self, channels: u32, page: &mut Page<'_>) {
+        for round in &self.rounds {
+            if round.has_any(self.busy & channels) {
+                for channel in round.channels().filter(|id| has_channel(channels, *id)) {
+                    self.senders.write_lost(channel, page);
+                }
+            }
+        }
+    }
+
+    /// Gives up what is sent again and has fallen too far behind, and forgets channels that keep
+    /// nothing more.
+    fn leave_behind(&mut self) {
+        let tracker = &mut self.tracker;
+        for (id, channel) in (0..).map(ChannelId).zip(&mut self.senders.channels) {
+            let bit = bit_of(id.0.into());
+            if self.keeping & bit == 0 {
+                continue;
+            }
+            if let Outbound::Unreliable(outbound) = channel {
+                outbound.leave_behind(|message, outcome| {
+                    if let Some(tracker) = tracker {
+                        tracker.settle(id, message, outcome);
+                    }
+                });
+                if outbound.expires().is_none() && !outbound.is_keeping() {
+                    self.keeping &= !bit;
+                }
+            }
+        }
     }
 
     /// Takes the channels off `busy` that have nothing to write.
@@ -131,17 +170,22 @@ impl Outbox {
                     tracker.settle(id, message, MessageOutcome::Delivered);
                 }
             }
-            Some(Outbound::Unreliable(_)) => {
+            Some(Outbound::Unreliable(outbound)) => {
+                let fate = outbound.on_acknowledged(message, content.fragment());
                 if let Some(tracker) = &mut self.tracker {
-                    tracker.on_acked(id, message);
+                    match fate {
+                        Fate::NotKept => tracker.on_acked(id, message),
+                        Fate::Open => {}
+                        Fate::Known(outcome) => tracker.settle(id, message, outcome),
+                    }
                 }
             }
             None => {}
         }
     }
 
-    /// Takes note that what `content` names is lost. What is reliable will be sent again; what is not
-    /// is counted, once for each fragment.
+    /// Takes note that what `content` names is lost. What is reliable, or asked for it, will be sent
+    /// again; what is unreliable is counted, once for each frame.
     pub fn on_lost(&mut self, now: Instant, content: Content) {
         match self
             .senders
@@ -152,9 +196,11 @@ impl Outbox {
                 outbound.on_lost(content.message().0, content.fragment());
                 self.busy |= bit_of(content.channel().0.into());
             }
-            Some(Outbound::Unreliable(_)) => {
+            Some(Outbound::Unreliable(outbound)) => {
                 self.counts.lost = self.counts.lost.saturating_add(1);
-                if let Some(tracker) = &mut self.tracker {
+                if outbound.on_lost(now, content.message().0, content.fragment()) {
+                    self.busy |= bit_of(content.channel().0.into());
+                } else if let Some(tracker) = &mut self.tracker {
                     tracker.on_lost(now, content.channel(), content.message().0);
                 }
             }
@@ -168,32 +214,42 @@ impl Outbox {
     }
 
     /// Queues the oldest reliable fragment in flight, of the first priority that has one, to be
-    /// sent again as a probe; and returns whether there is one.
+    /// sent again as a probe; where there is none, one that is sent again until its deadline. Returns
+    /// whether there is one.
     pub fn probe(&mut self) -> bool {
-        let probed = self
-            .rounds
-            .iter()
-            .flat_map(Round::channels)
-            .find(|channel| match self.senders.channels.get_mut(*channel) {
-                Some(Outbound::Reliable(outbound)) => outbound.probe(),
-                Some(Outbound::Unreliable(_)) | None => false,
-            });
+        let channels = &mut self.senders.channels;
+        let mut probe = |is_reliable: bool| {
+            self.rounds
+                .iter()
+                .flat_map(Round::channels)
+                .find(|channel| match channels.get_mut(*channel) {
+                    Some(Outbound::Reliable(outbound)) => is_reliable && outbound.probe(),
+                    Some(Outbound::Unreliable(outbound)) => !is_reliable && outbound.probe(),
+                    None => false,
+                })
+        };
+        let mut probed = probe(true);
+        if probed.is_none() && self.keeping != 0 {
+            probed = probe(false);
+        }
         self.busy |= probed.map_or(0, bit_of);
         probed.is_some()
     }
 
     /// Gives up unreliable messages that are too old, and hope for tracked ones that count as lost.
     pub fn handle_timeout(&mut self, now: Instant) {
-        if self.busy == 0 && self.tracker.is_none() {
+        if self.busy | self.keeping == 0 && self.tracker.is_none() {
             return;
         }
         let (counts, tracker) = (&mut self.counts, &mut self.tracker);
         for (id, channel) in (0..).map(ChannelId).zip(&mut self.senders.channels) {
             if let Outbound::Unreliable(outbound) = channel {
-                outbound.expire(now, |message| {
-                    counts.expired = counts.expired.saturating_add(1);
+                outbound.expire(now, |message, outcome| {
+                    if outcome == MessageOutcome::Expired {
+                        counts.expired = counts.expired.saturating_add(1);
+                    }
                     if let Some(tracker) = tracker {
-                        tracker.settle(id, message, MessageOutcome::Expired);
+                        tracker.settle(id, message, outcome);
                     }
                 });
             }
@@ -227,6 +283,7 @@ impl Outbox {
     pub fn forget(&mut self) {
         self.abandon();
         self.busy = 0;
+        self.keeping = 0;
         self.senders = Senders::new(&self.table, 0, 0);
     }
 
@@ -241,20 +298,24 @@ impl Outbox {
         if lead == Lead::Any && busy & !self.reliable != 0 && self.has_unreliable(busy) {
             return true;
         }
+        let class = match lead {
+            Lead::Any => Class::Any,
+            Lead::Reliable => Class::Reliable,
+        };
         if self
             .senders
             .channels
             .iter()
             .enumerate()
-            .any(|(id, channel)| has_channel(channels, id) && channel.next_lost().is_some())
+            .any(|(id, channel)| {
+                has_channel(channels, id)
+                    && self.senders.is_of(class, id)
+                    && channel.next_lost().is_some()
+            })
         {
             return true;
         }
         let credit = self.senders.credit();
-        let class = match lead {
-            Lead::Any => Class::Any,
-            Lead::Reliable => Class::Reliable,
-        };
         let mut waiting = false;
         self.rounds
             .iter()
@@ -302,7 +363,7 @@ impl Outbox {
             .is_none_or(|tracker| tracker.is_settled());
         is_settled
             && self.senders.channels.iter().all(|channel| match channel {
-                Outbound::Unreliable(outbound) => outbound.expires().is_none(),
+                Outbound::Unreliable(outbound) => outbound.is_done(),
                 Outbound::Reliable(outbound) => outbound.is_empty(),
             })
     }
@@ -310,14 +371,14 @@ impl Outbox {
     /// Returns when the next unreliable message is too old to be sent, or to be hoped for.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Instant> {
-        if self.busy == 0 && self.tracker.is_none() {
+        if self.busy | self.keeping == 0 && self.tracker.is_none() {
             return None;
         }
         self.senders
             .channels
             .iter()
             .filter_map(|channel| match channel {
-                Outbound::Unreliable(outbound) => outbound.expires(),
+                Outbound::Unreliable(outbound) => outbound.timeout(),
                 Outbound::Reliable(_) => None,
             })
             .chain(
@@ -374,7 +435,7 @@ impl Outbox {
 pub struct OutboxCounts {
     /// Unreliable messages that made place for newer ones.
     pub displaced: u64,
-    /// Unreliable messages that waited longer than their channel's ttl.
+    /// Unreliable messages that waited longer than their ttl, or were sent again in vain until then.
     pub expired: u64,
     /// Unreliable frames reported lost.
     pub lost: u64,

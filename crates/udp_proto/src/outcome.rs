@@ -15,6 +15,9 @@ pub struct Message<'a> {
     /// How long it may wait to be sent, where that is not the channel's ttl. It is dropped then, or
     /// once those before it have left, where they may wait longer. Reliable channels ignore it.
     pub ttl: Option<Duration>,
+    /// Whether it is sent again while it counts as lost, until it has waited so long; see
+    /// [`until_deadline`](Self::until_deadline).
+    pub is_repeated: bool,
 }
 
 impl<'a> Message<'a> {
@@ -25,6 +28,7 @@ impl<'a> Message<'a> {
             channel,
             bytes,
             ttl: None,
+            is_repeated: false,
         }
     }
 
@@ -33,6 +37,25 @@ impl<'a> Message<'a> {
     pub const fn with_ttl(self, ttl: Duration) -> Self {
         Self {
             ttl: Some(ttl),
+            ..self
+        }
+    }
+
+    /// Asks that an unreliable message be sent again whenever its packet counts as lost, until its
+    /// ttl ends: best effort with a deadline. Reliable channels, where nothing is given up, ignore it.
+    ///
+    /// It is delivered once at most, and costs 6 bytes more where its channel is not sequenced. On a
+    /// sequenced channel a newer message overtakes it as any other. Of what is split the peer waits
+    /// for missing parts for 3 round trips, 250 ms to 1 s, whatever the deadline is.
+    ///
+    /// What is kept to be sent again counts in [`queue_bytes_max`]: where that is full, the oldest is
+    /// not sent again. Nor is one before the newest 1,024 of its channel that have a number.
+    ///
+    /// [`queue_bytes_max`]: crate::ChannelConfig::queue_bytes_max
+    #[must_use]
+    pub const fn until_deadline(self) -> Self {
+        Self {
+            is_repeated: true,
             ..self
         }
     }
@@ -49,9 +72,13 @@ pub enum MessageOutcome {
     /// sequenced one had been overtaken, only the application's answer tells.
     Delivered,
     /// Unreliable: it left, and counts as lost, or a part of it does; half a second later no
-    /// acknowledgement has come, either.
+    /// acknowledgement has come, either. Of one [until its deadline](Message::until_deadline): the
+    /// same, and there was no place to keep it, or 1,024 newer ones had left.
     Lost,
-    /// Unreliable: it waited longer than its ttl, and did not leave, or not all of it.
+    /// Unreliable: it waited longer than its ttl, and did not leave, or not all of it. Of one
+    /// [until its deadline](Message::until_deadline) also: it left, perhaps again and again, and half
+    /// a second after the deadline, or after the last of it counted as lost, whichever is later, no
+    /// acknowledgement has come.
     Expired,
     /// Unreliable: it made place for newer ones in a full queue, and did not leave, or not all of it.
     Displaced,

@@ -41,6 +41,7 @@ use crate::rtt::RttEstimator;
 use crate::sent::{SentPacket, SentPackets, Summary};
 use crate::skip::SkipPolicy;
 use crate::stats::SessionStats;
+use crate::timeouts::Silence;
 use close::Phase;
 use fates::Fates;
 pub(crate) use flow::cap;
@@ -103,8 +104,8 @@ pub(crate) struct Session<A: Aead> {
     pings_due: u8,
     /// Largest datagram to send, and the search for a larger one.
     mtu: MtuProbing,
-    idle_timeout: Duration,
-    keepalive: Duration,
+    /// How long either end may be silent.
+    silence: Silence,
     /// When we speak at the latest.
     keepalive_at: Instant,
     /// When the last packet opened.

@@ -24,27 +24,41 @@ impl Ring {
         self.bytes.extend(bytes);
     }
 
+    /// Appends the `len` bytes of `other` from `offset` on, or those of them that it holds.
+    pub(crate) fn push_from(&mut self, other: &Self, offset: u64, len: usize) {
+        for slice in other.slices(offset, len) {
+            self.push(slice);
+        }
+    }
+
     /// Appends to `out` the `len` bytes from `offset` on, or those of them that are held.
     pub(crate) fn copy(&self, offset: u64, len: usize, out: &mut Vec<u8>) {
+        for slice in self.slices(offset, len) {
+            out.extend_from_slice(slice);
+        }
+    }
+
+    /// Returns the `len` bytes from `offset` on, or those of them that are held; all in the first
+    /// slice where they are not around the end of the memory.
+    fn slices(&self, offset: u64, len: usize) -> [&[u8]; 2] {
         let from = to_usize(offset.saturating_sub(self.start));
         let to = from.saturating_add(len);
         let (first, second) = self.bytes.as_slices();
         if let Some(bytes) = first.get(from..to) {
-            out.extend_from_slice(bytes);
-            return;
+            return [bytes, &[]];
         }
         let middle = first.len();
-        for (slice, from, to) in [
-            (first, from, to.min(middle)),
-            (
-                second,
-                from.saturating_sub(middle),
-                to.saturating_sub(middle),
-            ),
-        ] {
+        let part = |slice: &'_ [u8], from: usize, to: usize| -> core::ops::Range<usize> {
             let to = to.min(slice.len());
-            out.extend_from_slice(slice.get(from..to).unwrap_or_default());
-        }
+            from.min(to)..to
+        };
+        let (from_second, to_second) = (from.saturating_sub(middle), to.saturating_sub(middle));
+        [
+            first.get(part(first, from, to)).unwrap_or_default(),
+            second
+                .get(part(second, from_second, to_second))
+                .unwrap_or_default(),
+        ]
     }
 
     /// Drops all bytes before `offset`.

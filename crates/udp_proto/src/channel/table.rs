@@ -1,6 +1,7 @@
 //! The list of a session's channels.
 
 use core::fmt;
+use core::time::Duration;
 use std::sync::Arc;
 
 use wire::Writer;
@@ -51,6 +52,14 @@ impl ChannelTable {
             }
         }
         Ok(Self { rows: rows.into() })
+    }
+
+    /// Returns the table with another ttl of `channel`; `None` where there is no such channel.
+    pub(crate) fn with_ttl(&self, channel: ChannelId, ttl: Duration) -> Option<Self> {
+        let mut rows = Arc::clone(&self.rows);
+        let row = Arc::make_mut(&mut rows).get_mut(usize::from(channel.0))?;
+        row.ttl = ttl;
+        Some(Self { rows })
     }
 
     /// Returns the configuration of `channel`.

@@ -1,6 +1,7 @@
 //! Unreliable channels, sequenced or not: what is lost stays lost, what is late is dropped.
 
 mod arrivals;
+mod kept;
 
 use std::collections::VecDeque;
 
@@ -12,9 +13,12 @@ use super::{
     ChannelConfig, ChannelId, Delivery, MsgHeader, QUEUE_RECORD_LEN, WHOLE_MAX, frame_count,
     truncate,
 };
-use crate::fragment::{FRAGMENT_LEN, Position, tail_len};
+use crate::fragment::{FRAGMENT_LEN, Position, fragment_count};
+use crate::outcome::MessageOutcome;
+use kept::{Again, Kept, Leaving};
 
 pub(crate) use arrivals::{Inbound, Note, Progress, Reassembly, SplitMessage};
+pub(crate) use kept::{Fate, STRAGGLERS};
 
 /// The sending half of an unreliable channel: messages that wait for a packet, oldest first.
 #[derive(Debug)]
@@ -32,6 +36,19 @@ pub(crate) struct Outbound {
     /// Number on the wire of the next message that begins to leave and has one. What never leaves
     /// has none, so these numbers stay close however much is dropped in the queue.
     next_on_wire: u64,
+    /// Messages that left and are sent again until their deadline; made for the first.
+    kept: Option<Box<Kept>>,
+}
+
+/// How long a message is of use, and what is done for it meanwhile.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Use {
+    /// The time.
+    pub(crate) now: Instant,
+    /// When it is too old to be sent.
+    pub(crate) expires: Instant,
+    /// Whether it is sent again until then while it counts as lost.
+    pub(crate) is_repeated: bool,
 }
 
 /// A message that waits.
@@ -47,6 +64,10 @@ struct Waiting {
     len: usize,
     /// Fragments written.
     written: u16,
+    /// Its fragments; 0 where it goes as a frame that names none.
+    split: u16,
+    /// Whether it is sent again while it counts as lost.
+    is_repeated: bool,
 }
 
 impl Outbound {
@@ -59,21 +80,27 @@ impl Outbound {
             next_message: first_id,
             is_sequenced: delivery.is_numbered(),
             next_on_wire: first_id,
+            kept: None,
         }
     }
 
-    /// Queues a message that is too old at `expires` and returns its number. Older ones that make
-    /// place for it are named to `displaced`.
+    /// Queues a message and returns its number. Older ones that make place for it are named to
+    /// `displaced`; before that, what has left is not sent again any more.
     pub(crate) fn push(
         &mut self,
-        expires: Instant,
+        usage: Use,
         config: &ChannelConfig,
         message: &[u8],
         mut displaced: impl FnMut(u64),
     ) -> u64 {
-        while self.cost_with(message.len()) > config.queue_bytes_max
-            && let Some(oldest) = self.drop_oldest()
-        {
+        while self.cost_with(message.len()) > config.queue_bytes_max {
+            let kept = self.kept.as_mut();
+            if kept.is_some_and(|kept| kept.give_up_oldest(usage.now)) {
+                continue;
+            }
+            let Some(oldest) = self.drop_oldest() else {
+                break;
+            };
             displaced(oldest);
         }
         let number = self.next_message;
@@ -81,9 +108,11 @@ impl Outbound {
         self.waiting.push_back(Waiting {
             start: self.bytes.end(),
             message: number,
-            expires,
+            expires: usage.expires,
             len: message.len(),
             written: 0,
+            split: self.split(usage, message.len()),
+            is_repeated: usage.is_repeated,
         });
         self.bytes.push(message);
         number
@@ -94,32 +123,12 @@ impl Outbound {
         let Some(waiting) = self.waiting.front() else {
             return Next::Idle;
         };
-        let header = MsgHeader {
-            channel: self.channel,
-            id: self
-                .is_numbered(waiting)
-                .then(|| truncate(self.next_on_wire)),
-            fragment: waiting.is_split().then(|| Position {
-                index: waiting.written,
-                count: waiting.fragments(),
-            }),
-        };
         let before = usize::from(waiting.written).saturating_mul(FRAGMENT_LEN);
-        let len = if !waiting.is_split() {
-            waiting.len
-        } else if waiting.written.saturating_add(1) == waiting.fragments() {
-            tail_len(waiting.len)
-        } else {
-            FRAGMENT_LEN
-        };
-        Next::Frame(Outgoing {
-            header,
-            message: waiting.message,
+        Next::Frame(self.outgoing(&Again {
+            leaving: waiting.leaving(self.next_on_wire),
             fragment: waiting.written,
             start: waiting.start.saturating_add(before as u64),
-            len,
-            credit: 0,
-        })
+        }))
     }
 
     /// Takes note that the frame from [`next`](Self::next) is written.
@@ -127,19 +136,70 @@ impl Outbound {
         let Some(waiting) = self.waiting.front_mut() else {
             return;
         };
-        waiting.written = waiting.written.saturating_add(1);
-        if waiting.written >= waiting.fragments() {
+        let fragment = waiting.written;
+        waiting.written = fragment.saturating_add(1);
+        let has_left = waiting.has_left();
+        if waiting.is_repeated {
+            let kept = self.kept.get_or_insert_default();
+            kept.on_written(&waiting.leaving(self.next_on_wire), fragment);
+            if has_left {
+                kept.keep(waiting.message, &self.bytes, waiting.start);
+            }
+        }
+        if has_left {
             self.drop_oldest();
         }
     }
 
-    /// Drops what is too old and names it to `expired`. A message that may wait less long than
-    /// those before it is dropped when its turn comes.
-    pub(crate) fn expire(&mut self, now: Instant, mut expired: impl FnMut(u64)) {
+    /// Returns the frame to be written again next.
+    pub(crate) fn next_lost(&self) -> Option<Outgoing> {
+        let kept = self.kept.as_ref()?;
+        Some(self.outgoing(&kept.next_lost(self.next_on_wire)?))
+    }
+
+    /// Takes note that a frame from [`next_lost`](Self::next_lost) is written.
+    pub(crate) fn on_lost_written(&mut self, outgoing: &Outgoing) {
+        if let Some(kept) = &mut self.kept {
+            kept.on_lost_written(outgoing.message, outgoing.fragment);
+        }
+    }
+
+    /// Takes note that a fragment arrived.
+    pub(crate) fn on_acknowledged(&mut self, message: u64, fragment: u16) -> Fate {
+        self.kept.as_mut().map_or(Fate::NotKept, |kept| {
+            kept.on_acknowledged(message, fragment, self.next_on_wire)
+        })
+    }
+
+    /// Takes note that a fragment counts as lost, and returns whether it is of a message that is sent
+    /// again, or was until its deadline.
+    pub(crate) fn on_lost(&mut self, now: Instant, message: u64, fragment: u16) -> bool {
+        let kept = self.kept.as_mut();
+        kept.is_some_and(|kept| kept.on_lost(now, message, fragment))
+    }
+
+    /// Queues the oldest frame in flight that may be sent again, and returns whether there is one.
+    pub(crate) fn probe(&mut self) -> bool {
+        self.kept.as_mut().is_some_and(|kept| kept.probe())
+    }
+
+    /// Gives up what the peer may take for old, and names it to `settled`.
+    pub(crate) fn leave_behind(&mut self, mut settled: impl FnMut(u64, MessageOutcome)) {
+        if let Some(kept) = &mut self.kept {
+            kept.leave_behind(self.next_on_wire, &mut settled);
+        }
+    }
+
+    /// Drops what is too old and names it to `settled`, with what became of it. A message that may
+    /// wait less long than those before it is dropped when its turn comes.
+    pub(crate) fn expire(&mut self, now: Instant, mut settled: impl FnMut(u64, MessageOutcome)) {
         while self.expires().is_some_and(|expires| expires <= now)
             && let Some(oldest) = self.drop_oldest()
         {
-            expired(oldest);
+            settled(oldest, MessageOutcome::Expired);
+        }
+        if let Some(kept) = &mut self.kept {
+            kept.expire(now, &mut settled);
         }
     }
 
@@ -149,6 +209,31 @@ impl Outbound {
             self.waiting = VecDeque::new();
             self.bytes.shrink();
         }
+        if !self.is_keeping() {
+            self.kept = None;
+        }
+    }
+
+    /// Returns whether the fate of a message that is sent again is open.
+    pub(crate) fn is_keeping(&self) -> bool {
+        self.kept.as_ref().is_some_and(|kept| !kept.is_empty())
+    }
+
+    /// Returns whether nothing will be written any more, whatever is lost.
+    pub(crate) fn is_done(&self) -> bool {
+        let kept = self.kept.as_ref();
+        self.waiting.is_empty() && kept.is_none_or(|kept| !kept.has_repeatable())
+    }
+
+    /// Returns when to call [`expire`](Self::expire).
+    pub(crate) fn timeout(&self) -> Option<Instant> {
+        let kept = self.kept.as_ref().and_then(|kept| kept.timeout());
+        self.expires().into_iter().chain(kept).min()
+    }
+
+    /// Returns where the data of frames that are written again is.
+    pub(crate) fn kept_bytes(&self) -> Option<&Ring> {
+        self.kept.as_ref().map(|kept| kept.bytes())
     }
 
     /// Returns when the oldest message is too old.
@@ -164,21 +249,64 @@ impl Outbound {
     /// Returns the heap memory it keeps, bytes.
     pub(crate) fn memory(&self) -> usize {
         let records = self.waiting.capacity().saturating_mul(size_of::<Waiting>());
-        self.bytes.memory().saturating_add(records)
+        let kept = self.kept.as_ref().map_or(0, |kept| kept.memory());
+        self.bytes
+            .memory()
+            .saturating_add(records)
+            .saturating_add(kept)
     }
 
     /// What the queue would count as with one more message of `len` bytes.
     fn cost_with(&self, len: usize) -> usize {
         let records = self.waiting.len().saturating_add(1);
+        let kept = self.kept.as_ref().map_or(0, |kept| kept.cost());
         self.bytes
             .len()
             .saturating_add(len)
             .saturating_add(records.saturating_mul(QUEUE_RECORD_LEN))
+            .saturating_add(kept)
     }
 
-    /// Returns whether `waiting` has a number on the wire.
-    const fn is_numbered(&self, waiting: &Waiting) -> bool {
-        self.is_sequenced || waiting.is_split()
+    /// In how many frames that name it a message of `len` bytes goes; 0 where it is whole.
+    ///
+    /// One that is sent again needs a number. Where whole messages have none, it is a single fragment.
+    fn split(&self, usage: Use, len: usize) -> u16 {
+        if usage.is_repeated && !self.is_sequenced {
+            return u16::try_from(fragment_count(len).max(1)).unwrap_or(u16::MAX);
+        }
+        if len > WHOLE_MAX { frame_count(len) } else { 0 }
+    }
+
+    /// Makes a frame.
+    fn outgoing(&self, again: &Again) -> Outgoing {
+        let Again {
+            leaving,
+            fragment,
+            start,
+        } = *again;
+        let is_numbered = self.is_sequenced || leaving.split > 0;
+        let before = usize::from(fragment).saturating_mul(FRAGMENT_LEN);
+        let left = leaving.len.saturating_sub(before);
+        let is_split = leaving.split > 0;
+        Outgoing {
+            header: MsgHeader {
+                channel: self.channel,
+                id: is_numbered.then(|| truncate(leaving.on_wire)),
+                fragment: is_split.then_some(Position {
+                    index: fragment,
+                    count: leaving.split,
+                }),
+            },
+            message: leaving.message,
+            fragment,
+            start,
+            len: if is_split {
+                left.min(FRAGMENT_LEN)
+            } else {
+                leaving.len
+            },
+            credit: 0,
+        }
     }
 
     /// Drops the oldest message, and returns its number.
@@ -186,21 +314,33 @@ impl Outbound {
         let oldest = self.waiting.pop_front()?;
         self.bytes
             .release(oldest.start.saturating_add(oldest.len as u64));
-        if oldest.written > 0 && self.is_numbered(&oldest) {
+        if oldest.written > 0 && (self.is_sequenced || oldest.split > 0) {
             self.next_on_wire = self.next_on_wire.wrapping_add(1);
+        }
+        if oldest.is_repeated
+            && !oldest.has_left()
+            && let Some(kept) = &mut self.kept
+        {
+            kept.remove(oldest.message);
         }
         Some(oldest.message)
     }
 }
 
 impl Waiting {
-    /// Returns whether it goes in more than one frame.
-    const fn is_split(&self) -> bool {
-        self.len > WHOLE_MAX
+    /// Returns whether all of it was written.
+    fn has_left(&self) -> bool {
+        self.written >= self.split.max(1)
     }
 
-    /// Frames that the message takes.
-    fn fragments(&self) -> u16 {
-        frame_count(self.len)
+    /// Returns what leaves, with that number on the wire.
+    const fn leaving(&self, on_wire: u64) -> Leaving {
+        Leaving {
+            message: self.message,
+            on_wire,
+            deadline: self.expires,
+            len: self.len,
+            split: self.split,
+        }
     }
 }

@@ -18,6 +18,7 @@ use crate::outcome::Message;
 use crate::session::Session;
 use crate::slots::{CidLen, SessionId};
 use crate::stats::SessionStats;
+use crate::timeouts::Timeouts;
 
 impl<P: Provider> Endpoint<P> {
     /// Begins to accept sessions, for the first time or again after [`shutdown`](Self::shutdown).
@@ -118,6 +119,20 @@ impl<P: Provider> Endpoint<P> {
     ///
     /// [`ConnectError`] where it cannot begin; nothing is kept then.
     pub fn connect(&mut self, now: Instant, target: Target) -> Result<SessionId, ConnectError> {
+        self.connect_with(now, target, Timeouts::of(&self.config))
+    }
+
+    /// As [`connect`](Self::connect), with times of this session's own; the peer hears of them.
+    ///
+    /// # Errors
+    ///
+    /// [`ConnectError`] where it cannot begin; nothing is kept then.
+    pub fn connect_with(
+        &mut self,
+        now: Instant,
+        target: Target,
+        timeouts: Timeouts,
+    ) -> Result<SessionId, ConnectError> {
         let now = self.advance(now);
         target.check()?;
         let is_peer = matches!(target.credentials, Credentials::Peer);
@@ -152,7 +167,7 @@ impl<P: Provider> Endpoint<P> {
                     client_cid: tag.cid(id.index, config.cid_len),
                 },
                 network: network.map(|network| &network.secret),
-                timeout: config.connect_timeout,
+                timeouts,
             };
             let dial = Dial::new(now, provider, &mut draws, start).ok()?;
             hello_id = dial.hello_id();

@@ -16,6 +16,7 @@ use crate::handshake::reply::{Refuse, Retry, Versions};
 use crate::packet::{Header, Kind};
 use crate::session::{Keying, Opened, Path, Session, SessionStart};
 use crate::slots::SessionId;
+use crate::timeouts::Timeouts;
 
 impl<P: Provider> Endpoint<P> {
     pub(super) fn on_datagram(
@@ -138,10 +139,11 @@ impl<P: Provider> Endpoint<P> {
             Kind::Accept => {
                 let clock = Clock { now, unix };
                 let accepted = dial.on_accept(clock, &mut self.provider, arrival.peer, datagram);
-                let is_peer = dial.is_peer_mode();
+                let (is_peer, timeouts) = (dial.is_peer_mode(), dial.timeouts());
                 self.arm(id);
-                accepted
-                    .is_some_and(|accepted| self.on_accepted(now, arrival, id, (accepted, is_peer)))
+                accepted.is_some_and(|accepted| {
+                    self.on_accepted(now, arrival, id, (accepted, is_peer, timeouts))
+                })
             }
             Kind::Hello | Kind::Protected | Kind::Envelope | Kind::NotOurs => false,
         }
@@ -153,10 +155,12 @@ impl<P: Provider> Endpoint<P> {
         now: Instant,
         arrival: &Arrival<SocketAddr>,
         id: SessionId,
-        (accepted, is_peer): (Accepted, bool),
+        (accepted, is_peer, timeouts): (Accepted, bool, Timeouts),
     ) -> bool {
         let boot_id = self.listener.as_ref().map(|listener| listener.boot_id());
-        let params = Params::of(&self.config, boot_id.unwrap_or_default()).encode();
+        let params = Params::of(&self.config, boot_id.unwrap_or_default())
+            .with_timeouts(&timeouts)
+            .encode();
         let confirm = confirm_body(&params, &self.channel_digest);
         let server = accepted.server_key.node_id();
         let identity = match (&self.listener, is_peer) {
@@ -191,6 +195,7 @@ impl<P: Provider> Endpoint<P> {
             confirm: Some((confirm, identity)),
             proof: proof.clone(),
             source: None,
+            timeouts,
         };
         let session = Session::new(
             now,

@@ -17,6 +17,7 @@ use crate::handshake::peer::{CONFIRM_LEN, IdentityClaim};
 use crate::packet::{Header, KeyPhase, PacketNumber};
 use crate::session::{Path, Session, SessionStart};
 use crate::slots::SessionId;
+use crate::timeouts::Timeouts;
 
 impl<P: Provider> Endpoint<P> {
     /// Takes a packet for an attempt that waits for its first one.
@@ -114,6 +115,7 @@ impl<P: Provider> Endpoint<P> {
             confirm: None,
             proof: proof.clone(),
             source: Some(source.ip()),
+            timeouts: Timeouts::of(&self.config),
         };
         let mut session = Session::new(
             now,

@@ -18,12 +18,15 @@ use super::trust::{Distrust, Moment, SignedAccept};
 use super::{SpokenVersions, transcript_0, transcript_1};
 use crate::error::{CloseCode, ConnectFailure};
 use crate::packet::Cid;
+use crate::timeouts::Timeouts;
 
 /// A dialling client.
 pub(crate) struct Dial<P: Provider> {
     target: Target,
     /// What goes into each HELLO besides the key.
     form: HelloForm,
+    /// The times of the session to be.
+    timeouts: Timeouts,
     /// Keys from the PSK alone.
     initial: Initial,
     /// The HELLO of the attempt at hand.
@@ -121,6 +124,7 @@ impl<P: Provider> Dial<P> {
         let mut dial = Self {
             initial: Initial::new(provider, psk),
             target: start.target,
+            timeouts: start.timeouts,
             form: start.form,
             hello: Vec::with_capacity(hello::LEN),
             hello_id: 0,
@@ -131,7 +135,7 @@ impl<P: Provider> Dial<P> {
             next_address_at: now + ADDRESS_SPAN,
             resend_at: now,
             interval: RESEND_FIRST,
-            give_up_at: now + start.timeout,
+            give_up_at: now + start.timeouts.connect,
             sent_at: now,
             is_due: true,
             retries: 0,
@@ -143,6 +147,11 @@ impl<P: Provider> Dial<P> {
         };
         dial.lay_out(now, provider, generator, key);
         Ok(dial)
+    }
+
+    /// Returns the times of the session to be.
+    pub(crate) const fn timeouts(&self) -> Timeouts {
+        self.timeouts
     }
 
     /// Takes a RETRY: the same HELLO goes out again with the cookie in it.
@@ -449,5 +458,5 @@ pub(crate) struct DialStart<'a> {
     pub(crate) form: HelloForm,
     /// The PSK of peer mode.
     pub(crate) network: Option<&'a Secret32>,
-    pub(crate) timeout: Duration,
+    pub(crate) timeouts: Timeouts,
 }

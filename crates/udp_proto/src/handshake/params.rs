@@ -22,6 +22,7 @@ use wire::{Reader, Truncated, Writer};
 use super::reset::ResetToken;
 
 use crate::config::{Config, Mtu};
+use crate::timeouts::Timeouts;
 
 /// Length of the encoded parameters, bytes.
 pub const LEN: usize = 40;
@@ -110,6 +111,15 @@ impl Params {
             *to = from;
         }
         out
+    }
+
+    /// The same with times of this session's own.
+    pub(crate) fn with_timeouts(self, timeouts: &Timeouts) -> Self {
+        Self {
+            idle_timeout: timeouts.idle.get(),
+            keepalive: timeouts.keepalive.get(),
+            ..self
+        }
     }
 
     /// Returns what `config` says of its owner, whose instance id ends in `boot_id`.

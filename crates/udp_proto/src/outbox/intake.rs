@@ -1,10 +1,13 @@
 //! What the application hands over, and what it is told of it.
 
+use core::time::Duration;
+
 use wire::Instant;
 
 use super::Outbox;
 use super::page::bit_of;
 use super::senders::Outbound;
+use crate::channel::unreliable::Use;
 use crate::channel::{ChannelId, MessageId, SendError, frame_count, message_credit};
 use crate::outcome::{Message, MessageOutcome, Settled};
 
@@ -52,6 +55,16 @@ impl Outbox {
         Ok(number)
     }
 
+    /// Changes how long unreliable messages of `channel` may wait that do not say so themselves, from
+    /// the next one on; returns whether there is such a channel.
+    pub fn set_ttl(&mut self, channel: ChannelId, ttl: Duration) -> bool {
+        let Some(table) = self.table.with_ttl(channel, ttl) else {
+            return false;
+        };
+        self.table = table;
+        true
+    }
+
     /// Returns what became of the next tracked message.
     pub fn poll_settled(&mut self) -> Option<Settled> {
         self.tracker.as_mut()?.poll()
@@ -78,7 +91,7 @@ impl Outbox {
             channel,
             bytes,
             ttl,
-            ..
+            is_repeated,
         } = *message;
         let unknown = SendError::UnknownChannel(channel);
         let config = self.table.get(channel).ok_or(unknown)?;
@@ -99,14 +112,21 @@ impl Outbox {
         let (counts, tracker) = (&mut self.counts, &mut self.tracker);
         match outbound {
             Outbound::Unreliable(outbound) => {
-                let expires = now + ttl.unwrap_or(config.ttl);
-                let id = outbound.push(expires, config, bytes, |displaced| {
+                let usage = Use {
+                    now,
+                    expires: now + ttl.unwrap_or(config.ttl),
+                    is_repeated,
+                };
+                let id = outbound.push(usage, config, bytes, |displaced| {
                     counts.displaced = counts.displaced.saturating_add(1);
                     if let Some(tracker) = tracker {
                         tracker.settle(channel, displaced, MessageOutcome::Displaced);
                     }
                 });
                 self.busy |= bit_of(channel.0.into());
+                if is_repeated {
+                    self.keeping |= bit_of(channel.0.into());
+                }
                 Ok(MessageId(id))
             }
             Outbound::Reliable(outbound) => {

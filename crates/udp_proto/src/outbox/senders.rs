@@ -41,16 +41,17 @@ impl Senders {
 
     /// Writes what of `channel` was lost, as far as there is room.
     pub(super) fn write_lost(&mut self, channel: usize, page: &mut Page<'_>) {
-        let Some(Outbound::Reliable(outbound)) = self.channels.get_mut(channel) else {
+        let Some(outbound) = self.channels.get_mut(channel) else {
             return;
         };
         if !page.allows(channel) {
             return;
         }
         while let Some(outgoing) = outbound.next_lost()
-            && page.write(&outgoing, outbound.bytes())
+            && let Some(bytes) = outbound.lost_bytes()
+            && page.write(&outgoing, bytes)
         {
-            outbound.on_lost_written();
+            outbound.on_lost_written(&outgoing);
         }
     }
 
@@ -84,7 +85,9 @@ impl Outbound {
     /// Returns whether there is nothing to write, now or when credit comes.
     pub(super) fn is_idle(&self) -> bool {
         match self {
-            Self::Unreliable(outbound) => outbound.expires().is_none(),
+            Self::Unreliable(outbound) => {
+                outbound.expires().is_none() && outbound.next_lost().is_none()
+            }
             Self::Reliable(outbound) => outbound.is_written(),
         }
     }
@@ -92,8 +95,24 @@ impl Outbound {
     /// Returns the frame to be written again next.
     pub(super) fn next_lost(&self) -> Option<Outgoing> {
         match self {
-            Self::Unreliable(_) => None,
+            Self::Unreliable(outbound) => outbound.next_lost(),
             Self::Reliable(outbound) => outbound.next_lost(),
+        }
+    }
+
+    /// Takes note that the frame from [`next_lost`](Self::next_lost) is written.
+    pub(super) fn on_lost_written(&mut self, outgoing: &Outgoing) {
+        match self {
+            Self::Unreliable(outbound) => outbound.on_lost_written(outgoing),
+            Self::Reliable(outbound) => outbound.on_lost_written(),
+        }
+    }
+
+    /// Returns where the data of frames that are written again is.
+    pub(super) fn lost_bytes(&self) -> Option<&Ring> {
+        match self {
+            Self::Unreliable(outbound) => outbound.kept_bytes(),
+            Self::Reliable(outbound) => Some(outbound.bytes()),
         }
     }
 

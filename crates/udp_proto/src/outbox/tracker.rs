@@ -2,10 +2,9 @@
 
 use std::collections::VecDeque;
 
-use core::time::Duration;
-
 use wire::Instant;
 
+use crate::channel::unreliable::STRAGGLERS;
 use crate::channel::{ChannelId, MessageId};
 use crate::outcome::{MessageOutcome, Settled};
 
@@ -29,7 +28,7 @@ pub(super) struct Tracker {
 struct Open {
     /// Its number on its channel.
     message: u64,
-    /// Fragments not acknowledged; of a reliable message nobody counts them.
+    /// Fragments not acknowledged; of one that is sent again nobody counts them here.
     left: u16,
     /// Whether it is among the doubts.
     is_doubted: bool,
@@ -49,10 +48,6 @@ struct Doubt {
 impl Tracker {
     /// Messages and outcomes not taken that it holds at most.
     pub(super) const LEN_MAX: usize = 4_096;
-
-    /// How long an acknowledgement is waited for after a packet counted as lost: longer than
-    /// packets overtake each other where anything can be played.
-    pub(super) const STRAGGLERS: Duration = Duration::from_millis(500);
 
     /// Returns whether it takes no further message.
     pub(super) fn is_full(&self) -> bool {
@@ -91,7 +86,7 @@ impl Tracker {
             && !core::mem::replace(&mut open.is_doubted, true)
         {
             self.doubts.push_back(Doubt {
-                until: now + Self::STRAGGLERS,
+                until: now + STRAGGLERS,
                 channel,
                 message,
             });

@@ -7,9 +7,11 @@ use wire::Instant;
 
 use super::close::Phase;
 use super::{Sending, Session};
+use crate::channel::ChannelId;
 use crate::endpoint::stall::STALL_MAX;
 use crate::error::CloseReason;
 use crate::sent::Timeout;
+use crate::timeouts::Timeouts;
 
 impl<A: Aead> Session<A> {
     /// Returns when `handle_timeout` is next needed. Deadlines that were seen to and wait for the
@@ -96,6 +98,23 @@ impl<A: Aead> Session<A> {
         }
     }
 
+    /// Changes how long either end may be silent; returns what holds.
+    pub(crate) fn set_timeouts(
+        &mut self,
+        now: Instant,
+        timeouts: &Timeouts,
+    ) -> (Duration, Duration) {
+        self.silence.set(timeouts);
+        // Sooner than before, or not before the next packet.
+        self.keepalive_at = self.keepalive_at.min(now + self.silence.keepalive);
+        (self.silence.idle, self.silence.keepalive)
+    }
+
+    /// Changes how long unreliable messages of a channel may wait; returns whether there is one.
+    pub(crate) fn set_ttl(&mut self, channel: ChannelId, ttl: Duration) -> bool {
+        self.outbox.set_ttl(channel, ttl)
+    }
+
     /// Moves the idle deadline by a stall of our own process.
     pub(crate) fn on_stall(&mut self, span: Duration) {
         self.deaf_for = self.deaf_for.saturating_add(span).min(STALL_MAX);
@@ -103,6 +122,6 @@ impl<A: Aead> Session<A> {
 
     /// Silence after which the session is given up: never less than three probes take.
     fn idle_span(&self) -> Duration {
-        self.idle_timeout.max(self.rtt.pto() * 3) + self.deaf_for
+        self.silence.idle.max(self.rtt.pto() * 3) + self.deaf_for
     }
 }

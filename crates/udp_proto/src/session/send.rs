@@ -134,7 +134,7 @@ impl<A: Aead> Session<A> {
         self.on_sent(now, &sent, body.frames);
         // Up to a fifth off, so that many sessions do not speak in one breath.
         let part = u32::try_from(generator.between(800, 1_000)).unwrap_or(1_000);
-        self.keepalive_at = now + self.keepalive * part / 1_000;
+        self.keepalive_at = now + self.silence.keepalive * part / 1_000;
         Some(())
     }
 
@@ -175,7 +175,7 @@ impl<A: Aead> Session<A> {
         self.flow.on_sent(&moment, cargo, frames);
         self.stats.packets_sent += 1;
         self.stats.bytes_sent += u64::from(packet.len);
-        self.keepalive_at = now + self.keepalive;
+        self.keepalive_at = now + self.silence.keepalive;
     }
 
     /// Nothing leaves any more: looks at what waits for a rate or the window, where channels in `open`

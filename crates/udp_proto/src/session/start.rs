@@ -26,6 +26,7 @@ use crate::rtt::RttEstimator;
 use crate::sent::SentPackets;
 use crate::skip::SkipPolicy;
 use crate::stats::SessionStats;
+use crate::timeouts::{Silence, Timeouts};
 
 /// What a session starts from.
 pub(crate) struct SessionStart {
@@ -41,6 +42,8 @@ pub(crate) struct SessionStart {
     pub(crate) confirm: Option<Confirm>,
     pub(crate) proof: Proof,
     pub(crate) source: Option<IpAddr>,
+    /// Ours, as they were announced.
+    pub(crate) timeouts: Timeouts,
 }
 
 impl<A: Aead> Session<A> {
@@ -56,11 +59,11 @@ impl<A: Aead> Session<A> {
         if let Some(round_trip) = start.round_trip {
             rtt.on_sample(round_trip, Duration::ZERO);
         }
-        let idle_timeout = config
-            .idle_timeout
-            .get()
-            .min(start.peer_params.idle_timeout);
-        let keepalive = config.keepalive.get().min(idle_timeout / 3);
+        let silence = Silence::new(
+            &start.timeouts,
+            start.peer_params.idle_timeout,
+            start.peer_params.keepalive,
+        );
         let window = usize::try_from(start.peer_params.receive_window).unwrap_or(usize::MAX);
         let confirm = start
             .confirm
@@ -99,9 +102,8 @@ impl<A: Aead> Session<A> {
             confirm,
             crowding: Crowding::None,
             mtu: MtuProbing::new(config, start.peer_params.datagram_max),
-            idle_timeout,
-            keepalive,
-            keepalive_at: now + keepalive,
+            silence,
+            keepalive_at: now + silence.keepalive,
             heard_at: now,
             deaf_for: Duration::ZERO,
             checked_at: now,

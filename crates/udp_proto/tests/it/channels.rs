@@ -5,4 +5,5 @@ mod fates;
 mod hostile;
 mod kinds;
 mod pipe;
+mod repeats;
 mod schedule;

@@ -1,0 +1,66 @@
+//! Times of one session, where they are not those of its endpoint.
+
+use core::time::Duration;
+
+use crate::config::{Config, IdleTimeout, Keepalive};
+
+/// Times of one session.
+///
+/// [`Endpoint::connect_with`](crate::Endpoint::connect_with) dials with them, and
+/// [`Endpoint::set_timeouts`](crate::Endpoint::set_timeouts) changes them at either end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Timeouts {
+    /// How long connecting may take over all addresses.
+    pub connect: Duration,
+    /// Silence after which the session is given up; the smaller of both ends' holds.
+    pub idle: IdleTimeout,
+    /// Longest silence of ours; no more than a third of the idle timeout that holds.
+    pub keepalive: Keepalive,
+}
+
+impl Timeouts {
+    /// Returns those that `config` has for all sessions.
+    #[must_use]
+    pub const fn of(config: &Config) -> Self {
+        Self {
+            connect: config.connect_timeout,
+            idle: config.idle_timeout,
+            keepalive: config.keepalive,
+        }
+    }
+}
+
+/// What the ends of a session have agreed on, and what holds of it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Silence {
+    /// The smaller of both ends' idle timeouts, as they were announced.
+    agreed: Duration,
+    /// The longest silence of the peer's that is in good order.
+    theirs: Duration,
+    /// Silence after which we give up.
+    pub(crate) idle: Duration,
+    /// The longest silence of ours.
+    pub(crate) keepalive: Duration,
+}
+
+impl Silence {
+    /// Agrees with a peer who announced these.
+    pub(crate) fn new(ours: &Timeouts, their_idle: Duration, their_keepalive: Duration) -> Self {
+        let agreed = ours.idle.get().min(their_idle);
+        Self {
+            agreed,
+            theirs: their_keepalive.min(agreed / 3),
+            idle: agreed,
+            keepalive: ours.keepalive.get().min(agreed / 3),
+        }
+    }
+
+    /// Changes what is ours. The peer goes by what was announced: its keepalives do not come sooner,
+    /// so it is given up after three of them at the soonest; and it will not wait longer than agreed.
+    pub(crate) fn set(&mut self, timeouts: &Timeouts) {
+        let floor = (self.theirs * 3).min(self.agreed);
+        self.idle = timeouts.idle.get().clamp(floor, self.agreed);
+        self.keepalive = timeouts.keepalive.get().min(self.agreed / 3);
+    }
+}

@@ -1,0 +1,413 @@
+//! Unreliable messages that are sent again until their deadline, as an outbox and an inbox see them.
+
+use core::time::Duration;
+use std::collections::{BTreeMap, BTreeSet};
+
+use proptest::prelude::*;
+use udp_proto::channel::{
+    ChannelConfig, ChannelError, ChannelId, ChannelTable, Content, MessageId, MsgFrame, MsgHeader,
+};
+use udp_proto::fragment::{FRAGMENT_LEN, FragmentError, Position};
+use udp_proto::inbox::Inbox;
+use udp_proto::outbox::{End, Lead, Outbox, Room};
+use udp_proto::{Message, MessageOutcome};
+use wire::{Instant, Reader};
+
+use super::pipe::ROOM;
+
+const QUEUE: usize = 8_000;
+
+fn table() -> ChannelTable {
+    let mut rows = [
+        ChannelConfig::unreliable(),
+        ChannelConfig::sequenced(),
+        ChannelConfig::reliable_ordered(),
+    ];
+    for row in &mut rows {
+        row.queue_bytes_max = QUEUE;
+    }
+    ChannelTable::new(&rows).unwrap()
+}
+
+fn outbox() -> Outbox {
+    Outbox::new(table(), 256 << 10, 0)
+}
+
+fn fill(outbox: &mut Outbox, now: Instant, lead: Lead) -> (Vec<Content>, Vec<u8>) {
+    let room = Room {
+        bytes: ROOM,
+        end: End::Packet,
+        lead,
+        channels: u32::MAX,
+    };
+    let (mut contents, mut out) = (Vec::new(), Vec::new());
+    outbox.fill(now, room, &mut out, &mut |content| contents.push(content));
+    (contents, out)
+}
+
+fn packet(outbox: &mut Outbox, now: Instant) -> Vec<Content> {
+    fill(outbox, now, Lead::Any).0
+}
+
+/// Sends one that is sent again for 100 ms.
+fn insist(outbox: &mut Outbox, now: Instant, channel: u8, bytes: &[u8]) -> MessageId {
+    let message = Message::new(ChannelId(channel), bytes).until_deadline();
+    outbox.send_tracked(now, &message).unwrap()
+}
+
+fn told(outbox: &mut Outbox) -> Vec<MessageOutcome> {
+    core::iter::from_fn(|| outbox.poll_settled().map(|settled| settled.outcome)).collect()
+}
+
+fn at(millis: u64) -> Instant {
+    Instant::from_millis(millis)
+}
+
+#[test]
+fn u9_what_is_lost_is_sent_again_until_the_deadline_and_expired_half_a_second_later() {
+    for (channel, len) in [(0, 20), (0, 0), (0, 2_500), (1, 20), (1, 2_500)] {
+        let mut outbox = outbox();
+        insist(&mut outbox, Instant::ZERO, channel, &vec![7; len]);
+        let mut before = Vec::new();
+        for round in 0..4 {
+            let now = at(round * 20);
+            let (mut contents, mut frames) = (Vec::new(), Vec::new());
+            while outbox.has_work() {
+                let (some, bytes) = fill(&mut outbox, now, Lead::Any);
+                assert!(!some.is_empty());
+                contents.extend(some);
+                frames.push(bytes);
+            }
+            assert!(round == 0 || frames == before, "the same bytes again");
+            before = frames;
+            for content in contents {
+                outbox.on_lost(now, content);
+            }
+        }
+        assert!(!outbox.is_empty());
+        outbox.handle_timeout(at(99));
+        assert!(outbox.has_work());
+        assert_eq!(outbox.poll_timeout(), Some(at(100)));
+        outbox.handle_timeout(at(100));
+        assert!(!outbox.has_work(), "after its deadline");
+        assert_eq!(outbox.poll_timeout(), Some(at(600)));
+        outbox.handle_timeout(at(599));
+        assert_eq!(told(&mut outbox), []);
+        outbox.handle_timeout(at(600));
+        assert_eq!(told(&mut outbox), [MessageOutcome::Expired]);
+        assert!(outbox.is_empty());
+        assert_eq!(outbox.poll_timeout(), None);
+    }
+}
+
+#[test]
+fn u9_a_message_that_may_come_again_has_a_number() {
+    let mut outbox = outbox();
+    insist(&mut outbox, Instant::ZERO, 0, b"xyz");
+    insist(&mut outbox, Instant::ZERO, 1, b"xyz");
+    let (_, bytes) = fill(&mut outbox, Instant::ZERO, Lead::Any);
+    let unreliable = [0xe0, 0, 0, 0, 0, 0, 1, 3];
+    let sequenced = [0x81, 0, 0];
+    assert_eq!(
+        bytes,
+        [&unreliable[..], b"xyz", &sequenced, b"xyz"].concat()
+    );
+}
+
+#[test]
+fn u9_an_acknowledgement_of_any_copy_delivers_once_and_nothing_is_sent_again() {
+    for late_ms in [10, 90, 599] {
+        let mut outbox = outbox();
+        insist(&mut outbox, Instant::ZERO, 0, &[7; 2_000]);
+        let mut first = packet(&mut outbox, Instant::ZERO);
+        first.extend(packet(&mut outbox, Instant::ZERO));
+        for content in &first {
+            outbox.on_lost(at(5), *content);
+        }
+        // One half arrived in both copies: that is not twice the half.
+        let again = packet(&mut outbox, at(6));
+        assert_eq!(again, first[..1]);
+        outbox.on_acked(first[0]);
+        outbox.on_acked(again[0]);
+        assert_eq!(told(&mut outbox), []);
+        outbox.handle_timeout(at(late_ms));
+        outbox.on_acked(first[1]);
+        assert_eq!(told(&mut outbox), [MessageOutcome::Delivered]);
+        assert!(!outbox.has_work());
+        outbox.on_lost(at(late_ms), first[1]);
+        outbox.handle_timeout(at(5_000));
+        assert_eq!(told(&mut outbox), []);
+        assert!(!outbox.has_work());
+    }
+}
+
+#[test]
+fn u9_a_reliable_lead_goes_before_what_is_sent_again() {
+    let mut outbox = outbox();
+    insist(&mut outbox, Instant::ZERO, 0, b"again");
+    for content in packet(&mut outbox, Instant::ZERO) {
+        outbox.on_lost(at(5), content);
+    }
+    assert!(outbox.has_work_for(Lead::Any, u32::MAX));
+    assert!(!outbox.has_work_for(Lead::Any, 0b110));
+    assert!(!outbox.has_work_for(Lead::Reliable, u32::MAX));
+    assert_eq!(fill(&mut outbox, at(5), Lead::Reliable).0, []);
+    outbox.send(at(5), ChannelId(2), b"first").unwrap();
+    let (contents, _) = fill(&mut outbox, at(5), Lead::Reliable);
+    let channels: Vec<u8> = contents.iter().map(|it| it.channel().0).collect();
+    assert_eq!(channels, [2, 0]);
+}
+
+#[test]
+fn u9_a_probe_brings_what_is_sent_again_where_nothing_reliable_is_in_flight() {
+    let mut outbox = outbox();
+    insist(&mut outbox, Instant::ZERO, 0, b"again");
+    let first = packet(&mut outbox, Instant::ZERO);
+    assert!(outbox.probe());
+    assert_eq!(packet(&mut outbox, at(30)), first);
+    outbox.send(at(30), ChannelId(2), b"reliable").unwrap();
+    let reliable = packet(&mut outbox, at(30));
+    assert!(outbox.probe());
+    assert_eq!(packet(&mut outbox, at(60)), reliable);
+    outbox.on_acked(reliable[0]);
+    outbox.on_acked(first[0]);
+    assert!(!outbox.probe());
+}
+
+/// 100 times what the queue holds, none of it acknowledged.
+#[test]
+fn u9_what_is_kept_to_be_sent_again_stays_inside_the_queues_limit() {
+    let mut outbox = outbox();
+    let (mut contents, mut most) = (Vec::new(), 0);
+    for number in 0..1_000 {
+        let message = Message::new(ChannelId(0), &[7; 800])
+            .with_ttl(Duration::from_secs(60))
+            .until_deadline();
+        outbox.send_tracked(at(number), &message).unwrap();
+        contents.extend(packet(&mut outbox, at(number)));
+        most = most.max(outbox.memory());
+    }
+    // Two rings that grow by half; records of some 100 bytes, doubled; what tracks them.
+    assert!(
+        most < 2 * QUEUE * 8 / 5 + 1_024 * 2 * 120 + 4_096 * 24,
+        "{most}"
+    );
+    for content in contents {
+        outbox.on_lost(at(1_000), content);
+    }
+    let mut again = 0;
+    while outbox.has_work() {
+        again += packet(&mut outbox, at(1_000)).len();
+    }
+    // 840 bytes each.
+    assert_eq!(again, QUEUE / 840);
+    outbox.handle_timeout(at(1_500));
+    assert_eq!(told(&mut outbox), vec![MessageOutcome::Lost; 1_000 - again]);
+    outbox.handle_timeout(at(70_000));
+    assert_eq!(told(&mut outbox), []);
+    outbox.forget();
+    assert_eq!(told(&mut outbox), vec![MessageOutcome::Dropped; again]);
+}
+
+#[test]
+fn u9_what_is_1_024_numbers_behind_is_not_sent_again_and_never_called_delivered() {
+    let mut outbox = outbox();
+    insist(&mut outbox, Instant::ZERO, 0, b"x");
+    let first = packet(&mut outbox, Instant::ZERO);
+    let mut inbox = Inbox::new(table(), 256 << 10, 0);
+    for number in 1..=1_024_u64 {
+        if number < 1_024 {
+            assert_eq!(told(&mut outbox), [], "{number}");
+        }
+        let message = Message::new(ChannelId(0), b"y").until_deadline();
+        outbox
+            .send(Instant::ZERO, message.channel, b"unnumbered")
+            .unwrap();
+        outbox.send_tracked(Instant::ZERO, &message).unwrap();
+        let (_, bytes) = fill(&mut outbox, Instant::ZERO, Lead::Any);
+        let mut reader = Reader::new(&bytes);
+        while !reader.is_empty() {
+            let frame = MsgFrame::decode(&mut reader, &table()).unwrap();
+            inbox.on_message(Instant::ZERO, &frame).unwrap();
+        }
+    }
+    // The peer takes it for old now, and the next one after one more.
+    assert_eq!(told(&mut outbox), [MessageOutcome::Lost; 2]);
+    let repeated = inbox.counts().repeated;
+    inbox.on_message(Instant::ZERO, &single(0, b"x")).unwrap();
+    assert_eq!(inbox.counts().repeated, repeated + 1);
+    outbox.on_acked(first[0]);
+    assert_eq!(told(&mut outbox), []);
+}
+
+fn single(id: u16, data: &[u8]) -> MsgFrame<'_> {
+    let place = Position { index: 0, count: 1 };
+    of(0, id, Some(place), data)
+}
+
+fn of(channel: u8, id: u16, fragment: Option<Position>, data: &[u8]) -> MsgFrame<'_> {
+    MsgFrame {
+        header: MsgHeader {
+            channel: ChannelId(channel),
+            id: Some(id),
+            fragment,
+        },
+        data,
+    }
+}
+
+#[test]
+fn u9_twp_m2_a_copy_of_a_single_fragment_is_dropped_and_a_contradiction_closes() {
+    let mut inbox = Inbox::new(table(), 256 << 10, 0);
+    let (now, mut out) = (Instant::ZERO, Vec::new());
+    for id in [0_u16, 1, 0, 1, 3, 2, 3, 2] {
+        let data = id.to_be_bytes();
+        inbox.on_message(now, &single(id, &data)).unwrap();
+    }
+    let mut read = Vec::new();
+    while inbox.recv(&mut out).is_some() {
+        read.push(out[1]);
+    }
+    assert_eq!(read, [0, 1, 3, 2]);
+    assert_eq!(inbox.counts().repeated, 4);
+    // An empty one, and the longest.
+    inbox.on_message(now, &single(4, b"")).unwrap();
+    inbox
+        .on_message(now, &single(5, &[1; FRAGMENT_LEN]))
+        .unwrap();
+    let long = [1; FRAGMENT_LEN + 1];
+    let refused = inbox.on_message(now, &single(6, &long));
+    let error = ChannelError::Fragment(FragmentError::Length(FRAGMENT_LEN + 1));
+    assert_eq!(refused, Err(error));
+    // Half of a split message, and then as if it were one frame.
+    let half = Position { index: 0, count: 2 };
+    let begun = of(0, 9, Some(half), &[1; FRAGMENT_LEN]);
+    inbox.on_message(now, &begun).unwrap();
+    let error = ChannelError::Fragment(FragmentError::Contradiction);
+    assert_eq!(inbox.on_message(now, &single(9, b"x")), Err(error));
+    // Elsewhere a message that is one frame has a number without it.
+    for channel in [1, 2] {
+        let place = Position { index: 0, count: 1 };
+        let refused = inbox.on_message(now, &of(channel, 0, Some(place), b"x"));
+        let error = ChannelError::Fragment(FragmentError::Count(1));
+        assert_eq!(refused, Err(error));
+    }
+    let place = Position { index: 1, count: 1 };
+    assert!(
+        inbox
+            .on_message(now, &of(0, 20, Some(place), b"x"))
+            .is_err()
+    );
+}
+
+/// A message whose fate is open: its fragments not acknowledged, and its deadline.
+type Open = BTreeMap<(ChannelId, MessageId), (BTreeSet<u16>, Instant)>;
+
+fn arrive(open: &mut Open, content: Content) {
+    if let Some((left, _)) = open.get_mut(&(content.channel(), content.message())) {
+        left.remove(&content.fragment());
+    }
+}
+
+proptest! {
+    /// Whatever happens to packets: told once, delivered where all of it was acknowledged and nowhere
+    /// else, expired never before the deadline, and nothing leaves again after it.
+    #[test]
+    fn u9_messages_until_their_deadline_agree_with_a_model(
+        steps in prop::collection::vec((0_u8..9, 0_u8..2, any::<u16>()), 1..400),
+    ) {
+        let (mut outbox, mut now) = (outbox(), Instant::ZERO);
+        let (mut flying, mut late) = (Vec::<Content>::new(), Vec::<Content>::new());
+        let mut open = Open::new();
+        for (action, channel, number) in steps {
+            let (id, pick) = (ChannelId(channel), usize::from(number));
+            match action {
+                0 | 1 => {
+                    let bytes = vec![1; pick % 2_500];
+                    let ttl = Duration::from_millis(u64::from(number % 700));
+                    let mut message = Message::new(id, &bytes).with_ttl(ttl);
+                    let is_repeated = number % 3 > 0;
+                    if is_repeated {
+                        message = message.until_deadline();
+                    }
+                    let whole = if is_repeated && channel == 0 { 1_120 } else { 1_166 };
+                    let count = if bytes.len() <= whole { 1 } else { bytes.len().div_ceil(1_120) };
+                    let all = (0..u16::try_from(count).unwrap()).collect();
+                    let sent = outbox.send_tracked(now, &message).unwrap();
+                    prop_assert!(open.insert((id, sent), (all, now + ttl)).is_none());
+                }
+                2 => {
+                    outbox.send(now, ChannelId(2), &[0; 30]).ok();
+                }
+                3 => {
+                    let had_work = outbox.has_work();
+                    outbox.handle_timeout(now);
+                    let has_work = outbox.has_work();
+                    let contents = packet(&mut outbox, now);
+                    prop_assert_eq!(contents.is_empty(), !has_work);
+                    prop_assert!(had_work || !has_work);
+                    for content in &contents {
+                        // Behind one that may wait longer it may leave late, once.
+                        if flying.contains(content) || late.contains(content) {
+                            let it = open.get(&(content.channel(), content.message()));
+                            prop_assert!(it.is_none_or(|(_, deadline)| *deadline > now));
+                        }
+                    }
+                    flying.extend(contents);
+                }
+                4 if !flying.is_empty() => {
+                    let content = flying.swap_remove(pick % flying.len());
+                    outbox.on_acked(content);
+                    arrive(&mut open, content);
+                }
+                5 | 6 if !flying.is_empty() => {
+                    let content = flying.swap_remove(pick % flying.len());
+                    outbox.on_lost(now, content);
+                    late.push(content);
+                }
+                7 if !late.is_empty() => {
+                    let content = late.swap_remove(pick % late.len());
+                    outbox.on_acked(content);
+                    arrive(&mut open, content);
+                }
+                7 => {
+                    outbox.probe();
+                }
+                _ => {
+                    now += Duration::from_millis(u64::from(number % 200));
+                    outbox.handle_timeout(now);
+                    prop_assert!(outbox.poll_timeout().is_none_or(|at| at > now));
+                }
+            }
+            while let Some(settled) = outbox.poll_settled() {
+                let it = open.remove(&(settled.channel, settled.message));
+                prop_assert!(it.is_some(), "{settled:?} was told before, or never sent");
+                let Some((left, deadline)) = it else { break };
+                let is_delivered = settled.outcome == MessageOutcome::Delivered;
+                prop_assert_eq!(is_delivered, left.is_empty(), "{:?}", settled);
+                if settled.outcome == MessageOutcome::Expired {
+                    prop_assert!(deadline <= now);
+                }
+            }
+            prop_assert!(open.values().all(|(left, _)| !left.is_empty()), "arrived, and not told");
+        }
+        // All that is in flight is lost: everything is told of in time.
+        now += Duration::from_secs(1);
+        outbox.handle_timeout(now);
+        while outbox.has_work() {
+            let contents = packet(&mut outbox, now);
+            flying.extend(contents);
+        }
+        for content in flying {
+            outbox.on_lost(now, content);
+        }
+        outbox.handle_timeout(now + Duration::from_millis(500));
+        while let Some(settled) = outbox.poll_settled() {
+            prop_assert!(settled.outcome != MessageOutcome::Dropped);
+            prop_assert!(open.remove(&(settled.channel, settled.message)).is_some());
+        }
+        prop_assert!(open.is_empty(), "{open:?}");
+        outbox.shrink();
+        prop_assert_eq!(outbox.poll_timeout(), None);
+    }
+}

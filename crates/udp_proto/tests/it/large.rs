@@ -1,0 +1,131 @@
+//! The longest messages there are.
+
+use core::time::Duration;
+
+use netsim::{Chance, Handle, Jitter, LinkConfig, Loss, Order, for_each_seed, test_site};
+use udp_proto::{
+    ChannelConfig, ChannelId, ChannelTable, CloseReason, Config, Event, Message, MessageOutcome,
+    SessionId,
+};
+use wire::Seed;
+
+use crate::harness::{Peer, Scene};
+
+const BULK: ChannelId = ChannelId(0);
+/// 7,490 fragments.
+const LEN: usize = 8 << 20;
+
+fn config() -> Config {
+    let mut row = ChannelConfig::bulk();
+    row.message_bytes_max = LEN;
+    let mut config = Config::for_server();
+    config.channels = ChannelTable::new(&[row]).unwrap();
+    config
+}
+
+/// A tenth of what goes each way is lost, and what is not comes out of order.
+fn link() -> LinkConfig {
+    LinkConfig::default()
+        .with_loss(Loss::Bernoulli(Chance::percent(10)))
+        .with_order(Order::ByDelay)
+        .with_delay(Duration::from_millis(4))
+        .with_jitter(Jitter::Uniform(Duration::from_millis(2)))
+}
+
+fn outcomes(scene: &Scene, client: Handle<Peer>) -> Vec<MessageOutcome> {
+    let events = scene.log(client).events.iter();
+    let settled = events.filter_map(|event| match event {
+        Event::Settled { outcome, .. } => Some(*outcome),
+        _ => None,
+    });
+    settled.collect()
+}
+
+/// A client of a server that only listens, on a path that loses nothing yet.
+fn begin(seed: Seed) -> (Scene, Handle<Peer>, SessionId) {
+    let mut scene = Scene::with(seed, config(), |listen| listen);
+    let server = scene.server;
+    scene
+        .world
+        .apply(server, |host, _| host.app.is_echo = false);
+    let (client, session) = scene.join_with(1, config());
+    scene.run(5_000);
+    scene.world.set_default_link(link());
+    (scene, client, session)
+}
+
+fn memory(scene: &Scene, of: Handle<Peer>) -> usize {
+    scene.peer(of).machine.memory()
+}
+
+#[test]
+fn sim_u10_8_mib_arrive_whole_at_a_tenth_of_loss_and_are_told_of_once() {
+    for_each_seed(&test_site!(), 3, |seed| {
+        let (mut scene, client, session) = begin(seed);
+        let server = scene.server;
+        let rest = [client, server].map(|peer| memory(&scene, peer));
+        let mut generator = scene.world.generator(3);
+        let mut most = [0; 2];
+        for number in 1..=2 {
+            let mut bytes = vec![0; LEN];
+            generator.fill(&mut bytes);
+            scene.world.apply(client, |host, now| {
+                let message = Message::new(BULK, &bytes);
+                host.machine.send_tracked(now, session, &message).unwrap();
+            });
+            let mut waited = 0;
+            while outcomes(&scene, client).len() < number {
+                scene.run(50);
+                waited += 50;
+                assert!(waited < 300_000, "not there after 5 minutes");
+                for (most, peer) in most.iter_mut().zip([client, server]) {
+                    *most = memory(&scene, peer).max(*most);
+                }
+            }
+            let messages = &scene.log(server).messages;
+            assert_eq!(messages.len(), number);
+            assert!(messages[number - 1].2 == bytes, "whole");
+        }
+        assert_eq!(outcomes(&scene, client), [MessageOutcome::Delivered; 2]);
+        // One copy in our queue. At the peer the pieces, in memory that grows by half, and a copy that
+        // waits for the application.
+        assert!(most[0] < rest[0] + LEN * 5 / 4, "{most:?}");
+        assert!(most[1] < rest[1] + LEN * 11 / 4, "{most:?}");
+        scene.world.set_default_link(LinkConfig::default());
+        scene.run(10_000);
+        assert_eq!(outcomes(&scene, client).len(), 2, "told once");
+        for (peer, rest) in [client, server].into_iter().zip(rest) {
+            assert!(memory(&scene, peer) <= rest, "given back");
+        }
+    });
+}
+
+#[test]
+fn u10_half_of_8_mib_is_given_back_when_the_session_times_out() {
+    let (mut scene, client, session) = begin(Seed::from_number(5));
+    let server = scene.server;
+    let bytes = vec![1; LEN];
+    scene.world.apply(client, |host, now| {
+        let message = Message::new(BULK, &bytes);
+        host.machine.send_tracked(now, session, &message).unwrap();
+    });
+    let mut waited = 0;
+    while memory(&scene, server) < LEN / 2 {
+        scene.run(50);
+        waited += 50;
+        assert!(waited < 300_000, "half of it never came");
+    }
+    let gone = LinkConfig::default().with_loss(Loss::Bernoulli(Chance::percent(100)));
+    scene.world.set_default_link(gone);
+    scene.run(30_000);
+    for peer in [client, server] {
+        let closes = scene.log(peer).closes();
+        assert!(
+            matches!(closes[..], [(_, CloseReason::Timeout)]),
+            "{closes:?}"
+        );
+        assert!(memory(&scene, peer) < 1 << 20, "{}", memory(&scene, peer));
+    }
+    assert_eq!(outcomes(&scene, client), [MessageOutcome::Dropped]);
+    assert!(scene.log(server).messages.is_empty());
+}
