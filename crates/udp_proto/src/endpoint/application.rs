@@ -119,6 +119,7 @@ impl<P: Provider> Endpoint<P> {
     /// [`ConnectError`] where it cannot begin; nothing is kept then.
     pub fn connect(&mut self, now: Instant, target: Target) -> Result<SessionId, ConnectError> {
         let now = self.advance(now);
+        self.forget_told_end();
         target.check()?;
         let is_peer = matches!(target.credentials, Credentials::Peer);
         let network = match &self.listener {
