@@ -89,7 +89,7 @@ impl Host {
             events: VecDeque::new(),
             readable: VecDeque::new(),
             held: Held::default(),
-            signals: Arc::new(Signals::new(side == Side::Server)),
+            signals: Arc::new(Signals::new(side)),
             events_max: usize::MAX,
             sent_away: BTreeSet::new(),
             last_words: 0,

@@ -154,8 +154,11 @@ impl Socket {
         let handed_over = self
             .driver
             .act(|now, endpoint, host| host.hand_over(now, endpoint, outlet));
-        let is_gone = handed_over == HandOver::Gone;
-        if let Some(deadline) = stop_at.or(is_gone.then_some(Instant::ZERO)) {
+        let stop_at = match handed_over {
+            HandOver::Gone => stop_at.or(Some(Instant::ZERO)),
+            HandOver::HasRead | HandOver::Idle => stop_at,
+        };
+        if let Some(deadline) = stop_at {
             let has_begun = self
                 .driver
                 .act(|now, endpoint, host| host.begin_stop(now, endpoint, deadline));

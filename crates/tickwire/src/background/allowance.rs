@@ -5,6 +5,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use udp_proto::SessionId;
 
+use crate::host::Side;
+
 /// Bytes in all.
 const ALLOWANCE: usize = 4 << 20;
 /// What an order takes beside a message's bytes, so that 4,096 orders take all there is: the queue
@@ -38,15 +40,15 @@ struct Book<S> {
 }
 
 impl<S: Copy + Ord> Allowance<S> {
-    /// All of it, for one session or for several.
-    pub(crate) fn new(is_shared: bool) -> Self {
+    /// All of it, for the sessions of a `side`.
+    pub(crate) fn new(side: Side) -> Self {
         Self {
             book: Mutex::new(Book {
                 left: ALLOWANCE,
                 held: BTreeMap::new(),
                 is_open: false,
             }),
-            is_shared,
+            is_shared: side == Side::Server,
             #[cfg(feature = "tokio")]
             returned: tokio::sync::Notify::new(),
         }
@@ -84,7 +86,9 @@ impl<S: Copy + Ord> Allowance<S> {
             }
         }
         book.left = book.left.saturating_add(cost);
-        self.tell(book);
+        drop(book);
+        #[cfg(feature = "tokio")]
+        self.returned.notify_waiters();
     }
 
     /// Takes room for an order without a message, whatever its session holds.
@@ -99,14 +103,18 @@ impl<S: Copy + Ord> Allowance<S> {
     pub(crate) fn give_back_for_order(&self) {
         let mut book = self.book();
         book.left = book.left.saturating_add(COST);
-        self.tell(book);
+        drop(book);
+        #[cfg(feature = "tokio")]
+        self.returned.notify_waiters();
     }
 
     /// Has room for everyone from now on.
     pub(crate) fn open(&self) {
         let mut book = self.book();
         book.is_open = true;
-        self.tell(book);
+        drop(book);
+        #[cfg(feature = "tokio")]
+        self.returned.notify_waiters();
     }
 
     /// Takes room for a message of `len` bytes to `session`, when there is.
@@ -131,13 +139,6 @@ impl<S: Copy + Ord> Allowance<S> {
         book.left == ALLOWANCE && book.held.is_empty()
     }
 
-    /// Lets go of the book, and tells those who wait.
-    fn tell(&self, book: MutexGuard<'_, Book<S>>) {
-        drop(book);
-        #[cfg(feature = "tokio")]
-        self.returned.notify_waiters();
-    }
-
     fn book(&self) -> MutexGuard<'_, Book<S>> {
         // Nothing in between panics; and each change leaves it whole.
         self.book.lock().unwrap_or_else(PoisonError::into_inner)
@@ -156,7 +157,7 @@ mod tests {
 
     #[test]
     fn u17_the_drivers_queue_has_room_for_all_that_there_is_allowance_for() {
-        let allowance = Allowance::new(false);
+        let allowance = Allowance::new(Side::Client);
         let orders = core::iter::repeat_with(|| allowance.take(1, 0)).take_while(|taken| *taken);
         let requests_max = servicer::Config::default().requests_max.get();
         assert_eq!(orders.count(), requests_max);
@@ -171,7 +172,7 @@ mod tests {
             allowance.give_back_for_order();
         }
         // The longest message that a channel may allow finds room once all is free.
-        for allowance in [allowance, Allowance::new(true)] {
+        for allowance in [allowance, Allowance::new(Side::Server)] {
             assert!(allowance.take(1, 8 << 20));
             assert!(!allowance.take(1, 0));
             allowance.give_back(1, 8 << 20);
@@ -182,7 +183,7 @@ mod tests {
     #[test]
     fn u17_however_many_sessions_take_nothing_there_is_room_for_another() {
         for (len, sessions) in [(0, 24), (1_000, 24), (60_000, 12)] {
-            let allowance = Allowance::new(true);
+            let allowance = Allowance::new(Side::Server);
             let mut taken = 0;
             for session in 0..sessions {
                 let mut count = 0;
@@ -208,12 +209,12 @@ mod tests {
 
     #[test]
     fn u17_long_messages_leave_room_to_short_ones() {
-        let allowance = Allowance::new(true);
+        let allowance = Allowance::new(Side::Server);
         let long = (0..9).filter(|session| allowance.take(*session, 1_500_000));
         assert_eq!(long.count(), 2);
         assert!(allowance.take(9, 60_000));
         // A second one of a session is not taken.
-        let allowance = Allowance::new(true);
+        let allowance = Allowance::new(Side::Server);
         assert!(allowance.take(1, 1_500_000) && !allowance.take(1, 0));
     }
 }

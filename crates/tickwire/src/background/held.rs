@@ -152,10 +152,11 @@ impl<S: Copy + Ord> Held<S> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::host::Side;
 
     #[test]
     fn u17_what_waits_keeps_its_order_and_its_channel_alone() {
-        let (mut held, allowance) = (Held::default(), Allowance::new(false));
+        let (mut held, allowance) = (Held::default(), Allowance::new(Side::Client));
         let (first, other) = (ChannelId(1), ChannelId(2));
         let session = 7;
         let mut taken = Vec::new();
@@ -190,7 +191,7 @@ mod tests {
 
     #[test]
     fn u17_what_waits_for_a_session_that_ends_is_dropped_and_its_room_is_free() {
-        let (mut held, allowance) = (Held::default(), Allowance::new(false));
+        let (mut held, allowance) = (Held::default(), Allowance::new(Side::Client));
         let mut count = 0;
         while allowance.take(7, 1_000) {
             count += 1;
@@ -209,7 +210,7 @@ mod tests {
 
     #[test]
     fn u17_a_session_that_ends_waits_for_what_was_sent_before_and_not_for_ever() {
-        let (mut held, allowance) = (Held::default(), Allowance::new(true));
+        let (mut held, allowance) = (Held::default(), Allowance::new(Side::Server));
         let send = |held: &mut Held<u8>, session, byte| {
             assert!(allowance.take(session, 1));
             let message = (session, ChannelId(byte % 2), Box::from([byte]));

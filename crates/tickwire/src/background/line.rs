@@ -10,6 +10,7 @@ use wire::Instant;
 
 use super::Allowance;
 use crate::Event;
+use crate::host::Side;
 use crate::socket::Socket;
 
 /// What the game asks of the thread.
@@ -140,10 +141,10 @@ impl Line {
 }
 
 impl Signals {
-    /// For one session, or for several that share what room there is.
-    pub(crate) fn new(is_shared: bool) -> Self {
+    /// For the sessions of a `side`.
+    pub(crate) fn new(side: Side) -> Self {
         Self {
-            allowance: Allowance::new(is_shared),
+            allowance: Allowance::new(side),
             is_crowded: AtomicBool::new(false),
             event_bytes: AtomicUsize::new(0),
             stop_at_nanos: AtomicU64::new(u64::MAX),

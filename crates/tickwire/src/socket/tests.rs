@@ -74,9 +74,12 @@ impl Game {
     /// How many bytes of messages wait.
     fn bytes(&self) -> usize {
         let events = self.0.borrow();
-        let bytes = events.iter().map(|event| match event {
-            Event::Message { bytes, .. } => bytes.len(),
-            _ => 0,
+        let bytes = events.iter().map(|event| {
+            if let Event::Message { bytes, .. } = event {
+                bytes.len()
+            } else {
+                0
+            }
         });
         bytes.sum()
     }
@@ -130,7 +133,7 @@ fn u17_who_waits_has_told_of_the_credit_for_what_was_read() {
     for _ in 0..20_000 {
         client.wait_tick(NonZeroU8::MAX).unwrap();
         // Refused until the session is open, and while the queue is full.
-        client.send(RELIABLE, &[7; 190_000]).ok();
+        client.send(RELIABLE, &vec![7; 190_000]).ok();
         client.poll();
         serve(&mut server, &game);
         let waiting = server.socket.act(|now, endpoint| {
@@ -162,7 +165,7 @@ fn u17_what_the_events_hold_is_bounded_in_bytes_and_goes_on_when_some_are_taken(
         idle += 1;
         assert!(idle < 20_000, "{}", game.bytes());
         client.wait_tick(NonZeroU8::MAX).unwrap();
-        while client.send(RELIABLE, &[7; 60_000]).is_ok() {
+        while client.send(RELIABLE, &vec![7; 60_000]).is_ok() {
             (sent, idle) = (sent + 1, 0);
         }
         client.poll();

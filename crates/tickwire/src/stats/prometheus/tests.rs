@@ -181,7 +181,7 @@ fn u18_no_counter_falls_while_a_session_works_and_rests() {
         client.wait_tick(core::num::NonZeroU8::MAX).unwrap();
         if round % 20 < 10 {
             // Refused until the session is open.
-            client.send(crate::RELIABLE, &[7; 30_000]).ok();
+            client.send(crate::RELIABLE, &[7; 10_000]).ok();
         }
         client.poll();
         text = client.report().to_prometheus();
