@@ -89,6 +89,9 @@ impl AsyncClient {
 
     /// Ends the session, once what was sent reliably has arrived; [`Event::Disconnected`] follows.
     ///
+    /// Messages that wait on the thread are given [`Config::linger`](crate::Config::linger) for each
+    /// 64 KiB of them, and then those in the channels' queues as long again.
+    ///
     /// # Errors
     ///
     /// [`SendError::Full`] where no order finds room; [`SendError::Closed`] where the thread has
@@ -117,8 +120,8 @@ impl AsyncServer {
 
     /// Queues a message, once there is room; as [`AsyncClient::send`].
     ///
-    /// A session whose reliable channel is full lets what it is sent wait, up to all the room there
-    /// is: end the sessions that do not keep up.
+    /// A session whose reliable channel is full lets what it is sent wait, and from where it holds as
+    /// much room as it leaves to others also who sends to it: end the sessions that do not keep up.
     ///
     /// # Errors
     ///
@@ -181,13 +184,13 @@ impl Link {
     ) -> Result<(), SendError> {
         self.line.check(channel, message)?;
         let allowance = &self.line.signals.allowance;
-        allowance.take_when_there_is(message.len()).await;
+        allowance.take_when_there_is(session, message.len()).await;
         self.line.queue(session, channel, message)
     }
 
     async fn next_event(&mut self) -> Option<Event> {
         let event = self.events.recv().await?;
-        self.line.on_taken();
+        self.line.on_taken(&event);
         Some(event)
     }
 }

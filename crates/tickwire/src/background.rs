@@ -4,6 +4,7 @@
 //! the game does not take stays in the endpoint, where each session's share is bounded, and a
 //! reliable sender then has no credit to send more.
 
+mod allowance;
 mod held;
 mod line;
 
@@ -17,8 +18,11 @@ use udp_proto::{ChannelId, SendError, SessionId};
 
 use crate::socket::Socket;
 use crate::{Client, Event, Server, ServerKey};
+pub(crate) use allowance::Allowance;
 pub(crate) use held::Held;
-pub(crate) use line::{Line, Offer, Order, Outlet, Signals};
+#[cfg(test)]
+pub(crate) use line::EVENT_BYTES_MAX;
+pub(crate) use line::{Line, MESSAGE_COST, Offer, Order, Outlet, Signals};
 
 /// Events that wait for the game at a time.
 pub(crate) const EVENTS_MAX: usize = 4_096;
@@ -102,6 +106,9 @@ impl BackgroundClient {
 
     /// Ends the session, once what was sent reliably has arrived; [`Event::Disconnected`] follows.
     ///
+    /// Messages that wait on the thread are given [`Config::linger`](crate::Config::linger) for each
+    /// 64 KiB of them, and then those in the channels' queues as long again.
+    ///
     /// # Errors
     ///
     /// [`SendError::Full`] and [`SendError::Closed`] as [`send`](Self::send).
@@ -115,8 +122,8 @@ impl BackgroundClient {
     }
 
     /// Ends the session and the thread, and waits for that up to `within`; returns whether it has
-    /// ended by then. What was sent reliably arrives first, as far as
-    /// [`Config::linger`](crate::Config::linger) lets it.
+    /// ended by then. What was sent reliably arrives first, as far as `within` lets it; no peer is waited
+    /// for longer than by [`disconnect`](Self::disconnect).
     pub fn shutdown(self, within: Duration) -> bool {
         self.thread.shutdown(within)
     }
@@ -137,7 +144,8 @@ impl BackgroundServer {
     ///
     /// # Errors
     ///
-    /// As [`BackgroundClient::send`]. What is sent to a session that has ended is dropped.
+    /// As [`BackgroundClient::send`], and [`SendError::Full`] where more waits for `session` than
+    /// there is room left for others. What is sent to a session that has ended is dropped.
     pub fn send(
         &self,
         session: SessionId,
@@ -157,11 +165,12 @@ impl BackgroundServer {
         self.thread.wait_event(within)
     }
 
-    /// Ends a session, once what was sent reliably has arrived; [`Event::Disconnected`] follows.
+    /// Ends a session, once what was sent reliably has arrived; as [`BackgroundClient::disconnect`].
     ///
     /// # Errors
     ///
-    /// [`SendError::Full`] and [`SendError::Closed`] as [`send`](Self::send).
+    /// [`SendError::Full`] where no order finds room, which does not depend on what the session
+    /// holds; [`SendError::Closed`] as [`send`](Self::send).
     pub fn disconnect(&self, session: SessionId) -> Result<(), SendError> {
         self.thread.line.disconnect(session)
     }
@@ -204,7 +213,7 @@ impl Thread {
     fn next_event(&self) -> Option<Event> {
         match self.events.try_recv() {
             Ok(event) => {
-                self.line.on_taken();
+                self.line.on_taken(&event);
                 Some(event)
             }
             Err(TryRecvError::Empty | TryRecvError::Disconnected) => None,
@@ -214,7 +223,7 @@ impl Thread {
     fn wait_event(&self, within: Duration) -> Option<Event> {
         match self.events.recv_timeout(within) {
             Ok(event) => {
-                self.line.on_taken();
+                self.line.on_taken(&event);
                 Some(event)
             }
             Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => None,
@@ -233,7 +242,7 @@ impl Thread {
         loop {
             let left = deadline.saturating_since(clock.now());
             match self.events.recv_timeout(left) {
-                Ok(_) => self.line.on_taken(),
+                Ok(event) => self.line.on_taken(&event),
                 Err(RecvTimeoutError::Timeout) => return false,
                 Err(RecvTimeoutError::Disconnected) => break,
             }

@@ -15,15 +15,43 @@ use udp_proto::{CloseCode, Endpoint, SessionId};
 use wire::{CommandId, Instant};
 
 use crate::Event;
-use crate::background::{Held, Offer, Order, Outlet, Signals};
+use crate::background::{Held, MESSAGE_COST, Offer, Order, Outlet, Signals};
 use crate::stats::Recorder;
 
 /// Bytes of messages from sessions that have ended, over all of them, that wait for the game; each
 /// counts as [`MESSAGE_COST`] more than its length.
 const LAST_WORDS_MAX: usize = 16 << 20;
 
-/// What a message costs beside its bytes: its event, and what an allocator adds.
-const MESSAGE_COST: usize = 96;
+/// Which end of its sessions a socket is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Side {
+    /// Of many, which share what room there is.
+    Server,
+    /// Of one.
+    Client,
+}
+
+/// How far the end of all sessions is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stop {
+    /// It was not asked for.
+    No,
+    /// Messages that were sent before wait for room in their channels.
+    Waiting,
+    /// The endpoint is shut down.
+    Done,
+}
+
+/// How a hand-over went.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum HandOver {
+    /// No message was read.
+    Idle,
+    /// Messages were read: the endpoint may have credit to tell of.
+    HasRead,
+    /// Nobody takes events any more.
+    Gone,
+}
 
 /// Collects events until the game takes them.
 #[derive(Debug)]
@@ -50,22 +78,30 @@ pub(crate) struct Host {
     pub(crate) recorder: Recorder<SessionId>,
     /// What a peer is told whose session the game ends.
     close_code: CloseCode,
+    /// How long an end waits for what was sent before.
+    linger: Duration,
+    stop: Stop,
 }
 
 impl Host {
-    pub(crate) fn new(now: Instant, close_code: CloseCode) -> Self {
+    pub(crate) fn new(now: Instant, side: Side, linger: Duration) -> Self {
         Self {
             events: VecDeque::new(),
             readable: VecDeque::new(),
             held: Held::default(),
-            signals: Arc::default(),
+            signals: Arc::new(Signals::new(side)),
             events_max: usize::MAX,
             sent_away: BTreeSet::new(),
             last_words: 0,
             next_tick: None,
             has_ticked: false,
             recorder: Recorder::new(now),
-            close_code,
+            close_code: match side {
+                Side::Server => CloseCode::Kicked,
+                Side::Client => CloseCode::NoError,
+            },
+            linger,
+            stop: Stop::No,
         }
     }
 
@@ -99,8 +135,7 @@ impl Host {
         core::mem::take(&mut self.events).into()
     }
 
-    /// Gives what has happened to `outlet` while that has room; what does not fit waits. Returns
-    /// `Break` where nobody takes events any more.
+    /// Gives what has happened to `outlet` while that has room; what does not fit waits.
     ///
     /// Messages are read where no other event waits, one of each session in turn.
     pub(crate) fn hand_over(
@@ -108,33 +143,92 @@ impl Host {
         now: Instant,
         endpoint: &mut Endpoint<Ring>,
         outlet: &impl Outlet,
-    ) -> ControlFlow<()> {
+    ) -> HandOver {
         let mut has_cried = false;
+        let mut outcome = HandOver::Idle;
         loop {
+            if self.signals.is_laden() {
+                if core::mem::replace(&mut has_cried, true) {
+                    return outcome;
+                }
+                self.signals.cry_for_room();
+                continue;
+            }
             let Some(event) = self.events.pop_front() else {
                 self.last_words = 0;
                 let Some(session) = self.readable.pop_front() else {
-                    return ControlFlow::Continue(());
+                    return outcome;
                 };
                 // One message costs more than 1; who has no more is forgotten.
                 if self.read(now, endpoint, session, 1) > 0 {
                     self.readable.push_back(session);
+                    outcome = HandOver::HasRead;
                 }
                 continue;
             };
+            // Before it can be taken, and counted off.
+            self.signals.load(&event);
             match outlet.offer(event) {
                 Ok(()) => {}
-                Err(Offer::Gone) => return ControlFlow::Break(()),
+                Err(Offer::Gone) => return HandOver::Gone,
                 Err(Offer::Full(event)) => {
+                    self.signals.lighten(&event);
                     self.events.push_front(event);
                     if core::mem::replace(&mut has_cried, true) {
-                        return ControlFlow::Continue(());
+                        return outcome;
                     }
                     // Whoever takes one after this wakes the driver; one taken before it leaves
                     // room for another try.
                     self.signals.cry_for_room();
                 }
             }
+        }
+    }
+
+    /// Begins to end all sessions, by `deadline` at the latest, each once what was sent to it before has
+    /// found room; returns whether it was not asked for before.
+    pub(crate) fn begin_stop(
+        &mut self,
+        now: Instant,
+        endpoint: &mut Endpoint<Ring>,
+        deadline: Instant,
+    ) -> bool {
+        if self.stop != Stop::No {
+            return false;
+        }
+        self.stop = Stop::Waiting;
+        // What is in the channels' queues then needs time as well.
+        let span = deadline.saturating_since(now);
+        let latest = now + span.saturating_sub(self.linger).max(span / 2);
+        for session in endpoint.sessions().collect::<Vec<_>>() {
+            self.end(now, endpoint, session, (latest, CloseCode::Shutdown));
+        }
+        self.go_on_stopping(now, endpoint);
+        true
+    }
+
+    /// Ends a session once what was sent to it before has found room, at `latest` at the latest, and
+    /// with a linger for each 64 KiB: a channel's queue is as long, and has as much time.
+    fn end(
+        &mut self,
+        now: Instant,
+        endpoint: &mut Endpoint<Ring>,
+        session: SessionId,
+        (latest, code): (Instant, CloseCode),
+    ) {
+        let queues = u32::try_from(self.held.bytes(session) >> 16).unwrap_or(u32::MAX);
+        let span = self.linger.saturating_mul(queues.saturating_add(1));
+        if !self.held.leave(session, latest.min(now + span), code) {
+            // Where it has ended already, the game is told of that.
+            endpoint.close(now, session, code, &[]).ok();
+        }
+    }
+
+    /// Ends what is left where nothing is waited for any more.
+    fn go_on_stopping(&mut self, now: Instant, endpoint: &mut Endpoint<Ring>) {
+        if self.stop == Stop::Waiting && self.held.is_empty() {
+            self.stop = Stop::Done;
+            endpoint.shutdown(now);
         }
     }
 
@@ -184,9 +278,9 @@ impl Application<Endpoint<Ring>> for Host {
                 );
             }
             Order::Disconnect(session) => {
-                allowance.give_back(0);
-                // Where it has ended already, the game is told of that.
-                endpoint.close(now, session, self.close_code, &[]).ok();
+                allowance.give_back_for_order();
+                let latest = Instant::from_nanos(u64::MAX);
+                self.end(now, endpoint, session, (latest, self.close_code));
             }
         }
         ControlFlow::Continue(())
@@ -195,10 +289,15 @@ impl Application<Endpoint<Ring>> for Host {
     fn on_event(&mut self, now: Instant, endpoint: &mut Endpoint<Ring>, event: udp_proto::Event) {
         match event {
             udp_proto::Event::Connected { session, peer } => {
-                if self.events.len() >= self.events_max {
+                let code = match self.stop {
+                    Stop::No if self.events.len() < self.events_max => None,
+                    Stop::No => Some(CloseCode::Full),
+                    Stop::Waiting | Stop::Done => Some(CloseCode::Shutdown),
+                };
+                if let Some(code) = code {
                     self.sent_away.insert(session);
                     // It has come just now, so it can be ended.
-                    endpoint.close(now, session, CloseCode::Full, &[]).ok();
+                    endpoint.close(now, session, code, &[]).ok();
                     return;
                 }
                 self.recorder.on_open(now, session);
@@ -272,6 +371,11 @@ impl Application<Endpoint<Ring>> for Host {
             .retry(now, allowance, |session, channel, message| {
                 endpoint.send(now, session, channel, message)
             });
+        while let Some((session, code)) = self.held.poll_left(now, allowance) {
+            // It may have ended by itself.
+            endpoint.close(now, session, code, &[]).ok();
+        }
+        self.go_on_stopping(now, endpoint);
         if self.next_tick.is_some_and(|at| at <= now) {
             self.has_ticked = true;
         }

@@ -10,12 +10,12 @@ use std::sync::Arc;
 
 use crypto::{NoEntropy, Ring};
 use servicer::{BindError, Clock, Driver, End, Requests, SocketConfig, UdpSocket};
-use udp_proto::{AppId, ChannelTable, CloseCode, Config, ConnectError, Endpoint, ListenError};
+use udp_proto::{AppId, ChannelTable, Config, ConnectError, Endpoint, ListenError};
 use wire::Instant;
 
 use crate::Event;
 use crate::background::{EVENTS_MAX, Line, Order, Outlet, Signals};
-use crate::host::Host;
+use crate::host::{HandOver, Host, Side};
 use crate::stats::{Report, Sight};
 
 /// What server and client have in common.
@@ -36,7 +36,7 @@ impl Socket {
         config: Config,
     ) -> Result<Self, OpenError> {
         let socket = UdpSocket::bind(address, &SocketConfig::default())?;
-        Self::over(vec![socket], app_id, config, CloseCode::Kicked)
+        Self::over(vec![socket], app_id, config, Side::Server)
     }
 
     /// Opens one socket for each address family that `destinations` need and this host has; the
@@ -66,14 +66,14 @@ impl Socket {
                 return Err(error.into());
             }
         }
-        Self::over(sockets, app_id, config, CloseCode::NoError)
+        Self::over(sockets, app_id, config, Side::Client)
     }
 
     fn over(
         sockets: Vec<UdpSocket>,
         app_id: AppId,
         config: Config,
-        close_code: CloseCode,
+        side: Side,
     ) -> Result<Self, OpenError> {
         // Without a destination there is no socket, and the target is refused.
         let unspecified = SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), 0);
@@ -83,11 +83,12 @@ impl Socket {
         let now = Clock::new().now();
         let channels = config.channels.clone();
         let exits = config.trusted_exits.clone();
+        let linger = config.linger;
         let endpoint = Endpoint::new(config, app_id, Ring::new(), now)?;
         let (mut driver, requests) = Driver::new(
             sockets,
             endpoint,
-            Host::new(now, close_code),
+            Host::new(now, side, linger),
             servicer::Config::default(),
         )?;
         driver.set_trusted_exits(&exits);
@@ -136,30 +137,43 @@ impl Socket {
 
     fn serve_until_the_end(&mut self, line: &Line, outlet: &impl Outlet) {
         self.driver.act(|_, _, host| host.events_max = EVENTS_MAX);
-        let mut is_stopping = false;
         loop {
-            self.turn();
-            let flow = self
+            match self.step(&line.signals, outlet) {
+                Step::Again => {}
+                Step::Wait if self.driver.wait().is_ok() => {}
+                Step::Wait | Step::End => return,
+            }
+        }
+    }
+
+    /// Turns once, gives what has happened to the game, and says what is to follow.
+    fn step(&mut self, signals: &Signals, outlet: &impl Outlet) -> Step {
+        // Looked at first: the turn then takes all that was asked for before the end was.
+        let stop_at = signals.stop_at();
+        self.turn();
+        let handed_over = self
+            .driver
+            .act(|now, endpoint, host| host.hand_over(now, endpoint, outlet));
+        let stop_at = match handed_over {
+            HandOver::Gone => stop_at.or(Some(Instant::ZERO)),
+            HandOver::HasRead | HandOver::Idle => stop_at,
+        };
+        if let Some(deadline) = stop_at {
+            let has_begun = self
                 .driver
-                .act(|now, endpoint, host| host.hand_over(now, endpoint, outlet));
-            let stop_at = match line.signals.stop_at() {
-                None if flow.is_break() => Some(Instant::ZERO),
-                stop_at => stop_at,
-            };
-            if let Some(deadline) = stop_at {
-                if !is_stopping {
-                    is_stopping = true;
-                    self.driver.act(|now, endpoint, _| endpoint.shutdown(now));
-                    // What that asks to be sent leaves.
-                    continue;
-                }
-                if !self.has_sessions() || Clock::new().now() >= deadline {
-                    return;
-                }
+                .act(|now, endpoint, host| host.begin_stop(now, endpoint, deadline));
+            if has_begun {
+                // What that asks to be sent leaves.
+                return Step::Again;
             }
-            if self.driver.wait().is_err() {
-                return;
+            if !self.has_sessions() || Clock::new().now() >= deadline {
+                return Step::End;
             }
+        }
+        match handed_over {
+            // The credit for what was read leaves before anybody waits.
+            HandOver::HasRead => Step::Again,
+            HandOver::Idle | HandOver::Gone => Step::Wait,
         }
     }
 
@@ -245,6 +259,17 @@ impl Socket {
                 .on_game(left_at.map_or(Duration::ZERO, |at| now.saturating_since(at)));
         });
     }
+}
+
+/// What follows a turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Step {
+    /// Another, at once.
+    Again,
+    /// Another, when something has happened.
+    Wait,
+    /// None.
+    End,
 }
 
 /// Why a server or client could not be opened.

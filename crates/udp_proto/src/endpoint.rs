@@ -83,6 +83,11 @@ pub struct Endpoint<P: Provider> {
     /// Replies that keep no state; at most one for each datagram handled since the last drain.
     replies: VecDeque<Reply>,
     events: VecDeque<Event>,
+    /// Sessions whose end waits in `events` or was the last event told, and whether nothing else keeps
+    /// their slots: what they said last can be read until then.
+    ended: BTreeMap<SessionId, bool>,
+    /// The session whose end was the last event told.
+    told_end: Option<SessionId>,
     stats: EndpointStats,
     /// What all sessions together may send, and when they may go on that wait for it.
     cap: Option<(TokenBucket, Option<Instant>)>,
@@ -185,6 +190,8 @@ impl<P: Provider> Endpoint<P> {
             touched: Vec::new(),
             replies: VecDeque::new(),
             events: VecDeque::new(),
+            ended: BTreeMap::new(),
+            told_end: None,
             stats: EndpointStats::default(),
             cap,
             now,
@@ -304,7 +311,7 @@ impl<P: Provider> Endpoint<P> {
         }
     }
 
-    /// Passes a session's news on, and frees the slot where it is over.
+    /// Passes a session's news on, and frees the slot where it is over and its end was told.
     pub(crate) fn pass_on_news(&mut self, now: Instant, id: SessionId) {
         let Some(Slot::Session(session)) = self.slots.get_mut(id) else {
             return;
@@ -346,6 +353,7 @@ impl<P: Provider> Endpoint<P> {
         if let Some((reason, text)) = news.closed {
             self.judge_end(now, id, reason);
             self.forget_peer(id);
+            self.ended.insert(id, false);
             self.events.push_back(Event::Closed {
                 session: id,
                 reason,
@@ -353,7 +361,19 @@ impl<P: Provider> Endpoint<P> {
             });
         }
         if news.is_gone {
-            self.remove(now, id);
+            match self.ended.get_mut(&id) {
+                Some(is_gone) => *is_gone = true,
+                None => self.remove(now, id),
+            }
+        }
+    }
+
+    /// Lets go of the session whose end was told last: whoever heard of it has read what he wanted.
+    pub(crate) fn forget_told_end(&mut self) {
+        if let Some(id) = self.told_end.take()
+            && self.ended.remove(&id) == Some(true)
+        {
+            self.remove(self.now, id);
         }
     }
 

@@ -72,7 +72,8 @@ pub enum Event {
         /// Bytes a second now.
         realtime_rate: u32,
     },
-    /// The session has ended; the id is not used again.
+    /// The session has ended; the id is not used again. Until the next event is polled, or another
+    /// session dialled, what came before the end can be received, and the counters be read.
     Closed {
         /// The session.
         session: SessionId,

@@ -3,10 +3,10 @@
 use core::time::Duration;
 use std::collections::{BTreeMap, VecDeque};
 
-use udp_proto::{ChannelId, SendError};
+use udp_proto::{ChannelId, CloseCode, SendError};
 use wire::Instant;
 
-use super::line::Allowance;
+use super::Allowance;
 
 /// How often it is tried again: a channel's queue empties with acknowledgements, which come at
 /// least a round trip apart.
@@ -18,6 +18,9 @@ const RETRY: Duration = Duration::from_millis(2);
 pub(crate) struct Held<S> {
     queues: BTreeMap<(S, ChannelId), VecDeque<Box<[u8]>>>,
     retry_at: Option<Instant>,
+    /// Sessions that end when nothing of theirs waits any more: how long that may take, and what their
+    /// peers are told.
+    leaving: BTreeMap<S, (Instant, CloseCode)>,
 }
 
 impl<S> Default for Held<S> {
@@ -25,23 +28,29 @@ impl<S> Default for Held<S> {
         Self {
             queues: BTreeMap::new(),
             retry_at: None,
+            leaving: BTreeMap::new(),
         }
     }
 }
 
 impl<S: Copy + Ord> Held<S> {
-    /// Sends a message by `send`, or keeps it behind those of its channel that wait.
+    /// Sends a message by `send`, or keeps it behind those of its channel that wait. One that comes after
+    /// [`leave`](Self::leave) is dropped.
     pub(crate) fn send(
         &mut self,
         now: Instant,
         (session, channel, message): (S, ChannelId, Box<[u8]>),
-        allowance: &Allowance,
+        allowance: &Allowance<S>,
         mut send: impl FnMut(S, ChannelId, &[u8]) -> Result<(), SendError>,
     ) {
+        if self.leaving.contains_key(&session) {
+            allowance.give_back(session, message.len());
+            return;
+        }
         if !self.queues.contains_key(&(session, channel)) {
             if send(session, channel, &message) != Err(SendError::Full) {
                 // Taken; or the session has ended, and the game is told of that.
-                allowance.give_back(message.len());
+                allowance.give_back(session, message.len());
                 return;
             }
             self.retry_at.get_or_insert(now + RETRY);
@@ -59,7 +68,7 @@ impl<S: Copy + Ord> Held<S> {
     pub(crate) fn retry(
         &mut self,
         now: Instant,
-        allowance: &Allowance,
+        allowance: &Allowance<S>,
         mut send: impl FnMut(S, ChannelId, &[u8]) -> Result<(), SendError>,
     ) {
         if self.retry_at.is_none_or(|at| at > now) {
@@ -70,29 +79,91 @@ impl<S: Copy + Ord> Held<S> {
                 if send(*session, *channel, message) == Err(SendError::Full) {
                     return true;
                 }
-                allowance.give_back(message.len());
+                allowance.give_back(*session, message.len());
                 queue.pop_front();
             }
             false
         });
         self.retry_at = (!self.queues.is_empty()).then_some(now + RETRY);
     }
+
+    /// Lets `session` end with `code` when what waits for it was sent, at `until` at the latest; returns
+    /// whether anything does. Of several calls the first code and the first end count.
+    pub(crate) fn leave(&mut self, session: S, until: Instant, code: CloseCode) -> bool {
+        if !self.has(session) {
+            return false;
+        }
+        let (end, _) = self.leaving.entry(session).or_insert((until, code));
+        *end = until.min(*end);
+        true
+    }
+
+    /// Returns a session that is to end now, with what code: nothing of it waits any more. To be asked
+    /// after [`retry`](Self::retry).
+    pub(crate) fn poll_left(
+        &mut self,
+        now: Instant,
+        allowance: &Allowance<S>,
+    ) -> Option<(S, CloseCode)> {
+        let is_due = |session: &S, until: Instant| until <= now || !self.has(*session);
+        let (session, code) = self
+            .leaving
+            .iter()
+            .find(|(session, (until, _))| is_due(session, *until))
+            .map(|(session, (_, code))| (*session, *code))?;
+        self.leaving.remove(&session);
+        self.queues.retain(|(of, _), queue| {
+            if *of != session {
+                return true;
+            }
+            for message in queue {
+                allowance.give_back(session, message.len());
+            }
+            false
+        });
+        Some((session, code))
+    }
+
+    /// Returns whether nothing waits.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.queues.is_empty() && self.leaving.is_empty()
+    }
+
+    /// Returns how many bytes of messages wait for `session`.
+    pub(crate) fn bytes(&self, session: S) -> usize {
+        self.of(session)
+            .flatten()
+            .map(|message| message.len())
+            .sum()
+    }
+
+    /// Returns whether anything waits for `session`.
+    fn has(&self, session: S) -> bool {
+        self.of(session).next().is_some()
+    }
+
+    /// The queues of a session.
+    fn of(&self, session: S) -> impl Iterator<Item = &VecDeque<Box<[u8]>>> {
+        let channels = (session, ChannelId(0))..=(session, ChannelId(u8::MAX));
+        self.queues.range(channels).map(|(_, queue)| queue)
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::host::Side;
 
     #[test]
     fn u17_what_waits_keeps_its_order_and_its_channel_alone() {
-        let (mut held, allowance) = (Held::default(), Allowance::default());
+        let (mut held, allowance) = (Held::default(), Allowance::new(Side::Client));
         let (first, other) = (ChannelId(1), ChannelId(2));
         let session = 7;
         let mut taken = Vec::new();
         let mut now = Instant::ZERO;
         let room = |channel, taken: &[(ChannelId, u8)]| channel != first || taken.len() >= 3;
         for (channel, byte) in [(first, 1), (first, 2), (other, 3), (other, 4), (other, 5)] {
-            assert!(allowance.take(1));
+            assert!(allowance.take(session, 1));
             let message = (session, channel, Box::from([byte]));
             held.send(now, message, &allowance, |_, channel, message| {
                 if !room(channel, &taken) {
@@ -120,9 +191,9 @@ mod tests {
 
     #[test]
     fn u17_what_waits_for_a_session_that_ends_is_dropped_and_its_room_is_free() {
-        let (mut held, allowance) = (Held::default(), Allowance::default());
+        let (mut held, allowance) = (Held::default(), Allowance::new(Side::Client));
         let mut count = 0;
-        while allowance.take(1_000) {
+        while allowance.take(7, 1_000) {
             count += 1;
             let message = (7, ChannelId(1), Box::from([0; 1_000]));
             held.send(Instant::ZERO, message, &allowance, |_, _, _| {
@@ -135,5 +206,49 @@ mod tests {
         held.retry(at, &allowance, |_, _, _| Err(SendError::Closed));
         assert_eq!(held.poll_timeout(), None);
         assert!(allowance.is_whole());
+    }
+
+    #[test]
+    fn u17_a_session_that_ends_waits_for_what_was_sent_before_and_not_for_ever() {
+        let (mut held, allowance) = (Held::default(), Allowance::new(Side::Server));
+        let send = |held: &mut Held<u8>, session, byte| {
+            assert!(allowance.take(session, 1));
+            let message = (session, ChannelId(byte % 2), Box::from([byte]));
+            held.send(Instant::ZERO, message, &allowance, |_, _, _| {
+                Err(SendError::Full)
+            });
+        };
+        for (session, byte) in [(7, 1), (7, 2), (7, 3), (8, 4), (9, 5)] {
+            send(&mut held, session, byte);
+        }
+        let until = Instant::ZERO + 2 * RETRY;
+        assert_eq!((held.bytes(6), held.bytes(7), held.bytes(8)), (0, 3, 1));
+        assert!(held.leave(7, until, CloseCode::Kicked));
+        assert!(held.leave(7, until + RETRY, CloseCode::Shutdown));
+        assert!(held.leave(8, until, CloseCode::Shutdown));
+        assert!(!held.leave(6, until, CloseCode::Kicked), "nothing waits");
+        send(&mut held, 7, 6);
+        let mut sent = Vec::new();
+        held.retry(
+            Instant::ZERO + RETRY,
+            &allowance,
+            |session, channel, message| {
+                if (session, channel) == (7, ChannelId(0)) || session == 8 {
+                    return Err(SendError::Full);
+                }
+                sent.push((session, message[0]));
+                Ok(())
+            },
+        );
+        assert_eq!(sent, [(7, 1), (7, 3), (9, 5)], "6 came after the end");
+        assert_eq!(held.poll_left(Instant::ZERO + RETRY, &allowance), None);
+        assert!(held.poll_timeout().is_some_and(|at| at <= until));
+        held.retry(until, &allowance, |session, _, _| match session {
+            7 => Ok(()),
+            _ => Err(SendError::Full),
+        });
+        let ends = core::iter::from_fn(|| held.poll_left(until, &allowance)).collect::<Vec<_>>();
+        assert_eq!(ends, [(7, CloseCode::Kicked), (8, CloseCode::Shutdown)]);
+        assert!(held.is_empty() && allowance.is_whole());
     }
 }

@@ -8,7 +8,9 @@ use servicer::{Clock, RequestError, Requests};
 use udp_proto::{ChannelId, ChannelTable, SendError, SessionId};
 use wire::Instant;
 
+use super::Allowance;
 use crate::Event;
+use crate::host::Side;
 use crate::socket::Socket;
 
 /// What the game asks of the thread.
@@ -49,6 +51,8 @@ pub(crate) struct Signals {
     pub(crate) allowance: Allowance,
     /// An event found no room: whoever takes one wakes the thread.
     is_crowded: AtomicBool,
+    /// What the messages among the events cost that the game has not taken.
+    event_bytes: AtomicUsize,
     /// When the thread shall have ended, in nanoseconds.
     stop_at_nanos: AtomicU64,
 }
@@ -70,7 +74,7 @@ impl Line {
         message: &[u8],
     ) -> Result<(), SendError> {
         self.check(channel, message)?;
-        if !self.signals.allowance.take(message.len()) {
+        if !self.signals.allowance.take(session, message.len()) {
             return Err(SendError::Full);
         }
         self.queue(session, channel, message)
@@ -95,30 +99,32 @@ impl Line {
         message: &[u8],
     ) -> Result<(), SendError> {
         let order = Order::Send(session, channel, message.into());
-        self.order(order, message.len())
+        self.order(order).inspect_err(|_| {
+            self.signals.allowance.give_back(session, message.len());
+        })
     }
 
     /// Asks for the end of a session.
     pub(crate) fn disconnect(&self, session: SessionId) -> Result<(), SendError> {
-        if !self.signals.allowance.take(0) {
+        let allowance = &self.signals.allowance;
+        if !allowance.take_for_order() {
             return Err(SendError::Full);
         }
-        self.order(Order::Disconnect(session), 0)
+        self.order(Order::Disconnect(session))
+            .inspect_err(|_| allowance.give_back_for_order())
     }
 
-    fn order(&self, order: Order, len: usize) -> Result<(), SendError> {
-        self.requests.send(order).map_err(|refused| {
-            self.signals.allowance.give_back(len);
-            match refused {
-                // The queue has room for all orders that there is allowance for.
-                RequestError::Full(_) => SendError::Full,
-                RequestError::Ended(_) => SendError::Closed,
-            }
+    fn order(&self, order: Order) -> Result<(), SendError> {
+        self.requests.send(order).map_err(|refused| match refused {
+            // The queue has room for all orders that there is allowance for.
+            RequestError::Full(_) => SendError::Full,
+            RequestError::Ended(_) => SendError::Closed,
         })
     }
 
     /// Takes note that the game has taken an event.
-    pub(crate) fn on_taken(&self) {
+    pub(crate) fn on_taken(&self, event: &Event) {
+        self.signals.lighten(event);
         if self.signals.is_crowded.swap(false, Ordering::AcqRel) {
             self.requests.wake();
         }
@@ -135,6 +141,33 @@ impl Line {
 }
 
 impl Signals {
+    /// For the sessions of a `side`.
+    pub(crate) fn new(side: Side) -> Self {
+        Self {
+            allowance: Allowance::new(side),
+            is_crowded: AtomicBool::new(false),
+            event_bytes: AtomicUsize::new(0),
+            stop_at_nanos: AtomicU64::new(u64::MAX),
+        }
+    }
+
+    /// Returns whether the events that wait for the game hold as much as they may.
+    pub(crate) fn is_laden(&self) -> bool {
+        self.event_bytes.load(Ordering::Acquire) >= EVENT_BYTES_MAX
+    }
+
+    /// Counts an event that is about to be offered to the game.
+    pub(crate) fn load(&self, event: &Event) {
+        self.event_bytes
+            .fetch_add(event_cost(event), Ordering::AcqRel);
+    }
+
+    /// Counts an event off.
+    pub(crate) fn lighten(&self, event: &Event) {
+        self.event_bytes
+            .fetch_sub(event_cost(event), Ordering::AcqRel);
+    }
+
     /// Returns when the thread shall have ended, once it was asked to.
     pub(crate) fn stop_at(&self) -> Option<Instant> {
         match self.stop_at_nanos.load(Ordering::Acquire) {
@@ -150,7 +183,8 @@ impl Signals {
 
     /// Says that an event found no room; whoever takes one from now on wakes the thread.
     pub(crate) fn cry_for_room(&self) {
-        self.is_crowded.store(true, Ordering::Release);
+        // Not a store: one that was taken before whoever takes sees this is seen after it.
+        self.is_crowded.swap(true, Ordering::AcqRel);
     }
 }
 
@@ -164,111 +198,19 @@ impl Drop for Ended<'_> {
     }
 }
 
-impl Default for Signals {
-    fn default() -> Self {
-        Self {
-            allowance: Allowance::default(),
-            is_crowded: AtomicBool::new(false),
-            stop_at_nanos: AtomicU64::new(u64::MAX),
-        }
-    }
-}
+/// What the messages among the events that wait for the game cost at most, and one message more.
+pub(crate) const EVENT_BYTES_MAX: usize = 4 << 20;
 
-/// Room for messages on their way from the game to the endpoint's queues.
-#[derive(Debug)]
-pub(crate) struct Allowance {
-    left: AtomicUsize,
-    /// Tells those who wait that some was given back.
-    #[cfg(feature = "tokio")]
-    returned: tokio::sync::Notify,
-}
+/// What a message costs beside its bytes: its event, and what an allocator adds.
+pub(crate) const MESSAGE_COST: usize = 96;
 
-/// Bytes in all.
-const ALLOWANCE: usize = 4 << 20;
-/// What an order takes beside a message's bytes, so that 4,096 orders take all there is: the queue
-/// of the driver has room for so many.
-const COST: usize = 1_024;
-
-impl Allowance {
-    /// Takes room for a message of `len` bytes; returns whether there was so much.
-    pub(crate) fn take(&self, len: usize) -> bool {
-        let cost = cost(len);
-        self.left
-            .fetch_update(Ordering::AcqRel, Ordering::Acquire, |left| {
-                left.checked_sub(cost)
-            })
-            .is_ok()
-    }
-
-    /// Gives back what was taken for a message of `len` bytes.
-    pub(crate) fn give_back(&self, len: usize) {
-        self.left.fetch_add(cost(len), Ordering::AcqRel);
-        #[cfg(feature = "tokio")]
-        self.returned.notify_waiters();
-    }
-
-    /// Has room for everyone from now on.
-    fn open(&self) {
-        self.left.store(usize::MAX / 2, Ordering::Release);
-        #[cfg(feature = "tokio")]
-        self.returned.notify_waiters();
-    }
-
-    /// Takes room for a message of `len` bytes, when there is.
-    #[cfg(feature = "tokio")]
-    pub(crate) async fn take_when_there_is(&self, len: usize) {
-        loop {
-            let returned = self.returned.notified();
-            let mut returned = core::pin::pin!(returned);
-            // From here on, what is given back is heard of.
-            returned.as_mut().enable();
-            if self.take(len) {
-                return;
-            }
-            returned.await;
-        }
-    }
-
-    /// Returns whether all of it is free.
-    #[cfg(test)]
-    pub(crate) fn is_whole(&self) -> bool {
-        self.left.load(Ordering::Acquire) == ALLOWANCE
-    }
-}
-
-impl Default for Allowance {
-    fn default() -> Self {
-        Self {
-            left: AtomicUsize::new(ALLOWANCE),
-            #[cfg(feature = "tokio")]
-            returned: tokio::sync::Notify::new(),
-        }
-    }
-}
-
-/// What a message takes; one of 4 MiB and more takes all there is.
-const fn cost(len: usize) -> usize {
-    let cost = len.saturating_add(COST);
-    if cost < ALLOWANCE { cost } else { ALLOWANCE }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn u17_the_drivers_queue_has_room_for_all_that_there_is_allowance_for() {
-        let allowance = Allowance::default();
-        let orders = core::iter::repeat_with(|| allowance.take(0)).take_while(|taken| *taken);
-        let requests_max = servicer::Config::default().requests_max.get();
-        assert_eq!(orders.count(), requests_max);
-        assert!(!allowance.take(0));
-        for _ in 0..requests_max {
-            allowance.give_back(0);
-        }
-        assert!(allowance.is_whole());
-        // The longest message that a channel may allow finds room once all is free.
-        assert!(allowance.take(8 << 20));
-        assert!(!allowance.take(0));
+/// What an event counts as: messages alone may be long.
+const fn event_cost(event: &Event) -> usize {
+    match event {
+        Event::Message { bytes, .. } => bytes.len().saturating_add(MESSAGE_COST),
+        Event::Connected { .. }
+        | Event::Settled { .. }
+        | Event::Disconnected { .. }
+        | Event::Unreachable { .. } => 0,
     }
 }

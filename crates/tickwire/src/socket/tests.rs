@@ -1,7 +1,13 @@
-use udp_proto::CloseReason;
+use core::cell::RefCell;
+
+use udp_proto::{
+    ChannelConfig, CloseCode, CloseReason, Credentials, IdleTimeout, Keepalive, Listen,
+    ServerIdentity, Target,
+};
 
 use super::*;
-use crate::{Client, Server};
+use crate::background::{EVENT_BYTES_MAX, Offer};
+use crate::{Client, RELIABLE, Server};
 
 #[test]
 fn u17_where_too_many_events_wait_whoever_comes_is_sent_away_and_not_told_of() {
@@ -14,7 +20,7 @@ fn u17_where_too_many_events_wait_whoever_comes_is_sent_away_and_not_told_of() {
             server.socket.turn();
             for event in client.wait_tick(NonZeroU8::MAX).unwrap() {
                 match event {
-                    Event::Connected { .. } => client.send(crate::RELIABLE, b"here").unwrap(),
+                    Event::Connected { .. } => client.send(RELIABLE, b"here").unwrap(),
                     Event::Disconnected { reason, .. } => return (client, Some(reason)),
                     other @ (Event::Message { .. }
                     | Event::Unreachable { .. }
@@ -51,4 +57,175 @@ fn u17_where_too_many_events_wait_whoever_comes_is_sent_away_and_not_told_of() {
         "{events:?}"
     );
     drop(first);
+}
+
+/// A game on another thread, whose queue never has too many events.
+#[derive(Default)]
+struct Game(RefCell<Vec<Event>>);
+
+impl Outlet for Game {
+    fn offer(&self, event: Event) -> Result<(), Offer> {
+        self.0.borrow_mut().push(event);
+        Ok(())
+    }
+}
+
+impl Game {
+    /// How many bytes of messages wait.
+    fn bytes(&self) -> usize {
+        let events = self.0.borrow();
+        let bytes = events.iter().map(|event| {
+            if let Event::Message { bytes, .. } = event {
+                bytes.len()
+            } else {
+                0
+            }
+        });
+        bytes.sum()
+    }
+}
+
+/// A server that no limit on what comes in slows down, and a client of the same settings.
+fn pair(config: &Config) -> (Server, Client) {
+    let local = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+    let identity = crypto::Identity::generate(&mut Ring::new()).unwrap();
+    let server = Server::bind_with(local, AppId(5), config.clone(), |instance| {
+        Listen::new(identity, instance).with_open_mode()
+    })
+    .unwrap();
+    let target = Target {
+        addresses: vec![server.address()],
+        server: ServerIdentity::Keys(vec![server.key().0]),
+        credentials: Credentials::Open,
+    };
+    let client = Client::connect_to(target, AppId(5), config.clone()).unwrap();
+    (server, client)
+}
+
+fn unhurried() -> Config {
+    let mut config = Config::default();
+    config.inbound.packets = u32::MAX;
+    config.inbound.packets_burst = u32::MAX;
+    config.inbound.bytes = u32::MAX;
+    config
+}
+
+/// What the server does until it would wait.
+fn serve(server: &mut Server, game: &Game) {
+    let signals = server.socket.signals();
+    while server.socket.step(&signals, game) == Step::Again {}
+}
+
+#[test]
+fn u17_who_waits_has_told_of_the_credit_for_what_was_read() {
+    let mut config = unhurried();
+    config.receive_window = 256 << 10;
+    let mut rows = [
+        ChannelConfig::unreliable(),
+        ChannelConfig::reliable_ordered(),
+    ];
+    rows[1].message_bytes_max = 190_000;
+    rows[1].queue_bytes_max = 1 << 20;
+    config.channels = ChannelTable::new(&rows).unwrap();
+    let (mut server, mut client) = pair(&config);
+    let game = Game::default();
+    let mut held_back = Vec::<usize>::new();
+    for _ in 0..20_000 {
+        client.wait_tick(NonZeroU8::MAX).unwrap();
+        // Refused until the session is open, and while the queue is full.
+        client.send(RELIABLE, &vec![7; 190_000]).ok();
+        client.poll();
+        serve(&mut server, &game);
+        let waiting = server.socket.act(|now, endpoint| {
+            let mut packet = Vec::new();
+            endpoint
+                .poll_transmit(now, &mut packet)
+                .map(|_| packet.len())
+        });
+        held_back.extend(waiting);
+        if game.bytes() >= 20 * 190_000 {
+            break;
+        }
+    }
+    assert!(game.bytes() >= 20 * 190_000, "{}", game.bytes());
+    assert!(
+        held_back.is_empty(),
+        "{held_back:?} wait for something to come"
+    );
+}
+
+#[test]
+fn u17_what_the_events_hold_is_bounded_in_bytes_and_goes_on_when_some_are_taken() {
+    let (mut server, mut client) = pair(&unhurried());
+    let line = Line::to(&server.socket);
+    let game = Game::default();
+    let (mut sent, mut idle) = (0, 0);
+    // Until the client has found no room for a while, though nothing is lost any more.
+    while idle < 100 || game.bytes() < EVENT_BYTES_MAX - 60_000 {
+        idle += 1;
+        assert!(idle < 20_000, "{}", game.bytes());
+        client.wait_tick(NonZeroU8::MAX).unwrap();
+        while client.send(RELIABLE, &vec![7; 60_000]).is_ok() {
+            (sent, idle) = (sent + 1, 0);
+        }
+        client.poll();
+        serve(&mut server, &game);
+        assert!(game.bytes() < EVENT_BYTES_MAX + 60_000, "{}", game.bytes());
+    }
+    // The client holds the rest: the server gives credit for no more than its window.
+    let unread = sent * 60_000 - game.bytes();
+    assert!(unread < 2 << 20, "{unread}");
+    for event in game.0.take() {
+        line.on_taken(&event);
+    }
+    for _ in 0..20_000 {
+        if game.bytes() >= unread {
+            break;
+        }
+        client.wait_tick(NonZeroU8::MAX).unwrap();
+        serve(&mut server, &game);
+    }
+    assert_eq!(game.bytes(), unread);
+}
+
+#[test]
+fn what_a_player_says_before_it_falls_silent_comes_before_its_end() {
+    let mut config = unhurried();
+    config.idle_timeout = IdleTimeout::new(Duration::from_secs(2)).unwrap();
+    config.keepalive = Keepalive::new(Duration::from_millis(200)).unwrap();
+    let (mut server, mut client) = pair(&config);
+    let mut is_said = false;
+    let mut acknowledged = 0;
+    while server.socket.driver.application().readable.is_empty() || acknowledged == 0 {
+        client.wait_tick(NonZeroU8::MAX).unwrap();
+        let stats = server.sessions().next().and_then(|it| server.stats(it));
+        acknowledged = stats.map_or(0, |stats| stats.packets_acknowledged);
+        if !is_said {
+            is_said = client.send(RELIABLE, b"last words").is_ok();
+        }
+        client.poll();
+        server.socket.turn();
+    }
+    drop(client);
+    // The game takes nothing in the meantime.
+    while server.socket.has_sessions() {
+        server.socket.driver.wait().unwrap();
+        server.socket.turn();
+    }
+    let events = server.poll();
+    let [
+        Event::Connected { .. },
+        Event::Message { bytes, .. },
+        Event::Disconnected { reason, .. },
+    ] = &events[..]
+    else {
+        panic!("{events:?}");
+    };
+    assert_eq!(
+        (&bytes[..], *reason),
+        (&b"last words"[..], CloseReason::Timeout)
+    );
+    // And what it did last is counted.
+    let traffic = server.report().traffic;
+    assert!(traffic.packets_acknowledged >= acknowledged, "{traffic:?}");
 }

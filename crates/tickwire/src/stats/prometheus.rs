@@ -46,6 +46,25 @@ const GAUGES: [(&str, &str); 2] = [
     ("queueing_us", "queueing_seconds"),
 ];
 
+/// Fields of a session that go up and down, beside spans, and what they are called. All others only
+/// grow.
+const SESSION_GAUGES: [(&str, &str); 4] = [
+    ("bytes_in_flight", "in_flight_bytes"),
+    ("congestion_window", "congestion_window_bytes"),
+    ("mtu", "mtu_bytes"),
+    ("realtime_rate", "realtime_rate_bytes_per_second"),
+];
+
+/// What a session's field is called, and its kind.
+fn session_metric(field: &str) -> (String, &'static str) {
+    let gauge = SESSION_GAUGES.iter().find(|(name, _)| *name == field);
+    match (field.strip_suffix("_us"), gauge) {
+        (Some(span), _) => (format!("tickwire_session_{span}_seconds"), "gauge"),
+        (None, Some((_, name))) => (format!("tickwire_session_{name}"), "gauge"),
+        (None, None) => (format!("tickwire_session_{field}_total"), "counter"),
+    }
+}
+
 /// The text so far.
 #[derive(Default)]
 struct Page(String);
@@ -101,18 +120,15 @@ impl Page {
             return;
         };
         for field in first.keys() {
-            let span = field.strip_suffix("_us");
-            let (name, kind) = match span {
-                Some(span) => (format!("tickwire_session_{span}_seconds"), "gauge"),
-                None => (format!("tickwire_session_{field}_total"), "counter"),
-            };
+            let (name, kind) = session_metric(field);
             self.head(&name, kind);
             for (session, fields) in &rows {
                 let value = fields.get(field).and_then(Value::as_u64).unwrap_or(0);
                 let label = format!("{{session=\"{session}\"}}");
-                match span {
-                    Some(_) => self.line(&name, &label, &seconds(value, 1_000_000)),
-                    None => self.line(&name, &label, &value),
+                if field.ends_with("_us") {
+                    self.line(&name, &label, &seconds(value, 1_000_000));
+                } else {
+                    self.line(&name, &label, &value);
                 }
             }
         }

@@ -2,10 +2,11 @@
 
 use core::time::Duration;
 
+use tickwire::servicer::Clock;
 use tickwire::udp_proto::CloseCode;
 use tickwire::{
-    BackgroundClient, BackgroundServer, ChannelId, Client, CloseReason, Event, RELIABLE, SendError,
-    Server, SessionId, UNRELIABLE,
+    BackgroundClient, BackgroundServer, ChannelId, Client, CloseReason, Config, Event, RELIABLE,
+    SendError, Server, SessionId, UNRELIABLE,
 };
 
 use crate::exchange::{APP, address};
@@ -168,4 +169,134 @@ fn u17_a_dropped_client_leaves() {
             ..
         })
     ));
+}
+
+fn number(number: u32) -> [u8; 1_024] {
+    let mut bytes = [0; 1_024];
+    bytes[..4].copy_from_slice(&number.to_be_bytes());
+    bytes
+}
+
+#[test]
+fn u17_what_was_sent_before_a_disconnect_arrives_though_it_waits_on_the_thread() {
+    let (mut server, mut client, _) = connected();
+    // 64 KiB are queued by a channel; this is far more, and all is given at once.
+    for index in 0..500 {
+        client.send(RELIABLE, &number(index)).unwrap();
+    }
+    client.disconnect().unwrap();
+    client.send(RELIABLE, b"too late").unwrap();
+    for index in 0..500_u32 {
+        let (_, bytes) = message(server.wait_event(LONG));
+        assert_eq!(bytes[..4], index.to_be_bytes());
+    }
+    assert!(matches!(
+        server.wait_event(LONG),
+        Some(Event::Disconnected {
+            reason: CloseReason::Peer(CloseCode::NoError),
+            ..
+        })
+    ));
+    assert!(matches!(
+        client.wait_event(LONG),
+        Some(Event::Disconnected { .. })
+    ));
+}
+
+#[test]
+fn u17_what_was_sent_before_a_shutdown_arrives_though_it_waits_on_the_thread() {
+    let (server, mut client, session) = connected();
+    for index in 0..300 {
+        server.send(session, RELIABLE, &number(index)).unwrap();
+    }
+    assert!(server.shutdown(LONG));
+    for index in 0..300_u32 {
+        let (_, bytes) = message(client.wait_event(LONG));
+        assert_eq!(bytes[..4], index.to_be_bytes());
+    }
+    assert!(matches!(
+        client.wait_event(LONG),
+        Some(Event::Disconnected {
+            reason: CloseReason::Peer(CloseCode::Shutdown),
+            ..
+        })
+    ));
+}
+
+/// A server with a session whose client is asleep, and one whose client is not.
+fn with_a_sleeper() -> (
+    BackgroundServer,
+    Client,
+    SessionId,
+    BackgroundClient,
+    SessionId,
+) {
+    let server = Server::bind(address("127.0.0.1:0"), APP).unwrap();
+    let (at, key) = (server.address(), server.key());
+    let mut server = server.in_background().unwrap();
+    let mut join = |is_open: &mut dyn FnMut() -> bool| {
+        while !is_open() {}
+        match server.wait_event(LONG) {
+            Some(Event::Connected { session, .. }) => session,
+            other => panic!("{other:?}"),
+        }
+    };
+    let is_connected = |event: &Event| matches!(event, Event::Connected { .. });
+    let mut sleeper = Client::connect(at, APP, key).unwrap();
+    let asleep = join(&mut || {
+        sleeper
+            .wait_tick(core::num::NonZeroU8::MAX)
+            .unwrap()
+            .iter()
+            .any(is_connected)
+    });
+    // Its CONFIRM is acknowledged, and it says no more from here on.
+    let mut other = Client::connect(at, APP, key)
+        .unwrap()
+        .in_background()
+        .unwrap();
+    let awake = join(&mut || other.wait_event(LONG).as_ref().is_some_and(is_connected));
+    (server, sleeper, asleep, other, awake)
+}
+
+#[test]
+fn u17_a_peer_that_acknowledges_nothing_keeps_no_other_from_being_sent_to() {
+    let (server, _sleeper, asleep, mut other, awake) = with_a_sleeper();
+    let mut taken = 0;
+    while server.send(asleep, RELIABLE, &[7; 10_000]).is_ok() {
+        taken += 1;
+        assert!(taken < 1_000, "it never ends");
+    }
+    assert!(taken > 50, "{taken}");
+    for index in 0..300 {
+        server.send(awake, RELIABLE, &number(index)).unwrap();
+    }
+    for index in 0..300_u32 {
+        let (_, bytes) = message(other.wait_event(LONG));
+        assert_eq!(bytes[..4], index.to_be_bytes());
+    }
+    // It can be sent away, and what waited for it makes room.
+    server.disconnect(asleep).unwrap();
+    server.shutdown(LONG);
+}
+
+#[test]
+fn u17_a_peer_that_acknowledges_nothing_delays_an_end_by_the_linger_and_no_more() {
+    let (mut server, _sleeper, asleep, _other, _) = with_a_sleeper();
+    for index in 0..300 {
+        server.send(asleep, RELIABLE, &number(index)).unwrap();
+    }
+    let clock = Clock::new();
+    let began = clock.now();
+    server.disconnect(asleep).unwrap();
+    // A session that nobody hears of is given up after 10 s.
+    let Some(Event::Disconnected {
+        session, reason, ..
+    }) = server.wait_event(LONG)
+    else {
+        panic!("it did not end");
+    };
+    assert_eq!(session, asleep);
+    assert_eq!(reason, CloseReason::Local(CloseCode::Kicked));
+    assert!(clock.now().saturating_since(began) >= Config::default().linger);
 }

@@ -134,6 +134,7 @@ impl<P: Provider> Endpoint<P> {
         timeouts: Timeouts,
     ) -> Result<SessionId, ConnectError> {
         let now = self.advance(now);
+        self.forget_told_end();
         target.check()?;
         let is_peer = matches!(target.credentials, Credentials::Peer);
         let network = match &self.listener {

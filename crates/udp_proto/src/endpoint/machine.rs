@@ -90,8 +90,15 @@ impl<P: Provider> Endpoint<P> {
     }
 
     /// Returns the next event for the application.
+    ///
+    /// After [`Event::Closed`], what the session said last can be received until the next call.
     pub fn poll_event(&mut self) -> Option<Event> {
-        self.events.pop_front()
+        self.forget_told_end();
+        let event = self.events.pop_front()?;
+        if let Event::Closed { session, .. } = &event {
+            self.told_end = Some(*session);
+        }
+        Some(event)
     }
 
     /// Returns when `handle_timeout` is next needed; `None` means never, until new input.

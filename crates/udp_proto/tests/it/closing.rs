@@ -295,3 +295,47 @@ fn sim_twp_t6_connected_and_closed_come_once_each_and_nothing_follows() {
     }
     assert!(ends.iter().all(|ends| *ends > 300), "{ends:?}");
 }
+
+/// However it ends: what came before can be read, and the counters too, until the next event is asked for.
+#[test]
+fn u15_what_came_before_a_timeout_can_be_read_when_the_end_is_told() {
+    let mut line = Line::new(31);
+    let (session, theirs) = line.join(1);
+    line.run(200);
+    let now = line.now;
+    line.client
+        .machine
+        .send(now, session, RELIABLE, b"last words")
+        .unwrap();
+    for Sent { bytes, .. } in line.client.drain(now) {
+        line.server.take(now, line.client.at, &bytes);
+    }
+    // The application looks at no event, and nothing else comes.
+    let (machine, mut buffer) = (&mut line.server.machine, Vec::new());
+    for millis in 0..12_000 {
+        let now = now + Duration::from_millis(millis);
+        machine.handle_timeout(now);
+        while machine.poll_transmit(now, &mut buffer).is_some() {
+            buffer.clear();
+        }
+    }
+    let now = now + Duration::from_secs(12);
+    let end = core::iter::from_fn(|| machine.poll_event())
+        .find(|event| matches!(event, Event::Closed { .. }));
+    let Some(Event::Closed { reason, .. }) = end else {
+        panic!("it has not ended");
+    };
+    assert_eq!(reason, CloseReason::Timeout);
+    assert_eq!(
+        machine.send(now, theirs, RELIABLE, b"x"),
+        Err(SendError::Closed)
+    );
+    let stats = machine.session_stats(theirs).unwrap();
+    assert!(stats.packets_received > 0, "{stats:?}");
+    assert_eq!(machine.receive(now, theirs, &mut buffer), Some(RELIABLE));
+    assert_eq!(buffer, b"last words");
+    assert_eq!(machine.session_count(), 1);
+    assert_eq!(machine.poll_event(), None);
+    assert_eq!(machine.session_count(), 0);
+    assert_eq!(machine.session_stats(theirs), None);
+}

@@ -6,7 +6,7 @@ use core::time::Duration;
 use crypto::Secret32;
 use netsim::provider::SimProvider;
 use udp_proto::handshake::reset::{LEN, TRIGGER_LEN_MIN};
-use udp_proto::{CidLen, CloseReason, Config, Listen, SessionId};
+use udp_proto::{CidLen, CloseReason, Config, Event, Listen, SessionId};
 use wire::{Generator, Seed};
 
 use crate::direct::{CLIENT, Line, Party, config};
@@ -204,4 +204,45 @@ fn a_live_session_is_never_reset() {
         line.server.take(line.now, stranger(1), &forged);
     }
     assert_eq!(line.server.machine.stats().resets_sent, 0);
+}
+
+/// What the server said before it was started again can be read when the reset is told; and who then
+/// dials at once finds the place and the address free.
+#[test]
+fn twp_t8_what_came_before_a_reset_can_be_read_and_a_dial_needs_no_other_place() {
+    let settings = config(|config| {
+        config.cid_len = CidLen::Zero;
+        config.sessions_max = 1;
+    });
+    let (mut line, session) = open(57, long_ids(), settings);
+    let now = line.now;
+    let reset = genuine_reset(&mut line, session);
+    let theirs = line.server.machine.sessions().next().unwrap();
+    line.server
+        .machine
+        .send(now, theirs, RELIABLE, b"last words")
+        .unwrap();
+    for sent in line.server.drain(now) {
+        line.client.take(now, line.server.at, &sent.bytes);
+    }
+    line.client.take(now, line.server.at, &reset);
+    let machine = &mut line.client.machine;
+    let mut buffer = Vec::new();
+    while machine.poll_transmit(now, &mut buffer).is_some() {
+        buffer.clear();
+    }
+    let ends = core::iter::from_fn(|| machine.poll_event()).any(|event| {
+        matches!(
+            event,
+            Event::Closed {
+                reason: CloseReason::Reset,
+                ..
+            }
+        )
+    });
+    assert!(ends);
+    assert_eq!(machine.receive(now, session, &mut buffer), Some(RELIABLE));
+    assert_eq!(buffer, b"last words");
+    let credentials = line.token(1);
+    line.client.dial(now, &line.keys, credentials);
 }

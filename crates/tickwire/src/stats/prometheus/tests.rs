@@ -88,6 +88,10 @@ fn u18_no_counter_is_left_out_of_the_text_or_of_json() {
                     format!("tickwire_{part}_dropped_total{{reason=\"{reason}\"}} ")
                 }
                 _ if name.starts_with("rtt") => format!("tickwire_session_{name}_seconds{{"),
+                _ if name == "bytes_in_flight" => "tickwire_session_in_flight_bytes{".to_owned(),
+                _ if ["congestion_window", "mtu", "realtime_rate"].contains(&name.as_str()) => {
+                    format!("tickwire_session_{name}_bytes")
+                }
                 _ if part == "session" => format!("tickwire_session_{name}_total{{"),
                 _ => format!("tickwire_{part}_{name}_total "),
             };
@@ -100,4 +104,105 @@ fn u18_no_counter_is_left_out_of_the_text_or_of_json() {
 #[test]
 fn a_report_of_nobody_has_no_metric_of_sessions() {
     assert!(!text(&Report::default()).contains("tickwire_session_"));
+}
+
+/// The metrics of `kind` that `text` announces, by name.
+fn of_kind(text: &str, kind: &str) -> BTreeSet<String> {
+    let heads = text.lines().filter_map(|line| line.strip_prefix("# TYPE "));
+    let kinds = heads.filter_map(|head| head.split_once(' '));
+    kinds
+        .filter(|(_, of)| *of == kind)
+        .map(|(name, _)| name.to_owned())
+        .collect()
+}
+
+/// Each is judged by hand: what is added to the statistics stands in neither list until somebody has
+/// said whether it can fall.
+#[test]
+fn u18_what_goes_up_and_down_is_a_gauge_and_what_only_grows_a_counter() {
+    let text = text(&report());
+    let gauges = [
+        "tickwire_queueing_seconds",
+        "tickwire_rtt_seconds",
+        "tickwire_session_congestion_window_bytes",
+        "tickwire_session_in_flight_bytes",
+        "tickwire_session_mtu_bytes",
+        "tickwire_session_queueing_seconds",
+        "tickwire_session_realtime_rate_bytes_per_second",
+        "tickwire_session_rtt_min_seconds",
+        "tickwire_session_rtt_seconds",
+        "tickwire_session_rtt_variation_seconds",
+        "tickwire_sessions",
+        "tickwire_uptime_seconds",
+    ];
+    assert!(of_kind(&text, "gauge").iter().eq(&gauges), "{text}");
+    let counters: BTreeSet<String> = of_kind(&text, "counter")
+        .iter()
+        .filter_map(|name| name.strip_prefix("tickwire_session_"))
+        .map(|name| name.trim_end_matches("_total").to_owned())
+        .collect();
+    let expected = [
+        "address_changes",
+        "bytes_received",
+        "bytes_sent",
+        "key_phase_received",
+        "key_phase_sent",
+        "message_frames_lost",
+        "message_frames_overtaken",
+        "message_frames_repeated",
+        "messages_displaced",
+        "messages_dropped_incomplete",
+        "messages_dropped_unread",
+        "messages_expired",
+        "messages_received",
+        "messages_sent",
+        "packets_acknowledged",
+        "packets_lost",
+        "packets_lost_spuriously",
+        "packets_over_limit",
+        "packets_received",
+        "packets_sent",
+        "packets_unopened",
+    ];
+    assert!(counters.iter().eq(&expected), "{counters:?}");
+}
+
+#[test]
+fn u18_no_counter_falls_while_a_session_works_and_rests() {
+    let local = core::net::SocketAddr::from((core::net::Ipv4Addr::LOCALHOST, 0));
+    let mut server = crate::Server::bind(local, crate::AppId(6)).unwrap();
+    let mut client =
+        crate::Client::connect(server.address(), crate::AppId(6), server.key()).unwrap();
+    let mut last = std::collections::BTreeMap::new();
+    let mut fallen = BTreeSet::new();
+    let mut text = String::new();
+    for round in 0..20_000_u32 {
+        server.poll();
+        client.wait_tick(core::num::NonZeroU8::MAX).unwrap();
+        if round % 20 < 10 {
+            // Refused until the session is open.
+            client.send(crate::RELIABLE, &[7; 10_000]).ok();
+        }
+        client.poll();
+        text = client.report().to_prometheus();
+        for line in text.lines().filter(|line| !line.starts_with('#')) {
+            let (series, value) = line.rsplit_once(' ').unwrap();
+            let value = value.parse::<f64>().unwrap();
+            if last
+                .insert(series.to_owned(), value)
+                .is_some_and(|it| value < it)
+            {
+                fallen.insert(series.split('{').next().unwrap().to_owned());
+            }
+        }
+        if round >= 100 && fallen.contains("tickwire_session_in_flight_bytes") {
+            break;
+        }
+    }
+    let gauges = of_kind(&text, "gauge");
+    assert!(
+        fallen.contains("tickwire_session_in_flight_bytes"),
+        "{fallen:?}"
+    );
+    assert!(fallen.is_subset(&gauges), "{fallen:?}");
 }

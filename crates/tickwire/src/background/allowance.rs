@@ -1,0 +1,220 @@
+//! Room for messages on their way from the game to the endpoint's queues.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use udp_proto::SessionId;
+
+use crate::host::Side;
+
+/// Bytes in all.
+const ALLOWANCE: usize = 4 << 20;
+/// What an order takes beside a message's bytes, so that 4,096 orders take all there is: the queue
+/// of the driver has room for so many.
+const COST: usize = 1_024;
+/// What a long message leaves to others, where it is more than its session's share.
+const RESERVE: usize = 128 << 10;
+
+/// Room that the sessions of a socket share, which `S` names.
+///
+/// Of several, none may hold more than a quarter of what it leaves to the others, so that the first one
+/// whose peer takes nothing leaves four fifths, and each further one four fifths of the rest. One
+/// message is taken in any case, where it leaves some. The lock is held for a look into a map.
+#[derive(Debug)]
+pub(crate) struct Allowance<S = SessionId> {
+    book: Mutex<Book<S>>,
+    /// Whether there are several sessions.
+    is_shared: bool,
+    /// Tells those who wait that some was given back.
+    #[cfg(feature = "tokio")]
+    returned: tokio::sync::Notify,
+}
+
+/// Who has how much of it.
+#[derive(Debug)]
+struct Book<S> {
+    left: usize,
+    held: BTreeMap<S, usize>,
+    /// It is not counted any more.
+    is_open: bool,
+}
+
+impl<S: Copy + Ord> Allowance<S> {
+    /// All of it, for the sessions of a `side`.
+    pub(crate) fn new(side: Side) -> Self {
+        Self {
+            book: Mutex::new(Book {
+                left: ALLOWANCE,
+                held: BTreeMap::new(),
+                is_open: false,
+            }),
+            is_shared: side == Side::Server,
+            #[cfg(feature = "tokio")]
+            returned: tokio::sync::Notify::new(),
+        }
+    }
+
+    /// Takes room for a message of `len` bytes to `session`; returns whether there was so much.
+    pub(crate) fn take(&self, session: S, len: usize) -> bool {
+        let cost = cost(len);
+        let mut book = self.book();
+        if book.is_open {
+            return true;
+        }
+        let Some(left) = book.left.checked_sub(cost) else {
+            return false;
+        };
+        let held = book.held.get(&session).copied().unwrap_or(0);
+        let is_share = held + cost <= left / 4;
+        let is_first = held == 0 && (left >= RESERVE || book.held.is_empty());
+        if self.is_shared && !is_share && !is_first {
+            return false;
+        }
+        book.left = left;
+        book.held.insert(session, held + cost);
+        true
+    }
+
+    /// Gives back what was taken for a message of `len` bytes to `session`.
+    pub(crate) fn give_back(&self, session: S, len: usize) {
+        let cost = cost(len);
+        let mut book = self.book();
+        if let Some(held) = book.held.get_mut(&session) {
+            *held = held.saturating_sub(cost);
+            if *held == 0 {
+                book.held.remove(&session);
+            }
+        }
+        book.left = book.left.saturating_add(cost);
+        drop(book);
+        #[cfg(feature = "tokio")]
+        self.returned.notify_waiters();
+    }
+
+    /// Takes room for an order without a message, whatever its session holds.
+    pub(crate) fn take_for_order(&self) -> bool {
+        let mut book = self.book();
+        let left = book.left.checked_sub(COST);
+        book.left = left.unwrap_or(book.left);
+        left.is_some() || book.is_open
+    }
+
+    /// Gives back what was taken for an order without a message.
+    pub(crate) fn give_back_for_order(&self) {
+        let mut book = self.book();
+        book.left = book.left.saturating_add(COST);
+        drop(book);
+        #[cfg(feature = "tokio")]
+        self.returned.notify_waiters();
+    }
+
+    /// Has room for everyone from now on.
+    pub(crate) fn open(&self) {
+        let mut book = self.book();
+        book.is_open = true;
+        drop(book);
+        #[cfg(feature = "tokio")]
+        self.returned.notify_waiters();
+    }
+
+    /// Takes room for a message of `len` bytes to `session`, when there is.
+    #[cfg(feature = "tokio")]
+    pub(crate) async fn take_when_there_is(&self, session: S, len: usize) {
+        loop {
+            let returned = self.returned.notified();
+            let mut returned = core::pin::pin!(returned);
+            // From here on, what is given back is heard of.
+            returned.as_mut().enable();
+            if self.take(session, len) {
+                return;
+            }
+            returned.await;
+        }
+    }
+
+    /// Returns whether all of it is free.
+    #[cfg(test)]
+    pub(crate) fn is_whole(&self) -> bool {
+        let book = self.book();
+        book.left == ALLOWANCE && book.held.is_empty()
+    }
+
+    fn book(&self) -> MutexGuard<'_, Book<S>> {
+        // Nothing in between panics; and each change leaves it whole.
+        self.book.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What a message takes; one of 4 MiB and more takes all there is.
+const fn cost(len: usize) -> usize {
+    let cost = len.saturating_add(COST);
+    if cost < ALLOWANCE { cost } else { ALLOWANCE }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn u17_the_drivers_queue_has_room_for_all_that_there_is_allowance_for() {
+        let allowance = Allowance::new(Side::Client);
+        let orders = core::iter::repeat_with(|| allowance.take(1, 0)).take_while(|taken| *taken);
+        let requests_max = servicer::Config::default().requests_max.get();
+        assert_eq!(orders.count(), requests_max);
+        assert!(!allowance.take(1, 0) && !allowance.take_for_order());
+        for _ in 0..requests_max {
+            allowance.give_back(1, 0);
+        }
+        assert!(allowance.is_whole());
+        let orders = core::iter::repeat_with(|| allowance.take_for_order());
+        assert_eq!(orders.take_while(|taken| *taken).count(), requests_max);
+        for _ in 0..requests_max {
+            allowance.give_back_for_order();
+        }
+        // The longest message that a channel may allow finds room once all is free.
+        for allowance in [allowance, Allowance::new(Side::Server)] {
+            assert!(allowance.take(1, 8 << 20));
+            assert!(!allowance.take(1, 0));
+            allowance.give_back(1, 8 << 20);
+            assert!(allowance.is_whole());
+        }
+    }
+
+    #[test]
+    fn u17_however_many_sessions_take_nothing_there_is_room_for_another() {
+        for (len, sessions) in [(0, 24), (1_000, 24), (60_000, 12)] {
+            let allowance = Allowance::new(Side::Server);
+            let mut taken = 0;
+            for session in 0..sessions {
+                let mut count = 0;
+                while allowance.take(session, len) {
+                    count += 1;
+                }
+                assert!(count > 0, "{session} finds none for {len}");
+                taken += count;
+                // Ends are asked for all the same.
+                assert!(allowance.take_for_order());
+                allowance.give_back_for_order();
+            }
+            for session in 0..sessions {
+                while allowance.book().held.contains_key(&session) {
+                    allowance.give_back(session, len);
+                    taken -= 1;
+                }
+            }
+            assert_eq!(taken, 0);
+            assert!(allowance.is_whole());
+        }
+    }
+
+    #[test]
+    fn u17_long_messages_leave_room_to_short_ones() {
+        let allowance = Allowance::new(Side::Server);
+        let long = (0..9).filter(|session| allowance.take(*session, 1_500_000));
+        assert_eq!(long.count(), 2);
+        assert!(allowance.take(9, 60_000));
+        // A second one of a session is not taken.
+        let allowance = Allowance::new(Side::Server);
+        assert!(allowance.take(1, 1_500_000) && !allowance.take(1, 0));
+    }
+}
