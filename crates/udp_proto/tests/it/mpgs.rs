@@ -4,13 +4,12 @@ use core::time::Duration;
 
 use netsim::provider::{Counting, Counts, NonceLog, Recording, SimProvider};
 use netsim::{Chance, LinkConfig, Loss};
-use udp_proto::{
-    ChannelId, Config, Credentials, Event, Listen, Message, MessageId, MessageOutcome,
-};
+use udp_proto::{Config, Credentials, Event, Listen, Message, MessageId, MessageOutcome};
 use wire::Seed;
 
 use crate::direct::{CLIENT, Line, Party, START, Sent, UNIX, unhurried};
 use crate::harness::{Keys, RELIABLE, Scene, UNRELIABLE, address};
+use crate::outcomes::told;
 use crate::rogue::Rogue;
 
 /// S1: hello types and forged plaintext from the peer's own address do nothing to a session.
@@ -262,20 +261,6 @@ fn track(line: &mut Line, session: udp_proto::SessionId, count: usize) -> Vec<Me
         machine.send_tracked(line.now, session, &message).unwrap()
     };
     (0..count).map(say).collect()
-}
-
-/// What the client was told of its messages.
-fn told(events: &[Event]) -> Vec<(ChannelId, MessageId, MessageOutcome)> {
-    let settled = events.iter().filter_map(|event| match event {
-        Event::Settled {
-            channel,
-            message,
-            outcome,
-            ..
-        } => Some((*channel, *message, *outcome)),
-        _ => None,
-    });
-    settled.collect()
 }
 
 /// F2: a message in fragments is told about, once, and leaves nothing behind.

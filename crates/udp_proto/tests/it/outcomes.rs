@@ -28,7 +28,7 @@ fn all_kinds() -> Config {
 }
 
 /// What `events` say of messages, in order.
-fn told(events: &[Event]) -> Vec<(ChannelId, MessageId, MessageOutcome)> {
+pub(crate) fn told(events: &[Event]) -> Vec<(ChannelId, MessageId, MessageOutcome)> {
     let settled = events.iter().filter_map(|event| match event {
         Event::Settled {
             channel,
