@@ -362,7 +362,9 @@ def message(reader, first, table):
         index, count = reader.number(2), reader.number(2)
         out["fragment"] = [index, count]
     data = reader.take(reader.varint()) if has_length else reader.rest()
-    if is_fragment:
+    if delivery == 0 and out["fragment"] == [0, 1]:
+        check(len(data) <= min(FRAGMENT_LEN, longest))
+    elif is_fragment:
         check(2 <= count <= -(-longest // FRAGMENT_LEN))
         check(index < count)
         if index + 1 < count:
