@@ -77,6 +77,7 @@ impl Sender {
             elicits,
             cargo: Cargo::Other,
             described: None,
+            untold: 0,
         });
     }
 

@@ -1,9 +1,9 @@
 //! Channels: what both sides of a session agree on before the first message.
 
+pub(crate) mod byte_queue;
 mod msg;
 pub(crate) mod outgoing;
 pub(crate) mod reliable;
-pub(crate) mod ring;
 mod table;
 pub(crate) mod unreliable;
 
@@ -11,7 +11,7 @@ use core::fmt;
 use core::time::Duration;
 
 pub use msg::{MsgFrame, MsgHeader};
-pub(crate) use msg::{WITH_LENGTH, length_len};
+pub(crate) use msg::{WITH_LENGTH, encode_plain, length_len, plain_len};
 pub use table::{ChannelTable, TableError};
 
 use crate::fragment::FragmentError;

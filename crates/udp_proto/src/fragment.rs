@@ -124,8 +124,10 @@ impl<'a> Fragment<'a> {
 /// what a header announced.
 #[derive(Debug)]
 pub struct Reassembler {
-    /// Where bytes are.
-    blocks: Blocks,
+    /// Where the bytes of fragments of [`FRAGMENT_LEN`] are, each in a block of its own.
+    full: Blocks<FRAGMENT_LEN>,
+    /// Where those of all others are.
+    short: Blocks<SHORT_LEN>,
     /// Messages begun, and free places among them.
     messages: Vec<Partial>,
     /// The free places.
@@ -150,7 +152,8 @@ impl Reassembler {
     #[must_use]
     pub const fn new() -> Self {
         Self {
-            blocks: Blocks::new(),
+            full: Blocks::new(),
+            short: Blocks::new(),
             messages: Vec::new(),
             free: Vec::new(),
         }
@@ -200,7 +203,11 @@ impl Reassembler {
         if self.admit(key, fragment) != Ok(Admission::New) {
             return self.is_complete(key);
         }
-        let first = self.blocks.store(fragment.data);
+        let first = if fragment.data.len() == FRAGMENT_LEN {
+            self.full.store(fragment.data)
+        } else {
+            self.short.store(fragment.data)
+        };
         let Some(message) = self.get_mut(key) else {
             return false;
         };
@@ -217,8 +224,10 @@ impl Reassembler {
     pub fn take(&mut self, key: Key, sink: &mut impl FnMut(&[u8])) {
         if let Some(message) = self.get(key) {
             for piece in &message.pieces {
-                self.blocks
-                    .read(piece.first, message.piece_len(piece.index), sink);
+                match message.piece_len(piece.index) {
+                    FRAGMENT_LEN => self.full.read(piece.first, FRAGMENT_LEN, sink),
+                    len => self.short.read(piece.first, len, sink),
+                }
             }
         }
         self.discard(key);
@@ -226,19 +235,22 @@ impl Reassembler {
 
     /// Forgets the message.
     pub fn discard(&mut self, key: Key) {
-        let Some(message) = self.get_mut(key) else {
+        let place = usize::try_from(key.0).unwrap_or(usize::MAX);
+        let Some(message) = self.messages.get_mut(place) else {
             return;
         };
-        let mut pieces = core::mem::take(&mut message.pieces);
-        for piece in pieces.drain(..) {
-            self.blocks.release(piece.first);
+        for piece in &message.pieces {
+            match message.piece_len(piece.index) {
+                FRAGMENT_LEN => self.full.release(piece.first),
+                _ => self.short.release(piece.first),
+            }
         }
         // Short lists are kept, so that a steady load allocates nothing; long ones are not, else
         // each place would keep the longest message it ever saw.
-        if pieces.capacity() <= PIECES_KEPT
-            && let Some(message) = self.get_mut(key)
-        {
-            message.pieces = pieces;
+        if message.pieces.capacity() <= PIECES_KEPT {
+            message.pieces.clear();
+        } else {
+            message.pieces = Vec::new();
         }
         self.free.push(key);
     }
@@ -248,7 +260,8 @@ impl Reassembler {
         if self.free.len() == self.messages.len() {
             self.messages = Vec::new();
             self.free = Vec::new();
-            self.blocks.shrink();
+            self.full.shrink();
+            self.short.shrink();
         }
     }
 
@@ -288,7 +301,8 @@ impl Reassembler {
             .capacity()
             .saturating_mul(size_of::<Partial>());
         let free = self.free.capacity().saturating_mul(size_of::<Key>());
-        [pieces, messages, free, self.blocks.memory()]
+        let blocks = self.full.memory().saturating_add(self.short.memory());
+        [pieces, messages, free, blocks]
             .iter()
             .fold(0, |sum, part| sum.saturating_add(*part))
     }
@@ -366,6 +380,9 @@ struct Piece {
     /// Its index in the message.
     index: u16,
 }
+
+/// Bytes in a block for what is shorter than a full fragment; with the link, 60.
+const SHORT_LEN: usize = 56;
 
 /// Places for pieces that a free [`Partial`] keeps.
 const PIECES_KEPT: usize = 4;

@@ -201,6 +201,20 @@ impl<'a> FramesLeft<'a> {
         }
     }
 
+    /// Takes the next frame where it is a message, and leaves all else.
+    #[inline]
+    pub(crate) fn take_message(
+        &mut self,
+        table: &ChannelTable,
+    ) -> Option<Result<MsgFrame<'a>, ChannelError>> {
+        let kind = *self.reader.rest().first()?;
+        if kind < MESSAGE {
+            return None;
+        }
+        self.reader.u8().ok()?;
+        Some(MsgFrame::decode_after(kind, &mut self.reader, table))
+    }
+
     /// Takes the next frame; `table` says which channels there are, and what their messages look like.
     /// After an error nothing that it returns means anything.
     pub fn take(&mut self, table: &ChannelTable) -> Option<Result<Frame<'a>, FrameError>> {

@@ -9,7 +9,7 @@ use wire::Instant;
 
 use crate::channel::reliable;
 use crate::channel::unreliable::{self, Note, Progress, Reassembly, SplitMessage};
-use crate::channel::{ChannelConfig, ChannelError, ChannelId, ChannelTable, MsgFrame};
+use crate::channel::{ChannelConfig, ChannelError, ChannelId, ChannelTable, Delivery, MsgFrame};
 use crate::fragment::{FRAGMENT_LEN, Fragment, FragmentError, Position, Reassembler};
 use credit::Credit;
 use unread::Unread;
@@ -102,6 +102,16 @@ impl Inbox {
             .channels
             .get_mut(usize::from(channel.0))
             .ok_or(ChannelError::Frame)?;
+        if config.delivery == Delivery::Unreliable && frame.header.fragment.is_none() {
+            // Nothing is known of such a message but that it is here.
+            if frame.data.len() > config.message_bytes_max {
+                return Err(ChannelError::Frame);
+            }
+            self.store
+                .unread
+                .push_unreliable(channel, |queue| queue.push(frame.data));
+            return Ok(());
+        }
         let fate = match inbound {
             Inbound::Reliable(inbound) => {
                 if inbound.on_frame(config, frame, &mut self.store)? {
@@ -272,12 +282,6 @@ impl Unreliable<'_> {
             None if frame.data.len() <= len_max => None,
             None => return Err(ChannelError::Frame),
         };
-        if frame.header.fragment.is_none() && !self.inbound.is_sequenced() {
-            self.store
-                .unread
-                .push_unreliable(channel, |ring| ring.push(frame.data));
-            return Ok(Frame::New);
-        }
         let low = frame.header.id.ok_or(ChannelError::Frame)?;
         let note = self.inbound.note(low);
         let (Note::First(id) | Note::Further(id)) = note else {
@@ -299,8 +303,8 @@ impl Unreliable<'_> {
             Progress::Stored => Ok(Frame::New),
             Progress::Repeated => Ok(Frame::Repeated),
             Progress::Complete(key) => {
-                self.store.unread.push_unreliable(channel, |ring| {
-                    reassembler.take(key, &mut |bytes| ring.push(bytes));
+                self.store.unread.push_unreliable(channel, |queue| {
+                    reassembler.take(key, &mut |bytes| queue.push(bytes));
                 });
                 self.on_delivered(name);
                 Ok(Frame::New)
@@ -323,7 +327,7 @@ impl Unreliable<'_> {
         }
         self.store
             .unread
-            .push_unreliable(name.channel, |ring| ring.push(data));
+            .push_unreliable(name.channel, |queue| queue.push(data));
         self.on_delivered(name);
         Ok(Frame::New)
     }

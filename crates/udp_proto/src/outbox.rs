@@ -17,7 +17,7 @@ use round::{Class, Round};
 use senders::{Outbound, Senders};
 use tracker::Tracker;
 
-pub use page::{End, Lead, Room};
+pub use page::{End, Lead, Room, Written};
 
 /// The sending half of a session's channels.
 ///
@@ -67,7 +67,7 @@ impl Outbox {
         }
     }
 
-    /// Appends MSG frames to the plaintext `out` of one packet, names each to `contents`, and
+    /// Appends MSG frames to the plaintext `out` of one packet, shows each to `contents`, and
     /// returns how many there are.
     ///
     /// To let every message through, a packet without other frames has room for
@@ -77,10 +77,11 @@ impl Outbox {
         now: Instant,
         room: Room,
         out: &mut Vec<u8>,
-        contents: &mut dyn FnMut(Content),
+        contents: &mut dyn FnMut(Written),
     ) -> usize {
         self.handle_timeout(now);
         let mut page = Page::new(room, out, contents);
+        page.is_any_told = self.tracker.is_some();
         match room.lead {
             Lead::Any => {
                 self.write_lost(self.reliable | self.keeping, &mut page);
@@ -206,6 +207,11 @@ impl Outbox {
             }
             None => {}
         }
+    }
+
+    /// Takes note that so many frames are lost of which nobody wants to hear: [`Written::is_told`].
+    pub const fn on_untold_lost(&mut self, frames: u32) {
+        self.counts.lost = self.counts.lost.saturating_add(frames as u64);
     }
 
     /// Takes the peer's grant of a WINDOW frame. One that came late changes nothing.

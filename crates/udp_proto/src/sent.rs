@@ -165,6 +165,7 @@ impl<C: Copy> SentPackets<C> {
             contents,
             len: packet.len,
             cargo: packet.cargo,
+            untold: packet.untold,
             state,
         });
     }
@@ -405,6 +406,7 @@ impl<C: Copy> SentPackets<C> {
             contents: Chain::EMPTY,
             len: 0,
             cargo: Cargo::Other,
+            untold: 0,
             state: State::Skipped,
         });
     }
@@ -438,6 +440,8 @@ impl<C: Copy> SentPackets<C> {
             self.contents
                 .join(&mut self.evicted.contents, slot.contents);
             self.evicted.packets = self.evicted.packets.saturating_add(1);
+            let untold = u32::from(slot.untold);
+            self.evicted.untold = self.evicted.untold.saturating_add(untold);
             // At once.
             self.loss_deadline = Some(slot.at);
         }

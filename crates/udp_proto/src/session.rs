@@ -381,6 +381,7 @@ impl<A: Aead> Session<A> {
         self.flow.on_summary(&moment, summary);
         self.sent.set_recovery(self.flow.recovery());
         self.tell_rate();
+        self.outbox.on_untold_lost(summary.untold_lost);
         self.stats.packets_acknowledged += u64::from(summary.acked_packets);
         self.stats.packets_lost += u64::from(summary.lost_packets);
         self.stats.packets_lost_spuriously += u64::from(summary.spurious_packets);

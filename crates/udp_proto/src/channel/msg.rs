@@ -160,6 +160,35 @@ pub(crate) const WITH_LENGTH: u8 = 0x20;
 /// Type bits that hold the channel.
 const CHANNEL: u8 = 0x1f;
 
+/// Bytes of a frame that is its channel, its length and `len` bytes of data.
+pub(crate) const fn plain_len(len: usize) -> usize {
+    1_usize.saturating_add(length_len(len)).saturating_add(len)
+}
+
+/// Appends a frame that is its channel, its length where there is one, and `data`.
+#[inline]
+pub(crate) fn encode_plain(channel: ChannelId, len: Option<usize>, data: &[u8], out: &mut Vec<u8>) {
+    let first = MSG | (channel.0 & CHANNEL);
+    match len {
+        None => out.push(first),
+        Some(len) if len < 0x80 => {
+            out.extend([first | WITH_LENGTH, u8::try_from(len).unwrap_or(0)]);
+        }
+        Some(len) => {
+            let [low, high] = long_length(len);
+            out.extend([first | WITH_LENGTH, low, high]);
+        }
+    }
+    out.extend_from_slice(data);
+}
+
+/// The LEB128 form of `len`, 128 to 16,383.
+fn long_length(len: usize) -> [u8; 2] {
+    let low = u8::try_from(len & 0x7f).unwrap_or(0);
+    let high = u8::try_from(len >> 7).unwrap_or(0x7f);
+    [low | 0x80, high & 0x7f]
+}
+
 /// Bytes of the LEB128 form of `len`.
 pub(crate) const fn length_len(len: usize) -> usize {
     if len < 0x80 { 1 } else { 2 }
@@ -167,12 +196,10 @@ pub(crate) const fn length_len(len: usize) -> usize {
 
 /// Appends `len` as LEB128 of 1 or 2 bytes.
 fn encode_length(len: usize, writer: &mut Writer<'_>) {
-    let low = u8::try_from(len & 0x7f).unwrap_or(0);
     if len < 0x80 {
-        writer.u8(low);
+        writer.u8(u8::try_from(len).unwrap_or(0));
     } else {
-        writer.u8(low | 0x80);
-        writer.u8(u8::try_from(len >> 7).unwrap_or(0x7f) & 0x7f);
+        writer.bytes(&long_length(len));
     }
 }
 

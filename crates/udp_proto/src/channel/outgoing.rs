@@ -22,12 +22,14 @@ pub(crate) struct Outgoing {
     pub(crate) message: u64,
     /// Which fragment of the message it is; 0 where it is whole.
     pub(crate) fragment: u16,
-    /// Offset of its data in the channel's ring.
+    /// Offset of its data in the channel's queue.
     pub(crate) start: u64,
     /// Bytes of data.
     pub(crate) len: usize,
     /// What its message takes of the peer's window, all of it with the first fragment; 0 in others.
     pub(crate) credit: usize,
+    /// Whether the channel wants to hear what became of it.
+    pub(crate) is_told: bool,
 }
 
 impl Outgoing {

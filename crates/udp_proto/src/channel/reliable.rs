@@ -6,8 +6,8 @@ mod arrivals;
 
 use std::collections::VecDeque;
 
+use super::byte_queue::ByteQueue;
 use super::outgoing::{Next, Outgoing};
-use super::ring::Ring;
 use super::{
     ChannelConfig, ChannelId, ID_WINDOW, MsgHeader, QUEUE_RECORD_LEN, frame_count, message_credit,
     truncate,
@@ -23,7 +23,7 @@ pub(crate) struct Outbound {
     /// The channel.
     channel: ChannelId,
     /// Bytes of `messages`, in that order.
-    bytes: Ring,
+    bytes: ByteQueue,
     /// What is not yet acknowledged, and what was since its predecessors are not; by number.
     messages: VecDeque<Message>,
     /// Number of the first of `messages`.
@@ -73,7 +73,7 @@ impl Outbound {
     pub(crate) fn new(channel: ChannelId, first_id: u64) -> Self {
         Self {
             channel,
-            bytes: Ring::default(),
+            bytes: ByteQueue::default(),
             messages: VecDeque::new(),
             base: first_id,
             unsent: first_id,
@@ -264,7 +264,7 @@ impl Outbound {
     }
 
     /// Returns where the data of frames is.
-    pub(crate) const fn bytes(&self) -> &Ring {
+    pub(crate) const fn bytes(&self) -> &ByteQueue {
         &self.bytes
     }
 
@@ -319,6 +319,7 @@ impl Outbound {
             start: message.start.saturating_add(before as u64),
             len,
             credit: 0,
+            is_told: true,
         })
     }
 

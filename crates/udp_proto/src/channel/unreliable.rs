@@ -7,11 +7,11 @@ use std::collections::VecDeque;
 
 use wire::Instant;
 
+use super::byte_queue::ByteQueue;
 use super::outgoing::{Next, Outgoing};
-use super::ring::Ring;
 use super::{
-    ChannelConfig, ChannelId, Delivery, MsgHeader, QUEUE_RECORD_LEN, WHOLE_MAX, frame_count,
-    truncate,
+    ChannelConfig, ChannelId, Delivery, MessageId, MsgHeader, QUEUE_RECORD_LEN, WHOLE_MAX,
+    frame_count, truncate,
 };
 use crate::fragment::{FRAGMENT_LEN, Position, fragment_count};
 use crate::outcome::MessageOutcome;
@@ -26,7 +26,7 @@ pub(crate) struct Outbound {
     /// The channel.
     channel: ChannelId,
     /// Bytes of the messages in `waiting`, in that order.
-    bytes: Ring,
+    bytes: ByteQueue,
     /// Messages not yet wholly written.
     waiting: VecDeque<Waiting>,
     /// Number that the next message gets.
@@ -75,7 +75,7 @@ impl Outbound {
     pub(crate) fn new(channel: ChannelId, delivery: Delivery, first_id: u64) -> Self {
         Self {
             channel,
-            bytes: Ring::default(),
+            bytes: ByteQueue::default(),
             waiting: VecDeque::new(),
             next_message: first_id,
             is_sequenced: delivery.is_numbered(),
@@ -124,11 +124,32 @@ impl Outbound {
             return Next::Idle;
         };
         let before = usize::from(waiting.written).saturating_mul(FRAGMENT_LEN);
-        Next::Frame(self.outgoing(&Again {
+        let outgoing = self.outgoing(&Again {
             leaving: waiting.leaving(self.next_on_wire),
             fragment: waiting.written,
             start: waiting.start.saturating_add(before as u64),
-        }))
+        });
+        Next::Frame(Outgoing {
+            is_told: waiting.is_repeated,
+            ..outgoing
+        })
+    }
+
+    /// Returns the message to be written next and its number, where its frame is the channel and the
+    /// message and no more: it is whole, has no number on the wire, and leaves once.
+    #[inline]
+    pub(crate) fn next_plain(&self) -> Option<(MessageId, &[u8])> {
+        let waiting = self.waiting.front()?;
+        let is_plain = !self.is_sequenced && !waiting.is_repeated && waiting.split == 0;
+        is_plain.then(|| (MessageId(waiting.message), self.bytes.first(waiting.len)))
+    }
+
+    /// Takes note that the message from [`next_plain`](Self::next_plain) is written.
+    #[inline]
+    pub(crate) fn on_plain_written(&mut self) {
+        if let Some(written) = self.waiting.pop_front() {
+            self.bytes.release_first(written.len);
+        }
     }
 
     /// Takes note that the frame from [`next`](Self::next) is written.
@@ -232,7 +253,7 @@ impl Outbound {
     }
 
     /// Returns where the data of frames that are written again is.
-    pub(crate) fn kept_bytes(&self) -> Option<&Ring> {
+    pub(crate) fn kept_bytes(&self) -> Option<&ByteQueue> {
         self.kept.as_ref().map(|kept| kept.bytes())
     }
 
@@ -242,7 +263,7 @@ impl Outbound {
     }
 
     /// Returns where the data of frames is.
-    pub(crate) const fn bytes(&self) -> &Ring {
+    pub(crate) const fn bytes(&self) -> &ByteQueue {
         &self.bytes
     }
 
@@ -306,6 +327,7 @@ impl Outbound {
                 leaving.len
             },
             credit: 0,
+            is_told: true,
         }
     }
 

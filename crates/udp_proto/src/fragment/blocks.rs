@@ -1,20 +1,20 @@
 //! Memory for pieces of messages that wait for others.
 
-/// Blocks of one size, chained to hold byte strings, reused when released.
+/// Blocks of `LEN` bytes, chained to hold byte strings, reused when released.
 ///
 /// A string costs at most one block's rounding beyond its length, whatever comes and goes in
 /// between, and a steady load allocates nothing.
 #[derive(Debug)]
-pub(super) struct Blocks {
+pub(super) struct Blocks<const LEN: usize> {
     /// All blocks, held and free.
-    all: Vec<Block>,
+    all: Vec<Block<LEN>>,
     /// First of the free ones.
     free: u32,
     /// How many are held.
     held: usize,
 }
 
-impl Blocks {
+impl<const LEN: usize> Blocks<LEN> {
     /// Makes an empty store.
     pub(super) const fn new() -> Self {
         Self {
@@ -28,11 +28,11 @@ impl Blocks {
     pub(super) fn store(&mut self, bytes: &[u8]) -> u32 {
         // From the last block to the first, so that each knows its follower.
         let mut follower = NONE;
-        for chunk in bytes.chunks(BLOCK_LEN).rev() {
+        for chunk in bytes.chunks(LEN).rev() {
             let index = self.take_free();
             if let Some(block) = self.get_mut(index) {
-                for (to, from) in block.data.iter_mut().zip(chunk) {
-                    *to = *from;
+                if let Some(data) = block.data.get_mut(..chunk.len()) {
+                    data.copy_from_slice(chunk);
                 }
                 block.next = follower;
                 follower = index;
@@ -45,7 +45,7 @@ impl Blocks {
     pub(super) fn read(&self, first: u32, len: usize, sink: &mut impl FnMut(&[u8])) {
         let (mut index, mut left) = (first, len);
         while let Some(block) = self.get(index) {
-            let taken = left.min(BLOCK_LEN);
+            let taken = left.min(LEN);
             sink(block.data.get(..taken).unwrap_or_default());
             left = left.saturating_sub(taken);
             index = block.next;
@@ -77,12 +77,12 @@ impl Blocks {
     /// Returns how many bytes the held blocks take.
     #[cfg(test)]
     pub(super) const fn held_bytes(&self) -> usize {
-        self.held.saturating_mul(size_of::<Block>())
+        self.held.saturating_mul(size_of::<Block<LEN>>())
     }
 
     /// Returns the heap memory it keeps, bytes.
     pub(super) const fn memory(&self) -> usize {
-        self.all.capacity().saturating_mul(size_of::<Block>())
+        self.all.capacity().saturating_mul(size_of::<Block<LEN>>())
     }
 
     /// Takes a free block, or makes one.
@@ -95,37 +95,35 @@ impl Blocks {
         }
         let len = self.all.len();
         if len == self.all.capacity() {
-            self.all.reserve_exact((len / 2).max(8));
+            self.all
+                .reserve_exact((len / 2).max(480 / size_of::<Block<LEN>>()).max(1));
         }
         self.all.push(Block {
-            data: [0; BLOCK_LEN],
+            data: [0; LEN],
             next: NONE,
         });
         u32::try_from(len).unwrap_or(NONE)
     }
 
     /// Returns block `index`.
-    fn get(&self, index: u32) -> Option<&Block> {
+    fn get(&self, index: u32) -> Option<&Block<LEN>> {
         self.all.get(usize::try_from(index).ok()?)
     }
 
     /// Returns block `index`, to change it.
-    fn get_mut(&mut self, index: u32) -> Option<&mut Block> {
+    fn get_mut(&mut self, index: u32) -> Option<&mut Block<LEN>> {
         self.all.get_mut(usize::try_from(index).ok()?)
     }
 }
 
 /// A part of a string.
 #[derive(Debug)]
-struct Block {
+struct Block<const LEN: usize> {
     /// Its bytes; in the last block of a string only the first few count.
-    data: [u8; BLOCK_LEN],
+    data: [u8; LEN],
     /// The next block of the string or of the free ones.
     next: u32,
 }
-
-/// Bytes in a block: a 20th of a full fragment, so that one fills its blocks; with the link, 60.
-const BLOCK_LEN: usize = 56;
 
 /// No block. Budgets keep the number of blocks far below it.
 const NONE: u32 = u32::MAX;
@@ -136,7 +134,7 @@ mod tests {
 
     #[test]
     fn gives_back_what_was_stored_and_reuses_what_was_released() {
-        let mut blocks = Blocks::new();
+        let mut blocks = Blocks::<56>::new();
         let strings: Vec<Vec<u8>> = [0_u8, 1, 55, 56, 57, 112, 200]
             .iter()
             .map(|len| (0..*len).collect())

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use crate::channel::ChannelId;
-use crate::channel::ring::Ring;
+use crate::channel::byte_queue::ByteQueue;
 
 /// Messages in the order of their arrival, of all channels.
 ///
@@ -25,7 +25,7 @@ pub(crate) struct Unread {
 #[derive(Debug, Default)]
 struct Queue {
     /// Their bytes.
-    bytes: Ring,
+    bytes: ByteQueue,
     /// One for each.
     records: VecDeque<Record>,
 }
@@ -54,7 +54,11 @@ pub(super) struct Taken {
 
 impl Unread {
     /// Keeps the unreliable message that `write` appends.
-    pub(crate) fn push_unreliable(&mut self, channel: ChannelId, write: impl FnOnce(&mut Ring)) {
+    pub(crate) fn push_unreliable(
+        &mut self,
+        channel: ChannelId,
+        write: impl FnOnce(&mut ByteQueue),
+    ) {
         let record = (channel, 0, self.arrivals);
         self.arrivals = self.arrivals.wrapping_add(1);
         self.unreliable.push(record, write);
@@ -68,7 +72,7 @@ impl Unread {
         &mut self,
         channel: ChannelId,
         credit: usize,
-        write: impl FnOnce(&mut Ring),
+        write: impl FnOnce(&mut ByteQueue),
     ) {
         let record = (channel, credit, self.arrivals);
         self.arrivals = self.arrivals.wrapping_add(1);
@@ -117,11 +121,11 @@ impl Unread {
 }
 
 impl Queue {
-    /// Appends the message that `write` appends to the ring.
+    /// Appends the message that `write` appends to the queue.
     fn push(
         &mut self,
         (channel, credit, arrival): (ChannelId, usize, u64),
-        write: impl FnOnce(&mut Ring),
+        write: impl FnOnce(&mut ByteQueue),
     ) {
         let before = self.bytes.len();
         write(&mut self.bytes);
@@ -143,7 +147,7 @@ impl Queue {
             ..
         } = *self.records.front()?;
         out.clear();
-        self.bytes.copy(self.bytes.start(), len, out);
+        out.extend_from_slice(self.bytes.first(len));
         self.drop_oldest();
         Some(Taken { channel, credit })
     }
@@ -153,8 +157,7 @@ impl Queue {
         let Some(record) = self.records.pop_front() else {
             return false;
         };
-        let end = self.bytes.start().saturating_add(record.len as u64);
-        self.bytes.release(end);
+        self.bytes.release_first(record.len);
         true
     }
 

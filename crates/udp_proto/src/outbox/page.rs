@@ -1,8 +1,8 @@
 //! The MSG frames of one packet while they are written.
 
+use crate::channel::byte_queue::ByteQueue;
 use crate::channel::outgoing::Outgoing;
-use crate::channel::ring::Ring;
-use crate::channel::{Content, FRAMES_MAX, WITH_LENGTH, length_len};
+use crate::channel::{Content, FRAMES_MAX, WITH_LENGTH, encode_plain, length_len};
 
 /// What a packet has for MSG frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,6 +36,16 @@ pub enum End {
     Frames,
 }
 
+/// A frame that was written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Written {
+    /// What it carries.
+    pub content: Content,
+    /// Whether what becomes of it is to be told with [`Outbox::on_acked`](super::Outbox::on_acked) and
+    /// [`Outbox::on_lost`](super::Outbox::on_lost). Where not, its loss is counted alone.
+    pub is_told: bool,
+}
+
 /// Frames behind each other in a buffer.
 pub(super) struct Page<'a> {
     /// The packet's plaintext, to whose end frames go.
@@ -51,7 +61,9 @@ pub(super) struct Page<'a> {
     /// Whose frames may be written: bit n is channel n.
     channels: u32,
     /// Who wants to know what is written.
-    contents: &'a mut dyn FnMut(Content),
+    contents: &'a mut dyn FnMut(Written),
+    /// Whether somebody wants to hear what becomes of messages whose channels do not.
+    pub(super) is_any_told: bool,
     /// Whether a message waits for credit: those behind it leave it what there is.
     pub(super) is_credit_awaited: bool,
 }
@@ -72,7 +84,7 @@ impl<'a> Page<'a> {
     pub(super) fn new(
         room: Room,
         out: &'a mut Vec<u8>,
-        contents: &'a mut dyn FnMut(Content),
+        contents: &'a mut dyn FnMut(Written),
     ) -> Self {
         Self {
             out,
@@ -82,37 +94,70 @@ impl<'a> Page<'a> {
             last: None,
             channels: room.channels,
             contents,
+            is_any_told: false,
             is_credit_awaited: false,
         }
     }
 
     /// Writes a frame whose data is in `bytes`, and returns whether it had room.
-    pub(super) fn write(&mut self, outgoing: &Outgoing, bytes: &Ring) -> bool {
+    pub(super) fn write(&mut self, outgoing: &Outgoing, bytes: &ByteQueue) -> bool {
+        let (header, len) = (&outgoing.header, outgoing.len);
+        let without = header.encoded_len(None).saturating_add(len);
+        if !self.claim(without, len) {
+            return false;
+        }
+        header.encode(self.length(), self.out);
+        self.out.extend_from_slice(bytes.get(outgoing.start, len));
+        (self.contents)(Written {
+            content: outgoing.content(),
+            is_told: outgoing.is_told || self.is_any_told,
+        });
+        true
+    }
+
+    /// Writes a frame that is its channel and `data`, and returns whether it had room.
+    #[inline]
+    pub(super) fn write_plain(&mut self, content: Content, data: &[u8]) -> bool {
+        if !self.claim(data.len().saturating_add(1), data.len()) {
+            return false;
+        }
+        encode_plain(content.channel(), self.length(), data, self.out);
+        (self.contents)(Written {
+            content,
+            is_told: self.is_any_told,
+        });
+        true
+    }
+
+    /// Takes the room for a frame of `len` bytes of data, `without` bytes if it has no length, and
+    /// returns whether there is.
+    #[inline]
+    fn claim(&mut self, without: usize, len: usize) -> bool {
         if self.is_full() {
             return false;
         }
-        let (header, len) = (&outgoing.header, outgoing.len);
-        let with_length = header.encoded_len(Some(len)).saturating_add(len);
-        let without = header.encoded_len(None).saturating_add(len);
-        let (length, taken) = if with_length <= self.left {
-            (Some(len), with_length)
+        let with_length = without.saturating_add(length_len(len));
+        if let Some(left) = self.left.checked_sub(with_length) {
+            self.last = Some(Last {
+                at: self.out.len(),
+                without,
+                len,
+            });
+            self.left = left;
         } else if without <= self.left && self.may_omit(without) {
-            (None, without)
+            self.last = None;
+            // Nothing can follow a frame that ends where the packet ends.
+            self.left = 0;
         } else {
             return false;
-        };
-        self.last = length.map(|len| Last {
-            at: self.out.len(),
-            without,
-            len,
-        });
-        header.encode(length, self.out);
-        bytes.copy(outgoing.start, len, self.out);
-        (self.contents)(outgoing.content());
+        }
         self.written = self.written.saturating_add(1);
-        // Nothing can follow a frame that ends where the packet ends.
-        self.left = length.map_or(0, |_| self.left.saturating_sub(taken));
         true
+    }
+
+    /// Returns the length that the frame has for which room was taken last, where it has one.
+    fn length(&self) -> Option<usize> {
+        self.last.map(|last| last.len)
     }
 
     /// Returns whether frames of `channel` may be written.

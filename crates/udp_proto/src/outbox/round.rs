@@ -2,9 +2,9 @@
 
 use super::Page;
 use super::page::bit_of;
-use super::senders::Senders;
-use crate::channel::ChannelTable;
+use super::senders::{Outbound, Senders};
 use crate::channel::outgoing::Next;
+use crate::channel::{ChannelId, ChannelTable, Content, plain_len, unreliable};
 
 /// The channels of one priority.
 #[derive(Debug, Default)]
@@ -96,8 +96,9 @@ impl Round {
 
     /// The member `step` turns after the one whose turn it is.
     fn place_after(&self, step: usize) -> usize {
+        // Both are below the length, which a division would take longer to tell.
         let place = self.turn.saturating_add(step);
-        place.checked_rem(self.members.len()).unwrap_or(0)
+        place.checked_sub(self.members.len()).unwrap_or(place)
     }
 }
 
@@ -131,6 +132,11 @@ impl Member {
             let Some(outbound) = senders.channels.get_mut(self.channel) else {
                 return self.over(Turn::Idle);
             };
+            if let Outbound::Unreliable(outbound) = outbound
+                && let Some(turn) = self.run_plain(outbound, page)
+            {
+                return self.over(turn);
+            }
             let next = outbound.next_new(credit);
             let outgoing = match &next {
                 Next::Idle => {
@@ -149,12 +155,8 @@ impl Member {
             }
             let header = outgoing.header.encoded_len(Some(outgoing.len));
             let cost = header.saturating_add(outgoing.len);
-            if cost > self.deficit {
-                if self.is_paid {
-                    return self.over(Turn::Over);
-                }
-                self.is_paid = true;
-                self.deficit = self.deficit.saturating_add(QUANTUM);
+            if !self.may_pay(cost) {
+                return self.over(Turn::Over);
             }
             if !page.write(outgoing, outbound.bytes()) {
                 return Turn::Short;
@@ -163,6 +165,41 @@ impl Member {
             self.deficit = self.deficit.saturating_sub(cost);
             senders.spent = senders.spent.saturating_add(outgoing.credit as u64);
         }
+    }
+
+    /// Writes messages that are their frame's only field, as long as there are such and its share
+    /// lasts; `None` where the next one, if any, is not.
+    #[inline]
+    fn run_plain(
+        &mut self,
+        outbound: &mut unreliable::Outbound,
+        page: &mut Page<'_>,
+    ) -> Option<Turn> {
+        let channel = ChannelId(u8::try_from(self.channel).unwrap_or(u8::MAX));
+        while let Some((message, bytes)) = outbound.next_plain() {
+            let cost = plain_len(bytes.len());
+            if !self.may_pay(cost) {
+                return Some(Turn::Over);
+            }
+            if !page.write_plain(Content::new(channel, message, 0), bytes) {
+                return Some(Turn::Short);
+            }
+            self.deficit = self.deficit.saturating_sub(cost);
+            outbound.on_plain_written();
+        }
+        None
+    }
+
+    /// Returns whether its share covers `cost`; it gets it once a turn.
+    const fn may_pay(&mut self, cost: usize) -> bool {
+        if cost > self.deficit {
+            if self.is_paid {
+                return false;
+            }
+            self.is_paid = true;
+            self.deficit = self.deficit.saturating_add(QUANTUM);
+        }
+        true
     }
 
     /// Ends its turn.

@@ -2,8 +2,8 @@
 
 use super::Page;
 use super::round::Class;
+use crate::channel::byte_queue::ByteQueue;
 use crate::channel::outgoing::{Next, Outgoing};
-use crate::channel::ring::Ring;
 use crate::channel::{ChannelId, ChannelTable, reliable, unreliable};
 
 /// The sending halves of a session's channels, and what of the peer's window they took.
@@ -109,7 +109,7 @@ impl Outbound {
     }
 
     /// Returns where the data of frames that are written again is.
-    pub(super) fn lost_bytes(&self) -> Option<&Ring> {
+    pub(super) fn lost_bytes(&self) -> Option<&ByteQueue> {
         match self {
             Self::Unreliable(outbound) => outbound.kept_bytes(),
             Self::Reliable(outbound) => Some(outbound.bytes()),
@@ -133,7 +133,7 @@ impl Outbound {
     }
 
     /// Returns where the data of frames is.
-    pub(super) const fn bytes(&self) -> &Ring {
+    pub(super) const fn bytes(&self) -> &ByteQueue {
         match self {
             Self::Unreliable(outbound) => outbound.bytes(),
             Self::Reliable(outbound) => outbound.bytes(),

@@ -25,6 +25,8 @@ pub struct SentPacket {
     pub cargo: Cargo,
     /// The ACK it carried, where that was whole.
     pub described: Option<Described>,
+    /// Frames in it of which nobody wants to hear; their loss is counted.
+    pub untold: u8,
 }
 
 /// What sort of messages a packet holds.
@@ -84,6 +86,8 @@ pub struct Summary {
     pub long_acked: u32,
     /// The same of those newly counted as lost.
     pub long_lost: u32,
+    /// The [`SentPacket::untold`] of those newly counted as lost, all together.
+    pub untold_lost: u32,
     /// Slots looked at; at most 2,049.
     pub slots_visited: u32,
 }

@@ -37,6 +37,8 @@ pub(super) struct Slot {
     pub(super) len: u16,
     /// What sort of messages it holds.
     pub(super) cargo: Cargo,
+    /// Frames in it of which nobody wants to hear.
+    pub(super) untold: u8,
     /// How it stands.
     pub(super) state: State,
 }
@@ -64,6 +66,8 @@ pub(super) struct Evicted {
     pub(super) contents: Chain,
     /// How many.
     pub(super) packets: u32,
+    /// What they held of which nobody wants to hear.
+    pub(super) untold: u32,
 }
 
 impl Evicted {
@@ -71,6 +75,7 @@ impl Evicted {
     pub(super) const NONE: Self = Self {
         contents: Chain::EMPTY,
         packets: 0,
+        untold: 0,
     };
 }
 
@@ -198,6 +203,7 @@ impl<C: Copy> SentPackets<C> {
         }
         let evicted = core::mem::replace(&mut self.evicted, Evicted::NONE);
         summary.lost_packets += evicted.packets;
+        summary.untold_lost += evicted.untold;
         self.contents
             .drain(evicted.contents, |content| sink(content, Outcome::Lost));
     }
@@ -241,6 +247,7 @@ impl Summary {
     /// Counts a packet that counts as lost.
     fn count_lost(&mut self, slot: &Slot) {
         self.lost_packets += 1;
+        self.untold_lost += u32::from(slot.untold);
         if slot.cargo != Cargo::Probe {
             self.lost_sent_at = self.lost_sent_at.max(Some(slot.at));
         }

@@ -44,6 +44,7 @@ impl Sender {
                 Cargo::Unreliable(1)
             },
             described: None,
+            untold: 0,
         });
         number.get()
     }
@@ -298,6 +299,7 @@ fn numbers_passed_over_count_as_skipped() {
         elicits: Elicits::Ack,
         cargo: Cargo::Other,
         described: None,
+        untold: 0,
     });
     assert_eq!(sender.sent.next_number(), Some(number(4)));
     assert_eq!(sender.ack(1, 2, 0, &[]), Err(AckUnsent));
@@ -464,6 +466,7 @@ fn a_confirmed_ack_of_ours_is_handed_back() {
             },
             cargo: Cargo::Other,
             described: *described,
+            untold: 0,
         });
     }
     // The last was not acknowledged: the one before it is the newest that was.

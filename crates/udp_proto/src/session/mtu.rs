@@ -234,6 +234,7 @@ impl<A: Aead> Session<A> {
             elicits: Elicits::Ack,
             cargo: Cargo::Probe,
             described: None,
+            untold: 0,
         };
         self.on_sent(now, &sent, 0);
         Some(())

@@ -174,6 +174,12 @@ impl<A: Aead> Session<A> {
         let mut has_ack = false;
         let mut frames = FramesLeft::new(plaintext);
         loop {
+            while let Some(message) = frames.take_message(&self.channels) {
+                elicits = Elicits::Ack;
+                message
+                    .and_then(|message| self.inbox.on_message(now, &message))
+                    .map_err(|error| CloseCode::from_wire(error.close_code()))?;
+            }
             let next = frames.take(&self.channels);
             let frame = match &next {
                 Some(Ok(frame)) => frame,

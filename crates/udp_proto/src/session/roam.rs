@@ -167,6 +167,7 @@ impl<A: Aead> Session<A> {
             elicits: Elicits::Ack,
             cargo: Cargo::Other,
             described: None,
+            untold: 0,
         };
         self.on_sent(now, &sent, 0);
         true

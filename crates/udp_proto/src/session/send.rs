@@ -128,10 +128,11 @@ impl<A: Aead> Session<A> {
             at: now,
             len: u16::try_from(buf.len() - packet.start).unwrap_or(u16::MAX),
             elicits: body.elicits,
-            cargo: body.cargo,
+            cargo: body.messages.cargo,
             described: body.described,
+            untold: body.messages.untold,
         };
-        self.on_sent(now, &sent, body.frames);
+        self.on_sent(now, &sent, body.messages.frames);
         // Up to a fifth off, so that many sessions do not speak in one breath.
         let part = u32::try_from(generator.between(800, 1_000)).unwrap_or(1_000);
         self.keepalive_at = now + self.silence.keepalive * part / 1_000;
@@ -260,17 +261,16 @@ impl<A: Aead> Session<A> {
         let described = self.write_ack(now, room, buf);
         let needs_ping = self.pings_due > 0 || self.keepalive_at <= now;
         let mut elicits = Elicits::Nothing;
-        let mut cargo = Cargo::Other;
-        let mut frames = 0;
+        let mut messages = Messages::NONE;
         if self.write_window(buf) | self.write_confirm(buf) {
             elicits = Elicits::Ack;
         }
         if has_messages {
-            (frames, cargo) = self.write_messages(now, (packet, lead, open), buf);
-            if frames > 0 {
+            messages = self.write_messages(now, (packet, lead, open), buf);
+            if messages.frames > 0 {
                 elicits = Elicits::Ack;
             }
-            self.crowding = match (frames, self.crowding) {
+            self.crowding = match (messages.frames, self.crowding) {
                 (1.., Crowding::None) => Crowding::None,
                 _ if !self.outbox.has_work_for(lead, open) => Crowding::None,
                 (0, _) => Crowding::LastPacket,
@@ -290,9 +290,8 @@ impl<A: Aead> Session<A> {
         self.pings_due = self.pings_due.saturating_sub(1);
         Body {
             elicits,
-            cargo,
             described,
-            frames,
+            messages,
         }
     }
 
@@ -302,14 +301,13 @@ impl<A: Aead> Session<A> {
         self.pings_due > 0 && self.is_resettable()
     }
 
-    /// Fills the packet with messages of the channels in `open`; returns how many frames there are, and
-    /// of what sort.
+    /// Fills the packet with messages of the channels in `open`.
     fn write_messages(
         &mut self,
         now: Instant,
         (packet, lead, open): (&Packet, Lead, u32),
         buf: &mut Vec<u8>,
-    ) -> (usize, Cargo) {
+    ) -> Messages {
         let room = Room {
             bytes: packet.end().saturating_sub(buf.len()),
             end: if self.is_probing_a_lost_server() {
@@ -322,10 +320,15 @@ impl<A: Aead> Session<A> {
         };
         let sent = &mut self.sent;
         let mut written = 0;
-        let frames = self.outbox.fill(now, room, buf, &mut |content| {
-            written |= 1_u32.wrapping_shl(content.channel().0.into());
+        let mut untold = 0;
+        let frames = self.outbox.fill(now, room, buf, &mut |frame| {
+            written |= 1_u32.wrapping_shl(frame.content.channel().0.into());
+            if !frame.is_told {
+                untold += 1;
+                return;
+            }
             // `has_room_on_record` was asked.
-            if sent.push(Content::Message(content)).is_err() {
+            if sent.push(Content::Message(frame.content)).is_err() {
                 debug_assert!(false, "no room for what a packet holds");
             }
         });
@@ -338,7 +341,11 @@ impl<A: Aead> Session<A> {
         } else {
             Cargo::Unreliable(u8::try_from(frames).unwrap_or(u8::MAX))
         };
-        (frames, cargo)
+        Messages {
+            frames,
+            cargo,
+            untold,
+        }
     }
 
     /// Writes the header of the next packet.
@@ -421,10 +428,27 @@ struct Plan {
 /// What the frames of a packet amount to.
 struct Body {
     elicits: Elicits,
-    cargo: Cargo,
     described: Option<Described>,
-    /// How many of them are messages.
+    messages: Messages,
+}
+
+/// What the messages of a packet amount to.
+struct Messages {
+    /// How many frames they are.
     frames: usize,
+    /// Of what sort.
+    cargo: Cargo,
+    /// Of how many nobody wants to hear what becomes of them.
+    untold: u8,
+}
+
+impl Messages {
+    /// There are none.
+    const NONE: Self = Self {
+        frames: 0,
+        cargo: Cargo::Other,
+        untold: 0,
+    };
 }
 
 /// Where a packet stands in the buffer.

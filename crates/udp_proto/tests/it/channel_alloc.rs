@@ -95,8 +95,8 @@ impl Link {
         };
         self.plaintext.clear();
         contents.clear();
-        outbox.fill(now, room, &mut self.plaintext, &mut |content| {
-            contents.push(content);
+        outbox.fill(now, room, &mut self.plaintext, &mut |frame| {
+            contents.push(frame.content);
         });
         self.packets += 1;
         if self.packets.is_multiple_of(lost) {

@@ -105,7 +105,7 @@ impl Inbound {
             // The common case goes straight to the application.
             store
                 .unread
-                .push_reliable(channel, credit, |ring| ring.push(frame.data));
+                .push_reliable(channel, credit, |queue| queue.push(frame.data));
             self.next = self.next.saturating_add(1);
             return Ok(true);
         }
@@ -113,7 +113,7 @@ impl Inbound {
         let standing = if fragment.count() == 1 && is_in_turn {
             store
                 .unread
-                .push_reliable(channel, credit, |ring| ring.push(frame.data));
+                .push_reliable(channel, credit, |queue| queue.push(frame.data));
             Standing::Delivered
         } else {
             let held = known.unwrap_or_else(|| Held {
@@ -186,8 +186,8 @@ impl Held {
     fn deliver(self, channel: ChannelId, store: &mut Store) {
         let reassembler = &mut store.reassembler;
         let credit = usize::try_from(self.credit).unwrap_or(usize::MAX);
-        store.unread.push_reliable(channel, credit, |ring| {
-            reassembler.take(self.key, &mut |bytes| ring.push(bytes));
+        store.unread.push_reliable(channel, credit, |queue| {
+            reassembler.take(self.key, &mut |bytes| queue.push(bytes));
         });
     }
 }

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 
 use wire::Instant;
 
-use crate::channel::ring::Ring;
+use crate::channel::byte_queue::ByteQueue;
 use crate::channel::{ChannelTable, ID_WINDOW, QUEUE_RECORD_LEN};
 use crate::fragment::FRAGMENT_LEN;
 use crate::outcome::MessageOutcome;
@@ -19,7 +19,7 @@ pub(crate) struct Kept {
     /// By number, at most [`ID_WINDOW`].
     messages: VecDeque<Message>,
     /// Bytes of those that may be sent again, in that order.
-    bytes: Ring,
+    bytes: ByteQueue,
     /// How many these are.
     repeatable: usize,
     /// Fragments to be written again, lowest first.
@@ -120,7 +120,7 @@ impl Kept {
     }
 
     /// Takes the bytes of a message that has left in full from `offset` of the channel's queue.
-    pub(crate) fn keep(&mut self, message: u64, queue: &Ring, offset: u64) {
+    pub(crate) fn keep(&mut self, message: u64, queue: &ByteQueue, offset: u64) {
         let start = self.bytes.end();
         let Some(kept) = self.get_mut(message) else {
             return;
@@ -130,7 +130,7 @@ impl Kept {
         let (len, fragments) = (kept.leaving.len, kept.leaving.split.max(1));
         let missing = !(kept.acknowledged | kept.in_flight);
         self.repeatable = self.repeatable.saturating_add(1);
-        self.bytes.push_from(queue, offset, len);
+        self.bytes.push(queue.get(offset, len));
         for fragment in 0..fragments {
             if missing & bit(fragment) != 0 {
                 self.queue(message, fragment);
@@ -307,12 +307,12 @@ impl Kept {
     }
 
     /// Returns where the data of what is written again is.
-    pub(crate) const fn bytes(&self) -> &Ring {
+    pub(crate) const fn bytes(&self) -> &ByteQueue {
         &self.bytes
     }
 
     /// Returns what it counts as in the channel's queue, bytes.
-    pub(crate) fn cost(&self) -> usize {
+    pub(crate) const fn cost(&self) -> usize {
         let records = self.repeatable.saturating_mul(QUEUE_RECORD_LEN);
         self.bytes.len().saturating_add(records)
     }

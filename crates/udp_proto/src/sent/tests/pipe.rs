@@ -190,6 +190,7 @@ impl Run {
             elicits,
             cargo: Cargo::Other,
             described,
+            untold: 0,
         });
         if self.generator.chance(self.world.loss_per_million) {
             return;

@@ -33,8 +33,8 @@ fn packet(outbox: &mut Outbox, now: Instant) -> Vec<Content> {
         channels: u32::MAX,
     };
     let mut contents = Vec::new();
-    outbox.fill(now, room, &mut Vec::new(), &mut |content| {
-        contents.push(content);
+    outbox.fill(now, room, &mut Vec::new(), &mut |frame| {
+        contents.push(frame.content);
     });
     contents
 }

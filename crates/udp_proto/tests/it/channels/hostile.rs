@@ -281,7 +281,7 @@ fn unreliable_messages_that_nobody_reads_make_place_for_newer_ones() {
         read.push(message.clone());
     }
     let kept = u32::try_from(read.len()).unwrap();
-    assert!(kept > 400);
+    assert!(kept > 400, "{kept}");
     assert_eq!(inbox.counts().unread_dropped, u64::from(5_000 - kept));
     assert_eq!(read[0], (5_000 - kept).to_be_bytes().repeat(25));
 }

@@ -181,8 +181,8 @@ impl Side {
                 lead: Lead::Any,
                 channels: u32::MAX,
             };
-            let count = self.outbox.fill(now, room, &mut frames, &mut |content| {
-                contents.push(content);
+            let count = self.outbox.fill(now, room, &mut frames, &mut |frame| {
+                contents.push(frame.content);
             });
             assert_eq!(count, contents.len());
             assert!(frames.len() <= ROOM);

@@ -41,7 +41,9 @@ fn fill(outbox: &mut Outbox, now: Instant, lead: Lead) -> (Vec<Content>, Vec<u8>
         channels: u32::MAX,
     };
     let (mut contents, mut out) = (Vec::new(), Vec::new());
-    outbox.fill(now, room, &mut out, &mut |content| contents.push(content));
+    outbox.fill(now, room, &mut out, &mut |frame| {
+        contents.push(frame.content)
+    });
     (contents, out)
 }
 

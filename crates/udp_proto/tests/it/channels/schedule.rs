@@ -34,7 +34,9 @@ fn fill(outbox: &mut Outbox, now: Instant, bytes: usize, end: End) -> (Vec<u8>, 
         lead: Lead::Any,
         channels: u32::MAX,
     };
-    outbox.fill(now, room, &mut out, &mut |content| contents.push(content));
+    outbox.fill(now, room, &mut out, &mut |frame| {
+        contents.push(frame.content)
+    });
     assert!(out.len() <= bytes);
     (out, contents)
 }

@@ -1,0 +1,133 @@
+//! Bytes of messages in a row, taken from the front.
+
+/// A queue of bytes in which each keeps the offset that it got, as in a TCP send buffer.
+///
+/// What it holds lies in one piece. It keeps the memory that it grew to, so a steady load allocates
+/// nothing; when that is used up to its end, what is held moves to the front, after at least a
+/// quarter as many bytes were pushed since the last time.
+#[derive(Debug, Default)]
+pub(crate) struct ByteQueue {
+    /// What is held, behind what was released and is not yet written over.
+    bytes: Vec<u8>,
+    /// How much of `bytes` was released; less than all.
+    released: usize,
+    /// Offset of the first byte held.
+    start: u64,
+}
+
+impl ByteQueue {
+    /// Appends `bytes`.
+    #[inline]
+    pub(crate) fn push(&mut self, bytes: &[u8]) {
+        if self.bytes.capacity().saturating_sub(self.bytes.len()) < bytes.len() {
+            self.make_room(bytes.len());
+        }
+        self.bytes.extend_from_slice(bytes);
+    }
+
+    /// Makes room for `len` bytes, and for a quarter of what is held.
+    #[cold]
+    fn make_room(&mut self, len: usize) {
+        self.bytes.drain(..self.released);
+        self.released = 0;
+        let spare = self.bytes.capacity().saturating_sub(self.bytes.len());
+        if spare < len.max(self.bytes.len() / 4) {
+            self.bytes.reserve_exact(len.max(self.bytes.len() / 2));
+        }
+    }
+
+    /// Returns the `len` bytes from `offset` on, or those of them that are held.
+    #[inline]
+    pub(crate) fn get(&self, offset: u64, len: usize) -> &[u8] {
+        let from = to_usize(offset.saturating_sub(self.start)).saturating_add(self.released);
+        let rest = self.bytes.get(from..).unwrap_or_default();
+        rest.get(..len).unwrap_or(rest)
+    }
+
+    /// Returns the first `len` bytes held, or all where these are fewer.
+    #[inline]
+    pub(crate) fn first(&self, len: usize) -> &[u8] {
+        let held = self.bytes.get(self.released..).unwrap_or_default();
+        held.get(..len).unwrap_or(held)
+    }
+
+    /// Drops all bytes before `offset`.
+    pub(crate) fn release(&mut self, offset: u64) {
+        self.release_first(to_usize(offset.saturating_sub(self.start)));
+        self.start = self.start.max(offset);
+    }
+
+    /// Drops the first `len` bytes held, or all where these are fewer.
+    #[inline]
+    pub(crate) fn release_first(&mut self, len: usize) {
+        let held = self.len();
+        if len < held {
+            self.released = self.released.saturating_add(len);
+            self.start = self.start.saturating_add(len as u64);
+        } else {
+            self.bytes.clear();
+            self.released = 0;
+            self.start = self.start.saturating_add(held as u64);
+        }
+    }
+
+    /// Gives back what it grew to, where it is empty.
+    pub(crate) fn shrink(&mut self) {
+        if self.bytes.is_empty() {
+            self.bytes = Vec::new();
+        }
+    }
+
+    /// Returns the offset that the next byte will get.
+    pub(crate) const fn end(&self) -> u64 {
+        self.start.saturating_add(self.len() as u64)
+    }
+
+    /// Returns how many bytes it holds.
+    pub(crate) const fn len(&self) -> usize {
+        self.bytes.len().saturating_sub(self.released)
+    }
+
+    /// Returns the heap memory it keeps, bytes.
+    pub(crate) const fn memory(&self) -> usize {
+        self.bytes.capacity()
+    }
+}
+
+/// `value`, or the largest there is.
+fn to_usize(value: u64) -> usize {
+    usize::try_from(value).unwrap_or(usize::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn agrees_with_a_vector_that_forgets_nothing(
+            steps in prop::collection::vec(
+                (prop::collection::vec(any::<u8>(), 0..40), 0_u64..60), 0..60),
+            probe: u64,
+        ) {
+            let (mut queue, mut all) = (ByteQueue::default(), Vec::new());
+            let mut released = 0_u64;
+            for (bytes, drop) in steps {
+                prop_assert_eq!(queue.end(), all.len() as u64);
+                queue.push(&bytes);
+                all.extend_from_slice(&bytes);
+                released = (released + drop).min(all.len() as u64);
+                queue.release(released);
+                prop_assert_eq!(queue.len() as u64, all.len() as u64 - released);
+                let held = all.len() as u64 - released;
+                let from = released + probe.checked_rem(held).unwrap_or(0);
+                let index = usize::try_from(from).unwrap();
+                let part = &all[index..(index + 13).min(all.len())];
+                prop_assert_eq!(queue.get(from, 13), part);
+                let index = usize::try_from(released).unwrap();
+                prop_assert_eq!(queue.first(13), &all[index..(index + 13).min(all.len())]);
+            }
+        }
+    }
+}
