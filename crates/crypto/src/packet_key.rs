@@ -1,5 +1,6 @@
 //! Keys that seal and open packets, and the rule that no nonce comes twice.
 
+use alloc::boxed::Box;
 use core::fmt;
 
 use zeroize::{Zeroize, ZeroizeOnDrop};
@@ -18,11 +19,9 @@ use crate::{Aead, OpenError, Provider, Suite, TrafficSecret};
 /// }
 /// ```
 pub struct SealingKey<A> {
-    /// Of the present phase.
-    aead: A,
-    /// Of the present phase.
-    iv: Iv,
-    /// What the next phase is made from.
+    /// Of the present phase; `None` while it is folded.
+    expanded: Option<Box<Expanded<A>>>,
+    /// Of the present phase, and what the next one is made from.
     secret: TrafficSecret,
     /// The same in all phases.
     suite: Suite,
@@ -32,6 +31,19 @@ pub struct SealingKey<A> {
     sealed: u64,
 }
 
+/// What a secret is expanded to, ready for use: some half a kilobyte, where a secret has 32 bytes.
+struct Expanded<A> {
+    aead: A,
+    iv: Iv,
+}
+
+impl<A: Aead> Expanded<A> {
+    fn of<P: Provider<Aead = A>>(secret: &TrafficSecret, provider: &P, suite: Suite) -> Self {
+        let (aead, iv) = secret.expand(provider, suite);
+        Self { aead, iv }
+    }
+}
+
 impl<A: Aead> SealingKey<A> {
     pub(crate) fn new<P: Provider<Aead = A>>(
         provider: &P,
@@ -39,10 +51,8 @@ impl<A: Aead> SealingKey<A> {
         secret: TrafficSecret,
         Start(next): Start,
     ) -> Self {
-        let (aead, iv) = secret.expand(provider, suite);
         Self {
-            aead,
-            iv,
+            expanded: Some(Box::new(Expanded::of(&secret, provider, suite))),
             secret,
             suite,
             next,
@@ -56,7 +66,8 @@ impl<A: Aead> SealingKey<A> {
     ///
     /// # Errors
     ///
-    /// [`SealError`] where the numbers or the key are used up; `inout` is unchanged.
+    /// [`SealError`] where the numbers or the key are used up, or the key is folded; `inout` is
+    /// unchanged.
     pub fn seal(
         &mut self,
         aad: &[u8],
@@ -66,10 +77,35 @@ impl<A: Aead> SealingKey<A> {
         if self.sealed >= SEALS_MAX {
             return Err(SealError::KeyWorn);
         }
-        let number = self.take_number().ok_or(SealError::NumbersUsedUp)?;
+        let number = self.next;
+        let next = Self::after(number).ok_or(SealError::NumbersUsedUp)?;
+        let key = self.expanded.as_ref().ok_or(SealError::Folded)?;
+        self.next = next;
         self.sealed = self.sealed.saturating_add(1);
-        self.aead.seal(self.iv.nonce(number), aad, inout, tag);
+        key.aead.seal(key.iv.nonce(number), aad, inout, tag);
         Ok(number)
+    }
+
+    /// Keeps only the secret of the present phase, for a direction that rests; numbers and counts stay.
+    pub fn fold(&mut self) {
+        self.expanded = None;
+    }
+
+    /// Expands the secret again where it was folded: two HMACs and a key schedule.
+    pub fn unfold<P: Provider<Aead = A>>(&mut self, provider: &P) {
+        if self.expanded.is_none() {
+            let expanded = Expanded::of(&self.secret, provider, self.suite);
+            self.expanded = Some(Box::new(expanded));
+        }
+    }
+
+    /// Returns the heap memory it holds, bytes.
+    pub const fn memory(&self) -> usize {
+        if self.expanded.is_some() {
+            size_of::<Expanded<A>>()
+        } else {
+            0
+        }
     }
 
     /// Uses up one number without a packet, so that a peer that acknowledges it gives itself away.
@@ -78,13 +114,17 @@ impl<A: Aead> SealingKey<A> {
     ///
     /// [`SealError::NumbersUsedUp`] where none is left.
     pub fn skip(&mut self) -> Result<u64, SealError> {
-        self.take_number().ok_or(SealError::NumbersUsedUp)
+        let number = self.next;
+        self.next = Self::after(number).ok_or(SealError::NumbersUsedUp)?;
+        Ok(number)
     }
 
-    /// Goes to the next key phase; the old key is wiped, and numbers go on.
+    /// Goes to the next key phase; the old key is wiped, and numbers go on. A folded key stays so.
     pub fn update<P: Provider<Aead = A>>(&mut self, provider: &P) {
         self.secret = self.secret.next(provider);
-        (self.aead, self.iv) = self.secret.expand(provider, self.suite);
+        if let Some(expanded) = &mut self.expanded {
+            **expanded = Expanded::of(&self.secret, provider, self.suite);
+        }
         self.sealed = 0;
     }
 
@@ -98,13 +138,13 @@ impl<A: Aead> SealingKey<A> {
         self.sealed
     }
 
-    fn take_number(&mut self) -> Option<u64> {
-        let number = self.next;
-        if number >= NUMBERS_MAX {
-            return None;
+    /// The number after `number`; `None` where that is not one.
+    const fn after(number: u64) -> Option<u64> {
+        if number < NUMBERS_MAX {
+            number.checked_add(1)
+        } else {
+            None
         }
-        self.next = number.checked_add(1)?;
-        Some(number)
     }
 }
 
@@ -237,6 +277,8 @@ pub enum SealError {
     NumbersUsedUp,
     /// This key phase has sealed 2^23 packets; [`SealingKey::update`], or end the session.
     KeyWorn,
+    /// Only the secret is held; [`SealingKey::unfold`] first.
+    Folded,
 }
 
 impl fmt::Display for SealError {
@@ -244,6 +286,7 @@ impl fmt::Display for SealError {
         f.write_str(match self {
             Self::NumbersUsedUp => "all 2^62 packet numbers are used up",
             Self::KeyWorn => "the key has sealed its 2^23 packets",
+            Self::Folded => "the key is folded",
         })
     }
 }

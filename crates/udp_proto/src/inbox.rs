@@ -231,7 +231,7 @@ impl Inbox {
     #[must_use]
     pub fn memory(&self) -> usize {
         let channels = self.channels.iter().map(|channel| match channel {
-            Inbound::Unreliable(_) => 0,
+            Inbound::Unreliable(inbound) => inbound.memory(),
             Inbound::Reliable(inbound) => inbound.memory(),
         });
         let slots = self

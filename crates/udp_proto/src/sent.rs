@@ -347,6 +347,11 @@ impl<C: Copy> SentPackets<C> {
         {
             self.pop_front();
         }
+        self.shrink_memory();
+    }
+
+    /// Gives back the memory that what is remembered does not need.
+    pub fn shrink_memory(&mut self) {
         self.slots
             .shrink_to(self.slots.len().next_multiple_of(GROWTH_MIN));
         self.contents.shrink();

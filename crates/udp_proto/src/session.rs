@@ -108,6 +108,8 @@ pub(crate) struct Session<A: Aead> {
     silence: Silence,
     /// When we speak at the latest.
     keepalive_at: Instant,
+    /// For a whole keepalive, and since, neither end has sent a message.
+    is_resting: bool,
     /// When the last packet opened.
     heard_at: Instant,
     /// What the idle timeout is longer by since then: we were not there to listen.
@@ -341,6 +343,7 @@ impl<A: Aead> Session<A> {
             + self.inbox.memory()
             + self.sent.memory()
             + self.opening.memory()
+            + self.sealing.memory()
             + self.path.memory()
             + grant
             + confirm
@@ -352,6 +355,19 @@ impl<A: Aead> Session<A> {
         self.outbox.shrink();
         self.inbox.shrink();
         self.sent.shrink();
+    }
+
+    /// Gives back what keepalives need, too, until the next one: for each, keys are expanded anew.
+    fn rest(&mut self) {
+        if self.is_resting
+            && self.sent.in_flight_packets() == 0
+            && !self.received.wants_ack()
+            && !self.outbox.has_work()
+        {
+            self.sealing.fold();
+            self.opening.fold();
+            self.sent.shrink_memory();
+        }
     }
 
     /// Splits the session for a call that reports what became of packets.

@@ -95,8 +95,8 @@ impl<const LEN: usize> Blocks<LEN> {
         }
         let len = self.all.len();
         if len == self.all.capacity() {
-            self.all
-                .reserve_exact((len / 2).max(480 / size_of::<Block<LEN>>()).max(1));
+            let least = const { if LEN < 100 { 8 } else { 1 } };
+            self.all.reserve_exact((len / 2).max(least));
         }
         self.all.push(Block {
             data: [0; LEN],

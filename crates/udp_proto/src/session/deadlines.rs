@@ -77,6 +77,7 @@ impl<A: Aead> Session<A> {
         self.mtu.handle_timeout(now);
         if now >= self.keepalive_at {
             // A whole keepalive without a packet of ours.
+            self.is_resting = true;
             self.shrink(now);
         }
         let (sent, rtt, mut fates) = self.parts(now);

@@ -11,14 +11,14 @@ use crate::rtt::RttEstimator;
 
 /// The key phases of one direction, at its receiving end.
 ///
-/// Only the present key is held ready. The next one is expanded when a packet asks for it, and kept
+/// Only the present key is held ready, and where the session rests not even that. The next one is expanded when a packet asks for it, and kept
 /// for a second where that packet did not open: whoever forges the bit costs one expansion a second,
 /// and keeps no genuine packet out, since each is tried. The secret of the phase before stays for
 /// three probe timeouts, for packets that were overtaken, and is expanded once where one comes.
 pub(super) struct OpeningKeys<A> {
-    /// Of the present phase.
-    key: OpeningKey<A>,
-    /// What `key` was expanded from, and the next phase's secret is.
+    /// Of the present phase; `None` while it is folded.
+    key: Option<Box<OpeningKey<A>>>,
+    /// What `key` is expanded from, and the next phase's secret is.
     secret: TrafficSecret,
     /// The same in all phases.
     suite: Suite,
@@ -90,7 +90,7 @@ impl<A: Aead> OpeningKeys<A> {
         secret: TrafficSecret,
     ) -> Self {
         Self {
-            key: secret.opening_key(provider, suite),
+            key: Some(Box::new(secret.opening_key(provider, suite))),
             secret,
             suite,
             generation: 0,
@@ -112,15 +112,23 @@ impl<A: Aead> OpeningKeys<A> {
         packet: Sealed<'_, 'b>,
     ) -> Option<Unsealed<'b>> {
         match self.choose(&packet)? {
-            Which::Present => self.open_present(packet),
+            Which::Present => self.open_present(provider, packet),
             Which::Old => self.open_old(now, provider, packet),
             Which::Next => self.open_next(now, provider, packet),
         }
     }
 
-    fn open_present<'b>(&mut self, packet: Sealed<'_, 'b>) -> Option<Unsealed<'b>> {
+    fn open_present<'b, P: Provider<Aead = A>>(
+        &mut self,
+        provider: &P,
+        packet: Sealed<'_, 'b>,
+    ) -> Option<Unsealed<'b>> {
         let number = packet.number;
-        let Some(plaintext) = packet.open(&self.key) else {
+        let (secret, suite) = (&self.secret, self.suite);
+        let key = self
+            .key
+            .get_or_insert_with(|| Box::new(secret.opening_key(provider, suite)));
+        let Some(plaintext) = packet.open(key) else {
             self.failed = self.failed.saturating_add(1);
             return None;
         };
@@ -190,7 +198,10 @@ impl<A: Aead> OpeningKeys<A> {
         (number, old_until): (PacketNumber, Instant),
         plaintext: &'b [u8],
     ) -> Unsealed<'b> {
-        self.key = key;
+        match &mut self.key {
+            Some(held) => **held = key,
+            None => self.key = Some(Box::new(key)),
+        }
         self.old = Some(Old {
             secret: core::mem::replace(&mut self.secret, secret),
             key: None,
@@ -209,6 +220,11 @@ impl<A: Aead> OpeningKeys<A> {
     /// it is written after that one was taken.
     pub(super) const fn on_ack_written(&mut self) {
         self.is_acknowledged = true;
+    }
+
+    /// Keeps only the secret of the present phase, until a packet comes.
+    pub(super) fn fold(&mut self) {
+        self.key = None;
     }
 
     /// Drops what is held of other phases and whose time is over.
@@ -238,7 +254,8 @@ impl<A: Aead> OpeningKeys<A> {
         let old = self.old.as_ref().and_then(|old| old.key.as_ref());
         let old = old.map_or(0, |_| size_of::<OpeningKey<A>>());
         let next = self.next.as_ref().map_or(0, |_| size_of::<Next<A>>());
-        old.saturating_add(next)
+        let key = self.key.as_ref().map_or(0, |_| size_of::<OpeningKey<A>>());
+        key.saturating_add(old).saturating_add(next)
     }
 
     /// Returns the phase that a packet may be of; `None` where none with this bit can have its

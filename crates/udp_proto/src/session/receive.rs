@@ -108,6 +108,9 @@ impl<A: Aead> Session<A> {
             self.abort(now, CloseCode::KeyUpdate);
         }
         self.on_heard(now, arrival, (len, number >= expected));
+        if self.is_resting {
+            self.rest();
+        }
         Opened::Taken
     }
 
@@ -176,6 +179,7 @@ impl<A: Aead> Session<A> {
         loop {
             while let Some(message) = frames.take_message(&self.channels) {
                 elicits = Elicits::Ack;
+                self.is_resting = false;
                 message
                     .and_then(|message| self.inbox.on_message(now, &message))
                     .map_err(|error| CloseCode::from_wire(error.close_code()))?;

@@ -37,6 +37,9 @@ impl<A: Aead> Session<A> {
             // Also in a session that never falls silent: what is over costs each packet something.
             self.path.shrink(now);
         }
+        if self.has_path_work() {
+            self.sealing.unfold(keying.provider);
+        }
         if self.has_path_work()
             && let Some(transmit) = self.poll_path(now, (generator, keying.limits.seals_max()), buf)
         {
@@ -61,13 +64,14 @@ impl<A: Aead> Session<A> {
             self.change_keys(now, keying);
             if self.has_worn_out(keying.limits.seals_max()) {
                 self.abort(now, CloseCode::AeadLimit);
-            } else if self.poll_packet(now, generator, buf).is_some() {
+            } else if self.poll_packet(now, generator, buf, keying).is_some() {
                 return true;
             }
         }
         let Some((code, reason)) = self.take_close(now) else {
             return false;
         };
+        self.sealing.unfold(keying.provider);
         let frame = Frame::Close {
             code: code.to_wire(),
             reason: &reason,
@@ -78,11 +82,12 @@ impl<A: Aead> Session<A> {
     }
 
     /// Appends the next packet of an open session; `None` where there is none.
-    fn poll_packet(
+    fn poll_packet<P: Provider<Aead = A>>(
         &mut self,
         now: Instant,
         generator: &mut Generator,
         buf: &mut Vec<u8>,
+        keying: &Keying<'_, P>,
     ) -> Option<()> {
         if self.flow.look_for_silence(now, &self.rtt) {
             self.mtu.on_hole(now);
@@ -105,8 +110,10 @@ impl<A: Aead> Session<A> {
         };
         if !plan.has_messages && !self.has_to_report(now) {
             self.wait_for_rates(now, open);
+            self.rest();
             return None;
         }
+        self.sealing.unfold(keying.provider);
         self.skip_number(generator)?;
         if self.mtu.is_due() && self.poll_mtu_probe(now, buf).is_some() {
             return Some(());
@@ -132,6 +139,7 @@ impl<A: Aead> Session<A> {
             described: body.described,
             untold: body.messages.untold,
         };
+        self.is_resting &= body.messages.frames == 0;
         self.on_sent(now, &sent, body.messages.frames);
         // Up to a fifth off, so that many sessions do not speak in one breath.
         let part = u32::try_from(generator.between(800, 1_000)).unwrap_or(1_000);
@@ -149,6 +157,7 @@ impl<A: Aead> Session<A> {
         if rests {
             self.tell_rate();
             self.flow.on_idle();
+            self.rest();
         }
         rests
     }

@@ -104,6 +104,7 @@ impl<A: Aead> Session<A> {
             mtu: MtuProbing::new(config, start.peer_params.datagram_max),
             silence,
             keepalive_at: now + silence.keepalive,
+            is_resting: false,
             heard_at: now,
             deaf_for: Duration::ZERO,
             checked_at: now,

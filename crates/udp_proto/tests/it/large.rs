@@ -95,7 +95,9 @@ fn sim_u10_8_mib_arrive_whole_at_a_tenth_of_loss_and_are_told_of_once() {
         scene.run(10_000);
         assert_eq!(outcomes(&scene, client).len(), 2, "told once");
         for (peer, rest) in [client, server].into_iter().zip(rest) {
-            assert!(memory(&scene, peer) <= rest, "given back");
+            let held = memory(&scene, peer);
+            // Up to eight packets are remembered between one keepalive and the next.
+            assert!(held <= rest + 8 * 48, "given back, {held} <= {rest}");
         }
     });
 }

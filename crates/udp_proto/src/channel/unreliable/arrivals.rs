@@ -18,8 +18,8 @@ use crate::marks::Marks;
 pub(crate) struct Inbound {
     /// One above the newest number seen.
     next: u64,
-    /// Messages of which a fragment has come, of the [`ID_WINDOW`] below `next`.
-    begun: Marks,
+    /// Messages of which a fragment has come, of the [`ID_WINDOW`] below `next`; made for the first.
+    begun: Option<Box<Marks>>,
     /// Messages below it come too late; rises on a sequenced channel only.
     floor: u64,
     /// Whether newer messages overtake older ones for good.
@@ -45,7 +45,7 @@ impl Inbound {
     pub(crate) const fn new(delivery: Delivery, first_id: u64) -> Self {
         Self {
             next: first_id,
-            begun: Marks::new(),
+            begun: None,
             floor: first_id,
             is_sequenced: delivery.is_numbered(),
         }
@@ -62,18 +62,24 @@ impl Inbound {
         if self.is_sequenced && id < self.floor {
             return Note::Overtaken;
         }
+        let begun = self.begun.get_or_insert_default();
         if id >= self.next {
             // Each number that enters the window takes the place of one that leaves it.
-            self.begun.clear(self.next, id);
+            begun.clear(self.next, id);
             self.next = id.saturating_add(1);
         } else if id.saturating_add(ID_WINDOW) < self.next {
             return Note::Old;
         }
-        if self.begun.contains(id) {
+        if begun.contains(id) {
             return Note::Further(id);
         }
-        self.begun.set(id);
+        begun.set(id);
         Note::First(id)
+    }
+
+    /// Returns the heap memory it keeps, bytes.
+    pub(crate) fn memory(&self) -> usize {
+        self.begun.as_ref().map_or(0, |_| size_of::<Marks>())
     }
 
     /// Takes note that message `id` goes to the application. Returns whether those before it may
