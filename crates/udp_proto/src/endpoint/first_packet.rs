@@ -101,7 +101,7 @@ impl<P: Provider> Endpoint<P> {
             received += HELLO_LEN;
             sent += u64::try_from(half_open.accept.len()).unwrap_or(0);
         }
-        let path = Path::on_trial(arrival, (received, sent), half_open.shown_cookie);
+        let path = Path::on_trial(arrival, (received, sent), half_open.reached);
         let start = SessionStart {
             role: Role::Accepter,
             path,

@@ -61,8 +61,8 @@ struct Trial {
     sent: u64,
     /// Number of the first packet that may have gone there.
     since: u64,
-    /// The address that has shown a cookie: it is reached, and gets all it is sent.
-    cookie: Option<SocketAddr>,
+    /// The address that the handshake reached: it gets all it is sent.
+    reached: SocketAddr,
     moves: u8,
 }
 
@@ -108,17 +108,17 @@ impl Path {
     }
 
     /// The path to where a client's first packet came from. `hello` is what came from there
-    /// before and what was sent there, bytes; `cookie` the address that showed a cookie.
+    /// before and what was sent there, bytes; `reached` the address that the handshake reached.
     pub(crate) const fn on_trial(
         arrival: &Arrival<SocketAddr>,
         (received, sent): (u64, u64),
-        cookie: Option<SocketAddr>,
+        reached: SocketAddr,
     ) -> Self {
         let trial = Trial {
             received,
             sent,
             since: 0,
-            cookie,
+            reached,
             moves: 0,
         };
         Self::new(Route::of(arrival), Stage::Trial(trial))
@@ -197,7 +197,7 @@ impl Path {
                     received: heard.len,
                     sent: 0,
                     since: heard.next,
-                    cookie: trial.cookie,
+                    reached: trial.reached,
                     moves: trial.moves.saturating_add(1),
                 };
                 self.route = Route::of(heard.arrival);
@@ -311,9 +311,7 @@ impl Path {
     pub(super) fn may_send(&self) -> bool {
         match &self.stage {
             Stage::Fixed | Stage::Proved => true,
-            Stage::Trial(trial) => {
-                trial.cookie == Some(self.route.peer) || trial.sent <= trial.received
-            }
+            Stage::Trial(trial) => trial.reached == self.route.peer || trial.sent <= trial.received,
         }
     }
 
