@@ -69,6 +69,8 @@ pub struct SentPackets<C> {
     probes: u32,
     /// What was sent up to here says nothing about the window; see [`Self::set_recovery`].
     recovery: Instant,
+    /// Packets before it went another way, or that way too, and measure nothing of this one.
+    sample_from: u64,
 }
 
 impl<C: Copy> SentPackets<C> {
@@ -102,6 +104,7 @@ impl<C: Copy> SentPackets<C> {
             probe_base: Instant::ZERO,
             probes: 0,
             recovery: Instant::ZERO,
+            sample_from: 0,
         }
     }
 
@@ -297,6 +300,12 @@ impl<C: Copy> SentPackets<C> {
     /// are left out of [`Summary::acked_bytes`]; RFC 9002, section 7.3.2.
     pub const fn set_recovery(&mut self, at: Instant) {
         self.recovery = at;
+    }
+
+    /// Says that the packets sent so far measure nothing of the path: they went another way, or that
+    /// way too; RFC 9000, section 9.4.
+    pub fn measure_anew(&mut self) {
+        self.sample_from = self.next();
     }
 
     /// Returns whether no further eliciting packet may leave, but for probes.

@@ -98,11 +98,13 @@ impl<C: Copy> SentPackets<C> {
     }
 
     /// The round trip that an ACK measures: only its largest number says when it was sent, only
-    /// at the first report, and only an eliciting packet is answered in time.
+    /// at the first report, only an eliciting packet is answered in time, and only one that went by
+    /// the path of now measures it.
     pub(super) fn sample(&self, ack: &ArrivedAck<'_>, largest: u64) -> Option<Duration> {
         let index = usize::try_from(largest.checked_sub(self.base)?).ok()?;
         let slot = self.slots.get(index)?;
-        (slot.state == State::InFlight && slot.at <= ack.at)
+        let is_here = largest >= self.sample_from && slot.cargo != Cargo::Elsewhere;
+        (slot.state == State::InFlight && slot.at <= ack.at && is_here)
             .then(|| ack.at.saturating_since(slot.at))
     }
 
@@ -241,7 +243,7 @@ impl Summary {
     /// Counts a packet that counts as lost.
     fn count_lost(&mut self, slot: &Slot) {
         self.lost_packets += 1;
-        if slot.cargo != Cargo::Probe {
+        if !matches!(slot.cargo, Cargo::Probe | Cargo::Elsewhere) {
             self.lost_sent_at = self.lost_sent_at.max(Some(slot.at));
         }
         self.long_lost += u32::from(slot.is_long());

@@ -299,12 +299,12 @@ impl Path {
     }
 
     /// Takes note of a datagram that was sent to the session's address, and copies it where another
-    /// address is to get it too.
-    pub(super) fn on_sent(&mut self, now: Instant, datagram: &[u8]) {
+    /// address is to get it too; returns whether one is.
+    pub(super) fn on_sent(&mut self, now: Instant, datagram: &[u8]) -> bool {
         self.count_sent(datagram.len());
-        if let Some(roaming) = &mut self.roaming {
-            roaming.copy(now, datagram);
-        }
+        self.roaming
+            .as_mut()
+            .is_some_and(|roaming| roaming.copy(now, datagram))
     }
 
     /// Returns whether a further datagram may leave for the session's address.
