@@ -44,6 +44,7 @@ mod pairs;
 mod peer;
 mod peer_rogue;
 mod progress;
+mod records;
 mod refusals;
 mod reset;
 mod roaming;
