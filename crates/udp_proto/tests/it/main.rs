@@ -50,6 +50,7 @@ mod reset;
 mod roaming;
 mod rogue;
 mod round_trip;
+mod schedules;
 mod stall;
 mod stats;
 mod storm;
