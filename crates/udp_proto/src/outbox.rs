@@ -80,6 +80,7 @@ impl Outbox {
         contents: &mut dyn FnMut(Content),
     ) -> usize {
         self.handle_timeout(now);
+        self.senders.strain.now = now;
         let mut page = Page::new(room, out, contents);
         match room.lead {
             Lead::Any => {
@@ -171,7 +172,8 @@ impl Outbox {
                 }
             }
             Some(Outbound::Unreliable(outbound)) => {
-                let fate = outbound.on_acknowledged(message, content.fragment());
+                let fate =
+                    outbound.on_acknowledged(message, content.fragment(), &self.senders.strain);
                 if let Some(tracker) = &mut self.tracker {
                     match fate {
                         Fate::NotKept => tracker.on_acked(id, message),

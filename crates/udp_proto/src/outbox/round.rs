@@ -159,7 +159,7 @@ impl Member {
             if !page.write(outgoing, outbound.bytes()) {
                 return Turn::Short;
             }
-            outbound.on_new_written();
+            outbound.on_new_written(&mut senders.strain);
             self.deficit = self.deficit.saturating_sub(cost);
             senders.spent = senders.spent.saturating_add(outgoing.credit as u64);
         }
