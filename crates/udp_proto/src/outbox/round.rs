@@ -1,6 +1,7 @@
 //! Turns among channels of one priority.
 
 use super::Page;
+use super::expiry::Expiry;
 use super::page::bit_of;
 use super::senders::Senders;
 use crate::channel::ChannelTable;
@@ -62,7 +63,13 @@ impl Round {
 
     /// Lets the channels of `class` write what is new, in turn, until all are done or the page is
     /// full.
-    pub(super) fn run(&mut self, class: Class, senders: &mut Senders, page: &mut Page<'_>) {
+    pub(super) fn run(
+        &mut self,
+        class: Class,
+        senders: &mut Senders,
+        page: &mut Page<'_>,
+        expiry: &mut Expiry<'_>,
+    ) {
         let mut first_short = None;
         loop {
             let mut any_over = false;
@@ -74,7 +81,7 @@ impl Round {
                 if !senders.is_of(class, member.channel) || !page.allows(member.channel) {
                     continue;
                 }
-                match member.run(senders, page) {
+                match member.run(senders, page, expiry) {
                     Turn::Idle => {}
                     Turn::Over => any_over = true,
                     Turn::Short => {
@@ -125,7 +132,7 @@ struct Member {
 
 impl Member {
     /// Writes what is new until its share is used up.
-    fn run(&mut self, senders: &mut Senders, page: &mut Page<'_>) -> Turn {
+    fn run(&mut self, senders: &mut Senders, page: &mut Page<'_>, expiry: &mut Expiry<'_>) -> Turn {
         loop {
             let credit = senders.credit();
             let Some(outbound) = senders.channels.get_mut(self.channel) else {
@@ -160,6 +167,7 @@ impl Member {
                 return Turn::Short;
             }
             outbound.on_new_written(&mut senders.strain);
+            expiry.look_at_front(outgoing.header.channel, outbound);
             self.deficit = self.deficit.saturating_sub(cost);
             senders.spent = senders.spent.saturating_add(outgoing.credit as u64);
         }
