@@ -3,14 +3,14 @@
 mod credit;
 mod unread;
 
-use core::time::Duration;
-
 use wire::Instant;
 
 use crate::channel::reliable;
 use crate::channel::unreliable::{self, Note, Progress, Reassembly, SplitMessage};
 use crate::channel::{ChannelConfig, ChannelError, ChannelId, ChannelTable, Delivery, MsgFrame};
-use crate::fragment::{FRAGMENT_LEN, Fragment, FragmentError, Position, Reassembler};
+use crate::fragment::{
+    FRAGMENT_LEN, Fragment, FragmentError, Position, REASSEMBLY_LIFE, Reassembler,
+};
 use credit::Credit;
 use unread::Unread;
 
@@ -29,8 +29,6 @@ pub struct Inbox {
     store: Store,
     /// Unreliable messages of which some fragments are there.
     reassembly: Reassembly,
-    /// How long such a message is waited for.
-    reassembly_life: Duration,
     /// Frames that repeated what was there.
     repeated: u64,
     /// Frames of sequenced messages behind newer ones.
@@ -84,7 +82,6 @@ impl Inbox {
                 credit: Credit::new(window as u64),
             },
             reassembly: Reassembly::default(),
-            reassembly_life: REASSEMBLY_LIFE_MIN,
             repeated: 0,
             overtaken: 0,
         }
@@ -126,7 +123,7 @@ impl Inbox {
                     reassembly: &mut self.reassembly,
                     store: &mut self.store,
                 };
-                unreliable.on_frame(now + self.reassembly_life, config, frame)?
+                unreliable.on_frame(now + REASSEMBLY_LIFE, config, frame)?
             }
         };
         let count = match fate {
@@ -166,14 +163,6 @@ impl Inbox {
         self.store.unread.shrink();
         self.store.reassembler.shrink();
         self.reassembly.shrink();
-    }
-
-    /// Sets how long a split unreliable message is waited for: 3 `round_trip`s, 250 ms to 1 s.
-    /// Those that have begun keep their time.
-    pub fn set_round_trip(&mut self, round_trip: Duration) {
-        self.reassembly_life = round_trip
-            .saturating_mul(3)
-            .clamp(REASSEMBLY_LIFE_MIN, REASSEMBLY_LIFE_MAX);
     }
 
     /// Takes note that a WINDOW frame with `grant` left.
@@ -369,9 +358,3 @@ pub struct InboxCounts {
 
 /// The place of the one fragment of an unreliable message that has a number and is not split.
 const SINGLE: Position = Position { index: 0, count: 1 };
-
-/// Shortest time that a split unreliable message is waited for; TWP/1, section 7.1.
-const REASSEMBLY_LIFE_MIN: Duration = Duration::from_millis(250);
-
-/// Longest time that a split unreliable message is waited for; TWP/1, section 7.1.
-const REASSEMBLY_LIFE_MAX: Duration = Duration::from_secs(1);

@@ -1,5 +1,6 @@
 //! What goes out: from the application's messages to MSG frames in packets.
 
+mod expiry;
 mod intake;
 mod page;
 mod round;
@@ -12,6 +13,7 @@ use crate::channel::outgoing::Next;
 use crate::channel::unreliable::Fate;
 use crate::channel::{ChannelId, ChannelTable, Content};
 use crate::outcome::MessageOutcome;
+use expiry::Expiry;
 use page::{Page, bit_of, has_channel};
 use round::{Class, Round};
 use senders::{Outbound, Senders};
@@ -80,6 +82,7 @@ impl Outbox {
         contents: &mut dyn FnMut(Written),
     ) -> usize {
         self.handle_timeout(now);
+        self.senders.strain.now = now;
         let mut page = Page::new(room, out, contents);
         page.is_any_told = self.tracker.is_some();
         match room.lead {
@@ -172,7 +175,8 @@ impl Outbox {
                 }
             }
             Some(Outbound::Unreliable(outbound)) => {
-                let fate = outbound.on_acknowledged(message, content.fragment());
+                let fate =
+                    outbound.on_acknowledged(message, content.fragment(), &self.senders.strain);
                 if let Some(tracker) = &mut self.tracker {
                     match fate {
                         Fate::NotKept => tracker.on_acked(id, message),
@@ -247,20 +251,17 @@ impl Outbox {
         if self.busy | self.keeping == 0 && self.tracker.is_none() {
             return;
         }
-        let (counts, tracker) = (&mut self.counts, &mut self.tracker);
+        let mut expiry = Expiry {
+            now,
+            counts: &mut self.counts,
+            tracker: self.tracker.as_deref_mut(),
+        };
         for (id, channel) in (0..).map(ChannelId).zip(&mut self.senders.channels) {
             if let Outbound::Unreliable(outbound) = channel {
-                outbound.expire(now, |message, outcome| {
-                    if outcome == MessageOutcome::Expired {
-                        counts.expired = counts.expired.saturating_add(1);
-                    }
-                    if let Some(tracker) = tracker {
-                        tracker.settle(id, message, outcome);
-                    }
-                });
+                expiry.run(id, outbound);
             }
         }
-        if let Some(tracker) = tracker {
+        if let Some(tracker) = &mut self.tracker {
             tracker.handle_timeout(now);
         }
     }
@@ -423,6 +424,11 @@ impl Outbox {
 
     /// Writes what is new of `class`, the first priority first.
     fn write_new(&mut self, class: Class, page: &mut Page<'_>) {
+        let mut expiry = Expiry {
+            now: self.senders.strain.now,
+            counts: &mut self.counts,
+            tracker: self.tracker.as_deref_mut(),
+        };
         for round in &mut self.rounds {
             if page.is_full() {
                 break;
@@ -430,7 +436,7 @@ impl Outbox {
             if !round.has_any(self.busy) {
                 continue;
             }
-            round.run(class, &mut self.senders, page);
+            round.run(class, &mut self.senders, page, &mut expiry);
         }
     }
 }

@@ -4,13 +4,16 @@ mod contents;
 mod flight;
 mod reference;
 mod report;
+mod ring;
 mod scan;
 mod tolerance;
 
+use core::time::Duration;
 use std::collections::VecDeque;
 
 use wire::Instant;
 
+use crate::channel::unreliable::STRAGGLERS;
 use crate::frame::Elicits;
 use crate::packet::PacketNumber;
 use crate::replay::ReplayWindow;
@@ -18,6 +21,7 @@ use crate::rtt::RttEstimator;
 use contents::{Chain, Contents};
 use flight::Flight;
 use reference::AckReference;
+use ring::GROWTH_MIN;
 use scan::{Evicted, Pass, Slot, State};
 use tolerance::Tolerance;
 
@@ -30,9 +34,10 @@ pub use report::{
 ///
 /// `C` names something that was sent: a fragment, a message, a frame to repeat. What a packet held
 /// is pushed first and goes with the next [`Self::on_sent`]. What counted as lost is remembered for
-/// as long as there is room, since it may have been late: then it need not be sent again. Memory
-/// grows in steps of 64 or less up to [`Self::SLOTS_MAX`] packets and [`Self::CONTENTS_MAX`] contents, and
-/// is kept until [`Self::shrink`].
+/// three probe timeouts, half a second at least, and while there is room, since it may have been
+/// late: then it need not be sent again. Memory grows in steps of 64 or less up to
+/// [`Self::SLOTS_MAX`] packets and [`Self::CONTENTS_MAX`] contents, and is kept until
+/// [`Self::shrink`].
 #[derive(Clone, Debug)]
 pub struct SentPackets<C> {
     /// One for each number from `base` on.
@@ -45,11 +50,13 @@ pub struct SentPackets<C> {
     contents: Contents<C>,
     /// How many of them belong to packets that count as lost.
     lost: usize,
+    /// How long a packet is remembered that counts as lost, or asked for nothing.
+    memory_span: Duration,
     /// Contents for the next packet.
     staged: Chain,
     /// What packets held that were pushed out of a full ring; lost, and not yet reported.
     evicted: Evicted,
-    /// Numbers never sent, the last [`SKIPPED_LEN`]; an ACK of one is a lie.
+    /// Numbers never sent, the last 36; an ACK of one is a lie.
     skipped: VecDeque<u64>,
     /// Orders ACKs and widens their largest number.
     reference: AckReference,
@@ -69,6 +76,8 @@ pub struct SentPackets<C> {
     probes: u32,
     /// What was sent up to here says nothing about the window; see [`Self::set_recovery`].
     recovery: Instant,
+    /// Packets before it went another way, or that way too, and measure nothing of this one.
+    sample_from: u64,
 }
 
 impl<C: Copy> SentPackets<C> {
@@ -90,6 +99,7 @@ impl<C: Copy> SentPackets<C> {
             first: first.get(),
             contents: Contents::new(),
             lost: 0,
+            memory_span: STRAGGLERS,
             staged: Chain::EMPTY,
             evicted: Evicted::NONE,
             skipped: VecDeque::new(),
@@ -102,6 +112,7 @@ impl<C: Copy> SentPackets<C> {
             probe_base: Instant::ZERO,
             probes: 0,
             recovery: Instant::ZERO,
+            sample_from: 0,
         }
     }
 
@@ -300,6 +311,12 @@ impl<C: Copy> SentPackets<C> {
         self.recovery = at;
     }
 
+    /// Says that the packets sent so far measure nothing of the path: they went another way, or that
+    /// way too; RFC 9000, section 9.4.
+    pub fn measure_anew(&mut self) {
+        self.sample_from = self.next();
+    }
+
     /// Returns whether no further eliciting packet may leave, but for probes.
     ///
     /// So many are in flight; or the oldest of them is so far behind that an ACK of the next one
@@ -397,96 +414,7 @@ impl<C: Copy> SentPackets<C> {
     fn next(&self) -> u64 {
         self.base.saturating_add(self.slots.len() as u64)
     }
-
-    /// Appends a slot for a number that is never sent.
-    fn skip_next(&mut self) {
-        let number = self.next();
-        if self.skipped.len() == SKIPPED_LEN {
-            self.skipped.pop_front();
-        }
-        self.skipped.push_back(number);
-        self.append(Slot {
-            at: Instant::ZERO,
-            described: None,
-            contents: Chain::EMPTY,
-            len: 0,
-            cargo: Cargo::Other,
-            untold: 0,
-            state: State::Skipped,
-        });
-    }
-
-    /// Appends a slot; where the ring is full the oldest goes, lost if it was in flight.
-    fn append(&mut self, slot: Slot) {
-        if self.slots.len() == Self::SLOTS_MAX {
-            self.evict();
-        }
-        if self.slots.len() == self.slots.capacity() {
-            let step = self.slots.capacity().clamp(GROWTH_MIN, GROWTH);
-            self.slots.reserve_exact(step);
-        }
-        if self.skipped.capacity() == 0 {
-            // With the first packet: the first number left out may come long after a session is warm.
-            self.skipped.reserve_exact(SKIPPED_LEN);
-        }
-        self.slots.push_back(slot);
-    }
-
-    /// Removes the oldest slot.
-    ///
-    /// 2,048 numbers were sent after it without its being acknowledged or lost: the peer's
-    /// acknowledgements do not reach us, and would no longer reach down to it.
-    fn evict(&mut self) {
-        let Some(slot) = self.pop_front() else {
-            return;
-        };
-        if slot.state == State::InFlight {
-            self.flight.remove(slot.cargo, slot.len);
-            self.contents
-                .join(&mut self.evicted.contents, slot.contents);
-            self.evicted.packets = self.evicted.packets.saturating_add(1);
-            let untold = u32::from(slot.untold);
-            self.evicted.untold = self.evicted.untold.saturating_add(untold);
-            // At once.
-            self.loss_deadline = Some(slot.at);
-        }
-    }
-
-    /// Removes the oldest slot, and what it still held of a packet that counts as lost.
-    fn pop_front(&mut self) -> Option<Slot> {
-        let mut slot = self.slots.pop_front()?;
-        self.base = self.base.saturating_add(1);
-        if slot.state == State::Lost {
-            let contents = core::mem::take(&mut slot.contents);
-            let lost = &mut self.lost;
-            self.contents
-                .drain(contents, |_| *lost = lost.saturating_sub(1));
-        }
-        Some(slot)
-    }
-
-    /// Forgets what packets held that count as lost: should one arrive after all, that is not told.
-    fn forget_lost(&mut self) {
-        if self.lost == 0 {
-            return;
-        }
-        self.lost = 0;
-        for slot in &mut self.slots {
-            if slot.state == State::Lost {
-                self.contents
-                    .drain(core::mem::take(&mut slot.contents), |_| ());
-            }
-        }
-    }
 }
-
-/// Numbers never sent that are remembered. Deliberate skips are 64 or more apart, so these cover
-/// 2,240 numbers, and an ACK reaches 2,048 below its largest.
-const SKIPPED_LEN: usize = 36;
-
-/// Slots by which the ring grows at most, and which it begins with: what an idle session needs.
-const GROWTH: usize = 64;
-const GROWTH_MIN: usize = 8;
 
 #[cfg(test)]
 mod tests;

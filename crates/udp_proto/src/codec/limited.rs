@@ -40,6 +40,16 @@ impl Budget {
         Limited {
             inner,
             budget: self,
+            growth: Growth::None,
+        }
+    }
+
+    /// The same, for what may be a list, set or map that grows by what it reads.
+    const fn limit_growing<T>(&self, inner: T) -> Limited<'_, T> {
+        Limited {
+            inner,
+            budget: self,
+            growth: Growth::First,
         }
     }
 
@@ -55,6 +65,29 @@ impl Budget {
                 Ok(())
             }
             None => Err(self.fail(DecodeError::TooLarge)),
+        }
+    }
+
+    /// Pays for what a list or set holds beside a value of `size` bytes: a first one is given room
+    /// for four in a list, and a node for eleven in a set.
+    fn pay_in_list<E: Error>(&self, growth: Growth, size: usize) -> Result<(), E> {
+        match growth {
+            Growth::None | Growth::Further => Ok(()),
+            Growth::First => self.pay(size.saturating_mul(3)),
+        }
+    }
+
+    /// Pays for what a map holds beside a key, or beside a value, of `size` bytes.
+    ///
+    /// A `BTreeMap` keeps a node for eleven for the first of them. Its nodes hold five at least, and a
+    /// node above five of these a copy of one more entry in as much room, 96 bytes of edges, and 16 of
+    /// its own: 2.6 times the entries and 7 bytes each. A `HashMap` has 16 places for 7 entries at
+    /// worst, and a byte for each.
+    fn pay_in_map<E: Error>(&self, growth: Growth, size: usize) -> Result<(), E> {
+        match growth {
+            Growth::None => Ok(()),
+            Growth::First => self.pay(size.saturating_mul(10).saturating_add(32)),
+            Growth::Further => self.pay(size.saturating_mul(2).saturating_add(4)),
         }
     }
 
@@ -81,6 +114,18 @@ impl Budget {
 pub struct Limited<'b, T> {
     inner: T,
     budget: &'b Budget,
+    growth: Growth,
+}
+
+/// What is held beside values, for their place in what holds them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Growth {
+    /// Nothing: it has a place for each.
+    None,
+    /// It grows, and the first is to come.
+    First,
+    /// It grows.
+    Further,
 }
 
 /// Reads a value through the inner deserializer, with the visitor limited.
@@ -91,8 +136,18 @@ macro_rules! deserialize {
             $($argument: $kind,)*
             visitor: V,
         ) -> Result<V::Value, D::Error> {
-            let Self { inner, budget } = self;
+            let Self { inner, budget, .. } = self;
             budget.value(|| inner.$name($($argument,)* budget.limit(visitor)))
+        }
+    )*};
+}
+
+/// The same for a value that may grow by what it reads.
+macro_rules! deserialize_growing {
+    ($($name:ident;)*) => {$(
+        fn $name<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, D::Error> {
+            let Self { inner, budget, .. } = self;
+            budget.value(|| inner.$name(budget.limit_growing(visitor)))
         }
     )*};
 }
@@ -101,7 +156,6 @@ impl<'de, D: Deserializer<'de>> Deserializer<'de> for Limited<'_, D> {
     type Error = D::Error;
 
     deserialize! {
-        deserialize_any();
         deserialize_bool();
         deserialize_i8();
         deserialize_i16();
@@ -124,14 +178,17 @@ impl<'de, D: Deserializer<'de>> Deserializer<'de> for Limited<'_, D> {
         deserialize_unit();
         deserialize_unit_struct(name: &'static str);
         deserialize_newtype_struct(name: &'static str);
-        deserialize_seq();
         deserialize_tuple(len: usize);
         deserialize_tuple_struct(name: &'static str, len: usize);
-        deserialize_map();
         deserialize_struct(name: &'static str, fields: &'static [&'static str]);
         deserialize_enum(name: &'static str, variants: &'static [&'static str]);
         deserialize_identifier();
         deserialize_ignored_any();
+    }
+    deserialize_growing! {
+        deserialize_any;
+        deserialize_seq;
+        deserialize_map;
     }
 
     fn is_human_readable(&self) -> bool {
@@ -207,11 +264,19 @@ impl<'de, V: Visitor<'de>> Visitor<'de> for Limited<'_, V> {
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, values: A) -> Result<V::Value, A::Error> {
-        self.inner.visit_seq(self.budget.limit(values))
+        self.inner.visit_seq(Limited {
+            inner: values,
+            budget: self.budget,
+            growth: self.growth,
+        })
     }
 
     fn visit_map<A: MapAccess<'de>>(self, values: A) -> Result<V::Value, A::Error> {
-        self.inner.visit_map(self.budget.limit(values))
+        self.inner.visit_map(Limited {
+            inner: values,
+            budget: self.budget,
+            growth: self.growth,
+        })
     }
 
     fn visit_enum<A: EnumAccess<'de>>(self, value: A) -> Result<V::Value, A::Error> {
@@ -227,7 +292,13 @@ impl<'de, A: SeqAccess<'de>> SeqAccess<'de> for Limited<'_, A> {
         &mut self,
         seed: T,
     ) -> Result<Option<T::Value>, A::Error> {
-        self.inner.next_element_seed(self.budget.limit(seed))
+        let value = self.inner.next_element_seed(self.budget.limit(seed))?;
+        if value.is_some() && self.growth != Growth::None {
+            self.budget
+                .pay_in_list(self.growth, size_of::<T::Value>())?;
+            self.growth = Growth::Further;
+        }
+        Ok(value)
     }
 }
 
@@ -238,11 +309,20 @@ impl<'de, A: MapAccess<'de>> MapAccess<'de> for Limited<'_, A> {
         &mut self,
         seed: K,
     ) -> Result<Option<K::Value>, A::Error> {
-        self.inner.next_key_seed(self.budget.limit(seed))
+        let key = self.inner.next_key_seed(self.budget.limit(seed))?;
+        if key.is_some() {
+            self.budget.pay_in_map(self.growth, size_of::<K::Value>())?;
+        }
+        Ok(key)
     }
 
     fn next_value_seed<T: DeserializeSeed<'de>>(&mut self, seed: T) -> Result<T::Value, A::Error> {
-        self.inner.next_value_seed(self.budget.limit(seed))
+        let value = self.inner.next_value_seed(self.budget.limit(seed))?;
+        self.budget.pay_in_map(self.growth, size_of::<T::Value>())?;
+        if self.growth == Growth::First {
+            self.growth = Growth::Further;
+        }
+        Ok(value)
     }
 }
 
@@ -264,7 +344,7 @@ impl<'b, 'de, A: EnumAccess<'de>> EnumAccess<'de> for Limited<'b, A> {
         self,
         seed: T,
     ) -> Result<(T::Value, Self::Variant), A::Error> {
-        let Self { inner, budget } = self;
+        let Self { inner, budget, .. } = self;
         let (value, variant) = inner.variant_seed(budget.limit(seed))?;
         Ok((value, budget.limit(variant)))
     }

@@ -39,7 +39,10 @@ pub trait Codec {
 pub struct Limits {
     /// Memory of its values, bytes; 1 MiB. Each value counts with its size in memory, at least 1,
     /// and so does each one inside it; text and bytes also with their length. So this bounds the
-    /// work, too. A growing list may hold three times as much for a moment.
+    /// work, too. The first value in a list or set counts four times. A map counts each key and value
+    /// three times and 4 bytes, and the first of each eleven times and 32 bytes: its nodes have room
+    /// to spare. What grows may hold three times as much as all this for a moment, and a set of short
+    /// numbers four times.
     pub memory_max: usize,
     /// Values inside values; 128. It bounds the stack.
     pub depth_max: u16,

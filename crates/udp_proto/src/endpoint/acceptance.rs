@@ -138,7 +138,7 @@ impl<P: Provider> Endpoint<P> {
                     attempt,
                     hello_id,
                     first: candidate.sender,
-                    shown_cookie: candidate.has_cookie.then_some(candidate.sender),
+                    reached: candidate.sender,
                     source: candidate.source,
                     accept,
                     secrets,

@@ -185,7 +185,8 @@ impl<P: Provider> Endpoint<P> {
             return Fate::Overload;
         };
         if candidate.has_cookie {
-            half_open.shown_cookie = Some(candidate.sender);
+            // Before the ACCEPT goes anywhere but to its first address.
+            half_open.reached = candidate.sender;
         }
         if half_open.first != candidate.sender && !candidate.has_cookie {
             return self.retry(listener, candidate);

@@ -63,7 +63,7 @@ impl<P: Provider> Endpoint<P> {
             self.stats.dropped_unconfirmed += 1;
             return;
         };
-        let verdict = self.judge(&confirm, proof.as_ref());
+        let verdict = self.judge(now, &confirm, proof.as_ref());
         let proof = proof.unwrap_or(Proof::Anonymous);
         let Some(Slot::HalfOpen(half_open)) = self.slots.take(id) else {
             return;
@@ -101,7 +101,7 @@ impl<P: Provider> Endpoint<P> {
             received += HELLO_LEN;
             sent += u64::try_from(half_open.accept.len()).unwrap_or(0);
         }
-        let path = Path::on_trial(arrival, (received, sent), half_open.shown_cookie);
+        let path = Path::on_trial(arrival, (received, sent), half_open.reached);
         let start = SessionStart {
             role: Role::Accepter,
             path,
@@ -178,7 +178,12 @@ impl<P: Provider> Endpoint<P> {
     }
 
     /// Decides whether what was proved lets its owner in.
-    fn judge(&self, confirm: &Confirm, proof: Result<&Proof, &FalseIdentity>) -> Verdict {
+    fn judge(
+        &self,
+        now: Instant,
+        confirm: &Confirm,
+        proof: Result<&Proof, &FalseIdentity>,
+    ) -> Verdict {
         let (params, digest) = confirm.body.split_at(crate::handshake::params::LEN);
         let params = params
             .try_into()
@@ -208,6 +213,11 @@ impl<P: Provider> Endpoint<P> {
         {
             // Another attempt of the player has opened since the HELLO.
             Some(CloseCode::Replaced)
+        } else if let Proof::Token(grant) = proof
+            && self.barred.contains(now, grant.client_id)
+        {
+            // A session of the player's has broken the protocol since.
+            Some(CloseCode::Kicked)
         } else {
             None
         };

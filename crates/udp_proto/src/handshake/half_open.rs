@@ -19,8 +19,10 @@ pub(crate) struct HalfOpen<G> {
     pub(crate) hello_id: u64,
     /// Where its first HELLO came from.
     pub(crate) first: SocketAddr,
-    /// Which address showed a cookie for it, the last where several did: it is reached.
-    pub(crate) shown_cookie: Option<SocketAddr>,
+    /// Whoever sends a packet with its keys was reached here: the address that showed a cookie for
+    /// it, the last where several did. Until one did the ACCEPT went to `first` alone, and without
+    /// the ACCEPT nobody has the keys.
+    pub(crate) reached: SocketAddr,
     /// The player's address as limits see it.
     pub(crate) source: SocketAddr,
     /// The whole ACCEPT: every repeat of the HELLO gets these bytes.

@@ -1,6 +1,7 @@
 //! Turns among channels of one priority.
 
 use super::Page;
+use super::expiry::Expiry;
 use super::page::bit_of;
 use super::senders::{Outbound, Senders};
 use crate::channel::outgoing::Next;
@@ -62,7 +63,13 @@ impl Round {
 
     /// Lets the channels of `class` write what is new, in turn, until all are done or the page is
     /// full.
-    pub(super) fn run(&mut self, class: Class, senders: &mut Senders, page: &mut Page<'_>) {
+    pub(super) fn run(
+        &mut self,
+        class: Class,
+        senders: &mut Senders,
+        page: &mut Page<'_>,
+        expiry: &mut Expiry<'_>,
+    ) {
         let mut first_short = None;
         loop {
             let mut any_over = false;
@@ -74,7 +81,7 @@ impl Round {
                 if !senders.is_of(class, member.channel) || !page.allows(member.channel) {
                     continue;
                 }
-                match member.run(senders, page) {
+                match member.run(senders, page, expiry) {
                     Turn::Idle => {}
                     Turn::Over => any_over = true,
                     Turn::Short => {
@@ -126,14 +133,14 @@ struct Member {
 
 impl Member {
     /// Writes what is new until its share is used up.
-    fn run(&mut self, senders: &mut Senders, page: &mut Page<'_>) -> Turn {
+    fn run(&mut self, senders: &mut Senders, page: &mut Page<'_>, expiry: &mut Expiry<'_>) -> Turn {
         loop {
             let credit = senders.credit();
             let Some(outbound) = senders.channels.get_mut(self.channel) else {
                 return self.over(Turn::Idle);
             };
             if let Outbound::Unreliable(outbound) = outbound
-                && let Some(turn) = self.run_plain(outbound, page)
+                && let Some(turn) = self.run_plain(outbound, page, expiry)
             {
                 return self.over(turn);
             }
@@ -161,7 +168,10 @@ impl Member {
             if !page.write(outgoing, outbound.bytes()) {
                 return Turn::Short;
             }
-            outbound.on_new_written();
+            outbound.on_new_written(&mut senders.strain);
+            if let Outbound::Unreliable(outbound) = outbound {
+                expiry.look_at_front(outgoing.header.channel, outbound);
+            }
             self.deficit = self.deficit.saturating_sub(cost);
             senders.spent = senders.spent.saturating_add(outgoing.credit as u64);
         }
@@ -174,6 +184,7 @@ impl Member {
         &mut self,
         outbound: &mut unreliable::Outbound,
         page: &mut Page<'_>,
+        expiry: &mut Expiry<'_>,
     ) -> Option<Turn> {
         let channel = ChannelId(u8::try_from(self.channel).unwrap_or(u8::MAX));
         while let Some((message, bytes)) = outbound.next_plain() {
@@ -186,6 +197,7 @@ impl Member {
             }
             self.deficit = self.deficit.saturating_sub(cost);
             outbound.on_plain_written();
+            expiry.look_at_front(channel, outbound);
         }
         None
     }

@@ -4,6 +4,7 @@ use super::Page;
 use super::round::Class;
 use crate::channel::byte_queue::ByteQueue;
 use crate::channel::outgoing::{Next, Outgoing};
+use crate::channel::unreliable::Strain;
 use crate::channel::{ChannelId, ChannelTable, reliable, unreliable};
 
 /// The sending halves of a session's channels, and what of the peer's window they took.
@@ -15,6 +16,8 @@ pub(super) struct Senders {
     pub(super) window: u64,
     /// What of it the messages that began take.
     pub(super) spent: u64,
+    /// What was asked of the peer's reassembly of unreliable messages.
+    pub(super) strain: Strain,
 }
 
 impl Senders {
@@ -36,6 +39,7 @@ impl Senders {
             channels,
             window,
             spent: 0,
+            strain: Strain::default(),
         }
     }
 
@@ -51,7 +55,7 @@ impl Senders {
             && let Some(bytes) = outbound.lost_bytes()
             && page.write(&outgoing, bytes)
         {
-            outbound.on_lost_written(&outgoing);
+            outbound.on_lost_written(&outgoing, &mut self.strain);
         }
     }
 
@@ -101,9 +105,9 @@ impl Outbound {
     }
 
     /// Takes note that the frame from [`next_lost`](Self::next_lost) is written.
-    pub(super) fn on_lost_written(&mut self, outgoing: &Outgoing) {
+    pub(super) fn on_lost_written(&mut self, outgoing: &Outgoing, strain: &mut Strain) {
         match self {
-            Self::Unreliable(outbound) => outbound.on_lost_written(outgoing),
+            Self::Unreliable(outbound) => outbound.on_lost_written(outgoing, strain),
             Self::Reliable(outbound) => outbound.on_lost_written(),
         }
     }
@@ -125,9 +129,9 @@ impl Outbound {
     }
 
     /// Takes note that the frame from [`next_new`](Self::next_new) is written.
-    pub(super) fn on_new_written(&mut self) {
+    pub(super) fn on_new_written(&mut self, strain: &mut Strain) {
         match self {
-            Self::Unreliable(outbound) => outbound.on_written(),
+            Self::Unreliable(outbound) => outbound.on_written(strain),
             Self::Reliable(outbound) => outbound.on_new_written(),
         }
     }

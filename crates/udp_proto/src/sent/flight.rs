@@ -22,7 +22,7 @@ pub(super) struct Flight {
 /// Bytes in flight, of packets that ask for an acknowledgement.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct InFlight {
-    /// Of all packets, but for those that search for the path's size.
+    /// Of all packets, but for those that search for the path's size or went elsewhere.
     pub total: u64,
     /// Of packets with messages of bulk channels.
     pub bulk: u64,
@@ -47,7 +47,7 @@ impl Flight {
                 self.contents = self.contents.saturating_add(frames.into());
             }
             Cargo::Bulk => self.bytes.bulk = self.bytes.bulk.saturating_add(len),
-            Cargo::Probe => return,
+            Cargo::Probe | Cargo::Elsewhere => return,
             Cargo::Other => {}
         }
         self.bytes.total = self.bytes.total.saturating_add(len);
@@ -63,7 +63,7 @@ impl Flight {
                 self.contents = self.contents.saturating_sub(frames.into());
             }
             Cargo::Bulk => self.bytes.bulk = self.bytes.bulk.saturating_sub(len),
-            Cargo::Probe => return,
+            Cargo::Probe | Cargo::Elsewhere => return,
             Cargo::Other => {}
         }
         self.bytes.total = self.bytes.total.saturating_sub(len);
@@ -122,6 +122,7 @@ mod tests {
             (Cargo::Unreliable(2), 200),
             (Cargo::Bulk, 1_000),
             (Cargo::Probe, 1_452),
+            (Cargo::Elsewhere, 40),
         ];
         for (cargo, len) in all {
             flight.add(cargo, len);
@@ -130,7 +131,7 @@ mod tests {
             total: 1_210,
             bulk: 1_000,
         };
-        assert_eq!((flight.packets(), flight.bytes()), (4, bytes));
+        assert_eq!((flight.packets(), flight.bytes()), (5, bytes));
         for (cargo, len) in all {
             flight.remove(cargo, len);
         }

@@ -38,6 +38,8 @@ pub enum Cargo {
     Bulk,
     /// Padding that asks what size the path carries; its loss says nothing about congestion.
     Probe,
+    /// None; it went to another address than the session's, and says nothing about the path there.
+    Elsewhere,
     /// Another reliable one, or none.
     Other,
 }
@@ -78,8 +80,8 @@ pub struct Summary {
     /// Bytes of packets newly acknowledged that were sent after
     /// [`super::SentPackets::set_recovery`]'s time.
     pub acked_bytes: u32,
-    /// When the newest of the packets newly counted as lost was sent, those of [`Cargo::Probe`] left
-    /// out.
+    /// When the newest of the packets newly counted as lost was sent, those of [`Cargo::Probe`] and
+    /// [`Cargo::Elsewhere`] left out.
     pub lost_sent_at: Option<Instant>,
     /// Of those newly acknowledged, how many were longer than every path must carry, probes not
     /// counted.

@@ -6,11 +6,11 @@ use wire::Instant;
 
 use super::contents::Chain;
 use super::{AckUnsent, ArrivedAck, Cargo, Outcome, SentPackets, Summary};
+use crate::channel::unreliable::STRAGGLERS;
 use crate::config::Mtu;
 use crate::frame::AckFrame;
 use crate::packet::PacketNumber;
 use crate::received::Described;
-use crate::replay::ReplayWindow;
 use crate::rtt::RttEstimator;
 
 /// What a pass judges by.
@@ -27,7 +27,7 @@ pub(super) struct Pass<'a> {
 /// One packet number.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Slot {
-    /// When it was sent.
+    /// When it was sent; of one that counts as lost, since when it does.
     pub(super) at: Instant,
     /// The ACK it carried.
     pub(super) described: Option<Described>,
@@ -103,11 +103,13 @@ impl<C: Copy> SentPackets<C> {
     }
 
     /// The round trip that an ACK measures: only its largest number says when it was sent, only
-    /// at the first report, and only an eliciting packet is answered in time.
+    /// at the first report, only an eliciting packet is answered in time, and only one that went by
+    /// the path of now measures it.
     pub(super) fn sample(&self, ack: &ArrivedAck<'_>, largest: u64) -> Option<Duration> {
         let index = usize::try_from(largest.checked_sub(self.base)?).ok()?;
         let slot = self.slots.get(index)?;
-        (slot.state == State::InFlight && slot.at <= ack.at)
+        let is_here = largest >= self.sample_from && slot.cargo != Cargo::Elsewhere;
+        (slot.state == State::InFlight && slot.at <= ack.at && is_here)
             .then(|| ack.at.saturating_since(slot.at))
     }
 
@@ -169,7 +171,7 @@ impl<C: Copy> SentPackets<C> {
                         self.lost += 1;
                         sink(content, outcome);
                     }
-                    slot.state = State::Lost;
+                    slot.lose(pass.now);
                 }
                 (State::Lost, Outcome::Acked) => {
                     let contents = core::mem::take(&mut slot.contents);
@@ -186,8 +188,17 @@ impl<C: Copy> SentPackets<C> {
         }
         self.open_from = open_from.unwrap_or_else(|| largest.saturating_add(1));
         self.largest_acked = Some(largest);
-        self.trim(largest);
+        self.trim_after(pass, &summary);
         summary
+    }
+
+    /// Removes what nothing is to be learnt about any more. What was lost in the pass is remembered
+    /// from now on.
+    fn trim_after(&mut self, pass: &Pass<'_>, summary: &Summary) {
+        if summary.lost_packets > 0 {
+            self.memory_span = pass.rtt.pto().saturating_mul(3).max(STRAGGLERS);
+        }
+        self.trim(pass.now);
     }
 
     /// How many slots there are for numbers up to `largest`, or more.
@@ -207,27 +218,15 @@ impl<C: Copy> SentPackets<C> {
         self.contents
             .drain(evicted.contents, |content| sink(content, Outcome::Lost));
     }
-
-    /// Removes the oldest slots as far as nothing can be learnt about them any more.
-    fn trim(&mut self, largest: u64) {
-        while let Some(slot) = self.slots.front() {
-            let done = match slot.state {
-                State::Acked | State::Skipped => true,
-                State::InFlight => false,
-                // The peer's window has passed them.
-                State::Quiet | State::Lost => {
-                    largest.saturating_sub(self.base) >= ReplayWindow::LEN
-                }
-            };
-            if !done {
-                return;
-            }
-            self.pop_front();
-        }
-    }
 }
 
 impl Slot {
+    /// Takes note that it counts as lost.
+    const fn lose(&mut self, now: Instant) {
+        self.state = State::Lost;
+        self.at = now;
+    }
+
     /// Returns whether it is longer than what every path must carry, and no probe.
     fn is_long(&self) -> bool {
         self.len > Mtu::MIN.get() && self.cargo != Cargo::Probe
@@ -248,7 +247,7 @@ impl Summary {
     fn count_lost(&mut self, slot: &Slot) {
         self.lost_packets += 1;
         self.untold_lost += u32::from(slot.untold);
-        if slot.cargo != Cargo::Probe {
+        if !matches!(slot.cargo, Cargo::Probe | Cargo::Elsewhere) {
             self.lost_sent_at = self.lost_sent_at.max(Some(slot.at));
         }
         self.long_lost += u32::from(slot.is_long());

@@ -131,7 +131,8 @@ impl Flow {
         if let Some(cap) = &mut self.cap {
             cap.take_forced(now, len);
         }
-        if self.silent_at.is_none() && cargo != Cargo::Probe && moment.in_flight.total > 0 {
+        let is_of_path = !matches!(cargo, Cargo::Probe | Cargo::Elsewhere);
+        if self.silent_at.is_none() && is_of_path && moment.in_flight.total > 0 {
             self.silent_at = Some(now + patience(moment.rtt));
         }
         match cargo {
@@ -139,7 +140,7 @@ impl Flow {
             Cargo::Unreliable(_) | Cargo::Other if frames > 0 => {
                 self.realtime.take_forced(now, len);
             }
-            Cargo::Unreliable(_) | Cargo::Other | Cargo::Probe => {}
+            Cargo::Unreliable(_) | Cargo::Other | Cargo::Probe | Cargo::Elsewhere => {}
         }
     }
 

@@ -61,8 +61,8 @@ struct Trial {
     sent: u64,
     /// Number of the first packet that may have gone there.
     since: u64,
-    /// The address that has shown a cookie: it is reached, and gets all it is sent.
-    cookie: Option<SocketAddr>,
+    /// The address that the handshake reached: it gets all it is sent.
+    reached: SocketAddr,
     moves: u8,
 }
 
@@ -108,17 +108,17 @@ impl Path {
     }
 
     /// The path to where a client's first packet came from. `hello` is what came from there
-    /// before and what was sent there, bytes; `cookie` the address that showed a cookie.
+    /// before and what was sent there, bytes; `reached` the address that the handshake reached.
     pub(crate) const fn on_trial(
         arrival: &Arrival<SocketAddr>,
         (received, sent): (u64, u64),
-        cookie: Option<SocketAddr>,
+        reached: SocketAddr,
     ) -> Self {
         let trial = Trial {
             received,
             sent,
             since: 0,
-            cookie,
+            reached,
             moves: 0,
         };
         Self::new(Route::of(arrival), Stage::Trial(trial))
@@ -197,7 +197,7 @@ impl Path {
                     received: heard.len,
                     sent: 0,
                     since: heard.next,
-                    cookie: trial.cookie,
+                    reached: trial.reached,
                     moves: trial.moves.saturating_add(1),
                 };
                 self.route = Route::of(heard.arrival);
@@ -299,21 +299,19 @@ impl Path {
     }
 
     /// Takes note of a datagram that was sent to the session's address, and copies it where another
-    /// address is to get it too.
-    pub(super) fn on_sent(&mut self, now: Instant, datagram: &[u8]) {
+    /// address is to get it too; returns whether one is.
+    pub(super) fn on_sent(&mut self, now: Instant, datagram: &[u8]) -> bool {
         self.count_sent(datagram.len());
-        if let Some(roaming) = &mut self.roaming {
-            roaming.copy(now, datagram);
-        }
+        self.roaming
+            .as_mut()
+            .is_some_and(|roaming| roaming.copy(now, datagram))
     }
 
     /// Returns whether a further datagram may leave for the session's address.
     pub(super) fn may_send(&self) -> bool {
         match &self.stage {
             Stage::Fixed | Stage::Proved => true,
-            Stage::Trial(trial) => {
-                trial.cookie == Some(self.route.peer) || trial.sent <= trial.received
-            }
+            Stage::Trial(trial) => trial.reached == self.route.peer || trial.sent <= trial.received,
         }
     }
 

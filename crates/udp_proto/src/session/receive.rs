@@ -231,9 +231,6 @@ impl<A: Aead> Session<A> {
         if let Some(described) = summary.described {
             self.received.on_confirmed(described);
         }
-        if summary.rtt_sample.is_some() {
-            self.inbox.set_round_trip(self.rtt.smoothed());
-        }
         Ok(())
     }
 

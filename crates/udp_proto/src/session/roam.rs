@@ -95,6 +95,8 @@ impl<A: Aead> Session<A> {
             Span::Host => {
                 self.rtt.reset(moved.round_trip);
                 self.flow.restart(now);
+                self.sent.measure_anew();
+                self.sent.set_recovery(self.flow.recovery());
                 self.mtu.restart();
                 self.tell_rate();
             }
@@ -124,8 +126,13 @@ impl<A: Aead> Session<A> {
         let patience = self.rtt.pto();
         if let Some((token, to)) = self.path.poll_challenge(now, generator, patience) {
             let frames = [Some(Frame::PathChallenge(token)), None];
+            let cargo = if self.path.is_current(&to.destination) {
+                Cargo::Other
+            } else {
+                Cargo::Elsewhere
+            };
             return self
-                .send_apart(now, (generator, &frames), buf)
+                .send_apart(now, (generator, &frames, cargo), buf)
                 .then_some(to);
         }
         if self.tokens.to_return == [None; 2] || !self.path.may_send() {
@@ -134,7 +141,7 @@ impl<A: Aead> Session<A> {
         let frames =
             core::mem::take(&mut self.tokens.to_return).map(|token| token.map(Frame::PathResponse));
         let start = buf.len();
-        if !self.send_apart(now, (generator, &frames), buf) {
+        if !self.send_apart(now, (generator, &frames, Cargo::Other), buf) {
             return None;
         }
         self.path.count_sent(buf.len().saturating_sub(start));
@@ -145,7 +152,7 @@ impl<A: Aead> Session<A> {
     fn send_apart(
         &mut self,
         now: Instant,
-        (generator, frames): (&mut Generator, &[Option<Frame<'_>>; 2]),
+        (generator, frames, cargo): (&mut Generator, &[Option<Frame<'_>>; 2], Cargo),
         buf: &mut Vec<u8>,
     ) -> bool {
         if self.skip_number(generator).is_none() {
@@ -165,7 +172,7 @@ impl<A: Aead> Session<A> {
             at: now,
             len: u16::try_from(len).unwrap_or(u16::MAX),
             elicits: Elicits::Ack,
-            cargo: Cargo::Other,
+            cargo,
             described: None,
             untold: 0,
         };

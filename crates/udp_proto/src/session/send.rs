@@ -49,7 +49,11 @@ impl<A: Aead> Session<A> {
         if !self.path.may_send() || !self.poll_any(now, generator, buf, keying) {
             return None;
         }
-        self.path.on_sent(now, buf.get(start..).unwrap_or_default());
+        let datagram = buf.get(start..).unwrap_or_default();
+        if self.path.on_sent(now, datagram) {
+            // The copy may be answered before it.
+            self.sent.measure_anew();
+        }
         Some(self.transmit())
     }
 

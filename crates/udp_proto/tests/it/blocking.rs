@@ -166,6 +166,35 @@ fn u13_block_breaches_keeps_out_the_player_who_broke_the_protocol() {
     }
 }
 
+/// Two attempts of one player: the first opens and breaks the protocol, and the second, which was let in
+/// before that, does not open any more.
+#[test]
+fn u13_block_breaches_meets_an_attempt_that_has_not_opened() {
+    for span in [None, Some(SPAN)] {
+        let config = config(|config| config.block_breaches = span);
+        let (mut server, mut keys) = server(8, config);
+        let first = confirm(&Config::default());
+        let mut attempt = |server: &mut Party, number: u64| {
+            let rogue = Rogue::new(number, &keys.token(UNIX, 1, address(SERVER)));
+            server.take(START, network(number.try_into().unwrap()), &rogue.hello);
+            let accept = server.drain(START).remove(0).bytes;
+            let mut rogue = rogue;
+            rogue.accept(&accept)
+        };
+        let mut breaks = attempt(&mut server, 1);
+        let mut waits = attempt(&mut server, 2);
+        server.take(START, network(1), &breaks.packet(&first));
+        server.take(START, network(1), &breaks.packet(&BREACH));
+        server.drain(START);
+        assert_eq!(server.closes().len(), 1);
+        let opened = server.machine.stats().sessions_opened;
+        server.take(START, network(2), &waits.packet(&first));
+        server.drain(START);
+        let more = server.machine.stats().sessions_opened - opened;
+        assert_eq!(more, u64::from(span.is_none()));
+    }
+}
+
 #[test]
 fn u13_block_breaches_ends() {
     let config = config(|config| config.block_breaches = Some(Duration::from_secs(5)));

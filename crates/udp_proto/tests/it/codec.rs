@@ -1,7 +1,7 @@
 //! Typed messages: what is written is read, and what is hostile is bounded.
 
 use core::fmt::Debug;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -160,6 +160,10 @@ fn u22_ids_are_explicit_and_unique_and_others_go_nowhere() {
     );
 }
 
+/// What an application may well use.
+#[expect(clippy::disallowed_types, reason = "nothing asks for its order")]
+type Table<K, V> = std::collections::HashMap<K, V>;
+
 /// Costs a byte on the wire and 400 in memory.
 type Fat = Option<[[u64; 10]; 5]>;
 
@@ -222,13 +226,42 @@ fn bounded<C: Codec>() {
     );
     check("many fat", decode::<C, Vec<Fat>>(&long, usual));
     check("many boxed", decode::<C, Vec<Box<Fat>>>(&long, usual));
+    // A map of one entry has a node for eleven, and so has a set.
+    let mut maps = Vec::new();
+    C::encode(
+        &vec![BTreeMap::from([(0_u8, None::<u8>)]); 5_000],
+        &mut maps,
+    )
+    .unwrap();
+    check("maps", decode::<C, Vec<BTreeMap<u8, Fat>>>(&maps, usual));
+    check("tables", decode::<C, Vec<Table<u8, Fat>>>(&maps, usual));
+    let mut sets = Vec::new();
+    C::encode(&vec![vec![None::<u8>]; 5_000], &mut sets).unwrap();
+    check("sets", decode::<C, Vec<BTreeSet<Fat>>>(&sets, usual));
+    check("lists of one", decode::<C, Vec<Vec<Fat>>>(&sets, usual));
+    // And one of many entries keeps more than half of its nodes empty, at worst.
+    let mut map = Vec::new();
+    let entries: BTreeMap<u32, Option<u8>> = (0..20_000).map(|key| (key, None)).collect();
+    C::encode(&entries, &mut map).unwrap();
+    check("a map", decode::<C, BTreeMap<u32, Fat>>(&map, usual));
+    check(
+        "a small map",
+        decode::<C, BTreeMap<u32, Option<u8>>>(&map, usual),
+    );
+    check("a table", decode::<C, Table<u32, Fat>>(&map, usual));
+    check(
+        "a small table",
+        decode::<C, Table<u32, Option<u8>>>(&map, usual),
+    );
+
     // And what costs nothing at all ends, too: 4,000,000,000 of it would take a while.
     check("nothing", decode::<C, Vec<()>>(&short, usual));
 
     // A list that fits is taken, and one a little longer is not.
     let mut bytes = Vec::new();
     C::encode(&vec![5_u64; 1_000], &mut bytes).unwrap();
-    let needed = 1_000 * 9 + size_of::<Vec<u64>>();
+    // The first counts four times: a short list has room for four.
+    let needed = 1_003 * 8 + 1_000 + size_of::<Vec<u64>>();
     assert_eq!(decode::<C, Vec<u64>>(&bytes, limits(needed, 3)).0, Ok(()));
     assert_eq!(
         decode::<C, Vec<u64>>(&bytes, limits(needed - 1, 3)).0,

@@ -3,6 +3,7 @@
 mod abuse;
 mod copier;
 mod nat;
+mod samples;
 
 use core::net::SocketAddr;
 use core::time::Duration;

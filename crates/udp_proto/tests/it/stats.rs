@@ -83,12 +83,12 @@ fn messages_dropped_by_the_receiver_and_repeats_are_told_apart() {
         read += 1;
     }
     assert_eq!(read + unread, 80);
-    // One fragment of two, and no more for a second.
+    // One fragment of two, and no more for two seconds.
     say(
         &mut line,
         &[&[0xC0, 0, 0, 0, 0, 0, 2][..], &[1; 1_120]].concat(),
     );
-    line.now += Duration::from_millis(1_001);
+    line.now += Duration::from_millis(2_001);
     line.server.wake(line.now);
     assert_eq!(stats(&line).messages_dropped_incomplete, 1);
     // The same reliable message in two packets.

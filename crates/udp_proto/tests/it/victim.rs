@@ -178,6 +178,101 @@ fn twp_k6_a_copied_acknowledgement_proves_no_address() {
     assert_eq!(line.client.messages.len(), 1);
 }
 
+/// Hands over what both have to send, once; what the server sends to `relay` gets to the client, too.
+fn pass_on(line: &mut Line, relay: SocketAddr) {
+    for Sent { bytes, .. } in line.client.drain(line.now) {
+        line.server.take(line.now, line.client.at, &bytes);
+    }
+    for Sent { to, bytes } in line.server.drain(line.now) {
+        if to == relay || to == line.client.at {
+            line.client.take(line.now, line.server.at, &bytes);
+        }
+    }
+}
+
+/// The server's session, with a large message for the client; what it sends at once to `to`, bytes.
+fn flood(line: &mut Line, to: SocketAddr) -> usize {
+    let theirs = line.server.machine.sessions().next().unwrap();
+    let message = vec![9; 20_000];
+    line.server
+        .machine
+        .send(line.now, theirs, RELIABLE, &message)
+        .unwrap();
+    let sent = line.server.drain(line.now);
+    let to_it = sent.iter().filter(|sent| sent.to == to);
+    to_it.map(|sent| sent.bytes.len()).sum()
+}
+
+/// An ACCEPT that went to one address alone: the keys of the first packet come from there.
+#[test]
+fn a_token_session_is_sent_all_at_once_where_its_accept_went() {
+    let mut line = Line::new(20);
+    line.join(1);
+    let at = line.client.at;
+    let sent = flood(&mut line, at);
+    assert!(sent > 20_000, "{sent}");
+}
+
+/// A HELLO that a copier sent first, with the source of a victim whose answers he hears; the client's own
+/// comes behind it. The first packet's copy comes first, too: yet the victim's address is not
+/// proved by an ACCEPT that the client had from elsewhere.
+#[test]
+fn twp_k6_a_copied_hello_and_first_packet_prove_no_address() {
+    let mut line = Line::new(21);
+    let victim = stranger(3);
+    let credentials = line.token(1);
+    line.client.dial(line.now, &line.keys, credentials);
+    let hello = line.client.drain(line.now).remove(0).bytes;
+    line.server.take(line.now, victim, &hello);
+    let accept = line.server.drain(line.now).remove(0);
+    assert_eq!(accept.to, victim);
+    // The client's own: from another address than the first it is asked for a cookie, and shows it.
+    line.server.take(line.now, line.client.at, &hello);
+    let at = line.client.at;
+    for _ in 0..2 {
+        pass_on(&mut line, at);
+    }
+    let first = line.client.drain(line.now).remove(0).bytes;
+    line.server.take(line.now, victim, &first);
+    let sent = flood(&mut line, victim);
+    let gave = hello.len() + first.len();
+    assert!(accept.bytes.len() + sent <= gave + 1_200, "{sent}");
+    // And the client's address is: it showed the cookie.
+    let next = {
+        line.now += Duration::from_millis(500);
+        line.client.wake(line.now);
+        line.client.drain(line.now).remove(0).bytes
+    };
+    line.server.take(line.now, at, &next);
+    let sent = flood(&mut line, at);
+    assert!(sent > 20_000, "{sent}");
+}
+
+/// A copier who relays the only HELLO that comes, and its ACCEPT, from an address of his own: he holds no
+/// keys, and the session is the client's with his first packet.
+#[test]
+fn a_copier_who_relays_the_hello_does_not_get_the_session() {
+    let mut line = Line::new(22);
+    let copier = stranger(4);
+    let credentials = line.token(1);
+    line.client.dial(line.now, &line.keys, credentials);
+    let hello = line.client.drain(line.now).remove(0).bytes;
+    line.server.take(line.now, copier, &hello);
+    let accept = line.server.drain(line.now).remove(0);
+    assert_eq!(accept.to, copier);
+    line.client.take(line.now, line.server.at, &accept.bytes);
+    pass_on(&mut line, copier);
+    let theirs = line.server.machine.sessions().next().unwrap();
+    let at = line.server.machine.peer_address(theirs);
+    assert_eq!(at, Some(line.client.at));
+    // What the client has not answered for is bounded there as before.
+    assert!(flood(&mut line, copier) == 0);
+    line.run(1_000);
+    assert_eq!(line.client.messages.len(), 1);
+    let at = line.server.machine.peer_address(theirs);
+    assert_eq!(at, Some(line.client.at));
+}
+
 #[test]
 fn an_address_that_showed_a_cookie_is_sent_all_at_once() {
     let mut line = Line::with(19, crate::direct::unhurried(), Listen::with_open_mode);

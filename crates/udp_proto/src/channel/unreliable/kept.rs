@@ -5,9 +5,10 @@ use std::collections::VecDeque;
 
 use wire::Instant;
 
+use super::Strain;
 use crate::channel::byte_queue::ByteQueue;
 use crate::channel::{ChannelTable, ID_WINDOW, QUEUE_RECORD_LEN};
-use crate::fragment::FRAGMENT_LEN;
+use crate::fragment::{FRAGMENT_LEN, unreliable_cost};
 use crate::outcome::MessageOutcome;
 
 /// What has begun to leave and is not acknowledged, oldest first.
@@ -76,6 +77,10 @@ struct Message {
     in_flight: u64,
     /// When it was given up or the last of it counted as lost.
     lost_at: Instant,
+    /// What the peer had begun to put together when this one began to leave.
+    began: Strain,
+    /// When a part of it left last.
+    left_at: Instant,
     /// Where it stands.
     stage: Stage,
 }
@@ -104,9 +109,10 @@ const _: () = assert!(
 
 impl Kept {
     /// Takes note that a fragment of a message that is still in the queue has left for the first time.
-    pub(crate) fn on_written(&mut self, leaving: &Leaving, fragment: u16) {
+    pub(crate) fn on_written(&mut self, leaving: &Leaving, fragment: u16, strain: &Strain) {
         if let Some(message) = self.get_mut(leaving.message) {
             message.in_flight |= bit(fragment);
+            message.left_at = strain.now;
             return;
         }
         self.messages.push_back(Message {
@@ -114,6 +120,8 @@ impl Kept {
             acknowledged: 0,
             in_flight: bit(fragment),
             lost_at: Instant::ZERO,
+            began: *strain,
+            left_at: strain.now,
             stage: Stage::Leaving,
         });
         self.wake_at(leaving.deadline);
@@ -159,12 +167,13 @@ impl Kept {
     /// Takes note that a fragment arrived.
     ///
     /// A message so far behind `next_on_wire` that the peer may have taken it for an old one may be
-    /// acknowledged without having been delivered.
+    /// acknowledged without having been delivered; and so may a split one of which the peer may
+    /// have given up some parts when the last came.
     pub(crate) fn on_acknowledged(
         &mut self,
-        message: u64,
-        fragment: u16,
+        (message, fragment): (u64, u16),
         next_on_wire: u64,
+        strain: &Strain,
     ) -> Fate {
         let Some(kept) = self.get_mut(message) else {
             return Fate::NotKept;
@@ -173,17 +182,17 @@ impl Kept {
         kept.in_flight &= !bit(fragment);
         let count = u32::from(kept.leaving.split.max(1));
         let is_complete = kept.acknowledged.count_ones() >= count;
-        let is_behind = kept.leaving.is_behind(next_on_wire);
+        let is_certain = !kept.leaving.is_behind(next_on_wire) && kept.was_put_together(strain);
         self.unqueue(message, fragment);
         if !is_complete {
             self.doubt(message);
             return Fate::Open;
         }
         self.remove(message);
-        Fate::Known(if is_behind {
-            MessageOutcome::Lost
-        } else {
+        Fate::Known(if is_certain {
             MessageOutcome::Delivered
+        } else {
+            MessageOutcome::Lost
         })
     }
 
@@ -221,10 +230,15 @@ impl Kept {
     }
 
     /// Takes note that a fragment from [`next_lost`](Self::next_lost) is written.
-    pub(crate) fn on_lost_written(&mut self, message: u64, fragment: u16) {
+    pub(crate) fn on_lost_written(&mut self, message: u64, fragment: u16, strain: &mut Strain) {
         self.unqueue(message, fragment);
         if let Some(kept) = self.get_mut(message) {
             kept.in_flight |= bit(fragment);
+            kept.left_at = strain.now;
+            if kept.acknowledged == 0 {
+                // For all that is known the peer begins it now.
+                strain.on_begun(kept.leaving.split, kept.leaving.len);
+            }
         }
     }
 
@@ -399,6 +413,17 @@ impl Kept {
     fn get_mut(&mut self, message: u64) -> Option<&mut Message> {
         let place = self.place(message).ok()?;
         self.messages.get_mut(place)
+    }
+}
+
+impl Message {
+    /// Returns whether the peer, which has acknowledged all of it, had all of it at one time.
+    fn was_put_together(&self, strain: &Strain) -> bool {
+        let Leaving { split, len, .. } = self.leaving;
+        split <= 1
+            || self
+                .began
+                .bears(strain, self.left_at, unreliable_cost(split, len))
     }
 }
 

@@ -230,8 +230,8 @@ impl Roaming {
     }
 
     /// Copies a datagram where another address is to get it too: the one that may be the peer's new
-    /// port, as far as bytes came from there, else the one that was left.
-    pub(super) fn copy(&mut self, now: Instant, datagram: &[u8]) {
+    /// port, as far as bytes came from there, else the one that was left. Returns whether one is.
+    pub(super) fn copy(&mut self, now: Instant, datagram: &[u8]) -> bool {
         let len = u64::try_from(datagram.len()).unwrap_or(u64::MAX);
         let to = if let Some(candidate) = &mut self.candidate {
             candidate.takes_copy(now, len).then_some(candidate.route)
@@ -244,6 +244,7 @@ impl Roaming {
             self.copy.extend_from_slice(datagram);
             self.copy_to = to;
         }
+        to.is_some()
     }
 
     /// Appends the copy that waits, and returns where it goes.

@@ -190,7 +190,7 @@ fn a_quiet_session_gives_its_memory_back_and_goes_on() {
             receiver.inbox.shrink();
         }
         pipe.settle(Duration::from_secs(60));
-        for _ in 0..1_000 {
+        for _ in 0..2_500 {
             pipe.step();
         }
         let [sender, receiver] = &mut pipe.sides;

@@ -74,7 +74,7 @@ fn twp_m4_unreliable_reassembly_stays_inside_its_budget() {
                 inbox.memory()
             );
             if generator.chance(2_000) {
-                now += Duration::from_millis(300);
+                now += Duration::from_secs(2);
                 inbox.handle_timeout(now);
                 assert_eq!(inbox.reassembly_charged(), 0);
             }
@@ -140,25 +140,22 @@ fn twp_m4_a_fragment_pushes_out_the_oldest_other_message_and_not_its_own() {
 }
 
 #[test]
-fn twp_m4_a_split_message_dies_after_three_round_trips() {
+fn twp_m4_a_split_message_dies_after_two_seconds() {
     let data = [7; FRAGMENT_LEN];
-    for (round_trip_ms, life_ms) in [(20, 250), (150, 450), (900, 1_000)] {
-        let mut inbox = inbox();
-        inbox.set_round_trip(Duration::from_millis(round_trip_ms));
-        inbox
-            .on_message(Instant::ZERO, &frame(0, 1, Some((0, 2)), &data))
-            .unwrap();
-        let dies = Instant::from_millis(life_ms);
-        assert_eq!(inbox.poll_timeout(), Some(dies));
-        inbox.handle_timeout(Instant::from_nanos(dies.as_nanos() - 1));
-        assert_eq!(inbox.counts().reassemblies_dropped, 0);
-        inbox.handle_timeout(dies);
-        assert_eq!(inbox.counts().reassemblies_dropped, 1);
-        assert_eq!(
-            (inbox.poll_timeout(), inbox.reassembly_charged()),
-            (None, 0)
-        );
-    }
+    let mut inbox = inbox();
+    inbox
+        .on_message(Instant::ZERO, &frame(0, 1, Some((0, 2)), &data))
+        .unwrap();
+    let dies = Instant::from_millis(2_000);
+    assert_eq!(inbox.poll_timeout(), Some(dies));
+    inbox.handle_timeout(Instant::from_nanos(dies.as_nanos() - 1));
+    assert_eq!(inbox.counts().reassemblies_dropped, 0);
+    inbox.handle_timeout(dies);
+    assert_eq!(inbox.counts().reassemblies_dropped, 1);
+    assert_eq!(
+        (inbox.poll_timeout(), inbox.reassembly_charged()),
+        (None, 0)
+    );
 }
 
 #[test]

@@ -35,7 +35,7 @@ fn fill(outbox: &mut Outbox, now: Instant, bytes: usize, end: End) -> (Vec<u8>, 
         channels: u32::MAX,
     };
     outbox.fill(now, room, &mut out, &mut |frame| {
-        contents.push(frame.content)
+        contents.push(frame.content);
     });
     assert!(out.len() <= bytes);
     (out, contents)

@@ -119,8 +119,8 @@ fn a_peer_that_claims_ten_thousand_addresses_costs_one_place_and_no_more_than_he
     let mut line = Line::new(42);
     let (sent, came, most) = claim(&mut line, stranger);
     assert!(sent > 0 && sent <= came / 10, "{sent} for {came}");
-    // What was asked and not acknowledged stays on record: at most 2,048 packets, as of any.
-    assert!(most <= honest + (16 << 10), "{most} beside {honest}");
+    // What was asked and not acknowledged stays on record, and with it what left behind it: 1,024 packets.
+    assert!(most <= honest + (64 << 10), "{most} beside {honest}");
     let stats = line.server.machine.stats();
     assert!(stats.dropped_astray > 9_000, "{stats:?}");
 }

@@ -1,0 +1,66 @@
+//! What a session keeps of packets that it has sent.
+
+use core::time::Duration;
+
+use udp_proto::Config;
+use wire::Seed;
+
+use crate::harness::{RELIABLE, UNRELIABLE};
+use crate::link::Link;
+
+/// Most memory of client and server in a minute of 60 messages a second each way, where so many
+/// datagrams in a thousand are lost.
+fn most_in_a_minute(loss: u64) -> [usize; 2] {
+    let mut generator = Seed::from_number(7).generator(0);
+    let mut link = Link::new(31, Config::default(), move |_, bytes| {
+        bytes[0] < 0x80 && generator.below(1_000) < loss
+    });
+    link.run(1_000);
+    let (mine, theirs) = (link.dialled().unwrap(), link.accepted().unwrap());
+    let mut most = [0; 2];
+    for tick in 0..3_600_u32 {
+        let now = link.line.now;
+        let message = [tick.to_be_bytes(); 20].concat();
+        let channel = if tick % 8 == 0 { RELIABLE } else { UNRELIABLE };
+        let (client, server) = (&mut link.line.client, &mut link.line.server);
+        client.machine.send(now, mine, channel, &message).unwrap();
+        server.machine.send(now, theirs, channel, &message).unwrap();
+        link.run(if tick % 3 == 0 { 16 } else { 17 });
+        let (client, server) = (&link.line.client, &link.line.server);
+        for (most, party) in most.iter_mut().zip([client, server]) {
+            *most = party.machine.memory().max(*most);
+        }
+    }
+    assert_eq!(link.closes(), []);
+    most
+}
+
+/// One packet in a hundred is lost, and what is known of it is of use for half a second or three probe
+/// timeouts: not for the 1,024 packets that come behind it.
+#[test]
+fn a_lost_packet_does_not_hold_the_record_of_all_that_follow() {
+    let (without, with) = (most_in_a_minute(0), most_in_a_minute(10));
+    for (without, with) in without.into_iter().zip(with) {
+        assert!(with <= 2 * without, "{with} B, {without} B without loss");
+    }
+}
+
+/// Whoever only answers sends packets that nobody acknowledges. They are forgotten, however long the
+/// other side speaks.
+#[test]
+fn packets_that_only_acknowledge_are_forgotten_in_time() {
+    let mut link = Link::new(32, Config::default(), |_, _| false);
+    link.run(1_000);
+    let mine = link.dialled().unwrap();
+    let mut most = [0; 2];
+    for tick in 0..3_000 {
+        let now = link.line.now;
+        let client = &mut link.line.client.machine;
+        client.send(now, mine, UNRELIABLE, &[7; 50]).unwrap();
+        link.run(40);
+        let half = tick / 1_500;
+        most[half] = link.line.server.machine.memory().max(most[half]);
+    }
+    assert_eq!(most[0], most[1]);
+    assert!(link.line.now.saturating_since(crate::direct::START) > Duration::from_secs(100));
+}

@@ -1,0 +1,54 @@
+//! What round trips of the path before say of the one after.
+
+use core::time::Duration;
+
+use udp_proto::Config;
+
+use crate::harness::{UNRELIABLE, address};
+use crate::link::Link;
+
+const OLD: Duration = Duration::from_millis(10);
+const NEW: Duration = Duration::from_millis(100);
+
+/// A telephone on two networks speaks by the slower one from now on, and hears by the faster one what
+/// was sent there before the server moved: half of such a round trip is the old path's.
+#[test]
+fn twp_t4_packets_from_before_a_move_do_not_measure_the_path_behind_it() {
+    let mut link = Link::new(41, Config::default(), |_, _| false);
+    let home = link.line.client.at;
+    let roamed = address("198.51.100.20:4100");
+    assert_ne!(home.ip(), roamed.ip());
+    link.delay = |_, at| {
+        if at == address("198.51.100.20:4100") {
+            NEW
+        } else {
+            OLD
+        }
+    };
+    link.run(500);
+    let (mine, theirs) = (link.dialled().unwrap(), link.accepted().unwrap());
+    let mut moved_for = 0;
+    for tick in 0..120 {
+        if tick == 20 {
+            link.line.client.at = roamed;
+        }
+        let now = link.line.now;
+        let (client, server) = (&mut link.line.client, &mut link.line.server);
+        client.machine.send(now, mine, UNRELIABLE, b"up").unwrap();
+        server
+            .machine
+            .send(now, theirs, UNRELIABLE, b"down")
+            .unwrap();
+        link.run(16);
+        let server = &link.line.server.machine;
+        if server.peer_address(theirs) != Some(roamed) {
+            continue;
+        }
+        moved_for += 1;
+        let stats = server.session_stats(theirs).unwrap();
+        assert!(stats.rtt_min >= 2 * NEW, "{:?} at {tick}", stats.rtt_min);
+        assert!(stats.rtt >= 2 * NEW, "{:?} at {tick}", stats.rtt);
+    }
+    assert!(moved_for > 60, "{moved_for}");
+    assert_eq!(link.closes(), []);
+}
