@@ -49,7 +49,12 @@ pub(crate) fn run() -> Result<(), Box<dyn Error>> {
         ),
         ("bob", &["--register"], "a wrong one", "the name is taken"),
         ("bob", &[], "short", "a password has 8 to 256 bytes"),
-        ("b b", &[], "a wrong one", "an account name has"),
+        (
+            "b b",
+            &[],
+            "a wrong one",
+            "an account name has 1 to 64 of a-z 0-9 . _ - @ +",
+        ),
     ] {
         client(who, words, password)?.fails(why)?;
         println!("chat: {who} was refused: {why}");

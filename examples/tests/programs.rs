@@ -3,10 +3,10 @@
 #![cfg(test)]
 
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::{SocketAddr, TcpStream, UdpSocket};
 use std::num::NonZeroU8;
 use std::process::{Child, Command, Output, Stdio};
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock, Mutex};
 
 use tickwire::{AppId, Client, Event, RELIABLE, ServerKey};
 
@@ -19,7 +19,9 @@ fn example(name: &str) -> Command {
     static BUILT: LazyLock<bool> = LazyLock::new(|| {
         let mut cargo = Command::new(env!("CARGO"));
         cargo.args(["build", "--quiet", "--workspace", "--all-features"]);
-        for name in ["chat", "dash", "lockstep", "mesh", "metrics", "pong"] {
+        for name in [
+            "chat", "dash", "echo", "lockstep", "mesh", "metrics", "pong",
+        ] {
             cargo.args(["--example", name]);
         }
         cargo.status().unwrap().success()
@@ -35,6 +37,56 @@ fn lockstep(arguments: &[&str]) -> Output {
 
 fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// Stands before a server: passes on what comes from either side, and keeps a copy.
+fn tap(server: SocketAddr) -> (SocketAddr, Arc<Mutex<Vec<u8>>>) {
+    let socket = UdpSocket::bind(SocketAddr::new(server.ip(), 0)).unwrap();
+    let (address, heard) = (socket.local_addr().unwrap(), Arc::default());
+    let copy: Arc<Mutex<Vec<u8>>> = Arc::clone(&heard);
+    std::thread::spawn(move || {
+        let (mut client, mut buffer) = (server, [0; 2_048]);
+        while let Ok((len, from)) = socket.recv_from(&mut buffer) {
+            copy.lock().unwrap().extend_from_slice(&buffer[..len]);
+            if from != server {
+                client = from;
+            }
+            let to = if from == server { client } else { server };
+            socket.send_to(&buffer[..len], to).unwrap();
+        }
+    });
+    (address, heard)
+}
+
+#[test]
+fn u1_echo_as_processes_of_their_own_says_nothing_in_clear_over_ipv4_and_ipv6() {
+    let message = "what nobody on the way may read";
+    for at in ["127.0.0.1:0", "[::1]:0"] {
+        let mut command = example("echo");
+        command.args(["server", at]).stdout(Stdio::piped());
+        let mut server = Started(command.spawn().unwrap());
+        let mut lines = BufReader::new(server.0.stdout.take().unwrap()).lines();
+        let first = lines.next().unwrap().unwrap();
+        let (address, key) = first.split_once(' ').unwrap();
+        let (address, heard) = tap(address.parse().unwrap());
+        let mut command = example("echo");
+        command.args(["client", &address.to_string(), key, message]);
+        let output = command.output().unwrap();
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        // It went there and back through the tap.
+        assert_eq!(text(&output.stdout), format!("{message}\n"));
+        let heard = heard.lock().unwrap();
+        assert!(heard.len() > 1_200 + 2 * message.len(), "{}", heard.len());
+        let words = message.split(' ').map(str::as_bytes);
+        for word in words.filter(|word| word.len() > 3) {
+            let is_there = heard.windows(word.len()).any(|piece| piece == word);
+            assert!(!is_there, "{}", String::from_utf8_lossy(word));
+        }
+    }
+    let output = example("echo").arg("both").output().unwrap();
+    let said = text(&output.stdout);
+    assert!(output.status.success(), "{said}{}", text(&output.stderr));
+    assert!(said.ends_with("echo: both servers sent back what they heard\n"));
 }
 
 #[test]

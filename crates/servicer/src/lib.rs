@@ -49,9 +49,10 @@ pub use storage::{
 };
 #[cfg(feature = "tcp")]
 pub use tcp::{
-    Admission, Dial, DialError, KeyRefused, ListenError, StreamApplication, StreamConfig,
-    StreamCounters, StreamDriver, StreamHandle, StreamListener, StreamReport, StreamRequests,
-    StreamServicer, TlsIdentity, raise_descriptor_limit,
+    Admission, Authorities, AuthoritiesError, BadHostName, CertificateFault, Dial, DialError,
+    DialPeer, Host, HostCertificate, HostCertificateError, KeyRefused, ListenError,
+    StreamApplication, StreamConfig, StreamCounters, StreamDriver, StreamHandle, StreamListener,
+    StreamReport, StreamRequests, StreamServicer, TlsIdentity, raise_descriptor_limit,
 };
 #[cfg(feature = "udp")]
 pub use udp::{

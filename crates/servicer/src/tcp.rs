@@ -1,7 +1,9 @@
 //! The servicer of streams: a thread of its own for a stream machine on TCP connections.
 //!
 //! Over TLS 1.3 each end proves its P-256 identity, and is known by its `NodeId` and nothing else:
-//! no certificates, no names, no resumption. A record is four bytes of length, big-endian, and as
+//! no certificates, no names, no resumption. Or the end that accepts is a host that others know by
+//! its name: it shows a chain of X.509 certificates ([`HostCertificate`]), and who dials says whose
+//! word is taken for it ([`Authorities`]). All above is the same for both. A record is four bytes of length, big-endian, and as
 //! many bytes; the first one of the end that accepts is empty and says that it has, so that a dial
 //! has not gone well before the other end has let it in. What a machine may write is bounded by its
 //! credit, given anew as bytes reach the socket; what it is given, by
@@ -76,15 +78,38 @@
 //! assert_eq!(report.counters.accepted, 0);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
+//!
+//! A host, and a dial of it by its name:
+//!
+//! ```no_run
+//! use std::fs::read_to_string;
+//!
+//! use servicer::{Authorities, Dial, HostCertificate, StreamListener};
+//!
+//! let (chain, key) = (read_to_string("chain.pem")?, read_to_string("key.pem")?);
+//! let certificate = HostCertificate::from_pem(&chain, &key)?;
+//! let listener = StreamListener::bind_host("[::]:7400".parse()?, &certificate)?;
+//! // Later, when the files have been renewed: whoever comes from now on is shown the new ones.
+//! certificate.replace(&read_to_string("chain.pem")?, &read_to_string("key.pem")?)?;
+//!
+//! // At the other end, what the application answers to a command that means a dial.
+//! let authorities = Authorities::from_pem(&read_to_string("authorities.pem")?)?;
+//! let address = "[2001:db8::7]:7400".parse()?;
+//! let peer = authorities.host("lobby.example")?.into();
+//! let dial = Dial { address, peer };
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 mod admission;
 mod application;
+mod authorities;
 mod config;
 mod connection;
 mod counters;
 mod crowd;
 mod descriptors;
 mod driver;
+mod host_certificate;
 mod listener;
 mod patience;
 mod record;
@@ -95,11 +120,13 @@ mod tls;
 use wire::StreamMachine;
 
 pub use admission::Admission;
-pub use application::{Dial, DialError, StreamApplication};
+pub use application::{Dial, DialError, DialPeer, StreamApplication};
+pub use authorities::{Authorities, AuthoritiesError, BadHostName, CertificateFault, Host};
 pub use config::StreamConfig;
 pub use counters::StreamCounters;
 pub use descriptors::raise_descriptor_limit;
 pub use driver::{StreamDriver, StreamRequests};
+pub use host_certificate::{HostCertificate, HostCertificateError};
 pub use listener::{ListenError, StreamListener};
 pub use tls::{KeyRefused, TlsIdentity};
 

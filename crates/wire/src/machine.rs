@@ -203,6 +203,8 @@ pub enum Ecn {
 pub enum PeerIdentity {
     /// The holder of the identity key with this hash.
     Node(NodeId),
+    /// The host that was dialled by its name, as its certificate says.
+    Host,
     /// Nobody: the other end proved no key.
     Anonymous,
 }

@@ -25,7 +25,10 @@ impl Lookup {
     /// again a moment later, it may be.
     pub(crate) fn dial(&mut self, id: CommandId, node: NodeId, address: String) -> Option<Dial> {
         if let Ok(address) = address.parse() {
-            return Some(Dial { address, node });
+            return Some(Dial {
+                address,
+                peer: node.into(),
+            });
         }
         self.take_answer();
         let Some(found) = self.known.get(&address).filter(|found| !found.is_empty()) else {
@@ -38,7 +41,7 @@ impl Lookup {
         self.dialled = Some((id, address));
         Some(Dial {
             address: socket,
-            node,
+            peer: node.into(),
         })
     }
 
@@ -99,6 +102,7 @@ const ADDRESSES_MAX: usize = 16;
 #[cfg(test)]
 mod tests {
     use super::*;
+    use servicer::DialPeer;
 
     const HUB: NodeId = NodeId([1; 32]);
 
@@ -122,7 +126,8 @@ mod tests {
             thread::yield_now();
         };
         assert!(dial.address.ip().is_loopback());
-        assert_eq!((dial.address.port(), dial.node), (7_400, HUB));
+        assert_eq!(dial.address.port(), 7_400);
+        assert!(matches!(dial.peer, DialPeer::Node(HUB)));
         assert!(!lookup.has_failed("localhost:7400"));
         // Nobody was there: the name is looked up anew, and still dialled meanwhile.
         lookup.on_dialled(CommandId(id), &Err::<(), _>(()));
@@ -136,7 +141,7 @@ mod tests {
         // RFC 6761, section 6.4: nothing has this name.
         let name = "hub.invalid:7400";
         assert!(!lookup.has_failed(name), "nobody has looked");
-        assert_eq!(lookup.dial(CommandId(1), HUB, name.to_owned()), None);
+        assert!(lookup.dial(CommandId(1), HUB, name.to_owned()).is_none());
         while !lookup.has_failed(name) {
             assert!(lookup.running.is_some(), "nobody looks");
             thread::yield_now();

@@ -104,7 +104,7 @@ impl StreamApplication<Node> for Mouth {
         };
         Some(Dial {
             address: address.parse().unwrap(),
-            node: hub,
+            peer: hub.into(),
         })
     }
 

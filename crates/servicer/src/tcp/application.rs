@@ -7,6 +7,8 @@ use std::ops::ControlFlow;
 
 use wire::{CommandId, ConnectionId, Instant, NodeId, StreamMachine};
 
+use super::authorities::{CertificateFault, Host};
+
 /// The side of a stream machine that is no protocol: what others ask of it, and what it tells.
 ///
 /// All methods run on the driver's thread between two waits, and none may block. After each of
@@ -85,12 +87,33 @@ pub trait StreamApplication<M: StreamMachine> {
 }
 
 /// A connection to open.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct Dial {
     /// Where to. A name is looked up by whoever may block.
     pub address: SocketAddr,
     /// Who shall be there; anyone else is refused.
-    pub node: NodeId,
+    pub peer: DialPeer,
+}
+
+/// Who shall be at the other end of a dial.
+#[derive(Clone, Debug)]
+pub enum DialPeer {
+    /// The holder of an identity key, which is proved raw. Proves ours to it, where there is one.
+    Node(NodeId),
+    /// A host with a certificate for its name. It is proved nothing, and learns nobody's name.
+    Host(Host),
+}
+
+impl From<NodeId> for DialPeer {
+    fn from(node: NodeId) -> Self {
+        Self::Node(node)
+    }
+}
+
+impl From<Host> for DialPeer {
+    fn from(host: Host) -> Self {
+        Self::Host(host)
+    }
 }
 
 /// Why a dial came to nothing.
@@ -110,8 +133,10 @@ pub enum DialError {
         /// Who proved to be, or claimed so.
         found: NodeId,
     },
-    /// The other end refused the handshake: it does not let this node in, or speaks another
-    /// protocol.
+    /// A host is there whose certificate is not believed.
+    Certificate(CertificateFault),
+    /// The other end refused the handshake: it does not let this node in, speaks another protocol,
+    /// or is a node where a host was dialled, or the other way round.
     Refused,
     /// The other end left during the handshake.
     Gone,
@@ -130,6 +155,7 @@ impl fmt::Display for DialError {
             Self::WrongNode { expected, found } => {
                 write!(f, "found node {found} where {expected} was expected")
             }
+            Self::Certificate(fault) => write!(f, "the host is not believed: {fault}"),
             Self::Refused => f.write_str("the other end refused the handshake"),
             Self::Gone => f.write_str("the other end left during the handshake"),
             Self::Malformed => f.write_str("the other end does not speak this protocol"),

@@ -7,6 +7,7 @@ use mio::net::TcpStream;
 use rustls::Error as TlsError;
 use wire::{CommandId, ConnectionId, Instant, NodeId, PeerIdentity};
 
+use super::authorities::CertificateFault;
 use super::config::StreamConfig;
 use super::patience::{Deadline, Patience};
 use super::record::{RecordReader, RecordWriter};
@@ -47,7 +48,16 @@ pub(super) enum Side {
     /// The other end.
     Accepted(Source),
     /// We did, as this command asked.
-    Dialled(CommandId, NodeId),
+    Dialled(CommandId, Expected),
+}
+
+/// Who shall be at the end that was dialled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Expected {
+    /// This node.
+    Node(NodeId),
+    /// The host of the name that TLS was given.
+    Host,
 }
 
 /// How far a connection is.
@@ -77,6 +87,8 @@ pub(super) enum Fault {
     Unreachable(ErrorKind),
     /// The key at the other end is not one to let pass.
     Stranger(NodeId),
+    /// The certificate of the host that was dialled is not believed.
+    Certificate(CertificateFault),
     /// No key, no key of the right kind, or a bad proof.
     BadProof,
     /// The other end said no.
@@ -163,7 +175,7 @@ impl Connection {
                 // The alert that says why, if it gets out.
                 self.write_tls().ok();
                 tracing::debug!(%error, "TLS failed");
-                Err(fault(&error))
+                Err(self.fault(&error))
             }
         }
     }
@@ -184,7 +196,7 @@ impl Connection {
         if self.tls.is_handshaking() {
             return Ok(None);
         }
-        tls::peer(&self.tls).map(Some).ok_or(Fault::Tls)
+        tls::peer(&self.tls, self.side).map(Some).ok_or(Fault::Tls)
     }
 
     /// Takes a record of the machine.
@@ -245,6 +257,25 @@ impl Connection {
         !self.tls.is_handshaking()
     }
 
+    /// What an error of TLS says about the other end.
+    fn fault(&self, error: &TlsError) -> Fault {
+        if let Some(found) = tls::stranger(error) {
+            return Fault::Stranger(found);
+        }
+        if let TlsError::AlertReceived(_) = error {
+            return Fault::Refused;
+        }
+        if let TlsError::InvalidCertificate(cause) = error
+            && let Side::Dialled(_, Expected::Host) = self.side
+        {
+            return Fault::Certificate(CertificateFault::of(cause));
+        }
+        if let TlsError::InvalidCertificate(_) | TlsError::NoCertificatesPresented = error {
+            return Fault::BadProof;
+        }
+        Fault::Tls
+    }
+
     fn write_tls(&mut self) -> Result<usize, Fault> {
         let mut written = 0_usize;
         while self.tls.wants_write() {
@@ -269,17 +300,4 @@ const CHUNK: usize = 64 << 10;
 /// Whether a socket's lack of a peer means that it is still connecting.
 fn is_not_yet(error: &io::Error) -> bool {
     error.kind() == ErrorKind::NotConnected || error.kind() == ErrorKind::InvalidInput
-}
-
-fn fault(error: &TlsError) -> Fault {
-    if let Some(found) = tls::stranger(error) {
-        return Fault::Stranger(found);
-    }
-    if let TlsError::AlertReceived(_) = error {
-        return Fault::Refused;
-    }
-    if let TlsError::InvalidCertificate(_) | TlsError::NoCertificatesPresented = error {
-        return Fault::BadProof;
-    }
-    Fault::Tls
 }

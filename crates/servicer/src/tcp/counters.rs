@@ -44,7 +44,8 @@ counters! {
     refused_source,
     /// Closed in the handshake: what came is not the TLS that is spoken here.
     failed_tls,
-    /// Closed in the handshake: the wrong key, one that is not let in, none, or a bad proof.
+    /// Closed in the handshake: the wrong key, one that is not let in, none, a bad proof, or the
+    /// certificate of a host that is not believed.
     failed_identity,
     /// Closed in the handshake: the other end refused it.
     failed_refused,

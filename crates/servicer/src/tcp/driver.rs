@@ -327,7 +327,7 @@ impl<M: StreamMachine, A: StreamApplication<M>> StreamDriver<M, A> {
                 application,
             } = &mut self.upper;
             if let Some(dial) = application.on_command(now, machine, id, command) {
-                self.links.dial(now, id, dial, &mut self.upper);
+                self.links.dial(now, id, &dial, &mut self.upper);
             }
         }
         while left.events > 0

@@ -10,9 +10,10 @@ use rustls::ServerConfig;
 use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 
 use super::admission::Admission;
+use super::host_certificate::HostCertificate;
 use super::tls::TlsIdentity;
 
-/// A bound TCP port, the identity that is proved there, and whom it lets in.
+/// A bound TCP port, what is proved there, and whom it lets in.
 #[derive(Debug)]
 pub struct StreamListener {
     pub(super) io: TcpListener,
@@ -31,13 +32,29 @@ impl StreamListener {
         identity: &TlsIdentity,
         admission: Admission,
     ) -> Result<Self, ListenError> {
+        Self::with_tls(address, identity.server(admission).ok())
+    }
+
+    /// As [`bind`](Self::bind), for those who know this host by its name: `certificate` is shown to
+    /// whoever comes, and nobody is asked for a key. To the machine all of them are
+    /// [`Anonymous`](wire::PeerIdentity::Anonymous).
+    ///
+    /// # Errors
+    ///
+    /// [`ListenError`], whose text is one sentence for an operator.
+    pub fn bind_host(
+        address: SocketAddr,
+        certificate: &HostCertificate,
+    ) -> Result<Self, ListenError> {
+        Self::with_tls(address, certificate.server().ok())
+    }
+
+    fn with_tls(address: SocketAddr, tls: Option<Arc<ServerConfig>>) -> Result<Self, ListenError> {
         let fail = |error: io::Error| ListenError {
             address,
             kind: error.kind(),
         };
-        let tls = identity
-            .server(admission)
-            .map_err(|_| fail(ErrorKind::InvalidInput.into()))?;
+        let tls = tls.ok_or_else(|| fail(ErrorKind::InvalidInput.into()))?;
         let io = listen(address).map_err(fail)?;
         let address = io.local_addr().map_err(fail)?;
         Ok(Self { io, tls, address })

@@ -1,4 +1,4 @@
-//! TLS 1.3 between holders of P-256 identity keys: raw public keys, no certificates.
+//! TLS 1.3: what all connections share, and raw public keys between holders of P-256 identities.
 //!
 //! RFC 8446 for the handshake; RFC 7250 for keys in place of certificates. A key counts as proved
 //! once its holder has signed the handshake with it, which rustls and ring check; who it is, is
@@ -21,16 +21,18 @@ use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::server::{AlwaysResolvesServerRawPublicKeys, NoServerSessionStorage};
 use rustls::sign::CertifiedKey;
 use rustls::{
-    CertificateError, ClientConfig, DigitallySignedStruct, DistinguishedName, Error, OtherError,
-    PeerIncompatible, ServerConfig, SignatureScheme, version,
+    CertificateError, ClientConfig, ConfigBuilder, DigitallySignedStruct, DistinguishedName, Error,
+    OtherError, PeerIncompatible, ServerConfig, SignatureScheme, WantsVerifier, version,
 };
 use wire::{NodeId, PeerIdentity};
 
 use super::admission::Admission;
+use super::application::{Dial, DialPeer};
+use super::connection::{Expected, Side};
 
 /// What both ends must name (RFC 7301): records of four-byte lengths, an empty one first from the
 /// end that accepts.
-const PROTOCOL: &[u8] = b"tickwire-records/1";
+pub(super) const PROTOCOL: &[u8] = b"tickwire-records/1";
 
 /// A P-256 identity, made ready to be proved over TLS. Clones share it.
 #[derive(Clone)]
@@ -63,21 +65,17 @@ impl TlsIdentity {
 
     /// What a listener needs: this identity, and whom it lets in.
     pub(super) fn server(&self, admission: Admission) -> Result<Arc<ServerConfig>, KeyRefused> {
-        let provider = provider();
         let verifier = Arc::new(DiallerVerifier {
-            algorithms: provider.signature_verification_algorithms,
+            algorithms: provider().signature_verification_algorithms,
             admission,
         });
-        let mut config = ServerConfig::builder_with_provider(provider)
-            .with_protocol_versions(&[&version::TLS13])
+        let mut config = server_builder()
             .map_err(|_| KeyRefused)?
             .with_client_cert_verifier(verifier)
             .with_cert_resolver(Arc::new(AlwaysResolvesServerRawPublicKeys::new(
                 Arc::clone(&self.key),
             )));
-        config.alpn_protocols = vec![PROTOCOL.to_vec()];
-        config.session_storage = Arc::new(NoServerSessionStorage {});
-        config.send_tls13_tickets = 0;
+        settle(&mut config);
         Ok(Arc::new(config))
     }
 }
@@ -102,11 +100,20 @@ impl fmt::Display for KeyRefused {
 
 impl std::error::Error for KeyRefused {}
 
-/// What a dial needs: our identity, if it is to be proved, and who shall be at the other end.
-pub(super) fn client(
+/// Begins a connection to whom `dial` asks for, proving `own` where that is a node.
+pub(super) fn connect(
     own: Option<&TlsIdentity>,
-    expected: NodeId,
-) -> Result<Arc<ClientConfig>, KeyRefused> {
+    dial: &Dial,
+) -> Result<rustls::ClientConnection, KeyRefused> {
+    let (config, name) = match &dial.peer {
+        DialPeer::Node(node) => (client(own, *node)?, ServerName::from(dial.address.ip())),
+        DialPeer::Host(host) => (Arc::clone(&host.config), host.name.clone()),
+    };
+    rustls::ClientConnection::new(config, name).map_err(|_| KeyRefused)
+}
+
+/// What a dial of a node needs: our identity, if it is to be proved, and who shall be there.
+fn client(own: Option<&TlsIdentity>, expected: NodeId) -> Result<Arc<ClientConfig>, KeyRefused> {
     let provider = provider();
     let verifier = Arc::new(AccepterVerifier {
         algorithms: provider.signature_verification_algorithms,
@@ -124,10 +131,27 @@ pub(super) fn client(
     Ok(Arc::new(config))
 }
 
+/// What a listener's settings begin with.
+pub(super) fn server_builder() -> Result<ConfigBuilder<ServerConfig, WantsVerifier>, Error> {
+    ServerConfig::builder_with_provider(provider()).with_protocol_versions(&[&version::TLS13])
+}
+
+/// Makes a listener speak our protocol only, and resume no session.
+pub(super) fn settle(config: &mut ServerConfig) {
+    config.alpn_protocols = vec![PROTOCOL.to_vec()];
+    config.session_storage = Arc::new(NoServerSessionStorage {});
+    config.send_tls13_tickets = 0;
+}
+
 /// Returns who is at the other end, after the handshake; `None` where another protocol was agreed.
-pub(super) fn peer(tls: &rustls::Connection) -> Option<PeerIdentity> {
+///
+/// Where a host was dialled, its certificate has been checked for its name.
+pub(super) fn peer(tls: &rustls::Connection, side: Side) -> Option<PeerIdentity> {
     if tls.alpn_protocol() != Some(PROTOCOL) {
         return None;
+    }
+    if let Side::Dialled(_, Expected::Host) = side {
+        return Some(PeerIdentity::Host);
     }
     match tls.peer_certificates() {
         None | Some([]) => Some(PeerIdentity::Anonymous),
@@ -146,7 +170,7 @@ pub(super) fn stranger(error: &Error) -> Option<NodeId> {
 }
 
 /// X25519 and P-256 for agreement; AES-GCM and `ChaCha20` for the records; P-256 for signatures.
-fn provider() -> Arc<CryptoProvider> {
+pub(super) fn provider() -> Arc<CryptoProvider> {
     let mut provider = ring::default_provider();
     provider.kx_groups = vec![ring::kx_group::X25519, ring::kx_group::SECP256R1];
     Arc::new(provider)

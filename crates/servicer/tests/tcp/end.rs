@@ -50,8 +50,8 @@ fn a_shutdown_waits_for_nobody_who_does_not_answer() {
     one.wait_for(|counters| counters.accepted == 2);
     let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = silent.local_addr().unwrap();
-    let node = one.id;
-    one.ask(Ask::Dial(1, servicer::Dial { address, node }));
+    let peer = one.id.into();
+    one.ask(Ask::Dial(1, servicer::Dial { address, peer }));
     one.ping();
     one.wait_for(|counters| counters.dialled == 1);
     let report = one.handle.shutdown(PATIENCE);

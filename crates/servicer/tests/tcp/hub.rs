@@ -119,7 +119,7 @@ impl StreamApplication<Node> for Member {
         };
         Some(Dial {
             address: address.parse().unwrap(),
-            node: hub,
+            peer: hub.into(),
         })
     }
 

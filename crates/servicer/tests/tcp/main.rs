@@ -3,8 +3,11 @@
 
 #![cfg(test)]
 
+mod authority;
 mod end;
 mod exchange;
+mod host;
+mod host_hostile;
 mod hostile;
 #[cfg(feature = "hub")]
 mod hub;

@@ -10,8 +10,8 @@ use std::time::Duration;
 use crossbeam_channel::{Receiver, Sender};
 use crypto::{Identity, Ring};
 use servicer::{
-    Admission, Dial, DialError, StreamApplication, StreamConfig, StreamCounters, StreamHandle,
-    StreamListener, StreamServicer, TlsIdentity,
+    Admission, Dial, DialError, HostCertificate, StreamApplication, StreamConfig, StreamCounters,
+    StreamHandle, StreamListener, StreamServicer, TlsIdentity,
 };
 use wire::{
     CloseCause, CommandId, ConnectionId, Effect, Instant, NodeId, Outbound, PeerIdentity,
@@ -328,6 +328,8 @@ pub(crate) struct Node {
 pub(crate) struct Setup {
     pub(crate) identity: TlsIdentity,
     pub(crate) admission: Admission,
+    /// Where it is a host that is dialled by name.
+    pub(crate) certificate: Option<HostCertificate>,
     pub(crate) config: StreamConfig,
     pub(crate) machine: Talker,
     pub(crate) is_anonymous: bool,
@@ -340,6 +342,7 @@ impl Default for Setup {
         Self {
             identity: identity(),
             admission: Admission::AnyNode,
+            certificate: None,
             config: StreamConfig::default(),
             machine: Talker::default(),
             is_anonymous: false,
@@ -352,7 +355,11 @@ impl Default for Setup {
 impl Setup {
     pub(crate) fn start(self) -> Node {
         let any = SocketAddr::from(([127, 0, 0, 1], 0));
-        let listener = StreamListener::bind(any, &self.identity, self.admission).unwrap();
+        let listener = match &self.certificate {
+            Some(certificate) => StreamListener::bind_host(any, certificate),
+            None => StreamListener::bind(any, &self.identity, self.admission),
+        }
+        .unwrap();
         let address = listener.local_address();
         let (sender, news) = crossbeam_channel::unbounded();
         let is_paused = Arc::new(AtomicBool::new(false));
@@ -399,7 +406,8 @@ impl Node {
         address: SocketAddr,
         node: NodeId,
     ) -> Result<ConnectionId, DialError> {
-        self.ask(Ask::Dial(7, Dial { address, node }));
+        let peer = node.into();
+        self.ask(Ask::Dial(7, Dial { address, peer }));
         let mut news = self.next();
         if let News::Opened(_, peer) = news {
             assert_eq!(peer, PeerIdentity::Node(node));

@@ -3,8 +3,10 @@
 use core::net::SocketAddr;
 use core::num::{NonZeroU8, NonZeroU32};
 use core::sync::atomic::{AtomicUsize, Ordering};
+use core::time::Duration;
 use std::thread;
 
+use tickwire::servicer::Clock;
 use tickwire::udp_proto::{ChannelTable, Credentials, ServerIdentity, Target};
 use tickwire::{
     AppId, ChannelId, Client, Config, ConnectFailure, Event, Message, MessageOutcome, RELIABLE,
@@ -117,7 +119,7 @@ fn a_server_with_another_key_is_not_believed() {
     let mut server = Server::bind(address("127.0.0.1:0"), APP).unwrap();
     let other = Server::bind(address("127.0.0.1:0"), APP).unwrap();
     let mut config = Config::default();
-    config.connect_timeout = core::time::Duration::from_millis(600);
+    config.connect_timeout = Duration::from_millis(600);
     let target = Target {
         addresses: vec![server.address()],
         server: ServerIdentity::Keys(vec![other.key().to_string().parse().unwrap()]),
@@ -164,9 +166,30 @@ fn a_busy_port_is_one_sentence() {
 
 #[test]
 fn ticks_are_counted_not_guessed() {
+    const HZ: NonZeroU8 = NonZeroU8::MIN.saturating_add(99);
     let mut server = Server::bind(address("127.0.0.1:0"), APP).unwrap();
-    let ticks = (0..20).map(|_| server.wait_tick(FAST).unwrap()).count();
-    assert_eq!(ticks, 20);
+    let clock = Clock::new();
+    let mut begins = Vec::new();
+    for number in 0..20 {
+        server.wait_tick(HZ).unwrap();
+        begins.push(clock.now());
+        if number == 9 {
+            // The game takes three ticks and a half for this one.
+            let (_never, waits) = std::sync::mpsc::channel::<()>();
+            waits.recv_timeout(Duration::from_millis(35)).ok();
+        }
+    }
+    // None comes early; and each span of 10 ms has begun a tick or is counted as missed, but for a
+    // part of one where a tick was late.
+    let load = server.report().load;
+    let spans = begins[19].saturating_since(begins[0]).as_millis() / 10;
+    let told = u128::from(load.ticks + load.ticks_missed);
+    assert_eq!(load.ticks, 20);
+    assert!(load.ticks_missed >= 2, "{load:?}");
+    assert!(
+        (spans / 2..=spans + 2).contains(&told),
+        "{load:?} in {spans}"
+    );
 }
 
 /// A server that sends back what it hears, as the README writes one; returns what `send` refused.

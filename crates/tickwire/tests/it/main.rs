@@ -10,5 +10,7 @@ mod background;
 mod door;
 mod exchange;
 mod game;
+#[cfg(feature = "tcp")]
+mod handover;
 mod providers;
 mod report;

@@ -61,6 +61,10 @@ fn twp_k3_no_byte_of_a_token_hello_may_change() {
     }
     assert_eq!(line.server.machine.stats().accepted, 0);
     assert!(line.client.sessions().is_empty() && line.server.events.is_empty());
+    // Left alone, the next one connects.
+    let credentials = line.token(1);
+    let session = line.client.dial(line.now, &line.keys, credentials);
+    assert!(meddle(&mut line, session, |_, _| ()));
 }
 
 /// Here the meddler gets cookies for his own HELLO, and only the transcript is in his way.
@@ -81,6 +85,8 @@ fn twp_k3_no_byte_of_an_open_hello_may_change() {
     let stats = *line.server.machine.stats();
     assert!(stats.accepted > 10, "the meddler got through to the curve");
     assert_eq!(stats.sessions_opened, 0);
+    let session = line.client.dial(line.now, &line.keys, Credentials::Open);
+    assert!(meddle(&mut line, session, |_, _| ()), "left alone");
 }
 
 #[test]

@@ -4,14 +4,13 @@ use std::sync::Arc;
 
 use mio::net::TcpStream;
 use mio::{Interest, Registry, Token};
-use rustls::pki_types::ServerName;
-use rustls::{ClientConnection, ServerConfig, ServerConnection};
+use rustls::{ServerConfig, ServerConnection};
 use wire::{CloseCause, CommandId, ConnectionId, Instant, StreamMachine};
 
 use super::upper::Upper;
-use crate::tcp::application::{Dial, DialError, StreamApplication};
+use crate::tcp::application::{Dial, DialError, DialPeer, StreamApplication};
 use crate::tcp::config::StreamConfig;
-use crate::tcp::connection::{Connection, Fault, Side, Stage};
+use crate::tcp::connection::{Connection, Expected, Fault, Side, Stage};
 use crate::tcp::counters::StreamLedger;
 use crate::tcp::patience::Deadline;
 use crate::tcp::source::Source;
@@ -101,7 +100,7 @@ impl Links {
         &mut self,
         now: Instant,
         id: CommandId,
-        dial: Dial,
+        dial: &Dial,
         upper: &mut Upper<M, A>,
     ) {
         if let Err(error) = self.try_dial(now, id, dial) {
@@ -109,7 +108,7 @@ impl Links {
         }
     }
 
-    fn try_dial(&mut self, now: Instant, id: CommandId, dial: Dial) -> Result<(), DialError> {
+    fn try_dial(&mut self, now: Instant, id: CommandId, dial: &Dial) -> Result<(), DialError> {
         let refuse = |error| {
             self.ledger.dials_refused.add(1);
             error
@@ -121,18 +120,19 @@ impl Links {
             .table
             .place(None, &self.config)
             .map_err(|_| refuse(DialError::Full))?;
-        let name = ServerName::from(dial.address.ip());
-        let tls = tls::client(self.identity.as_ref(), dial.node)
-            .ok()
-            .and_then(|config| ClientConnection::new(config, name).ok())
-            .ok_or_else(|| refuse(DialError::Malformed))?;
+        let tls =
+            tls::connect(self.identity.as_ref(), dial).map_err(|_| refuse(DialError::Malformed))?;
         self.ledger.dialled.add(1);
         let unreachable = |kind| {
             self.ledger.failed_unreachable.add(1);
             DialError::Unreachable(kind)
         };
         let io = TcpStream::connect(dial.address).map_err(|error| unreachable(error.kind()))?;
-        let side = Side::Dialled(id, dial.node);
+        let expected = match dial.peer {
+            DialPeer::Node(node) => Expected::Node(node),
+            DialPeer::Host(_) => Expected::Host,
+        };
+        let side = Side::Dialled(id, expected);
         let connection = Connection::new(now, io, tls.into(), side, &self.config);
         if self.register(key, connection).is_none() {
             self.ledger.failed_gone.add(1);
@@ -337,7 +337,7 @@ impl Links {
         let count = match fault {
             Fault::Finished | Fault::Reset => &ledger.failed_gone,
             Fault::Unreachable(_) => &ledger.failed_unreachable,
-            Fault::Stranger(_) | Fault::BadProof => &ledger.failed_identity,
+            Fault::Stranger(_) | Fault::Certificate(_) | Fault::BadProof => &ledger.failed_identity,
             Fault::Refused => &ledger.failed_refused,
             Fault::Late(_) => &ledger.failed_timeout,
             Fault::Tls | Fault::TooLong | Fault::Overrun => &ledger.failed_tls,
@@ -355,18 +355,24 @@ impl Links {
             Fault::Late(Deadline::Record) => &ledger.closed_slow,
             Fault::Late(Deadline::Stall) => &ledger.closed_stalled,
             Fault::Late(_) => &ledger.closed_idle,
-            Fault::Stranger(_) | Fault::BadProof | Fault::Refused | Fault::Tls => {
-                &ledger.closed_tls
-            }
+            Fault::Stranger(_)
+            | Fault::Certificate(_)
+            | Fault::BadProof
+            | Fault::Refused
+            | Fault::Tls => &ledger.closed_tls,
         };
         count.add(1);
     }
 }
 
 /// What a dial is told of the fault that ended it.
-const fn dial_error(fault: Fault, expected: wire::NodeId) -> DialError {
+const fn dial_error(fault: Fault, expected: Expected) -> DialError {
     match fault {
-        Fault::Stranger(found) => DialError::WrongNode { expected, found },
+        Fault::Stranger(found) => match expected {
+            Expected::Node(expected) => DialError::WrongNode { expected, found },
+            Expected::Host => DialError::Malformed,
+        },
+        Fault::Certificate(fault) => DialError::Certificate(fault),
         Fault::Unreachable(kind) => DialError::Unreachable(kind),
         Fault::Refused => DialError::Refused,
         Fault::Late(_) => DialError::TimedOut,

@@ -3,8 +3,10 @@
 use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet};
 
-use udp_proto::channel::{ChannelConfig, ChannelId, ChannelTable, Priority, SendError};
-use wire::{Generator, Seed};
+use udp_proto::channel::{ChannelConfig, ChannelId, ChannelTable, MsgFrame, Priority, SendError};
+use udp_proto::inbox::Inbox;
+use udp_proto::outbox::{End, Lead, Outbox, Room};
+use wire::{Generator, Instant, Reader, Seed};
 
 use super::pipe::{Faults, Pipe};
 
@@ -107,6 +109,7 @@ fn check(pipe: &Pipe, sent: &[Vec<(u8, Vec<u8>)>; 2]) {
 
 #[test]
 fn twp_m1_m2_every_channel_delivers_what_its_kind_promises() {
+    let mut messages = 0;
     for seed in 0..40 {
         let mut generator = Seed::from_number(seed).generator(0);
         let faults = Faults {
@@ -123,8 +126,75 @@ fn twp_m1_m2_every_channel_delivers_what_its_kind_promises() {
         let mut pipe = Pipe::new(&table(), first_id, faults, world);
         let sent = run(&mut pipe, &mut generator, 150);
         check(&pipe, &sent);
+        messages += sent.iter().map(Vec::len).sum::<usize>();
+    }
+    assert!(
+        messages > 10_000,
+        "of 12,000 some found no room: {messages}"
+    );
+}
+
+/// A packet is lost: what it held holds up what is behind it in its own ordered channel,
+/// and nothing else.
+#[test]
+fn b7_a_hole_holds_up_its_own_ordered_channel_and_nothing_else() {
+    const COUNT: u8 = 4;
+    let reliable = [1, 2, 4];
+    for (hole, held) in reliable.map(|hole| (hole, if hole == 4 { 0 } else { COUNT - 1 })) {
+        let mut outbox = Outbox::new(table(), 256 << 10, 0);
+        let mut inbox = Inbox::new(table(), 256 << 10, 0);
+        let mut lost = None;
+        let mut read = Vec::new();
+        let hear = |inbox: &mut Inbox, packet: &[u8], read: &mut Vec<(u8, u8)>| {
+            let frame = MsgFrame::decode(&mut Reader::new(packet), &table()).unwrap();
+            inbox.on_message(Instant::ZERO, &frame).unwrap();
+            let mut message = Vec::new();
+            while let Some(channel) = inbox.recv(&mut message) {
+                read.push((channel.0, message[0]));
+            }
+        };
+        for number in 0..COUNT {
+            for channel in 0..5 {
+                let id = ChannelId(channel);
+                outbox.send(Instant::ZERO, id, &[number; 600]).unwrap();
+                let (mut packet, mut content) = (Vec::new(), None);
+                outbox.fill(Instant::ZERO, ROOM_OF_ONE, &mut packet, &mut |it| {
+                    content = Some(it.content);
+                });
+                if (number, channel) == (0, hole) {
+                    lost = content;
+                } else {
+                    hear(&mut inbox, &packet, &mut read);
+                }
+            }
+        }
+        let of = |read: &[(u8, u8)], channel| -> Vec<u8> {
+            let of_channel = read.iter().filter(|(id, _)| *id == channel);
+            of_channel.map(|(_, number)| *number).collect()
+        };
+        let all: Vec<u8> = (0..COUNT).collect();
+        for channel in (0..5).filter(|channel| *channel != hole) {
+            assert_eq!(of(&read, channel), all, "{channel} beside {hole}");
+        }
+        let came = usize::from(COUNT - 1 - held);
+        assert_eq!(of(&read, hole).len(), came, "behind the hole in {hole}");
+        // It comes, and a copy of it: once, in its place where that counts.
+        outbox.on_lost(Instant::ZERO, lost.unwrap());
+        let mut packet = Vec::new();
+        outbox.fill(Instant::ZERO, ROOM_OF_ONE, &mut packet, &mut |_| ());
+        hear(&mut inbox, &packet, &mut read);
+        hear(&mut inbox, &packet, &mut read);
+        let expected = if held == 0 { vec![1, 2, 3, 0] } else { all };
+        assert_eq!(of(&read, hole), expected);
     }
 }
+
+const ROOM_OF_ONE: Room = Room {
+    bytes: 700,
+    end: End::Packet,
+    lead: Lead::Any,
+    channels: u32::MAX,
+};
 
 #[test]
 fn twp_m1_a_second_under_way_changes_nothing() {

@@ -137,6 +137,38 @@ fn only_the_last_frame_of_a_packet_is_without_length_and_never_one_that_is_padde
     }
 }
 
+/// What the replaced system puts around each is 5 bytes.
+#[test]
+fn u11_small_messages_share_a_packet_with_1_to_5_bytes_around_each() {
+    for row in [
+        ChannelConfig::unreliable(),
+        ChannelConfig::sequenced(),
+        ChannelConfig::reliable_unordered(),
+        ChannelConfig::reliable_ordered(),
+        ChannelConfig::bulk(),
+    ] {
+        let (mut least, mut most) = (usize::MAX, 0);
+        for len in 0..=WHOLE_MAX {
+            for end in [End::Packet, End::Frames] {
+                let mut outbox = outbox(core::slice::from_ref(&row));
+                let count = (ROOM / (len + 5)).clamp(1, FRAMES_MAX);
+                for number in 0..count {
+                    let number = u8::try_from(number).unwrap();
+                    let message = vec![number; len];
+                    outbox.send(Instant::ZERO, ChannelId(0), &message).unwrap();
+                }
+                let (out, contents) = fill(&mut outbox, Instant::ZERO, ROOM, end);
+                assert_eq!(contents.len(), count, "{len} bytes: all in one packet");
+                let around = out.len() - count * len;
+                assert!(around <= 5 * count, "{len} bytes: {around} around {count}");
+                least = least.min(around / count);
+                most = most.max(around.div_ceil(count));
+            }
+        }
+        assert!(least >= 1 && most <= 5, "{least} to {most}");
+    }
+}
+
 #[test]
 fn a_frame_that_fits_only_without_its_length_takes_the_whole_room() {
     let mut outbox = outbox(&[ChannelConfig::unreliable()]);

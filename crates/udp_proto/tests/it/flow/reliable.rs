@@ -39,12 +39,12 @@ fn sim_b5_a_megabyte_takes_a_second_where_the_round_trip_is_50_ms() {
     }
     let took = lane.now().saturating_since(start);
     println!("1 MB at a round trip of 50 ms: {took:?}");
-    assert!(took <= ms(1_000), "{took:?}");
+    assert!(took <= ms(450), "{took:?}");
 }
 
 /// The replaced system sends again after a second.
 #[test]
-fn sim_b6_at_a_tenth_of_loss_99_of_100_reliable_messages_come_within_a_third_of_a_second() {
+fn sim_b6_at_a_tenth_of_loss_99_of_100_reliable_messages_come_within_200_ms() {
     let mut all = Vec::new();
     for seed in 0..5 {
         let link = LinkConfig::default()
@@ -69,5 +69,5 @@ fn sim_b6_at_a_tenth_of_loss_99_of_100_reliable_messages_come_within_a_third_of_
     let [half, most] = [50, 99].map(|percent| percentile(&all, percent));
     println!("reliable at 10 % loss and 50 ms: {half:?} for half, {most:?} for 99 of 100");
     assert!(half <= ms(60), "{half:?}");
-    assert!(most <= ms(330), "{most:?}");
+    assert!(most <= ms(200), "{most:?}");
 }

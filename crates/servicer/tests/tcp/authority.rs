@@ -1,0 +1,198 @@
+//! Certificate authorities of the test's own, and hosts that they vouch for.
+
+use std::net::{SocketAddr, TcpStream};
+use std::sync::Arc;
+
+use rcgen::{
+    BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
+};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::sign::{CertifiedKey, SingleCertAndKey};
+use rustls::{
+    ClientConfig, ClientConnection, RootCertStore, ServerConfig, ServerConnection, StreamOwned,
+};
+use servicer::{Authorities, Dial, DialError, HostCertificate};
+use wire::{CommandId, ConnectionId, PeerIdentity};
+
+use crate::stranger::{PROTOCOL, Stranger, plain, read_to_end};
+use crate::toy::{Ask, News, Node, Setup};
+
+/// The name of the hosts here.
+pub(crate) const NAME: &str = "game.example";
+
+/// One that says who a host is.
+pub(crate) struct Authority {
+    issuer: Issuer<'static, KeyPair>,
+    /// Its certificate, by itself or by the one above.
+    pub(crate) pem: String,
+}
+
+/// What a host shows, and the key for it.
+pub(crate) struct Issued {
+    pub(crate) chain: String,
+    pub(crate) key: String,
+}
+
+impl Authority {
+    /// One that nobody vouches for.
+    pub(crate) fn new(name: &str) -> Self {
+        let (params, key) = authority(name);
+        let pem = pem(params.self_signed(&key).unwrap().der());
+        let issuer = Issuer::new(params, key);
+        Self { issuer, pem }
+    }
+
+    /// One that this one vouches for.
+    pub(crate) fn below(&self, name: &str) -> Self {
+        let (params, key) = authority(name);
+        let pem = pem(params.signed_by(&key, &self.issuer).unwrap().der());
+        let issuer = Issuer::new(params, key);
+        Self { issuer, pem }
+    }
+
+    /// Vouches for a host by [`NAME`] and 127.0.0.1, after `change`.
+    pub(crate) fn issue(&self, change: impl FnOnce(&mut CertificateParams)) -> Issued {
+        let names = [NAME, "127.0.0.1"].map(str::to_owned);
+        let mut params = CertificateParams::new(names).unwrap();
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+        change(&mut params);
+        let key = KeyPair::generate().unwrap();
+        let certificate = params.signed_by(&key, &self.issuer).unwrap();
+        Issued {
+            chain: pem(certificate.der()),
+            key: key_pem(&key),
+        }
+    }
+
+    /// A host with a good certificate.
+    pub(crate) fn certificate(&self) -> HostCertificate {
+        self.issue(|_| ()).certificate()
+    }
+
+    pub(crate) fn trusted(&self) -> Authorities {
+        Authorities::from_pem(&self.pem).unwrap()
+    }
+}
+
+impl Issued {
+    pub(crate) fn certificate(&self) -> HostCertificate {
+        HostCertificate::from_pem(&self.chain, &self.key).unwrap()
+    }
+}
+
+/// A node that shows `certificate`.
+pub(crate) fn serve(certificate: &HostCertificate) -> Node {
+    Setup {
+        certificate: Some(certificate.clone()),
+        ..Setup::default()
+    }
+    .start()
+}
+
+/// Dials the host of [`NAME`], and returns what became of it.
+pub(crate) fn dial(
+    from: &Node,
+    address: SocketAddr,
+    authorities: &Authorities,
+) -> Result<ConnectionId, DialError> {
+    dial_name(from, address, (authorities, NAME))
+}
+
+pub(crate) fn dial_name(
+    from: &Node,
+    address: SocketAddr,
+    (authorities, name): (&Authorities, &str),
+) -> Result<ConnectionId, DialError> {
+    let peer = authorities.host(name).unwrap().into();
+    from.ask(Ask::Dial(8, Dial { address, peer }));
+    let mut news = from.next();
+    if let News::Opened(_, peer) = news {
+        assert_eq!(peer, PeerIdentity::Host);
+        news = from.next();
+    }
+    let News::Dialled(CommandId(8), result) = news else {
+        panic!("{news:?}")
+    };
+    result
+}
+
+/// Waits for a guest to be let in, of whom nothing is known.
+pub(crate) fn guest_of(host: &Node) -> ConnectionId {
+    let News::Opened(there, PeerIdentity::Anonymous) = host.next() else {
+        panic!("nobody came in")
+    };
+    there
+}
+
+/// TLS as anybody's library speaks it, under full control of the test: no raw keys.
+pub(crate) fn guest(address: SocketAddr, authority: &Authority) -> Stranger {
+    StreamOwned::new(hello(authority), plain(address))
+}
+
+/// The same before it is connected.
+pub(crate) fn hello(authority: &Authority) -> ClientConnection {
+    let mut roots = RootCertStore::empty();
+    let root = CertificateDer::from_pem_slice(authority.pem.as_bytes());
+    roots.add(root.unwrap()).unwrap();
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let mut config = ClientConfig::builder_with_provider(provider)
+        .with_protocol_versions(&[&rustls::version::TLS13])
+        .unwrap()
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    config.alpn_protocols = vec![PROTOCOL.to_vec()];
+    let name = ServerName::try_from(NAME).unwrap();
+    ClientConnection::new(Arc::new(config), name).unwrap()
+}
+
+/// Listens for one connection, to show `chain` and sign with a key that is another's.
+pub(crate) fn impostor(chain: &str, key: &str) -> SocketAddr {
+    let provider = rustls::crypto::ring::default_provider();
+    let chain = CertificateDer::pem_slice_iter(chain.as_bytes());
+    let key = PrivateKeyDer::from_pem_slice(key.as_bytes()).unwrap();
+    let key = provider.key_provider.load_private_key(key).unwrap();
+    let shown = CertifiedKey::new(chain.map(Result::unwrap).collect(), key);
+    let mut config = ServerConfig::builder_with_provider(Arc::new(provider))
+        .with_protocol_versions(&[&rustls::version::TLS13])
+        .unwrap()
+        .with_no_client_auth()
+        .with_cert_resolver(Arc::new(SingleCertAndKey::from(shown)));
+    config.alpn_protocols = vec![PROTOCOL.to_vec()];
+    let tls = ServerConnection::new(Arc::new(config)).unwrap();
+    listen(move |io| drop(read_to_end(StreamOwned::new(tls, io))))
+}
+
+/// Listens for one connection, and does as it is told with it.
+pub(crate) fn listen(then: impl FnOnce(TcpStream) + Send + 'static) -> SocketAddr {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    std::thread::spawn(move || then(listener.accept().unwrap().0));
+    address
+}
+
+fn authority(name: &str) -> (CertificateParams, KeyPair) {
+    let mut params = CertificateParams::new(Vec::new()).unwrap();
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    params.distinguished_name.push(DnType::CommonName, name);
+    (params, KeyPair::generate().unwrap())
+}
+
+pub(crate) fn pem(der: &[u8]) -> String {
+    labelled("CERTIFICATE", der)
+}
+
+fn key_pem(key: &KeyPair) -> String {
+    labelled("PRIVATE KEY", key.serialized_der())
+}
+
+fn labelled(label: &str, der: &[u8]) -> String {
+    use base64ct::{Base64, Encoding};
+    let body = Base64::encode_string(der).into_bytes();
+    let lines: Vec<_> = body
+        .chunks(64)
+        .map(|line| core::str::from_utf8(line).unwrap())
+        .collect();
+    let body = lines.join("\n");
+    format!("-----BEGIN {label}-----\n{body}\n-----END {label}-----\n")
+}

@@ -1,0 +1,271 @@
+//! Whatever comes to a host's port, or answers where a host was dialled, is counted and closed.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::time::Duration;
+
+use servicer::{DialError, HostCertificate, StreamConfig};
+use wire::CloseCause;
+
+use crate::authority::{Authority, dial, guest, guest_of, hello, listen, serve};
+use crate::stranger::{announce, greet, plain, read_to_end};
+use crate::toy::{Ask, News, Node, Setup};
+
+/// A host with other limits.
+fn limited(certificate: &HostCertificate, set: impl FnOnce(&mut StreamConfig)) -> Node {
+    let mut config = StreamConfig::default();
+    set(&mut config);
+    Setup {
+        certificate: Some(certificate.clone()),
+        config,
+        ..Setup::default()
+    }
+    .start()
+}
+
+/// The first flight of a guest.
+fn first_flight(authority: &Authority) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    hello(authority).write_tls(&mut bytes).unwrap();
+    bytes
+}
+
+#[test]
+fn b4_who_speaks_no_tls_or_an_older_one_to_a_host_is_counted_and_closed() {
+    let root = Authority::new("root");
+    let host = serve(&root.certificate());
+    // The one version that is offered is 1.3; RFC 8446, section 4.2.1.
+    let mut older = first_flight(&root);
+    let offer = [0, 43, 0, 3, 2, 3, 4];
+    let at = older.windows(7).position(|it| it == offer).unwrap();
+    older[at + 6] = 3;
+    // A message of 16 MiB is announced: not waited for, nor is room made for it.
+    let endless = [22, 3, 1, 0, 8, 1, 255, 255, 255, 3, 3, 0, 0];
+    let record = [0, 0, 0, 2, b'h', b'i'];
+    let plaintext = b"GET / HTTP/1.1\r\nHost: game.example\r\n\r\n";
+    for (count, bytes) in (1..).zip([&plaintext[..], &record, &older, &endless]) {
+        let mut stranger = plain(host.address);
+        stranger.write_all(bytes).unwrap();
+        if bytes == record {
+            // Too short to be told from the start of a longer one.
+            stranger.write_all(&[0; 16]).unwrap();
+        }
+        let answer = read_to_end(stranger);
+        // Nothing, or the alert that says why; RFC 8446, section 6.
+        assert!(answer.is_empty() || answer[0] == 21, "{answer:?}");
+        let counters = host.wait_for(|counters| counters.failed_tls == count);
+        assert_eq!((counters.accepted, counters.opened), (count, 0));
+    }
+    assert!(host.news.is_empty(), "the machine never hears of it");
+    assert!(dial(&Node::start(), host.address, &root.trusted()).is_ok());
+}
+
+#[test]
+fn b4_a_host_dialled_where_none_is_comes_to_an_error_in_time() {
+    let mut config = StreamConfig::default();
+    config.handshake_timeout = Duration::from_millis(200);
+    let one = Setup {
+        config,
+        ..Setup::default()
+    }
+    .start();
+    let trusted = Authority::new("root").trusted();
+    let echo = |mut io: TcpStream| {
+        let mut buffer = [0; 512];
+        while let Ok(len @ 1..) = io.read(&mut buffer) {
+            drop(io.write_all(&buffer[..len]));
+        }
+    };
+    let banner = |mut io: TcpStream| {
+        drop(io.write_all(b"220 mail.example ready\r\n"));
+        read_to_end(io);
+    };
+    let endless = |mut io: TcpStream| {
+        drop(io.write_all(&[22, 3, 3, 0, 8, 2, 255, 255, 255, 3, 3, 0, 0]));
+        read_to_end(io);
+    };
+    // As slow as a byte each time that the other end is looked at, until it has had enough.
+    let trickle = |mut io: TcpStream| {
+        while io.write_all(&[22]).is_ok() && io.write_all(&[3, 3, 64, 0]).is_ok() {
+            while io.write_all(&[0]).is_ok() {
+                std::thread::park_timeout(Duration::from_millis(1));
+            }
+        }
+    };
+    let silent = |io: TcpStream| drop(read_to_end(io));
+    let cases: [(SocketAddr, DialError); 6] = [
+        (listen(echo), DialError::Malformed),
+        (listen(banner), DialError::Malformed),
+        (listen(endless), DialError::Malformed),
+        (listen(trickle), DialError::TimedOut),
+        (listen(silent), DialError::TimedOut),
+        (listen(drop), DialError::Gone),
+    ];
+    for (number, (address, expected)) in cases.into_iter().enumerate() {
+        assert_eq!(dial(&one, address, &trusted), Err(expected), "{number}");
+    }
+    let counters = one.handle.counters();
+    assert_eq!((counters.failed_tls, counters.failed_timeout), (3, 2));
+    assert_eq!((counters.failed_gone, counters.opened), (1, 0));
+}
+
+#[test]
+fn b4_nodes_and_hosts_are_not_taken_for_each_other() {
+    let root = Authority::new("root");
+    let (node, host, one) = (Node::start(), serve(&root.certificate()), Node::start());
+    assert_eq!(one.dial(host.address, host.id), Err(DialError::Refused));
+    let result = dial(&one, node.address, &root.trusted());
+    assert_eq!(result, Err(DialError::Refused));
+    for refusing in [&node, &host] {
+        let counters = refusing.wait_for(|counters| counters.failed_tls == 1);
+        assert_eq!((counters.accepted, counters.opened), (1, 0));
+    }
+    // Each by its own way.
+    assert!(one.dial(node.address, node.id).is_ok());
+    assert!(dial(&one, host.address, &root.trusted()).is_ok());
+}
+
+#[test]
+fn b4_a_handshake_with_a_host_that_does_not_end_is_ended() {
+    let root = Authority::new("root");
+    let host = limited(&root.certificate(), |config| {
+        config.handshake_timeout = Duration::from_millis(100);
+    });
+    let flight = first_flight(&root);
+    // One that never begins, one that stops halfway, one that trickles.
+    for len in [0, 100, flight.len() - 1] {
+        let mut stranger = plain(host.address);
+        for byte in &flight[..len] {
+            if stranger.write_all(&[*byte]).is_err() {
+                break;
+            }
+        }
+        assert!(read_to_end(stranger).is_empty());
+    }
+    // One that takes the host's flight and never answers.
+    let mut stranger = plain(host.address);
+    stranger.write_all(&flight).unwrap();
+    let shown = read_to_end(stranger);
+    assert!(shown.len() > 500, "{}", shown.len());
+    let counters = host.wait_for(|counters| counters.failed_timeout == 4);
+    assert_eq!((counters.accepted, counters.opened), (4, 0));
+    assert!(dial(&Node::start(), host.address, &root.trusted()).is_ok());
+}
+
+#[test]
+fn b4_a_guest_that_half_closes_is_told_from_one_that_leaves_in_order() {
+    let root = Authority::new("root");
+    let host = serve(&root.certificate());
+    let open = || {
+        let mut stranger = guest(host.address, &root);
+        greet(&mut stranger);
+        (stranger, guest_of(&host))
+    };
+    // In order: what it sent before is heard, and the host says farewell as well.
+    let (mut stranger, there) = open();
+    announce(&mut stranger, 2, b"ok");
+    stranger.conn.send_close_notify();
+    stranger.flush().unwrap();
+    assert_eq!(host.next(), News::Frame(there, b"ok".to_vec()));
+    assert_eq!(host.next(), News::Closed(there, CloseCause::Finished));
+    assert_eq!(stranger.read(&mut [0; 8]).unwrap(), 0);
+    // The half of TCP alone, which anybody on the way could close.
+    let (mut stranger, there) = open();
+    stranger.sock.shutdown(Shutdown::Write).unwrap();
+    assert_eq!(host.next(), News::Closed(there, CloseCause::Failed));
+    let error = stranger.read(&mut [0; 8]).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::UnexpectedEof);
+    // The host says farewell first; nothing is cut off.
+    let (mut stranger, there) = open();
+    host.ask(Ask::Close(there, b"bye".to_vec()));
+    let mut bytes = Vec::new();
+    stranger.read_to_end(&mut bytes).unwrap();
+    assert_eq!(bytes, b"\0\0\0\x03bye");
+    assert_eq!(host.next(), News::Closed(there, CloseCause::Local));
+    let counters = host.handle.counters();
+    let closed = (counters.closed_finished, counters.closed_reset);
+    assert_eq!((closed, counters.closed_local), ((1, 1), 1));
+}
+
+#[test]
+fn b4_a_flood_of_the_smallest_pieces_starves_nobody() {
+    const PIECES: usize = 20_000;
+    let root = Authority::new("root");
+    let host = serve(&root.certificate());
+    let mut flooder = guest(host.address, &root);
+    greet(&mut flooder);
+    let flooding = guest_of(&host);
+    let mut quiet = guest(host.address, &root);
+    greet(&mut quiet);
+    let aside = guest_of(&host);
+    // Each byte of a record in a piece of TLS of its own: 23 bytes for one.
+    let len = u32::try_from(PIECES).unwrap();
+    let mut flood = Vec::new();
+    for byte in len.to_be_bytes().into_iter().chain([7].repeat(PIECES)) {
+        flooder.conn.writer().write_all(&[byte]).unwrap();
+        flooder.conn.write_tls(&mut flood).unwrap();
+    }
+    assert_eq!(flood.len(), 23 * (PIECES + 4));
+    let mut socket = flooder.sock.try_clone().unwrap();
+    let writer = std::thread::spawn(move || socket.write_all(&flood).unwrap());
+    announce(&mut quiet, 2, b"me");
+    let (first, second) = (host.next(), host.next());
+    writer.join().unwrap();
+    let whole = News::Frame(flooding, vec![7; PIECES]);
+    let mine = News::Frame(aside, b"me".to_vec());
+    assert!([&first, &second].contains(&&whole));
+    assert!([&first, &second].contains(&&mine));
+    assert_eq!(host.handle.counters().records_in, 2);
+}
+
+#[test]
+fn b4_a_guest_that_changes_keys_without_end_is_closed() {
+    let root = Authority::new("root");
+    let host = serve(&root.certificate());
+    let mut stranger = guest(host.address, &root);
+    greet(&mut stranger);
+    let there = guest_of(&host);
+    // Once in a while is well.
+    for _ in 0..100 {
+        stranger.conn.refresh_traffic_keys().unwrap();
+        announce(&mut stranger, 1, b"x");
+        assert_eq!(host.next(), News::Frame(there, b"x".to_vec()));
+    }
+    // Each costs a key derivation at both ends, and carries nothing.
+    for _ in 0..100 {
+        stranger.conn.refresh_traffic_keys().unwrap();
+        if stranger.flush().is_err() {
+            break;
+        }
+    }
+    assert_eq!(host.next(), News::Closed(there, CloseCause::Failed));
+    assert_eq!(host.handle.counters().closed_tls, 1);
+    // Another handshake in the middle, which TLS 1.3 does not know.
+    let mut stranger = guest(host.address, &root);
+    greet(&mut stranger);
+    let there = guest_of(&host);
+    stranger.sock.write_all(&first_flight(&root)).unwrap();
+    assert_eq!(host.next(), News::Closed(there, CloseCause::Failed));
+    assert_eq!(host.handle.counters().closed_tls, 2);
+}
+
+#[test]
+fn b4_a_guest_that_takes_nothing_is_closed_and_holds_no_more_than_its_credit() {
+    const LEN: usize = 60_000;
+    let root = Authority::new("root");
+    let host = limited(&root.certificate(), |config| {
+        config.stall_timeout = Duration::from_millis(200);
+        config.credit_bytes = 200_000;
+    });
+    let mut stranger = guest(host.address, &root);
+    greet(&mut stranger);
+    let there = guest_of(&host);
+    host.ask(Ask::Flood(there, 10_000, LEN));
+    assert_eq!(host.next(), News::Closed(there, CloseCause::Failed));
+    let counters = host.handle.counters();
+    assert_eq!(counters.closed_stalled, 1);
+    // What was written is what the sockets hold; beyond it no more than the credit was taken.
+    let taken = u64::try_from(read_to_end(stranger).len()).unwrap();
+    let sent = counters.bytes_out + 4 * counters.records_out;
+    assert!(sent - taken < 200_000 + 65_536, "{sent} {taken}");
+}
