@@ -21,7 +21,7 @@ use crate::rtt::RttEstimator;
 use contents::{Chain, Contents};
 use flight::Flight;
 use reference::AckReference;
-use ring::GROWTH_MIN;
+
 use scan::{Evicted, Pass, Slot, State};
 use tolerance::Tolerance;
 
@@ -369,8 +369,7 @@ impl<C: Copy> SentPackets<C> {
 
     /// Gives back the memory that what is remembered does not need.
     pub fn shrink_memory(&mut self) {
-        self.slots
-            .shrink_to(self.slots.len().next_multiple_of(GROWTH_MIN));
+        self.slots.shrink_to_fit();
         self.contents.shrink();
     }
 

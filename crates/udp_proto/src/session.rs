@@ -110,6 +110,10 @@ pub(crate) struct Session<A: Aead> {
     keepalive_at: Instant,
     /// For a whole keepalive, and since, neither end has sent a message.
     is_resting: bool,
+    /// When the last message was sent or came.
+    message_at: Instant,
+    /// When it may rest again: keys are not expanded for each of many PINGs.
+    rest_at: Instant,
     /// When the last packet opened.
     heard_at: Instant,
     /// What the idle timeout is longer by since then: we were not there to listen.
@@ -358,8 +362,9 @@ impl<A: Aead> Session<A> {
     }
 
     /// Gives back what keepalives need, too, until the next one: for each, keys are expanded anew.
-    fn rest(&mut self) {
+    fn rest(&mut self, now: Instant) {
         if self.is_resting
+            && self.rest_at <= now
             && self.sent.in_flight_packets() == 0
             && !self.received.wants_ack()
             && !self.outbox.has_work()
@@ -367,6 +372,7 @@ impl<A: Aead> Session<A> {
             self.sealing.fold();
             self.opening.fold();
             self.sent.shrink_memory();
+            self.rest_at = now + self.silence.keepalive / 2;
         }
     }
 

@@ -118,6 +118,6 @@ impl<C: Copy> SentPackets<C> {
 /// 2,240 numbers, and an ACK reaches 2,048 below its largest.
 const SKIPPED_LEN: usize = 36;
 
-/// Slots by which the ring grows at most, and which it begins with: what an idle session needs.
+/// Slots by which the ring grows at most, and at least.
 const GROWTH: usize = 64;
-pub(super) const GROWTH_MIN: usize = 8;
+const GROWTH_MIN: usize = 8;

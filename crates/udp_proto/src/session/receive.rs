@@ -109,7 +109,7 @@ impl<A: Aead> Session<A> {
         }
         self.on_heard(now, arrival, (len, number >= expected));
         if self.is_resting {
-            self.rest();
+            self.rest(now);
         }
         Opened::Taken
     }
@@ -133,6 +133,15 @@ impl<A: Aead> Session<A> {
         self.replay.mark(number);
         self.stats.packets_received += 1;
         self.take(now, number, plaintext);
+    }
+
+    /// Takes note of a PING. Where the peer sends them before we do, it is they that tell that nothing
+    /// else is sent.
+    fn on_ping(&mut self, now: Instant) {
+        if !self.is_resting && now >= self.message_at + self.silence.keepalive {
+            self.is_resting = true;
+            self.shrink(now);
+        }
     }
 
     /// Takes the frames of a packet that opened.
@@ -180,6 +189,7 @@ impl<A: Aead> Session<A> {
             while let Some(message) = frames.take_message(&self.channels) {
                 elicits = Elicits::Ack;
                 self.is_resting = false;
+                self.message_at = now;
                 message
                     .and_then(|message| self.inbox.on_message(now, &message))
                     .map_err(|error| CloseCode::from_wire(error.close_code()))?;
@@ -252,7 +262,8 @@ impl<A: Aead> Session<A> {
             Frame::PathResponse(token) => self.tokens.on_response(*token),
             // CONFIRM and IDENTITY were seen to when the session opened, and their repeats say
             // the same. TIME belongs to what this version does not do yet.
-            Frame::Ping | Frame::Confirm { .. } | Frame::Identity { .. } | Frame::Time(_) => {}
+            Frame::Ping => self.on_ping(now),
+            Frame::Confirm { .. } | Frame::Identity { .. } | Frame::Time(_) => {}
         }
         Ok(())
     }

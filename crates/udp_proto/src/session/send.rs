@@ -114,7 +114,7 @@ impl<A: Aead> Session<A> {
         };
         if !plan.has_messages && !self.has_to_report(now) {
             self.wait_for_rates(now, open);
-            self.rest();
+            self.rest(now);
             return None;
         }
         self.sealing.unfold(keying.provider);
@@ -143,7 +143,10 @@ impl<A: Aead> Session<A> {
             described: body.described,
             untold: body.messages.untold,
         };
-        self.is_resting &= body.messages.frames == 0;
+        if body.messages.frames > 0 {
+            self.is_resting = false;
+            self.message_at = now;
+        }
         self.on_sent(now, &sent, body.messages.frames);
         // Up to a fifth off, so that many sessions do not speak in one breath.
         let part = u32::try_from(generator.between(800, 1_000)).unwrap_or(1_000);
@@ -161,7 +164,7 @@ impl<A: Aead> Session<A> {
         if rests {
             self.tell_rate();
             self.flow.on_idle();
-            self.rest();
+            self.rest(now);
         }
         rests
     }

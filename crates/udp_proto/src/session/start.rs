@@ -105,6 +105,8 @@ impl<A: Aead> Session<A> {
             silence,
             keepalive_at: now + silence.keepalive,
             is_resting: false,
+            message_at: now,
+            rest_at: now,
             heard_at: now,
             deaf_for: Duration::ZERO,
             checked_at: now,

@@ -294,15 +294,29 @@ fn a_session_holds_no_more_after_a_change_of_keys() {
     for number in 0..20 {
         let mut line = Line::with(number, Config::for_server(), |listen| listen);
         let ends = line.join(1);
-        let held = |line: &Line| [line.client.machine.memory(), line.server.machine.memory()];
+        // What keepalives need comes and goes.
+        let held = |line: &mut Line| {
+            let mut least = [usize::MAX; 2];
+            for _ in 0..100 {
+                line.run(50);
+                let ends = [&line.client.machine, &line.server.machine];
+                for (least, end) in least.iter_mut().zip(ends) {
+                    *least = end.memory().min(*least);
+                }
+            }
+            least
+        };
         // Each end has spoken first at some time, which its own jitter decides, and given back what it
         // held of the handshake.
         line.run(30_000);
-        let before = held(&line);
+        let before = held(&mut line);
         line.client.machine.update_keys(line.now, ends.0).unwrap();
         line.run(100);
         assert_eq!(phases(&line, ends), [1; 4]);
         line.run(30_000);
-        assert_eq!(held(&line), before, "{number}");
+        // But for the record of a packet or two that asked for nothing.
+        for (after, before) in held(&mut line).into_iter().zip(before) {
+            assert!(after <= before + 2 * 48, "{number}: {after} {before}");
+        }
     }
 }
