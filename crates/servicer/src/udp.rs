@@ -1,12 +1,16 @@
 //! The servicer: a thread of its own for a machine on UDP sockets.
 
+pub(crate) mod batch;
 mod bind;
+#[cfg(any(target_os = "android", target_os = "linux"))]
+mod many;
 pub(crate) mod socket;
 
 use std::net::IpAddr;
 
 use wire::Machine;
 
+pub use batch::Batching;
 pub use bind::{BindCause, BindError, Granted, SocketConfig, SocketReport, Stack};
 pub use socket::UdpSocket;
 

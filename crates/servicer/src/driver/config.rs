@@ -2,6 +2,8 @@
 
 use std::num::NonZeroUsize;
 
+use crate::udp::Batching;
+
 /// How much a driver does between two waits, and may be asked at once.
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug)]
@@ -19,6 +21,9 @@ pub struct Config {
     /// Flows of trusted exits whose players are remembered; 65,536, some 120 bytes each. Where all have
     /// spoken in the last 120 s, what begins another flow is dropped.
     pub exit_flows_max: usize,
+    /// How many datagrams one system call may carry; as many as the system allows. For measurements, and
+    /// for systems on which one of the ways is at fault.
+    pub batching: Batching,
 }
 
 impl Default for Config {
@@ -30,6 +35,7 @@ impl Default for Config {
             requests_max: REQUESTS,
             opened_max: 1_024,
             exit_flows_max: 65_536,
+            batching: Batching::default(),
         }
     }
 }

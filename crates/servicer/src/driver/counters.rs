@@ -20,8 +20,12 @@ counters! {
     datagrams_waited,
     /// Bytes in them.
     bytes_in,
+    /// System calls that received these, and those that found nothing.
+    receive_calls,
     /// Datagrams given to the system to send.
     datagrams_out,
+    /// System calls that sent these, and those that failed.
+    send_calls,
     /// Requests applied.
     requests,
     /// Requests handed back because the queue was full.
