@@ -3,7 +3,7 @@
 use std::net::{SocketAddr, UdpSocket as PlainSocket};
 use std::ops::ControlFlow;
 
-use servicer::{Batching, Config, Counters, Driver, Requests};
+use servicer::{Batching, Config, Counters, Driver, Requests, SocketConfig, Stack, UdpSocket};
 use wire::{Ecn, Transmit};
 
 use crate::toy::{Ask, Echo, News, Reporter, bind, next, plain, receive, reporter};
@@ -11,7 +11,10 @@ use crate::toy::{Ask, Echo, News, Reporter, bind, next, plain, receive, reporter
 const ALL: [Batching; 3] = [Batching::One, Batching::Many, Batching::Segmented];
 
 fn driver(ip: &str, batching: Batching, machine: Echo) -> Bench {
-    let socket = bind(ip);
+    driver_on(bind(ip), batching, machine)
+}
+
+fn driver_on(socket: UdpSocket, batching: Batching, machine: Echo) -> Bench {
     let address = socket.local_address();
     let (application, news) = reporter();
     let mut config = Config::default();
@@ -155,15 +158,22 @@ fn b5_errors_in_the_middle_of_a_batch_are_counted_alike_on_each_way() {
     }
 }
 
-/// IPv4 and IPv6, with the socket bound to no address.
+/// IPv4 and IPv6, with a socket bound to no address, of one family and of both.
 #[test]
 fn b5_marks_and_own_addresses_travel_on_each_way() {
-    for (ip, other) in [("127.0.0.1", "127.0.0.3"), ("::1", "::1")] {
+    for (ip, any, stack) in [
+        ("127.0.0.3", "0.0.0.0:0", Stack::Single),
+        ("::1", "[::]:0", Stack::Single),
+        ("127.0.0.3", "[::]:0", Stack::Dual),
+        ("::1", "[::]:0", Stack::Dual),
+    ] {
         for batching in ALL {
-            let any = if ip == "::1" { "::" } else { "0.0.0.0" };
-            let mut bench = driver(any, batching, Echo::mute());
+            let mut config = SocketConfig::default();
+            config.stack = stack;
+            let socket = UdpSocket::bind(any.parse().unwrap(), &config).unwrap();
+            let mut bench = driver_on(socket, batching, Echo::mute());
             let mut listener = driver(ip, Batching::Segmented, Echo::mute());
-            let source = other.parse().unwrap();
+            let source = ip.parse().unwrap();
             let marks = [
                 None,
                 Some(Ecn::Ect0),
@@ -178,14 +188,15 @@ fn b5_marks_and_own_addresses_travel_on_each_way() {
                     bench.send(to, b"marked");
                 }
             }
-            assert_eq!(bench.turn().datagrams_out, 8, "{ip} {batching:?}");
+            assert_eq!(bench.turn().datagrams_out, 8, "{any} {batching:?}");
             assert_eq!(listener.turn().datagrams_in, 8);
             for expected in marks {
                 for _ in 0..2 {
                     let News::Received { peer, ecn, .. } = next(&listener.news) else {
                         panic!("not a datagram")
                     };
-                    assert_eq!((peer.ip(), ecn), (source, expected), "{ip} {batching:?}");
+                    let found = (peer.ip(), ecn);
+                    assert_eq!(found, (source, expected), "{any} {batching:?}");
                 }
             }
         }
