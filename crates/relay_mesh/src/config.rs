@@ -136,6 +136,10 @@ pub struct ExitGame {
     pub server: SocketAddr,
     /// Entries that may send players; `None` allows all members.
     pub entries: Option<BTreeSet<NodeId>>,
+    /// Whether the server is told whom a flow is for: each datagram begins with a header of the PROXY
+    /// protocol, version 2, as long as the server has not answered within the last 2 s. Only for servers
+    /// that know of it; others take it for a part of the datagram.
+    pub has_proxy_header: bool,
 }
 
 /// How a flow lives through trouble on its path.

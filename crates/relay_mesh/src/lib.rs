@@ -27,6 +27,7 @@ pub mod path_probe;
 mod path_setup;
 mod path_watch;
 pub mod pieces;
+mod proxy_header;
 mod ration;
 pub mod route_request;
 mod stats;

@@ -45,6 +45,7 @@ use crate::conditioner::{Conditioner, Direction};
 use crate::end::End;
 use crate::request::Inbox;
 use crate::udp::UdpSocket;
+use crate::udp::batch::Batch;
 use crate::waiter::Waiter;
 
 /// Sends requests to the application of a [`Driver`], from any thread.
@@ -65,8 +66,6 @@ pub struct Driver<M: Machine, A: Application<M>> {
     waiter: Waiter,
     clock: Clock,
     config: Config,
-    /// What `poll_transmit` writes to; empty between transmits.
-    outbound: Vec<u8>,
     /// When the last turn began; `None` before the first.
     turned_at: Option<Instant>,
     /// When the machine was last told the wall clock.
@@ -120,16 +119,17 @@ where
             inbox,
             machine,
             application,
-            intake: Intake::new(),
+            intake: Intake::new(config.batching),
             handover: Handover::default(),
             outlet: Outlet {
                 sockets: Sockets::new(sockets, config.opened_max),
                 conditioners,
+                batch: Batch::default(),
+                batching: config.batching,
             },
             waiter,
             clock: Clock::new(),
             config,
-            outbound: Vec::new(),
             turned_at: None,
             wall_clock_at: None,
             is_stopping: false,
@@ -296,14 +296,18 @@ where
     }
 
     fn send(&mut self, now: Instant, left: &mut usize) {
-        while *left > 0
-            && let Some(transmit) = self.machine.poll_transmit(now, &mut self.outbound)
-        {
+        let outlet = &mut self.outlet;
+        while *left > 0 {
+            let start = outlet.batch.len();
+            let transmit = self.machine.poll_transmit(now, outlet.batch.buffer());
+            let Some(transmit) = transmit else {
+                outlet.batch.truncate(start);
+                break;
+            };
             *left -= 1;
-            self.outlet
-                .send(now, (&transmit, &self.outbound), self.inbox.ledger());
-            self.outbound.clear();
+            outlet.take(now, (&transmit, start), self.inbox.ledger());
         }
+        outlet.flush(now, self.inbox.ledger());
     }
 
     /// Gives commands and events to the application; returns whether there were any.

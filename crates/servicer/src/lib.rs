@@ -3,7 +3,6 @@
     not(feature = "udp"),
     doc = "`tickwire-servicer` without its feature `udp`: the clock, and what other features add."
 )]
-#![forbid(unsafe_code)]
 
 pub mod clock;
 #[cfg(feature = "conditioner")]
@@ -56,5 +55,6 @@ pub use tcp::{
 };
 #[cfg(feature = "udp")]
 pub use udp::{
-    BindCause, BindError, Handle, Report, SocketConfig, SocketReport, Stack, UdpServicer, UdpSocket,
+    Batching, BindCause, BindError, Handle, Report, SocketConfig, SocketReport, Stack, UdpServicer,
+    UdpSocket,
 };

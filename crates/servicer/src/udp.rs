@@ -1,12 +1,16 @@
 //! The servicer: a thread of its own for a machine on UDP sockets.
 
+pub(crate) mod batch;
 mod bind;
+#[cfg(any(target_os = "android", target_os = "linux"))]
+mod many;
 pub(crate) mod socket;
 
 use std::net::IpAddr;
 
 use wire::Machine;
 
+pub use batch::Batching;
 pub use bind::{BindCause, BindError, Granted, SocketConfig, SocketReport, Stack};
 pub use socket::UdpSocket;
 
@@ -46,9 +50,10 @@ impl UdpServicer {
 
     /// Believes what exits at these addresses say of whom they speak for: a header of the PROXY
     /// protocol, version 2, before a datagram's own bytes. It is taken off, and the machine is told the
-    /// address in it with this datagram and all that follow from the exit's port, until a header says
-    /// otherwise ([`Config::exit_flows_max`]). From anybody else the bytes go to the machine as they
-    /// came.
+    /// address in it with this datagram and all that follow from the exit's port
+    /// ([`Config::exit_flows_max`]). A header that says otherwise is believed where the flow has no session
+    /// and was silent for 5 s, else its datagram is dropped. From anybody else the bytes go to the machine
+    /// as they came.
     ///
     /// Whoever can send in an exit's name is believed too: exits must reach this host over a network in
     /// which their addresses cannot be forged.

@@ -12,11 +12,11 @@ use std::thread::Builder;
 
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::mpsc::{Receiver, Sender, channel};
-use udp_proto::{ChannelId, SendError, SessionId};
+use udp_proto::{ChannelId, Message, MessageId, SendError, SessionId};
 
 use crate::background::{EVENTS_MAX, Line, Offer, Outlet};
 use crate::socket::Socket;
-use crate::{Client, Event, Server, ServerKey};
+use crate::{Client, Event, Report, Server, ServerKey};
 
 /// A client for tasks; made by [`Client::in_tasks`].
 ///
@@ -80,6 +80,25 @@ impl AsyncClient {
         self.link.send(self.session, channel, message).await
     }
 
+    /// As [`send`](Self::send), and [`Event::Settled`] tells what became of it, with the number
+    /// returned: exactly once, also where it never reached the endpoint or the thread has ended, as long
+    /// as events are taken until `None`. Numbers begin at 2^63. What is sent to a session whose end is on
+    /// its way is told of after that end.
+    ///
+    /// # Errors
+    ///
+    /// As [`send`](Self::send), and [`SendError::TooManyTracked`] where 4,096 messages of the session, or
+    /// 65,536 in all, were not told of by an event that was taken.
+    pub async fn send_tracked(&self, message: &Message<'_>) -> Result<MessageId, SendError> {
+        self.link.send_tracked(self.session, message).await
+    }
+
+    /// Waits for a report of this moment, as [`Client::report`]'s; `None` where the thread has ended, or
+    /// no order finds room.
+    pub async fn report(&self) -> Option<Report> {
+        self.link.report().await
+    }
+
     /// Waits for the next event; `None` once the thread has ended and all were taken.
     ///
     /// Dropping the future loses no event.
@@ -135,6 +154,25 @@ impl AsyncServer {
         self.link.send(session, channel, message).await
     }
 
+    /// As [`send`](Self::send), and [`Event::Settled`] tells what became of it; as
+    /// [`AsyncClient::send_tracked`].
+    ///
+    /// # Errors
+    ///
+    /// As [`AsyncClient::send_tracked`].
+    pub async fn send_tracked(
+        &self,
+        session: SessionId,
+        message: &Message<'_>,
+    ) -> Result<MessageId, SendError> {
+        self.link.send_tracked(session, message).await
+    }
+
+    /// Waits for a report of this moment; as [`AsyncClient::report`].
+    pub async fn report(&self) -> Option<Report> {
+        self.link.report().await
+    }
+
     /// Waits for the next event; `None` once the thread has ended and all were taken.
     ///
     /// Dropping the future loses no event.
@@ -188,8 +226,34 @@ impl Link {
         self.line.queue(session, channel, message)
     }
 
+    async fn send_tracked(
+        &self,
+        session: SessionId,
+        message: &Message<'_>,
+    ) -> Result<MessageId, SendError> {
+        self.line.check(message.channel, message.bytes)?;
+        let signals = &self.line.signals;
+        let len = message.bytes.len();
+        signals.allowance.take_when_there_is(session, len).await;
+        let number = signals
+            .tracked
+            .begin(session, message.channel)
+            .inspect_err(|_| signals.allowance.give_back(session, len))?;
+        self.line.queue_tracked(session, message, number)
+    }
+
+    async fn report(&self) -> Option<Report> {
+        let (answer, answered) = tokio::sync::oneshot::channel();
+        // Nobody may wait for it any more.
+        let give = move |report| drop(answer.send(report));
+        self.line.report(give).ok()?;
+        answered.await.ok()
+    }
+
     async fn next_event(&mut self) -> Option<Event> {
-        let event = self.events.recv().await?;
+        let Some(event) = self.events.recv().await else {
+            return self.line.last_event();
+        };
         self.line.on_taken(&event);
         Some(event)
     }

@@ -7,6 +7,8 @@
 mod allowance;
 mod held;
 mod line;
+mod parcel;
+mod tracked;
 
 use core::net::SocketAddr;
 use core::time::Duration;
@@ -14,15 +16,17 @@ use std::io;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TryRecvError, TrySendError};
 use std::thread::{Builder, JoinHandle};
 
-use udp_proto::{ChannelId, SendError, SessionId};
+use udp_proto::{ChannelId, Message, MessageId, SendError, SessionId};
 
 use crate::socket::Socket;
-use crate::{Client, Event, Server, ServerKey};
+use crate::{Client, Event, Report, Server, ServerKey};
 pub(crate) use allowance::Allowance;
 pub(crate) use held::Held;
 #[cfg(test)]
 pub(crate) use line::EVENT_BYTES_MAX;
-pub(crate) use line::{Line, MESSAGE_COST, Offer, Order, Outlet, Signals};
+pub(crate) use line::{Answer, Line, MESSAGE_COST, Offer, Order, Outlet, Signals};
+pub(crate) use parcel::Parcel;
+pub(crate) use tracked::Tracked;
 
 /// Events that wait for the game at a time.
 pub(crate) const EVENTS_MAX: usize = 4_096;
@@ -94,6 +98,25 @@ impl BackgroundClient {
         self.thread.line.send(self.session, channel, message)
     }
 
+    /// As [`send`](Self::send), and [`Event::Settled`] tells what became of it, with the number
+    /// returned: exactly once, also where it never reached the endpoint or the thread has ended, as long
+    /// as events are taken. Numbers begin at 2^63. What is sent to a session whose end is on its way is
+    /// told of after that end.
+    ///
+    /// # Errors
+    ///
+    /// As [`send`](Self::send), and [`SendError::TooManyTracked`] where 4,096 messages of the session, or
+    /// 65,536 in all, were not told of by an event that was taken.
+    pub fn send_tracked(&self, message: &Message<'_>) -> Result<MessageId, SendError> {
+        self.thread.line.send_tracked(self.session, message)
+    }
+
+    /// Waits up to `within` for a report of this moment, as [`Client::report`]'s; a thread at rest makes
+    /// one within a millisecond. `None` where none came, or no order finds room.
+    pub fn report(&self, within: Duration) -> Option<Report> {
+        self.thread.report(within)
+    }
+
     /// Returns the next event, and does not wait; `None` where there is none now.
     pub fn next_event(&mut self) -> Option<Event> {
         self.thread.next_event()
@@ -153,6 +176,25 @@ impl BackgroundServer {
         message: &[u8],
     ) -> Result<(), SendError> {
         self.thread.line.send(session, channel, message)
+    }
+
+    /// As [`send`](Self::send), and [`Event::Settled`] tells what became of it; as
+    /// [`BackgroundClient::send_tracked`].
+    ///
+    /// # Errors
+    ///
+    /// As [`send`](Self::send) and [`BackgroundClient::send_tracked`].
+    pub fn send_tracked(
+        &self,
+        session: SessionId,
+        message: &Message<'_>,
+    ) -> Result<MessageId, SendError> {
+        self.thread.line.send_tracked(session, message)
+    }
+
+    /// Waits up to `within` for a report of this moment; as [`BackgroundClient::report`].
+    pub fn report(&self, within: Duration) -> Option<Report> {
+        self.thread.report(within)
     }
 
     /// Returns the next event, and does not wait; `None` where there is none now.
@@ -216,7 +258,8 @@ impl Thread {
                 self.line.on_taken(&event);
                 Some(event)
             }
-            Err(TryRecvError::Empty | TryRecvError::Disconnected) => None,
+            Err(TryRecvError::Empty) => None,
+            Err(TryRecvError::Disconnected) => self.line.last_event(),
         }
     }
 
@@ -226,8 +269,17 @@ impl Thread {
                 self.line.on_taken(&event);
                 Some(event)
             }
-            Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => None,
+            Err(RecvTimeoutError::Timeout) => None,
+            Err(RecvTimeoutError::Disconnected) => self.line.last_event(),
         }
+    }
+
+    fn report(&self, within: Duration) -> Option<Report> {
+        let (answer, answered) = std::sync::mpsc::sync_channel(1);
+        // Nobody may wait for it any more.
+        let give = move |report| drop(answer.try_send(report));
+        self.line.report(give).ok()?;
+        answered.recv_timeout(within).ok()
     }
 
     fn is_finished(&self) -> bool {

@@ -6,16 +6,16 @@
 
 use core::ops::ControlFlow;
 use core::time::Duration;
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use crypto::Ring;
 use servicer::Application;
-use udp_proto::{CloseCode, Endpoint, SessionId};
+use udp_proto::{ChannelId, CloseCode, Endpoint, MessageId, MessageOutcome, SendError, SessionId};
 use wire::{CommandId, Instant};
 
 use crate::Event;
-use crate::background::{Held, MESSAGE_COST, Offer, Order, Outlet, Signals};
+use crate::background::{Answer, Held, MESSAGE_COST, Offer, Order, Outlet, Parcel, Signals};
 use crate::stats::Recorder;
 
 /// Bytes of messages from sessions that have ended, over all of them, that wait for the game; each
@@ -60,7 +60,11 @@ pub(crate) struct Host {
     /// Sessions with messages that the endpoint keeps, each once.
     pub(crate) readable: VecDeque<SessionId>,
     /// Messages that a game on another thread has sent and their channels have no room for.
-    held: Held<SessionId>,
+    held: Held<SessionId, Parcel>,
+    /// By what number the game knows each message that it is to be told of.
+    numbers: BTreeMap<(SessionId, ChannelId, MessageId), MessageId>,
+    /// Who waits for a report.
+    pub(crate) asked: Vec<Answer>,
     /// What is shared with that thread.
     pub(crate) signals: Arc<Signals>,
     /// Where so many events wait, whoever comes is sent away; no limit where the game's own thread
@@ -89,6 +93,8 @@ impl Host {
             events: VecDeque::new(),
             readable: VecDeque::new(),
             held: Held::default(),
+            numbers: BTreeMap::new(),
+            asked: Vec::new(),
             signals: Arc::new(Signals::new(side)),
             events_max: usize::MAX,
             sent_away: BTreeSet::new(),
@@ -232,6 +238,13 @@ impl Host {
         }
     }
 
+    /// Tells of what was dropped on its way to the endpoint.
+    fn tell_dropped(&mut self) {
+        while let Some((session, channel, parcel)) = self.held.pop_dropped() {
+            self.events.extend(dropped(session, channel, &parcel));
+        }
+    }
+
     /// Reads the messages of a session until they cost `most`, and returns what they cost.
     fn read(
         &mut self,
@@ -258,6 +271,41 @@ impl Host {
     }
 }
 
+/// Gives a message to the endpoint; where that refuses it for good, whoever wants to know is told.
+fn post(
+    now: Instant,
+    endpoint: &mut Endpoint<Ring>,
+    (session, channel, parcel): (SessionId, ChannelId, &Parcel),
+    numbers: &mut BTreeMap<(SessionId, ChannelId, MessageId), MessageId>,
+    events: &mut VecDeque<Event>,
+) -> Result<(), SendError> {
+    let Some((message, number)) = parcel.message(channel).zip(parcel.number()) else {
+        return endpoint.send(now, session, channel, parcel.as_ref());
+    };
+    match endpoint.send_tracked(now, session, &message) {
+        Ok(message) => {
+            numbers.insert((session, channel, message), number);
+            Ok(())
+        }
+        // Events that are polled make room for others.
+        Err(SendError::Full | SendError::TooManyTracked) => Err(SendError::Full),
+        Err(error) => {
+            events.extend(dropped(session, channel, parcel));
+            Err(error)
+        }
+    }
+}
+
+/// What is told of a message that never came to the endpoint.
+fn dropped(session: SessionId, channel: ChannelId, parcel: &Parcel) -> Option<Event> {
+    Some(Event::Settled {
+        session,
+        channel,
+        message: parcel.number()?,
+        outcome: MessageOutcome::Dropped,
+    })
+}
+
 impl Application<Endpoint<Ring>> for Host {
     type Request = Order;
 
@@ -269,13 +317,21 @@ impl Application<Endpoint<Ring>> for Host {
     ) -> ControlFlow<()> {
         let allowance = &self.signals.allowance;
         match order {
-            Order::Send(session, channel, message) => {
+            Order::Send(session, channel, parcel) => {
+                let (numbers, events) = (&mut self.numbers, &mut self.events);
                 self.held.send(
                     now,
-                    (session, channel, message),
+                    (session, channel, parcel),
                     allowance,
-                    |session, channel, message| endpoint.send(now, session, channel, message),
+                    |session, channel, parcel| {
+                        post(now, endpoint, (session, channel, parcel), numbers, events)
+                    },
                 );
+                self.tell_dropped();
+            }
+            Order::Report(answer) => {
+                allowance.give_back_for_order();
+                self.asked.push(answer);
             }
             Order::Disconnect(session) => {
                 allowance.give_back_for_order();
@@ -316,12 +372,15 @@ impl Application<Endpoint<Ring>> for Host {
                 channel,
                 message,
                 outcome,
-            } => self.events.push_back(Event::Settled {
-                session,
-                channel,
-                message,
-                outcome,
-            }),
+            } => {
+                let number = self.numbers.remove(&(session, channel, message));
+                self.events.push_back(Event::Settled {
+                    session,
+                    channel,
+                    message: number.unwrap_or(message),
+                    outcome,
+                });
+            }
             udp_proto::Event::Closed {
                 session,
                 reason,
@@ -338,6 +397,8 @@ impl Application<Endpoint<Ring>> for Host {
                 let most = LAST_WORDS_MAX.saturating_sub(self.last_words);
                 let cost = self.read(now, endpoint, session, most);
                 self.last_words = self.last_words.saturating_add(cost);
+                self.held.forget(session, &self.signals.allowance);
+                self.tell_dropped();
                 self.events.push_back(Event::Disconnected {
                     session,
                     reason,
@@ -367,14 +428,15 @@ impl Application<Endpoint<Ring>> for Host {
 
     fn handle_timeout(&mut self, now: Instant, endpoint: &mut Endpoint<Ring>) {
         let allowance = &self.signals.allowance;
-        self.held
-            .retry(now, allowance, |session, channel, message| {
-                endpoint.send(now, session, channel, message)
-            });
+        let (numbers, events) = (&mut self.numbers, &mut self.events);
+        self.held.retry(now, allowance, |session, channel, parcel| {
+            post(now, endpoint, (session, channel, parcel), numbers, events)
+        });
         while let Some((session, code)) = self.held.poll_left(now, allowance) {
             // It may have ended by itself.
             endpoint.close(now, session, code, &[]).ok();
         }
+        self.tell_dropped();
         self.go_on_stopping(now, endpoint);
         if self.next_tick.is_some_and(|at| at <= now) {
             self.has_ticked = true;

@@ -151,6 +151,7 @@ impl Socket {
         // Looked at first: the turn then takes all that was asked for before the end was.
         let stop_at = signals.stop_at();
         self.turn();
+        self.answer();
         let handed_over = self
             .driver
             .act(|now, endpoint, host| host.hand_over(now, endpoint, outlet));
@@ -174,6 +175,20 @@ impl Socket {
             // The credit for what was read leaves before anybody waits.
             HandOver::HasRead => Step::Again,
             HandOver::Idle | HandOver::Gone => Step::Wait,
+        }
+    }
+
+    /// Gives a report to whoever has asked for one.
+    fn answer(&mut self) {
+        let asked = self
+            .driver
+            .act(|_, _, host| core::mem::take(&mut host.asked));
+        if asked.is_empty() {
+            return;
+        }
+        let report = self.report();
+        for answer in asked {
+            answer.give(report.clone());
         }
     }
 

@@ -43,6 +43,10 @@ pub trait Machine {
         false
     }
 
+    /// Tells whom it has something with that has proved who it is, such as a session; by default nobody.
+    /// A driver asks so, once a second at the most, whom it may forget.
+    fn tell_peers(&self, _tell: &mut dyn FnMut(Self::Peer)) {}
+
     /// Runs every timer due at `now`.
     fn handle_timeout(&mut self, now: Instant);
 

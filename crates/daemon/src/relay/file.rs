@@ -162,6 +162,10 @@ pub struct FileGame {
     /// At an exit: the entries that may send players; without it, all members.
     #[serde(default)]
     pub entries: Option<BTreeSet<NodeName>>,
+    /// At an exit: whether the game server is told the player's address, by a header of the PROXY
+    /// protocol, version 2. Only for servers that expect it of this host.
+    #[serde(default)]
+    pub proxy_header: bool,
 }
 
 /// How a game's packets live through trouble.
@@ -288,6 +292,7 @@ impl FileGame {
                     .entries
                     .as_ref()
                     .map(|entries| entries.iter().map(|entry| entry.0).collect()),
+                has_proxy_header: self.proxy_header,
             }),
         }
     }

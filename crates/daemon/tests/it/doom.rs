@@ -98,6 +98,7 @@ fn carry(sandbox: &mut Sandbox, entry: SocketAddr, server: SocketAddr) {
         exits: Vec::new(),
         server: None,
         entries: None,
+        proxy_header: false,
     };
     sandbox.config_mut(ENTRY).unwrap().games = vec![FileGame {
         listen: vec![entry],

@@ -16,6 +16,7 @@ mod mesh_node;
 mod net;
 mod node;
 mod pool;
+mod proxied;
 mod roles;
 mod server;
 mod stack;

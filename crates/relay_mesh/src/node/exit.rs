@@ -1,6 +1,7 @@
 //! The exit's side: one upstream socket for each flow.
 
 use core::net::SocketAddr;
+use core::time::Duration;
 
 use crypto::Provider;
 use wire::{Instant, NodeId};
@@ -16,6 +17,11 @@ use crate::leg::Leg;
 use crate::link::LinkId;
 use crate::link_state::Roles;
 use crate::pieces::Joiner;
+use crate::proxy_header;
+
+/// Silence after which a server may have forgotten whom a flow is for: `udp_proto`'s sessions are never
+/// silent for so long.
+const SERVER_SILENCE: Duration = Duration::from_secs(2);
 
 impl<P: Provider> Node<P> {
     /// Takes an entry's wish for a flow.
@@ -86,15 +92,26 @@ impl<P: Provider> Node<P> {
                 server,
                 socket: Some(socket),
                 exchange,
+                answered_at,
             } => {
+                let is_heard =
+                    answered_at.is_some_and(|at| self.now.saturating_since(at) <= SERVER_SILENCE);
                 let leg = Leg {
                     socket: *socket,
                     address: *server,
                 };
+                let (game, player) = (flow.game, flow.player);
                 if exchange.on_request() {
                     self.on_proved(index);
                 }
-                self.push_out((leg, None), datagram);
+                let game = self.config.games.get(game);
+                let exit = game.and_then(|game| game.exit.as_ref());
+                if !is_heard && exit.is_some_and(|exit| exit.has_proxy_header) {
+                    let wrapped = proxy_header::wrap(player, leg.address, datagram);
+                    self.push_out((leg, None), &wrapped);
+                } else {
+                    self.push_out((leg, None), datagram);
+                }
             }
             Side::Exit { socket: None, .. } => {
                 if !flow.inward.push(datagram) {
@@ -113,10 +130,14 @@ impl<P: Provider> Node<P> {
             (
                 Some(index),
                 Some(Side::Exit {
-                    server, exchange, ..
+                    server,
+                    exchange,
+                    answered_at,
+                    ..
                 }),
             ) if *server == leg.address => {
                 exchange.on_reply();
+                *answered_at = Some(now);
                 self.carry(now, index, datagram);
             }
             _ => self.stats.strangers = self.stats.strangers.saturating_add(1),
@@ -166,6 +187,7 @@ impl<P: Provider> Node<P> {
                 server,
                 socket: None,
                 exchange: Exchange::NEW,
+                answered_at: None,
             },
             outward: Early::default(),
             inward: Early::default(),

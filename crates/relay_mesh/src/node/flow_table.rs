@@ -101,6 +101,8 @@ pub(super) enum Side {
         socket: Option<SocketId>,
         /// What the player and the server said in turn.
         exchange: Exchange,
+        /// When the server last said something.
+        answered_at: Option<Instant>,
     },
 }
 

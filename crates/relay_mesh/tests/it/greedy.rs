@@ -155,6 +155,7 @@ fn a_crowded_prefix_at_an_entry_ends_no_flow_of_another_entry() {
             exit: (index == RELAY).then(|| ExitGame {
                 server: server(),
                 entries: None,
+                has_proxy_header: false,
             }),
         });
         if index == EXIT || index == RELAY {

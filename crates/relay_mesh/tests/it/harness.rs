@@ -349,6 +349,7 @@ fn configure((index, role): (usize, Role), (ids, adjust): (&[NodeId], Adjust)) -
         exit: (index == EXIT).then(|| ExitGame {
             server: address(SERVER),
             entries: (!role.is_entry_listed).then(BTreeSet::new),
+            has_proxy_header: false,
         }),
     }];
     adjust(index, &mut config, ids);

@@ -2,6 +2,8 @@
 
 use std::num::NonZeroUsize;
 
+use crate::udp::Batching;
+
 /// How much a driver does between two waits, and may be asked at once.
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug)]
@@ -16,9 +18,13 @@ pub struct Config {
     /// Sockets that may be open at a time beside those that the driver was given; 1,024, which is
     /// also how many files many systems allow a process by default.
     pub opened_max: usize,
-    /// Flows of trusted exits whose players are remembered; 65,536, some 120 bytes each. Where all have
-    /// spoken in the last 120 s, what begins another flow is dropped.
+    /// Flows of each trusted exit whose players are remembered; 65,536, which is as many ports as it has
+    /// towards one socket, some 80 bytes each. Where all have a session, or a header that came less than
+    /// 5 s ago, what begins another flow is dropped.
     pub exit_flows_max: usize,
+    /// How many datagrams one system call may carry; as many as the system allows. For measurements, and
+    /// for systems on which one of the ways is at fault.
+    pub batching: Batching,
 }
 
 impl Default for Config {
@@ -30,6 +36,7 @@ impl Default for Config {
             requests_max: REQUESTS,
             opened_max: 1_024,
             exit_flows_max: 65_536,
+            batching: Batching::default(),
         }
     }
 }

@@ -20,8 +20,12 @@ counters! {
     datagrams_waited,
     /// Bytes in them.
     bytes_in,
+    /// System calls that received these, and those that found nothing.
+    receive_calls,
     /// Datagrams given to the system to send.
     datagrams_out,
+    /// System calls that sent these, and those that failed.
+    send_calls,
     /// Requests applied.
     requests,
     /// Requests handed back because the queue was full.
@@ -38,7 +42,9 @@ counters! {
     exit_headers,
     /// Received from a trusted exit and dropped: it begins like such a header and is none.
     dropped_in_exit_header,
-    /// Received from a trusted exit and dropped: as many flows as are remembered are alive.
+    /// Received from a trusted exit and dropped: it says that a flow which is alive is for somebody else.
+    dropped_in_exit_taken,
+    /// Received from a trusted exit and dropped: as many of its flows as are remembered are alive.
     dropped_in_exit_full,
     /// Reports by ICMP, or by the routing table, that a datagram could not be delivered.
     unreachable,

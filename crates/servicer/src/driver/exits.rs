@@ -2,71 +2,101 @@
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
-use std::ops::Bound;
 use std::time::Duration;
 
-use wire::Instant;
+use wire::{Instant, Machine};
 
-use super::application::SocketIndex;
+use super::application::{PeerAddress, SocketIndex};
 use super::counters::Ledger;
 use super::intake::Envelope;
 use super::proxy_header::{BadHeader, ProxyHeader};
 
 /// Trusted exits, and whom their flows are for.
 ///
-/// A flow is what one address of an exit sends to one of our sockets.
+/// A flow is what one address of an exit sends to one of our sockets. What is believed is the exit's IP
+/// address and nothing else, so that whoever can send in its name could say whom any of its flows is for.
+/// He is kept from two things: a flow that is alive keeps whom it was for, and a flow without a session
+/// keeps its place from no other for longer than a handshake takes.
 #[derive(Debug, Default)]
 pub(super) struct Exits {
-    trusted: Vec<IpAddr>,
-    flows: BTreeMap<Flow, Told>,
-    /// How many flows may be remembered.
+    list: Vec<Exit>,
+    /// How many flows of each may be remembered.
     flows_max: usize,
-    /// Where the search for a flow that is over goes on.
-    searched: Option<Flow>,
+    /// When it was last asked who has a session.
+    asked_at: Option<Instant>,
 }
 
-type Flow = (SocketIndex, SocketAddr);
+#[derive(Debug)]
+struct Exit {
+    ip: IpAddr,
+    flows: BTreeMap<Flow, Told>,
+}
+
+/// The exit's port, and our socket.
+type Flow = (u16, SocketIndex);
 
 /// What is known of a flow.
 #[derive(Clone, Copy, Debug)]
 struct Told {
     source: SocketAddr,
+    /// When its header last came.
+    told_at: Instant,
+    /// When anything last came.
     heard_at: Instant,
+    /// Whether it had a session when that was last asked.
+    has_session: bool,
 }
 
-/// No session lives longer in silence, so no live flow is forgotten.
-const SILENCE_MAX: Duration = Duration::from_secs(120);
-/// Flows looked at to make place for one.
-const SEARCH_MAX: usize = 16;
+impl Told {
+    /// Returns whether it may be forgotten.
+    fn is_over(&self, now: Instant) -> bool {
+        !self.has_session && now.saturating_since(self.told_at) > HANDSHAKE_MAX
+    }
+
+    /// Returns whether it may be for somebody else.
+    fn is_idle(&self, now: Instant) -> bool {
+        !self.has_session && now.saturating_since(self.heard_at) > HANDSHAKE_MAX
+    }
+}
+
+/// Time that a flow gets for its handshake, and that it is silent for before it is somebody else's.
+const HANDSHAKE_MAX: Duration = Duration::from_secs(5);
+/// Time between two questions who has a session: each goes over all sessions and all flows.
+const ASK_INTERVAL: Duration = Duration::from_secs(1);
 
 impl Exits {
     pub(super) fn new(trusted: &[IpAddr], flows_max: usize) -> Self {
+        let exit = |ip: &IpAddr| Exit {
+            ip: ip.to_canonical(),
+            flows: BTreeMap::new(),
+        };
         Self {
-            trusted: trusted.iter().map(IpAddr::to_canonical).collect(),
+            list: trusted.iter().map(exit).collect(),
             flows_max,
-            ..Self::default()
+            asked_at: None,
         }
     }
 
     /// Takes the header off a datagram, where it is from an exit that is believed and has one; returns
     /// whom the datagram is from, as far as that was told, and what is left of it. `None` where it is
     /// to be dropped.
-    pub(super) fn unwrap<'a>(
+    pub(super) fn unwrap<'a, M: Machine<Peer: PeerAddress>>(
         &mut self,
-        now: Instant,
-        envelope: &Envelope,
+        (now, envelope): (Instant, &Envelope),
         datagram: &'a mut [u8],
+        machine: &M,
         ledger: &Ledger,
     ) -> Option<(Option<SocketAddr>, &'a mut [u8])> {
-        if !self.trusted.contains(&envelope.remote.ip()) {
+        let ip = envelope.remote.ip();
+        let Some(place) = self.list.iter().position(|exit| exit.ip == ip) else {
             return Some((None, datagram));
-        }
-        let flow = (envelope.socket, envelope.remote);
+        };
+        let flow = (envelope.remote.port(), envelope.socket);
+        let known = self.told(place, flow);
         let header = match ProxyHeader::read(datagram) {
             Ok(Some(header)) => header,
             Ok(None) => {
-                let told = self.flows.get_mut(&flow);
-                let source = told.map(|told| {
+                let source = known.map(|told| {
                     told.heard_at = now;
                     told.source
                 });
@@ -79,46 +109,107 @@ impl Exits {
         };
         ledger.exit_headers.add(1);
         let rest = datagram.get_mut(header.len..)?;
-        let Some(source) = header.source else {
-            self.flows.remove(&flow);
-            return Some((None, rest));
-        };
-        if !self.flows.contains_key(&flow) && !self.has_place(now) {
+        let before = known.map(|told| told.source);
+        if before != header.source && !self.may_change(now, (place, flow), machine) {
+            ledger.dropped_in_exit_taken.add(1);
+            return None;
+        }
+        if before.is_none() && header.source.is_some() && !self.has_place(now, place, machine) {
             ledger.dropped_in_exit_full.add(1);
             return None;
         }
-        let told = Told {
-            source,
-            heard_at: now,
-        };
-        self.flows.insert(flow, told);
-        Some((Some(source), rest))
+        let flows = &mut self.list.get_mut(place)?.flows;
+        match header.source {
+            Some(source) => {
+                let told = flows.entry(flow).or_insert(Told {
+                    source,
+                    told_at: now,
+                    heard_at: now,
+                    has_session: false,
+                });
+                (told.source, told.told_at, told.heard_at) = (source, now, now);
+            }
+            None => drop(flows.remove(&flow)),
+        }
+        Some((header.source, rest))
     }
 
-    /// Returns whether there is a place for another flow, and makes one where a flow is over.
-    fn has_place(&mut self, now: Instant) -> bool {
-        if self.flows.len() < self.flows_max {
-            return true;
+    fn told(&mut self, place: usize, flow: Flow) -> Option<&mut Told> {
+        self.list.get_mut(place)?.flows.get_mut(&flow)
+    }
+
+    /// Returns whether a flow may be for somebody else than before.
+    fn may_change<M: Machine<Peer: PeerAddress>>(
+        &mut self,
+        now: Instant,
+        (place, flow): (usize, Flow),
+        machine: &M,
+    ) -> bool {
+        let is_silent = |told: &Told| now.saturating_since(told.heard_at) > HANDSHAKE_MAX;
+        if self.told(place, flow).is_some_and(|told| is_silent(told)) {
+            self.ask(now, machine);
         }
-        let from = self.searched.map_or(Bound::Unbounded, Bound::Excluded);
-        let mut last = None;
-        let mut over = None;
-        for (flow, told) in self.flows.range((from, Bound::Unbounded)).take(SEARCH_MAX) {
-            last = Some(*flow);
-            if now.saturating_since(told.heard_at) > SILENCE_MAX {
-                over = last;
-                break;
+        self.told(place, flow).is_none_or(|told| told.is_idle(now))
+    }
+
+    /// Returns whether there is a place for another flow of an exit, and makes some where flows are
+    /// over.
+    fn has_place<M: Machine<Peer: PeerAddress>>(
+        &mut self,
+        now: Instant,
+        place: usize,
+        machine: &M,
+    ) -> bool {
+        let flows_max = self.flows_max;
+        let is_full = |exits: &Self| {
+            let exit = exits.list.get(place);
+            exit.is_none_or(|exit| exit.flows.len() >= flows_max)
+        };
+        if is_full(self) && self.ask(now, machine) {
+            for exit in &mut self.list {
+                exit.flows.retain(|_, told| !told.is_over(now));
             }
         }
-        // At the end, from the beginning next time.
-        self.searched = last;
-        over.is_some_and(|flow| self.flows.remove(&flow).is_some())
+        !is_full(self)
+    }
+
+    /// Asks which flows have a session, where that was not asked just now; returns whether it was.
+    fn ask<M: Machine<Peer: PeerAddress>>(&mut self, now: Instant, machine: &M) -> bool {
+        let is_due = |at: Instant| now.saturating_since(at) >= ASK_INTERVAL;
+        if !self.asked_at.is_none_or(is_due) {
+            return false;
+        }
+        self.asked_at = Some(now);
+        for exit in &mut self.list {
+            for told in exit.flows.values_mut() {
+                told.has_session = false;
+            }
+        }
+        machine.tell_peers(&mut |peer| {
+            let address = peer.address();
+            let ip = address.ip().to_canonical();
+            if let Some(exit) = self.list.iter_mut().find(|exit| exit.ip == ip) {
+                // Where a peer is of no socket, it may be of any.
+                let (first, last) = peer
+                    .socket()
+                    .map_or((SocketIndex(0), SocketIndex(u32::MAX)), |socket| {
+                        (socket, socket)
+                    });
+                let port = address.port();
+                for (_, told) in exit.flows.range_mut((port, first)..=(port, last)) {
+                    told.has_session = true;
+                }
+            }
+        });
+        true
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::convert::Infallible;
+    use wire::{Arrival, CommandId, Transmit};
 
     fn envelope(port: u16) -> Envelope {
         Envelope {
@@ -136,15 +227,56 @@ mod tests {
         bytes
     }
 
+    /// Has sessions with these.
+    #[derive(Default)]
+    struct Sessions(Vec<SocketAddr>);
+
+    impl Machine for Sessions {
+        type Peer = SocketAddr;
+        type Event = ();
+        type Command = Infallible;
+
+        fn handle_datagram(&mut self, _: Instant, _: Arrival<SocketAddr>, _: &mut [u8]) {}
+        fn tell_peers(&self, tell: &mut dyn FnMut(SocketAddr)) {
+            self.0.iter().copied().for_each(tell);
+        }
+        fn handle_timeout(&mut self, _: Instant) {}
+        fn handle_completed(&mut self, _: Instant, _: CommandId, outcome: Infallible) {
+            match outcome {}
+        }
+        fn poll_transmit(&mut self, _: Instant, _: &mut Vec<u8>) -> Option<Transmit<SocketAddr>> {
+            None
+        }
+        fn poll_command(&mut self) -> Option<(CommandId, Infallible)> {
+            None
+        }
+        fn poll_event(&mut self) -> Option<()> {
+            None
+        }
+        fn poll_timeout(&self) -> Option<Instant> {
+            None
+        }
+    }
+
     fn take(
         exits: &mut Exits,
         at: u64,
         port: u16,
         bytes: &[u8],
     ) -> Option<(Option<IpAddr>, Vec<u8>)> {
+        take_beside(&Sessions::default(), exits, at, (port, bytes))
+    }
+
+    fn take_beside(
+        sessions: &Sessions,
+        exits: &mut Exits,
+        at: u64,
+        (port, bytes): (u16, &[u8]),
+    ) -> Option<(Option<IpAddr>, Vec<u8>)> {
         let mut bytes = bytes.to_vec();
         let (ledger, now) = (Ledger::default(), Instant::from_millis(at));
-        let (source, rest) = exits.unwrap(now, &envelope(port), &mut bytes, &ledger)?;
+        let at = (now, &envelope(port));
+        let (source, rest) = exits.unwrap(at, &mut bytes, sessions, &ledger)?;
         Some((source.map(|source| source.ip()), rest.to_vec()))
     }
 
@@ -162,16 +294,34 @@ mod tests {
         }
         assert_eq!(take(&mut exits, 1, 1, b"x").unwrap().0, Some(player(9)));
         assert_eq!(take(&mut exits, 1, 2, b"x").unwrap().0, Some(player(8)));
-        // The exit gives the port to somebody else.
+        let local = b"\r\n\r\n\0\r\nQUIT\n\x20\0\0\0x";
+        assert_eq!(take(&mut exits, 3, 3, local), Some((None, b"x".to_vec())));
+        assert_eq!(take(&mut exits, 3, 3, b"x").unwrap().0, None);
+        assert_eq!(take(&mut exits, 3, 1, &wrapped(7, b"")[..20]), None);
+    }
+
+    /// Whoever can send in an exit's name cannot say that a player's flow is another's, or nobody's.
+    #[test]
+    fn a_flow_is_given_to_somebody_else_only_where_it_is_idle() {
+        let mut exits = Exits::new(&["192.0.2.1".parse().unwrap()], 8);
+        let (taken, open) = (Sessions(vec![envelope(1).remote]), Sessions::default());
+        let local = b"\r\n\r\n\0\r\nQUIT\n\x20\0\0\0x";
+        let change = |sessions: &Sessions, exits: &mut Exits, at| {
+            let other = take_beside(sessions, exits, at, (1, &wrapped(7, b"")));
+            other.map(|(source, _)| source)
+        };
+        take(&mut exits, 0, 1, &wrapped(9, b"hello")).unwrap();
+        assert_eq!(change(&open, &mut exits, 5_000), None, "it was just heard");
+        assert_eq!(take(&mut exits, 5_000, 1, local), None);
+        assert_eq!(take(&mut exits, 5_000, 1, b"x").unwrap().0, Some(player(9)));
+        assert_eq!(change(&open, &mut exits, 10_000), None, "and again");
+        assert_eq!(change(&taken, &mut exits, 60_000), None, "it has a session");
+        assert_eq!(change(&open, &mut exits, 60_999), None, "as just asked");
+        assert_eq!(change(&open, &mut exits, 61_000), Some(Some(player(7))));
         assert_eq!(
-            take(&mut exits, 2, 1, &wrapped(7, b"")).unwrap().0,
+            take(&mut exits, 61_001, 1, b"x").unwrap().0,
             Some(player(7))
         );
-        assert_eq!(take(&mut exits, 2, 1, b"x").unwrap().0, Some(player(7)));
-        let local = b"\r\n\r\n\0\r\nQUIT\n\x20\0\0\0x";
-        assert_eq!(take(&mut exits, 3, 1, local), Some((None, b"x".to_vec())));
-        assert_eq!(take(&mut exits, 3, 1, b"x").unwrap().0, None);
-        assert_eq!(take(&mut exits, 3, 1, &wrapped(7, b"")[..20]), None);
     }
 
     #[test]
@@ -179,30 +329,38 @@ mod tests {
         let mut exits = Exits::new(&["192.0.2.2".parse().unwrap()], 8);
         let bytes = wrapped(9, b"hello");
         assert_eq!(take(&mut exits, 0, 1, &bytes), Some((None, bytes.clone())));
-        assert!(exits.flows.is_empty());
+        assert!(exits.list[0].flows.is_empty());
     }
 
-    /// A full table drops what is new and keeps what is known; a flow that has been silent for longer
-    /// than a session may be makes place, and 16 are looked at for each that asks.
+    /// A full table drops what is new and keeps who has a session; handshakes that have had their 5 s
+    /// make place, once a second at the most. Each exit has a table of its own.
     #[test]
     fn exit_flows_max_is_held_and_flows_that_are_over_make_place() {
-        let mut exits = Exits::new(&["192.0.2.1".parse().unwrap()], 40);
+        let trusted = ["192.0.2.1", "192.0.2.7"].map(|ip| ip.parse().unwrap());
+        let mut exits = Exits::new(&trusted, 40);
         for port in 1..=40 {
             assert!(take(&mut exits, 0, port, &wrapped(9, b"")).is_some());
         }
-        assert_eq!(take(&mut exits, 1, 41, &wrapped(9, b"")), None);
-        assert_eq!(take(&mut exits, 1, 1, b"x").unwrap().0, Some(player(9)));
-        // All but the last have spoken meanwhile.
+        let players = Sessions((1..=39).map(|port| envelope(port).remote).collect());
+        let new = |exits: &mut Exits, at, port| {
+            take_beside(&players, exits, at, (port, &wrapped(8, b""))).is_some()
+        };
+        assert!(!new(&mut exits, 4_500, 41), "all are young");
+        // Bare datagrams of a handshake keep no place.
+        take_beside(&players, &mut exits, 5_000, (40, b"x")).unwrap();
+        assert!(!new(&mut exits, 5_001, 41), "it was just asked");
+        assert!(new(&mut exits, 5_500, 41));
+        assert!(!new(&mut exits, 10_000, 42));
+        assert!(new(&mut exits, 60_000, 42));
+        assert_eq!(exits.list[0].flows.len(), 40);
         for port in 1..=39 {
-            take(&mut exits, 60_000, port, b"x").unwrap();
+            let (source, _) = take_beside(&players, &mut exits, 61_000, (port, b"x")).unwrap();
+            assert_eq!(source, Some(player(9)), "a session is never forgotten");
         }
-        let mut tries = 0;
-        while take(&mut exits, 120_001, 41, &wrapped(9, b"")).is_none() {
-            tries += 1;
-            assert!(tries < 8, "never");
-        }
-        assert!(tries >= 1, "at most 16 at a time");
-        assert_eq!(exits.flows.len(), 40);
-        assert_eq!(take(&mut exits, 120_001, 40, b"x").unwrap().0, None);
+        let mut other = envelope(1);
+        other.remote.set_ip("192.0.2.7".parse().unwrap());
+        let (ledger, mut bytes) = (Ledger::default(), wrapped(9, b""));
+        let at = (Instant::from_millis(61_000), &other);
+        assert!(exits.unwrap(at, &mut bytes, &players, &ledger).is_some());
     }
 }

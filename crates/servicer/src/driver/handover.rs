@@ -51,7 +51,8 @@ impl Handover {
         machine: &mut M,
         ledger: &Ledger,
     ) {
-        let Some((source, datagram)) = self.exits.unwrap(now, envelope, datagram, ledger) else {
+        let at = (now, envelope);
+        let Some((source, datagram)) = self.exits.unwrap(at, datagram, machine, ledger) else {
             return;
         };
         self.count = self.count.saturating_add(1);

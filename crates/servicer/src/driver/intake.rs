@@ -8,15 +8,17 @@ use wire::Ecn;
 
 use super::application::SocketIndex;
 use super::counters::Ledger;
-use crate::udp::UdpSocket;
 use crate::udp::socket::is_unreachable;
+use crate::udp::{Batching, UdpSocket};
 
 /// Buffers for what one system call yields.
 #[derive(Debug)]
 pub(super) struct Intake {
-    /// Room for [`BATCH_SIZE`] receives.
+    /// Room for `most` receives.
     bytes: Vec<u8>,
     metas: [RecvMeta; BATCH_SIZE],
+    /// How many receives one system call makes at most.
+    most: usize,
 }
 
 /// The ends of a datagram, whichever way it travels.
@@ -33,10 +35,15 @@ pub(crate) struct Envelope {
 }
 
 impl Intake {
-    pub(super) fn new() -> Self {
+    pub(super) fn new(batching: Batching) -> Self {
+        let most = match batching {
+            Batching::One => 1,
+            Batching::Many | Batching::Segmented => BATCH_SIZE,
+        };
         Self {
-            bytes: vec![0; RECEIVE_LEN.saturating_mul(BATCH_SIZE)],
+            bytes: vec![0; RECEIVE_LEN.saturating_mul(most)],
             metas: [RecvMeta::default(); BATCH_SIZE],
+            most,
         }
     }
 
@@ -51,7 +58,9 @@ impl Intake {
         let mut rooms = self.bytes.chunks_mut(RECEIVE_LEN);
         let mut buffers: [IoSliceMut<'_>; BATCH_SIZE] =
             std::array::from_fn(|_| IoSliceMut::new(rooms.next().unwrap_or_default()));
-        let filled = match socket.receive(&mut buffers, &mut self.metas) {
+        ledger.receive_calls.add(1);
+        let used = buffers.get_mut(..self.most).unwrap_or_default();
+        let filled = match socket.receive(used, &mut self.metas) {
             Ok(filled) => filled,
             Err(error) if error.kind() == ErrorKind::WouldBlock => return None,
             Err(error) if is_unreachable(&error) => {

@@ -7,6 +7,8 @@ use super::conditioners::Conditioners;
 use super::counters::Ledger;
 use super::intake::Envelope;
 use super::sockets::Sockets;
+use crate::udp::Batching;
+use crate::udp::batch::Batch;
 use crate::udp::socket::{Outbound, Sent};
 
 /// The sockets, and the way out through them.
@@ -18,14 +20,19 @@ use crate::udp::socket::{Outbound, Sent};
 pub(super) struct Outlet {
     pub(super) sockets: Sockets,
     pub(super) conditioners: Conditioners,
+    /// What the machine has written and waits for more; empty between turns.
+    pub(super) batch: Batch,
+    /// In how large parts it is sent.
+    pub(super) batching: Batching,
 }
 
 impl Outlet {
-    /// Sends what `poll_transmit` wrote.
-    pub(super) fn send<P: PeerAddress>(
+    /// Takes what `poll_transmit` wrote behind the first `start` bytes of the batch, and sends the batch
+    /// where that makes it full.
+    pub(super) fn take<P: PeerAddress>(
         &mut self,
         now: Instant,
-        (transmit, bytes): (&Transmit<P>, &[u8]),
+        (transmit, start): (&Transmit<P>, usize),
         ledger: &Ledger,
     ) {
         let destination = transmit.destination.address();
@@ -33,8 +40,10 @@ impl Outlet {
             .sockets
             .pick(transmit.destination.socket(), destination);
         let Some((index, socket)) = picked else {
-            let dropped = u64::try_from(transmit.datagrams(bytes).count()).unwrap_or(u64::MAX);
+            let dropped = transmit.datagrams(self.batch.since(start)).count();
+            let dropped = u64::try_from(dropped).unwrap_or(u64::MAX);
             ledger.dropped_out_no_socket.add(dropped.max(1));
+            self.batch.truncate(start);
             return;
         };
         if let Some(conditioner) = &mut self.conditioners.outbound {
@@ -47,9 +56,10 @@ impl Outlet {
             };
             // A burst is cut up only where a rule takes it: a model sees single datagrams.
             if conditioner.has_rule(&envelope) {
-                for datagram in transmit.datagrams(bytes) {
+                for datagram in transmit.datagrams(self.batch.since(start)) {
                     conditioner.take(now, envelope, datagram, ledger);
                 }
+                self.batch.truncate(start);
                 return;
             }
         }
@@ -59,7 +69,23 @@ impl Outlet {
             segment_len: transmit.segment_len,
             ecn: transmit.ecn,
         };
-        record(socket.send(now, &outbound, bytes), ledger);
+        let segments_max = socket.segments_max(self.batching);
+        self.batch.push(index, outbound, start, segments_max);
+        if self.batch.is_full() {
+            self.flush(now, ledger);
+        }
+    }
+
+    /// Sends what waits in the batch.
+    pub(super) fn flush(&mut self, now: Instant, ledger: &Ledger) {
+        let (sockets, batching) = (&mut self.sockets, self.batching);
+        let sent = self.batch.flush(|index, runs, bytes, heads| {
+            // No socket is closed while datagrams wait.
+            sockets.get_mut(index).map_or_else(Sent::default, |socket| {
+                socket.send_all(now, (runs, bytes), batching, heads)
+            })
+        });
+        record(sent, ledger);
     }
 
     /// Sends what has been delayed enough at `now`.
@@ -85,6 +111,7 @@ impl Outlet {
 }
 
 fn record(sent: Sent, ledger: &Ledger) {
+    ledger.send_calls.add(sent.calls);
     ledger.datagrams_out.add(sent.datagrams);
     ledger.dropped_out_full.add(sent.full);
     ledger.dropped_out_too_large.add(sent.too_large);

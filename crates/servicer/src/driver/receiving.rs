@@ -58,6 +58,7 @@ where
         let Outlet {
             sockets,
             conditioners,
+            ..
         } = outlet;
         let ledger = inbox.ledger();
         let mut round = None;

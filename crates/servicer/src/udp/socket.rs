@@ -3,17 +3,19 @@
 use std::io::{self, ErrorKind, IoSliceMut};
 use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroU16;
+use std::ops::AddAssign;
 use std::time::Duration;
 
 use quinn_udp::{EcnCodepoint, RecvMeta, UdpSockRef, UdpSocketState};
 use wire::{Ecn, Instant};
 
+use super::batch::{Batching, Heads, Road, Run, is_full, send_in_order};
 use super::bind::{BindError, SocketConfig, SocketReport};
 
 /// A bound UDP socket, ready for a driver.
 ///
-/// Datagrams leave with the bit set that forbids routers to fragment them. Several of equal length
-/// leave and arrive in one system call where the system can (Linux: GSO, GRO and `recvmmsg`).
+/// Datagrams leave with the bit set that forbids routers to fragment them. Several leave and arrive in
+/// one system call where the system can ([`Batching`](super::Batching)).
 #[derive(Debug)]
 pub struct UdpSocket {
     /// The socket, non-blocking.
@@ -31,6 +33,10 @@ pub struct UdpSocket {
     degraded: bool,
     /// When segmentation and ECN may next be tried again.
     restore_at: Instant,
+    /// Refusals in a row of sends of several that were taken one by one.
+    many_refused: u8,
+    /// When sends of several may next be tried again.
+    many_at: Instant,
 }
 
 impl UdpSocket {
@@ -75,6 +81,8 @@ impl UdpSocket {
             report,
             degraded: false,
             restore_at: Instant::ZERO,
+            many_refused: 0,
+            many_at: Instant::ZERO,
         })
     }
 
@@ -112,7 +120,35 @@ impl UdpSocket {
             .try_io(|| self.state.recv(UdpSockRef::from(&self.io), buffers, metas))
     }
 
-    /// Sends `bytes`, split as `outbound` says, in as few system calls as the system allows.
+    /// How many datagrams to one peer may be sent as a whole.
+    pub(crate) fn segments_max(&self, batching: Batching) -> usize {
+        match batching {
+            Batching::One | Batching::Many => 1,
+            Batching::Segmented => self.state.max_gso_segments(),
+        }
+    }
+
+    /// Sends all of `runs`, which are parts of `bytes`, in as few system calls as `batching` and the
+    /// system allow.
+    pub(crate) fn send_all(
+        &mut self,
+        now: Instant,
+        (runs, bytes): (&[Run], &[u8]),
+        batching: Batching,
+        heads: &mut Heads,
+    ) -> Sent {
+        self.restore(now);
+        let mut road = SocketRoad {
+            socket: self,
+            now,
+            bytes,
+            batching,
+            heads,
+        };
+        send_in_order(runs, &mut road)
+    }
+
+    /// Sends `bytes`, split as `outbound` says, each run of segments by a system call of its own.
     pub(crate) fn send(&mut self, now: Instant, outbound: &Outbound, bytes: &[u8]) -> Sent {
         let mut sent = Sent::default();
         let segment = outbound
@@ -120,7 +156,7 @@ impl UdpSocket {
             .map_or(bytes.len(), |len| usize::from(len.get()))
             .max(1);
         if !self.reaches(outbound.destination) || outbound.destination.port() == 0 {
-            sent.refused = count(bytes, segment);
+            sent.refused = count(bytes.len(), segment);
             return sent;
         }
         self.restore(now);
@@ -146,11 +182,10 @@ impl UdpSocket {
 
     /// Sends several datagrams at once, or one by one where the system cannot.
     fn send_burst(&mut self, outbound: &Outbound, burst: &[u8], segment: usize, sent: &mut Sent) {
+        sent.calls += 1;
         match self.try_send(outbound, burst, Some(segment)) {
-            Ok(()) => sent.datagrams += count(burst, segment),
-            Err(error) if error.kind() == ErrorKind::WouldBlock => {
-                sent.full += count(burst, segment);
-            }
+            Ok(()) => sent.datagrams += count(burst.len(), segment),
+            Err(error) if is_full(&error) => sent.full += count(burst.len(), segment),
             Err(_) => {
                 for datagram in burst.chunks(segment) {
                     self.send_one(outbound, datagram, sent);
@@ -160,11 +195,13 @@ impl UdpSocket {
     }
 
     fn send_one(&mut self, outbound: &Outbound, datagram: &[u8], sent: &mut Sent) {
+        sent.calls += 1;
         let mut result = self.try_send(outbound, datagram, None);
         if matches!(&result, Err(error) if is_unreachable(error)) {
             // What an ICMP message reported is an earlier datagram's fate, and this one did not
             // leave.
             sent.note(&result);
+            sent.calls += 1;
             result = self.try_send(outbound, datagram, None);
         }
         sent.note(&result);
@@ -177,12 +214,7 @@ impl UdpSocket {
         segment_size: Option<usize>,
     ) -> io::Result<()> {
         let transmit = quinn_udp::Transmit {
-            destination: match (self.reach, outbound.destination) {
-                (Reach::Both, SocketAddr::V4(address)) => {
-                    (address.ip().to_ipv6_mapped(), address.port()).into()
-                }
-                (_, address) => address,
-            },
+            destination: self.reach.name(outbound.destination),
             ecn: outbound.ecn.map(|ecn| match ecn {
                 Ecn::Ect0 => EcnCodepoint::Ect0,
                 Ecn::Ect1 => EcnCodepoint::Ect1,
@@ -235,6 +267,8 @@ pub(crate) struct Outbound {
 /// What became of the datagrams of one send.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Sent {
+    /// System calls that were made for it.
+    pub(crate) calls: u64,
     /// Taken by the system.
     pub(crate) datagrams: u64,
     /// Dropped because the send buffer was full.
@@ -248,15 +282,83 @@ pub(crate) struct Sent {
 }
 
 impl Sent {
+    /// Returns whether the system took all of it.
+    const fn is_taken(&self) -> bool {
+        self.full == 0 && self.too_large == 0 && self.unreachable == 0 && self.refused == 0
+    }
+
     /// Counts the fate of one datagram.
-    fn note(&mut self, result: &io::Result<()>) {
+    pub(super) fn note(&mut self, result: &io::Result<()>) {
         match result {
             Ok(()) => self.datagrams += 1,
-            Err(error) if error.kind() == ErrorKind::WouldBlock => self.full += 1,
+            Err(error) if is_full(error) => self.full += 1,
             Err(error) if quinn_udp::is_msg_size_err(error) => self.too_large += 1,
             Err(error) if is_unreachable(error) => self.unreachable += 1,
             Err(_) => self.refused += 1,
         }
+    }
+}
+
+impl AddAssign for Sent {
+    fn add_assign(&mut self, more: Self) {
+        self.calls += more.calls;
+        self.datagrams += more.datagrams;
+        self.full += more.full;
+        self.too_large += more.too_large;
+        self.unreachable += more.unreachable;
+        self.refused += more.refused;
+    }
+}
+
+/// The ways that a socket has.
+struct SocketRoad<'a> {
+    socket: &'a mut UdpSocket,
+    now: Instant,
+    bytes: &'a [u8],
+    batching: Batching,
+    heads: &'a mut Heads,
+}
+
+impl Road for SocketRoad<'_> {
+    #[cfg(any(target_os = "android", target_os = "linux"))]
+    fn many(&mut self, runs: &[Run]) -> io::Result<usize> {
+        use std::os::fd::AsFd;
+
+        let (io, reach) = (&self.socket.io, self.socket.reach);
+        let sent = io.try_io(|| {
+            let batch = (runs, self.bytes);
+            super::many::send(io.as_fd(), batch, self.heads, |to| reach.name(to))
+        })?;
+        self.socket.many_refused = 0;
+        Ok(sent)
+    }
+
+    #[cfg(not(any(target_os = "android", target_os = "linux")))]
+    fn many(&mut self, _: &[Run]) -> io::Result<usize> {
+        Err(ErrorKind::Unsupported.into())
+    }
+
+    fn has_many(&self) -> bool {
+        cfg!(any(target_os = "android", target_os = "linux"))
+            && self.batching != Batching::One
+            && self.socket.many_at <= self.now
+    }
+
+    fn note_alone(&mut self, fate: &Sent) {
+        if fate.is_taken() {
+            let refused = &mut self.socket.many_refused;
+            *refused = refused.saturating_add(1);
+            if *refused >= MANY_REFUSED_MAX {
+                // The system has no such call, or forbids it.
+                *refused = 0;
+                self.socket.many_at = self.now + RESTORE_INTERVAL;
+            }
+        }
+    }
+
+    fn alone(&mut self, run: &Run) -> Sent {
+        let bytes = self.bytes.get(run.range.clone()).unwrap_or_default();
+        self.socket.send(self.now, &run.outbound, bytes)
     }
 }
 
@@ -266,6 +368,18 @@ enum Reach {
     V4,
     V6,
     Both,
+}
+
+impl Reach {
+    /// What the socket calls an address.
+    fn name(self, address: SocketAddr) -> SocketAddr {
+        match (self, address) {
+            (Self::Both, SocketAddr::V4(address)) => {
+                (address.ip().to_ipv6_mapped(), address.port()).into()
+            }
+            (_, address) => address,
+        }
+    }
 }
 
 /// Sets a socket up for batches, marks and own addresses.
@@ -301,17 +415,21 @@ pub(crate) fn is_unreachable(error: &io::Error) -> bool {
     )
 }
 
-/// Number of datagrams in `bytes`.
-fn count(bytes: &[u8], segment: usize) -> u64 {
-    let segments = bytes.len().div_ceil(segment).max(1);
+/// Number of datagrams in so many bytes.
+pub(super) fn count(bytes: usize, segment: usize) -> u64 {
+    let segments = bytes.div_ceil(segment).max(1);
     u64::try_from(segments).unwrap_or(u64::MAX)
 }
 
 /// Bytes that one segmented send may hold: an IPv4 packet less its longest header (60) and UDP's
 /// (8), RFC 791 section 3.1.
-const SEGMENTED_BYTES_MAX: usize = 65_535 - 60 - 8;
+pub(super) const SEGMENTED_BYTES_MAX: usize = 65_535 - 60 - 8;
 
-/// Least time between two attempts to make segmentation and ECN available again.
+/// Sends of several that the system refuses in a row, and takes one by one, until none are tried for a
+/// while.
+const MANY_REFUSED_MAX: u8 = 8;
+
+/// Least time between two attempts to make segmentation and ECN available again, or sends of several.
 const RESTORE_INTERVAL: Duration = Duration::from_secs(1);
 
 #[cfg(test)]
@@ -328,6 +446,7 @@ mod tests {
         sent.note(&Err(ErrorKind::NetworkUnreachable.into()));
         sent.note(&Err(ErrorKind::PermissionDenied.into()));
         let counted = Sent {
+            calls: 0,
             datagrams: 1,
             full: 1,
             too_large: 0,

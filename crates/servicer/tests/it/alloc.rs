@@ -28,7 +28,10 @@ fn steady_work_allocates_nothing() {
             driver.wait().unwrap();
             assert_eq!(driver.turn(), ControlFlow::Continue(()));
         }
-        assert_eq!(client.recv(&mut bytes).unwrap(), len);
+        // Two of one length are a run, the third is another; together they are a batch.
+        for len in [len, len, len + 1] {
+            assert_eq!(client.recv(&mut bytes).unwrap(), len);
+        }
     };
     (0..2_000).for_each(&mut round);
     let before = allocations();
@@ -36,11 +39,12 @@ fn steady_work_allocates_nothing() {
     assert_eq!(allocations() - before, 0);
 }
 
-/// Sends each datagram back out of a buffer of its own.
+/// Sends each datagram back three times, the last time a byte longer, out of a buffer of its own.
 #[derive(Debug)]
 struct Bounce {
     bytes: [u8; 2_000],
-    waiting: Option<(SocketAddr, usize)>,
+    /// For whom, and how long.
+    waiting: [Option<(SocketAddr, usize)>; 3],
     received: u64,
 }
 
@@ -48,7 +52,7 @@ impl Default for Bounce {
     fn default() -> Self {
         Self {
             bytes: [0; 2_000],
-            waiting: None,
+            waiting: [None; 3],
             received: 0,
         }
     }
@@ -61,7 +65,8 @@ impl Machine for Bounce {
 
     fn handle_datagram(&mut self, _: Instant, arrival: Arrival<SocketAddr>, datagram: &mut [u8]) {
         self.bytes[..datagram.len()].copy_from_slice(datagram);
-        self.waiting = Some((arrival.peer, datagram.len()));
+        let len = datagram.len();
+        self.waiting = [len, len, len + 1].map(|len| Some((arrival.peer, len)));
         self.received += 1;
     }
 
@@ -72,7 +77,7 @@ impl Machine for Bounce {
     }
 
     fn poll_transmit(&mut self, _: Instant, buf: &mut Vec<u8>) -> Option<Transmit<SocketAddr>> {
-        let (peer, len) = self.waiting.take()?;
+        let (peer, len) = self.waiting.iter_mut().find_map(Option::take)?;
         buf.extend_from_slice(&self.bytes[..len]);
         Some(Transmit::to(peer))
     }

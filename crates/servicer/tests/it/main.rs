@@ -3,6 +3,7 @@
 #![cfg(test)]
 
 mod alloc;
+mod batches;
 mod end;
 mod exchange;
 mod exits;

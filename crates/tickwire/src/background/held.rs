@@ -15,42 +15,46 @@ const RETRY: Duration = Duration::from_millis(2);
 /// First in, first out for each channel of each session, which `S` names. [`Allowance`] bounds what
 /// it holds.
 #[derive(Debug)]
-pub(crate) struct Held<S> {
-    queues: BTreeMap<(S, ChannelId), VecDeque<Box<[u8]>>>,
+pub(crate) struct Held<S, T = Box<[u8]>> {
+    queues: BTreeMap<(S, ChannelId), VecDeque<T>>,
     retry_at: Option<Instant>,
     /// Sessions that end when nothing of theirs waits any more: how long that may take, and what their
     /// peers are told.
     leaving: BTreeMap<S, (Instant, CloseCode)>,
+    /// What was dropped because its session ends, for the caller to take.
+    dropped: VecDeque<(S, ChannelId, T)>,
 }
 
-impl<S> Default for Held<S> {
+impl<S, T> Default for Held<S, T> {
     fn default() -> Self {
         Self {
             queues: BTreeMap::new(),
             retry_at: None,
             leaving: BTreeMap::new(),
+            dropped: VecDeque::new(),
         }
     }
 }
 
-impl<S: Copy + Ord> Held<S> {
+impl<S: Copy + Ord, T: AsRef<[u8]>> Held<S, T> {
     /// Sends a message by `send`, or keeps it behind those of its channel that wait. One that comes after
     /// [`leave`](Self::leave) is dropped.
     pub(crate) fn send(
         &mut self,
         now: Instant,
-        (session, channel, message): (S, ChannelId, Box<[u8]>),
+        (session, channel, message): (S, ChannelId, T),
         allowance: &Allowance<S>,
-        mut send: impl FnMut(S, ChannelId, &[u8]) -> Result<(), SendError>,
+        mut send: impl FnMut(S, ChannelId, &T) -> Result<(), SendError>,
     ) {
         if self.leaving.contains_key(&session) {
-            allowance.give_back(session, message.len());
+            allowance.give_back(session, message.as_ref().len());
+            self.dropped.push_back((session, channel, message));
             return;
         }
         if !self.queues.contains_key(&(session, channel)) {
             if send(session, channel, &message) != Err(SendError::Full) {
                 // Taken; or the session has ended, and the game is told of that.
-                allowance.give_back(session, message.len());
+                allowance.give_back(session, message.as_ref().len());
                 return;
             }
             self.retry_at.get_or_insert(now + RETRY);
@@ -69,7 +73,7 @@ impl<S: Copy + Ord> Held<S> {
         &mut self,
         now: Instant,
         allowance: &Allowance<S>,
-        mut send: impl FnMut(S, ChannelId, &[u8]) -> Result<(), SendError>,
+        mut send: impl FnMut(S, ChannelId, &T) -> Result<(), SendError>,
     ) {
         if self.retry_at.is_none_or(|at| at > now) {
             return;
@@ -79,7 +83,7 @@ impl<S: Copy + Ord> Held<S> {
                 if send(*session, *channel, message) == Err(SendError::Full) {
                     return true;
                 }
-                allowance.give_back(*session, message.len());
+                allowance.give_back(*session, message.as_ref().len());
                 queue.pop_front();
             }
             false
@@ -111,17 +115,26 @@ impl<S: Copy + Ord> Held<S> {
             .iter()
             .find(|(session, (until, _))| is_due(session, *until))
             .map(|(session, (_, code))| (*session, *code))?;
-        self.leaving.remove(&session);
-        self.queues.retain(|(of, _), queue| {
-            if *of != session {
-                return true;
-            }
-            for message in queue {
-                allowance.give_back(session, message.len());
-            }
-            false
-        });
+        self.forget(session, allowance);
         Some((session, code))
+    }
+
+    /// Drops what waits for a session that has ended.
+    pub(crate) fn forget(&mut self, session: S, allowance: &Allowance<S>) {
+        self.leaving.remove(&session);
+        let channels = (session, ChannelId(0))..=(session, ChannelId(u8::MAX));
+        let keys: Vec<_> = self.queues.range(channels).map(|(key, _)| *key).collect();
+        for key in keys {
+            for message in self.queues.remove(&key).unwrap_or_default() {
+                allowance.give_back(session, message.as_ref().len());
+                self.dropped.push_back((session, key.1, message));
+            }
+        }
+    }
+
+    /// Takes a message that was dropped because its session ends.
+    pub(crate) fn pop_dropped(&mut self) -> Option<(S, ChannelId, T)> {
+        self.dropped.pop_front()
     }
 
     /// Returns whether nothing waits.
@@ -133,7 +146,7 @@ impl<S: Copy + Ord> Held<S> {
     pub(crate) fn bytes(&self, session: S) -> usize {
         self.of(session)
             .flatten()
-            .map(|message| message.len())
+            .map(|message| message.as_ref().len())
             .sum()
     }
 
@@ -143,7 +156,7 @@ impl<S: Copy + Ord> Held<S> {
     }
 
     /// The queues of a session.
-    fn of(&self, session: S) -> impl Iterator<Item = &VecDeque<Box<[u8]>>> {
+    fn of(&self, session: S) -> impl Iterator<Item = &VecDeque<T>> {
         let channels = (session, ChannelId(0))..=(session, ChannelId(u8::MAX));
         self.queues.range(channels).map(|(_, queue)| queue)
     }

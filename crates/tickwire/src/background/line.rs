@@ -1,25 +1,43 @@
 //! What a game's thread and the thread of its socket share.
 
+use core::fmt;
 use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use core::time::Duration;
 use std::sync::Arc;
 
 use servicer::{Clock, RequestError, Requests};
-use udp_proto::{ChannelId, ChannelTable, SendError, SessionId};
+use udp_proto::{ChannelId, ChannelTable, Message, MessageId, SendError, SessionId};
 use wire::Instant;
 
-use super::Allowance;
-use crate::Event;
+use super::{Allowance, Parcel, Tracked};
 use crate::host::Side;
 use crate::socket::Socket;
+use crate::{Event, Report};
 
 /// What the game asks of the thread.
 #[derive(Debug)]
 pub(crate) enum Order {
     /// Send a message, for which there is allowance.
-    Send(SessionId, ChannelId, Box<[u8]>),
+    Send(SessionId, ChannelId, Parcel),
     /// End a session.
     Disconnect(SessionId),
+    /// Make a report.
+    Report(Answer),
+}
+
+/// Whom a report is for.
+pub(crate) struct Answer(Box<dyn FnOnce(Report) + Send>);
+
+impl Answer {
+    pub(crate) fn give(self, report: Report) {
+        (self.0)(report);
+    }
+}
+
+impl fmt::Debug for Answer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Answer(..)")
+    }
 }
 
 /// Where the thread puts events.
@@ -49,6 +67,7 @@ pub(crate) struct Line {
 #[derive(Debug)]
 pub(crate) struct Signals {
     pub(crate) allowance: Allowance,
+    pub(crate) tracked: Tracked,
     /// An event found no room: whoever takes one wakes the thread.
     is_crowded: AtomicBool,
     /// What the messages among the events cost that the game has not taken.
@@ -98,19 +117,72 @@ impl Line {
         channel: ChannelId,
         message: &[u8],
     ) -> Result<(), SendError> {
-        let order = Order::Send(session, channel, message.into());
-        self.order(order).inspect_err(|_| {
-            self.signals.allowance.give_back(session, message.len());
-        })
+        self.post(session, channel, Parcel::plain(message))
+    }
+
+    /// Queues a message of which the game shall be told what became.
+    pub(crate) fn send_tracked(
+        &self,
+        session: SessionId,
+        message: &Message<'_>,
+    ) -> Result<MessageId, SendError> {
+        self.check(message.channel, message.bytes)?;
+        let number = self.signals.tracked.begin(session, message.channel)?;
+        if !self.signals.allowance.take(session, message.bytes.len()) {
+            self.signals.tracked.end(number);
+            return Err(SendError::Full);
+        }
+        self.queue_tracked(session, message, number)
+    }
+
+    /// Queues one for which allowance and a number were taken.
+    pub(crate) fn queue_tracked(
+        &self,
+        session: SessionId,
+        message: &Message<'_>,
+        number: MessageId,
+    ) -> Result<MessageId, SendError> {
+        self.post(session, message.channel, Parcel::tracked(message, number))
+            .inspect_err(|_| self.signals.tracked.end(number))?;
+        Ok(number)
+    }
+
+    fn post(
+        &self,
+        session: SessionId,
+        channel: ChannelId,
+        parcel: Parcel,
+    ) -> Result<(), SendError> {
+        let len = parcel.as_ref().len();
+        self.order(Order::Send(session, channel, parcel))
+            .inspect_err(|_| self.signals.allowance.give_back(session, len))
+    }
+
+    /// Asks for a report, which `answer` gets unless the thread ends before.
+    pub(crate) fn report(
+        &self,
+        answer: impl FnOnce(Report) + Send + 'static,
+    ) -> Result<(), SendError> {
+        self.order_beside(Order::Report(Answer(Box::new(answer))))
+    }
+
+    /// Returns what is told once the thread has ended and all its events were taken.
+    pub(crate) fn last_event(&self) -> Option<Event> {
+        self.signals.tracked.pop_dropped()
     }
 
     /// Asks for the end of a session.
     pub(crate) fn disconnect(&self, session: SessionId) -> Result<(), SendError> {
+        self.order_beside(Order::Disconnect(session))
+    }
+
+    /// Queues an order without a message.
+    fn order_beside(&self, order: Order) -> Result<(), SendError> {
         let allowance = &self.signals.allowance;
         if !allowance.take_for_order() {
             return Err(SendError::Full);
         }
-        self.order(Order::Disconnect(session))
+        self.order(order)
             .inspect_err(|_| allowance.give_back_for_order())
     }
 
@@ -125,6 +197,9 @@ impl Line {
     /// Takes note that the game has taken an event.
     pub(crate) fn on_taken(&self, event: &Event) {
         self.signals.lighten(event);
+        if let Event::Settled { message, .. } = event {
+            self.signals.tracked.end(*message);
+        }
         if self.signals.is_crowded.swap(false, Ordering::AcqRel) {
             self.requests.wake();
         }
@@ -145,6 +220,7 @@ impl Signals {
     pub(crate) fn new(side: Side) -> Self {
         Self {
             allowance: Allowance::new(side),
+            tracked: Tracked::new(),
             is_crowded: AtomicBool::new(false),
             event_bytes: AtomicUsize::new(0),
             stop_at_nanos: AtomicU64::new(u64::MAX),

@@ -2,7 +2,7 @@
 
 use core::time::Duration;
 
-use tickwire::{AsyncServer, Client, Event, RELIABLE, SendError, Server, UNRELIABLE};
+use tickwire::{AsyncServer, Client, Event, Message, RELIABLE, SendError, Server, UNRELIABLE};
 use tokio::runtime::Builder;
 use tokio::time::timeout;
 
@@ -71,4 +71,49 @@ fn u17_a_task_sends_more_than_there_is_room_for_and_waits_in_between() {
     };
     let count = runtime.block_on(async { timeout(LONG * 3, both).await });
     assert_eq!(count, Ok(101));
+}
+
+/// Whatever became of the thread, and of what was on its way to it.
+#[test]
+fn u17_each_tracked_message_is_told_of_once_also_where_the_thread_has_ended() {
+    let runtime = Builder::new_current_thread().enable_time().build().unwrap();
+    let server = Server::bind(address("127.0.0.1:0"), APP).unwrap();
+    let client = Client::connect(server.address(), APP, server.key()).unwrap();
+    let server = server.in_tasks().unwrap();
+    let mut client = client.in_tasks().unwrap();
+    let play = async {
+        assert!(matches!(
+            client.next_event().await,
+            Some(Event::Connected { .. })
+        ));
+        assert_eq!(client.report().await.unwrap().sessions, 1);
+        let bytes = [7; 1_000];
+        let message = Message::new(RELIABLE, &bytes);
+        let mut sent = Vec::new();
+        for number in 0..600 {
+            if number == 300 {
+                client.shutdown(Duration::ZERO);
+            }
+            match client.send_tracked(&message).await {
+                Ok(number) => sent.push(number),
+                // It has ended by now, and says so.
+                Err(error) => assert_eq!(error, SendError::Closed),
+            }
+        }
+        assert!(sent.len() >= 300);
+        let mut told = Vec::new();
+        while let Some(event) = client.next_event().await {
+            if let Event::Settled { message, .. } = event {
+                told.push(message);
+            }
+        }
+        told.sort();
+        assert_eq!(told, sent);
+        assert!(client.report().await.is_none());
+        drop(server);
+    };
+    assert_eq!(
+        runtime.block_on(async { timeout(LONG * 3, play).await }),
+        Ok(())
+    );
 }

@@ -3,7 +3,7 @@
 use core::time::Duration;
 
 use tickwire::servicer::Clock;
-use tickwire::udp_proto::CloseCode;
+use tickwire::udp_proto::{CloseCode, Message, MessageId, MessageOutcome};
 use tickwire::{
     BackgroundClient, BackgroundServer, ChannelId, Client, CloseReason, Config, Event, RELIABLE,
     SendError, Server, SessionId, UNRELIABLE,
@@ -299,4 +299,88 @@ fn u17_a_peer_that_acknowledges_nothing_delays_an_end_by_the_linger_and_no_more(
     assert_eq!(session, asleep);
     assert_eq!(reason, CloseReason::Local(CloseCode::Kicked));
     assert!(clock.now().saturating_since(began) >= Config::default().linger);
+}
+
+/// What a client hears until its session ends, its own end included: what became of each message.
+fn fates_until_the_end(client: &mut BackgroundClient) -> Vec<(MessageId, MessageOutcome)> {
+    let mut fates = Vec::new();
+    loop {
+        match client.wait_event(LONG) {
+            Some(Event::Settled {
+                message, outcome, ..
+            }) => fates.push((message, outcome)),
+            Some(Event::Disconnected { .. }) => return fates,
+            Some(Event::Message { .. }) => {}
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+#[test]
+fn u17_what_becomes_of_a_tracked_message_is_told() {
+    let (mut server, mut client, session) = connected();
+    let here = client.session();
+    let sent = [RELIABLE, UNRELIABLE].map(|channel| {
+        let message = Message::new(channel, b"up");
+        (client.send_tracked(&message).unwrap(), channel)
+    });
+    let mut told = [0; 2].map(|_| match client.wait_event(LONG) {
+        Some(Event::Settled {
+            session,
+            channel,
+            message,
+            outcome,
+        }) => {
+            assert_eq!((session, outcome), (here, MessageOutcome::Delivered));
+            (message, channel)
+        }
+        other => panic!("{other:?}"),
+    });
+    told.sort();
+    assert_eq!(told, sent);
+    let mut heard = sent.map(|_| message(server.wait_event(LONG)));
+    heard.sort();
+    let expected = [UNRELIABLE, RELIABLE].map(|channel| (channel, b"up".to_vec()));
+    assert_eq!(heard, expected, "each channel for itself");
+    let unknown = Message::new(ChannelId(9), b"");
+    assert_eq!(
+        server.send_tracked(session, &unknown),
+        Err(SendError::UnknownChannel(ChannelId(9)))
+    );
+}
+
+/// 400 KB are more than a channel's queue takes: some of it is delivered, some is in the queue, and some
+/// waits on the thread when the session ends.
+#[test]
+fn u17_each_tracked_message_is_told_of_once_and_before_the_end_that_overtakes_it() {
+    let (server, mut client, session) = connected();
+    let bytes = [7; 1_000];
+    let message = Message::new(RELIABLE, &bytes);
+    let sent: Vec<MessageId> = (0..400)
+        .map(|_| client.send_tracked(&message).unwrap())
+        .collect();
+    server.disconnect(session).unwrap();
+    let fates = fates_until_the_end(&mut client);
+    let mut told: Vec<MessageId> = fates.iter().map(|(number, _)| *number).collect();
+    told.sort();
+    assert_eq!(told, sent, "each once");
+    // And what is sent afterwards is told of, too, and refused by nobody.
+    let late = client.send_tracked(&message).unwrap();
+    let told = client.wait_event(LONG);
+    assert!(
+        matches!(told, Some(Event::Settled { message, outcome: MessageOutcome::Dropped, .. })
+            if message == late),
+        "{told:?}"
+    );
+}
+
+#[test]
+fn u17_a_report_comes_from_a_thread_at_work_and_at_rest() {
+    let (server, client, _session) = connected();
+    let report = server.report(LONG).unwrap();
+    assert_eq!(report.sessions, 1);
+    assert!(report.driver.datagrams_in > 0 && report.driver.send_calls > 0);
+    let later = client.report(LONG).unwrap();
+    assert_eq!(later.sessions, 1);
+    assert!(client.report(LONG).unwrap().uptime_ms >= later.uptime_ms);
 }

@@ -227,6 +227,12 @@ impl<P: Provider> Machine for Endpoint<P> {
         matches!(datagram, [hello::FIRST_BYTE, ..]) && datagram.len() == hello::LEN
     }
 
+    /// All who have a session, and not whose handshake is under way.
+    fn tell_peers(&self, tell: &mut dyn FnMut(SocketAddr)) {
+        let addresses = self.slots.ids().filter_map(|id| self.peer_address(id));
+        addresses.for_each(tell);
+    }
+
     fn handle_timeout(&mut self, now: Instant) {
         self.handle_timeout(now);
     }

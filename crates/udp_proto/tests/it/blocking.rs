@@ -253,3 +253,33 @@ fn u13_an_end_in_order_and_silence_block_nobody() {
     assert_eq!(line.server.closes().len(), 2);
     assert_eq!(line.server.machine.stats().blocked_for_breaches, 0);
 }
+
+/// What a driver remembers of a flow behind an exit, it may forget where there is no session; a handshake
+/// that anybody can begin is none.
+#[test]
+fn u13_only_who_has_a_session_is_told_as_a_peer() {
+    let (mut server, _) = server(8, Config::default());
+    let from = address(CLIENT);
+    let told = |server: &Party| {
+        let mut told = Vec::new();
+        wire::Machine::tell_peers(&server.machine, &mut |peer| told.push(peer));
+        told
+    };
+    let mut rogue = Rogue::new(8, &Credentials::Open);
+    server.take(START, from, &rogue.hello);
+    let retry = server.drain(START).remove(0).bytes;
+    rogue.follow(&retry);
+    server.take(START, from, &rogue.hello);
+    let accept = server.drain(START).remove(0).bytes;
+    assert_eq!(told(&server), []);
+    let mut session = rogue.accept(&accept);
+    server.take(START, from, &session.packet(&confirm(&Config::default())));
+    assert_eq!(told(&server), [from]);
+    server.drain(START);
+    let session = server.sessions()[0];
+    server.machine.kick(START, session, b"").unwrap();
+    server.drain(START);
+    server.wake(START + SPAN);
+    server.drain(START + SPAN);
+    assert_eq!(told(&server), []);
+}

@@ -121,6 +121,35 @@ fn twp_r4_a_forged_key_phase_costs_one_expansion_a_second_and_changes_nothing() 
     assert!(siege.memory <= quiet.memory + 2_000, "{siege:?} {quiet:?}");
 }
 
+/// A session that rests holds no expanded keys. Messages find them again, and whoever sends many PINGs
+/// makes it expand them twice a keepalive at most.
+#[test]
+fn keys_of_a_session_that_rests_are_expanded_for_what_comes_and_not_for_each_ping() {
+    let (seed, counts) = (Seed::from_number(6), Counts::default());
+    let provider = |number, counts: &Counts| {
+        Counting::new(SimProvider::new(seed.generator(number).seed()), counts)
+    };
+    let ends = (provider(1, &Counts::default()), provider(2, &counts));
+    let mut line = Line::between(seed, Config::default(), |listen| listen, ends);
+    let ends = line.join(1);
+    let busy = line.server.machine.memory();
+    line.run(20_000);
+    assert!(line.server.machine.memory() + 100 < busy);
+    // One exchange each keepalive, a key for each way.
+    let before = counts.now();
+    line.run(20_000);
+    let rested = (counts.now() - before).aead;
+    assert!((2..=100).contains(&rested), "{rested}");
+    let before = counts.now();
+    for _ in 0..200 {
+        let (now, client) = (line.now, &mut line.client.machine);
+        client.send(now, ends.0, UNRELIABLE, b"played").unwrap();
+        line.run(100);
+    }
+    assert_eq!(line.server.messages.len(), 200);
+    assert!((counts.now() - before).aead <= 2, "once for all of them");
+}
+
 /// What 20 s of traffic cost a server.
 #[derive(Debug)]
 struct Siege {

@@ -22,7 +22,7 @@ fn every_field_of_the_file_reaches_the_node() {
             ],
             "games": [
                 {{"name": "a", "mode": "dup", "listen": ["127.0.0.1:9"], "exits": ["{two}"]}},
-                {{"name": "b", "server": "127.0.0.1:10", "entries": ["{two}"]}}
+                {{"name": "b", "server": "127.0.0.1:10", "entries": ["{two}"], "proxy_header": true}}
             ],
             "upstream_ip": "192.0.2.1",
             "links": [
@@ -69,6 +69,7 @@ fn assert_games(games: &[Game], two: NodeName) {
     let exit = ExitGame {
         server: "127.0.0.1:10".parse().unwrap(),
         entries: Some([two.0].into()),
+        has_proxy_header: true,
     };
     let [a, b] = games else {
         panic!("two games");
@@ -123,6 +124,7 @@ fn doom() -> FileGame {
         exits: vec![NodeName(NodeId([1; 32]))],
         server: None,
         entries: None,
+        proxy_header: false,
     }
 }
 

@@ -1,0 +1,90 @@
+//! A game server that is told whom the mesh's exit speaks for.
+
+use std::net::{SocketAddr, UdpSocket};
+use std::time::Duration;
+
+use daemon::relay::sandbox::Sandbox;
+use daemon::relay::{FileGame, FileMode, FileRole, News};
+
+use crate::mesh_node::{PATIENCE, tickwire_relay};
+
+/// Signature, for another, UDP over IPv4, 12 bytes.
+const HEADER: &[u8] = b"\r\n\r\n\0\r\nQUIT\n\x21\x12\0\x0C";
+
+/// The header that a datagram of `player` to `server` begins with.
+fn header(player: SocketAddr, server: SocketAddr) -> Vec<u8> {
+    let mut header = HEADER.to_vec();
+    for end in [player, server] {
+        let SocketAddr::V4(end) = end else {
+            panic!("loopback is IPv4")
+        };
+        header.extend_from_slice(&end.ip().octets());
+    }
+    header.extend_from_slice(&player.port().to_be_bytes());
+    header.extend_from_slice(&server.port().to_be_bytes());
+    header
+}
+
+#[test]
+fn u13_an_exit_tells_its_server_the_players_address_until_that_has_answered() {
+    let mut sandbox = Sandbox::new(&[("in", FileRole::Entry), ("out", FileRole::Exit)]).unwrap();
+    let server = UdpSocket::bind((sandbox.host(9), 0)).unwrap();
+    server.set_read_timeout(Some(PATIENCE)).unwrap();
+    let address = server.local_addr().unwrap();
+    let entry = SocketAddr::new(sandbox.host(1), 4_600);
+    let game = FileGame {
+        name: "game".to_owned(),
+        mode: FileMode::Single,
+        listen: Vec::new(),
+        exits: Vec::new(),
+        server: None,
+        entries: None,
+        proxy_header: true,
+    };
+    let exit = sandbox.id(1).unwrap();
+    sandbox.config_mut(0).unwrap().games = vec![FileGame {
+        listen: vec![entry],
+        exits: vec![exit],
+        ..game.clone()
+    }];
+    sandbox.config_mut(1).unwrap().games = vec![FileGame {
+        server: Some(address),
+        ..game
+    }];
+    let nodes = [0, 1].map(|node| sandbox.start(node, tickwire_relay()).unwrap());
+    let met = nodes[0].wait_for(PATIENCE, |news| {
+        matches!(news, News::LinkUp { .. }).then_some(())
+    });
+    assert!(met.is_some());
+
+    let player = UdpSocket::bind((sandbox.host(10), 0)).unwrap();
+    let pause = Duration::from_millis(100);
+    player.set_read_timeout(Some(pause)).unwrap();
+    let wrapped = [&*header(player.local_addr().unwrap(), address), b"hello"].concat();
+    server.set_read_timeout(Some(pause)).unwrap();
+    let (mut heard, mut buffer) = (0, [0; 2_000]);
+    // Until there is a route, nothing comes; the server says nothing to the first three.
+    let mut from = None;
+    for _ in 0..300 {
+        player.send_to(b"hello", entry).unwrap();
+        if let Ok((len, exit)) = server.recv_from(&mut buffer) {
+            assert_eq!(buffer[..len], wrapped, "each of them");
+            heard += 1;
+            from = Some(exit);
+        }
+        if heard >= 3 {
+            break;
+        }
+    }
+    let from = from.expect("nothing came");
+    server.send_to(b"welcome", from).unwrap();
+    assert_eq!(player.recv(&mut buffer).unwrap(), 7);
+    // Those under way may still have it; then they come as they were sent.
+    let is_bare = (0..50).any(|_| {
+        player.send_to(b"again", entry).unwrap();
+        server
+            .recv_from(&mut buffer)
+            .is_ok_and(|(len, _)| buffer[..len] == *b"again")
+    });
+    assert!(is_bare);
+}

@@ -1,0 +1,266 @@
+use super::*;
+use std::num::NonZeroU16;
+
+/// A datagram of `len` bytes for the peer of that port.
+fn push(batch: &mut Batch, port: u16, len: usize, segments_max: usize) {
+    push_transmit(batch, port, (len, None), segments_max);
+}
+
+fn push_transmit(
+    batch: &mut Batch,
+    port: u16,
+    (len, segment): (usize, Option<u16>),
+    segments_max: usize,
+) {
+    let start = batch.len();
+    batch.buffer().resize(start + len, 0);
+    let outbound = Outbound {
+        destination: ([192, 0, 2, 1], port).into(),
+        source: None,
+        segment_len: segment.and_then(NonZeroU16::new),
+        ecn: None,
+    };
+    batch.push(SocketIndex(0), outbound, start, segments_max);
+}
+
+/// Port, bytes and length of segments of each run.
+fn runs(batch: &mut Batch) -> Vec<(u16, usize, Option<u16>)> {
+    let (mut found, mut end) = (Vec::new(), 0);
+    let len = batch.len();
+    batch.flush(|_, runs, bytes, _| {
+        assert_eq!(bytes.len(), len);
+        for run in runs {
+            assert_eq!(run.range.start, end, "no gaps");
+            end = run.range.end;
+            let segment = run.outbound.segment_len.map(NonZeroU16::get);
+            found.push((run.outbound.destination.port(), run.range.len(), segment));
+        }
+        Sent::default()
+    });
+    assert_eq!(end, len);
+    assert_eq!(batch.len(), 0);
+    found
+}
+
+#[test]
+fn b5_what_goes_the_same_way_is_a_run_that_a_shorter_one_ends() {
+    let mut batch = Batch::default();
+    for (port, len) in [
+        (1, 9),
+        (1, 9),
+        (1, 4),
+        (1, 4),
+        (2, 4),
+        (2, 5),
+        (1, 5),
+        (1, 0),
+        (1, 5),
+    ] {
+        push(&mut batch, port, len, 64);
+    }
+    let expected = [
+        (1, 22, Some(9)),
+        (1, 4, None),
+        (2, 4, None),
+        (2, 5, None),
+        (1, 5, None),
+        (1, 0, None),
+        (1, 5, None),
+    ];
+    assert_eq!(runs(&mut batch), expected);
+    for _ in 0..3 {
+        push(&mut batch, 1, 9, 1);
+    }
+    assert_eq!(
+        runs(&mut batch),
+        [(1, 9, None); 3],
+        "nothing is cut up here"
+    );
+}
+
+#[test]
+fn b5_no_run_is_longer_than_the_system_takes() {
+    let mut batch = Batch::default();
+    for _ in 0..65 {
+        push(&mut batch, 1, 100, 64);
+    }
+    assert_eq!(runs(&mut batch), [(1, 6_400, Some(100)), (1, 100, None)]);
+    for _ in 0..55 {
+        push(&mut batch, 1, 1_200, 64);
+    }
+    assert_eq!(
+        runs(&mut batch),
+        [(1, 64_800, Some(1_200)), (1, 1_200, None)]
+    );
+    // What a machine wrote as a whole is cut where the system takes less.
+    push_transmit(&mut batch, 1, (700, Some(200)), 2);
+    assert_eq!(runs(&mut batch), [(1, 400, Some(200)), (1, 300, Some(200))]);
+    push_transmit(&mut batch, 1, (500, Some(200)), 1);
+    assert_eq!(
+        runs(&mut batch),
+        [(1, 200, None), (1, 200, None), (1, 100, None)]
+    );
+}
+
+#[test]
+fn b5_a_batch_is_bounded_in_runs_and_in_bytes() {
+    let mut batch = Batch::default();
+    for port in 1..64 {
+        push(&mut batch, port, 1, 64);
+        assert!(!batch.is_full());
+    }
+    push(&mut batch, 64, 1, 64);
+    assert!(batch.is_full());
+    runs(&mut batch);
+    push(&mut batch, 1, (128 << 10) - 1, 64);
+    assert!(!batch.is_full());
+    push(&mut batch, 1, 1, 64);
+    assert!(batch.is_full());
+}
+
+/// A system that refuses what it is told to.
+#[derive(Default)]
+struct Script {
+    /// What becomes of the datagrams to a port, each time that they are tried.
+    fates: Vec<(u16, ErrorKind)>,
+    /// Of these, whether they happen to single datagrams too.
+    alone_too: bool,
+    /// Ports sent to, in order.
+    taken: Vec<u16>,
+    /// Whether several can be sent at once.
+    has_many: bool,
+    calls: u64,
+    noted: Vec<Sent>,
+}
+
+fn port(run: &Run) -> u16 {
+    run.outbound.destination.port()
+}
+
+impl Script {
+    fn fate(&self, run: &Run) -> Option<io::Error> {
+        let found = self.fates.iter().find(|(of, _)| *of == port(run));
+        found.map(|(_, kind)| {
+            if *kind == ErrorKind::Other {
+                io::Error::from_raw_os_error(NO_BUFFERS)
+            } else {
+                (*kind).into()
+            }
+        })
+    }
+}
+
+impl Road for Script {
+    fn many(&mut self, runs: &[Run]) -> io::Result<usize> {
+        self.calls += 1;
+        let mut sent = 0;
+        for run in runs {
+            if let Some(error) = self.fate(run) {
+                // As Linux has it: the error of another than the first is told by the next call.
+                return if sent == 0 { Err(error) } else { Ok(sent) };
+            }
+            self.taken.push(port(run));
+            sent += 1;
+        }
+        Ok(sent)
+    }
+
+    fn has_many(&self) -> bool {
+        self.has_many
+    }
+
+    fn note_alone(&mut self, fate: &Sent) {
+        self.noted.push(*fate);
+    }
+
+    fn alone(&mut self, run: &Run) -> Sent {
+        self.calls += 1;
+        let mut sent = Sent {
+            calls: 1,
+            ..Sent::default()
+        };
+        if let Some(error) = self.fate(run).filter(|_| self.alone_too) {
+            sent.note(&Err(error));
+        } else {
+            self.taken.push(port(run));
+            sent.datagrams = run.count();
+        }
+        sent
+    }
+}
+
+/// Sends to ports 1 to 6, three datagrams to port 3.
+fn send(script: &mut Script) -> Sent {
+    let mut batch = Batch::default();
+    for port in 1..=6 {
+        let times = if port == 3 { 3 } else { 1 };
+        for _ in 0..times {
+            push(&mut batch, port, 7, 64);
+        }
+    }
+    let sent = batch.flush(|_, runs, _, _| send_in_order(runs, script));
+    assert_eq!(sent.calls, script.calls, "every call is counted");
+    sent
+}
+
+#[test]
+fn b5_an_error_in_the_middle_of_a_batch_costs_those_it_is_told_of_and_no_others() {
+    for (kind, expected) in [
+        (ErrorKind::WouldBlock, [3, 0, 0]),
+        // Stands for ENOBUFS, which has no kind.
+        (ErrorKind::Other, [3, 0, 0]),
+        (ErrorKind::ConnectionRefused, [0, 1, 0]),
+        (ErrorKind::PermissionDenied, [0, 0, 1]),
+    ] {
+        let mut script = Script {
+            fates: vec![(3, kind)],
+            alone_too: true,
+            has_many: true,
+            ..Script::default()
+        };
+        let sent = send(&mut script);
+        assert_eq!(script.taken, [1, 2, 4, 5, 6], "{kind}");
+        assert_eq!(sent.datagrams, 5, "{kind}");
+        assert_eq!(
+            [sent.full, sent.unreachable, sent.refused],
+            expected,
+            "{kind}"
+        );
+    }
+}
+
+#[test]
+fn b5_what_a_batch_refuses_and_a_single_send_takes_is_sent_in_its_place() {
+    let mut script = Script {
+        fates: vec![(1, ErrorKind::InvalidInput), (3, ErrorKind::InvalidInput)],
+        has_many: true,
+        ..Script::default()
+    };
+    let sent = send(&mut script);
+    assert_eq!(script.taken, [1, 2, 3, 4, 5, 6], "in order");
+    assert_eq!((sent.datagrams, sent.refused), (8, 0));
+    let noted = script.noted.iter().map(|fate| fate.datagrams);
+    assert_eq!(noted.collect::<Vec<_>>(), [1, 3]);
+}
+
+#[test]
+fn b5_without_a_call_for_several_each_is_sent_alone() {
+    let mut script = Script::default();
+    let sent = send(&mut script);
+    assert_eq!(script.taken, [1, 2, 3, 4, 5, 6]);
+    assert_eq!((sent.datagrams, sent.calls), (8, 6));
+}
+
+#[test]
+fn b5_a_full_buffer_ends_each_batch_in_bounded_work() {
+    let fates = (1..=6).map(|port| (port, ErrorKind::WouldBlock)).collect();
+    let mut script = Script {
+        fates,
+        alone_too: true,
+        has_many: true,
+        ..Script::default()
+    };
+    let sent = send(&mut script);
+    assert_eq!((sent.full, sent.datagrams), (8, 0));
+    assert_eq!(sent.calls, 6, "one for each run at most");
+}

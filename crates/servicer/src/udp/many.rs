@@ -1,0 +1,157 @@
+//! Several sends in one system call: `sendmmsg` of Linux.
+//!
+//! What each message carries beside its bytes (congestion mark, own address, length of segments) is
+//! what `quinn-udp` sends with a single one.
+
+#![expect(
+    unsafe_code,
+    reason = "no library in use has a safe sendmmsg that takes other control messages for each"
+)]
+
+use std::io;
+use std::mem::MaybeUninit;
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::{AsRawFd, BorrowedFd};
+
+use nix::libc;
+use socket2::SockAddr;
+use wire::Ecn;
+
+use super::batch::{RUNS_MAX, Run};
+
+/// What the system is told of each message; kept from call to call, so that none allocates.
+#[derive(Debug, Default)]
+pub(crate) struct Heads(Vec<Head>);
+
+#[derive(Debug)]
+struct Head {
+    address: SockAddr,
+    control: Control,
+}
+
+/// Sends the first of `runs`, which are parts of `bytes`, and those behind it up to the first that
+/// cannot be sent; returns how many those are. `to` says how the socket names a destination.
+///
+/// # Errors
+///
+/// What the system says of the first one.
+pub(crate) fn send(
+    socket: BorrowedFd<'_>,
+    (runs, bytes): (&[Run], &[u8]),
+    heads: &mut Heads,
+    to: impl Fn(SocketAddr) -> SocketAddr,
+) -> io::Result<usize> {
+    heads.0.clear();
+    heads.0.extend(runs.iter().take(RUNS_MAX).map(|run| Head {
+        address: SockAddr::from(to(run.outbound.destination)),
+        control: Control::of(run),
+    }));
+    let mut parts = [EMPTY; RUNS_MAX];
+    // SAFETY: all zeros is a `mmsghdr`: its pointers may be null, its numbers zero.
+    let mut messages: [libc::mmsghdr; RUNS_MAX] = unsafe { MaybeUninit::zeroed().assume_init() };
+    let mut count = 0;
+    for (((head, run), part), message) in
+        heads.0.iter().zip(runs).zip(&mut parts).zip(&mut messages)
+    {
+        let contents = bytes.get(run.range.clone()).unwrap_or_default();
+        part.iov_base = contents.as_ptr().cast_mut().cast();
+        part.iov_len = contents.len();
+        let header = &mut message.msg_hdr;
+        header.msg_name = head.address.as_ptr().cast_mut().cast();
+        header.msg_namelen = head.address.len();
+        header.msg_iov = part;
+        header.msg_iovlen = 1;
+        header.msg_control = head.control.bytes.as_ptr().cast_mut().cast();
+        header.msg_controllen = narrow(head.control.len);
+        count += 1;
+    }
+    // SAFETY: the first `count` messages point into `heads`, `parts` and `bytes`, which are alive and
+    // not moved until the call returns, with the lengths that those have; the system reads all of them
+    // and writes to nothing but `msg_len`.
+    let sent = unsafe { libc::sendmmsg(socket.as_raw_fd(), messages.as_mut_ptr(), count, 0) };
+    usize::try_from(sent).map_err(|_| io::Error::last_os_error())
+}
+
+/// The same number in the type that this system's C library has for it.
+fn narrow<T: TryFrom<usize> + Default>(number: usize) -> T {
+    T::try_from(number).unwrap_or_default()
+}
+
+const EMPTY: libc::iovec = libc::iovec {
+    iov_base: std::ptr::null_mut(),
+    iov_len: 0,
+};
+
+/// Control messages, as the kernel reads them: `include/linux/socket.h`, `struct cmsghdr`, each
+/// beginning at a multiple of a word.
+#[derive(Debug)]
+#[repr(C, align(8))]
+struct Control {
+    bytes: [u8; CONTROL_LEN],
+    len: usize,
+}
+
+/// A header (16) with a mark (4), one with the longest own address (20), and one with a length (2), all
+/// in words of 8.
+const CONTROL_LEN: usize = 24 + 40 + 24;
+
+impl Control {
+    fn of(run: &Run) -> Self {
+        let mut control = Self {
+            bytes: [0; CONTROL_LEN],
+            len: 0,
+        };
+        let outbound = &run.outbound;
+        let mark: libc::c_int = match outbound.ecn {
+            None => 0,
+            Some(Ecn::Ect1) => 1,
+            Some(Ecn::Ect0) => 2,
+            Some(Ecn::CongestionExperienced) => 3,
+        };
+        if outbound.destination.is_ipv4() {
+            control.push(libc::IPPROTO_IP, libc::IP_TOS, &mark.to_ne_bytes());
+        } else {
+            control.push(libc::IPPROTO_IPV6, libc::IPV6_TCLASS, &mark.to_ne_bytes());
+        }
+        match outbound.source {
+            // `in_pktinfo`: no interface, the address to send from, and one that only receives have.
+            Some(IpAddr::V4(ip)) if outbound.destination.is_ipv4() => {
+                let [a, b, c, d] = ip.octets();
+                let info = [0, 0, 0, 0, a, b, c, d, 0, 0, 0, 0];
+                control.push(libc::IPPROTO_IP, libc::IP_PKTINFO, &info);
+            }
+            // `in6_pktinfo`: the address to send from, no interface.
+            Some(IpAddr::V6(ip)) if outbound.destination.is_ipv6() => {
+                let mut info = [0; 20];
+                if let Some(room) = info.first_chunk_mut() {
+                    *room = ip.octets();
+                }
+                control.push(libc::IPPROTO_IPV6, libc::IPV6_PKTINFO, &info);
+            }
+            Some(_) | None => {}
+        }
+        if let Some(segment) = outbound.segment_len {
+            control.push(libc::SOL_UDP, UDP_SEGMENT, &segment.get().to_ne_bytes());
+        }
+        control
+    }
+
+    /// Adds a message; `CONTROL_LEN` is room for all that are.
+    fn push(&mut self, level: libc::c_int, kind: libc::c_int, data: &[u8]) {
+        const WORD: usize = size_of::<usize>();
+        let len = WORD + 8 + data.len();
+        let head = len
+            .to_ne_bytes()
+            .into_iter()
+            .chain(level.to_ne_bytes())
+            .chain(kind.to_ne_bytes());
+        let rooms = self.bytes.iter_mut().skip(self.len);
+        for (room, byte) in rooms.zip(head.chain(data.iter().copied())) {
+            *room = byte;
+        }
+        self.len += len.next_multiple_of(WORD);
+    }
+}
+
+/// `include/uapi/linux/udp.h`; `libc` has no name for it on Android.
+const UDP_SEGMENT: libc::c_int = 103;

@@ -1,0 +1,204 @@
+//! Many datagrams in one system call: the same datagrams, whichever way they are sent.
+
+use std::net::{SocketAddr, UdpSocket as PlainSocket};
+use std::ops::ControlFlow;
+
+use servicer::{Batching, Config, Counters, Driver, Requests, SocketConfig, Stack, UdpSocket};
+use wire::{Ecn, Transmit};
+
+use crate::toy::{Ask, Echo, News, Reporter, bind, next, plain, receive, reporter};
+
+const ALL: [Batching; 3] = [Batching::One, Batching::Many, Batching::Segmented];
+
+fn driver(ip: &str, batching: Batching, machine: Echo) -> Bench {
+    driver_on(bind(ip), batching, machine)
+}
+
+fn driver_on(socket: UdpSocket, batching: Batching, machine: Echo) -> Bench {
+    let address = socket.local_address();
+    let (application, news) = reporter();
+    let mut config = Config::default();
+    config.batching = batching;
+    let (driver, requests) = Driver::new(vec![socket], machine, application, config).unwrap();
+    Bench {
+        driver,
+        requests,
+        news,
+        address,
+    }
+}
+
+struct Bench {
+    driver: Driver<Echo, Reporter>,
+    requests: Requests<Ask>,
+    news: crossbeam_channel::Receiver<News>,
+    address: SocketAddr,
+}
+
+impl Bench {
+    fn send(&self, transmit: Transmit<SocketAddr>, bytes: &[u8]) {
+        self.requests
+            .send(Ask::Send(transmit, bytes.to_vec()))
+            .unwrap();
+    }
+
+    fn turn(&mut self) -> Counters {
+        assert_eq!(self.driver.turn(), ControlFlow::Continue(()));
+        self.requests.counters()
+    }
+}
+
+/// What each of `clients` holds, in order.
+fn held(clients: &[PlainSocket], count: usize) -> Vec<Vec<Vec<u8>>> {
+    let all = |client| (0..count).map(|_| receive(client).0).collect();
+    clients.iter().map(all).collect()
+}
+
+/// To 20 clients in turn, 10 each, of a length that differs from one to the next.
+fn crowd(batching: Batching) -> (Vec<Vec<Vec<u8>>>, Counters) {
+    let mut bench = driver("127.0.0.1", batching, Echo::mute());
+    let clients: Vec<_> = (0..20).map(|_| plain("127.0.0.1")).collect();
+    for round in 0..10_u8 {
+        for client in &clients {
+            let bytes = vec![round; 100 + usize::from(round)];
+            bench.send(Transmit::to(client.local_addr().unwrap()), &bytes);
+        }
+    }
+    let counters = bench.turn();
+    (held(&clients, 10), counters)
+}
+
+/// To one client, 50 of 1,200 bytes each and a shorter one.
+fn bulk(batching: Batching) -> (Vec<Vec<Vec<u8>>>, Counters) {
+    let mut bench = driver("127.0.0.1", batching, Echo::mute());
+    let client = plain("127.0.0.1");
+    let to = Transmit::to(client.local_addr().unwrap());
+    for number in 0..50_u8 {
+        bench.send(to, &[number; 1_200]);
+    }
+    bench.send(to, b"end");
+    let counters = bench.turn();
+    (held(&[client], 51), counters)
+}
+
+#[test]
+fn b5_datagrams_are_the_same_on_each_way_and_calls_are_fewer() {
+    let crowds = ALL.map(crowd);
+    let bulks = ALL.map(bulk);
+    for others in [&crowds[1], &crowds[2]] {
+        assert_eq!(others.0, crowds[0].0);
+    }
+    for others in [&bulks[1], &bulks[2]] {
+        assert_eq!(others.0, bulks[0].0);
+    }
+    for (_, counters) in &crowds {
+        assert_eq!(counters.datagrams_out, 200);
+    }
+    for (_, counters) in &bulks {
+        assert_eq!(counters.datagrams_out, 51);
+    }
+    if cfg!(target_os = "linux") {
+        // 64 of a crowd make a batch, and 51 of a bulk are one run.
+        assert_eq!(crowds.map(|(_, counters)| counters.send_calls), [200, 4, 4]);
+        assert_eq!(bulks.map(|(_, counters)| counters.send_calls), [51, 1, 1]);
+    }
+}
+
+#[test]
+fn b5_what_has_come_is_taken_in_fewer_calls() {
+    let [one, many] = [Batching::One, Batching::Many].map(|batching| {
+        let mut bench = driver("127.0.0.1", batching, Echo::mute());
+        let client = plain("127.0.0.1");
+        for number in 0..64_u8 {
+            client.send_to(&[number], bench.address).unwrap();
+        }
+        let counters = bench.turn();
+        assert_eq!(counters.datagrams_in, 64);
+        for number in 0..64_u8 {
+            let News::Received { bytes, .. } = next(&bench.news) else {
+                panic!("not a datagram")
+            };
+            assert_eq!(bytes, [number]);
+        }
+        counters.receive_calls
+    });
+    // And one that finds nothing.
+    assert_eq!(one, 65);
+    if cfg!(target_os = "linux") {
+        assert_eq!(many, 3);
+    }
+}
+
+/// Those in the middle are too long, to an address that may not be sent to, of an address that cannot
+/// be ours, and to nobody; the others arrive, and each is counted as what it is.
+#[test]
+fn b5_errors_in_the_middle_of_a_batch_are_counted_alike_on_each_way() {
+    for batching in ALL {
+        let mut bench = driver("127.0.0.1", batching, Echo::mute());
+        let client = plain("127.0.0.1");
+        let to = Transmit::to(client.local_addr().unwrap());
+        let mut malformed = to;
+        malformed.source = Some("224.0.0.1".parse().unwrap());
+        bench.send(to, b"1");
+        bench.send(to, &vec![0; 65_530]);
+        bench.send(to, b"2");
+        bench.send(Transmit::to("255.255.255.255:9".parse().unwrap()), b"x");
+        bench.send(to, b"3");
+        bench.send(malformed, b"x");
+        bench.send(to, b"4");
+        bench.send(Transmit::to("127.0.0.1:0".parse().unwrap()), b"x");
+        bench.send(to, b"5");
+        let counters = bench.turn();
+        for number in [b"1", b"2", b"3", b"4", b"5"] {
+            assert_eq!(receive(&client).0, number, "{batching:?}");
+        }
+        assert_eq!(counters.datagrams_out, 5, "{batching:?}");
+        assert_eq!(counters.dropped_out_too_large, 1, "{batching:?}");
+        assert_eq!(counters.dropped_out_refused, 3, "{batching:?}");
+    }
+}
+
+/// IPv4 and IPv6, with a socket bound to no address, of one family and of both.
+#[test]
+fn b5_marks_and_own_addresses_travel_on_each_way() {
+    for (ip, any, stack) in [
+        ("127.0.0.3", "0.0.0.0:0", Stack::Single),
+        ("::1", "[::]:0", Stack::Single),
+        ("127.0.0.3", "[::]:0", Stack::Dual),
+        ("::1", "[::]:0", Stack::Dual),
+    ] {
+        for batching in ALL {
+            let mut config = SocketConfig::default();
+            config.stack = stack;
+            let socket = UdpSocket::bind(any.parse().unwrap(), &config).unwrap();
+            let mut bench = driver_on(socket, batching, Echo::mute());
+            let mut listener = driver(ip, Batching::Segmented, Echo::mute());
+            let source = ip.parse().unwrap();
+            let marks = [
+                None,
+                Some(Ecn::Ect0),
+                Some(Ecn::Ect1),
+                Some(Ecn::CongestionExperienced),
+            ];
+            for ecn in marks {
+                let mut to = Transmit::to(listener.address);
+                to.source = Some(source);
+                to.ecn = ecn;
+                for _ in 0..2 {
+                    bench.send(to, b"marked");
+                }
+            }
+            assert_eq!(bench.turn().datagrams_out, 8, "{any} {batching:?}");
+            assert_eq!(listener.turn().datagrams_in, 8);
+            for expected in marks {
+                for _ in 0..2 {
+                    let News::Received { peer, ecn, .. } = next(&listener.news) else {
+                        panic!("not a datagram")
+                    };
+                    let found = (peer.ip(), ecn);
+                    assert_eq!(found, (source, expected), "{any} {batching:?}");
+                }
+            }
+        }
+    }
+}

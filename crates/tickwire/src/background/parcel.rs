@@ -1,0 +1,62 @@
+//! A message on its way from the game to the endpoint.
+
+use core::time::Duration;
+
+use udp_proto::{ChannelId, Message, MessageId};
+
+/// What is sent, and what shall be told of it.
+#[derive(Debug)]
+pub(crate) struct Parcel {
+    bytes: Box<[u8]>,
+    tracking: Option<Tracking>,
+}
+
+/// How a message is sent whose fate shall be told.
+#[derive(Clone, Copy, Debug)]
+struct Tracking {
+    number: MessageId,
+    ttl: Option<Duration>,
+    is_repeated: bool,
+}
+
+impl Parcel {
+    /// One that nothing is told of.
+    pub(crate) fn plain(message: &[u8]) -> Self {
+        Self {
+            bytes: message.into(),
+            tracking: None,
+        }
+    }
+
+    /// One that is told of by that number.
+    pub(crate) fn tracked(message: &Message<'_>, number: MessageId) -> Self {
+        Self {
+            bytes: message.bytes.into(),
+            tracking: Some(Tracking {
+                number,
+                ttl: message.ttl,
+                is_repeated: message.is_repeated,
+            }),
+        }
+    }
+
+    /// The number that it is told of by.
+    pub(crate) fn number(&self) -> Option<MessageId> {
+        self.tracking.map(|tracking| tracking.number)
+    }
+
+    /// What the endpoint is given, where something is to be told.
+    pub(crate) fn message(&self, channel: ChannelId) -> Option<Message<'_>> {
+        let tracking = self.tracking?;
+        let mut message = Message::new(channel, &self.bytes);
+        message.ttl = tracking.ttl;
+        message.is_repeated = tracking.is_repeated;
+        Some(message)
+    }
+}
+
+impl AsRef<[u8]> for Parcel {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
