@@ -18,6 +18,7 @@ mod sim;
 mod source;
 mod targets;
 mod test;
+mod trace_hash;
 mod tree;
 mod tree_check;
 mod vectors;
@@ -60,6 +61,8 @@ enum Command {
     Peers(peers::Options),
     /// Check that what must build on other platforms does; installs missing targets by rustup.
     Targets(targets::Options),
+    /// Run one simulation on every platform that can be had here, and compare what happened.
+    TraceHash,
     /// Check that the wire vectors are named by tests and have not changed.
     Vectors {
         /// Take the vectors as they now are.
@@ -90,6 +93,7 @@ fn run(command: &Command) -> Result<(), Failure> {
         Command::Fuzz(options) => fuzz::run(options),
         Command::Peers(options) => peers::run(options),
         Command::Targets(options) => targets::run(options),
+        Command::TraceHash => trace_hash::run(),
         Command::Vectors { bless: true } => vectors::bless(&Workspace::load()?),
         Command::Vectors { bless: false } => vectors::check(&Workspace::load()?),
     }

@@ -2,13 +2,13 @@
 
 use core::time::Duration;
 
-use crypto::{Provider, Ring};
+use crypto::Provider;
 use netsim::provider::{NonceLog, Recording, SimProvider};
 use udp_proto::{Config, KeyLimits, NoSession, SessionId};
 use wire::{Generator, Seed};
 
 use crate::direct::{Line, Sent};
-use crate::harness::{RELIABLE, UNRELIABLE};
+use crate::harness::{Native, RELIABLE, UNRELIABLE};
 
 /// The first byte's bit.
 pub(crate) const KEY_PHASE: u8 = 0x20;
@@ -292,11 +292,11 @@ fn twp_r2_a_replay_of_any_phase_is_delivered_in_none() {
 #[test]
 fn a_session_holds_no_more_after_a_change_of_keys() {
     let seed = Seed::from_number(5);
-    let ends = (Ring::new(), Ring::new());
+    let ends = (Native::new(), Native::new());
     let mut line = Line::between(seed, Config::for_server(), |listen| listen, ends);
     let ends = line.join(1);
     line.run(5_000);
-    let held = |line: &Line<Ring>| [line.client.machine.memory(), line.server.machine.memory()];
+    let held = |line: &Line<Native>| [line.client.machine.memory(), line.server.machine.memory()];
     let before = held(&line);
     line.client.machine.update_keys(line.now, ends.0).unwrap();
     line.run(100);
