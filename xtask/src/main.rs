@@ -11,6 +11,7 @@ mod docs;
 mod failure;
 mod fuzz;
 mod member;
+mod mutants;
 mod need;
 mod peers;
 mod process;
@@ -57,6 +58,8 @@ enum Command {
     Sim(sim::Range),
     /// Run the fuzz functions under libFuzzer, each for some minutes.
     Fuzz(fuzz::Options),
+    /// Change the source in every small way, and see whether a test notices; needs cargo-mutants.
+    Mutants(mutants::Options),
     /// Have other stacks do the same work, and write what each needs for it.
     Peers(peers::Options),
     /// Check that what must build on other platforms does; installs missing targets by rustup.
@@ -91,6 +94,7 @@ fn run(command: &Command) -> Result<(), Failure> {
         Command::DocsRun => docs::run(&Workspace::load()?),
         Command::Sim(range) => sim::run(range, &Workspace::load()?),
         Command::Fuzz(options) => fuzz::run(options),
+        Command::Mutants(options) => mutants::run(options),
         Command::Peers(options) => peers::run(options),
         Command::Targets(options) => targets::run(options),
         Command::TraceHash => trace_hash::run(),

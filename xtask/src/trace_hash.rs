@@ -111,7 +111,9 @@ fn wasm_runner() -> Result<String, Failure> {
 /// Runs the test, and returns the trace that it tells.
 fn trace(command: &mut Command) -> Result<String, Failure> {
     let mut found = None;
-    process::run_lines(command, |line| found = sim::trace(line).or(found.take()))?;
+    process::run_lines(command, |line| {
+        found = sim::trace(line).or_else(|| found.take())
+    })?;
     found.ok_or_else(|| Failure::Check(format!("{TEST} told no trace")))
 }
 

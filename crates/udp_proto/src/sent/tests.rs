@@ -1,6 +1,7 @@
 //! Acknowledgement, loss and timers of a sender alone; `pipe` joins it to a receiver.
 
 mod pipe;
+mod summary;
 
 use core::time::Duration;
 
