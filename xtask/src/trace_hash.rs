@@ -112,7 +112,7 @@ fn wasm_runner() -> Result<String, Failure> {
 fn trace(command: &mut Command) -> Result<String, Failure> {
     let mut found = None;
     process::run_lines(command, |line| {
-        found = sim::trace(line).or_else(|| found.take())
+        found = sim::trace(line).or_else(|| found.take());
     })?;
     found.ok_or_else(|| Failure::Check(format!("{TEST} told no trace")))
 }

@@ -103,4 +103,16 @@ mod tests {
         assert_eq!(tolerance.threshold(), Tolerance::THRESHOLD_MIN);
         assert_eq!(tolerance.slack(&rtt), Duration::ZERO);
     }
+
+    #[test]
+    fn what_is_left_of_the_slack_is_dropped_below_a_millisecond() {
+        let rtt = RttEstimator::new(Duration::ZERO);
+        let mut tolerance = Tolerance::new();
+        tolerance.on_spurious(at(0), 1, &rtt);
+        // An eighth of 200 ms, halved four times and once more.
+        tolerance.decay(at(120));
+        assert_eq!(tolerance.slack(&rtt), Duration::from_nanos(1_562_500));
+        tolerance.decay(at(150));
+        assert_eq!(tolerance.slack(&rtt), Duration::ZERO);
+    }
 }
