@@ -79,3 +79,16 @@ fn packets_that_ask_for_nothing_are_forgotten_when_they_are_acknowledged() {
     sender.ack(50, 9, 9, &[]).unwrap();
     assert_eq!(sender.sent.slots.len(), 0);
 }
+
+#[test]
+fn an_ack_that_tells_nothing_new_leaves_the_probes_as_they_are() {
+    let mut sender = Sender::new(0);
+    sender.send(0, Elicits::Ack);
+    sender.ack(50, 0, 0, &[]).unwrap();
+    sender.send(60, Elicits::Ack);
+    assert_eq!(sender.timeout(10_000), Timeout::Probe);
+    let again = sender.ack(10_001, 0, 0, &[]).unwrap();
+    assert_eq!((again.acked_packets, sender.sent.probes()), (0, 1));
+    sender.ack(10_002, 1, 1, &[]).unwrap();
+    assert_eq!(sender.sent.probes(), 0);
+}
