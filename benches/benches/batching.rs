@@ -4,6 +4,11 @@
 //! `cargo bench --bench batching [-- ROUNDS]`, 3 by default. Times are CPU time of the server's thread.
 
 #![expect(clippy::print_stdout, reason = "the table is what it is for")]
+#![expect(
+    clippy::expect_used,
+    clippy::disallowed_methods,
+    reason = "it ends where anything fails, and its clients keep to a clock"
+)]
 
 use core::convert::Infallible;
 use core::ops::ControlFlow;
@@ -127,7 +132,7 @@ fn run(case: Case, batching: Batching) -> Found {
             client.turn(case.ticks > 0);
         }
         if case.ticks > 0 {
-            next = next + span;
+            next += span;
             thread::sleep(next.saturating_since(clock.now()));
         } else {
             thread::sleep(Duration::from_micros(200));

@@ -10,7 +10,7 @@ use crate::process;
 use crate::source::line_of;
 use crate::tree::{Finding, View, Workspace, extension, report};
 
-/// Languages that a code block may name. `console` shows a session and is not run.
+/// Languages that a code block may name. `console` shows a session and is not run; `text` is no code.
 const LANGUAGES: [&str; 9] = [
     "sh", "rust", "console", "text", "toml", "json", "yaml", "ini", "diff",
 ];
@@ -85,8 +85,8 @@ fn reason_not_to_run(line: &str) -> Option<&str> {
     inside.strip_suffix("-->").map(str::trim)
 }
 
-/// Finds blocks in no known language, blocks left out without a reason, and Rust that no crate
-/// compiles.
+/// Finds blocks in no known language, blocks left out without a reason, Rust that no crate compiles,
+/// and JSON that is none.
 fn faults(view: &View<'_>, blocks: &[Block<'_>]) -> Vec<Finding> {
     let mut findings = Vec::new();
     for block in blocks {
@@ -97,6 +97,12 @@ fn faults(view: &View<'_>, blocks: &[Block<'_>]) -> Vec<Finding> {
             "rust" if !is_included => "holds Rust that no crate compiles: include the page in one",
             "sh" if block.info != "sh" || block.reason == Some("") => {
                 "is a shell block that is neither run nor says why above: `<!-- not run: REASON -->`"
+            }
+            "json" if serde_json::from_str::<serde::de::IgnoredAny>(block.text).is_err() => {
+                "is no JSON"
+            }
+            "toml" | "yaml" | "ini" | "diff" if block.reason.is_none_or(str::is_empty) => {
+                "is read by no test and does not say why above: `<!-- not run: REASON -->`"
             }
             language if LANGUAGES.contains(&language) => continue,
             _ => "is a code block in no language that the documents use",
@@ -210,6 +216,11 @@ mod tests {
         assert_eq!(planted("```\ntrue\n```\n").len(), 1);
         assert_eq!(planted("```bash\ntrue\n```\n").len(), 1);
         assert_eq!(planted("```rust\nfn a() {}\n```\n").len(), 1);
+        assert_eq!(planted("```json\n{\"a\": [1, 2]}\n```\n"), [""; 0]);
+        assert_eq!(planted("```json\n{\"a\": [1, 2}\n```\n"), ["is no JSON"]);
+        assert_eq!(planted("```ini\n[Service]\n```\n").len(), 1);
+        let page = "<!-- not run: it needs systemd -->\n```ini\n[Service]\n```\n";
+        assert_eq!(planted(page), [""; 0]);
     }
 
     #[test]

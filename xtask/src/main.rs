@@ -11,6 +11,7 @@ mod docs;
 mod failure;
 mod fuzz;
 mod member;
+mod mutants;
 mod need;
 mod peers;
 mod process;
@@ -18,6 +19,7 @@ mod sim;
 mod source;
 mod targets;
 mod test;
+mod trace_hash;
 mod tree;
 mod tree_check;
 mod vectors;
@@ -56,10 +58,14 @@ enum Command {
     Sim(sim::Range),
     /// Run the fuzz functions under libFuzzer, each for some minutes.
     Fuzz(fuzz::Options),
+    /// Change the source in every small way, and see whether a test notices; needs cargo-mutants.
+    Mutants(mutants::Options),
     /// Have other stacks do the same work, and write what each needs for it.
     Peers(peers::Options),
     /// Check that what must build on other platforms does; installs missing targets by rustup.
     Targets(targets::Options),
+    /// Run one simulation on every platform that can be had here, and compare what happened.
+    TraceHash,
     /// Check that the wire vectors are named by tests and have not changed.
     Vectors {
         /// Take the vectors as they now are.
@@ -88,8 +94,10 @@ fn run(command: &Command) -> Result<(), Failure> {
         Command::DocsRun => docs::run(&Workspace::load()?),
         Command::Sim(range) => sim::run(range, &Workspace::load()?),
         Command::Fuzz(options) => fuzz::run(options),
+        Command::Mutants(options) => mutants::run(options),
         Command::Peers(options) => peers::run(options),
         Command::Targets(options) => targets::run(options),
+        Command::TraceHash => trace_hash::run(),
         Command::Vectors { bless: true } => vectors::bless(&Workspace::load()?),
         Command::Vectors { bless: false } => vectors::check(&Workspace::load()?),
     }

@@ -134,7 +134,7 @@ pub(crate) fn prepare(workspace: &Workspace, absent: Absent) -> Result<Plan, Fai
 }
 
 /// Where the program `tool` lies.
-fn find(tool: &str) -> Option<PathBuf> {
+pub(crate) fn find(tool: &str) -> Option<PathBuf> {
     std::env::split_paths(&search_path())
         .map(|folder| folder.join(tool))
         .find(|path| path.is_file())

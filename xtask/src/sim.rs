@@ -75,7 +75,7 @@ fn command(range: &Range, package: &str, (profile, filter): (&str, &str)) -> Com
 }
 
 /// The hash of all datagrams that a line tells of: `trace: 0123456789abcdef`.
-fn trace(line: &str) -> Option<String> {
+pub(crate) fn trace(line: &str) -> Option<String> {
     let (_, hash) = line.split_once("trace: ")?;
     let is_hash = hash.len() == 16 && hash.bytes().all(|byte| byte.is_ascii_hexdigit());
     is_hash.then(|| hash.to_owned())

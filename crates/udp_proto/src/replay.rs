@@ -77,12 +77,6 @@ impl ReplayWindow {
         }
     }
 
-    /// Returns whether `number` lies in the window and was marked.
-    #[must_use]
-    pub fn contains(&self, number: PacketNumber) -> bool {
-        self.check(number) == Verdict::Duplicate
-    }
-
     /// Returns the largest number marked.
     #[must_use]
     pub const fn largest(&self) -> Option<PacketNumber> {

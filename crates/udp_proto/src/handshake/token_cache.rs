@@ -184,6 +184,18 @@ mod tests {
         assert_eq!(begin(&mut cache, 1, 8), Ok(()));
     }
 
+    /// The clock was ahead, and is set back: what was forgotten stays used, and no other token does.
+    #[test]
+    fn what_ended_with_the_last_that_was_forgotten_opens_nothing() {
+        let mut cache = TokenCache::default();
+        assert_eq!(begin(&mut cache, 1, 8), Ok(()));
+        cache.expire(END);
+        let check = |end| cache.check(TokenId([2; 16]), end, 8);
+        assert_eq!(check(UnixTime::from_secs(99)), Err(TokenBusy::Consumed));
+        assert_eq!(check(END), Err(TokenBusy::Consumed));
+        assert_eq!(check(UnixTime::from_secs(101)), Ok(()));
+    }
+
     #[test]
     fn a_full_cache_refuses_and_forgets_only_the_expired() {
         let mut cache = TokenCache::default();
@@ -193,5 +205,18 @@ mod tests {
         assert_eq!(cache.len(), 1);
         cache.expire(END);
         assert_eq!(cache.len(), 0);
+    }
+
+    #[test]
+    fn memory_is_that_of_each_token_twice() {
+        let mut cache = TokenCache::default();
+        assert_eq!(cache.memory(), 0);
+        assert_eq!(begin(&mut cache, 1, 8), Ok(()));
+        // Id and address by the one order, time and id by the other.
+        let least = 2 * size_of::<TokenId>() + size_of::<(SocketAddr, UnixTime)>();
+        let one = cache.memory();
+        assert!((least..least + 32).contains(&one), "{one}, {least}");
+        assert_eq!(begin(&mut cache, 2, 8), Ok(()));
+        assert_eq!(cache.memory(), 2 * one);
     }
 }

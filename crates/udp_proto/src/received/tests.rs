@@ -83,6 +83,7 @@ proptest! {
         let written = received.clone().write_ack(at(0), room, &mut cut);
         prop_assert!(cut.len() <= room);
         prop_assert_eq!(written.is_some(), !cut.is_empty());
+        prop_assert_eq!(received.fits(room), matches!(written, Some(Written::Whole(_))));
         if written.is_some() {
             let subset = reported(&cut, number(start));
             prop_assert!(subset.is_subset(&wanted));
@@ -272,4 +273,37 @@ fn a_far_unconfirmed_largest_takes_four_bytes() {
     out.clear();
     received.write_ack(at(0), ROOM, &mut out);
     assert_eq!(out[0], 0x02);
+}
+
+#[test]
+fn of_two_acks_the_later_says_more_whichever_is_confirmed_first() {
+    let mut received = fresh();
+    let mut described = [1, 2].map(|value| {
+        received.on_packet(at(0), number(value), Elicits::Ack);
+        match received.write_ack(at(0), ROOM, &mut Vec::new()) {
+            Some(Written::Whole(described)) => described,
+            other => panic!("{other:?}"),
+        }
+    });
+    for _ in 0..2 {
+        let [one, other] = described;
+        assert_eq!(one.newer(other).largest, number(2));
+        described.reverse();
+    }
+}
+
+#[test]
+fn the_delay_counts_from_when_the_largest_came() {
+    let mut received = fresh();
+    for (millis, value, told) in [(0, 5, 10), (10, 3, 20), (30, 6, 10)] {
+        received.on_packet(at(millis), number(value), Elicits::Ack);
+        let mut out = Vec::new();
+        received.write_ack(at(millis + 10), ROOM, &mut out).unwrap();
+        let table = ChannelTable::default();
+        let Some(Ok(Frame::Ack(ack))) = Frames::new(&out, &table).next() else {
+            panic!("{out:?} is no ACK");
+        };
+        assert_eq!(ack.delay(), Some(Duration::from_millis(told)), "{value}");
+    }
+    assert_eq!(received.largest(), Some(number(6)));
 }

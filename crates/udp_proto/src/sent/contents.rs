@@ -217,4 +217,21 @@ mod tests {
         assert_eq!(contents.push(&mut chain, 7), Err(7));
         assert_eq!(contents.nodes.capacity(), capacity);
     }
+
+    #[test]
+    fn the_store_grows_by_64_and_is_given_back_when_nothing_uses_it() {
+        let mut contents = Contents::new();
+        let mut chain = Chain::EMPTY;
+        for value in 0..64_u64 {
+            contents.push(&mut chain, value).unwrap();
+        }
+        assert_eq!(contents.memory(), 64 * size_of::<Node<u64>>());
+        contents.push(&mut chain, 64).unwrap();
+        contents.shrink();
+        assert!(contents.iter(chain).eq(0..=64), "in use");
+        assert_eq!(contents.memory(), 128 * size_of::<Node<u64>>());
+        contents.drain(chain, |_| ());
+        contents.shrink();
+        assert_eq!(contents.memory(), 0);
+    }
 }

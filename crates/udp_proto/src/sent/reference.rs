@@ -136,4 +136,28 @@ mod tests {
             Some(number(190_001))
         );
     }
+
+    #[test]
+    fn what_is_certain_ends_at_2_14_numbers_and_with_the_packet_itself() {
+        let low = |value: u64| number(value).truncate(Form::Two);
+        let of = |acks: &[(u64, u64)]| {
+            let mut reference = AckReference::new(PacketNumber::ZERO);
+            for &(packet, largest) in acks {
+                reference.advance(number(packet), number(largest));
+            }
+            reference
+        };
+        // A packet says one thing.
+        assert_eq!(of(&[(5, 100)]).widen(number(5), low(101)), None);
+        assert_eq!(of(&[(5, 20_000)]).widen(number(5), low(19_990)), None);
+        // Behind the first of all by 2^14 - 1 numbers, and by 2^14.
+        let behind = |largest| of(&[(5, largest)]).widen(number(3), low(100));
+        assert_eq!(behind((1 << 14) - 2), Some(number(100)));
+        assert_eq!(behind((1 << 14) - 1), None);
+        // Many small steps leave the marks where they are, and a great one moves them.
+        let small = of(&[(5, 100), (7, 5_000), (8, 6_000)]);
+        assert_eq!(small.widen(number(6), low(4_000)), Some(number(4_000)));
+        let great = of(&[(5, 10_000), (9, 20_000)]);
+        assert_eq!(great.widen(number(7), low(15_000)), Some(number(15_000)));
+    }
 }

@@ -103,4 +103,32 @@ mod tests {
         assert_eq!(tolerance.threshold(), Tolerance::THRESHOLD_MIN);
         assert_eq!(tolerance.slack(&rtt), Duration::ZERO);
     }
+
+    #[test]
+    fn what_is_left_of_the_slack_is_dropped_below_a_millisecond() {
+        let rtt = RttEstimator::new(Duration::ZERO);
+        let mut tolerance = Tolerance::new();
+        tolerance.on_spurious(at(0), 1, &rtt);
+        // An eighth of 200 ms, halved four times and once more.
+        tolerance.decay(at(120));
+        assert_eq!(tolerance.slack(&rtt), Duration::from_nanos(1_562_500));
+        tolerance.decay(at(150));
+        assert_eq!(tolerance.slack(&rtt), Duration::ZERO);
+    }
+
+    #[test]
+    fn the_threshold_halves_on_when_the_slack_is_gone() {
+        let mut rtt = RttEstimator::new(Duration::ZERO);
+        rtt.on_sample(Duration::from_millis(8), Duration::ZERO);
+        let mut tolerance = Tolerance::new();
+        tolerance.on_spurious(at(0), 63, &rtt);
+        assert_eq!(tolerance.slack(&rtt), Duration::from_millis(1));
+        tolerance.decay(at(30));
+        assert_eq!(
+            (tolerance.threshold(), tolerance.slack(&rtt)),
+            (32, Duration::ZERO)
+        );
+        tolerance.decay(at(150));
+        assert_eq!(tolerance.threshold(), Tolerance::THRESHOLD_MIN);
+    }
 }

@@ -4,17 +4,16 @@ use core::cell::Cell;
 use core::time::Duration;
 use std::alloc::{GlobalAlloc, Layout, System};
 
-use crypto::Ring;
 use udp_proto::{ChannelId, Config, Event, SessionId};
 use wire::{Arrival, Seed};
 
 use crate::direct::{Line, Party};
-use crate::harness::{RELIABLE, UNRELIABLE};
+use crate::harness::{Native, RELIABLE, UNRELIABLE};
 use crate::key_update::{every, phases};
 
 /// Two endpoints, with every buffer that a driver keeps.
 struct Pair {
-    line: Line<Ring>,
+    line: Line<Native>,
     sessions: (SessionId, SessionId),
     buffer: Vec<u8>,
     message: Vec<u8>,
@@ -31,7 +30,7 @@ impl Pair {
             Seed::from_number(1),
             config,
             |listen| listen,
-            (Ring::new(), Ring::new()),
+            (Native::new(), Native::new()),
         );
         let sessions = line.join(1);
         Self {
@@ -97,8 +96,8 @@ impl Pair {
 /// Hands over what `from` has to send; returns whether there was any.
 fn carry(
     now: wire::Instant,
-    from: &mut Party<Ring>,
-    to: &mut Party<Ring>,
+    from: &mut Party<Native>,
+    to: &mut Party<Native>,
     buffer: &mut Vec<u8>,
 ) -> bool {
     let mut is_any = false;

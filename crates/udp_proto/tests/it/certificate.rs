@@ -15,7 +15,7 @@ use crate::harness::{APP, INSTANCE, Keys, SERVER, address};
 
 const END: UnixTime = UnixTime::from_secs(UNIX.as_secs() + 3_600);
 
-fn identity(number: u64) -> Identity {
+pub(crate) fn identity(number: u64) -> Identity {
     Identity::generate(&mut SimProvider::new(Seed::from_number(number))).unwrap()
 }
 

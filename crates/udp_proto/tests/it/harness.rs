@@ -18,6 +18,12 @@ pub(crate) const INSTANCE: InstanceId = InstanceId(0x1122_3344_5566_7788);
 pub(crate) const UNRELIABLE: ChannelId = ChannelId(0);
 pub(crate) const RELIABLE: ChannelId = ChannelId(1);
 
+/// The provider of an application: ring's, or in Rust alone where the crate is built without.
+#[cfg(feature = "ring")]
+pub(crate) use crypto::Ring as Native;
+#[cfg(not(feature = "ring"))]
+pub(crate) use crypto::RustCrypto as Native;
+
 pub(crate) type Peer<P = SimProvider> = Host<Endpoint<P>, Log>;
 
 /// Writes down what happens, and sends messages back where it echoes.
@@ -26,6 +32,17 @@ pub(crate) struct Log {
     pub(crate) is_echo: bool,
     pub(crate) events: Vec<Event>,
     pub(crate) messages: Vec<(SessionId, ChannelId, Vec<u8>)>,
+    /// When each of both was told, and which it was.
+    pub(crate) told: Vec<(Instant, Told)>,
+}
+
+/// What an endpoint tells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Told {
+    /// The next of [`Log::events`].
+    Event,
+    /// The next of [`Log::messages`].
+    Message,
 }
 
 impl<P: Provider> App<Endpoint<P>> for Log {
@@ -39,10 +56,12 @@ impl<P: Provider> App<Endpoint<P>> for Log {
                 }
                 self.messages
                     .push((session, channel, core::mem::take(&mut message)));
+                self.told.push((now, Told::Message));
             }
             return;
         }
         self.events.push(event);
+        self.told.push((now, Told::Event));
     }
 }
 

@@ -24,29 +24,36 @@ macro_rules! pairs {
 mod twp_k11_sessions_of_every_mode_and_suite_work {
     #[cfg(feature = "aws-lc-rs")]
     use crypto::AwsLcRs;
-    use crypto::{Ring, RustCrypto};
+    #[cfg(feature = "ring")]
+    use crypto::Ring;
+    use crypto::RustCrypto;
 
     use super::sim;
 
     pairs! {
+        #[cfg(feature = "ring")]
         ring_with_ring: Ring::new(), Ring::new();
+        #[cfg(feature = "ring")]
         ring_with_rustcrypto: Ring::new(), RustCrypto::new();
+        #[cfg(feature = "ring")]
         ring_with_sim: Ring::new(), sim(2);
+        #[cfg(feature = "ring")]
         rustcrypto_with_ring: RustCrypto::new(), Ring::new();
         rustcrypto_with_rustcrypto: RustCrypto::new(), RustCrypto::new();
         rustcrypto_with_sim: RustCrypto::new(), sim(2);
+        #[cfg(feature = "ring")]
         sim_with_ring: sim(1), Ring::new();
         sim_with_rustcrypto: sim(1), RustCrypto::new();
         sim_with_sim: sim(1), sim(2);
         #[cfg(feature = "aws-lc-rs")]
         aws_lc_rs_with_aws_lc_rs: AwsLcRs::new(), AwsLcRs::new();
-        #[cfg(feature = "aws-lc-rs")]
+        #[cfg(all(feature = "aws-lc-rs", feature = "ring"))]
         aws_lc_rs_with_ring: AwsLcRs::new(), Ring::new();
         #[cfg(feature = "aws-lc-rs")]
         aws_lc_rs_with_rustcrypto: AwsLcRs::new(), RustCrypto::new();
         #[cfg(feature = "aws-lc-rs")]
         aws_lc_rs_with_sim: AwsLcRs::new(), sim(2);
-        #[cfg(feature = "aws-lc-rs")]
+        #[cfg(all(feature = "aws-lc-rs", feature = "ring"))]
         ring_with_aws_lc_rs: Ring::new(), AwsLcRs::new();
         #[cfg(feature = "aws-lc-rs")]
         rustcrypto_with_aws_lc_rs: RustCrypto::new(), AwsLcRs::new();

@@ -16,7 +16,8 @@ use udp_proto::{
 };
 use wire::{InstanceId, Seed};
 
-use crate::direct::{CLIENT, Line, START, UNIX};
+use crate::certificate::{certificate, identity, roots};
+use crate::direct::{CLIENT, Line, START, UNIX, again, unhurried};
 use crate::harness::{APP, INSTANCE, RELIABLE, SERVER, UNRELIABLE, address};
 use crate::rogue::{Rogue, SUITE};
 
@@ -107,14 +108,15 @@ struct Keys {
     server: Secret32,
 }
 
-/// Derives all keys of the handshake whose HELLO and ACCEPT these are, and writes them down.
+/// Derives all keys of the handshake whose HELLO and ACCEPT these are, and writes them down. Returns
+/// what the ACCEPT seals, too.
 fn schedule(
     file: &mut Vectors,
     number: u64,
     psk: Option<&Secret32>,
     hello: &[u8],
     accept: &[u8],
-) -> Keys {
+) -> (Keys, Vec<u8>) {
     let hashes = twin(0, 0);
     let (client_scalar, mut key) = ephemeral(number, 2, &hello[36..101]);
     let (server_scalar, _) = ephemeral(number, 1, &accept[23..88]);
@@ -140,8 +142,11 @@ fn schedule(
     let accept_iv: [u8; 12] = expand(&s1, "tw1 accept iv", &th0);
     file.put("accept_key", &accept_key);
     file.put("accept_iv", &accept_iv);
-    file.note("What ACCEPT seals: form 1, key 0 or 65, parameters 40, signature 64.");
     let body = open(&accept_key, accept_iv, &accept[..90], &accept[90..]);
+    file.note(match body[0] {
+        1 => "What ACCEPT seals: form 1, certificate 145, parameters 40, signature 64.",
+        _ => "What ACCEPT seals: form 1, key 0 or 65, parameters 40, signature 64.",
+    });
     file.put("accept_body", &body);
     file.put("s2", s2.expose());
     let client = Secret32::new(expand(&s2, "tw1 c traffic", &th1));
@@ -149,7 +154,7 @@ fn schedule(
     file.put("exporter", &expand::<32>(&s2, "tw1 exporter", &th1));
     put_phase(file, "client", 0, &client);
     put_phase(file, "server", 0, &server);
-    Keys { client, server }
+    (Keys { client, server }, body)
 }
 
 /// Writes the keys of a phase.
@@ -187,8 +192,8 @@ fn packet(file: &mut Vectors, name: &str, secret: &Secret32, bytes: &[u8]) {
     file.put(&format!("{name}_plain"), &plaintext);
 }
 
-/// Writes a whole record: handshake, keys, packets.
-fn record(file: &mut Vectors, number: u64, psk: Option<&Secret32>, line: &Line) {
+/// Writes a whole record: handshake, keys, packets. Returns what the ACCEPT seals.
+fn record(file: &mut Vectors, number: u64, psk: Option<&Secret32>, line: &Line) -> Vec<u8> {
     let find = |kind| {
         let mut found = line.record.iter().map(|(_, bytes)| bytes);
         found.find(|bytes| bytes[0] == kind)
@@ -208,7 +213,7 @@ fn record(file: &mut Vectors, number: u64, psk: Option<&Secret32>, line: &Line) 
         file.put(&name, bytes);
     }
     let (hello, accept) = (find(0xC1).unwrap(), find(0xC3).unwrap());
-    let keys = schedule(file, number, psk, hello, accept);
+    let (keys, body) = schedule(file, number, psk, hello, accept);
     file.note(
         "Packets: flags 1, connection id 4, number 2, then sealed. `_plain` is the plaintext.",
     );
@@ -228,6 +233,7 @@ fn record(file: &mut Vectors, number: u64, psk: Option<&Secret32>, line: &Line) 
         *count += 1;
     }
     assert!(sides[0].1 >= 4 && sides[1].1 >= 3);
+    body
 }
 
 /// Messages of each kind, ACKs, and an orderly end.
@@ -276,7 +282,7 @@ fn endpoints(file: &mut Vectors, line: &Line) {
 fn the_token_session_is_unchanged() {
     let mut line = Line::new(1);
     let credentials = line.token(42);
-    let Credentials::Token { token, psk } = crate::direct::again(&credentials) else {
+    let Credentials::Token { token, psk } = again(&credentials) else {
         panic!("a token");
     };
     let session = line.client.dial(line.now, &line.keys, credentials);
@@ -298,7 +304,7 @@ fn the_token_session_is_unchanged() {
 fn the_session_with_new_keys_is_unchanged() {
     let mut line = Line::new(5);
     let credentials = line.token(42);
-    let Credentials::Token { psk, .. } = crate::direct::again(&credentials) else {
+    let Credentials::Token { psk, .. } = again(&credentials) else {
         panic!("a token");
     };
     let session = line.client.dial(line.now, &line.keys, credentials);
@@ -319,6 +325,52 @@ fn the_session_with_new_keys_is_unchanged() {
     record(&mut file, 5, Some(&psk), &line);
     assert!(file.0.contains("client_traffic_2") && file.0.contains("server_traffic_2"));
     file.check("key_update.hex");
+}
+
+/// The client knows a root key alone, and checks both signatures as section 3.3 says.
+#[test]
+fn the_certificate_session_is_unchanged() {
+    let mut line = Line::with(6, unhurried(), |listen| {
+        let shown = certificate(90, *listen.identity.public_key());
+        listen.with_certificate(shown)
+    });
+    let credentials = line.token(42);
+    let Credentials::Token { psk, .. } = again(&credentials) else {
+        panic!("a token");
+    };
+    let target = Target {
+        addresses: vec![address(SERVER)],
+        server: roots(&[90]),
+        credentials,
+    };
+    let session = line.client.machine.connect(line.now, target).unwrap();
+    line.settle();
+    let theirs = line.server.sessions()[0];
+    converse(&mut line, session, theirs);
+    let mut file = Vectors::new("TWP/1 with a connect token and a server certificate.");
+    endpoints(&mut file, &line);
+    file.put("psk", psk.expose());
+    file.note("The root key, and what it vouches for: version 1, key 65, instance id 8, end 7.");
+    let root = identity(90);
+    file.put("root_scalar", root.scalar().expose());
+    file.put("root_public", &root.public_key().0);
+    let shown = certificate(90, line.keys.public());
+    let (said, signature) = shown.as_bytes().split_last_chunk().unwrap();
+    file.put("certificate_said", said);
+    file.put("certificate_signature", signature);
+    let signed = [b"tw1 server cert", &APP.0.to_be_bytes()[..], said].concat();
+    assert!(twin(0, 0).verify(root.public_key(), &signed, signature));
+    let body = record(&mut file, 6, Some(&psk), &line);
+    assert_eq!((body[0], &body[1..146]), (1, &shown.as_bytes()[..]));
+    let mut sent = line.record.iter().map(|(_, bytes)| &bytes[..]);
+    let mut find = |kind| sent.find(|bytes| bytes[0] == kind).unwrap();
+    let (hello, accept) = (Hello0::new(find(0xC1)).unwrap(), find(0xC3));
+    let [a, b, c] = hello.parts();
+    let (sealed, signature) = body.split_last_chunk().unwrap();
+    let hash = twin(0, 0).sha256(&[a, b, c, &accept[..90], sealed]);
+    let signed = [&b"tw1 accept signature"[..], &hash].concat();
+    assert!(twin(0, 0).verify(&line.keys.public(), &signed, signature));
+    file.check("certificate.hex");
 }
 
 #[test]
@@ -373,7 +425,7 @@ fn replies_without_a_session_are_unchanged() {
     config.sessions_per_source_max = 0;
     let mut line = Line::with(4, config, |listen| listen);
     let credentials = line.token(42);
-    let Credentials::Token { psk, .. } = crate::direct::again(&credentials) else {
+    let Credentials::Token { psk, .. } = again(&credentials) else {
         panic!("a token");
     };
     let mut file = Vectors::new("TWP/1: VERSION and REFUSE.");

@@ -3,6 +3,7 @@
 mod faults;
 mod matrix;
 mod mishaps;
+mod platforms;
 mod storm;
 
 use core::time::Duration;

@@ -1,0 +1,57 @@
+//! D1 over platforms: what happens does not depend on the machine that it happens on.
+
+use netsim::{Handle, Trace};
+use wire::Seed;
+
+use super::faults::rows;
+use super::storm::Storm;
+use crate::harness::{Log, Peer, Told};
+
+/// Of every datagram, event and message of each row of the fault matrix, with its time. Whoever
+/// changes what an endpoint sends or when writes down here what the test found.
+const TRACE: u64 = 0x9023_3029_e87f_043c;
+
+/// `cargo xtask trace-hash` runs it on Linux on ARM and in WebAssembly, too.
+#[test]
+fn twp_d1_every_platform_gives_one_trace() {
+    let (mut all, mut steps, mut told) = (0_u64, 0, 0);
+    for (number, row) in (0..).zip(rows()) {
+        let mut storm = Storm::run_row(Seed::from_number(number), row, |_| {});
+        let clients = storm.players.iter().map(|player| player.client);
+        let ends: Vec<_> = clients.chain([storm.scene.server]).collect();
+        for end in ends {
+            told += mix(&mut storm, end);
+        }
+        let trace: &Trace = storm.scene.world.trace();
+        steps += trace.count();
+        all = all.wrapping_mul(0x100_0000_01B3) ^ trace.hash();
+    }
+    eprintln!("trace: {all:016x}");
+    assert!(steps > 70_000 && told > 7_000, "{steps} steps, {told} told");
+    assert_eq!(all, TRACE, "found 0x{all:016x}");
+}
+
+/// Mixes what an end was told into the trace, and when; returns how much that was.
+fn mix(storm: &mut Storm, end: Handle<Peer>) -> usize {
+    let Log {
+        events,
+        messages,
+        told,
+        ..
+    } = storm.scene.log(end);
+    let (mut events, mut messages) = (events.iter(), messages.iter());
+    let mut lines = Vec::new();
+    for (at, what) in told {
+        let text = match what {
+            Told::Event => format!("{:?}", events.next().unwrap()),
+            Told::Message => format!("{:?}", messages.next().unwrap()),
+        };
+        lines.push(format!("{} {text}", at.as_nanos()));
+    }
+    assert!(events.next().is_none() && messages.next().is_none());
+    let trace = storm.scene.world.trace_mut();
+    for line in &lines {
+        trace.mix(line.as_bytes());
+    }
+    lines.len()
+}
