@@ -7,6 +7,8 @@
 #![expect(
     clippy::expect_used,
     clippy::disallowed_methods,
+    clippy::wildcard_enum_match_arm,
+    clippy::fn_params_excessive_bools,
     reason = "it ends where anything fails, and its clients keep to a clock"
 )]
 
@@ -200,7 +202,7 @@ fn tick(driver: &mut Server, mut is_over: impl FnMut(&Game) -> bool) {
     let clock = Clock::new();
     let mut next = clock.now();
     while !is_over(driver.application()) {
-        next = next + Duration::from_secs(1) / 60;
+        next += Duration::from_secs(1) / 60;
         thread::sleep(next.saturating_since(clock.now()));
         driver.act(|now, endpoint, game| {
             for session in &game.sessions {

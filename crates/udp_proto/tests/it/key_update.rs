@@ -8,7 +8,7 @@ use udp_proto::{Config, KeyLimits, NoSession, SessionId};
 use wire::{Generator, Seed};
 
 use crate::direct::{Line, Sent};
-use crate::harness::{Native, RELIABLE, UNRELIABLE};
+use crate::harness::{RELIABLE, UNRELIABLE};
 
 /// The first byte's bit.
 pub(crate) const KEY_PHASE: u8 = 0x20;

@@ -16,6 +16,7 @@ fn send(sender: &mut Sender, millis: u64, len: u16, cargo: Cargo) {
         elicits: Elicits::Ack,
         cargo,
         described: None,
+        untold: 0,
     });
 }
 
