@@ -3,6 +3,7 @@
 mod expiry;
 mod intake;
 mod page;
+mod rest;
 mod round;
 mod senders;
 mod tracker;
@@ -15,6 +16,7 @@ use crate::channel::{ChannelId, ChannelTable, Content};
 use crate::outcome::MessageOutcome;
 use expiry::Expiry;
 use page::{Page, bit_of, has_channel};
+use rest::Numbers;
 use round::{Class, Round};
 use senders::{Outbound, Senders};
 use tracker::Tracker;
@@ -34,6 +36,8 @@ pub struct Outbox {
     senders: Senders,
     /// The channels by priority, the first first.
     rounds: Vec<Round>,
+    /// What is kept of the channels while the session rests; neither they nor rounds are there then.
+    resting: Option<Box<[Numbers]>>,
     /// Which channels are reliable: bit n is channel n.
     reliable: u32,
     /// Longest reliable message, in credit, for which the peer's window always opens.
@@ -58,6 +62,7 @@ impl Outbox {
     pub fn new(table: ChannelTable, window: usize, first_id: u64) -> Self {
         Self {
             rounds: Round::of(&table),
+            resting: None,
             senders: Senders::new(&table, window as u64, first_id),
             reliable: table.reliable_bits(),
             table,
@@ -415,9 +420,11 @@ impl Outbox {
             .capacity()
             .saturating_mul(size_of::<Outbound>());
         let rounds = self.rounds.iter().map(Round::memory);
+        let resting = self.resting_memory();
         let tracker = self.tracker.as_ref().map(|tracker| tracker.memory());
         queues
             .chain(rounds)
+            .chain([resting])
             .chain(tracker)
             .fold(slots, usize::saturating_add)
     }

@@ -370,6 +370,10 @@ impl<C: Copy> SentPackets<C> {
     /// Gives back the memory that what is remembered does not need.
     pub fn shrink_memory(&mut self) {
         self.slots.shrink_to_fit();
+        if self.flight.packets() == 0 {
+            // Whoever acknowledges them gains nothing any more.
+            self.skipped = VecDeque::new();
+        }
         self.contents.shrink();
     }
 

@@ -371,6 +371,7 @@ impl<A: Aead> Session<A> {
         {
             self.sealing.fold();
             self.opening.fold();
+            self.outbox.rest();
             self.sent.shrink_memory();
             self.rest_at = now + self.silence.keepalive / 2;
         }

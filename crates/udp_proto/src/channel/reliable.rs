@@ -83,6 +83,11 @@ impl Outbound {
         }
     }
 
+    /// Returns the number of the next message.
+    pub(crate) fn next_message(&self) -> u64 {
+        self.base.saturating_add(self.messages.len() as u64)
+    }
+
     /// Queues a message and returns its number; `None` where the queue is full.
     pub(crate) fn push(&mut self, config: &ChannelConfig, message: &[u8]) -> Option<u64> {
         let records = self.messages.len().saturating_add(1);
@@ -95,7 +100,7 @@ impl Outbound {
             return None;
         }
         let count = frame_count(message.len());
-        let number = self.base.saturating_add(self.messages.len() as u64);
+        let number = self.next_message();
         self.messages.push_back(Message {
             start: self.bytes.end(),
             first_fragment: self

@@ -73,17 +73,27 @@ struct Waiting {
 }
 
 impl Outbound {
-    /// Makes the half of `channel`, whose messages are numbered from `first_id` on.
-    pub(crate) fn new(channel: ChannelId, delivery: Delivery, first_id: u64) -> Self {
+    /// Makes the half of `channel`, whose messages are numbered from there on: as their sender counts
+    /// them, and on the wire.
+    pub(crate) fn new(
+        channel: ChannelId,
+        delivery: Delivery,
+        (next_message, next_on_wire): (u64, u64),
+    ) -> Self {
         Self {
             channel,
             bytes: ByteQueue::default(),
             waiting: VecDeque::new(),
-            next_message: first_id,
+            next_message,
             is_sequenced: delivery.is_numbered(),
-            next_on_wire: first_id,
+            next_on_wire,
             kept: None,
         }
+    }
+
+    /// Returns the numbers of the next message: as its sender counts, and on the wire.
+    pub(crate) const fn next_numbers(&self) -> (u64, u64) {
+        (self.next_message, self.next_on_wire)
     }
 
     /// Queues a message and returns its number. Older ones that make place for it are named to

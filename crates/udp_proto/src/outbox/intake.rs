@@ -93,6 +93,9 @@ impl Outbox {
             ttl,
             is_repeated,
         } = *message;
+        if self.resting.is_some() {
+            self.wake();
+        }
         let unknown = SendError::UnknownChannel(channel);
         let config = self.table.get(channel).ok_or(unknown)?;
         let outbound = self

@@ -30,7 +30,8 @@ impl Senders {
                 if row.delivery.is_reliable() {
                     Outbound::Reliable(reliable::Outbound::new(id, first_id))
                 } else {
-                    let outbound = unreliable::Outbound::new(id, row.delivery, first_id);
+                    let outbound =
+                        unreliable::Outbound::new(id, row.delivery, (first_id, first_id));
                     Outbound::Unreliable(outbound)
                 }
             })
