@@ -1,5 +1,6 @@
 //! Acknowledgement, loss and timers of a sender alone; `pipe` joins it to a receiver.
 
+mod memory;
 mod pipe;
 mod summary;
 
