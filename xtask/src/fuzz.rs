@@ -67,21 +67,12 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
         names.len(),
         run.seconds
     );
-    let waiting = Mutex::new(VecDeque::from(names.clone()));
     let failed = Mutex::new(Vec::new());
-    thread::scope(|scope| {
-        for _ in 0..jobs {
-            scope.spawn(|| {
-                while let Some(name) = lock(&waiting).pop_front() {
-                    match run.target(&name) {
-                        Ok(line) => println!("fuzz: {line}"),
-                        Err(failure) => {
-                            println!("fuzz: {name}: {failure}");
-                            lock(&failed).push(name);
-                        }
-                    }
-                }
-            });
+    side_by_side(jobs, &names, |name| match run.target(name) {
+        Ok(line) => println!("fuzz: {line}"),
+        Err(failure) => {
+            println!("fuzz: {name}: {failure}");
+            lock(&failed).push(name.to_owned());
         }
     });
     let failed = failed.into_inner().unwrap_or_else(PoisonError::into_inner);
@@ -93,6 +84,24 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
         "{} did not hold: with the repair, commit the input to {CORPUS}",
         failed.join(", ")
     )))
+}
+
+/// Does `work` for each name, on `jobs` threads.
+fn side_by_side(jobs: usize, names: &[String], work: impl Fn(&str) + Sync) {
+    let waiting = Mutex::new(VecDeque::from(names.to_vec()));
+    thread::scope(|scope| {
+        for _ in 0..jobs {
+            scope.spawn(|| {
+                loop {
+                    // In a statement of its own: in the head of a loop the lock would be held
+                    // until the work is done.
+                    let next = lock(&waiting).pop_front();
+                    let Some(name) = next else { break };
+                    work(&name);
+                }
+            });
+        }
+    });
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
@@ -236,6 +245,21 @@ mod tests {
         assert_eq!(summary("udp_pair", "INFO: no run\n"), None);
         let none = log.replace("units: 600000", "units: 0");
         assert_eq!(summary("udp_pair", &none), None, "nothing ran");
+    }
+
+    #[test]
+    fn as_many_run_at_a_time_as_were_asked_for() {
+        let names = ["a", "b", "c", "d", "e", "f"].map(str::to_owned);
+        // Each waits for two others, so nobody gets on alone.
+        let three = std::sync::Barrier::new(3);
+        let done = Mutex::new(Vec::new());
+        side_by_side(3, &names, |name| {
+            three.wait();
+            lock(&done).push(name.to_owned());
+        });
+        let mut done = done.into_inner().unwrap();
+        done.sort();
+        assert_eq!(done, names);
     }
 
     #[test]

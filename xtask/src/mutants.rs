@@ -23,7 +23,7 @@ struct Part {
     files: &'static [&'static str],
     /// Of which test binary, for cargo.
     binary: &'static str,
-    /// What the names of the tests begin with.
+    /// What the names of the tests hold, and what they do not.
     tests: &'static [&'static str],
 }
 
@@ -54,6 +54,7 @@ const PARTS: [Part; 5] = [
             "sent/flight",
             "sent/reference",
             "sent/report",
+            "sent/ring",
             "sent/scan",
             "sent/tolerance",
         ],
@@ -64,7 +65,14 @@ const PARTS: [Part; 5] = [
         name: "keys",
         files: &["session/key_update", "session/opening"],
         binary: "--test=it",
-        tests: &["key_update::", "key_limits::", "key_rogue::"],
+        // The two left out send 270,000 packets.
+        tests: &[
+            "key_update::",
+            "key_limits::",
+            "key_rogue::",
+            "--skip=twp_k1_",
+            "--skip=twp_r2_",
+        ],
     },
 ];
 

@@ -89,7 +89,10 @@ impl Outbox {
         self.handle_timeout(now);
         self.senders.strain.now = now;
         let mut page = Page::new(room, out, contents);
-        page.is_any_told = self.tracker.is_some();
+        page.is_any_told = self
+            .tracker
+            .as_ref()
+            .is_some_and(|tracker| !tracker.is_settled());
         match room.lead {
             Lead::Any => {
                 self.write_lost(self.reliable | self.keeping, &mut page);

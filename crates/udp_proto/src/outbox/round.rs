@@ -142,7 +142,11 @@ impl Member {
             if let Outbound::Unreliable(outbound) = outbound
                 && let Some(turn) = self.run_plain(outbound, page, expiry)
             {
-                return self.over(turn);
+                // Who has no room any more goes on with the same share in the next packet.
+                return match turn {
+                    Turn::Short => turn,
+                    Turn::Idle | Turn::Over => self.over(turn),
+                };
             }
             let next = outbound.next_new(credit);
             let outgoing = match &next {

@@ -2,6 +2,7 @@
 
 mod memory;
 mod pipe;
+mod shrink;
 mod summary;
 
 use core::time::Duration;

@@ -245,6 +245,41 @@ fn channels_of_one_priority_share_byte_for_byte() {
     assert!(most - least < most / 6, "{bytes:?}");
 }
 
+/// Whatever its kind, a channel takes no packet from one of the same priority that has as much to say.
+#[test]
+fn channels_of_one_priority_share_whatever_their_kinds_are() {
+    let kinds = [
+        ChannelConfig::unreliable(),
+        ChannelConfig::sequenced(),
+        ChannelConfig::reliable_ordered(),
+        ChannelConfig::reliable_unordered(),
+    ];
+    for (first, second) in [(0, 0), (0, 1), (1, 0), (0, 2), (2, 0), (3, 0), (1, 2)] {
+        let mut rows = [kinds[first], kinds[second]];
+        for row in &mut rows {
+            row.priority = Priority::FIRST;
+            row.queue_bytes_max = 1 << 20;
+        }
+        let mut outbox = Outbox::new(ChannelTable::new(&rows).unwrap(), 4 << 20, 0);
+        for channel in [0, 1] {
+            for _ in 0..400 {
+                outbox
+                    .send(Instant::ZERO, ChannelId(channel), &[channel; 100])
+                    .unwrap();
+            }
+        }
+        let mut frames = [0_usize; 2];
+        for _ in 0..40 {
+            for content in packet(&mut outbox) {
+                frames[usize::from(content.channel().0)] += 1;
+            }
+        }
+        assert!(frames.iter().sum::<usize>() > 400, "{frames:?}");
+        let apart = frames[0].abs_diff(frames[1]);
+        assert!(apart <= 24, "{first} beside {second}: {frames:?}");
+    }
+}
+
 #[test]
 fn a_packet_holds_no_more_frames_than_ids_stay_apart() {
     let mut outbox = outbox(&[reliable(0)]);
