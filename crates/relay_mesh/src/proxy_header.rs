@@ -39,6 +39,11 @@ pub(crate) fn wrap(player: SocketAddr, server: SocketAddr, datagram: &[u8]) -> V
     wrapped
 }
 
+/// Returns whether `datagram` begins as a header does.
+pub(crate) fn is_like(datagram: &[u8]) -> bool {
+    datagram.starts_with(&SIGNATURE)
+}
+
 /// Of a header between IPv6 addresses.
 const LEN_MAX: usize = 52;
 

@@ -106,7 +106,9 @@ impl<P: Provider> Node<P> {
                 }
                 let game = self.config.games.get(game);
                 let exit = game.and_then(|game| game.exit.as_ref());
-                if !is_heard && exit.is_some_and(|exit| exit.has_proxy_header) {
+                // What a player makes look like a header must not be the first that his server reads.
+                let is_told = !is_heard || proxy_header::is_like(datagram);
+                if is_told && exit.is_some_and(|exit| exit.has_proxy_header) {
                     let wrapped = proxy_header::wrap(player, leg.address, datagram);
                     self.push_out((leg, None), &wrapped);
                 } else {
