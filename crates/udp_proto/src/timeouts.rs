@@ -15,7 +15,8 @@ pub struct Timeouts {
     pub connect: Duration,
     /// Silence after which the session is given up; the smaller of both ends' holds.
     pub idle: IdleTimeout,
-    /// Longest silence of ours; no more than a third of the idle timeout that holds.
+    /// Longest silence of ours; no more than a third of the idle timeout that holds, and in an open
+    /// session no more than it was when that began.
     pub keepalive: Keepalive,
 }
 
@@ -38,6 +39,8 @@ pub(crate) struct Silence {
     agreed: Duration,
     /// The longest silence of the peer's that is in good order.
     theirs: Duration,
+    /// That of ours, by what we announced.
+    announced: Duration,
     /// Silence after which we give up.
     pub(crate) idle: Duration,
     /// The longest silence of ours.
@@ -48,19 +51,23 @@ impl Silence {
     /// Agrees with a peer who announced these.
     pub(crate) fn new(ours: &Timeouts, their_idle: Duration, their_keepalive: Duration) -> Self {
         let agreed = ours.idle.get().min(their_idle);
+        let announced = ours.keepalive.get().min(agreed / 3);
         Self {
             agreed,
             theirs: their_keepalive.min(agreed / 3),
+            announced,
             idle: agreed,
-            keepalive: ours.keepalive.get().min(agreed / 3),
+            keepalive: announced,
         }
     }
 
     /// Changes what is ours. The peer goes by what was announced: its keepalives do not come sooner,
-    /// so it is given up after three of them at the soonest; and it will not wait longer than agreed.
+    /// so it is given up after three of them at the soonest; and it gives us up as soon as that, whatever
+    /// it may since have set, so ours come as often at least.
     pub(crate) fn set(&mut self, timeouts: &Timeouts) {
         let floor = (self.theirs * 3).min(self.agreed);
         self.idle = timeouts.idle.get().clamp(floor, self.agreed);
-        self.keepalive = timeouts.keepalive.get().min(self.agreed / 3);
+        let most = self.announced.min(self.idle / 3);
+        self.keepalive = timeouts.keepalive.get().min(most);
     }
 }

@@ -88,7 +88,11 @@ fn u13_an_exit_tells_its_server_the_players_address_until_that_has_answered() {
     });
     assert!(is_bare);
     // But for what a player makes look like a header: it stands behind the true one.
-    let forged = [&*header("203.0.113.77:1".parse().unwrap(), address), b"hello"].concat();
+    let forged = [
+        &*header("203.0.113.77:1".parse().unwrap(), address),
+        b"hello",
+    ]
+    .concat();
     let true_header = header(player.local_addr().unwrap(), address);
     server.send_to(b"state", from).unwrap();
     let came = (0..50).find_map(|_| {
