@@ -166,6 +166,35 @@ fn packets_that_a_change_overtook_are_taken_for_three_probe_timeouts_and_no_long
     }
 }
 
+/// The peer's answer is there, and what it sealed before that comes behind it: no peer broke a rule.
+#[test]
+fn what_the_peers_answer_overtook_is_taken() {
+    let (mut line, ends) = joined(Config::default());
+    line.run(3_000);
+    let (now, server) = (line.now, &mut line.server.machine);
+    server.send(now, ends.1, RELIABLE, b"late").unwrap();
+    let late = line.server.drain(line.now);
+    line.client.machine.update_keys(line.now, ends.0).unwrap();
+    let first = line.client.drain(line.now);
+    assert_eq!((late.len(), first.len()), (1, 1));
+    line.server.take(line.now, line.client.at, &first[0].bytes);
+    line.now += Duration::from_millis(30);
+    line.server.wake(line.now);
+    // Its ACK of the first packet of our phase, and of no other.
+    let answers = line.server.drain(line.now);
+    assert!(!answers.is_empty());
+    for Sent { bytes, .. } in answers {
+        assert_eq!(bytes[0] & KEY_PHASE, KEY_PHASE);
+        line.client.take(line.now, line.server.at, &bytes);
+    }
+    assert_eq!(phases(&line, ends), [1; 4]);
+    assert!(line.client.messages.is_empty());
+    line.client.take(line.now, line.server.at, &late[0].bytes);
+    line.client.drain(line.now);
+    assert_eq!(line.client.messages, [(RELIABLE, b"late".to_vec())]);
+    assert_eq!(line.client.closes(), []);
+}
+
 /// The secret of the phase before does not wait for a keepalive to be forgotten.
 #[test]
 fn a_phase_that_is_over_is_forgotten_when_its_time_is() {
