@@ -161,7 +161,7 @@ fn u12_times_that_both_ends_change_end_no_session_that_is_well() {
     let now = line.now;
     for (party, session, idle) in [
         (&mut line.client, ours, 10_000),
-        (&mut line.server, theirs, 1_000),
+        (&mut line.server, theirs, 2_000),
     ] {
         let machine = &mut party.machine;
         machine
