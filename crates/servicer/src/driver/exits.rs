@@ -40,7 +40,7 @@ type Flow = (u16, SocketIndex);
 struct Told {
     source: SocketAddr,
     /// When its header last came.
-    told_at: Instant,
+    named_at: Instant,
     /// When anything last came.
     heard_at: Instant,
     /// Whether it had a session when that was last asked.
@@ -50,7 +50,7 @@ struct Told {
 impl Told {
     /// Returns whether it may be forgotten.
     fn is_over(&self, now: Instant) -> bool {
-        !self.has_session && now.saturating_since(self.told_at) > HANDSHAKE_MAX
+        !self.has_session && now.saturating_since(self.named_at) > HANDSHAKE_MAX
     }
 
     /// Returns whether it may be for somebody else.
@@ -123,11 +123,11 @@ impl Exits {
             Some(source) => {
                 let told = flows.entry(flow).or_insert(Told {
                     source,
-                    told_at: now,
+                    named_at: now,
                     heard_at: now,
                     has_session: false,
                 });
-                (told.source, told.told_at, told.heard_at) = (source, now, now);
+                (told.source, told.named_at, told.heard_at) = (source, now, now);
             }
             None => drop(flows.remove(&flow)),
         }

@@ -130,14 +130,15 @@ mod tests {
         assert_eq!(begin(), Err(SendError::TooManyTracked));
         let told = core::iter::from_fn(|| tracked.pop_dropped());
         let told: Vec<MessageId> = told
-            .map(|event| match event {
-                Event::Settled {
+            .map(|event| {
+                let Event::Settled {
                     message, outcome, ..
-                } => {
-                    assert_eq!(outcome, MessageOutcome::Dropped);
-                    message
-                }
-                other => panic!("{other:?}"),
+                } = event
+                else {
+                    panic!("{event:?}")
+                };
+                assert_eq!(outcome, MessageOutcome::Dropped);
+                message
             })
             .collect();
         let mut expected = numbers;
