@@ -3,7 +3,7 @@
 use std::net::{SocketAddr, UdpSocket};
 use std::time::Duration;
 
-use daemon::relay::sandbox::Sandbox;
+use daemon::relay::sandbox::{NodeProcess, Sandbox};
 use daemon::relay::{FileGame, FileMode, FileRole, News};
 
 use crate::mesh_node::{PATIENCE, tickwire_relay};
@@ -25,13 +25,8 @@ fn header(player: SocketAddr, server: SocketAddr) -> Vec<u8> {
     header
 }
 
-#[test]
-fn u13_an_exit_tells_its_server_the_players_address_until_that_has_answered() {
-    let mut sandbox = Sandbox::new(&[("in", FileRole::Entry), ("out", FileRole::Exit)]).unwrap();
-    let server = UdpSocket::bind((sandbox.host(9), 0)).unwrap();
-    server.set_read_timeout(Some(PATIENCE)).unwrap();
-    let address = server.local_addr().unwrap();
-    let entry = SocketAddr::new(sandbox.host(1), 4_600);
+/// An entry at `entry` and an exit that tells `server` the players' addresses, once they have met.
+fn mesh(sandbox: &mut Sandbox, entry: SocketAddr, server: SocketAddr) -> [NodeProcess; 2] {
     let game = FileGame {
         name: "game".to_owned(),
         mode: FileMode::Single,
@@ -48,7 +43,7 @@ fn u13_an_exit_tells_its_server_the_players_address_until_that_has_answered() {
         ..game.clone()
     }];
     sandbox.config_mut(1).unwrap().games = vec![FileGame {
-        server: Some(address),
+        server: Some(server),
         ..game
     }];
     let nodes = [0, 1].map(|node| sandbox.start(node, tickwire_relay()).unwrap());
@@ -56,6 +51,16 @@ fn u13_an_exit_tells_its_server_the_players_address_until_that_has_answered() {
         matches!(news, News::LinkUp { .. }).then_some(())
     });
     assert!(met.is_some());
+    nodes
+}
+
+#[test]
+fn u13_an_exit_tells_its_server_the_players_address_until_that_has_answered() {
+    let mut sandbox = Sandbox::new(&[("in", FileRole::Entry), ("out", FileRole::Exit)]).unwrap();
+    let server = UdpSocket::bind((sandbox.host(9), 0)).unwrap();
+    let address = server.local_addr().unwrap();
+    let entry = SocketAddr::new(sandbox.host(1), 4_600);
+    let _nodes = mesh(&mut sandbox, entry, address);
 
     let player = UdpSocket::bind((sandbox.host(10), 0)).unwrap();
     let pause = Duration::from_millis(100);
