@@ -14,6 +14,7 @@ pub mod frame;
 pub mod handshake;
 pub mod inbox;
 mod marks;
+mod nanos;
 pub mod outbox;
 mod outcome;
 pub mod packet;

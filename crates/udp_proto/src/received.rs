@@ -5,10 +5,11 @@ use core::time::Duration;
 use wire::Instant;
 
 use crate::frame::{AckFrame, Elicits, Frame};
+use crate::nanos::Nanos;
 use crate::packet::{Form, PacketNumber};
 use crate::replay::{ReplayWindow, Verdict};
 
-/// Packets that arrived, and how far the peer knows of them.
+/// Packets that arrived: the replay window, and how far the peer knows of what is in it.
 ///
 /// Each is reported in every ACK until the peer has acknowledged a packet that carried one with
 /// it, at most 1,023 below the largest. A number that leaves that window unreported is never
@@ -16,7 +17,7 @@ use crate::replay::{ReplayWindow, Verdict};
 /// did not.
 #[derive(Clone, Debug)]
 pub struct Received {
-    /// What arrived. Unlike the replay window's, its marks mean that all frames were taken.
+    /// What opened; whoever opens what is marked here sees a replay.
     window: ReplayWindow,
     /// Numbers below are known to the peer.
     report_from: PacketNumber,
@@ -38,7 +39,22 @@ pub struct Received {
     /// When an ACK must leave, even alone; `None` where nothing waits for one.
     due: Option<Instant>,
     /// Longest that an ACK waits for company.
-    max_ack_delay: Duration,
+    max_ack_delay: Nanos,
+}
+
+/// A packet that is marked, and whose frames are still to be taken.
+#[derive(Clone, Copy, Debug)]
+#[must_use]
+pub struct Marked {
+    number: PacketNumber,
+    /// All before it had come.
+    is_in_order: bool,
+}
+
+impl Marked {
+    pub(crate) const fn number(self) -> PacketNumber {
+        self.number
+    }
 }
 
 /// What one ACK said: all that had arrived, up to its largest number.
@@ -103,23 +119,51 @@ impl Received {
             largest_at: Instant::ZERO,
             eliciting: 0,
             due: None,
-            max_ack_delay,
+            max_ack_delay: Nanos::of(max_ack_delay),
+        }
+    }
+
+    /// Judges a number, without marking it.
+    #[must_use]
+    pub fn check(&self, number: PacketNumber) -> Verdict {
+        self.window.check(number)
+    }
+
+    /// Returns the largest number marked.
+    #[must_use]
+    pub const fn largest(&self) -> Option<PacketNumber> {
+        self.window.largest()
+    }
+
+    /// Returns the number that is next if nothing is lost: what truncated numbers are nearest to.
+    #[must_use]
+    pub fn expected(&self) -> PacketNumber {
+        self.window.expected(self.report_from)
+    }
+
+    /// Marks a packet that opened, which [`check`](Self::check) let through: no copy of it is let
+    /// in. Its frames are taken, and [`on_taken`](Self::on_taken) told, before the next ACK is
+    /// written; or none is written any more.
+    pub fn mark(&mut self, now: Instant, number: PacketNumber) -> Marked {
+        let is_in_order = number == self.expected();
+        if self.window.largest().is_none_or(|largest| number > largest) {
+            self.largest_at = now;
+        }
+        self.window.mark(number);
+        Marked {
+            number,
+            is_in_order,
         }
     }
 
     /// Takes note of a packet whose frames were all accepted.
     ///
-    /// One that was noted before, or that lies below the window, changes nothing. Packets that
-    /// elicit nothing are reported along with others, and never make an ACK leave.
-    pub fn on_packet(&mut self, now: Instant, number: PacketNumber, elicits: Elicits) {
-        if self.window.check(number) != Verdict::Fresh {
-            return;
-        }
-        let in_order = number == self.window.expected(self.report_from);
-        if self.window.largest().is_none_or(|largest| number > largest) {
-            self.largest_at = now;
-        }
-        self.window.mark(number);
+    /// Packets that elicit nothing are reported along with others, and never make an ACK leave.
+    pub fn on_taken(&mut self, now: Instant, marked: Marked, elicits: Elicits) {
+        let Marked {
+            number,
+            is_in_order,
+        } = marked;
         if self.reported.is_some_and(|reported| number < reported) {
             self.on_late(number);
         }
@@ -128,12 +172,21 @@ impl Received {
         }
         self.eliciting = self.eliciting.saturating_add(1);
         // RFC 9000, section 13.2.1: a gap that opens or closes is told at once.
-        let wait = if in_order && self.eliciting < Self::ELICITING_MAX {
+        let wait = if is_in_order && self.eliciting < Self::ELICITING_MAX {
             self.max_ack_delay
         } else {
-            Duration::ZERO
+            Nanos::ZERO
         };
         self.due_by(now + wait);
+    }
+
+    /// Both at once; one that was marked before, or lies below the window, changes nothing.
+    #[cfg(test)]
+    pub(crate) fn on_packet(&mut self, now: Instant, number: PacketNumber, elicits: Elicits) {
+        if self.check(number) == Verdict::Fresh {
+            let marked = self.mark(now, number);
+            self.on_taken(now, marked, elicits);
+        }
     }
 
     /// Takes word that the peer acknowledged a packet which carried that ACK.
@@ -221,12 +274,6 @@ impl Received {
     #[must_use]
     pub const fn poll_timeout(&self) -> Option<Instant> {
         self.due
-    }
-
-    /// Returns the largest number that arrived.
-    #[must_use]
-    pub const fn largest(&self) -> Option<PacketNumber> {
-        self.window.largest()
     }
 
     /// Makes sure that a number below the last report is reported, also where the ACKs under way

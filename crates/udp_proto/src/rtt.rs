@@ -2,6 +2,8 @@
 
 use core::time::Duration;
 
+use crate::nanos::Nanos;
+
 /// Estimate of the round-trip time; RFC 9002, section 5.
 ///
 /// The acknowledgement delay that a peer reports is believed only up to the largest delay it
@@ -9,7 +11,7 @@ use core::time::Duration;
 /// was measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RttEstimator {
-    /// Moving average, nanoseconds, as all fields that are no [`Duration`]: a sample comes with each
+    /// Moving average, nanoseconds, as all fields that are no [`Nanos`]: a sample comes with each
     /// packet, and sums of whole numbers are cheaper.
     smoothed: u64,
     /// Mean deviation from it.
@@ -19,9 +21,9 @@ pub struct RttEstimator {
     /// Longest that the peer holds an acknowledgement back, as it announced.
     max_ack_delay: u64,
     /// What follows from the above: asked for with each packet, and another with each sample only.
-    pto: Duration,
+    pto: Nanos,
     /// As `pto`.
-    loss_delay: Duration,
+    loss_delay: Nanos,
 }
 
 /// What samples alone say.
@@ -56,8 +58,8 @@ impl RttEstimator {
             variation: nanos(Self::INITIAL) / 2,
             measured: None,
             max_ack_delay: nanos(max_ack_delay),
-            pto: Duration::ZERO,
-            loss_delay: Duration::ZERO,
+            pto: Nanos::ZERO,
+            loss_delay: Nanos::ZERO,
         };
         rtt.derive();
         rtt
@@ -68,10 +70,10 @@ impl RttEstimator {
         let margin = self.variation.saturating_mul(4).max(GRANULARITY);
         let pto = self.smoothed.saturating_add(margin);
         let pto = pto.saturating_add(self.max_ack_delay);
-        self.pto = Duration::from_nanos(pto.clamp(nanos(Self::PTO_MIN), nanos(Self::PTO_MAX)));
+        self.pto = Nanos::from_nanos(pto.clamp(nanos(Self::PTO_MIN), nanos(Self::PTO_MAX)));
         let latest = self.measured.map_or(0, |measured| measured.latest);
         let delay = self.smoothed.max(latest).saturating_mul(9) / 8;
-        self.loss_delay = Duration::from_nanos(delay.max(GRANULARITY));
+        self.loss_delay = Nanos::from_nanos(delay.max(GRANULARITY));
     }
 
     /// Takes the time from sending a packet to its acknowledgement.
@@ -158,24 +160,27 @@ impl RttEstimator {
     /// Between [`Self::PTO_MIN`] and [`Self::PTO_MAX`].
     #[must_use]
     pub const fn pto(&self) -> Duration {
-        self.pto
+        self.pto.get()
+    }
+
+    /// The same, so often.
+    pub(crate) const fn ptos(&self, count: u64) -> Nanos {
+        self.pto.saturating_mul(count)
     }
 
     /// Returns the probe timeout after `count` probes without an answer: doubled for each, at
     /// most [`Self::PTO_MAX`].
-    #[must_use]
-    pub fn pto_after(&self, count: u32) -> Duration {
+    pub(crate) fn pto_after(&self, count: u32) -> Nanos {
         if count == 0 {
             return self.pto;
         }
-        let factor = 1_u32.checked_shl(count).unwrap_or(u32::MAX);
-        self.pto().saturating_mul(factor).min(Self::PTO_MAX)
+        let factor = 1_u64.checked_shl(count).unwrap_or(u64::MAX);
+        self.ptos(factor).min(Nanos::of(Self::PTO_MAX))
     }
 
     /// Returns how long after a packet an acknowledged newer one says that it is lost: 9/8 of the
     /// round trip; RFC 9002, section 6.1.2.
-    #[must_use]
-    pub const fn loss_delay(&self) -> Duration {
+    pub(crate) const fn loss_delay(&self) -> Nanos {
         self.loss_delay
     }
 }
@@ -253,9 +258,9 @@ mod tests {
         let mut rtt = RttEstimator::new(MAX_ACK_DELAY);
         rtt.on_sample(ms(100), Duration::ZERO);
         assert_eq!(rtt.pto(), ms(100 + 200 + 25));
-        assert_eq!(rtt.pto_after(1), ms(650));
+        assert_eq!(rtt.pto_after(1).get(), ms(650));
         for count in [3, 4, 31, 32, 64, u32::MAX] {
-            assert_eq!(rtt.pto_after(count), RttEstimator::PTO_MAX);
+            assert_eq!(rtt.pto_after(count).get(), RttEstimator::PTO_MAX);
         }
     }
 
@@ -263,12 +268,12 @@ mod tests {
     fn loss_waits_nine_eighths_and_at_least_a_millisecond() {
         let mut rtt = RttEstimator::new(MAX_ACK_DELAY);
         rtt.on_sample(ms(80), Duration::ZERO);
-        assert_eq!(rtt.loss_delay(), ms(90));
+        assert_eq!(rtt.loss_delay().get(), ms(90));
         rtt.on_sample(ms(160), Duration::ZERO);
-        assert_eq!(rtt.loss_delay(), ms(180));
+        assert_eq!(rtt.loss_delay().get(), ms(180));
         let mut rtt = RttEstimator::new(MAX_ACK_DELAY);
         rtt.on_sample(Duration::ZERO, Duration::ZERO);
-        assert_eq!(rtt.loss_delay(), ms(1));
+        assert_eq!(rtt.loss_delay().get(), ms(1));
     }
 
     proptest! {

@@ -8,13 +8,13 @@ mod ring;
 mod scan;
 mod tolerance;
 
-use core::time::Duration;
 use std::collections::VecDeque;
 
 use wire::Instant;
 
 use crate::channel::unreliable::STRAGGLERS;
 use crate::frame::Elicits;
+use crate::nanos::Nanos;
 use crate::packet::PacketNumber;
 use crate::replay::ReplayWindow;
 use crate::rtt::RttEstimator;
@@ -51,7 +51,7 @@ pub struct SentPackets<C> {
     /// How many of them belong to packets that count as lost.
     lost: usize,
     /// How long a packet is remembered that counts as lost, or asked for nothing.
-    memory_span: Duration,
+    memory_span: Nanos,
     /// Contents for the next packet.
     staged: Chain,
     /// What packets held that were pushed out of a full ring; lost, and not yet reported.
@@ -99,7 +99,7 @@ impl<C: Copy> SentPackets<C> {
             first: first.get(),
             contents: Contents::new(),
             lost: 0,
-            memory_span: STRAGGLERS,
+            memory_span: Nanos::of(STRAGGLERS),
             staged: Chain::EMPTY,
             evicted: Evicted::NONE,
             skipped: VecDeque::new(),

@@ -32,11 +32,11 @@ use crate::event::Proof;
 use crate::handshake::peer::{CONFIRM_LEN, IDENTITY_LEN};
 use crate::handshake::reset::ResetToken;
 use crate::inbox::Inbox;
+use crate::nanos::Nanos;
 use crate::outbox::Outbox;
 use crate::outcome::{Message, Settled};
 use crate::packet::Cid;
 use crate::received::Received;
-use crate::replay::ReplayWindow;
 use crate::rtt::RttEstimator;
 use crate::sent::{SentPacket, SentPackets, Summary};
 use crate::skip::SkipPolicy;
@@ -79,9 +79,7 @@ pub(crate) struct Session<A: Aead> {
     sealing_phase: SealingPhase,
     opening: OpeningKeys<A>,
     exporter: Exporter,
-    /// Packets that opened.
-    replay: ReplayWindow,
-    /// Packets whose frames were taken, for the ACKs we send.
+    /// Packets that opened: none is taken twice, and our ACKs report them.
     received: Received,
     sent: SentPackets<Content>,
     skips: SkipPolicy,
@@ -117,7 +115,7 @@ pub(crate) struct Session<A: Aead> {
     /// When the last packet opened.
     heard_at: Instant,
     /// What the idle timeout is longer by since then: we were not there to listen.
-    deaf_for: Duration,
+    deaf_for: Nanos,
     /// Deadlines up to here were seen to; what they ask for waits for the next drain.
     checked_at: Instant,
     /// The application was told that messages wait, and has not taken all since.
@@ -168,9 +166,9 @@ pub(crate) struct News {
     /// Messages have come, and the application has not been told.
     pub(crate) is_readable: bool,
     /// The session has ended, and what the peer said to that; told once.
-    pub(crate) closed: Option<(CloseReason, Box<[u8]>)>,
-    /// Where the peer is now, where that has changed.
-    pub(crate) moved: Option<SocketAddr>,
+    pub(crate) closed: Option<Box<(CloseReason, Box<[u8]>)>>,
+    /// The peer's address has changed.
+    pub(crate) has_moved: bool,
     /// The check of the path's size is over.
     pub(crate) mtu_checked: Option<Outcome>,
     /// The rate of realtime messages has changed, bytes a second.
@@ -184,7 +182,7 @@ impl News {
     const fn is_any(&self) -> bool {
         self.is_gone
             || self.closed.is_some()
-            || self.moved.is_some()
+            || self.has_moved
             || self.mtu_checked.is_some()
             || self.realtime_rate.is_some()
     }
@@ -373,7 +371,7 @@ impl<A: Aead> Session<A> {
             self.opening.fold();
             self.outbox.rest();
             self.sent.shrink_memory();
-            self.rest_at = now + self.silence.keepalive / 2;
+            self.rest_at = now + self.silence.keepalive.divided(2);
         }
     }
 

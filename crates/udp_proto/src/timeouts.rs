@@ -3,6 +3,7 @@
 use core::time::Duration;
 
 use crate::config::{Config, IdleTimeout, Keepalive};
+use crate::nanos::Nanos;
 
 /// Times of one session.
 ///
@@ -36,25 +37,27 @@ impl Timeouts {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Silence {
     /// The smaller of both ends' idle timeouts, as they were announced.
-    agreed: Duration,
+    agreed: Nanos,
     /// The longest silence of the peer's that is in good order.
-    theirs: Duration,
+    theirs: Nanos,
     /// That of ours, by what we announced.
-    announced: Duration,
+    announced: Nanos,
     /// Silence after which we give up.
-    pub(crate) idle: Duration,
+    pub(crate) idle: Nanos,
     /// The longest silence of ours.
-    pub(crate) keepalive: Duration,
+    pub(crate) keepalive: Nanos,
 }
 
 impl Silence {
     /// Agrees with a peer who announced these.
     pub(crate) fn new(ours: &Timeouts, their_idle: Duration, their_keepalive: Duration) -> Self {
         let agreed = ours.idle.get().min(their_idle);
-        let announced = ours.keepalive.get().min(agreed / 3);
+        let announced = Nanos::of(ours.keepalive.get().min(agreed / 3));
+        let theirs = Nanos::of(their_keepalive.min(agreed / 3));
+        let agreed = Nanos::of(agreed);
         Self {
             agreed,
-            theirs: their_keepalive.min(agreed / 3),
+            theirs,
             announced,
             idle: agreed,
             keepalive: announced,
@@ -65,9 +68,9 @@ impl Silence {
     /// so it is given up after three of them at the soonest; and it gives us up as soon as that, whatever
     /// it may since have set, so ours come as often at least.
     pub(crate) fn set(&mut self, timeouts: &Timeouts) {
-        let floor = (self.theirs * 3).min(self.agreed);
-        self.idle = timeouts.idle.get().clamp(floor, self.agreed);
-        let most = self.announced.min(self.idle / 3);
-        self.keepalive = timeouts.keepalive.get().min(most);
+        let floor = self.theirs.saturating_mul(3).min(self.agreed);
+        self.idle = Nanos::of(timeouts.idle.get()).clamp(floor, self.agreed);
+        let most = self.announced.min(self.idle.divided(3));
+        self.keepalive = Nanos::of(timeouts.keepalive.get()).min(most);
     }
 }

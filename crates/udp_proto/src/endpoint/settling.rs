@@ -40,7 +40,8 @@ impl<P: Provider> Endpoint<P> {
             });
         }
         let news = session.take_news();
-        if let Some(address) = news.moved {
+        let address = session.peer_address();
+        if news.has_moved {
             self.events.push_back(Event::AddressChanged {
                 session: id,
                 address,
@@ -59,7 +60,7 @@ impl<P: Provider> Endpoint<P> {
         if news.is_readable {
             self.events.push_back(Event::Readable { session: id });
         }
-        if let Some((reason, text)) = news.closed {
+        if let Some((reason, text)) = news.closed.map(|told| *told) {
             self.judge_end(now, id, reason);
             self.forget_peer(id);
             self.ended.insert(id, false);

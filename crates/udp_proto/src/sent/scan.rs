@@ -9,6 +9,7 @@ use super::{AckUnsent, ArrivedAck, Cargo, Outcome, SentPackets, Summary};
 use crate::channel::unreliable::STRAGGLERS;
 use crate::config::Mtu;
 use crate::frame::AckFrame;
+use crate::nanos::Nanos;
 use crate::packet::PacketNumber;
 use crate::received::Described;
 use crate::rtt::RttEstimator;
@@ -196,7 +197,7 @@ impl<C: Copy> SentPackets<C> {
     /// from now on.
     fn trim_after(&mut self, pass: &Pass<'_>, summary: &Summary) {
         if summary.lost_packets > 0 {
-            self.memory_span = pass.rtt.pto().saturating_mul(3).max(STRAGGLERS);
+            self.memory_span = pass.rtt.ptos(3).max(Nanos::of(STRAGGLERS));
         }
         self.trim(pass.now);
     }

@@ -4,6 +4,7 @@ use core::time::Duration;
 
 use wire::Instant;
 
+use crate::nanos::Nanos;
 use crate::rtt::RttEstimator;
 
 /// Starts as strict as RFC 9002, section 6.1, and grows with each packet that was wrongly counted
@@ -13,7 +14,7 @@ pub(super) struct Tolerance {
     /// Newer numbers that may be acknowledged before a packet counts as lost.
     threshold: u64,
     /// Time granted beyond 9/8 of the round trip.
-    slack: Duration,
+    slack: Nanos,
     /// When the last packet was wrongly counted as lost, or the last halving was.
     since: Instant,
 }
@@ -30,7 +31,7 @@ impl Tolerance {
     pub(super) const fn new() -> Self {
         Self {
             threshold: Self::THRESHOLD_MIN,
-            slack: Duration::ZERO,
+            slack: Nanos::ZERO,
             since: Instant::ZERO,
         }
     }
@@ -39,8 +40,8 @@ impl Tolerance {
     pub(super) fn on_spurious(&mut self, now: Instant, overtaken: u64, rtt: &RttEstimator) {
         let seen = overtaken.saturating_add(1).min(Self::THRESHOLD_MAX);
         self.threshold = self.threshold.max(seen);
-        let round = rtt.smoothed();
-        self.slack = (self.slack + round / 8).min(round);
+        let round = Nanos::of(rtt.smoothed());
+        self.slack = (self.slack + round.divided(8)).min(round);
         self.since = now;
     }
 
@@ -49,9 +50,9 @@ impl Tolerance {
         while self.is_raised() && self.since + Self::HALVING <= now {
             self.since += Self::HALVING;
             self.threshold = (self.threshold / 2).max(Self::THRESHOLD_MIN);
-            self.slack /= 2;
-            if self.slack < RttEstimator::GRANULARITY {
-                self.slack = Duration::ZERO;
+            self.slack = self.slack.divided(2);
+            if self.slack < Nanos::of(RttEstimator::GRANULARITY) {
+                self.slack = Nanos::ZERO;
             }
         }
     }
@@ -62,13 +63,13 @@ impl Tolerance {
     }
 
     /// Returns the time granted beyond 9/8 of the round trip, at most one round trip.
-    pub(super) fn slack(&self, rtt: &RttEstimator) -> Duration {
-        self.slack.min(rtt.smoothed())
+    pub(super) fn slack(&self, rtt: &RttEstimator) -> Nanos {
+        self.slack.min(Nanos::of(rtt.smoothed()))
     }
 
     /// Whether there is anything to halve.
-    const fn is_raised(&self) -> bool {
-        self.threshold > Self::THRESHOLD_MIN || !self.slack.is_zero()
+    fn is_raised(&self) -> bool {
+        self.threshold > Self::THRESHOLD_MIN || self.slack > Nanos::ZERO
     }
 }
 
@@ -87,12 +88,12 @@ mod tests {
         tolerance.decay(at(1_000_000));
         tolerance.on_spurious(at(1_000_000), 40, &rtt);
         assert_eq!(tolerance.threshold(), 41);
-        assert_eq!(tolerance.slack(&rtt), Duration::from_millis(25));
+        assert_eq!(tolerance.slack(&rtt).get(), Duration::from_millis(25));
         for _ in 0..20 {
             tolerance.on_spurious(at(1_000_000), 5_000, &rtt);
         }
         assert_eq!(tolerance.threshold(), Tolerance::THRESHOLD_MAX);
-        assert_eq!(tolerance.slack(&rtt), rtt.smoothed());
+        assert_eq!(tolerance.slack(&rtt).get(), rtt.smoothed());
         tolerance.decay(at(1_000_029));
         assert_eq!(tolerance.threshold(), 64);
         tolerance.decay(at(1_000_030));
@@ -101,7 +102,7 @@ mod tests {
         assert_eq!(tolerance.threshold(), 32);
         tolerance.decay(Instant::from_nanos(u64::MAX));
         assert_eq!(tolerance.threshold(), Tolerance::THRESHOLD_MIN);
-        assert_eq!(tolerance.slack(&rtt), Duration::ZERO);
+        assert_eq!(tolerance.slack(&rtt).get(), Duration::ZERO);
     }
 
     #[test]
@@ -111,9 +112,9 @@ mod tests {
         tolerance.on_spurious(at(0), 1, &rtt);
         // An eighth of 200 ms, halved four times and once more.
         tolerance.decay(at(120));
-        assert_eq!(tolerance.slack(&rtt), Duration::from_nanos(1_562_500));
+        assert_eq!(tolerance.slack(&rtt).get(), Duration::from_nanos(1_562_500));
         tolerance.decay(at(150));
-        assert_eq!(tolerance.slack(&rtt), Duration::ZERO);
+        assert_eq!(tolerance.slack(&rtt).get(), Duration::ZERO);
     }
 
     #[test]
@@ -122,10 +123,10 @@ mod tests {
         rtt.on_sample(Duration::from_millis(8), Duration::ZERO);
         let mut tolerance = Tolerance::new();
         tolerance.on_spurious(at(0), 63, &rtt);
-        assert_eq!(tolerance.slack(&rtt), Duration::from_millis(1));
+        assert_eq!(tolerance.slack(&rtt).get(), Duration::from_millis(1));
         tolerance.decay(at(30));
         assert_eq!(
-            (tolerance.threshold(), tolerance.slack(&rtt)),
+            (tolerance.threshold(), tolerance.slack(&rtt).get()),
             (32, Duration::ZERO)
         );
         tolerance.decay(at(150));

@@ -4,6 +4,8 @@ use core::time::Duration;
 
 use wire::Instant;
 
+use crate::nanos::Nanos;
+
 /// The smallest of the round trips of the last ten to twenty seconds.
 ///
 /// The smallest ever would hold a path that has become longer for one with a queue, for good; so two
@@ -12,9 +14,9 @@ use wire::Instant;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct BaseDelay {
     /// Smallest of the span that runs.
-    current: Option<Duration>,
+    current: Option<Nanos>,
     /// Smallest of the one before.
-    previous: Option<Duration>,
+    previous: Option<Nanos>,
     /// When the next span begins.
     turn_at: Instant,
 }
@@ -33,14 +35,16 @@ impl BaseDelay {
 
     /// Returns the round trip without queues; `None` where none was measured.
     pub(super) fn get(&self) -> Option<Duration> {
-        match (self.current, self.previous) {
+        let base = match (self.current, self.previous) {
             (Some(current), Some(previous)) => Some(current.min(previous)),
             (current, previous) => current.or(previous),
-        }
+        };
+        base.map(Nanos::get)
     }
 
     /// Takes a round trip; returns whether a further span has begun.
     pub(super) fn on_sample(&mut self, now: Instant, sample: Duration) -> bool {
+        let sample = Nanos::of(sample);
         let is_turn = now >= self.turn_at;
         if is_turn {
             self.previous = self.current.or(self.previous);

@@ -17,22 +17,13 @@ pub(super) enum Phase {
     Flushing {
         /// When waiting ends.
         until: Instant,
-        code: CloseCode,
-        reason: Box<[u8]>,
+        last_words: Box<LastWords>,
     },
     /// CLOSE is sent: three times, and again when packets still come.
     Closing {
-        code: CloseCode,
-        reason: Box<[u8]>,
-        /// When the next of the three leaves; `None` after the last.
-        next_at: Option<Instant>,
-        /// How many of the three are left.
-        left: u8,
-        /// Packets that came since; CLOSE answers the 1st, 2nd, 4th, 8th ...
-        arrived: u32,
-        /// One of these answers waits to be sent.
-        is_answer_due: bool,
+        /// When the slot is freed.
         gone_at: Instant,
+        closes: Box<Closes>,
     },
     /// The peer has closed it: nothing is sent any more.
     Draining {
@@ -41,6 +32,27 @@ pub(super) enum Phase {
     },
     /// Over.
     Gone,
+}
+
+/// What a CLOSE says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct LastWords {
+    code: CloseCode,
+    reason: Box<[u8]>,
+}
+
+/// The CLOSEs of a closing session.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Closes {
+    last_words: LastWords,
+    /// When the next of the three leaves; `None` after the last.
+    pub(super) next_at: Option<Instant>,
+    /// How many of the three are left.
+    left: u8,
+    /// Packets that came since; CLOSE answers the 1st, 2nd, 4th, 8th ...
+    arrived: u32,
+    /// One of these answers waits to be sent.
+    is_answer_due: bool,
 }
 
 /// Least time a closing session stays, so that its peer hears of it; TWP/1, section 11.
@@ -59,8 +71,10 @@ impl<A: Aead> Session<A> {
         let reason = reason.get(..REASON_MAX).unwrap_or(reason);
         self.phase = Phase::Flushing {
             until: now + linger,
-            code,
-            reason: reason.into(),
+            last_words: Box::new(LastWords {
+                code,
+                reason: reason.into(),
+            }),
         };
         self.run_phase(now);
     }
@@ -122,16 +136,11 @@ impl<A: Aead> Session<A> {
     }
 
     /// Counts a packet that opened while CLOSE is being sent.
-    pub(super) const fn on_packet_while_closing(&mut self) {
-        if let Phase::Closing {
-            arrived,
-            is_answer_due,
-            ..
-        } = &mut self.phase
-        {
-            *arrived = arrived.saturating_add(1);
-            if arrived.is_power_of_two() {
-                *is_answer_due = true;
+    pub(super) fn on_packet_while_closing(&mut self) {
+        if let Phase::Closing { closes, .. } = &mut self.phase {
+            closes.arrived = closes.arrived.saturating_add(1);
+            if closes.arrived.is_power_of_two() {
+                closes.is_answer_due = true;
             }
         }
     }
@@ -139,12 +148,9 @@ impl<A: Aead> Session<A> {
     /// Moves on where time or an empty queue says so.
     pub(super) fn run_phase(&mut self, now: Instant) {
         match &mut self.phase {
-            Phase::Flushing {
-                until,
-                code,
-                reason,
-            } if (now >= *until || self.outbox.is_empty()) => {
-                let (code, reason) = (*code, core::mem::take(reason));
+            Phase::Flushing { until, last_words } if now >= *until || self.outbox.is_empty() => {
+                let code = last_words.code;
+                let reason = core::mem::take(&mut last_words.reason);
                 self.end(CloseReason::Local(code), Box::default());
                 self.begin_closing(now, code, reason);
             }
@@ -163,30 +169,23 @@ impl<A: Aead> Session<A> {
     /// Tells the application, once.
     pub(super) fn end(&mut self, reason: CloseReason, text: Box<[u8]>) {
         self.outbox.abandon();
-        self.news.closed = Some((reason, text));
+        self.news.closed = Some(Box::new((reason, text)));
     }
 
     /// Returns the CLOSE that is due, and notes that it was sent.
     pub(super) fn take_close(&mut self, now: Instant) -> Option<(CloseCode, Box<[u8]>)> {
         let spacing = self.rtt.pto();
-        let Phase::Closing {
-            code,
-            reason,
-            next_at,
-            left,
-            is_answer_due,
-            ..
-        } = &mut self.phase
-        else {
+        let Phase::Closing { closes, .. } = &mut self.phase else {
             return None;
         };
-        if next_at.is_some_and(|at| at <= now) && *left > 0 {
-            *left -= 1;
-            *next_at = (*left > 0).then(|| now + spacing);
+        let LastWords { code, reason } = &closes.last_words;
+        if closes.next_at.is_some_and(|at| at <= now) && closes.left > 0 {
+            closes.left -= 1;
+            closes.next_at = (closes.left > 0).then(|| now + spacing);
             return Some((*code, reason.clone()));
         }
         // An answer goes without the reason: it is shorter than what asked for it.
-        core::mem::take(is_answer_due).then(|| (*code, Box::default()))
+        core::mem::take(&mut closes.is_answer_due).then(|| (*code, Box::default()))
     }
 
     fn begin_closing(&mut self, now: Instant, code: CloseCode, reason: Box<[u8]>) {
@@ -195,13 +194,14 @@ impl<A: Aead> Session<A> {
         let code = if is_own { CloseCode::NoError } else { code };
         self.forget_outbound();
         self.phase = Phase::Closing {
-            code,
-            reason,
-            next_at: Some(now),
-            left: CLOSES,
-            arrived: 0,
-            is_answer_due: false,
             gone_at: now + self.closing_span(),
+            closes: Box::new(Closes {
+                last_words: LastWords { code, reason },
+                next_at: Some(now),
+                left: CLOSES,
+                arrived: 0,
+                is_answer_due: false,
+            }),
         };
     }
 

@@ -10,6 +10,7 @@ use super::{Sending, Session};
 use crate::channel::ChannelId;
 use crate::endpoint::stall::STALL_MAX;
 use crate::error::CloseReason;
+use crate::nanos::Nanos;
 use crate::sent::Timeout;
 use crate::timeouts::Timeouts;
 
@@ -21,9 +22,8 @@ impl<A: Aead> Session<A> {
         match &self.phase {
             Phase::Open => Some(self.first_deadline()),
             Phase::Flushing { until, .. } => Some(self.first_deadline().min(*until)),
-            Phase::Closing {
-                next_at, gone_at, ..
-            } => next_at
+            Phase::Closing { gone_at, closes } => closes
+                .next_at
                 .filter(pending)
                 .map_or(Some(*gone_at), |next| Some(next.min(*gone_at))),
             Phase::Draining { gone_at } => Some(*gone_at),
@@ -108,7 +108,7 @@ impl<A: Aead> Session<A> {
         self.silence.set(timeouts);
         // Sooner than before, or not before the next packet.
         self.keepalive_at = self.keepalive_at.min(now + self.silence.keepalive);
-        (self.silence.idle, self.silence.keepalive)
+        (self.silence.idle.get(), self.silence.keepalive.get())
     }
 
     /// Changes how long unreliable messages of a channel may wait; returns whether there is one.
@@ -118,11 +118,11 @@ impl<A: Aead> Session<A> {
 
     /// Moves the idle deadline by a stall of our own process.
     pub(crate) fn on_stall(&mut self, span: Duration) {
-        self.deaf_for = self.deaf_for.saturating_add(span).min(STALL_MAX);
+        self.deaf_for = (self.deaf_for + Nanos::of(span)).min(Nanos::of(STALL_MAX));
     }
 
     /// Silence after which the session is given up: never less than three probes take.
-    fn idle_span(&self) -> Duration {
-        self.silence.idle.max(self.rtt.pto() * 3) + self.deaf_for
+    fn idle_span(&self) -> Nanos {
+        self.silence.idle.max(self.rtt.ptos(3)) + self.deaf_for
     }
 }

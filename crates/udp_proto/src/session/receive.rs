@@ -1,7 +1,6 @@
 //! Packets that come in: replay check, open, frames.
 
 use core::net::SocketAddr;
-use core::time::Duration;
 
 use crypto::{Aead, OpeningKey, Provider};
 use wire::{Arrival, Instant};
@@ -12,7 +11,9 @@ use super::opening::Sealed;
 use super::{Keying, Session};
 use crate::error::CloseCode;
 use crate::frame::{AckFrame, Elicits, Frame, FrameError, FramesLeft};
+use crate::nanos::Nanos;
 use crate::packet::{Header, PacketNumber, TAG_LEN};
+use crate::received::Marked;
 use crate::replay::Verdict;
 use crate::sent::{AckUnsent, ArrivedAck, Outcome};
 
@@ -67,15 +68,15 @@ impl<A: Aead> Session<A> {
         } else if !self.path.admits(now, arrival.peer) {
             return Opened::Astray;
         }
-        let expected = self.replay.expected(PacketNumber::ZERO);
+        let expected = self.received.expected();
         let number = expected.widen(header.number);
-        if self.replay.check(number) != Verdict::Fresh {
+        if self.received.check(number) != Verdict::Fresh {
             self.gate.on_foreign();
             return Opened::Replayed;
         }
         let packet = Sealed {
             number,
-            largest: self.replay.largest(),
+            largest: self.received.largest(),
             header,
             datagram,
             rtt: &self.rtt,
@@ -94,7 +95,7 @@ impl<A: Aead> Session<A> {
             return Opened::Over;
         }
         self.gate.on_opened(now, len);
-        self.replay.mark(number);
+        let marked = self.received.mark(now, number);
         self.stats.packets_received += 1;
         let len = u64::try_from(len).unwrap_or(0);
         self.stats.bytes_received += len;
@@ -103,7 +104,7 @@ impl<A: Aead> Session<A> {
             return Opened::Taken;
         }
         let acked = self.sent.largest_acked();
-        self.take(now, number, opened.plaintext);
+        self.take(now, marked, opened.plaintext);
         if self.is_answer_missing(opened.generation, acked) {
             self.abort(now, CloseCode::KeyUpdate);
         }
@@ -130,9 +131,9 @@ impl<A: Aead> Session<A> {
 
     /// Takes the plaintext of the packet that opened the session.
     pub(crate) fn take_first(&mut self, now: Instant, number: PacketNumber, plaintext: &[u8]) {
-        self.replay.mark(number);
+        let marked = self.received.mark(now, number);
         self.stats.packets_received += 1;
-        self.take(now, number, plaintext);
+        self.take(now, marked, plaintext);
     }
 
     /// Takes note of a PING. Where the peer sends them before we do, it is they that tell that nothing
@@ -145,9 +146,9 @@ impl<A: Aead> Session<A> {
     }
 
     /// Takes the frames of a packet that opened.
-    fn take(&mut self, now: Instant, number: PacketNumber, plaintext: &[u8]) {
+    fn take(&mut self, now: Instant, marked: Marked, plaintext: &[u8]) {
         self.heard_at = now;
-        self.deaf_for = Duration::ZERO;
+        self.deaf_for = Nanos::ZERO;
         if matches!(self.phase, Phase::Closing { .. }) {
             self.on_packet_while_closing();
             let mut frames = FramesLeft::new(plaintext);
@@ -158,8 +159,8 @@ impl<A: Aead> Session<A> {
             }
             return;
         }
-        match self.take_frames(now, number, plaintext) {
-            Ok(elicits) => self.received.on_packet(now, number, elicits),
+        match self.take_frames(now, marked.number(), plaintext) {
+            Ok(elicits) => self.received.on_taken(now, marked, elicits),
             Err(code) => self.abort(now, code),
         }
         if self.news.closed.is_none() {

@@ -149,8 +149,8 @@ impl<A: Aead> Session<A> {
         }
         self.on_sent(now, &sent, body.messages.frames);
         // Up to a fifth off, so that many sessions do not speak in one breath.
-        let part = u32::try_from(generator.between(800, 1_000)).unwrap_or(1_000);
-        self.keepalive_at = now + self.silence.keepalive * part / 1_000;
+        let part = generator.between(800, 1_000);
+        self.keepalive_at = now + self.silence.keepalive.saturating_mul(part).divided(1_000);
         Some(())
     }
 

@@ -18,10 +18,10 @@ use crate::config::Config;
 use crate::event::Proof;
 use crate::handshake::params::{ACK_DELAY_MAX, Params};
 use crate::inbox::Inbox;
+use crate::nanos::Nanos;
 use crate::outbox::Outbox;
 use crate::packet::{Cid, PacketNumber};
 use crate::received::Received;
-use crate::replay::ReplayWindow;
 use crate::rtt::RttEstimator;
 use crate::sent::SentPackets;
 use crate::skip::SkipPolicy;
@@ -86,7 +86,6 @@ impl<A: Aead> Session<A> {
             sealing_phase: SealingPhase::new(now),
             opening: OpeningKeys::new(provider, start.suite, theirs),
             exporter,
-            replay: ReplayWindow::new(),
             received: Received::new(PacketNumber::ZERO, ACK_DELAY_MAX),
             sent: SentPackets::new(PacketNumber::ZERO),
             skips: SkipPolicy::new(PacketNumber::ZERO, generator),
@@ -108,7 +107,7 @@ impl<A: Aead> Session<A> {
             message_at: now,
             rest_at: now,
             heard_at: now,
-            deaf_for: Duration::ZERO,
+            deaf_for: Nanos::ZERO,
             checked_at: now,
             is_readable_told: false,
             news: News::default(),
