@@ -167,8 +167,8 @@ pub(crate) struct News {
     pub(crate) is_readable: bool,
     /// The session has ended, and what the peer said to that; told once.
     pub(crate) closed: Option<Box<(CloseReason, Box<[u8]>)>>,
-    /// The peer's address has changed.
-    pub(crate) has_moved: bool,
+    /// How far the peer has moved.
+    pub(crate) moved: Option<path::Span>,
     /// The check of the path's size is over.
     pub(crate) mtu_checked: Option<Outcome>,
     /// The rate of realtime messages has changed, bytes a second.
@@ -182,7 +182,7 @@ impl News {
     const fn is_any(&self) -> bool {
         self.is_gone
             || self.closed.is_some()
-            || self.has_moved
+            || self.moved.is_some()
             || self.mtu_checked.is_some()
             || self.realtime_rate.is_some()
     }

@@ -60,9 +60,15 @@ struct Slot<T> {
     value: Option<T>,
     generation: u32,
     tag: [u8; 6],
-    /// Random bits of ids that rest, and until when; the oldest is overwritten.
-    resting: [(u16, Instant); RESTING],
-    next_resting: u8,
+    /// The ids that it had; `None` where they are those of its first use.
+    resting: Option<Box<Resting>>,
+}
+
+/// Random bits of a slot's former ids, and until when each rests; the oldest is overwritten.
+#[derive(Debug)]
+struct Resting {
+    ids: [(u16, Instant); RESTING],
+    next: u8,
 }
 
 /// Free slots from which on no further one is made, so that short sessions in turn do not grow the
@@ -233,8 +239,7 @@ impl<T> Slots<T> {
                 value: None,
                 generation: 0,
                 tag: [0; 6],
-                resting: [(0, Instant::ZERO); RESTING],
-                next_resting: 0,
+                resting: None,
             });
             return Some(index);
         }
@@ -248,11 +253,12 @@ impl<T> Slot<T> {
         let first = generator.next_u32().to_be_bytes();
         let mut random = u16::from_be_bytes([first[0], first[1]]);
         for _ in 0..=RESTING {
-            let rests = self
-                .resting
-                .iter()
+            let rests = self.resting.as_ref().map(|resting| &resting.ids);
+            let is_in_use = rests
+                .into_iter()
+                .flatten()
                 .any(|(bits, until)| *bits == random && now < *until);
-            if !rests {
+            if !is_in_use {
                 break;
             }
             random = random.wrapping_add(0x9E37);
@@ -262,11 +268,16 @@ impl<T> Slot<T> {
 
     fn rest(&mut self, now: Instant) {
         let [high, low, ..] = self.tag;
-        let at = usize::from(self.next_resting) % RESTING;
-        if let Some(entry) = self.resting.get_mut(at) {
+        let resting = self.resting.get_or_insert_with(|| {
+            Box::new(Resting {
+                ids: [(0, Instant::ZERO); RESTING],
+                next: 0,
+            })
+        });
+        if let Some(entry) = resting.ids.get_mut(usize::from(resting.next) % RESTING) {
             *entry = (u16::from_be_bytes([high, low]), now + REST);
         }
-        self.next_resting = self.next_resting.wrapping_add(1);
+        resting.next = resting.next.wrapping_add(1);
     }
 }
 

@@ -41,7 +41,7 @@ impl<P: Provider> Endpoint<P> {
         }
         let news = session.take_news();
         let address = session.peer_address();
-        if news.has_moved {
+        if news.moved.is_some() {
             self.events.push_back(Event::AddressChanged {
                 session: id,
                 address,

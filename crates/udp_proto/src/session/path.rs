@@ -94,7 +94,7 @@ pub(super) struct Move {
 
 /// How far an address is from another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Span {
+pub(crate) enum Span {
     /// Another port of one host: a NAT has bound the peer anew, the way is the same.
     Port,
     /// Another host, by another way.

@@ -89,7 +89,7 @@ impl<A: Aead> Session<A> {
     /// Begins anew what was measured of the path, where it is another one.
     fn on_moved(&mut self, now: Instant, moved: &Move) {
         self.stats.address_changes = self.stats.address_changes.saturating_add(1);
-        self.news.has_moved = true;
+        self.news.moved = Some(moved.span);
         match moved.span {
             Span::Port => {}
             Span::Host => {
