@@ -42,21 +42,6 @@ pub struct Received {
     max_ack_delay: Nanos,
 }
 
-/// A packet that is marked, and whose frames are still to be taken.
-#[derive(Clone, Copy, Debug)]
-#[must_use]
-pub struct Marked {
-    number: PacketNumber,
-    /// All before it had come.
-    is_in_order: bool,
-}
-
-impl Marked {
-    pub(crate) const fn number(self) -> PacketNumber {
-        self.number
-    }
-}
-
 /// What one ACK said: all that had arrived, up to its largest number.
 ///
 /// Kept with the packet that carried it, and handed to [`Received::on_confirmed`] when that packet
@@ -141,29 +126,20 @@ impl Received {
         self.window.expected(self.report_from)
     }
 
-    /// Marks a packet that opened, which [`check`](Self::check) let through: no copy of it is let
-    /// in. Its frames are taken, and [`on_taken`](Self::on_taken) told, before the next ACK is
-    /// written; or none is written any more.
-    pub fn mark(&mut self, now: Instant, number: PacketNumber) -> Marked {
-        let is_in_order = number == self.expected();
+    /// Takes note of a packet that opened, and of what its frames, all accepted, ask for: no copy of
+    /// it is let in, and ACKs report it.
+    ///
+    /// One that was noted before, or that lies below the window, changes nothing. Packets that
+    /// elicit nothing are reported along with others, and never make an ACK leave.
+    pub fn on_packet(&mut self, now: Instant, number: PacketNumber, elicits: Elicits) {
+        if self.check(number) != Verdict::Fresh {
+            return;
+        }
+        let in_order = number == self.expected();
         if self.window.largest().is_none_or(|largest| number > largest) {
             self.largest_at = now;
         }
         self.window.mark(number);
-        Marked {
-            number,
-            is_in_order,
-        }
-    }
-
-    /// Takes note of a packet whose frames were all accepted.
-    ///
-    /// Packets that elicit nothing are reported along with others, and never make an ACK leave.
-    pub fn on_taken(&mut self, now: Instant, marked: Marked, elicits: Elicits) {
-        let Marked {
-            number,
-            is_in_order,
-        } = marked;
         if self.reported.is_some_and(|reported| number < reported) {
             self.on_late(number);
         }
@@ -172,21 +148,12 @@ impl Received {
         }
         self.eliciting = self.eliciting.saturating_add(1);
         // RFC 9000, section 13.2.1: a gap that opens or closes is told at once.
-        let wait = if is_in_order && self.eliciting < Self::ELICITING_MAX {
+        let wait = if in_order && self.eliciting < Self::ELICITING_MAX {
             self.max_ack_delay
         } else {
             Nanos::ZERO
         };
         self.due_by(now + wait);
-    }
-
-    /// Both at once; one that was marked before, or lies below the window, changes nothing.
-    #[cfg(test)]
-    pub(crate) fn on_packet(&mut self, now: Instant, number: PacketNumber, elicits: Elicits) {
-        if self.check(number) == Verdict::Fresh {
-            let marked = self.mark(now, number);
-            self.on_taken(now, marked, elicits);
-        }
     }
 
     /// Takes word that the peer acknowledged a packet which carried that ACK.

@@ -13,7 +13,6 @@ use crate::error::CloseCode;
 use crate::frame::{AckFrame, Elicits, Frame, FrameError, FramesLeft};
 use crate::nanos::Nanos;
 use crate::packet::{Header, PacketNumber, TAG_LEN};
-use crate::received::Marked;
 use crate::replay::Verdict;
 use crate::sent::{AckUnsent, ArrivedAck, Outcome};
 
@@ -95,16 +94,16 @@ impl<A: Aead> Session<A> {
             return Opened::Over;
         }
         self.gate.on_opened(now, len);
-        let marked = self.received.mark(now, number);
         self.stats.packets_received += 1;
         let len = u64::try_from(len).unwrap_or(0);
         self.stats.bytes_received += len;
         if self.is_out_of_turn(&opened) {
+            self.received.on_packet(now, number, Elicits::Nothing);
             self.abort(now, CloseCode::KeyUpdate);
             return Opened::Taken;
         }
         let acked = self.sent.largest_acked();
-        self.take(now, marked, opened.plaintext);
+        self.take(now, number, opened.plaintext);
         if self.is_answer_missing(opened.generation, acked) {
             self.abort(now, CloseCode::KeyUpdate);
         }
@@ -131,9 +130,8 @@ impl<A: Aead> Session<A> {
 
     /// Takes the plaintext of the packet that opened the session.
     pub(crate) fn take_first(&mut self, now: Instant, number: PacketNumber, plaintext: &[u8]) {
-        let marked = self.received.mark(now, number);
         self.stats.packets_received += 1;
-        self.take(now, marked, plaintext);
+        self.take(now, number, plaintext);
     }
 
     /// Takes note of a PING. Where the peer sends them before we do, it is they that tell that nothing
@@ -145,11 +143,12 @@ impl<A: Aead> Session<A> {
         }
     }
 
-    /// Takes the frames of a packet that opened.
-    fn take(&mut self, now: Instant, marked: Marked, plaintext: &[u8]) {
+    /// Takes the frames of a packet that opened, and sees to it that none takes them again.
+    fn take(&mut self, now: Instant, number: PacketNumber, plaintext: &[u8]) {
         self.heard_at = now;
         self.deaf_for = Nanos::ZERO;
         if matches!(self.phase, Phase::Closing { .. }) {
+            self.received.on_packet(now, number, Elicits::Nothing);
             self.on_packet_while_closing();
             let mut frames = FramesLeft::new(plaintext);
             while let Some(Ok(frame)) = frames.take(&self.channels) {
@@ -159,9 +158,12 @@ impl<A: Aead> Session<A> {
             }
             return;
         }
-        match self.take_frames(now, marked.number(), plaintext) {
-            Ok(elicits) => self.received.on_taken(now, marked, elicits),
-            Err(code) => self.abort(now, code),
+        match self.take_frames(now, number, plaintext) {
+            Ok(elicits) => self.received.on_packet(now, number, elicits),
+            Err(code) => {
+                self.received.on_packet(now, number, Elicits::Nothing);
+                self.abort(now, code);
+            }
         }
         if self.news.closed.is_none() {
             self.tell_readable();
