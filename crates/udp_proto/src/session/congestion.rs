@@ -103,8 +103,14 @@ impl Congestion {
         self.limit = limit;
     }
 
-    /// Takes note of what an acknowledgement or a timer said.
-    pub(super) fn on_summary(&mut self, now: Instant, summary: &Summary, rtt: &RttEstimator) {
+    /// Takes note of what an acknowledgement or a timer said. Without bulk in flight, and where none
+    /// waits, there is nothing that could give way.
+    pub(super) fn on_summary(
+        &mut self,
+        now: Instant,
+        (summary, in_flight): (&Summary, InFlight),
+        rtt: &RttEstimator,
+    ) {
         let sample = summary.rtt_sample.and_then(|_| rtt.adjusted());
         if let Some(sample) = sample
             && self.base.on_sample(now, sample)
@@ -114,7 +120,7 @@ impl Congestion {
         }
         if summary.lost_sent_at.is_some_and(|at| at > self.recovery) {
             self.on_loss(now);
-        } else if sample.is_some() {
+        } else if sample.is_some() && (self.limit == Limit::Window || in_flight.bulk > 0) {
             self.on_delay(now, rtt);
         }
         if self.limit == Limit::Window && self.recovery < now {
@@ -255,6 +261,16 @@ mod tests {
         }
     }
 
+    /// What a summary says while nothing else is in flight.
+    fn on_summary(
+        congestion: &mut Congestion,
+        now: Instant,
+        summary: &Summary,
+        rtt: &RttEstimator,
+    ) {
+        congestion.on_summary(now, (summary, InFlight::default()), rtt);
+    }
+
     fn limited() -> Congestion {
         let mut congestion = Congestion::new(at(0));
         congestion.set_limit(Limit::Window);
@@ -267,22 +283,27 @@ mod tests {
         let mut congestion = limited();
         let rtt = rtt(50);
         assert_eq!(congestion.window(), 12_000);
-        congestion.on_summary(at(50), &acked(12_000), &rtt);
+        on_summary(&mut congestion, at(50), &acked(12_000), &rtt);
         assert_eq!(congestion.window(), 24_000);
-        congestion.on_summary(at(100), &lost(at(60)), &rtt);
+        on_summary(&mut congestion, at(100), &lost(at(60)), &rtt);
         assert_eq!(
             (congestion.window(), congestion.recovery()),
             (12_000, at(100))
         );
         // Sent before it was cut: the same event.
-        congestion.on_summary(at(120), &lost(at(100)), &rtt);
+        on_summary(&mut congestion, at(120), &lost(at(100)), &rtt);
         assert_eq!(congestion.window(), 12_000);
         for step in 0..10 {
-            congestion.on_summary(at(150 + step), &acked(1_200), &rtt);
+            on_summary(&mut congestion, at(150 + step), &acked(1_200), &rtt);
         }
         assert_eq!(congestion.window(), 13_200);
         for round in 1..20 {
-            congestion.on_summary(at(200 * round), &lost(at(200 * round - 1)), &rtt);
+            on_summary(
+                &mut congestion,
+                at(200 * round),
+                &lost(at(200 * round - 1)),
+                &rtt,
+            );
         }
         assert_eq!(congestion.window(), MIN);
         congestion.on_silence(at(9_000));
@@ -293,30 +314,49 @@ mod tests {
     #[test]
     fn a_window_that_is_not_used_does_not_grow() {
         let mut congestion = Congestion::new(at(0));
-        congestion.on_summary(at(50), &acked(12_000), &rtt(50));
+        on_summary(&mut congestion, at(50), &acked(12_000), &rtt(50));
         assert_eq!(congestion.window(), INITIAL);
     }
 
     #[test]
     fn a_queue_stops_growth_then_ends_slow_start_then_shrinks_the_window() {
         let mut congestion = limited();
-        congestion.on_summary(at(50), &acked(12_000), &rtt(50));
+        on_summary(&mut congestion, at(50), &acked(12_000), &rtt(50));
         // 20 ms of queue: it waits a round trip to see whether they pass.
-        congestion.on_summary(at(100), &acked(12_000), &rtt(70));
+        on_summary(&mut congestion, at(100), &acked(12_000), &rtt(70));
         assert_eq!(congestion.window(), 24_000);
-        congestion.on_summary(at(110), &acked(1_200), &rtt(51));
+        on_summary(&mut congestion, at(110), &acked(1_200), &rtt(51));
         assert_eq!(congestion.window(), 25_200, "they did");
-        congestion.on_summary(at(120), &acked(1_200), &rtt(70));
-        congestion.on_summary(at(190), &acked(1_200), &rtt(70));
+        on_summary(&mut congestion, at(120), &acked(1_200), &rtt(70));
+        on_summary(&mut congestion, at(190), &acked(1_200), &rtt(70));
         assert_eq!(congestion.window(), 25_200 * 50 / 70, "they did not");
         let window = congestion.window();
-        congestion.on_summary(at(300), &acked(100_000), &rtt(91));
+        on_summary(&mut congestion, at(300), &acked(100_000), &rtt(91));
         let yielded = window - window / 8;
         assert_eq!(congestion.window(), yielded);
-        congestion.on_summary(at(320), &acked(100_000), &rtt(91));
+        on_summary(&mut congestion, at(320), &acked(100_000), &rtt(91));
         assert_eq!(congestion.window(), yielded, "once in a round trip");
-        congestion.on_summary(at(392), &acked(100_000), &rtt(91));
+        on_summary(&mut congestion, at(392), &acked(100_000), &rtt(91));
         assert_eq!(congestion.window(), yielded - yielded / 8);
+    }
+
+    #[test]
+    fn without_bulk_no_queue_shrinks_the_window_and_with_bulk_in_flight_it_does() {
+        let mut congestion = Congestion::new(at(0));
+        on_summary(&mut congestion, at(50), &acked(1_200), &rtt(50));
+        for round in 1..10 {
+            on_summary(&mut congestion, at(200 * round), &acked(1_200), &rtt(250));
+        }
+        assert_eq!(congestion.window(), INITIAL);
+        let in_flight = InFlight {
+            total: 1_200,
+            bulk: 1_200,
+        };
+        for round in 10..12 {
+            let now = at(300 * round);
+            congestion.on_summary(now, (&acked(1_200), in_flight), &rtt(250));
+        }
+        assert!(congestion.window() < INITIAL);
     }
 
     #[test]
@@ -331,12 +371,12 @@ mod tests {
     #[test]
     fn another_path_begins_with_a_first_window_and_loss_on_the_last_one_does_not_count() {
         let mut congestion = limited();
-        congestion.on_summary(at(50), &acked(12_000), &rtt(50));
-        congestion.on_summary(at(60), &lost(at(55)), &rtt(50));
+        on_summary(&mut congestion, at(50), &acked(12_000), &rtt(50));
+        on_summary(&mut congestion, at(60), &lost(at(55)), &rtt(50));
         congestion.restart(at(100));
-        congestion.on_summary(at(150), &lost(at(99)), &rtt(90));
+        on_summary(&mut congestion, at(150), &lost(at(99)), &rtt(90));
         assert_eq!(congestion.window(), INITIAL);
-        congestion.on_summary(at(190), &acked(12_000), &rtt(90));
+        on_summary(&mut congestion, at(190), &acked(12_000), &rtt(90));
         assert_eq!(
             congestion.window(),
             2 * INITIAL,
@@ -356,7 +396,7 @@ mod tests {
             for (packets, round_trip) in parts {
                 now += 7;
                 bytes += u64::from(packets) * 1_200;
-                congestion.on_summary(at(now), &acked(packets * 1_200), &rtt(round_trip));
+                on_summary(&mut congestion, at(now), &acked(packets * 1_200), &rtt(round_trip));
                 prop_assert!(congestion.window() <= INITIAL + bytes);
                 prop_assert!((MIN..=MAX).contains(&congestion.window()));
             }

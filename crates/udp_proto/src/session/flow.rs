@@ -153,7 +153,8 @@ impl Flow {
         }
         self.breaker.on_summary(*now, summary);
         if self.bulk_channels != 0 {
-            self.congestion.on_summary(*now, summary, rtt);
+            self.congestion
+                .on_summary(*now, (summary, moment.in_flight), rtt);
         }
     }
 
