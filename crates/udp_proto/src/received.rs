@@ -1,5 +1,7 @@
 //! Receiver's side of acknowledgement: what arrived, what to report, and when.
 
+mod told;
+
 use core::time::Duration;
 
 use wire::Instant;
@@ -8,8 +10,11 @@ use crate::frame::{AckFrame, Elicits, Frame};
 use crate::nanos::Nanos;
 use crate::packet::{Form, PacketNumber};
 use crate::replay::{ReplayWindow, Verdict};
+use told::Told;
 
 /// Packets that arrived: the replay window, and how far the peer knows of what is in it.
+///
+/// What is [withheld](Self::withhold) is in the window, and in no report.
 ///
 /// Each is reported in every ACK until the peer has acknowledged a packet that carried one with
 /// it, at most 1,023 below the largest. A number that leaves that window unreported is never
@@ -19,6 +24,8 @@ use crate::replay::{ReplayWindow, Verdict};
 pub struct Received {
     /// What opened; whoever opens what is marked here sees a replay.
     window: ReplayWindow,
+    /// What our ACKs report, where that is not all of it.
+    withholding: Option<Box<Told>>,
     /// Numbers below are known to the peer.
     report_from: PacketNumber,
     /// Largest number the peer is known to have seen acknowledged, or the first of all.
@@ -95,6 +102,7 @@ impl Received {
     pub const fn new(first: PacketNumber, max_ack_delay: Duration) -> Self {
         Self {
             window: ReplayWindow::new(),
+            withholding: None,
             report_from: first,
             confirmed: first,
             reported: None,
@@ -135,11 +143,18 @@ impl Received {
         if self.check(number) != Verdict::Fresh {
             return;
         }
-        let in_order = number == self.expected();
-        if self.window.largest().is_none_or(|largest| number > largest) {
+        let told = self.told();
+        let in_order = number == told.expected(self.report_from);
+        if told.largest().is_none_or(|largest| number > largest) {
             self.largest_at = now;
         }
         self.window.mark(number);
+        if let Some(told) = &mut self.withholding {
+            told.window.mark(number);
+            if told.is_whole(&self.window) {
+                self.withholding = None;
+            }
+        }
         if self.reported.is_some_and(|reported| number < reported) {
             self.on_late(number);
         }
@@ -154,6 +169,19 @@ impl Received {
             Nanos::ZERO
         };
         self.due_by(now + wait);
+    }
+
+    /// Takes note of a packet that opened and counts as lost: no copy of it is let in, and no ACK
+    /// reports it.
+    pub fn withhold(&mut self, number: PacketNumber) {
+        if self.check(number) != Verdict::Fresh {
+            return;
+        }
+        match &mut self.withholding {
+            Some(told) => told.withhold(number),
+            None => self.withholding = Some(Box::new(Told::without(number, &self.window))),
+        }
+        self.window.mark(number);
     }
 
     /// Takes word that the peer acknowledged a packet which carried that ACK.
@@ -181,7 +209,7 @@ impl Received {
     /// Cuts the oldest part where not all fits. Work is bounded by the window, of which it reads
     /// 34 words.
     pub fn write_ack(&mut self, now: Instant, room: usize, out: &mut Vec<u8>) -> Option<Written> {
-        let largest = self.window.largest()?;
+        let largest = self.told().largest()?;
         let mut bits = [0; AckFrame::BITS_LEN_MAX];
         let (mut bare, full_len) = self.report(largest, &mut bits);
         bare.delay = AckFrame::delay_field(now.saturating_since(self.largest_at));
@@ -212,7 +240,7 @@ impl Received {
     /// Returns whether an ACK of the whole report takes at most `room` bytes.
     #[must_use]
     pub fn fits(&self, room: usize) -> bool {
-        let Some(largest) = self.window.largest() else {
+        let Some(largest) = self.told().largest() else {
             return true;
         };
         // A byte of bits for eight numbers, and 10 for all else.
@@ -259,6 +287,19 @@ impl Received {
         });
     }
 
+    /// Returns the heap memory it keeps, bytes.
+    pub(crate) fn memory(&self) -> usize {
+        self.withholding.as_ref().map_or(0, |_| size_of::<Told>())
+    }
+
+    /// What ACKs report.
+    fn told(&self) -> &ReplayWindow {
+        match &self.withholding {
+            Some(told) => &told.window,
+            None => &self.window,
+        }
+    }
+
     /// Makes an ACK leave by `when`.
     fn due_by(&mut self, when: Instant) {
         self.due = Some(self.due.map_or(when, |due| due.min(when)));
@@ -299,7 +340,7 @@ impl Received {
         while run < most
             && let Some(next) = largest.checked_sub(run.saturating_add(1))
         {
-            let arrived = self.window.downwards(next).trailing_ones();
+            let arrived = self.told().downwards(next).trailing_ones();
             run = run.saturating_add(arrived.into());
             if arrived < 64 {
                 break;
@@ -323,7 +364,7 @@ impl Received {
                 break;
             };
             let spoken_of = first.distance_from(lowest).saturating_add(1);
-            let mut word = self.window.downwards(first);
+            let mut word = self.told().downwards(first);
             if spoken_of < 64 {
                 word &= (1 << spoken_of) - 1;
             }

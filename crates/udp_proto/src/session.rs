@@ -344,6 +344,7 @@ impl<A: Aead> Session<A> {
             + self.outbox.memory()
             + self.inbox.memory()
             + self.sent.memory()
+            + self.received.memory()
             + self.opening.memory()
             + self.sealing.memory()
             + self.path.memory()

@@ -56,6 +56,7 @@ proptest! {
         start in starts(),
         offsets in prop::collection::btree_set(0_u64..2_500, 1..600),
         order in any::<u64>(),
+        withheld in prop_oneof![Just(0_u64), any::<u64>()],
         room in 0_usize..160,
     ) {
         let mut received = Received::new(number(start), MAX_ACK_DELAY);
@@ -67,17 +68,27 @@ proptest! {
             let b = order.rotate_right(swap * 3) % len;
             arrivals.swap(usize::try_from(a).unwrap(), usize::try_from(b).unwrap());
         }
-        let mut noted = BTreeSet::new();
-        for value in arrivals {
-            received.on_packet(at(0), number(value), Elicits::Ack);
+        let (mut noted, mut told) = (BTreeSet::new(), BTreeSet::new());
+        for (value, turn) in arrivals.into_iter().zip(0_u32..) {
             // What came below the window of its time was not noted.
-            if noted.last().is_none_or(|&largest| value + 1_024 > largest) {
-                noted.insert(value);
+            let is_noted = noted.last().is_none_or(|&largest| value + 1_024 > largest);
+            if withheld.rotate_left(turn) & 5 == 5 {
+                received.withhold(number(value));
+            } else {
+                received.on_packet(at(0), number(value), Elicits::Ack);
+                told.extend(is_noted.then_some(value));
             }
+            noted.extend(is_noted.then_some(value));
+            // None is let in twice, and what is withheld is so for good.
+            let before = received.clone();
+            received.on_packet(at(0), number(value), Elicits::Ack);
+            prop_assert_eq!(received.check(number(value)), before.check(number(value)));
+            prop_assert_ne!(received.check(number(value)), Verdict::Fresh);
         }
-        let largest = *noted.last().unwrap();
+        prop_assume!(!told.is_empty());
+        let largest = *told.last().unwrap();
         let wanted: BTreeSet<u64> =
-            noted.into_iter().filter(|value| value + 1_024 > largest).collect();
+            told.into_iter().filter(|value| value + 1_024 > largest).collect();
 
         let mut cut = Vec::new();
         let written = received.clone().write_ack(at(0), room, &mut cut);
@@ -306,4 +317,31 @@ fn the_delay_counts_from_when_the_largest_came() {
         assert_eq!(ack.delay(), Some(Duration::from_millis(told)), "{value}");
     }
     assert_eq!(received.largest(), Some(number(6)));
+}
+
+/// What is withheld costs nothing once it has left the window.
+#[test]
+fn a_second_window_is_kept_only_while_something_in_it_is_withheld() {
+    let mut received = fresh();
+    received.on_packet(at(0), number(0), Elicits::Ack);
+    assert_eq!(received.memory(), 0);
+    received.withhold(number(1));
+    assert!(received.memory() > 0);
+    for value in 2..1_025 {
+        received.on_packet(at(0), number(value), Elicits::Ack);
+        assert!(received.memory() > 0, "{value}");
+        let mut out = Vec::new();
+        received.write_ack(at(0), ROOM, &mut out);
+        assert!(!reported(&out, number(value)).contains(&1));
+    }
+    received.on_packet(at(0), number(1_025), Elicits::Ack);
+    assert_eq!(received.memory(), 0);
+    received.withhold(number(1_026));
+    let mut out = Vec::new();
+    received.write_ack(at(0), ROOM, &mut out);
+    assert_eq!(
+        reported(&out, number(1_026)).last(),
+        Some(&1_025),
+        "the largest may be withheld, too"
+    );
 }
