@@ -22,13 +22,8 @@ pub const UNRELIABLE_MESSAGES_MAX: usize = 8;
 
 /// How long a split unreliable message is waited for; docs/protocol.md, section 8.
 ///
-/// Its sender relies on it: what has come in less time is delivered.
+/// Its sender relies on it: it sends no part again that would come later.
 pub const REASSEMBLY_LIFE: Duration = Duration::from_secs(2);
-
-/// Returns what an unreliable message of `len` bytes in `count` fragments is charged at most.
-pub(crate) const fn unreliable_cost(count: u16, len: usize) -> usize {
-    len.saturating_add(fragment_cost(count))
-}
 
 /// Returns how many fragments a message of `len` bytes has; 0 where `len` is 0.
 #[must_use]

@@ -201,16 +201,19 @@ impl<'a> FramesLeft<'a> {
         }
     }
 
-    /// Takes the next frame where it is a message, and leaves all else.
+    /// Takes the next frame where it is a message, and leaves all else but padding.
     #[inline]
     pub(crate) fn take_message(
         &mut self,
         table: &ChannelTable,
     ) -> Option<Result<MsgFrame<'a>, ChannelError>> {
-        let kind = *self.reader.rest().first()?;
-        if kind < MESSAGE {
-            return None;
-        }
+        let kind = loop {
+            match *self.reader.rest().first()? {
+                PADDING => self.reader.u8().ok()?,
+                kind if kind < MESSAGE => return None,
+                kind => break kind,
+            };
+        };
         self.reader.u8().ok()?;
         Some(MsgFrame::decode_after(kind, &mut self.reader, table))
     }

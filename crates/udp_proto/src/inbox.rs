@@ -87,12 +87,17 @@ impl Inbox {
         }
     }
 
-    /// Takes a frame of a packet that opened and was not seen before.
+    /// Takes a frame of a packet that opened and was not seen before, and says whether the packet may
+    /// be acknowledged.
     ///
     /// # Errors
     ///
     /// [`ChannelError`], with whose code the session closes. What the frame brought is then lost.
-    pub fn on_message(&mut self, now: Instant, frame: &MsgFrame<'_>) -> Result<(), ChannelError> {
+    pub fn on_message(
+        &mut self,
+        now: Instant,
+        frame: &MsgFrame<'_>,
+    ) -> Result<Reception, ChannelError> {
         let channel = frame.header.channel;
         let config = self.table.get(channel).ok_or(ChannelError::Frame)?;
         let inbound = self
@@ -107,7 +112,7 @@ impl Inbox {
             self.store
                 .unread
                 .push_unreliable(channel, |queue| queue.push(frame.data));
-            return Ok(());
+            return Ok(Reception::Taken);
         }
         let fate = match inbound {
             Inbound::Reliable(inbound) => {
@@ -127,12 +132,16 @@ impl Inbox {
             }
         };
         let count = match fate {
-            Frame::New => return Ok(()),
-            Frame::Repeated => &mut self.repeated,
+            Frame::New => return Ok(Reception::Taken),
+            Frame::Repeated | Frame::GivenUp => &mut self.repeated,
             Frame::Overtaken => &mut self.overtaken,
         };
         *count = count.saturating_add(1);
-        Ok(())
+        Ok(if fate == Frame::GivenUp {
+            Reception::GivenUp
+        } else {
+            Reception::Taken
+        })
     }
 
     /// Moves the message that came first to `out`, whose content it replaces, and returns its
@@ -276,7 +285,7 @@ impl Unreliable<'_> {
         let (Note::First(id) | Note::Further(id)) = note else {
             return Ok(match note {
                 Note::Overtaken => Frame::Overtaken,
-                Note::First(_) | Note::Further(_) | Note::Old => Frame::Repeated,
+                Note::First(_) | Note::Further(_) | Note::Old => Frame::GivenUp,
             });
         };
         let name = SplitMessage { channel, id };
@@ -291,10 +300,13 @@ impl Unreliable<'_> {
         match self.reassembly.on_fragment(name, &fragment, reassembler)? {
             Progress::Stored => Ok(Frame::New),
             Progress::Repeated => Ok(Frame::Repeated),
+            Progress::Over if self.inbound.is_complete(id) => Ok(Frame::Repeated),
+            Progress::Over => Ok(Frame::GivenUp),
             Progress::Complete(key) => {
                 self.store.unread.push_unreliable(channel, |queue| {
                     reassembler.take(key, &mut |bytes| queue.push(bytes));
                 });
+                self.inbound.on_complete(id);
                 self.on_delivered(name);
                 Ok(Frame::New)
             }
@@ -335,17 +347,32 @@ impl Unreliable<'_> {
 enum Frame {
     /// It brought something.
     New,
-    /// It came before, or is too old to tell.
+    /// It came before.
     Repeated,
+    /// It is of a message that was given up before all of it came, or is too old to tell.
+    GivenUp,
     /// A newer message of its sequenced channel was delivered.
     Overtaken,
+}
+
+/// What an [`Inbox`] says of a frame.
+///
+/// The acknowledgement of a packet is what its sender calls a message delivered for. So a packet is not
+/// acknowledged that holds a fragment of a message which was given up: there is at least one such
+/// fragment, since the message was not complete, and without it the sender never has all acknowledged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reception {
+    /// It was taken, or had been before, or was overtaken on a sequenced channel.
+    Taken,
+    /// Its message was given up, or is too old to tell: its packet must not be acknowledged.
+    GivenUp,
 }
 
 /// What an [`Inbox`] dropped since its start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct InboxCounts {
-    /// Frames that repeated what was there, or came too late to tell.
+    /// Frames that repeated what was there, were of messages given up, or came too late to tell.
     pub repeated: u64,
     /// Frames of sequenced messages that came behind a newer message.
     pub overtaken: u64,

@@ -87,7 +87,7 @@ impl Outbox {
         contents: &mut dyn FnMut(Written),
     ) -> usize {
         self.handle_timeout(now);
-        self.senders.strain.now = now;
+        self.senders.now = now;
         let mut page = Page::new(room, out, contents);
         page.is_any_told = self
             .tracker
@@ -183,8 +183,7 @@ impl Outbox {
                 }
             }
             Some(Outbound::Unreliable(outbound)) => {
-                let fate =
-                    outbound.on_acknowledged(message, content.fragment(), &self.senders.strain);
+                let fate = outbound.on_acknowledged(message, content.fragment());
                 if let Some(tracker) = &mut self.tracker {
                     match fate {
                         Fate::NotKept => tracker.on_acked(id, message),
@@ -435,7 +434,7 @@ impl Outbox {
     /// Writes what is new of `class`, the first priority first.
     fn write_new(&mut self, class: Class, page: &mut Page<'_>) {
         let mut expiry = Expiry {
-            now: self.senders.strain.now,
+            now: self.senders.now,
             counts: &mut self.counts,
             tracker: self.tracker.as_deref_mut(),
         };

@@ -46,7 +46,8 @@ impl<'a> Message<'a> {
     ///
     /// It is delivered once at most, and costs 6 bytes more where its channel is not sequenced. On a
     /// sequenced channel a newer message overtakes it as any other. Of what is split the peer keeps
-    /// parts for 2 s, of 8 messages and 64 KiB in all, whatever the deadline is.
+    /// parts for 2 s, of 8 messages and 64 KiB in all, whatever the deadline is: nothing is sent again
+    /// 2 s after the first part left that came.
     ///
     /// What is kept to be sent again counts in [`queue_bytes_max`]: where that is full, the oldest is
     /// not sent again. Nor is one before the newest 1,024 of its channel that have a number.
@@ -73,9 +74,8 @@ pub enum MessageOutcome {
     Delivered,
     /// Unreliable: it left, and counts as lost, or a part of it does; half a second later no
     /// acknowledgement has come, either. Of one [until its deadline](Message::until_deadline): the
-    /// same, and there was no place to keep it, or 1,024 newer ones had left; or all its parts were
-    /// acknowledged, but more than 1.5 s apart or with so many other split messages between them
-    /// that the peer may have given up the first when the last came.
+    /// same, and there was no place to keep it, or 1,024 newer ones had left, or the peer has given
+    /// up the parts that came.
     Lost,
     /// Unreliable: it waited longer than its ttl, and did not leave, or not all of it. Of one
     /// [until its deadline](Message::until_deadline) also: it left, perhaps again and again, and half

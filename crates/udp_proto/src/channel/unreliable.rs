@@ -2,7 +2,6 @@
 
 mod arrivals;
 mod kept;
-mod strain;
 
 use std::collections::VecDeque;
 
@@ -20,7 +19,6 @@ use kept::{Again, Kept, Leaving};
 
 pub(crate) use arrivals::{Inbound, Note, Progress, Reassembly, SplitMessage};
 pub(crate) use kept::{Fate, STRAGGLERS};
-pub(crate) use strain::Strain;
 
 /// The sending half of an unreliable channel: messages that wait for a packet, oldest first.
 #[derive(Debug)]
@@ -165,19 +163,16 @@ impl Outbound {
     }
 
     /// Takes note that the frame from [`next`](Self::next) is written.
-    pub(crate) fn on_written(&mut self, strain: &mut Strain) {
+    pub(crate) fn on_written(&mut self, now: Instant) {
         let Some(waiting) = self.waiting.front_mut() else {
             return;
         };
         let fragment = waiting.written;
-        if fragment == 0 {
-            strain.on_begun(waiting.split, waiting.len);
-        }
         waiting.written = fragment.saturating_add(1);
         let has_left = waiting.has_left();
         if waiting.is_repeated {
             let kept = self.kept.get_or_insert_default();
-            kept.on_written(&waiting.leaving(self.next_on_wire), fragment, strain);
+            kept.on_written(&waiting.leaving(self.next_on_wire), fragment, now);
             if has_left {
                 kept.keep(waiting.message, &self.bytes, waiting.start);
             }
@@ -194,18 +189,18 @@ impl Outbound {
     }
 
     /// Takes note that a frame from [`next_lost`](Self::next_lost) is written.
-    pub(crate) fn on_lost_written(&mut self, outgoing: &Outgoing, strain: &mut Strain) {
+    pub(crate) fn on_lost_written(&mut self, outgoing: &Outgoing, now: Instant) {
         if let Some(kept) = &mut self.kept {
-            kept.on_lost_written(outgoing.message, outgoing.fragment, strain);
+            kept.on_lost_written(outgoing.message, outgoing.fragment, now);
         }
     }
 
     /// Takes note that a fragment arrived.
-    pub(crate) fn on_acknowledged(&mut self, message: u64, fragment: u16, strain: &Strain) -> Fate {
+    pub(crate) fn on_acknowledged(&mut self, message: u64, fragment: u16) -> Fate {
         let Some(kept) = &mut self.kept else {
             return Fate::NotKept;
         };
-        kept.on_acknowledged((message, fragment), self.next_on_wire, strain)
+        kept.on_acknowledged(message, fragment)
     }
 
     /// Takes note that a fragment counts as lost, and returns whether it is of a message that is sent

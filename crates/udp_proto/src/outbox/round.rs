@@ -172,7 +172,7 @@ impl Member {
             if !page.write(outgoing, outbound.bytes()) {
                 return Turn::Short;
             }
-            outbound.on_new_written(&mut senders.strain);
+            outbound.on_new_written(senders.now);
             if let Outbound::Unreliable(outbound) = outbound {
                 expiry.look_at_front(outgoing.header.channel, outbound);
             }

@@ -1,10 +1,11 @@
 //! The sending halves of all channels.
 
+use wire::Instant;
+
 use super::Page;
 use super::round::Class;
 use crate::channel::byte_queue::ByteQueue;
 use crate::channel::outgoing::{Next, Outgoing};
-use crate::channel::unreliable::Strain;
 use crate::channel::{ChannelId, ChannelTable, reliable, unreliable};
 
 /// The sending halves of a session's channels, and what of the peer's window they took.
@@ -16,8 +17,8 @@ pub(super) struct Senders {
     pub(super) window: u64,
     /// What of it the messages that began take.
     pub(super) spent: u64,
-    /// What was asked of the peer's reassembly of unreliable messages.
-    pub(super) strain: Strain,
+    /// The time of the packet at hand.
+    pub(super) now: Instant,
 }
 
 impl Senders {
@@ -40,7 +41,7 @@ impl Senders {
             channels,
             window,
             spent: 0,
-            strain: Strain::default(),
+            now: Instant::ZERO,
         }
     }
 
@@ -56,7 +57,7 @@ impl Senders {
             && let Some(bytes) = outbound.lost_bytes()
             && page.write(&outgoing, bytes)
         {
-            outbound.on_lost_written(&outgoing, &mut self.strain);
+            outbound.on_lost_written(&outgoing, self.now);
         }
     }
 
@@ -106,9 +107,9 @@ impl Outbound {
     }
 
     /// Takes note that the frame from [`next_lost`](Self::next_lost) is written.
-    pub(super) fn on_lost_written(&mut self, outgoing: &Outgoing, strain: &mut Strain) {
+    pub(super) fn on_lost_written(&mut self, outgoing: &Outgoing, now: Instant) {
         match self {
-            Self::Unreliable(outbound) => outbound.on_lost_written(outgoing, strain),
+            Self::Unreliable(outbound) => outbound.on_lost_written(outgoing, now),
             Self::Reliable(outbound) => outbound.on_lost_written(),
         }
     }
@@ -130,9 +131,9 @@ impl Outbound {
     }
 
     /// Takes note that the frame from [`next_new`](Self::next_new) is written.
-    pub(super) fn on_new_written(&mut self, strain: &mut Strain) {
+    pub(super) fn on_new_written(&mut self, now: Instant) {
         match self {
-            Self::Unreliable(outbound) => outbound.on_written(strain),
+            Self::Unreliable(outbound) => outbound.on_written(now),
             Self::Reliable(outbound) => outbound.on_new_written(),
         }
     }

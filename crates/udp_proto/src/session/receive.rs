@@ -11,6 +11,7 @@ use super::opening::Sealed;
 use super::{Keying, Session};
 use crate::error::CloseCode;
 use crate::frame::{AckFrame, Elicits, Frame, FrameError, FramesLeft};
+use crate::inbox::Reception;
 use crate::nanos::Nanos;
 use crate::packet::{Header, PacketNumber, TAG_LEN};
 use crate::replay::Verdict;
@@ -159,7 +160,9 @@ impl<A: Aead> Session<A> {
             return;
         }
         match self.take_frames(now, number, plaintext) {
-            Ok(elicits) => self.received.on_packet(now, number, elicits),
+            Ok((elicits, Reception::Taken)) => self.received.on_packet(now, number, elicits),
+            // As if it were lost: what was given up counts as delivered nowhere.
+            Ok((_, Reception::GivenUp)) => self.received.withhold(number),
             Err(code) => {
                 self.received.on_packet(now, number, Elicits::Nothing);
                 self.abort(now, code);
@@ -184,8 +187,8 @@ impl<A: Aead> Session<A> {
         now: Instant,
         number: PacketNumber,
         plaintext: &[u8],
-    ) -> Result<Elicits, CloseCode> {
-        let mut elicits = Elicits::Nothing;
+    ) -> Result<(Elicits, Reception), CloseCode> {
+        let (mut elicits, mut reception) = (Elicits::Nothing, Reception::Taken);
         let mut has_ack = false;
         let mut frames = FramesLeft::new(plaintext);
         loop {
@@ -193,9 +196,12 @@ impl<A: Aead> Session<A> {
                 elicits = Elicits::Ack;
                 self.is_resting = false;
                 self.message_at = now;
-                message
+                let taken = message
                     .and_then(|message| self.inbox.on_message(now, &message))
                     .map_err(|error| CloseCode::from_wire(error.close_code()))?;
+                if taken == Reception::GivenUp {
+                    reception = Reception::GivenUp;
+                }
             }
             let next = frames.take(&self.channels);
             let frame = match &next {
@@ -209,7 +215,7 @@ impl<A: Aead> Session<A> {
                     | FrameError::NotMinimal
                     | FrameError::TooLong,
                 )) => return Err(CloseCode::Frame),
-                None => return Ok(elicits),
+                None => return Ok((elicits, reception)),
             };
             if frame.elicits() == Elicits::Ack {
                 elicits = Elicits::Ack;
@@ -257,16 +263,13 @@ impl<A: Aead> Session<A> {
             Frame::Ack(ack) => self.take_ack(now, number, *ack)?,
             Frame::Close { code, reason } => self.on_close(now, *code, reason),
             Frame::Window(credit) => self.outbox.on_window(*credit),
-            Frame::Message(message) => self
-                .inbox
-                .on_message(now, message)
-                .map_err(|error| CloseCode::from_wire(error.close_code()))?,
             Frame::PathChallenge(token) => self.tokens.on_challenge(*token),
             Frame::PathResponse(token) => self.tokens.on_response(*token),
             // CONFIRM and IDENTITY were seen to when the session opened, and their repeats say
-            // the same. TIME belongs to what this version does not do yet.
+            // the same. TIME belongs to what this version does not do yet. Messages were taken.
             Frame::Ping => self.on_ping(now),
-            Frame::Confirm { .. } | Frame::Identity { .. } | Frame::Time(_) => {}
+            Frame::Confirm { .. } | Frame::Identity { .. } | Frame::Time(_) | Frame::Message(_) => {
+            }
         }
         Ok(())
     }

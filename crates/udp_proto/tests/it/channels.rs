@@ -2,6 +2,7 @@
 
 mod delivery;
 mod fates;
+mod given_up;
 mod hostile;
 mod kinds;
 mod pipe;

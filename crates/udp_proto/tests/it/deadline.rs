@@ -128,7 +128,7 @@ fn judge(
                 tally.came_unheard += usize::from(arrival.is_some());
             }
             MessageOutcome::Lost if !load.is_repeated => {}
-            // All of it came, but its parts perhaps not while the first of them was kept.
+            // Parts of it came, and the others not while these were kept.
             MessageOutcome::Lost if load.longest > WHOLE => {}
             other => panic!("{other:?}"),
         }

@@ -57,6 +57,7 @@ mod storm;
 mod timeouts;
 mod timers;
 mod token;
+mod truth;
 mod vectors;
 mod versions;
 mod victim;

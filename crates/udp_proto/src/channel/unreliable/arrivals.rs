@@ -20,6 +20,8 @@ pub(crate) struct Inbound {
     next: u64,
     /// Messages of which a fragment has come, of the [`ID_WINDOW`] below `next`; made for the first.
     begun: Option<Box<Marks>>,
+    /// Those of them that were put together from fragments; made for the first.
+    complete: Option<Box<Marks>>,
     /// Messages below it come too late; rises on a sequenced channel only.
     floor: u64,
     /// Whether newer messages overtake older ones for good.
@@ -46,6 +48,7 @@ impl Inbound {
         Self {
             next: first_id,
             begun: None,
+            complete: None,
             floor: first_id,
             is_sequenced: delivery.is_numbered(),
         }
@@ -66,6 +69,9 @@ impl Inbound {
         if id >= self.next {
             // Each number that enters the window takes the place of one that leaves it.
             begun.clear(self.next, id);
+            if let Some(complete) = &mut self.complete {
+                complete.clear(self.next, id);
+            }
             self.next = id.saturating_add(1);
         } else if id.saturating_add(ID_WINDOW) < self.next {
             return Note::Old;
@@ -79,7 +85,23 @@ impl Inbound {
 
     /// Returns the heap memory it keeps, bytes.
     pub(crate) fn memory(&self) -> usize {
-        self.begun.as_ref().map_or(0, |_| size_of::<Marks>())
+        let marks = [&self.begun, &self.complete];
+        let made = marks.into_iter().flatten().count();
+        made.saturating_mul(size_of::<Marks>())
+    }
+
+    /// Takes note that message `id` was put together.
+    pub(crate) fn on_complete(&mut self, id: u64) {
+        // What a sequenced channel delivered comes too late from then on.
+        if !self.is_sequenced {
+            self.complete.get_or_insert_default().set(id);
+        }
+    }
+
+    /// Returns whether message `id` was put together, for all that is known of it.
+    pub(crate) fn is_complete(&self, id: u64) -> bool {
+        let complete = self.complete.as_ref();
+        complete.is_some_and(|complete| complete.contains(id))
     }
 
     /// Takes note that message `id` goes to the application. Returns whether those before it may
@@ -130,8 +152,10 @@ pub(crate) struct SplitMessage {
 pub(crate) enum Progress {
     /// It was stored.
     Stored,
-    /// It came before, or its message came to an end.
+    /// It came before.
     Repeated,
+    /// Its message is not being put together: that is complete, or was given up.
+    Over,
     /// Its message is complete and out of the budget; take it.
     Complete(Key),
 }
@@ -161,10 +185,10 @@ impl Reassembly {
         reassembler: &mut Reassembler,
     ) -> Result<Progress, ChannelError> {
         let Some(place) = self.place(name) else {
-            return Ok(Progress::Repeated);
+            return Ok(Progress::Over);
         };
         let Some(key) = self.begun.get(place).map(|begun| begun.key) else {
-            return Ok(Progress::Repeated);
+            return Ok(Progress::Over);
         };
         if reassembler.admit(key, fragment)? == Admission::Repeated {
             return Ok(Progress::Repeated);

@@ -5,10 +5,9 @@ use std::collections::VecDeque;
 
 use wire::Instant;
 
-use super::Strain;
 use crate::channel::byte_queue::ByteQueue;
 use crate::channel::{ChannelTable, ID_WINDOW, QUEUE_RECORD_LEN};
-use crate::fragment::{FRAGMENT_LEN, unreliable_cost};
+use crate::fragment::{FRAGMENT_LEN, REASSEMBLY_LIFE};
 use crate::outcome::MessageOutcome;
 
 /// What has begun to leave and is not acknowledged, oldest first.
@@ -77,10 +76,10 @@ struct Message {
     in_flight: u64,
     /// When it was given up or the last of it counted as lost.
     lost_at: Instant,
-    /// What the peer had begun to put together when this one began to leave.
-    began: Strain,
     /// When a part of it left last.
     left_at: Instant,
+    /// When the peer gives it up that has parts of it; counts once one is acknowledged.
+    vain_at: Instant,
     /// Where it stands.
     stage: Stage,
 }
@@ -109,10 +108,10 @@ const _: () = assert!(
 
 impl Kept {
     /// Takes note that a fragment of a message that is still in the queue has left for the first time.
-    pub(crate) fn on_written(&mut self, leaving: &Leaving, fragment: u16, strain: &Strain) {
+    pub(crate) fn on_written(&mut self, leaving: &Leaving, fragment: u16, now: Instant) {
         if let Some(message) = self.get_mut(leaving.message) {
             message.in_flight |= bit(fragment);
-            message.left_at = strain.now;
+            message.left_at = now;
             return;
         }
         self.messages.push_back(Message {
@@ -120,8 +119,8 @@ impl Kept {
             acknowledged: 0,
             in_flight: bit(fragment),
             lost_at: Instant::ZERO,
-            began: *strain,
-            left_at: strain.now,
+            left_at: now,
+            vain_at: now,
             stage: Stage::Leaving,
         });
         self.wake_at(leaving.deadline);
@@ -135,8 +134,10 @@ impl Kept {
         };
         // All of it may have arrived already.
         kept.stage = Stage::Repeatable(start);
+        let useless_at = kept.useless_at();
         let (len, fragments) = (kept.leaving.len, kept.leaving.split.max(1));
         let missing = !(kept.acknowledged | kept.in_flight);
+        self.wake_at(useless_at);
         self.repeatable = self.repeatable.saturating_add(1);
         self.bytes.push(queue.get(offset, len));
         for fragment in 0..fragments {
@@ -166,34 +167,27 @@ impl Kept {
 
     /// Takes note that a fragment arrived.
     ///
-    /// A message so far behind `next_on_wire` that the peer may have taken it for an old one may be
-    /// acknowledged without having been delivered; and so may a split one of which the peer may
-    /// have given up some parts when the last came.
-    pub(crate) fn on_acknowledged(
-        &mut self,
-        (message, fragment): (u64, u16),
-        next_on_wire: u64,
-        strain: &Strain,
-    ) -> Fate {
+    /// From then on the peer waits [`REASSEMBLY_LIFE`] for the others. What leaves later is in vain.
+    pub(crate) fn on_acknowledged(&mut self, message: u64, fragment: u16) -> Fate {
         let Some(kept) = self.get_mut(message) else {
             return Fate::NotKept;
         };
+        if kept.acknowledged == 0 {
+            kept.vain_at = kept.left_at + REASSEMBLY_LIFE;
+        }
+        let useless_at = kept.useless_at();
         kept.acknowledged |= bit(fragment);
         kept.in_flight &= !bit(fragment);
         let count = u32::from(kept.leaving.split.max(1));
         let is_complete = kept.acknowledged.count_ones() >= count;
-        let is_certain = !kept.leaving.is_behind(next_on_wire) && kept.was_put_together(strain);
         self.unqueue(message, fragment);
         if !is_complete {
+            self.wake_at(useless_at);
             self.doubt(message);
             return Fate::Open;
         }
         self.remove(message);
-        Fate::Known(if is_certain {
-            MessageOutcome::Delivered
-        } else {
-            MessageOutcome::Lost
-        })
+        Fate::Known(MessageOutcome::Delivered)
     }
 
     /// Takes note that a fragment counts as lost; returns whether it is of a message kept here.
@@ -230,15 +224,11 @@ impl Kept {
     }
 
     /// Takes note that a fragment from [`next_lost`](Self::next_lost) is written.
-    pub(crate) fn on_lost_written(&mut self, message: u64, fragment: u16, strain: &mut Strain) {
+    pub(crate) fn on_lost_written(&mut self, message: u64, fragment: u16, now: Instant) {
         self.unqueue(message, fragment);
         if let Some(kept) = self.get_mut(message) {
             kept.in_flight |= bit(fragment);
-            kept.left_at = strain.now;
-            if kept.acknowledged == 0 {
-                // For all that is known the peer begins it now.
-                strain.on_begun(kept.leaving.split, kept.leaving.len);
-            }
+            kept.left_at = now;
         }
     }
 
@@ -288,6 +278,7 @@ impl Kept {
             let Leaving {
                 message, deadline, ..
             } = kept.leaving;
+            let useless_at = kept.useless_at();
             match kept.stage {
                 Stage::Doubted(outcome, until) if until <= now => {
                     self.remove(message);
@@ -298,7 +289,11 @@ impl Kept {
                 Stage::Repeatable(_) if deadline <= now => {
                     self.give_up(now, message, MessageOutcome::Expired);
                 }
-                Stage::Leaving | Stage::Repeatable(_) => self.wake_at(deadline),
+                Stage::Repeatable(_) if useless_at <= now => {
+                    self.give_up(now, message, MessageOutcome::Lost);
+                }
+                Stage::Leaving => self.wake_at(deadline),
+                Stage::Repeatable(_) => self.wake_at(useless_at),
                 Stage::Over(_) => {}
             }
             place = place.saturating_add(1);
@@ -417,13 +412,12 @@ impl Kept {
 }
 
 impl Message {
-    /// Returns whether the peer, which has acknowledged all of it, had all of it at one time.
-    fn was_put_together(&self, strain: &Strain) -> bool {
-        let Leaving { split, len, .. } = self.leaving;
-        split <= 1
-            || self
-                .began
-                .bears(strain, self.left_at, unreliable_cost(split, len))
+    /// Returns when it is not sent again any more.
+    fn useless_at(&self) -> Instant {
+        if self.acknowledged == 0 {
+            return self.leaving.deadline;
+        }
+        self.leaving.deadline.min(self.vain_at)
     }
 }
 

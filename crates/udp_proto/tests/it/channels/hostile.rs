@@ -7,7 +7,7 @@ use udp_proto::channel::{
     ChannelConfig, ChannelError, ChannelId, ChannelTable, FRAME_CREDIT_MIN, MsgFrame, MsgHeader,
 };
 use udp_proto::fragment::{FRAGMENT_LEN, FragmentError, Position, UNRELIABLE_BUDGET};
-use udp_proto::inbox::Inbox;
+use udp_proto::inbox::{Inbox, Reception};
 use wire::{Generator, Instant, Reader, Seed};
 
 const WINDOW: usize = 256 << 10;
@@ -55,7 +55,7 @@ fn twp_m4_unreliable_reassembly_stays_inside_its_budget() {
             let (id, fragment, len) = any_fragment(&mut generator);
             received += len;
             match inbox.on_message(now, &frame(0, id, fragment, &data[..len])) {
-                Ok(()) => {}
+                Ok(_) => {}
                 // The generator contradicts itself, as a peer may; that one is gone.
                 Err(ChannelError::Fragment(FragmentError::Contradiction)) => {
                     inbox = Inbox::new(ChannelTable::default(), WINDOW, 0);
@@ -98,9 +98,8 @@ fn twp_m4_the_ninth_message_and_the_one_over_budget_push_out_the_oldest() {
     assert_eq!(inbox.counts().reassemblies_dropped, 1);
     assert_eq!(inbox.reassembly_charged(), 8 * (FRAGMENT_LEN + 64));
     // The late half of the one that was given up begins nothing.
-    inbox
-        .on_message(Instant::ZERO, &frame(0, 0, Some((1, 2)), &data))
-        .unwrap();
+    let late = inbox.on_message(Instant::ZERO, &frame(0, 0, Some((1, 2)), &data));
+    assert_eq!(late, Ok(Reception::GivenUp));
     assert_eq!(inbox.counts().repeated, 1);
     assert!(inbox.is_empty());
     // 50 more fragments of four messages are over 64 KiB.
@@ -165,7 +164,7 @@ fn twp_m7_reliable_data_over_the_grant_ends_the_session() {
     let mut sent = 0;
     let error = loop {
         match inbox.on_message(Instant::ZERO, &frame(1, sent, None, &data)) {
-            Ok(()) => sent += 1,
+            Ok(_) => sent += 1,
             Err(error) => break error,
         }
     };
@@ -191,7 +190,7 @@ fn twp_m7_memory_for_reliable_data_is_bounded_whatever_its_form() {
         for id in first.. {
             let frame = frame(1, id, fragment, &data[..len]);
             match inbox.on_message(Instant::ZERO, &frame) {
-                Ok(()) => spent += len.max(FRAME_CREDIT_MIN),
+                Ok(_) => spent += len.max(FRAME_CREDIT_MIN),
                 Err(error) => {
                     assert_eq!(error, ChannelError::Flow, "{name}");
                     break;
@@ -225,8 +224,14 @@ fn twp_m5_fragments_that_contradict_each_other_end_the_session() {
             frame(channel, 5, Some((1, 4)), &data),
         ] {
             let mut inbox = inbox();
-            assert_eq!(inbox.on_message(Instant::ZERO, &first), Ok(()));
-            assert_eq!(inbox.on_message(Instant::ZERO, &first), Ok(()));
+            assert_eq!(
+                inbox.on_message(Instant::ZERO, &first),
+                Ok(Reception::Taken)
+            );
+            assert_eq!(
+                inbox.on_message(Instant::ZERO, &first),
+                Ok(Reception::Taken)
+            );
             assert_eq!(inbox.counts().repeated, 1);
             let error = inbox.on_message(Instant::ZERO, &second).unwrap_err();
             assert_eq!(error, ChannelError::Fragment(FragmentError::Contradiction));

@@ -9,7 +9,7 @@ use udp_proto::channel::{
     MsgHeader,
 };
 use udp_proto::fragment::{FRAGMENT_LEN, FragmentError, Position, UNRELIABLE_BUDGET};
-use udp_proto::inbox::Inbox;
+use udp_proto::inbox::{Inbox, Reception};
 use wire::{Instant, Reader, Seed};
 
 use super::pipe::{Faults, Pipe};
@@ -41,7 +41,7 @@ fn frame(channel: u8, id: u64, fragment: Option<(u16, u16)>, data: &[u8]) -> Msg
     }
 }
 
-fn take(inbox: &mut Inbox, frame: &MsgFrame<'_>) -> Result<(), ChannelError> {
+fn take(inbox: &mut Inbox, frame: &MsgFrame<'_>) -> Result<Reception, ChannelError> {
     inbox.on_message(Instant::ZERO, frame)
 }
 
@@ -193,7 +193,7 @@ fn twp_m7_memory_for_unordered_data_is_bounded_whatever_its_form() {
         let (mut inbox, mut spent) = (inbox(0), 0);
         for id in first.. {
             match take(&mut inbox, &frame(UNORDERED, id, fragment, &data[..len])) {
-                Ok(()) => spent += len.max(FRAME_CREDIT_MIN),
+                Ok(_) => spent += len.max(FRAME_CREDIT_MIN),
                 Err(error) => {
                     assert_eq!(error, ChannelError::Flow, "{name}");
                     break;

@@ -7,7 +7,7 @@ use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use udp_proto::channel::{ChannelId, ChannelTable, Content, MsgFrame, SendError};
-use udp_proto::inbox::Inbox;
+use udp_proto::inbox::{Inbox, Reception};
 use udp_proto::outbox::{End, Lead, Outbox, Room};
 use wire::{Generator, Instant, Reader};
 
@@ -221,8 +221,6 @@ impl Side {
         if is_old || !self.arrived.insert(packet.number) {
             return;
         }
-        self.arrivals.push_front(packet.number);
-        self.arrivals.truncate(100);
         self.owes_ack |= !packet.frames.is_empty() || packet.window.is_some();
         for number in &packet.acked {
             if let Some(sent) = self.in_flight.remove(number) {
@@ -243,9 +241,14 @@ impl Side {
             self.outbox.on_window(grant);
         }
         let mut reader = Reader::new(&packet.frames);
+        let mut is_taken = true;
         while !reader.is_empty() {
             let frame = MsgFrame::decode(&mut reader, &self.table).unwrap();
-            self.inbox.on_message(now, &frame).unwrap();
+            is_taken &= self.inbox.on_message(now, &frame).unwrap() == Reception::Taken;
+        }
+        if is_taken {
+            self.arrivals.push_front(packet.number);
+            self.arrivals.truncate(100);
         }
     }
 

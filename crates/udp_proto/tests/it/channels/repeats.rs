@@ -334,19 +334,18 @@ fn u9_twp_m2_a_copy_of_a_single_fragment_is_dropped_and_a_contradiction_closes()
     );
 }
 
-/// A message whose fate is open: its fragments not acknowledged, its deadline, and whether it is split.
-type Open = BTreeMap<(ChannelId, MessageId), (BTreeSet<u16>, Instant, bool)>;
+/// A message whose fate is open: its fragments not acknowledged, and its deadline.
+type Open = BTreeMap<(ChannelId, MessageId), (BTreeSet<u16>, Instant)>;
 
 fn arrive(open: &mut Open, content: Content) {
-    if let Some((left, ..)) = open.get_mut(&(content.channel(), content.message())) {
+    if let Some((left, _)) = open.get_mut(&(content.channel(), content.message())) {
         left.remove(&content.fragment());
     }
 }
 
 proptest! {
     /// Whatever happens to packets: told once, delivered where all of it was acknowledged and nowhere
-    /// else, but for split ones that the peer may have given up; expired never before the deadline, and
-    /// nothing leaves after it.
+    /// else; expired never before the deadline, and nothing leaves after it.
     #[test]
     fn u9_messages_until_their_deadline_agree_with_a_model(
         steps in prop::collection::vec((0_u8..9, 0_u8..2, any::<u16>()), 1..400),
@@ -369,7 +368,7 @@ proptest! {
                     let count = if bytes.len() <= whole { 1 } else { bytes.len().div_ceil(1_120) };
                     let all = (0..u16::try_from(count).unwrap()).collect();
                     let sent = outbox.send_tracked(now, &message).unwrap();
-                    prop_assert!(open.insert((id, sent), (all, now + ttl, count > 1)).is_none());
+                    prop_assert!(open.insert((id, sent), (all, now + ttl)).is_none());
                 }
                 2 => {
                     outbox.send(now, ChannelId(2), &[0; 30]).ok();
@@ -383,7 +382,7 @@ proptest! {
                     prop_assert!(had_work || !has_work);
                     for content in &contents {
                         let it = open.get(&(content.channel(), content.message()));
-                        prop_assert!(it.is_none_or(|(_, deadline, _)| *deadline > now));
+                        prop_assert!(it.is_none_or(|(_, deadline)| *deadline > now));
                     }
                     flying.extend(contents);
                 }
@@ -414,16 +413,14 @@ proptest! {
             while let Some(settled) = outbox.poll_settled() {
                 let it = open.remove(&(settled.channel, settled.message));
                 prop_assert!(it.is_some(), "{settled:?} was told before, or never sent");
-                let Some((left, deadline, is_split)) = it else { break };
+                let Some((left, deadline)) = it else { break };
                 let is_delivered = settled.outcome == MessageOutcome::Delivered;
-                if !is_split || settled.outcome != MessageOutcome::Lost {
-                    prop_assert_eq!(is_delivered, left.is_empty(), "{:?}", settled);
-                }
+                prop_assert_eq!(is_delivered, left.is_empty(), "{:?}", settled);
                 if settled.outcome == MessageOutcome::Expired {
                     prop_assert!(deadline <= now);
                 }
             }
-            prop_assert!(open.values().all(|(left, ..)| !left.is_empty()), "arrived, and not told");
+            prop_assert!(open.values().all(|(left, _)| !left.is_empty()), "arrived, and not told");
         }
         // All that is in flight is lost: everything is told of in time.
         now += Duration::from_secs(1);

@@ -1,0 +1,193 @@
+//! Split messages that the receiver gave up before all of them came: none is called delivered.
+
+use core::time::Duration;
+
+use udp_proto::channel::{ChannelConfig, ChannelId, ChannelTable, Content, MsgFrame};
+use udp_proto::inbox::{Inbox, Reception};
+use udp_proto::outbox::{End, Lead, Outbox, Room};
+use udp_proto::{Message, MessageOutcome};
+use wire::{Instant, Reader};
+
+use super::pipe::ROOM;
+
+const OURS: &[u8] = &[99; 3_300];
+
+/// A sender and a receiver, and the packets between them.
+struct Pair {
+    table: ChannelTable,
+    outbox: Outbox,
+    inbox: Inbox,
+}
+
+impl Pair {
+    fn new() -> Self {
+        let mut rows = [
+            ChannelConfig::unreliable(),
+            ChannelConfig::sequenced(),
+            ChannelConfig::reliable_ordered(),
+        ];
+        for row in &mut rows[..2] {
+            row.message_bytes_max = 64_960;
+            row.queue_bytes_max = 200_000;
+        }
+        let table = ChannelTable::new(&rows).unwrap();
+        Self {
+            outbox: Outbox::new(table.clone(), 256 << 10, 0),
+            inbox: Inbox::new(table.clone(), 256 << 10, 0),
+            table,
+        }
+    }
+
+    fn send_ours(&mut self, channel: u8, is_repeated: bool) {
+        let mut message = Message::new(ChannelId(channel), OURS).with_ttl(Duration::from_secs(5));
+        if is_repeated {
+            message = message.until_deadline();
+        }
+        self.outbox.send_tracked(Instant::ZERO, &message).unwrap();
+    }
+
+    /// All packets that leave now.
+    fn packets(&mut self, now: Instant) -> Vec<(Vec<Content>, Vec<u8>)> {
+        let mut packets = Vec::new();
+        while self.outbox.has_work() {
+            let room = Room {
+                bytes: ROOM,
+                end: End::Packet,
+                lead: Lead::Any,
+                channels: u32::MAX,
+            };
+            let (mut contents, mut out) = (Vec::new(), Vec::new());
+            self.outbox.fill(now, room, &mut out, &mut |frame| {
+                contents.push(frame.content);
+            });
+            packets.push((contents, out));
+        }
+        packets
+    }
+
+    /// Brings a packet to the receiver, and its acknowledgement back where it has one.
+    fn bring(&mut self, now: Instant, (contents, bytes): &(Vec<Content>, Vec<u8>)) -> bool {
+        self.inbox.handle_timeout(now);
+        let mut reader = Reader::new(bytes);
+        let mut is_taken = true;
+        while !reader.is_empty() {
+            let frame = MsgFrame::decode(&mut reader, &self.table).unwrap();
+            is_taken &= self.inbox.on_message(now, &frame).unwrap() == Reception::Taken;
+        }
+        for content in contents.iter().filter(|_| is_taken) {
+            self.outbox.on_acked(*content);
+        }
+        is_taken
+    }
+
+    fn told(&mut self) -> Vec<MessageOutcome> {
+        let outbox = &mut self.outbox;
+        core::iter::from_fn(|| outbox.poll_settled().map(|settled| settled.outcome)).collect()
+    }
+
+    fn has_come(&mut self) -> bool {
+        let mut out = Vec::new();
+        core::iter::from_fn(|| self.inbox.recv(&mut out).map(|_| out == OURS)).any(|is_it| is_it)
+    }
+}
+
+fn at(millis: u64) -> Instant {
+    Instant::from_millis(millis)
+}
+
+/// What is given up for elders that left before it and come after its first part.
+#[test]
+fn u9_elders_that_come_late_push_out_what_is_then_not_called_delivered() {
+    // Eight short ones, and one of 58 fragments.
+    for (elders, len) in [(8, 2_000), (1, 58 * 1_120)] {
+        for (channel, is_repeated) in [(0, true), (0, false), (1, true), (1, false)] {
+            let mut pair = Pair::new();
+            for number in 0..elders {
+                let bytes = vec![number; len];
+                pair.outbox.send(at(0), ChannelId(channel), &bytes).unwrap();
+            }
+            pair.send_ours(channel, is_repeated);
+            let packets = pair.packets(at(0));
+            let (before, ours) = packets.split_at(packets.len() - 3);
+            assert!(pair.bring(at(10), &ours[0]) && pair.bring(at(10), &ours[1]));
+            // All of the elders but their last parts.
+            let parts = len.div_ceil(1_120);
+            for (_, packet) in before
+                .iter()
+                .enumerate()
+                .filter(|(n, _)| n % parts + 1 < parts)
+            {
+                assert!(pair.bring(at(50), packet));
+            }
+            assert_eq!(pair.inbox.counts().reassemblies_dropped, 1);
+            for content in &ours[2].0 {
+                pair.outbox.on_lost(at(60), *content);
+            }
+            assert!(!pair.bring(at(70), &ours[2]), "it says so");
+            for packet in pair.packets(at(61)) {
+                assert!(!pair.bring(at(80), &packet));
+            }
+            assert!(!pair.has_come());
+            assert_eq!(pair.told(), []);
+            pair.outbox.handle_timeout(at(2_500));
+            for packet in pair.packets(at(2_500)) {
+                panic!("sent again in vain: {packet:?}");
+            }
+            pair.outbox.handle_timeout(at(8_000));
+            let outcomes = pair.told();
+            let is_told = outcomes == [MessageOutcome::Lost];
+            // What is in flight for good is told of when the session ends.
+            assert!(
+                is_told || is_repeated && outcomes.is_empty(),
+                "{outcomes:?}"
+            );
+        }
+    }
+}
+
+/// The receiver's process stands still longer than it keeps parts.
+#[test]
+fn u9_what_is_too_old_when_its_last_part_comes_is_not_called_delivered() {
+    for is_repeated in [false, true] {
+        for (millis, is_delivered) in [(1_999, true), (2_000, false)] {
+            let mut pair = Pair::new();
+            pair.send_ours(0, is_repeated);
+            let packets = pair.packets(at(0));
+            assert!(pair.bring(at(0), &packets[0]) && pair.bring(at(0), &packets[1]));
+            assert_eq!(pair.bring(at(millis), &packets[2]), is_delivered);
+            assert_eq!(pair.has_come(), is_delivered);
+            let delivered: &[_] = &[MessageOutcome::Delivered];
+            assert_eq!(pair.told(), if is_delivered { delivered } else { &[] });
+        }
+    }
+}
+
+/// A copy of what was put together is acknowledged: the acknowledgement of the first may be lost.
+#[test]
+fn u9_a_repeat_of_what_was_put_together_is_acknowledged_and_of_what_was_given_up_never() {
+    let mut pair = Pair::new();
+    pair.send_ours(0, true);
+    pair.send_ours(0, true);
+    let packets = pair.packets(at(0));
+    for packet in &packets[..4] {
+        assert!(pair.bring(at(0), packet));
+    }
+    assert!(pair.has_come());
+    pair.inbox.handle_timeout(at(2_000));
+    assert_eq!(pair.inbox.counts().reassemblies_dropped, 1);
+    for (number, packet) in packets.iter().enumerate() {
+        assert_eq!(pair.bring(at(2_001), packet), number < 3, "{number}");
+    }
+    // 1,024 numbers later neither can be told.
+    for _ in 0..1_024 {
+        pair.outbox
+            .send(at(2_001), ChannelId(0), &[1; 2_000])
+            .unwrap();
+        for packet in pair.packets(at(2_001)) {
+            assert!(pair.bring(at(2_001), &packet));
+        }
+    }
+    for packet in &packets {
+        assert!(!pair.bring(at(2_001), packet));
+    }
+}
