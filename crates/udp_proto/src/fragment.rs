@@ -230,7 +230,7 @@ impl Reassembler {
     pub fn take(&mut self, key: Key, sink: &mut impl FnMut(&[u8])) {
         if let Some(message) = self.get(key) {
             for piece in &message.pieces {
-                match message.piece_len(piece) {
+                match message.piece_len(*piece) {
                     FRAGMENT_LEN => self.full.read(piece.first, FRAGMENT_LEN, sink),
                     len => self.short.read(piece.first, len, sink),
                 }
@@ -246,7 +246,7 @@ impl Reassembler {
             return;
         };
         for piece in &message.pieces {
-            match message.piece_len(piece) {
+            match message.piece_len(*piece) {
                 FRAGMENT_LEN => self.full.release(piece.first),
                 _ => self.short.release(piece.first),
             }
@@ -404,7 +404,7 @@ impl Partial {
     }
 
     /// Returns the length of one of its fragments.
-    fn piece_len(&self, piece: &Piece) -> usize {
+    fn piece_len(&self, piece: Piece) -> usize {
         piece.len(self.count, self.tail_len)
     }
 }
@@ -420,7 +420,7 @@ struct Piece {
 
 impl Piece {
     /// Returns its length, where its message has `count` fragments and the last of them is so long.
-    fn len(&self, count: u16, tail_len: Option<u16>) -> usize {
+    fn len(self, count: u16, tail_len: Option<u16>) -> usize {
         if self.index.saturating_add(1) == count {
             tail_len.map_or(0, usize::from)
         } else {
