@@ -230,7 +230,7 @@ impl Reassembler {
     pub fn take(&mut self, key: Key, sink: &mut impl FnMut(&[u8])) {
         if let Some(message) = self.get(key) {
             for piece in &message.pieces {
-                match message.piece_len(piece.index) {
+                match message.piece_len(*piece) {
                     FRAGMENT_LEN => self.full.read(piece.first, FRAGMENT_LEN, sink),
                     len => self.short.read(piece.first, len, sink),
                 }
@@ -246,7 +246,7 @@ impl Reassembler {
             return;
         };
         for piece in &message.pieces {
-            match message.piece_len(piece.index) {
+            match message.piece_len(*piece) {
                 FRAGMENT_LEN => self.full.release(piece.first),
                 _ => self.short.release(piece.first),
             }
@@ -268,6 +268,37 @@ impl Reassembler {
             self.free = Vec::new();
             self.full.shrink();
             self.short.shrink();
+        }
+    }
+
+    /// Gives back what the stores keep where that is more than twice what they hold. What they hold
+    /// moves for it.
+    pub(crate) fn tidy(&mut self) {
+        let mut full = self.full.is_sparse().then(|| self.full.fresh());
+        let mut short = self.short.is_sparse().then(|| self.short.fresh());
+        let mut bytes = Vec::new();
+        for message in &mut self.messages {
+            let (count, tail_len) = (message.count, message.tail_len);
+            for piece in &mut message.pieces {
+                let (first, len) = (piece.first, piece.len(count, tail_len));
+                bytes.clear();
+                let mut copy = |part: &[u8]| bytes.extend_from_slice(part);
+                if len == FRAGMENT_LEN {
+                    let Some(full) = &mut full else { continue };
+                    self.full.read(first, len, &mut copy);
+                    piece.first = full.store(&bytes);
+                } else {
+                    let Some(short) = &mut short else { continue };
+                    self.short.read(first, len, &mut copy);
+                    piece.first = short.store(&bytes);
+                }
+            }
+        }
+        if let Some(full) = full {
+            self.full = full;
+        }
+        if let Some(short) = short {
+            self.short = short;
         }
     }
 
@@ -307,10 +338,14 @@ impl Reassembler {
             .capacity()
             .saturating_mul(size_of::<Partial>());
         let free = self.free.capacity().saturating_mul(size_of::<Key>());
-        let blocks = self.full.memory().saturating_add(self.short.memory());
-        [pieces, messages, free, blocks]
+        [pieces, messages, free, self.stores_memory()]
             .iter()
             .fold(0, |sum, part| sum.saturating_add(*part))
+    }
+
+    /// Returns the heap memory that the bytes of fragments are kept in.
+    pub(crate) const fn stores_memory(&self) -> usize {
+        self.full.memory().saturating_add(self.short.memory())
     }
 
     /// Returns the message of `key`.
@@ -368,13 +403,9 @@ impl Partial {
             .saturating_add(self.tail_len.map_or(0, usize::from))
     }
 
-    /// Returns the length of fragment `index`.
-    fn piece_len(&self, index: u16) -> usize {
-        if index.saturating_add(1) == self.count {
-            self.tail_len.map_or(0, usize::from)
-        } else {
-            FRAGMENT_LEN
-        }
+    /// Returns the length of one of its fragments.
+    fn piece_len(&self, piece: Piece) -> usize {
+        piece.len(self.count, self.tail_len)
     }
 }
 
@@ -385,6 +416,17 @@ struct Piece {
     first: u32,
     /// Its index in the message.
     index: u16,
+}
+
+impl Piece {
+    /// Returns its length, where its message has `count` fragments and the last of them is so long.
+    fn len(self, count: u16, tail_len: Option<u16>) -> usize {
+        if self.index.saturating_add(1) == count {
+            tail_len.map_or(0, usize::from)
+        } else {
+            FRAGMENT_LEN
+        }
+    }
 }
 
 /// Bytes in a block for what is shorter than a full fragment; with the link, 60.

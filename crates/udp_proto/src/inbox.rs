@@ -10,15 +10,17 @@ use crate::channel::unreliable::{self, Note, Progress, Reassembly, SplitMessage}
 use crate::channel::{ChannelConfig, ChannelError, ChannelId, ChannelTable, Delivery, MsgFrame};
 use crate::fragment::{
     FRAGMENT_LEN, Fragment, FragmentError, Position, REASSEMBLY_LIFE, Reassembler,
+    UNRELIABLE_BUDGET,
 };
 use credit::Credit;
-use unread::Unread;
+use unread::{UNRELIABLE_UNREAD_MAX, Unread};
 
 /// The receiving half of a session's channels.
 ///
 /// Memory, whatever a peer sends: unreliable messages hold at most 64 KiB in fragments and 64 KiB
 /// unread. Reliable ones are bounded by the window, of which each frame spends at least
-/// [`FRAME_CREDIT_MIN`](crate::channel::FRAME_CREDIT_MIN) bytes.
+/// [`FRAME_CREDIT_MIN`](crate::channel::FRAME_CREDIT_MIN) bytes: with what is kept for more of them, two
+/// windows, also where a peer sends in one form after the other.
 #[derive(Debug)]
 pub struct Inbox {
     /// What both sides agreed on.
@@ -53,6 +55,21 @@ pub(crate) struct Store {
     pub(crate) unread: Unread,
     /// What the peer may still send of reliable ones.
     pub(crate) credit: Credit,
+}
+
+impl Store {
+    /// Once all parts together keep more than one of them that grew alone, has those give back memory
+    /// that hold little of what they grew to: a peer who sends in one form after the other fills
+    /// each part in its turn.
+    fn tidy(&mut self) {
+        let window = usize::try_from(self.credit.window()).unwrap_or(usize::MAX);
+        let alone = window.saturating_add(window / 2).max(UNRELIABLE_MEMORY_MAX);
+        let kept = self.reassembler.stores_memory();
+        if kept.saturating_add(self.unread.memory()) > alone {
+            self.reassembler.tidy();
+            self.unread.tidy();
+        }
+    }
 }
 
 impl Inbox {
@@ -117,6 +134,7 @@ impl Inbox {
         let fate = match inbound {
             Inbound::Reliable(inbound) => {
                 if inbound.on_frame(config, frame, &mut self.store)? {
+                    self.store.tidy();
                     Frame::New
                 } else {
                     Frame::Repeated
@@ -382,6 +400,10 @@ pub struct InboxCounts {
     /// that a newer one of their sequenced channel overtook.
     pub reassemblies_dropped: u64,
 }
+
+/// What unreliable messages take that are put together and that wait, with what vectors that grow by half
+/// keep.
+const UNRELIABLE_MEMORY_MAX: usize = (UNRELIABLE_BUDGET + UNRELIABLE_UNREAD_MAX) * 8 / 5;
 
 /// The place of the one fragment of an unreliable message that has a number and is not split.
 const SINGLE: Position = Position { index: 0, count: 1 };

@@ -28,12 +28,22 @@ impl ByteQueue {
     /// Makes room for `len` bytes, and for a quarter of what is held.
     #[cold]
     fn make_room(&mut self, len: usize) {
-        self.bytes.drain(..self.released);
-        self.released = 0;
-        let spare = self.bytes.capacity().saturating_sub(self.bytes.len());
-        if spare < len.max(self.bytes.len() / 4) {
-            self.bytes.reserve_exact(len.max(self.bytes.len() / 2));
+        let held = self.len();
+        let spare = self.bytes.capacity().saturating_sub(held);
+        if spare < len.max(held / 4) {
+            self.move_to(held.saturating_add(len.max(held / 2)));
+        } else {
+            self.bytes.drain(..self.released);
+            self.released = 0;
         }
+    }
+
+    /// Moves what is held to a new piece of memory with room for `capacity` bytes.
+    fn move_to(&mut self, capacity: usize) {
+        let mut bytes = Vec::with_capacity(capacity);
+        bytes.extend_from_slice(self.first(self.len()));
+        self.bytes = bytes;
+        self.released = 0;
     }
 
     /// Returns the `len` bytes from `offset` on, or those of them that are held.
@@ -71,6 +81,14 @@ impl ByteQueue {
         }
     }
 
+    /// Gives back what it keeps where that is more than twice what it holds.
+    pub(crate) fn tidy(&mut self) {
+        let held = self.len();
+        if self.bytes.capacity() / 2 > held {
+            self.move_to(held);
+        }
+    }
+
     /// Gives back what it grew to, where it is empty.
     pub(crate) fn shrink(&mut self) {
         if self.bytes.is_empty() {
@@ -103,6 +121,27 @@ fn to_usize(value: u64) -> usize {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    #[test]
+    fn grows_by_half_of_what_is_held_and_not_of_what_was_released() {
+        let mut queue = ByteQueue::default();
+        queue.push(&[1; 1_000]);
+        queue.release_first(900);
+        queue.push(&[2; 300]);
+        assert_eq!(
+            (queue.memory(), queue.first(101)[100]),
+            (1_000, 2),
+            "moved to the front"
+        );
+        queue.push(&[3; 700]);
+        assert_eq!((queue.memory(), queue.len()), (1_100, 1_100));
+        assert_eq!(queue.first(1_100)[1_099], 3);
+        queue.release_first(1_050);
+        queue.tidy();
+        assert_eq!((queue.memory(), queue.first(50)), (50, &[3; 50][..]));
+        queue.tidy();
+        assert_eq!(queue.memory(), 50);
+    }
 
     proptest! {
         #[test]

@@ -74,6 +74,19 @@ impl<const LEN: usize> Blocks<LEN> {
         }
     }
 
+    /// Returns whether it keeps more than twice what it holds.
+    pub(super) const fn is_sparse(&self) -> bool {
+        self.all.capacity() / 2 > self.held
+    }
+
+    /// Makes an empty store with room for what this one holds.
+    pub(super) fn fresh(&self) -> Self {
+        Self {
+            all: Vec::with_capacity(self.held),
+            ..Self::new()
+        }
+    }
+
     /// Returns how many bytes the held blocks take.
     #[cfg(test)]
     pub(super) const fn held_bytes(&self) -> usize {

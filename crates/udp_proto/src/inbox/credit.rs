@@ -36,6 +36,11 @@ impl Credit {
         }
     }
 
+    /// Returns the bytes that may be received and not yet read.
+    pub(super) const fn window(&self) -> u64 {
+        self.window
+    }
+
     /// Takes what a new frame costs from the grant.
     pub(crate) const fn spend(&mut self, credit: usize) -> Result<(), ChannelError> {
         let spent = self.spent.saturating_add(credit as u64);

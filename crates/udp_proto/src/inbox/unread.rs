@@ -102,6 +102,16 @@ impl Unread {
         }
     }
 
+    /// Gives back what the queues keep where that is more than twice what they hold.
+    pub(super) fn tidy(&mut self) {
+        for queue in [&mut self.unreliable, &mut self.reliable] {
+            queue.bytes.tidy();
+            if queue.records.capacity() / 2 > queue.records.len() {
+                queue.records.shrink_to_fit();
+            }
+        }
+    }
+
     /// Returns whether none waits.
     pub(super) fn is_empty(&self) -> bool {
         self.unreliable.records.is_empty() && self.reliable.records.is_empty()

@@ -189,16 +189,13 @@ impl<C: Copy> SentPackets<C> {
         }
         self.open_from = open_from.unwrap_or_else(|| largest.saturating_add(1));
         self.largest_acked = Some(largest);
-        self.trim_after(pass, &summary);
+        self.trim_after(pass);
         summary
     }
 
-    /// Removes what nothing is to be learnt about any more. What was lost in the pass is remembered
-    /// from now on.
-    fn trim_after(&mut self, pass: &Pass<'_>, summary: &Summary) {
-        if summary.lost_packets > 0 {
-            self.memory_span = pass.rtt.ptos(3).max(Nanos::of(STRAGGLERS));
-        }
+    /// Removes what nothing is to be learnt about any more.
+    fn trim_after(&mut self, pass: &Pass<'_>) {
+        self.memory_span = pass.rtt.ptos(3).max(Nanos::of(STRAGGLERS));
         self.trim(pass.now);
     }
 

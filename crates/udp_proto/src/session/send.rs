@@ -355,7 +355,9 @@ impl<A: Aead> Session<A> {
         } else if written & self.reliable_channels != 0 {
             Cargo::Other
         } else {
-            Cargo::Unreliable(u8::try_from(frames).unwrap_or(u8::MAX))
+            // Of the others nothing is kept.
+            let told = frames.saturating_sub(untold.into());
+            Cargo::Unreliable(u8::try_from(told).unwrap_or(u8::MAX))
         };
         Messages {
             frames,

@@ -2,12 +2,13 @@
 
 use core::time::Duration;
 
+use udp_proto::fragment::FRAGMENT_LEN;
 use udp_proto::handshake::params::Params;
 use udp_proto::{CloseCode, CloseReason, Config, Credentials, Event};
 use wire::Seed;
 
 use crate::direct::{CLIENT, Line, Party, Sent};
-use crate::harness::address;
+use crate::harness::{RELIABLE, address};
 use crate::rogue::{Rogue, RogueSession, confirm, confirm_with};
 
 /// A server, and a client of ours that is no endpoint.
@@ -109,6 +110,27 @@ fn a_hand_written_client_gets_in_and_is_heard() {
         panic!("one message");
     };
     assert_eq!((channel.0, text.as_slice()), (1, &b"by hand"[..]));
+}
+
+/// Padding may stand anywhere, and what is behind it is a frame as any other.
+#[test]
+fn a_message_behind_padding_is_taken_and_one_in_breach_ends_the_session() {
+    let mut bout = Bout::open(1);
+    let ping = [0, 1, 0, 0];
+    bout.say(
+        &[
+            &[0, 0][..],
+            &message(1, 0, b"one"),
+            &ping,
+            &message(1, 1, b"two"),
+        ]
+        .concat(),
+    );
+    let messages = [b"one", b"two"].map(|data| (RELIABLE, data.to_vec()));
+    assert_eq!(bout.server().messages, messages);
+    let fragment = fragment(1, 2, (2, 2), &[5; FRAGMENT_LEN]);
+    bout.say(&[&[0, 0, 0][..], &fragment].concat());
+    assert_eq!(bout.end(), Some(CloseReason::Local(CloseCode::Fragment)));
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Typed messages: what is written is read, and what is hostile is bounded.
 
 use core::fmt::Debug;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, LinkedList};
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -252,6 +252,14 @@ fn bounded<C: Codec>() {
     check(
         "a small table",
         decode::<C, Table<u32, Option<u8>>>(&map, usual),
+    );
+
+    // The links of a list are not counted, as `Limits` says: two pointers and a place for each value.
+    let (outcome, held) = decode::<C, LinkedList<u8>>(&claim::<C>(0, 2 * MEMORY), usual);
+    assert_eq!(outcome, Err(DecodeError::TooLarge));
+    assert!(
+        held > allowed && held <= i64::try_from(24 * MEMORY).unwrap(),
+        "{held}"
     );
 
     // And what costs nothing at all ends, too: 4,000,000,000 of it would take a while.

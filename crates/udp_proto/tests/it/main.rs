@@ -47,6 +47,7 @@ mod progress;
 mod records;
 mod refusals;
 mod reset;
+mod resting;
 mod roaming;
 mod rogue;
 mod round_trip;

@@ -5,6 +5,7 @@ use core::time::Duration;
 use udp_proto::Config;
 use wire::Seed;
 
+use crate::direct::Line;
 use crate::harness::{RELIABLE, UNRELIABLE};
 use crate::link::Link;
 
@@ -63,4 +64,24 @@ fn packets_that_only_acknowledge_are_forgotten_in_time() {
     }
     assert_eq!(most[0], most[1]);
     assert!(link.line.now.saturating_since(crate::direct::START) > Duration::from_secs(100));
+}
+
+/// 30 messages a packet, of which nobody wants to hear: they take no place on the record, and packets leave
+/// until the places in flight are used up. Counted, these would be 6,144 after 205 packets.
+#[test]
+fn messages_of_which_nobody_wants_to_hear_take_no_place_on_the_record() {
+    let mut line = Line::new(33);
+    let (session, _) = line.join(1);
+    line.run(500);
+    let (now, mut packets) = (line.now, 0);
+    while line.now < now + Duration::from_millis(280) {
+        line.now += Duration::from_millis(1);
+        for _ in 0..60 {
+            let machine = &mut line.client.machine;
+            machine.send(line.now, session, UNRELIABLE, b"x").unwrap();
+        }
+        line.client.wake(line.now);
+        packets += line.client.drain(line.now).len();
+    }
+    assert!((400..=800).contains(&packets), "{packets}");
 }

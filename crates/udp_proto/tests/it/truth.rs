@@ -11,6 +11,20 @@ use wire::{Generator, Seed};
 use crate::direct::{Line, Sent};
 use crate::harness::{Peer, Scene, UNRELIABLE, runs_its_own_seeds};
 
+/// How often a message leaves.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Leaves {
+    Once,
+    UntilDeadline,
+}
+
+/// What a process does first that stood still.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum First {
+    Timer,
+    Packet,
+}
+
 /// What the runs came to.
 #[derive(Debug, Default)]
 struct Tally {
@@ -56,13 +70,13 @@ impl Run {
         }
     }
 
-    fn say(&mut self, longest: u64, ttl: Duration, is_repeated: bool) {
+    fn say(&mut self, longest: u64, ttl: Duration, leaves: Leaves) {
         let number = u32::try_from(self.sent.len()).unwrap();
         let len = self.generator.between(1_200, longest);
         let mut bytes = vec![1; usize::try_from(len).unwrap()];
         bytes[..4].copy_from_slice(&number.to_be_bytes());
         let mut message = Message::new(UNRELIABLE, &bytes).with_ttl(ttl);
-        if is_repeated {
+        if leaves == Leaves::UntilDeadline {
             message = message.until_deadline();
         }
         let session = self.session;
@@ -112,9 +126,13 @@ fn sim_u9_what_is_called_delivered_has_come_over_reordering_loss_and_stalls() {
         let longest = run.generator.between(1_300, 4_000);
         let ttl = Duration::from_millis(run.generator.between(300, 5_000));
         for _ in 0..8 {
-            let is_repeated = run.generator.chance(750_000);
+            let leaves = if run.generator.chance(750_000) {
+                Leaves::UntilDeadline
+            } else {
+                Leaves::Once
+            };
             for _ in 0..burst {
-                run.say(longest, ttl, is_repeated);
+                run.say(longest, ttl, leaves);
             }
             if run.generator.chance(250_000) {
                 let pause = run.generator.below(150);
@@ -136,7 +154,7 @@ fn sim_u9_what_is_called_delivered_has_come_over_reordering_loss_and_stalls() {
 
 /// The second half of a message lies in the socket of a process that stands still: what its sender is
 /// told, and what comes.
-fn stall(millis: u64, is_timer_first: bool) -> (Vec<MessageOutcome>, usize) {
+fn stall(millis: u64, first: First) -> (Vec<MessageOutcome>, usize) {
     let mut line = Line::new(4);
     let (ours, _) = line.join(1);
     line.run(3_000);
@@ -172,7 +190,7 @@ fn stall(millis: u64, is_timer_first: bool) -> (Vec<MessageOutcome>, usize) {
         answers = line.server.drain(line.now);
     }
     line.now += Duration::from_millis(millis);
-    if is_timer_first {
+    if first == First::Timer {
         line.server.wake(line.now);
     }
     line.server.take(line.now, at, &second.unwrap().bytes);
@@ -189,11 +207,11 @@ fn stall(millis: u64, is_timer_first: bool) -> (Vec<MessageOutcome>, usize) {
 #[test]
 fn u9_a_process_that_stands_still_for_the_life_of_parts_has_nothing_called_delivered_that_it_dropped()
  {
-    for is_timer_first in [false, true] {
+    for first in [First::Packet, First::Timer] {
         for millis in [100, 1_000, 2_100, 3_000] {
-            let (outcomes, came) = stall(millis, is_timer_first);
+            let (outcomes, came) = stall(millis, first);
             let is_delivered = outcomes == [MessageOutcome::Delivered];
-            let place = (millis, is_timer_first);
+            let place = (millis, first);
             assert_eq!(is_delivered, came == 1, "{place:?}: {outcomes:?}, {came}");
             assert_eq!(outcomes.len(), 1, "{place:?}");
             assert!(is_delivered || millis > 2_000, "{place:?}");

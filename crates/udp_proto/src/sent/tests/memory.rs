@@ -30,6 +30,26 @@ fn what_counts_as_lost_is_remembered_for_half_a_second_and_three_probe_timeouts(
     }
 }
 
+/// The round trip grows after the loss, and with it the time for which a late acknowledgement is known
+/// for what it is.
+#[test]
+fn what_counts_as_lost_is_remembered_as_long_as_the_round_trip_of_now_asks() {
+    let mut sender = Sender::new(0);
+    sender.send(0, Elicits::Ack);
+    for step in 1..=4 {
+        sender.send(step * 16, Elicits::Ack);
+        let run = u16::try_from(step - 1).unwrap();
+        sender.ack(step * 16 + 10, step, run, &[]).unwrap();
+    }
+    assert!(sender.told().contains(&(0, Outcome::Lost)));
+    let last = sender.send(100, Elicits::Ack);
+    let summary = sender.ack(700, last, 4, &[]).unwrap();
+    assert_eq!((last, summary.lost_packets), (5, 0));
+    assert!(sender.rtt.pto() * 3 > Duration::from_secs(1));
+    let summary = sender.ack(710, last, 5, &[]).unwrap();
+    assert_eq!(summary.spurious_packets, 1);
+}
+
 /// Nobody acknowledges what only acknowledges: it makes place for what follows, and nothing grows.
 #[test]
 fn packets_that_elicit_nothing_are_forgotten_where_nothing_is_acknowledged() {

@@ -67,6 +67,39 @@ fn numbers_never_sent_are_remembered_36_at_a_time_in_memory_had_from_the_start()
     assert!(sender.ack(9, 144, 0, &[0b101]).is_ok());
 }
 
+/// More packets than the record has places for, and no acknowledgement: what the oldest held is told of as
+/// lost, and what nobody wants to hear of is counted so.
+#[test]
+fn what_a_full_record_pushes_out_counts_as_lost_told_or_not() {
+    let mut sender = Sender::new(0);
+    let places = u64::try_from(SentPackets::<u64>::SLOTS_MAX).unwrap();
+    for number in 0..places + 3 {
+        sender.sent.push(number).unwrap();
+        sender.sent.on_sent(&SentPacket {
+            number: self::number(number),
+            at: at(0),
+            len: 100,
+            elicits: Elicits::Ack,
+            cargo: Cargo::Unreliable(1),
+            described: None,
+            untold: 7,
+        });
+    }
+    assert_eq!(sender.sent.poll_timeout(&sender.rtt), Some(at(0)));
+    let Timeout::Checked(summary) = sender.timeout(0) else {
+        panic!("no probe");
+    };
+    assert_eq!((summary.lost_packets, summary.untold_lost), (3, 21));
+    assert_eq!(
+        sender.told(),
+        [0, 1, 2].map(|number| (number, Outcome::Lost))
+    );
+    // Told once.
+    let summary = sender.ack(1, places + 2, 1_023, &[]).unwrap();
+    assert_eq!(summary.acked_packets, 1_024);
+    assert!(sender.told().iter().all(|(number, _)| *number > 2));
+}
+
 #[test]
 fn unreliable_packets_alone_may_not_fill_the_flight() {
     let mut sender = Sender::new(0);

@@ -202,6 +202,68 @@ fn twp_m7_memory_for_reliable_data_is_bounded_whatever_its_form() {
     }
 }
 
+/// A peer within his credit, whose messages are read as they come in full.
+struct Rogue {
+    inbox: Inbox,
+    next: u16,
+    most: usize,
+}
+
+impl Rogue {
+    /// Sends fragment `index` of two, of `len` bytes, of messages `ids`.
+    fn send(&mut self, ids: core::ops::Range<u16>, index: u16, len: usize) {
+        let data = [7; FRAGMENT_LEN];
+        for id in ids {
+            let frame = frame(1, self.next + id, Some((index, 2)), &data[..len]);
+            self.inbox.on_message(Instant::ZERO, &frame).unwrap();
+            self.most = self.most.max(self.inbox.memory());
+        }
+    }
+
+    /// Sends one half of `count` messages, then the other of all but `left`; these are then read.
+    fn fill(&mut self, count: u16, left: u16, lens: [(u16, usize); 2]) {
+        let [(first, first_len), (second, second_len)] = lens;
+        self.send(0..count, first, first_len);
+        self.send(left..count, second, second_len);
+        let mut out = Vec::new();
+        let read = core::iter::from_fn(|| self.inbox.recv(&mut out)).count();
+        assert_eq!(read, usize::from(count - left));
+        if let Some(grant) = self.inbox.window_to_send() {
+            self.inbox.on_window_sent(grant);
+        }
+        self.next += count;
+    }
+}
+
+/// Where one of each form is left behind, too: what is held keeps nothing else.
+#[test]
+fn twp_m7_memory_is_bounded_for_one_form_after_the_other_too() {
+    let rows = [
+        ChannelConfig::unreliable(),
+        ChannelConfig::reliable_unordered(),
+    ];
+    // A quarter of the window may be read and not yet granted again.
+    let credit = WINDOW / 10 * 7;
+    let count = |cost: usize| u16::try_from(credit / cost).unwrap();
+    for left in [0, 1] {
+        let mut rogue = Rogue {
+            inbox: Inbox::new(ChannelTable::new(&rows).unwrap(), WINDOW, 0),
+            next: 0,
+            most: 0,
+        };
+        for _ in 0..3 {
+            let (heads, tails) = (
+                count(FRAGMENT_LEN + FRAME_CREDIT_MIN),
+                count(2 * FRAGMENT_LEN),
+            );
+            rogue.fill(heads, left, [(0, FRAGMENT_LEN), (1, 1)]);
+            rogue.fill(tails, left, [(1, FRAGMENT_LEN - 1), (0, FRAGMENT_LEN)]);
+        }
+        assert!(rogue.most > WINDOW, "{}", rogue.most);
+        assert!(rogue.most < WINDOW * 2, "{}", rogue.most);
+    }
+}
+
 #[test]
 fn a_message_number_a_thousand_and_more_ahead_ends_the_session() {
     let mut inbox = inbox();

@@ -1,0 +1,37 @@
+//! What a session at rest does for a peer who keeps it from resting.
+
+use core::time::Duration;
+
+use udp_proto::Config;
+
+use crate::authenticated::Bout;
+use crate::direct::Sent;
+use crate::harness::address;
+
+/// 100 PINGs a second for 20 s: each has to be opened and each third or so answered, but the session, whose
+/// keepalive is a second, folds its keys twice in that time and not with each answer.
+#[test]
+fn a_peer_that_pings_a_session_at_rest_has_keys_expanded_twice_a_keepalive_at_most() {
+    let mut bout = Bout::open_with(61, Config::default());
+    let (mut folds, mut answers, mut acked) = (0, 0, [0, 0]);
+    let mut before = bout.server().machine.memory();
+    for _ in 0..2_000 {
+        bout.line.now += Duration::from_millis(10);
+        let now = bout.line.now;
+        let ack = [0x02, acked[0], acked[1], 0, 0, 0, 0, 0x01];
+        let packet = bout.session.packet(&ack);
+        let server = &mut bout.line.server;
+        server.wake(now);
+        server.take(now, address(crate::direct::CLIENT), &packet);
+        for Sent { bytes, .. } in server.drain(now) {
+            answers += 1;
+            acked = [bytes[5], bytes[6]];
+        }
+        let memory = server.machine.memory();
+        folds += usize::from(memory < before);
+        before = memory;
+    }
+    assert_eq!(bout.end(), None);
+    assert!(answers > 400, "{answers}");
+    assert!((20..=41).contains(&folds), "{folds}");
+}
