@@ -105,8 +105,9 @@ impl BackgroundClient {
     ///
     /// # Errors
     ///
-    /// As [`send`](Self::send), and [`SendError::TooManyTracked`] where 4,096 messages of the session, or
-    /// 65,536 in all, were not told of by an event that was taken.
+    /// As [`send`](Self::send), and [`SendError::TooManyTracked`] where 4,096 messages of the session were
+    /// not told of by an event that was taken, or more than a quarter of what that leaves to others of
+    /// 65,536.
     pub fn send_tracked(&self, message: &Message<'_>) -> Result<MessageId, SendError> {
         self.thread.line.send_tracked(self.session, message)
     }
