@@ -31,8 +31,16 @@ pub(crate) struct Tracked {
 #[derive(Debug)]
 struct Book {
     next: u64,
-    open: BTreeMap<u64, (SessionId, ChannelId)>,
+    open: BTreeMap<u64, Fate>,
     counts: BTreeMap<SessionId, u16>,
+}
+
+/// What is told of a message where nothing else is.
+#[derive(Clone, Copy, Debug)]
+struct Fate {
+    session: SessionId,
+    channel: ChannelId,
+    outcome: MessageOutcome,
 }
 
 impl Tracked {
@@ -69,7 +77,12 @@ impl Tracked {
         }
         let number = book.next;
         book.next = number.wrapping_add(1).max(FIRST);
-        book.open.insert(number, (session, channel));
+        let fate = Fate {
+            session,
+            channel,
+            outcome: MessageOutcome::Dropped,
+        };
+        book.open.insert(number, fate);
         book.counts.insert(session, count);
         Ok(MessageId(number))
     }
@@ -79,16 +92,23 @@ impl Tracked {
         self.book().end(number);
     }
 
+    /// Keeps what became of a message, where the thread ends before it could tell.
+    pub(crate) fn keep(&self, MessageId(number): MessageId, outcome: MessageOutcome) {
+        if let Some(fate) = self.book().open.get_mut(&number) {
+            fate.outcome = outcome;
+        }
+    }
+
     /// Returns what is to be told once the thread has ended and all that it told was taken.
-    pub(crate) fn pop_dropped(&self) -> Option<Event> {
+    pub(crate) fn pop_untold(&self) -> Option<Event> {
         let mut book = self.book();
-        let (&number, &(session, channel)) = book.open.first_key_value()?;
+        let (&number, &fate) = book.open.first_key_value()?;
         book.end(number);
         Some(Event::Settled {
-            session,
-            channel,
+            session: fate.session,
+            channel: fate.channel,
             message: MessageId(number),
-            outcome: MessageOutcome::Dropped,
+            outcome: fate.outcome,
         })
     }
 
@@ -100,13 +120,13 @@ impl Tracked {
 
 impl Book {
     fn end(&mut self, number: u64) {
-        let Some((session, _)) = self.open.remove(&number) else {
+        let Some(fate) = self.open.remove(&number) else {
             return;
         };
-        if let Some(count) = self.counts.get_mut(&session) {
+        if let Some(count) = self.counts.get_mut(&fate.session) {
             *count = count.saturating_sub(1);
             if *count == 0 {
-                self.counts.remove(&session);
+                self.counts.remove(&fate.session);
             }
         }
     }
@@ -147,7 +167,7 @@ mod tests {
         tracked.end(numbers[7]);
         let last = begin().unwrap();
         assert_eq!(begin(), Err(SendError::TooManyTracked));
-        let told = core::iter::from_fn(|| tracked.pop_dropped());
+        let told = core::iter::from_fn(|| tracked.pop_untold());
         let told: Vec<MessageId> = told
             .map(|event| {
                 let Event::Settled {
