@@ -10,7 +10,9 @@ use std::thread;
 use std::time::Duration;
 
 use rustls::pki_types::ServerName;
-use rustls::{ClientConfig, ClientConnection, ServerConfig, ServerConnection, StreamOwned};
+use rustls::{
+    CertificateError, ClientConfig, ClientConnection, ServerConfig, ServerConnection, StreamOwned,
+};
 use serde::{Deserialize, Serialize};
 use tickwire::accounts::{AccountError, AccountName, Accounts, MemoryStore, Password};
 use tickwire::crypto::token::TokenKey;
@@ -191,8 +193,28 @@ pub(crate) fn ask(
 fn believe(error: &io::Error) -> String {
     match error.get_ref().and_then(|cause| cause.downcast_ref()) {
         Some(rustls::Error::InvalidCertificate(why)) => {
-            format!("the lobby is not believed, its certificate is not good: {why:?}")
+            format!("the lobby is not believed: {}", doubt(why))
         }
         _ => format!("the lobby cannot be asked: {error}"),
+    }
+}
+
+/// What is wrong with a certificate.
+const fn doubt(why: &CertificateError) -> &'static str {
+    match why {
+        CertificateError::UnknownIssuer => {
+            "its certificate is of no authority that is trusted here"
+        }
+        CertificateError::Expired | CertificateError::ExpiredContext { .. } => {
+            "the time of its certificate is over"
+        }
+        CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
+            "the time of its certificate has not come"
+        }
+        CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
+            "its certificate is for another host"
+        }
+        CertificateError::BadSignature => "the signature of its certificate is wrong",
+        _ => "its certificate cannot be checked",
     }
 }
