@@ -2,7 +2,10 @@
 
 pub(crate) mod batch;
 mod bind;
-#[cfg(any(target_os = "android", target_os = "linux"))]
+#[cfg(all(
+    any(target_os = "android", target_os = "linux"),
+    not(tickwire_portable)
+))]
 mod many;
 pub(crate) mod socket;
 
