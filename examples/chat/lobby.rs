@@ -201,20 +201,21 @@ fn believe(error: &io::Error) -> String {
 
 /// What is wrong with a certificate.
 const fn doubt(why: &CertificateError) -> &'static str {
-    match why {
-        CertificateError::UnknownIssuer => {
-            "its certificate is of no authority that is trusted here"
-        }
-        CertificateError::Expired | CertificateError::ExpiredContext { .. } => {
-            "the time of its certificate is over"
-        }
-        CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
-            "the time of its certificate has not come"
-        }
-        CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
-            "its certificate is for another host"
-        }
-        CertificateError::BadSignature => "the signature of its certificate is wrong",
-        _ => "its certificate cannot be checked",
+    use CertificateError as Why;
+    if matches!(why, Why::UnknownIssuer) {
+        "its certificate is of no authority that is trusted here"
+    } else if matches!(why, Why::Expired | Why::ExpiredContext { .. }) {
+        "the time of its certificate is over"
+    } else if matches!(why, Why::NotValidYet | Why::NotValidYetContext { .. }) {
+        "the time of its certificate has not come"
+    } else if matches!(
+        why,
+        Why::NotValidForName | Why::NotValidForNameContext { .. }
+    ) {
+        "its certificate is for another host"
+    } else if matches!(why, Why::BadSignature) {
+        "the signature of its certificate is wrong"
+    } else {
+        "its certificate cannot be checked"
     }
 }

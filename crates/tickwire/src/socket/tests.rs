@@ -270,11 +270,14 @@ fn u17_what_was_delivered_is_not_told_to_be_dropped_where_the_thread_ends() {
     let lost = line.send_tracked(session, &message).unwrap();
     line.stop(Duration::ZERO);
     server.socket.serve(&line, &Asleep);
-    let told = core::iter::from_fn(|| line.last_event()).map(|event| match event {
-        Event::Settled {
+    let told = core::iter::from_fn(|| line.last_event()).map(|event| {
+        let Event::Settled {
             message, outcome, ..
-        } => (message, outcome),
-        other => panic!("{other:?}"),
+        } = event
+        else {
+            panic!("{event:?}");
+        };
+        (message, outcome)
     });
     let mut expected: Vec<_> = sent
         .into_iter()

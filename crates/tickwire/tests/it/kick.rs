@@ -77,11 +77,14 @@ fn u15_a_kick_waits_for_nobody_who_takes_nothing() {
     assert_eq!(why, CloseReason::Local(CloseCode::Kicked));
     let mut told: Vec<_> = events
         .iter()
-        .filter_map(|event| match event {
-            Event::Settled {
+        .filter_map(|event| {
+            let Event::Settled {
                 message, outcome, ..
-            } if *outcome != MessageOutcome::Delivered => Some(*message),
-            _ => None,
+            } = event
+            else {
+                return None;
+            };
+            (*outcome != MessageOutcome::Delivered).then_some(*message)
         })
         .collect();
     told.sort();
@@ -89,11 +92,8 @@ fn u15_a_kick_waits_for_nobody_who_takes_nothing() {
     // The player is told once he looks.
     let text = loop {
         let events = sleeper.wait_tick(NonZeroU8::MAX).unwrap();
-        let text = events.into_iter().find_map(|event| match event {
-            Event::Disconnected { text, .. } => Some(text),
-            _ => None,
-        });
-        if let Some(text) = text {
+        let mut events = events.into_iter();
+        if let Some(Event::Disconnected { text, .. }) = events.next_back() {
             break text;
         }
     };
