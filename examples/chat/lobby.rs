@@ -10,7 +10,9 @@ use std::thread;
 use std::time::Duration;
 
 use rustls::pki_types::ServerName;
-use rustls::{ClientConfig, ClientConnection, ServerConfig, ServerConnection, StreamOwned};
+use rustls::{
+    CertificateError, ClientConfig, ClientConnection, ServerConfig, ServerConnection, StreamOwned,
+};
 use serde::{Deserialize, Serialize};
 use tickwire::accounts::{AccountError, AccountName, Accounts, MemoryStore, Password};
 use tickwire::crypto::token::TokenKey;
@@ -191,8 +193,29 @@ pub(crate) fn ask(
 fn believe(error: &io::Error) -> String {
     match error.get_ref().and_then(|cause| cause.downcast_ref()) {
         Some(rustls::Error::InvalidCertificate(why)) => {
-            format!("the lobby is not believed, its certificate is not good: {why:?}")
+            format!("the lobby is not believed: {}", doubt(why))
         }
         _ => format!("the lobby cannot be asked: {error}"),
+    }
+}
+
+/// What is wrong with a certificate.
+const fn doubt(why: &CertificateError) -> &'static str {
+    use CertificateError as Why;
+    if matches!(why, Why::UnknownIssuer) {
+        "its certificate is of no authority that is trusted here"
+    } else if matches!(why, Why::Expired | Why::ExpiredContext { .. }) {
+        "the time of its certificate is over"
+    } else if matches!(why, Why::NotValidYet | Why::NotValidYetContext { .. }) {
+        "the time of its certificate has not come"
+    } else if matches!(
+        why,
+        Why::NotValidForName | Why::NotValidForNameContext { .. }
+    ) {
+        "its certificate is for another host"
+    } else if matches!(why, Why::BadSignature) {
+        "the signature of its certificate is wrong"
+    } else {
+        "its certificate cannot be checked"
     }
 }

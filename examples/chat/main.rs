@@ -26,6 +26,7 @@ use std::io::{self, BufRead};
 use std::net::{SocketAddr, TcpListener};
 use std::num::NonZeroU8;
 use std::path::{Path, PathBuf};
+use std::process::ExitCode;
 use std::sync::mpsc::{Receiver, TryRecvError, channel};
 use std::sync::{Arc, Mutex};
 use std::thread;
@@ -75,8 +76,18 @@ enum Line {
     },
 }
 
-fn main() -> Result<(), Box<dyn Error>> {
-    match Line::parse() {
+fn main() -> ExitCode {
+    match obey(Line::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("chat: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn obey(line: Line) -> Result<(), Box<dyn Error>> {
+    match line {
         Line::Run => script::run(),
         Line::Server {
             lobby,

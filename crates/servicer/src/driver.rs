@@ -305,6 +305,7 @@ where
                 break;
             };
             *left -= 1;
+            self.handover.note_sent(now, &transmit.destination);
             outlet.take(now, (&transmit, start), self.inbox.ledger());
         }
         outlet.flush(now, self.inbox.ledger());

@@ -2,7 +2,10 @@
 
 pub(crate) mod batch;
 mod bind;
-#[cfg(any(target_os = "android", target_os = "linux"))]
+#[cfg(all(
+    any(target_os = "android", target_os = "linux"),
+    not(tickwire_portable)
+))]
 mod many;
 pub(crate) mod socket;
 
@@ -52,7 +55,9 @@ impl UdpServicer {
     /// protocol, version 2, before a datagram's own bytes. It is taken off, and the machine is told the
     /// address in it with this datagram and all that follow from the exit's port
     /// ([`Config::exit_flows_max`]). A header that says otherwise is believed where the flow has no session
-    /// and was silent for 5 s, else its datagram is dropped. From anybody else the bytes go to the machine
+    /// and was silent for 5 s, in either direction, else its datagram is dropped. That keeps a player from
+    /// saying so himself where his session has just ended: an exit writes a header before whatever it sends
+    /// while it has not heard this host for less than that, and always before what begins like one. From anybody else the bytes go to the machine
     /// as they came.
     ///
     /// Whoever can send in an exit's name is believed too: exits must reach this host over a network in

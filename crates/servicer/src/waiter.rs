@@ -18,7 +18,10 @@ use crate::Clock;
 pub(crate) struct Waiter {
     poll: Poll,
     events: Events,
-    #[cfg(any(target_os = "android", target_os = "linux"))]
+    #[cfg(all(
+        any(target_os = "android", target_os = "linux"),
+        not(tickwire_portable)
+    ))]
     timer: Option<timer::Timer>,
 }
 
@@ -28,13 +31,19 @@ impl Waiter {
     pub(crate) fn new(events_max: usize) -> io::Result<(Self, Waker)> {
         let poll = Poll::new()?;
         let waker = Waker::new(poll.registry(), WAKER)?;
-        #[cfg(any(target_os = "android", target_os = "linux"))]
+        #[cfg(all(
+            any(target_os = "android", target_os = "linux"),
+            not(tickwire_portable)
+        ))]
         let timer = timer::Timer::new(poll.registry()).ok();
         Ok((
             Self {
                 poll,
                 events: Events::with_capacity(events_max),
-                #[cfg(any(target_os = "android", target_os = "linux"))]
+                #[cfg(all(
+                    any(target_os = "android", target_os = "linux"),
+                    not(tickwire_portable)
+                ))]
                 timer,
             },
             waker,
@@ -64,7 +73,10 @@ impl Waiter {
         let now = clock.now();
         let timeout = match deadline {
             Some(deadline) if deadline <= now => return Ok(()),
-            #[cfg(any(target_os = "android", target_os = "linux"))]
+            #[cfg(all(
+                any(target_os = "android", target_os = "linux"),
+                not(tickwire_portable)
+            ))]
             Some(deadline)
                 if self
                     .timer
@@ -83,7 +95,10 @@ impl Waiter {
     }
 }
 
-#[cfg(any(target_os = "android", target_os = "linux"))]
+#[cfg(all(
+    any(target_os = "android", target_os = "linux"),
+    not(tickwire_portable)
+))]
 mod timer {
     use std::io;
     use std::os::fd::{AsFd, AsRawFd};
@@ -138,5 +153,8 @@ mod timer {
 pub(crate) const TOKENS_MAX: usize = usize::MAX - 2;
 
 const WAKER: Token = Token(TOKENS_MAX);
-#[cfg(any(target_os = "android", target_os = "linux"))]
+#[cfg(all(
+    any(target_os = "android", target_os = "linux"),
+    not(tickwire_portable)
+))]
 const TIMER: Token = Token(TOKENS_MAX + 1);

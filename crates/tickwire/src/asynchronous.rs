@@ -87,14 +87,15 @@ impl AsyncClient {
     ///
     /// # Errors
     ///
-    /// As [`send`](Self::send), and [`SendError::TooManyTracked`] where 4,096 messages of the session, or
-    /// 65,536 in all, were not told of by an event that was taken.
+    /// As [`send`](Self::send), and [`SendError::TooManyTracked`] where 4,096 messages of the session were
+    /// not told of by an event that was taken, or more than a quarter of what that leaves to others of
+    /// 65,536.
     pub async fn send_tracked(&self, message: &Message<'_>) -> Result<MessageId, SendError> {
         self.link.send_tracked(self.session, message).await
     }
 
-    /// Waits for a report of this moment, as [`Client::report`]'s; `None` where the thread has ended, or
-    /// no order finds room.
+    /// Waits for a report of this moment, as [`Client::report`]'s; `None` where the thread has ended
+    /// before it came, or 1,024 wait for one.
     pub async fn report(&self) -> Option<Report> {
         self.link.report().await
     }
@@ -180,13 +181,25 @@ impl AsyncServer {
         self.link.next_event().await
     }
 
-    /// Ends a session, once what was sent reliably has arrived; [`Event::Disconnected`] follows.
+    /// Ends a session, once what was sent reliably has arrived; [`Event::Disconnected`] follows, and none
+    /// of its messages, also of those that wait. A player who takes nothing delays his end as
+    /// [`AsyncClient::disconnect`] says: [`kick`](Self::kick) does not wait.
     ///
     /// # Errors
     ///
     /// As [`AsyncClient::disconnect`].
     pub fn disconnect(&self, session: SessionId) -> Result<(), SendError> {
-        self.link.line.disconnect(session)
+        self.link.line.send_away(session)
+    }
+
+    /// Ends a session at once, whatever is queued for it, and tells the player `reason`; as
+    /// [`Server::kick`]. None of its messages follows.
+    ///
+    /// # Errors
+    ///
+    /// As [`disconnect`](Self::disconnect).
+    pub fn kick(&self, session: SessionId, reason: &[u8]) -> Result<(), SendError> {
+        self.link.line.kick(session, reason)
     }
 
     /// Ends all sessions and the thread within `within`; as [`AsyncClient::shutdown`].
@@ -251,11 +264,14 @@ impl Link {
     }
 
     async fn next_event(&mut self) -> Option<Event> {
-        let Some(event) = self.events.recv().await else {
-            return self.line.last_event();
-        };
-        self.line.on_taken(&event);
-        Some(event)
+        loop {
+            let Some(event) = self.events.recv().await else {
+                return self.line.last_event();
+            };
+            if let Some(event) = self.line.on_taken(event) {
+                return Some(event);
+            }
+        }
     }
 }
 
@@ -271,5 +287,33 @@ impl Outlet for Sender<Event> {
             TrySendError::Full(event) => Offer::Full(event),
             TrySendError::Closed(_) => Offer::Gone,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use udp_proto::AppId;
+
+    /// The thread has looked for orders and answers, and ends; then somebody asks.
+    #[test]
+    fn u18_whoever_asks_for_a_report_of_a_thread_that_ends_is_told_of_its_end() {
+        let server = Server::bind("127.0.0.1:0".parse().unwrap(), AppId(1)).unwrap();
+        let line = Line::to(&server.socket);
+        let (_outlet, events) = channel(1);
+        let link = Link { line, events };
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_time()
+            .build()
+            .unwrap();
+        let ends = async {
+            // As `Socket::serve` ends.
+            let ended = link.line.signals.announce_end();
+            drop(server);
+            drop(ended);
+        };
+        let both = async { tokio::join!(biased; link.report(), ends).0 };
+        let both = async { tokio::time::timeout(Duration::from_secs(20), both).await };
+        assert!(matches!(runtime.block_on(both), Ok(None)));
     }
 }

@@ -5,7 +5,9 @@
 //! reliable sender then has no credit to send more.
 
 mod allowance;
+mod answers;
 mod held;
+mod hushed;
 mod line;
 mod parcel;
 mod tracked;
@@ -21,10 +23,12 @@ use udp_proto::{ChannelId, Message, MessageId, SendError, SessionId};
 use crate::socket::Socket;
 use crate::{Client, Event, Report, Server, ServerKey};
 pub(crate) use allowance::Allowance;
+pub(crate) use answers::{Answer, Answers};
 pub(crate) use held::Held;
+pub(crate) use hushed::Hushed;
 #[cfg(test)]
 pub(crate) use line::EVENT_BYTES_MAX;
-pub(crate) use line::{Answer, Line, MESSAGE_COST, Offer, Order, Outlet, Signals};
+pub(crate) use line::{Line, MESSAGE_COST, Offer, Order, Outlet, Signals};
 pub(crate) use parcel::Parcel;
 pub(crate) use tracked::Tracked;
 
@@ -105,14 +109,15 @@ impl BackgroundClient {
     ///
     /// # Errors
     ///
-    /// As [`send`](Self::send), and [`SendError::TooManyTracked`] where 4,096 messages of the session, or
-    /// 65,536 in all, were not told of by an event that was taken.
+    /// As [`send`](Self::send), and [`SendError::TooManyTracked`] where 4,096 messages of the session were
+    /// not told of by an event that was taken, or more than a quarter of what that leaves to others of
+    /// 65,536.
     pub fn send_tracked(&self, message: &Message<'_>) -> Result<MessageId, SendError> {
         self.thread.line.send_tracked(self.session, message)
     }
 
     /// Waits up to `within` for a report of this moment, as [`Client::report`]'s; a thread at rest makes
-    /// one within a millisecond. `None` where none came, or no order finds room.
+    /// one within a millisecond. `None` where none came, or 1,024 wait for one.
     pub fn report(&self, within: Duration) -> Option<Report> {
         self.thread.report(within)
     }
@@ -207,14 +212,26 @@ impl BackgroundServer {
         self.thread.wait_event(within)
     }
 
-    /// Ends a session, once what was sent reliably has arrived; as [`BackgroundClient::disconnect`].
+    /// Ends a session, once what was sent reliably has arrived; as [`BackgroundClient::disconnect`]. None of
+    /// its messages is handed over any more, also of those that wait. A player who takes nothing delays
+    /// his end for that long: [`kick`](Self::kick) does not wait.
     ///
     /// # Errors
     ///
     /// [`SendError::Full`] where no order finds room, which does not depend on what the session
     /// holds; [`SendError::Closed`] as [`send`](Self::send).
     pub fn disconnect(&self, session: SessionId) -> Result<(), SendError> {
-        self.thread.line.disconnect(session)
+        self.thread.line.send_away(session)
+    }
+
+    /// Ends a session at once, whatever is queued for it, and tells the player `reason`; as
+    /// [`Server::kick`]. None of its messages is handed over any more, also of those that wait.
+    ///
+    /// # Errors
+    ///
+    /// As [`disconnect`](Self::disconnect).
+    pub fn kick(&self, session: SessionId, reason: &[u8]) -> Result<(), SendError> {
+        self.thread.line.kick(session, reason)
     }
 
     /// Returns whether the thread is at work.
@@ -253,24 +270,34 @@ impl Thread {
     }
 
     fn next_event(&self) -> Option<Event> {
-        match self.events.try_recv() {
-            Ok(event) => {
-                self.line.on_taken(&event);
-                Some(event)
+        loop {
+            match self.events.try_recv() {
+                Ok(event) => {
+                    if let Some(event) = self.line.on_taken(event) {
+                        return Some(event);
+                    }
+                }
+                Err(TryRecvError::Empty) => return None,
+                Err(TryRecvError::Disconnected) => return self.line.last_event(),
             }
-            Err(TryRecvError::Empty) => None,
-            Err(TryRecvError::Disconnected) => self.line.last_event(),
         }
     }
 
     fn wait_event(&self, within: Duration) -> Option<Event> {
-        match self.events.recv_timeout(within) {
-            Ok(event) => {
-                self.line.on_taken(&event);
-                Some(event)
+        let clock = servicer::Clock::new();
+        let deadline = clock.now() + within;
+        let mut left = within;
+        loop {
+            match self.events.recv_timeout(left) {
+                Ok(event) => {
+                    if let Some(event) = self.line.on_taken(event) {
+                        return Some(event);
+                    }
+                    left = deadline.saturating_since(clock.now());
+                }
+                Err(RecvTimeoutError::Timeout) => return None,
+                Err(RecvTimeoutError::Disconnected) => return self.line.last_event(),
             }
-            Err(RecvTimeoutError::Timeout) => None,
-            Err(RecvTimeoutError::Disconnected) => self.line.last_event(),
         }
     }
 
@@ -294,7 +321,7 @@ impl Thread {
         loop {
             let left = deadline.saturating_since(clock.now());
             match self.events.recv_timeout(left) {
-                Ok(event) => self.line.on_taken(&event),
+                Ok(event) => drop(self.line.on_taken(event)),
                 Err(RecvTimeoutError::Timeout) => return false,
                 Err(RecvTimeoutError::Disconnected) => break,
             }

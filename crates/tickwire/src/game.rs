@@ -123,6 +123,8 @@ impl Server {
 fn tell(game: &mut impl Game, server: &mut Server, event: Event) {
     match event {
         Event::Connected { session, peer } => game.connect(server, session, &peer),
+        // The game has sent it away on account of an event before.
+        Event::Message { session, .. } if server.socket.is_hushed(session) => {}
         Event::Message {
             session,
             channel,

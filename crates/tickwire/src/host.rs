@@ -15,7 +15,7 @@ use udp_proto::{ChannelId, CloseCode, Endpoint, MessageId, MessageOutcome, SendE
 use wire::{CommandId, Instant};
 
 use crate::Event;
-use crate::background::{Answer, Held, MESSAGE_COST, Offer, Order, Outlet, Parcel, Signals};
+use crate::background::{Held, MESSAGE_COST, Offer, Order, Outlet, Parcel, Signals};
 use crate::stats::Recorder;
 
 /// Bytes of messages from sessions that have ended, over all of them, that wait for the game; each
@@ -63,15 +63,15 @@ pub(crate) struct Host {
     held: Held<SessionId, Parcel>,
     /// By what number the game knows each message that it is to be told of.
     numbers: BTreeMap<(SessionId, ChannelId, MessageId), MessageId>,
-    /// Who waits for a report.
-    pub(crate) asked: Vec<Answer>,
     /// What is shared with that thread.
     pub(crate) signals: Arc<Signals>,
     /// Where so many events wait, whoever comes is sent away; no limit where the game's own thread
     /// drives the endpoint.
     pub(crate) events_max: usize,
-    /// Those that were sent away, until their end.
+    /// Those that were sent away as they came, until their end.
     sent_away: BTreeSet<SessionId>,
+    /// Those whose messages the game does not get any more, until their end.
+    hushed: BTreeSet<SessionId>,
     /// What `events` hold of sessions that have ended.
     last_words: usize,
     /// When the next tick begins, where the game keeps one.
@@ -94,10 +94,10 @@ impl Host {
             readable: VecDeque::new(),
             held: Held::default(),
             numbers: BTreeMap::new(),
-            asked: Vec::new(),
             signals: Arc::new(Signals::new(side)),
             events_max: usize::MAX,
             sent_away: BTreeSet::new(),
+            hushed: BTreeSet::new(),
             last_words: 0,
             next_tick: None,
             has_ticked: false,
@@ -187,6 +187,33 @@ impl Host {
                     // room for another try.
                     self.signals.cry_for_room();
                 }
+            }
+        }
+    }
+
+    /// Tells of no more messages of a session, where one is open.
+    pub(crate) fn hush(&mut self, session: SessionId) {
+        if self.recorder.has(session) && self.hushed.insert(session) {
+            self.readable.retain(|readable| *readable != session);
+            self.events.retain(
+                |event| !matches!(event, Event::Message { session: of, .. } if *of == session),
+            );
+        }
+    }
+
+    /// Returns whether a session was hushed and has not ended.
+    pub(crate) fn is_hushed(&self, session: SessionId) -> bool {
+        self.hushed.contains(&session)
+    }
+
+    /// Keeps what became of messages where the game's queue had no room for it: the thread ends.
+    pub(crate) fn leave_word(&self) {
+        for event in &self.events {
+            if let Event::Settled {
+                message, outcome, ..
+            } = event
+            {
+                self.signals.tracked.keep(*message, *outcome);
             }
         }
     }
@@ -329,14 +356,22 @@ impl Application<Endpoint<Ring>> for Host {
                 );
                 self.tell_dropped();
             }
-            Order::Report(answer) => {
-                allowance.give_back_for_order();
-                self.asked.push(answer);
-            }
             Order::Disconnect(session) => {
                 allowance.give_back_for_order();
+                // A client says good-bye, and its server may have the last word.
+                if self.close_code == CloseCode::Kicked {
+                    self.hush(session);
+                }
                 let latest = Instant::from_nanos(u64::MAX);
                 self.end(now, endpoint, session, (latest, self.close_code));
+            }
+            Order::Kick(session, reason) => {
+                allowance.give_back_for_order();
+                self.hush(session);
+                self.held.forget(session, &self.signals.allowance);
+                self.tell_dropped();
+                // Where it has ended already, the game is told of that.
+                endpoint.kick(now, session, &reason).ok();
             }
         }
         ControlFlow::Continue(())
@@ -363,7 +398,7 @@ impl Application<Endpoint<Ring>> for Host {
                 self.events.push_back(Event::Unreachable { failure });
             }
             udp_proto::Event::Readable { session } => {
-                if !self.sent_away.contains(&session) {
+                if !self.sent_away.contains(&session) && !self.hushed.contains(&session) {
                     self.readable.push_back(session);
                 }
             }
@@ -394,9 +429,11 @@ impl Application<Endpoint<Ring>> for Host {
                 // The endpoint will forget it before the tick ends. What it said last comes before
                 // its end, as far as there is room.
                 self.readable.retain(|readable| *readable != session);
-                let most = LAST_WORDS_MAX.saturating_sub(self.last_words);
-                let cost = self.read(now, endpoint, session, most);
-                self.last_words = self.last_words.saturating_add(cost);
+                if !self.hushed.remove(&session) {
+                    let most = LAST_WORDS_MAX.saturating_sub(self.last_words);
+                    let cost = self.read(now, endpoint, session, most);
+                    self.last_words = self.last_words.saturating_add(cost);
+                }
                 self.held.forget(session, &self.signals.allowance);
                 self.tell_dropped();
                 self.events.push_back(Event::Disconnected {

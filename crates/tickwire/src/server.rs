@@ -134,23 +134,26 @@ impl Server {
             .act(|now, endpoint| endpoint.send_tracked(now, session, message))
     }
 
-    /// Ends a session, once what was sent reliably has arrived.
+    /// Ends a session, once what was sent reliably has arrived, for which its player has
+    /// [`Config::linger`]. No poll returns a message of it any more.
     ///
     /// # Errors
     ///
     /// [`NoSession`] where it has ended already.
     pub fn disconnect(&mut self, session: SessionId) -> Result<(), NoSession> {
+        self.socket.hush(session);
         self.socket
             .act(|now, endpoint| endpoint.close(now, session, CloseCode::Kicked, &[]))
     }
 
     /// Ends a session at once, whatever is queued for it, and tells the player `reason`, cut at 128
-    /// bytes: no address and no secret belongs in it.
+    /// bytes: no address and no secret belongs in it. No poll returns a message of it any more.
     ///
     /// # Errors
     ///
     /// [`NoSession`] where it has ended already.
     pub fn kick(&mut self, session: SessionId, reason: &[u8]) -> Result<(), NoSession> {
+        self.socket.hush(session);
         self.socket
             .act(|now, endpoint| endpoint.kick(now, session, reason))
     }

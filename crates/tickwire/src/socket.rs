@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use crypto::{NoEntropy, Ring};
 use servicer::{BindError, Clock, Driver, End, Requests, SocketConfig, UdpSocket};
-use udp_proto::{AppId, ChannelTable, Config, ConnectError, Endpoint, ListenError};
+use udp_proto::{AppId, ChannelTable, Config, ConnectError, Endpoint, ListenError, SessionId};
 use wire::Instant;
 
 use crate::Event;
@@ -141,9 +141,10 @@ impl Socket {
             match self.step(&line.signals, outlet) {
                 Step::Again => {}
                 Step::Wait if self.driver.wait().is_ok() => {}
-                Step::Wait | Step::End => return,
+                Step::Wait | Step::End => break,
             }
         }
+        self.driver.application().leave_word();
     }
 
     /// Turns once, gives what has happened to the game, and says what is to follow.
@@ -151,7 +152,7 @@ impl Socket {
         // Looked at first: the turn then takes all that was asked for before the end was.
         let stop_at = signals.stop_at();
         self.turn();
-        self.answer();
+        self.answer(signals);
         let handed_over = self
             .driver
             .act(|now, endpoint, host| host.hand_over(now, endpoint, outlet));
@@ -179,17 +180,25 @@ impl Socket {
     }
 
     /// Gives a report to whoever has asked for one.
-    fn answer(&mut self) {
-        let asked = self
-            .driver
-            .act(|_, _, host| core::mem::take(&mut host.asked));
-        if asked.is_empty() {
+    fn answer(&mut self, signals: &Signals) {
+        let waiting = signals.answers.take();
+        if waiting.is_empty() {
             return;
         }
         let report = self.report();
-        for answer in asked {
+        for answer in waiting {
             answer.give(report.clone());
         }
+    }
+
+    /// Tells the game of no more messages of a session.
+    pub(crate) fn hush(&mut self, session: SessionId) {
+        self.driver.act(|_, _, host| host.hush(session));
+    }
+
+    /// Returns whether the game has sent a session away that it was not told the end of.
+    pub(crate) fn is_hushed(&self, session: SessionId) -> bool {
+        self.driver.application().is_hushed(session)
     }
 
     pub(crate) const fn endpoint(&self) -> &Endpoint<Ring> {

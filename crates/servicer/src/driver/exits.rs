@@ -16,7 +16,11 @@ use super::proxy_header::{BadHeader, ProxyHeader};
 /// A flow is what one address of an exit sends to one of our sockets. What is believed is the exit's IP
 /// address and nothing else, so that whoever can send in its name could say whom any of its flows is for.
 /// He is kept from two things: a flow that is alive keeps whom it was for, and a flow without a session
-/// keeps its place from no other for longer than a handshake takes.
+/// keeps its place from no other for longer than a handshake takes, however often its header comes.
+///
+/// An exit writes its header until it has heard us, so that what comes bare soon after we have sent is the
+/// player's own, and so is a header that it begins with. A flow is alive, therefore, also while it is us
+/// that is heard: a session that is about to time out sends to a player who is silent.
 #[derive(Debug, Default)]
 pub(super) struct Exits {
     list: Vec<Exit>,
@@ -39,10 +43,10 @@ type Flow = (u16, SocketIndex);
 #[derive(Clone, Copy, Debug)]
 struct Told {
     source: SocketAddr,
-    /// When its header last came.
-    header_at: Instant,
-    /// When anything last came.
-    heard_at: Instant,
+    /// When its place was taken, or it was last seen to have a session.
+    placed_at: Instant,
+    /// When anything last came, or was sent to it.
+    moved_at: Instant,
     /// Whether it had a session when that was last asked.
     has_session: bool,
 }
@@ -50,12 +54,12 @@ struct Told {
 impl Told {
     /// Returns whether it may be forgotten.
     fn is_over(&self, now: Instant) -> bool {
-        !self.has_session && now.saturating_since(self.header_at) > HANDSHAKE_MAX
+        !self.has_session && now.saturating_since(self.placed_at) > HANDSHAKE_MAX
     }
 
-    /// Returns whether it may be for somebody else.
-    fn is_idle(&self, now: Instant) -> bool {
-        !self.has_session && now.saturating_since(self.heard_at) > HANDSHAKE_MAX
+    /// Returns whether nobody was heard on it for as long as that has to be before it is somebody else's.
+    fn is_silent(&self, now: Instant) -> bool {
+        now.saturating_since(self.moved_at) > HANDSHAKE_MAX
     }
 }
 
@@ -97,7 +101,7 @@ impl Exits {
             Ok(Some(header)) => header,
             Ok(None) => {
                 let source = known.map(|told| {
-                    told.heard_at = now;
+                    told.moved_at = now;
                     told.source
                 });
                 return Some((source, datagram));
@@ -121,13 +125,17 @@ impl Exits {
         let flows = &mut self.list.get_mut(place)?.flows;
         match header.source {
             Some(source) => {
-                let told = flows.entry(flow).or_insert(Told {
+                let new = Told {
                     source,
-                    header_at: now,
-                    heard_at: now,
+                    placed_at: now,
+                    moved_at: now,
                     has_session: false,
-                });
-                (told.source, told.header_at, told.heard_at) = (source, now, now);
+                };
+                if before == Some(source) {
+                    flows.entry(flow).or_insert(new).moved_at = now;
+                } else {
+                    flows.insert(flow, new);
+                }
             }
             None => drop(flows.remove(&flow)),
         }
@@ -145,11 +153,34 @@ impl Exits {
         (place, flow): (usize, Flow),
         machine: &M,
     ) -> bool {
-        let is_silent = |told: &Told| now.saturating_since(told.heard_at) > HANDSHAKE_MAX;
-        if self.told(place, flow).is_some_and(|told| is_silent(told)) {
+        let is_silent = |told: &mut Told| told.is_silent(now);
+        if self.told(place, flow).is_some_and(is_silent) {
             self.ask(now, machine);
         }
-        self.told(place, flow).is_none_or(|told| told.is_idle(now))
+        self.told(place, flow)
+            .is_none_or(|told| told.is_silent(now) && !told.has_session)
+    }
+
+    /// Takes note that something is sent to `peer`.
+    pub(super) fn note_sent<P: PeerAddress>(&mut self, now: Instant, peer: &P) {
+        self.each_of(peer, |told| told.moved_at = now);
+    }
+
+    /// Gives `act` the flows of a peer, of which there are several where that is of no socket.
+    fn each_of<P: PeerAddress>(&mut self, peer: &P, act: impl FnMut(&mut Told)) {
+        if self.list.is_empty() {
+            return;
+        }
+        let address = peer.address();
+        let ip = address.ip().to_canonical();
+        let Some(exit) = self.list.iter_mut().find(|exit| exit.ip == ip) else {
+            return;
+        };
+        let any = (SocketIndex(0), SocketIndex(u32::MAX));
+        let (first, last) = peer.socket().map_or(any, |socket| (socket, socket));
+        let port = address.port();
+        let flows = exit.flows.range_mut((port, first)..=(port, last));
+        flows.map(|(_, told)| told).for_each(act);
     }
 
     /// Returns whether there is a place for another flow of an exit, and makes some where flows are
@@ -186,20 +217,9 @@ impl Exits {
             }
         }
         machine.tell_peers(&mut |peer| {
-            let address = peer.address();
-            let ip = address.ip().to_canonical();
-            if let Some(exit) = self.list.iter_mut().find(|exit| exit.ip == ip) {
-                // Where a peer is of no socket, it may be of any.
-                let (first, last) = peer
-                    .socket()
-                    .map_or((SocketIndex(0), SocketIndex(u32::MAX)), |socket| {
-                        (socket, socket)
-                    });
-                let port = address.port();
-                for (_, told) in exit.flows.range_mut((port, first)..=(port, last)) {
-                    told.has_session = true;
-                }
-            }
+            self.each_of(&peer, |told| {
+                (told.has_session, told.placed_at) = (true, now);
+            });
         });
         true
     }
@@ -324,6 +344,26 @@ mod tests {
         );
     }
 
+    /// A session whose player falls silent at 1 s is sent to until it times out at 11 s. What comes bare
+    /// then is his own, since the exit has heard us, and says nothing of whom the flow is for.
+    #[test]
+    fn a_flow_that_was_just_sent_to_keeps_whom_it_is_for() {
+        let mut exits = Exits::new(&["192.0.2.1".parse().unwrap()], 8);
+        let none = Sessions::default();
+        take(&mut exits, 0, 1, &wrapped(9, b"hello")).unwrap();
+        take(&mut exits, 1_000, 1, b"input").unwrap();
+        exits.note_sent(Instant::from_millis(11_000), &envelope(1).remote);
+        exits.note_sent(Instant::from_millis(30_000), &envelope(2).remote);
+        let forge = |exits: &mut Exits, at| {
+            let other = take_beside(&none, exits, at, (1, &wrapped(7, b"hello")));
+            other.map(|(source, _)| source)
+        };
+        assert_eq!(forge(&mut exits, 11_100), None);
+        assert_eq!(forge(&mut exits, 16_000), None);
+        // By then the exit has not heard us for long, and writes its own header before what comes.
+        assert_eq!(forge(&mut exits, 16_001), Some(Some(player(7))));
+    }
+
     #[test]
     fn others_are_not_believed_and_lose_nothing() {
         let mut exits = Exits::new(&["192.0.2.2".parse().unwrap()], 8);
@@ -346,7 +386,8 @@ mod tests {
             take_beside(&players, exits, at, (port, &wrapped(8, b""))).is_some()
         };
         assert!(!new(&mut exits, 4_500, 41), "all are young");
-        // Bare datagrams of a handshake keep no place.
+        // More datagrams of a handshake keep no place, whether bare or not.
+        take_beside(&players, &mut exits, 4_900, (40, &wrapped(9, b"x"))).unwrap();
         take_beside(&players, &mut exits, 5_000, (40, b"x")).unwrap();
         assert!(!new(&mut exits, 5_001, 41), "it was just asked");
         assert!(new(&mut exits, 5_500, 41));

@@ -38,6 +38,11 @@ impl Handover {
         self.exits = Exits::new(exits, flows_max);
     }
 
+    /// Takes note that something is sent to `peer`.
+    pub(super) fn note_sent<P: PeerAddress>(&mut self, now: Instant, peer: &P) {
+        self.exits.note_sent(now, peer);
+    }
+
     /// Begins a turn. Nothing waits.
     pub(super) const fn begin(&mut self) {
         self.count = 0;

@@ -38,6 +38,7 @@ impl Intake {
     pub(super) fn new(batching: Batching) -> Self {
         let most = match batching {
             Batching::One => 1,
+            Batching::Many | Batching::Segmented if cfg!(tickwire_portable) => 1,
             Batching::Many | Batching::Segmented => BATCH_SIZE,
         };
         Self {

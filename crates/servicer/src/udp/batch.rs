@@ -3,7 +3,10 @@
 use std::io::{self, ErrorKind};
 use std::ops::Range;
 
-#[cfg(any(target_os = "android", target_os = "linux"))]
+#[cfg(all(
+    any(target_os = "android", target_os = "linux"),
+    not(tickwire_portable)
+))]
 pub(crate) use super::many::Heads;
 use super::socket::{Outbound, SEGMENTED_BYTES_MAX, Sent, count};
 use crate::driver::SocketIndex;
@@ -38,7 +41,10 @@ pub(crate) struct Batch {
 }
 
 /// Nothing: the system has no call for several.
-#[cfg(not(any(target_os = "android", target_os = "linux")))]
+#[cfg(not(all(
+    any(target_os = "android", target_os = "linux"),
+    not(tickwire_portable)
+)))]
 #[derive(Debug, Default)]
 pub(crate) struct Heads;
 

@@ -124,7 +124,16 @@ impl UdpSocket {
     pub(crate) fn segments_max(&self, batching: Batching) -> usize {
         match batching {
             Batching::One | Batching::Many => 1,
-            Batching::Segmented => self.state.max_gso_segments(),
+            Batching::Segmented => self.segments_now(),
+        }
+    }
+
+    /// How many datagrams the system sends as one at present.
+    fn segments_now(&self) -> usize {
+        if cfg!(tickwire_portable) {
+            1
+        } else {
+            self.state.max_gso_segments()
         }
     }
 
@@ -161,8 +170,7 @@ impl UdpSocket {
         }
         self.restore(now);
         let batch = self
-            .state
-            .max_gso_segments()
+            .segments_now()
             .min(SEGMENTED_BYTES_MAX / segment)
             .max(1)
             .saturating_mul(segment);
@@ -320,7 +328,10 @@ struct SocketRoad<'a> {
 }
 
 impl Road for SocketRoad<'_> {
-    #[cfg(any(target_os = "android", target_os = "linux"))]
+    #[cfg(all(
+        any(target_os = "android", target_os = "linux"),
+        not(tickwire_portable)
+    ))]
     fn many(&mut self, runs: &[Run]) -> io::Result<usize> {
         use std::os::fd::AsFd;
 
@@ -333,14 +344,19 @@ impl Road for SocketRoad<'_> {
         Ok(sent)
     }
 
-    #[cfg(not(any(target_os = "android", target_os = "linux")))]
+    #[cfg(not(all(
+        any(target_os = "android", target_os = "linux"),
+        not(tickwire_portable)
+    )))]
     fn many(&mut self, _: &[Run]) -> io::Result<usize> {
         Err(ErrorKind::Unsupported.into())
     }
 
     fn has_many(&self) -> bool {
-        cfg!(any(target_os = "android", target_os = "linux"))
-            && self.batching != Batching::One
+        cfg!(all(
+            any(target_os = "android", target_os = "linux"),
+            not(tickwire_portable)
+        )) && self.batching != Batching::One
             && self.socket.many_at <= self.now
     }
 
@@ -387,7 +403,10 @@ impl Reach {
 /// `quinn-udp` 0.6.3 also asks Linux for receive times, which nobody here reads. With them, what
 /// the system tells of datagrams that it has joined is longer (120 bytes) than the 96 that are
 /// reserved, and the congestion mark is cut off; without them it is 88.
-#[cfg(any(target_os = "android", target_os = "linux"))]
+#[cfg(all(
+    any(target_os = "android", target_os = "linux"),
+    not(tickwire_portable)
+))]
 fn open(socket: UdpSockRef<'_>, descriptor: &impl std::os::fd::AsFd) -> io::Result<UdpSocketState> {
     use nix::sys::socket::{setsockopt, sockopt::ReceiveTimestampns};
 
@@ -397,7 +416,10 @@ fn open(socket: UdpSockRef<'_>, descriptor: &impl std::os::fd::AsFd) -> io::Resu
 }
 
 /// Sets a socket up for batches, marks and own addresses.
-#[cfg(not(any(target_os = "android", target_os = "linux")))]
+#[cfg(not(all(
+    any(target_os = "android", target_os = "linux"),
+    not(tickwire_portable)
+)))]
 fn open<S>(socket: UdpSockRef<'_>, _: &S) -> io::Result<UdpSocketState> {
     UdpSocketState::new(socket)
 }

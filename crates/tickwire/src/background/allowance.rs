@@ -65,7 +65,7 @@ impl<S: Copy + Ord> Allowance<S> {
             return false;
         };
         let held = book.held.get(&session).copied().unwrap_or(0);
-        let is_share = held + cost <= left / 4;
+        let is_share = is_share(held + cost, left);
         let is_first = held == 0 && (left >= RESERVE || book.held.is_empty());
         if self.is_shared && !is_share && !is_first {
             return false;
@@ -143,6 +143,11 @@ impl<S: Copy + Ord> Allowance<S> {
         // Nothing in between panics; and each change leaves it whole.
         self.book.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Returns whether one of several may hold so much, where so much is left to all others: a quarter of it.
+pub(super) const fn is_share(held: usize, left: usize) -> bool {
+    held <= left / 4
 }
 
 /// What a message takes; one of 4 MiB and more takes all there is.

@@ -1,6 +1,5 @@
 //! What a game's thread and the thread of its socket share.
 
-use core::fmt;
 use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use core::time::Duration;
 use std::sync::Arc;
@@ -9,7 +8,7 @@ use servicer::{Clock, RequestError, Requests};
 use udp_proto::{ChannelId, ChannelTable, Message, MessageId, SendError, SessionId};
 use wire::Instant;
 
-use super::{Allowance, Parcel, Tracked};
+use super::{Allowance, Answer, Answers, Hushed, Parcel, Tracked};
 use crate::host::Side;
 use crate::socket::Socket;
 use crate::{Event, Report};
@@ -19,25 +18,10 @@ use crate::{Event, Report};
 pub(crate) enum Order {
     /// Send a message, for which there is allowance.
     Send(SessionId, ChannelId, Parcel),
-    /// End a session.
+    /// End a session, once what was sent before has arrived.
     Disconnect(SessionId),
-    /// Make a report.
-    Report(Answer),
-}
-
-/// Whom a report is for.
-pub(crate) struct Answer(Box<dyn FnOnce(Report) + Send>);
-
-impl Answer {
-    pub(crate) fn give(self, report: Report) {
-        (self.0)(report);
-    }
-}
-
-impl fmt::Debug for Answer {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Answer(..)")
-    }
+    /// End a session at once, and say why.
+    Kick(SessionId, Box<[u8]>),
 }
 
 /// Where the thread puts events.
@@ -68,6 +52,8 @@ pub(crate) struct Line {
 pub(crate) struct Signals {
     pub(crate) allowance: Allowance,
     pub(crate) tracked: Tracked,
+    pub(crate) answers: Answers,
+    hushed: Hushed,
     /// An event found no room: whoever takes one wakes the thread.
     is_crowded: AtomicBool,
     /// What the messages among the events cost that the game has not taken.
@@ -158,22 +144,38 @@ impl Line {
             .inspect_err(|_| self.signals.allowance.give_back(session, len))
     }
 
-    /// Asks for a report, which `answer` gets unless the thread ends before.
+    /// Asks for a report, which `give` gets; it is dropped where the thread ends before.
     pub(crate) fn report(
         &self,
-        answer: impl FnOnce(Report) + Send + 'static,
+        give: impl FnOnce(Report) + Send + 'static,
     ) -> Result<(), SendError> {
-        self.order_beside(Order::Report(Answer(Box::new(answer))))
+        self.signals.answers.ask(Answer::new(give))?;
+        self.requests.wake();
+        Ok(())
     }
 
     /// Returns what is told once the thread has ended and all its events were taken.
     pub(crate) fn last_event(&self) -> Option<Event> {
-        self.signals.tracked.pop_dropped()
+        self.signals.tracked.pop_untold()
     }
 
     /// Asks for the end of a session.
     pub(crate) fn disconnect(&self, session: SessionId) -> Result<(), SendError> {
         self.order_beside(Order::Disconnect(session))
+    }
+
+    /// Asks for the end of a session of whom the game wants to hear no more.
+    pub(crate) fn send_away(&self, session: SessionId) -> Result<(), SendError> {
+        self.disconnect(session)?;
+        self.signals.hushed.hush(session);
+        Ok(())
+    }
+
+    /// Asks for the end of such a session at once.
+    pub(crate) fn kick(&self, session: SessionId, reason: &[u8]) -> Result<(), SendError> {
+        self.order_beside(Order::Kick(session, kept_of(reason).into()))?;
+        self.signals.hushed.hush(session);
+        Ok(())
     }
 
     /// Queues an order without a message.
@@ -194,15 +196,16 @@ impl Line {
         })
     }
 
-    /// Takes note that the game has taken an event.
-    pub(crate) fn on_taken(&self, event: &Event) {
-        self.signals.lighten(event);
-        if let Event::Settled { message, .. } = event {
+    /// Takes note that the game has taken an event, and returns it where it is for the game.
+    pub(crate) fn on_taken(&self, event: Event) -> Option<Event> {
+        self.signals.lighten(&event);
+        if let Event::Settled { message, .. } = &event {
             self.signals.tracked.end(*message);
         }
         if self.signals.is_crowded.swap(false, Ordering::AcqRel) {
             self.requests.wake();
         }
+        self.signals.hushed.lets_pass(&event).then_some(event)
     }
 
     /// Asks the thread to end in order within `within`.
@@ -221,6 +224,8 @@ impl Signals {
         Self {
             allowance: Allowance::new(side),
             tracked: Tracked::new(),
+            answers: Answers::default(),
+            hushed: Hushed::default(),
             is_crowded: AtomicBool::new(false),
             event_bytes: AtomicUsize::new(0),
             stop_at_nanos: AtomicU64::new(u64::MAX),
@@ -252,7 +257,7 @@ impl Signals {
         }
     }
 
-    /// Returns what frees all waiting senders when it is dropped.
+    /// Returns what frees all who wait when it is dropped.
     pub(crate) const fn announce_end(&self) -> Ended<'_> {
         Ended(self)
     }
@@ -264,15 +269,24 @@ impl Signals {
     }
 }
 
-/// Frees all that wait for room when it is dropped, however the thread ends.
+/// Frees all that wait for room or an answer when it is dropped, however the thread ends.
 #[derive(Debug)]
 pub(crate) struct Ended<'a>(&'a Signals);
 
 impl Drop for Ended<'_> {
     fn drop(&mut self) {
+        self.0.answers.end();
         self.0.allowance.open();
     }
 }
+
+/// The part of a reason that a peer is told.
+fn kept_of(reason: &[u8]) -> &[u8] {
+    reason.get(..REASON_MAX).unwrap_or(reason)
+}
+
+/// Longest reason, bytes; what the endpoint tells.
+const REASON_MAX: usize = 128;
 
 /// What the messages among the events that wait for the game cost at most, and one message more.
 pub(crate) const EVENT_BYTES_MAX: usize = 4 << 20;

@@ -5,6 +5,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use udp_proto::{ChannelId, MessageId, MessageOutcome, SendError, SessionId};
 
+use super::allowance::is_share;
 use crate::Event;
 
 /// Of one session, as in the endpoint.
@@ -17,6 +18,9 @@ const FIRST: u64 = 1 << 63;
 
 /// The messages that the game has not heard of.
 ///
+/// Sessions share their number as they share an [`Allowance`](super::Allowance): none may hold more than
+/// a quarter of what it leaves to the others, and one message is taken in any case.
+///
 /// It is the game's side that keeps them, so that each is told of even where the thread has ended with
 /// what was on its way to it.
 #[derive(Debug)]
@@ -27,8 +31,16 @@ pub(crate) struct Tracked {
 #[derive(Debug)]
 struct Book {
     next: u64,
-    open: BTreeMap<u64, (SessionId, ChannelId)>,
+    open: BTreeMap<u64, Fate>,
     counts: BTreeMap<SessionId, u16>,
+}
+
+/// What is told of a message where nothing else is.
+#[derive(Clone, Copy, Debug)]
+struct Fate {
+    session: SessionId,
+    channel: ChannelId,
+    outcome: MessageOutcome,
 }
 
 impl Tracked {
@@ -46,21 +58,32 @@ impl Tracked {
     ///
     /// # Errors
     ///
-    /// [`SendError::TooManyTracked`] where the game has not heard of 4,096 of the session, or of 65,536.
+    /// [`SendError::TooManyTracked`] where the game has not heard of 4,096 of the session, or of more of
+    /// it than a quarter of what that leaves to others of 65,536.
     pub(crate) fn begin(
         &self,
         session: SessionId,
         channel: ChannelId,
     ) -> Result<MessageId, SendError> {
         let mut book = self.book();
-        let count = book.counts.get(&session).copied().unwrap_or(0);
-        if count >= SESSION_MAX || book.open.len() >= ALL_MAX {
+        let count = book
+            .counts
+            .get(&session)
+            .map_or(1, |held| held.saturating_add(1));
+        let left = ALL_MAX.checked_sub(book.open.len().saturating_add(1));
+        let left = left.ok_or(SendError::TooManyTracked)?;
+        if count > SESSION_MAX || count > 1 && !is_share(usize::from(count), left) {
             return Err(SendError::TooManyTracked);
         }
         let number = book.next;
         book.next = number.wrapping_add(1).max(FIRST);
-        book.open.insert(number, (session, channel));
-        book.counts.insert(session, count.saturating_add(1));
+        let fate = Fate {
+            session,
+            channel,
+            outcome: MessageOutcome::Dropped,
+        };
+        book.open.insert(number, fate);
+        book.counts.insert(session, count);
         Ok(MessageId(number))
     }
 
@@ -69,16 +92,23 @@ impl Tracked {
         self.book().end(number);
     }
 
+    /// Keeps what became of a message, where the thread ends before it could tell.
+    pub(crate) fn keep(&self, MessageId(number): MessageId, outcome: MessageOutcome) {
+        if let Some(fate) = self.book().open.get_mut(&number) {
+            fate.outcome = outcome;
+        }
+    }
+
     /// Returns what is to be told once the thread has ended and all that it told was taken.
-    pub(crate) fn pop_dropped(&self) -> Option<Event> {
+    pub(crate) fn pop_untold(&self) -> Option<Event> {
         let mut book = self.book();
-        let (&number, &(session, channel)) = book.open.first_key_value()?;
+        let (&number, &fate) = book.open.first_key_value()?;
         book.end(number);
         Some(Event::Settled {
-            session,
-            channel,
+            session: fate.session,
+            channel: fate.channel,
             message: MessageId(number),
-            outcome: MessageOutcome::Dropped,
+            outcome: fate.outcome,
         })
     }
 
@@ -90,13 +120,13 @@ impl Tracked {
 
 impl Book {
     fn end(&mut self, number: u64) {
-        let Some((session, _)) = self.open.remove(&number) else {
+        let Some(fate) = self.open.remove(&number) else {
             return;
         };
-        if let Some(count) = self.counts.get_mut(&session) {
+        if let Some(count) = self.counts.get_mut(&fate.session) {
             *count = count.saturating_sub(1);
             if *count == 0 {
-                self.counts.remove(&session);
+                self.counts.remove(&fate.session);
             }
         }
     }
@@ -105,14 +135,23 @@ impl Book {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{AppId, Client, Server};
+    use crate::{AppId, Server};
+    use udp_proto::{Credentials, ServerIdentity, Target};
 
-    /// Ids of sessions that dial nobody.
-    fn sessions(count: usize) -> Vec<SessionId> {
-        let server = Server::bind("127.0.0.1:0".parse().unwrap(), AppId(1)).unwrap();
-        let dial = |_| Client::connect(server.address(), AppId(1), server.key()).unwrap();
-        let clients: Vec<Client> = (0..count).map(dial).collect();
-        clients.iter().map(Client::session).collect()
+    /// Ids of sessions that are never polled to dial anybody.
+    fn sessions(count: u16) -> Vec<SessionId> {
+        let mut server = Server::bind("127.0.0.1:0".parse().unwrap(), AppId(1)).unwrap();
+        let key = server.key();
+        let dial = |port| {
+            let target = Target {
+                addresses: vec![([127, 0, 0, 1], port).into()],
+                server: ServerIdentity::Keys(vec![key.0]),
+                credentials: Credentials::Open,
+            };
+            let dial = server.socket.act(|now, it| it.connect(now, target));
+            dial.unwrap()
+        };
+        (1..=count).map(dial).collect()
     }
 
     #[test]
@@ -128,7 +167,7 @@ mod tests {
         tracked.end(numbers[7]);
         let last = begin().unwrap();
         assert_eq!(begin(), Err(SendError::TooManyTracked));
-        let told = core::iter::from_fn(|| tracked.pop_dropped());
+        let told = core::iter::from_fn(|| tracked.pop_untold());
         let told: Vec<MessageId> = told
             .map(|event| {
                 let Event::Settled {
@@ -146,5 +185,30 @@ mod tests {
         expected.push(last);
         assert_eq!(told, expected);
         assert!(tracked.book().counts.is_empty());
+    }
+
+    #[test]
+    fn u17_however_many_sessions_track_all_they_may_there_is_room_for_another() {
+        let tracked = Tracked::new();
+        let channel = ChannelId(1);
+        let mut open = Vec::new();
+        for (place, session) in sessions(40).into_iter().enumerate() {
+            let numbers = core::iter::from_fn(|| tracked.begin(session, channel).ok());
+            let numbers: Vec<MessageId> = numbers.collect();
+            assert!(!numbers.is_empty(), "the {place}th finds no room");
+            // A quarter of what is left to the others, once that is less than the session's own bound.
+            let left = ALL_MAX - tracked.book().open.len();
+            let share = usize::from(SESSION_MAX).min(left / 4).max(1);
+            assert!(
+                (share - 1..=share).contains(&numbers.len()),
+                "{place}: {share}"
+            );
+            open.extend(numbers);
+        }
+        for number in open {
+            tracked.end(number);
+        }
+        let book = tracked.book();
+        assert!(book.open.is_empty() && book.counts.is_empty());
     }
 }

@@ -1,8 +1,8 @@
 use core::cell::RefCell;
 
 use udp_proto::{
-    ChannelConfig, CloseCode, CloseReason, Credentials, IdleTimeout, Keepalive, Listen,
-    ServerIdentity, Target,
+    ChannelConfig, CloseCode, CloseReason, Credentials, IdleTimeout, Keepalive, Listen, Message,
+    MessageOutcome, ServerIdentity, Target,
 };
 
 use super::*;
@@ -82,6 +82,16 @@ impl Game {
             }
         });
         bytes.sum()
+    }
+}
+
+/// A game on another thread, whose queue is full.
+#[derive(Debug)]
+struct Asleep;
+
+impl Outlet for Asleep {
+    fn offer(&self, event: Event) -> Result<(), Offer> {
+        Err(Offer::Full(event))
     }
 }
 
@@ -176,7 +186,7 @@ fn u17_what_the_events_hold_is_bounded_in_bytes_and_goes_on_when_some_are_taken(
     let unread = sent * 60_000 - game.bytes();
     assert!(unread < 2 << 20, "{unread}");
     for event in game.0.take() {
-        line.on_taken(&event);
+        line.on_taken(event);
     }
     for _ in 0..20_000 {
         if game.bytes() >= unread {
@@ -228,4 +238,51 @@ fn what_a_player_says_before_it_falls_silent_comes_before_its_end() {
     // And what it did last is counted.
     let traffic = server.report().traffic;
     assert!(traffic.packets_acknowledged >= acknowledged, "{traffic:?}");
+}
+
+/// The queue to the game had no room for it: what was known when the thread ended is told all the same.
+#[test]
+fn u17_what_was_delivered_is_not_told_to_be_dropped_where_the_thread_ends() {
+    let (mut server, mut client) = pair(&unhurried());
+    let line = Line::to(&server.socket);
+    let mut arrived = Vec::new();
+    let mut sent = Vec::new();
+    let mut rounds_after = 0;
+    while rounds_after < 50 {
+        rounds_after += u32::from(arrived.len() == 3);
+        for event in client.wait_tick(NonZeroU8::MAX).unwrap() {
+            if let Event::Message { bytes, .. } = event {
+                arrived.push(bytes);
+            }
+        }
+        let signals = server.socket.signals();
+        while server.socket.step(&signals, &Asleep) == Step::Again {}
+        if sent.is_empty()
+            && let Some(session) = server.sessions().next()
+        {
+            let message = Message::new(RELIABLE, b"known");
+            sent.extend((0..3).map(|_| line.send_tracked(session, &message).unwrap()));
+        }
+    }
+    let session = server.sessions().next().unwrap();
+    drop(client);
+    let message = Message::new(RELIABLE, b"never");
+    let lost = line.send_tracked(session, &message).unwrap();
+    line.stop(Duration::ZERO);
+    server.socket.serve(&line, &Asleep);
+    let told = core::iter::from_fn(|| line.last_event()).map(|event| {
+        let Event::Settled {
+            message, outcome, ..
+        } = event
+        else {
+            panic!("{event:?}");
+        };
+        (message, outcome)
+    });
+    let mut expected: Vec<_> = sent
+        .into_iter()
+        .map(|message| (message, MessageOutcome::Delivered))
+        .collect();
+    expected.push((lost, MessageOutcome::Dropped));
+    assert_eq!(told.collect::<Vec<_>>(), expected);
 }

@@ -109,6 +109,11 @@ impl<K: Ord + Copy + ToString> Recorder<K> {
         }
     }
 
+    /// Returns whether this session is open, or ends.
+    pub(crate) fn has(&self, session: K) -> bool {
+        self.sessions.contains_key(&session)
+    }
+
     /// Returns whether a session is open, or ends.
     pub(crate) fn has_sessions(&self) -> bool {
         !self.sessions.is_empty()

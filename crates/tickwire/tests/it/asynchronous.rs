@@ -73,6 +73,44 @@ fn u17_a_task_sends_more_than_there_is_room_for_and_waits_in_between() {
     assert_eq!(count, Ok(101));
 }
 
+#[test]
+fn u15_a_task_kicks_a_player_and_hears_nothing_more_of_him_but_his_end() {
+    let runtime = Builder::new_current_thread().enable_time().build().unwrap();
+    let server = Server::bind(address("127.0.0.1:0"), APP).unwrap();
+    let client = Client::connect(server.address(), APP, server.key()).unwrap();
+    let mut server = server.in_tasks().unwrap();
+    let mut client = client.in_tasks().unwrap();
+    let play = async {
+        let Some(Event::Connected { session, .. }) = server.next_event().await else {
+            panic!("nobody came");
+        };
+        for _ in 0..50 {
+            client.send(RELIABLE, b"input").await.unwrap();
+        }
+        assert!(matches!(
+            server.next_event().await,
+            Some(Event::Message { .. })
+        ));
+        server.kick(session, b"cheating").unwrap();
+        assert!(matches!(
+            server.next_event().await,
+            Some(Event::Disconnected { .. })
+        ));
+        let told = loop {
+            match client.next_event().await {
+                Some(Event::Disconnected { text, .. }) => break text,
+                Some(_) => {}
+                None => panic!("he is not told"),
+            }
+        };
+        assert_eq!(*told, *b"cheating");
+    };
+    assert_eq!(
+        runtime.block_on(async { timeout(LONG * 3, play).await }),
+        Ok(())
+    );
+}
+
 /// Whatever became of the thread, and of what was on its way to it.
 #[test]
 fn u17_each_tracked_message_is_told_of_once_also_where_the_thread_has_ended() {

@@ -191,3 +191,44 @@ fn u16_a_tick_that_takes_too_long_leaves_others_out_and_the_next_is_told() {
     );
     assert!(server.report().load.ticks_missed >= 2);
 }
+
+/// Sends whoever says anything away.
+#[derive(Default)]
+struct Quiet {
+    heard: usize,
+    is_over: bool,
+}
+
+impl Game for Quiet {
+    fn message(&mut self, server: &mut Server, session: SessionId, _: ChannelId, _: &[u8]) {
+        self.heard += 1;
+        server.disconnect(session).unwrap();
+    }
+
+    fn disconnect(&mut self, _: &mut Server, _: SessionId, _: CloseReason) {
+        self.is_over = true;
+    }
+
+    fn tick(&mut self, _: &mut Server, _: Duration) -> ControlFlow<()> {
+        if self.is_over {
+            return ControlFlow::Break(());
+        }
+        ControlFlow::Continue(())
+    }
+}
+
+/// Three messages come in one packet, and so in one tick.
+#[test]
+fn u15_a_game_hears_nothing_more_of_whom_it_has_sent_away_in_the_same_tick() {
+    let mut server = Server::bind(address("127.0.0.1:0"), APP).unwrap();
+    let client = Client::connect(server.address(), APP, server.key()).unwrap();
+    let stopper = Stopper::default();
+    let mut quiet = Quiet::default();
+    let (_, reason) = thread::scope(|scope| {
+        let client = scope.spawn(|| talk(client, &["one", "two", "three"], &stopper));
+        server.run(HZ, &mut quiet).unwrap();
+        client.join().unwrap()
+    });
+    assert_eq!(reason, CloseReason::Peer(CloseCode::Kicked));
+    assert_eq!(quiet.heard, 1);
+}

@@ -12,5 +12,6 @@ mod exchange;
 mod game;
 #[cfg(feature = "tcp")]
 mod handover;
+mod kick;
 mod providers;
 mod report;

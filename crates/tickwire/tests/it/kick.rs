@@ -1,0 +1,130 @@
+//! Players whom a server in the background sends away.
+
+use core::num::NonZeroU8;
+use core::time::Duration;
+
+use tickwire::crypto::{Identity, Ring};
+use tickwire::udp_proto::{CloseCode, Listen, MessageOutcome};
+use tickwire::{
+    BackgroundClient, BackgroundServer, Client, CloseReason, Config, Event, Message, RELIABLE,
+    Server, SessionId,
+};
+
+use crate::exchange::{APP, address};
+
+/// Longer than any of it takes on a loaded machine.
+const LONG: Duration = Duration::from_secs(20);
+
+/// A server that gives a player who takes nothing an hour to do so.
+fn patient() -> Server {
+    let identity = Identity::generate(&mut Ring::new()).unwrap();
+    let mut config = Config::default();
+    config.linger = Duration::from_secs(3_600);
+    Server::bind_with(address("127.0.0.1:0"), APP, config, |instance| {
+        Listen::new(identity, instance).with_open_mode()
+    })
+    .unwrap()
+}
+
+/// Another, and a client who has joined it.
+fn joined() -> (BackgroundServer, BackgroundClient, SessionId) {
+    let server = patient();
+    let client = Client::connect(server.address(), APP, server.key()).unwrap();
+    let mut server = server.in_background().unwrap();
+    let client = client.in_background().unwrap();
+    match server.wait_event(LONG) {
+        Some(Event::Connected { session, .. }) => (server, client, session),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// What was told of a session until it ended, and its end.
+fn until_the_end(server: &mut BackgroundServer) -> (Vec<Event>, CloseReason) {
+    let mut events = Vec::new();
+    loop {
+        match server.wait_event(LONG) {
+            Some(Event::Disconnected { reason, .. }) => return (events, reason),
+            Some(event) => events.push(event),
+            None => panic!("it does not end: {events:?}"),
+        }
+    }
+}
+
+#[test]
+fn u15_a_kick_waits_for_nobody_who_takes_nothing() {
+    let server = patient();
+    let mut sleeper = Client::connect(server.address(), APP, server.key()).unwrap();
+    let mut server = server.in_background().unwrap();
+    let mut is_connected = false;
+    while !is_connected {
+        let events = sleeper.wait_tick(NonZeroU8::MAX).unwrap();
+        is_connected = events
+            .iter()
+            .any(|it| matches!(it, Event::Connected { .. }));
+    }
+    let Some(Event::Connected { session, .. }) = server.wait_event(LONG) else {
+        panic!("nobody came");
+    };
+    // More than its channel takes: some of it waits on the thread.
+    let bytes = [7; 1_000];
+    let message = Message::new(RELIABLE, &bytes);
+    let sent: Vec<_> = (0..300)
+        .map(|_| server.send_tracked(session, &message).unwrap())
+        .collect();
+    let reason = [b'x'; 1_000];
+    server.kick(session, &reason).unwrap();
+    let (events, why) = until_the_end(&mut server);
+    assert_eq!(why, CloseReason::Local(CloseCode::Kicked));
+    let mut told: Vec<_> = events
+        .iter()
+        .filter_map(|event| {
+            let Event::Settled {
+                message, outcome, ..
+            } = event
+            else {
+                return None;
+            };
+            (*outcome != MessageOutcome::Delivered).then_some(*message)
+        })
+        .collect();
+    told.sort();
+    assert_eq!(told, sent, "each is told of, and before the end");
+    // The player is told once he looks.
+    let text = loop {
+        let events = sleeper.wait_tick(NonZeroU8::MAX).unwrap();
+        let mut events = events.into_iter();
+        if let Some(Event::Disconnected { text, .. }) = events.next_back() {
+            break text;
+        }
+    };
+    assert_eq!(*text, reason[..128]);
+    assert!(server.shutdown(LONG));
+}
+
+#[test]
+fn u15_whoever_is_sent_away_is_not_heard_any_more_whatever_waits() {
+    for is_kicked in [false, true] {
+        let (mut server, client, session) = joined();
+        for _ in 0..50 {
+            client.send(RELIABLE, b"input").unwrap();
+        }
+        assert!(matches!(
+            server.wait_event(LONG),
+            Some(Event::Message { .. })
+        ));
+        // Longer than the rest takes to come.
+        assert!(server.report(LONG).is_some());
+        if is_kicked {
+            server.kick(session, b"").unwrap();
+        } else {
+            server.disconnect(session).unwrap();
+        }
+        // And he goes on.
+        for _ in 0..50 {
+            client.send(RELIABLE, b"input").ok();
+        }
+        let (events, why) = until_the_end(&mut server);
+        assert_eq!(why, CloseReason::Local(CloseCode::Kicked));
+        assert_eq!(events, []);
+    }
+}
