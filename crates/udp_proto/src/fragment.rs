@@ -261,9 +261,15 @@ impl Reassembler {
         self.free.push(key);
     }
 
+    /// Returns whether nothing is held.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.free.len() == self.messages.len()
+    }
+
     /// Gives back all memory, where nothing is held.
     pub fn shrink(&mut self) {
-        if self.free.len() == self.messages.len() {
+        if self.is_empty() {
             self.messages = Vec::new();
             self.free = Vec::new();
             self.full.shrink();

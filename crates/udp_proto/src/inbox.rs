@@ -1,6 +1,7 @@
 //! What comes in: from MSG frames to messages for the application.
 
 mod credit;
+mod store;
 mod unread;
 
 use wire::Instant;
@@ -8,12 +9,8 @@ use wire::Instant;
 use crate::channel::reliable;
 use crate::channel::unreliable::{self, Note, Progress, Reassembly, SplitMessage};
 use crate::channel::{ChannelConfig, ChannelError, ChannelId, ChannelTable, Delivery, MsgFrame};
-use crate::fragment::{
-    FRAGMENT_LEN, Fragment, FragmentError, Position, REASSEMBLY_LIFE, Reassembler,
-    UNRELIABLE_BUDGET,
-};
-use credit::Credit;
-use unread::{UNRELIABLE_UNREAD_MAX, Unread};
+use crate::fragment::{FRAGMENT_LEN, Fragment, FragmentError, Position, REASSEMBLY_LIFE};
+pub(crate) use store::{Stock, Store};
 
 /// The receiving half of a session's channels.
 ///
@@ -46,32 +43,6 @@ enum Inbound {
     Reliable(reliable::Inbound),
 }
 
-/// What the channels of a session share.
-#[derive(Debug)]
-pub(crate) struct Store {
-    /// Messages that are not complete, or not in turn.
-    pub(crate) reassembler: Reassembler,
-    /// Messages that wait for the application.
-    pub(crate) unread: Unread,
-    /// What the peer may still send of reliable ones.
-    pub(crate) credit: Credit,
-}
-
-impl Store {
-    /// Once all parts together keep more than one of them that grew alone, has those give back memory
-    /// that hold little of what they grew to: a peer who sends in one form after the other fills
-    /// each part in its turn.
-    fn tidy(&mut self) {
-        let window = usize::try_from(self.credit.window()).unwrap_or(usize::MAX);
-        let alone = window.saturating_add(window / 2).max(UNRELIABLE_MEMORY_MAX);
-        let kept = self.reassembler.stores_memory();
-        if kept.saturating_add(self.unread.memory()) > alone {
-            self.reassembler.tidy();
-            self.unread.tidy();
-        }
-    }
-}
-
 impl Inbox {
     /// Makes the half of channels `table`, of whose reliable messages the peer was granted
     /// `window` bytes in the handshake, and numbers messages from `first_id` on.
@@ -93,11 +64,7 @@ impl Inbox {
         Self {
             table,
             channels,
-            store: Store {
-                reassembler: Reassembler::new(),
-                unread: Unread::default(),
-                credit: Credit::new(window as u64),
-            },
+            store: Store::new(window as u64),
             reassembly: Reassembly::default(),
             repeated: 0,
             overtaken: 0,
@@ -127,6 +94,7 @@ impl Inbox {
                 return Err(ChannelError::Frame);
             }
             self.store
+                .stock()
                 .unread
                 .push_unreliable(channel, |queue| queue.push(frame.data));
             return Ok(Reception::Taken);
@@ -167,14 +135,16 @@ impl Inbox {
     ///
     /// Reading reliable messages is what lets the peer send more.
     pub fn recv(&mut self, out: &mut Vec<u8>) -> Option<ChannelId> {
-        let taken = self.store.unread.take(out)?;
+        let taken = self.store.stock.as_mut()?.unread.take(out)?;
         self.store.credit.on_read(taken.credit);
         Some(taken.channel)
     }
 
     /// Gives up unreliable messages whose missing fragments are overdue.
     pub fn handle_timeout(&mut self, now: Instant) {
-        self.reassembly.expire(now, &mut self.store.reassembler);
+        if let Some(stock) = &mut self.store.stock {
+            self.reassembly.expire(now, &mut stock.reassembler);
+        }
     }
 
     /// Gives back the memory of all that is empty, for a session that has fallen quiet.
@@ -187,8 +157,7 @@ impl Inbox {
                 Inbound::Reliable(inbound) => inbound.shrink(),
             }
         }
-        self.store.unread.shrink();
-        self.store.reassembler.shrink();
+        self.store.shrink();
         self.reassembly.shrink();
     }
 
@@ -216,7 +185,10 @@ impl Inbox {
     /// Returns whether no message waits for the application.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.store.unread.is_empty()
+        self.store
+            .stock
+            .as_ref()
+            .is_none_or(|stock| stock.unread.is_empty())
     }
 
     /// Returns when to call [`handle_timeout`](Self::handle_timeout).
@@ -227,11 +199,11 @@ impl Inbox {
 
     /// Returns what was dropped so far.
     #[must_use]
-    pub const fn counts(&self) -> InboxCounts {
+    pub fn counts(&self) -> InboxCounts {
         InboxCounts {
             repeated: self.repeated,
             overtaken: self.overtaken,
-            unread_dropped: self.store.unread.dropped(),
+            unread_dropped: self.store.dropped(),
             reassemblies_dropped: self.reassembly.given_up(),
         }
     }
@@ -254,15 +226,10 @@ impl Inbox {
             .channels
             .capacity()
             .saturating_mul(size_of::<Inbound>());
-        [
-            slots,
-            self.store.reassembler.memory(),
-            self.store.unread.memory(),
-            self.reassembly.memory(),
-        ]
-        .into_iter()
-        .chain(channels)
-        .fold(0, usize::saturating_add)
+        [slots, self.store.memory(), self.reassembly.memory()]
+            .into_iter()
+            .chain(channels)
+            .fold(0, usize::saturating_add)
     }
 }
 
@@ -310,7 +277,10 @@ impl Unreliable<'_> {
         let Some(fragment) = fragment else {
             return self.on_whole(name, note, frame.data);
         };
-        let reassembler = &mut self.store.reassembler;
+        let Stock {
+            reassembler,
+            unread,
+        } = self.store.stock();
         if matches!(note, Note::First(_)) {
             self.reassembly
                 .begin(dies, name, fragment.count(), reassembler);
@@ -321,7 +291,7 @@ impl Unreliable<'_> {
             Progress::Over if self.inbound.is_complete(id) => Ok(Frame::Repeated),
             Progress::Over => Ok(Frame::GivenUp),
             Progress::Complete(key) => {
-                self.store.unread.push_unreliable(channel, |queue| {
+                unread.push_unreliable(channel, |queue| {
                     reassembler.take(key, &mut |bytes| queue.push(bytes));
                 });
                 self.inbound.on_complete(id);
@@ -345,6 +315,7 @@ impl Unreliable<'_> {
             return Ok(Frame::Repeated);
         }
         self.store
+            .stock()
             .unread
             .push_unreliable(name.channel, |queue| queue.push(data));
         self.on_delivered(name);
@@ -355,7 +326,7 @@ impl Unreliable<'_> {
     fn on_delivered(&mut self, name: SplitMessage) {
         if self.inbound.on_delivered(name.id) {
             self.reassembly
-                .overtake(name.channel, name.id, &mut self.store.reassembler);
+                .overtake(name.channel, name.id, &mut self.store.stock().reassembler);
         }
     }
 }
@@ -400,10 +371,6 @@ pub struct InboxCounts {
     /// that a newer one of their sequenced channel overtook.
     pub reassemblies_dropped: u64,
 }
-
-/// What unreliable messages take that are put together and that wait, with what vectors that grow by half
-/// keep.
-const UNRELIABLE_MEMORY_MAX: usize = (UNRELIABLE_BUDGET + UNRELIABLE_UNREAD_MAX) * 8 / 5;
 
 /// The place of the one fragment of an unreliable message that has a number and is not split.
 const SINGLE: Position = Position { index: 0, count: 1 };

@@ -8,7 +8,7 @@ use crate::channel::{
     ChannelConfig, ChannelError, ChannelId, Delivery, ID_WINDOW, MsgFrame, frame_credit, widen,
 };
 use crate::fragment::{Admission, Fragment, Key};
-use crate::inbox::Store;
+use crate::inbox::{Stock, Store};
 
 /// The receiving half of a reliable channel: what came before the oldest message that is missing.
 ///
@@ -94,7 +94,7 @@ impl Inbound {
             Some(Standing::Missing) | None => None,
         };
         if let Some(held) = known
-            && store.reassembler.admit(held.key, &fragment)? == Admission::Repeated
+            && store.stock().reassembler.admit(held.key, &fragment)? == Admission::Repeated
         {
             return Ok(false);
         }
@@ -104,6 +104,7 @@ impl Inbound {
         if place == 0 && fragment.count() == 1 && self.early.is_empty() {
             // The common case goes straight to the application.
             store
+                .stock()
                 .unread
                 .push_reliable(channel, credit, |queue| queue.push(frame.data));
             self.next = self.next.saturating_add(1);
@@ -112,21 +113,22 @@ impl Inbound {
         let is_in_turn = place == 0 || self.order == Order::Arrival;
         let standing = if fragment.count() == 1 && is_in_turn {
             store
+                .stock()
                 .unread
                 .push_reliable(channel, credit, |queue| queue.push(frame.data));
             Standing::Delivered
         } else {
             let held = known.unwrap_or_else(|| Held {
-                key: store.reassembler.begin(fragment.count()),
+                key: store.stock().reassembler.begin(fragment.count()),
                 credit: 0,
             });
-            store.reassembler.insert(held.key, &fragment);
+            store.stock().reassembler.insert(held.key, &fragment);
             let credit = u32::try_from(credit).unwrap_or(u32::MAX);
             let held = Held {
                 credit: held.credit.saturating_add(credit),
                 ..held
             };
-            if is_in_turn && store.reassembler.is_complete(held.key) {
+            if is_in_turn && store.stock().reassembler.is_complete(held.key) {
                 held.deliver(channel, store);
                 Standing::Delivered
             } else {
@@ -165,7 +167,7 @@ impl Inbound {
         loop {
             match self.early.front() {
                 Some(Standing::Delivered) => {}
-                Some(Standing::Held(held)) if store.reassembler.is_complete(held.key) => {
+                Some(Standing::Held(held)) if store.stock().reassembler.is_complete(held.key) => {
                     held.deliver(channel, store);
                 }
                 Some(Standing::Held(_) | Standing::Missing) | None => return,
@@ -184,9 +186,12 @@ const _: () = assert!(
 impl Held {
     /// Hands the message, which is complete, to the application.
     fn deliver(self, channel: ChannelId, store: &mut Store) {
-        let reassembler = &mut store.reassembler;
+        let Stock {
+            reassembler,
+            unread,
+        } = store.stock();
         let credit = usize::try_from(self.credit).unwrap_or(usize::MAX);
-        store.unread.push_reliable(channel, credit, |queue| {
+        unread.push_reliable(channel, credit, |queue| {
             reassembler.take(self.key, &mut |bytes| queue.push(bytes));
         });
     }
