@@ -324,6 +324,13 @@ struct SocketRoad<'a> {
     now: Instant,
     bytes: &'a [u8],
     batching: Batching,
+    #[cfg_attr(
+        not(all(
+            any(target_os = "android", target_os = "linux"),
+            not(tickwire_portable)
+        )),
+        expect(dead_code, reason = "the system has no call for several")
+    )]
     heads: &'a mut Heads,
 }
 
