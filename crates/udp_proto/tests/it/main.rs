@@ -18,6 +18,7 @@ mod closing;
 #[cfg(feature = "postcard")]
 mod codec;
 mod contract;
+mod crowd;
 mod deadline;
 mod determinism;
 mod direct;

@@ -1,0 +1,60 @@
+//! A game's usual crowd at one server.
+
+use udp_proto::{EndpointStats, SessionId};
+use wire::Seed;
+
+use crate::harness::{Scene, UNRELIABLE};
+
+/// What MpGameServer's documents name as its goal.
+const CLIENTS: u64 = 128;
+/// Messages of each a second.
+const RATE: u64 = 32;
+const SECONDS: u64 = 3;
+
+/// Work, where `cargo xtask peers udp` measures time: what a server sends is a datagram for each
+/// message. What it gets is two at most: at 32 a second a client's ACK does not wait for its next message.
+#[test]
+fn u26_each_message_of_128_clients_comes_back_and_costs_the_server_three_datagrams() {
+    let mut scene = Scene::new(Seed::from_number(26));
+    let clients: Vec<_> = (0..CLIENTS)
+        .map(|player| {
+            let client = scene.join(player);
+            // Apart, as handshakes are rationed.
+            scene.run(10);
+            client
+        })
+        .collect();
+    scene.run(1_000);
+    let open: Vec<SessionId> = scene.log(scene.server).sessions();
+    assert_eq!(open.len() as u64, CLIENTS);
+    let count = |scene: &Scene| {
+        let stats: &EndpointStats = scene.peer(scene.server).machine.stats();
+        (stats.datagrams_received(), stats.datagrams_sent)
+    };
+    let before = count(&scene);
+
+    for milli in 0..SECONDS * 1_000 {
+        for (number, (client, session)) in (0..).zip(&clients) {
+            // Not all in one turn.
+            let turn = (milli + number) * RATE % 1_000;
+            if turn < RATE {
+                scene.send(*client, *session, UNRELIABLE, &[7; 100]);
+            }
+        }
+        scene.run(1);
+    }
+    scene.run(300);
+
+    let messages = CLIENTS * RATE * SECONDS;
+    let after = count(&scene);
+    assert_eq!(scene.log(scene.server).messages.len() as u64, messages);
+    for (client, _) in &clients {
+        let echoed = scene.log(*client).messages.len() as u64;
+        assert_eq!(echoed, RATE * SECONDS);
+    }
+    let (received, sent) = (after.0 - before.0, after.1 - before.1);
+    // But for what is sent before the first and after the last.
+    let most = |each| each * messages + CLIENTS;
+    assert!((messages..=most(2)).contains(&received), "{received}");
+    assert!((messages..=most(1)).contains(&sent), "{sent}");
+}
