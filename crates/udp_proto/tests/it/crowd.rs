@@ -5,7 +5,7 @@ use wire::Seed;
 
 use crate::harness::{Scene, UNRELIABLE};
 
-/// What MpGameServer's documents name as its goal.
+/// What `MpGameServer`'s documents name as its goal.
 const CLIENTS: u64 = 128;
 /// Messages of each a second.
 const RATE: u64 = 32;
