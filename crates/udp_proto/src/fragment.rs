@@ -280,6 +280,9 @@ impl Reassembler {
     /// Gives back what the stores keep where that is more than twice what they hold. What they hold
     /// moves for it.
     pub(crate) fn tidy(&mut self) {
+        if !self.full.is_sparse() && !self.short.is_sparse() {
+            return;
+        }
         let mut full = self.full.is_sparse().then(|| self.full.fresh());
         let mut short = self.short.is_sparse().then(|| self.short.fresh());
         let mut bytes = Vec::new();

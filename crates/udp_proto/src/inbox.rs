@@ -16,7 +16,7 @@ pub(crate) use store::{Stock, Store};
 ///
 /// Memory, whatever a peer sends: unreliable messages hold at most 64 KiB in fragments and 64 KiB
 /// unread. Reliable ones are bounded by the window, of which each frame spends at least
-/// [`FRAME_CREDIT_MIN`](crate::channel::FRAME_CREDIT_MIN) bytes: with what is kept for more of them, two
+/// [`FRAME_CREDIT_MIN`](crate::channel::FRAME_CREDIT_MIN) bytes: with what is kept for more of them, three
 /// windows, also where a peer sends in one form after the other.
 #[derive(Debug)]
 pub struct Inbox {

@@ -1,6 +1,5 @@
 //! A length of time that takes as little room as a point in time.
 
-use core::num::NonZeroU64;
 use core::ops::Add;
 use core::time::Duration;
 
@@ -11,17 +10,17 @@ use wire::Instant;
 ///
 /// Arithmetic saturates; 2^64 nanoseconds are 584 years.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Nanos(
-    /// The nanoseconds, and one: so a span that may be missing takes no more room.
-    NonZeroU64,
-);
+pub(crate) struct Nanos(u64);
 
 impl Nanos {
     /// No time.
-    pub(crate) const ZERO: Self = Self(NonZeroU64::MIN);
+    pub(crate) const ZERO: Self = Self(0);
+
+    /// Longer than all that is measured.
+    pub(crate) const MAX: Self = Self(u64::MAX);
 
     pub(crate) const fn from_nanos(nanos: u64) -> Self {
-        Self(NonZeroU64::MIN.saturating_add(nanos))
+        Self(nanos)
     }
 
     /// The span as long as `duration`; past 584 years, the longest.
@@ -34,7 +33,7 @@ impl Nanos {
     }
 
     pub(crate) const fn as_nanos(self) -> u64 {
-        self.0.get() - 1
+        self.0
     }
 
     /// The same as std has it.
@@ -56,7 +55,7 @@ impl Add for Nanos {
     type Output = Self;
 
     fn add(self, other: Self) -> Self {
-        Self(self.0.saturating_add(other.as_nanos()))
+        Self(self.0.saturating_add(other.0))
     }
 }
 
@@ -74,7 +73,7 @@ mod tests {
 
     #[test]
     fn is_the_same_as_a_duration_in_half_the_room() {
-        assert_eq!(size_of::<Option<Nanos>>() * 2, size_of::<Duration>());
+        assert_eq!(size_of::<Nanos>() * 2, size_of::<Duration>());
         let start = Instant::from_millis(7);
         for duration in [
             Duration::ZERO,

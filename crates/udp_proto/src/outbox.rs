@@ -253,6 +253,12 @@ impl Outbox {
         probed.is_some()
     }
 
+    /// Returns whether messages are kept that are sent again until their deadlines.
+    #[must_use]
+    pub const fn is_keeping(&self) -> bool {
+        self.keeping != 0
+    }
+
     /// Gives up unreliable messages that are too old, and hope for tracked ones that count as lost.
     pub fn handle_timeout(&mut self, now: Instant) {
         if self.busy | self.keeping == 0 && self.tracker.is_none() {

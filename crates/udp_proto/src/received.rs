@@ -6,6 +6,7 @@ use core::time::Duration;
 
 use wire::Instant;
 
+use crate::deadline::Deadline;
 use crate::frame::{AckFrame, Elicits, Frame};
 use crate::nanos::Nanos;
 use crate::packet::{Form, PacketNumber};
@@ -44,7 +45,7 @@ pub struct Received {
     /// Packets since the last ACK that ask for one.
     eliciting: u32,
     /// When an ACK must leave, even alone; `None` where nothing waits for one.
-    due: Option<Instant>,
+    due: Deadline,
     /// Longest that an ACK waits for company.
     max_ack_delay: Nanos,
 }
@@ -111,7 +112,7 @@ impl Received {
             late_next: None,
             largest_at: Instant::ZERO,
             eliciting: 0,
-            due: None,
+            due: Deadline::NEVER,
             max_ack_delay: Nanos::of(max_ack_delay),
         }
     }
@@ -226,10 +227,10 @@ impl Received {
         self.sequence = self.sequence.saturating_add(1);
         self.reported = Some(largest);
         if len < full_len {
-            self.due = Some(now + self.max_ack_delay);
+            self.due = Deadline::at(now + self.max_ack_delay);
             return Some(Written::Cut);
         }
-        self.due = None;
+        self.due = Deadline::NEVER;
         self.eliciting = 0;
         Some(Written::Whole(Described {
             largest,
@@ -255,20 +256,20 @@ impl Received {
 
     /// Returns whether the next packet, whatever it is for, shall carry an ACK.
     #[must_use]
-    pub const fn wants_ack(&self) -> bool {
-        self.due.is_some()
+    pub fn wants_ack(&self) -> bool {
+        self.due != Deadline::NEVER
     }
 
     /// Returns whether an ACK must leave now, even alone.
     #[must_use]
-    pub fn ack_due(&self, now: Instant) -> bool {
-        self.due.is_some_and(|due| due <= now)
+    pub const fn ack_due(&self, now: Instant) -> bool {
+        self.due.is_due(now)
     }
 
     /// Returns when an ACK must leave.
     #[must_use]
     pub const fn poll_timeout(&self) -> Option<Instant> {
-        self.due
+        self.due.get()
     }
 
     /// Makes sure that a number below the last report is reported, also where the ACKs under way
@@ -302,7 +303,7 @@ impl Received {
 
     /// Makes an ACK leave by `when`.
     fn due_by(&mut self, when: Instant) {
-        self.due = Some(self.due.map_or(when, |due| due.min(when)));
+        self.due = self.due.or_at(when);
     }
 
     /// The whole report: an ACK without its delay and its bits, and the bits with their length.

@@ -13,6 +13,7 @@ use std::collections::VecDeque;
 use wire::Instant;
 
 use crate::channel::unreliable::STRAGGLERS;
+use crate::deadline::Deadline;
 use crate::frame::Elicits;
 use crate::nanos::Nanos;
 use crate::packet::PacketNumber;
@@ -69,7 +70,7 @@ pub struct SentPackets<C> {
     /// What of the path's reordering is borne.
     tolerance: Tolerance,
     /// When the next packet counts as lost without a further ACK.
-    loss_deadline: Option<Instant>,
+    loss_deadline: Deadline,
     /// When the last eliciting packet left, or the last probe was asked for.
     probe_base: Instant,
     /// Probe timeouts since the last new acknowledgement.
@@ -108,7 +109,7 @@ impl<C: Copy> SentPackets<C> {
             flight: Flight::EMPTY,
             open_from: first.get(),
             tolerance: Tolerance::new(),
-            loss_deadline: None,
+            loss_deadline: Deadline::NEVER,
             probe_base: Instant::ZERO,
             probes: 0,
             recovery: Instant::ZERO,
@@ -243,7 +244,7 @@ impl<C: Copy> SentPackets<C> {
         rtt: &RttEstimator,
         sink: impl FnMut(C, Outcome),
     ) -> Timeout {
-        if self.loss_deadline.is_some_and(|deadline| deadline <= now) {
+        if self.loss_deadline.is_due(now) {
             let pass = Pass {
                 now,
                 rtt,
@@ -251,7 +252,9 @@ impl<C: Copy> SentPackets<C> {
             };
             return Timeout::Checked(self.scan(&pass, |_| false, sink));
         }
-        if self.loss_deadline.is_none() && self.pto_deadline(rtt).is_some_and(|at| at <= now) {
+        if self.loss_deadline == Deadline::NEVER
+            && self.pto_deadline(rtt).is_some_and(|at| at <= now)
+        {
             self.probes = self.probes.saturating_add(1);
             self.probe_base = now;
             return Timeout::Probe;
@@ -262,13 +265,13 @@ impl<C: Copy> SentPackets<C> {
     /// Returns when [`Self::on_timeout`] is next needed.
     #[must_use]
     pub fn poll_timeout(&self, rtt: &RttEstimator) -> Option<Instant> {
-        self.loss_deadline.or_else(|| self.pto_deadline(rtt))
+        self.loss_deadline().or_else(|| self.pto_deadline(rtt))
     }
 
     /// Returns when the next packet counts as lost without a further ACK.
     #[must_use]
     pub const fn loss_deadline(&self) -> Option<Instant> {
-        self.loss_deadline
+        self.loss_deadline.get()
     }
 
     /// Returns when a probe is due; `None` where nothing in flight asks for an acknowledgement.
@@ -353,7 +356,7 @@ impl<C: Copy> SentPackets<C> {
         self.staged = Chain::EMPTY;
         self.evicted = Evicted::NONE;
         self.flight = Flight::EMPTY;
-        self.loss_deadline = None;
+        self.loss_deadline = Deadline::NEVER;
     }
 
     /// Gives back the memory that the packets in flight do not need, for a session that has fallen

@@ -98,8 +98,8 @@ pub(crate) struct Session<A: Aead> {
     confirm: Option<(Box<Confirm>, Sending)>,
     /// Whether ACK and CONFIRM have kept a message out of a packet.
     crowding: Crowding,
-    /// PINGs that a probe or the handshake asks for.
-    pings_due: u8,
+    /// The PING that a probe or the handshake asks for.
+    ping: Ping,
     /// Largest datagram to send, and the search for a larger one.
     mtu: MtuProbing,
     /// How long either end may be silent.
@@ -121,11 +121,22 @@ pub(crate) struct Session<A: Aead> {
     /// The application was told that messages wait, and has not taken all since.
     is_readable_told: bool,
     news: News,
-    stats: SessionStats,
+    tally: Tally,
 }
 
 /// Body of CONFIRM, and of IDENTITY in peer mode.
 pub(crate) type Confirm = ([u8; CONFIRM_LEN], Option<[u8; IDENTITY_LEN]>);
+
+/// Whether a packet is to leave that will be acknowledged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Ping {
+    /// None need.
+    None,
+    /// One with a message, or else with a PING.
+    Due,
+    /// One without messages: what the peer has given up is never acknowledged, nor is its packet.
+    Alone,
+}
 
 /// Whether something that is sent until acknowledged is under way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -158,6 +169,22 @@ pub(crate) enum Content {
     Confirm,
     /// PING and padding.
     MtuProbe(Mtu),
+}
+
+/// What is counted here, and nowhere else; the rest of [`SessionStats`] is asked of whose it is.
+#[derive(Debug, Default)]
+struct Tally {
+    packets_sent: u64,
+    bytes_sent: u64,
+    packets_received: u64,
+    bytes_received: u64,
+    packets_over_limit: u64,
+    packets_acknowledged: u64,
+    packets_lost: u64,
+    packets_lost_spuriously: u64,
+    messages_sent: u64,
+    messages_received: u64,
+    address_changes: u64,
 }
 
 /// What the endpoint passes on after it has touched a session.
@@ -200,7 +227,7 @@ impl<A: Aead> Session<A> {
             return Err(SendError::Closed);
         }
         self.outbox.send(now, channel, message)?;
-        self.stats.messages_sent += 1;
+        self.tally.messages_sent += 1;
         Ok(())
     }
 
@@ -214,7 +241,7 @@ impl<A: Aead> Session<A> {
             return Err(SendError::Closed);
         }
         let number = self.outbox.send_tracked(now, message)?;
-        self.stats.messages_sent += 1;
+        self.tally.messages_sent += 1;
         Ok(number)
     }
 
@@ -232,7 +259,7 @@ impl<A: Aead> Session<A> {
     pub(crate) fn receive(&mut self, out: &mut Vec<u8>) -> Option<ChannelId> {
         let channel = self.inbox.recv(out);
         if channel.is_some() {
-            self.stats.messages_received += 1;
+            self.tally.messages_received += 1;
         } else {
             self.is_readable_told = false;
         }
@@ -329,7 +356,17 @@ impl<A: Aead> Session<A> {
             bytes_in_flight: self.sent.in_flight_bytes().total,
             realtime_rate: self.flow.realtime_rate(),
             mtu: self.mtu.get(),
-            ..self.stats
+            packets_sent: self.tally.packets_sent,
+            bytes_sent: self.tally.bytes_sent,
+            packets_received: self.tally.packets_received,
+            bytes_received: self.tally.bytes_received,
+            packets_over_limit: self.tally.packets_over_limit,
+            packets_acknowledged: self.tally.packets_acknowledged,
+            packets_lost: self.tally.packets_lost,
+            packets_lost_spuriously: self.tally.packets_lost_spuriously,
+            messages_sent: self.tally.messages_sent,
+            messages_received: self.tally.messages_received,
+            address_changes: self.tally.address_changes,
         }
     }
 
@@ -404,9 +441,9 @@ impl<A: Aead> Session<A> {
         self.sent.set_recovery(self.flow.recovery());
         self.tell_rate();
         self.outbox.on_untold_lost(summary.untold_lost);
-        self.stats.packets_acknowledged += u64::from(summary.acked_packets);
-        self.stats.packets_lost += u64::from(summary.lost_packets);
-        self.stats.packets_lost_spuriously += u64::from(summary.spurious_packets);
+        self.tally.packets_acknowledged += u64::from(summary.acked_packets);
+        self.tally.packets_lost += u64::from(summary.lost_packets);
+        self.tally.packets_lost_spuriously += u64::from(summary.spurious_packets);
     }
 
     /// Sees to it that the application hears of another rate.

@@ -74,9 +74,9 @@ impl<const LEN: usize> Blocks<LEN> {
         }
     }
 
-    /// Returns whether it keeps more than twice what it holds.
+    /// Returns whether it keeps more than twice what it holds, and enough to speak of.
     pub(super) const fn is_sparse(&self) -> bool {
-        self.all.capacity() / 2 > self.held
+        self.all.capacity() / 2 > self.held && self.all.capacity() > FEW
     }
 
     /// Makes an empty store with room for what this one holds.
@@ -140,6 +140,9 @@ struct Block<const LEN: usize> {
 
 /// No block. Budgets keep the number of blocks far below it.
 const NONE: u32 = u32::MAX;
+
+/// Blocks that are kept without a need: two steps of growth.
+const FEW: usize = 16;
 
 #[cfg(test)]
 mod tests {

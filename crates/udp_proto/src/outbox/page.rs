@@ -170,6 +170,11 @@ impl<'a> Page<'a> {
         self.written == 0
     }
 
+    /// Lets no frame follow.
+    pub(super) const fn close(&mut self) {
+        self.left = 0;
+    }
+
     /// Returns whether no frame can follow.
     pub(super) const fn is_full(&self) -> bool {
         self.left == 0 || self.written >= FRAMES_MAX

@@ -53,11 +53,22 @@ impl Senders {
         if !page.allows(channel) {
             return;
         }
+        // A peer who has given up a split message acknowledges no packet with a part of it: nothing else
+        // shall be lost with that.
+        let mut part_of = None;
         while let Some(outgoing) = outbound.next_lost()
+            && part_of.is_none_or(|message| message == outgoing.message)
+            && (!outbound.may_be_given_up(&outgoing) || page.is_empty() || part_of.is_some())
             && let Some(bytes) = outbound.lost_bytes()
             && page.write(&outgoing, bytes)
         {
+            part_of = outbound
+                .may_be_given_up(&outgoing)
+                .then_some(outgoing.message);
             outbound.on_lost_written(&outgoing, self.now);
+        }
+        if part_of.is_some() {
+            page.close();
         }
     }
 
@@ -104,6 +115,16 @@ impl Outbound {
             Self::Unreliable(outbound) => outbound.next_lost(),
             Self::Reliable(outbound) => outbound.next_lost(),
         }
+    }
+
+    /// Returns whether the peer may know that message, and have given it up: an unreliable one that is
+    /// split.
+    fn may_be_given_up(&self, outgoing: &Outgoing) -> bool {
+        let is_split = outgoing
+            .header
+            .fragment
+            .is_some_and(|position| position.count > 1);
+        is_split && matches!(self, Self::Unreliable(_))
     }
 
     /// Takes note that the frame from [`next_lost`](Self::next_lost) is written.

@@ -2,32 +2,23 @@
 
 #![warn(clippy::arithmetic_side_effects)]
 
-use core::fmt;
-use core::num::NonZeroU64;
-
 use wire::{Reader, Truncated, Writer};
 
 /// Number of a protected packet: one counter per direction, below 2^62, never reset.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct PacketNumber(
-    /// The number, and one: so a number that may be missing takes no more room.
-    NonZeroU64,
-);
-
-/// The last number of all.
-const LAST: u64 = (1 << 62) - 1;
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PacketNumber(u64);
 
 impl PacketNumber {
     /// Where every direction starts.
-    pub const ZERO: Self = Self(NonZeroU64::MIN);
+    pub const ZERO: Self = Self(0);
     /// The last one; a session that used it closes. RFC 9000, section 12.3.
-    pub const MAX: Self = Self::from(LAST);
+    pub const MAX: Self = Self((1 << 62) - 1);
 
     /// Accepts `number` where it is below 2^62.
     #[must_use]
     pub const fn new(number: u64) -> Option<Self> {
-        if number <= LAST {
-            Some(Self::from(number))
+        if number <= Self::MAX.0 {
+            Some(Self(number))
         } else {
             None
         }
@@ -36,25 +27,20 @@ impl PacketNumber {
     /// Returns the number.
     #[must_use]
     pub const fn get(self) -> u64 {
-        self.0.get() - 1
-    }
-
-    /// `number` is below 2^62.
-    const fn from(number: u64) -> Self {
-        Self(NonZeroU64::MIN.saturating_add(number))
+        self.0
     }
 
     /// Returns the one after this; `None` after [`Self::MAX`].
     #[must_use]
     pub const fn next(self) -> Option<Self> {
-        Self::new(self.get().saturating_add(1))
+        Self::new(self.0.saturating_add(1))
     }
 
     /// Returns the one `distance` below; `None` below 0.
     #[must_use]
     pub const fn checked_sub(self, distance: u64) -> Option<Self> {
-        match self.get().checked_sub(distance) {
-            Some(number) => Some(Self::from(number)),
+        match self.0.checked_sub(distance) {
+            Some(number) => Some(Self(number)),
             None => None,
         }
     }
@@ -62,7 +48,7 @@ impl PacketNumber {
     /// Returns how far above `older` this lies; 0 where it does not.
     #[must_use]
     pub const fn distance_from(self, older: Self) -> u64 {
-        self.0.get().saturating_sub(older.0.get())
+        self.0.saturating_sub(older.0)
     }
 
     /// Returns how many bytes of this number the next packet shows.
@@ -82,7 +68,7 @@ impl PacketNumber {
     /// Returns the low bytes of this number.
     #[must_use]
     pub const fn truncate(self, form: Form) -> TruncatedNumber {
-        let [_, _, _, _, a, b, c, d] = self.get().to_be_bytes();
+        let [_, _, _, _, a, b, c, d] = self.0.to_be_bytes();
         match form {
             Form::Two => TruncatedNumber::Two(u16::from_be_bytes([c, d])),
             Form::Four => TruncatedNumber::Four(u32::from_be_bytes([a, b, c, d])),
@@ -102,29 +88,16 @@ impl PacketNumber {
         };
         let half = window >> 1;
         let mask = window.wrapping_sub(1);
-        let expected = self.get();
-        let candidate = (expected & !mask) | low;
+        let candidate = (self.0 & !mask) | low;
         // All terms lie below 2^63, so nothing saturates that should not.
         let up = candidate.saturating_add(window);
-        if candidate.saturating_add(half) <= expected && up <= LAST {
-            return Self::from(up);
+        if candidate.saturating_add(half) <= self.0 && up <= Self::MAX.0 {
+            return Self(up);
         }
         match candidate.checked_sub(window) {
-            Some(down) if candidate > expected.saturating_add(half) => Self::from(down),
-            _ => Self::from(candidate),
+            Some(down) if candidate > self.0.saturating_add(half) => Self(down),
+            _ => Self(candidate),
         }
-    }
-}
-
-impl Default for PacketNumber {
-    fn default() -> Self {
-        Self::ZERO
-    }
-}
-
-impl fmt::Debug for PacketNumber {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("PacketNumber").field(&self.get()).finish()
     }
 }
 

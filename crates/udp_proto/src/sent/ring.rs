@@ -5,6 +5,7 @@ use wire::Instant;
 use super::contents::Chain;
 use super::scan::{Slot, State};
 use super::{Cargo, SentPackets};
+use crate::deadline::Deadline;
 use crate::replay::ReplayWindow;
 
 impl<C: Copy> SentPackets<C> {
@@ -62,7 +63,7 @@ impl<C: Copy> SentPackets<C> {
             let untold = u32::from(slot.untold);
             self.evicted.untold = self.evicted.untold.saturating_add(untold);
             // At once.
-            self.loss_deadline = Some(slot.at);
+            self.loss_deadline = Deadline::at(slot.at);
         }
     }
 

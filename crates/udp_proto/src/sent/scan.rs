@@ -8,6 +8,7 @@ use super::contents::Chain;
 use super::{AckUnsent, ArrivedAck, Cargo, Outcome, SentPackets, Summary};
 use crate::channel::unreliable::STRAGGLERS;
 use crate::config::Mtu;
+use crate::deadline::Deadline;
 use crate::frame::AckFrame;
 use crate::nanos::Nanos;
 use crate::packet::PacketNumber;
@@ -124,7 +125,7 @@ impl<C: Copy> SentPackets<C> {
         let mut summary = Summary::default();
         self.report_evicted(&mut summary, &mut sink);
         self.tolerance.decay(pass.now);
-        self.loss_deadline = None;
+        self.loss_deadline = Deadline::NEVER;
         let Some(largest) = pass.largest else {
             return summary;
         };
@@ -154,7 +155,7 @@ impl<C: Copy> SentPackets<C> {
                         && slot.at + patience > pass.now =>
                 {
                     let due = slot.at + patience;
-                    self.loss_deadline = Some(self.loss_deadline.map_or(due, |at| at.min(due)));
+                    self.loss_deadline = self.loss_deadline.or_at(due);
                     open_from = open_from.or(Some(number));
                 }
                 (State::InFlight, Outcome::Acked) => {

@@ -13,10 +13,10 @@ use crate::nanos::Nanos;
 /// the turn of the spans, or he would take it for a part of the path.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct BaseDelay {
-    /// Smallest of the span that runs.
-    current: Option<Nanos>,
-    /// Smallest of the one before.
-    previous: Option<Nanos>,
+    /// Smallest of the span that runs; [`Nanos::MAX`] before the first.
+    current: Nanos,
+    /// Smallest of the one before; as `current`.
+    previous: Nanos,
     /// When the next span begins.
     turn_at: Instant,
 }
@@ -27,19 +27,16 @@ const SPAN: Duration = Duration::from_secs(10);
 impl BaseDelay {
     pub(super) const fn new(now: Instant) -> Self {
         Self {
-            current: None,
-            previous: None,
+            current: Nanos::MAX,
+            previous: Nanos::MAX,
             turn_at: now,
         }
     }
 
     /// Returns the round trip without queues; `None` where none was measured.
     pub(super) fn get(&self) -> Option<Duration> {
-        let base = match (self.current, self.previous) {
-            (Some(current), Some(previous)) => Some(current.min(previous)),
-            (current, previous) => current.or(previous),
-        };
-        base.map(Nanos::get)
+        let base = self.current.min(self.previous);
+        (base < Nanos::MAX).then(|| base.get())
     }
 
     /// Takes a round trip; returns whether a further span has begun.
@@ -47,12 +44,14 @@ impl BaseDelay {
         let sample = Nanos::of(sample);
         let is_turn = now >= self.turn_at;
         if is_turn {
-            self.previous = self.current.or(self.previous);
-            self.current = None;
+            if self.current < Nanos::MAX {
+                self.previous = self.current;
+            }
+            self.current = Nanos::MAX;
             self.turn_at = now + SPAN;
         }
-        self.current = Some(self.current.map_or(sample, |current| current.min(sample)));
-        is_turn && self.previous.is_some()
+        self.current = self.current.min(sample);
+        is_turn && self.previous < Nanos::MAX
     }
 }
 

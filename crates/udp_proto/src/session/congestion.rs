@@ -104,7 +104,7 @@ impl Congestion {
     }
 
     /// Takes note of what an acknowledgement or a timer said. Without bulk in flight, and where none
-    /// waits, there is nothing that could give way.
+    /// waits, there is nothing that could give way to delay.
     pub(super) fn on_summary(
         &mut self,
         now: Instant,
@@ -120,7 +120,9 @@ impl Congestion {
         }
         if summary.lost_sent_at.is_some_and(|at| at > self.recovery) {
             self.on_loss(now);
-        } else if sample.is_some() && (self.limit == Limit::Window || in_flight.bulk > 0) {
+        } else if self.limit == Limit::Application && in_flight.bulk == 0 {
+            self.queue_since = None;
+        } else if sample.is_some() {
             self.on_delay(now, rtt);
         }
         if self.limit == Limit::Window && self.recovery < now {

@@ -6,7 +6,7 @@ use crypto::Aead;
 use wire::Instant;
 
 use super::close::Phase;
-use super::{Sending, Session};
+use super::{Ping, Sending, Session};
 use crate::channel::ChannelId;
 use crate::endpoint::stall::STALL_MAX;
 use crate::error::CloseReason;
@@ -94,7 +94,11 @@ impl<A: Aead> Session<A> {
                 if let Some((_, sending)) = &mut self.confirm {
                     *sending = Sending::Due;
                 }
-                self.pings_due = 1;
+                self.ping = if self.outbox.is_keeping() {
+                    Ping::Alone
+                } else {
+                    Ping::Due
+                };
             }
         }
     }

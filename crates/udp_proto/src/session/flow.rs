@@ -9,6 +9,7 @@ use super::congestion::{Congestion, Limit};
 use super::pacer::{Pace, Pacer};
 use crate::budget::TokenBucket;
 use crate::config::{Config, Mtu};
+use crate::deadline::Deadline;
 use crate::rtt::RttEstimator;
 use crate::sent::{Cargo, InFlight, Summary};
 
@@ -27,11 +28,11 @@ pub(super) struct Flow {
     /// What all packets together may take.
     cap: Option<TokenBucket>,
     /// When the path counts as silent, or does once more: nothing was acknowledged for long.
-    silent_at: Option<Instant>,
+    silent_at: Deadline,
     /// Rate when news of it were last asked for.
     told_rate: u32,
     /// When messages may leave that wait for a rate.
-    wake_at: Option<Instant>,
+    wake_at: Deadline,
 }
 
 /// What a decision takes into account.
@@ -57,9 +58,9 @@ impl Flow {
             congestion: Congestion::new(now),
             pacer: Pacer::new(now),
             cap,
-            silent_at: None,
+            silent_at: Deadline::NEVER,
             told_rate: rate,
-            wake_at: None,
+            wake_at: Deadline::NEVER,
         }
     }
 
@@ -68,7 +69,7 @@ impl Flow {
         self.breaker = Breaker::new(now, self.breaker.full());
         self.congestion.restart(now);
         self.pacer = Pacer::new(now);
-        self.silent_at = None;
+        self.silent_at = Deadline::NEVER;
     }
 
     /// Returns whose messages may leave: bit n is channel n.
@@ -103,26 +104,26 @@ impl Flow {
             Limit::Application
         });
         let (now, len) = (moment.now, u32::from(moment.len));
-        self.wake_at = None;
+        self.wake_at = Deadline::NEVER;
         if let Some(cap) = self.cap.as_mut().filter(|_| waiting != 0)
             && cap.available(now) < len
         {
             // Brings it up to now, so that what it says lies ahead.
             cap.take(now, 0);
-            self.wake_at = cap.available_at(len);
+            self.wake_at = Deadline::new(cap.available_at(len));
             return;
         }
         let realtime = is_realtime.then(|| self.realtime.available_at(len));
         // Without room in the window it is an acknowledgement or a loss that helps.
         let has_room = is_bulk && self.congestion.has_room(moment.in_flight, len.into());
         let bulk = has_room.then(|| self.pacer.ready_at(now, self.pace(moment)));
-        self.wake_at = [realtime.flatten(), bulk].into_iter().flatten().min();
+        self.wake_at = Deadline::new([realtime.flatten(), bulk].into_iter().flatten().min());
     }
 
     /// Takes note that nobody's messages wait.
     pub(super) const fn on_idle(&mut self) {
         self.congestion.set_limit(Limit::Application);
-        self.wake_at = None;
+        self.wake_at = Deadline::NEVER;
     }
 
     /// Takes note of a packet with so many frames of messages.
@@ -132,8 +133,8 @@ impl Flow {
             cap.take_forced(now, len);
         }
         let is_of_path = !matches!(cargo, Cargo::Probe | Cargo::Elsewhere);
-        if self.silent_at.is_none() && is_of_path && moment.in_flight.total > 0 {
-            self.silent_at = Some(now + patience(moment.rtt));
+        if self.silent_at == Deadline::NEVER && is_of_path && moment.in_flight.total > 0 {
+            self.silent_at = Deadline::at(now + patience(moment.rtt));
         }
         match cargo {
             Cargo::Bulk => self.pacer.on_sent(now, self.pace(moment), len.into()),
@@ -149,7 +150,7 @@ impl Flow {
         let Moment { now, rtt, .. } = moment;
         if summary.acked_packets > 0 {
             let is_any = moment.in_flight.total > 0;
-            self.silent_at = is_any.then(|| *now + patience(rtt));
+            self.silent_at = Deadline::new(is_any.then(|| *now + patience(rtt)));
         }
         self.breaker.on_summary(*now, summary);
         if self.bulk_channels != 0 {
@@ -160,9 +161,9 @@ impl Flow {
 
     /// Cuts rate and window where the path is silent for too long; returns whether it is.
     pub(super) fn look_for_silence(&mut self, now: Instant, rtt: &RttEstimator) -> bool {
-        let is_silent = self.silent_at.is_some_and(|at| at <= now);
+        let is_silent = self.silent_at.is_due(now);
         if is_silent {
-            self.silent_at = Some(now + patience(rtt).max(SILENCE_SPAN));
+            self.silent_at = Deadline::at(now + patience(rtt).max(SILENCE_SPAN));
             self.breaker.on_silence(now);
             self.congestion.on_silence(now);
         }
@@ -185,7 +186,7 @@ impl Flow {
 
     /// Returns when messages may leave that wait for a rate; an answer in the past waits for a drain.
     pub(super) const fn wake_at(&self) -> Option<Instant> {
-        self.wake_at
+        self.wake_at.get()
     }
 
     /// Returns the congestion window, bytes.

@@ -3,8 +3,8 @@
 use crypto::{Aead, Provider};
 use wire::Instant;
 
-use super::Session;
 use super::opening::Unsealed;
+use super::{Ping, Session};
 use crate::config::KeyLimits;
 use crate::packet::{KeyPhase, PacketNumber};
 
@@ -55,7 +55,9 @@ impl<A: Aead> Session<A> {
         self.sealing_phase.is_asked = true;
         if self.may_change_keys(now) {
             // At once, whether or not there is anything to say.
-            self.pings_due = self.pings_due.max(1);
+            if self.ping == Ping::None {
+                self.ping = Ping::Due;
+            }
         }
     }
 

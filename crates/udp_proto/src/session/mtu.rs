@@ -11,6 +11,7 @@ use wire::Instant;
 
 use super::{Content, Session};
 use crate::config::{Config, Mtu, MtuSearch};
+use crate::deadline::Deadline;
 use crate::frame::{Elicits, Frame};
 use crate::sent::{Cargo, SentPacket, Summary};
 
@@ -25,7 +26,7 @@ pub(super) struct MtuProbing {
     ceiling: Option<u16>,
     probe: Probe,
     /// When the search begins again.
-    again_at: Option<Instant>,
+    again_at: Deadline,
     /// Long packets lost since the last that was acknowledged.
     long_lost: u32,
 }
@@ -71,7 +72,7 @@ impl MtuProbing {
             check,
             ceiling,
             probe: Probe::Idle,
-            again_at: None,
+            again_at: Deadline::NEVER,
             long_lost: 0,
         };
         probing.probe = check
@@ -92,13 +93,13 @@ impl MtuProbing {
 
     /// Returns when the search begins again.
     pub(super) const fn poll_timeout(&self) -> Option<Instant> {
-        self.again_at
+        self.again_at.get()
     }
 
     /// Begins the search again where that is due.
     pub(super) fn handle_timeout(&mut self, now: Instant) {
-        if self.again_at.is_some_and(|at| at <= now) {
-            self.again_at = None;
+        if self.again_at.is_due(now) {
+            self.again_at = Deadline::NEVER;
             self.go_on(now);
         }
     }
@@ -172,7 +173,7 @@ impl MtuProbing {
         }
         self.mtu = Mtu::MIN.get();
         self.long_lost = 0;
-        self.again_at = None;
+        self.again_at = Deadline::NEVER;
         let first = self.check.or_else(|| self.next_step());
         self.probe = first.map_or(Probe::Idle, Probe::begin);
     }
@@ -189,7 +190,7 @@ impl MtuProbing {
     fn rest(&mut self, now: Instant, span: Duration) {
         // At the top there is nothing to look for.
         let next = self.check.or_else(|| self.next_step());
-        self.again_at = next.map(|_| now + span);
+        self.again_at = Deadline::new(next.map(|_| now + span));
     }
 
     fn next_step(&self) -> Option<Mtu> {

@@ -88,7 +88,7 @@ impl<A: Aead> Session<A> {
 
     /// Begins anew what was measured of the path, where it is another one.
     fn on_moved(&mut self, now: Instant, moved: &Move) {
-        self.stats.address_changes = self.stats.address_changes.saturating_add(1);
+        self.tally.address_changes = self.tally.address_changes.saturating_add(1);
         self.news.moved = Some(moved.span);
         match moved.span {
             Span::Port => {}

@@ -7,7 +7,7 @@ use wire::{Generator, Instant, Transmit};
 
 use super::close::Phase;
 use super::flow::Moment;
-use super::{Content, Crowding, Keying, Sending, Session};
+use super::{Content, Crowding, Keying, Ping, Sending, Session};
 use crate::channel::FRAMES_MAX;
 use crate::error::CloseCode;
 use crate::frame::{Elicits, Frame};
@@ -103,7 +103,7 @@ impl<A: Aead> Session<A> {
             len: self.mtu.get(),
         };
         let mut open = self.flow.open_channels(&moment);
-        if self.pings_due > 0 {
+        if self.ping != Ping::None {
             // A probe waits for nothing.
             open = u32::MAX;
         }
@@ -190,8 +190,8 @@ impl<A: Aead> Session<A> {
             len: packet.len,
         };
         self.flow.on_sent(&moment, cargo, frames);
-        self.stats.packets_sent += 1;
-        self.stats.bytes_sent += u64::from(packet.len);
+        self.tally.packets_sent += 1;
+        self.tally.bytes_sent += u64::from(packet.len);
         self.keepalive_at = now + self.silence.keepalive;
     }
 
@@ -223,7 +223,8 @@ impl<A: Aead> Session<A> {
     /// Returns whether a message of the channels in `open` is to leave now, and may.
     fn has_messages(&self, open: u32) -> bool {
         self.outbox.may_have_work()
-            && (self.pings_due > 0 || !self.sent.is_full())
+            && self.ping != Ping::Alone
+            && (self.ping == Ping::Due || !self.sent.is_full())
             && self.has_room_on_record()
             && self.outbox.has_work_for(self.lead(), open)
     }
@@ -232,7 +233,7 @@ impl<A: Aead> Session<A> {
     fn has_to_report(&self, now: Instant) -> bool {
         self.received.ack_due(now)
             || matches!(self.confirm, Some((_, Sending::Due)))
-            || self.pings_due > 0
+            || self.ping != Ping::None
             || self.keepalive_at <= now
             || self.inbox.window_to_send().is_some()
             || (self.mtu.is_due() && self.confirm.is_none())
@@ -275,7 +276,7 @@ impl<A: Aead> Session<A> {
             packet.room
         };
         let described = self.write_ack(now, room, buf);
-        let needs_ping = self.pings_due > 0 || self.keepalive_at <= now;
+        let needs_ping = self.ping != Ping::None || self.keepalive_at <= now;
         let mut elicits = Elicits::Nothing;
         let mut messages = Messages::NONE;
         if self.write_window(buf) | self.write_confirm(buf) {
@@ -303,7 +304,7 @@ impl<A: Aead> Session<A> {
             let least = packet.start + reset::TRIGGER_LEN_MIN - TAG_LEN;
             buf.resize(buf.len().max(least), 0);
         }
-        self.pings_due = self.pings_due.saturating_sub(1);
+        self.ping = Ping::None;
         Body {
             elicits,
             described,
@@ -313,8 +314,8 @@ impl<A: Aead> Session<A> {
 
     /// Returns whether the next packet is a probe to a server that may have lost the session: it is
     /// long enough for an answer that says so.
-    const fn is_probing_a_lost_server(&self) -> bool {
-        self.pings_due > 0 && self.is_resettable()
+    fn is_probing_a_lost_server(&self) -> bool {
+        self.ping != Ping::None && self.is_resettable()
     }
 
     /// Fills the packet with messages of the channels in `open`.

@@ -13,7 +13,7 @@ use super::key_update::SealingPhase;
 use super::mtu::MtuProbing;
 use super::opening::OpeningKeys;
 use super::roam::Tokens;
-use super::{Confirm, Crowding, News, Path, Sending, Session};
+use super::{Confirm, Crowding, News, Path, Ping, Sending, Session, Tally};
 use crate::config::Config;
 use crate::event::Proof;
 use crate::handshake::params::{ACK_DELAY_MAX, Params};
@@ -25,7 +25,6 @@ use crate::received::Received;
 use crate::rtt::RttEstimator;
 use crate::sent::SentPackets;
 use crate::skip::SkipPolicy;
-use crate::stats::SessionStats;
 use crate::timeouts::{Silence, Timeouts};
 
 /// What a session starts from.
@@ -97,7 +96,11 @@ impl<A: Aead> Session<A> {
             reliable_channels: config.channels.reliable_bits(),
             channels: config.channels.clone(),
             // An accepter speaks at once: the dialler repeats CONFIRM until it hears.
-            pings_due: u8::from(confirm.is_none()),
+            ping: if confirm.is_none() {
+                Ping::Due
+            } else {
+                Ping::None
+            },
             confirm,
             crowding: Crowding::None,
             mtu: MtuProbing::new(config, start.peer_params.datagram_max),
@@ -111,7 +114,7 @@ impl<A: Aead> Session<A> {
             checked_at: now,
             is_readable_told: false,
             news: News::default(),
-            stats: SessionStats::default(),
+            tally: Tally::default(),
         }
     }
 }
