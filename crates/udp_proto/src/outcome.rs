@@ -47,7 +47,7 @@ impl<'a> Message<'a> {
     /// It is delivered once at most, and costs 6 bytes more where its channel is not sequenced. On a
     /// sequenced channel a newer message overtakes it as any other. Of what is split the peer keeps
     /// parts for 2 s, of 8 messages and 64 KiB in all, whatever the deadline is: nothing is sent again
-    /// 2 s after the first part left that came.
+    /// 2 s after its first part left.
     ///
     /// What is kept to be sent again counts in [`queue_bytes_max`]: where that is full, the oldest is
     /// not sent again. Nor is one before the newest 1,024 of its channel that have a number.
@@ -65,7 +65,8 @@ impl<'a> Message<'a> {
 /// What became of a message.
 ///
 /// `Delivered` is certain. The others say that nothing was heard: where the network lost only what
-/// acknowledges it, a message may have come all the same.
+/// acknowledges it, or a part of a split message that the peer had given up shared its packet, a message
+/// may have come all the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum MessageOutcome {

@@ -189,9 +189,9 @@ impl Outbound {
     }
 
     /// Takes note that a frame from [`next_lost`](Self::next_lost) is written.
-    pub(crate) fn on_lost_written(&mut self, outgoing: &Outgoing, now: Instant) {
+    pub(crate) fn on_lost_written(&mut self, outgoing: &Outgoing) {
         if let Some(kept) = &mut self.kept {
-            kept.on_lost_written(outgoing.message, outgoing.fragment, now);
+            kept.on_lost_written(outgoing.message, outgoing.fragment);
         }
     }
 

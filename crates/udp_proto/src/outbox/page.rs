@@ -44,6 +44,9 @@ pub struct Written {
     /// Whether what becomes of it is to be told with [`Outbox::on_acked`](super::Outbox::on_acked) and
     /// [`Outbox::on_lost`](super::Outbox::on_lost). Where not, its loss is counted alone.
     pub is_told: bool,
+    /// Whether it is a part of an unreliable message that is sent again; then all in the packet are, of
+    /// the same message.
+    pub is_again: bool,
 }
 
 /// Frames behind each other in a buffer.
@@ -64,8 +67,19 @@ pub(super) struct Page<'a> {
     contents: &'a mut dyn FnMut(Written),
     /// Whether somebody wants to hear what becomes of messages whose channels do not.
     pub(super) is_any_told: bool,
+    /// What is written next.
+    pub(super) sort: Sort,
     /// Whether a message waits for credit: those behind it leave it what there is.
     pub(super) is_credit_awaited: bool,
+}
+
+/// What a frame is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Sort {
+    /// A part of an unreliable message that is sent again.
+    Again,
+    /// Any other.
+    Other,
 }
 
 /// A frame that might do without its length.
@@ -95,6 +109,7 @@ impl<'a> Page<'a> {
             channels: room.channels,
             contents,
             is_any_told: false,
+            sort: Sort::Other,
             is_credit_awaited: false,
         }
     }
@@ -111,6 +126,7 @@ impl<'a> Page<'a> {
         (self.contents)(Written {
             content: outgoing.content(),
             is_told: outgoing.is_told || self.is_any_told,
+            is_again: self.sort == Sort::Again,
         });
         true
     }
@@ -125,6 +141,7 @@ impl<'a> Page<'a> {
         (self.contents)(Written {
             content,
             is_told: self.is_any_told,
+            is_again: false,
         });
         true
     }

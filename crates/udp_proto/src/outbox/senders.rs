@@ -3,6 +3,7 @@
 use wire::Instant;
 
 use super::Page;
+use super::page::Sort;
 use super::round::Class;
 use crate::channel::byte_queue::ByteQueue;
 use crate::channel::outgoing::{Next, Outgoing};
@@ -60,16 +61,19 @@ impl Senders {
             && part_of.is_none_or(|message| message == outgoing.message)
             && (!outbound.may_be_given_up(&outgoing) || page.is_empty() || part_of.is_some())
             && let Some(bytes) = outbound.lost_bytes()
-            && page.write(&outgoing, bytes)
         {
-            part_of = outbound
-                .may_be_given_up(&outgoing)
-                .then_some(outgoing.message);
-            outbound.on_lost_written(&outgoing, self.now);
+            let is_part = outbound.may_be_given_up(&outgoing);
+            page.sort = if is_part { Sort::Again } else { Sort::Other };
+            if !page.write(&outgoing, bytes) {
+                break;
+            }
+            part_of = is_part.then_some(outgoing.message);
+            outbound.on_lost_written(&outgoing);
         }
         if part_of.is_some() {
             page.close();
         }
+        page.sort = Sort::Other;
     }
 
     /// Returns whether `channel` is one of `class`.
@@ -128,9 +132,9 @@ impl Outbound {
     }
 
     /// Takes note that the frame from [`next_lost`](Self::next_lost) is written.
-    pub(super) fn on_lost_written(&mut self, outgoing: &Outgoing, now: Instant) {
+    pub(super) fn on_lost_written(&mut self, outgoing: &Outgoing) {
         match self {
-            Self::Unreliable(outbound) => outbound.on_lost_written(outgoing, now),
+            Self::Unreliable(outbound) => outbound.on_lost_written(outgoing),
             Self::Reliable(outbound) => outbound.on_lost_written(),
         }
     }

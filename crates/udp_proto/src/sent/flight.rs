@@ -42,7 +42,7 @@ impl Flight {
         self.packets = self.packets.saturating_add(1);
         let len = u64::from(len);
         match cargo {
-            Cargo::Unreliable(frames) => {
+            Cargo::Unreliable(frames) | Cargo::Again(frames) => {
                 self.unreliable = self.unreliable.saturating_add(1);
                 self.contents = self.contents.saturating_add(frames.into());
             }
@@ -58,7 +58,7 @@ impl Flight {
         self.packets = self.packets.saturating_sub(1);
         let len = u64::from(len);
         match cargo {
-            Cargo::Unreliable(frames) => {
+            Cargo::Unreliable(frames) | Cargo::Again(frames) => {
                 self.unreliable = self.unreliable.saturating_sub(1);
                 self.contents = self.contents.saturating_sub(frames.into());
             }

@@ -40,8 +40,17 @@ pub enum Cargo {
     Probe,
     /// None; it went to another address than the session's, and says nothing about the path there.
     Elsewhere,
+    /// So many parts of one unreliable message that is split, sent again, and nothing else. A peer who has
+    /// given the message up never acknowledges them: their loss says nothing about the path.
+    Again(u8),
     /// Another reliable one, or none.
     Other,
+}
+
+impl Cargo {
+    pub(super) const fn is_again(self) -> bool {
+        matches!(self, Self::Again(_))
+    }
 }
 
 /// An ACK that arrived.
@@ -71,7 +80,9 @@ pub struct Summary {
     pub acked_packets: u32,
     /// Packets newly counted as lost.
     pub lost_packets: u32,
-    /// Packets acknowledged that had been counted as lost.
+    /// Of these, how many of [`Cargo::Again`].
+    pub lost_again: u32,
+    /// Packets acknowledged that had been counted as lost, those of [`Cargo::Again`] left out.
     pub spurious_packets: u32,
     /// The newest ACK of ours that the peer now has, for [`crate::received::Received`].
     pub described: Option<Described>,
@@ -80,8 +91,8 @@ pub struct Summary {
     /// Bytes of packets newly acknowledged that were sent after
     /// [`super::SentPackets::set_recovery`]'s time.
     pub acked_bytes: u32,
-    /// When the newest of the packets newly counted as lost was sent, those of [`Cargo::Probe`] and
-    /// [`Cargo::Elsewhere`] left out.
+    /// When the newest of the packets newly counted as lost was sent, those of [`Cargo::Probe`],
+    /// [`Cargo::Elsewhere`] and [`Cargo::Again`] left out.
     pub lost_sent_at: Option<Instant>,
     /// Of those newly acknowledged, how many were longer than every path must carry, probes not
     /// counted.

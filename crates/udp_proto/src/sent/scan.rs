@@ -135,7 +135,7 @@ impl<C: Copy> SentPackets<C> {
         for (number, slot) in (self.base..).zip(self.slots.iter_mut().take(count)) {
             summary.slots_visited += 1;
             let outcome = if reports(number) {
-                if slot.state == State::Lost {
+                if slot.state == State::Lost && !slot.cargo.is_again() {
                     summary.spurious_packets += 1;
                     let overtaken = self
                         .largest_acked
@@ -228,7 +228,7 @@ impl Slot {
 
     /// Returns whether it is longer than what every path must carry, and no probe.
     fn is_long(&self) -> bool {
-        self.len > Mtu::MIN.get() && self.cargo != Cargo::Probe
+        self.len > Mtu::MIN.get() && self.cargo != Cargo::Probe && !self.cargo.is_again()
     }
 }
 
@@ -246,7 +246,11 @@ impl Summary {
     fn count_lost(&mut self, slot: &Slot) {
         self.lost_packets += 1;
         self.untold_lost += u32::from(slot.untold);
-        if !matches!(slot.cargo, Cargo::Probe | Cargo::Elsewhere) {
+        self.lost_again += u32::from(slot.cargo.is_again());
+        if !matches!(
+            slot.cargo,
+            Cargo::Probe | Cargo::Elsewhere | Cargo::Again(_)
+        ) {
             self.lost_sent_at = self.lost_sent_at.max(Some(slot.at));
         }
         self.long_lost += u32::from(slot.is_long());

@@ -95,7 +95,7 @@ impl Breaker {
             .saturating_add(summary.spurious_packets);
         current.lost = current
             .lost
-            .saturating_add(summary.lost_packets)
+            .saturating_add(summary.lost_packets.saturating_sub(summary.lost_again))
             .saturating_sub(summary.spurious_packets);
     }
 

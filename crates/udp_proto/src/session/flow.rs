@@ -132,25 +132,31 @@ impl Flow {
         if let Some(cap) = &mut self.cap {
             cap.take_forced(now, len);
         }
-        let is_of_path = !matches!(cargo, Cargo::Probe | Cargo::Elsewhere);
+        let is_of_path = !matches!(cargo, Cargo::Probe | Cargo::Elsewhere | Cargo::Again(_));
         if self.silent_at == Deadline::NEVER && is_of_path && moment.in_flight.total > 0 {
             self.silent_at = Deadline::at(now + patience(moment.rtt));
         }
         match cargo {
             Cargo::Bulk => self.pacer.on_sent(now, self.pace(moment), len.into()),
-            Cargo::Unreliable(_) | Cargo::Other if frames > 0 => {
+            Cargo::Unreliable(_) | Cargo::Again(_) | Cargo::Other if frames > 0 => {
                 self.realtime.take_forced(now, len);
             }
-            Cargo::Unreliable(_) | Cargo::Other | Cargo::Probe | Cargo::Elsewhere => {}
+            Cargo::Unreliable(_)
+            | Cargo::Again(_)
+            | Cargo::Other
+            | Cargo::Probe
+            | Cargo::Elsewhere => {}
         }
     }
 
     /// Takes note of what an acknowledgement or a timer said, and of what is in flight behind it.
     pub(super) fn on_summary(&mut self, moment: &Moment<'_>, summary: &Summary) {
         let Moment { now, rtt, .. } = moment;
-        if summary.acked_packets > 0 {
-            let is_any = moment.in_flight.total > 0;
-            self.silent_at = Deadline::new(is_any.then(|| *now + patience(rtt)));
+        if moment.in_flight.total == 0 {
+            // Nothing is waited for.
+            self.silent_at = Deadline::NEVER;
+        } else if summary.acked_packets > 0 {
+            self.silent_at = Deadline::at(*now + patience(rtt));
         }
         self.breaker.on_summary(*now, summary);
         if self.bulk_channels != 0 {

@@ -338,7 +338,9 @@ impl<A: Aead> Session<A> {
         let sent = &mut self.sent;
         let mut written = 0;
         let mut untold = 0;
+        let mut is_again = false;
         let frames = self.outbox.fill(now, room, buf, &mut |frame| {
+            is_again |= frame.is_again;
             written |= 1_u32.wrapping_shl(frame.content.channel().0.into());
             if !frame.is_told {
                 untold += 1;
@@ -357,8 +359,12 @@ impl<A: Aead> Session<A> {
             Cargo::Other
         } else {
             // Of the others nothing is kept.
-            let told = frames.saturating_sub(untold.into());
-            Cargo::Unreliable(u8::try_from(told).unwrap_or(u8::MAX))
+            let told = u8::try_from(frames.saturating_sub(untold.into())).unwrap_or(u8::MAX);
+            if is_again {
+                Cargo::Again(told)
+            } else {
+                Cargo::Unreliable(told)
+            }
         };
         Messages {
             frames,

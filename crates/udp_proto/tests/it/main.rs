@@ -30,6 +30,7 @@ mod flood;
 mod flow;
 mod harness;
 mod hostile;
+mod in_vain;
 mod key_limits;
 mod key_rogue;
 mod key_update;

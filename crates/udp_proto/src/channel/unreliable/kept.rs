@@ -76,10 +76,10 @@ struct Message {
     in_flight: u64,
     /// When it was given up or the last of it counted as lost.
     lost_at: Instant,
-    /// When a part of it left last.
-    left_at: Instant,
-    /// When the peer gives it up that has parts of it; counts once one is acknowledged.
-    vain_at: Instant,
+    /// When it is not sent again any more: past its deadline, or as soon as the peer may have given it
+    /// up, who waits [`REASSEMBLY_LIFE`] from the first part on that comes. That may have been the
+    /// first that left, also where no acknowledgement tells of it.
+    useless_at: Instant,
     /// Where it stands.
     stage: Stage,
 }
@@ -111,7 +111,6 @@ impl Kept {
     pub(crate) fn on_written(&mut self, leaving: &Leaving, fragment: u16, now: Instant) {
         if let Some(message) = self.get_mut(leaving.message) {
             message.in_flight |= bit(fragment);
-            message.left_at = now;
             return;
         }
         self.messages.push_back(Message {
@@ -119,8 +118,7 @@ impl Kept {
             acknowledged: 0,
             in_flight: bit(fragment),
             lost_at: Instant::ZERO,
-            left_at: now,
-            vain_at: now,
+            useless_at: leaving.useless_at(now),
             stage: Stage::Leaving,
         });
         self.wake_at(leaving.deadline);
@@ -134,7 +132,7 @@ impl Kept {
         };
         // All of it may have arrived already.
         kept.stage = Stage::Repeatable(start);
-        let useless_at = kept.useless_at();
+        let useless_at = kept.useless_at;
         let (len, fragments) = (kept.leaving.len, kept.leaving.split.max(1));
         let missing = !(kept.acknowledged | kept.in_flight);
         self.wake_at(useless_at);
@@ -166,23 +164,16 @@ impl Kept {
     }
 
     /// Takes note that a fragment arrived.
-    ///
-    /// From then on the peer waits [`REASSEMBLY_LIFE`] for the others. What leaves later is in vain.
     pub(crate) fn on_acknowledged(&mut self, message: u64, fragment: u16) -> Fate {
         let Some(kept) = self.get_mut(message) else {
             return Fate::NotKept;
         };
-        if kept.acknowledged == 0 {
-            kept.vain_at = kept.left_at + REASSEMBLY_LIFE;
-        }
-        let useless_at = kept.useless_at();
         kept.acknowledged |= bit(fragment);
         kept.in_flight &= !bit(fragment);
         let count = u32::from(kept.leaving.split.max(1));
         let is_complete = kept.acknowledged.count_ones() >= count;
         self.unqueue(message, fragment);
         if !is_complete {
-            self.wake_at(useless_at);
             self.doubt(message);
             return Fate::Open;
         }
@@ -224,11 +215,10 @@ impl Kept {
     }
 
     /// Takes note that a fragment from [`next_lost`](Self::next_lost) is written.
-    pub(crate) fn on_lost_written(&mut self, message: u64, fragment: u16, now: Instant) {
+    pub(crate) fn on_lost_written(&mut self, message: u64, fragment: u16) {
         self.unqueue(message, fragment);
         if let Some(kept) = self.get_mut(message) {
             kept.in_flight |= bit(fragment);
-            kept.left_at = now;
         }
     }
 
@@ -278,7 +268,7 @@ impl Kept {
             let Leaving {
                 message, deadline, ..
             } = kept.leaving;
-            let useless_at = kept.useless_at();
+            let useless_at = kept.useless_at;
             match kept.stage {
                 Stage::Doubted(outcome, until) if until <= now => {
                     self.remove(message);
@@ -411,17 +401,15 @@ impl Kept {
     }
 }
 
-impl Message {
-    /// Returns when it is not sent again any more.
-    fn useless_at(&self) -> Instant {
-        if self.acknowledged == 0 {
-            return self.leaving.deadline;
-        }
-        self.leaving.deadline.min(self.vain_at)
-    }
-}
-
 impl Leaving {
+    /// Returns when a message is not sent again any more that begins to leave at `now`.
+    fn useless_at(&self, now: Instant) -> Instant {
+        if self.split == 0 {
+            return self.deadline;
+        }
+        self.deadline.min(now + REASSEMBLY_LIFE)
+    }
+
     /// Returns whether a peer who has seen all numbers up to `next_on_wire` takes it for old.
     const fn is_behind(&self, next_on_wire: u64) -> bool {
         next_on_wire.wrapping_sub(self.on_wire) >= ID_WINDOW

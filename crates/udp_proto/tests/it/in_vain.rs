@@ -1,0 +1,119 @@
+//! What a peer has given up, and is sent again all the same, harms nothing else.
+
+use core::time::Duration;
+
+use netsim::{Chance, LinkConfig, Loss};
+use udp_proto::{Event, Message, MessageOutcome, SessionStats};
+use wire::Seed;
+
+use crate::harness::{Scene, UNRELIABLE};
+
+/// Bytes of what the game sends beside.
+const GAME_LEN: usize = 200;
+/// Of these, a second.
+const RATE: u64 = 30;
+const SECONDS: u64 = 20;
+
+/// What became of everything.
+struct Found {
+    outcomes: Vec<MessageOutcome>,
+    before: SessionStats,
+    after: SessionStats,
+    lowest_rate: u32,
+    /// Of the game's own messages, how many came.
+    came: usize,
+}
+
+/// Sends `count` split messages of which parts come before a path falls silent, both ways, for longer than
+/// a peer waits; then the path is whole, and a game goes on over it at `game_hz`.
+fn after_an_outage(seed: u64, count: u8, game_hz: u64) -> Found {
+    let mut scene = Scene::new(Seed::from_number(seed));
+    let server = scene.server;
+    scene
+        .world
+        .apply(server, |host, _| host.app.is_echo = false);
+    let (client, session) = scene.join(1);
+    scene.run(500);
+    let good = LinkConfig::default().with_delay(Duration::from_millis(20));
+    scene.world.set_default_link(good);
+    scene.run(500);
+    for number in 0..count {
+        let bytes = [number; 2_000];
+        let message = Message::new(UNRELIABLE, &bytes)
+            .with_ttl(Duration::from_secs(SECONDS))
+            .until_deadline();
+        scene
+            .world
+            .apply(client, |host, now| {
+                host.machine.send_tracked(now, session, &message)
+            })
+            .unwrap();
+    }
+    for (loss, millis) in [(40, 30), (100, 2_500)] {
+        let bad = good.with_loss(Loss::Bernoulli(Chance::percent(loss)));
+        scene.world.set_default_link(bad);
+        scene.run(millis);
+    }
+    scene.world.set_default_link(good);
+    let stats = |scene: &Scene| scene.peer(client).machine.session_stats(session).unwrap();
+    let play = |scene: &mut Scene, seconds: u64| {
+        let mut lowest_rate = u32::MAX;
+        for milli in 0..seconds * 1_000 {
+            if milli * game_hz % 1_000 < game_hz {
+                scene.send(client, session, UNRELIABLE, &[9; GAME_LEN]);
+            }
+            scene.run(1);
+            lowest_rate = lowest_rate.min(stats(scene).realtime_rate);
+        }
+        lowest_rate
+    };
+    // Until what the outage itself cost is over.
+    play(&mut scene, 4);
+    let before = stats(&scene);
+    let lowest_rate = play(&mut scene, SECONDS);
+    let outcomes = scene
+        .log(client)
+        .events
+        .iter()
+        .filter_map(|event| match event {
+            Event::Settled { outcome, .. } => Some(*outcome),
+            _ => None,
+        });
+    let came = &scene.log(server).messages;
+    Found {
+        outcomes: outcomes.collect(),
+        before,
+        after: stats(&scene),
+        lowest_rate,
+        came: came
+            .iter()
+            .filter(|(.., bytes)| bytes.len() == GAME_LEN)
+            .count(),
+    }
+}
+
+#[test]
+fn sim_u9_what_an_outage_made_the_peer_give_up_costs_a_whole_path_nothing() {
+    for seed in 0..20 {
+        let found = after_an_outage(seed, 8, RATE);
+        assert_eq!(found.came as u64, (4 + SECONDS) * RATE, "{seed}");
+        let lost = found.after.packets_lost - found.before.packets_lost;
+        assert!(lost <= 2, "{seed}: {lost}");
+        let rates = (found.lowest_rate, found.before.realtime_rate);
+        assert!(rates.0 >= rates.1, "{seed}: {rates:?}");
+        assert_eq!(found.after.mtu, found.before.mtu, "{seed}");
+        assert_eq!(found.outcomes.len(), 8, "{seed}: each is told of");
+    }
+}
+
+#[test]
+fn sim_u9_what_was_given_up_is_not_sent_again_where_nothing_else_is() {
+    for seed in 0..20 {
+        let found = after_an_outage(seed, 1, 0);
+        let lost = found.after.packets_lost - found.before.packets_lost;
+        assert_eq!(lost, 0, "{seed}");
+        let rates = (found.lowest_rate, found.before.realtime_rate);
+        assert!(rates.0 >= rates.1, "{seed}: {rates:?}");
+        assert_eq!(found.outcomes.len(), 1, "{seed}");
+    }
+}
