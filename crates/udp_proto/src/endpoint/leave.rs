@@ -21,7 +21,8 @@ impl<P: Provider> Endpoint<P> {
     ///
     /// # Errors
     ///
-    /// [`NoSession`] where it has ended already.
+    /// [`NoSession`] where its slot is free again. While one that has ended says so to its peer, nothing
+    /// happens.
     pub fn kick(
         &mut self,
         now: Instant,

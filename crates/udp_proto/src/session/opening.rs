@@ -216,8 +216,9 @@ impl<A: Aead> OpeningKeys<A> {
         }
     }
 
-    /// Takes note that an ACK leaves. It reports the packet that began the phase, or a later one:
-    /// it is written after that one was taken.
+    /// Takes note that an ACK leaves. It reports the packet that began the phase, or a later one: it is
+    /// written after that one was taken. Where that one was withheld, the peer is judged too mildly, and
+    /// may change keys once more before it knows that we have.
     pub(super) const fn on_ack_written(&mut self) {
         self.is_acknowledged = true;
     }
