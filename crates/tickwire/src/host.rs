@@ -4,6 +4,8 @@
 //! for each session, and reliable messages spend the credit that their sender has. They become
 //! events when the game asks.
 
+mod hand_over;
+
 use core::ops::ControlFlow;
 use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -15,8 +17,9 @@ use udp_proto::{ChannelId, CloseCode, Endpoint, MessageId, MessageOutcome, SendE
 use wire::{CommandId, Instant};
 
 use crate::Event;
-use crate::background::{Held, MESSAGE_COST, Offer, Order, Outlet, Parcel, Signals};
+use crate::background::{Held, MESSAGE_COST, Order, Parcel, Signals};
 use crate::stats::Recorder;
+pub(crate) use hand_over::HandOver;
 
 /// Bytes of messages from sessions that have ended, over all of them, that wait for the game; each
 /// counts as [`MESSAGE_COST`] more than its length.
@@ -40,17 +43,6 @@ enum Stop {
     Waiting,
     /// The endpoint is shut down.
     Done,
-}
-
-/// How a hand-over went.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum HandOver {
-    /// No message was read.
-    Idle,
-    /// Messages were read: the endpoint may have credit to tell of.
-    HasRead,
-    /// Nobody takes events any more.
-    Gone,
 }
 
 /// Collects events until the game takes them.
@@ -141,56 +133,6 @@ impl Host {
         core::mem::take(&mut self.events).into()
     }
 
-    /// Gives what has happened to `outlet` while that has room; what does not fit waits.
-    ///
-    /// Messages are read where no other event waits, one of each session in turn.
-    pub(crate) fn hand_over(
-        &mut self,
-        now: Instant,
-        endpoint: &mut Endpoint<Ring>,
-        outlet: &impl Outlet,
-    ) -> HandOver {
-        let mut has_cried = false;
-        let mut outcome = HandOver::Idle;
-        loop {
-            if self.signals.is_laden() {
-                if core::mem::replace(&mut has_cried, true) {
-                    return outcome;
-                }
-                self.signals.cry_for_room();
-                continue;
-            }
-            let Some(event) = self.events.pop_front() else {
-                self.last_words = 0;
-                let Some(session) = self.readable.pop_front() else {
-                    return outcome;
-                };
-                // One message costs more than 1; who has no more is forgotten.
-                if self.read(now, endpoint, session, 1) > 0 {
-                    self.readable.push_back(session);
-                    outcome = HandOver::HasRead;
-                }
-                continue;
-            };
-            // Before it can be taken, and counted off.
-            self.signals.load(&event);
-            match outlet.offer(event) {
-                Ok(()) => {}
-                Err(Offer::Gone) => return HandOver::Gone,
-                Err(Offer::Full(event)) => {
-                    self.signals.lighten(&event);
-                    self.events.push_front(event);
-                    if core::mem::replace(&mut has_cried, true) {
-                        return outcome;
-                    }
-                    // Whoever takes one after this wakes the driver; one taken before it leaves
-                    // room for another try.
-                    self.signals.cry_for_room();
-                }
-            }
-        }
-    }
-
     /// Tells of no more messages of a session, where one is open.
     pub(crate) fn hush(&mut self, session: SessionId) {
         if self.recorder.has(session) && self.hushed.insert(session) {
@@ -204,6 +146,12 @@ impl Host {
     /// Returns whether a session was hushed and has not ended.
     pub(crate) fn is_hushed(&self, session: SessionId) -> bool {
         self.hushed.contains(&session)
+    }
+
+    /// Returns the sessions that the game was or will be told of, and not of their ends.
+    pub(crate) fn sessions(&self) -> impl Iterator<Item = SessionId> {
+        let ends = self.events.iter().filter_map(end_of);
+        self.recorder.sessions().chain(ends)
     }
 
     /// Keeps what became of messages where the game's queue had no room for it: the thread ends.
@@ -320,6 +268,17 @@ fn post(
             events.extend(dropped(session, channel, parcel));
             Err(error)
         }
+    }
+}
+
+/// Returns whose end an event tells of.
+const fn end_of(event: &Event) -> Option<SessionId> {
+    match event {
+        Event::Disconnected { session, .. } => Some(*session),
+        Event::Connected { .. }
+        | Event::Message { .. }
+        | Event::Settled { .. }
+        | Event::Unreachable { .. } => None,
     }
 }
 
