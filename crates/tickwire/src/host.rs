@@ -4,6 +4,7 @@
 //! for each session, and reliable messages spend the credit that their sender has. They become
 //! events when the game asks.
 
+mod dismissed;
 mod hand_over;
 
 use core::ops::ControlFlow;
@@ -19,6 +20,7 @@ use wire::{CommandId, Instant};
 use crate::Event;
 use crate::background::{Held, MESSAGE_COST, Order, Parcel, Signals};
 use crate::stats::Recorder;
+use dismissed::Dismissed;
 pub(crate) use hand_over::HandOver;
 
 /// Bytes of messages from sessions that have ended, over all of them, that wait for the game; each
@@ -62,8 +64,8 @@ pub(crate) struct Host {
     pub(crate) events_max: usize,
     /// Those that were sent away as they came, until their end.
     sent_away: BTreeSet<SessionId>,
-    /// Those whose messages the game does not get any more, until their end.
-    hushed: BTreeSet<SessionId>,
+    /// Those whose messages the game does not get any more.
+    dismissed: Dismissed,
     /// What `events` hold of sessions that have ended.
     last_words: usize,
     /// When the next tick begins, where the game keeps one.
@@ -89,7 +91,7 @@ impl Host {
             signals: Arc::new(Signals::new(side)),
             events_max: usize::MAX,
             sent_away: BTreeSet::new(),
-            hushed: BTreeSet::new(),
+            dismissed: Dismissed::default(),
             last_words: 0,
             next_tick: None,
             has_ticked: false,
@@ -130,12 +132,15 @@ impl Host {
             self.read(now, endpoint, session, usize::MAX);
         }
         self.last_words = 0;
+        self.dismissed.give(self.events.iter().filter_map(end_of));
         core::mem::take(&mut self.events).into()
     }
 
-    /// Tells of no more messages of a session, where one is open.
+    /// Tells of no more messages of a session, where one is open or its end was given last.
     pub(crate) fn hush(&mut self, session: SessionId) {
-        if self.recorder.has(session) && self.hushed.insert(session) {
+        if !self.recorder.has(session) {
+            self.dismissed.add_parting(session);
+        } else if self.dismissed.add(session) {
             self.readable.retain(|readable| *readable != session);
             self.events.retain(
                 |event| !matches!(event, Event::Message { session: of, .. } if *of == session),
@@ -143,9 +148,9 @@ impl Host {
         }
     }
 
-    /// Returns whether a session was hushed and has not ended.
+    /// Returns whether a session was hushed and the game is not through with its end.
     pub(crate) fn is_hushed(&self, session: SessionId) -> bool {
-        self.hushed.contains(&session)
+        self.dismissed.has(session)
     }
 
     /// Returns the sessions that the game was or will be told of, and not of their ends.
@@ -357,7 +362,7 @@ impl Application<Endpoint<Ring>> for Host {
                 self.events.push_back(Event::Unreachable { failure });
             }
             udp_proto::Event::Readable { session } => {
-                if !self.sent_away.contains(&session) && !self.hushed.contains(&session) {
+                if !self.sent_away.contains(&session) && !self.dismissed.has(session) {
                     self.readable.push_back(session);
                 }
             }
@@ -388,7 +393,7 @@ impl Application<Endpoint<Ring>> for Host {
                 // The endpoint will forget it before the tick ends. What it said last comes before
                 // its end, as far as there is room.
                 self.readable.retain(|readable| *readable != session);
-                if !self.hushed.remove(&session) {
+                if !self.dismissed.end(session) {
                     let most = LAST_WORDS_MAX.saturating_sub(self.last_words);
                     let cost = self.read(now, endpoint, session, most);
                     self.last_words = self.last_words.saturating_add(cost);
