@@ -2,10 +2,7 @@
 
 pub(crate) mod batch;
 mod bind;
-#[cfg(all(
-    any(target_os = "android", target_os = "linux"),
-    not(tickwire_portable)
-))]
+#[cfg(has_linux_calls)]
 mod many;
 pub(crate) mod socket;
 
