@@ -1,6 +1,10 @@
 //! Other platforms: what must build there is checked for each, with the targets it takes.
 
+use std::path::Path;
+use std::process::Command;
+
 use crate::failure::Failure;
+use crate::member::Metadata;
 use crate::process;
 
 /// Which targets.
@@ -48,7 +52,7 @@ const DRIVER: [&str; 5] = [
 ];
 
 /// The driver's tests; those with TLS, a hub or a conditioner are not about how datagrams leave.
-const PORTABLE: [&str; 8] = [
+const PORTABLE: [&str; 7] = [
     "test",
     "--package=tickwire-servicer",
     "--lib",
@@ -56,11 +60,13 @@ const PORTABLE: [&str; 8] = [
     "--no-default-features",
     "--features=udp",
     "--locked",
-    "--quiet",
 ];
 
 /// Takes what only Linux has out of `servicer`, where a compiler for Linux builds it.
 const PORTABLE_FLAG: &str = "--cfg=tickwire_portable";
+
+/// A test of the driver that is there with that flag alone.
+const PORTABLE_TEST: &str = "batches::b5_without_what_linux_alone_has_a_call_is_one_datagram";
 
 /// One run of `cargo check`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -98,11 +104,36 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
 
 /// Runs the tests of the driver on what every system has.
 fn test_portable() -> Result<(), Failure> {
+    let mut command = portable(&Metadata::load()?.target_directory);
+    println!("targets: {PORTABLE_FLAG}: {}", process::line(&command));
+    let mut was_portable = false;
+    process::run_lines(&mut command, |line| was_portable |= tells_of(line))?;
+    if !was_portable {
+        return Err(Failure::Check(format!(
+            "{PORTABLE_TEST} did not run: the tests were built without {PORTABLE_FLAG}"
+        )));
+    }
+    Ok(())
+}
+
+/// The command for that, which builds in a folder of its own: other builds keep theirs.
+fn portable(target_directory: &Path) -> Command {
     let flags = std::env::var("RUSTFLAGS").unwrap_or_default();
     let mut command = process::cargo(PORTABLE);
-    command.env("RUSTFLAGS", format!("{flags} {PORTABLE_FLAG}"));
-    println!("targets: {PORTABLE_FLAG}: {}", process::line(&command));
-    process::run(&mut command)
+    command
+        .env("RUSTFLAGS", format!("{flags} {PORTABLE_FLAG}"))
+        // Where it is set, cargo does not look at the other.
+        .env_remove("CARGO_ENCODED_RUSTFLAGS")
+        .arg("--target-dir")
+        .arg(target_directory.join("portable"));
+    command
+}
+
+/// Whether a line of the tests' output says that the test of the flag has passed.
+fn tells_of(line: &str) -> bool {
+    line.strip_prefix("test ")
+        .and_then(|line| line.strip_prefix(PORTABLE_TEST))
+        .is_some_and(|rest| rest == " ... ok")
 }
 
 /// The targets asked for, in the order of the list; all where none is.
@@ -207,5 +238,35 @@ mod tests {
         let targets = [WASM, "x86_64-apple-darwin"];
         assert_eq!(missing(&targets, listed), [WASM]);
         assert_eq!(missing(&targets[1..], listed), [""; 0]);
+    }
+
+    /// With it set outside, cargo would build what it builds every day, and all tests would pass.
+    #[test]
+    fn u25_a_portable_build_gets_its_flag_whatever_is_set_and_a_folder_of_its_own() {
+        let command = portable(Path::new("/target"));
+        let of = |name: &str| command.get_envs().find(|(set, _)| *set == name);
+        let (_, flags) = of("RUSTFLAGS").unwrap();
+        let flags = flags.unwrap().to_str().unwrap();
+        assert!(flags.ends_with(PORTABLE_FLAG), "{flags}");
+        let (_, encoded) = of("CARGO_ENCODED_RUSTFLAGS").unwrap();
+        assert_eq!(encoded, None, "it is taken out");
+        let line = process::line(&command);
+        assert!(line.ends_with("--target-dir /target/portable"), "{line}");
+    }
+
+    #[test]
+    fn u25_a_portable_build_is_known_by_a_test_that_no_other_has() {
+        process::enter_workspace().unwrap();
+        let (module, test) = PORTABLE_TEST.split_once("::").unwrap();
+        let path = format!("crates/servicer/tests/it/{module}.rs");
+        let text = std::fs::read_to_string(path).unwrap();
+        let head = format!("#[cfg(tickwire_portable)]\n#[test]\nfn {test}() {{");
+        assert_eq!(text.matches(&head).count(), 1);
+        assert!(tells_of(&format!("test {PORTABLE_TEST} ... ok")));
+        for other in ["FAILED", "ignored", ""] {
+            assert!(!tells_of(&format!("test {PORTABLE_TEST} ... {other}")));
+        }
+        assert!(!tells_of(&format!("test {PORTABLE_TEST}_too ... ok")));
+        assert!(!tells_of("test result: ok. 1 passed"));
     }
 }

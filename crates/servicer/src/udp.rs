@@ -2,10 +2,7 @@
 
 pub(crate) mod batch;
 mod bind;
-#[cfg(all(
-    any(target_os = "android", target_os = "linux"),
-    not(tickwire_portable)
-))]
+#[cfg(has_linux_calls)]
 mod many;
 pub(crate) mod socket;
 
@@ -55,10 +52,10 @@ impl UdpServicer {
     /// protocol, version 2, before a datagram's own bytes. It is taken off, and the machine is told the
     /// address in it with this datagram and all that follow from the exit's port
     /// ([`Config::exit_flows_max`]). A header that says otherwise is believed where the flow has no session
-    /// and was silent for 5 s, in either direction, else its datagram is dropped. That keeps a player from
-    /// saying so himself where his session has just ended: an exit writes a header before whatever it sends
-    /// while it has not heard this host for less than that, and always before what begins like one. From anybody else the bytes go to the machine
-    /// as they came.
+    /// and was silent for 5 s, in either direction, else its datagram is dropped: a player must not say so
+    /// himself where his session has just ended. For that to hold, an exit leaves its header away only
+    /// where it has heard this host within a time shorter than those 5 s and the player's bytes do not begin
+    /// like a header; `relay_mesh` does so. From anybody else the bytes go to the machine as they came.
     ///
     /// Whoever can send in an exit's name is believed too: exits must reach this host over a network in
     /// which their addresses cannot be forged.

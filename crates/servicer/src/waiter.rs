@@ -18,10 +18,7 @@ use crate::Clock;
 pub(crate) struct Waiter {
     poll: Poll,
     events: Events,
-    #[cfg(all(
-        any(target_os = "android", target_os = "linux"),
-        not(tickwire_portable)
-    ))]
+    #[cfg(has_linux_calls)]
     timer: Option<timer::Timer>,
 }
 
@@ -31,19 +28,13 @@ impl Waiter {
     pub(crate) fn new(events_max: usize) -> io::Result<(Self, Waker)> {
         let poll = Poll::new()?;
         let waker = Waker::new(poll.registry(), WAKER)?;
-        #[cfg(all(
-            any(target_os = "android", target_os = "linux"),
-            not(tickwire_portable)
-        ))]
+        #[cfg(has_linux_calls)]
         let timer = timer::Timer::new(poll.registry()).ok();
         Ok((
             Self {
                 poll,
                 events: Events::with_capacity(events_max),
-                #[cfg(all(
-                    any(target_os = "android", target_os = "linux"),
-                    not(tickwire_portable)
-                ))]
+                #[cfg(has_linux_calls)]
                 timer,
             },
             waker,
@@ -73,10 +64,7 @@ impl Waiter {
         let now = clock.now();
         let timeout = match deadline {
             Some(deadline) if deadline <= now => return Ok(()),
-            #[cfg(all(
-                any(target_os = "android", target_os = "linux"),
-                not(tickwire_portable)
-            ))]
+            #[cfg(has_linux_calls)]
             Some(deadline)
                 if self
                     .timer
@@ -95,10 +83,7 @@ impl Waiter {
     }
 }
 
-#[cfg(all(
-    any(target_os = "android", target_os = "linux"),
-    not(tickwire_portable)
-))]
+#[cfg(has_linux_calls)]
 mod timer {
     use std::io;
     use std::os::fd::{AsFd, AsRawFd};
@@ -153,8 +138,5 @@ mod timer {
 pub(crate) const TOKENS_MAX: usize = usize::MAX - 2;
 
 const WAKER: Token = Token(TOKENS_MAX);
-#[cfg(all(
-    any(target_os = "android", target_os = "linux"),
-    not(tickwire_portable)
-))]
+#[cfg(has_linux_calls)]
 const TIMER: Token = Token(TOKENS_MAX + 1);

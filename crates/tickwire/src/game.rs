@@ -15,7 +15,8 @@ use crate::{Event, Server};
 ///
 /// All calls come from [`Server::run`], on the thread that called it, one after the other: a game
 /// needs no lock. Of one session the order is `connect`, any number of `message` and `settled`,
-/// `disconnect`. Within a tick all news come before `tick`.
+/// `disconnect`; no `message` follows once the game has sent it away. Within a tick all news come before
+/// `tick`.
 pub trait Game {
     /// The server runs from now on.
     fn start(&mut self, _server: &mut Server) {}

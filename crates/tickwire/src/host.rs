@@ -4,6 +4,9 @@
 //! for each session, and reliable messages spend the credit that their sender has. They become
 //! events when the game asks.
 
+mod dismissed;
+mod hand_over;
+
 use core::ops::ControlFlow;
 use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -15,8 +18,10 @@ use udp_proto::{ChannelId, CloseCode, Endpoint, MessageId, MessageOutcome, SendE
 use wire::{CommandId, Instant};
 
 use crate::Event;
-use crate::background::{Held, MESSAGE_COST, Offer, Order, Outlet, Parcel, Signals};
+use crate::background::{Held, MESSAGE_COST, Order, Parcel, Signals};
 use crate::stats::Recorder;
+use dismissed::Dismissed;
+pub(crate) use hand_over::HandOver;
 
 /// Bytes of messages from sessions that have ended, over all of them, that wait for the game; each
 /// counts as [`MESSAGE_COST`] more than its length.
@@ -42,17 +47,6 @@ enum Stop {
     Done,
 }
 
-/// How a hand-over went.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum HandOver {
-    /// No message was read.
-    Idle,
-    /// Messages were read: the endpoint may have credit to tell of.
-    HasRead,
-    /// Nobody takes events any more.
-    Gone,
-}
-
 /// Collects events until the game takes them.
 #[derive(Debug)]
 pub(crate) struct Host {
@@ -70,8 +64,8 @@ pub(crate) struct Host {
     pub(crate) events_max: usize,
     /// Those that were sent away as they came, until their end.
     sent_away: BTreeSet<SessionId>,
-    /// Those whose messages the game does not get any more, until their end.
-    hushed: BTreeSet<SessionId>,
+    /// Those whose messages the game does not get any more.
+    dismissed: Dismissed,
     /// What `events` hold of sessions that have ended.
     last_words: usize,
     /// When the next tick begins, where the game keeps one.
@@ -97,7 +91,7 @@ impl Host {
             signals: Arc::new(Signals::new(side)),
             events_max: usize::MAX,
             sent_away: BTreeSet::new(),
-            hushed: BTreeSet::new(),
+            dismissed: Dismissed::default(),
             last_words: 0,
             next_tick: None,
             has_ticked: false,
@@ -138,62 +132,15 @@ impl Host {
             self.read(now, endpoint, session, usize::MAX);
         }
         self.last_words = 0;
+        self.dismissed.give(self.events.iter().filter_map(end_of));
         core::mem::take(&mut self.events).into()
     }
 
-    /// Gives what has happened to `outlet` while that has room; what does not fit waits.
-    ///
-    /// Messages are read where no other event waits, one of each session in turn.
-    pub(crate) fn hand_over(
-        &mut self,
-        now: Instant,
-        endpoint: &mut Endpoint<Ring>,
-        outlet: &impl Outlet,
-    ) -> HandOver {
-        let mut has_cried = false;
-        let mut outcome = HandOver::Idle;
-        loop {
-            if self.signals.is_laden() {
-                if core::mem::replace(&mut has_cried, true) {
-                    return outcome;
-                }
-                self.signals.cry_for_room();
-                continue;
-            }
-            let Some(event) = self.events.pop_front() else {
-                self.last_words = 0;
-                let Some(session) = self.readable.pop_front() else {
-                    return outcome;
-                };
-                // One message costs more than 1; who has no more is forgotten.
-                if self.read(now, endpoint, session, 1) > 0 {
-                    self.readable.push_back(session);
-                    outcome = HandOver::HasRead;
-                }
-                continue;
-            };
-            // Before it can be taken, and counted off.
-            self.signals.load(&event);
-            match outlet.offer(event) {
-                Ok(()) => {}
-                Err(Offer::Gone) => return HandOver::Gone,
-                Err(Offer::Full(event)) => {
-                    self.signals.lighten(&event);
-                    self.events.push_front(event);
-                    if core::mem::replace(&mut has_cried, true) {
-                        return outcome;
-                    }
-                    // Whoever takes one after this wakes the driver; one taken before it leaves
-                    // room for another try.
-                    self.signals.cry_for_room();
-                }
-            }
-        }
-    }
-
-    /// Tells of no more messages of a session, where one is open.
+    /// Tells of no more messages of a session, where one is open or its end was given last.
     pub(crate) fn hush(&mut self, session: SessionId) {
-        if self.recorder.has(session) && self.hushed.insert(session) {
+        if !self.recorder.has(session) {
+            self.dismissed.add_parting(session);
+        } else if self.dismissed.add(session) {
             self.readable.retain(|readable| *readable != session);
             self.events.retain(
                 |event| !matches!(event, Event::Message { session: of, .. } if *of == session),
@@ -201,9 +148,15 @@ impl Host {
         }
     }
 
-    /// Returns whether a session was hushed and has not ended.
+    /// Returns whether a session was hushed and the game is not through with its end.
     pub(crate) fn is_hushed(&self, session: SessionId) -> bool {
-        self.hushed.contains(&session)
+        self.dismissed.has(session)
+    }
+
+    /// Returns the sessions that the game was or will be told of, and not of their ends.
+    pub(crate) fn sessions(&self) -> impl Iterator<Item = SessionId> {
+        let ends = self.events.iter().filter_map(end_of);
+        self.recorder.sessions().chain(ends)
     }
 
     /// Keeps what became of messages where the game's queue had no room for it: the thread ends.
@@ -323,6 +276,17 @@ fn post(
     }
 }
 
+/// Returns whose end an event tells of.
+const fn end_of(event: &Event) -> Option<SessionId> {
+    match event {
+        Event::Disconnected { session, .. } => Some(*session),
+        Event::Connected { .. }
+        | Event::Message { .. }
+        | Event::Settled { .. }
+        | Event::Unreachable { .. } => None,
+    }
+}
+
 /// What is told of a message that never came to the endpoint.
 fn dropped(session: SessionId, channel: ChannelId, parcel: &Parcel) -> Option<Event> {
     Some(Event::Settled {
@@ -398,7 +362,7 @@ impl Application<Endpoint<Ring>> for Host {
                 self.events.push_back(Event::Unreachable { failure });
             }
             udp_proto::Event::Readable { session } => {
-                if !self.sent_away.contains(&session) && !self.hushed.contains(&session) {
+                if !self.sent_away.contains(&session) && !self.dismissed.has(session) {
                     self.readable.push_back(session);
                 }
             }
@@ -429,7 +393,7 @@ impl Application<Endpoint<Ring>> for Host {
                 // The endpoint will forget it before the tick ends. What it said last comes before
                 // its end, as far as there is room.
                 self.readable.retain(|readable| *readable != session);
-                if !self.hushed.remove(&session) {
+                if !self.dismissed.end(session) {
                     let most = LAST_WORDS_MAX.saturating_sub(self.last_words);
                     let cost = self.read(now, endpoint, session, most);
                     self.last_words = self.last_words.saturating_add(cost);

@@ -126,6 +126,11 @@ impl Socket {
         self.driver.application().recorder.has_sessions()
     }
 
+    /// Returns the sessions that the game was or will be told of, and not of their ends.
+    pub(crate) fn sessions(&self) -> impl Iterator<Item = SessionId> {
+        self.driver.application().sessions()
+    }
+
     /// Drives the endpoint on this thread for a game on another, until that asks for the end or
     /// takes no more events.
     pub(crate) fn serve(self, line: &Line, outlet: &impl Outlet) {

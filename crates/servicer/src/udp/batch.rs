@@ -3,10 +3,7 @@
 use std::io::{self, ErrorKind};
 use std::ops::Range;
 
-#[cfg(all(
-    any(target_os = "android", target_os = "linux"),
-    not(tickwire_portable)
-))]
+#[cfg(has_linux_calls)]
 pub(crate) use super::many::Heads;
 use super::socket::{Outbound, SEGMENTED_BYTES_MAX, Sent, count};
 use crate::driver::SocketIndex;
@@ -41,10 +38,7 @@ pub(crate) struct Batch {
 }
 
 /// Nothing: the system has no call for several.
-#[cfg(not(all(
-    any(target_os = "android", target_os = "linux"),
-    not(tickwire_portable)
-)))]
+#[cfg(not(has_linux_calls))]
 #[derive(Debug, Default)]
 pub(crate) struct Heads;
 

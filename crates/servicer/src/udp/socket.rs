@@ -325,20 +325,14 @@ struct SocketRoad<'a> {
     bytes: &'a [u8],
     batching: Batching,
     #[cfg_attr(
-        not(all(
-            any(target_os = "android", target_os = "linux"),
-            not(tickwire_portable)
-        )),
+        not(has_linux_calls),
         expect(dead_code, reason = "the system has no call for several")
     )]
     heads: &'a mut Heads,
 }
 
 impl Road for SocketRoad<'_> {
-    #[cfg(all(
-        any(target_os = "android", target_os = "linux"),
-        not(tickwire_portable)
-    ))]
+    #[cfg(has_linux_calls)]
     fn many(&mut self, runs: &[Run]) -> io::Result<usize> {
         use std::os::fd::AsFd;
 
@@ -351,20 +345,13 @@ impl Road for SocketRoad<'_> {
         Ok(sent)
     }
 
-    #[cfg(not(all(
-        any(target_os = "android", target_os = "linux"),
-        not(tickwire_portable)
-    )))]
+    #[cfg(not(has_linux_calls))]
     fn many(&mut self, _: &[Run]) -> io::Result<usize> {
         Err(ErrorKind::Unsupported.into())
     }
 
     fn has_many(&self) -> bool {
-        cfg!(all(
-            any(target_os = "android", target_os = "linux"),
-            not(tickwire_portable)
-        )) && self.batching != Batching::One
-            && self.socket.many_at <= self.now
+        cfg!(has_linux_calls) && self.batching != Batching::One && self.socket.many_at <= self.now
     }
 
     fn note_alone(&mut self, fate: &Sent) {
@@ -410,10 +397,7 @@ impl Reach {
 /// `quinn-udp` 0.6.3 also asks Linux for receive times, which nobody here reads. With them, what
 /// the system tells of datagrams that it has joined is longer (120 bytes) than the 96 that are
 /// reserved, and the congestion mark is cut off; without them it is 88.
-#[cfg(all(
-    any(target_os = "android", target_os = "linux"),
-    not(tickwire_portable)
-))]
+#[cfg(has_linux_calls)]
 fn open(socket: UdpSockRef<'_>, descriptor: &impl std::os::fd::AsFd) -> io::Result<UdpSocketState> {
     use nix::sys::socket::{setsockopt, sockopt::ReceiveTimestampns};
 
@@ -423,10 +407,7 @@ fn open(socket: UdpSockRef<'_>, descriptor: &impl std::os::fd::AsFd) -> io::Resu
 }
 
 /// Sets a socket up for batches, marks and own addresses.
-#[cfg(not(all(
-    any(target_os = "android", target_os = "linux"),
-    not(tickwire_portable)
-)))]
+#[cfg(not(has_linux_calls))]
 fn open<S>(socket: UdpSockRef<'_>, _: &S) -> io::Result<UdpSocketState> {
     UdpSocketState::new(socket)
 }

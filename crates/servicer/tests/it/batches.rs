@@ -107,6 +107,22 @@ fn b5_datagrams_are_the_same_on_each_way_and_calls_are_fewer() {
     }
 }
 
+/// `cargo xtask targets --portable` looks for it: without that `cfg` it is not there.
+#[cfg(tickwire_portable)]
+#[test]
+fn b5_without_what_linux_alone_has_a_call_is_one_datagram() {
+    for batching in ALL {
+        let mut bench = driver("127.0.0.1", batching, Echo::mute());
+        let client = plain("127.0.0.1");
+        for number in 0..64_u8 {
+            bench.send(Transmit::to(client.local_addr().unwrap()), &[number]);
+        }
+        let counters = bench.turn();
+        assert_eq!(counters.datagrams_out, 64, "{batching:?}");
+        assert_eq!(counters.send_calls, 64, "{batching:?}");
+    }
+}
+
 #[test]
 fn b5_what_has_come_is_taken_in_fewer_calls() {
     let [one, many] = [Batching::One, Batching::Many].map(|batching| {

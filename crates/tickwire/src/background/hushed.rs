@@ -13,11 +13,19 @@ use crate::Event;
 /// away is not handed over either.
 #[derive(Debug, Default)]
 pub(crate) struct Hushed {
-    /// Sessions from `Connected` to `Disconnected`, and whether each is hushed.
+    /// Sessions from `Connected`, or the handle's making, to `Disconnected`, and whether each is hushed.
     open: Mutex<BTreeMap<SessionId, bool>>,
 }
 
 impl Hushed {
+    /// Takes note of sessions that the game may know of already, from before there was a queue.
+    pub(crate) fn begin(&self, sessions: impl IntoIterator<Item = SessionId>) {
+        let mut open = self.open();
+        for session in sessions {
+            open.entry(session).or_insert(false);
+        }
+    }
+
     /// Lets no more messages of a session pass, where the game knows of one.
     pub(crate) fn hush(&self, session: SessionId) {
         if let Some(is_hushed) = self.open().get_mut(&session) {
@@ -28,7 +36,8 @@ impl Hushed {
     /// Returns whether an event that was taken is for the game.
     pub(crate) fn lets_pass(&self, event: &Event) -> bool {
         match event {
-            Event::Connected { session, .. } => drop(self.open().insert(*session, false)),
+            // One that was known before may have been hushed since.
+            Event::Connected { session, .. } => self.begin([*session]),
             Event::Disconnected { session, .. } => drop(self.open().remove(session)),
             Event::Message { session, .. } => {
                 return self.open().get(session) != Some(&true);

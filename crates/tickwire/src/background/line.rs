@@ -64,10 +64,13 @@ pub(crate) struct Signals {
 
 impl Line {
     pub(crate) fn to(socket: &Socket) -> Self {
+        let signals = socket.signals();
+        // The game may have polled before.
+        signals.hushed.begin(socket.sessions());
         Self {
             requests: socket.requests(),
             channels: socket.channels().clone(),
-            signals: socket.signals(),
+            signals,
         }
     }
 

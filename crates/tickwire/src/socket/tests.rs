@@ -286,3 +286,30 @@ fn u17_what_was_delivered_is_not_told_to_be_dropped_where_the_thread_ends() {
     expected.push((lost, MessageOutcome::Dropped));
     assert_eq!(told.collect::<Vec<_>>(), expected);
 }
+
+/// Nobody has polled for the end when the socket gets its thread.
+#[test]
+fn u15_whoever_had_left_when_a_server_got_a_thread_is_not_heard_once_he_is_sent_away() {
+    let local = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+    let mut server = Server::bind(local, AppId(5)).unwrap();
+    let mut client = Client::connect(server.address(), AppId(5), server.key()).unwrap();
+    let mut come = None;
+    for _ in 0..20_000 {
+        server.socket.turn();
+        let events = client.wait_tick(NonZeroU8::MAX).unwrap();
+        if matches!(events[..], [Event::Connected { .. }, ..]) {
+            client.send(RELIABLE, b"last words").unwrap();
+            client.disconnect().unwrap();
+        }
+        come = come.or_else(|| server.sessions().next());
+        if come.is_some() && !server.socket.has_sessions() {
+            break;
+        }
+    }
+    let mut server = server.in_background().unwrap();
+    server.kick(come.unwrap(), b"").unwrap();
+    let mut told = core::iter::from_fn(|| server.wait_event(Duration::from_secs(20)));
+    assert!(matches!(told.next(), Some(Event::Connected { .. })));
+    let end = told.next();
+    assert!(matches!(end, Some(Event::Disconnected { .. })), "{end:?}");
+}

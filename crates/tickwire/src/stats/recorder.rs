@@ -114,6 +114,11 @@ impl<K: Ord + Copy + ToString> Recorder<K> {
         self.sessions.contains_key(&session)
     }
 
+    /// Returns the sessions that are open, or end.
+    pub(crate) fn sessions(&self) -> impl Iterator<Item = K> {
+        self.sessions.keys().copied()
+    }
+
     /// Returns whether a session is open, or ends.
     pub(crate) fn has_sessions(&self) -> bool {
         !self.sessions.is_empty()

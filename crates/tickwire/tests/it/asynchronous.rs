@@ -7,6 +7,7 @@ use tokio::runtime::Builder;
 use tokio::time::timeout;
 
 use crate::exchange::{APP, address};
+use crate::kick::until_connected;
 
 const LONG: Duration = Duration::from_secs(20);
 
@@ -154,4 +155,38 @@ fn u17_each_tracked_message_is_told_of_once_also_where_the_thread_has_ended() {
         runtime.block_on(async { timeout(LONG * 3, play).await }),
         Ok(())
     );
+}
+
+#[test]
+fn u15_a_task_hears_nothing_more_of_whom_it_sends_away_whom_the_server_met_while_it_was_polled() {
+    let runtime = Builder::new_current_thread().enable_time().build().unwrap();
+    for is_kicked in [false, true] {
+        let mut server = Server::bind(address("127.0.0.1:0"), APP).unwrap();
+        let client = Client::connect(server.address(), APP, server.key()).unwrap();
+        let client = client.in_background().unwrap();
+        let session = until_connected(&mut server);
+        let mut server = server.in_tasks().unwrap();
+        for _ in 0..50 {
+            client.send(RELIABLE, b"input").unwrap();
+        }
+        let play = async {
+            assert!(matches!(
+                server.next_event().await,
+                Some(Event::Message { .. })
+            ));
+            // Longer than the rest takes to come.
+            assert!(server.report().await.is_some());
+            if is_kicked {
+                server.kick(session, b"").unwrap();
+            } else {
+                server.disconnect(session).unwrap();
+            }
+            server.next_event().await
+        };
+        let next = runtime.block_on(async { timeout(LONG, play).await });
+        assert!(
+            matches!(next, Ok(Some(Event::Disconnected { .. }))),
+            "{next:?}"
+        );
+    }
 }

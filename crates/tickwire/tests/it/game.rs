@@ -8,7 +8,7 @@ use std::thread::{self, ThreadId};
 use tickwire::udp_proto::{CloseCode, MessageId, Peer};
 use tickwire::{
     ChannelId, Client, CloseReason, Event, Game, Message, MessageOutcome, RELIABLE, Server,
-    SessionId, Stopper,
+    SessionId, Stopper, UNRELIABLE,
 };
 
 use crate::exchange::{APP, address};
@@ -231,4 +231,53 @@ fn u15_a_game_hears_nothing_more_of_whom_it_has_sent_away_in_the_same_tick() {
     });
     assert_eq!(reason, CloseReason::Peer(CloseCode::Kicked));
     assert_eq!(quiet.heard, 1);
+}
+
+/// Kicks whoever says anything; its one player says two things and leaves, all between two ticks.
+struct Bouncer {
+    player: Client,
+    heard: usize,
+    ended: Option<CloseReason>,
+}
+
+impl Game for Bouncer {
+    fn message(&mut self, server: &mut Server, session: SessionId, _: ChannelId, _: &[u8]) {
+        self.heard += 1;
+        // It has ended already: whether there is anything left to kick does not matter.
+        server.kick(session, b"").ok();
+    }
+
+    fn disconnect(&mut self, _: &mut Server, _: SessionId, reason: CloseReason) {
+        self.ended = Some(reason);
+    }
+
+    fn tick(&mut self, _: &mut Server, _: Duration) -> ControlFlow<()> {
+        for event in self.player.poll() {
+            if matches!(event, Event::Connected { .. }) {
+                self.player.send(UNRELIABLE, b"one").unwrap();
+                self.player.send(UNRELIABLE, b"two").unwrap();
+                self.player.poll();
+                self.player.disconnect().unwrap();
+                self.player.poll();
+            }
+        }
+        if self.ended.is_some() {
+            return ControlFlow::Break(());
+        }
+        ControlFlow::Continue(())
+    }
+}
+
+#[test]
+fn u15_a_game_hears_nothing_more_of_whom_it_kicks_who_has_left_in_the_same_tick() {
+    let mut server = Server::bind(address("127.0.0.1:0"), APP).unwrap();
+    let mut bouncer = Bouncer {
+        player: Client::connect(server.address(), APP, server.key()).unwrap(),
+        heard: 0,
+        ended: None,
+    };
+    server.run(HZ, &mut bouncer).unwrap();
+    // Not by the kick: that came after it.
+    assert_eq!(bouncer.ended, Some(CloseReason::Peer(CloseCode::NoError)));
+    assert_eq!(bouncer.heard, 1);
 }

@@ -38,6 +38,26 @@ fn joined() -> (BackgroundServer, BackgroundClient, SessionId) {
     }
 }
 
+/// As [`joined`], where the server met the player before its socket got a thread.
+fn joined_while_polled() -> (BackgroundServer, BackgroundClient, SessionId) {
+    let mut server = patient();
+    let client = Client::connect(server.address(), APP, server.key()).unwrap();
+    let client = client.in_background().unwrap();
+    let session = until_connected(&mut server);
+    (server.in_background().unwrap(), client, session)
+}
+
+/// Polls a server until a player has come.
+pub(crate) fn until_connected(server: &mut Server) -> SessionId {
+    loop {
+        for event in server.wait_tick(NonZeroU8::MAX).unwrap() {
+            if let Event::Connected { session, .. } = event {
+                return session;
+            }
+        }
+    }
+}
+
 /// What was told of a session until it ended, and its end.
 fn until_the_end(server: &mut BackgroundServer) -> (Vec<Event>, CloseReason) {
     let mut events = Vec::new();
@@ -103,8 +123,13 @@ fn u15_a_kick_waits_for_nobody_who_takes_nothing() {
 
 #[test]
 fn u15_whoever_is_sent_away_is_not_heard_any_more_whatever_waits() {
-    for is_kicked in [false, true] {
-        let (mut server, client, session) = joined();
+    for (is_kicked, join) in [
+        (false, joined as fn() -> _),
+        (true, joined),
+        (false, joined_while_polled),
+        (true, joined_while_polled),
+    ] {
+        let (mut server, client, session) = join();
         for _ in 0..50 {
             client.send(RELIABLE, b"input").unwrap();
         }
