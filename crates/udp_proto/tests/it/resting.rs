@@ -35,3 +35,43 @@ fn a_peer_that_pings_a_session_at_rest_has_keys_expanded_twice_a_keepalive_at_mo
     assert!(answers > 400, "{answers}");
     assert!((20..=41).contains(&folds), "{folds}");
 }
+
+/// 1,000 a second for 10 s, of which none opens.
+#[test]
+fn forged_packets_at_a_session_at_rest_expand_a_key_twice_a_keepalive_and_are_answered_by_nothing()
+{
+    let mut bout = Bout::open_with(62, Config::default());
+    let client = address(crate::direct::CLIENT);
+    let (mut acked, mut least) = ([0, 0], usize::MAX);
+    let mut expansions = 0;
+    for milli in 1..=15_000 {
+        bout.line.now += Duration::from_millis(1);
+        let now = bout.line.now;
+        let server = &mut bout.line.server;
+        server.wake(now);
+        if milli % 1_000 == 0 {
+            // The honest peer keeps the session alive.
+            let ack = [0x02, acked[0], acked[1], 0, 0, 0, 0, 0x01];
+            let packet = bout.session.packet(&ack);
+            server.take(now, client, &packet);
+        }
+        for Sent { bytes, .. } in server.drain(now) {
+            acked = [bytes[5], bytes[6]];
+        }
+        let (due, memory) = (server.machine.poll_timeout(), server.machine.memory());
+        least = least.min(memory);
+        if milli <= 5_000 {
+            continue;
+        }
+        let mut forged = bout.session.packet(&[0x01]);
+        *forged.last_mut().unwrap() ^= 1;
+        server.take(now, client, &forged);
+        assert!(server.drain(now).is_empty(), "{milli}");
+        assert_eq!(server.machine.poll_timeout(), due, "{milli}");
+        let after = server.machine.memory();
+        assert!(after <= least + 2_048, "{milli}: {after} of {least}");
+        expansions += usize::from(after > memory);
+    }
+    assert_eq!(bout.end(), None);
+    assert!((1..=21).contains(&expansions), "{expansions}");
+}
