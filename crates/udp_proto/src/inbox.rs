@@ -209,7 +209,7 @@ impl Inbox {
     }
 
     /// Returns what unreliable reassembly is charged, bytes, at most
-    /// [`UNRELIABLE_BUDGET`].
+    /// [`UNRELIABLE_BUDGET`](crate::fragment::UNRELIABLE_BUDGET).
     #[must_use]
     pub const fn reassembly_charged(&self) -> usize {
         self.reassembly.charged()
