@@ -85,19 +85,25 @@ impl Stack for Tickwire {
 /// The channel for what is large.
 const BULK: ChannelId = ChannelId(2);
 
+/// Returns `config` as both ends of all cases have it; without the same channels none opens a session.
+pub(crate) fn configured(mut config: Config) -> Config {
+    config.channels = ChannelTable::new(&[
+        ChannelConfig::unreliable(),
+        ChannelConfig::reliable_ordered(),
+        ChannelConfig::bulk(),
+    ])
+    .expect("a table");
+    // As the other stacks' caps: 64 KiB a millisecond are no player's.
+    config.inbound.packets = u32::MAX;
+    config.inbound.packets_burst = u32::MAX;
+    config.inbound.bytes = u32::MAX;
+    config
+}
+
 impl TickwireEnd {
-    fn new(mut config: Config, now: Duration) -> Self {
+    fn new(config: Config, now: Duration) -> Self {
         let at = Instant::ZERO + now;
-        config.channels = ChannelTable::new(&[
-            ChannelConfig::unreliable(),
-            ChannelConfig::reliable_ordered(),
-            ChannelConfig::bulk(),
-        ])
-        .expect("a table");
-        // As the other stacks' caps: 64 KiB a millisecond are no player's.
-        config.inbound.packets = u32::MAX;
-        config.inbound.packets_burst = u32::MAX;
-        config.inbound.bytes = u32::MAX;
+        let config = configured(config);
         let mut endpoint = Endpoint::new(config, APP, Ring::new(), at).expect("entropy");
         endpoint.set_unix_time(at, START + now);
         Self {

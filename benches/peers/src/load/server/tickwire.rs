@@ -11,6 +11,7 @@ use udp_proto::{Endpoint, Event, Listen, SessionId};
 use wire::{CommandId, Instant};
 
 use super::{MESSAGE, Plan, Ticks, count, listen};
+use crate::stack::tickwire::configured;
 
 /// The game: who is here, and what they say.
 struct Game {
@@ -60,7 +61,7 @@ pub(super) fn serve(plan: Plan) {
     let now = Clock::new().now();
     let identity = Identity::generate(&mut Ring::new()).expect("entropy");
     let door = identity.public_key().0;
-    let config = udp_proto::Config::for_server();
+    let config = configured(udp_proto::Config::for_server());
     let mut endpoint = Endpoint::new(config, APP, Ring::new(), now).expect("entropy");
     let open = Listen::new(identity, INSTANCE).with_open_mode();
     endpoint.listen(now, open).expect("entropy");
