@@ -31,6 +31,9 @@ pub struct Received {
     report_from: PacketNumber,
     /// Largest number the peer is known to have seen acknowledged, or the first of all.
     confirmed: PacketNumber,
+    /// Largest number of the ACK for which the peer was last [asked](Self::asks_for_an_answer) to
+    /// acknowledge it.
+    asked: PacketNumber,
     /// Largest number of the last ACK written.
     reported: Option<PacketNumber>,
     /// ACKs written.
@@ -95,6 +98,8 @@ struct Late {
 impl Received {
     /// Eliciting packets that are acknowledged at once.
     pub const ELICITING_MAX: u32 = 10;
+    /// Numbers that ACKs report on before the peer is asked to acknowledge one of them.
+    pub const UNCONFIRMED_MAX: u64 = 128;
 
     /// Makes a record of nothing, for numbers from `first`.
     ///
@@ -106,6 +111,7 @@ impl Received {
             withholding: None,
             report_from: first,
             confirmed: first,
+            asked: first,
             reported: None,
             sequence: 0,
             late: None,
@@ -236,6 +242,22 @@ impl Received {
             largest,
             sequence: self.sequence,
         }))
+    }
+
+    /// Returns whether the packet of the ACK just written, which else elicits nothing, shall ask for
+    /// an acknowledgement; true once for every [`Self::UNCONFIRMED_MAX`] numbers.
+    ///
+    /// Whoever only receives would else learn of none, and each of its ACKs would report on all of
+    /// the window (RFC 9000, section 13.2.4).
+    pub fn asks_for_an_answer(&mut self) -> bool {
+        let known = self.confirmed.max(self.asked);
+        let asks = self
+            .reported
+            .is_some_and(|largest| largest.distance_from(known) >= Self::UNCONFIRMED_MAX);
+        if asks {
+            self.asked = self.reported.unwrap_or(self.asked);
+        }
+        asks
     }
 
     /// Returns whether an ACK of the whole report takes at most `room` bytes.

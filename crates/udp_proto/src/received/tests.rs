@@ -345,3 +345,29 @@ fn a_second_window_is_kept_only_while_something_in_it_is_withheld() {
         "the largest may be withheld, too"
     );
 }
+
+#[test]
+fn an_acknowledgement_is_asked_for_once_in_128_numbers_that_none_has_confirmed() {
+    let mut received = fresh();
+    let mut asked = Vec::new();
+    let mut report = |received: &mut Received, value| {
+        received.on_packet(at(value), number(value), Elicits::Ack);
+        let written = received.write_ack(at(value), ROOM, &mut Vec::new());
+        if received.asks_for_an_answer() {
+            asked.push(value);
+        }
+        written
+    };
+    assert!(!fresh().asks_for_an_answer(), "nothing was reported");
+    for value in 0..300 {
+        report(&mut received, value);
+    }
+    let Some(Written::Whole(last)) = report(&mut received, 300) else {
+        panic!("there was room");
+    };
+    received.on_confirmed(last);
+    for value in 301..500 {
+        report(&mut received, value);
+    }
+    assert_eq!(asked, [128, 256, 428]);
+}

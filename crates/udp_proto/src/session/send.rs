@@ -296,7 +296,10 @@ impl<A: Aead> Session<A> {
             };
         }
         // Messages may end with one that has no length; a PING comes only where there are none.
-        if needs_ping && elicits == Elicits::Nothing {
+        let asks = described.is_some()
+            && elicits == Elicits::Nothing
+            && self.received.asks_for_an_answer();
+        if elicits == Elicits::Nothing && (needs_ping || asks) {
             Frame::Ping.encode(buf);
             elicits = Elicits::Ack;
         }

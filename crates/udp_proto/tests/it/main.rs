@@ -41,6 +41,7 @@ mod listen;
 mod meddler;
 mod mpgs;
 mod nonces;
+mod one_way;
 mod outcomes;
 mod pairs;
 mod peer;

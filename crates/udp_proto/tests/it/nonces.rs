@@ -112,7 +112,7 @@ fn talk(line: &mut Recorded, session: SessionId) {
             }
         }
         for Sent { bytes, .. } in line.server.drain(line.now) {
-            if number % 7 != 0 {
+            if number % 11 != 0 {
                 line.client.take(line.now, line.server.at, &bytes);
             }
         }
