@@ -4,6 +4,7 @@
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
+use serde::de::IgnoredAny;
 
 use crate::failure::Failure;
 use crate::member::Metadata;
@@ -176,13 +177,31 @@ fn mutate(part: &Part, files: &[String], folder: &Path) -> Result<Counts, Failur
             .err()
             .unwrap_or_else(|| Failure::Check("no outcomes".to_owned())));
     };
-    serde_json::from_str(&text).map_err(|source| Failure::Unreadable {
+    let unreadable = |source| Failure::Unreadable {
         line: process::line(&command),
         source,
-    })
+    };
+    let counts: Counts = serde_json::from_str(&text).map_err(unreadable)?;
+    let list = folder.join("mutants.out/mutants.json");
+    let text =
+        std::fs::read_to_string(&list).map_err(|source| Failure::File { path: list, source })?;
+    let listed: Vec<IgnoredAny> = serde_json::from_str(&text).map_err(unreadable)?;
+    counts.of_all(listed.len())
 }
 
 impl Counts {
+    /// Returns them where all that were to be tried were, be it in vain: a run that was cut off says
+    /// nothing of the rest.
+    fn of_all(self, listed: usize) -> Result<Self, Failure> {
+        let tried = self.caught + self.timeout + self.missed + self.unviable;
+        if usize::try_from(tried) == Ok(listed) {
+            return Ok(self);
+        }
+        Err(Failure::Check(format!(
+            "only {tried} of {listed} mutants were tried"
+        )))
+    }
+
     /// How many of 100 were noticed; those that do not compile do not count.
     fn percent(self) -> u32 {
         let noticed = self.caught + self.timeout;
@@ -222,6 +241,9 @@ mod tests {
         let text = r#"{"caught": 8, "timeout": 1, "missed": 1, "unviable": 30, "success": 0}"#;
         let counts: Counts = serde_json::from_str(text).unwrap();
         assert_eq!(counts.percent(), LEAST);
+        assert!(counts.of_all(40).is_ok());
+        let failure = counts.of_all(41).unwrap_err();
+        assert_eq!(failure.to_string(), "only 40 of 41 mutants were tried");
         let text = "9 of 10 noticed, 90 % (1 by their time, 30 did not compile)";
         assert_eq!(counts.to_string(), text);
         let none = Counts {

@@ -94,9 +94,13 @@ impl Plan {
     }
 }
 
-/// Runs `plan` once.
-pub fn run<S: Stack>(plan: Plan) -> Found {
-    let mut server = Server::start(server_of(S::NAME), plan);
+/// Runs `plan` once, with the server of this name for clients of `S`.
+///
+/// # Panics
+///
+/// Where nobody is let in: who is idle must not be taken for one that works little.
+pub fn run<S: Stack>(name: &'static str, plan: Plan) -> Found {
+    let mut server = Server::start(name, plan);
     let mut crowd = Crowd::<S>::new(plan, &server.door, server.address);
     crowd.run_until_connected(CONNECTING);
     crowd.run_for(SETTLING);
@@ -111,13 +115,13 @@ pub fn run<S: Stack>(plan: Plan) -> Found {
     let cpu = after.1.saturating_sub(before.1);
     let span = after.3.saturating_duration_since(before.3);
     eprintln!(
-        "{} {}: {} of {} clients connected, {:.2} of a core is theirs",
-        S::NAME,
+        "{name} {}: {} of {} clients connected, {:.2} of a core is theirs",
         plan.name,
         crowd.connected(),
         plan.clients,
         clients.0.as_secs_f64() / span.as_secs_f64(),
     );
+    assert!(crowd.connected() > 0, "{name} lets nobody in");
     #[expect(clippy::cast_precision_loss, reason = "far below 2^52")]
     let messages = (after.0 - before.0 + after.2 - before.2) as f64;
     Found {
@@ -126,15 +130,6 @@ pub fn run<S: Stack>(plan: Plan) -> Found {
         delivered: (messages / plan.messages(span)).min(1.0),
         server_share: cpu.as_secs_f64() / span.as_secs_f64(),
         client_turns: (f64::from(clients.1) / plan.messages(span) * 2.0).min(1.0),
-    }
-}
-
-/// What serves the clients of `stack`.
-fn server_of(stack: &'static str) -> &'static str {
-    if stack == "quinn-proto" {
-        "quinn"
-    } else {
-        stack
     }
 }
 

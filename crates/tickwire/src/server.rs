@@ -139,7 +139,8 @@ impl Server {
     ///
     /// # Errors
     ///
-    /// [`NoSession`] where it has ended already.
+    /// [`NoSession`] where its slot is free again. While one that has ended says so to its player,
+    /// nothing happens.
     pub fn disconnect(&mut self, session: SessionId) -> Result<(), NoSession> {
         self.socket.hush(session);
         self.socket
@@ -151,7 +152,7 @@ impl Server {
     ///
     /// # Errors
     ///
-    /// [`NoSession`] where it has ended already.
+    /// As of [`disconnect`](Self::disconnect).
     pub fn kick(&mut self, session: SessionId, reason: &[u8]) -> Result<(), NoSession> {
         self.socket.hush(session);
         self.socket

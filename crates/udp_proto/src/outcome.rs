@@ -13,7 +13,8 @@ pub struct Message<'a> {
     /// What is sent.
     pub bytes: &'a [u8],
     /// How long it may wait to be sent, where that is not the channel's ttl. It is dropped then, or
-    /// once those before it have left, where they may wait longer. Reliable channels ignore it.
+    /// once those before it have left, where they may wait longer; of one that is split what has not
+    /// left 2 s after its first part, as the peer keeps parts no longer. Reliable channels ignore it.
     pub ttl: Option<Duration>,
     /// Whether it is sent again while it counts as lost, until it has waited so long; see
     /// [`until_deadline`](Self::until_deadline).
@@ -78,7 +79,8 @@ pub enum MessageOutcome {
     /// same, and there was no place to keep it, or 1,024 newer ones had left, or the peer has given
     /// up the parts that came.
     Lost,
-    /// Unreliable: it waited longer than its ttl, and did not leave, or not all of it. Of one
+    /// Unreliable: it waited longer than its ttl, or than the peer keeps the parts that left, and did
+    /// not leave, or not all of it. Of one
     /// [until its deadline](Message::until_deadline) also: it left, perhaps again and again, and half
     /// a second after the deadline, or after the last of it counted as lost, whichever is later, no
     /// acknowledgement has come.

@@ -22,7 +22,16 @@ const MARKS: [&str; 2] = [
     "<!-- peers udp: end -->",
 ];
 /// Columns, ours first, plain text and the floor last.
-const STACKS: [&str; 6] = [OURS, "quinn-proto", "quinn", "renet", "enet", "floor"];
+const STACKS: [&str; 8] = [
+    OURS,
+    "tickwire-woken",
+    "quinn-proto",
+    "quinn",
+    "quinn-ticked",
+    "renet",
+    "enet",
+    "floor",
+];
 /// Packages whose versions are told.
 const PACKAGES: [&str; 7] = [
     "quinn-proto",
@@ -158,7 +167,7 @@ mod tests {
             "{text}"
         );
         assert!(
-            text.contains("| u100 | `cpu_ns_per_message` | 300 |  |  | 7000 |  |  |"),
+            text.contains("| u100 | `cpu_ns_per_message` | 300 |  |  |  |  | 7000 |  |  |"),
             "{text}"
         );
         assert!(text.contains("renet 2.0.1."), "{text}");

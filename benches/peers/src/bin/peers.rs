@@ -174,7 +174,7 @@ fn micros(stack: &'static str, case: &'static str, nanos: f64) {
 /// One stack's runs of a plan.
 struct Runs {
     stack: &'static str,
-    run: fn(Plan) -> Found,
+    run: fn(&'static str, Plan) -> Found,
     found: Vec<Found>,
 }
 
@@ -187,8 +187,10 @@ fn over_sockets(plan: Plan, arguments: &Arguments) {
     };
     let mut runs = vec![
         of(Tickwire::NAME, load::run::<Tickwire>),
+        of("tickwire-woken", load::run::<Tickwire>),
         // Its clients are quinn-proto's; the server is quinn.
         of("quinn", load::run::<QuinnProto>),
+        of("quinn-ticked", load::run::<QuinnProto>),
         of(Enet::NAME, load::run::<Enet>),
     ];
     if plan.clients as usize <= CLIENTS_MAX {
@@ -199,7 +201,7 @@ fn over_sockets(plan: Plan, arguments: &Arguments) {
         let count = runs.len();
         for turn in 0..count {
             let runs = &mut runs[(round + turn) % count];
-            runs.found.push((runs.run)(plan));
+            runs.found.push((runs.run)(runs.stack, plan));
         }
     }
     for Runs { stack, found, .. } in runs {

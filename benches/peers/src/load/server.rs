@@ -1,4 +1,5 @@
-//! The server of a load: what a user of each stack would write, one tick after another.
+//! The server of a load: what a user of each stack would write. Most look at their sockets once a tick;
+//! quinn's tasks wake for whatever comes. Tickwire and quinn can do both, and both are measured.
 
 mod enet;
 mod quinn;
@@ -33,6 +34,8 @@ pub fn serve(stack: &str, plan: Plan) {
         "tickwire" => tickwire::serve(plan),
         "renet" => renet::serve(plan),
         "quinn" => quinn::serve(plan),
+        "quinn-ticked" => quinn::serve_ticked(plan),
+        "tickwire-woken" => tickwire::serve_woken(plan),
         "enet" => enet::serve(plan),
         _ => panic!("no stack is called {stack}"),
     }
@@ -44,8 +47,7 @@ fn listen(address: SocketAddr, door: &[u8]) {
     println!("{address} {}", hex(door));
     std::thread::spawn(|| {
         for line in io::stdin().lock().lines() {
-            let received = RECEIVED.load(Ordering::Relaxed);
-            if line.is_err() || writeln!(io::stdout(), "{received}").is_err() {
+            if line.is_err() || writeln!(io::stdout(), "{}", received()).is_err() {
                 break;
             }
         }
@@ -56,6 +58,11 @@ fn listen(address: SocketAddr, door: &[u8]) {
 /// Counts messages that were read.
 fn count(messages: u64) {
     RECEIVED.fetch_add(messages, Ordering::Relaxed);
+}
+
+/// Messages that were read so far.
+fn received() -> u64 {
+    RECEIVED.load(Ordering::Relaxed)
 }
 
 /// A socket on loopback with large buffers, for stacks that take one as it is.

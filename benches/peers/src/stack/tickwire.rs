@@ -1,4 +1,4 @@
-//! Tickwire: `udp_proto` with ring, as its defaults are.
+//! Tickwire: `udp_proto` with ring, [`configured`] for these cases.
 
 use core::net::SocketAddr;
 use core::time::Duration;

@@ -13,7 +13,7 @@ use super::{
     ChannelConfig, ChannelId, Delivery, MessageId, MsgHeader, QUEUE_RECORD_LEN, WHOLE_MAX,
     frame_count, truncate,
 };
-use crate::fragment::{FRAGMENT_LEN, Position, fragment_count};
+use crate::fragment::{FRAGMENT_LEN, Position, REASSEMBLY_LIFE, fragment_count};
 use crate::outcome::MessageOutcome;
 use kept::{Again, Kept, Leaving};
 
@@ -58,7 +58,8 @@ struct Waiting {
     start: u64,
     /// Its number.
     message: u64,
-    /// When it is too old to be sent.
+    /// When it is too old to be sent. Once the first part of it has left, that is also when the peer,
+    /// who waits [`REASSEMBLY_LIFE`] for the rest, may have given it up.
     expires: Instant,
     /// Its length, bytes.
     len: usize,
@@ -176,6 +177,10 @@ impl Outbound {
             if has_left {
                 kept.keep(waiting.message, &self.bytes, waiting.start);
             }
+        }
+        if fragment == 0 && waiting.split > 0 {
+            // What the peer has given up by then need not leave.
+            waiting.expires = waiting.expires.min(now + REASSEMBLY_LIFE);
         }
         if has_left {
             self.drop_oldest();

@@ -1,12 +1,14 @@
 //! Frames that no message asks for: acknowledgements, credit, and the client's confirmation.
 
-use crypto::Aead;
+use crypto::{Aead, Role};
 use wire::Instant;
 
+use super::path::CHALLENGE_LEN_MAX;
 use super::{Content, Crowding, Sending, Session};
 use crate::fragment::FRAGMENT_LEN;
 use crate::frame::Frame;
 use crate::handshake::params;
+use crate::packet::TAG_LEN;
 use crate::received::{Described, Written};
 
 /// Header of a fragment in a packet: type, message id, index, count, length.
@@ -43,6 +45,16 @@ impl<A: Aead> Session<A> {
         match written {
             Written::Whole(whole) => Some(whole),
             Written::Cut => None,
+        }
+    }
+
+    /// Writes a PING into the packet that begins at `start`. The client's is as long as a challenge: where
+    /// it has moved, it gets no more bytes there than it sent, and one packet is to be enough.
+    pub(super) fn write_ping(&self, start: usize, buf: &mut Vec<u8>) {
+        Frame::Ping.encode(buf);
+        if self.role == Role::Dialler {
+            let least = start.saturating_add(CHALLENGE_LEN_MAX.saturating_sub(TAG_LEN));
+            buf.resize(buf.len().max(least), 0);
         }
     }
 

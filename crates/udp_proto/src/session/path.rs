@@ -16,6 +16,7 @@ use core::time::Duration;
 
 use wire::{Arrival, Generator, Instant, Transmit};
 
+pub(super) use challenge::PACKET_LEN_MAX as CHALLENGE_LEN_MAX;
 use pace::Pace;
 use roaming::Roaming;
 

@@ -300,7 +300,7 @@ impl<A: Aead> Session<A> {
             && elicits == Elicits::Nothing
             && self.received.asks_for_an_answer();
         if elicits == Elicits::Nothing && (needs_ping || asks) {
-            Frame::Ping.encode(buf);
+            self.write_ping(packet.start, buf);
             elicits = Elicits::Ack;
         }
         if self.is_probing_a_lost_server() {

@@ -1,9 +1,10 @@
 //! What a peer has given up, and is sent again all the same, harms nothing else.
 
+use core::num::NonZeroU32;
 use core::time::Duration;
 
 use netsim::{Chance, LinkConfig, Loss};
-use udp_proto::{Event, Message, MessageOutcome, SessionStats};
+use udp_proto::{Config, Event, Message, MessageOutcome, SessionStats};
 use wire::Seed;
 
 use crate::harness::{Scene, UNRELIABLE};
@@ -115,5 +116,45 @@ fn sim_u9_what_was_given_up_is_not_sent_again_where_nothing_else_is() {
         let rates = (found.lowest_rate, found.before.realtime_rate);
         assert!(rates.0 >= rates.1, "{seed}: {rates:?}");
         assert_eq!(found.outcomes.len(), 1, "{seed}");
+    }
+}
+
+/// Messages that take 2.9 s at the session's rate, of a peer who waits 2 s for the last part: without loss, and
+/// whether they are sent again or not.
+#[test]
+fn sim_u9_what_leaves_too_slowly_to_come_whole_is_given_up_and_costs_a_whole_path_nothing() {
+    for (seed, is_repeated) in [(1, false), (2, true)] {
+        let mut config = Config::default();
+        config.realtime_rate = NonZeroU32::new(6_000).unwrap();
+        config.realtime_burst = 1_500;
+        let mut scene = Scene::new(Seed::from_number(seed));
+        let (client, session) = scene.join_with(1, config);
+        scene.run(500);
+        for number in 0..15 {
+            let bytes = vec![number; 17_500];
+            let mut message = Message::new(UNRELIABLE, &bytes).with_ttl(Duration::from_secs(10));
+            message.is_repeated = is_repeated;
+            scene
+                .world
+                .apply(client, |host, now| {
+                    host.machine.send_tracked(now, session, &message)
+                })
+                .unwrap();
+            scene.run(4_000);
+        }
+        let stats = scene.peer(client).machine.session_stats(session).unwrap();
+        assert_eq!(stats.packets_lost, 0, "{stats:?}");
+        assert_eq!(stats.realtime_rate, 6_000);
+        let outcomes = scene.log(client).events.iter();
+        let expired = outcomes.filter(|event| {
+            matches!(
+                event,
+                Event::Settled {
+                    outcome: MessageOutcome::Expired,
+                    ..
+                }
+            )
+        });
+        assert_eq!(expired.count(), 15, "each waited too long");
     }
 }

@@ -4,6 +4,7 @@ mod abuse;
 mod copier;
 mod nat;
 mod samples;
+mod slower;
 
 use core::net::SocketAddr;
 use core::time::Duration;

@@ -1,4 +1,4 @@
-//! A driver of `servicer` that turns once a tick.
+//! A driver of `servicer`.
 
 use core::convert::Infallible;
 use core::num::NonZeroUsize;
@@ -6,7 +6,7 @@ use core::ops::ControlFlow;
 
 use benches::pair::{APP, INSTANCE, UNRELIABLE};
 use crypto::{Identity, Ring};
-use servicer::{Application, Clock, Driver, SocketConfig, UdpSocket};
+use servicer::{Application, Clock, Driver, Requests, SocketConfig, UdpSocket};
 use udp_proto::{Endpoint, Event, Listen, SessionId};
 use wire::{CommandId, Instant};
 
@@ -19,16 +19,25 @@ struct Game {
     message: Vec<u8>,
 }
 
+impl Game {
+    fn send_to_all(&self, now: Instant, endpoint: &mut Endpoint<Ring>) {
+        for session in &self.sessions {
+            endpoint.send(now, *session, UNRELIABLE, &MESSAGE).ok();
+        }
+    }
+}
+
 impl Application<Endpoint<Ring>> for Game {
-    type Request = Infallible;
+    type Request = ();
 
     fn apply_request(
         &mut self,
-        _: Instant,
-        _: &mut Endpoint<Ring>,
-        request: Infallible,
+        now: Instant,
+        endpoint: &mut Endpoint<Ring>,
+        (): (),
     ) -> ControlFlow<()> {
-        match request {}
+        self.send_to_all(now, endpoint);
+        ControlFlow::Continue(())
     }
 
     fn on_event(&mut self, now: Instant, endpoint: &mut Endpoint<Ring>, event: Event) {
@@ -57,7 +66,37 @@ impl Application<Endpoint<Ring>> for Game {
     }
 }
 
+/// Serves as a game does that looks at its sockets once a tick.
 pub(super) fn serve(plan: Plan) {
+    let (mut driver, _requests) = open();
+    let mut ticks = Ticks::new(plan);
+    loop {
+        if ticks.wait().sends {
+            driver.act(|now, endpoint, game| game.send_to_all(now, endpoint));
+        }
+        if driver.turn().is_break() {
+            return;
+        }
+    }
+}
+
+/// Serves from a thread that wakes for whatever comes, as the background form of `tickwire` does; the
+/// game's ticks come as requests.
+pub(super) fn serve_woken(plan: Plan) {
+    let (driver, requests) = open();
+    std::thread::spawn(move || {
+        let mut ticks = Ticks::new(plan);
+        loop {
+            if ticks.wait().sends {
+                requests.send(()).ok();
+            }
+        }
+    });
+    driver.run();
+}
+
+/// A server at a port of its own, who tells where.
+fn open() -> (Driver<Endpoint<Ring>, Game>, Requests<()>) {
     let now = Clock::new().now();
     let identity = Identity::generate(&mut Ring::new()).expect("entropy");
     let door = identity.public_key().0;
@@ -76,21 +115,7 @@ pub(super) fn serve(plan: Plan) {
     let mut config = servicer::Config::default();
     // All that came since the last tick.
     config.datagrams_per_turn = NonZeroUsize::new(65_536).expect("not 0");
-    let (mut driver, _requests) =
-        Driver::new(vec![socket], endpoint, game, config).expect("descriptors");
+    let made = Driver::new(vec![socket], endpoint, game, config).expect("descriptors");
     listen(address, &door);
-
-    let mut ticks = Ticks::new(plan);
-    loop {
-        if ticks.wait().sends {
-            driver.act(|now, endpoint, game| {
-                for session in &game.sessions {
-                    endpoint.send(now, *session, UNRELIABLE, &MESSAGE).ok();
-                }
-            });
-        }
-        if driver.turn().is_break() {
-            return;
-        }
-    }
+    made
 }

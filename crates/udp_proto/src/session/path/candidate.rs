@@ -5,13 +5,16 @@ use core::time::Duration;
 
 use wire::Instant;
 
-use super::challenge::{Challenge, PACKET_LEN_MAX};
+use super::challenge::{self, Challenge};
 use super::{Heard, Route, Span, real_address};
 
 /// How long a challenge waits for a packet to another port to go first. What came from there so far
 /// may be no more than a single packet: the game's next one comes first, and a NAT that has bound
 /// its client anew costs it no further tick.
 const HOLD: Duration = Duration::from_millis(100);
+
+/// Bytes of a packet with a challenge, at most.
+const CHALLENGE_LEN: u64 = challenge::PACKET_LEN_MAX as u64;
 
 /// A new address of the peer.
 ///
@@ -61,9 +64,9 @@ impl Candidate {
 
     /// Returns whether a challenge is to leave now, and takes note of it.
     pub(super) fn takes_challenge(&mut self, now: Instant) -> bool {
-        let is_sent = self.challenge.is_due(now) && PACKET_LEN_MAX <= self.allowance();
+        let is_sent = self.challenge.is_due(now) && CHALLENGE_LEN <= self.allowance();
         if is_sent {
-            self.sent = self.sent.saturating_add(PACKET_LEN_MAX);
+            self.sent = self.sent.saturating_add(CHALLENGE_LEN);
         }
         is_sent
     }
@@ -75,7 +78,7 @@ impl Candidate {
         }
         // A challenge that is due waits for no copy.
         let kept = if self.challenge.is_due(now) {
-            PACKET_LEN_MAX
+            CHALLENGE_LEN
         } else {
             0
         };

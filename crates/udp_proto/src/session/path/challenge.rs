@@ -6,12 +6,22 @@ use wire::{Generator, Instant};
 
 use crate::packet::{Header, TAG_LEN};
 
-/// How often a challenge is sent; TWP/1, section 9.
-const TRIES: u8 = 3;
+/// How long an answer is waited for at least. The way to a new address may be much longer than the one
+/// that was measured: three times the probe timeout of a path of which nothing is known, RFC 9000,
+/// section 8.2.4, and RFC 9002, section 6.2.2.
+const LIFE: Duration = Duration::from_secs(3);
+/// How many patiences an answer is waited for where that is longer.
+const PATIENCES: u32 = 3;
+/// When it is sent again first, at the latest: whoever's old way was bad, and who waits long for
+/// answers there, is not to wait so long for the new one.
+const GAP: Duration = Duration::from_millis(250);
+/// How long after one the next is sent, at most.
+const GAP_MAX: Duration = Duration::from_secs(1);
 /// Bytes of a packet with a challenge, at most: header, type and token, tag.
-pub(super) const PACKET_LEN_MAX: u64 = (Header::LEN_MAX + 9 + TAG_LEN) as u64;
+pub(in crate::session) const PACKET_LEN_MAX: usize = Header::LEN_MAX + 9 + TAG_LEN;
 
-/// A challenge, sent up to three times with one token.
+/// A challenge, sent again with the same token after one patience, 250 ms at most, then after twice as
+/// long, and so on up to a second: an answer to any of them counts until it is over.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Challenge {
     /// What the answer must repeat; drawn when it is first sent.
@@ -19,8 +29,10 @@ pub(super) struct Challenge {
     tries: u8,
     /// When it was first sent.
     sent_at: Instant,
-    /// When it is sent next; behind the last try, when it is given up.
+    /// When it is sent next.
     next_at: Instant,
+    /// When it is given up, once it was sent.
+    over_at: Instant,
 }
 
 impl Challenge {
@@ -30,6 +42,7 @@ impl Challenge {
             tries: 0,
             sent_at: at,
             next_at: at,
+            over_at: at,
         }
     }
 
@@ -41,12 +54,12 @@ impl Challenge {
     }
 
     pub(super) fn is_due(&self, now: Instant) -> bool {
-        self.tries < TRIES && now >= self.next_at
+        now >= self.next_at && !self.is_over(now)
     }
 
     /// Returns whether nobody has answered.
     pub(super) fn is_over(&self, now: Instant) -> bool {
-        self.tries == TRIES && now >= self.next_at
+        self.tries > 0 && now >= self.over_at
     }
 
     /// Takes note that it is sent; returns its token.
@@ -63,9 +76,11 @@ impl Challenge {
         });
         if self.tries == 0 {
             self.sent_at = now;
+            self.over_at = now + LIFE.max(patience.saturating_mul(PATIENCES));
         }
+        let gap = patience.min(GAP).saturating_mul(1 << self.tries.min(16));
+        self.next_at = now + gap.min(GAP_MAX);
         self.tries = self.tries.saturating_add(1);
-        self.next_at = now + patience;
         token
     }
 
@@ -80,6 +95,6 @@ impl Challenge {
 
     /// Returns when it is next sent.
     pub(super) fn poll_timeout(&self) -> Option<Instant> {
-        (self.tries < TRIES).then_some(self.next_at)
+        (self.tries == 0 || self.next_at < self.over_at).then_some(self.next_at)
     }
 }

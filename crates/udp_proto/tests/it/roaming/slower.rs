@@ -1,0 +1,93 @@
+//! Ways that are much longer than the one before, and those that come after a bad one.
+
+use core::time::Duration;
+
+use netsim::{Chance, LinkConfig, Loss};
+use wire::Seed;
+
+use super::nat::Nat;
+use super::{Game, server_and_client_are_open};
+use crate::harness::address;
+
+/// Another host, and another port of the same.
+const NEW: [&str; 2] = ["192.0.2.77:40000", "203.0.113.1:50001"];
+
+fn link(one_way: u64) -> LinkConfig {
+    LinkConfig::default().with_delay(Duration::from_millis(one_way))
+}
+
+fn lossy(one_way: u64, percent: u32) -> LinkConfig {
+    link(one_way).with_loss(Loss::Bernoulli(Chance::percent(percent)))
+}
+
+/// From a wireless network of 20 ms, by way of a second without any, to a mobile one: the old way's
+/// probe timeouts say nothing of how long an answer takes on the new one.
+#[test]
+fn twp_t4_a_way_many_times_as_long_as_the_old_one_is_moved_to() {
+    for one_way in [40, 60, 70, 80, 100, 150, 300, 600] {
+        for (number, new) in (0..).zip(NEW) {
+            let mut game = Game::new(Seed::from_number(number), link(10));
+            game.run(10_000);
+            game.nat.set_links(lossy(10, 100));
+            game.run(1_000);
+            let new = game.nat.rebind(address(new));
+            game.nat.set_links(link(one_way));
+            // Until the first packet is there, two ways of the challenge, and the first packet.
+            game.run(6 * one_way + 200);
+            assert_eq!(game.nat.peer_address(), Some(new), "{one_way} ms");
+            game.mark();
+            game.run(3_000);
+            assert!(game.longest_gap <= one_way + 100, "{}", game.longest_gap);
+            game.settle();
+            game.check_reliable();
+            assert!(server_and_client_are_open(&game.nat));
+        }
+    }
+}
+
+/// A client that says nothing but that it is there: one packet of that is worth a challenge.
+#[test]
+fn twp_t4_an_idle_session_moves_to_a_longer_way_with_its_next_packet() {
+    for (number, new) in (0..).zip(NEW) {
+        let mut nat = Nat::new(Seed::from_number(number), link(10));
+        nat.scene.run(10_000);
+        let new = nat.rebind(address(new));
+        nat.set_links(link(300));
+        let before = nat.server_stats().packets_received;
+        while nat.server_stats().packets_received == before {
+            nat.scene.run(1);
+        }
+        // 100 ms for a packet to go first, and a round trip.
+        nat.scene.run(100 + 600 + 10);
+        assert_eq!(nat.peer_address(), Some(new));
+        nat.scene.run(20_000);
+        assert!(server_and_client_are_open(&nat));
+    }
+}
+
+/// Whoever comes from a way that was so bad that probe timeouts are two seconds, to one that loses a third:
+/// challenges are sent again as soon as on any new way.
+#[test]
+fn sim_twp_t4_a_bad_way_makes_no_challenge_slow() {
+    let mut soon = 0;
+    for seed in 0..60 {
+        let mut game = Game::new(Seed::from_number(seed), link(150));
+        game.nat.set_links(lossy(400, 20));
+        game.run(2_000);
+        game.nat.set_links(lossy(400, 100));
+        game.nat.scene.run(4_000);
+        let new = game.nat.rebind(address(NEW[0]));
+        game.nat.set_links(lossy(30, 33));
+        game.run(2_000);
+        soon += u32::from(game.nat.peer_address() == Some(new));
+        game.run(4_000);
+        assert_eq!(game.nat.peer_address(), Some(new), "{seed}");
+        game.nat.set_links(link(30));
+        game.settle();
+        game.settle();
+        game.check_reliable();
+        assert!(server_and_client_are_open(&game.nat));
+    }
+    // Four tries in the first two seconds, of which each is answered with 0.45: 91 of 100.
+    assert!(soon >= 50, "{soon} of 60");
+}
