@@ -81,11 +81,12 @@ const PARTS: [Part; 7] = [
     },
 ];
 
-/// The tests of keys, but for two that send 270,000 packets.
-const KEYS: [&str; 5] = [
+/// The tests of keys, and of sessions at rest, who fold them, but for two that send 270,000 packets.
+const KEYS: [&str; 6] = [
     "key_update::",
     "key_limits::",
     "key_rogue::",
+    "resting::",
     "--skip=twp_k1_",
     "--skip=twp_r2_",
 ];

@@ -371,3 +371,15 @@ fn an_acknowledgement_is_asked_for_once_in_128_numbers_that_none_has_confirmed()
     }
     assert_eq!(asked, [128, 256, 428]);
 }
+
+#[test]
+fn the_number_expected_follows_the_largest_that_opened_be_it_withheld() {
+    let mut received = Received::new(number(7), MAX_ACK_DELAY);
+    assert_eq!(received.expected(), number(7));
+    received.on_packet(at(0), number(9), Elicits::Ack);
+    assert_eq!(received.expected(), number(10));
+    received.on_packet(at(0), number(8), Elicits::Ack);
+    assert_eq!(received.expected(), number(10));
+    received.withhold(number(12));
+    assert_eq!(received.expected(), number(13));
+}
