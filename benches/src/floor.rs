@@ -20,6 +20,9 @@ pub struct BareDirection {
     datagram: Vec<u8>,
 }
 
+/// Packets after which all begins anew, well before a key has sealed all it may.
+const RENEWED_AT: u64 = 1 << 22;
+
 impl BareDirection {
     /// Makes a direction of AES-128-GCM whose receiver chose connection ids of 4 bytes.
     #[must_use]
@@ -37,6 +40,9 @@ impl BareDirection {
 
     /// Sends one packet with `message` as its plaintext, and takes it at the other end.
     pub fn pass(&mut self, message: &[u8]) {
+        if self.sealing.next_number() >= RENEWED_AT {
+            *self = Self::new();
+        }
         self.send(message);
         self.take();
     }
