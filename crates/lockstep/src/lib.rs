@@ -16,6 +16,7 @@ mod ledger;
 mod match_server;
 pub mod message;
 mod repair;
+mod sim;
 mod stats;
 mod tick;
 mod tick_clock;
@@ -30,6 +31,7 @@ pub use event::{
 };
 pub use input::{Input, Width};
 pub use match_server::MatchServer;
+pub use sim::Sim;
 pub use stats::{ClientStats, ServerStats};
 pub use tick::{PeerId, Tick};
 pub use turn::{Origin, Turn};

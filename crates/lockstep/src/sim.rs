@@ -1,0 +1,59 @@
+//! The game, as the library sees it.
+
+use crate::{Input, StateHasher, Turn};
+
+/// A deterministic game: the same turns from the same state lead to the same state.
+///
+/// What drives it (rollback, a replay, a spectator, a sync test) steps, saves and loads it; a game
+/// that only plays lockstep needs none of this and takes its turns from
+/// [`ClientPeer::poll_turn`](crate::ClientPeer::poll_turn).
+///
+/// ```
+/// use lockstep::{Sim, StateHasher, Turn};
+///
+/// #[derive(Clone, Default)]
+/// struct Score(Vec<u64>);
+///
+/// impl Sim for Score {
+///     type Input = u16;
+///     type Snapshot = Vec<u64>;
+///
+///     fn step(&mut self, turn: &Turn<'_, u16>) {
+///         self.0.resize(turn.seat_count(), 0);
+///         for (points, (_, buttons, _)) in self.0.iter_mut().zip(turn.inputs()) {
+///             *points += u64::from(buttons.count_ones());
+///         }
+///     }
+///     fn save(&self, into: &mut Vec<u64>) {
+///         into.clone_from(&self.0);
+///     }
+///     fn load(&mut self, from: &Vec<u64>) {
+///         self.0.clone_from(from);
+///     }
+///     fn hash(&self, hasher: &mut StateHasher) {
+///         self.0.iter().for_each(|points| hasher.u64(*points));
+///     }
+/// }
+/// ```
+pub trait Sim {
+    /// What a player does in one tick.
+    type Input: Input;
+
+    /// All that a step depends on and changes; its default is overwritten before it is read.
+    type Snapshot: Default;
+
+    /// Makes one tick's step.
+    ///
+    /// A turn that was predicted looks as the closed one will if the prediction is right: there is
+    /// no way for the game to tell them apart, and so none to depend on it.
+    fn step(&mut self, turn: &Turn<'_, Self::Input>);
+
+    /// Overwrites `into` with the state; its memory may be used again.
+    fn save(&self, into: &mut Self::Snapshot);
+
+    /// Goes back to the state that `save` took.
+    fn load(&mut self, from: &Self::Snapshot);
+
+    /// Writes the state into `hasher`: all that a step depends on, in an order that all share.
+    fn hash(&self, hasher: &mut StateHasher);
+}
