@@ -3,9 +3,10 @@
 use core::time::Duration;
 
 use lockstep::{ClientEvent, Input, Origin, Repair, ServerEvent, Substitute, Tick, TickRate};
+use netsim::{for_each_seed, test_site};
 use wire::{Generator, Seed};
 
-use crate::world::{Link, World, config, pad, seeds, stick};
+use crate::world::{Link, World, config, pad, stick};
 
 /// All turns that any two players returned are the same turns, and led to the same states.
 fn assert_agreement<I>(world: &World<I>) {
@@ -47,17 +48,17 @@ fn any_link(generator: &mut Generator) -> Link {
     }
 }
 
-fn any_world<I>(seed: u64, play: fn(&mut Generator, &I) -> I) -> World<I>
+fn any_world<I>(seed: Seed, play: fn(&mut Generator, &I) -> I) -> World<I>
 where
     I: Input + Clone + PartialEq + core::fmt::Debug,
 {
-    let mut generator = Seed::from_number(seed).generator(77);
+    let mut generator = seed.generator(77);
     let mut config = config(u16::try_from(generator.between(2, 6)).unwrap());
     if generator.chance(500_000) {
         config.substitute = Substitute::Neutral;
     }
     config.input_delay = u8::try_from(generator.between(1, 20)).unwrap();
-    let mut world = World::new(seed, config, Link::perfect(), play);
+    let mut world = World::seeded(seed, config, Link::perfect(), play);
     for index in 0..world.links.len() {
         world.links[index] = any_link(&mut generator);
         let drift = i64::try_from(generator.below(401)).unwrap() - 200;
@@ -93,9 +94,8 @@ where
 
 #[test]
 fn sim_ls_1_all_agree_on_every_tick_and_ls_4_every_input_counts_or_its_owner_is_told() {
-    for seed in seeds(24) {
-        eprintln!("SEED={seed} cargo test -p tickwire-lockstep sim_ls_1");
-        if seed % 2 == 0 {
+    for_each_seed(&test_site!(), 24, |seed| {
+        if seed.generator(78).chance(500_000) {
             let mut world = any_world(seed, pad);
             world.run(400);
             assert_guarantees(&world);
@@ -104,14 +104,14 @@ fn sim_ls_1_all_agree_on_every_tick_and_ls_4_every_input_counts_or_its_owner_is_
             world.run(400);
             assert_guarantees(&world);
         }
-    }
+    });
 }
 
 #[test]
 fn sim_ls_1_flipped_bits_harm_nobody_elses_agreement() {
     // A transport that seals its datagrams lets none of these through; still nothing breaks.
-    for seed in seeds(8) {
-        let mut world = World::new(seed, config(3), Link::lossy(2), pad);
+    for_each_seed(&test_site!(), 8, |seed| {
+        let mut world = World::seeded(seed, config(3), Link::lossy(2), pad);
         world.run_for(Duration::from_millis(500));
         world.links[2].corrupt = 300_000;
         world.run(400);
@@ -119,7 +119,7 @@ fn sim_ls_1_flipped_bits_harm_nobody_elses_agreement() {
         assert_eq!(good[0].states[..399], good[1].states[..399]);
         assert!(bad[0].machine.stats().dropped_malformed > 0 || bad[0].states.len() < 400);
         assert!(world.server.stats().dropped_malformed > 0);
-    }
+    });
 }
 
 #[test]

@@ -3,9 +3,10 @@
 use core::time::Duration;
 
 use lockstep::{MatchServer, ServerEvent, StateHasher, Tick, Verdict};
+use netsim::{for_each_seed, test_site};
 use wire::{Generator, Seat, Seed};
 
-use crate::world::{Link, MATCH, World, config, pad, seeds};
+use crate::world::{Link, MATCH, World, config, pad};
 
 fn desyncs<I>(world: &World<I>) -> Vec<(Tick, Vec<Seat>, Verdict)> {
     let found = world.server_events.iter().filter_map(|event| {
@@ -23,22 +24,21 @@ fn desyncs<I>(world: &World<I>) -> Vec<(Tick, Vec<Seat>, Verdict)> {
     found.collect()
 }
 
-fn draw(seed: u64) -> (Generator, Link) {
-    let mut generator = Seed::from_number(seed).generator(31);
+fn draw(seed: Seed) -> (Generator, Link) {
+    let mut generator = seed.generator(31);
     let percent = u32::try_from(generator.below(21)).unwrap();
     (generator, Link::lossy(percent))
 }
 
 #[test]
 fn sim_ls_12_an_injected_desync_is_reported_by_player_and_tick() {
-    for seed in seeds(20) {
-        eprintln!("SEED={seed} cargo test -p tickwire-lockstep sim_ls_12");
+    for_each_seed(&test_site!(), 20, |seed| {
         let (mut generator, link) = draw(seed);
         let mut config = config(5);
         config.hash_interval = [1, 1, 3, 8].map(|n| n.try_into().unwrap())
             [usize::try_from(generator.below(4)).unwrap()];
         let interval = u32::from(config.hash_interval.get());
-        let mut world = World::new(seed, config, link, pad);
+        let mut world = World::seeded(seed, config, link, pad);
         let culprit = usize::try_from(generator.below(5)).unwrap();
         let tick = u32::try_from(generator.between(1, 250)).unwrap();
         world.players[culprit].diverges_at = Some(Tick(tick));
@@ -47,14 +47,14 @@ fn sim_ls_12_an_injected_desync_is_reported_by_player_and_tick() {
         let seat = crate::world::seat(culprit);
         let expected = vec![(step, vec![seat], Verdict::Minority)];
         assert_eq!(desyncs(&world), expected);
-    }
+    });
 }
 
 #[test]
 fn sim_ls_12_two_desyncs_are_two_reports() {
-    for seed in seeds(4) {
+    for_each_seed(&test_site!(), 4, |seed| {
         let (_, link) = draw(seed);
-        let mut world = World::new(seed, config(5), link, pad);
+        let mut world = World::seeded(seed, config(5), link, pad);
         world.players[1].diverges_at = Some(Tick(50));
         world.players[3].diverges_at = Some(Tick(120));
         world.run(200);
@@ -63,20 +63,20 @@ fn sim_ls_12_two_desyncs_are_two_reports() {
             (Tick(120), vec![Seat(3)], Verdict::Minority),
         ];
         assert_eq!(desyncs(&world), expected);
-    }
+    });
 }
 
 #[test]
 fn sim_ls_12_clean_matches_raise_no_alarm_at_20_percent_loss() {
-    for seed in seeds(6) {
-        let mut world = World::new(seed, config(4), Link::lossy(20), pad);
+    for_each_seed(&test_site!(), 6, |seed| {
+        let mut world = World::seeded(seed, config(4), Link::lossy(20), pad);
         world.run(300);
         assert_eq!(desyncs(&world), []);
         let stats = world.server.stats();
         // A hash that is lost again and again holds comparison up by 2 s at most.
-        assert!(stats.hashes_compared >= 4 * 230, "SEED={seed}: {stats:?}");
-        assert_eq!(stats.hashes_missing, 0, "SEED={seed}");
-    }
+        assert!(stats.hashes_compared >= 4 * 230, "{stats:?}");
+        assert_eq!(stats.hashes_missing, 0);
+    });
 }
 
 #[test]
@@ -126,25 +126,25 @@ fn a_server_that_simulates_decides() {
 #[test]
 fn sim_ls_g15_a_desync_is_reported_within_150_ms() {
     // 50 ms each way, 2 % lost, each tick hashed; from the wrong step to the server's report.
-    let mut waits = Vec::new();
-    // One seed of the command line is 25 of them: a median needs some.
-    let seeds = seeds(1)[0] * 25..;
-    for seed in seeds.take(25) {
-        let mut link = Link::lossy(2);
-        link.jitter = Duration::ZERO;
-        let mut world = World::new(seed, config(3), link, pad);
-        world.players[1].diverges_at = Some(Tick(100));
-        while desyncs(&world).is_empty() {
-            world.step();
-        }
-        waits.push(world.now.saturating_since(world.players[1].turned_at[100]));
-    }
-    waits.sort();
-    let median = waits[waits.len() / 2];
-    assert!(median <= Duration::from_millis(150), "{waits:?}");
-    // One report lost is one more round trip and two waits for a tick.
-    let worst = waits[waits.len() - 1];
-    assert!(worst <= Duration::from_millis(450), "{waits:?}");
+    for_each_seed(&test_site!(), 1, |seed| {
+        // One seed is 25 matches: a median needs some.
+        let mut seeds = seed.generator(25);
+        let wait = |_| {
+            let mut link = Link::lossy(2);
+            link.jitter = Duration::ZERO;
+            let mut world = World::seeded(seeds.seed(), config(3), link, pad);
+            world.players[1].diverges_at = Some(Tick(100));
+            while desyncs(&world).is_empty() {
+                world.step();
+            }
+            world.now.saturating_since(world.players[1].turned_at[100])
+        };
+        let mut waits: Vec<_> = (0..25).map(wait).collect();
+        waits.sort();
+        assert!(waits[12] <= Duration::from_millis(150), "{waits:?}");
+        // One report lost is one more round trip and two waits for a tick.
+        assert!(waits[24] <= Duration::from_millis(450), "{waits:?}");
+    });
 }
 
 /// When the server first named `seat`, running on until it did, for at most `limit` from now.
@@ -181,8 +181,8 @@ fn run_until_closed(world: &mut World<u16>, ticks: u32) {
 
 #[test]
 fn sim_ls_12_hashes_that_are_left_out_raise_no_alarm() {
-    for seed in seeds(6) {
-        let mut world = World::new(seed, config(3), Link::lossy(5), pad);
+    for_each_seed(&test_site!(), 6, |seed| {
+        let mut world = World::seeded(seed, config(3), Link::lossy(5), pad);
         // After the ring has gone round, a gap has old hashes to be taken for.
         world.players[0].unreported = 1_100..1_110;
         world.players[1].unreported = 20..30;
@@ -194,7 +194,7 @@ fn sim_ls_12_hashes_that_are_left_out_raise_no_alarm() {
         let left_out = 10 + 10 + 295;
         assert!(stats.hashes_missing >= 300, "{stats:?}");
         assert!(stats.hashes_missing <= left_out + 15, "{stats:?}");
-    }
+    });
 }
 
 #[test]

@@ -142,7 +142,15 @@ impl<I: Input + Clone + PartialEq + core::fmt::Debug> World<I> {
         link: Link,
         play: fn(&mut Generator, &I) -> I,
     ) -> Self {
-        let seed = Seed::from_number(seed);
+        Self::seeded(Seed::from_number(seed), config, link, play)
+    }
+
+    pub(crate) fn seeded(
+        seed: Seed,
+        config: Config,
+        link: Link,
+        play: fn(&mut Generator, &I) -> I,
+    ) -> Self {
         let mut seeds = seed.generator(1);
         let now = BEGINNING;
         let seats = config.seats;
@@ -413,12 +421,4 @@ pub(crate) fn config(seats: u16) -> Config {
     config.seats = seats;
     config.input_delay = 8;
     config
-}
-
-/// Seeds of a simulation: those of `SEED`, or the first `count`.
-pub(crate) fn seeds(count: u64) -> Vec<u64> {
-    match std::env::var("SEED") {
-        Ok(seed) => vec![seed.parse().unwrap()],
-        Err(_) => (0..count).collect(),
-    }
 }
