@@ -1,5 +1,6 @@
 //! A player's role: it says what the player does, and hears what all do.
 
+mod delay;
 mod hashes;
 mod session;
 
@@ -194,6 +195,24 @@ impl<I: Input> ClientPeer<I> {
         }
     }
 
+    /// Goes on with a new session to the server, after the old one was lost: `server` is the
+    /// driver's number for it, and the server has been told that the same seat joins again.
+    ///
+    /// What happened meanwhile comes without a snapshot, if it is not longer ago than the server
+    /// keeps it (768 ticks when it hears of us); else the server puts us out with
+    /// [`CloseReason::Behind`].
+    pub fn reconnect(&mut self, now: Instant, server: PeerId) {
+        let now = self.advance(now);
+        self.server = server;
+        if let State::Seated {
+            session, ready_at, ..
+        } = &mut self.state
+        {
+            session.forget_acks();
+            *ready_at = Some(now);
+        }
+    }
+
     /// Takes one datagram.
     pub fn handle_datagram(&mut self, now: Instant, arrival: Arrival<PeerId>, datagram: &mut [u8]) {
         let now = self.advance(now);
@@ -261,7 +280,7 @@ impl<I: Input> ClientPeer<I> {
             } => {
                 *is_due = false;
                 if ready_at.is_some() {
-                    write_ready(buf);
+                    write_ready(buf, session.end());
                 } else {
                     session.write_report(buf);
                 }
@@ -407,7 +426,11 @@ impl<I: Input> ClientPeer<I> {
             session, ready_at, ..
         } = &mut self.state
         {
-            session.on_turns(now, turns, &mut self.stats);
+            if let Some(ticks) = session.on_turns(now, turns, &mut self.stats)
+                && self.events.len() < EVENTS_MAX
+            {
+                self.events.push_back(ClientEvent::InputDelay { ticks });
+            }
             if session.boundary().is_some() {
                 *ready_at = None;
             }

@@ -13,6 +13,7 @@ mod history;
 mod input;
 mod input_log;
 mod ledger;
+mod margin;
 mod match_server;
 pub mod message;
 mod repair;
@@ -24,7 +25,9 @@ mod turn;
 
 pub use checksum::StateHasher;
 pub use client_peer::ClientPeer;
-pub use config::{ClientConfig, Config, Repair, StartPolicy, Substitute, TickRate};
+pub use config::{
+    ClientConfig, ClosePolicy, Config, InputDelay, Repair, StartPolicy, Substitute, TickRate,
+};
 pub use event::{
     ClientEvent, CloseReason, ConfigError, JoinError, LeaveReason, Phase, Refusal, ReportError,
     ServerEvent, StartError, SubmitError, Verdict,

@@ -70,7 +70,7 @@ impl Bench {
     fn new(players: u16) -> Self {
         let now = Instant::from_millis(1);
         let mut config = config(players);
-        config.input_delay = 3;
+        config.input_delay = lockstep::InputDelay::fixed(3).unwrap();
         let mut server = MatchServer::new(config, MATCH, Seed::from_number(1), now).unwrap();
         for index in 0..players {
             let peer = PeerId(index.into());

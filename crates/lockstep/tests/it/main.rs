@@ -5,9 +5,12 @@
 mod agreement;
 mod alloc;
 mod contract;
+mod delay;
 mod desync;
 mod hostile;
+mod joining;
 mod membership;
+mod policies;
 mod repair;
 mod vectors;
 mod welcome;
