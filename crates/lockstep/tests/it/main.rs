@@ -9,6 +9,7 @@ mod desync;
 mod hostile;
 mod membership;
 mod repair;
+mod transfer;
 mod vectors;
 mod welcome;
 mod world;
