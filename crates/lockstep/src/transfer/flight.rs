@@ -1,5 +1,6 @@
 //! What was sent and is not acknowledged, and what to send next.
 
+use core::time::Duration;
 use std::collections::VecDeque;
 
 use wire::Instant;
@@ -8,18 +9,14 @@ use super::after;
 use super::round_trip::RoundTrip;
 use crate::message::{AHEAD_MAX, ChunkAck};
 
-/// Transmissions at the end that go out a second time unasked; 48, which is 42 ms at 10 Mbit/s.
+/// Transmissions at the end that go out a second time unasked; 64, which is 56 ms at 10 Mbit/s.
 ///
 /// A chunk that is lost there would be missed only a round trip later, when all others have
-/// arrived. Until then the line is idle: a copy costs 5 % of a mebibyte, and saves that trip.
-pub const TAIL_MAX: u32 = 48;
+/// arrived. Until then the line is idle: the copies cost 7 % of a mebibyte, and save that trip.
+pub const TAIL_MAX: u32 = 64;
 
-/// Later transmissions that arrive before an earlier one counts as lost, until the path is seen to
-/// reorder; RFC 9002, section 6.1.1.
-const REORDER_MIN: u32 = 3;
-
-/// Most that it grows to where the path reorders; past it, time decides.
-const REORDER_MAX: u32 = 300;
+/// Later numbers that arrive before an earlier one counts as lost; RFC 9002, section 6.1.1.
+const PASSED_MIN: u32 = 3;
 
 /// Transmissions that are remembered: twice the chunks that may be under way.
 const LOG_LEN: u32 = 2_048;
@@ -27,9 +24,10 @@ const LOG_LEN: u32 = 2_048;
 /// Chunks sent again where nothing is heard any more; RFC 9002, section 6.2.4.
 const NUDGES: u8 = 2;
 
-/// Most doublings of the wait between such: 16 times patience. RFC 9002, section 6.2.1, has no
-/// bound, but a game does not wait for minutes.
-const DOUBLINGS_MAX: u32 = 4;
+/// Longest wait between such, or patience where that is longer. RFC 9002, section 6.2.1, has no
+/// bound, but whoever waits for a game does not wait for minutes, and two datagrams a second burden
+/// no line.
+const SILENCE_MAX: Duration = Duration::from_secs(1);
 
 /// Chunks under way, by index and by transmission. All memory is taken at the start.
 #[derive(Debug)]
@@ -48,10 +46,10 @@ pub(super) struct Flight {
     log: Vec<Transmission>,
     /// First transmission that may yet be found lost.
     unjudged: u32,
-    /// Greatest number that is known to have arrived.
-    latest: Option<u32>,
-    /// Later arrivals that make a transmission lost.
-    reorder: u32,
+    /// Greatest number that is known to have arrived, and when it was sent.
+    latest: Option<(u32, Instant)>,
+    /// Longest time by which a transmission was seen to be overtaken by later ones.
+    overtaken: Duration,
     /// Chunks found lost; some may have been acknowledged since.
     lost: VecDeque<u32>,
     /// Once every chunk was sent: the next transmission to copy.
@@ -61,7 +59,7 @@ pub(super) struct Flight {
     heard: Option<Instant>,
     /// When a chunk was last sent, or patience last ended.
     last: Instant,
-    /// How often patience has ended since the receiver was heard, at most [`DOUBLINGS_MAX`].
+    /// How often patience has ended since the receiver was heard.
     silences: u32,
     /// Chunks yet to send for the last time it ended.
     nudges: u8,
@@ -114,7 +112,7 @@ impl Flight {
             log: vec![nothing; usize::try_from(LOG_LEN).unwrap_or(0)],
             unjudged: 0,
             latest: None,
-            reorder: REORDER_MIN,
+            overtaken: Duration::ZERO,
             lost: VecDeque::with_capacity(places),
             tail: None,
             trip: RoundTrip::new(),
@@ -136,11 +134,11 @@ impl Flight {
         self.silences = 0;
         self.nudges = 0;
         let before = self.latest;
-        if before.is_none_or(|before| before < ack.latest) {
-            self.latest = Some(ack.latest);
-            if let Some(transmission) = self.transmission(ack.latest) {
-                self.trip.on_sample(now, transmission.at);
-            }
+        if before.is_none_or(|(before, _)| before < ack.latest)
+            && let Some(transmission) = self.transmission(ack.latest)
+        {
+            self.latest = Some((ack.latest, transmission.at));
+            self.trip.on_sample(now, transmission.at);
         }
         for index in (self.base..ack.next).chain(ack.arrived()) {
             if index < self.unsent {
@@ -158,9 +156,7 @@ impl Flight {
         self.unjudged = self.unjudged.max(self.number.saturating_sub(LOG_LEN));
         while self.unjudged < self.number {
             if let Some(transmission) = self.awaited(self.unjudged) {
-                let passed = self.passed(self.unjudged);
-                let is_late = passed > 0 && after(transmission.at, self.trip.patience()) <= now;
-                if passed < self.reorder && !is_late {
+                if !self.is_lost(now, self.unjudged, &transmission) {
                     break;
                 }
                 if let Some(state) = self.chunk_mut(transmission.index) {
@@ -171,7 +167,7 @@ impl Flight {
             self.unjudged = self.unjudged.saturating_add(1);
         }
         if self.silence_ends().is_some_and(|at| at <= now) {
-            self.silences = self.silences.saturating_add(1).min(DOUBLINGS_MAX);
+            self.silences = self.silences.saturating_add(1);
             self.nudges = NUDGES;
             self.nudge_from = self.base;
             self.last = now;
@@ -253,7 +249,7 @@ impl Flight {
     pub(super) fn timer(&self) -> Option<Instant> {
         let late = (self.unjudged..self.number)
             .find_map(|number| Some((number, self.awaited(number)?)))
-            .filter(|(number, _)| self.passed(*number) > 0)
+            .filter(|(number, _)| self.latest.is_some_and(|(latest, _)| latest > *number))
             .map(|(_, transmission)| after(transmission.at, self.trip.patience()));
         match (late, self.silence_ends()) {
             (Some(late), Some(silence)) => Some(late.min(silence)),
@@ -266,9 +262,9 @@ impl Flight {
         self.base >= self.count
     }
 
-    /// Takes word that a chunk arrived; `before` and `latest` are the greatest numbers known to
-    /// have arrived before this acknowledgement and by it.
-    fn on_arrived(&mut self, index: u32, before: Option<u32>, latest: u32) {
+    /// Takes word that a chunk arrived; `before` is what was the latest to arrive until this
+    /// acknowledgement, `latest` the greatest number that it names.
+    fn on_arrived(&mut self, index: u32, before: Option<(u32, Instant)>, latest: u32) {
         let Some(state) = self.chunk_mut(index).filter(|state| !state.is_acked) else {
             return;
         };
@@ -280,10 +276,25 @@ impl Flight {
             Some(_) => return,
         };
         // It was overtaken, not lost; so may the next be.
-        if let Some(overtaken) = before.and_then(|before| before.checked_sub(arrived)) {
-            let reorder = overtaken.saturating_add(1).min(REORDER_MAX);
-            self.reorder = self.reorder.max(reorder);
+        if let Some((before, before_at)) = before
+            && before > arrived
+            && let Some(transmission) = self.transmission(arrived)
+        {
+            let overtaken = before_at.saturating_since(transmission.at);
+            self.overtaken = self.overtaken.max(overtaken);
         }
+    }
+
+    /// Whether what arrived tells that `transmission` will not, or its time has passed.
+    fn is_lost(&self, now: Instant, number: u32, transmission: &Transmission) -> bool {
+        let Some((latest, latest_at)) = self.latest else {
+            return false;
+        };
+        let passed = latest.saturating_sub(number);
+        let window = self.trip.reorder_window(self.overtaken);
+        let is_overtaken = passed >= PASSED_MIN && after(transmission.at, window) <= latest_at;
+        let is_late = passed > 0 && after(transmission.at, self.trip.patience()) <= now;
+        is_overtaken || is_late
     }
 
     /// Whether a new chunk may be sent: the receiver has room, and can be heard.
@@ -308,14 +319,11 @@ impl Flight {
     /// When patience ends, unless something is sent or heard.
     fn silence_ends(&self) -> Option<Instant> {
         let factor = 1_u32.checked_shl(self.silences).unwrap_or(u32::MAX);
-        let patience = self.trip.patience().saturating_mul(factor);
-        (self.base < self.unsent).then(|| after(self.last, patience))
-    }
-
-    /// Later numbers up to the greatest that arrived.
-    fn passed(&self, number: u32) -> u32 {
-        self.latest
-            .map_or(0, |latest| latest.saturating_sub(number))
+        let patience = self.trip.patience();
+        let wait = patience
+            .saturating_mul(factor)
+            .min(patience.max(SILENCE_MAX));
+        (self.base < self.unsent).then(|| after(self.last, wait))
     }
 
     /// The transmission `number`, if it is the newest of a chunk that is neither acknowledged nor

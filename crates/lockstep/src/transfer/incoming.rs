@@ -103,13 +103,14 @@ impl Incoming {
         }
         transfer.latest = transfer.latest.max(chunk.number);
         let was_whole = transfer.is_whole();
-        if chunk.index < transfer.next || self.ahead.has(chunk.index) {
-            // Answered all the same: the sender may not know.
-            self.stats.duplicate = self.stats.duplicate.saturating_add(1);
-        } else if chunk.index > transfer.next {
+        // The missing one first: the last that may be kept has its place.
+        if chunk.index == transfer.next && !was_whole {
+            transfer.append(chunk.bytes, &mut self.ahead);
+        } else if chunk.index > transfer.next && !self.ahead.has(chunk.index) {
             self.ahead.put(chunk.index, chunk.stride, chunk.bytes);
         } else {
-            transfer.append(chunk.bytes, &mut self.ahead);
+            // Answered all the same: the sender may not know.
+            self.stats.duplicate = self.stats.duplicate.saturating_add(1);
         }
         let is_whole = transfer.is_whole();
         if is_whole && !was_whole {
@@ -214,3 +215,6 @@ impl Transfer {
         self.bytes.reserve_exact(held.max(len).min(rest));
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -48,6 +48,18 @@ impl RoundTrip {
         }
     }
 
+    /// Returns how much later than a lost transmission another was sent, for its arrival to tell.
+    ///
+    /// An eighth of the round trip (RFC 9002, section 6.1.2), more where the path was seen to let
+    /// transmissions be `overtaken` by more, and at most the round trip (RFC 8985, section 6.2):
+    /// paced chunks are reordered by time, and three of them may be less than a millisecond.
+    pub(super) fn reorder_window(&self, overtaken: Duration) -> Duration {
+        let smoothed = Duration::from_nanos(self.smoothed_nanos);
+        // And an eighth, for the next to be overtaken may be so by a little more.
+        let seen = overtaken.saturating_add(overtaken / 8);
+        seen.clamp(smoothed / 8, smoothed)
+    }
+
     /// Returns how long an answer may take; RFC 9002, section 6.2.1.
     ///
     /// Twice the receiver's wait, for an acknowledgement is itself lost now and then, and the next
