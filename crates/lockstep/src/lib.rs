@@ -21,6 +21,7 @@ mod sim;
 mod stats;
 mod tick;
 mod tick_clock;
+pub mod transfer;
 mod turn;
 
 pub use checksum::StateHasher;
