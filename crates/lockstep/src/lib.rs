@@ -18,6 +18,7 @@ mod match_server;
 pub mod message;
 mod repair;
 mod sim;
+mod snapshot;
 mod stats;
 mod tick;
 mod tick_clock;
@@ -27,11 +28,12 @@ mod turn;
 pub use checksum::StateHasher;
 pub use client_peer::ClientPeer;
 pub use config::{
-    ClientConfig, ClosePolicy, Config, InputDelay, Repair, StartPolicy, Substitute, TickRate,
+    ClientConfig, ClosePolicy, Config, InputDelay, Recovery, Repair, SnapshotSource, StartPolicy,
+    Substitute, TickRate,
 };
 pub use event::{
     ClientEvent, CloseReason, ConfigError, JoinError, LeaveReason, Phase, Refusal, ReportError,
-    ServerEvent, StartError, SubmitError, Verdict,
+    ServerEvent, SnapshotError, StartError, SubmitError, Verdict,
 };
 pub use input::{Input, Width};
 pub use match_server::MatchServer;

@@ -12,6 +12,7 @@ mod joining;
 mod membership;
 mod policies;
 mod repair;
+mod snapshots;
 mod transfer;
 mod vectors;
 mod welcome;

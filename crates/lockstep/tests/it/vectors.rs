@@ -97,6 +97,13 @@ fn up_vectors_mean_what_they_meant() {
     let expected = [0x0f00, 0x0f00, 0x0f01, 0x0f01, 0x0f01, 0x70fe];
     assert_eq!(inputs(&full, PAD, 0x0f00), expected);
 
+    let loaded = up("report_loaded");
+    let Ok(Up::Report(after)) = decode_up(&loaded, PAD) else {
+        panic!("no report");
+    };
+    assert_eq!(after.loaded, Some(7));
+    assert_eq!((after.hashes, after.inputs), (report.hashes, report.inputs));
+
     let stick = [0x0001_0000, 0x0001_40c0, 0x0001_40c0];
     assert_eq!(inputs(&up("report_stick"), STICK, 0), stick);
 }
