@@ -367,8 +367,11 @@ impl<I: Input> ClientPeer<I> {
             State::Seated {
                 session, ready_at, ..
             } => {
-                let next = ready_at.or_else(|| session.boundary());
-                next.into_iter().chain(self.exchange.poll_timeout()).min()
+                let others = session
+                    .boundary()
+                    .into_iter()
+                    .chain(self.exchange.poll_timeout());
+                (*ready_at).into_iter().chain(others).min()
             }
             State::Leaving { at, .. } => Some(*at),
             State::Waiting | State::Closed => None,

@@ -4,6 +4,7 @@
 
 mod agreement;
 mod alloc;
+mod chunk;
 mod contract;
 mod delay;
 mod desync;

@@ -14,6 +14,9 @@ use crate::world::{Link, MATCH, World, config, pad};
 /// Ticks after which the chain does not reach back to the first.
 const LATE: u32 = 1_100;
 
+/// Longest state of a snapshot here.
+const LEN_MAX: u32 = 1 << 20;
+
 /// A match whose players, and maybe server, give and load snapshots.
 struct Crowd {
     world: World<u16>,
@@ -39,6 +42,7 @@ impl Crowd {
         config.start = StartPolicy::ByHand;
         config.snapshots = source;
         config.recovery = recovery;
+        config.snapshot_len_max = LEN_MAX;
         let mut world = World::seeded(seed, config, link, pad);
         world.keep_out(3);
         world.run_for(Duration::from_millis(300));
@@ -382,7 +386,7 @@ fn a_snapshot_is_given_when_it_is_wanted_and_in_bounds() {
         Err(SnapshotError::NotWanted)
     );
     assert_eq!(client.take_snapshot(), None);
-    let long = vec![0; (16 << 20) + 1];
+    let long = vec![0; (1 << 20) + 1];
     assert_eq!(
         crowd.world.server.offer_snapshot(now, &long),
         Err(SnapshotError::TooLong)
