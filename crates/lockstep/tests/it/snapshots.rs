@@ -82,10 +82,10 @@ impl Crowd {
         for player in 0..4 {
             while let Some(event) = self.world.players[player].events.get(self.heard[player]) {
                 self.heard[player] += 1;
-                match event.clone() {
-                    ClientEvent::SnapshotWanted => self.owed.1[player] = true,
-                    ClientEvent::Snapshot { next } => self.load(player, next),
-                    _ => {}
+                if *event == ClientEvent::SnapshotWanted {
+                    self.owed.1[player] = true;
+                } else if let ClientEvent::Snapshot { next } = *event {
+                    self.load(player, next);
                 }
             }
             self.give(player);
