@@ -5,6 +5,7 @@ mod hashes;
 mod hearing;
 mod session;
 mod snapshots;
+mod stall;
 
 use core::convert::Infallible;
 use core::marker::PhantomData;
@@ -23,6 +24,7 @@ use crate::{ClientConfig, ClientStats, PeerId, Tick};
 
 use session::Session;
 use snapshots::Exchange;
+use stall::StallWatch;
 
 /// Time between words of readiness or leave, give or take a quarter by lot.
 const REPEAT_INTERVAL_MILLIS: u64 = 50;
@@ -65,6 +67,7 @@ pub struct ClientPeer<I> {
     /// What the player does now, `I::WIDTH` bits.
     held: Vec<u8>,
     exchange: Exchange,
+    stall: StallWatch,
     events: VecDeque<ClientEvent>,
     stats: ClientStats,
     /// Latest time told.
@@ -108,6 +111,7 @@ impl<I: Input> ClientPeer<I> {
             state: State::Waiting,
             held,
             exchange: Exchange::default(),
+            stall: StallWatch::default(),
             events: VecDeque::with_capacity(EVENTS_MAX),
             stats: ClientStats::default(),
             now,
@@ -301,6 +305,11 @@ impl<I: Input> ClientPeer<I> {
                 if session.pass_boundaries(now, &self.held, &mut self.stats) {
                     *is_due = true;
                 }
+                if let Some(expected) = session.expected()
+                    && self.events.len() < EVENTS_MAX
+                {
+                    self.events.extend(self.stall.on_time(now, &expected));
+                }
             }
             State::Leaving {
                 copies, at, is_due, ..
@@ -370,7 +379,12 @@ impl<I: Input> ClientPeer<I> {
                 let others = session
                     .boundary()
                     .into_iter()
-                    .chain(self.exchange.poll_timeout());
+                    .chain(self.exchange.poll_timeout())
+                    .chain(
+                        session
+                            .expected()
+                            .and_then(|expected| self.stall.poll_timeout(&expected)),
+                    );
                 (*ready_at).into_iter().chain(others).min()
             }
             State::Leaving { at, .. } => Some(*at),

@@ -42,6 +42,8 @@ pub struct Config {
     pub transfer: TransferLimits,
     /// What becomes of players whose state went wrong; they are named.
     pub recovery: Recovery,
+    /// What becomes of players whose simulation does not keep up; they are named.
+    pub slow: SlowPolicy,
     /// When ticks begin; when all are ready.
     pub start: StartPolicy,
     /// With [`StartPolicy::AllReady`], how long the first player who is ready waits for the
@@ -69,6 +71,7 @@ impl Default for Config {
             snapshot_len_max: SNAPSHOT_LEN_MAX,
             transfer: TransferLimits::default(),
             recovery: Recovery::Tell,
+            slow: SlowPolicy::Tell,
             start: StartPolicy::AllReady,
             start_timeout: Duration::from_secs(30),
         }
@@ -291,6 +294,16 @@ pub enum StartPolicy {
     AllReady,
     /// At `start` only.
     ByHand,
+}
+
+/// What becomes of players whose simulation does not keep up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SlowPolicy {
+    /// They are named by [`ServerEvent::Slow`](crate::ServerEvent::Slow). Where ticks close by the
+    /// clock they delay nobody.
+    Tell,
+    /// They are named, and put out.
+    PutOut,
 }
 
 /// Where a snapshot comes from.

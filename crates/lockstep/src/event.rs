@@ -1,6 +1,7 @@
 //! What machines tell the application, and why they refuse.
 
 use core::fmt;
+use core::time::Duration;
 
 use wire::{MatchId, Seat};
 
@@ -34,6 +35,23 @@ pub enum ServerEvent {
         tick: Tick,
         /// Why.
         reason: LeaveReason,
+    },
+    /// A player does not keep up: for 10 s, more than half of its ticks had its input filled in, or
+    /// found its simulation more than 6 turns behind; or it has not been heard for 1 s.
+    Slow {
+        /// Who.
+        seat: Seat,
+        /// The tick that was closed last.
+        tick: Tick,
+        /// What is slow about it.
+        cause: SlowCause,
+    },
+    /// A player who was slow keeps up again.
+    Recovered {
+        /// Who.
+        seat: Seat,
+        /// The tick that was closed last.
+        tick: Tick,
     },
     /// Somebody lacks more than the chain holds:
     /// [`offer_snapshot`](crate::MatchServer::offer_snapshot) after the next turn.
@@ -76,6 +94,24 @@ pub enum ServerEvent {
     },
 }
 
+/// What is slow about a player.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SlowCause {
+    /// Its link: inputs come late, or nothing comes.
+    Link,
+    /// Its simulation: turns arrive, and wait.
+    Simulation,
+}
+
+/// Who lets a client wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StallCause {
+    /// Its own link: nothing comes from the server.
+    Link,
+    /// The server, which says something but closes no tick: it waits for a player.
+    Server,
+}
+
 /// How the seats of a desync were found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
@@ -104,6 +140,20 @@ pub enum ClientEvent {
     Substituted {
         /// The tick; its turn was just returned.
         tick: Tick,
+    },
+    /// The turn `tick` is overdue by more than 3 ticks.
+    Stalled {
+        /// The turn that is missing.
+        tick: Tick,
+        /// Who lets us wait, as far as can be seen from here.
+        cause: StallCause,
+    },
+    /// Turns come again.
+    Resumed {
+        /// The turn that was missing.
+        tick: Tick,
+        /// How much later than it was expected it came.
+        late: Duration,
     },
     /// A state to go on from has come: [`take_snapshot`](crate::ClientPeer::take_snapshot) returns
     /// it. Turns wait until it is taken; the next one is `next`.
@@ -201,6 +251,8 @@ reasons! {
         Refused = 4,
         /// It was not ready when the match began without it.
         NotReady = 5,
+        /// Its simulation does not keep up.
+        Slow = 6,
     }
 }
 
@@ -211,7 +263,7 @@ impl LeaveReason {
     pub const fn is_players(self) -> bool {
         match self {
             Self::Quit | Self::Finished | Self::Refused => true,
-            Self::Removed | Self::Behind | Self::NotReady => false,
+            Self::Removed | Self::Behind | Self::NotReady | Self::Slow => false,
         }
     }
 }
@@ -227,6 +279,8 @@ reasons! {
         Behind = 2,
         /// It was not ready when the match began.
         NotReady = 3,
+        /// Its simulation does not keep up.
+        Slow = 4,
     }
 }
 

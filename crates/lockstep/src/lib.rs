@@ -28,12 +28,12 @@ mod turn;
 pub use checksum::StateHasher;
 pub use client_peer::ClientPeer;
 pub use config::{
-    ClientConfig, ClosePolicy, Config, InputDelay, Recovery, Repair, SnapshotSource, StartPolicy,
-    Substitute, TickRate,
+    ClientConfig, ClosePolicy, Config, InputDelay, Recovery, Repair, SlowPolicy, SnapshotSource,
+    StartPolicy, Substitute, TickRate,
 };
 pub use event::{
     ClientEvent, CloseReason, ConfigError, JoinError, LeaveReason, Phase, Refusal, ReportError,
-    ServerEvent, SnapshotError, StartError, SubmitError, Verdict,
+    ServerEvent, SlowCause, SnapshotError, StallCause, StartError, SubmitError, Verdict,
 };
 pub use input::{Input, Width};
 pub use match_server::MatchServer;

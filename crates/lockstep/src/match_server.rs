@@ -2,6 +2,7 @@
 
 mod closing;
 mod judging;
+mod pace;
 mod place;
 mod receiving;
 mod sending;
@@ -62,6 +63,8 @@ pub struct MatchServer<I> {
     origin: Instant,
     /// Until when the next tick waits for players at the longest, while it does.
     waits_until: Option<Instant>,
+    /// When to say something, while a tick waits.
+    pulse_at: Option<Instant>,
     /// When it begins at the latest, while somebody who is ready waits for others.
     start_at: Option<Instant>,
     /// Inputs of the tick closed last.
@@ -138,6 +141,7 @@ impl<I: Input> MatchServer<I> {
             end: Tick(0),
             origin: now,
             waits_until: None,
+            pulse_at: None,
             start_at: None,
             before: initial.clone(),
             after: initial,
@@ -218,6 +222,7 @@ impl<I: Input> MatchServer<I> {
         self.phase = Phase::Closed;
         self.start_at = None;
         self.waits_until = None;
+        self.pulse_at = None;
         for seat in (0..self.shape.seats).map(Seat) {
             self.remove(seat, LeaveReason::Finished, CloseReason::Ended);
         }
@@ -267,6 +272,7 @@ impl<I: Input> MatchServer<I> {
         self.repeat_welcomes(now);
         self.pursue_snapshots(now);
         self.close_due(now);
+        self.pulse(now);
     }
 
     /// Appends the next datagram to `buf`; `None` when there is none.
@@ -299,7 +305,8 @@ impl<I: Input> MatchServer<I> {
         let snapshots = (self.phase == Phase::Running)
             .then(|| self.snapshot_timeout())
             .flatten();
-        let others = close.into_iter().chain(self.start_at).chain(snapshots);
+        let others = close.into_iter().chain(self.pulse_at).chain(self.start_at);
+        let others = others.chain(snapshots);
         others.chain(welcomes).min()
     }
 

@@ -72,6 +72,7 @@ impl<I: Input> ClientPeer<I> {
             session, ready_at, ..
         } = &mut self.state
         {
+            self.stall.on_heard(now);
             if let Some(ticks) = session.on_turns(now, turns, &mut self.stats)
                 && self.events.len() < EVENTS_MAX
             {
@@ -79,6 +80,9 @@ impl<I: Input> ClientPeer<I> {
             }
             if session.boundary().is_some() {
                 *ready_at = None;
+            }
+            if let Some(expected) = session.expected() {
+                self.events.extend(self.stall.on_turns(now, &expected));
             }
         }
     }

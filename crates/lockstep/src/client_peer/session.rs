@@ -8,6 +8,7 @@ use wire::Instant;
 
 use super::delay::DelayControl;
 use super::hashes::Hashes;
+use super::stall::Expected;
 use crate::bundle::Shape;
 use crate::chain::{CHAIN_LEN, Chain, ChainReader};
 use crate::event::ReportError;
@@ -40,6 +41,8 @@ pub(super) struct Session {
     returned_end: Tick,
     /// First tick that has not arrived.
     end: Tick,
+    /// When the tick before it arrived.
+    advanced_at: Instant,
     /// One past the newest tick that has arrived.
     seen_end: Tick,
     /// Own inputs on their way.
@@ -74,6 +77,7 @@ impl Session {
             reader: ChainReader::new(welcome.shape, &neutral, welcome.match_id),
             returned_end: Tick(0),
             end: Tick(0),
+            advanced_at: Instant::ZERO,
             seen_end: Tick(0),
             history: History::new(neutral.len()),
             neutral,
@@ -115,6 +119,7 @@ impl Session {
         }
         while self.chain.has(self.end) {
             self.end = self.end.plus(1);
+            self.advanced_at = now;
         }
         let delay = self.on_input_ack(now, turns.next_input_low, turns.slack);
         // A closed tick takes no more inputs.
@@ -285,6 +290,23 @@ impl Session {
         head.is_fresh = true;
         let inputs = self.history.inputs().skip(skipped);
         write_report(out, &head, width, &self.neutral, inputs);
+    }
+
+    /// The first turn that has not arrived, once turns come.
+    #[expect(
+        clippy::arithmetic_side_effects,
+        reason = "arithmetic on instants saturates"
+    )]
+    pub(super) fn expected(&self) -> Option<Expected> {
+        let clock = self.clock.as_ref()?;
+        let period = Duration::from_nanos(self.welcome.period_nanos.into());
+        // After a wait of the server's, the quickest of late is no measure for some ticks.
+        let next = self.advanced_at + period;
+        Some(Expected {
+            tick: self.end,
+            at: clock.arrival(self.end).max(next),
+            period,
+        })
     }
 
     pub(super) fn boundary(&self) -> Option<Instant> {

@@ -35,6 +35,20 @@ impl<I: Input> MatchServer<I> {
         }
     }
 
+    /// Says something once a tick also while a tick waits: that it does, and what was lost.
+    pub(super) fn pulse(&mut self, now: Instant) {
+        if self.pulse_at.is_none_or(|at| now < at) {
+            return;
+        }
+        self.pulse_at = Some(now + core::time::Duration::from_nanos(self.limits.period_nanos));
+        self.transmit_from = 0;
+        for place in &mut self.places {
+            if let Some(player) = place.player_mut() {
+                player.is_due |= player.has_turns();
+            }
+        }
+    }
+
     /// Goes on from where it was, if the process was paused.
     fn skip_pause(&mut self, now: Instant) {
         let due = self.close_time(self.end) + self.config.close.cap();
@@ -45,6 +59,7 @@ impl<I: Input> MatchServer<I> {
             let skipped = core::time::Duration::from_nanos(late.saturating_mul(period));
             self.origin += skipped;
             self.waits_until = None;
+            self.pulse_at = None;
             self.stats.pauses = self.stats.pauses.saturating_add(1);
         }
     }
@@ -62,12 +77,16 @@ impl<I: Input> MatchServer<I> {
         let until = due + cap;
         let is_complete = self.is_complete(self.end);
         if !is_complete && now < until {
+            if self.waits_until.is_none() {
+                self.pulse_at = Some(now);
+            }
             self.waits_until = Some(until);
             return false;
         }
         if !is_complete {
             self.give_up_on_missing();
         }
+        self.pulse_at = None;
         if self.waits_until.take().is_some() {
             // All later ticks move with it: nobody is made to hurry.
             let waited = now.min(until).saturating_since(due);
@@ -162,6 +181,7 @@ impl<I: Input> MatchServer<I> {
         self.end = tick.plus(1);
         self.stats.ticks_closed = self.stats.ticks_closed.saturating_add(1);
         self.on_tick_closed();
+        self.judge_pace(now, tick);
         if tick >= Tick::LAST {
             self.close(now);
         }

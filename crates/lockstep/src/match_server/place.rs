@@ -2,6 +2,7 @@
 
 use wire::Instant;
 
+use super::pace::Pace;
 use super::snapshots::{Delivery, Loaded};
 use crate::input::Width;
 use crate::input_log::InputLog;
@@ -33,6 +34,7 @@ pub(super) struct Player {
     pub(super) repair: Repair,
     /// Turns that wait for its simulation, as it last said.
     pub(super) lag: u32,
+    pub(super) pace: Pace,
     /// Whether it is to get a snapshot as soon as there is one.
     pub(super) wants_snapshot: bool,
     /// The snapshot on its way to it.
@@ -100,7 +102,7 @@ impl Place {
 
 impl Player {
     /// Somebody who is due a welcome at once.
-    pub(super) const fn new(
+    pub(super) fn new(
         peer: PeerId,
         now: Instant,
         until: Option<Instant>,
@@ -115,6 +117,7 @@ impl Player {
             is_due: false,
             repair: Repair::new(limits),
             lag: 0,
+            pace: Pace::default(),
             wants_snapshot: false,
             delivery: None,
             deliveries: 0,

@@ -76,6 +76,7 @@ impl<I: Input> MatchServer<I> {
         };
         player.repair.on_ack(now, &ack);
         player.lag = report.lag;
+        player.pace.on_heard(now);
         // Of a state that was replaced nothing counts any more.
         let counts = player.loaded.map(|loaded| loaded.id) == report.loaded;
         let is_in_step = !report.is_gap

@@ -8,6 +8,7 @@ mod chunk;
 mod contract;
 mod delay;
 mod desync;
+mod gnet;
 mod hostile;
 mod joining;
 mod membership;

@@ -2,7 +2,10 @@
 
 use core::time::Duration;
 
-use lockstep::{ClosePolicy, Origin, ServerEvent, Tick};
+use lockstep::{
+    ClientEvent, ClosePolicy, CloseReason, Origin, ServerEvent, SlowCause, SlowPolicy, StallCause,
+    Tick,
+};
 use netsim::{for_each_seed, test_site};
 use wire::{Seat, Seed};
 
@@ -165,4 +168,104 @@ fn who_leaves_is_waited_for_no_more() {
         event,
         ServerEvent::Left { seat: Seat(3), tick, .. } if *tick == left
     )));
+}
+
+/// What players were told of stalls.
+fn stalls(world: &World<u16>, player: usize) -> Vec<StallCause> {
+    let events = world.players[player].events.iter();
+    let causes = events.filter_map(|event| {
+        if let ClientEvent::Stalled { cause, .. } = event {
+            Some(*cause)
+        } else {
+            None
+        }
+    });
+    causes.collect()
+}
+
+fn resumed(world: &World<u16>, player: usize) -> Vec<Duration> {
+    let events = world.players[player].events.iter();
+    let spans = events.filter_map(|event| {
+        if let ClientEvent::Resumed { late, .. } = event {
+            Some(*late)
+        } else {
+            None
+        }
+    });
+    spans.collect()
+}
+
+#[test]
+fn a_stall_is_put_down_to_link_or_server() {
+    let mut world = world(Seed::from_number(9), ClosePolicy::WaitAll { cap: CAP }, 0);
+    world.run(120);
+    let outage = Duration::from_millis(500);
+    world.outages.push((3, world.now, world.now + outage));
+    world.run_for(Duration::from_secs(2));
+    // The others hear that the server waits; the one who is cut off hears nothing.
+    for player in 0..3 {
+        assert_eq!(stalls(&world, player), [StallCause::Server]);
+        let [late] = resumed(&world, player)[..] else {
+            panic!("told once");
+        };
+        assert!(late > CAP / 2 && late < CAP * 2, "{late:?}");
+    }
+    assert_eq!(stalls(&world, 3), [StallCause::Link]);
+    let [late] = resumed(&world, 3)[..] else {
+        panic!("told once");
+    };
+    assert!(late > outage / 2 && late < outage * 2, "{late:?}");
+}
+
+#[test]
+fn a_slow_player_is_named_with_what_is_slow() {
+    let slow = |world: &World<u16>| {
+        let events = world.server_events.iter();
+        let slow = events.filter_map(|event| {
+            if let ServerEvent::Slow { seat, cause, .. } = event {
+                Some((*seat, Some(*cause)))
+            } else if let ServerEvent::Recovered { seat, .. } = event {
+                Some((*seat, None))
+            } else {
+                None
+            }
+        });
+        slow.collect::<Vec<_>>()
+    };
+    let clock = ClosePolicy::Clock {
+        grace: Duration::ZERO,
+    };
+    let mut world = world(Seed::from_number(10), clock, 0);
+    world.run(120);
+    world.players[1].is_frozen = true;
+    world.run_for(Duration::from_secs(20));
+    let simulation = Some(SlowCause::Simulation);
+    assert_eq!(slow(&world), [(Seat(1), simulation)]);
+    world.players[1].is_frozen = false;
+    world.run_for(Duration::from_secs(20));
+    assert_eq!(slow(&world), [(Seat(1), simulation), (Seat(1), None)]);
+    // Cut off for a second: named at once.
+    world
+        .outages
+        .push((2, world.now, world.now + Duration::from_millis(1_500)));
+    world.run_for(Duration::from_secs(20));
+    assert_eq!(
+        slow(&world)[2..],
+        [(Seat(2), Some(SlowCause::Link)), (Seat(2), None)]
+    );
+}
+
+#[test]
+fn a_player_whose_simulation_is_slow_is_put_out_where_that_is_asked_for() {
+    let mut config = config(3);
+    config.slow = SlowPolicy::PutOut;
+    let mut world = World::new(11, config, Link::perfect(), pad);
+    world.run(120);
+    world.players[1].is_frozen = true;
+    world.run_for(Duration::from_secs(21));
+    world.players[1].is_frozen = false;
+    world.run_for(Duration::from_secs(1));
+    let closed = ClientEvent::Closed(CloseReason::Slow);
+    assert_eq!(world.players[1].events.last(), Some(&closed));
+    assert!(world.players[0].states.len() > 1_300);
 }

@@ -1,0 +1,120 @@
+//! Who cannot keep up, and why.
+
+use core::time::Duration;
+
+use wire::{Instant, Seat};
+
+use super::MatchServer;
+use super::place::{Place, Standing};
+use crate::event::{CloseReason, LeaveReason, ServerEvent, SlowCause};
+use crate::input::Input;
+use crate::turn::Origin;
+use crate::{SlowPolicy, Tick};
+
+/// Time over which a player is judged: more than half of its ticks count, as a median does, so that
+/// spikes do not.
+const WINDOW: Duration = Duration::from_secs(10);
+
+/// Silence after which a link is called slow at once.
+const SILENCE: Duration = Duration::from_secs(1);
+
+/// Turns that wait for the simulation of a player who keeps up, at most.
+const LAG_MAX: u32 = 6;
+
+/// What one player's ticks were like of late.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Pace {
+    /// Ticks of the window that is being filled.
+    ticks: u32,
+    /// Of these, how many had its input filled in.
+    late: u32,
+    /// Of these, how many found its simulation behind.
+    lagging: u32,
+    /// When it last said anything.
+    heard: Option<Instant>,
+    /// What was told of it last.
+    cause: Option<SlowCause>,
+}
+
+/// What there is to tell of a player.
+#[derive(Clone, Copy, Debug)]
+enum Change {
+    Slow(SlowCause),
+    Recovered,
+}
+
+impl Pace {
+    /// Takes note that something came.
+    pub(super) const fn on_heard(&mut self, now: Instant) {
+        self.heard = Some(now);
+    }
+
+    /// Takes a closed tick in which its input was of `origin`, and `lag` turns waited for its
+    /// simulation; returns what to tell, where that changed.
+    fn on_tick(&mut self, now: Instant, origin: Origin, lag: u32, window: u32) -> Option<Change> {
+        self.ticks = self.ticks.saturating_add(1);
+        let is_late = u32::from(origin == Origin::Substituted);
+        self.late = self.late.saturating_add(is_late);
+        let is_lagging = u32::from(lag > LAG_MAX);
+        self.lagging = self.lagging.saturating_add(is_lagging);
+        let silence = now.saturating_since(*self.heard.get_or_insert(now));
+        let cause = if silence >= SILENCE {
+            Some(SlowCause::Link)
+        } else if self.ticks >= window {
+            let half = self.ticks / 2;
+            let cause = if self.lagging > half {
+                Some(SlowCause::Simulation)
+            } else if self.late > half {
+                Some(SlowCause::Link)
+            } else {
+                None
+            };
+            (self.ticks, self.late, self.lagging) = (0, 0, 0);
+            cause
+        } else {
+            return None;
+        };
+        if cause == self.cause {
+            return None;
+        }
+        self.cause = cause;
+        Some(cause.map_or(Change::Recovered, Change::Slow))
+    }
+}
+
+impl<I: Input> MatchServer<I> {
+    /// Looks how everybody did in `tick`, which was just closed.
+    pub(super) fn judge_pace(&mut self, now: Instant, tick: Tick) {
+        let period = self.limits.period_nanos.max(1);
+        let window = u64::try_from(WINDOW.as_nanos()).unwrap_or(u64::MAX) / period;
+        let window = u32::try_from(window).unwrap_or(u32::MAX).max(1);
+        for index in 0..self.shape.seats {
+            let seat = Seat(index);
+            let origin = self.before.origins.get(usize::from(index)).copied();
+            let place = self.places.get_mut(usize::from(index));
+            let Some(player) = place.and_then(Place::player_mut) else {
+                continue;
+            };
+            if !matches!(player.standing, Standing::Playing { .. }) {
+                continue;
+            }
+            let origin = origin.unwrap_or(Origin::Absent);
+            let Some(change) = player.pace.on_tick(now, origin, player.lag, window) else {
+                continue;
+            };
+            let cause = match change {
+                Change::Recovered => {
+                    let event = ServerEvent::Recovered { seat, tick };
+                    self.events.push_back(event);
+                    continue;
+                }
+                Change::Slow(cause) => cause,
+            };
+            self.events
+                .push_back(ServerEvent::Slow { seat, tick, cause });
+            if self.config.slow == SlowPolicy::PutOut && cause == SlowCause::Simulation {
+                self.remove(seat, LeaveReason::Slow, CloseReason::Slow);
+            }
+        }
+    }
+}
