@@ -3,7 +3,7 @@
 use lockstep::Width;
 use lockstep::bundle::{self, Shape};
 use lockstep::message::{
-    Down, INPUTS_MAX, Mode, PERIOD_NANOS, Up, VERSION, Welcome, decode_down, decode_up,
+    Answer, Down, INPUTS_MAX, Mode, PERIOD_NANOS, Up, VERSION, Welcome, decode_down, decode_up,
 };
 
 /// Reads a client's datagram, behind two bytes for the width of an input: what is accepted unpacks
@@ -44,6 +44,7 @@ pub fn up(data: &[u8]) {
             });
             assert_eq!(next, inputs.count);
         }
+        Up::Answer(answer) => assert!(is_bounded(&answer), "{answer:?}"),
     }
 }
 
@@ -79,8 +80,24 @@ pub fn down(data: &[u8]) {
             assert!(decode_down(datagram, None).is_err());
         }
         Ok(Down::SnapshotAsk { id }) => assert_eq!(datagram, [0x8b, id]),
+        Ok(Down::Question(question)) => {
+            assert!(datagram.len() <= 8, "{question:?}");
+            assert_eq!(decode_down(datagram, None), Ok(Down::Question(question)));
+        }
         Ok(Down::Bye(reason)) => assert_eq!(datagram, [0x84, reason.code()]),
         Err(_) => {}
+    }
+}
+
+/// Whether an answer holds what it says, and no more than one may.
+fn is_bounded(answer: &Answer<'_>) -> bool {
+    match answer {
+        Answer::Ticks(ticks) => ticks.count > 0 && ticks.iter().count() == ticks.count.into(),
+        Answer::Sections { known, .. } => known.is_none_or(|known| {
+            let is_text = |name: &str| name.len() <= 32 && !name.contains(char::is_control);
+            known.iter().count() <= 64 && known.iter().all(|(_, name)| is_text(name.as_str()))
+        }),
+        Answer::Heard { .. } => true,
     }
 }
 

@@ -3,6 +3,7 @@
 mod delay;
 mod hashes;
 mod hearing;
+mod ladder;
 mod session;
 mod snapshots;
 mod stall;
@@ -14,7 +15,7 @@ use std::collections::VecDeque;
 
 use wire::{Arrival, CommandId, Generator, Instant, Machine, MatchId, Seat, Seed, Transmit};
 
-use crate::event::{ClientEvent, LeaveReason, Phase, ReportError, SnapshotError, SubmitError};
+use crate::event::{ClientEvent, LeaveReason, Phase, SnapshotError, SubmitError};
 use crate::input::{Input, encode_into};
 use crate::message::{
     Direction, Down, decode_chunk, decode_chunk_ack, decode_down, write_leave, write_ready,
@@ -56,7 +57,8 @@ const EVENTS_MAX: usize = 64;
 /// # }
 /// ```
 ///
-/// Memory is taken when the welcome comes, within what [`ClientConfig`] allows, and does not grow.
+/// Memory is taken when the welcome and the first report come, within what [`ClientConfig`] allows,
+/// and does not grow.
 #[derive(Debug)]
 pub struct ClientPeer<I> {
     config: ClientConfig,
@@ -172,19 +174,6 @@ impl<I: Input> ClientPeer<I> {
         self.session()?.next_turn_at(self.config.playout)
     }
 
-    /// Takes the state hash after the step of `tick`, the turn returned last. Ticks between hash
-    /// steps are ignored.
-    ///
-    /// # Errors
-    ///
-    /// [`ReportError`] where it is of another tick, or was reported.
-    pub fn report(&mut self, tick: Tick, state_hash: u64) -> Result<(), ReportError> {
-        match &mut self.state {
-            State::Seated { session, .. } => session.report(tick, state_hash),
-            State::Waiting | State::Leaving { .. } | State::Closed => Err(ReportError::OutOfOrder),
-        }
-    }
-
     /// Leaves the match, and says so a few times.
     ///
     /// A reason that is not the player's to give ([`LeaveReason::is_players`]) is said as
@@ -277,6 +266,7 @@ impl<I: Input> ClientPeer<I> {
                     self.events.extend(self.exchange.on_asked(id));
                 }
             }
+            Ok(Down::Question(question)) => self.on_question(question),
             Err(_) => {
                 self.stats.dropped_malformed = self.stats.dropped_malformed.saturating_add(1);
             }
@@ -330,8 +320,8 @@ impl<I: Input> ClientPeer<I> {
     pub fn poll_transmit(&mut self, now: Instant, buf: &mut Vec<u8>) -> Option<Transmit<PeerId>> {
         let now = self.advance(now);
         let start = buf.len();
-        let is_written =
-            matches!(self.state, State::Seated { .. }) && self.exchange.transmit(now, buf);
+        let is_written = self.write_answer(buf)
+            || matches!(self.state, State::Seated { .. }) && self.exchange.transmit(now, buf);
         match &mut self.state {
             _ if is_written => {}
             State::Seated {

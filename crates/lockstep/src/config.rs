@@ -25,6 +25,9 @@ pub struct Config {
     pub substitute: Substitute,
     /// Ticks from one state hash to the next; 1. Each costs a client 4 bytes up.
     pub hash_interval: NonZeroU8,
+    /// Ticks of which a server that simulates keeps its own hashes, to find where a player began to
+    /// differ; 1,024, which is 17 s at 60 Hz. Each takes 16 bytes and 4 for each section.
+    pub hashes_kept: u16,
     /// Longest datagram, in bytes; 1,100, which leaves room for the transport's own within the
     /// 1,200 that every path carries (RFC 9000, section 14).
     pub datagram_len_max: u16,
@@ -64,6 +67,7 @@ impl Default for Config {
             },
             substitute: Substitute::Repeat,
             hash_interval: NonZeroU8::MIN,
+            hashes_kept: 1_024,
             datagram_len_max: 1_100,
             catch_up_rate: 72_000,
             catch_up_burst: 64_000,
@@ -115,6 +119,9 @@ pub struct ClientConfig {
     pub snapshot_len_max: u32,
     /// How fast a snapshot that the server asks for is sent; 10 Mbit/s.
     pub transfer: TransferLimits,
+    /// Ticks of which hashes are kept for a server that asks where the state began to differ;
+    /// 1,024, which is 17 s at 60 Hz. Each takes 16 bytes and 4 for each section.
+    pub hashes_kept: u16,
 }
 
 impl Default for ClientConfig {
@@ -125,6 +132,7 @@ impl Default for ClientConfig {
             playout: Duration::ZERO,
             snapshot_len_max: SNAPSHOT_LEN_MAX,
             transfer: TransferLimits::default(),
+            hashes_kept: 1_024,
         }
     }
 }

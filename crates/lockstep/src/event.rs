@@ -5,7 +5,7 @@ use core::time::Duration;
 
 use wire::{MatchId, Seat};
 
-use crate::{PeerId, Tick, Width};
+use crate::{Cause, PeerId, Section, Tick, Width};
 
 /// What a [`MatchServer`](crate::MatchServer) tells the application.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -92,6 +92,22 @@ pub enum ServerEvent {
         /// How they were found.
         verdict: Verdict,
     },
+    /// Where a player who was named in a [`Desync`](Self::Desync) began to differ: told once for
+    /// each, some round trips later. Where nobody decides, the first of those named is what the
+    /// others are compared with.
+    Divergence {
+        /// Who.
+        seat: Seat,
+        /// With whom it was compared; `None` for the server itself.
+        against: Option<Seat>,
+        /// First tick that differs, of those that both reported and keep.
+        tick: Tick,
+        /// What differs in it.
+        cause: Cause,
+        /// First section of the state that differs; `None` where states do not, or are not divided
+        /// into sections.
+        section: Option<Section>,
+    },
 }
 
 /// What is slow about a player.
@@ -171,6 +187,18 @@ pub enum ClientEvent {
     InputDelay {
         /// The new delay.
         ticks: u8,
+    },
+    /// The match fell apart, and we are one of the two that were compared: what the state was
+    /// before and after `tick`, and the inputs of it, are worth keeping.
+    Diverged {
+        /// First tick that differs.
+        tick: Tick,
+        /// Who differs, we or the one that was compared with us.
+        seat: Seat,
+        /// What differs.
+        cause: Cause,
+        /// First section of the state that differs, by its name in our newest report.
+        section: Option<&'static str>,
     },
     /// The server's match is not one we can play. The machine is at its end.
     Refused(Refusal),

@@ -7,6 +7,7 @@
 
 mod column;
 mod verdict;
+mod witness;
 
 use wire::{Instant, Seat};
 

@@ -8,15 +8,18 @@ pub mod checksum;
 mod client_peer;
 mod config;
 pub mod delta;
+mod divergence;
 mod event;
 mod history;
 mod input;
 mod input_log;
+mod ladder;
 mod ledger;
 mod margin;
 mod match_server;
 pub mod message;
 mod repair;
+mod rungs;
 mod sim;
 mod snapshot;
 mod stats;
@@ -31,6 +34,7 @@ pub use config::{
     ClientConfig, ClosePolicy, Config, InputDelay, Recovery, Repair, SlowPolicy, SnapshotSource,
     StartPolicy, Substitute, TickRate,
 };
+pub use divergence::{Cause, Section, SectionName};
 pub use event::{
     ClientEvent, CloseReason, ConfigError, JoinError, LeaveReason, Phase, Refusal, ReportError,
     ServerEvent, SlowCause, SnapshotError, StallCause, StartError, SubmitError, Verdict,

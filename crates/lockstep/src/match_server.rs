@@ -2,6 +2,7 @@
 
 mod closing;
 mod judging;
+mod ladder;
 mod pace;
 mod place;
 mod receiving;
@@ -22,6 +23,7 @@ use crate::event::{
     CloseReason, ConfigError, JoinError, LeaveReason, Phase, ReportError, ServerEvent, StartError,
 };
 use crate::input::{Input, encode_into};
+use crate::ladder::Ladder;
 use crate::ledger::Ledger;
 use crate::message::TURNS_HEAD_LEN_MAX;
 use crate::repair::RepairLimits;
@@ -76,6 +78,8 @@ pub struct MatchServer<I> {
     /// For a server that simulates.
     reader: ChainReader,
     ledger: Ledger,
+    /// Where those began to differ whom the ledger named.
+    ladder: Ladder,
     limits: RepairLimits,
     snapshots: Snapshots,
     /// No seat below it has a datagram due.
@@ -148,6 +152,7 @@ impl<I: Input> MatchServer<I> {
             scratch: Vec::with_capacity(shape.bundle_len_max().max(neutral.len())),
             reader: ChainReader::new(shape, &neutral, match_id),
             ledger: Ledger::new(shape.seats),
+            ladder: Ladder::new(config.hashes_kept),
             neutral,
             limits,
             snapshots: Snapshots::default(),
@@ -237,24 +242,15 @@ impl<I: Input> MatchServer<I> {
     }
 
     /// Takes the server's own state hash of `tick`, the turn returned last; players are then
-    /// judged by it instead of by their majority. Ticks between hash steps are ignored.
+    /// judged by it instead of by their majority. Those between hash steps are kept, to find where
+    /// a desync began. A game whose state has sections calls [`report_state`](Self::report_state)
+    /// instead.
     ///
     /// # Errors
     ///
     /// [`ReportError`] where it is of another tick.
     pub fn report(&mut self, tick: Tick, state_hash: u64) -> Result<(), ReportError> {
-        if tick.plus(1) != self.reader.next() {
-            return Err(ReportError::OutOfOrder);
-        }
-        let interval = u32::from(self.config.hash_interval.get());
-        if tick.0.is_multiple_of(interval) {
-            let hash = self.reader.log().report(state_hash);
-            if !self.ledger.insert_server(tick.0 / interval, hash) {
-                self.stats.hashes_refused = self.stats.hashes_refused.saturating_add(1);
-            }
-            self.settle_hashes();
-        }
-        Ok(())
+        self.take_report(tick, state_hash, None)
     }
 
     /// Takes one datagram.
@@ -351,6 +347,7 @@ impl<I: Input> MatchServer<I> {
         [
             self.chain.memory_len(),
             self.ledger.memory_len(),
+            self.ladder.memory_len(),
             self.closed_at.len().saturating_mul(size_of::<Instant>()),
             self.places.len().saturating_mul(size_of::<Place>()),
             self.peers.len().saturating_mul(peer),
@@ -387,6 +384,7 @@ impl<I: Input> MatchServer<I> {
         self.stop_waiting();
         self.peers.remove(&peer);
         self.ledger.dismiss(seat);
+        self.search_without(seat);
         if self.departed.len() >= self.places.len() {
             self.departed.pop_first();
         }

@@ -9,27 +9,29 @@
 //! | `0x09` | up | [`Up::Report`] of one who loaded a snapshot: `id8` of its transfer, and the rest |
 //! | `0x03` | up | [`Up::Leave`]: `reason8`, 0 quit, 1 finished, 4 refused |
 //! | `0x05` | up | [`ChunkAck`]: which chunks of a snapshot arrived |
+//! | `0x06` | up | [`Up::Answer`]: see [`Answer`] |
 //! | `0x0a` | up | [`Chunk`]: a piece of a snapshot |
 //! | `0x81` | down | [`Down::Welcome`]: see [`Welcome`] |
 //! | `0x82` | down | [`Down::Turns`]: see [`Turns`] |
 //! | `0x83` | down | [`Down::Turns`] that ask for state hashes |
 //! | `0x84` | down | [`Down::Bye`]: `reason8`, see [`CloseReason`](crate::CloseReason::code) |
 //! | `0x87` | down | [`Chunk`]: a piece of a snapshot |
+//! | `0x88` | down | [`Down::Question`]: see [`Question`] |
 //! | `0x8b` | down | [`Down::SnapshotAsk`]: `id8`, the transfer that shall bring it |
 //! | `0x8c` | down | [`ChunkAck`]: which chunks of a snapshot arrived |
 //!
 //! Chunks and their acknowledgements are read by [`decode_chunk`] and [`decode_chunk_ack`], since
 //! they look alike both ways; [`decode_up`] and [`decode_down`] refuse them.
 //!
-//! Reserved, and refused today: `0x04` order, `0x06` hash ladder answer, `0x07` commit, `0x08`
-//! reveal; `0x85` early input, `0x86` order acknowledgement, `0x88` hash ladder question, `0x89`
-//! migration, `0x8a` signed chain head; `0x40` to `0x4f` mesh peers; welcome modes past 2; the
-//! extension bit of a bundle.
+//! Reserved, and refused today: `0x04` order, `0x07` commit, `0x08` reveal; `0x85` early input,
+//! `0x86` order acknowledgement, `0x89` migration, `0x8a` signed chain head; `0x40` to `0x4f` mesh
+//! peers; welcome modes past 2; the extension bit of a bundle.
 
 #![warn(clippy::arithmetic_side_effects)]
 
 mod chunk;
 mod down;
+mod ladder;
 mod up;
 
 use core::fmt;
@@ -43,6 +45,11 @@ pub use chunk::{
 pub(crate) use chunk::{ack_of, chunk_offset, write_chunk, write_chunk_ack};
 pub use down::{Bundles, Down, Mode, PERIOD_NANOS, Turns, Welcome, decode_down};
 pub(crate) use down::{write_bye, write_snapshot_ask, write_turns_head, write_welcome};
+pub use ladder::{
+    ANSWER_LEN_MAX, Answer, LADDER_SECTIONS_LEN_MAX, LADDER_TICKS_MAX, Question, SectionHashes,
+    TickHashes,
+};
+pub(crate) use ladder::{write_heard, write_question, write_sections, write_ticks};
 pub use up::{HASHES_MAX, HashRun, INPUTS_MAX, InputRun, Report, Up, decode_up};
 pub(crate) use up::{ReportHead, write_leave, write_ready, write_report};
 
@@ -56,11 +63,13 @@ const READY: u8 = 0x01;
 const REPORT: u8 = 0x02;
 const REPORT_LOADED: u8 = 0x09;
 const LEAVE: u8 = 0x03;
+const ANSWER: u8 = 0x06;
 const WELCOME: u8 = 0x81;
 const TURNS: u8 = 0x82;
 const TURNS_ASKING: u8 = 0x83;
 const BYE: u8 = 0x84;
 const SNAPSHOT_ASK: u8 = 0x8b;
+const QUESTION: u8 = 0x88;
 
 /// Why a datagram is none of ours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

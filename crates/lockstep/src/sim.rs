@@ -31,6 +31,7 @@ use crate::{Input, StateHasher, Turn};
 ///         self.0.clone_from(from);
 ///     }
 ///     fn hash(&self, hasher: &mut StateHasher) {
+///         hasher.section("score");
 ///         self.0.iter().for_each(|points| hasher.u64(*points));
 ///     }
 /// }
@@ -54,6 +55,7 @@ pub trait Sim {
     /// Goes back to the state that `save` took.
     fn load(&mut self, from: &Self::Snapshot);
 
-    /// Writes the state into `hasher`: all that a step depends on, in an order that all share.
+    /// Writes the state into `hasher`: all that a step depends on, in an order that all share, and
+    /// divided into [sections](StateHasher#sections) where a desync shall be told by name.
     fn hash(&self, hasher: &mut StateHasher);
 }

@@ -30,6 +30,13 @@ pub struct ServerStats {
     pub hashes_missing: u64,
     /// State hashes that were of no tick that could be compared.
     pub hashes_refused: u64,
+    /// Questions sent about where players began to differ, repetitions and word of the end
+    /// included.
+    pub ladder_questions: u64,
+    /// Answers to them that counted.
+    pub ladder_answers: u64,
+    /// Answers that nobody asked for, or not any more, or that contradict what was reported.
+    pub ladder_refused: u64,
     /// Times the clock was set back because the process had been paused.
     pub pauses: u64,
     /// Datagrams dropped: not of this format.
@@ -62,6 +69,10 @@ pub struct ClientStats {
     pub bytes_sent: u64,
     /// Ticks ahead for which inputs are stamped now.
     pub input_delay: u8,
+    /// Answers sent about where states began to differ.
+    pub ladder_answers: u64,
+    /// Questions about it that were dropped because others waited.
+    pub ladder_dropped: u64,
     /// Times the tick clock jumped by more than 15 ticks.
     pub clock_jumps: u64,
     /// Datagrams dropped: not of this format.

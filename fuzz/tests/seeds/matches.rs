@@ -30,7 +30,15 @@ pub(crate) fn datagrams() -> Vec<Input> {
     let up = include_str!("../../../crates/lockstep/testdata/up.hex");
     let down = include_str!("../../../crates/lockstep/testdata/down.hex");
     let mut inputs = Vec::new();
-    for name in ["ready", "leave", "report_bare", "report_full"] {
+    for name in [
+        "ready",
+        "leave",
+        "report_bare",
+        "report_full",
+        "answer_ticks",
+        "answer_sections",
+        "answer_heard",
+    ] {
         inputs.push((
             "lockstep_up",
             name,
@@ -39,7 +47,15 @@ pub(crate) fn datagrams() -> Vec<Input> {
     }
     let stick = [vec![0, 31], vector(up, "report_stick")].concat();
     inputs.push(("lockstep_up", "report_stick", stick));
-    for name in ["welcome", "turns", "turns_asking", "bye"] {
+    for name in [
+        "welcome",
+        "turns",
+        "turns_asking",
+        "bye",
+        "question_ticks",
+        "question_sections",
+        "question_diverged",
+    ] {
         let datagram = [vec![0, 2, 0, 15], vector(down, name)].concat();
         inputs.push(("lockstep_down", name, datagram));
     }

@@ -11,6 +11,11 @@ use crate::message::{HASHES_MAX, HashRun};
 /// State hashes kept for a server that asks again.
 const HASHES_KEPT: u32 = 1_024;
 
+/// A step that is missing this soon after the last that went out again is part of a burst: all go
+/// out again from there, as many as fit. Else it goes alone: each copy of one that was not missing is
+/// 4 bytes for nothing.
+const BURST_STEPS: u32 = 4;
+
 /// State hashes on their way.
 #[derive(Debug)]
 pub(super) struct Hashes {
@@ -22,6 +27,8 @@ pub(super) struct Hashes {
     unsent: u32,
     /// First step that the server asked for again.
     wanted: Option<u32>,
+    /// Steps that went out again last.
+    again: Range<u32>,
 }
 
 impl Hashes {
@@ -32,6 +39,7 @@ impl Hashes {
             end: 0,
             unsent: 0,
             wanted: None,
+            again: 0..0,
         }
     }
 
@@ -78,7 +86,7 @@ impl Hashes {
             return HashRun::default();
         };
         let end = if again.is_some() {
-            self.unsent
+            self.end_again(first)
         } else {
             self.end
         };
@@ -96,6 +104,19 @@ impl Hashes {
         debug_assert!(run.count <= HASHES_MAX, "as many as there are places");
         self.unsent = self.unsent.max(first.saturating_add(run.count));
         run
+    }
+
+    /// One past the last step that goes out again from `first` on.
+    fn end_again(&mut self, first: u32) -> u32 {
+        let burst_end = self.again.end.saturating_add(BURST_STEPS);
+        let count = if (self.again.start..burst_end).contains(&first) {
+            HASHES_MAX
+        } else {
+            1
+        };
+        let end = self.unsent.min(first.saturating_add(count));
+        self.again = first..end;
+        end
     }
 
     pub(super) const fn memory_len(&self) -> usize {
@@ -161,7 +182,9 @@ mod tests {
         assert_eq!(steps(&mut hashes), [16, 17, 18, 19]);
         assert_eq!(steps(&mut hashes), []);
         hashes.on_wanted(17);
-        assert_eq!(steps(&mut hashes), [17, 18, 19]);
+        assert_eq!(steps(&mut hashes), [17]);
+        hashes.on_wanted(18);
+        assert_eq!(steps(&mut hashes), [18, 19]);
         assert_eq!(steps(&mut hashes), []);
         hashes.on_wanted(20);
         assert_eq!(steps(&mut hashes), [], "it was never sent");
@@ -179,17 +202,39 @@ mod tests {
         assert_eq!(steps(&mut hashes), (1_110..1_115).collect::<Vec<_>>());
         assert_eq!(steps(&mut hashes), [1_120, 1_121]);
         hashes.on_wanted(1_100);
-        assert_eq!(steps(&mut hashes), (1_110..1_115).collect::<Vec<_>>());
+        assert_eq!(steps(&mut hashes), [1_110]);
+        hashes.on_wanted(1_111);
+        assert_eq!(steps(&mut hashes), (1_111..1_115).collect::<Vec<_>>());
         hashes.on_wanted(1_116);
         assert_eq!(steps(&mut hashes), [1_120, 1_121]);
         hashes.on_wanted(1_098);
-        assert_eq!(steps(&mut hashes), [1_098, 1_099]);
+        assert_eq!(steps(&mut hashes), [1_098]);
+        hashes.on_wanted(1_099);
+        assert_eq!(steps(&mut hashes), [1_099], "and not what was left out");
         assert_eq!(steps(&mut hashes), []);
         // Longer than the ring: nothing before it is there any more.
         hashes.push(5_000, 15_000).unwrap();
         assert_eq!(steps(&mut hashes), [5_000]);
         hashes.on_wanted(low(3_990));
         assert_eq!(steps(&mut hashes), [5_000]);
+    }
+
+    #[test]
+    fn one_goes_out_again_but_where_many_are_missing() {
+        let mut hashes = pushed(0..100);
+        while !steps(&mut hashes).is_empty() {}
+        for (wanted, sent) in [
+            (50, 50..51),
+            // The same again, or one soon behind it: a burst.
+            (50, 50..66),
+            (69, 69..85),
+            (89, 89..90),
+            (20, 20..21),
+            (24, 24..40),
+        ] {
+            hashes.on_wanted(wanted);
+            assert_eq!(steps(&mut hashes), sent.collect::<Vec<_>>());
+        }
     }
 
     fn low(step: u32) -> u16 {

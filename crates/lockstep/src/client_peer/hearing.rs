@@ -45,7 +45,7 @@ impl<I: Input> ClientPeer<I> {
         let mut neutral = Vec::new();
         encode_into(&I::default(), &mut neutral);
         self.state = State::Seated {
-            session: Box::new(Session::new(*welcome, neutral)),
+            session: Box::new(Session::new(*welcome, neutral, self.config.hashes_kept)),
             ready_at: Some(now),
             is_due: false,
         };

@@ -8,6 +8,7 @@ use wire::Instant;
 
 use super::delay::DelayControl;
 use super::hashes::Hashes;
+use super::ladder::Answers;
 use super::stall::Expected;
 use crate::bundle::Shape;
 use crate::chain::{CHAIN_LEN, Chain, ChainReader};
@@ -15,10 +16,11 @@ use crate::event::ReportError;
 use crate::history::History;
 use crate::input_log::AHEAD_MAX;
 use crate::message::{HashRun, ReportHead, Turns, Welcome, write_report};
+use crate::rungs::Rungs;
 use crate::snapshot::{self, SnapshotHead};
 use crate::tick_clock::{DUE_MAX, TickClock};
 use crate::turn::{Origin, Row};
-use crate::{ClientStats, Tick};
+use crate::{ClientStats, StateHasher, Tick};
 
 /// Reports up to this length, in bytes, are not worth shortening: the transport's own 59 bytes
 /// weigh more.
@@ -59,6 +61,10 @@ pub(super) struct Session {
     hashes: Hashes,
     /// Transfer of the snapshot that was loaded last.
     loaded: Option<u8>,
+    /// First tick that the application has not reported, of those that were returned.
+    reported_end: Tick,
+    pub(super) rungs: Rungs,
+    pub(super) answers: Answers,
 }
 
 /// A turn that was just read.
@@ -70,7 +76,7 @@ pub(super) struct Read {
 }
 
 impl Session {
-    pub(super) fn new(welcome: Welcome, neutral: Vec<u8>) -> Self {
+    pub(super) fn new(welcome: Welcome, neutral: Vec<u8>, hashes_kept: u16) -> Self {
         Self {
             welcome,
             chain: Chain::new(welcome.shape),
@@ -88,6 +94,9 @@ impl Session {
             clock: None,
             hashes: Hashes::new(),
             loaded: None,
+            reported_end: Tick(0),
+            rungs: Rungs::new(hashes_kept),
+            answers: Answers::new(),
         }
     }
 
@@ -148,6 +157,8 @@ impl Session {
         let interval = u32::from(self.welcome.hash_interval.get());
         let step = next.minus(1).0.div_ceil(interval);
         self.hashes.go_on_from(step);
+        // The tick that the snapshot is of may be reported as well.
+        self.reported_end = next.minus(1);
         self.history.forget_before(self.end);
     }
 
@@ -243,16 +254,27 @@ impl Session {
         Some(self.clock.as_ref()?.arrival(next) + playout)
     }
 
-    pub(super) fn report(&mut self, tick: Tick, state_hash: u64) -> Result<(), ReportError> {
-        if tick.plus(1) != self.reader.next() {
+    /// Takes the root of a state, and its sections where there are any.
+    pub(super) fn report(
+        &mut self,
+        tick: Tick,
+        root: u64,
+        state: Option<&StateHasher>,
+    ) -> Result<(), ReportError> {
+        if tick.plus(1) != self.reader.next() || tick < self.reported_end {
             return Err(ReportError::OutOfOrder);
         }
+        let log = self.reader.log();
+        let hash = log.report(root);
         let interval = u32::from(self.welcome.hash_interval.get());
-        if !tick.0.is_multiple_of(interval) {
-            return Ok(());
+        if tick.0.is_multiple_of(interval) {
+            let step = tick.0.checked_div(interval).unwrap_or(0);
+            self.hashes.push(step, hash)?;
         }
-        let step = tick.0.checked_div(interval).unwrap_or(0);
-        self.hashes.push(step, self.reader.log().report(state_hash))
+        let sections = state.into_iter().flat_map(StateHasher::sections);
+        self.rungs.push(tick, (hash, log.short()), sections);
+        self.reported_end = tick.plus(1);
+        Ok(())
     }
 
     pub(super) fn write_report(&mut self, out: &mut Vec<u8>) {
@@ -338,12 +360,14 @@ impl Session {
         self.reader.row()
     }
 
-    pub(super) const fn memory_len(&self) -> usize {
+    pub(super) fn memory_len(&self) -> usize {
         size_of::<Self>()
             .saturating_add(self.chain.memory_len())
             .saturating_add(self.history.memory_len())
             .saturating_add(self.hashes.memory_len())
             .saturating_add(self.delay.memory_len())
+            .saturating_add(self.rungs.memory_len())
+            .saturating_add(self.answers.memory_len())
             .saturating_add(self.reader.row().memory_len())
     }
 

@@ -26,6 +26,7 @@ impl<I: Input> MatchServer<I> {
             self.close_tick(now);
         }
         self.expire_hashes(now);
+        self.search_on(now);
     }
 
     /// Closes the tick that waits, where nobody is missing any more.

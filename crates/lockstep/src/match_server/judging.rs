@@ -59,7 +59,7 @@ impl<I: Input> MatchServer<I> {
 
     fn is_overdue(&self, now: Instant, step: u32) -> bool {
         let interval = self.hash_interval();
-        let tick = Tick(step.saturating_mul(interval));
+        let tick = self.tick_of(step);
         let ticks = PATIENCE_TICKS.saturating_add(u64::from(interval).saturating_mul(2));
         let nanos = self.limits.period_nanos.saturating_mul(ticks);
         let patience = PATIENCE.saturating_add(Duration::from_nanos(nanos));
@@ -71,15 +71,20 @@ impl<I: Input> MatchServer<I> {
         self.config.hash_interval.get().into()
     }
 
+    /// Tick of a hash step.
+    pub(super) fn tick_of(&self, step: u32) -> Tick {
+        Tick(step.saturating_mul(self.hash_interval()))
+    }
+
     fn tell(&mut self, finding: Finding) {
-        let interval = self.hash_interval();
-        let tick = |step: u32| Tick(step.saturating_mul(interval));
         match finding {
-            Finding::Differs(divergence) => self.on_desync(tick(divergence.step), divergence),
+            Finding::Differs(divergence) => {
+                self.on_desync(self.tick_of(divergence.step), divergence);
+            }
             Finding::Silent { seat, step } => {
                 let most = self.places.len().saturating_mul(EVENTS_PER_SEAT_MAX);
                 if self.events.len() < most {
-                    let tick = tick(step);
+                    let tick = self.tick_of(step);
                     self.events.push_back(ServerEvent::Silent { seat, tick });
                 }
             }
@@ -87,22 +92,22 @@ impl<I: Input> MatchServer<I> {
     }
 
     fn on_desync(&mut self, tick: Tick, divergence: Divergence) {
-        let Divergence { seats, verdict, .. } = divergence;
         let now = self.now;
-        if let [seat] = *seats.as_slice()
+        if let [seat] = *divergence.seats.as_slice()
             && self.blames_donor(now, seat, tick)
         {
             return;
         }
+        let verdict = divergence.verdict;
         let reload = self.config.recovery == Recovery::Reload && verdict != Verdict::Undecided;
-        let named = seats.clone();
         self.events.push_back(ServerEvent::Desync {
             tick,
-            seats,
+            seats: divergence.seats.clone(),
             verdict,
         });
+        self.search(&divergence);
         if reload {
-            for seat in named {
+            for seat in divergence.seats {
                 self.resync(now, seat);
             }
         }

@@ -43,6 +43,7 @@ impl<I: Input> MatchServer<I> {
         match decode_up(datagram, I::WIDTH) {
             Ok(Up::Ready { next }) => self.on_ready(now, seat, next),
             Ok(Up::Report(report)) => self.on_report(now, seat, &report),
+            Ok(Up::Answer(answer)) => self.on_ladder_answer(seat, &answer),
             Ok(Up::Leave(reason)) => self.remove(seat, reason, CloseReason::Removed),
             Err(_) => {
                 self.stats.dropped_malformed = self.stats.dropped_malformed.saturating_add(1);

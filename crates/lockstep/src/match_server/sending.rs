@@ -12,6 +12,9 @@ use crate::{ClosePolicy, PeerId, Tick};
 impl<I: Input> MatchServer<I> {
     /// Writes the next datagram and returns who shall get it.
     pub(super) fn transmit(&mut self, now: Instant, buf: &mut Vec<u8>) -> Option<PeerId> {
+        if let Some(peer) = self.transmit_question(now, buf) {
+            return Some(peer);
+        }
         while self.transmit_from < self.places.len() {
             let index = self.transmit_from;
             self.transmit_from = index.saturating_add(1);

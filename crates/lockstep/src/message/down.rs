@@ -5,7 +5,8 @@ use core::ops::RangeInclusive;
 
 use wire::{MatchId, Reader, Seat, Writer};
 
-use super::{BYE, DecodeError, SNAPSHOT_ASK, TURNS, TURNS_ASKING, VERSION, WELCOME};
+use super::ladder::{Question, decode_question};
+use super::{BYE, DecodeError, QUESTION, SNAPSHOT_ASK, TURNS, TURNS_ASKING, VERSION, WELCOME};
 use crate::bundle::{self, Shape};
 use crate::event::CloseReason;
 use crate::input::Width;
@@ -25,6 +26,8 @@ pub enum Down<'a> {
         /// Id of the transfer that shall bring it; another one each time.
         id: u8,
     },
+    /// Where did a desync begin, or: there it did.
+    Question(Question),
 }
 
 /// Lengths of a tick, in nanoseconds: those of 1,000 ticks a second down to one.
@@ -154,6 +157,7 @@ pub fn decode_down(datagram: &[u8], shape: Option<Shape>) -> Result<Down<'_>, De
                 Err(DecodeError::Malformed)
             }
         }
+        QUESTION => decode_question(reader).map(Down::Question),
         unknown => Err(DecodeError::UnknownKind(unknown)),
     }
 }

@@ -2,7 +2,8 @@
 
 use wire::Reader;
 
-use super::{DecodeError, LEAVE, READY, REPORT, REPORT_LOADED, VERSION};
+use super::ladder::{Answer, decode_answer};
+use super::{ANSWER, DecodeError, LEAVE, READY, REPORT, REPORT_LOADED, VERSION};
 use crate::Tick;
 use crate::bits::{BitReader, BitWriter, Malformed};
 use crate::delta;
@@ -27,6 +28,8 @@ pub enum Up<'a> {
     Report(Report<'a>),
     /// It goes.
     Leave(LeaveReason),
+    /// What the server asked for, to find where a desync began.
+    Answer(Answer<'a>),
 }
 
 /// What a client says each tick.
@@ -231,6 +234,7 @@ pub fn decode_up(datagram: &[u8], width: Width) -> Result<Up<'_>, DecodeError> {
                 .ok_or(DecodeError::Malformed)?;
             end(&reader).map(|()| Up::Leave(reason))
         }
+        ANSWER => decode_answer(reader).map(Up::Answer),
         unknown => Err(DecodeError::UnknownKind(unknown)),
     }
 }

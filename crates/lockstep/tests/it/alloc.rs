@@ -4,7 +4,7 @@ use core::cell::Cell;
 use core::time::Duration;
 use std::alloc::{GlobalAlloc, Layout, System};
 
-use lockstep::{ClientConfig, ClientPeer, MatchServer, PeerId};
+use lockstep::{ClientConfig, ClientPeer, MatchServer, PeerId, StateHasher};
 use wire::{Arrival, Instant, Seat, Seed};
 
 use crate::world::{MATCH, config, pad};
@@ -115,8 +115,14 @@ impl Bench {
             client.handle_timeout(self.now);
             while let Some(turn) = client.poll_turn(self.now) {
                 let tick = turn.tick();
-                let sum = turn.inputs().map(|(_, input, _)| u64::from(input)).sum();
-                client.report(tick, sum).unwrap();
+                let mut state = StateHasher::new(MATCH);
+                for (section, (_, input, _)) in
+                    ["one", "two", "three"].into_iter().zip(turn.inputs())
+                {
+                    state.section(section);
+                    state.u32(input.into());
+                }
+                client.report_state(tick, &state).unwrap();
             }
             while client.poll_event().is_some() {}
             while client.poll_transmit(self.now, &mut self.buf).is_some() {
@@ -177,7 +183,8 @@ fn ls_9_memory_is_taken_at_the_start_and_as_documented() {
     );
     client.handle_datagram(now, Arrival::from(PeerId(0)), &mut welcome);
     let bytes = held() - before;
-    // 1,024 bundles and hashes, 64 inputs, a queue of 64 events.
+    // 1,024 bundles and hashes, 64 inputs, a queue of 64 events. Sections come with the first
+    // report.
     assert!(bytes < 1_024 * (337 + 4 + 8) + 16_384, "{bytes}");
     let counted = i64::try_from(client.memory_len()).unwrap();
     assert!(counted.abs_diff(bytes) < 2_048, "{counted} {bytes}");

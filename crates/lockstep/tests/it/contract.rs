@@ -4,6 +4,7 @@ use core::convert::Infallible;
 
 use lockstep::{
     ClientConfig, ClientPeer, ClientStats, LeaveReason, MatchServer, PeerId, Phase, ServerStats,
+    StateHasher,
 };
 use netsim::contract::{ContractSubject, Limits, Reached, check_contract};
 use wire::{Arrival, CommandId, Generator, Instant, Machine, Seat, Seed, Transmit};
@@ -61,6 +62,15 @@ impl Machine for Role {
     }
 }
 
+/// A state of two sections, of which the second differs.
+fn state(number: u32) -> StateHasher {
+    let mut hasher = StateHasher::new(MATCH);
+    hasher.section("one");
+    hasher.section("two");
+    hasher.u32(number);
+    hasher
+}
+
 /// A server and two clients; to clients the server is peer 0, to the server they are 1 and 2.
 struct Match;
 
@@ -96,7 +106,7 @@ impl ContractSubject for Match {
             Role::Server(server) => {
                 while let Some(turn) = server.poll_turn() {
                     let tick = turn.tick();
-                    server.report(tick, 7).unwrap();
+                    server.report_state(tick, &state(0)).unwrap();
                 }
                 if number == 0 {
                     server.leave(now, PeerId(1));
@@ -107,7 +117,9 @@ impl ContractSubject for Match {
                 client.submit(now, &input).ok();
                 while let Some(turn) = client.poll_turn(now) {
                     let tick = turn.tick();
-                    client.report(tick, 7).unwrap();
+                    // Now and then a game goes wrong.
+                    let state = state(u32::from(number == 1));
+                    client.report_state(tick, &state).unwrap();
                 }
                 if number == 0 {
                     client.leave(now, LeaveReason::Quit);
@@ -138,8 +150,9 @@ impl ContractSubject for Match {
     }
 
     fn limits(&self) -> Limits {
-        // 1,024 bundles, three columns of as many hashes, two logs of 320 inputs, and queues.
-        Limits::new(1_024 * (6 + 6 + 8 + 3 * 8) + 2 * 320 * 6 + 8_192)
+        // 1,024 bundles, three columns of as many hashes, as many ticks of two sections, two logs
+        // of 320 inputs, and queues.
+        Limits::new(1_024 * (6 + 6 + 8 + 3 * 8 + 16 + 2 * 4) + 2 * 320 * 6 + 8_192)
     }
 
     fn observe(&self, machines: &[Role], reached: &mut Reached) {
@@ -165,6 +178,9 @@ fn note_server(stats: &ServerStats, reached: &mut Reached) {
         ("hashes are missing", stats.hashes_missing),
         ("hashes are refused", stats.hashes_refused),
         ("a client catches up", stats.catch_up_datagrams),
+        ("a search asks", stats.ladder_questions),
+        ("a search is answered", stats.ladder_answers),
+        ("an answer comes twice", stats.ladder_refused),
         ("the server drops malformed", stats.dropped_malformed),
         ("the server drops a stranger's", stats.dropped_unknown_peer),
         ("the server drops a false ack", stats.dropped_ack),
@@ -177,6 +193,7 @@ fn note_client(stats: &ClientStats, reached: &mut Reached) {
     for (point, count) in [
         ("turns are played", stats.turns),
         ("a client's input is substituted", stats.substituted),
+        ("a client answers", stats.ladder_answers),
         ("bundles come twice", stats.bundles_repeated),
         ("bundles come early", stats.bundles_early),
         ("a client drops malformed", stats.dropped_malformed),

@@ -3,8 +3,8 @@
 use core::time::Duration;
 
 use lockstep::bundle::{self, Shape};
-use lockstep::message::{Down, INPUTS_MAX, Up, decode_down, decode_up};
-use lockstep::{ClientConfig, ClientPeer, Input, MatchServer, Origin, PeerId, Width};
+use lockstep::message::{Answer, Down, INPUTS_MAX, Up, decode_down, decode_up};
+use lockstep::{ClientConfig, ClientPeer, Input, MatchServer, Origin, PeerId, StateHasher, Width};
 use proptest::prelude::*;
 use wire::{Arrival, Generator, Instant, Seat, Seed};
 
@@ -12,14 +12,14 @@ use crate::alloc::{allocations, held};
 use crate::world::{Link, MATCH, World, config, pad};
 
 /// Bits, as hostile clients write them.
-struct Forge(Vec<u8>, u32);
+pub(crate) struct Forge(pub(crate) Vec<u8>, u32);
 
 impl Forge {
-    fn new(kind: u8) -> Self {
+    pub(crate) fn new(kind: u8) -> Self {
         Self(vec![kind], 0)
     }
 
-    fn bits(mut self, value: u64, count: u32) -> Self {
+    pub(crate) fn bits(mut self, value: u64, count: u32) -> Self {
         for index in (0..count).rev() {
             if self.1.is_multiple_of(8) {
                 self.0.push(0);
@@ -31,7 +31,7 @@ impl Forge {
         self
     }
 
-    fn gamma(self, value: u32) -> Self {
+    pub(crate) fn gamma(self, value: u32) -> Self {
         let shifted = u64::from(value) + 1;
         let len = shifted.ilog2();
         self.bits(0, len).bits(shifted, len + 1)
@@ -204,6 +204,14 @@ fn a_lying_client_cannot_blame_another() {
     assert_eq!(named, [[Seat(2)]]);
 }
 
+fn state(number: u32) -> StateHasher {
+    let mut hasher = StateHasher::new(MATCH);
+    hasher.section("random");
+    hasher.section("units");
+    hasher.u32(number);
+    hasher
+}
+
 /// Datagrams of a real match, both ways.
 fn samples(seed: u64) -> (Vec<Vec<u8>>, Vec<Vec<u8>>) {
     let now = Instant::from_millis(1);
@@ -232,7 +240,12 @@ fn samples(seed: u64) -> (Vec<Vec<u8>>, Vec<Vec<u8>>) {
         client.handle_timeout(now);
         while let Some(turn) = client.poll_turn(now) {
             let tick = turn.tick();
-            client.report(tick, 1).unwrap();
+            client.report_state(tick, &state(tick.0)).unwrap();
+        }
+        while let Some(turn) = server.poll_turn() {
+            // They differ from the eleventh tick on.
+            let tick = turn.tick();
+            server.report_state(tick, &state(tick.0.min(10))).unwrap();
         }
         while client.poll_transmit(now, &mut buf).is_some() {
             ups.push(buf.clone());
@@ -240,6 +253,8 @@ fn samples(seed: u64) -> (Vec<Vec<u8>>, Vec<Vec<u8>>) {
             buf.clear();
         }
     }
+    let has = |all: &[Vec<u8>], kind| all.iter().any(|datagram| datagram[0] == kind);
+    assert!(has(&ups, 6) && has(&downs, 0x88), "the search included");
     (ups, downs)
 }
 
@@ -317,7 +332,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(4_000))]
 
     #[test]
-    fn l8_ls_10_any_bytes_decode_or_do_not(kind in prop::sample::select(vec![1_u8, 2, 3, 0x81, 0x82, 0x83, 0x84, 9]), tail: Vec<u8>, bits in 1_u16..300, seats in 1_u16..40) {
+    fn l8_ls_10_any_bytes_decode_or_do_not(kind in prop::sample::select(vec![1_u8, 2, 3, 6, 0x81, 0x82, 0x83, 0x84, 0x88, 9]), tail: Vec<u8>, bits in 1_u16..300, seats in 1_u16..40) {
         let mut datagram = vec![kind];
         datagram.extend(tail);
         let width = Width::new(bits).unwrap();
@@ -341,6 +356,15 @@ proptest! {
             let mut count = 0;
             inputs.unpack(&mut input[..width.byte_len()], |_, _| count += 1);
             assert!(count == inputs.count && count <= INPUTS_MAX);
+        }
+        if let Ok(Up::Answer(answer)) = up {
+            let count = match answer {
+                Answer::Ticks(ticks) => ticks.iter().count(),
+                Answer::Sections { known, .. } => known.map_or(0, |known| known.iter().count() * 4),
+                Answer::Heard { .. } => 0,
+            };
+            // 255 ticks, or 64 sections of some 4 bytes and a name.
+            assert!(count <= 256 && count <= 8 * datagram.len());
         }
         prop_assert_eq!(allocations() - before, 0);
     }

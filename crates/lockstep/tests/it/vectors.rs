@@ -4,11 +4,11 @@ use core::num::NonZeroU8;
 
 use lockstep::bundle::Shape;
 use lockstep::message::{
-    Chunk, DecodeError, Direction, Down, HashRun, Mode, Up, Welcome, decode_chunk,
-    decode_chunk_ack, decode_down, decode_up,
+    Answer, Chunk, DecodeError, Direction, Down, HashRun, Mode, Question, Up, Welcome,
+    decode_chunk, decode_chunk_ack, decode_down, decode_up,
 };
 use lockstep::transfer::{Incoming, Outgoing, TransferLimits};
-use lockstep::{CloseReason, InputDelay, LeaveReason, Tick, Width};
+use lockstep::{Cause, CloseReason, InputDelay, LeaveReason, Tick, Width};
 use wire::{Instant, MatchId, Seat};
 
 /// Reads `name = hex` lines; `#` begins a comment.
@@ -129,8 +129,8 @@ fn down_vectors_mean_what_they_meant() {
     assert_eq!(decode_down(&datagram, None), Ok(Down::Welcome(welcome)));
     let bye = Ok(Down::Bye(CloseReason::Behind));
     assert_eq!(decode_down(&down("bye"), None), bye);
-    let ladder = Err(DecodeError::UnknownKind(0x88));
-    assert_eq!(decode_down(&down("hash_ladder"), None), ladder);
+    let migration = Err(DecodeError::UnknownKind(0x89));
+    assert_eq!(decode_down(&down("migration"), None), migration);
 
     for (name, wanted) in [("turns", None), ("turns_asking", Some(0x0102))] {
         let datagram = down(name);
@@ -210,17 +210,118 @@ fn vectors_of_snapshots_mean_what_they_meant() {
     }
 }
 
+#[test]
+fn ladder_vectors_mean_what_they_meant() {
+    let question = |name| match decode_down(&vector(DOWN, name), None) {
+        Ok(Down::Question(question)) => question,
+        other => panic!("{name}: {other:?}"),
+    };
+    let (first_low, tick_low, count, seat) = (0x0102, 0x0102, 10, Seat(3));
+    let ticks = Question::Ticks { first_low, count };
+    assert_eq!(question("question_ticks"), ticks);
+    let sections = Question::Sections { tick_low };
+    assert_eq!(question("question_sections"), sections);
+    for (name, cause, section) in [
+        ("question_diverged", Cause::State, Some(1)),
+        ("question_diverged_inputs", Cause::Inputs, None),
+    ] {
+        let diverged = Question::Diverged {
+            tick_low,
+            seat,
+            cause,
+            section,
+        };
+        assert_eq!(question(name), diverged);
+    }
+    let ticks = vector(UP, "answer_ticks");
+    let Ok(Up::Answer(Answer::Ticks(ticks))) = decode_up(&ticks, PAD) else {
+        panic!("no ticks");
+    };
+    assert_eq!((ticks.first_low, ticks.count), (first_low, count));
+    let mut hashes = [None; 10];
+    (hashes[0], hashes[9]) = (Some(0xdead_beef), Some(0x0102_0304));
+    assert!(ticks.iter().eq(hashes));
+    let sections = vector(UP, "answer_sections");
+    let Ok(Up::Answer(Answer::Sections { known, .. })) = decode_up(&sections, PAD) else {
+        panic!("no sections");
+    };
+    let known = known.unwrap();
+    assert_eq!(known.log, 0xc0ff_ee00);
+    let sections: Vec<_> = known
+        .iter()
+        .map(|(hash, name)| (hash, name.to_string()))
+        .collect();
+    let expected = [(0xdead_beef, "random"), (0x0102_0304, "units")];
+    let expected = expected.map(|(hash, name)| (hash, name.to_owned()));
+    assert_eq!(sections, expected);
+    let known = None;
+    let unknown = Ok(Up::Answer(Answer::Sections { tick_low, known }));
+    assert_eq!(decode_up(&vector(UP, "answer_unknown"), PAD), unknown);
+    let heard = Ok(Up::Answer(Answer::Heard { tick_low, seat }));
+    assert_eq!(decode_up(&vector(UP, "answer_heard"), PAD), heard);
+}
+
+/// Values that no sender writes, put into vectors.
+#[test]
+fn ladder_vectors_with_other_values_are_refused() {
+    // Form; no tick; bits past the count; known; sections; a long name; a name that is no text.
+    for (name, at, value) in [
+        ("answer_ticks", 1, 3),
+        ("answer_ticks", 4, 0),
+        ("answer_ticks", 6, 0x60),
+        ("answer_ticks", 6, 0x48),
+        ("answer_sections", 4, 2),
+        ("answer_sections", 9, 3),
+        ("answer_sections", 18, 33),
+        ("answer_sections", 19, 0x1b),
+        ("answer_sections", 19, 0xc3),
+        ("answer_unknown", 4, 1),
+    ] {
+        let mut datagram = vector(UP, name);
+        datagram[at] = value;
+        assert!(decode_up(&datagram, PAD).is_err(), "{name} {at} {value}");
+    }
+    // Form; no tick; cause; section 64.
+    for (name, at, value) in [
+        ("question_ticks", 1, 3),
+        ("question_ticks", 4, 0),
+        ("question_diverged", 6, 3),
+        ("question_diverged", 7, 64),
+    ] {
+        let mut datagram = vector(DOWN, name);
+        datagram[at] = value;
+        assert!(decode_down(&datagram, None).is_err(), "{name} {at} {value}");
+    }
+}
+
 /// Every vector, cut short anywhere or longer by a byte, is refused, but where the cut falls
 /// between two bundles.
 #[test]
 fn a_vector_cut_short_is_refused() {
-    for name in ["ready", "leave", "report_bare", "report_full"] {
+    for name in [
+        "ready",
+        "leave",
+        "report_bare",
+        "report_full",
+        "answer_ticks",
+        "answer_sections",
+        "answer_unknown",
+        "answer_heard",
+    ] {
         let mut datagram = vector(UP, name);
         for len in 0..datagram.len() {
             assert!(decode_up(&datagram[..len], PAD).is_err(), "{name} {len}");
         }
         datagram.push(0);
         assert!(decode_up(&datagram, PAD).is_err(), "{name}");
+    }
+    for name in ["question_ticks", "question_sections", "question_diverged"] {
+        let mut datagram = vector(DOWN, name);
+        for len in 0..datagram.len() {
+            assert!(decode_down(&datagram[..len], None).is_err(), "{name} {len}");
+        }
+        datagram.push(0);
+        assert!(decode_down(&datagram, None).is_err(), "{name}");
     }
     let turns = vector(DOWN, "turns");
     let good: Vec<_> = (0..=turns.len())

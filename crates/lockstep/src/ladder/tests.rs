@@ -1,0 +1,457 @@
+use super::*;
+use crate::message::{decode_up, write_heard, write_sections, write_ticks};
+use crate::{Width, message};
+
+const NAMES: [&str; 4] = ["random", "units", "shots", "score"];
+
+/// How often an answer is waited for before the question is asked again.
+const WAIT: u64 = 130_000_000;
+
+/// A player who differs in section `section` from tick `from` on; past the last, in its log.
+fn hashes(from: u32, section: usize, ticks: impl Iterator<Item = u32>) -> Rungs {
+    let mut rungs = Rungs::new(1_024);
+    for tick in ticks {
+        let is_wrong = tick >= from;
+        let sections = NAMES.into_iter().zip(tick..).enumerate();
+        let sections = sections.map(|(index, (name, hash))| {
+            let is_wrong = is_wrong && index >= section;
+            (name, if is_wrong { !hash } else { hash })
+        });
+        let report = if is_wrong { !tick } else { tick };
+        let log = if is_wrong && section == NAMES.len() {
+            !tick
+        } else {
+            tick
+        };
+        rungs.push(Tick(tick), (report, log), sections);
+    }
+    rungs
+}
+
+/// Seats 0 (who differs) and up, each with what it keeps; the server with nothing.
+struct Search {
+    ladder: Ladder,
+    players: Vec<Rungs>,
+    now: Instant,
+    asked: Vec<(Seat, Question)>,
+    found: Vec<Found>,
+    /// Seats that never answer.
+    silent: Vec<Seat>,
+}
+
+impl Search {
+    /// Seat 0 is suspected for `tick`; all of `first..=tick` may differ.
+    fn new(players: Vec<Rungs>, first: u32, tick: u32) -> Self {
+        let report = |seat: usize| players[seat].get(Tick(tick)).unwrap().report;
+        let witnesses = (1..players.len()).map(|seat| Witness {
+            seat: Some(Seat(u16::try_from(seat).unwrap())),
+            report: report(seat),
+            first: Tick(first),
+        });
+        let suspicion = Suspicion {
+            seat: Seat(0),
+            report: report(0),
+            tick: Tick(tick),
+            witnesses: witnesses.collect(),
+        };
+        let mut search = Self {
+            ladder: Ladder::new(1_024),
+            players,
+            now: Instant::from_millis(1),
+            asked: Vec::new(),
+            found: Vec::new(),
+            silent: Vec::new(),
+        };
+        search.ladder.begin(suspicion, search.deadline());
+        search
+    }
+
+    fn deadline(&self) -> Instant {
+        self.now + core::time::Duration::from_secs(4)
+    }
+
+    /// Has all questions asked and answered that are due.
+    fn exchange(&mut self) {
+        while let Some((seat, question)) = self.ladder.poll_question(self.now) {
+            self.asked.push((seat, question));
+            if !self.silent.contains(&seat) {
+                let rungs = &self.players[usize::from(seat.0)];
+                let datagram = answer(rungs, question);
+                assert!(self.say(seat, &datagram), "{question:?}");
+            }
+        }
+        while let Some(found) = self.ladder.poll_found() {
+            self.found.push(found);
+        }
+    }
+
+    /// Has `seat` say something; whether it counts.
+    fn say(&mut self, seat: Seat, datagram: &[u8]) -> bool {
+        let Ok(message::Up::Answer(answer)) = decode_up(datagram, Width::bits::<8>()) else {
+            panic!("no answer: {datagram:?}");
+        };
+        self.ladder.on_answer(seat, &answer, self.deadline())
+    }
+
+    fn pass(&mut self, millis: u64) {
+        self.now += core::time::Duration::from_millis(millis);
+        let deadline = self.deadline();
+        self.ladder.on_tick(self.now, deadline, |_| WAIT);
+        self.exchange();
+    }
+
+    /// What was found: tick, cause, and name of the section.
+    fn results(&self) -> Vec<(u32, Cause, Option<String>)> {
+        let name = |found: &Found| found.section.map(|section| section.name.to_string());
+        let found = self.found.iter();
+        found
+            .map(|found| (found.tick.0, found.cause, name(found)))
+            .collect()
+    }
+}
+
+fn answer(rungs: &Rungs, question: Question) -> Vec<u8> {
+    let mut out = Vec::new();
+    match question {
+        Question::Ticks { first_low, count } => {
+            let place = (Some(Tick(first_low.into())), first_low);
+            write_ticks(&mut out, rungs, place, count);
+        }
+        Question::Sections { tick_low } => {
+            let rung = rungs.get(Tick(tick_low.into()));
+            write_sections(&mut out, tick_low, rung, rungs.names());
+        }
+        Question::Diverged { tick_low, seat, .. } => write_heard(&mut out, tick_low, seat),
+    }
+    out
+}
+
+fn right(ticks: core::ops::Range<u32>) -> Rungs {
+    hashes(u32::MAX, 0, ticks)
+}
+
+#[test]
+fn a_tick_that_is_known_takes_one_question_each() {
+    let mut search = Search::new(vec![hashes(50, 1, 0..60), right(0..60)], 50, 50);
+    search.exchange();
+    let units = Some("units".to_owned());
+    assert_eq!(search.results(), [(50, Cause::State, units)]);
+    let sections = Question::Sections { tick_low: 50 };
+    assert_eq!(
+        search.asked[..2],
+        [(Seat(0), sections), (Seat(1), sections)]
+    );
+    // And both are told.
+    assert_eq!(search.asked.len(), 4);
+    assert_eq!((search.ladder.inquiries.len(), search.found.len()), (0, 1));
+}
+
+#[test]
+fn ticks_between_hash_steps_take_two_questions_each() {
+    for from in 41..=50 {
+        let players = vec![hashes(from, 3, 0..60), right(0..60)];
+        let mut search = Search::new(players, 41, 50);
+        search.exchange();
+        let score = Some("score".to_owned());
+        assert_eq!(search.results(), [(from, Cause::State, score)]);
+        let (first_low, count) = (41, 10);
+        let ticks = Question::Ticks { first_low, count };
+        assert_eq!(search.asked[..2], [(Seat(0), ticks), (Seat(1), ticks)]);
+        assert_eq!(search.asked.len(), 6);
+    }
+}
+
+#[test]
+fn what_lies_far_back_is_found_255_ticks_at_a_time() {
+    for (from, windows) in [(1_000, 1), (747, 1), (746, 2), (745, 2), (100, 4), (3, 4)] {
+        let players = vec![hashes(from, 0, 0..1_001), right(0..1_001)];
+        let mut search = Search::new(players, 1, 1_000);
+        search.exchange();
+        let random = Some("random".to_owned());
+        assert_eq!(search.results(), [(from, Cause::State, random)]);
+        let is_ticks =
+            |(_, question): &&(Seat, Question)| matches!(question, Question::Ticks { .. });
+        let asked = search.asked.iter().filter(is_ticks).count();
+        assert_eq!(asked, 2 * windows, "{from}");
+    }
+}
+
+#[test]
+fn ticks_that_were_not_reported_are_passed_over() {
+    // Every seventh tick, and only the last of them in the newest window.
+    let some = |from| {
+        hashes(
+            from,
+            1,
+            (0..=980)
+                .step_by(7)
+                .filter(|tick| *tick < 600 || *tick == 980),
+        )
+    };
+    let mut search = Search::new(vec![some(580), some(u32::MAX)], 1, 980);
+    search.exchange();
+    let units = Some("units".to_owned());
+    assert_eq!(search.results(), [(581, Cause::State, units)]);
+    // None but that of the step itself.
+    let last = |from| hashes(from, 1, 980..=980);
+    let mut search = Search::new(vec![last(580), last(u32::MAX)], 1, 980);
+    search.exchange();
+    let units = Some("units".to_owned());
+    assert_eq!(search.results(), [(980, Cause::State, units)]);
+}
+
+#[test]
+fn inputs_that_differ_are_told_from_states() {
+    let mut search = Search::new(vec![hashes(45, 4, 0..60), right(0..60)], 41, 50);
+    search.exchange();
+    assert_eq!(search.results(), [(45, Cause::Inputs, None)]);
+}
+
+#[test]
+fn a_game_without_sections_has_its_tick_named() {
+    let bare = |from| {
+        let mut rungs = Rungs::new(1_024);
+        for tick in 0..60 {
+            let report = if tick >= from { !tick } else { tick };
+            rungs.push(Tick(tick), (report, tick), core::iter::empty());
+        }
+        rungs
+    };
+    let mut search = Search::new(vec![bare(45), bare(u32::MAX)], 41, 50);
+    search.exchange();
+    assert_eq!(search.results(), [(45, Cause::State, None)]);
+}
+
+#[test]
+fn a_section_that_one_alone_has_is_named() {
+    let fewer = hashes(u32::MAX, 0, 0..60);
+    let mut more = Rungs::new(1_024);
+    for tick in 0..60 {
+        let names = NAMES.into_iter().chain(["ghosts"]);
+        more.push(Tick(tick), (!tick, tick), names.zip(tick..));
+    }
+    let mut search = Search::new(vec![more, fewer], 50, 50);
+    search.exchange();
+    let ghosts = Some("ghosts".to_owned());
+    assert_eq!(search.results(), [(50, Cause::State, ghosts)]);
+}
+
+#[test]
+fn the_server_itself_is_not_asked() {
+    let players = vec![hashes(45, 1, 0..60)];
+    let mut search = Search::new(players, 41, 50);
+    search.ladder.own = right(0..60);
+    let suspicion = Suspicion {
+        seat: Seat(0),
+        report: !50,
+        tick: Tick(50),
+        witnesses: vec![Witness {
+            seat: None,
+            report: 50,
+            first: Tick(41),
+        }],
+    };
+    let deadline = search.deadline();
+    // In place of the search that `new` began, which has nobody to ask.
+    search.ladder.begin(suspicion, deadline);
+    search.exchange();
+    assert_eq!(search.found[1].against, None);
+    let units = Some("units".to_owned());
+    assert_eq!(search.results()[1..], [(45, Cause::State, units)]);
+    assert!(search.asked.iter().all(|(seat, _)| *seat == Seat(0)));
+    assert_eq!(search.asked.len(), 3);
+    assert!(search.ladder.inquiries.is_empty());
+}
+
+#[test]
+fn questions_are_repeated_when_an_answer_takes_too_long() {
+    let mut search = Search::new(vec![hashes(50, 1, 0..60), right(0..60)], 50, 50);
+    search.silent = vec![Seat(0), Seat(1)];
+    search.exchange();
+    assert_eq!(search.asked.len(), 2);
+    search.pass(129);
+    assert_eq!(search.asked.len(), 2, "not before an answer can be there");
+    search.pass(1);
+    assert_eq!(search.asked.len(), 4);
+    // One answers; only the other is asked again.
+    let sections = Question::Sections { tick_low: 50 };
+    let datagram = answer(&search.players[1], sections);
+    assert!(search.say(Seat(1), &datagram));
+    assert!(!search.say(Seat(1), &datagram), "a second copy");
+    search.pass(130);
+    assert_eq!(search.asked[4..], [(Seat(0), sections)]);
+}
+
+#[test]
+fn a_witness_that_does_not_answer_is_replaced() {
+    let players = vec![hashes(45, 1, 0..60), right(0..60), right(0..60)];
+    let mut search = Search::new(players, 41, 50);
+    search.silent = vec![Seat(1)];
+    search.exchange();
+    while search.found.is_empty() {
+        search.pass(16);
+    }
+    let units = Some("units".to_owned());
+    assert_eq!(search.results(), [(45, Cause::State, units)]);
+    assert_eq!(search.found[0].against, Some(Seat(2)));
+    assert!(
+        search.now <= Instant::from_millis(4_100),
+        "{:?}",
+        search.now
+    );
+}
+
+#[test]
+fn a_witness_that_keeps_the_tick_no_more_is_replaced() {
+    let players = vec![hashes(50, 1, 0..60), right(0..60), right(0..60)];
+    let mut search = Search::new(players, 50, 50);
+    search.players[1] = Rungs::new(0);
+    search.exchange();
+    let units = Some("units".to_owned());
+    assert_eq!(search.results(), [(50, Cause::State, units)]);
+    assert_eq!(search.found[0].against, Some(Seat(2)));
+    // Nobody has it.
+    let mut search = Search::new(vec![hashes(50, 1, 0..60), right(0..60)], 50, 50);
+    search.players[1] = Rungs::new(0);
+    search.exchange();
+    assert_eq!(search.results(), [(50, Cause::Unknown, None)]);
+}
+
+#[test]
+fn who_never_answers_is_given_up_in_bounded_time_and_questions() {
+    // The player; all witnesses; the player once the tick is known.
+    for (silent, limit) in [(&[0][..], 4), (&[1, 2, 3], 12), (&[0, 1, 2, 3], 4)] {
+        let players = vec![
+            hashes(45, 1, 0..60),
+            right(0..60),
+            right(0..60),
+            right(0..60),
+        ];
+        let mut search = Search::new(players, 41, 50);
+        search.silent = silent.iter().copied().map(Seat).collect();
+        search.exchange();
+        while search.found.is_empty() {
+            search.pass(16);
+        }
+        assert_eq!(search.results(), [(50, Cause::Unknown, None)]);
+        let millis = search.now.as_millis();
+        assert!(millis <= limit * 1_000 + 200, "{silent:?}: {millis}");
+        // Whoever is told and does not say so is waited for as long.
+        while !search.ladder.inquiries.is_empty() {
+            search.pass(16);
+        }
+        assert!(search.now.as_millis() <= millis + 4_100);
+        assert!(search.asked.len() <= 31 * 2 * 4, "{}", search.asked.len());
+        assert_eq!(search.found.len(), 1);
+    }
+}
+
+#[test]
+fn a_tick_that_was_found_is_told_though_its_sections_are_not() {
+    let mut search = Search::new(vec![hashes(45, 1, 0..60), right(0..60)], 41, 50);
+    let (first_low, count) = (41, 10);
+    search.silent = vec![Seat(0), Seat(1)];
+    search.exchange();
+    for seat in [0, 1] {
+        let question = Question::Ticks { first_low, count };
+        let datagram = answer(&search.players[usize::from(seat)], question);
+        assert!(search.say(Seat(seat), &datagram));
+    }
+    while search.found.is_empty() {
+        search.pass(16);
+    }
+    assert_eq!(search.results(), [(45, Cause::Unknown, None)]);
+}
+
+#[test]
+fn answers_that_nobody_asked_for_or_that_contradict_a_report_change_nothing() {
+    let mut search = Search::new(
+        vec![hashes(45, 1, 0..60), right(0..60), right(0..60)],
+        41,
+        50,
+    );
+    search.silent = vec![Seat(0), Seat(1)];
+    search.exchange();
+    let (first_low, count) = (41, 10);
+    let ticks = Question::Ticks { first_low, count };
+    let truth = answer(&search.players[0], ticks);
+    // Of one who was not asked; of another range; of a later stage; of what was reported otherwise.
+    assert!(!search.say(Seat(2), &truth));
+    let first_low = 40;
+    let elsewhere = answer(&search.players[0], Question::Ticks { first_low, count });
+    assert!(!search.say(Seat(0), &elsewhere));
+    let sections = answer(&search.players[0], Question::Sections { tick_low: 45 });
+    assert!(!search.say(Seat(0), &sections));
+    let (tick_low, seat) = (50, Seat(0));
+    let mut heard = Vec::new();
+    write_heard(&mut heard, tick_low, seat);
+    assert!(!search.say(Seat(0), &heard));
+    let lie = answer(&search.players[1], ticks);
+    assert!(
+        !search.say(Seat(0), &lie),
+        "it reported something else of tick 50"
+    );
+    let mut nothing = Vec::new();
+    write_ticks(&mut nothing, &right(0..1), (Some(Tick(41)), 41), 10);
+    assert!(!search.say(Seat(0), &nothing), "it reported something");
+    assert!(search.say(Seat(0), &truth));
+    assert!(search.say(Seat(1), &lie), "who says so truly");
+    search.silent.clear();
+    search.exchange();
+    let units = Some("units".to_owned());
+    assert_eq!(search.results(), [(45, Cause::State, units)]);
+}
+
+#[test]
+fn whoever_leaves_is_not_waited_for() {
+    // The player: what is known is told.
+    let three = || vec![hashes(45, 1, 0..60), right(0..60), right(0..60)];
+    let mut search = Search::new(three(), 41, 50);
+    search.ladder.on_left(Seat(0), search.deadline());
+    search.silent = vec![Seat(0)];
+    search.exchange();
+    assert_eq!(search.results(), [(50, Cause::Unknown, None)]);
+    assert!(search.ladder.inquiries.is_empty(), "the witness was told");
+    // The witness: there is another one.
+    let mut search = Search::new(three(), 41, 50);
+    search.ladder.on_left(Seat(1), search.deadline());
+    search.silent = vec![Seat(1)];
+    search.exchange();
+    assert_eq!(search.found[0].against, Some(Seat(2)));
+    assert_eq!(search.found[0].cause, Cause::State);
+    // And then there is none.
+    let mut search = Search::new(three(), 41, 50);
+    search.ladder.on_left(Seat(2), search.deadline());
+    search.ladder.on_left(Seat(1), search.deadline());
+    search.exchange();
+    assert_eq!(search.results(), [(50, Cause::Unknown, None)]);
+    assert!(search.ladder.inquiries.is_empty());
+    // Both, before they were told.
+    let mut search = Search::new(three(), 50, 50);
+    search.ladder.on_left(Seat(0), search.deadline());
+    search.ladder.on_left(Seat(1), search.deadline());
+    assert!(search.ladder.inquiries.is_empty());
+    assert_eq!(search.ladder.poll_question(search.now), None);
+}
+
+#[test]
+fn memory_is_bounded_by_what_two_answers_can_hold() {
+    let mut most = Rungs::new(1_024);
+    for tick in 0..60 {
+        let names = NAMES.into_iter().cycle().take(64);
+        most.push(Tick(tick), (!tick, tick), names.zip(0..));
+    }
+    let mut search = Search::new(vec![most, right(0..60)], 50, 50);
+    search.silent = vec![Seat(0), Seat(1)];
+    search.exchange();
+    let before = search.ladder.memory_len();
+    let datagram = answer(&search.players[0], Question::Sections { tick_low: 50 });
+    assert!(search.say(Seat(0), &datagram));
+    let held = search.ladder.memory_len() - before;
+    assert!((64 * 36..=64 * 40).contains(&held), "{held}");
+    while !search.ladder.inquiries.is_empty() {
+        search.pass(16);
+    }
+    let found = search.ladder.found.capacity() * size_of::<Found>();
+    assert!(search.ladder.memory_len() <= before + found);
+}

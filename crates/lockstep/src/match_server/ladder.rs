@@ -1,0 +1,198 @@
+//! Finding where players began to differ.
+
+#![warn(clippy::arithmetic_side_effects)]
+
+use core::time::Duration;
+
+use wire::{Instant, Seat};
+
+use super::MatchServer;
+use super::place::Place;
+use crate::event::{Phase, ReportError, ServerEvent};
+use crate::input::Input;
+use crate::ladder::{Suspicion, WITNESSES_MAX, Witness};
+use crate::ledger::Divergence;
+use crate::message::{Answer, write_question};
+use crate::repair::Repair;
+use crate::{PeerId, StateHasher, Tick};
+
+/// How long an answer is waited for, beside a round trip and two ticks: at 100 ms there and back
+/// and 20 % loss each way, one in a thousand million has not come by then.
+const PATIENCE: Duration = Duration::from_secs(4);
+
+/// Least time from a question to its repetition: on a network of a few milliseconds a player who
+/// does not answer is not asked a thousand times.
+const WAIT_NANOS_MIN: u64 = 100_000_000;
+
+impl<I: Input> MatchServer<I> {
+    /// Takes the server's own state after `tick`, the turn returned last, as `state` hashed it: its
+    /// root to judge players by, its sections to find where they began to differ.
+    ///
+    /// Report every tick, also those between hash steps: what is not reported cannot be found.
+    ///
+    /// # Errors
+    ///
+    /// [`ReportError`] where it is of another tick.
+    pub fn report_state(&mut self, tick: Tick, state: &StateHasher) -> Result<(), ReportError> {
+        self.take_report(tick, state.finish(), Some(state))
+    }
+
+    pub(super) fn take_report(
+        &mut self,
+        tick: Tick,
+        root: u64,
+        state: Option<&StateHasher>,
+    ) -> Result<(), ReportError> {
+        if tick.plus(1) != self.reader.next() {
+            return Err(ReportError::OutOfOrder);
+        }
+        let log = self.reader.log();
+        let hash = log.report(root);
+        if !self.ladder.own.has(tick) {
+            let sections = state.into_iter().flat_map(StateHasher::sections);
+            self.ladder.own.push(tick, (hash, log.short()), sections);
+        }
+        let interval = u32::from(self.config.hash_interval.get());
+        if tick.0.is_multiple_of(interval) {
+            let step = tick.0.checked_div(interval).unwrap_or(0);
+            if !self.ledger.insert_server(step, hash) {
+                self.stats.hashes_refused = self.stats.hashes_refused.saturating_add(1);
+            }
+            self.settle_hashes();
+        }
+        Ok(())
+    }
+
+    /// Searches for where those began to differ who are named.
+    pub(super) fn search(&mut self, divergence: &Divergence) {
+        let step = divergence.step;
+        let tick = self.tick_of(step);
+        // Where nobody decides, the first stands for what is right.
+        let named = divergence.seats.iter().copied();
+        let right = (divergence.verdict == crate::Verdict::Undecided)
+            .then(|| self.ledger.said(divergence.seats.first().copied(), step))
+            .flatten();
+        let agreeing: Vec<Seat> = if right.is_some() {
+            let seats = named.clone();
+            let mut agreeing: Vec<_> = seats.collect();
+            agreeing.retain(|seat| self.ledger.said(Some(*seat), step) == right);
+            agreeing
+        } else {
+            self.ledger.agreeing(step).collect()
+        };
+        for (seat, index) in named.zip(0_usize..) {
+            let Some(report) = self.ledger.said(Some(seat), step) else {
+                continue;
+            };
+            if right == Some(report) {
+                continue;
+            }
+            // Each asks another first, so that none is asked by all.
+            let start = index.checked_rem(agreeing.len()).unwrap_or(0);
+            let (before, from) = agreeing.split_at_checked(start).unwrap_or_default();
+            let players = from.iter().chain(before).take(WITNESSES_MAX);
+            let players = players.filter_map(|witness| self.witness(Some(*witness), seat, step));
+            let mut witnesses: Vec<_> = players.collect();
+            self.add_server(&mut witnesses, seat, step);
+            witnesses.retain(|witness| witness.report != report);
+            witnesses.truncate(WITNESSES_MAX);
+            let suspicion = Suspicion {
+                seat,
+                report,
+                tick,
+                witnesses,
+            };
+            self.ladder.begin(suspicion, self.ladder_deadline());
+        }
+        self.tell_found();
+    }
+
+    pub(super) fn on_ladder_answer(&mut self, seat: Seat, answer: &Answer<'_>) {
+        let counter = if self.ladder.on_answer(seat, answer, self.ladder_deadline()) {
+            &mut self.stats.ladder_answers
+        } else {
+            &mut self.stats.ladder_refused
+        };
+        *counter = counter.saturating_add(1);
+        self.tell_found();
+    }
+
+    /// Asks again, and waits no longer.
+    pub(super) fn search_on(&mut self, now: Instant) {
+        let deadline = self.ladder_deadline();
+        let (places, limits) = (&self.places, &self.limits);
+        let wait_nanos = |seat: Seat| {
+            let player = places.get(usize::from(seat.0)).and_then(Place::player);
+            let nanos = player.map_or(0, |player| Repair::answer_nanos(&player.repair, limits));
+            nanos.max(WAIT_NANOS_MIN)
+        };
+        self.ladder.on_tick(now, deadline, wait_nanos);
+        self.tell_found();
+    }
+
+    /// Searches on without the player of `seat`, who left.
+    pub(super) fn search_without(&mut self, seat: Seat) {
+        self.ladder.on_left(seat, self.ladder_deadline());
+        self.tell_found();
+    }
+
+    pub(super) fn transmit_question(&mut self, now: Instant, buf: &mut Vec<u8>) -> Option<PeerId> {
+        if self.phase != Phase::Running {
+            return None;
+        }
+        let (seat, question) = self.ladder.poll_question(now)?;
+        let place = self.places.get(usize::from(seat.0));
+        let peer = place.and_then(Place::player)?.peer;
+        write_question(buf, question);
+        self.stats.ladder_questions = self.stats.ladder_questions.saturating_add(1);
+        Some(peer)
+    }
+
+    /// Adds the server itself: as the first where it keeps all ticks in question, else as the last.
+    fn add_server(&self, witnesses: &mut Vec<Witness>, seat: Seat, step: u32) {
+        let tick = self.tick_of(step);
+        let Some(server) = self.witness(None, seat, step) else {
+            return;
+        };
+        let mut ticks = (server.first.0..=tick.0).map(Tick);
+        if ticks.all(|tick| self.ladder.own.has(tick)) {
+            witnesses.insert(0, server);
+        } else if self.ladder.own.has(tick) {
+            witnesses.push(server);
+        }
+    }
+
+    /// What `witness` can say of `seat`, who differs in `step`.
+    fn witness(&self, witness: Option<Seat>, seat: Seat, step: u32) -> Option<Witness> {
+        let equal = self.ledger.last_equal(witness, Some(seat), step);
+        let first = equal.map_or(Tick(0), |equal| self.tick_of(equal).plus(1));
+        // No ring is asked for more than the default one keeps.
+        let oldest = self.tick_of(step).minus(1_023);
+        Some(Witness {
+            seat: witness,
+            report: self.ledger.said(witness, step)?,
+            first: first.max(oldest),
+        })
+    }
+
+    fn tell_found(&mut self) {
+        while let Some(found) = self.ladder.poll_found() {
+            self.events.push_back(ServerEvent::Divergence {
+                seat: found.seat,
+                against: found.against,
+                tick: found.tick,
+                cause: found.cause,
+                section: found.section,
+            });
+        }
+    }
+
+    #[expect(
+        clippy::arithmetic_side_effects,
+        reason = "arithmetic on instants saturates"
+    )]
+    fn ladder_deadline(&self) -> Instant {
+        let ticks = self.limits.period_nanos.saturating_mul(2);
+        self.now + PATIENCE.saturating_add(Duration::from_nanos(ticks))
+    }
+}

@@ -1,0 +1,213 @@
+//! What was reported of each of the last ticks: the rungs of the ladder that a search climbs.
+
+#![warn(clippy::arithmetic_side_effects)]
+
+use crate::Tick;
+use crate::checksum::SECTIONS_MAX;
+
+/// Hashes of the last ticks, those between hash steps too.
+///
+/// Memory is taken with the first tick, and once more where a tick has more sections than those
+/// before it.
+#[derive(Debug)]
+pub(crate) struct Rungs {
+    /// Ticks that are kept.
+    len: u16,
+    /// Tick `t` at place `t % len`; empty until the first.
+    kept: Vec<Kept>,
+    /// `stride` hashes for each place.
+    sections: Vec<u32>,
+    /// Most sections that a tick had; at most [`SECTIONS_MAX`].
+    stride: usize,
+    /// Names of the sections, as they were reported last.
+    names: Vec<&'static str>,
+}
+
+/// What is kept of one tick, beside its sections.
+#[derive(Clone, Copy, Debug, Default)]
+struct Kept {
+    /// The tick plus 1; 0 where none is kept.
+    tag: u32,
+    report: u32,
+    log: u32,
+    section_count: u8,
+}
+
+/// One tick.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Rung<'a> {
+    /// Over log and state, as players report it.
+    pub(crate) report: u32,
+    /// Over the log of closed ticks.
+    pub(crate) log: u32,
+    /// Of the sections of the state, in order; none where the game divides it not.
+    pub(crate) sections: &'a [u32],
+}
+
+impl Rungs {
+    /// Keeps the last `len` ticks.
+    pub(crate) const fn new(len: u16) -> Self {
+        Self {
+            len,
+            kept: Vec::new(),
+            sections: Vec::new(),
+            stride: 0,
+            names: Vec::new(),
+        }
+    }
+
+    /// Keeps what was reported of `tick`, in place of the one `len` ticks older.
+    pub(crate) fn push(
+        &mut self,
+        tick: Tick,
+        (report, log): (u32, u32),
+        sections: impl Iterator<Item = (&'static str, u32)> + Clone,
+    ) {
+        let Some(place) = self.place(tick) else {
+            return;
+        };
+        let sections = sections.take(SECTIONS_MAX);
+        let count = sections.clone().count();
+        self.names.clear();
+        self.make_room(count);
+        let start = place.saturating_mul(self.stride);
+        let places = self.sections.get_mut(start..).unwrap_or_default();
+        for (place, (name, hash)) in places.iter_mut().zip(sections) {
+            self.names.push(name);
+            *place = hash;
+        }
+        if let Some(kept) = self.kept.get_mut(place) {
+            *kept = Kept {
+                tag: tick.0.saturating_add(1),
+                report,
+                log,
+                section_count: u8::try_from(count).unwrap_or(u8::MAX),
+            };
+        }
+    }
+
+    pub(crate) fn get(&self, tick: Tick) -> Option<Rung<'_>> {
+        let place = self.place(tick)?;
+        let kept = self.kept.get(place)?;
+        if kept.tag != tick.0.saturating_add(1) {
+            return None;
+        }
+        let start = place.saturating_mul(self.stride);
+        let end = start.saturating_add(kept.section_count.into());
+        Some(Rung {
+            report: kept.report,
+            log: kept.log,
+            sections: self.sections.get(start..end).unwrap_or_default(),
+        })
+    }
+
+    pub(crate) fn has(&self, tick: Tick) -> bool {
+        self.get(tick).is_some()
+    }
+
+    /// Names of the sections, as they were reported last.
+    pub(crate) fn names(&self) -> &[&'static str] {
+        &self.names
+    }
+
+    /// Bytes that it holds.
+    pub(crate) const fn memory_len(&self) -> usize {
+        let kept = self.kept.capacity().saturating_mul(size_of::<Kept>());
+        let sections = self.sections.capacity().saturating_mul(size_of::<u32>());
+        let names = self.names.capacity().saturating_mul(size_of::<&str>());
+        kept.saturating_add(sections).saturating_add(names)
+    }
+
+    fn place(&self, tick: Tick) -> Option<usize> {
+        let place = tick.0.checked_rem(self.len.into())?;
+        usize::try_from(place).ok()
+    }
+
+    /// Takes memory for all ticks of `count` sections each, where there is less.
+    fn make_room(&mut self, count: usize) {
+        if self.kept.is_empty() {
+            self.kept = vec![Kept::default(); self.len.into()];
+        }
+        if count <= self.stride {
+            return;
+        }
+        let mut wider = vec![0; count.saturating_mul(self.len.into())];
+        if self.stride > 0 {
+            let old = self.sections.chunks_exact(self.stride);
+            for (to, from) in wider.chunks_exact_mut(count).zip(old) {
+                for (to, from) in to.iter_mut().zip(from) {
+                    *to = *from;
+                }
+            }
+        }
+        self.sections = wider;
+        self.stride = count;
+        self.names.reserve_exact(count);
+    }
+}
+
+#[cfg(test)]
+#[expect(
+    clippy::arithmetic_side_effects,
+    reason = "a test that overflows fails"
+)]
+mod tests {
+    use super::*;
+
+    const NAMES: [&str; 3] = ["one", "two", "three"];
+
+    /// Pushes `tick` with sections that begin with `hash`.
+    fn push(rungs: &mut Rungs, tick: u32, hash: u32, count: usize) {
+        let sections = NAMES.into_iter().zip(hash..).take(count);
+        rungs.push(Tick(tick), (tick * 2, tick * 3), sections);
+    }
+
+    #[test]
+    fn the_last_ticks_are_kept_and_no_others() {
+        let mut rungs = Rungs::new(4);
+        assert_eq!((rungs.get(Tick(0)), rungs.memory_len()), (None, 0));
+        for tick in 0..10 {
+            if tick != 8 {
+                push(&mut rungs, tick, tick * 10, 2);
+            }
+        }
+        let kept: Vec<_> = (0..12).filter(|&tick| rungs.has(Tick(tick))).collect();
+        assert_eq!(kept, [4, 6, 7, 9], "8 was left out, and 4 is not gone");
+        let expected = Rung {
+            report: 14,
+            log: 21,
+            sections: &[70, 71],
+        };
+        assert_eq!(rungs.get(Tick(7)), Some(expected));
+        assert_eq!(rungs.names(), ["one", "two"]);
+    }
+
+    #[test]
+    fn more_sections_leave_what_was_kept_as_it_was() {
+        let mut rungs = Rungs::new(4);
+        push(&mut rungs, 0, 0, 0);
+        push(&mut rungs, 1, 10, 1);
+        push(&mut rungs, 2, 20, 3);
+        push(&mut rungs, 3, 30, 2);
+        let sections = |tick| rungs.get(Tick(tick)).unwrap().sections.to_vec();
+        assert_eq!(sections(0), []);
+        assert_eq!(sections(1), [10]);
+        assert_eq!(sections(2), [20, 21, 22]);
+        assert_eq!(sections(3), [30, 31]);
+        assert_eq!(rungs.memory_len(), 4 * 16 + 4 * 3 * 4 + 3 * 16);
+    }
+
+    #[test]
+    fn nobody_can_ask_for_more_than_64_sections_or_a_ring_of_none() {
+        let mut rungs = Rungs::new(2);
+        rungs.push(
+            Tick(0),
+            (0, 0),
+            NAMES.into_iter().cycle().take(100).zip(0..),
+        );
+        assert_eq!(rungs.get(Tick(0)).unwrap().sections.len(), SECTIONS_MAX);
+        let mut none = Rungs::new(0);
+        push(&mut none, 0, 0, 3);
+        assert_eq!((none.has(Tick(0)), none.memory_len()), (false, 0));
+    }
+}

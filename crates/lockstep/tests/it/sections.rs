@@ -1,0 +1,440 @@
+//! A game that goes wrong is reported with the first tick and section that differ.
+
+use core::time::Duration;
+use std::sync::LazyLock;
+
+use lockstep::{
+    Cause, ClientConfig, ClientEvent, ClientPeer, MatchServer, PeerId, ServerEvent, StateHasher,
+    Tick, Turn,
+};
+use netsim::{for_each_seed, test_site};
+use wire::{Generator, Instant, Seat, Seed};
+
+use crate::world::{Link, MATCH, World, config, pad};
+
+/// Names of as many sections as there can be.
+static NAMES: LazyLock<Vec<&'static str>> = LazyLock::new(|| {
+    let names = (0..64).map(|index| &*format!("part{index}").leak());
+    names.collect()
+});
+
+/// Where a game goes wrong: after the step of a tick, one bit of a section.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Flip {
+    tick: Tick,
+    section: usize,
+    bit: u64,
+}
+
+/// A game of several parts, each of which depends on the one before it.
+#[derive(Clone, Debug)]
+struct Game {
+    parts: Vec<u64>,
+    flip: Option<Flip>,
+    /// Reports ticks that this divides, and no others.
+    reported: u32,
+}
+
+impl Game {
+    fn new(sections: usize) -> Self {
+        Self {
+            parts: (0..64).take(sections).collect(),
+            flip: None,
+            reported: 1,
+        }
+    }
+
+    fn step(&mut self, turn: &Turn<'_, u16>) {
+        let mut before = 0;
+        for part in &mut self.parts {
+            let mut hasher = StateHasher::new(MATCH);
+            hasher.u64(before);
+            hasher.u64(*part);
+            turn.inputs()
+                .for_each(|(_, buttons, _)| hasher.u32(buttons.into()));
+            before = *part;
+            *part = hasher.finish();
+        }
+        if let Some(flip) = self.flip
+            && flip.tick == turn.tick()
+        {
+            self.parts[flip.section] ^= 1 << flip.bit;
+        }
+    }
+
+    fn state(&self) -> StateHasher {
+        let mut hasher = StateHasher::new(MATCH);
+        for (part, name) in self.parts.iter().zip(NAMES.iter()) {
+            hasher.section(name);
+            hasher.u64(*part);
+        }
+        hasher
+    }
+}
+
+/// A world whose players play this game instead of the world's own.
+struct Match {
+    world: World<u16>,
+    games: Vec<Game>,
+    /// Where the server plays along.
+    server_game: Option<Game>,
+    /// When the server named somebody, and when it said where.
+    named_at: Option<Instant>,
+    found_at: Option<Instant>,
+}
+
+impl Match {
+    fn new(world: World<u16>, sections: usize) -> Self {
+        let mut world = world;
+        world.players.iter_mut().for_each(|player| {
+            player.is_frozen = true;
+        });
+        Self {
+            games: vec![Game::new(sections); world.players.len()],
+            world,
+            server_game: None,
+            named_at: None,
+            found_at: None,
+        }
+    }
+
+    fn step(&mut self) {
+        self.world.step();
+        let now = self.world.now;
+        for (player, game) in self.world.players.iter_mut().zip(&mut self.games) {
+            if player.is_paused {
+                continue;
+            }
+            while let Some(turn) = player.machine.poll_turn(now) {
+                let tick = turn.tick();
+                game.step(&turn);
+                if tick.0.is_multiple_of(game.reported) {
+                    player.machine.report_state(tick, &game.state()).unwrap();
+                }
+            }
+            while let Some(event) = player.machine.poll_event() {
+                player.events.push(event);
+            }
+        }
+        if let Some(game) = &mut self.server_game {
+            play_along(&mut self.world.server, game);
+        }
+        for event in &self.world.server_events {
+            if matches!(event, ServerEvent::Desync { .. }) {
+                self.named_at.get_or_insert(now);
+            } else if matches!(event, ServerEvent::Divergence { .. }) {
+                self.found_at.get_or_insert(now);
+            }
+        }
+    }
+
+    /// Runs until everybody who is to be told is, for at most `limit`.
+    fn run(&mut self, told: usize, limit: Duration) {
+        let end = self.world.now + limit;
+        while self.world.now < end && (self.found_at.is_none() || told_of(&self.world).len() < told)
+        {
+            self.step();
+        }
+    }
+
+    fn run_for(&mut self, span: Duration) {
+        let end = self.world.now + span;
+        while self.world.now < end {
+            self.step();
+        }
+    }
+}
+
+fn play_along(server: &mut MatchServer<u16>, game: &mut Game) {
+    while let Some(turn) = server.poll_turn() {
+        let tick = turn.tick();
+        game.step(&turn);
+        server.report_state(tick, &game.state()).unwrap();
+    }
+}
+
+/// What the server told: who, against whom, which tick and section, and why.
+type Told = (Seat, Option<Seat>, Tick, Cause, Option<(u8, String)>);
+
+fn divergences(world: &World<u16>) -> Vec<Told> {
+    let found = world.server_events.iter().filter_map(|event| {
+        if let ServerEvent::Divergence {
+            seat,
+            against,
+            tick,
+            cause,
+            section,
+        } = event
+        {
+            let section = section.map(|section| (section.index, section.name.to_string()));
+            Some((*seat, *against, *tick, *cause, section))
+        } else {
+            None
+        }
+    });
+    found.collect()
+}
+
+fn alarms(world: &World<u16>) -> usize {
+    let is_alarm = |event: &&ServerEvent| {
+        matches!(
+            event,
+            ServerEvent::Desync { .. }
+                | ServerEvent::Divergence { .. }
+                | ServerEvent::Silent { .. }
+        )
+    };
+    world.server_events.iter().filter(is_alarm).count()
+}
+
+/// Players who were told, with what.
+fn told_of(world: &World<u16>) -> Vec<(usize, Seat, Tick, Cause, Option<&'static str>)> {
+    let mut all = Vec::new();
+    for (index, player) in world.players.iter().enumerate() {
+        for event in &player.events {
+            if let ClientEvent::Diverged {
+                tick,
+                seat,
+                cause,
+                section,
+            } = event
+            {
+                all.push((index, *seat, *tick, *cause, *section));
+            }
+        }
+    }
+    all
+}
+
+fn pick<T: Copy>(generator: &mut Generator, from: &[T]) -> T {
+    let index = generator.below(u64::try_from(from.len()).unwrap());
+    from[usize::try_from(index).unwrap()]
+}
+
+/// A match with everything drawn by the seed.
+fn draw(seed: Seed) -> (Generator, Match) {
+    let mut generator = seed.generator(71);
+    let players = u16::try_from(generator.between(2, 6)).unwrap();
+    let mut config = config(players);
+    let interval = u8::try_from(generator.between(1, 16)).unwrap();
+    config.hash_interval = interval.try_into().unwrap();
+    let link = Link::lossy(u32::try_from(generator.below(21)).unwrap());
+    let world = World::seeded(generator.seed(), config, link, pad);
+    let sections = pick(&mut generator, &[1, 2, 5, 9, 64]);
+    let mut game = Match::new(world, sections);
+    if generator.chance(500_000) {
+        game.server_game = Some(Game::new(sections));
+    }
+    (generator, game)
+}
+
+fn flip(generator: &mut Generator, sections: usize) -> Flip {
+    Flip {
+        tick: Tick(u32::try_from(generator.between(0, 60)).unwrap()),
+        section: usize::try_from(generator.below(sections as u64)).unwrap(),
+        bit: generator.below(64),
+    }
+}
+
+#[test]
+fn sim_ls_12_a_flipped_bit_is_told_by_tick_and_section() {
+    for_each_seed(&test_site!(), 48, |seed| {
+        let (mut generator, mut game) = draw(seed);
+        let players = game.games.len();
+        let culprit = usize::try_from(generator.below(players as u64)).unwrap();
+        let sections = game.games[0].parts.len();
+        let flip = flip(&mut generator, sections);
+        game.games[culprit].flip = Some(flip);
+        let simulates = game.server_game.is_some();
+        // The player, and whom it was compared with.
+        let told = if simulates { 1 } else { 2 };
+        game.run(told, Duration::from_secs(20));
+
+        let found = divergences(&game.world);
+        assert_eq!(found.len(), 1, "{flip:?}: {:?}", game.world.server_events);
+        let (seat, against, tick, cause, section) = found[0].clone();
+        let named = (
+            u8::try_from(flip.section).unwrap(),
+            NAMES[flip.section].to_owned(),
+        );
+        assert_eq!((tick, cause), (flip.tick, Cause::State));
+        assert_eq!(section, Some(named));
+        let culprit = crate::world::seat(culprit);
+        assert_eq!(simulates, against.is_none());
+        if simulates || players > 2 {
+            assert_eq!(seat, culprit);
+        } else {
+            assert!(seat == culprit || against == Some(culprit));
+        }
+        let mut heard = told_of(&game.world);
+        heard.sort_by_key(|(index, ..)| *index != usize::from(seat.0));
+        let expected = [Some(seat), against].into_iter().flatten();
+        let name = Some(NAMES[flip.section]);
+        let expected = expected.map(|who| (who.0.into(), seat, flip.tick, Cause::State, name));
+        assert!(heard.into_iter().eq(expected), "{:?}", told_of(&game.world));
+    });
+}
+
+#[test]
+fn sim_ls_12_clean_matches_with_sections_raise_no_alarm() {
+    for_each_seed(&test_site!(), 24, |seed| {
+        let (_, mut game) = draw(seed);
+        game.run_for(Duration::from_secs(2));
+        assert_eq!(alarms(&game.world), 0, "{:?}", game.world.server_events);
+        assert_eq!(game.world.server.stats().ladder_questions, 0);
+        let stats = game.world.server.stats();
+        assert!(stats.hashes_compared > 0, "{stats:?}");
+    });
+}
+
+/// From the server's naming a player to its telling tick and section, for 3 players at 50 ms each
+/// way.
+fn search_time(seed: Seed, loss: u32, interval: u8) -> Duration {
+    let mut generator = seed.generator(72);
+    let mut config = config(3);
+    config.hash_interval = interval.try_into().unwrap();
+    let mut link = Link::lossy(loss);
+    link.jitter = Duration::ZERO;
+    let world = World::seeded(generator.seed(), config, link, pad);
+    let mut game = Match::new(world, 5);
+    let flip = Flip {
+        // Not before the round trip is known.
+        tick: Tick(u32::try_from(generator.between(60, 120)).unwrap()),
+        ..flip(&mut generator, 5)
+    };
+    game.games[1].flip = Some(flip);
+    game.run(0, Duration::from_secs(20));
+    let found = divergences(&game.world);
+    let section = found[0].4.as_ref().map(|(index, _)| usize::from(*index));
+    assert_eq!((found[0].2, section), (flip.tick, Some(flip.section)));
+    let (named, found) = (game.named_at.unwrap(), game.found_at.unwrap());
+    found.saturating_since(named)
+}
+
+#[test]
+fn sim_ls_g15_tick_and_section_are_told_within_two_more_round_trips() {
+    let round_trip = Duration::from_millis(100);
+    for_each_seed(&test_site!(), 4, |seed| {
+        let mut seeds = seed.generator(73);
+        assert_eq!(search_time(seeds.seed(), 0, 1), round_trip);
+        assert!(search_time(seeds.seed(), 0, 8) <= 2 * round_trip);
+        // At 2 % loss the median is as good, and a loss costs a round trip and a few ticks.
+        let waits = (0..25).map(|_| search_time(seeds.seed(), 2, 8));
+        let mut waits: Vec<_> = waits.collect();
+        waits.sort();
+        assert!(waits[12] <= 2 * round_trip, "{waits:?}");
+        assert!(waits[24] <= 6 * round_trip, "{waits:?}");
+    });
+}
+
+#[test]
+fn ls_g15_a_hash_in_each_tick_costs_at_most_300_bytes_a_second() {
+    let sent = |loss: u32, reported: u32| {
+        let mut link = Link::lossy(loss);
+        link.jitter = Duration::ZERO;
+        let mut game = Match::new(World::new(1, config(3), link, pad), 5);
+        game.games
+            .iter_mut()
+            .for_each(|game| game.reported = reported);
+        game.run_for(Duration::from_secs(60));
+        game.world.players[0].machine.stats().bytes_sent
+    };
+    for loss in [0, 2] {
+        let rate = (sent(loss, 1) - sent(loss, u32::MAX)) / 60;
+        eprintln!("{loss} % loss: {rate} B/s for hashes");
+        assert!((235..=300).contains(&rate), "{rate}");
+    }
+}
+
+#[test]
+fn players_who_go_wrong_in_one_step_are_each_told_of() {
+    // In one hash step, and in different ticks and sections of it; with and without the server.
+    for simulates in [false, true] {
+        let mut config = config(5);
+        config.hash_interval = 8.try_into().unwrap();
+        let mut game = Match::new(World::new(5, config, Link::lossy(5), pad), 9);
+        game.server_game = simulates.then(|| Game::new(9));
+        for (player, tick, section) in [(1, 42, 7), (3, 46, 2)] {
+            game.games[player].flip = Some(Flip {
+                tick: Tick(tick),
+                section,
+                bit: 3,
+            });
+        }
+        game.run_for(Duration::from_secs(4));
+        let told: Vec<_> = divergences(&game.world)
+            .into_iter()
+            .map(|(seat, _, tick, cause, section)| (seat, tick, cause, section.unwrap()))
+            .collect();
+        let expected = |seat, tick, section: u8| {
+            let name = NAMES[usize::from(section)].to_owned();
+            (Seat(seat), Tick(tick), Cause::State, (section, name))
+        };
+        assert_eq!(told.len(), 2, "{told:?}");
+        assert!(told.contains(&expected(1, 42, 7)), "{told:?}");
+        assert!(told.contains(&expected(3, 46, 2)), "{told:?}");
+    }
+}
+
+#[test]
+fn of_as_many_against_as_many_the_first_stands_for_what_is_right() {
+    let mut game = Match::new(World::new(6, config(4), Link::lossy(5), pad), 5);
+    let (tick, section, bit) = (Tick(70), 4, 9);
+    for player in [0, 3] {
+        game.games[player].flip = Some(Flip { tick, section, bit });
+    }
+    game.run_for(Duration::from_secs(4));
+    let found = divergences(&game.world);
+    let mut pairs: Vec<_> = found.iter().map(|found| (found.0, found.2)).collect();
+    pairs.sort();
+    assert_eq!(pairs, [(Seat(1), tick), (Seat(2), tick)]);
+    assert!(
+        found
+            .iter()
+            .all(|found| matches!(found.1, Some(Seat(0 | 3))))
+    );
+}
+
+#[test]
+fn a_game_that_reports_hash_steps_alone_has_its_step_told() {
+    let mut config = config(3);
+    config.hash_interval = 8.try_into().unwrap();
+    let mut game = Match::new(World::new(7, config, Link::lossy(5), pad), 5);
+    game.games.iter_mut().for_each(|game| game.reported = 8);
+    let (tick, section, bit) = (Tick(50), 4, 9);
+    game.games[2].flip = Some(Flip { tick, section, bit });
+    game.run(2, Duration::from_secs(20));
+    let found = &divergences(&game.world)[0];
+    assert_eq!(
+        (found.0, found.2, found.3),
+        (Seat(2), Tick(56), Cause::State)
+    );
+}
+
+#[test]
+fn a_ring_that_is_too_short_tells_the_first_tick_that_it_keeps() {
+    // The flip is in tick 50, the hash step in 56; a few ticks later it is known.
+    for (kept, ticks, has_section) in [(0, 56..=56, false), (6, 51..=56, true)] {
+        let mut config = config(3);
+        config.hash_interval = 8.try_into().unwrap();
+        let mut world = World::new(7, config, Link::perfect(), pad);
+        let mut config = ClientConfig::default();
+        config.hashes_kept = kept;
+        for (player, seed) in world.players.iter_mut().zip(1_000..) {
+            let seed = Seed::from_number(seed);
+            player.machine = ClientPeer::new(config.clone(), PeerId(9_999), seed, world.now);
+        }
+        let mut game = Match::new(world, 5);
+        let flip = Flip {
+            tick: Tick(50),
+            section: 4,
+            bit: 9,
+        };
+        game.games[2].flip = Some(flip);
+        game.run(2, Duration::from_secs(20));
+        let found = &divergences(&game.world)[0];
+        assert_eq!(found.0, Seat(2));
+        assert!(ticks.contains(&found.2.0), "{kept}: {found:?}");
+        assert_eq!(found.4.is_some(), has_section, "{kept}");
+    }
+}
