@@ -39,6 +39,10 @@ pub struct Found {
     pub up_payload_bytes_per_s: f64,
     /// Bytes that its transport hands to it.
     pub down_payload_bytes_per_s: f64,
+    /// Bytes that a player sends with UDP's, and nothing that seals them.
+    pub up_unsealed_bytes_per_s: f64,
+    /// Bytes of the longest datagram of all, sealed where the stack is.
+    pub longest_datagram_bytes: f64,
     /// Datagrams that a player sends.
     pub up_datagrams_per_s: f64,
     /// From reading an input to its step, in milliseconds; nothing where the stack does not say.
@@ -211,6 +215,7 @@ impl Totals {
             all.traffic.up_bytes += traffic.up_bytes;
             all.traffic.down_datagrams += traffic.down_datagrams;
             all.traffic.down_bytes += traffic.down_bytes;
+            all.traffic.longest = all.traffic.longest.max(traffic.longest);
             let steps = race.stack.game(player).steps;
             all.fresh += steps.fresh;
             all.repeated += steps.repeated;
@@ -229,6 +234,7 @@ impl Totals {
                 up_bytes: self.traffic.up_bytes - before.traffic.up_bytes,
                 down_datagrams: self.traffic.down_datagrams - before.traffic.down_datagrams,
                 down_bytes: self.traffic.down_bytes - before.traffic.down_bytes,
+                longest: self.traffic.longest,
             },
             fresh: self.fresh - before.fresh,
             repeated: self.repeated - before.repeated,
@@ -270,6 +276,9 @@ fn found<P: Play, S: Stack<P>>(
         down_bytes_per_s: each(traffic.down_bytes + (seal_down + UDP) * traffic.down_datagrams),
         up_payload_bytes_per_s: each(traffic.up_bytes),
         down_payload_bytes_per_s: each(traffic.down_bytes),
+        up_unsealed_bytes_per_s: each(traffic.up_bytes + UDP * traffic.up_datagrams),
+        #[expect(clippy::cast_precision_loss, reason = "far below 2^52")]
+        longest_datagram_bytes: (traffic.longest + seal_up) as f64,
         up_datagrams_per_s: each(traffic.up_datagrams),
         latency_ms: count.as_ref().map(latency),
         late_per_minute: count.map(|it| each(it.late) * 60.0),

@@ -54,6 +54,8 @@ pub struct Traffic {
     pub down_datagrams: u64,
     /// Bytes in them.
     pub down_bytes: u64,
+    /// The longest one that it sent or got.
+    pub longest: u64,
 }
 
 /// Links between all nodes, and what is under way.
@@ -120,6 +122,7 @@ impl Network {
             if let Some(traffic) = self.traffic.get_mut(place(from)) {
                 traffic.up_datagrams += 1;
                 traffic.up_bytes += len as u64;
+                traffic.longest = traffic.longest.max(len as u64);
             }
             let link = place(from) * self.nodes + place(to);
             let deliveries = self.links[link].send(instant(now), len);
@@ -152,6 +155,7 @@ impl Network {
             if let Some(traffic) = self.traffic.get_mut(place(flight.to)) {
                 traffic.down_datagrams += 1;
                 traffic.down_bytes += flight.bytes.len() as u64;
+                traffic.longest = traffic.longest.max(flight.bytes.len() as u64);
             }
             if let Some(inbox) = inboxes.get_mut(place(flight.to)) {
                 inbox.put(flight.from, &flight.bytes);

@@ -93,3 +93,22 @@ pub struct Count {
     /// Of how many inputs.
     pub answered: u64,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use benches::pair::{MESSAGE_LEN, Pair, UNRELIABLE};
+
+    /// Two sessions in memory, each of which sends one message a tick, as a player and a server do.
+    #[test]
+    fn a_seal_is_as_long_as_real_sessions_make_it() {
+        let mut pair = Pair::new(UNRELIABLE);
+        (0..600).for_each(|_| pair.tick());
+        let (datagrams, bytes) = pair.per_tick();
+        assert!((datagrams - 2.0).abs() < 0.01, "{datagrams}");
+        let both = 2 * MESSAGE_LEN as u64 + SEAL.iter().sum::<u64>();
+        #[expect(clippy::cast_precision_loss, reason = "a few bytes")]
+        let off = bytes - both as f64;
+        assert!(off.abs() < 1.0, "{bytes}");
+    }
+}

@@ -22,8 +22,8 @@ struct Client<P: Play> {
     machine: ClientPeer<P>,
     game: Game,
     seat: Seat,
-    /// When the input for each tick was read last, at place `tick % 64`.
-    read_at: [Duration; 64],
+    /// Tick, and when the input for it was read last, at place `tick % 64`.
+    read_at: [(u32, Duration); 64],
     count: Count,
 }
 
@@ -72,7 +72,7 @@ impl<P: Play> Client<P> {
         if let Ok(tick) = self.machine.submit(Instant::ZERO + now, &input)
             && let Some(read_at) = self.read_at.get_mut(place(tick.0))
         {
-            *read_at = now;
+            *read_at = (tick.0, now);
         }
     }
 
@@ -89,10 +89,10 @@ impl<P: Play> Client<P> {
             let tick = turn.tick();
             self.game.advance(turn.inputs().map(|(_, it, _)| it.word()));
             if let Some((_, origin)) = turn.input(self.seat) {
-                let read_at = self.read_at.get(place(tick.0)).copied();
-                match (origin, read_at) {
-                    (Origin::Confirmed, Some(read_at)) if read_at > Duration::ZERO => {
-                        self.count.latency += since.saturating_sub(read_at);
+                match (origin, self.read_at.get(place(tick.0))) {
+                    // A tick for which no input was read repeats the one before.
+                    (Origin::Confirmed, Some((read_for, read_at))) if *read_for == tick.0 => {
+                        self.count.latency += since.saturating_sub(*read_at);
                         self.count.answered += 1;
                     }
                     (Origin::Substituted, _) => self.count.late += 1,
@@ -139,7 +139,7 @@ impl<P: Play> Stack<P> for TickwireServer<P> {
                 machine: ClientPeer::new(config, PeerId(server_node), seed, now),
                 game: Game::new(diverges_at),
                 seat: Seat(number),
-                read_at: [Duration::ZERO; 64],
+                read_at: [(0, Duration::ZERO); 64],
                 count: Count::default(),
             }
         };
