@@ -203,10 +203,30 @@ const GOALS: [Goal; 54] = [
     Goal::mesh("G1", "p16", CPU, Bound::TimesLess(20.0)),
     Goal::server("G2", "p8", CPU, Bound::AtMost(1.0)),
     Goal::server("G2", "p8", CPU, Bound::TimesLess(30.0)),
-    Goal::server("G3", "p8", "server_ns_per_player_tick", Bound::AtMost(200.0)),
-    Goal::server("G3", "p64", "server_ns_per_player_tick", Bound::AtMost(200.0)),
-    Goal::server("G3", "p8", "server_allocations_per_tick", Bound::AtMost(0.0)),
-    Goal::server("G3", "p64", "server_allocations_per_tick", Bound::AtMost(0.0)),
+    Goal::server(
+        "G3",
+        "p8",
+        "server_ns_per_player_tick",
+        Bound::AtMost(200.0),
+    ),
+    Goal::server(
+        "G3",
+        "p64",
+        "server_ns_per_player_tick",
+        Bound::AtMost(200.0),
+    ),
+    Goal::server(
+        "G3",
+        "p8",
+        "server_allocations_per_tick",
+        Bound::AtMost(0.0),
+    ),
+    Goal::server(
+        "G3",
+        "p64",
+        "server_allocations_per_tick",
+        Bound::AtMost(0.0),
+    ),
     Goal::server("G3", "p64", "encodes_per_tick", Bound::AtMost(1.0)),
     Goal::elsewhere("G4", "a spectator at the server: there are none yet"),
     Goal::elsewhere("G5", "sealed players over loopback: no sockets here"),
@@ -217,8 +237,16 @@ const GOALS: [Goal; 54] = [
     Goal::mesh("G7", "p4/lockstep-jitter-d6", FPS, Bound::AtLeast(59.9)),
     Goal::server("G8", "p8/jitter", "latency_ms", Bound::AtMost(165.0)),
     Goal::server("G8", "p8/jitter", STALLED, Bound::AtMost(0.1)),
-    Goal::server("G8", "p8/jitter", "late_inputs_per_minute", Bound::AtMost(2.0)),
-    Goal::elsewhere("G8", "adaptive delay beside the best fixed one: there is none yet"),
+    Goal::server(
+        "G8",
+        "p8/jitter",
+        "late_inputs_per_minute",
+        Bound::AtMost(2.0),
+    ),
+    Goal::elsewhere(
+        "G8",
+        "adaptive delay beside the best fixed one: there is none yet",
+    ),
     Goal::server("G9", "p8/loss5", STALLED, Bound::AtMost(0.5)),
     Goal::server("G9", "p8/loss5", "p999_stall_ms", Bound::AtMost(34.0)),
     Goal::mesh("G9", "p2/lockstep-loss5-d8", STALLED, Bound::AtMost(0.5)),
@@ -231,11 +259,21 @@ const GOALS: [Goal; 54] = [
     Goal::server("G10", "p8", UP, Bound::TimesLess(14.0)),
     Goal::server("G10", "p8", DOWN, Bound::TimesLess(14.0)),
     Goal::mesh("G10", "p8", UP_PAYLOAD, Bound::AtMost(15_000.0)),
-    Goal::mesh("G10", "p8", "up_unsealed_bytes_per_s", Bound::AtMost(30_000.0)),
+    Goal::mesh(
+        "G10",
+        "p8",
+        "up_unsealed_bytes_per_s",
+        Bound::AtMost(30_000.0),
+    ),
     Goal::server("G11", "p8/stick-100", UP_PAYLOAD, Bound::AtMost(2_000.0)),
     Goal::server("G11", "p8/stick-100", DOWN_PAYLOAD, Bound::AtMost(9_000.0)),
     Goal::server("G12", "p64", DOWN_PAYLOAD, Bound::AtMost(10_000.0)),
-    Goal::server("G12", "p64", "longest_datagram_bytes", Bound::AtMost(1_200.0)),
+    Goal::server(
+        "G12",
+        "p64",
+        "longest_datagram_bytes",
+        Bound::AtMost(1_200.0),
+    ),
     Goal::server("G13", "p4/outage", "others_stalled_ms", Bound::AtMost(0.0)),
     // A round trip and two ticks, seen at the next turn.
     Goal::server("G13", "p4/outage", "caught_up_ms", Bound::AtMost(137.4)),
@@ -302,7 +340,11 @@ mod tests {
         }
         let elsewhere = judged(Aim::Elsewhere("there is none yet"), &only_ours);
         assert_eq!(elsewhere.verdict, None);
-        assert!(judge(&Rows::default()).iter().all(|it| it.verdict.is_none()));
+        assert!(
+            judge(&Rows::default())
+                .iter()
+                .all(|it| it.verdict.is_none())
+        );
     }
 
     #[test]
