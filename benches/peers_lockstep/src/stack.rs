@@ -2,6 +2,7 @@
 
 pub mod fortress;
 pub mod ggrs;
+pub mod tickwire_mesh;
 pub mod tickwire_server;
 
 use core::time::Duration;

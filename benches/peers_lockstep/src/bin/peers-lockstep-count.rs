@@ -10,6 +10,7 @@ use peers_lockstep::race::{Meter, Race, Turns};
 use peers_lockstep::row::Row;
 use peers_lockstep::stack::fortress::Fortress;
 use peers_lockstep::stack::ggrs::Ggrs;
+use peers_lockstep::stack::tickwire_mesh::TickwireMesh;
 use peers_lockstep::stack::tickwire_server::TickwireServer;
 use peers_lockstep::stack::{FRAME, Stack};
 
@@ -21,6 +22,7 @@ fn main() {
         allocations::<Ggrs<Pad>>(&case);
         allocations::<Fortress<Pad>>(&case);
         allocations::<TickwireServer<Pad>>(&case);
+        allocations::<TickwireMesh<Pad>>(&case);
     }
     allocations::<TickwireServer<Pad>>(&case::crowd());
     for case in case::bare().into_iter().chain([case::crowd()]) {

@@ -10,6 +10,7 @@ use peers_lockstep::race::Turns;
 use peers_lockstep::row::Row;
 use peers_lockstep::stack::fortress::Fortress;
 use peers_lockstep::stack::ggrs::Ggrs;
+use peers_lockstep::stack::tickwire_mesh::TickwireMesh;
 use peers_lockstep::stack::tickwire_server::TickwireServer;
 use peers_lockstep::stack::{Setup, Stack};
 
@@ -92,6 +93,7 @@ fn costs(case: &Case, arguments: &Arguments) {
     ] {
         let mut contenders = Vec::new();
         enter::<TickwireServer<Pad>>(&mut contenders, case, turns, arguments);
+        enter::<TickwireMesh<Pad>>(&mut contenders, case, turns, arguments);
         enter::<Ggrs<Pad>>(&mut contenders, case, turns, arguments);
         enter::<Fortress<Pad>>(&mut contenders, case, turns, arguments);
         let costs = compare(&mut contenders, arguments.rounds);
@@ -118,6 +120,7 @@ fn enter<S: Stack<Pad> + 'static>(
 /// How a match goes.
 fn watch<P: Play>(case: &Case, arguments: &Arguments) {
     watch_one::<P, TickwireServer<P>>(case, arguments);
+    watch_one::<P, TickwireMesh<P>>(case, arguments);
     watch_one::<P, Ggrs<P>>(case, arguments);
     watch_one::<P, Fortress<P>>(case, arguments);
 }
@@ -179,6 +182,7 @@ fn print<P: Play, S: Stack<P>>(case: &Case, metric: &str, value: Option<f64>) {
 /// What one player's outage costs others.
 fn outage(arguments: &Arguments) {
     outage_of::<TickwireServer<Pad>>(arguments);
+    outage_of::<TickwireMesh<Pad>>(arguments);
     outage_of::<Ggrs<Pad>>(arguments);
     outage_of::<Fortress<Pad>>(arguments);
 }
@@ -195,6 +199,7 @@ fn outage_of<S: Stack<Pad>>(arguments: &Arguments) {
 /// After what time a desync is known.
 fn desync(case: &Case, arguments: &Arguments) {
     desync_of::<TickwireServer<Pad>>(case, arguments);
+    desync_of::<TickwireMesh<Pad>>(case, arguments);
     desync_of::<Ggrs<Pad>>(case, arguments);
     desync_of::<Fortress<Pad>>(case, arguments);
 }
@@ -210,6 +215,7 @@ fn desync_of<S: Stack<Pad>>(case: &Case, arguments: &Arguments) {
 /// After what time everybody has taken the first step.
 fn start(arguments: &Arguments) {
     start_of::<TickwireServer<Pad>>(arguments);
+    start_of::<TickwireMesh<Pad>>(arguments);
     start_of::<Ggrs<Pad>>(arguments);
     start_of::<Fortress<Pad>>(arguments);
 }
