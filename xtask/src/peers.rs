@@ -1,11 +1,14 @@
-//! The same work done by other stacks: builds and runs `benches/peers`, judges what it measured.
+//! The same work done by other stacks: builds and runs the packages that measure, judges what they
+//! found.
 //!
-//! That package lies outside the workspace, since what it compares with is no dependency of ours.
-//! The goals and the table are here, where every change's tests reach them.
+//! Those packages lie outside the workspace, since what they compare with is no dependency of ours.
+//! The goals and the tables are here, where every change's tests reach them.
 
 mod goal;
+mod lockstep;
 mod row;
 mod table;
+mod udp;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,14 +17,9 @@ use crate::failure::Failure;
 use crate::member::Metadata;
 use crate::process;
 use row::{Row, Rows};
-use table::Machine;
 
-/// The page that the table stands in.
+/// The page that the tables stand in.
 const PAGE: &str = "docs/benchmarks.md";
-/// The package that measures.
-const MANIFEST: &str = "benches/peers/Cargo.toml";
-/// What it was built with.
-const LOCK: &str = "benches/peers/Cargo.lock";
 
 /// What to measure, and where to tell.
 #[derive(Debug, clap::Args)]
@@ -44,61 +42,59 @@ pub(crate) struct Options {
 enum Protocol {
     /// Encrypted sessions over datagrams.
     Udp,
+    /// Matches of lockstep and rollback, in virtual time.
+    Lockstep,
 }
 
 /// Measures, writes the report and the table, and prints which goals are met.
 ///
-/// A goal that is missed is no failure: how fast is not for a shared machine to decide. One that
-/// was not measured is.
+/// A goal that is missed is no failure: how fast is not for a shared machine to decide.
 pub(crate) fn run(options: &Options) -> Result<(), Failure> {
-    let Protocol::Udp = options.protocol;
-    let before = load();
-    let rows = measure(options)?;
-    let machine = Machine {
-        processor: processor(),
-        load: [before, load()],
-        versions: table::versions(&read(Path::new(LOCK))?),
-        rounds: [options.rounds, options.load_rounds],
-    };
-    if let Some(path) = &options.report {
-        write(path, &rows.to_json())?;
-        println!("peers: {} rows in {}", rows.len(), path.display());
+    match options.protocol {
+        Protocol::Udp => udp::run(options),
+        Protocol::Lockstep => lockstep::run(options),
     }
-    let judged = goal::judge(&rows)?;
-    let text = table::markdown(&rows, &judged, &machine);
-    let page = read(Path::new(PAGE))?;
-    let page = table::replace(&page, &text)
-        .ok_or_else(|| Failure::Check(format!("{PAGE} has lost the marks of its table")))?;
-    write(Path::new(PAGE), &page)?;
-    for judgement in &judged {
-        println!("peers: {}", judgement.line());
-    }
-    println!("peers: {PAGE} has the tables");
-    Ok(())
 }
 
-/// Builds the package, and has its programs time and count.
-fn measure(options: &Options) -> Result<Rows, Failure> {
+/// Builds the package of `manifest`; returns where its programs are.
+fn build(manifest: &str) -> Result<PathBuf, Failure> {
     let target = Metadata::load()?.target_directory;
     let mut build = process::cargo([
         "build",
         "--release",
         "--locked",
         "--manifest-path",
-        MANIFEST,
+        manifest,
     ]);
     process::run(build.arg("--target-dir").arg(&target))?;
-    let programs = target.join("release");
-    let mut times = process::program(programs.join("peers"));
-    times.args(["--rounds", &options.rounds.to_string()]);
-    times.args(["--load-rounds", &options.load_rounds.to_string()]);
-    let mut rows = Rows::default();
-    for mut program in [times, process::program(programs.join("peers-count"))] {
-        process::run_lines(&mut program, |line| {
-            rows.extend(serde_json::from_str::<Row>(line).ok());
-        })?;
+    Ok(target.join("release"))
+}
+
+/// Runs a program that prints rows, and adds them.
+fn collect(program: &Path, arguments: &[&str], rows: &mut Rows) -> Result<(), Failure> {
+    let mut program = process::program(program);
+    process::run_lines(program.args(arguments), |line| {
+        rows.extend(serde_json::from_str::<Row>(line).ok());
+    })
+}
+
+/// Writes the rows where that was asked for.
+fn report(rows: &Rows, options: &Options) -> Result<(), Failure> {
+    if let Some(path) = &options.report {
+        write(path, &rows.to_json())?;
+        println!("peers: {} rows in {}", rows.len(), path.display());
     }
-    Ok(rows)
+    Ok(())
+}
+
+/// Puts `text` between `marks` of the page.
+fn publish(marks: [&str; 2], text: &str) -> Result<(), Failure> {
+    let page = read(Path::new(PAGE))?;
+    let page = table::replace(&page, marks, text)
+        .ok_or_else(|| Failure::Check(format!("{PAGE} has lost the marks of its table")))?;
+    write(Path::new(PAGE), &page)?;
+    println!("peers: {PAGE} has the tables");
+    Ok(())
 }
 
 fn read(path: &Path) -> Result<String, Failure> {

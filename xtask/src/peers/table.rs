@@ -16,8 +16,8 @@ pub(super) struct Machine {
     pub(super) rounds: [u32; 2],
 }
 
-/// What the table stands between.
-const MARKS: [&str; 2] = [
+/// What the table of `peers udp` stands between.
+pub(super) const MARKS: [&str; 2] = [
     "<!-- peers udp: written by cargo xtask peers udp -->",
     "<!-- peers udp: end -->",
 ];
@@ -33,7 +33,7 @@ const STACKS: [&str; 8] = [
     "floor",
 ];
 /// Packages whose versions are told.
-const PACKAGES: [&str; 7] = [
+pub(super) const PACKAGES: [&str; 7] = [
     "quinn-proto",
     "quinn",
     "renet",
@@ -44,8 +44,7 @@ const PACKAGES: [&str; 7] = [
 ];
 
 /// Puts `table` between the marks of `page`; `None` where it has not both, in order.
-pub(super) fn replace(page: &str, table: &str) -> Option<String> {
-    let [begin, end] = MARKS;
+pub(super) fn replace(page: &str, [begin, end]: [&str; 2], table: &str) -> Option<String> {
     let (before, rest) = page.split_once(begin)?;
     let (_, after) = rest.split_once(end)?;
     Some(format!("{before}{begin}\n\n{table}\n{end}{after}"))
@@ -104,8 +103,8 @@ pub(super) fn markdown(rows: &Rows, judged: &[Judgement], machine: &Machine) -> 
     lines.join("\n")
 }
 
-/// Packages and versions, as a lock file has them.
-pub(super) fn versions(lock: &str) -> Vec<String> {
+/// Those of `packages` that a lock file has, with their versions.
+pub(super) fn versions(lock: &str, packages: &[&str]) -> Vec<String> {
     let blocks: Vec<_> = lock.split("[[package]]").collect();
     let field = |block: &str, name: &str| {
         let line = block.lines().find(|line| line.starts_with(name))?;
@@ -117,7 +116,7 @@ pub(super) fn versions(lock: &str) -> Vec<String> {
             .find(|block| field(block, "name = ").as_deref() == Some(*package))?;
         Some(format!("{package} {}", field(block, "version = ")?))
     };
-    PACKAGES.iter().filter_map(version).collect()
+    packages.iter().filter_map(version).collect()
 }
 
 #[cfg(test)]
@@ -137,11 +136,11 @@ mod tests {
     fn the_table_is_replaced_and_nothing_else() {
         let [begin, end] = MARKS;
         let page = format!("# a\n\n{begin}\nold\n{end}\n\nb\n");
-        let once = replace(&page, "| new |\n").unwrap();
+        let once = replace(&page, MARKS, "| new |\n").unwrap();
         assert_eq!(once, format!("# a\n\n{begin}\n\n| new |\n\n{end}\n\nb\n"));
-        assert_eq!(replace(&once, "| new |\n").unwrap(), once);
-        assert_eq!(replace("# a\n", "| new |\n"), None);
-        assert_eq!(replace(&format!("{end}{begin}"), "| new |\n"), None);
+        assert_eq!(replace(&once, MARKS, "| new |\n").unwrap(), once);
+        assert_eq!(replace("# a\n", MARKS, "| new |\n"), None);
+        assert_eq!(replace(&format!("{end}{begin}"), MARKS, "| new |\n"), None);
     }
 
     #[test]
@@ -177,6 +176,6 @@ mod tests {
     fn versions_are_those_of_the_lock_file() {
         let lock = "[[package]]\nname = \"renet\"\nversion = \"2.0.1\"\n\n\
                     [[package]]\nname = \"other\"\nversion = \"1.0.0\"\n";
-        assert_eq!(versions(lock), ["renet 2.0.1"]);
+        assert_eq!(versions(lock, &PACKAGES), ["renet 2.0.1"]);
     }
 }

@@ -1,0 +1,90 @@
+//! `peers-lockstep-count`: prints how often stacks allocate, and how often a server encodes.
+
+use core::cell::Cell;
+use std::alloc::{GlobalAlloc, Layout, System};
+
+use peers_lockstep::case::{self, Case};
+use peers_lockstep::cost::Contender;
+use peers_lockstep::play::Pad;
+use peers_lockstep::race::{Meter, Race, Turns};
+use peers_lockstep::row::Row;
+use peers_lockstep::stack::fortress::Fortress;
+use peers_lockstep::stack::ggrs::Ggrs;
+use peers_lockstep::stack::tickwire_mesh::TickwireMesh;
+use peers_lockstep::stack::tickwire_server::TickwireServer;
+use peers_lockstep::stack::{FRAME, Stack};
+
+/// Frames in which allocations are counted.
+const FRAMES: u32 = 3_600;
+
+fn main() {
+    for case in case::bare() {
+        allocations::<Ggrs<Pad>>(&case);
+        allocations::<Fortress<Pad>>(&case);
+        allocations::<TickwireServer<Pad>>(&case);
+        allocations::<TickwireMesh<Pad>>(&case);
+    }
+    allocations::<TickwireServer<Pad>>(&case::crowd());
+    for case in case::bare().into_iter().chain([case::crowd()]) {
+        encodes(&case);
+    }
+}
+
+/// Allocations of a player's frame, and where there is a server, of its tick.
+fn allocations<S: Stack<Pad> + 'static>(case: &Case) {
+    let mut contender = Contender::new::<Pad, S>(case.setup, Turns::Each4Ms);
+    let cost = contender.count(FRAMES, || COUNT.get());
+    print(S::NAME, case, "allocations_per_frame", cost.player);
+    if S::HAS_SERVER {
+        #[expect(clippy::cast_precision_loss, reason = "a few players")]
+        let players = case.setup.players as f64;
+        let allocations = cost.server * players;
+        print(S::NAME, case, "server_allocations_per_tick", allocations);
+    }
+}
+
+/// Bundles that a server encodes for a tick, whatever its clients have.
+fn encodes(case: &Case) {
+    let mut race = Race::<Pad, TickwireServer<Pad>>::new(case.setup, Turns::Each4Ms);
+    race.run(FRAME * FRAMES, &mut Meter::default());
+    let stats = race.stack.stats();
+    #[expect(clippy::cast_precision_loss, reason = "far below 2^52")]
+    let encodes = stats.bundles_encoded as f64 / stats.ticks_closed as f64;
+    let name = <TickwireServer<Pad> as Stack<Pad>>::NAME;
+    print(name, case, "encodes_per_tick", encodes);
+}
+
+fn print(stack: &str, case: &Case, metric: &str, value: f64) {
+    Row {
+        stack,
+        case: &case.name,
+        metric,
+        value,
+    }
+    .print();
+}
+
+thread_local! {
+    static COUNT: Cell<u64> = const { Cell::new(0) };
+}
+
+struct Counter;
+
+#[expect(unsafe_code, reason = "an allocator is counted by wrapping it")]
+// SAFETY: every call goes to the system's allocator unchanged.
+unsafe impl GlobalAlloc for Counter {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        // At the end of a thread its counter is gone, and nothing is measured there.
+        COUNT.try_with(|count| count.set(count.get() + 1)).ok();
+        // SAFETY: the caller keeps the contract of `alloc`.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        // SAFETY: the caller keeps the contract of `dealloc`.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+}
+
+#[global_allocator]
+static COUNTER: Counter = Counter;

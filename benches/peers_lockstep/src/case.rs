@@ -1,0 +1,201 @@
+//! What is played, by whom, in which weather.
+
+use core::time::Duration;
+
+use netsim::Chance;
+
+use crate::race::POLL;
+use crate::stack::{DELAY, Setup, WINDOW};
+use crate::weather::{FILES, Weather};
+
+/// A match that every stack it names plays.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Case {
+    /// In the report: `p8`, or `p8/lossy` where more than the number of players is not as usual.
+    pub name: String,
+    /// What the players do.
+    pub inputs: Inputs,
+    /// Who plays it.
+    pub field: Field,
+    /// All else.
+    pub setup: Setup,
+}
+
+/// What players do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Inputs {
+    /// [`Pad`](crate::play::Pad).
+    Pad,
+    /// [`Stick`](crate::play::Stick).
+    Stick,
+    /// [`Burst`](crate::play::Burst).
+    Burst,
+}
+
+/// Which stacks play a case.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Field {
+    /// All of them.
+    All,
+    /// Those without a server.
+    Equals,
+    /// That with a server.
+    Server,
+}
+
+const LATENCY: Duration = Duration::from_millis(50);
+const JITTER: Duration = Duration::from_millis(10);
+
+/// The paper's usual weather: 50 ms one way, which is 3 frames, and 2 % lost.
+#[must_use]
+pub const fn usual() -> Weather {
+    Weather::steady(LATENCY, Chance::percent(2))
+}
+
+/// A match of `players` in `weather`.
+#[must_use]
+pub const fn setup(players: usize, weather: Weather) -> Setup {
+    Setup {
+        players,
+        delay: DELAY,
+        window: WINDOW,
+        weather,
+        turn: POLL,
+        diverges: None,
+        seed: 1,
+    }
+}
+
+impl Case {
+    fn new(players: usize, name: &str, weather: Weather) -> Self {
+        let name = match name {
+            "" => format!("p{players}"),
+            _ => format!("p{players}/{name}"),
+        };
+        Self {
+            name,
+            inputs: Inputs::Pad,
+            field: Field::All,
+            setup: setup(players, weather),
+        }
+    }
+
+    const fn with_inputs(mut self, inputs: Inputs) -> Self {
+        self.inputs = inputs;
+        self
+    }
+
+    const fn of(mut self, field: Field) -> Self {
+        self.field = field;
+        self
+    }
+
+    /// Nothing is predicted, and every input waits for `delay` frames.
+    fn lockstep(players: usize, name: &str, delay: u32, weather: Weather) -> Self {
+        let name = format!("lockstep-{name}d{delay}");
+        let mut case = Self::new(players, &name, weather).of(Field::Equals);
+        case.setup.delay = delay;
+        case.setup.window = 0;
+        case
+    }
+}
+
+/// The matches whose CPU time is taken.
+#[must_use]
+pub fn bare() -> Vec<Case> {
+    let players = [2, 4, 8, 16];
+    players.map(|it| Case::new(it, "", usual())).to_vec()
+}
+
+/// A match of so many that only a server can have it.
+#[must_use]
+pub fn crowd() -> Case {
+    Case::new(64, "", usual()).of(Field::Server)
+}
+
+/// The matches that are watched for a minute.
+#[must_use]
+pub fn watched() -> Vec<Case> {
+    let mut cases = bare();
+    cases.push(crowd());
+    let far = Weather::steady(2 * LATENCY, Chance::percent(2));
+    cases.push(Case::new(8, "stick", usual()).with_inputs(Inputs::Stick));
+    cases.push(Case::new(8, "stick-100", far).with_inputs(Inputs::Stick));
+    cases.push(Case::new(8, "burst", usual()).with_inputs(Inputs::Burst));
+    for (name, text) in FILES {
+        let weather = Weather::read(text).expect("a file of ours");
+        for players in [4, 8] {
+            let case = Case::new(players, name, weather);
+            // Half way is where servers are.
+            let field = if name == "halfway" {
+                Field::Server
+            } else {
+                Field::All
+            };
+            cases.push(case.of(field));
+        }
+    }
+    let [two, five] = [2, 5].map(|it| Weather::steady(LATENCY, Chance::percent(it)));
+    let [two, five] = [two, five].map(|it| it.with_jitter(JITTER));
+    let calm = Weather::steady(LATENCY, Chance::NEVER);
+    cases.push(Case::new(8, "jitter", two));
+    cases.push(Case::new(8, "loss5", five));
+    for players in [2, 4, 8] {
+        for delay in [4, 9, 10] {
+            cases.push(Case::lockstep(players, "", delay, calm));
+        }
+        cases.push(Case::lockstep(players, "loss5-", 8, five));
+    }
+    cases.push(Case::lockstep(4, "jitter-", 6, two));
+    cases.push(Case::lockstep(4, "jitter-", 12, two));
+    cases
+}
+
+/// The match that one player of is cut off from for 500 ms; nothing else is lost.
+#[must_use]
+pub fn outage() -> Case {
+    Case::new(4, "outage", Weather::steady(LATENCY, Chance::NEVER))
+}
+
+/// The matches that one player of goes wrong in.
+#[must_use]
+pub fn desyncs() -> [Case; 2] {
+    [2, 4].map(|it| Case::new(it, "desync", usual()))
+}
+
+/// The match whose beginning is looked at.
+#[must_use]
+pub fn start() -> Case {
+    Case::new(4, "start", usual())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_two_cases_have_the_same_name() {
+        let mut names: Vec<_> = watched().into_iter().map(|it| it.name).collect();
+        let all = names.len();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), all);
+    }
+
+    #[test]
+    fn cases_are_those_that_goals_and_readers_know() {
+        let names: Vec<_> = watched().into_iter().map(|it| it.name).collect();
+        for name in [
+            "p2",
+            "p16",
+            "p64",
+            "p8/stick-100",
+            "p8/lossy",
+            "p4/wifi",
+            "p8/lockstep-d4",
+            "p4/lockstep-jitter-d6",
+        ] {
+            assert!(names.iter().any(|it| it == name), "{name}");
+        }
+    }
+}

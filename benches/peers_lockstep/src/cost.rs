@@ -1,0 +1,135 @@
+//! What a frame costs, in rounds that take turns.
+
+use core::time::Duration;
+
+use crate::play::Play;
+use crate::race::{Meter, Race, Turns, reading_nanos};
+use crate::stack::{FRAME, Setup, Stack};
+
+/// Frames that a match plays in a round.
+const FRAMES: u32 = 300;
+/// What a match plays before anything is measured.
+const WARM_UP: Duration = Duration::from_secs(30);
+
+/// A match that goes on from round to round.
+pub struct Contender {
+    /// Of which stack.
+    pub stack: &'static str,
+    /// Plays so many frames, and reads.
+    run: Box<dyn FnMut(u32, Meter) -> Meter>,
+    players: usize,
+    found: Vec<Cost>,
+}
+
+/// What one frame of one player takes: nanoseconds of CPU, or what else was read.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Cost {
+    /// At the player.
+    pub player: f64,
+    /// At the server, shared among players.
+    pub server: f64,
+}
+
+impl Contender {
+    /// A match whose ends have their turns `turns`, warm.
+    pub fn new<P: Play, S: Stack<P> + 'static>(mut setup: Setup, turns: Turns) -> Self {
+        setup.turn = turns.span();
+        let mut race = Race::<P, S>::new(setup, turns);
+        race.run(WARM_UP, &mut Meter::default());
+        Self {
+            stack: S::NAME,
+            run: Box::new(move |frames, mut meter| {
+                race.run(FRAME * frames, &mut meter);
+                race.check_agreement();
+                meter
+            }),
+            players: setup.players,
+            found: Vec::new(),
+        }
+    }
+
+    /// Plays `frames` frames and says by how much `read` rose in turns, for a frame of a player.
+    pub fn count(&mut self, frames: u32, read: fn() -> u64) -> Cost {
+        let meter = Meter {
+            read: Some(read),
+            ..Meter::default()
+        };
+        let meter = (self.run)(frames, meter);
+        Cost {
+            player: self.share(meter.players, frames),
+            server: self.share(meter.server, frames),
+        }
+    }
+
+    /// Plays a round; `reading` is what it takes to ask for the time.
+    fn time(&mut self, reading: u64) {
+        let meter = (self.run)(FRAMES, Meter::of_cpu_time());
+        let [of_players, of_server] = meter.spans;
+        let less = |taken: u64, spans: u32| taken.saturating_sub(reading * u64::from(spans));
+        self.found.push(Cost {
+            player: self.share(less(meter.players, of_players), FRAMES),
+            server: self.share(less(meter.server, of_server), FRAMES),
+        });
+    }
+
+    fn share(&self, sum: u64, frames: u32) -> f64 {
+        #[expect(clippy::cast_precision_loss, reason = "far below 2^52")]
+        let [sum, players] = [sum as f64, self.players as f64];
+        sum / f64::from(frames) / players
+    }
+
+    fn median(&self) -> Cost {
+        let of = |which: fn(&Cost) -> f64| median(self.found.iter().map(which).collect());
+        Cost {
+            player: of(|cost| cost.player),
+            server: of(|cost| cost.server),
+        }
+    }
+}
+
+/// Has all matches go on in turn, `rounds` times, who is first changing with each; returns the
+/// medians of each.
+pub fn compare(contenders: &mut [Contender], rounds: u32) -> Vec<Cost> {
+    let reading = reading_nanos();
+    let count = contenders.len();
+    for round in 0..rounds as usize {
+        for turn in 0..count {
+            contenders[(round + turn) % count].time(reading);
+        }
+    }
+    contenders.iter().map(Contender::median).collect()
+}
+
+/// The middle value; of an even number the higher one of the two.
+///
+/// # Panics
+///
+/// Where there is none.
+#[must_use]
+pub fn median(values: Vec<f64>) -> f64 {
+    quantile(values, 1, 2)
+}
+
+/// The value that `part` of `of` lie below.
+///
+/// # Panics
+///
+/// Where there is none.
+#[must_use]
+pub fn quantile(mut values: Vec<f64>, part: usize, of: usize) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values[(values.len() * part / of).min(values.len() - 1)]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quantiles_are_values_that_were_found() {
+        let values = || (0..100).map(f64::from).rev().collect::<Vec<_>>();
+        assert!((median(values()) - 50.0).abs() < f64::EPSILON);
+        assert!((quantile(values(), 99, 100) - 99.0).abs() < f64::EPSILON);
+        assert!((median(vec![3.0]) - 3.0).abs() < f64::EPSILON);
+    }
+}

@@ -1,0 +1,22 @@
+//! The same matches played by Tickwire's lockstep and by other stacks, in virtual time.
+//!
+//! `cargo xtask peers lockstep` builds and runs it, judges what it prints and writes the table of
+//! `docs/benchmarks.md`, where the method stands.
+
+#![forbid(unsafe_code)]
+#![expect(
+    clippy::expect_used,
+    clippy::missing_panics_doc,
+    reason = "a bench whose matches do not work must stop, not measure something else"
+)]
+
+pub mod case;
+pub mod cost;
+pub mod game;
+pub mod gauge;
+pub mod network;
+pub mod play;
+pub mod race;
+pub mod row;
+pub mod stack;
+pub mod weather;

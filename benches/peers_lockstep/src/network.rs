@@ -1,0 +1,251 @@
+//! The one simulated network that every stack's datagrams go through.
+
+use core::cmp::Reverse;
+use core::time::Duration;
+use std::collections::BinaryHeap;
+
+use netsim::Link;
+use wire::{Generator, Instant, Seed};
+
+use crate::weather::Weather;
+
+/// Datagrams in one buffer that is used again, each with the node it is from or for.
+#[derive(Debug, Default)]
+pub struct Mailbox {
+    /// One behind the other.
+    pub bytes: Vec<u8>,
+    /// Node, and where its datagram ends; it begins where the one before ends.
+    pub ends: Vec<(u32, usize)>,
+}
+
+impl Mailbox {
+    /// Appends a datagram.
+    pub fn put(&mut self, node: u32, datagram: &[u8]) {
+        self.bytes.extend_from_slice(datagram);
+        self.close(node);
+    }
+
+    /// Makes what was appended to `bytes` since the last one a datagram.
+    pub fn close(&mut self, node: u32) {
+        self.ends.push((node, self.bytes.len()));
+    }
+
+    /// Hands each datagram with its node to `take`, and is empty then.
+    pub fn drain(&mut self, mut take: impl FnMut(u32, &mut [u8])) {
+        let mut start = 0;
+        for (node, end) in self.ends.drain(..) {
+            if let Some(datagram) = self.bytes.get_mut(start..end) {
+                take(node, datagram);
+            }
+            start = end;
+        }
+        self.bytes.clear();
+    }
+}
+
+/// What one node sent and got.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Traffic {
+    /// Datagrams that it sent, lost ones included.
+    pub up_datagrams: u64,
+    /// Bytes in them.
+    pub up_bytes: u64,
+    /// Datagrams that reached it.
+    pub down_datagrams: u64,
+    /// Bytes in them.
+    pub down_bytes: u64,
+    /// The longest one that it sent or got.
+    pub longest: u64,
+}
+
+/// Links between all nodes, and what is under way.
+#[derive(Debug)]
+pub struct Network {
+    /// From each node to each, row by row.
+    links: Vec<Link>,
+    nodes: usize,
+    /// When each player's gaps begin, and how they recur.
+    gaps: Vec<Duration>,
+    weather: Weather,
+    /// A player who is cut off, and when.
+    outage: Option<(u32, [Duration; 2])>,
+    in_flight: BinaryHeap<Reverse<Flight>>,
+    sent: u64,
+    /// Buffers to be used again.
+    spare: Vec<Vec<u8>>,
+    traffic: Vec<Traffic>,
+}
+
+/// A datagram under way; the earlier and the older first.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Flight {
+    at: Instant,
+    number: u64,
+    to: u32,
+    from: u32,
+    bytes: Vec<u8>,
+}
+
+impl Network {
+    /// Makes one of `nodes`, whose fates all come from `seed`; the first `players` have gaps.
+    #[must_use]
+    pub fn new(nodes: usize, players: usize, weather: Weather, seed: Seed) -> Self {
+        let generators = (0..nodes * nodes).map(|number| generator(seed, number));
+        let mut phases = generator(seed, nodes * nodes);
+        let every = u64::try_from(weather.gap_every.as_nanos()).unwrap_or(u64::MAX);
+        Self {
+            links: generators
+                .map(|generator| Link::new(weather.link(), generator))
+                .collect(),
+            nodes,
+            gaps: (0..players)
+                .map(|_| Duration::from_nanos(phases.below(every.max(1))))
+                .collect(),
+            weather,
+            outage: None,
+            in_flight: BinaryHeap::new(),
+            sent: 0,
+            spare: Vec::new(),
+            traffic: vec![Traffic::default(); nodes],
+        }
+    }
+
+    /// Cuts `node` off in a span of time.
+    pub const fn cut(&mut self, node: u32, span: [Duration; 2]) {
+        self.outage = Some((node, span));
+    }
+
+    /// Takes all that `from` sends.
+    pub fn send(&mut self, now: Duration, from: u32, outbox: &mut Mailbox) {
+        outbox.drain(|to, datagram| {
+            let len = datagram.len();
+            if let Some(traffic) = self.traffic.get_mut(place(from)) {
+                traffic.up_datagrams += 1;
+                traffic.up_bytes += len as u64;
+                traffic.longest = traffic.longest.max(len as u64);
+            }
+            let link = place(from) * self.nodes + place(to);
+            let deliveries = self.links[link].send(instant(now), len);
+            for delivery in deliveries {
+                if self.is_out(from, now) || self.is_out(to, now) {
+                    continue;
+                }
+                let mut bytes = self.spare.pop().unwrap_or_default();
+                bytes.clear();
+                bytes.extend_from_slice(datagram);
+                self.sent += 1;
+                self.in_flight.push(Reverse(Flight {
+                    at: delivery.at,
+                    number: self.sent,
+                    to,
+                    from,
+                    bytes,
+                }));
+            }
+        });
+    }
+
+    /// Puts what has arrived by `now` into the inboxes of its receivers.
+    pub fn deliver(&mut self, now: Duration, inboxes: &mut [Mailbox]) {
+        while let Some(flight) = self.in_flight.peek_mut() {
+            if flight.0.at > instant(now) {
+                return;
+            }
+            let Reverse(flight) = std::collections::binary_heap::PeekMut::pop(flight);
+            if let Some(traffic) = self.traffic.get_mut(place(flight.to)) {
+                traffic.down_datagrams += 1;
+                traffic.down_bytes += flight.bytes.len() as u64;
+                traffic.longest = traffic.longest.max(flight.bytes.len() as u64);
+            }
+            if let Some(inbox) = inboxes.get_mut(place(flight.to)) {
+                inbox.put(flight.from, &flight.bytes);
+            }
+            self.spare.push(flight.bytes);
+        }
+    }
+
+    /// What each node sent and got so far.
+    #[must_use]
+    pub fn traffic(&self) -> &[Traffic] {
+        &self.traffic
+    }
+
+    /// Whether nothing reaches or leaves `node` now.
+    fn is_out(&self, node: u32, now: Duration) -> bool {
+        let is_cut = self
+            .outage
+            .is_some_and(|(who, [from, to])| who == node && from <= now && now < to);
+        let Some(phase) = self.gaps.get(place(node)) else {
+            return is_cut;
+        };
+        let every = self.weather.gap_every.as_nanos().max(1);
+        let since = (now + self.weather.gap_every).saturating_sub(*phase);
+        is_cut || since.as_nanos() % every < self.weather.gap.as_nanos()
+    }
+}
+
+fn generator(seed: Seed, number: usize) -> Generator {
+    seed.generator(number as u64)
+}
+
+fn place(node: u32) -> usize {
+    node as usize
+}
+
+fn instant(now: Duration) -> Instant {
+    Instant::ZERO + now
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use netsim::Chance;
+
+    fn millis(millis: u64) -> Duration {
+        Duration::from_millis(millis)
+    }
+
+    fn run(network: &mut Network, times: core::ops::Range<u64>) -> Vec<u64> {
+        let mut inboxes = [Mailbox::default(), Mailbox::default()];
+        let mut came = Vec::new();
+        for at in times {
+            let mut outbox = Mailbox::default();
+            outbox.put(1, &at.to_be_bytes());
+            network.send(millis(at), 0, &mut outbox);
+            network.deliver(millis(at), &mut inboxes);
+            inboxes[1].drain(|from, datagram| {
+                assert_eq!(from, 0);
+                came.push(u64::from_be_bytes(datagram.try_into().unwrap()));
+            });
+        }
+        came
+    }
+
+    #[test]
+    fn what_is_sent_comes_after_its_way_but_for_what_is_lost() {
+        let seed = Seed::from_number(1);
+        let weather = Weather::steady(millis(50), Chance::percent(20));
+        let mut network = Network::new(2, 2, weather, seed);
+        let came = run(&mut network, 0..1_050);
+        assert!((750..850).contains(&came.len()), "{}", came.len());
+        assert!(came.iter().all(|at| *at < 1_000));
+        let [sender, receiver] = network.traffic() else {
+            panic!()
+        };
+        assert_eq!(sender.up_datagrams, 1_050);
+        assert_eq!(receiver.down_bytes, 8 * came.len() as u64);
+    }
+
+    #[test]
+    fn nothing_passes_in_gaps_and_outages() {
+        let seed = Seed::from_number(2);
+        let mut weather = Weather::steady(millis(0), Chance::NEVER);
+        let mut network = Network::new(2, 2, weather, seed);
+        network.cut(1, [millis(100), millis(200)]);
+        assert_eq!(run(&mut network, 0..1_000).len(), 900);
+        weather.gap = millis(30);
+        weather.gap_every = millis(1_000);
+        let mut network = Network::new(2, 1, weather, seed);
+        assert_eq!(run(&mut network, 0..10_000).len(), 9_700);
+    }
+}

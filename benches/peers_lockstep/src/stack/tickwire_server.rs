@@ -1,0 +1,188 @@
+//! Tickwire with a server: it closes each tick by its clock, and clients take turns as they come.
+
+use core::time::Duration;
+
+use lockstep::{
+    ClientConfig, ClientPeer, Config, MatchServer, Origin, PeerId, ServerEvent, ServerStats,
+};
+use wire::{Arrival, Instant, MatchId, Seat, Seed};
+
+use super::{Count, FRAME, Post, Setup, Stack};
+use crate::game::Game;
+use crate::play::Play;
+
+/// A match of a server and its clients.
+pub struct TickwireServer<P: Play> {
+    server: MatchServer<P>,
+    clients: Vec<Client<P>>,
+    has_found_desync: bool,
+}
+
+struct Client<P: Play> {
+    machine: ClientPeer<P>,
+    game: Game,
+    seat: Seat,
+    /// Tick, and when the input for it was read last, at place `tick % 64`.
+    read_at: [(u32, Duration); 64],
+    count: Count,
+}
+
+/// The match of all of them.
+const MATCH: MatchId = MatchId([0x77; 16]);
+
+/// Frames between the newest tick that a client has heard of and the one its input is for: there
+/// by the quickest way and back by the slowest, a tick for one datagram that is lost, and a turn.
+fn input_delay(setup: &Setup) -> u8 {
+    let [shortest, longest] = setup.weather.delay;
+    let way = shortest + longest + FRAME + setup.turn;
+    u8::try_from(way.as_nanos().div_ceil(FRAME.as_nanos())).map_or(60, |delay| delay.min(60))
+}
+
+/// How long turns are held back: what jitter makes of them, and one datagram that is lost.
+fn playout(setup: &Setup) -> Duration {
+    let [shortest, longest] = setup.weather.delay;
+    (longest - shortest) + FRAME + setup.turn
+}
+
+impl<P: Play> TickwireServer<P> {
+    /// What the server counted.
+    pub const fn stats(&self) -> &ServerStats {
+        self.server.stats()
+    }
+
+    fn serve(&mut self, now: Instant, post: &mut Post<'_>) {
+        let server = &mut self.server;
+        post.inbox.drain(|from, datagram| {
+            server.handle_datagram(now, Arrival::from(PeerId(from)), datagram);
+        });
+        if server.poll_timeout().is_some_and(|at| at <= now) {
+            server.handle_timeout(now);
+        }
+        while let Some(event) = server.poll_event() {
+            self.has_found_desync |= matches!(event, ServerEvent::Desync { .. });
+        }
+        while let Some(to) = server.poll_transmit(now, &mut post.outbox.bytes) {
+            post.outbox.close(to.destination.0);
+        }
+    }
+}
+
+impl<P: Play> Client<P> {
+    fn submit(&mut self, now: Duration, input: P) {
+        if let Ok(tick) = self.machine.submit(Instant::ZERO + now, &input)
+            && let Some(read_at) = self.read_at.get_mut(place(tick.0))
+        {
+            *read_at = (tick.0, now);
+        }
+    }
+
+    fn turn(&mut self, since: Duration, server: u32, post: &mut Post<'_>) {
+        let now = Instant::ZERO + since;
+        let machine = &mut self.machine;
+        post.inbox.drain(|from, datagram| {
+            machine.handle_datagram(now, Arrival::from(PeerId(from)), datagram);
+        });
+        if machine.poll_timeout().is_some_and(|at| at <= now) {
+            machine.handle_timeout(now);
+        }
+        while let Some(turn) = machine.poll_turn(now) {
+            let tick = turn.tick();
+            self.game.advance(turn.inputs().map(|(_, it, _)| it.word()));
+            if let Some((_, origin)) = turn.input(self.seat) {
+                match (origin, self.read_at.get(place(tick.0))) {
+                    // A tick for which no input was read repeats the one before.
+                    (Origin::Confirmed, Some((read_for, read_at))) if *read_for == tick.0 => {
+                        self.count.latency += since.saturating_sub(*read_at);
+                        self.count.answered += 1;
+                    }
+                    (Origin::Substituted, _) => self.count.late += 1,
+                    _ => {}
+                }
+            }
+            let state = self.game.save().state;
+            machine.report(tick, state).expect("the tick of this turn");
+        }
+        while machine.poll_event().is_some() {}
+        while machine.poll_transmit(now, &mut post.outbox.bytes).is_some() {
+            post.outbox.close(server);
+        }
+    }
+}
+
+fn place(tick: u32) -> usize {
+    tick as usize % 64
+}
+
+impl<P: Play> Stack<P> for TickwireServer<P> {
+    const NAME: &'static str = "tickwire-server";
+    const SEAL: [u64; 2] = super::SEAL;
+    const HAS_SERVER: bool = true;
+
+    fn new(setup: &Setup) -> Self {
+        let now = Instant::ZERO + instant::now();
+        let players = u16::try_from(setup.players).expect("as many as seats");
+        let server_node = u32::from(players);
+        let mut config = Config::default();
+        config.seats = players;
+        config.input_delay = input_delay(setup);
+        let seed = |number| Seed::from_number(setup.seed * 1_024 + number);
+        let mut server =
+            MatchServer::new(config, MATCH, seed(0), now).expect("a match that can be played");
+        let client = |number: u16| {
+            let mut config = ClientConfig::default();
+            config.playout = playout(setup);
+            let seed = seed(u64::from(number) + 1);
+            let diverges_at = setup
+                .diverges
+                .and_then(|(who, at)| (who == usize::from(number)).then_some(at));
+            Client {
+                machine: ClientPeer::new(config, PeerId(server_node), seed, now),
+                game: Game::new(diverges_at),
+                seat: Seat(number),
+                read_at: [(0, Duration::ZERO); 64],
+                count: Count::default(),
+            }
+        };
+        let clients = (0..players).map(client).collect();
+        for number in 0..players {
+            server
+                .join(now, PeerId(number.into()), Seat(number))
+                .expect("a seat for each");
+        }
+        Self {
+            server,
+            clients,
+            has_found_desync: false,
+        }
+    }
+
+    fn poll(&mut self, node: usize, now: Duration, post: &mut Post<'_>) {
+        let server = self.clients.len();
+        if node == server {
+            self.serve(Instant::ZERO + now, post);
+        } else {
+            self.clients[node].turn(now, u32::try_from(server).expect("few"), post);
+        }
+    }
+
+    fn frame(&mut self, player: usize, now: Duration, input: P, post: &mut Post<'_>) {
+        self.clients[player].submit(now, input);
+        self.poll(player, now, post);
+    }
+
+    fn game(&self, player: usize) -> &Game {
+        &self.clients[player].game
+    }
+
+    fn confirmed(&self, player: usize) -> u64 {
+        self.clients[player].game.steps.fresh
+    }
+
+    fn count(&self, player: usize) -> Count {
+        self.clients[player].count
+    }
+
+    fn has_found_desync(&self) -> bool {
+        self.has_found_desync
+    }
+}

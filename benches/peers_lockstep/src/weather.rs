@@ -1,0 +1,125 @@
+//! What a network does to datagrams, as the scenario files have it.
+
+use core::num::NonZeroU32;
+use core::time::Duration;
+
+use netsim::{Chance, Jitter, LinkConfig, Loss, Order};
+
+/// One direction between any two nodes, and what happens to whole players.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Weather {
+    /// Shortest and longest way; each datagram draws its own, so that later ones may pass.
+    pub delay: [Duration; 2],
+    /// Share that is lost.
+    pub loss: Chance,
+    /// Mean length of a run of losses; 1 where each is drawn alone.
+    pub burst_len: u32,
+    /// How long nothing reaches a player, nor leaves it; none where zero.
+    pub gap: Duration,
+    /// From one such gap to the next.
+    pub gap_every: Duration,
+}
+
+impl Weather {
+    /// Makes one of a constant way and losses that are drawn alone.
+    #[must_use]
+    pub const fn steady(delay: Duration, loss: Chance) -> Self {
+        Self {
+            delay: [delay, delay],
+            loss,
+            burst_len: 1,
+            gap: Duration::ZERO,
+            gap_every: Duration::ZERO,
+        }
+    }
+
+    /// Makes the way up to `jitter` longer.
+    #[must_use]
+    pub fn with_jitter(mut self, jitter: Duration) -> Self {
+        self.delay[1] = self.delay[0] + jitter;
+        self
+    }
+
+    /// Reads a scenario file; `None` where a line is missing or not as it should be.
+    #[must_use]
+    pub fn read(text: &str) -> Option<Self> {
+        let value = |name: &str| {
+            text.lines().find_map(|line| {
+                let (key, value) = line.split_once('=')?;
+                (key.trim() == name).then(|| value.trim().replace('_', ""))
+            })
+        };
+        let number = |name: &str| value(name)?.parse::<u32>().ok();
+        let millis = |name: &str| Some(Duration::from_millis(number(name)?.into()));
+        let delay = value("delay_ms")?;
+        let (low, high) = delay
+            .strip_prefix('[')?
+            .strip_suffix(']')?
+            .split_once(',')?;
+        let ends = [low.trim().parse::<u64>().ok()?, high.trim().parse().ok()?];
+        let [low, high] = ends.map(Duration::from_millis);
+        (low <= high).then_some(())?;
+        Some(Self {
+            delay: [low, high],
+            loss: Chance::per_million(number("loss_per_million")?),
+            burst_len: number("burst_len")?,
+            gap: millis("gap_ms")?,
+            gap_every: millis("gap_every_ms")?,
+        })
+    }
+
+    /// What one direction between two nodes does.
+    #[must_use]
+    pub fn link(&self) -> LinkConfig {
+        let [low, high] = self.delay;
+        let loss = match NonZeroU32::new(self.burst_len) {
+            Some(run_len) if run_len.get() > 1 => Loss::bursts(self.loss, run_len),
+            _ => Loss::Bernoulli(self.loss),
+        };
+        LinkConfig::default()
+            .with_delay(low)
+            .with_jitter(Jitter::Uniform(high.saturating_sub(low)))
+            .with_order(Order::ByDelay)
+            .with_loss(loss)
+    }
+}
+
+/// The scenarios by name.
+pub const FILES: [(&str, &str); 8] = [
+    ("lan", include_str!("../scenarios/lan.toml")),
+    ("wifi", include_str!("../scenarios/wifi.toml")),
+    (
+        "transatlantic",
+        include_str!("../scenarios/transatlantic.toml"),
+    ),
+    ("mobile", include_str!("../scenarios/mobile.toml")),
+    ("lossy", include_str!("../scenarios/lossy.toml")),
+    ("lossy10", include_str!("../scenarios/lossy10.toml")),
+    ("lossy20", include_str!("../scenarios/lossy20.toml")),
+    ("halfway", include_str!("../scenarios/halfway.toml")),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_scenario_file_is_read() {
+        for (name, text) in FILES {
+            assert!(Weather::read(text).is_some(), "{name}");
+        }
+        let (_, mobile) = FILES[3];
+        let mobile = Weather::read(mobile).unwrap();
+        assert_eq!(mobile.delay.map(|it| it.as_millis()), [40, 120]);
+        assert_eq!(mobile.gap.as_millis(), 300);
+        assert_eq!(mobile.loss, Chance::percent(5));
+    }
+
+    #[test]
+    fn what_is_no_scenario_is_refused() {
+        assert_eq!(Weather::read(""), None);
+        let (_, lan) = FILES[0];
+        assert_eq!(Weather::read(&lan.replace("[0, 1]", "[2, 1]")), None);
+        assert_eq!(Weather::read(&lan.replace("gap_ms", "gap")), None);
+    }
+}
