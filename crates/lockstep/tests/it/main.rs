@@ -13,6 +13,8 @@ mod joining;
 mod membership;
 mod policies;
 mod repair;
+#[cfg(feature = "replay")]
+mod replay;
 mod snapshots;
 mod transfer;
 mod vectors;
