@@ -104,7 +104,9 @@ fn sim_ls_3_replay_equals_lockstep() {
         while world.server.ticks_closed() < 250 {
             world.step();
             while let Some(turn) = world.server.poll_turn() {
-                recorders.iter_mut().for_each(|it| it.take(&turn));
+                for recorder in &mut recorders {
+                    recorder.take(&turn);
+                }
             }
         }
         // The last turns arrive.
