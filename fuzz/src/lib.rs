@@ -15,6 +15,7 @@ pub mod hub_record;
 pub mod hub_switch;
 pub mod lockstep_client;
 pub mod lockstep_datagram;
+pub mod lockstep_replay;
 pub mod lockstep_server;
 pub mod matchmaker_calls;
 pub mod matchmaker_record;
@@ -54,6 +55,7 @@ pub const FUNCTIONS: &[(&str, Function)] = &[
     ("lockstep_down", lockstep_datagram::down),
     ("lockstep_client", lockstep_client::script),
     ("lockstep_server", lockstep_server::script),
+    ("lockstep_replay", lockstep_replay::file),
     ("matchmaker_assign", matchmaker_record::assign),
     ("matchmaker_reply", matchmaker_record::reply),
     ("matchmaker_verdict", matchmaker_record::verdict),

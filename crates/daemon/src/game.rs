@@ -4,15 +4,16 @@
 //! same inputs are equal bit for bit, on every platform.
 
 mod bot;
+mod sim;
 
 use lockstep::bits::{BitReader, BitWriter};
-use lockstep::{Input, StateHasher, Width};
+use lockstep::{Input, Sim, StateHasher, Width};
 use wire::{Generator, MatchId, Seat, Seed};
 
 pub use bot::Bot;
 
-/// The state of one match.
-#[derive(Clone, Debug)]
+/// The state of one match; by default, of one without players and coins.
+#[derive(Clone, Debug, Default)]
 pub struct Game {
     /// One for each seat.
     movers: Vec<Mover>,
@@ -56,17 +57,7 @@ impl Game {
     #[must_use]
     pub fn hash(&self, match_id: MatchId) -> u64 {
         let mut hasher = StateHasher::new(match_id);
-        hasher.u32(self.steps);
-        hasher.u64(self.luck.0);
-        for mover in &self.movers {
-            mover.position.hash(&mut hasher);
-            hasher.i64(mover.speed_x.into());
-            hasher.i64(mover.speed_y.into());
-            hasher.u32(mover.score);
-        }
-        for coin in &self.coins {
-            coin.hash(&mut hasher);
-        }
+        Sim::hash(self, &mut hasher);
         hasher.finish()
     }
 
@@ -202,7 +193,7 @@ impl Point {
 }
 
 /// The generator inside the state; `SplitMix64` (Steele, Lea, Flood, 2014).
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 struct Luck(u64);
 
 impl Luck {

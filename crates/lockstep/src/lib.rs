@@ -19,6 +19,8 @@ mod margin;
 mod match_server;
 pub mod message;
 mod repair;
+#[cfg(feature = "replay")]
+pub mod replay;
 mod rungs;
 mod sim;
 mod snapshot;
@@ -41,7 +43,7 @@ pub use event::{
 };
 pub use input::{Input, Width};
 pub use match_server::MatchServer;
-pub use sim::Sim;
+pub use sim::{Sim, SnapshotBytes};
 pub use stats::{ClientStats, ServerStats};
 pub use tick::{PeerId, Tick};
 pub use turn::{Origin, Turn};

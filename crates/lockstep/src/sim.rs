@@ -59,3 +59,48 @@ pub trait Sim {
     /// divided into [sections](StateHasher#sections) where a desync shall be told by name.
     fn hash(&self, hasher: &mut StateHasher);
 }
+
+/// A snapshot that leaves the process: in a replay file, or on its way to somebody who joins.
+///
+/// What is read may come from a stranger. `read` bounds what it takes and checks what it finds: the
+/// game steps on from it.
+///
+/// ```
+/// use lockstep::SnapshotBytes;
+///
+/// #[derive(Debug, Default, PartialEq)]
+/// struct Score([u32; 2]);
+///
+/// impl SnapshotBytes for Score {
+///     fn write(&self, out: &mut Vec<u8>) {
+///         self.0.iter().for_each(|points| out.extend(points.to_be_bytes()));
+///     }
+///     fn read(bytes: &[u8]) -> Option<Self> {
+///         let (one, other) = bytes.split_first_chunk()?;
+///         let points = [*one, other.try_into().ok()?];
+///         Some(Self(points.map(u32::from_be_bytes)))
+///     }
+/// }
+///
+/// let mut bytes = Vec::new();
+/// Score([3, 1]).write(&mut bytes);
+/// assert_eq!(Score::read(&bytes), Some(Score([3, 1])));
+/// assert_eq!(Score::read(&bytes[1..]), None);
+/// ```
+pub trait SnapshotBytes: Sized {
+    /// Appends the snapshot to `out`; equal snapshots are equal bytes on every platform.
+    fn write(&self, out: &mut Vec<u8>);
+
+    /// Reads what `write` wrote; `None` for anything else.
+    fn read(bytes: &[u8]) -> Option<Self>;
+}
+
+impl SnapshotBytes for Vec<u8> {
+    fn write(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(self);
+    }
+
+    fn read(bytes: &[u8]) -> Option<Self> {
+        Some(bytes.to_vec())
+    }
+}

@@ -61,6 +61,12 @@ impl<'a, I: Input> Turn<'a, I> {
         }
     }
 
+    /// Returns values and origins of all seats.
+    #[cfg(feature = "replay")]
+    pub(crate) const fn row(&self) -> &'a Row {
+        self.row
+    }
+
     /// Returns which tick it is.
     #[must_use]
     pub const fn tick(&self) -> Tick {

@@ -51,6 +51,7 @@ fn seeds_are_what_the_encoders_write() {
         matches::clients(),
         matches::servers(),
         matches::snapshots(),
+        matches::replays(),
         matches::matchmaker(),
     ]
     .concat();

@@ -166,6 +166,27 @@ pub(crate) fn servers() -> Vec<Input> {
     ]
 }
 
+pub(crate) fn replays() -> Vec<Input> {
+    let file = include_str!("../../../crates/lockstep/testdata/replay.hex");
+    // Two seats that rest, a hash each 2 ticks, a keyframe each 4: ticks, keyframe, seal, ticks.
+    let quiet = |ticks: usize| {
+        [&[0x30; 1][..], &[0; 8], &[0x30]]
+            .concat()
+            .repeat(ticks / 2)
+    };
+    let all_kinds = [
+        vec![2, 2, 4],
+        piece(1, &quiet(4)),
+        piece(2, &[0x30, 1, 2, 3]),
+        piece(3, &[9; 5]),
+        piece(1, &quiet(2)),
+    ];
+    vec![
+        ("lockstep_replay", "five_ticks", vector(file, "five_ticks")),
+        ("lockstep_replay", "all_kinds", all_kinds.concat()),
+    ]
+}
+
 const MATCH: MatchId = MatchId([4; 16]);
 
 fn register(node: u8) -> Vec<u8> {

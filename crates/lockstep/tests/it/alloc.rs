@@ -57,8 +57,8 @@ pub(crate) fn held() -> i64 {
 }
 
 /// A server and its clients, joined by one buffer; `loss_percent` of datagrams are dropped.
-struct Bench {
-    server: MatchServer<u16>,
+pub(crate) struct Bench {
+    pub(crate) server: MatchServer<u16>,
     clients: Vec<ClientPeer<u16>>,
     now: Instant,
     buf: Vec<u8>,
@@ -67,7 +67,7 @@ struct Bench {
 }
 
 impl Bench {
-    fn new(players: u16) -> Self {
+    pub(crate) fn new(players: u16) -> Self {
         let now = Instant::from_millis(1);
         let mut config = config(players);
         config.input_delay = lockstep::InputDelay::fixed(3).unwrap();
@@ -97,7 +97,7 @@ impl Bench {
         }
     }
 
-    fn step(&mut self, loss: u32) {
+    pub(crate) fn step(&mut self, loss: u32) {
         self.now += Duration::from_millis(4);
         self.server.handle_timeout(self.now);
         while let Some(to) = self.server.poll_transmit(self.now, &mut self.buf) {

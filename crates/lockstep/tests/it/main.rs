@@ -15,6 +15,8 @@ mod ladder;
 mod membership;
 mod policies;
 mod repair;
+#[cfg(feature = "replay")]
+mod replay;
 mod sections;
 mod snapshots;
 mod transfer;

@@ -1,0 +1,208 @@
+//! Playing a replay.
+
+use super::cursor::{Cursor, Item};
+use super::{ReplayReader, SeekError};
+use crate::input::{Input, encode_into};
+use crate::turn::Turn;
+use crate::{Sim, SnapshotBytes, StateHasher, Tick};
+
+/// Plays a replay with the game that it is of.
+#[derive(Debug)]
+pub struct ReplayPlayer<'a, S: Sim> {
+    replay: &'a ReplayReader<'a>,
+    cursor: Cursor<'a>,
+    sim: S,
+    /// The state before tick 0.
+    start: S::Snapshot,
+    /// State hash that the file has for the tick stepped last.
+    recorded: Option<u64>,
+}
+
+impl<'a, S: Sim> ReplayPlayer<'a, S> {
+    /// Puts `sim`, in its state before tick 0, before `replay`.
+    ///
+    /// `None` where inputs of the replay are not those of the game: another width, or another
+    /// default.
+    #[must_use]
+    pub fn new(replay: &'a ReplayReader<'a>, sim: S) -> Option<Self> {
+        let header = replay.header();
+        let mut neutral = Vec::new();
+        encode_into(&S::Input::default(), &mut neutral);
+        if header.shape.width != S::Input::WIDTH || header.neutral != neutral {
+            return None;
+        }
+        let mut start = S::Snapshot::default();
+        sim.save(&mut start);
+        Some(Self {
+            replay,
+            cursor: replay.cursor(),
+            sim,
+            start,
+            recorded: None,
+        })
+    }
+
+    /// Steps the game by one tick and returns its turn; `None` at the end.
+    pub fn step(&mut self) -> Option<Turn<'_, S::Input>> {
+        let (tick, recorded) = self.cursor.next_tick()?;
+        let turn = Turn::new(tick, self.cursor.row());
+        self.sim.step(&turn);
+        self.recorded = recorded;
+        Some(turn)
+    }
+
+    /// Returns the first tick not yet stepped.
+    #[must_use]
+    pub const fn next(&self) -> Tick {
+        self.cursor.next()
+    }
+
+    /// Returns the game as it is now.
+    #[must_use]
+    pub const fn sim(&self) -> &S {
+        &self.sim
+    }
+
+    /// Returns the hash of the state as it is now.
+    #[must_use]
+    pub fn state_hash(&self) -> u64 {
+        let mut hasher = StateHasher::new(self.replay.header().match_id);
+        self.sim.hash(&mut hasher);
+        hasher.finish()
+    }
+
+    /// Returns the state hash that the file has for the tick stepped last, where it has one.
+    #[must_use]
+    pub const fn recorded_hash(&self) -> Option<u64> {
+        self.recorded
+    }
+
+    fn rewind(&mut self) {
+        self.cursor.rewind();
+        self.sim.load(&self.start);
+        self.recorded = None;
+    }
+}
+
+impl<S: Sim> ReplayPlayer<'_, S>
+where
+    S::Snapshot: SnapshotBytes,
+{
+    /// Goes to the state before `tick` and returns how many steps that took.
+    ///
+    /// Steps are made from here, or from the keyframe next before `tick` where that is nearer: at
+    /// most as many as lie between two keyframes.
+    ///
+    /// # Errors
+    ///
+    /// [`SeekError`]; past the end nothing has changed, and after a keyframe that the game does
+    /// not read it is before tick 0.
+    pub fn seek(&mut self, tick: Tick) -> Result<u32, SeekError> {
+        if tick.0 > self.replay.ticks() {
+            return Err(SeekError::PastEnd {
+                ticks: self.replay.ticks(),
+            });
+        }
+        let keyframe = self.replay.keyframe_before(tick);
+        let nearest = keyframe.map_or(Tick(0), |place| place.tick);
+        let is_near = (nearest..=tick).contains(&self.next());
+        match keyframe {
+            _ if is_near => {}
+            None => self.rewind(),
+            Some(place) => {
+                let snapshot = self.cursor.resume(place.offset, place.tick);
+                let Some(snapshot) = snapshot.and_then(S::Snapshot::read) else {
+                    self.rewind();
+                    return Err(SeekError::Keyframe { tick: place.tick });
+                };
+                self.sim.load(&snapshot);
+                self.recorded = None;
+            }
+        }
+        let from = self.next();
+        while self.next() < tick && self.step().is_some() {}
+        Ok(self.next().since(from))
+    }
+
+    /// Plays the whole replay anew and compares each state that the file names.
+    ///
+    /// A keyframe is compared by its hash, and play goes on from the state that was played to: a
+    /// keyframe that was made to deceive deceives only who seeks to it.
+    ///
+    /// # Errors
+    ///
+    /// [`Mismatch`], the first.
+    pub fn verify(&mut self) -> Result<Verified, Mismatch> {
+        self.rewind();
+        let mut verified = Verified::default();
+        let mut played = S::Snapshot::default();
+        loop {
+            match self.cursor.next_item() {
+                Ok(Item::Tick {
+                    tick, state_hash, ..
+                }) => {
+                    self.sim.step(&Turn::new(tick, self.cursor.row()));
+                    self.recorded = state_hash;
+                    verified.ticks = verified.ticks.saturating_add(1);
+                    if let Some(recorded) = state_hash {
+                        let replayed = self.state_hash();
+                        if replayed != recorded {
+                            return Err(Mismatch::State {
+                                tick,
+                                recorded,
+                                replayed,
+                            });
+                        }
+                        verified.hashes = verified.hashes.saturating_add(1);
+                    }
+                }
+                Ok(Item::Keyframe { snapshot, .. }) => {
+                    let tick = self.next();
+                    let replayed = self.state_hash();
+                    let snapshot =
+                        S::Snapshot::read(snapshot).ok_or(Mismatch::Keyframe { tick })?;
+                    self.sim.save(&mut played);
+                    self.sim.load(&snapshot);
+                    let recorded = self.state_hash();
+                    self.sim.load(&played);
+                    if replayed != recorded {
+                        return Err(Mismatch::Keyframe { tick });
+                    }
+                    verified.keyframes = verified.keyframes.saturating_add(1);
+                }
+                Ok(Item::Seal(_)) => {}
+                Ok(Item::End(_)) | Err(_) => return Ok(verified),
+            }
+        }
+    }
+}
+
+/// What [`ReplayPlayer::verify`] compared, and found equal.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Verified {
+    /// Ticks played.
+    pub ticks: u32,
+    /// State hashes. Where it is 0, nothing is known of states.
+    pub hashes: u32,
+    /// Keyframes.
+    pub keyframes: u32,
+}
+
+/// Where the game does not come to what the file says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mismatch {
+    /// The state after the step of `tick` has another hash than was recorded.
+    State {
+        /// First tick whose hash differs; those before it that have one agree.
+        tick: Tick,
+        /// Hash in the file.
+        recorded: u64,
+        /// Hash of the state that was played to.
+        replayed: u64,
+    },
+    /// The keyframe before `tick` is another state, or none that the game reads.
+    Keyframe {
+        /// First tick that it is not behind.
+        tick: Tick,
+    },
+}

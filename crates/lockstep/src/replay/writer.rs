@@ -1,0 +1,267 @@
+//! Recording.
+
+use core::marker::PhantomData;
+
+use wire::MatchId;
+
+use super::format::{self, BODY_LEN_MAX, Kind, Layout, SEAL_LEN_MAX};
+use super::input_chain::InputChain;
+use super::{ChainHead, RecordError, ReplayConfigError, ReplayHeader};
+use crate::bundle::{self, Shape};
+use crate::input::{Input, encode_into};
+use crate::turn::{Row, Turn};
+use crate::{SnapshotBytes, Tick, TickRate};
+
+/// Ticks of one record, at most: half a second at 60 Hz, which is what a crash costs. More saves
+/// little: 9 bytes stand around a record.
+const RECORD_TICKS: u32 = 32;
+
+/// Length at which a record is full whatever its ticks; bounds what waits in memory.
+const RECORD_LEN: usize = 4_096;
+
+/// Longest bundle that is recorded; 64 KiB. What a server closes fits one datagram.
+const BUNDLE_LEN_MAX: usize = 65_535;
+
+/// What a recorder keeps, and of which match.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ReplayConfig {
+    /// The match; state hashes are keyed by it.
+    pub match_id: MatchId,
+    /// Seats of the match.
+    pub seats: u16,
+    /// Ticks a second; 60.
+    pub tick_rate: TickRate,
+    /// Which build of which game plays it, at most 64 bytes; empty. A replay of another build may
+    /// play another match.
+    pub game: Vec<u8>,
+    /// What the match begins from, at most 64 bytes; empty.
+    pub seed: Vec<u8>,
+    /// Ticks from one state hash to the next; 8, which cost a byte a tick and leave 133 ms of
+    /// doubt at 60 Hz. 0 for none, where the recorder does not simulate.
+    pub hash_interval: u8,
+    /// Ticks from one keyframe to the next; 0 for none. A seek makes at most so many steps.
+    pub keyframe_interval: u32,
+}
+
+impl ReplayConfig {
+    /// Makes the configuration that records the inputs of a match, and a state hash each 8 ticks.
+    #[must_use]
+    pub const fn new(match_id: MatchId, seats: u16) -> Self {
+        Self {
+            match_id,
+            seats,
+            tick_rate: TickRate::DEFAULT,
+            game: Vec::new(),
+            seed: Vec::new(),
+            hash_interval: 8,
+            keyframe_interval: 0,
+        }
+    }
+
+    fn header<I: Input>(self) -> Result<ReplayHeader, ReplayConfigError> {
+        let shape = Shape {
+            seats: self.seats,
+            width: I::WIDTH,
+        };
+        if self.seats == 0 {
+            return Err(ReplayConfigError::NoSeats);
+        }
+        if shape.bundle_len_max() > BUNDLE_LEN_MAX {
+            return Err(ReplayConfigError::TooLarge);
+        }
+        let longest = self.game.len().max(self.seed.len());
+        if longest > ReplayHeader::NAME_LEN_MAX {
+            return Err(ReplayConfigError::TooLong);
+        }
+        let mut neutral = Vec::new();
+        encode_into(&I::default(), &mut neutral);
+        Ok(ReplayHeader {
+            match_id: self.match_id,
+            shape,
+            period_nanos: self.tick_rate.period_nanos(),
+            game: self.game,
+            seed: self.seed,
+            neutral,
+            hash_interval: self.hash_interval,
+            keyframe_interval: self.keyframe_interval,
+        })
+    }
+}
+
+/// Records a match as its ticks close.
+///
+/// It takes the turns of whoever has them: [`ClientPeer`](crate::ClientPeer),
+/// [`MatchServer`](crate::MatchServer), confirmed ones of a rollback game. What it appends to `out`
+/// goes to the end of the file; `out` may be emptied after each call. Nothing is allocated in
+/// the steady state, beyond what `out` needs.
+///
+/// All who record one match with the same [`ReplayConfig::game`] and `seed` come to the same
+/// [`head`](Self::head), whatever hashes and keyframes each keeps.
+#[derive(Debug)]
+pub struct ReplayWriter<I> {
+    layout: Layout,
+    /// Inputs of the tick before.
+    row: Row,
+    initial: Row,
+    /// Bundles and hashes that are in no record yet.
+    pending: Vec<u8>,
+    pending_ticks: u32,
+    /// First tick not yet taken.
+    next: Tick,
+    /// Tick whose keyframe was taken last; `Tick(0)` where none was.
+    keyframe: Tick,
+    chain: InputChain,
+    /// Checksum of the record before.
+    checksum: u32,
+    /// Body of a keyframe.
+    scratch: Vec<u8>,
+    input: PhantomData<fn(I)>,
+}
+
+impl<I: Input> ReplayWriter<I> {
+    /// Begins a file: appends the header to `out`.
+    ///
+    /// # Errors
+    ///
+    /// [`ReplayConfigError`]; `out` is as before then.
+    pub fn new(config: ReplayConfig, out: &mut Vec<u8>) -> Result<Self, ReplayConfigError> {
+        let header = config.header::<I>()?;
+        let mut match_part = Vec::new();
+        header.write_match(&mut match_part);
+        let row = header.initial_row();
+        let tick_len_max = header
+            .shape
+            .bundle_len_max()
+            .saturating_add(size_of::<u64>());
+        Ok(Self {
+            layout: header.layout(),
+            initial: row.clone(),
+            row,
+            pending: Vec::with_capacity(RECORD_LEN.saturating_add(tick_len_max)),
+            pending_ticks: 0,
+            next: Tick(0),
+            keyframe: Tick(0),
+            chain: InputChain::new(&match_part),
+            checksum: header.write(out),
+            scratch: Vec::new(),
+            input: PhantomData,
+        })
+    }
+
+    /// Takes the next turn, after the game's step.
+    ///
+    /// `state_hash` is asked for the state after that step each [`ReplayConfig::hash_interval`]
+    /// ticks: what [`ClientPeer::report`](crate::ClientPeer::report) takes.
+    ///
+    /// # Errors
+    ///
+    /// [`RecordError`]; nothing has changed then.
+    pub fn turn(
+        &mut self,
+        turn: &Turn<'_, I>,
+        state_hash: impl FnOnce() -> u64,
+        out: &mut Vec<u8>,
+    ) -> Result<(), RecordError> {
+        let tick = turn.tick();
+        if tick != self.next || tick >= Tick::LAST {
+            return Err(RecordError::OutOfOrder {
+                expected: self.next,
+            });
+        }
+        if turn.seat_count() != usize::from(self.layout.shape.seats) {
+            return Err(RecordError::Seats);
+        }
+        if self.needs_keyframe() {
+            return Err(RecordError::KeyframeMissing);
+        }
+        let start = self.pending.len();
+        bundle::encode(&self.row, turn.row(), &mut self.pending);
+        self.chain
+            .absorb(self.pending.get(start..).unwrap_or_default());
+        if self.layout.has_hash_at(tick) {
+            self.pending.extend_from_slice(&state_hash().to_be_bytes());
+        }
+        self.row.copy_from(turn.row());
+        self.next = tick.plus(1);
+        self.pending_ticks = self.pending_ticks.saturating_add(1);
+        if self.pending_ticks >= RECORD_TICKS || self.pending.len() >= RECORD_LEN {
+            self.flush(out);
+        }
+        Ok(())
+    }
+
+    /// Returns whether [`keyframe`](Self::keyframe) is due before the next turn.
+    #[must_use]
+    pub fn needs_keyframe(&self) -> bool {
+        self.layout.has_keyframe_at(self.next) && self.keyframe != self.next
+    }
+
+    /// Takes the state before the next turn, where [`needs_keyframe`](Self::needs_keyframe).
+    ///
+    /// # Errors
+    ///
+    /// [`RecordError::OutOfOrder`] where none is due, [`RecordError::TooLong`] past 16 MiB;
+    /// nothing has changed then.
+    pub fn keyframe(
+        &mut self,
+        snapshot: &impl SnapshotBytes,
+        out: &mut Vec<u8>,
+    ) -> Result<(), RecordError> {
+        if !self.needs_keyframe() {
+            return Err(RecordError::OutOfOrder {
+                expected: self.next,
+            });
+        }
+        self.scratch.clear();
+        bundle::encode(&self.initial, &self.row, &mut self.scratch);
+        snapshot.write(&mut self.scratch);
+        if self.scratch.len() > BODY_LEN_MAX {
+            return Err(RecordError::TooLong);
+        }
+        self.flush(out);
+        self.checksum = format::write(Kind::Keyframe, &[&self.scratch], self.checksum, out);
+        self.keyframe = self.next;
+        Ok(())
+    }
+
+    /// Puts `words` on the chain up to here into the file: a signature of
+    /// [`head`](Self::head), with whatever names its key.
+    ///
+    /// # Errors
+    ///
+    /// [`RecordError::TooLong`] past 1,024 bytes; nothing has changed then.
+    pub fn seal(&mut self, words: &[u8], out: &mut Vec<u8>) -> Result<(), RecordError> {
+        if words.len() > SEAL_LEN_MAX {
+            return Err(RecordError::TooLong);
+        }
+        self.flush(out);
+        self.checksum = format::write(Kind::Seal, &[words], self.checksum, out);
+        Ok(())
+    }
+
+    /// Appends what has been taken and waits for its record to fill, at most 32 ticks; a match that
+    /// ends without [`finish`](Self::finish) loses no more.
+    pub fn flush(&mut self, out: &mut Vec<u8>) {
+        if self.pending_ticks > 0 {
+            self.checksum = format::write(Kind::Ticks, &[&self.pending], self.checksum, out);
+            self.pending.clear();
+            self.pending_ticks = 0;
+        }
+    }
+
+    /// Ends the file. One without this end plays to where it ends, and says so.
+    pub fn finish(mut self, out: &mut Vec<u8>) -> ChainHead {
+        self.flush(out);
+        let head = self.chain.head();
+        let ticks = head.ticks.to_be_bytes();
+        format::write(Kind::End, &[&ticks, &head.digest], self.checksum, out);
+        head
+    }
+
+    /// Returns the hash over the match and all ticks taken so far.
+    #[must_use]
+    pub const fn head(&self) -> ChainHead {
+        self.chain.head()
+    }
+}
