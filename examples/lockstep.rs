@@ -53,7 +53,7 @@ enum Line {
     Client {
         address: SocketAddr,
         key: ServerKey,
-        #[arg(long, value_parser = clap::value_parser!(u16).range(..16))]
+        #[arg(long, value_parser = clap::value_parser!(u16).range(..64))]
         seat: u16,
         #[command(flatten)]
         options: Options,
@@ -63,7 +63,7 @@ enum Line {
 #[derive(Args, Clone, Copy)]
 struct Options {
     /// Players of the match.
-    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..=16))]
+    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..=64))]
     players: u16,
     /// Ticks to play, 30 a second; at most nine hours of them.
     #[arg(long, default_value_t = 300, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]

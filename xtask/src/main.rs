@@ -16,6 +16,7 @@ mod need;
 mod peers;
 mod process;
 mod sim;
+mod soak;
 mod source;
 mod targets;
 mod test;
@@ -56,6 +57,8 @@ enum Command {
     DocsRun,
     /// Run a crate's seeded simulations over a range of seeds.
     Sim(sim::Range),
+    /// Have many real processes play for minutes on the loopback address, and compare their states.
+    Soak(soak::Options),
     /// Run the fuzz functions under libFuzzer, each for some minutes.
     Fuzz(fuzz::Options),
     /// Change the source in every small way, and see whether a test notices; needs cargo-mutants.
@@ -93,6 +96,7 @@ fn run(command: &Command) -> Result<(), Failure> {
         Command::TreeCheck => tree_check::run(&Workspace::load()?),
         Command::DocsRun => docs::run(&Workspace::load()?),
         Command::Sim(range) => sim::run(range, &Workspace::load()?),
+        Command::Soak(options) => soak::run(options),
         Command::Fuzz(options) => fuzz::run(options),
         Command::Mutants(options) => mutants::run(options),
         Command::Peers(options) => peers::run(options),

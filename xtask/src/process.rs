@@ -73,13 +73,22 @@ pub(crate) fn run_lines(
     command: &mut Command,
     mut on_line: impl FnMut(&str),
 ) -> Result<(), Failure> {
+    run_quietly(command, |line| {
+        println!("{line}");
+        on_line(line);
+    })
+}
+
+/// As [`run_lines`], without printing.
+pub(crate) fn run_quietly(
+    command: &mut Command,
+    mut on_line: impl FnMut(&str),
+) -> Result<(), Failure> {
     let (reader, mut child) = spawn_merged(command).map_err(|source| start(command, source))?;
     // A test may print bytes that are no text.
     for line in BufReader::new(reader).split(b'\n') {
         let line = line.map_err(|source| start(command, source))?;
-        let line = String::from_utf8_lossy(&line);
-        println!("{line}");
-        on_line(&line);
+        on_line(&String::from_utf8_lossy(&line));
     }
     let status = child.wait().map_err(|source| start(command, source))?;
     ended(command, status)
