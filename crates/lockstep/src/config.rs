@@ -153,3 +153,18 @@ pub enum StartPolicy {
     /// At `start` only.
     ByHand,
 }
+
+/// Which states a game with rollback saves, to go back to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SavePolicy {
+    /// Each state that later inputs may show to be wrong: one save a tick, and no step is made
+    /// again without need. For games whose saves are cheap beside their steps.
+    Dense,
+    /// The newest state that is known to be right: few saves, and each rollback makes all steps
+    /// since again. For games whose saves are dear. Hashes are reported later than otherwise, by
+    /// up to twice the window.
+    Sparse,
+    /// As many as are cheapest, by what saves and steps cost and how far rollbacks went of late;
+    /// at most twice the window apart.
+    Auto,
+}

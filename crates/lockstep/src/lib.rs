@@ -17,14 +17,17 @@ mod match_server;
 pub mod message;
 mod repair;
 mod sim;
+mod snapshots;
 mod stats;
+mod step;
+mod stepper;
 mod tick;
 mod tick_clock;
 mod turn;
 
 pub use checksum::StateHasher;
 pub use client_peer::ClientPeer;
-pub use config::{ClientConfig, Config, Repair, StartPolicy, Substitute, TickRate};
+pub use config::{ClientConfig, Config, Repair, SavePolicy, StartPolicy, Substitute, TickRate};
 pub use event::{
     ClientEvent, CloseReason, ConfigError, JoinError, LeaveReason, Phase, Refusal, ReportError,
     ServerEvent, StartError, SubmitError, Verdict,
@@ -33,5 +36,6 @@ pub use input::{Input, Width};
 pub use match_server::MatchServer;
 pub use sim::Sim;
 pub use stats::{ClientStats, ServerStats};
+pub use step::{Step, Steps};
 pub use tick::{PeerId, Tick};
 pub use turn::{Origin, Turn};
