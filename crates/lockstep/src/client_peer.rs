@@ -2,6 +2,7 @@
 
 mod hashes;
 mod session;
+mod stepping;
 
 use core::convert::Infallible;
 use core::marker::PhantomData;
@@ -14,7 +15,7 @@ use crate::event::{
     ClientEvent, CloseReason, LeaveReason, Phase, Refusal, ReportError, SubmitError,
 };
 use crate::input::{Input, encode_into};
-use crate::message::{Down, Turns, Welcome, decode_down, write_leave, write_ready};
+use crate::message::{Down, EarlyInputs, Turns, Welcome, decode_down, write_leave, write_ready};
 use crate::turn::Turn;
 use crate::{ClientConfig, ClientStats, PeerId, Tick};
 
@@ -132,20 +133,17 @@ impl<I: Input> ClientPeer<I> {
     }
 
     /// Returns the next turn, in order and each once; `None` until it is there, and until it is
-    /// due where [`ClientConfig::playout`] is set.
+    /// due where [`ClientConfig::playout`] is set. With [`ClientConfig::window`] always `None`:
+    /// ask [`next_step`](Self::next_step).
     pub fn poll_turn(&mut self, now: Instant) -> Option<Turn<'_, I>> {
         self.advance(now);
         let State::Seated { session, .. } = &mut self.state else {
             return None;
         };
         let read = session.read_turn(now, self.config.playout)?;
-        self.stats.turns = self.stats.turns.saturating_add(1);
+        self.stats.on_turn();
         if read.is_own_substituted {
-            self.stats.substituted = self.stats.substituted.saturating_add(1);
-            if self.events.len() < EVENTS_MAX {
-                self.events
-                    .push_back(ClientEvent::Substituted { tick: read.tick });
-            }
+            tell_substituted(&mut self.events, &mut self.stats, read.tick);
         }
         Some(Turn::new(read.tick, session.row()))
     }
@@ -156,8 +154,8 @@ impl<I: Input> ClientPeer<I> {
         self.session()?.next_turn_at(self.config.playout)
     }
 
-    /// Takes the state hash after the step of `tick`, the turn returned last. Ticks between hash
-    /// steps are ignored.
+    /// Takes the state hash after the step of `tick`: the turn returned last, or with rollback the
+    /// tick that became final last. Ticks between hash steps are ignored.
     ///
     /// # Errors
     ///
@@ -204,6 +202,10 @@ impl<I: Input> ClientPeer<I> {
         match decode_down(datagram, self.session().map(Session::shape)) {
             Ok(Down::Welcome(welcome)) => self.on_welcome(now, &welcome),
             Ok(Down::Turns(turns)) => self.on_turns(now, &turns),
+            Ok(Down::Early(early, turns)) => {
+                self.on_turns(now, &turns);
+                self.on_early(&early);
+            }
             Ok(Down::Bye(reason)) => self.on_bye(reason),
             Err(_) => {
                 self.stats.dropped_malformed = self.stats.dropped_malformed.saturating_add(1);
@@ -391,7 +393,7 @@ impl<I: Input> ClientPeer<I> {
         let mut neutral = Vec::new();
         encode_into(&I::default(), &mut neutral);
         self.state = State::Seated {
-            session: Box::new(Session::new(*welcome, neutral)),
+            session: Box::new(Session::new(*welcome, neutral, &self.config)),
             ready_at: Some(now),
             is_due: false,
         };
@@ -411,6 +413,12 @@ impl<I: Input> ClientPeer<I> {
             if session.boundary().is_some() {
                 *ready_at = None;
             }
+        }
+    }
+
+    fn on_early(&mut self, early: &EarlyInputs<'_>) {
+        if let State::Seated { session, .. } = &mut self.state {
+            session.on_early(early);
         }
     }
 
@@ -437,6 +445,14 @@ impl<I: Input> ClientPeer<I> {
         debug_assert!(now >= self.now, "the driver's clock went back");
         self.now = self.now.max(now);
         self.now
+    }
+}
+
+/// Counts a closed tick without our input, and tells the application where there is room.
+fn tell_substituted(events: &mut VecDeque<ClientEvent>, stats: &mut ClientStats, tick: Tick) {
+    stats.substituted = stats.substituted.saturating_add(1);
+    if events.len() < EVENTS_MAX {
+        events.push_back(ClientEvent::Substituted { tick });
     }
 }
 

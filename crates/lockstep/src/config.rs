@@ -38,6 +38,11 @@ pub struct Config {
     /// others; 30 s. Then the match begins with whoever is ready: empty seats are absent, and
     /// who holds a seat without being ready is put out. [`Duration::MAX`] waits for ever.
     pub start_timeout: Duration,
+    /// Whether to tell clients what others do before the tick is closed, as soon as it is heard;
+    /// no. It makes rollback guess better, and costs each client the changed inputs a second time.
+    /// It also lets a modified client see what others do in a tick before its own input for that
+    /// tick is due: leave it off where that is an advantage.
+    pub forward_inputs: bool,
 }
 
 impl Default for Config {
@@ -55,6 +60,7 @@ impl Default for Config {
             catch_up_burst: 64_000,
             start: StartPolicy::AllReady,
             start_timeout: Duration::from_secs(30),
+            forward_inputs: false,
         }
     }
 }
@@ -70,7 +76,16 @@ pub struct ClientConfig {
     pub bundle_len_max: u16,
     /// How long to hold each turn back against jitter; none. What arrives later than this after
     /// the fastest of the last ticks makes the picture stutter; each millisecond is one of latency.
+    /// Without effect where there is a `window`.
     pub playout: Duration,
+    /// Ticks that the game may be ahead of what is closed, on predicted inputs, and go back where
+    /// they prove wrong; none, which is plain lockstep. At most 32: more counts as 32. One more
+    /// than the server's [`Config::input_delay`] shows own inputs at once; each that is missing
+    /// shows them a tick later. A tick of it costs three inputs for each seat, and as many for each
+    /// seat as 128 once; in the game a saved state, and up to a step each time it goes back.
+    pub window: u8,
+    /// Which states to save for that; as many as are cheapest.
+    pub save_policy: SavePolicy,
 }
 
 impl Default for ClientConfig {
@@ -79,6 +94,8 @@ impl Default for ClientConfig {
             seats_max: 64,
             bundle_len_max: 1_200,
             playout: Duration::ZERO,
+            window: 0,
+            save_policy: SavePolicy::Auto,
         }
     }
 }

@@ -16,6 +16,7 @@ mod ledger;
 mod match_server;
 pub mod message;
 mod repair;
+mod runner;
 mod sim;
 mod snapshots;
 mod stats;
@@ -34,6 +35,7 @@ pub use event::{
 };
 pub use input::{Input, Width};
 pub use match_server::MatchServer;
+pub use runner::Rollback;
 pub use sim::Sim;
 pub use stats::{ClientStats, ServerStats};
 pub use step::{Step, Steps};

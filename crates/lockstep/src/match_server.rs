@@ -1,6 +1,7 @@
 //! The server's role: it closes ticks by its clock, and tells everybody.
 
 mod closing;
+mod forwarding;
 mod judging;
 mod place;
 mod receiving;
@@ -26,6 +27,7 @@ use crate::repair::RepairLimits;
 use crate::turn::{Row, Turn};
 use crate::{Config, PeerId, ServerStats, Tick};
 
+use forwarding::Forwarding;
 use place::{Holder, Place, Player};
 
 /// One match: takes inputs, closes ticks, sends them to all, compares state hashes.
@@ -70,6 +72,8 @@ pub struct MatchServer<I> {
     reader: ChainReader,
     ledger: Ledger,
     limits: RepairLimits,
+    /// Inputs of open ticks, for those who predict.
+    forwarding: Forwarding,
     /// No seat below it has a datagram due.
     transmit_from: usize,
     events: VecDeque<ServerEvent>,
@@ -138,6 +142,7 @@ impl<I: Input> MatchServer<I> {
             ledger: Ledger::new(shape.seats),
             neutral,
             limits,
+            forwarding: Forwarding::new(&config, shape),
             transmit_from: 0,
             events: VecDeque::new(),
             stats: ServerStats::default(),
@@ -329,6 +334,7 @@ impl<I: Input> MatchServer<I> {
         [
             self.chain.memory_len(),
             self.ledger.memory_len(),
+            self.forwarding.memory_len(),
             self.closed_at.len().saturating_mul(size_of::<Instant>()),
             self.places.len().saturating_mul(size_of::<Place>()),
             self.peers.len().saturating_mul(peer),

@@ -11,16 +11,17 @@
 //! | `0x82` | down | [`Down::Turns`]: see [`Turns`] |
 //! | `0x83` | down | [`Down::Turns`] that ask for state hashes |
 //! | `0x84` | down | [`Down::Bye`]: `reason8`, see [`CloseReason`](crate::CloseReason::code) |
+//! | `0x85` | down | [`Down::Early`]: see [`EarlyInputs`]; then a message of kind `0x82` or `0x83` |
 //!
 //! Reserved, and refused today: `0x04` order, `0x05` snapshot acknowledgement, `0x06` hash ladder
-//! answer, `0x07` commit, `0x08` reveal; `0x85` early input, `0x86` order acknowledgement, `0x87`
-//! snapshot, `0x88` hash ladder question, `0x89` migration, `0x8a` signed chain head; `0x40` to
+//! answer, `0x07` commit, `0x08` reveal; `0x86` order acknowledgement, `0x87` snapshot, `0x88` hash ladder question, `0x89` migration, `0x8a` signed chain head; `0x40` to
 //! `0x4f` mesh peers; welcome modes other than 0 (1 wait-all, 2 quorum, 3 rollback, 4 spectator);
 //! the extension bit of a bundle.
 
 #![warn(clippy::arithmetic_side_effects)]
 
 mod down;
+mod early;
 mod up;
 
 use core::fmt;
@@ -28,7 +29,9 @@ use core::fmt;
 use crate::bits::Malformed;
 
 pub use down::{Bundles, Down, INPUT_DELAY, Mode, PERIOD_NANOS, Turns, Welcome, decode_down};
-pub(crate) use down::{write_bye, write_turns_head, write_welcome};
+pub(crate) use down::{write_bye, write_early_head, write_turns_head, write_welcome};
+pub use early::EarlyInputs;
+pub(crate) use early::EarlyWriter;
 pub use up::{HASHES_MAX, HashRun, INPUTS_MAX, InputRun, Report, Up, decode_up};
 pub(crate) use up::{ReportHead, write_leave, write_ready, write_report};
 
@@ -45,6 +48,7 @@ const WELCOME: u8 = 0x81;
 const TURNS: u8 = 0x82;
 const TURNS_ASKING: u8 = 0x83;
 const BYE: u8 = 0x84;
+const EARLY: u8 = 0x85;
 
 /// Why a datagram is none of ours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -7,15 +7,18 @@ use core::time::Duration;
 use wire::Instant;
 
 use super::hashes::Hashes;
+use super::stepping::Stepping;
 use crate::bundle::Shape;
 use crate::chain::{CHAIN_LEN, Chain, ChainReader};
+use crate::checksum::LogHash;
 use crate::event::ReportError;
 use crate::history::History;
 use crate::input_log::AHEAD_MAX;
-use crate::message::{HashRun, ReportHead, Turns, Welcome, write_report};
+use crate::message::{EarlyInputs, HashRun, ReportHead, Turns, Welcome, write_report};
+use crate::stepper::Do;
 use crate::tick_clock::{DUE_MAX, TickClock};
 use crate::turn::{Origin, Row};
-use crate::{ClientStats, Tick};
+use crate::{ClientConfig, ClientStats, Tick};
 
 /// Reports up to this length, in bytes, are not worth shortening: the transport's own 59 bytes
 /// weigh more.
@@ -46,6 +49,10 @@ pub(super) struct Session {
     /// Ticks, since the first turn came.
     clock: Option<TickClock>,
     hashes: Hashes,
+    /// How far the game is, where it may go ahead of closed ticks.
+    stepping: Option<Stepping>,
+    /// The input being unpacked; kept for its memory.
+    scratch: Vec<u8>,
 }
 
 /// A turn that was just read.
@@ -57,7 +64,7 @@ pub(super) struct Read {
 }
 
 impl Session {
-    pub(super) fn new(welcome: Welcome, neutral: Vec<u8>) -> Self {
+    pub(super) fn new(welcome: Welcome, neutral: Vec<u8>, config: &ClientConfig) -> Self {
         Self {
             welcome,
             chain: Chain::new(welcome.shape),
@@ -65,6 +72,8 @@ impl Session {
             end: Tick(0),
             seen_end: Tick(0),
             history: History::new(neutral.len()),
+            stepping: Stepping::new(config, &welcome, &neutral),
+            scratch: Vec::with_capacity(neutral.len()),
             neutral,
             stamped: None,
             promised: None,
@@ -123,11 +132,17 @@ impl Session {
             };
             has_passed = true;
             let tick = self.tick_for(index);
+            if let Some(stepping) = &mut self.stepping {
+                stepping.on_boundary(tick);
+            }
             let is_new = self.stamped.is_none_or(|last| tick > last);
             // The server takes none further ahead than that.
             if is_new && tick < self.end.plus(AHEAD_MAX) {
                 self.history.push(tick, held);
                 self.stamped = Some(tick);
+                if let Some(stepping) = &mut self.stepping {
+                    stepping.on_stamped(tick, held);
+                }
                 stats.inputs = stats.inputs.saturating_add(1);
             }
         }
@@ -149,6 +164,48 @@ impl Session {
         if self.next_turn_at(playout)? > now {
             return None;
         }
+        self.read()
+    }
+
+    /// Gives the next closed tick to a game that may be ahead of it; `None` where there is none,
+    /// or it wants none.
+    pub(super) fn confirm_next(&mut self) -> Option<Read> {
+        if !self.stepping.as_ref()?.wants_row() {
+            return None;
+        }
+        let read = self.read()?;
+        let (row, log) = (self.reader.row(), self.reader.log());
+        self.stepping.as_mut()?.confirm(read.tick, row, log);
+        Some(read)
+    }
+
+    /// Takes what others do in ticks that are not closed yet.
+    pub(super) fn on_early(&mut self, early: &EarlyInputs<'_>) {
+        let Some(stepping) = &mut self.stepping else {
+            return;
+        };
+        let Some(first) = self.end.widen_near(early.first_low) else {
+            return;
+        };
+        self.scratch.clear();
+        self.scratch.extend_from_slice(&self.neutral);
+        early.unpack(&mut self.scratch, &self.neutral, |seat, ahead, input| {
+            stepping.on_early(seat, first.plus(ahead), input);
+        });
+    }
+
+    /// Returns what a game with rollback does next.
+    pub(super) fn next_do(&mut self) -> Option<Do> {
+        self.stepping.as_mut()?.next(self.end)
+    }
+
+    /// Returns when a game with rollback that waits has more to do, as far as the clock tells.
+    pub(super) fn wait_until(&self) -> Option<Instant> {
+        let is_due = self.stepping.as_ref()?.waits_for_clock();
+        self.boundary().filter(|_| is_due)
+    }
+
+    fn read(&mut self) -> Option<Read> {
         let tick = self.reader.read(&self.chain)?;
         let seat = usize::from(self.welcome.seat.0);
         let origin = self.reader.row().origins.get(seat);
@@ -167,7 +224,7 @@ impl Session {
     )]
     pub(super) fn next_turn_at(&self, playout: Duration) -> Option<Instant> {
         let next = self.reader.next();
-        if next >= self.end {
+        if next >= self.end || self.stepping.is_some() {
             return None;
         }
         if playout.is_zero() {
@@ -177,7 +234,11 @@ impl Session {
     }
 
     pub(super) fn report(&mut self, tick: Tick, state_hash: u64) -> Result<(), ReportError> {
-        if tick.plus(1) != self.reader.next() {
+        let next = self
+            .stepping
+            .as_ref()
+            .map_or_else(|| self.reader.next(), Stepping::settled);
+        if tick.plus(1) != next {
             return Err(ReportError::OutOfOrder);
         }
         let interval = u32::from(self.welcome.hash_interval.get());
@@ -185,7 +246,7 @@ impl Session {
             return Ok(());
         }
         let step = tick.0.checked_div(interval).unwrap_or(0);
-        self.hashes.push(step, self.reader.log().report(state_hash))
+        self.hashes.push(step, self.log().report(state_hash))
     }
 
     pub(super) fn write_report(&mut self, out: &mut Vec<u8>) {
@@ -199,7 +260,7 @@ impl Session {
         let mut head = ReportHead {
             next_low: self.end.low(),
             is_gap: self.end.plus(self.welcome.repair.into()) < self.seen_end,
-            lag: self.end.since(self.reader.next()),
+            lag: self.end.since(self.simulated()),
             hashes: newest.map_or_else(HashRun::default, |newest| self.hashes.take(newest)),
             ahead: self.history.first().since(self.end),
             is_fresh: reference.is_none(),
@@ -240,20 +301,52 @@ impl Session {
         self.end
     }
 
-    pub(super) const fn row(&self) -> &Row {
-        self.reader.row()
+    /// The inputs of the step asked for last.
+    pub(super) fn row(&self) -> &Row {
+        match &self.stepping {
+            Some(stepping) => stepping.row(),
+            None => self.reader.row(),
+        }
     }
 
-    pub(super) const fn memory_len(&self) -> usize {
+    /// Whether the game may go ahead of closed ticks.
+    pub(super) const fn predicts(&self) -> bool {
+        self.stepping.is_some()
+    }
+
+    pub(super) const fn stepping_mut(&mut self) -> Option<&mut Stepping> {
+        self.stepping.as_mut()
+    }
+
+    pub(super) fn memory_len(&self) -> usize {
+        let stepping = self.stepping.as_ref().map_or(0, Stepping::memory_len);
         size_of::<Self>()
+            .saturating_add(stepping)
             .saturating_add(self.chain.memory_len())
             .saturating_add(self.history.memory_len())
             .saturating_add(self.hashes.memory_len())
             .saturating_add(self.reader.row().memory_len())
     }
 
-    pub(super) const fn log_hash(&self) -> u64 {
-        self.reader.log().finish()
+    pub(super) fn log_hash(&self) -> u64 {
+        self.log().finish()
+    }
+
+    /// Over all ticks that are final for the game.
+    fn log(&self) -> LogHash {
+        match &self.stepping {
+            Some(stepping) => stepping
+                .log()
+                .unwrap_or_else(|| LogHash::new(self.welcome.match_id)),
+            None => self.reader.log(),
+        }
+    }
+
+    /// First tick that the game has not simulated.
+    fn simulated(&self) -> Tick {
+        self.stepping
+            .as_ref()
+            .map_or_else(|| self.reader.next(), Stepping::at)
     }
 
     /// The tick that boundary `index` stamps; never one that is closed.

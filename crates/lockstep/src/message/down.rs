@@ -5,7 +5,8 @@ use core::ops::RangeInclusive;
 
 use wire::{MatchId, Reader, Seat, Writer};
 
-use super::{BYE, DecodeError, TURNS, TURNS_ASKING, VERSION, WELCOME};
+use super::early::{self, EarlyInputs};
+use super::{BYE, DecodeError, EARLY, TURNS, TURNS_ASKING, VERSION, WELCOME};
 use crate::Repair;
 use crate::bundle::{self, Shape};
 use crate::event::CloseReason;
@@ -18,6 +19,8 @@ pub enum Down<'a> {
     Welcome(Welcome),
     /// Closed ticks.
     Turns(Turns<'a>),
+    /// The same, and inputs of ticks that are not closed.
+    Early(EarlyInputs<'a>, Turns<'a>),
     /// The client is out of the match.
     Bye(CloseReason),
 }
@@ -133,6 +136,18 @@ pub fn decode_down(datagram: &[u8], shape: Option<Shape>) -> Result<Down<'_>, De
             let shape = shape.ok_or(DecodeError::Malformed)?;
             decode_turns(reader, kind, shape).map(Down::Turns)
         }
+        EARLY => {
+            let shape = shape.ok_or(DecodeError::Malformed)?;
+            let first_low = reader.u16()?;
+            let (early, rest) = early::decode(first_low, reader.take_rest(), shape)?;
+            let mut reader = Reader::new(rest);
+            match reader.u8()? {
+                kind @ (TURNS | TURNS_ASKING) => {
+                    decode_turns(reader, kind, shape).map(|turns| Down::Early(early, turns))
+                }
+                _ => Err(DecodeError::Malformed),
+            }
+        }
         BYE => {
             let reason = CloseReason::from_code(reader.u8()?).ok_or(DecodeError::Malformed)?;
             if reader.is_empty() {
@@ -219,6 +234,13 @@ pub(crate) fn write_welcome(out: &mut Vec<u8>, welcome: &Welcome) {
     writer.u8(welcome.repair);
     writer.u8(welcome.hash_interval.get());
     writer.bytes(&welcome.match_id.0);
+}
+
+/// Appends what stands before early inputs.
+pub(crate) fn write_early_head(out: &mut Vec<u8>, first_low: u16) {
+    let mut writer = Writer::new(out);
+    writer.u8(EARLY);
+    writer.u16(first_low);
 }
 
 /// Appends what stands before the bundles.

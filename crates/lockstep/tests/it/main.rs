@@ -9,6 +9,8 @@ mod desync;
 mod hostile;
 mod membership;
 mod repair;
+mod rollback;
+mod rollback_world;
 mod vectors;
 mod welcome;
 mod world;

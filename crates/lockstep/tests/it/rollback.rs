@@ -1,0 +1,236 @@
+//! Games that go ahead of closed ticks come to what those who wait come to.
+
+use core::time::Duration;
+
+use lockstep::{ClientConfig, ClientEvent, Config, SavePolicy, ServerEvent, Substitute, Tick};
+use netsim::{for_each_seed, test_site};
+use wire::{Generator, Seat, Seed};
+
+use crate::rollback_world::RollbackWorld;
+use crate::world::{Link, config};
+
+fn client(window: u8, save_policy: SavePolicy) -> ClientConfig {
+    let mut config = ClientConfig::default();
+    config.window = window;
+    config.save_policy = save_policy;
+    config
+}
+
+fn dense(window: u8) -> ClientConfig {
+    client(window, SavePolicy::Dense)
+}
+
+/// A link of this many milliseconds each way, without loss or jitter.
+fn quiet(millis: u64) -> Link {
+    let mut link = Link::perfect();
+    link.latency = Duration::from_millis(millis);
+    link
+}
+
+fn delayed(input_delay: u8) -> Config {
+    let mut config = config(2);
+    config.input_delay = input_delay;
+    config
+}
+
+fn any_link(generator: &mut Generator) -> Link {
+    Link {
+        latency: Duration::from_millis(generator.below(120)),
+        jitter: Duration::from_millis(generator.below(30)),
+        loss: u32::try_from(generator.below(200_000)).unwrap(),
+        duplicate: 0,
+        corrupt: 0,
+    }
+}
+
+#[test]
+fn sim_ls_2_what_is_final_stays_and_ls_3_rollback_equals_lockstep_equals_the_servers_own() {
+    for_each_seed(&test_site!(), 24, |seed| {
+        let mut generator = seed.generator(77);
+        let policies = [SavePolicy::Dense, SavePolicy::Sparse, SavePolicy::Auto];
+        let clients: Vec<_> = (0..generator.between(2, 5))
+            .map(|_| {
+                let window = u8::try_from(generator.below(33)).unwrap();
+                client(
+                    window,
+                    policies[usize::try_from(generator.below(3)).unwrap()],
+                )
+            })
+            .collect();
+        let mut config = delayed(u8::try_from(generator.between(1, 20)).unwrap());
+        config.forward_inputs = generator.chance(500_000);
+        if generator.chance(300_000) {
+            config.substitute = Substitute::Neutral;
+        }
+        let mut world = RollbackWorld::new(seed, config, &clients, Link::perfect());
+        for player in &mut world.players {
+            player.link = any_link(&mut generator);
+            let nanos = |generator: &mut Generator| Duration::from_nanos(generator.below(9_000));
+            let (save, step) = (nanos(&mut generator), nanos(&mut generator));
+            player.rollback.set_costs(save, step);
+        }
+        world.run(400);
+        world.assert_final(360);
+    });
+}
+
+#[test]
+fn ls_3_every_window_from_0_to_32_comes_to_the_same_states() {
+    for window in 0..=32 {
+        let clients = [
+            dense(window),
+            dense(0),
+            client(32 - window, SavePolicy::Auto),
+        ];
+        let seed = Seed::from_number(3);
+        let mut world = RollbackWorld::new(seed, delayed(8), &clients, Link::lossy(5));
+        world.run(240);
+        world.assert_final(240);
+        world.assert_nobody_silent();
+        let loads = world.players[0].rollback.steps().loads.len();
+        assert_eq!(loads > 0, window > 0, "{window}");
+    }
+}
+
+#[test]
+fn a_window_over_32_counts_as_32() {
+    let clients = [dense(33), dense(255), dense(32)];
+    let mut world = RollbackWorld::new(Seed::from_number(4), delayed(60), &clients, quiet(400));
+    world.run(200);
+    world.assert_final(150);
+    let [one, other, widest] = &world.players[..] else {
+        panic!("three play")
+    };
+    for player in [one, other, widest] {
+        assert_eq!(lockstep::Steps::window(player.machine()), 32);
+        assert_eq!(player.behind.last(), Some(&(61 - 32)));
+    }
+}
+
+/// At how many boundaries in a thousand the game had not made the step of the input just stamped.
+fn late_per_mille(world: &RollbackWorld) -> usize {
+    let behind = world
+        .players
+        .iter()
+        .flat_map(|player| &player.behind[100..]);
+    let (late, all) = behind.fold((0, 0), |(late, all), &behind| {
+        (late + usize::from(behind > 0), all + 1)
+    });
+    assert!(all > 1_000, "{all}");
+    late * 1_000 / all
+}
+
+#[test]
+fn sim_ls_own_inputs_show_in_the_frame_they_are_made_with_a_window_of_8_at_50_ms() {
+    for_each_seed(&test_site!(), 4, |seed| {
+        let clients = [dense(8), dense(8), dense(8), dense(8)];
+        let mut world = RollbackWorld::new(seed, delayed(7), &clients, quiet(50));
+        world.run(600);
+        world.assert_final(600);
+        assert_eq!(late_per_mille(&world), 0);
+        // A loss costs one tick's wait at most where it takes the oldest tick.
+        let mut world = RollbackWorld::new(seed, delayed(7), &clients, Link::lossy(2));
+        world.run(600);
+        world.assert_final(600);
+        world.assert_nobody_silent();
+        let late = late_per_mille(&world);
+        assert!(late <= 40, "{late}");
+    });
+}
+
+#[test]
+fn a_window_that_is_too_small_shows_own_inputs_later_and_evenly() {
+    let clients = [dense(5), dense(5)];
+    let mut world = RollbackWorld::new(Seed::from_number(5), delayed(7), &clients, quiet(50));
+    world.run(600);
+    for player in &world.players {
+        assert!(player.behind[100..].iter().all(|behind| *behind == 3));
+    }
+}
+
+#[test]
+fn ls_4_an_own_input_that_is_substituted_takes_its_owner_back() {
+    let clients = [dense(8), dense(8)];
+    let mut world = RollbackWorld::new(Seed::from_number(6), delayed(7), &clients, quiet(50));
+    world.run(120);
+    let loads = |world: &RollbackWorld| world.players[0].rollback.steps().loads.clone();
+    let before = loads(&world).len();
+    // Only its own inputs can surprise it.
+    world.players[1].is_mute = true;
+    world.run_for(Duration::from_secs(1));
+    let settled = loads(&world).len();
+    world.players[0].is_mute = true;
+    world.run_for(Duration::from_millis(300));
+    world.players[0].is_mute = false;
+    world.run_for(Duration::from_secs(1));
+    let told: Vec<_> = world.players[0]
+        .events
+        .iter()
+        .filter_map(|event| match event {
+            ClientEvent::Substituted { tick } => Some(*tick),
+            _ => None,
+        })
+        .filter(|tick| *tick > Tick(100))
+        .collect();
+    assert!(told.len() >= 10, "{told:?}");
+    assert!(settled > before);
+    let back = loads(&world);
+    for tick in &told {
+        assert!(
+            back[settled..].contains(tick),
+            "{tick} was simulated with what its owner did"
+        );
+    }
+    let own = &world.players[0].rollback.steps().finals;
+    assert_eq!(own[..], world.own_hashes[..own.len()]);
+}
+
+#[test]
+fn sim_ls_12_a_desync_is_named_and_predictions_raise_no_alarm() {
+    for_each_seed(&test_site!(), 8, |seed| {
+        let mut generator = seed.generator(78);
+        let tick = u32::try_from(generator.between(150, 250)).unwrap();
+        let victim = usize::try_from(generator.below(3)).unwrap();
+        let policy =
+            [SavePolicy::Dense, SavePolicy::Sparse][usize::from(generator.chance(500_000))];
+        let clients = [client(8, policy), client(8, policy), client(8, policy)];
+        let mut world = RollbackWorld::new(seed, delayed(7), &clients, Link::lossy(3));
+        world.run(100);
+        world.assert_final(100);
+        let flipped = world.players[victim].rollback.game().at + tick;
+        world.diverge(victim, flipped);
+        world.run(400 + flipped);
+        let desyncs: Vec<_> = world
+            .server_events
+            .iter()
+            .filter_map(|event| match event {
+                ServerEvent::Desync { tick, seats, .. } => Some((*tick, seats.clone())),
+                _ => None,
+            })
+            .collect();
+        let seat = Seat(u16::try_from(victim).unwrap());
+        assert_eq!(desyncs, [(Tick(flipped), vec![seat])]);
+    });
+}
+
+#[test]
+fn inputs_that_are_told_early_are_guessed_right() {
+    let steps_again = |forward_inputs: bool| {
+        let mut config = delayed(9);
+        config.forward_inputs = forward_inputs;
+        let clients = [dense(10), dense(10)];
+        let seed = Seed::from_number(7);
+        let mut world = RollbackWorld::new(seed, config, &clients, quiet(60));
+        // The other player is close to the server, and heard eight ticks before the close.
+        world.players[1].link = quiet(2);
+        world.run(1_200);
+        world.assert_final(1_200);
+        let stats = *world.players[0].machine().stats();
+        let told = world.server.stats().inputs_forwarded;
+        assert_eq!(told > 0, forward_inputs);
+        assert!(told < 1_200, "what repeats is left out: {told}");
+        stats.steps - stats.turns
+    };
+    let (without, with) = (steps_again(false), steps_again(true));
+    assert!(without > 300 && with * 3 < without, "{without} {with}");
+}
