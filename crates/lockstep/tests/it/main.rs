@@ -11,6 +11,7 @@ mod membership;
 mod repair;
 mod rollback;
 mod rollback_world;
+mod sync_test;
 mod vectors;
 mod welcome;
 mod world;

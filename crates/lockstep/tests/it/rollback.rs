@@ -2,12 +2,14 @@
 
 use core::time::Duration;
 
-use lockstep::{ClientConfig, ClientEvent, Config, SavePolicy, ServerEvent, Substitute, Tick};
+use lockstep::{
+    ClientConfig, ClientEvent, Config, PeerId, SavePolicy, ServerEvent, Substitute, Tick,
+};
 use netsim::{for_each_seed, test_site};
-use wire::{Generator, Seat, Seed};
+use wire::{Arrival, Generator, Seat, Seed};
 
 use crate::rollback_world::RollbackWorld;
-use crate::world::{Link, config};
+use crate::world::{Link, World, config, stick};
 
 fn client(window: u8, save_policy: SavePolicy) -> ClientConfig {
     let mut config = ClientConfig::default();
@@ -233,4 +235,75 @@ fn inputs_that_are_told_early_are_guessed_right() {
     };
     let (without, with) = (steps_again(false), steps_again(true));
     assert!(without > 300 && with * 3 < without, "{without} {with}");
+}
+
+#[test]
+fn ls_10_early_inputs_of_a_lying_server_cost_at_most_one_way_back_each() {
+    let clients = [dense(8), dense(8)];
+    let mut world = RollbackWorld::new(Seed::from_number(9), delayed(7), &clients, quiet(50));
+    world.run(60);
+    let now = world.now;
+    let rollback = &mut world.players[0].rollback;
+    let (end, at) = (rollback.steps().settled.0, rollback.game().at);
+    assert!(at > end + 4, "{end} {at}");
+    let memory = rollback.steps().machine.memory_len();
+    let state = rollback.game().state;
+    for round in 0..2_000_u32 {
+        // Both seats press one of 16 buttons in a tick that may be closed, open, or far off; then
+        // turns of no tick.
+        let [_, _, high, low] = (end + round % 200).wrapping_sub(20).to_be_bytes();
+        let button = u8::try_from(round / 200).unwrap();
+        let mut bits = 0xe0_u16 << 8 | u16::from(button) << 8;
+        bits |= 0b0111_0000 | u16::from(button) >> 1;
+        let [one, two] = bits.to_be_bytes();
+        let three = button << 7;
+        let [_, _, first, second] = end.to_be_bytes();
+        let mut datagram = vec![
+            0x85, high, low, one, two, three, 0x82, 0, 0, 0x80, first, second,
+        ];
+        let loads = rollback.steps().loads.len();
+        let machine = &mut rollback.steps_mut().machine;
+        machine.handle_datagram(now, Arrival::from(PeerId(9_999)), &mut datagram);
+        rollback.run(now);
+        let back = rollback.steps().loads.len() - loads;
+        assert!(back <= 1);
+        assert!(back == 0 || round < 200, "the first word counts");
+    }
+    let machine = &rollback.steps().machine;
+    assert_eq!(machine.stats().dropped_malformed, 0);
+    assert_eq!(machine.memory_len(), memory);
+    let back = rollback.steps().loads.len();
+    assert!(back >= 4, "{back}");
+    assert_ne!(rollback.game().state, state, "it was believed, for now");
+    assert_eq!(rollback.game().at, at);
+    world.run(200);
+    world.assert_final(200);
+}
+
+#[test]
+fn early_inputs_never_make_a_datagram_too_long() {
+    for (seats, datagram_len_max) in [(64, 400), (64, 1_100), (8, 80)] {
+        let mut config = config(seats);
+        config.forward_inputs = true;
+        config.datagram_len_max = datagram_len_max;
+        let mut link = Link::lossy(5);
+        link.latency = Duration::from_millis(20);
+        let mut world = World::new(11, config, link, stick);
+        world.run(150);
+        world
+            .outages
+            .push((1, world.now, world.now + Duration::from_millis(500)));
+        world.run(300);
+        assert!(
+            world.longest <= datagram_len_max.into(),
+            "{}",
+            world.longest
+        );
+        let stats = world.server.stats();
+        assert!(stats.inputs_forwarded > 1_000, "{stats:?}");
+        assert!(stats.catch_up_datagrams > 0);
+        for player in &world.players {
+            assert_eq!(player.states[..280], world.players[0].states[..280]);
+        }
+    }
 }
