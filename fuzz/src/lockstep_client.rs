@@ -60,9 +60,9 @@ impl Client {
     fn act(&mut self, op: u8, bytes: &[u8]) {
         match op % 8 {
             2 => {
-                let mut welcome = vec![0x81, 1, 0, 0, 3, 0, 1, 0, 16];
+                let mut welcome = vec![0x81, 2, 0, 0, 3, 0, 1, 0, 16];
                 welcome.extend_from_slice(bytes);
-                welcome.resize(9 + 23, 1);
+                welcome.resize(9 + 24, 1);
                 self.hear(0, welcome);
             }
             3 if op == 251 => self.hear(0, [&[0x85], bytes].concat()),

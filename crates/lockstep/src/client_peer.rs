@@ -1,5 +1,6 @@
 //! A player's role: it says what the player does, and hears what all do.
 
+mod delay;
 mod hashes;
 mod session;
 mod stepping;
@@ -15,7 +16,7 @@ use crate::event::{
     ClientEvent, CloseReason, LeaveReason, Phase, Refusal, ReportError, SubmitError,
 };
 use crate::input::{Input, encode_into};
-use crate::message::{Down, EarlyInputs, Turns, Welcome, decode_down, write_leave, write_ready};
+use crate::message::{Down, Turns, Welcome, decode_down, write_leave, write_ready};
 use crate::turn::Turn;
 use crate::{ClientConfig, ClientStats, PeerId, Tick};
 
@@ -143,7 +144,7 @@ impl<I: Input> ClientPeer<I> {
         let read = session.read_turn(now, self.config.playout)?;
         self.stats.on_turn();
         if read.is_own_substituted {
-            tell_substituted(&mut self.events, &mut self.stats, read.tick);
+            stepping::tell_substituted(&mut self.events, &mut self.stats, read.tick);
         }
         Some(Turn::new(read.tick, session.row()))
     }
@@ -192,6 +193,24 @@ impl<I: Input> ClientPeer<I> {
         }
     }
 
+    /// Goes on with a new session to the server, after the old one was lost: `server` is the
+    /// driver's number for it, and the server has been told that the same seat joins again.
+    ///
+    /// What happened meanwhile comes without a snapshot, if it is not longer ago than the server
+    /// keeps it (768 ticks when it hears of us); else the server puts us out with
+    /// [`CloseReason::Behind`].
+    pub fn reconnect(&mut self, now: Instant, server: PeerId) {
+        let now = self.advance(now);
+        self.server = server;
+        if let State::Seated {
+            session, ready_at, ..
+        } = &mut self.state
+        {
+            session.forget_acks();
+            *ready_at = Some(now);
+        }
+    }
+
     /// Takes one datagram.
     pub fn handle_datagram(&mut self, now: Instant, arrival: Arrival<PeerId>, datagram: &mut [u8]) {
         let now = self.advance(now);
@@ -202,10 +221,7 @@ impl<I: Input> ClientPeer<I> {
         match decode_down(datagram, self.session().map(Session::shape)) {
             Ok(Down::Welcome(welcome)) => self.on_welcome(now, &welcome),
             Ok(Down::Turns(turns)) => self.on_turns(now, &turns),
-            Ok(Down::Early(early, turns)) => {
-                self.on_turns(now, &turns);
-                self.on_early(&early);
-            }
+            Ok(Down::Early(early, turns)) => self.on_early(now, &early, &turns),
             Ok(Down::Bye(reason)) => self.on_bye(reason),
             Err(_) => {
                 self.stats.dropped_malformed = self.stats.dropped_malformed.saturating_add(1);
@@ -263,7 +279,7 @@ impl<I: Input> ClientPeer<I> {
             } => {
                 *is_due = false;
                 if ready_at.is_some() {
-                    write_ready(buf);
+                    write_ready(buf, session.end());
                 } else {
                     session.write_report(buf);
                 }
@@ -409,16 +425,14 @@ impl<I: Input> ClientPeer<I> {
             session, ready_at, ..
         } = &mut self.state
         {
-            session.on_turns(now, turns, &mut self.stats);
+            if let Some(ticks) = session.on_turns(now, turns, &mut self.stats)
+                && self.events.len() < EVENTS_MAX
+            {
+                self.events.push_back(ClientEvent::InputDelay { ticks });
+            }
             if session.boundary().is_some() {
                 *ready_at = None;
             }
-        }
-    }
-
-    fn on_early(&mut self, early: &EarlyInputs<'_>) {
-        if let State::Seated { session, .. } = &mut self.state {
-            session.on_early(early);
         }
     }
 
@@ -445,14 +459,6 @@ impl<I: Input> ClientPeer<I> {
         debug_assert!(now >= self.now, "the driver's clock went back");
         self.now = self.now.max(now);
         self.now
-    }
-}
-
-/// Counts a closed tick without our input, and tells the application where there is room.
-fn tell_substituted(events: &mut VecDeque<ClientEvent>, stats: &mut ClientStats, tick: Tick) {
-    stats.substituted = stats.substituted.saturating_add(1);
-    if events.len() < EVENTS_MAX {
-        events.push_back(ClientEvent::Substituted { tick });
     }
 }
 

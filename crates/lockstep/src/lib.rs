@@ -13,6 +13,7 @@ mod history;
 mod input;
 mod input_log;
 mod ledger;
+mod margin;
 mod match_server;
 pub mod message;
 mod repair;
@@ -25,11 +26,15 @@ mod stepper;
 mod sync_test;
 mod tick;
 mod tick_clock;
+pub mod transfer;
 mod turn;
 
 pub use checksum::StateHasher;
 pub use client_peer::ClientPeer;
-pub use config::{ClientConfig, Config, Repair, SavePolicy, StartPolicy, Substitute, TickRate};
+pub use config::{
+    ClientConfig, ClosePolicy, Config, InputDelay, Repair, SavePolicy, StartPolicy, Substitute,
+    TickRate,
+};
 pub use event::{
     ClientEvent, CloseReason, ConfigError, JoinError, LeaveReason, Phase, Refusal, ReportError,
     ServerEvent, StartError, SubmitError, Verdict,

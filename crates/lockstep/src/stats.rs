@@ -8,6 +8,8 @@ use crate::stepper::Do;
 pub struct ServerStats {
     /// Ticks closed.
     pub ticks_closed: u64,
+    /// Of these, how many waited for players past their time.
+    pub ticks_delayed: u64,
     /// Bundles encoded: one a tick, however many clients there are.
     pub bundles_encoded: u64,
     /// Bundles put into datagrams, copies included.
@@ -69,6 +71,8 @@ pub struct ClientStats {
     pub datagrams_sent: u64,
     /// Their bytes.
     pub bytes_sent: u64,
+    /// Ticks ahead for which inputs are stamped now.
+    pub input_delay: u8,
     /// Times the tick clock jumped by more than 15 ticks.
     pub clock_jumps: u64,
     /// Datagrams dropped: not of this format.

@@ -6,6 +6,7 @@ use core::time::Duration;
 
 use wire::Instant;
 
+use super::delay::DelayControl;
 use super::hashes::Hashes;
 use super::stepping::Stepping;
 use crate::bundle::Shape;
@@ -23,6 +24,9 @@ use crate::{ClientConfig, ClientStats, Tick};
 /// Reports up to this length, in bytes, are not worth shortening: the transport's own 59 bytes
 /// weigh more.
 const REPORT_LEN_SMALL: usize = 24;
+
+/// Ticks left out by a boundary that are filled with the input held: as far as a delay goes up.
+const DELAY_GAP_MAX: u32 = 60;
 
 /// A seat in a match, and all that came of it.
 #[derive(Debug)]
@@ -46,6 +50,7 @@ pub(super) struct Session {
     promised: Option<(Tick, Tick)>,
     /// How long before its tick's close the newest input arrived, in quarter ticks.
     slack: Option<i8>,
+    delay: DelayControl,
     /// Ticks, since the first turn came.
     clock: Option<TickClock>,
     hashes: Hashes,
@@ -78,15 +83,22 @@ impl Session {
             stamped: None,
             promised: None,
             slack: None,
+            delay: DelayControl::new(welcome.input_delay),
             clock: None,
             hashes: Hashes::new(),
         }
     }
 
-    pub(super) fn on_turns(&mut self, now: Instant, turns: &Turns<'_>, stats: &mut ClientStats) {
+    /// Takes closed ticks; returns the input delay where it changes.
+    pub(super) fn on_turns(
+        &mut self,
+        now: Instant,
+        turns: &Turns<'_>,
+        stats: &mut ClientStats,
+    ) -> Option<u8> {
         let Some(first) = self.end.widen_near(turns.first_low) else {
             stats.dropped_window = stats.dropped_window.saturating_add(1);
-            return;
+            return None;
         };
         let (mut tick, mut newest) = (first, None);
         for bundle in turns.bundles.iter() {
@@ -106,16 +118,21 @@ impl Session {
         while self.chain.has(self.end) {
             self.end = self.end.plus(1);
         }
-        self.on_input_ack(turns.next_input_low);
+        let delay = self.on_input_ack(now, turns.next_input_low, turns.slack);
         // A closed tick takes no more inputs.
         self.history.forget_before(self.end);
-        if turns.slack != i8::MIN {
-            self.slack = Some(turns.slack);
+        if self.slack.is_some() {
             stats.slack_quarter_ticks = self.slack;
         }
         if let Some(low) = turns.wanted_low {
             self.hashes.on_wanted(low);
         }
+        delay
+    }
+
+    /// Begins anew with a server that has none of our inputs.
+    pub(super) const fn forget_acks(&mut self) {
+        self.history.forget_reference();
     }
 
     /// Stamps `held` for each boundary behind `now`; returns whether there was one.
@@ -133,12 +150,22 @@ impl Session {
             has_passed = true;
             let tick = self.tick_for(index);
             if let Some(stepping) = &mut self.stepping {
-                stepping.on_boundary(tick);
+                stepping.on_boundary(Tick(index), tick);
             }
-            let is_new = self.stamped.is_none_or(|last| tick > last);
             // The server takes none further ahead than that.
-            if is_new && tick < self.end.plus(AHEAD_MAX) {
+            if tick >= self.end.plus(AHEAD_MAX) {
+                continue;
+            }
+            // A longer delay leaves ticks between; after a jump there is nothing to go on from.
+            let first = self.stamped.map_or(tick, |last| last.plus(1));
+            let first = if tick.since(first) > DELAY_GAP_MAX {
+                tick
+            } else {
+                first.max(self.end)
+            };
+            for tick in (first.0..=tick.0).map(Tick) {
                 self.history.push(tick, held);
+                self.delay.on_stamped(tick, tick.since(Tick(index)));
                 self.stamped = Some(tick);
                 if let Some(stepping) = &mut self.stepping {
                     stepping.on_stamped(tick, held);
@@ -146,6 +173,7 @@ impl Session {
                 stats.inputs = stats.inputs.saturating_add(1);
             }
         }
+        stats.input_delay = self.delay.ticks();
         stats.clock_jumps = self.clock.as_ref().map_or(0, TickClock::jumps);
         has_passed
     }
@@ -325,6 +353,7 @@ impl Session {
             .saturating_add(self.chain.memory_len())
             .saturating_add(self.history.memory_len())
             .saturating_add(self.hashes.memory_len())
+            .saturating_add(self.delay.memory_len())
             .saturating_add(self.reader.row().memory_len())
     }
 
@@ -351,7 +380,7 @@ impl Session {
 
     /// The tick that boundary `index` stamps; never one that is closed.
     fn tick_for(&self, index: u32) -> Tick {
-        let delay = self.welcome.input_delay;
+        let delay = self.delay.ticks();
         Tick(index).plus(delay.into()).max(self.end)
     }
 
@@ -379,13 +408,19 @@ impl Session {
         }
     }
 
-    fn on_input_ack(&mut self, next_low: u16) {
-        let newest = self
-            .stamped
-            .and_then(|last| last.plus(1).widen_back(next_low))
-            .and_then(|next| next.0.checked_sub(1));
-        if let Some(tick) = newest {
-            self.history.on_ack(Tick(tick));
+    /// Takes word of the newest input that arrived; without a slack, none did.
+    fn on_input_ack(&mut self, now: Instant, next_low: u16, slack: i8) -> Option<u8> {
+        if slack == i8::MIN {
+            return None;
         }
+        self.slack = Some(slack);
+        let newest = self
+            .stamped?
+            .plus(1)
+            .widen_back(next_low)?
+            .0
+            .checked_sub(1)?;
+        self.history.on_ack(Tick(newest));
+        self.delay.on_slack(now, Tick(newest), slack)
     }
 }

@@ -4,21 +4,24 @@
 //! before the server closes the tick by what the input needs to arrive in time, and the closed
 //! tick comes back later still: with an input delay of `d` the game is `d` or `d + 1` ticks ahead
 //! of what it has heard. A window of at least `d + 1` therefore shows own inputs at once; a
-//! smaller one shows them as many ticks later as it is smaller, at an even pace all the same.
+//! smaller one shows them as many ticks later as it is smaller, at an even pace all the same. The
+//! server's delay is what keeps inputs in time, so it is not 0 here either; it is not seen.
 
 #![warn(clippy::arithmetic_side_effects)]
+
+use std::collections::VecDeque;
 
 use core::time::Duration;
 
 use wire::{Instant, MatchId, Seat};
 
-use super::{ClientPeer, State};
+use super::{ClientPeer, EVENTS_MAX, State};
 use crate::checksum::LogHash;
-use crate::event::ReportError;
-use crate::message::Welcome;
+use crate::event::{ClientEvent, ReportError};
+use crate::message::{EarlyInputs, Turns, Welcome};
 use crate::stepper::{Do, Stepper, WINDOW_MAX};
 use crate::turn::Row;
-use crate::{ClientConfig, Input, Step, Steps, Tick, Turn};
+use crate::{ClientConfig, ClientStats, Input, Step, Steps, Tick, Turn};
 
 /// Log hashes kept, of ticks that are closed and not final: up to three windows of 32.
 const LOGS: u32 = 128;
@@ -28,8 +31,8 @@ const LOGS: u32 = 128;
 pub(super) struct Stepping {
     stepper: Stepper,
     own: Seat,
-    /// Ticks from an own input's stamp to its step; 0 where the window is wide enough.
-    hold: u32,
+    /// Ticks that may be predicted.
+    window: u32,
     /// First tick that the game may not simulate ahead of its closing.
     target: Tick,
     /// Log hash after tick `t` at place `t % LOGS`.
@@ -43,20 +46,22 @@ impl Stepping {
         if window == 0 {
             return None;
         }
-        let ahead = u32::from(welcome.input_delay).saturating_add(1);
         let logs = usize::try_from(LOGS).unwrap_or(usize::MAX);
         Some(Self {
             stepper: Stepper::new(welcome.shape, neutral, window, config.save_policy),
             own: welcome.seat,
-            hold: ahead.saturating_sub(window.into()),
+            window: window.into(),
             target: Tick(0),
             logs: vec![LogHash::new(welcome.match_id); logs],
         })
     }
 
-    /// Takes the boundary that stamps inputs for `tick`.
-    pub(super) fn on_boundary(&mut self, tick: Tick) {
-        self.target = self.target.max(tick.plus(1).minus(self.hold));
+    /// Takes the boundary at which bundle `heard` comes if the network is quick, and which stamps
+    /// inputs for `tick`: that tick is simulated now, or as many ticks later as the window is too
+    /// small.
+    pub(super) fn on_boundary(&mut self, heard: Tick, tick: Tick) {
+        let reach = heard.plus(self.window);
+        self.target = self.target.max(tick.plus(1).min(reach));
     }
 
     /// Takes what our own player does in `tick`.
@@ -129,7 +134,27 @@ fn place(tick: Tick) -> usize {
     usize::try_from(tick.0 % LOGS).unwrap_or(0)
 }
 
+/// Counts a closed tick without our input, and tells the application where there is room.
+pub(super) fn tell_substituted(
+    events: &mut VecDeque<ClientEvent>,
+    stats: &mut ClientStats,
+    tick: Tick,
+) {
+    stats.substituted = stats.substituted.saturating_add(1);
+    if events.len() < EVENTS_MAX {
+        events.push_back(ClientEvent::Substituted { tick });
+    }
+}
+
 impl<I: Input> ClientPeer<I> {
+    /// Takes closed ticks, and what others do in those that are not.
+    pub(super) fn on_early(&mut self, now: Instant, early: &EarlyInputs<'_>, turns: &Turns<'_>) {
+        self.on_turns(now, turns);
+        if let State::Seated { session, .. } = &mut self.state {
+            session.on_early(early);
+        }
+    }
+
     /// Returns what the game does next, where [`ClientConfig::window`] lets it go ahead of the
     /// closed ticks; without a window, the same as [`poll_turn`](Self::poll_turn) in other words.
     ///
@@ -152,7 +177,7 @@ impl<I: Input> ClientPeer<I> {
         while let Some(read) = session.confirm_next() {
             self.stats.on_turn();
             if read.is_own_substituted {
-                super::tell_substituted(&mut self.events, &mut self.stats, read.tick);
+                tell_substituted(&mut self.events, &mut self.stats, read.tick);
             }
         }
         let Some(next) = session.next_do() else {

@@ -64,8 +64,8 @@ struct Bench {
     buf: Vec<u8>,
     network: wire::Generator,
     held: Vec<u16>,
-    /// What came of each tick, as simulated last; at place `tick % 64`.
-    sums: [u64; 64],
+    /// What came of each client's ticks, as simulated last; at place `tick % 64`.
+    sums: Vec<[u64; 64]>,
 }
 
 impl Bench {
@@ -73,7 +73,7 @@ impl Bench {
     fn new(players: u16, window: u8) -> Self {
         let now = Instant::from_millis(1);
         let mut config = config(players);
-        config.input_delay = 3;
+        config.input_delay = lockstep::InputDelay::fixed(3).unwrap();
         config.forward_inputs = window > 0;
         let mut client_config = ClientConfig::default();
         client_config.window = window;
@@ -93,7 +93,7 @@ impl Bench {
             buf: Vec::with_capacity(2_000),
             network: Seed::from_number(2).generator(0),
             held: vec![0; players.into()],
-            sums: [0; 64],
+            sums: vec![[0; 64]; players.into()],
         }
     }
 
@@ -120,13 +120,14 @@ impl Bench {
             *held = pad(&mut self.network, held);
             client.submit(self.now, held).ok();
             client.handle_timeout(self.now);
+            let sums = &mut self.sums[usize::try_from(peer.0).unwrap()];
             loop {
                 let tick = match client.next_step(self.now) {
                     Step::Wait { .. } => break,
                     Step::Save(_) | Step::Load(_) => continue,
                     Step::Advance { turn, is_last } => {
                         let sum = turn.inputs().map(|(_, input, _)| u64::from(input)).sum();
-                        self.sums[usize::try_from(turn.tick().0 % 64).unwrap()] = sum;
+                        sums[usize::try_from(turn.tick().0 % 64).unwrap()] = sum;
                         if !is_last {
                             continue;
                         }
@@ -134,7 +135,7 @@ impl Bench {
                     }
                     Step::Settled(tick) => tick,
                 };
-                let sum = self.sums[usize::try_from(tick.0 % 64).unwrap()];
+                let sum = sums[usize::try_from(tick.0 % 64).unwrap()];
                 client.report(tick, sum).unwrap();
             }
             while client.poll_event().is_some() {}

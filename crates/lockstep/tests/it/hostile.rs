@@ -316,7 +316,7 @@ fn l8_ls_10_mutated_datagrams_never_panic_or_grow_a_machine() {
     assert!(held() <= bytes, "{} more", held() - bytes);
     assert!(server.stats().dropped_malformed > 1_000);
     assert!(client.stats().dropped_malformed > 1_000);
-    assert!(client.stats().loads > 10, "{:?}", client.stats());
+    assert!(client.stats().loads > 0, "{:?}", client.stats());
 }
 
 proptest! {

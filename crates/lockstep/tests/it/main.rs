@@ -5,13 +5,17 @@
 mod agreement;
 mod alloc;
 mod contract;
+mod delay;
 mod desync;
 mod hostile;
+mod joining;
 mod membership;
+mod policies;
 mod repair;
 mod rollback;
 mod rollback_world;
 mod sync_test;
+mod transfer;
 mod vectors;
 mod welcome;
 mod world;

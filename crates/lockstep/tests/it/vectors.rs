@@ -4,7 +4,7 @@ use core::num::NonZeroU8;
 
 use lockstep::bundle::Shape;
 use lockstep::message::{DecodeError, Down, HashRun, Mode, Up, Welcome, decode_down, decode_up};
-use lockstep::{CloseReason, LeaveReason, Width};
+use lockstep::{CloseReason, InputDelay, LeaveReason, Tick, Width};
 use wire::{MatchId, Seat};
 
 /// Reads `name = hex` lines; `#` begins a comment.
@@ -52,10 +52,11 @@ fn inputs(datagram: &[u8], width: Width, before: u32) -> Vec<u32> {
 #[test]
 fn up_vectors_mean_what_they_meant() {
     let up = |name| vector(UP, name);
-    assert_eq!(decode_up(&up("ready"), PAD), Ok(Up::Ready));
+    let next = Tick(0x0001_2345);
+    assert_eq!(decode_up(&up("ready"), PAD), Ok(Up::Ready { next }));
     assert_eq!(
-        decode_up(&up("ready_version_2"), PAD),
-        Err(DecodeError::Version(2))
+        decode_up(&up("ready_version_3"), PAD),
+        Err(DecodeError::Version(3))
     );
     assert_eq!(
         decode_up(&up("leave"), PAD),
@@ -104,11 +105,11 @@ fn up_vectors_mean_what_they_meant() {
 fn down_vectors_mean_what_they_meant() {
     let down = |name| vector(DOWN, name);
     let welcome = Welcome {
-        mode: Mode::Clock,
+        mode: Mode::Quorum,
         shape: SHAPE,
         seat: Seat(2),
         period_nanos: 16_666_666,
-        input_delay: 6,
+        input_delay: InputDelay::adaptive(6, 20).unwrap(),
         repair: 4,
         hash_interval: NonZeroU8::MIN,
         match_id: MatchId(core::array::from_fn(|index| u8::try_from(index).unwrap())),
@@ -174,7 +175,7 @@ fn a_vector_cut_short_is_refused() {
         .filter(|&len| decode_down(&early[..len], Some(SHAPE)).is_ok())
         .collect();
     assert_eq!(good, [6, 8, 10, 11].map(|len| head + len));
-    for len in 0..29 + 5 {
+    for len in 0..30 + 5 {
         let welcome = vector(DOWN, "welcome");
         if len != welcome.len() {
             let cut = welcome
