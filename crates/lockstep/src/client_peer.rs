@@ -64,6 +64,8 @@ pub struct ClientPeer<I> {
     held: Vec<u8>,
     events: VecDeque<ClientEvent>,
     stats: ClientStats,
+    /// What one save and one step of the game take, where it was told.
+    costs: Option<(Duration, Duration)>,
     /// Latest time told.
     now: Instant,
     input: PhantomData<fn(I)>,
@@ -106,6 +108,7 @@ impl<I: Input> ClientPeer<I> {
             held,
             events: VecDeque::with_capacity(EVENTS_MAX),
             stats: ClientStats::default(),
+            costs: None,
             now,
             input: PhantomData,
         }
@@ -142,10 +145,7 @@ impl<I: Input> ClientPeer<I> {
             return None;
         };
         let read = session.read_turn(now, self.config.playout)?;
-        self.stats.on_turn();
-        if read.is_own_substituted {
-            stepping::tell_substituted(&mut self.events, &mut self.stats, read.tick);
-        }
+        stepping::note(read, &mut self.events, &mut self.stats);
         Some(Turn::new(read.tick, session.row()))
     }
 
@@ -413,6 +413,7 @@ impl<I: Input> ClientPeer<I> {
             ready_at: Some(now),
             is_due: false,
         };
+        self.tell_costs();
         self.events.push_back(ClientEvent::Welcome {
             seat: welcome.seat,
             seats: shape.seats,

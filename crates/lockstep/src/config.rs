@@ -278,6 +278,6 @@ pub enum SavePolicy {
     /// up to twice the window.
     Sparse,
     /// As many as are cheapest, by what saves and steps cost and how far rollbacks went of late;
-    /// at most twice the window apart.
+    /// at most twice the window apart. Until they are told, saves and steps count alike.
     Auto,
 }

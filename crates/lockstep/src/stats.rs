@@ -87,11 +87,6 @@ pub struct ClientStats {
 }
 
 impl ClientStats {
-    /// Counts a closed tick.
-    pub(crate) const fn on_turn(&mut self) {
-        self.turns = self.turns.saturating_add(1);
-    }
-
     /// Counts what the game was asked for.
     pub(crate) const fn on_step(&mut self, next: Do) {
         let count = match next {

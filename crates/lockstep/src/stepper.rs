@@ -295,4 +295,8 @@ impl Stepper {
 }
 
 #[cfg(test)]
+#[expect(
+    clippy::arithmetic_side_effects,
+    reason = "a test that overflows fails"
+)]
 mod tests;

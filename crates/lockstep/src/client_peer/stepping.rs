@@ -15,6 +15,7 @@ use core::time::Duration;
 
 use wire::{Instant, MatchId, Seat};
 
+use super::session::Read;
 use super::{ClientPeer, EVENTS_MAX, State};
 use crate::checksum::LogHash;
 use crate::event::{ClientEvent, ReportError};
@@ -134,14 +135,15 @@ fn place(tick: Tick) -> usize {
     usize::try_from(tick.0 % LOGS).unwrap_or(0)
 }
 
-/// Counts a closed tick without our input, and tells the application where there is room.
-pub(super) fn tell_substituted(
-    events: &mut VecDeque<ClientEvent>,
-    stats: &mut ClientStats,
-    tick: Tick,
-) {
+/// Counts a closed tick; tells the application, where there is room, if our input is not in it.
+pub(super) fn note(read: Read, events: &mut VecDeque<ClientEvent>, stats: &mut ClientStats) {
+    stats.turns = stats.turns.saturating_add(1);
+    if !read.is_own_substituted {
+        return;
+    }
     stats.substituted = stats.substituted.saturating_add(1);
     if events.len() < EVENTS_MAX {
+        let tick = read.tick;
         events.push_back(ClientEvent::Substituted { tick });
     }
 }
@@ -175,10 +177,7 @@ impl<I: Input> ClientPeer<I> {
             return Step::Wait { until: None };
         };
         while let Some(read) = session.confirm_next() {
-            self.stats.on_turn();
-            if read.is_own_substituted {
-                tell_substituted(&mut self.events, &mut self.stats, read.tick);
-            }
+            note(read, &mut self.events, &mut self.stats);
         }
         let Some(next) = session.next_do() else {
             let until = session.wait_until();
@@ -195,6 +194,34 @@ impl<I: Input> ClientPeer<I> {
             },
         }
     }
+
+    /// Returns whether the state hash of `tick` goes to the server; others need not be computed.
+    #[must_use]
+    pub fn wants_hash(&self, tick: Tick) -> bool {
+        self.session().is_some_and(|session| {
+            let interval = u32::from(session.welcome().hash_interval.get());
+            tick.0.is_multiple_of(interval)
+        })
+    }
+
+    /// Takes what one save and one step of the game take, for
+    /// [`SavePolicy::Auto`](crate::SavePolicy::Auto).
+    pub fn set_costs(&mut self, save: Duration, step: Duration) {
+        self.costs = Some((save, step));
+        self.tell_costs();
+    }
+
+    /// Hands on what was told of costs, once there is a match.
+    pub(super) fn tell_costs(&mut self) {
+        let Some((save, step)) = self.costs else {
+            return;
+        };
+        if let State::Seated { session, .. } = &mut self.state
+            && let Some(stepping) = session.stepping_mut()
+        {
+            stepping.set_costs(save, step);
+        }
+    }
 }
 
 impl<I: Input> Steps for ClientPeer<I> {
@@ -209,10 +236,7 @@ impl<I: Input> Steps for ClientPeer<I> {
     }
 
     fn wants_hash(&self, tick: Tick) -> bool {
-        self.session().is_some_and(|session| {
-            let interval = u32::from(session.welcome().hash_interval.get());
-            tick.0.is_multiple_of(interval)
-        })
+        self.wants_hash(tick)
     }
 
     fn match_id(&self) -> Option<MatchId> {
@@ -224,10 +248,6 @@ impl<I: Input> Steps for ClientPeer<I> {
     }
 
     fn set_costs(&mut self, save: Duration, step: Duration) {
-        if let State::Seated { session, .. } = &mut self.state
-            && let Some(stepping) = session.stepping_mut()
-        {
-            stepping.set_costs(save, step);
-        }
+        self.set_costs(save, step);
     }
 }

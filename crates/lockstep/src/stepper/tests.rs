@@ -246,9 +246,18 @@ fn asked(stepper: &mut Stepper, target: u32) -> Vec<Do> {
     core::iter::from_fn(|| stepper.next(Tick(target))).collect()
 }
 
-const fn advance(tick: u32, is_last: bool) -> Do {
-    let tick = Tick(tick);
-    Do::Advance { tick, is_last }
+const fn last(tick: u32) -> Do {
+    Do::Advance {
+        tick: Tick(tick),
+        is_last: true,
+    }
+}
+
+const fn predicted(tick: u32) -> Do {
+    Do::Advance {
+        tick: Tick(tick),
+        is_last: false,
+    }
 }
 
 #[test]
@@ -263,22 +272,17 @@ fn a_wrong_value_or_origin_goes_back_and_a_right_one_settles() {
         let mut stepper = Stepper::new(SHAPE, &[0], 8, SavePolicy::Dense);
         stepper.confirm(&confirmed([0; 3]));
         let first = [
-            advance(0, true),
+            last(0),
             Do::Save(Tick(1)),
-            advance(1, false),
+            predicted(1),
             Do::Save(Tick(2)),
-            advance(2, false),
+            predicted(2),
         ];
         assert_eq!(asked(&mut stepper, 3), first);
         stepper.confirm(&confirmed([0; 3]));
         assert_eq!(asked(&mut stepper, 3), [Do::Settled(Tick(1))]);
         stepper.confirm(&wrong);
-        let back = [
-            Do::Load(Tick(2)),
-            advance(2, true),
-            Do::Save(Tick(3)),
-            advance(3, false),
-        ];
+        let back = [Do::Load(Tick(2)), last(2), Do::Save(Tick(3)), predicted(3)];
         assert_eq!(asked(&mut stepper, 4), back);
     }
 }
@@ -291,10 +295,7 @@ fn what_is_foreseen_late_goes_back_once() {
     stepper.foresee(Seat(2), Tick(3), &[0]);
     assert_eq!(asked(&mut stepper, 5), [], "as it was simulated");
     stepper.foresee(Seat(2), Tick(4), &[8]);
-    assert_eq!(
-        asked(&mut stepper, 5),
-        [Do::Load(Tick(4)), advance(4, false)]
-    );
+    assert_eq!(asked(&mut stepper, 5), [Do::Load(Tick(4)), predicted(4)]);
     assert_eq!(stepper.row().value(Seat(2)), [8]);
     stepper.foresee(Seat(2), Tick(4), &[9]);
     assert_eq!(asked(&mut stepper, 5), [], "the first word counts");
@@ -313,7 +314,7 @@ fn without_a_window_it_is_lockstep() {
         let inputs = confirmed([u8::try_from(tick).unwrap(); 3]);
         stepper.confirm(&inputs);
         assert_eq!(asked(&mut stepper, tick), [], "not due");
-        assert_eq!(asked(&mut stepper, 9), [advance(tick, true)]);
+        assert_eq!(asked(&mut stepper, 9), [last(tick)]);
         assert_eq!(stepper.row(), &inputs);
     }
 }

@@ -204,7 +204,7 @@ fn ls_9_memory_is_taken_at_the_start_and_as_documented() {
     server.handle_timeout(now);
     let mut welcome = Vec::with_capacity(100);
     server.poll_transmit(now, &mut welcome).unwrap();
-    let again = welcome.clone();
+    let mut again = welcome.clone();
     let before = held();
     let mut client = ClientPeer::<u32>::new(
         ClientConfig::default(),
@@ -222,7 +222,7 @@ fn ls_9_memory_is_taken_at_the_start_and_as_documented() {
     let mut config = ClientConfig::default();
     config.window = 32;
     let mut predicting = ClientPeer::<u32>::new(config, PeerId(0), Seed::from_number(1), now);
-    predicting.handle_datagram(now, Arrival::from(PeerId(0)), &mut again.clone());
+    predicting.handle_datagram(now, Arrival::from(PeerId(0)), &mut again);
     let more = held() - before - bytes;
     // For each seat 98 rows of 5 bytes and 128 inputs of 8; 98 rows, and a hash each of 128 ticks.
     assert!(

@@ -140,6 +140,7 @@ fn sim_ls_own_inputs_show_in_the_frame_they_are_made_with_a_window_of_8_at_50_ms
         world.assert_final(600);
         world.assert_nobody_silent();
         let late = late_per_mille(&world);
+        eprintln!("{late} of 1,000 frames wait for a tick");
         assert!(late <= 40, "{late}");
     });
 }
@@ -172,9 +173,12 @@ fn ls_4_an_own_input_that_is_substituted_takes_its_owner_back() {
     let told: Vec<_> = world.players[0]
         .events
         .iter()
-        .filter_map(|event| match event {
-            ClientEvent::Substituted { tick } => Some(*tick),
-            _ => None,
+        .filter_map(|event| {
+            if let ClientEvent::Substituted { tick } = event {
+                Some(*tick)
+            } else {
+                None
+            }
         })
         .filter(|tick| *tick > Tick(100))
         .collect();
@@ -189,6 +193,24 @@ fn ls_4_an_own_input_that_is_substituted_takes_its_owner_back() {
     }
     let own = &world.players[0].rollback.steps().finals;
     assert_eq!(own[..], world.own_hashes[..own.len()]);
+}
+
+#[test]
+fn costs_told_before_the_match_choose_what_is_saved() {
+    let saves = |save: u64, step: u64| {
+        let auto = client(10, SavePolicy::Auto);
+        let seed = Seed::from_number(8);
+        let mut world = RollbackWorld::new(seed, delayed(7), &[auto.clone(), auto], quiet(50));
+        for player in &mut world.players {
+            let (save, step) = (Duration::from_micros(save), Duration::from_micros(step));
+            player.rollback.set_costs(save, step);
+        }
+        world.run(900);
+        world.assert_final(900);
+        world.players[0].machine().stats().saves
+    };
+    let (cheap, dear) = (saves(1, 10), saves(100, 1));
+    assert!(cheap > 3 * dear, "{cheap} {dear}");
 }
 
 #[test]
@@ -209,9 +231,12 @@ fn sim_ls_12_a_desync_is_named_and_predictions_raise_no_alarm() {
         let desyncs: Vec<_> = world
             .server_events
             .iter()
-            .filter_map(|event| match event {
-                ServerEvent::Desync { tick, seats, .. } => Some((*tick, seats.clone())),
-                _ => None,
+            .filter_map(|event| {
+                if let ServerEvent::Desync { tick, seats, .. } = event {
+                    Some((*tick, seats.clone()))
+                } else {
+                    None
+                }
             })
             .collect();
         let seat = Seat(u16::try_from(victim).unwrap());

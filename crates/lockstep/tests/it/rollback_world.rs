@@ -131,6 +131,21 @@ impl Player {
     }
 }
 
+/// Where a player's datagrams go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End {
+    Server,
+    Player,
+}
+
+/// A datagram on its way.
+struct InFlight {
+    /// Whose it is, or comes from.
+    player: usize,
+    to: End,
+    datagram: Vec<u8>,
+}
+
 /// A world of one match.
 pub(crate) struct RollbackWorld {
     pub(crate) now: Instant,
@@ -142,7 +157,7 @@ pub(crate) struct RollbackWorld {
     pub(crate) own_hashes: Vec<u64>,
     pub(crate) longest: usize,
     network: Generator,
-    in_flight: BTreeMap<(Instant, u64), (Option<usize>, usize, Vec<u8>)>,
+    in_flight: BTreeMap<(Instant, u64), InFlight>,
     sent: u64,
     next_frame: Instant,
 }
@@ -229,18 +244,8 @@ impl RollbackWorld {
             if entry.key().0 > now {
                 break;
             }
-            let (to, from, mut datagram) = entry.remove();
-            match to {
-                None => {
-                    let peer = PeerId(u32::try_from(from).unwrap());
-                    self.server
-                        .handle_datagram(now, Arrival::from(peer), &mut datagram);
-                }
-                Some(index) => {
-                    let machine = &mut self.players[index].rollback.steps_mut().machine;
-                    machine.handle_datagram(now, Arrival::from(PeerId(9_999)), &mut datagram);
-                }
-            }
+            let arrival = entry.remove();
+            self.arrive(arrival);
         }
         if now >= self.next_frame {
             self.next_frame = now + Duration::from_nanos(16_666_667);
@@ -249,6 +254,19 @@ impl RollbackWorld {
         self.serve();
         for index in 0..self.players.len() {
             self.play(index);
+        }
+    }
+
+    fn arrive(&mut self, mut arrival: InFlight) {
+        if arrival.to == End::Server {
+            let peer = PeerId(u32::try_from(arrival.player).unwrap());
+            self.server
+                .handle_datagram(self.now, Arrival::from(peer), &mut arrival.datagram);
+        } else {
+            let rollback = &mut self.players[arrival.player].rollback;
+            let machine = &mut rollback.steps_mut().machine;
+            let from = Arrival::from(PeerId(9_999));
+            machine.handle_datagram(self.now, from, &mut arrival.datagram);
         }
     }
 
@@ -276,7 +294,7 @@ impl RollbackWorld {
         let mut buf = Vec::new();
         while let Some(transmit) = self.server.poll_transmit(self.now, &mut buf) {
             let index = usize::try_from(transmit.destination.0).unwrap();
-            self.send(Some(index), index, &buf);
+            self.send(index, End::Player, &buf);
             buf.clear();
         }
         while let Some(event) = self.server.poll_event() {
@@ -307,20 +325,26 @@ impl RollbackWorld {
             out.push(core::mem::take(&mut buf));
         }
         for datagram in out {
-            self.send(None, index, &datagram);
+            self.send(index, End::Server, &datagram);
         }
     }
 
-    fn send(&mut self, to: Option<usize>, player: usize, datagram: &[u8]) {
+    fn send(&mut self, player: usize, to: End, datagram: &[u8]) {
         self.longest = self.longest.max(datagram.len());
         let Player { link, is_mute, .. } = self.players[player];
-        let is_lost = self.network.chance(link.loss) || (is_mute && to.is_none());
+        let is_lost = self.network.chance(link.loss) || (is_mute && to == End::Server);
         let jitter = u64::try_from(link.jitter.as_nanos()).unwrap().max(1);
         let delay = link.latency + Duration::from_nanos(self.network.below(jitter));
         self.sent += 1;
         if !is_lost {
             let key = (self.now + delay, self.sent);
-            self.in_flight.insert(key, (to, player, datagram.to_vec()));
+            let datagram = datagram.to_vec();
+            let in_flight = InFlight {
+                player,
+                to,
+                datagram,
+            };
+            self.in_flight.insert(key, in_flight);
         }
     }
 
