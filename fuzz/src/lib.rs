@@ -20,6 +20,7 @@ pub mod matchmaker_calls;
 pub mod matchmaker_record;
 pub mod mesh_frame;
 pub mod mesh_message;
+pub mod snapshot_chunk;
 pub mod udp_ack;
 pub mod udp_codec;
 pub mod udp_endpoint;
@@ -63,6 +64,7 @@ pub const FUNCTIONS: &[(&str, Function)] = &[
     ("mesh_control", mesh_message::control),
     ("mesh_node_record", mesh_message::node_record),
     ("mesh_link_record", mesh_message::link_record),
+    ("snapshot_chunk", snapshot_chunk::script),
     ("udp_hello", udp_handshake::hello),
     ("udp_accept", udp_handshake::accept),
     ("udp_replies", udp_handshake::replies),

@@ -90,6 +90,7 @@ pub fn down(data: &[u8]) {
             // Before the welcome nothing says how long a bundle is.
             assert!(decode_down(datagram, None).is_err());
         }
+        Ok(Down::SnapshotAsk { id }) => assert_eq!(datagram, [0x8b, id]),
         Ok(Down::Bye(reason)) => assert_eq!(datagram, [0x84, reason.code()]),
         Err(_) => {}
     }

@@ -97,6 +97,13 @@ impl ChainReader {
         }
     }
 
+    /// Goes on from a state that another participant saved.
+    pub(crate) fn go_on_from(&mut self, next: Tick, row: &Row, log: LogHash) {
+        self.next = next;
+        self.row.copy_from(row);
+        self.log = log;
+    }
+
     /// Reads the next tick; `None` where the chain does not hold it.
     pub(crate) fn read(&mut self, chain: &Chain) -> Option<Tick> {
         let bundle = chain.get(self.next)?;

@@ -79,6 +79,16 @@ impl LogHash {
         Self(StateHasher::new(match_id).0)
     }
 
+    /// Returns what has to be known to go on from here.
+    pub(crate) const fn to_raw(self) -> u64 {
+        self.0
+    }
+
+    /// Goes on from where [`to_raw`](Self::to_raw) was called.
+    pub(crate) const fn from_raw(raw: u64) -> Self {
+        Self(raw)
+    }
+
     /// Adds one bundle. Bundles are the only encoding of what they say, so equal logs have equal
     /// hashes; the length goes in as well.
     pub(crate) fn absorb(&mut self, bundle: &[u8]) {

@@ -2,7 +2,9 @@
 
 mod delay;
 mod hashes;
+mod hearing;
 mod session;
+mod snapshots;
 mod stepping;
 
 use core::convert::Infallible;
@@ -12,15 +14,16 @@ use std::collections::VecDeque;
 
 use wire::{Arrival, CommandId, Generator, Instant, Machine, MatchId, Seat, Seed, Transmit};
 
-use crate::event::{
-    ClientEvent, CloseReason, LeaveReason, Phase, Refusal, ReportError, SubmitError,
-};
+use crate::event::{ClientEvent, LeaveReason, Phase, ReportError, SnapshotError, SubmitError};
 use crate::input::{Input, encode_into};
-use crate::message::{Down, Turns, Welcome, decode_down, write_leave, write_ready};
+use crate::message::{
+    Direction, Down, decode_chunk, decode_chunk_ack, decode_down, write_leave, write_ready,
+};
 use crate::turn::Turn;
 use crate::{ClientConfig, ClientStats, PeerId, Tick};
 
 use session::Session;
+use snapshots::Exchange;
 
 /// Time between words of readiness or leave, give or take a quarter by lot.
 const REPEAT_INTERVAL_MILLIS: u64 = 50;
@@ -62,6 +65,7 @@ pub struct ClientPeer<I> {
     state: State,
     /// What the player does now, `I::WIDTH` bits.
     held: Vec<u8>,
+    exchange: Exchange,
     events: VecDeque<ClientEvent>,
     stats: ClientStats,
     /// What one save and one step of the game take, where it was told.
@@ -106,6 +110,7 @@ impl<I: Input> ClientPeer<I> {
             generator: seed.generator(0),
             state: State::Waiting,
             held,
+            exchange: Exchange::default(),
             events: VecDeque::with_capacity(EVENTS_MAX),
             stats: ClientStats::default(),
             costs: None,
@@ -141,6 +146,9 @@ impl<I: Input> ClientPeer<I> {
     /// ask [`next_step`](Self::next_step).
     pub fn poll_turn(&mut self, now: Instant) -> Option<Turn<'_, I>> {
         self.advance(now);
+        if self.exchange.is_waiting() {
+            return None;
+        }
         let State::Seated { session, .. } = &mut self.state else {
             return None;
         };
@@ -152,6 +160,9 @@ impl<I: Input> ClientPeer<I> {
     /// Returns when the next turn is due, where it has arrived.
     #[must_use]
     pub fn next_turn_at(&self) -> Option<Instant> {
+        if self.exchange.is_waiting() {
+            return None;
+        }
         self.session()?.next_turn_at(self.config.playout)
     }
 
@@ -193,6 +204,32 @@ impl<I: Input> ClientPeer<I> {
         }
     }
 
+    /// Takes the state that came with [`ClientEvent::Snapshot`]: load it, [`report`](Self::report)
+    /// its hash for the tick before `next`, and go on with the next turn. `None` where none waits.
+    ///
+    /// It is what [`offer_snapshot`](crate::MatchServer::offer_snapshot) took: the server's, or
+    /// another player's, whose bytes are as trustworthy as that player.
+    pub const fn take_snapshot(&mut self) -> Option<Vec<u8>> {
+        self.exchange.take()
+    }
+
+    /// Gives the state after the turn returned last, as [`ClientEvent::SnapshotWanted`] asks for.
+    /// A game with rollback, which is ahead of it, gives a save: [`offer_save`](Self::offer_save).
+    ///
+    /// # Errors
+    ///
+    /// [`SnapshotError`]; nothing is sent then.
+    pub fn offer_snapshot(&mut self, now: Instant, state: &[u8]) -> Result<(), SnapshotError> {
+        let now = self.advance(now);
+        match &self.state {
+            State::Seated { session, .. } => {
+                let offer = (None, state);
+                self.exchange.offer(now, offer, session, &self.config)
+            }
+            State::Waiting | State::Leaving { .. } | State::Closed => Err(SnapshotError::NotWanted),
+        }
+    }
+
     /// Goes on with a new session to the server, after the old one was lost: `server` is the
     /// driver's number for it, and the server has been told that the same seat joins again.
     ///
@@ -218,11 +255,27 @@ impl<I: Input> ClientPeer<I> {
             self.stats.dropped_unknown_peer = self.stats.dropped_unknown_peer.saturating_add(1);
             return;
         }
+        if let Ok(chunk) = decode_chunk(datagram, Direction::Down) {
+            self.on_chunk(now, &chunk);
+            return;
+        }
+        if let Ok(ack) = decode_chunk_ack(datagram, Direction::Down) {
+            self.exchange.on_ack(now, &ack);
+            return;
+        }
         match decode_down(datagram, self.session().map(Session::shape)) {
             Ok(Down::Welcome(welcome)) => self.on_welcome(now, &welcome),
             Ok(Down::Turns(turns)) => self.on_turns(now, &turns),
             Ok(Down::Early(early, turns)) => self.on_early(now, &early, &turns),
             Ok(Down::Bye(reason)) => self.on_bye(reason),
+            Ok(Down::SnapshotAsk { id }) => {
+                if self
+                    .session()
+                    .is_some_and(|session| session.next_turn() > Tick(0))
+                {
+                    self.events.extend(self.exchange.on_asked(id));
+                }
+            }
             Err(_) => {
                 self.stats.dropped_malformed = self.stats.dropped_malformed.saturating_add(1);
             }
@@ -269,9 +322,12 @@ impl<I: Input> ClientPeer<I> {
 
     /// Appends the next datagram to `buf`; `None` when there is none.
     pub fn poll_transmit(&mut self, now: Instant, buf: &mut Vec<u8>) -> Option<Transmit<PeerId>> {
-        self.advance(now);
+        let now = self.advance(now);
         let start = buf.len();
+        let is_written =
+            matches!(self.state, State::Seated { .. }) && self.exchange.transmit(now, buf);
         match &mut self.state {
+            _ if is_written => {}
             State::Seated {
                 session,
                 ready_at,
@@ -313,7 +369,13 @@ impl<I: Input> ClientPeer<I> {
         match &self.state {
             State::Seated {
                 session, ready_at, ..
-            } => ready_at.or_else(|| session.boundary()),
+            } => {
+                let others = session
+                    .boundary()
+                    .into_iter()
+                    .chain(self.exchange.poll_timeout());
+                (*ready_at).into_iter().chain(others).min()
+            }
             State::Leaving { at, .. } => Some(*at),
             State::Waiting | State::Closed => None,
         }
@@ -369,83 +431,8 @@ impl<I: Input> ClientPeer<I> {
         let session = self.session().map_or(0, Session::memory_len);
         events
             .saturating_add(self.held.capacity())
+            .saturating_add(self.exchange.memory_len())
             .saturating_add(session)
-    }
-
-    fn on_welcome(&mut self, now: Instant, welcome: &Welcome) {
-        match &mut self.state {
-            State::Waiting => {}
-            State::Seated {
-                ready_at: Some(at), ..
-            } => {
-                // The server has not heard us: say it again at once.
-                *at = now;
-                return;
-            }
-            State::Seated { .. } | State::Leaving { .. } | State::Closed => return,
-        }
-        let shape = welcome.shape;
-        let refusal = if shape.width != I::WIDTH {
-            Some(Refusal::Width {
-                theirs: shape.width,
-            })
-        } else if shape.seats > self.config.seats_max
-            || shape.bundle_len_max() > usize::from(self.config.bundle_len_max)
-        {
-            Some(Refusal::TooLarge { seats: shape.seats })
-        } else {
-            None
-        };
-        if let Some(refusal) = refusal {
-            self.events.push_back(ClientEvent::Refused(refusal));
-            self.state = State::Leaving {
-                reason: LeaveReason::Refused,
-                copies: LEAVE_COPIES,
-                at: now,
-                is_due: false,
-            };
-            return;
-        }
-        let mut neutral = Vec::new();
-        encode_into(&I::default(), &mut neutral);
-        self.state = State::Seated {
-            session: Box::new(Session::new(*welcome, neutral, &self.config)),
-            ready_at: Some(now),
-            is_due: false,
-        };
-        self.tell_costs();
-        self.events.push_back(ClientEvent::Welcome {
-            seat: welcome.seat,
-            seats: shape.seats,
-            match_id: welcome.match_id,
-        });
-    }
-
-    fn on_turns(&mut self, now: Instant, turns: &Turns<'_>) {
-        if let State::Seated {
-            session, ready_at, ..
-        } = &mut self.state
-        {
-            if let Some(ticks) = session.on_turns(now, turns, &mut self.stats)
-                && self.events.len() < EVENTS_MAX
-            {
-                self.events.push_back(ClientEvent::InputDelay { ticks });
-            }
-            if session.boundary().is_some() {
-                *ready_at = None;
-            }
-        }
-    }
-
-    fn on_bye(&mut self, reason: CloseReason) {
-        match &self.state {
-            State::Seated { .. } | State::Waiting => {
-                self.events.push_back(ClientEvent::Closed(reason));
-                self.state = State::Closed;
-            }
-            State::Leaving { .. } => self.state = State::Closed,
-            State::Closed => {}
-        }
     }
 
     fn session(&self) -> Option<&Session> {

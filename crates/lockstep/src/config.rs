@@ -3,6 +3,9 @@
 use core::num::NonZeroU8;
 use core::time::Duration;
 
+use crate::bundle::Shape;
+use crate::transfer::TransferLimits;
+
 /// How a [`MatchServer`](crate::MatchServer) runs a match.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -30,6 +33,15 @@ pub struct Config {
     pub catch_up_rate: u32,
     /// Bytes that a client behind may get at once; 64,000.
     pub catch_up_burst: u32,
+    /// Where snapshots come from, for players who join when the chain reaches back no further; from
+    /// the server.
+    pub snapshots: SnapshotSource,
+    /// Longest state of a snapshot, in bytes; 16 MiB. What a player gives is held up to that.
+    pub snapshot_len_max: u32,
+    /// How fast snapshots are sent to each who gets one.
+    pub transfer: TransferLimits,
+    /// What becomes of players whose state went wrong; they are named.
+    pub recovery: Recovery,
     /// When ticks begin; when all are ready.
     pub start: StartPolicy,
     /// With [`StartPolicy::AllReady`], how long the first player who is ready waits for the
@@ -58,12 +70,37 @@ impl Default for Config {
             datagram_len_max: 1_100,
             catch_up_rate: 72_000,
             catch_up_burst: 64_000,
+            snapshots: SnapshotSource::Server,
+            snapshot_len_max: SNAPSHOT_LEN_MAX,
+            transfer: TransferLimits::default(),
+            recovery: Recovery::Tell,
             start: StartPolicy::AllReady,
             start_timeout: Duration::from_secs(30),
             forward_inputs: false,
         }
     }
 }
+
+impl Config {
+    /// Whether a state of `len` bytes may be sent.
+    pub(crate) fn takes_snapshot(&self, len: usize) -> bool {
+        u32::try_from(len).is_ok_and(|len| len <= self.snapshot_len_max)
+    }
+
+    /// Longest snapshot, with what stands before its state.
+    pub(crate) fn snapshot_bytes_max(&self, shape: Shape) -> u32 {
+        snapshot_bytes_max(self.snapshot_len_max, shape)
+    }
+}
+
+/// Longest snapshot of a state of at most `len_max` bytes, with what stands before it.
+pub(crate) fn snapshot_bytes_max(len_max: u32, shape: Shape) -> u32 {
+    let head_len = shape.bundle_len_max().saturating_add(4 + 8);
+    len_max.saturating_add(u32::try_from(head_len).unwrap_or(u32::MAX))
+}
+
+/// 16 MiB: 14 s at 10 Mbit/s, within the 17 s that the chain reaches back at 60 Hz.
+const SNAPSHOT_LEN_MAX: u32 = 16 << 20;
 
 /// What a [`ClientPeer`](crate::ClientPeer) accepts.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -78,6 +115,10 @@ pub struct ClientConfig {
     /// the fastest of the last ticks makes the picture stutter; each millisecond is one of latency.
     /// Without effect where there is a `window`.
     pub playout: Duration,
+    /// Longest state of a snapshot to accept, in bytes; 16 MiB. Memory is taken as it arrives.
+    pub snapshot_len_max: u32,
+    /// How fast a snapshot that the server asks for is sent; 10 Mbit/s.
+    pub transfer: TransferLimits,
     /// Ticks that the game may be ahead of what is closed, on predicted inputs, and go back where
     /// they prove wrong; none, which is plain lockstep. At most 32: more counts as 32. One more
     /// than the server's [`Config::input_delay`] shows own inputs at once; each that is missing
@@ -94,6 +135,8 @@ impl Default for ClientConfig {
             seats_max: 64,
             bundle_len_max: 1_200,
             playout: Duration::ZERO,
+            snapshot_len_max: SNAPSHOT_LEN_MAX,
+            transfer: TransferLimits::default(),
             window: 0,
             save_policy: SavePolicy::Auto,
         }
@@ -280,4 +323,26 @@ pub enum SavePolicy {
     /// As many as are cheapest, by what saves and steps cost and how far rollbacks went of late;
     /// at most twice the window apart. Until they are told, saves and steps count alike.
     Auto,
+}
+
+/// Where a snapshot comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SnapshotSource {
+    /// The server simulates: it is asked by
+    /// [`ServerEvent::SnapshotWanted`](crate::ServerEvent::SnapshotWanted) and answers with
+    /// [`MatchServer::offer_snapshot`](crate::MatchServer::offer_snapshot).
+    Server,
+    /// A player, the one with the fewest turns waiting, is asked by
+    /// [`ClientEvent::SnapshotWanted`](crate::ClientEvent::SnapshotWanted). What it gives is held
+    /// against the state hashes that the others reported, when whoever loaded it reports its own.
+    Players,
+}
+
+/// What becomes of players whose state went wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Recovery {
+    /// They are named, and left out of comparison.
+    Tell,
+    /// They are named, and load a snapshot; where nobody can say who is wrong, nobody does.
+    Reload,
 }

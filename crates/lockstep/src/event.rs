@@ -35,6 +35,17 @@ pub enum ServerEvent {
         /// Why.
         reason: LeaveReason,
     },
+    /// Somebody lacks more than the chain holds:
+    /// [`offer_snapshot`](crate::MatchServer::offer_snapshot) after the next turn.
+    SnapshotWanted,
+    /// Who loaded the snapshot of `donor` reported another state hash than the others had for its
+    /// tick: one of the two is wrong, and `seat` gets a snapshot of somebody else.
+    SnapshotRefuted {
+        /// Who gave it.
+        donor: Seat,
+        /// Who loaded it.
+        seat: Seat,
+    },
     /// `tick` waited for the player of `seat` until its cap, in vain; ticks wait for this player
     /// no more until an input comes in time.
     Missed {
@@ -94,6 +105,16 @@ pub enum ClientEvent {
         /// The tick; its turn was just returned, or is known to a game that went ahead of it.
         tick: Tick,
     },
+    /// A state to go on from has come: [`take_snapshot`](crate::ClientPeer::take_snapshot) returns
+    /// it. Turns wait until it is taken; the next one is `next`.
+    Snapshot {
+        /// First tick that is not part of it.
+        next: Tick,
+    },
+    /// The state of our game is wanted, for one who joins:
+    /// [`offer_snapshot`](crate::ClientPeer::offer_snapshot) after the next turn. It need not be
+    /// answered.
+    SnapshotWanted,
     /// Inputs are stamped for so many ticks ahead from now on; see
     /// [`InputDelay`](crate::InputDelay). On the way up the held input fills the ticks between;
     /// on the way down what would be for a tick that has one is not stamped.
@@ -274,6 +295,18 @@ errors! {
         NotRunning => "the match has not begun",
         /// The client is out of the match.
         Closed => "the match is over",
+    }
+}
+
+errors! {
+    /// Why a snapshot is not taken.
+    SnapshotError {
+        /// Nobody asked for it.
+        NotWanted => "no snapshot is wanted",
+        /// No turn was returned yet, or the last one is too long ago.
+        NotCurrent => "a snapshot must be of the turn returned last, and that one of late",
+        /// It is longer than the configuration allows.
+        TooLong => "the snapshot is over its limit",
     }
 }
 

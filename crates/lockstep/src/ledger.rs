@@ -95,6 +95,12 @@ impl Ledger {
         }
     }
 
+    /// Whether `seat` takes part: nothing was found wrong with it.
+    pub(crate) fn is_sound(&self, seat: Seat) -> bool {
+        let column = self.columns.get(usize::from(seat.0));
+        column.is_some_and(|column| column.is_active)
+    }
+
     /// Leaves `seat` out from now on.
     pub(crate) fn dismiss(&mut self, seat: Seat) {
         if let Some(column) = self.column_mut(seat) {

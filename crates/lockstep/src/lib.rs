@@ -18,8 +18,9 @@ mod match_server;
 pub mod message;
 mod repair;
 mod runner;
+mod saves;
 mod sim;
-mod snapshots;
+mod snapshot;
 mod stats;
 mod step;
 mod stepper;
@@ -32,12 +33,12 @@ mod turn;
 pub use checksum::StateHasher;
 pub use client_peer::ClientPeer;
 pub use config::{
-    ClientConfig, ClosePolicy, Config, InputDelay, Repair, SavePolicy, StartPolicy, Substitute,
-    TickRate,
+    ClientConfig, ClosePolicy, Config, InputDelay, Recovery, Repair, SavePolicy, SnapshotSource,
+    StartPolicy, Substitute, TickRate,
 };
 pub use event::{
     ClientEvent, CloseReason, ConfigError, JoinError, LeaveReason, Phase, Refusal, ReportError,
-    ServerEvent, StartError, SubmitError, Verdict,
+    ServerEvent, SnapshotError, StartError, SubmitError, Verdict,
 };
 pub use input::{Input, Width};
 pub use match_server::MatchServer;

@@ -6,6 +6,7 @@ mod judging;
 mod place;
 mod receiving;
 mod sending;
+mod snapshots;
 mod starting;
 
 use core::convert::Infallible;
@@ -29,6 +30,7 @@ use crate::{ClosePolicy, Config, PeerId, ServerStats, Tick};
 
 use forwarding::Forwarding;
 use place::{Holder, Place};
+use snapshots::Snapshots;
 
 /// One match: takes inputs, closes ticks, sends them to all, compares state hashes.
 ///
@@ -76,6 +78,7 @@ pub struct MatchServer<I> {
     limits: RepairLimits,
     /// Inputs of open ticks, for those who predict.
     forwarding: Forwarding,
+    snapshots: Snapshots,
     /// No seat below it has a datagram due.
     transmit_from: usize,
     events: VecDeque<ServerEvent>,
@@ -148,6 +151,7 @@ impl<I: Input> MatchServer<I> {
             neutral,
             limits,
             forwarding: Forwarding::new(&config, shape),
+            snapshots: Snapshots::default(),
             transmit_from: 0,
             events: VecDeque::new(),
             stats: ServerStats::default(),
@@ -266,6 +270,7 @@ impl<I: Input> MatchServer<I> {
         let now = self.advance(now);
         self.start_if_overdue(now);
         self.repeat_welcomes(now);
+        self.pursue_snapshots(now);
         self.close_due(now);
     }
 
@@ -296,7 +301,11 @@ impl<I: Input> MatchServer<I> {
             .places
             .iter()
             .filter_map(|place| place.player()?.welcome_at());
-        close.into_iter().chain(self.start_at).chain(welcomes).min()
+        let snapshots = (self.phase == Phase::Running)
+            .then(|| self.snapshot_timeout())
+            .flatten();
+        let others = close.into_iter().chain(self.start_at).chain(snapshots);
+        others.chain(welcomes).min()
     }
 
     /// Returns what the match is doing.
@@ -349,6 +358,7 @@ impl<I: Input> MatchServer<I> {
                 .capacity()
                 .saturating_mul(size_of::<ServerEvent>()),
             self.scratch.capacity(),
+            self.snapshots.memory_len(),
         ]
         .into_iter()
         .chain(logs)
@@ -381,6 +391,7 @@ impl<I: Input> MatchServer<I> {
         }
         let wants_word = reason != LeaveReason::Quit;
         self.departed.insert(peer, (close, wants_word));
+        self.on_donor_gone(seat);
         self.events.push_back(ServerEvent::Left {
             seat,
             peer,

@@ -6,6 +6,7 @@
 //! |---|---|---|
 //! | `0x01` | up | [`Up::Ready`]: `version8`, `next32`, the first tick that is lacking |
 //! | `0x02` | up | [`Up::Report`]: see [`Report`] |
+//! | `0x09` | up | [`Up::Report`] of one who loaded a snapshot: `id8` of its transfer, and the rest |
 //! | `0x03` | up | [`Up::Leave`]: `reason8`, 0 quit, 1 finished, 4 refused |
 //! | `0x05` | up | [`ChunkAck`]: which chunks of a snapshot arrived |
 //! | `0x0a` | up | [`Chunk`]: a piece of a snapshot |
@@ -15,6 +16,7 @@
 //! | `0x84` | down | [`Down::Bye`]: `reason8`, see [`CloseReason`](crate::CloseReason::code) |
 //! | `0x85` | down | [`Down::Early`]: see [`EarlyInputs`]; then a message of kind `0x82` or `0x83` |
 //! | `0x87` | down | [`Chunk`]: a piece of a snapshot |
+//! | `0x8b` | down | [`Down::SnapshotAsk`]: `id8`, the transfer that shall bring it |
 //! | `0x8c` | down | [`ChunkAck`]: which chunks of a snapshot arrived |
 //!
 //! Chunks and their acknowledgements are read by [`decode_chunk`] and [`decode_chunk_ack`], since
@@ -42,7 +44,9 @@ pub use chunk::{
 };
 pub(crate) use chunk::{ack_of, chunk_offset, write_chunk, write_chunk_ack};
 pub use down::{Bundles, Down, Mode, PERIOD_NANOS, Turns, Welcome, decode_down};
-pub(crate) use down::{write_bye, write_early_head, write_turns_head, write_welcome};
+pub(crate) use down::{
+    write_bye, write_early_head, write_snapshot_ask, write_turns_head, write_welcome,
+};
 pub use early::EarlyInputs;
 pub(crate) use early::EarlyWriter;
 pub use up::{HASHES_MAX, HashRun, INPUTS_MAX, InputRun, Report, Up, decode_up};
@@ -56,12 +60,14 @@ pub const TURNS_HEAD_LEN_MAX: usize = 8;
 
 const READY: u8 = 0x01;
 const REPORT: u8 = 0x02;
+const REPORT_LOADED: u8 = 0x09;
 const LEAVE: u8 = 0x03;
 const WELCOME: u8 = 0x81;
 const TURNS: u8 = 0x82;
 const TURNS_ASKING: u8 = 0x83;
 const BYE: u8 = 0x84;
 const EARLY: u8 = 0x85;
+const SNAPSHOT_ASK: u8 = 0x8b;
 
 /// Why a datagram is none of ours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -4,7 +4,7 @@ use core::time::Duration;
 
 use wire::Instant;
 
-use crate::snapshots::Snapshots;
+use crate::saves::Saves;
 use crate::stepper::WINDOW_MAX;
 use crate::{Sim, StateHasher, Step, Steps, Tick};
 
@@ -35,7 +35,9 @@ const HASHES: u32 = 128;
 pub struct Rollback<S: Sim, M> {
     game: S,
     steps: M,
-    snapshots: Snapshots<S::Snapshot>,
+    saves: Saves<S::Snapshot>,
+    /// First tick that is not final.
+    settled: Tick,
     /// Hash after tick `t`, as simulated last, at place `t % HASHES`.
     hashes: Vec<u64>,
 }
@@ -46,7 +48,7 @@ impl<S: Sim, M: Steps<Input = S::Input>> Rollback<S, M> {
     pub fn new(game: S, steps: M) -> Self {
         let window = steps.window().min(WINDOW_MAX);
         // Lockstep saves nothing.
-        let saves = if window == 0 {
+        let count = if window == 0 {
             0
         } else {
             usize::from(window).saturating_add(1)
@@ -55,7 +57,8 @@ impl<S: Sim, M: Steps<Input = S::Input>> Rollback<S, M> {
         Self {
             game,
             steps,
-            snapshots: Snapshots::new(saves),
+            saves: Saves::new(count),
+            settled: Tick(0),
             hashes: vec![0; hashes],
         }
     }
@@ -70,12 +73,12 @@ impl<S: Sim, M: Steps<Input = S::Input>> Rollback<S, M> {
             match self.steps.next_step(now) {
                 Step::Wait { until } => return until,
                 Step::Save(tick) => {
-                    if let Some(place) = self.snapshots.place(tick) {
+                    if let Some(place) = self.saves.place(tick) {
                         self.game.save(place);
                     }
                 }
                 Step::Load(tick) => {
-                    let saved = self.snapshots.rewind(tick);
+                    let saved = self.saves.rewind(tick);
                     debug_assert!(saved.is_some(), "the newest saves are kept");
                     if let Some(saved) = saved {
                         self.game.load(saved);
@@ -105,7 +108,8 @@ impl<S: Sim, M: Steps<Input = S::Input>> Rollback<S, M> {
         &self.game
     }
 
-    /// Returns the game, for what is no part of its state: what is, only steps may change.
+    /// Returns the game, for what is no part of its state, and to load a state that came with
+    /// [`ClientEvent::Snapshot`](crate::ClientEvent::Snapshot). All else only steps may change.
     pub const fn game_mut(&mut self) -> &mut S {
         &mut self.game
     }
@@ -118,6 +122,12 @@ impl<S: Sim, M: Steps<Input = S::Input>> Rollback<S, M> {
     /// Returns the machine, for datagrams, timeouts and inputs. Its steps are the runner's to take.
     pub const fn steps_mut(&mut self) -> &mut M {
         &mut self.steps
+    }
+
+    /// Returns the newest saved state that is final, and its number: the first tick that is not
+    /// part of it. For [`ClientPeer::offer_save`](crate::ClientPeer::offer_save).
+    pub fn final_save(&self) -> Option<(Tick, &S::Snapshot)> {
+        self.saves.newest(self.settled)
     }
 
     /// Keeps the hash of the state after `tick`, where it will be asked for.
@@ -135,6 +145,7 @@ impl<S: Sim, M: Steps<Input = S::Input>> Rollback<S, M> {
     }
 
     fn report(&mut self, tick: Tick) {
+        self.settled = tick.plus(1);
         if !self.steps.wants_hash(tick) {
             return;
         }

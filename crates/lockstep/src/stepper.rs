@@ -132,6 +132,19 @@ impl Stepper {
         self.end = tick.plus(1);
     }
 
+    /// Goes on from another participant's state, the one before tick `next`, which inputs `before`
+    /// led to. All that was saved or predicted is void; what is foreseen stays.
+    pub(crate) fn go_on_from(&mut self, next: Tick, before: &Row) {
+        (self.end, self.at, self.settled) = (next, next, next);
+        self.wrong = None;
+        self.saves.clear();
+        self.spacing.on_restart(next);
+        let place = self.place(next.minus(1));
+        if let Some(row) = self.rows.get_mut(place) {
+            row.copy_from(before);
+        }
+    }
+
     /// Takes what `seat` will probably do in `tick`, `width` bits: the first word counts. Too far
     /// ahead it is forgotten, and once the tick is confirmed it means nothing.
     ///
@@ -188,6 +201,14 @@ impl Stepper {
     /// Takes what one save and one step of the game take, for [`SavePolicy::Auto`].
     pub(crate) fn costs(&mut self, save: Duration, step: Duration) {
         self.spacing.costs(save, step);
+    }
+
+    /// Returns the inputs of the tick before state number `tick`, where that state is final and
+    /// could still be loaded, or was the newest.
+    pub(crate) fn row_before(&self, tick: Tick) -> Option<&Row> {
+        let oldest = self.saves.front().copied().unwrap_or(self.settled);
+        let is_known = tick > Tick(0) && oldest.min(self.settled) <= tick && tick <= self.settled;
+        is_known.then(|| self.rows.get(self.place(tick.minus(1))))?
     }
 
     /// Returns the first tick that is not confirmed.

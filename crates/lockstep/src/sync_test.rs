@@ -6,7 +6,7 @@ use wire::{Generator, MatchId, Seat};
 
 use crate::bundle::Shape;
 use crate::input::encode_into;
-use crate::snapshots::Snapshots;
+use crate::saves::Saves;
 use crate::turn::{Origin, Row};
 use crate::{Input, Sim, StateHasher, Tick, Turn};
 
@@ -60,7 +60,7 @@ pub struct SyncTest<S: Sim> {
     distance: u32,
     /// Next tick.
     at: Tick,
-    snapshots: Snapshots<S::Snapshot>,
+    saves: Saves<S::Snapshot>,
     /// Inputs of tick `t`, and the hash of the state after it, at place `t % distance`.
     log: Vec<(Row, u64)>,
     /// Hash of the state before the oldest tick of the log.
@@ -126,7 +126,7 @@ impl<S: Sim> SyncTest<S> {
             game,
             distance: distance.into(),
             at: Tick(0),
-            snapshots: Snapshots::new(distance.into()),
+            saves: Saves::new(distance.into()),
             log: vec![(row.clone(), 0); distance.into()],
             before,
             row,
@@ -190,7 +190,7 @@ impl<S: Sim> SyncTest<S> {
 
     fn step(&mut self) -> Result<(), Divergence> {
         let tick = self.at;
-        if let Some(place) = self.snapshots.place(tick) {
+        if let Some(place) = self.saves.place(tick) {
             self.game.save(place);
         }
         let place = self.place(tick);
@@ -211,7 +211,7 @@ impl<S: Sim> SyncTest<S> {
 
     /// Goes back to `first`, and forth again.
     fn step_again(&mut self, first: Tick) -> Result<(), Divergence> {
-        if let Some(saved) = self.snapshots.find(first) {
+        if let Some(saved) = self.saves.find(first) {
             self.game.load(saved);
         }
         if hash(&self.game) != self.before {

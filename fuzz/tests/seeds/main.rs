@@ -50,6 +50,7 @@ fn seeds_are_what_the_encoders_write() {
         matches::datagrams(),
         matches::clients(),
         matches::servers(),
+        matches::snapshots(),
         matches::matchmaker(),
     ]
     .concat();

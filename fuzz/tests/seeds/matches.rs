@@ -46,6 +46,41 @@ pub(crate) fn datagrams() -> Vec<Input> {
     inputs
 }
 
+/// A transfer that loses, one of forged chunks, and one of forged acknowledgements.
+pub(crate) fn snapshots() -> Vec<Input> {
+    let up = include_str!("../../../crates/lockstep/testdata/up.hex");
+    let down = include_str!("../../../crates/lockstep/testdata/down.hex");
+    // 32 chunks; bursts of which some are lost, 60 ms, an answer, and again, until all is there.
+    let round = [0x24, 0x0e, 0x24, 0x80, 0x0f, 0x80];
+    let loses = [&[7, 40][..], &round.repeat(6)].concat();
+    let chunk = piece(2, &vector(down, "chunk"));
+    let mut first = vector(down, "chunk");
+    // Its first chunk, whose bytes the function fills in; then of a later transfer, and a huge one.
+    first[11] = 0;
+    first.truncate(16);
+    let mut later = first.clone();
+    later[1] = 8;
+    let mut huge = later.clone();
+    huge[2] = 0xff;
+    let forged = [&[7, 4][..], &chunk, &piece(2, &huge), &piece(2, &first)].concat();
+    let forged = [&forged[..], &piece(2, &later), &[0x38, 0x0f]].concat();
+    let ack = piece(3, &vector(up, "chunk_ack"));
+    let acked = [
+        &[7, 9][..],
+        &[0x54],
+        &ack,
+        &[0x54, 0x78],
+        &ack,
+        &[0x54, 0x0f],
+    ]
+    .concat();
+    vec![
+        ("snapshot_chunk", "loses", loses),
+        ("snapshot_chunk", "forged_chunks", forged),
+        ("snapshot_chunk", "forged_ack", acked),
+    ]
+}
+
 /// A piece of a script.
 fn piece(op: u8, bytes: &[u8]) -> Vec<u8> {
     let len = u8::try_from(bytes.len()).unwrap();

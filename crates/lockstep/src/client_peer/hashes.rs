@@ -52,6 +52,13 @@ impl Hashes {
         Ok(())
     }
 
+    /// Takes reports from `step` on, also where there were some before.
+    pub(super) fn go_on_from(&mut self, step: u32) {
+        self.kept.fill(None);
+        (self.end, self.unsent) = (step, step);
+        self.wanted = None;
+    }
+
     pub(super) fn on_wanted(&mut self, low: u16) {
         let oldest = self.oldest();
         self.wanted = Tick(self.unsent)

@@ -16,6 +16,7 @@ use crate::event::ReportError;
 use crate::history::History;
 use crate::input_log::AHEAD_MAX;
 use crate::message::{EarlyInputs, HashRun, ReportHead, Turns, Welcome, write_report};
+use crate::snapshot::{self, SnapshotHead};
 use crate::stepper::Do;
 use crate::tick_clock::{DUE_MAX, TickClock};
 use crate::turn::{Origin, Row};
@@ -38,6 +39,8 @@ pub(super) struct Session {
     chain: Chain,
     /// What was returned to the application.
     reader: ChainReader,
+    /// First tick that was never returned.
+    returned_end: Tick,
     /// First tick that has not arrived.
     end: Tick,
     /// One past the newest tick that has arrived.
@@ -58,6 +61,8 @@ pub(super) struct Session {
     stepping: Option<Stepping>,
     /// The input being unpacked; kept for its memory.
     scratch: Vec<u8>,
+    /// Transfer of the snapshot that was loaded last.
+    loaded: Option<u8>,
 }
 
 /// A turn that was just read.
@@ -74,6 +79,7 @@ impl Session {
             welcome,
             chain: Chain::new(welcome.shape),
             reader: ChainReader::new(welcome.shape, &neutral, welcome.match_id),
+            returned_end: Tick(0),
             end: Tick(0),
             seen_end: Tick(0),
             history: History::new(neutral.len()),
@@ -86,6 +92,7 @@ impl Session {
             delay: DelayControl::new(welcome.input_delay),
             clock: None,
             hashes: Hashes::new(),
+            loaded: None,
         }
     }
 
@@ -130,9 +137,44 @@ impl Session {
         delay
     }
 
+    /// Goes on from another participant's state. What came of later ticks stays.
+    pub(super) fn go_on_from(&mut self, head: &SnapshotHead, transfer: u8) {
+        self.loaded = Some(transfer);
+        let next = head.next;
+        self.reader.go_on_from(next, &head.row, head.log);
+        if let Some(stepping) = &mut self.stepping {
+            stepping.go_on_from(head);
+        }
+        if next > self.end || !self.chain.has(next) {
+            self.end = next;
+        }
+        while self.chain.has(self.end) {
+            self.end = self.end.plus(1);
+        }
+        self.seen_end = self.seen_end.max(self.end);
+        let interval = u32::from(self.welcome.hash_interval.get());
+        let step = next.minus(1).0.div_ceil(interval);
+        self.hashes.go_on_from(step);
+        self.history.forget_before(self.end);
+    }
+
+    /// Writes the snapshot of `state`, number `next`; of what was returned last, where `None`.
+    /// `None` where no such state is final, or it is too old.
+    pub(super) fn write_snapshot(&self, next: Option<Tick>, state: &[u8]) -> Option<Vec<u8>> {
+        let Some(stepping) = &self.stepping else {
+            let is_current = next.is_none_or(|next| next == self.reader.next());
+            let is_any = is_current && self.reader.next() > Tick(0);
+            return is_any.then(|| snapshot::write(&self.reader, &self.neutral, state));
+        };
+        let next = next.unwrap_or_else(|| stepping.at());
+        let (row, log) = stepping.before(next)?;
+        Some(snapshot::write_from(next, log, row, &self.neutral, state))
+    }
+
     /// Begins anew with a server that has none of our inputs.
     pub(super) const fn forget_acks(&mut self) {
         self.history.forget_reference();
+        self.loaded = None;
     }
 
     /// Stamps `held` for each boundary behind `now`; returns whether there was one.
@@ -240,9 +282,12 @@ impl Session {
         let was_promised = self
             .promised
             .is_some_and(|(first, last)| first <= tick && tick <= last);
+        // After a snapshot, turns may be returned a second time.
+        let is_new = tick >= self.returned_end;
+        self.returned_end = self.returned_end.max(tick.plus(1));
         Some(Read {
             tick,
-            is_own_substituted: was_promised && origin == Some(&Origin::Substituted),
+            is_own_substituted: is_new && was_promised && origin == Some(&Origin::Substituted),
         })
     }
 
@@ -286,6 +331,7 @@ impl Session {
             .and_then(|tick| tick.checked_div(interval));
         let reference = self.history.reference();
         let mut head = ReportHead {
+            loaded: self.loaded,
             next_low: self.end.low(),
             is_gap: self.end.plus(self.welcome.repair.into()) < self.seen_end,
             lag: self.end.since(self.simulated()),
@@ -327,6 +373,15 @@ impl Session {
 
     pub(super) const fn end(&self) -> Tick {
         self.end
+    }
+
+    pub(super) fn neutral(&self) -> &[u8] {
+        &self.neutral
+    }
+
+    /// First tick that was not returned yet.
+    pub(super) const fn next_turn(&self) -> Tick {
+        self.reader.next()
     }
 
     /// The inputs of the step asked for last.

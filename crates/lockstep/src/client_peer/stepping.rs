@@ -18,8 +18,9 @@ use wire::{Instant, MatchId, Seat};
 use super::session::Read;
 use super::{ClientPeer, EVENTS_MAX, State};
 use crate::checksum::LogHash;
-use crate::event::{ClientEvent, ReportError};
+use crate::event::{ClientEvent, ReportError, SnapshotError};
 use crate::message::{EarlyInputs, Turns, Welcome};
+use crate::snapshot::SnapshotHead;
 use crate::stepper::{Do, Stepper, WINDOW_MAX};
 use crate::turn::Row;
 use crate::{ClientConfig, ClientStats, Input, Step, Steps, Tick, Turn};
@@ -88,6 +89,22 @@ impl Stepping {
         if let Some(place) = self.logs.get_mut(place(tick)) {
             *place = log;
         }
+    }
+
+    /// Goes on from another participant's state.
+    pub(super) fn go_on_from(&mut self, head: &SnapshotHead) {
+        self.stepper.go_on_from(head.next, &head.row);
+        if let Some(log) = self.logs.get_mut(place(head.next.minus(1))) {
+            *log = head.log;
+        }
+    }
+
+    /// What must be known beside the final state number `next`; `None` where it is too old or not
+    /// final.
+    pub(super) fn before(&self, next: Tick) -> Option<(&Row, LogHash)> {
+        let row = self.stepper.row_before(next)?;
+        let log = self.logs.get(place(next.minus(1))).copied()?;
+        Some((row, log))
     }
 
     /// Returns what the game does next; what has arrived, before `end`, it may always simulate.
@@ -163,6 +180,9 @@ impl<I: Input> ClientPeer<I> {
     /// Ask until it waits: after datagrams, and after each timeout.
     pub fn next_step(&mut self, now: Instant) -> Step<'_, I> {
         let now = self.advance(now);
+        if self.exchange.is_waiting() {
+            return Step::Wait { until: None };
+        }
         if self.session().is_none_or(|session| !session.predicts()) {
             let until = self.next_turn_at().filter(|at| *at > now);
             return match self.poll_turn(now) {
@@ -192,6 +212,29 @@ impl<I: Input> ClientPeer<I> {
                 turn: Turn::new(tick, session.row()),
                 is_last,
             },
+        }
+    }
+
+    /// Gives a saved state of a game with rollback, as [`ClientEvent::SnapshotWanted`] asks for:
+    /// the one with number `tick`, which must be final and among those that may be loaded, as
+    /// [`Rollback::final_save`](crate::Rollback::final_save) returns it.
+    ///
+    /// # Errors
+    ///
+    /// [`SnapshotError`]; nothing is sent then.
+    pub fn offer_save(
+        &mut self,
+        now: Instant,
+        tick: Tick,
+        state: &[u8],
+    ) -> Result<(), SnapshotError> {
+        let now = self.advance(now);
+        match &self.state {
+            State::Seated { session, .. } => {
+                let offer = (Some(tick), state);
+                self.exchange.offer(now, offer, session, &self.config)
+            }
+            State::Waiting | State::Leaving { .. } | State::Closed => Err(SnapshotError::NotWanted),
         }
     }
 

@@ -180,8 +180,9 @@ impl<I: Input> MatchServer<I> {
                 continue;
             };
             player.repair.on_tick(&self.limits);
-            player.is_due |= player.is_ready();
-            if player.is_ready() && self.end.since(player.repair.next()) > CHAIN_LEN {
+            let has_turns = player.has_turns();
+            player.is_due |= has_turns;
+            if has_turns && self.end.since(player.repair.next()) > CHAIN_LEN {
                 self.remove(Seat(index), LeaveReason::Behind, CloseReason::Behind);
             }
         }

@@ -5,10 +5,10 @@ use core::time::Duration;
 use wire::{Instant, Seat};
 
 use super::MatchServer;
-use crate::Tick;
-use crate::event::ServerEvent;
+use crate::event::{ServerEvent, Verdict};
 use crate::input::Input;
-use crate::ledger::Finding;
+use crate::ledger::{Divergence, Finding};
+use crate::{Recovery, Tick};
 
 /// How long the hash of a closed tick is waited for, beside [`PATIENCE_TICKS`]: at 100 ms there and
 /// back and 20 % loss each way, one in a million has not come by then.
@@ -75,17 +75,35 @@ impl<I: Input> MatchServer<I> {
         let interval = self.hash_interval();
         let tick = |step: u32| Tick(step.saturating_mul(interval));
         match finding {
-            Finding::Differs(divergence) => self.events.push_back(ServerEvent::Desync {
-                tick: tick(divergence.step),
-                seats: divergence.seats,
-                verdict: divergence.verdict,
-            }),
+            Finding::Differs(divergence) => self.on_desync(tick(divergence.step), divergence),
             Finding::Silent { seat, step } => {
                 let most = self.places.len().saturating_mul(EVENTS_PER_SEAT_MAX);
                 if self.events.len() < most {
                     let tick = tick(step);
                     self.events.push_back(ServerEvent::Silent { seat, tick });
                 }
+            }
+        }
+    }
+
+    fn on_desync(&mut self, tick: Tick, divergence: Divergence) {
+        let Divergence { seats, verdict, .. } = divergence;
+        let now = self.now;
+        if let [seat] = *seats.as_slice()
+            && self.blames_donor(now, seat, tick)
+        {
+            return;
+        }
+        let reload = self.config.recovery == Recovery::Reload && verdict != Verdict::Undecided;
+        let named = seats.clone();
+        self.events.push_back(ServerEvent::Desync {
+            tick,
+            seats,
+            verdict,
+        });
+        if reload {
+            for seat in named {
+                self.resync(now, seat);
             }
         }
     }

@@ -2,6 +2,7 @@
 
 use wire::Instant;
 
+use super::snapshots::{Delivery, Loaded};
 use crate::input::Width;
 use crate::input_log::InputLog;
 use crate::repair::{Repair, RepairLimits};
@@ -30,6 +31,16 @@ pub(super) struct Player {
     /// Whether it is due a welcome or turns.
     pub(super) is_due: bool,
     pub(super) repair: Repair,
+    /// Turns that wait for its simulation, as it last said.
+    pub(super) lag: u32,
+    /// Whether it is to get a snapshot as soon as there is one.
+    pub(super) wants_snapshot: bool,
+    /// The snapshot on its way to it.
+    pub(super) delivery: Option<Delivery>,
+    /// How many it was sent.
+    pub(super) deliveries: u8,
+    /// The one that it got last.
+    pub(super) loaded: Option<Loaded>,
     /// How long before its tick's close the newest input came, in quarter ticks; -128 before one
     /// did.
     pub(super) slack: i8,
@@ -45,7 +56,9 @@ pub(super) enum Standing {
         /// When it is put out; `None` before ticks begin.
         until: Option<Instant>,
     },
-    /// It came into a running match and gets what it lacks; its seat is absent.
+    /// It came into a running match and lacks more than the chain holds; its seat is absent.
+    AwaitsSnapshot,
+    /// It came into a running match and gets the ticks that it lacks; its seat is absent.
     CatchingUp,
     /// It has caught up: its seat plays from the first tick on that has an input of its.
     InStep,
@@ -101,6 +114,11 @@ impl Player {
             },
             is_due: false,
             repair: Repair::new(limits),
+            lag: 0,
+            wants_snapshot: false,
+            delivery: None,
+            deliveries: 0,
+            loaded: None,
             slack: i8::MIN,
         }
     }
@@ -109,13 +127,21 @@ impl Player {
         !matches!(self.standing, Standing::Welcomed { .. })
     }
 
+    /// Whether it is sent turns.
+    pub(super) const fn has_turns(&self) -> bool {
+        self.is_ready() && !matches!(self.standing, Standing::AwaitsSnapshot)
+    }
+
     /// When to send the welcome again, or to give it up.
     pub(super) fn welcome_at(&self) -> Option<Instant> {
         match self.standing {
             Standing::Welcomed { again_at, until } => {
                 Some(until.map_or(again_at, |until| again_at.min(until)))
             }
-            Standing::CatchingUp | Standing::InStep | Standing::Playing { .. } => None,
+            Standing::AwaitsSnapshot
+            | Standing::CatchingUp
+            | Standing::InStep
+            | Standing::Playing { .. } => None,
         }
     }
 }

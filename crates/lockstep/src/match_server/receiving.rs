@@ -11,7 +11,9 @@ use crate::chain::CHAIN_LEN;
 use crate::event::{CloseReason, Phase};
 use crate::input::Input;
 use crate::input_log::{AHEAD_MAX, BEHIND_MAX};
-use crate::message::{HashRun, InputRun, Report, Up, decode_up};
+use crate::message::{
+    Direction, HashRun, InputRun, Report, Up, decode_chunk, decode_chunk_ack, decode_up,
+};
 use crate::repair::Ack;
 use crate::{PeerId, Tick};
 
@@ -30,6 +32,14 @@ impl<I: Input> MatchServer<I> {
             self.stats.dropped_unknown_peer = self.stats.dropped_unknown_peer.saturating_add(1);
             return;
         };
+        if let Ok(ack) = decode_chunk_ack(datagram, Direction::Up) {
+            self.on_snapshot_ack(now, seat, &ack);
+            return;
+        }
+        if let Ok(chunk) = decode_chunk(datagram, Direction::Up) {
+            self.on_donated(now, seat, &chunk);
+            return;
+        }
         match decode_up(datagram, I::WIDTH) {
             Ok(Up::Ready { next }) => self.on_ready(now, seat, next),
             Ok(Up::Report(report)) => self.on_report(now, seat, &report),
@@ -54,7 +64,7 @@ impl<I: Input> MatchServer<I> {
         let place = self.places.get_mut(usize::from(seat.0));
         let Some(player) = place
             .and_then(Place::player_mut)
-            .filter(|player| player.is_ready())
+            .filter(|player| player.has_turns())
         else {
             self.stats.dropped_ack = self.stats.dropped_ack.saturating_add(1);
             return;
@@ -65,13 +75,16 @@ impl<I: Input> MatchServer<I> {
             sent_at,
         };
         player.repair.on_ack(now, &ack);
+        player.lag = report.lag;
+        // Of a state that was replaced nothing counts any more.
+        let counts = player.loaded.map(|loaded| loaded.id) == report.loaded;
         let is_in_step = !report.is_gap
             && report.lag <= LAG_IN_STEP
             && player.repair.is_level(now, next_at, &self.limits);
         if player.standing == Standing::CatchingUp && is_in_step {
             player.standing = Standing::InStep;
         }
-        if report.hashes.count > 0 {
+        if report.hashes.count > 0 && counts {
             self.on_hashes(seat, next, &report.hashes);
         }
         if let Some(inputs) = &report.inputs

@@ -20,6 +20,11 @@ impl<I: Input> MatchServer<I> {
                 return Some(peer);
             }
         }
+        if self.phase == Phase::Running
+            && let Some(peer) = self.transmit_snapshots(now, buf)
+        {
+            return Some(peer);
+        }
         let (peer, (reason, is_due)) = self.departed.iter_mut().find(|(_, (_, is_due))| *is_due)?;
         *is_due = false;
         write_bye(buf, *reason);
@@ -43,7 +48,7 @@ impl<I: Input> MatchServer<I> {
             write_welcome(buf, &self.welcome(seat));
             return Some(peer);
         }
-        if self.phase != Phase::Running {
+        if self.phase != Phase::Running || !player.has_turns() {
             return None;
         }
         let closed = Closed {

@@ -16,7 +16,7 @@ const WELCOME_INTERVAL_MILLIS: u64 = 50;
 
 /// Ticks by which the chain must reach further back than what a client lacks, lest it lose it while
 /// it catches up: some 4 s at 60 Hz.
-const CATCH_UP_MARGIN: u32 = 256;
+pub(super) const CATCH_UP_MARGIN: u32 = 256;
 
 /// Turns that may wait for the simulation of a client who is in step.
 pub(super) const LAG_IN_STEP: u32 = 2;
@@ -50,7 +50,7 @@ impl<I: Input> MatchServer<I> {
             return;
         };
         if self.phase == Phase::Running {
-            self.on_late_ready(seat, next);
+            self.on_late_ready(now, seat, next);
             return;
         }
         player.standing = Standing::Playing { awaited_from: None };
@@ -67,23 +67,26 @@ impl<I: Input> MatchServer<I> {
     }
 
     /// Lets somebody catch up who came while ticks close.
-    fn on_late_ready(&mut self, seat: Seat, next: Tick) {
+    fn on_late_ready(&mut self, now: Instant, seat: Seat, next: Tick) {
         let reach = CHAIN_LEN.saturating_sub(CATCH_UP_MARGIN);
-        if next > self.end || self.end.since(next) > reach {
-            self.remove(seat, LeaveReason::Behind, CloseReason::Behind);
-            return;
-        }
+        let is_in_reach = next <= self.end && self.end.since(next) <= reach;
         let place = self.places.get_mut(usize::from(seat.0));
         let Some(player) = place.and_then(Place::player_mut) else {
             return;
         };
+        player.is_due = false;
+        self.events.push_back(ServerEvent::Ready { seat });
+        if !is_in_reach {
+            player.standing = Standing::AwaitsSnapshot;
+            self.want_for(now, seat);
+            return;
+        }
         player.standing = Standing::CatchingUp;
         player.repair.begin_at(next);
         player.is_due = true;
         self.transmit_from = 0;
         let interval = u32::from(self.config.hash_interval.get());
         self.ledger.admit_late(seat, next.0.div_ceil(interval));
-        self.events.push_back(ServerEvent::Ready { seat });
     }
 
     /// Repeats welcomes, and gives up on those who came into a running match and never answered.

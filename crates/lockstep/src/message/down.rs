@@ -6,7 +6,7 @@ use core::ops::RangeInclusive;
 use wire::{MatchId, Reader, Seat, Writer};
 
 use super::early::{self, EarlyInputs};
-use super::{BYE, DecodeError, EARLY, TURNS, TURNS_ASKING, VERSION, WELCOME};
+use super::{BYE, DecodeError, EARLY, SNAPSHOT_ASK, TURNS, TURNS_ASKING, VERSION, WELCOME};
 use crate::bundle::{self, Shape};
 use crate::event::CloseReason;
 use crate::input::Width;
@@ -23,6 +23,11 @@ pub enum Down<'a> {
     Early(EarlyInputs<'a>, Turns<'a>),
     /// The client is out of the match.
     Bye(CloseReason),
+    /// A snapshot of the client's state is wanted, for one who joins.
+    SnapshotAsk {
+        /// Id of the transfer that shall bring it; another one each time.
+        id: u8,
+    },
 }
 
 /// Lengths of a tick, in nanoseconds: those of 1,000 ticks a second down to one.
@@ -156,6 +161,14 @@ pub fn decode_down(datagram: &[u8], shape: Option<Shape>) -> Result<Down<'_>, De
                 Err(DecodeError::Malformed)
             }
         }
+        SNAPSHOT_ASK => {
+            let id = reader.u8()?;
+            if reader.is_empty() {
+                Ok(Down::SnapshotAsk { id })
+            } else {
+                Err(DecodeError::Malformed)
+            }
+        }
         unknown => Err(DecodeError::UnknownKind(unknown)),
     }
 }
@@ -268,6 +281,11 @@ pub(crate) fn write_turns_head(
     if let Some(wanted) = wanted_low {
         writer.u16(wanted);
     }
+}
+
+/// Appends the question for a snapshot.
+pub(crate) fn write_snapshot_ask(out: &mut Vec<u8>, id: u8) {
+    out.extend_from_slice(&[SNAPSHOT_ASK, id]);
 }
 
 /// Appends word that the client is out.

@@ -2,7 +2,7 @@
 
 use wire::Reader;
 
-use super::{DecodeError, LEAVE, READY, REPORT, VERSION};
+use super::{DecodeError, LEAVE, READY, REPORT, REPORT_LOADED, VERSION};
 use crate::Tick;
 use crate::bits::{BitReader, BitWriter, Malformed};
 use crate::delta;
@@ -44,9 +44,12 @@ pub enum Up<'a> {
 /// | – fresh | 1 | the first input is coded against the neutral one, not its predecessor |
 /// | – inputs | | run of unchanged ones (gamma), change ([`delta`]), run, ... to the last |
 ///
+/// In front of it stands, in kind `0x09`, the id of the transfer that brought the last snapshot.
 /// Padded with zero bits to a whole byte. A hash step is every `hash_interval`-th tick.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Report<'a> {
+    /// Transfer of the snapshot that the client loaded last; hashes are of the state that came of it.
+    pub loaded: Option<u8>,
     /// Low half of the first tick that the client lacks.
     pub next_low: u16,
     /// Whether a tick is missing that the usual copies bring no more.
@@ -120,6 +123,7 @@ impl InputRun<'_> {
 /// What [`write_report`] needs besides the inputs.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct ReportHead {
+    pub(crate) loaded: Option<u8>,
     pub(crate) next_low: u16,
     pub(crate) is_gap: bool,
     pub(crate) lag: u32,
@@ -137,7 +141,10 @@ pub(crate) fn write_report<'i>(
     before: &'i [u8],
     inputs: impl ExactSizeIterator<Item = &'i [u8]>,
 ) {
-    out.push(REPORT);
+    match head.loaded {
+        None => out.push(REPORT),
+        Some(id) => out.extend_from_slice(&[REPORT_LOADED, id]),
+    }
     let mut writer = BitWriter::new(out);
     writer.bits(head.next_low.into(), 16);
     writer.bit(head.is_gap);
@@ -213,7 +220,11 @@ pub fn decode_up(datagram: &[u8], width: Width) -> Result<Up<'_>, DecodeError> {
             let next = Tick(reader.u32()?);
             end(&reader).map(|()| Up::Ready { next })
         }
-        REPORT => decode_report(reader.rest(), width).map(Up::Report),
+        REPORT => decode_report(reader.rest(), width, None).map(Up::Report),
+        REPORT_LOADED => {
+            let id = reader.u8()?;
+            decode_report(reader.rest(), width, Some(id)).map(Up::Report)
+        }
         LEAVE => {
             let reason = LeaveReason::from_code(reader.u8()?)
                 .filter(|reason| reason.is_players())
@@ -232,7 +243,11 @@ const fn end(reader: &Reader<'_>) -> Result<(), DecodeError> {
     }
 }
 
-fn decode_report(bytes: &[u8], width: Width) -> Result<Report<'_>, DecodeError> {
+fn decode_report(
+    bytes: &[u8],
+    width: Width,
+    loaded: Option<u8>,
+) -> Result<Report<'_>, DecodeError> {
     let mut reader = BitReader::new(bytes);
     let next_low = u16::try_from(reader.bits(16)?).map_err(|_| DecodeError::Malformed)?;
     let is_gap = reader.bit()?;
@@ -273,6 +288,7 @@ fn decode_report(bytes: &[u8], width: Width) -> Result<Report<'_>, DecodeError> 
         return Err(DecodeError::Malformed);
     }
     Ok(Report {
+        loaded,
         next_low,
         is_gap,
         lag,

@@ -111,6 +111,12 @@ impl Spacing {
         self.counted = 0;
     }
 
+    /// Takes word that the game begins anew with state number `tick`.
+    pub(super) const fn on_restart(&mut self, tick: Tick) {
+        self.origin = tick;
+        self.counted = 0;
+    }
+
     /// Takes a rollback from `at` to `wrong`, the first tick simulated with wrong inputs; up to
     /// `end` they are confirmed.
     pub(super) fn on_rollback(&mut self, wrong: Tick, at: Tick, end: Tick) {

@@ -366,4 +366,8 @@ fn place(number: u32, len: u32) -> usize {
 }
 
 #[cfg(test)]
+#[expect(
+    clippy::arithmetic_side_effects,
+    reason = "a test that overflows fails"
+)]
 mod tests;

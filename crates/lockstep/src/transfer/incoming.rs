@@ -217,4 +217,8 @@ impl Transfer {
 }
 
 #[cfg(test)]
+#[expect(
+    clippy::arithmetic_side_effects,
+    reason = "a test that overflows fails"
+)]
 mod tests;

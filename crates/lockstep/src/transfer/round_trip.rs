@@ -54,10 +54,11 @@ impl RoundTrip {
     /// transmissions be `overtaken` by more, and at most the round trip (RFC 8985, section 6.2):
     /// paced chunks are reordered by time, and three of them may be less than a millisecond.
     pub(super) fn reorder_window(&self, overtaken: Duration) -> Duration {
-        let smoothed = Duration::from_nanos(self.smoothed_nanos);
+        let overtaken = u64::try_from(overtaken.as_nanos()).unwrap_or(u64::MAX);
         // And an eighth, for the next to be overtaken may be so by a little more.
         let seen = overtaken.saturating_add(overtaken / 8);
-        seen.clamp(smoothed / 8, smoothed)
+        let window = seen.max(self.smoothed_nanos / 8);
+        Duration::from_nanos(window.min(self.smoothed_nanos))
     }
 
     /// Returns how long an answer may take; RFC 9002, section 6.2.1.

@@ -4,6 +4,7 @@
 
 mod agreement;
 mod alloc;
+mod chunk;
 mod contract;
 mod delay;
 mod desync;
@@ -14,6 +15,7 @@ mod policies;
 mod repair;
 mod rollback;
 mod rollback_world;
+mod snapshots;
 mod sync_test;
 mod transfer;
 mod vectors;

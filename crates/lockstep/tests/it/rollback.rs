@@ -3,8 +3,8 @@
 use core::time::Duration;
 
 use lockstep::{
-    ClientConfig, ClientEvent, Config, InputDelay, PeerId, SavePolicy, ServerEvent, Substitute,
-    Tick,
+    ClientConfig, ClientEvent, Config, InputDelay, PeerId, SavePolicy, ServerEvent, SnapshotSource,
+    StartPolicy, Substitute, Tick,
 };
 use netsim::{for_each_seed, test_site};
 use wire::{Arrival, Generator, Seat, Seed};
@@ -241,6 +241,35 @@ fn sim_ls_12_a_desync_is_named_and_predictions_raise_no_alarm() {
             .collect();
         let seat = Seat(u16::try_from(victim).unwrap());
         assert_eq!(desyncs, [(Tick(flipped), vec![seat])]);
+    });
+}
+
+#[test]
+fn sim_ls_14_games_with_rollback_give_and_load_snapshots() {
+    for_each_seed(&test_site!(), 6, |seed| {
+        let mut generator = seed.generator(79);
+        let mut config = delayed(7);
+        config.start = StartPolicy::ByHand;
+        config.snapshots = SnapshotSource::Players;
+        config.forward_inputs = generator.chance(500_000);
+        let policies = [SavePolicy::Dense, SavePolicy::Sparse, SavePolicy::Auto];
+        let mut any = || policies[usize::try_from(generator.below(3)).unwrap()];
+        let clients = [client(8, any()), client(8, any()), client(8, any())];
+        let mut world = RollbackWorld::new(seed, config, &clients, Link::lossy(2));
+        world.keep_out(2);
+        world.run_for(Duration::from_millis(400));
+        world.server.start(world.now).unwrap();
+        world.run(1_100);
+        world.come(2);
+        world.run_for(Duration::from_secs(6));
+        world.assert_final(1_400);
+        let late = world.players[2].rollback.steps();
+        assert!(late.begun > 900, "it had a snapshot: {}", late.begun);
+        let behind = &world.players[2].behind;
+        assert!(
+            behind.len() > 100 && behind.last() <= Some(&1),
+            "{behind:?}"
+        );
     });
 }
 

@@ -59,7 +59,9 @@ pub(crate) struct Watched {
     pub(crate) machine: ClientPeer<u16>,
     /// First tick that is not final.
     pub(crate) settled: Tick,
-    /// Hash of each final tick.
+    /// First tick of our own: what came before was loaded.
+    pub(crate) begun: usize,
+    /// Hash of each final tick from there on.
     pub(crate) finals: Vec<u64>,
     /// Ticks gone back to.
     pub(crate) loads: Vec<Tick>,
@@ -114,9 +116,13 @@ impl Steps for Watched {
 pub(crate) struct Player {
     pub(crate) rollback: Rollback<Game, Watched>,
     pub(crate) events: Vec<ClientEvent>,
+    /// Events that were looked at.
+    heard: usize,
     pub(crate) link: Link,
     /// Whether its link carries nothing up.
     pub(crate) is_mute: bool,
+    /// Whether it hears nothing.
+    is_away: bool,
     /// Its whims, and what it does now.
     whims: (Generator, u16),
     /// By how many ticks the game was behind the newest input stamped, at each boundary.
@@ -126,6 +132,36 @@ pub(crate) struct Player {
 }
 
 impl Player {
+    /// Gives a save where one is wanted, and loads what came.
+    fn exchange_snapshots(&mut self, now: Instant) {
+        let heard = core::mem::replace(&mut self.heard, self.events.len());
+        for event in &self.events[heard..] {
+            if *event == ClientEvent::SnapshotWanted {
+                let (tick, (state, at)) = self.rollback.final_save().unwrap();
+                assert_eq!(tick, Tick(*at));
+                let bytes = [&state.to_be_bytes()[..], &at.to_be_bytes()[..]].concat();
+                let machine = &mut self.rollback.steps_mut().machine;
+                machine.offer_save(now, tick, &bytes).unwrap();
+            } else if let ClientEvent::Snapshot { next } = event {
+                let watched = self.rollback.steps_mut();
+                let bytes = watched.machine.take_snapshot().unwrap();
+                watched.settled = *next;
+                watched.begun = usize::try_from(next.0).unwrap() - 1;
+                watched.finals.clear();
+                let (state, at) = bytes.split_first_chunk().unwrap();
+                let at = u32::from_be_bytes(at.try_into().unwrap());
+                assert_eq!(Tick(at), *next);
+                let game = self.rollback.game_mut();
+                game.load(&(u64::from_be_bytes(*state), at));
+                let mut hasher = StateHasher::new(MATCH);
+                game.hash(&mut hasher);
+                let before = next.minus(1);
+                let watched = self.rollback.steps_mut();
+                watched.report(before, hasher.finish()).unwrap();
+            }
+        }
+    }
+
     pub(crate) fn machine(&self) -> &ClientPeer<u16> {
         &self.rollback.steps().machine
     }
@@ -181,14 +217,17 @@ impl RollbackWorld {
             let watched = Watched {
                 machine,
                 settled: Tick(0),
+                begun: 0,
                 finals: Vec::new(),
                 loads: Vec::new(),
             };
             Player {
                 rollback: Rollback::new(Game::default(), watched),
                 events: Vec::new(),
+                heard: 0,
                 link,
                 is_mute: false,
+                is_away: false,
                 whims: (seeds.seed().generator(0), 0),
                 behind: Vec::new(),
                 promised: None,
@@ -222,6 +261,21 @@ impl RollbackWorld {
         while self.now < end {
             self.step();
         }
+    }
+
+    /// Has a player away until [`come`](Self::come); before anything has happened.
+    pub(crate) fn keep_out(&mut self, index: usize) {
+        let peer = PeerId(u32::try_from(index).unwrap());
+        self.server.leave(self.now, peer);
+        self.players[index].is_away = true;
+    }
+
+    /// Has a player join who was kept out.
+    pub(crate) fn come(&mut self, index: usize) {
+        let peer = PeerId(u32::try_from(index).unwrap());
+        let seat = Seat(u16::try_from(index).unwrap());
+        self.server.join(self.now, peer, seat).unwrap();
+        self.players[index].is_away = false;
     }
 
     /// Has the game of a player go wrong in `tick`.
@@ -262,7 +316,7 @@ impl RollbackWorld {
             let peer = PeerId(u32::try_from(arrival.player).unwrap());
             self.server
                 .handle_datagram(self.now, Arrival::from(peer), &mut arrival.datagram);
-        } else {
+        } else if !self.players[arrival.player].is_away {
             let rollback = &mut self.players[arrival.player].rollback;
             let machine = &mut rollback.steps_mut().machine;
             let from = Arrival::from(PeerId(9_999));
@@ -319,6 +373,8 @@ impl RollbackWorld {
         while let Some(event) = machine.poll_event() {
             player.events.push(event);
         }
+        player.exchange_snapshots(now);
+        let machine = &mut player.rollback.steps_mut().machine;
         let mut buf = Vec::new();
         let mut out = Vec::new();
         while machine.poll_transmit(now, &mut buf).is_some() {
@@ -351,9 +407,10 @@ impl RollbackWorld {
     /// Every final state of every player is what the server's own game came to.
     pub(crate) fn assert_final(&self, ticks: usize) {
         for player in &self.players {
-            let finals = &player.rollback.steps().finals;
-            assert!(finals.len() >= ticks, "{} of {ticks}", finals.len());
-            assert_eq!(finals[..], self.own_hashes[..finals.len()]);
+            let Watched { finals, begun, .. } = player.rollback.steps();
+            let end = begun + finals.len();
+            assert!(end >= ticks, "{end} of {ticks}");
+            assert_eq!(finals[..], self.own_hashes[*begun..end]);
         }
         let is_alarm = |event: &&ServerEvent| matches!(event, ServerEvent::Desync { .. });
         assert_eq!(self.server_events.iter().find(is_alarm), None);

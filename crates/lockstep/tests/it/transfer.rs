@@ -196,7 +196,7 @@ fn ls_g14_a_mebibyte_arrives_in_840_ms_and_one_and_a_half_round_trips() {
         times.push(pair.took());
     }
     times.sort();
-    println!(
+    eprintln!(
         "median {:?}, 97th {:?}, last {:?}",
         times[50], times[97], times[99]
     );
@@ -213,14 +213,15 @@ fn sim_ls_14_transfer_arrives_whole_whatever_the_link_does() {
         let len = usize::try_from(draw.below(1 << 19)).unwrap();
         let bytes = snapshot(&mut draw, len);
         let mut limits = TransferLimits::default();
-        limits.rate_bytes_per_s = u32::try_from(draw.between(50_000, 5_000_000)).unwrap();
-        limits.datagram_len_max = u16::try_from(draw.between(200, 1_400)).unwrap();
+        limits.rate_bytes_per_s = u32::try_from(draw.between(50_000, 2_500_000)).unwrap();
+        limits.datagram_len_max = u16::try_from(draw.between(500, 1_400)).unwrap();
         limits.burst_bytes = u32::try_from(draw.between(1_400, 20_000)).unwrap();
+        let jitter = Duration::from_millis(draw.below(21));
         let config = LinkConfig::default()
-            .with_delay(Duration::from_millis(draw.below(150)))
-            .with_jitter(Jitter::Uniform(Duration::from_millis(draw.below(30))))
+            .with_delay(Duration::from_millis(draw.between(5, 150)))
+            .with_jitter(Jitter::Uniform(jitter))
             .with_order(Order::ByDelay)
-            .with_reorder(percent(2), Duration::from_millis(draw.below(60)))
+            .with_reorder(percent(2), Duration::from_millis(draw.below(40)))
             .with_duplicate(percent(2))
             .with_loss(Loss::Bernoulli(percent(loss)));
         let mut pair = Pair::new(seed, &bytes, &limits, &config);
@@ -245,8 +246,11 @@ fn sim_ls_14_transfer_goes_on_after_outages() {
         pair.run(Duration::from_secs(30));
         let (whole, arrived) = pair.whole.as_ref().unwrap();
         assert_eq!(arrived[..], bytes[..]);
-        // After the last outage one wait, at most as long as the outage and doubled, and the rest.
-        assert!(*whole <= end + Duration::from_secs(7), "{whole:?} {end:?}");
+        // After the last outage a second until it asks again, and the rest.
+        assert!(
+            *whole <= end + Duration::from_millis(2_500),
+            "{whole:?} {end:?}"
+        );
         // What an outage can cost: what is sent until patience ends, and two in each wait.
         let wasted = 3 * (1_250_000 / 2);
         assert!(pair.sent().0 < bytes.len() * 11 / 10 + wasted);

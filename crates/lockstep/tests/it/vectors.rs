@@ -3,9 +3,13 @@
 use core::num::NonZeroU8;
 
 use lockstep::bundle::Shape;
-use lockstep::message::{DecodeError, Down, HashRun, Mode, Up, Welcome, decode_down, decode_up};
+use lockstep::message::{
+    Chunk, DecodeError, Direction, Down, HashRun, Mode, Up, Welcome, decode_chunk,
+    decode_chunk_ack, decode_down, decode_up,
+};
+use lockstep::transfer::{Incoming, Outgoing, TransferLimits};
 use lockstep::{CloseReason, InputDelay, LeaveReason, Tick, Width};
-use wire::{MatchId, Seat};
+use wire::{Instant, MatchId, Seat};
 
 /// Reads `name = hex` lines; `#` begins a comment.
 fn vector(file: &str, name: &str) -> Vec<u8> {
@@ -97,6 +101,13 @@ fn up_vectors_mean_what_they_meant() {
     let expected = [0x0f00, 0x0f00, 0x0f01, 0x0f01, 0x0f01, 0x70fe];
     assert_eq!(inputs(&full, PAD, 0x0f00), expected);
 
+    let loaded = up("report_loaded");
+    let Ok(Up::Report(after)) = decode_up(&loaded, PAD) else {
+        panic!("no report");
+    };
+    assert_eq!(after.loaded, Some(7));
+    assert_eq!((after.hashes, after.inputs), (report.hashes, report.inputs));
+
     let stick = [0x0001_0000, 0x0001_40c0, 0x0001_40c0];
     assert_eq!(inputs(&up("report_stick"), STICK, 0), stick);
 }
@@ -150,6 +161,66 @@ fn down_vectors_mean_what_they_meant() {
         decode_down(&down("turns"), None),
         Err(DecodeError::Malformed)
     );
+}
+
+#[test]
+fn vectors_of_snapshots_mean_what_they_meant() {
+    // What the sender of 70 bytes sends second, and what its receiver says to that alone.
+    let datagram = vector(DOWN, "chunk");
+    let mut limits = TransferLimits::default();
+    limits.datagram_len_max = 80;
+    let bytes: Vec<_> = (0..70).collect();
+    let now = Instant::from_millis(1);
+    let outgoing = Outgoing::new(Direction::Down, 7, bytes.into(), &limits, now);
+    let (mut outgoing, mut sent) = (outgoing.unwrap(), Vec::new());
+    assert!(outgoing.poll(now, &mut sent));
+    sent.clear();
+    assert!(outgoing.poll(now, &mut sent));
+    assert_eq!(sent, datagram);
+    let chunk = Chunk {
+        id: 7,
+        total: 70,
+        stride: 64,
+        index: 1,
+        number: 1,
+        bytes: &[64, 65, 66, 67, 68, 69],
+    };
+    assert_eq!(decode_chunk(&datagram, Direction::Down), Ok(chunk));
+    let mut incoming = Incoming::new(Direction::Down, 70);
+    incoming.on_chunk(now, &chunk);
+    let mut said = Vec::new();
+    assert!(incoming.poll_ack(Instant::from_millis(21), &mut said));
+    assert_eq!(said, vector(UP, "chunk_ack"));
+
+    let datagram = vector(UP, "chunk");
+    let empty = decode_chunk(&datagram, Direction::Up).unwrap();
+    assert_eq!((empty.id, empty.total, empty.number), (255, 0, 2));
+    let datagram = vector(DOWN, "chunk_ack");
+    let ack = decode_chunk_ack(&datagram, Direction::Down).unwrap();
+    assert_eq!((ack.id, ack.next, ack.latest), (7, 5, 16));
+    assert_eq!(ack.arrived().collect::<Vec<_>>(), [7, 14]);
+
+    // Each way has its kinds, and cut short or with a byte behind it none means anything, but an
+    // acknowledgement whose bits are cut between two bytes.
+    for (file, direction) in [(UP, Direction::Up), (DOWN, Direction::Down)] {
+        let (chunk, ack) = (vector(file, "chunk"), vector(file, "chunk_ack"));
+        let kind = Err(DecodeError::UnknownKind(chunk[0]));
+        assert_eq!(decode_chunk(&chunk, direction.back()), kind);
+        let kind = DecodeError::UnknownKind(ack[0]);
+        assert_eq!(decode_chunk_ack(&ack, direction.back()), Err(kind));
+        let longer = [&chunk[..], &[0]].concat();
+        assert!(decode_chunk(&longer, direction).is_err());
+        let longer = [&ack[..], &[0]].concat();
+        assert!(decode_chunk_ack(&longer, direction).is_err());
+        let whole = |len: &usize| decode_chunk(&chunk[..*len], direction).is_ok();
+        assert_eq!(
+            (0..=chunk.len()).filter(whole).collect::<Vec<_>>(),
+            [chunk.len()]
+        );
+        let whole = |len: &usize| decode_chunk_ack(&ack[..*len], direction).is_ok();
+        let good: Vec<_> = (10..=ack.len()).collect();
+        assert_eq!((0..=ack.len()).filter(whole).collect::<Vec<_>>(), good);
+    }
 }
 
 /// Every vector, cut short anywhere or longer by a byte, is refused, but where the cut falls

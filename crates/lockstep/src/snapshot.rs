@@ -1,0 +1,76 @@
+//! A state to begin with, and what must be known beside it to go on.
+//!
+//! | field | bytes |
+//! |---|---|
+//! | first tick that is not part of it | 4 |
+//! | hash over all ticks before, as it is carried on | 8 |
+//! | inputs and origins of the tick before: a bundle against the initial row | |
+//! | the application's state | to the end |
+
+#![warn(clippy::arithmetic_side_effects)]
+
+use wire::{Reader, Writer};
+
+use crate::Tick;
+use crate::bundle::{self, Shape};
+use crate::chain::ChainReader;
+use crate::checksum::LogHash;
+use crate::turn::Row;
+
+/// What stands before the application's state.
+#[derive(Clone, Debug)]
+pub(crate) struct SnapshotHead {
+    /// First tick that is not part of the state.
+    pub(crate) next: Tick,
+    /// Over all ticks before.
+    pub(crate) log: LogHash,
+    /// Inputs of the tick before.
+    pub(crate) row: Row,
+}
+
+/// Writes the snapshot of what `reader` has read, which led to `state`.
+pub(crate) fn write(reader: &ChainReader, neutral: &[u8], state: &[u8]) -> Vec<u8> {
+    write_from(reader.next(), reader.log(), reader.row(), neutral, state)
+}
+
+/// Writes the snapshot of a `state` without tick `next` and all after it; `row` and `log` are those
+/// of the tick before.
+pub(crate) fn write_from(
+    next: Tick,
+    log: LogHash,
+    row: &Row,
+    neutral: &[u8],
+    state: &[u8],
+) -> Vec<u8> {
+    let seats = u16::try_from(row.origins.len()).unwrap_or(u16::MAX);
+    let initial = Row::initial(seats, row.width, neutral);
+    let mut out = Vec::with_capacity(state.len().saturating_add(HEAD_LEN_USUAL));
+    let mut writer = Writer::new(&mut out);
+    writer.u32(next.0);
+    writer.u64(log.to_raw());
+    bundle::encode(&initial, row, &mut out);
+    out.extend_from_slice(state);
+    out
+}
+
+/// Takes a snapshot apart; `None` where its head is none.
+pub(crate) fn read<'a>(
+    bytes: &'a [u8],
+    shape: Shape,
+    neutral: &[u8],
+) -> Option<(SnapshotHead, &'a [u8])> {
+    let mut reader = Reader::new(bytes);
+    let next = Tick(reader.u32().ok()?);
+    let log = LogHash::from_raw(reader.u64().ok()?);
+    let rest = reader.rest();
+    let len = bundle::check(rest, shape).ok()?;
+    let (row_bytes, state) = rest.split_at_checked(len)?;
+    let mut row = Row::initial(shape.seats, shape.width, neutral);
+    bundle::apply(row_bytes, &mut row).ok()?;
+    // Tick 0 follows nothing, and after the last there is nothing to follow.
+    let is_playable = next > Tick(0) && next <= Tick::LAST;
+    is_playable.then_some((SnapshotHead { next, log, row }, state))
+}
+
+/// Room for the head of most matches.
+const HEAD_LEN_USUAL: usize = 64;

@@ -1,0 +1,395 @@
+//! Who joins so late that only a snapshot helps, and whose state went wrong.
+
+use core::time::Duration;
+
+use lockstep::{
+    ClientEvent, CloseReason, Recovery, ServerEvent, SnapshotError, SnapshotSource, StartPolicy,
+    StateHasher, Tick,
+};
+use netsim::{for_each_seed, test_site};
+use wire::{Seat, Seed};
+
+use crate::world::{Link, MATCH, World, config, pad};
+
+/// Ticks after which the chain does not reach back to the first.
+const LATE: u32 = 1_100;
+
+/// Longest state of a snapshot here.
+const LEN_MAX: u32 = 1 << 20;
+
+/// A match whose players, and maybe server, give and load snapshots.
+struct Crowd {
+    world: World<u16>,
+    /// The server's own game, if it simulates.
+    state: Option<u64>,
+    /// Bytes of a snapshot besides the state.
+    ballast: usize,
+    /// Server events that were looked at.
+    seen: usize,
+    /// Events of each player that were looked at.
+    heard: Vec<usize>,
+    /// Whether the server, or each player, is to give its state after its next turn.
+    owed: (bool, Vec<bool>),
+    /// Whose snapshots are wrong.
+    liar: Option<usize>,
+    /// First tick that each player has of its own.
+    begun: Vec<usize>,
+}
+
+impl Crowd {
+    fn new(seed: Seed, source: SnapshotSource, recovery: Recovery, link: Link) -> Self {
+        let mut config = config(4);
+        config.start = StartPolicy::ByHand;
+        config.snapshots = source;
+        config.recovery = recovery;
+        config.snapshot_len_max = LEN_MAX;
+        let mut world = World::seeded(seed, config, link, pad);
+        world.keep_out(3);
+        world.run_for(Duration::from_millis(300));
+        world.server.start(world.now).unwrap();
+        Self {
+            world,
+            state: (source == SnapshotSource::Server).then_some(0),
+            ballast: 20_000,
+            seen: 0,
+            heard: vec![0; 4],
+            owed: (false, vec![false; 4]),
+            liar: None,
+            begun: vec![0; 4],
+        }
+    }
+
+    fn run(&mut self, ticks: u32) {
+        while self.world.server.ticks_closed() < ticks {
+            self.step();
+        }
+    }
+
+    fn run_for(&mut self, span: Duration) {
+        let end = self.world.now + span;
+        while self.world.now < end {
+            self.step();
+        }
+    }
+
+    fn step(&mut self) {
+        self.world.step();
+        self.simulate();
+        while let Some(event) = self.world.server_events.get(self.seen) {
+            self.owed.0 |= *event == ServerEvent::SnapshotWanted;
+            self.seen += 1;
+        }
+        for player in 0..4 {
+            while let Some(event) = self.world.players[player].events.get(self.heard[player]) {
+                self.heard[player] += 1;
+                if *event == ClientEvent::SnapshotWanted {
+                    self.owed.1[player] = true;
+                } else if let ClientEvent::Snapshot { next } = *event {
+                    self.load(player, next);
+                }
+            }
+            self.give(player);
+        }
+    }
+
+    /// The server plays along, and gives its state where it is wanted.
+    fn simulate(&mut self) {
+        let Some(state) = &mut self.state else {
+            return;
+        };
+        while let Some(turn) = self.world.server.poll_turn() {
+            let tick = turn.tick();
+            let mut hasher = StateHasher::new(MATCH);
+            hasher.u64(*state);
+            for (seat, _, origin) in turn.inputs() {
+                hasher.u8(origin.code());
+                hasher.bytes(turn.bits(seat));
+            }
+            *state = hasher.finish();
+            self.world.server.report(tick, *state).unwrap();
+        }
+        if core::mem::take(&mut self.owed.0) {
+            let bytes = snapshot(*state, self.ballast);
+            let now = self.world.now;
+            self.world.server.offer_snapshot(now, &bytes).unwrap();
+        }
+    }
+
+    fn give(&mut self, player: usize) {
+        let machine = &mut self.world.players[player];
+        if machine.states.is_empty() || !core::mem::take(&mut self.owed.1[player]) {
+            return;
+        }
+        let lie = u64::from(self.liar == Some(player));
+        let bytes = snapshot(machine.state ^ lie, self.ballast);
+        let now = self.world.now;
+        machine.machine.offer_snapshot(now, &bytes).unwrap();
+    }
+
+    /// Begins with a state that came, as if all before it had been played.
+    fn load(&mut self, index: usize, next: Tick) {
+        let first = usize::try_from(next.0).unwrap();
+        let others = self.world.players[(index + 1) % 3].states.clone();
+        let player = &mut self.world.players[index];
+        let bytes = player.machine.take_snapshot().unwrap();
+        assert_eq!(bytes.len(), self.ballast + 8);
+        player.state = u64::from_be_bytes(bytes[..8].try_into().unwrap());
+        let was = player.states.len();
+        player.states.truncate(first);
+        player.states.resize(first, 0);
+        player.logs.resize(first, 0);
+        player.turned_at.resize(first, self.world.now);
+        let absent = (0, lockstep::Origin::Absent);
+        player.own.resize(first, absent);
+        player.diverges_at = None;
+        player.states[first - 1] = player.state;
+        let report = player.machine.report(Tick(next.0 - 1), player.state);
+        assert_eq!(report, Ok(()));
+        if self.liar.is_none() && others.len() >= first {
+            assert_eq!(player.state, others[first - 1], "{was}");
+        }
+        self.begun[index] = first;
+    }
+
+    fn assert_agreement(&self) {
+        let longest = self.world.players[..3]
+            .iter()
+            .max_by_key(|p| p.states.len());
+        let longest = &longest.unwrap().states;
+        for (player, begun) in self.world.players.iter().zip(&self.begun) {
+            let own = player.states.len();
+            assert_eq!(player.states[*begun..], longest[*begun..own]);
+        }
+    }
+
+    fn count(&self, is_it: impl Fn(&ServerEvent) -> bool) -> usize {
+        self.world
+            .server_events
+            .iter()
+            .filter(|event| is_it(event))
+            .count()
+    }
+
+    fn entered(&self) -> Option<Tick> {
+        self.world.server_events.iter().find_map(|event| {
+            if let ServerEvent::Entered {
+                seat: Seat(3),
+                tick,
+            } = event
+            {
+                Some(*tick)
+            } else {
+                None
+            }
+        })
+    }
+}
+
+fn snapshot(state: u64, ballast: usize) -> Vec<u8> {
+    let mut bytes = state.to_be_bytes().to_vec();
+    bytes.resize(ballast + 8, 0x5a);
+    bytes
+}
+
+fn is_desync(event: &ServerEvent) -> bool {
+    matches!(event, ServerEvent::Desync { .. })
+}
+
+#[test]
+fn sim_ls_14_who_joins_past_the_chain_loads_a_snapshot_of_server_or_player() {
+    for_each_seed(&test_site!(), 8, |seed| {
+        let mut generator = seed.generator(41);
+        let percent = u32::try_from(generator.below(11)).unwrap();
+        let source = if generator.chance(500_000) {
+            SnapshotSource::Server
+        } else {
+            SnapshotSource::Players
+        };
+        let mut crowd = Crowd::new(seed, source, Recovery::Tell, Link::lossy(percent));
+        crowd.run(LATE + u32::try_from(generator.below(500)).unwrap());
+        crowd.world.join_anew(3);
+        let joined = crowd.world.server.ticks_closed();
+        crowd.run(joined + 400);
+        let tick = crowd.entered().unwrap();
+        assert!(tick.since(Tick(joined)) < 180, "{joined} {tick}");
+        crowd.assert_agreement();
+        assert!(crowd.begun[3] >= usize::try_from(LATE).unwrap());
+        assert_eq!(crowd.count(is_desync), 0);
+        // The newcomer is compared from then on.
+        crowd.world.players[3].diverges_at = Some(Tick(joined + 450));
+        crowd.run(joined + 550);
+        assert_eq!(crowd.count(is_desync), 1);
+    });
+}
+
+#[test]
+fn ls_g14_a_mebibyte_at_10_mbit_is_in_step_within_1_4_s_and_stalls_nobody() {
+    let mut link = Link::perfect();
+    link.latency = Duration::from_millis(50);
+    let mut waits = Vec::new();
+    for seed in 0..5 {
+        let seed = Seed::from_number(seed);
+        let mut crowd = Crowd::new(seed, SnapshotSource::Server, Recovery::Tell, link);
+        crowd.ballast = (1 << 20) - 8;
+        crowd.run(LATE);
+        let from = crowd.world.players[0].turned_at.len();
+        let joined = crowd.world.now;
+        crowd.world.join_anew(3);
+        while crowd.entered().is_none() {
+            crowd.step();
+        }
+        waits.push(crowd.world.now.saturating_since(joined));
+        crowd.run_for(Duration::from_secs(1));
+        crowd.assert_agreement();
+        for player in &crowd.world.players[..3] {
+            let mut pairs = player.turned_at[from..].windows(2);
+            let period = Duration::from_nanos(16_666_667);
+            assert!(pairs.all(|pair| pair[1].saturating_since(pair[0]) <= period));
+        }
+    }
+    eprintln!("in step after {waits:?}");
+    assert!(
+        waits
+            .iter()
+            .all(|wait| *wait <= Duration::from_millis(1_400)),
+        "{waits:?}"
+    );
+}
+
+#[test]
+fn sim_ls_12_a_state_that_went_wrong_is_replaced() {
+    for_each_seed(&test_site!(), 8, |seed| {
+        let mut generator = seed.generator(43);
+        let source = if generator.chance(500_000) {
+            SnapshotSource::Server
+        } else {
+            SnapshotSource::Players
+        };
+        let mut crowd = Crowd::new(seed, source, Recovery::Reload, Link::lossy(3));
+        crowd.run(200);
+        let wrong = usize::try_from(generator.below(3)).unwrap();
+        crowd.world.players[wrong].diverges_at = Some(Tick(250));
+        crowd.run(700);
+        let desyncs: Vec<_> = crowd
+            .world
+            .server_events
+            .iter()
+            .filter(|e| is_desync(e))
+            .collect();
+        assert_eq!(crowd.count(is_desync), 1, "{desyncs:?} {:?}", crowd.begun);
+        assert!(crowd.begun[wrong] > 250, "it loaded a state");
+        let reference = (wrong + 1) % 3;
+        let own = &crowd.world.players[wrong].states;
+        let others = &crowd.world.players[reference].states;
+        let len = own.len().min(others.len());
+        assert_eq!(
+            own[crowd.begun[wrong]..len],
+            others[crowd.begun[wrong]..len]
+        );
+        assert!(len > 650);
+        // Its inputs counted all the time.
+        let substituted = crowd.world.players[wrong].own[300..].iter();
+        let substituted =
+            substituted.filter(|(_, origin)| *origin == lockstep::Origin::Substituted);
+        assert!(substituted.count() < 60);
+        // And it is compared again.
+        let again = crowd.world.server.ticks_closed() + 20;
+        crowd.world.players[wrong].diverges_at = Some(Tick(again));
+        crowd.run(again + 100);
+        let desyncs = crowd
+            .world
+            .server_events
+            .iter()
+            .filter(|event| is_desync(event));
+        assert_eq!(
+            crowd.count(is_desync),
+            2,
+            "{again} {:?}",
+            desyncs.collect::<Vec<_>>()
+        );
+    });
+}
+
+#[test]
+fn sim_ls_14_a_player_who_gives_a_wrong_state_is_found_out_and_passed_over() {
+    for_each_seed(&test_site!(), 4, |seed| {
+        let mut crowd = Crowd::new(
+            seed,
+            SnapshotSource::Players,
+            Recovery::Tell,
+            Link::lossy(2),
+        );
+        crowd.run(LATE);
+        // The one who is asked first: all have no turns waiting.
+        crowd.liar = Some(0);
+        crowd.world.join_anew(3);
+        let joined = crowd.world.server.ticks_closed();
+        crowd.run(joined + 400);
+        let refuted = ServerEvent::SnapshotRefuted {
+            donor: Seat(0),
+            seat: Seat(3),
+        };
+        let lied = crowd.count(|event| *event == refuted);
+        assert!(lied <= 1);
+        assert_eq!(crowd.count(is_desync), 0, "nobody is called wrong for it");
+        let player = &crowd.world.players[3];
+        let others = &crowd.world.players[1].states;
+        let own = player.states.len().min(others.len());
+        assert_eq!(player.states[own - 50..own], others[own - 50..own]);
+        assert!(lied == 1 || crowd.begun[3] > 0);
+    });
+}
+
+#[test]
+fn where_nobody_gives_a_snapshot_the_newcomer_is_told() {
+    let seed = Seed::from_number(6);
+    let mut crowd = Crowd::new(
+        seed,
+        SnapshotSource::Players,
+        Recovery::Tell,
+        Link::lossy(1),
+    );
+    crowd.run(LATE);
+    crowd.world.join_anew(3);
+    // Nobody answers: three are asked for 10 s each.
+    let end = crowd.world.now + Duration::from_millis(30_300);
+    while crowd.world.now < end {
+        crowd.world.step();
+    }
+    let closed = ClientEvent::Closed(CloseReason::Behind);
+    assert_eq!(crowd.world.players[3].events.last(), Some(&closed));
+    assert!(
+        crowd.world.players[0].states.len() > 2_800,
+        "the others play on"
+    );
+}
+
+#[test]
+fn a_snapshot_is_given_when_it_is_wanted_and_in_bounds() {
+    let seed = Seed::from_number(7);
+    let mut crowd = Crowd::new(
+        seed,
+        SnapshotSource::Server,
+        Recovery::Tell,
+        Link::perfect(),
+    );
+    let now = crowd.world.now;
+    assert_eq!(
+        crowd.world.server.offer_snapshot(now, &[]),
+        Err(SnapshotError::NotCurrent)
+    );
+    crowd.run(100);
+    let now = crowd.world.now;
+    let client = &mut crowd.world.players[0].machine;
+    assert_eq!(
+        client.offer_snapshot(now, &[]),
+        Err(SnapshotError::NotWanted)
+    );
+    assert_eq!(client.take_snapshot(), None);
+    let long = vec![0; (1 << 20) + 1];
+    assert_eq!(
+        crowd.world.server.offer_snapshot(now, &long),
+        Err(SnapshotError::TooLong)
+    );
+    assert_eq!(crowd.world.server.offer_snapshot(now, &long[1..]), Ok(()));
+}
