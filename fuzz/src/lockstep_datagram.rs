@@ -67,6 +67,18 @@ pub fn down(data: &[u8]) {
             assert!(welcome.seat.0 < welcome.shape.seats);
             assert_eq!(written(&welcome), datagram, "two ways to write {welcome:?}");
         }
+        Ok(Down::Early(early, turns)) => {
+            let mut last = None;
+            let neutral = vec![0; shape.width.byte_len()];
+            early.unpack(&mut neutral.clone(), &neutral, |seat, ahead, input| {
+                assert!(seat.0 < shape.seats && ahead < 64 && input.len() == neutral.len());
+                assert!(last < Some((seat, ahead)), "in order, each once");
+                last = Some((seat, ahead));
+            });
+            let bundles = turns.bundles.iter().map(<[u8]>::len).sum::<usize>();
+            assert!(bundles < datagram.len());
+            assert!(decode_down(datagram, None).is_err());
+        }
         Ok(Down::Turns(turns)) => {
             let head = if turns.wanted_low.is_some() { 8 } else { 6 };
             let mut len = head;

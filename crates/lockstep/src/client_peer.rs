@@ -7,6 +7,7 @@ mod ladder;
 mod session;
 mod snapshots;
 mod stall;
+mod stepping;
 
 use core::convert::Infallible;
 use core::marker::PhantomData;
@@ -72,6 +73,8 @@ pub struct ClientPeer<I> {
     stall: StallWatch,
     events: VecDeque<ClientEvent>,
     stats: ClientStats,
+    /// What one save and one step of the game take, where it was told.
+    costs: Option<(Duration, Duration)>,
     /// Latest time told.
     now: Instant,
     input: PhantomData<fn(I)>,
@@ -116,6 +119,7 @@ impl<I: Input> ClientPeer<I> {
             stall: StallWatch::default(),
             events: VecDeque::with_capacity(EVENTS_MAX),
             stats: ClientStats::default(),
+            costs: None,
             now,
             input: PhantomData,
         }
@@ -144,7 +148,8 @@ impl<I: Input> ClientPeer<I> {
     }
 
     /// Returns the next turn, in order and each once; `None` until it is there, and until it is
-    /// due where [`ClientConfig::playout`] is set.
+    /// due where [`ClientConfig::playout`] is set. With [`ClientConfig::window`] always `None`:
+    /// ask [`next_step`](Self::next_step).
     pub fn poll_turn(&mut self, now: Instant) -> Option<Turn<'_, I>> {
         self.advance(now);
         if self.exchange.is_waiting() {
@@ -154,14 +159,7 @@ impl<I: Input> ClientPeer<I> {
             return None;
         };
         let read = session.read_turn(now, self.config.playout)?;
-        self.stats.turns = self.stats.turns.saturating_add(1);
-        if read.is_own_substituted {
-            self.stats.substituted = self.stats.substituted.saturating_add(1);
-            if self.events.len() < EVENTS_MAX {
-                self.events
-                    .push_back(ClientEvent::Substituted { tick: read.tick });
-            }
-        }
+        stepping::note(read, &mut self.events, &mut self.stats);
         Some(Turn::new(read.tick, session.row()))
     }
 
@@ -209,6 +207,7 @@ impl<I: Input> ClientPeer<I> {
     }
 
     /// Gives the state after the turn returned last, as [`ClientEvent::SnapshotWanted`] asks for.
+    /// A game with rollback, which is ahead of it, gives a save: [`offer_save`](Self::offer_save).
     ///
     /// # Errors
     ///
@@ -216,7 +215,10 @@ impl<I: Input> ClientPeer<I> {
     pub fn offer_snapshot(&mut self, now: Instant, state: &[u8]) -> Result<(), SnapshotError> {
         let now = self.advance(now);
         match &self.state {
-            State::Seated { session, .. } => self.exchange.offer(now, state, session, &self.config),
+            State::Seated { session, .. } => {
+                let offer = (None, state);
+                self.exchange.offer(now, offer, session, &self.config)
+            }
             State::Waiting | State::Leaving { .. } | State::Closed => Err(SnapshotError::NotWanted),
         }
     }
@@ -257,6 +259,7 @@ impl<I: Input> ClientPeer<I> {
         match decode_down(datagram, self.session().map(Session::shape)) {
             Ok(Down::Welcome(welcome)) => self.on_welcome(now, &welcome),
             Ok(Down::Turns(turns)) => self.on_turns(now, &turns),
+            Ok(Down::Early(early, turns)) => self.on_early(now, &early, &turns),
             Ok(Down::Bye(reason)) => self.on_bye(reason),
             Ok(Down::SnapshotAsk { id }) => {
                 if self

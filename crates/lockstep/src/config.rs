@@ -53,6 +53,11 @@ pub struct Config {
     /// others; 30 s. Then the match begins with whoever is ready: empty seats are absent, and
     /// who holds a seat without being ready is put out. [`Duration::MAX`] waits for ever.
     pub start_timeout: Duration,
+    /// Whether to tell clients what others do before the tick is closed, as soon as it is heard;
+    /// no. It makes rollback guess better, and costs each client the changed inputs a second time.
+    /// It also lets a modified client see what others do in a tick before its own input for that
+    /// tick is due: leave it off where that is an advantage.
+    pub forward_inputs: bool,
 }
 
 impl Default for Config {
@@ -78,6 +83,7 @@ impl Default for Config {
             slow: SlowPolicy::Tell,
             start: StartPolicy::AllReady,
             start_timeout: Duration::from_secs(30),
+            forward_inputs: false,
         }
     }
 }
@@ -114,6 +120,7 @@ pub struct ClientConfig {
     pub bundle_len_max: u16,
     /// How long to hold each turn back against jitter; none. What arrives later than this after
     /// the fastest of the last ticks makes the picture stutter; each millisecond is one of latency.
+    /// Without effect where there is a `window`.
     pub playout: Duration,
     /// Longest state of a snapshot to accept, in bytes; 16 MiB. Memory is taken as it arrives.
     pub snapshot_len_max: u32,
@@ -122,6 +129,14 @@ pub struct ClientConfig {
     /// Ticks of which hashes are kept for a server that asks where the state began to differ;
     /// 1,024, which is 17 s at 60 Hz. Each takes 16 bytes and 4 for each section.
     pub hashes_kept: u16,
+    /// Ticks that the game may be ahead of what is closed, on predicted inputs, and go back where
+    /// they prove wrong; none, which is plain lockstep. At most 32: more counts as 32. One more
+    /// than the server's [`Config::input_delay`] shows own inputs at once; each that is missing
+    /// shows them a tick later. A tick of it costs three inputs for each seat, and as many for each
+    /// seat as 128 once; in the game a saved state, and up to a step each time it goes back.
+    pub window: u8,
+    /// Which states to save for that; as many as are cheapest.
+    pub save_policy: SavePolicy,
 }
 
 impl Default for ClientConfig {
@@ -133,6 +148,8 @@ impl Default for ClientConfig {
             snapshot_len_max: SNAPSHOT_LEN_MAX,
             transfer: TransferLimits::default(),
             hashes_kept: 1_024,
+            window: 0,
+            save_policy: SavePolicy::Auto,
         }
     }
 }
@@ -312,6 +329,21 @@ pub enum SlowPolicy {
     Tell,
     /// They are named, and put out.
     PutOut,
+}
+
+/// Which states a game with rollback saves, to go back to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SavePolicy {
+    /// Each state that later inputs may show to be wrong: one save a tick, and no step is made
+    /// again without need. For games whose saves are cheap beside their steps.
+    Dense,
+    /// The newest state that is known to be right: few saves, and each rollback makes all steps
+    /// since again. For games whose saves are dear. Hashes are reported later than otherwise, by
+    /// up to twice the window.
+    Sparse,
+    /// As many as are cheapest, by what saves and steps cost and how far rollbacks went of late;
+    /// at most twice the window apart. Until they are told, saves and steps count alike.
+    Auto,
 }
 
 /// Where a snapshot comes from.

@@ -154,7 +154,7 @@ pub enum ClientEvent {
     },
     /// An input of ours came too late, or not at all: the server filled in `tick`.
     Substituted {
-        /// The tick; its turn was just returned.
+        /// The tick; its turn was just returned, or is known to a game that went ahead of it.
         tick: Tick,
     },
     /// The turn `tick` is overdue by more than 3 ticks.

@@ -22,9 +22,14 @@ mod repair;
 #[cfg(feature = "replay")]
 pub mod replay;
 mod rungs;
+mod runner;
+mod saves;
 mod sim;
 mod snapshot;
 mod stats;
+mod step;
+mod stepper;
+mod sync_test;
 mod tick;
 mod tick_clock;
 pub mod transfer;
@@ -33,8 +38,8 @@ mod turn;
 pub use checksum::StateHasher;
 pub use client_peer::ClientPeer;
 pub use config::{
-    ClientConfig, ClosePolicy, Config, InputDelay, Recovery, Repair, SlowPolicy, SnapshotSource,
-    StartPolicy, Substitute, TickRate,
+    ClientConfig, ClosePolicy, Config, InputDelay, Recovery, Repair, SavePolicy, SlowPolicy,
+    SnapshotSource, StartPolicy, Substitute, TickRate,
 };
 pub use divergence::{Cause, Section, SectionName};
 pub use event::{
@@ -43,7 +48,10 @@ pub use event::{
 };
 pub use input::{Input, Width};
 pub use match_server::MatchServer;
+pub use runner::Rollback;
 pub use sim::{Sim, SnapshotBytes};
 pub use stats::{ClientStats, ServerStats};
+pub use step::{Step, Steps};
+pub use sync_test::{Divergence, SyncFault, SyncTest};
 pub use tick::{PeerId, Tick};
 pub use turn::{Origin, Turn};

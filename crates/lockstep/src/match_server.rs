@@ -1,6 +1,7 @@
 //! The server's role: it closes ticks by its clock, and tells everybody.
 
 mod closing;
+mod forwarding;
 mod judging;
 mod ladder;
 mod pace;
@@ -30,6 +31,7 @@ use crate::repair::RepairLimits;
 use crate::turn::{Row, Turn};
 use crate::{ClosePolicy, Config, PeerId, ServerStats, Tick};
 
+use forwarding::Forwarding;
 use place::{Holder, Place};
 use snapshots::Snapshots;
 
@@ -81,6 +83,8 @@ pub struct MatchServer<I> {
     /// Where those began to differ whom the ledger named.
     ladder: Ladder,
     limits: RepairLimits,
+    /// Inputs of open ticks, for those who predict.
+    forwarding: Forwarding,
     snapshots: Snapshots,
     /// No seat below it has a datagram due.
     transmit_from: usize,
@@ -155,6 +159,7 @@ impl<I: Input> MatchServer<I> {
             ladder: Ladder::new(config.hashes_kept),
             neutral,
             limits,
+            forwarding: Forwarding::new(&config, shape),
             snapshots: Snapshots::default(),
             transmit_from: 0,
             events: VecDeque::new(),
@@ -348,6 +353,7 @@ impl<I: Input> MatchServer<I> {
             self.chain.memory_len(),
             self.ledger.memory_len(),
             self.ladder.memory_len(),
+            self.forwarding.memory_len(),
             self.closed_at.len().saturating_mul(size_of::<Instant>()),
             self.places.len().saturating_mul(size_of::<Place>()),
             self.peers.len().saturating_mul(peer),

@@ -15,6 +15,7 @@
 //! | `0x82` | down | [`Down::Turns`]: see [`Turns`] |
 //! | `0x83` | down | [`Down::Turns`] that ask for state hashes |
 //! | `0x84` | down | [`Down::Bye`]: `reason8`, see [`CloseReason`](crate::CloseReason::code) |
+//! | `0x85` | down | [`Down::Early`]: see [`EarlyInputs`]; then a message of kind `0x82` or `0x83` |
 //! | `0x87` | down | [`Chunk`]: a piece of a snapshot |
 //! | `0x88` | down | [`Down::Question`]: see [`Question`] |
 //! | `0x8b` | down | [`Down::SnapshotAsk`]: `id8`, the transfer that shall bring it |
@@ -23,14 +24,15 @@
 //! Chunks and their acknowledgements are read by [`decode_chunk`] and [`decode_chunk_ack`], since
 //! they look alike both ways; [`decode_up`] and [`decode_down`] refuse them.
 //!
-//! Reserved, and refused today: `0x04` order, `0x07` commit, `0x08` reveal; `0x85` early input,
-//! `0x86` order acknowledgement, `0x89` migration, `0x8a` signed chain head; `0x40` to `0x4f` mesh
-//! peers; welcome modes past 2; the extension bit of a bundle.
+//! Reserved, and refused today: `0x04` order, `0x07` commit, `0x08` reveal; `0x86` order
+//! acknowledgement, `0x89` migration, `0x8a` signed chain head; `0x40` to `0x4f` mesh peers; welcome
+//! modes past 2; the extension bit of a bundle.
 
 #![warn(clippy::arithmetic_side_effects)]
 
 mod chunk;
 mod down;
+mod early;
 mod ladder;
 mod up;
 
@@ -44,7 +46,11 @@ pub use chunk::{
 };
 pub(crate) use chunk::{ack_of, chunk_offset, write_chunk, write_chunk_ack};
 pub use down::{Bundles, Down, Mode, PERIOD_NANOS, Turns, Welcome, decode_down};
-pub(crate) use down::{write_bye, write_snapshot_ask, write_turns_head, write_welcome};
+pub(crate) use down::{
+    write_bye, write_early_head, write_snapshot_ask, write_turns_head, write_welcome,
+};
+pub use early::EarlyInputs;
+pub(crate) use early::EarlyWriter;
 pub use ladder::{
     ANSWER_LEN_MAX, Answer, LADDER_SECTIONS_LEN_MAX, LADDER_TICKS_MAX, Question, SectionHashes,
     TickHashes,
@@ -68,6 +74,7 @@ const WELCOME: u8 = 0x81;
 const TURNS: u8 = 0x82;
 const TURNS_ASKING: u8 = 0x83;
 const BYE: u8 = 0x84;
+const EARLY: u8 = 0x85;
 const SNAPSHOT_ASK: u8 = 0x8b;
 const QUESTION: u8 = 0x88;
 

@@ -30,13 +30,24 @@ pub(crate) struct SnapshotHead {
 
 /// Writes the snapshot of what `reader` has read, which led to `state`.
 pub(crate) fn write(reader: &ChainReader, neutral: &[u8], state: &[u8]) -> Vec<u8> {
-    let row = reader.row();
+    write_from(reader.next(), reader.log(), reader.row(), neutral, state)
+}
+
+/// Writes the snapshot of a `state` without tick `next` and all after it; `row` and `log` are those
+/// of the tick before.
+pub(crate) fn write_from(
+    next: Tick,
+    log: LogHash,
+    row: &Row,
+    neutral: &[u8],
+    state: &[u8],
+) -> Vec<u8> {
     let seats = u16::try_from(row.origins.len()).unwrap_or(u16::MAX);
     let initial = Row::initial(seats, row.width, neutral);
     let mut out = Vec::with_capacity(state.len().saturating_add(HEAD_LEN_USUAL));
     let mut writer = Writer::new(&mut out);
-    writer.u32(reader.next().0);
-    writer.u64(reader.log().to_raw());
+    writer.u32(next.0);
+    writer.u64(log.to_raw());
     bundle::encode(&initial, row, &mut out);
     out.extend_from_slice(state);
     out

@@ -1,5 +1,7 @@
 //! Counters: what machines dropped, and how much they did.
 
+use crate::stepper::Do;
+
 /// What a [`MatchServer`](crate::MatchServer) counted; none of it ever goes back.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
@@ -24,6 +26,8 @@ pub struct ServerStats {
     pub inputs_late: u64,
     /// Inputs for ticks too far ahead.
     pub inputs_early: u64,
+    /// Inputs told before their ticks were closed, each once however many clients there are.
+    pub inputs_forwarded: u64,
     /// Players' state hashes that were compared, with the server's own or with other players'.
     pub hashes_compared: u64,
     /// Players' state hashes that were waited for and did not come in time.
@@ -53,8 +57,15 @@ pub struct ServerStats {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ClientStats {
-    /// Turns returned to the application.
+    /// Closed ticks given to the game, with rollback or as turns.
     pub turns: u64,
+    /// Steps that [`ClientPeer::next_step`](crate::ClientPeer::next_step) asked for with rollback:
+    /// predicted ones, last ones, and those made again.
+    pub steps: u64,
+    /// Saves that it asked for.
+    pub saves: u64,
+    /// Times that it went back.
+    pub loads: u64,
     /// Inputs stamped.
     pub inputs: u64,
     /// Inputs that the server filled in.
@@ -84,4 +95,17 @@ pub struct ClientStats {
     /// How long before its tick's close the newest input arrived, in quarter ticks, as the server
     /// said last; `None` until it does.
     pub slack_quarter_ticks: Option<i8>,
+}
+
+impl ClientStats {
+    /// Counts what the game was asked for.
+    pub(crate) const fn on_step(&mut self, next: Do) {
+        let count = match next {
+            Do::Save(_) => &mut self.saves,
+            Do::Load(_) => &mut self.loads,
+            Do::Advance { .. } => &mut self.steps,
+            Do::Settled(_) => return,
+        };
+        *count = count.saturating_add(1);
+    }
 }

@@ -45,10 +45,11 @@ impl<I: Input> ClientPeer<I> {
         let mut neutral = Vec::new();
         encode_into(&I::default(), &mut neutral);
         self.state = State::Seated {
-            session: Box::new(Session::new(*welcome, neutral, self.config.hashes_kept)),
+            session: Box::new(Session::new(*welcome, neutral, &self.config)),
             ready_at: Some(now),
             is_due: false,
         };
+        self.tell_costs();
         self.events.push_back(ClientEvent::Welcome {
             seat: welcome.seat,
             seats: shape.seats,

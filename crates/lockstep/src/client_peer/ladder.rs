@@ -71,9 +71,9 @@ impl Answers {
 }
 
 impl<I: Input> ClientPeer<I> {
-    /// Takes the state hash after the step of `tick`, the turn returned last. Those between hash
-    /// steps are kept, for a server that asks where a desync began. A game whose state has
-    /// sections calls [`report_state`](Self::report_state) instead.
+    /// Takes the state hash after the step of `tick`: the turn returned last, or with rollback the
+    /// tick that became final last. Those between hash steps are kept, for a server that asks where
+    /// a desync began. A game whose state has sections calls [`report_state`](Self::report_state) instead.
     ///
     /// # Errors
     ///
@@ -85,7 +85,7 @@ impl<I: Input> ClientPeer<I> {
         }
     }
 
-    /// Takes the state after the step of `tick`, the turn returned last, as `state` hashed it: its
+    /// Takes the state after the step of `tick` (as for [`report`](Self::report)), as `state` hashed it: its
     /// root for the comparison, its sections to find where a desync began.
     ///
     /// Report every tick, also those between hash steps: what is not reported cannot be found.

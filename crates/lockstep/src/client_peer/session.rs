@@ -10,17 +10,20 @@ use super::delay::DelayControl;
 use super::hashes::Hashes;
 use super::ladder::Answers;
 use super::stall::Expected;
+use super::stepping::Stepping;
 use crate::bundle::Shape;
 use crate::chain::{CHAIN_LEN, Chain, ChainReader};
+use crate::checksum::LogHash;
 use crate::event::ReportError;
 use crate::history::History;
 use crate::input_log::AHEAD_MAX;
-use crate::message::{HashRun, ReportHead, Turns, Welcome, write_report};
+use crate::message::{EarlyInputs, HashRun, ReportHead, Turns, Welcome, write_report};
 use crate::rungs::Rungs;
 use crate::snapshot::{self, SnapshotHead};
+use crate::stepper::Do;
 use crate::tick_clock::{DUE_MAX, TickClock};
 use crate::turn::{Origin, Row};
-use crate::{ClientStats, StateHasher, Tick};
+use crate::{ClientConfig, ClientStats, StateHasher, Tick};
 
 /// Reports up to this length, in bytes, are not worth shortening: the transport's own 59 bytes
 /// weigh more.
@@ -59,6 +62,10 @@ pub(super) struct Session {
     /// Ticks, since the first turn came.
     clock: Option<TickClock>,
     hashes: Hashes,
+    /// How far the game is, where it may go ahead of closed ticks.
+    stepping: Option<Stepping>,
+    /// The input being unpacked; kept for its memory.
+    scratch: Vec<u8>,
     /// Transfer of the snapshot that was loaded last.
     loaded: Option<u8>,
     /// First tick that the application has not reported, of those that were returned.
@@ -76,7 +83,7 @@ pub(super) struct Read {
 }
 
 impl Session {
-    pub(super) fn new(welcome: Welcome, neutral: Vec<u8>, hashes_kept: u16) -> Self {
+    pub(super) fn new(welcome: Welcome, neutral: Vec<u8>, config: &ClientConfig) -> Self {
         Self {
             welcome,
             chain: Chain::new(welcome.shape),
@@ -86,6 +93,8 @@ impl Session {
             advanced_at: Instant::ZERO,
             seen_end: Tick(0),
             history: History::new(neutral.len()),
+            stepping: Stepping::new(config, &welcome, &neutral),
+            scratch: Vec::with_capacity(neutral.len()),
             neutral,
             stamped: None,
             promised: None,
@@ -95,7 +104,7 @@ impl Session {
             hashes: Hashes::new(),
             loaded: None,
             reported_end: Tick(0),
-            rungs: Rungs::new(hashes_kept),
+            rungs: Rungs::new(config.hashes_kept),
             answers: Answers::new(),
         }
     }
@@ -147,6 +156,9 @@ impl Session {
         self.loaded = Some(transfer);
         let next = head.next;
         self.reader.go_on_from(next, &head.row, head.log);
+        if let Some(stepping) = &mut self.stepping {
+            stepping.go_on_from(head);
+        }
         if next > self.end || !self.chain.has(next) {
             self.end = next;
         }
@@ -162,9 +174,17 @@ impl Session {
         self.history.forget_before(self.end);
     }
 
-    /// Writes the snapshot of what was returned, which led to `state`.
-    pub(super) fn write_snapshot(&self, state: &[u8]) -> Vec<u8> {
-        snapshot::write(&self.reader, &self.neutral, state)
+    /// Writes the snapshot of `state`, number `next`; of what was returned last, where `None`.
+    /// `None` where no such state is final, or it is too old.
+    pub(super) fn write_snapshot(&self, next: Option<Tick>, state: &[u8]) -> Option<Vec<u8>> {
+        let Some(stepping) = &self.stepping else {
+            let is_current = next.is_none_or(|next| next == self.reader.next());
+            let is_any = is_current && self.reader.next() > Tick(0);
+            return is_any.then(|| snapshot::write(&self.reader, &self.neutral, state));
+        };
+        let next = next.unwrap_or_else(|| stepping.at());
+        let (row, log) = stepping.before(next)?;
+        Some(snapshot::write_from(next, log, row, &self.neutral, state))
     }
 
     /// Begins anew with a server that has none of our inputs.
@@ -187,6 +207,9 @@ impl Session {
             };
             has_passed = true;
             let tick = self.tick_for(index);
+            if let Some(stepping) = &mut self.stepping {
+                stepping.on_boundary(Tick(index), tick);
+            }
             // The server takes none further ahead than that.
             if tick >= self.end.plus(AHEAD_MAX) {
                 continue;
@@ -202,6 +225,9 @@ impl Session {
                 self.history.push(tick, held);
                 self.delay.on_stamped(tick, tick.since(Tick(index)));
                 self.stamped = Some(tick);
+                if let Some(stepping) = &mut self.stepping {
+                    stepping.on_stamped(tick, held);
+                }
                 stats.inputs = stats.inputs.saturating_add(1);
             }
         }
@@ -224,6 +250,48 @@ impl Session {
         if self.next_turn_at(playout)? > now {
             return None;
         }
+        self.read()
+    }
+
+    /// Gives the next closed tick to a game that may be ahead of it; `None` where there is none,
+    /// or it wants none.
+    pub(super) fn confirm_next(&mut self) -> Option<Read> {
+        if !self.stepping.as_ref()?.wants_row() {
+            return None;
+        }
+        let read = self.read()?;
+        let (row, log) = (self.reader.row(), self.reader.log());
+        self.stepping.as_mut()?.confirm(read.tick, row, log);
+        Some(read)
+    }
+
+    /// Takes what others do in ticks that are not closed yet.
+    pub(super) fn on_early(&mut self, early: &EarlyInputs<'_>) {
+        let Some(stepping) = &mut self.stepping else {
+            return;
+        };
+        let Some(first) = self.end.widen_near(early.first_low) else {
+            return;
+        };
+        self.scratch.clear();
+        self.scratch.extend_from_slice(&self.neutral);
+        early.unpack(&mut self.scratch, &self.neutral, |seat, ahead, input| {
+            stepping.on_early(seat, first.plus(ahead), input);
+        });
+    }
+
+    /// Returns what a game with rollback does next.
+    pub(super) fn next_do(&mut self) -> Option<Do> {
+        self.stepping.as_mut()?.next(self.end)
+    }
+
+    /// Returns when a game with rollback that waits has more to do, as far as the clock tells.
+    pub(super) fn wait_until(&self) -> Option<Instant> {
+        let is_due = self.stepping.as_ref()?.waits_for_clock();
+        self.boundary().filter(|_| is_due)
+    }
+
+    fn read(&mut self) -> Option<Read> {
         let tick = self.reader.read(&self.chain)?;
         let seat = usize::from(self.welcome.seat.0);
         let origin = self.reader.row().origins.get(seat);
@@ -245,7 +313,7 @@ impl Session {
     )]
     pub(super) fn next_turn_at(&self, playout: Duration) -> Option<Instant> {
         let next = self.reader.next();
-        if next >= self.end {
+        if next >= self.end || self.stepping.is_some() {
             return None;
         }
         if playout.is_zero() {
@@ -261,10 +329,14 @@ impl Session {
         root: u64,
         state: Option<&StateHasher>,
     ) -> Result<(), ReportError> {
-        if tick.plus(1) != self.reader.next() || tick < self.reported_end {
+        let next = self
+            .stepping
+            .as_ref()
+            .map_or_else(|| self.reader.next(), Stepping::settled);
+        if tick.plus(1) != next || tick < self.reported_end {
             return Err(ReportError::OutOfOrder);
         }
-        let log = self.reader.log();
+        let log = self.log();
         let hash = log.report(root);
         let interval = u32::from(self.welcome.hash_interval.get());
         if tick.0.is_multiple_of(interval) {
@@ -289,7 +361,7 @@ impl Session {
             loaded: self.loaded,
             next_low: self.end.low(),
             is_gap: self.end.plus(self.welcome.repair.into()) < self.seen_end,
-            lag: self.end.since(self.reader.next()),
+            lag: self.end.since(self.simulated()),
             hashes: newest.map_or_else(HashRun::default, |newest| self.hashes.take(newest)),
             ahead: self.history.first().since(self.end),
             is_fresh: reference.is_none(),
@@ -356,12 +428,27 @@ impl Session {
         self.reader.next()
     }
 
-    pub(super) const fn row(&self) -> &Row {
-        self.reader.row()
+    /// The inputs of the step asked for last.
+    pub(super) fn row(&self) -> &Row {
+        match &self.stepping {
+            Some(stepping) => stepping.row(),
+            None => self.reader.row(),
+        }
+    }
+
+    /// Whether the game may go ahead of closed ticks.
+    pub(super) const fn predicts(&self) -> bool {
+        self.stepping.is_some()
+    }
+
+    pub(super) const fn stepping_mut(&mut self) -> Option<&mut Stepping> {
+        self.stepping.as_mut()
     }
 
     pub(super) fn memory_len(&self) -> usize {
+        let stepping = self.stepping.as_ref().map_or(0, Stepping::memory_len);
         size_of::<Self>()
+            .saturating_add(stepping)
             .saturating_add(self.chain.memory_len())
             .saturating_add(self.history.memory_len())
             .saturating_add(self.hashes.memory_len())
@@ -371,8 +458,25 @@ impl Session {
             .saturating_add(self.reader.row().memory_len())
     }
 
-    pub(super) const fn log_hash(&self) -> u64 {
-        self.reader.log().finish()
+    pub(super) fn log_hash(&self) -> u64 {
+        self.log().finish()
+    }
+
+    /// Over all ticks that are final for the game.
+    fn log(&self) -> LogHash {
+        match &self.stepping {
+            Some(stepping) => stepping
+                .log()
+                .unwrap_or_else(|| LogHash::new(self.welcome.match_id)),
+            None => self.reader.log(),
+        }
+    }
+
+    /// First tick that the game has not simulated.
+    fn simulated(&self) -> Tick {
+        self.stepping
+            .as_ref()
+            .map_or_else(|| self.reader.next(), Stepping::at)
     }
 
     /// The tick that boundary `index` stamps; never one that is closed.

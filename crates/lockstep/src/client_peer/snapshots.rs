@@ -72,22 +72,21 @@ impl Exchange {
         Some(ClientEvent::SnapshotWanted)
     }
 
-    /// Begins to send `state`, which the turns up to the one returned last led to.
+    /// Begins to send a state, the one with this number; where `None`, that which the turns up to
+    /// the one returned last led to.
     pub(super) fn offer(
         &mut self,
         now: Instant,
-        state: &[u8],
+        (next, state): (Option<Tick>, &[u8]),
         session: &Session,
         config: &ClientConfig,
     ) -> Result<(), SnapshotError> {
         let id = self.asked.ok_or(SnapshotError::NotWanted)?;
-        if session.next_turn() == Tick(0) {
-            return Err(SnapshotError::NotCurrent);
-        }
         if u32::try_from(state.len()).is_ok_and(|len| len > config.snapshot_len_max) {
             return Err(SnapshotError::TooLong);
         }
-        let bytes = session.write_snapshot(state);
+        let bytes = session.write_snapshot(next, state);
+        let bytes = bytes.ok_or(SnapshotError::NotCurrent)?;
         let outgoing = Outgoing::new(Direction::Up, id, bytes.into(), &config.transfer, now);
         self.outgoing = Some(Box::new(outgoing.ok_or(SnapshotError::TooLong)?));
         self.asked = None;

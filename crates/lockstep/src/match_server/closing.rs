@@ -191,6 +191,7 @@ impl<I: Input> MatchServer<I> {
     /// Has the tick sent to all, and puts out those whom the chain can no longer serve.
     fn on_tick_closed(&mut self) {
         self.transmit_from = 0;
+        self.gather_early_inputs();
         for index in 0..self.shape.seats {
             let Some(player) = self
                 .places

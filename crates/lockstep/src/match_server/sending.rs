@@ -62,6 +62,8 @@ impl<I: Input> MatchServer<I> {
         let slice = player.repair.slice(now, &closed, &self.limits);
         let wait = player.repair.answer_nanos(&self.limits);
         let wanted = self.ledger.ask(now, seat, wait);
+        let start = buf.len();
+        self.forwarding.put(buf);
         write_turns_head(
             buf,
             next_input_low,
@@ -72,6 +74,7 @@ impl<I: Input> MatchServer<I> {
         for tick in slice.ticks.clone() {
             buf.extend_from_slice(self.chain.get(Tick(tick)).unwrap_or_default());
         }
+        self.forwarding.take_back_if_long(buf, start);
         let count = u64::try_from(slice.ticks.len()).unwrap_or(u64::MAX);
         self.stats.bundles_sent = self.stats.bundles_sent.saturating_add(count);
         let catch_up = u64::from(slice.is_catch_up);

@@ -5,8 +5,11 @@ use core::ops::RangeInclusive;
 
 use wire::{MatchId, Reader, Seat, Writer};
 
+use super::early::{self, EarlyInputs};
 use super::ladder::{Question, decode_question};
-use super::{BYE, DecodeError, QUESTION, SNAPSHOT_ASK, TURNS, TURNS_ASKING, VERSION, WELCOME};
+use super::{
+    BYE, DecodeError, EARLY, QUESTION, SNAPSHOT_ASK, TURNS, TURNS_ASKING, VERSION, WELCOME,
+};
 use crate::bundle::{self, Shape};
 use crate::event::CloseReason;
 use crate::input::Width;
@@ -19,6 +22,8 @@ pub enum Down<'a> {
     Welcome(Welcome),
     /// Closed ticks.
     Turns(Turns<'a>),
+    /// The same, and inputs of ticks that are not closed.
+    Early(EarlyInputs<'a>, Turns<'a>),
     /// The client is out of the match.
     Bye(CloseReason),
     /// A snapshot of the client's state is wanted, for one who joins.
@@ -141,6 +146,18 @@ pub fn decode_down(datagram: &[u8], shape: Option<Shape>) -> Result<Down<'_>, De
             let shape = shape.ok_or(DecodeError::Malformed)?;
             decode_turns(reader, kind, shape).map(Down::Turns)
         }
+        EARLY => {
+            let shape = shape.ok_or(DecodeError::Malformed)?;
+            let first_low = reader.u16()?;
+            let (early, rest) = early::decode(first_low, reader.take_rest(), shape)?;
+            let mut reader = Reader::new(rest);
+            match reader.u8()? {
+                kind @ (TURNS | TURNS_ASKING) => {
+                    decode_turns(reader, kind, shape).map(|turns| Down::Early(early, turns))
+                }
+                _ => Err(DecodeError::Malformed),
+            }
+        }
         BYE => {
             let reason = CloseReason::from_code(reader.u8()?).ok_or(DecodeError::Malformed)?;
             if reader.is_empty() {
@@ -241,6 +258,13 @@ pub(crate) fn write_welcome(out: &mut Vec<u8>, welcome: &Welcome) {
     writer.u8(welcome.repair);
     writer.u8(welcome.hash_interval.get());
     writer.bytes(&welcome.match_id.0);
+}
+
+/// Appends what stands before early inputs.
+pub(crate) fn write_early_head(out: &mut Vec<u8>, first_low: u16) {
+    let mut writer = Writer::new(out);
+    writer.u8(EARLY);
+    writer.u16(first_low);
 }
 
 /// Appends what stands before the bundles.

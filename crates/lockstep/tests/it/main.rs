@@ -17,8 +17,11 @@ mod policies;
 mod repair;
 #[cfg(feature = "replay")]
 mod replay;
+mod rollback;
+mod rollback_world;
 mod sections;
 mod snapshots;
+mod sync_test;
 mod transfer;
 mod vectors;
 mod welcome;

@@ -136,7 +136,7 @@ fn sim_ls_3_replay_equals_lockstep() {
 
 #[test]
 fn ls_9_recording_and_playing_allocate_nothing() {
-    let mut bench = Bench::new(8);
+    let mut bench = Bench::new(8, 0);
     let mut config = ReplayConfig::new(MATCH, 8);
     config.keyframe_interval = 100;
     let mut recorder = Recorder::new(config);
@@ -170,7 +170,7 @@ fn ls_9_recording_and_playing_allocate_nothing() {
 
 #[test]
 fn ls_10_no_file_makes_a_reader_hold_more_than_its_limits() {
-    let mut bench = Bench::new(8);
+    let mut bench = Bench::new(8, 0);
     let mut config = ReplayConfig::new(MATCH, 8);
     config.keyframe_interval = 1;
     let mut recorder = Recorder::new(config);

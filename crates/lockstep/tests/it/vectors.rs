@@ -144,6 +144,19 @@ fn down_vectors_mean_what_they_meant() {
         // Three arrive; one presses a button and one falls silent; nothing happens.
         assert_eq!(lens, [2, 2, 1]);
     }
+    let datagram = down("early");
+    let Ok(Down::Early(early, turns)) = decode_down(&datagram, Some(SHAPE)) else {
+        panic!("no early inputs");
+    };
+    assert_eq!((early.first_low, turns.first_low), (0x0001, 0xfffe));
+    let mut inputs = Vec::new();
+    early.unpack(&mut [9, 9], &[0, 0], |seat, ahead, input| {
+        inputs.push((seat.0, ahead, [input[0], input[1]]));
+    });
+    assert_eq!(
+        inputs,
+        [(1, 0, [0, 4]), (1, 1, [0, 0]), (2, 3, [0x70, 0xfe])]
+    );
     assert_eq!(
         decode_down(&down("turns"), None),
         Err(DecodeError::Malformed)
@@ -328,6 +341,12 @@ fn a_vector_cut_short_is_refused() {
         .filter(|&len| decode_down(&turns[..len], Some(SHAPE)).is_ok())
         .collect();
     assert_eq!(good, [6, 8, 10, 11]);
+    let early = vector(DOWN, "early");
+    let head = early.len() - turns.len();
+    let good: Vec<_> = (0..=early.len())
+        .filter(|&len| decode_down(&early[..len], Some(SHAPE)).is_ok())
+        .collect();
+    assert_eq!(good, [6, 8, 10, 11].map(|len| head + len));
     for len in 0..30 + 5 {
         let welcome = vector(DOWN, "welcome");
         if len != welcome.len() {
