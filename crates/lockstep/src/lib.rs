@@ -14,6 +14,7 @@ mod input;
 mod input_log;
 mod ledger;
 mod match_server;
+mod mesh_peer;
 pub mod message;
 mod repair;
 mod sim;
@@ -34,6 +35,7 @@ pub use event::{
 };
 pub use input::{Input, Width};
 pub use match_server::MatchServer;
+pub use mesh_peer::{MeshClose, MeshConfig, MeshConfigError, MeshEvent, MeshPeer, MeshStats};
 pub use sim::Sim;
 pub use stats::{ClientStats, ServerStats};
 pub use step::{Step, Steps};

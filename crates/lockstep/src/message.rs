@@ -11,16 +11,24 @@
 //! | `0x82` | down | [`Down::Turns`]: see [`Turns`] |
 //! | `0x83` | down | [`Down::Turns`] that ask for state hashes |
 //! | `0x84` | down | [`Down::Bye`]: `reason8`, see [`CloseReason`](crate::CloseReason::code) |
+//! | `0x40` | mesh | [`MeshMessage::Hello`]: see [`Hello`] |
+//! | `0x41` | mesh | [`MeshMessage::Play`]: see [`Play`] |
+//! | `0x42` | mesh | [`MeshMessage::Leave`]: nothing more |
+//! | `0x43` | mesh | [`MeshMessage::Statement`]: see [`Statement`] |
+//! | `0x44` | mesh | [`MeshMessage::Decision`]: see [`Decision`] |
+//! | `0x45` | mesh | [`MeshMessage::Ask`]: `seat8`, `tick32` |
+//! | `0x46` | mesh | [`MeshMessage::Forward`]: `seat8`, `tick32`, bundles of one seat |
 //!
 //! Reserved, and refused today: `0x04` order, `0x05` snapshot acknowledgement, `0x06` hash ladder
 //! answer, `0x07` commit, `0x08` reveal; `0x85` early input, `0x86` order acknowledgement, `0x87`
-//! snapshot, `0x88` hash ladder question, `0x89` migration, `0x8a` signed chain head; `0x40` to
+//! snapshot, `0x88` hash ladder question, `0x89` migration, `0x8a` signed chain head; `0x47` to
 //! `0x4f` mesh peers; welcome modes other than 0 (1 wait-all, 2 quorum, 3 rollback, 4 spectator);
 //! the extension bit of a bundle.
 
 #![warn(clippy::arithmetic_side_effects)]
 
 mod down;
+mod mesh;
 mod up;
 
 use core::fmt;
@@ -29,6 +37,14 @@ use crate::bits::Malformed;
 
 pub use down::{Bundles, Down, INPUT_DELAY, Mode, PERIOD_NANOS, Turns, Welcome, decode_down};
 pub(crate) use down::{write_bye, write_turns_head, write_welcome};
+pub use mesh::{
+    Decision, Hello, LEAD_UNKNOWN, LaneBundles, LaneHashes, MESH_SEATS_MAX, MeshMessage,
+    PLAY_HEAD_LEN_MAX, Play, PlayHead, QUIET, Seats, Statement, Terms, Ticks, bit, decode_mesh,
+};
+pub(crate) use mesh::{
+    write_ask, write_decision, write_forward_head, write_hello, write_mesh_leave, write_play_head,
+    write_statement,
+};
 pub use up::{HASHES_MAX, HashRun, INPUTS_MAX, InputRun, Report, Up, decode_up};
 pub(crate) use up::{ReportHead, write_leave, write_ready, write_report};
 
@@ -45,6 +61,13 @@ const WELCOME: u8 = 0x81;
 const TURNS: u8 = 0x82;
 const TURNS_ASKING: u8 = 0x83;
 const BYE: u8 = 0x84;
+const MESH_HELLO: u8 = 0x40;
+const MESH_PLAY: u8 = 0x41;
+const MESH_LEAVE: u8 = 0x42;
+const MESH_STATEMENT: u8 = 0x43;
+const MESH_DECISION: u8 = 0x44;
+const MESH_ASK: u8 = 0x45;
+const MESH_FORWARD: u8 = 0x46;
 
 /// Why a datagram is none of ours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -8,6 +8,8 @@ mod contract;
 mod desync;
 mod hostile;
 mod membership;
+mod mesh;
+mod mesh_world;
 mod repair;
 mod vectors;
 mod welcome;
