@@ -74,8 +74,10 @@ impl<I: Input> MeshPeer<I> {
         match self.state {
             State::Gathering { .. } => {}
             State::Running { .. } => {
-                // It has not heard when ticks begin.
-                self.due.hello |= bit(from);
+                if hello.starts_in.is_none() {
+                    // It has not heard when ticks begin.
+                    self.due.hello |= bit(from);
+                }
                 return;
             }
             State::Leaving { .. } | State::Closed => return,

@@ -9,6 +9,7 @@ mod desync;
 mod hostile;
 mod membership;
 mod mesh;
+mod mesh_parting;
 mod mesh_world;
 mod repair;
 mod vectors;

@@ -46,26 +46,7 @@ pub(crate) struct MeshPlayer<I> {
 /// When worlds begin.
 const BEGINNING: Instant = Instant::from_millis(1_000);
 
-impl<I: Input + Clone + PartialEq + core::fmt::Debug> MeshPlayer<I> {
-    fn new(machine: MeshPeer<I>) -> Self {
-        Self {
-            machine,
-            state: 0,
-            saves: BTreeMap::new(),
-            states: Vec::new(),
-            stepped_at: Vec::new(),
-            turns: Vec::new(),
-            pending: BTreeMap::new(),
-            submitted: BTreeMap::new(),
-            events: Vec::new(),
-            unreported: 0..0,
-            diverges_at: None,
-            drift_ppm: 0,
-            is_paused: false,
-            steps: (0, 0),
-        }
-    }
-
+impl<I> MeshPlayer<I> {
     /// What its clock shows at `now`; all clocks agree at the beginning.
     fn local(&self, now: Instant) -> Instant {
         let nanos = i128::from(now.as_nanos());
@@ -107,6 +88,27 @@ impl<I: Input + Clone + PartialEq + core::fmt::Debug> MeshPlayer<I> {
             }
         });
         left.collect()
+    }
+}
+
+impl<I: Input + Clone> MeshPlayer<I> {
+    fn new(machine: MeshPeer<I>) -> Self {
+        Self {
+            machine,
+            state: 0,
+            saves: BTreeMap::new(),
+            states: Vec::new(),
+            stepped_at: Vec::new(),
+            turns: Vec::new(),
+            pending: BTreeMap::new(),
+            submitted: BTreeMap::new(),
+            events: Vec::new(),
+            unreported: 0..0,
+            diverges_at: None,
+            drift_ppm: 0,
+            is_paused: false,
+            steps: (0, 0),
+        }
     }
 
     /// Does what the machine says until it says to wait; `local` is its own time.
@@ -187,7 +189,7 @@ pub(crate) struct MeshWorld<I> {
     pub(crate) links: Vec<Vec<Link>>,
     /// From one to the other, times in which nothing passes.
     pub(crate) outages: Vec<(usize, usize, Instant, Instant)>,
-    /// Datagrams that never arrive, counted from here: from, to.
+    /// Longest datagram seen.
     pub(crate) longest: usize,
     /// Next input of a seat, from the one before.
     pub(crate) play: fn(&mut Generator, &I) -> I,
@@ -200,7 +202,7 @@ pub(crate) struct MeshWorld<I> {
     next_frame: Instant,
 }
 
-impl<I: Input + Clone + PartialEq + core::fmt::Debug> MeshWorld<I> {
+impl<I: Input + Clone> MeshWorld<I> {
     pub(crate) fn new(
         seed: Seed,
         config: &MeshConfig,
@@ -211,10 +213,7 @@ impl<I: Input + Clone + PartialEq + core::fmt::Debug> MeshWorld<I> {
         let now = BEGINNING;
         let count = usize::from(config.seats);
         let player = |index: usize| {
-            let peers: Vec<_> = (0..count)
-                .filter(|other| *other != index)
-                .map(|other| (seat(other), peer(other)))
-                .collect();
+            let peers = peers(index, count);
             let own = (MATCH, seat(index));
             MeshPlayer::new(MeshPeer::new(config.clone(), own, &peers, seeds.seed(), now).unwrap())
         };
@@ -235,6 +234,19 @@ impl<I: Input + Clone + PartialEq + core::fmt::Debug> MeshWorld<I> {
             sent: 0,
             next_frame: now,
         }
+    }
+
+    /// What the clock of a player shows.
+    pub(crate) fn local(&self, index: usize) -> Instant {
+        self.players[index].local(self.now)
+    }
+
+    /// Gives a player another configuration, before anything has happened.
+    pub(crate) fn replace(&mut self, index: usize, config: &MeshConfig) {
+        let own = (MATCH, seat(index));
+        let peers = peers(index, self.players.len());
+        let machine = MeshPeer::new(config.clone(), own, &peers, Seed::from_number(1), self.now);
+        self.players[index] = MeshPlayer::new(machine.unwrap());
     }
 
     /// Cuts every link between the two sides, both ways, from now on for `span`.
@@ -355,6 +367,29 @@ impl<I: Input + Clone + PartialEq + core::fmt::Debug> MeshWorld<I> {
                 self.in_flight.insert(key, (from, to, datagram));
             }
         }
+    }
+}
+
+/// All but `index`.
+pub(crate) fn peers(index: usize, count: usize) -> Vec<(Seat, PeerId)> {
+    (0..count)
+        .filter(|other| *other != index)
+        .map(|other| (seat(other), peer(other)))
+        .collect()
+}
+
+pub(crate) fn all<I>(world: &MeshWorld<I>) -> Vec<&MeshPlayer<I>> {
+    world.players.iter().collect()
+}
+
+/// All turns that any two of these returned are the same turns, and led to the same states.
+pub(crate) fn assert_agreement<I: PartialEq>(players: &[&MeshPlayer<I>]) {
+    let longest = |player: &&&MeshPlayer<I>| player.states.len();
+    let first = players.iter().max_by_key(longest).unwrap();
+    for player in players {
+        let len = player.states.len();
+        assert!(player.turns == first.turns[..len], "one history");
+        assert!(player.states == first.states[..len]);
     }
 }
 
