@@ -19,6 +19,7 @@ mod view;
 
 use core::convert::Infallible;
 use core::marker::PhantomData;
+use core::ops::Range;
 use core::time::Duration;
 use std::collections::VecDeque;
 
@@ -29,7 +30,7 @@ use crate::checksum::LogHash;
 use crate::event::{Phase, ReportError, SubmitError};
 use crate::input::{Input, encode_into};
 use crate::ledger::Ledger;
-use crate::message::{Seats, bit};
+use crate::message::{MESH_DELAY_MAX, Seats, bit};
 use crate::repair::RepairLimits;
 use crate::step::{Step, Steps};
 use crate::stepper::Stepper;
@@ -79,8 +80,8 @@ const EVENTS_MAX: usize = 64;
 #[derive(Debug)]
 pub struct MeshPeer<I> {
     config: MeshConfig,
-    /// Silence after which a peer is given up: never shorter than 8 ticks.
-    patience: Duration,
+    /// Silence after which a peer is given up, in nanoseconds: never shorter than 8 ticks.
+    patience: u64,
     match_id: MatchId,
     /// Seats and input width.
     shape: Shape,
@@ -110,6 +111,8 @@ pub struct MeshPeer<I> {
     rows: (Row, Row),
     /// The bundle being worked on; kept for its memory.
     scratch: Vec<u8>,
+    /// Ticks and bytes of the bundles that were sent last: most peers get the same.
+    body: (Range<u32>, Vec<u8>),
     log: LogHash,
     /// Log after tick `t` at place `t % LOGS`.
     logs: Vec<LogHash>,
@@ -181,7 +184,7 @@ impl<I: Input> MeshPeer<I> {
     /// boundaries are dropped, their ticks being stamped.
     pub fn set_input_delay(&mut self, now: Instant, ticks: u8) {
         self.advance(now);
-        let delay = ticks.min(setup::DELAY_MAX);
+        let delay = ticks.min(MESH_DELAY_MAX);
         if delay == self.own.delay() {
             return;
         }
@@ -408,7 +411,7 @@ impl<I: Input> MeshPeer<I> {
     fn advance(&mut self, now: Instant) -> Instant {
         debug_assert!(now >= self.now, "the driver's clock went back");
         let now = self.now.max(now);
-        if now.saturating_since(self.now) > self.patience / 4 {
+        if now.as_nanos().saturating_sub(self.now.as_nanos()) > self.patience / 4 {
             for link in self.links.iter_mut().flatten() {
                 link.forgive(now);
             }

@@ -28,6 +28,9 @@ const UNITS: i64 = 256;
 /// Units of a smoothed difference: 1/4,096 tick.
 const FINE: i64 = 16;
 
+/// Fixed point of [`MeshClock::per_nano`].
+const PER_NANO_BITS: u32 = 32;
+
 /// Fine units in one unit of a [lead](crate::message::PlayHead::lead), 1/32 tick.
 const LEAD: i64 = 128;
 
@@ -36,6 +39,8 @@ const LEAD: i64 = 128;
 pub(super) struct MeshClock {
     /// Length of a tick, in nanoseconds.
     period: i64,
+    /// Units of a place in a nanosecond, in 2^-32.
+    per_nano: i64,
     /// Number of the next boundary.
     index: u32,
     /// When it is.
@@ -47,8 +52,10 @@ pub(super) struct MeshClock {
 impl MeshClock {
     /// Starts with boundary 0 at `at`.
     pub(super) fn new(at: Instant, period_nanos: u32) -> Self {
+        let period = i64::from(period_nanos.max(1));
         Self {
-            period: i64::from(period_nanos.max(1)),
+            period,
+            per_nano: (UNITS << PER_NANO_BITS).checked_div(period).unwrap_or(0),
             index: 0,
             deadline: nanos(at),
             is_held: false,
@@ -90,10 +97,9 @@ impl MeshClock {
     /// was not passed.
     pub(super) fn place(&self, now: Instant) -> i64 {
         let left = self.deadline.saturating_sub(nanos(now)).max(0);
-        let left = left
-            .saturating_mul(UNITS)
-            .checked_div(self.period)
-            .unwrap_or(0);
+        // Further off than a few ticks is only what has not begun.
+        let left = left.min(self.period.saturating_mul(4));
+        let left = left.saturating_mul(self.per_nano) >> PER_NANO_BITS;
         i64::from(self.index)
             .saturating_mul(UNITS)
             .saturating_sub(left)
@@ -153,7 +159,8 @@ impl Pace {
     /// Returns how far it is ahead of us, in fine units; 0 while that is not known.
     pub(super) fn ahead(&self) -> i64 {
         match (self.seen, self.told) {
-            (Some(seen), Some(told)) => seen.saturating_sub(told) / 2,
+            // What we told of it, so that both see the same difference, to the sign.
+            (Some(seen), Some(told)) => lead_of(seen).saturating_sub(told) / 2,
             (None, _) | (_, None) => 0,
         }
     }
@@ -163,9 +170,15 @@ impl Pace {
         let Some(seen) = self.seen else {
             return LEAD_UNKNOWN;
         };
-        let floor = i64::from(LEAD_UNKNOWN).saturating_add(1);
-        i16::try_from((seen / LEAD).clamp(floor, i64::from(i16::MAX))).unwrap_or(LEAD_UNKNOWN)
+        i16::try_from(lead_of(seen) / LEAD).unwrap_or(LEAD_UNKNOWN)
     }
+}
+
+/// The smoothed difference `seen` as it is told, in fine units.
+fn lead_of(seen: i64) -> i64 {
+    let floor = i64::from(LEAD_UNKNOWN).saturating_add(1);
+    let lead = seen.div_euclid(LEAD).clamp(floor, i64::from(i16::MAX));
+    lead.saturating_mul(LEAD)
 }
 
 /// Returns the low 24 bits of a place.

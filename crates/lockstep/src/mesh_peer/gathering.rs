@@ -20,6 +20,8 @@ const RTT_MICROS_MAX: u32 = 10_000_000;
 pub(super) struct Gathering {
     me: u16,
     terms: Terms,
+    /// Our input delay when ticks begin.
+    delay: u8,
     /// Origin of the clock in hellos.
     origin: Instant,
     all: Seats,
@@ -55,11 +57,12 @@ pub(super) enum Greeting {
 }
 
 impl Gathering {
-    pub(super) fn new(me: u16, terms: Terms, now: Instant) -> Self {
+    pub(super) fn new(me: u16, terms: Terms, delay: u8, now: Instant) -> Self {
         let seats = u16::from(terms.seats);
         Self {
             me,
             terms,
+            delay,
             origin: now,
             all: (0..seats).map(bit).fold(0, |all, one| all | one),
             heard: bit(me),
@@ -119,6 +122,7 @@ impl Gathering {
         Hello {
             terms: self.terms,
             seat: u8::try_from(self.me).unwrap_or(u8::MAX),
+            delay: self.delay,
             heard: self.heard,
             sent: self.micros(now),
             echo,

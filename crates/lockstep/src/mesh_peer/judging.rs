@@ -25,31 +25,25 @@ impl<I: Input> MeshPeer<I> {
         let step = tick.0.checked_div(self.hash_interval()).unwrap_or(0);
         self.hashes.push(step, hash)?;
         self.ledger.insert(self.seat, step, hash);
-        self.settle_hashes();
         Ok(())
     }
 
-    /// Takes the hashes that `seat` sent.
+    /// Takes the hashes that `seat` sent; they are compared at the next boundary.
     pub(super) fn on_hashes(&mut self, seat: Seat, hashes: &LaneHashes<'_>) {
         let Some(first) = Tick(self.hashes.end()).widen_near(hashes.first_low) else {
             self.stats.hashes_refused = self.stats.hashes_refused.saturating_add(1);
             return;
         };
-        let mut is_any = false;
         for (hash, step) in hashes.iter().zip(first.0..) {
-            is_any = true;
             if !self.ledger.insert(seat, step, hash) {
                 self.stats.hashes_refused = self.stats.hashes_refused.saturating_add(1);
             }
         }
-        if is_any {
-            self.settle_hashes();
-            self.review_hashes(seat);
-        }
     }
 
-    /// Waits no longer for the hashes of steps that we reported too long ago.
-    pub(super) fn expire_hashes(&mut self) {
+    /// Compares what has come, and waits no longer for the hashes of steps that we reported too
+    /// long ago.
+    pub(super) fn compare_hashes(&mut self) {
         let interval = u64::from(self.hash_interval());
         let ticks = PATIENCE_NANOS
             .checked_div(self.limits.period_nanos)
@@ -58,12 +52,8 @@ impl<I: Input> MeshPeer<I> {
             .saturating_add(interval.saturating_mul(2));
         let steps = ticks.checked_div(interval).unwrap_or(0);
         let steps = u32::try_from(steps).unwrap_or(u32::MAX);
-        let before = self.ledger.overdue();
         while self.ledger.overdue() < self.hashes.end().saturating_sub(steps) {
             self.ledger.expire();
-        }
-        if self.ledger.overdue() == before {
-            return;
         }
         self.settle_hashes();
         for seat in (0..self.shape.seats).map(Seat) {
@@ -71,6 +61,7 @@ impl<I: Input> MeshPeer<I> {
         }
         // Whoever was found silent is waited for no longer.
         self.settle_hashes();
+        self.count_hashes();
     }
 
     fn settle_hashes(&mut self) {
@@ -79,14 +70,12 @@ impl<I: Input> MeshPeer<I> {
                 self.tell_finding(finding);
             }
         }
-        self.count_hashes();
     }
 
     fn review_hashes(&mut self, seat: Seat) {
         while let Some(finding) = self.ledger.review(seat) {
             self.tell_finding(finding);
         }
-        self.count_hashes();
     }
 
     fn tell_finding(&mut self, finding: Finding) {

@@ -52,6 +52,13 @@ impl Lane {
         }
     }
 
+    /// Has nothing happen in the first `delay` ticks, which no input is stamped for.
+    pub(super) fn begin(&mut self, delay: u8) {
+        for tick in 0..u32::from(delay) {
+            self.put(Tick(tick), &[QUIET]);
+        }
+    }
+
     /// Keeps the bundle of `tick`; returns whether it was new. The caller holds `tick` within the
     /// window.
     pub(super) fn put(&mut self, tick: Tick, bundle: &[u8]) -> bool {

@@ -2,8 +2,6 @@
 
 #![warn(clippy::arithmetic_side_effects)]
 
-use core::time::Duration;
-
 use wire::Instant;
 
 use super::clock::Pace;
@@ -43,15 +41,11 @@ impl Link {
         }
     }
 
-    /// Takes a datagram's arrival. After half of `patience` in silence it is doubted for another
+    /// Takes a datagram's arrival. After half of `patience`, in nanoseconds, in silence it is doubted for another
     /// `patience`: others may have given it up.
-    #[expect(
-        clippy::arithmetic_side_effects,
-        reason = "arithmetic on instants saturates"
-    )]
-    pub(super) fn on_heard(&mut self, now: Instant, patience: Duration) {
+    pub(super) const fn on_heard(&mut self, now: Instant, patience: u64) {
         if self.is_quiet(now, patience) {
-            self.doubted_until = now + patience;
+            self.doubted_until = Instant::from_nanos(now.as_nanos().saturating_add(patience));
         }
         self.heard_at = now;
     }
@@ -62,16 +56,21 @@ impl Link {
     }
 
     /// Returns whether it was silent for longer than `patience`.
-    pub(super) fn is_silent(&self, now: Instant, patience: Duration) -> bool {
-        now.saturating_since(self.heard_at) > patience
+    pub(super) const fn is_silent(&self, now: Instant, patience: u64) -> bool {
+        self.silence(now) > patience
     }
 
     /// Returns whether it is heard, and was of late.
-    pub(super) fn is_alive(&self, now: Instant, patience: Duration) -> bool {
+    pub(super) fn is_alive(&self, now: Instant, patience: u64) -> bool {
         !self.is_quiet(now, patience) && self.doubted_until <= now
     }
 
-    fn is_quiet(&self, now: Instant, patience: Duration) -> bool {
-        now.saturating_since(self.heard_at) > patience / 2
+    const fn is_quiet(&self, now: Instant, patience: u64) -> bool {
+        self.silence(now) > patience / 2
+    }
+
+    /// Nanoseconds since it was last heard.
+    const fn silence(&self, now: Instant) -> u64 {
+        now.as_nanos().saturating_sub(self.heard_at.as_nanos())
     }
 }

@@ -16,7 +16,7 @@ use crate::turn::{Origin, Row};
 pub(super) struct Own {
     /// Ticks between a boundary and the tick that it stamps.
     delay: u8,
-    /// First tick that is not stamped.
+    /// First tick that is not stamped; those before the first boundary's are quiet.
     end: Tick,
     /// Input of the tick before.
     before: Row,
@@ -35,7 +35,7 @@ impl Own {
         row.set(Seat(0), neutral, Origin::Confirmed);
         Self {
             delay,
-            end: Tick(0),
+            end: Tick(delay.into()),
             after: row.clone(),
             before: row,
             bundle: Vec::with_capacity(lane.bundle_len_max()),
@@ -135,8 +135,9 @@ mod tests {
             Own::new(shape(), &[0], 2, Instant::ZERO),
             Lane::new(shape(), &[0]),
         );
+        lane.begin(2);
         let mut stamp = |own: &mut Own, index, value| own.stamp(Instant::ZERO, index, &[value], &mut lane);
-        assert_eq!(stamp(&mut own, 0, 1), 3, "two neutral ticks before it");
+        assert_eq!(stamp(&mut own, 0, 1), 1);
         assert_eq!(stamp(&mut own, 1, 2), 1);
         assert_eq!(own.set_delay(5, 2), (3, 0));
         assert_eq!(own.tick_for(2), Tick(7));

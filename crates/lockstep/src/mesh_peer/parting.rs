@@ -98,7 +98,8 @@ impl<I: Input> MeshPeer<I> {
             return;
         };
         let since = *self.asking_since.get_or_insert(now);
-        if now.saturating_since(since) > self.patience.saturating_mul(2) {
+        let waited = now.as_nanos().saturating_sub(since.as_nanos());
+        if waited > self.patience.saturating_mul(2) {
             self.close(Some(MeshClose::Unserved));
             return;
         }

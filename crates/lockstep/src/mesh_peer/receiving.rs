@@ -10,7 +10,8 @@ use super::{MeshEvent, MeshPeer, State};
 use crate::chain::CHAIN_LEN;
 use crate::input::Input;
 use crate::message::{
-    DecodeError, Hello, LaneBundles, MeshMessage, Play, Seats, bit, decode_mesh,
+    DecodeError, Hello, LaneBundles, MeshMessage, Play, Seats, bit, decode_if_play,
+    decode_mesh,
 };
 use crate::repair::Ack;
 use crate::{PeerId, Tick};
@@ -21,33 +22,47 @@ impl<I: Input> MeshPeer<I> {
             self.count_unknown();
             return;
         };
-        let message = match decode_mesh(datagram, self.shape) {
-            Ok(message) => message,
-            Err(error) => {
-                self.on_malformed(from, error);
-                return;
+        if let Some(play) = decode_if_play(datagram, self.shape) {
+            match play {
+                Ok(play) if self.is_heard(now, from) => self.on_play(now, from, &play),
+                Ok(_) => {}
+                Err(error) => self.on_malformed(from, error),
             }
-        };
+            return;
+        }
+        match decode_mesh(datagram, self.shape) {
+            Ok(message) if self.is_heard(now, from) => self.on_message(now, from, &message),
+            Ok(_) => {}
+            Err(error) => self.on_malformed(from, error),
+        }
+    }
+
+    /// Takes note of a sound datagram, and returns whether its sender is listened to.
+    fn is_heard(&mut self, now: Instant, from: u16) -> bool {
         match self.state {
             State::Gathering { .. } | State::Running { .. } => {}
-            State::Leaving { .. } | State::Closed => return,
+            State::Leaving { .. } | State::Closed => return false,
         }
         if self.view.members() & bit(from) == 0 {
             // It does not know that the others play on without it.
             self.count_unknown();
             self.due.decision |= bit(from);
-            return;
+            return false;
         }
         if self.others() & bit(from) == 0 {
             self.count_unknown();
-            return;
+            return false;
         }
         if let Some(Some(link)) = self.links.get_mut(usize::from(from)) {
             link.on_heard(now, self.patience);
         }
+        true
+    }
+
+    fn on_message(&mut self, now: Instant, from: u16, message: &MeshMessage<'_>) {
         match message {
-            MeshMessage::Play(play) => self.on_play(now, from, &play),
-            MeshMessage::Hello(hello) => self.on_hello(now, from, &hello),
+            MeshMessage::Play(play) => self.on_play(now, from, play),
+            MeshMessage::Hello(hello) => self.on_hello(now, from, hello),
             MeshMessage::Leave
             | MeshMessage::Statement(_)
             | MeshMessage::Decision(_)
@@ -55,7 +70,7 @@ impl<I: Input> MeshPeer<I> {
             | MeshMessage::Forward { .. } => {
                 // Nobody leaves before ticks begin.
                 if let State::Running { .. } = self.state {
-                    self.on_parting(now, from, &message);
+                    self.on_parting(now, from, message);
                 }
             }
         }
@@ -84,7 +99,14 @@ impl<I: Input> MeshPeer<I> {
         }
         match self.gathering.on_hello(now, from, hello) {
             Greeting::Known => {}
-            Greeting::News => self.due.hello = self.others(),
+            Greeting::News => {
+                self.due.hello = self.others();
+                if let Some(lane) = self.lanes.get_mut(usize::from(from))
+                    && lane.next() == Tick(0)
+                {
+                    lane.begin(hello.delay);
+                }
+            }
             Greeting::Strange => self.tell(MeshEvent::Mismatch { seat: Seat(from) }),
         }
     }
@@ -151,15 +173,19 @@ impl<I: Input> MeshPeer<I> {
             return;
         };
         let before = lane.known_end();
-        let mut tick = first;
+        let next = lane.next();
+        let (mut tick, mut repeated) = (first, 0_u64);
         for bundle in bundles.iter() {
-            if tick >= window {
+            if tick < next {
+                repeated = repeated.saturating_add(1);
+            } else if tick >= window {
                 self.stats.bundles_early = self.stats.bundles_early.saturating_add(1);
             } else if !lane.put(tick, bundle) {
-                self.stats.bundles_repeated = self.stats.bundles_repeated.saturating_add(1);
+                repeated = repeated.saturating_add(1);
             }
             tick = tick.plus(1);
         }
+        self.stats.bundles_repeated = self.stats.bundles_repeated.saturating_add(repeated);
         if lane.known_end() == before {
             return;
         }

@@ -116,9 +116,15 @@ impl<I: Input> MeshPeer<I> {
         let values = hashes.values.get(..hashes.count).unwrap_or_default();
         write_play_head(buf, &head, Tick(hashes.first).low(), values);
         let count = u64::try_from(slice.ticks.len()).unwrap_or(u64::MAX);
-        for tick in slice.ticks {
-            buf.extend_from_slice(closed.chain.get(Tick(tick)).unwrap_or_default());
+        if slice.ticks != self.body.0 {
+            self.body.1.clear();
+            for tick in slice.ticks.clone() {
+                let bundle = closed.chain.get(Tick(tick)).unwrap_or_default();
+                self.body.1.extend_from_slice(bundle);
+            }
+            self.body.0 = slice.ticks;
         }
+        buf.extend_from_slice(&self.body.1);
         self.stats.bundles_sent = self.stats.bundles_sent.saturating_add(count);
         let catch_up = u64::from(slice.is_catch_up);
         self.stats.catch_up_datagrams = self.stats.catch_up_datagrams.saturating_add(catch_up);

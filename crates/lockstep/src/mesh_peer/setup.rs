@@ -19,14 +19,11 @@ use crate::bundle::Shape;
 use crate::checksum::LogHash;
 use crate::input::{Input, encode_into};
 use crate::ledger::Ledger;
-use crate::message::{MESH_SEATS_MAX, PLAY_HEAD_LEN_MAX, Terms};
+use crate::message::{MESH_DELAY_MAX, MESH_SEATS_MAX, PLAY_HEAD_LEN_MAX, Terms};
 use crate::repair::RepairLimits;
 use crate::stepper::{Stepper, WINDOW_MAX};
 use crate::turn::Row;
 use crate::{PeerId, Tick};
-
-/// Longest input delay, in ticks: a second at 60 Hz.
-pub(super) const DELAY_MAX: u8 = 60;
 
 /// Ticks whose log hashes are kept: more than from the oldest save of the longest window to the
 /// newest confirmed tick.
@@ -80,23 +77,28 @@ impl<I: Input> MeshPeer<I> {
         let mut ledger = Ledger::new(shape.seats);
         (0..shape.seats).for_each(|seat| ledger.admit(Seat(seat)));
         let ticks = Duration::from_nanos(period.into()).saturating_mul(PATIENCE_TICKS);
+        let mut lanes: Vec<_> = (0..shape.seats)
+            .map(|_| Lane::new(shape, &neutral))
+            .collect();
+        if let Some(lane) = lanes.get_mut(usize::from(seat.0)) {
+            lane.begin(config.input_delay);
+        }
         Ok(Self {
-            patience: config.patience.max(ticks),
+            patience: nanos(config.patience.max(ticks)),
             match_id,
             shape,
             seat,
             generator: seed.generator(0),
             state: State::Gathering { hello_at: now },
-            gathering: Gathering::new(seat.0, terms, now),
+            gathering: Gathering::new(seat.0, terms, config.input_delay, now),
             links,
             view: View::new(seat.0, shape.seats),
-            lanes: (0..shape.seats)
-                .map(|_| Lane::new(shape, &neutral))
-                .collect(),
             own: Own::new(shape, &neutral, config.input_delay, now),
+            lanes,
             clock: MeshClock::new(now, period),
             lag: LAG_NANOS.checked_div(period).unwrap_or(2).clamp(2, 100),
             beat_at: now,
+            body: (0..0, Vec::with_capacity(usize::from(config.datagram_len_max))),
             known: Tick(0),
             read: Tick(0),
             stepper: Stepper::new(shape, &neutral, config.window, config.save),
@@ -134,6 +136,7 @@ impl<I: Input> MeshPeer<I> {
             .saturating_add(self.stepper.memory_len())
             .saturating_add(self.rows.0.memory_len().saturating_mul(2))
             .saturating_add(self.scratch.capacity())
+            .saturating_add(self.body.1.capacity())
             .saturating_add(size_of::<LogHash>().saturating_mul(self.logs.len()))
             .saturating_add(self.hashes.memory_len())
             .saturating_add(self.ledger.memory_len())
@@ -175,12 +178,16 @@ impl<I: Input> MeshPeer<I> {
     }
 }
 
+fn nanos(span: Duration) -> u64 {
+    u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)
+}
+
 /// Bounds of what is sent, where the configuration is one that can be played.
 fn limits(config: &MeshConfig, shape: Shape) -> Result<RepairLimits, MeshConfigError> {
     if config.seats < 2 || config.seats > MESH_SEATS_MAX {
         return Err(MeshConfigError::Seats);
     }
-    if config.input_delay > DELAY_MAX {
+    if config.input_delay > MESH_DELAY_MAX {
         return Err(MeshConfigError::DelayOutOfRange);
     }
     if config.window > WINDOW_MAX {

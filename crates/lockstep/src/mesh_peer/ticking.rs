@@ -27,7 +27,7 @@ impl<I: Input> MeshPeer<I> {
             self.due.play = self.others();
             self.settle_paces();
             self.ask_for_missing(now);
-            self.expire_hashes();
+            self.compare_hashes();
             self.watch(now);
         }
         // Watching may have ended the match.

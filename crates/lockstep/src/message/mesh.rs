@@ -25,6 +25,9 @@ use play::decode_play;
 /// Most seats of a mesh: one bit each in a set of seats.
 pub const MESH_SEATS_MAX: u16 = 16;
 
+/// Longest input delay, in ticks: a second at 60 Hz.
+pub const MESH_DELAY_MAX: u8 = 60;
+
 /// A datagram from one peer of a mesh to another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MeshMessage<'a> {
@@ -70,6 +73,7 @@ pub type Seats = u16;
 /// | hash interval in ticks | 1 |
 /// | match id | 16 |
 /// | content: what the application wants to be the same | 8 |
+/// | sender's input delay when ticks begin, 0 to 60 | 1 |
 /// | seats whose hello came, own included | 2 |
 /// | sender's clock in microseconds | 4 |
 /// | newest clock of the receiver that came | 4 |
@@ -81,6 +85,9 @@ pub struct Hello {
     pub terms: Terms,
     /// The sender's seat.
     pub seat: u8,
+    /// Ticks from the first on in which the sender does nothing: its input delay, at most
+    /// [`MESH_DELAY_MAX`].
+    pub delay: u8,
     /// Whose hellos the sender has, and its own seat.
     pub heard: Seats,
     /// The sender's clock, in microseconds; wraps.
@@ -108,6 +115,21 @@ pub struct Terms {
     pub match_id: MatchId,
     /// What the application wants to be the same, as a hash.
     pub content: u64,
+}
+
+/// Reads a [`Play`], which nearly every datagram is; `None` where it is another kind.
+pub(crate) fn decode_if_play(
+    datagram: &[u8],
+    shape: Shape,
+) -> Option<Result<Play<'_>, DecodeError>> {
+    let [MESH_PLAY, rest @ ..] = datagram else {
+        return None;
+    };
+    let lane = Shape {
+        seats: 1,
+        width: shape.width,
+    };
+    Some(decode_play(Reader::new(rest), lane))
 }
 
 /// Reads a datagram of a match of `shape`, which has at most [`MESH_SEATS_MAX`] seats.
@@ -173,18 +195,20 @@ fn decode_hello(reader: &mut Reader<'_>) -> Result<Hello, DecodeError> {
         match_id: MatchId(reader.array()?),
         content: reader.u64()?,
     };
+    let delay = reader.u8()?;
     let heard = reader.u16()?;
     let sent = reader.u32()?;
     let echo = reader.u32()?;
     let held = reader.u32()?;
     let starts_in = reader.u32()?.cast_signed();
     let is_echo_there = held != u32::MAX;
-    if seat >= seats || (!is_echo_there && echo != 0) {
+    if seat >= seats || delay > MESH_DELAY_MAX || (!is_echo_there && echo != 0) {
         return Err(DecodeError::Malformed);
     }
     Ok(Hello {
         terms,
         seat,
+        delay,
         heard,
         sent,
         echo,
@@ -205,6 +229,7 @@ pub(crate) fn write_hello(out: &mut Vec<u8>, hello: &Hello) {
     writer.u8(hello.terms.hash_interval);
     writer.bytes(&hello.terms.match_id.0);
     writer.u64(hello.terms.content);
+    writer.u8(hello.delay);
     writer.u16(hello.heard);
     writer.u32(hello.sent);
     writer.u32(hello.held.map_or(0, |_| hello.echo));

@@ -11,7 +11,7 @@ use crate::world::{Link, pad, seat};
 
 /// Those whose match goes on.
 fn playing(world: &MeshWorld<u16>) -> Vec<&MeshPlayer<u16>> {
-    let is_on = |player: &&MeshPlayer<u16>| player.machine.phase() == Phase::Running;
+    let is_on = |player: &&MeshPlayer<u16>| player.machine.phase() == Phase::Running && !player.is_paused;
     world.players.iter().filter(is_on).collect()
 }
 
