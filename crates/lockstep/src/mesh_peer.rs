@@ -227,7 +227,8 @@ impl<I: Input> MeshPeer<I> {
     /// Returns whether the hash of `tick` is of use; others need not be computed.
     #[must_use]
     pub fn wants_hash(&self, tick: Tick) -> bool {
-        tick.0.is_multiple_of(self.config.hash_interval.get().into())
+        tick.0
+            .is_multiple_of(self.config.hash_interval.get().into())
     }
 
     /// Takes what one save and one step of the game take, for

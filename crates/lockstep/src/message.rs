@@ -38,12 +38,13 @@ use crate::bits::Malformed;
 pub use down::{Bundles, Down, INPUT_DELAY, Mode, PERIOD_NANOS, Turns, Welcome, decode_down};
 pub(crate) use down::{write_bye, write_turns_head, write_welcome};
 pub use mesh::{
-    Decision, Hello, LEAD_UNKNOWN, LaneBundles, LaneHashes, MESH_DELAY_MAX, MESH_SEATS_MAX, MeshMessage,
-    PLAY_HEAD_LEN_MAX, Play, PlayHead, QUIET, Seats, Statement, Terms, Ticks, bit, decode_mesh,
+    Decision, Hello, LEAD_UNKNOWN, LaneBundles, LaneHashes, MESH_DELAY_MAX, MESH_SEATS_MAX,
+    MeshMessage, PLAY_HEAD_LEN_MAX, Play, PlayHead, QUIET, Seats, Statement, Terms, Ticks, bit,
+    decode_mesh,
 };
 pub(crate) use mesh::{
-    decode_if_play, write_ask, write_decision, write_forward_head, write_hello, write_mesh_leave, write_play_head,
-    write_statement,
+    decode_if_play, write_ask, write_decision, write_forward_head, write_hello, write_mesh_leave,
+    write_play_head, write_statement,
 };
 pub use up::{HASHES_MAX, HashRun, INPUTS_MAX, InputRun, Report, Up, decode_up};
 pub(crate) use up::{ReportHead, write_leave, write_ready, write_report};

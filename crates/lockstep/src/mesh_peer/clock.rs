@@ -182,7 +182,7 @@ fn lead_of(seen: i64) -> i64 {
 }
 
 /// Returns the low 24 bits of a place.
-pub(super) fn low_place(place: i64) -> u32 {
+pub(super) const fn low_place(place: i64) -> u32 {
     let [.., a, b, c] = place.to_be_bytes();
     u32::from_be_bytes([0, a, b, c])
 }
@@ -192,10 +192,6 @@ fn nanos(now: Instant) -> i64 {
 }
 
 #[cfg(test)]
-#[expect(
-    clippy::arithmetic_side_effects,
-    reason = "a test that overflows fails"
-)]
 mod tests {
     use super::*;
 

@@ -126,7 +126,11 @@ impl Gathering {
             heard: self.heard,
             sent: self.micros(now),
             echo,
-            held: at.map(|at| self.micros(now).wrapping_sub(self.micros(at)).min(u32::MAX >> 1)),
+            held: at.map(|at| {
+                self.micros(now)
+                    .wrapping_sub(self.micros(at))
+                    .min(u32::MAX >> 1)
+            }),
             starts_in: self.start_at.map(|at| micros_until(now, at)),
         }
     }
@@ -144,7 +148,9 @@ impl Gathering {
     fn find_start(&self, now: Instant, from: u16, starts_in: Option<i32>) -> Option<Instant> {
         if let Some(starts_in) = starts_in {
             let way = i64::from(self.way_micros(from));
-            let left = i64::from(starts_in).saturating_sub(way).saturating_mul(1_000);
+            let left = i64::from(starts_in)
+                .saturating_sub(way)
+                .saturating_mul(1_000);
             let now = i64::try_from(now.as_nanos()).unwrap_or(i64::MAX);
             let start = u64::try_from(now.saturating_add(left)).unwrap_or(0);
             return Some(Instant::from_nanos(start));

@@ -146,7 +146,11 @@ mod tests {
         let (mut one, mut other) = (HashCursor::default(), HashCursor::default());
         assert_eq!(steps(&hashes, &mut one), (0..16).collect::<Vec<_>>());
         assert_eq!(steps(&hashes, &mut one), [16, 17, 18, 19]);
-        assert_eq!(steps(&hashes, &mut one), [30, 31, 32], "what was left out is not sent");
+        assert_eq!(
+            steps(&hashes, &mut one),
+            [30, 31, 32],
+            "what was left out is not sent"
+        );
         assert_eq!(steps(&hashes, &mut one), []);
         hashes.on_wanted(&mut one, 31);
         assert_eq!(steps(&hashes, &mut one), [31, 32]);
@@ -159,7 +163,10 @@ mod tests {
             hashes.push(step, step * 3).unwrap();
         }
         let first = 3_000 - HASHES_KEPT;
-        assert_eq!(steps(&hashes, &mut one), (first..first + 16).collect::<Vec<_>>());
+        assert_eq!(
+            steps(&hashes, &mut one),
+            (first..first + 16).collect::<Vec<_>>()
+        );
         hashes.on_wanted(&mut one, 31);
         assert_eq!(steps(&hashes, &mut one).first(), Some(&(first + 16)));
     }

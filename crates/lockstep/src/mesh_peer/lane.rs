@@ -74,7 +74,7 @@ impl Lane {
     }
 
     /// Has the seat's inputs count for the ticks before `tick` only.
-    pub(super) fn cut(&mut self, tick: Tick) {
+    pub(super) const fn cut(&mut self, tick: Tick) {
         self.cut = Some(tick);
     }
 

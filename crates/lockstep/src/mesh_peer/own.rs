@@ -136,7 +136,8 @@ mod tests {
             Lane::new(shape(), &[0]),
         );
         lane.begin(2);
-        let mut stamp = |own: &mut Own, index, value| own.stamp(Instant::ZERO, index, &[value], &mut lane);
+        let mut stamp =
+            |own: &mut Own, index, value| own.stamp(Instant::ZERO, index, &[value], &mut lane);
         assert_eq!(stamp(&mut own, 0, 1), 1);
         assert_eq!(stamp(&mut own, 1, 2), 1);
         assert_eq!(own.set_delay(5, 2), (3, 0));

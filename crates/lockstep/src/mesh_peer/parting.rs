@@ -90,9 +90,8 @@ impl<I: Input> MeshPeer<I> {
     pub(super) fn ask_for_missing(&mut self, now: Instant) {
         let members = self.view.members();
         let mut lanes = self.lanes.iter().zip((0..).map(Seat));
-        let missing = lanes.find(|(lane, seat)| {
-            members & bit(seat.0) == 0 && lane.known_end() < Tick(u32::MAX)
-        });
+        let missing = lanes
+            .find(|(lane, seat)| members & bit(seat.0) == 0 && lane.known_end() < Tick(u32::MAX));
         let Some((_, seat)) = missing else {
             self.asking_since = None;
             return;
@@ -175,7 +174,8 @@ impl<I: Input> MeshPeer<I> {
                 LeaveReason::Quit
             };
             // At most one for each seat.
-            self.events.push_back(MeshEvent::Left { seat, tick, reason });
+            self.events
+                .push_back(MeshEvent::Left { seat, tick, reason });
         }
         self.asking_since = None;
         self.refresh_known();

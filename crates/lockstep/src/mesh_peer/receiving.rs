@@ -10,8 +10,7 @@ use super::{MeshEvent, MeshPeer, State};
 use crate::chain::CHAIN_LEN;
 use crate::input::Input;
 use crate::message::{
-    DecodeError, Hello, LaneBundles, MeshMessage, Play, Seats, bit, decode_if_play,
-    decode_mesh,
+    DecodeError, Hello, LaneBundles, MeshMessage, Play, Seats, bit, decode_if_play, decode_mesh,
 };
 use crate::repair::Ack;
 use crate::{PeerId, Tick};
@@ -174,18 +173,24 @@ impl<I: Input> MeshPeer<I> {
         };
         let before = lane.known_end();
         let next = lane.next();
-        let (mut tick, mut repeated) = (first, 0_u64);
-        for bundle in bundles.iter() {
-            if tick < next {
-                repeated = repeated.saturating_add(1);
-            } else if tick >= window {
-                self.stats.bundles_early = self.stats.bundles_early.saturating_add(1);
-            } else if !lane.put(tick, bundle) {
-                repeated = repeated.saturating_add(1);
+        let (mut tick, mut repeated) = (first, 0_u32);
+        if first.plus(bundles.len()) == next.plus(1) && next < window && !bundles.is_empty() {
+            // Nearly always: the last one is new, the others are copies.
+            repeated = bundles.len().saturating_sub(1);
+            lane.put(next, bundles.last());
+        } else {
+            for bundle in bundles.iter() {
+                if tick < next {
+                    repeated = repeated.saturating_add(1);
+                } else if tick >= window {
+                    self.stats.bundles_early = self.stats.bundles_early.saturating_add(1);
+                } else if !lane.put(tick, bundle) {
+                    repeated = repeated.saturating_add(1);
+                }
+                tick = tick.plus(1);
             }
-            tick = tick.plus(1);
         }
-        self.stats.bundles_repeated = self.stats.bundles_repeated.saturating_add(repeated);
+        self.stats.bundles_repeated = self.stats.bundles_repeated.saturating_add(repeated.into());
         if lane.known_end() == before {
             return;
         }
@@ -206,9 +211,8 @@ impl<I: Input> MeshPeer<I> {
 
     fn seat_of(&self, peer: PeerId) -> Option<u16> {
         let mut links = self.links.iter().zip(0..);
-        let (_, seat) = links.find(|(link, _)| {
-            link.as_ref().is_some_and(|link| link.peer == peer)
-        })?;
+        let (_, seat) =
+            links.find(|(link, _)| link.as_ref().is_some_and(|link| link.peer == peer))?;
         Some(seat)
     }
 

@@ -31,12 +31,8 @@ impl Due {
     }
 
     pub(super) const fn is_empty(&self) -> bool {
-        let all = self.hello
-            | self.play
-            | self.statement
-            | self.decision
-            | self.leave
-            | self.forward;
+        let all =
+            self.hello | self.play | self.statement | self.decision | self.leave | self.forward;
         all == 0 && self.ask.is_none()
     }
 }

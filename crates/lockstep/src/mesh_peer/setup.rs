@@ -98,7 +98,10 @@ impl<I: Input> MeshPeer<I> {
             clock: MeshClock::new(now, period),
             lag: LAG_NANOS.checked_div(period).unwrap_or(2).clamp(2, 100),
             beat_at: now,
-            body: (0..0, Vec::with_capacity(usize::from(config.datagram_len_max))),
+            body: (
+                0..0,
+                Vec::with_capacity(usize::from(config.datagram_len_max)),
+            ),
             known: Tick(0),
             read: Tick(0),
             stepper: Stepper::new(shape, &neutral, config.window, config.save),

@@ -81,7 +81,7 @@ impl<I: Input> MeshPeer<I> {
     }
 
     /// Last boundary that may be passed: the clock stands where the game is too far behind it.
-    pub(super) fn limit(&self) -> u32 {
+    pub(super) const fn limit(&self) -> u32 {
         self.stepper.at().plus(self.lag).0
     }
 }

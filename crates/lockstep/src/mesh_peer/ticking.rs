@@ -112,7 +112,7 @@ impl<I: Input> MeshPeer<I> {
         }
     }
 
-    pub(super) fn period(&self) -> core::time::Duration {
+    pub(super) const fn period(&self) -> core::time::Duration {
         core::time::Duration::from_nanos(self.limits.period_nanos)
     }
 }

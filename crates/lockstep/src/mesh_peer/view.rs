@@ -161,7 +161,7 @@ impl View {
     }
 
     /// Returns whether those we listen to and ourselves are too few to play on.
-    pub(super) fn is_too_few(&self) -> bool {
+    pub(super) const fn is_too_few(&self) -> bool {
         let counted = self.members & !self.gone;
         let (all, staying) = (counted.count_ones(), self.staying().count_ones());
         let has_lowest = self.staying() & lowest(counted) != 0;

@@ -60,9 +60,11 @@ fn assert_own_inputs(world: &MeshWorld<u16>) {
             assert_eq!(origin, Origin::Confirmed);
             // A raise of the delay repeats the input before, and says so.
             let is_repeated = player.events.iter().any(|event| match event {
-                MeshEvent::InputDelay { tick: next, repeated, .. } => {
-                    tick < *next && tick.plus(*repeated) >= *next
-                }
+                MeshEvent::InputDelay {
+                    tick: next,
+                    repeated,
+                    ..
+                } => tick < *next && tick.plus(*repeated) >= *next,
                 _ => false,
             });
             if let Some(submitted) = player.submitted.get(&tick)
@@ -161,9 +163,10 @@ fn ls_g6_mesh_runs_60_ticks_a_second_at_a_delay_of_4_and_50_ms() {
         for player in &world.players {
             let rate = rate(player, 1, 21);
             assert!((59.99..60.06).contains(&rate), "{seats}: {rate}");
-            let late = player.stepped_at.windows(2).skip(30).filter(|pair| {
-                pair[1].saturating_since(pair[0]) > Duration::from_micros(17_100)
-            });
+            let late =
+                player.stepped_at.windows(2).skip(30).filter(|pair| {
+                    pair[1].saturating_since(pair[0]) > Duration::from_micros(17_100)
+                });
             assert_eq!(late.count(), 0, "{seats}: no tick waits");
         }
     }
@@ -176,7 +179,11 @@ fn ls_g7_mesh_runs_at_least_59_9_ticks_a_second_at_a_delay_of_6_with_jitter_and_
     for player in &world.players {
         let rate = rate(player, 1, 61);
         assert!(rate >= 59.9, "{rate}");
-        assert!(player.machine.stats().holds <= 10, "{:?}", player.machine.stats());
+        assert!(
+            player.machine.stats().holds <= 10,
+            "{:?}",
+            player.machine.stats()
+        );
     }
     assert_agreement(&all(&world));
 }
@@ -220,7 +227,10 @@ fn sim_ls_g16_mesh_begins_within_two_round_trips() {
     });
     waits.sort();
     let p99 = waits[waits.len() * 99 / 100];
-    assert!(waits.len() < 100 || p99 <= Duration::from_millis(350), "{p99:?}");
+    assert!(
+        waits.len() < 100 || p99 <= Duration::from_millis(350),
+        "{p99:?}"
+    );
 }
 
 #[test]
@@ -264,7 +274,10 @@ fn mesh_a_pause_of_one_is_attributed_and_made_up() {
             let is_resumed = |event: &&MeshEvent| {
                 core::mem::discriminant(*event) == core::mem::discriminant(&resumed)
             };
-            assert_eq!(player.events.iter().filter(is_resumed).count(), stalls.len());
+            assert_eq!(
+                player.events.iter().filter(is_resumed).count(),
+                stalls.len()
+            );
         }
         assert!(player.left().is_empty() && player.closed().is_none());
         assert!(rate(player, 8, 13) > 59.9, "{}", rate(player, 8, 13));

@@ -101,7 +101,9 @@ fn ls_9_mesh_allocates_nothing_in_10_000_ticks_at_20_percent_loss() {
 
 #[test]
 fn ls_9_mesh_memory_is_taken_at_the_start_and_as_documented() {
-    let peers: Vec<_> = (1..16).map(|index| (Seat(index), PeerId(index.into()))).collect();
+    let peers: Vec<_> = (1..16)
+        .map(|index| (Seat(index), PeerId(index.into())))
+        .collect();
     let before = held();
     let mut config = mesh(16);
     config.window = 32;

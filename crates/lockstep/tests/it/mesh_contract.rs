@@ -33,13 +33,7 @@ impl ContractSubject for Group {
         (receiver < usize::from(PEERS)).then(|| (receiver, peer(sender)))
     }
 
-    fn poke(
-        &self,
-        _: usize,
-        machine: &mut MeshPeer<u16>,
-        now: Instant,
-        generator: &mut Generator,
-    ) {
+    fn poke(&self, _: usize, machine: &mut MeshPeer<u16>, now: Instant, generator: &mut Generator) {
         let number = generator.below(300);
         let input = u16::try_from(generator.below(65_536)).unwrap();
         machine.submit(now, &input).ok();
@@ -71,8 +65,8 @@ impl ContractSubject for Group {
         Some(match generator.below(6) {
             // Inputs of two quiet ticks, anywhere, and a question for a hash.
             0..3 => vec![
-                0x41, 0x40, low[0], low[1], low[2], low[3], 0, 0, 1, low[1], low[2], low[2], low[3],
-                0x20, 0x20,
+                0x41, 0x40, low[0], low[1], low[2], low[3], 0, 0, 1, low[1], low[2], low[2],
+                low[3], 0x20, 0x20,
             ],
             // All but one are suspected; the rest hold everything.
             3 => {

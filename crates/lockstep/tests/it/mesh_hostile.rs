@@ -4,7 +4,9 @@ use core::time::Duration;
 
 use lockstep::bundle::{self, Shape};
 use lockstep::message::{MeshMessage, decode_mesh};
-use lockstep::{MeshClose, MeshConfigError, MeshEvent, MeshPeer, Origin, PeerId, Step, Tick, Width};
+use lockstep::{
+    MeshClose, MeshConfigError, MeshEvent, MeshPeer, Origin, PeerId, Step, Tick, Width,
+};
 use proptest::prelude::*;
 use wire::{Arrival, Instant, Seat, Seed};
 
@@ -56,7 +58,11 @@ fn ls_11_mesh_nobody_plays_another_seat() {
         if let Some(submitted) = world.players[1].submitted.get(&tick) {
             assert_eq!(input, *submitted);
         }
-        assert_eq!(turn[0].0 & 0x8000, 0, "nor was its own word taken from a stranger");
+        assert_eq!(
+            turn[0].0 & 0x8000,
+            0,
+            "nor was its own word taken from a stranger"
+        );
     }
 }
 
@@ -94,7 +100,12 @@ fn mesh_numbers_outside_every_window_are_counted_and_dropped() {
     let decision = |members: u8, next: u8| vec![0x44, 0, members, 0, next, 0, 0, 0, 0, 0, 9];
     inject(&mut world, 1, peer(0), decision(7, 3));
     inject(&mut world, 1, peer(0), decision(3, 1));
-    inject(&mut world, 1, peer(0), vec![0x43, 0, 3, 0, 1, 0, 0, 0, 0, 0, 1, 0, 0, 0, 1]);
+    inject(
+        &mut world,
+        1,
+        peer(0),
+        vec![0x43, 0, 3, 0, 1, 0, 0, 0, 0, 0, 1, 0, 0, 0, 1],
+    );
     // Nobody left, so there is nothing to ask for or to pass on.
     inject(&mut world, 1, peer(0), vec![0x45, 2, 0, 0, 0, 0]);
     let after = *world.players[1].machine.stats();
@@ -103,8 +114,15 @@ fn mesh_numbers_outside_every_window_are_counted_and_dropped() {
     assert_eq!(after.forwards_sent, 0);
     world.run_for(Duration::from_secs(1));
     assert_agreement(&all(&world));
-    let rates: Vec<_> = world.players.iter().map(|player| player.states.len()).collect();
-    assert!(rates.iter().all(|ticks| *ticks > 160), "the match goes on: {rates:?}");
+    let rates: Vec<_> = world
+        .players
+        .iter()
+        .map(|player| player.states.len())
+        .collect();
+    assert!(
+        rates.iter().all(|ticks| *ticks > 160),
+        "the match goes on: {rates:?}"
+    );
     assert!(world.players.iter().all(|player| player.left().is_empty()));
 }
 
@@ -140,7 +158,10 @@ fn mesh_what_cannot_be_played_is_refused() {
     assert_eq!(refusal(|_| {}, 16), None);
     assert_eq!(refusal(|_| {}, 1), Some(MeshConfigError::Seats));
     assert_eq!(refusal(|_| {}, 17), Some(MeshConfigError::Seats));
-    assert_eq!(refusal(|config| config.seats = 3, 2), Some(MeshConfigError::Peers));
+    assert_eq!(
+        refusal(|config| config.seats = 3, 2),
+        Some(MeshConfigError::Peers)
+    );
     let delay = refusal(|config| config.input_delay = 61, 2);
     assert_eq!(delay, Some(MeshConfigError::DelayOutOfRange));
     let window = refusal(|config| config.window = 33, 2);
@@ -166,8 +187,13 @@ fn l8_ls_10_mesh_mutated_datagrams_never_panic_or_grow_a_machine() {
         let now = Instant::from_millis(2 + round * 4);
         for sender in 0..2 {
             let [one, other] = &mut pair;
-            let (from, to) = if sender == 0 { (one, other) } else { (other, one) };
-            from.submit(now, &u16::try_from(generator.below(65_536)).unwrap()).ok();
+            let (from, to) = if sender == 0 {
+                (one, other)
+            } else {
+                (other, one)
+            };
+            from.submit(now, &u16::try_from(generator.below(65_536)).unwrap())
+                .ok();
             from.handle_timeout(now);
             loop {
                 match from.next_step(now) {

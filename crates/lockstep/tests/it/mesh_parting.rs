@@ -11,7 +11,8 @@ use crate::world::{Link, pad, seat};
 
 /// Those whose match goes on.
 fn playing(world: &MeshWorld<u16>) -> Vec<&MeshPlayer<u16>> {
-    let is_on = |player: &&MeshPlayer<u16>| player.machine.phase() == Phase::Running && !player.is_paused;
+    let is_on =
+        |player: &&MeshPlayer<u16>| player.machine.phase() == Phase::Running && !player.is_paused;
     world.players.iter().filter(is_on).collect()
 }
 
@@ -41,11 +42,19 @@ fn assert_one_match(world: &MeshWorld<u16>) {
 /// Ticks that somebody makes in the next second.
 fn progress(world: &mut MeshWorld<u16>) -> Vec<usize> {
     let ticks = |world: &MeshWorld<u16>| -> Vec<_> {
-        world.players.iter().map(|player| player.states.len()).collect()
+        world
+            .players
+            .iter()
+            .map(|player| player.states.len())
+            .collect()
     };
     let before = ticks(world);
     world.run_for(Duration::from_secs(1));
-    ticks(world).iter().zip(before).map(|(after, before)| after - before).collect()
+    ticks(world)
+        .iter()
+        .zip(before)
+        .map(|(after, before)| after - before)
+        .collect()
 }
 
 /// Cuts `index` off from the others, each way of each link at a moment of its own within `span`
@@ -114,7 +123,10 @@ fn sim_ls_1_mesh_two_leave_at_once_or_one_while_the_other_is_agreed_upon() {
             assert_eq!(world.players[index].closed(), Some(MeshClose::TooFew));
         }
         let made = progress(&mut world);
-        assert!(made.iter().sum::<usize>() >= (world.players.len() - 2) * 58, "{made:?}");
+        assert!(
+            made.iter().sum::<usize>() >= (world.players.len() - 2) * 58,
+            "{made:?}"
+        );
     });
 }
 
@@ -208,13 +220,26 @@ fn mesh_a_player_who_says_that_it_goes_is_gone_at_once() {
         world.players[1].machine.leave(now);
         let ticks = world.players[0].states.len();
         world.run_for(Duration::from_secs(1));
-        assert!(world.players[0].states.len() - ticks >= 50, "hardly a stall");
+        assert!(
+            world.players[0].states.len() - ticks >= 50,
+            "hardly a stall"
+        );
         assert_one_match(&world);
         let is_left = |event: &&MeshEvent| {
-            matches!(event, MeshEvent::Left { seat: Seat(1), reason: LeaveReason::Quit, .. })
+            matches!(
+                event,
+                MeshEvent::Left {
+                    seat: Seat(1),
+                    reason: LeaveReason::Quit,
+                    ..
+                }
+            )
         };
         for index in [0, 2] {
-            assert_eq!(world.players[index].events.iter().filter(is_left).count(), 1);
+            assert_eq!(
+                world.players[index].events.iter().filter(is_left).count(),
+                1
+            );
         }
         assert_eq!(world.players[1].machine.phase(), Phase::Closed);
         // The next leaves the last one alone, and it plays on, though its seat is the higher.
@@ -222,7 +247,10 @@ fn mesh_a_player_who_says_that_it_goes_is_gone_at_once() {
         world.players[0].machine.leave(now);
         world.run_for(Duration::from_secs(1));
         assert!(progress(&mut world)[2] >= 58);
-        assert_eq!(world.players[2].machine.members().collect::<Vec<_>>(), [Seat(2)]);
+        assert_eq!(
+            world.players[2].machine.members().collect::<Vec<_>>(),
+            [Seat(2)]
+        );
     }
 }
 

@@ -6,7 +6,8 @@ use core::ops::Range;
 use core::time::Duration;
 
 use lockstep::{
-    Input, MeshClose, MeshConfig, MeshEvent, MeshPeer, Origin, PeerId, StateHasher, Step, Tick, Turn,
+    Input, MeshClose, MeshConfig, MeshEvent, MeshPeer, Origin, PeerId, StateHasher, Step, Tick,
+    Turn,
 };
 use wire::{Arrival, Generator, Instant, Seat, Seed};
 
@@ -178,7 +179,9 @@ fn after<I: Input>(state: u64, turn: &Turn<'_, I>) -> u64 {
 }
 
 fn inputs<I: Input>(turn: &Turn<'_, I>) -> Vec<(I, Origin)> {
-    turn.inputs().map(|(_, input, origin)| (input, origin)).collect()
+    turn.inputs()
+        .map(|(_, input, origin)| (input, origin))
+        .collect()
 }
 
 /// A world of one match.
@@ -339,7 +342,11 @@ impl<I: Input + Clone> MeshWorld<I> {
         let mut buf = Vec::new();
         while let Some(to) = self.players[index].machine.poll_transmit(now, &mut buf) {
             self.longest = self.longest.max(buf.len());
-            self.send(index, usize::try_from(to.destination.0).unwrap() - 100, &buf);
+            self.send(
+                index,
+                usize::try_from(to.destination.0).unwrap() - 100,
+                &buf,
+            );
             buf.clear();
         }
     }

@@ -203,7 +203,11 @@ impl Group {
             assert_eq!(first.path, other.path, "seed {seed}");
             assert_eq!(first.view.members(), other.view.members());
         }
-        assert_eq!(first.view.suspects(), 0, "seed {seed}: nobody waits for ever");
+        assert_eq!(
+            first.view.suspects(),
+            0,
+            "seed {seed}: nobody waits for ever"
+        );
     }
 }
 
@@ -264,7 +268,10 @@ fn the_inputs_of_one_who_left_count_as_far_as_any_who_stays_holds_them() {
     view.suspect(0b0010);
     view.on_statement(2, &statement(0b0111, 0b0010, &[0, 30, 0, 52]), 0b0101);
     let decision = view.decide(&held(&[9, 31, 9, 51])).unwrap();
-    assert_eq!((decision.next, decision.cuts), (0b0101, held(&[0, 31, 0, 52])));
+    assert_eq!(
+        (decision.next, decision.cuts),
+        (0b0101, held(&[0, 31, 0, 52]))
+    );
 }
 
 #[test]
@@ -312,7 +319,11 @@ fn a_decision_must_be_of_this_view_of_what_was_stated_and_keep_what_is_held() {
         cuts: held(&[0, 0, cut]),
     };
     let mut view = View::new(1, 3);
-    assert_eq!(view.on_decision(0, &decision(7, 3, 60), &ours), Heard::Ignored, "not stated");
+    assert_eq!(
+        view.on_decision(0, &decision(7, 3, 60), &ours),
+        Heard::Ignored,
+        "not stated"
+    );
     view.suspect(0b100);
     for (from, wrong) in [
         (0, decision(7, 3, 59)),

@@ -50,7 +50,10 @@ pub struct Decision {
 /// A tick for each seat.
 pub type Ticks = [Tick; MESH_SEATS_MAX as usize];
 
-pub(super) fn decode_statement(reader: &mut Reader<'_>, shape: Shape) -> Result<Statement, DecodeError> {
+pub(super) fn decode_statement(
+    reader: &mut Reader<'_>,
+    shape: Shape,
+) -> Result<Statement, DecodeError> {
     let members = reader.u16()?;
     let suspects = reader.u16()?;
     let gone = reader.u16()?;
@@ -66,7 +69,10 @@ pub(super) fn decode_statement(reader: &mut Reader<'_>, shape: Shape) -> Result<
     })
 }
 
-pub(super) fn decode_decision(reader: &mut Reader<'_>, shape: Shape) -> Result<Decision, DecodeError> {
+pub(super) fn decode_decision(
+    reader: &mut Reader<'_>,
+    shape: Shape,
+) -> Result<Decision, DecodeError> {
     let members = reader.u16()?;
     let next = reader.u16()?;
     let gone = reader.u16()?;

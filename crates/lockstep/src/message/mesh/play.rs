@@ -77,22 +77,53 @@ impl<'a> LaneHashes<'a> {
 pub struct LaneBundles<'a> {
     bytes: &'a [u8],
     shape: Shape,
+    /// How many there are.
+    count: u32,
+    /// Length of the last one, in bytes.
+    last_len: usize,
 }
 
 impl<'a> LaneBundles<'a> {
     /// Checks the bundles that `bytes` are.
     pub(super) fn check(bytes: &'a [u8], shape: Shape) -> Result<Self, DecodeError> {
-        let mut rest = bytes;
+        let (mut rest, mut count, mut last_len) = (bytes, 0_u32, 0);
         while !rest.is_empty() {
-            let len = lane_bundle_len(rest, shape)?;
-            rest = rest.get(len..).ok_or(DecodeError::Malformed)?;
+            last_len = lane_bundle_len(rest, shape)?;
+            rest = rest.get(last_len..).ok_or(DecodeError::Malformed)?;
+            count = count.saturating_add(1);
         }
-        Ok(Self { bytes, shape })
+        Ok(Self {
+            bytes,
+            shape,
+            count,
+            last_len,
+        })
+    }
+
+    /// Returns how many there are.
+    #[must_use]
+    pub const fn len(&self) -> u32 {
+        self.count
+    }
+
+    /// Returns whether there is none.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    /// Returns the last one; empty where there is none.
+    #[must_use]
+    pub fn last(&self) -> &'a [u8] {
+        let start = self.bytes.len().saturating_sub(self.last_len);
+        self.bytes.get(start..).unwrap_or_default()
     }
 
     /// Returns the bundles, one for each tick.
     pub fn iter(&self) -> impl Iterator<Item = &'a [u8]> + use<'a> {
-        let Self { mut bytes, shape } = *self;
+        let Self {
+            mut bytes, shape, ..
+        } = *self;
         core::iter::from_fn(move || {
             if bytes.is_empty() {
                 return None;
@@ -116,8 +147,16 @@ fn lane_bundle_len(bytes: &[u8], shape: Shape) -> Result<usize, DecodeError> {
 }
 
 pub(super) fn decode_play(mut reader: Reader<'_>, lane: Shape) -> Result<Play<'_>, DecodeError> {
-    let [flags, next_high, next_low, clock_a, clock_b, clock_c, lead_high, lead_low] =
-        reader.array()?;
+    let [
+        flags,
+        next_high,
+        next_low,
+        clock_a,
+        clock_b,
+        clock_c,
+        lead_high,
+        lead_low,
+    ] = reader.array()?;
     let count = u32::from(flags & FLAGS_HASHES);
     if flags & FLAG_ZERO != 0 || count > HASHES_MAX {
         return Err(DecodeError::Malformed);
@@ -150,12 +189,7 @@ pub(super) fn decode_play(mut reader: Reader<'_>, lane: Shape) -> Result<Play<'_
 
 /// Appends what stands before the bundles; `hashes` are those of consecutive steps from the one
 /// whose low half is `hash_low`, at most [`HASHES_MAX`] of them.
-pub(crate) fn write_play_head(
-    out: &mut Vec<u8>,
-    head: &PlayHead,
-    hash_low: u16,
-    hashes: &[u32],
-) {
+pub(crate) fn write_play_head(out: &mut Vec<u8>, head: &PlayHead, hash_low: u16, hashes: &[u32]) {
     debug_assert!(hashes.len() <= 16, "as many as the flags can count");
     let count = u8::try_from(hashes.len()).unwrap_or(0) & FLAGS_HASHES;
     let gap = if head.is_gap { FLAG_GAP } else { 0 };
