@@ -2,22 +2,25 @@
 
 use core::time::Duration;
 
-use lockstep::{ClientConfig, ClientPeer, LeaveReason, PeerId};
+use lockstep::{ClientConfig, ClientPeer, LeaveReason, PeerId, Step, Tick};
 use wire::{Arrival, Instant, Seed};
 
 /// Plays a script of `op 1, length 1, bytes` to a client; it never wakes more often than a thousand
 /// times a second asks for, says no more than it was given cause for, and holds bounded memory.
 ///
 /// The low three bits of `op`: 0 and 1 a datagram, 2 a welcome to a match of this client's kind
-/// whose fields the bytes are, 3 turns, the bytes behind their kind, 4 the time goes on by up to 4
-/// s, 5 the game plays on, 6 a submit, 7 a leave where the other bits are set, else a datagram of a
-/// stranger.
+/// whose fields the bytes are, 3 turns, the bytes behind their kind, or early inputs where all other
+/// bits are set, 4 the time goes on by up to 4 s, 5 the game plays on, 6 a submit, 7 a leave where
+/// the other bits are set, else a datagram of a stranger.
+///
+/// The same script goes to a client in plain lockstep and to one that predicts.
 pub fn script(data: &[u8]) {
-    live(data);
+    live(data, 0);
+    live(data, 8);
 }
 
-fn live(mut data: &[u8]) -> Client {
-    let mut client = Client::new();
+fn live(mut data: &[u8], window: u8) -> Client {
+    let mut client = Client::new(window);
     while let Some(([op, len], rest)) = data.split_first_chunk() {
         let len = usize::from(*len).min(rest.len());
         let (bytes, behind) = rest.split_at(len);
@@ -32,6 +35,8 @@ fn live(mut data: &[u8]) -> Client {
 struct Client {
     machine: ClientPeer<u16>,
     now: Instant,
+    /// First tick that is not final.
+    settled: Tick,
     /// How much more time a script may take.
     time_left: Duration,
 }
@@ -40,12 +45,14 @@ struct Client {
 const RATE_MAX: u128 = 1_021;
 
 impl Client {
-    fn new() -> Self {
+    fn new(window: u8) -> Self {
         let now = Instant::from_millis(1);
-        let (config, seed) = (ClientConfig::default(), Seed::from_number(1));
+        let (mut config, seed) = (ClientConfig::default(), Seed::from_number(1));
+        config.window = window;
         Self {
             machine: ClientPeer::new(config, PeerId(0), seed, now),
             now,
+            settled: Tick(0),
             time_left: Duration::from_secs(20),
         }
     }
@@ -53,11 +60,12 @@ impl Client {
     fn act(&mut self, op: u8, bytes: &[u8]) {
         match op % 8 {
             2 => {
-                let mut welcome = vec![0x81, 1, 0, 0, 3, 0, 1, 0, 16];
+                let mut welcome = vec![0x81, 2, 0, 0, 3, 0, 1, 0, 16];
                 welcome.extend_from_slice(bytes);
-                welcome.resize(9 + 23, 1);
+                welcome.resize(9 + 24, 1);
                 self.hear(0, welcome);
             }
+            3 if op == 251 => self.hear(0, [&[0x85], bytes].concat()),
             3 => self.hear(0, [&[0x82], bytes].concat()),
             4 => {
                 let millis = bytes
@@ -68,17 +76,7 @@ impl Client {
                 self.time_left -= span;
                 self.go_on(span);
             }
-            5 => {
-                while let Some(turn) = self.machine.poll_turn(self.now) {
-                    let tick = turn.tick();
-                    assert_eq!(turn.seat_count(), 3);
-                    let hash = u64::from(tick.0);
-                    // Some games leave some out.
-                    if !tick.0.is_multiple_of(u32::from(op / 8) + 2) {
-                        self.machine.report(tick, hash).expect("in order");
-                    }
-                }
-            }
+            5 => self.play(u32::from(op / 8) + 2),
             6 => {
                 let input = bytes.first().copied().unwrap_or(0);
                 self.machine.submit(self.now, &input.into()).ok();
@@ -89,6 +87,34 @@ impl Client {
         }
         let said = self.drain();
         assert!(said <= 1, "{said} datagrams at once");
+    }
+
+    /// The game plays on, and leaves out each state hash whose tick `every` divides.
+    fn play(&mut self, every: u32) {
+        for _ in 0..100_000 {
+            let is_final = match self.machine.next_step(self.now) {
+                Step::Wait { .. } => return,
+                Step::Save(_) => None,
+                Step::Load(tick) => {
+                    assert!(tick >= self.settled, "it goes back to what is final");
+                    None
+                }
+                Step::Settled(tick) => Some(tick),
+                Step::Advance { turn, is_last } => {
+                    assert_eq!(turn.seat_count(), 3);
+                    is_last.then(|| turn.tick())
+                }
+            };
+            if let Some(tick) = is_final {
+                assert_eq!(tick, self.settled, "final in order, each once");
+                self.settled = tick.plus(1);
+                if !tick.0.is_multiple_of(every) {
+                    let hash = u64::from(tick.0);
+                    self.machine.report(tick, hash).expect("in order");
+                }
+            }
+        }
+        panic!("the game never comes to rest");
     }
 
     fn hear(&mut self, peer: u32, mut datagram: Vec<u8>) {
@@ -136,16 +162,21 @@ mod tests {
 
     #[test]
     fn the_corpus_reaches_turns_and_extremes() {
-        let client = live(include_bytes!("../corpus/lockstep_client/seed_plays"));
+        let client = live(include_bytes!("../corpus/lockstep_client/seed_plays"), 0);
         assert_eq!(client.machine.stats().turns, 4);
         assert!(client.machine.stats().inputs > 30);
-        let client = live(include_bytes!(
-            "../corpus/lockstep_client/seed_a_tick_of_1_ms"
-        ));
+        let client = live(include_bytes!("../corpus/lockstep_client/seed_plays"), 8);
+        assert_eq!(client.machine.stats().turns, 4);
+        assert!(client.machine.stats().loads > 0);
+        let client = live(
+            include_bytes!("../corpus/lockstep_client/seed_a_tick_of_1_ms"),
+            0,
+        );
         assert!(client.machine.stats().datagrams_sent > 4_900);
-        let client = live(include_bytes!(
-            "../corpus/lockstep_client/seed_a_tick_of_1_ns"
-        ));
+        let client = live(
+            include_bytes!("../corpus/lockstep_client/seed_a_tick_of_1_ns"),
+            0,
+        );
         assert_eq!(client.machine.stats().dropped_malformed, 2);
         assert_eq!(client.machine.poll_timeout(), None);
     }

@@ -3,7 +3,7 @@
 use lockstep::Width;
 use lockstep::bundle::{self, Shape};
 use lockstep::message::{
-    Down, INPUT_DELAY, INPUTS_MAX, Mode, PERIOD_NANOS, Up, VERSION, Welcome, decode_down, decode_up,
+    Down, INPUTS_MAX, Mode, PERIOD_NANOS, Up, VERSION, Welcome, decode_down, decode_up,
 };
 
 /// Reads a client's datagram, behind two bytes for the width of an input: what is accepted unpacks
@@ -19,7 +19,11 @@ pub fn up(data: &[u8]) {
     let longer = [datagram, &[0]].concat();
     assert!(decode_up(&longer, width).is_err(), "with a byte behind it");
     match up {
-        Up::Ready => assert_eq!(datagram, [1, VERSION]),
+        Up::Ready { next } => {
+            let mut written = vec![1, VERSION];
+            written.extend_from_slice(&next.0.to_be_bytes());
+            assert_eq!(datagram, written);
+        }
         Up::Leave(reason) => {
             assert_eq!(datagram, [3, reason.code()]);
             assert!(reason.is_players(), "{reason:?}");
@@ -56,10 +60,23 @@ pub fn down(data: &[u8]) {
     match decode_down(datagram, Some(shape)) {
         Ok(Down::Welcome(welcome)) => {
             assert!(PERIOD_NANOS.contains(&welcome.period_nanos));
-            assert!(INPUT_DELAY.contains(&welcome.input_delay));
+            let delay = welcome.input_delay;
+            assert!(1 <= delay.min() && delay.min() <= delay.max() && delay.max() <= 60);
             assert!((1..=8).contains(&welcome.repair));
             assert!(welcome.seat.0 < welcome.shape.seats);
             assert_eq!(written(&welcome), datagram, "two ways to write {welcome:?}");
+        }
+        Ok(Down::Early(early, turns)) => {
+            let mut last = None;
+            let neutral = vec![0; shape.width.byte_len()];
+            early.unpack(&mut neutral.clone(), &neutral, |seat, ahead, input| {
+                assert!(seat.0 < shape.seats && ahead < 64 && input.len() == neutral.len());
+                assert!(last < Some((seat, ahead)), "in order, each once");
+                last = Some((seat, ahead));
+            });
+            let bundles = turns.bundles.iter().map(<[u8]>::len).sum::<usize>();
+            assert!(bundles < datagram.len());
+            assert!(decode_down(datagram, None).is_err());
         }
         Ok(Down::Turns(turns)) => {
             let head = if turns.wanted_low.is_some() { 8 } else { 6 };
@@ -83,13 +100,18 @@ const fn width_of(number: u16) -> Width {
 }
 
 fn written(welcome: &Welcome) -> Vec<u8> {
-    let Mode::Clock = welcome.mode;
-    let mut out = vec![0x81, VERSION, 0];
+    let mode = match welcome.mode {
+        Mode::Clock => 0,
+        Mode::WaitAll => 1,
+        Mode::Quorum => 2,
+    };
+    let mut out = vec![0x81, VERSION, mode];
     out.extend_from_slice(&welcome.shape.seats.to_be_bytes());
     out.extend_from_slice(&welcome.seat.0.to_be_bytes());
     out.extend_from_slice(&welcome.shape.width.get().to_be_bytes());
     out.extend_from_slice(&welcome.period_nanos.to_be_bytes());
-    out.extend_from_slice(&[welcome.input_delay, welcome.repair]);
+    out.extend_from_slice(&[welcome.input_delay.min(), welcome.input_delay.max()]);
+    out.push(welcome.repair);
     out.push(welcome.hash_interval.get());
     out.extend_from_slice(&welcome.match_id.0);
     out

@@ -200,6 +200,11 @@ impl<'a> BitWriter<'a> {
         self.bits(shifted, zeros.saturating_add(1));
     }
 
+    /// Returns how many bytes the vector holds by now.
+    pub(crate) const fn out_len(&self) -> usize {
+        self.out.len()
+    }
+
     /// Fills the last byte with zero bits.
     pub const fn align(&mut self) {
         self.free = 0;

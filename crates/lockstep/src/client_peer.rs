@@ -1,7 +1,9 @@
 //! A player's role: it says what the player does, and hears what all do.
 
+mod delay;
 mod hashes;
 mod session;
+mod stepping;
 
 use core::convert::Infallible;
 use core::marker::PhantomData;
@@ -132,20 +134,17 @@ impl<I: Input> ClientPeer<I> {
     }
 
     /// Returns the next turn, in order and each once; `None` until it is there, and until it is
-    /// due where [`ClientConfig::playout`] is set.
+    /// due where [`ClientConfig::playout`] is set. With [`ClientConfig::window`] always `None`:
+    /// ask [`next_step`](Self::next_step).
     pub fn poll_turn(&mut self, now: Instant) -> Option<Turn<'_, I>> {
         self.advance(now);
         let State::Seated { session, .. } = &mut self.state else {
             return None;
         };
         let read = session.read_turn(now, self.config.playout)?;
-        self.stats.turns = self.stats.turns.saturating_add(1);
+        self.stats.on_turn();
         if read.is_own_substituted {
-            self.stats.substituted = self.stats.substituted.saturating_add(1);
-            if self.events.len() < EVENTS_MAX {
-                self.events
-                    .push_back(ClientEvent::Substituted { tick: read.tick });
-            }
+            stepping::tell_substituted(&mut self.events, &mut self.stats, read.tick);
         }
         Some(Turn::new(read.tick, session.row()))
     }
@@ -156,8 +155,8 @@ impl<I: Input> ClientPeer<I> {
         self.session()?.next_turn_at(self.config.playout)
     }
 
-    /// Takes the state hash after the step of `tick`, the turn returned last. Ticks between hash
-    /// steps are ignored.
+    /// Takes the state hash after the step of `tick`: the turn returned last, or with rollback the
+    /// tick that became final last. Ticks between hash steps are ignored.
     ///
     /// # Errors
     ///
@@ -194,6 +193,24 @@ impl<I: Input> ClientPeer<I> {
         }
     }
 
+    /// Goes on with a new session to the server, after the old one was lost: `server` is the
+    /// driver's number for it, and the server has been told that the same seat joins again.
+    ///
+    /// What happened meanwhile comes without a snapshot, if it is not longer ago than the server
+    /// keeps it (768 ticks when it hears of us); else the server puts us out with
+    /// [`CloseReason::Behind`].
+    pub fn reconnect(&mut self, now: Instant, server: PeerId) {
+        let now = self.advance(now);
+        self.server = server;
+        if let State::Seated {
+            session, ready_at, ..
+        } = &mut self.state
+        {
+            session.forget_acks();
+            *ready_at = Some(now);
+        }
+    }
+
     /// Takes one datagram.
     pub fn handle_datagram(&mut self, now: Instant, arrival: Arrival<PeerId>, datagram: &mut [u8]) {
         let now = self.advance(now);
@@ -204,6 +221,7 @@ impl<I: Input> ClientPeer<I> {
         match decode_down(datagram, self.session().map(Session::shape)) {
             Ok(Down::Welcome(welcome)) => self.on_welcome(now, &welcome),
             Ok(Down::Turns(turns)) => self.on_turns(now, &turns),
+            Ok(Down::Early(early, turns)) => self.on_early(now, &early, &turns),
             Ok(Down::Bye(reason)) => self.on_bye(reason),
             Err(_) => {
                 self.stats.dropped_malformed = self.stats.dropped_malformed.saturating_add(1);
@@ -261,7 +279,7 @@ impl<I: Input> ClientPeer<I> {
             } => {
                 *is_due = false;
                 if ready_at.is_some() {
-                    write_ready(buf);
+                    write_ready(buf, session.end());
                 } else {
                     session.write_report(buf);
                 }
@@ -391,7 +409,7 @@ impl<I: Input> ClientPeer<I> {
         let mut neutral = Vec::new();
         encode_into(&I::default(), &mut neutral);
         self.state = State::Seated {
-            session: Box::new(Session::new(*welcome, neutral)),
+            session: Box::new(Session::new(*welcome, neutral, &self.config)),
             ready_at: Some(now),
             is_due: false,
         };
@@ -407,7 +425,11 @@ impl<I: Input> ClientPeer<I> {
             session, ready_at, ..
         } = &mut self.state
         {
-            session.on_turns(now, turns, &mut self.stats);
+            if let Some(ticks) = session.on_turns(now, turns, &mut self.stats)
+                && self.events.len() < EVENTS_MAX
+            {
+                self.events.push_back(ClientEvent::InputDelay { ticks });
+            }
             if session.boundary().is_some() {
                 *ready_at = None;
             }

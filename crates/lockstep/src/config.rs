@@ -12,14 +12,12 @@ pub struct Config {
     /// Ticks a second; 60.
     pub tick_rate: TickRate,
     /// Ticks between the newest tick a client could have heard of and the one its input is for;
-    /// 6, which at 60 Hz covers a round trip of 100 ms less jitter. 1 to 60. Too small, and
-    /// inputs come late and are filled in; each more is a tick of latency. The same for all
-    /// clients; the welcome has a field of its own for each.
-    pub input_delay: u8,
+    /// fixed at 6, which at 60 Hz covers a round trip of 100 ms less jitter.
+    pub input_delay: InputDelay,
     /// Ticks in each datagram; 4, which at 5 % loss leaves 6 in a million to be asked for.
     pub repair: Repair,
-    /// How long after its nominal end a tick is closed; none. A tick never waits longer.
-    pub grace: Duration,
+    /// When a tick is closed; by the clock, without grace.
+    pub close: ClosePolicy,
     /// What stands in for an input that did not come in time; a repetition.
     pub substitute: Substitute,
     /// Ticks from one state hash to the next; 1. Each costs a client 4 bytes up.
@@ -38,6 +36,11 @@ pub struct Config {
     /// others; 30 s. Then the match begins with whoever is ready: empty seats are absent, and
     /// who holds a seat without being ready is put out. [`Duration::MAX`] waits for ever.
     pub start_timeout: Duration,
+    /// Whether to tell clients what others do before the tick is closed, as soon as it is heard;
+    /// no. It makes rollback guess better, and costs each client the changed inputs a second time.
+    /// It also lets a modified client see what others do in a tick before its own input for that
+    /// tick is due: leave it off where that is an advantage.
+    pub forward_inputs: bool,
 }
 
 impl Default for Config {
@@ -45,9 +48,11 @@ impl Default for Config {
         Self {
             seats: 2,
             tick_rate: TickRate::DEFAULT,
-            input_delay: 6,
+            input_delay: InputDelay::DEFAULT,
             repair: Repair::DEFAULT,
-            grace: Duration::ZERO,
+            close: ClosePolicy::Clock {
+                grace: Duration::ZERO,
+            },
             substitute: Substitute::Repeat,
             hash_interval: NonZeroU8::MIN,
             datagram_len_max: 1_100,
@@ -55,6 +60,7 @@ impl Default for Config {
             catch_up_burst: 64_000,
             start: StartPolicy::AllReady,
             start_timeout: Duration::from_secs(30),
+            forward_inputs: false,
         }
     }
 }
@@ -70,7 +76,16 @@ pub struct ClientConfig {
     pub bundle_len_max: u16,
     /// How long to hold each turn back against jitter; none. What arrives later than this after
     /// the fastest of the last ticks makes the picture stutter; each millisecond is one of latency.
+    /// Without effect where there is a `window`.
     pub playout: Duration,
+    /// Ticks that the game may be ahead of what is closed, on predicted inputs, and go back where
+    /// they prove wrong; none, which is plain lockstep. At most 32: more counts as 32. One more
+    /// than the server's [`Config::input_delay`] shows own inputs at once; each that is missing
+    /// shows them a tick later. A tick of it costs three inputs for each seat, and as many for each
+    /// seat as 128 once; in the game a saved state, and up to a step each time it goes back.
+    pub window: u8,
+    /// Which states to save for that; as many as are cheapest.
+    pub save_policy: SavePolicy,
 }
 
 impl Default for ClientConfig {
@@ -79,7 +94,55 @@ impl Default for ClientConfig {
             seats_max: 64,
             bundle_len_max: 1_200,
             playout: Duration::ZERO,
+            window: 0,
+            save_policy: SavePolicy::Auto,
         }
+    }
+}
+
+/// Ticks between the newest tick a client could have heard of and the one its input is for: 1 to
+/// 60, one number or a range.
+///
+/// Too small, and inputs come late and are filled in; each more is a tick of latency. In a range
+/// each client finds its own: it begins at the least, goes up at once when its inputs come late,
+/// and down by one tick in 5 s at most, never within 10 s of going up. Nobody else's changes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct InputDelay {
+    min: u8,
+    max: u8,
+}
+
+impl InputDelay {
+    /// 6 ticks.
+    pub const DEFAULT: Self = Self { min: 6, max: 6 };
+
+    /// The same for all: `ticks`, where it lies in range.
+    #[must_use]
+    pub const fn fixed(ticks: u8) -> Option<Self> {
+        Self::adaptive(ticks, ticks)
+    }
+
+    /// Each client's own, between `min` and `max`, where both lie in range and in order.
+    #[must_use]
+    pub const fn adaptive(min: u8, max: u8) -> Option<Self> {
+        // Four fewer than the window in which a server takes inputs.
+        if min >= 1 && min <= max && max <= 60 {
+            Some(Self { min, max })
+        } else {
+            None
+        }
+    }
+
+    /// Returns the least.
+    #[must_use]
+    pub const fn min(self) -> u8 {
+        self.min
+    }
+
+    /// Returns the most.
+    #[must_use]
+    pub const fn max(self) -> u8 {
+        self.max
     }
 }
 
@@ -132,6 +195,56 @@ impl Repair {
     #[must_use]
     pub const fn get(self) -> u8 {
         self.0
+    }
+}
+
+/// When a tick is closed, counted from its nominal end.
+///
+/// | policy | who has a bad link | the others |
+/// |---|---|---|
+/// | `Clock` | has inputs filled in | play on at full speed |
+/// | `WaitAll` | has none filled in, up to the cap | wait for the slowest, up to the cap |
+/// | `Quorum` | as `Clock`, if enough others are heard | wait for the slowest of the quickest `seats` |
+///
+/// With the last two, a seat that let a tick wait until the cap is not waited for again until an
+/// input of its comes in time: one outage costs everybody one cap, not one each tick. A tick that
+/// waited moves all later ones.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ClosePolicy {
+    /// By the clock, whoever was heard: a tick never waits longer than `grace`.
+    Clock {
+        /// How long after its nominal end.
+        grace: Duration,
+    },
+    /// When the input of every player who is waited for is there: pure lockstep.
+    WaitAll {
+        /// Longest wait.
+        cap: Duration,
+    },
+    /// When the inputs of this many players are there, or of all who are waited for.
+    Quorum {
+        /// How many.
+        seats: u16,
+        /// Longest wait.
+        cap: Duration,
+    },
+}
+
+impl ClosePolicy {
+    /// How long after its nominal end a tick closes at the earliest.
+    pub(crate) const fn grace(self) -> Duration {
+        match self {
+            Self::Clock { grace } => grace,
+            Self::WaitAll { .. } | Self::Quorum { .. } => Duration::ZERO,
+        }
+    }
+
+    /// How long a tick waits past that, at the longest.
+    pub(crate) const fn cap(self) -> Duration {
+        match self {
+            Self::Clock { .. } => Duration::ZERO,
+            Self::WaitAll { cap } | Self::Quorum { cap, .. } => cap,
+        }
     }
 }
 

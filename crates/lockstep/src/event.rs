@@ -17,6 +17,13 @@ pub enum ServerEvent {
     },
     /// Ticks begin.
     Started,
+    /// Who came into the running match is in step; from `tick` on, its inputs count.
+    Entered {
+        /// Who.
+        seat: Seat,
+        /// First tick with an input of its.
+        tick: Tick,
+    },
     /// A player is out; from `tick` on, the seat is absent.
     Left {
         /// Who.
@@ -27,6 +34,14 @@ pub enum ServerEvent {
         tick: Tick,
         /// Why.
         reason: LeaveReason,
+    },
+    /// `tick` waited for the player of `seat` until its cap, in vain; ticks wait for this player
+    /// no more until an input comes in time.
+    Missed {
+        /// Who.
+        seat: Seat,
+        /// The tick, which was closed without it.
+        tick: Tick,
     },
     /// A player who holds `seat` let the state hash of `tick` be waited for in vain, some 2 s.
     ///
@@ -78,6 +93,13 @@ pub enum ClientEvent {
     Substituted {
         /// The tick; its turn was just returned.
         tick: Tick,
+    },
+    /// Inputs are stamped for so many ticks ahead from now on; see
+    /// [`InputDelay`](crate::InputDelay). On the way up the held input fills the ticks between;
+    /// on the way down what would be for a tick that has one is not stamped.
+    InputDelay {
+        /// The new delay.
+        ticks: u8,
     },
     /// The server's match is not one we can play. The machine is at its end.
     Refused(Refusal),
@@ -216,8 +238,8 @@ errors! {
         NoSeats => "a match needs at least 1 seat",
         /// A tick in which every seat changes fits no datagram.
         BundleTooLong => "a tick in which every seat changes is over the datagram limit",
-        /// Inputs would be for closed ticks, or past the window in which the server takes them.
-        DelayOutOfRange => "the input delay is not 1 to 60 ticks",
+        /// A quorum of none, or of more seats than there are.
+        QuorumOutOfRange => "a quorum is 1 seat to all of them",
     }
 }
 
@@ -230,8 +252,6 @@ errors! {
         SeatTaken => "the seat is taken",
         /// The peer holds another seat.
         PeerTaken => "the peer holds another seat",
-        /// Ticks have begun; joining a running match needs a snapshot.
-        Started => "the match has begun",
         /// The match is over.
         Closed => "the match is over",
     }

@@ -70,6 +70,11 @@ impl History {
         self.forget_before(tick.plus(1));
     }
 
+    /// Takes word that the server has nothing any more.
+    pub(crate) const fn forget_reference(&mut self) {
+        self.reference_tick = None;
+    }
+
     /// Drops inputs before `tick`: their ticks are closed.
     pub(crate) fn forget_before(&mut self, tick: Tick) {
         let gone = tick.since(self.first).min(self.count);

@@ -35,6 +35,12 @@ impl InputLog {
         }
     }
 
+    /// Forgets everything.
+    pub(crate) fn clear(&mut self) {
+        self.ticks.fill(0);
+        self.next = Tick(0);
+    }
+
     /// Keeps the input of `tick`, unless it has one: the first word counts.
     ///
     /// The caller holds `tick` within the window.

@@ -84,6 +84,17 @@ impl Ledger {
         }
     }
 
+    /// Has `seat` take part from `step` on. It catches up, so it is not waited for until a hash of
+    /// its was compared.
+    pub(crate) fn admit_late(&mut self, seat: Seat, step: u32) {
+        let step = step.max(self.floor());
+        if let Some(column) = self.column_mut(seat) {
+            column.begin_at(step);
+            column.is_active = true;
+            column.is_silent = true;
+        }
+    }
+
     /// Leaves `seat` out from now on.
     pub(crate) fn dismiss(&mut self, seat: Seat) {
         if let Some(column) = self.column_mut(seat) {

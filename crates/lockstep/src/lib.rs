@@ -13,22 +13,29 @@ mod history;
 mod input;
 mod input_log;
 mod ledger;
+mod margin;
 mod match_server;
 mod mesh_peer;
 pub mod message;
 mod repair;
+mod runner;
 mod sim;
 mod snapshots;
 mod stats;
 mod step;
 mod stepper;
+mod sync_test;
 mod tick;
 mod tick_clock;
+pub mod transfer;
 mod turn;
 
 pub use checksum::StateHasher;
 pub use client_peer::ClientPeer;
-pub use config::{ClientConfig, Config, Repair, SavePolicy, StartPolicy, Substitute, TickRate};
+pub use config::{
+    ClientConfig, ClosePolicy, Config, InputDelay, Repair, SavePolicy, StartPolicy, Substitute,
+    TickRate,
+};
 pub use event::{
     ClientEvent, CloseReason, ConfigError, JoinError, LeaveReason, Phase, Refusal, ReportError,
     ServerEvent, StartError, SubmitError, Verdict,
@@ -36,8 +43,10 @@ pub use event::{
 pub use input::{Input, Width};
 pub use match_server::MatchServer;
 pub use mesh_peer::{MeshClose, MeshConfig, MeshConfigError, MeshEvent, MeshPeer, MeshStats};
+pub use runner::Rollback;
 pub use sim::Sim;
 pub use stats::{ClientStats, ServerStats};
 pub use step::{Step, Steps};
+pub use sync_test::{Cause, Divergence, SyncTest};
 pub use tick::{PeerId, Tick};
 pub use turn::{Origin, Turn};

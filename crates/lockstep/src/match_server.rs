@@ -1,6 +1,7 @@
 //! The server's role: it closes ticks by its clock, and tells everybody.
 
 mod closing;
+mod forwarding;
 mod judging;
 mod place;
 mod receiving;
@@ -21,12 +22,13 @@ use crate::event::{
 };
 use crate::input::{Input, encode_into};
 use crate::ledger::Ledger;
-use crate::message::{INPUT_DELAY, TURNS_HEAD_LEN_MAX};
+use crate::message::TURNS_HEAD_LEN_MAX;
 use crate::repair::RepairLimits;
 use crate::turn::{Row, Turn};
-use crate::{Config, PeerId, ServerStats, Tick};
+use crate::{ClosePolicy, Config, PeerId, ServerStats, Tick};
 
-use place::{Holder, Place, Player};
+use forwarding::Forwarding;
+use place::{Holder, Place};
 
 /// One match: takes inputs, closes ticks, sends them to all, compares state hashes.
 ///
@@ -58,6 +60,8 @@ pub struct MatchServer<I> {
     end: Tick,
     /// When tick 0 begins, once running.
     origin: Instant,
+    /// Until when the next tick waits for players at the longest, while it does.
+    waits_until: Option<Instant>,
     /// When it begins at the latest, while somebody who is ready waits for others.
     start_at: Option<Instant>,
     /// Inputs of the tick closed last.
@@ -70,6 +74,8 @@ pub struct MatchServer<I> {
     reader: ChainReader,
     ledger: Ledger,
     limits: RepairLimits,
+    /// Inputs of open ticks, for those who predict.
+    forwarding: Forwarding,
     /// No seat below it has a datagram due.
     transmit_from: usize,
     events: VecDeque<ServerEvent>,
@@ -98,8 +104,10 @@ impl<I: Input> MatchServer<I> {
         if config.seats == 0 {
             return Err(ConfigError::NoSeats);
         }
-        if !INPUT_DELAY.contains(&config.input_delay) {
-            return Err(ConfigError::DelayOutOfRange);
+        if let ClosePolicy::Quorum { seats, .. } = config.close
+            && !(1..=config.seats).contains(&seats)
+        {
+            return Err(ConfigError::QuorumOutOfRange);
         }
         let len_max = usize::from(config.datagram_len_max).saturating_sub(TURNS_HEAD_LEN_MAX);
         if shape.bundle_len_max() > len_max {
@@ -130,6 +138,7 @@ impl<I: Input> MatchServer<I> {
             closed_at: vec![now; places],
             end: Tick(0),
             origin: now,
+            waits_until: None,
             start_at: None,
             before: initial.clone(),
             after: initial,
@@ -138,6 +147,7 @@ impl<I: Input> MatchServer<I> {
             ledger: Ledger::new(shape.seats),
             neutral,
             limits,
+            forwarding: Forwarding::new(&config, shape),
             transmit_from: 0,
             events: VecDeque::new(),
             stats: ServerStats::default(),
@@ -149,30 +159,25 @@ impl<I: Input> MatchServer<I> {
 
     /// Seats the player that the driver knows as `peer`, whose right to `seat` it has checked.
     ///
+    /// Also while ticks close: who comes then gets what happened first, and its seat is absent until
+    /// it is in step ([`ServerEvent::Entered`]). Whoever held the seat before has to have left.
+    ///
     /// # Errors
     ///
     /// [`JoinError`]; nothing has changed then.
     pub fn join(&mut self, now: Instant, peer: PeerId, seat: Seat) -> Result<(), JoinError> {
         let now = self.advance(now);
-        match self.phase {
-            Phase::Gathering => {}
-            Phase::Running => return Err(JoinError::Started),
-            Phase::Closed => return Err(JoinError::Closed),
+        if self.phase == Phase::Closed {
+            return Err(JoinError::Closed);
         }
         if self.peers.contains_key(&peer) {
             return Err(JoinError::PeerTaken);
         }
-        let place = self
-            .places
-            .get_mut(usize::from(seat.0))
-            .ok_or(JoinError::NoSuchSeat)?;
-        if matches!(place.holder, Holder::Held(_)) {
+        let place = self.places.get(usize::from(seat.0));
+        if matches!(place.ok_or(JoinError::NoSuchSeat)?.holder, Holder::Held(_)) {
             return Err(JoinError::SeatTaken);
         }
-        place.holder = Holder::Held(Player::new(peer, now, &self.limits));
-        self.departed.remove(&peer);
-        self.peers.insert(peer, seat);
-        self.ledger.admit(seat);
+        self.seat(now, peer, seat);
         Ok(())
     }
 
@@ -198,10 +203,11 @@ impl<I: Input> MatchServer<I> {
     ///
     /// For a session that the transport lost as well as for a player to be removed.
     pub fn leave(&mut self, now: Instant, peer: PeerId) {
-        self.advance(now);
+        let now = self.advance(now);
         if let Some(seat) = self.peers.get(&peer).copied() {
             self.remove(seat, LeaveReason::Removed, CloseReason::Removed);
         }
+        self.close_if_complete(now);
     }
 
     /// Ends the match: all are told, no more ticks close.
@@ -212,6 +218,7 @@ impl<I: Input> MatchServer<I> {
         }
         self.phase = Phase::Closed;
         self.start_at = None;
+        self.waits_until = None;
         for seat in (0..self.shape.seats).map(Seat) {
             self.remove(seat, LeaveReason::Finished, CloseReason::Ended);
         }
@@ -250,6 +257,7 @@ impl<I: Input> MatchServer<I> {
     pub fn handle_datagram(&mut self, now: Instant, arrival: Arrival<PeerId>, datagram: &mut [u8]) {
         let now = self.advance(now);
         self.on_datagram(now, arrival.peer, datagram);
+        self.close_if_complete(now);
     }
 
     /// Closes the ticks that are due at `now`, and repeats welcomes; begins where players have
@@ -280,11 +288,14 @@ impl<I: Input> MatchServer<I> {
     /// Returns when [`handle_timeout`](Self::handle_timeout) is next needed.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Instant> {
-        let close = (self.phase == Phase::Running).then(|| self.close_time(self.end));
+        let close = (self.phase == Phase::Running).then(|| {
+            self.waits_until
+                .unwrap_or_else(|| self.close_time(self.end))
+        });
         let welcomes = self
             .places
             .iter()
-            .filter_map(|place| place.player()?.welcome_at);
+            .filter_map(|place| place.player()?.welcome_at());
         close.into_iter().chain(self.start_at).chain(welcomes).min()
     }
 
@@ -329,6 +340,7 @@ impl<I: Input> MatchServer<I> {
         [
             self.chain.memory_len(),
             self.ledger.memory_len(),
+            self.forwarding.memory_len(),
             self.closed_at.len().saturating_mul(size_of::<Instant>()),
             self.places.len().saturating_mul(size_of::<Place>()),
             self.peers.len().saturating_mul(peer),
@@ -377,11 +389,11 @@ impl<I: Input> MatchServer<I> {
         });
     }
 
-    /// When `tick` closes, at the latest and at the earliest.
+    /// When `tick` closes, if it waits for nobody.
     fn close_time(&self, tick: Tick) -> Instant {
         let ticks = u64::from(tick.0).saturating_add(1);
         let nanos = self.limits.period_nanos.saturating_mul(ticks);
-        self.origin + Duration::from_nanos(nanos) + self.config.grace
+        self.origin + Duration::from_nanos(nanos) + self.config.close.grace()
     }
 
     /// When `tick` was closed, where that is still known.

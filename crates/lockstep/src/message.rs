@@ -4,13 +4,18 @@
 //!
 //! | kind | direction | message |
 //! |---|---|---|
-//! | `0x01` | up | [`Up::Ready`]: `version8` |
+//! | `0x01` | up | [`Up::Ready`]: `version8`, `next32`, the first tick that is lacking |
 //! | `0x02` | up | [`Up::Report`]: see [`Report`] |
 //! | `0x03` | up | [`Up::Leave`]: `reason8`, 0 quit, 1 finished, 4 refused |
+//! | `0x05` | up | [`ChunkAck`]: which chunks of a snapshot arrived |
+//! | `0x0a` | up | [`Chunk`]: a piece of a snapshot |
 //! | `0x81` | down | [`Down::Welcome`]: see [`Welcome`] |
 //! | `0x82` | down | [`Down::Turns`]: see [`Turns`] |
 //! | `0x83` | down | [`Down::Turns`] that ask for state hashes |
 //! | `0x84` | down | [`Down::Bye`]: `reason8`, see [`CloseReason`](crate::CloseReason::code) |
+//! | `0x85` | down | [`Down::Early`]: see [`EarlyInputs`]; then a message of kind `0x82` or `0x83` |
+//! | `0x87` | down | [`Chunk`]: a piece of a snapshot |
+//! | `0x8c` | down | [`ChunkAck`]: which chunks of a snapshot arrived |
 //! | `0x40` | mesh | [`MeshMessage::Hello`]: see [`Hello`] |
 //! | `0x41` | mesh | [`MeshMessage::Play`]: see [`Play`] |
 //! | `0x42` | mesh | [`MeshMessage::Leave`]: nothing more |
@@ -19,15 +24,19 @@
 //! | `0x45` | mesh | [`MeshMessage::Ask`]: `seat8`, `tick32` |
 //! | `0x46` | mesh | [`MeshMessage::Forward`]: `seat8`, `tick32`, bundles of one seat |
 //!
-//! Reserved, and refused today: `0x04` order, `0x05` snapshot acknowledgement, `0x06` hash ladder
-//! answer, `0x07` commit, `0x08` reveal; `0x85` early input, `0x86` order acknowledgement, `0x87`
-//! snapshot, `0x88` hash ladder question, `0x89` migration, `0x8a` signed chain head; `0x47` to
-//! `0x4f` mesh peers; welcome modes other than 0 (1 wait-all, 2 quorum, 3 rollback, 4 spectator);
-//! the extension bit of a bundle.
+//! Chunks and their acknowledgements are read by [`decode_chunk`] and [`decode_chunk_ack`], since
+//! they look alike both ways; [`decode_up`] and [`decode_down`] refuse them.
+//!
+//! Reserved, and refused today: `0x04` order, `0x06` hash ladder answer, `0x07` commit, `0x08`
+//! reveal; `0x86` order acknowledgement, `0x88` hash ladder question, `0x89`
+//! migration, `0x8a` signed chain head; `0x47` to `0x4f` mesh peers; welcome modes past 2; the
+//! extension bit of a bundle.
 
 #![warn(clippy::arithmetic_side_effects)]
 
+mod chunk;
 mod down;
+mod early;
 mod mesh;
 mod up;
 
@@ -35,8 +44,15 @@ use core::fmt;
 
 use crate::bits::Malformed;
 
-pub use down::{Bundles, Down, INPUT_DELAY, Mode, PERIOD_NANOS, Turns, Welcome, decode_down};
-pub(crate) use down::{write_bye, write_turns_head, write_welcome};
+pub use chunk::{
+    AHEAD_MAX, CHUNK_HEAD_LEN, Chunk, ChunkAck, Direction, chunk_count, chunk_len, decode_chunk,
+    decode_chunk_ack,
+};
+pub(crate) use chunk::{ack_of, chunk_offset, write_chunk, write_chunk_ack};
+pub use down::{Bundles, Down, Mode, PERIOD_NANOS, Turns, Welcome, decode_down};
+pub(crate) use down::{write_bye, write_early_head, write_turns_head, write_welcome};
+pub use early::EarlyInputs;
+pub(crate) use early::EarlyWriter;
 pub use mesh::{
     Decision, Hello, LEAD_UNKNOWN, LaneBundles, LaneHashes, MESH_DELAY_MAX, MESH_SEATS_MAX,
     MeshMessage, PLAY_HEAD_LEN_MAX, Play, PlayHead, QUIET, Seats, Statement, Terms, Ticks, bit,
@@ -50,7 +66,7 @@ pub use up::{HASHES_MAX, HashRun, INPUTS_MAX, InputRun, Report, Up, decode_up};
 pub(crate) use up::{ReportHead, write_leave, write_ready, write_report};
 
 /// Version of the format; a side that meets another one refuses it.
-pub const VERSION: u8 = 1;
+pub const VERSION: u8 = 2;
 
 /// Longest head in front of the bundles of a [`Turns`] message.
 pub const TURNS_HEAD_LEN_MAX: usize = 8;
@@ -69,6 +85,7 @@ const MESH_STATEMENT: u8 = 0x43;
 const MESH_DECISION: u8 = 0x44;
 const MESH_ASK: u8 = 0x45;
 const MESH_FORWARD: u8 = 0x46;
+const EARLY: u8 = 0x85;
 
 /// Why a datagram is none of ours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -89,6 +89,23 @@ impl Repair {
         }
     }
 
+    /// Begins with `next`: the client has all before it.
+    pub(crate) const fn begin_at(&mut self, next: Tick) {
+        self.next = next;
+        self.unsent = next;
+    }
+
+    /// Whether the client lacks no more than what is on its way; `next_at` is when the first tick
+    /// that it lacks was closed, where that is known.
+    pub(crate) fn is_level(
+        &self,
+        now: Instant,
+        next_at: Option<Instant>,
+        limits: &RepairLimits,
+    ) -> bool {
+        age(now, next_at) <= self.patience(limits)
+    }
+
     /// Takes the client's word of what it has.
     pub(crate) fn on_ack(&mut self, now: Instant, ack: &Ack) {
         let Ack {
@@ -145,6 +162,12 @@ impl Repair {
         self.next
     }
 
+    /// How old the oldest tick may be that a client lacks who gets all that is sent.
+    fn patience(&self, limits: &RepairLimits) -> u64 {
+        let copies = limits.period_nanos.saturating_mul(limits.ticks.into());
+        self.answer_nanos(limits).saturating_add(copies)
+    }
+
     /// The oldest ticks that the client lacks, if it is behind and has budget.
     fn catch_up(
         &mut self,
@@ -153,18 +176,13 @@ impl Repair {
         limits: &RepairLimits,
     ) -> Option<Slice> {
         let end = closed.end;
-        let age = closed
-            .next_at
-            .map_or(0, |at| now.as_nanos().saturating_sub(at.as_nanos()));
-        let copies = limits.period_nanos.saturating_mul(limits.ticks.into());
-        let patience = self.answer_nanos(limits).saturating_add(copies);
         // Sending again to one that cannot be heard would spend its budget on an outage; its first
         // word after it says where to begin.
         let silence = self
             .heard
             .map_or(u64::MAX, |at| now.as_nanos().saturating_sub(at.as_nanos()));
         let is_silent = silence > limits.period_nanos.saturating_mul(SILENT_TICKS);
-        let is_behind = self.is_gap || age > patience;
+        let is_behind = self.is_gap || age(now, closed.next_at) > self.patience(limits);
         if self.next >= end || is_silent || !is_behind {
             self.catching_up = None;
             return None;
@@ -227,6 +245,11 @@ impl Repair {
             is_catch_up: false,
         }
     }
+}
+
+/// Nanoseconds since `at`; 0 where that is not known.
+fn age(now: Instant, at: Option<Instant>) -> u64 {
+    at.map_or(0, |at| now.as_nanos().saturating_sub(at.as_nanos()))
 }
 
 #[cfg(test)]

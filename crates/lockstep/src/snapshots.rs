@@ -32,6 +32,12 @@ impl<T: Default> Snapshots<T> {
                 *tag = 0;
             }
         }
+        self.find(tick)
+    }
+
+    /// Returns the state before `tick`.
+    pub(crate) fn find(&self, tick: Tick) -> Option<&T> {
+        let wanted = tick.0.saturating_add(1);
         let (_, state) = self.slots.iter().find(|(tag, _)| *tag == wanted)?;
         Some(state)
     }

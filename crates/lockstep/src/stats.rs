@@ -1,11 +1,15 @@
 //! Counters: what machines dropped, and how much they did.
 
+use crate::stepper::Do;
+
 /// What a [`MatchServer`](crate::MatchServer) counted; none of it ever goes back.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ServerStats {
     /// Ticks closed.
     pub ticks_closed: u64,
+    /// Of these, how many waited for players past their time.
+    pub ticks_delayed: u64,
     /// Bundles encoded: one a tick, however many clients there are.
     pub bundles_encoded: u64,
     /// Bundles put into datagrams, copies included.
@@ -22,6 +26,8 @@ pub struct ServerStats {
     pub inputs_late: u64,
     /// Inputs for ticks too far ahead.
     pub inputs_early: u64,
+    /// Inputs told before their ticks were closed, each once however many clients there are.
+    pub inputs_forwarded: u64,
     /// Players' state hashes that were compared, with the server's own or with other players'.
     pub hashes_compared: u64,
     /// Players' state hashes that were waited for and did not come in time.
@@ -44,8 +50,15 @@ pub struct ServerStats {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ClientStats {
-    /// Turns returned to the application.
+    /// Closed ticks given to the game, with rollback or as turns.
     pub turns: u64,
+    /// Steps that [`ClientPeer::next_step`](crate::ClientPeer::next_step) asked for with rollback:
+    /// predicted ones, last ones, and those made again.
+    pub steps: u64,
+    /// Saves that it asked for.
+    pub saves: u64,
+    /// Times that it went back.
+    pub loads: u64,
     /// Inputs stamped.
     pub inputs: u64,
     /// Inputs that the server filled in.
@@ -58,6 +71,8 @@ pub struct ClientStats {
     pub datagrams_sent: u64,
     /// Their bytes.
     pub bytes_sent: u64,
+    /// Ticks ahead for which inputs are stamped now.
+    pub input_delay: u8,
     /// Times the tick clock jumped by more than 15 ticks.
     pub clock_jumps: u64,
     /// Datagrams dropped: not of this format.
@@ -69,4 +84,22 @@ pub struct ClientStats {
     /// How long before its tick's close the newest input arrived, in quarter ticks, as the server
     /// said last; `None` until it does.
     pub slack_quarter_ticks: Option<i8>,
+}
+
+impl ClientStats {
+    /// Counts a closed tick.
+    pub(crate) const fn on_turn(&mut self) {
+        self.turns = self.turns.saturating_add(1);
+    }
+
+    /// Counts what the game was asked for.
+    pub(crate) const fn on_step(&mut self, next: Do) {
+        let count = match next {
+            Do::Save(_) => &mut self.saves,
+            Do::Load(_) => &mut self.loads,
+            Do::Advance { .. } => &mut self.steps,
+            Do::Settled(_) => return,
+        };
+        *count = count.saturating_add(1);
+    }
 }

@@ -24,7 +24,7 @@ use core::time::Duration;
 use wire::Seat;
 
 use crate::bundle::Shape;
-use crate::turn::{Origin, Row};
+use crate::turn::Row;
 use crate::{SavePolicy, Tick};
 
 use foreseen::Foreseen;
@@ -140,10 +140,10 @@ impl Stepper {
         if !self.foreseen.insert(self.end, seat, tick, bits) || tick >= self.at {
             return;
         }
-        let is_as_simulated = self.rows.get(self.place(tick)).is_some_and(|row| {
-            row.value(seat) == bits
-                && row.origins.get(usize::from(seat.0)) == Some(&Origin::Confirmed)
-        });
+        let is_as_simulated = self
+            .rows
+            .get(self.place(tick))
+            .is_some_and(|row| row.value(seat) == bits && row.is_confirmed(seat));
         if !is_as_simulated {
             self.doubt(tick);
         }

@@ -44,7 +44,8 @@ impl Origin {
     }
 }
 
-/// One closed tick: the input of every seat, the same on every participant.
+/// One tick: the input of every seat. Closed, it is the same on every participant; predicted, it
+/// looks as the closed one will if the guess is right.
 #[derive(Clone, Copy, Debug)]
 pub struct Turn<'a, I> {
     tick: Tick,
@@ -128,6 +129,11 @@ impl Row {
         self.values
             .get(start..start.saturating_add(len))
             .unwrap_or_default()
+    }
+
+    /// Whether the input of `seat` is the player's own.
+    pub(crate) fn is_confirmed(&self, seat: Seat) -> bool {
+        self.origins.get(usize::from(seat.0)) == Some(&Origin::Confirmed)
     }
 
     pub(crate) fn set(&mut self, seat: Seat, value: &[u8], origin: Origin) {

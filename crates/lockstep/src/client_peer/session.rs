@@ -6,20 +6,27 @@ use core::time::Duration;
 
 use wire::Instant;
 
+use super::delay::DelayControl;
 use super::hashes::Hashes;
+use super::stepping::Stepping;
 use crate::bundle::Shape;
 use crate::chain::{CHAIN_LEN, Chain, ChainReader};
+use crate::checksum::LogHash;
 use crate::event::ReportError;
 use crate::history::History;
 use crate::input_log::AHEAD_MAX;
-use crate::message::{HashRun, ReportHead, Turns, Welcome, write_report};
+use crate::message::{EarlyInputs, HashRun, ReportHead, Turns, Welcome, write_report};
+use crate::stepper::Do;
 use crate::tick_clock::{DUE_MAX, TickClock};
 use crate::turn::{Origin, Row};
-use crate::{ClientStats, Tick};
+use crate::{ClientConfig, ClientStats, Tick};
 
 /// Reports up to this length, in bytes, are not worth shortening: the transport's own 59 bytes
 /// weigh more.
 const REPORT_LEN_SMALL: usize = 24;
+
+/// Ticks left out by a boundary that are filled with the input held: as far as a delay goes up.
+const DELAY_GAP_MAX: u32 = 60;
 
 /// A seat in a match, and all that came of it.
 #[derive(Debug)]
@@ -43,9 +50,14 @@ pub(super) struct Session {
     promised: Option<(Tick, Tick)>,
     /// How long before its tick's close the newest input arrived, in quarter ticks.
     slack: Option<i8>,
+    delay: DelayControl,
     /// Ticks, since the first turn came.
     clock: Option<TickClock>,
     hashes: Hashes,
+    /// How far the game is, where it may go ahead of closed ticks.
+    stepping: Option<Stepping>,
+    /// The input being unpacked; kept for its memory.
+    scratch: Vec<u8>,
 }
 
 /// A turn that was just read.
@@ -57,7 +69,7 @@ pub(super) struct Read {
 }
 
 impl Session {
-    pub(super) fn new(welcome: Welcome, neutral: Vec<u8>) -> Self {
+    pub(super) fn new(welcome: Welcome, neutral: Vec<u8>, config: &ClientConfig) -> Self {
         Self {
             welcome,
             chain: Chain::new(welcome.shape),
@@ -65,19 +77,28 @@ impl Session {
             end: Tick(0),
             seen_end: Tick(0),
             history: History::new(neutral.len()),
+            stepping: Stepping::new(config, &welcome, &neutral),
+            scratch: Vec::with_capacity(neutral.len()),
             neutral,
             stamped: None,
             promised: None,
             slack: None,
+            delay: DelayControl::new(welcome.input_delay),
             clock: None,
             hashes: Hashes::new(),
         }
     }
 
-    pub(super) fn on_turns(&mut self, now: Instant, turns: &Turns<'_>, stats: &mut ClientStats) {
+    /// Takes closed ticks; returns the input delay where it changes.
+    pub(super) fn on_turns(
+        &mut self,
+        now: Instant,
+        turns: &Turns<'_>,
+        stats: &mut ClientStats,
+    ) -> Option<u8> {
         let Some(first) = self.end.widen_near(turns.first_low) else {
             stats.dropped_window = stats.dropped_window.saturating_add(1);
-            return;
+            return None;
         };
         let (mut tick, mut newest) = (first, None);
         for bundle in turns.bundles.iter() {
@@ -97,16 +118,21 @@ impl Session {
         while self.chain.has(self.end) {
             self.end = self.end.plus(1);
         }
-        self.on_input_ack(turns.next_input_low);
+        let delay = self.on_input_ack(now, turns.next_input_low, turns.slack);
         // A closed tick takes no more inputs.
         self.history.forget_before(self.end);
-        if turns.slack != i8::MIN {
-            self.slack = Some(turns.slack);
+        if self.slack.is_some() {
             stats.slack_quarter_ticks = self.slack;
         }
         if let Some(low) = turns.wanted_low {
             self.hashes.on_wanted(low);
         }
+        delay
+    }
+
+    /// Begins anew with a server that has none of our inputs.
+    pub(super) const fn forget_acks(&mut self) {
+        self.history.forget_reference();
     }
 
     /// Stamps `held` for each boundary behind `now`; returns whether there was one.
@@ -123,14 +149,31 @@ impl Session {
             };
             has_passed = true;
             let tick = self.tick_for(index);
-            let is_new = self.stamped.is_none_or(|last| tick > last);
+            if let Some(stepping) = &mut self.stepping {
+                stepping.on_boundary(Tick(index), tick);
+            }
             // The server takes none further ahead than that.
-            if is_new && tick < self.end.plus(AHEAD_MAX) {
+            if tick >= self.end.plus(AHEAD_MAX) {
+                continue;
+            }
+            // A longer delay leaves ticks between; after a jump there is nothing to go on from.
+            let first = self.stamped.map_or(tick, |last| last.plus(1));
+            let first = if tick.since(first) > DELAY_GAP_MAX {
+                tick
+            } else {
+                first.max(self.end)
+            };
+            for tick in (first.0..=tick.0).map(Tick) {
                 self.history.push(tick, held);
+                self.delay.on_stamped(tick, tick.since(Tick(index)));
                 self.stamped = Some(tick);
+                if let Some(stepping) = &mut self.stepping {
+                    stepping.on_stamped(tick, held);
+                }
                 stats.inputs = stats.inputs.saturating_add(1);
             }
         }
+        stats.input_delay = self.delay.ticks();
         stats.clock_jumps = self.clock.as_ref().map_or(0, TickClock::jumps);
         has_passed
     }
@@ -149,6 +192,48 @@ impl Session {
         if self.next_turn_at(playout)? > now {
             return None;
         }
+        self.read()
+    }
+
+    /// Gives the next closed tick to a game that may be ahead of it; `None` where there is none,
+    /// or it wants none.
+    pub(super) fn confirm_next(&mut self) -> Option<Read> {
+        if !self.stepping.as_ref()?.wants_row() {
+            return None;
+        }
+        let read = self.read()?;
+        let (row, log) = (self.reader.row(), self.reader.log());
+        self.stepping.as_mut()?.confirm(read.tick, row, log);
+        Some(read)
+    }
+
+    /// Takes what others do in ticks that are not closed yet.
+    pub(super) fn on_early(&mut self, early: &EarlyInputs<'_>) {
+        let Some(stepping) = &mut self.stepping else {
+            return;
+        };
+        let Some(first) = self.end.widen_near(early.first_low) else {
+            return;
+        };
+        self.scratch.clear();
+        self.scratch.extend_from_slice(&self.neutral);
+        early.unpack(&mut self.scratch, &self.neutral, |seat, ahead, input| {
+            stepping.on_early(seat, first.plus(ahead), input);
+        });
+    }
+
+    /// Returns what a game with rollback does next.
+    pub(super) fn next_do(&mut self) -> Option<Do> {
+        self.stepping.as_mut()?.next(self.end)
+    }
+
+    /// Returns when a game with rollback that waits has more to do, as far as the clock tells.
+    pub(super) fn wait_until(&self) -> Option<Instant> {
+        let is_due = self.stepping.as_ref()?.waits_for_clock();
+        self.boundary().filter(|_| is_due)
+    }
+
+    fn read(&mut self) -> Option<Read> {
         let tick = self.reader.read(&self.chain)?;
         let seat = usize::from(self.welcome.seat.0);
         let origin = self.reader.row().origins.get(seat);
@@ -167,7 +252,7 @@ impl Session {
     )]
     pub(super) fn next_turn_at(&self, playout: Duration) -> Option<Instant> {
         let next = self.reader.next();
-        if next >= self.end {
+        if next >= self.end || self.stepping.is_some() {
             return None;
         }
         if playout.is_zero() {
@@ -177,7 +262,11 @@ impl Session {
     }
 
     pub(super) fn report(&mut self, tick: Tick, state_hash: u64) -> Result<(), ReportError> {
-        if tick.plus(1) != self.reader.next() {
+        let next = self
+            .stepping
+            .as_ref()
+            .map_or_else(|| self.reader.next(), Stepping::settled);
+        if tick.plus(1) != next {
             return Err(ReportError::OutOfOrder);
         }
         let interval = u32::from(self.welcome.hash_interval.get());
@@ -185,7 +274,7 @@ impl Session {
             return Ok(());
         }
         let step = tick.0.checked_div(interval).unwrap_or(0);
-        self.hashes.push(step, self.reader.log().report(state_hash))
+        self.hashes.push(step, self.log().report(state_hash))
     }
 
     pub(super) fn write_report(&mut self, out: &mut Vec<u8>) {
@@ -199,7 +288,7 @@ impl Session {
         let mut head = ReportHead {
             next_low: self.end.low(),
             is_gap: self.end.plus(self.welcome.repair.into()) < self.seen_end,
-            lag: self.end.since(self.reader.next()),
+            lag: self.end.since(self.simulated()),
             hashes: newest.map_or_else(HashRun::default, |newest| self.hashes.take(newest)),
             ahead: self.history.first().since(self.end),
             is_fresh: reference.is_none(),
@@ -240,25 +329,58 @@ impl Session {
         self.end
     }
 
-    pub(super) const fn row(&self) -> &Row {
-        self.reader.row()
+    /// The inputs of the step asked for last.
+    pub(super) fn row(&self) -> &Row {
+        match &self.stepping {
+            Some(stepping) => stepping.row(),
+            None => self.reader.row(),
+        }
     }
 
-    pub(super) const fn memory_len(&self) -> usize {
+    /// Whether the game may go ahead of closed ticks.
+    pub(super) const fn predicts(&self) -> bool {
+        self.stepping.is_some()
+    }
+
+    pub(super) const fn stepping_mut(&mut self) -> Option<&mut Stepping> {
+        self.stepping.as_mut()
+    }
+
+    pub(super) fn memory_len(&self) -> usize {
+        let stepping = self.stepping.as_ref().map_or(0, Stepping::memory_len);
         size_of::<Self>()
+            .saturating_add(stepping)
             .saturating_add(self.chain.memory_len())
             .saturating_add(self.history.memory_len())
             .saturating_add(self.hashes.memory_len())
+            .saturating_add(self.delay.memory_len())
             .saturating_add(self.reader.row().memory_len())
     }
 
-    pub(super) const fn log_hash(&self) -> u64 {
-        self.reader.log().finish()
+    pub(super) fn log_hash(&self) -> u64 {
+        self.log().finish()
+    }
+
+    /// Over all ticks that are final for the game.
+    fn log(&self) -> LogHash {
+        match &self.stepping {
+            Some(stepping) => stepping
+                .log()
+                .unwrap_or_else(|| LogHash::new(self.welcome.match_id)),
+            None => self.reader.log(),
+        }
+    }
+
+    /// First tick that the game has not simulated.
+    fn simulated(&self) -> Tick {
+        self.stepping
+            .as_ref()
+            .map_or_else(|| self.reader.next(), Stepping::at)
     }
 
     /// The tick that boundary `index` stamps; never one that is closed.
     fn tick_for(&self, index: u32) -> Tick {
-        let delay = self.welcome.input_delay;
+        let delay = self.delay.ticks();
         Tick(index).plus(delay.into()).max(self.end)
     }
 
@@ -286,13 +408,19 @@ impl Session {
         }
     }
 
-    fn on_input_ack(&mut self, next_low: u16) {
-        let newest = self
-            .stamped
-            .and_then(|last| last.plus(1).widen_back(next_low))
-            .and_then(|next| next.0.checked_sub(1));
-        if let Some(tick) = newest {
-            self.history.on_ack(Tick(tick));
+    /// Takes word of the newest input that arrived; without a slack, none did.
+    fn on_input_ack(&mut self, now: Instant, next_low: u16, slack: i8) -> Option<u8> {
+        if slack == i8::MIN {
+            return None;
         }
+        self.slack = Some(slack);
+        let newest = self
+            .stamped?
+            .plus(1)
+            .widen_back(next_low)?
+            .0
+            .checked_sub(1)?;
+        self.history.on_ack(Tick(newest));
+        self.delay.on_slack(now, Tick(newest), slack)
     }
 }

@@ -55,6 +55,13 @@ impl Column {
         self.skip_known();
     }
 
+    /// Forgets everything, and begins with `step`.
+    pub(super) fn begin_at(&mut self, step: u32) {
+        self.hashes.fill(None);
+        (self.judged, self.missing, self.end) = (step, step, step);
+        self.asked = None;
+    }
+
     /// Whether `step` is the next to be judged, and can be.
     pub(super) fn is_heard(&self, step: u32) -> bool {
         self.is_active && self.judged == step && self.get(step).is_some()

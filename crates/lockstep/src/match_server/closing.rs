@@ -3,12 +3,13 @@
 use wire::{Instant, Seat};
 
 use super::MatchServer;
+use super::place::{Holder, Place, Player, Standing};
 use crate::bundle;
 use crate::chain::CHAIN_LEN;
-use crate::event::{CloseReason, LeaveReason, Phase};
+use crate::event::{CloseReason, LeaveReason, Phase, ServerEvent};
 use crate::input::Input;
 use crate::turn::Origin;
-use crate::{Substitute, Tick};
+use crate::{ClosePolicy, Substitute, Tick};
 
 /// Ticks that may be closed late in one go. After a longer pause of the process the match goes on
 /// from where it was: nobody's inputs for the time between could have been heard.
@@ -17,34 +18,128 @@ const LATE_MAX: u64 = 8;
 impl<I: Input> MatchServer<I> {
     /// Closes what is due.
     pub(super) fn close_due(&mut self, now: Instant) {
-        if self.phase != Phase::Running {
+        if self.phase != Phase::Running || now < self.close_time(self.end) {
             return;
         }
-        let due = self.close_time(self.end);
-        if now < due {
-            return;
+        self.skip_pause(now);
+        while self.phase == Phase::Running && self.is_due(now) {
+            self.close_tick(now);
         }
+        self.expire_hashes(now);
+    }
+
+    /// Closes the tick that waits, where nobody is missing any more.
+    pub(super) fn close_if_complete(&mut self, now: Instant) {
+        if self.waits_until.is_some() {
+            self.close_due(now);
+        }
+    }
+
+    /// Goes on from where it was, if the process was paused.
+    fn skip_pause(&mut self, now: Instant) {
+        let due = self.close_time(self.end) + self.config.close.cap();
         let period = self.limits.period_nanos.max(1);
         let late = now.saturating_since(due).as_nanos();
         let late = u64::try_from(late).unwrap_or(u64::MAX) / period;
         if late >= LATE_MAX {
             let skipped = core::time::Duration::from_nanos(late.saturating_mul(period));
             self.origin += skipped;
+            self.waits_until = None;
             self.stats.pauses = self.stats.pauses.saturating_add(1);
         }
-        while self.phase == Phase::Running && self.close_time(self.end) <= now {
-            self.close_tick(now);
+    }
+
+    /// Whether the next tick closes now; if it waits instead, until when.
+    fn is_due(&mut self, now: Instant) -> bool {
+        let due = self.close_time(self.end);
+        if now < due {
+            return false;
         }
-        self.expire_hashes(now);
+        let cap = self.config.close.cap();
+        if cap.is_zero() {
+            return true;
+        }
+        let until = due + cap;
+        let is_complete = self.is_complete(self.end);
+        if !is_complete && now < until {
+            self.waits_until = Some(until);
+            return false;
+        }
+        if !is_complete {
+            self.give_up_on_missing();
+        }
+        if self.waits_until.take().is_some() {
+            // All later ticks move with it: nobody is made to hurry.
+            let waited = now.min(until).saturating_since(due);
+            self.origin += waited;
+            self.stats.ticks_delayed = self.stats.ticks_delayed.saturating_add(1);
+        }
+        true
+    }
+
+    /// Whether enough inputs of `tick` are there.
+    fn is_complete(&self, tick: Tick) -> bool {
+        let (mut there, mut missing) = (0_u16, 0_u16);
+        for place in &self.places {
+            let Some(Standing::Playing { awaited_from }) =
+                place.player().map(|player| player.standing)
+            else {
+                continue;
+            };
+            if place.log.get(tick).is_some() {
+                there = there.saturating_add(1);
+            } else if awaited_from.is_some_and(|from| from <= tick) {
+                missing = missing.saturating_add(1);
+            }
+        }
+        match self.config.close {
+            ClosePolicy::Clock { .. } => true,
+            ClosePolicy::WaitAll { .. } => missing == 0,
+            ClosePolicy::Quorum { seats, .. } => missing == 0 || there >= seats,
+        }
+    }
+
+    /// Waits for nobody again who let a tick wait in vain, until heard in time.
+    fn give_up_on_missing(&mut self) {
+        let tick = self.end;
+        for (place, seat) in self.places.iter_mut().zip((0..=u16::MAX).map(Seat)) {
+            let is_missing = place.log.get(tick).is_none();
+            if let Some(player) = place.player_mut()
+                && let Standing::Playing { awaited_from } = &mut player.standing
+                && is_missing
+                && awaited_from.is_some_and(|from| from <= tick)
+            {
+                *awaited_from = None;
+                self.events.push_back(ServerEvent::Missed { seat, tick });
+            }
+        }
     }
 
     fn close_tick(&mut self, now: Instant) {
         let tick = self.end;
         self.after.copy_from(&self.before);
-        for (place, seat) in self.places.iter().zip((0..=u16::MAX).map(Seat)) {
-            if place.player().is_none() {
+        for (place, seat) in self.places.iter_mut().zip((0..=u16::MAX).map(Seat)) {
+            let Place { holder, log } = place;
+            let input = log.get(tick);
+            if let Holder::Held(player) = holder
+                && player.standing == Standing::InStep
+                && input.is_some()
+            {
+                player.standing = Standing::Playing {
+                    awaited_from: Some(tick),
+                };
+                self.events.push_back(ServerEvent::Entered { seat, tick });
+            }
+            let is_playing = matches!(
+                holder,
+                Holder::Held(Player {
+                    standing: Standing::Playing { .. },
+                    ..
+                })
+            );
+            if !is_playing {
                 self.after.set(seat, &self.neutral, Origin::Absent);
-            } else if let Some(input) = place.log.get(tick) {
+            } else if let Some(input) = input {
                 self.after.set(seat, input, Origin::Confirmed);
             } else {
                 let input = match self.config.substitute {
@@ -75,17 +170,18 @@ impl<I: Input> MatchServer<I> {
     /// Has the tick sent to all, and puts out those whom the chain can no longer serve.
     fn on_tick_closed(&mut self) {
         self.transmit_from = 0;
+        self.gather_early_inputs();
         for index in 0..self.shape.seats {
             let Some(player) = self
                 .places
                 .get_mut(usize::from(index))
-                .and_then(super::place::Place::player_mut)
+                .and_then(Place::player_mut)
             else {
                 continue;
             };
             player.repair.on_tick(&self.limits);
-            player.is_due |= player.is_ready;
-            if self.end.since(player.repair.next()) > CHAIN_LEN {
+            player.is_due |= player.is_ready();
+            if player.is_ready() && self.end.since(player.repair.next()) > CHAIN_LEN {
                 self.remove(Seat(index), LeaveReason::Behind, CloseReason::Behind);
             }
         }

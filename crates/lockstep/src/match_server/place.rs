@@ -2,16 +2,16 @@
 
 use wire::Instant;
 
-use crate::PeerId;
 use crate::input::Width;
 use crate::input_log::InputLog;
 use crate::repair::{Repair, RepairLimits};
+use crate::{PeerId, Tick};
 
 /// A seat of the match.
 #[derive(Debug)]
 pub(super) struct Place {
     pub(super) holder: Holder,
-    /// Inputs that its players sent.
+    /// Inputs that its holder sent.
     pub(super) log: InputLog,
 }
 
@@ -22,20 +22,39 @@ pub(super) enum Holder {
     Held(Player),
 }
 
-/// Somebody who plays.
+/// Somebody who plays, or is about to.
 #[derive(Debug)]
 pub(super) struct Player {
     pub(super) peer: PeerId,
-    /// Whether it holds the welcome.
-    pub(super) is_ready: bool,
-    /// When to send the welcome; `None` once it is ready.
-    pub(super) welcome_at: Option<Instant>,
+    pub(super) standing: Standing,
     /// Whether it is due a welcome or turns.
     pub(super) is_due: bool,
     pub(super) repair: Repair,
     /// How long before its tick's close the newest input came, in quarter ticks; -128 before one
     /// did.
     pub(super) slack: i8,
+}
+
+/// How far somebody has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Standing {
+    /// It does not hold the welcome.
+    Welcomed {
+        /// When to send it again.
+        again_at: Instant,
+        /// When it is put out; `None` before ticks begin.
+        until: Option<Instant>,
+    },
+    /// It came into a running match and gets what it lacks; its seat is absent.
+    CatchingUp,
+    /// It has caught up: its seat plays from the first tick on that has an input of its.
+    InStep,
+    /// Its inputs count.
+    Playing {
+        /// First tick that waits for its input, where the policy lets it; none before its first
+        /// input, nor after a tick waited in vain, until an input comes in time.
+        awaited_from: Option<Tick>,
+    },
 }
 
 impl Place {
@@ -59,18 +78,44 @@ impl Place {
             Holder::Empty => None,
         }
     }
+
+    /// Whether its holder has the welcome.
+    pub(super) fn is_ready(&self) -> bool {
+        self.player().is_some_and(Player::is_ready)
+    }
 }
 
 impl Player {
     /// Somebody who is due a welcome at once.
-    pub(super) const fn new(peer: PeerId, now: Instant, limits: &RepairLimits) -> Self {
+    pub(super) const fn new(
+        peer: PeerId,
+        now: Instant,
+        until: Option<Instant>,
+        limits: &RepairLimits,
+    ) -> Self {
         Self {
             peer,
-            is_ready: false,
-            welcome_at: Some(now),
+            standing: Standing::Welcomed {
+                again_at: now,
+                until,
+            },
             is_due: false,
             repair: Repair::new(limits),
             slack: i8::MIN,
+        }
+    }
+
+    pub(super) const fn is_ready(&self) -> bool {
+        !matches!(self.standing, Standing::Welcomed { .. })
+    }
+
+    /// When to send the welcome again, or to give it up.
+    pub(super) fn welcome_at(&self) -> Option<Instant> {
+        match self.standing {
+            Standing::Welcomed { again_at, until } => {
+                Some(until.map_or(again_at, |until| again_at.min(until)))
+            }
+            Standing::CatchingUp | Standing::InStep | Standing::Playing { .. } => None,
         }
     }
 }

@@ -5,6 +5,8 @@
 use wire::{Instant, Seat};
 
 use super::MatchServer;
+use super::place::{Place, Standing};
+use super::starting::LAG_IN_STEP;
 use crate::chain::CHAIN_LEN;
 use crate::event::{CloseReason, Phase};
 use crate::input::Input;
@@ -18,7 +20,10 @@ impl<I: Input> MatchServer<I> {
         let Some(seat) = self.peers.get(&peer).copied() else {
             // Whoever still plays has not heard that it does not.
             if let Some((_, is_due)) = self.departed.get_mut(&peer)
-                && matches!(decode_up(datagram, I::WIDTH), Ok(Up::Ready | Up::Report(_)))
+                && matches!(
+                    decode_up(datagram, I::WIDTH),
+                    Ok(Up::Ready { .. } | Up::Report(_))
+                )
             {
                 *is_due = true;
             }
@@ -26,11 +31,8 @@ impl<I: Input> MatchServer<I> {
             return;
         };
         match decode_up(datagram, I::WIDTH) {
-            Ok(Up::Ready) => self.on_ready(now, seat),
-            Ok(Up::Report(report)) => {
-                self.on_ready(now, seat);
-                self.on_report(now, seat, &report);
-            }
+            Ok(Up::Ready { next }) => self.on_ready(now, seat, next),
+            Ok(Up::Report(report)) => self.on_report(now, seat, &report),
             Ok(Up::Leave(reason)) => self.remove(seat, reason, CloseReason::Removed),
             Err(_) => {
                 self.stats.dropped_malformed = self.stats.dropped_malformed.saturating_add(1);
@@ -48,17 +50,26 @@ impl<I: Input> MatchServer<I> {
             .0
             .checked_sub(1)
             .and_then(|tick| self.closed_at(Tick(tick)));
-        if let Some(player) = self
-            .places
-            .get_mut(usize::from(seat.0))
-            .and_then(super::place::Place::player_mut)
-        {
-            let ack = Ack {
-                next,
-                is_gap: report.is_gap,
-                sent_at,
-            };
-            player.repair.on_ack(now, &ack);
+        let next_at = self.closed_at(next);
+        let place = self.places.get_mut(usize::from(seat.0));
+        let Some(player) = place
+            .and_then(Place::player_mut)
+            .filter(|player| player.is_ready())
+        else {
+            self.stats.dropped_ack = self.stats.dropped_ack.saturating_add(1);
+            return;
+        };
+        let ack = Ack {
+            next,
+            is_gap: report.is_gap,
+            sent_at,
+        };
+        player.repair.on_ack(now, &ack);
+        let is_in_step = !report.is_gap
+            && report.lag <= LAG_IN_STEP
+            && player.repair.is_level(now, next_at, &self.limits);
+        if player.standing == Standing::CatchingUp && is_in_step {
+            player.standing = Standing::InStep;
         }
         if report.hashes.count > 0 {
             self.on_hashes(seat, next, &report.hashes);
@@ -129,14 +140,19 @@ impl<I: Input> MatchServer<I> {
             if let Some(player) = self
                 .places
                 .get_mut(usize::from(seat.0))
-                .and_then(super::place::Place::player_mut)
+                .and_then(Place::player_mut)
             {
                 player.slack = slack;
+                if let Standing::Playing { awaited_from } = &mut player.standing
+                    && tick >= end
+                {
+                    awaited_from.get_or_insert(tick);
+                }
             }
         }
     }
 
-    /// Quarter ticks from `now` to the close of `tick`, -127 to 127.
+    /// Quarter ticks from `now` to the close of `tick`, rounded down: -127 to 127.
     fn slack(&self, now: Instant, tick: Tick) -> i8 {
         let close = self.close_time(tick);
         let quarter = u128::from(self.limits.period_nanos / 4).max(1);
@@ -147,7 +163,9 @@ impl<I: Input> MatchServer<I> {
         if now <= close {
             quarters(close.saturating_since(now))
         } else {
-            quarters(now.saturating_since(close)).saturating_neg()
+            // Late by less than a quarter is late.
+            let late = quarters(now.saturating_since(close));
+            late.saturating_add(1).saturating_neg()
         }
     }
 }

@@ -1,7 +1,5 @@
 //! What clients are told.
 
-use core::time::Duration;
-
 use wire::{Instant, Seat};
 
 use super::MatchServer;
@@ -9,30 +7,9 @@ use crate::event::Phase;
 use crate::input::Input;
 use crate::message::{Mode, Welcome, write_bye, write_turns_head, write_welcome};
 use crate::repair::Closed;
-use crate::{PeerId, Tick};
-
-/// Time between welcomes, give or take a quarter by lot, so that many clients do not pulse.
-const WELCOME_INTERVAL_MILLIS: u64 = 50;
+use crate::{ClosePolicy, PeerId, Tick};
 
 impl<I: Input> MatchServer<I> {
-    pub(super) fn repeat_welcomes(&mut self, now: Instant) {
-        for place in &mut self.places {
-            let Some(player) = place.player_mut() else {
-                continue;
-            };
-            if player.welcome_at.is_some_and(|at| at <= now) {
-                let quarter = WELCOME_INTERVAL_MILLIS / 4;
-                let millis = self.generator.between(
-                    WELCOME_INTERVAL_MILLIS - quarter,
-                    WELCOME_INTERVAL_MILLIS + quarter,
-                );
-                player.welcome_at = Some(now + Duration::from_millis(millis));
-                player.is_due = true;
-                self.transmit_from = 0;
-            }
-        }
-    }
-
     /// Writes the next datagram and returns who shall get it.
     pub(super) fn transmit(&mut self, now: Instant, buf: &mut Vec<u8>) -> Option<PeerId> {
         while self.transmit_from < self.places.len() {
@@ -61,7 +38,7 @@ impl<I: Input> MatchServer<I> {
             return None;
         }
         player.is_due = false;
-        if !player.is_ready {
+        if !player.is_ready() {
             let peer = player.peer;
             write_welcome(buf, &self.welcome(seat));
             return Some(peer);
@@ -77,6 +54,8 @@ impl<I: Input> MatchServer<I> {
         let slice = player.repair.slice(now, &closed, &self.limits);
         let wait = player.repair.answer_nanos(&self.limits);
         let wanted = self.ledger.ask(now, seat, wait);
+        let start = buf.len();
+        self.forwarding.put(buf);
         write_turns_head(
             buf,
             next_input_low,
@@ -87,6 +66,7 @@ impl<I: Input> MatchServer<I> {
         for tick in slice.ticks.clone() {
             buf.extend_from_slice(self.chain.get(Tick(tick)).unwrap_or_default());
         }
+        self.forwarding.take_back_if_long(buf, start);
         let count = u64::try_from(slice.ticks.len()).unwrap_or(u64::MAX);
         self.stats.bundles_sent = self.stats.bundles_sent.saturating_add(count);
         let catch_up = u64::from(slice.is_catch_up);
@@ -96,7 +76,11 @@ impl<I: Input> MatchServer<I> {
 
     fn welcome(&self, seat: Seat) -> Welcome {
         Welcome {
-            mode: Mode::Clock,
+            mode: match self.config.close {
+                ClosePolicy::Clock { .. } => Mode::Clock,
+                ClosePolicy::WaitAll { .. } => Mode::WaitAll,
+                ClosePolicy::Quorum { .. } => Mode::Quorum,
+            },
             shape: self.shape,
             seat,
             period_nanos: self.config.tick_rate.period_nanos(),

@@ -1,34 +1,113 @@
-//! When ticks begin, and with whom.
+//! When ticks begin, and with whom; and who comes later.
+
+use core::time::Duration;
 
 use wire::{Instant, Seat};
 
 use super::MatchServer;
-use super::place::{Holder, Place};
-use crate::StartPolicy;
+use super::place::{Holder, Place, Player, Standing};
+use crate::chain::CHAIN_LEN;
 use crate::event::{CloseReason, LeaveReason, Phase, ServerEvent};
 use crate::input::Input;
+use crate::{PeerId, StartPolicy, Tick};
+
+/// Time between welcomes, give or take a quarter by lot, so that many clients do not pulse.
+const WELCOME_INTERVAL_MILLIS: u64 = 50;
+
+/// Ticks by which the chain must reach further back than what a client lacks, lest it lose it while
+/// it catches up: some 4 s at 60 Hz.
+const CATCH_UP_MARGIN: u32 = 256;
+
+/// Turns that may wait for the simulation of a client who is in step.
+pub(super) const LAG_IN_STEP: u32 = 2;
 
 impl<I: Input> MatchServer<I> {
-    /// Takes note that the player of `seat` is ready.
-    pub(super) fn on_ready(&mut self, now: Instant, seat: Seat) {
-        let place = self.places.get_mut(usize::from(seat.0));
-        let Some(player) = place.and_then(Place::player_mut) else {
+    /// Gives an empty seat to `peer`.
+    pub(super) fn seat(&mut self, now: Instant, peer: PeerId, seat: Seat) {
+        let until = (self.phase == Phase::Running).then(|| now + self.config.start_timeout);
+        let end = self.end;
+        let Some(place) = self.places.get_mut(usize::from(seat.0)) else {
             return;
         };
-        if player.is_ready {
+        // What its last holder sent for ticks to come is not this one's.
+        place.log.clear();
+        place.holder = Holder::Held(Player::new(peer, now, until, &self.limits));
+        self.departed.remove(&peer);
+        self.peers.insert(peer, seat);
+        if self.phase == Phase::Gathering {
+            debug_assert_eq!(end, Tick(0), "no tick closes before the start");
+            self.ledger.admit(seat);
+        }
+    }
+
+    /// Takes note that the player of `seat` holds the welcome, and lacks ticks from `next` on.
+    pub(super) fn on_ready(&mut self, now: Instant, seat: Seat, next: Tick) {
+        let place = self.places.get_mut(usize::from(seat.0));
+        let Some(player) = place
+            .and_then(Place::player_mut)
+            .filter(|player| !player.is_ready())
+        else {
+            return;
+        };
+        if self.phase == Phase::Running {
+            self.on_late_ready(seat, next);
             return;
         }
-        player.is_ready = true;
-        player.welcome_at = None;
+        player.standing = Standing::Playing { awaited_from: None };
         player.is_due = false;
         self.events.push_back(ServerEvent::Ready { seat });
         if self.phase != Phase::Gathering || self.config.start != StartPolicy::AllReady {
             return;
         }
-        if self.places.iter().all(is_ready) {
+        if self.places.iter().all(Place::is_ready) {
             self.begin(now);
         } else if self.start_at.is_none() {
             self.start_at = Some(now + self.config.start_timeout);
+        }
+    }
+
+    /// Lets somebody catch up who came while ticks close.
+    fn on_late_ready(&mut self, seat: Seat, next: Tick) {
+        let reach = CHAIN_LEN.saturating_sub(CATCH_UP_MARGIN);
+        if next > self.end || self.end.since(next) > reach {
+            self.remove(seat, LeaveReason::Behind, CloseReason::Behind);
+            return;
+        }
+        let place = self.places.get_mut(usize::from(seat.0));
+        let Some(player) = place.and_then(Place::player_mut) else {
+            return;
+        };
+        player.standing = Standing::CatchingUp;
+        player.repair.begin_at(next);
+        player.is_due = true;
+        self.transmit_from = 0;
+        let interval = u32::from(self.config.hash_interval.get());
+        self.ledger.admit_late(seat, next.0.div_ceil(interval));
+        self.events.push_back(ServerEvent::Ready { seat });
+    }
+
+    /// Repeats welcomes, and gives up on those who came into a running match and never answered.
+    pub(super) fn repeat_welcomes(&mut self, now: Instant) {
+        for index in 0..self.shape.seats {
+            let place = self.places.get_mut(usize::from(index));
+            let Some(player) = place.and_then(Place::player_mut) else {
+                continue;
+            };
+            let Standing::Welcomed { again_at, until } = &mut player.standing else {
+                continue;
+            };
+            if until.is_some_and(|until| until <= now) {
+                self.remove(Seat(index), LeaveReason::NotReady, CloseReason::NotReady);
+            } else if *again_at <= now {
+                let quarter = WELCOME_INTERVAL_MILLIS / 4;
+                let millis = self.generator.between(
+                    WELCOME_INTERVAL_MILLIS - quarter,
+                    WELCOME_INTERVAL_MILLIS + quarter,
+                );
+                *again_at = now + Duration::from_millis(millis);
+                player.is_due = true;
+                self.transmit_from = 0;
+            }
         }
     }
 
@@ -40,7 +119,7 @@ impl<I: Input> MatchServer<I> {
         for seat in (0..self.shape.seats).map(Seat) {
             let place = self.places.get(usize::from(seat.0));
             if place
-                .is_some_and(|place| matches!(place.holder, Holder::Held(_)) && !is_ready(place))
+                .is_some_and(|place| matches!(place.holder, Holder::Held(_)) && !place.is_ready())
             {
                 self.remove(seat, LeaveReason::NotReady, CloseReason::NotReady);
             }
@@ -50,7 +129,7 @@ impl<I: Input> MatchServer<I> {
 
     /// With nobody left who is ready, nobody waits.
     pub(super) fn stop_waiting(&mut self) {
-        if !self.places.iter().any(is_ready) {
+        if !self.places.iter().any(Place::is_ready) {
             self.start_at = None;
         }
     }
@@ -61,10 +140,14 @@ impl<I: Input> MatchServer<I> {
         self.phase = Phase::Running;
         self.origin = now;
         self.start_at = None;
+        let late = Some(now + self.config.start_timeout);
+        for place in &mut self.places {
+            if let Some(player) = place.player_mut()
+                && let Standing::Welcomed { until, .. } = &mut player.standing
+            {
+                *until = late;
+            }
+        }
         self.events.push_back(ServerEvent::Started);
     }
-}
-
-fn is_ready(place: &Place) -> bool {
-    place.player().is_some_and(|player| player.is_ready)
 }

@@ -224,7 +224,10 @@ fn links(
         let is_known = links.iter().flatten().any(|link| link.peer == peer);
         match links.get_mut(usize::from(seat.0)) {
             Some(link @ None) if !is_known && seat != own => {
-                *link = Some(Link::new(peer, limits, now));
+                let mut new = Link::new(peer, limits, now);
+                // The hello says that nothing happens before.
+                new.repair.begin_at(Tick(config.input_delay.into()));
+                *link = Some(new);
             }
             Some(_) | None => return Err(MeshConfigError::Peers),
         }

@@ -5,11 +5,12 @@ use core::ops::RangeInclusive;
 
 use wire::{MatchId, Reader, Seat, Writer};
 
-use super::{BYE, DecodeError, TURNS, TURNS_ASKING, VERSION, WELCOME};
-use crate::Repair;
+use super::early::{self, EarlyInputs};
+use super::{BYE, DecodeError, EARLY, TURNS, TURNS_ASKING, VERSION, WELCOME};
 use crate::bundle::{self, Shape};
 use crate::event::CloseReason;
 use crate::input::Width;
+use crate::{InputDelay, Repair};
 
 /// A datagram from the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,6 +19,8 @@ pub enum Down<'a> {
     Welcome(Welcome),
     /// Closed ticks.
     Turns(Turns<'a>),
+    /// The same, and inputs of ticks that are not closed.
+    Early(EarlyInputs<'a>, Turns<'a>),
     /// The client is out of the match.
     Bye(CloseReason),
 }
@@ -27,17 +30,14 @@ pub enum Down<'a> {
 /// A shorter one would have a client wake and report as often as the server likes.
 pub const PERIOD_NANOS: RangeInclusive<u32> = 1_000_000..=1_000_000_000;
 
-/// Input delays, in ticks: four fewer than the window in which a server takes inputs.
-pub const INPUT_DELAY: RangeInclusive<u8> = 1..=60;
-
 /// What a client must know of its match.
 ///
 /// | field | bytes |
 /// |---|---|
-/// | kind, version, mode | 1 each |
+/// | kind, version, mode (0 clock, 1 wait-all, 2 quorum) | 1 each |
 /// | seat count, own seat, input width in bits | 2 each |
 /// | tick period in nanoseconds, 1,000,000 to 1,000,000,000 | 4 |
-/// | input delay in ticks, 1 to 60 | 1 |
+/// | input delay in ticks, least and most, 1 to 60 | 1 each |
 /// | ticks in each datagram, 1 to 8 | 1 |
 /// | hash interval in ticks, 1 to 255 | 1 |
 /// | match id | 16 |
@@ -51,9 +51,8 @@ pub struct Welcome {
     pub seat: Seat,
     /// Length of a tick, in nanoseconds; [`PERIOD_NANOS`].
     pub period_nanos: u32,
-    /// Ticks between the newest tick a client could have heard of and the one its input is for;
-    /// [`INPUT_DELAY`].
-    pub input_delay: u8,
+    /// Ticks between the newest tick a client could have heard of and the one its input is for.
+    pub input_delay: InputDelay,
     /// Ticks in each datagram: how many copies of a bundle go out unasked; 1 to 8.
     pub repair: u8,
     /// Ticks from one state hash to the next.
@@ -65,8 +64,12 @@ pub struct Welcome {
 /// Who closes ticks, and when.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
-    /// The server, by its clock; code 0. Other codes are reserved.
+    /// The server, by its clock.
     Clock,
+    /// The server, when all inputs are there.
+    WaitAll,
+    /// The server, when enough inputs are there.
+    Quorum,
 }
 
 /// Closed ticks, with what the receiver alone is told.
@@ -133,6 +136,18 @@ pub fn decode_down(datagram: &[u8], shape: Option<Shape>) -> Result<Down<'_>, De
             let shape = shape.ok_or(DecodeError::Malformed)?;
             decode_turns(reader, kind, shape).map(Down::Turns)
         }
+        EARLY => {
+            let shape = shape.ok_or(DecodeError::Malformed)?;
+            let first_low = reader.u16()?;
+            let (early, rest) = early::decode(first_low, reader.take_rest(), shape)?;
+            let mut reader = Reader::new(rest);
+            match reader.u8()? {
+                kind @ (TURNS | TURNS_ASKING) => {
+                    decode_turns(reader, kind, shape).map(|turns| Down::Early(early, turns))
+                }
+                _ => Err(DecodeError::Malformed),
+            }
+        }
         BYE => {
             let reason = CloseReason::from_code(reader.u8()?).ok_or(DecodeError::Malformed)?;
             if reader.is_empty() {
@@ -150,25 +165,27 @@ fn decode_welcome(mut reader: Reader<'_>) -> Result<Welcome, DecodeError> {
     if version != VERSION {
         return Err(DecodeError::Version(version));
     }
-    if reader.u8()? != 0 {
-        return Err(DecodeError::Malformed);
-    }
+    let mode = match reader.u8()? {
+        0 => Mode::Clock,
+        1 => Mode::WaitAll,
+        2 => Mode::Quorum,
+        _ => return Err(DecodeError::Malformed),
+    };
     let seats = reader.u16()?;
     let seat = reader.u16()?;
     let width = Width::new(reader.u16()?).ok_or(DecodeError::Malformed)?;
     let period_nanos = reader.u32()?;
-    let input_delay = reader.u8()?;
+    let [delay_min, delay_max] = reader.array()?;
+    let input_delay = InputDelay::adaptive(delay_min, delay_max).ok_or(DecodeError::Malformed)?;
     let repair = reader.u8()?;
     let hash_interval = NonZeroU8::new(reader.u8()?).ok_or(DecodeError::Malformed)?;
     let match_id = MatchId(reader.array()?);
-    let is_playable = PERIOD_NANOS.contains(&period_nanos)
-        && INPUT_DELAY.contains(&input_delay)
-        && Repair::new(repair).is_some();
+    let is_playable = PERIOD_NANOS.contains(&period_nanos) && Repair::new(repair).is_some();
     if !reader.is_empty() || seat >= seats || !is_playable {
         return Err(DecodeError::Malformed);
     }
     Ok(Welcome {
-        mode: Mode::Clock,
+        mode,
         shape: Shape { seats, width },
         seat: Seat(seat),
         period_nanos,
@@ -210,15 +227,25 @@ pub(crate) fn write_welcome(out: &mut Vec<u8>, welcome: &Welcome) {
     writer.u8(VERSION);
     writer.u8(match welcome.mode {
         Mode::Clock => 0,
+        Mode::WaitAll => 1,
+        Mode::Quorum => 2,
     });
     writer.u16(welcome.shape.seats);
     writer.u16(welcome.seat.0);
     writer.u16(welcome.shape.width.get());
     writer.u32(welcome.period_nanos);
-    writer.u8(welcome.input_delay);
+    writer.u8(welcome.input_delay.min());
+    writer.u8(welcome.input_delay.max());
     writer.u8(welcome.repair);
     writer.u8(welcome.hash_interval.get());
     writer.bytes(&welcome.match_id.0);
+}
+
+/// Appends what stands before early inputs.
+pub(crate) fn write_early_head(out: &mut Vec<u8>, first_low: u16) {
+    let mut writer = Writer::new(out);
+    writer.u8(EARLY);
+    writer.u16(first_low);
 }
 
 /// Appends what stands before the bundles.

@@ -3,6 +3,7 @@
 use wire::Reader;
 
 use super::{DecodeError, LEAVE, READY, REPORT, VERSION};
+use crate::Tick;
 use crate::bits::{BitReader, BitWriter, Malformed};
 use crate::delta;
 use crate::event::LeaveReason;
@@ -17,8 +18,11 @@ pub const HASHES_MAX: u32 = 16;
 /// A datagram from a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Up<'a> {
-    /// It holds the welcome and waits for the first tick.
-    Ready,
+    /// It holds the welcome and waits for turns.
+    Ready {
+        /// First tick that it lacks: 0, but for one who comes back.
+        next: Tick,
+    },
     /// Acknowledgement, inputs and state hashes.
     Report(Report<'a>),
     /// It goes.
@@ -178,8 +182,9 @@ fn write_inputs<'i>(
 }
 
 /// Appends word that the client waits for the first tick.
-pub(crate) fn write_ready(out: &mut Vec<u8>) {
+pub(crate) fn write_ready(out: &mut Vec<u8>, next: Tick) {
     out.extend_from_slice(&[READY, VERSION]);
+    out.extend_from_slice(&next.0.to_be_bytes());
 }
 
 /// Appends word that the client goes; a reason that is the server's to give is none of its.
@@ -205,7 +210,8 @@ pub fn decode_up(datagram: &[u8], width: Width) -> Result<Up<'_>, DecodeError> {
             if version != VERSION {
                 return Err(DecodeError::Version(version));
             }
-            end(&reader).map(|()| Up::Ready)
+            let next = Tick(reader.u32()?);
+            end(&reader).map(|()| Up::Ready { next })
         }
         REPORT => decode_report(reader.rest(), width).map(Up::Report),
         LEAVE => {

@@ -10,7 +10,7 @@ use core::time::Duration;
 
 use crate::{SavePolicy, Tick};
 
-/// Distances to choose from: 1, 2, 4, ... 64.
+/// Distances to choose from: 1, 2, 4, ... 64, twice the widest window.
 const CANDIDATES: usize = 7;
 
 /// Ticks without a rollback after which their saves are counted all the same.
@@ -49,10 +49,12 @@ pub(super) struct Spacing {
 
 impl Spacing {
     pub(super) fn new(window: u8, policy: SavePolicy) -> Self {
-        let twice = u32::from(window).saturating_mul(2).max(1);
+        let window = u32::from(window).max(1);
         let reach = match policy {
             SavePolicy::Dense => 1,
-            SavePolicy::Sparse | SavePolicy::Auto => twice,
+            // With less, a game a whole window ahead would start over all the time, and saves
+            // that are ten times as dear as steps would cost a tenth more than they must.
+            SavePolicy::Sparse | SavePolicy::Auto => window.saturating_mul(2),
         };
         Self {
             policy,

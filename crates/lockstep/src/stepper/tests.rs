@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::Width;
+use crate::turn::Origin;
 use wire::{Generator, Seed};
 
 const SHAPE: Shape = Shape {

@@ -2,7 +2,10 @@
 
 use core::time::Duration;
 
-use lockstep::{ClientEvent, Input, Origin, Repair, ServerEvent, Substitute, Tick, TickRate};
+use lockstep::{
+    ClientEvent, ClosePolicy, Input, InputDelay, Origin, Repair, ServerEvent, Substitute, Tick,
+    TickRate,
+};
 use netsim::{for_each_seed, test_site};
 use wire::{Generator, Seed};
 
@@ -57,7 +60,8 @@ where
     if generator.chance(500_000) {
         config.substitute = Substitute::Neutral;
     }
-    config.input_delay = u8::try_from(generator.between(1, 20)).unwrap();
+    let delay = u8::try_from(generator.between(1, 20)).unwrap();
+    config.input_delay = InputDelay::fixed(delay).unwrap();
     let mut world = World::seeded(seed, config, Link::perfect(), play);
     for index in 0..world.links.len() {
         world.links[index] = any_link(&mut generator);
@@ -68,7 +72,7 @@ where
 }
 
 /// Guarantees 1, 2, 4 and 12 for one world.
-fn assert_guarantees<I>(world: &World<I>)
+pub(crate) fn assert_guarantees<I>(world: &World<I>)
 where
     I: Clone + PartialEq + core::fmt::Debug,
 {
@@ -125,7 +129,9 @@ fn sim_ls_1_flipped_bits_harm_nobody_elses_agreement() {
 #[test]
 fn ls_5_ticks_close_on_time_whatever_clients_do() {
     let mut config = config(3);
-    config.grace = Duration::from_millis(3);
+    config.close = ClosePolicy::Clock {
+        grace: Duration::from_millis(3),
+    };
     let mut world = World::new(5, config, Link::lossy(5), pad);
     world.run_for(Duration::from_millis(400));
     world.players[1].is_paused = true;
@@ -249,7 +255,7 @@ fn a_match_runs_at_the_rate_and_with_the_copies_it_is_given() {
         let mut config = config(2);
         config.tick_rate = TickRate::new(hz).unwrap();
         config.repair = Repair::new(2).unwrap();
-        config.input_delay = 2;
+        config.input_delay = InputDelay::fixed(2).unwrap();
         let mut world = World::new(7, config, Link::perfect(), pad);
         world.run_for(Duration::from_secs(4));
         let ticks = world.server.ticks_closed();

@@ -4,6 +4,7 @@ use core::convert::Infallible;
 
 use lockstep::{
     ClientConfig, ClientPeer, ClientStats, LeaveReason, MatchServer, PeerId, Phase, ServerStats,
+    Step,
 };
 use netsim::contract::{ContractSubject, Limits, Reached, check_contract};
 use wire::{Arrival, CommandId, Generator, Instant, Machine, Seat, Seed, Transmit};
@@ -71,12 +72,16 @@ impl ContractSubject for Match {
 
     fn build(&self, seed: Seed, now: Instant) -> Vec<Role> {
         let mut seeds = seed.generator(40);
-        let mut server = MatchServer::new(config(CLIENTS), MATCH, seeds.seed(), now).unwrap();
+        let mut config = config(CLIENTS);
+        config.forward_inputs = true;
+        let mut server = MatchServer::new(config, MATCH, seeds.seed(), now).unwrap();
         let mut group = Vec::new();
         for client in 0..CLIENTS {
             let peer = PeerId(u32::from(client) + 1);
             server.join(now, peer, Seat(client)).unwrap();
-            let config = ClientConfig::default();
+            let mut config = ClientConfig::default();
+            // The second one predicts.
+            config.window = u8::try_from(client * 8).unwrap();
             let machine = ClientPeer::new(config, PeerId(0), seeds.seed(), now);
             group.push(Role::Client(Box::new(machine)));
         }
@@ -105,8 +110,13 @@ impl ContractSubject for Match {
             Role::Client(client) => {
                 let input = u16::try_from(generator.below(65_536)).unwrap();
                 client.submit(now, &input).ok();
-                while let Some(turn) = client.poll_turn(now) {
-                    let tick = turn.tick();
+                loop {
+                    let tick = match client.next_step(now) {
+                        Step::Wait { .. } => break,
+                        Step::Advance { turn, is_last } if is_last => turn.tick(),
+                        Step::Settled(tick) => tick,
+                        Step::Advance { .. } | Step::Save(_) | Step::Load(_) => continue,
+                    };
                     client.report(tick, 7).unwrap();
                 }
                 if number == 0 {
@@ -128,6 +138,11 @@ impl ContractSubject for Match {
         } else {
             vec![0x82, low[0], low[1], low[2], 0, low[3], 0x20, 0x20]
         };
+        if index > 0 && generator.chance(300_000) {
+            // Early inputs in front: seat 0 presses a button in some tick.
+            let (tick, button) = (low[2], 0xe0 | low[3] & 0x0f);
+            datagram.splice(0..0, [0x85, 0, tick, button, 0x20]);
+        }
         let last = datagram.len() - 1;
         datagram[last] ^= if generator.chance(500_000) { low[3] } else { 0 };
         Some(datagram)
@@ -138,7 +153,8 @@ impl ContractSubject for Match {
     }
 
     fn limits(&self) -> Limits {
-        // 1,024 bundles, three columns of as many hashes, two logs of 320 inputs, and queues.
+        // 1,024 bundles, three columns of as many hashes, two logs of 320 inputs, and queues. The
+        // rows of one who predicts are fewer than the hashes of a server.
         Limits::new(1_024 * (6 + 6 + 8 + 3 * 8) + 2 * 320 * 6 + 8_192)
     }
 
@@ -165,6 +181,7 @@ fn note_server(stats: &ServerStats, reached: &mut Reached) {
         ("hashes are missing", stats.hashes_missing),
         ("hashes are refused", stats.hashes_refused),
         ("a client catches up", stats.catch_up_datagrams),
+        ("inputs are told early", stats.inputs_forwarded),
         ("the server drops malformed", stats.dropped_malformed),
         ("the server drops a stranger's", stats.dropped_unknown_peer),
         ("the server drops a false ack", stats.dropped_ack),
@@ -177,6 +194,7 @@ fn note_client(stats: &ClientStats, reached: &mut Reached) {
     for (point, count) in [
         ("turns are played", stats.turns),
         ("a client's input is substituted", stats.substituted),
+        ("a game goes back", stats.loads),
         ("bundles come twice", stats.bundles_repeated),
         ("bundles come early", stats.bundles_early),
         ("a client drops malformed", stats.dropped_malformed),

@@ -2,7 +2,7 @@
 
 use core::time::Duration;
 
-use lockstep::{Phase, ServerEvent};
+use lockstep::{InputDelay, Phase, ServerEvent};
 
 use crate::world::{Link, World, config, pad, stick};
 
@@ -51,7 +51,7 @@ fn ls_g10_a_pad_of_eight_players_is_0_7_kb_up_and_1_6_kb_down() {
 #[test]
 fn ls_g11_a_stick_of_eight_players_is_2_kb_up_and_9_kb_down() {
     let mut config = config(8);
-    config.input_delay = 14;
+    config.input_delay = InputDelay::fixed(14).unwrap();
     let mut world = World::new(11, config, link(100, 2), stick);
     let (up, down) = rates(&mut world);
     assert!(up <= 2_000, "{up} B/s up");

@@ -4,7 +4,7 @@ use core::num::NonZeroU8;
 
 use lockstep::bundle::Shape;
 use lockstep::message::{DecodeError, Down, HashRun, Mode, Up, Welcome, decode_down, decode_up};
-use lockstep::{CloseReason, LeaveReason, Width};
+use lockstep::{CloseReason, InputDelay, LeaveReason, Tick, Width};
 use wire::{MatchId, Seat};
 
 /// Reads `name = hex` lines; `#` begins a comment.
@@ -52,10 +52,11 @@ fn inputs(datagram: &[u8], width: Width, before: u32) -> Vec<u32> {
 #[test]
 fn up_vectors_mean_what_they_meant() {
     let up = |name| vector(UP, name);
-    assert_eq!(decode_up(&up("ready"), PAD), Ok(Up::Ready));
+    let next = Tick(0x0001_2345);
+    assert_eq!(decode_up(&up("ready"), PAD), Ok(Up::Ready { next }));
     assert_eq!(
-        decode_up(&up("ready_version_2"), PAD),
-        Err(DecodeError::Version(2))
+        decode_up(&up("ready_version_3"), PAD),
+        Err(DecodeError::Version(3))
     );
     assert_eq!(
         decode_up(&up("leave"), PAD),
@@ -104,11 +105,11 @@ fn up_vectors_mean_what_they_meant() {
 fn down_vectors_mean_what_they_meant() {
     let down = |name| vector(DOWN, name);
     let welcome = Welcome {
-        mode: Mode::Clock,
+        mode: Mode::Quorum,
         shape: SHAPE,
         seat: Seat(2),
         period_nanos: 16_666_666,
-        input_delay: 6,
+        input_delay: InputDelay::adaptive(6, 20).unwrap(),
         repair: 4,
         hash_interval: NonZeroU8::MIN,
         match_id: MatchId(core::array::from_fn(|index| u8::try_from(index).unwrap())),
@@ -132,6 +133,19 @@ fn down_vectors_mean_what_they_meant() {
         // Three arrive; one presses a button and one falls silent; nothing happens.
         assert_eq!(lens, [2, 2, 1]);
     }
+    let datagram = down("early");
+    let Ok(Down::Early(early, turns)) = decode_down(&datagram, Some(SHAPE)) else {
+        panic!("no early inputs");
+    };
+    assert_eq!((early.first_low, turns.first_low), (0x0001, 0xfffe));
+    let mut inputs = Vec::new();
+    early.unpack(&mut [9, 9], &[0, 0], |seat, ahead, input| {
+        inputs.push((seat.0, ahead, [input[0], input[1]]));
+    });
+    assert_eq!(
+        inputs,
+        [(1, 0, [0, 4]), (1, 1, [0, 0]), (2, 3, [0x70, 0xfe])]
+    );
     assert_eq!(
         decode_down(&down("turns"), None),
         Err(DecodeError::Malformed)
@@ -155,7 +169,13 @@ fn a_vector_cut_short_is_refused() {
         .filter(|&len| decode_down(&turns[..len], Some(SHAPE)).is_ok())
         .collect();
     assert_eq!(good, [6, 8, 10, 11]);
-    for len in 0..29 + 5 {
+    let early = vector(DOWN, "early");
+    let head = early.len() - turns.len();
+    let good: Vec<_> = (0..=early.len())
+        .filter(|&len| decode_down(&early[..len], Some(SHAPE)).is_ok())
+        .collect();
+    assert_eq!(good, [6, 8, 10, 11].map(|len| head + len));
+    for len in 0..30 + 5 {
         let welcome = vector(DOWN, "welcome");
         if len != welcome.len() {
             let cut = welcome

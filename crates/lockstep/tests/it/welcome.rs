@@ -24,9 +24,10 @@ const ORDINARY: Terms = Terms {
 
 /// A welcome to a match of one seat and 16 buttons.
 fn welcome(terms: Terms) -> Vec<u8> {
-    let mut out = vec![0x81, 1, 0, 0, 1, 0, 0, 0, 16];
+    let mut out = vec![0x81, 2, 0, 0, 1, 0, 0, 0, 16];
     out.extend_from_slice(&terms.period_nanos.to_be_bytes());
-    out.extend_from_slice(&[terms.input_delay, terms.repair, terms.hash_interval]);
+    out.extend_from_slice(&[terms.input_delay; 2]);
+    out.extend_from_slice(&[terms.repair, terms.hash_interval]);
     out.extend_from_slice(&[7; 16]);
     out
 }

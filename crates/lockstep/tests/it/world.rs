@@ -6,8 +6,8 @@ use core::ops::Range;
 use core::time::Duration;
 
 use lockstep::{
-    ClientConfig, ClientEvent, ClientPeer, Config, Input, MatchServer, PeerId, ServerEvent,
-    StateHasher, Tick,
+    ClientConfig, ClientEvent, ClientPeer, Config, Input, InputDelay, MatchServer, PeerId,
+    ServerEvent, StateHasher, Tick,
 };
 use wire::{Arrival, Generator, Instant, MatchId, Seat, Seed};
 
@@ -204,6 +204,41 @@ impl<I: Input + Clone + PartialEq + core::fmt::Debug> World<I> {
         }
     }
 
+    /// Has the seat of `index` empty for now; before anything has happened.
+    pub(crate) fn keep_out(&mut self, index: usize) {
+        self.server.leave(self.now, peer(index));
+        self.players[index].is_paused = true;
+    }
+
+    /// Has somebody new join the seat of `index`.
+    pub(crate) fn join_anew(&mut self, index: usize) {
+        self.server
+            .join(self.now, peer(index), seat(index))
+            .unwrap();
+        let seed = Seed::from_number(self.sent);
+        let player = &mut self.players[index];
+        let now = player.local(self.now);
+        player.machine = ClientPeer::new(ClientConfig::default(), PeerId(9_999), seed, now);
+        player.is_paused = false;
+        player.state = 0;
+        player.states.clear();
+        player.logs.clear();
+        player.turned_at.clear();
+        player.own.clear();
+        player.submitted.clear();
+    }
+
+    /// Has the player of `index` come back with all it had, its session having been lost.
+    pub(crate) fn reconnect(&mut self, index: usize) {
+        self.server.leave(self.now, peer(index));
+        self.server
+            .join(self.now, peer(index), seat(index))
+            .unwrap();
+        let player = &mut self.players[index];
+        let now = player.local(self.now);
+        player.machine.reconnect(now, PeerId(9_999));
+    }
+
     /// Runs until the server has closed `ticks`, then lets the network settle for a second.
     pub(crate) fn run(&mut self, ticks: u32) {
         while self.server.ticks_closed() < ticks {
@@ -318,8 +353,7 @@ impl<I: Input + Clone + PartialEq + core::fmt::Debug> World<I> {
                 .is_some()
             {
                 self.longest = self.longest.max(buf.len());
-                let peer = PeerId(u32::try_from(index).unwrap());
-                self.send(index, End::Server(peer), &buf);
+                self.send(index, End::Server(peer(index)), &buf);
                 buf.clear();
             }
         }
@@ -388,6 +422,11 @@ impl<I: Input + Clone + PartialEq + core::fmt::Debug> World<I> {
     }
 }
 
+/// What the server calls the player of `index`.
+pub(crate) fn peer(index: usize) -> PeerId {
+    PeerId(u32::try_from(index).unwrap())
+}
+
 pub(crate) fn seat(index: usize) -> Seat {
     Seat(u16::try_from(index).unwrap())
 }
@@ -419,6 +458,6 @@ pub(crate) fn stick(generator: &mut Generator, held: &u32) -> u32 {
 pub(crate) fn config(seats: u16) -> Config {
     let mut config = Config::default();
     config.seats = seats;
-    config.input_delay = 8;
+    config.input_delay = InputDelay::fixed(8).unwrap();
     config
 }

@@ -11,7 +11,7 @@ use std::sync::mpsc::Sender;
 
 use crypto::Ring;
 use crypto::token::TokenKey;
-use lockstep::{ConfigError, MatchServer, PeerId, ServerEvent, Tick, TickRate};
+use lockstep::{ConfigError, InputDelay, MatchServer, PeerId, ServerEvent, Tick, TickRate};
 use matchmaker_core::record::Assign;
 use servicer::{Application, StreamRequests};
 use udp_proto::{ChannelId, CloseCode, Endpoint, Event, Peer, Proof, SessionId};
@@ -419,7 +419,10 @@ fn write_at(post: &StreamRequests<Write>, ticks: u32, of: u32) {
 }
 
 /// Covers a round trip of 400 ms: 12 ticks.
-const INPUT_DELAY: u8 = 12;
+const INPUT_DELAY: InputDelay = match InputDelay::fixed(12) {
+    Some(delay) => delay,
+    None => InputDelay::DEFAULT,
+};
 
 #[cfg(test)]
 mod tests;

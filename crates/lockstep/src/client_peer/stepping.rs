@@ -1,0 +1,233 @@
+//! A client whose game goes ahead of the closed ticks, and back where it guessed wrong.
+//!
+//! The game simulates a tick as soon as its own input for it is stamped. That boundary comes
+//! before the server closes the tick by what the input needs to arrive in time, and the closed
+//! tick comes back later still: with an input delay of `d` the game is `d` or `d + 1` ticks ahead
+//! of what it has heard. A window of at least `d + 1` therefore shows own inputs at once; a
+//! smaller one shows them as many ticks later as it is smaller, at an even pace all the same. The
+//! server's delay is what keeps inputs in time, so it is not 0 here either; it is not seen.
+
+#![warn(clippy::arithmetic_side_effects)]
+
+use std::collections::VecDeque;
+
+use core::time::Duration;
+
+use wire::{Instant, MatchId, Seat};
+
+use super::{ClientPeer, EVENTS_MAX, State};
+use crate::checksum::LogHash;
+use crate::event::{ClientEvent, ReportError};
+use crate::message::{EarlyInputs, Turns, Welcome};
+use crate::stepper::{Do, Stepper, WINDOW_MAX};
+use crate::turn::Row;
+use crate::{ClientConfig, ClientStats, Input, Step, Steps, Tick, Turn};
+
+/// Log hashes kept, of ticks that are closed and not final: up to three windows of 32.
+const LOGS: u32 = 128;
+
+/// How far a game is, which may be ahead of the closed ticks.
+#[derive(Debug)]
+pub(super) struct Stepping {
+    stepper: Stepper,
+    own: Seat,
+    /// Ticks that may be predicted.
+    window: u32,
+    /// First tick that the game may not simulate ahead of its closing.
+    target: Tick,
+    /// Log hash after tick `t` at place `t % LOGS`.
+    logs: Vec<LogHash>,
+}
+
+impl Stepping {
+    /// `None` where nothing is predicted.
+    pub(super) fn new(config: &ClientConfig, welcome: &Welcome, neutral: &[u8]) -> Option<Self> {
+        let window = config.window.min(WINDOW_MAX);
+        if window == 0 {
+            return None;
+        }
+        let logs = usize::try_from(LOGS).unwrap_or(usize::MAX);
+        Some(Self {
+            stepper: Stepper::new(welcome.shape, neutral, window, config.save_policy),
+            own: welcome.seat,
+            window: window.into(),
+            target: Tick(0),
+            logs: vec![LogHash::new(welcome.match_id); logs],
+        })
+    }
+
+    /// Takes the boundary at which bundle `heard` comes if the network is quick, and which stamps
+    /// inputs for `tick`: that tick is simulated now, or as many ticks later as the window is too
+    /// small.
+    pub(super) fn on_boundary(&mut self, heard: Tick, tick: Tick) {
+        let reach = heard.plus(self.window);
+        self.target = self.target.max(tick.plus(1).min(reach));
+    }
+
+    /// Takes what our own player does in `tick`.
+    pub(super) fn on_stamped(&mut self, tick: Tick, input: &[u8]) {
+        self.stepper.foresee(self.own, tick, input);
+    }
+
+    /// Takes what another player does in `tick`, as the server heard it.
+    pub(super) fn on_early(&mut self, seat: Seat, tick: Tick, input: &[u8]) {
+        if seat != self.own {
+            self.stepper.foresee(seat, tick, input);
+        }
+    }
+
+    pub(super) fn wants_row(&self) -> bool {
+        self.stepper.wants_row()
+    }
+
+    /// Takes the closed row of `tick`, and the hash of the log up to it.
+    pub(super) fn confirm(&mut self, tick: Tick, row: &Row, log: LogHash) {
+        debug_assert_eq!(tick, self.stepper.end(), "closed ticks come in order");
+        self.stepper.confirm(row);
+        if let Some(place) = self.logs.get_mut(place(tick)) {
+            *place = log;
+        }
+    }
+
+    /// Returns what the game does next; what has arrived, before `end`, it may always simulate.
+    pub(super) fn next(&mut self, end: Tick) -> Option<Do> {
+        self.stepper.next(self.target.max(end))
+    }
+
+    /// Whether only the clock keeps the game from going on.
+    pub(super) fn waits_for_clock(&self) -> bool {
+        self.stepper.at() >= self.target
+    }
+
+    pub(super) fn row(&self) -> &Row {
+        self.stepper.row()
+    }
+
+    /// First tick that is not final.
+    pub(super) const fn settled(&self) -> Tick {
+        self.stepper.settled()
+    }
+
+    /// First tick that the game has not simulated.
+    pub(super) const fn at(&self) -> Tick {
+        self.stepper.at()
+    }
+
+    /// Hash of the log up to the newest final tick; `None` before the first.
+    pub(super) fn log(&self) -> Option<LogHash> {
+        let tick = self.settled().0.checked_sub(1)?;
+        self.logs.get(place(Tick(tick))).copied()
+    }
+
+    pub(super) fn set_costs(&mut self, save: Duration, step: Duration) {
+        self.stepper.costs(save, step);
+    }
+
+    pub(super) fn memory_len(&self) -> usize {
+        self.stepper
+            .memory_len()
+            .saturating_add(self.logs.len().saturating_mul(size_of::<LogHash>()))
+    }
+}
+
+fn place(tick: Tick) -> usize {
+    usize::try_from(tick.0 % LOGS).unwrap_or(0)
+}
+
+/// Counts a closed tick without our input, and tells the application where there is room.
+pub(super) fn tell_substituted(
+    events: &mut VecDeque<ClientEvent>,
+    stats: &mut ClientStats,
+    tick: Tick,
+) {
+    stats.substituted = stats.substituted.saturating_add(1);
+    if events.len() < EVENTS_MAX {
+        events.push_back(ClientEvent::Substituted { tick });
+    }
+}
+
+impl<I: Input> ClientPeer<I> {
+    /// Takes closed ticks, and what others do in those that are not.
+    pub(super) fn on_early(&mut self, now: Instant, early: &EarlyInputs<'_>, turns: &Turns<'_>) {
+        self.on_turns(now, turns);
+        if let State::Seated { session, .. } = &mut self.state {
+            session.on_early(early);
+        }
+    }
+
+    /// Returns what the game does next, where [`ClientConfig::window`] lets it go ahead of the
+    /// closed ticks; without a window, the same as [`poll_turn`](Self::poll_turn) in other words.
+    ///
+    /// Ask until it waits: after datagrams, and after each timeout.
+    pub fn next_step(&mut self, now: Instant) -> Step<'_, I> {
+        let now = self.advance(now);
+        if self.session().is_none_or(|session| !session.predicts()) {
+            let until = self.next_turn_at().filter(|at| *at > now);
+            return match self.poll_turn(now) {
+                Some(turn) => Step::Advance {
+                    turn,
+                    is_last: true,
+                },
+                None => Step::Wait { until },
+            };
+        }
+        let State::Seated { session, .. } = &mut self.state else {
+            return Step::Wait { until: None };
+        };
+        while let Some(read) = session.confirm_next() {
+            self.stats.on_turn();
+            if read.is_own_substituted {
+                tell_substituted(&mut self.events, &mut self.stats, read.tick);
+            }
+        }
+        let Some(next) = session.next_do() else {
+            let until = session.wait_until();
+            return Step::Wait { until };
+        };
+        self.stats.on_step(next);
+        match next {
+            Do::Save(tick) => Step::Save(tick),
+            Do::Load(tick) => Step::Load(tick),
+            Do::Settled(tick) => Step::Settled(tick),
+            Do::Advance { tick, is_last } => Step::Advance {
+                turn: Turn::new(tick, session.row()),
+                is_last,
+            },
+        }
+    }
+}
+
+impl<I: Input> Steps for ClientPeer<I> {
+    type Input = I;
+
+    fn next_step(&mut self, now: Instant) -> Step<'_, I> {
+        self.next_step(now)
+    }
+
+    fn report(&mut self, tick: Tick, state_hash: u64) -> Result<(), ReportError> {
+        self.report(tick, state_hash)
+    }
+
+    fn wants_hash(&self, tick: Tick) -> bool {
+        self.session().is_some_and(|session| {
+            let interval = u32::from(session.welcome().hash_interval.get());
+            tick.0.is_multiple_of(interval)
+        })
+    }
+
+    fn match_id(&self) -> Option<MatchId> {
+        self.match_id()
+    }
+
+    fn window(&self) -> u8 {
+        self.config.window.min(WINDOW_MAX)
+    }
+
+    fn set_costs(&mut self, save: Duration, step: Duration) {
+        if let State::Seated { session, .. } = &mut self.state
+            && let Some(stepping) = session.stepping_mut()
+        {
+            stepping.set_costs(save, step);
+        }
+    }
+}

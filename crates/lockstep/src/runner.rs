@@ -1,0 +1,150 @@
+//! A game that goes back where it guessed wrong, and needs not be told how.
+
+use core::time::Duration;
+
+use wire::Instant;
+
+use crate::snapshots::Snapshots;
+use crate::stepper::WINDOW_MAX;
+use crate::{Sim, StateHasher, Step, Steps, Tick};
+
+/// Hashes kept of states that are not final: of up to three windows of 32 ticks.
+const HASHES: u32 = 128;
+
+/// A game, and the machine that says what it does next: does it, and reports state hashes.
+///
+/// Give datagrams and timeouts to the machine, as always, and [`run`](Self::run) the game after
+/// them. What the player sees is [`game`](Self::game), which may be ahead of the closed ticks.
+///
+/// ```no_run
+/// # use lockstep::{ClientPeer, Rollback, Sim};
+/// # fn frame<S: Sim<Input = u16>>(
+/// #     now: wire::Instant,
+/// #     rollback: &mut Rollback<S, ClientPeer<u16>>,
+/// #     draw: fn(&S),
+/// # ) {
+/// rollback.steps_mut().submit(now, &3).ok();
+/// rollback.steps_mut().handle_timeout(now);
+/// rollback.run(now);
+/// draw(rollback.game());
+/// # }
+/// ```
+///
+/// Memory is taken in [`new`](Self::new), but for what snapshots hold themselves.
+#[derive(Debug)]
+pub struct Rollback<S: Sim, M> {
+    game: S,
+    steps: M,
+    snapshots: Snapshots<S::Snapshot>,
+    /// Hash after tick `t`, as simulated last, at place `t % HASHES`.
+    hashes: Vec<u64>,
+}
+
+impl<S: Sim, M: Steps<Input = S::Input>> Rollback<S, M> {
+    /// Joins a game before tick 0 and its machine.
+    #[must_use]
+    pub fn new(game: S, steps: M) -> Self {
+        let window = steps.window().min(WINDOW_MAX);
+        // Lockstep saves nothing.
+        let saves = if window == 0 {
+            0
+        } else {
+            usize::from(window).saturating_add(1)
+        };
+        let hashes = usize::try_from(HASHES).unwrap_or(usize::MAX);
+        Self {
+            game,
+            steps,
+            snapshots: Snapshots::new(saves),
+            hashes: vec![0; hashes],
+        }
+    }
+
+    /// Does all there is to do at `now`, and returns when there is more to do if nothing arrives;
+    /// `None` where only an arrival helps, or the machine's timeout.
+    ///
+    /// At most a window and the ticks that have arrived are simulated, and up to three windows
+    /// again.
+    pub fn run(&mut self, now: Instant) -> Option<Instant> {
+        loop {
+            match self.steps.next_step(now) {
+                Step::Wait { until } => return until,
+                Step::Save(tick) => {
+                    if let Some(place) = self.snapshots.place(tick) {
+                        self.game.save(place);
+                    }
+                }
+                Step::Load(tick) => {
+                    let saved = self.snapshots.rewind(tick);
+                    debug_assert!(saved.is_some(), "the newest saves are kept");
+                    if let Some(saved) = saved {
+                        self.game.load(saved);
+                    }
+                }
+                Step::Advance { turn, is_last } => {
+                    let tick = turn.tick();
+                    self.game.step(&turn);
+                    self.on_stepped(tick);
+                    if is_last {
+                        self.report(tick);
+                    }
+                }
+                Step::Settled(tick) => self.report(tick),
+            }
+        }
+    }
+
+    /// Takes what one save and one step of the game take, as measured on this machine, for
+    /// [`SavePolicy::Auto`](crate::SavePolicy::Auto). Their ratio counts; averages do best.
+    pub fn set_costs(&mut self, save: Duration, step: Duration) {
+        self.steps.set_costs(save, step);
+    }
+
+    /// Returns the game, as it is now.
+    pub const fn game(&self) -> &S {
+        &self.game
+    }
+
+    /// Returns the game, for what is no part of its state: what is, only steps may change.
+    pub const fn game_mut(&mut self) -> &mut S {
+        &mut self.game
+    }
+
+    /// Returns the machine.
+    pub const fn steps(&self) -> &M {
+        &self.steps
+    }
+
+    /// Returns the machine, for datagrams, timeouts and inputs. Its steps are the runner's to take.
+    pub const fn steps_mut(&mut self) -> &mut M {
+        &mut self.steps
+    }
+
+    /// Keeps the hash of the state after `tick`, where it will be asked for.
+    fn on_stepped(&mut self, tick: Tick) {
+        if !self.steps.wants_hash(tick) {
+            return;
+        }
+        if let (Some(match_id), Some(place)) =
+            (self.steps.match_id(), self.hashes.get_mut(place(tick)))
+        {
+            let mut hasher = StateHasher::new(match_id);
+            self.game.hash(&mut hasher);
+            *place = hasher.finish();
+        }
+    }
+
+    fn report(&mut self, tick: Tick) {
+        if !self.steps.wants_hash(tick) {
+            return;
+        }
+        if let Some(hash) = self.hashes.get(place(tick)) {
+            let reported = self.steps.report(tick, *hash);
+            debug_assert!(reported.is_ok(), "a final tick is reported once");
+        }
+    }
+}
+
+fn place(tick: Tick) -> usize {
+    usize::try_from(tick.0 % HASHES).unwrap_or(0)
+}

@@ -1,0 +1,369 @@
+//! What was sent and is not acknowledged, and what to send next.
+
+use core::time::Duration;
+use std::collections::VecDeque;
+
+use wire::Instant;
+
+use super::after;
+use super::round_trip::RoundTrip;
+use crate::message::{AHEAD_MAX, ChunkAck};
+
+/// Transmissions at the end that go out a second time unasked; 64, which is 56 ms at 10 Mbit/s.
+///
+/// A chunk that is lost there would be missed only a round trip later, when all others have
+/// arrived. Until then the line is idle: the copies cost 7 % of a mebibyte, and save that trip.
+pub const TAIL_MAX: u32 = 64;
+
+/// Later numbers that arrive before an earlier one counts as lost; RFC 9002, section 6.1.1.
+const PASSED_MIN: u32 = 3;
+
+/// Transmissions that are remembered: twice the chunks that may be under way.
+const LOG_LEN: u32 = 2_048;
+
+/// Chunks sent again where nothing is heard any more; RFC 9002, section 6.2.4.
+const NUDGES: u8 = 2;
+
+/// Longest wait between such, or patience where that is longer. RFC 9002, section 6.2.1, has no
+/// bound, but whoever waits for a game does not wait for minutes, and two datagrams a second burden
+/// no line.
+const SILENCE_MAX: Duration = Duration::from_secs(1);
+
+/// Chunks under way, by index and by transmission. All memory is taken at the start.
+#[derive(Debug)]
+pub(super) struct Flight {
+    /// Chunks of the snapshot.
+    count: u32,
+    /// First chunk that is not acknowledged.
+    base: u32,
+    /// First chunk that was never sent; at most [`AHEAD_MAX`] + 1 past `base`.
+    unsent: u32,
+    /// Chunks from `base` to `unsent`, by index modulo the length.
+    chunks: Vec<ChunkState>,
+    /// Number of the next transmission.
+    number: u32,
+    /// The newest [`LOG_LEN`] transmissions, by number modulo the length.
+    log: Vec<Transmission>,
+    /// First transmission that may yet be found lost.
+    unjudged: u32,
+    /// Greatest number that is known to have arrived, and when it was sent.
+    latest: Option<(u32, Instant)>,
+    /// Longest time by which a transmission was seen to be overtaken by later ones.
+    overtaken: Duration,
+    /// Chunks found lost; some may have been acknowledged since.
+    lost: VecDeque<u32>,
+    /// Once every chunk was sent: the next transmission to copy.
+    tail: Option<u32>,
+    trip: RoundTrip,
+    /// When the receiver was last heard; before that, when the first chunk was sent.
+    heard: Option<Instant>,
+    /// When a chunk was last sent, or patience last ended.
+    last: Instant,
+    /// How often patience has ended since the receiver was heard.
+    silences: u32,
+    /// Chunks yet to send for the last time it ended.
+    nudges: u8,
+    /// Where to look for the next of them.
+    nudge_from: u32,
+}
+
+/// A chunk under way.
+#[derive(Clone, Copy, Debug, Default)]
+struct ChunkState {
+    /// Number of its newest transmission.
+    number: u32,
+    /// Number of the one before that.
+    before: Option<u32>,
+    is_acked: bool,
+    is_lost: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Transmission {
+    index: u32,
+    at: Instant,
+    purpose: Purpose,
+}
+
+/// Why a chunk is sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Purpose {
+    /// It was not sent before, or it was lost.
+    Needed,
+    /// In case it is lost: an earlier transmission may well be under way.
+    Copy,
+}
+
+impl Flight {
+    pub(super) fn new(count: u32) -> Self {
+        let places = AHEAD_MAX.saturating_add(1).min(count);
+        let places = usize::try_from(places).unwrap_or(0);
+        let nothing = Transmission {
+            index: 0,
+            at: Instant::ZERO,
+            purpose: Purpose::Copy,
+        };
+        Self {
+            count,
+            base: 0,
+            unsent: 0,
+            chunks: vec![ChunkState::default(); places],
+            number: 0,
+            log: vec![nothing; usize::try_from(LOG_LEN).unwrap_or(0)],
+            unjudged: 0,
+            latest: None,
+            overtaken: Duration::ZERO,
+            lost: VecDeque::with_capacity(places),
+            tail: None,
+            trip: RoundTrip::new(),
+            heard: None,
+            last: Instant::ZERO,
+            silences: 0,
+            nudges: 0,
+            nudge_from: 0,
+        }
+    }
+
+    /// Takes the receiver's word of what it has; what it cannot have is passed over.
+    pub(super) fn on_ack(&mut self, now: Instant, ack: &ChunkAck<'_>) {
+        // One that is older than another that came says nothing new.
+        if ack.next > self.unsent || ack.next < self.base || ack.latest >= self.number {
+            return;
+        }
+        self.heard = Some(now);
+        self.silences = 0;
+        self.nudges = 0;
+        let before = self.latest;
+        if before.is_none_or(|(before, _)| before < ack.latest)
+            && let Some(transmission) = self.transmission(ack.latest)
+        {
+            self.latest = Some((ack.latest, transmission.at));
+            self.trip.on_sample(now, transmission.at);
+        }
+        for index in (self.base..ack.next).chain(ack.arrived()) {
+            if index < self.unsent {
+                self.on_arrived(index, before, ack.latest);
+            }
+        }
+        self.base = ack.next;
+        while self.base < self.unsent && self.chunk(self.base).is_acked {
+            self.base = self.base.saturating_add(1);
+        }
+    }
+
+    /// Finds what is lost by now, and whether to ask after what is under way.
+    pub(super) fn judge(&mut self, now: Instant) {
+        self.unjudged = self.unjudged.max(self.number.saturating_sub(LOG_LEN));
+        while self.unjudged < self.number {
+            if let Some(transmission) = self.awaited(self.unjudged) {
+                if !self.is_lost(now, self.unjudged, &transmission) {
+                    break;
+                }
+                if let Some(state) = self.chunk_mut(transmission.index) {
+                    state.is_lost = true;
+                }
+                self.lost.push_back(transmission.index);
+            }
+            self.unjudged = self.unjudged.saturating_add(1);
+        }
+        if self.silence_ends().is_some_and(|at| at <= now) {
+            self.silences = self.silences.saturating_add(1);
+            self.nudges = NUDGES;
+            self.nudge_from = self.base;
+            self.last = now;
+        }
+    }
+
+    /// Chooses the chunk to send: a lost one first, so that the receiver need not keep what came
+    /// after it for long, then a new one, then a copy.
+    pub(super) fn choose(&mut self, now: Instant) -> Option<(u32, Purpose)> {
+        while let Some(index) = self.lost.pop_front() {
+            if self.is_open(index) && self.chunk(index).is_lost {
+                return Some((index, Purpose::Needed));
+            }
+        }
+        if self.nudges > 0 {
+            let mut rest = self.nudge_from.max(self.base)..self.unsent;
+            if let Some(index) = rest.find(|&index| self.is_open(index)) {
+                self.nudges = self.nudges.saturating_sub(1);
+                self.nudge_from = index.saturating_add(1);
+                return Some((index, Purpose::Copy));
+            }
+            self.nudges = 0;
+        }
+        if self.may_begin(now) {
+            return Some((self.unsent, Purpose::Needed));
+        }
+        while let Some(number) = self.next_in_tail(now) {
+            self.tail = Some(number.saturating_add(1));
+            if let Some(transmission) = self.awaited(number)
+                && transmission.purpose == Purpose::Needed
+            {
+                return Some((transmission.index, Purpose::Copy));
+            }
+        }
+        None
+    }
+
+    /// Writes down that the chunk `index` is sent, and returns the transmission's number.
+    pub(super) fn on_sent(&mut self, now: Instant, index: u32, purpose: Purpose) -> u32 {
+        let number = self.number;
+        let is_first = index == self.unsent;
+        debug_assert!(is_first || self.is_open(index), "{index} is not under way");
+        if let Some(state) = self.chunk_mut(index) {
+            *state = ChunkState {
+                number,
+                before: (!is_first).then_some(state.number),
+                is_acked: false,
+                is_lost: false,
+            };
+        }
+        if let Some(place) = self.log.get_mut(place(number, LOG_LEN)) {
+            *place = Transmission {
+                index,
+                at: now,
+                purpose,
+            };
+        }
+        self.number = number.saturating_add(1);
+        if is_first {
+            self.unsent = self.unsent.saturating_add(1);
+            if self.unsent == self.count {
+                self.tail = Some(self.number.saturating_sub(TAIL_MAX));
+            }
+        }
+        self.last = now;
+        self.heard.get_or_insert(now);
+        number
+    }
+
+    /// Whether [`choose`](Self::choose) may find something.
+    pub(super) fn has_work(&self, now: Instant) -> bool {
+        !self.lost.is_empty()
+            || self.nudges > 0
+            || self.may_begin(now)
+            || self.next_in_tail(now).is_some()
+    }
+
+    /// When [`judge`](Self::judge) may find something.
+    pub(super) fn timer(&self) -> Option<Instant> {
+        let late = (self.unjudged..self.number)
+            .find_map(|number| Some((number, self.awaited(number)?)))
+            .filter(|(number, _)| self.latest.is_some_and(|(latest, _)| latest > *number))
+            .map(|(_, transmission)| after(transmission.at, self.trip.patience()));
+        match (late, self.silence_ends()) {
+            (Some(late), Some(silence)) => Some(late.min(silence)),
+            (late, silence) => late.or(silence),
+        }
+    }
+
+    /// Whether all chunks are acknowledged.
+    pub(super) const fn is_done(&self) -> bool {
+        self.base >= self.count
+    }
+
+    /// Takes word that a chunk arrived; `before` is what was the latest to arrive until this
+    /// acknowledgement, `latest` the greatest number that it names.
+    fn on_arrived(&mut self, index: u32, before: Option<(u32, Instant)>, latest: u32) {
+        let Some(state) = self.chunk_mut(index).filter(|state| !state.is_acked) else {
+            return;
+        };
+        state.is_acked = true;
+        // A transmission past `latest` has not arrived: then it was the one before.
+        let arrived = match state.before {
+            None => state.number,
+            Some(earlier) if state.number > latest => earlier,
+            Some(_) => return,
+        };
+        // It was overtaken, not lost; so may the next be.
+        if let Some((before, before_at)) = before
+            && before > arrived
+            && let Some(transmission) = self.transmission(arrived)
+        {
+            let overtaken = before_at.saturating_since(transmission.at);
+            self.overtaken = self.overtaken.max(overtaken);
+        }
+    }
+
+    /// Whether what arrived tells that `transmission` will not, or its time has passed.
+    fn is_lost(&self, now: Instant, number: u32, transmission: &Transmission) -> bool {
+        let Some((latest, latest_at)) = self.latest else {
+            return false;
+        };
+        let passed = latest.saturating_sub(number);
+        let window = self.trip.reorder_window(self.overtaken);
+        let is_overtaken = passed >= PASSED_MIN && after(transmission.at, window) <= latest_at;
+        let is_late = passed > 0 && after(transmission.at, self.trip.patience()) <= now;
+        is_overtaken || is_late
+    }
+
+    /// Whether a new chunk may be sent: the receiver has room, and can be heard.
+    fn may_begin(&self, now: Instant) -> bool {
+        self.unsent < self.count
+            && self.unsent.saturating_sub(self.base) <= AHEAD_MAX
+            && !self.is_quiet(now)
+    }
+
+    /// The next transmission that may want a copy.
+    fn next_in_tail(&self, now: Instant) -> Option<u32> {
+        self.tail
+            .filter(|&number| number < self.number && !self.is_quiet(now))
+    }
+
+    /// Whether an answer is overdue: the more is sent now, the more may be in vain.
+    fn is_quiet(&self, now: Instant) -> bool {
+        let is_overdue = |heard| after(heard, self.trip.patience()) <= now;
+        self.base < self.unsent && self.heard.is_some_and(is_overdue)
+    }
+
+    /// When patience ends, unless something is sent or heard.
+    fn silence_ends(&self) -> Option<Instant> {
+        let factor = 1_u32.checked_shl(self.silences).unwrap_or(u32::MAX);
+        let patience = self.trip.patience();
+        let wait = patience
+            .saturating_mul(factor)
+            .min(patience.max(SILENCE_MAX));
+        (self.base < self.unsent).then(|| after(self.last, wait))
+    }
+
+    /// The transmission `number`, if it is the newest of a chunk that is neither acknowledged nor
+    /// known to be lost.
+    fn awaited(&self, number: u32) -> Option<Transmission> {
+        let transmission = self.transmission(number)?;
+        let state = self.chunk(transmission.index);
+        let is_newest = state.number == number && !state.is_lost;
+        (self.is_open(transmission.index) && is_newest).then_some(transmission)
+    }
+
+    /// The transmission `number`, if it is remembered.
+    fn transmission(&self, number: u32) -> Option<Transmission> {
+        let age = self.number.checked_sub(number)?;
+        let is_kept = age > 0 && age <= LOG_LEN;
+        let place = self.log.get(place(number, LOG_LEN)).copied();
+        place.filter(|_| is_kept)
+    }
+
+    /// Whether the chunk was sent and is not acknowledged.
+    fn is_open(&self, index: u32) -> bool {
+        (self.base..self.unsent).contains(&index) && !self.chunk(index).is_acked
+    }
+
+    fn chunk(&self, index: u32) -> ChunkState {
+        let place = place(index, self.chunks.len().try_into().unwrap_or(u32::MAX));
+        self.chunks.get(place).copied().unwrap_or_default()
+    }
+
+    fn chunk_mut(&mut self, index: u32) -> Option<&mut ChunkState> {
+        let place = place(index, self.chunks.len().try_into().unwrap_or(u32::MAX));
+        self.chunks.get_mut(place)
+    }
+}
+
+/// Where `number` stands in a ring of `len` places.
+fn place(number: u32, len: u32) -> usize {
+    let place = number.checked_rem(len).unwrap_or(0);
+    usize::try_from(place).unwrap_or(usize::MAX)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,220 @@
+//! The receiver of snapshots.
+
+use wire::Instant;
+
+use super::after;
+use super::ahead::Ahead;
+use super::round_trip::ACK_WAIT;
+use crate::message::{
+    AHEAD_MAX, Chunk, Direction, ack_of, chunk_count, chunk_len, write_chunk_ack,
+};
+
+/// Chunks after which an acknowledgement does not wait any longer.
+const ACK_EVERY: u32 = 16;
+
+/// One snapshot after another from one sender.
+///
+/// Memory: 2 kB, and at most twice the bytes that arrived for the snapshot under way and a chunk;
+/// of them, at most the limit for the snapshot and [`AHEAD_MAX`] chunks.
+#[derive(Debug)]
+pub struct Incoming {
+    /// Direction of the chunks.
+    direction: Direction,
+    /// Longest snapshot to take.
+    len_max: u32,
+    transfer: Option<Transfer>,
+    ahead: Ahead,
+    /// Chunks that no acknowledgement answered yet.
+    unanswered: u32,
+    /// When it has waited long enough.
+    due: Option<Instant>,
+    stats: IncomingStats,
+}
+
+/// What became of chunks that brought nothing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct IncomingStats {
+    /// Chunks that were there.
+    pub duplicate: u64,
+    /// Chunks of a transfer before the newest.
+    pub stale: u64,
+    /// Chunks of a snapshot over the limit.
+    pub oversize: u64,
+    /// Chunks that name another length or stride than the first of their transfer.
+    pub contradicting: u64,
+    /// Chunks more than [`AHEAD_MAX`] past the first missing one, where no sender goes.
+    pub too_far: u64,
+}
+
+/// The newest transfer.
+#[derive(Debug)]
+struct Transfer {
+    id: u8,
+    total: u32,
+    stride: u16,
+    /// Chunks of it.
+    count: u32,
+    /// First chunk that is missing.
+    next: u32,
+    /// Greatest number of a transmission that arrived.
+    latest: u32,
+    /// Bytes of the chunks before `next`, until the caller has taken them.
+    bytes: Vec<u8>,
+    is_taken: bool,
+}
+
+impl Incoming {
+    /// Makes a receiver of chunks that go in `direction`, for snapshots of at most `len_max` bytes.
+    #[must_use]
+    pub fn new(direction: Direction, len_max: u32) -> Self {
+        Self {
+            direction,
+            len_max,
+            transfer: None,
+            ahead: Ahead::new(),
+            unanswered: 0,
+            due: None,
+            stats: IncomingStats::default(),
+        }
+    }
+
+    /// Takes a chunk. The first of a later transfer ends the one under way.
+    pub fn on_chunk(&mut self, now: Instant, chunk: &Chunk<'_>) {
+        if chunk.total > self.len_max {
+            self.stats.oversize = self.stats.oversize.saturating_add(1);
+            return;
+        }
+        self.begin(chunk);
+        let Some(transfer) = &mut self.transfer else {
+            return;
+        };
+        if chunk.id != transfer.id {
+            self.stats.stale = self.stats.stale.saturating_add(1);
+            return;
+        }
+        if (chunk.total, chunk.stride) != (transfer.total, transfer.stride) {
+            self.stats.contradicting = self.stats.contradicting.saturating_add(1);
+            return;
+        }
+        if chunk.index > transfer.next.saturating_add(AHEAD_MAX) {
+            self.stats.too_far = self.stats.too_far.saturating_add(1);
+            return;
+        }
+        transfer.latest = transfer.latest.max(chunk.number);
+        let was_whole = transfer.is_whole();
+        // The missing one first: the last that may be kept has its place.
+        if chunk.index == transfer.next && !was_whole {
+            transfer.append(chunk.bytes, &mut self.ahead);
+        } else if chunk.index > transfer.next && !self.ahead.has(chunk.index) {
+            self.ahead.put(chunk.index, chunk.stride, chunk.bytes);
+        } else {
+            // Answered all the same: the sender may not know.
+            self.stats.duplicate = self.stats.duplicate.saturating_add(1);
+        }
+        let is_whole = transfer.is_whole();
+        if is_whole && !was_whole {
+            self.ahead.clear();
+        }
+        self.unanswered = self.unanswered.saturating_add(1);
+        let is_due = self.unanswered >= ACK_EVERY || is_whole != was_whole;
+        let due = if is_due { now } else { after(now, ACK_WAIT) };
+        self.due = Some(self.due.map_or(due, |before| before.min(due)));
+    }
+
+    /// Appends the acknowledgement that is due to `out`; false where none is.
+    pub fn poll_ack(&mut self, now: Instant, out: &mut Vec<u8>) -> bool {
+        let Some(transfer) = &self.transfer else {
+            return false;
+        };
+        if self.due.is_none_or(|due| due > now) {
+            return false;
+        }
+        self.due = None;
+        self.unanswered = 0;
+        let ack = ack_of(transfer.id, transfer.next, transfer.latest);
+        let arrived = self.ahead.past(transfer.next);
+        write_chunk_ack(out, self.direction.back(), &ack, arrived);
+        true
+    }
+
+    /// Returns when to call [`poll_ack`](Self::poll_ack) next.
+    pub const fn poll_timeout(&self) -> Option<Instant> {
+        self.due
+    }
+
+    /// Takes the snapshot out once it is whole; each is returned once.
+    pub fn take(&mut self) -> Option<Vec<u8>> {
+        let transfer = self.transfer.as_mut()?;
+        if transfer.is_taken || !transfer.is_whole() {
+            return None;
+        }
+        transfer.is_taken = true;
+        Some(core::mem::take(&mut transfer.bytes))
+    }
+
+    /// Returns what became of chunks that brought nothing.
+    pub const fn stats(&self) -> &IncomingStats {
+        &self.stats
+    }
+
+    /// Begins a transfer where `chunk` is of a later one than the newest, or the first.
+    fn begin(&mut self, chunk: &Chunk<'_>) {
+        let is_later = self.transfer.as_ref().is_none_or(|transfer| {
+            let ahead = chunk.id.wrapping_sub(transfer.id).cast_signed();
+            ahead > 0
+        });
+        if !is_later {
+            return;
+        }
+        self.ahead.clear();
+        self.unanswered = 0;
+        self.due = None;
+        self.transfer = Some(Transfer {
+            id: chunk.id,
+            total: chunk.total,
+            stride: chunk.stride,
+            count: chunk_count(chunk.total, chunk.stride),
+            next: 0,
+            latest: 0,
+            bytes: Vec::new(),
+            is_taken: false,
+        });
+    }
+}
+
+impl Transfer {
+    const fn is_whole(&self) -> bool {
+        self.next >= self.count
+    }
+
+    /// Appends the bytes of the chunk `next`, and of those kept that follow it.
+    fn append(&mut self, bytes: &[u8], ahead: &mut Ahead) {
+        self.reserve(bytes.len());
+        self.bytes.extend_from_slice(bytes);
+        self.next = self.next.saturating_add(1);
+        while !self.is_whole() {
+            let len = chunk_len(self.total, self.stride, self.next);
+            if !ahead.has(self.next) {
+                break;
+            }
+            self.reserve(len);
+            ahead.take(self.next, self.stride, len, &mut self.bytes);
+            self.next = self.next.saturating_add(1);
+        }
+    }
+
+    /// Makes room for `len` bytes: for twice what is there, but not past the end.
+    fn reserve(&mut self, len: usize) {
+        let held = self.bytes.len();
+        if self.bytes.capacity().saturating_sub(held) >= len {
+            return;
+        }
+        let total = usize::try_from(self.total).unwrap_or(usize::MAX);
+        let rest = total.saturating_sub(held);
+        self.bytes.reserve_exact(held.max(len).min(rest));
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,168 @@
+//! When ticks close: by the clock, when all are heard, when enough are.
+
+use core::time::Duration;
+
+use lockstep::{ClosePolicy, Origin, ServerEvent, Tick};
+use netsim::{for_each_seed, test_site};
+use wire::{Seat, Seed};
+
+use crate::world::{Link, World, config, pad};
+
+const CAP: Duration = Duration::from_millis(200);
+
+fn world(seed: Seed, close: ClosePolicy, percent: u32) -> World<u16> {
+    let mut config = config(4);
+    config.close = close;
+    World::seeded(seed, config, Link::lossy(percent), pad)
+}
+
+fn assert_agreement(world: &World<u16>) {
+    let longest = world
+        .players
+        .iter()
+        .max_by_key(|player| player.states.len());
+    let longest = &longest.unwrap().states;
+    for player in &world.players {
+        assert_eq!(player.states, longest[..player.states.len()]);
+    }
+}
+
+fn substituted(world: &World<u16>, player: usize) -> usize {
+    // Before the first word of a player there is nothing of its.
+    let own = world.players[player].own.iter();
+    own.skip_while(|(_, origin)| *origin == Origin::Substituted)
+        .filter(|(_, origin)| *origin == Origin::Substituted)
+        .count()
+}
+
+fn missed(world: &World<u16>) -> Vec<Seat> {
+    let seats = world.server_events.iter().filter_map(|event| {
+        if let ServerEvent::Missed { seat, .. } = event {
+            Some(*seat)
+        } else {
+            None
+        }
+    });
+    seats.collect()
+}
+
+#[test]
+fn sim_ls_4_where_all_are_waited_for_no_input_is_filled_in() {
+    for_each_seed(&test_site!(), 10, |seed| {
+        let mut world = world(
+            seed,
+            ClosePolicy::WaitAll {
+                cap: Duration::from_secs(2),
+            },
+            10,
+        );
+        world.run(400);
+        assert_agreement(&world);
+        assert_eq!(missed(&world), []);
+        for player in 0..4 {
+            assert_eq!(substituted(&world, player), 0, "{player}");
+        }
+        assert!(world.server.stats().ticks_delayed > 0);
+    });
+}
+
+#[test]
+fn ls_5_one_outage_costs_the_others_one_cap() {
+    let mut world = world(Seed::from_number(5), ClosePolicy::WaitAll { cap: CAP }, 0);
+    world.run(120);
+    let (from, before) = (world.now, world.server.ticks_closed());
+    world.outages.push((3, from, from + Duration::from_secs(3)));
+    world.run_for(Duration::from_secs(3));
+    let closed = world.server.ticks_closed() - before;
+    // 180 less 12 of the cap, and what was on its way.
+    assert!((164..=172).contains(&closed), "{closed}");
+    assert_eq!(missed(&world), [Seat(3)]);
+    world.run_for(Duration::from_secs(2));
+    let own = &world.players[3].own;
+    let tail = &own[own.len() - 60..];
+    assert!(
+        tail.iter().all(|(_, origin)| *origin == Origin::Confirmed),
+        "waited for again"
+    );
+    assert_agreement(&world);
+}
+
+#[test]
+fn a_tick_that_waited_moves_all_later_ones() {
+    let mut world = world(Seed::from_number(6), ClosePolicy::WaitAll { cap: CAP }, 0);
+    world.run(120);
+    world
+        .outages
+        .push((3, world.now, world.now + Duration::from_secs(1)));
+    let from = world.players[0].turned_at.len();
+    world.run_for(Duration::from_secs(1));
+    let at = &world.players[0].turned_at[from..];
+    let gaps = at.windows(2).map(|pair| pair[1].saturating_since(pair[0]));
+    // One gap of the cap, and no hurry afterwards: jitter is 10 ms.
+    let quick = gaps
+        .clone()
+        .filter(|gap| *gap < Duration::from_millis(5))
+        .count();
+    assert!(quick < at.len() / 4, "{quick} of {}", at.len());
+    assert_eq!(gaps.filter(|gap| *gap > CAP / 2).count(), 1);
+}
+
+#[test]
+fn a_quorum_waits_for_no_more_than_it_needs() {
+    let close = ClosePolicy::Quorum { seats: 3, cap: CAP };
+    let mut world = world(Seed::from_number(7), close, 0);
+    world.run(120);
+    // One is gone: the other three are enough.
+    world
+        .outages
+        .push((3, world.now, world.now + Duration::from_secs(60)));
+    let before = (
+        world.server.ticks_closed(),
+        world.server.stats().ticks_delayed,
+    );
+    world.run_for(Duration::from_secs(2));
+    let closed = world.server.ticks_closed() - before.0;
+    assert!((118..=121).contains(&closed), "{closed}");
+    assert_eq!(missed(&world), []);
+    // Two are gone: each tick of what is left waits for them, until each was missed once.
+    world
+        .outages
+        .push((2, world.now, world.now + Duration::from_secs(60)));
+    world.run_for(Duration::from_secs(2));
+    assert_eq!(missed(&world), [Seat(2), Seat(3)]);
+    let closed = world.server.ticks_closed() - before.0 - closed;
+    assert!((104..=112).contains(&closed), "{closed}");
+    assert_agreement(&world);
+}
+
+#[test]
+fn who_leaves_is_waited_for_no_more() {
+    let mut world = world(
+        Seed::from_number(8),
+        ClosePolicy::WaitAll { cap: Duration::MAX },
+        0,
+    );
+    world.run(120);
+    world
+        .outages
+        .push((3, world.now, world.now + Duration::from_secs(60)));
+    world.run_for(Duration::from_secs(1));
+    let closed = world.server.ticks_closed();
+    world.run_for(Duration::from_secs(1));
+    assert_eq!(
+        world.server.ticks_closed(),
+        closed,
+        "without a cap all wait"
+    );
+    let now = world.now;
+    world.server.leave(now, crate::world::peer(3));
+    assert_eq!(world.server.ticks_closed(), closed + 1, "at once");
+    world.run_for(Duration::from_secs(1));
+    assert!(world.server.ticks_closed() > closed + 55);
+    assert_agreement(&world);
+    let left = Tick(closed);
+    assert!(world.server_events.iter().any(|event| matches!(
+        event,
+        ServerEvent::Left { seat: Seat(3), tick, .. } if *tick == left
+    )));
+}

@@ -1,0 +1,313 @@
+//! Games that go ahead of closed ticks come to what those who wait come to.
+
+use core::time::Duration;
+
+use lockstep::{
+    ClientConfig, ClientEvent, Config, InputDelay, PeerId, SavePolicy, ServerEvent, Substitute,
+    Tick,
+};
+use netsim::{for_each_seed, test_site};
+use wire::{Arrival, Generator, Seat, Seed};
+
+use crate::rollback_world::RollbackWorld;
+use crate::world::{Link, World, config, stick};
+
+fn client(window: u8, save_policy: SavePolicy) -> ClientConfig {
+    let mut config = ClientConfig::default();
+    config.window = window;
+    config.save_policy = save_policy;
+    config
+}
+
+fn dense(window: u8) -> ClientConfig {
+    client(window, SavePolicy::Dense)
+}
+
+/// A link of this many milliseconds each way, without loss or jitter.
+fn quiet(millis: u64) -> Link {
+    let mut link = Link::perfect();
+    link.latency = Duration::from_millis(millis);
+    link
+}
+
+fn delayed(input_delay: u8) -> Config {
+    let mut config = config(2);
+    config.input_delay = InputDelay::fixed(input_delay).unwrap();
+    config
+}
+
+fn any_link(generator: &mut Generator) -> Link {
+    Link {
+        latency: Duration::from_millis(generator.below(120)),
+        jitter: Duration::from_millis(generator.below(30)),
+        loss: u32::try_from(generator.below(200_000)).unwrap(),
+        duplicate: 0,
+        corrupt: 0,
+    }
+}
+
+#[test]
+fn sim_ls_2_what_is_final_stays_and_ls_3_rollback_equals_lockstep_equals_the_servers_own() {
+    for_each_seed(&test_site!(), 24, |seed| {
+        let mut generator = seed.generator(77);
+        let policies = [SavePolicy::Dense, SavePolicy::Sparse, SavePolicy::Auto];
+        let clients: Vec<_> = (0..generator.between(2, 5))
+            .map(|_| {
+                let window = u8::try_from(generator.below(33)).unwrap();
+                client(
+                    window,
+                    policies[usize::try_from(generator.below(3)).unwrap()],
+                )
+            })
+            .collect();
+        let mut config = delayed(u8::try_from(generator.between(1, 20)).unwrap());
+        config.forward_inputs = generator.chance(500_000);
+        if generator.chance(500_000) {
+            config.input_delay = InputDelay::adaptive(2, 20).unwrap();
+        }
+        if generator.chance(300_000) {
+            config.substitute = Substitute::Neutral;
+        }
+        let mut world = RollbackWorld::new(seed, config, &clients, Link::perfect());
+        for player in &mut world.players {
+            player.link = any_link(&mut generator);
+            let nanos = |generator: &mut Generator| Duration::from_nanos(generator.below(9_000));
+            let (save, step) = (nanos(&mut generator), nanos(&mut generator));
+            player.rollback.set_costs(save, step);
+        }
+        world.run(400);
+        world.assert_final(360);
+    });
+}
+
+#[test]
+fn ls_3_every_window_from_0_to_32_comes_to_the_same_states() {
+    for window in 0..=32 {
+        let clients = [
+            dense(window),
+            dense(0),
+            client(32 - window, SavePolicy::Auto),
+        ];
+        let seed = Seed::from_number(3);
+        let mut world = RollbackWorld::new(seed, delayed(8), &clients, Link::lossy(5));
+        world.run(240);
+        world.assert_final(240);
+        world.assert_nobody_silent();
+        let loads = world.players[0].rollback.steps().loads.len();
+        assert_eq!(loads > 0, window > 0, "{window}");
+    }
+}
+
+#[test]
+fn a_window_over_32_counts_as_32() {
+    let clients = [dense(33), dense(255), dense(32)];
+    let mut world = RollbackWorld::new(Seed::from_number(4), delayed(60), &clients, quiet(400));
+    world.run(200);
+    world.assert_final(150);
+    let [one, other, widest] = &world.players[..] else {
+        panic!("three play")
+    };
+    for player in [one, other, widest] {
+        assert_eq!(lockstep::Steps::window(player.machine()), 32);
+        assert_eq!(player.behind.last(), Some(&(61 - 32)));
+    }
+}
+
+/// At how many boundaries in a thousand the game had not made the step of the input just stamped.
+fn late_per_mille(world: &RollbackWorld) -> usize {
+    let behind = world
+        .players
+        .iter()
+        .flat_map(|player| &player.behind[100..]);
+    let (late, all) = behind.fold((0, 0), |(late, all), &behind| {
+        (late + usize::from(behind > 0), all + 1)
+    });
+    assert!(all > 1_000, "{all}");
+    late * 1_000 / all
+}
+
+#[test]
+fn sim_ls_own_inputs_show_in_the_frame_they_are_made_with_a_window_of_8_at_50_ms() {
+    for_each_seed(&test_site!(), 4, |seed| {
+        let clients = [dense(8), dense(8), dense(8), dense(8)];
+        let mut world = RollbackWorld::new(seed, delayed(7), &clients, quiet(50));
+        world.run(600);
+        world.assert_final(600);
+        assert_eq!(late_per_mille(&world), 0);
+        // A loss costs one tick's wait at most where it takes the oldest tick.
+        let mut world = RollbackWorld::new(seed, delayed(7), &clients, Link::lossy(2));
+        world.run(600);
+        world.assert_final(600);
+        world.assert_nobody_silent();
+        let late = late_per_mille(&world);
+        assert!(late <= 40, "{late}");
+    });
+}
+
+#[test]
+fn a_window_that_is_too_small_shows_own_inputs_later_and_evenly() {
+    let clients = [dense(5), dense(5)];
+    let mut world = RollbackWorld::new(Seed::from_number(5), delayed(7), &clients, quiet(50));
+    world.run(600);
+    for player in &world.players {
+        assert!(player.behind[100..].iter().all(|behind| *behind == 3));
+    }
+}
+
+#[test]
+fn ls_4_an_own_input_that_is_substituted_takes_its_owner_back() {
+    let clients = [dense(8), dense(8)];
+    let mut world = RollbackWorld::new(Seed::from_number(6), delayed(7), &clients, quiet(50));
+    world.run(120);
+    let loads = |world: &RollbackWorld| world.players[0].rollback.steps().loads.clone();
+    let before = loads(&world).len();
+    // Only its own inputs can surprise it.
+    world.players[1].is_mute = true;
+    world.run_for(Duration::from_secs(1));
+    let settled = loads(&world).len();
+    world.players[0].is_mute = true;
+    world.run_for(Duration::from_millis(300));
+    world.players[0].is_mute = false;
+    world.run_for(Duration::from_secs(1));
+    let told: Vec<_> = world.players[0]
+        .events
+        .iter()
+        .filter_map(|event| match event {
+            ClientEvent::Substituted { tick } => Some(*tick),
+            _ => None,
+        })
+        .filter(|tick| *tick > Tick(100))
+        .collect();
+    assert!(told.len() >= 10, "{told:?}");
+    assert!(settled > before);
+    let back = loads(&world);
+    for tick in &told {
+        assert!(
+            back[settled..].contains(tick),
+            "{tick} was simulated with what its owner did"
+        );
+    }
+    let own = &world.players[0].rollback.steps().finals;
+    assert_eq!(own[..], world.own_hashes[..own.len()]);
+}
+
+#[test]
+fn sim_ls_12_a_desync_is_named_and_predictions_raise_no_alarm() {
+    for_each_seed(&test_site!(), 8, |seed| {
+        let mut generator = seed.generator(78);
+        let tick = u32::try_from(generator.between(150, 250)).unwrap();
+        let victim = usize::try_from(generator.below(3)).unwrap();
+        let policy =
+            [SavePolicy::Dense, SavePolicy::Sparse][usize::from(generator.chance(500_000))];
+        let clients = [client(8, policy), client(8, policy), client(8, policy)];
+        let mut world = RollbackWorld::new(seed, delayed(7), &clients, Link::lossy(3));
+        world.run(100);
+        world.assert_final(100);
+        let flipped = world.players[victim].rollback.game().at + tick;
+        world.diverge(victim, flipped);
+        world.run(400 + flipped);
+        let desyncs: Vec<_> = world
+            .server_events
+            .iter()
+            .filter_map(|event| match event {
+                ServerEvent::Desync { tick, seats, .. } => Some((*tick, seats.clone())),
+                _ => None,
+            })
+            .collect();
+        let seat = Seat(u16::try_from(victim).unwrap());
+        assert_eq!(desyncs, [(Tick(flipped), vec![seat])]);
+    });
+}
+
+#[test]
+fn inputs_that_are_told_early_are_guessed_right() {
+    let steps_again = |forward_inputs: bool| {
+        let mut config = delayed(9);
+        config.forward_inputs = forward_inputs;
+        let clients = [dense(10), dense(10)];
+        let seed = Seed::from_number(7);
+        let mut world = RollbackWorld::new(seed, config, &clients, quiet(60));
+        // The other player is close to the server, and heard eight ticks before the close.
+        world.players[1].link = quiet(2);
+        world.run(1_200);
+        world.assert_final(1_200);
+        let stats = *world.players[0].machine().stats();
+        let told = world.server.stats().inputs_forwarded;
+        assert_eq!(told > 0, forward_inputs);
+        assert!(told < 1_200, "what repeats is left out: {told}");
+        stats.steps - stats.turns
+    };
+    let (without, with) = (steps_again(false), steps_again(true));
+    assert!(without > 300 && with * 3 < without, "{without} {with}");
+}
+
+#[test]
+fn ls_10_early_inputs_of_a_lying_server_cost_at_most_one_way_back_each() {
+    let clients = [dense(8), dense(8)];
+    let mut world = RollbackWorld::new(Seed::from_number(9), delayed(7), &clients, quiet(50));
+    world.run(60);
+    let now = world.now;
+    let rollback = &mut world.players[0].rollback;
+    let (end, at) = (rollback.steps().settled.0, rollback.game().at);
+    assert!(at > end + 4, "{end} {at}");
+    let memory = rollback.steps().machine.memory_len();
+    let state = rollback.game().state;
+    for round in 0..2_000_u32 {
+        // Both seats press one of 16 buttons in a tick that may be closed, open, or far off; then
+        // turns of no tick.
+        let [_, _, high, low] = (end + round % 200).wrapping_sub(20).to_be_bytes();
+        let button = u8::try_from(round / 200).unwrap();
+        let mut bits = 0xe0_u16 << 8 | u16::from(button) << 8;
+        bits |= 0b0111_0000 | u16::from(button) >> 1;
+        let [one, two] = bits.to_be_bytes();
+        let three = button << 7;
+        let [_, _, first, second] = end.to_be_bytes();
+        let mut datagram = vec![
+            0x85, high, low, one, two, three, 0x82, 0, 0, 0x80, first, second,
+        ];
+        let loads = rollback.steps().loads.len();
+        let machine = &mut rollback.steps_mut().machine;
+        machine.handle_datagram(now, Arrival::from(PeerId(9_999)), &mut datagram);
+        rollback.run(now);
+        let back = rollback.steps().loads.len() - loads;
+        assert!(back <= 1);
+        assert!(back == 0 || round < 200, "the first word counts");
+    }
+    let machine = &rollback.steps().machine;
+    assert_eq!(machine.stats().dropped_malformed, 0);
+    assert_eq!(machine.memory_len(), memory);
+    let back = rollback.steps().loads.len();
+    assert!(back >= 4, "{back}");
+    assert_ne!(rollback.game().state, state, "it was believed, for now");
+    assert_eq!(rollback.game().at, at);
+    world.run(200);
+    world.assert_final(200);
+}
+
+#[test]
+fn early_inputs_never_make_a_datagram_too_long() {
+    for (seats, datagram_len_max) in [(32, 220), (8, 120)] {
+        let mut config = config(seats);
+        config.forward_inputs = true;
+        config.datagram_len_max = datagram_len_max;
+        let mut link = Link::lossy(5);
+        link.latency = Duration::from_millis(20);
+        let mut world = World::new(11, config, link, stick);
+        world.run(120);
+        world
+            .outages
+            .push((1, world.now, world.now + Duration::from_millis(500)));
+        world.run(300);
+        assert!(
+            world.longest <= datagram_len_max.into(),
+            "{}",
+            world.longest
+        );
+        let stats = world.server.stats();
+        assert!(stats.inputs_forwarded > 1_000, "{stats:?}");
+        assert!(stats.catch_up_datagrams > 0);
+        for player in &world.players {
+            assert_eq!(player.states[..200], world.players[0].states[..200]);
+        }
+    }
+}
