@@ -257,3 +257,6 @@ pub(crate) fn write_forward_head(out: &mut Vec<u8>, seat: u8, first: Tick) {
     writer.u8(seat);
     writer.u32(first.0);
 }
+
+#[cfg(test)]
+mod tests;

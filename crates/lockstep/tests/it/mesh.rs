@@ -59,13 +59,9 @@ fn assert_own_inputs(world: &MeshWorld<u16>) {
             let (input, origin) = turn[index];
             assert_eq!(origin, Origin::Confirmed);
             // A raise of the delay repeats the input before, and says so.
-            let is_repeated = player.events.iter().any(|event| match event {
-                MeshEvent::InputDelay {
-                    tick: next,
-                    repeated,
-                    ..
-                } => tick < *next && tick.plus(*repeated) >= *next,
-                _ => false,
+            let is_repeated = player.events.iter().any(|event| {
+                matches!(event, MeshEvent::InputDelay { tick: next, repeated, .. }
+                    if tick < *next && tick.plus(*repeated) >= *next)
             });
             if let Some(submitted) = player.submitted.get(&tick)
                 && !is_repeated
@@ -263,9 +259,12 @@ fn mesh_a_pause_of_one_is_attributed_and_made_up() {
         let stalls: Vec<_> = player
             .events
             .iter()
-            .filter_map(|event| match event {
-                MeshEvent::Stalled { seat, tick } => Some((*seat, tick.0)),
-                _ => None,
+            .filter_map(|event| {
+                if let MeshEvent::Stalled { seat, tick } = event {
+                    Some((*seat, tick.0))
+                } else {
+                    None
+                }
             })
             .collect();
         if index != 2 {
@@ -302,14 +301,18 @@ fn sim_ls_13_mesh_delays_change_while_ticks_run() {
             assert_eq!(machine.input_delay(), delay);
             world.run_for(Duration::from_millis(40));
             let events = &world.players[index].events;
-            let told = events.iter().rev().find_map(|event| match event {
-                MeshEvent::InputDelay {
+            let told = events.iter().rev().find_map(|event| {
+                if let MeshEvent::InputDelay {
                     delay,
                     repeated,
                     dropped,
                     ..
-                } => Some((*delay, *repeated, *dropped)),
-                _ => None,
+                } = event
+                {
+                    Some((*delay, *repeated, *dropped))
+                } else {
+                    None
+                }
             });
             if delay != before {
                 let (told, repeated, dropped) = told.unwrap();
@@ -336,9 +339,12 @@ fn sim_ls_12_mesh_names_a_desync_by_seat_and_tick() {
         world.players[wrong].diverges_at = Some(tick);
         world.run_for(Duration::from_secs(6));
         for player in &world.players {
-            let named = player.events.iter().find_map(|event| match event {
-                MeshEvent::Desync { tick, seats, .. } => Some((*tick, seats.clone())),
-                _ => None,
+            let named = player.events.iter().find_map(|event| {
+                if let MeshEvent::Desync { tick, seats, .. } = event {
+                    Some((*tick, seats.clone()))
+                } else {
+                    None
+                }
             });
             let wrong = Seat(u16::try_from(wrong).unwrap());
             assert_eq!(named, Some((tick, vec![wrong])));

@@ -184,6 +184,13 @@ fn inputs<I: Input>(turn: &Turn<'_, I>) -> Vec<(I, Origin)> {
         .collect()
 }
 
+/// Why a player may have something to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Woken {
+    ByOthers,
+    ByTime,
+}
+
 /// A world of one match.
 pub(crate) struct MeshWorld<I> {
     pub(crate) now: Instant,
@@ -309,7 +316,14 @@ impl<I: Input + Clone> MeshWorld<I> {
             touched.fill(true);
         }
         for (index, touched) in touched.into_iter().enumerate() {
-            self.pump(index, touched);
+            self.pump(
+                index,
+                if touched {
+                    Woken::ByOthers
+                } else {
+                    Woken::ByTime
+                },
+            );
         }
     }
 
@@ -325,14 +339,14 @@ impl<I: Input + Clone> MeshWorld<I> {
         }
     }
 
-    fn pump(&mut self, index: usize, is_touched: bool) {
+    fn pump(&mut self, index: usize, woken: Woken) {
         let player = &mut self.players[index];
         if player.is_paused {
             return;
         }
         let now = player.local(self.now);
         let is_due = player.machine.poll_timeout().is_some_and(|at| at <= now);
-        if !is_due && !is_touched {
+        if !is_due && woken == Woken::ByTime {
             return;
         }
         if is_due {
