@@ -90,6 +90,8 @@ pub struct MeshPeer<I> {
     generator: Generator,
     state: State,
     gathering: Gathering,
+    /// The driver's numbers, by seat; close together, since each datagram looks its sender up.
+    numbers: Vec<Option<PeerId>>,
     /// The other peers, by seat; `None` on our own.
     links: Vec<Option<Link>>,
     /// Who plays.

@@ -210,9 +210,8 @@ impl<I: Input> MeshPeer<I> {
     }
 
     fn seat_of(&self, peer: PeerId) -> Option<u16> {
-        let mut links = self.links.iter().zip(0..);
-        let (_, seat) =
-            links.find(|(link, _)| link.as_ref().is_some_and(|link| link.peer == peer))?;
+        let mut numbers = self.numbers.iter().zip(0..);
+        let (_, seat) = numbers.find(|(number, _)| **number == Some(peer))?;
         Some(seat)
     }
 

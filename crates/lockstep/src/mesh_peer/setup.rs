@@ -77,12 +77,6 @@ impl<I: Input> MeshPeer<I> {
         let mut ledger = Ledger::new(shape.seats);
         (0..shape.seats).for_each(|seat| ledger.admit(Seat(seat)));
         let ticks = Duration::from_nanos(period.into()).saturating_mul(PATIENCE_TICKS);
-        let mut lanes: Vec<_> = (0..shape.seats)
-            .map(|_| Lane::new(shape, &neutral))
-            .collect();
-        if let Some(lane) = lanes.get_mut(usize::from(seat.0)) {
-            lane.begin(config.input_delay);
-        }
         Ok(Self {
             patience: nanos(config.patience.max(ticks)),
             match_id,
@@ -91,10 +85,11 @@ impl<I: Input> MeshPeer<I> {
             generator: seed.generator(0),
             state: State::Gathering { hello_at: now },
             gathering: Gathering::new(seat.0, terms, config.input_delay, now),
+            numbers: numbers(&links),
             links,
             view: View::new(seat.0, shape.seats),
             own: Own::new(shape, &neutral, config.input_delay, now),
-            lanes,
+            lanes: lanes(&config, shape, seat, &neutral),
             clock: MeshClock::new(now, period),
             lag: LAG_NANOS.checked_div(period).unwrap_or(2).clamp(2, 100),
             beat_at: now,
@@ -209,6 +204,22 @@ fn limits(config: &MeshConfig, shape: Shape) -> Result<RepairLimits, MeshConfigE
         burst: config.catch_up_burst,
         gain: u32::try_from(gain).unwrap_or(u32::MAX),
     })
+}
+
+/// A lane for each seat; of our own we know when it begins.
+fn lanes(config: &MeshConfig, shape: Shape, own: Seat, neutral: &[u8]) -> Vec<Lane> {
+    let mut lanes: Vec<_> = (0..shape.seats)
+        .map(|_| Lane::new(shape, neutral))
+        .collect();
+    if let Some(lane) = lanes.get_mut(usize::from(own.0)) {
+        lane.begin(config.input_delay);
+    }
+    lanes
+}
+
+fn numbers(links: &[Option<Link>]) -> Vec<Option<PeerId>> {
+    let numbers = links.iter().map(|link| link.as_ref().map(|link| link.peer));
+    numbers.collect()
 }
 
 /// A link for each seat but `own`.

@@ -222,7 +222,8 @@ proptest! {
             gone,
             held: kept(members & !part),
         });
-        prop_assert_eq!(decode_mesh(&written(&statement), SHAPE), Ok(statement));
+        let bytes = written(&statement);
+        prop_assert_eq!(decode_mesh(&bytes, SHAPE), Ok(statement));
         prop_assume!(part != 0);
         let decision = MeshMessage::Decision(Decision {
             members,
@@ -230,6 +231,7 @@ proptest! {
             gone,
             cuts: kept(part),
         });
-        prop_assert_eq!(decode_mesh(&written(&decision), SHAPE), Ok(decision));
+        let bytes = written(&decision);
+        prop_assert_eq!(decode_mesh(&bytes, SHAPE), Ok(decision));
     }
 }
