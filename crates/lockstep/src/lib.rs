@@ -17,6 +17,7 @@ mod ladder;
 mod ledger;
 mod margin;
 mod match_server;
+mod mesh_peer;
 pub mod message;
 mod repair;
 #[cfg(feature = "replay")]
@@ -48,6 +49,7 @@ pub use event::{
 };
 pub use input::{Input, Width};
 pub use match_server::MatchServer;
+pub use mesh_peer::{MeshClose, MeshConfig, MeshConfigError, MeshEvent, MeshPeer, MeshStats};
 pub use runner::Rollback;
 pub use sim::{Sim, SnapshotBytes};
 pub use stats::{ClientStats, ServerStats};

@@ -20,12 +20,19 @@
 //! | `0x88` | down | [`Down::Question`]: see [`Question`] |
 //! | `0x8b` | down | [`Down::SnapshotAsk`]: `id8`, the transfer that shall bring it |
 //! | `0x8c` | down | [`ChunkAck`]: which chunks of a snapshot arrived |
+//! | `0x40` | mesh | [`MeshMessage::Hello`]: see [`Hello`] |
+//! | `0x41` | mesh | [`MeshMessage::Play`]: see [`Play`] |
+//! | `0x42` | mesh | [`MeshMessage::Leave`]: nothing more |
+//! | `0x43` | mesh | [`MeshMessage::Statement`]: see [`Statement`] |
+//! | `0x44` | mesh | [`MeshMessage::Decision`]: see [`Decision`] |
+//! | `0x45` | mesh | [`MeshMessage::Ask`]: `seat8`, `tick32` |
+//! | `0x46` | mesh | [`MeshMessage::Forward`]: `seat8`, `tick32`, bundles of one seat |
 //!
 //! Chunks and their acknowledgements are read by [`decode_chunk`] and [`decode_chunk_ack`], since
 //! they look alike both ways; [`decode_up`] and [`decode_down`] refuse them.
 //!
 //! Reserved, and refused today: `0x04` order, `0x07` commit, `0x08` reveal; `0x86` order
-//! acknowledgement, `0x89` migration, `0x8a` signed chain head; `0x40` to `0x4f` mesh peers; welcome
+//! acknowledgement, `0x89` migration, `0x8a` signed chain head; `0x47` to `0x4f` mesh peers; welcome
 //! modes past 2; the extension bit of a bundle.
 
 #![warn(clippy::arithmetic_side_effects)]
@@ -34,6 +41,7 @@ mod chunk;
 mod down;
 mod early;
 mod ladder;
+mod mesh;
 mod up;
 
 use core::fmt;
@@ -56,6 +64,15 @@ pub use ladder::{
     TickHashes,
 };
 pub(crate) use ladder::{write_heard, write_question, write_sections, write_ticks};
+pub use mesh::{
+    Decision, Hello, LEAD_UNKNOWN, LaneBundles, LaneHashes, MESH_DELAY_MAX, MESH_SEATS_MAX,
+    MeshMessage, PLAY_HEAD_LEN_MAX, Play, PlayHead, QUIET, Seats, Statement, Terms, Ticks, bit,
+    decode_mesh,
+};
+pub(crate) use mesh::{
+    decode_if_play, write_ask, write_decision, write_forward_head, write_hello, write_mesh_leave,
+    write_play_head, write_statement,
+};
 pub use up::{HASHES_MAX, HashRun, INPUTS_MAX, InputRun, Report, Up, decode_up};
 pub(crate) use up::{ReportHead, write_leave, write_ready, write_report};
 
@@ -74,6 +91,13 @@ const WELCOME: u8 = 0x81;
 const TURNS: u8 = 0x82;
 const TURNS_ASKING: u8 = 0x83;
 const BYE: u8 = 0x84;
+const MESH_HELLO: u8 = 0x40;
+const MESH_PLAY: u8 = 0x41;
+const MESH_LEAVE: u8 = 0x42;
+const MESH_STATEMENT: u8 = 0x43;
+const MESH_DECISION: u8 = 0x44;
+const MESH_ASK: u8 = 0x45;
+const MESH_FORWARD: u8 = 0x46;
 const EARLY: u8 = 0x85;
 const SNAPSHOT_ASK: u8 = 0x8b;
 const QUESTION: u8 = 0x88;

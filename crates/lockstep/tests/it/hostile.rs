@@ -267,7 +267,7 @@ fn samples(seed: u64) -> (Vec<Vec<u8>>, Vec<Vec<u8>>) {
     (ups, downs)
 }
 
-fn mutate(generator: &mut Generator, datagram: &mut Vec<u8>) {
+pub(crate) fn mutate(generator: &mut Generator, datagram: &mut Vec<u8>) {
     for _ in 0..=generator.below(4) {
         let at = usize::try_from(generator.below(datagram.len().max(1) as u64)).unwrap();
         match generator.below(4) {

@@ -13,6 +13,12 @@ mod hostile;
 mod joining;
 mod ladder;
 mod membership;
+mod mesh;
+mod mesh_alloc;
+mod mesh_contract;
+mod mesh_hostile;
+mod mesh_parting;
+mod mesh_world;
 mod policies;
 mod repair;
 #[cfg(feature = "replay")]

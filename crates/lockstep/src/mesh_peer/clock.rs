@@ -1,0 +1,257 @@
+//! When a mesh peer's ticks begin, and how its clock is kept with the others'.
+//!
+//! Each datagram says where its sender is in its ticks. What a peer sees is the other's place less
+//! its own, less the way there; it tells the other, and half the difference of what both see is
+//! how far the one is ahead, the two ways being equal. A peer goes faster or slower by the mean of
+//! that over all members, itself included: these sum to nothing over all peers, so that errors of
+//! measurement can make the mesh neither hurry nor slow down as a whole.
+
+#![warn(clippy::arithmetic_side_effects)]
+
+use wire::Instant;
+
+use crate::message::LEAD_UNKNOWN;
+
+/// Part of a tick by which one may be longer or shorter: 2 %.
+const DILATION: i64 = 50;
+
+/// Part of an error that one tick makes up: with a way of 16 ticks and the smoothing below it, far
+/// from where a loop begins to swing.
+const GAIN: i64 = 64;
+
+/// Weight of what is known against one new sample, less 1.
+const SMOOTHING: i64 = 16;
+
+/// Units of a place in ticks: 1/256 tick.
+const UNITS: i64 = 256;
+
+/// Units of a smoothed difference: 1/4,096 tick.
+const FINE: i64 = 16;
+
+/// Fixed point of [`MeshClock::per_nano`].
+const PER_NANO_BITS: u32 = 32;
+
+/// Fine units in one unit of a [lead](crate::message::PlayHead::lead), 1/32 tick.
+const LEAD: i64 = 128;
+
+/// Boundaries between ticks: tick `n` may be simulated from boundary `n` on.
+#[derive(Debug)]
+pub(super) struct MeshClock {
+    /// Length of a tick, in nanoseconds.
+    period: i64,
+    /// Units of a place in a nanosecond, in 2^-32.
+    per_nano: i64,
+    /// Number of the next boundary.
+    index: u32,
+    /// When it is.
+    deadline: i64,
+    /// Whether it was due and had to wait for the game.
+    is_held: bool,
+}
+
+impl MeshClock {
+    /// Starts with boundary 0 at `at`.
+    pub(super) fn new(at: Instant, period_nanos: u32) -> Self {
+        let period = i64::from(period_nanos.max(1));
+        Self {
+            period,
+            per_nano: (UNITS << PER_NANO_BITS).checked_div(period).unwrap_or(0),
+            index: 0,
+            deadline: nanos(at),
+            is_held: false,
+        }
+    }
+
+    /// Passes the boundary, if it is due and its number at most `limit`, and returns its number.
+    ///
+    /// The next follows after a period, shorter by part of `error`, in fine units: how far the
+    /// others are ahead. Up to `lag` boundaries that were missed are made up; after a hold none.
+    pub(super) fn pass(&mut self, now: Instant, limit: u32, lag: u32, error: i64) -> Option<u32> {
+        let now = nanos(now);
+        if now < self.deadline || self.deadline == i64::MAX {
+            return None;
+        }
+        if self.index > limit {
+            self.is_held = true;
+            return None;
+        }
+        let made_up = if self.is_held { 0 } else { i64::from(lag) };
+        self.is_held = false;
+        let oldest = now.saturating_sub(self.period.saturating_mul(made_up));
+        let slip = self.period / DILATION;
+        let wanted = error
+            .saturating_mul(self.period)
+            .checked_div(FINE.saturating_mul(UNITS).saturating_mul(GAIN))
+            .unwrap_or(0);
+        self.deadline = self
+            .deadline
+            .max(oldest)
+            .saturating_add(self.period)
+            .saturating_sub(wanted.clamp(slip.saturating_neg(), slip));
+        let passed = self.index;
+        self.index = passed.saturating_add(1);
+        Some(passed)
+    }
+
+    /// Returns where the clock is in its ticks at `now`, in 1/256 tick; never past a boundary that
+    /// was not passed.
+    pub(super) fn place(&self, now: Instant) -> i64 {
+        let left = self.deadline.saturating_sub(nanos(now)).max(0);
+        // Further off than a few ticks is only what has not begun.
+        let left = left.min(self.period.saturating_mul(4));
+        let left = left.saturating_mul(self.per_nano) >> PER_NANO_BITS;
+        i64::from(self.index)
+            .saturating_mul(UNITS)
+            .saturating_sub(left)
+    }
+
+    /// Returns the number of the next boundary.
+    pub(super) const fn index(&self) -> u32 {
+        self.index
+    }
+
+    /// Returns when the next boundary is; in the past where it is held.
+    pub(super) fn deadline(&self) -> Instant {
+        Instant::from_nanos(u64::try_from(self.deadline).unwrap_or(0))
+    }
+
+    /// Returns whether the boundary was due and had to wait.
+    pub(super) const fn is_held(&self) -> bool {
+        self.is_held
+    }
+}
+
+/// How far one other peer's clock is from ours.
+#[derive(Debug, Default)]
+pub(super) struct Pace {
+    /// Its place less ours when its datagrams arrive, smoothed, in fine units.
+    seen: Option<i64>,
+    /// The largest of it since the last boundary, in 1/256 tick: the quickest datagram.
+    sample: Option<i64>,
+    /// What it sees of us, in fine units.
+    told: Option<i64>,
+}
+
+impl Pace {
+    /// Takes a datagram: the low 24 bits of its sender's place, the lead that it tells, and our
+    /// own place at its arrival.
+    pub(super) fn on_datagram(&mut self, clock: u32, lead: i16, ours: i64) {
+        // The nearest place with these low bits: RFC 9000, appendix A.3, on 24 bits.
+        let [_, a, b, c] = clock.wrapping_sub(low_place(ours)).to_be_bytes();
+        let ahead = i64::from(i32::from_be_bytes([a, b, c, 0]) >> 8);
+        self.sample = Some(self.sample.map_or(ahead, |known| known.max(ahead)));
+        if lead != LEAD_UNKNOWN {
+            self.told = Some(i64::from(lead).saturating_mul(LEAD));
+        }
+    }
+
+    /// Takes what came since the last boundary into the smoothed value.
+    pub(super) fn settle(&mut self) {
+        let Some(sample) = self.sample.take() else {
+            return;
+        };
+        let sample = sample.saturating_mul(FINE);
+        self.seen = Some(self.seen.map_or(sample, |seen| {
+            seen.saturating_add(sample.saturating_sub(seen) / SMOOTHING)
+        }));
+    }
+
+    /// Returns how far it is ahead of us, in fine units; 0 while that is not known.
+    pub(super) fn ahead(&self) -> i64 {
+        match (self.seen, self.told) {
+            // What we told of it, so that both see the same difference, to the sign.
+            (Some(seen), Some(told)) => lead_of(seen).saturating_sub(told) / 2,
+            (None, _) | (_, None) => 0,
+        }
+    }
+
+    /// Returns what to tell it.
+    pub(super) fn lead(&self) -> i16 {
+        let Some(seen) = self.seen else {
+            return LEAD_UNKNOWN;
+        };
+        i16::try_from(lead_of(seen) / LEAD).unwrap_or(LEAD_UNKNOWN)
+    }
+}
+
+/// The smoothed difference `seen` as it is told, in fine units.
+fn lead_of(seen: i64) -> i64 {
+    let floor = i64::from(LEAD_UNKNOWN).saturating_add(1);
+    let lead = seen.div_euclid(LEAD).clamp(floor, i64::from(i16::MAX));
+    lead.saturating_mul(LEAD)
+}
+
+/// Returns the low 24 bits of a place.
+pub(super) const fn low_place(place: i64) -> u32 {
+    let [.., a, b, c] = place.to_be_bytes();
+    u32::from_be_bytes([0, a, b, c])
+}
+
+fn nanos(now: Instant) -> i64 {
+    i64::try_from(now.as_nanos()).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PERIOD: u32 = 10_000_000;
+    const TICK: i64 = UNITS * FINE;
+
+    fn millis(millis: u64) -> Instant {
+        Instant::from_millis(millis)
+    }
+
+    #[test]
+    fn ticks_are_longer_or_shorter_by_at_most_2_percent() {
+        let mut clock = MeshClock::new(millis(100), PERIOD);
+        assert_eq!(clock.pass(millis(99), 9, 4, 0), None);
+        assert_eq!(clock.pass(millis(100), 9, 4, 0), Some(0));
+        assert_eq!(clock.deadline(), millis(110));
+        assert_eq!(clock.pass(millis(110), 9, 4, 100 * TICK), Some(1));
+        assert_eq!(clock.deadline(), Instant::from_nanos(119_800_000));
+        assert_eq!(clock.pass(millis(120), 9, 4, -100 * TICK), Some(2));
+        assert_eq!(clock.deadline(), Instant::from_nanos(130_000_000));
+        // Half a tick off is made up by 1/128 of a tick.
+        assert_eq!(clock.pass(millis(130), 9, 4, TICK / 2), Some(3));
+        assert_eq!(clock.deadline(), Instant::from_nanos(139_921_875));
+    }
+
+    #[test]
+    fn a_late_timer_is_made_up_and_a_hold_is_not() {
+        let mut clock = MeshClock::new(millis(0), PERIOD);
+        let passed = (0..100).take_while(|_| clock.pass(millis(500), 99, 4, 0).is_some());
+        assert_eq!(passed.count(), 5, "four that were missed, and the one due");
+        assert_eq!(clock.pass(millis(510), 4, 4, 0), None);
+        assert!(clock.is_held());
+        assert_eq!(clock.place(millis(700)), 5 * UNITS, "it stands");
+        assert_eq!(clock.pass(millis(700), 5, 4, 0), Some(5));
+        assert_eq!(clock.deadline(), millis(710));
+    }
+
+    #[test]
+    fn half_the_difference_of_what_both_see_is_the_difference() {
+        // One is 2 ticks ahead of the other; 3 ticks from one to the other and back.
+        let (mut one, mut other) = (Pace::default(), Pace::default());
+        let far = 70_000 * UNITS;
+        for _ in 0..400 {
+            one.on_datagram(low_place(far - 3 * UNITS), other.lead(), far + 2 * UNITS);
+            other.on_datagram(low_place(far + 2 * UNITS - 3 * UNITS), one.lead(), far);
+            one.settle();
+            other.settle();
+        }
+        assert_eq!((one.ahead(), other.ahead()), (-2 * TICK, 2 * TICK));
+    }
+
+    #[test]
+    fn no_place_or_lead_is_out_of_range() {
+        for (clock, lead) in [(0, i16::MIN), (0xff_ffff, i16::MAX), (0x80_0000, -32_767)] {
+            for ours in [0, 1, i64::from(u32::MAX) * UNITS] {
+                let mut pace = Pace::default();
+                pace.on_datagram(clock, lead, ours);
+                pace.settle();
+                assert!(pace.ahead().abs() <= (1 << 16) * TICK, "{}", pace.ahead());
+            }
+        }
+    }
+}

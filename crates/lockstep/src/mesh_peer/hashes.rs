@@ -1,0 +1,173 @@
+//! Own state hashes, until every other peer has them.
+
+#![warn(clippy::arithmetic_side_effects)]
+
+use crate::Tick;
+use crate::event::ReportError;
+use crate::message::HASHES_MAX;
+
+/// State hashes kept for peers who ask again: as many as are compared.
+const HASHES_KEPT: u32 = 1_024;
+
+/// Hashes of the last steps.
+#[derive(Debug)]
+pub(super) struct OwnHashes {
+    /// Hash of step `s` at place `s % HASHES_KEPT`; `None` where the application reported none.
+    kept: Vec<Option<u32>>,
+    /// One past the newest step reported.
+    end: u32,
+}
+
+/// What one other peer was sent of them.
+#[derive(Debug, Default)]
+pub(super) struct HashCursor {
+    /// First step that was never sent.
+    unsent: u32,
+    /// First step that it asked for again.
+    wanted: Option<u32>,
+}
+
+/// Consecutive hashes to send.
+#[derive(Debug, Default)]
+pub(super) struct HashSlice {
+    /// Step of the first.
+    pub(super) first: u32,
+    /// How many of `values` count.
+    pub(super) count: usize,
+    pub(super) values: [u32; HASHES_MAX as usize],
+}
+
+impl OwnHashes {
+    pub(super) fn new() -> Self {
+        let places = usize::try_from(HASHES_KEPT).unwrap_or(usize::MAX);
+        Self {
+            kept: vec![None; places],
+            end: 0,
+        }
+    }
+
+    pub(super) fn push(&mut self, step: u32, hash: u32) -> Result<(), ReportError> {
+        if step < self.end {
+            return Err(ReportError::OutOfOrder);
+        }
+        let end = step.saturating_add(1);
+        for skipped in self.end.max(end.saturating_sub(HASHES_KEPT))..step {
+            self.set(skipped, None);
+        }
+        self.set(step, Some(hash));
+        self.end = end;
+        Ok(())
+    }
+
+    /// Takes a peer's question for the step whose low half is `low`.
+    pub(super) fn on_wanted(&self, cursor: &mut HashCursor, low: u16) {
+        cursor.wanted = Tick(cursor.unsent)
+            .widen_back(low)
+            .map(|step| step.0)
+            .filter(|step| *step >= self.oldest() && *step < cursor.unsent);
+    }
+
+    /// Returns what to send: what was asked for, else what was never sent.
+    pub(super) fn take(&self, cursor: &mut HashCursor) -> HashSlice {
+        let oldest = self.oldest();
+        let wanted = cursor.wanted.take().filter(|step| *step >= oldest);
+        let mut slice = HashSlice::default();
+        let from = wanted.unwrap_or_else(|| cursor.unsent.max(oldest));
+        let Some(first) = (from..self.end).find(|step| self.get(*step).is_some()) else {
+            cursor.unsent = cursor.unsent.max(self.end);
+            return slice;
+        };
+        slice.first = first;
+        for (value, step) in slice.values.iter_mut().zip(first..self.end) {
+            let Some(hash) = self.get(step) else {
+                break;
+            };
+            *value = hash;
+            slice.count = slice.count.saturating_add(1);
+        }
+        let count = u32::try_from(slice.count).unwrap_or(0);
+        cursor.unsent = cursor.unsent.max(first.saturating_add(count));
+        slice
+    }
+
+    /// Returns one past the newest step reported.
+    pub(super) const fn end(&self) -> u32 {
+        self.end
+    }
+
+    /// Bytes that it holds.
+    pub(super) const fn memory_len(&self) -> usize {
+        self.kept.len().saturating_mul(size_of::<Option<u32>>())
+    }
+
+    fn get(&self, step: u32) -> Option<u32> {
+        self.kept.get(place(step)).copied().flatten()
+    }
+
+    fn set(&mut self, step: u32, hash: Option<u32>) {
+        if let Some(kept) = self.kept.get_mut(place(step)) {
+            *kept = hash;
+        }
+    }
+
+    const fn oldest(&self) -> u32 {
+        self.end.saturating_sub(HASHES_KEPT)
+    }
+}
+
+fn place(step: u32) -> usize {
+    usize::try_from(step % HASHES_KEPT).unwrap_or(0)
+}
+
+#[cfg(test)]
+#[expect(
+    clippy::arithmetic_side_effects,
+    reason = "a test that overflows fails"
+)]
+mod tests {
+    use super::*;
+
+    fn steps(hashes: &OwnHashes, cursor: &mut HashCursor) -> Vec<u32> {
+        let slice = hashes.take(cursor);
+        let count = u32::try_from(slice.count).unwrap();
+        let steps: Vec<_> = (slice.first..slice.first + count).collect();
+        for (step, hash) in steps.iter().zip(slice.values) {
+            assert_eq!(hash, step * 3);
+        }
+        steps
+    }
+
+    #[test]
+    fn each_peer_gets_each_once_and_again_when_it_asks() {
+        let mut hashes = OwnHashes::new();
+        for step in (0..20).chain(30..33) {
+            hashes.push(step, step * 3).unwrap();
+        }
+        let (mut one, mut other) = (HashCursor::default(), HashCursor::default());
+        assert_eq!(steps(&hashes, &mut one), (0..16).collect::<Vec<_>>());
+        assert_eq!(steps(&hashes, &mut one), [16, 17, 18, 19]);
+        assert_eq!(
+            steps(&hashes, &mut one),
+            [30, 31, 32],
+            "what was left out is not sent"
+        );
+        assert_eq!(steps(&hashes, &mut one), []);
+        hashes.on_wanted(&mut one, 31);
+        assert_eq!(steps(&hashes, &mut one), [31, 32]);
+        hashes.on_wanted(&mut one, 33);
+        assert_eq!(steps(&hashes, &mut one), [], "it was never sent");
+        assert_eq!(steps(&hashes, &mut other), (0..16).collect::<Vec<_>>());
+        assert_eq!(hashes.push(32, 0), Err(ReportError::OutOfOrder));
+        // A burst longer than the ring: what is gone is neither sent nor another's.
+        for step in 33..3_000 {
+            hashes.push(step, step * 3).unwrap();
+        }
+        let first = 3_000 - HASHES_KEPT;
+        assert_eq!(
+            steps(&hashes, &mut one),
+            (first..first + 16).collect::<Vec<_>>()
+        );
+        hashes.on_wanted(&mut one, 31);
+        assert_eq!(steps(&hashes, &mut one).first(), Some(&(first + 16)));
+    }
+}

@@ -1,0 +1,169 @@
+//! One seat's inputs: a chain of bundles of that seat alone.
+
+#![warn(clippy::arithmetic_side_effects)]
+
+use wire::Seat;
+
+use crate::Tick;
+use crate::bundle::{self, Shape};
+use crate::chain::Chain;
+use crate::message::QUIET;
+use crate::turn::{Origin, Row};
+
+/// Ticks past the first that is not confirmed for which inputs are kept. Peers who wait for each
+/// other are never further apart: twice the longest delay, window and lag (60 + 32 + 100).
+pub(super) const AHEAD_MAX: u32 = 512;
+
+/// Ticks that a walk of [`Lane::foresee`] reads at once: more than a datagram brings in play.
+const FORESEE_MAX: u32 = 64;
+
+/// What is known of one seat's inputs.
+#[derive(Debug)]
+pub(super) struct Lane {
+    /// Bundles of one seat, in order or not.
+    chain: Chain,
+    /// First tick that is not there.
+    next: Tick,
+    /// One past the newest tick that is there.
+    seen_end: Tick,
+    /// First tick without the seat, once that is decided.
+    cut: Option<Tick>,
+    /// Input of the newest tick that was read.
+    row: Row,
+    /// First tick that was not read.
+    read: Tick,
+    /// Input of the newest tick that was foreseen, and the first that was not.
+    ahead: (Row, Tick),
+}
+
+impl Lane {
+    /// Makes the lane of a seat whose input before tick 0 is the neutral one.
+    pub(super) fn new(shape: Shape, neutral: &[u8]) -> Self {
+        let mut row = Row::initial(1, shape.width, neutral);
+        row.set(Seat(0), neutral, Origin::Confirmed);
+        Self {
+            chain: Chain::new(lane_shape(shape)),
+            next: Tick(0),
+            seen_end: Tick(0),
+            cut: None,
+            ahead: (row.clone(), Tick(0)),
+            row,
+            read: Tick(0),
+        }
+    }
+
+    /// Has nothing happen in the first `delay` ticks, which no input is stamped for.
+    pub(super) fn begin(&mut self, delay: u8) {
+        for tick in 0..u32::from(delay) {
+            self.put(Tick(tick), &[QUIET]);
+        }
+    }
+
+    /// Keeps the bundle of `tick`; returns whether it was new. The caller holds `tick` within the
+    /// window.
+    pub(super) fn put(&mut self, tick: Tick, bundle: &[u8]) -> bool {
+        if tick < self.next || self.chain.has(tick) {
+            return false;
+        }
+        self.chain.put(tick, bundle);
+        self.seen_end = self.seen_end.max(tick.plus(1));
+        while self.chain.has(self.next) {
+            self.next = self.next.plus(1);
+        }
+        true
+    }
+
+    /// Has the seat's inputs count for the ticks before `tick` only.
+    pub(super) const fn cut(&mut self, tick: Tick) {
+        self.cut = Some(tick);
+    }
+
+    /// Puts the seat's part of `tick` into `row`, which holds the one of the tick before. Ticks are
+    /// read in order, each once, and only before [`known_end`](Self::known_end).
+    pub(super) fn read(&mut self, tick: Tick, seat: Seat, neutral: &[u8], row: &mut Row) {
+        if let Some(cut) = self.cut
+            && tick >= cut
+        {
+            if tick == cut || tick == Tick(0) {
+                row.set(seat, neutral, Origin::Absent);
+            }
+            return;
+        }
+        debug_assert_eq!(tick, self.read, "each tick is read once, in order");
+        self.read = tick.plus(1);
+        let bundle = self.chain.get(tick).unwrap_or(&[QUIET]);
+        if *bundle == [QUIET] && tick != Tick(0) {
+            return;
+        }
+        let applied = bundle::apply(bundle, &mut self.row);
+        debug_assert!(applied.is_ok(), "only checked bundles enter a chain");
+        row.set(seat, self.row.value(Seat(0)), Origin::Confirmed);
+    }
+
+    /// Calls `on_input(tick, bits)` for the ticks that have come since the last call, in order and
+    /// at most a datagram's worth; those before `end` are passed over.
+    pub(super) fn foresee(&mut self, end: Tick, mut on_input: impl FnMut(Tick, &[u8])) {
+        let (row, ahead) = &mut self.ahead;
+        for _ in 0..FORESEE_MAX {
+            if *ahead >= self.next {
+                return;
+            }
+            let bundle = self.chain.get(*ahead).unwrap_or(&[QUIET]);
+            if *bundle != [QUIET] {
+                let applied = bundle::apply(bundle, row);
+                debug_assert!(applied.is_ok(), "only checked bundles enter a chain");
+            }
+            if *ahead >= end {
+                on_input(*ahead, row.value(Seat(0)));
+            }
+            *ahead = ahead.plus(1);
+        }
+    }
+
+    /// Returns the first tick for which the seat is still waited for.
+    pub(super) fn known_end(&self) -> Tick {
+        match self.cut {
+            Some(cut) if self.next >= cut => Tick(u32::MAX),
+            Some(_) | None => self.next,
+        }
+    }
+
+    /// Returns the first tick that is not there, of those that count.
+    pub(super) fn held_end(&self) -> Tick {
+        self.cut.map_or(self.next, |cut| cut.min(self.next))
+    }
+
+    /// Returns whether a later tick is there, and `copies` of the first that is not have gone by.
+    pub(super) fn has_gap(&self, copies: u32) -> bool {
+        self.next.plus(copies) < self.seen_end
+    }
+
+    /// Returns the first tick without the seat, once that is decided.
+    pub(super) const fn cut_tick(&self) -> Option<Tick> {
+        self.cut
+    }
+
+    pub(super) const fn next(&self) -> Tick {
+        self.next
+    }
+
+    pub(super) const fn chain(&self) -> &Chain {
+        &self.chain
+    }
+
+    /// Bytes that it holds.
+    pub(super) const fn memory_len(&self) -> usize {
+        self.chain
+            .memory_len()
+            .saturating_add(self.row.memory_len())
+            .saturating_add(self.ahead.0.memory_len())
+    }
+}
+
+/// The shape of one seat's bundles.
+pub(super) const fn lane_shape(shape: Shape) -> Shape {
+    Shape {
+        seats: 1,
+        width: shape.width,
+    }
+}

@@ -1,0 +1,194 @@
+//! How a peer leaves, and how those who stay go on without it; the agreement is [`View`]'s.
+//!
+//! [`View`]: super::view::View
+
+#![warn(clippy::arithmetic_side_effects)]
+
+use core::time::Duration;
+
+use wire::{Instant, Seat};
+
+use super::view::Heard;
+use super::{MeshClose, MeshEvent, MeshPeer, State};
+use crate::Tick;
+use crate::event::LeaveReason;
+use crate::input::Input;
+use crate::message::{Decision, MeshMessage, Statement, Ticks, bit};
+
+/// Times that a leave is said: at 5 % loss all are lost once in 8,000.
+pub(super) const LEAVE_COPIES: u8 = 3;
+
+/// Time between leaves, and between statements, give or take a quarter by lot.
+const REPEAT_INTERVAL_MILLIS: u64 = 40;
+
+impl<I: Input> MeshPeer<I> {
+    /// Takes what belongs to somebody's leave.
+    pub(super) fn on_parting(&mut self, now: Instant, from: u16, message: &MeshMessage<'_>) {
+        match message {
+            MeshMessage::Leave => {
+                if self.view.on_gone(bit(from)) {
+                    self.on_suspicion(now);
+                }
+            }
+            MeshMessage::Statement(statement) => self.on_statement(now, from, statement),
+            MeshMessage::Decision(decision) => self.on_decision(now, from, decision),
+            MeshMessage::Ask { seat, first } => {
+                let is_gone = self.others() & bit((*seat).into()) == 0;
+                if is_gone && let Some(Some(link)) = self.links.get_mut(usize::from(from)) {
+                    link.asked = Some((*seat, *first));
+                    self.due.forward |= bit(from);
+                }
+            }
+            MeshMessage::Forward {
+                seat,
+                first,
+                bundles,
+            } => {
+                let seat = u16::from(*seat);
+                let lane = self.lanes.get(usize::from(seat));
+                if self.view.members() & bit(seat) == 0
+                    && let Some(cut) = lane.and_then(super::Lane::cut_tick)
+                {
+                    self.keep(seat, *first, cut, bundles);
+                }
+            }
+            MeshMessage::Play(_) | MeshMessage::Hello(_) => {}
+        }
+    }
+
+    /// Tells the others whom we give up now, and decides where that can be.
+    pub(super) fn on_suspicion(&mut self, now: Instant) {
+        if self.view.is_too_few() {
+            self.close(Some(MeshClose::TooFew));
+            return;
+        }
+        self.due.play &= self.others();
+        self.due.statement = self.others();
+        self.state = State::Running {
+            state_at: self.repeat_at(now),
+        };
+        self.decide();
+    }
+
+    /// Says again that we go, and is over in the end.
+    pub(super) fn say_leave(&mut self, now: Instant, copies: u8, at: Instant) {
+        if at > now {
+            return;
+        }
+        if copies == 0 {
+            self.close(None);
+            return;
+        }
+        self.due.leave = self.others();
+        self.state = State::Leaving {
+            copies: copies.saturating_sub(1),
+            at: self.repeat_at(now),
+        };
+    }
+
+    /// Asks one of the others for inputs of one who left that we lack.
+    pub(super) fn ask_for_missing(&mut self, now: Instant) {
+        let members = self.view.members();
+        let mut lanes = self.lanes.iter().zip((0..).map(Seat));
+        let missing = lanes
+            .find(|(lane, seat)| members & bit(seat.0) == 0 && lane.known_end() < Tick(u32::MAX));
+        let Some((_, seat)) = missing else {
+            self.asking_since = None;
+            return;
+        };
+        let since = *self.asking_since.get_or_insert(now);
+        let waited = now.as_nanos().saturating_sub(since.as_nanos());
+        if waited > self.patience.saturating_mul(2) {
+            self.close(Some(MeshClose::Unserved));
+            return;
+        }
+        let others = self.others();
+        let count = others.count_ones();
+        let pick = u32::try_from(self.generator.below(count.into())).unwrap_or(0);
+        let picked = (0..16)
+            .filter(|to| others & bit(*to) != 0)
+            .nth(usize::try_from(pick).unwrap_or(0));
+        self.due.ask = picked.map(|to| (to, seat));
+    }
+
+    /// First tick that we lack of each seat, of those that count.
+    pub(super) fn held_ends(&self) -> Ticks {
+        let mut held = Ticks::default();
+        for (tick, lane) in held.iter_mut().zip(&self.lanes) {
+            *tick = lane.held_end();
+        }
+        held
+    }
+
+    fn on_statement(&mut self, now: Instant, from: u16, statement: &Statement) {
+        if let Some(last) = self.view.last()
+            && last.members == statement.members
+        {
+            self.due.decision |= bit(from);
+            return;
+        }
+        if self.view.on_statement(from, statement, self.alive(now)) {
+            self.on_suspicion(now);
+        } else {
+            self.decide();
+        }
+    }
+
+    fn on_decision(&mut self, now: Instant, from: u16, decision: &Decision) {
+        match self.view.on_decision(from, decision, &self.held_ends()) {
+            Heard::Ignored => {
+                self.stats.dropped_window = self.stats.dropped_window.saturating_add(1);
+            }
+            Heard::Out(tick) => self.close(Some(MeshClose::LeftOut { tick })),
+            Heard::Installed(decision) => {
+                self.install(&decision);
+                if self.view.suspects() != 0 {
+                    self.on_suspicion(now);
+                }
+            }
+        }
+    }
+
+    fn decide(&mut self) {
+        if let Some(decision) = self.view.decide(&self.held_ends()) {
+            self.install(&decision);
+        }
+    }
+
+    /// Goes on with those who stay.
+    fn install(&mut self, decision: &Decision) {
+        let left = decision.members & !decision.next;
+        for ((lane, cut), seat) in self.lanes.iter_mut().zip(decision.cuts).zip(0..) {
+            if decision.next & bit(seat) == 0 {
+                lane.cut(cut);
+            }
+        }
+        for (seat, tick) in (0..self.shape.seats).map(Seat).zip(decision.cuts) {
+            if left & bit(seat.0) == 0 {
+                continue;
+            }
+            self.ledger.dismiss(seat);
+            let reason = if self.view.gone() & bit(seat.0) == 0 {
+                LeaveReason::Removed
+            } else {
+                LeaveReason::Quit
+            };
+            // At most one for each seat.
+            self.events
+                .push_back(MeshEvent::Left { seat, tick, reason });
+        }
+        self.asking_since = None;
+        self.refresh_known();
+    }
+
+    #[expect(
+        clippy::arithmetic_side_effects,
+        reason = "arithmetic on instants saturates"
+    )]
+    fn repeat_at(&mut self, now: Instant) -> Instant {
+        let quarter = REPEAT_INTERVAL_MILLIS / 4;
+        let low = REPEAT_INTERVAL_MILLIS.saturating_sub(quarter);
+        let high = REPEAT_INTERVAL_MILLIS.saturating_add(quarter);
+        now + Duration::from_millis(self.generator.between(low, high))
+    }
+}

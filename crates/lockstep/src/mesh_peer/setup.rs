@@ -1,0 +1,251 @@
+//! How a peer begins: what it is made of, hellos, the first boundary.
+
+use core::marker::PhantomData;
+use core::time::Duration;
+use std::collections::VecDeque;
+
+use wire::{Instant, MatchId, Seat, Seed};
+
+use super::clock::MeshClock;
+use super::gathering::Gathering;
+use super::hashes::OwnHashes;
+use super::lane::{Lane, lane_shape};
+use super::link::Link;
+use super::own::Own;
+use super::sending::Due;
+use super::view::View;
+use super::{EVENTS_MAX, MeshConfig, MeshConfigError, MeshEvent, MeshPeer, MeshStats, State};
+use crate::bundle::Shape;
+use crate::checksum::LogHash;
+use crate::input::{Input, encode_into};
+use crate::ledger::Ledger;
+use crate::message::{MESH_DELAY_MAX, MESH_SEATS_MAX, PLAY_HEAD_LEN_MAX, Terms};
+use crate::repair::RepairLimits;
+use crate::stepper::{Stepper, WINDOW_MAX};
+use crate::turn::Row;
+use crate::{PeerId, Tick};
+
+/// Ticks whose log hashes are kept: more than from the oldest save of the longest window to the
+/// newest confirmed tick.
+pub(super) const LOGS: u32 = 128;
+
+/// Shortest datagram limit: hellos and statements of 16 seats fit.
+const DATAGRAM_LEN_MIN: u16 = 200;
+
+/// What the clock may be ahead of a game that waits or is slow before it stands.
+const LAG_NANOS: u32 = 100_000_000;
+
+/// Time between hellos, give or take a quarter by lot.
+const HELLO_INTERVAL_MILLIS: u64 = 50;
+
+/// Ticks that nobody is given up before.
+const PATIENCE_TICKS: u32 = 8;
+
+impl<I: Input> MeshPeer<I> {
+    /// Makes the peer of `seat`; `peers` are the driver's numbers for those on all other seats.
+    /// Ticks begin when all have heard all.
+    ///
+    /// # Errors
+    ///
+    /// [`MeshConfigError`] where no such match can be played.
+    pub fn new(
+        config: MeshConfig,
+        (match_id, seat): (MatchId, Seat),
+        peers: &[(Seat, PeerId)],
+        seed: Seed,
+        now: Instant,
+    ) -> Result<Self, MeshConfigError> {
+        let shape = Shape {
+            seats: config.seats,
+            width: I::WIDTH,
+        };
+        let limits = limits(&config, shape)?;
+        let links = links(&config, seat, peers, &limits, now)?;
+        let mut neutral = Vec::new();
+        encode_into(&I::default(), &mut neutral);
+        let period = config.tick_rate.period_nanos();
+        let terms = Terms {
+            seats: u8::try_from(config.seats).unwrap_or(u8::MAX),
+            width: I::WIDTH.get(),
+            period_nanos: period,
+            hash_interval: config.hash_interval.get(),
+            match_id,
+            content: config.content,
+        };
+        let log = LogHash::new(match_id);
+        let row = Row::initial(shape.seats, shape.width, &neutral);
+        let mut ledger = Ledger::new(shape.seats);
+        (0..shape.seats).for_each(|seat| ledger.admit(Seat(seat)));
+        let ticks = Duration::from_nanos(period.into()).saturating_mul(PATIENCE_TICKS);
+        Ok(Self {
+            patience: nanos(config.patience.max(ticks)),
+            match_id,
+            shape,
+            seat,
+            generator: seed.generator(0),
+            state: State::Gathering { hello_at: now },
+            gathering: Gathering::new(seat.0, terms, config.input_delay, now),
+            numbers: numbers(&links),
+            links,
+            view: View::new(seat.0, shape.seats),
+            own: Own::new(shape, &neutral, config.input_delay, now),
+            lanes: lanes(&config, shape, seat, &neutral),
+            clock: MeshClock::new(now, period),
+            lag: LAG_NANOS.checked_div(period).unwrap_or(2).clamp(2, 100),
+            beat_at: now,
+            body: (
+                0..0,
+                Vec::with_capacity(usize::from(config.datagram_len_max)),
+            ),
+            known: Tick(0),
+            read: Tick(0),
+            stepper: Stepper::new(shape, &neutral, config.window, config.save),
+            rows: (row.clone(), row),
+            scratch: Vec::with_capacity(shape.bundle_len_max()),
+            log,
+            logs: vec![log; usize::try_from(LOGS).unwrap_or(usize::MAX)],
+            last: None,
+            hashes: OwnHashes::new(),
+            ledger,
+            limits,
+            due: Due::default(),
+            stalled: None,
+            asking_since: None,
+            held: neutral.clone(),
+            neutral,
+            // Closing and leaving are told whatever waits.
+            events: VecDeque::with_capacity(EVENTS_MAX.saturating_add(64)),
+            stats: MeshStats::default(),
+            now,
+            input: PhantomData,
+            config,
+        })
+    }
+
+    /// Returns the bytes that it holds on the heap, to about an allocation's worth.
+    #[must_use]
+    pub fn memory_len(&self) -> usize {
+        let lanes: usize = self.lanes.iter().map(Lane::memory_len).sum();
+        let lane = size_of::<Lane>().saturating_add(size_of::<Option<Link>>());
+        let events = size_of::<MeshEvent>().saturating_mul(self.events.capacity());
+        lanes
+            .saturating_add(lane.saturating_mul(self.lanes.len()))
+            .saturating_add(self.own.memory_len())
+            .saturating_add(self.stepper.memory_len())
+            .saturating_add(self.rows.0.memory_len().saturating_mul(2))
+            .saturating_add(self.scratch.capacity())
+            .saturating_add(self.body.1.capacity())
+            .saturating_add(size_of::<LogHash>().saturating_mul(self.logs.len()))
+            .saturating_add(self.hashes.memory_len())
+            .saturating_add(self.ledger.memory_len())
+            .saturating_add(self.held.capacity())
+            .saturating_add(self.neutral.capacity())
+            .saturating_add(events)
+    }
+
+    /// Says hello, and begins when it is time.
+    pub(super) fn gather(&mut self, now: Instant, hello_at: Instant) {
+        if self.gathering.start_at().is_some_and(|at| at <= now) {
+            self.start(now);
+            return;
+        }
+        if hello_at <= now {
+            let quarter = HELLO_INTERVAL_MILLIS / 4;
+            let (low, high) = (
+                HELLO_INTERVAL_MILLIS.saturating_sub(quarter),
+                HELLO_INTERVAL_MILLIS.saturating_add(quarter),
+            );
+            let wait = Duration::from_millis(self.generator.between(low, high));
+            self.state = State::Gathering {
+                hello_at: now + wait,
+            };
+            self.due.hello = self.others();
+        }
+    }
+
+    /// Begins with boundary 0, which may lie behind.
+    fn start(&mut self, now: Instant) {
+        let start_at = self.gathering.start_at().unwrap_or(now);
+        self.clock = MeshClock::new(start_at, self.config.tick_rate.period_nanos());
+        for link in self.links.iter_mut().flatten() {
+            link.forgive(now);
+        }
+        self.state = State::Running { state_at: now };
+        self.tell(MeshEvent::Started);
+        self.tick(now, now);
+    }
+}
+
+fn nanos(span: Duration) -> u64 {
+    u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// Bounds of what is sent, where the configuration is one that can be played.
+fn limits(config: &MeshConfig, shape: Shape) -> Result<RepairLimits, MeshConfigError> {
+    if config.seats < 2 || config.seats > MESH_SEATS_MAX {
+        return Err(MeshConfigError::Seats);
+    }
+    if config.input_delay > MESH_DELAY_MAX {
+        return Err(MeshConfigError::DelayOutOfRange);
+    }
+    if config.window > WINDOW_MAX {
+        return Err(MeshConfigError::WindowOutOfRange);
+    }
+    let len_max = usize::from(config.datagram_len_max).saturating_sub(PLAY_HEAD_LEN_MAX);
+    if config.datagram_len_max < DATAGRAM_LEN_MIN || lane_shape(shape).bundle_len_max() > len_max {
+        return Err(MeshConfigError::DatagramTooShort);
+    }
+    let period = config.tick_rate.period_nanos();
+    let gain = u64::from(config.catch_up_rate).saturating_mul(period.into()) / 1_000_000_000;
+    Ok(RepairLimits {
+        ticks: config.repair.get().into(),
+        period_nanos: period.into(),
+        len_max,
+        burst: config.catch_up_burst,
+        gain: u32::try_from(gain).unwrap_or(u32::MAX),
+    })
+}
+
+/// A lane for each seat; of our own we know when it begins.
+fn lanes(config: &MeshConfig, shape: Shape, own: Seat, neutral: &[u8]) -> Vec<Lane> {
+    let mut lanes: Vec<_> = (0..shape.seats)
+        .map(|_| Lane::new(shape, neutral))
+        .collect();
+    if let Some(lane) = lanes.get_mut(usize::from(own.0)) {
+        lane.begin(config.input_delay);
+    }
+    lanes
+}
+
+fn numbers(links: &[Option<Link>]) -> Vec<Option<PeerId>> {
+    let numbers = links.iter().map(|link| link.as_ref().map(|link| link.peer));
+    numbers.collect()
+}
+
+/// A link for each seat but `own`.
+fn links(
+    config: &MeshConfig,
+    own: Seat,
+    peers: &[(Seat, PeerId)],
+    limits: &RepairLimits,
+    now: Instant,
+) -> Result<Vec<Option<Link>>, MeshConfigError> {
+    let mut links: Vec<Option<Link>> = (0..config.seats).map(|_| None).collect();
+    for &(seat, peer) in peers {
+        let is_known = links.iter().flatten().any(|link| link.peer == peer);
+        match links.get_mut(usize::from(seat.0)) {
+            Some(link @ None) if !is_known && seat != own => {
+                let mut new = Link::new(peer, limits, now);
+                // The hello says that nothing happens before.
+                new.repair.begin_at(Tick(config.input_delay.into()));
+                *link = Some(new);
+            }
+            Some(_) | None => return Err(MeshConfigError::Peers),
+        }
+    }
+    if own.0 < config.seats && links.iter().flatten().count() == usize::from(config.seats) - 1 {
+        Ok(links)
+    } else {
+        Err(MeshConfigError::Peers)
+    }
+}

@@ -1,0 +1,341 @@
+//! The agreement alone, between peers who lose, delay and cut off whatever they like.
+
+use super::*;
+use wire::{Generator, Seed};
+
+/// One peer: its view, and how far it holds each other's inputs.
+struct Peer {
+    view: View,
+    held: Ticks,
+    /// Every view it was in, with what it decided to get there.
+    path: Vec<Decision>,
+    is_over: bool,
+}
+
+/// A message on its way.
+#[derive(Clone, Copy)]
+enum Mail {
+    Statement(Statement),
+    Decision(Decision),
+    Gone,
+}
+
+struct Group {
+    peers: Vec<Peer>,
+    /// From, to, what.
+    mail: Vec<(u16, u16, Mail)>,
+    /// Pairs between which nothing passes, from and to.
+    cut: Vec<(u16, u16)>,
+    /// Lost messages in a million.
+    loss: u32,
+    generator: Generator,
+}
+
+impl Group {
+    fn new(seed: u64) -> Self {
+        let mut generator = Seed::from_number(seed).generator(0);
+        let seats = u16::try_from(generator.between(2, 7)).unwrap();
+        let mut peer = |me| {
+            let mut held = Ticks::default();
+            for tick in &mut held[..usize::from(seats)] {
+                *tick = Tick(u32::try_from(generator.between(10, 20)).unwrap());
+            }
+            Peer {
+                view: View::new(me, seats),
+                held,
+                path: Vec::new(),
+                is_over: false,
+            }
+        };
+        let peers = (0..seats).map(&mut peer).collect();
+        Self {
+            peers,
+            mail: Vec::new(),
+            cut: Vec::new(),
+            loss: 200_000,
+            generator,
+        }
+    }
+
+    fn any(&mut self) -> u16 {
+        u16::try_from(self.generator.below(self.peers.len() as u64)).unwrap()
+    }
+
+    fn send(&mut self, from: u16, to: u16, mail: Mail) {
+        if !self.cut.contains(&(from, to)) && !self.generator.chance(self.loss) {
+            self.mail.push((from, to, mail));
+        }
+    }
+
+    /// One peer does what it does on its own.
+    fn beat(&mut self, me: u16) {
+        let peer = &mut self.peers[usize::from(me)];
+        if peer.is_over {
+            return;
+        }
+        if peer.view.is_too_few() {
+            peer.is_over = true;
+            return;
+        }
+        if let Some(decision) = peer.view.decide(&peer.held) {
+            peer.path.push(decision);
+        }
+        if let Some(statement) = peer.view.statement(&peer.held) {
+            let others = peer.view.others();
+            for to in (0..16).filter(|to| others & bit(*to) != 0) {
+                self.send(me, to, Mail::Statement(statement));
+            }
+        }
+    }
+
+    fn arrive(&mut self, from: u16, to: u16, mail: &Mail) {
+        let alive = (0..16)
+            .filter(|seat| !self.cut.contains(&(*seat, to)))
+            .fold(0, |all, seat| all | bit(seat));
+        let peer = &mut self.peers[usize::from(to)];
+        if peer.is_over {
+            return;
+        }
+        match mail {
+            Mail::Statement(statement) => {
+                if let Some(last) = peer.view.last().copied()
+                    && last.members == statement.members
+                {
+                    self.send(to, from, Mail::Decision(last));
+                    return;
+                }
+                peer.view.on_statement(from, statement, alive);
+            }
+            Mail::Gone => {
+                if peer.view.others() & bit(from) != 0 {
+                    peer.view.on_gone(bit(from));
+                }
+            }
+            Mail::Decision(decision) => match peer.view.on_decision(from, decision, &peer.held) {
+                Heard::Installed(decision) => peer.path.push(decision),
+                Heard::Out(_) => peer.is_over = true,
+                Heard::Ignored => {}
+            },
+        }
+    }
+
+    fn step(&mut self) {
+        match self.generator.below(100) {
+            0 => {
+                let (from, to) = (self.any(), self.any());
+                self.cut.push((from, to));
+            }
+            // A whole group is cut off.
+            1 => {
+                let part = self.generator.next_u32();
+                let is_in = |seat: u16| part >> seat & 1 == 1;
+                let seats = 0..u16::try_from(self.peers.len()).unwrap();
+                for from in seats.clone() {
+                    self.cut.extend(
+                        seats
+                            .clone()
+                            .filter(|to| is_in(from) != is_in(*to))
+                            .map(|to| (from, to)),
+                    );
+                }
+            }
+            2 => self.cut.clear(),
+            3 => {
+                let me = self.any();
+                let others = self.peers[usize::from(me)].view.others();
+                if others.count_ones() > 1 && self.generator.chance(100_000) {
+                    self.peers[usize::from(me)].is_over = true;
+                    for to in (0..16).filter(|to| others & bit(*to) != 0) {
+                        self.send(me, to, Mail::Gone);
+                    }
+                }
+            }
+            // Somebody gives up one whom it does not hear, or, rashly, one whom it does.
+            4..14 => {
+                let (me, other) = (self.any(), self.any());
+                if self.cut.contains(&(other, me)) || self.generator.chance(20_000) {
+                    self.peers[usize::from(me)].view.suspect(bit(other));
+                }
+            }
+            14..40 => {
+                let me = self.any();
+                self.beat(me);
+            }
+            _ => {
+                if !self.mail.is_empty() {
+                    let at = self.generator.below(self.mail.len() as u64);
+                    let (from, to, mail) = self.mail.swap_remove(usize::try_from(at).unwrap());
+                    self.arrive(from, to, &mail);
+                }
+            }
+        }
+    }
+
+    /// The network heals, and whoever gets no answer gives up whom it asks.
+    fn settle(&mut self) {
+        self.cut.clear();
+        self.loss = 0;
+        for _ in 0..40 {
+            for me in 0..u16::try_from(self.peers.len()).unwrap() {
+                let silent = self
+                    .peers
+                    .iter()
+                    .filter(|other| other.is_over || other.view.others() & bit(me) == 0)
+                    .fold(0, |all, other| all | bit(other.view.me));
+                let peer = &mut self.peers[usize::from(me)];
+                if !peer.is_over {
+                    peer.view.suspect(silent);
+                }
+                self.beat(me);
+            }
+            for (from, to, mail) in core::mem::take(&mut self.mail) {
+                self.arrive(from, to, &mail);
+            }
+        }
+    }
+
+    fn assert_one_history(&self, seed: u64) {
+        let mut left = self.peers.iter().filter(|peer| !peer.is_over);
+        let Some(first) = left.next() else {
+            return;
+        };
+        for other in left {
+            assert_eq!(first.path, other.path, "seed {seed}");
+            assert_eq!(first.view.members(), other.view.members());
+        }
+        assert_eq!(
+            first.view.suspects(),
+            0,
+            "seed {seed}: nobody waits for ever"
+        );
+    }
+}
+
+#[test]
+fn ls_1_no_two_groups_play_on_apart_whatever_is_lost_or_cut_off() {
+    let (mut decided, mut apart, mut outs) = (0, 0, 0);
+    for seed in 0..20_000 {
+        let mut group = Group::new(seed);
+        for _ in 0..400 {
+            group.step();
+        }
+        group.settle();
+        group.assert_one_history(seed);
+        let longest = group.peers.iter().map(|peer| peer.path.len()).max();
+        decided += longest.unwrap();
+        let firsts: std::collections::BTreeSet<_> = group
+            .peers
+            .iter()
+            .filter_map(|peer| peer.path.first().map(|decision| decision.next))
+            .collect();
+        apart += usize::from(firsts.len() > 1);
+        outs += group.peers.iter().filter(|peer| peer.is_over).count();
+    }
+    assert!(decided > 10_000 && outs > 5_000, "{decided} {outs}");
+    assert!(apart > 0, "some came to where the argument is needed");
+}
+
+fn statement(members: Seats, suspects: Seats, held: &[u32]) -> Statement {
+    let mut stated = Statement {
+        members,
+        suspects,
+        gone: 0,
+        held: Ticks::default(),
+    };
+    for (tick, held) in stated.held.iter_mut().zip(held) {
+        *tick = Tick(*held);
+    }
+    stated
+}
+
+fn held(ticks: &[u32]) -> Ticks {
+    statement(0, 0, ticks).held
+}
+
+#[test]
+fn the_inputs_of_one_who_left_count_as_far_as_any_who_stays_holds_them() {
+    let mut view = View::new(0, 4);
+    assert!(view.suspect(0b1000));
+    let ours = held(&[9, 9, 9, 50]);
+    assert_eq!(view.decide(&ours), None, "nobody else has stated it");
+    assert!(!view.on_statement(1, &statement(0b1111, 0b1000, &[0, 0, 0, 57]), 0b0111));
+    assert_eq!(view.decide(&ours), None, "one is missing");
+    assert!(!view.on_statement(2, &statement(0b1111, 0b1000, &[0, 0, 0, 40]), 0b0111));
+    let decision = view.decide(&ours).unwrap();
+    assert_eq!(decision.next, 0b0111);
+    assert_eq!(decision.cuts, held(&[0, 0, 0, 57]));
+    // The only holder goes as well: what nobody holds is given up.
+    view.suspect(0b0010);
+    view.on_statement(2, &statement(0b0111, 0b0010, &[0, 30, 0, 52]), 0b0101);
+    let decision = view.decide(&held(&[9, 31, 9, 51])).unwrap();
+    assert_eq!(
+        (decision.next, decision.cuts),
+        (0b0101, held(&[0, 31, 0, 52]))
+    );
+}
+
+#[test]
+fn two_against_two_the_lowest_seat_stays_and_the_others_are_too_few() {
+    let mut with_lowest = View::new(1, 4);
+    with_lowest.suspect(0b1100);
+    assert!(!with_lowest.is_too_few());
+    let mut without = View::new(2, 4);
+    without.suspect(0b0011);
+    assert!(without.is_too_few());
+    // Who said that it goes is not counted.
+    let mut view = View::new(2, 3);
+    view.on_gone(0b001);
+    view.suspect(0b010);
+    assert!(view.is_too_few(), "two are left, and the other is lower");
+    let mut view = View::new(2, 3);
+    view.on_gone(0b011);
+    assert!(!view.is_too_few());
+}
+
+#[test]
+fn of_two_who_suspect_each_other_all_keep_the_lower() {
+    let of = |from: u16, whom: Seats| (from, statement(0b1111, whom, &[]));
+    let (low, high) = (of(0, 0b0010), of(1, 0b0001));
+    for order in [[low, high], [high, low]] {
+        let mut view = View::new(2, 4);
+        for (from, stated) in order {
+            view.on_statement(from, &stated, 0b1111);
+        }
+        assert_eq!(view.suspects(), 0b0010);
+    }
+    // One whom we do not hear either goes, whatever its seat.
+    let mut view = View::new(2, 4);
+    view.on_statement(1, &high.1, 0b1110);
+    assert_eq!(view.suspects(), 0b0001);
+}
+
+#[test]
+fn a_decision_must_be_of_this_view_of_what_was_stated_and_keep_what_is_held() {
+    let ours = held(&[0, 0, 60]);
+    let decision = |members, next, cut| Decision {
+        members,
+        next,
+        gone: 0,
+        cuts: held(&[0, 0, cut]),
+    };
+    let mut view = View::new(1, 3);
+    assert_eq!(
+        view.on_decision(0, &decision(7, 3, 60), &ours),
+        Heard::Ignored,
+        "not stated"
+    );
+    view.suspect(0b100);
+    for (from, wrong) in [
+        (0, decision(7, 3, 59)),
+        (0, decision(3, 1, 60)),
+        (2, decision(7, 6, 60)),
+        (5, decision(7, 3, 60)),
+    ] {
+        // The second puts us out, and that is to be believed.
+        let heard = view.on_decision(from, &wrong, &ours);
+        assert!(matches!(heard, Heard::Ignored | Heard::Out(_)), "{wrong:?}");
+    }
+    let right = decision(7, 3, 61);
+    assert_eq!(view.on_decision(0, &right, &ours), Heard::Installed(right));
+    assert_eq!((view.members(), view.suspects()), (3, 0));
+}

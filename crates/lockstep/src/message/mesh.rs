@@ -1,0 +1,262 @@
+//! What mesh peers send each other.
+
+#![warn(clippy::arithmetic_side_effects)]
+
+mod parting;
+mod play;
+
+use wire::{MatchId, Reader, Writer};
+
+use super::{
+    DecodeError, MESH_ASK, MESH_DECISION, MESH_FORWARD, MESH_HELLO, MESH_LEAVE, MESH_PLAY,
+    MESH_STATEMENT, VERSION,
+};
+use crate::Tick;
+use crate::bundle::Shape;
+
+pub use parting::{Decision, Statement, Ticks, bit};
+pub(crate) use parting::{write_decision, write_statement};
+pub(crate) use play::write_play_head;
+pub use play::{LEAD_UNKNOWN, LaneBundles, LaneHashes, PLAY_HEAD_LEN_MAX, Play, PlayHead, QUIET};
+
+use parting::{decode_decision, decode_statement};
+use play::decode_play;
+
+/// Most seats of a mesh: one bit each in a set of seats.
+pub const MESH_SEATS_MAX: u16 = 16;
+
+/// Longest input delay, in ticks: a second at 60 Hz.
+pub const MESH_DELAY_MAX: u8 = 60;
+
+/// A datagram from one peer of a mesh to another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MeshMessage<'a> {
+    /// Before the first tick: what the match is, and when it starts.
+    Hello(Hello),
+    /// Each tick: own inputs, and what came of the receiver's.
+    Play(Play<'a>),
+    /// The sender goes.
+    Leave,
+    /// Whom the sender plays on without, if all others who stay say the same.
+    Statement(Statement),
+    /// Who stays, as all who stay stated it.
+    Decision(Decision),
+    /// The sender lacks the last inputs of one who is gone.
+    Ask {
+        /// Who is gone.
+        seat: u8,
+        /// First tick that the sender lacks.
+        first: Tick,
+    },
+    /// The last inputs of one who is gone.
+    Forward {
+        /// Who is gone.
+        seat: u8,
+        /// Tick of the first bundle.
+        first: Tick,
+        /// Its inputs, a bundle of one seat for each tick.
+        bundles: LaneBundles<'a>,
+    },
+}
+
+/// A set of seats: bit `n` is seat `n`.
+pub type Seats = u16;
+
+/// What must agree before ticks begin.
+///
+/// | field | bytes |
+/// |---|---|
+/// | kind, version | 1 each |
+/// | seats of the match, own seat | 1 each |
+/// | input width in bits | 2 |
+/// | tick period in nanoseconds | 4 |
+/// | hash interval in ticks | 1 |
+/// | match id | 16 |
+/// | content: what the application wants to be the same | 8 |
+/// | sender's input delay when ticks begin, 0 to 60 | 1 |
+/// | seats whose hello came, own included | 2 |
+/// | sender's clock in microseconds | 4 |
+/// | newest clock of the receiver that came | 4 |
+/// | microseconds since it came; all ones where none did | 4 |
+/// | microseconds until tick 0, signed; lowest number where that is not known | 4 |
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Hello {
+    /// What must be equal.
+    pub terms: Terms,
+    /// The sender's seat.
+    pub seat: u8,
+    /// Ticks from the first on in which the sender does nothing: its input delay, at most
+    /// [`MESH_DELAY_MAX`].
+    pub delay: u8,
+    /// Whose hellos the sender has, and its own seat.
+    pub heard: Seats,
+    /// The sender's clock, in microseconds; wraps.
+    pub sent: u32,
+    /// The newest `sent` of the receiver.
+    pub echo: u32,
+    /// Microseconds since that one came; `None` where none did.
+    pub held: Option<u32>,
+    /// Microseconds until tick 0, less than 0 where it has begun; `None` while that is not known.
+    pub starts_in: Option<i32>,
+}
+
+/// What all peers of a match must have the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Terms {
+    /// Seats of the match.
+    pub seats: u8,
+    /// Bits of one input.
+    pub width: u16,
+    /// Length of a tick, in nanoseconds.
+    pub period_nanos: u32,
+    /// Ticks from one state hash to the next.
+    pub hash_interval: u8,
+    /// The match.
+    pub match_id: MatchId,
+    /// What the application wants to be the same, as a hash.
+    pub content: u64,
+}
+
+/// Reads a [`Play`], which nearly every datagram is; `None` where it is another kind.
+pub(crate) fn decode_if_play(
+    datagram: &[u8],
+    shape: Shape,
+) -> Option<Result<Play<'_>, DecodeError>> {
+    let [MESH_PLAY, rest @ ..] = datagram else {
+        return None;
+    };
+    let lane = Shape {
+        seats: 1,
+        width: shape.width,
+    };
+    Some(decode_play(Reader::new(rest), lane))
+}
+
+/// Reads a datagram of a match of `shape`, which has at most [`MESH_SEATS_MAX`] seats.
+///
+/// Pure: nothing is allocated, and work is linear in the length of `datagram`. What is accepted is
+/// the one encoding of what it says.
+///
+/// # Errors
+///
+/// [`DecodeError`], by the first fault found.
+pub fn decode_mesh(datagram: &[u8], shape: Shape) -> Result<MeshMessage<'_>, DecodeError> {
+    let mut reader = Reader::new(datagram);
+    let lane = Shape {
+        seats: 1,
+        width: shape.width,
+    };
+    let kind = reader.u8()?;
+    let message = match kind {
+        MESH_PLAY => return decode_play(reader, lane).map(MeshMessage::Play),
+        MESH_HELLO => MeshMessage::Hello(decode_hello(&mut reader)?),
+        MESH_LEAVE => MeshMessage::Leave,
+        MESH_STATEMENT => MeshMessage::Statement(decode_statement(&mut reader, shape)?),
+        MESH_DECISION => MeshMessage::Decision(decode_decision(&mut reader, shape)?),
+        MESH_ASK => MeshMessage::Ask {
+            seat: decode_seat(&mut reader, shape)?,
+            first: Tick(reader.u32()?),
+        },
+        MESH_FORWARD => MeshMessage::Forward {
+            seat: decode_seat(&mut reader, shape)?,
+            first: Tick(reader.u32()?),
+            bundles: LaneBundles::check(reader.take_rest(), lane)?,
+        },
+        unknown => return Err(DecodeError::UnknownKind(unknown)),
+    };
+    if reader.is_empty() {
+        Ok(message)
+    } else {
+        Err(DecodeError::Malformed)
+    }
+}
+
+fn decode_seat(reader: &mut Reader<'_>, shape: Shape) -> Result<u8, DecodeError> {
+    let seat = reader.u8()?;
+    if u16::from(seat) < shape.seats {
+        Ok(seat)
+    } else {
+        Err(DecodeError::Malformed)
+    }
+}
+
+fn decode_hello(reader: &mut Reader<'_>) -> Result<Hello, DecodeError> {
+    let version = reader.u8()?;
+    if version != VERSION {
+        return Err(DecodeError::Version(version));
+    }
+    let seats = reader.u8()?;
+    let seat = reader.u8()?;
+    let terms = Terms {
+        seats,
+        width: reader.u16()?,
+        period_nanos: reader.u32()?,
+        hash_interval: reader.u8()?,
+        match_id: MatchId(reader.array()?),
+        content: reader.u64()?,
+    };
+    let delay = reader.u8()?;
+    let heard = reader.u16()?;
+    let sent = reader.u32()?;
+    let echo = reader.u32()?;
+    let held = reader.u32()?;
+    let starts_in = reader.u32()?.cast_signed();
+    let is_echo_there = held != u32::MAX;
+    if seat >= seats || delay > MESH_DELAY_MAX || (!is_echo_there && echo != 0) {
+        return Err(DecodeError::Malformed);
+    }
+    Ok(Hello {
+        terms,
+        seat,
+        delay,
+        heard,
+        sent,
+        echo,
+        held: is_echo_there.then_some(held),
+        starts_in: (starts_in != i32::MIN).then_some(starts_in),
+    })
+}
+
+/// Appends a hello.
+pub(crate) fn write_hello(out: &mut Vec<u8>, hello: &Hello) {
+    let mut writer = Writer::new(out);
+    writer.u8(MESH_HELLO);
+    writer.u8(VERSION);
+    writer.u8(hello.terms.seats);
+    writer.u8(hello.seat);
+    writer.u16(hello.terms.width);
+    writer.u32(hello.terms.period_nanos);
+    writer.u8(hello.terms.hash_interval);
+    writer.bytes(&hello.terms.match_id.0);
+    writer.u64(hello.terms.content);
+    writer.u8(hello.delay);
+    writer.u16(hello.heard);
+    writer.u32(hello.sent);
+    writer.u32(hello.held.map_or(0, |_| hello.echo));
+    writer.u32(hello.held.unwrap_or(u32::MAX));
+    writer.u32(hello.starts_in.unwrap_or(i32::MIN).cast_unsigned());
+}
+
+/// Appends word that the sender goes.
+pub(crate) fn write_mesh_leave(out: &mut Vec<u8>) {
+    out.push(MESH_LEAVE);
+}
+
+/// Appends a question for the inputs of `seat` from `first` on.
+pub(crate) fn write_ask(out: &mut Vec<u8>, seat: u8, first: Tick) {
+    let mut writer = Writer::new(out);
+    writer.u8(MESH_ASK);
+    writer.u8(seat);
+    writer.u32(first.0);
+}
+
+/// Appends what stands before the bundles of its answer.
+pub(crate) fn write_forward_head(out: &mut Vec<u8>, seat: u8, first: Tick) {
+    let mut writer = Writer::new(out);
+    writer.u8(MESH_FORWARD);
+    writer.u8(seat);
+    writer.u32(first.0);
+}
+
+#[cfg(test)]
+mod tests;

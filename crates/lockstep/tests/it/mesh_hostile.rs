@@ -1,0 +1,263 @@
+//! Bytes that no honest peer of a mesh sends.
+
+use core::time::Duration;
+
+use lockstep::bundle::{self, Shape};
+use lockstep::message::{MeshMessage, decode_mesh};
+use lockstep::{
+    MeshClose, MeshConfigError, MeshEvent, MeshPeer, Origin, PeerId, Step, Tick, Width,
+};
+use proptest::prelude::*;
+use wire::{Arrival, Instant, Seat, Seed};
+
+use crate::alloc::{allocations, held};
+use crate::mesh_world::{MeshWorld, all, assert_agreement, mesh, peer, peers};
+use crate::world::{Link, MATCH, pad};
+
+/// A running match of three, of which seat 0 is hostile.
+fn world() -> MeshWorld<u16> {
+    let mut world = MeshWorld::new(Seed::from_number(1), &mesh(3), Link::perfect(), pad);
+    world.run_for(Duration::from_secs(2));
+    world
+}
+
+fn inject(world: &mut MeshWorld<u16>, to: usize, from: PeerId, mut datagram: Vec<u8>) {
+    let now = world.local(to);
+    let machine = &mut world.players[to].machine;
+    machine.handle_datagram(now, Arrival::from(from), &mut datagram);
+}
+
+/// A datagram of play whose bundles begin with tick `first`.
+fn play(next: u32, first: u32, bundles: &[u8]) -> Vec<u8> {
+    let [_, _, next_high, next_low] = next.to_be_bytes();
+    let [_, _, first_high, first_low] = first.to_be_bytes();
+    let mut datagram = vec![0x41, 0, next_high, next_low, 0, 0, 0, 0x80, 0];
+    datagram.extend_from_slice(&[first_high, first_low]);
+    datagram.extend_from_slice(bundles);
+    datagram
+}
+
+#[test]
+fn ls_11_mesh_nobody_plays_another_seat() {
+    let mut world = world();
+    let end = world.players[2].machine.ticks_confirmed() + 1;
+    // Seat 0 presses a button that no pad has ten ticks from now, says so for seat 1, and a stranger says it too.
+    let mut bundles = vec![0x20; 10];
+    bundles.push(0b0100_0000);
+    let mut forward = vec![0x46, 1];
+    forward.extend_from_slice(&end.to_be_bytes());
+    forward.extend_from_slice(&bundles);
+    inject(&mut world, 2, peer(0), forward);
+    inject(&mut world, 2, PeerId(77), play(end, end, &bundles));
+    assert_eq!(world.players[2].machine.stats().dropped_unknown_peer, 1);
+    world.run_for(Duration::from_secs(1));
+    assert_agreement(&all(&world));
+    for (tick, turn) in (0..).map(Tick).zip(&world.players[2].turns) {
+        let (input, origin) = turn[1];
+        assert_eq!(origin, Origin::Confirmed);
+        if let Some(submitted) = world.players[1].submitted.get(&tick) {
+            assert_eq!(input, *submitted);
+        }
+        assert_eq!(
+            turn[0].0 & 0x8000,
+            0,
+            "nor was its own word taken from a stranger"
+        );
+    }
+}
+
+#[test]
+fn mesh_one_who_tells_different_inputs_to_different_peers_is_found_out() {
+    let mut world = world();
+    let end = world.players[1].machine.ticks_confirmed();
+    world.players[0].is_paused = true;
+    let stamped = end + 30;
+    let first = end.saturating_sub(4);
+    // To one it holds still, to the other it presses a button.
+    let quiet = vec![0x20; usize::try_from(stamped - first).unwrap()];
+    let mut pressed = quiet.clone();
+    pressed[20] = 0b0100_0111;
+    inject(&mut world, 1, peer(0), play(end, first, &quiet));
+    inject(&mut world, 2, peer(0), play(end, first, &pressed));
+    // Its own hashes are waited for until it is out.
+    world.run_for(Duration::from_secs(4));
+    for player in &world.players[1..] {
+        let is_desync = |event: &MeshEvent| matches!(event, MeshEvent::Desync { .. });
+        assert!(player.events.iter().any(is_desync), "{:?}", player.events);
+    }
+}
+
+#[test]
+fn mesh_numbers_outside_every_window_are_counted_and_dropped() {
+    let mut world = world();
+    let before = *world.players[1].machine.stats();
+    let end = world.players[1].machine.boundary() + 6;
+    // Ticks of ours that are not stamped, read as ones of long ago.
+    inject(&mut world, 1, peer(0), play(end + 9, end, &[]));
+    // Inputs 600 ticks ahead.
+    inject(&mut world, 1, peer(0), play(end, end + 600, &[0x20; 8]));
+    // A decision that nobody stated, one of another view, and statements of other views.
+    let decision = |members: u8, next: u8| vec![0x44, 0, members, 0, next, 0, 0, 0, 0, 0, 9];
+    inject(&mut world, 1, peer(0), decision(7, 3));
+    inject(&mut world, 1, peer(0), decision(3, 1));
+    inject(
+        &mut world,
+        1,
+        peer(0),
+        vec![0x43, 0, 3, 0, 1, 0, 0, 0, 0, 0, 1, 0, 0, 0, 1],
+    );
+    // Nobody left, so there is nothing to ask for or to pass on.
+    inject(&mut world, 1, peer(0), vec![0x45, 2, 0, 0, 0, 0]);
+    let after = *world.players[1].machine.stats();
+    assert_eq!(after.bundles_early, before.bundles_early + 8);
+    assert!(after.dropped_window > before.dropped_window);
+    assert_eq!(after.forwards_sent, 0);
+    world.run_for(Duration::from_secs(1));
+    assert_agreement(&all(&world));
+    let rates: Vec<_> = world
+        .players
+        .iter()
+        .map(|player| player.states.len())
+        .collect();
+    assert!(
+        rates.iter().all(|ticks| *ticks > 160),
+        "the match goes on: {rates:?}"
+    );
+    assert!(world.players.iter().all(|player| player.left().is_empty()));
+}
+
+#[test]
+fn mesh_inputs_that_nobody_serves_end_the_match_in_the_end() {
+    // Seat 0 lies to seat 1 of how far it holds the inputs of seat 2, who leaves, and goes silent.
+    let mut config = mesh(3);
+    config.patience = Duration::from_millis(500);
+    let mut world = MeshWorld::new(Seed::from_number(3), &config, Link::perfect(), pad);
+    world.run_for(Duration::from_secs(1));
+    world.players[2].is_paused = true;
+    world.players[0].is_paused = true;
+    let far = world.players[1].machine.ticks_confirmed() + 400;
+    let mut statement = vec![0x43, 0, 7, 0, 4, 0, 0];
+    statement.extend_from_slice(&far.to_be_bytes());
+    for _ in 0..60 {
+        world.run_for(Duration::from_millis(50));
+        inject(&mut world, 1, peer(0), statement.clone());
+    }
+    assert_eq!(world.players[1].closed(), Some(MeshClose::Unserved));
+}
+
+#[test]
+fn mesh_what_cannot_be_played_is_refused() {
+    let refusal = |change: fn(&mut lockstep::MeshConfig), seats: usize| {
+        let mut config = mesh(u16::try_from(seats).unwrap());
+        change(&mut config);
+        let own = (MATCH, Seat(0));
+        let seed = Seed::from_number(1);
+        MeshPeer::<u16>::new(config, own, &peers(0, seats), seed, Instant::ZERO).err()
+    };
+    assert_eq!(refusal(|_| {}, 2), None);
+    assert_eq!(refusal(|_| {}, 16), None);
+    assert_eq!(refusal(|_| {}, 1), Some(MeshConfigError::Seats));
+    assert_eq!(refusal(|_| {}, 17), Some(MeshConfigError::Seats));
+    assert_eq!(
+        refusal(|config| config.seats = 3, 2),
+        Some(MeshConfigError::Peers)
+    );
+    let delay = refusal(|config| config.input_delay = 61, 2);
+    assert_eq!(delay, Some(MeshConfigError::DelayOutOfRange));
+    let window = refusal(|config| config.window = 33, 2);
+    assert_eq!(window, Some(MeshConfigError::WindowOutOfRange));
+    let short = refusal(|config| config.datagram_len_max = 199, 2);
+    assert_eq!(short, Some(MeshConfigError::DatagramTooShort));
+}
+
+#[test]
+fn l8_ls_10_mesh_mutated_datagrams_never_panic_or_grow_a_machine() {
+    let now = Instant::from_millis(1);
+    let machine = |index: usize| {
+        let own = (MATCH, crate::world::seat(index));
+        let seed = Seed::from_number(9);
+        MeshPeer::<u16>::new(mesh(2), own, &peers(index, 2), seed, now).unwrap()
+    };
+    let mut pair = [machine(0), machine(1)];
+    let mut generator = Seed::from_number(2).generator(0);
+    let mut datagram = Vec::with_capacity(2_000);
+    let mut out = Vec::with_capacity(2_000);
+    let mut bytes = held();
+    for round in 0..40_000_u64 {
+        let now = Instant::from_millis(2 + round * 4);
+        for sender in 0..2 {
+            let [one, other] = &mut pair;
+            let (from, to) = if sender == 0 {
+                (one, other)
+            } else {
+                (other, one)
+            };
+            from.submit(now, &u16::try_from(generator.below(65_536)).unwrap())
+                .ok();
+            from.handle_timeout(now);
+            loop {
+                match from.next_step(now) {
+                    Step::Wait { .. } => break,
+                    Step::Advance { turn, .. } => {
+                        let tick = turn.tick();
+                        from.report(tick, 1).unwrap();
+                    }
+                    Step::Save(_) | Step::Load(_) | Step::Settled(_) => panic!("lockstep"),
+                }
+            }
+            while from.poll_transmit(now, &mut out).is_some() {
+                assert!(out.len() <= 1_100);
+                datagram.clone_from(&out);
+                crate::hostile::mutate(&mut generator, &mut datagram);
+                let arrival = Arrival::from(peer(sender));
+                // A forged leave or statement would end the run; there are tests of their own.
+                if !matches!(datagram.first(), Some(0x42..0x45)) {
+                    to.handle_datagram(now, arrival, &mut datagram);
+                }
+                to.handle_datagram(now, arrival, &mut out);
+                out.clear();
+            }
+            while from.poll_event().is_some() {}
+        }
+        if round == 5_000 {
+            bytes = held();
+        }
+    }
+    assert!(held() <= bytes, "{} more", held() - bytes);
+    let [one, _] = &pair;
+    assert!(one.stats().dropped_malformed > 1_000, "{:?}", one.stats());
+    assert!(one.ticks_confirmed() > 5_000);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(4_000))]
+
+    #[test]
+    fn l8_ls_10_mesh_any_bytes_decode_or_do_not(kind in 0x3f_u8..0x49, tail: Vec<u8>, bits in 1_u16..300, seats in 2_u16..=16) {
+        let mut datagram = vec![kind];
+        datagram.extend(tail);
+        let width = Width::new(bits).unwrap();
+        let shape = Shape { seats, width };
+        let before = allocations();
+        let message = decode_mesh(&datagram, shape);
+        let bundles = match message {
+            Ok(MeshMessage::Play(play)) => {
+                assert!(play.hashes.iter().count() <= 16);
+                Some(play.bundles)
+            }
+            Ok(MeshMessage::Forward { bundles, .. }) => Some(bundles),
+            _ => None,
+        };
+        if let Some(bundles) = bundles {
+            let lane = Shape { seats: 1, width };
+            let mut len = 0;
+            for bundle in bundles.iter() {
+                assert!(!bundle.is_empty() && bundle.len() <= lane.bundle_len_max());
+                assert!(bundle::check(bundle, lane) == Ok(bundle.len()));
+                len += bundle.len();
+            }
+            assert!(len < datagram.len());
+        }
+        prop_assert_eq!(allocations() - before, 0);
+    }
+}
