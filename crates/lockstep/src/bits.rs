@@ -37,7 +37,31 @@ impl<'a> BitReader<'a> {
     /// # Errors
     ///
     /// [`Malformed`] where fewer are left, or `count` is over 64.
+    #[inline]
     pub fn bits(&mut self, count: u32) -> Result<u64, Malformed> {
+        let used = u32::try_from(self.position & 7).map_err(|_| Malformed)?;
+        // The usual field ends within the eight bytes that it begins in, or the four.
+        let rest = self.bytes.get(self.position >> 3..).unwrap_or_default();
+        let word = if let Some(bytes) = rest.first_chunk() {
+            (u64::from_be_bytes(*bytes), u64::BITS)
+        } else if let Some(bytes) = rest.first_chunk() {
+            (u64::from(u32::from_be_bytes(*bytes)) << 32, u32::BITS)
+        } else {
+            (0, 0)
+        };
+        let end = used.saturating_add(count);
+        if count > 0 && end <= word.1 {
+            let field = word.0.checked_shl(used).unwrap_or(0);
+            self.position = self
+                .position
+                .saturating_add(usize::try_from(count).map_err(|_| Malformed)?);
+            return Ok(field >> u64::BITS.saturating_sub(count).min(63));
+        }
+        self.bits_slowly(count)
+    }
+
+    /// As [`bits`](Self::bits), byte by byte, where the bytes are about to end.
+    fn bits_slowly(&mut self, count: u32) -> Result<u64, Malformed> {
         if count > u64::BITS {
             return Err(Malformed);
         }
@@ -71,6 +95,7 @@ impl<'a> BitReader<'a> {
     /// # Errors
     ///
     /// [`Malformed`] where none is left.
+    #[inline]
     pub fn bit(&mut self) -> Result<bool, Malformed> {
         self.bits(1).map(|bit| bit == 1)
     }
@@ -164,6 +189,11 @@ impl<'a> BitWriter<'a> {
 
     /// Appends the low `count` bits of `value`, at most 64, highest first.
     pub fn bits(&mut self, value: u64, count: u32) {
+        if self.free == 0 && count == u32::BITS {
+            let [.., a, b, c, d] = value.to_be_bytes();
+            self.out.extend_from_slice(&[a, b, c, d]);
+            return;
+        }
         let mut left = count.min(u64::BITS);
         while left > 0 {
             if self.free == 0 {
@@ -222,6 +252,31 @@ pub fn gamma_len(value: u32) -> u32 {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    #[test]
+    fn a_field_is_the_same_wherever_it_lies() {
+        let bytes: Vec<u8> = (0..20)
+            .map(|byte: u8| byte.wrapping_mul(37) ^ 0x5a)
+            .collect();
+        let bit = |at: usize| u64::from(bytes[at / 8] >> (7 - at % 8) & 1);
+        for len in 0..=bytes.len() {
+            for start in 0..=len * 8 {
+                for count in 0..=u64::BITS {
+                    let mut reader = BitReader::new(&bytes[..len]);
+                    reader.position = start;
+                    let end = start + usize::try_from(count).unwrap();
+                    let expected = if end <= len * 8 {
+                        Ok((start..end).fold(0, |field, at| field << 1 | bit(at)))
+                    } else {
+                        Err(Malformed)
+                    };
+                    let position = if expected.is_ok() { end } else { start };
+                    assert_eq!(reader.bits(count), expected, "{len} {start} {count}");
+                    assert_eq!(reader.position, position);
+                }
+            }
+        }
+    }
 
     #[test]
     fn a_failed_read_takes_nothing() {

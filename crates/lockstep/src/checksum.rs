@@ -108,26 +108,31 @@ impl StateHasher {
     }
 
     /// Adds `bytes` as they are; their number is not part of it.
+    #[inline]
     pub fn bytes(&mut self, bytes: &[u8]) {
         self.hash = absorb(self.hash, bytes);
     }
 
     /// Adds 8 bits.
+    #[inline]
     pub fn u8(&mut self, value: u8) {
         self.bytes(&[value]);
     }
 
     /// Adds 32 bits.
+    #[inline]
     pub fn u32(&mut self, value: u32) {
         self.bytes(&value.to_be_bytes());
     }
 
     /// Adds 64 bits.
+    #[inline]
     pub fn u64(&mut self, value: u64) {
         self.bytes(&value.to_be_bytes());
     }
 
     /// Adds a signed number of 64 bits.
+    #[inline]
     pub fn i64(&mut self, value: i64) {
         self.bytes(&value.to_be_bytes());
     }

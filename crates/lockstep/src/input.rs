@@ -112,10 +112,12 @@ macro_rules! number_input {
         impl Input for $number {
             const WIDTH: Width = Width::bits::<$bits>();
 
+            #[inline]
             fn write(&self, out: &mut BitWriter<'_>) {
                 out.bits((*self).into(), $bits);
             }
 
+            #[inline]
             fn read(bits: &mut BitReader<'_>) -> Option<Self> {
                 Self::try_from(bits.bits($bits).ok()?).ok()
             }

@@ -65,6 +65,8 @@ pub struct SyncTest<S: Sim> {
     log: Vec<(Row, u64)>,
     /// Hash of the state before the oldest tick of the log.
     before: u64,
+    /// How hashes begin. Any match will do: nobody else hears of them.
+    hasher: StateHasher,
     /// Inputs of the tick before; kept for its memory too.
     row: Row,
     /// The input being worked on; kept for its memory.
@@ -121,7 +123,8 @@ impl<S: Sim> SyncTest<S> {
         encode_into(&S::Input::default(), &mut scratch);
         let mut row = Row::initial(seats, shape.width, &scratch);
         row.origins.fill(Origin::Confirmed);
-        let before = hash(&game);
+        let hasher = StateHasher::new(MatchId([0; 16]));
+        let before = hash(&game, hasher);
         Self {
             game,
             distance: distance.into(),
@@ -129,6 +132,7 @@ impl<S: Sim> SyncTest<S> {
             saves: Saves::new(distance.into()),
             log: vec![(row.clone(), 0); distance.into()],
             before,
+            hasher,
             row,
             scratch,
         }
@@ -200,7 +204,7 @@ impl<S: Sim> SyncTest<S> {
             }
             row.copy_from(&self.row);
             self.game.step(&Turn::new(tick, row));
-            *after = hash(&self.game);
+            *after = hash(&self.game, self.hasher);
         }
         self.at = tick.plus(1);
         if self.at.0 >= self.distance {
@@ -214,7 +218,7 @@ impl<S: Sim> SyncTest<S> {
         if let Some(saved) = self.saves.find(first) {
             self.game.load(saved);
         }
-        if hash(&self.game) != self.before {
+        if hash(&self.game, self.hasher) != self.before {
             return Err(Divergence {
                 tick: first.minus(1),
                 cause: SyncFault::Load,
@@ -226,7 +230,7 @@ impl<S: Sim> SyncTest<S> {
                 continue;
             };
             self.game.step(&Turn::new(tick, row));
-            if hash(&self.game) != *after {
+            if hash(&self.game, self.hasher) != *after {
                 return Err(Divergence {
                     tick,
                     cause: SyncFault::Step,
@@ -242,9 +246,7 @@ impl<S: Sim> SyncTest<S> {
     }
 }
 
-/// Any match will do: nobody else hears of these hashes.
-fn hash<S: Sim>(game: &S) -> u64 {
-    let mut hasher = StateHasher::new(MatchId([0; 16]));
+fn hash<S: Sim>(game: &S, mut hasher: StateHasher) -> u64 {
     game.hash(&mut hasher);
     hasher.finish()
 }

@@ -90,10 +90,11 @@ impl<'a, I: Input> Turn<'a, I> {
     /// Returns the input of every seat, in seat order.
     pub fn inputs(&self) -> impl Iterator<Item = (Seat, I, Origin)> + use<'a, I> {
         let row = self.row;
+        let values = row.values.chunks_exact(row.width.byte_len().max(1));
         (0..=u16::MAX)
             .map(Seat)
-            .zip(&row.origins)
-            .map(move |(seat, origin)| (seat, decode(row.value(seat)), *origin))
+            .zip(row.origins.iter().zip(values))
+            .map(|(seat, (origin, value))| (seat, decode(value), *origin))
     }
 
     /// Returns the bits of `seat`, `I::WIDTH` of them; empty past the last seat.
