@@ -4,8 +4,8 @@ use core::time::Duration;
 use std::sync::LazyLock;
 
 use lockstep::{
-    Cause, ClientConfig, ClientEvent, ClientPeer, MatchServer, PeerId, ServerEvent, StateHasher,
-    Tick, Turn,
+    Cause, ClientConfig, ClientEvent, ClientPeer, MatchServer, PeerId, Recovery, ServerEvent,
+    StateHasher, Tick, Turn,
 };
 use netsim::{for_each_seed, test_site};
 use wire::{Generator, Instant, Seat, Seed};
@@ -113,6 +113,7 @@ impl Match {
                 }
             }
             while let Some(event) = player.machine.poll_event() {
+                exchange(&mut player.machine, now, game, &event);
                 player.events.push(event);
             }
         }
@@ -142,6 +143,21 @@ impl Match {
         while self.world.now < end {
             self.step();
         }
+    }
+}
+
+/// Gives a state where it is wanted, and goes on from one that came.
+fn exchange(machine: &mut ClientPeer<u16>, now: Instant, game: &mut Game, event: &ClientEvent) {
+    if matches!(event, ClientEvent::SnapshotWanted) {
+        let parts = game.parts.iter().flat_map(|part| part.to_be_bytes());
+        let bytes: Vec<_> = parts.collect();
+        machine.offer_snapshot(now, &bytes).unwrap();
+    } else if let ClientEvent::Snapshot { next } = event {
+        let bytes = machine.take_snapshot().unwrap();
+        let parts = bytes.chunks(8).map(|part| part.try_into().unwrap());
+        game.parts = parts.map(u64::from_be_bytes).collect();
+        let tick = Tick(next.0 - 1);
+        machine.report_state(tick, &game.state()).unwrap();
     }
 }
 
@@ -374,6 +390,37 @@ fn players_who_go_wrong_in_one_step_are_each_told_of() {
         assert!(told.contains(&expected(1, 42, 7)), "{told:?}");
         assert!(told.contains(&expected(3, 46, 2)), "{told:?}");
     }
+}
+
+#[test]
+fn a_state_that_was_replaced_has_its_next_divergence_found_as_well() {
+    let mut config = config(4);
+    config.hash_interval = 8.try_into().unwrap();
+    config.recovery = Recovery::Reload;
+    config.snapshots = SnapshotSource::Players;
+    let mut game = Match::new(World::new(8, config, Link::lossy(5), pad), 5);
+    let mut expected = Vec::new();
+    for (tick, section) in [(50, 3), (203, 1), (251, 0)] {
+        game.games[1].flip = Some(Flip {
+            tick: Tick(tick),
+            section,
+            bit: 1,
+        });
+        while game.world.server.ticks_closed() < tick + 45 {
+            game.step();
+        }
+        expected.push((
+            Seat(1),
+            Tick(tick),
+            Cause::State,
+            Some(NAMES[section].to_owned()),
+        ));
+    }
+    let found = divergences(&game.world).into_iter();
+    let found = found
+        .map(|(seat, _, tick, cause, section)| (seat, tick, cause, section.map(|(_, name)| name)));
+    assert_eq!(found.collect::<Vec<_>>(), expected);
+    assert_eq!(game.games[0].parts.len(), game.games[1].parts.len());
 }
 
 #[test]
