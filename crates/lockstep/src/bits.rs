@@ -42,12 +42,11 @@ impl<'a> BitReader<'a> {
         let used = u32::try_from(self.position & 7).map_err(|_| Malformed)?;
         // The usual field ends within the eight bytes that it begins in, or the four.
         let rest = self.bytes.get(self.position >> 3..).unwrap_or_default();
-        let word = if let Some(bytes) = rest.first_chunk() {
-            (u64::from_be_bytes(*bytes), u64::BITS)
-        } else if let Some(bytes) = rest.first_chunk() {
-            (u64::from(u32::from_be_bytes(*bytes)) << 32, u32::BITS)
-        } else {
-            (0, 0)
+        let word = match rest.first_chunk() {
+            Some(bytes) => (u64::from_be_bytes(*bytes), u64::BITS),
+            None => rest.first_chunk().map_or((0, 0), |bytes| {
+                (u64::from(u32::from_be_bytes(*bytes)) << 32, u32::BITS)
+            }),
         };
         let end = used.saturating_add(count);
         if count > 0 && end <= word.1 {

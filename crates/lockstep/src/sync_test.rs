@@ -124,7 +124,7 @@ impl<S: Sim> SyncTest<S> {
         let mut row = Row::initial(seats, shape.width, &scratch);
         row.origins.fill(Origin::Confirmed);
         let hasher = StateHasher::new(MatchId([0; 16]));
-        let before = hash(&game, hasher);
+        let before = hash(&game, hasher.clone());
         Self {
             game,
             distance: distance.into(),
@@ -204,7 +204,7 @@ impl<S: Sim> SyncTest<S> {
             }
             row.copy_from(&self.row);
             self.game.step(&Turn::new(tick, row));
-            *after = hash(&self.game, self.hasher);
+            *after = hash(&self.game, self.hasher.clone());
         }
         self.at = tick.plus(1);
         if self.at.0 >= self.distance {
@@ -218,7 +218,7 @@ impl<S: Sim> SyncTest<S> {
         if let Some(saved) = self.saves.find(first) {
             self.game.load(saved);
         }
-        if hash(&self.game, self.hasher) != self.before {
+        if hash(&self.game, self.hasher.clone()) != self.before {
             return Err(Divergence {
                 tick: first.minus(1),
                 cause: SyncFault::Load,
@@ -230,7 +230,7 @@ impl<S: Sim> SyncTest<S> {
                 continue;
             };
             self.game.step(&Turn::new(tick, row));
-            if hash(&self.game, self.hasher) != *after {
+            if hash(&self.game, self.hasher.clone()) != *after {
                 return Err(Divergence {
                     tick,
                     cause: SyncFault::Step,

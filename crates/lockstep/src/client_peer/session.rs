@@ -2,6 +2,8 @@
 
 #![warn(clippy::arithmetic_side_effects)]
 
+mod reporting;
+
 use core::time::Duration;
 
 use wire::Instant;
@@ -14,20 +16,15 @@ use super::stepping::Stepping;
 use crate::bundle::Shape;
 use crate::chain::{CHAIN_LEN, Chain, ChainReader};
 use crate::checksum::LogHash;
-use crate::event::ReportError;
 use crate::history::History;
 use crate::input_log::AHEAD_MAX;
-use crate::message::{EarlyInputs, HashRun, ReportHead, Turns, Welcome, write_report};
+use crate::message::{EarlyInputs, Turns, Welcome};
 use crate::rungs::Rungs;
 use crate::snapshot::{self, SnapshotHead};
 use crate::stepper::Do;
 use crate::tick_clock::{DUE_MAX, TickClock};
 use crate::turn::{Origin, Row};
-use crate::{ClientConfig, ClientStats, StateHasher, Tick};
-
-/// Reports up to this length, in bytes, are not worth shortening: the transport's own 59 bytes
-/// weigh more.
-const REPORT_LEN_SMALL: usize = 24;
+use crate::{ClientConfig, ClientStats, Tick};
 
 /// Ticks left out by a boundary that are filled with the input held: as far as a delay goes up.
 const DELAY_GAP_MAX: u32 = 60;
@@ -322,70 +319,6 @@ impl Session {
         Some(self.clock.as_ref()?.arrival(next) + playout)
     }
 
-    /// Takes the root of a state, and its sections where there are any.
-    pub(super) fn report(
-        &mut self,
-        tick: Tick,
-        root: u64,
-        state: Option<&StateHasher>,
-    ) -> Result<(), ReportError> {
-        let next = self
-            .stepping
-            .as_ref()
-            .map_or_else(|| self.reader.next(), Stepping::settled);
-        if tick.plus(1) != next || tick < self.reported_end {
-            return Err(ReportError::OutOfOrder);
-        }
-        let log = self.log();
-        let hash = log.report(root);
-        let interval = u32::from(self.welcome.hash_interval.get());
-        if tick.0.is_multiple_of(interval) {
-            let step = tick.0.checked_div(interval).unwrap_or(0);
-            self.hashes.push(step, hash)?;
-        }
-        let sections = state.into_iter().flat_map(StateHasher::sections);
-        self.rungs.push(tick, (hash, log.short()), sections);
-        self.reported_end = tick.plus(1);
-        Ok(())
-    }
-
-    pub(super) fn write_report(&mut self, out: &mut Vec<u8>) {
-        let interval = u32::from(self.welcome.hash_interval.get());
-        let newest = self
-            .end
-            .0
-            .checked_sub(1)
-            .and_then(|tick| tick.checked_div(interval));
-        let reference = self.history.reference();
-        let mut head = ReportHead {
-            loaded: self.loaded,
-            next_low: self.end.low(),
-            is_gap: self.end.plus(self.welcome.repair.into()) < self.seen_end,
-            lag: self.end.since(self.simulated()),
-            hashes: newest.map_or_else(HashRun::default, |newest| self.hashes.take(newest)),
-            ahead: self.history.first().since(self.end),
-            is_fresh: reference.is_none(),
-        };
-        let before = reference.unwrap_or(&self.neutral);
-        let width = self.welcome.shape.width;
-        let start = out.len();
-        write_report(out, &head, width, before, self.history.inputs());
-        let all = self.history.inputs().len();
-        let copies = self.useful_copies();
-        if out.len().saturating_sub(start) <= REPORT_LEN_SMALL || all <= copies {
-            return;
-        }
-        // Inputs that change all the time: those that would come too late anyway stay out.
-        let skipped = all.saturating_sub(copies);
-        out.truncate(start);
-        head.ahead = head
-            .ahead
-            .saturating_add(u32::try_from(skipped).unwrap_or(u32::MAX));
-        head.is_fresh = true;
-        let inputs = self.history.inputs().skip(skipped);
-        write_report(out, &head, width, &self.neutral, inputs);
-    }
-
     /// The first turn that has not arrived, once turns come.
     #[expect(
         clippy::arithmetic_side_effects,
@@ -483,17 +416,6 @@ impl Session {
     fn tick_for(&self, index: u32) -> Tick {
         let delay = self.delay.ticks();
         Tick(index).plus(delay.into()).max(self.end)
-    }
-
-    /// How many of the newest inputs can still arrive in time: the newest comes `slack` before its
-    /// tick's close, and each older one a tick less.
-    fn useful_copies(&self) -> usize {
-        let repair = usize::from(self.welcome.repair);
-        let Some(slack) = self.slack else {
-            return usize::MAX;
-        };
-        let ticks = usize::try_from(slack.div_euclid(4)).unwrap_or(0);
-        repair.max(ticks.saturating_add(2))
     }
 
     fn on_new_bundle(&mut self, now: Instant, tick: Tick) {

@@ -1,0 +1,90 @@
+//! What a seated client says: what it has, its inputs, its state hashes.
+
+#![warn(clippy::arithmetic_side_effects)]
+
+use super::Session;
+use crate::client_peer::stepping::Stepping;
+use crate::event::ReportError;
+use crate::message::{HashRun, ReportHead, write_report};
+use crate::{StateHasher, Tick};
+
+/// Reports up to this length, in bytes, are not worth shortening: the transport's own 59 bytes
+/// weigh more.
+const REPORT_LEN_SMALL: usize = 24;
+
+impl Session {
+    /// Takes the root of a state, and its sections where there are any.
+    pub(in crate::client_peer) fn report(
+        &mut self,
+        tick: Tick,
+        root: u64,
+        state: Option<&StateHasher>,
+    ) -> Result<(), ReportError> {
+        let next = self
+            .stepping
+            .as_ref()
+            .map_or_else(|| self.reader.next(), Stepping::settled);
+        if tick.plus(1) != next || tick < self.reported_end {
+            return Err(ReportError::OutOfOrder);
+        }
+        let log = self.log();
+        let hash = log.report(root);
+        let interval = u32::from(self.welcome.hash_interval.get());
+        if tick.0.is_multiple_of(interval) {
+            let step = tick.0.checked_div(interval).unwrap_or(0);
+            self.hashes.push(step, hash)?;
+        }
+        let sections = state.into_iter().flat_map(StateHasher::sections);
+        self.rungs.push(tick, (hash, log.short()), sections);
+        self.reported_end = tick.plus(1);
+        Ok(())
+    }
+
+    pub(in crate::client_peer) fn write_report(&mut self, out: &mut Vec<u8>) {
+        let interval = u32::from(self.welcome.hash_interval.get());
+        let newest = self
+            .end
+            .0
+            .checked_sub(1)
+            .and_then(|tick| tick.checked_div(interval));
+        let reference = self.history.reference();
+        let mut head = ReportHead {
+            loaded: self.loaded,
+            next_low: self.end.low(),
+            is_gap: self.end.plus(self.welcome.repair.into()) < self.seen_end,
+            lag: self.end.since(self.simulated()),
+            hashes: newest.map_or_else(HashRun::default, |newest| self.hashes.take(newest)),
+            ahead: self.history.first().since(self.end),
+            is_fresh: reference.is_none(),
+        };
+        let before = reference.unwrap_or(&self.neutral);
+        let width = self.welcome.shape.width;
+        let start = out.len();
+        write_report(out, &head, width, before, self.history.inputs());
+        let all = self.history.inputs().len();
+        let copies = self.useful_copies();
+        if out.len().saturating_sub(start) <= REPORT_LEN_SMALL || all <= copies {
+            return;
+        }
+        // Inputs that change all the time: those that would come too late anyway stay out.
+        let skipped = all.saturating_sub(copies);
+        out.truncate(start);
+        head.ahead = head
+            .ahead
+            .saturating_add(u32::try_from(skipped).unwrap_or(u32::MAX));
+        head.is_fresh = true;
+        let inputs = self.history.inputs().skip(skipped);
+        write_report(out, &head, width, &self.neutral, inputs);
+    }
+
+    /// How many of the newest inputs can still arrive in time: the newest comes `slack` before its
+    /// tick's close, and each older one a tick less.
+    fn useful_copies(&self) -> usize {
+        let repair = usize::from(self.welcome.repair);
+        let Some(slack) = self.slack else {
+            return usize::MAX;
+        };
+        let ticks = usize::try_from(slack.div_euclid(4)).unwrap_or(0);
+        repair.max(ticks.saturating_add(2))
+    }
+}
