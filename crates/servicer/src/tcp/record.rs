@@ -31,6 +31,11 @@ impl RecordReader {
         }
     }
 
+    /// Changes how long a record may be, from the next one on.
+    pub(super) const fn set_len_max(&mut self, len_max: usize) {
+        self.len_max = len_max;
+    }
+
     /// Takes the next record, or all that is there of it, from the front of `bytes`.
     ///
     /// # Errors
