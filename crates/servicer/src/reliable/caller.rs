@@ -8,6 +8,7 @@ use wire::{
 };
 
 use super::backlog::{Backlog, Budget};
+use super::desk::NEWS_MAX;
 use super::event::{ClientClose, ClientEvent};
 use super::letter::{Closing, Letter};
 use super::mailbox::Mailbox;
@@ -96,7 +97,7 @@ impl Caller {
 
     /// Returns whether what the server says finds room.
     pub(super) fn may_receive(&self) -> bool {
-        self.news.is_empty() || self.mailbox.has_room()
+        self.news.len() < NEWS_MAX && (self.news.is_empty() || self.mailbox.has_room())
     }
 
     /// Ends it for a cause that is known here.

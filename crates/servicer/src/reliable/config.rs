@@ -74,7 +74,8 @@ pub struct ReliableConfig {
     /// 1,024. Room for all is allocated at the start.
     pub orders_max: NonZeroUsize,
     /// Events that may wait for the application; 4,096, and one more for each servicer. Beyond, nothing
-    /// is read from clients, who then have to wait.
+    /// is read from clients, who then have to wait. With each servicer wait what the last look at a socket
+    /// yielded, up to 256 KiB of messages, and 256 of other clients.
     pub events_max: usize,
     /// Bytes in them; 4 MiB.
     pub event_bytes_max: usize,

@@ -112,7 +112,7 @@ impl Desk {
 
     /// Returns whether what members say finds room.
     pub(super) fn may_receive(&self) -> bool {
-        self.news.is_empty() || self.mailbox.has_room()
+        self.news.len() < NEWS_MAX && (self.news.is_empty() || self.mailbox.has_room())
     }
 
     /// Writes a record to one connection, if it is open and its budget has room; one without room is
@@ -211,6 +211,9 @@ impl Desk {
 
 /// Jobs taken from the queue at a time: enough that what goes to one member shares a write.
 const JOBS_MAX: usize = 64;
+
+/// News that a look at sockets may leave before the next look: those of one socket come on top.
+pub(super) const NEWS_MAX: usize = 256;
 
 impl StreamMachine for Desk {
     type Event = News;

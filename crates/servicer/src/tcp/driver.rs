@@ -132,13 +132,15 @@ impl<M: StreamMachine, A: StreamApplication<M>> StreamDriver<M, A> {
         self.rest = Rest::Nothing;
         self.tell_wall_clock();
         let Received { now, as_of } = self.receive();
+        // Asked first: what was requested before the end was asked for is applied before it begins.
+        let stop_at = self.inbox.stop_at();
         if self.apply_requests(now).is_break() {
             self.drain();
             return ControlFlow::Break(End::Stopped);
         }
-        let stop_at = self.inbox.stop_at();
         if let Some(deadline) = stop_at
             && self.shutdown == Shutdown::No
+            && !self.is_held_up
         {
             self.shutdown = Shutdown::Draining;
             self.door.shut();

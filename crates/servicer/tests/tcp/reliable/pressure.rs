@@ -1,12 +1,13 @@
 //! Peers that take nothing, and an application that takes nothing.
 
+use std::io::Write;
 use std::time::Duration;
 
 use bytes::Bytes;
 use crossbeam_channel::Receiver;
 use servicer::{ClientEvent, Dest, LeaveCause, MessageError, ServerEvent};
 
-use super::stage::{Stage, closed, heard, message, on_both, record, text, until};
+use super::stage::{MOMENT, Stage, closed, heard, message, on_both, record, text, until};
 use crate::stranger::{Shown, announce, greet, read_to_end};
 use crate::toy::PATIENCE;
 
@@ -116,6 +117,41 @@ fn ls_19_clients_wait_for_an_application_that_takes_nothing_and_lose_nothing() {
             assert_eq!(from, id);
             assert!(payload == number.to_be_bytes().repeat(15_000), "{number}");
         }
+    });
+}
+
+#[test]
+fn ls_19_the_shortest_messages_are_bounded_too() {
+    on_both(|mut config| {
+        config.events_max = 100;
+        let mut stage = Stage::new(config);
+        let (mut stranger, id) = stage.join_by_hand();
+        // Each has one byte, and four of length.
+        let flood = [0, 0, 0, 1, 3].repeat(300_000);
+        std::thread::scope(|scope| {
+            let writer = scope.spawn(move || {
+                stranger.write_all(&flood).unwrap();
+                stranger.flush().unwrap();
+                stranger
+            });
+            until(|| stage.sum(|counters| counters.records_in) > 100);
+            let mut taken = 0;
+            // Until no more is read.
+            while taken < stage.sum(|counters| counters.records_in) {
+                taken = stage.sum(|counters| counters.records_in);
+                assert!(stage.server.members().eq([id]));
+                std::thread::park_timeout(MOMENT);
+            }
+            // Of one socket's look, 256 KiB; and what was there before.
+            assert!(taken < 100 + 2 * (256 << 10) / 5, "{taken}");
+            for _ in 0..300_000 {
+                let ServerEvent::Message { from, payload } = stage.next() else {
+                    panic!("no message")
+                };
+                assert!(from == id && payload.is_empty());
+            }
+            drop(writer.join());
+        });
     });
 }
 
