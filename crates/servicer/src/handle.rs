@@ -68,7 +68,6 @@ impl<R, C> Handle<R, C> {
     }
 
     /// Asks the servicer to end as by [`shutdown`](Self::shutdown), and does not wait for it.
-    #[cfg(feature = "tcp")]
     pub(crate) fn stop(&self, within: Duration) {
         self.requests.stop(Clock::new().now() + within);
     }

@@ -62,6 +62,6 @@ pub use tcp::{
 };
 #[cfg(feature = "udp")]
 pub use udp::{
-    Batching, BindCause, BindError, Handle, Report, SocketConfig, SocketReport, Stack, UdpServicer,
-    UdpSocket,
+    Batching, BindCause, BindError, Handle, Report, Shards, SocketConfig, SocketReport, Stack,
+    UdpServicer, UdpSocket,
 };
