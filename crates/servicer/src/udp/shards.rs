@@ -155,9 +155,12 @@ struct Shard<M: Machine, R> {
     place: usize,
     strays: Receiver<Stray<M::Peer>>,
     /// All of the port, this one among them; set before any thread starts.
-    others: Arc<OnceLock<Vec<Neighbour<M::Peer, R>>>>,
+    others: Arc<Neighbours<M::Peer, R>>,
     passed: Arc<Passed>,
 }
+
+/// All shards of a port, once they are known.
+type Neighbours<P, R> = OnceLock<Vec<Neighbour<P, R>>>;
 
 /// The way to a shard.
 #[derive(Debug)]
