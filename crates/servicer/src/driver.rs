@@ -173,11 +173,12 @@ where
         self.rest = Rest::Nothing;
         self.tell_wall_clock();
         let now = self.receive();
+        // Asked first: what was requested before the end was asked for is applied before it begins.
+        let stop_at = self.inbox.stop_at();
         if self.apply_requests(now).is_break() {
             self.drain();
             return ControlFlow::Break(End::Stopped);
         }
-        let stop_at = self.inbox.stop_at();
         if let Some(deadline) = stop_at
             && !self.is_stopping
         {

@@ -55,6 +55,23 @@ impl<R, C> Handle<R, C> {
         self.requests.counters()
     }
 
+    /// Returns whether the queue has room for a request.
+    #[cfg(feature = "tcp")]
+    pub(crate) fn has_room(&self) -> bool {
+        self.requests.has_room()
+    }
+
+    /// Wakes the servicer for one turn.
+    #[cfg(feature = "tcp")]
+    pub(crate) fn wake(&self) {
+        self.requests.wake();
+    }
+
+    /// Asks the servicer to end as by [`shutdown`](Self::shutdown), and does not wait for it.
+    pub(crate) fn stop(&self, within: Duration) {
+        self.requests.stop(Clock::new().now() + within);
+    }
+
     /// Returns whether the thread is still at work.
     pub fn is_running(&self) -> bool {
         self.running

@@ -17,6 +17,8 @@ pub mod end;
 pub mod handle;
 #[cfg(feature = "mesh")]
 pub mod mesh;
+#[cfg(feature = "tcp")]
+pub mod reliable;
 #[cfg(any(feature = "tcp", feature = "udp"))]
 pub mod request;
 #[cfg(feature = "hub")]
@@ -40,6 +42,11 @@ pub use driver::{
 pub use end::End;
 #[cfg(any(feature = "tcp", feature = "udp"))]
 pub use handle::SpawnError;
+#[cfg(feature = "tcp")]
+pub use reliable::{
+    ClientClose, ClientEvent, Dest, JoinRequest, LeaveCause, MemberId, MessageError,
+    ReliableClient, ReliableConfig, ReliableServer, ServerEvent, ServerReport, TcpServicers,
+};
 #[cfg(any(feature = "tcp", feature = "udp"))]
 pub use request::RequestError;
 #[cfg(feature = "hub")]
@@ -49,12 +56,12 @@ pub use storage::{
 #[cfg(feature = "tcp")]
 pub use tcp::{
     Admission, Authorities, AuthoritiesError, BadHostName, CertificateFault, Dial, DialError,
-    DialPeer, Host, HostCertificate, HostCertificateError, KeyRefused, ListenError,
+    DialPeer, Host, HostCertificate, HostCertificateError, KeyRefused, ListenError, OpenConnection,
     StreamApplication, StreamConfig, StreamCounters, StreamDriver, StreamHandle, StreamListener,
     StreamReport, StreamRequests, StreamServicer, TlsIdentity, raise_descriptor_limit,
 };
 #[cfg(feature = "udp")]
 pub use udp::{
-    Batching, BindCause, BindError, Handle, Report, SocketConfig, SocketReport, Stack, UdpServicer,
-    UdpSocket,
+    Batching, BindCause, BindError, Handle, Report, Shards, SocketConfig, SocketReport, Stack,
+    UdpServicer, UdpSocket,
 };

@@ -41,6 +41,12 @@ impl<R, C> Requests<R, C> {
         self.signals.wake();
     }
 
+    /// Returns whether the queue has room for a request.
+    #[cfg(feature = "tcp")]
+    pub(crate) fn has_room(&self) -> bool {
+        !self.sender.is_full()
+    }
+
     /// Returns what the driver has done so far.
     pub fn counters(&self) -> C {
         self.ledger.snapshot()
@@ -136,10 +142,23 @@ impl<R, L: Ledger + Default + 'static> Inbox<R, L> {
     }
 
     /// Returns what waits now. What comes later wakes the driver again.
+    #[cfg(feature = "udp")]
     pub(crate) fn drain(&self) -> impl Iterator<Item = R> + use<'_, R, L> {
+        let waiting = self.begin_drain();
+        self.receiver.try_iter().take(waiting)
+    }
+
+    /// Returns how many wait now. What comes later wakes the driver again.
+    pub(crate) fn begin_drain(&self) -> usize {
         // Cleared before the first look: a request put in after the last look finds it clear.
         self.signals.woken.store(false, Ordering::SeqCst);
-        self.receiver.try_iter().take(self.receiver.len())
+        self.receiver.len()
+    }
+
+    /// Takes the request that has waited longest.
+    #[cfg(feature = "tcp")]
+    pub(crate) fn next(&self) -> Option<R> {
+        self.receiver.try_recv().ok()
     }
 
     /// Returns when the driver shall have ended, once it was asked to.

@@ -111,6 +111,7 @@ mod descriptors;
 mod driver;
 mod host_certificate;
 mod listener;
+mod passage;
 mod patience;
 mod record;
 mod source;
@@ -128,6 +129,7 @@ pub use descriptors::raise_descriptor_limit;
 pub use driver::{StreamDriver, StreamRequests};
 pub use host_certificate::{HostCertificate, HostCertificateError};
 pub use listener::{ListenError, StreamListener};
+pub use passage::OpenConnection;
 pub use tls::{KeyRefused, TlsIdentity};
 
 use crate::handle::{self, SpawnError};

@@ -4,6 +4,7 @@ pub(crate) mod batch;
 mod bind;
 #[cfg(has_linux_calls)]
 mod many;
+mod shards;
 pub(crate) mod socket;
 
 use std::net::IpAddr;
@@ -12,6 +13,7 @@ use wire::Machine;
 
 pub use batch::Batching;
 pub use bind::{BindCause, BindError, Granted, SocketConfig, SocketReport, Stack};
+pub use shards::Shards;
 pub use socket::UdpSocket;
 
 #[cfg(feature = "conditioner")]

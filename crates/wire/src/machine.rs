@@ -43,6 +43,12 @@ pub trait Machine {
         false
     }
 
+    /// Returns whether a datagram is for another machine behind the same port, as far as this one can tell
+    /// at little cost: it names something that is not here, such as a session. By default none is.
+    fn is_stray(&self, _datagram: &[u8]) -> bool {
+        false
+    }
+
     /// Tells whom it has something with that has proved who it is, such as a session; by default nobody.
     /// A driver asks so, once a second at the most, whom it may forget.
     fn tell_peers(&self, _tell: &mut dyn FnMut(Self::Peer)) {}

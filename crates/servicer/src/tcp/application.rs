@@ -8,6 +8,7 @@ use std::ops::ControlFlow;
 use wire::{CommandId, ConnectionId, Instant, NodeId, StreamMachine};
 
 use super::authorities::{CertificateFault, Host};
+use super::passage::OpenConnection;
 
 /// The side of a stream machine that is no protocol: what others ask of it, and what it tells.
 ///
@@ -65,6 +66,34 @@ pub trait StreamApplication<M: StreamMachine> {
     fn may_receive(&self, _machine: &M, _connection: ConnectionId) -> bool {
         true
     }
+
+    /// Returns whether requests shall stay in their queue, because what was asked before is not
+    /// done yet; never by default. Asked before each request, and after each drain.
+    fn is_busy(&self, _machine: &M) -> bool {
+        false
+    }
+
+    /// Returns an open connection for the driver to serve; none by default. Asked after each request
+    /// until there is none.
+    ///
+    /// To the machine it is opened anew: [`handle_opened`](StreamMachine::handle_opened) with an id
+    /// of this driver follows at once. Where the driver has no place for it, its end follows, too.
+    fn poll_arrival(&mut self, _machine: &mut M) -> Option<OpenConnection> {
+        None
+    }
+
+    /// Returns a connection that this driver shall give up, for another to serve; none by default.
+    /// Asked in each drain until there is none.
+    ///
+    /// To the machine it is then closed, for a local cause; [`on_departed`](Self::on_departed)
+    /// follows, unless the connection is not there.
+    fn poll_departure(&mut self, _machine: &mut M) -> Option<ConnectionId> {
+        None
+    }
+
+    /// Takes the connection that [`poll_departure`](Self::poll_departure) asked for. Dropping it, as
+    /// by default, closes it.
+    fn on_departed(&mut self, _now: Instant, _machine: &mut M, _connection: OpenConnection) {}
 
     /// Returns when [`handle_timeout`](Self::handle_timeout) is next needed; never by default.
     fn poll_timeout(&self) -> Option<Instant> {

@@ -9,6 +9,7 @@ use wire::{CommandId, ConnectionId, Instant, NodeId, PeerIdentity};
 
 use super::authorities::CertificateFault;
 use super::config::StreamConfig;
+use super::passage::LentPlace;
 use super::patience::{Deadline, Patience};
 use super::record::{RecordReader, RecordWriter};
 use super::source::Source;
@@ -31,6 +32,8 @@ pub(super) struct Connection {
     /// Whether it waits in the list of those to be flushed.
     pub(super) is_dirty: bool,
     pub(super) patience: Patience,
+    /// Its place in the limits of the driver that accepted it, where another serves it.
+    pub(super) lent: Option<LentPlace>,
 }
 
 /// What the system has said about a socket and not taken back.
@@ -126,7 +129,16 @@ impl Connection {
             is_ready: Readiness::default(),
             is_dirty: false,
             patience: Patience::new(now),
+            lent: None,
         }
+    }
+
+    /// Takes the limits of a driver that did not open it, and forgets what the last one's wait said.
+    pub(super) fn adapt(&mut self, config: &StreamConfig) {
+        self.reader.set_len_max(config.record_bytes_max);
+        self.credit = config.credit();
+        self.is_ready = Readiness::default();
+        self.is_dirty = false;
     }
 
     pub(super) const fn set_stage(&mut self, now: Instant, stage: Stage) {

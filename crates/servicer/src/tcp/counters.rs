@@ -8,8 +8,9 @@ counters! {
     /// What a stream driver has done so far.
     ///
     /// Every connection ends up in one place: `accepted` and `dialled` together are the sum of
-    /// all `refused_*`, all `failed_*`, `opened` and the handshakes that run; `opened` is the sum
-    /// of all `closed_*` and the connections that are open.
+    /// all `refused_*`, all `failed_*`, `opened` and the handshakes that run; `opened` and
+    /// `taken_over` together are the sum of all `closed_*`, `handed_over` and the connections that
+    /// are open.
     StreamCounters,
     /// The counters of a running driver, which alone adds to most of them.
     StreamLedger,
@@ -62,6 +63,10 @@ counters! {
     failed_shutdown,
     /// Connections whose handshake ended well.
     opened,
+    /// Open connections taken from another driver.
+    taken_over,
+    /// Open connections given to another driver.
+    handed_over,
     /// Closed in order by the other end.
     closed_finished,
     /// Closed by the machine, or by the shutdown.

@@ -8,6 +8,7 @@ mod door;
 mod intake;
 mod links;
 mod outlet;
+mod passage;
 mod upper;
 
 use std::io;
@@ -55,6 +56,8 @@ pub struct StreamDriver<M: StreamMachine, A: StreamApplication<M>> {
     /// When the machine was last told the wall clock.
     wall_clock_at: Option<Instant>,
     shutdown: Shutdown,
+    /// Whether requests wait for an application that was busy.
+    is_held_up: bool,
     /// What was left when the turn ended.
     rest: Rest,
 }
@@ -103,6 +106,7 @@ impl<M: StreamMachine, A: StreamApplication<M>> StreamDriver<M, A> {
             is_catching_up: false,
             wall_clock_at: None,
             shutdown: Shutdown::No,
+            is_held_up: false,
             rest: Rest::Nothing,
         };
         Ok((driver, requests))
@@ -128,13 +132,15 @@ impl<M: StreamMachine, A: StreamApplication<M>> StreamDriver<M, A> {
         self.rest = Rest::Nothing;
         self.tell_wall_clock();
         let Received { now, as_of } = self.receive();
+        // Asked first: what was requested before the end was asked for is applied before it begins.
+        let stop_at = self.inbox.stop_at();
         if self.apply_requests(now).is_break() {
             self.drain();
             return ControlFlow::Break(End::Stopped);
         }
-        let stop_at = self.inbox.stop_at();
         if let Some(deadline) = stop_at
             && self.shutdown == Shutdown::No
+            && !self.is_held_up
         {
             self.shutdown = Shutdown::Draining;
             self.door.shut();
@@ -247,12 +253,19 @@ impl<M: StreamMachine, A: StreamApplication<M>> StreamDriver<M, A> {
     }
 
     fn apply_requests(&mut self, now: Instant) -> ControlFlow<()> {
-        for request in self.inbox.drain() {
+        let mut waiting = self.inbox.begin_drain();
+        while waiting > 0
+            && !self.upper.application.is_busy(&self.upper.machine)
+            && let Some(request) = self.inbox.next()
+        {
+            waiting = waiting.saturating_sub(1);
             self.inbox.ledger().requests.add(1);
             self.upper
                 .application
                 .apply_request(now, &mut self.upper.machine, request)?;
+            self.receive_arrivals(now);
         }
+        self.is_held_up = waiting > 0;
         ControlFlow::Continue(())
     }
 
@@ -283,6 +296,7 @@ impl<M: StreamMachine, A: StreamApplication<M>> StreamDriver<M, A> {
             let mut told = self.write(now, &mut left);
             told |= self.links.flush(now, &mut self.upper);
             told |= self.tell(now, &mut left);
+            told |= self.send_departures(now);
             if !told {
                 break;
             }
@@ -291,7 +305,12 @@ impl<M: StreamMachine, A: StreamApplication<M>> StreamDriver<M, A> {
                 break;
             }
         }
-        if self.links.is_behind(&self.upper) || self.door.is_behind() {
+        let Upper {
+            machine,
+            application,
+        } = &self.upper;
+        let is_held_up = self.is_held_up && !application.is_busy(machine);
+        if is_held_up || self.links.is_behind(&self.upper) || self.door.is_behind() {
             self.rest = Rest::Work;
         }
     }

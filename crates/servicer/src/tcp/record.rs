@@ -1,4 +1,8 @@
 //! Records in a stream of bytes: a length of four bytes, big-endian, then as many bytes.
+//!
+//! Three bytes would do for what is allowed here. The fourth is one in thirty of the shortest message over
+//! TLS, and with it hub, lobby and game servers speak one framing. A length is bounded by the limit of the
+//! connection, not by its width.
 
 #![warn(clippy::arithmetic_side_effects)]
 
@@ -29,6 +33,11 @@ impl RecordReader {
             partial: Vec::new(),
             is_spent: false,
         }
+    }
+
+    /// Changes how long a record may be, from the next one on.
+    pub(super) const fn set_len_max(&mut self, len_max: usize) {
+        self.len_max = len_max;
     }
 
     /// Takes the next record, or all that is there of it, from the front of `bytes`.
@@ -111,6 +120,11 @@ impl RecordWriter {
     /// [`TooLong`] where four bytes cannot hold its length.
     pub(super) fn push(&mut self, record: &[u8]) -> Result<(), TooLong> {
         let header = u32::try_from(record.len()).map_err(|_| TooLong)?;
+        let need = HEADER_LEN.saturating_add(record.len());
+        if self.bytes.capacity().saturating_sub(self.bytes.len()) < need {
+            // By a quarter: what a slow peer has waiting is bounded, and twice that is not.
+            self.bytes.reserve_exact(need.max(self.bytes.len() / 4));
+        }
         self.bytes.extend_from_slice(&header.to_be_bytes());
         self.bytes.extend_from_slice(record);
         self.lens.push_back(record.len());
@@ -138,6 +152,9 @@ impl RecordWriter {
         if self.start == self.bytes.len() {
             self.bytes.clear();
             self.start = 0;
+            if self.bytes.capacity() > KEPT {
+                self.bytes.shrink_to(KEPT);
+            }
         } else if self.start >= self.bytes.len() / 2 {
             self.bytes.drain(..self.start);
             self.start = 0;
@@ -145,6 +162,9 @@ impl RecordWriter {
         ended
     }
 }
+
+/// Room that a writer keeps for what comes, bytes: one with nothing to write holds no more.
+const KEPT: usize = 64 << 10;
 
 #[cfg(test)]
 mod tests {
@@ -228,5 +248,16 @@ mod tests {
         assert_eq!(given.get(13), Some(&10));
         assert_eq!(given.last(), Some(&20));
         assert!(writer.waiting().is_empty());
+    }
+    #[test]
+    fn ls_19_what_waits_takes_little_more_room_than_it_is_long() {
+        let mut writer = RecordWriter::default();
+        for _ in 0..1_000 {
+            writer.push(&[7; 996]).unwrap();
+            let waiting = writer.waiting().len();
+            assert!(writer.bytes.capacity() <= waiting * 5 / 4 + 1_000);
+        }
+        assert_eq!(writer.advance(1_000_000), 996_000);
+        assert!(writer.bytes.capacity() <= KEPT);
     }
 }

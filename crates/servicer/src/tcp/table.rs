@@ -1,12 +1,14 @@
 //! The connections of a driver, found by token, by id and by deadline, and counted by source.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use wire::{ConnectionId, Instant};
 
 use super::config::StreamConfig;
 use super::connection::{Connection, Side, Stage};
 use super::crowd::Crowds;
+use super::passage::ReturnedPlaces;
 use super::source::Source;
 use crate::waiter::TOKENS_MAX;
 
@@ -25,6 +27,10 @@ pub(super) struct Table {
     crowds: Crowds,
     next_key: usize,
     last_id: u32,
+    /// Connections that another driver serves.
+    lent: usize,
+    /// Where their places come back.
+    returned: Arc<ReturnedPlaces>,
 }
 
 /// Why a connection has no place.
@@ -46,6 +52,8 @@ impl Table {
             crowds: Crowds::default(),
             next_key: first_key,
             last_id: 0,
+            lent: 0,
+            returned: Arc::default(),
         }
     }
 
@@ -56,7 +64,9 @@ impl Table {
         source: Option<Source>,
         config: &StreamConfig,
     ) -> Result<(Key, Option<Key>), NoPlace> {
-        if self.connections.len() >= config.connections_max || self.next_key >= TOKENS_MAX {
+        self.take_back();
+        let held = self.connections.len().saturating_add(self.lent);
+        if held >= config.connections_max || self.next_key >= TOKENS_MAX {
             return Err(NoPlace::Full);
         }
         let dropped = match source {
@@ -77,9 +87,8 @@ impl Table {
 
     /// Gives a connection its id, at the end of its handshake; `None` once all are used up.
     pub(super) fn open(&mut self, now: Instant, key: Key) -> Option<ConnectionId> {
+        let id = self.next_id()?;
         let connection = self.connections.get_mut(&key)?;
-        let id = ConnectionId(self.last_id.checked_add(1)?);
-        self.last_id = id.0;
         if let Side::Accepted(source) = connection.side {
             self.crowds.end_handshake(source, key);
         }
@@ -88,21 +97,61 @@ impl Table {
         Some(id)
     }
 
+    /// Returns an id that none has had; `None` once all are used up.
+    pub(super) fn next_id(&mut self) -> Option<ConnectionId> {
+        self.last_id = self.last_id.checked_add(1)?;
+        Some(ConnectionId(self.last_id))
+    }
+
     /// Takes the id from a connection that only lingers.
     pub(super) fn forget_id(&mut self, id: ConnectionId) {
         self.keys.remove(&id);
     }
 
     pub(super) fn remove(&mut self, key: Key) -> Option<Connection> {
+        let connection = self.take(key)?;
+        if let Side::Accepted(source) = connection.side {
+            self.crowds.leave(source, key);
+        }
+        Some(connection)
+    }
+
+    /// Removes a connection that another driver shall serve; it keeps its place in the limits.
+    pub(super) fn lend(&mut self, key: Key) -> Option<Connection> {
+        let connection = self.take(key)?;
+        if let Side::Accepted(source) = connection.side {
+            if connection.lent.is_some() {
+                self.crowds.leave(source, key);
+            } else {
+                self.lent = self.lent.saturating_add(1);
+            }
+        }
+        Some(connection)
+    }
+
+    /// Where the places of connections that were lent come back.
+    pub(super) const fn returned(&self) -> &Arc<ReturnedPlaces> {
+        &self.returned
+    }
+
+    /// Takes note of the connections that were lent and are closed.
+    fn take_back(&mut self) {
+        if self.lent == 0 {
+            return;
+        }
+        for (source, key) in self.returned.take() {
+            self.crowds.leave(source, key);
+            self.lent = self.lent.saturating_sub(1);
+        }
+    }
+
+    fn take(&mut self, key: Key) -> Option<Connection> {
         let connection = self.connections.remove(&key)?;
         if let Some(at) = self.scheduled.remove(&key) {
             self.deadlines.remove(&(at, key));
         }
         if let Stage::Open(id) = connection.stage {
             self.keys.remove(&id);
-        }
-        if let Side::Accepted(source) = connection.side {
-            self.crowds.leave(source, key);
         }
         Some(connection)
     }

@@ -29,6 +29,14 @@ impl Default for SocketConfig {
     }
 }
 
+/// Whether a socket has its port alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Sharing {
+    Alone,
+    /// With others of the same user, among which the system divides what comes.
+    Shared,
+}
+
 /// Whether an IPv6 socket also speaks IPv4. No meaning for sockets bound to an IPv4 address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stack {
@@ -159,6 +167,9 @@ impl fmt::Display for BindError {
                 "this host does not speak {}",
                 if address.is_ipv4() { "IPv4" } else { "IPv6" }
             ),
+            BindCause::NotShared => f.write_str(
+                "this system does not divide what comes to a UDP port among sockets; use one shard",
+            ),
             BindCause::System(kind) => write!(f, "UDP port {address} cannot be bound: {kind}"),
         }
     }
@@ -178,6 +189,8 @@ pub enum BindCause {
     NotOurs,
     /// The host does not speak the address family.
     NoFamily,
+    /// The system does not divide what comes to a port among sockets; Linux does.
+    NotShared,
     /// Anything else.
     System(ErrorKind),
 }
@@ -186,6 +199,7 @@ pub enum BindCause {
 pub(super) fn bind(
     address: SocketAddr,
     config: &SocketConfig,
+    sharing: Sharing,
 ) -> Result<(Socket, SocketReport), BindError> {
     let open = || {
         let socket = Socket::new(
@@ -202,11 +216,18 @@ pub(super) fn bind(
         ask(config.send_buffer_bytes, |bytes| {
             socket.set_send_buffer_size(bytes)
         });
+        if sharing == Sharing::Shared {
+            share(&socket)?;
+        }
         socket.bind(&SockAddr::from(address))?;
         let asked = (config.receive_buffer_bytes, config.send_buffer_bytes);
         let report = SocketReport::of(&socket, Some(asked))?;
         Ok((socket, report))
     };
+    if sharing == Sharing::Shared && !cfg!(has_linux_calls) {
+        let cause = BindCause::NotShared;
+        return Err(BindError { address, cause });
+    }
     open().map_err(|error: io::Error| {
         // What socket() says where the kernel lacks the family has no `ErrorKind` of its own.
         match Socket::new(Domain::for_address(address), Type::DGRAM, None) {
@@ -217,6 +238,19 @@ pub(super) fn bind(
             },
         }
     })
+}
+
+/// Lets others of the same user have the port, too; socket(7), `SO_REUSEPORT`.
+#[cfg(has_linux_calls)]
+fn share(socket: &Socket) -> io::Result<()> {
+    nix::sys::socket::setsockopt(socket, nix::sys::socket::sockopt::ReusePort, &true)?;
+    Ok(())
+}
+
+/// Elsewhere the option has other meanings, or there is none.
+#[cfg(not(has_linux_calls))]
+fn share(_: &Socket) -> io::Result<()> {
+    Err(ErrorKind::Unsupported.into())
 }
 
 /// Asks for `bytes`, then for half as often as the system refuses.
@@ -283,6 +317,10 @@ mod tests {
             ),
             (BindCause::NotOurs, "this host has no address 127.0.0.1"),
             (BindCause::NoFamily, "this host does not speak IPv4"),
+            (
+                BindCause::NotShared,
+                "this system does not divide what comes to a UDP port among sockets; use one shard",
+            ),
         ] {
             assert_eq!(BindError { address, cause }.to_string(), text);
         }

@@ -10,7 +10,7 @@ use quinn_udp::{EcnCodepoint, RecvMeta, UdpSockRef, UdpSocketState};
 use wire::{Ecn, Instant};
 
 use super::batch::{Batching, Heads, Road, Run, is_full, send_in_order};
-use super::bind::{BindError, SocketConfig, SocketReport};
+use super::bind::{BindError, Sharing, SocketConfig, SocketReport};
 
 /// A bound UDP socket, ready for a driver.
 ///
@@ -46,7 +46,15 @@ impl UdpSocket {
     ///
     /// [`BindError`], whose text is one sentence for an operator.
     pub fn bind(address: SocketAddr, config: &SocketConfig) -> Result<Self, BindError> {
-        let (socket, report) = super::bind::bind(address, config)?;
+        Self::bind_as(address, config, Sharing::Alone)
+    }
+
+    pub(super) fn bind_as(
+        address: SocketAddr,
+        config: &SocketConfig,
+        sharing: Sharing,
+    ) -> Result<Self, BindError> {
+        let (socket, report) = super::bind::bind(address, config, sharing)?;
         Self::from_parts(socket, report).map_err(|error| BindError::new(address, &error))
     }
 

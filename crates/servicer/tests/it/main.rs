@@ -7,8 +7,11 @@ mod batches;
 mod end;
 mod exchange;
 mod exits;
+mod gnet;
 mod opened;
 mod order;
+#[cfg(target_os = "linux")]
+mod shards;
 mod sockets;
 mod toy;
 #[cfg(feature = "conditioner")]

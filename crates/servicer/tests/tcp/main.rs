@@ -14,6 +14,7 @@ mod hub;
 mod identity;
 mod limits;
 mod pressure;
+mod reliable;
 #[cfg(feature = "hub")]
 mod storage;
 mod stranger;

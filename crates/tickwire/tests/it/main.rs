@@ -13,5 +13,9 @@ mod game;
 #[cfg(feature = "tcp")]
 mod handover;
 mod kick;
+#[cfg(feature = "tcp")]
+mod pair;
 mod providers;
 mod report;
+#[cfg(target_os = "linux")]
+mod shards;

@@ -4,13 +4,15 @@ use core::convert::Infallible;
 use core::net::SocketAddr;
 
 use crypto::Provider;
+use crypto::token::TokenHeader;
 use wire::{Arrival, CommandId, Instant, Machine, Transmit, UnixTime};
 
 use super::{Endpoint, Reply, ReplyBody, Slot};
 use crate::config::Mtu;
 use crate::event::Event;
-use crate::handshake::hello;
+use crate::handshake::hello::{self, Hello};
 use crate::handshake::reply::Versions;
+use crate::packet::{Header, Kind};
 use crate::session::Keying;
 
 impl<P: Provider> Endpoint<P> {
@@ -225,6 +227,33 @@ impl<P: Provider> Machine for Endpoint<P> {
     /// A HELLO may; what is too short or long for one is dropped sooner than it could wait.
     fn may_wait(&self, datagram: &[u8]) -> bool {
         matches!(datagram, [hello::FIRST_BYTE, ..]) && datagram.len() == hello::LEN
+    }
+
+    /// A packet of a session that is not here, and a HELLO whose token is sealed by a key that is not.
+    fn is_stray(&self, datagram: &[u8]) -> bool {
+        match datagram.first().map(|first| Kind::of(*first)) {
+            Some(Kind::Protected) => {
+                let cid_len = self.config.cid_len.bytes();
+                let header = Header::decode(datagram, cid_len);
+                cid_len > 0
+                    && header.is_ok_and(|header| self.slots.by_cid(header.destination).is_none())
+            }
+            Some(Kind::Hello) => self.listener.as_ref().is_some_and(|listener| {
+                let token = Hello::decode(datagram).map(|hello| hello.token);
+                let header = token.ok().and_then(|token| TokenHeader::decode(token).ok());
+                let is_known = |id| listener.token_keys.iter().any(|key| key.id() == id);
+                header.is_some_and(|header| !is_known(header.key_id))
+            }),
+            Some(
+                Kind::Retry
+                | Kind::Accept
+                | Kind::Refuse
+                | Kind::Version
+                | Kind::Envelope
+                | Kind::NotOurs,
+            )
+            | None => false,
+        }
     }
 
     /// All who have a session, and not whose handshake is under way.

@@ -31,7 +31,7 @@ pub(super) struct Links {
     pub(super) ledger: Arc<StreamLedger>,
     /// What dials prove; nothing where there is none.
     identity: Option<TlsIdentity>,
-    registry: Registry,
+    pub(super) registry: Registry,
     /// Takes what a socket has.
     pub(super) ciphertext: Box<[u8]>,
     /// Takes what TLS makes of it.
@@ -142,7 +142,7 @@ impl Links {
     }
 
     /// Has the system watch a new connection.
-    fn register(&mut self, key: Key, mut connection: Connection) -> Option<()> {
+    pub(super) fn register(&mut self, key: Key, mut connection: Connection) -> Option<()> {
         // Where it cannot be had, small records wait for each other, and nothing else is wrong.
         drop(connection.io.set_nodelay(true));
         self.registry

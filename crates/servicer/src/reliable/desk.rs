@@ -1,0 +1,338 @@
+//! The machine of a servicer that serves members.
+
+mod job;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use bytes::Bytes;
+use wire::{CloseCause, CommandId, ConnectionId, Instant, Outbound, PeerIdentity, StreamMachine};
+
+use super::backlog::{Backlog, Budget};
+use super::dest::Dest;
+use super::event::{LeaveCause, MemberId};
+use super::letter::{Closing, Letter};
+use super::mailbox::Mailbox;
+use super::news::News;
+use job::Job;
+
+/// Passes messages between members and the application, and judges who takes too little.
+///
+/// It holds no message longer than it takes to give it to the driver of each connection: what waits,
+/// waits there, and is known here by its length and age.
+#[derive(Debug)]
+pub(super) struct Desk {
+    members: BTreeMap<ConnectionId, Member>,
+    connections: BTreeMap<MemberId, ConnectionId>,
+    /// Whose connections are about to be opened.
+    expected: VecDeque<(MemberId, Bytes)>,
+    jobs: VecDeque<Job>,
+    /// Connections to be closed, with a last letter or without.
+    closings: VecDeque<(ConnectionId, Option<Closing>)>,
+    news: VecDeque<News>,
+    mailbox: Mailbox<News>,
+    budget: Budget,
+    /// When backlogs are next looked at for their age; no later than any is too old.
+    check_at: Option<Instant>,
+    /// Messages that sockets have taken, each addressee counted.
+    flushed: Arc<AtomicU64>,
+    is_shut_down: bool,
+}
+
+/// One connection.
+#[derive(Debug)]
+struct Member {
+    id: MemberId,
+    backlog: Backlog,
+    /// Whether the driver has said what may be written at first.
+    has_credit: bool,
+    /// Why it is about to leave, once that is decided here.
+    cause: Option<LeaveCause>,
+}
+
+impl Desk {
+    pub(super) const fn new(
+        mailbox: Mailbox<News>,
+        budget: Budget,
+        flushed: Arc<AtomicU64>,
+    ) -> Self {
+        Self {
+            members: BTreeMap::new(),
+            connections: BTreeMap::new(),
+            expected: VecDeque::new(),
+            jobs: VecDeque::new(),
+            closings: VecDeque::new(),
+            news: VecDeque::new(),
+            mailbox,
+            budget,
+            check_at: None,
+            flushed,
+            is_shut_down: false,
+        }
+    }
+
+    /// Takes word that the next connection to be opened is `member`'s, who is told `welcome` first.
+    pub(super) fn expect(&mut self, member: MemberId, welcome: Bytes) {
+        self.expected.push_back((member, welcome));
+    }
+
+    /// Sends `payload` to those who are members now.
+    pub(super) fn send(&mut self, dest: Dest, payload: Bytes) {
+        let last = self.members.last_key_value().map(|(id, _)| *id);
+        self.jobs.extend(Job::message(dest, payload, last));
+    }
+
+    /// Closes a member's connection once all that was sent to it before is written.
+    pub(super) fn dismiss(&mut self, member: MemberId, reason: Bytes) {
+        let letter = (Closing::Dismissed, LeaveCause::Dismissed);
+        self.jobs.push_back(Job::close(member, letter, reason));
+    }
+
+    /// The same for all.
+    pub(super) fn shut_down(&mut self, reason: &Bytes) {
+        self.is_shut_down = true;
+        let letter = (Closing::ShutDown, LeaveCause::ShutDown);
+        for member in self.connections.keys() {
+            let job = Job::close(*member, letter, reason.clone());
+            self.jobs.push_back(job);
+        }
+    }
+
+    /// Returns whether so much was asked already that more shall wait.
+    pub(super) fn is_busy(&self) -> bool {
+        self.jobs.len() >= JOBS_MAX
+    }
+
+    /// Returns whether nobody is left, nor anything to be told that there is room for.
+    pub(super) fn is_drained(&self) -> bool {
+        self.jobs.is_empty() && self.members.is_empty()
+    }
+
+    /// Returns whether what members say finds room.
+    pub(super) fn may_receive(&self) -> bool {
+        self.news.len() < NEWS_MAX && (self.news.is_empty() || self.mailbox.has_room())
+    }
+
+    /// Writes a record to one connection, if it is open and its budget has room; one without room is
+    /// given up instead.
+    fn write(
+        &mut self,
+        (now, id): (Instant, ConnectionId),
+        letter: Letter<'_>,
+        buf: &mut Vec<u8>,
+    ) -> Option<Outbound> {
+        let member = self.members.get_mut(&id)?;
+        if member.cause.is_some() {
+            return None;
+        }
+        letter.encode(buf);
+        if !member.backlog.has_room(buf.len(), &self.budget) {
+            buf.clear();
+            self.give_up(now, id);
+            return None;
+        }
+        let messages = u64::from(matches!(letter, Letter::Message(_)));
+        member.backlog.push(now, buf.len(), messages);
+        if self.check_at.is_none() {
+            self.check_at = member.backlog.deadline(&self.budget);
+        }
+        Some(Outbound {
+            connection: id,
+            close: false,
+        })
+    }
+
+    /// Writes the last letter to a member; what is in it has room in any case.
+    fn write_last(
+        &mut self,
+        (now, id): (Instant, ConnectionId),
+        (closing, cause): (Closing, LeaveCause),
+        reason: &[u8],
+        buf: &mut Vec<u8>,
+    ) -> Option<Outbound> {
+        let member = self.members.get_mut(&id)?;
+        if member.cause.is_some() {
+            return None;
+        }
+        member.cause = Some(cause);
+        Letter::Closing(closing, reason).encode(buf);
+        // It is closed when this is written, so that all before is known to be.
+        member.backlog.push(now, buf.len(), 0);
+        if self.check_at.is_none() {
+            self.check_at = member.backlog.deadline(&self.budget);
+        }
+        Some(Outbound {
+            connection: id,
+            close: false,
+        })
+    }
+
+    /// Gives a member up who takes too little.
+    fn give_up(&mut self, now: Instant, id: ConnectionId) {
+        let Some(member) = self.members.get_mut(&id) else {
+            return;
+        };
+        // One that is leaving anyway has had its last letter.
+        let is_leaving = member.cause.is_some();
+        if !is_leaving {
+            member.cause = Some(LeaveCause::Slow);
+            self.news.push_back(News::Slow {
+                member: member.id,
+                waiting_bytes: member.backlog.bytes(),
+                waiting_for: member.backlog.age(now),
+            });
+        }
+        let letter = (!is_leaving).then_some(Closing::Slow);
+        self.closings.push_back((id, letter));
+    }
+
+    /// Gives up those whose oldest record is too old.
+    fn check_ages(&mut self, now: Instant) {
+        let deadline = |member: &Member| member.backlog.deadline(&self.budget);
+        let late: Vec<_> = self
+            .members
+            .iter()
+            .filter(|(_, member)| deadline(member).is_some_and(|at| at <= now))
+            .map(|(id, _)| *id)
+            .collect();
+        self.check_at = self
+            .members
+            .values()
+            .filter_map(deadline)
+            .filter(|at| *at > now)
+            .min();
+        for id in late {
+            self.give_up(now, id);
+        }
+    }
+}
+
+/// Jobs taken from the queue at a time: enough that what goes to one member shares a write.
+const JOBS_MAX: usize = 64;
+
+/// News that a look at sockets may leave before the next look: those of one socket come on top.
+pub(super) const NEWS_MAX: usize = 256;
+
+impl StreamMachine for Desk {
+    type Event = News;
+    type Command = Infallible;
+
+    fn handle_opened(&mut self, _: Instant, connection: ConnectionId, _: &PeerIdentity) {
+        let Some((id, welcome)) = self.expected.pop_front() else {
+            // Nobody else comes here: this driver has no port.
+            self.closings.push_back((connection, None));
+            return;
+        };
+        self.connections.insert(id, connection);
+        let member = Member {
+            id,
+            backlog: Backlog::default(),
+            has_credit: false,
+            cause: None,
+        };
+        self.members.insert(connection, member);
+        self.jobs.push_back(Job::welcome(connection, welcome));
+        if self.is_shut_down {
+            self.shut_down(&Bytes::new());
+        }
+    }
+
+    fn handle_frame(&mut self, _: Instant, connection: ConnectionId, record: &[u8]) {
+        let Some(member) = self.members.get_mut(&connection) else {
+            return;
+        };
+        if member.cause.is_some() {
+            return;
+        }
+        if let Some(Letter::Message(payload)) = Letter::decode(record) {
+            self.news.push_back(News::Message {
+                from: member.id,
+                payload: Bytes::copy_from_slice(payload),
+            });
+        } else {
+            member.cause = Some(LeaveCause::Malformed);
+            self.closings.push_back((connection, None));
+        }
+    }
+
+    fn handle_credit(&mut self, _: Instant, connection: ConnectionId, bytes: usize) {
+        let Some(member) = self.members.get_mut(&connection) else {
+            return;
+        };
+        if !member.has_credit {
+            // The budget is smaller.
+            member.has_credit = true;
+            return;
+        }
+        let messages = member.backlog.note_written(bytes);
+        self.flushed.fetch_add(messages, Ordering::Relaxed);
+        if member.backlog.is_empty() && member.cause.is_some() {
+            self.closings.push_back((connection, None));
+        }
+    }
+
+    fn handle_closed(&mut self, _: Instant, connection: ConnectionId, cause: CloseCause) {
+        let Some(member) = self.members.remove(&connection) else {
+            return;
+        };
+        self.connections.remove(&member.id);
+        let cause = member.cause.unwrap_or(match cause {
+            CloseCause::Finished => LeaveCause::Finished,
+            CloseCause::Local => LeaveCause::ShutDown,
+            CloseCause::Failed | CloseCause::Unreachable | _ => LeaveCause::Lost,
+        });
+        self.news.push_back(News::Left {
+            member: member.id,
+            cause,
+        });
+    }
+
+    fn poll_outbound(&mut self, now: Instant, buf: &mut Vec<u8>) -> Option<Outbound> {
+        if let Some((connection, letter)) = self.closings.pop_front() {
+            if let Some(closing) = letter {
+                Letter::Closing(closing, &[]).encode(buf);
+            }
+            return Some(Outbound {
+                connection,
+                close: true,
+            });
+        }
+        while let Some(mut job) = self.jobs.pop_front() {
+            while let Some(id) = job.next(self) {
+                let written = job.write(self, now, id, buf);
+                if written.is_some() {
+                    self.jobs.push_front(job);
+                    return written;
+                }
+            }
+        }
+        None
+    }
+
+    fn handle_timeout(&mut self, now: Instant) {
+        if self.check_at.is_some_and(|at| at <= now) {
+            self.check_ages(now);
+        }
+    }
+
+    fn handle_completed(&mut self, _: Instant, _: CommandId, outcome: Infallible) {
+        match outcome {}
+    }
+
+    fn poll_command(&mut self) -> Option<(CommandId, Infallible)> {
+        None
+    }
+
+    fn poll_event(&mut self) -> Option<News> {
+        if self.news.is_empty() || !self.mailbox.has_room() {
+            return None;
+        }
+        self.news.pop_front()
+    }
+
+    fn poll_timeout(&self) -> Option<Instant> {
+        self.check_at
+    }
+}

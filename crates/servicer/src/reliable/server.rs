@@ -1,0 +1,367 @@
+//! The application's end of a reliable server.
+
+mod crew;
+mod report;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::fmt;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use bytes::Bytes;
+
+pub use report::ServerReport;
+
+use super::config::ReliableConfig;
+use super::dest::Dest;
+use super::event::{JoinRequest, LeaveCause, MemberId, ServerEvent};
+use super::mailbox::{Inbox, mailbox};
+use super::news::{News, ServicerNumber};
+use crate::Clock;
+use crate::end::End;
+use crate::handle::SpawnError;
+use crate::tcp::{StreamCounters, StreamListener};
+use crew::Crew;
+
+/// A running reliable server: one servicer that lets clients in, and others that serve them.
+///
+/// For one thread of the application, which never waits here but where it asks to. Dropping it shuts it
+/// down with no time left for an orderly end.
+#[derive(Debug)]
+pub struct ReliableServer {
+    crew: Crew,
+    inbox: Inbox<News>,
+    /// Who serves whom.
+    members: BTreeMap<MemberId, ServicerNumber>,
+    last_member: u64,
+    /// What is to be told, and was taken from the inbox already.
+    events: VecDeque<ServerEvent>,
+    addresses: Vec<SocketAddr>,
+    config: ReliableConfig,
+    /// Messages sent, each addressee counted.
+    addressed: u64,
+    /// Whom a message is for, reckoned by servicer; empty between two messages.
+    shares: Vec<(ServicerNumber, u64)>,
+    report: Option<ServerReport>,
+}
+
+impl ReliableServer {
+    /// Starts the servicers; their threads have names that begin with `name`.
+    ///
+    /// # Errors
+    ///
+    /// [`SpawnError`] where the system has no descriptor or thread left.
+    pub fn start(
+        name: impl Into<String>,
+        listeners: Vec<StreamListener>,
+        config: &ReliableConfig,
+    ) -> Result<Self, SpawnError> {
+        let addresses = listeners
+            .iter()
+            .map(StreamListener::local_address)
+            .collect();
+        let (mailbox, inbox) = mailbox(config.room());
+        Ok(Self {
+            crew: Crew::start(name.into(), listeners, mailbox, config)?,
+            inbox,
+            members: BTreeMap::new(),
+            last_member: 0,
+            events: VecDeque::new(),
+            addresses,
+            config: *config,
+            addressed: 0,
+            shares: Vec::new(),
+            report: None,
+        })
+    }
+
+    /// Returns where it listens.
+    pub fn addresses(&self) -> &[SocketAddr] {
+        &self.addresses
+    }
+
+    /// Returns who is a member, in the order in which they were accepted.
+    pub fn members(&self) -> impl Iterator<Item = MemberId> {
+        self.members.keys().copied()
+    }
+
+    /// Lets somebody in, who is told `welcome` before anything else.
+    ///
+    /// # Errors
+    ///
+    /// [`AcceptError`], which hands the request back, to be refused or tried again.
+    pub fn accept(
+        &mut self,
+        request: JoinRequest,
+        welcome: Bytes,
+    ) -> Result<MemberId, AcceptError> {
+        let fail = |cause, request| {
+            let request = Box::new(request);
+            Err(AcceptError { cause, request })
+        };
+        if self.report.is_some() {
+            return fail(AcceptFault::ShutDown, request);
+        }
+        if self.members.len() >= self.config.clients_max {
+            return fail(AcceptFault::Full, request);
+        }
+        if welcome.len() > self.config.message_max() {
+            return fail(AcceptFault::TooLong, request);
+        }
+        let servicer = match self.crew.servicer_for_one_more() {
+            Ok(servicer) => servicer,
+            Err(cause) => return fail(cause, request),
+        };
+        let member = MemberId(self.last_member.saturating_add(1));
+        match self.crew.adopt(servicer, member, request, welcome) {
+            Ok(()) => {
+                self.last_member = member.0;
+                self.members.insert(member, servicer);
+                Ok(member)
+            }
+            Err(request) => fail(AcceptFault::Busy, request),
+        }
+    }
+
+    /// Sends somebody away, who is told `reason`, of which up to 1 KiB is sent.
+    pub fn refuse(&mut self, request: JoinRequest, reason: Bytes) {
+        self.crew.refuse(request, reason);
+    }
+
+    /// Sends `payload` to `dest`; returns how many members that is. What they have not taken by the end
+    /// is counted in the report.
+    ///
+    /// # Errors
+    ///
+    /// [`MessageError`]; then nobody is sent anything.
+    pub fn send(&mut self, dest: impl Into<Dest>, payload: Bytes) -> Result<usize, MessageError> {
+        if payload.len() > self.config.message_max() {
+            return Err(MessageError::TooLong);
+        }
+        let dest = dest.into();
+        self.reckon(&dest);
+        let shares = std::mem::take(&mut self.shares);
+        let result = self.crew.send(&shares, dest, payload);
+        let count = shares.iter().map(|(_, count)| *count).sum();
+        self.shares = shares;
+        self.shares.clear();
+        result?;
+        self.addressed = self.addressed.saturating_add(count);
+        Ok(usize::try_from(count).unwrap_or(usize::MAX))
+    }
+
+    /// Sends a member away once what was sent to it is written; it is told `reason`, of which up to 1 KiB
+    /// is sent. [`ServerEvent::Left`] follows.
+    ///
+    /// # Errors
+    ///
+    /// [`MessageError::Busy`]; then nothing is done.
+    pub fn dismiss(&mut self, member: MemberId, reason: Bytes) -> Result<(), MessageError> {
+        match self.members.get(&member) {
+            Some(servicer) => self.crew.dismiss(*servicer, member, reason),
+            None => Ok(()),
+        }
+    }
+
+    /// Returns the next event, and does not wait; `None` where there is none now.
+    pub fn poll_event(&mut self) -> Option<ServerEvent> {
+        loop {
+            if let Some(event) = self.events.pop_front() {
+                return Some(event);
+            }
+            let news = self.inbox.take()?;
+            self.note(news);
+        }
+    }
+
+    /// Waits up to `within` for the next event.
+    pub fn wait_event(&mut self, within: Duration) -> Option<ServerEvent> {
+        let deadline = Clock::new().now() + within;
+        loop {
+            if let Some(event) = self.poll_event() {
+                return Some(event);
+            }
+            let left = deadline.saturating_since(Clock::new().now());
+            let news = self.inbox.wait(left)?;
+            self.note(news);
+        }
+    }
+
+    /// Returns what the servicers have done so far: the one that lets clients in, then the others. Those
+    /// who have ended are left out.
+    pub fn counters(&self) -> Vec<StreamCounters> {
+        self.crew.counters()
+    }
+
+    /// Ends the server: nobody is let in any more, members are told `reason`, what they were sent is
+    /// written up to `within`, all is closed, and all threads are joined. Called again, it returns the
+    /// same report.
+    ///
+    /// Returns within `within` and two seconds more, after which a thread that blocks is left behind; none
+    /// does unless a payload's own code blocks as it is dropped. Events go on to be had afterwards: what
+    /// had come, and that each member has left.
+    pub fn shutdown(&mut self, within: Duration, reason: Bytes) -> ServerReport {
+        if let Some(report) = &self.report {
+            return report.clone();
+        }
+        self.crew.end(within, reason);
+        while let Some(news) = self.inbox.take() {
+            self.note(news);
+        }
+        self.events
+            .retain(|event| !matches!(event, ServerEvent::Join(_)));
+        for member in std::mem::take(&mut self.members).into_keys() {
+            let cause = LeaveCause::ShutDown;
+            self.events.push_back(ServerEvent::Left { member, cause });
+        }
+        let report = self.crew.report(self.addressed);
+        tracing::info!(%report, "reliable server ended");
+        self.report = Some(report.clone());
+        report
+    }
+
+    /// Reckons how many of those whom a message is for each servicer has.
+    fn reckon(&mut self, dest: &Dest) {
+        match dest {
+            Dest::All => self.crew.count_members(&mut self.shares),
+            Dest::One(member) => self.reckon_one(*member),
+            Dest::Many(members) => {
+                for member in members.iter() {
+                    self.reckon_one(*member);
+                }
+            }
+        }
+    }
+
+    fn reckon_one(&mut self, member: MemberId) {
+        let Some(servicer) = self.members.get(&member) else {
+            return;
+        };
+        let known = self.shares.iter_mut().find(|(it, _)| it == servicer);
+        match known {
+            Some((_, count)) => *count = count.saturating_add(1),
+            None => self.shares.push((*servicer, 1)),
+        }
+    }
+
+    /// Takes what a servicer says.
+    fn note(&mut self, news: News) {
+        let event = match news {
+            News::Join(request) => ServerEvent::Join(request),
+            News::Message { from, payload } => ServerEvent::Message { from, payload },
+            News::Slow {
+                member,
+                waiting_bytes,
+                waiting_for,
+            } => ServerEvent::Slow {
+                member,
+                waiting_bytes,
+                waiting_for,
+            },
+            News::Left { member, cause } => {
+                if let Some(servicer) = self.members.remove(&member) {
+                    self.crew.note_left(servicer);
+                }
+                ServerEvent::Left { member, cause }
+            }
+            News::Ended(number) => return self.note_end(number),
+        };
+        self.events.push_back(event);
+        if self.inbox.is_awaited() {
+            self.crew.wake();
+        }
+    }
+
+    /// Takes word that a servicer has ended.
+    fn note_end(&mut self, number: ServicerNumber) {
+        let Some((name, end)) = self.crew.note_end(number) else {
+            return;
+        };
+        let lost: Vec<_> = self
+            .members
+            .iter()
+            .filter(|(_, servicer)| **servicer == number)
+            .map(|(member, _)| *member)
+            .collect();
+        let members = lost.len();
+        self.events
+            .push_back(ServerEvent::ServicerEnded { name, end, members });
+        for member in lost {
+            self.members.remove(&member);
+            let cause = LeaveCause::ServicerEnded;
+            self.events.push_back(ServerEvent::Left { member, cause });
+        }
+    }
+}
+
+impl Drop for ReliableServer {
+    fn drop(&mut self) {
+        self.shutdown(Duration::ZERO, Bytes::new());
+    }
+}
+
+/// Why somebody was not let in; holds the request.
+#[derive(Debug)]
+pub struct AcceptError {
+    /// What stood in the way.
+    pub cause: AcceptFault,
+    /// The request, to be refused or tried again.
+    pub request: Box<JoinRequest>,
+}
+
+/// What stood in the way of letting somebody in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum AcceptFault {
+    /// There are as many members as allowed.
+    Full,
+    /// The welcome is longer than a message may be.
+    TooLong,
+    /// The servicer that would serve it has as many orders waiting as allowed; the next turn finds room.
+    Busy,
+    /// The system has no thread or descriptor for its servicer.
+    NoThread(SpawnError),
+    /// The server has shut down.
+    ShutDown,
+}
+
+impl fmt::Display for AcceptError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.cause {
+            AcceptFault::Full => f.write_str("there are as many members as allowed"),
+            AcceptFault::TooLong => f.write_str("the welcome is longer than a message may be"),
+            AcceptFault::Busy => f.write_str("the servicer has too many orders waiting"),
+            AcceptFault::NoThread(error) => error.fmt(f),
+            AcceptFault::ShutDown => f.write_str("the server has shut down"),
+        }
+    }
+}
+
+impl std::error::Error for AcceptError {}
+
+/// Why a message was not taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum MessageError {
+    /// It is longer than allowed.
+    TooLong,
+    /// A servicer that it concerns has as many orders waiting as allowed; the next turn finds room.
+    Busy,
+    /// The other end is gone, or the server has shut down.
+    Closed,
+}
+
+impl fmt::Display for MessageError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::TooLong => "the message is longer than allowed",
+            Self::Busy => "the servicer has too many orders waiting",
+            Self::Closed => "the connection is closed",
+        })
+    }
+}
+
+impl std::error::Error for MessageError {}
+
+/// What became of a servicer that had ended: the name of its thread, and how.
+type Ended = (String, End);

@@ -1,0 +1,108 @@
+//! What a client that stops reading can have a server hold. Alone in its process, so that nothing else
+//! allocates meanwhile.
+
+#![cfg(test)]
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use crypto::{Identity, Ring};
+use servicer::{
+    Admission, Dest, Dial, ReliableClient, ReliableConfig, ReliableServer, ServerEvent,
+    StreamListener, TcpServicers, TlsIdentity,
+};
+
+/// After this a wait is given up; no test passes by it.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+#[test]
+fn ls_19_a_reader_that_stops_grows_the_server_by_its_budget_at_most() {
+    let identity = TlsIdentity::new(&Identity::generate(&mut Ring::new()).unwrap()).unwrap();
+    let any = "127.0.0.1:0".parse().unwrap();
+    let listener = StreamListener::bind(any, &identity, Admission::Anyone).unwrap();
+    let address = listener.local_address();
+    let mut config = ReliableConfig::default();
+    config.servicers = Some(TcpServicers::Pool {
+        threads: 1.try_into().unwrap(),
+    });
+    let mut server = ReliableServer::start("held", vec![listener], &config).unwrap();
+    // A client whose application takes nothing: it reads until this much waits, and then no more.
+    config.event_bytes_max = 1 << 10;
+    let peer = identity.node_id().into();
+    let dial = Dial { address, peer };
+    let client = ReliableClient::connect("idle", dial, None, Bytes::new(), &config).unwrap();
+    let Some(ServerEvent::Join(request)) = server.wait_event(PATIENCE) else {
+        panic!("nobody came")
+    };
+    server.accept(request, Bytes::new()).unwrap();
+    // Warm: sockets, sessions and queues have what they need.
+    send(&mut server, 50);
+    assert!(server.poll_event().is_none());
+    let before = HELD.load(Ordering::SeqCst);
+    MOST.store(before, Ordering::SeqCst);
+    let mut sent = 0;
+    let waiting = loop {
+        send(&mut server, 1);
+        sent += 1;
+        match server.poll_event() {
+            Some(ServerEvent::Slow { waiting_bytes, .. }) => break waiting_bytes,
+            None => assert!(sent < 200_000, "never given up"),
+            other => panic!("{other:?}"),
+        }
+    };
+    let grown = MOST.load(Ordering::SeqCst) - before;
+    println!("{sent} messages of 1,000 B, {waiting} B waited, {grown} B held at most");
+    assert!(waiting <= config.queued_bytes_max);
+    // What was held for it; then what TLS has encrypted of that, up to 64 KiB, and what the client, who
+    // is in the same process, has read and not taken, up to 64 KiB.
+    assert!(grown <= config.queued_bytes_max + (128 << 10), "{grown}");
+    drop(client);
+}
+
+/// Sends messages, each once the servicer has taken the last.
+fn send(server: &mut ReliableServer, count: u64) {
+    for _ in 0..count {
+        let orders = |server: &ReliableServer| server.counters()[1].requests;
+        let before = orders(server);
+        server.send(Dest::All, Bytes::from(vec![7; 1_000])).unwrap();
+        while orders(server) == before {
+            std::thread::yield_now();
+        }
+    }
+}
+
+/// Bytes that are allocated now, and the most there were.
+static HELD: AtomicUsize = AtomicUsize::new(0);
+static MOST: AtomicUsize = AtomicUsize::new(0);
+
+struct Counting;
+
+#[expect(unsafe_code, reason = "an allocator cannot be written without")]
+// SAFETY: every call goes on to the system's allocator as it came.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        let held = HELD.fetch_add(layout.size(), Ordering::SeqCst) + layout.size();
+        MOST.fetch_max(held, Ordering::SeqCst);
+        // SAFETY: as the caller promises.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        HELD.fetch_sub(layout.size(), Ordering::SeqCst);
+        // SAFETY: as the caller promises.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+
+    unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, len: usize) -> *mut u8 {
+        HELD.fetch_sub(layout.size(), Ordering::SeqCst);
+        let held = HELD.fetch_add(len, Ordering::SeqCst) + len;
+        MOST.fetch_max(held, Ordering::SeqCst);
+        // SAFETY: as the caller promises.
+        unsafe { System.realloc(pointer, layout, len) }
+    }
+}
+
+#[global_allocator]
+static COUNTING: Counting = Counting;

@@ -1,0 +1,46 @@
+//! The faults that the UDP servicers of game_network had, each as a situation that is gone.
+
+use crate::toy::{Ask, News, Service, next, plain, receive};
+
+/// The servicer for UDP was made, and never started.
+#[test]
+fn gnet_g2_a_udp_servicer_that_is_made_serves() {
+    let service = Service::start("127.0.0.1");
+    let client = plain("127.0.0.1");
+    client.send_to(b"served?", service.address).unwrap();
+    assert_eq!(receive(&client), (b"served?".to_vec(), service.address));
+    assert!(service.handle.is_running());
+}
+
+/// What was for several players was kept for the last of them alone.
+#[test]
+fn gnet_g6_what_is_sent_to_several_in_one_turn_reaches_each() {
+    let service = Service::start("127.0.0.1");
+    let clients: Vec<_> = (0..50).map(|_| plain("127.0.0.1")).collect();
+    for (number, client) in clients.iter().enumerate() {
+        let peer = client.local_addr().unwrap();
+        let state = format!("state {number}").into_bytes();
+        let ask = Ask::Send(wire::Transmit::to(peer), state);
+        service.handle.request(ask).unwrap();
+    }
+    for (number, client) in clients.iter().enumerate() {
+        assert_eq!(receive(client).0, format!("state {number}").into_bytes());
+    }
+}
+
+/// The loop span whether or not anything came.
+#[test]
+fn gnet_g10_a_udp_servicer_makes_turns_for_what_comes_and_no_others() {
+    let service = Service::start("127.0.0.1");
+    let client = plain("127.0.0.1");
+    service.ping();
+    let before = service.handle.counters().turns;
+    for number in 0..10_u8 {
+        client.send_to(&[number], service.address).unwrap();
+        assert_eq!(receive(&client).0, [number]);
+        assert!(matches!(next(&service.news), News::Received { .. }));
+    }
+    // One for each datagram, and one for each that finds no more.
+    let turns = service.handle.counters().turns - before;
+    assert!(turns <= 30, "{turns}");
+}

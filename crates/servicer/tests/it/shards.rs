@@ -1,0 +1,162 @@
+//! Several servicers behind one port.
+
+use std::collections::VecDeque;
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::num::NonZeroUsize;
+use std::ops::ControlFlow;
+
+use servicer::{Application, End, Shards, SocketConfig, UdpServicer, UdpSocket};
+use wire::{Arrival, CommandId, Instant, Machine, Transmit};
+
+use crate::toy::{PATIENCE, plain, receive};
+
+const SHARDS: u8 = 4;
+
+#[test]
+fn a_port_is_divided_and_who_moves_is_served_by_the_shard_that_knows_him() {
+    let (shards, address) = start();
+    let mut met = [0; SHARDS as usize];
+    for _ in 0..64 {
+        let client = plain("127.0.0.1");
+        client.send_to(b"new", address).unwrap();
+        let (session, from) = receive(&client);
+        assert_eq!(from, address);
+        met[usize::from(session[1])] += 1;
+        for _ in 0..4 {
+            let moved = plain("127.0.0.1");
+            moved.send_to(&session, address).unwrap();
+            assert_eq!(receive(&moved), (session.clone(), address));
+        }
+    }
+    println!(
+        "sessions of each shard: {met:?}, passed on {}",
+        shards.passed_on()
+    );
+    // One in 2^126 or so that the system chose one socket each time.
+    assert!(met.iter().filter(|count| **count > 0).count() > 1);
+    assert!(shards.passed_on() > 0);
+    assert_eq!(shards.dropped(), 0);
+    let reports = shards.shutdown(PATIENCE);
+    assert!(reports.iter().all(|report| report.end == End::Drained));
+    assert_eq!(reports.len(), usize::from(SHARDS));
+}
+
+#[test]
+fn what_nobody_knows_is_passed_on_once_and_what_finds_no_room_is_dropped() {
+    let (shards, address) = start();
+    let client = plain("127.0.0.1");
+    // Of a session that no shard has given: each of the others gets a copy, and nobody answers.
+    client.send_to(&[b's', 0, 255], address).unwrap();
+    client.send_to(b"new", address).unwrap();
+    assert_eq!(receive(&client).0[0], b's');
+    let others = u64::from(SHARDS) - 1;
+    assert_eq!(shards.passed_on(), others);
+    for number in 0..20_000_u32 {
+        let [.., high, low] = number.to_be_bytes();
+        client.send_to(&[b's', high | 128, low], address).unwrap();
+    }
+    client.send_to(b"new", address).unwrap();
+    assert_eq!(receive(&client).0[0], b's');
+    let copies = shards.passed_on() + shards.dropped();
+    assert!(copies <= others * 20_001, "{copies}");
+    assert_eq!(copies % others, 0, "each once");
+}
+
+/// Starts shards on a port of the system's choice.
+fn start() -> (Shards<()>, SocketAddr) {
+    let count = NonZeroUsize::new(usize::from(SHARDS)).unwrap();
+    let any = "127.0.0.1:0".parse().unwrap();
+    let sockets = UdpSocket::bind_shards(any, &SocketConfig::default(), count).unwrap();
+    let address = sockets[0].local_address();
+    assert!(
+        sockets
+            .iter()
+            .all(|socket| socket.local_address() == address)
+    );
+    let shards = UdpServicer::named("shard").spawn_shards(sockets, |place| {
+        let place = u8::try_from(place).unwrap();
+        let greeter = Greeter {
+            place,
+            sessions: 0,
+            outbox: VecDeque::new(),
+        };
+        (greeter, Silent)
+    });
+    (shards.unwrap(), address)
+}
+
+/// Gives whoever is new a session, `s`, its place, and a number, and sends back what bears one of its own.
+#[derive(Debug)]
+struct Greeter {
+    place: u8,
+    sessions: u8,
+    outbox: VecDeque<(SocketAddr, Vec<u8>)>,
+}
+
+impl Machine for Greeter {
+    type Peer = SocketAddr;
+    type Event = Infallible;
+    type Command = Infallible;
+
+    fn handle_datagram(&mut self, _: Instant, arrival: Arrival<SocketAddr>, datagram: &mut [u8]) {
+        let is_stray = self.is_stray(datagram);
+        let answer = match &*datagram {
+            b"new" => {
+                self.sessions += 1;
+                vec![b's', self.place, self.sessions]
+            }
+            _ if is_stray => return,
+            known => known.to_vec(),
+        };
+        self.outbox.push_back((arrival.peer, answer));
+    }
+
+    fn is_stray(&self, datagram: &[u8]) -> bool {
+        matches!(datagram, [b's', place, number]
+            if *place != self.place || *number > self.sessions)
+    }
+
+    fn handle_timeout(&mut self, _: Instant) {}
+
+    fn handle_completed(&mut self, _: Instant, _: CommandId, outcome: Infallible) {
+        match outcome {}
+    }
+
+    fn poll_transmit(&mut self, _: Instant, buf: &mut Vec<u8>) -> Option<Transmit<SocketAddr>> {
+        let (peer, bytes) = self.outbox.pop_front()?;
+        buf.extend_from_slice(&bytes);
+        Some(Transmit::to(peer))
+    }
+
+    fn poll_command(&mut self) -> Option<(CommandId, Infallible)> {
+        None
+    }
+
+    fn poll_event(&mut self) -> Option<Infallible> {
+        None
+    }
+
+    fn poll_timeout(&self) -> Option<Instant> {
+        None
+    }
+}
+
+/// Has nothing to say.
+struct Silent;
+
+impl Application<Greeter> for Silent {
+    type Request = ();
+
+    fn apply_request(&mut self, _: Instant, _: &mut Greeter, (): ()) -> ControlFlow<()> {
+        ControlFlow::Continue(())
+    }
+
+    fn on_event(&mut self, _: Instant, _: &mut Greeter, event: Infallible) {
+        match event {}
+    }
+
+    fn on_command(&mut self, _: Instant, _: &mut Greeter, _: CommandId, command: Infallible) {
+        match command {}
+    }
+}

@@ -1,0 +1,262 @@
+//! Peers that take nothing, and an application that takes nothing.
+
+use std::io::Write;
+use std::time::Duration;
+
+use bytes::Bytes;
+use crossbeam_channel::Receiver;
+use servicer::{ClientEvent, Dest, LeaveCause, MessageError, ServerEvent};
+
+use super::stage::{MOMENT, Stage, closed, heard, message, on_both, record, text, until};
+use crate::stranger::{Shown, announce, greet, read_to_end};
+use crate::toy::PATIENCE;
+
+#[test]
+fn ls_19_a_reader_that_stops_is_given_up_at_its_budget_and_delays_nobody() {
+    on_both(|mut config| {
+        config.queued_bytes_max = 64 << 10;
+        config.message_bytes_max = 1 << 10;
+        let mut stage = Stage::new(config);
+        let (stranger, slow) = stage.join_by_hand();
+        let mut readers: Vec<_> = (0..3).map(|_| stage.join("reader")).collect();
+        let mut sent = 0_u32;
+        let waited = loop {
+            let payload = Bytes::from(sent.to_be_bytes().repeat(250));
+            stage.insist(Dest::All, &payload);
+            sent += 1;
+            // Each reader has each message before the next is sent, whatever waits for the other.
+            for (client, _) in &mut readers {
+                assert_eq!(message(client), payload, "{sent}");
+            }
+            if let Some(ServerEvent::Slow {
+                member,
+                waiting_bytes,
+                ..
+            }) = stage.server.poll_event()
+            {
+                assert_eq!(member, slow);
+                break waiting_bytes;
+            }
+        };
+        assert!(waited <= 64 << 10 && waited > 60 << 10, "{waited}");
+        assert_eq!(stage.left(slow), LeaveCause::Slow);
+        // Once it reads again, it finds out.
+        let mut read = read_to_end(stranger);
+        assert_eq!(read.split_off(read.len() - 6), [0, 0, 0, 2, 4, 1]);
+        println!("given up after {sent} messages of 1,000 B");
+    });
+}
+
+#[test]
+fn ls_19_what_waits_too_long_is_given_up_by_its_age() {
+    on_both(|mut config| {
+        config.queued_bytes_max = 64 << 20;
+        config.queued_age_max = Duration::from_millis(80);
+        let mut stage = Stage::new(config);
+        let (stranger, slow) = stage.join_by_hand();
+        // More than the sockets take, and less than the budget in bytes.
+        for _ in 0..400 {
+            stage.insist(slow, &Bytes::from(vec![7; 60_000]));
+        }
+        let ServerEvent::Slow {
+            member,
+            waiting_bytes,
+            waiting_for,
+        } = stage.next()
+        else {
+            panic!("no word of it")
+        };
+        assert_eq!(member, slow);
+        assert!(waiting_bytes < 64 << 20);
+        assert!(waiting_for >= Duration::from_millis(80), "{waiting_for:?}");
+        assert_eq!(stage.left(slow), LeaveCause::Slow);
+        drop(stranger);
+    });
+}
+
+#[test]
+fn ls_19_a_client_gives_up_a_server_that_takes_nothing() {
+    on_both(|mut config| {
+        config.event_bytes_max = 64 << 10;
+        let mut stage = Stage::new(config);
+        stage.config.queued_age_max = Duration::from_millis(80);
+        let (mut client, _) = stage.join("chatterer");
+        // The application takes nothing; so neither does the server, and in the end the system.
+        until(|| {
+            client.send(Bytes::from(vec![7; 60_000])).ok();
+            client.counters().closed_local == 1
+        });
+        assert_eq!(closed(&mut client), servicer::ClientClose::ServerSlow);
+    });
+}
+
+#[test]
+fn ls_19_clients_wait_for_an_application_that_takes_nothing_and_lose_nothing() {
+    const COUNT: u32 = 600;
+    on_both(|mut config| {
+        config.events_max = 8;
+        config.event_bytes_max = 256 << 10;
+        let mut stage = Stage::new(config);
+        // The client has all the time of the world.
+        stage.config.queued_bytes_max = 64 << 20;
+        stage.config.queued_age_max = PATIENCE;
+        let (client, id) = stage.join("chatterer");
+        for number in 0..COUNT {
+            let payload = Bytes::from(number.to_be_bytes().repeat(15_000));
+            while client.send(payload.clone()) == Err(MessageError::Busy) {
+                std::thread::yield_now();
+            }
+        }
+        until(|| client.counters().writes_blocked > 0);
+        let taken = stage.sum(|counters| counters.bytes_in);
+        assert!(taken < u64::from(COUNT) * 60_000 / 2, "{taken}");
+        for number in 0..COUNT {
+            let ServerEvent::Message { from, payload } = stage.next() else {
+                panic!("no message")
+            };
+            assert_eq!(from, id);
+            assert!(payload == number.to_be_bytes().repeat(15_000), "{number}");
+        }
+    });
+}
+
+#[test]
+fn ls_19_the_shortest_messages_are_bounded_too() {
+    on_both(|mut config| {
+        config.events_max = 100;
+        let mut stage = Stage::new(config);
+        let (mut stranger, id) = stage.join_by_hand();
+        // Each has one byte, and four of length.
+        let flood = [0, 0, 0, 1, 3].repeat(300_000);
+        std::thread::scope(|scope| {
+            let writer = scope.spawn(move || {
+                stranger.write_all(&flood).unwrap();
+                stranger.flush().unwrap();
+                stranger
+            });
+            until(|| stage.sum(|counters| counters.records_in) > 100);
+            let mut taken = 0;
+            // Until no more is read.
+            while taken < stage.sum(|counters| counters.records_in) {
+                taken = stage.sum(|counters| counters.records_in);
+                assert!(stage.server.members().eq([id]));
+                std::thread::park_timeout(MOMENT);
+            }
+            // Of one socket's look, 256 KiB; and what was there before.
+            assert!(taken < 100 + 2 * (256 << 10) / 5, "{taken}");
+            for _ in 0..300_000 {
+                let ServerEvent::Message { from, payload } = stage.next() else {
+                    panic!("no message")
+                };
+                assert!(from == id && payload.is_empty());
+            }
+            drop(writer.join());
+        });
+    });
+}
+
+#[test]
+fn orders_that_wait_are_bounded_and_the_next_is_handed_back() {
+    on_both(|mut config| {
+        config.orders_max = 4.try_into().unwrap();
+        let mut stage = Stage::new(config);
+        let (mut client, id) = stage.join("ann");
+        // The servicer waits until the test lets it go on.
+        let (go, until_then) = crossbeam_channel::bounded::<()>(0);
+        let payload = Bytes::from_owner(Brake(b"stop".to_vec(), until_then));
+        stage.server.send(id, payload).unwrap();
+        let sent = (0..)
+            .take_while(|number| stage.server.send(id, text(&number.to_string())).is_ok())
+            .count();
+        assert!((3..=5).contains(&sent), "{sent}");
+        assert_eq!(
+            stage.server.send(Dest::All, text("x")),
+            Err(MessageError::Busy)
+        );
+        drop(go);
+        assert_eq!(message(&mut client), "stop");
+        for number in 0..sent {
+            assert_eq!(message(&mut client), number.to_string());
+        }
+    });
+}
+
+#[test]
+fn a_stranger_has_little_room_and_little_time() {
+    on_both(|mut config| {
+        config.join_bytes_max = 100;
+        config.join_timeout = Duration::from_millis(60);
+        config.stream.handshakes_max = 8;
+        let stage = Stage::new(config);
+        // One says too much, one says nothing, one says what has no business.
+        let mut chatty = stage.call(&"x".repeat(101));
+        assert_eq!(closed(&mut chatty), servicer::ClientClose::Lost);
+        let mut silent = Shown::honest().dial(stage.address);
+        greet(&mut silent);
+        assert_eq!(read_to_end(silent), b"");
+        let mut eager = Shown::honest().dial(stage.address);
+        greet(&mut eager);
+        announce(&mut eager, 3, b"\x03hi");
+        assert_eq!(read_to_end(eager), b"");
+        let counters = stage.server.counters();
+        assert_eq!(counters[0].closed_too_long, 1);
+        assert_eq!(counters[0].closed_idle, 1);
+        assert_eq!(counters[0].closed_local, 1);
+    });
+}
+
+#[test]
+fn who_is_served_by_another_driver_counts_where_it_came_in() {
+    on_both(|mut config| {
+        config.stream.connections_per_source_max = 2;
+        let mut stage = Stage::new(config);
+        let (one, id) = stage.join("one");
+        let (_two, _) = stage.join("two");
+        let mut three = stage.call("three");
+        assert!(matches!(heard(&mut three), ClientEvent::Closed(_)));
+        assert_eq!(stage.server.counters()[0].refused_source, 1);
+        drop(one);
+        stage.left(id);
+        // Its servicer gives the place back with the connection.
+        let clock = servicer::Clock::new();
+        let began = clock.now();
+        loop {
+            let mut again = stage.call("again");
+            if let Some(ServerEvent::Join(_)) = stage.server.wait_event(PATIENCE / 100) {
+                break;
+            }
+            assert!(matches!(heard(&mut again), ClientEvent::Closed(_)));
+            assert!(clock.now().saturating_since(began) < PATIENCE);
+        }
+    });
+}
+
+#[test]
+fn silence_of_a_member_costs_nothing_and_ends_nothing() {
+    on_both(|mut config| {
+        config.keepalive = Duration::from_secs(1);
+        config.socket_buffer_bytes = 16 << 10;
+        config.stream.idle_timeout = Duration::from_millis(10);
+        config.stream.stall_timeout = Duration::from_millis(10);
+        let mut stage = Stage::new(config);
+        let (mut stranger, id) = stage.join_by_hand();
+        assert!(stage.server.wait_event(PATIENCE / 150).is_none());
+        stage.server.send(id, text("still there?")).unwrap();
+        assert_eq!(record(&mut stranger), b"\x03still there?");
+    });
+}
+
+/// Bytes that hold up whoever drops them last until the test lets them go.
+struct Brake(Vec<u8>, Receiver<()>);
+
+impl AsRef<[u8]> for Brake {
+    fn as_ref(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl Drop for Brake {
+    fn drop(&mut self) {
+        self.1.recv().ok();
+    }
+}

@@ -1,0 +1,191 @@
+//! A server and its clients.
+
+use std::io::Read;
+use std::net::SocketAddr;
+use std::num::NonZeroUsize;
+use std::time::Duration;
+
+use bytes::Bytes;
+use servicer::{
+    Admission, ClientClose, ClientEvent, Dial, JoinRequest, LeaveCause, MemberId, ReliableClient,
+    ReliableConfig, ReliableServer, ServerEvent, StreamListener, TcpServicers,
+};
+use wire::NodeId;
+
+use crate::stranger::{Shown, Stranger, announce, greet};
+use crate::toy::{PATIENCE, identity};
+
+/// A server with somewhere to dial it.
+pub(super) struct Stage {
+    pub(super) server: ReliableServer,
+    pub(super) node: NodeId,
+    pub(super) address: SocketAddr,
+    pub(super) config: ReliableConfig,
+}
+
+/// Does the same with both ways to divide clients.
+pub(super) fn on_both(test: impl Fn(ReliableConfig)) {
+    for servicers in [TcpServicers::ThreadPerClient, pool(3)] {
+        println!("{servicers:?}");
+        let mut config = ReliableConfig::default();
+        config.servicers = Some(servicers);
+        test(config);
+    }
+}
+
+pub(super) fn pool(threads: usize) -> TcpServicers {
+    let threads = NonZeroUsize::new(threads).unwrap();
+    TcpServicers::Pool { threads }
+}
+
+impl Stage {
+    pub(super) fn new(config: ReliableConfig) -> Self {
+        Self::named("stage", config)
+    }
+
+    pub(super) fn named(name: &str, config: ReliableConfig) -> Self {
+        let identity = identity();
+        let any = SocketAddr::from(([127, 0, 0, 1], 0));
+        let listener = StreamListener::bind(any, &identity, Admission::Anyone).unwrap();
+        let address = listener.local_address();
+        let server = ReliableServer::start(name, vec![listener], &config).unwrap();
+        assert_eq!(server.addresses(), [address]);
+        Self {
+            server,
+            node: identity.node_id(),
+            address,
+            config,
+        }
+    }
+
+    /// Starts a client that asks to be let in with `words`.
+    pub(super) fn call(&self, words: &str) -> ReliableClient {
+        let dial = Dial {
+            address: self.address,
+            peer: self.node.into(),
+        };
+        let join = Bytes::copy_from_slice(words.as_bytes());
+        ReliableClient::connect("client", dial, None, join, &self.config).unwrap()
+    }
+
+    /// Starts a client and lets it in.
+    pub(super) fn join(&mut self, words: &str) -> (ReliableClient, MemberId) {
+        let mut client = self.call(words);
+        let request = self.request();
+        assert_eq!(&request.payload()[..], words.as_bytes());
+        let member = self.server.accept(request, text("welcome")).unwrap();
+        let welcome = text("welcome");
+        assert_eq!(heard(&mut client), ClientEvent::Accepted { welcome });
+        (client, member)
+    }
+
+    /// Waits for the next news.
+    pub(super) fn next(&mut self) -> ServerEvent {
+        self.server.wait_event(PATIENCE).unwrap()
+    }
+
+    /// Waits for somebody who wants to be let in.
+    pub(super) fn request(&mut self) -> JoinRequest {
+        match self.next() {
+            ServerEvent::Join(request) => request,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// Waits for word that a member has left.
+    pub(super) fn left(&mut self, who: MemberId) -> LeaveCause {
+        match self.next() {
+            ServerEvent::Left { member, cause } if member == who => cause,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// Sends what finds no room in a queue again, until it does.
+    pub(super) fn insist(&mut self, dest: impl Into<servicer::Dest>, payload: &Bytes) -> usize {
+        let dest = dest.into();
+        loop {
+            if let Ok(count) = self.server.send(dest.clone(), payload.clone()) {
+                return count;
+            }
+            std::thread::yield_now();
+        }
+    }
+
+    /// Sum of a counter over all servicers that are at work.
+    pub(super) fn sum(&self, of: impl Fn(&servicer::StreamCounters) -> u64) -> u64 {
+        self.server.counters().iter().map(of).sum()
+    }
+}
+
+/// Waits for the next news of a client.
+pub(super) fn heard(client: &mut ReliableClient) -> ClientEvent {
+    client.wait_event(PATIENCE).unwrap()
+}
+
+/// Waits for a message.
+pub(super) fn message(client: &mut ReliableClient) -> Bytes {
+    match heard(client) {
+        ClientEvent::Message(payload) => payload,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Waits for the end of a client.
+pub(super) fn closed(client: &mut ReliableClient) -> ClientClose {
+    match heard(client) {
+        ClientEvent::Closed(close) => close,
+        other => panic!("{other:?}"),
+    }
+}
+
+pub(super) fn text(text: &str) -> Bytes {
+    Bytes::copy_from_slice(text.as_bytes())
+}
+
+/// Threads of this process whose names begin with `name`.
+pub(super) fn threads(name: &str) -> usize {
+    std::fs::read_dir("/proc/self/task")
+        .unwrap()
+        .filter_map(|task| std::fs::read_to_string(task.ok()?.path().join("comm")).ok())
+        .filter(|comm| comm.starts_with(name))
+        .count()
+}
+
+/// Waits until something is so; a fault ends the test.
+pub(super) fn until(what: impl Fn() -> bool) {
+    let clock = servicer::Clock::new();
+    let began = clock.now();
+    while !what() {
+        assert!(clock.now().saturating_since(began) < PATIENCE, "in vain");
+        std::thread::yield_now();
+    }
+}
+
+/// Long enough for what is already on its way on this host.
+pub(super) const MOMENT: Duration = Duration::from_millis(50);
+
+impl Stage {
+    /// Lets in somebody whom the test plays by hand, over raw TLS.
+    pub(super) fn join_by_hand(&mut self) -> (Stranger, MemberId) {
+        let mut stranger = Shown::honest().dial(self.address);
+        greet(&mut stranger);
+        announce(&mut stranger, 5, b"\0\x01raw");
+        let request = self.request();
+        let member = self.server.accept(request, Bytes::new()).unwrap();
+        assert_eq!(
+            record(&mut stranger),
+            [1],
+            "let in, with no word of welcome"
+        );
+        (stranger, member)
+    }
+}
+
+/// Reads one record.
+pub(super) fn record(stranger: &mut Stranger) -> Vec<u8> {
+    let mut header = [0; 4];
+    stranger.read_exact(&mut header).unwrap();
+    let mut record = vec![0; usize::try_from(u32::from_be_bytes(header)).unwrap()];
+    stranger.read_exact(&mut record).unwrap();
+    record
+}
