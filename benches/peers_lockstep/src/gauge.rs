@@ -12,9 +12,9 @@ pub const UDP: u64 = 28;
 /// Time from everybody's first step to what is measured.
 const WARM_UP: Duration = Duration::from_secs(5);
 /// What is measured.
-const SPAN: Duration = Duration::from_secs(60);
+const SPAN: Duration = Duration::from_mins(1);
 /// In which everybody must have begun.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_mins(1);
 
 /// What was found of a match; means over players, but for what says otherwise.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]

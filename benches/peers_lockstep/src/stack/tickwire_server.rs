@@ -41,7 +41,7 @@ fn input_delay(setup: &Setup) -> u8 {
 /// How long turns are held back: what jitter makes of them, and one datagram that is lost.
 fn playout(setup: &Setup) -> Duration {
     let [shortest, longest] = setup.weather.delay;
-    (longest - shortest) + FRAME + setup.turn
+    longest.saturating_sub(shortest) + FRAME + setup.turn
 }
 
 impl<P: Play> TickwireServer<P> {
