@@ -56,7 +56,8 @@ fn read(bytes: &[u8]) -> Option<Ending> {
     if recorded.header().period_nanos == header.period_nanos {
         assert_eq!(replay.head(), head);
     }
-    for (tick, state) in (0..).map(Tick).zip(&states).rev() {
+    let ticks = (0..=replay.ticks()).map(Tick).rev();
+    for (tick, state) in ticks.zip(states.iter().rev()) {
         // The snapshots of this game are its states, and those of a stranger anything: a tick is
         // sought from the start where keyframes lie.
         if keyframes == 0 {

@@ -19,6 +19,8 @@ struct World {
     outgoing: Outgoing,
     incoming: Incoming,
     sent: u64,
+    /// What came out, oldest first.
+    whole: Vec<Vec<u8>>,
 }
 
 /// Reads operations: time passes, a forged datagram arrives, an honest one does or is lost.
@@ -26,9 +28,13 @@ struct World {
 /// What is accepted is the one encoding of what it says; no snapshot is longer than it was said to
 /// be; nothing is sent faster than the rate; and both ends come to rest.
 pub fn script(data: &[u8]) {
+    run(data);
+}
+
+fn run(data: &[u8]) -> Option<World> {
     let mut reader = Reader::new(data);
     let (Ok(id), Ok(chunks)) = (reader.u8(), reader.u8()) else {
-        return;
+        return None;
     };
     let mut limits = TransferLimits::default();
     limits.datagram_len_max = 80;
@@ -44,6 +50,7 @@ pub fn script(data: &[u8]) {
         outgoing: outgoing.expect("it is short"),
         incoming: Incoming::new(Direction::Down, LEN_MAX),
         sent: 0,
+        whole: Vec::new(),
     };
     while let Ok(op) = reader.u8() {
         if world.step(op, &mut reader).is_err() {
@@ -52,8 +59,10 @@ pub fn script(data: &[u8]) {
         if let Some(snapshot) = world.incoming.take() {
             let len = u32::try_from(snapshot.len()).expect("within the limit");
             assert!(len <= LEN_MAX);
+            world.whole.push(snapshot);
         }
     }
+    Some(world)
 }
 
 impl World {
@@ -196,5 +205,27 @@ fn check(direction: Direction, ack: &ChunkAck<'_>, datagram: &[u8]) {
     assert!(count <= AHEAD_MAX);
     if ack.next < u32::MAX - AHEAD_MAX {
         assert_eq!(out, datagram);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_seeds_reach_what_they_are_named_for() {
+        let world = run(include_bytes!("../corpus/snapshot_chunk/seed_loses")).unwrap();
+        assert!(world.outgoing.is_done());
+        let bytes: Vec<_> = (0_u8..=250).cycle().take(2_000).collect();
+        assert_eq!(world.whole, [bytes]);
+        let forged = include_bytes!("../corpus/snapshot_chunk/seed_forged_chunks");
+        let world = run(forged).unwrap();
+        assert_eq!(world.incoming.stats().oversize, 1);
+        let expected = [&[0; 64][..], &[64, 65, 66, 67, 68, 69]].concat();
+        assert_eq!(world.whole, [expected]);
+        let forged = include_bytes!("../corpus/snapshot_chunk/seed_forged_ack");
+        let world = run(forged).unwrap();
+        assert!(world.outgoing.is_done(), "lies do not stop it");
+        assert_eq!(world.whole.len(), 1);
     }
 }
