@@ -364,6 +364,7 @@ pub enum SnapshotSource {
 pub enum Recovery {
     /// They are named, and left out of comparison.
     Tell,
-    /// They are named, and load a snapshot; where nobody can say who is wrong, nobody does.
+    /// They are named, and load a snapshot as soon as it is known where they began to differ, which
+    /// takes a round trip or two; where nobody can say who is wrong, nobody does.
     Reload,
 }

@@ -126,6 +126,9 @@ impl<I: Input> MatchServer<I> {
 
     /// Has the player of `seat` load a snapshot and go on from it, as one whose state went wrong;
     /// its inputs count meanwhile. Players who hold no seat, or get one already, are ignored.
+    ///
+    /// After a [`ServerEvent::Desync`], wait for the [`ServerEvent::Divergence`]: who has loaded
+    /// another state cannot say any more where its own went wrong.
     pub fn resync(&mut self, now: Instant, seat: Seat) {
         let now = self.advance(now);
         let place = self.places.get_mut(usize::from(seat.0));
