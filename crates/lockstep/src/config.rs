@@ -42,6 +42,11 @@ pub struct Config {
     pub transfer: TransferLimits,
     /// What becomes of players whose state went wrong; they are named.
     pub recovery: Recovery,
+    /// Most who may watch without a seat; 64. Each costs some 200 bytes, and a datagram a tick.
+    pub spectators_max: u32,
+    /// Ticks that spectators are behind players, so that nobody can tell a player what the others
+    /// do; none. They see the end of the match as much later. Each costs a bundle of memory.
+    pub spectator_delay: u16,
     /// When ticks begin; when all are ready.
     pub start: StartPolicy,
     /// With [`StartPolicy::AllReady`], how long the first player who is ready waits for the
@@ -69,6 +74,8 @@ impl Default for Config {
             snapshot_len_max: SNAPSHOT_LEN_MAX,
             transfer: TransferLimits::default(),
             recovery: Recovery::Tell,
+            spectators_max: 64,
+            spectator_delay: 0,
             start: StartPolicy::AllReady,
             start_timeout: Duration::from_secs(30),
         }

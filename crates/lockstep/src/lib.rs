@@ -1,6 +1,7 @@
 #![doc = include_str!("../README.md")]
 #![forbid(unsafe_code)]
 
+mod audience;
 pub mod bits;
 pub mod bundle;
 mod chain;
@@ -16,6 +17,7 @@ mod ledger;
 mod margin;
 mod match_server;
 pub mod message;
+mod relay_fan;
 mod repair;
 mod sim;
 mod snapshot;
@@ -37,7 +39,8 @@ pub use event::{
 };
 pub use input::{Input, Width};
 pub use match_server::MatchServer;
+pub use relay_fan::{FanConfig, FanEvent, RelayFan};
 pub use sim::Sim;
-pub use stats::{ClientStats, ServerStats};
+pub use stats::{ClientStats, FanStats, ServerStats, SpectatorStats};
 pub use tick::{PeerId, Tick};
 pub use turn::{Origin, Turn};

@@ -10,6 +10,7 @@
 //! | `0x03` | up | [`Up::Leave`]: `reason8`, 0 quit, 1 finished, 4 refused |
 //! | `0x05` | up | [`ChunkAck`]: which chunks of a snapshot arrived |
 //! | `0x0a` | up | [`Chunk`]: a piece of a snapshot |
+//! | `0x0b` | up | [`Up::SnapshotAsk`] of a spectator, for those it serves; the kind alone |
 //! | `0x81` | down | [`Down::Welcome`]: see [`Welcome`] |
 //! | `0x82` | down | [`Down::Turns`]: see [`Turns`] |
 //! | `0x83` | down | [`Down::Turns`] that ask for state hashes |
@@ -44,7 +45,7 @@ pub(crate) use chunk::{ack_of, chunk_offset, write_chunk, write_chunk_ack};
 pub use down::{Bundles, Down, Mode, PERIOD_NANOS, Turns, Welcome, decode_down};
 pub(crate) use down::{write_bye, write_snapshot_ask, write_turns_head, write_welcome};
 pub use up::{HASHES_MAX, HashRun, INPUTS_MAX, InputRun, Report, Up, decode_up};
-pub(crate) use up::{ReportHead, write_leave, write_ready, write_report};
+pub(crate) use up::{ReportHead, write_leave, write_ready, write_report, write_snapshot_wish};
 
 /// Version of the format; a side that meets another one refuses it.
 pub const VERSION: u8 = 2;
@@ -56,6 +57,7 @@ const READY: u8 = 0x01;
 const REPORT: u8 = 0x02;
 const REPORT_LOADED: u8 = 0x09;
 const LEAVE: u8 = 0x03;
+const SNAPSHOT_WISH: u8 = 0x0b;
 const WELCOME: u8 = 0x81;
 const TURNS: u8 = 0x82;
 const TURNS_ASKING: u8 = 0x83;

@@ -8,6 +8,7 @@ use wire::Instant;
 
 use super::delay::DelayControl;
 use super::hashes::Hashes;
+use crate::audience::SPECTATOR_REPORT_TICKS;
 use crate::bundle::Shape;
 use crate::chain::{CHAIN_LEN, Chain, ChainReader};
 use crate::event::ReportError;
@@ -56,6 +57,8 @@ pub(super) struct Session {
     hashes: Hashes,
     /// Transfer of the snapshot that was loaded last.
     loaded: Option<u8>,
+    /// Boundaries since a spectator said what it has.
+    unsaid: u32,
 }
 
 /// A turn that was just read.
@@ -84,6 +87,7 @@ impl Session {
             clock: None,
             hashes: Hashes::new(),
             loaded: None,
+            unsaid: 0,
         }
     }
 
@@ -169,6 +173,11 @@ impl Session {
             let Some(index) = self.clock.as_mut().and_then(|clock| clock.pass(now)) else {
                 break;
             };
+            if self.is_spectator() {
+                self.unsaid = self.unsaid.saturating_add(1);
+                has_passed |= self.unsaid >= SPECTATOR_REPORT_TICKS || self.is_gap();
+                continue;
+            }
             has_passed = true;
             let tick = self.tick_for(index);
             // The server takes none further ahead than that.
@@ -209,8 +218,8 @@ impl Session {
             return None;
         }
         let tick = self.reader.read(&self.chain)?;
-        let seat = usize::from(self.welcome.seat.0);
-        let origin = self.reader.row().origins.get(seat);
+        let seat = self.welcome.seat.map(|seat| usize::from(seat.0));
+        let origin = seat.and_then(|seat| self.reader.row().origins.get(seat));
         let was_promised = self
             .promised
             .is_some_and(|(first, last)| first <= tick && tick <= last);
@@ -243,7 +252,7 @@ impl Session {
             return Err(ReportError::OutOfOrder);
         }
         let interval = u32::from(self.welcome.hash_interval.get());
-        if !tick.0.is_multiple_of(interval) {
+        if !tick.0.is_multiple_of(interval) || self.is_spectator() {
             return Ok(());
         }
         let step = tick.0.checked_div(interval).unwrap_or(0);
@@ -251,6 +260,7 @@ impl Session {
     }
 
     pub(super) fn write_report(&mut self, out: &mut Vec<u8>) {
+        self.unsaid = 0;
         let interval = u32::from(self.welcome.hash_interval.get());
         let newest = self
             .end
@@ -261,7 +271,7 @@ impl Session {
         let mut head = ReportHead {
             loaded: self.loaded,
             next_low: self.end.low(),
-            is_gap: self.end.plus(self.welcome.repair.into()) < self.seen_end,
+            is_gap: self.is_gap(),
             lag: self.end.since(self.reader.next()),
             hashes: newest.map_or_else(HashRun::default, |newest| self.hashes.take(newest)),
             ahead: self.history.first().since(self.end),
@@ -289,6 +299,10 @@ impl Session {
 
     pub(super) fn boundary(&self) -> Option<Instant> {
         self.clock.as_ref().map(TickClock::deadline)
+    }
+
+    pub(super) const fn is_spectator(&self) -> bool {
+        self.welcome.seat.is_none()
     }
 
     pub(super) const fn welcome(&self) -> &Welcome {
@@ -327,6 +341,11 @@ impl Session {
 
     pub(super) const fn log_hash(&self) -> u64 {
         self.reader.log().finish()
+    }
+
+    /// Whether a tick is missing that the usual copies bring no more.
+    fn is_gap(&self) -> bool {
+        self.end.plus(self.welcome.repair.into()) < self.seen_end
     }
 
     /// The tick that boundary `index` stamps; never one that is closed.

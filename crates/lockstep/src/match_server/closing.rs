@@ -162,6 +162,7 @@ impl<I: Input> MatchServer<I> {
         self.end = tick.plus(1);
         self.stats.ticks_closed = self.stats.ticks_closed.saturating_add(1);
         self.on_tick_closed();
+        self.show_closed(now);
         if tick >= Tick::LAST {
             self.close(now);
         }

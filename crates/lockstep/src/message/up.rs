@@ -2,7 +2,7 @@
 
 use wire::Reader;
 
-use super::{DecodeError, LEAVE, READY, REPORT, REPORT_LOADED, VERSION};
+use super::{DecodeError, LEAVE, READY, REPORT, REPORT_LOADED, SNAPSHOT_WISH, VERSION};
 use crate::Tick;
 use crate::bits::{BitReader, BitWriter, Malformed};
 use crate::delta;
@@ -27,6 +27,8 @@ pub enum Up<'a> {
     Report(Report<'a>),
     /// It goes.
     Leave(LeaveReason),
+    /// It watches, and wants a snapshot for those it serves.
+    SnapshotAsk,
 }
 
 /// What a client says each tick.
@@ -194,6 +196,11 @@ pub(crate) fn write_ready(out: &mut Vec<u8>, next: Tick) {
     out.extend_from_slice(&next.0.to_be_bytes());
 }
 
+/// Appends word that a spectator wants a snapshot for others.
+pub(crate) fn write_snapshot_wish(out: &mut Vec<u8>) {
+    out.push(SNAPSHOT_WISH);
+}
+
 /// Appends word that the client goes; a reason that is the server's to give is none of its.
 pub(crate) fn write_leave(out: &mut Vec<u8>, reason: LeaveReason) {
     debug_assert!(reason.is_players(), "`leave` takes no other");
@@ -231,6 +238,7 @@ pub fn decode_up(datagram: &[u8], width: Width) -> Result<Up<'_>, DecodeError> {
                 .ok_or(DecodeError::Malformed)?;
             end(&reader).map(|()| Up::Leave(reason))
         }
+        SNAPSHOT_WISH => end(&reader).map(|()| Up::SnapshotAsk),
         unknown => Err(DecodeError::UnknownKind(unknown)),
     }
 }
