@@ -2,6 +2,7 @@
 //!
 //! - `cargo bench --bench ratio` prints the CPU time of each case, of its floor, and their ratio,
 //!   from interleaved rounds;
+//! - `cargo bench --bench spectators` prints what a spectator costs a lockstep server in a tick;
 //! - `cargo bench --bench udp_proto` has criterion time the same cases.
 
 #![forbid(unsafe_code)]
@@ -13,6 +14,7 @@
 
 pub mod flood;
 pub mod floor;
+pub mod hall;
 pub mod handshake;
 pub mod measure;
 pub mod pair;

@@ -45,7 +45,9 @@ pub(crate) use chunk::{ack_of, chunk_offset, write_chunk, write_chunk_ack};
 pub use down::{Bundles, Down, Mode, PERIOD_NANOS, Turns, Welcome, decode_down};
 pub(crate) use down::{write_bye, write_snapshot_ask, write_turns_head, write_welcome};
 pub use up::{HASHES_MAX, HashRun, INPUTS_MAX, InputRun, Report, Up, decode_up};
-pub(crate) use up::{ReportHead, write_leave, write_ready, write_report, write_snapshot_wish};
+pub(crate) use up::{
+    ReportHead, decode_bare_report, write_leave, write_ready, write_report, write_snapshot_wish,
+};
 
 /// Version of the format; a side that meets another one refuses it.
 pub const VERSION: u8 = 2;

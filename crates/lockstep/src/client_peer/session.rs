@@ -272,7 +272,12 @@ impl Session {
             loaded: self.loaded,
             next_low: self.end.low(),
             is_gap: self.is_gap(),
-            lag: self.end.since(self.reader.next()),
+            // Nobody waits for who watches.
+            lag: if self.is_spectator() {
+                0
+            } else {
+                self.end.since(self.reader.next())
+            },
             hashes: newest.map_or_else(HashRun::default, |newest| self.hashes.take(newest)),
             ahead: self.history.first().since(self.end),
             is_fresh: reference.is_none(),

@@ -207,6 +207,17 @@ pub(crate) fn write_leave(out: &mut Vec<u8>, reason: LeaveReason) {
     out.extend_from_slice(&[LEAVE, reason.code()]);
 }
 
+/// Reads the low half of `next` and the gap of a report that says nothing else, as spectators'
+/// reports are; `None` for any other datagram.
+pub(crate) const fn decode_bare_report(datagram: &[u8]) -> Option<(u16, bool)> {
+    // Behind the gap three numbers of one bit each, all 0, and the padding.
+    match *datagram {
+        [REPORT, high, low, 0x70] => Some((u16::from_be_bytes([high, low]), false)),
+        [REPORT, high, low, 0xf0] => Some((u16::from_be_bytes([high, low]), true)),
+        _ => None,
+    }
+}
+
 /// Reads a datagram from a client whose inputs have `width` bits.
 ///
 /// Pure: nothing is allocated, and work is bounded by the length of `datagram` and by
