@@ -48,10 +48,12 @@ impl Stepping {
         if window == 0 {
             return None;
         }
+        // Who only watches has nothing to be ahead with.
+        let own = welcome.seat?;
         let logs = usize::try_from(LOGS).unwrap_or(usize::MAX);
         Some(Self {
             stepper: Stepper::new(welcome.shape, neutral, window, config.save_policy),
-            own: welcome.seat,
+            own,
             window: window.into(),
             target: Tick(0),
             logs: vec![LogHash::new(welcome.match_id); logs],

@@ -30,7 +30,7 @@ impl Session {
         let log = self.log();
         let hash = log.report(root);
         let interval = u32::from(self.welcome.hash_interval.get());
-        if tick.0.is_multiple_of(interval) {
+        if tick.0.is_multiple_of(interval) && !self.is_spectator() {
             let step = tick.0.checked_div(interval).unwrap_or(0);
             self.hashes.push(step, hash)?;
         }
@@ -41,6 +41,7 @@ impl Session {
     }
 
     pub(in crate::client_peer) fn write_report(&mut self, out: &mut Vec<u8>) {
+        self.unsaid = 0;
         let interval = u32::from(self.welcome.hash_interval.get());
         let newest = self
             .end
@@ -51,8 +52,13 @@ impl Session {
         let mut head = ReportHead {
             loaded: self.loaded,
             next_low: self.end.low(),
-            is_gap: self.end.plus(self.welcome.repair.into()) < self.seen_end,
-            lag: self.end.since(self.simulated()),
+            is_gap: self.is_gap(),
+            // Nobody waits for who watches.
+            lag: if self.is_spectator() {
+                0
+            } else {
+                self.end.since(self.simulated())
+            },
             hashes: newest.map_or_else(HashRun::default, |newest| self.hashes.take(newest)),
             ahead: self.history.first().since(self.end),
             is_fresh: reference.is_none(),
