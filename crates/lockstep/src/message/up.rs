@@ -3,7 +3,9 @@
 use wire::Reader;
 
 use super::ladder::{Answer, decode_answer};
-use super::{ANSWER, DecodeError, LEAVE, READY, REPORT, REPORT_LOADED, VERSION};
+use super::{
+    ANSWER, DecodeError, LEAVE, READY, REPORT, REPORT_LOADED, SNAPSHOT_WISH, VERSION,
+};
 use crate::Tick;
 use crate::bits::{BitReader, BitWriter, Malformed};
 use crate::delta;
@@ -30,6 +32,8 @@ pub enum Up<'a> {
     Leave(LeaveReason),
     /// What the server asked for, to find where a desync began.
     Answer(Answer<'a>),
+    /// It watches, and wants a snapshot for those it serves.
+    SnapshotAsk,
 }
 
 /// What a client says each tick.
@@ -197,6 +201,11 @@ pub(crate) fn write_ready(out: &mut Vec<u8>, next: Tick) {
     out.extend_from_slice(&next.0.to_be_bytes());
 }
 
+/// Appends word that a spectator wants a snapshot for others.
+pub(crate) fn write_snapshot_wish(out: &mut Vec<u8>) {
+    out.push(SNAPSHOT_WISH);
+}
+
 /// Appends word that the client goes; a reason that is the server's to give is none of its.
 pub(crate) fn write_leave(out: &mut Vec<u8>, reason: LeaveReason) {
     debug_assert!(reason.is_players(), "`leave` takes no other");
@@ -235,6 +244,7 @@ pub fn decode_up(datagram: &[u8], width: Width) -> Result<Up<'_>, DecodeError> {
             end(&reader).map(|()| Up::Leave(reason))
         }
         ANSWER => decode_answer(reader).map(Up::Answer),
+        SNAPSHOT_WISH => end(&reader).map(|()| Up::SnapshotAsk),
         unknown => Err(DecodeError::UnknownKind(unknown)),
     }
 }
