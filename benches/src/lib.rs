@@ -2,6 +2,7 @@
 //!
 //! - `cargo bench --bench ratio` prints the CPU time of each case, of its floor, and their ratio,
 //!   from interleaved rounds;
+//! - `cargo bench --bench spectators` prints what a spectator costs a lockstep server in a tick;
 //! - `cargo bench --bench udp_proto` has criterion time the same cases;
 //! - `cargo bench --bench broadcast` sends a message to 1,000 clients over TCP and TLS, beside bare loops
 //!   of writes.
@@ -16,6 +17,7 @@
 pub mod broadcast;
 pub mod flood;
 pub mod floor;
+pub mod hall;
 pub mod handshake;
 pub mod measure;
 pub mod pair;

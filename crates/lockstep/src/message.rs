@@ -75,7 +75,9 @@ pub(crate) use mesh::{
     write_play_head, write_statement,
 };
 pub use up::{HASHES_MAX, HashRun, INPUTS_MAX, InputRun, Report, Up, decode_up};
-pub(crate) use up::{ReportHead, write_leave, write_ready, write_report, write_snapshot_wish};
+pub(crate) use up::{
+    ReportHead, decode_bare_report, write_leave, write_ready, write_report, write_snapshot_wish,
+};
 
 /// Version of the format; a side that meets another one refuses it.
 pub const VERSION: u8 = 2;

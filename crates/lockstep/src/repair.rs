@@ -201,6 +201,11 @@ impl Repair {
         limits: &RepairLimits,
     ) -> Option<Slice> {
         let end = closed.end;
+        let is_behind = self.is_gap || age(now, closed.next_at) > self.patience(limits);
+        if self.next >= end || !is_behind {
+            self.catching_up = None;
+            return None;
+        }
         // Sending again to one that cannot be heard would spend its budget on an outage; its first
         // word after it says where to begin.
         let silence = self
@@ -208,8 +213,7 @@ impl Repair {
             .map_or(u64::MAX, |at| now.as_nanos().saturating_sub(at.as_nanos()));
         let silent_ticks = limits.report_ticks.saturating_mul(SILENT_TICKS);
         let is_silent = silence > limits.period_nanos.saturating_mul(silent_ticks);
-        let is_behind = self.is_gap || age(now, closed.next_at) > self.patience(limits);
-        if self.next >= end || is_silent || !is_behind {
+        if is_silent {
             self.catching_up = None;
             return None;
         }

@@ -2,6 +2,8 @@
 
 #![warn(clippy::arithmetic_side_effects)]
 
+use core::ops::Range;
+
 use wire::Instant;
 
 use super::feed::{Feed, Standing};
@@ -11,7 +13,8 @@ use super::{Audience, REACH, Stage, WELCOME_INTERVAL_MILLIS, after};
 use crate::chain::CHAIN_LEN;
 use crate::event::CloseReason;
 use crate::message::{
-    Direction, Report, Up, decode_chunk_ack, decode_up, write_bye, write_turns_head, write_welcome,
+    Direction, Report, Up, decode_bare_report, decode_chunk_ack, decode_up, write_bye,
+    write_turns_head, write_welcome,
 };
 use crate::repair::{Ack, Closed, RepairLimits, newest};
 use crate::{PeerId, SpectatorStats, Tick};
@@ -45,7 +48,7 @@ impl Audience {
         while let Some(feed) = self.feeds.get_mut(self.cursor) {
             self.cursor = self.cursor.saturating_add(1);
             if feed.is_due_turns(stage.end) {
-                write_turns(feed, now, &shared, buf, stats);
+                write_feed(feed, now, &shared, buf, stats);
                 return Some(feed.peer);
             }
             if let Standing::Arriving { .. } = feed.standing
@@ -84,6 +87,12 @@ impl Audience {
         let place = self.places.get(&peer).copied();
         if place.is_none() && !self.farewells.knows(peer) {
             return false;
+        }
+        if let Some(place) = place
+            && let Some((next_low, is_gap)) = decode_bare_report(datagram)
+        {
+            self.on_ack(now, stage, (place, next_low, is_gap), stats);
+            return true;
         }
         let width = self.welcome.as_ref().map(|welcome| welcome.shape.width);
         let up = width.and_then(|width| decode_up(datagram, width).ok());
@@ -156,7 +165,18 @@ impl Audience {
             stats.dropped_inputs = stats.dropped_inputs.saturating_add(1);
             return;
         }
-        let next = stage.end.widen_back(report.next_low);
+        self.on_ack(now, stage, (place, report.next_low, report.is_gap), stats);
+    }
+
+    /// Takes the word of the feed in `place` of what it has.
+    fn on_ack(
+        &mut self,
+        now: Instant,
+        stage: &Stage<'_>,
+        (place, next_low, is_gap): (usize, u16, bool),
+        stats: &mut SpectatorStats,
+    ) {
+        let next = stage.end.widen_back(next_low);
         let next = next.filter(|next| stage.end.since(*next) <= CHAIN_LEN);
         let feed = self.feeds.get_mut(place);
         let feed = feed.filter(|feed| feed.standing == Standing::Watching);
@@ -167,7 +187,7 @@ impl Audience {
         let before = next.0.checked_sub(1).map(Tick);
         let ack = Ack {
             next,
-            is_gap: report.is_gap,
+            is_gap,
             sent_at: before.and_then(|tick| self.moments.get(tick)),
         };
         feed.repair.on_ack(now, &ack);
@@ -195,7 +215,7 @@ impl Audience {
     }
 }
 
-fn write_turns(
+fn write_feed(
     feed: &mut Feed,
     now: Instant,
     shared: &Shared<'_>,
@@ -220,23 +240,30 @@ fn write_turns(
         end: stage.end,
         next_at: moments.get(feed.repair.next()),
     };
-    let mut laid_out = None;
+    let mut is_laid_out = false;
     let slice = feed.repair.slice_by(now, &closed, limits, |oldest| {
-        if let Some(first) = tail.first_from(oldest) {
-            laid_out = tail.from(first);
-            return first.0..stage.end.0;
-        }
-        newest(&closed, oldest, limits)
+        tail.first_from(oldest).map_or_else(
+            || newest(&closed, oldest, limits),
+            |first| {
+                is_laid_out = true;
+                first.0..stage.end.0
+            },
+        )
     });
-    write_turns_head(buf, 0, i8::MIN, Tick(slice.ticks.start).low(), None);
-    if let Some(bytes) = laid_out {
-        buf.extend_from_slice(bytes);
+    if is_laid_out {
+        buf.extend_from_slice(tail.datagram(Tick(slice.ticks.start)));
     } else {
-        for tick in slice.ticks {
-            buf.extend_from_slice(stage.chain.get(Tick(tick)).unwrap_or_default());
-        }
+        write_turns(&slice.ticks, stage, buf);
     }
     let catch_up = u64::from(slice.is_catch_up);
     stats.turns_sent = stats.turns_sent.saturating_add(1);
     stats.catch_up_datagrams = stats.catch_up_datagrams.saturating_add(catch_up);
+}
+
+/// Writes a datagram with the bundles of `ticks`, as anybody may get it.
+pub(super) fn write_turns(ticks: &Range<u32>, stage: &Stage<'_>, buf: &mut Vec<u8>) {
+    write_turns_head(buf, 0, i8::MIN, Tick(ticks.start).low(), None);
+    for tick in ticks.clone() {
+        buf.extend_from_slice(stage.chain.get(Tick(tick)).unwrap_or_default());
+    }
 }

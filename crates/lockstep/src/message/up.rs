@@ -3,9 +3,7 @@
 use wire::Reader;
 
 use super::ladder::{Answer, decode_answer};
-use super::{
-    ANSWER, DecodeError, LEAVE, READY, REPORT, REPORT_LOADED, SNAPSHOT_WISH, VERSION,
-};
+use super::{ANSWER, DecodeError, LEAVE, READY, REPORT, REPORT_LOADED, SNAPSHOT_WISH, VERSION};
 use crate::Tick;
 use crate::bits::{BitReader, BitWriter, Malformed};
 use crate::delta;
@@ -210,6 +208,17 @@ pub(crate) fn write_snapshot_wish(out: &mut Vec<u8>) {
 pub(crate) fn write_leave(out: &mut Vec<u8>, reason: LeaveReason) {
     debug_assert!(reason.is_players(), "`leave` takes no other");
     out.extend_from_slice(&[LEAVE, reason.code()]);
+}
+
+/// Reads the low half of `next` and the gap of a report that says nothing else, as spectators'
+/// reports are; `None` for any other datagram.
+pub(crate) const fn decode_bare_report(datagram: &[u8]) -> Option<(u16, bool)> {
+    // Behind the gap three numbers of one bit each, all 0, and the padding.
+    match *datagram {
+        [REPORT, high, low, 0x70] => Some((u16::from_be_bytes([high, low]), false)),
+        [REPORT, high, low, 0xf0] => Some((u16::from_be_bytes([high, low]), true)),
+        _ => None,
+    }
 }
 
 /// Reads a datagram from a client whose inputs have `width` bits.
