@@ -426,7 +426,7 @@ impl Session {
     }
 
     /// Whether a tick is missing that the usual copies bring no more.
-    fn is_gap(&self) -> bool {
+    pub(super) fn is_gap(&self) -> bool {
         self.end.plus(self.welcome.repair.into()) < self.seen_end
     }
 

@@ -32,7 +32,8 @@ const LOGS: u32 = 128;
 #[derive(Debug)]
 pub(super) struct Stepping {
     stepper: Stepper,
-    own: Seat,
+    /// Own seat; a spectator has none.
+    own: Option<Seat>,
     /// Ticks that may be predicted.
     window: u32,
     /// First tick that the game may not simulate ahead of its closing.
@@ -48,12 +49,10 @@ impl Stepping {
         if window == 0 {
             return None;
         }
-        // Who only watches has nothing to be ahead with.
-        let own = welcome.seat?;
         let logs = usize::try_from(LOGS).unwrap_or(usize::MAX);
         Some(Self {
             stepper: Stepper::new(welcome.shape, neutral, window, config.save_policy),
-            own,
+            own: welcome.seat,
             window: window.into(),
             target: Tick(0),
             logs: vec![LogHash::new(welcome.match_id); logs],
@@ -70,12 +69,14 @@ impl Stepping {
 
     /// Takes what our own player does in `tick`.
     pub(super) fn on_stamped(&mut self, tick: Tick, input: &[u8]) {
-        self.stepper.foresee(self.own, tick, input);
+        if let Some(own) = self.own {
+            self.stepper.foresee(own, tick, input);
+        }
     }
 
     /// Takes what another player does in `tick`, as the server heard it.
     pub(super) fn on_early(&mut self, seat: Seat, tick: Tick, input: &[u8]) {
-        if seat != self.own {
+        if Some(seat) != self.own {
             self.stepper.foresee(seat, tick, input);
         }
     }

@@ -169,7 +169,7 @@ impl Upstream {
     }
 
     /// Nobody wants one any more.
-    pub(super) fn unwish(&mut self) {
+    pub(super) const fn unwish(&mut self) {
         self.wish = None;
     }
 

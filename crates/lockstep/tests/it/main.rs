@@ -9,6 +9,7 @@ mod contract;
 mod delay;
 mod desync;
 mod fan;
+mod fan_contract;
 mod gnet;
 mod hostile;
 mod joining;

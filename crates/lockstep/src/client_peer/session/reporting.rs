@@ -27,6 +27,10 @@ impl Session {
         if tick.plus(1) != next || tick < self.reported_end {
             return Err(ReportError::OutOfOrder);
         }
+        if self.is_spectator() {
+            self.reported_end = tick.plus(1);
+            return Ok(());
+        }
         let log = self.log();
         let hash = log.report(root);
         let interval = u32::from(self.welcome.hash_interval.get());
@@ -42,6 +46,10 @@ impl Session {
 
     pub(in crate::client_peer) fn write_report(&mut self, out: &mut Vec<u8>) {
         self.unsaid = 0;
+        if self.is_spectator() {
+            self.write_spectators_report(out);
+            return;
+        }
         let interval = u32::from(self.welcome.hash_interval.get());
         let newest = self
             .end
@@ -53,12 +61,7 @@ impl Session {
             loaded: self.loaded,
             next_low: self.end.low(),
             is_gap: self.is_gap(),
-            // Nobody waits for who watches.
-            lag: if self.is_spectator() {
-                0
-            } else {
-                self.end.since(self.simulated())
-            },
+            lag: self.end.since(self.simulated()),
             hashes: newest.map_or_else(HashRun::default, |newest| self.hashes.take(newest)),
             ahead: self.history.first().since(self.end),
             is_fresh: reference.is_none(),
@@ -81,6 +84,17 @@ impl Session {
         head.is_fresh = true;
         let inputs = self.history.inputs().skip(skipped);
         write_report(out, &head, width, &self.neutral, inputs);
+    }
+
+    /// Says what is there; who watches has no more to say, and nobody waits for it.
+    fn write_spectators_report(&self, out: &mut Vec<u8>) {
+        let head = ReportHead {
+            next_low: self.end.low(),
+            is_gap: self.is_gap(),
+            ..ReportHead::default()
+        };
+        let width = self.welcome.shape.width;
+        write_report(out, &head, width, &self.neutral, core::iter::empty());
     }
 
     /// How many of the newest inputs can still arrive in time: the newest comes `slack` before its
