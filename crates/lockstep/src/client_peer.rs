@@ -232,7 +232,7 @@ impl<I: Input> ClientPeer<I> {
     ///
     /// What happened meanwhile comes without a snapshot, if it is not longer ago than the server
     /// keeps it (768 ticks when it hears of us); else the server puts us out with
-    /// [`CloseReason::Behind`].
+    /// [`CloseReason::Behind`](crate::CloseReason::Behind).
     pub fn reconnect(&mut self, now: Instant, server: PeerId) {
         let now = self.advance(now);
         self.server = server;
