@@ -38,7 +38,7 @@ impl Effect for Call {
 
 impl Crowd {
     /// Makes a crowd of `count`; each record that comes is added to `heard`.
-    pub fn new(dial: Dial, count: u64, heard: Arc<AtomicU64>) -> Self {
+    pub const fn new(dial: Dial, count: u64, heard: Arc<AtomicU64>) -> Self {
         Self {
             dial,
             left_to_dial: count,

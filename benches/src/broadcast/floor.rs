@@ -18,6 +18,10 @@ pub struct PlainLoop(Vec<TcpStream>);
 
 impl PlainLoop {
     /// Opens so many connections, whose other ends a thread reads.
+    ///
+    /// # Errors
+    ///
+    /// Where the system has no sockets, or no thread, for them.
     pub fn new(count: usize) -> io::Result<Self> {
         let (near, far) = connections(count)?;
         drain("drain-plain", far)?;
@@ -41,6 +45,10 @@ pub struct TlsLoop(Vec<(ServerConnection, TcpStream)>);
 
 impl TlsLoop {
     /// Opens so many sessions, whose other ends a thread reads without decrypting.
+    ///
+    /// # Errors
+    ///
+    /// Where the system has no sockets, or no thread, for them.
     pub fn new(count: usize) -> Result<Self, Box<dyn std::error::Error>> {
         let (server, client) = configs()?;
         let (near, far) = connections(count)?;

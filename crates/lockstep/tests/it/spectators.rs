@@ -340,7 +340,7 @@ fn ls_10_hostile_words_of_spectators_cost_bounded_memory_and_eight_transfers() {
     hall.run(LATE);
     let now = hall.now;
     // All claim to have come anew, and ask for a snapshot as often as they can.
-    hall.server.offer_snapshot(now, &[7; 100_000]).unwrap();
+    hall.server.offer_snapshot(now, &vec![7; 100_000]).unwrap();
     let before = held();
     for _ in 0..50 {
         for peer in 0..64 {

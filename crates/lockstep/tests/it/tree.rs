@@ -294,7 +294,8 @@ impl Tree {
         while let Some(transmit) = self.server.poll_transmit(now, &mut buf) {
             let to = usize::try_from(transmit.destination.0).unwrap();
             self.assert_delayed(to, &buf);
-            self.send(SERVER, to, core::mem::take(&mut buf));
+            self.send(SERVER, to, &buf);
+            buf.clear();
         }
         while let Some(event) = self.server.poll_event() {
             self.owes_snapshot |= event == ServerEvent::SnapshotWanted;
@@ -316,7 +317,8 @@ impl Tree {
                 } else {
                     usize::try_from(sent.destination.0).unwrap()
                 };
-                self.send(index, to, core::mem::take(&mut buf));
+                self.send(index, to, &buf);
+                buf.clear();
             }
             match &mut self.nodes[index].role {
                 Role::Client(viewer) => {
@@ -344,7 +346,7 @@ impl Tree {
         }
     }
 
-    fn send(&mut self, from: usize, to: usize, datagram: Vec<u8>) {
+    fn send(&mut self, from: usize, to: usize, datagram: &[u8]) {
         assert!(datagram.len() <= 1_100);
         *self.sent_bytes.entry(from).or_default() += datagram.len();
         let now = self.now;
@@ -360,7 +362,7 @@ impl Tree {
             self.count += 1;
             if !is_lost {
                 let at = (now + delay, self.count);
-                self.in_flight.insert(at, (from, to, datagram.clone()));
+                self.in_flight.insert(at, (from, to, datagram.to_vec()));
             }
         }
     }
