@@ -37,7 +37,8 @@ fn main() -> Result<(), Box<dyn Error>> {
         .find_map(|argument| argument.parse().ok())
         .unwrap_or(41)
         .max(11);
-    raise_descriptor_limit();
+    let descriptors = raise_descriptor_limit();
+    println!("descriptors: {descriptors:?}");
     let mut ours = Ours::new()?;
     let mut plain = PlainLoop::new(COUNT)?;
     let mut tls = TlsLoop::new(COUNT)?;

@@ -36,7 +36,7 @@ fn recording() -> Result<Vec<u8>, Box<dyn std::error::Error>> {
     let mut now = Instant::ZERO;
     let mut config = Config::default();
     config.seats = 8;
-    let mut server = MatchServer::new(config, ID, Seed::from_number(1), now)?;
+    let mut server = MatchServer::<u16>::new(config, ID, Seed::from_number(1), now)?;
     let mut clients = Vec::new();
     for seat in 0..8 {
         server.join(now, PeerId(seat.into()), Seat(seat))?;

@@ -125,7 +125,9 @@ impl Form {
         match self {
             Self::Text => println!("{text}"),
             Self::Json => {
-                object["schema"] = json!(1);
+                if let Some(fields) = object.as_object_mut() {
+                    fields.insert("schema".to_owned(), json!(1));
+                }
                 println!("{object}");
             }
         }

@@ -247,7 +247,7 @@ impl House {
                 let Proof::Token(grant) = &peer.proof else {
                     panic!("{peer:?}")
                 };
-                let name = String::from_utf8(grant.user.to_vec()).unwrap();
+                let name = String::from_utf8(grant.user.clone()).unwrap();
                 self.players.insert(session, name);
             }
             Event::Message { session, bytes, .. } => {

@@ -196,14 +196,14 @@ impl Player {
     /// Opens a session; `None` where it was not let in.
     fn enter(&mut self, target: Target) -> Option<()> {
         self.endpoint.connect(self.clock.now(), target).unwrap();
-        match self.next() {
-            Event::Connected { session, .. } => {
-                self.session = Some(session);
-                Some(())
-            }
-            Event::ConnectFailed { .. } => None,
-            other => panic!("{other:?}"),
+        let event = self.next();
+        if let Event::Connected { session, .. } = event {
+            self.session = Some(session);
+            return Some(());
         }
+        let is_refused = matches!(event, Event::ConnectFailed { .. });
+        assert!(is_refused, "{event:?}");
+        None
     }
 
     /// Says something and waits for the answer.
