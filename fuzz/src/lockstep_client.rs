@@ -163,10 +163,10 @@ mod tests {
     #[test]
     fn the_corpus_reaches_turns_and_extremes() {
         let client = live(include_bytes!("../corpus/lockstep_client/seed_plays"), 0);
-        assert_eq!(client.machine.stats().turns, 4);
+        assert_eq!(client.machine.stats().turns, 8);
         assert!(client.machine.stats().inputs > 30);
         let client = live(include_bytes!("../corpus/lockstep_client/seed_plays"), 8);
-        assert_eq!(client.machine.stats().turns, 4);
+        assert_eq!(client.machine.stats().turns, 8);
         assert!(client.machine.stats().loads > 0);
         let client = live(
             include_bytes!("../corpus/lockstep_client/seed_a_tick_of_1_ms"),

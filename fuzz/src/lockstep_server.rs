@@ -81,7 +81,7 @@ impl World {
             losses_left: 100,
             began: None,
         };
-        world.hear(HOSTILE, vec![1, 1]);
+        world.hear(HOSTILE, vec![1, 2, 0, 0, 0, 0]);
         world.go_on(100);
         world
     }

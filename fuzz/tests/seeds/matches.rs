@@ -105,7 +105,7 @@ fn piece(op: u8, bytes: &[u8]) -> Vec<u8> {
 
 /// A welcome in the script of `lockstep_client`.
 fn welcome(period_nanos: u32) -> Vec<u8> {
-    let rest = [&[6, 4, 1][..], &[7; 16]].concat();
+    let rest = [&[6, 6, 4, 1][..], &[7; 16]].concat();
     piece(2, &[&period_nanos.to_be_bytes()[..], &rest].concat())
 }
 
@@ -122,6 +122,10 @@ pub(crate) fn clients() -> Vec<Input> {
         piece(5, &[]),
         piece(6, &[3]),
         piece(4, &[2, 0]),
+        // Four more, for a game that has gone ahead meanwhile.
+        piece(5, &[]),
+        piece(3, &[0, 0, 0x80, 0, 4, 0x10, 0x10, 0x10, 0x10]),
+        piece(5, &[]),
         piece(7, &[0x84, 0]),
     ];
     let script = |period: u32| [welcome(period), four_turns()].concat();
@@ -151,7 +155,7 @@ pub(crate) fn servers() -> Vec<Input> {
         piece(7, &[0xaa; 8]),
         piece(4, &[1, 200]),
     ];
-    let left = [piece(6, &[]), piece(0, &[1, 1])];
+    let left = [piece(6, &[]), piece(0, &[1, 2, 0, 0, 0, 0])];
     let quit = [piece(4, &[0, 100]), piece(0, &[3, 0]), piece(5, &[3, 0])];
     vec![
         ("lockstep_server", "presses_everything", early),
