@@ -122,9 +122,9 @@ pub(crate) fn clients() -> Vec<Input> {
         piece(5, &[]),
         piece(6, &[3]),
         piece(4, &[2, 0]),
-        // Four more, for a game that has gone ahead meanwhile.
+        // Four more, for a game that has gone ahead meanwhile: seat 0 is not absent any more.
         piece(5, &[]),
-        piece(3, &[0, 0, 0x80, 0, 4, 0x10, 0x10, 0x10, 0x10]),
+        piece(3, &[0, 0, 0x80, 0, 4, 0x71, 0x80, 0x10, 0x10, 0x10]),
         piece(5, &[]),
         piece(7, &[0x84, 0]),
     ];
