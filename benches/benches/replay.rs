@@ -4,8 +4,6 @@
 //! cargo bench -p tickwire-benches --bench replay
 //! ```
 
-#![expect(missing_docs, reason = "criterion's macros make the functions")]
-
 use std::hint::black_box;
 use std::time::Duration;
 

@@ -2,7 +2,10 @@
 //!
 //! - `cargo bench --bench ratio` prints the CPU time of each case, of its floor, and their ratio,
 //!   from interleaved rounds;
-//! - `cargo bench --bench udp_proto` has criterion time the same cases.
+//! - `cargo bench --bench spectators` prints what a spectator costs a lockstep server in a tick;
+//! - `cargo bench --bench udp_proto` has criterion time the same cases;
+//! - `cargo bench --bench broadcast` sends a message to 1,000 clients over TCP and TLS, beside bare loops
+//!   of writes.
 
 #![forbid(unsafe_code)]
 #![expect(
@@ -11,8 +14,10 @@
     reason = "a bench whose sessions do not work must stop, not measure something else"
 )]
 
+pub mod broadcast;
 pub mod flood;
 pub mod floor;
+pub mod hall;
 pub mod handshake;
 pub mod measure;
 pub mod pair;

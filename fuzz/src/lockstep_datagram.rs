@@ -44,6 +44,7 @@ pub fn up(data: &[u8]) {
             });
             assert_eq!(next, inputs.count);
         }
+        Up::SnapshotAsk => assert_eq!(datagram, [0x0b]),
         Up::Answer(answer) => assert!(is_bounded(&answer), "{answer:?}"),
     }
 }
@@ -64,7 +65,8 @@ pub fn down(data: &[u8]) {
             let delay = welcome.input_delay;
             assert!(1 <= delay.min() && delay.min() <= delay.max() && delay.max() <= 60);
             assert!((1..=8).contains(&welcome.repair));
-            assert!(welcome.seat.0 < welcome.shape.seats);
+            let seats = welcome.shape.seats;
+            assert!(welcome.seat.is_none_or(|seat| seat.0 < seats));
             assert_eq!(written(&welcome), datagram, "two ways to write {welcome:?}");
         }
         Ok(Down::Early(early, turns)) => {
@@ -125,7 +127,7 @@ fn written(welcome: &Welcome) -> Vec<u8> {
     };
     let mut out = vec![0x81, VERSION, mode];
     out.extend_from_slice(&welcome.shape.seats.to_be_bytes());
-    out.extend_from_slice(&welcome.seat.0.to_be_bytes());
+    out.extend_from_slice(&welcome.seat.map_or(u16::MAX, |seat| seat.0).to_be_bytes());
     out.extend_from_slice(&welcome.shape.width.get().to_be_bytes());
     out.extend_from_slice(&welcome.period_nanos.to_be_bytes());
     out.extend_from_slice(&[welcome.input_delay.min(), welcome.input_delay.max()]);

@@ -23,6 +23,13 @@ struct World {
     whole: Vec<Vec<u8>>,
 }
 
+/// What becomes of an honest datagram.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Fate {
+    Arrives,
+    Lost,
+}
+
 /// Reads operations: time passes, a forged datagram arrives, an honest one does or is lost.
 ///
 /// What is accepted is the one encoding of what it says; no snapshot is longer than it was said to
@@ -79,8 +86,10 @@ impl World {
                 let ack = reader.bytes(len.min(reader.len()))?;
                 self.forged_ack(ack);
             }
-            4..=6 => self.chunks(u32::from(op >> 3), op & 7 == 6),
-            _ => self.acks(op >> 3 == 0),
+            4 | 5 => self.chunks(u32::from(op >> 3), Fate::Arrives),
+            6 => self.chunks(u32::from(op >> 3), Fate::Lost),
+            _ if op >> 3 == 0 => self.acks(Fate::Lost),
+            _ => self.acks(Fate::Arrives),
         }
         Ok(())
     }
@@ -120,7 +129,7 @@ impl World {
     }
 
     /// Sends up to `most` chunks, which arrive or are lost.
-    fn chunks(&mut self, most: u32, is_lost: bool) {
+    fn chunks(&mut self, most: u32, fate: Fate) {
         let mut datagram = Vec::new();
         let mut count = 0;
         while count < most && self.outgoing.poll(self.now, &mut datagram) {
@@ -129,7 +138,7 @@ impl World {
             assert!(datagram.len() <= usize::from(self.limits.datagram_len_max));
             let chunk = decode_chunk(&datagram, Direction::Down).expect("we wrote it");
             assert!(decode_chunk(&datagram, Direction::Up).is_err());
-            if !is_lost {
+            if fate == Fate::Arrives {
                 self.incoming.on_chunk(self.now, &chunk);
             }
             datagram.clear();
@@ -146,12 +155,12 @@ impl World {
     }
 
     /// Sends the acknowledgement that is due, which arrives or is lost.
-    fn acks(&mut self, is_lost: bool) {
+    fn acks(&mut self, fate: Fate) {
         let mut datagram = Vec::new();
         if self.incoming.poll_ack(self.now, &mut datagram) {
             let ack = decode_chunk_ack(&datagram, Direction::Up).expect("we wrote it");
             check(Direction::Up, &ack, &datagram);
-            if !is_lost {
+            if fate == Fate::Arrives {
                 self.outgoing.on_ack(self.now, &ack);
             }
         }

@@ -10,7 +10,8 @@ use crate::turn::Row;
 /// Bundles kept: 17 s at 60 Hz. A client whose acknowledgement is older needs a snapshot.
 pub(crate) const CHAIN_LEN: u32 = 1_024;
 
-/// Bundles by tick, the newest [`CHAIN_LEN`] of them, in one block of memory that never grows.
+/// Bundles by tick, the newest of them, as many as it has places; in one block of memory that never
+/// grows.
 #[derive(Debug)]
 pub(crate) struct Chain {
     /// Tick of each place plus 1; 0 where none is.
@@ -21,23 +22,33 @@ pub(crate) struct Chain {
     bytes: Vec<u8>,
     /// Longest bundle.
     stride: usize,
+    /// Places.
+    len: u32,
 }
 
 impl Chain {
+    /// A chain of [`CHAIN_LEN`] bundles.
     pub(crate) fn new(shape: Shape) -> Self {
-        let places = place_count();
+        Self::with_len(shape, CHAIN_LEN)
+    }
+
+    /// A chain of `len` bundles, at least one.
+    pub(crate) fn with_len(shape: Shape, len: u32) -> Self {
+        let len = len.max(1);
+        let places = usize::try_from(len).unwrap_or(usize::MAX);
         let stride = shape.bundle_len_max();
         Self {
             ticks: vec![0; places],
             lens: vec![0; places],
             bytes: vec![0; places.saturating_mul(stride)],
             stride,
+            len,
         }
     }
 
-    /// Puts the bundle of `tick` in place of whatever is [`CHAIN_LEN`] ticks older.
+    /// Puts the bundle of `tick` in place of whatever is a chain's length older.
     pub(crate) fn put(&mut self, tick: Tick, bundle: &[u8]) {
-        let place = place(tick);
+        let place = self.place(tick);
         let start = place.saturating_mul(self.stride);
         let (Some(tag), Some(len), Some(bytes)) = (
             self.ticks.get_mut(place),
@@ -55,7 +66,7 @@ impl Chain {
 
     /// Returns the bundle of `tick`, where it is kept.
     pub(crate) fn get(&self, tick: Tick) -> Option<&[u8]> {
-        let place = place(tick);
+        let place = self.place(tick);
         if self.ticks.get(place) != Some(&tick.0.saturating_add(1)) {
             return None;
         }
@@ -73,7 +84,11 @@ impl Chain {
     }
 
     pub(crate) fn has(&self, tick: Tick) -> bool {
-        self.ticks.get(place(tick)) == Some(&tick.0.saturating_add(1))
+        self.ticks.get(self.place(tick)) == Some(&tick.0.saturating_add(1))
+    }
+
+    fn place(&self, tick: Tick) -> usize {
+        usize::try_from(tick.0.checked_rem(self.len).unwrap_or(0)).unwrap_or(0)
     }
 }
 
@@ -126,12 +141,4 @@ impl ChainReader {
     pub(crate) const fn log(&self) -> LogHash {
         self.log
     }
-}
-
-fn place_count() -> usize {
-    usize::try_from(CHAIN_LEN).unwrap_or(usize::MAX)
-}
-
-fn place(tick: Tick) -> usize {
-    usize::try_from(tick.0 % CHAIN_LEN).unwrap_or(0)
 }

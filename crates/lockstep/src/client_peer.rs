@@ -133,12 +133,16 @@ impl<I: Input> ClientPeer<I> {
     ///
     /// # Errors
     ///
-    /// [`SubmitError`]. Before the match begins the input is kept and counts for the first tick.
+    /// [`SubmitError`]. Before the match begins the input is kept and counts for the first tick;
+    /// that of a spectator never counts.
     pub fn submit(&mut self, now: Instant, input: &I) -> Result<Tick, SubmitError> {
         self.advance(now);
         match &self.state {
             State::Waiting | State::Seated { .. } => {}
             State::Leaving { .. } | State::Closed => return Err(SubmitError::Closed),
+        }
+        if self.is_spectator() {
+            return Err(SubmitError::Spectator);
         }
         encode_into(input, &mut self.held);
         let State::Seated { session, .. } = &mut self.state else {
@@ -228,7 +232,7 @@ impl<I: Input> ClientPeer<I> {
     ///
     /// What happened meanwhile comes without a snapshot, if it is not longer ago than the server
     /// keeps it (768 ticks when it hears of us); else the server puts us out with
-    /// [`CloseReason::Behind`].
+    /// [`CloseReason::Behind`](crate::CloseReason::Behind).
     pub fn reconnect(&mut self, now: Instant, server: PeerId) {
         let now = self.advance(now);
         self.server = server;
@@ -395,10 +399,17 @@ impl<I: Input> ClientPeer<I> {
         }
     }
 
-    /// Returns our seat, once the welcome came.
+    /// Returns our seat, once the welcome came; a spectator has none.
     #[must_use]
     pub fn seat(&self) -> Option<Seat> {
-        self.session().map(|session| session.welcome().seat)
+        self.session()?.welcome().seat
+    }
+
+    /// Returns whether the welcome came, and let us in without a seat: turns come as to a player,
+    /// inputs are refused, and state hashes are not sent.
+    #[must_use]
+    pub fn is_spectator(&self) -> bool {
+        self.session().is_some_and(Session::is_spectator)
     }
 
     /// Returns the match, once the welcome came.

@@ -47,6 +47,11 @@ pub struct Config {
     pub recovery: Recovery,
     /// What becomes of players whose simulation does not keep up; they are named.
     pub slow: SlowPolicy,
+    /// Most who may watch without a seat; 64. Each costs some 200 bytes, and a datagram a tick.
+    pub spectators_max: u32,
+    /// Ticks that spectators are behind players, so that nobody can tell a player what the others
+    /// do; none. They see the end of the match as much later. Each costs a bundle of memory.
+    pub spectator_delay: u16,
     /// When ticks begin; when all are ready.
     pub start: StartPolicy,
     /// With [`StartPolicy::AllReady`], how long the first player who is ready waits for the
@@ -81,6 +86,8 @@ impl Default for Config {
             transfer: TransferLimits::default(),
             recovery: Recovery::Tell,
             slow: SlowPolicy::Tell,
+            spectators_max: 64,
+            spectator_delay: 0,
             start: StartPolicy::AllReady,
             start_timeout: Duration::from_secs(30),
             forward_inputs: false,
@@ -364,6 +371,7 @@ pub enum SnapshotSource {
 pub enum Recovery {
     /// They are named, and left out of comparison.
     Tell,
-    /// They are named, and load a snapshot; where nobody can say who is wrong, nobody does.
+    /// They are named, and load a snapshot as soon as it is known where they began to differ, which
+    /// takes a round trip or two; where nobody can say who is wrong, nobody does.
     Reload,
 }

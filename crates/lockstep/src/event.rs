@@ -53,6 +53,13 @@ pub enum ServerEvent {
         /// The tick that was closed last.
         tick: Tick,
     },
+    /// Somebody watches no more.
+    SpectatorLeft {
+        /// The driver's number for it, free to be used again.
+        peer: PeerId,
+        /// Why.
+        reason: LeaveReason,
+    },
     /// Somebody lacks more than the chain holds:
     /// [`offer_snapshot`](crate::MatchServer::offer_snapshot) after the next turn.
     SnapshotWanted,
@@ -147,6 +154,13 @@ pub enum ClientEvent {
     Welcome {
         /// Our seat.
         seat: Seat,
+        /// Seats of the match.
+        seats: u16,
+        /// The match; state hashes are keyed by it.
+        match_id: MatchId,
+    },
+    /// The server lets us watch; we have no seat.
+    Watching {
         /// Seats of the match.
         seats: u16,
         /// The match; state hashes are keyed by it.
@@ -353,8 +367,10 @@ errors! {
         NoSuchSeat => "the match has no such seat",
         /// Somebody holds the seat, or held it.
         SeatTaken => "the seat is taken",
-        /// The peer holds another seat.
-        PeerTaken => "the peer holds another seat",
+        /// The peer holds another seat, or watches.
+        PeerTaken => "the peer holds another seat, or watches",
+        /// As many watch as may.
+        Full => "as many watch as may",
         /// The match is over.
         Closed => "the match is over",
     }
@@ -373,6 +389,8 @@ errors! {
 errors! {
     /// Why an input is not taken.
     SubmitError {
+        /// Who watches does not play.
+        Spectator => "who watches does not play",
         /// No turn has arrived yet.
         NotRunning => "the match has not begun",
         /// The client is out of the match.

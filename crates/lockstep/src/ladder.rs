@@ -66,6 +66,8 @@ pub(crate) struct Found {
     pub(crate) tick: Tick,
     pub(crate) cause: Cause,
     pub(crate) section: Option<Section>,
+    /// Whether the player loads another state now.
+    pub(crate) then_reload: bool,
 }
 
 impl Ladder {
@@ -86,6 +88,13 @@ impl Ladder {
         let found = inquiry.begin(&self.own, deadline);
         self.found.extend(found);
         self.inquiries.push(inquiry);
+    }
+
+    /// Has `seat` load another state when it is known where its own went wrong; false where nobody
+    /// searches for that.
+    pub(crate) fn reload_after(&mut self, seat: Seat) -> bool {
+        let mut inquiries = self.inquiries.iter_mut();
+        inquiries.any(|inquiry| inquiry.seat() == seat && inquiry.reload_after())
     }
 
     /// Takes an answer of `seat`; false where nobody waits for it. Stages that it ends are followed

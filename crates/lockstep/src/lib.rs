@@ -1,6 +1,7 @@
 #![doc = include_str!("../README.md")]
 #![forbid(unsafe_code)]
 
+mod audience;
 pub mod bits;
 pub mod bundle;
 mod chain;
@@ -19,6 +20,7 @@ mod margin;
 mod match_server;
 mod mesh_peer;
 pub mod message;
+mod relay_fan;
 mod repair;
 #[cfg(feature = "replay")]
 pub mod replay;
@@ -50,9 +52,10 @@ pub use event::{
 pub use input::{Input, Width};
 pub use match_server::MatchServer;
 pub use mesh_peer::{MeshClose, MeshConfig, MeshConfigError, MeshEvent, MeshPeer, MeshStats};
+pub use relay_fan::{FanConfig, FanEvent, RelayFan};
 pub use runner::Rollback;
 pub use sim::{Sim, SnapshotBytes};
-pub use stats::{ClientStats, ServerStats};
+pub use stats::{ClientStats, FanStats, ServerStats, SpectatorStats};
 pub use step::{Step, Steps};
 pub use sync_test::{Divergence, SyncFault, SyncTest};
 pub use tick::{PeerId, Tick};

@@ -10,6 +10,7 @@ mod receiving;
 mod sending;
 mod snapshots;
 mod starting;
+mod watching;
 
 use core::convert::Infallible;
 use core::marker::PhantomData;
@@ -18,6 +19,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use wire::{Arrival, CommandId, Generator, Instant, Machine, MatchId, Seat, Seed, Transmit};
 
+use crate::audience::Audience;
 use crate::bundle::Shape;
 use crate::chain::{CHAIN_LEN, Chain, ChainReader};
 use crate::event::{
@@ -34,6 +36,7 @@ use crate::{ClosePolicy, Config, PeerId, ServerStats, Tick};
 use forwarding::Forwarding;
 use place::{Holder, Place};
 use snapshots::Snapshots;
+use watching::{Show, audience_of};
 
 /// One match: takes inputs, closes ticks, sends them to all, compares state hashes.
 ///
@@ -86,6 +89,10 @@ pub struct MatchServer<I> {
     /// Inputs of open ticks, for those who predict.
     forwarding: Forwarding,
     snapshots: Snapshots,
+    /// Those who watch.
+    audience: Audience,
+    /// What of the match they are shown.
+    show: Show,
     /// No seat below it has a datagram due.
     transmit_from: usize,
     events: VecDeque<ServerEvent>,
@@ -130,21 +137,25 @@ impl<I: Input> MatchServer<I> {
         let limits = RepairLimits {
             ticks: config.repair.get().into(),
             period_nanos: period.into(),
+            report_ticks: 1,
             len_max,
             burst: config.catch_up_burst,
             gain: u32::try_from(gain).unwrap_or(u32::MAX),
         };
         let initial = Row::initial(shape.seats, shape.width, &neutral);
+        let chain_len = CHAIN_LEN.saturating_add(config.spectator_delay.into());
         let places = usize::try_from(CHAIN_LEN).unwrap_or(usize::MAX);
-        Ok(Self {
+        let mut generator = seed.generator(0);
+        let audience = audience_of(&config, limits, &mut generator);
+        let mut server = Self {
             match_id,
             shape,
             phase: Phase::Gathering,
-            generator: seed.generator(0),
+            generator,
             places: (0..shape.seats).map(|_| Place::new(shape.width)).collect(),
             peers: BTreeMap::new(),
             departed: BTreeMap::new(),
-            chain: Chain::new(shape),
+            chain: Chain::with_len(shape, chain_len),
             closed_at: vec![now; places],
             end: Tick(0),
             origin: now,
@@ -161,13 +172,17 @@ impl<I: Input> MatchServer<I> {
             limits,
             forwarding: Forwarding::new(&config, shape),
             snapshots: Snapshots::default(),
+            audience,
+            show: Show::default(),
             transmit_from: 0,
             events: VecDeque::new(),
             stats: ServerStats::default(),
             now,
             input: PhantomData,
             config,
-        })
+        };
+        server.audience.set_welcome(server.welcome(None));
+        Ok(server)
     }
 
     /// Seats the player that the driver knows as `peer`, whose right to `seat` it has checked.
@@ -183,7 +198,7 @@ impl<I: Input> MatchServer<I> {
         if self.phase == Phase::Closed {
             return Err(JoinError::Closed);
         }
-        if self.peers.contains_key(&peer) {
+        if self.peers.contains_key(&peer) || self.audience.has(peer) {
             return Err(JoinError::PeerTaken);
         }
         let place = self.places.get(usize::from(seat.0));
@@ -212,7 +227,8 @@ impl<I: Input> MatchServer<I> {
         }
     }
 
-    /// Puts `peer` out: from the next tick on its seat is absent. Unknown peers are ignored.
+    /// Puts `peer` out: from the next tick on its seat is absent, if it has one. Unknown peers are
+    /// ignored.
     ///
     /// For a session that the transport lost as well as for a player to be removed.
     pub fn leave(&mut self, now: Instant, peer: PeerId) {
@@ -220,6 +236,7 @@ impl<I: Input> MatchServer<I> {
         if let Some(seat) = self.peers.get(&peer).copied() {
             self.remove(seat, LeaveReason::Removed, CloseReason::Removed);
         }
+        self.unwatch(peer);
         self.close_if_complete(now);
     }
 
@@ -236,6 +253,7 @@ impl<I: Input> MatchServer<I> {
         for seat in (0..self.shape.seats).map(Seat) {
             self.remove(seat, LeaveReason::Finished, CloseReason::Ended);
         }
+        self.end_show();
     }
 
     /// Returns the next closed tick, for a server that simulates too.
@@ -272,6 +290,7 @@ impl<I: Input> MatchServer<I> {
         self.start_if_overdue(now);
         self.repeat_welcomes(now);
         self.pursue_snapshots(now);
+        self.run_show(now);
         self.close_due(now);
         self.pulse(now);
     }
@@ -307,7 +326,7 @@ impl<I: Input> MatchServer<I> {
             .then(|| self.snapshot_timeout())
             .flatten();
         let others = close.into_iter().chain(self.pulse_at).chain(self.start_at);
-        let others = others.chain(snapshots);
+        let others = others.chain(snapshots).chain(self.show_timeout());
         others.chain(welcomes).min()
     }
 
@@ -363,6 +382,7 @@ impl<I: Input> MatchServer<I> {
                 .saturating_mul(size_of::<ServerEvent>()),
             self.scratch.capacity(),
             self.snapshots.memory_len(),
+            self.audience.memory_len(),
         ]
         .into_iter()
         .chain(logs)

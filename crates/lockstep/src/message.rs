@@ -11,6 +11,7 @@
 //! | `0x05` | up | [`ChunkAck`]: which chunks of a snapshot arrived |
 //! | `0x06` | up | [`Up::Answer`]: see [`Answer`] |
 //! | `0x0a` | up | [`Chunk`]: a piece of a snapshot |
+//! | `0x0b` | up | [`Up::SnapshotAsk`] of a spectator, for those it serves; the kind alone |
 //! | `0x81` | down | [`Down::Welcome`]: see [`Welcome`] |
 //! | `0x82` | down | [`Down::Turns`]: see [`Turns`] |
 //! | `0x83` | down | [`Down::Turns`] that ask for state hashes |
@@ -74,7 +75,9 @@ pub(crate) use mesh::{
     write_play_head, write_statement,
 };
 pub use up::{HASHES_MAX, HashRun, INPUTS_MAX, InputRun, Report, Up, decode_up};
-pub(crate) use up::{ReportHead, write_leave, write_ready, write_report};
+pub(crate) use up::{
+    ReportHead, decode_bare_report, write_leave, write_ready, write_report, write_snapshot_wish,
+};
 
 /// Version of the format; a side that meets another one refuses it.
 pub const VERSION: u8 = 2;
@@ -87,6 +90,7 @@ const REPORT: u8 = 0x02;
 const REPORT_LOADED: u8 = 0x09;
 const LEAVE: u8 = 0x03;
 const ANSWER: u8 = 0x06;
+const SNAPSHOT_WISH: u8 = 0x0b;
 const WELCOME: u8 = 0x81;
 const TURNS: u8 = 0x82;
 const TURNS_ASKING: u8 = 0x83;

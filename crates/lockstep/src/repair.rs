@@ -10,7 +10,7 @@ use crate::chain::Chain;
 /// Round trip assumed before one was seen; RFC 9002, section 6.2.2.
 const INITIAL_RTT_NANOS: u64 = 333_000_000;
 
-/// Ticks without a word after which a client is not caught up: it reports each tick.
+/// Ticks without a word after which a client that reports each tick is not caught up.
 const SILENT_TICKS: u64 = 5;
 
 /// What one client has and was sent.
@@ -39,6 +39,8 @@ pub(crate) struct RepairLimits {
     pub(crate) ticks: u32,
     /// Length of a tick.
     pub(crate) period_nanos: u64,
+    /// Ticks from one report of a client to its next.
+    pub(crate) report_ticks: u64,
     /// Longest run of bundles, in bytes.
     pub(crate) len_max: usize,
     /// Most that a budget holds.
@@ -134,7 +136,13 @@ impl Repair {
 
     /// Adds what a tick brings to the budget.
     pub(crate) fn on_tick(&mut self, limits: &RepairLimits) {
-        self.budget = self.budget.saturating_add(limits.gain).min(limits.burst);
+        self.on_ticks(1, limits);
+    }
+
+    /// Adds what `count` ticks bring to the budget.
+    pub(crate) fn on_ticks(&mut self, count: u32, limits: &RepairLimits) {
+        let gain = limits.gain.saturating_mul(count);
+        self.budget = self.budget.saturating_add(gain).min(limits.burst);
     }
 
     /// Chooses the bundles for a datagram.
@@ -144,9 +152,25 @@ impl Repair {
         closed: &Closed<'_>,
         limits: &RepairLimits,
     ) -> Slice {
-        let slice = self
-            .catch_up(now, closed, limits)
-            .unwrap_or_else(|| self.newest(closed, limits));
+        self.slice_by(now, closed, limits, |oldest| newest(closed, oldest, limits))
+    }
+
+    /// As [`slice`](Self::slice), where `newest` says which are the newest bundles, from the tick on
+    /// that it is told, that fit one datagram.
+    pub(crate) fn slice_by(
+        &mut self,
+        now: Instant,
+        closed: &Closed<'_>,
+        limits: &RepairLimits,
+        newest: impl FnOnce(Tick) -> Range<u32>,
+    ) -> Slice {
+        let slice = self.catch_up(now, closed, limits).unwrap_or_else(|| {
+            // The last few, and those that were never sent.
+            let last = closed.end.minus(limits.ticks);
+            let ticks = newest(last.min(self.unsent).max(self.next));
+            let is_catch_up = false;
+            Slice { ticks, is_catch_up }
+        });
         self.unsent = self.unsent.max(Tick(slice.ticks.end));
         slice
     }
@@ -164,7 +188,8 @@ impl Repair {
 
     /// How old the oldest tick may be that a client lacks who gets all that is sent.
     fn patience(&self, limits: &RepairLimits) -> u64 {
-        let copies = limits.period_nanos.saturating_mul(limits.ticks.into());
+        let ticks = u64::from(limits.ticks).saturating_add(limits.report_ticks);
+        let copies = limits.period_nanos.saturating_mul(ticks.saturating_sub(1));
         self.answer_nanos(limits).saturating_add(copies)
     }
 
@@ -176,14 +201,19 @@ impl Repair {
         limits: &RepairLimits,
     ) -> Option<Slice> {
         let end = closed.end;
+        let is_behind = self.is_gap || age(now, closed.next_at) > self.patience(limits);
+        if self.next >= end || !is_behind {
+            self.catching_up = None;
+            return None;
+        }
         // Sending again to one that cannot be heard would spend its budget on an outage; its first
         // word after it says where to begin.
         let silence = self
             .heard
             .map_or(u64::MAX, |at| now.as_nanos().saturating_sub(at.as_nanos()));
-        let is_silent = silence > limits.period_nanos.saturating_mul(SILENT_TICKS);
-        let is_behind = self.is_gap || age(now, closed.next_at) > self.patience(limits);
-        if self.next >= end || is_silent || !is_behind {
+        let silent_ticks = limits.report_ticks.saturating_mul(SILENT_TICKS);
+        let is_silent = silence > limits.period_nanos.saturating_mul(silent_ticks);
+        if is_silent {
             self.catching_up = None;
             return None;
         }
@@ -222,29 +252,24 @@ impl Repair {
             is_catch_up: true,
         })
     }
+}
 
-    /// The last few ticks, those included that were never sent, as many as fit.
-    fn newest(&self, closed: &Closed<'_>, limits: &RepairLimits) -> Slice {
-        let end = closed.end;
-        let oldest = end.minus(limits.ticks).min(self.unsent).max(self.next);
-        let mut len = 0_usize;
-        let mut start = end;
-        while start > oldest {
-            let before = start.minus(1);
-            let Some(bundle) = closed.chain.get(before) else {
-                break;
-            };
-            if len.saturating_add(bundle.len()) > limits.len_max {
-                break;
-            }
-            len = len.saturating_add(bundle.len());
-            start = before;
+/// The newest bundles from `oldest` on, as many as fit.
+pub(crate) fn newest(closed: &Closed<'_>, oldest: Tick, limits: &RepairLimits) -> Range<u32> {
+    let mut len = 0_usize;
+    let mut start = closed.end;
+    while start > oldest {
+        let before = start.minus(1);
+        let Some(bundle) = closed.chain.get(before) else {
+            break;
+        };
+        if len.saturating_add(bundle.len()) > limits.len_max {
+            break;
         }
-        Slice {
-            ticks: start.0..end.0,
-            is_catch_up: false,
-        }
+        len = len.saturating_add(bundle.len());
+        start = before;
     }
+    start.0..closed.end.0
 }
 
 /// Nanoseconds since `at`; 0 where that is not known.

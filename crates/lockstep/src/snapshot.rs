@@ -53,6 +53,16 @@ pub(crate) fn write_from(
     out
 }
 
+/// The first tick that is not part of a snapshot, for one who does not know what its inputs mean;
+/// `None` where its head is none.
+pub(crate) fn next_of(bytes: &[u8], shape: Shape) -> Option<Tick> {
+    let mut reader = Reader::new(bytes);
+    let next = Tick(reader.u32().ok()?);
+    reader.u64().ok()?;
+    bundle::check(reader.rest(), shape).ok()?;
+    is_playable(next).then_some(next)
+}
+
 /// Takes a snapshot apart; `None` where its head is none.
 pub(crate) fn read<'a>(
     bytes: &'a [u8],
@@ -67,9 +77,12 @@ pub(crate) fn read<'a>(
     let (row_bytes, state) = rest.split_at_checked(len)?;
     let mut row = Row::initial(shape.seats, shape.width, neutral);
     bundle::apply(row_bytes, &mut row).ok()?;
-    // Tick 0 follows nothing, and after the last there is nothing to follow.
-    let is_playable = next > Tick(0) && next <= Tick::LAST;
-    is_playable.then_some((SnapshotHead { next, log, row }, state))
+    is_playable(next).then_some((SnapshotHead { next, log, row }, state))
+}
+
+/// Tick 0 follows nothing, and after the last there is nothing to follow.
+fn is_playable(next: Tick) -> bool {
+    next > Tick(0) && next <= Tick::LAST
 }
 
 /// Room for the head of most matches.

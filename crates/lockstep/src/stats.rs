@@ -51,6 +51,52 @@ pub struct ServerStats {
     pub dropped_ack: u64,
     /// Datagrams whose inputs are coded against one that is gone.
     pub dropped_reference: u64,
+    /// What spectators were sent, and what they said.
+    pub spectators: SpectatorStats,
+}
+
+/// What was counted of those who watch; none of it ever goes back.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct SpectatorStats {
+    /// Datagrams with turns.
+    pub turns_sent: u64,
+    /// Datagrams that were filled with old ticks for one behind.
+    pub catch_up_datagrams: u64,
+    /// Snapshots that one began to get.
+    pub snapshots_begun: u64,
+    /// Datagrams dropped: not of this format, or nothing that one says who watches.
+    pub dropped_malformed: u64,
+    /// Datagrams whose acknowledgement lies outside what was shown.
+    pub dropped_ack: u64,
+    /// Datagrams whose inputs were dropped: who watches does not play.
+    pub dropped_inputs: u64,
+}
+
+/// What a [`RelayFan`](crate::RelayFan) counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct FanStats {
+    /// Ticks passed on.
+    pub ticks: u64,
+    /// Bundles that arrived and were there already.
+    pub bundles_repeated: u64,
+    /// Bundles too far ahead to be kept.
+    pub bundles_early: u64,
+    /// Snapshots that came.
+    pub snapshots: u64,
+    /// Datagrams sent, both ways.
+    pub datagrams_sent: u64,
+    /// Their bytes.
+    pub bytes_sent: u64,
+    /// Datagrams dropped: from the server, and not of this format.
+    pub dropped_malformed: u64,
+    /// Datagrams dropped: from nobody who watches here.
+    pub dropped_unknown_peer: u64,
+    /// Datagrams whose numbers lie outside every window.
+    pub dropped_window: u64,
+    /// What children were sent, and what they said.
+    pub children: SpectatorStats,
 }
 
 /// What a [`ClientPeer`](crate::ClientPeer) counted.

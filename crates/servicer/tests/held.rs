@@ -2,6 +2,10 @@
 //! allocates meanwhile.
 
 #![cfg(test)]
+#![expect(
+    clippy::print_stdout,
+    reason = "figures for people, which decide nothing"
+)]
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -3,7 +3,8 @@
 use core::time::Duration;
 
 use lockstep::{
-    ClientConfig, ClientPeer, Config, MatchServer, Origin, PeerId, ServerEvent, ServerStats,
+    ClientConfig, ClientPeer, Config, InputDelay, MatchServer, Origin, PeerId, ServerEvent,
+    ServerStats,
 };
 use wire::{Arrival, Instant, MatchId, Seat, Seed};
 
@@ -32,10 +33,13 @@ const MATCH: MatchId = MatchId([0x77; 16]);
 
 /// Frames between the newest tick that a client has heard of and the one its input is for: there
 /// by the quickest way and back by the slowest, a tick for one datagram that is lost, and a turn.
-fn input_delay(setup: &Setup) -> u8 {
+fn input_delay(setup: &Setup) -> InputDelay {
     let [shortest, longest] = setup.weather.delay;
     let way = shortest + longest + FRAME + setup.turn;
-    u8::try_from(way.as_nanos().div_ceil(FRAME.as_nanos())).map_or(60, |delay| delay.min(60))
+    let ticks = u8::try_from(way.as_nanos().div_ceil(FRAME.as_nanos())).ok();
+    ticks
+        .and_then(InputDelay::fixed)
+        .expect("a way of less than a second")
 }
 
 /// How long turns are held back: what jitter makes of them, and one datagram that is lost.

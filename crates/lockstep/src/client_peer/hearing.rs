@@ -50,10 +50,14 @@ impl<I: Input> ClientPeer<I> {
             is_due: false,
         };
         self.tell_costs();
-        self.events.push_back(ClientEvent::Welcome {
-            seat: welcome.seat,
-            seats: shape.seats,
-            match_id: welcome.match_id,
+        let (seats, match_id) = (shape.seats, welcome.match_id);
+        self.events.push_back(match welcome.seat {
+            Some(seat) => ClientEvent::Welcome {
+                seat,
+                seats,
+                match_id,
+            },
+            None => ClientEvent::Watching { seats, match_id },
         });
     }
 
@@ -79,7 +83,8 @@ impl<I: Input> ClientPeer<I> {
             {
                 self.events.push_back(ClientEvent::InputDelay { ticks });
             }
-            if session.boundary().is_some() {
+            // A spectator hears with its first turns, maybe none yet, that it was heard.
+            if session.boundary().is_some() || session.is_spectator() {
                 *ready_at = None;
             }
             if let Some(expected) = session.expected() {

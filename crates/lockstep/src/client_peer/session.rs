@@ -13,6 +13,7 @@ use super::hashes::Hashes;
 use super::ladder::Answers;
 use super::stall::Expected;
 use super::stepping::Stepping;
+use crate::audience::SPECTATOR_REPORT_TICKS;
 use crate::bundle::Shape;
 use crate::chain::{CHAIN_LEN, Chain, ChainReader};
 use crate::checksum::LogHash;
@@ -69,6 +70,8 @@ pub(super) struct Session {
     reported_end: Tick,
     pub(super) rungs: Rungs,
     pub(super) answers: Answers,
+    /// Boundaries since a spectator said what it has.
+    unsaid: u32,
 }
 
 /// A turn that was just read.
@@ -103,6 +106,7 @@ impl Session {
             reported_end: Tick(0),
             rungs: Rungs::new(config.hashes_kept),
             answers: Answers::new(),
+            unsaid: 0,
         }
     }
 
@@ -202,6 +206,11 @@ impl Session {
             let Some(index) = self.clock.as_mut().and_then(|clock| clock.pass(now)) else {
                 break;
             };
+            if self.is_spectator() {
+                self.unsaid = self.unsaid.saturating_add(1);
+                has_passed |= self.unsaid >= SPECTATOR_REPORT_TICKS || self.is_gap();
+                continue;
+            }
             has_passed = true;
             let tick = self.tick_for(index);
             if let Some(stepping) = &mut self.stepping {
@@ -290,8 +299,8 @@ impl Session {
 
     fn read(&mut self) -> Option<Read> {
         let tick = self.reader.read(&self.chain)?;
-        let seat = usize::from(self.welcome.seat.0);
-        let origin = self.reader.row().origins.get(seat);
+        let seat = self.welcome.seat.map(|seat| usize::from(seat.0));
+        let origin = seat.and_then(|seat| self.reader.row().origins.get(seat));
         let was_promised = self
             .promised
             .is_some_and(|(first, last)| first <= tick && tick <= last);
@@ -338,6 +347,10 @@ impl Session {
 
     pub(super) fn boundary(&self) -> Option<Instant> {
         self.clock.as_ref().map(TickClock::deadline)
+    }
+
+    pub(super) const fn is_spectator(&self) -> bool {
+        self.welcome.seat.is_none()
     }
 
     pub(super) const fn welcome(&self) -> &Welcome {
@@ -410,6 +423,11 @@ impl Session {
         self.stepping
             .as_ref()
             .map_or_else(|| self.reader.next(), Stepping::at)
+    }
+
+    /// Whether a tick is missing that the usual copies bring no more.
+    pub(super) fn is_gap(&self) -> bool {
+        self.end.plus(self.welcome.repair.into()) < self.seen_end
     }
 
     /// The tick that boundary `index` stamps; never one that is closed.

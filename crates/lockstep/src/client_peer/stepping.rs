@@ -32,7 +32,8 @@ const LOGS: u32 = 128;
 #[derive(Debug)]
 pub(super) struct Stepping {
     stepper: Stepper,
-    own: Seat,
+    /// Own seat; a spectator has none.
+    own: Option<Seat>,
     /// Ticks that may be predicted.
     window: u32,
     /// First tick that the game may not simulate ahead of its closing.
@@ -68,12 +69,14 @@ impl Stepping {
 
     /// Takes what our own player does in `tick`.
     pub(super) fn on_stamped(&mut self, tick: Tick, input: &[u8]) {
-        self.stepper.foresee(self.own, tick, input);
+        if let Some(own) = self.own {
+            self.stepper.foresee(own, tick, input);
+        }
     }
 
     /// Takes what another player does in `tick`, as the server heard it.
     pub(super) fn on_early(&mut self, seat: Seat, tick: Tick, input: &[u8]) {
-        if seat != self.own {
+        if Some(seat) != self.own {
             self.stepper.foresee(seat, tick, input);
         }
     }

@@ -28,6 +28,8 @@ pub(super) struct Inquiry {
     /// First tick that is known to differ.
     found: Tick,
     stage: Stage,
+    /// Whether the player loads another state when this one ends.
+    then_reload: bool,
     /// When the stage ends at the latest.
     deadline: Instant,
 }
@@ -53,6 +55,7 @@ impl Inquiry {
             first: suspicion.tick,
             found: suspicion.tick,
             stage: Stage::Over,
+            then_reload: false,
             deadline: Instant::ZERO,
         }
     }
@@ -194,6 +197,12 @@ impl Inquiry {
         first.or_else(|| self.witness.poll(now, question))
     }
 
+    /// Has the player load another state in the end; false where the end has come.
+    pub(super) const fn reload_after(&mut self) -> bool {
+        self.then_reload = matches!(self.stage, Stage::Asking(_));
+        self.then_reload
+    }
+
     pub(super) const fn seat(&self) -> Seat {
         self.seat
     }
@@ -263,6 +272,7 @@ impl Inquiry {
             tick: self.found,
             cause,
             section,
+            then_reload: self.then_reload,
         };
         self.stage = Stage::Telling(found);
         self.deadline = deadline;

@@ -435,6 +435,23 @@ fn whoever_leaves_is_not_waited_for() {
 }
 
 #[test]
+fn a_player_loads_another_state_when_its_own_was_searched() {
+    let mut search = Search::new(vec![hashes(45, 1, 0..60), right(0..60)], 41, 50);
+    assert!(search.ladder.reload_after(Seat(0)));
+    assert!(
+        !search.ladder.reload_after(Seat(1)),
+        "nobody searches there"
+    );
+    search.silent = vec![Seat(0)];
+    search.exchange();
+    while search.found.is_empty() {
+        search.pass(16);
+    }
+    assert!(search.found[0].then_reload, "also where nothing was found");
+    assert!(!search.ladder.reload_after(Seat(0)), "it is told already");
+}
+
+#[test]
 fn memory_is_bounded_by_what_two_answers_can_hold() {
     let mut most = Rungs::new(1_024);
     for tick in 0..60 {

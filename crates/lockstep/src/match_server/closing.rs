@@ -183,6 +183,7 @@ impl<I: Input> MatchServer<I> {
         self.stats.ticks_closed = self.stats.ticks_closed.saturating_add(1);
         self.on_tick_closed();
         self.judge_pace(now, tick);
+        self.show_closed(now);
         if tick >= Tick::LAST {
             self.close(now);
         }

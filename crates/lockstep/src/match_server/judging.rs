@@ -108,6 +108,10 @@ impl<I: Input> MatchServer<I> {
         self.search(&divergence);
         if reload {
             for seat in divergence.seats {
+                // Who loads another state has nothing more to say about its own.
+                if self.ladder.reload_after(seat) {
+                    continue;
+                }
                 self.resync(now, seat);
             }
         }

@@ -184,6 +184,9 @@ impl<I: Input> MatchServer<I> {
                 cause: found.cause,
                 section: found.section,
             });
+            if found.then_reload {
+                self.resync(self.now, found.seat);
+            }
         }
     }
 

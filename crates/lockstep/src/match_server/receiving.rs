@@ -20,6 +20,9 @@ use crate::{PeerId, Tick};
 impl<I: Input> MatchServer<I> {
     pub(super) fn on_datagram(&mut self, now: Instant, peer: PeerId, datagram: &[u8]) {
         let Some(seat) = self.peers.get(&peer).copied() else {
+            if self.on_spectators_datagram(now, peer, datagram) {
+                return;
+            }
             // Whoever still plays has not heard that it does not.
             if let Some((_, is_due)) = self.departed.get_mut(&peer)
                 && matches!(
@@ -45,7 +48,8 @@ impl<I: Input> MatchServer<I> {
             Ok(Up::Report(report)) => self.on_report(now, seat, &report),
             Ok(Up::Answer(answer)) => self.on_ladder_answer(seat, &answer),
             Ok(Up::Leave(reason)) => self.remove(seat, reason, CloseReason::Removed),
-            Err(_) => {
+            // A player asks for none: it is given one.
+            Ok(Up::SnapshotAsk) | Err(_) => {
                 self.stats.dropped_malformed = self.stats.dropped_malformed.saturating_add(1);
             }
         }

@@ -23,6 +23,9 @@ impl<I: Input> MatchServer<I> {
                 return Some(peer);
             }
         }
+        if let Some(peer) = self.transmit_to_audience(now, buf) {
+            return Some(peer);
+        }
         if self.phase == Phase::Running
             && let Some(peer) = self.transmit_snapshots(now, buf)
         {
@@ -48,7 +51,7 @@ impl<I: Input> MatchServer<I> {
         player.is_due = false;
         if !player.is_ready() {
             let peer = player.peer;
-            write_welcome(buf, &self.welcome(seat));
+            write_welcome(buf, &self.welcome(Some(seat)));
             return Some(peer);
         }
         if self.phase != Phase::Running || !player.has_turns() {
@@ -82,7 +85,7 @@ impl<I: Input> MatchServer<I> {
         Some(player.peer)
     }
 
-    fn welcome(&self, seat: Seat) -> Welcome {
+    pub(super) fn welcome(&self, seat: Option<Seat>) -> Welcome {
         Welcome {
             mode: match self.config.close {
                 ClosePolicy::Clock { .. } => Mode::Clock,

@@ -126,6 +126,9 @@ impl<I: Input> MatchServer<I> {
 
     /// Has the player of `seat` load a snapshot and go on from it, as one whose state went wrong;
     /// its inputs count meanwhile. Players who hold no seat, or get one already, are ignored.
+    ///
+    /// After a [`ServerEvent::Desync`], wait for the [`ServerEvent::Divergence`]: who has loaded
+    /// another state cannot say any more where its own went wrong.
     pub fn resync(&mut self, now: Instant, seat: Seat) {
         let now = self.advance(now);
         let place = self.places.get_mut(usize::from(seat.0));
@@ -154,7 +157,7 @@ impl<I: Input> MatchServer<I> {
     /// Starts the transfers that are wanted, or sees that there is something to transfer.
     pub(super) fn serve_snapshots(&mut self, now: Instant) {
         let is_wanted = |place: &Place| place.player().is_some_and(|player| player.wants_snapshot);
-        if !self.places.iter().any(is_wanted) {
+        if !self.places.iter().any(is_wanted) && !self.audience_wants_snapshot() {
             self.snapshots.is_wanted = false;
             self.snapshots.donation = None;
             return;
@@ -173,6 +176,7 @@ impl<I: Input> MatchServer<I> {
         };
         let (next, donor) = (offered.next, offered.donor);
         let bytes = Arc::clone(&offered.bytes);
+        self.stock_audience(now, next, Arc::clone(&bytes));
         for place in &mut self.places {
             let Some(player) = place.player_mut().filter(|player| player.wants_snapshot) else {
                 continue;
@@ -273,6 +277,7 @@ impl<I: Input> MatchServer<I> {
         self.snapshots.offered = None;
         self.snapshots.donation = None;
         self.snapshots.passed_over.push(donor);
+        self.audience.forget_stock();
         self.want_for(now, seat);
         true
     }
@@ -398,5 +403,6 @@ impl<I: Input> MatchServer<I> {
                 self.remove(seat, LeaveReason::Behind, CloseReason::Behind);
             }
         }
+        self.give_up_on_audience();
     }
 }

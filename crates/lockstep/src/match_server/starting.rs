@@ -33,6 +33,7 @@ impl<I: Input> MatchServer<I> {
         place.log.clear();
         place.holder = Holder::Held(Player::new(peer, now, until, &self.limits));
         self.departed.remove(&peer);
+        self.audience.forget(peer);
         self.peers.insert(peer, seat);
         if self.phase == Phase::Gathering {
             debug_assert_eq!(end, Tick(0), "no tick closes before the start");

@@ -200,6 +200,7 @@ fn limits(config: &MeshConfig, shape: Shape) -> Result<RepairLimits, MeshConfigE
     Ok(RepairLimits {
         ticks: config.repair.get().into(),
         period_nanos: period.into(),
+        report_ticks: 1,
         len_max,
         burst: config.catch_up_burst,
         gain: u32::try_from(gain).unwrap_or(u32::MAX),

@@ -45,7 +45,7 @@ pub const PERIOD_NANOS: RangeInclusive<u32> = 1_000_000..=1_000_000_000;
 /// | field | bytes |
 /// |---|---|
 /// | kind, version, mode (0 clock, 1 wait-all, 2 quorum) | 1 each |
-/// | seat count, own seat, input width in bits | 2 each |
+/// | seat count, own seat (`0xffff` for a spectator), input width in bits | 2 each |
 /// | tick period in nanoseconds, 1,000,000 to 1,000,000,000 | 4 |
 /// | input delay in ticks, least and most, 1 to 60 | 1 each |
 /// | ticks in each datagram, 1 to 8 | 1 |
@@ -57,8 +57,8 @@ pub struct Welcome {
     pub mode: Mode,
     /// Seats and input width; both within their types' ranges.
     pub shape: Shape,
-    /// The receiver's seat, below the seat count.
-    pub seat: Seat,
+    /// The receiver's seat, below the seat count; a spectator has none.
+    pub seat: Option<Seat>,
     /// Length of a tick, in nanoseconds; [`PERIOD_NANOS`].
     pub period_nanos: u32,
     /// Ticks between the newest tick a client could have heard of and the one its input is for.
@@ -70,6 +70,9 @@ pub struct Welcome {
     /// The match.
     pub match_id: MatchId,
 }
+
+/// What stands for no seat; no match has so many.
+const NO_SEAT: u16 = u16::MAX;
 
 /// Who closes ticks, and when.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -191,7 +194,7 @@ fn decode_welcome(mut reader: Reader<'_>) -> Result<Welcome, DecodeError> {
         _ => return Err(DecodeError::Malformed),
     };
     let seats = reader.u16()?;
-    let seat = reader.u16()?;
+    let seat = Some(reader.u16()?).filter(|seat| *seat != NO_SEAT);
     let width = Width::new(reader.u16()?).ok_or(DecodeError::Malformed)?;
     let period_nanos = reader.u32()?;
     let [delay_min, delay_max] = reader.array()?;
@@ -200,13 +203,13 @@ fn decode_welcome(mut reader: Reader<'_>) -> Result<Welcome, DecodeError> {
     let hash_interval = NonZeroU8::new(reader.u8()?).ok_or(DecodeError::Malformed)?;
     let match_id = MatchId(reader.array()?);
     let is_playable = PERIOD_NANOS.contains(&period_nanos) && Repair::new(repair).is_some();
-    if !reader.is_empty() || seat >= seats || !is_playable {
+    if !reader.is_empty() || seat.is_some_and(|seat| seat >= seats) || !is_playable {
         return Err(DecodeError::Malformed);
     }
     Ok(Welcome {
         mode,
         shape: Shape { seats, width },
-        seat: Seat(seat),
+        seat: seat.map(Seat),
         period_nanos,
         input_delay,
         repair,
@@ -250,7 +253,7 @@ pub(crate) fn write_welcome(out: &mut Vec<u8>, welcome: &Welcome) {
         Mode::Quorum => 2,
     });
     writer.u16(welcome.shape.seats);
-    writer.u16(welcome.seat.0);
+    writer.u16(welcome.seat.map_or(NO_SEAT, |seat| seat.0));
     writer.u16(welcome.shape.width.get());
     writer.u32(welcome.period_nanos);
     writer.u8(welcome.input_delay.min());

@@ -3,7 +3,7 @@
 use wire::Reader;
 
 use super::ladder::{Answer, decode_answer};
-use super::{ANSWER, DecodeError, LEAVE, READY, REPORT, REPORT_LOADED, VERSION};
+use super::{ANSWER, DecodeError, LEAVE, READY, REPORT, REPORT_LOADED, SNAPSHOT_WISH, VERSION};
 use crate::Tick;
 use crate::bits::{BitReader, BitWriter, Malformed};
 use crate::delta;
@@ -30,6 +30,8 @@ pub enum Up<'a> {
     Leave(LeaveReason),
     /// What the server asked for, to find where a desync began.
     Answer(Answer<'a>),
+    /// It watches, and wants a snapshot for those it serves.
+    SnapshotAsk,
 }
 
 /// What a client says each tick.
@@ -197,10 +199,26 @@ pub(crate) fn write_ready(out: &mut Vec<u8>, next: Tick) {
     out.extend_from_slice(&next.0.to_be_bytes());
 }
 
+/// Appends word that a spectator wants a snapshot for others.
+pub(crate) fn write_snapshot_wish(out: &mut Vec<u8>) {
+    out.push(SNAPSHOT_WISH);
+}
+
 /// Appends word that the client goes; a reason that is the server's to give is none of its.
 pub(crate) fn write_leave(out: &mut Vec<u8>, reason: LeaveReason) {
     debug_assert!(reason.is_players(), "`leave` takes no other");
     out.extend_from_slice(&[LEAVE, reason.code()]);
+}
+
+/// Reads the low half of `next` and the gap of a report that says nothing else, as spectators'
+/// reports are; `None` for any other datagram.
+pub(crate) const fn decode_bare_report(datagram: &[u8]) -> Option<(u16, bool)> {
+    // Behind the gap three numbers of one bit each, all 0, and the padding.
+    match *datagram {
+        [REPORT, high, low, 0x70] => Some((u16::from_be_bytes([high, low]), false)),
+        [REPORT, high, low, 0xf0] => Some((u16::from_be_bytes([high, low]), true)),
+        _ => None,
+    }
 }
 
 /// Reads a datagram from a client whose inputs have `width` bits.
@@ -235,6 +253,7 @@ pub fn decode_up(datagram: &[u8], width: Width) -> Result<Up<'_>, DecodeError> {
             end(&reader).map(|()| Up::Leave(reason))
         }
         ANSWER => decode_answer(reader).map(Up::Answer),
+        SNAPSHOT_WISH => end(&reader).map(|()| Up::SnapshotAsk),
         unknown => Err(DecodeError::UnknownKind(unknown)),
     }
 }

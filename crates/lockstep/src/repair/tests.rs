@@ -7,6 +7,7 @@ const PERIOD: u64 = 10_000_000;
 const LIMITS: RepairLimits = RepairLimits {
     ticks: 4,
     period_nanos: PERIOD,
+    report_ticks: 1,
     len_max: 20,
     burst: 40,
     gain: 5,

@@ -55,9 +55,7 @@ impl Game {
             before = *part;
             *part = hasher.finish();
         }
-        if let Some(flip) = self.flip
-            && flip.tick == turn.tick()
-        {
+        if let Some(flip) = self.flip.take_if(|flip| flip.tick == turn.tick()) {
             self.parts[flip.section] ^= 1 << flip.bit;
         }
     }

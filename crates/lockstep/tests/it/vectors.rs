@@ -118,7 +118,7 @@ fn down_vectors_mean_what_they_meant() {
     let welcome = Welcome {
         mode: Mode::Quorum,
         shape: SHAPE,
-        seat: Seat(2),
+        seat: Some(Seat(2)),
         period_nanos: 16_666_666,
         input_delay: InputDelay::adaptive(6, 20).unwrap(),
         repair: 4,

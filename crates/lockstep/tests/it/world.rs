@@ -69,6 +69,8 @@ pub(crate) struct Player<I> {
     pub(crate) own: Vec<(I, lockstep::Origin)>,
     /// The newest input submitted for each tick.
     pub(crate) submitted: BTreeMap<Tick, I>,
+    /// The tick that the newest was promised for, and how many were stamped before.
+    pub(crate) promised: Option<(Tick, u64)>,
     pub(crate) events: Vec<ClientEvent>,
     /// Ticks whose state hashes its game does not report.
     pub(crate) unreported: Range<u32>,
@@ -166,6 +168,7 @@ impl<I: Input + Clone + PartialEq + core::fmt::Debug> World<I> {
                 turned_at: Vec::new(),
                 own: Vec::new(),
                 submitted: BTreeMap::new(),
+                promised: None,
                 events: Vec::new(),
                 unreported: 0..0,
                 diverges_at: None,
@@ -226,6 +229,7 @@ impl<I: Input + Clone + PartialEq + core::fmt::Debug> World<I> {
         player.turned_at.clear();
         player.own.clear();
         player.submitted.clear();
+        player.promised = None;
     }
 
     /// Has the player of `index` come back with all it had, its session having been lost.
@@ -313,6 +317,12 @@ impl<I: Input + Clone + PartialEq + core::fmt::Debug> World<I> {
             if !player.is_paused
                 && let Ok(tick) = player.machine.submit(player.local(self.now), &input)
             {
+                // One that was not stamped yet is replaced, also where the delay has changed since.
+                let stamped = player.machine.stats().inputs;
+                if let Some((before, _)) = player.promised.filter(|(_, at)| *at == stamped) {
+                    player.submitted.remove(&before);
+                }
+                player.promised = Some((tick, stamped));
                 player.submitted.insert(tick, input);
             }
         }

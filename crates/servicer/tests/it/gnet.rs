@@ -1,4 +1,4 @@
-//! The faults that the UDP servicers of game_network had, each as a situation that is gone.
+//! The faults that the UDP servicers of `game_network` had, each as a situation that is gone.
 
 use crate::toy::{Ask, News, Service, next, plain, receive};
 

@@ -1,5 +1,10 @@
 //! Several servicers behind one port.
 
+#![expect(
+    clippy::print_stdout,
+    reason = "figures for people, which decide nothing"
+)]
+
 use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::net::SocketAddr;

@@ -1,5 +1,10 @@
 //! A reliable server and its clients; what both ways to divide clients promise runs over both.
 
+#![expect(
+    clippy::print_stdout,
+    reason = "figures for people, which decide nothing"
+)]
+
 mod end;
 mod exchange;
 mod gnet;

@@ -59,7 +59,7 @@ fn l1_gnet_g11_players_join_and_play_from_another_network_namespace() {
 
     let may = thread::spawn(|| leave() && ip("link set lo up"));
     if !may.join().unwrap() {
-        println!("not available here: it takes the right to make network namespaces");
+        eprintln!("not available here: it takes the right to make network namespaces");
         return;
     }
     let (tell, told) = channel();

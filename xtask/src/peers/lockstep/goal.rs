@@ -228,7 +228,7 @@ const GOALS: [Goal; 54] = [
         Bound::AtMost(0.0),
     ),
     Goal::server("G3", "p64", "encodes_per_tick", Bound::AtMost(1.0)),
-    Goal::elsewhere("G4", "a spectator at the server: there are none yet"),
+    Goal::elsewhere("G4", "a spectator at the server: none is timed yet"),
     Goal::elsewhere("G5", "sealed players over loopback: no sockets here"),
     // 60.0: what three digits show.
     Goal::mesh("G6", "p2/lockstep-d4", FPS, Bound::AtLeast(59.95)),
@@ -245,7 +245,7 @@ const GOALS: [Goal; 54] = [
     ),
     Goal::elsewhere(
         "G8",
-        "adaptive delay beside the best fixed one: there is none yet",
+        "adaptive delay: `ls_g8_adaptive_delay_is_within_a_tenth_of_the_best_fixed_one`",
     ),
     Goal::server("G9", "p8/loss5", STALLED, Bound::AtMost(0.5)),
     Goal::server("G9", "p8/loss5", "p999_stall_ms", Bound::AtMost(34.0)),
@@ -277,19 +277,34 @@ const GOALS: [Goal; 54] = [
     Goal::server("G13", "p4/outage", "others_stalled_ms", Bound::AtMost(0.0)),
     // A round trip and two ticks, seen at the next turn.
     Goal::server("G13", "p4/outage", "caught_up_ms", Bound::AtMost(137.4)),
-    Goal::elsewhere("G14", "late join: nobody joins a running match yet"),
+    Goal::elsewhere(
+        "G14",
+        "late join: `ls_g14_a_mebibyte_at_10_mbit_is_in_step_within_1_4_s_and_stalls_nobody`",
+    ),
     Goal::server("G15", "p2/desync", "desync_p50_ms", Bound::AtMost(150.0)),
     Goal::server("G15", "p4/desync", "desync_p50_ms", Bound::AtMost(150.0)),
     Goal::mesh("G15", "p2/desync", "desync_p50_ms", Bound::AtMost(150.0)),
     Goal::mesh("G15", "p4/desync", "desync_p50_ms", Bound::AtMost(150.0)),
-    Goal::elsewhere("G15", "which tick and section: tests of the crate say"),
+    Goal::elsewhere(
+        "G15",
+        "tick and section: `sim_ls_g15_tick_and_section_are_told_within_two_more_round_trips`",
+    ),
     // Two round trips, and the 99th of 100 starts.
     Goal::server("G16", "p4/start", "first_step_p50_ms", Bound::AtMost(200.0)),
     Goal::server("G16", "p4/start", "first_step_p99_ms", Bound::AtMost(350.0)),
     Goal::mesh("G16", "p4/start", "first_step_p99_ms", Bound::AtMost(350.0)),
-    Goal::elsewhere("G17", "sync test: there is none here yet"),
-    Goal::elsewhere("G18", "save policy: there is none here yet"),
-    Goal::elsewhere("G19", "replay: tests of the crate say"),
+    Goal::elsewhere(
+        "G17",
+        "time of a sync test: none is taken yet, `ls_g17_...` counts steps",
+    ),
+    Goal::elsewhere(
+        "G18",
+        "save policy: `ls_g18_auto_costs_at_most_a_twentieth_more_than_the_better_policy`",
+    ),
+    Goal::elsewhere(
+        "G19",
+        "replay: `ls_g19_an_hour_of_eight_pads_takes_at_most_a_megabyte`",
+    ),
     Goal::elsewhere("G20", "TCP clients: no sockets here"),
     Goal::elsewhere("G21", "`cargo xtask sim --crate lockstep` says"),
 ];

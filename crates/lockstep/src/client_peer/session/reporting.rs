@@ -27,10 +27,14 @@ impl Session {
         if tick.plus(1) != next || tick < self.reported_end {
             return Err(ReportError::OutOfOrder);
         }
+        if self.is_spectator() {
+            self.reported_end = tick.plus(1);
+            return Ok(());
+        }
         let log = self.log();
         let hash = log.report(root);
         let interval = u32::from(self.welcome.hash_interval.get());
-        if tick.0.is_multiple_of(interval) {
+        if tick.0.is_multiple_of(interval) && !self.is_spectator() {
             let step = tick.0.checked_div(interval).unwrap_or(0);
             self.hashes.push(step, hash)?;
         }
@@ -41,6 +45,11 @@ impl Session {
     }
 
     pub(in crate::client_peer) fn write_report(&mut self, out: &mut Vec<u8>) {
+        self.unsaid = 0;
+        if self.is_spectator() {
+            self.write_spectators_report(out);
+            return;
+        }
         let interval = u32::from(self.welcome.hash_interval.get());
         let newest = self
             .end
@@ -51,7 +60,7 @@ impl Session {
         let mut head = ReportHead {
             loaded: self.loaded,
             next_low: self.end.low(),
-            is_gap: self.end.plus(self.welcome.repair.into()) < self.seen_end,
+            is_gap: self.is_gap(),
             lag: self.end.since(self.simulated()),
             hashes: newest.map_or_else(HashRun::default, |newest| self.hashes.take(newest)),
             ahead: self.history.first().since(self.end),
@@ -75,6 +84,17 @@ impl Session {
         head.is_fresh = true;
         let inputs = self.history.inputs().skip(skipped);
         write_report(out, &head, width, &self.neutral, inputs);
+    }
+
+    /// Says what is there; who watches has no more to say, and nobody waits for it.
+    fn write_spectators_report(&self, out: &mut Vec<u8>) {
+        let head = ReportHead {
+            next_low: self.end.low(),
+            is_gap: self.is_gap(),
+            ..ReportHead::default()
+        };
+        let width = self.welcome.shape.width;
+        write_report(out, &head, width, &self.neutral, core::iter::empty());
     }
 
     /// How many of the newest inputs can still arrive in time: the newest comes `slack` before its

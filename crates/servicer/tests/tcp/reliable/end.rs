@@ -15,7 +15,7 @@ use crate::toy::PATIENCE;
 #[test]
 fn ls_18_l7_a_shutdown_says_why_writes_all_and_joins_every_thread() {
     on_both(|config| {
-        let mut stage = Stage::named("ls18why", config);
+        let mut stage = Stage::named("ls18why", &config);
         let mut clients: Vec<_> = (0..5).map(|_| stage.join("crowd")).collect();
         let servicers = stage.server.counters().len();
         until(|| threads("ls18why") == servicers);
@@ -51,7 +51,7 @@ fn ls_18_at_the_deadline_what_is_not_written_is_counted_as_dropped() {
     on_both(|mut config| {
         config.queued_bytes_max = 64 << 20;
         config.queued_age_max = PATIENCE;
-        let mut stage = Stage::named("ls18late", config);
+        let mut stage = Stage::named("ls18late", &config);
         let (stranger, id) = stage.join_by_hand();
         let (mut client, other) = stage.join("reader");
         let payload = Bytes::from(vec![7; 60_000]);
@@ -78,7 +78,7 @@ fn ls_18_at_the_deadline_what_is_not_written_is_counted_as_dropped() {
 #[test]
 fn ls_18_a_handle_that_is_dropped_leaves_no_thread_and_no_socket() {
     on_both(|config| {
-        let mut stage = Stage::named("ls18drop", config);
+        let mut stage = Stage::named("ls18drop", &config);
         let (mut client, _) = stage.join("member");
         let mut waiting = stage.call("waiting");
         let request = stage.request();
@@ -100,7 +100,7 @@ fn ls_18_a_handle_that_is_dropped_leaves_no_thread_and_no_socket() {
 #[test]
 fn ls_18_a_panic_in_one_servicer_closes_its_connections_and_no_others() {
     on_both(|config| {
-        let mut stage = Stage::named("ls18panic", config);
+        let mut stage = Stage::named("ls18panic", &config);
         let mut clients: Vec<_> = (0..6).map(|_| stage.join("crowd")).collect();
         let victim = clients[0].1;
         // Dropped by the servicer, once it has written it.
@@ -147,7 +147,7 @@ fn ls_18_a_panic_in_one_servicer_closes_its_connections_and_no_others() {
 #[test]
 fn l7_a_server_that_is_lost_is_an_error_to_its_client() {
     on_both(|config| {
-        let mut stage = Stage::new(config);
+        let mut stage = Stage::new(&config);
         let (mut client, id) = stage.join("ann");
         let payload = Bytes::from_owner(Bomb(b"boom".to_vec()));
         stage.server.send(id, payload).unwrap();
@@ -164,7 +164,7 @@ fn l7_a_server_that_is_lost_is_an_error_to_its_client() {
 fn a_thread_ends_with_its_client() {
     let mut config = servicer::ReliableConfig::default();
     config.servicers = Some(TcpServicers::ThreadPerClient);
-    let mut stage = Stage::named("leaver", config);
+    let mut stage = Stage::named("leaver", &config);
     for _ in 0..4 {
         let (client, id) = stage.join("short");
         drop(client);
@@ -178,24 +178,21 @@ fn a_thread_ends_with_its_client() {
 
 /// The member that the next news says has lost its servicer.
 fn lost(stage: &mut Stage) -> MemberId {
-    match stage.next() {
-        ServerEvent::Left {
-            member,
-            cause: LeaveCause::ServicerEnded,
-        } => member,
-        other => panic!("{other:?}"),
-    }
+    left_for(stage, LeaveCause::ServicerEnded)
 }
 
 /// The member that the next news says has left with the server.
 fn sent_away(stage: &mut Stage) -> MemberId {
-    match stage.next() {
-        ServerEvent::Left {
-            member,
-            cause: LeaveCause::ShutDown,
-        } => member,
-        other => panic!("{other:?}"),
-    }
+    left_for(stage, LeaveCause::ShutDown)
+}
+
+fn left_for(stage: &mut Stage, expected: LeaveCause) -> MemberId {
+    let event = stage.next();
+    let ServerEvent::Left { member, cause } = event else {
+        panic!("{event:?}")
+    };
+    assert_eq!(cause, expected);
+    member
 }
 
 /// Waits for the end of a client, whatever it hears before.

@@ -10,7 +10,7 @@ use super::stage::{MOMENT, Stage, closed, heard, message, on_both, text};
 #[test]
 fn l2_every_message_reaches_its_addressee_and_nobody_else() {
     on_both(|config| {
-        let mut stage = Stage::new(config);
+        let mut stage = Stage::new(&config);
         let mut clients: Vec<_> = (0..12)
             .map(|number| stage.join(&number.to_string()))
             .collect();
@@ -59,7 +59,7 @@ fn l2_every_message_reaches_its_addressee_and_nobody_else() {
 #[test]
 fn l3_who_is_refused_learns_why_and_who_is_accepted_hears_that_first() {
     on_both(|config| {
-        let mut stage = Stage::new(config);
+        let mut stage = Stage::new(&config);
         let mut rude = stage.call("rude:wrong");
         let request = stage.request();
         assert_eq!(request.address().unwrap().ip(), stage.address.ip());
@@ -93,7 +93,7 @@ fn l3_who_is_refused_learns_why_and_who_is_accepted_hears_that_first() {
 #[test]
 fn l3_chat_goes_to_all_under_the_name_that_the_server_set() {
     on_both(|config| {
-        let mut stage = Stage::new(config);
+        let mut stage = Stage::new(&config);
         let names = ["ann", "bob", "eve"];
         let mut clients: Vec<_> = names.iter().map(|name| stage.join(name)).collect();
         // Whatever a client claims to be, the server names it by whom it let in.
@@ -114,7 +114,7 @@ fn l3_chat_goes_to_all_under_the_name_that_the_server_set() {
 #[test]
 fn l3_each_end_of_a_member_is_told_with_its_cause() {
     on_both(|config| {
-        let mut stage = Stage::new(config);
+        let mut stage = Stage::new(&config);
         let (leaver, left) = stage.join("leaver");
         let (mut rude, dismissed) = stage.join("rude");
         leaver.shutdown(MOMENT);
@@ -135,7 +135,7 @@ fn l3_each_end_of_a_member_is_told_with_its_cause() {
 fn a_message_over_the_limit_is_refused_here_and_closes_there() {
     on_both(|mut config| {
         config.message_bytes_max = 2_000;
-        let mut stage = Stage::new(config);
+        let mut stage = Stage::new(&config);
         let (client, id) = stage.join("ann");
         let (fits, over) = (Bytes::from(vec![7; 2_000]), Bytes::from(vec![7; 2_001]));
         assert_eq!(
@@ -160,7 +160,7 @@ fn a_message_over_the_limit_is_refused_here_and_closes_there() {
 #[test]
 fn ls_g20_a_message_for_all_is_one_order_for_each_servicer() {
     on_both(|config| {
-        let mut stage = Stage::new(config);
+        let mut stage = Stage::new(&config);
         let mut clients: Vec<_> = (0..12).map(|_| stage.join("crowd")).collect();
         let before = stage.sum(|counters| counters.requests);
         stage.server.send(Dest::All, text("to all")).unwrap();
@@ -182,7 +182,7 @@ fn ls_g20_a_message_for_all_is_one_order_for_each_servicer() {
 fn members_are_spread_evenly_and_their_number_is_limited() {
     on_both(|mut config| {
         config.clients_max = 6;
-        let mut stage = Stage::new(config);
+        let mut stage = Stage::new(&config);
         let mut clients: Vec<_> = (0..6).map(|_| stage.join("crowd")).collect();
         let loads: Vec<_> = stage.server.counters();
         let loads: Vec<_> = loads.iter().skip(1).map(|it| it.taken_over).collect();

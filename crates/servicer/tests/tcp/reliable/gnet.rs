@@ -1,4 +1,4 @@
-//! The faults that the servicers of game_network had, each as a situation that is gone.
+//! The faults that the servicers of `game_network` had, each as a situation that is gone.
 
 use std::io::Write;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use crate::toy::PATIENCE;
 #[test]
 fn gnet_g1_a_client_is_let_in_whatever_the_length_of_what_it_says() {
     on_both(|config| {
-        let mut stage = Stage::new(config);
+        let mut stage = Stage::new(&config);
         let mut clients = Vec::new();
         for len in [0, 1, 2, 100, 1_024] {
             let (mut client, id) = stage.join(&"x".repeat(len));
@@ -28,7 +28,7 @@ fn gnet_g1_a_client_is_let_in_whatever_the_length_of_what_it_says() {
 #[test]
 fn gnet_g2_every_servicer_that_is_made_has_a_thread() {
     on_both(|config| {
-        let mut stage = Stage::named("g2", config);
+        let mut stage = Stage::named("g2", &config);
         let clients: Vec<_> = (0..3).map(|_| stage.join("crowd")).collect();
         // The one at the door, and one for each client, or those of the pool: three either way.
         assert_eq!(stage.server.counters().len(), 4);
@@ -41,7 +41,7 @@ fn gnet_g2_every_servicer_that_is_made_has_a_thread() {
 #[test]
 fn gnet_g7_what_is_for_one_is_not_taken_by_the_thread_of_another() {
     on_both(|config| {
-        let mut stage = Stage::new(config);
+        let mut stage = Stage::new(&config);
         let (mut ann, for_ann) = stage.join("ann");
         let (mut bob, for_bob) = stage.join("bob");
         for number in 0..500 {
@@ -61,7 +61,7 @@ fn gnet_g7_what_is_for_one_is_not_taken_by_the_thread_of_another() {
 #[test]
 fn gnet_g8_messages_that_come_together_or_in_pieces_are_told_apart() {
     on_both(|config| {
-        let mut stage = Stage::new(config);
+        let mut stage = Stage::new(&config);
         let (mut stranger, id) = stage.join_by_hand();
         let mut together = Vec::new();
         for word in ["one", "", "three"] {
@@ -88,7 +88,7 @@ fn gnet_g8_messages_that_come_together_or_in_pieces_are_told_apart() {
 #[test]
 fn gnet_g9_what_a_client_says_leaves_it() {
     on_both(|config| {
-        let mut stage = Stage::new(config);
+        let mut stage = Stage::new(&config);
         let (client, id) = stage.join("ann");
         client.send(text("hello")).unwrap();
         let ServerEvent::Message { from, payload } = stage.next() else {
@@ -102,7 +102,7 @@ fn gnet_g9_what_a_client_says_leaves_it() {
 #[test]
 fn l10_gnet_g10_servicers_at_rest_make_no_turns() {
     on_both(|config| {
-        let mut stage = Stage::named("g10", config);
+        let mut stage = Stage::named("g10", &config);
         let clients: Vec<_> = (0..20).map(|_| stage.join("crowd")).collect();
         // What the joins left to be done.
         assert!(stage.server.wait_event(MOMENT * 4).is_none());
@@ -127,7 +127,7 @@ fn l10_gnet_g10_servicers_at_rest_make_no_turns() {
 #[test]
 fn gnet_g14_who_joins_twice_is_closed() {
     on_both(|config| {
-        let mut stage = Stage::new(config);
+        let mut stage = Stage::new(&config);
         // Before it is let in.
         let mut hasty = Shown::honest().dial(stage.address);
         greet(&mut hasty);
@@ -148,7 +148,7 @@ fn gnet_g14_who_joins_twice_is_closed() {
 fn l11_gnet_g16_three_hundred_clients_join_without_a_pause() {
     on_both(|mut config| {
         config.clients_max = 300;
-        let mut stage = Stage::named("g16", config);
+        let mut stage = Stage::named("g16", &config);
         let clock = Clock::new();
         let began = clock.now();
         let mut clients = Vec::new();

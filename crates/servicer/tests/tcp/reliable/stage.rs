@@ -39,22 +39,22 @@ pub(super) fn pool(threads: usize) -> TcpServicers {
 }
 
 impl Stage {
-    pub(super) fn new(config: ReliableConfig) -> Self {
+    pub(super) fn new(config: &ReliableConfig) -> Self {
         Self::named("stage", config)
     }
 
-    pub(super) fn named(name: &str, config: ReliableConfig) -> Self {
+    pub(super) fn named(name: &str, config: &ReliableConfig) -> Self {
         let identity = identity();
         let any = SocketAddr::from(([127, 0, 0, 1], 0));
         let listener = StreamListener::bind(any, &identity, Admission::Anyone).unwrap();
         let address = listener.local_address();
-        let server = ReliableServer::start(name, vec![listener], &config).unwrap();
+        let server = ReliableServer::start(name, vec![listener], config).unwrap();
         assert_eq!(server.addresses(), [address]);
         Self {
             server,
             node: identity.node_id(),
             address,
-            config,
+            config: *config,
         }
     }
 
@@ -86,18 +86,21 @@ impl Stage {
 
     /// Waits for somebody who wants to be let in.
     pub(super) fn request(&mut self) -> JoinRequest {
-        match self.next() {
-            ServerEvent::Join(request) => request,
-            other => panic!("{other:?}"),
-        }
+        let event = self.next();
+        let ServerEvent::Join(request) = event else {
+            panic!("{event:?}")
+        };
+        request
     }
 
     /// Waits for word that a member has left.
     pub(super) fn left(&mut self, who: MemberId) -> LeaveCause {
-        match self.next() {
-            ServerEvent::Left { member, cause } if member == who => cause,
-            other => panic!("{other:?}"),
-        }
+        let event = self.next();
+        let ServerEvent::Left { member, cause } = event else {
+            panic!("{event:?}")
+        };
+        assert_eq!(member, who);
+        cause
     }
 
     /// Sends what finds no room in a queue again, until it does.
@@ -124,18 +127,20 @@ pub(super) fn heard(client: &mut ReliableClient) -> ClientEvent {
 
 /// Waits for a message.
 pub(super) fn message(client: &mut ReliableClient) -> Bytes {
-    match heard(client) {
-        ClientEvent::Message(payload) => payload,
-        other => panic!("{other:?}"),
-    }
+    let event = heard(client);
+    let ClientEvent::Message(payload) = event else {
+        panic!("{event:?}")
+    };
+    payload
 }
 
 /// Waits for the end of a client.
 pub(super) fn closed(client: &mut ReliableClient) -> ClientClose {
-    match heard(client) {
-        ClientEvent::Closed(close) => close,
-        other => panic!("{other:?}"),
-    }
+    let event = heard(client);
+    let ClientEvent::Closed(close) = event else {
+        panic!("{event:?}")
+    };
+    close
 }
 
 pub(super) fn text(text: &str) -> Bytes {

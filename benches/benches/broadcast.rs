@@ -1,0 +1,194 @@
+//! CPU time of one message of 100 B to 1,000 clients over TCP and TLS, beside bare loops of writes, from
+//! interleaved rounds in one process; then what the server costs at rest, and how long its end takes.
+//!
+//! `cargo bench --bench broadcast [-- ROUNDS]`, 41 by default, 11 at least. Linux only: it asks the
+//! scheduler for the time of single threads.
+
+#![expect(clippy::print_stdout, reason = "the table is what it is for")]
+
+use std::error::Error;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use benches::broadcast::{
+    Crowd, Guests, MESSAGE_LEN, PlainLoop, TlsLoop, count_threads, cpu_time_of_threads,
+};
+use benches::measure::cpu_time_of;
+use bytes::Bytes;
+use crypto::{Identity, Ring};
+use nix::time::{ClockId, clock_gettime};
+use servicer::{
+    Admission, Clock, Dest, Dial, ReliableConfig, ReliableServer, ServerEvent, StreamListener,
+    StreamServicer, TlsIdentity, raise_descriptor_limit,
+};
+
+/// Clients.
+const COUNT: usize = 1_000;
+
+/// Messages of a round, one after the other.
+const MESSAGES: u32 = 5;
+
+/// How long it is at rest.
+const REST: Duration = Duration::from_secs(20);
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let rounds = std::env::args()
+        .find_map(|argument| argument.parse().ok())
+        .unwrap_or(41)
+        .max(11);
+    raise_descriptor_limit();
+    let mut ours = Ours::new()?;
+    let mut plain = PlainLoop::new(COUNT)?;
+    let mut tls = TlsLoop::new(COUNT)?;
+    let threads = count_threads(SERVER);
+    let before = ours.orders();
+    let mut times = [const { Vec::new() }; 4];
+    for round in 0..rounds {
+        let mut wall = Duration::ZERO;
+        let mut found = [Duration::ZERO; 3];
+        for place in 0..3 {
+            let case = (place + round) % 3;
+            for _ in 0..MESSAGES {
+                let time = match case {
+                    0 => ours.broadcast(&mut wall),
+                    1 => plain.broadcast(),
+                    _ => tls.broadcast(),
+                };
+                if let Some(sum) = found.get_mut(case) {
+                    *sum += time;
+                }
+            }
+        }
+        for (times, time) in times.iter_mut().zip(found.into_iter().chain([wall])) {
+            times.push(time.as_secs_f64() * 1e6 / f64::from(MESSAGES));
+        }
+    }
+    let slots = ours.orders() - before;
+    let messages = u64::try_from(rounds)? * u64::from(MESSAGES);
+    let [ours_us, plain_us, tls_us, wall_us] = times.map(median);
+    println!("{COUNT} clients, {MESSAGE_LEN} B, {rounds} rounds of {MESSAGES}, medians");
+    println!("{:<44} {:>10} {:>16}", "case", "cpu_us", "server / case");
+    for (name, time) in [
+        ("reliable server, all its threads", ours_us),
+        ("bare loop of writes, no TLS", plain_us),
+        ("bare loop of TLS and writes", tls_us),
+    ] {
+        println!("{name:<44} {time:>10.0} {:>16.2}", ours_us / time);
+    }
+    println!("until the last client has it                 {wall_us:>10.0} us");
+    println!("threads of the server                        {threads:>10}");
+    println!(
+        "orders, a message and a thread that serves   {:>10.2}",
+        ratio(slots, messages) / ratio(u64::try_from(threads - 1)?, 1)
+    );
+    let (cpu, turns) = (cpu_time_of_threads(SERVER), ours.turns());
+    let process = process_time();
+    std::thread::park_timeout(REST);
+    let percent = |time: Duration| 100.0 * time.as_secs_f64() / REST.as_secs_f64();
+    println!(
+        "at rest for {REST:?}: server {:.4} %, process {:.4} % of a core, {} turns",
+        percent(cpu_time_of_threads(SERVER).saturating_sub(cpu)),
+        percent(process_time().saturating_sub(process)),
+        ours.turns() - turns
+    );
+    let clock = Clock::new();
+    let began = clock.now();
+    let report = ours.server.shutdown(Duration::from_secs(5), Bytes::new());
+    let took = clock.now().saturating_since(began);
+    println!("shutdown with {COUNT} clients: {took:?}; {report}");
+    Ok(())
+}
+
+/// Name that the server's threads begin with.
+const SERVER: &str = "bench-tcp";
+
+/// A reliable server whose clients run on one thread.
+struct Ours {
+    server: ReliableServer,
+    heard: Arc<AtomicU64>,
+    /// What the clients shall have heard by now.
+    expected: u64,
+    _crowd: servicer::tcp::StreamHandle<()>,
+}
+
+impl Ours {
+    fn new() -> Result<Self, Box<dyn Error>> {
+        let identity = TlsIdentity::new(&Identity::generate(&mut Ring::new())?)?;
+        let any = "127.0.0.1:0".parse()?;
+        let listener = StreamListener::bind(any, &identity, Admission::Anyone)?;
+        let address = listener.local_address();
+        let config = ReliableConfig::default();
+        let mut server = ReliableServer::start(SERVER, vec![listener], &config)?;
+        let heard = Arc::<AtomicU64>::default();
+        let peer = identity.node_id().into();
+        let count = u64::try_from(COUNT)?;
+        let crowd = Crowd::new(Dial { address, peer }, count, Arc::clone(&heard));
+        let crowd = StreamServicer::named("crowd").spawn(Vec::new(), crowd, Guests)?;
+        while server.members().count() < COUNT {
+            match server.wait_event(Duration::from_secs(30)) {
+                Some(ServerEvent::Join(request)) => {
+                    server.accept(request, Bytes::new())?;
+                }
+                other => return Err(format!("{other:?}").into()),
+            }
+        }
+        let ours = Self {
+            server,
+            heard,
+            expected: count,
+            _crowd: crowd,
+        };
+        ours.wait();
+        Ok(ours)
+    }
+
+    /// Sends one message to all; returns the CPU time of the application and the server until all have
+    /// it, and adds to `wall` how long that took.
+    fn broadcast(&mut self, wall: &mut Duration) -> Duration {
+        let clock = Clock::new();
+        let (before, began) = (cpu_time_of_threads(SERVER), clock.now());
+        let payload = Bytes::from(vec![0x5A; MESSAGE_LEN]);
+        let sending = cpu_time_of(|| {
+            let sent = self.server.send(Dest::All, payload);
+            assert_eq!(sent, Ok(COUNT));
+        });
+        self.expected += u64::try_from(COUNT).unwrap_or(0);
+        self.wait();
+        *wall += clock.now().saturating_since(began);
+        // What a servicer does after its last write belongs to it, too.
+        std::thread::park_timeout(Duration::from_millis(2));
+        sending + cpu_time_of_threads(SERVER).saturating_sub(before)
+    }
+
+    /// Waits until the clients have heard all.
+    fn wait(&self) {
+        while self.heard.load(Ordering::Relaxed) < self.expected {
+            std::thread::park_timeout(Duration::from_micros(200));
+        }
+    }
+
+    fn orders(&self) -> u64 {
+        let counters = self.server.counters();
+        counters.iter().map(|counters| counters.requests).sum()
+    }
+
+    fn turns(&self) -> u64 {
+        let counters = self.server.counters();
+        counters.iter().map(|counters| counters.turns).sum()
+    }
+}
+
+fn process_time() -> Duration {
+    clock_gettime(ClockId::CLOCK_PROCESS_CPUTIME_ID).map_or(Duration::ZERO, Duration::from)
+}
+
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
+}
+
+#[expect(clippy::cast_precision_loss, reason = "counts far below 2^52")]
+fn ratio(part: u64, whole: u64) -> f64 {
+    part as f64 / whole as f64
+}

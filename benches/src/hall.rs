@@ -1,0 +1,202 @@
+//! A match of eight pads that many watch: what spectators cost a server.
+
+use core::time::Duration;
+
+use lockstep::{ClientConfig, ClientPeer, Config, MatchServer, PeerId};
+use wire::{Arrival, Generator, Instant, MatchId, Seat, Seed};
+
+use crate::measure::{Case, cpu_time_of};
+
+/// First number of a spectator; players have those below.
+const SPECTATORS: u32 = 1_000;
+
+/// Players, each of whom toggles a button six times a second.
+const PLAYERS: u16 = 8;
+
+/// A server, its players, and spectators whose words are canned.
+pub struct Hall {
+    server: MatchServer<u16>,
+    players: Vec<ClientPeer<u16>>,
+    pads: Vec<u16>,
+    spectators: u32,
+    /// Ticks by which what a spectator says is old.
+    age: u32,
+    now: Instant,
+    whims: Generator,
+    buf: Vec<u8>,
+    /// Which part is measured.
+    part: Part,
+    /// Bytes that spectators were sent.
+    bytes: usize,
+    datagrams: u32,
+}
+
+/// What is measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// A datagram to each spectator.
+    Sending,
+    /// A word of a quarter of the spectators.
+    Hearing,
+    /// Both.
+    Both,
+}
+
+impl core::fmt::Debug for Hall {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("Hall").finish_non_exhaustive()
+    }
+}
+
+impl Hall {
+    /// Makes a running match that so many watch, who acknowledge what is `age` ticks old.
+    #[must_use]
+    pub fn new(spectators: u32, age: u32, part: Part) -> Self {
+        let now = Instant::from_millis(1);
+        let mut config = Config::default();
+        config.seats = PLAYERS;
+        config.spectators_max = spectators;
+        let id = MatchId([7; 16]);
+        let mut server = MatchServer::new(config, id, Seed::from_number(1), now)
+            .expect("a match of eight pads is one");
+        let mut players = Vec::new();
+        for seat in 0..PLAYERS {
+            let joined = server.join(now, PeerId(seat.into()), Seat(seat));
+            joined.expect("each seat is free");
+            let seed = Seed::from_number(seat.into());
+            let config = ClientConfig::default();
+            players.push(ClientPeer::new(config, PeerId(0), seed, now));
+        }
+        for peer in (SPECTATORS..).take(usize::try_from(spectators).unwrap_or(0)) {
+            let watches = server.watch(now, PeerId(peer));
+            watches.expect("there is room");
+            let arrival = Arrival::from(PeerId(peer));
+            server.handle_datagram(now, arrival, &mut [0x01, 2, 0, 0, 0, 0]);
+        }
+        let mut hall = Self {
+            server,
+            players,
+            pads: vec![0; PLAYERS.into()],
+            spectators,
+            age,
+            now,
+            whims: Seed::from_number(2).generator(0),
+            buf: Vec::with_capacity(2_000),
+            part,
+            bytes: 0,
+            datagrams: 0,
+        };
+        while hall.server.ticks_closed() < 200 {
+            hall.turn();
+        }
+        hall
+    }
+
+    /// Returns the bytes of the datagrams that spectators get, in the mean.
+    #[must_use]
+    pub fn bytes_per_datagram(&self) -> f64 {
+        f64::from(u32::try_from(self.bytes).unwrap_or(u32::MAX)) / f64::from(self.datagrams)
+    }
+
+    /// Goes on until a tick is closed; returns the CPU time of what is measured.
+    fn turn(&mut self) -> Duration {
+        let before = self.server.ticks_closed();
+        let mut spent = Duration::ZERO;
+        while self.server.ticks_closed() == before {
+            self.now += Duration::from_millis(4);
+            self.server.handle_timeout(self.now);
+            spent += self.send();
+            self.play();
+        }
+        while self.server.poll_event().is_some() {}
+        while self.server.poll_turn().is_some() {}
+        spent + self.hear()
+    }
+
+    fn send(&mut self) -> Duration {
+        // Players come first.
+        let mut to_spectator = None;
+        while let Some(transmit) = self.server.poll_transmit(self.now, &mut self.buf) {
+            let peer = transmit.destination;
+            let place = usize::try_from(peer.0).unwrap_or(usize::MAX);
+            let Some(player) = self.players.get_mut(place) else {
+                to_spectator = Some(());
+                break;
+            };
+            player.handle_datagram(self.now, Arrival::from(PeerId(0)), &mut self.buf);
+            self.buf.clear();
+        }
+        if to_spectator.is_none() {
+            return Duration::ZERO;
+        }
+        let Self {
+            server,
+            buf,
+            now,
+            bytes,
+            datagrams,
+            ..
+        } = self;
+        let (mut sent, mut sent_bytes) = (1, buf.len());
+        buf.clear();
+        let spent = cpu_time_of(|| {
+            while server.poll_transmit(*now, buf).is_some() {
+                sent += 1;
+                sent_bytes += buf.len();
+                buf.clear();
+            }
+        });
+        *bytes = bytes.saturating_add(sent_bytes);
+        *datagrams = datagrams.saturating_add(sent);
+        if self.part == Part::Hearing {
+            Duration::ZERO
+        } else {
+            spent
+        }
+    }
+
+    fn play(&mut self) {
+        let players = self.players.iter_mut().zip(&mut self.pads).zip(0..);
+        for ((player, pad), peer) in players {
+            if self.whims.chance(25_000) {
+                *pad ^= 1 << self.whims.below(12);
+            }
+            player.submit(self.now, pad).ok();
+            player.handle_timeout(self.now);
+            while player.poll_turn(self.now).is_some() {}
+            while player.poll_event().is_some() {}
+            while player.poll_transmit(self.now, &mut self.buf).is_some() {
+                let arrival = Arrival::from(PeerId(peer));
+                self.server
+                    .handle_datagram(self.now, arrival, &mut self.buf);
+                self.buf.clear();
+            }
+        }
+    }
+
+    /// Each spectator says every fourth tick what it has.
+    fn hear(&mut self) -> Duration {
+        let closed = self.server.ticks_closed();
+        let [_, _, high, low] = closed.saturating_sub(self.age).to_be_bytes();
+        let spectators = self.spectators;
+        let Self { server, now, .. } = self;
+        let spent = cpu_time_of(|| {
+            for peer in (closed % 4..spectators).step_by(4) {
+                let arrival = Arrival::from(PeerId(SPECTATORS + peer));
+                server.handle_datagram(*now, arrival, &mut [0x02, high, low, 0x70]);
+            }
+        });
+        if self.part == Part::Sending {
+            Duration::ZERO
+        } else {
+            spent
+        }
+    }
+}
+
+impl Case for Hall {
+    /// Closes `count` ticks.
+    fn run(&mut self, count: u32) -> Duration {
+        (0..count).map(|_| self.turn()).sum()
+    }
+}

@@ -1,0 +1,232 @@
+//! Snapshots for those who watch and lack more than the chain holds.
+
+#![warn(clippy::arithmetic_side_effects)]
+
+use core::time::Duration;
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use wire::Instant;
+
+use super::feed::Standing;
+use super::{Audience, REACH, Stage, after};
+use crate::event::{CloseReason, LeaveReason};
+use crate::message::{ChunkAck, Direction};
+use crate::transfer::Outgoing;
+use crate::{PeerId, SpectatorStats, Tick};
+
+/// Snapshots that are sent at once; each takes 60 kB. Whoever else wants one waits.
+const DELIVERIES_AT_ONCE: usize = 8;
+
+/// Snapshots for one who never gets along with them.
+const DELIVERIES_MAX: u8 = 4;
+
+/// Ticks after which a snapshot is too old to begin a transfer with: 4 s at 60 Hz.
+const FRESH_TICKS: u32 = 256;
+
+/// Time from one snapshot for one who watches already, and asks for others, to its next.
+const ASKED_INTERVAL: Duration = Duration::from_secs(5);
+
+/// The snapshot at hand, and who gets it.
+#[derive(Debug, Default)]
+pub(super) struct Serving {
+    stock: Option<Stock>,
+    deliveries: Vec<Delivery>,
+    /// Who waits, the longest first; each once.
+    waiting: VecDeque<PeerId>,
+    /// Id of the last transfer.
+    last_id: u8,
+}
+
+#[derive(Debug)]
+struct Stock {
+    /// First tick that is not part of it.
+    next: Tick,
+    bytes: Arc<[u8]>,
+}
+
+#[derive(Debug)]
+struct Delivery {
+    peer: PeerId,
+    next: Tick,
+    outgoing: Box<Outgoing>,
+}
+
+impl Serving {
+    pub(super) fn queue(&mut self, peer: PeerId) {
+        self.waiting.push_back(peer);
+    }
+
+    pub(super) fn forget(&mut self, peer: PeerId) {
+        self.waiting.retain(|waiting| *waiting != peer);
+        self.deliveries.retain(|delivery| delivery.peer != peer);
+    }
+
+    pub(super) fn poll_timeout(&self) -> Option<Instant> {
+        let deliveries = self.deliveries.iter();
+        deliveries
+            .filter_map(|delivery| delivery.outgoing.poll_timeout())
+            .min()
+    }
+
+    /// Writes a piece that is due, and returns who shall get it.
+    pub(super) fn transmit(&mut self, now: Instant, buf: &mut Vec<u8>) -> Option<PeerId> {
+        self.deliveries.iter_mut().find_map(|delivery| {
+            let is_written = delivery.outgoing.poll(now, buf);
+            is_written.then_some(delivery.peer)
+        })
+    }
+
+    pub(super) fn memory_len(&self) -> usize {
+        let waiting = self.waiting.capacity().saturating_mul(size_of::<PeerId>());
+        let stock = self.stock.as_ref().map_or(0, |stock| stock.bytes.len());
+        waiting.saturating_add(stock)
+    }
+}
+
+impl Audience {
+    /// Whether somebody waits for a snapshot, and there is none to give, nor will be.
+    pub(crate) fn wants_snapshot(&self, stage: &Stage<'_>) -> bool {
+        !self.serving.waiting.is_empty()
+            && self
+                .serving
+                .stock
+                .as_ref()
+                .is_none_or(|stock| stage.end.since(stock.next) > FRESH_TICKS)
+    }
+
+    /// Takes a snapshot for those who wait, and for those who come; it is given away once all before
+    /// `next` is shown.
+    pub(crate) fn stock(&mut self, next: Tick, bytes: Arc<[u8]>) {
+        self.serving.stock = Some(Stock { next, bytes });
+    }
+
+    /// Takes word that the snapshot is a wrong one.
+    pub(crate) fn forget_stock(&mut self) {
+        self.serving.stock = None;
+    }
+
+    /// Puts all out who wait for a snapshot: there will be none.
+    pub(crate) fn give_up_on_waiting(&mut self) {
+        while let Some(peer) = self.serving.waiting.pop_front() {
+            let Some(feed) = self
+                .places
+                .get(&peer)
+                .and_then(|place| self.feeds.get_mut(*place))
+            else {
+                continue;
+            };
+            feed.wants_snapshot = false;
+            if feed.standing == Standing::AwaitsSnapshot {
+                self.remove(peer, LeaveReason::Behind, CloseReason::Behind);
+            }
+        }
+    }
+
+    /// Begins the transfers that can.
+    pub(crate) fn serve(&mut self, now: Instant, stage: &Stage<'_>, stats: &mut SpectatorStats) {
+        let serving = &mut self.serving;
+        if serving.waiting.is_empty() {
+            return;
+        }
+        let is_fresh =
+            |stock: &&Stock| stock.next <= stage.end && stage.end.since(stock.next) <= FRESH_TICKS;
+        let Some(stock) = serving.stock.as_ref().filter(is_fresh) else {
+            return;
+        };
+        while serving.deliveries.len() < DELIVERIES_AT_ONCE {
+            let Some(peer) = serving.waiting.pop_front() else {
+                return;
+            };
+            let Some(feed) = self
+                .places
+                .get(&peer)
+                .and_then(|place| self.feeds.get_mut(*place))
+            else {
+                continue;
+            };
+            feed.wants_snapshot = false;
+            feed.deliveries = feed.deliveries.saturating_add(1);
+            feed.snapshot_from = after(now, ASKED_INTERVAL);
+            serving.last_id = serving.last_id.wrapping_add(1);
+            let bytes = Arc::clone(&stock.bytes);
+            let id = serving.last_id;
+            let transfer = &self.terms.transfer;
+            if let Some(outgoing) = Outgoing::new(Direction::Down, id, bytes, transfer, now) {
+                stats.snapshots_begun = stats.snapshots_begun.saturating_add(1);
+                serving.deliveries.push(Delivery {
+                    peer,
+                    next: stock.next,
+                    outgoing: Box::new(outgoing),
+                });
+            }
+        }
+    }
+
+    /// Has `peer` wait for a snapshot, unless it got too many.
+    pub(super) fn want_for(&mut self, peer: PeerId) {
+        let Some(feed) = self
+            .places
+            .get(&peer)
+            .and_then(|place| self.feeds.get_mut(*place))
+        else {
+            return;
+        };
+        if feed.wants_snapshot {
+            return;
+        }
+        if feed.deliveries < DELIVERIES_MAX {
+            feed.wants_snapshot = true;
+            self.serving.queue(peer);
+        } else if feed.standing == Standing::AwaitsSnapshot {
+            self.remove(peer, LeaveReason::Behind, CloseReason::Behind);
+        }
+    }
+
+    /// Takes the answer of `peer` to pieces of a snapshot.
+    pub(super) fn on_snapshot_ack(
+        &mut self,
+        now: Instant,
+        stage: &Stage<'_>,
+        peer: PeerId,
+        ack: &ChunkAck<'_>,
+    ) {
+        let deliveries = &mut self.serving.deliveries;
+        let Some(index) = deliveries.iter().position(|delivery| delivery.peer == peer) else {
+            return;
+        };
+        let Some(delivery) = deliveries.get_mut(index) else {
+            return;
+        };
+        delivery.outgoing.on_ack(now, ack);
+        if !delivery.outgoing.is_done() {
+            return;
+        }
+        let next = delivery.next;
+        deliveries.swap_remove(index);
+        let Some(feed) = self
+            .places
+            .get(&peer)
+            .and_then(|place| self.feeds.get_mut(*place))
+        else {
+            return;
+        };
+        if feed.standing != Standing::AwaitsSnapshot {
+            // It was for those whom it serves.
+            feed.deliveries = 0;
+        } else if next < stage.begin || stage.end.since(next) > REACH {
+            // It took so long that the chain has moved on.
+            self.want_for(peer);
+        } else {
+            feed.begin_at(next);
+        }
+    }
+
+    /// Whether `peer` gets a snapshot now.
+    pub(super) fn is_served(&self, peer: PeerId) -> bool {
+        self.serving
+            .deliveries
+            .iter()
+            .any(|delivery| delivery.peer == peer)
+    }
+}

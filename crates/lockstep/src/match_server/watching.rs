@@ -1,0 +1,210 @@
+//! Those who watch a match, and how far behind the players.
+
+use std::sync::Arc;
+
+use wire::{Generator, Instant};
+
+use super::MatchServer;
+use crate::audience::{Audience, SPECTATOR_REPORT_TICKS, Stage, Terms};
+use crate::event::{CloseReason, JoinError, LeaveReason, Phase, ServerEvent};
+use crate::input::Input;
+use crate::repair::RepairLimits;
+use crate::{Config, PeerId, Tick};
+
+/// Ticks that pass between the last tick of a delayed match and the end: what is lost of it comes
+/// again meanwhile.
+const CURTAIN_TICKS: u32 = 60;
+
+/// What of the match is shown.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Show {
+    /// First tick that is not shown.
+    end: Tick,
+    /// After the end of a match whose spectators are behind: when the next tick is shown.
+    next_at: Option<Instant>,
+    /// Ticks since the last was shown.
+    curtain: u32,
+}
+
+/// Nobody yet.
+pub(super) fn audience_of(
+    config: &Config,
+    limits: RepairLimits,
+    generator: &mut Generator,
+) -> Audience {
+    let terms = Terms {
+        feeds_max: usize::try_from(config.spectators_max).unwrap_or(usize::MAX),
+        ready_timeout: config.start_timeout,
+        transfer: config.transfer,
+        limits: RepairLimits {
+            report_ticks: SPECTATOR_REPORT_TICKS.into(),
+            ..limits
+        },
+    };
+    Audience::new(terms, generator)
+}
+
+/// What is shown of a server's match.
+macro_rules! stage {
+    ($server:ident) => {
+        Stage {
+            chain: &$server.chain,
+            begin: Tick(0),
+            end: $server.show.end,
+        }
+    };
+}
+
+/// Calls a method of the audience, with what it is shown and what was counted of it.
+macro_rules! audience {
+    ($server:ident.$method:ident($now:expr, $($argument:expr),*)) => {{
+        let stage = stage!($server);
+        $server
+            .audience
+            .$method($now, &stage, $($argument,)* &mut $server.stats.spectators)
+    }};
+}
+
+impl<I: Input> MatchServer<I> {
+    /// Lets somebody watch who holds no seat, whom the driver knows as `peer`; also before ticks
+    /// begin, and while they close. Nobody waits for it, and nothing that it says counts.
+    ///
+    /// It gets what happened first, or a snapshot, as one who joins late, and then turns;
+    /// [`Config::spectator_delay`] ticks behind the players.
+    ///
+    /// # Errors
+    ///
+    /// [`JoinError`]; nothing has changed then.
+    pub fn watch(&mut self, now: Instant, peer: PeerId) -> Result<(), JoinError> {
+        let now = self.advance(now);
+        if self.phase == Phase::Closed {
+            return Err(JoinError::Closed);
+        }
+        if self.peers.contains_key(&peer) {
+            return Err(JoinError::PeerTaken);
+        }
+        self.audience.watch(now, peer)?;
+        self.departed.remove(&peer);
+        Ok(())
+    }
+
+    /// Returns how many watch.
+    #[must_use]
+    pub const fn spectator_count(&self) -> usize {
+        self.audience.len()
+    }
+
+    pub(super) fn unwatch(&mut self, peer: PeerId) {
+        self.audience
+            .remove(peer, LeaveReason::Removed, CloseReason::Removed);
+        self.tell_gone();
+    }
+
+    /// Takes what somebody says who plays not; false where it watches not either, nor did.
+    pub(super) fn on_spectators_datagram(
+        &mut self,
+        now: Instant,
+        peer: PeerId,
+        datagram: &[u8],
+    ) -> bool {
+        let is_known = audience!(self.on_datagram(now, (peer, datagram)));
+        if is_known {
+            self.tell_gone();
+            self.serve_audience(now);
+        }
+        is_known
+    }
+
+    pub(super) fn transmit_to_audience(
+        &mut self,
+        now: Instant,
+        buf: &mut Vec<u8>,
+    ) -> Option<PeerId> {
+        audience!(self.transmit(now, buf))
+    }
+
+    /// Shows what is old enough, a tick having been closed.
+    pub(super) fn show_closed(&mut self, now: Instant) {
+        let end = self.end.minus(self.config.spectator_delay.into());
+        self.show_until(now, end);
+    }
+
+    /// After the end: shows the rest to those who are behind, in its time.
+    pub(super) fn run_show(&mut self, now: Instant) {
+        self.audience.on_timeout(now, &mut self.generator);
+        self.tell_gone();
+        if self.show.next_at.is_none_or(|at| at > now) {
+            return;
+        }
+        let period = core::time::Duration::from_nanos(self.limits.period_nanos);
+        self.show.next_at = Some(now + period);
+        if self.show.end < self.end {
+            self.show_until(now, self.show.end.plus(1));
+        } else if self.show.curtain < CURTAIN_TICKS && self.audience.len() > 0 {
+            self.show.curtain = self.show.curtain.saturating_add(1);
+            self.audience.remind(&stage!(self));
+        } else {
+            self.show.next_at = None;
+            self.dismiss_audience();
+        }
+    }
+
+    /// The match is over: so it is for those who watch, once they have seen all.
+    pub(super) fn end_show(&mut self) {
+        if self.config.spectator_delay > 0 && self.audience.len() > 0 {
+            self.show.next_at = Some(self.now);
+        } else {
+            self.dismiss_audience();
+        }
+    }
+
+    pub(super) fn show_timeout(&self) -> Option<Instant> {
+        let audience = self.audience.poll_timeout();
+        audience.into_iter().chain(self.show.next_at).min()
+    }
+
+    /// Whether somebody watches who cannot go on without a snapshot.
+    pub(super) fn audience_wants_snapshot(&self) -> bool {
+        self.phase == Phase::Running && self.audience.wants_snapshot(&stage!(self))
+    }
+
+    pub(super) fn stock_audience(&mut self, now: Instant, next: Tick, bytes: Arc<[u8]>) {
+        if self.audience_wants_snapshot() {
+            self.audience.stock(next, bytes);
+            audience!(self.serve(now,));
+        }
+    }
+
+    pub(super) fn give_up_on_audience(&mut self) {
+        self.audience.give_up_on_waiting();
+        self.tell_gone();
+    }
+
+    fn serve_audience(&mut self, now: Instant) {
+        if self.audience_wants_snapshot() {
+            self.serve_snapshots(now);
+        }
+    }
+
+    fn show_until(&mut self, now: Instant, end: Tick) {
+        let shown = core::mem::replace(&mut self.show.end, end);
+        audience!(self.on_shown(now, shown));
+        self.tell_gone();
+        self.serve_audience(now);
+    }
+
+    fn dismiss_audience(&mut self) {
+        self.audience
+            .remove_all(LeaveReason::Finished, CloseReason::Ended);
+        self.tell_gone();
+    }
+
+    fn tell_gone(&mut self) {
+        while let Some(gone) = self.audience.poll_gone() {
+            self.events.push_back(ServerEvent::SpectatorLeft {
+                peer: gone.peer,
+                reason: gone.reason,
+            });
+        }
+    }
+}

@@ -1,0 +1,469 @@
+//! One who watches, and passes on what it sees: a branch of a tree of spectators.
+
+mod config;
+mod upstream;
+
+use core::convert::Infallible;
+use std::collections::VecDeque;
+
+use wire::{Arrival, CommandId, Generator, Instant, Machine, MatchId, Seed, Transmit};
+
+use crate::audience::{Audience, SPECTATOR_REPORT_TICKS, Terms};
+use crate::event::{CloseReason, JoinError, LeaveReason, Phase, Refusal};
+use crate::message::{
+    Chunk, Direction, Down, TURNS_HEAD_LEN_MAX, Welcome, decode_chunk, decode_down, write_leave,
+};
+use crate::repair::RepairLimits;
+use crate::{FanStats, PeerId, Tick};
+
+pub use config::FanConfig;
+use upstream::Upstream;
+
+/// Watches a match, and lets others watch it who have it from here: to whom it has it from it is one
+/// spectator, to its children it is their server. Where each serves `k`, a tree of depth `d` serves
+/// `k` to the power of `d`, and nobody sends to more than `k`.
+///
+/// It passes bundles on as they came, and knows nothing of what they mean: one type serves every
+/// game. What is lost on a branch is repaired on that branch. A child is a
+/// [`ClientPeer`](crate::ClientPeer), or another fan.
+///
+/// Who comes so late that only a snapshot helps gets the one that this one got, while that is
+/// fresh; else one is wished for upward. Where none comes, it is put out with
+/// [`CloseReason::Behind`].
+///
+/// Memory is taken when the welcome comes, within what [`FanConfig`] allows, and for children and
+/// snapshots as they come.
+#[derive(Debug)]
+pub struct RelayFan {
+    config: FanConfig,
+    server: PeerId,
+    /// Spreads what is repeated.
+    generator: Generator,
+    state: State,
+    audience: Audience,
+    events: VecDeque<FanEvent>,
+    stats: FanStats,
+    /// Latest time told.
+    now: Instant,
+}
+
+#[derive(Debug)]
+enum State {
+    /// No welcome has come.
+    Waiting,
+    Following(Box<Upstream>),
+    /// The fan goes, and says so.
+    Leaving {
+        copies: u8,
+        at: Instant,
+        is_due: bool,
+    },
+    /// Over.
+    Closed,
+}
+
+/// What a [`RelayFan`] tells the application.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum FanEvent {
+    /// The server lets us watch.
+    Watching {
+        /// Seats of the match.
+        seats: u16,
+        /// The match.
+        match_id: MatchId,
+    },
+    /// A child watches no more.
+    ChildLeft {
+        /// The driver's number for it, free to be used again.
+        peer: PeerId,
+        /// Why.
+        reason: LeaveReason,
+    },
+    /// The match is not one that we can hold. The machine is at its end.
+    Refused(Refusal),
+    /// We watch no more, and nobody does here. The machine is at its end.
+    Closed(CloseReason),
+}
+
+/// Times that the end of a fan is said upward, 50 ms apart.
+const LEAVE_COPIES: u8 = 3;
+
+const LEAVE_INTERVAL: core::time::Duration = core::time::Duration::from_millis(50);
+
+impl RelayFan {
+    /// Makes a fan that waits for the welcome of `server`, which is a
+    /// [`MatchServer`](crate::MatchServer) or another fan.
+    #[must_use]
+    pub fn new(config: FanConfig, server: PeerId, seed: Seed, now: Instant) -> Self {
+        let mut generator = seed.generator(0);
+        let terms = Terms {
+            feeds_max: usize::try_from(config.children_max).unwrap_or(usize::MAX),
+            ready_timeout: config.ready_timeout,
+            transfer: config.transfer,
+            limits: RepairLimits {
+                ticks: 1,
+                period_nanos: 0,
+                report_ticks: SPECTATOR_REPORT_TICKS.into(),
+                len_max: run_len_max(&config),
+                burst: config.catch_up_burst,
+                gain: 0,
+            },
+        };
+        Self {
+            audience: Audience::new(terms, &mut generator),
+            config,
+            server,
+            generator,
+            state: State::Waiting,
+            events: VecDeque::new(),
+            stats: FanStats::default(),
+            now,
+        }
+    }
+
+    /// Lets somebody watch whom the driver knows as `peer`; also before the welcome came.
+    ///
+    /// # Errors
+    ///
+    /// [`JoinError`]; nothing has changed then.
+    pub fn watch(&mut self, now: Instant, peer: PeerId) -> Result<(), JoinError> {
+        let now = self.advance(now);
+        if matches!(self.state, State::Leaving { .. } | State::Closed) {
+            return Err(JoinError::Closed);
+        }
+        if peer == self.server {
+            return Err(JoinError::PeerTaken);
+        }
+        self.audience.watch(now, peer)
+    }
+
+    /// Puts a child out. Unknown peers are ignored.
+    pub fn leave(&mut self, now: Instant, peer: PeerId) {
+        self.advance(now);
+        self.audience
+            .remove(peer, LeaveReason::Removed, CloseReason::Removed);
+        self.tell_gone();
+    }
+
+    /// Watches no more: says so upward a few times, and to all children.
+    pub fn close(&mut self, now: Instant) {
+        let now = self.advance(now);
+        match self.state {
+            State::Following(_) => self.go(now),
+            State::Waiting => self.state = State::Closed,
+            State::Leaving { .. } | State::Closed => return,
+        }
+        self.dismiss(LeaveReason::Removed, CloseReason::Removed);
+    }
+
+    /// Goes on with a new session, after the old one was lost, or with another fan or the server:
+    /// `server` is the driver's number for it, and whoever is there has been told to let us watch.
+    pub fn reconnect(&mut self, now: Instant, server: PeerId) {
+        let now = self.advance(now);
+        self.server = server;
+        if let State::Following(upstream) = &mut self.state {
+            upstream.say_ready(now);
+        }
+    }
+
+    /// Takes one datagram.
+    pub fn handle_datagram(&mut self, now: Instant, arrival: Arrival<PeerId>, datagram: &mut [u8]) {
+        let now = self.advance(now);
+        if arrival.peer != self.server {
+            self.on_childs_datagram(now, arrival.peer, datagram);
+        } else if let Ok(chunk) = decode_chunk(datagram, Direction::Down) {
+            self.on_chunk(now, &chunk);
+        } else {
+            self.on_servers_datagram(now, datagram);
+        }
+        self.wish_for_snapshot(now);
+        self.tell_gone();
+    }
+
+    /// Says what is due, up and down.
+    pub fn handle_timeout(&mut self, now: Instant) {
+        let now = self.advance(now);
+        self.audience.on_timeout(now, &mut self.generator);
+        self.wish_for_snapshot(now);
+        match &mut self.state {
+            State::Following(upstream) => upstream.on_timeout(now),
+            State::Leaving { copies: 0, at, .. } if *at <= now => self.state = State::Closed,
+            State::Leaving { copies, at, is_due } if *at <= now => {
+                *copies = copies.saturating_sub(1);
+                *at = now + LEAVE_INTERVAL;
+                *is_due = true;
+            }
+            State::Waiting | State::Leaving { .. } | State::Closed => {}
+        }
+        self.tell_gone();
+    }
+
+    /// Appends the next datagram to `buf`; `None` when there is none.
+    pub fn poll_transmit(&mut self, now: Instant, buf: &mut Vec<u8>) -> Option<Transmit<PeerId>> {
+        let now = self.advance(now);
+        let start = buf.len();
+        let peer = self.transmit(now, buf)?;
+        let len = u64::try_from(buf.len().saturating_sub(start)).unwrap_or(u64::MAX);
+        self.stats.datagrams_sent = self.stats.datagrams_sent.saturating_add(1);
+        self.stats.bytes_sent = self.stats.bytes_sent.saturating_add(len);
+        Some(Transmit::to(peer))
+    }
+
+    /// Returns the next event.
+    pub fn poll_event(&mut self) -> Option<FanEvent> {
+        self.events.pop_front()
+    }
+
+    /// Returns when [`handle_timeout`](Self::handle_timeout) is next needed.
+    #[must_use]
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        let upward = match &self.state {
+            State::Following(upstream) => upstream.poll_timeout(),
+            State::Leaving { at, .. } => Some(*at),
+            State::Waiting | State::Closed => None,
+        };
+        upward.into_iter().chain(self.audience.poll_timeout()).min()
+    }
+
+    /// Returns what the match is doing, as far as is known.
+    #[must_use]
+    pub fn phase(&self) -> Phase {
+        match &self.state {
+            State::Following(upstream) if upstream.stage().end > Tick(0) => Phase::Running,
+            State::Waiting | State::Following(_) => Phase::Gathering,
+            State::Leaving { .. } | State::Closed => Phase::Closed,
+        }
+    }
+
+    /// Returns the first tick that has not arrived.
+    #[must_use]
+    pub fn ticks_confirmed(&self) -> u32 {
+        match &self.state {
+            State::Following(upstream) => upstream.stage().end.0,
+            State::Waiting | State::Leaving { .. } | State::Closed => 0,
+        }
+    }
+
+    /// Returns how many watch here.
+    #[must_use]
+    pub const fn child_count(&self) -> usize {
+        self.audience.len()
+    }
+
+    /// Returns the counters.
+    #[must_use]
+    pub const fn stats(&self) -> &FanStats {
+        &self.stats
+    }
+
+    /// Returns the bytes that it holds on the heap, to about an allocation's worth; of snapshots,
+    /// the one for children.
+    #[must_use]
+    pub fn memory_len(&self) -> usize {
+        let upstream = match &self.state {
+            State::Following(upstream) => upstream.memory_len(),
+            State::Waiting | State::Leaving { .. } | State::Closed => 0,
+        };
+        let events = self.events.capacity().saturating_mul(size_of::<FanEvent>());
+        upstream
+            .saturating_add(self.audience.memory_len())
+            .saturating_add(events)
+    }
+
+    fn transmit(&mut self, now: Instant, buf: &mut Vec<u8>) -> Option<PeerId> {
+        match &mut self.state {
+            State::Following(upstream) => {
+                if upstream.transmit(now, buf) {
+                    return Some(self.server);
+                }
+                let stage = upstream.stage();
+                self.audience
+                    .transmit(now, &stage, buf, &mut self.stats.children)
+            }
+            State::Leaving {
+                is_due: is_due @ true,
+                ..
+            } => {
+                *is_due = false;
+                write_leave(buf, LeaveReason::Quit);
+                Some(self.server)
+            }
+            State::Waiting | State::Leaving { .. } | State::Closed => {
+                self.audience.transmit_farewell(buf)
+            }
+        }
+    }
+
+    fn on_childs_datagram(&mut self, now: Instant, peer: PeerId, datagram: &[u8]) {
+        let said = (peer, datagram);
+        let is_known = if let State::Following(upstream) = &self.state {
+            let stage = upstream.stage();
+            self.audience
+                .on_datagram(now, &stage, said, &mut self.stats.children)
+        } else {
+            self.audience.on_early_datagram(peer)
+        };
+        let unknown = u64::from(!is_known);
+        self.stats.dropped_unknown_peer = self.stats.dropped_unknown_peer.saturating_add(unknown);
+    }
+
+    fn on_servers_datagram(&mut self, now: Instant, datagram: &[u8]) {
+        let shape = match &self.state {
+            State::Following(upstream) => Some(upstream.welcome.shape),
+            State::Waiting => None,
+            State::Leaving { .. } | State::Closed => return,
+        };
+        match (decode_down(datagram, shape), &mut self.state) {
+            (Ok(Down::Turns(turns)), State::Following(upstream)) => {
+                let shown = upstream.stage().end;
+                upstream.on_turns(now, &turns, &mut self.stats);
+                if upstream.stage().end > shown {
+                    self.show(now, shown);
+                }
+            }
+            (Ok(Down::Welcome(_)), State::Following(upstream)) => upstream.say_ready(now),
+            (Ok(Down::Welcome(welcome)), _) if welcome.seat.is_none() => {
+                self.on_welcome(now, welcome);
+            }
+            (Ok(Down::Bye(reason)), _) => {
+                self.state = State::Closed;
+                self.dismiss(LeaveReason::Finished, reason);
+                self.events.push_back(FanEvent::Closed(reason));
+            }
+            // Who watches has no state of its own to give, and no seat.
+            (Ok(_) | Err(_), _) => {
+                self.stats.dropped_malformed = self.stats.dropped_malformed.saturating_add(1);
+            }
+        }
+    }
+
+    fn on_welcome(&mut self, now: Instant, welcome: Welcome) {
+        let shape = welcome.shape;
+        let bundle_len_max = usize::from(self.config.bundle_len_max).min(run_len_max(&self.config));
+        if shape.seats > self.config.seats_max || shape.bundle_len_max() > bundle_len_max {
+            let seats = shape.seats;
+            let refusal = FanEvent::Refused(Refusal::TooLarge { seats });
+            self.events.push_back(refusal);
+            self.go(now);
+            self.dismiss(LeaveReason::Removed, CloseReason::Removed);
+            return;
+        }
+        let period = u64::from(welcome.period_nanos);
+        let rate = u64::from(self.config.catch_up_rate);
+        let gain = rate.saturating_mul(period) / 1_000_000_000;
+        self.audience
+            .follow(welcome, u32::try_from(gain).unwrap_or(u32::MAX));
+        self.state = State::Following(Box::new(Upstream::new(now, welcome, &self.config)));
+        self.events.push_back(FanEvent::Watching {
+            seats: shape.seats,
+            match_id: welcome.match_id,
+        });
+    }
+
+    fn on_chunk(&mut self, now: Instant, chunk: &Chunk<'_>) {
+        let State::Following(upstream) = &mut self.state else {
+            return;
+        };
+        let shown = upstream.stage().end;
+        let Some((next, bytes)) = upstream.on_chunk(now, chunk, &mut self.stats) else {
+            return;
+        };
+        let stage = upstream.stage();
+        self.audience.stock(next, bytes);
+        if next > shown {
+            self.audience.begin_anew(&stage);
+        }
+        let from = if next > shown { next } else { shown };
+        self.show(now, from);
+    }
+
+    /// Lets children have what is there since `shown`.
+    fn show(&mut self, now: Instant, shown: Tick) {
+        if let State::Following(upstream) = &self.state {
+            let stage = upstream.stage();
+            self.audience
+                .on_shown(now, &stage, shown, &mut self.stats.children);
+        }
+    }
+
+    /// Sees that a snapshot comes where children want one.
+    fn wish_for_snapshot(&mut self, now: Instant) {
+        let State::Following(upstream) = &mut self.state else {
+            return;
+        };
+        if !self.audience.wants_snapshot(&upstream.stage()) {
+            upstream.unwish();
+        } else if !upstream.wish(now) {
+            self.audience.give_up_on_waiting();
+        }
+    }
+
+    fn go(&mut self, now: Instant) {
+        self.state = State::Leaving {
+            copies: LEAVE_COPIES,
+            at: now,
+            is_due: false,
+        };
+    }
+
+    fn dismiss(&mut self, reason: LeaveReason, close: CloseReason) {
+        self.audience.remove_all(reason, close);
+        self.tell_gone();
+    }
+
+    fn tell_gone(&mut self) {
+        while let Some(gone) = self.audience.poll_gone() {
+            self.events.push_back(FanEvent::ChildLeft {
+                peer: gone.peer,
+                reason: gone.reason,
+            });
+        }
+    }
+
+    /// Takes the time, which never goes back.
+    fn advance(&mut self, now: Instant) -> Instant {
+        debug_assert!(now >= self.now, "the driver's clock went back");
+        self.now = self.now.max(now);
+        self.now
+    }
+}
+
+/// Longest run of bundles for a child, in bytes.
+fn run_len_max(config: &FanConfig) -> usize {
+    usize::from(config.datagram_len_max).saturating_sub(TURNS_HEAD_LEN_MAX)
+}
+
+impl Machine for RelayFan {
+    type Peer = PeerId;
+    type Event = FanEvent;
+    type Command = Infallible;
+
+    fn handle_datagram(&mut self, now: Instant, arrival: Arrival<PeerId>, datagram: &mut [u8]) {
+        self.handle_datagram(now, arrival, datagram);
+    }
+
+    fn handle_timeout(&mut self, now: Instant) {
+        self.handle_timeout(now);
+    }
+
+    fn handle_completed(&mut self, _: Instant, _: CommandId, outcome: Infallible) {
+        match outcome {}
+    }
+
+    fn poll_transmit(&mut self, now: Instant, buf: &mut Vec<u8>) -> Option<Transmit<PeerId>> {
+        self.poll_transmit(now, buf)
+    }
+
+    fn poll_command(&mut self) -> Option<(CommandId, Infallible)> {
+        None
+    }
+
+    fn poll_event(&mut self) -> Option<FanEvent> {
+        self.poll_event()
+    }
+
+    fn poll_timeout(&self) -> Option<Instant> {
+        self.poll_timeout()
+    }
+}

@@ -1,0 +1,264 @@
+//! What a fan has of a match, and what it says to whom it has it from.
+
+#![warn(clippy::arithmetic_side_effects)]
+
+use core::time::Duration;
+use std::sync::Arc;
+
+use wire::Instant;
+
+use super::FanConfig;
+use crate::audience::{SPECTATOR_REPORT_TICKS, Stage};
+use crate::chain::{CHAIN_LEN, Chain};
+use crate::config::snapshot_bytes_max;
+use crate::message::{
+    Chunk, Direction, ReportHead, Turns, Welcome, write_ready, write_report, write_snapshot_wish,
+};
+use crate::snapshot;
+use crate::transfer::Incoming;
+use crate::{FanStats, Tick};
+
+/// Ticks past the first missing one that are kept: as many as the chain has places beside those that
+/// children may lack.
+const AHEAD_MAX: u32 = 256;
+
+/// Time from one word to its repetition, where nothing answers it.
+const REPEAT_INTERVAL: Duration = Duration::from_millis(50);
+
+/// Time from one wish for a snapshot to its repetition.
+const WISH_INTERVAL: Duration = Duration::from_millis(500);
+
+/// How long a snapshot is waited for that children want: its pieces come at the pace of its sender.
+const WISH_TIME: Duration = Duration::from_secs(20);
+
+/// A match as it comes in.
+#[derive(Debug)]
+pub(super) struct Upstream {
+    pub(super) welcome: Welcome,
+    chain: Chain,
+    /// First tick that it was ever given; all from there on to `end` arrived.
+    begin: Tick,
+    /// First tick that has not arrived.
+    end: Tick,
+    /// One past the newest tick that has arrived.
+    seen_end: Tick,
+    incoming: Box<Incoming>,
+    /// When to say `Ready` again; `None` once it is answered.
+    ready_at: Option<Instant>,
+    /// When to say next what is there; `None` until turns come.
+    report_at: Option<Instant>,
+    /// While children want a snapshot.
+    wish: Option<Wish>,
+    /// Which of these are due.
+    due: Due,
+}
+
+#[derive(Debug)]
+struct Wish {
+    /// When to repeat it.
+    again_at: Instant,
+    /// When to give it up.
+    until: Instant,
+}
+
+/// The next word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Due {
+    Nothing,
+    Ready,
+    Report,
+    Wish,
+}
+
+impl Upstream {
+    pub(super) fn new(now: Instant, welcome: Welcome, config: &FanConfig) -> Self {
+        let shape = welcome.shape;
+        let len_max = snapshot_bytes_max(config.snapshot_len_max, shape);
+        Self {
+            welcome,
+            chain: Chain::with_len(shape, CHAIN_LEN.saturating_add(AHEAD_MAX)),
+            begin: Tick(0),
+            end: Tick(0),
+            seen_end: Tick(0),
+            incoming: Box::new(Incoming::new(Direction::Down, len_max)),
+            ready_at: Some(now),
+            report_at: None,
+            wish: None,
+            due: Due::Nothing,
+        }
+    }
+
+    pub(super) const fn stage(&self) -> Stage<'_> {
+        Stage {
+            chain: &self.chain,
+            begin: self.begin,
+            end: self.end,
+        }
+    }
+
+    /// Says again where it stands: to a new session, or to a server that has not heard.
+    pub(super) const fn say_ready(&mut self, now: Instant) {
+        self.ready_at = Some(now);
+    }
+
+    /// Takes closed ticks.
+    pub(super) fn on_turns(&mut self, now: Instant, turns: &Turns<'_>, stats: &mut FanStats) {
+        self.ready_at = None;
+        let Some(first) = self.end.widen_near(turns.first_low) else {
+            stats.dropped_window = stats.dropped_window.saturating_add(1);
+            return;
+        };
+        let mut tick = first;
+        for bundle in turns.bundles.iter() {
+            if tick > Tick::LAST || tick >= self.end.plus(AHEAD_MAX) {
+                stats.bundles_early = stats.bundles_early.saturating_add(1);
+            } else if tick < self.end || self.chain.has(tick) {
+                stats.bundles_repeated = stats.bundles_repeated.saturating_add(1);
+            } else {
+                self.chain.put(tick, bundle);
+                self.seen_end = self.seen_end.max(tick.plus(1));
+                let at = after(now, self.report_interval());
+                self.report_at.get_or_insert(at);
+            }
+            tick = tick.plus(1);
+        }
+        self.advance(stats);
+        if self.is_gap() {
+            let soon = after(now, self.period());
+            self.report_at = Some(self.report_at.map_or(soon, |at| at.min(soon)));
+        }
+    }
+
+    /// Takes a piece of a snapshot; returns the whole with the first tick that is not part of it
+    /// where this was the last.
+    pub(super) fn on_chunk(
+        &mut self,
+        now: Instant,
+        chunk: &Chunk<'_>,
+        stats: &mut FanStats,
+    ) -> Option<(Tick, Arc<[u8]>)> {
+        self.ready_at = None;
+        self.incoming.on_chunk(now, chunk);
+        let bytes = self.incoming.take()?;
+        let Some(next) = snapshot::next_of(&bytes, self.welcome.shape) else {
+            stats.dropped_malformed = stats.dropped_malformed.saturating_add(1);
+            return None;
+        };
+        stats.snapshots = stats.snapshots.saturating_add(1);
+        self.wish = None;
+        if next > self.end {
+            // What lies between will not come.
+            (self.begin, self.end) = (next, next);
+            self.seen_end = self.seen_end.max(next);
+            self.advance(stats);
+        }
+        Some((next, bytes.into()))
+    }
+
+    /// Whether to wish for a snapshot, children wanting one; false where that has been in vain.
+    pub(super) fn wish(&mut self, now: Instant) -> bool {
+        let wish = self.wish.get_or_insert_with(|| Wish {
+            again_at: now,
+            until: after(now, WISH_TIME),
+        });
+        let has_time = wish.until > now;
+        if !has_time {
+            self.wish = None;
+        }
+        has_time
+    }
+
+    /// Nobody wants one any more.
+    pub(super) const fn unwish(&mut self) {
+        self.wish = None;
+    }
+
+    pub(super) fn on_timeout(&mut self, now: Instant) {
+        let is_due = |at: Option<Instant>| at.is_some_and(|at| at <= now);
+        if is_due(self.ready_at) {
+            self.ready_at = Some(after(now, REPEAT_INTERVAL));
+            self.due = Due::Ready;
+        } else if is_due(self.report_at) {
+            let wait = if self.is_gap() {
+                self.period()
+            } else {
+                self.report_interval()
+            };
+            self.report_at = Some(after(now, wait));
+            self.due = Due::Report;
+        }
+        if let Some(wish) = &mut self.wish
+            && wish.again_at <= now
+        {
+            wish.again_at = after(now, WISH_INTERVAL);
+            self.due = Due::Wish;
+        }
+    }
+
+    /// Writes what is due.
+    pub(super) fn transmit(&mut self, now: Instant, out: &mut Vec<u8>) -> bool {
+        match core::mem::replace(&mut self.due, Due::Nothing) {
+            Due::Nothing => return self.incoming.poll_ack(now, out),
+            Due::Ready => write_ready(out, self.end),
+            Due::Report => {
+                let head = ReportHead {
+                    next_low: self.end.low(),
+                    is_gap: self.is_gap(),
+                    ..ReportHead::default()
+                };
+                let width = self.welcome.shape.width;
+                write_report(out, &head, width, &[], core::iter::empty());
+            }
+            Due::Wish => write_snapshot_wish(out),
+        }
+        true
+    }
+
+    pub(super) fn poll_timeout(&self) -> Option<Instant> {
+        let wish = self.wish.as_ref().map(|wish| wish.again_at.min(wish.until));
+        [
+            self.ready_at,
+            self.report_at,
+            wish,
+            self.incoming.poll_timeout(),
+        ]
+        .into_iter()
+        .flatten()
+        .min()
+    }
+
+    /// Bytes that it holds on the heap, but for a snapshot that comes in.
+    pub(super) const fn memory_len(&self) -> usize {
+        size_of::<Self>()
+            .saturating_add(size_of::<Incoming>())
+            .saturating_add(self.chain.memory_len())
+    }
+
+    fn advance(&mut self, stats: &mut FanStats) {
+        while self.chain.has(self.end) {
+            self.end = self.end.plus(1);
+            stats.ticks = stats.ticks.saturating_add(1);
+        }
+    }
+
+    /// Whether a tick is missing that the usual copies bring no more.
+    fn is_gap(&self) -> bool {
+        self.end.plus(self.welcome.repair.into()) < self.seen_end
+    }
+
+    fn period(&self) -> Duration {
+        Duration::from_nanos(self.welcome.period_nanos.into())
+    }
+
+    fn report_interval(&self) -> Duration {
+        self.period().saturating_mul(SPECTATOR_REPORT_TICKS)
+    }
+}
+
+#[expect(
+    clippy::arithmetic_side_effects,
+    reason = "arithmetic on instants saturates"
+)]
+fn after(at: Instant, span: Duration) -> Instant {
+    at + span
+}

@@ -1,0 +1,328 @@
+//! Fans: spectators who serve others.
+
+use core::time::Duration;
+
+use lockstep::{
+    ClientEvent, CloseReason, FanConfig, FanEvent, JoinError, LeaveReason, PeerId, Phase, Refusal,
+    RelayFan,
+};
+use netsim::{for_each_seed, test_site};
+use wire::{Arrival, Instant, Seed};
+
+use crate::alloc::{allocations, held};
+use crate::tree::{Role, SERVER, Tree, UP, peer};
+use crate::world::{Link, MATCH, config};
+
+/// Ticks after which the chain does not reach back to the first.
+const LATE: u32 = 1_100;
+
+fn fan_events(tree: &Tree, node: usize) -> &[FanEvent] {
+    match &tree.nodes[node].role {
+        Role::Fan(_, events) => events,
+        Role::Client(_) => panic!("no fan"),
+    }
+}
+
+#[test]
+fn sim_ls_1_two_levels_of_fans_show_what_players_play() {
+    for_each_seed(&test_site!(), 6, |seed| {
+        let mut whims = seed.generator(51);
+        let mut config = config(3);
+        config.spectator_delay = u16::try_from(whims.below(2) * 60).unwrap();
+        let delay = u32::from(config.spectator_delay);
+        let loss = u32::try_from(whims.below(8)).unwrap();
+        let mut tree = Tree::new(seed, config, Link::lossy(loss));
+        let root = tree.fan(SERVER, FanConfig::default());
+        tree.run(u32::try_from(whims.below(100)).unwrap());
+        let branches: Vec<_> = (0..3)
+            .map(|_| tree.fan(root, FanConfig::default()))
+            .collect();
+        for branch in &branches {
+            (0..3).for_each(|_| {
+                tree.watch(*branch);
+            });
+            tree.run(tree.server.ticks_closed() + 150);
+        }
+        // Late, within the chain of every fan.
+        tree.watch(branches[0]);
+        tree.watch(root);
+        // Past it: the root wishes for a snapshot, and a branch wishes for it from the root.
+        tree.run(LATE + delay);
+        let late = [tree.watch(branches[1]), tree.watch(root)];
+        let newer = tree.fan(branches[2], FanConfig::default());
+        let last = tree.watch(newer);
+        tree.run(tree.server.ticks_closed() + 600 + delay);
+        tree.assert_all_saw(70 + delay);
+        for node in late.into_iter().chain([last]) {
+            let first = *tree.viewer(node).states.first_key_value().unwrap().0;
+            assert!(first > 700, "by snapshot: {first}");
+        }
+        assert_eq!(tree.server.spectator_count(), 1, "the root alone");
+        let (root_sent, server_sent) = (tree.sent_bytes[&root], tree.sent_bytes[&SERVER]);
+        assert!(root_sent > server_sent / 4, "{root_sent} {server_sent}");
+        assert_eq!(tree.as_fan(root).stats().children.dropped_malformed, 0);
+    });
+}
+
+#[test]
+fn a_fan_sends_bundles_as_they_came_and_answers_for_its_children() {
+    let mut tree = Tree::new(Seed::from_number(1), config(2), Link::perfect());
+    let root = tree.fan(SERVER, FanConfig::default());
+    let node = tree.watch(root);
+    tree.run(300);
+    tree.assert_saw(node, 295);
+    // The server hears one spectator: a report each four ticks, not one for each child.
+    let log = tree.viewer(node).machine.log_hash();
+    assert!(log.is_some(), "bundles are hashed as they are");
+    let watching = FanEvent::Watching {
+        seats: 2,
+        match_id: MATCH,
+    };
+    assert_eq!(fan_events(&tree, root), [watching]);
+    let fan = tree.as_fan(root);
+    assert_eq!((fan.phase(), fan.child_count()), (Phase::Running, 1));
+    let up = fan.stats().datagrams_sent - fan.stats().children.turns_sent;
+    assert!(up < 300 / 4 + 10, "{up}");
+}
+
+#[test]
+fn a_child_that_says_nothing_is_put_out_and_delays_nobody() {
+    let mut tree = Tree::new(Seed::from_number(2), config(2), Link::lossy(1));
+    let root = tree.fan(SERVER, FanConfig::default());
+    let (silent, other) = (tree.watch(root), tree.watch(root));
+    tree.run(100);
+    tree.nodes[silent].is_paused = true;
+    let gone = FanEvent::ChildLeft {
+        peer: peer(silent),
+        reason: LeaveReason::Behind,
+    };
+    tree.run(1_250);
+    assert!(fan_events(&tree, root).contains(&gone));
+    tree.assert_saw(other, 1_220);
+    tree.nodes[silent].is_paused = false;
+    tree.run_for(Duration::from_secs(1));
+    let closed = ClientEvent::Closed(CloseReason::Behind);
+    assert_eq!(tree.viewer(silent).events.last(), Some(&closed));
+    assert_eq!(tree.as_fan(root).child_count(), 1);
+}
+
+#[test]
+fn an_outage_above_a_fan_is_made_up_for_all_below() {
+    let mut tree = Tree::new(Seed::from_number(3), config(2), Link::lossy(2));
+    let root = tree.fan(SERVER, FanConfig::default());
+    let node = tree.watch(root);
+    tree.run(100);
+    let back = tree.now + Duration::from_secs(2);
+    tree.outages.push((root, tree.now, back));
+    tree.run_for(Duration::from_secs(3));
+    tree.assert_saw(node, tree.server.ticks_closed() - 30);
+}
+
+#[test]
+fn a_fan_whose_session_was_lost_for_long_goes_on_by_snapshot_with_its_children() {
+    let mut tree = Tree::new(Seed::from_number(4), config(2), Link::lossy(2));
+    let root = tree.fan(SERVER, FanConfig::default());
+    let node = tree.watch(root);
+    tree.run(100);
+    let back = tree.now + Duration::from_secs(31);
+    tree.outages.push((root, tree.now, back));
+    tree.server.leave(tree.now, peer(root));
+    tree.run(1_900);
+    tree.let_watch(SERVER, root);
+    let now = tree.now;
+    tree.as_fan(root).reconnect(now, UP);
+    tree.run(2_200);
+    tree.assert_saw(node, 2_150);
+    let first = *tree.viewer(node).states.first_key_value().unwrap().0;
+    assert!(first > 1_500, "{first}");
+}
+
+#[test]
+fn where_no_snapshot_comes_late_children_are_put_out() {
+    let mut tree = Tree::new(Seed::from_number(5), config(2), Link::lossy(1));
+    tree.is_stingy = true;
+    let root = tree.fan(SERVER, FanConfig::default());
+    tree.run(LATE);
+    let late = tree.watch(root);
+    tree.run_for(Duration::from_secs(22));
+    let closed = ClientEvent::Closed(CloseReason::Behind);
+    assert_eq!(tree.viewer(late).events.last(), Some(&closed));
+    assert_eq!(tree.as_fan(root).child_count(), 0);
+}
+
+#[test]
+fn the_end_above_is_the_end_below() {
+    let mut tree = Tree::new(Seed::from_number(6), config(2), Link::lossy(5));
+    let root = tree.fan(SERVER, FanConfig::default());
+    let node = tree.watch(root);
+    tree.run(100);
+    tree.server.close(tree.now);
+    tree.run_for(Duration::from_secs(1));
+    let ended = ClientEvent::Closed(CloseReason::Ended);
+    assert_eq!(tree.viewer(node).events.last(), Some(&ended));
+    let ended = FanEvent::Closed(CloseReason::Ended);
+    assert_eq!(fan_events(&tree, root).last(), Some(&ended));
+    let now = tree.now;
+    let fan = tree.as_fan(root);
+    assert_eq!((fan.phase(), fan.poll_timeout()), (Phase::Closed, None));
+    assert_eq!(fan.watch(now, PeerId(7)), Err(JoinError::Closed));
+}
+
+#[test]
+fn a_fan_that_goes_says_so_up_and_down() {
+    let mut tree = Tree::new(Seed::from_number(7), config(2), Link::lossy(5));
+    let root = tree.fan(SERVER, FanConfig::default());
+    let node = tree.watch(root);
+    tree.run(100);
+    let now = tree.now;
+    tree.as_fan(root).close(now);
+    tree.run_for(Duration::from_secs(1));
+    assert_eq!(tree.server.spectator_count(), 0);
+    let removed = ClientEvent::Closed(CloseReason::Removed);
+    assert_eq!(tree.viewer(node).events.last(), Some(&removed));
+    assert_eq!(tree.as_fan(root).poll_timeout(), None);
+}
+
+/// A welcome to watch a match of `seats` pads.
+fn welcome(seats: u8, own: [u8; 2]) -> Vec<u8> {
+    let mut out = vec![0x81, 2, 0, 0, seats, own[0], own[1], 0, 16];
+    out.extend_from_slice(&16_666_666_u32.to_be_bytes());
+    out.extend_from_slice(&[6, 6, 4, 1]);
+    out.extend_from_slice(&MATCH.0);
+    out
+}
+
+fn give(fan: &mut RelayFan, now: Instant, from: PeerId, datagram: &[u8]) {
+    fan.handle_datagram(now, Arrival::from(from), &mut datagram.to_vec());
+}
+
+#[test]
+fn a_fan_holds_no_more_than_it_was_told_to() {
+    let now = Instant::from_millis(1);
+    let fan = |config| RelayFan::new(config, UP, Seed::from_number(1), now);
+    let refusal = |seats: u8, change: fn(&mut FanConfig)| {
+        let mut config = FanConfig::default();
+        change(&mut config);
+        let mut fan = fan(config);
+        give(&mut fan, now, UP, &welcome(seats, [0xff; 2]));
+        let is_refused = matches!(fan.poll_event(), Some(FanEvent::Refused(_)));
+        assert!(fan.memory_len() < 1_280 * 400 + 10_000);
+        is_refused
+    };
+    assert!(!refusal(64, |_| {}));
+    assert!(refusal(65, |_| {}));
+    assert!(refusal(3, |config| config.seats_max = 2));
+    assert!(refusal(8, |config| config.bundle_len_max = 20));
+    assert!(refusal(8, |config| config.datagram_len_max = 20));
+    let too_large = FanEvent::Refused(Refusal::TooLarge { seats: 65 });
+    let mut whole = fan(FanConfig::default());
+    give(&mut whole, now, UP, &welcome(65, [0xff; 2]));
+    assert_eq!(whole.poll_event(), Some(too_large));
+    // A seat is not for it.
+    let mut seated = fan(FanConfig::default());
+    give(&mut seated, now, UP, &welcome(2, [0, 1]));
+    assert_eq!(
+        (seated.poll_event(), seated.stats().dropped_malformed),
+        (None, 1)
+    );
+    // Children.
+    let mut config = FanConfig::default();
+    config.children_max = 1;
+    config.ready_timeout = Duration::from_secs(2);
+    let mut fan = fan(config);
+    assert_eq!(fan.watch(now, UP), Err(JoinError::PeerTaken));
+    assert_eq!(fan.watch(now, PeerId(1)), Ok(()));
+    assert_eq!(fan.watch(now, PeerId(2)), Err(JoinError::Full));
+    fan.handle_timeout(Instant::from_millis(2_001));
+    let (peer, reason) = (PeerId(1), LeaveReason::NotReady);
+    assert_eq!(fan.poll_event(), Some(FanEvent::ChildLeft { peer, reason }));
+}
+
+#[test]
+fn ls_10_a_hostile_server_makes_a_fan_hold_a_chain_and_a_snapshot() {
+    let now = Instant::from_millis(1);
+    let mut config = FanConfig::default();
+    config.snapshot_len_max = 10_000;
+    config.transfer.datagram_len_max = 1_100;
+    config.catch_up_rate = 1_000;
+    config.catch_up_burst = 2_000;
+    let mut fan = RelayFan::new(config, UP, Seed::from_number(1), now);
+    give(&mut fan, now, UP, &welcome(2, [0xff; 2]));
+    fan.watch(now, PeerId(1)).unwrap();
+    give(&mut fan, now, PeerId(1), &[0x01, 2, 0, 0, 0, 0]);
+    let mut generator = Seed::from_number(9).generator(0);
+    let mut buf = Vec::with_capacity(2_000);
+    let (mut at, mut bytes) = (now, held());
+    for round in 0..40_000_u64 {
+        at = Instant::from_millis(1 + round);
+        let len = usize::try_from(generator.below(40)).unwrap();
+        let mut datagram: Vec<_> = (0..len)
+            .map(|_| u8::try_from(generator.below(256)).unwrap())
+            .collect();
+        let kinds = [0x82, 0x83, 0x87, 0x81, 0x8b, 0x01, 0x02, 0x05, 0x0b];
+        let kind = kinds[usize::try_from(generator.below(9)).unwrap()];
+        if let Some(first) = datagram.first_mut() {
+            *first = kind;
+        }
+        if kind == 0x82 && datagram.len() > 6 {
+            // Of ticks near the first, quiet.
+            datagram[4] = 0;
+            datagram[6..].fill(0x30);
+        }
+        let from = if kind < 0x80 { PeerId(1) } else { UP };
+        give(&mut fan, at, from, &datagram);
+        fan.handle_timeout(at);
+        while fan.poll_transmit(at, &mut buf).is_some() {
+            assert!(buf.len() <= 1_100);
+            buf.clear();
+        }
+        while fan.poll_event().is_some() {}
+        if round == 20_000 {
+            bytes = held();
+        }
+    }
+    assert!(held() - bytes < 60_000, "{}", held() - bytes);
+    assert!(fan.stats().bundles_early > 0 && fan.stats().dropped_malformed > 1_000);
+    let unknown = fan.stats().dropped_unknown_peer;
+    give(&mut fan, at, PeerId(55), &[0x02, 0, 0]);
+    assert_eq!(fan.stats().dropped_unknown_peer, unknown + 1);
+}
+
+#[test]
+fn ls_9_nothing_is_allocated_by_a_fan() {
+    let now = Instant::from_millis(1);
+    let mut fan = RelayFan::new(FanConfig::default(), UP, Seed::from_number(1), now);
+    give(&mut fan, now, UP, &welcome(2, [0xff; 2]));
+    for child in 0..30 {
+        fan.watch(now, PeerId(child)).unwrap();
+        give(&mut fan, now, PeerId(child), &[0x01, 2, 0, 0, 0, 0]);
+    }
+    let mut buf = Vec::with_capacity(2_000);
+    let mut turns = vec![0x82, 0, 0, 0x80, 0, 0, 0x30, 0x30, 0x30, 0x30];
+    let (mut allocated, mut sent) = (0, 0);
+    for tick in 0..3_000_u32 {
+        let at = Instant::from_millis(17 * u64::from(tick) + 20);
+        let low = tick.to_be_bytes();
+        turns[4..6].copy_from_slice(&low[2..]);
+        let before = allocations();
+        let arrival = Arrival::from(UP);
+        fan.handle_datagram(at, arrival, &mut turns);
+        fan.handle_timeout(at);
+        while fan.poll_transmit(at, &mut buf).is_some() {
+            sent += 1;
+            buf.clear();
+        }
+        let low = (tick + 4).to_be_bytes();
+        for child in (tick % 4..30).step_by(4) {
+            let mut report = [0x02, low[2], low[3], 0x70];
+            fan.handle_datagram(at, Arrival::from(PeerId(child)), &mut report);
+        }
+        while fan.poll_event().is_some() {}
+        if tick > 1_000 {
+            allocated += allocations() - before;
+        }
+    }
+    assert_eq!(allocated, 0);
+    assert!(sent > 30 * 2_990, "{sent}");
+    assert_eq!(fan.stats().children.dropped_ack, 0);
+}

@@ -1,0 +1,373 @@
+//! Those who watch and do not play.
+
+use core::time::Duration;
+
+use lockstep::{
+    ClientEvent, CloseReason, Config, JoinError, LeaveReason, MatchServer, PeerId, ServerEvent,
+    SubmitError,
+};
+use netsim::{for_each_seed, test_site};
+use wire::{Arrival, Instant, Seat, Seed};
+
+use crate::alloc::{allocations, held};
+use crate::tree::{SERVER, Tree, peer};
+use crate::world::{Link, MATCH, config};
+
+/// Ticks after which the chain does not reach back to the first.
+const LATE: u32 = 1_100;
+
+fn watched(seats: u16, delay: u16) -> Config {
+    let mut config = config(seats);
+    config.spectator_delay = delay;
+    config
+}
+
+fn left(tree: &Tree) -> Vec<(PeerId, LeaveReason)> {
+    let events = tree.events.iter();
+    let left = events.filter_map(|event| {
+        if let ServerEvent::SpectatorLeft { peer, reason } = event {
+            Some((*peer, *reason))
+        } else {
+            None
+        }
+    });
+    left.collect()
+}
+
+#[test]
+fn sim_ls_1_spectators_see_what_players_play_whenever_they_come() {
+    for_each_seed(&test_site!(), 10, |seed| {
+        let mut whims = seed.generator(50);
+        let delay = u16::try_from(whims.below(2) * whims.below(120)).unwrap();
+        let loss = u32::try_from(whims.below(12)).unwrap();
+        let mut tree = Tree::new(seed, watched(3, delay), Link::lossy(loss));
+        tree.watch(SERVER);
+        let mut comes = 0;
+        for _ in 0..4 {
+            comes += u32::try_from(whims.below(400)).unwrap();
+            tree.run(comes);
+            tree.watch(SERVER);
+        }
+        // Past the chain: by snapshot.
+        tree.run(LATE + u32::from(delay) + comes);
+        tree.watch(SERVER);
+        let goal = tree.server.ticks_closed() + 400 + u32::from(delay);
+        tree.run(goal);
+        tree.assert_all_saw(40 + u32::from(delay));
+        assert_eq!(tree.server.spectator_count(), 6);
+        assert!(tree.server.stats().spectators.snapshots_begun >= 1);
+        let is_desync = |event: &ServerEvent| matches!(event, ServerEvent::Desync { .. });
+        assert!(!tree.events.iter().any(is_desync));
+        assert_eq!(left(&tree), []);
+    });
+}
+
+#[test]
+fn ls_14_spectators_change_nothing_for_players() {
+    let players = |spectators: usize| {
+        let mut tree = Tree::new(Seed::from_number(1), config(2), Link::perfect());
+        (0..spectators).for_each(|_| {
+            tree.watch(SERVER);
+        });
+        tree.run(300);
+        (tree.truth.clone(), tree.server.stats().bundles_encoded)
+    };
+    let (alone, encoded) = players(0);
+    let (watched, encoded_for_all) = players(40);
+    assert_eq!(alone.len(), watched.len());
+    assert_eq!(encoded, encoded_for_all, "one encoding a tick");
+}
+
+#[test]
+fn a_delay_is_kept_and_the_end_is_shown_as_much_later() {
+    // Each datagram is held against the delay as it goes out.
+    let mut tree = Tree::new(Seed::from_number(2), watched(2, 300), Link::lossy(5));
+    let early = tree.watch(SERVER);
+    tree.run(290);
+    tree.run_for(Duration::from_millis(100));
+    assert!(tree.viewer(early).states.is_empty());
+    tree.run(600);
+    let late = tree.watch(SERVER);
+    tree.run(1_000);
+    let seen = tree.viewer(early).states.len();
+    assert!((680..=700).contains(&seen), "{seen}");
+    tree.server.close(tree.now);
+    let end = tree.server.ticks_closed();
+    assert_eq!(tree.server.spectator_count(), 2);
+    tree.run_for(Duration::from_secs(4));
+    assert!(tree.viewer(early).states.len() < 960, "in its time");
+    tree.run_for(Duration::from_secs(4));
+    tree.assert_saw(early, end);
+    tree.assert_saw(late, end);
+    let ended = ClientEvent::Closed(CloseReason::Ended);
+    assert_eq!(tree.viewer(early).events.last(), Some(&ended));
+    assert_eq!(tree.server.spectator_count(), 0);
+    assert_eq!(tree.server.poll_timeout(), None);
+}
+
+#[test]
+fn a_delay_longer_than_the_chain_costs_a_bundle_a_tick() {
+    let mut tree = Tree::new(Seed::from_number(3), watched(2, 1_500), Link::lossy(2));
+    let node = tree.watch(SERVER);
+    tree.run(1_800);
+    tree.assert_saw(node, 280);
+    let memory = |delay| {
+        let now = Instant::from_millis(1);
+        let config = watched(2, delay);
+        let server = MatchServer::<u16>::new(config, MATCH, Seed::from_number(1), now).unwrap();
+        server.memory_len()
+    };
+    // The longest bundle of two pads is 6 bytes, and its place takes as many.
+    assert!(memory(1_500) - memory(0) <= 1_500 * 12);
+}
+
+#[test]
+fn a_spectator_plays_no_seat() {
+    let mut tree = Tree::new(Seed::from_number(4), config(2), Link::perfect());
+    let node = tree.watch(SERVER);
+    tree.run(60);
+    let now = tree.now;
+    let machine = &mut tree.viewer(node).machine;
+    assert_eq!(machine.submit(now, &1), Err(SubmitError::Spectator));
+    assert_eq!((machine.seat(), machine.is_spectator()), (None, true));
+    let watching = ClientEvent::Watching {
+        seats: 2,
+        match_id: MATCH,
+    };
+    assert_eq!(tree.viewer(node).events, [watching]);
+    // A report with 64 inputs.
+    let low = tree.server.ticks_closed().to_be_bytes();
+    let mut with_inputs = [0x02, low[2], low[3], 0x60, 0x41, 0xc0, 0x82];
+    let before = *tree.server.stats();
+    let arrival = Arrival::from(peer(node));
+    tree.server.handle_datagram(now, arrival, &mut with_inputs);
+    assert_eq!(tree.server.stats().spectators.dropped_inputs, 1);
+    // It says that it is ready again, gives state, gives a reason that is not its to give.
+    for mut said in [vec![0x01, 2, 0, 0, 0, 0], vec![0x0a, 1], vec![0x03, 2]] {
+        tree.server.handle_datagram(now, arrival, &mut said);
+    }
+    assert_eq!(tree.server.stats().inputs_late, before.inputs_late);
+    assert_eq!(tree.server.stats().inputs_early, before.inputs_early);
+    assert_eq!(tree.server.stats().spectators.dropped_malformed, 2);
+    let is_ready = |event: &&ServerEvent| matches!(event, ServerEvent::Ready { .. });
+    tree.run(200);
+    assert_eq!(tree.events.iter().filter(is_ready).count(), 2, "two seats");
+    tree.assert_all_saw(10);
+    // Whose numbers lie nowhere counts for nothing.
+    let refused = tree.server.stats().spectators.dropped_ack;
+    let low = (tree.server.ticks_closed() + 9).to_be_bytes();
+    let mut early = [0x02, low[2], low[3], 0x70];
+    tree.server.handle_datagram(tree.now, arrival, &mut early);
+    assert_eq!(tree.server.stats().spectators.dropped_ack, refused + 1);
+}
+
+#[test]
+fn a_spectator_that_says_nothing_is_put_out_and_delays_nobody() {
+    let mut tree = Tree::new(Seed::from_number(5), config(2), Link::lossy(1));
+    let (silent, other) = (tree.watch(SERVER), tree.watch(SERVER));
+    tree.run(100);
+    tree.nodes[silent].is_paused = true;
+    let closed = tree.server.ticks_closed();
+    while left(&tree).is_empty() {
+        tree.step();
+    }
+    let ticks = tree.server.ticks_closed() - closed;
+    assert!((1_010..=1_100).contains(&ticks), "{ticks}");
+    assert_eq!(left(&tree), [(peer(silent), LeaveReason::Behind)]);
+    tree.assert_saw(other, tree.server.ticks_closed() - 20);
+    tree.nodes[silent].is_paused = false;
+    tree.run_for(Duration::from_secs(1));
+    let closed = ClientEvent::Closed(CloseReason::Behind);
+    assert_eq!(tree.viewer(silent).events.last(), Some(&closed));
+    assert_eq!(tree.server.stats().ticks_delayed, 0);
+}
+
+#[test]
+fn ls_6_a_spectator_makes_up_an_outage() {
+    let mut tree = Tree::new(Seed::from_number(6), config(8), Link::lossy(2));
+    let node = tree.watch(SERVER);
+    tree.run(100);
+    let back = tree.now + Duration::from_secs(3);
+    tree.outages.push((node, tree.now, back));
+    tree.run_for(Duration::from_millis(3_600));
+    tree.assert_saw(node, tree.server.ticks_closed() - 20);
+    assert!(tree.server.stats().spectators.catch_up_datagrams > 0);
+}
+
+#[test]
+fn who_may_watch_is_limited_and_told() {
+    let now = Instant::from_millis(1);
+    let mut config = config(2);
+    config.spectators_max = 2;
+    config.start_timeout = Duration::from_secs(5);
+    let mut server = MatchServer::<u16>::new(config, MATCH, Seed::from_number(1), now).unwrap();
+    server.join(now, PeerId(0), Seat(0)).unwrap();
+    assert_eq!(server.watch(now, PeerId(0)), Err(JoinError::PeerTaken));
+    for peer in [5, 6] {
+        assert_eq!(server.watch(now, PeerId(peer)), Ok(()));
+    }
+    let taken = Err(JoinError::PeerTaken);
+    assert_eq!(server.watch(now, PeerId(6)), taken);
+    assert_eq!(server.join(now, PeerId(6), Seat(1)), taken);
+    assert_eq!(server.watch(now, PeerId(7)), Err(JoinError::Full));
+    server.leave(now, PeerId(6));
+    let gone = |peer, reason| {
+        let peer = PeerId(peer);
+        Some(ServerEvent::SpectatorLeft { peer, reason })
+    };
+    assert_eq!(server.poll_event(), gone(6, LeaveReason::Removed));
+    let mut bye = Vec::new();
+    let to = server.poll_transmit(now, &mut bye).unwrap().destination;
+    assert_eq!((to, bye.as_slice()), (PeerId(6), &[0x84, 1][..]));
+    // Its place is free, also as a player.
+    assert_eq!(server.join(now, PeerId(6), Seat(1)), Ok(()));
+    assert_eq!(server.watch(now, PeerId(7)), Ok(()));
+    // Whoever never answers is put out.
+    server.handle_timeout(Instant::from_millis(4_999));
+    assert_eq!(server.poll_event(), None);
+    server.handle_timeout(Instant::from_millis(5_001));
+    let mut out = [server.poll_event(), server.poll_event()];
+    out.sort_by_key(|event| format!("{event:?}"));
+    let never = LeaveReason::NotReady;
+    assert_eq!(out, [gone(5, never), gone(7, never)]);
+    server.close(Instant::from_millis(5_002));
+    let later = Instant::from_millis(5_003);
+    assert_eq!(server.watch(later, PeerId(8)), Err(JoinError::Closed));
+}
+
+#[test]
+fn whoever_leaves_is_gone_and_no_snapshot_means_no_late_watching() {
+    let mut tree = Tree::new(Seed::from_number(7), config(2), Link::lossy(3));
+    let node = tree.watch(SERVER);
+    tree.run(100);
+    let now = tree.now;
+    tree.viewer(node).machine.leave(now, LeaveReason::Quit);
+    tree.run(150);
+    assert_eq!(left(&tree), [(peer(node), LeaveReason::Quit)]);
+    // Nobody gives a snapshot: whoever comes too late waits, and everybody else goes on.
+    tree.is_stingy = true;
+    tree.run(LATE);
+    let late = tree.watch(SERVER);
+    tree.run(LATE + 200);
+    assert!(tree.viewer(late).states.is_empty());
+    let is_wanted = |event: &&ServerEvent| **event == ServerEvent::SnapshotWanted;
+    assert_eq!(tree.events.iter().filter(is_wanted).count(), 1, "once");
+    tree.is_stingy = false;
+    tree.run(LATE + 500);
+    tree.assert_saw(late, LATE + 460);
+}
+
+/// A server without players, and `count` spectators whose words are canned.
+struct Hall {
+    server: MatchServer<u16>,
+    now: Instant,
+    count: u32,
+    buf: Vec<u8>,
+}
+
+impl Hall {
+    fn new(count: u32) -> Self {
+        let now = Instant::from_millis(1);
+        let mut config = config(8);
+        config.spectators_max = count;
+        config.start = lockstep::StartPolicy::ByHand;
+        let mut server = MatchServer::new(config, MATCH, Seed::from_number(1), now).unwrap();
+        server.start(now).unwrap();
+        for peer in 0..count {
+            server.watch(now, PeerId(100 + peer)).unwrap();
+            let arrival = Arrival::from(PeerId(100 + peer));
+            server.handle_datagram(now, arrival, &mut [0x01, 2, 0, 0, 0, 0]);
+        }
+        let buf = Vec::with_capacity(2_000);
+        Self {
+            server,
+            now,
+            count,
+            buf,
+        }
+    }
+
+    /// Closes ticks; each spectator says every fourth what it has.
+    fn run(&mut self, ticks: u32) {
+        for _ in 0..ticks {
+            self.now += Duration::from_nanos(16_666_667);
+            self.server.handle_timeout(self.now);
+            while self.server.poll_transmit(self.now, &mut self.buf).is_some() {
+                self.buf.clear();
+            }
+            while self.server.poll_event().is_some() {}
+            while self.server.poll_turn().is_some() {}
+            let closed = self.server.ticks_closed();
+            for peer in (closed % 4..self.count).step_by(4) {
+                let low = closed.to_be_bytes();
+                let mut report = [0x02, low[2], low[3], 0x70];
+                let arrival = Arrival::from(PeerId(100 + peer));
+                self.server.handle_datagram(self.now, arrival, &mut report);
+            }
+        }
+    }
+}
+
+#[test]
+fn ls_9_nothing_is_allocated_for_spectators() {
+    let mut hall = Hall::new(200);
+    hall.run(1_000);
+    let (before, bytes) = (allocations(), held());
+    let turns = hall.server.stats().spectators.turns_sent;
+    hall.run(3_000);
+    assert_eq!((allocations() - before, held() - bytes), (0, 0));
+    let turns = hall.server.stats().spectators.turns_sent - turns;
+    assert_eq!(turns, 3_000 * 200, "a datagram a tick each");
+    assert_eq!(hall.server.stats().spectators.dropped_malformed, 0);
+    assert_eq!(hall.server.stats().spectators.dropped_ack, 0);
+}
+
+#[test]
+fn ls_9_a_spectator_costs_some_200_bytes() {
+    let (few, many) = (Hall::new(100), Hall::new(4_196));
+    let cost = (many.server.memory_len() - few.server.memory_len()) / 4_096;
+    assert!(cost <= 400, "{cost}");
+    let before = held();
+    let hall = Hall::new(2_000);
+    let (bytes, counted) = (held() - before, hall.server.memory_len());
+    let counted = i64::try_from(counted).unwrap();
+    assert!(counted.abs_diff(bytes) < 200_000, "{counted} {bytes}");
+}
+
+#[test]
+fn ls_10_hostile_words_of_spectators_cost_bounded_memory_and_eight_transfers() {
+    let mut hall = Hall::new(64);
+    hall.run(LATE);
+    let now = hall.now;
+    // All claim to have come anew, and ask for a snapshot as often as they can.
+    hall.server.offer_snapshot(now, &vec![7; 100_000]).unwrap();
+    let before = held();
+    for _ in 0..50 {
+        for peer in 0..64 {
+            let arrival = Arrival::from(PeerId(100 + peer));
+            hall.server.handle_datagram(now, arrival, &mut [0x0b]);
+            let mut ready = [0x01, 2, 0, 0, 0, 0];
+            hall.server.handle_datagram(now, arrival, &mut ready);
+        }
+    }
+    assert_eq!(hall.server.stats().spectators.snapshots_begun, 8);
+    let bytes = held() - before;
+    assert!(bytes < 8 * 70_000 + 20_000, "{bytes}");
+    // Arbitrary bytes.
+    let mut generator = Seed::from_number(3).generator(0);
+    for _ in 0..20_000 {
+        let len = usize::try_from(generator.below(24)).unwrap();
+        let mut datagram: Vec<_> = (0..len)
+            .map(|_| u8::try_from(generator.below(256)).unwrap())
+            .collect();
+        if let Some(kind) = datagram.first_mut() {
+            *kind %= 12;
+        }
+        let peer = PeerId(100 + u32::try_from(generator.below(64)).unwrap());
+        hall.server
+            .handle_datagram(now, Arrival::from(peer), &mut datagram);
+    }
+    while hall.server.poll_event().is_some() {}
+    let bytes = held() - before;
+    assert!(bytes < 8 * 70_000 + 20_000, "{bytes}");
+}
