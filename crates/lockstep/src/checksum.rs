@@ -84,6 +84,13 @@ impl StateHasher {
         }
     }
 
+    /// Starts again with another state of the same match.
+    pub(crate) const fn clear(&mut self) {
+        (self.root, self.hash) = (self.key, self.key);
+        (self.name, self.is_divided) = ("", false);
+        self.ended_count = 0;
+    }
+
     /// Begins the section `name`; what is written before the first is section `""`.
     ///
     /// Names and their order are part of the hash. A name that is used again begins another

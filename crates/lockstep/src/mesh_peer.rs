@@ -35,7 +35,7 @@ use crate::repair::RepairLimits;
 use crate::step::{Step, Steps};
 use crate::stepper::Stepper;
 use crate::turn::Row;
-use crate::{PeerId, Tick};
+use crate::{PeerId, StateHasher, Tick};
 
 pub use config::MeshConfig;
 pub use event::{MeshClose, MeshConfigError, MeshEvent, MeshStats};
@@ -431,8 +431,8 @@ impl<I: Input> Steps for MeshPeer<I> {
         self.next_step(now)
     }
 
-    fn report(&mut self, tick: Tick, state_hash: u64) -> Result<(), ReportError> {
-        self.report(tick, state_hash)
+    fn report_state(&mut self, tick: Tick, state: &StateHasher) -> Result<(), ReportError> {
+        self.report(tick, state.finish())
     }
 
     fn wants_hash(&self, tick: Tick) -> bool {

@@ -8,9 +8,6 @@ use crate::saves::Saves;
 use crate::stepper::WINDOW_MAX;
 use crate::{Sim, StateHasher, Step, Steps, Tick};
 
-/// Hashes kept of states that are not final: of up to three windows of 32 ticks.
-const HASHES: u32 = 128;
-
 /// A game, and the machine that says what it does next: does it, and reports state hashes.
 ///
 /// Give datagrams and timeouts to the machine, as always, and [`run`](Self::run) the game after
@@ -30,7 +27,8 @@ const HASHES: u32 = 128;
 /// # }
 /// ```
 ///
-/// Memory is taken in [`new`](Self::new), but for what snapshots hold themselves.
+/// Memory is taken in [`new`](Self::new) and with the first step, but for what snapshots hold
+/// themselves.
 #[derive(Debug)]
 pub struct Rollback<S: Sim, M> {
     game: S,
@@ -38,8 +36,9 @@ pub struct Rollback<S: Sim, M> {
     saves: Saves<S::Snapshot>,
     /// First tick that is not final.
     settled: Tick,
-    /// Hash after tick `t`, as simulated last, at place `t % HASHES`.
-    hashes: Vec<u64>,
+    /// Hash after tick `t`, as simulated last, at place `t % hashes.len()`: more than there are
+    /// ticks that are simulated and not final. Empty until the match is known.
+    hashes: Vec<StateHasher>,
 }
 
 impl<S: Sim, M: Steps<Input = S::Input>> Rollback<S, M> {
@@ -53,13 +52,12 @@ impl<S: Sim, M: Steps<Input = S::Input>> Rollback<S, M> {
         } else {
             usize::from(window).saturating_add(1)
         };
-        let hashes = usize::try_from(HASHES).unwrap_or(usize::MAX);
         Self {
             game,
             steps,
             saves: Saves::new(count),
             settled: Tick(0),
-            hashes: vec![0; hashes],
+            hashes: Vec::new(),
         }
     }
 
@@ -135,12 +133,15 @@ impl<S: Sim, M: Steps<Input = S::Input>> Rollback<S, M> {
         if !self.steps.wants_hash(tick) {
             return;
         }
-        if let (Some(match_id), Some(place)) =
-            (self.steps.match_id(), self.hashes.get_mut(place(tick)))
-        {
-            let mut hasher = StateHasher::new(match_id);
-            self.game.hash(&mut hasher);
-            *place = hasher.finish();
+        if let (true, Some(match_id)) = (self.hashes.is_empty(), self.steps.match_id()) {
+            let window = usize::from(self.steps.window().min(WINDOW_MAX));
+            let count = window.saturating_mul(3).saturating_add(2);
+            self.hashes = vec![StateHasher::new(match_id); count];
+        }
+        let place = self.place(tick);
+        if let Some(hasher) = self.hashes.get_mut(place) {
+            hasher.clear();
+            self.game.hash(hasher);
         }
     }
 
@@ -149,13 +150,14 @@ impl<S: Sim, M: Steps<Input = S::Input>> Rollback<S, M> {
         if !self.steps.wants_hash(tick) {
             return;
         }
-        if let Some(hash) = self.hashes.get(place(tick)) {
-            let reported = self.steps.report(tick, *hash);
+        if let Some(hash) = self.hashes.get(self.place(tick)) {
+            let reported = self.steps.report_state(tick, hash);
             debug_assert!(reported.is_ok(), "a final tick is reported once");
         }
     }
-}
 
-fn place(tick: Tick) -> usize {
-    usize::try_from(tick.0 % HASHES).unwrap_or(0)
+    fn place(&self, tick: Tick) -> usize {
+        let index = usize::try_from(tick.0).unwrap_or(0);
+        index.checked_rem(self.hashes.len()).unwrap_or(0)
+    }
 }

@@ -5,7 +5,7 @@ use core::time::Duration;
 use wire::{Instant, MatchId};
 
 use crate::event::ReportError;
-use crate::{Input, Tick, Turn};
+use crate::{Input, StateHasher, Tick, Turn};
 
 /// What the game does next. State number `t` is the one before the step of tick `t`.
 ///
@@ -46,12 +46,12 @@ pub trait Steps {
     /// Returns what the game does next. The game does it before it asks again.
     fn next_step(&mut self, now: Instant) -> Step<'_, Self::Input>;
 
-    /// Takes the state hash after the step of `tick`, which became final last.
+    /// Takes the hash of the state after the step of `tick`, which became final last.
     ///
     /// # Errors
     ///
     /// [`ReportError`] where it is of another tick, or was reported.
-    fn report(&mut self, tick: Tick, state_hash: u64) -> Result<(), ReportError>;
+    fn report_state(&mut self, tick: Tick, state: &StateHasher) -> Result<(), ReportError>;
 
     /// Returns whether the hash of `tick` is of use; others need not be computed.
     fn wants_hash(&self, tick: Tick) -> bool;

@@ -65,7 +65,7 @@ pub struct SyncTest<S: Sim> {
     log: Vec<(Row, u64)>,
     /// Hash of the state before the oldest tick of the log.
     before: u64,
-    /// How hashes begin. Any match will do: nobody else hears of them.
+    /// Makes all hashes. Any match will do: nobody else hears of them.
     hasher: StateHasher,
     /// Inputs of the tick before; kept for its memory too.
     row: Row,
@@ -123,8 +123,8 @@ impl<S: Sim> SyncTest<S> {
         encode_into(&S::Input::default(), &mut scratch);
         let mut row = Row::initial(seats, shape.width, &scratch);
         row.origins.fill(Origin::Confirmed);
-        let hasher = StateHasher::new(MatchId([0; 16]));
-        let before = hash(&game, hasher.clone());
+        let mut hasher = StateHasher::new(MatchId([0; 16]));
+        let before = hash(&game, &mut hasher);
         Self {
             game,
             distance: distance.into(),
@@ -204,7 +204,7 @@ impl<S: Sim> SyncTest<S> {
             }
             row.copy_from(&self.row);
             self.game.step(&Turn::new(tick, row));
-            *after = hash(&self.game, self.hasher.clone());
+            *after = hash(&self.game, &mut self.hasher);
         }
         self.at = tick.plus(1);
         if self.at.0 >= self.distance {
@@ -218,7 +218,7 @@ impl<S: Sim> SyncTest<S> {
         if let Some(saved) = self.saves.find(first) {
             self.game.load(saved);
         }
-        if hash(&self.game, self.hasher.clone()) != self.before {
+        if hash(&self.game, &mut self.hasher) != self.before {
             return Err(Divergence {
                 tick: first.minus(1),
                 cause: SyncFault::Load,
@@ -230,7 +230,7 @@ impl<S: Sim> SyncTest<S> {
                 continue;
             };
             self.game.step(&Turn::new(tick, row));
-            if hash(&self.game, self.hasher.clone()) != *after {
+            if hash(&self.game, &mut self.hasher) != *after {
                 return Err(Divergence {
                     tick,
                     cause: SyncFault::Step,
@@ -246,8 +246,9 @@ impl<S: Sim> SyncTest<S> {
     }
 }
 
-fn hash<S: Sim>(game: &S, mut hasher: StateHasher) -> u64 {
-    game.hash(&mut hasher);
+fn hash<S: Sim>(game: &S, hasher: &mut StateHasher) -> u64 {
+    hasher.clear();
+    game.hash(hasher);
     hasher.finish()
 }
 

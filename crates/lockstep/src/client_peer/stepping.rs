@@ -23,7 +23,7 @@ use crate::message::{EarlyInputs, Turns, Welcome};
 use crate::snapshot::SnapshotHead;
 use crate::stepper::{Do, Stepper, WINDOW_MAX};
 use crate::turn::Row;
-use crate::{ClientConfig, ClientStats, Input, Step, Steps, Tick, Turn};
+use crate::{ClientConfig, ClientStats, Input, StateHasher, Step, Steps, Tick, Turn};
 
 /// Log hashes kept, of ticks that are closed and not final: up to three windows of 32.
 const LOGS: u32 = 128;
@@ -277,8 +277,8 @@ impl<I: Input> Steps for ClientPeer<I> {
         self.next_step(now)
     }
 
-    fn report(&mut self, tick: Tick, state_hash: u64) -> Result<(), ReportError> {
-        self.report(tick, state_hash)
+    fn report_state(&mut self, tick: Tick, state: &StateHasher) -> Result<(), ReportError> {
+        self.report_state(tick, state)
     }
 
     fn wants_hash(&self, tick: Tick) -> bool {

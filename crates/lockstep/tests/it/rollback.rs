@@ -214,7 +214,7 @@ fn costs_told_before_the_match_choose_what_is_saved() {
 }
 
 #[test]
-fn sim_ls_12_a_desync_is_named_and_predictions_raise_no_alarm() {
+fn sim_ls_12_a_desync_is_named_by_tick_and_section_and_predictions_raise_no_alarm() {
     for_each_seed(&test_site!(), 8, |seed| {
         let mut generator = seed.generator(78);
         let tick = u32::try_from(generator.between(150, 250)).unwrap();
@@ -241,6 +241,25 @@ fn sim_ls_12_a_desync_is_named_and_predictions_raise_no_alarm() {
             .collect();
         let seat = Seat(u16::try_from(victim).unwrap());
         assert_eq!(desyncs, [(Tick(flipped), vec![seat])]);
+        let found = world.server_events.iter().find_map(|event| {
+            if let ServerEvent::Divergence {
+                seat,
+                tick,
+                section,
+                ..
+            } = event
+            {
+                Some((
+                    *seat,
+                    *tick,
+                    section.map(|section| section.name.to_string()),
+                ))
+            } else {
+                None
+            }
+        });
+        let units = Some("units".to_owned());
+        assert_eq!(found, Some((seat, Tick(flipped), units)));
     });
 }
 

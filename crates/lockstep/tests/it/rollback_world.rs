@@ -49,6 +49,9 @@ impl Sim for Game {
     }
 
     fn hash(&self, hasher: &mut StateHasher) {
+        hasher.section("clock");
+        hasher.u32(self.at);
+        hasher.section("units");
         hasher.u64(self.state);
     }
 }
@@ -89,10 +92,10 @@ impl Steps for Watched {
         step
     }
 
-    fn report(&mut self, tick: Tick, state_hash: u64) -> Result<(), ReportError> {
+    fn report_state(&mut self, tick: Tick, state: &StateHasher) -> Result<(), ReportError> {
         assert_eq!(tick.plus(1), self.settled);
-        self.finals.push(state_hash);
-        self.machine.report(tick, state_hash)
+        self.finals.push(state.finish());
+        self.machine.report_state(tick, state)
     }
 
     fn wants_hash(&self, tick: Tick) -> bool {
@@ -157,7 +160,7 @@ impl Player {
                 game.hash(&mut hasher);
                 let before = next.minus(1);
                 let watched = self.rollback.steps_mut();
-                watched.report(before, hasher.finish()).unwrap();
+                watched.report_state(before, &hasher).unwrap();
             }
         }
     }
@@ -343,7 +346,7 @@ impl RollbackWorld {
             let mut hasher = StateHasher::new(MATCH);
             self.own.hash(&mut hasher);
             self.own_hashes.push(hasher.finish());
-            self.server.report(tick, hasher.finish()).unwrap();
+            self.server.report_state(tick, &hasher).unwrap();
         }
         let mut buf = Vec::new();
         while let Some(transmit) = self.server.poll_transmit(self.now, &mut buf) {
