@@ -108,7 +108,7 @@ impl Audience {
             Some(Up::Leave(reason)) => {
                 self.remove(peer, reason, CloseReason::Removed);
             }
-            None => {
+            Some(Up::Answer(_)) | None => {
                 if let Ok(ack) = decode_chunk_ack(datagram, Direction::Up) {
                     self.on_snapshot_ack(now, stage, peer, &ack);
                     self.serve(now, stage, stats);
