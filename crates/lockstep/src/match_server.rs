@@ -145,13 +145,12 @@ impl<I: Input> MatchServer<I> {
         let initial = Row::initial(shape.seats, shape.width, &neutral);
         let chain_len = CHAIN_LEN.saturating_add(config.spectator_delay.into());
         let places = usize::try_from(CHAIN_LEN).unwrap_or(usize::MAX);
-        let mut generator = seed.generator(0);
-        let audience = audience_of(&config, limits, &mut generator);
+        let audience = audience_of(&config, limits, &mut seed.generator(1));
         let mut server = Self {
             match_id,
             shape,
             phase: Phase::Gathering,
-            generator,
+            generator: seed.generator(0),
             places: (0..shape.seats).map(|_| Place::new(shape.width)).collect(),
             peers: BTreeMap::new(),
             departed: BTreeMap::new(),
