@@ -7,10 +7,14 @@
 /// A failed read takes nothing. Nothing is allocated.
 #[derive(Clone, Copy, Debug)]
 pub struct BitReader<'a> {
-    /// All bytes.
-    bytes: &'a [u8],
-    /// Bits taken so far; at most `8 * bytes.len()`.
-    position: usize,
+    /// Bytes that are not in `window`.
+    rest: &'a [u8],
+    /// The next bits, the first of them highest; what lies behind `held` is a part of `rest`, or zero.
+    window: u64,
+    /// Bits of `window` that are no part of `rest`.
+    held: u32,
+    /// Length of all bytes.
+    len: usize,
 }
 
 /// The bits end before the field does, or the field has no valid value.
@@ -29,7 +33,12 @@ impl<'a> BitReader<'a> {
     /// Starts at the first bit of `bytes`.
     #[must_use]
     pub const fn new(bytes: &'a [u8]) -> Self {
-        Self { bytes, position: 0 }
+        Self {
+            rest: bytes,
+            window: 0,
+            held: 0,
+            len: bytes.len(),
+        }
     }
 
     /// Takes `count` bits, 0 to 64, as a number.
@@ -39,54 +48,61 @@ impl<'a> BitReader<'a> {
     /// [`Malformed`] where fewer are left, or `count` is over 64.
     #[inline]
     pub fn bits(&mut self, count: u32) -> Result<u64, Malformed> {
-        let used = u32::try_from(self.position & 7).map_err(|_| Malformed)?;
-        // The usual field ends within the eight bytes that it begins in, or the four.
-        let rest = self.bytes.get(self.position >> 3..).unwrap_or_default();
-        let word = match rest.first_chunk() {
-            Some(bytes) => (u64::from_be_bytes(*bytes), u64::BITS),
-            None => rest.first_chunk().map_or((0, 0), |bytes| {
-                (u64::from(u32::from_be_bytes(*bytes)) << 32, u32::BITS)
-            }),
-        };
-        let end = used.saturating_add(count);
-        if count > 0 && end <= word.1 {
-            let field = word.0.checked_shl(used).unwrap_or(0);
-            self.position = self
-                .position
-                .saturating_add(usize::try_from(count).map_err(|_| Malformed)?);
-            return Ok(field >> u64::BITS.saturating_sub(count).min(63));
+        if count > self.held {
+            self.refill();
+            if count > self.held {
+                return self.long_bits(count);
+            }
         }
-        self.bits_slowly(count)
+        if count == 0 {
+            return Ok(0);
+        }
+        let field = self.window >> (u64::BITS.wrapping_sub(count) & 63);
+        self.skip(count);
+        Ok(field)
     }
 
-    /// As [`bits`](Self::bits), byte by byte, where the bytes are about to end.
-    fn bits_slowly(&mut self, count: u32) -> Result<u64, Malformed> {
-        if count > u64::BITS {
+    /// As [`bits`](Self::bits), for more than a window may hold.
+    #[cold]
+    fn long_bits(&mut self, count: u32) -> Result<u64, Malformed> {
+        let is_there = usize::try_from(count).is_ok_and(|count| count <= self.len());
+        let low = count.saturating_sub(u32::BITS);
+        if !is_there || count > u64::BITS || low == 0 {
             return Err(Malformed);
         }
-        let end = self
-            .position
-            .checked_add(usize::try_from(count).map_err(|_| Malformed)?)
-            .ok_or(Malformed)?;
-        if end > self.bytes.len().saturating_mul(8) {
-            return Err(Malformed);
+        let high = self.bits(u32::BITS)?;
+        Ok(high << low | self.bits(low)?)
+    }
+
+    /// Holds at least 56 bits, or all that are left.
+    #[inline]
+    fn refill(&mut self) {
+        if self.held > u64::BITS - 8 {
+            return;
         }
-        let mut value = 0_u64;
-        let mut left = count;
-        while left > 0 {
-            let byte = self.bytes.get(self.position >> 3).ok_or(Malformed)?;
-            let used = u32::try_from(self.position & 7).map_err(|_| Malformed)?;
-            let take = left.min(8_u32.saturating_sub(used));
-            let shift = 8_u32.saturating_sub(used).saturating_sub(take);
-            let mask = (1_u64.checked_shl(take).unwrap_or(0)).wrapping_sub(1);
-            let part = (u64::from(*byte) >> shift) & mask;
-            value = value.checked_shl(take).unwrap_or(0) | part;
-            self.position = self
-                .position
-                .saturating_add(usize::try_from(take).map_err(|_| Malformed)?);
-            left = left.saturating_sub(take);
+        if let Some(bytes) = self.rest.first_chunk() {
+            self.window |= u64::from_be_bytes(*bytes) >> (self.held & 63);
+            let count = u64::BITS.saturating_sub(self.held) / 8;
+            self.rest = self.rest.get(bytes_of(count)..).unwrap_or_default();
+            self.held = self.held.saturating_add(count.saturating_mul(8));
+            return;
         }
-        Ok(value)
+        while self.held <= u64::BITS - 8
+            && let [byte, rest @ ..] = self.rest
+        {
+            let free = u64::BITS.saturating_sub(8).saturating_sub(self.held);
+            self.window |= u64::from(*byte) << (free & 63);
+            self.held = self.held.saturating_add(8);
+            self.rest = rest;
+        }
+    }
+
+    /// Leaves `count` bits behind that are held, at least 1.
+    #[inline]
+    const fn skip(&mut self, count: u32) {
+        // All 64 go in two steps.
+        self.window = self.window << (count.wrapping_sub(1) & 63) << 1;
+        self.held = self.held.saturating_sub(count);
     }
 
     /// Takes one bit.
@@ -104,13 +120,46 @@ impl<'a> BitReader<'a> {
     /// # Errors
     ///
     /// [`Malformed`] where the bits end early, or the number is over `max`.
+    #[inline]
     pub fn gamma(&mut self, max: u32) -> Result<u32, Malformed> {
-        let start = self.position;
-        let number = self.gamma_inner(max);
-        if number.is_err() {
-            self.position = start;
+        // As many bits follow the first that is set as zeros come before it.
+        let mut count = self.window.leading_zeros().wrapping_mul(2).wrapping_add(1);
+        if count > self.held {
+            self.refill();
+            count = self.window.leading_zeros().wrapping_mul(2).wrapping_add(1);
+            if count > self.held {
+                return self.long_gamma(max);
+            }
         }
-        number
+        // There are 31 zeros at most.
+        let number = (self.window >> (u64::BITS.wrapping_sub(count) & 63)).wrapping_sub(1);
+        if number > u64::from(max) {
+            return Err(Malformed);
+        }
+        self.skip(count);
+        Ok(u32::try_from(number).unwrap_or(max))
+    }
+
+    /// As [`gamma`](Self::gamma), for more than a window may hold.
+    #[cold]
+    fn long_gamma(&mut self, max: u32) -> Result<u32, Malformed> {
+        let mut ahead = *self;
+        let mut zeros = 0_u32;
+        while !ahead.bit()? {
+            zeros = zeros.saturating_add(1);
+            if zeros > u32::BITS {
+                return Err(Malformed);
+            }
+        }
+        let tail = ahead.bits(zeros)?;
+        let head = 1_u64.checked_shl(zeros).ok_or(Malformed)?;
+        let value = (head | tail).checked_sub(1).ok_or(Malformed)?;
+        let value = u32::try_from(value).map_err(|_| Malformed)?;
+        if value > max {
+            return Err(Malformed);
+        }
+        *self = ahead;
+        Ok(value)
     }
 
     /// Skips to the next byte boundary.
@@ -119,9 +168,9 @@ impl<'a> BitReader<'a> {
     ///
     /// [`Malformed`] where a skipped bit is set: one content has one encoding.
     pub fn align(&mut self) -> Result<(), Malformed> {
-        let used = u32::try_from(self.position & 7).map_err(|_| Malformed)?;
         let mut ahead = *self;
-        let padding = ahead.bits(8_u32.saturating_sub(used) & 7)?;
+        // Whole bytes enter the window.
+        let padding = ahead.bits(self.held & 7)?;
         if padding == 0 {
             *self = ahead;
             Ok(())
@@ -132,42 +181,29 @@ impl<'a> BitReader<'a> {
 
     /// Returns how many whole bytes are behind; call it after [`align`](Self::align).
     #[must_use]
-    pub const fn byte_position(&self) -> usize {
-        self.position.div_ceil(8)
+    pub fn byte_position(&self) -> usize {
+        let left = self.rest.len().saturating_add(bytes_of(self.held / 8));
+        self.len.saturating_sub(left)
     }
 
     /// Returns how many bits are left.
     #[must_use]
-    pub const fn len(&self) -> usize {
-        self.bytes
-            .len()
-            .saturating_mul(8)
-            .saturating_sub(self.position)
+    pub fn len(&self) -> usize {
+        let held = usize::try_from(self.held).unwrap_or(0);
+        self.rest.len().saturating_mul(8).saturating_add(held)
     }
 
     /// Returns whether all bits are taken.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
-        self.len() == 0
+        self.held == 0 && self.rest.is_empty()
     }
+}
 
-    fn gamma_inner(&mut self, max: u32) -> Result<u32, Malformed> {
-        let mut zeros = 0_u32;
-        while !self.bit()? {
-            zeros = zeros.saturating_add(1);
-            if zeros > 32 {
-                return Err(Malformed);
-            }
-        }
-        let tail = self.bits(zeros)?;
-        let head = 1_u64.checked_shl(zeros).ok_or(Malformed)?;
-        let value = (head | tail).checked_sub(1).ok_or(Malformed)?;
-        let value = u32::try_from(value).map_err(|_| Malformed)?;
-        if value > max {
-            return Err(Malformed);
-        }
-        Ok(value)
-    }
+/// A small count of bytes.
+#[inline]
+fn bytes_of(count: u32) -> usize {
+    usize::try_from(count).unwrap_or(0)
 }
 
 /// Appends bit fields to a vector, starting at a byte of its own.
@@ -187,12 +223,37 @@ impl<'a> BitWriter<'a> {
     }
 
     /// Appends the low `count` bits of `value`, at most 64, highest first.
+    #[inline]
     pub fn bits(&mut self, value: u64, count: u32) {
-        if self.free == 0 && count == u32::BITS {
-            let [.., a, b, c, d] = value.to_be_bytes();
-            self.out.extend_from_slice(&[a, b, c, d]);
-            return;
+        let used = 8_u32.wrapping_sub(self.free) & 7;
+        let end = used.saturating_add(count);
+        if count == 0 || end > u64::BITS {
+            return self.bits_slowly(value, count);
         }
+        // Below 64: there is at least one bit, and it ends within the word.
+        let word = value << (u64::BITS.wrapping_sub(count) & 63) >> used;
+        let mut bytes = word.to_be_bytes();
+        if used > 0
+            && let Some(last) = self.out.pop()
+        {
+            bytes[0] |= last;
+            self.append(bytes, end);
+        } else {
+            self.append(bytes, end);
+        }
+        self.free = 8_u32.wrapping_sub(end) & 7;
+    }
+
+    /// Appends the bytes that the first `bits` of them take.
+    #[inline]
+    fn append(&mut self, bytes: [u8; 8], bits: u32) {
+        let len = self.out.len().saturating_add(bytes_of(bits.div_ceil(8)));
+        self.out.extend_from_slice(&bytes);
+        self.out.truncate(len);
+    }
+
+    /// As [`bits`](Self::bits), byte by byte, where they reach past a word.
+    fn bits_slowly(&mut self, value: u64, count: u32) {
         let mut left = count.min(u64::BITS);
         while left > 0 {
             if self.free == 0 {
@@ -223,10 +284,15 @@ impl<'a> BitWriter<'a> {
     ///
     /// P. Elias, "Universal codeword sets and representations of the integers", 1975.
     pub fn gamma(&mut self, value: u32) {
+        // The code is the number with as many zeros before it as bits follow its first.
+        let len = gamma_len(value);
         let shifted = u64::from(value).saturating_add(1);
-        let zeros = shifted.ilog2();
-        self.bits(0, zeros);
-        self.bits(shifted, zeros.saturating_add(1));
+        if len > u64::BITS {
+            self.bits(0, 32);
+            self.bits(shifted, 33);
+        } else {
+            self.bits(shifted, len);
+        }
     }
 
     /// Returns how many bytes the vector holds by now.
@@ -262,7 +328,9 @@ mod tests {
             for start in 0..=len * 8 {
                 for count in 0..=u64::BITS {
                     let mut reader = BitReader::new(&bytes[..len]);
-                    reader.position = start;
+                    for _ in 0..start {
+                        reader.bit().unwrap();
+                    }
                     let end = start + usize::try_from(count).unwrap();
                     let expected = if end <= len * 8 {
                         Ok((start..end).fold(0, |field, at| field << 1 | bit(at)))
@@ -271,7 +339,7 @@ mod tests {
                     };
                     let position = if expected.is_ok() { end } else { start };
                     assert_eq!(reader.bits(count), expected, "{len} {start} {count}");
-                    assert_eq!(reader.position, position);
+                    assert_eq!(reader.len(), len * 8 - position);
                 }
             }
         }
