@@ -121,7 +121,7 @@ fn lockstep_says_what_it_cannot_play() {
     for wrong in [
         "--ticks=4294967295",
         "--ticks=0",
-        "--players=17",
+        "--players=65",
         "--delay=10001",
     ] {
         let output = lockstep(&["run", wrong]);

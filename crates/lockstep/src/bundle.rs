@@ -17,8 +17,6 @@
 
 #![warn(clippy::arithmetic_side_effects)]
 
-use wire::Seat;
-
 use crate::bits::{BitReader, BitWriter, Malformed};
 use crate::delta;
 use crate::input::Width;
@@ -69,10 +67,20 @@ pub(crate) fn encode(before: &Row, after: &Row, out: &mut Vec<u8>) {
     let mut writer = BitWriter::new(out);
     writer.bit(false);
     let mut run = 0_u32;
+    let len = after.width.byte_len().max(1);
     let origins = before.origins.iter().zip(&after.origins);
-    for (seat, (old_origin, new_origin)) in (0..=u16::MAX).map(Seat).zip(origins) {
-        let (old, new) = (before.value(seat), after.value(seat));
-        if old == new && old_origin == new_origin {
+    let values = before
+        .values
+        .chunks_exact(len)
+        .zip(after.values.chunks_exact(len));
+    for ((old_origin, new_origin), (old, new)) in origins.zip(values) {
+        // Values are of a few bytes, so they are compared in place.
+        let is_same = old
+            .iter()
+            .zip(new)
+            .fold(0, |all, (old, new)| all | (old ^ new))
+            == 0;
+        if is_same && old_origin == new_origin {
             run = run.saturating_add(1);
             continue;
         }
@@ -81,9 +89,9 @@ pub(crate) fn encode(before: &Row, after: &Row, out: &mut Vec<u8>) {
         writer.bit(old_origin != new_origin);
         if old_origin != new_origin {
             writer.bits(u64::from(old_origin.code() ^ new_origin.code()), 2);
-            writer.bit(old != new);
+            writer.bit(!is_same);
         }
-        if old != new {
+        if !is_same {
             delta::write(&mut writer, after.width, old, new);
         }
     }
@@ -158,6 +166,7 @@ fn walk<'a>(
 mod tests {
     use super::*;
     use proptest::prelude::*;
+    use wire::Seat;
 
     const ORIGINS: [Origin; 4] = [
         Origin::Confirmed,

@@ -59,7 +59,12 @@ impl Chain {
             return;
         };
         debug_assert_eq!(bytes.len(), bundle.len(), "no bundle is over the longest");
-        bytes.copy_from_slice(bundle.get(..bytes.len()).unwrap_or_default());
+        if let ([byte], [only]) = (&mut *bytes, bundle) {
+            // As many are: nothing changed for one seat or a few.
+            *byte = *only;
+        } else {
+            bytes.copy_from_slice(bundle.get(..bytes.len()).unwrap_or_default());
+        }
         *tag = tick.0.saturating_add(1);
         *len = u16::try_from(bytes.len()).unwrap_or(u16::MAX);
     }
@@ -88,7 +93,13 @@ impl Chain {
     }
 
     fn place(&self, tick: Tick) -> usize {
-        usize::try_from(tick.0.checked_rem(self.len).unwrap_or(0)).unwrap_or(0)
+        // The usual length is known here, and asks for no division.
+        let place = if self.len == CHAIN_LEN {
+            tick.0.checked_rem(CHAIN_LEN)
+        } else {
+            tick.0.checked_rem(self.len)
+        };
+        usize::try_from(place.unwrap_or(0)).unwrap_or(0)
     }
 }
 

@@ -184,6 +184,12 @@ impl Ledger {
         })
     }
 
+    /// Whether a settled step of `seat` was not judged yet.
+    pub(crate) fn has_unjudged(&self, seat: Seat) -> bool {
+        let column = self.columns.get(usize::from(seat.0));
+        column.is_some_and(|column| column.is_active && column.judged < self.next)
+    }
+
     /// Judges what `seat` reported of settled steps; call it until it finds nothing.
     pub(crate) fn review(&mut self, seat: Seat) -> Option<Finding> {
         loop {

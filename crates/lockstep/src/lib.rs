@@ -3,6 +3,7 @@
 
 mod audience;
 pub mod bits;
+mod body;
 pub mod bundle;
 mod chain;
 pub mod checksum;

@@ -20,6 +20,7 @@ use std::collections::{BTreeMap, VecDeque};
 use wire::{Arrival, CommandId, Generator, Instant, Machine, MatchId, Seat, Seed, Transmit};
 
 use crate::audience::Audience;
+use crate::body::Body;
 use crate::bundle::Shape;
 use crate::chain::{CHAIN_LEN, Chain, ChainReader};
 use crate::event::{
@@ -80,6 +81,8 @@ pub struct MatchServer<I> {
     after: Row,
     /// The bundle or input being worked on; kept for its memory.
     scratch: Vec<u8>,
+    /// What was sent last: most players get the same.
+    body: Body,
     /// For a server that simulates.
     reader: ChainReader,
     ledger: Ledger,
@@ -164,6 +167,7 @@ impl<I: Input> MatchServer<I> {
             before: initial.clone(),
             after: initial,
             scratch: Vec::with_capacity(shape.bundle_len_max().max(neutral.len())),
+            body: Body::with_capacity(len_max),
             reader: ChainReader::new(shape, &neutral, match_id),
             ledger: Ledger::new(shape.seats),
             ladder: Ladder::new(config.hashes_kept),
@@ -381,6 +385,7 @@ impl<I: Input> MatchServer<I> {
                 .saturating_mul(size_of::<ServerEvent>()),
             self.scratch.capacity(),
             self.snapshots.memory_len(),
+            self.body.memory_len(),
             self.audience.memory_len(),
         ]
         .into_iter()

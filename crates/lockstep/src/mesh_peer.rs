@@ -19,12 +19,12 @@ mod view;
 
 use core::convert::Infallible;
 use core::marker::PhantomData;
-use core::ops::Range;
 use core::time::Duration;
 use std::collections::VecDeque;
 
 use wire::{Arrival, CommandId, Generator, Instant, Machine, MatchId, Seat, Transmit};
 
+use crate::body::Body;
 use crate::bundle::Shape;
 use crate::checksum::LogHash;
 use crate::event::{Phase, ReportError, SubmitError};
@@ -113,8 +113,8 @@ pub struct MeshPeer<I> {
     rows: (Row, Row),
     /// The bundle being worked on; kept for its memory.
     scratch: Vec<u8>,
-    /// Ticks and bytes of the bundles that were sent last: most peers get the same.
-    body: (Range<u32>, Vec<u8>),
+    /// What was sent last: most peers get the same.
+    body: Body,
     log: LogHash,
     /// Log after tick `t` at place `t % LOGS`.
     logs: Vec<LogHash>,

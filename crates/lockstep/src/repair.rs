@@ -146,6 +146,7 @@ impl Repair {
     }
 
     /// Chooses the bundles for a datagram.
+    #[cfg(test)]
     pub(crate) fn slice(
         &mut self,
         now: Instant,
@@ -155,8 +156,8 @@ impl Repair {
         self.slice_by(now, closed, limits, |oldest| newest(closed, oldest, limits))
     }
 
-    /// As [`slice`](Self::slice), where `newest` says which are the newest bundles, from the tick on
-    /// that it is told, that fit one datagram.
+    /// Chooses the bundles for a datagram; `newest` says which are the newest ones, from the tick on
+    /// that it is told, that fit it.
     pub(crate) fn slice_by(
         &mut self,
         now: Instant,

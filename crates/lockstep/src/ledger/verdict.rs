@@ -82,6 +82,12 @@ impl Ledger {
 
 /// The value that more than half of `hashes` have; Boyer and Moore, "MJRTY", 1981.
 fn majority(hashes: impl Iterator<Item = u32> + Clone) -> Option<u32> {
+    let mut others = hashes.clone();
+    let first = others.next()?;
+    if others.all(|hash| hash == first) {
+        // As nearly always.
+        return Some(first);
+    }
     let mut candidate = None;
     let mut lead = 0_u32;
     for hash in hashes.clone() {

@@ -174,16 +174,17 @@ impl<I: Input> MatchServer<I> {
     /// Quarter ticks from `now` to the close of `tick`, rounded down: -127 to 127.
     fn slack(&self, now: Instant, tick: Tick) -> i8 {
         let close = self.close_time(tick);
-        let quarter = u128::from(self.limits.period_nanos / 4).max(1);
-        let quarters = |span: core::time::Duration| {
-            let count = span.as_nanos().checked_div(quarter).unwrap_or(0);
+        let quarter = self.limits.period_nanos / 4;
+        let quarters = |span: u64| {
+            let count = span.checked_div(quarter).unwrap_or(0);
             i8::try_from(count.min(127)).unwrap_or(i8::MAX)
         };
+        let (now, close) = (now.as_nanos(), close.as_nanos());
         if now <= close {
-            quarters(close.saturating_since(now))
+            quarters(close.saturating_sub(now))
         } else {
             // Late by less than a quarter is late.
-            let late = quarters(now.saturating_since(close));
+            let late = quarters(now.saturating_sub(close));
             late.saturating_add(1).saturating_neg()
         }
     }

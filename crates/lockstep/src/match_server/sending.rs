@@ -62,7 +62,12 @@ impl<I: Input> MatchServer<I> {
             end: self.end,
             next_at,
         };
-        let slice = player.repair.slice(now, &closed, &self.limits);
+        let body = &mut self.body;
+        let slice = player
+            .repair
+            .slice_by(now, &closed, &self.limits, |oldest| {
+                body.newest(&closed, oldest, &self.limits)
+            });
         let wait = player.repair.answer_nanos(&self.limits);
         let wanted = self.ledger.ask(now, seat, wait);
         let start = buf.len();
@@ -74,9 +79,7 @@ impl<I: Input> MatchServer<I> {
             Tick(slice.ticks.start).low(),
             wanted.map(|step| Tick(step).low()),
         );
-        for tick in slice.ticks.clone() {
-            buf.extend_from_slice(self.chain.get(Tick(tick)).unwrap_or_default());
-        }
+        buf.extend_from_slice(body.lay_out(&self.chain, &slice.ticks));
         self.forwarding.take_back_if_long(buf, start);
         let count = u64::try_from(slice.ticks.len()).unwrap_or(u64::MAX);
         self.stats.bundles_sent = self.stats.bundles_sent.saturating_add(count);

@@ -56,11 +56,14 @@ impl<I: Input> MeshPeer<I> {
             self.ledger.expire();
         }
         self.settle_hashes();
+        let mut is_any_found = false;
         for seat in (0..self.shape.seats).map(Seat) {
-            self.review_hashes(seat);
+            is_any_found |= self.review_hashes(seat);
         }
-        // Whoever was found silent is waited for no longer.
-        self.settle_hashes();
+        if is_any_found {
+            // Whoever was found silent is waited for no longer.
+            self.settle_hashes();
+        }
         self.count_hashes();
     }
 
@@ -72,10 +75,16 @@ impl<I: Input> MeshPeer<I> {
         }
     }
 
-    fn review_hashes(&mut self, seat: Seat) {
-        while let Some(finding) = self.ledger.review(seat) {
+    /// Returns whether something was found.
+    fn review_hashes(&mut self, seat: Seat) -> bool {
+        let mut is_any_found = false;
+        while self.ledger.has_unjudged(seat)
+            && let Some(finding) = self.ledger.review(seat)
+        {
             self.tell_finding(finding);
+            is_any_found = true;
         }
+        is_any_found
     }
 
     fn tell_finding(&mut self, finding: Finding) {

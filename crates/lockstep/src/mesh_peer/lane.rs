@@ -101,22 +101,28 @@ impl Lane {
     }
 
     /// Calls `on_input(tick, bits)` for the ticks that have come since the last call, in order and
-    /// at most a datagram's worth; those before `end` are passed over.
+    /// at most a datagram's worth. Those before `end` are passed over, and those in which nothing
+    /// changed: that is what whoever predicts expects without being told.
     pub(super) fn foresee(&mut self, end: Tick, mut on_input: impl FnMut(Tick, &[u8])) {
         let (row, ahead) = &mut self.ahead;
         for _ in 0..FORESEE_MAX {
             if *ahead >= self.next {
                 return;
             }
-            let bundle = self.chain.get(*ahead).unwrap_or(&[QUIET]);
-            if *bundle != [QUIET] {
+            let tick = *ahead;
+            *ahead = tick.plus(1);
+            let bundle = self.chain.get(tick).unwrap_or(&[QUIET]);
+            if *bundle == [QUIET] {
+                if tick > Tick(0) {
+                    continue;
+                }
+            } else {
                 let applied = bundle::apply(bundle, row);
                 debug_assert!(applied.is_ok(), "only checked bundles enter a chain");
             }
-            if *ahead >= end {
-                on_input(*ahead, row.value(Seat(0)));
+            if tick >= end {
+                on_input(tick, row.value(Seat(0)));
             }
-            *ahead = ahead.plus(1);
         }
     }
 

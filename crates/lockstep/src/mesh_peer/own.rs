@@ -124,8 +124,13 @@ mod tests {
     }
 
     fn inputs(lane: &mut Lane) -> Vec<u8> {
-        let mut inputs = Vec::new();
-        lane.foresee(Tick(0), |_, bits| inputs.push(bits[0]));
+        let mut inputs: Vec<u8> = Vec::new();
+        lane.foresee(Tick(0), |tick, bits| {
+            // In ticks that are passed over nothing changes.
+            let held = inputs.last().copied().unwrap_or(0);
+            inputs.resize(usize::try_from(tick.0).unwrap(), held);
+            inputs.push(bits[0]);
+        });
         inputs
     }
 

@@ -93,7 +93,10 @@ impl<I: Input> MeshPeer<I> {
             end: self.own.end(),
             next_at: self.own.stamped_at(link.repair.next()),
         };
-        let slice = link.repair.slice(now, &closed, &self.limits);
+        let body = &mut self.body;
+        let slice = link.repair.slice_by(now, &closed, &self.limits, |oldest| {
+            body.newest(&closed, oldest, &self.limits)
+        });
         let wait = link.repair.answer_nanos(&self.limits);
         let wanted = self.ledger.ask(now, Seat(seat), wait);
         let hashes = self.hashes.take(&mut link.hashes);
@@ -112,15 +115,7 @@ impl<I: Input> MeshPeer<I> {
         let values = hashes.values.get(..hashes.count).unwrap_or_default();
         write_play_head(buf, &head, Tick(hashes.first).low(), values);
         let count = u64::try_from(slice.ticks.len()).unwrap_or(u64::MAX);
-        if slice.ticks != self.body.0 {
-            self.body.1.clear();
-            for tick in slice.ticks.clone() {
-                let bundle = closed.chain.get(Tick(tick)).unwrap_or_default();
-                self.body.1.extend_from_slice(bundle);
-            }
-            self.body.0 = slice.ticks;
-        }
-        buf.extend_from_slice(&self.body.1);
+        buf.extend_from_slice(body.lay_out(closed.chain, &slice.ticks));
         self.stats.bundles_sent = self.stats.bundles_sent.saturating_add(count);
         let catch_up = u64::from(slice.is_catch_up);
         self.stats.catch_up_datagrams = self.stats.catch_up_datagrams.saturating_add(catch_up);

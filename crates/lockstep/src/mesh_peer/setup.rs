@@ -15,6 +15,7 @@ use super::own::Own;
 use super::sending::Due;
 use super::view::View;
 use super::{EVENTS_MAX, MeshConfig, MeshConfigError, MeshEvent, MeshPeer, MeshStats, State};
+use crate::body::Body;
 use crate::bundle::Shape;
 use crate::checksum::LogHash;
 use crate::input::{Input, encode_into};
@@ -93,10 +94,7 @@ impl<I: Input> MeshPeer<I> {
             clock: MeshClock::new(now, period),
             lag: LAG_NANOS.checked_div(period).unwrap_or(2).clamp(2, 100),
             beat_at: now,
-            body: (
-                0..0,
-                Vec::with_capacity(usize::from(config.datagram_len_max)),
-            ),
+            body: Body::with_capacity(usize::from(config.datagram_len_max)),
             known: Tick(0),
             read: Tick(0),
             stepper: Stepper::new(shape, &neutral, config.window, config.save),
@@ -134,7 +132,7 @@ impl<I: Input> MeshPeer<I> {
             .saturating_add(self.stepper.memory_len())
             .saturating_add(self.rows.0.memory_len().saturating_mul(2))
             .saturating_add(self.scratch.capacity())
-            .saturating_add(self.body.1.capacity())
+            .saturating_add(self.body.memory_len())
             .saturating_add(size_of::<LogHash>().saturating_mul(self.logs.len()))
             .saturating_add(self.hashes.memory_len())
             .saturating_add(self.ledger.memory_len())

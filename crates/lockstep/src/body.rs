@@ -1,0 +1,102 @@
+//! The bundles that went out last: most datagrams of a tick carry the same.
+
+#![warn(clippy::arithmetic_side_effects)]
+
+use core::ops::Range;
+
+use crate::Tick;
+use crate::chain::Chain;
+use crate::repair::{Closed, RepairLimits, newest};
+
+/// Bundles of consecutive ticks, one after the other as datagrams carry them.
+#[derive(Debug, Default)]
+pub(crate) struct Body {
+    ticks: Range<u32>,
+    bytes: Vec<u8>,
+}
+
+impl Body {
+    /// Makes one that never grows past `len_max` bytes.
+    pub(crate) fn with_capacity(len_max: usize) -> Self {
+        Self {
+            ticks: 0..0,
+            bytes: Vec::with_capacity(len_max),
+        }
+    }
+
+    /// The newest bundles from `oldest` on, as many as fit one datagram; found once where they are
+    /// what is laid out.
+    pub(crate) fn newest(
+        &self,
+        closed: &Closed<'_>,
+        oldest: Tick,
+        limits: &RepairLimits,
+    ) -> Range<u32> {
+        if self.ticks == (oldest.0..closed.end.0) {
+            return self.ticks.clone();
+        }
+        newest(closed, oldest, limits)
+    }
+
+    /// Returns the bundles of `ticks`, which `chain` holds.
+    pub(crate) fn lay_out(&mut self, chain: &Chain, ticks: &Range<u32>) -> &[u8] {
+        if self.ticks != *ticks {
+            self.bytes.clear();
+            for tick in ticks.clone() {
+                self.bytes
+                    .extend_from_slice(chain.get(Tick(tick)).unwrap_or_default());
+            }
+            self.ticks = ticks.clone();
+        }
+        &self.bytes
+    }
+
+    /// Bytes that it holds.
+    pub(crate) const fn memory_len(&self) -> usize {
+        self.bytes.capacity()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bundle::Shape;
+    use crate::input::Width;
+
+    #[test]
+    fn what_is_laid_out_is_what_the_chain_holds() {
+        let shape = Shape {
+            seats: 1,
+            width: Width::bits::<16>(),
+        };
+        let limits = RepairLimits {
+            ticks: 4,
+            period_nanos: 1,
+            report_ticks: 1,
+            len_max: 5,
+            burst: 0,
+            gain: 0,
+        };
+        let mut chain = Chain::new(shape);
+        let mut body = Body::with_capacity(limits.len_max);
+        for end in 1..100_u32 {
+            let len = usize::try_from(end % 3).unwrap() + 1;
+            chain.put(Tick(end - 1), &[u8::try_from(end).unwrap(); 3][..len]);
+            let closed = Closed {
+                chain: &chain,
+                end: Tick(end),
+                next_at: None,
+            };
+            for oldest in [end.saturating_sub(4), end, end.saturating_sub(1), end - 1] {
+                let ticks = body.newest(&closed, Tick(oldest), &limits);
+                assert_eq!(ticks, newest(&closed, Tick(oldest), &limits));
+                let expected: Vec<u8> = ticks
+                    .clone()
+                    .flat_map(|tick| chain.get(Tick(tick)).unwrap().to_vec())
+                    .collect();
+                assert_eq!(body.lay_out(&chain, &ticks), expected);
+            }
+        }
+        assert_eq!(body.memory_len(), limits.len_max);
+    }
+}
