@@ -19,7 +19,8 @@ pub(super) struct Key(pub(super) usize);
 /// The connections of a driver.
 #[derive(Debug)]
 pub(super) struct Table {
-    connections: BTreeMap<Key, Connection>,
+    /// Boxed, so that a search goes over few lines of memory: a session of TLS has more than 1 KiB.
+    connections: BTreeMap<Key, Box<Connection>>,
     keys: BTreeMap<ConnectionId, Key>,
     /// When each connection is looked at; never later than its deadline.
     deadlines: BTreeSet<(Instant, Key)>,
@@ -82,7 +83,7 @@ impl Table {
         if let Side::Accepted(source) = connection.side {
             self.crowds.begin(source, key);
         }
-        self.connections.insert(key, connection);
+        self.connections.insert(key, Box::new(connection));
     }
 
     /// Gives a connection its id, at the end of its handshake; `None` once all are used up.
@@ -108,7 +109,7 @@ impl Table {
         self.keys.remove(&id);
     }
 
-    pub(super) fn remove(&mut self, key: Key) -> Option<Connection> {
+    pub(super) fn remove(&mut self, key: Key) -> Option<Box<Connection>> {
         let connection = self.take(key)?;
         if let Side::Accepted(source) = connection.side {
             self.crowds.leave(source, key);
@@ -117,7 +118,7 @@ impl Table {
     }
 
     /// Removes a connection that another driver shall serve; it keeps its place in the limits.
-    pub(super) fn lend(&mut self, key: Key) -> Option<Connection> {
+    pub(super) fn lend(&mut self, key: Key) -> Option<Box<Connection>> {
         let connection = self.take(key)?;
         if let Side::Accepted(source) = connection.side {
             if connection.lent.is_some() {
@@ -145,7 +146,7 @@ impl Table {
         }
     }
 
-    fn take(&mut self, key: Key) -> Option<Connection> {
+    fn take(&mut self, key: Key) -> Option<Box<Connection>> {
         let connection = self.connections.remove(&key)?;
         if let Some(at) = self.scheduled.remove(&key) {
             self.deadlines.remove(&(at, key));
@@ -157,7 +158,7 @@ impl Table {
     }
 
     pub(super) fn get_mut(&mut self, key: Key) -> Option<&mut Connection> {
-        self.connections.get_mut(&key)
+        self.connections.get_mut(&key).map(Box::as_mut)
     }
 
     pub(super) fn key_of(&self, id: ConnectionId) -> Option<Key> {
@@ -169,7 +170,7 @@ impl Table {
     }
 
     pub(super) fn values(&self) -> impl Iterator<Item = &Connection> {
-        self.connections.values()
+        self.connections.values().map(Box::as_ref)
     }
 
     pub(super) fn is_empty(&self) -> bool {

@@ -34,7 +34,10 @@ impl Links {
                 .bytes_out
                 .add(u64::try_from(record.len()).unwrap_or(u64::MAX));
         }
-        self.mark_dirty(key);
+        if !connection.is_dirty {
+            connection.is_dirty = true;
+            self.dirty.push(key);
+        }
         if outbound.close {
             self.close(now, id, upper);
         }

@@ -100,7 +100,6 @@ impl Links {
         }
         let peer = connection.peer().ok().flatten()?;
         connection.stage = Stage::Handshaking;
-        let connection = Box::new(connection);
         Some(OpenConnection { connection, peer })
     }
 }

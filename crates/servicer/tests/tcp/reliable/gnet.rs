@@ -104,17 +104,19 @@ fn l10_gnet_g10_servicers_at_rest_make_no_turns() {
     on_both(|config| {
         let mut stage = Stage::named("g10", &config);
         let clients: Vec<_> = (0..20).map(|_| stage.join("crowd")).collect();
-        // What the joins left to be done.
-        assert!(stage.server.wait_event(MOMENT * 4).is_none());
-        let before = stage.sum(|counters| counters.turns);
         let cpu = cpu_of("g10");
-        assert!(stage.server.wait_event(MOMENT * 10).is_none());
-        let turns = stage.sum(|counters| counters.turns) - before;
+        // What the joins left to be done takes as long as the host lets it; one that never rests has no
+        // such while.
+        let is_at_rest = (0..50).any(|_| {
+            let before = stage.sum(|counters| counters.turns);
+            assert!(stage.server.wait_event(MOMENT * 4).is_none());
+            stage.sum(|counters| counters.turns) == before
+        });
         println!(
-            "{turns} turns, {:?} of CPU time",
+            "{:?} of CPU time until at rest",
             cpu_of("g10").saturating_sub(cpu)
         );
-        assert_eq!(turns, 0);
+        assert!(is_at_rest);
         assert!(
             clients
                 .iter()

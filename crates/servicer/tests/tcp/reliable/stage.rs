@@ -29,6 +29,12 @@ pub(super) fn on_both(test: impl Fn(ReliableConfig)) {
         println!("{servicers:?}");
         let mut config = ReliableConfig::default();
         config.servicers = Some(servicers);
+        // A host at work on much else starves whoever it likes for seconds: tests that are about a
+        // deadline set it, and no other ends by one.
+        config.stream.handshake_timeout = PATIENCE;
+        config.stream.record_timeout = PATIENCE;
+        config.join_timeout = PATIENCE;
+        config.queued_age_max = PATIENCE;
         test(config);
     }
 }
