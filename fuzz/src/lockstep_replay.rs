@@ -8,7 +8,7 @@ use lockstep::replay::{
 use lockstep::{Input, Sim, StateHasher, Tick, Turn, Width};
 use wire::MatchId;
 
-/// Opens `data` as a file, and the file that [`forged`] makes of it: whatever opens is held in
+/// Opens `data` as a file, and the file that `forged` makes of it: whatever opens is held in
 /// bounded memory, plays to its end, is the same from every tick, and is recorded again as a file of
 /// the same inputs; what is damaged opens up to where it is.
 pub fn file(data: &[u8]) {
