@@ -6,11 +6,14 @@ use core::ops::Range;
 
 use crate::Tick;
 use crate::chain::Chain;
-use crate::repair::{Closed, RepairLimits, newest};
+use crate::repair::{Closed, RepairLimits, Wanted, newest};
 
 /// Bundles of consecutive ticks, one after the other as datagrams carry them.
 #[derive(Debug, Default)]
 pub(crate) struct Body {
+    /// What was wanted last, of the ticks before which, and what that came to.
+    found: (Option<Wanted>, Tick, Range<u32>),
+    /// Ticks of the bundles that are laid out.
     ticks: Range<u32>,
     bytes: Vec<u8>,
 }
@@ -19,23 +22,27 @@ impl Body {
     /// Makes one that never grows past `len_max` bytes.
     pub(crate) fn with_capacity(len_max: usize) -> Self {
         Self {
+            found: (None, Tick(0), 0..0),
             ticks: 0..0,
             bytes: Vec::with_capacity(len_max),
         }
     }
 
-    /// The newest bundles from `oldest` on, as many as fit one datagram; found once where they are
-    /// what is laid out.
+    /// The newest bundles that are wanted, as many as fit one datagram; found once for all who want
+    /// the same.
     pub(crate) fn newest(
-        &self,
+        &mut self,
         closed: &Closed<'_>,
-        oldest: Tick,
+        wanted: Wanted,
         limits: &RepairLimits,
     ) -> Range<u32> {
-        if self.ticks == (oldest.0..closed.end.0) {
-            return self.ticks.clone();
+        let (asked, end, found) = &self.found;
+        if *asked == Some(wanted) && *end == closed.end {
+            return found.clone();
         }
-        newest(closed, oldest, limits)
+        let found = newest(closed, wanted, limits);
+        self.found = (Some(wanted), closed.end, found.clone());
+        found
     }
 
     /// Returns the bundles of `ticks`, which `chain` holds.
@@ -74,6 +81,7 @@ mod tests {
             period_nanos: 1,
             report_ticks: 1,
             len_max: 5,
+            len_small: 3,
             burst: 0,
             gain: 0,
         };
@@ -87,9 +95,13 @@ mod tests {
                 end: Tick(end),
                 next_at: None,
             };
-            for oldest in [end.saturating_sub(4), end, end.saturating_sub(1), end - 1] {
-                let ticks = body.newest(&closed, Tick(oldest), &limits);
-                assert_eq!(ticks, newest(&closed, Tick(oldest), &limits));
+            for (from, spare) in [(4, 4), (4, 30), (0, 0), (1, 9), (1, 9)] {
+                let wanted = Wanted {
+                    from: Tick(end.saturating_sub(from)),
+                    spare: Tick(end.saturating_sub(spare)),
+                };
+                let ticks = body.newest(&closed, wanted, &limits);
+                assert_eq!(ticks, newest(&closed, wanted, &limits));
                 let expected: Vec<u8> = ticks
                     .clone()
                     .flat_map(|tick| chain.get(Tick(tick)).unwrap().to_vec())

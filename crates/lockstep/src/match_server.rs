@@ -30,7 +30,7 @@ use crate::input::{Input, encode_into};
 use crate::ladder::Ladder;
 use crate::ledger::Ledger;
 use crate::message::TURNS_HEAD_LEN_MAX;
-use crate::repair::RepairLimits;
+use crate::repair::{RUN_LEN_SMALL, RepairLimits};
 use crate::turn::{Row, Turn};
 use crate::{ClosePolicy, Config, PeerId, ServerStats, Tick};
 
@@ -142,6 +142,7 @@ impl<I: Input> MatchServer<I> {
             period_nanos: period.into(),
             report_ticks: 1,
             len_max,
+            len_small: RUN_LEN_SMALL,
             burst: config.catch_up_burst,
             gain: u32::try_from(gain).unwrap_or(u32::MAX),
         };

@@ -10,6 +10,10 @@ use crate::chain::Chain;
 /// Round trip assumed before one was seen; RFC 9002, section 6.2.2.
 const INITIAL_RTT_NANOS: u64 = 333_000_000;
 
+/// Runs of bundles up to this length, in bytes, hold older ones too that the receiver may lack: the
+/// transport's own 55 bytes weigh more, and losses come in bursts longer than the usual copies.
+pub(crate) const RUN_LEN_SMALL: usize = 24;
+
 /// Ticks without a word after which a client that reports each tick is not caught up.
 const SILENT_TICKS: u64 = 5;
 
@@ -43,6 +47,8 @@ pub(crate) struct RepairLimits {
     pub(crate) report_ticks: u64,
     /// Longest run of bundles, in bytes.
     pub(crate) len_max: usize,
+    /// Up to which length a run holds older bundles than those `ticks`, in bytes.
+    pub(crate) len_small: usize,
     /// Most that a budget holds.
     pub(crate) burst: u32,
     /// What it gains each tick.
@@ -68,6 +74,15 @@ pub(crate) struct Closed<'a> {
     pub(crate) end: Tick,
     /// When the first tick that the client lacks was closed, where that is known.
     pub(crate) next_at: Option<Instant>,
+}
+
+/// Which of the newest bundles somebody is to get.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Wanted {
+    /// First tick that goes out in any case.
+    pub(crate) from: Tick,
+    /// First tick that goes out where the run stays short.
+    pub(crate) spare: Tick,
 }
 
 /// The bundles of one datagram.
@@ -153,22 +168,25 @@ impl Repair {
         closed: &Closed<'_>,
         limits: &RepairLimits,
     ) -> Slice {
-        self.slice_by(now, closed, limits, |oldest| newest(closed, oldest, limits))
+        self.slice_by(now, closed, limits, |wanted| newest(closed, wanted, limits))
     }
 
-    /// Chooses the bundles for a datagram; `newest` says which are the newest ones, from the tick on
-    /// that it is told, that fit it.
+    /// Chooses the bundles for a datagram; `newest` says which are the newest ones that are wanted
+    /// and fit it.
     pub(crate) fn slice_by(
         &mut self,
         now: Instant,
         closed: &Closed<'_>,
         limits: &RepairLimits,
-        newest: impl FnOnce(Tick) -> Range<u32>,
+        newest: impl FnOnce(Wanted) -> Range<u32>,
     ) -> Slice {
         let slice = self.catch_up(now, closed, limits).unwrap_or_else(|| {
             // The last few, and those that were never sent.
             let last = closed.end.minus(limits.ticks);
-            let ticks = newest(last.min(self.unsent).max(self.next));
+            let ticks = newest(Wanted {
+                from: last.min(self.unsent).max(self.next),
+                spare: self.next,
+            });
             let is_catch_up = false;
             Slice { ticks, is_catch_up }
         });
@@ -255,16 +273,21 @@ impl Repair {
     }
 }
 
-/// The newest bundles from `oldest` on, as many as fit.
-pub(crate) fn newest(closed: &Closed<'_>, oldest: Tick, limits: &RepairLimits) -> Range<u32> {
+/// The newest bundles that are wanted, as many as fit.
+pub(crate) fn newest(closed: &Closed<'_>, wanted: Wanted, limits: &RepairLimits) -> Range<u32> {
     let mut len = 0_usize;
     let mut start = closed.end;
-    while start > oldest {
+    while start > wanted.spare.min(wanted.from) {
         let before = start.minus(1);
+        let len_max = if before >= wanted.from {
+            limits.len_max
+        } else {
+            limits.len_max.min(limits.len_small)
+        };
         let Some(bundle) = closed.chain.get(before) else {
             break;
         };
-        if len.saturating_add(bundle.len()) > limits.len_max {
+        if len.saturating_add(bundle.len()) > len_max {
             break;
         }
         len = len.saturating_add(bundle.len());

@@ -245,9 +245,9 @@ fn write_feed(
         next_at: moments.get(feed.repair.next()),
     };
     let mut is_laid_out = false;
-    let slice = feed.repair.slice_by(now, &closed, limits, |oldest| {
-        tail.first_from(oldest).map_or_else(
-            || newest(&closed, oldest, limits),
+    let slice = feed.repair.slice_by(now, &closed, limits, |wanted| {
+        tail.first_from(wanted.from).map_or_else(
+            || newest(&closed, wanted, limits),
             |first| {
                 is_laid_out = true;
                 first.0..stage.end.0

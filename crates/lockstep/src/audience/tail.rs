@@ -6,7 +6,7 @@ use super::Stage;
 use super::saying::write_turns;
 use crate::Tick;
 use crate::message::TURNS_HEAD_LEN_MAX;
-use crate::repair::{Closed, RepairLimits, newest};
+use crate::repair::{Closed, RepairLimits, Wanted, newest};
 
 /// Ticks that go out unasked, at most; in a burst more may.
 const TICKS: usize = 8;
@@ -44,9 +44,14 @@ impl Tail {
             end: stage.end,
             next_at: None,
         };
-        let ticks = newest(&closed, oldest.max(stage.begin), limits);
+        let oldest = oldest.max(stage.begin);
+        let wanted = Wanted {
+            from: oldest,
+            spare: oldest,
+        };
+        let ticks = newest(&closed, wanted, limits);
         (self.begin, self.end) = (Tick(ticks.start), stage.end);
-        self.is_cut = self.begin > oldest.max(stage.begin);
+        self.is_cut = self.begin > oldest;
         self.bytes.clear();
         for (span, first) in self.spans.iter_mut().zip(ticks.start..=ticks.end) {
             let start = self.bytes.len();

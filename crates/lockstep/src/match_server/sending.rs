@@ -65,8 +65,8 @@ impl<I: Input> MatchServer<I> {
         let body = &mut self.body;
         let slice = player
             .repair
-            .slice_by(now, &closed, &self.limits, |oldest| {
-                body.newest(&closed, oldest, &self.limits)
+            .slice_by(now, &closed, &self.limits, |wanted| {
+                body.newest(&closed, wanted, &self.limits)
             });
         let wait = player.repair.answer_nanos(&self.limits);
         let wanted = self.ledger.ask(now, seat, wait);

@@ -38,6 +38,8 @@ pub(super) fn audience_of(
         transfer: config.transfer,
         limits: RepairLimits {
             report_ticks: SPECTATOR_REPORT_TICKS.into(),
+            // All of them get the same bytes.
+            len_small: 0,
             ..limits
         },
     };

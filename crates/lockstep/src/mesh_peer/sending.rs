@@ -94,8 +94,8 @@ impl<I: Input> MeshPeer<I> {
             next_at: self.own.stamped_at(link.repair.next()),
         };
         let body = &mut self.body;
-        let slice = link.repair.slice_by(now, &closed, &self.limits, |oldest| {
-            body.newest(&closed, oldest, &self.limits)
+        let slice = link.repair.slice_by(now, &closed, &self.limits, |wanted| {
+            body.newest(&closed, wanted, &self.limits)
         });
         let wait = link.repair.answer_nanos(&self.limits);
         let wanted = self.ledger.ask(now, Seat(seat), wait);

@@ -21,7 +21,7 @@ use crate::checksum::LogHash;
 use crate::input::{Input, encode_into};
 use crate::ledger::Ledger;
 use crate::message::{MESH_DELAY_MAX, MESH_SEATS_MAX, PLAY_HEAD_LEN_MAX, Terms};
-use crate::repair::RepairLimits;
+use crate::repair::{RUN_LEN_SMALL, RepairLimits};
 use crate::stepper::{Stepper, WINDOW_MAX};
 use crate::turn::Row;
 use crate::{PeerId, Tick};
@@ -200,6 +200,7 @@ fn limits(config: &MeshConfig, shape: Shape) -> Result<RepairLimits, MeshConfigE
         period_nanos: period.into(),
         report_ticks: 1,
         len_max,
+        len_small: RUN_LEN_SMALL,
         burst: config.catch_up_burst,
         gain: u32::try_from(gain).unwrap_or(u32::MAX),
     })

@@ -9,6 +9,7 @@ const LIMITS: RepairLimits = RepairLimits {
     period_nanos: PERIOD,
     report_ticks: 1,
     len_max: 20,
+    len_small: 0,
     burst: 40,
     gain: 5,
 };
@@ -38,13 +39,17 @@ fn ack(repair: &mut Repair, now: u32, next: u32, is_gap: bool) {
 }
 
 fn slice(repair: &mut Repair, now: u32) -> (Range<u32>, bool) {
+    slice_with(repair, now, &LIMITS)
+}
+
+fn slice_with(repair: &mut Repair, now: u32, limits: &RepairLimits) -> (Range<u32>, bool) {
     let chain = chain(now);
     let closed = Closed {
         chain: &chain,
         end: Tick(now),
         next_at: Some(at(repair.next().0)),
     };
-    let slice = repair.slice(at(now), &closed, &LIMITS);
+    let slice = repair.slice(at(now), &closed, limits);
     (slice.ticks, slice.is_catch_up)
 }
 
@@ -55,6 +60,25 @@ fn the_last_few_go_out_and_nothing_that_is_acknowledged() {
     ack(&mut repair, 4, 2, false);
     assert_eq!(slice(&mut repair, 4), (2..4, false));
     assert_eq!(slice(&mut repair, 7), (3..7, false));
+}
+
+#[test]
+fn a_short_run_holds_older_ones_that_are_not_acknowledged() {
+    let limits = RepairLimits {
+        len_small: 6,
+        ..LIMITS
+    };
+    let mut repair = Repair::new(&limits);
+    assert_eq!(slice_with(&mut repair, 4, &limits), (0..4, false));
+    assert_eq!(
+        slice_with(&mut repair, 7, &limits),
+        (1..7, false),
+        "6 bytes"
+    );
+    ack(&mut repair, 8, 3, false);
+    assert_eq!(slice_with(&mut repair, 8, &limits), (3..8, false));
+    // What was never sent goes out whatever it takes, and no older one then.
+    assert_eq!(slice_with(&mut repair, 20, &limits), (8..20, false));
 }
 
 #[test]
