@@ -332,12 +332,13 @@ fn sim_ls_g15_tick_and_section_are_told_within_two_more_round_trips() {
         let mut seeds = seed.generator(73);
         assert_eq!(search_time(seeds.seed(), 0, 1), round_trip);
         assert!(search_time(seeds.seed(), 0, 8) <= 2 * round_trip);
-        // At 2 % loss the median is as good, and a loss costs a round trip and a few ticks.
+        // At 2 % loss the median is as good; a loss costs a round trip and a few ticks, and what is
+        // lost again twice as much.
         let waits = (0..25).map(|_| search_time(seeds.seed(), 2, 8));
         let mut waits: Vec<_> = waits.collect();
         waits.sort();
         assert!(waits[12] <= 2 * round_trip, "{waits:?}");
-        assert!(waits[24] <= 6 * round_trip, "{waits:?}");
+        assert!(waits[24] <= 12 * round_trip, "{waits:?}");
     });
 }
 
