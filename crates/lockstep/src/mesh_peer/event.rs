@@ -85,7 +85,8 @@ pub enum MeshClose {
     TooFew,
     /// The others play on without us.
     LeftOut {
-        /// First tick without us: up to it our history is theirs.
+        /// First tick without us, or without another one whose leave we did not hear of: up to it our
+        /// history is theirs.
         tick: Tick,
     },
     /// Inputs of one who left count, and none of those who stay serves them. Honest peers do.

@@ -62,7 +62,7 @@ pub(super) enum Heard {
     Ignored,
     /// It made a new view.
     Installed(Decision),
-    /// The others play on without us; our inputs count up to this tick.
+    /// The others play on without us; up to this tick all that we have counts.
     Out(Tick),
 }
 
@@ -210,8 +210,13 @@ impl View {
             if members & !self.members != 0 {
                 return Heard::Ignored;
             }
-            let cut = cuts.get(usize::from(self.me));
-            return Heard::Out(cut.copied().unwrap_or_default());
+            // Others may have been left out before us, in such a view: of them we may have more.
+            let out = self.members & !next;
+            let cuts = cuts
+                .iter()
+                .zip(0..)
+                .filter(|(_, seat)| out & bit(*seat) != 0);
+            return Heard::Out(cuts.map(|(cut, _)| *cut).min().unwrap_or_default());
         }
         // An honest one is made of our own statement too.
         let is_stated = self.members & !next & !self.suspects == 0;

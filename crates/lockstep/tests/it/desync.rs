@@ -143,8 +143,8 @@ fn sim_ls_g15_a_desync_is_reported_within_150_ms() {
         let mut waits: Vec<_> = (0..25).map(wait).collect();
         waits.sort();
         assert!(waits[12] <= Duration::from_millis(150), "{waits:?}");
-        // One report lost is one more round trip and two waits for a tick.
-        assert!(waits[24] <= Duration::from_millis(450), "{waits:?}");
+        // One report lost is one more round trip and two waits for a tick; more where it is lost again.
+        assert!(waits[24] <= Duration::from_millis(900), "{waits:?}");
     });
 }
 

@@ -176,7 +176,7 @@ fn mesh_two_against_two_the_side_of_the_lowest_seat_plays_on() {
 
 #[test]
 fn sim_ls_1_mesh_any_one_way_outages_never_make_two_matches() {
-    for_each_seed(&test_site!(), 60, |seed| {
+    for_each_seed(&test_site!(), 80, |seed| {
         let mut generator = seed.generator(23);
         let count = usize::try_from(generator.between(3, 6)).unwrap();
         let mut config = mesh(u16::try_from(count).unwrap());
