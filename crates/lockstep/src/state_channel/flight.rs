@@ -12,10 +12,6 @@ use super::message::{
 };
 use crate::transfer::after;
 
-/// Longest pause between two transmissions of a fragment to a receiver that says nothing: a second
-/// after it is back it has the state.
-const SILENCE_MAX: Duration = Duration::from_secs(1);
-
 /// In how many parts states go out.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Split {
@@ -108,6 +104,17 @@ pub(super) struct Flight {
     is_repeated: bool,
 }
 
+/// How long to wait before a part is sent again.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Patience {
+    /// How long an answer may take.
+    pub(super) answer: Duration,
+    /// When the receiver last said anything new.
+    pub(super) heard: Instant,
+    /// Longest wait for one that says nothing, unless an answer may take longer.
+    pub(super) pause_max: Duration,
+}
+
 /// The next datagram of a state.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Next {
@@ -127,14 +134,12 @@ impl Flight {
     }
 
     /// Returns what to send next: what was never sent, then what is missing for longest; `None`
-    /// where the receiver has all. `sent_at` are the times of the last transmission of each part,
-    /// and the receiver was last heard at `heard`.
+    /// where the receiver has all. `sent_at` are the times of the last transmission of each part.
     pub(super) fn next(
         &self,
         now: Instant,
         sent_at: &[Instant],
-        heard: Instant,
-        patience: Duration,
+        patience: &Patience,
     ) -> Option<Next> {
         if self.unsent < self.state.count {
             let (index, at) = (self.unsent, now);
@@ -144,8 +149,9 @@ impl Flight {
         let missing = parts.filter(|(index, _)| !self.arrived.has(*index));
         let due = missing.map(|(index, sent)| {
             // A pause as long as the silence before it: they double.
-            let silence = sent.saturating_since(heard).min(SILENCE_MAX);
-            let at = after(*sent, silence.max(patience));
+            let silence = sent.saturating_since(patience.heard);
+            let pause = silence.min(patience.pause_max).max(patience.answer);
+            let at = after(*sent, pause);
             Next { index, at }
         });
         due.min_by_key(|next| (next.at, next.index))

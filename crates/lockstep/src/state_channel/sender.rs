@@ -1,16 +1,21 @@
 //! The sender of states to one receiver.
 
+use core::time::Duration;
 use std::sync::Arc;
 
 use wire::Instant;
 
-use super::flight::{Flight, Next, Numbered, Split};
+use super::flight::{Flight, Next, Numbered, Patience, Split};
 use super::message::{FRAGMENTS_MAX, StateAck, decode_state_ack};
 use super::{PushError, StateLimits};
 use crate::transfer::{Rate, RoundTrip, after};
 
 /// Least that a datagram may be made: as of a snapshot's chunks.
 const DATAGRAM_LEN_MIN: u16 = 80;
+
+/// Longest pause between two transmissions of a part to a receiver that says nothing: a second
+/// after it is back it has the state.
+const PAUSE_MAX: Duration = Duration::from_secs(1);
 
 /// Gaps after which a state that is held up for is given up after all: 8 s by default. The receiver
 /// may be one that does not take it.
@@ -253,7 +258,18 @@ impl StateSender {
 
     fn next_part(&self, now: Instant) -> Option<Next> {
         let flight = self.flight.as_ref()?;
-        flight.next(now, &self.sent_at, self.heard, self.trip.patience())
+        // Where a newer state waits there is no less to send for waiting longer.
+        let pause_max = if self.waiting.is_some() {
+            Duration::ZERO
+        } else {
+            PAUSE_MAX
+        };
+        let patience = Patience {
+            answer: self.trip.patience(),
+            heard: self.heard,
+            pause_max,
+        };
+        flight.next(now, &self.sent_at, &patience)
     }
 
     /// When the state that is being sent is done with or left for a newer one; `None` before all of

@@ -211,13 +211,17 @@ fn sim_l6_states_of_40_datagrams_get_through_at_10_percent_though_newer_ones_com
         let mut times: Vec<_> = pair.returned.iter().map(|(at, _)| *at).collect();
         times.insert(0, START);
         let gaps = times.windows(2).map(|two| two[1].saturating_since(two[0]));
-        let longest = gaps.max().unwrap();
-        // The gap, and a few round trips of repair.
-        assert!(longest < Duration::from_millis(1_100), "{longest:?}");
+        let mut gaps: Vec<_> = gaps.collect();
+        gaps.sort();
+        // The gap, and two or three round trips of repair; ten where one part is lost ten times.
+        let usual = gaps[gaps.len() * 9 / 10];
+        assert!(usual < Duration::from_millis(900), "{usual:?}");
+        let longest = gaps[gaps.len() - 1];
+        assert!(longest < Duration::from_millis(2_500), "{longest:?}");
         assert!(pair.returned.len() > 15, "{}", pair.returned.len());
         // In step with what is new: what was returned last was new a moment ago.
         let newest = *pair.pushed.last_key_value().unwrap().0;
-        assert!(pair.last_returned() > Some(newest - 66));
+        assert!(pair.last_returned() > Some(newest - 150));
         pair.check_rate();
     });
 }
