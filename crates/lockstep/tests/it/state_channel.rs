@@ -214,8 +214,8 @@ fn sim_l6_states_of_40_datagrams_get_through_at_10_percent_though_newer_ones_com
         let mut gaps: Vec<_> = gaps.collect();
         gaps.sort();
         // The gap, and two or three round trips of repair; ten where one part is lost ten times.
-        let usual = gaps[gaps.len() * 9 / 10];
-        assert!(usual < Duration::from_millis(900), "{usual:?}");
+        let usual = gaps[gaps.len() / 2];
+        assert!(usual < Duration::from_millis(800), "{usual:?}");
         let longest = gaps[gaps.len() - 1];
         assert!(longest < Duration::from_millis(2_500), "{longest:?}");
         assert!(pair.returned.len() > 15, "{}", pair.returned.len());
