@@ -20,7 +20,7 @@ fn example(name: &str) -> Command {
         let mut cargo = Command::new(env!("CARGO"));
         cargo.args(["build", "--quiet", "--workspace", "--all-features"]);
         for name in [
-            "chat", "dash", "echo", "lockstep", "mesh", "metrics", "pong", "replay",
+            "chat", "dash", "echo", "ecs", "lockstep", "mesh", "metrics", "pong", "replay",
         ] {
             cargo.args(["--example", name]);
         }
@@ -230,6 +230,37 @@ fn replay_says_what_it_cannot_read_in_one_sentence() {
             assert_eq!(said.lines().count(), 1, "{said}");
         }
     }
+}
+
+fn ecs(arguments: &[&str]) -> Output {
+    example("ecs").args(arguments).output().unwrap()
+}
+
+#[test]
+fn b2_an_ecs_goes_back_and_all_states_are_equal() {
+    let output = ecs(&["run", "--ticks=600", "--loss=10"]);
+    let said = text(&output.stdout);
+    assert!(output.status.success(), "{said}{}", text(&output.stderr));
+    let hash = |line: &str| line.split_once("hash ").map(|(_, hash)| hash.to_owned());
+    let hashes: Vec<_> = said.lines().filter_map(hash).collect();
+    assert_eq!(hashes.len(), 3, "{said}");
+    assert!(hashes.iter().all(|hash| *hash == hashes[0]), "{said}");
+    let last = said.lines().last().unwrap();
+    assert!(last.starts_with("ecs: 600 ticks, "), "{said}");
+    assert!(last.ends_with(", all agree"), "{said}");
+    assert!(!last.contains(", 0 : 0,"), "{said}");
+}
+
+#[test]
+fn b2_an_ecs_that_visits_entities_as_they_are_stored_is_found_out() {
+    let output = ecs(&["run", "--ticks=600", "--unsorted"]);
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains(" differs from tick "), "{said}");
+    assert!(said.contains(" on, in section \""), "{said}");
+    let output = ecs(&[]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(text(&output.stderr).contains("Usage: ecs"));
 }
 
 /// A process that ends with the test.
