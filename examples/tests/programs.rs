@@ -20,7 +20,7 @@ fn example(name: &str) -> Command {
         let mut cargo = Command::new(env!("CARGO"));
         cargo.args(["build", "--quiet", "--workspace", "--all-features"]);
         for name in [
-            "chat", "dash", "echo", "lockstep", "mesh", "metrics", "pong", "replay",
+            "chat", "dash", "echo", "ecs", "lockstep", "mesh", "metrics", "pong", "replay",
         ] {
             cargo.args(["--example", name]);
         }
@@ -230,6 +230,26 @@ fn replay_says_what_it_cannot_read_in_one_sentence() {
             assert_eq!(said.lines().count(), 1, "{said}");
         }
     }
+}
+
+#[test]
+fn b2_an_ecs_goes_back_and_all_states_are_equal() {
+    let output = example("ecs").args(["run", "--loss=10"]).output().unwrap();
+    let said = text(&output.stdout);
+    assert!(output.status.success(), "{said}{}", text(&output.stderr));
+    let hash = |line: &str| line.split_once("hash ").map(|(_, hash)| hash.to_owned());
+    let hashes: Vec<_> = said.lines().filter_map(hash).collect();
+    assert!(hashes.len() == 3 && hashes.iter().all(|hash| *hash == hashes[0]));
+    assert!(said.ends_with(", all agree\n") && !said.contains(" 0 : 0,"));
+}
+
+#[test]
+fn b2_an_ecs_that_visits_entities_as_they_are_stored_is_found_out() {
+    let output = example("ecs").args(["run", "--unsorted"]).output().unwrap();
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains(" on, in section \""), "{said}");
+    assert_eq!(example("ecs").output().unwrap().status.code(), Some(2));
 }
 
 /// A process that ends with the test.

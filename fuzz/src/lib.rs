@@ -15,13 +15,17 @@ pub mod hub_record;
 pub mod hub_switch;
 pub mod lockstep_client;
 pub mod lockstep_datagram;
+pub mod lockstep_fan;
+pub mod lockstep_mesh;
 pub mod lockstep_replay;
 pub mod lockstep_server;
+pub mod lockstep_state;
 pub mod matchmaker_calls;
 pub mod matchmaker_record;
 pub mod mesh_frame;
 pub mod mesh_message;
 pub mod snapshot_chunk;
+pub mod tcp_record;
 pub mod udp_ack;
 pub mod udp_codec;
 pub mod udp_endpoint;
@@ -56,6 +60,9 @@ pub const FUNCTIONS: &[(&str, Function)] = &[
     ("lockstep_client", lockstep_client::script),
     ("lockstep_server", lockstep_server::script),
     ("lockstep_replay", lockstep_replay::file),
+    ("lockstep_mesh", lockstep_mesh::datagram),
+    ("lockstep_state", lockstep_state::script),
+    ("lockstep_fan", lockstep_fan::script),
     ("matchmaker_assign", matchmaker_record::assign),
     ("matchmaker_reply", matchmaker_record::reply),
     ("matchmaker_verdict", matchmaker_record::verdict),
@@ -67,6 +74,7 @@ pub const FUNCTIONS: &[(&str, Function)] = &[
     ("mesh_node_record", mesh_message::node_record),
     ("mesh_link_record", mesh_message::link_record),
     ("snapshot_chunk", snapshot_chunk::script),
+    ("tcp_record", tcp_record::stream),
     ("udp_hello", udp_handshake::hello),
     ("udp_accept", udp_handshake::accept),
     ("udp_replies", udp_handshake::replies),

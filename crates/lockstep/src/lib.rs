@@ -30,6 +30,7 @@ mod runner;
 mod saves;
 mod sim;
 mod snapshot;
+pub mod state_channel;
 mod stats;
 mod step;
 mod stepper;

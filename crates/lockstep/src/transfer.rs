@@ -31,6 +31,8 @@ use wire::Instant;
 pub use flight::TAIL_MAX;
 pub use incoming::{Incoming, IncomingStats};
 pub use outgoing::Outgoing;
+pub(crate) use rate::Rate;
+pub(crate) use round_trip::{ACK_WAIT, RoundTrip};
 
 /// How fast, and in what pieces, a snapshot is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,6 +64,6 @@ impl Default for TransferLimits {
     clippy::arithmetic_side_effects,
     reason = "arithmetic on points in time saturates"
 )]
-fn after(at: Instant, span: Duration) -> Instant {
+pub(crate) fn after(at: Instant, span: Duration) -> Instant {
     at + span
 }

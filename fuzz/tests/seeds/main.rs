@@ -3,6 +3,7 @@
 //! `BLESS=1 cargo test -p tickwire-fuzz --test seeds` writes them, after a wire format has changed.
 #![cfg(test)]
 
+mod channels;
 mod matches;
 mod mesh;
 
@@ -47,6 +48,7 @@ fn seeds_are_what_the_encoders_write() {
         mesh::messages(),
         mesh::flows(),
         mesh::records(),
+        channels::all(),
         matches::datagrams(),
         matches::clients(),
         matches::servers(),

@@ -16,7 +16,7 @@ use wire::{ClientId, InstanceId, MatchId, Seat, Team};
 use crate::Input;
 
 /// The bytes of a frozen vector of lockstep.
-fn vector(file: &str, name: &str) -> Vec<u8> {
+pub(crate) fn vector(file: &str, name: &str) -> Vec<u8> {
     let mut lines = file.lines().filter_map(|line| line.split_once(" = "));
     let (_, hex) = lines.find(|(key, _)| *key == name).unwrap();
     let digits: Vec<_> = hex.chars().filter_map(|digit| digit.to_digit(16)).collect();
@@ -98,7 +98,7 @@ pub(crate) fn snapshots() -> Vec<Input> {
 }
 
 /// A piece of a script.
-fn piece(op: u8, bytes: &[u8]) -> Vec<u8> {
+pub(crate) fn piece(op: u8, bytes: &[u8]) -> Vec<u8> {
     let len = u8::try_from(bytes.len()).unwrap();
     [&[op, len], bytes].concat()
 }

@@ -11,7 +11,7 @@ const SCALE: u64 = 1_000_000_000;
 
 /// A bucket that fills at a rate up to a burst, in billionths of a byte: exact, in whole numbers.
 #[derive(Debug)]
-pub(super) struct Rate {
+pub(crate) struct Rate {
     bytes_per_s: u32,
     /// Most that it holds.
     burst: u64,
@@ -22,7 +22,7 @@ pub(super) struct Rate {
 
 impl Rate {
     /// Makes a full one.
-    pub(super) fn new(bytes_per_s: u32, burst_bytes: u32, now: Instant) -> Self {
+    pub(crate) fn new(bytes_per_s: u32, burst_bytes: u32, now: Instant) -> Self {
         let burst = scaled(burst_bytes);
         Self {
             bytes_per_s,
@@ -33,23 +33,23 @@ impl Rate {
     }
 
     /// Adds what was gained since.
-    pub(super) fn refill(&mut self, now: Instant) {
+    pub(crate) fn refill(&mut self, now: Instant) {
         let nanos = now.as_nanos().saturating_sub(self.at.as_nanos());
         let gained = nanos.saturating_mul(self.bytes_per_s.into());
         self.level = self.level.saturating_add(gained).min(self.burst);
         self.at = self.at.max(now);
     }
 
-    pub(super) fn holds(&self, bytes: u32) -> bool {
+    pub(crate) fn holds(&self, bytes: u32) -> bool {
         self.level >= scaled(bytes)
     }
 
-    pub(super) fn spend(&mut self, bytes: u32) {
+    pub(crate) fn spend(&mut self, bytes: u32) {
         self.level = self.level.saturating_sub(scaled(bytes));
     }
 
     /// Returns when it holds `bytes`, if nothing is spent before; `None` for never.
-    pub(super) fn holds_at(&self, bytes: u32) -> Option<Instant> {
+    pub(crate) fn holds_at(&self, bytes: u32) -> Option<Instant> {
         let missing = scaled(bytes).saturating_sub(self.level);
         if missing == 0 {
             return Some(self.at);

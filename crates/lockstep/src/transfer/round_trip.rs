@@ -5,7 +5,7 @@ use core::time::Duration;
 use wire::Instant;
 
 /// Longest that a receiver waits before it acknowledges.
-pub(super) const ACK_WAIT: Duration = Duration::from_millis(20);
+pub(crate) const ACK_WAIT: Duration = Duration::from_millis(20);
 
 /// Round trip assumed before one was seen; RFC 9002, section 6.2.2.
 const INITIAL_NANOS: u64 = 333_000_000;
@@ -15,14 +15,14 @@ const GRANULARITY_NANOS: u64 = 1_000_000;
 
 /// Smoothed round trip and its variation, RFC 6298, section 2; the receiver's wait included.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct RoundTrip {
+pub(crate) struct RoundTrip {
     smoothed_nanos: u64,
     variation_nanos: u64,
     is_seen: bool,
 }
 
 impl RoundTrip {
-    pub(super) const fn new() -> Self {
+    pub(crate) const fn new() -> Self {
         Self {
             smoothed_nanos: INITIAL_NANOS,
             variation_nanos: INITIAL_NANOS / 2,
@@ -31,7 +31,7 @@ impl RoundTrip {
     }
 
     /// Takes the trip of a transmission sent at `sent_at` that is acknowledged at `now`.
-    pub(super) const fn on_sample(&mut self, now: Instant, sent_at: Instant) {
+    pub(crate) const fn on_sample(&mut self, now: Instant, sent_at: Instant) {
         let sample = now.as_nanos().saturating_sub(sent_at.as_nanos());
         if self.is_seen {
             let change = self.smoothed_nanos.abs_diff(sample);
@@ -53,7 +53,7 @@ impl RoundTrip {
     /// An eighth of the round trip (RFC 9002, section 6.1.2), more where the path was seen to let
     /// transmissions be `overtaken` by more, and at most the round trip (RFC 8985, section 6.2):
     /// paced chunks are reordered by time, and three of them may be less than a millisecond.
-    pub(super) fn reorder_window(&self, overtaken: Duration) -> Duration {
+    pub(crate) fn reorder_window(&self, overtaken: Duration) -> Duration {
         let overtaken = u64::try_from(overtaken.as_nanos()).unwrap_or(u64::MAX);
         // And an eighth, for the next to be overtaken may be so by a little more.
         let seen = overtaken.saturating_add(overtaken / 8);
@@ -65,7 +65,7 @@ impl RoundTrip {
     ///
     /// Twice the receiver's wait, for an acknowledgement is itself lost now and then, and the next
     /// says the same.
-    pub(super) fn patience(&self) -> Duration {
+    pub(crate) fn patience(&self) -> Duration {
         let variation = self.variation_nanos.saturating_mul(4);
         let nanos = self
             .smoothed_nanos

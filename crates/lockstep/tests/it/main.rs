@@ -30,6 +30,8 @@ mod rollback_world;
 mod sections;
 mod snapshots;
 mod spectators;
+mod state_channel;
+mod state_hostile;
 mod sync_test;
 mod transfer;
 mod tree;

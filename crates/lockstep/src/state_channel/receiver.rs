@@ -1,0 +1,199 @@
+//! The receiver of states.
+
+use wire::Instant;
+
+use super::assembly::{Assembly, Put};
+use super::message::{StateAck, StatePart, decode_state_part, write_ack};
+use crate::message::DecodeError;
+use crate::transfer::ACK_WAIT;
+
+/// The newest states from one sender.
+///
+/// Memory: three times the longest state of which a part arrived, and 300 bytes. All states share it.
+#[derive(Debug)]
+pub struct StateReceiver {
+    /// Longest state to take, in bytes.
+    len_max: u32,
+    /// States under way. Two, for fragments of one overtake those of the one before.
+    under_way: [Assembly; 2],
+    /// Number of the newest state that is whole; 0 for none.
+    whole: u32,
+    /// Its bytes, and memory beyond them.
+    bytes: Vec<u8>,
+    /// How many of `bytes` are its.
+    len: u32,
+    is_taken: bool,
+    /// When to acknowledge.
+    due: Option<Instant>,
+    /// When the next acknowledgement may go.
+    rests_until: Instant,
+    stats: StateReceiverStats,
+}
+
+/// What became of datagrams that brought nothing, and of states that were not returned.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct StateReceiverStats {
+    /// Datagrams that no sender writes.
+    pub malformed: u64,
+    /// Datagrams of states over the limit.
+    pub oversize: u64,
+    /// Datagrams of states before the newest that is whole, or that gave way to newer ones.
+    pub stale: u64,
+    /// Fragments that were there.
+    pub duplicate: u64,
+    /// Fragments that name another length or number than the first of their state.
+    pub contradicting: u64,
+    /// States given up for newer ones with fragments missing.
+    pub overtaken: u64,
+    /// Whole states that a newer one replaced before they were taken.
+    pub untaken: u64,
+}
+
+impl StateReceiver {
+    /// Makes a receiver of states of at most `len_max` bytes.
+    #[must_use]
+    pub fn new(len_max: u32) -> Self {
+        Self {
+            len_max,
+            under_way: [Assembly::default(), Assembly::default()],
+            whole: 0,
+            bytes: Vec::new(),
+            len: 0,
+            is_taken: true,
+            due: None,
+            rests_until: Instant::ZERO,
+            stats: StateReceiverStats::default(),
+        }
+    }
+
+    /// Takes a datagram of the sender.
+    pub fn handle_datagram(&mut self, now: Instant, datagram: &[u8]) {
+        let part = match decode_state_part(datagram) {
+            Ok(part) => part,
+            Err(
+                DecodeError::Truncated
+                | DecodeError::UnknownKind(_)
+                | DecodeError::Version(_)
+                | DecodeError::Malformed,
+            ) => {
+                self.stats.malformed = self.stats.malformed.saturating_add(1);
+                return;
+            }
+        };
+        if part.total > self.len_max {
+            self.stats.oversize = self.stats.oversize.saturating_add(1);
+            return;
+        }
+        self.take(&part);
+        // Also where it brought nothing: the sender may not know.
+        self.due = Some(self.due.unwrap_or_else(|| self.rests_until.max(now)));
+    }
+
+    /// Returns the newest whole state and its number, once.
+    pub fn poll_state(&mut self) -> Option<(u32, &[u8])> {
+        if core::mem::replace(&mut self.is_taken, true) {
+            return None;
+        }
+        let len = usize::try_from(self.len).unwrap_or(usize::MAX);
+        Some((self.whole, self.bytes.get(..len)?))
+    }
+
+    /// Appends the acknowledgement that is due to `out`; false where none is.
+    ///
+    /// At most one in 20 ms.
+    pub fn poll_ack(&mut self, now: Instant, out: &mut Vec<u8>) -> bool {
+        if self.due.is_none_or(|due| due > now) {
+            return false;
+        }
+        self.due = None;
+        self.rests_until = crate::transfer::after(now, ACK_WAIT);
+        let newest = self.under_way.iter().max_by_key(|state| state.number());
+        let (partial, bits) = match newest {
+            Some(state) if state.number() > 0 => (state.number(), state.arrived().used()),
+            Some(_) | None => (0, &[][..]),
+        };
+        write_ack(out, &StateAck::new(self.whole, partial, bits));
+        true
+    }
+
+    /// Returns when to call [`poll_ack`](Self::poll_ack) next.
+    pub const fn poll_timeout(&self) -> Option<Instant> {
+        self.due
+    }
+
+    /// Returns the number of the newest whole state; `None` before the first.
+    pub fn newest(&self) -> Option<u32> {
+        (self.whole > 0).then_some(self.whole)
+    }
+
+    /// Returns what brought nothing.
+    pub const fn stats(&self) -> &StateReceiverStats {
+        &self.stats
+    }
+
+    fn take(&mut self, part: &StatePart<'_>) {
+        if part.number <= self.whole {
+            self.stats.stale = self.stats.stale.saturating_add(1);
+            return;
+        }
+        if part.count == 1 {
+            self.bytes.clear();
+            self.bytes.extend_from_slice(part.bytes);
+            self.len = part.total;
+            self.finish(part.number);
+            return;
+        }
+        let Some(place) = self.place(part) else {
+            self.stats.stale = self.stats.stale.saturating_add(1);
+            return;
+        };
+        let [first, second] = &mut self.under_way;
+        let state = if place == 0 { first } else { second };
+        match state.put(part) {
+            Put::Kept => {}
+            Put::Whole => {
+                self.len = state.swap_out(&mut self.bytes);
+                self.finish(part.number);
+            }
+            Put::Duplicate => self.stats.duplicate = self.stats.duplicate.saturating_add(1),
+            Put::Contradicts => {
+                self.stats.contradicting = self.stats.contradicting.saturating_add(1);
+            }
+        }
+    }
+
+    /// Where the state of a fragment is, begun if need be; `None` where it gave way to newer ones.
+    fn place(&mut self, part: &StatePart<'_>) -> Option<usize> {
+        let mut states = self.under_way.iter();
+        if let Some(place) = states.position(|state| state.number() == part.number) {
+            return Some(place);
+        }
+        let places = (0..).zip(&mut self.under_way);
+        let (place, oldest) = places.min_by_key(|(_, state)| state.number())?;
+        if oldest.number() > part.number {
+            return None;
+        }
+        if oldest.number() > 0 {
+            self.stats.overtaken = self.stats.overtaken.saturating_add(1);
+        }
+        oldest.begin(part);
+        Some(place)
+    }
+
+    /// Lets the whole state that stands in `bytes` take the place of the one before.
+    fn finish(&mut self, number: u32) {
+        self.whole = number;
+        if !core::mem::replace(&mut self.is_taken, false) {
+            self.stats.untaken = self.stats.untaken.saturating_add(1);
+        }
+        for state in &mut self.under_way {
+            if (1..=number).contains(&state.number()) {
+                let is_given_up = state.number() < number;
+                state.free();
+                let overtaken = &mut self.stats.overtaken;
+                *overtaken = overtaken.saturating_add(is_given_up.into());
+            }
+        }
+    }
+}

@@ -1,0 +1,318 @@
+//! The sender of states to one receiver.
+
+use core::time::Duration;
+use std::sync::Arc;
+
+use wire::Instant;
+
+use super::flight::{Flight, Next, Numbered, Patience, Split};
+use super::message::{FRAGMENTS_MAX, StateAck, decode_state_ack};
+use super::{PushError, StateLimits};
+use crate::transfer::{Rate, RoundTrip, after};
+
+/// Least that a datagram may be made: as of a snapshot's chunks.
+const DATAGRAM_LEN_MIN: u16 = 80;
+
+/// Longest pause between two transmissions of a part to a receiver that says nothing: a second
+/// after it is back it has the state.
+const PAUSE_MAX: Duration = Duration::from_secs(1);
+
+/// Gaps after which a state that is held up for is given up after all: 8 s by default. The receiver
+/// may be one that does not take it.
+const HOLD_GAPS: u32 = 32;
+
+/// States whose time of sending is known, to tell the round trip by: 1 s at 60 Hz.
+const RECENT: usize = 64;
+
+/// The states for one receiver: the one that is being sent, and the newest.
+///
+/// Memory besides the two states, which several senders may share: 4 kB.
+#[derive(Debug)]
+pub struct StateSender {
+    limits: StateLimits,
+    split: Split,
+    rate: Rate,
+    trip: RoundTrip,
+    /// Number of the last state that was taken; 0 before the first.
+    last: u32,
+    /// The newest state, not begun.
+    waiting: Option<Numbered>,
+    flight: Option<Flight>,
+    /// When each part of `flight` was last sent.
+    sent_at: Vec<Instant>,
+    /// The last parts of the last states, by number.
+    recent: Vec<Sent>,
+    /// Number of the newest state that the receiver has whole; 0 for none.
+    acknowledged: u32,
+    /// When that was told, or when sending began after a pause.
+    known_at: Instant,
+    /// When the receiver last said anything new, or when sending began after a pause.
+    heard: Instant,
+    /// What [`poll_timeout`](Self::poll_timeout) returns.
+    due: Option<Instant>,
+    stats: StateSenderStats,
+}
+
+/// The last part of a state, as long as it tells the round trip.
+#[derive(Clone, Copy, Debug, Default)]
+struct Sent {
+    /// Number of the state; 0 where this says nothing.
+    number: u32,
+    /// Index of the part.
+    last: u16,
+    /// When it was sent.
+    at: Instant,
+}
+
+/// What became of states and of words about them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct StateSenderStats {
+    /// States that a newer one replaced before anything of them was sent.
+    pub replaced: u64,
+    /// States that were sent wholly and left for a newer one with their arrival unknown.
+    pub left: u64,
+    /// Datagrams that were sent again.
+    pub repeated: u64,
+    /// Acknowledgements that no receiver writes, or of states that were never sent.
+    pub refused: u64,
+}
+
+impl StateSender {
+    /// Makes a sender that has nothing to send.
+    #[must_use]
+    pub fn new(limits: &StateLimits, now: Instant) -> Self {
+        let datagram_len = limits.datagram_len_max.max(DATAGRAM_LEN_MIN);
+        let burst = limits.burst_bytes.max(datagram_len.into());
+        Self {
+            limits: *limits,
+            split: Split::new(datagram_len.into()),
+            rate: Rate::new(limits.rate_bytes_per_s, burst, now),
+            trip: RoundTrip::new(),
+            last: 0,
+            waiting: None,
+            flight: None,
+            sent_at: vec![Instant::ZERO; FRAGMENTS_MAX.into()],
+            recent: vec![Sent::default(); RECENT],
+            acknowledged: 0,
+            known_at: now,
+            heard: now,
+            due: None,
+            stats: StateSenderStats::default(),
+        }
+    }
+
+    /// Takes a state, which replaces one that waits, and returns its number: one more than the one
+    /// before had, from 1 on.
+    ///
+    /// # Errors
+    ///
+    /// [`PushError`], and the state that waits stays.
+    pub fn push(&mut self, now: Instant, state: Arc<[u8]>) -> Result<u32, PushError> {
+        let count = self.split.count(&state).ok_or(PushError::TooLong)?;
+        let number = self.last.checked_add(1).ok_or(PushError::Exhausted)?;
+        self.last = number;
+        let waiting = Numbered {
+            number,
+            bytes: state,
+            count,
+        };
+        if self.waiting.replace(waiting).is_some() {
+            self.stats.replaced = self.stats.replaced.saturating_add(1);
+        }
+        self.rate.refill(now);
+        self.due = self.plan(now);
+        Ok(number)
+    }
+
+    /// Appends the datagram that is due to `out`; false where none is.
+    ///
+    /// What was never sent goes before what is sent again.
+    pub fn poll(&mut self, now: Instant, out: &mut Vec<u8>) -> bool {
+        self.rate.refill(now);
+        let next = self.next(now);
+        let is_due = next.is_some_and(|(at, len)| at <= now && self.rate.holds(len));
+        let is_sent = is_due && self.send(now, out);
+        self.due = self.plan(now);
+        is_sent
+    }
+
+    /// Takes a datagram of the receiver.
+    pub fn handle_datagram(&mut self, now: Instant, datagram: &[u8]) {
+        let ack = decode_state_ack(datagram);
+        if !ack.is_ok_and(|ack| self.on_ack(now, &ack)) {
+            self.stats.refused = self.stats.refused.saturating_add(1);
+        }
+        self.rate.refill(now);
+        self.due = self.plan(now);
+    }
+
+    /// Returns when to call [`poll`](Self::poll) next, if nothing comes in before; `None` when the
+    /// newest state has arrived, and where the rate is 0.
+    pub const fn poll_timeout(&self) -> Option<Instant> {
+        self.due
+    }
+
+    /// Returns the number of the newest state that the receiver has whole, as it says.
+    pub fn acknowledged(&self) -> Option<u32> {
+        (self.acknowledged > 0).then_some(self.acknowledged)
+    }
+
+    /// Returns the length of the longest state it takes, in bytes: 256 fragments.
+    pub const fn len_max(&self) -> usize {
+        self.split.len_max()
+    }
+
+    /// Returns what became of states.
+    pub const fn stats(&self) -> &StateSenderStats {
+        &self.stats
+    }
+
+    /// Sends what is due; false where nothing is.
+    fn send(&mut self, now: Instant, out: &mut Vec<u8>) -> bool {
+        self.advance(now);
+        let Some(next) = self.next_part(now) else {
+            return false;
+        };
+        let Some(flight) = &mut self.flight else {
+            return false;
+        };
+        self.rate.spend(flight.state().datagram_len(next.index));
+        if flight.is_sent() {
+            self.stats.repeated = self.stats.repeated.saturating_add(1);
+        }
+        flight.send(now, next.index, &mut self.sent_at, out);
+        if flight.is_sent() {
+            // Which of two transmissions an answer is to cannot be told; Karn and Partridge, 1987.
+            let Numbered { number, count, .. } = *flight.state();
+            if let Some(recent) = self.recent.get_mut(place(number)) {
+                *recent = Sent {
+                    number: if flight.is_repeated() { 0 } else { number },
+                    last: count.saturating_sub(1),
+                    at: now,
+                };
+            }
+        }
+        true
+    }
+
+    /// When there is something to send, if nothing comes in before.
+    fn plan(&self, now: Instant) -> Option<Instant> {
+        let (at, len) = self.next(now)?;
+        Some(at.max(self.rate.holds_at(len)?))
+    }
+
+    /// False where no receiver says that.
+    fn on_ack(&mut self, now: Instant, ack: &StateAck<'_>) -> bool {
+        let sent = self.flight.as_ref().map(|flight| flight.state().number);
+        // Nothing is in flight where the receiver has all that was sent.
+        let newest = sent.unwrap_or(self.acknowledged);
+        if ack.whole.max(ack.partial) > newest {
+            return false;
+        }
+        if ack.whole > self.acknowledged {
+            self.acknowledged = ack.whole;
+            self.known_at = now;
+            self.heard = now;
+            self.measure(now, ack.whole, |_| true);
+        }
+        self.measure(now, ack.partial, |last| {
+            ack.arrived().any(|index| index == last)
+        });
+        let Some(flight) = &mut self.flight else {
+            return true;
+        };
+        if ack.whole == newest {
+            self.flight = None;
+        } else if ack.partial == newest {
+            self.heard = now;
+            ack.arrived().for_each(|index| flight.on_arrived(index));
+        }
+        true
+    }
+
+    /// Takes the round trip of the last part of a state, where it `has_arrived`.
+    fn measure(&mut self, now: Instant, number: u32, has_arrived: impl FnOnce(u16) -> bool) {
+        let recent = self.recent.get_mut(place(number));
+        let recent = recent.filter(|sent| number > 0 && sent.number == number);
+        if let Some(sent) = recent
+            && has_arrived(sent.last)
+        {
+            self.trip.on_sample(now, sent.at);
+            sent.number = 0;
+        }
+    }
+
+    /// When the next datagram is due, and its length.
+    fn next(&self, now: Instant) -> Option<(Instant, u32)> {
+        let part = self.next_part(now).zip(self.flight.as_ref());
+        let part = part.map(|(next, flight)| (next.at, flight.state().datagram_len(next.index)));
+        let first = self.waiting.as_ref().zip(self.begins_at(now));
+        let first = first.map(|(state, at)| (at, state.datagram_len(0)));
+        // What is new goes before what is sent again.
+        [first, part]
+            .into_iter()
+            .flatten()
+            .min_by_key(|(at, _)| (*at).max(now))
+    }
+
+    fn next_part(&self, now: Instant) -> Option<Next> {
+        let flight = self.flight.as_ref()?;
+        // Where a newer state waits there is no less to send for waiting longer.
+        let pause_max = if self.waiting.is_some() {
+            Duration::ZERO
+        } else {
+            PAUSE_MAX
+        };
+        let patience = Patience {
+            answer: self.trip.patience(),
+            heard: self.heard,
+            pause_max,
+        };
+        flight.next(now, &self.sent_at, &patience)
+    }
+
+    /// When the state that is being sent is done with or left for a newer one; `None` before all of
+    /// it was sent.
+    fn begins_at(&self, now: Instant) -> Option<Instant> {
+        let Some(flight) = &self.flight else {
+            return Some(now);
+        };
+        if !flight.is_sent() {
+            return None;
+        }
+        let gap_max = self.limits.gap_max;
+        let is_held = now.saturating_since(self.known_at) >= gap_max;
+        // A state of one part costs no more than the same one again.
+        if flight.state().count == 1 || !is_held {
+            return Some(now);
+        }
+        let given_up = after(self.known_at, gap_max.saturating_mul(HOLD_GAPS));
+        Some(given_up.max(now))
+    }
+
+    /// Begins with the state that waits, if its time has come.
+    fn advance(&mut self, now: Instant) {
+        if self.begins_at(now).is_none_or(|at| at > now) {
+            return;
+        }
+        let Some(state) = self.waiting.take() else {
+            return;
+        };
+        if self.flight.is_some() {
+            self.stats.left = self.stats.left.saturating_add(1);
+        } else {
+            self.heard = now;
+        }
+        let given_up = self.limits.gap_max.saturating_mul(HOLD_GAPS);
+        if self.flight.is_none() || now.saturating_since(self.known_at) >= given_up {
+            self.known_at = now;
+        }
+        self.flight = Some(Flight::new(state));
+    }
+}
+
+/// Where the time of a state stands.
+fn place(number: u32) -> usize {
+    usize::try_from(number).unwrap_or(0) % RECENT
+}

@@ -1,0 +1,257 @@
+//! The fixed loop for a game on an ECS, without an engine: a server and two players in memory, over a
+//! network that loses and delays, with rollback.
+//!
+//! ```text
+//! ecs run                  ten seconds; all states are equal
+//! ecs run --loss 20        the same, with more to go back for
+//! ecs run --unsorted       the players visit entities as the ECS stores them: once one has gone back,
+//!                          its state is another, and the server tells since when; the exit status
+//!                          is 1
+//! ```
+//!
+//! `arena.rs` is the game, which is what a game has to do itself. This file is the loop: frames come
+//! when they come, here 144 a second; ticks are the match's, 60 a second, and each frame makes
+//! those that are due.
+
+#![expect(clippy::print_stdout, reason = "a program for people to watch")]
+
+mod arena;
+
+use std::collections::VecDeque;
+use std::error::Error;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::{Args, Parser};
+use lockstep::{ClientConfig, ClientPeer, Config, MatchServer, PeerId, Rollback, ServerEvent};
+use netsim::{Chance, Link, LinkConfig, Loss};
+use wire::{Arrival, Generator, Instant, MatchId, Seat, Seed};
+
+use arena::{Arena, Order};
+
+const MATCH: MatchId = MatchId([7; 16]);
+const SERVER: PeerId = PeerId(9_999);
+/// One frame: 144 a second. A program with a screen waits for it, and reads a clock.
+const FRAME: Duration = Duration::from_nanos(6_944_444);
+
+/// Plays a small game on an ECS with rollback.
+#[derive(Parser)]
+#[command(arg_required_else_help = true)]
+enum Line {
+    /// Plays a match in memory, and compares all states.
+    Run(Options),
+}
+
+#[derive(Args, Clone, Copy)]
+struct Options {
+    /// Ticks to play, 60 a second.
+    #[arg(long, default_value_t = 600, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    ticks: u32,
+    /// Percent of datagrams lost, each way.
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(0..=50))]
+    loss: u32,
+    /// Has the players visit entities in the order in which they are stored.
+    #[arg(long)]
+    unsorted: bool,
+}
+
+fn main() -> ExitCode {
+    let Line::Run(options) = Line::parse();
+    match run(options) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("ecs: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(options: Options) -> Result<(), Box<dyn Error>> {
+    let mut now = Instant::ZERO;
+    let mut server = Server::new(now)?;
+    let mut players = [0, 1].map(|seat| Player::new(Seat(seat), options, now));
+    for seat in [0, 1] {
+        server
+            .ticks
+            .join(now, PeerId(seat), Seat(u16::try_from(seat)?))?;
+    }
+    let is_done = |player: &Player| player.game.steps().ticks_confirmed() >= options.ticks;
+    // Three times as long as it takes: a match that hangs ends here.
+    let end = now + Duration::from_millis(50) * options.ticks + Duration::from_secs(5);
+    while !players.iter().all(is_done) {
+        if now > end {
+            return Err("the match did not end".into());
+        }
+        now += FRAME;
+        for player in &mut players {
+            player.frame(now);
+        }
+        server.frame(now, &mut players)?;
+    }
+    // What is confirmed was simulated in the frame in which it came.
+    let last = options.ticks - 1;
+    let server_hash = server.game.hash_after(last).ok_or("the server is behind")?;
+    println!("tick {last}  server    hash {server_hash:016x}");
+    for player in &mut players {
+        player.frame(now + FRAME);
+        let hash = player.game.game().hash_after(last);
+        let hash = hash.ok_or("a player is behind")?;
+        println!("tick {last}  player {}  hash {hash:016x}", player.seat.0);
+        if hash != server_hash {
+            return Err("states differ".into());
+        }
+    }
+    let scores: Vec<_> = server.game.scores().iter().map(u32::to_string).collect();
+    println!(
+        "ecs: {} ticks, {}, all agree",
+        options.ticks,
+        scores.join(" : ")
+    );
+    Ok(())
+}
+
+/// Closes the ticks, and simulates each as it closes it.
+struct Server {
+    ticks: MatchServer<u16>,
+    game: Arena,
+}
+
+impl Server {
+    fn new(now: Instant) -> Result<Self, Box<dyn Error>> {
+        let mut config = Config::default();
+        config.seats = 2;
+        Ok(Self {
+            ticks: MatchServer::new(config, MATCH, Seed::from_number(1), now)?,
+            game: Arena::new(MATCH, Order::ById),
+        })
+    }
+
+    fn frame(&mut self, now: Instant, players: &mut [Player; 2]) -> Result<(), Box<dyn Error>> {
+        for (peer, player) in (0..).map(PeerId).zip(players.iter_mut()) {
+            while let Some(mut datagram) = player.up.arrived(now) {
+                let arrival = Arrival::from(peer);
+                self.ticks.handle_datagram(now, arrival, &mut datagram);
+            }
+        }
+        self.ticks.handle_timeout(now);
+        while let Some(turn) = self.ticks.poll_turn() {
+            lockstep::Sim::step(&mut self.game, &turn);
+            let tick = turn.tick();
+            self.ticks.report_state(tick, &self.game.hashed())?;
+        }
+        let mut datagram = Vec::new();
+        while let Some(transmit) = self.ticks.poll_transmit(now, &mut datagram) {
+            let index = usize::try_from(transmit.destination.0)?;
+            if let Some(player) = players.get_mut(index) {
+                player.down.send(now, &datagram);
+            }
+            datagram.clear();
+        }
+        while let Some(event) = self.ticks.poll_event() {
+            if let ServerEvent::Divergence {
+                seat,
+                tick,
+                section,
+                ..
+            } = event
+            {
+                let section = section.map_or("a section unknown".to_owned(), |section| {
+                    format!("section \"{}\"", section.name)
+                });
+                let (seat, tick) = (seat.0, tick.0);
+                let told = format!("player {seat} differs from tick {tick} on, in {section}");
+                return Err(told.into());
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Plays ahead of the server on guesses, and goes back where they were wrong.
+struct Player {
+    seat: Seat,
+    game: Rollback<Arena, ClientPeer<u16>>,
+    /// What presses the buttons here.
+    bot: Generator,
+    buttons: u16,
+    up: Way,
+    down: Way,
+}
+
+impl Player {
+    fn new(seat: Seat, options: Options, now: Instant) -> Self {
+        let mut seeds = Seed::from_number(2).generator(seat.0.into());
+        let mut config = ClientConfig::default();
+        // Own inputs show at once: more than the input delay, which is 6 and covers the round trip.
+        config.window = 8;
+        let order = if options.unsorted {
+            Order::AsStored
+        } else {
+            Order::ById
+        };
+        let client = ClientPeer::new(config, SERVER, seeds.seed(), now);
+        Self {
+            seat,
+            game: Rollback::new(Arena::new(MATCH, order), client),
+            bot: seeds.seed().generator(0),
+            buttons: 0,
+            up: Way::new(options, seeds.seed()),
+            down: Way::new(options, seeds.seed()),
+        }
+    }
+
+    /// What a frame does before it draws.
+    fn frame(&mut self, now: Instant) {
+        let steps = self.game.steps_mut();
+        while let Some(mut datagram) = self.down.arrived(now) {
+            steps.handle_datagram(now, Arrival::from(SERVER), &mut datagram);
+        }
+        if self.bot.below(12) == 0 {
+            self.buttons ^= 1 << self.bot.below(5);
+        }
+        // Refused where this tick has its input already.
+        steps.submit(now, &self.buttons).ok();
+        steps.handle_timeout(now);
+        self.game.run(now);
+        let steps = self.game.steps_mut();
+        let mut datagram = Vec::new();
+        while steps.poll_transmit(now, &mut datagram).is_some() {
+            self.up.send(now, &datagram);
+            datagram.clear();
+        }
+        while steps.poll_event().is_some() {}
+    }
+}
+
+/// One direction of a bad network, 40 ms long.
+struct Way {
+    link: Link,
+    /// When it arrives, and what; without jitter in the order of sending.
+    held: VecDeque<(Instant, Vec<u8>)>,
+}
+
+impl Way {
+    fn new(options: Options, seed: Seed) -> Self {
+        let config = LinkConfig::default()
+            .with_delay(Duration::from_millis(40))
+            .with_loss(Loss::Bernoulli(Chance::percent(options.loss)));
+        Self {
+            link: Link::new(config, seed.generator(0)),
+            held: VecDeque::new(),
+        }
+    }
+
+    fn send(&mut self, now: Instant, datagram: &[u8]) {
+        for arrival in self.link.send(now, datagram.len()) {
+            self.held.push_back((arrival.at, datagram.to_vec()));
+        }
+    }
+
+    fn arrived(&mut self, now: Instant) -> Option<Vec<u8>> {
+        let (at, _) = self.held.front()?;
+        if *at > now {
+            return None;
+        }
+        self.held.pop_front().map(|(_, datagram)| datagram)
+    }
+}
