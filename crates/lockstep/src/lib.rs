@@ -21,6 +21,7 @@ mod margin;
 mod match_server;
 mod mesh_peer;
 pub mod message;
+mod prediction;
 mod relay_fan;
 mod repair;
 #[cfg(feature = "replay")]
@@ -53,6 +54,7 @@ pub use event::{
 pub use input::{Input, Width};
 pub use match_server::MatchServer;
 pub use mesh_peer::{MeshClose, MeshConfig, MeshConfigError, MeshEvent, MeshPeer, MeshStats};
+pub use prediction::{Correction, HistoryFull, Prediction, PredictionStats};
 pub use relay_fan::{FanConfig, FanEvent, RelayFan};
 pub use runner::Rollback;
 pub use sim::{Sim, SnapshotBytes};
