@@ -20,6 +20,7 @@ use crate::checksum::LogHash;
 use crate::history::History;
 use crate::input_log::AHEAD_MAX;
 use crate::message::{EarlyInputs, Turns, Welcome};
+use crate::playout::PlayoutDelay;
 use crate::rungs::Rungs;
 use crate::snapshot::{self, SnapshotHead};
 use crate::stepper::Do;
@@ -59,6 +60,8 @@ pub(super) struct Session {
     delay: DelayControl,
     /// Ticks, since the first turn came.
     clock: Option<TickClock>,
+    /// How long turns are held back.
+    playout: PlayoutDelay,
     hashes: Hashes,
     /// How far the game is, where it may go ahead of closed ticks.
     stepping: Option<Stepping>,
@@ -101,6 +104,7 @@ impl Session {
             slack: None,
             delay: DelayControl::new(welcome.input_delay),
             clock: None,
+            playout: PlayoutDelay::new(config.playout),
             hashes: Hashes::new(),
             loaded: None,
             reported_end: Tick(0),
@@ -137,9 +141,11 @@ impl Session {
             self.on_new_bundle(now, tick);
         }
         while self.chain.has(self.end) {
+            self.on_in_order(now, self.end);
             self.end = self.end.plus(1);
             self.advanced_at = now;
         }
+        stats.playout = self.playout.get();
         let delay = self.on_input_ack(now, turns.next_input_low, turns.slack);
         // A closed tick takes no more inputs.
         self.history.forget_before(self.end);
@@ -252,8 +258,8 @@ impl Session {
         Some(tick)
     }
 
-    pub(super) fn read_turn(&mut self, now: Instant, playout: Duration) -> Option<Read> {
-        if self.next_turn_at(playout)? > now {
+    pub(super) fn read_turn(&mut self, now: Instant) -> Option<Read> {
+        if self.next_turn_at()? > now {
             return None;
         }
         self.read()
@@ -317,11 +323,12 @@ impl Session {
         clippy::arithmetic_side_effects,
         reason = "arithmetic on instants saturates"
     )]
-    pub(super) fn next_turn_at(&self, playout: Duration) -> Option<Instant> {
+    pub(super) fn next_turn_at(&self) -> Option<Instant> {
         let next = self.reader.next();
         if next >= self.end || self.stepping.is_some() {
             return None;
         }
+        let playout = self.playout.get();
         if playout.is_zero() {
             return Some(Instant::ZERO);
         }
@@ -446,6 +453,14 @@ impl Session {
             None => {
                 self.clock = Some(TickClock::new(now, self.welcome.period_nanos, tick));
             }
+        }
+    }
+
+    /// Takes note that `tick` is there, and all before it.
+    fn on_in_order(&mut self, now: Instant, tick: Tick) {
+        if let Some(clock) = &self.clock {
+            let late = now.saturating_since(clock.arrival(tick));
+            self.playout.on_late(now, late);
         }
     }
 
