@@ -19,9 +19,9 @@ use crate::margin::Margin;
 pub enum Playout {
     /// So long after the quickest of late would have come.
     Fixed(Duration),
-    /// As long as is needed: the worst but one of the last 600 to 1,200 arrivals, and so much more
-    /// that some 0.1 ms in a second are missed. It goes up at once, by what is late itself, so that
-    /// going up costs no time; and down by 4 ms a second at most.
+    /// As long as is needed: the worst but one of the last 600 to 1,200 arrivals, or so much more
+    /// that some 0.1 ms in a second are missed. It goes up at once, by no more than what is late
+    /// itself, so that going up costs no time; and down by 4 ms a second at most.
     Adaptive {
         /// Longest; what comes later than that is waited for once and changes nothing.
         max: Duration,
@@ -39,8 +39,8 @@ pub(crate) struct PlayoutDelay {
     playout: Playout,
     /// How late arrivals were, in nanoseconds.
     needs: Margin,
-    /// What was missed of late, weighed, in nanoseconds: held back beyond that.
-    extra: i64,
+    /// What balances what is missed in the long run against what is held back, in nanoseconds.
+    steady: i64,
     /// What is held back, in nanoseconds.
     current: i64,
     /// How late the newest was, in nanoseconds: the next one, as late, costs no more.
@@ -54,7 +54,7 @@ impl PlayoutDelay {
         Self {
             playout,
             needs: Margin::new(),
-            extra: 0,
+            steady: 0,
             current: 0,
             played: 0,
             at: None,
@@ -71,14 +71,13 @@ impl PlayoutDelay {
         self.at = Some(now);
         let late = nanos(late);
         // One that no delay would cover teaches nothing about those that one does.
-        if let Some(need) = self.needs.need() {
-            let covered = need.saturating_add(self.extra).max(self.current);
-            let missed = late.min(max).saturating_sub(covered.max(self.played));
-            self.extra = self
-                .extra
-                .saturating_sub(passed / EXTRA_DOWN)
-                .saturating_add((missed.max(0) / 2).min(EXTRA_STEP))
-                .clamp(0, EXTRA_MAX);
+        if self.needs.need().is_some() {
+            let missed = late.min(max).saturating_sub(self.current.max(self.played));
+            self.steady = self.steady.saturating_sub(passed / STEADY_DOWN).max(0);
+            if missed > 0 {
+                let more = self.current.saturating_add((missed / 4).min(STEP_MAX));
+                self.steady = self.steady.max(more);
+            }
         }
         // One that no delay would cover teaches nothing about those that one does.
         if late <= max {
@@ -86,9 +85,11 @@ impl PlayoutDelay {
         }
         self.played = late.min(max);
         let need = self.needs.need().unwrap_or(0);
-        let need = need.saturating_add(self.extra).min(max);
+        self.steady = self.steady.min(need.saturating_add(STEADY_MAX));
+        // No further than what is late itself: what is in time is not held back for later ones.
+        let highest = self.current.max(late.min(max));
         let lowest = self.current.saturating_sub(passed / DOWN);
-        self.current = need.max(lowest).max(0);
+        self.current = need.max(self.steady).max(lowest).min(highest);
     }
 
     /// Returns how long to hold back.
@@ -105,15 +106,15 @@ impl PlayoutDelay {
 /// Part of the time that passes by which the delay goes down: 4 ms a second.
 const DOWN: i64 = 250;
 
-/// Part of the time that passes by which what was missed is forgotten: 0.04 ms a second. Half of
-/// what is missed is added, so that in the long run twice as much is missed: 0.08 ms a second.
-const EXTRA_DOWN: i64 = 25_000;
+/// Part of the time that passes by which the steady part goes down: 1 ms a minute. A quarter of
+/// what is missed is added, so that in the long run four times as much is missed: 0.07 ms a second.
+const STEADY_DOWN: i64 = 60_000;
 
 /// Most that one miss adds: 4 ms. An outage is no reason to wait for ever.
-const EXTRA_STEP: i64 = 4_000_000;
+const STEP_MAX: i64 = 4_000_000;
 
-/// Most that all add: 20 ms, a tick at 60 Hz and some.
-const EXTRA_MAX: i64 = 20_000_000;
+/// Most that it is beyond the worst but one: 20 ms, a tick at 60 Hz and some.
+const STEADY_MAX: i64 = 20_000_000;
 
 fn nanos(span: Duration) -> i64 {
     i64::try_from(span.as_nanos()).unwrap_or(i64::MAX)

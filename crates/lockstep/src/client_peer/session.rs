@@ -102,7 +102,7 @@ impl Session {
             stamped: None,
             promised: None,
             slack: None,
-            delay: DelayControl::new(welcome.input_delay),
+            delay: DelayControl::new(welcome.input_delay, welcome.period_nanos),
             clock: None,
             playout: PlayoutDelay::new(config.playout),
             hashes: Hashes::new(),
@@ -208,6 +208,10 @@ impl Session {
         stats: &mut ClientStats,
     ) -> bool {
         let mut has_passed = false;
+        let phase = self.delay.phase();
+        if let Some(clock) = &mut self.clock {
+            clock.set_phase(phase);
+        }
         for _ in 0..DUE_MAX {
             let Some(index) = self.clock.as_mut().and_then(|clock| clock.pass(now)) else {
                 break;
@@ -235,7 +239,7 @@ impl Session {
             };
             for tick in (first.0..=tick.0).map(Tick) {
                 self.history.push(tick, held);
-                self.delay.on_stamped(tick, tick.since(Tick(index)));
+                self.delay.on_stamped(tick, self.lead(now, tick));
                 self.stamped = Some(tick);
                 if let Some(stepping) = &mut self.stepping {
                     stepping.on_stamped(tick, held);
@@ -313,9 +317,13 @@ impl Session {
         // After a snapshot, turns may be returned a second time.
         let is_new = tick >= self.returned_end;
         self.returned_end = self.returned_end.max(tick.plus(1));
+        let is_own_substituted = is_new && was_promised && origin == Some(&Origin::Substituted);
+        if is_own_substituted {
+            self.delay.on_late(self.advanced_at);
+        }
         Some(Read {
             tick,
-            is_own_substituted: is_new && was_promised && origin == Some(&Origin::Substituted),
+            is_own_substituted,
         })
     }
 
@@ -454,6 +462,12 @@ impl Session {
                 self.clock = Some(TickClock::new(now, self.welcome.period_nanos, tick));
             }
         }
+    }
+
+    /// How long after `now` the turn of `tick` arrives if the network is quick.
+    fn lead(&self, now: Instant, tick: Tick) -> Duration {
+        let arrival = self.clock.as_ref().map(|clock| clock.arrival(tick));
+        arrival.map_or(Duration::ZERO, |at| at.saturating_since(now))
     }
 
     /// Takes note that `tick` is there, and all before it.
