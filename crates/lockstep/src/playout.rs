@@ -106,9 +106,9 @@ impl PlayoutDelay {
 /// Part of the time that passes by which the delay goes down: 4 ms a second.
 const DOWN: i64 = 250;
 
-/// Part of the time that passes by which the steady part goes down: 1 ms a minute. A quarter of
-/// what is missed is added, so that in the long run four times as much is missed: 0.07 ms a second.
-const STEADY_DOWN: i64 = 60_000;
+/// Part of the time that passes by which the steady part goes down: 0.9 ms a minute. A quarter of
+/// what is missed is added, so that in the long run four times as much is missed: 0.06 ms a second.
+const STEADY_DOWN: i64 = 70_000;
 
 /// Most that one miss adds: 4 ms. An outage is no reason to wait for ever.
 const STEP_MAX: i64 = 4_000_000;

@@ -22,15 +22,18 @@ const CALM: Duration = Duration::from_secs(10);
 /// are words of the server that were lost, or a path that got quicker.
 const OVERTAKEN_MAX: u32 = 1;
 
-/// Time for which one late input counts: in the long run there are 2 late ones a minute, or as few
-/// as the worst but one leaves.
-const LATE_COUNTS: Duration = Duration::from_secs(30);
+/// Time for which one late input counts: in the long run there are at most 2.5 a minute.
+const LATE_COUNTS: Duration = Duration::from_secs(24);
+
+/// Late inputs that may count at once and change nothing: what two losses in a row make of 2 %.
+const LATE_FREE: u16 = 2;
 
 /// Time within which late inputs are one: an outage is no reason to wait for ever.
 const LATE_APART: Duration = Duration::from_secs(1);
 
-/// Most late inputs that count at once. Each is worth a quarter of a quarter tick: all are two ticks.
-const LATE_MAX: u16 = 32;
+/// Most late inputs that count at once. Each further one is worth a sixteenth of a tick: all are two
+/// ticks.
+const LATE_MAX: u16 = LATE_FREE + 32;
 
 /// What an input must have to spare beyond what is needed for the delay to go down.
 const SPARE: u16 = 1;
@@ -147,7 +150,7 @@ impl DelayControl {
         if late > 0 && now >= since + LATE_COUNTS {
             self.late = (late.saturating_sub(1), now);
         }
-        let late = i64::from(late).saturating_mul(self.quarter / 4);
+        let late = i64::from(late.saturating_sub(LATE_FREE)).saturating_mul(self.quarter / 4);
         let need = self.needs.need()?.max(0).saturating_add(late);
         // A boundary is a little late where time is looked at now and then: that much is no need.
         let need = need.saturating_add(self.quarter.saturating_sub(1) / 2);
