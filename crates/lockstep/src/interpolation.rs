@@ -236,7 +236,7 @@ pub struct Between<'a, S> {
 impl<S> Between<'_, S> {
     /// Returns how far between the two it is: 0 at `from`, 1 at `to`, more past it.
     #[must_use]
-    pub fn ratio(&self) -> f32 {
+    pub const fn ratio(&self) -> f32 {
         if self.span.is_zero() {
             0.0
         } else {

@@ -186,7 +186,7 @@ impl DelayControl {
     }
 
     /// Bytes that it holds.
-    pub(super) fn memory_len(&self) -> usize {
+    pub(super) const fn memory_len(&self) -> usize {
         self.stamped.len().saturating_mul(size_of::<i64>())
     }
 }
