@@ -20,7 +20,16 @@ fn example(name: &str) -> Command {
         let mut cargo = Command::new(env!("CARGO"));
         cargo.args(["build", "--quiet", "--workspace", "--all-features"]);
         for name in [
-            "chat", "dash", "echo", "ecs", "lockstep", "mesh", "metrics", "pong", "replay",
+            "chat",
+            "dash",
+            "echo",
+            "ecs",
+            "lockstep",
+            "mesh",
+            "metrics",
+            "pong",
+            "prediction",
+            "replay",
         ] {
             cargo.args(["--example", name]);
         }
@@ -132,6 +141,30 @@ fn lockstep_says_what_it_cannot_play() {
 
 fn replay(arguments: &[&str]) -> Output {
     example("replay").args(arguments).output().unwrap()
+}
+
+#[test]
+fn b1_own_inputs_show_at_once_and_others_move_evenly_at_150_ms_and_5_percent_loss() {
+    let output = example("prediction")
+        .args(["run", "--seconds=20"])
+        .output()
+        .unwrap();
+    let said = text(&output.stdout);
+    assert!(output.status.success(), "{said}{}", text(&output.stderr));
+    let last = said.lines().last().unwrap();
+    assert!(
+        last.starts_with("prediction: 20 s, own inputs 0 frames late, "),
+        "{said}"
+    );
+    assert!(last.ends_with("; all agree"), "{said}");
+    let corrections = last
+        .split(", ")
+        .find_map(|part| part.split_once(" corrections"));
+    let (count, _) = corrections.unwrap();
+    assert!(count.parse::<u32>().unwrap() > 0, "{said}");
+    let output = example("prediction").output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    assert!(text(&output.stderr).contains("Usage: prediction"));
 }
 
 /// Where a test keeps a file of its own.

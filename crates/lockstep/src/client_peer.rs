@@ -162,7 +162,7 @@ impl<I: Input> ClientPeer<I> {
         let State::Seated { session, .. } = &mut self.state else {
             return None;
         };
-        let read = session.read_turn(now, self.config.playout)?;
+        let read = session.read_turn(now)?;
         stepping::note(read, &mut self.events, &mut self.stats);
         Some(Turn::new(read.tick, session.row()))
     }
@@ -173,7 +173,7 @@ impl<I: Input> ClientPeer<I> {
         if self.exchange.is_waiting() {
             return None;
         }
-        self.session()?.next_turn_at(self.config.playout)
+        self.session()?.next_turn_at()
     }
 
     /// Leaves the match, and says so a few times.

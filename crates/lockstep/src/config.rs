@@ -3,6 +3,7 @@
 use core::num::NonZeroU8;
 use core::time::Duration;
 
+use crate::Playout;
 use crate::bundle::Shape;
 use crate::transfer::TransferLimits;
 
@@ -125,10 +126,11 @@ pub struct ClientConfig {
     pub seats_max: u16,
     /// Longest bundle to accept, in bytes; 1,200.
     pub bundle_len_max: u16,
-    /// How long to hold each turn back against jitter; none. What arrives later than this after
-    /// the fastest of the last ticks makes the picture stutter; each millisecond is one of latency.
-    /// Without effect where there is a `window`.
-    pub playout: Duration,
+    /// How long to hold each turn back against jitter; not at all. What arrives later than this
+    /// after the fastest of the last ticks makes the picture stutter; each millisecond is one of
+    /// latency. [`Playout::Adaptive`] is for servers that close ticks by the clock: it takes ticks
+    /// that waited for players for late ones. Without effect where there is a `window`.
+    pub playout: Playout,
     /// Longest state of a snapshot to accept, in bytes; 16 MiB. Memory is taken as it arrives.
     pub snapshot_len_max: u32,
     /// How fast a snapshot that the server asks for is sent; 10 Mbit/s.
@@ -151,7 +153,7 @@ impl Default for ClientConfig {
         Self {
             seats_max: 64,
             bundle_len_max: 1_200,
-            playout: Duration::ZERO,
+            playout: Playout::NONE,
             snapshot_len_max: SNAPSHOT_LEN_MAX,
             transfer: TransferLimits::default(),
             hashes_kept: 1_024,

@@ -15,12 +15,17 @@ mod event;
 mod history;
 mod input;
 mod input_log;
+mod interpolation;
+mod jitter_buffer;
 mod ladder;
 mod ledger;
 mod margin;
 mod match_server;
 mod mesh_peer;
 pub mod message;
+mod playout;
+mod playout_clock;
+mod prediction;
 mod relay_fan;
 mod repair;
 #[cfg(feature = "replay")]
@@ -52,8 +57,12 @@ pub use event::{
     ServerEvent, SlowCause, SnapshotError, StallCause, StartError, SubmitError, Verdict,
 };
 pub use input::{Input, Width};
+pub use interpolation::{Between, Interpolation, InterpolationConfig, InterpolationStats};
+pub use jitter_buffer::{JitterBuffer, JitterStats};
 pub use match_server::MatchServer;
 pub use mesh_peer::{MeshClose, MeshConfig, MeshConfigError, MeshEvent, MeshPeer, MeshStats};
+pub use playout::Playout;
+pub use prediction::{Correction, HistoryFull, Prediction, PredictionStats};
 pub use relay_fan::{FanConfig, FanEvent, RelayFan};
 pub use runner::Rollback;
 pub use sim::{Sim, SnapshotBytes};

@@ -1,5 +1,7 @@
 //! Counters: what machines dropped, and how much they did.
 
+use core::time::Duration;
+
 use crate::stepper::Do;
 
 /// What a [`MatchServer`](crate::MatchServer) counted; none of it ever goes back.
@@ -126,6 +128,8 @@ pub struct ClientStats {
     pub bytes_sent: u64,
     /// Ticks ahead for which inputs are stamped now.
     pub input_delay: u8,
+    /// How long turns are held back now.
+    pub playout: Duration,
     /// Answers sent about where states began to differ.
     pub ladder_answers: u64,
     /// Questions about it that were dropped because others waited.

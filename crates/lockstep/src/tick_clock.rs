@@ -1,5 +1,7 @@
 //! When a client samples its input: in step with the server's clock, as heard through the network.
 
+use core::time::Duration;
+
 use wire::Instant;
 
 use crate::Tick;
@@ -18,7 +20,8 @@ pub(crate) const DUE_MAX: u32 = 17;
 /// Part of a tick by which one may be longer or shorter: 2 %.
 const DILATION: i64 = 50;
 
-/// Boundaries between ticks: boundary `n` is when bundle `n` arrives if the network is quick.
+/// Boundaries between ticks: boundary `n` is when bundle `n` arrives if the network is quick, or a
+/// part of a tick later.
 #[derive(Debug)]
 pub(crate) struct TickClock {
     /// Length of a tick, in nanoseconds.
@@ -30,6 +33,8 @@ pub(crate) struct TickClock {
     settled: i64,
     /// Quickest of the window that is being filled, and how many are in it.
     filling: (i64, u32),
+    /// How much later than arrivals boundaries are, in nanoseconds; less than a tick.
+    phase: i64,
     /// Number of the next boundary.
     index: u32,
     /// When it is.
@@ -50,6 +55,7 @@ impl TickClock {
             base,
             settled: base,
             filling: (i64::MAX, 0),
+            phase: 0,
             index,
             deadline: at(base, period, index),
             jumps: 0,
@@ -68,6 +74,19 @@ impl TickClock {
         }
     }
 
+    /// Has boundaries lie so much after arrivals: sooner at once, later by 2 % of a tick each.
+    pub(crate) fn set_phase(&mut self, phase: Duration) {
+        let phase = i64::try_from(phase.as_nanos()).unwrap_or(i64::MAX);
+        let phase = phase.min(self.period.saturating_sub(1));
+        let sooner = self.phase.saturating_sub(phase);
+        self.phase = phase;
+        if sooner > 0 {
+            let target = at(self.base, self.period, self.index).saturating_add(phase);
+            let deadline = self.deadline.saturating_sub(sooner);
+            self.deadline = deadline.max(target).min(self.deadline);
+        }
+    }
+
     /// Passes the boundary if it is due, and returns its number. At most [`DUE_MAX`] are due at
     /// once, also where numbers have come to their end.
     pub(crate) fn pass(&mut self, now: Instant) -> Option<u32> {
@@ -80,7 +99,7 @@ impl TickClock {
         let limit = self.period.saturating_mul(JUMP_TICKS);
         let index = passed.saturating_add(1);
         let steady = self.deadline.saturating_add(self.period);
-        let target = at(self.base, self.period, index);
+        let target = at(self.base, self.period, index).saturating_add(self.phase);
         let is_far = target.saturating_sub(steady).saturating_abs() > limit;
         if is_far || now.saturating_sub(steady) > limit {
             let since = now.saturating_sub(self.base).max(0);
@@ -90,7 +109,9 @@ impl TickClock {
                 .saturating_add(1);
             self.index = u32::try_from(ahead).unwrap_or(u32::MAX);
             // Past the last number there is no such boundary any more.
-            self.deadline = at(self.base, self.period, self.index).max(now.saturating_add(1));
+            self.deadline = at(self.base, self.period, self.index)
+                .saturating_add(self.phase)
+                .max(now.saturating_add(1));
             self.jumps = self.jumps.saturating_add(1);
         } else {
             let slip = self.period / DILATION;
@@ -169,6 +190,27 @@ mod tests {
         clock.on_arrival(millis(645), Tick(64));
         clock.on_arrival(millis(655), Tick(65));
         assert_eq!(clock.arrival(Tick(0)), millis(5));
+    }
+
+    #[test]
+    fn boundaries_go_later_slowly_and_sooner_at_once() {
+        let mut clock = TickClock::new(millis(1_050), PERIOD, Tick(100));
+        clock.set_phase(Duration::from_millis(1));
+        assert_eq!(clock.pass(millis(1_060)), Some(101));
+        assert_eq!(clock.deadline(), Instant::from_nanos(1_070_200_000));
+        for (at, index) in (1_071..).step_by(10).zip(102..106) {
+            assert_eq!(clock.pass(millis(at)), Some(index));
+        }
+        assert_eq!(clock.deadline(), millis(1_111));
+        clock.set_phase(Duration::ZERO);
+        assert_eq!(clock.deadline(), millis(1_110));
+        // It is on its way to 9 ms when it is called back to 1 ms: not before its time.
+        clock.set_phase(Duration::from_millis(9));
+        assert_eq!(clock.pass(millis(1_110)), Some(106));
+        clock.set_phase(Duration::from_millis(1));
+        assert_eq!(clock.deadline(), Instant::from_nanos(1_120_200_000));
+        clock.set_phase(Duration::MAX);
+        assert!(clock.phase < PERIOD.into());
     }
 
     #[test]

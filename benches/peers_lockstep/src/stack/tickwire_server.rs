@@ -3,8 +3,8 @@
 use core::time::Duration;
 
 use lockstep::{
-    ClientConfig, ClientPeer, Config, InputDelay, MatchServer, Origin, PeerId, ServerEvent,
-    ServerStats,
+    ClientConfig, ClientPeer, Config, InputDelay, MatchServer, Origin, PeerId, Playout,
+    ServerEvent, ServerStats,
 };
 use wire::{Arrival, Instant, MatchId, Seat, Seed};
 
@@ -134,7 +134,7 @@ impl<P: Play> Stack<P> for TickwireServer<P> {
             MatchServer::new(config, MATCH, seed(0), now).expect("a match that can be played");
         let client = |number: u16| {
             let mut config = ClientConfig::default();
-            config.playout = playout(setup);
+            config.playout = Playout::Fixed(playout(setup));
             let seed = seed(u64::from(number) + 1);
             let diverges_at = setup
                 .diverges

@@ -20,6 +20,7 @@ use crate::checksum::LogHash;
 use crate::history::History;
 use crate::input_log::AHEAD_MAX;
 use crate::message::{EarlyInputs, Turns, Welcome};
+use crate::playout::PlayoutDelay;
 use crate::rungs::Rungs;
 use crate::snapshot::{self, SnapshotHead};
 use crate::stepper::Do;
@@ -59,6 +60,8 @@ pub(super) struct Session {
     delay: DelayControl,
     /// Ticks, since the first turn came.
     clock: Option<TickClock>,
+    /// How long turns are held back.
+    playout: PlayoutDelay,
     hashes: Hashes,
     /// How far the game is, where it may go ahead of closed ticks.
     stepping: Option<Stepping>,
@@ -99,8 +102,9 @@ impl Session {
             stamped: None,
             promised: None,
             slack: None,
-            delay: DelayControl::new(welcome.input_delay),
+            delay: DelayControl::new(welcome.input_delay, welcome.period_nanos),
             clock: None,
+            playout: PlayoutDelay::new(config.playout),
             hashes: Hashes::new(),
             loaded: None,
             reported_end: Tick(0),
@@ -137,9 +141,11 @@ impl Session {
             self.on_new_bundle(now, tick);
         }
         while self.chain.has(self.end) {
+            self.on_in_order(now, self.end);
             self.end = self.end.plus(1);
             self.advanced_at = now;
         }
+        stats.playout = self.playout.get();
         let delay = self.on_input_ack(now, turns.next_input_low, turns.slack);
         // A closed tick takes no more inputs.
         self.history.forget_before(self.end);
@@ -202,6 +208,10 @@ impl Session {
         stats: &mut ClientStats,
     ) -> bool {
         let mut has_passed = false;
+        let phase = self.delay.phase();
+        if let Some(clock) = &mut self.clock {
+            clock.set_phase(phase);
+        }
         for _ in 0..DUE_MAX {
             let Some(index) = self.clock.as_mut().and_then(|clock| clock.pass(now)) else {
                 break;
@@ -229,7 +239,7 @@ impl Session {
             };
             for tick in (first.0..=tick.0).map(Tick) {
                 self.history.push(tick, held);
-                self.delay.on_stamped(tick, tick.since(Tick(index)));
+                self.delay.on_stamped(tick, self.lead(now, tick));
                 self.stamped = Some(tick);
                 if let Some(stepping) = &mut self.stepping {
                     stepping.on_stamped(tick, held);
@@ -252,8 +262,8 @@ impl Session {
         Some(tick)
     }
 
-    pub(super) fn read_turn(&mut self, now: Instant, playout: Duration) -> Option<Read> {
-        if self.next_turn_at(playout)? > now {
+    pub(super) fn read_turn(&mut self, now: Instant) -> Option<Read> {
+        if self.next_turn_at()? > now {
             return None;
         }
         self.read()
@@ -307,9 +317,13 @@ impl Session {
         // After a snapshot, turns may be returned a second time.
         let is_new = tick >= self.returned_end;
         self.returned_end = self.returned_end.max(tick.plus(1));
+        let is_own_substituted = is_new && was_promised && origin == Some(&Origin::Substituted);
+        if is_own_substituted {
+            self.delay.on_late(self.advanced_at);
+        }
         Some(Read {
             tick,
-            is_own_substituted: is_new && was_promised && origin == Some(&Origin::Substituted),
+            is_own_substituted,
         })
     }
 
@@ -317,11 +331,12 @@ impl Session {
         clippy::arithmetic_side_effects,
         reason = "arithmetic on instants saturates"
     )]
-    pub(super) fn next_turn_at(&self, playout: Duration) -> Option<Instant> {
+    pub(super) fn next_turn_at(&self) -> Option<Instant> {
         let next = self.reader.next();
         if next >= self.end || self.stepping.is_some() {
             return None;
         }
+        let playout = self.playout.get();
         if playout.is_zero() {
             return Some(Instant::ZERO);
         }
@@ -446,6 +461,20 @@ impl Session {
             None => {
                 self.clock = Some(TickClock::new(now, self.welcome.period_nanos, tick));
             }
+        }
+    }
+
+    /// How long after `now` the turn of `tick` arrives if the network is quick.
+    fn lead(&self, now: Instant, tick: Tick) -> Duration {
+        let arrival = self.clock.as_ref().map(|clock| clock.arrival(tick));
+        arrival.map_or(Duration::ZERO, |at| at.saturating_since(now))
+    }
+
+    /// Takes note that `tick` is there, and all before it.
+    fn on_in_order(&mut self, now: Instant, tick: Tick) {
+        if let Some(clock) = &self.clock {
+            let late = now.saturating_since(clock.arrival(tick));
+            self.playout.on_late(now, late);
         }
     }
 

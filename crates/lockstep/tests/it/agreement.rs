@@ -3,8 +3,8 @@
 use core::time::Duration;
 
 use lockstep::{
-    ClientEvent, ClosePolicy, Input, InputDelay, Origin, Repair, ServerEvent, Substitute, Tick,
-    TickRate,
+    ClientEvent, ClosePolicy, Input, InputDelay, Origin, Playout, Repair, ServerEvent, Substitute,
+    Tick, TickRate,
 };
 use netsim::{for_each_seed, test_site};
 use wire::{Generator, Seed};
@@ -237,7 +237,7 @@ fn playout_evens_out_jitter() {
     link.jitter = Duration::from_millis(15);
     let uneven = |playout: u64| {
         let mut world = World::new(3, config(2), link, pad);
-        world.set_playout(Duration::from_millis(playout));
+        world.set_playout(Playout::Fixed(Duration::from_millis(playout)));
         world.run(600);
         let at = &world.players[0].turned_at[200..];
         let gaps = at.windows(2).map(|pair| pair[1].saturating_since(pair[0]));

@@ -21,6 +21,7 @@ mod mesh_contract;
 mod mesh_hostile;
 mod mesh_parting;
 mod mesh_world;
+mod playout;
 mod policies;
 mod repair;
 #[cfg(feature = "replay")]

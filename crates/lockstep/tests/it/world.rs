@@ -6,7 +6,7 @@ use core::ops::Range;
 use core::time::Duration;
 
 use lockstep::{
-    ClientConfig, ClientEvent, ClientPeer, Config, Input, InputDelay, MatchServer, PeerId,
+    ClientConfig, ClientEvent, ClientPeer, Config, Input, InputDelay, MatchServer, PeerId, Playout,
     ServerEvent, StateHasher, Tick,
 };
 use wire::{Arrival, Generator, Instant, MatchId, Seat, Seed};
@@ -71,6 +71,8 @@ pub(crate) struct Player<I> {
     pub(crate) submitted: BTreeMap<Tick, I>,
     /// The tick that the newest was promised for, and how many were stamped before.
     pub(crate) promised: Option<(Tick, u64)>,
+    /// When the input of each tick was stamped, for which one was submitted.
+    pub(crate) stamped_at: BTreeMap<Tick, Instant>,
     pub(crate) events: Vec<ClientEvent>,
     /// Ticks whose state hashes its game does not report.
     pub(crate) unreported: Range<u32>,
@@ -169,6 +171,7 @@ impl<I: Input + Clone + PartialEq + core::fmt::Debug> World<I> {
                 own: Vec::new(),
                 submitted: BTreeMap::new(),
                 promised: None,
+                stamped_at: BTreeMap::new(),
                 events: Vec::new(),
                 unreported: 0..0,
                 diverges_at: None,
@@ -197,8 +200,8 @@ impl<I: Input + Clone + PartialEq + core::fmt::Debug> World<I> {
         }
     }
 
-    /// Has every player hold its turns back for `playout`; before anything has happened.
-    pub(crate) fn set_playout(&mut self, playout: Duration) {
+    /// Has every player hold its turns back as `playout` says; before anything has happened.
+    pub(crate) fn set_playout(&mut self, playout: Playout) {
         let mut config = ClientConfig::default();
         config.playout = playout;
         for (player, seed) in self.players.iter_mut().zip(1_000..) {
@@ -337,6 +340,10 @@ impl<I: Input + Clone + PartialEq + core::fmt::Debug> World<I> {
             let now = player.local(now);
             if player.machine.poll_timeout().is_some_and(|at| at <= now) {
                 player.machine.handle_timeout(now);
+                let stamped = player.machine.stats().inputs;
+                if let Some((tick, _)) = player.promised.filter(|(_, before)| *before < stamped) {
+                    player.stamped_at.entry(tick).or_insert(self.now);
+                }
             }
         }
     }

@@ -1,0 +1,293 @@
+//! Others' states, shown a little later than they were, so that there is one on either side.
+
+#![warn(clippy::arithmetic_side_effects)]
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::VecDeque;
+
+use core::time::Duration;
+
+use wire::Instant;
+
+use crate::Playout;
+use crate::playout_clock::PlayoutClock;
+
+/// States that a server sends now and then, to be drawn at any moment between.
+///
+/// For games whose server sends states; a game in lockstep has all of them. Each state comes with
+/// the server's time; [`between`](Self::between) returns the two around the moment that is shown,
+/// which is as long ago as [`Playout`] says, and how far between them it is. That moment goes on
+/// evenly: it is an eighth faster or slower at most where the delay changes, and jumps only where
+/// it is off by more than half a second.
+///
+/// ```
+/// use core::time::Duration;
+/// use lockstep::{Interpolation, InterpolationConfig};
+/// use wire::Instant;
+///
+/// let mut others = Interpolation::new(InterpolationConfig::default());
+/// let (sent, now) = (Instant::from_millis(700), Instant::from_millis(5_000));
+/// others.push(now, sent, 10.0_f32);
+/// others.push(now + Duration::from_millis(50), sent + Duration::from_millis(50), 20.0);
+/// others.push(now + Duration::from_millis(100), sent + Duration::from_millis(100), 30.0);
+/// let shown = others.between(now + Duration::from_millis(110)).unwrap();
+/// let at = shown.from + (shown.to - shown.from) * shown.ratio();
+/// assert!((10.0..=30.0).contains(&at));
+/// ```
+///
+/// Memory is taken at once, for [`InterpolationConfig::states`] states.
+#[derive(Clone, Debug)]
+pub struct Interpolation<S> {
+    config: InterpolationConfig,
+    clock: PlayoutClock,
+    /// In the order of the server's times, each of which is there once.
+    states: VecDeque<(Instant, S)>,
+    /// What was shown last, on the server's clock, and when.
+    shown: Option<(Instant, Instant)>,
+    /// States in a row that came too late.
+    late_in_row: u32,
+    stats: InterpolationStats,
+}
+
+/// What an [`Interpolation`] is given to work with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct InterpolationConfig {
+    /// How long ago the moment is that is shown; what the network asks for, at most 500 ms. It
+    /// includes the time between two states.
+    pub playout: Playout,
+    /// How far past the newest state to go on as between the last two; 100 ms.
+    pub extrapolation_max: Duration,
+    /// States held, from 2 to 1,024; 64. Where more come the oldest go.
+    pub states: u16,
+}
+
+impl Default for InterpolationConfig {
+    fn default() -> Self {
+        Self {
+            playout: Playout::Adaptive {
+                max: Duration::from_millis(500),
+            },
+            extrapolation_max: Duration::from_millis(100),
+            states: 64,
+        }
+    }
+}
+
+#[expect(
+    clippy::arithmetic_side_effects,
+    reason = "arithmetic on instants saturates"
+)]
+impl<S> Interpolation<S> {
+    /// Makes one that nothing has come to.
+    #[must_use]
+    pub fn new(config: InterpolationConfig) -> Self {
+        let states = config.states.clamp(2, STATES_MAX);
+        Self {
+            config: InterpolationConfig { states, ..config },
+            clock: PlayoutClock::new(config.playout),
+            states: VecDeque::with_capacity(states.into()),
+            shown: None,
+            late_in_row: 0,
+            stats: InterpolationStats::default(),
+        }
+    }
+
+    /// Takes the state of `sent_at` on the server's clock, which may begin anywhere and goes as
+    /// fast as ours, give or take 200 ppm.
+    ///
+    /// One that is there already, or that would bend what is being shown, is dropped and counted.
+    /// Where the server's clock jumps ahead by more than a second, or 32 states in a row come too
+    /// late, all begins anew.
+    pub fn push(&mut self, now: Instant, sent_at: Instant, state: S) {
+        if self.clock.lead(now, sent_at) > CLOCK_JUMP {
+            self.restart();
+        }
+        let place = self.place(sent_at);
+        if self.states.get(place).is_some_and(|(at, _)| *at == sent_at) {
+            self.stats.dropped_duplicate = self.stats.dropped_duplicate.saturating_add(1);
+            return;
+        }
+        if place < self.states.len() && self.settled().is_some_and(|end| sent_at < end) {
+            self.stats.dropped_late = self.stats.dropped_late.saturating_add(1);
+            self.late_in_row = self.late_in_row.saturating_add(1);
+            if self.late_in_row < LATE_IN_ROW {
+                return;
+            }
+            self.restart();
+        }
+        self.late_in_row = 0;
+        self.clock.on_arrival(now, sent_at);
+        if let Some((newest, _)) = self.states.back()
+            && *newest < sent_at
+        {
+            // From the one before on there is a way to go now.
+            self.clock.on_ready(now, *newest);
+        }
+        if self.states.len() >= self.config.states.into() {
+            self.stats.dropped_full = self.stats.dropped_full.saturating_add(1);
+            self.states.pop_front();
+        }
+        self.stats.states = self.stats.states.saturating_add(1);
+        self.states.insert(self.place(sent_at), (sent_at, state));
+    }
+
+    /// Returns the states around the moment that is shown at `now`; `None` before the first.
+    ///
+    /// Before the oldest and where there is but one, that one is shown; past the newest, what the
+    /// last two lead to, for as long as [`InterpolationConfig::extrapolation_max`].
+    pub fn between(&mut self, now: Instant) -> Option<Between<'_, S>> {
+        let at = self.show(now)?;
+        while self.states.len() > 2 && self.states.get(1).is_some_and(|(next, _)| *next <= at) {
+            self.states.pop_front();
+        }
+        let (from_at, from) = self.states.front()?;
+        let Some((to_at, to)) = self.states.get(1) else {
+            return Some(Between {
+                from,
+                to: from,
+                since: Duration::ZERO,
+                span: Duration::ZERO,
+            });
+        };
+        let span = to_at.saturating_since(*from_at);
+        let since = at.saturating_since(*from_at);
+        if since > span {
+            self.stats.extrapolated = self.stats.extrapolated.saturating_add(1);
+        }
+        let since = since.min(span.saturating_add(self.config.extrapolation_max));
+        Some(Between {
+            from,
+            to,
+            since,
+            span,
+        })
+    }
+
+    /// Returns how long ago the moment is that is shown, beyond what the network takes when it is
+    /// quick.
+    #[must_use]
+    pub fn delay(&self) -> Duration {
+        self.clock.delay()
+    }
+
+    /// Returns the counters.
+    #[must_use]
+    pub const fn stats(&self) -> &InterpolationStats {
+        &self.stats
+    }
+
+    /// Goes on with the moment shown, and returns it.
+    fn show(&mut self, now: Instant) -> Option<Instant> {
+        let target = self.clock.played(now)?;
+        let mut shown = target;
+        if let Some((before, at)) = self.shown {
+            let passed = now.saturating_since(at);
+            let (slip, steady) = (passed / DILATION, before + passed);
+            let off = target.max(steady).saturating_since(target.min(steady));
+            if off > JUMP {
+                self.stats.jumps = self.stats.jumps.saturating_add(1);
+            } else {
+                shown = target.clamp(steady.saturating_sub(slip), steady + slip);
+            }
+        }
+        self.shown = Some((shown, now));
+        Some(shown)
+    }
+
+    /// Returns the end of the span that is being shown: nothing before it may change.
+    fn settled(&self) -> Option<Instant> {
+        let (shown, _) = self.shown?;
+        let end = self.states.get(1).map(|(at, _)| *at);
+        let is_within = self.states.front().is_some_and(|(at, _)| *at <= shown);
+        Some(end.filter(|_| is_within).unwrap_or(shown))
+    }
+
+    /// Returns where a state of `sent_at` belongs.
+    fn place(&self, sent_at: Instant) -> usize {
+        self.states.partition_point(|(at, _)| *at < sent_at)
+    }
+
+    fn restart(&mut self) {
+        self.states.clear();
+        self.clock.restart();
+        self.shown = None;
+        self.late_in_row = 0;
+        self.stats.restarts = self.stats.restarts.saturating_add(1);
+    }
+}
+
+/// Two states, and how far between them the moment is that is shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Between<'a, S> {
+    /// The state before it.
+    pub from: &'a S,
+    /// The state after it, or the newest.
+    pub to: &'a S,
+    /// Time from the one to the moment shown; longer than `span` where nothing newer has come.
+    pub since: Duration,
+    /// Time from the one to the other.
+    pub span: Duration,
+}
+
+impl<S> Between<'_, S> {
+    /// Returns how far between the two it is: 0 at `from`, 1 at `to`, more past it.
+    #[must_use]
+    pub const fn ratio(&self) -> f32 {
+        if self.span.is_zero() {
+            0.0
+        } else {
+            self.since.div_duration_f32(self.span)
+        }
+    }
+
+    /// Returns the same without floating point, for the way from `from` to `to` in whole units:
+    /// rounded towards `from`.
+    #[must_use]
+    pub fn mix(&self, from: i64, to: i64) -> i64 {
+        let way = i128::from(to).saturating_sub(from.into());
+        let since = i128::try_from(self.since.as_nanos()).unwrap_or(i128::MAX);
+        let span = i128::try_from(self.span.as_nanos()).unwrap_or(i128::MAX);
+        let part = way.saturating_mul(since).checked_div(span).unwrap_or(0);
+        let at = i128::from(from).saturating_add(part);
+        i64::try_from(at).unwrap_or(if part > 0 { i64::MAX } else { i64::MIN })
+    }
+}
+
+/// What an [`Interpolation`] counted; none of it ever goes back.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct InterpolationStats {
+    /// States taken.
+    pub states: u64,
+    /// States dropped: what they belong to is shown already.
+    pub dropped_late: u64,
+    /// States dropped: they were there.
+    pub dropped_duplicate: u64,
+    /// States dropped: the oldest of too many.
+    pub dropped_full: u64,
+    /// Times that a moment past the newest state was shown.
+    pub extrapolated: u64,
+    /// Times that the moment shown jumped by more than half a second.
+    pub jumps: u64,
+    /// Times that all began anew, since the server's clock had jumped.
+    pub restarts: u64,
+}
+
+/// Part of the time by which what is shown may go on faster or slower: an eighth.
+const DILATION: u32 = 8;
+
+/// What is further off than that is not made up for by going faster.
+const JUMP: Duration = Duration::from_millis(500);
+
+/// No network gets quicker by as much: the other clock has jumped.
+const CLOCK_JUMP: Duration = Duration::from_secs(1);
+
+/// States in a row that may come too late: more say that the other clock went back.
+const LATE_IN_ROW: u32 = 32;
+
+/// Most states held, so that a wrong number takes no memory to speak of.
+const STATES_MAX: u16 = 1_024;

@@ -1,0 +1,267 @@
+use std::collections::BTreeMap;
+
+use netsim::{for_each_seed, test_site};
+use proptest::prelude::*;
+use wire::{Generator, Seed};
+
+use super::*;
+
+fn millis(millis: u64) -> Duration {
+    Duration::from_millis(millis)
+}
+
+fn at(millis: u64) -> Instant {
+    Instant::from_millis(millis)
+}
+
+fn fixed(playout: u64) -> InterpolationConfig {
+    InterpolationConfig {
+        playout: Playout::Fixed(millis(playout)),
+        ..InterpolationConfig::default()
+    }
+}
+
+/// One that was sent states 0, 50, 100, ... ms after 1 s, each its own time, over a path of 40 ms.
+fn fed(config: InterpolationConfig, count: u64) -> Interpolation<i64> {
+    let mut others = Interpolation::new(config);
+    for sent in (1_000..).step_by(50).take(usize::try_from(count).unwrap()) {
+        others.push(at(sent + 40), at(sent), i64::try_from(sent).unwrap());
+    }
+    others
+}
+
+fn shown(others: &mut Interpolation<i64>, now: u64) -> i64 {
+    let between = others.between(at(now)).unwrap();
+    between.mix(*between.from, *between.to)
+}
+
+#[test]
+fn b1_the_two_around_the_moment_are_returned_and_how_far_between_it_is() {
+    let mut others = fed(fixed(100), 4);
+    // What arrives at 1,040 is shown 100 ms later.
+    for (now, from, to, ratio) in [
+        (1_150, 1_000, 1_050, 0.2_f32),
+        (1_165, 1_000, 1_050, 0.5),
+        (1_190, 1_050, 1_100, 0.0),
+        (1_250, 1_100, 1_150, 0.2),
+    ] {
+        let between = others.between(at(now)).unwrap();
+        assert_eq!((*between.from, *between.to), (from, to));
+        assert!((between.ratio() - ratio).abs() < 1e-4, "{between:?}");
+        let moment = i64::try_from(now).unwrap() - 140;
+        assert_eq!(between.mix(*between.from, *between.to), moment);
+        assert!(between.mix(0, i64::MIN) <= 0);
+    }
+    assert_eq!(others.stats().extrapolated, 0);
+}
+
+#[test]
+fn before_the_first_and_with_one_there_is_no_way_to_go() {
+    let mut others = Interpolation::new(fixed(100));
+    assert_eq!(others.between(at(5)), None);
+    others.push(at(1_040), at(1_000), 7);
+    for now in [1_040, 1_140, 1_300] {
+        let between = others.between(at(now)).unwrap();
+        assert_eq!((*between.from, *between.to), (7, 7));
+        assert!(between.ratio().abs() < f32::EPSILON);
+    }
+    // Before the oldest of two, that is shown.
+    let mut others = fed(fixed(100), 2);
+    assert_eq!(shown(&mut others, 1_050), 1_000);
+}
+
+#[test]
+fn past_the_newest_it_goes_on_for_a_while_and_stops() {
+    let mut others = fed(fixed(100), 3);
+    // The newest is of 1,100, shown at 1,240.
+    for (now, moment) in [
+        (1_240, 1_100),
+        (1_300, 1_160),
+        (1_340, 1_200),
+        (2_000, 1_200),
+    ] {
+        assert_eq!(shown(&mut others, now), moment);
+    }
+    assert_eq!(others.stats().extrapolated, 3);
+    let mut config = fixed(100);
+    config.extrapolation_max = Duration::ZERO;
+    let mut others = fed(config, 3);
+    assert_eq!(shown(&mut others, 1_300), 1_100);
+}
+
+#[test]
+fn what_is_late_or_doubled_is_dropped_and_what_is_in_time_is_put_in_order() {
+    let mut others = Interpolation::new(fixed(100));
+    for sent in [1_000, 1_100, 1_050, 1_100, 1_000, 1_200] {
+        others.push(
+            at(sent.max(1_100) + 40),
+            at(sent),
+            i64::try_from(sent).unwrap(),
+        );
+    }
+    assert_eq!(others.stats().dropped_duplicate, 2);
+    let times: Vec<_> = others.states.iter().map(|(_, state)| *state).collect();
+    assert_eq!(times, [1_000, 1_050, 1_100, 1_200]);
+    // The base is the quickest: 40 ms.
+    assert_eq!(shown(&mut others, 1_260), 1_120);
+    // 1,120 is shown, on the way from 1,100 to 1,200: one between would bend it.
+    others.push(at(1_261), at(1_150), 0);
+    others.push(at(1_261), at(1_010), 0);
+    assert_eq!(others.stats().dropped_late, 2);
+    others.push(at(1_290), at(1_250), 1_250);
+    assert_eq!(shown(&mut others, 1_370), 1_230);
+}
+
+#[test]
+fn what_it_holds_is_bounded() {
+    for (asked, held) in [(0, 2), (1, 2), (64, 64), (u16::MAX, 1_024)] {
+        let mut config = fixed(100);
+        config.states = asked;
+        let mut others = Interpolation::new(config);
+        let places = others.states.capacity();
+        for sent in 0..3_000 {
+            others.push(at(5_000), at(sent), 0);
+        }
+        assert_eq!(others.states.len(), held);
+        assert_eq!(others.states.capacity(), places);
+        let dropped = 3_000 - u64::try_from(held).unwrap();
+        assert_eq!(others.stats().dropped_full, dropped);
+    }
+}
+
+#[test]
+fn a_server_whose_clock_jumps_is_followed() {
+    let mut others = fed(fixed(100), 10);
+    assert_eq!(shown(&mut others, 1_500), 1_360);
+    // An hour ahead.
+    for sent in (3_601_500..).step_by(50).take(4) {
+        others.push(
+            at(sent - 3_600_000 + 40),
+            at(sent),
+            i64::try_from(sent).unwrap(),
+        );
+    }
+    assert_eq!(shown(&mut others, 1_660), 3_601_520);
+    // And back.
+    for sent in (1_700..).step_by(50).take(36) {
+        others.push(at(sent + 40), at(sent), i64::try_from(sent).unwrap());
+    }
+    assert_eq!(shown(&mut others, 3_540), 3_400);
+    let stats = others.stats();
+    assert_eq!((stats.restarts, stats.dropped_late), (2, 32));
+    // A pause of the game's is made up by a jump.
+    for sent in (3_500..).step_by(50).take(40) {
+        others.push(at(sent + 40), at(sent), i64::try_from(sent).unwrap());
+    }
+    assert_eq!(shown(&mut others, 5_540), 5_400);
+    assert_eq!(others.stats().jumps, 0);
+}
+
+/// A figure on a line, whose way bends every 50 ms; at most 4 units a millisecond.
+struct Figure {
+    generator: Generator,
+    speed: i64,
+    place: i64,
+}
+
+impl Figure {
+    fn go(&mut self) -> i64 {
+        self.speed += i64::try_from(self.generator.below(3)).unwrap() - 1;
+        self.speed = self.speed.clamp(-4, 4);
+        self.place += self.speed * 50_000;
+        self.place
+    }
+}
+
+#[test]
+fn sim_b1_others_move_without_jumps_under_loss_and_jitter() {
+    for_each_seed(&test_site!(), 10, |seed| {
+        let mut network = seed.generator(1);
+        let mut figure = Figure {
+            generator: seed.generator(2),
+            speed: 2,
+            place: 0,
+        };
+        let mut others = Interpolation::new(InterpolationConfig::default());
+        let mut in_flight = BTreeMap::new();
+        let (mut last, mut frozen, mut frames) = (None, 0, 0);
+        for tick in 0..120_000_u64 {
+            let now = at(tick);
+            if tick % 50 == 0 {
+                let place = figure.go();
+                if !network.chance(50_000) {
+                    let arrival = now + millis(75) + millis(network.below(20));
+                    in_flight.insert((arrival, tick), (now, place));
+                }
+            }
+            while let Some(entry) = in_flight.first_entry()
+                && entry.key().0 <= now
+            {
+                let ((arrival, _), (sent_at, place)) = entry.remove_entry();
+                others.push(arrival, sent_at, place);
+            }
+            if tick % 7 != 0 {
+                continue;
+            }
+            let extrapolated = others.stats().extrapolated;
+            let Some(between) = others.between(now) else {
+                continue;
+            };
+            let place = between.mix(*between.from, *between.to);
+            let is_past = others.stats().extrapolated > extrapolated;
+            // At full speed 7 ms are 28,000 units, and an eighth more where it makes up time.
+            if let Some((before, was_past)) = last.replace((place, is_past))
+                && tick > 10_000
+            {
+                frames += 1;
+                frozen += u32::from(is_past);
+                let step = i64::abs(place - before);
+                assert!(is_past || was_past || step <= 31_501, "{step} at {tick}");
+            }
+        }
+        // Two in a row that are lost are 2.5 in a thousand.
+        assert!(frozen * 500 <= frames, "{frozen} of {frames}");
+        let stats = others.stats();
+        assert_eq!((stats.jumps, stats.restarts, stats.dropped_full), (0, 0, 0));
+        let delay = others.delay();
+        assert!((millis(100)..=millis(200)).contains(&delay), "{delay:?}");
+    });
+}
+
+proptest! {
+    #[test]
+    fn b1_agrees_with_a_model_that_keeps_every_state(
+        seed in any::<u64>(),
+        playout in 0_u64..200,
+    ) {
+        let mut network = Seed::from_number(seed).generator(0);
+        let mut others = Interpolation::new(fixed(playout));
+        let mut all = BTreeMap::new();
+        let mut now = 0_u64;
+        for number in 0..60_u64 {
+            now += network.below(60);
+            let sent = (number * 20).saturating_sub(network.below(3) * 20) + 1_000;
+            let arrival = now.max(sent + 30);
+            now = arrival;
+            let taken = others.stats().states;
+            others.push(at(arrival), at(sent), sent);
+            if others.stats().states > taken {
+                all.insert(sent, ());
+            }
+            if network.chance(500_000) {
+                let between = others.between(at(now)).map(|it| (*it.from, *it.to));
+                let shown = others.shown.unwrap().0;
+                let before = all.keys().rev().find(|sent| at(**sent) <= shown);
+                let after = all.keys().find(|sent| at(**sent) > shown);
+                let two = between.unwrap();
+                if let (Some(before), Some(after)) = (before, after) {
+                    prop_assert_eq!(two, (*before, *after));
+                } else if let Some(after) = after {
+                    prop_assert_eq!(two.0, *after);
+                } else {
+                    prop_assert_eq!(two.1, *all.keys().next_back().unwrap());
+                }
+            }
+        }
+    }
+}

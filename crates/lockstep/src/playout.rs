@@ -1,0 +1,121 @@
+//! How long what arrives is held back, so that what comes later is there in time.
+
+#![warn(clippy::arithmetic_side_effects)]
+
+#[cfg(test)]
+mod tests;
+
+use core::time::Duration;
+
+use wire::Instant;
+
+use crate::margin::Margin;
+
+/// How long what arrives is held back against jitter and loss.
+///
+/// Too short, and the picture stands still where something comes late; each millisecond is one of
+/// latency.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Playout {
+    /// So long after the quickest of late would have come.
+    Fixed(Duration),
+    /// As long as is needed: the worst but one of the last 600 to 1,200 arrivals, or so much more
+    /// that some 0.1 ms in a second are missed. It goes up at once, by no more than what is late
+    /// itself, so that going up costs no time; and down by 4 ms a second at most.
+    Adaptive {
+        /// Longest; what comes later than that is waited for once and changes nothing.
+        max: Duration,
+    },
+}
+
+impl Playout {
+    /// At once.
+    pub const NONE: Self = Self::Fixed(Duration::ZERO);
+}
+
+/// The delay, and what led to it.
+#[derive(Clone, Debug)]
+pub(crate) struct PlayoutDelay {
+    playout: Playout,
+    /// How late arrivals were, in nanoseconds.
+    needs: Margin,
+    /// What balances what is missed in the long run against what is held back, in nanoseconds.
+    steady: i64,
+    /// What is held back, in nanoseconds.
+    current: i64,
+    /// How late the newest was, in nanoseconds: the next one, as late, costs no more.
+    played: i64,
+    /// Latest time told.
+    at: Option<Instant>,
+}
+
+impl PlayoutDelay {
+    pub(crate) const fn new(playout: Playout) -> Self {
+        Self {
+            playout,
+            needs: Margin::new(),
+            steady: 0,
+            current: 0,
+            played: 0,
+            at: None,
+        }
+    }
+
+    /// Takes how much later than the quickest of late the next one in order was there.
+    pub(crate) fn on_late(&mut self, now: Instant, late: Duration) {
+        let Playout::Adaptive { max } = self.playout else {
+            return;
+        };
+        let max = nanos(max);
+        let passed = nanos(now.saturating_since(self.at.unwrap_or(now)));
+        self.at = Some(now);
+        let late = nanos(late);
+        // One that no delay would cover teaches nothing about those that one does.
+        if self.needs.need().is_some() {
+            let missed = late.min(max).saturating_sub(self.current.max(self.played));
+            self.steady = self.steady.saturating_sub(passed / STEADY_DOWN).max(0);
+            if missed > 0 {
+                let more = self.current.saturating_add((missed / 4).min(STEP_MAX));
+                self.steady = self.steady.max(more);
+            }
+        }
+        // One that no delay would cover teaches nothing about those that one does.
+        if late <= max {
+            self.needs.add(late);
+        }
+        self.played = late.min(max);
+        let need = self.needs.need().unwrap_or(0);
+        self.steady = self.steady.min(need.saturating_add(STEADY_MAX));
+        // No further than what is late itself: what is in time is not held back for later ones.
+        let highest = self.current.max(late.min(max));
+        let lowest = self.current.saturating_sub(passed / DOWN);
+        self.current = need.max(self.steady).max(lowest).min(highest);
+    }
+
+    /// Returns how long to hold back.
+    pub(crate) fn get(&self) -> Duration {
+        match self.playout {
+            Playout::Fixed(delay) => delay,
+            Playout::Adaptive { .. } => {
+                Duration::from_nanos(u64::try_from(self.current).unwrap_or(0))
+            }
+        }
+    }
+}
+
+/// Part of the time that passes by which the delay goes down: 4 ms a second.
+const DOWN: i64 = 250;
+
+/// Part of the time that passes by which the steady part goes down: 0.9 ms a minute. A quarter of
+/// what is missed is added, so that in the long run four times as much is missed: 0.06 ms a second.
+const STEADY_DOWN: i64 = 70_000;
+
+/// Most that one miss adds: 4 ms. An outage is no reason to wait for ever.
+const STEP_MAX: i64 = 4_000_000;
+
+/// Most that it is beyond the worst but one: 20 ms, a tick at 60 Hz and some.
+const STEADY_MAX: i64 = 20_000_000;
+
+fn nanos(span: Duration) -> i64 {
+    i64::try_from(span.as_nanos()).unwrap_or(i64::MAX)
+}

@@ -1,0 +1,117 @@
+use super::*;
+
+const TICK: Duration = Duration::from_nanos(16_666_667);
+
+fn millis(millis: u64) -> Duration {
+    Duration::from_millis(millis)
+}
+
+fn adaptive(max: u64) -> PlayoutDelay {
+    PlayoutDelay::new(Playout::Adaptive { max: millis(max) })
+}
+
+/// Takes `count` arrivals that were each so late, one a tick.
+fn run(delay: &mut PlayoutDelay, now: &mut Instant, count: u32, late: Duration) {
+    for _ in 0..count {
+        *now += TICK;
+        delay.on_late(*now, late);
+    }
+}
+
+#[test]
+fn what_is_fixed_stays() {
+    let mut delay = PlayoutDelay::new(Playout::Fixed(millis(7)));
+    run(&mut delay, &mut Instant::ZERO.clone(), 2_000, millis(90));
+    assert_eq!(delay.get(), millis(7));
+    assert_eq!(PlayoutDelay::new(Playout::NONE).get(), Duration::ZERO);
+}
+
+#[test]
+fn it_goes_up_at_once_and_down_slowly() {
+    let (mut delay, mut now) = (adaptive(200), Instant::ZERO);
+    run(&mut delay, &mut now, 2, millis(30));
+    assert!(delay.get() >= millis(30));
+    run(&mut delay, &mut now, 598, millis(30));
+    // Two are worse: what was late twice is covered with the second.
+    run(&mut delay, &mut now, 2, millis(60));
+    let high = delay.get();
+    assert!(high >= millis(60) && high <= millis(80), "{high:?}");
+    // Two windows on it is forgotten, and given back by 4 ms a second.
+    run(&mut delay, &mut now, 1_190, millis(10));
+    let before = delay.get();
+    assert!(before >= millis(60), "{before:?}");
+    run(&mut delay, &mut now, 60, millis(10));
+    let after = delay.get();
+    let down = before.saturating_sub(after);
+    assert!(
+        (millis(3)..=millis(5)).contains(&down),
+        "{before:?} {after:?}"
+    );
+    run(&mut delay, &mut now, 60 * 1_500, millis(10));
+    assert_eq!(delay.get(), millis(10));
+}
+
+#[test]
+fn an_outage_changes_next_to_nothing() {
+    let (mut delay, mut now) = (adaptive(100), Instant::ZERO);
+    run(&mut delay, &mut now, 2_000, millis(10));
+    assert_eq!(delay.get(), millis(10));
+    // 500 ms without a word, then all at once: those that a delay would have covered count.
+    for late in (0..30).map(|tick| millis(500).saturating_sub(TICK * tick)) {
+        delay.on_late(now, late);
+    }
+    assert!(delay.get() <= millis(100));
+    // A single one that came late is an outlier, and so is one that is too late for any delay.
+    let (mut delay, mut now) = (adaptive(100), Instant::ZERO);
+    run(&mut delay, &mut now, 2_000, millis(10));
+    run(&mut delay, &mut now, 1, millis(90));
+    run(&mut delay, &mut now, 1, Duration::MAX);
+    assert!(delay.get() <= millis(18), "{:?}", delay.get());
+}
+
+#[test]
+fn it_never_exceeds_its_maximum() {
+    for max in [0, 1, 25, 1_000] {
+        let (mut delay, mut now) = (adaptive(max), Instant::ZERO);
+        for late in 0..3_000 {
+            run(&mut delay, &mut now, 1, millis(late % 300));
+            assert!(delay.get() <= millis(max));
+        }
+    }
+    let mut delay = PlayoutDelay::new(Playout::Adaptive { max: Duration::MAX });
+    for at in [0, u64::MAX / 2, u64::MAX] {
+        delay.on_late(Instant::from_nanos(at), Duration::MAX);
+        delay.on_late(Instant::from_nanos(at), Duration::from_nanos(u64::MAX / 2));
+    }
+    assert!(delay.get() > Duration::ZERO);
+}
+
+#[test]
+fn what_is_missed_in_the_long_run_is_a_tenth_of_a_millisecond_a_second() {
+    // 2 % of datagrams are lost, each tick is in four of them: one in 50 comes a tick later, one in
+    // 2,500 two, with up to 10 ms of jitter each.
+    let mut generator = wire::Seed::from_number(1).generator(0);
+    let (mut delay, mut now) = (adaptive(200), Instant::ZERO);
+    let (mut missed, mut held, mut played) = (0, Duration::ZERO, Duration::ZERO);
+    let count = 60 * 60 * 60;
+    for tick in 0..count + 3_600 {
+        now += TICK;
+        let ticks = (0..3).take_while(|_| generator.chance(20_000)).count();
+        let jitter = Duration::from_nanos(generator.below(10_000_000));
+        let late = TICK * u32::try_from(ticks).unwrap() + jitter;
+        if tick >= 3_600 {
+            let at = late.max(delay.get());
+            missed += at.saturating_sub(played.max(delay.get())).as_nanos();
+            held += delay.get();
+            played = at;
+        }
+        delay.on_late(now, late);
+    }
+    let missed_a_second = missed / 3_600;
+    let held = held / count;
+    assert!(
+        (50_000..=100_000).contains(&missed_a_second),
+        "{missed_a_second} ns"
+    );
+    assert!((millis(30)..=millis(40)).contains(&held), "{held:?}");
+}
