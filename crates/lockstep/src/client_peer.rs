@@ -4,6 +4,7 @@ mod delay;
 mod hashes;
 mod hearing;
 mod ladder;
+mod migrating;
 mod session;
 mod snapshots;
 mod stall;

@@ -373,6 +373,8 @@ errors! {
         Full => "as many watch as may",
         /// The match is over.
         Closed => "the match is over",
+        /// Another player hosts the match.
+        NotHost => "another player hosts the match",
     }
 }
 

@@ -11,6 +11,10 @@ mod desync;
 mod fan;
 mod fan_contract;
 mod gnet;
+mod hosted_alloc;
+mod hosted_contract;
+mod hosted_hostile;
+mod hosted_world;
 mod hostile;
 mod joining;
 mod ladder;
@@ -21,6 +25,7 @@ mod mesh_contract;
 mod mesh_hostile;
 mod mesh_parting;
 mod mesh_world;
+mod migration;
 mod policies;
 mod repair;
 #[cfg(feature = "replay")]
