@@ -23,7 +23,7 @@ pub struct HostedConfig {
     pub host: Seat,
     /// Silence of the host after which the others choose another, if enough of them do not hear it;
     /// and silence of too many others after which a host closes no more ticks. 1 s, and never
-    /// shorter than 8 ticks.
+    /// shorter than 8 ticks. Until the first word of the host `player_patience`.
     pub patience: Duration,
     /// Silence after which the host plays on without a player, and a player gives up a host that
     /// the others still hear; 10 s, and never shorter than twice `patience`. Until the first word

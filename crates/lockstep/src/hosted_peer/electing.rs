@@ -15,6 +15,10 @@ use crate::input::Input;
 use crate::message::{Decision, Seats, Statement, Ticks, bit};
 use crate::view::Heard;
 
+/// Part of `patience` between two words that we are there: four, so that one that is lost is no
+/// silence. Who was not heard for so long in an election, in which all speak more often, may be gone.
+const PRESENCES: u32 = 4;
+
 /// Time between statements, doubts and questions, give or take a quarter by lot.
 const REPEAT_INTERVAL: Duration = Duration::from_millis(40);
 
@@ -87,8 +91,8 @@ impl<I: Input> HostedPeer<I> {
             link.held = held;
         }
         // Enough did not hear the host before any of them stated so.
-        let patience = self.config.patience;
-        let alive = self.those(self.others(), |link| !link.is_silent(now, patience));
+        let recent = self.recent();
+        let alive = self.those(self.others(), |link| !link.is_silent(now, recent));
         if self
             .view
             .on_statement(from, statement, alive & !bit(self.host.0))
@@ -228,6 +232,12 @@ impl<I: Input> HostedPeer<I> {
     )]
     pub(super) fn repeat_at(&mut self, now: Instant) -> Instant {
         now + self.spread(REPEAT_INTERVAL)
+    }
+
+    /// The time between two words that we are there.
+    #[expect(clippy::arithmetic_side_effects, reason = "`PRESENCES` is not 0")]
+    pub(super) fn recent(&self) -> Duration {
+        self.config.patience / PRESENCES
     }
 
     /// `span`, give or take a quarter by lot.

@@ -135,10 +135,7 @@ impl<I: Input> HostedPeer<I> {
         self.due.clear();
         self.server = None;
         self.events.push_back(HostedEvent::Closed(why));
-        self.state = State::Leaving {
-            copies: LEAVE_COPIES,
-            at: now,
-        };
+        self.say_leave(now, LEAVE_COPIES, now);
     }
 
     /// Asks one of the others for closed ticks: the one that holds most, else any by lot.

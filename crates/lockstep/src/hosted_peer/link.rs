@@ -81,10 +81,10 @@ impl Link {
         self.heard_at.max(self.awake_at) + patience
     }
 
-    /// When it is doubted; one that was never heard is not.
-    pub(super) fn doubt_at(&self, patience: Duration) -> Option<Instant> {
-        self.is_met
-            .then(|| self.heard_at.max(self.awake_at) + patience + Duration::from_nanos(1))
+    /// When it is doubted: after `patience`, or where it was never heard after `first`.
+    pub(super) fn doubt_at(&self, patience: Duration, first: Duration) -> Instant {
+        let patience = if self.is_met { patience } else { first };
+        self.heard_at.max(self.awake_at) + patience
     }
 
     pub(super) fn is_following(&self, now: Instant, patience: Duration) -> bool {

@@ -8,11 +8,10 @@ use super::{HostedClose, HostedEvent, HostedPeer, State};
 use crate::PeerId;
 use crate::event::{ClientEvent, CloseReason, Phase, ServerEvent};
 use crate::input::Input;
-use crate::message::bit;
 
-/// Part of `patience` between two words that we are there: four, so that one that is lost is no
-/// silence.
-const PRESENCES: u32 = 4;
+/// Times that what is due may make more due, at once: a beat that decides, which seats players, who
+/// are welcomed.
+const ROUNDS: u32 = 4;
 
 impl<I: Input> HostedPeer<I> {
     /// Takes one datagram, of another player or of somebody who was let in beside them.
@@ -50,20 +49,7 @@ impl<I: Input> HostedPeer<I> {
             State::Playing
             | State::Electing { .. }
             | State::Taking { .. }
-            | State::Ousted { .. } => {
-                if self.doubt_at().is_some_and(|at| at <= now) {
-                    self.is_doubtful = true;
-                    self.beat_at = now;
-                }
-                if self.client.poll_timeout().is_some_and(|at| at <= now) {
-                    self.client.handle_timeout(now);
-                }
-                self.serve(now);
-                if self.beat_at <= now {
-                    self.beat(now);
-                }
-                self.absorb(now);
-            }
+            | State::Ousted { .. } => self.run(now),
         }
     }
 
@@ -92,6 +78,9 @@ impl<I: Input> HostedPeer<I> {
             }
             buf.truncate(start);
             self.absorb(now);
+            if !self.is_over() {
+                self.run(now);
+            }
         }
     }
 
@@ -151,12 +140,34 @@ impl<I: Input> HostedPeer<I> {
         is_heard.then_some(transmit)
     }
 
+    /// Runs what is due while the match goes on.
+    fn run(&mut self, now: Instant) {
+        for _ in 0..ROUNDS {
+            if self.is_over() || self.poll_timeout().is_none_or(|at| at > now) {
+                return;
+            }
+            if self.doubt_at().is_some_and(|at| at <= now) {
+                self.is_doubtful = true;
+                self.beat_at = now;
+            }
+            if self.client.poll_timeout().is_some_and(|at| at <= now) {
+                self.client.handle_timeout(now);
+            }
+            self.serve(now);
+            if self.beat_at <= now {
+                self.beat(now);
+            }
+            self.absorb(now);
+        }
+    }
+
     /// When the host is silent for too long, if it was not by now.
     fn doubt_at(&self) -> Option<Instant> {
         if self.is_doubtful || self.is_host() || self.state != State::Playing {
             return None;
         }
-        self.link(self.host.0)?.doubt_at(self.config.patience)
+        let (patience, first) = (self.config.patience, self.config.player_patience);
+        Some(self.link(self.host.0)?.doubt_at(patience, first))
     }
 
     /// Looks who is there, and says that we are.
@@ -168,7 +179,7 @@ impl<I: Input> HostedPeer<I> {
                 let waited = now.saturating_since(since);
                 if waited > self.config.player_patience {
                     self.close(HostedClose::TooFew);
-                } else if waited >= patience / PRESENCES {
+                } else if waited >= self.recent() {
                     let silent = self.those(self.others(), |link| link.is_silent(now, patience));
                     self.suspect(now, silent);
                 }
@@ -192,7 +203,7 @@ impl<I: Input> HostedPeer<I> {
         let is_calm =
             self.state == State::Playing && !self.is_doubtful && self.view.suspects() == 0;
         self.beat_at = if is_calm {
-            now + self.spread(patience / PRESENCES)
+            now + self.spread(self.recent())
         } else {
             self.repeat_at(now)
         };
@@ -261,7 +272,7 @@ impl<I: Input> HostedPeer<I> {
     }
 
     /// Says again that we go, and is over in the end.
-    fn say_leave(&mut self, now: Instant, copies: u8, at: Instant) {
+    pub(super) fn say_leave(&mut self, now: Instant, copies: u8, at: Instant) {
         if !self.is_host() {
             self.client.handle_timeout(now);
         }
@@ -273,7 +284,7 @@ impl<I: Input> HostedPeer<I> {
             self.server = None;
             return;
         }
-        self.due.leave = self.others() & !bit(self.seat.0);
+        self.due.leave = self.others();
         self.state = State::Leaving {
             copies: copies.saturating_sub(1),
             at: self.repeat_at(now),

@@ -117,10 +117,7 @@ impl<I: Input> HostedPeer<I> {
         self.due.clear();
         self.server = None;
         self.client.leave(now, reason);
-        self.state = State::Leaving {
-            copies: LEAVE_COPIES,
-            at: now,
-        };
+        self.say_leave(now, LEAVE_COPIES, now);
     }
 
     /// Gives up the player of `seat`, as after a silence: the transport has lost it, or it shall be
@@ -176,7 +173,7 @@ impl<I: Input> HostedPeer<I> {
         self.client.log_hash()
     }
 
-    const fn is_over(&self) -> bool {
+    pub(super) const fn is_over(&self) -> bool {
         match self.state {
             State::Leaving { .. } | State::Ending { .. } | State::Closed => true,
             State::Playing

@@ -186,3 +186,6 @@ pub(crate) fn write_hosted_forward_head(out: &mut Vec<u8>, first: Tick) {
     writer.u8(HOSTED_FORWARD);
     writer.u32(first.0);
 }
+
+#[cfg(test)]
+mod tests;

@@ -34,6 +34,8 @@ pub(crate) struct HostedPlayer<I> {
     pending: BTreeMap<Tick, (u64, Inputs<I>)>,
     /// The newest input submitted for each tick.
     pub(crate) submitted: BTreeMap<Tick, I>,
+    /// The tick that the newest was promised for, and how many were stamped before.
+    promised: Option<(Tick, u64)>,
     pub(crate) events: Vec<HostedEvent>,
     /// How much faster its clock runs than true time, in parts per million.
     pub(crate) drift_ppm: i64,
@@ -67,17 +69,23 @@ impl<I> HostedPlayer<I> {
 
     /// Why its match ended, if it did.
     pub(crate) fn closed(&self) -> Option<HostedClose> {
-        self.events.iter().find_map(|event| match event {
-            HostedEvent::Closed(why) => Some(*why),
-            _ => None,
+        self.events.iter().find_map(|event| {
+            if let HostedEvent::Closed(why) = event {
+                Some(*why)
+            } else {
+                None
+            }
         })
     }
 
     /// Who took over, and from which tick on.
     pub(crate) fn hosts(&self) -> Vec<(Seat, Tick)> {
-        let hosts = self.events.iter().filter_map(|event| match event {
-            HostedEvent::Migrated { host, tick, .. } => Some((*host, *tick)),
-            _ => None,
+        let hosts = self.events.iter().filter_map(|event| {
+            if let HostedEvent::Migrated { host, tick, .. } = event {
+                Some((*host, *tick))
+            } else {
+                None
+            }
         });
         hosts.collect()
     }
@@ -101,6 +109,7 @@ impl<I: Input + Clone> HostedPlayer<I> {
             turns: Vec::new(),
             pending: BTreeMap::new(),
             submitted: BTreeMap::new(),
+            promised: None,
             events: Vec::new(),
             drift_ppm: 0,
             is_paused: false,
@@ -200,6 +209,8 @@ pub(crate) struct HostedWorld<I> {
     pub(crate) outages: Vec<(usize, usize, Instant, Instant)>,
     /// Longest datagram seen.
     pub(crate) longest: usize,
+    /// What was sent to none of the players.
+    pub(crate) strays: Vec<Vec<u8>>,
     /// Next input of a seat, from the one before.
     play: fn(&mut Generator, &I) -> I,
     /// Each player's whims, and what it does now.
@@ -238,6 +249,7 @@ impl<I: Input + Clone> HostedWorld<I> {
             players,
             outages: Vec::new(),
             longest: 0,
+            strays: Vec::new(),
             play,
             network: seed.generator(2),
             in_flight: BTreeMap::new(),
@@ -339,6 +351,12 @@ impl<I: Input + Clone> HostedWorld<I> {
             if !player.is_paused
                 && let Ok(tick) = player.machine.submit(now, held)
             {
+                // One that was not stamped yet is replaced, whatever tick it was for.
+                let stamped = player.machine.client().stats().inputs;
+                if let Some((before, _)) = player.promised.filter(|(_, at)| *at == stamped) {
+                    player.submitted.remove(&before);
+                }
+                player.promised = Some((tick, stamped));
                 player.submitted.insert(tick, held.clone());
             }
         }
@@ -354,7 +372,11 @@ impl<I: Input + Clone> HostedWorld<I> {
         while let Some(to) = self.players[index].machine.poll_transmit(now, &mut buf) {
             self.longest = self.longest.max(buf.len());
             let to = usize::try_from(to.destination.0).unwrap() - 100;
-            self.send(index, to, &buf);
+            if to < self.players.len() {
+                self.send(index, to, &buf);
+            } else {
+                self.strays.push(buf.clone());
+            }
             buf.clear();
         }
         let player = &mut self.players[index];

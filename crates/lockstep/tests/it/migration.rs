@@ -3,11 +3,11 @@
 use core::time::Duration;
 
 use lockstep::{
-    CloseReason, HostedClose, HostedConfigError, HostedEvent, HostedPeer, LeaveReason, Origin,
-    PeerId, Phase, Tick,
+    ClientConfig, ClientPeer, CloseReason, HostedClose, HostedConfigError, HostedEvent, HostedPeer,
+    JoinError, LeaveReason, Origin, PeerId, Phase, Tick,
 };
 use netsim::{for_each_seed, test_site};
-use wire::{Generator, Instant, Seat, Seed};
+use wire::{Arrival, Generator, Instant, Seat, Seed};
 
 use crate::hosted_world::{HostedWorld, hosted, others};
 use crate::mesh_world::peers;
@@ -73,7 +73,8 @@ fn sim_ls_16_killing_the_host_at_any_tick_keeps_agreement_and_finality() {
             assert_eq!(world.players[left[0]].closed(), Some(HostedClose::TooFew));
             return;
         }
-        world.run_until(&left, ticks + 120, Duration::from_secs(8));
+        // Who never heard the first host waits for 10 s.
+        world.run_until(&left, ticks + 120, Duration::from_secs(16));
         for (index, before) in left.iter().zip(&before) {
             let player = &world.players[*index];
             assert!(
@@ -100,7 +101,7 @@ fn sim_ls_16_the_next_host_is_killed_too_later_or_at_once() {
         let mut generator = seed.generator(31);
         let count = usize::try_from(generator.between(5, 7)).unwrap();
         let mut world = any_world(seed, &mut generator, count as u64);
-        world.run_for(millis(&mut generator, 0, 2_500));
+        world.run_for(millis(&mut generator, 300, 2_500));
         let host = world.host();
         world.players[host].is_paused = true;
         let next = others(count, host)[0];
@@ -290,7 +291,7 @@ fn ls_16_a_host_that_leaves_is_replaced_at_once() {
 }
 
 #[test]
-fn ls_16_a_migration_takes_its_patience_and_four_round_trips() {
+fn ls_16_a_migration_takes_its_patience_and_three_round_trips() {
     for (latency, loss) in [(10, 0), (50, 0), (50, 2), (100, 2)] {
         let mut gaps = Vec::new();
         for seed in 0..20 {
@@ -311,12 +312,12 @@ fn ls_16_a_migration_takes_its_patience_and_four_round_trips() {
         }
         gaps.sort();
         let (median, worst) = (gaps[gaps.len() / 2], gaps[gaps.len() - 1]);
-        println!("{latency} ms, {loss} %: median {median:?}, worst {worst:?}");
+        eprintln!("{latency} ms, {loss} %: median {median:?}, worst {worst:?}");
         // Doubt, statement, seat taken, turn: four ways; the last word of the host; what is lost.
         let round_trip = Duration::from_millis(2 * (latency + 10));
-        let least = Duration::from_secs(1) + round_trip / 2;
-        assert!(median <= least + round_trip * 4 + Duration::from_millis(60));
-        assert!(worst <= least + round_trip * 4 + Duration::from_millis(600));
+        let least = Duration::from_secs(1) + Duration::from_millis(60);
+        assert!(median <= least + round_trip * 3, "{median:?}");
+        assert!(worst <= least + round_trip * 5, "{worst:?}");
     }
 }
 
@@ -408,6 +409,46 @@ fn ls_16_one_who_is_removed_is_out_and_the_others_go_on() {
     assert!(world.players[3].closed().is_some());
     world.assert_progress(&[0, 1, 2]);
     assert_eq!(world.players[1].hosts(), [], "the host stays");
+}
+
+#[test]
+fn ls_16_somebody_new_plays_on_the_seat_of_a_host_that_is_gone() {
+    let mut world = HostedWorld::new(Seed::from_number(13), &hosted(3, 0), Link::lossy(1), pad);
+    world.run_for(Duration::from_secs(2));
+    let guest = PeerId(700);
+    let now = world.local(1);
+    let refused = world.players[1].machine.join(now, guest, Seat(0));
+    assert_eq!(refused, Err(JoinError::NotHost));
+    world.players[0].is_paused = true;
+    world.run_for(Duration::from_secs(3));
+    let now = world.local(1);
+    world.players[1].machine.join(now, guest, Seat(0)).unwrap();
+    let seed = Seed::from_number(14);
+    let mut client = ClientPeer::<u16>::new(ClientConfig::default(), PeerId(0), seed, now);
+    let (mut turns, mut buf) = (Vec::new(), Vec::new());
+    let end = world.now + Duration::from_secs(3);
+    while world.now < end {
+        world.step();
+        let now = world.local(1);
+        for mut datagram in world.strays.drain(..) {
+            client.handle_datagram(now, Arrival::from(PeerId(0)), &mut datagram);
+        }
+        client.handle_timeout(now);
+        client.submit(now, &7).ok();
+        while client.poll_transmit(now, &mut buf).is_some() {
+            let machine = &mut world.players[1].machine;
+            machine.handle_datagram(now, Arrival::from(guest), &mut buf);
+            buf.clear();
+        }
+        while let Some(turn) = client.poll_turn(now) {
+            let inputs = turn.inputs().map(|(_, input, origin)| (input, origin));
+            turns.push(inputs.collect::<Vec<_>>());
+        }
+    }
+    let theirs = &world.players[1].turns;
+    let shared = turns.len().min(theirs.len());
+    assert!(shared > 300 && turns[..shared] == theirs[..shared]);
+    assert_eq!(turns[shared - 1][0], (7, Origin::Confirmed));
 }
 
 #[test]

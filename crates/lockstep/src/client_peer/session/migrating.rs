@@ -21,7 +21,12 @@ impl Session {
         self.forget_acks();
         self.history.forget_before(Tick(u32::MAX));
         self.stamped = None;
-        self.promised = None;
+        // Of earlier ticks the owner is told still.
+        let last = next.0.checked_sub(1).map(Tick);
+        self.promised = self
+            .promised
+            .zip(last)
+            .map(|((first, promised), last)| (first, promised.min(last)));
         self.slack = None;
         self.clock = None;
     }
