@@ -4,7 +4,6 @@ mod delay;
 mod hashes;
 mod hearing;
 mod ladder;
-mod migrating;
 mod session;
 mod snapshots;
 mod stall;

@@ -1,4 +1,5 @@
-//! What a session keeps, forgets and hands on when the match gets another server.
+//! Going on with another server that took over the match: what a session keeps, forgets and hands
+//! on.
 
 #![warn(clippy::arithmetic_side_effects)]
 
@@ -6,14 +7,68 @@ use wire::Instant;
 
 use super::Session;
 use crate::chain::CHAIN_LEN;
+use crate::client_peer::{ClientPeer, State};
+use crate::input::Input;
 use crate::match_server::Past;
-use crate::message::Bundles;
-use crate::{ClientStats, Tick};
+use crate::message::{Bundles, Welcome};
+use crate::{ClientStats, PeerId, Tick};
+
+impl<I: Input> ClientPeer<I> {
+    /// Goes on with `server`, which closes `next` and all later ticks. What is held of those, and
+    /// inputs stamped for what is not held yet, are forgotten.
+    pub(crate) fn migrate(&mut self, now: Instant, server: PeerId, next: Tick) {
+        self.reconnect(now, server);
+        if let State::Seated { session, .. } = &mut self.state {
+            session.begin_anew(next);
+        }
+    }
+
+    /// Returns what the match is, where the welcome came.
+    pub(crate) fn welcome(&self) -> Option<&Welcome> {
+        self.session().map(Session::welcome)
+    }
+
+    /// Returns all that is closed, as far as it is held; `None` before the welcome.
+    pub(crate) fn past(&self) -> Option<Past<'_>> {
+        Some(self.session()?.past())
+    }
+
+    /// Takes closed ticks that another player passed on, those before `end`.
+    pub(crate) fn take_closed(
+        &mut self,
+        now: Instant,
+        first: Tick,
+        end: Tick,
+        bundles: &Bundles<'_>,
+    ) {
+        if let State::Seated { session, .. } = &mut self.state {
+            session.take_closed(now, (first, end), bundles, &mut self.stats);
+        }
+    }
+
+    /// Appends the bundles of closed ticks from `first` on to `buf`, as many as are `len_max` bytes;
+    /// returns how many.
+    pub(crate) fn write_closed(&self, first: Tick, len_max: usize, buf: &mut Vec<u8>) -> u32 {
+        let Some(session) = self.session() else {
+            return 0;
+        };
+        let start = buf.len();
+        let mut tick = first;
+        while tick < session.end()
+            && let Some(bundle) = session.bundle(tick)
+            && buf.len().saturating_sub(start).saturating_add(bundle.len()) <= len_max
+        {
+            buf.extend_from_slice(bundle);
+            tick = tick.plus(1);
+        }
+        tick.since(first)
+    }
+}
 
 impl Session {
     /// Begins anew with a server that closes `next`, which is not before what has arrived in one
     /// piece, and all later ticks; it has none of our inputs, and a clock of its own.
-    pub(in crate::client_peer) fn begin_anew(&mut self, next: Tick) {
+    fn begin_anew(&mut self, next: Tick) {
         debug_assert!(next >= self.end, "nobody goes on before what we hold");
         // What came out of order of later ones was closed by the server before.
         self.chain.forget_from(next);
@@ -32,7 +87,7 @@ impl Session {
     }
 
     /// Returns all that has arrived in one piece.
-    pub(in crate::client_peer) fn past(&self) -> Past<'_> {
+    fn past(&self) -> Past<'_> {
         let mut reader = self.reader.clone();
         while reader.next() < self.end && reader.read(&self.chain).is_some() {}
         Past {
@@ -41,12 +96,12 @@ impl Session {
         }
     }
 
-    pub(in crate::client_peer) fn bundle(&self, tick: Tick) -> Option<&[u8]> {
+    fn bundle(&self, tick: Tick) -> Option<&[u8]> {
         self.chain.get(tick)
     }
 
     /// Takes closed ticks before `end` that did not come from the server.
-    pub(in crate::client_peer) fn take_closed(
+    fn take_closed(
         &mut self,
         now: Instant,
         (first, end): (Tick, Tick),
