@@ -1,5 +1,5 @@
-//! Going on with another server that took over the match: what a session keeps, forgets and hands
-//! on.
+//! Going on with another server that took over the match, or without a seat: what a session keeps,
+//! forgets and hands on.
 
 #![warn(clippy::arithmetic_side_effects)]
 
@@ -84,6 +84,20 @@ impl Session {
             .map(|((first, promised), last)| (first, promised.min(last)));
         self.slack = None;
         self.clock = None;
+    }
+
+    /// Goes on as a spectator where `welcome` has no seat for us any more; returns whether it had.
+    pub(in crate::client_peer) fn lose_seat(&mut self, welcome: &Welcome) -> bool {
+        let is_lost = self.welcome.seat.is_some() && welcome.seat.is_none();
+        if !is_lost || welcome.match_id != self.welcome.match_id {
+            return false;
+        }
+        self.welcome.seat = None;
+        self.history.forget_before(Tick(u32::MAX));
+        if let Some(stepping) = &mut self.stepping {
+            stepping.lose_seat();
+        }
+        true
     }
 
     /// Returns all that has arrived in one piece.
