@@ -69,6 +69,13 @@ impl Chain {
         *len = u16::try_from(bytes.len()).unwrap_or(u16::MAX);
     }
 
+    /// Forgets the bundles of `tick` and all later ones.
+    pub(crate) fn forget_from(&mut self, tick: Tick) {
+        for tag in self.ticks.iter_mut().filter(|tag| **tag > tick.0) {
+            *tag = 0;
+        }
+    }
+
     /// Returns the bundle of `tick`, where it is kept.
     pub(crate) fn get(&self, tick: Tick) -> Option<&[u8]> {
         let place = self.place(tick);
@@ -104,7 +111,7 @@ impl Chain {
 }
 
 /// Walks a chain from tick 0, one turn at a time.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct ChainReader {
     /// First tick not yet read.
     next: Tick,

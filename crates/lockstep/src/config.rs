@@ -338,6 +338,11 @@ pub enum SlowPolicy {
     Tell,
     /// They are named, and put out.
     PutOut,
+    /// They are named, lose their seat and watch from then on, as
+    /// [`MatchServer::watch`](crate::MatchServer::watch) lets in. Where as many watch as may, or
+    /// spectators are shown the match later than players, they are put out; so are players of a
+    /// [`HostedPeer`](crate::HostedPeer)'s match.
+    Demote,
 }
 
 /// Which states a game with rollback saves, to go back to.

@@ -159,7 +159,9 @@ pub enum ClientEvent {
         /// The match; state hashes are keyed by it.
         match_id: MatchId,
     },
-    /// The server lets us watch; we have no seat.
+    /// The server lets us watch; we have no seat. Also told to a player who loses its seat
+    /// ([`SlowPolicy::Demote`](crate::SlowPolicy::Demote)): turns go on, what was submitted for later
+    /// ones does not count, and nothing is said of it.
     Watching {
         /// Seats of the match.
         seats: u16,
@@ -373,6 +375,8 @@ errors! {
         Full => "as many watch as may",
         /// The match is over.
         Closed => "the match is over",
+        /// Another player hosts the match.
+        NotHost => "another player hosts the match",
     }
 }
 

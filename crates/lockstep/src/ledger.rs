@@ -78,6 +78,12 @@ impl Ledger {
         }
     }
 
+    /// Begins with `step`: what was before is not compared.
+    pub(crate) const fn begin_at(&mut self, step: u32) {
+        self.next = step;
+        self.overdue = step;
+    }
+
     /// Has `seat` take part from now on.
     pub(crate) fn admit(&mut self, seat: Seat) {
         if let Some(column) = self.column_mut(seat) {

@@ -13,6 +13,7 @@ pub mod delta;
 mod divergence;
 mod event;
 mod history;
+mod hosted_peer;
 mod input;
 mod input_log;
 mod interpolation;
@@ -44,6 +45,7 @@ mod tick;
 mod tick_clock;
 pub mod transfer;
 mod turn;
+mod view;
 
 pub use checksum::StateHasher;
 pub use client_peer::ClientPeer;
@@ -55,6 +57,9 @@ pub use divergence::{Cause, Section, SectionName};
 pub use event::{
     ClientEvent, CloseReason, ConfigError, JoinError, LeaveReason, Phase, Refusal, ReportError,
     ServerEvent, SlowCause, SnapshotError, StallCause, StartError, SubmitError, Verdict,
+};
+pub use hosted_peer::{
+    HostedClose, HostedConfig, HostedConfigError, HostedEvent, HostedPeer, HostedStats,
 };
 pub use input::{Input, Width};
 pub use interpolation::{Between, Interpolation, InterpolationConfig, InterpolationStats};

@@ -7,6 +7,7 @@ mod ladder;
 mod pace;
 mod place;
 mod receiving;
+mod resuming;
 mod sending;
 mod snapshots;
 mod starting;
@@ -36,6 +37,7 @@ use crate::{ClosePolicy, Config, PeerId, ServerStats, Tick};
 
 use forwarding::Forwarding;
 use place::{Holder, Place};
+pub(crate) use resuming::Past;
 use snapshots::Snapshots;
 use watching::{Show, audience_of};
 
@@ -67,7 +69,9 @@ pub struct MatchServer<I> {
     closed_at: Vec<Instant>,
     /// First tick that is not closed.
     end: Tick,
-    /// When tick 0 begins, once running.
+    /// First tick that it closes itself: 0, but where it goes on with another's match.
+    base: Tick,
+    /// When that one begins, once running.
     origin: Instant,
     /// Until when the next tick waits for players at the longest, while it does.
     waits_until: Option<Instant>,
@@ -161,6 +165,7 @@ impl<I: Input> MatchServer<I> {
             chain: Chain::with_len(shape, chain_len),
             closed_at: vec![now; places],
             end: Tick(0),
+            base: Tick(0),
             origin: now,
             waits_until: None,
             pulse_at: None,
@@ -432,7 +437,7 @@ impl<I: Input> MatchServer<I> {
 
     /// When `tick` closes, if it waits for nobody.
     fn close_time(&self, tick: Tick) -> Instant {
-        let ticks = u64::from(tick.0).saturating_add(1);
+        let ticks = u64::from(tick.since(self.base)).saturating_add(1);
         let nanos = self.limits.period_nanos.saturating_mul(ticks);
         self.origin + Duration::from_nanos(nanos) + self.config.close.grace()
     }

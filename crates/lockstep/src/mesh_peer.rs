@@ -15,7 +15,6 @@ mod sending;
 mod setup;
 mod stepping;
 mod ticking;
-mod view;
 
 use core::convert::Infallible;
 use core::marker::PhantomData;
@@ -35,6 +34,7 @@ use crate::repair::RepairLimits;
 use crate::step::{Step, Steps};
 use crate::stepper::Stepper;
 use crate::turn::Row;
+use crate::view::View;
 use crate::{PeerId, StateHasher, Tick};
 
 pub use config::MeshConfig;
@@ -47,7 +47,6 @@ use lane::Lane;
 use link::Link;
 use own::Own;
 use sending::Due;
-use view::View;
 
 /// Events that wait for the application; past it, stalls and silence are only counted.
 const EVENTS_MAX: usize = 64;

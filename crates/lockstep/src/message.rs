@@ -28,12 +28,19 @@
 //! | `0x44` | mesh | [`MeshMessage::Decision`]: see [`Decision`] |
 //! | `0x45` | mesh | [`MeshMessage::Ask`]: `seat8`, `tick32` |
 //! | `0x46` | mesh | [`MeshMessage::Forward`]: `seat8`, `tick32`, bundles of one seat |
+//! | `0x50` | players | [`HostedMessage::Presence`]: see [`Presence`] |
+//! | `0x51` | players | [`HostedMessage::Leave`]: nothing more |
+//! | `0x52` | players | [`HostedMessage::Statement`]: `epoch8`, the rest as [`Statement`] |
+//! | `0x53` | players | [`HostedMessage::Decision`]: `epoch8`, the rest as [`Decision`] |
+//! | `0x54` | players | [`HostedMessage::Ask`]: `tick32` |
+//! | `0x55` | players | [`HostedMessage::Forward`]: `tick32`, bundles |
 //!
 //! Chunks and their acknowledgements are read by [`decode_chunk`] and [`decode_chunk_ack`], since
 //! they look alike both ways; [`decode_up`] and [`decode_down`] refuse them.
 //!
 //! Reserved, and refused today: `0x04` order, `0x07` commit, `0x08` reveal; `0x86` order
-//! acknowledgement, `0x89` migration, `0x8a` signed chain head; `0x47` to `0x4f` mesh peers; welcome
+//! acknowledgement, `0x8a` signed chain head; `0x47` to `0x4f` mesh peers; `0x56` to
+//! `0x5f` hosted matches; welcome
 //! modes past 2; the extension bit of a bundle.
 
 #![warn(clippy::arithmetic_side_effects)]
@@ -41,6 +48,7 @@
 mod chunk;
 mod down;
 mod early;
+mod hosted;
 mod ladder;
 mod mesh;
 mod up;
@@ -60,6 +68,11 @@ pub(crate) use down::{
 };
 pub use early::EarlyInputs;
 pub(crate) use early::EarlyWriter;
+pub use hosted::{FORWARD_HEAD_LEN, HostedMessage, Presence, decode_hosted};
+pub(crate) use hosted::{
+    write_hosted_ask, write_hosted_decision, write_hosted_forward_head, write_hosted_leave,
+    write_hosted_statement, write_presence,
+};
 pub use ladder::{
     ANSWER_LEN_MAX, Answer, LADDER_SECTIONS_LEN_MAX, LADDER_TICKS_MAX, Question, SectionHashes,
     TickHashes,
@@ -102,6 +115,12 @@ const MESH_STATEMENT: u8 = 0x43;
 const MESH_DECISION: u8 = 0x44;
 const MESH_ASK: u8 = 0x45;
 const MESH_FORWARD: u8 = 0x46;
+const HOSTED_PRESENCE: u8 = 0x50;
+const HOSTED_LEAVE: u8 = 0x51;
+const HOSTED_STATEMENT: u8 = 0x52;
+const HOSTED_DECISION: u8 = 0x53;
+const HOSTED_ASK: u8 = 0x54;
+const HOSTED_FORWARD: u8 = 0x55;
 const EARLY: u8 = 0x85;
 const SNAPSHOT_ASK: u8 = 0x8b;
 const QUESTION: u8 = 0x88;

@@ -12,10 +12,21 @@ impl<I: Input> ClientPeer<I> {
     pub(super) fn on_welcome(&mut self, now: Instant, welcome: &Welcome) {
         match &mut self.state {
             State::Waiting => {}
-            State::Seated { ready_at, .. } => {
+            State::Seated {
+                session, ready_at, ..
+            } => {
                 // The server has not heard us: say it again at once, also where turns of a session
                 // before this one came meanwhile.
                 *ready_at = Some(now);
+                if session.lose_seat(welcome) {
+                    let Welcome {
+                        shape, match_id, ..
+                    } = *welcome;
+                    self.events.push_back(ClientEvent::Watching {
+                        seats: shape.seats,
+                        match_id,
+                    });
+                }
                 return;
             }
             State::Leaving { .. } | State::Closed => return,

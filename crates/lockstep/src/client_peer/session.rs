@@ -2,6 +2,7 @@
 
 #![warn(clippy::arithmetic_side_effects)]
 
+mod migrating;
 mod reporting;
 
 use core::time::Duration;

@@ -74,6 +74,11 @@ impl Stepping {
         }
     }
 
+    /// Takes word that nobody here plays any more: whoever gets the seat is another player.
+    pub(super) const fn lose_seat(&mut self) {
+        self.own = None;
+    }
+
     /// Takes what another player does in `tick`, as the server heard it.
     pub(super) fn on_early(&mut self, seat: Seat, tick: Tick, input: &[u8]) {
         if Some(seat) != self.own {

@@ -112,8 +112,27 @@ impl<I: Input> MatchServer<I> {
             };
             self.events
                 .push_back(ServerEvent::Slow { seat, tick, cause });
-            if self.config.slow == SlowPolicy::PutOut && cause == SlowCause::Simulation {
+            if cause == SlowCause::Simulation {
+                self.on_slow(now, seat);
+            }
+        }
+    }
+
+    /// Does with a player whose simulation is slow what is asked for.
+    fn on_slow(&mut self, now: Instant, seat: Seat) {
+        let place = self.places.get(usize::from(seat.0));
+        let Some(peer) = place.and_then(Place::player).map(|player| player.peer) else {
+            return;
+        };
+        match self.config.slow {
+            SlowPolicy::Tell => {}
+            SlowPolicy::PutOut => self.remove(seat, LeaveReason::Slow, CloseReason::Slow),
+            SlowPolicy::Demote => {
                 self.remove(seat, LeaveReason::Slow, CloseReason::Slow);
+                // With a delay, what it holds is not shown yet.
+                if self.config.spectator_delay == 0 && self.audience.watch(now, peer).is_ok() {
+                    self.departed.remove(&peer);
+                }
             }
         }
     }

@@ -88,7 +88,7 @@ impl<I: Input> MatchServer<I> {
         Some(player.peer)
     }
 
-    pub(super) fn welcome(&self, seat: Option<Seat>) -> Welcome {
+    pub(crate) fn welcome(&self, seat: Option<Seat>) -> Welcome {
         Welcome {
             mode: match self.config.close {
                 ClosePolicy::Clock { .. } => Mode::Clock,

@@ -36,13 +36,19 @@ impl<I: Input> MatchServer<I> {
         self.audience.forget(peer);
         self.peers.insert(peer, seat);
         if self.phase == Phase::Gathering {
-            debug_assert_eq!(end, Tick(0), "no tick closes before the start");
-            self.ledger.admit(seat);
+            debug_assert_eq!(end, self.base, "no tick closes before the start");
+            if end == Tick(0) {
+                self.ledger.admit(seat);
+            } else {
+                let step = self.step_after(end);
+                self.ledger.admit_late(seat, step);
+            }
         }
     }
 
     /// Takes note that the player of `seat` holds the welcome, and lacks ticks from `next` on.
     pub(super) fn on_ready(&mut self, now: Instant, seat: Seat, next: Tick) {
+        let (end, is_in_reach) = (self.end, self.is_in_reach(next));
         let place = self.places.get_mut(usize::from(seat.0));
         let Some(player) = place
             .and_then(Place::player_mut)
@@ -53,6 +59,13 @@ impl<I: Input> MatchServer<I> {
         if self.phase == Phase::Running {
             self.on_late_ready(now, seat, next);
             return;
+        }
+        if end > Tick(0) {
+            // Who lacks more than is kept needs a snapshot, and so ticks that close.
+            if !is_in_reach {
+                return;
+            }
+            player.repair.begin_at(next);
         }
         player.standing = Standing::Playing { awaited_from: None };
         player.is_due = false;
@@ -69,8 +82,7 @@ impl<I: Input> MatchServer<I> {
 
     /// Lets somebody catch up who came while ticks close.
     fn on_late_ready(&mut self, now: Instant, seat: Seat, next: Tick) {
-        let reach = CHAIN_LEN.saturating_sub(CATCH_UP_MARGIN);
-        let is_in_reach = next <= self.end && self.end.since(next) <= reach;
+        let is_in_reach = self.is_in_reach(next);
         let place = self.places.get_mut(usize::from(seat.0));
         let Some(player) = place.and_then(Place::player_mut) else {
             return;
@@ -88,6 +100,18 @@ impl<I: Input> MatchServer<I> {
         self.transmit_from = 0;
         let interval = u32::from(self.config.hash_interval.get());
         self.ledger.admit_late(seat, next.0.div_ceil(interval));
+    }
+
+    /// Whether somebody who lacks ticks from `next` on can be given them.
+    fn is_in_reach(&self, next: Tick) -> bool {
+        let reach = CHAIN_LEN.saturating_sub(CATCH_UP_MARGIN);
+        next <= self.end && self.end.since(next) <= reach
+    }
+
+    /// Whether all who hold a seat are ready.
+    pub(crate) fn is_everybody_ready(&self) -> bool {
+        let mut players = self.places.iter().filter_map(Place::player);
+        players.all(Player::is_ready)
     }
 
     /// Repeats welcomes, and gives up on those who came into a running match and never answered.
@@ -138,7 +162,7 @@ impl<I: Input> MatchServer<I> {
         }
     }
 
-    /// Tick 0 begins now.
+    /// The first tick begins now.
     pub(super) fn begin(&mut self, now: Instant) {
         debug_assert_eq!(self.phase, Phase::Gathering, "a match begins once");
         self.phase = Phase::Running;

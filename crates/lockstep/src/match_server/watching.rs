@@ -131,6 +131,11 @@ impl<I: Input> MatchServer<I> {
         self.show_until(now, end);
     }
 
+    /// Takes all that is old enough as shown.
+    pub(super) fn skip_show(&mut self) {
+        self.show.end = self.end.minus(self.config.spectator_delay.into());
+    }
+
     /// After the end: shows the rest to those who are behind, in its time.
     pub(super) fn run_show(&mut self, now: Instant) {
         self.audience.on_timeout(now, &mut self.generator);

@@ -1,6 +1,6 @@
 //! How a peer leaves, and how those who stay go on without it; the agreement is [`View`]'s.
 //!
-//! [`View`]: super::view::View
+//! [`View`]: crate::view::View
 
 #![warn(clippy::arithmetic_side_effects)]
 
@@ -8,12 +8,12 @@ use core::time::Duration;
 
 use wire::{Instant, Seat};
 
-use super::view::Heard;
 use super::{MeshClose, MeshEvent, MeshPeer, State};
 use crate::Tick;
 use crate::event::LeaveReason;
 use crate::input::Input;
 use crate::message::{Decision, MeshMessage, Statement, Ticks, bit};
+use crate::view::Heard;
 
 /// Times that a leave is said: at 5 % loss all are lost once in 8,000.
 pub(super) const LEAVE_COPIES: u8 = 3;

@@ -13,7 +13,6 @@ use super::lane::{Lane, lane_shape};
 use super::link::Link;
 use super::own::Own;
 use super::sending::Due;
-use super::view::View;
 use super::{EVENTS_MAX, MeshConfig, MeshConfigError, MeshEvent, MeshPeer, MeshStats, State};
 use crate::body::Body;
 use crate::bundle::Shape;
@@ -24,6 +23,7 @@ use crate::message::{MESH_DELAY_MAX, MESH_SEATS_MAX, PLAY_HEAD_LEN_MAX, Terms};
 use crate::repair::{RUN_LEN_SMALL, RepairLimits};
 use crate::stepper::{Stepper, WINDOW_MAX};
 use crate::turn::Row;
+use crate::view::View;
 use crate::{PeerId, Tick};
 
 /// Ticks whose log hashes are kept: more than from the oldest save of the longest window to the

@@ -117,6 +117,16 @@ pub struct Bundles<'a> {
 }
 
 impl<'a> Bundles<'a> {
+    /// Takes `bytes` that are whole, well-formed bundles and nothing else.
+    pub(super) fn check(bytes: &'a [u8], shape: Shape) -> Result<Self, DecodeError> {
+        let mut rest = bytes;
+        while !rest.is_empty() {
+            let len = bundle::check(rest, shape)?;
+            rest = rest.get(len..).ok_or(DecodeError::Malformed)?;
+        }
+        Ok(Self { bytes, shape })
+    }
+
     /// Returns the bundles, one for each tick.
     pub fn iter(&self) -> impl Iterator<Item = &'a [u8]> + use<'a> {
         let Self { mut bytes, shape } = *self;
@@ -227,18 +237,13 @@ fn decode_turns(mut reader: Reader<'_>, kind: u8, shape: Shape) -> Result<Turns<
     } else {
         None
     };
-    let bytes = reader.take_rest();
-    let mut rest = bytes;
-    while !rest.is_empty() {
-        let len = bundle::check(rest, shape)?;
-        rest = rest.get(len..).ok_or(DecodeError::Malformed)?;
-    }
+    let bundles = Bundles::check(reader.take_rest(), shape)?;
     Ok(Turns {
         next_input_low,
         slack: slack.cast_signed(),
         first_low,
         wanted_low,
-        bundles: Bundles { bytes, shape },
+        bundles,
     })
 }
 

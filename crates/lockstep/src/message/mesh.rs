@@ -19,7 +19,10 @@ pub(crate) use parting::{write_decision, write_statement};
 pub(crate) use play::write_play_head;
 pub use play::{LEAD_UNKNOWN, LaneBundles, LaneHashes, PLAY_HEAD_LEN_MAX, Play, PlayHead, QUIET};
 
-use parting::{decode_decision, decode_statement};
+pub(super) use parting::{
+    decode_decision, decode_statement, write_decision_body, write_statement_body,
+};
+
 use play::decode_play;
 
 /// Most seats of a mesh: one bit each in a set of seats.

@@ -3,8 +3,8 @@
 use core::time::Duration;
 
 use lockstep::{
-    ClientEvent, ClosePolicy, CloseReason, Origin, ServerEvent, SlowCause, SlowPolicy, StallCause,
-    Tick,
+    ClientEvent, ClosePolicy, CloseReason, LeaveReason, Origin, ServerEvent, SlowCause, SlowPolicy,
+    StallCause, SubmitError, Tick,
 };
 use netsim::{for_each_seed, test_site};
 use wire::{Seat, Seed};
@@ -268,4 +268,61 @@ fn a_player_whose_simulation_is_slow_is_put_out_where_that_is_asked_for() {
     let closed = ClientEvent::Closed(CloseReason::Slow);
     assert_eq!(world.players[1].events.last(), Some(&closed));
     assert!(world.players[0].states.len() > 1_300);
+}
+
+#[test]
+fn a_player_whose_simulation_is_slow_watches_on_where_that_is_asked_for() {
+    for percent in [0, 5] {
+        let mut config = config(3);
+        config.slow = SlowPolicy::Demote;
+        let mut world = World::new(12, config, Link::lossy(percent), pad);
+        world.run(120);
+        world.players[1].is_frozen = true;
+        world.run_for(Duration::from_secs(11));
+        assert_eq!(world.server.spectator_count(), 1);
+        world.players[1].is_frozen = false;
+        world.run_for(Duration::from_secs(2));
+        let player = &mut world.players[1];
+        assert!(player.machine.is_spectator());
+        let refused = player.machine.submit(world.now, &1);
+        assert_eq!(refused, Err(SubmitError::Spectator));
+        let is_watching = |event: &&ClientEvent| matches!(event, ClientEvent::Watching { .. });
+        assert_eq!(player.events.iter().filter(is_watching).count(), 1);
+        let is_left = |event: &&ServerEvent| {
+            matches!(
+                event,
+                ServerEvent::Left {
+                    seat: Seat(1),
+                    reason: LeaveReason::Slow,
+                    ..
+                }
+            )
+        };
+        assert_eq!(world.server_events.iter().filter(is_left).count(), 1);
+        // It sees what the others play, its seat is absent, and it is asked for no hashes.
+        let len = world.players[1].states.len();
+        assert!(len > 760, "{len}");
+        assert_eq!(world.players[1].states, world.players[0].states[..len]);
+        assert_eq!(world.players[1].own.last().unwrap().1, Origin::Absent);
+        assert_eq!(world.server.stats().spectators.dropped_malformed, 0);
+    }
+}
+
+#[test]
+fn a_slow_player_is_put_out_where_nobody_more_may_watch_or_spectators_are_behind() {
+    for (most, delay) in [(0, 0), (8, 60)] {
+        let mut config = config(3);
+        config.slow = SlowPolicy::Demote;
+        config.spectators_max = most;
+        config.spectator_delay = delay;
+        let mut world = World::new(13, config, Link::perfect(), pad);
+        world.run(120);
+        world.players[1].is_frozen = true;
+        world.run_for(Duration::from_secs(21));
+        world.players[1].is_frozen = false;
+        world.run_for(Duration::from_secs(1));
+        let closed = ClientEvent::Closed(CloseReason::Slow);
+        assert_eq!(world.players[1].events.last(), Some(&closed));
+        assert_eq!(world.server.spectator_count(), 0);
+    }
 }

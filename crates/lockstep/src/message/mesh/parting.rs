@@ -50,7 +50,7 @@ pub struct Decision {
 /// A tick for each seat.
 pub type Ticks = [Tick; MESH_SEATS_MAX as usize];
 
-pub(super) fn decode_statement(
+pub(in crate::message) fn decode_statement(
     reader: &mut Reader<'_>,
     shape: Shape,
 ) -> Result<Statement, DecodeError> {
@@ -69,7 +69,7 @@ pub(super) fn decode_statement(
     })
 }
 
-pub(super) fn decode_decision(
+pub(in crate::message) fn decode_decision(
     reader: &mut Reader<'_>,
     shape: Shape,
 ) -> Result<Decision, DecodeError> {
@@ -119,8 +119,17 @@ fn is_within(seats: Seats, shape: Shape) -> bool {
 
 /// Appends a statement for a match of `seats`.
 pub(crate) fn write_statement(out: &mut Vec<u8>, statement: &Statement, seats: u16) {
+    Writer::new(out).u8(MESH_STATEMENT);
+    write_statement_body(out, statement, seats);
+}
+
+/// Appends what stands behind the kind of a statement.
+pub(in crate::message) fn write_statement_body(
+    out: &mut Vec<u8>,
+    statement: &Statement,
+    seats: u16,
+) {
     let mut writer = Writer::new(out);
-    writer.u8(MESH_STATEMENT);
     writer.u16(statement.members);
     writer.u16(statement.suspects);
     writer.u16(statement.gone);
@@ -130,8 +139,13 @@ pub(crate) fn write_statement(out: &mut Vec<u8>, statement: &Statement, seats: u
 
 /// Appends a decision for a match of `seats`.
 pub(crate) fn write_decision(out: &mut Vec<u8>, decision: &Decision, seats: u16) {
+    Writer::new(out).u8(MESH_DECISION);
+    write_decision_body(out, decision, seats);
+}
+
+/// Appends what stands behind the kind of a decision.
+pub(in crate::message) fn write_decision_body(out: &mut Vec<u8>, decision: &Decision, seats: u16) {
     let mut writer = Writer::new(out);
-    writer.u8(MESH_DECISION);
     writer.u16(decision.members);
     writer.u16(decision.next);
     writer.u16(decision.gone);

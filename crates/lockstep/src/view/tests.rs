@@ -339,3 +339,19 @@ fn a_decision_must_be_of_this_view_of_what_was_stated_and_keep_what_is_held() {
     assert_eq!(view.on_decision(0, &right, &ours), Heard::Installed(right));
     assert_eq!((view.members(), view.suspects()), (3, 0));
 }
+
+#[test]
+fn a_view_is_enough_with_more_than_half_or_half_with_the_lowest() {
+    let mut view = View::new(1, 4);
+    for seats in 0_u16..16 {
+        let count = seats.count_ones();
+        let is_enough = count > 2 || (count == 2 && seats & 1 != 0);
+        assert_eq!(view.is_enough(seats), is_enough, "{seats:#06b}");
+    }
+    // Who said that it goes is counted no more, also where it was the lowest.
+    view.on_gone(1);
+    assert!(view.is_enough(0b0110));
+    assert!(view.is_enough(0b1100));
+    assert!(!view.is_enough(0b0011), "one of three");
+    assert_eq!(view.epoch(), 0);
+}

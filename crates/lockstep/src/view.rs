@@ -1,4 +1,5 @@
-//! Who plays, and how those who stay agree on who left and when.
+//! Who plays, and how those who stay agree on who left and when; for a mesh, and for those who choose
+//! a new host.
 //!
 //! A *view* is a set of members. A peer that a member gives up is *suspected*, for as long as the
 //! view lasts, and nothing it sends is listened to any more; so what is held of its inputs stands
@@ -42,7 +43,7 @@ use crate::message::{Decision, Seats, Statement, Ticks, bit};
 
 /// One peer's part in the agreement.
 #[derive(Debug)]
-pub(super) struct View {
+pub(crate) struct View {
     me: u16,
     members: Seats,
     /// Members that are given up; grows until a decision.
@@ -53,11 +54,13 @@ pub(super) struct View {
     stated: [Option<Statement>; 16],
     /// The decision that made this view.
     last: Option<Decision>,
+    /// Decisions so far: each takes a member away, so no more than 15.
+    epoch: u8,
 }
 
 /// What became of a decision that was heard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Heard {
+pub(crate) enum Heard {
     /// It is of another view, or no honest one.
     Ignored,
     /// It made a new view.
@@ -67,7 +70,7 @@ pub(super) enum Heard {
 }
 
 impl View {
-    pub(super) fn new(me: u16, seats: u16) -> Self {
+    pub(crate) fn new(me: u16, seats: u16) -> Self {
         Self {
             me,
             members: (0..seats).map(bit).fold(0, |all, one| all | one),
@@ -75,39 +78,45 @@ impl View {
             gone: 0,
             stated: [None; 16],
             last: None,
+            epoch: 0,
         }
     }
 
-    pub(super) const fn members(&self) -> Seats {
+    /// How many views there were before.
+    pub(crate) const fn epoch(&self) -> u8 {
+        self.epoch
+    }
+
+    pub(crate) const fn members(&self) -> Seats {
         self.members
     }
 
-    pub(super) const fn suspects(&self) -> Seats {
+    pub(crate) const fn suspects(&self) -> Seats {
         self.suspects
     }
 
     /// Members that are listened to, other than ourselves.
-    pub(super) fn others(&self) -> Seats {
+    pub(crate) fn others(&self) -> Seats {
         self.members & !self.suspects & !bit(self.me)
     }
 
-    pub(super) const fn gone(&self) -> Seats {
+    pub(crate) const fn gone(&self) -> Seats {
         self.gone
     }
 
-    pub(super) const fn last(&self) -> Option<&Decision> {
+    pub(crate) const fn last(&self) -> Option<&Decision> {
         self.last.as_ref()
     }
 
     /// Gives up `seats`; returns whether any was listened to.
-    pub(super) fn suspect(&mut self, seats: Seats) -> bool {
+    pub(crate) fn suspect(&mut self, seats: Seats) -> bool {
         let new = seats & self.others();
         self.suspects |= new;
         new != 0
     }
 
     /// Takes word of `seats` that they go; returns whether any was listened to.
-    pub(super) fn on_gone(&mut self, seats: Seats) -> bool {
+    pub(crate) fn on_gone(&mut self, seats: Seats) -> bool {
         self.gone |= seats & self.members & !bit(self.me);
         self.suspect(self.gone)
     }
@@ -117,7 +126,7 @@ impl View {
     ///
     /// Where two suspect each other and both are alive to us, the one with the lower seat stays:
     /// all who hear both choose alike, in whatever order they hear it.
-    pub(super) fn on_statement(&mut self, from: u16, statement: &Statement, alive: Seats) -> bool {
+    pub(crate) fn on_statement(&mut self, from: u16, statement: &Statement, alive: Seats) -> bool {
         if statement.members != self.members || self.others() & bit(from) == 0 {
             return false;
         }
@@ -142,7 +151,7 @@ impl View {
 
     /// Returns what to tell the other members while anybody is suspected; `held` is the first tick
     /// that we lack of each seat.
-    pub(super) fn statement(&self, held: &Ticks) -> Option<Statement> {
+    pub(crate) fn statement(&self, held: &Ticks) -> Option<Statement> {
         if self.suspects == 0 {
             return None;
         }
@@ -161,16 +170,21 @@ impl View {
     }
 
     /// Returns whether those we listen to and ourselves are too few to play on.
-    pub(super) const fn is_too_few(&self) -> bool {
+    pub(crate) const fn is_too_few(&self) -> bool {
+        !self.is_enough(self.staying())
+    }
+
+    /// Returns whether `seats` are more than half of the members who have not said that they go, or
+    /// half with the lowest seat among them.
+    pub(crate) const fn is_enough(&self, seats: Seats) -> bool {
         let counted = self.members & !self.gone;
-        let (all, staying) = (counted.count_ones(), self.staying().count_ones());
-        let has_lowest = self.staying() & lowest(counted) != 0;
-        let twice = staying.saturating_mul(2);
-        twice < all || (twice == all && !has_lowest)
+        let seats = seats & counted;
+        let (all, twice) = (counted.count_ones(), seats.count_ones().saturating_mul(2));
+        twice > all || (twice == all && seats & lowest(counted) != 0)
     }
 
     /// Makes the next view, if all who stay have stated the same.
-    pub(super) fn decide(&mut self, held: &Ticks) -> Option<Decision> {
+    pub(crate) fn decide(&mut self, held: &Ticks) -> Option<Decision> {
         if self.suspects == 0 || self.is_too_few() {
             return None;
         }
@@ -195,7 +209,7 @@ impl View {
     }
 
     /// Takes a decision of another member.
-    pub(super) fn on_decision(&mut self, from: u16, decision: &Decision, held: &Ticks) -> Heard {
+    pub(crate) fn on_decision(&mut self, from: u16, decision: &Decision, held: &Ticks) -> Heard {
         let Decision {
             members,
             next,
@@ -235,6 +249,7 @@ impl View {
         self.gone |= decision.gone & !bit(self.me);
         self.stated = [None; 16];
         self.last = Some(*decision);
+        self.epoch = self.epoch.saturating_add(1);
     }
 
     /// Members who are not suspected.

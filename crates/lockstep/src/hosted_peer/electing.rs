@@ -1,0 +1,254 @@
+//! How those who stay agree that the host, or somebody else, is gone; the agreement is [`View`]'s.
+//!
+//! [`View`]: crate::view::View
+
+#![warn(clippy::arithmetic_side_effects)]
+
+use core::time::Duration;
+
+use wire::{Instant, Seat};
+
+use super::{HostedClose, HostedEvent, HostedPeer, SELF, State};
+use crate::Tick;
+use crate::event::LeaveReason;
+use crate::input::Input;
+use crate::message::{Decision, Seats, Statement, Ticks, bit};
+use crate::view::Heard;
+
+/// Part of `patience` between two words that we are there: four, so that one that is lost is no
+/// silence. Who was not heard for so long in an election, in which all speak more often, may be gone.
+const PRESENCES: u32 = 4;
+
+/// Time between statements, doubts and questions, give or take a quarter by lot.
+const REPEAT_INTERVAL: Duration = Duration::from_millis(40);
+
+impl<I: Input> HostedPeer<I> {
+    /// Suspects the host, where those who do not hear it are enough for a view.
+    pub(super) fn elect_if_enough(&mut self, now: Instant) {
+        if self.state != State::Playing || self.is_host() || !self.is_doubtful {
+            return;
+        }
+        let others = self.others() & !bit(self.host.0);
+        let doubtful = self.those(others, |link| link.is_doubtful(now)) | bit(self.seat.0);
+        if self.view.is_enough(doubtful) && self.view.suspect(bit(self.host.0)) {
+            self.on_suspicion(now);
+        }
+    }
+
+    /// Tells the others whom we give up now, and decides where that can be.
+    pub(super) fn on_suspicion(&mut self, now: Instant) {
+        if self.view.is_too_few() {
+            self.close(HostedClose::TooFew);
+            return;
+        }
+        if self.view.suspects() & bit(self.host.0) != 0
+            && matches!(self.state, State::Playing | State::Taking { .. })
+        {
+            self.state = State::Electing { since: now };
+            self.tell(HostedEvent::HostLost { host: self.host });
+        }
+        self.due.presence = 0;
+        self.due.statement = self.others();
+        self.beat_at = self.repeat_at(now);
+        self.decide(now);
+    }
+
+    /// Gives up `seats`, who are silent or were put out.
+    pub(super) fn suspect(&mut self, now: Instant, seats: Seats) {
+        if seats & self.others() != 0 && self.view.suspect(seats) {
+            self.on_suspicion(now);
+        }
+    }
+
+    pub(super) fn on_statement(
+        &mut self,
+        now: Instant,
+        from: u16,
+        epoch: u8,
+        statement: &Statement,
+    ) {
+        if let Some(last) = self.view.last()
+            && last.members == statement.members
+        {
+            self.due.decision |= bit(from);
+            return;
+        }
+        if epoch != self.view.epoch() || statement.members != self.view.members() {
+            self.count_view();
+            return;
+        }
+        if let State::Ousted { .. } = self.state {
+            return;
+        }
+        let is_against_us = statement.suspects & bit(self.seat.0) != 0;
+        if is_against_us && (self.is_host() || from == self.host.0) {
+            self.on_ousted(now);
+            return;
+        }
+        let host = usize::from(self.host.0);
+        let held = statement.held.get(host).copied().unwrap_or_default();
+        if let Some(link) = self.link_mut(from) {
+            link.held = held;
+        }
+        // Enough did not hear the host before any of them stated so.
+        let recent = self.recent();
+        let alive = self.those(self.others(), |link| !link.is_silent(now, recent));
+        if self
+            .view
+            .on_statement(from, statement, alive & !bit(self.host.0))
+        {
+            self.on_suspicion(now);
+        } else {
+            self.decide(now);
+        }
+    }
+
+    pub(super) fn on_decision(&mut self, now: Instant, from: u16, epoch: u8, decision: &Decision) {
+        if self.view.last() == Some(decision) {
+            return;
+        }
+        let is_next = epoch == self.view.epoch().saturating_add(1);
+        let is_in = decision.next & bit(self.seat.0) != 0;
+        if (is_in && !is_next) || epoch <= self.view.epoch() {
+            self.count_view();
+            return;
+        }
+        let left = self.view.members() & !decision.next;
+        match self.view.on_decision(from, decision, &self.held_ends()) {
+            Heard::Ignored => self.count_view(),
+            Heard::Out(_) => {
+                // The first change of hosts that we were not part of.
+                let cuts = decision.cuts.iter().zip(0..);
+                let cuts = cuts.filter(|(_, seat)| left & bit(*seat) != 0);
+                let cut = cuts.map(|(cut, _)| *cut).min().unwrap_or_default();
+                let tick = cut.min(self.held_end());
+                self.close(HostedClose::LeftOut { tick });
+            }
+            Heard::Installed(decision) => self.on_installed(now, &decision),
+        }
+    }
+
+    /// Waits to be told up to where our history is the others'.
+    #[expect(
+        clippy::arithmetic_side_effects,
+        reason = "arithmetic on instants saturates"
+    )]
+    fn on_ousted(&mut self, now: Instant) {
+        self.server = None;
+        self.state = State::Ousted {
+            until: now + self.config.patience.saturating_mul(4),
+        };
+        self.beat_at = self.repeat_at(now);
+    }
+
+    fn decide(&mut self, now: Instant) {
+        if let State::Ousted { .. } = self.state {
+            return;
+        }
+        if let Some(decision) = self.view.decide(&self.held_ends()) {
+            self.due.decision |= self.others();
+            self.on_installed(now, &decision);
+        }
+    }
+
+    /// Goes on in the next view.
+    fn on_installed(&mut self, now: Instant, decision: &Decision) {
+        let left = decision.members & !decision.next;
+        let host = self.host;
+        let cut = decision.cuts.get(usize::from(host.0)).copied();
+        for seat in (0..16).filter(|seat| left & bit(*seat) != 0) {
+            self.on_left(now, Seat(seat), decision);
+        }
+        for link in self.links.iter_mut().flatten() {
+            link.forgive(now);
+        }
+        self.is_doubtful = false;
+        self.due.statement = 0;
+        self.beat_at = now;
+        if left & bit(host.0) != 0 {
+            self.follow_next(now, cut.unwrap_or_default());
+        }
+        if self.view.suspects() != 0 {
+            self.on_suspicion(now);
+        }
+    }
+
+    fn on_left(&mut self, now: Instant, seat: Seat, decision: &Decision) {
+        let cut = decision.cuts.get(usize::from(seat.0)).copied();
+        if let Some(place) = self.cuts.get_mut(usize::from(seat.0)) {
+            *place = cut.unwrap_or_default();
+        }
+        let peer = self.link(seat.0).map(|link| link.peer);
+        if let (Some(server), Some(peer)) = (&mut self.server, peer) {
+            server.leave(now, peer);
+        }
+        let reason = if self.view.gone() & bit(seat.0) == 0 {
+            LeaveReason::Removed
+        } else {
+            LeaveReason::Quit
+        };
+        self.tell(HostedEvent::Left { seat, reason });
+    }
+
+    /// Goes on with the next host, which closes `next` and all later ticks.
+    fn follow_next(&mut self, now: Instant, next: Tick) {
+        let lowest = self.view.members().trailing_zeros();
+        self.host = Seat(u16::try_from(lowest).unwrap_or(u16::MAX));
+        self.stats.migrations = self.stats.migrations.saturating_add(1);
+        let peer = self.link(self.host.0).map_or(SELF, |link| link.peer);
+        self.client.migrate(now, peer, next);
+        self.tell(HostedEvent::Migrated {
+            host: self.host,
+            epoch: self.view.epoch(),
+            tick: next,
+        });
+        self.state = State::Playing;
+        if self.is_host() {
+            self.state = State::Taking { since: now, next };
+            self.take(now);
+        }
+    }
+
+    /// What a statement says of ticks, by seat: for who is out, what was decided; for members, up to
+    /// where we hold the closed ticks where the host is among those we give up, and else nothing.
+    pub(super) fn held_ends(&self) -> Ticks {
+        let held = if self.view.suspects() & bit(self.host.0) != 0 {
+            self.held_end()
+        } else {
+            Tick(u32::MAX)
+        };
+        let mut ticks = self.cuts;
+        for (tick, seat) in ticks.iter_mut().zip(0..self.shape.seats) {
+            if self.view.members() & bit(seat) != 0 {
+                *tick = held;
+            }
+        }
+        ticks
+    }
+
+    #[expect(
+        clippy::arithmetic_side_effects,
+        reason = "arithmetic on instants saturates"
+    )]
+    pub(super) fn repeat_at(&mut self, now: Instant) -> Instant {
+        now + self.spread(REPEAT_INTERVAL)
+    }
+
+    /// The time between two words that we are there.
+    #[expect(clippy::arithmetic_side_effects, reason = "`PRESENCES` is not 0")]
+    pub(super) fn recent(&self) -> Duration {
+        self.config.patience / PRESENCES
+    }
+
+    /// `span`, give or take a quarter by lot.
+    pub(super) fn spread(&mut self, span: Duration) -> Duration {
+        let nanos = u64::try_from(span.as_nanos()).unwrap_or(u64::MAX);
+        let quarter = nanos / 4;
+        let (low, high) = (nanos.saturating_sub(quarter), nanos.saturating_add(quarter));
+        Duration::from_nanos(self.generator.between(low, high))
+    }
+
+    const fn count_view(&mut self) {
+        self.stats.dropped_view = self.stats.dropped_view.saturating_add(1);
+    }
+}

@@ -1,0 +1,99 @@
+//! What one player knows of another.
+
+use core::time::Duration;
+
+use wire::Instant;
+
+use crate::{PeerId, Tick};
+
+/// Another player of the match.
+#[derive(Debug)]
+pub(super) struct Link {
+    /// The driver's number for it.
+    pub(super) peer: PeerId,
+    /// When it was last heard, other than in doubt; at first, when we began.
+    heard_at: Instant,
+    /// Whether it ever was.
+    is_met: bool,
+    /// When it last spoke to us as to its host.
+    followed_at: Option<Instant>,
+    /// When it last said that it does not hear the host.
+    doubted_at: Option<Instant>,
+    /// Since when its silence counts towards giving it up: no earlier than we last slept.
+    awake_at: Instant,
+    /// Up to where it stated that it holds closed ticks.
+    pub(super) held: Tick,
+    /// First tick that it asked for.
+    pub(super) asked: Option<Tick>,
+}
+
+/// How long a doubt lasts: those who doubt say so each 40 ms.
+const DOUBT_LASTS: Duration = Duration::from_millis(250);
+
+impl Link {
+    pub(super) const fn new(peer: PeerId, now: Instant) -> Self {
+        Self {
+            peer,
+            heard_at: now,
+            is_met: false,
+            followed_at: None,
+            doubted_at: None,
+            awake_at: now,
+            held: Tick(0),
+            asked: None,
+        }
+    }
+
+    pub(super) const fn on_heard(&mut self, now: Instant) {
+        self.heard_at = now;
+        self.is_met = true;
+    }
+
+    /// Takes note that it takes us for its host.
+    pub(super) const fn on_followed(&mut self, now: Instant) {
+        self.followed_at = Some(now);
+    }
+
+    /// Takes its word that it does not hear the host, or does again.
+    pub(super) const fn set_doubt(&mut self, at: Option<Instant>) {
+        self.doubted_at = at;
+    }
+
+    /// Takes note that we slept, or that somebody new hosts: what was before is no silence.
+    pub(super) const fn forgive(&mut self, now: Instant) {
+        self.awake_at = now;
+        self.doubted_at = None;
+    }
+
+    /// Whether it was silent for longer than `patience`.
+    pub(super) fn is_silent(&self, now: Instant, patience: Duration) -> bool {
+        now.saturating_since(self.heard_at) > patience
+    }
+
+    /// Since when it counts as given up, if it stays silent: `patience` after its last word, or
+    /// twice that where it never said one.
+    pub(super) fn lost_at(&self, patience: Duration) -> Instant {
+        let patience = if self.is_met {
+            patience
+        } else {
+            patience.saturating_mul(2)
+        };
+        self.heard_at.max(self.awake_at) + patience
+    }
+
+    /// When it is doubted: after `patience`, or where it was never heard after `first`.
+    pub(super) fn doubt_at(&self, patience: Duration, first: Duration) -> Instant {
+        let patience = if self.is_met { patience } else { first };
+        self.heard_at.max(self.awake_at) + patience
+    }
+
+    pub(super) fn is_following(&self, now: Instant, patience: Duration) -> bool {
+        self.followed_at
+            .is_some_and(|at| now.saturating_since(at) <= patience)
+    }
+
+    pub(super) fn is_doubtful(&self, now: Instant) -> bool {
+        self.doubted_at
+            .is_some_and(|at| now.saturating_since(at) <= DOUBT_LASTS)
+    }
+}

@@ -1,0 +1,191 @@
+//! What players of a match send each other that one of them hosts, beside what a server and its
+//! clients do.
+
+#![warn(clippy::arithmetic_side_effects)]
+
+use wire::{Reader, Writer};
+
+use super::down::Bundles;
+use super::mesh::{
+    Decision, MESH_SEATS_MAX, Seats, Statement, decode_decision, decode_statement,
+    write_decision_body, write_statement_body,
+};
+use super::{
+    DecodeError, HOSTED_ASK, HOSTED_DECISION, HOSTED_FORWARD, HOSTED_LEAVE, HOSTED_PRESENCE,
+    HOSTED_STATEMENT, VERSION,
+};
+use crate::Tick;
+use crate::bundle::Shape;
+
+/// Bytes that stand before the bundles of a [`HostedMessage::Forward`].
+pub const FORWARD_HEAD_LEN: usize = 5;
+
+/// A datagram from one player of a hosted match to another, beyond those of servers and clients.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HostedMessage<'a> {
+    /// The sender is there.
+    Presence(Presence),
+    /// The sender goes.
+    Leave,
+    /// Whom the sender plays on without, if all others who stay say the same; if the host is one of
+    /// them, also up to where it holds the closed ticks, and that it takes no more of this host's.
+    Statement {
+        /// Views before the sender's.
+        epoch: u8,
+        /// What it states.
+        statement: Statement,
+    },
+    /// Who stays, as all who stay stated it; the lowest of them hosts, where the host is out.
+    Decision {
+        /// Views before the new one.
+        epoch: u8,
+        /// What was decided.
+        decision: Decision,
+    },
+    /// The sender is to host, and lacks closed ticks.
+    Ask {
+        /// First tick that it lacks.
+        first: Tick,
+    },
+    /// Closed ticks, in answer to that.
+    Forward {
+        /// Tick of the first bundle.
+        first: Tick,
+        /// Bundles of all seats, one for each tick.
+        bundles: Bundles<'a>,
+    },
+}
+
+/// Word that a player is there, some times in [`patience`](crate::HostedConfig::patience).
+///
+/// | field | bytes |
+/// |---|---|
+/// | kind, version | 1 each |
+/// | views before the sender's, at most 15 | 1 |
+/// | the sender's members | 2 |
+/// | doubt: 0 or 1 | 1 |
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Presence {
+    /// Views before the sender's.
+    pub epoch: u8,
+    /// Who plays, as the sender knows.
+    pub members: Seats,
+    /// Whether the sender has not heard the host of late; or, as the host, too few of the others.
+    pub is_doubtful: bool,
+}
+
+/// Reads a datagram of a hosted match of `shape`, which has at most [`MESH_SEATS_MAX`] seats.
+///
+/// Pure: nothing is allocated, and work is linear in the length of `datagram`. What is accepted is
+/// the one encoding of what it says.
+///
+/// # Errors
+///
+/// [`DecodeError`], by the first fault found; an unknown kind is a server's or a client's.
+pub fn decode_hosted(datagram: &[u8], shape: Shape) -> Result<HostedMessage<'_>, DecodeError> {
+    let mut reader = Reader::new(datagram);
+    let message = match reader.u8()? {
+        HOSTED_PRESENCE => HostedMessage::Presence(decode_presence(&mut reader, shape)?),
+        HOSTED_LEAVE => HostedMessage::Leave,
+        HOSTED_STATEMENT => HostedMessage::Statement {
+            epoch: decode_epoch(&mut reader)?,
+            statement: decode_statement(&mut reader, shape)?,
+        },
+        HOSTED_DECISION => HostedMessage::Decision {
+            epoch: decode_epoch(&mut reader)?,
+            decision: decode_decision(&mut reader, shape)?,
+        },
+        HOSTED_ASK => HostedMessage::Ask {
+            first: Tick(reader.u32()?),
+        },
+        HOSTED_FORWARD => HostedMessage::Forward {
+            first: Tick(reader.u32()?),
+            bundles: Bundles::check(reader.take_rest(), shape)?,
+        },
+        unknown => return Err(DecodeError::UnknownKind(unknown)),
+    };
+    if reader.is_empty() {
+        Ok(message)
+    } else {
+        Err(DecodeError::Malformed)
+    }
+}
+
+fn decode_presence(reader: &mut Reader<'_>, shape: Shape) -> Result<Presence, DecodeError> {
+    let version = reader.u8()?;
+    if version != VERSION {
+        return Err(DecodeError::Version(version));
+    }
+    let epoch = decode_epoch(reader)?;
+    let members = reader.u16()?;
+    let doubt = reader.u8()?;
+    let past = 16_u32.saturating_sub(shape.seats.into());
+    let is_within = members.leading_zeros() >= past;
+    if members == 0 || doubt > 1 || !is_within {
+        return Err(DecodeError::Malformed);
+    }
+    Ok(Presence {
+        epoch,
+        members,
+        is_doubtful: doubt == 1,
+    })
+}
+
+/// Each view has a member less than the one before.
+fn decode_epoch(reader: &mut Reader<'_>) -> Result<u8, DecodeError> {
+    let epoch = reader.u8()?;
+    if u16::from(epoch) < MESH_SEATS_MAX {
+        Ok(epoch)
+    } else {
+        Err(DecodeError::Malformed)
+    }
+}
+
+/// Appends word that we are there.
+pub(crate) fn write_presence(out: &mut Vec<u8>, presence: Presence) {
+    let mut writer = Writer::new(out);
+    writer.u8(HOSTED_PRESENCE);
+    writer.u8(VERSION);
+    writer.u8(presence.epoch);
+    writer.u16(presence.members);
+    writer.u8(presence.is_doubtful.into());
+}
+
+/// Appends word that we go.
+pub(crate) fn write_hosted_leave(out: &mut Vec<u8>) {
+    out.push(HOSTED_LEAVE);
+}
+
+/// Appends a statement in a match of `seats`.
+pub(crate) fn write_hosted_statement(
+    out: &mut Vec<u8>,
+    epoch: u8,
+    statement: &Statement,
+    seats: u16,
+) {
+    out.extend_from_slice(&[HOSTED_STATEMENT, epoch]);
+    write_statement_body(out, statement, seats);
+}
+
+/// Appends a decision in a match of `seats`.
+pub(crate) fn write_hosted_decision(out: &mut Vec<u8>, epoch: u8, decision: &Decision, seats: u16) {
+    out.extend_from_slice(&[HOSTED_DECISION, epoch]);
+    write_decision_body(out, decision, seats);
+}
+
+/// Appends a question for the closed ticks from `first` on.
+pub(crate) fn write_hosted_ask(out: &mut Vec<u8>, first: Tick) {
+    let mut writer = Writer::new(out);
+    writer.u8(HOSTED_ASK);
+    writer.u32(first.0);
+}
+
+/// Appends what stands before the bundles of its answer.
+pub(crate) fn write_hosted_forward_head(out: &mut Vec<u8>, first: Tick) {
+    let mut writer = Writer::new(out);
+    writer.u8(HOSTED_FORWARD);
+    writer.u32(first.0);
+}
+
+#[cfg(test)]
+mod tests;

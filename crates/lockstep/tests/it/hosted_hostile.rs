@@ -1,0 +1,134 @@
+//! A player who lies to the others of a hosted match: it may end the match for some, and never makes
+//! two of one.
+
+use core::time::Duration;
+
+use lockstep::HostedClose;
+use netsim::{for_each_seed, test_site};
+use wire::{Arrival, Generator, Seed};
+
+use crate::hosted_world::{HostedWorld, hosted};
+use crate::mesh_world::peer;
+use crate::world::{Link, pad};
+
+/// Something that the player of `liar` might say of who plays, in a match of `count` in whatever
+/// view.
+fn lie(generator: &mut Generator, epoch: u8, members: u16, liar: usize) -> Vec<u8> {
+    let ours = 1 << liar;
+    let any = u16::try_from(generator.below(1 << 6)).unwrap() & members;
+    let [high, low] = members.to_be_bytes();
+    let ticks = |out: &mut Vec<u8>, generator: &mut Generator, seats: u32| {
+        for _ in 0..seats {
+            out.extend_from_slice(&u32::try_from(generator.below(1_000)).unwrap().to_be_bytes());
+        }
+    };
+    let out = |staying: u16| 6 - staying.count_ones();
+    match generator.below(6) {
+        0 => vec![0x50, 2, epoch, high, low, 1],
+        1 | 2 => {
+            let [suspects_high, suspects] = (any & !ours).to_be_bytes();
+            let mut said = vec![0x52, epoch, high, low, suspects_high, suspects, 0, 0];
+            ticks(&mut said, generator, out(members & !any | ours));
+            said
+        }
+        3 | 4 => {
+            let next = any | ours;
+            let [next_high, next_low] = next.to_be_bytes();
+            let mut said = vec![0x53, epoch + 1, high, low, next_high, next_low, 0, 0];
+            ticks(&mut said, generator, out(next));
+            said
+        }
+        // Four quiet ticks of some host, passed on.
+        _ => {
+            let mut said = vec![0x55, 0, 0];
+            said.extend_from_slice(&u16::try_from(generator.below(500)).unwrap().to_be_bytes());
+            said.extend_from_slice(&[0x20; 4]);
+            said
+        }
+    }
+}
+
+#[test]
+fn sim_ls_16_a_player_who_lies_about_who_plays_never_makes_two_matches() {
+    for_each_seed(&test_site!(), 60, |seed| {
+        let mut generator = seed.generator(50);
+        let host = u16::try_from(generator.below(6)).unwrap();
+        let mut world = HostedWorld::new(seed, &hosted(6, host), Link::lossy(3), pad);
+        world.run_for(Duration::from_secs(2));
+        let liar = usize::try_from(generator.below(6)).unwrap();
+        if generator.chance(500_000) {
+            let host = world.host();
+            world.players[host].is_paused = host != liar;
+        }
+        for _ in 0..generator.between(1, 40) {
+            let machine = &world.players[liar].machine;
+            let members = machine.members().fold(0, |all, seat| all | 1 << seat.0);
+            let said = lie(&mut generator, machine.epoch(), members, liar);
+            let to = usize::try_from(generator.below(6)).unwrap();
+            if to != liar {
+                world.send(liar, to, &said);
+            }
+            world.run_for(Duration::from_millis(generator.below(150)));
+        }
+        world.run_for(Duration::from_secs(25));
+        // Whoever goes on is with more than half of some view, and so with all others who do; the
+        // liar may be told and tell whatever it likes.
+        let honest: Vec<_> = world.on().into_iter().filter(|on| *on != liar).collect();
+        let before: Vec<_> = honest
+            .iter()
+            .map(|on| world.players[*on].states.len())
+            .collect();
+        world.run_for(Duration::from_secs(1));
+        let moving: Vec<_> = honest
+            .iter()
+            .zip(before)
+            .filter(|(on, before)| world.players[**on].states.len() > *before)
+            .map(|(on, _)| *on)
+            .collect();
+        for on in &moving {
+            let (one, other) = (&world.players[moving[0]], &world.players[*on]);
+            assert_eq!(one.machine.host(), other.machine.host());
+            let len = one.states.len().min(other.states.len());
+            assert!(one.turns[..len] == other.turns[..len]);
+        }
+    });
+}
+
+#[test]
+fn ls_16_one_alone_ousts_no_host_by_doubt() {
+    let mut world = HostedWorld::new(Seed::from_number(3), &hosted(4, 0), Link::lossy(1), pad);
+    world.run_for(Duration::from_secs(1));
+    for _ in 0..200 {
+        for to in [0, 1, 2] {
+            world.send(3, to, &[0x50, 2, 0, 0, 0x0f, 1]);
+        }
+        world.run_for(Duration::from_millis(20));
+    }
+    world.assert_progress(&[0, 1, 2, 3]);
+    assert_eq!(world.players[1].machine.epoch(), 0);
+}
+
+#[test]
+fn ls_16_a_former_hosts_ticks_are_dropped_and_counted() {
+    let mut world = HostedWorld::new(Seed::from_number(4), &hosted(3, 0), Link::perfect(), pad);
+    world.run_for(Duration::from_secs(1));
+    world.players[0].is_paused = true;
+    world.run_for(Duration::from_secs(3));
+    let before = *world.players[2].machine.stats();
+    let end = world.players[2].machine.ticks_confirmed();
+    let [_, _, high, low] = end.to_be_bytes();
+    let now = world.local(2);
+    // Four ticks of which seat 0 presses a button in each, and then one of a player who never hosted.
+    let mut turns = [0x82, 0, 0, 0x80, high, low, 0x20, 0x20, 0x20, 0x20];
+    let machine = &mut world.players[2].machine;
+    machine.handle_datagram(now, Arrival::from(peer(0)), &mut turns);
+    assert_eq!(machine.ticks_confirmed(), end);
+    let stats = machine.stats();
+    assert_eq!(stats.dropped_unknown_peer, before.dropped_unknown_peer + 1);
+    let mut turns = [0x82, 0, 0, 0x80, high, low, 0x20, 0x20, 0x20, 0x20];
+    let machine = &mut world.players[1].machine;
+    machine.handle_datagram(now, Arrival::from(peer(2)), &mut turns);
+    world.run_for(Duration::from_secs(1));
+    world.assert_progress(&[1, 2]);
+    assert_ne!(world.players[1].closed(), Some(HostedClose::Unserved));
+}

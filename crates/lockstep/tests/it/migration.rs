@@ -1,0 +1,491 @@
+//! The host is killed, sleeps, leaves or is cut off; the others go on with the same match.
+
+use core::time::Duration;
+
+use lockstep::{
+    ClientConfig, ClientPeer, CloseReason, HostedClose, HostedConfigError, HostedEvent, HostedPeer,
+    JoinError, LeaveReason, Origin, PeerId, Phase, Tick,
+};
+use netsim::{for_each_seed, test_site};
+use wire::{Arrival, Generator, Instant, Seat, Seed};
+
+use crate::hosted_world::{HostedWorld, hosted, others};
+use crate::mesh_world::peers;
+use crate::world::{Link, MATCH, pad, seat};
+
+/// A link drawn by `generator`, up to a bad one.
+fn any_link(generator: &mut Generator) -> Link {
+    Link {
+        latency: Duration::from_millis(generator.below(60)),
+        jitter: Duration::from_millis(generator.below(30)),
+        loss: u32::try_from(generator.below(100_000)).unwrap(),
+        duplicate: 20_000,
+        corrupt: 0,
+    }
+}
+
+/// A match of `seats` begun by anybody, in lockstep or with rollback, over any links and clocks.
+fn any_world(seed: Seed, generator: &mut Generator, seats: u64) -> HostedWorld<u16> {
+    let mut config = hosted(
+        u16::try_from(seats).unwrap(),
+        u16::try_from(generator.below(seats)).unwrap(),
+    );
+    config.client.window = u8::try_from(generator.below(2) * 9).unwrap();
+    let mut world = HostedWorld::new(seed, &config, Link::perfect(), pad);
+    for row in &mut world.links {
+        for link in row {
+            *link = any_link(generator);
+        }
+    }
+    for player in &mut world.players {
+        player.drift_ppm = i64::try_from(generator.below(401)).unwrap() - 200;
+    }
+    world
+}
+
+/// Whether `side` may go on without the others: more than half, or half with seat 0.
+fn is_enough(side: &[usize], count: usize) -> bool {
+    side.len() * 2 > count || (side.len() * 2 == count && side.contains(&0))
+}
+
+fn millis(generator: &mut Generator, low: u64, high: u64) -> Duration {
+    Duration::from_millis(generator.between(low, high))
+}
+
+#[test]
+fn sim_ls_16_killing_the_host_at_any_tick_keeps_agreement_and_finality() {
+    for_each_seed(&test_site!(), 60, |seed| {
+        let mut generator = seed.generator(30);
+        let count = usize::try_from(generator.between(2, 6)).unwrap();
+        let mut world = any_world(seed, &mut generator, count as u64);
+        world.run_for(millis(&mut generator, 0, 4_000));
+        let host = world.host();
+        world.players[host].is_paused = true;
+        let left = others(count, host);
+        let before: Vec<_> = left
+            .iter()
+            .map(|index| world.players[*index].states.clone())
+            .collect();
+        let ticks = before.iter().map(Vec::len).max().unwrap();
+        if !is_enough(&left, count) {
+            // One of two cannot tell whether the other is gone or itself: the lower seat plays on.
+            world.run_for(Duration::from_secs(21));
+            assert_eq!(world.players[left[0]].closed(), Some(HostedClose::TooFew));
+            return;
+        }
+        // Who never heard the first host waits for 10 s.
+        world.run_until(&left, ticks + 120, Duration::from_secs(16));
+        for (index, before) in left.iter().zip(&before) {
+            let player = &world.players[*index];
+            assert!(
+                player.states.len() >= ticks + 120,
+                "{}",
+                player.states.len()
+            );
+            assert!(player.states[..before.len()] == before[..], "finality");
+            assert_eq!(player.hosts().len(), 1);
+            assert_eq!(player.hosts()[0].0, seat(left[0]));
+            assert_eq!(player.machine.epoch(), 1);
+            // Nobody plays for the one who is gone, and all others do again.
+            for (seat, (_, origin)) in player.turns.last().unwrap().iter().enumerate() {
+                assert_eq!(*origin == Origin::Absent, seat == host, "{seat}");
+            }
+        }
+        world.assert_progress(&left);
+    });
+}
+
+#[test]
+fn sim_ls_16_the_next_host_is_killed_too_later_or_at_once() {
+    for_each_seed(&test_site!(), 40, |seed| {
+        let mut generator = seed.generator(31);
+        let count = usize::try_from(generator.between(5, 7)).unwrap();
+        let mut world = any_world(seed, &mut generator, count as u64);
+        world.run_for(millis(&mut generator, 300, 2_500));
+        let host = world.host();
+        world.players[host].is_paused = true;
+        let next = others(count, host)[0];
+        // Patience is 1 s: at once, while the others choose, as it takes over, or later.
+        if generator.chance(700_000) {
+            world.run_for(millis(&mut generator, 0, 2_500));
+        }
+        world.players[next].is_paused = true;
+        world.run_for(Duration::from_secs(6));
+        let left: Vec<_> = (0..count)
+            .filter(|index| ![host, next].contains(index))
+            .collect();
+        world.assert_progress(&left);
+        let player = &world.players[left[0]];
+        assert_eq!(player.hosts().last().unwrap().0, seat(left[0]));
+    });
+}
+
+#[test]
+fn sim_ls_16_a_host_that_sleeps_or_is_cut_off_finds_itself_out() {
+    for_each_seed(&test_site!(), 40, |seed| {
+        let mut generator = seed.generator(32);
+        let count = usize::try_from(generator.between(3, 6)).unwrap();
+        let mut world = any_world(seed, &mut generator, count as u64);
+        world.run_for(millis(&mut generator, 500, 2_500));
+        let host = world.host();
+        let left = others(count, host);
+        let away = millis(&mut generator, 2_500, 6_000);
+        if generator.chance(500_000) {
+            world.players[host].is_paused = true;
+            world.run_for(away);
+            world.players[host].is_paused = false;
+        } else {
+            world.part(&[host], &left, away);
+            // It closes ticks for as long as its patience, a silence being noticed at the next.
+            let ticks = world.players[host].states.len();
+            world.run_for(away);
+            let alone = world.players[host].states.len() - ticks;
+            assert!(alone <= 60 + 12, "{alone} ticks");
+        }
+        world.run_for(Duration::from_secs(3));
+        let closed = world.players[host].closed();
+        let Some(HostedClose::LeftOut { tick }) = closed else {
+            panic!("{closed:?}");
+        };
+        // The others' first tick with another host is no earlier.
+        assert!(tick <= world.players[left[0]].hosts()[0].1);
+        world.assert_progress(&left);
+    });
+}
+
+#[test]
+fn sim_ls_16_a_short_sleep_of_the_host_changes_nothing() {
+    for_each_seed(&test_site!(), 20, |seed| {
+        let mut generator = seed.generator(33);
+        let count = usize::try_from(generator.between(2, 6)).unwrap();
+        let mut world = any_world(seed, &mut generator, count as u64);
+        world.run_for(Duration::from_secs(2));
+        let host = world.host();
+        world.players[host].is_paused = true;
+        world.run_for(millis(&mut generator, 100, 800));
+        world.players[host].is_paused = false;
+        world.run_for(Duration::from_secs(2));
+        let all: Vec<_> = (0..count).collect();
+        world.assert_progress(&all);
+        assert_eq!(world.players[host].machine.epoch(), 0);
+    });
+}
+
+#[test]
+fn sim_ls_16_a_partition_leaves_one_match() {
+    for_each_seed(&test_site!(), 40, |seed| {
+        let mut generator = seed.generator(34);
+        let count = usize::try_from(generator.between(2, 7)).unwrap();
+        let mut world = any_world(seed, &mut generator, count as u64);
+        world.run_for(Duration::from_secs(2));
+        let host = world.host();
+        let part = generator.between(1, (1 << count) - 2);
+        let (one, other): (Vec<_>, Vec<_>) = (0..count).partition(|index| part >> index & 1 == 1);
+        world.part(&one, &other, Duration::from_secs(15));
+        world.run_for(Duration::from_secs(14));
+        let (on, out) = if is_enough(&one, count) {
+            (one, other)
+        } else {
+            (other, one)
+        };
+        let has_moved = out.contains(&host);
+        world.assert_progress(&on);
+        for index in &on {
+            let hosts = world.players[*index].hosts();
+            assert_eq!(hosts.len(), usize::from(has_moved), "{hosts:?}");
+        }
+        // It heals, and nothing comes of that.
+        world.run_for(Duration::from_secs(10));
+        world.assert_progress(&on);
+        for index in &out {
+            let closed = world.players[*index].closed();
+            assert!(closed.is_some(), "{index}");
+        }
+    });
+}
+
+#[test]
+fn sim_ls_16_a_short_partition_costs_nobody_the_match_that_goes_on() {
+    for_each_seed(&test_site!(), 20, |seed| {
+        let mut generator = seed.generator(35);
+        let count = usize::try_from(generator.between(4, 6)).unwrap();
+        let mut world = any_world(seed, &mut generator, count as u64);
+        world.run_for(Duration::from_secs(2));
+        let host = world.host();
+        // Too few to choose a host are cut off for longer than patience, and come back.
+        let away: Vec<_> = others(count, host)
+            .into_iter()
+            .take((count - 1) / 2)
+            .collect();
+        let rest: Vec<_> = (0..count).filter(|index| !away.contains(index)).collect();
+        world.part(&away, &rest, Duration::from_secs(4));
+        world.run_for(Duration::from_secs(7));
+        let all: Vec<_> = (0..count).collect();
+        world.assert_progress(&all);
+        assert_eq!(world.players[away[0]].machine.epoch(), 0);
+    });
+}
+
+#[test]
+fn sim_ls_16_any_one_way_outages_and_sleeps_never_make_two_matches() {
+    for_each_seed(&test_site!(), 60, |seed| {
+        let mut generator = seed.generator(36);
+        let count = usize::try_from(generator.between(3, 6)).unwrap();
+        let mut world = any_world(seed, &mut generator, count as u64);
+        world.run_for(Duration::from_secs(1));
+        for _ in 0..generator.between(2, 14) {
+            let mut any = || usize::try_from(generator.below(count as u64)).unwrap();
+            let (from, to) = (any(), any());
+            let start = world.now + Duration::from_millis(generator.below(5_000));
+            let end = start + Duration::from_millis(generator.between(500, 9_000));
+            world.outages.push((from, to, start, end));
+            if generator.chance(500_000) {
+                world.outages.push((to, from, start, end));
+            }
+        }
+        for _ in 0..generator.below(3) {
+            world.run_for(millis(&mut generator, 100, 2_000));
+            let index = usize::try_from(generator.below(count as u64)).unwrap();
+            world.players[index].is_paused = true;
+            world.run_for(millis(&mut generator, 100, 4_000));
+            world.players[index].is_paused = false;
+        }
+        if generator.chance(300_000) {
+            let index = usize::try_from(generator.below(count as u64)).unwrap();
+            let now = world.local(index);
+            world.players[index].machine.leave(now, LeaveReason::Quit);
+        }
+        world.run_for(Duration::from_secs(30));
+        let on = world.on();
+        world.assert_one_match();
+        if !on.is_empty() {
+            world.assert_progress(&on);
+        }
+    });
+}
+
+#[test]
+fn ls_16_a_host_that_leaves_is_replaced_at_once() {
+    for seats in 2..=6 {
+        let mut world =
+            HostedWorld::new(Seed::from_number(6), &hosted(seats, 0), Link::lossy(2), pad);
+        world.run_for(Duration::from_secs(3));
+        let now = world.local(0);
+        world.players[0].machine.leave(now, LeaveReason::Quit);
+        let before = world.players[1].states.len();
+        world.run_for(Duration::from_secs(1));
+        // A leave, a statement, a decision, a seat taken, a turn, at 50 to 60 ms each.
+        let made = world.players[1].states.len() - before;
+        assert!(made >= 28, "{seats} players: {made} ticks");
+        assert_eq!(world.players[0].machine.phase(), Phase::Closed);
+        let left = others(seats.into(), 0);
+        world.assert_progress(&left);
+        let quit = HostedEvent::Left {
+            seat: Seat(0),
+            reason: LeaveReason::Quit,
+        };
+        for index in left {
+            assert!(world.players[index].events.contains(&quit));
+        }
+    }
+}
+
+#[test]
+fn ls_16_a_migration_takes_its_patience_and_three_round_trips() {
+    for (latency, loss) in [(10, 0), (50, 0), (50, 2), (100, 2)] {
+        let mut gaps = Vec::new();
+        for seed in 0..20 {
+            let mut link = Link::lossy(loss);
+            link.latency = Duration::from_millis(latency);
+            let mut config = hosted(6, 0);
+            config.server.input_delay = lockstep::InputDelay::fixed(15).unwrap();
+            let mut world = HostedWorld::new(Seed::from_number(seed), &config, link, pad);
+            world.run_for(Duration::from_millis(2_000 + seed * 7));
+            world.players[0].is_paused = true;
+            let killed_at = world.now;
+            world.run_for(Duration::from_secs(4));
+            for player in &world.players[1..] {
+                let (_, tick) = player.hosts()[0];
+                let first = player.turned_at[usize::try_from(tick.0).unwrap()];
+                gaps.push(first.saturating_since(killed_at));
+            }
+        }
+        gaps.sort();
+        let (median, worst) = (gaps[gaps.len() / 2], gaps[gaps.len() - 1]);
+        eprintln!("{latency} ms, {loss} %: median {median:?}, worst {worst:?}");
+        // Doubt, statement, seat taken, turn: four ways; the last word of the host; what is lost.
+        let round_trip = Duration::from_millis(2 * (latency + 10));
+        let least = Duration::from_secs(1) + Duration::from_millis(60);
+        assert!(median <= least + round_trip * 3, "{median:?}");
+        assert!(worst <= least + round_trip * 5, "{worst:?}");
+    }
+}
+
+#[test]
+fn ls_16_a_player_whose_own_link_was_down_goes_on() {
+    let mut world = HostedWorld::new(Seed::from_number(8), &hosted(4, 0), Link::lossy(2), pad);
+    world.run_for(Duration::from_secs(2));
+    world.part(&[2], &[0, 1, 3], Duration::from_secs(5));
+    let before = world.players[1].states.len();
+    world.run_for(Duration::from_secs(7));
+    assert!(world.players[1].states.len() - before >= 400, "no stall");
+    world.assert_progress(&[0, 1, 2, 3]);
+    assert_eq!(world.players[1].machine.epoch(), 0);
+}
+
+#[test]
+fn ls_16_who_is_gone_for_good_is_counted_no_more() {
+    let mut world = HostedWorld::new(Seed::from_number(9), &hosted(5, 0), Link::lossy(2), pad);
+    world.run_for(Duration::from_secs(2));
+    for index in [3, 4] {
+        world.players[index].is_paused = true;
+    }
+    // Two of five would be too few; after player_patience they are two of three.
+    world.run_for(Duration::from_secs(11));
+    let members: Vec<_> = world.players[2].machine.members().collect();
+    assert_eq!(members, [Seat(0), Seat(1), Seat(2)]);
+    assert_eq!(world.players[2].hosts(), []);
+    world.players[0].is_paused = true;
+    world.run_for(Duration::from_secs(3));
+    world.assert_progress(&[1, 2]);
+    // Whoever comes back is told.
+    for index in [0, 3] {
+        world.players[index].is_paused = false;
+    }
+    world.run_for(Duration::from_secs(2));
+    for index in [0, 3] {
+        let closed = world.players[index].closed();
+        assert!(
+            matches!(closed, Some(HostedClose::LeftOut { .. })),
+            "{index} {closed:?}"
+        );
+    }
+    world.assert_progress(&[1, 2]);
+}
+
+#[test]
+fn ls_16_the_next_host_fetches_what_it_lacks() {
+    let mut world = HostedWorld::new(Seed::from_number(10), &hosted(4, 0), Link::lossy(5), pad);
+    world.run_for(Duration::from_secs(2));
+    // It hears nothing of the host for 8 s, and then the host is gone.
+    let (from, to) = (world.now, world.now + Duration::from_secs(60));
+    world.outages.push((0, 1, from, to));
+    world.run_for(Duration::from_secs(8));
+    let lacks = world.players[2].states.len() - world.players[1].states.len();
+    assert!(lacks > 400, "{lacks}");
+    world.players[0].is_paused = true;
+    world.run_for(Duration::from_secs(3));
+    world.assert_progress(&[1, 2, 3]);
+    let forwards: u64 = world.players[2..]
+        .iter()
+        .map(|player| player.machine.stats().forwards_sent)
+        .sum();
+    assert!((2..40).contains(&forwards), "{forwards}");
+}
+
+#[test]
+fn ls_16_the_match_ends_for_all_when_its_host_says_so() {
+    let mut world = HostedWorld::new(Seed::from_number(11), &hosted(4, 2), Link::lossy(5), pad);
+    world.run_for(Duration::from_secs(2));
+    let now = world.local(2);
+    world.players[2].machine.finish(now);
+    world.run_for(Duration::from_secs(3));
+    for player in &world.players {
+        let ended = Some(HostedClose::Out(CloseReason::Ended));
+        assert_eq!(player.closed(), ended);
+        assert_eq!(player.hosts(), []);
+        assert_eq!(player.machine.phase(), Phase::Closed);
+        assert_eq!(player.machine.poll_timeout(), None);
+    }
+}
+
+#[test]
+fn ls_16_one_who_is_removed_is_out_and_the_others_go_on() {
+    let mut world = HostedWorld::new(Seed::from_number(12), &hosted(4, 0), Link::lossy(1), pad);
+    world.run_for(Duration::from_secs(2));
+    let now = world.local(0);
+    world.players[0].machine.remove(now, Seat(3));
+    world.run_for(Duration::from_secs(2));
+    assert!(world.players[3].closed().is_some());
+    world.assert_progress(&[0, 1, 2]);
+    assert_eq!(world.players[1].hosts(), [], "the host stays");
+}
+
+#[test]
+fn ls_16_somebody_new_plays_on_the_seat_of_a_host_that_is_gone() {
+    let mut world = HostedWorld::new(Seed::from_number(13), &hosted(3, 0), Link::lossy(1), pad);
+    world.run_for(Duration::from_secs(2));
+    let guest = PeerId(700);
+    let now = world.local(1);
+    let refused = world.players[1].machine.join(now, guest, Seat(0));
+    assert_eq!(refused, Err(JoinError::NotHost));
+    world.players[0].is_paused = true;
+    world.run_for(Duration::from_secs(3));
+    let now = world.local(1);
+    world.players[1].machine.join(now, guest, Seat(0)).unwrap();
+    let seed = Seed::from_number(14);
+    let mut client = ClientPeer::<u16>::new(ClientConfig::default(), PeerId(0), seed, now);
+    let (mut turns, mut buf) = (Vec::new(), Vec::new());
+    let end = world.now + Duration::from_secs(3);
+    while world.now < end {
+        world.step();
+        let now = world.local(1);
+        for mut datagram in world.strays.drain(..) {
+            client.handle_datagram(now, Arrival::from(PeerId(0)), &mut datagram);
+        }
+        client.handle_timeout(now);
+        client.submit(now, &7).ok();
+        while client.poll_transmit(now, &mut buf).is_some() {
+            let machine = &mut world.players[1].machine;
+            machine.handle_datagram(now, Arrival::from(guest), &mut buf);
+            buf.clear();
+        }
+        while let Some(turn) = client.poll_turn(now) {
+            let inputs = turn.inputs().map(|(_, input, origin)| (input, origin));
+            turns.push(inputs.collect::<Vec<_>>());
+        }
+    }
+    let theirs = &world.players[1].turns;
+    let shared = turns.len().min(theirs.len());
+    assert!(shared > 300 && turns[..shared] == theirs[..shared]);
+    assert_eq!(turns[shared - 1][0], (7, Origin::Confirmed));
+}
+
+#[test]
+fn a_hosted_match_that_cannot_be_played_is_refused() {
+    let now = Instant::from_millis(1);
+    let new = |config, own, peers: &[(Seat, PeerId)]| {
+        let made = HostedPeer::<u16>::new(config, (MATCH, own), peers, Seed::from_number(1), now);
+        made.err()
+    };
+    let three = peers(0, 3);
+    assert_eq!(new(hosted(3, 0), Seat(0), &three), None);
+    for seats in [1, 17] {
+        let peers = peers(0, usize::from(seats));
+        let error = new(hosted(seats, 0), Seat(0), &peers);
+        assert_eq!(error, Some(HostedConfigError::Seats));
+    }
+    assert_eq!(
+        new(hosted(3, 3), Seat(0), &three),
+        Some(HostedConfigError::Host)
+    );
+    let twice = [(Seat(1), PeerId(7)), (Seat(2), PeerId(7))];
+    let ours = [(Seat(1), PeerId(7)), (Seat(2), PeerId(u32::MAX))];
+    let again = [(Seat(1), PeerId(7)), (Seat(1), PeerId(8))];
+    for peers in [&twice[..], &ours, &again, &twice[..1]] {
+        let error = new(hosted(3, 0), Seat(0), peers);
+        assert_eq!(error, Some(HostedConfigError::Peers));
+    }
+    let mut config = hosted(3, 0);
+    config.server.datagram_len_max = 9;
+    let error = new(config, Seat(0), &three);
+    assert!(matches!(error, Some(HostedConfigError::Server(_))));
+    // Patience is at least 8 ticks, and player_patience twice that.
+    let mut config = hosted(3, 0);
+    config.patience = Duration::ZERO;
+    config.player_patience = Duration::ZERO;
+    let mut world = HostedWorld::new(Seed::from_number(1), &config, Link::perfect(), pad);
+    world.run_for(Duration::from_secs(2));
+    world.assert_progress(&[0, 1, 2]);
+    assert!(world.players[0].machine.ticks_confirmed() > Tick(100).0);
+}
