@@ -11,6 +11,8 @@
 
 #![expect(clippy::print_stdout, reason = "a program for people to watch")]
 
+mod figure;
+
 use std::collections::BTreeMap;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -19,6 +21,8 @@ use clap::{Parser, value_parser};
 use lockstep::{Interpolation, InterpolationConfig, JitterBuffer, Playout, Prediction};
 use netsim::{Chance, Jitter, Link, LinkConfig, Loss};
 use wire::{Generator, Instant, Reader, Seed, Truncated, Writer};
+
+use figure::{FIELD, Figure, PACE, SHOVE, Way};
 
 /// Shows prediction, interpolation and a jitter buffer over a bad network.
 #[derive(Parser)]
@@ -60,52 +64,6 @@ fn main() -> ExitCode {
         ExitCode::SUCCESS
     } else {
         ExitCode::FAILURE
-    }
-}
-
-/// A figure, in thousandths of its own width.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Figure {
-    at: [i32; 2],
-    /// Where it is shoved to, for how many ticks more.
-    shove: [i32; 2],
-    shoved: u8,
-}
-
-impl Figure {
-    /// One step: what the player wants, and what the server did to it.
-    fn step(&mut self, way: Way) {
-        let is_shoved = self.shoved > 0;
-        self.shoved = self.shoved.saturating_sub(1);
-        for ((at, shove), way) in self.at.iter_mut().zip(self.shove).zip(way.0) {
-            let shove = if is_shoved { shove } else { 0 };
-            *at = (*at + i32::from(way) * PACE + shove).clamp(0, FIELD);
-        }
-    }
-
-    fn encode(&self, out: &mut Writer<'_>) {
-        for number in self.at.into_iter().chain(self.shove) {
-            out.u32(number.cast_unsigned());
-        }
-        out.u8(self.shoved);
-    }
-
-    fn decode(reader: &mut Reader<'_>) -> Result<Self, Truncated> {
-        let mut number = || reader.u32().map(u32::cast_signed);
-        let at = [number()?, number()?];
-        let shove = [number()?, number()?];
-        let shoved = reader.u8()?;
-        Ok(Self { at, shove, shoved })
-    }
-}
-
-/// What a player does in one tick: -1, 0 or 1 on each axis.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Way([i8; 2]);
-
-impl Way {
-    fn draw(generator: &mut Generator) -> Self {
-        Self([(); 2].map(|()| i8::try_from(generator.below(3)).unwrap_or(0) - 1))
     }
 }
 
@@ -503,13 +461,6 @@ const TICK: Duration = Duration::from_nanos(16_666_667);
 const COPIES: usize = 4;
 
 const LEARNING: Duration = Duration::from_secs(2);
-
-/// Side of the field.
-const FIELD: i32 = 40_000;
-
-/// How far a figure goes in a tick, and how far a shove takes it.
-const PACE: i32 = 100;
-const SHOVE: i32 = 60;
 
 /// Longest step of somebody else in a frame, half its width: more is a jump that a player sees.
 /// Walking and shoved it goes 160, and twice that where the server catches up with lost inputs.
