@@ -139,17 +139,7 @@ impl<I: Input> MatchServer<I> {
         }
         let mut neutral = Vec::new();
         encode_into(&I::default(), &mut neutral);
-        let period = config.tick_rate.period_nanos();
-        let gain = u64::from(config.catch_up_rate).saturating_mul(period.into()) / 1_000_000_000;
-        let limits = RepairLimits {
-            ticks: config.repair.get().into(),
-            period_nanos: period.into(),
-            report_ticks: 1,
-            len_max,
-            len_small: RUN_LEN_SMALL,
-            burst: config.catch_up_burst,
-            gain: u32::try_from(gain).unwrap_or(u32::MAX),
-        };
+        let limits = repair_limits(&config, len_max);
         let initial = Row::initial(shape.seats, shape.width, &neutral);
         let chain_len = CHAIN_LEN.saturating_add(config.spectator_delay.into());
         let places = usize::try_from(CHAIN_LEN).unwrap_or(usize::MAX);
@@ -449,6 +439,21 @@ impl<I: Input> MatchServer<I> {
         is_known
             .then(|| self.closed_at.get(place).copied())
             .flatten()
+    }
+}
+
+/// What goes out to each player, where runs of bundles have at most `len_max` bytes.
+fn repair_limits(config: &Config, len_max: usize) -> RepairLimits {
+    let period = config.tick_rate.period_nanos();
+    let gain = u64::from(config.catch_up_rate).saturating_mul(period.into()) / 1_000_000_000;
+    RepairLimits {
+        ticks: config.repair.get().into(),
+        period_nanos: period.into(),
+        report_ticks: 1,
+        len_max,
+        len_small: RUN_LEN_SMALL,
+        burst: config.catch_up_burst,
+        gain: u32::try_from(gain).unwrap_or(u32::MAX),
     }
 }
 
