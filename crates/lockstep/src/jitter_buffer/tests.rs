@@ -1,3 +1,5 @@
+#![expect(clippy::arithmetic_side_effects, reason = "numbers of tests are small")]
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::*;

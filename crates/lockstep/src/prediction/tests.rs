@@ -1,3 +1,9 @@
+#![expect(clippy::arithmetic_side_effects, reason = "numbers of tests are small")]
+#![expect(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "steps take inputs of every size alike"
+)]
+
 use proptest::prelude::*;
 
 use super::*;
