@@ -129,7 +129,7 @@ impl Arena {
         found
     }
 
-    fn name(&mut self) -> Id {
+    const fn name(&mut self) -> Id {
         let id = Id(self.next);
         self.next = self.next.wrapping_add(1);
         id
@@ -243,7 +243,7 @@ impl Arena {
             .query::<(&Id, &Place, &Speed, Option<&Ship>, Option<&Shot>)>();
         let rows = found.iter().filter_map(|(id, place, speed, ship, shot)| {
             let ship = ship.copied().map(Kind::Ship);
-            let kind = ship.or(shot.copied().map(Kind::Shot))?;
+            let kind = ship.or_else(|| shot.copied().map(Kind::Shot))?;
             let (id, place, speed) = (*id, *place, *speed);
             Some(Row {
                 id,

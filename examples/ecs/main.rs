@@ -155,9 +155,10 @@ impl Server {
                 ..
             } = event
             {
-                let section = section.map_or("a section unknown".to_owned(), |section| {
-                    format!("section \"{}\"", section.name)
-                });
+                let section = section.map_or_else(
+                    || "a section unknown".to_owned(),
+                    |section| format!("section \"{}\"", section.name),
+                );
                 let (seat, tick) = (seat.0, tick.0);
                 let told = format!("player {seat} differs from tick {tick} on, in {section}");
                 return Err(told.into());

@@ -1,6 +1,6 @@
 //! Games that are played in one process, from its first line to its last.
 
-use std::process::{Command, Output};
+use std::process::Output;
 
 use crate::{example, text};
 
@@ -148,14 +148,4 @@ fn b2_an_ecs_that_visits_entities_as_they_are_stored_is_found_out() {
     assert_eq!(output.status.code(), Some(1), "{said}");
     assert!(said.contains(" on, in section \""), "{said}");
     assert_eq!(example("ecs").output().unwrap().status.code(), Some(2));
-}
-
-/// A process that ends with the test.
-struct Started(Child);
-
-impl Drop for Started {
-    fn drop(&mut self) {
-        self.0.kill().ok();
-        self.0.wait().ok();
-    }
 }

@@ -141,6 +141,16 @@ fn lockstep_says_what_it_cannot_play() {
     }
 }
 
+/// A process that ends with the test.
+struct Started(Child);
+
+impl Drop for Started {
+    fn drop(&mut self) {
+        self.0.kill().ok();
+        self.0.wait().ok();
+    }
+}
+
 /// Connects, says `messages`, and polls until the server lets it go.
 fn is_let_go(address: SocketAddr, key: ServerKey, messages: &[&[u8]]) -> bool {
     let mut client = Client::connect(address, LOCKSTEP, key).unwrap();
