@@ -120,7 +120,7 @@ struct Field {
 
 impl Field {
     fn new(seed: &Seed, loss: u32) -> Self {
-        let mut seeds = seed.clone().generator(0);
+        let mut seeds = seed.generator(0);
         let link = LinkConfig::default()
             .with_delay(ONE_WAY)
             .with_jitter(Jitter::Uniform(JITTER))
@@ -300,7 +300,9 @@ impl Field {
         let mut newest = player.figure.unacknowledged().take(COPIES).peekable();
         out.u16(newest.peek().map_or(0, |(number, _)| *number));
         for (_, Way(axes)) in newest {
-            axes.iter().for_each(|axis| out.u8(axis.cast_unsigned()));
+            for axis in axes {
+                out.u8(axis.cast_unsigned());
+            }
         }
         self.send(End::Server, index, &bytes);
     }
@@ -443,7 +445,7 @@ impl Found {
 }
 
 /// When tick or input `number` is.
-fn moment(number: u64) -> Instant {
+const fn moment(number: u64) -> Instant {
     Instant::from_nanos(number.saturating_mul(16_666_667))
 }
 

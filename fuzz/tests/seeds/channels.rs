@@ -96,7 +96,7 @@ fn fans() -> Vec<Input> {
         piece(3, &[3, 0]),
         piece(5, &[]),
     ];
-    let put_out = [welcome.clone(), turns(0), piece(0, &[0x84, 2])];
+    let put_out = [welcome, turns(0), piece(0, &[0x84, 2])];
     let mut large = vec![0x81, 2, 0, 0, 200, 0xff, 0xff, 0, 16];
     large.extend_from_slice(&fields);
     vec![
