@@ -86,7 +86,8 @@ pub enum MeshClose {
     /// The others play on without us.
     LeftOut {
         /// First tick without us, or without another one whose leave we did not hear of: up to it our
-        /// history is theirs.
+        /// history is theirs. Less of it is where they lose another member before that has passed on
+        /// inputs of ours that it alone held.
         tick: Tick,
     },
     /// Inputs of one who left count, and none of those who stay serves them. Honest peers do.

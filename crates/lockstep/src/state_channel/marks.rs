@@ -65,7 +65,7 @@ mod tests {
         let mut draw = Seed::from_number(1).generator(0);
         let (mut marks, mut model) = (Marks::default(), BTreeSet::new());
         assert_eq!(marks.used(), [0; 0]);
-        for _ in 0..2_000 {
+        for _ in 0..6_000 {
             let index = u16::try_from(draw.below(300)).unwrap();
             assert_eq!(marks.insert(index), index < 256 && model.insert(index));
             assert_eq!(usize::from(marks.count()), model.len());

@@ -17,7 +17,7 @@ fn playing(world: &MeshWorld<u16>) -> Vec<&MeshPlayer<u16>> {
 }
 
 /// All who play on have one history, know the same leaves, and wait for nobody; whoever is told up
-/// to where its history is theirs has that.
+/// to where its history is theirs has that, but for what was lost with those who left after it.
 fn assert_one_match(world: &MeshWorld<u16>) {
     let on = playing(world);
     let Some(first) = on.iter().max_by_key(|player| player.states.len()) else {
@@ -31,9 +31,12 @@ fn assert_one_match(world: &MeshWorld<u16>) {
         let near = first.states.len() - player.states.len();
         assert!(near < 60, "{near} ticks behind");
     }
-    for player in &world.players {
+    for (index, player) in world.players.iter().enumerate() {
         if let Some(MeshClose::LeftOut { tick }) = player.closed() {
-            let shared = usize::try_from(tick.0).unwrap().min(player.states.len());
+            let is_absent = |turn: &Vec<(u16, Origin)>| turn[index].1 == Origin::Absent;
+            let cut = first.turns.iter().position(is_absent).unwrap_or(usize::MAX);
+            let told = usize::try_from(tick.0).unwrap();
+            let shared = told.min(cut).min(player.states.len());
             assert!(player.turns[..shared] == first.turns[..shared]);
         }
     }
