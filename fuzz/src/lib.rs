@@ -16,6 +16,7 @@ pub mod hub_switch;
 pub mod lockstep_client;
 pub mod lockstep_datagram;
 pub mod lockstep_fan;
+pub mod lockstep_hosted;
 pub mod lockstep_mesh;
 pub mod lockstep_replay;
 pub mod lockstep_server;
@@ -60,6 +61,7 @@ pub const FUNCTIONS: &[(&str, Function)] = &[
     ("lockstep_client", lockstep_client::script),
     ("lockstep_server", lockstep_server::script),
     ("lockstep_replay", lockstep_replay::file),
+    ("lockstep_hosted", lockstep_hosted::datagram),
     ("lockstep_mesh", lockstep_mesh::datagram),
     ("lockstep_state", lockstep_state::script),
     ("lockstep_fan", lockstep_fan::script),

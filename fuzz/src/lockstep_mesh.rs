@@ -10,13 +10,8 @@ use lockstep::{Tick, Width};
 /// Reads a datagram, behind three bytes for seats and width: what is accepted is the one encoding of
 /// what it says, names seats of the match only, and its bundles fill what is behind the head.
 pub fn datagram(data: &[u8]) {
-    let Some(([seats, high, low], datagram)) = data.split_first_chunk() else {
+    let Some((shape, datagram)) = shaped(data) else {
         return;
-    };
-    let bits = u16::from_be_bytes([*high, *low]) % 2_048 + 1;
-    let shape = Shape {
-        seats: u16::from(*seats) % (MESH_SEATS_MAX - 1) + 2,
-        width: Width::new(bits).expect("1 to 2,048"),
     };
     let Ok(message) = decode_mesh(datagram, shape) else {
         return;
@@ -41,7 +36,18 @@ pub fn datagram(data: &[u8]) {
     }
 }
 
-fn is_within(seats: Seats, shape: Shape) -> bool {
+/// Takes the three bytes in front for seats and width.
+pub(crate) fn shaped(data: &[u8]) -> Option<(Shape, &[u8])> {
+    let ([seats, high, low], datagram) = data.split_first_chunk()?;
+    let bits = u16::from_be_bytes([*high, *low]) % 2_048 + 1;
+    let shape = Shape {
+        seats: u16::from(*seats) % (MESH_SEATS_MAX - 1) + 2,
+        width: Width::new(bits).expect("1 to 2,048"),
+    };
+    Some((shape, datagram))
+}
+
+pub(crate) fn is_within(seats: Seats, shape: Shape) -> bool {
     (shape.seats..MESH_SEATS_MAX).all(|seat| seats & bit(seat) == 0)
 }
 
@@ -135,14 +141,14 @@ fn write_at(out: &mut Vec<u8>, kind: u8, seat: u8, tick: Tick) {
     out.extend_from_slice(&tick.0.to_be_bytes());
 }
 
-fn write_numbers(out: &mut Vec<u8>, numbers: impl IntoIterator<Item = u16>) {
+pub(crate) fn write_numbers(out: &mut Vec<u8>, numbers: impl IntoIterator<Item = u16>) {
     for number in numbers {
         out.extend_from_slice(&number.to_be_bytes());
     }
 }
 
 /// Appends the ticks of all but `staying`, who have none.
-fn write_ticks(out: &mut Vec<u8>, ticks: &Ticks, staying: Seats, shape: Shape) {
+pub(crate) fn write_ticks(out: &mut Vec<u8>, ticks: &Ticks, staying: Seats, shape: Shape) {
     for (tick, seat) in ticks.iter().zip(0..MESH_SEATS_MAX) {
         if seat >= shape.seats || staying & bit(seat) != 0 {
             assert_eq!(*tick, Tick(0));

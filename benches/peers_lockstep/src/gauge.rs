@@ -9,8 +9,9 @@ use crate::stack::{Count, FRAME, Setup, Stack};
 
 /// Bytes of IPv4 and UDP around each datagram.
 pub const UDP: u64 = 28;
-/// Time from everybody's first step to what is measured.
-const WARM_UP: Duration = Duration::from_secs(5);
+/// Time from everybody's first step to what is measured: what ends find for themselves, they have found
+/// by then.
+const WARM_UP: Duration = Duration::from_mins(1);
 /// What is measured.
 const SPAN: Duration = Duration::from_mins(1);
 /// In which everybody must have begun.

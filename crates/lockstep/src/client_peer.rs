@@ -18,9 +18,7 @@ use wire::{Arrival, CommandId, Generator, Instant, Machine, MatchId, Seat, Seed,
 
 use crate::event::{ClientEvent, LeaveReason, Phase, SnapshotError, SubmitError};
 use crate::input::{Input, encode_into};
-use crate::message::{
-    Direction, Down, decode_chunk, decode_chunk_ack, decode_down, write_leave, write_ready,
-};
+use crate::message::{Direction, Down, decode_chunk, decode_chunk_ack, write_leave, write_ready};
 use crate::turn::Turn;
 use crate::{ClientConfig, ClientStats, PeerId, Tick};
 
@@ -260,7 +258,7 @@ impl<I: Input> ClientPeer<I> {
             self.exchange.on_ack(now, &ack);
             return;
         }
-        match decode_down(datagram, self.session().map(Session::shape)) {
+        match self.decode(datagram) {
             Ok(Down::Welcome(welcome)) => self.on_welcome(now, &welcome),
             Ok(Down::Turns(turns)) => self.on_turns(now, &turns),
             Ok(Down::Early(early, turns)) => self.on_early(now, &early, &turns),

@@ -63,6 +63,10 @@ impl InputLog {
         true
     }
 
+    pub(crate) fn has(&self, tick: Tick) -> bool {
+        self.ticks.get(place(tick)) == Some(&tick.0.saturating_add(1))
+    }
+
     pub(crate) fn get(&self, tick: Tick) -> Option<&[u8]> {
         let place = place(tick);
         if self.ticks.get(place) != Some(&tick.0.saturating_add(1)) {

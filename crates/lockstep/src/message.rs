@@ -64,7 +64,8 @@ pub use chunk::{
 pub(crate) use chunk::{ack_of, chunk_offset, write_chunk, write_chunk_ack};
 pub use down::{Bundles, Down, Mode, PERIOD_NANOS, Turns, Welcome, decode_down};
 pub(crate) use down::{
-    write_bye, write_early_head, write_snapshot_ask, write_turns_head, write_welcome,
+    decode_down_knowing, write_bye, write_early_head, write_snapshot_ask, write_turns_head,
+    write_welcome,
 };
 pub use early::EarlyInputs;
 pub(crate) use early::EarlyWriter;

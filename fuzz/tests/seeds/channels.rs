@@ -4,7 +4,7 @@ use crate::Input;
 use crate::matches::{piece, vector};
 
 pub(crate) fn all() -> Vec<Input> {
-    [meshes(), states(), fans(), records()].concat()
+    [meshes(), hosted(), states(), fans(), records()].concat()
 }
 
 fn meshes() -> Vec<Input> {
@@ -22,6 +22,22 @@ fn meshes() -> Vec<Input> {
     // Four seats, 16 bits.
     let input = |name| [vec![2, 0, 15], vector(mesh, name)].concat();
     let inputs = names.map(|name| ("lockstep_mesh", name, input(name)));
+    inputs.into()
+}
+
+fn hosted() -> Vec<Input> {
+    let hosted = include_str!("../../../crates/lockstep/testdata/hosted.hex");
+    let names = [
+        "presence",
+        "presence_doubt",
+        "leave",
+        "statement",
+        "decision",
+        "ask",
+        "forward",
+    ];
+    let input = |name| [vec![2, 0, 15], vector(hosted, name)].concat();
+    let inputs = names.map(|name| ("lockstep_hosted", name, input(name)));
     inputs.into()
 }
 

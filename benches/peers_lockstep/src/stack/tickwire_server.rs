@@ -31,22 +31,11 @@ struct Client<P: Play> {
 /// The match of all of them.
 const MATCH: MatchId = MatchId([0x77; 16]);
 
-/// Frames between the newest tick that a client has heard of and the one its input is for: there
-/// by the quickest way and back by the slowest, a tick for one datagram that is lost, and a turn.
-fn input_delay(setup: &Setup) -> InputDelay {
-    let [shortest, longest] = setup.weather.delay;
-    let way = shortest + longest + FRAME + setup.turn;
-    let ticks = u8::try_from(way.as_nanos().div_ceil(FRAME.as_nanos())).ok();
-    ticks
-        .and_then(InputDelay::fixed)
-        .expect("a way of less than a second")
-}
+/// Each client finds its input delay, in ticks, within this range.
+const INPUT_DELAY: [u8; 2] = [1, 60];
 
-/// How long turns are held back: what jitter makes of them, and one datagram that is lost.
-fn playout(setup: &Setup) -> Duration {
-    let [shortest, longest] = setup.weather.delay;
-    longest.saturating_sub(shortest) + FRAME + setup.turn
-}
+/// And how long its turns are held back, up to this.
+const PLAYOUT_MAX: Duration = Duration::from_millis(200);
 
 impl<P: Play> TickwireServer<P> {
     /// What the server counted.
@@ -128,13 +117,14 @@ impl<P: Play> Stack<P> for TickwireServer<P> {
         let server_node = u32::from(players);
         let mut config = Config::default();
         config.seats = players;
-        config.input_delay = input_delay(setup);
+        let [shortest, longest] = INPUT_DELAY;
+        config.input_delay = InputDelay::adaptive(shortest, longest).expect("a range");
         let seed = |number| Seed::from_number(setup.seed * 1_024 + number);
         let mut server =
             MatchServer::new(config, MATCH, seed(0), now).expect("a match that can be played");
         let client = |number: u16| {
             let mut config = ClientConfig::default();
-            config.playout = Playout::Fixed(playout(setup));
+            config.playout = Playout::Adaptive { max: PLAYOUT_MAX };
             let seed = seed(u64::from(number) + 1);
             let diverges_at = setup
                 .diverges

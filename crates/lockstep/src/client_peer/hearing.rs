@@ -6,9 +6,16 @@ use super::session::Session;
 use super::{ClientPeer, EVENTS_MAX, LEAVE_COPIES, State};
 use crate::event::{ClientEvent, CloseReason, LeaveReason, Refusal};
 use crate::input::{Input, encode_into};
-use crate::message::{Chunk, Turns, Welcome};
+use crate::message::{Chunk, DecodeError, Down, Turns, Welcome, decode_down_knowing};
 
 impl<I: Input> ClientPeer<I> {
+    /// Reads what the server sent; bundles that are here already are not checked again.
+    pub(super) fn decode<'a>(&self, datagram: &'a [u8]) -> Result<Down<'a>, DecodeError> {
+        let session = self.session();
+        let known = |first_low, index| session?.bundle_near(first_low, index);
+        decode_down_knowing(datagram, session.map(Session::shape), known)
+    }
+
     pub(super) fn on_welcome(&mut self, now: Instant, welcome: &Welcome) {
         match &mut self.state {
             State::Waiting => {}

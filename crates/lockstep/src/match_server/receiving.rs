@@ -144,7 +144,10 @@ impl<I: Input> MatchServer<I> {
         let stats = &mut self.stats;
         let log = &mut place.log;
         let mut newest = None;
-        run.unpack(&mut self.scratch, |index, input| {
+        // Nearly all were there before.
+        let held = (0..run.count).take_while(|index| log.has(first.plus(*index)));
+        let held = u32::try_from(held.count()).unwrap_or(0);
+        run.unpack_from(held, &mut self.scratch, |index, input| {
             let tick = first.plus(index);
             if tick >= end.plus(AHEAD_MAX) {
                 stats.inputs_early = stats.inputs_early.saturating_add(1);

@@ -149,6 +149,11 @@ impl Lane {
         self.cut
     }
 
+    /// The bundle `index` ticks after the nearest one with this low half, where it is there.
+    pub(super) fn bundle_near(&self, first_low: u16, index: u32) -> Option<&[u8]> {
+        self.chain.get(self.next.widen_near(first_low)?.plus(index))
+    }
+
     pub(super) const fn next(&self) -> Tick {
         self.next
     }

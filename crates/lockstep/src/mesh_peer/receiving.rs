@@ -21,7 +21,9 @@ impl<I: Input> MeshPeer<I> {
             self.count_unknown();
             return;
         };
-        if let Some(play) = decode_if_play(datagram, self.shape) {
+        let lane = self.lanes.get(usize::from(from));
+        let known = |first_low, index| lane?.bundle_near(first_low, index);
+        if let Some(play) = decode_if_play(datagram, self.shape, known) {
             match play {
                 Ok(play) if self.is_heard(now, from) => self.on_play(now, from, &play),
                 Ok(_) => {}

@@ -120,11 +120,13 @@ pub struct Terms {
     pub content: u64,
 }
 
-/// Reads a [`Play`], which nearly every datagram is; `None` where it is another kind.
-pub(crate) fn decode_if_play(
-    datagram: &[u8],
+/// Reads a [`Play`], which nearly every datagram is; `None` where it is another kind. `known(first_low,
+/// index)` may be the sound bundle `index` ticks after the one that has this low half.
+pub(crate) fn decode_if_play<'a, 'k>(
+    datagram: &'a [u8],
     shape: Shape,
-) -> Option<Result<Play<'_>, DecodeError>> {
+    known: impl Fn(u16, u32) -> Option<&'k [u8]>,
+) -> Option<Result<Play<'a>, DecodeError>> {
     let [MESH_PLAY, rest @ ..] = datagram else {
         return None;
     };
@@ -132,7 +134,7 @@ pub(crate) fn decode_if_play(
         seats: 1,
         width: shape.width,
     };
-    Some(decode_play(Reader::new(rest), lane))
+    Some(decode_play(Reader::new(rest), lane, known))
 }
 
 /// Reads a datagram of a match of `shape`, which has at most [`MESH_SEATS_MAX`] seats.
@@ -151,7 +153,7 @@ pub fn decode_mesh(datagram: &[u8], shape: Shape) -> Result<MeshMessage<'_>, Dec
     };
     let kind = reader.u8()?;
     let message = match kind {
-        MESH_PLAY => return decode_play(reader, lane).map(MeshMessage::Play),
+        MESH_PLAY => return decode_play(reader, lane, |_, _| None).map(MeshMessage::Play),
         MESH_HELLO => MeshMessage::Hello(decode_hello(&mut reader)?),
         MESH_LEAVE => MeshMessage::Leave,
         MESH_STATEMENT => MeshMessage::Statement(decode_statement(&mut reader, shape)?),

@@ -1,5 +1,7 @@
 //! What clients send.
 
+use core::ops::Range;
+
 use wire::Reader;
 
 use super::ladder::{Answer, decode_answer};
@@ -112,13 +114,28 @@ impl InputRun<'_> {
     /// turn and calls `on_input` with its index and its bits.
     ///
     /// Work is at most `count` inputs, whatever the bytes say.
-    pub fn unpack(&self, input: &mut [u8], mut on_input: impl FnMut(u32, &[u8])) {
+    pub fn unpack(&self, input: &mut [u8], on_input: impl FnMut(u32, &[u8])) {
+        self.unpack_from(0, input, on_input);
+    }
+
+    /// As [`unpack`](Self::unpack), and passes over the first `skipped`.
+    pub(crate) fn unpack_from(
+        &self,
+        skipped: u32,
+        input: &mut [u8],
+        mut on_input: impl FnMut(u32, &[u8]),
+    ) {
         let mut reader = self.reader;
-        let walked = walk(&mut reader, self.count, |index, is_changed, reader| {
-            if is_changed {
-                delta::apply(reader, self.width, input)?;
+        let walked = walk(&mut reader, self.count, |unchanged, changed, reader| {
+            for index in unchanged.start.max(skipped)..unchanged.end {
+                on_input(index, input);
             }
-            on_input(index, input);
+            if let Some(index) = changed {
+                delta::apply(reader, self.width, input)?;
+                if index >= skipped {
+                    on_input(index, input);
+                }
+            }
             Ok(())
         });
         debug_assert!(walked.is_ok(), "`decode_up` walked the same bits");
@@ -296,11 +313,8 @@ fn decode_report(
             reader,
             width,
         };
-        walk(&mut reader, count, |_, is_changed, reader| {
-            if is_changed {
-                delta::check(reader, width)?;
-            }
-            Ok(())
+        walk(&mut reader, count, |_, changed, reader| {
+            changed.map_or(Ok(()), |_| delta::check(reader, width))
         })?;
         Some(run)
     } else {
@@ -320,24 +334,19 @@ fn decode_report(
     })
 }
 
-/// Calls `on_input(index, is_changed, reader)` for each of `count` inputs.
+/// Calls `on_run(unchanged, changed, reader)` for the runs of `count` inputs: those that are as the one
+/// before them, and the one behind them that is not, where there is one.
 fn walk<'a>(
     reader: &mut BitReader<'a>,
     count: u32,
-    mut on_input: impl FnMut(u32, bool, &mut BitReader<'a>) -> Result<(), Malformed>,
+    mut on_run: impl FnMut(Range<u32>, Option<u32>, &mut BitReader<'a>) -> Result<(), Malformed>,
 ) -> Result<(), Malformed> {
     let mut index = 0_u32;
     while index < count {
         let run = reader.gamma(count.saturating_sub(index))?;
         let end = index.saturating_add(run);
-        while index < end {
-            on_input(index, false, reader)?;
-            index = index.saturating_add(1);
-        }
-        if index < count {
-            on_input(index, true, reader)?;
-            index = index.saturating_add(1);
-        }
+        on_run(index..end, (end < count).then_some(end), reader)?;
+        index = end.saturating_add(1);
     }
     Ok(())
 }

@@ -1,0 +1,58 @@
+//! What players of a match that one of them hosts read from each other.
+
+use lockstep::bundle;
+use lockstep::message::{HostedMessage, MESH_SEATS_MAX, VERSION, decode_hosted};
+
+use crate::lockstep_mesh::{is_within, shaped, write_numbers, write_ticks};
+
+/// Reads a datagram, behind three bytes for seats and width: what is accepted is the one encoding of
+/// what it says, and names seats of the match and views that there can be only.
+pub fn datagram(data: &[u8]) {
+    let Some((shape, datagram)) = shaped(data) else {
+        return;
+    };
+    let Ok(message) = decode_hosted(datagram, shape) else {
+        return;
+    };
+    let mut out = Vec::new();
+    match message {
+        HostedMessage::Presence(presence) => {
+            assert!(presence.members != 0 && is_within(presence.members, shape));
+            assert!(u16::from(presence.epoch) < MESH_SEATS_MAX);
+            out.extend_from_slice(&[0x50, VERSION, presence.epoch]);
+            write_numbers(&mut out, [presence.members]);
+            out.push(presence.is_doubtful.into());
+        }
+        HostedMessage::Leave => out.push(0x51),
+        HostedMessage::Statement { epoch, statement } => {
+            assert_ne!(statement.members, statement.suspects);
+            assert!(is_within(statement.members | statement.gone, shape));
+            out.extend_from_slice(&[0x52, epoch]);
+            write_numbers(&mut out, [statement.members, statement.suspects]);
+            write_numbers(&mut out, [statement.gone]);
+            let staying = statement.members & !statement.suspects;
+            write_ticks(&mut out, &statement.held, staying, shape);
+        }
+        HostedMessage::Decision { epoch, decision } => {
+            assert!(decision.next != 0 && decision.next != decision.members);
+            assert!(is_within(decision.members | decision.gone, shape));
+            out.extend_from_slice(&[0x53, epoch]);
+            write_numbers(&mut out, [decision.members, decision.next, decision.gone]);
+            write_ticks(&mut out, &decision.cuts, decision.next, shape);
+        }
+        HostedMessage::Ask { first } => {
+            out.push(0x54);
+            out.extend_from_slice(&first.0.to_be_bytes());
+        }
+        HostedMessage::Forward { first, bundles } => {
+            out.push(0x55);
+            out.extend_from_slice(&first.0.to_be_bytes());
+            for bundle in bundles.iter() {
+                assert!((1..=shape.bundle_len_max()).contains(&bundle.len()));
+                assert_eq!(bundle::check(bundle, shape), Ok(bundle.len()));
+                out.extend_from_slice(bundle);
+            }
+        }
+    }
+    assert_eq!(out, datagram, "two ways: {message:?}");
+}
