@@ -8,7 +8,7 @@ use lockstep::{
 };
 use wire::{Arrival, Instant, MatchId, Seat, Seed};
 
-use super::{Count, FRAME, Post, Setup, Stack};
+use super::{Count, Post, Setup, Stack};
 use crate::game::Game;
 use crate::play::Play;
 

@@ -376,9 +376,9 @@ mod tests {
             .collect();
         let mut datagram = Vec::new();
         write_turns_head(&mut datagram, 9, 3, 700, None);
-        bundles
-            .iter()
-            .for_each(|bundle| datagram.extend_from_slice(bundle));
+        for bundle in &bundles {
+            datagram.extend_from_slice(bundle);
+        }
         let plain = decode_down(&datagram, Some(shape())).unwrap();
         let all = |first_low, index| (first_low == 700).then(|| bundles[index as usize]);
         let others = |_, index: u32| bundles.get(index as usize + 1).copied();
