@@ -32,7 +32,7 @@ pub fn datagram(data: &[u8]) {
         MeshMessage::Ask { seat, .. } | MeshMessage::Forward { seat, .. } => {
             assert!(u16::from(seat) < shape.seats);
         }
-        MeshMessage::Play(_) | MeshMessage::Leave => {}
+        MeshMessage::Play(_) | MeshMessage::Committed(..) | MeshMessage::Leave => {}
     }
 }
 
@@ -56,6 +56,17 @@ fn written(message: &MeshMessage<'_>, shape: Shape) -> Vec<u8> {
     match message {
         MeshMessage::Hello(hello) => write_hello(&mut out, hello),
         MeshMessage::Play(play) => write_play(&mut out, play, shape),
+        MeshMessage::Committed(commitment, play) => {
+            out.push(0x47);
+            write_numbers(&mut out, [commitment.end_low]);
+            out.extend_from_slice(&commitment.head);
+            let salts: Vec<_> = commitment.salts().collect();
+            let count = u16::try_from(salts.len()).expect("as many as are counted");
+            write_numbers(&mut out, [count]);
+            out.extend(salts.as_flattened());
+            assert_eq!(play.bundles.len(), count.into());
+            write_play(&mut out, play, shape);
+        }
         MeshMessage::Leave => out.push(0x42),
         MeshMessage::Statement(statement) => {
             out.push(0x43);
@@ -88,6 +99,7 @@ fn write_hello(out: &mut Vec<u8>, hello: &Hello) {
     out.extend_from_slice(&terms.width.to_be_bytes());
     out.extend_from_slice(&terms.period_nanos.to_be_bytes());
     out.push(terms.hash_interval);
+    out.push(terms.commits.into());
     out.extend_from_slice(&terms.match_id.0);
     out.extend_from_slice(&terms.content.to_be_bytes());
     out.push(hello.delay);

@@ -81,6 +81,7 @@ mod tests {
             period_nanos: 1,
             report_ticks: 1,
             len_max: 5,
+            len_beside: 0,
             len_small: 3,
             burst: 0,
             gain: 0,

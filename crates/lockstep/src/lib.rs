@@ -8,6 +8,7 @@ pub mod bundle;
 mod chain;
 pub mod checksum;
 mod client_peer;
+mod commitment;
 mod config;
 pub mod delta;
 mod divergence;
@@ -49,6 +50,7 @@ mod view;
 
 pub use checksum::StateHasher;
 pub use client_peer::ClientPeer;
+pub use commitment::CommitSecret;
 pub use config::{
     ClientConfig, ClosePolicy, Config, InputDelay, Recovery, Repair, SavePolicy, SlowPolicy,
     SnapshotSource, StartPolicy, Substitute, TickRate,

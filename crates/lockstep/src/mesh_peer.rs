@@ -1,6 +1,8 @@
 //! One of several equal peers who play without a server.
 
 mod clock;
+mod committed;
+mod committing;
 mod config;
 mod event;
 mod gathering;
@@ -41,6 +43,7 @@ pub use config::MeshConfig;
 pub use event::{MeshClose, MeshConfigError, MeshEvent, MeshStats};
 
 use clock::MeshClock;
+use committing::Committing;
 use gathering::Gathering;
 use hashes::OwnHashes;
 use lane::Lane;
@@ -98,6 +101,8 @@ pub struct MeshPeer<I> {
     /// Everybody's inputs, by seat.
     lanes: Vec<Lane>,
     own: Own,
+    /// Where inputs are committed to before they are shown.
+    committing: Option<Committing>,
     clock: MeshClock,
     /// Ticks by which the game may be behind the clock before that stands.
     lag: u32,

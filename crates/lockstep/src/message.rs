@@ -28,6 +28,7 @@
 //! | `0x44` | mesh | [`MeshMessage::Decision`]: see [`Decision`] |
 //! | `0x45` | mesh | [`MeshMessage::Ask`]: `seat8`, `tick32` |
 //! | `0x46` | mesh | [`MeshMessage::Forward`]: `seat8`, `tick32`, bundles of one seat |
+//! | `0x47` | mesh | [`MeshMessage::Committed`]: see [`Commitment`] |
 //! | `0x50` | players | [`HostedMessage::Presence`]: see [`Presence`] |
 //! | `0x51` | players | [`HostedMessage::Leave`]: nothing more |
 //! | `0x52` | players | [`HostedMessage::Statement`]: `epoch8`, the rest as [`Statement`] |
@@ -39,7 +40,7 @@
 //! they look alike both ways; [`decode_up`] and [`decode_down`] refuse them.
 //!
 //! Reserved, and refused today: `0x04` order, `0x07` commit, `0x08` reveal; `0x86` order
-//! acknowledgement, `0x8a` signed chain head; `0x47` to `0x4f` mesh peers; `0x56` to
+//! acknowledgement, `0x8a` signed chain head; `0x48` to `0x4f` mesh peers; `0x56` to
 //! `0x5f` hosted matches; welcome
 //! modes past 2; the extension bit of a bundle.
 
@@ -80,13 +81,13 @@ pub use ladder::{
 };
 pub(crate) use ladder::{write_heard, write_question, write_sections, write_ticks};
 pub use mesh::{
-    Decision, Hello, LEAD_UNKNOWN, LaneBundles, LaneHashes, MESH_DELAY_MAX, MESH_SEATS_MAX,
-    MeshMessage, PLAY_HEAD_LEN_MAX, Play, PlayHead, QUIET, Seats, Statement, Terms, Ticks, bit,
-    decode_mesh,
+    COMMITTED_HEAD_LEN, COMMITTED_SALT_LEN, Commitment, Decision, Hello, LEAD_UNKNOWN, LaneBundles,
+    LaneHashes, MESH_DELAY_MAX, MESH_SEATS_MAX, MeshMessage, PLAY_HEAD_LEN_MAX, Play, PlayHead,
+    QUIET, Seats, Statement, Terms, Ticks, bit, decode_mesh,
 };
 pub(crate) use mesh::{
-    decode_if_play, write_ask, write_decision, write_forward_head, write_hello, write_mesh_leave,
-    write_play_head, write_statement,
+    decode_if_play, write_ask, write_committed_head, write_decision, write_forward_head,
+    write_hello, write_mesh_leave, write_play_head, write_statement,
 };
 pub use up::{HASHES_MAX, HashRun, INPUTS_MAX, InputRun, Report, Up, decode_up};
 pub(crate) use up::{
@@ -116,6 +117,7 @@ const MESH_STATEMENT: u8 = 0x43;
 const MESH_DECISION: u8 = 0x44;
 const MESH_ASK: u8 = 0x45;
 const MESH_FORWARD: u8 = 0x46;
+const MESH_COMMITTED: u8 = 0x47;
 const HOSTED_PRESENCE: u8 = 0x50;
 const HOSTED_LEAVE: u8 = 0x51;
 const HOSTED_STATEMENT: u8 = 0x52;

@@ -47,6 +47,8 @@ pub(crate) struct RepairLimits {
     pub(crate) report_ticks: u64,
     /// Longest run of bundles, in bytes.
     pub(crate) len_max: usize,
+    /// What each bundle brings along, in bytes.
+    pub(crate) len_beside: usize,
     /// Up to which length a run holds older bundles than those `ticks`, in bytes.
     pub(crate) len_small: usize,
     /// Most that a budget holds.
@@ -254,10 +256,11 @@ impl Repair {
             let Some(bundle) = closed.chain.get(stop) else {
                 break;
             };
-            if len.saturating_add(bundle.len()) > limits.len_max {
+            let more = bundle.len().saturating_add(limits.len_beside);
+            if len.saturating_add(more) > limits.len_max {
                 break;
             }
-            len = len.saturating_add(bundle.len());
+            len = len.saturating_add(more);
             stop = stop.plus(1);
         }
         let price = u32::try_from(len).unwrap_or(u32::MAX);
@@ -287,10 +290,11 @@ pub(crate) fn newest(closed: &Closed<'_>, wanted: Wanted, limits: &RepairLimits)
         let Some(bundle) = closed.chain.get(before) else {
             break;
         };
-        if len.saturating_add(bundle.len()) > len_max {
+        let more = bundle.len().saturating_add(limits.len_beside);
+        if len.saturating_add(more) > len_max {
             break;
         }
-        len = len.saturating_add(bundle.len());
+        len = len.saturating_add(more);
         start = before;
     }
     start.0..closed.end.0

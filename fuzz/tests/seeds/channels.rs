@@ -12,6 +12,8 @@ fn meshes() -> Vec<Input> {
     let names = [
         "hello_first",
         "hello_late",
+        "hello_commits",
+        "committed",
         "play",
         "leave",
         "statement",

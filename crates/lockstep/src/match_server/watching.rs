@@ -39,6 +39,7 @@ pub(super) fn audience_of(
         limits: RepairLimits {
             report_ticks: SPECTATOR_REPORT_TICKS.into(),
             // All of them get the same bytes.
+            len_beside: 0,
             len_small: 0,
             ..limits
         },

@@ -31,6 +31,14 @@ pub enum MeshEvent {
         /// First tick that is not confirmed.
         tick: Tick,
     },
+    /// Inputs that a player showed are not the ones it had committed to; it is given up, and they do
+    /// not count.
+    Breach {
+        /// Whose.
+        seat: Seat,
+        /// First tick that is not proved.
+        tick: Tick,
+    },
     /// Those who stay have agreed that a player is out; from `tick` on, the seat is absent.
     Left {
         /// Who.
@@ -38,7 +46,7 @@ pub enum MeshEvent {
         /// First tick without the player.
         tick: Tick,
         /// [`LeaveReason::Quit`] where it said so, else [`LeaveReason::Removed`]: it fell silent,
-        /// or the application gave it up.
+        /// broke its word, or the application gave it up.
         reason: LeaveReason,
     },
     /// The input delay was changed. An input that is given now is for `tick`.
@@ -152,7 +160,8 @@ pub struct MeshStats {
     pub hashes_missing: u64,
     /// State hashes too far ahead, or of a peer that is not compared any more.
     pub hashes_refused: u64,
-    /// Datagrams dropped: not of this format.
+    /// Datagrams dropped: not of this format, or of the one for matches that commit where ours does
+    /// not, and the other way round.
     pub dropped_malformed: u64,
     /// Datagrams dropped: from nobody who plays, or from one who is given up.
     pub dropped_unknown_peer: u64,

@@ -4,9 +4,11 @@
 
 use wire::Seat;
 
+use super::committed::Committed;
 use crate::Tick;
 use crate::bundle::{self, Shape};
 use crate::chain::Chain;
+use crate::commitment::{Head, Salt};
 use crate::message::QUIET;
 use crate::turn::{Origin, Row};
 
@@ -28,6 +30,8 @@ pub(super) struct Lane {
     seen_end: Tick,
     /// First tick without the seat, once that is decided.
     cut: Option<Tick>,
+    /// What its inputs must prove to be, while that is asked of them.
+    committed: Option<Committed>,
     /// Input of the newest tick that was read.
     row: Row,
     /// First tick that was not read.
@@ -46,6 +50,7 @@ impl Lane {
             next: Tick(0),
             seen_end: Tick(0),
             cut: None,
+            committed: None,
             ahead: (row.clone(), Tick(0)),
             row,
             read: Tick(0),
@@ -57,6 +62,14 @@ impl Lane {
         for tick in 0..u32::from(delay) {
             self.put(Tick(tick), &[QUIET]);
         }
+        if let Some(committed) = &mut self.committed {
+            committed.begin(Tick(delay.into()));
+        }
+    }
+
+    /// Has inputs count only once they are proved.
+    pub(super) fn expect_commitments(&mut self, committed: Committed) {
+        self.committed = Some(committed);
     }
 
     /// Keeps the bundle of `tick`; returns whether it was new. The caller holds `tick` within the
@@ -74,8 +87,10 @@ impl Lane {
     }
 
     /// Has the seat's inputs count for the ticks before `tick` only.
-    pub(super) const fn cut(&mut self, tick: Tick) {
+    pub(super) fn cut(&mut self, tick: Tick) {
         self.cut = Some(tick);
+        // They are those that members who stay proved; others pass them on without salts.
+        self.committed = None;
     }
 
     /// Puts the seat's part of `tick` into `row`, which holds the one of the tick before. Ticks are
@@ -104,9 +119,10 @@ impl Lane {
     /// at most a datagram's worth. Those before `end` are passed over, and those in which nothing
     /// changed: that is what whoever predicts expects without being told.
     pub(super) fn foresee(&mut self, end: Tick, mut on_input: impl FnMut(Tick, &[u8])) {
+        let proved = self.proved_end();
         let (row, ahead) = &mut self.ahead;
         for _ in 0..FORESEE_MAX {
-            if *ahead >= self.next {
+            if *ahead >= proved {
                 return;
             }
             let tick = *ahead;
@@ -130,13 +146,59 @@ impl Lane {
     pub(super) fn known_end(&self) -> Tick {
         match self.cut {
             Some(cut) if self.next >= cut => Tick(u32::MAX),
-            Some(_) | None => self.next,
+            Some(_) | None => self.proved_end(),
         }
     }
 
     /// Returns the first tick that is not there, of those that count.
     pub(super) fn held_end(&self) -> Tick {
-        self.cut.map_or(self.next, |cut| cut.min(self.next))
+        let end = self.proved_end();
+        self.cut.map_or(end, |cut| cut.min(end))
+    }
+
+    /// Returns the first tick that is not there, or not proved where it has to be.
+    fn proved_end(&self) -> Tick {
+        let proved = self.committed.as_ref().map(Committed::checked_end);
+        proved.map_or(self.next, |proved| proved.min(self.next))
+    }
+
+    /// Returns the first tick that the seat has not committed to, where it has to.
+    pub(super) fn committed_end(&self) -> Tick {
+        let end = self.committed.as_ref().map(Committed::end);
+        end.unwrap_or(Tick(u32::MAX))
+    }
+
+    /// Takes a commitment to all ticks before the one with this low half, and salts of the ticks from
+    /// `first` on, whose inputs come with them; returns whether the former is within the window.
+    pub(super) fn on_commitment(
+        &mut self,
+        end_low: u16,
+        head: &Head,
+        first: Tick,
+        salts: impl Iterator<Item = Salt>,
+    ) -> bool {
+        let Some(committed) = &mut self.committed else {
+            return false;
+        };
+        for (tick, salt) in (first.0..).map(Tick).zip(salts) {
+            // What came with an input that is there already is not its salt, or the same.
+            if tick >= self.next && !self.chain.has(tick) {
+                committed.on_salt(tick, salt);
+            }
+        }
+        committed.on_head(end_low, head)
+    }
+
+    /// Proves what can be proved.
+    ///
+    /// # Errors
+    ///
+    /// The first tick that is not proved, once one cannot be.
+    pub(super) fn prove(&mut self) -> Result<(), Tick> {
+        match &mut self.committed {
+            Some(committed) => committed.check(&self.chain, self.next),
+            None => Ok(()),
+        }
     }
 
     /// Returns whether a later tick is there, and `copies` of the first that is not have gone by.
@@ -163,11 +225,12 @@ impl Lane {
     }
 
     /// Bytes that it holds.
-    pub(super) const fn memory_len(&self) -> usize {
+    pub(super) fn memory_len(&self) -> usize {
         self.chain
             .memory_len()
             .saturating_add(self.row.memory_len())
             .saturating_add(self.ahead.0.memory_len())
+            .saturating_add(self.committed.as_ref().map_or(0, Committed::memory_len))
     }
 }
 

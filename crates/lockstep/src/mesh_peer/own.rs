@@ -2,6 +2,8 @@
 
 #![warn(clippy::arithmetic_side_effects)]
 
+use core::ops::Range;
+
 use wire::{Instant, Seat};
 
 use super::lane::{Lane, lane_shape};
@@ -24,8 +26,8 @@ pub(super) struct Own {
     after: Row,
     /// Its bundle; kept for its memory.
     bundle: Vec<u8>,
-    /// When tick `t` was stamped, at place `t % CHAIN_LEN`.
-    stamped_at: Vec<Instant>,
+    /// When tick `t` could first be sent, at place `t % CHAIN_LEN`.
+    ready_at: Vec<Instant>,
 }
 
 impl Own {
@@ -39,7 +41,7 @@ impl Own {
             after: row.clone(),
             before: row,
             bundle: Vec::with_capacity(lane.bundle_len_max()),
-            stamped_at: vec![now; usize::try_from(CHAIN_LEN).unwrap_or(usize::MAX)],
+            ready_at: vec![now; usize::try_from(CHAIN_LEN).unwrap_or(usize::MAX)],
         }
     }
 
@@ -58,13 +60,22 @@ impl Own {
                 self.bundle.push(QUIET);
             }
             lane.put(self.end, &self.bundle);
-            if let Some(at) = self.stamped_at.get_mut(place(self.end)) {
+            if let Some(at) = self.ready_at.get_mut(place(self.end)) {
                 *at = now;
             }
             self.end = self.end.plus(1);
             count = count.saturating_add(1);
         }
         count
+    }
+
+    /// Takes it that `ticks` are shown from now on, where that is later than they are stamped.
+    pub(super) fn show(&mut self, now: Instant, ticks: Range<u32>) {
+        for tick in ticks {
+            if let Some(at) = self.ready_at.get_mut(place(Tick(tick))) {
+                *at = now;
+            }
+        }
     }
 
     /// Sets the delay, and returns how many ticks of the next boundary, number `index`, repeat the
@@ -80,12 +91,12 @@ impl Own {
         Tick(index).plus(self.delay.into()).max(self.end)
     }
 
-    /// Returns when `tick` was stamped, where it is and that is known.
-    pub(super) fn stamped_at(&self, tick: Tick) -> Option<Instant> {
+    /// Returns when `tick` could first be sent, where it is stamped and that is known.
+    pub(super) fn ready_at(&self, tick: Tick) -> Option<Instant> {
         if tick >= self.end || self.end.since(tick) > CHAIN_LEN {
             return None;
         }
-        self.stamped_at.get(place(tick)).copied()
+        self.ready_at.get(place(tick)).copied()
     }
 
     pub(super) const fn delay(&self) -> u8 {
@@ -99,7 +110,7 @@ impl Own {
 
     /// Bytes that it holds.
     pub(super) const fn memory_len(&self) -> usize {
-        self.stamped_at
+        self.ready_at
             .len()
             .saturating_mul(size_of::<Instant>())
             .saturating_add(self.bundle.capacity())

@@ -52,7 +52,7 @@ impl<I: Input> MeshPeer<I> {
                     self.keep(seat, *first, cut, bundles);
                 }
             }
-            MeshMessage::Play(_) | MeshMessage::Hello(_) => {}
+            MeshMessage::Play(_) | MeshMessage::Committed(..) | MeshMessage::Hello(_) => {}
         }
     }
 

@@ -5,12 +5,13 @@
 use wire::{Instant, Seat};
 
 use super::gathering::Greeting;
-use super::lane::AHEAD_MAX;
+use super::lane::{AHEAD_MAX, Lane};
 use super::{MeshEvent, MeshPeer, State};
 use crate::chain::CHAIN_LEN;
 use crate::input::Input;
 use crate::message::{
-    DecodeError, Hello, LaneBundles, MeshMessage, Play, Seats, bit, decode_if_play, decode_mesh,
+    Commitment, DecodeError, Hello, LaneBundles, MeshMessage, Play, Seats, bit, decode_if_play,
+    decode_mesh,
 };
 use crate::repair::Ack;
 use crate::{PeerId, Tick};
@@ -25,7 +26,7 @@ impl<I: Input> MeshPeer<I> {
         let known = |first_low, index| lane?.bundle_near(first_low, index);
         if let Some(play) = decode_if_play(datagram, self.shape, known) {
             match play {
-                Ok(play) if self.is_heard(now, from) => self.on_play(now, from, &play),
+                Ok(play) if self.is_heard(now, from) => self.on_bare_play(now, from, &play),
                 Ok(_) => {}
                 Err(error) => self.on_malformed(from, error),
             }
@@ -62,7 +63,10 @@ impl<I: Input> MeshPeer<I> {
 
     fn on_message(&mut self, now: Instant, from: u16, message: &MeshMessage<'_>) {
         match message {
-            MeshMessage::Play(play) => self.on_play(now, from, play),
+            MeshMessage::Play(play) => self.on_bare_play(now, from, play),
+            MeshMessage::Committed(commitment, play) => {
+                self.on_committed(now, from, commitment, play);
+            }
             MeshMessage::Hello(hello) => self.on_hello(now, from, hello),
             MeshMessage::Leave
             | MeshMessage::Statement(_)
@@ -112,6 +116,57 @@ impl<I: Input> MeshPeer<I> {
         }
     }
 
+    /// Takes play of a match without commitments.
+    fn on_bare_play(&mut self, now: Instant, from: u16, play: &Play<'_>) {
+        if self.committing.is_some() {
+            self.stats.dropped_malformed = self.stats.dropped_malformed.saturating_add(1);
+        } else {
+            self.on_play(now, from, play);
+        }
+    }
+
+    /// Takes play of a match with commitments.
+    fn on_committed(
+        &mut self,
+        now: Instant,
+        from: u16,
+        commitment: &Commitment<'_>,
+        play: &Play<'_>,
+    ) {
+        if self.committing.is_none() {
+            self.stats.dropped_malformed = self.stats.dropped_malformed.saturating_add(1);
+            return;
+        }
+        let is_known = self.gathering.heard() & bit(from) != 0;
+        let Some(lane) = self.lanes.get_mut(usize::from(from)) else {
+            return;
+        };
+        let before = lane.known_end();
+        if is_known && let Some(first) = lane.next().widen_near(play.head.first_low) {
+            let (end_low, head) = (commitment.end_low, &commitment.head);
+            if !lane.on_commitment(end_low, head, first, commitment.salts()) {
+                self.stats.dropped_window = self.stats.dropped_window.saturating_add(1);
+            }
+        }
+        self.on_play(now, from, play);
+        match self.lanes.get_mut(usize::from(from)).map(Lane::prove) {
+            Some(Ok(())) => self.on_more_known(from, before),
+            Some(Err(tick)) => self.on_breach(now, Seat(from), tick),
+            None => {}
+        }
+    }
+
+    /// Gives up one who showed other inputs than it committed to.
+    fn on_breach(&mut self, now: Instant, seat: Seat, tick: Tick) {
+        if let State::Running { .. } = self.state
+            && self.view.suspect(bit(seat.0))
+        {
+            // Once for each seat at most.
+            self.events.push_back(MeshEvent::Breach { seat, tick });
+            self.on_suspicion(now);
+        }
+    }
+
     fn on_play(&mut self, now: Instant, from: u16, play: &Play<'_>) {
         if self.gathering.heard() & bit(from) == 0 {
             // Not before we know that it plays the same match.
@@ -122,7 +177,7 @@ impl<I: Input> MeshPeer<I> {
         if play.hashes != crate::message::LaneHashes::default() {
             self.on_hashes(Seat(from), &play.hashes);
         }
-        let next = self.lanes.get(usize::from(from)).map(super::Lane::next);
+        let next = self.lanes.get(usize::from(from)).map(Lane::next);
         let first = next.and_then(|next| next.widen_near(play.head.first_low));
         if let Some(first) = first {
             self.keep(from, first, Tick(u32::MAX), &play.bundles);
@@ -137,6 +192,7 @@ impl<I: Input> MeshPeer<I> {
             State::Running { .. } => Some(self.clock.place(now)),
             State::Gathering { .. } | State::Leaving { .. } | State::Closed => None,
         };
+        let end = self.shown_end();
         let Some(Some(link)) = self.links.get_mut(usize::from(from)) else {
             return;
         };
@@ -147,13 +203,12 @@ impl<I: Input> MeshPeer<I> {
         if let Some(low) = play.head.wanted_low {
             self.hashes.on_wanted(&mut link.hashes, low);
         }
-        let end = self.own.end();
         match end.widen_back(play.head.next_low) {
             Some(next) if end.since(next) < CHAIN_LEN => {
                 let sent_at = next
                     .0
                     .checked_sub(1)
-                    .and_then(|tick| self.own.stamped_at(Tick(tick)));
+                    .and_then(|tick| self.own.ready_at(Tick(tick)));
                 let ack = Ack {
                     next,
                     is_gap: play.head.is_gap,
@@ -193,7 +248,13 @@ impl<I: Input> MeshPeer<I> {
             }
         }
         self.stats.bundles_repeated = self.stats.bundles_repeated.saturating_add(repeated.into());
-        if lane.known_end() == before {
+        self.on_more_known(seat, before);
+    }
+
+    /// Takes it that more may be known of the inputs of `seat` than those before `before`.
+    fn on_more_known(&mut self, seat: u16, before: Tick) {
+        let lane = self.lanes.get(usize::from(seat));
+        if lane.is_none_or(|lane| lane.known_end() == before) {
             return;
         }
         if before <= self.known {

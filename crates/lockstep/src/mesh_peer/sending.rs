@@ -84,14 +84,14 @@ impl<I: Input> MeshPeer<I> {
     }
 
     fn write_play(&mut self, now: Instant, seat: u16, buf: &mut Vec<u8>) -> Option<PeerId> {
-        let to = usize::from(seat);
+        let (to, shown_end) = (usize::from(seat), self.shown_end());
         let theirs = self.lanes.get(to)?;
         let ours = self.lanes.get(usize::from(self.seat.0))?;
         let link = self.links.get_mut(to)?.as_mut()?;
         let closed = Closed {
             chain: ours.chain(),
-            end: self.own.end(),
-            next_at: self.own.stamped_at(link.repair.next()),
+            end: shown_end,
+            next_at: self.own.ready_at(link.repair.next()),
         };
         let body = &mut self.body;
         let slice = link.repair.slice_by(now, &closed, &self.limits, |wanted| {
@@ -113,6 +113,9 @@ impl<I: Input> MeshPeer<I> {
             first_low: Tick(slice.ticks.start).low(),
         };
         let values = hashes.values.get(..hashes.count).unwrap_or_default();
+        if let Some(committing) = &self.committing {
+            committing.write(buf, &slice.ticks);
+        }
         write_play_head(buf, &head, Tick(hashes.first).low(), values);
         let count = u64::try_from(slice.ticks.len()).unwrap_or(u64::MAX);
         buf.extend_from_slice(body.lay_out(closed.chain, &slice.ticks));

@@ -7,6 +7,8 @@ use std::collections::VecDeque;
 use wire::{Instant, MatchId, Seat, Seed};
 
 use super::clock::MeshClock;
+use super::committed::Committed;
+use super::committing::Committing;
 use super::gathering::Gathering;
 use super::hashes::OwnHashes;
 use super::lane::{Lane, lane_shape};
@@ -19,7 +21,10 @@ use crate::bundle::Shape;
 use crate::checksum::LogHash;
 use crate::input::{Input, encode_into};
 use crate::ledger::Ledger;
-use crate::message::{MESH_DELAY_MAX, MESH_SEATS_MAX, PLAY_HEAD_LEN_MAX, Terms};
+use crate::message::{
+    COMMITTED_HEAD_LEN, COMMITTED_SALT_LEN, MESH_DELAY_MAX, MESH_SEATS_MAX, PLAY_HEAD_LEN_MAX,
+    Terms,
+};
 use crate::repair::{RUN_LEN_SMALL, RepairLimits};
 use crate::stepper::{Stepper, WINDOW_MAX};
 use crate::turn::Row;
@@ -70,6 +75,7 @@ impl<I: Input> MeshPeer<I> {
             width: I::WIDTH.get(),
             period_nanos: period,
             hash_interval: config.hash_interval.get(),
+            commits: config.commit.is_some(),
             match_id,
             content: config.content,
         };
@@ -90,7 +96,8 @@ impl<I: Input> MeshPeer<I> {
             links,
             view: View::new(seat.0, shape.seats),
             own: Own::new(shape, &neutral, config.input_delay, now),
-            lanes: lanes(&config, shape, seat, &neutral),
+            lanes: lanes(&config, shape, (match_id, seat), &neutral),
+            committing: committing(&config, match_id, seat),
             clock: MeshClock::new(now, period),
             lag: LAG_NANOS.checked_div(period).unwrap_or(2).clamp(2, 100),
             beat_at: now,
@@ -129,6 +136,7 @@ impl<I: Input> MeshPeer<I> {
         lanes
             .saturating_add(lane.saturating_mul(self.lanes.len()))
             .saturating_add(self.own.memory_len())
+            .saturating_add(self.committing.as_ref().map_or(0, Committing::memory_len))
             .saturating_add(self.stepper.memory_len())
             .saturating_add(self.rows.0.memory_len().saturating_mul(2))
             .saturating_add(self.scratch.capacity())
@@ -189,8 +197,15 @@ fn limits(config: &MeshConfig, shape: Shape) -> Result<RepairLimits, MeshConfigE
     if config.window > WINDOW_MAX {
         return Err(MeshConfigError::WindowOutOfRange);
     }
-    let len_max = usize::from(config.datagram_len_max).saturating_sub(PLAY_HEAD_LEN_MAX);
-    if config.datagram_len_max < DATAGRAM_LEN_MIN || lane_shape(shape).bundle_len_max() > len_max {
+    let (head, beside) = match config.commit {
+        Some(_) => (COMMITTED_HEAD_LEN, COMMITTED_SALT_LEN),
+        None => (0, 0),
+    };
+    let len_max = usize::from(config.datagram_len_max)
+        .saturating_sub(PLAY_HEAD_LEN_MAX)
+        .saturating_sub(head);
+    let longest = lane_shape(shape).bundle_len_max().saturating_add(beside);
+    if config.datagram_len_max < DATAGRAM_LEN_MIN || longest > len_max {
         return Err(MeshConfigError::DatagramTooShort);
     }
     let period = config.tick_rate.period_nanos();
@@ -200,6 +215,7 @@ fn limits(config: &MeshConfig, shape: Shape) -> Result<RepairLimits, MeshConfigE
         period_nanos: period.into(),
         report_ticks: 1,
         len_max,
+        len_beside: beside,
         len_small: RUN_LEN_SMALL,
         burst: config.catch_up_burst,
         gain: u32::try_from(gain).unwrap_or(u32::MAX),
@@ -207,14 +223,28 @@ fn limits(config: &MeshConfig, shape: Shape) -> Result<RepairLimits, MeshConfigE
 }
 
 /// A lane for each seat; of our own we know when it begins.
-fn lanes(config: &MeshConfig, shape: Shape, own: Seat, neutral: &[u8]) -> Vec<Lane> {
-    let mut lanes: Vec<_> = (0..shape.seats)
-        .map(|_| Lane::new(shape, neutral))
-        .collect();
-    if let Some(lane) = lanes.get_mut(usize::from(own.0)) {
-        lane.begin(config.input_delay);
-    }
-    lanes
+fn lanes(
+    config: &MeshConfig,
+    shape: Shape,
+    (match_id, own): (MatchId, Seat),
+    neutral: &[u8],
+) -> Vec<Lane> {
+    let lane = |seat| {
+        let mut lane = Lane::new(shape, neutral);
+        if seat == own {
+            lane.begin(config.input_delay);
+        } else if config.commit.is_some() {
+            lane.expect_commitments(Committed::new(match_id, seat));
+        }
+        lane
+    };
+    (0..shape.seats).map(Seat).map(lane).collect()
+}
+
+/// What we commit to, if anybody does.
+fn committing(config: &MeshConfig, match_id: MatchId, seat: Seat) -> Option<Committing> {
+    let secret = config.commit.as_ref()?;
+    Some(Committing::new(secret, match_id, seat, config.input_delay))
 }
 
 fn numbers(links: &[Option<Link>]) -> Vec<Option<PeerId>> {

@@ -3,6 +3,7 @@
 use wire::{Instant, Seat};
 
 use super::{MeshEvent, MeshPeer, State};
+use crate::Tick;
 use crate::input::Input;
 use crate::message::bit;
 
@@ -24,6 +25,7 @@ impl<I: Input> MeshPeer<I> {
         }
         if has_passed || is_beat {
             self.beat_at = now + self.period();
+            self.show(now);
             self.due.play = self.others();
             self.settle_paces();
             self.ask_for_missing(now);
@@ -49,6 +51,31 @@ impl<I: Input> MeshPeer<I> {
         self.foresee(self.seat);
         for link in self.links.iter_mut().flatten() {
             link.repair.on_tick(&self.limits);
+        }
+    }
+
+    /// Commits to what is stamped, and shows what all others have committed to as well.
+    fn show(&mut self, now: Instant) {
+        let Some(committing) = &mut self.committing else {
+            return;
+        };
+        let others = self.view.others();
+        let mut end = self.own.end();
+        for (lane, seat) in self.lanes.iter().zip(0..) {
+            if seat == self.seat.0 {
+                committing.commit(lane.chain(), self.own.end());
+            } else if others & bit(seat) != 0 {
+                end = end.min(lane.committed_end());
+            }
+        }
+        self.own.show(now, committing.show(end));
+    }
+
+    /// Returns the first tick whose input others may not see yet.
+    pub(super) const fn shown_end(&self) -> Tick {
+        match &self.committing {
+            Some(committing) => committing.shown_end(),
+            None => self.own.end(),
         }
     }
 
@@ -94,8 +121,11 @@ impl<I: Input> MeshPeer<I> {
             // The game does not do its steps.
             return;
         }
-        let mut lanes = self.lanes.iter().zip((0..).map(Seat));
-        let awaited = lanes.find(|(lane, _)| lane.known_end() <= self.known);
+        let lanes = || self.lanes.iter().zip((0..).map(Seat));
+        // Who did not commit has all others show nothing.
+        let awaited = lanes()
+            .find(|(lane, seat)| lane.committed_end() <= self.known && *seat != self.seat)
+            .or_else(|| lanes().find(|(lane, _)| lane.known_end() <= self.known));
         if let Some((_, seat)) = awaited
             && self.stalled != Some(seat)
         {

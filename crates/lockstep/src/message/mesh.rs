@@ -2,18 +2,21 @@
 
 #![warn(clippy::arithmetic_side_effects)]
 
+mod committed;
 mod parting;
 mod play;
 
 use wire::{MatchId, Reader, Writer};
 
 use super::{
-    DecodeError, MESH_ASK, MESH_DECISION, MESH_FORWARD, MESH_HELLO, MESH_LEAVE, MESH_PLAY,
-    MESH_STATEMENT, VERSION,
+    DecodeError, MESH_ASK, MESH_COMMITTED, MESH_DECISION, MESH_FORWARD, MESH_HELLO, MESH_LEAVE,
+    MESH_PLAY, MESH_STATEMENT, VERSION,
 };
 use crate::Tick;
 use crate::bundle::Shape;
 
+pub(crate) use committed::write_committed_head;
+pub use committed::{COMMITTED_HEAD_LEN, COMMITTED_SALT_LEN, Commitment};
 pub use parting::{Decision, Statement, Ticks, bit};
 pub(crate) use parting::{write_decision, write_statement};
 pub(crate) use play::write_play_head;
@@ -23,6 +26,7 @@ pub(super) use parting::{
     decode_decision, decode_statement, write_decision_body, write_statement_body,
 };
 
+use committed::decode_committed;
 use play::decode_play;
 
 /// Most seats of a mesh: one bit each in a set of seats.
@@ -38,6 +42,8 @@ pub enum MeshMessage<'a> {
     Hello(Hello),
     /// Each tick: own inputs, and what came of the receiver's.
     Play(Play<'a>),
+    /// Each tick, where inputs are committed to before they are shown.
+    Committed(Commitment<'a>, Play<'a>),
     /// The sender goes.
     Leave,
     /// Whom the sender plays on without, if all others who stay say the same.
@@ -74,6 +80,7 @@ pub type Seats = u16;
 /// | input width in bits | 2 |
 /// | tick period in nanoseconds | 4 |
 /// | hash interval in ticks | 1 |
+/// | 1 where inputs are committed to before they are shown, else 0 | 1 |
 /// | match id | 16 |
 /// | content: what the application wants to be the same | 8 |
 /// | sender's input delay when ticks begin, 0 to 60 | 1 |
@@ -114,6 +121,8 @@ pub struct Terms {
     pub period_nanos: u32,
     /// Ticks from one state hash to the next.
     pub hash_interval: u8,
+    /// Whether inputs are committed to before they are shown.
+    pub commits: bool,
     /// The match.
     pub match_id: MatchId,
     /// What the application wants to be the same, as a hash.
@@ -154,6 +163,10 @@ pub fn decode_mesh(datagram: &[u8], shape: Shape) -> Result<MeshMessage<'_>, Dec
     let kind = reader.u8()?;
     let message = match kind {
         MESH_PLAY => return decode_play(reader, lane, |_, _| None).map(MeshMessage::Play),
+        MESH_COMMITTED => {
+            let (commitment, play) = decode_committed(reader, lane)?;
+            return Ok(MeshMessage::Committed(commitment, play));
+        }
         MESH_HELLO => MeshMessage::Hello(decode_hello(&mut reader)?),
         MESH_LEAVE => MeshMessage::Leave,
         MESH_STATEMENT => MeshMessage::Statement(decode_statement(&mut reader, shape)?),
@@ -197,6 +210,11 @@ fn decode_hello(reader: &mut Reader<'_>) -> Result<Hello, DecodeError> {
         width: reader.u16()?,
         period_nanos: reader.u32()?,
         hash_interval: reader.u8()?,
+        commits: match reader.u8()? {
+            0 => false,
+            1 => true,
+            _ => return Err(DecodeError::Malformed),
+        },
         match_id: MatchId(reader.array()?),
         content: reader.u64()?,
     };
@@ -232,6 +250,7 @@ pub(crate) fn write_hello(out: &mut Vec<u8>, hello: &Hello) {
     writer.u16(hello.terms.width);
     writer.u32(hello.terms.period_nanos);
     writer.u8(hello.terms.hash_interval);
+    writer.u8(hello.terms.commits.into());
     writer.bytes(&hello.terms.match_id.0);
     writer.u64(hello.terms.content);
     writer.u8(hello.delay);

@@ -21,6 +21,7 @@ mod ladder;
 mod membership;
 mod mesh;
 mod mesh_alloc;
+mod mesh_commit;
 mod mesh_contract;
 mod mesh_hostile;
 mod mesh_parting;

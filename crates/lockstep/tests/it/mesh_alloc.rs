@@ -2,10 +2,11 @@
 
 use core::time::Duration;
 
-use lockstep::{MeshPeer, PeerId, Step};
+use lockstep::{MeshConfig, MeshPeer, PeerId, Step};
 use wire::{Arrival, Generator, Instant, Seat, Seed};
 
 use crate::alloc::{allocations, held};
+use crate::mesh_commit::committing;
 use crate::mesh_world::{mesh, peer, peers};
 use crate::world::{MATCH, pad, seat};
 
@@ -20,9 +21,9 @@ struct Bench {
 }
 
 impl Bench {
-    fn new(count: usize, window: u8) -> Self {
+    fn new(count: usize, window: u8, config: fn(u16) -> MeshConfig) -> Self {
         let now = Instant::from_millis(1);
-        let mut config = mesh(u16::try_from(count).unwrap());
+        let mut config = config(u16::try_from(count).unwrap());
         config.window = window;
         config.input_delay = 3;
         let machine = |index: usize| {
@@ -86,8 +87,12 @@ impl Bench {
 
 #[test]
 fn ls_9_mesh_allocates_nothing_in_10_000_ticks_at_20_percent_loss() {
-    for window in [0, 8] {
-        let mut bench = Bench::new(4, window);
+    for (window, config) in [
+        (0, mesh as fn(u16) -> MeshConfig),
+        (8, mesh),
+        (8, committing),
+    ] {
+        let mut bench = Bench::new(4, window, config);
         bench.run(1_000, 200_000);
         let (before, bytes) = (allocations(), held());
         bench.run(10_000, 200_000);
@@ -117,4 +122,14 @@ fn ls_9_mesh_memory_is_taken_at_the_start_and_as_documented() {
     assert!(bytes < bound, "{bytes} {bound}");
     let counted = i64::try_from(machine.memory_len()).unwrap();
     assert!(counted.abs_diff(bytes) < 16_384, "{counted} {bytes}");
+    // Where inputs are committed to: heads of 17 bytes and salts of 8 for 512 ticks of each other seat,
+    // and 1,024 own salts.
+    let before = held();
+    let mut config = committing(16);
+    config.window = 32;
+    let machine = MeshPeer::<u32>::new(config, (MATCH, Seat(0)), &peers, seed, now).unwrap();
+    let more = held() - before - bytes;
+    assert!(more <= 15 * 512 * (17 + 8) + 1_024 * 8, "{more}");
+    let more = i64::try_from(machine.memory_len()).unwrap() - counted;
+    assert_eq!(more, 15 * 512 * (17 + 8) + 1_024 * 8);
 }

@@ -199,6 +199,8 @@ pub(crate) struct MeshWorld<I> {
     pub(crate) links: Vec<Vec<Link>>,
     /// From one to the other, times in which nothing passes.
     pub(crate) outages: Vec<(usize, usize, Instant, Instant)>,
+    /// Datagrams sent, by whom to whom, where they are kept.
+    pub(crate) record: Option<Vec<(usize, usize, Vec<u8>)>>,
     /// Longest datagram seen.
     pub(crate) longest: usize,
     /// Next input of a seat, from the one before.
@@ -237,6 +239,7 @@ impl<I: Input + Clone> MeshWorld<I> {
                 .collect(),
             players,
             outages: Vec::new(),
+            record: None,
             longest: 0,
             play,
             network: seed.generator(2),
@@ -367,6 +370,9 @@ impl<I: Input + Clone> MeshWorld<I> {
 
     fn send(&mut self, from: usize, to: usize, datagram: &[u8]) {
         let now = self.now;
+        if let Some(record) = &mut self.record {
+            record.push((from, to, datagram.to_vec()));
+        }
         let link = self.links[from][to];
         let is_out = self
             .outages

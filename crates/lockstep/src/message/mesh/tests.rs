@@ -35,6 +35,12 @@ fn written(message: &MeshMessage<'_>) -> Vec<u8> {
             write_play_head(&mut out, &play.head, play.hashes.first_low, &hashes);
             play.bundles.iter().for_each(|bundle| out.extend(bundle));
         }
+        MeshMessage::Committed(commitment, play) => {
+            let count = commitment.salts().count().try_into().unwrap();
+            write_committed_head(&mut out, commitment.end_low, &commitment.head, count);
+            commitment.salts().for_each(|salt| out.extend(salt));
+            out.extend(written(&MeshMessage::Play(*play)));
+        }
         MeshMessage::Leave => write_mesh_leave(&mut out),
         MeshMessage::Statement(statement) => write_statement(&mut out, statement, SHAPE.seats),
         MeshMessage::Decision(decision) => write_decision(&mut out, decision, SHAPE.seats),
@@ -74,6 +80,7 @@ fn mesh_vectors_mean_what_they_meant() {
             width: 16,
             period_nanos: 16_666_666,
             hash_interval: 1,
+            commits: false,
             match_id: MatchId([0x5a; 16]),
             content: 7,
         },
@@ -86,6 +93,9 @@ fn mesh_vectors_mean_what_they_meant() {
         starts_in: None,
     };
     assert_means("hello_first", &MeshMessage::Hello(hello));
+    let mut commits = hello;
+    commits.terms.commits = true;
+    assert_means("hello_commits", &MeshMessage::Hello(commits));
     let hello = Hello {
         heard: 0b1111,
         echo: 900,
@@ -152,6 +162,23 @@ fn mesh_play_vectors_mean_what_they_meant() {
 }
 
 #[test]
+fn mesh_committed_vectors_mean_what_they_meant() {
+    let bytes = vector("committed");
+    let message = decode_mesh(&bytes, SHAPE).unwrap();
+    let MeshMessage::Committed(commitment, play) = message else {
+        panic!("no commitment");
+    };
+    assert_eq!(commitment.end_low, 260);
+    assert_eq!(
+        u128::from_be_bytes(commitment.head),
+        0x0001_0203_0405_0607_0809_0a0b_0c0d_0e0f
+    );
+    assert!(commitment.salts().eq([[0x11; 8], [0x22; 8]]));
+    assert_eq!((play.head.first_low, play.bundles.len()), (0x0100, 2));
+    assert_eq!(written(&message), bytes);
+}
+
+#[test]
 fn what_no_mesh_peer_writes_is_refused() {
     let refused = |bytes: &[u8], why: &str| {
         let decoded = decode_mesh(bytes, SHAPE);
@@ -163,14 +190,24 @@ fn what_no_mesh_peer_writes_is_refused() {
         bytes
     };
     refused(&[], "nothing");
-    refused(&[0x47], "reserved");
+    refused(&[0x48], "reserved");
     assert_eq!(
         decode_mesh(&changed("hello_first", 1, 9), SHAPE),
         Err(DecodeError::Version(9))
     );
     refused(&changed("hello_first", 3, 4), "a seat past the last");
-    refused(&changed("hello_first", 35, 61), "a delay past the longest");
-    refused(&changed("hello_first", 45, 1), "an echo that never came");
+    refused(&changed("hello_first", 36, 61), "a delay past the longest");
+    refused(&changed("hello_first", 46, 1), "an echo that never came");
+    refused(
+        &changed("hello_first", 11, 2),
+        "neither with commitments nor without",
+    );
+    refused(&changed("committed", 20, 1), "one salt for two bundles");
+    refused(&changed("committed", 20, 3), "three salts for two bundles");
+    refused(
+        &changed("committed", 37, 0x42),
+        "a commitment in front of a leave",
+    );
     refused(&changed("play", 1, 0xe2), "a reserved flag");
     refused(&changed("play", 1, 0xd1), "17 hashes");
     refused(&changed("statement", 4, 0x10), "a suspect who is no member");
@@ -194,7 +231,7 @@ fn what_no_mesh_peer_writes_is_refused() {
 
 proptest! {
     #[test]
-    fn any_bytes_of_a_mesh_are_their_own_encoding_or_refused(kind in 0x40_u8..0x48, tail in prop::collection::vec(prop_oneof![0_u8..16, any::<u8>()], 0..70)) {
+    fn any_bytes_of_a_mesh_are_their_own_encoding_or_refused(kind in 0x40_u8..0x49, tail in prop::collection::vec(prop_oneof![0_u8..16, any::<u8>()], 0..70)) {
         let mut bytes = vec![kind];
         bytes.extend(tail);
         if let Ok(message) = decode_mesh(&bytes, SHAPE) {

@@ -1,0 +1,210 @@
+//! What another peer committed to, and whether the inputs it showed are those.
+
+#![warn(clippy::arithmetic_side_effects)]
+
+use wire::{MatchId, Seat};
+
+use super::lane::AHEAD_MAX;
+use crate::Tick;
+use crate::chain::Chain;
+use crate::commitment::{Head, Salt, first_head, next_head};
+
+/// The heads and salts of one other peer.
+///
+/// Every head that comes is kept until the inputs before it are shown, and has to be the chain's then:
+/// a later head that says something else does not replace it.
+#[derive(Debug)]
+pub(super) struct Committed {
+    /// Heads of ticks past `walked`; the one over all before `t` at place `t % AHEAD_MAX`.
+    heads: Vec<Option<Head>>,
+    /// Salts of ticks from `walked` on that came; the one of `t` at place `t % AHEAD_MAX`.
+    salts: Vec<Salt>,
+    /// First tick that no head is over.
+    end: Tick,
+    /// First tick that is not in the chain yet, and the chain's head before it.
+    walked: (Tick, Head),
+    /// First tick that no head has proved.
+    checked: Tick,
+    /// Whether a head was not the chain's.
+    is_broken: bool,
+}
+
+impl Committed {
+    pub(super) fn new(match_id: MatchId, seat: Seat) -> Self {
+        let places = usize::try_from(AHEAD_MAX).unwrap_or(usize::MAX);
+        Self {
+            heads: vec![None; places],
+            salts: vec![Salt::default(); places],
+            end: Tick(0),
+            walked: (Tick(0), first_head(match_id, seat)),
+            checked: Tick(0),
+            is_broken: false,
+        }
+    }
+
+    /// Has nothing happen before `tick`, for which no salts and heads are.
+    pub(super) const fn begin(&mut self, tick: Tick) {
+        self.end = tick;
+        self.walked.0 = tick;
+        self.checked = tick;
+    }
+
+    /// Keeps the head over all ticks before the one with this low half; returns whether it is within
+    /// the window. The first one for a tick counts.
+    pub(super) fn on_head(&mut self, end_low: u16, head: &Head) -> bool {
+        let Some(end) = self.walked.0.widen_near(end_low) else {
+            return false;
+        };
+        if end <= self.walked.0 {
+            // Late: what it is over has been shown.
+            return true;
+        }
+        if end.since(self.walked.0) >= AHEAD_MAX {
+            return false;
+        }
+        if let Some(place) = self.heads.get_mut(place(end)) {
+            place.get_or_insert(*head);
+        }
+        self.end = self.end.max(end);
+        true
+    }
+
+    /// Keeps the salt of `tick`, whose input came with it, if it is within the window.
+    pub(super) fn on_salt(&mut self, tick: Tick, salt: Salt) {
+        if tick >= self.walked.0
+            && tick.since(self.walked.0) < AHEAD_MAX
+            && let Some(place) = self.salts.get_mut(place(tick))
+        {
+            *place = salt;
+        }
+    }
+
+    /// Follows the chain through the inputs before `next`, which `chain` holds.
+    ///
+    /// # Errors
+    ///
+    /// The first tick that is not proved, where a head is not the chain's; from then on always.
+    pub(super) fn check(&mut self, chain: &Chain, next: Tick) -> Result<(), Tick> {
+        while self.walked.0 < next.min(self.end) && !self.is_broken {
+            let (tick, head) = self.walked;
+            let salt = self.salts.get(place(tick)).copied().unwrap_or_default();
+            let bundle = chain.get(tick).unwrap_or_default();
+            let (end, head) = (tick.plus(1), next_head(&head, salt, bundle));
+            self.walked = (end, head);
+            match self.heads.get_mut(place(end)).and_then(Option::take) {
+                Some(committed) if committed == head => self.checked = end,
+                Some(_) => self.is_broken = true,
+                None => {}
+            }
+        }
+        if self.is_broken {
+            Err(self.checked)
+        } else {
+            Ok(())
+        }
+    }
+
+    /// Returns the first tick that is not committed to.
+    pub(super) const fn end(&self) -> Tick {
+        self.end
+    }
+
+    /// Returns the first tick that is not proved.
+    pub(super) const fn checked_end(&self) -> Tick {
+        self.checked
+    }
+
+    /// Bytes that it holds.
+    pub(super) const fn memory_len(&self) -> usize {
+        let head = size_of::<Option<Head>>();
+        self.heads
+            .len()
+            .saturating_mul(head.saturating_add(size_of::<Salt>()))
+    }
+}
+
+fn place(tick: Tick) -> usize {
+    usize::try_from(tick.0 % AHEAD_MAX).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bundle::Shape;
+    use crate::input::Width;
+    use crate::message::QUIET;
+
+    const MATCH: MatchId = MatchId([7; 16]);
+    const OTHER: Head = [0x77; 16];
+
+    /// What is expected of a peer whose inputs begin with tick 3, its inputs, which are quiet, and the
+    /// heads before ticks 3, 4 and so on; all salts are threes.
+    fn quiet(ticks: usize) -> (Committed, Chain, Vec<Head>) {
+        let mut committed = Committed::new(MATCH, Seat(1));
+        committed.begin(Tick(3));
+        let mut chain = Chain::new(Shape {
+            seats: 1,
+            width: Width::bits::<16>(),
+        });
+        let mut heads = vec![first_head(MATCH, Seat(1))];
+        for tick in (3..).take(ticks) {
+            chain.put(Tick(tick), &[QUIET]);
+            committed.on_salt(Tick(tick), [3; 8]);
+            heads.push(next_head(heads.last().unwrap(), [3; 8], &[QUIET]));
+        }
+        (committed, chain, heads)
+    }
+
+    #[test]
+    fn inputs_are_proved_by_the_next_head_that_comes() {
+        let (mut committed, chain, heads) = quiet(6);
+        assert!(committed.on_head(5, &heads[2]));
+        assert_eq!(committed.check(&chain, Tick(4)), Ok(()));
+        assert_eq!(committed.checked_end(), Tick(3), "no head is over one tick");
+        assert_eq!(committed.check(&chain, Tick(9)), Ok(()));
+        assert_eq!(
+            (committed.checked_end(), committed.end()),
+            (Tick(5), Tick(5))
+        );
+        // The heads over 6 and 7 are lost.
+        assert!(committed.on_head(8, &heads[5]));
+        assert_eq!(committed.check(&chain, Tick(7)), Ok(()));
+        assert_eq!(committed.checked_end(), Tick(5));
+        assert_eq!(committed.check(&chain, Tick(8)), Ok(()));
+        assert_eq!(committed.checked_end(), Tick(8));
+        // One of them comes late.
+        assert!(committed.on_head(6, &OTHER));
+        assert_eq!(committed.check(&chain, Tick(9)), Ok(()));
+    }
+
+    #[test]
+    fn the_first_head_for_a_tick_counts_and_every_one_is_held_against_the_peer() {
+        let (mut committed, chain, heads) = quiet(6);
+        committed.on_head(5, &heads[2]);
+        committed.on_head(5, &OTHER);
+        assert_eq!(committed.check(&chain, Tick(5)), Ok(()));
+        committed.on_head(7, &OTHER);
+        committed.on_head(7, &heads[4]);
+        committed.on_head(8, &heads[5]);
+        // A head over more, which is right, does not undo it; nor does anything that comes later.
+        assert_eq!(committed.check(&chain, Tick(9)), Err(Tick(5)));
+        assert_eq!(committed.check(&chain, Tick(9)), Err(Tick(5)));
+        assert_eq!(committed.checked_end(), Tick(5));
+    }
+
+    #[test]
+    fn heads_and_salts_outside_the_window_are_refused() {
+        let (mut committed, chain, heads) = quiet(1);
+        let low = |tick: u32| Tick(tick).low();
+        assert!(!committed.on_head(low(3 + AHEAD_MAX), &OTHER));
+        assert!(!committed.on_head(low(3 + 30_000), &OTHER));
+        assert_eq!(committed.end(), Tick(3));
+        // They would stand in the place of what is awaited.
+        committed.on_salt(Tick(3 + AHEAD_MAX), [9; 8]);
+        committed.on_salt(Tick(2), [9; 8]);
+        assert!(committed.on_head(low(2 + AHEAD_MAX), &OTHER));
+        assert!(committed.on_head(low(4), &heads[1]));
+        assert_eq!(committed.check(&chain, Tick(4)), Ok(()));
+        assert_eq!(committed.checked_end(), Tick(4));
+    }
+}

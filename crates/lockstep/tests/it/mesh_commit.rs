@@ -1,0 +1,318 @@
+//! A mesh whose players commit to their inputs before they show them.
+
+use core::time::Duration;
+
+use lockstep::bundle::Shape;
+use lockstep::message::{MeshMessage, decode_mesh};
+use lockstep::{CommitSecret, MeshConfig, MeshEvent, MeshPeer, PeerId, Phase, Step, Tick, Width};
+use netsim::{for_each_seed, test_site};
+use wire::{Arrival, Generator, Instant, Seat, Seed};
+
+use crate::alloc::held;
+use crate::mesh_world::{MeshWorld, all, assert_agreement, mesh, peer, peers};
+use crate::world::{Link, MATCH, pad, seat};
+
+/// A mesh that commits, at a delay that covers 50 ms twice.
+pub(crate) fn committing(seats: u16) -> MeshConfig {
+    let mut config = mesh(seats);
+    config.commit = Some(CommitSecret::new([0x5a; 32]));
+    config.input_delay = 9;
+    config
+}
+
+fn shape(seats: u16) -> Shape {
+    Shape {
+        seats,
+        width: Width::bits::<16>(),
+    }
+}
+
+/// First tick that a datagram does not commit to, and the one past the last that it shows; both near
+/// `about`.
+fn ends(datagram: &[u8], seats: u16, about: Tick) -> Option<(Tick, Tick)> {
+    let Ok(MeshMessage::Committed(commitment, play)) = decode_mesh(datagram, shape(seats)) else {
+        return None;
+    };
+    let first = about.widen_near(play.head.first_low)?;
+    let shown = Tick(first.0 + play.bundles.len());
+    Some((about.widen_near(commitment.end_low)?, shown))
+}
+
+/// Nobody showed an input for a tick before a commitment to it was there from all others.
+fn assert_nobody_saw_first(world: &MeshWorld<u16>, seats: u16, delay: u8) {
+    // Nothing happens before, as everybody knows.
+    let begin = Tick(delay.into());
+    let count = usize::from(seats);
+    // By sender and receiver: first tick that is not committed to, in what was sent so far.
+    let mut committed = vec![vec![begin; count]; count];
+    let mut shown = vec![begin; count];
+    let record = world.record.as_ref().unwrap();
+    for (from, to, datagram) in record {
+        let Some((end, show)) = ends(datagram, seats, committed[*from][*to]) else {
+            continue;
+        };
+        committed[*from][*to] = committed[*from][*to].max(end);
+        if show > shown[*from] {
+            shown[*from] = show;
+            for other in (0..count).filter(|other| other != from) {
+                assert!(
+                    committed[other][*from] >= show,
+                    "seat {from} showed all before {show}, seat {other} had not committed to that"
+                );
+            }
+        }
+        assert!(end >= show, "what is shown was committed to");
+    }
+    assert!(shown.iter().all(|end| end.0 > 100), "{shown:?}");
+}
+
+#[test]
+fn sim_mesh_commit_nobody_sees_an_input_before_having_committed_to_an_own_one() {
+    for_each_seed(&test_site!(), 12, |seed| {
+        let mut generator = seed.generator(9);
+        let seats = 2 + u16::try_from(generator.below(4)).unwrap();
+        let mut link = Link::perfect();
+        link.latency = Duration::from_millis(10 + generator.below(40));
+        link.jitter = Duration::from_millis(generator.below(15));
+        link.loss = u32::try_from(generator.below(100_000)).unwrap();
+        link.duplicate = 20_000;
+        let mut config = committing(seats);
+        config.input_delay = u8::try_from(generator.below(12)).unwrap();
+        config.window = u8::try_from(generator.below(9)).unwrap();
+        let mut world = MeshWorld::new(seed, &config, link, pad);
+        world.record = Some(Vec::new());
+        world.run(300);
+        assert_agreement(&all(&world));
+        assert_nobody_saw_first(&world, seats, config.input_delay);
+        for player in &world.players {
+            let breach = |event: &MeshEvent| matches!(event, MeshEvent::Breach { .. });
+            assert!(!player.events.iter().any(breach), "{:?}", player.events);
+            // Everybody's input counts as it was given.
+            for (tick, turn) in (0..).map(Tick).zip(&player.turns) {
+                for (own, (input, _)) in world.players.iter().zip(turn) {
+                    if let Some(submitted) = own.submitted.get(&tick) {
+                        assert_eq!(input, submitted);
+                    }
+                }
+            }
+        }
+    });
+}
+
+#[test]
+fn sim_mesh_commit_those_who_stay_agree_when_one_is_cut_off() {
+    for_each_seed(&test_site!(), 8, |seed| {
+        let mut link = Link::perfect();
+        link.latency = Duration::from_millis(30);
+        link.loss = 50_000;
+        let mut world = MeshWorld::new(seed, &committing(4), link, pad);
+        world.run_for(Duration::from_secs(2));
+        world.part(&[2], &[0, 1, 3], Duration::from_secs(60));
+        world.run_for(Duration::from_secs(6));
+        let stay: Vec<_> = [0, 1, 3].map(|index| &world.players[index]).into();
+        assert_agreement(&stay);
+        for player in stay {
+            assert_eq!(player.left().len(), 1, "{:?}", player.events);
+            assert!(player.states.len() > 250, "{}", player.states.len());
+        }
+    });
+}
+
+#[test]
+fn mesh_commit_costs_one_more_way_and_no_ticks() {
+    let mut link = Link::perfect();
+    link.latency = Duration::from_millis(50);
+    // Twice the way is 6 ticks; stamping and showing each wait for a boundary.
+    let mut config = committing(4);
+    config.input_delay = 8;
+    let mut world = MeshWorld::new(Seed::from_number(1), &config, link, pad);
+    world.run_for(Duration::from_secs(11));
+    for player in &world.players {
+        let steps: Vec<_> = player.stepped_at.iter().skip(60).collect();
+        let longest = steps
+            .windows(2)
+            .map(|pair| pair[1].saturating_since(*pair[0]))
+            .max();
+        assert!(longest <= Some(Duration::from_millis(25)), "{longest:?}");
+        assert!(steps.len() > 500, "{}", steps.len());
+    }
+    // Without, the way is covered once: a delay of 8 is four more than it needs.
+    config.commit = None;
+    config.input_delay = 4;
+    let mut world = MeshWorld::new(Seed::from_number(1), &config, link, pad);
+    world.run_for(Duration::from_secs(11));
+    let stats = world.players[0].machine.stats();
+    assert_eq!(stats.holds, 0);
+}
+
+/// Has seat 0 of three stop, and commits in its name to other inputs than it shows then.
+fn breach() -> MeshWorld<u16> {
+    let mut link = Link::perfect();
+    link.latency = Duration::from_millis(20);
+    let mut world = MeshWorld::new(Seed::from_number(3), &committing(3), link, pad);
+    world.record = Some(Vec::new());
+    world.run_for(Duration::from_secs(2));
+    world.players[0].is_paused = true;
+    let record = world.record.take().unwrap();
+    for to in [1, 2] {
+        let newest = record
+            .iter()
+            .rfind(|(a, b, _)| (*a, *b) == (0, to))
+            .unwrap();
+        let mut datagram = newest.2.clone();
+        let about = Tick(world.players[to].machine.ticks_confirmed());
+        let (end, shown) = ends(&datagram, 3, about).unwrap();
+        assert!(end > shown, "there is something that is not shown yet");
+        // All that is committed to, shown as quiet ticks with salts of zeros, and then ten more.
+        let count = u16::try_from(end.0 - shown.0).unwrap() + 10;
+        let (end, first) = (Tick(end.0 + 10), shown.low());
+        datagram[1..3].copy_from_slice(&end.low().to_be_bytes());
+        datagram[3..19].copy_from_slice(&[0x77; 16]);
+        datagram.truncate(19);
+        datagram.extend(count.to_be_bytes());
+        datagram.extend(vec![0; usize::from(count) * 8]);
+        let next = Tick(about.0).low().to_be_bytes();
+        datagram.extend([0x41, 0, next[0], next[1], 0, 0, 0, 0x80, 0]);
+        datagram.extend(first.to_be_bytes());
+        datagram.extend(vec![0x20; usize::from(count)]);
+        inject(&mut world, to, peer(0), datagram);
+    }
+    world
+}
+
+fn inject(world: &mut MeshWorld<u16>, to: usize, from: PeerId, mut datagram: Vec<u8>) {
+    let now = world.local(to);
+    let machine = &mut world.players[to].machine;
+    machine.handle_datagram(now, Arrival::from(from), &mut datagram);
+}
+
+#[test]
+fn mesh_commit_who_shows_other_inputs_than_it_committed_to_is_given_up() {
+    let mut world = breach();
+    let known = world.players[1].machine.ticks_confirmed();
+    world.run_for(Duration::from_secs(1));
+    for player in &world.players[1..] {
+        let breach = player.events.iter().find_map(|event| {
+            if let MeshEvent::Breach { seat, tick } = event {
+                Some((*seat, *tick))
+            } else {
+                None
+            }
+        });
+        let (seat, tick) = breach.expect("a breach is told");
+        assert_eq!(seat, Seat(0));
+        // What was shown in its place does not count: the seat is absent from there on.
+        assert!(player.left() == [(Seat(0), tick)], "{:?}", player.events);
+        assert!(tick.0 <= known + 12, "{tick}");
+        assert!(player.states.len() > usize::try_from(known).unwrap() + 40);
+    }
+    assert_agreement(&[&world.players[1], &world.players[2]]);
+}
+
+#[test]
+fn mesh_commit_holding_back_a_commitment_shows_nothing_and_is_named() {
+    let mut world = MeshWorld::new(Seed::from_number(5), &committing(3), Link::perfect(), pad);
+    world.run_for(Duration::from_secs(2));
+    // From now on seat 2 hears all and says nothing.
+    let now = world.now;
+    for to in [0, 1] {
+        world
+            .outages
+            .push((2, to, now, now + Duration::from_secs(60)));
+    }
+    world.record = Some(Vec::new());
+    let committed = world.players[2].machine.boundary() + 9;
+    world.run_for(Duration::from_secs(1));
+    let about = Tick(committed);
+    for (from, _, datagram) in world.record.as_ref().unwrap() {
+        if let Some((_, shown)) = ends(datagram, 3, about).filter(|_| *from < 2) {
+            assert!(shown <= Tick(committed + 1), "seat {from} showed {shown}");
+        }
+    }
+    for player in &world.players[..2] {
+        let stall = player.events.iter().find_map(|event| {
+            if let MeshEvent::Stalled { seat, .. } = event {
+                Some(*seat)
+            } else {
+                None
+            }
+        });
+        assert_eq!(stall, Some(Seat(2)), "{:?}", player.events);
+    }
+}
+
+#[test]
+fn mesh_commit_all_commit_or_nobody_does() {
+    let mut world = MeshWorld::new(Seed::from_number(6), &committing(2), Link::perfect(), pad);
+    world.replace(1, &mesh(2));
+    world.run_for(Duration::from_secs(1));
+    for (player, other) in world.players.iter().zip([1, 0]) {
+        assert!(player.states.is_empty());
+        let seat = Seat(other);
+        assert!(player.events.contains(&MeshEvent::Mismatch { seat }));
+    }
+    // Nor is the other kind of play taken.
+    let mut world = MeshWorld::new(Seed::from_number(6), &committing(2), Link::perfect(), pad);
+    world.run_for(Duration::from_secs(1));
+    inject(
+        &mut world,
+        1,
+        peer(0),
+        vec![0x41, 0, 0, 9, 0, 0, 0, 0x80, 0, 0, 9, 0x20],
+    );
+    assert_eq!(world.players[1].machine.stats().dropped_malformed, 1);
+}
+
+/// A pair in a match that commits, until it ends or for 200 turns, in which datagrams are mutated and
+/// then come as they were. Returns the bytes that it came to hold, and whether it ended.
+fn hostile_match(generator: &mut Generator) -> (i64, bool) {
+    let now = Instant::from_millis(1);
+    let machine = |index: usize| {
+        let own = (MATCH, seat(index));
+        let seed = Seed::from_number(9);
+        MeshPeer::<u16>::new(committing(2), own, &peers(index, 2), seed, now).unwrap()
+    };
+    let mut pair = [machine(0), machine(1)];
+    let (mut datagram, mut out) = (Vec::with_capacity(2_000), Vec::with_capacity(2_000));
+    let before = held();
+    for turn in 0..200 {
+        let now = Instant::from_millis(2 + turn * 4);
+        for sender in 0..2 {
+            let machine = &mut pair[sender];
+            let input = u16::try_from(generator.below(65_536)).unwrap();
+            machine.submit(now, &input).ok();
+            machine.handle_timeout(now);
+            while let Step::Advance { turn, .. } = machine.next_step(now) {
+                let tick = turn.tick();
+                machine.report(tick, 1).unwrap();
+            }
+            while pair[sender].poll_transmit(now, &mut out).is_some() {
+                datagram.clone_from(&out);
+                if generator.chance(20_000) {
+                    crate::hostile::mutate(generator, &mut datagram);
+                }
+                for bytes in [&mut datagram, &mut out] {
+                    pair[1 - sender].handle_datagram(now, Arrival::from(peer(sender)), bytes);
+                }
+                out.clear();
+            }
+            while pair[sender].poll_event().is_some() {}
+        }
+    }
+    let is_over = pair.iter().any(|machine| machine.phase() == Phase::Closed);
+    (held() - before, is_over)
+}
+
+#[test]
+fn l8_ls_10_mesh_commit_mutated_datagrams_never_panic_or_grow_a_machine() {
+    let mut generator = Seed::from_number(2).generator(0);
+    let mut over = 0;
+    for _ in 0..150 {
+        let (bytes, is_over) = hostile_match(&mut generator);
+        // The first tick makes some room that all matches make.
+        assert!(bytes <= 64, "{bytes}");
+        over += u32::from(is_over);
+    }
+    // Some were caught, and some changes did not matter.
+    assert!((1..150).contains(&over), "{over}");
+}
