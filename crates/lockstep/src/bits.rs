@@ -87,6 +87,14 @@ impl<'a> BitReader<'a> {
             self.held = self.held.saturating_add(count.saturating_mul(8));
             return;
         }
+        if self.held <= u32::BITS
+            && let Some((bytes, rest)) = self.rest.split_first_chunk()
+        {
+            self.window |=
+                u64::from(u32::from_be_bytes(*bytes)) << (u32::BITS.saturating_sub(self.held) & 63);
+            self.held = self.held.saturating_add(u32::BITS);
+            self.rest = rest;
+        }
         while self.held <= u64::BITS - 8
             && let [byte, rest @ ..] = self.rest
         {

@@ -108,8 +108,9 @@ pub struct MeshPeer<I> {
     lag: u32,
     /// When to send again though no boundary was passed.
     beat_at: Instant,
-    /// First tick that some seat's input is missing of.
+    /// First tick that some seat's input is missing of, and the seats it is.
     known: Tick,
+    awaited: Seats,
     /// First tick that the stepper was not given.
     read: Tick,
     stepper: Stepper,

@@ -253,12 +253,20 @@ impl<I: Input> MeshPeer<I> {
 
     /// Takes it that more may be known of the inputs of `seat` than those before `before`.
     fn on_more_known(&mut self, seat: u16, before: Tick) {
-        let lane = self.lanes.get(usize::from(seat));
-        if lane.is_none_or(|lane| lane.known_end() == before) {
+        let Some(end) = self.lanes.get(usize::from(seat)).map(Lane::known_end) else {
+            return;
+        };
+        if end == before {
             return;
         }
         if before <= self.known {
-            self.refresh_known();
+            if end > self.known {
+                self.awaited &= !bit(seat);
+            }
+            // While others are waited for, nothing more is known.
+            if self.awaited == 0 {
+                self.refresh_known();
+            }
         }
         self.foresee(Seat(seat));
     }

@@ -103,6 +103,7 @@ impl<I: Input> MeshPeer<I> {
             beat_at: now,
             body: Body::with_capacity(usize::from(config.datagram_len_max)),
             known: Tick(0),
+            awaited: 0,
             read: Tick(0),
             stepper: Stepper::new(shape, &neutral, config.window, config.save),
             rows: (row.clone(), row),

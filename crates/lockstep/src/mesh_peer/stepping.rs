@@ -7,6 +7,7 @@ use super::{MeshPeer, State};
 use crate::Tick;
 use crate::bundle;
 use crate::input::Input;
+use crate::message::bit;
 use crate::step::Step;
 use crate::stepper::Do;
 use crate::turn::Turn;
@@ -74,10 +75,12 @@ impl<I: Input> MeshPeer<I> {
         }
     }
 
-    /// Takes it that inputs of `lane_end`'s lane may have been what was waited for.
+    /// Finds out up to where the inputs of all are known, and who is waited for there.
     pub(super) fn refresh_known(&mut self) {
         let ends = self.lanes.iter().map(super::Lane::known_end);
-        self.known = ends.min().unwrap_or(self.known).max(self.known);
+        self.known = ends.clone().min().unwrap_or(self.known).max(self.known);
+        let awaited = ends.zip(0..).filter(|(end, _)| *end <= self.known);
+        self.awaited = awaited.fold(0, |awaited, (_, seat)| awaited | bit(seat));
     }
 
     /// Last boundary that may be passed: the clock stands where the game is too far behind it.
