@@ -62,7 +62,7 @@ pub(crate) struct Arena {
     /// The next entity's id.
     next: u32,
     /// Steps made.
-    steps: usize,
+    steps: u32,
     /// No part of the state: the hash after each step.
     trail: Vec<u64>,
     order: Order,
@@ -78,7 +78,7 @@ const SHOT_SPEED: i32 = 160;
 /// How long it flies.
 const SHOT_TICKS: u16 = 45;
 /// Ticks from one shot of a ship to the next.
-const RELOAD: usize = 5;
+const RELOAD: u32 = 5;
 
 impl Arena {
     /// Begins a match; ships come with the first step.
@@ -279,7 +279,7 @@ pub(crate) struct Saved {
     rows: Vec<Row>,
     random: u64,
     next: u32,
-    steps: usize,
+    steps: u32,
 }
 
 impl Sim for Arena {
@@ -295,7 +295,8 @@ impl Sim for Arena {
         self.steer(&pressed);
         self.fly();
         self.hit();
-        self.trail.truncate(self.steps);
+        self.trail
+            .truncate(usize::try_from(self.steps).unwrap_or(usize::MAX));
         self.trail.push(self.hashed().finish());
         self.steps += 1;
     }
@@ -326,6 +327,8 @@ impl Sim for Arena {
         hasher.section("random");
         hasher.u64(self.random);
         hasher.u32(self.next);
+        // Decides when ships may shoot.
+        hasher.u32(self.steps);
         let rows = self.rows();
         hasher.section("places");
         for row in &rows {

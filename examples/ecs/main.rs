@@ -210,7 +210,7 @@ impl Player {
         if self.bot.below(12) == 0 {
             self.buttons ^= 1 << self.bot.below(5);
         }
-        // Refused where this tick has its input already.
+        // Refused until the server has let us in; the last one before a tick's boundary counts.
         steps.submit(now, &self.buttons).ok();
         steps.handle_timeout(now);
         self.game.run(now);

@@ -239,6 +239,7 @@ impl<I: Input> ClientPeer<I> {
         } = &mut self.state
         {
             session.forget_acks();
+            self.exchange.begin_anew();
             *ready_at = Some(now);
         }
     }
@@ -282,10 +283,8 @@ impl<I: Input> ClientPeer<I> {
     pub fn handle_timeout(&mut self, now: Instant) {
         let now = self.advance(now);
         let quarter = REPEAT_INTERVAL_MILLIS / 4;
-        let (low, high) = (
-            REPEAT_INTERVAL_MILLIS - quarter,
-            REPEAT_INTERVAL_MILLIS + quarter,
-        );
+        let low = REPEAT_INTERVAL_MILLIS - quarter;
+        let high = REPEAT_INTERVAL_MILLIS + quarter;
         match &mut self.state {
             State::Seated {
                 session,

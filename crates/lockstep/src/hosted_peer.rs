@@ -37,6 +37,8 @@ mod setup;
 
 use std::collections::VecDeque;
 
+use core::time::Duration;
+
 use wire::{Generator, Instant, MatchId, Seat};
 
 use crate::bundle::Shape;
@@ -103,7 +105,13 @@ enum State {
     /// The host is suspected.
     Electing { since: Instant },
     /// We are to host, from `next` on, and fetch or gather.
-    Taking { since: Instant, next: Tick },
+    Taking {
+        /// When we began, or had all that is closed.
+        since: Instant,
+        /// When we last got a tick that we lacked.
+        fetched_at: Instant,
+        next: Tick,
+    },
     /// The others play on without us, as one of them said; they say up to where we shared.
     Ousted { until: Instant },
     /// The player goes, and says so.
@@ -112,6 +120,20 @@ enum State {
     Ending { until: Instant },
     /// Over.
     Closed,
+}
+
+impl State {
+    /// Takes note that we slept for `span`: in none of it did anybody wait.
+    fn sleep(&mut self, span: Duration) {
+        match self {
+            Self::Electing { since } => *since = *since + span,
+            Self::Taking {
+                since, fetched_at, ..
+            } => (*since, *fetched_at) = (*since + span, *fetched_at + span),
+            Self::Ousted { until } => *until = *until + span,
+            Self::Playing | Self::Leaving { .. } | Self::Ending { .. } | Self::Closed => {}
+        }
+    }
 }
 
 impl<I: Input> HostedPeer<I> {
@@ -195,13 +217,16 @@ impl<I: Input> HostedPeer<I> {
             .saturating_add(events)
     }
 
-    /// Takes the time, which never goes back. A process that slept has not heard others' silence.
+    /// Takes the time, which never goes back. A process that slept has not heard others' silence,
+    /// and what it waits for it has not waited for.
     fn advance(&mut self, now: Instant) -> Instant {
         debug_assert!(now >= self.now, "the driver's clock went back");
-        if now.saturating_since(self.now) > self.config.patience / 2 {
+        let passed = now.saturating_since(self.now);
+        if passed > self.config.patience / 2 {
             for link in self.links.iter_mut().flatten() {
-                link.forgive(now);
+                link.wake(now);
             }
+            self.state.sleep(passed);
         }
         self.now = self.now.max(now);
         self.now
@@ -233,7 +258,11 @@ impl<I: Input> HostedPeer<I> {
         })
     }
 
+    /// After our end nothing is told.
     fn tell(&mut self, event: HostedEvent) {
+        if self.is_over() {
+            return;
+        }
         if self.events.len() < EVENTS_MAX {
             self.events.push_back(event);
         } else {
@@ -243,6 +272,9 @@ impl<I: Input> HostedPeer<I> {
 
     /// Ends it.
     fn close(&mut self, why: HostedClose) {
+        if self.is_over() {
+            return;
+        }
         self.state = State::Closed;
         self.server = None;
         self.due.clear();

@@ -128,6 +128,10 @@ impl<S> Interpolation<S> {
         }
         if self.states.len() >= self.config.states.into() {
             self.stats.dropped_full = self.stats.dropped_full.saturating_add(1);
+            if self.place(sent_at) == 0 {
+                // It is the oldest itself.
+                return;
+            }
             self.states.pop_front();
         }
         self.stats.states = self.stats.states.saturating_add(1);

@@ -231,12 +231,8 @@ impl<I: Input> MatchServer<I> {
     ///
     /// For a session that the transport lost as well as for a player to be removed.
     pub fn leave(&mut self, now: Instant, peer: PeerId) {
-        let now = self.advance(now);
-        if let Some(seat) = self.peers.get(&peer).copied() {
-            self.remove(seat, LeaveReason::Removed, CloseReason::Removed);
-        }
-        self.unwatch(peer);
-        self.close_if_complete(now);
+        self.put_out(now, peer);
+        self.close_if_complete(self.now);
     }
 
     /// Ends the match: all are told, no more ticks close.

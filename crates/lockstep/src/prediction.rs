@@ -34,8 +34,9 @@ mod tests;
 /// ```
 ///
 /// Inputs have numbers of 16 bits that wrap, as datagrams carry them; 0 stands for none before the
-/// first. It holds `history` inputs and three states more, from the time when as many were first
-/// unacknowledged; a state that holds memory of its own keeps it if its `clone_from` does.
+/// first. Room for `history` inputs, each with the state after it, is taken at once. Memory that a
+/// state holds of its own is taken for as many of them as ever waited for the server's word at a
+/// time, and for three states more; it is kept where `clone_from` keeps it.
 #[derive(Clone, Debug)]
 pub struct Prediction<I, S> {
     /// The server's newest state.

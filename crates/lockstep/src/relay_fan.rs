@@ -165,7 +165,7 @@ impl RelayFan {
         let now = self.advance(now);
         self.server = server;
         if let State::Following(upstream) = &mut self.state {
-            upstream.say_ready(now);
+            upstream.begin_anew(now, &self.config);
         }
     }
 

@@ -162,6 +162,12 @@ impl Stepper {
         }
     }
 
+    /// Forgets what was foreseen of `next` and all later ticks; what was simulated with it stands
+    /// until it proves wrong.
+    pub(crate) fn forget_foreseen(&mut self, next: Tick) {
+        self.foreseen.forget_from(next);
+    }
+
     /// Returns what the game does next; `None` where it waits for a row, or for `target`, the
     /// first tick that it may not simulate yet.
     pub(crate) fn next(&mut self, target: Tick) -> Option<Do> {

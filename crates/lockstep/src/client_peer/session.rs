@@ -3,6 +3,7 @@
 #![warn(clippy::arithmetic_side_effects)]
 
 mod migrating;
+mod promised;
 mod reporting;
 mod stamping;
 
@@ -27,6 +28,7 @@ use crate::stepper::Do;
 use crate::tick_clock::TickClock;
 use crate::turn::{Origin, Row};
 use crate::{ClientConfig, ClientStats, Tick};
+use promised::Promised;
 
 /// A seat in a match, and all that came of it.
 #[derive(Debug)]
@@ -50,8 +52,8 @@ pub(super) struct Session {
     history: History,
     /// Last tick that an input was stamped for.
     stamped: Option<Tick>,
-    /// First and last tick that the application was told its input is for.
-    promised: Option<(Tick, Tick)>,
+    /// Ticks that the application was told its inputs are for.
+    promised: Promised,
     /// How long before its tick's close the newest input arrived, in quarter ticks.
     slack: Option<i8>,
     delay: DelayControl,
@@ -97,7 +99,7 @@ impl Session {
             scratch: Vec::with_capacity(neutral.len()),
             neutral,
             stamped: None,
-            promised: None,
+            promised: Promised::default(),
             slack: None,
             delay: DelayControl::new(welcome.input_delay, welcome.period_nanos),
             clock: None,
@@ -246,9 +248,7 @@ impl Session {
         let tick = self.reader.read(&self.chain)?;
         let seat = self.welcome.seat.map(|seat| usize::from(seat.0));
         let origin = seat.and_then(|seat| self.reader.row().origins.get(seat));
-        let was_promised = self
-            .promised
-            .is_some_and(|(first, last)| first <= tick && tick <= last);
+        let was_promised = self.promised.has(tick);
         // After a snapshot, turns may be returned a second time.
         let is_new = tick >= self.returned_end;
         self.returned_end = self.returned_end.max(tick.plus(1));
@@ -351,6 +351,7 @@ impl Session {
         size_of::<Self>()
             .saturating_add(stepping)
             .saturating_add(self.chain.memory_len())
+            .saturating_add(self.promised.memory_len())
             .saturating_add(self.history.memory_len())
             .saturating_add(self.hashes.memory_len())
             .saturating_add(self.delay.memory_len())

@@ -28,6 +28,16 @@ pub(super) struct Exchange {
 }
 
 impl Exchange {
+    /// Forgets what is under way: in a new session it begins anew, and another server numbers its
+    /// transfers by itself. A state that came stays, as what it is of is final.
+    pub(super) fn begin_anew(&mut self) {
+        let state = self.state.take();
+        *self = Self {
+            state,
+            ..Self::default()
+        };
+    }
+
     /// Takes a piece of a snapshot; returns the event where it was the last.
     pub(super) fn on_chunk(
         &mut self,

@@ -67,6 +67,13 @@ impl Stepping {
         self.target = self.target.max(tick.plus(1).min(reach));
     }
 
+    /// Begins anew with a server that closes `next` and all later ticks: what was heard of those
+    /// before it took over is void, and its clock begins where the game is.
+    pub(super) fn begin_anew(&mut self, next: Tick) {
+        self.stepper.forget_foreseen(next);
+        self.target = self.stepper.at();
+    }
+
     /// Takes what our own player does in `tick`.
     pub(super) fn on_stamped(&mut self, tick: Tick, input: &[u8]) {
         if let Some(own) = self.own {

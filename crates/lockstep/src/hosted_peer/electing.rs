@@ -168,6 +168,7 @@ impl<I: Input> HostedPeer<I> {
         if left & bit(host.0) != 0 {
             self.follow_next(now, cut.unwrap_or_default());
         }
+        self.go_on_if_followed(now);
         if self.view.suspects() != 0 {
             self.on_suspicion(now);
         }
@@ -180,7 +181,8 @@ impl<I: Input> HostedPeer<I> {
         }
         let peer = self.link(seat.0).map(|link| link.peer);
         if let (Some(server), Some(peer)) = (&mut self.server, peer) {
-            server.leave(now, peer);
+            // Whether a tick closes without it is seen once the view is the next one.
+            server.put_out(now, peer);
         }
         let reason = if self.view.gone() & bit(seat.0) == 0 {
             LeaveReason::Removed
@@ -204,7 +206,11 @@ impl<I: Input> HostedPeer<I> {
         });
         self.state = State::Playing;
         if self.is_host() {
-            self.state = State::Taking { since: now, next };
+            self.state = State::Taking {
+                since: now,
+                fetched_at: now,
+                next,
+            };
             self.take(now);
         }
     }

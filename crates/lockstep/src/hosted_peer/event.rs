@@ -38,7 +38,8 @@ pub enum HostedEvent {
         /// or the host put it out.
         reason: LeaveReason,
     },
-    /// We are out of the match. The machine is at its end.
+    /// We are out of the match. Nothing is told after it; the machine is driven on, to tell others,
+    /// until [`poll_timeout`](crate::HostedPeer::poll_timeout) returns `None`.
     Closed(HostedClose),
 }
 

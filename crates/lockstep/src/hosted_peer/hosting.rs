@@ -5,7 +5,7 @@ use wire::{Instant, Seat};
 use super::{HostedClose, HostedEvent, HostedPeer, SELF, State};
 use crate::event::{LeaveReason, Phase};
 use crate::input::Input;
-use crate::message::bit;
+use crate::message::{Bundles, bit};
 use crate::{MatchServer, PeerId, StartPolicy, Tick};
 
 /// Times that a leave is said: at 5 % loss all are lost once in 8,000.
@@ -31,12 +31,17 @@ impl<I: Input> HostedPeer<I> {
 
     /// Goes on taking the match over: fetches what is lacking, gathers the others, begins.
     pub(super) fn take(&mut self, now: Instant) {
-        let State::Taking { since, next } = self.state else {
+        let State::Taking {
+            mut since,
+            fetched_at,
+            next,
+        } = self.state
+        else {
             return;
         };
-        let waited = now.saturating_since(since);
         if self.server.is_none() {
             if self.held_end() < next {
+                let waited = now.saturating_since(fetched_at);
                 if waited > self.config.patience.saturating_mul(2) {
                     self.resign(now, HostedClose::Unserved);
                 } else {
@@ -51,10 +56,17 @@ impl<I: Input> HostedPeer<I> {
             self.server = Some(Box::new(server));
             self.is_held = false;
             self.seat_members(now);
+            // Until now they could not take their seats.
+            since = now;
+            self.state = State::Taking {
+                since,
+                fetched_at,
+                next,
+            };
         }
         self.begin_if_ready(now);
         if let State::Taking { .. } = self.state
-            && waited > self.config.player_patience
+            && now.saturating_since(since) > self.config.player_patience
         {
             self.close(HostedClose::TooFew);
         }
@@ -90,6 +102,35 @@ impl<I: Input> HostedPeer<I> {
             .server()
             .is_some_and(|server| server.phase() == Phase::Running);
         is_running && !self.has_followers(now)
+    }
+
+    /// Where enough follow: has the server go on that stood still, or waits for nobody any more.
+    pub(super) fn go_on_if_followed(&mut self, now: Instant) {
+        if self.is_standing(now) {
+            return;
+        }
+        self.is_held = false;
+        if let Some(server) = &mut self.server {
+            server.close_if_complete(now);
+        }
+    }
+
+    /// Takes a closed tick, or none, of those that we lack as the next host.
+    pub(super) fn fetch(&mut self, now: Instant, first: Tick, bundles: &Bundles<'_>) {
+        let before = self.held_end();
+        let State::Taking {
+            fetched_at, next, ..
+        } = &mut self.state
+        else {
+            self.stats.dropped_stale = self.stats.dropped_stale.saturating_add(1);
+            return;
+        };
+        self.client.take_closed(now, first, *next, bundles);
+        // What brings nothing is no reason to ask again before it is time.
+        if Tick(self.client.ticks_confirmed()) > before {
+            *fetched_at = now;
+            self.take(now);
+        }
     }
 
     /// Runs the server where it is due; it stands still where too few follow.
@@ -132,6 +173,9 @@ impl<I: Input> HostedPeer<I> {
 
     /// Leaves, since we cannot do what is ours to do.
     pub(super) fn resign(&mut self, now: Instant, why: HostedClose) {
+        if self.is_over() {
+            return;
+        }
         self.due.clear();
         self.server = None;
         self.events.push_back(HostedEvent::Closed(why));

@@ -19,8 +19,11 @@ pub(super) struct Link {
     followed_at: Option<Instant>,
     /// When it last said that it does not hear the host.
     doubted_at: Option<Instant>,
-    /// Since when its silence counts towards giving it up: no earlier than we last slept.
+    /// Since when its silence counts towards giving it up: no earlier than we last
+    /// slept, or the host changed.
     awake_at: Instant,
+    /// When we last woke up: what was before is nobody's silence.
+    woken_at: Instant,
     /// Up to where it stated that it holds closed ticks.
     pub(super) held: Tick,
     /// First tick that it asked for.
@@ -39,6 +42,7 @@ impl Link {
             followed_at: None,
             doubted_at: None,
             awake_at: now,
+            woken_at: now,
             held: Tick(0),
             asked: None,
         }
@@ -59,15 +63,21 @@ impl Link {
         self.doubted_at = at;
     }
 
-    /// Takes note that we slept, or that somebody new hosts: what was before is no silence.
+    /// Takes note that somebody new hosts: what was before does not count towards giving it up.
     pub(super) const fn forgive(&mut self, now: Instant) {
         self.awake_at = now;
         self.doubted_at = None;
     }
 
-    /// Whether it was silent for longer than `patience`.
+    /// Takes note that we slept.
+    pub(super) const fn wake(&mut self, now: Instant) {
+        self.forgive(now);
+        self.woken_at = now;
+    }
+
+    /// Whether it was silent for longer than `patience`, while we were awake.
     pub(super) fn is_silent(&self, now: Instant, patience: Duration) -> bool {
-        now.saturating_since(self.heard_at) > patience
+        now.saturating_since(self.heard_at.max(self.woken_at)) > patience
     }
 
     /// Since when it counts as given up, if it stays silent: `patience` after its last word, or

@@ -123,7 +123,8 @@ impl<I: Input> HostedPeer<I> {
         }
         let transmit = self.client.poll_transmit(now, buf)?;
         if Self::is_own(transmit.destination) {
-            if let Some(server) = &mut self.server {
+            let is_standing = self.is_standing(now);
+            if let Some(server) = self.server.as_mut().filter(|_| !is_standing) {
                 let datagram = buf.get_mut(start..).unwrap_or_default();
                 server.handle_datagram(now, Arrival::from(transmit.destination), datagram);
             }

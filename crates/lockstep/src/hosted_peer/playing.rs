@@ -8,7 +8,7 @@ use super::hosting::LEAVE_COPIES;
 use super::{HostedClose, HostedEvent, HostedPeer, State};
 use crate::event::{CloseReason, JoinError, LeaveReason, ReportError, SnapshotError, SubmitError};
 use crate::input::Input;
-use crate::{PeerId, StateHasher, Step, Steps, Tick, Turn};
+use crate::{MatchServer, PeerId, StateHasher, Step, Steps, Tick, Turn};
 
 impl<I: Input> HostedPeer<I> {
     /// Takes what the player does now, and returns the tick it is for, as
@@ -81,6 +81,22 @@ impl<I: Input> HostedPeer<I> {
         self.client.offer_snapshot(now, state)
     }
 
+    /// Gives a saved state that is final, as [`ClientPeer::offer_save`](crate::ClientPeer::offer_save)
+    /// does.
+    ///
+    /// # Errors
+    ///
+    /// [`SnapshotError`]; nothing is sent then.
+    pub fn offer_save(
+        &mut self,
+        now: Instant,
+        tick: Tick,
+        state: &[u8],
+    ) -> Result<(), SnapshotError> {
+        let now = self.advance(now);
+        self.client.offer_save(now, tick, state)
+    }
+
     /// While we host: lets in somebody who is none of the players, on the seat of one who is out, as
     /// [`MatchServer::join`](crate::MatchServer::join) does; a plain
     /// [`ClientPeer`](crate::ClientPeer) plays there. It has no say in who hosts, and joins the next
@@ -91,8 +107,7 @@ impl<I: Input> HostedPeer<I> {
     /// [`JoinError`]; nothing has changed then.
     pub fn join(&mut self, now: Instant, peer: PeerId, seat: Seat) -> Result<(), JoinError> {
         let now = self.advance(now);
-        let server = self.server.as_mut().filter(|_| !Self::is_own(peer));
-        server.ok_or(JoinError::NotHost)?.join(now, peer, seat)
+        self.guests_server(peer)?.join(now, peer, seat)
     }
 
     /// While we host: lets somebody watch, as [`MatchServer::watch`](crate::MatchServer::watch)
@@ -103,8 +118,32 @@ impl<I: Input> HostedPeer<I> {
     /// [`JoinError`]; nothing has changed then.
     pub fn watch(&mut self, now: Instant, peer: PeerId) -> Result<(), JoinError> {
         let now = self.advance(now);
-        let server = self.server.as_mut().filter(|_| !Self::is_own(peer));
-        server.ok_or(JoinError::NotHost)?.watch(now, peer)
+        self.guests_server(peer)?.watch(now, peer)
+    }
+
+    /// While we host: puts out somebody whom [`join`](Self::join) or [`watch`](Self::watch) let in,
+    /// or whom the transport has lost. Players are put out by [`remove`](Self::remove), and ignored
+    /// here; so is who is unknown.
+    pub fn put_out(&mut self, now: Instant, peer: PeerId) {
+        let now = self.advance(now);
+        if let Ok(server) = self.guests_server(peer) {
+            server.put_out(now, peer);
+            if !self.is_over() {
+                self.go_on_if_followed(now);
+            }
+        }
+    }
+
+    /// The server that lets in `peer`, who is none of the players: they come by themselves, and who
+    /// is out of them stays out.
+    fn guests_server(&mut self, peer: PeerId) -> Result<&mut MatchServer<I>, JoinError> {
+        let is_players = Self::is_own(peer) || self.seat_of(peer).is_some();
+        let server = self.server.as_deref_mut().ok_or(JoinError::NotHost)?;
+        if is_players {
+            Err(JoinError::PeerTaken)
+        } else {
+            Ok(server)
+        }
     }
 
     /// Leaves the match, and says so a few times: the others play on, and choose another host at

@@ -12,9 +12,10 @@ use crate::{PeerId, Tick};
 impl<I: Input> HostedPeer<I> {
     pub(super) fn receive(&mut self, now: Instant, arrival: Arrival<PeerId>, datagram: &mut [u8]) {
         let Some(from) = self.seat_of(arrival.peer) else {
+            let is_standing = self.is_standing(now);
             match &mut self.server {
                 // Who watches, or holds a seat that no player holds.
-                Some(server) if !self.is_held => server.handle_datagram(now, arrival, datagram),
+                Some(server) if !is_standing => server.handle_datagram(now, arrival, datagram),
                 Some(_) | None => self.count_unknown(),
             }
             return;
@@ -58,8 +59,12 @@ impl<I: Input> HostedPeer<I> {
         let is_ours = self.is_host() && !matches!(self.state, State::Ousted { .. });
         if is_ours && let Some(link) = self.link_mut(from) {
             link.on_followed(now);
-            self.is_held &= !self.has_followers(now);
         }
+        // What comes while it stands would close the tick that waits for it.
+        if is_ours && self.is_standing(now) {
+            return;
+        }
+        self.is_held = false;
         match &mut self.server {
             Some(server) if is_ours => server.handle_datagram(now, arrival, datagram),
             Some(_) | None => {
@@ -93,12 +98,7 @@ impl<I: Input> HostedPeer<I> {
             }
             HostedMessage::Forward { first, bundles } => {
                 self.on_heard(now, from);
-                if let State::Taking { next, .. } = self.state {
-                    self.client.take_closed(now, *first, next, bundles);
-                    self.take(now);
-                } else {
-                    self.stats.dropped_stale = self.stats.dropped_stale.saturating_add(1);
-                }
+                self.fetch(now, *first, bundles);
             }
         }
     }
@@ -138,7 +138,7 @@ impl<I: Input> HostedPeer<I> {
         Tick(self.client.ticks_confirmed())
     }
 
-    fn seat_of(&self, peer: PeerId) -> Option<u16> {
+    pub(super) fn seat_of(&self, peer: PeerId) -> Option<u16> {
         let mut links = self.links.iter().zip(0..);
         let (_, seat) = links.find(|(link, _)| link.as_ref().is_some_and(|at| at.peer == peer))?;
         Some(seat)

@@ -11,7 +11,7 @@ use crate::bundle::Shape;
 use crate::input::Input;
 use crate::message::{MESH_SEATS_MAX, Ticks};
 use crate::view::View;
-use crate::{ClientPeer, MatchServer, PeerId};
+use crate::{ClientPeer, MatchServer, PeerId, StartPolicy};
 
 impl<I: Input> HostedPeer<I> {
     /// Makes the player of `seat`; `peers` are the driver's numbers for those on all other seats, to
@@ -38,6 +38,9 @@ impl<I: Input> HostedPeer<I> {
         }
         if config.host.0 >= seats {
             return Err(HostedConfigError::Host);
+        }
+        if config.server.start == StartPolicy::ByHand {
+            return Err(HostedConfigError::Start);
         }
         let links = links(seat, seats, peers, now).ok_or(HostedConfigError::Peers)?;
         let mut generator = seed.generator(0);

@@ -132,6 +132,21 @@ fn what_it_holds_is_bounded() {
 }
 
 #[test]
+fn an_older_state_pushes_no_newer_one_out() {
+    let mut config = fixed(100);
+    config.states = 3;
+    let mut others = Interpolation::new(config);
+    for sent in [1_100, 1_150, 1_200, 1_050, 1_000, 1_125] {
+        others.push(at(1_240), at(sent), i64::try_from(sent).unwrap());
+    }
+    let held: Vec<_> = others.states.iter().map(|(_, state)| *state).collect();
+    // 1,125 came after all of these but 1,100, which is the oldest now.
+    assert_eq!(held, [1_125, 1_150, 1_200]);
+    let stats = others.stats();
+    assert_eq!((stats.states, stats.dropped_full), (4, 3));
+}
+
+#[test]
 fn a_server_whose_clock_jumps_is_followed() {
     let mut others = fed(fixed(100), 10);
     assert_eq!(shown(&mut others, 1_500), 1_360);

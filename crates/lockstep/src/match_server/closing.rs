@@ -9,7 +9,7 @@ use crate::chain::CHAIN_LEN;
 use crate::event::{CloseReason, LeaveReason, Phase, ServerEvent};
 use crate::input::Input;
 use crate::turn::Origin;
-use crate::{ClosePolicy, Substitute, Tick};
+use crate::{ClosePolicy, PeerId, Substitute, Tick};
 
 /// Ticks that may be closed late in one go. After a longer pause of the process the match goes on
 /// from where it was: nobody's inputs for the time between could have been heard.
@@ -29,8 +29,17 @@ impl<I: Input> MatchServer<I> {
         self.search_on(now);
     }
 
+    /// As [`leave`](Self::leave), and closes nothing.
+    pub(crate) fn put_out(&mut self, now: Instant, peer: PeerId) {
+        self.advance(now);
+        if let Some(seat) = self.peers.get(&peer).copied() {
+            self.remove(seat, LeaveReason::Removed, CloseReason::Removed);
+        }
+        self.unwatch(peer);
+    }
+
     /// Closes the tick that waits, where nobody is missing any more.
-    pub(super) fn close_if_complete(&mut self, now: Instant) {
+    pub(crate) fn close_if_complete(&mut self, now: Instant) {
         if self.waits_until.is_some() {
             self.close_due(now);
         }

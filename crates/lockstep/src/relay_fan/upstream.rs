@@ -9,6 +9,7 @@ use wire::Instant;
 
 use super::FanConfig;
 use crate::audience::{SPECTATOR_REPORT_TICKS, Stage};
+use crate::bundle::Shape;
 use crate::chain::{CHAIN_LEN, Chain};
 use crate::config::snapshot_bytes_max;
 use crate::message::{
@@ -73,14 +74,13 @@ enum Due {
 impl Upstream {
     pub(super) fn new(now: Instant, welcome: Welcome, config: &FanConfig) -> Self {
         let shape = welcome.shape;
-        let len_max = snapshot_bytes_max(config.snapshot_len_max, shape);
         Self {
             welcome,
             chain: Chain::with_len(shape, CHAIN_LEN.saturating_add(AHEAD_MAX)),
             begin: Tick(0),
             end: Tick(0),
             seen_end: Tick(0),
-            incoming: Box::new(Incoming::new(Direction::Down, len_max)),
+            incoming: incoming(shape, config),
             ready_at: Some(now),
             report_at: None,
             wish: None,
@@ -96,7 +96,17 @@ impl Upstream {
         }
     }
 
-    /// Says again where it stands: to a new session, or to a server that has not heard.
+    /// Goes on in a new session, maybe with another server, which numbers its transfers by itself:
+    /// what is under way is forgotten, and a wish is said again.
+    pub(super) fn begin_anew(&mut self, now: Instant, config: &FanConfig) {
+        self.incoming = incoming(self.welcome.shape, config);
+        if let Some(wish) = &mut self.wish {
+            wish.again_at = now;
+        }
+        self.say_ready(now);
+    }
+
+    /// Says again where it stands: to a server that has not heard.
     pub(super) const fn say_ready(&mut self, now: Instant) {
         self.ready_at = Some(now);
     }
@@ -253,6 +263,11 @@ impl Upstream {
     fn report_interval(&self) -> Duration {
         self.period().saturating_mul(SPECTATOR_REPORT_TICKS)
     }
+}
+
+fn incoming(shape: Shape, config: &FanConfig) -> Box<Incoming> {
+    let len_max = snapshot_bytes_max(config.snapshot_len_max, shape);
+    Box::new(Incoming::new(Direction::Down, len_max))
 }
 
 #[expect(

@@ -74,7 +74,8 @@ pub struct StateSenderStats {
     pub left: u64,
     /// Datagrams that were sent again.
     pub repeated: u64,
-    /// Acknowledgements that no receiver writes, or of states that were never sent.
+    /// Datagrams that no receiver writes, and acknowledgements of states newer than the newest that
+    /// is, or was, on its way. Those of older ones are not: datagrams overtake each other.
     pub refused: u64,
 }
 

@@ -60,6 +60,13 @@ impl Foreseen {
         true
     }
 
+    /// Forgets what is known of `next` and all later ticks.
+    pub(super) fn forget_from(&mut self, next: Tick) {
+        for tag in self.ticks.iter_mut().filter(|tag| **tag > next.0) {
+            *tag = 0;
+        }
+    }
+
     /// Puts what is known of `tick` into `row`.
     pub(super) fn apply(&self, tick: Tick, row: &mut Row) {
         let wanted = tick.0.saturating_add(1);

@@ -1,5 +1,7 @@
 //! The receiver of snapshots.
 
+use core::time::Duration;
+
 use wire::Instant;
 
 use super::after;
@@ -11,6 +13,11 @@ use crate::message::{
 
 /// Chunks after which an acknowledgement does not wait any longer.
 const ACK_EVERY: u32 = 16;
+
+/// Silence about the newest transfer after which any other is a later one. Numbers wrap, and a
+/// sender uses them for others too: 128 of theirs between two of ours look like an earlier one. No
+/// datagram is on its way for so long.
+const STALE_TIME: Duration = Duration::from_secs(10);
 
 /// One snapshot after another from one sender.
 ///
@@ -62,6 +69,8 @@ struct Transfer {
     /// Bytes of the chunks before `next`, until the caller has taken them.
     bytes: Vec<u8>,
     is_taken: bool,
+    /// When the newest chunk came.
+    heard_at: Instant,
 }
 
 impl Incoming {
@@ -85,7 +94,7 @@ impl Incoming {
             self.stats.oversize = self.stats.oversize.saturating_add(1);
             return;
         }
-        self.begin(chunk);
+        self.begin(now, chunk);
         let Some(transfer) = &mut self.transfer else {
             return;
         };
@@ -101,6 +110,7 @@ impl Incoming {
             self.stats.too_far = self.stats.too_far.saturating_add(1);
             return;
         }
+        transfer.heard_at = transfer.heard_at.max(now);
         transfer.latest = transfer.latest.max(chunk.number);
         let was_whole = transfer.is_whole();
         // The missing one first: the last that may be kept has its place.
@@ -159,10 +169,11 @@ impl Incoming {
     }
 
     /// Begins a transfer where `chunk` is of a later one than the newest, or the first.
-    fn begin(&mut self, chunk: &Chunk<'_>) {
+    fn begin(&mut self, now: Instant, chunk: &Chunk<'_>) {
         let is_later = self.transfer.as_ref().is_none_or(|transfer| {
             let ahead = chunk.id.wrapping_sub(transfer.id).cast_signed();
-            ahead > 0
+            let is_stale = now.saturating_since(transfer.heard_at) <= STALE_TIME;
+            ahead > 0 || (ahead < 0 && !is_stale)
         });
         if !is_later {
             return;
@@ -179,6 +190,7 @@ impl Incoming {
             latest: 0,
             bytes: Vec::new(),
             is_taken: false,
+            heard_at: now,
         });
     }
 }

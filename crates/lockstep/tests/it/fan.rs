@@ -138,6 +138,40 @@ fn a_fan_whose_session_was_lost_for_long_goes_on_by_snapshot_with_its_children()
 }
 
 #[test]
+fn ls_14_who_goes_to_another_fan_takes_its_snapshots_too() {
+    let mut tree = Tree::new(Seed::from_number(6), config(2), Link::lossy(2));
+    let roots = [(); 2].map(|()| tree.fan(SERVER, FanConfig::default()));
+    tree.run(LATE);
+    // Both come late, and each root numbers its snapshots from 1 on.
+    let branch = tree.fan(roots[0], FanConfig::default());
+    let below = tree.watch(branch);
+    tree.run(LATE + 300);
+    let node = tree.watch(roots[1]);
+    tree.run(LATE + 600);
+    tree.assert_saw(below, LATE + 550);
+    tree.assert_saw(node, LATE + 550);
+    let back = tree.now + Duration::from_secs(31);
+    for (moved, from, to) in [(branch, 0, 1), (node, 1, 0)] {
+        tree.outages.push((moved, tree.now, back));
+        let now = tree.now;
+        tree.as_fan(roots[from]).leave(now, peer(moved));
+        tree.nodes[moved].parent = roots[to];
+    }
+    tree.run(LATE + 2_500);
+    tree.let_watch(roots[1], branch);
+    tree.let_watch(roots[0], node);
+    let now = tree.now;
+    tree.as_fan(branch).reconnect(now, UP);
+    tree.viewer(node).machine.reconnect(now, UP);
+    tree.run(LATE + 3_000);
+    for late in [below, node] {
+        tree.assert_saw(late, LATE + 2_950);
+        let first = *tree.viewer(late).states.first_key_value().unwrap().0;
+        assert!(first > LATE + 1_800, "{first}");
+    }
+}
+
+#[test]
 fn where_no_snapshot_comes_late_children_are_put_out() {
     let mut tree = Tree::new(Seed::from_number(5), config(2), Link::lossy(1));
     tree.is_stingy = true;

@@ -1,5 +1,6 @@
 //! The machine contract of `wire::machine`, for players of a hosted match.
 
+use lockstep::message::VERSION;
 use lockstep::{HostedPeer, LeaveReason, PeerId, Phase, Step};
 use netsim::contract::{ContractSubject, Limits, Reached, check_contract};
 use netsim::test_site;
@@ -65,7 +66,7 @@ impl ContractSubject for Group {
         // What ends the match for somebody is rare, lest it end at once.
         Some(match generator.below(60) {
             // There, in doubt or not, of the first view mostly.
-            3..20 => vec![0x50, 2, low[0] & low[1] & 1, 0, 0x0f, low[2] & 1],
+            3..20 => vec![0x50, VERSION, low[0] & low[1] & 1, 0, 0x0f, low[2] & 1],
             0 => vec![0x51],
             // Some are suspected, one of them the host now and then.
             1 => {

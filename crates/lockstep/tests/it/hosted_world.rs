@@ -1,6 +1,6 @@
 //! Players of whom one hosts, over lossy links, in virtual time, from one seed.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use core::time::Duration;
 
@@ -21,7 +21,7 @@ type Inputs<I> = Vec<(I, Origin)>;
 pub(crate) struct HostedPlayer<I> {
     pub(crate) machine: HostedPeer<I>,
     /// The game: order-sensitive over all inputs.
-    state: u64,
+    pub(crate) state: u64,
     /// Saved states, by tick.
     saves: BTreeMap<Tick, u64>,
     /// State after each final tick.
@@ -36,6 +36,8 @@ pub(crate) struct HostedPlayer<I> {
     pub(crate) submitted: BTreeMap<Tick, I>,
     /// The tick that the newest was promised for, and how many were stamped before.
     promised: Option<(Tick, u64)>,
+    /// Ticks that were promised, and that another host took back.
+    taken_back: BTreeSet<Tick>,
     pub(crate) events: Vec<HostedEvent>,
     /// How much faster its clock runs than true time, in parts per million.
     pub(crate) drift_ppm: i64,
@@ -110,6 +112,7 @@ impl<I: Input + Clone> HostedPlayer<I> {
             pending: BTreeMap::new(),
             submitted: BTreeMap::new(),
             promised: None,
+            taken_back: BTreeSet::new(),
             events: Vec::new(),
             drift_ppm: 0,
             is_paused: false,
@@ -166,8 +169,11 @@ impl<I: Input + Clone> HostedPlayer<I> {
     fn take_events(&mut self) {
         while let Some(event) = self.machine.poll_event() {
             if let HostedEvent::Migrated { tick, .. } = event {
-                self.submitted.retain(|at, _| *at < tick);
+                let taken_back = self.submitted.split_off(&tick);
+                self.taken_back.extend(taken_back.into_keys());
+                self.promised = None;
             }
+            assert_eq!(self.closed(), None, "{event:?}");
             self.events.push(event);
         }
     }
@@ -180,11 +186,17 @@ impl<I: Input + Clone> HostedPlayer<I> {
         self.machine.report(tick, state).unwrap();
     }
 
-    /// Every input that was in its tick was the newest submitted for it.
+    /// Every input that was in its tick was the newest submitted for it; of those that were not, it
+    /// was told, and of none that were taken back.
     pub(crate) fn assert_own_inputs(&self, own: usize)
     where
         I: PartialEq + core::fmt::Debug,
     {
+        for event in &self.events {
+            if let HostedEvent::Client(ClientEvent::Substituted { tick }) = event {
+                assert!(!self.taken_back.contains(tick), "{tick}");
+            }
+        }
         for (tick, turn) in (0..).map(Tick).zip(&self.turns) {
             let (input, origin) = &turn[own];
             let is_told = |event: &HostedEvent| {
@@ -356,6 +368,9 @@ impl<I: Input + Clone> HostedWorld<I> {
                 if let Some((before, _)) = player.promised.filter(|(_, at)| *at == stamped) {
                     player.submitted.remove(&before);
                 }
+                // Ticks that a delay leaves out as it goes up are filled with the input held.
+                let first = player.promised.map_or(tick, |(before, _)| before);
+                player.taken_back.retain(|at| *at < first || *at > tick);
                 player.promised = Some((tick, stamped));
                 player.submitted.insert(tick, held.clone());
             }
@@ -411,8 +426,8 @@ impl<I: Input + Clone> HostedWorld<I> {
 
 impl<I: Input + Clone + PartialEq + core::fmt::Debug> HostedWorld<I> {
     /// All whose match goes on have one history, follow one host, and saw no state differ; those who
-    /// were told up to where theirs is the others' have that.
-    pub(crate) fn assert_one_match(&self) {
+    /// were told up to where theirs is the others' have that. Returns how many go on.
+    pub(crate) fn assert_one_match(&self) -> usize {
         for (index, player) in self.players.iter().enumerate() {
             assert!(!player.has_desync(), "{:?}", player.events);
             player.assert_own_inputs(index);
@@ -420,7 +435,7 @@ impl<I: Input + Clone + PartialEq + core::fmt::Debug> HostedWorld<I> {
         let on = self.on();
         let len = |index: &&usize| self.players[**index].states.len();
         let Some(first) = on.iter().max_by_key(len) else {
-            return;
+            return 0;
         };
         let first = &self.players[*first];
         for index in &on {
@@ -437,6 +452,7 @@ impl<I: Input + Clone + PartialEq + core::fmt::Debug> HostedWorld<I> {
                 assert!(player.turns[..shared] == first.turns[..shared]);
             }
         }
+        on.len()
     }
 
     /// All of `who` go on, and each makes 60 ticks in the next second, give or take what a game with

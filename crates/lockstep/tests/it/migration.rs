@@ -3,15 +3,14 @@
 use core::time::Duration;
 
 use lockstep::{
-    ClientConfig, ClientPeer, CloseReason, HostedClose, HostedConfigError, HostedEvent, HostedPeer,
-    JoinError, LeaveReason, Origin, PeerId, Phase, Tick,
+    ClientConfig, ClientPeer, CloseReason, HostedClose, HostedEvent, JoinError, LeaveReason,
+    Origin, PeerId, Phase,
 };
 use netsim::{for_each_seed, test_site};
-use wire::{Arrival, Generator, Instant, Seat, Seed};
+use wire::{Arrival, Generator, Seat, Seed};
 
 use crate::hosted_world::{HostedWorld, hosted, others};
-use crate::mesh_world::peers;
-use crate::world::{Link, MATCH, pad, seat};
+use crate::world::{Link, pad, seat};
 
 /// A link drawn by `generator`, up to a bad one.
 fn any_link(generator: &mut Generator) -> Link {
@@ -228,6 +227,7 @@ fn sim_ls_16_a_short_partition_costs_nobody_the_match_that_goes_on() {
 
 #[test]
 fn sim_ls_16_any_one_way_outages_and_sleeps_never_make_two_matches() {
+    let (mut seeds, mut survived) = (0, 0);
     for_each_seed(&test_site!(), 60, |seed| {
         let mut generator = seed.generator(36);
         let count = usize::try_from(generator.between(3, 6)).unwrap();
@@ -256,12 +256,15 @@ fn sim_ls_16_any_one_way_outages_and_sleeps_never_make_two_matches() {
             world.players[index].machine.leave(now, LeaveReason::Quit);
         }
         world.run_for(Duration::from_secs(30));
-        let on = world.on();
-        world.assert_one_match();
-        if !on.is_empty() {
+        seeds += 1;
+        if world.assert_one_match() > 0 {
+            survived += 1;
+            let on = world.on();
             world.assert_progress(&on);
         }
     });
+    eprintln!("of {seeds} matches {survived} went on");
+    assert!(survived * 2 >= seeds || seeds < 20, "{survived} of {seeds}");
 }
 
 #[test]
@@ -449,43 +452,4 @@ fn ls_16_somebody_new_plays_on_the_seat_of_a_host_that_is_gone() {
     let shared = turns.len().min(theirs.len());
     assert!(shared > 300 && turns[..shared] == theirs[..shared]);
     assert_eq!(turns[shared - 1][0], (7, Origin::Confirmed));
-}
-
-#[test]
-fn a_hosted_match_that_cannot_be_played_is_refused() {
-    let now = Instant::from_millis(1);
-    let new = |config, own, peers: &[(Seat, PeerId)]| {
-        let made = HostedPeer::<u16>::new(config, (MATCH, own), peers, Seed::from_number(1), now);
-        made.err()
-    };
-    let three = peers(0, 3);
-    assert_eq!(new(hosted(3, 0), Seat(0), &three), None);
-    for seats in [1, 17] {
-        let peers = peers(0, usize::from(seats));
-        let error = new(hosted(seats, 0), Seat(0), &peers);
-        assert_eq!(error, Some(HostedConfigError::Seats));
-    }
-    assert_eq!(
-        new(hosted(3, 3), Seat(0), &three),
-        Some(HostedConfigError::Host)
-    );
-    let twice = [(Seat(1), PeerId(7)), (Seat(2), PeerId(7))];
-    let ours = [(Seat(1), PeerId(7)), (Seat(2), PeerId(u32::MAX))];
-    let again = [(Seat(1), PeerId(7)), (Seat(1), PeerId(8))];
-    for peers in [&twice[..], &ours, &again, &twice[..1]] {
-        let error = new(hosted(3, 0), Seat(0), peers);
-        assert_eq!(error, Some(HostedConfigError::Peers));
-    }
-    let mut config = hosted(3, 0);
-    config.server.datagram_len_max = 9;
-    let error = new(config, Seat(0), &three);
-    assert!(matches!(error, Some(HostedConfigError::Server(_))));
-    // Patience is at least 8 ticks, and player_patience twice that.
-    let mut config = hosted(3, 0);
-    config.patience = Duration::ZERO;
-    config.player_patience = Duration::ZERO;
-    let mut world = HostedWorld::new(Seed::from_number(1), &config, Link::perfect(), pad);
-    world.run_for(Duration::from_secs(2));
-    world.assert_progress(&[0, 1, 2]);
-    assert!(world.players[0].machine.ticks_confirmed() > Tick(100).0);
 }

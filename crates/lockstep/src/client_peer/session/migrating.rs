@@ -15,9 +15,10 @@ use crate::{ClientStats, PeerId, Tick};
 
 impl<I: Input> ClientPeer<I> {
     /// Goes on with `server`, which closes `next` and all later ticks. What is held of those, and
-    /// inputs stamped for what is not held yet, are forgotten.
+    /// inputs stamped for what is not held yet, are forgotten; so are snapshots under way.
     pub(crate) fn migrate(&mut self, now: Instant, server: PeerId, next: Tick) {
         self.reconnect(now, server);
+        self.exchange.begin_anew();
         if let State::Seated { session, .. } = &mut self.state {
             session.begin_anew(next);
         }
@@ -77,11 +78,10 @@ impl Session {
         self.history.forget_before(Tick(u32::MAX));
         self.stamped = None;
         // Of earlier ticks the owner is told still.
-        let last = next.0.checked_sub(1).map(Tick);
-        self.promised = self
-            .promised
-            .zip(last)
-            .map(|((first, promised), last)| (first, promised.min(last)));
+        self.promised.take_back(next, self.returned_end);
+        if let Some(stepping) = &mut self.stepping {
+            stepping.begin_anew(next);
+        }
         self.slack = None;
         self.clock = None;
     }

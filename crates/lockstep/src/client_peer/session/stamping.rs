@@ -71,8 +71,7 @@ impl Session {
         let index = self.clock.as_ref()?.index();
         let tick = self.tick_for(index);
         let tick = self.stamped.map_or(tick, |last| tick.max(last.plus(1)));
-        let (first, last) = self.promised.unwrap_or((tick, tick));
-        self.promised = Some((first, last.max(tick)));
+        self.promised.add(tick);
         Some(tick)
     }
 

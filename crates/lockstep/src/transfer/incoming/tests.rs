@@ -110,6 +110,28 @@ fn ls_14_a_later_snapshot_ends_the_one_under_way() {
 }
 
 #[test]
+fn ls_14_a_number_far_from_the_last_is_a_later_one_after_a_silence() {
+    let mut incoming = receiver();
+    take(&mut incoming, 0, 5, 2, 0);
+    assert_eq!(incoming.take(), Some(vec![0, 0]));
+    // The sender had 130 transfers with others, or began to count anew.
+    take(&mut incoming, 10_000, 135, 4, 0);
+    assert_eq!(incoming.stats().stale, 1);
+    take(&mut incoming, 10_001, 135, 4, 0);
+    take(&mut incoming, 10_002, 135, 4, 1);
+    assert_eq!(incoming.take(), Some(vec![0, 0, 1, 1]));
+    // The same number is the same transfer, however late it is repeated.
+    take(&mut incoming, 60_000, 135, 4, 1);
+    assert_eq!((incoming.stats().duplicate, incoming.take()), (1, None));
+    // One that goes on is not ended by an earlier one.
+    take(&mut incoming, 60_001, 136, 6, 0);
+    take(&mut incoming, 69_000, 136, 6, 1);
+    take(&mut incoming, 78_000, 135, 4, 0);
+    take(&mut incoming, 78_001, 136, 6, 2);
+    assert_eq!(incoming.take(), Some(vec![0, 0, 1, 1, 2, 2]));
+}
+
+#[test]
 fn ls_10_what_contradicts_the_first_chunk_changes_nothing() {
     let mut incoming = receiver();
     take(&mut incoming, 0, 1, 10_001, 0);

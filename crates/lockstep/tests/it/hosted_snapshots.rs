@@ -1,0 +1,275 @@
+//! Snapshots in a match that a player hosts: the players give them, to guests and to each other.
+
+use std::collections::BTreeMap;
+
+use core::time::Duration;
+
+use lockstep::{
+    ClientConfig, ClientEvent, ClientPeer, CloseReason, HostedConfig, HostedEvent, JoinError,
+    LeaveReason, Origin, PeerId, Recovery, StateHasher, Steps, Tick,
+};
+use wire::{Arrival, Seat, Seed};
+
+use crate::hosted_world::{HostedWorld, hosted};
+use crate::mesh_world::peer;
+use crate::world::{Link, MATCH, pad};
+
+/// What a host calls who is none of the players.
+const GUEST: PeerId = PeerId(700);
+
+/// A match whose players give and load snapshots, and maybe a guest of its host.
+struct Crowd {
+    world: HostedWorld<u16>,
+    /// Events of each player that were looked at.
+    heard: Vec<usize>,
+    /// Who is to give its state.
+    owed: Vec<bool>,
+    /// First tick of its own after each state that a player loaded.
+    loads: Vec<Vec<usize>>,
+    guest: Option<Guest>,
+}
+
+/// Somebody who is none of the players, and of whom `host` knows.
+struct Guest {
+    client: ClientPeer<u16>,
+    host: usize,
+    state: u64,
+    /// State after each tick that it saw.
+    states: BTreeMap<usize, u64>,
+    /// What the last turn had of seat 2.
+    last: Option<(u16, Origin)>,
+    events: Vec<ClientEvent>,
+}
+
+impl Guest {
+    fn new(world: &HostedWorld<u16>, host: usize) -> Self {
+        let now = world.local(host);
+        let seed = Seed::from_number(30);
+        Self {
+            client: ClientPeer::new(ClientConfig::default(), PeerId(0), seed, now),
+            host,
+            state: 0,
+            states: BTreeMap::new(),
+            last: None,
+            events: Vec::new(),
+        }
+    }
+
+    /// Takes what the players sent to nobody else, and says what it has to say.
+    fn step(&mut self, world: &mut HostedWorld<u16>) {
+        let now = world.local(self.host);
+        for mut datagram in world.strays.drain(..) {
+            let arrival = Arrival::from(PeerId(0));
+            self.client.handle_datagram(now, arrival, &mut datagram);
+        }
+        self.client.handle_timeout(now);
+        self.client.submit(now, &7).ok();
+        let mut buf = Vec::new();
+        while self.client.poll_transmit(now, &mut buf).is_some() {
+            let machine = &mut world.players[self.host].machine;
+            machine.handle_datagram(now, Arrival::from(GUEST), &mut buf);
+            buf.clear();
+        }
+        self.events
+            .extend(core::iter::from_fn(|| self.client.poll_event()));
+        if let Some(bytes) = self.client.take_snapshot() {
+            self.state = u64::from_be_bytes(bytes.try_into().unwrap());
+            assert!(self.states.is_empty());
+        }
+        while let Some(turn) = self.client.poll_turn(now) {
+            let mut hasher = StateHasher::new(MATCH);
+            hasher.u64(self.state);
+            for (seat, _, origin) in turn.inputs() {
+                hasher.u8(origin.code());
+                hasher.bytes(turn.bits(seat));
+            }
+            let tick = turn.tick();
+            self.last = turn.input(Seat(2));
+            self.state = hasher.finish();
+            self.states
+                .insert(usize::try_from(tick.0).unwrap(), self.state);
+            self.client.report(tick, self.state).unwrap();
+        }
+    }
+
+    /// It saw at least `count` ticks, and what happened in them.
+    fn assert_saw(&self, count: usize, truth: &[u64]) {
+        assert!(self.states.len() >= count, "{:?}", self.events);
+        for (tick, state) in &self.states {
+            assert!(truth.get(*tick).is_none_or(|known| known == state));
+        }
+    }
+}
+
+impl Crowd {
+    fn new(config: &HostedConfig) -> Self {
+        let world = HostedWorld::new(Seed::from_number(31), config, Link::lossy(2), pad);
+        let count = world.players.len();
+        Self {
+            world,
+            heard: vec![0; count],
+            owed: vec![false; count],
+            loads: vec![Vec::new(); count],
+            guest: None,
+        }
+    }
+
+    fn run_for(&mut self, span: Duration) {
+        let end = self.world.now + span;
+        while self.world.now < end {
+            self.world.step();
+            (0..self.heard.len()).for_each(|index| self.hear(index));
+            if let Some(guest) = &mut self.guest {
+                guest.step(&mut self.world);
+            }
+        }
+    }
+
+    fn hear(&mut self, index: usize) {
+        let events = &self.world.players[index].events;
+        let mut next = None;
+        for event in events.iter().skip(self.heard[index]) {
+            if let HostedEvent::Client(ClientEvent::Snapshot { next: first }) = event {
+                next = Some(*first);
+            }
+            self.owed[index] |= *event == HostedEvent::Client(ClientEvent::SnapshotWanted);
+        }
+        self.heard[index] = events.len();
+        if let Some(next) = next {
+            self.load(index, next);
+        }
+        if self.owed[index] {
+            self.owed[index] = false;
+            self.give(index);
+        }
+    }
+
+    /// Gives the newest state that is final.
+    fn give(&mut self, index: usize) {
+        let now = self.world.local(index);
+        let player = &mut self.world.players[index];
+        let bytes = player.states.last().unwrap().to_be_bytes();
+        let given = if Steps::window(&player.machine) == 0 {
+            player.machine.offer_snapshot(now, &bytes)
+        } else {
+            let next = Tick(u32::try_from(player.states.len()).unwrap());
+            player.machine.offer_save(now, next, &bytes)
+        };
+        assert_eq!(given, Ok(()));
+    }
+
+    /// Goes on from another player's state.
+    fn load(&mut self, index: usize, next: Tick) {
+        let player = &mut self.world.players[index];
+        let bytes = player.machine.take_snapshot().unwrap();
+        player.state = u64::from_be_bytes(bytes.try_into().unwrap());
+        let first = usize::try_from(next.0).unwrap();
+        assert!(player.states.len() >= first, "it played meanwhile");
+        player.states.truncate(first);
+        player.turns.truncate(first);
+        player.turned_at.truncate(first);
+        player.states[first - 1] = player.state;
+        let reported = player.machine.report(next.minus(1), player.state);
+        assert_eq!(reported, Ok(()));
+        self.loads[index].push(first);
+    }
+}
+
+#[test]
+fn ls_16_a_guest_who_comes_past_the_chain_gets_a_snapshot_of_a_player() {
+    for (window, is_watching) in [(0, false), (9, false), (0, true), (9, true)] {
+        let mut config = hosted(3, 0);
+        config.client.window = window;
+        let mut crowd = Crowd::new(&config);
+        crowd.run_for(Duration::from_secs(1));
+        let now = crowd.world.local(2);
+        crowd.world.players[2].machine.leave(now, LeaveReason::Quit);
+        crowd.run_for(Duration::from_secs(19));
+        assert!(crowd.world.players[0].states.len() > 1_100);
+        crowd.guest = Some(Guest::new(&crowd.world, 0));
+        let now = crowd.world.local(0);
+        let machine = &mut crowd.world.players[0].machine;
+        let let_in = if is_watching {
+            machine.watch(now, GUEST)
+        } else {
+            machine.join(now, GUEST, Seat(2))
+        };
+        assert_eq!(let_in, Ok(()));
+        crowd.run_for(Duration::from_secs(4));
+        let guest = crowd.guest.as_ref().unwrap();
+        guest.assert_saw(150, &crowd.world.players[0].states);
+        let first = guest.states.first_key_value().unwrap().0;
+        assert!(*first > 1_000, "{first}");
+        let last = if is_watching {
+            (0, Origin::Absent)
+        } else {
+            (7, Origin::Confirmed)
+        };
+        assert_eq!(guest.last, Some(last));
+        crowd.world.assert_progress(&[0, 1]);
+    }
+}
+
+#[test]
+fn ls_16_a_guest_is_put_out_and_no_player_is_let_in_as_one() {
+    let mut crowd = Crowd::new(&hosted(4, 0));
+    crowd.run_for(Duration::from_secs(1));
+    let now = crowd.world.local(2);
+    crowd.world.players[2].machine.leave(now, LeaveReason::Quit);
+    crowd.run_for(Duration::from_secs(1));
+    let now = crowd.world.local(0);
+    let machine = &mut crowd.world.players[0].machine;
+    // Who plays, who is out, and who we are to ourselves.
+    for known in [peer(1), peer(2), PeerId(u32::MAX)] {
+        let refused = Err(JoinError::PeerTaken);
+        assert_eq!(machine.join(now, known, Seat(2)), refused);
+        assert_eq!(machine.watch(now, known), refused);
+        machine.put_out(now, known);
+    }
+    assert_eq!(machine.join(now, GUEST, Seat(2)), Ok(()));
+    crowd.guest = Some(Guest::new(&crowd.world, 0));
+    crowd.run_for(Duration::from_secs(2));
+    let guest = crowd.guest.as_ref().unwrap();
+    assert_eq!(guest.last, Some((7, Origin::Confirmed)));
+    let now = crowd.world.local(0);
+    crowd.world.players[0].machine.put_out(now, GUEST);
+    crowd.run_for(Duration::from_secs(1));
+    let closed = ClientEvent::Closed(CloseReason::Removed);
+    let guest = crowd.guest.as_ref().unwrap();
+    assert_eq!(guest.events.last(), Some(&closed));
+    crowd.world.assert_progress(&[0, 1, 3]);
+    let (_, origin) = crowd.world.players[0].turns.last().unwrap()[2];
+    assert_eq!(origin, Origin::Absent);
+    // Somebody else may come, and one who watches may be put out too.
+    let now = crowd.world.local(0);
+    let machine = &mut crowd.world.players[0].machine;
+    assert_eq!(machine.watch(now, GUEST), Ok(()));
+    machine.put_out(now, GUEST);
+    assert_eq!(machine.join(now, GUEST, Seat(2)), Ok(()));
+}
+
+#[test]
+fn ls_16_snapshots_of_the_next_host_are_none_of_the_former_ones() {
+    let mut config = hosted(4, 1);
+    config.server.recovery = Recovery::Reload;
+    let mut crowd = Crowd::new(&config);
+    let assert_repaired = |crowd: &Crowd, loads: usize| {
+        let [other, wrong] = [2, 3].map(|index| &crowd.world.players[index].states);
+        let begun = crowd.loads[3].get(loads - 1);
+        let begun = *begun.expect("it loaded a state");
+        let len = other.len().min(wrong.len());
+        assert!(len > begun + 100 && other[begun..len] == wrong[begun..len]);
+        assert_eq!(crowd.loads[3].len(), loads);
+    };
+    crowd.run_for(Duration::from_secs(2));
+    crowd.world.players[3].state ^= 1;
+    crowd.run_for(Duration::from_secs(4));
+    assert_repaired(&crowd, 1);
+    // Whoever hosts asks the lowest seat first.
+    crowd.world.players[1].is_paused = true;
+    crowd.run_for(Duration::from_secs(3));
+    assert_eq!(crowd.world.players[3].machine.host(), Seat(0));
+    crowd.world.players[3].state ^= 1;
+    crowd.run_for(Duration::from_secs(5));
+    assert_repaired(&crowd, 2);
+}

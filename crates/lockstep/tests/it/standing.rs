@@ -1,0 +1,73 @@
+//! A host stands still while too few follow it, and no longer.
+
+use core::time::Duration;
+
+use lockstep::{ClosePolicy, LeaveReason, Tick};
+use wire::{Seat, Seed};
+
+use crate::hosted_world::{HostedWorld, hosted};
+use crate::world::{Link, pad};
+
+#[test]
+fn ls_16_a_host_whom_all_leave_while_it_stands_plays_on_alone() {
+    // Datagrams stay in order: after the word that it leaves, nothing of a player counts.
+    let link = Link {
+        latency: Duration::from_millis(20),
+        ..Link::perfect()
+    };
+    let mut world = HostedWorld::new(Seed::from_number(20), &hosted(2, 1), link, pad);
+    world.run_for(Duration::from_secs(2));
+    // The other hears it all the time.
+    let back = world.now + Duration::from_millis(1_500);
+    world.outages.push((0, 1, world.now, back));
+    world.run_for(Duration::from_millis(1_480));
+    assert!(world.players[1].machine.stats().holds > 0, "it stands");
+    // The first of three leaves is lost, the others are all that it hears.
+    let now = world.local(0);
+    world.players[0].machine.leave(now, LeaveReason::Quit);
+    world.run_for(Duration::from_secs(1));
+    let members: Vec<_> = world.players[1].machine.members().collect();
+    assert_eq!(members, [Seat(1)]);
+    world.assert_progress(&[1]);
+}
+
+/// Ticks that the host of four, which waits for all, closes between 1.4 s and 1.8 s after it heard
+/// nobody any more. One of the others is heard again after 1.5 s, two after `others`.
+fn closed_meanwhile(others: Duration) -> u32 {
+    let mut config = hosted(4, 1);
+    config.server.close = ClosePolicy::WaitAll {
+        cap: Duration::from_secs(5),
+    };
+    let near = Link {
+        latency: Duration::from_millis(5),
+        ..Link::perfect()
+    };
+    let mut world = HostedWorld::new(Seed::from_number(21), &config, near, pad);
+    // Its inputs come just in time, and so are what the ticks wait for.
+    let far = Duration::from_millis(60);
+    (world.links[2][1].latency, world.links[1][2].latency) = (far, far);
+    world.run_for(Duration::from_secs(3));
+    let now = world.now;
+    let back = now + Duration::from_millis(1_500);
+    world.outages.push((2, 1, now, back));
+    for from in [0, 3] {
+        world.outages.push((from, 1, now, now + others));
+    }
+    world.run_for(Duration::from_millis(1_400));
+    let closed = |world: &HostedWorld<u16>| {
+        let server = world.players[1].machine.server().unwrap();
+        Tick(server.ticks_closed())
+    };
+    let before = closed(&world);
+    world.run_for(Duration::from_millis(400));
+    assert_eq!(world.players[1].machine.epoch(), 0);
+    closed(&world).since(before)
+}
+
+#[test]
+fn ls_16_a_host_who_stands_closes_no_tick_that_waited_for_somebody() {
+    let ticks = closed_meanwhile(Duration::from_secs(3));
+    assert_eq!(ticks, 0, "two of four without the first are too few");
+    let ticks = closed_meanwhile(Duration::from_millis(1_500));
+    assert!(ticks >= 5, "{ticks}");
+}
