@@ -21,3 +21,4 @@ pub mod hall;
 pub mod handshake;
 pub mod measure;
 pub mod pair;
+pub mod players;
