@@ -10,9 +10,9 @@ use servicer::Clock;
 use udp_proto::{Config, Credentials, Endpoint, Event, ServerIdentity, SessionId, Target};
 use wire::{Arrival, Generator, Instant, Seed};
 
+use super::Plan;
 use super::child::Tally;
 use super::pace::{Pace, sleep};
-use super::Plan;
 use crate::pair::{APP, UNRELIABLE};
 
 /// Players who begin to connect in a second: fewer than the server's budget of handshakes.
@@ -36,10 +36,15 @@ pub fn play(plan: Plan, (address, key): (SocketAddr, PublicKey), tally: &Tally) 
             let number = u32::try_from(players.len()).unwrap_or(u32::MAX);
             players.push(Player::dial((address, key), number));
         }
-        spread(&pace, (begun, plan.period()), &mut players, |player, now| {
-            tally.add_turns(player.turn(now));
-            tally.turn_taken();
-        });
+        spread(
+            &pace,
+            (begun, plan.period()),
+            &mut players,
+            |player, now| {
+                tally.add_turns(player.turn(now));
+                tally.turn_taken();
+            },
+        );
     }
 }
 

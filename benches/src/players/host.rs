@@ -7,9 +7,7 @@ use core::ops::ControlFlow;
 use core::time::Duration;
 
 use crypto::{Identity, PublicKey, Ring};
-use lockstep::{
-    Config, MatchServer, PeerId, ServerEvent, ServerStats, StartPolicy, TickRate,
-};
+use lockstep::{Config, MatchServer, PeerId, ServerEvent, ServerStats, StartPolicy, TickRate};
 use servicer::{
     Application, Clock, Config as DriverConfig, Counters, Driver, Requests, SocketConfig, UdpSocket,
 };
@@ -238,10 +236,7 @@ impl Lobby {
             return;
         };
         let from = PeerId(place.seat.0.into());
-        while endpoint
-            .receive(now, session, &mut self.message)
-            .is_some()
-        {
+        while endpoint.receive(now, session, &mut self.message).is_some() {
             game.server
                 .handle_datagram(now, Arrival::from(from), &mut self.message);
         }
@@ -249,7 +244,7 @@ impl Lobby {
 }
 
 impl Match {
-    /// Closes the tick that is due, if one is, and notes how late that is.
+    /// Closes what is due, and notes how late the first of these ticks is.
     fn close(&mut self, now: Instant, clock: Clock, lateness: &mut Vec<Duration>) {
         let Some(due) = self.server.poll_timeout().filter(|at| *at <= now) else {
             return;
@@ -332,6 +327,10 @@ impl Application<Endpoint<Ring>> for Lobby {
             if is_time && !game.has_started && number % TURNS == group {
                 game.server.start(now).expect("it waits for this");
                 game.has_started = true;
+            }
+            // Those that have started have nothing to do in the others' turns.
+            if game.has_started && number % TURNS != group {
+                continue;
             }
             game.close(now, self.clock, &mut self.lateness);
             game.send(now, endpoint, &mut self.message);
