@@ -8,7 +8,7 @@ use lockstep::{ClientConfig, ClientPeer, Config, MatchServer, PeerId};
 use wire::{Arrival, Generator, Instant, MatchId, Seat, Seed};
 
 use crate::measure::{Case, cpu_time_of};
-use seal::{Seal, Sent};
+use seal::{Seal, Sent, admission};
 
 /// First number of a spectator; players have those below.
 const SPECTATORS: u32 = 1_000;
@@ -103,6 +103,7 @@ impl Hall {
     pub fn sealed(spectators: u32, age: u32, part: Part) -> Self {
         let mut hall = Self::new(spectators, age, part);
         hall.seal = Some(Seal::new(hall.now, spectators));
+        hall.now += admission(spectators);
         (hall.bytes, hall.datagrams) = (0, 0);
         let warm = hall.server.ticks_closed() + 200;
         while hall.server.ticks_closed() < warm {

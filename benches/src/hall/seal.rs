@@ -44,13 +44,13 @@ const SERVER: SocketAddr =
     SocketAddr::new(core::net::IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1)), 7_777);
 
 impl Seal {
-    /// Opens a session for each of so many.
+    /// Opens a session for each of so many, one after the other, which takes [`admission`] from `now` on.
     pub(super) fn new(now: Instant, spectators: u32) -> Self {
         let identity = Identity::generate(&mut Ring::new()).expect("entropy");
         let key = *identity.public_key();
         let mut config = Config::for_server();
         config.sessions_max = u16::MAX;
-        // All come in one moment.
+        // So many come at once.
         config.accept_rate = u32::MAX;
         config.accept_rate_unvalidated = u32::MAX;
         let mut endpoint = Endpoint::new(config, APP, Ring::new(), now).expect("entropy");
@@ -65,7 +65,7 @@ impl Seal {
             ends: Vec::new(),
             message: Vec::new(),
         };
-        (0..spectators).for_each(|number| seal.admit(now, number, key));
+        (0..spectators).for_each(|number| seal.admit(now + admission(number), number, key));
         seal
     }
 
@@ -223,6 +223,11 @@ impl Seal {
         }
         self.bytes.clear();
     }
+}
+
+/// How long it takes to let so many in: a server does the work of 100 handshakes in one moment at most.
+pub(super) fn admission(spectators: u32) -> Duration {
+    Duration::from_micros(20) * spectators
 }
 
 /// Where a guest is: each in a network of its own.
