@@ -22,7 +22,7 @@ const DISTANCE: usize = 7;
 
 /// The sync tests of the stacks that `asks` names; ours has the name of the form that rolls back.
 pub fn contenders(asks: impl Fn(&str) -> bool) -> Vec<Contender> {
-    let all: [(&'static str, fn() -> Box<dyn FnMut()>); 3] = [
+    let all: [(&'static str, Make); 3] = [
         (<TickwireMesh<Pad> as Stack<Pad>>::NAME, ours),
         (<Ggrs<Pad> as Stack<Pad>>::NAME, of_ggrs),
         (<Fortress<Pad> as Stack<Pad>>::NAME, of_fortress),
@@ -32,6 +32,12 @@ pub fn contenders(asks: impl Fn(&str) -> bool) -> Vec<Contender> {
         .map(|(name, make)| Contender::of_frames(name, make()))
         .collect()
 }
+
+/// Something that goes on by a frame.
+type Frames = Box<dyn FnMut()>;
+
+/// Makes it.
+type Make = fn() -> Frames;
 
 /// A game of next to no state.
 #[derive(Clone, Copy, Debug, Default)]
@@ -88,7 +94,7 @@ impl Sim for Trivial {
     }
 }
 
-fn ours() -> Box<dyn FnMut()> {
+fn ours() -> Frames {
     let seats = u16::try_from(PLAYERS).expect("few");
     let distance = u8::try_from(DISTANCE).expect("few");
     let mut test = SyncTest::new(Trivial::default(), seats, distance);
@@ -112,7 +118,7 @@ impl fortress_rollback::Config for Terms {
     type Address = u32;
 }
 
-fn of_ggrs() -> Box<dyn FnMut()> {
+fn of_ggrs() -> Frames {
     let builder = ggrs::SessionBuilder::<Terms>::new()
         .with_num_players(PLAYERS)
         .and_then(|it| it.with_fps(FPS as usize))
@@ -144,7 +150,7 @@ fn of_ggrs() -> Box<dyn FnMut()> {
     })
 }
 
-fn of_fortress() -> Box<dyn FnMut()> {
+fn of_fortress() -> Frames {
     let builder = fortress_rollback::SessionBuilder::<Terms>::new()
         .with_num_players(PLAYERS)
         .and_then(|it| it.with_fps(FPS as usize))

@@ -233,6 +233,12 @@ fn desync(case: &Case, arguments: &Arguments) {
 fn desync_of<S: Stack<Pad>>(case: &Case, arguments: &Arguments) {
     if arguments.asks::<Pad, S>(case) {
         let found = seeded(case, gauge::desync::<Pad, S>);
+        #[expect(clippy::cast_precision_loss, reason = "a hundred")]
+        let share = |most: f64| {
+            let in_time = found.iter().filter(|millis| **millis <= most);
+            in_time.count() as f64 / found.len() as f64
+        };
+        print::<Pad, S>(case, "desync_within_150_ms", Some(share(150.0)));
         print::<Pad, S>(case, "desync_p50_ms", Some(median(found.clone())));
         print::<Pad, S>(case, "desync_p99_ms", Some(quantile(found, 99, 100)));
     }
