@@ -1,10 +1,12 @@
-//! CPU time that a spectator costs a server in a tick, unsealed; goal G4 of lockstep.
+//! CPU time that a spectator costs a server in a tick, unsealed and sealed; goal G4 of lockstep.
 //!
 //! `cargo bench --bench spectators [-- ROUNDS]`, 21 by default, 5 at least. Beside it stands the bare
-//! copy of such a datagram into a buffer, from interleaved rounds.
+//! copy of such a datagram into a buffer, and where it is sealed, a header, an AEAD and a replay window,
+//! from interleaved rounds. Sockets are none.
 
 #![expect(clippy::print_stdout, reason = "the table is what it is for")]
 
+use benches::floor::BareDirection;
 use benches::hall::{Hall, Part};
 use benches::measure::{Repeat, compare};
 
@@ -36,6 +38,29 @@ fn main() {
                     part = format!("{part:?}"),
                 );
             }
+        }
+    }
+    println!("sealed, one in four says what it has in each tick; all acknowledge what comes");
+    println!("spectators  part     ours_ns  seal_ns  ms_a_tick");
+    for spectators in [256, 5_000] {
+        for part in [Part::Sending, Part::Hearing, Part::Both] {
+            let mut hall = Hall::sealed(spectators, 1, part);
+            let (mut direction, message) = (BareDirection::new(), [7_u8; 22]);
+            let mut floor = Repeat(|| {
+                for _ in 0..spectators {
+                    direction.pass(&message);
+                }
+            });
+            let found = compare(&mut hall, &mut floor, rounds);
+            let each = f64::from(spectators);
+            println!(
+                "{spectators:>10}  {part:<8} {:>7.1}  {:>7.1}  {:>9.3}  {:.1} bytes",
+                found.ours / each,
+                found.floor / each,
+                found.ours / 1e6,
+                hall.bytes_per_datagram(),
+                part = format!("{part:?}"),
+            );
         }
     }
 }

@@ -1,11 +1,14 @@
 //! A match of eight pads that many watch: what spectators cost a server.
 
+mod seal;
+
 use core::time::Duration;
 
 use lockstep::{ClientConfig, ClientPeer, Config, MatchServer, PeerId};
 use wire::{Arrival, Generator, Instant, MatchId, Seat, Seed};
 
 use crate::measure::{Case, cpu_time_of};
+use seal::{Seal, Sent, admission};
 
 /// First number of a spectator; players have those below.
 const SPECTATORS: u32 = 1_000;
@@ -26,6 +29,8 @@ pub struct Hall {
     buf: Vec<u8>,
     /// Which part is measured.
     part: Part,
+    /// Sessions, where those who watch have them.
+    seal: Option<Seal>,
     /// Bytes that spectators were sent.
     bytes: usize,
     datagrams: u32,
@@ -83,10 +88,25 @@ impl Hall {
             whims: Seed::from_number(2).generator(0),
             buf: Vec::with_capacity(2_000),
             part,
+            seal: None,
             bytes: 0,
             datagrams: 0,
         };
         while hall.server.ticks_closed() < 200 {
+            hall.turn();
+        }
+        hall
+    }
+
+    /// Makes one whose spectators have encrypted sessions; what they cost is measured too.
+    #[must_use]
+    pub fn sealed(spectators: u32, age: u32, part: Part) -> Self {
+        let mut hall = Self::new(spectators, age, part);
+        hall.seal = Some(Seal::new(hall.now, spectators));
+        hall.now += admission(spectators);
+        (hall.bytes, hall.datagrams) = (0, 0);
+        let warm = hall.server.ticks_closed() + 200;
+        while hall.server.ticks_closed() < warm {
             hall.turn();
         }
         hall
@@ -120,23 +140,26 @@ impl Hall {
             let peer = transmit.destination;
             let place = usize::try_from(peer.0).unwrap_or(usize::MAX);
             let Some(player) = self.players.get_mut(place) else {
-                to_spectator = Some(());
+                to_spectator = Some(peer);
                 break;
             };
             player.handle_datagram(self.now, Arrival::from(PeerId(0)), &mut self.buf);
             self.buf.clear();
         }
-        if to_spectator.is_none() {
+        let Some(first) = to_spectator else {
             return Duration::ZERO;
-        }
+        };
         let Self {
             server,
             buf,
             now,
-            bytes,
-            datagrams,
+            seal,
             ..
         } = self;
+        if let Some(seal) = seal {
+            let sent = seal.send(*now, server, (first, buf));
+            return self.note(&sent);
+        }
         let (mut sent, mut sent_bytes) = (1, buf.len());
         buf.clear();
         let spent = cpu_time_of(|| {
@@ -146,12 +169,22 @@ impl Hall {
                 buf.clear();
             }
         });
-        *bytes = bytes.saturating_add(sent_bytes);
-        *datagrams = datagrams.saturating_add(sent);
+        let sent = Sent {
+            spent,
+            datagrams: sent,
+            bytes: sent_bytes,
+        };
+        self.note(&sent)
+    }
+
+    /// Counts what was sent; returns the time where it is asked for.
+    fn note(&mut self, sent: &Sent) -> Duration {
+        self.bytes = self.bytes.saturating_add(sent.bytes);
+        self.datagrams = self.datagrams.saturating_add(sent.datagrams);
         if self.part == Part::Hearing {
             Duration::ZERO
         } else {
-            spent
+            sent.spent
         }
     }
 
@@ -179,13 +212,21 @@ impl Hall {
         let closed = self.server.ticks_closed();
         let [_, _, high, low] = closed.saturating_sub(self.age).to_be_bytes();
         let spectators = self.spectators;
-        let Self { server, now, .. } = self;
-        let spent = cpu_time_of(|| {
-            for peer in (closed % 4..spectators).step_by(4) {
-                let arrival = Arrival::from(PeerId(SPECTATORS + peer));
-                server.handle_datagram(*now, arrival, &mut [0x02, high, low, 0x70]);
-            }
-        });
+        let speakers = (closed % 4..spectators).step_by(4);
+        let word = [0x02, high, low, 0x70];
+        let Self {
+            server, now, seal, ..
+        } = self;
+        let spent = if let Some(seal) = seal {
+            seal.hear(*now, server, (speakers, word))
+        } else {
+            cpu_time_of(|| {
+                for peer in speakers {
+                    let arrival = Arrival::from(PeerId(SPECTATORS + peer));
+                    server.handle_datagram(*now, arrival, &mut word.clone());
+                }
+            })
+        };
         if self.part == Part::Sending {
             Duration::ZERO
         } else {

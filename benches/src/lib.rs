@@ -4,6 +4,8 @@
 //!   from interleaved rounds;
 //! - `cargo bench --bench spectators` prints what a spectator costs a lockstep server in a tick;
 //! - `cargo bench --bench udp_proto` has criterion time the same cases;
+//! - `cargo bench --bench players` serves matches of eight over loopback, beside bare loops on sockets;
+//! - `cargo bench --bench rollback` and `replay` time the sync test, and checking a file;
 //! - `cargo bench --bench broadcast` sends a message to 1,000 clients over TCP and TLS, beside bare loops
 //!   of writes.
 
@@ -21,3 +23,4 @@ pub mod hall;
 pub mod handshake;
 pub mod measure;
 pub mod pair;
+pub mod players;

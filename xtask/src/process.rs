@@ -4,6 +4,9 @@ use std::ffi::OsStr;
 use std::io::{self, BufRead, BufReader, PipeReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::thread;
+use std::time::Duration;
 
 use crate::failure::Failure;
 
@@ -80,18 +83,75 @@ pub(crate) fn run_lines(
 }
 
 /// As [`run_lines`], without printing.
-pub(crate) fn run_quietly(
-    command: &mut Command,
-    mut on_line: impl FnMut(&str),
-) -> Result<(), Failure> {
+pub(crate) fn run_quietly(command: &mut Command, on_line: impl FnMut(&str)) -> Result<(), Failure> {
     let (reader, mut child) = spawn_merged(command).map_err(|source| start(command, source))?;
-    // A test may print bytes that are no text.
-    for line in BufReader::new(reader).split(b'\n') {
-        let line = line.map_err(|source| start(command, source))?;
-        on_line(&String::from_utf8_lossy(&line));
-    }
+    read_lines(reader, on_line).map_err(|source| start(command, source))?;
     let status = child.wait().map_err(|source| start(command, source))?;
     ended(command, status)
+}
+
+/// As [`run_quietly`], for `limit` at most: then it is killed, with all that it has started.
+pub(crate) fn run_bounded(
+    command: &mut Command,
+    limit: Duration,
+    on_line: impl FnMut(&str),
+) -> Result<(), Failure> {
+    lead_a_group(command);
+    let (reader, mut child) = spawn_merged(command).map_err(|source| start(command, source))?;
+    let first = child.id();
+    let (over, is_over) = mpsc::channel::<()>();
+    let guard = thread::spawn(move || {
+        let is_late = is_over.recv_timeout(limit) == Err(RecvTimeoutError::Timeout);
+        if is_late {
+            kill_group(first);
+        }
+        is_late
+    });
+    // While one of them can write, this does not end.
+    let read = read_lines(reader, on_line);
+    let status = child.wait();
+    drop(over);
+    if guard.join().is_ok_and(|is_late| is_late) {
+        let line = line(command);
+        return Err(Failure::Check(format!(
+            "{line}: not over after {limit:?}, and killed"
+        )));
+    }
+    read.map_err(|source| start(command, source))?;
+    ended(command, status.map_err(|source| start(command, source))?)
+}
+
+/// Has what `command` starts be one group, which can be killed together.
+#[cfg(unix)]
+fn lead_a_group(command: &mut Command) {
+    std::os::unix::process::CommandExt::process_group(command, 0);
+}
+
+/// Elsewhere a process and those that it has started are killed without that.
+#[cfg(not(unix))]
+const fn lead_a_group(_: &mut Command) {}
+
+/// Kills a process and those that it has started.
+fn kill_group(first: u32) {
+    let mut kill = if cfg!(windows) {
+        let mut kill = program("taskkill");
+        kill.args(["/T", "/F", "/PID", &first.to_string()]);
+        kill
+    } else {
+        let mut kill = program("kill");
+        kill.args(["-KILL", "--", &format!("-{first}")]);
+        kill
+    };
+    // It may have ended this moment.
+    kill.status().ok();
+}
+
+fn read_lines(reader: PipeReader, mut on_line: impl FnMut(&str)) -> io::Result<()> {
+    // A test may print bytes that are no text.
+    for line in BufReader::new(reader).split(b'\n') {
+        on_line(&String::from_utf8_lossy(&line?));
+    }
+    Ok(())
 }
 
 fn spawn_merged(command: &mut Command) -> io::Result<(PipeReader, Child)> {
@@ -150,6 +210,23 @@ mod tests {
         let failure = run_lines(&mut command, |line| seen.push(line.to_owned())).unwrap_err();
         assert_eq!(seen, ["one", "two", "three"]);
         assert!(failure.to_string().contains("sh -c"), "{failure}");
+        assert!(failure.to_string().contains('3'), "{failure}");
+    }
+
+    #[test]
+    fn what_does_not_end_is_killed_with_all_that_it_started() {
+        let mut command = program("sh");
+        // The second one would hold the output open for a minute.
+        command.args(["-c", "sleep 60 & echo begun; sleep 60"]);
+        let mut seen = Vec::new();
+        let limit = Duration::from_millis(300);
+        let failure = run_bounded(&mut command, limit, |line| seen.push(line.to_owned()));
+        let failure = failure.unwrap_err().to_string();
+        assert!(failure.contains("not over after 300ms"), "{failure}");
+        assert_eq!(seen, ["begun"]);
+        let mut command = program("sh");
+        command.args(["-c", "exit 3"]);
+        let failure = run_bounded(&mut command, Duration::from_secs(60), |_| ()).unwrap_err();
         assert!(failure.to_string().contains('3'), "{failure}");
     }
 

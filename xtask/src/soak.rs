@@ -1,6 +1,7 @@
 //! Long runs with real processes: they end by themselves, and with equal states.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use crate::failure::Failure;
 use crate::process;
@@ -25,26 +26,30 @@ pub(crate) struct Options {
 /// Ticks a second of the example.
 const TICK_RATE: u32 = 30;
 
+/// What comes on top of the match's own time: handshakes of 64 players, the start, the last ticks.
+const SPARE: Duration = Duration::from_secs(120);
+
 /// Plays one match of as many processes as asked for, on the loopback address and over encrypted
-/// sessions, and compares the states that they print once a second.
+/// sessions, and compares the states that they print once a second. What is not over two minutes
+/// after its time is killed.
 pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     let ticks = options.minutes.saturating_mul(60).saturating_mul(TICK_RATE);
-    let mut command = process::cargo([
-        "run",
+    let example = [
         "--release",
-        "--quiet",
         "--package",
         "tickwire-examples",
         "--example",
         "lockstep",
-        "--",
-        "run",
-    ]);
+    ];
+    process::run(process::cargo(["build"]).args(example))?;
+    let mut command = process::cargo(["run", "--quiet"]);
+    command.args(example).args(["--", "run"]);
     command.arg(format!("--players={}", options.players));
     command.arg(format!("--ticks={ticks}"));
     command.arg(format!("--loss={}", options.loss));
     let mut states = States::default();
-    process::run_quietly(&mut command, |line| states.take(line))?;
+    let limit = Duration::from_secs(u64::from(options.minutes) * 60) + SPARE;
+    process::run_bounded(&mut command, limit, |line| states.take(line))?;
     println!("{}", states.verdict(options.players, ticks)?);
     Ok(())
 }

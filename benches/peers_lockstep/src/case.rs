@@ -59,6 +59,7 @@ pub const fn setup(players: usize, weather: Weather) -> Setup {
         players,
         delay: DELAY,
         window: WINDOW,
+        ahead: 0,
         weather,
         turn: POLL,
         diverges: None,
@@ -113,11 +114,24 @@ pub fn crowd() -> Case {
     Case::new(64, "", usual()).of(Field::Server)
 }
 
+/// The match whose clients predict, as far as equals do.
+///
+/// # Panics
+///
+/// Never: the window is small.
+#[must_use]
+pub fn ahead() -> Case {
+    let mut case = Case::new(8, "client-window", usual()).of(Field::Server);
+    case.setup.ahead = u8::try_from(WINDOW).expect("a small window");
+    case
+}
+
 /// The matches that are watched for a minute.
 #[must_use]
 pub fn watched() -> Vec<Case> {
     let mut cases = bare();
     cases.push(crowd());
+    cases.push(ahead());
     let far = Weather::steady(2 * LATENCY, Chance::percent(2));
     cases.push(Case::new(8, "stick", usual()).with_inputs(Inputs::Stick));
     cases.push(Case::new(8, "stick-100", far).with_inputs(Inputs::Stick));
@@ -192,6 +206,7 @@ mod tests {
             "p8/stick-100",
             "p8/lossy",
             "p4/wifi",
+            "p8/client-window",
             "p8/lockstep-d4",
             "p4/lockstep-jitter-d6",
         ] {

@@ -8,6 +8,8 @@ use crate::stack::{FRAME, Setup, Stack};
 
 /// Frames that a match plays in a round.
 const FRAMES: u32 = 300;
+/// Frames without a network for each frame of a match: they take so little.
+const REPEATS: u32 = 20;
 /// What a match plays before anything is measured.
 const WARM_UP: Duration = Duration::from_secs(30);
 
@@ -44,6 +46,20 @@ impl Contender {
                 meter
             }),
             players: setup.players,
+            found: Vec::new(),
+        }
+    }
+
+    /// Something that goes on by frames and has no network; what is told of it is the whole frame's cost.
+    pub fn of_frames(stack: &'static str, mut frame: impl FnMut() + 'static) -> Self {
+        Self {
+            stack,
+            run: Box::new(move |frames, mut meter| {
+                meter.of_players(|| (0..frames * REPEATS).for_each(|_| frame()));
+                meter
+            }),
+            // Each frame of a round stands for several here, which share what was read.
+            players: REPEATS as usize,
             found: Vec::new(),
         }
     }

@@ -46,9 +46,10 @@ pub struct Found {
     pub longest_datagram_bytes: f64,
     /// Datagrams that a player sends.
     pub up_datagrams_per_s: f64,
-    /// From reading an input to its step, in milliseconds; nothing where the stack does not say.
+    /// From reading an input to its step, in milliseconds: measured where the stack says so. Equals take
+    /// the step as many frames later as they were told to, when nothing stalls them.
     pub latency_ms: Option<f64>,
-    /// Inputs that came too late to count, of a player a minute; likewise.
+    /// Inputs that came too late to count, of a player a minute; nothing where the stack does not say.
     pub late_per_minute: Option<f64>,
 }
 
@@ -62,7 +63,7 @@ pub fn gauge<P: Play, S: Stack<P>>(setup: Setup) -> Found {
     let stalls = watch.end(&race);
     let totals = Totals::of(&race).since(&before);
     race.check_agreement();
-    found::<P, S>(setup.players, first_step, &totals, stalls)
+    found::<P, S>(&setup, first_step, &totals, stalls)
 }
 
 /// Makes a match and plays until everybody has taken a step; says how long that took.
@@ -249,13 +250,13 @@ impl Totals {
 }
 
 fn found<P: Play, S: Stack<P>>(
-    players: usize,
+    setup: &Setup,
     first_step: Duration,
     totals: &Totals,
     stalls: Vec<Vec<Duration>>,
 ) -> Found {
     #[expect(clippy::cast_precision_loss, reason = "far below 2^52")]
-    let each = |sum: u64| sum as f64 / players as f64 / SPAN.as_secs_f64();
+    let each = |sum: u64| sum as f64 / setup.players as f64 / SPAN.as_secs_f64();
     let [seal_up, seal_down] = S::SEAL;
     let traffic = totals.traffic;
     let steps = usize::try_from(totals.fresh).unwrap_or(usize::MAX);
@@ -265,6 +266,7 @@ fn found<P: Play, S: Stack<P>>(
     #[expect(clippy::cast_precision_loss, reason = "far below 2^52")]
     let latency = |it: &Count| millis(it.latency) / it.answered as f64;
     let count = Some(totals.count).filter(|it| it.answered > 0);
+    let told = (!S::HAS_SERVER).then(|| millis(FRAME * setup.delay));
     let all: Duration = stalls.iter().sum();
     Found {
         first_step_ms: millis(first_step),
@@ -281,7 +283,7 @@ fn found<P: Play, S: Stack<P>>(
         #[expect(clippy::cast_precision_loss, reason = "far below 2^52")]
         longest_datagram_bytes: (traffic.longest + seal_up) as f64,
         up_datagrams_per_s: each(traffic.up_datagrams),
-        latency_ms: count.as_ref().map(latency),
+        latency_ms: count.as_ref().map(latency).or(told),
         late_per_minute: count.map(|it| each(it.late) * 60.0),
     }
 }

@@ -19,4 +19,5 @@ pub mod play;
 pub mod race;
 pub mod row;
 pub mod stack;
+pub mod sync;
 pub mod weather;

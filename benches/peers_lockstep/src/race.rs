@@ -68,7 +68,7 @@ impl Meter {
         Some(read().saturating_sub(before))
     }
 
-    fn of_players(&mut self, work: impl FnOnce()) {
+    pub(crate) fn of_players(&mut self, work: impl FnOnce()) {
         if let Some(rise) = self.rise(work) {
             self.players += rise;
             self.spans[0] += 1;

@@ -34,6 +34,8 @@ pub struct Setup {
     pub delay: u32,
     /// Frames that are predicted at most, among equals; 0 is lockstep.
     pub window: u32,
+    /// Ticks that a server's clients go ahead of what is closed, on predicted inputs; 0 is lockstep.
+    pub ahead: u8,
     /// What the network does, for who must choose a delay by it.
     pub weather: Weather,
     /// Between two turns of a player.

@@ -13,6 +13,7 @@ use peers_lockstep::stack::ggrs::Ggrs;
 use peers_lockstep::stack::tickwire_mesh::TickwireMesh;
 use peers_lockstep::stack::tickwire_server::TickwireServer;
 use peers_lockstep::stack::{Setup, Stack};
+use peers_lockstep::sync;
 
 /// Matches that one player goes wrong in, each of another seed; and so many that only begin.
 const SEEDS: u64 = 100;
@@ -33,6 +34,8 @@ fn main() {
         costs(&case, &arguments);
     }
     costs(&case::crowd(), &arguments);
+    costs(&case::ahead(), &arguments);
+    sync_tests(&arguments);
     for case in case::watched() {
         match case.inputs {
             Inputs::Pad => watch::<Pad>(&case, &arguments),
@@ -103,6 +106,29 @@ fn costs(case: &Case, arguments: &Arguments) {
                 row(contender.stack, "server_ns_per_player_tick", cost.server);
             }
         }
+    }
+}
+
+/// What a frame of the sync test costs.
+fn sync_tests(arguments: &Arguments) {
+    if arguments
+        .only
+        .as_ref()
+        .is_some_and(|only| only != sync::CASE)
+    {
+        return;
+    }
+    let asks = |name: &str| arguments.stack.as_ref().is_none_or(|stack| stack == name);
+    let mut contenders = sync::contenders(asks);
+    let costs = compare(&mut contenders, arguments.rounds);
+    for (contender, cost) in contenders.iter().zip(costs) {
+        Row {
+            stack: contender.stack,
+            case: sync::CASE,
+            metric: "cpu_us_per_frame",
+            value: cost.player / 1e3,
+        }
+        .print();
     }
 }
 
@@ -207,6 +233,12 @@ fn desync(case: &Case, arguments: &Arguments) {
 fn desync_of<S: Stack<Pad>>(case: &Case, arguments: &Arguments) {
     if arguments.asks::<Pad, S>(case) {
         let found = seeded(case, gauge::desync::<Pad, S>);
+        #[expect(clippy::cast_precision_loss, reason = "a hundred")]
+        let share = |most: f64| {
+            let in_time = found.iter().filter(|millis| **millis <= most);
+            in_time.count() as f64 / found.len() as f64
+        };
+        print::<Pad, S>(case, "desync_within_150_ms", Some(share(150.0)));
         print::<Pad, S>(case, "desync_p50_ms", Some(median(found.clone())));
         print::<Pad, S>(case, "desync_p99_ms", Some(quantile(found, 99, 100)));
     }

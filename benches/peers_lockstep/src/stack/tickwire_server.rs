@@ -4,12 +4,12 @@ use core::time::Duration;
 
 use lockstep::{
     ClientConfig, ClientPeer, Config, InputDelay, MatchServer, Origin, PeerId, Playout,
-    ServerEvent, ServerStats,
+    ServerEvent, ServerStats, Step, Tick,
 };
 use wire::{Arrival, Instant, MatchId, Seat, Seed};
 
 use super::{Count, Post, Setup, Stack};
-use crate::game::Game;
+use crate::game::{Game, Saved};
 use crate::play::Play;
 
 /// A match of a server and its clients.
@@ -23,6 +23,9 @@ struct Client<P: Play> {
     machine: ClientPeer<P>,
     game: Game,
     seat: Seat,
+    /// States that were saved, at place `tick % 64`, and ticks that are final, where it predicts.
+    saves: Vec<Saved>,
+    settled: u64,
     /// Tick, and when the input for it was read last, at place `tick % 64`.
     read_at: [(u32, Duration); 64],
     count: Count,
@@ -78,7 +81,23 @@ impl<P: Play> Client<P> {
         if machine.poll_timeout().is_some_and(|at| at <= now) {
             machine.handle_timeout(now);
         }
-        while let Some(turn) = machine.poll_turn(now) {
+        if self.saves.is_empty() {
+            self.take_turns(since);
+        } else {
+            while self.go_on(since) {}
+            self.count.late = self.machine.stats().substituted;
+        }
+        let machine = &mut self.machine;
+        while machine.poll_event().is_some() {}
+        while machine.poll_transmit(now, &mut post.outbox.bytes).is_some() {
+            post.outbox.close(server);
+        }
+    }
+
+    /// Takes the turns that have come.
+    fn take_turns(&mut self, since: Duration) {
+        let machine = &mut self.machine;
+        while let Some(turn) = machine.poll_turn(Instant::ZERO + since) {
             let tick = turn.tick();
             self.game.advance(turn.inputs().map(|(_, it, _)| it.word()));
             if let Some((_, origin)) = turn.input(self.seat) {
@@ -95,10 +114,49 @@ impl<P: Play> Client<P> {
             let state = self.game.save().state;
             machine.report(tick, state).expect("the tick of this turn");
         }
-        while machine.poll_event().is_some() {}
-        while machine.poll_transmit(now, &mut post.outbox.bytes).is_some() {
-            post.outbox.close(server);
+    }
+
+    /// Does what the machine asks for next, where it predicts; returns whether it was anything.
+    fn go_on(&mut self, since: Duration) -> bool {
+        match self.machine.next_step(Instant::ZERO + since) {
+            Step::Wait { .. } => return false,
+            Step::Save(tick) => {
+                if let Some(save) = self.saves.get_mut(place(tick.0)) {
+                    *save = self.game.save();
+                }
+            }
+            Step::Load(tick) => {
+                let saved = self.saves.get(place(tick.0)).copied();
+                self.game.load(saved.expect("a state that was saved"));
+            }
+            Step::Advance { turn, is_last } => {
+                let tick = turn.tick();
+                let before = self.game.steps.fresh;
+                self.game.advance(turn.inputs().map(|(_, it, _)| it.word()));
+                // An input shows in the first step of its tick.
+                if self.game.steps.fresh > before
+                    && let Some((read_for, read_at)) = self.read_at.get(place(tick.0))
+                    && *read_for == tick.0
+                {
+                    self.count.latency += since.saturating_sub(*read_at);
+                    self.count.answered += 1;
+                }
+                if is_last {
+                    self.settle(tick);
+                }
+            }
+            Step::Settled(tick) => self.settle(tick),
         }
+        true
+    }
+
+    fn settle(&mut self, tick: Tick) {
+        self.settled = u64::from(tick.0) + 1;
+        let state = self.game.state_after(self.settled);
+        let state = state.expect("a step of late");
+        self.machine
+            .report(tick, state)
+            .expect("the tick that became final");
     }
 }
 
@@ -125,6 +183,9 @@ impl<P: Play> Stack<P> for TickwireServer<P> {
         let client = |number: u16| {
             let mut config = ClientConfig::default();
             config.playout = Playout::Adaptive { max: PLAYOUT_MAX };
+            config.window = setup.ahead;
+            // More than a window can ask for.
+            let saves = if setup.ahead > 0 { 64 } else { 0 };
             let seed = seed(u64::from(number) + 1);
             let diverges_at = setup
                 .diverges
@@ -133,6 +194,8 @@ impl<P: Play> Stack<P> for TickwireServer<P> {
                 machine: ClientPeer::new(config, PeerId(server_node), seed, now),
                 game: Game::new(diverges_at),
                 seat: Seat(number),
+                saves: vec![Saved::default(); saves],
+                settled: 0,
                 read_at: [(0, Duration::ZERO); 64],
                 count: Count::default(),
             }
@@ -169,7 +232,12 @@ impl<P: Play> Stack<P> for TickwireServer<P> {
     }
 
     fn confirmed(&self, player: usize) -> u64 {
-        self.clients[player].game.steps.fresh
+        let client = &self.clients[player];
+        if client.saves.is_empty() {
+            client.game.steps.fresh
+        } else {
+            client.settled
+        }
     }
 
     fn count(&self, player: usize) -> Count {

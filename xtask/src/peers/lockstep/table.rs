@@ -44,7 +44,7 @@ pub(super) fn markdown(rows: &Rows, judged: &[Judgement], machine: &Machine) -> 
         ),
         String::new(),
         format!(
-            "Of {} lines of goals {} are met, {} are missed, {} are not measured.",
+            "Of {} lines of goals {} are met, {} are missed, {} are not measured here.",
             judged.len(),
             count(Some(Verdict::Met)),
             count(Some(Verdict::Missed)),
@@ -111,7 +111,7 @@ mod tests {
         };
         let text = markdown(&rows, &judged, &machine);
         for line in [
-            "Of 2 lines of goals 0 are met, 1 are missed, 1 are not measured.",
+            "Of 2 lines of goals 0 are met, 1 are missed, 1 are not measured here.",
             "| G2 | what | less | 29.3 times less | 58.6 | missed |",
             "| G2 | what | less | not measured | 58.6 |  |",
             "| p8 | `cpu_us_per_frame` | 2.00 |  | 58.6 |  |",

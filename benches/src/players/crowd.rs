@@ -1,0 +1,206 @@
+//! The players: a client of `lockstep` and one of `udp_proto` each, on a socket of its own.
+
+use core::net::SocketAddr;
+use core::time::Duration;
+use std::net::UdpSocket;
+
+use crypto::{PublicKey, Ring};
+use lockstep::{ClientConfig, ClientPeer, PeerId};
+use servicer::Clock;
+use udp_proto::{Config, Credentials, Endpoint, Event, ServerIdentity, SessionId, Target};
+use wire::{Arrival, Generator, Instant, Seed};
+
+use super::Plan;
+use super::child::Tally;
+use super::pace::{Pace, sleep};
+use crate::pair::{APP, UNRELIABLE};
+
+/// Players who begin to connect in a second: fewer than the server's budget of handshakes.
+const NEWCOMERS: u32 = 400;
+
+/// Plays until the process ends, a turn a tick for each player, spread over the tick.
+///
+/// # Panics
+///
+/// Where the system has no socket for one.
+pub fn play(plan: Plan, (address, key): (SocketAddr, PublicKey), tally: &Tally) {
+    let mut players: Vec<Player> = Vec::new();
+    let mut pace = Pace::new(plan.period());
+    let count = usize::try_from(plan.players()).unwrap_or(usize::MAX);
+    let mut newcomers = 0.0;
+    loop {
+        let begun = pace.wait();
+        newcomers += f64::from(NEWCOMERS) * plan.period().as_secs_f64();
+        while newcomers >= 1.0 && players.len() < count {
+            newcomers -= 1.0;
+            let number = u32::try_from(players.len()).unwrap_or(u32::MAX);
+            players.push(Player::dial((address, key), number));
+        }
+        spread(
+            &pace,
+            (begun, plan.period()),
+            &mut players,
+            |player, now| {
+                tally.add_turns(player.turn(now));
+                tally.turn_taken();
+            },
+        );
+    }
+}
+
+/// Gives each its turn at its place in the tick; who is late is next.
+pub(super) fn spread<T>(
+    pace: &Pace,
+    (begun, period): (Instant, Duration),
+    all: &mut [T],
+    mut turn: impl FnMut(&mut T, Instant),
+) {
+    let count = u32::try_from(all.len()).unwrap_or(u32::MAX).max(1);
+    for (place, one) in (0_u32..).zip(all) {
+        let at = begun + period * place / count;
+        let mut now = pace.now();
+        // A shorter wait is not worth a wake-up: what is due meanwhile is done together.
+        if at.saturating_since(now) > LEAST_SLEEP {
+            sleep(at.saturating_since(now));
+            now = pace.now();
+        }
+        turn(one, now);
+    }
+}
+
+/// Least sleep.
+const LEAST_SLEEP: Duration = Duration::from_micros(500);
+
+struct Player {
+    endpoint: Endpoint<Ring>,
+    session: Option<SessionId>,
+    server: SocketAddr,
+    socket: UdpSocket,
+    machine: ClientPeer<u16>,
+    whims: Generator,
+    pad: u16,
+    /// The game's state.
+    state: u64,
+    buffer: Vec<u8>,
+    /// Turns it has had, to look for a second datagram now and then only: each look costs a call.
+    turns: u32,
+}
+
+/// How the clients of a match call the server.
+const SERVER: PeerId = PeerId(9_999);
+
+impl Player {
+    fn dial((address, key): (SocketAddr, PublicKey), number: u32) -> Self {
+        let now = Clock::new().now();
+        let socket = UdpSocket::bind("127.0.0.1:0").expect("a port");
+        socket.connect(address).expect("a route");
+        socket.set_nonblocking(true).expect("a socket");
+        let config = Config::default();
+        let mut endpoint = Endpoint::new(config, APP, Ring::new(), now).expect("entropy");
+        let target = Target {
+            addresses: vec![address],
+            server: ServerIdentity::Keys(vec![key]),
+            credentials: Credentials::Open,
+        };
+        endpoint.connect(now, target).expect("a target");
+        let seed = Seed::from_number(number.into());
+        Self {
+            endpoint,
+            session: None,
+            server: address,
+            socket,
+            machine: ClientPeer::new(ClientConfig::default(), SERVER, seed, now),
+            whims: seed.generator(1),
+            pad: 0,
+            state: 0,
+            buffer: vec![0; BUFFER_LEN],
+            turns: number,
+        }
+    }
+
+    /// What it does in a frame; returns how many ticks it has heard of.
+    fn turn(&mut self, now: Instant) -> u32 {
+        self.turns = self.turns.wrapping_add(1);
+        self.receive(now);
+        if self.endpoint.poll_timeout().is_some_and(|at| at <= now) {
+            self.endpoint.handle_timeout(now);
+        }
+        while let Some(event) = self.endpoint.poll_event() {
+            match event {
+                Event::Connected { session, .. } => self.session = Some(session),
+                Event::Readable { session } => self.hear(now, session),
+                // The server counts it.
+                Event::Closed { .. } | Event::ConnectFailed { .. } => self.session = None,
+                Event::MtuChecked { .. } | Event::Settled { .. } | _ => {}
+            }
+        }
+        let heard = self.step(now);
+        self.send(now);
+        heard
+    }
+
+    fn receive(&mut self, now: Instant) {
+        self.buffer.resize(BUFFER_LEN, 0);
+        while let Ok(len) = self.socket.recv(&mut self.buffer) {
+            let datagram = self.buffer.get_mut(..len).unwrap_or_default();
+            self.endpoint
+                .handle_datagram(now, Arrival::from(self.server), datagram);
+            if self.session.is_some() && !self.turns.is_multiple_of(LOOK_EACH) {
+                break;
+            }
+        }
+    }
+
+    fn hear(&mut self, now: Instant, session: SessionId) {
+        let datagram = &mut self.buffer;
+        while self.endpoint.receive(now, session, datagram).is_some() {
+            self.machine
+                .handle_datagram(now, Arrival::from(SERVER), datagram);
+        }
+    }
+
+    fn step(&mut self, now: Instant) -> u32 {
+        if self.whims.chance(100_000) {
+            self.pad ^= 1 << self.whims.below(12);
+        }
+        self.machine.submit(now, &self.pad).ok();
+        if self.machine.poll_timeout().is_some_and(|at| at <= now) {
+            self.machine.handle_timeout(now);
+        }
+        let mut heard = 0;
+        while let Some(turn) = self.machine.poll_turn(now) {
+            for (_, pad, _) in turn.inputs() {
+                self.state = (self.state ^ u64::from(pad)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+            }
+            let tick = turn.tick();
+            self.machine
+                .report(tick, self.state)
+                .expect("the tick of this turn");
+            heard += 1;
+        }
+        while self.machine.poll_event().is_some() {}
+        heard
+    }
+
+    fn send(&mut self, now: Instant) {
+        let datagram = &mut self.buffer;
+        datagram.clear();
+        while self.machine.poll_transmit(now, datagram).is_some() {
+            if let Some(session) = self.session {
+                self.endpoint.send(now, session, UNRELIABLE, datagram).ok();
+            }
+            datagram.clear();
+        }
+        while self.endpoint.poll_transmit(now, datagram).is_some() {
+            // What the system does not take is lost, as it is for a game.
+            self.socket.send(datagram).ok();
+            datagram.clear();
+        }
+    }
+}
+
+/// No datagram is longer.
+const BUFFER_LEN: usize = 2_048;
+
+/// Turns in which one looks for more than one datagram: of so many one.
+const LOOK_EACH: u32 = 8;

@@ -1,0 +1,34 @@
+//! Who sends to the bare loops: a socket for each player, a datagram a tick each way.
+
+use core::net::SocketAddr;
+use std::net::UdpSocket;
+
+use super::Plan;
+use super::child::Tally;
+use super::crowd::spread;
+use super::pace::Pace;
+
+/// Sends datagrams of `len` bytes until the process ends, spread over the tick as players' are.
+///
+/// # Panics
+///
+/// Where the system has no socket for one.
+pub fn send(plan: Plan, (address, len): (SocketAddr, usize), tally: &Tally) {
+    let open = |_| {
+        let socket = UdpSocket::bind("127.0.0.1:0").expect("a port");
+        socket.connect(address).expect("a route");
+        socket.set_nonblocking(true).expect("a socket");
+        socket
+    };
+    let mut sockets: Vec<UdpSocket> = (0..plan.players()).map(open).collect();
+    let mut pace = Pace::new(plan.period());
+    let (datagram, mut buffer) = (vec![0x5A; len], vec![0; 2_048]);
+    loop {
+        let begun = pace.wait();
+        spread(&pace, (begun, plan.period()), &mut sockets, |socket, _| {
+            tally.add_turns(u32::from(socket.recv(&mut buffer).is_ok()));
+            tally.turn_taken();
+            socket.send(&datagram).ok();
+        });
+    }
+}

@@ -1,0 +1,50 @@
+//! Turns at a fixed rate.
+
+use core::time::Duration;
+
+use servicer::Clock;
+use wire::Instant;
+
+/// When turns are due: every so often since the first.
+#[derive(Debug)]
+pub struct Pace {
+    clock: Clock,
+    next: Instant,
+    period: Duration,
+}
+
+impl Pace {
+    /// Begins now.
+    #[must_use]
+    pub fn new(period: Duration) -> Self {
+        let clock = Clock::new();
+        Self {
+            next: clock.now(),
+            period,
+            clock,
+        }
+    }
+
+    /// Waits for the next turn; one that is late comes at once, and those behind it stay where they were.
+    /// Returns when it was due.
+    pub fn wait(&mut self) -> Instant {
+        let due = self.next;
+        self.next += self.period;
+        let left = due.saturating_since(self.clock.now());
+        if left > Duration::ZERO {
+            sleep(left);
+        }
+        due
+    }
+
+    /// Returns the clock's time.
+    #[must_use]
+    pub fn now(&self) -> Instant {
+        self.clock.now()
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "turns come by the clock")]
+pub(super) fn sleep(span: Duration) {
+    std::thread::sleep(span);
+}
