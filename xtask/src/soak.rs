@@ -49,7 +49,17 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     command.arg(format!("--loss={}", options.loss));
     let mut states = States::default();
     let limit = Duration::from_secs(u64::from(options.minutes) * 60) + SPARE;
-    process::run_bounded(&mut command, limit, |line| states.take(line))?;
+    let ended = process::run_bounded(&mut command, limit, |line| states.take(line));
+    if ended.is_err() {
+        // Why it ended, and how far they agreed, is what somebody wants to know then.
+        for line in &states.others {
+            println!("soak: {line}");
+        }
+        if let Err(failure) = states.verdict(options.players, ticks) {
+            println!("{failure}");
+        }
+    }
+    ended?;
     println!("{}", states.verdict(options.players, ticks)?);
     Ok(())
 }
