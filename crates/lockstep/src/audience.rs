@@ -34,10 +34,6 @@ use tail::Tail;
 /// datagrams up. What is lost while it is silent, the usual copies bring.
 pub(crate) const SPECTATOR_REPORT_TICKS: u32 = 4;
 
-/// Ticks that those who watch may be behind when they begin or come back; the chain keeps more, lest
-/// they lose it while they catch up: some 4 s at 60 Hz.
-const REACH: u32 = CHAIN_LEN.saturating_sub(256);
-
 /// Time between welcomes, give or take a quarter by lot.
 const WELCOME_INTERVAL_MILLIS: u64 = 50;
 

@@ -40,7 +40,9 @@ pub struct Config {
     /// Where snapshots come from, for players who join when the chain reaches back no further; from
     /// the server.
     pub snapshots: SnapshotSource,
-    /// Longest state of a snapshot, in bytes; 16 MiB. What a player gives is held up to that.
+    /// Longest state of a snapshot, in bytes; 6 MiB. What a player gives is held up to that. One
+    /// that [`transfer`](Self::transfer) takes longer for than the 768 ticks that a newcomer may
+    /// lack is refused, whatever this says.
     pub snapshot_len_max: u32,
     /// How fast snapshots are sent to each who gets one.
     pub transfer: TransferLimits,
@@ -114,8 +116,9 @@ pub(crate) fn snapshot_bytes_max(len_max: u32, shape: Shape) -> u32 {
     len_max.saturating_add(u32::try_from(head_len).unwrap_or(u32::MAX))
 }
 
-/// 16 MiB: 14 s at 10 Mbit/s, within the 17 s that the chain reaches back at 60 Hz.
-const SNAPSHOT_LEN_MAX: u32 = 16 << 20;
+/// 6 MiB: 5.1 s at 10 Mbit/s. A player's goes up and then down, and one datagram in nine may be
+/// lost: 12 s of the 12.8 s that a newcomer may lack at 60 Hz.
+const SNAPSHOT_LEN_MAX: u32 = 6 << 20;
 
 /// What a [`ClientPeer`](crate::ClientPeer) accepts.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -131,7 +134,7 @@ pub struct ClientConfig {
     /// latency. [`Playout::Adaptive`] is for servers that close ticks by the clock: it takes ticks
     /// that waited for players for late ones. Without effect where there is a `window`.
     pub playout: Playout,
-    /// Longest state of a snapshot to accept, in bytes; 16 MiB. Memory is taken as it arrives.
+    /// Longest state of a snapshot to accept, in bytes; 6 MiB. Memory is taken as it arrives.
     pub snapshot_len_max: u32,
     /// How fast a snapshot that the server asks for is sent; 10 Mbit/s.
     pub transfer: TransferLimits,

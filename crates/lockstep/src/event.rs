@@ -409,7 +409,7 @@ errors! {
         NotWanted => "no snapshot is wanted",
         /// No turn was returned yet, or the last one is too long ago.
         NotCurrent => "a snapshot must be of the turn returned last, and that one of late",
-        /// It is longer than the configuration allows.
+        /// It is longer than the configuration allows, or takes too long at the rate that it allows.
         TooLong => "the snapshot is over its limit",
     }
 }

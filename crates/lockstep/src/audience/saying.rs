@@ -9,8 +9,8 @@ use wire::Instant;
 use super::feed::{Feed, Standing};
 use super::moments::Moments;
 use super::tail::Tail;
-use super::{Audience, REACH, Stage, WELCOME_INTERVAL_MILLIS, after};
-use crate::chain::CHAIN_LEN;
+use super::{Audience, Stage, WELCOME_INTERVAL_MILLIS, after};
+use crate::chain::{CHAIN_LEN, REACH};
 use crate::event::CloseReason;
 use crate::message::{
     Direction, Report, Up, decode_bare_report, decode_chunk_ack, decode_up, write_bye,

@@ -9,9 +9,11 @@ use std::sync::Arc;
 use wire::Instant;
 
 use super::feed::Standing;
-use super::{Audience, REACH, Stage, after};
+use super::{Audience, Stage, after};
+use crate::chain::REACH;
 use crate::event::{CloseReason, LeaveReason};
 use crate::message::{ChunkAck, Direction};
+use crate::snapshot::{KEEP_TICKS, last_start};
 use crate::transfer::Outgoing;
 use crate::{PeerId, SpectatorStats, Tick};
 
@@ -20,9 +22,6 @@ const DELIVERIES_AT_ONCE: usize = 8;
 
 /// Snapshots for one who never gets along with them.
 const DELIVERIES_MAX: u8 = 4;
-
-/// Ticks after which a snapshot is too old to begin a transfer with: 4 s at 60 Hz.
-const FRESH_TICKS: u32 = 256;
 
 /// Time from one snapshot for one who watches already, and asks for others, to its next.
 const ASKED_INTERVAL: Duration = Duration::from_secs(5);
@@ -42,6 +41,8 @@ pub(super) struct Serving {
 struct Stock {
     /// First tick that is not part of it.
     next: Tick,
+    /// Last tick up to whose showing it is given away; `None` until it is shown itself.
+    last: Option<Tick>,
     bytes: Arc<[u8]>,
 }
 
@@ -92,13 +93,17 @@ impl Audience {
                 .serving
                 .stock
                 .as_ref()
-                .is_none_or(|stock| stage.end.since(stock.next) > FRESH_TICKS)
+                .is_none_or(|stock| stock.last.is_some_and(|last| last < stage.end))
     }
 
     /// Takes a snapshot for those who wait, and for those who come; it is given away once all before
     /// `next` is shown.
     pub(crate) fn stock(&mut self, next: Tick, bytes: Arc<[u8]>) {
-        self.serving.stock = Some(Stock { next, bytes });
+        self.serving.stock = Some(Stock {
+            next,
+            last: None,
+            bytes,
+        });
     }
 
     /// Takes word that the snapshot is a wrong one.
@@ -125,12 +130,22 @@ impl Audience {
 
     /// Begins the transfers that can.
     pub(crate) fn serve(&mut self, now: Instant, stage: &Stage<'_>, stats: &mut SpectatorStats) {
+        let terms = &self.terms;
         let serving = &mut self.serving;
+        if let Some(stock) = &mut serving.stock
+            && stock.last.is_none()
+            && stock.next <= stage.end
+        {
+            let (transfer, period) = (&terms.transfer, terms.limits.period_nanos);
+            let last = last_start(stock.next, stock.bytes.len(), transfer, period);
+            // Before any tick where it takes too long for everybody.
+            let last = last.unwrap_or(Tick(0));
+            stock.last = Some(last.min(stage.end.plus(KEEP_TICKS)));
+        }
         if serving.waiting.is_empty() {
             return;
         }
-        let is_fresh =
-            |stock: &&Stock| stock.next <= stage.end && stage.end.since(stock.next) <= FRESH_TICKS;
+        let is_fresh = |stock: &&Stock| stock.last.is_some_and(|last| stage.end <= last);
         let Some(stock) = serving.stock.as_ref().filter(is_fresh) else {
             return;
         };
@@ -151,7 +166,7 @@ impl Audience {
             serving.last_id = serving.last_id.wrapping_add(1);
             let bytes = Arc::clone(&stock.bytes);
             let id = serving.last_id;
-            let transfer = &self.terms.transfer;
+            let transfer = &terms.transfer;
             if let Some(outgoing) = Outgoing::new(Direction::Down, id, bytes, transfer, now) {
                 stats.snapshots_begun = stats.snapshots_begun.saturating_add(1);
                 serving.deliveries.push(Delivery {

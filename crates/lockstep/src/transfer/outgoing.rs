@@ -11,9 +11,6 @@ use crate::message::{
     CHUNK_HEAD_LEN, Chunk, ChunkAck, Direction, chunk_count, chunk_len, chunk_offset, write_chunk,
 };
 
-/// Least that a chunk's datagram may be made: a head of 16 bytes four times over, and as much again.
-const DATAGRAM_LEN_MIN: u16 = 80;
-
 /// One snapshot on its way to one receiver.
 ///
 /// Memory besides the snapshot, which several may share: 60 kB, all taken at the start.
@@ -44,10 +41,9 @@ impl Outgoing {
         now: Instant,
     ) -> Option<Self> {
         let total = u32::try_from(bytes.len()).ok()?;
-        let head_len = u16::try_from(CHUNK_HEAD_LEN).unwrap_or(DATAGRAM_LEN_MIN);
-        let datagram_len = limits.datagram_len_max.max(DATAGRAM_LEN_MIN);
-        let stride = datagram_len.saturating_sub(head_len);
-        let burst = limits.burst_bytes.max(datagram_len.into());
+        let stride = limits.stride();
+        let head_len = u32::try_from(CHUNK_HEAD_LEN).unwrap_or(0);
+        let burst = limits.burst_bytes.max(head_len.saturating_add(stride.into()));
         Some(Self {
             direction,
             id,

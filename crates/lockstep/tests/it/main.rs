@@ -34,6 +34,7 @@ mod replay;
 mod rollback;
 mod rollback_world;
 mod sections;
+mod snapshot_bounds;
 mod snapshots;
 mod spectators;
 mod state_channel;
