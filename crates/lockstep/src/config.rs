@@ -139,7 +139,8 @@ pub struct ClientConfig {
     /// How fast a snapshot that the server asks for is sent; 10 Mbit/s.
     pub transfer: TransferLimits,
     /// Ticks of which hashes are kept for a server that asks where the state began to differ;
-    /// 1,024, which is 17 s at 60 Hz. Each takes 16 bytes and 4 for each section.
+    /// 1,024, which is 17 s at 60 Hz. Each takes 16 bytes and 4 for each section. With 0 a
+    /// [`Rollback`](crate::Rollback) hashes no state between hash steps.
     pub hashes_kept: u16,
     /// Ticks that the game may be ahead of what is closed, on predicted inputs, and go back where
     /// they prove wrong; none, which is plain lockstep. At most 32: more counts as 32. One more
