@@ -25,6 +25,7 @@ use crate::transfer::TransferLimits;
 use crate::{PeerId, SpectatorStats, Tick};
 
 use farewell::Farewells;
+pub(crate) use feed::Guest;
 use feed::{Feed, Standing};
 use moments::Moments;
 use serving::Serving;
@@ -124,8 +125,18 @@ impl Audience {
         self.set_welcome(welcome);
     }
 
-    /// Lets `peer` watch.
+    /// Lets `peer` watch, who may serve others.
     pub(crate) fn watch(&mut self, now: Instant, peer: PeerId) -> Result<(), JoinError> {
+        self.let_in(now, peer, Guest::Fan)
+    }
+
+    /// Lets `peer` watch; `guest` is what it may ask for.
+    pub(crate) fn let_in(
+        &mut self,
+        now: Instant,
+        peer: PeerId,
+        guest: Guest,
+    ) -> Result<(), JoinError> {
         if self.has(peer) {
             return Err(JoinError::PeerTaken);
         }
@@ -138,7 +149,7 @@ impl Audience {
         self.places.insert(peer, self.feeds.len());
         let until = after(now, self.terms.ready_timeout);
         self.feeds
-            .push(Feed::new(peer, now, until, &self.terms.limits));
+            .push(Feed::new((peer, guest), now, until, &self.terms.limits));
         self.wake_at(now);
         Ok(())
     }

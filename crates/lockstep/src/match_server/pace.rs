@@ -6,6 +6,8 @@ use wire::{Instant, Seat};
 
 use super::MatchServer;
 use super::place::{Place, Standing};
+use crate::SlowPolicy;
+use crate::audience::Guest;
 use crate::event::{CloseReason, LeaveReason, ServerEvent, SlowCause};
 use crate::input::Input;
 use crate::turn::Origin;
@@ -130,7 +132,9 @@ impl<I: Input> MatchServer<I> {
             SlowPolicy::Demote => {
                 self.remove(seat, LeaveReason::Slow, CloseReason::Slow);
                 // With a delay, what it holds is not shown yet.
-                if self.config.spectator_delay == 0 && self.audience.watch(now, peer).is_ok() {
+                if self.config.spectator_delay == 0
+                    && self.audience.let_in(now, peer, Guest::Spectator).is_ok()
+                {
                     self.departed.remove(&peer);
                 }
             }
