@@ -202,6 +202,7 @@ impl Audience {
         if stage.end.0 / LOOK_TICKS != shown.0 / LOOK_TICKS {
             self.put_out_those_behind(stage);
         }
+        self.drop_late(stage);
         self.serve(now, stage, stats);
     }
 
@@ -218,16 +219,18 @@ impl Audience {
         for feed in &mut self.feeds {
             if feed.standing == Standing::Watching && feed.repair.next() < stage.begin {
                 feed.standing = Standing::AwaitsSnapshot;
-                if !feed.wants_snapshot {
-                    feed.wants_snapshot = true;
-                    self.serving.queue(feed.peer);
-                }
+                feed.wants_snapshot = true;
+                // What is on its way to it is too old, and two at once would hold each other up.
+                self.serving.forget(feed.peer);
+                self.serving.queue(feed.peer);
             }
         }
     }
 
-    /// Runs what is due at `now`: repeats welcomes, and gives up on those who never answered.
+    /// Runs what is due at `now`: repeats welcomes, and gives up on those who never answered, or do
+    /// not take their snapshot.
     pub(crate) fn on_timeout(&mut self, now: Instant, generator: &mut Generator) {
+        self.drop_stalled(now);
         if self.timer.is_none_or(|timer| timer > now) {
             return;
         }
@@ -321,3 +324,10 @@ impl Audience {
 fn after(at: Instant, span: Duration) -> Instant {
     at + span
 }
+
+#[cfg(test)]
+#[expect(
+    clippy::arithmetic_side_effects,
+    reason = "a test that overflows fails"
+)]
+mod tests;

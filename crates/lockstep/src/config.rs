@@ -383,6 +383,8 @@ pub enum Recovery {
     /// They are named, and left out of comparison.
     Tell,
     /// They are named, and load a snapshot as soon as it is known where they began to differ, which
-    /// takes a round trip or two; where nobody can say who is wrong, nobody does.
+    /// takes a round trip or two; where nobody can say who is wrong, nobody does. Nor does whoever
+    /// got four without having been right for 600 ticks after one: that player is named, as with
+    /// `Tell`.
     Reload,
 }

@@ -289,7 +289,8 @@ reasons! {
         Finished = 1,
         /// The transport lost it, or the application put it out.
         Removed = 2,
-        /// Its acknowledgement fell out of the chain that the server keeps.
+        /// Its acknowledgement fell out of the chain that the server keeps; or it needed a snapshot, and
+        /// there was none, or it took nothing of it for 5 s, or four came too late or were wrong.
         Behind = 3,
         /// It cannot play this match.
         Refused = 4,
@@ -319,7 +320,8 @@ reasons! {
         Ended = 0,
         /// The application put this player out.
         Removed = 1,
-        /// Its acknowledgement fell out of the chain that the server keeps.
+        /// Its acknowledgement fell out of the chain that the server keeps; or it needed a snapshot, and
+        /// there was none, or it took nothing of it for 5 s, or four came too late or were wrong.
         Behind = 2,
         /// It was not ready when the match began.
         NotReady = 3,

@@ -36,6 +36,11 @@ pub use outgoing::Outgoing;
 pub(crate) use rate::Rate;
 pub(crate) use round_trip::{ACK_WAIT, RoundTrip};
 
+/// Time in which nothing new arrives though chunks go out, after which one who waits for a snapshot
+/// is given up: then it is not there, or does not want it. Chunks go out again at least once a
+/// second.
+pub(crate) const STALL_TIME: Duration = Duration::from_secs(5);
+
 /// Least that a chunk's datagram may be made: a head of 16 bytes four times over, and as much again.
 const DATAGRAM_LEN_MIN: u16 = 80;
 

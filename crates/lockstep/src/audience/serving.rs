@@ -65,9 +65,17 @@ impl Serving {
 
     pub(super) fn poll_timeout(&self) -> Option<Instant> {
         let deliveries = self.deliveries.iter();
-        deliveries
-            .filter_map(|delivery| delivery.outgoing.poll_timeout())
-            .min()
+        let pieces = deliveries
+            .clone()
+            .filter_map(|delivery| delivery.outgoing.poll_timeout());
+        let stalls = deliveries.filter_map(|delivery| delivery.outgoing.stalls_at());
+        pieces.chain(stalls).min()
+    }
+
+    /// Ends the first transfer that `is_over` holds for, and returns to whom it was.
+    fn take_where(&mut self, is_over: impl Fn(&Delivery) -> bool) -> Option<PeerId> {
+        let index = self.deliveries.iter().position(is_over)?;
+        Some(self.deliveries.swap_remove(index).peer)
     }
 
     /// Writes a piece that is due, and returns who shall get it.
@@ -178,6 +186,31 @@ impl Audience {
         }
     }
 
+    /// Ends the transfers to those who do not take them. Who waits for one is out; others gave up
+    /// nothing but a snapshot for those whom they serve.
+    pub(super) fn drop_stalled(&mut self, now: Instant) {
+        while let Some(peer) = self.serving.take_where(|delivery| {
+            let stalls_at = delivery.outgoing.stalls_at();
+            stalls_at.is_some_and(|at| at <= now)
+        }) {
+            if self.standing(peer) == Some(Standing::AwaitsSnapshot) {
+                self.remove(peer, LeaveReason::Behind, CloseReason::Behind);
+            }
+        }
+    }
+
+    /// Ends the transfers that take so long that what follows is no longer there.
+    pub(super) fn drop_late(&mut self, stage: &Stage<'_>) {
+        while let Some(peer) = self.serving.take_where(|delivery| {
+            let next = delivery.next;
+            next < stage.begin || stage.end.since(next) > REACH
+        }) {
+            if self.standing(peer) == Some(Standing::AwaitsSnapshot) {
+                self.want_for(peer);
+            }
+        }
+    }
+
     /// Has `peer` wait for a snapshot, unless it got too many.
     pub(super) fn want_for(&mut self, peer: PeerId) {
         let Some(feed) = self
@@ -235,6 +268,11 @@ impl Audience {
         } else {
             feed.begin_at(next);
         }
+    }
+
+    fn standing(&self, peer: PeerId) -> Option<Standing> {
+        let place = self.places.get(&peer)?;
+        Some(self.feeds.get(*place)?.standing)
     }
 
     /// Whether `peer` gets a snapshot now.

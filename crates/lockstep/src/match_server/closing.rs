@@ -193,7 +193,7 @@ impl<I: Input> MatchServer<I> {
     fn on_tick_closed(&mut self) {
         self.transmit_from = 0;
         self.gather_early_inputs();
-        self.drop_late_donation();
+        self.review_snapshots();
         for index in 0..self.shape.seats {
             let Some(player) = self
                 .places

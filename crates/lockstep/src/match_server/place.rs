@@ -39,7 +39,7 @@ pub(super) struct Player {
     pub(super) wants_snapshot: bool,
     /// The snapshot on its way to it.
     pub(super) delivery: Option<Delivery>,
-    /// How many it was sent.
+    /// How many it was sent without having proved right for long since.
     pub(super) deliveries: u8,
     /// The one that it got last.
     pub(super) loaded: Option<Loaded>,

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use wire::{Instant, Seat};
 
 use super::MatchServer;
-use super::place::{Place, Standing};
+use super::place::{Place, Player, Standing};
 use crate::chain::REACH;
 use crate::event::{CloseReason, LeaveReason, ServerEvent, SnapshotError};
 use crate::input::Input;
@@ -18,8 +18,12 @@ use crate::{PeerId, Tick};
 
 use donation::Donation;
 
-/// Snapshots for one player: a player may say that each was wrong.
+/// Snapshots for one player in a row: a player may say that each was wrong.
 const DELIVERIES_MAX: u8 = 4;
+
+/// Ticks after a snapshot's for which a player's hashes must have been right, for the next not to
+/// count as one more in a row: 10 s at 60 Hz.
+const SOUND_TICKS: u32 = 600;
 
 /// The snapshot at hand, and where the next comes from.
 #[derive(Debug, Default)]
@@ -28,7 +32,8 @@ pub(super) struct Snapshots {
     /// Whether the application was told that one is wanted.
     is_wanted: bool,
     donation: Option<Donation>,
-    /// Seats whose players gave none in time, or a wrong one.
+    /// Seats whose players gave none in time, or a wrong one: each once, until a snapshot proves
+    /// right.
     passed_over: Vec<Seat>,
     /// Id of the last transfer or question.
     last_id: u8,
@@ -64,10 +69,25 @@ pub(super) struct Loaded {
     donor: Option<Seat>,
 }
 
+impl Player {
+    /// When it is put out for not taking the snapshot that it cannot do without.
+    fn stalls_at(&self) -> Option<Instant> {
+        let delivery = self.delivery.as_ref()?;
+        let has_nothing = self.standing == Standing::AwaitsSnapshot;
+        delivery.outgoing.stalls_at().filter(|_| has_nothing)
+    }
+}
+
 impl Snapshots {
     const fn id(&mut self) -> u8 {
         self.last_id = self.last_id.wrapping_add(1);
         self.last_id
+    }
+
+    fn pass_over(&mut self, seat: Seat) {
+        if !self.passed_over.contains(&seat) {
+            self.passed_over.push(seat);
+        }
     }
 
     /// Bytes that it holds, but for a snapshot that comes in.
@@ -234,17 +254,59 @@ impl<I: Input> MatchServer<I> {
             .push_back(ServerEvent::SnapshotRefuted { donor, seat });
         self.snapshots.offered = None;
         self.snapshots.donation = None;
-        self.snapshots.passed_over.push(donor);
+        self.snapshots.pass_over(donor);
         self.audience.forget_stock();
         self.want_for(now, seat);
         true
     }
 
+    /// Looks how snapshots do, a tick having been closed: ends what takes too long, and forgets how
+    /// many somebody got who has been right since.
+    pub(super) fn review_snapshots(&mut self) {
+        self.drop_late_donation();
+        let interval = u32::from(self.config.hash_interval.get());
+        for seat in (0..self.shape.seats).map(Seat) {
+            let place = self.places.get_mut(usize::from(seat.0));
+            let Some(player) = place.and_then(Place::player_mut) else {
+                continue;
+            };
+            let delivery = player.delivery.as_ref();
+            if delivery.is_some_and(|delivery| self.end.since(delivery.next) > REACH) {
+                player.delivery = None;
+                self.want_for(self.now, seat);
+            } else if player.deliveries > 0
+                && let Some(loaded) = player.loaded
+                && let Some(step) = self.ledger.last_right(seat)
+                && step.saturating_mul(interval) >= loaded.next.plus(SOUND_TICKS).0
+            {
+                player.deliveries = 0;
+                // Who gave none, or was contradicted then, may give the next.
+                self.snapshots.passed_over.clear();
+            }
+        }
+    }
+
+    /// Puts out those who wait for a snapshot and do not take it.
+    fn drop_stalled(&mut self, now: Instant) {
+        for seat in (0..self.shape.seats).map(Seat) {
+            let place = self.places.get(usize::from(seat.0));
+            let player = place.and_then(Place::player);
+            if player
+                .and_then(Player::stalls_at)
+                .is_some_and(|at| at <= now)
+            {
+                self.remove(seat, LeaveReason::Behind, CloseReason::Behind);
+            }
+        }
+    }
+
     pub(super) fn snapshot_timeout(&self) -> Option<Instant> {
-        let deliveries = self
-            .places
-            .iter()
-            .filter_map(|place| place.player()?.delivery.as_ref()?.outgoing.poll_timeout());
+        let players = self.places.iter().filter_map(Place::player);
+        let deliveries = players.flat_map(|player| {
+            let delivery = player.delivery.as_ref();
+            let piece = delivery.and_then(|delivery| delivery.outgoing.poll_timeout());
+            [piece, player.stalls_at()].into_iter().flatten()
+        });
         let donation = self.snapshots.donation.as_ref();
         let donation = donation.and_then(Donation::poll_timeout);
         deliveries.chain(donation).min()

@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use wire::Instant;
 
-use super::TransferLimits;
 use super::flight::Flight;
 use super::rate::Rate;
+use super::{STALL_TIME, TransferLimits, after};
 use crate::message::{
     CHUNK_HEAD_LEN, Chunk, ChunkAck, Direction, chunk_count, chunk_len, chunk_offset, write_chunk,
 };
@@ -43,7 +43,9 @@ impl Outgoing {
         let total = u32::try_from(bytes.len()).ok()?;
         let stride = limits.stride();
         let head_len = u32::try_from(CHUNK_HEAD_LEN).unwrap_or(0);
-        let burst = limits.burst_bytes.max(head_len.saturating_add(stride.into()));
+        let burst = limits
+            .burst_bytes
+            .max(head_len.saturating_add(stride.into()));
         Some(Self {
             direction,
             id,
@@ -87,6 +89,13 @@ impl Outgoing {
     /// rate is 0.
     pub const fn poll_timeout(&self) -> Option<Instant> {
         self.due
+    }
+
+    /// Returns when to give the receiver up, unless it says before that it has more:
+    /// [`STALL_TIME`] after something went out; `None` where all has arrived or nothing went out.
+    pub(crate) fn stalls_at(&self) -> Option<Instant> {
+        let from = self.flight.unanswered_from().filter(|_| !self.is_done())?;
+        Some(after(from, STALL_TIME))
     }
 
     /// Returns whether the receiver has the whole snapshot.

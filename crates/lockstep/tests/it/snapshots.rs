@@ -3,8 +3,8 @@
 use core::time::Duration;
 
 use lockstep::{
-    ClientEvent, CloseReason, Config, Recovery, ServerEvent, SnapshotError, SnapshotSource, StartPolicy,
-    StateHasher, Tick,
+    ClientEvent, CloseReason, Config, Recovery, ServerEvent, SnapshotError, SnapshotSource,
+    StartPolicy, StateHasher, Tick,
 };
 use netsim::{for_each_seed, test_site};
 use wire::{Seat, Seed};
@@ -126,7 +126,10 @@ impl Crowd {
 
     fn give(&mut self, player: usize) {
         let machine = &mut self.world.players[player];
-        if machine.states.is_empty() || self.miser == Some(player) || !core::mem::take(&mut self.owed.1[player]) {
+        if machine.states.is_empty()
+            || self.miser == Some(player)
+            || !core::mem::take(&mut self.owed.1[player])
+        {
             return;
         }
         let lie = u64::from(self.liar == Some(player));

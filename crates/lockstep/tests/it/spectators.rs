@@ -389,8 +389,7 @@ fn ls_10_a_spectator_that_needs_no_snapshot_is_given_none() {
     // It asks as a fan does, each second.
     let arrival = Arrival::from(peer(node));
     for second in 1..=12 {
-        tree.server
-            .handle_datagram(tree.now, arrival, &mut [0x0b]);
+        tree.server.handle_datagram(tree.now, arrival, &mut [0x0b]);
         tree.run(300 + 60 * second);
     }
     let wanted = ClientEvent::SnapshotWanted;
@@ -400,4 +399,27 @@ fn ls_10_a_spectator_that_needs_no_snapshot_is_given_none() {
     let stats = tree.server.stats().spectators;
     assert_eq!((stats.snapshots_begun, stats.dropped_malformed), (0, 12));
     tree.assert_saw(node, 1_000);
+}
+
+#[test]
+fn ls_14_eight_spectators_who_take_no_snapshot_hold_up_no_ninth() {
+    let mut tree = Tree::new(Seed::from_number(9), config(2), Link::perfect());
+    tree.ballast = 500_000;
+    tree.run(LATE);
+    let silent: Vec<_> = (0..8).map(|_| tree.watch(SERVER)).collect();
+    while tree.server.stats().spectators.snapshots_begun < 8 {
+        tree.step();
+    }
+    tree.run_for(Duration::from_millis(200));
+    silent
+        .iter()
+        .for_each(|node| tree.nodes[*node].is_paused = true);
+    let other = tree.watch(SERVER);
+    // 5 s of silence, and the transfer.
+    tree.run_for(Duration::from_millis(6_500));
+    tree.assert_saw(other, tree.server.ticks_closed() - 20);
+    let mut gone = left(&tree);
+    gone.sort_by_key(|(peer, _)| peer.0);
+    let behind = silent.iter().map(|node| (peer(*node), LeaveReason::Behind));
+    assert_eq!(gone, behind.collect::<Vec<_>>());
 }

@@ -104,8 +104,9 @@ impl<I: Input> MatchServer<I> {
         }
     }
 
-    /// Asks again, and gives up on a player who gives nothing.
+    /// Asks again, and gives up on players who give nothing, or take nothing.
     pub(in crate::match_server) fn pursue_snapshots(&mut self, now: Instant) {
+        self.drop_stalled(now);
         let Some(donation) = &mut self.snapshots.donation else {
             return;
         };
@@ -118,7 +119,7 @@ impl<I: Input> MatchServer<I> {
     }
 
     /// Gives up on a player whose snapshot would come too late, a tick having been closed.
-    pub(in crate::match_server) fn drop_late_donation(&mut self) {
+    pub(super) fn drop_late_donation(&mut self) {
         if let Some(donation) = &self.snapshots.donation
             && donation.last.is_some_and(|last| last < self.end)
         {
@@ -129,6 +130,8 @@ impl<I: Input> MatchServer<I> {
 
     /// Takes note that the player of `seat` is out.
     pub(in crate::match_server) fn on_donor_gone(&mut self, seat: Seat) {
+        // Whoever gets the seat is another one.
+        self.snapshots.passed_over.retain(|other| *other != seat);
         if self
             .snapshots
             .donation
@@ -186,7 +189,7 @@ impl<I: Input> MatchServer<I> {
 
     fn pass_over(&mut self, now: Instant, seat: Seat) {
         self.snapshots.donation = None;
-        self.snapshots.passed_over.push(seat);
+        self.snapshots.pass_over(seat);
         self.serve_snapshots(now);
     }
 
