@@ -36,8 +36,9 @@ pub enum ServerEvent {
         /// Why.
         reason: LeaveReason,
     },
-    /// A player does not keep up: for 10 s, more than half of its ticks had its input filled in, or
-    /// found its simulation more than 6 turns behind; or it has not been heard for 1 s.
+    /// A player does not keep up: for 10 s, more than half of its ticks had its input filled in or
+    /// waited for it, or found its simulation more than 6 turns behind; or it has not been heard for
+    /// 1 s, also while a tick waits.
     Slow {
         /// Who.
         seat: Seat,

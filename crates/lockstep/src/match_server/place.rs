@@ -130,6 +130,17 @@ impl Player {
         !matches!(self.standing, Standing::Welcomed { .. })
     }
 
+    /// Whether `tick` waits for its input, where the policy lets it.
+    pub(super) fn is_awaited(&self, tick: Tick) -> bool {
+        match self.standing {
+            Standing::Playing { awaited_from } => awaited_from.is_some_and(|from| from <= tick),
+            Standing::Welcomed { .. }
+            | Standing::AwaitsSnapshot
+            | Standing::CatchingUp
+            | Standing::InStep => false,
+        }
+    }
+
     /// Whether it is sent turns.
     pub(super) const fn has_turns(&self) -> bool {
         self.is_ready() && !matches!(self.standing, Standing::AwaitsSnapshot)
