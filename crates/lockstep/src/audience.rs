@@ -25,6 +25,7 @@ use crate::transfer::TransferLimits;
 use crate::{PeerId, SpectatorStats, Tick};
 
 use farewell::Farewells;
+pub(crate) use feed::Guest;
 use feed::{Feed, Standing};
 use moments::Moments;
 use serving::Serving;
@@ -33,10 +34,6 @@ use tail::Tail;
 /// Ticks from one report of a spectator to its next, where it lacks nothing: a quarter of the
 /// datagrams up. What is lost while it is silent, the usual copies bring.
 pub(crate) const SPECTATOR_REPORT_TICKS: u32 = 4;
-
-/// Ticks that those who watch may be behind when they begin or come back; the chain keeps more, lest
-/// they lose it while they catch up: some 4 s at 60 Hz.
-const REACH: u32 = CHAIN_LEN.saturating_sub(256);
 
 /// Time between welcomes, give or take a quarter by lot.
 const WELCOME_INTERVAL_MILLIS: u64 = 50;
@@ -128,8 +125,18 @@ impl Audience {
         self.set_welcome(welcome);
     }
 
-    /// Lets `peer` watch.
+    /// Lets `peer` watch, who may serve others.
     pub(crate) fn watch(&mut self, now: Instant, peer: PeerId) -> Result<(), JoinError> {
+        self.let_in(now, peer, Guest::Fan)
+    }
+
+    /// Lets `peer` watch; `guest` is what it may ask for.
+    pub(crate) fn let_in(
+        &mut self,
+        now: Instant,
+        peer: PeerId,
+        guest: Guest,
+    ) -> Result<(), JoinError> {
         if self.has(peer) {
             return Err(JoinError::PeerTaken);
         }
@@ -142,7 +149,7 @@ impl Audience {
         self.places.insert(peer, self.feeds.len());
         let until = after(now, self.terms.ready_timeout);
         self.feeds
-            .push(Feed::new(peer, now, until, &self.terms.limits));
+            .push(Feed::new((peer, guest), now, until, &self.terms.limits));
         self.wake_at(now);
         Ok(())
     }
@@ -195,6 +202,7 @@ impl Audience {
         if stage.end.0 / LOOK_TICKS != shown.0 / LOOK_TICKS {
             self.put_out_those_behind(stage);
         }
+        self.drop_late(stage);
         self.serve(now, stage, stats);
     }
 
@@ -211,16 +219,18 @@ impl Audience {
         for feed in &mut self.feeds {
             if feed.standing == Standing::Watching && feed.repair.next() < stage.begin {
                 feed.standing = Standing::AwaitsSnapshot;
-                if !feed.wants_snapshot {
-                    feed.wants_snapshot = true;
-                    self.serving.queue(feed.peer);
-                }
+                feed.wants_snapshot = true;
+                // What is on its way to it is too old, and two at once would hold each other up.
+                self.serving.forget(feed.peer);
+                self.serving.queue(feed.peer);
             }
         }
     }
 
-    /// Runs what is due at `now`: repeats welcomes, and gives up on those who never answered.
+    /// Runs what is due at `now`: repeats welcomes, and gives up on those who never answered, or do
+    /// not take their snapshot.
     pub(crate) fn on_timeout(&mut self, now: Instant, generator: &mut Generator) {
+        self.drop_stalled(now);
         if self.timer.is_none_or(|timer| timer > now) {
             return;
         }
@@ -314,3 +324,10 @@ impl Audience {
 fn after(at: Instant, span: Duration) -> Instant {
     at + span
 }
+
+#[cfg(test)]
+#[expect(
+    clippy::arithmetic_side_effects,
+    reason = "a test that overflows fails"
+)]
+mod tests;

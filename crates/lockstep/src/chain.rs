@@ -10,6 +10,10 @@ use crate::turn::Row;
 /// Bundles kept: 17 s at 60 Hz. A client whose acknowledgement is older needs a snapshot.
 pub(crate) const CHAIN_LEN: u32 = 1_024;
 
+/// Ticks that somebody may lack who begins, or comes back: the chain must reach further back, lest
+/// it lose them while it catches up. The rest are some 4 s at 60 Hz.
+pub(crate) const REACH: u32 = CHAIN_LEN.saturating_sub(256);
+
 /// Bundles by tick, the newest of them, as many as it has places; in one block of memory that never
 /// grows.
 #[derive(Debug)]

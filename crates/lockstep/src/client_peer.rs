@@ -228,9 +228,9 @@ impl<I: Input> ClientPeer<I> {
     /// Goes on with a new session to the server, after the old one was lost: `server` is the
     /// driver's number for it, and the server has been told that the same seat joins again.
     ///
-    /// What happened meanwhile comes without a snapshot, if it is not longer ago than the server
-    /// keeps it (768 ticks when it hears of us); else the server puts us out with
-    /// [`CloseReason::Behind`](crate::CloseReason::Behind).
+    /// What happened meanwhile comes as turns, if we lack no more than 768 ticks when the server hears
+    /// of us; else with a [`ClientEvent::Snapshot`]. Where none is to be had, the server puts us out
+    /// with [`CloseReason::Behind`](crate::CloseReason::Behind).
     pub fn reconnect(&mut self, now: Instant, server: PeerId) {
         let now = self.advance(now);
         self.server = server;

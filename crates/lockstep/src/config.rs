@@ -40,7 +40,9 @@ pub struct Config {
     /// Where snapshots come from, for players who join when the chain reaches back no further; from
     /// the server.
     pub snapshots: SnapshotSource,
-    /// Longest state of a snapshot, in bytes; 16 MiB. What a player gives is held up to that.
+    /// Longest state of a snapshot, in bytes; 6 MiB. What a player gives is held up to that. One
+    /// that [`transfer`](Self::transfer) takes longer for than the 768 ticks that a newcomer may
+    /// lack is refused, whatever this says.
     pub snapshot_len_max: u32,
     /// How fast snapshots are sent to each who gets one.
     pub transfer: TransferLimits,
@@ -114,8 +116,9 @@ pub(crate) fn snapshot_bytes_max(len_max: u32, shape: Shape) -> u32 {
     len_max.saturating_add(u32::try_from(head_len).unwrap_or(u32::MAX))
 }
 
-/// 16 MiB: 14 s at 10 Mbit/s, within the 17 s that the chain reaches back at 60 Hz.
-const SNAPSHOT_LEN_MAX: u32 = 16 << 20;
+/// 6 MiB: 5.1 s at 10 Mbit/s. A player's goes up and then down, and one datagram in nine may be
+/// lost: 12 s of the 12.8 s that a newcomer may lack at 60 Hz.
+const SNAPSHOT_LEN_MAX: u32 = 6 << 20;
 
 /// What a [`ClientPeer`](crate::ClientPeer) accepts.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -131,12 +134,13 @@ pub struct ClientConfig {
     /// latency. [`Playout::Adaptive`] is for servers that close ticks by the clock: it takes ticks
     /// that waited for players for late ones. Without effect where there is a `window`.
     pub playout: Playout,
-    /// Longest state of a snapshot to accept, in bytes; 16 MiB. Memory is taken as it arrives.
+    /// Longest state of a snapshot to accept, in bytes; 6 MiB. Memory is taken as it arrives.
     pub snapshot_len_max: u32,
     /// How fast a snapshot that the server asks for is sent; 10 Mbit/s.
     pub transfer: TransferLimits,
     /// Ticks of which hashes are kept for a server that asks where the state began to differ;
-    /// 1,024, which is 17 s at 60 Hz. Each takes 16 bytes and 4 for each section.
+    /// 1,024, which is 17 s at 60 Hz. Each takes 16 bytes and 4 for each section. With 0 a
+    /// [`Rollback`](crate::Rollback) hashes no state between hash steps.
     pub hashes_kept: u16,
     /// Ticks that the game may be ahead of what is closed, on predicted inputs, and go back where
     /// they prove wrong; none, which is plain lockstep. At most 32: more counts as 32. One more
@@ -379,6 +383,8 @@ pub enum Recovery {
     /// They are named, and left out of comparison.
     Tell,
     /// They are named, and load a snapshot as soon as it is known where they began to differ, which
-    /// takes a round trip or two; where nobody can say who is wrong, nobody does.
+    /// takes a round trip or two; where nobody can say who is wrong, nobody does. Nor does whoever
+    /// got four without having been right for 600 ticks after one: that player is named, as with
+    /// `Tell`.
     Reload,
 }

@@ -36,8 +36,9 @@ pub enum ServerEvent {
         /// Why.
         reason: LeaveReason,
     },
-    /// A player does not keep up: for 10 s, more than half of its ticks had its input filled in, or
-    /// found its simulation more than 6 turns behind; or it has not been heard for 1 s.
+    /// A player does not keep up: for 10 s, more than half of its ticks had its input filled in or
+    /// waited for it, or found its simulation more than 6 turns behind; or it has not been heard for
+    /// 1 s, also while a tick waits.
     Slow {
         /// Who.
         seat: Seat,
@@ -289,7 +290,8 @@ reasons! {
         Finished = 1,
         /// The transport lost it, or the application put it out.
         Removed = 2,
-        /// Its acknowledgement fell out of the chain that the server keeps.
+        /// Its acknowledgement fell out of the chain that the server keeps; or it needed a snapshot, and
+        /// there was none, or it took nothing of it for 5 s, or four came too late or were wrong.
         Behind = 3,
         /// It cannot play this match.
         Refused = 4,
@@ -319,7 +321,8 @@ reasons! {
         Ended = 0,
         /// The application put this player out.
         Removed = 1,
-        /// Its acknowledgement fell out of the chain that the server keeps.
+        /// Its acknowledgement fell out of the chain that the server keeps; or it needed a snapshot, and
+        /// there was none, or it took nothing of it for 5 s, or four came too late or were wrong.
         Behind = 2,
         /// It was not ready when the match began.
         NotReady = 3,
@@ -409,7 +412,7 @@ errors! {
         NotWanted => "no snapshot is wanted",
         /// No turn was returned yet, or the last one is too long ago.
         NotCurrent => "a snapshot must be of the turn returned last, and that one of late",
-        /// It is longer than the configuration allows.
+        /// It is longer than the configuration allows, or takes too long at the rate that it allows.
         TooLong => "the snapshot is over its limit",
     }
 }

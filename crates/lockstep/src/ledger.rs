@@ -108,6 +108,11 @@ impl Ledger {
         column.is_some_and(|column| column.is_active)
     }
 
+    /// The newest step in which the hash of `seat` was found to be right, since it takes part.
+    pub(crate) fn last_right(&self, seat: Seat) -> Option<u32> {
+        self.columns.get(usize::from(seat.0))?.right
+    }
+
     /// Leaves `seat` out from now on.
     pub(crate) fn dismiss(&mut self, seat: Seat) {
         if let Some(column) = self.column_mut(seat) {
@@ -179,7 +184,9 @@ impl Ledger {
                 continue;
             }
             column.judge(step, &mut self.counts);
-            if column.get(step) != reference.hash {
+            if column.get(step) == reference.hash {
+                column.right = Some(step);
+            } else {
                 differing.push(seat);
             }
         }

@@ -13,8 +13,9 @@ use wire::{Reader, Writer};
 
 use crate::Tick;
 use crate::bundle::{self, Shape};
-use crate::chain::ChainReader;
+use crate::chain::{ChainReader, REACH};
 use crate::checksum::LogHash;
+use crate::transfer::TransferLimits;
 use crate::turn::Row;
 
 /// What stands before the application's state.
@@ -80,10 +81,29 @@ pub(crate) fn read<'a>(
     is_playable(next).then_some((SnapshotHead { next, log, row }, state))
 }
 
+/// The last tick by whose close a transfer of a snapshot of `len` bytes must have begun, so that
+/// the chain still holds `next` when it ends; `None` where none ends in time, however soon it
+/// begins.
+pub(crate) fn last_start(
+    next: Tick,
+    len: usize,
+    transfer: &TransferLimits,
+    period_nanos: u64,
+) -> Option<Tick> {
+    let nanos = transfer.time_for(len).as_nanos();
+    let ticks = nanos.div_ceil(u128::from(period_nanos.max(1)));
+    let age = REACH.checked_sub(u32::try_from(ticks).ok()?)?;
+    Some(next.plus(age))
+}
+
 /// Tick 0 follows nothing, and after the last there is nothing to follow.
 fn is_playable(next: Tick) -> bool {
     next > Tick(0) && next <= Tick::LAST
 }
+
+/// Ticks for which a snapshot that came is given to all who need one; then another is asked for, so
+/// that there is less to catch up: 4 s at 60 Hz.
+pub(crate) const KEEP_TICKS: u32 = 256;
 
 /// Room for the head of most matches.
 const HEAD_LEN_USUAL: usize = 64;

@@ -11,6 +11,12 @@ use crate::message::PERIOD_NANOS;
 /// for a drift of 200 ppm to cost 0.4 ms.
 const WINDOW: u32 = 64;
 
+/// Arrivals in a row later than a jump, after which they count at once: a server that waited for a
+/// player for so long waits again before [`WINDOW`] of them have come, once it has no inputs left of
+/// those that were stamped meanwhile, which are at most 64. After an outage of the link there are
+/// fewer, of many ticks each.
+const LATE_MAX: u32 = 16;
+
 /// Ticks by which the clock may be off before it jumps instead of hurrying.
 const JUMP_TICKS: i64 = 15;
 
@@ -33,6 +39,8 @@ pub(crate) struct TickClock {
     settled: i64,
     /// Quickest of the window that is being filled, and how many are in it.
     filling: (i64, u32),
+    /// Quickest of the last arrivals where all were later than a jump, and how many those were.
+    late: (i64, u32),
     /// How much later than arrivals boundaries are, in nanoseconds; less than a tick.
     phase: i64,
     /// Number of the next boundary.
@@ -55,6 +63,7 @@ impl TickClock {
             base,
             settled: base,
             filling: (i64::MAX, 0),
+            late: (i64::MAX, 0),
             phase: 0,
             index,
             deadline: at(base, period, index),
@@ -65,12 +74,29 @@ impl TickClock {
     /// Takes the arrival of `tick`, the newest of its datagram.
     pub(crate) fn on_arrival(&mut self, now: Instant, tick: Tick) {
         let base = base_of(now, self.period, tick);
+        self.note_late(base);
         let (quickest, count) = self.filling;
         self.filling = (quickest.min(base), count.saturating_add(1));
         self.base = self.settled.min(self.filling.0);
         if self.filling.1 == WINDOW {
             self.settled = self.filling.0;
             self.filling = (i64::MAX, 0);
+        }
+    }
+
+    /// Takes the arrivals of late for all there are, where each was later than a jump.
+    fn note_late(&mut self, base: i64) {
+        let (quickest, count) = self.late;
+        let limit = self.period.saturating_mul(JUMP_TICKS);
+        self.late = if base.saturating_sub(self.base) > limit {
+            (quickest.min(base), count.saturating_add(1))
+        } else {
+            (i64::MAX, 0)
+        };
+        if self.late.1 == LATE_MAX {
+            self.settled = self.late.0;
+            self.filling = (i64::MAX, 0);
+            self.late = (i64::MAX, 0);
         }
     }
 
@@ -190,6 +216,28 @@ mod tests {
         clock.on_arrival(millis(645), Tick(64));
         clock.on_arrival(millis(655), Tick(65));
         assert_eq!(clock.arrival(Tick(0)), millis(5));
+    }
+
+    #[test]
+    fn arrivals_that_are_all_later_than_a_jump_count_after_16() {
+        let mut clock = TickClock::new(millis(0), PERIOD, Tick(0));
+        // The server waited for 6 s before tick 1; of the 16, two are quicker than the others.
+        for tick in 1..=16 {
+            assert_eq!(clock.arrival(Tick(0)), millis(0), "{tick}");
+            let jitter = if tick % 8 == 0 { 0 } else { 3 };
+            let at = millis(6_000 + u64::from(tick) * 10 + jitter);
+            clock.on_arrival(at, Tick(tick));
+        }
+        assert_eq!(clock.arrival(Tick(0)), millis(6_000));
+        // It jumps back: numbers that were passed in vain come again.
+        while clock.pass(millis(6_170)).is_some() {}
+        assert_eq!((clock.index(), clock.jumps()), (18, 1));
+        // A single one in time, and it begins anew to count.
+        for tick in (17..=200).filter(|tick| tick % 16 != 0) {
+            clock.on_arrival(millis(9_000 + u64::from(tick) * 10), Tick(tick));
+            clock.on_arrival(millis(6_000 + u64::from(tick) * 10), Tick(tick));
+        }
+        assert_eq!(clock.arrival(Tick(0)), millis(6_000));
     }
 
     #[test]

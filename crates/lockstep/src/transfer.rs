@@ -28,11 +28,27 @@ use core::time::Duration;
 
 use wire::Instant;
 
+use crate::message::{CHUNK_HEAD_LEN, chunk_count};
+
 pub use flight::TAIL_MAX;
 pub use incoming::{Incoming, IncomingStats};
 pub use outgoing::Outgoing;
 pub(crate) use rate::Rate;
 pub(crate) use round_trip::{ACK_WAIT, RoundTrip};
+
+/// Time in which nothing new arrives though chunks go out, after which one who waits for a snapshot
+/// is given up: then it is not there, or does not want it. Chunks go out again at least once a
+/// second.
+pub(crate) const STALL_TIME: Duration = Duration::from_secs(5);
+
+/// Least that a chunk's datagram may be made: a head of 16 bytes four times over, and as much again.
+const DATAGRAM_LEN_MIN: u16 = 80;
+
+/// Bytes that stand before each chunk.
+const HEAD_LEN: u64 = 16;
+
+/// The first chunk's way, the last answer's, and what was lost of both, on most paths.
+const WAYS: Duration = Duration::from_millis(250);
 
 /// How fast, and in what pieces, a snapshot is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,6 +75,32 @@ impl Default for TransferLimits {
     }
 }
 
+impl TransferLimits {
+    /// Bytes of a snapshot in each chunk but the last.
+    pub(crate) fn stride(&self) -> u16 {
+        let head_len = u16::try_from(CHUNK_HEAD_LEN).unwrap_or(DATAGRAM_LEN_MIN);
+        let datagram_len = self.datagram_len_max.max(DATAGRAM_LEN_MIN);
+        datagram_len.saturating_sub(head_len)
+    }
+
+    /// Returns how long a transfer of `len` bytes takes where one datagram in nine is lost, and ways
+    /// and waits come to [`WAYS`]; [`Duration::MAX`] where it does not end.
+    pub(crate) fn time_for(&self, len: usize) -> Duration {
+        let Ok(total) = u32::try_from(len) else {
+            return Duration::MAX;
+        };
+        let heads = u64::from(chunk_count(total, self.stride())).saturating_mul(HEAD_LEN);
+        let bytes = u64::from(total).saturating_add(heads);
+        let paid = bytes.saturating_sub(self.burst_bytes.into());
+        // An eighth more than what is sent once.
+        let nanos = paid.saturating_mul(1_125_000_000);
+        let Some(nanos) = nanos.checked_div(self.rate_bytes_per_s.into()) else {
+            return if paid == 0 { WAYS } else { Duration::MAX };
+        };
+        Duration::from_nanos(nanos).saturating_add(WAYS)
+    }
+}
+
 /// The point `span` after `at`; the last there is where there is none.
 #[expect(
     clippy::arithmetic_side_effects,
@@ -66,4 +108,33 @@ impl Default for TransferLimits {
 )]
 pub(crate) fn after(at: Instant, span: Duration) -> Instant {
     at + span
+}
+
+#[cfg(test)]
+#[expect(
+    clippy::arithmetic_side_effects,
+    reason = "a test that overflows fails"
+)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_time_of_a_transfer_follows_its_bytes_and_the_rate() {
+        let mut limits = TransferLimits::default();
+        // Nine chunks and their heads are more than what goes out at once by one datagram.
+        let len = 9 * usize::from(limits.stride());
+        let datagram = Duration::from_micros(880) * 9 / 8;
+        assert_eq!(limits.time_for(len), WAYS + datagram);
+        assert_eq!(limits.time_for(0), WAYS);
+        // A mebibyte with its heads, at 10 Mbit/s.
+        let mebibyte = limits.time_for(1 << 20).as_millis();
+        assert!((1_195..1_200).contains(&mebibyte), "{mebibyte}");
+        limits.rate_bytes_per_s = 0;
+        assert_eq!(limits.time_for(8_000), WAYS);
+        assert_eq!(limits.time_for(9_000), Duration::MAX);
+        limits.rate_bytes_per_s = 1;
+        limits.datagram_len_max = 0;
+        assert!(limits.time_for(1 << 30) > Duration::from_secs(1 << 30));
+        let _ = limits.time_for(usize::MAX);
+    }
 }

@@ -9,6 +9,7 @@ use crate::{PeerId, Tick};
 #[derive(Debug)]
 pub(super) struct Feed {
     pub(super) peer: PeerId,
+    pub(super) guest: Guest,
     pub(super) standing: Standing,
     pub(super) repair: Repair,
     /// What was shown when it was last sent turns; it is due some once more is.
@@ -21,6 +22,15 @@ pub(super) struct Feed {
     pub(super) deliveries: u8,
     /// When it may be given another one.
     pub(super) snapshot_from: Instant,
+}
+
+/// As what somebody watches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Guest {
+    /// For itself.
+    Spectator,
+    /// For others too: it may ask for snapshots that it does not need itself.
+    Fan,
 }
 
 /// How far somebody has come.
@@ -42,13 +52,14 @@ pub(super) enum Standing {
 impl Feed {
     /// Somebody who is due a welcome at once.
     pub(super) const fn new(
-        peer: PeerId,
+        (peer, guest): (PeerId, Guest),
         now: Instant,
         until: Instant,
         limits: &RepairLimits,
     ) -> Self {
         Self {
             peer,
+            guest,
             standing: Standing::Arriving {
                 again_at: now,
                 until,

@@ -9,8 +9,8 @@ use wire::Instant;
 use super::feed::{Feed, Standing};
 use super::moments::Moments;
 use super::tail::Tail;
-use super::{Audience, REACH, Stage, WELCOME_INTERVAL_MILLIS, after};
-use crate::chain::CHAIN_LEN;
+use super::{Audience, Guest, Stage, WELCOME_INTERVAL_MILLIS, after};
+use crate::chain::{CHAIN_LEN, REACH};
 use crate::event::CloseReason;
 use crate::message::{
     Direction, Report, Up, decode_bare_report, decode_chunk_ack, decode_up, write_bye,
@@ -209,6 +209,10 @@ impl Audience {
             return;
         };
         let peer = feed.peer;
+        if feed.guest == Guest::Spectator {
+            stats.dropped_malformed = stats.dropped_malformed.saturating_add(1);
+            return;
+        }
         let may_have = feed.standing == Standing::Watching
             && feed.snapshot_from <= now
             && !self.is_served(peer);

@@ -9,9 +9,11 @@ use std::sync::Arc;
 use wire::Instant;
 
 use super::feed::Standing;
-use super::{Audience, REACH, Stage, after};
+use super::{Audience, Stage, after};
+use crate::chain::REACH;
 use crate::event::{CloseReason, LeaveReason};
 use crate::message::{ChunkAck, Direction};
+use crate::snapshot::{KEEP_TICKS, last_start};
 use crate::transfer::Outgoing;
 use crate::{PeerId, SpectatorStats, Tick};
 
@@ -20,9 +22,6 @@ const DELIVERIES_AT_ONCE: usize = 8;
 
 /// Snapshots for one who never gets along with them.
 const DELIVERIES_MAX: u8 = 4;
-
-/// Ticks after which a snapshot is too old to begin a transfer with: 4 s at 60 Hz.
-const FRESH_TICKS: u32 = 256;
 
 /// Time from one snapshot for one who watches already, and asks for others, to its next.
 const ASKED_INTERVAL: Duration = Duration::from_secs(5);
@@ -42,6 +41,8 @@ pub(super) struct Serving {
 struct Stock {
     /// First tick that is not part of it.
     next: Tick,
+    /// Last tick up to whose showing it is given away; `None` until it is shown itself.
+    last: Option<Tick>,
     bytes: Arc<[u8]>,
 }
 
@@ -64,9 +65,17 @@ impl Serving {
 
     pub(super) fn poll_timeout(&self) -> Option<Instant> {
         let deliveries = self.deliveries.iter();
-        deliveries
-            .filter_map(|delivery| delivery.outgoing.poll_timeout())
-            .min()
+        let pieces = deliveries
+            .clone()
+            .filter_map(|delivery| delivery.outgoing.poll_timeout());
+        let stalls = deliveries.filter_map(|delivery| delivery.outgoing.stalls_at());
+        pieces.chain(stalls).min()
+    }
+
+    /// Ends the first transfer that `is_over` holds for, and returns to whom it was.
+    fn take_where(&mut self, is_over: impl Fn(&Delivery) -> bool) -> Option<PeerId> {
+        let index = self.deliveries.iter().position(is_over)?;
+        Some(self.deliveries.swap_remove(index).peer)
     }
 
     /// Writes a piece that is due, and returns who shall get it.
@@ -92,13 +101,17 @@ impl Audience {
                 .serving
                 .stock
                 .as_ref()
-                .is_none_or(|stock| stage.end.since(stock.next) > FRESH_TICKS)
+                .is_none_or(|stock| stock.last.is_some_and(|last| last < stage.end))
     }
 
     /// Takes a snapshot for those who wait, and for those who come; it is given away once all before
     /// `next` is shown.
     pub(crate) fn stock(&mut self, next: Tick, bytes: Arc<[u8]>) {
-        self.serving.stock = Some(Stock { next, bytes });
+        self.serving.stock = Some(Stock {
+            next,
+            last: None,
+            bytes,
+        });
     }
 
     /// Takes word that the snapshot is a wrong one.
@@ -125,12 +138,22 @@ impl Audience {
 
     /// Begins the transfers that can.
     pub(crate) fn serve(&mut self, now: Instant, stage: &Stage<'_>, stats: &mut SpectatorStats) {
+        let terms = &self.terms;
         let serving = &mut self.serving;
+        if let Some(stock) = &mut serving.stock
+            && stock.last.is_none()
+            && stock.next <= stage.end
+        {
+            let (transfer, period) = (&terms.transfer, terms.limits.period_nanos);
+            let last = last_start(stock.next, stock.bytes.len(), transfer, period);
+            // Before any tick where it takes too long for everybody.
+            let last = last.unwrap_or(Tick(0));
+            stock.last = Some(last.min(stage.end.plus(KEEP_TICKS)));
+        }
         if serving.waiting.is_empty() {
             return;
         }
-        let is_fresh =
-            |stock: &&Stock| stock.next <= stage.end && stage.end.since(stock.next) <= FRESH_TICKS;
+        let is_fresh = |stock: &&Stock| stock.last.is_some_and(|last| stage.end <= last);
         let Some(stock) = serving.stock.as_ref().filter(is_fresh) else {
             return;
         };
@@ -151,7 +174,7 @@ impl Audience {
             serving.last_id = serving.last_id.wrapping_add(1);
             let bytes = Arc::clone(&stock.bytes);
             let id = serving.last_id;
-            let transfer = &self.terms.transfer;
+            let transfer = &terms.transfer;
             if let Some(outgoing) = Outgoing::new(Direction::Down, id, bytes, transfer, now) {
                 stats.snapshots_begun = stats.snapshots_begun.saturating_add(1);
                 serving.deliveries.push(Delivery {
@@ -159,6 +182,31 @@ impl Audience {
                     next: stock.next,
                     outgoing: Box::new(outgoing),
                 });
+            }
+        }
+    }
+
+    /// Ends the transfers to those who do not take them. Who waits for one is out; others gave up
+    /// nothing but a snapshot for those whom they serve.
+    pub(super) fn drop_stalled(&mut self, now: Instant) {
+        while let Some(peer) = self.serving.take_where(|delivery| {
+            let stalls_at = delivery.outgoing.stalls_at();
+            stalls_at.is_some_and(|at| at <= now)
+        }) {
+            if self.standing(peer) == Some(Standing::AwaitsSnapshot) {
+                self.remove(peer, LeaveReason::Behind, CloseReason::Behind);
+            }
+        }
+    }
+
+    /// Ends the transfers that take so long that what follows is no longer there.
+    pub(super) fn drop_late(&mut self, stage: &Stage<'_>) {
+        while let Some(peer) = self.serving.take_where(|delivery| {
+            let next = delivery.next;
+            next < stage.begin || stage.end.since(next) > REACH
+        }) {
+            if self.standing(peer) == Some(Standing::AwaitsSnapshot) {
+                self.want_for(peer);
             }
         }
     }
@@ -220,6 +268,11 @@ impl Audience {
         } else {
             feed.begin_at(next);
         }
+    }
+
+    fn standing(&self, peer: PeerId) -> Option<Standing> {
+        let place = self.places.get(&peer)?;
+        Some(self.feeds.get(*place)?.standing)
     }
 
     /// Whether `peer` gets a snapshot now.

@@ -253,12 +253,16 @@ impl<I: Input> ClientPeer<I> {
         }
     }
 
-    /// Returns whether the state hash of `tick` goes to the server; others need not be computed.
+    /// Returns whether the state hash of `tick` is of use; others need not be computed.
+    ///
+    /// That of a hash step goes to the server; those between are kept for it, to find where a desync
+    /// began, unless [`ClientConfig::hashes_kept`] is 0. A spectator's are of no use.
     #[must_use]
     pub fn wants_hash(&self, tick: Tick) -> bool {
+        let is_kept = self.config.hashes_kept > 0;
         self.session().is_some_and(|session| {
             let interval = u32::from(session.welcome().hash_interval.get());
-            tick.0.is_multiple_of(interval)
+            !session.is_spectator() && (is_kept || tick.0.is_multiple_of(interval))
         })
     }
 

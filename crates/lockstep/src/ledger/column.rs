@@ -15,6 +15,8 @@ pub(super) struct Column {
     pub(super) missing: u32,
     /// One past the newest step that has a hash.
     pub(super) end: u32,
+    /// The newest step in which it was found to be right.
+    pub(super) right: Option<u32>,
     /// Whether it is compared.
     pub(super) is_active: bool,
     /// Whether it was waited for in vain, and nothing was judged since.
@@ -30,6 +32,7 @@ impl Column {
             judged: 0,
             missing: 0,
             end: 0,
+            right: None,
             is_active: false,
             is_silent: false,
             asked: None,
@@ -59,6 +62,7 @@ impl Column {
     pub(super) fn begin_at(&mut self, step: u32) {
         self.hashes.fill(None);
         (self.judged, self.missing, self.end) = (step, step, step);
+        self.right = None;
         self.asked = None;
     }
 

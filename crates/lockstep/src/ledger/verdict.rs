@@ -36,6 +36,9 @@ impl Ledger {
     pub(super) fn judge_late(&mut self, step: u32, seat: Seat, hash: u32) -> Option<Finding> {
         let reference = self.reference(step, Column::was_heard);
         if reference.hash == Some(hash) {
+            if let Some(column) = self.columns.get_mut(usize::from(seat.0)) {
+                column.right = column.right.max(Some(step));
+            }
             return None;
         }
         if reference.hash.is_some() {

@@ -45,7 +45,8 @@ impl<I: Input> MatchServer<I> {
         }
     }
 
-    /// Says something once a tick also while a tick waits: that it does, and what was lost.
+    /// Says something once a tick also while a tick waits: that it does, and what was lost; and looks
+    /// who is silent.
     pub(super) fn pulse(&mut self, now: Instant) {
         if self.pulse_at.is_none_or(|at| now < at) {
             return;
@@ -57,6 +58,7 @@ impl<I: Input> MatchServer<I> {
                 player.is_due |= player.has_turns();
             }
         }
+        self.judge_silence(now);
     }
 
     /// Goes on from where it was, if the process was paused.
@@ -89,6 +91,7 @@ impl<I: Input> MatchServer<I> {
         if !is_complete && now < until {
             if self.waits_until.is_none() {
                 self.pulse_at = Some(now);
+                self.note_awaited();
             }
             self.waits_until = Some(until);
             return false;
@@ -125,6 +128,20 @@ impl<I: Input> MatchServer<I> {
             ClosePolicy::Clock { .. } => true,
             ClosePolicy::WaitAll { .. } => missing == 0,
             ClosePolicy::Quorum { seats, .. } => missing == 0 || there >= seats,
+        }
+    }
+
+    /// Has it count for those who are missing that a tick waits for them.
+    fn note_awaited(&mut self) {
+        let tick = self.end;
+        for place in &mut self.places {
+            let is_missing = place.log.get(tick).is_none();
+            if let Some(player) = place.player_mut()
+                && is_missing
+                && player.is_awaited(tick)
+            {
+                player.pace.on_awaited();
+            }
         }
     }
 
@@ -191,7 +208,7 @@ impl<I: Input> MatchServer<I> {
         self.end = tick.plus(1);
         self.stats.ticks_closed = self.stats.ticks_closed.saturating_add(1);
         self.on_tick_closed();
-        self.judge_pace(now, tick);
+        self.judge_pace(now);
         self.show_closed(now);
         if tick >= Tick::LAST {
             self.close(now);
@@ -202,6 +219,7 @@ impl<I: Input> MatchServer<I> {
     fn on_tick_closed(&mut self) {
         self.transmit_from = 0;
         self.gather_early_inputs();
+        self.review_snapshots();
         for index in 0..self.shape.seats {
             let Some(player) = self
                 .places

@@ -6,10 +6,11 @@ use wire::{Instant, Seat};
 
 use super::MatchServer;
 use super::place::{Place, Standing};
+use crate::SlowPolicy;
+use crate::audience::Guest;
 use crate::event::{CloseReason, LeaveReason, ServerEvent, SlowCause};
 use crate::input::Input;
 use crate::turn::Origin;
-use crate::{SlowPolicy, Tick};
 
 /// Time over which a player is judged: more than half of its ticks count, as a median does, so that
 /// spikes do not.
@@ -26,10 +27,12 @@ const LAG_MAX: u32 = 6;
 pub(super) struct Pace {
     /// Ticks of the window that is being filled.
     ticks: u32,
-    /// Of these, how many had its input filled in.
+    /// Of these, how many had its input filled in, or waited for it.
     late: u32,
     /// Of these, how many found its simulation behind.
     lagging: u32,
+    /// Whether the tick that closes next waits for it, or did.
+    is_awaited: bool,
     /// When it last said anything.
     heard: Option<Instant>,
     /// What was told of it last.
@@ -49,31 +52,54 @@ impl Pace {
         self.heard = Some(now);
     }
 
+    /// Takes note that a tick is due which waits for its input.
+    pub(super) const fn on_awaited(&mut self) {
+        self.is_awaited = true;
+    }
+
+    /// Takes the time while a tick waits, whoever it waits for; returns what to tell, where that
+    /// changed.
+    fn on_pulse(&mut self, now: Instant) -> Option<Change> {
+        if self.is_silent(now) {
+            self.find(Some(SlowCause::Link))
+        } else {
+            None
+        }
+    }
+
     /// Takes a closed tick in which its input was of `origin`, and `lag` turns waited for its
     /// simulation; returns what to tell, where that changed.
     fn on_tick(&mut self, now: Instant, origin: Origin, lag: u32, window: u32) -> Option<Change> {
         self.ticks = self.ticks.saturating_add(1);
-        let is_late = u32::from(origin == Origin::Substituted);
+        let was_awaited = core::mem::take(&mut self.is_awaited);
+        let is_late = u32::from(origin == Origin::Substituted || was_awaited);
         self.late = self.late.saturating_add(is_late);
         let is_lagging = u32::from(lag > LAG_MAX);
         self.lagging = self.lagging.saturating_add(is_lagging);
-        let silence = now.saturating_since(*self.heard.get_or_insert(now));
-        let cause = if silence >= SILENCE {
-            Some(SlowCause::Link)
-        } else if self.ticks >= window {
-            let half = self.ticks / 2;
-            let cause = if self.lagging > half {
-                Some(SlowCause::Simulation)
-            } else if self.late > half {
-                Some(SlowCause::Link)
-            } else {
-                None
-            };
-            (self.ticks, self.late, self.lagging) = (0, 0, 0);
-            cause
-        } else {
+        if self.is_silent(now) {
+            return self.find(Some(SlowCause::Link));
+        }
+        if self.ticks < window {
             return None;
+        }
+        let half = self.ticks / 2;
+        let cause = if self.lagging > half {
+            Some(SlowCause::Simulation)
+        } else if self.late > half {
+            Some(SlowCause::Link)
+        } else {
+            None
         };
+        (self.ticks, self.late, self.lagging) = (0, 0, 0);
+        self.find(cause)
+    }
+
+    fn is_silent(&mut self, now: Instant) -> bool {
+        now.saturating_since(*self.heard.get_or_insert(now)) >= SILENCE
+    }
+
+    /// Takes what is slow now; returns what to tell, where that changed.
+    fn find(&mut self, cause: Option<SlowCause>) -> Option<Change> {
         if cause == self.cause {
             return None;
         }
@@ -83,8 +109,8 @@ impl Pace {
 }
 
 impl<I: Input> MatchServer<I> {
-    /// Looks how everybody did in `tick`, which was just closed.
-    pub(super) fn judge_pace(&mut self, now: Instant, tick: Tick) {
+    /// Looks how everybody did in the tick that was just closed.
+    pub(super) fn judge_pace(&mut self, now: Instant) {
         let period = self.limits.period_nanos.max(1);
         let window = u64::try_from(WINDOW.as_nanos()).unwrap_or(u64::MAX) / period;
         let window = u32::try_from(window).unwrap_or(u32::MAX).max(1);
@@ -99,21 +125,38 @@ impl<I: Input> MatchServer<I> {
                 continue;
             }
             let origin = origin.unwrap_or(Origin::Absent);
-            let Some(change) = player.pace.on_tick(now, origin, player.lag, window) else {
-                continue;
-            };
-            let cause = match change {
-                Change::Recovered => {
-                    let event = ServerEvent::Recovered { seat, tick };
-                    self.events.push_back(event);
-                    continue;
+            let change = player.pace.on_tick(now, origin, player.lag, window);
+            self.tell_pace(now, seat, change);
+        }
+    }
+
+    /// Looks who is silent while a tick waits.
+    pub(super) fn judge_silence(&mut self, now: Instant) {
+        for index in 0..self.shape.seats {
+            let place = self.places.get_mut(usize::from(index));
+            if let Some(player) = place.and_then(Place::player_mut)
+                && matches!(player.standing, Standing::Playing { .. })
+            {
+                let change = player.pace.on_pulse(now);
+                self.tell_pace(now, Seat(index), change);
+            }
+        }
+    }
+
+    /// Tells the application what has changed of the player of `seat`.
+    fn tell_pace(&mut self, now: Instant, seat: Seat, change: Option<Change>) {
+        let tick = self.end.minus(1);
+        match change {
+            None => {}
+            Some(Change::Recovered) => {
+                self.events.push_back(ServerEvent::Recovered { seat, tick });
+            }
+            Some(Change::Slow(cause)) => {
+                self.events
+                    .push_back(ServerEvent::Slow { seat, tick, cause });
+                if cause == SlowCause::Simulation {
+                    self.on_slow(now, seat);
                 }
-                Change::Slow(cause) => cause,
-            };
-            self.events
-                .push_back(ServerEvent::Slow { seat, tick, cause });
-            if cause == SlowCause::Simulation {
-                self.on_slow(now, seat);
             }
         }
     }
@@ -130,7 +173,9 @@ impl<I: Input> MatchServer<I> {
             SlowPolicy::Demote => {
                 self.remove(seat, LeaveReason::Slow, CloseReason::Slow);
                 // With a delay, what it holds is not shown yet.
-                if self.config.spectator_delay == 0 && self.audience.watch(now, peer).is_ok() {
+                if self.config.spectator_delay == 0
+                    && self.audience.let_in(now, peer, Guest::Spectator).is_ok()
+                {
                     self.departed.remove(&peer);
                 }
             }

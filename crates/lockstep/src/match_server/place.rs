@@ -39,7 +39,7 @@ pub(super) struct Player {
     pub(super) wants_snapshot: bool,
     /// The snapshot on its way to it.
     pub(super) delivery: Option<Delivery>,
-    /// How many it was sent.
+    /// How many it was sent without having proved right for long since.
     pub(super) deliveries: u8,
     /// The one that it got last.
     pub(super) loaded: Option<Loaded>,
@@ -128,6 +128,17 @@ impl Player {
 
     pub(super) const fn is_ready(&self) -> bool {
         !matches!(self.standing, Standing::Welcomed { .. })
+    }
+
+    /// Whether `tick` waits for its input, where the policy lets it.
+    pub(super) fn is_awaited(&self, tick: Tick) -> bool {
+        match self.standing {
+            Standing::Playing { awaited_from } => awaited_from.is_some_and(|from| from <= tick),
+            Standing::Welcomed { .. }
+            | Standing::AwaitsSnapshot
+            | Standing::CatchingUp
+            | Standing::InStep => false,
+        }
     }
 
     /// Whether it is sent turns.

@@ -1,34 +1,29 @@
 //! Snapshots for those who lack more than the chain holds: the server's own, or a player's.
 
-use std::sync::Arc;
+mod donation;
 
-use core::time::Duration;
+use std::sync::Arc;
 
 use wire::{Instant, Seat};
 
 use super::MatchServer;
-use super::place::{Place, Standing};
-use crate::chain::CHAIN_LEN;
+use super::place::{Place, Player, Standing};
+use crate::chain::REACH;
 use crate::event::{CloseReason, LeaveReason, ServerEvent, SnapshotError};
 use crate::input::Input;
-use crate::message::{Chunk, ChunkAck, Direction, write_snapshot_ask};
-use crate::snapshot;
-use crate::transfer::{Incoming, Outgoing};
-use crate::{PeerId, SnapshotSource, Tick};
+use crate::message::{ChunkAck, Direction};
+use crate::snapshot::{self, KEEP_TICKS, last_start};
+use crate::transfer::Outgoing;
+use crate::{PeerId, Tick};
 
-use super::starting::CATCH_UP_MARGIN;
+use donation::Donation;
 
-/// Time between two words to a player who is asked for a snapshot.
-const ASK_INTERVAL: Duration = Duration::from_millis(100);
-
-/// Time for a player to give a snapshot, its transfer included; then another one is asked.
-const DONATION_TIME: Duration = Duration::from_secs(10);
-
-/// Snapshots for one player: a player may say that each was wrong.
+/// Snapshots for one player in a row: a player may say that each was wrong.
 const DELIVERIES_MAX: u8 = 4;
 
-/// Ticks after which a snapshot is too old to begin a transfer with: 4 s at 60 Hz.
-const FRESH_TICKS: u32 = 256;
+/// Ticks after a snapshot's for which a player's hashes must have been right, for the next not to
+/// count as one more in a row: 10 s at 60 Hz.
+const SOUND_TICKS: u32 = 600;
 
 /// The snapshot at hand, and where the next comes from.
 #[derive(Debug, Default)]
@@ -37,7 +32,8 @@ pub(super) struct Snapshots {
     /// Whether the application was told that one is wanted.
     is_wanted: bool,
     donation: Option<Donation>,
-    /// Seats whose players gave none in time, or a wrong one.
+    /// Seats whose players gave none in time, or a wrong one: each once, until a snapshot proves
+    /// right.
     passed_over: Vec<Seat>,
     /// Id of the last transfer or question.
     last_id: u8,
@@ -47,20 +43,11 @@ pub(super) struct Snapshots {
 struct Offered {
     /// First tick that is not part of it.
     next: Tick,
+    /// Last tick up to whose close it is given to others.
+    last: Tick,
     bytes: Arc<[u8]>,
     /// The player who gave it, where one did.
     donor: Option<Seat>,
-}
-
-/// A player is being asked.
-#[derive(Debug)]
-struct Donation {
-    seat: Seat,
-    id: u8,
-    incoming: Box<Incoming>,
-    /// When to ask again; `None` once chunks come.
-    ask_at: Option<Instant>,
-    until: Instant,
 }
 
 /// A snapshot on its way to a player.
@@ -82,17 +69,25 @@ pub(super) struct Loaded {
     donor: Option<Seat>,
 }
 
+impl Player {
+    /// When it is put out for not taking the snapshot that it cannot do without.
+    fn stalls_at(&self) -> Option<Instant> {
+        let delivery = self.delivery.as_ref()?;
+        let has_nothing = self.standing == Standing::AwaitsSnapshot;
+        delivery.outgoing.stalls_at().filter(|_| has_nothing)
+    }
+}
+
 impl Snapshots {
     const fn id(&mut self) -> u8 {
         self.last_id = self.last_id.wrapping_add(1);
         self.last_id
     }
 
-    fn poll_timeout(&self) -> Option<Instant> {
-        let donation = self.donation.as_ref()?;
-        let ack = donation.incoming.poll_timeout();
-        let others = [donation.ask_at, ack].into_iter().flatten();
-        others.chain([donation.until]).min()
+    fn pass_over(&mut self, seat: Seat) {
+        if !self.passed_over.contains(&seat) {
+            self.passed_over.push(seat);
+        }
     }
 
     /// Bytes that it holds, but for a snapshot that comes in.
@@ -109,19 +104,24 @@ impl<I: Input> MatchServer<I> {
     /// # Errors
     ///
     /// [`SnapshotError`] where no turn was returned yet, or the last is too long ago, or `state` is
-    /// longer than [`Config::snapshot_len_max`](crate::Config::snapshot_len_max).
+    /// longer than [`Config::snapshot_len_max`](crate::Config::snapshot_len_max), or takes so long at
+    /// the rate of [`Config::transfer`](crate::Config::transfer) that what follows it is no longer
+    /// there.
     pub fn offer_snapshot(&mut self, now: Instant, state: &[u8]) -> Result<(), SnapshotError> {
         let now = self.advance(now);
         let next = self.reader.next();
-        if next == Tick(0) || self.end.since(next) > FRESH_TICKS {
+        if next == Tick(0) || self.end.since(next) > KEEP_TICKS {
             return Err(SnapshotError::NotCurrent);
         }
         if !self.config.takes_snapshot(state.len()) {
             return Err(SnapshotError::TooLong);
         }
         let bytes = snapshot::write(&self.reader, &self.neutral, state);
-        self.offer(now, next, bytes.into(), None);
-        Ok(())
+        if self.offer(now, next, bytes.into(), None) {
+            Ok(())
+        } else {
+            Err(SnapshotError::TooLong)
+        }
     }
 
     /// Has the player of `seat` load a snapshot and go on from it, as one whose state went wrong;
@@ -163,7 +163,7 @@ impl<I: Input> MatchServer<I> {
             return;
         }
         let end = self.end;
-        let is_fresh = |offered: &Offered| end.since(offered.next) <= FRESH_TICKS;
+        let is_fresh = |offered: &Offered| end <= offered.last;
         if !self.snapshots.offered.as_ref().is_some_and(is_fresh) {
             self.snapshots.offered = None;
             self.want_snapshot(now);
@@ -215,7 +215,7 @@ impl<I: Input> MatchServer<I> {
         };
         let next = loaded.next;
         player.delivery = None;
-        if self.end.since(next) > CHAIN_LEN.saturating_sub(CATCH_UP_MARGIN) {
+        if self.end.since(next) > REACH {
             // It took so long that the chain has moved on.
             self.want_for(now, seat);
             return;
@@ -231,28 +231,6 @@ impl<I: Input> MatchServer<I> {
         let interval = u32::from(self.config.hash_interval.get());
         let step = next.minus(1).0.div_ceil(interval);
         self.ledger.admit_late(seat, step);
-    }
-
-    /// Takes a piece of a snapshot that a player gives.
-    pub(super) fn on_donated(&mut self, now: Instant, seat: Seat, chunk: &Chunk<'_>) {
-        let Some(donation) = &mut self.snapshots.donation else {
-            return;
-        };
-        if donation.seat != seat || donation.id != chunk.id {
-            return;
-        }
-        donation.ask_at = None;
-        donation.incoming.on_chunk(now, chunk);
-        let Some(bytes) = donation.incoming.take() else {
-            return;
-        };
-        let head = snapshot::read(&bytes, self.shape, &self.neutral);
-        let next = head.map(|(head, _)| head.next);
-        let is_current = |next: &Tick| *next <= self.end && self.end.since(*next) <= FRESH_TICKS;
-        match next.filter(is_current) {
-            Some(next) => self.offer(now, next, bytes.into(), Some(seat)),
-            None => self.pass_over(now, seat),
-        }
     }
 
     /// Whether what `seat` is said to have wrong came with a snapshot that another player gave:
@@ -276,60 +254,72 @@ impl<I: Input> MatchServer<I> {
             .push_back(ServerEvent::SnapshotRefuted { donor, seat });
         self.snapshots.offered = None;
         self.snapshots.donation = None;
-        self.snapshots.passed_over.push(donor);
+        self.snapshots.pass_over(donor);
         self.audience.forget_stock();
         self.want_for(now, seat);
         true
     }
 
-    /// Asks again, and gives up on a player who gives nothing.
-    pub(super) fn pursue_snapshots(&mut self, now: Instant) {
-        let Some(donation) = &mut self.snapshots.donation else {
-            return;
-        };
-        if donation.until <= now {
-            let seat = donation.seat;
-            self.pass_over(now, seat);
-        } else if donation.ask_at.is_some_and(|at| at <= now) {
-            donation.ask_at = Some(now);
+    /// Looks how snapshots do, a tick having been closed: ends what takes too long, and forgets how
+    /// many somebody got who has been right since.
+    pub(super) fn review_snapshots(&mut self) {
+        self.drop_late_donation();
+        let interval = u32::from(self.config.hash_interval.get());
+        for seat in (0..self.shape.seats).map(Seat) {
+            let place = self.places.get_mut(usize::from(seat.0));
+            let Some(player) = place.and_then(Place::player_mut) else {
+                continue;
+            };
+            let delivery = player.delivery.as_ref();
+            if delivery.is_some_and(|delivery| self.end.since(delivery.next) > REACH) {
+                player.delivery = None;
+                self.want_for(self.now, seat);
+            } else if player.deliveries > 0
+                && let Some(loaded) = player.loaded
+                && let Some(step) = self.ledger.last_right(seat)
+                && step.saturating_mul(interval) >= loaded.next.plus(SOUND_TICKS).0
+            {
+                player.deliveries = 0;
+                // Who gave none, or was contradicted then, may give the next.
+                self.snapshots.passed_over.clear();
+            }
         }
     }
 
-    /// Takes note that the player of `seat` is out.
-    pub(super) fn on_donor_gone(&mut self, seat: Seat) {
-        if self
-            .snapshots
-            .donation
-            .as_ref()
-            .is_some_and(|donation| donation.seat == seat)
-        {
-            self.snapshots.donation = None;
-            self.serve_snapshots(self.now);
+    /// Puts out those who wait for a snapshot and do not take it.
+    fn drop_stalled(&mut self, now: Instant) {
+        for seat in (0..self.shape.seats).map(Seat) {
+            let place = self.places.get(usize::from(seat.0));
+            let player = place.and_then(Place::player);
+            if player
+                .and_then(Player::stalls_at)
+                .is_some_and(|at| at <= now)
+            {
+                self.remove(seat, LeaveReason::Behind, CloseReason::Behind);
+            }
         }
     }
 
     pub(super) fn snapshot_timeout(&self) -> Option<Instant> {
-        let deliveries = self
-            .places
-            .iter()
-            .filter_map(|place| place.player()?.delivery.as_ref()?.outgoing.poll_timeout());
-        deliveries.chain(self.snapshots.poll_timeout()).min()
+        let players = self.places.iter().filter_map(Place::player);
+        let deliveries = players.flat_map(|player| {
+            let delivery = player.delivery.as_ref();
+            let piece = delivery.and_then(|delivery| delivery.outgoing.poll_timeout());
+            [piece, player.stalls_at()].into_iter().flatten()
+        });
+        let donation = self.snapshots.donation.as_ref();
+        let donation = donation.and_then(Donation::poll_timeout);
+        deliveries.chain(donation).min()
     }
 
     /// Writes a datagram that has to do with snapshots, and returns who shall get it.
     pub(super) fn transmit_snapshots(&mut self, now: Instant, buf: &mut Vec<u8>) -> Option<PeerId> {
         if let Some(donation) = &mut self.snapshots.donation
-            && let Some(donor) = self.places.get(usize::from(donation.seat.0))
+            && let Some(donor) = self.places.get(usize::from(donation.seat().0))
             && let Some(donor) = donor.player()
+            && donation.transmit(now, buf)
         {
-            if donation.ask_at.is_some_and(|at| at <= now) {
-                donation.ask_at = Some(now + ASK_INTERVAL);
-                write_snapshot_ask(buf, donation.id);
-                return Some(donor.peer);
-            }
-            if donation.incoming.poll_ack(now, buf) {
-                return Some(donor.peer);
-            }
+            return Some(donor.peer);
         }
         self.places.iter_mut().find_map(|place| {
             let player = place.player_mut()?;
@@ -338,71 +328,25 @@ impl<I: Input> MatchServer<I> {
         })
     }
 
-    fn offer(&mut self, now: Instant, next: Tick, bytes: Arc<[u8]>, donor: Option<Seat>) {
-        self.snapshots.offered = Some(Offered { next, bytes, donor });
-        self.serve_snapshots(now);
-    }
-
-    /// Asks the application, or the next player.
-    fn want_snapshot(&mut self, now: Instant) {
-        match self.config.snapshots {
-            SnapshotSource::Server => {
-                if !core::mem::replace(&mut self.snapshots.is_wanted, true) {
-                    self.events.push_back(ServerEvent::SnapshotWanted);
-                }
-            }
-            SnapshotSource::Players if self.snapshots.donation.is_none() => self.ask_player(now),
-            SnapshotSource::Players => {}
-        }
-    }
-
-    /// Asks the player with the fewest turns waiting; where all have been asked in vain, nobody is
-    /// left who could give one.
-    fn ask_player(&mut self, now: Instant) {
-        let passed_over = &self.snapshots.passed_over;
-        let seats = (0..=u16::MAX).map(Seat).zip(&self.places);
-        let donors = seats.filter_map(|(seat, place)| {
-            let player = place.player()?;
-            let can_give = matches!(player.standing, Standing::Playing { .. })
-                && !player.wants_snapshot
-                && player.delivery.is_none()
-                && self.ledger.is_sound(seat);
-            (can_give && !passed_over.contains(&seat)).then_some((player.lag, seat))
-        });
-        let Some((_, seat)) = donors.min() else {
-            self.snapshots.passed_over.clear();
-            self.give_up_on_snapshots();
-            return;
+    /// Gives a snapshot to all who wait for one, and for a while to others; false where it would
+    /// come too late.
+    fn offer(&mut self, now: Instant, next: Tick, bytes: Arc<[u8]>, donor: Option<Seat>) -> bool {
+        let last = self.last_start(next, bytes.len());
+        let Some(last) = last.filter(|last| self.end <= *last) else {
+            return false;
         };
-        let id = self.snapshots.id();
-        let len_max = self.config.snapshot_bytes_max(self.shape);
-        self.snapshots.donation = Some(Donation {
-            seat,
-            id,
-            incoming: Box::new(Incoming::new(Direction::Up, len_max)),
-            ask_at: Some(now),
-            until: now + DONATION_TIME,
+        self.snapshots.offered = Some(Offered {
+            next,
+            last: last.min(self.end.plus(KEEP_TICKS)),
+            bytes,
+            donor,
         });
-    }
-
-    fn pass_over(&mut self, now: Instant, seat: Seat) {
-        self.snapshots.donation = None;
-        self.snapshots.passed_over.push(seat);
         self.serve_snapshots(now);
+        true
     }
 
-    /// Nobody has a snapshot: whoever cannot do without one is put out.
-    fn give_up_on_snapshots(&mut self) {
-        for seat in (0..self.shape.seats).map(Seat) {
-            let place = self.places.get_mut(usize::from(seat.0));
-            let Some(player) = place.and_then(Place::player_mut) else {
-                continue;
-            };
-            player.wants_snapshot = false;
-            if player.standing == Standing::AwaitsSnapshot {
-                self.remove(seat, LeaveReason::Behind, CloseReason::Behind);
-            }
-        }
-        self.give_up_on_audience();
+    /// The last tick by whose close the transfer of a snapshot must have begun.
+    fn last_start(&self, next: Tick, len: usize) -> Option<Tick> {
+        last_start(next, len, &self.config.transfer, self.limits.period_nanos)
     }
 }

@@ -6,17 +6,13 @@ use wire::{Instant, Seat};
 
 use super::MatchServer;
 use super::place::{Holder, Place, Player, Standing};
-use crate::chain::CHAIN_LEN;
+use crate::chain::REACH;
 use crate::event::{CloseReason, LeaveReason, Phase, ServerEvent};
 use crate::input::Input;
 use crate::{PeerId, StartPolicy, Tick};
 
 /// Time between welcomes, give or take a quarter by lot, so that many clients do not pulse.
 const WELCOME_INTERVAL_MILLIS: u64 = 50;
-
-/// Ticks by which the chain must reach further back than what a client lacks, lest it lose it while
-/// it catches up: some 4 s at 60 Hz.
-pub(super) const CATCH_UP_MARGIN: u32 = 256;
 
 /// Turns that may wait for the simulation of a client who is in step.
 pub(super) const LAG_IN_STEP: u32 = 2;
@@ -104,8 +100,7 @@ impl<I: Input> MatchServer<I> {
 
     /// Whether somebody who lacks ticks from `next` on can be given them.
     fn is_in_reach(&self, next: Tick) -> bool {
-        let reach = CHAIN_LEN.saturating_sub(CATCH_UP_MARGIN);
-        next <= self.end && self.end.since(next) <= reach
+        next <= self.end && self.end.since(next) <= REACH
     }
 
     /// Whether all who hold a seat are ready.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use wire::{Generator, Instant};
 
 use super::MatchServer;
-use crate::audience::{Audience, SPECTATOR_REPORT_TICKS, Stage, Terms};
+use crate::audience::{Audience, Guest, SPECTATOR_REPORT_TICKS, Stage, Terms};
 use crate::event::{CloseReason, JoinError, LeaveReason, Phase, ServerEvent};
 use crate::input::Input;
 use crate::repair::RepairLimits;
@@ -79,6 +79,23 @@ impl<I: Input> MatchServer<I> {
     ///
     /// [`JoinError`]; nothing has changed then.
     pub fn watch(&mut self, now: Instant, peer: PeerId) -> Result<(), JoinError> {
+        self.let_watch(now, peer, Guest::Spectator)
+    }
+
+    /// Lets a [`RelayFan`](crate::RelayFan) watch: as [`watch`](Self::watch), but for snapshots that
+    /// it asks for, since whom it serves may need one, though itself it needs none.
+    ///
+    /// Each may cost the application one, or a player who gives it the line, though not more often
+    /// than each 5 s: it is for those whom the driver knows as fans.
+    ///
+    /// # Errors
+    ///
+    /// [`JoinError`]; nothing has changed then.
+    pub fn watch_as_fan(&mut self, now: Instant, peer: PeerId) -> Result<(), JoinError> {
+        self.let_watch(now, peer, Guest::Fan)
+    }
+
+    fn let_watch(&mut self, now: Instant, peer: PeerId, guest: Guest) -> Result<(), JoinError> {
         let now = self.advance(now);
         if self.phase == Phase::Closed {
             return Err(JoinError::Closed);
@@ -86,7 +103,7 @@ impl<I: Input> MatchServer<I> {
         if self.peers.contains_key(&peer) {
             return Err(JoinError::PeerTaken);
         }
-        self.audience.watch(now, peer)?;
+        self.audience.let_in(now, peer, guest)?;
         self.departed.remove(&peer);
         Ok(())
     }

@@ -57,6 +57,9 @@ pub(super) struct Flight {
     trip: RoundTrip,
     /// When the receiver was last heard; before that, when the first chunk was sent.
     heard: Option<Instant>,
+    /// When the first chunk was sent of which, or of another since, no arrival is known; `None` while
+    /// nothing was sent since the last arrival.
+    unanswered_from: Option<Instant>,
     /// When a chunk was last sent, or patience last ended.
     last: Instant,
     /// How often patience has ended since the receiver was heard.
@@ -117,6 +120,7 @@ impl Flight {
             tail: None,
             trip: RoundTrip::new(),
             heard: None,
+            unanswered_from: None,
             last: Instant::ZERO,
             silences: 0,
             nudges: 0,
@@ -234,6 +238,7 @@ impl Flight {
         }
         self.last = now;
         self.heard.get_or_insert(now);
+        self.unanswered_from.get_or_insert(now);
         number
     }
 
@@ -257,6 +262,11 @@ impl Flight {
         }
     }
 
+    /// Since when chunks go out and nothing that is new arrives, as far as is known.
+    pub(super) const fn unanswered_from(&self) -> Option<Instant> {
+        self.unanswered_from
+    }
+
     /// Whether all chunks are acknowledged.
     pub(super) const fn is_done(&self) -> bool {
         self.base >= self.count
@@ -269,10 +279,12 @@ impl Flight {
             return;
         };
         state.is_acked = true;
+        let (number, earlier) = (state.number, state.before);
+        self.unanswered_from = None;
         // A transmission past `latest` has not arrived: then it was the one before.
-        let arrived = match state.before {
-            None => state.number,
-            Some(earlier) if state.number > latest => earlier,
+        let arrived = match earlier {
+            None => number,
+            Some(earlier) if number > latest => earlier,
             Some(_) => return,
         };
         // It was overtaken, not lost; so may the next be.

@@ -4,15 +4,12 @@ use std::sync::Arc;
 
 use wire::Instant;
 
-use super::TransferLimits;
 use super::flight::Flight;
 use super::rate::Rate;
+use super::{STALL_TIME, TransferLimits, after};
 use crate::message::{
     CHUNK_HEAD_LEN, Chunk, ChunkAck, Direction, chunk_count, chunk_len, chunk_offset, write_chunk,
 };
-
-/// Least that a chunk's datagram may be made: a head of 16 bytes four times over, and as much again.
-const DATAGRAM_LEN_MIN: u16 = 80;
 
 /// One snapshot on its way to one receiver.
 ///
@@ -44,10 +41,11 @@ impl Outgoing {
         now: Instant,
     ) -> Option<Self> {
         let total = u32::try_from(bytes.len()).ok()?;
-        let head_len = u16::try_from(CHUNK_HEAD_LEN).unwrap_or(DATAGRAM_LEN_MIN);
-        let datagram_len = limits.datagram_len_max.max(DATAGRAM_LEN_MIN);
-        let stride = datagram_len.saturating_sub(head_len);
-        let burst = limits.burst_bytes.max(datagram_len.into());
+        let stride = limits.stride();
+        let head_len = u32::try_from(CHUNK_HEAD_LEN).unwrap_or(0);
+        let burst = limits
+            .burst_bytes
+            .max(head_len.saturating_add(stride.into()));
         Some(Self {
             direction,
             id,
@@ -91,6 +89,13 @@ impl Outgoing {
     /// rate is 0.
     pub const fn poll_timeout(&self) -> Option<Instant> {
         self.due
+    }
+
+    /// Returns when to give the receiver up, unless it says before that it has more:
+    /// [`STALL_TIME`] after something went out; `None` where all has arrived or nothing went out.
+    pub(crate) fn stalls_at(&self) -> Option<Instant> {
+        let from = self.flight.unanswered_from().filter(|_| !self.is_done())?;
+        Some(after(from, STALL_TIME))
     }
 
     /// Returns whether the receiver has the whole snapshot.

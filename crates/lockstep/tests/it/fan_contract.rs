@@ -80,7 +80,7 @@ impl ContractSubject for Branches {
         config.spectator_delay = 10;
         let mut server = MatchServer::new(config, MATCH, seeds.seed(), now).unwrap();
         server.join(now, PeerId(1), Seat(0)).unwrap();
-        server.watch(now, PeerId(2)).unwrap();
+        server.watch_as_fan(now, PeerId(2)).unwrap();
         server.watch(now, PeerId(4)).unwrap();
         server.start(now).unwrap();
         let mut group = vec![Role::Server(Box::new(server))];

@@ -37,6 +37,7 @@ mod replay;
 mod rollback;
 mod rollback_world;
 mod sections;
+mod snapshot_bounds;
 mod snapshots;
 mod spectators;
 mod standing;

@@ -217,21 +217,58 @@ fn a_stall_is_put_down_to_link_or_server() {
     assert!(late > outage / 2 && late < outage * 2, "{late:?}");
 }
 
+/// Who was named as slow, and with what, and who keeps up again.
+fn slow(world: &World<u16>) -> Vec<(Seat, Option<SlowCause>)> {
+    let events = world.server_events.iter();
+    let slow = events.filter_map(|event| {
+        if let ServerEvent::Slow { seat, cause, .. } = event {
+            Some((*seat, Some(*cause)))
+        } else if let ServerEvent::Recovered { seat, .. } = event {
+            Some((*seat, None))
+        } else {
+            None
+        }
+    });
+    slow.collect()
+}
+
+#[test]
+fn a_player_for_whom_ticks_wait_is_named_as_slow() {
+    let mut world = world(Seed::from_number(14), ClosePolicy::WaitAll { cap: CAP }, 0);
+    // Each of its ticks takes longer than the server's, by more than it can make up.
+    world.players[3].drift_ppm = -60_000;
+    world.links[3].jitter = Duration::ZERO;
+    world.run_for(Duration::from_secs(13));
+    assert!(world.server.stats().ticks_delayed > 400);
+    assert_eq!(missed(&world), []);
+    assert_eq!(slow(&world), [(Seat(3), Some(SlowCause::Link))]);
+}
+
+#[test]
+fn a_silent_player_is_named_also_where_ticks_wait_for_ever() {
+    let close = ClosePolicy::WaitAll { cap: Duration::MAX };
+    let mut world = world(Seed::from_number(15), close, 0);
+    world.run(120);
+    let outage = Duration::from_secs(6);
+    world.outages.push((3, world.now, world.now + outage));
+    world.run_for(Duration::from_millis(900));
+    assert_eq!(slow(&world), []);
+    world.run_for(Duration::from_millis(400));
+    let named = (Seat(3), Some(SlowCause::Link));
+    assert_eq!(slow(&world), [named], "no tick closes, and it is named");
+    let closed = world.server.ticks_closed();
+    world.run_for(Duration::from_secs(4));
+    assert_eq!(world.server.ticks_closed(), closed);
+    assert_eq!(slow(&world), [named], "once");
+    // Then all goes on, and it keeps up.
+    world.run_for(Duration::from_secs(13));
+    assert!(world.server.ticks_closed() > closed + 700);
+    assert_eq!(slow(&world), [named, (Seat(3), None)]);
+    assert_agreement(&world);
+}
+
 #[test]
 fn a_slow_player_is_named_with_what_is_slow() {
-    let slow = |world: &World<u16>| {
-        let events = world.server_events.iter();
-        let slow = events.filter_map(|event| {
-            if let ServerEvent::Slow { seat, cause, .. } = event {
-                Some((*seat, Some(*cause)))
-            } else if let ServerEvent::Recovered { seat, .. } = event {
-                Some((*seat, None))
-            } else {
-                None
-            }
-        });
-        slow.collect::<Vec<_>>()
-    };
     let clock = ClosePolicy::Clock {
         grace: Duration::ZERO,
     };

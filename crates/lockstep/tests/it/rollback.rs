@@ -222,7 +222,10 @@ fn sim_ls_12_a_desync_is_named_by_tick_and_section_and_predictions_raise_no_alar
         let policy =
             [SavePolicy::Dense, SavePolicy::Sparse][usize::from(generator.chance(500_000))];
         let clients = [client(8, policy), client(8, policy), client(8, policy)];
-        let mut world = RollbackWorld::new(seed, delayed(7), &clients, Link::lossy(3));
+        let interval = [1, 8][usize::from(generator.chance(500_000))];
+        let mut config = delayed(7);
+        config.hash_interval = u8::try_from(interval).unwrap().try_into().unwrap();
+        let mut world = RollbackWorld::new(seed, config, &clients, Link::lossy(3));
         world.run(100);
         world.assert_final(100);
         let flipped = world.players[victim].rollback.game().at + tick;
@@ -240,7 +243,8 @@ fn sim_ls_12_a_desync_is_named_by_tick_and_section_and_predictions_raise_no_alar
             })
             .collect();
         let seat = Seat(u16::try_from(victim).unwrap());
-        assert_eq!(desyncs, [(Tick(flipped), vec![seat])]);
+        let step = flipped.next_multiple_of(interval);
+        assert_eq!(desyncs, [(Tick(step), vec![seat])]);
         let found = world.server_events.iter().find_map(|event| {
             if let ServerEvent::Divergence {
                 seat,
@@ -382,5 +386,21 @@ fn early_inputs_never_make_a_datagram_too_long() {
         for player in &world.players {
             assert_eq!(player.states[..200], world.players[0].states[..200]);
         }
+    }
+}
+
+#[test]
+fn hashes_between_hash_steps_are_asked_for_where_they_are_kept() {
+    for (kept, is_wanted) in [(1_024, true), (0, false)] {
+        let mut client = dense(8);
+        client.hashes_kept = kept;
+        let mut config = delayed(7);
+        config.hash_interval = 8.try_into().unwrap();
+        let link = Link::perfect();
+        let mut world = RollbackWorld::new(Seed::from_number(3), config, &[client], link);
+        world.run(60);
+        let machine = world.players[0].machine();
+        assert_eq!(machine.wants_hash(Tick(43)), is_wanted);
+        assert!(machine.wants_hash(Tick(40)));
     }
 }

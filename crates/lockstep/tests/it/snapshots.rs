@@ -3,8 +3,8 @@
 use core::time::Duration;
 
 use lockstep::{
-    ClientEvent, CloseReason, Recovery, ServerEvent, SnapshotError, SnapshotSource, StartPolicy,
-    StateHasher, Tick,
+    ClientEvent, CloseReason, Config, Recovery, ServerEvent, SnapshotError, SnapshotSource,
+    StartPolicy, StateHasher, Tick,
 };
 use netsim::{for_each_seed, test_site};
 use wire::{Seat, Seed};
@@ -12,18 +12,18 @@ use wire::{Seat, Seed};
 use crate::world::{Link, MATCH, World, config, pad};
 
 /// Ticks after which the chain does not reach back to the first.
-const LATE: u32 = 1_100;
+pub(crate) const LATE: u32 = 1_100;
 
 /// Longest state of a snapshot here.
 const LEN_MAX: u32 = 1 << 20;
 
 /// A match whose players, and maybe server, give and load snapshots.
-struct Crowd {
-    world: World<u16>,
+pub(crate) struct Crowd {
+    pub(crate) world: World<u16>,
     /// The server's own game, if it simulates.
     state: Option<u64>,
     /// Bytes of a snapshot besides the state.
-    ballast: usize,
+    pub(crate) ballast: usize,
     /// Server events that were looked at.
     seen: usize,
     /// Events of each player that were looked at.
@@ -32,17 +32,25 @@ struct Crowd {
     owed: (bool, Vec<bool>),
     /// Whose snapshots are wrong.
     liar: Option<usize>,
+    /// Who is asked for snapshots and gives none.
+    pub(crate) miser: Option<usize>,
     /// First tick that each player has of its own.
-    begun: Vec<usize>,
+    pub(crate) begun: Vec<usize>,
 }
 
 impl Crowd {
     fn new(seed: Seed, source: SnapshotSource, recovery: Recovery, link: Link) -> Self {
         let mut config = config(4);
-        config.start = StartPolicy::ByHand;
         config.snapshots = source;
         config.recovery = recovery;
         config.snapshot_len_max = LEN_MAX;
+        Self::with_config(seed, config, link)
+    }
+
+    /// A match of four, of whom the last is not there.
+    pub(crate) fn with_config(seed: Seed, mut config: Config, link: Link) -> Self {
+        let source = config.snapshots;
+        config.start = StartPolicy::ByHand;
         let mut world = World::seeded(seed, config, link, pad);
         world.keep_out(3);
         world.run_for(Duration::from_millis(300));
@@ -55,24 +63,25 @@ impl Crowd {
             heard: vec![0; 4],
             owed: (false, vec![false; 4]),
             liar: None,
+            miser: None,
             begun: vec![0; 4],
         }
     }
 
-    fn run(&mut self, ticks: u32) {
+    pub(crate) fn run(&mut self, ticks: u32) {
         while self.world.server.ticks_closed() < ticks {
             self.step();
         }
     }
 
-    fn run_for(&mut self, span: Duration) {
+    pub(crate) fn run_for(&mut self, span: Duration) {
         let end = self.world.now + span;
         while self.world.now < end {
             self.step();
         }
     }
 
-    fn step(&mut self) {
+    pub(crate) fn step(&mut self) {
         self.world.step();
         self.simulate();
         while let Some(event) = self.world.server_events.get(self.seen) {
@@ -117,7 +126,10 @@ impl Crowd {
 
     fn give(&mut self, player: usize) {
         let machine = &mut self.world.players[player];
-        if machine.states.is_empty() || !core::mem::take(&mut self.owed.1[player]) {
+        if machine.states.is_empty()
+            || self.miser == Some(player)
+            || !core::mem::take(&mut self.owed.1[player])
+        {
             return;
         }
         let lie = u64::from(self.liar == Some(player));
@@ -151,7 +163,7 @@ impl Crowd {
         self.begun[index] = first;
     }
 
-    fn assert_agreement(&self) {
+    pub(crate) fn assert_agreement(&self) {
         let longest = self.world.players[..3]
             .iter()
             .max_by_key(|p| p.states.len());
@@ -162,7 +174,7 @@ impl Crowd {
         }
     }
 
-    fn count(&self, is_it: impl Fn(&ServerEvent) -> bool) -> usize {
+    pub(crate) fn count(&self, is_it: impl Fn(&ServerEvent) -> bool) -> usize {
         self.world
             .server_events
             .iter()
@@ -170,7 +182,7 @@ impl Crowd {
             .count()
     }
 
-    fn entered(&self) -> Option<Tick> {
+    pub(crate) fn entered(&self) -> Option<Tick> {
         self.world.server_events.iter().find_map(|event| {
             if let ServerEvent::Entered {
                 seat: Seat(3),
@@ -191,7 +203,7 @@ fn snapshot(state: u64, ballast: usize) -> Vec<u8> {
     bytes
 }
 
-fn is_desync(event: &ServerEvent) -> bool {
+pub(crate) fn is_desync(event: &ServerEvent) -> bool {
     matches!(event, ServerEvent::Desync { .. })
 }
 

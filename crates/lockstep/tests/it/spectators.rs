@@ -257,6 +257,8 @@ fn whoever_leaves_is_gone_and_no_snapshot_means_no_late_watching() {
     tree.assert_saw(late, LATE + 460);
 }
 
+type LetIn = fn(&mut MatchServer<u16>, Instant, PeerId) -> Result<(), JoinError>;
+
 /// A server without players, and `count` spectators whose words are canned.
 struct Hall {
     server: MatchServer<u16>,
@@ -267,6 +269,11 @@ struct Hall {
 
 impl Hall {
     fn new(count: u32) -> Self {
+        Self::with(count, MatchServer::watch)
+    }
+
+    /// Whom `let_in` lets in.
+    fn with(count: u32, let_in: LetIn) -> Self {
         let now = Instant::from_millis(1);
         let mut config = config(8);
         config.spectators_max = count;
@@ -274,7 +281,7 @@ impl Hall {
         let mut server = MatchServer::new(config, MATCH, Seed::from_number(1), now).unwrap();
         server.start(now).unwrap();
         for peer in 0..count {
-            server.watch(now, PeerId(100 + peer)).unwrap();
+            let_in(&mut server, now, PeerId(100 + peer)).unwrap();
             let arrival = Arrival::from(PeerId(100 + peer));
             server.handle_datagram(now, arrival, &mut [0x01, 2, 0, 0, 0, 0]);
         }
@@ -336,7 +343,7 @@ fn ls_9_a_spectator_costs_some_200_bytes() {
 
 #[test]
 fn ls_10_hostile_words_of_spectators_cost_bounded_memory_and_eight_transfers() {
-    let mut hall = Hall::new(64);
+    let mut hall = Hall::with(64, MatchServer::watch_as_fan);
     hall.run(LATE);
     let now = hall.now;
     // All claim to have come anew, and ask for a snapshot as often as they can.
@@ -370,4 +377,49 @@ fn ls_10_hostile_words_of_spectators_cost_bounded_memory_and_eight_transfers() {
     while hall.server.poll_event().is_some() {}
     let bytes = held() - before;
     assert!(bytes < 8 * 70_000 + 20_000, "{bytes}");
+}
+
+#[test]
+fn ls_10_a_spectator_that_needs_no_snapshot_is_given_none() {
+    let mut config = config(2);
+    config.snapshots = lockstep::SnapshotSource::Players;
+    let mut tree = Tree::new(Seed::from_number(8), config, Link::perfect());
+    let node = tree.watch(SERVER);
+    tree.run(300);
+    // It asks as a fan does, each second.
+    let arrival = Arrival::from(peer(node));
+    for second in 1..=12 {
+        tree.server.handle_datagram(tree.now, arrival, &mut [0x0b]);
+        tree.run(300 + 60 * second);
+    }
+    let wanted = ClientEvent::SnapshotWanted;
+    for player in 1..=2 {
+        assert!(!tree.viewer(player).events.contains(&wanted), "{player}");
+    }
+    let stats = tree.server.stats().spectators;
+    assert_eq!((stats.snapshots_begun, stats.dropped_malformed), (0, 12));
+    tree.assert_saw(node, 1_000);
+}
+
+#[test]
+fn ls_14_eight_spectators_who_take_no_snapshot_hold_up_no_ninth() {
+    let mut tree = Tree::new(Seed::from_number(9), config(2), Link::perfect());
+    tree.ballast = 500_000;
+    tree.run(LATE);
+    let silent: Vec<_> = (0..8).map(|_| tree.watch(SERVER)).collect();
+    while tree.server.stats().spectators.snapshots_begun < 8 {
+        tree.step();
+    }
+    tree.run_for(Duration::from_millis(200));
+    silent
+        .iter()
+        .for_each(|node| tree.nodes[*node].is_paused = true);
+    let other = tree.watch(SERVER);
+    // 5 s of silence, and the transfer.
+    tree.run_for(Duration::from_millis(6_500));
+    tree.assert_saw(other, tree.server.ticks_closed() - 20);
+    let mut gone = left(&tree);
+    gone.sort_by_key(|(peer, _)| peer.0);
+    let behind = silent.iter().map(|node| (peer(*node), LeaveReason::Behind));
+    assert_eq!(gone, behind.collect::<Vec<_>>());
 }

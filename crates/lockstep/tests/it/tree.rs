@@ -130,7 +130,10 @@ impl Tree {
 
     pub(crate) fn let_watch(&mut self, parent: usize, node: usize) {
         let (now, peer) = (self.now, peer(node));
-        if parent == SERVER {
+        let is_fan = matches!(self.nodes[node].role, Role::Fan(..));
+        if parent == SERVER && is_fan {
+            self.server.watch_as_fan(now, peer).unwrap();
+        } else if parent == SERVER {
             self.server.watch(now, peer).unwrap();
         } else {
             self.as_fan(parent).watch(now, peer).unwrap();

@@ -1,0 +1,231 @@
+use core::num::NonZeroU8;
+
+use wire::{MatchId, Seed};
+
+use super::*;
+use crate::bundle::Shape;
+use crate::message::{Direction, Mode, decode_chunk};
+use crate::snapshot::KEEP_TICKS;
+use crate::transfer::Incoming;
+use crate::{Input, InputDelay};
+
+const PEER: PeerId = PeerId(7);
+
+const SHAPE: Shape = Shape {
+    seats: 1,
+    width: u16::WIDTH,
+};
+
+/// An audience of one, and what of a match it is shown.
+struct Room {
+    audience: Audience,
+    chain: Chain,
+    begin: Tick,
+    end: Tick,
+    now: Instant,
+    stats: SpectatorStats,
+    /// The receiver of what the one is sent.
+    incoming: Incoming,
+    /// Snapshots that arrived, by their first byte.
+    whole: Vec<u8>,
+    /// Datagrams with turns.
+    turns: usize,
+}
+
+impl Room {
+    fn new(rate_bytes_per_s: u32) -> Self {
+        let transfer = TransferLimits {
+            rate_bytes_per_s,
+            ..TransferLimits::default()
+        };
+        let limits = RepairLimits {
+            ticks: 4,
+            period_nanos: 16_666_666,
+            report_ticks: SPECTATOR_REPORT_TICKS.into(),
+            len_max: 1_000,
+            len_small: 0,
+            burst: 64_000,
+            gain: 1_200,
+        };
+        let terms = Terms {
+            feeds_max: 10,
+            ready_timeout: Duration::from_secs(30),
+            transfer,
+            limits,
+        };
+        let mut audience = Audience::new(terms, &mut Seed::from_number(1).generator(0));
+        audience.set_welcome(Welcome {
+            mode: Mode::Clock,
+            shape: SHAPE,
+            seat: None,
+            period_nanos: 16_666_666,
+            input_delay: InputDelay::DEFAULT,
+            repair: 4,
+            hash_interval: NonZeroU8::MIN,
+            match_id: MatchId([7; 16]),
+        });
+        Self {
+            audience,
+            chain: Chain::new(SHAPE),
+            begin: Tick(0),
+            end: Tick(0),
+            now: Instant::from_millis(1),
+            stats: SpectatorStats::default(),
+            incoming: Incoming::new(Direction::Down, 1 << 20),
+            whole: Vec::new(),
+            turns: 0,
+        }
+    }
+
+    fn say(&mut self, datagram: &[u8]) {
+        let stage = Stage {
+            chain: &self.chain,
+            begin: self.begin,
+            end: self.end,
+        };
+        let said = (PEER, datagram);
+        let (now, stats) = (self.now, &mut self.stats);
+        assert!(self.audience.on_datagram(now, &stage, said, stats));
+    }
+
+    /// Shows all before `end`, of which nothing changes.
+    fn show(&mut self, end: u32) {
+        let shown = self.end;
+        self.end = Tick(end);
+        for tick in shown.0.max(end.saturating_sub(CHAIN_LEN))..end {
+            self.chain.put(Tick(tick), &[0x20]);
+        }
+        let stage = Stage {
+            chain: &self.chain,
+            begin: self.begin,
+            end: self.end,
+        };
+        let stats = &mut self.stats;
+        self.audience.on_shown(self.now, &stage, shown, stats);
+        // It has all of it, as it says.
+        let [.., high, low] = end.to_be_bytes();
+        self.say(&[0x02, high, low, 0x70]);
+    }
+
+    fn stock(&mut self, next: u32, byte: u8) {
+        self.audience.stock(Tick(next), vec![byte; 50_000].into());
+    }
+
+    /// Lets `span` pass, in which what is sent arrives, and is answered.
+    fn run_for(&mut self, span: Duration) {
+        let end = self.now + span;
+        while self.now < end {
+            self.now += Duration::from_millis(5);
+            let mut generator = Seed::from_number(2).generator(0);
+            self.audience.on_timeout(self.now, &mut generator);
+            self.exchange();
+        }
+    }
+
+    fn exchange(&mut self) {
+        let mut buf = Vec::new();
+        loop {
+            buf.clear();
+            let stage = Stage {
+                chain: &self.chain,
+                begin: self.begin,
+                end: self.end,
+            };
+            let stats = &mut self.stats;
+            let sent = self.audience.transmit(self.now, &stage, &mut buf, stats);
+            if sent.is_none() {
+                break;
+            }
+            if let Ok(chunk) = decode_chunk(&buf, Direction::Down) {
+                self.incoming.on_chunk(self.now, &chunk);
+                let whole = self.incoming.take();
+                self.whole.extend(whole.map(|bytes| bytes[0]));
+            } else {
+                self.turns += usize::from(buf[0] == 0x82);
+            }
+        }
+        buf.clear();
+        while self.incoming.poll_ack(self.now, &mut buf) {
+            let ack = core::mem::take(&mut buf);
+            self.say(&ack);
+        }
+    }
+}
+
+const READY_AT_0: [u8; 6] = [0x01, 2, 0, 0, 0, 0];
+
+const ASK: [u8; 1] = [0x0b];
+
+#[test]
+fn a_snapshot_under_way_to_a_fan_makes_room_for_a_newer_one_that_it_needs() {
+    let mut room = Room::new(50_000);
+    room.audience.watch(room.now, PEER).unwrap();
+    room.say(&READY_AT_0);
+    room.show(100);
+    // For those whom it serves.
+    room.say(&ASK);
+    room.stock(90, 1);
+    room.show(101);
+    room.run_for(Duration::from_millis(400));
+    assert_eq!((room.stats.snapshots_begun, room.whole.len()), (1, 0));
+    // All that is shown from now on lies past what it has.
+    (room.begin, room.end) = (Tick(3_000), Tick(3_000));
+    room.stock(3_000, 2);
+    let stage = Stage {
+        chain: &room.chain,
+        begin: room.begin,
+        end: room.end,
+    };
+    room.audience.begin_anew(&stage);
+    room.show(3_001);
+    room.run_for(Duration::from_secs(3));
+    assert_eq!(room.whole, [2]);
+    assert_eq!(room.audience.feeds[0].standing, Standing::Watching);
+    assert!(
+        room.audience.serving.poll_timeout().is_none(),
+        "all is done"
+    );
+    let turns = room.turns;
+    room.show(3_002);
+    room.exchange();
+    assert!(room.turns > turns);
+}
+
+#[test]
+fn a_snapshot_that_came_late_is_given_to_all_who_wait_and_to_others_for_a_while() {
+    let mut room = Room::new(1_250_000);
+    room.audience.watch(room.now, PEER).unwrap();
+    room.say(&READY_AT_0);
+    room.show(1_000);
+    room.say(&ASK);
+    // It took 300 ticks to come.
+    room.stock(700, 1);
+    room.show(1_001);
+    room.run_for(Duration::from_millis(100));
+    assert_eq!(room.whole, [1]);
+    let wants = |room: &Room| {
+        let stage = Stage {
+            chain: &room.chain,
+            begin: room.begin,
+            end: room.end,
+        };
+        room.audience.wants_snapshot(&stage)
+    };
+    // 256 ticks later it is given no more: 50 kB would arrive in time still.
+    room.audience.feeds[0].snapshot_from = Instant::ZERO;
+    room.show(1_001 + KEEP_TICKS);
+    room.say(&ASK);
+    assert!(!wants(&room));
+    room.run_for(Duration::from_millis(100));
+    assert_eq!(room.whole, [1, 1]);
+    room.audience.feeds[0].snapshot_from = Instant::ZERO;
+    room.show(1_002 + KEEP_TICKS);
+    room.say(&ASK);
+    assert!(wants(&room));
+    // One that would come too late is not sent at all.
+    room.stock(400, 2);
+    room.show(1_003 + KEEP_TICKS);
+    room.run_for(Duration::from_millis(100));
+    assert_eq!(room.whole, [1, 1]);
+    assert!(wants(&room));
+}

@@ -1,0 +1,167 @@
+//! How long a snapshot may be and may take, and how often it is given.
+
+use core::time::Duration;
+
+use lockstep::{
+    ClientEvent, CloseReason, Config, LeaveReason, Recovery, ServerEvent, SnapshotError,
+    SnapshotSource, Tick,
+};
+use wire::{Seat, Seed};
+
+use crate::snapshots::{Crowd, LATE, is_desync};
+use crate::world::{Link, config};
+
+/// A match of four whose snapshots come from `source`, and as few things as can be set otherwise.
+fn given_by(source: SnapshotSource) -> Config {
+    let mut config = config(4);
+    config.snapshots = source;
+    config
+}
+
+#[test]
+fn ls_14_the_longest_snapshot_that_defaults_allow_arrives() {
+    for source in [SnapshotSource::Server, SnapshotSource::Players] {
+        let config = given_by(source);
+        let len = usize::try_from(config.snapshot_len_max).unwrap();
+        let mut crowd = Crowd::with_config(Seed::from_number(20), config, Link::lossy(2));
+        crowd.ballast = len - 8;
+        crowd.run(LATE);
+        crowd.world.join_anew(3);
+        crowd.run(LATE + 1_100);
+        assert!(crowd.entered().is_some(), "{source:?}: {len} bytes");
+        crowd.assert_agreement();
+        let wanted = crowd.count(|event| *event == ServerEvent::SnapshotWanted);
+        assert_eq!(
+            wanted,
+            usize::from(source == SnapshotSource::Server),
+            "once"
+        );
+        assert_eq!(crowd.count(is_desync), 0);
+    }
+}
+
+#[test]
+fn a_snapshot_that_would_come_too_late_is_refused() {
+    let mut config = given_by(SnapshotSource::Server);
+    config.transfer.rate_bytes_per_s = 100_000;
+    let mut crowd = Crowd::with_config(Seed::from_number(21), config, Link::perfect());
+    crowd.run(100);
+    let now = crowd.world.now;
+    let server = &mut crowd.world.server;
+    // 768 ticks are 12.8 s, in which 1.28 MB go out; one datagram in nine may be lost.
+    let long = vec![0; 1_200_000];
+    assert_eq!(
+        server.offer_snapshot(now, &long),
+        Err(SnapshotError::TooLong)
+    );
+    assert_eq!(server.offer_snapshot(now, &long[..1_000_000]), Ok(()));
+}
+
+#[test]
+fn a_player_whose_snapshot_would_come_too_late_is_asked_no_longer() {
+    let mut config = given_by(SnapshotSource::Players);
+    config.transfer.rate_bytes_per_s = 100_000;
+    let mut crowd = Crowd::with_config(Seed::from_number(22), config, Link::perfect());
+    crowd.ballast = 1_200_000;
+    crowd.run(LATE);
+    crowd.world.join_anew(3);
+    // All three are known to be of no use with the first piece of each.
+    crowd.run_for(Duration::from_secs(1));
+    let closed = ClientEvent::Closed(CloseReason::Behind);
+    assert_eq!(crowd.world.players[3].events.last(), Some(&closed));
+}
+
+fn is_behind(event: &ServerEvent) -> bool {
+    matches!(
+        event,
+        ServerEvent::Left {
+            seat: Seat(3),
+            reason: LeaveReason::Behind,
+            ..
+        }
+    )
+}
+
+#[test]
+fn ls_14_a_newcomer_who_takes_no_snapshot_loses_its_seat() {
+    let config = given_by(SnapshotSource::Server);
+    let mut crowd = Crowd::with_config(Seed::from_number(23), config, Link::perfect());
+    crowd.ballast = 1_000_000;
+    crowd.run(LATE);
+    crowd.world.join_anew(3);
+    crowd.run_for(Duration::from_millis(300));
+    crowd.world.players[3].is_paused = true;
+    crowd.run_for(Duration::from_millis(4_500));
+    assert_eq!(crowd.count(is_behind), 0);
+    crowd.run_for(Duration::from_secs(1));
+    assert_eq!(crowd.count(is_behind), 1);
+    // The seat is another's.
+    crowd.world.join_anew(3);
+    crowd.run_for(Duration::from_secs(4));
+    assert!(crowd.entered().is_some());
+    crowd.assert_agreement();
+}
+
+#[test]
+fn ls_14_a_snapshot_that_takes_too_long_is_sent_four_times_and_no_more() {
+    let mut config = given_by(SnapshotSource::Server);
+    config.transfer.rate_bytes_per_s = 100_000;
+    let mut crowd = Crowd::with_config(Seed::from_number(24), config, Link::perfect());
+    crowd.ballast = 1_000_000;
+    // 10 s for all of it, and half is lost.
+    crowd.world.links[3].loss = 500_000;
+    crowd.run(LATE);
+    crowd.world.join_anew(3);
+    crowd.run_for(Duration::from_secs(50));
+    assert_eq!(crowd.count(is_behind), 0);
+    crowd.run_for(Duration::from_secs(4));
+    assert_eq!(crowd.count(is_behind), 1);
+    let closed = ClientEvent::Closed(CloseReason::Behind);
+    assert_eq!(crowd.world.players[3].events.last(), Some(&closed));
+}
+
+#[test]
+fn ls_12_whoever_goes_wrong_again_and_again_is_given_a_state_each_time() {
+    let mut config = given_by(SnapshotSource::Players);
+    config.recovery = Recovery::Reload;
+    let mut crowd = Crowd::with_config(Seed::from_number(25), config, Link::lossy(1));
+    crowd.run(200);
+    for round in 1..=6 {
+        let wrong = crowd.world.server.ticks_closed() + 20;
+        crowd.world.players[1].diverges_at = Some(Tick(wrong));
+        crowd.run(wrong + 780);
+        assert_eq!(crowd.count(is_desync), round);
+        assert!(crowd.begun[1] > usize::try_from(wrong).unwrap(), "{round}");
+    }
+    crowd.assert_agreement();
+}
+
+#[test]
+fn who_gave_no_snapshot_once_is_asked_again_when_one_has_proved_right() {
+    let asked = |crowd: &Crowd, player: usize| {
+        let events = crowd.world.players[player].events.iter();
+        events
+            .filter(|event| **event == ClientEvent::SnapshotWanted)
+            .count()
+    };
+    let config = given_by(SnapshotSource::Players);
+    let mut crowd = Crowd::with_config(Seed::from_number(26), config, Link::perfect());
+    // The one who is asked first: all have no turns waiting.
+    crowd.miser = Some(0);
+    crowd.run(LATE);
+    crowd.world.join_anew(3);
+    crowd.run_for(Duration::from_secs(14));
+    assert_eq!((asked(&crowd, 0), asked(&crowd, 1)), (1, 1));
+    assert!(crowd.entered().is_some());
+    crowd.run_for(Duration::from_secs(11));
+    crowd.miser = None;
+    crowd
+        .world
+        .server
+        .leave(crowd.world.now, crate::world::peer(3));
+    crowd.run_for(Duration::from_secs(1));
+    crowd.world.join_anew(3);
+    crowd.run_for(Duration::from_secs(4));
+    assert_eq!((asked(&crowd, 0), asked(&crowd, 1)), (2, 1));
+    crowd.assert_agreement();
+}
