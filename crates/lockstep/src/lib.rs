@@ -9,6 +9,7 @@ mod chain;
 pub mod checksum;
 mod client_peer;
 mod config;
+mod costs;
 pub mod delta;
 mod divergence;
 mod event;
