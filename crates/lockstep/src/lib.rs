@@ -10,6 +10,7 @@ pub mod checksum;
 mod client_peer;
 mod commitment;
 mod config;
+mod costs;
 pub mod delta;
 mod divergence;
 mod event;

@@ -4,6 +4,7 @@ use core::time::Duration;
 
 use wire::Instant;
 
+use crate::costs::Costs;
 use crate::saves::Saves;
 use crate::stepper::WINDOW_MAX;
 use crate::{Sim, StateHasher, Step, Steps, Tick};
@@ -39,6 +40,7 @@ pub struct Rollback<S: Sim, M> {
     /// Hash after tick `t`, as simulated last, at place `t % hashes.len()`: more than there are
     /// ticks that are simulated and not final. Empty until the match is known.
     hashes: Vec<StateHasher>,
+    costs: Costs,
 }
 
 impl<S: Sim, M: Steps<Input = S::Input>> Rollback<S, M> {
@@ -58,6 +60,7 @@ impl<S: Sim, M: Steps<Input = S::Input>> Rollback<S, M> {
             saves: Saves::new(count),
             settled: Tick(0),
             hashes: Vec::new(),
+            costs: Costs::default(),
         }
     }
 
@@ -67,12 +70,52 @@ impl<S: Sim, M: Steps<Input = S::Input>> Rollback<S, M> {
     /// At most a window and the ticks that have arrived are simulated, and up to three windows
     /// again.
     pub fn run(&mut self, now: Instant) -> Option<Instant> {
+        self.run_by(now, || None)
+    }
+
+    /// As [`run`](Self::run), and measures what saves and steps take for
+    /// [`SavePolicy::Auto`](crate::SavePolicy::Auto).
+    ///
+    /// `clock` is a time that goes forward, as `Instant::elapsed` of the standard library's tells;
+    /// it is asked twice for each save and each step.
+    ///
+    /// ```no_run
+    /// # use lockstep::{ClientPeer, Rollback, Sim};
+    /// # fn frame<S: Sim<Input = u16>>(
+    /// #     now: wire::Instant,
+    /// #     started: std::time::Instant,
+    /// #     rollback: &mut Rollback<S, ClientPeer<u16>>,
+    /// # ) {
+    /// rollback.run_measured(now, || started.elapsed());
+    /// # }
+    /// ```
+    pub fn run_measured(
+        &mut self,
+        now: Instant,
+        mut clock: impl FnMut() -> Duration,
+    ) -> Option<Instant> {
+        let until = self.run_by(now, || Some(clock()));
+        if let Some((save, step)) = self.costs.tell() {
+            self.set_costs(save, step);
+        }
+        until
+    }
+
+    fn run_by(
+        &mut self,
+        now: Instant,
+        mut clock: impl FnMut() -> Option<Duration>,
+    ) -> Option<Instant> {
         loop {
             match self.steps.next_step(now) {
                 Step::Wait { until } => return until,
                 Step::Save(tick) => {
                     if let Some(place) = self.saves.place(tick) {
+                        let from = clock();
                         self.game.save(place);
+                        if let (Some(from), Some(to)) = (from, clock()) {
+                            self.costs.on_save(from, to);
+                        }
                     }
                 }
                 Step::Load(tick) => {
@@ -83,9 +126,12 @@ impl<S: Sim, M: Steps<Input = S::Input>> Rollback<S, M> {
                     }
                 }
                 Step::Advance { turn, is_last } => {
-                    let tick = turn.tick();
+                    let (tick, from) = (turn.tick(), clock());
                     self.game.step(&turn);
                     self.on_stepped(tick);
+                    if let (Some(from), Some(to)) = (from, clock()) {
+                        self.costs.on_step(from, to);
+                    }
                     if is_last {
                         self.report(tick);
                     }
@@ -96,7 +142,8 @@ impl<S: Sim, M: Steps<Input = S::Input>> Rollback<S, M> {
     }
 
     /// Takes what one save and one step of the game take, as measured on this machine, for
-    /// [`SavePolicy::Auto`](crate::SavePolicy::Auto). Their ratio counts; averages do best.
+    /// [`SavePolicy::Auto`](crate::SavePolicy::Auto); [`run_measured`](Self::run_measured) does it for
+    /// you. Their ratio counts; averages do best.
     pub fn set_costs(&mut self, save: Duration, step: Duration) {
         self.steps.set_costs(save, step);
     }

@@ -214,6 +214,24 @@ fn costs_told_before_the_match_choose_what_is_saved() {
 }
 
 #[test]
+fn costs_measured_while_it_runs_choose_what_is_saved() {
+    let saves = |save: u64, step: u64| {
+        let auto = client(10, SavePolicy::Auto);
+        let seed = Seed::from_number(8);
+        let mut world = RollbackWorld::new(seed, delayed(7), &[auto.clone(), auto], quiet(50));
+        for player in &mut world.players {
+            let costs = (Duration::from_micros(save), Duration::from_micros(step));
+            player.rollback.game_mut().costs = Some(costs);
+        }
+        world.run(900);
+        world.assert_final(900);
+        world.players[0].machine().stats().saves
+    };
+    let (cheap, dear) = (saves(1, 10), saves(100, 1));
+    assert!(cheap > 3 * dear, "{cheap} {dear}");
+}
+
+#[test]
 fn sim_ls_12_a_desync_is_named_by_tick_and_section_and_predictions_raise_no_alarm() {
     for_each_seed(&test_site!(), 8, |seed| {
         let mut generator = seed.generator(78);

@@ -1,6 +1,8 @@
 //! One server and games with rollback over lossy links, in virtual time, from one seed.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
+use std::rc::Rc;
 
 use core::time::Duration;
 
@@ -21,6 +23,16 @@ pub(crate) struct Game {
     pub(crate) at: u32,
     /// Goes wrong in the step of this tick, each time it is made.
     pub(crate) diverges_at: Option<u32>,
+    /// What a save and a step take, where that is measured, and all that they took.
+    pub(crate) costs: Option<(Duration, Duration)>,
+    pub(crate) spent: Rc<Cell<Duration>>,
+}
+
+impl Game {
+    fn spend(&self, of: fn((Duration, Duration)) -> Duration) {
+        let cost = self.costs.map(of).unwrap_or_default();
+        self.spent.set(self.spent.get() + cost);
+    }
 }
 
 impl Sim for Game {
@@ -38,10 +50,12 @@ impl Sim for Game {
         }
         self.state = hasher.finish() ^ u64::from(self.diverges_at == Some(self.at));
         self.at += 1;
+        self.spend(|(_, step)| step);
     }
 
     fn save(&self, into: &mut (u64, u32)) {
         *into = (self.state, self.at);
+        self.spend(|(save, _)| save);
     }
 
     fn load(&mut self, from: &(u64, u32)) {
@@ -367,7 +381,13 @@ impl RollbackWorld {
         if is_boundary {
             machine.handle_timeout(now);
         }
-        player.rollback.run(now);
+        let game = player.rollback.game();
+        if game.costs.is_some() {
+            let spent = Rc::clone(&game.spent);
+            player.rollback.run_measured(now, || spent.get());
+        } else {
+            player.rollback.run(now);
+        }
         if is_boundary && let Some(tick) = player.promised.take() {
             let behind = tick.plus(1).since(Tick(player.rollback.game().at));
             player.behind.push(behind);
