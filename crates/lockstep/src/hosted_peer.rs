@@ -126,11 +126,11 @@ impl State {
     /// Takes note that we slept for `span`: in none of it did anybody wait.
     fn sleep(&mut self, span: Duration) {
         match self {
-            Self::Electing { since } => *since = *since + span,
+            Self::Electing { since } => *since += span,
             Self::Taking {
                 since, fetched_at, ..
             } => (*since, *fetched_at) = (*since + span, *fetched_at + span),
-            Self::Ousted { until } => *until = *until + span,
+            Self::Ousted { until } => *until += span,
             Self::Playing | Self::Leaving { .. } | Self::Ending { .. } | Self::Closed => {}
         }
     }
