@@ -35,9 +35,8 @@ mod receiving;
 mod sending;
 mod setup;
 
-use std::collections::VecDeque;
-
 use core::time::Duration;
+use std::collections::VecDeque;
 
 use wire::{Generator, Instant, MatchId, Seat};
 
@@ -126,11 +125,14 @@ impl State {
     /// Takes note that we slept for `span`: in none of it did anybody wait.
     fn sleep(&mut self, span: Duration) {
         match self {
-            Self::Electing { since } => *since = *since + span,
+            Self::Electing { since } => *since += span,
             Self::Taking {
                 since, fetched_at, ..
-            } => (*since, *fetched_at) = (*since + span, *fetched_at + span),
-            Self::Ousted { until } => *until = *until + span,
+            } => {
+                *since += span;
+                *fetched_at += span;
+            }
+            Self::Ousted { until } => *until += span,
             Self::Playing | Self::Leaving { .. } | Self::Ending { .. } | Self::Closed => {}
         }
     }
