@@ -35,9 +35,8 @@ mod receiving;
 mod sending;
 mod setup;
 
-use std::collections::VecDeque;
-
 use core::time::Duration;
+use std::collections::VecDeque;
 
 use wire::{Generator, Instant, MatchId, Seat};
 
@@ -129,7 +128,10 @@ impl State {
             Self::Electing { since } => *since += span,
             Self::Taking {
                 since, fetched_at, ..
-            } => (*since, *fetched_at) = (*since + span, *fetched_at + span),
+            } => {
+                *since += span;
+                *fetched_at += span;
+            }
             Self::Ousted { until } => *until += span,
             Self::Playing | Self::Leaving { .. } | Self::Ending { .. } | Self::Closed => {}
         }
