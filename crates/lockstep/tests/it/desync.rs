@@ -78,8 +78,9 @@ fn sim_ls_12_clean_matches_raise_no_alarm_at_20_percent_loss() {
         let stats = world.server.stats();
         // A hash that is lost again and again holds comparison up by 2 s at most.
         assert!(stats.hashes_compared >= 4 * 230, "{stats:?}");
-        // Some three in a million are lost again and again for 2 s.
-        assert!(stats.hashes_missing <= 8, "{stats:?}");
+        // Some are lost again and again for 2 s; in one match of hundreds several in a row.
+        let missing = stats.hashes_missing.saturating_mul(20);
+        assert!(missing <= stats.hashes_compared, "{stats:?}");
     });
 }
 
