@@ -231,7 +231,7 @@ impl StreamApplication<Door> for Porter {
             payload,
             address,
         };
-        let news = News::Join(request);
+        let news = News::Join(Box::new(request));
         self.mailbox.put(news.bytes(), news);
     }
 
