@@ -111,10 +111,6 @@ pub(crate) fn after(at: Instant, span: Duration) -> Instant {
 }
 
 #[cfg(test)]
-#[expect(
-    clippy::arithmetic_side_effects,
-    reason = "a test that overflows fails"
-)]
 mod tests {
     use super::*;
 

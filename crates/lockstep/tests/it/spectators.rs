@@ -411,9 +411,9 @@ fn ls_14_eight_spectators_who_take_no_snapshot_hold_up_no_ninth() {
         tree.step();
     }
     tree.run_for(Duration::from_millis(200));
-    silent
-        .iter()
-        .for_each(|node| tree.nodes[*node].is_paused = true);
+    for node in &silent {
+        tree.nodes[*node].is_paused = true;
+    }
     let other = tree.watch(SERVER);
     // 5 s of silence, and the transfer.
     tree.run_for(Duration::from_millis(6_500));
