@@ -74,10 +74,11 @@ pub struct ReliableConfig {
     /// 1,024. Room for all is allocated at the start.
     pub orders_max: NonZeroUsize,
     /// Events that may wait for the application; 4,096, and one more for each servicer. Beyond, nothing
-    /// is read from clients, who then have to wait. With each servicer wait what the last look at a socket
-    /// yielded, up to 256 KiB of messages, and 256 of other clients.
+    /// is read from clients, who then have to wait. With each servicer wait 256 more, and what the last
+    /// read of a socket yielded, up to 64 KiB of messages: of the shortest that is 13,107, for which
+    /// there are 1 MiB of places.
     pub events_max: usize,
-    /// Bytes in them; 4 MiB.
+    /// Bytes in them, 64 more for each message counted in; 4 MiB.
     pub event_bytes_max: usize,
     /// Bytes that the system may hold for one connection to be sent; 128 KiB, which lets a client 100
     /// ms away take 1.3 MB/s. Systems count their own bookkeeping in, and Linux grants twice as much.

@@ -215,6 +215,9 @@ const JOBS_MAX: usize = 64;
 /// News that a look at sockets may leave before the next look: those of one socket come on top.
 pub(super) const NEWS_MAX: usize = 256;
 
+/// News whose places are kept when none waits: what a look yields as a rule.
+const NEWS_KEPT: usize = NEWS_MAX * 4;
+
 impl StreamMachine for Desk {
     type Event = News;
     type Command = Infallible;
@@ -329,10 +332,17 @@ impl StreamMachine for Desk {
         if self.news.is_empty() || !self.mailbox.has_room() {
             return None;
         }
-        self.news.pop_front()
+        let news = self.news.pop_front();
+        if self.news.is_empty() && self.news.capacity() > NEWS_KEPT {
+            self.news.shrink_to(NEWS_KEPT);
+        }
+        news
     }
 
     fn poll_timeout(&self) -> Option<Instant> {
         self.check_at
     }
 }
+
+#[cfg(test)]
+mod tests;

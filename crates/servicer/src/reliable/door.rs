@@ -23,7 +23,7 @@ use crate::tcp::{Dial, DialError, OpenConnection, StreamApplication};
 pub(super) struct Door {
     /// Those whose handshake is through, and what each asked with.
     strangers: BTreeMap<ConnectionId, Option<Bytes>>,
-    /// Those who asked, in order.
+    /// Those who asked and are still there, in order.
     joining: VecDeque<ConnectionId>,
     /// Reasons for those who come back, to be refused.
     refusals: VecDeque<Bytes>,
@@ -45,6 +45,14 @@ impl Door {
         for id in self.strangers.keys() {
             let words = Words::ShutDown(farewell.clone());
             self.last_words.push_back((*id, words));
+        }
+    }
+
+    /// Takes a stranger out who is gone: what it asked with waits for nobody, however long the
+    /// application takes nothing.
+    fn forget(&mut self, id: ConnectionId) {
+        if let Some(Some(_)) = self.strangers.remove(&id) {
+            self.joining.retain(|other| *other != id);
         }
     }
 }
@@ -71,7 +79,7 @@ impl StreamMachine for Door {
                 self.joining.push_back(id);
             }
             Some(_) | None => {
-                self.strangers.remove(&id);
+                self.forget(id);
                 self.last_words.push_back((id, Words::None));
             }
         }
@@ -80,7 +88,7 @@ impl StreamMachine for Door {
     fn handle_credit(&mut self, _: Instant, _: ConnectionId, _: usize) {}
 
     fn handle_closed(&mut self, _: Instant, id: ConnectionId, _: CloseCause) {
-        self.strangers.remove(&id);
+        self.forget(id);
     }
 
     fn poll_outbound(&mut self, _: Instant, buf: &mut Vec<u8>) -> Option<Outbound> {
@@ -206,7 +214,6 @@ impl StreamApplication<Door> for Porter {
     fn poll_departure(&mut self, door: &mut Door) -> Option<ConnectionId> {
         while !door.joining.is_empty() && self.mailbox.has_room() {
             let id = door.joining.pop_front()?;
-            // One that has left meanwhile has no entry, and neither has one that said too much.
             if let Some(Some(payload)) = door.strangers.remove(&id) {
                 self.payload = Some(payload);
                 return Some(id);
@@ -224,11 +231,38 @@ impl StreamApplication<Door> for Porter {
             payload,
             address,
         };
-        let news = News::Join(request);
+        let news = News::Join(Box::new(request));
         self.mailbox.put(news.bytes(), news);
     }
 
     fn begin_shutdown(&mut self, _: Instant, door: &mut Door, _: Instant) {
         door.shut(self.farewell.get().unwrap_or(&Bytes::new()));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_asks_and_leaves_before_the_application_looks_leaves_nothing() {
+        let mut door = Door::default();
+        let now = Instant::ZERO;
+        let peer = PeerIdentity::Anonymous;
+        let mut request = Vec::new();
+        Letter::Join(b"let me in").encode(&mut request);
+        for number in 1..=10_000 {
+            let id = ConnectionId(number);
+            door.handle_opened(now, id, &peer);
+            door.handle_frame(now, id, &request);
+            assert_eq!(door.joining, [id]);
+            if number % 2 == 0 {
+                // Of the one who says more the driver still tells that it is closed.
+                door.handle_frame(now, id, &request);
+                assert_eq!(door.last_words.pop_front().unwrap().0, id);
+            }
+            door.handle_closed(now, id, CloseCause::Failed);
+            assert!(door.joining.is_empty() && door.strangers.is_empty());
+        }
     }
 }

@@ -9,7 +9,8 @@ use super::event::{JoinRequest, LeaveCause, MemberId};
 /// What servicers tell the application's end of a server.
 #[derive(Debug)]
 pub(super) enum News {
-    Join(JoinRequest),
+    /// In a box, so that a message, of which many may wait, takes the less.
+    Join(Box<JoinRequest>),
     Message {
         from: MemberId,
         payload: Bytes,
@@ -32,12 +33,26 @@ pub(super) enum News {
 pub(super) struct ServicerNumber(pub(super) u32);
 
 impl News {
-    /// Bytes that it holds beside itself.
-    pub(super) const fn bytes(&self) -> usize {
+    /// Bytes that it counts for while it waits.
+    pub(super) fn bytes(&self) -> usize {
         match self {
             Self::Join(request) => request.payload().len(),
-            Self::Message { payload, .. } => payload.len(),
+            Self::Message { payload, .. } => payload.len().saturating_add(MESSAGE_COST),
             Self::Slow { .. } | Self::Left { .. } | Self::Ended(_) => 0,
         }
+    }
+}
+
+/// What a message holds beside its bytes while it waits: its place in the queue.
+pub(super) const MESSAGE_COST: usize = 64;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_takes_no_more_than_what_it_counts_for() {
+        // With what the mailbox puts beside it.
+        assert!(size_of::<(usize, News)>() <= MESSAGE_COST);
     }
 }

@@ -247,7 +247,7 @@ impl ReliableServer {
     /// Takes what a servicer says.
     fn note(&mut self, news: News) {
         let event = match news {
-            News::Join(request) => ServerEvent::Join(request),
+            News::Join(request) => ServerEvent::Join(*request),
             News::Message { from, payload } => ServerEvent::Message { from, payload },
             News::Slow {
                 member,

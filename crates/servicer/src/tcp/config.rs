@@ -39,7 +39,7 @@ pub struct StreamConfig {
     pub linger_timeout: Duration,
     /// Bytes taken from all sockets before timers run, and bytes of records taken from the machine
     /// after that; 1 MiB, about 1 ms of work. What one look at all sockets yields is taken whole,
-    /// up to 256 KiB of each; but of sockets in the handshake only one for each 64 KiB of it, since
+    /// up to 256 KiB of each, in reads of up to 64 KiB; but of sockets in the handshake only one for each 64 KiB of it, since
     /// a key agreement and a signature are as much work, however few bytes ask for them. After a gap of 250 ms between turns the bound of what is read is 16
     /// times as high, so that what waited through a pause is heard before timers judge the silence.
     pub bytes_per_turn: NonZeroUsize,

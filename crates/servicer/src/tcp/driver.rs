@@ -160,23 +160,30 @@ impl<M: StreamMachine, A: StreamApplication<M>> StreamDriver<M, A> {
     ///
     /// The system's; none is known to happen while the driver's descriptors are open.
     pub fn wait(&mut self) -> io::Result<()> {
-        let deadline = match self.rest {
-            Rest::Work => return Ok(()),
-            Rest::StuckTimer => Some(self.clock.now() + STUCK_TIMER_PAUSE),
-            Rest::Nothing => [
-                self.upper.machine.poll_timeout(),
-                self.upper.application.poll_timeout(),
-                self.links.table.poll_timeout(),
-                self.door.poll_timeout(),
-                self.inbox.stop_at(),
-            ]
-            .into_iter()
-            .flatten()
-            .min(),
-        };
-        self.waiter.wait(self.clock, deadline)?;
+        if self.rest == Rest::Work {
+            return Ok(());
+        }
+        self.waiter.wait(self.clock, self.next_deadline())?;
         self.gather();
         Ok(())
+    }
+
+    /// Returns when a wait ends at the latest; where an end was asked for, not after it.
+    fn next_deadline(&self) -> Option<Instant> {
+        let pause = (self.rest == Rest::StuckTimer).then(|| self.clock.now() + STUCK_TIMER_PAUSE);
+        if pause.is_some() {
+            return pause.into_iter().chain(self.inbox.stop_at()).min();
+        }
+        [
+            self.upper.machine.poll_timeout(),
+            self.upper.application.poll_timeout(),
+            self.links.table.poll_timeout(),
+            self.door.poll_timeout(),
+            self.inbox.stop_at(),
+        ]
+        .into_iter()
+        .flatten()
+        .min()
     }
 
     /// Returns the machine, such as to read its statistics.
@@ -461,3 +468,6 @@ const WALL_CLOCK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Pause after a timer that is due although it has run.
 const STUCK_TIMER_PAUSE: Duration = Duration::from_millis(1);
+
+#[cfg(test)]
+mod tests;

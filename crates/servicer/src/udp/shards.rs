@@ -4,8 +4,9 @@
 //! session stays with one of the sockets for as long as its client keeps its address. When that changes,
 //! another socket gets its datagrams, whose machine knows nothing of the session
 //! ([`Machine::is_stray`]): the servicer passes them on to the others, and the one that has the session
-//! answers from its own socket, which has the same port. That costs a copy for each of the others, and only
-//! for those who have moved.
+//! answers from its own socket, which has the same port. That costs a copy for each of the others, for those
+//! who have moved and for strangers who send what looks like it: so each servicer passes on at most 16,384
+//! datagrams a second.
 
 use std::net::SocketAddr;
 use std::num::NonZeroUsize;
@@ -21,8 +22,10 @@ use super::{Handle, Report, UdpServicer, UdpSocket};
 use crate::driver::{Application, Conditioners, Driver, PeerAddress, Requests};
 use crate::handle::SpawnError;
 
+mod allowance;
 mod lifted;
 
+use allowance::Allowance;
 use lifted::Lifted;
 
 /// Running servicers behind one port. Dropping it shuts them down with no time left for an orderly end.
@@ -48,6 +51,11 @@ impl<R> Shards<R> {
         self.passed.dropped.load(Ordering::Relaxed)
     }
 
+    /// Returns how many datagrams were not passed on, because more came than a servicer passes on.
+    pub fn refused(&self) -> u64 {
+        self.passed.refused.load(Ordering::Relaxed)
+    }
+
     /// Ends all in order, as [`Handle::shutdown`](crate::handle::Handle::shutdown) does one.
     pub fn shutdown(self, within: Duration) -> Vec<Report> {
         for handle in &self.handles {
@@ -63,6 +71,8 @@ impl<R> Shards<R> {
 struct Passed {
     on: AtomicU64,
     dropped: AtomicU64,
+    /// Datagrams, not copies.
+    refused: AtomicU64,
 }
 
 impl UdpSocket {
@@ -123,6 +133,7 @@ impl UdpServicer {
                 strays: received,
                 others: Arc::clone(&others),
                 passed: Arc::clone(&passed),
+                allowance: Allowance::default(),
             };
             let (mut driver, requests) = Driver::assemble(
                 vec![socket],
@@ -157,6 +168,8 @@ struct Shard<M: Machine, R> {
     /// All of the port, this one among them; set before any thread starts.
     others: Arc<Neighbours<M::Peer, R>>,
     passed: Arc<Passed>,
+    /// How many datagrams it may pass on.
+    allowance: Allowance,
 }
 
 /// All shards of a port, once they are known.
@@ -184,7 +197,11 @@ impl<M: Machine, R> Shard<M, R>
 where
     M::Peer: Copy,
 {
-    fn pass_on(&self, arrival: Arrival<M::Peer>, datagram: &[u8]) {
+    fn pass_on(&mut self, now: Instant, arrival: Arrival<M::Peer>, datagram: &[u8]) {
+        if !self.allowance.take(now) {
+            self.passed.refused.fetch_add(1, Ordering::Relaxed);
+            return;
+        }
         let others = self.others.get().map_or(&[][..], Vec::as_slice);
         for (place, other) in others.iter().enumerate() {
             if place == self.place {
@@ -212,7 +229,7 @@ impl<M: Machine, R> Machine for Shard<M, R> {
 
     fn handle_datagram(&mut self, now: Instant, arrival: Arrival<M::Peer>, datagram: &mut [u8]) {
         if self.machine.is_stray(datagram) {
-            self.pass_on(arrival, datagram);
+            self.pass_on(now, arrival, datagram);
         } else {
             self.machine.handle_datagram(now, arrival, datagram);
         }
@@ -276,3 +293,6 @@ impl<M: Machine, R> Machine for Shard<M, R> {
         self.machine.poll_timeout()
     }
 }
+
+#[cfg(test)]
+mod tests;

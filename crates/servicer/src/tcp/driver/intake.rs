@@ -6,7 +6,7 @@ use super::links::Links;
 use super::upper::Upper;
 use crate::Clock;
 use crate::tcp::application::StreamApplication;
-use crate::tcp::connection::{Fault, Side, Stage};
+use crate::tcp::connection::{Connection, Fault, Side, Stage};
 use crate::tcp::patience::Heard;
 use crate::tcp::record::TooLong;
 use crate::tcp::table::Key;
@@ -56,12 +56,7 @@ impl Links {
         ready.iter().any(|key| {
             table
                 .get_mut(*key)
-                .is_some_and(|connection| match connection.stage {
-                    Stage::Open(id) => upper.may_receive(id),
-                    Stage::Connecting | Stage::Handshaking | Stage::Closing | Stage::Lingering => {
-                        true
-                    }
-                })
+                .is_some_and(|connection| takes(connection, upper))
         })
     }
 
@@ -129,7 +124,8 @@ impl Links {
             total = total.saturating_add(len);
             let bytes = buffer.get(..len).unwrap_or_default();
             result = self.take(clock.now(), key, bytes, upper);
-            if result.is_err() || len == buffer.len() {
+            // What has just come may be all that is taken for now.
+            if result.is_err() || len == buffer.len() || !self.is_taken(key, upper) {
                 break;
             }
         }
@@ -235,10 +231,31 @@ impl Links {
         }
     }
 
+    /// Returns whether the application takes more records of this connection.
+    fn is_taken<M: StreamMachine, A: StreamApplication<M>>(
+        &mut self,
+        key: Key,
+        upper: &Upper<M, A>,
+    ) -> bool {
+        let connection = self.table.get_mut(key);
+        connection.is_some_and(|connection| takes(connection, upper))
+    }
+
     fn is_open(&mut self, key: Key) -> bool {
         self.table
             .get_mut(key)
             .is_some_and(|connection| matches!(connection.stage, Stage::Open(_)))
+    }
+}
+
+/// Whether what comes on a connection finds somebody who takes it.
+fn takes<M: StreamMachine, A: StreamApplication<M>>(
+    connection: &Connection,
+    upper: &Upper<M, A>,
+) -> bool {
+    match connection.stage {
+        Stage::Open(id) => upper.may_receive(id),
+        Stage::Connecting | Stage::Handshaking | Stage::Closing | Stage::Lingering => true,
     }
 }
 

@@ -1,0 +1,120 @@
+use std::convert::Infallible;
+
+use wire::{CloseCause, CommandId, ConnectionId, Outbound, PeerIdentity};
+
+use super::*;
+use crate::tcp::{Dial, DialError};
+
+/// A machine and its application that are never done: events without end, or a timer far away.
+#[derive(Debug)]
+struct Endless {
+    /// Whether there is always one more event.
+    is_talkative: bool,
+    timeout: Instant,
+    told: usize,
+}
+
+impl StreamMachine for Endless {
+    type Event = ();
+    type Command = Infallible;
+
+    fn handle_opened(&mut self, _: Instant, _: ConnectionId, _: &PeerIdentity) {}
+
+    fn handle_frame(&mut self, _: Instant, _: ConnectionId, _: &[u8]) {}
+
+    fn handle_credit(&mut self, _: Instant, _: ConnectionId, _: usize) {}
+
+    fn handle_closed(&mut self, _: Instant, _: ConnectionId, _: CloseCause) {}
+
+    fn poll_outbound(&mut self, _: Instant, _: &mut Vec<u8>) -> Option<Outbound> {
+        None
+    }
+
+    fn handle_timeout(&mut self, _: Instant) {}
+
+    fn handle_completed(&mut self, _: Instant, _: CommandId, outcome: Infallible) {
+        match outcome {}
+    }
+
+    fn poll_command(&mut self) -> Option<(CommandId, Infallible)> {
+        None
+    }
+
+    fn poll_event(&mut self) -> Option<()> {
+        self.told += usize::from(self.is_talkative);
+        self.is_talkative.then_some(())
+    }
+
+    fn poll_timeout(&self) -> Option<Instant> {
+        Some(self.timeout)
+    }
+}
+
+struct Never;
+
+impl StreamApplication<Endless> for Never {
+    type Request = ();
+
+    fn apply_request(&mut self, _: Instant, _: &mut Endless, (): ()) -> ControlFlow<()> {
+        ControlFlow::Continue(())
+    }
+
+    fn on_event(&mut self, _: Instant, _: &mut Endless, (): ()) {}
+
+    fn on_command(
+        &mut self,
+        _: Instant,
+        _: &mut Endless,
+        _: CommandId,
+        command: Infallible,
+    ) -> Option<Dial> {
+        match command {}
+    }
+
+    fn on_dialled(
+        &mut self,
+        _: Instant,
+        _: &mut Endless,
+        _: CommandId,
+        _: Result<ConnectionId, DialError>,
+    ) {
+    }
+
+    fn is_drained(&self, _: &Endless) -> bool {
+        false
+    }
+}
+
+/// Between the deadline of a shutdown and the end of the thread there is at most one turn, and no
+/// wait. What that comes to by the clock is the host's: 50 ms are some hundred such turns.
+#[test]
+fn ls_18_no_wait_and_no_second_turn_outlasts_the_deadline_of_a_shutdown() {
+    let hour = Duration::from_secs(3_600);
+    // A timer far away, one that is due though it has run, and an application that never ends.
+    for (is_talkative, is_stuck) in [(false, false), (false, true), (true, false)] {
+        let now = Clock::new().now();
+        let machine = Endless {
+            is_talkative,
+            timeout: if is_stuck { now } else { now + hour * 2 },
+            told: 0,
+        };
+        let config = StreamConfig::default();
+        let (mut driver, requests) =
+            StreamDriver::new(Vec::new(), None, machine, Never, config).unwrap();
+        assert_eq!(driver.turn(), ControlFlow::Continue(()));
+        // Before the deadline it goes on, and waits no longer than that.
+        let deadline = now + hour;
+        requests.stop(deadline);
+        for _ in 0..3 {
+            assert_eq!(driver.turn(), ControlFlow::Continue(()));
+            assert!(driver.next_deadline().unwrap() <= deadline);
+        }
+        // From then on the first turn is the last, and does no more than any.
+        requests.stop(now);
+        assert!(driver.next_deadline().unwrap() <= Clock::new().now());
+        let told = driver.machine().told;
+        let end = ControlFlow::Break(End::DeadlinePassed);
+        assert_eq!(driver.turn(), end);
+        assert!(driver.machine().told - told <= DRAIN_MAX + 1);
+    }
+}
