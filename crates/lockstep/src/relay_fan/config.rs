@@ -19,7 +19,7 @@ pub struct FanConfig {
     pub seats_max: u16,
     /// Longest bundle to accept, in bytes; 1,200.
     pub bundle_len_max: u16,
-    /// Longest state of a snapshot to accept and to hold for children, in bytes; 16 MiB.
+    /// Longest state of a snapshot to accept and to hold for children, in bytes; 6 MiB.
     pub snapshot_len_max: u32,
     /// How fast a snapshot is sent to each child that needs one; 10 Mbit/s.
     pub transfer: TransferLimits,
