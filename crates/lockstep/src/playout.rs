@@ -23,7 +23,8 @@ pub enum Playout {
     /// that some 0.1 ms in a second are missed. It goes up at once, by no more than what is late
     /// itself, so that going up costs no time; and down by 4 ms a second at most.
     Adaptive {
-        /// Longest; what comes later than that is waited for once and changes nothing.
+        /// Longest; what comes later than that is an outage, which is waited for once and changes
+        /// nothing.
         max: Duration,
     },
 }
@@ -45,6 +46,9 @@ pub(crate) struct PlayoutDelay {
     current: i64,
     /// How late the newest was, in nanoseconds: the next one, as late, costs no more.
     played: i64,
+    /// Whether one was later than any delay covers, and none in time since: what comes then, ever less
+    /// late, is of the same outage.
+    is_outage: bool,
     /// Latest time told.
     at: Option<Instant>,
 }
@@ -57,6 +61,7 @@ impl PlayoutDelay {
             steady: 0,
             current: 0,
             played: 0,
+            is_outage: false,
             at: None,
         }
     }
@@ -70,17 +75,18 @@ impl PlayoutDelay {
         let passed = nanos(now.saturating_since(self.at.unwrap_or(now)));
         self.at = Some(now);
         let late = nanos(late);
-        // One that no delay would cover teaches nothing about those that one does.
+        let is_tail = late > self.current && late < self.played;
+        self.is_outage = late > max || (self.is_outage && is_tail);
         if self.needs.need().is_some() {
             let missed = late.min(max).saturating_sub(self.current.max(self.played));
             self.steady = self.steady.saturating_sub(passed / STEADY_DOWN).max(0);
-            if missed > 0 {
+            if missed > 0 && !self.is_outage {
                 let more = self.current.saturating_add((missed / 4).min(STEP_MAX));
                 self.steady = self.steady.max(more);
             }
         }
         // One that no delay would cover teaches nothing about those that one does.
-        if late <= max {
+        if !self.is_outage {
             self.needs.add(late);
         }
         self.played = late.min(max);

@@ -58,11 +58,21 @@ fn an_outage_changes_next_to_nothing() {
     let (mut delay, mut now) = (adaptive(100), Instant::ZERO);
     run(&mut delay, &mut now, 2_000, millis(10));
     assert_eq!(delay.get(), millis(10));
-    // 500 ms without a word, then all at once: those that a delay would have covered count.
+    // 500 ms without a word, then all at once: the last of them are less late, and of the same outage.
     for late in (0..30).map(|tick| millis(500).saturating_sub(TICK * tick)) {
         delay.on_late(now, late);
     }
-    assert!(delay.get() <= millis(100));
+    assert!(delay.get() <= millis(12), "{:?}", delay.get());
+    run(&mut delay, &mut now, 600, millis(10));
+    assert!(delay.get() <= millis(12), "{:?}", delay.get());
+    // A way that is longer from then on is none.
+    delay.on_late(now, millis(900));
+    run(&mut delay, &mut now, 3, millis(80));
+    assert!(delay.get() >= millis(80), "{:?}", delay.get());
+    run(&mut delay, &mut now, 60 * 60, millis(10));
+    // What comes late after it counts as ever.
+    run(&mut delay, &mut now, 2, millis(50));
+    assert!(delay.get() >= millis(50), "{:?}", delay.get());
     // A single one that came late is an outlier, and so is one that is too late for any delay.
     let (mut delay, mut now) = (adaptive(100), Instant::ZERO);
     run(&mut delay, &mut now, 2_000, millis(10));
