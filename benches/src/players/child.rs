@@ -198,7 +198,9 @@ mod tests {
         };
         let address = "127.0.0.1:4000".parse().unwrap();
         let mut bytes = [0; PublicKey::LEN];
-        (0..).zip(&mut bytes).for_each(|(it, byte)| *byte = it * 7);
+        (0..)
+            .zip(&mut bytes)
+            .for_each(|(it, byte)| *byte = u8::wrapping_mul(it, 7));
         for role in [Role::Players(PublicKey(bytes)), Role::Datagrams(59)] {
             let line = line_of(plan, address, role);
             assert_eq!(read(&line), Some((plan, address, role)), "{line}");

@@ -89,8 +89,20 @@ impl Lane {
     /// Has the seat's inputs count for the ticks before `tick` only.
     pub(super) fn cut(&mut self, tick: Tick) {
         self.cut = Some(tick);
-        // They are those that members who stay proved; others pass them on without salts.
-        self.committed = None;
+        if let Some(committed) = self.committed.take() {
+            // Those who stay pass on what they proved; what is not proved here may be something else.
+            let proved = committed.checked_end().min(self.next);
+            self.chain.forget_from(proved);
+            (self.next, self.seen_end) = (proved, proved);
+        }
+    }
+
+    /// Returns the first tick that the seat has not committed to, where it showed inputs that its next
+    /// head proves and that head is over more than it showed.
+    pub(super) fn unproved_head(&self) -> Option<Tick> {
+        let committed = self.committed.as_ref()?;
+        let is_waiting = committed.checked_end() < self.next && self.next < committed.end();
+        is_waiting.then(|| committed.end())
     }
 
     /// Puts the seat's part of `tick` into `row`, which holds the one of the tick before. Ticks are

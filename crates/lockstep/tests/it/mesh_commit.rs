@@ -150,34 +150,30 @@ fn breach() -> MeshWorld<u16> {
     let mut link = Link::perfect();
     link.latency = Duration::from_millis(20);
     let mut world = MeshWorld::new(Seed::from_number(3), &committing(3), link, pad);
-    world.record = Some(Vec::new());
     world.run_for(Duration::from_secs(2));
     world.players[0].is_paused = true;
-    let record = world.record.take().unwrap();
-    for to in [1, 2] {
-        let newest = record
-            .iter()
-            .rfind(|(a, b, _)| (*a, *b) == (0, to))
-            .unwrap();
-        let mut datagram = newest.2.clone();
-        let about = Tick(world.players[to].machine.ticks_confirmed());
-        let (end, shown) = ends(&datagram, 3, about).unwrap();
-        assert!(end > shown, "there is something that is not shown yet");
-        // All that is committed to, shown as quiet ticks with salts of zeros, and then ten more.
-        let count = u16::try_from(end.0 - shown.0).unwrap() + 10;
-        let (end, first) = (Tick(end.0 + 10), shown.low());
-        datagram[1..3].copy_from_slice(&end.low().to_be_bytes());
-        datagram[3..19].copy_from_slice(&[0x77; 16]);
-        datagram.truncate(19);
+    forge(&mut world, 0, &[1, 2]);
+    world
+}
+
+/// Shows these players other inputs than `forger` has committed to, under a head of its own.
+fn forge(world: &mut MeshWorld<u16>, forger: usize, players: &[usize]) {
+    for &to in players {
+        let first = Tick(world.players[to].machine.ticks_confirmed());
+        let (count, end) = (30_u16, Tick(first.0 + 30));
+        let mut datagram = vec![0x47];
+        datagram.extend(end.low().to_be_bytes());
+        datagram.extend([0x77; 16]);
         datagram.extend(count.to_be_bytes());
         datagram.extend(vec![0; usize::from(count) * 8]);
-        let next = Tick(about.0).low().to_be_bytes();
-        datagram.extend([0x41, 0, next[0], next[1], 0, 0, 0, 0x80, 0]);
-        datagram.extend(first.to_be_bytes());
-        datagram.extend(vec![0x20; usize::from(count)]);
-        inject(&mut world, to, peer(0), datagram);
+        let low = first.low().to_be_bytes();
+        datagram.extend([0x41, 0, low[0], low[1], 0, 0, 0, 0x80, 0]);
+        datagram.extend(low);
+        // A button that the player does not press.
+        datagram.push(0b0100_0111);
+        datagram.extend(vec![0x20; usize::from(count) - 1]);
+        inject(world, to, peer(forger), datagram);
     }
-    world
 }
 
 fn inject(world: &mut MeshWorld<u16>, to: usize, from: PeerId, mut datagram: Vec<u8>) {
@@ -238,6 +234,62 @@ fn mesh_commit_holding_back_a_commitment_shows_nothing_and_is_named() {
             }
         });
         assert_eq!(stall, Some(Seat(2)), "{:?}", player.events);
+    }
+}
+
+#[test]
+fn mesh_commit_a_raise_of_the_delay_and_a_long_outage_stall_nobody_for_good() {
+    // One stamps 30 ticks at once, all under one head.
+    let mut link = Link::perfect();
+    link.latency = Duration::from_millis(30);
+    let mut world = MeshWorld::new(Seed::from_number(7), &committing(3), link, pad);
+    world.run_for(Duration::from_secs(2));
+    let now = world.local(1);
+    world.players[1].machine.set_input_delay(now, 50);
+    world.run_for(Duration::from_secs(4));
+    for player in &world.players {
+        assert!(player.states.len() > 250, "{}", player.states.len());
+    }
+    assert_agreement(&all(&world));
+    // The heads of one are lost for as long as the others' clocks stand, and it is the one that commits
+    // furthest ahead.
+    for (delay, window) in [(14, 0), (9, 8), (9, 0), (4, 0)] {
+        let mut world = MeshWorld::new(Seed::from_number(8), &committing(3), link, pad);
+        let mut config = committing(3);
+        (config.input_delay, config.window) = (delay, window);
+        world.replace(0, &config);
+        world.run_for(Duration::from_secs(2));
+        let now = world.now;
+        for to in [1, 2] {
+            let end = now + Duration::from_secs(1);
+            world.outages.push((0, to, now, end));
+        }
+        world.run_for(Duration::from_secs(4));
+        for player in &world.players {
+            assert!(player.states.len() > 200, "{}", player.states.len());
+        }
+        assert_agreement(&all(&world));
+    }
+}
+
+#[test]
+fn mesh_commit_what_one_was_shown_and_could_not_prove_gives_way_to_what_others_proved() {
+    let mut world = MeshWorld::new(Seed::from_number(3), &committing(3), Link::perfect(), pad);
+    world.run_for(Duration::from_secs(2));
+    // One of the others hears more of it.
+    let now = world.now;
+    world
+        .outages
+        .push((2, 1, now, now + Duration::from_secs(60)));
+    world.run_for(Duration::from_millis(100));
+    world.players[2].is_paused = true;
+    forge(&mut world, 2, &[1]);
+    world.run_for(Duration::from_secs(4));
+    assert_agreement(&[&world.players[0], &world.players[1]]);
+    for player in &world.players[..2] {
+        let is_desync = |event: &MeshEvent| matches!(event, MeshEvent::Desync { .. });
+        assert!(!player.events.iter().any(is_desync), "{:?}", player.events);
+        assert!(player.states.len() > 200, "{}", player.states.len());
     }
 }
 
