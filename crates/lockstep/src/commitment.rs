@@ -15,8 +15,8 @@ use crate::Tick;
 
 /// What the salts of one player's commitments are made from: 32 random bytes that nobody else knows.
 ///
-/// Take them from the operating system. Salts differ from match to match and seat to seat, so one
-/// secret may serve for all matches of a player.
+/// Take them from the operating system. Salts differ by match id and seat, so one secret may serve for
+/// all matches of a player whose ids differ; where an id comes again, take another.
 #[derive(Clone, PartialEq, Eq)]
 pub struct CommitSecret([u8; 32]);
 

@@ -27,14 +27,17 @@ impl Mean {
             return;
         }
         let span = if self.samples > SAMPLES_MIN {
-            span.min(self.nanos.max(1).saturating_mul(SPIKE))
+            // Clocks may be coarse: a microsecond is never a spike.
+            span.min(self.nanos.max(1_000).saturating_mul(SPIKE))
         } else {
             span
         };
         // The first ones weigh alike.
         let weight = u64::from(self.samples.min(16));
-        let (old, new) = (self.nanos / weight, span / weight);
-        self.nanos = self.nanos.saturating_sub(old).saturating_add(new);
+        let sum = self.nanos.saturating_mul(weight.saturating_sub(1));
+        // Rounded, so that small ones do not sink to nothing.
+        let sum = sum.saturating_add(span).saturating_add(weight / 2);
+        self.nanos = sum / weight;
     }
 
     const fn is_known(&self) -> bool {

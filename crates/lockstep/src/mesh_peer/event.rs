@@ -19,7 +19,8 @@ pub enum MeshEvent {
         /// Whose.
         seat: Seat,
     },
-    /// The game waits: `tick` lacks the input of `seat`, and the clock stands.
+    /// The game waits: `tick` lacks the input of `seat`, and the clock stands. With commitments one who
+    /// commits to some and not to others has those named who may therefore show nothing.
     Stalled {
         /// Who is waited for; the lowest seat where it is several.
         seat: Seat,
@@ -32,7 +33,8 @@ pub enum MeshEvent {
         tick: Tick,
     },
     /// Inputs that a player showed are not the ones it had committed to; it is given up, and they do
-    /// not count.
+    /// not count. Where the others hear both of us well and its seat is the lower, it is we who are left
+    /// out: nobody can show them what it said to us.
     Breach {
         /// Whose.
         seat: Seat,
