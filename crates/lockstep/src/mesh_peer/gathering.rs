@@ -15,6 +15,10 @@ use crate::message::{Hello, Seats, Terms, bit};
 /// Longest round trip that is believed, in microseconds.
 const RTT_MICROS_MAX: u32 = 10_000_000;
 
+/// Longest time until the start that is believed, in microseconds: half that round trip, and the
+/// longest tick with 2 s to spare.
+const STARTS_IN_MICROS_MAX: i32 = 8_000_000;
+
 /// What a peer knows before ticks begin.
 #[derive(Debug)]
 pub(super) struct Gathering {
@@ -95,7 +99,9 @@ impl Gathering {
                 other.rtt_micros = Some(other.rtt_micros.map_or(rtt, |known| known.min(rtt)));
             }
         }
+        // Whoever knows a start was told of all, and has told so; else we would begin without some.
         if self.start_at.is_none()
+            && self.heard == self.all
             && let Some(start_at) = self.find_start(now, from, hello.starts_in)
         {
             self.start_at = Some(start_at);
@@ -146,6 +152,8 @@ impl Gathering {
     }
 
     fn find_start(&self, now: Instant, from: u16, starts_in: Option<i32>) -> Option<Instant> {
+        // A later one is no start: the longest way and a tick from when it was named.
+        let starts_in = starts_in.filter(|micros| *micros <= STARTS_IN_MICROS_MAX);
         if let Some(starts_in) = starts_in {
             let way = i64::from(self.way_micros(from));
             let left = i64::from(starts_in)

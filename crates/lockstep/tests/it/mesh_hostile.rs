@@ -37,6 +37,38 @@ fn play(next: u32, first: u32, bundles: &[u8]) -> Vec<u8> {
     datagram
 }
 
+/// Three of whom seat 1 tells seat 0, as soon as they have spoken, that ticks begin in this many
+/// microseconds; seat 2 is heard by seat 0 only after `late`. Returns how many ticks come of 4 s.
+fn told_a_start(starts_in: i32, late: Duration) -> usize {
+    let mut near = Link::perfect();
+    near.latency = Duration::from_millis(20);
+    let mut world = MeshWorld::new(Seed::from_number(2), &mesh(3), near, pad);
+    world.outages.push((2, 0, world.now, world.now + late));
+    world.record = Some(Vec::new());
+    world.run_for(Duration::from_millis(50));
+    let record = world.record.take().unwrap();
+    let hello = record.iter().rfind(|(from, to, _)| (*from, *to) == (1, 0));
+    let (_, _, mut hello) = hello.unwrap().clone();
+    assert_eq!(hello[0], 0x40);
+    let tail = hello.len() - 4;
+    hello[tail..].copy_from_slice(&starts_in.to_be_bytes());
+    inject(&mut world, 0, peer(1), hello);
+    world.run_for(Duration::from_secs(4));
+    assert_agreement(&all(&world));
+    let ticks = world.players.iter().map(|player| player.states.len());
+    ticks.min().unwrap()
+}
+
+#[test]
+fn mesh_nobody_is_made_to_begin_too_early_or_too_late() {
+    for starts_in in [i32::MIN + 1, 0, 1_800_000_000] {
+        for late in [Duration::ZERO, Duration::from_millis(500)] {
+            let ticks = told_a_start(starts_in, late);
+            assert!(ticks > 150, "{starts_in} {late:?}: {ticks}");
+        }
+    }
+}
+
 #[test]
 fn ls_11_mesh_nobody_plays_another_seat() {
     let mut world = world();
