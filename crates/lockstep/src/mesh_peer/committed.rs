@@ -13,14 +13,25 @@ use crate::commitment::{Head, Salt, first_head, next_head};
 ///
 /// Every head that comes is kept until the inputs before it are shown, and has to be the chain's then:
 /// a later head that says something else does not replace it.
+///
+/// An input is proved by the first head over it that came, since others show theirs on the word of that
+/// one. A head over fewer ticks that comes later may have been made up once they were seen; it proves
+/// nothing, and has to be the chain's all the same.
+///
+/// Nothing before such a head is proved until all of it is shown, which waits until all others have
+/// committed to as much. So none counts that is over more ticks than we come to commit to without a
+/// proof, which is what we have stamped, or `step` ticks more than the head before.
 #[derive(Debug)]
 pub(super) struct Committed {
-    /// Heads of ticks past `walked`; the one over all before `t` at place `t % AHEAD_MAX`.
-    heads: Vec<Option<Head>>,
+    /// Heads of ticks past `walked`; the one over all before `t` at place `t % AHEAD_MAX`. With each,
+    /// whether it was over more than all before it, and so proves inputs.
+    heads: Vec<Option<(Head, bool)>>,
     /// Salts of ticks from `walked` on that came; the one of `t` at place `t % AHEAD_MAX`.
     salts: Vec<Salt>,
     /// First tick that no head is over.
     end: Tick,
+    /// Ticks by which a head may be over more than the one before, whatever we have stamped.
+    step: u32,
     /// First tick that is not in the chain yet, and the chain's head before it.
     walked: (Tick, Head),
     /// First tick that no head has proved.
@@ -30,12 +41,13 @@ pub(super) struct Committed {
 }
 
 impl Committed {
-    pub(super) fn new(match_id: MatchId, seat: Seat) -> Self {
+    pub(super) fn new(match_id: MatchId, seat: Seat, step: u32) -> Self {
         let places = usize::try_from(AHEAD_MAX).unwrap_or(usize::MAX);
         Self {
             heads: vec![None; places],
             salts: vec![Salt::default(); places],
             end: Tick(0),
+            step,
             walked: (Tick(0), first_head(match_id, seat)),
             checked: Tick(0),
             is_broken: false,
@@ -50,8 +62,8 @@ impl Committed {
     }
 
     /// Keeps the head over all ticks before the one with this low half; returns whether it is within
-    /// the window. The first one for a tick counts.
-    pub(super) fn on_head(&mut self, end_low: u16, head: &Head) -> bool {
+    /// the window. The first one for a tick counts. We have stamped the ticks before `stamped`.
+    pub(super) fn on_head(&mut self, end_low: u16, head: &Head, stamped: Tick) -> bool {
         let Some(end) = self.walked.0.widen_near(end_low) else {
             return false;
         };
@@ -59,11 +71,13 @@ impl Committed {
             // Late: what it is over has been shown.
             return true;
         }
-        if end.since(self.walked.0) >= AHEAD_MAX {
+        let reach = self.end.plus(self.step).max(stamped);
+        if end > reach || end.since(self.walked.0) >= AHEAD_MAX {
             return false;
         }
+        let is_first = end > self.end;
         if let Some(place) = self.heads.get_mut(place(end)) {
-            place.get_or_insert(*head);
+            place.get_or_insert((*head, is_first));
         }
         self.end = self.end.max(end);
         true
@@ -92,9 +106,9 @@ impl Committed {
             let (end, head) = (tick.plus(1), next_head(&head, salt, bundle));
             self.walked = (end, head);
             match self.heads.get_mut(place(end)).and_then(Option::take) {
-                Some(committed) if committed == head => self.checked = end,
-                Some(_) => self.is_broken = true,
-                None => {}
+                Some((committed, _)) if committed != head => self.is_broken = true,
+                Some((_, true)) => self.checked = end,
+                Some((_, false)) | None => {}
             }
         }
         if self.is_broken {
@@ -116,7 +130,7 @@ impl Committed {
 
     /// Bytes that it holds.
     pub(super) const fn memory_len(&self) -> usize {
-        let head = size_of::<Option<Head>>();
+        let head = size_of::<Option<(Head, bool)>>();
         self.heads
             .len()
             .saturating_mul(head.saturating_add(size_of::<Salt>()))
@@ -136,11 +150,12 @@ mod tests {
 
     const MATCH: MatchId = MatchId([7; 16]);
     const OTHER: Head = [0x77; 16];
+    const FAR: Tick = Tick(u32::MAX);
 
     /// What is expected of a peer whose inputs begin with tick 3, its inputs, which are quiet, and the
     /// heads before ticks 3, 4 and so on; all salts are threes.
     fn quiet(ticks: usize) -> (Committed, Chain, Vec<Head>) {
-        let mut committed = Committed::new(MATCH, Seat(1));
+        let mut committed = Committed::new(MATCH, Seat(1), 4);
         committed.begin(Tick(3));
         let mut chain = Chain::new(Shape {
             seats: 1,
@@ -158,7 +173,7 @@ mod tests {
     #[test]
     fn inputs_are_proved_by_the_next_head_that_comes() {
         let (mut committed, chain, heads) = quiet(6);
-        assert!(committed.on_head(5, &heads[2]));
+        assert!(committed.on_head(5, &heads[2], FAR));
         assert_eq!(committed.check(&chain, Tick(4)), Ok(()));
         assert_eq!(committed.checked_end(), Tick(3), "no head is over one tick");
         assert_eq!(committed.check(&chain, Tick(9)), Ok(()));
@@ -167,25 +182,25 @@ mod tests {
             (Tick(5), Tick(5))
         );
         // The heads over 6 and 7 are lost.
-        assert!(committed.on_head(8, &heads[5]));
+        assert!(committed.on_head(8, &heads[5], FAR));
         assert_eq!(committed.check(&chain, Tick(7)), Ok(()));
         assert_eq!(committed.checked_end(), Tick(5));
         assert_eq!(committed.check(&chain, Tick(8)), Ok(()));
         assert_eq!(committed.checked_end(), Tick(8));
         // One of them comes late.
-        assert!(committed.on_head(6, &OTHER));
+        assert!(committed.on_head(6, &OTHER, FAR));
         assert_eq!(committed.check(&chain, Tick(9)), Ok(()));
     }
 
     #[test]
     fn the_first_head_for_a_tick_counts_and_every_one_is_held_against_the_peer() {
         let (mut committed, chain, heads) = quiet(6);
-        committed.on_head(5, &heads[2]);
-        committed.on_head(5, &OTHER);
+        committed.on_head(5, &heads[2], FAR);
+        committed.on_head(5, &OTHER, FAR);
         assert_eq!(committed.check(&chain, Tick(5)), Ok(()));
-        committed.on_head(7, &OTHER);
-        committed.on_head(7, &heads[4]);
-        committed.on_head(8, &heads[5]);
+        committed.on_head(7, &OTHER, FAR);
+        committed.on_head(7, &heads[4], FAR);
+        committed.on_head(8, &heads[5], FAR);
         // A head over more, which is right, does not undo it; nor does anything that comes later.
         assert_eq!(committed.check(&chain, Tick(9)), Err(Tick(5)));
         assert_eq!(committed.check(&chain, Tick(9)), Err(Tick(5)));
@@ -193,17 +208,52 @@ mod tests {
     }
 
     #[test]
+    fn a_head_over_less_than_one_that_came_proves_nothing() {
+        let (mut committed, chain, heads) = quiet(6);
+        assert!(committed.on_head(7, &heads[4], FAR));
+        assert!(committed.on_head(5, &heads[2], FAR));
+        assert_eq!(committed.check(&chain, Tick(6)), Ok(()));
+        assert_eq!(committed.checked_end(), Tick(3));
+        assert_eq!(committed.check(&chain, Tick(7)), Ok(()));
+        assert_eq!(committed.checked_end(), Tick(7));
+        // Nor does it where the other one was a lie.
+        let (mut committed, chain, heads) = quiet(6);
+        assert!(committed.on_head(8, &OTHER, FAR));
+        for end in 4..8 {
+            assert!(committed.on_head(end, &heads[usize::from(end) - 3], FAR));
+        }
+        assert_eq!(committed.check(&chain, Tick(7)), Ok(()));
+        assert_eq!(committed.checked_end(), Tick(3));
+        assert_eq!(committed.check(&chain, Tick(9)), Err(Tick(3)));
+    }
+
+    #[test]
+    fn no_head_counts_that_is_over_more_than_we_can_commit_to() {
+        let (mut committed, _, _) = quiet(1);
+        assert!(!committed.on_head(8, &OTHER, Tick(7)), "four at a time");
+        assert_eq!(committed.end(), Tick(3));
+        assert!(committed.on_head(7, &OTHER, Tick(0)));
+        assert!(committed.on_head(11, &OTHER, Tick(0)));
+        assert!(
+            committed.on_head(40, &OTHER, Tick(40)),
+            "or what we stamped"
+        );
+        assert!(!committed.on_head(46, &OTHER, Tick(45)));
+        assert_eq!(committed.end(), Tick(40));
+    }
+
+    #[test]
     fn heads_and_salts_outside_the_window_are_refused() {
         let (mut committed, chain, heads) = quiet(1);
         let low = |tick: u32| Tick(tick).low();
-        assert!(!committed.on_head(low(3 + AHEAD_MAX), &OTHER));
-        assert!(!committed.on_head(low(3 + 30_000), &OTHER));
+        assert!(!committed.on_head(low(3 + AHEAD_MAX), &OTHER, FAR));
+        assert!(!committed.on_head(low(3 + 30_000), &OTHER, FAR));
         assert_eq!(committed.end(), Tick(3));
         // They would stand in the place of what is awaited.
         committed.on_salt(Tick(3 + AHEAD_MAX), [9; 8]);
         committed.on_salt(Tick(2), [9; 8]);
-        assert!(committed.on_head(low(2 + AHEAD_MAX), &OTHER));
-        assert!(committed.on_head(low(4), &heads[1]));
+        assert!(committed.on_head(low(2 + AHEAD_MAX), &OTHER, FAR));
+        assert!(committed.on_head(low(4), &heads[1], FAR));
         assert_eq!(committed.check(&chain, Tick(4)), Ok(()));
         assert_eq!(committed.checked_end(), Tick(4));
     }

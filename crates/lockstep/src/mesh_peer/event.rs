@@ -51,8 +51,7 @@ pub enum MeshEvent {
         /// broke its word, or the application gave it up.
         reason: LeaveReason,
     },
-    /// The input delay was changed, or the last input was repeated while the clock stood, so that all
-    /// committed to as many ticks. An input that is given now is for `tick`.
+    /// The input delay was changed. An input that is given now is for `tick`.
     InputDelay {
         /// Ticks, from now on.
         delay: u8,

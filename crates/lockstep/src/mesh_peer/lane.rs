@@ -8,8 +8,7 @@ use super::committed::Committed;
 use crate::Tick;
 use crate::bundle::{self, Shape};
 use crate::chain::Chain;
-use crate::commitment::{Head, Salt};
-use crate::message::QUIET;
+use crate::message::{Commitment, QUIET};
 use crate::turn::{Origin, Row};
 
 /// Ticks past the first that is not confirmed for which inputs are kept. Peers who wait for each
@@ -88,21 +87,15 @@ impl Lane {
 
     /// Has the seat's inputs count for the ticks before `tick` only.
     pub(super) fn cut(&mut self, tick: Tick) {
+        let proved = self.proved_end();
         self.cut = Some(tick);
-        if let Some(committed) = self.committed.take() {
-            // Those who stay pass on what they proved; what is not proved here may be something else.
-            let proved = committed.checked_end().min(self.next);
+        if self.committed.take().is_some() {
+            // They are those that members who stay proved, who pass them on without salts; what came
+            // with no proof may be others.
             self.chain.forget_from(proved);
-            (self.next, self.seen_end) = (proved, proved);
+            self.next = proved;
+            self.seen_end = proved;
         }
-    }
-
-    /// Returns the first tick that the seat has not committed to, where it showed inputs that its next
-    /// head proves and that head is over more than it showed.
-    pub(super) fn unproved_head(&self) -> Option<Tick> {
-        let committed = self.committed.as_ref()?;
-        let is_waiting = committed.checked_end() < self.next && self.next < committed.end();
-        is_waiting.then(|| committed.end())
     }
 
     /// Puts the seat's part of `tick` into `row`, which holds the one of the tick before. Ticks are
@@ -180,25 +173,24 @@ impl Lane {
         end.unwrap_or(Tick(u32::MAX))
     }
 
-    /// Takes a commitment to all ticks before the one with this low half, and salts of the ticks from
-    /// `first` on, whose inputs come with them; returns whether the former is within the window.
+    /// Takes a commitment, with the salts of the ticks from `first` on, whose inputs come with them;
+    /// returns whether it is within the window. We have stamped the ticks before `stamped`.
     pub(super) fn on_commitment(
         &mut self,
-        end_low: u16,
-        head: &Head,
+        commitment: &Commitment<'_>,
         first: Tick,
-        salts: impl Iterator<Item = Salt>,
+        stamped: Tick,
     ) -> bool {
         let Some(committed) = &mut self.committed else {
             return false;
         };
-        for (tick, salt) in (first.0..).map(Tick).zip(salts) {
+        for (tick, salt) in (first.0..).map(Tick).zip(commitment.salts()) {
             // What came with an input that is there already is not its salt, or the same.
             if tick >= self.next && !self.chain.has(tick) {
                 committed.on_salt(tick, salt);
             }
         }
-        committed.on_head(end_low, head)
+        committed.on_head(commitment.end_low, &commitment.head, stamped)
     }
 
     /// Proves what can be proved.

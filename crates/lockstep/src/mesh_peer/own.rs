@@ -69,20 +69,6 @@ impl Own {
         count
     }
 
-    /// Repeats the last input in all ticks before `end`, and returns how many those are.
-    pub(super) fn repeat_until(&mut self, now: Instant, end: Tick, lane: &mut Lane) -> u32 {
-        let mut count = 0_u32;
-        while self.end < end && self.end <= Tick::LAST {
-            lane.put(self.end, &[QUIET]);
-            if let Some(at) = self.ready_at.get_mut(place(self.end)) {
-                *at = now;
-            }
-            self.end = self.end.plus(1);
-            count = count.saturating_add(1);
-        }
-        count
-    }
-
     /// Takes it that `ticks` are shown from now on, where that is later than they are stamped.
     pub(super) fn show(&mut self, now: Instant, ticks: Range<u32>) {
         for tick in ticks {

@@ -138,15 +138,16 @@ impl<I: Input> MeshPeer<I> {
             return;
         }
         let is_known = self.gathering.heard() & bit(from) != 0;
+        let stamped = self.own.end();
         let Some(lane) = self.lanes.get_mut(usize::from(from)) else {
             return;
         };
         let before = lane.known_end();
-        if is_known && let Some(first) = lane.next().widen_near(play.head.first_low) {
-            let (end_low, head) = (commitment.end_low, &commitment.head);
-            if !lane.on_commitment(end_low, head, first, commitment.salts()) {
-                self.stats.dropped_window = self.stats.dropped_window.saturating_add(1);
-            }
+        if is_known
+            && let Some(first) = lane.next().widen_near(play.head.first_low)
+            && !lane.on_commitment(commitment, first, stamped)
+        {
+            self.stats.dropped_window = self.stats.dropped_window.saturating_add(1);
         }
         self.on_play(now, from, play);
         match self.lanes.get_mut(usize::from(from)).map(Lane::prove) {

@@ -99,7 +99,7 @@ impl<I: Input> MeshPeer<I> {
             lanes: lanes(&config, shape, (match_id, seat), &neutral),
             committing: committing(&config, match_id, seat),
             clock: MeshClock::new(now, period),
-            lag: LAG_NANOS.checked_div(period).unwrap_or(2).clamp(2, 100),
+            lag: lag(&config),
             beat_at: now,
             body: Body::with_capacity(usize::from(config.datagram_len_max)),
             known: Tick(0),
@@ -183,6 +183,13 @@ impl<I: Input> MeshPeer<I> {
     }
 }
 
+/// Ticks by which the game may be behind the clock. Whoever has confirmed all before some tick comes to
+/// stamp so many ticks from there on, and one more, whatever its delay.
+fn lag(config: &MeshConfig) -> u32 {
+    let period = config.tick_rate.period_nanos();
+    LAG_NANOS.checked_div(period).unwrap_or(2).clamp(2, 100)
+}
+
 fn nanos(span: Duration) -> u64 {
     u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)
 }
@@ -235,7 +242,11 @@ fn lanes(
         if seat == own {
             lane.begin(config.input_delay);
         } else if config.commit.is_some() {
-            lane.expect_commitments(Committed::new(match_id, seat));
+            lane.expect_commitments(Committed::new(
+                match_id,
+                seat,
+                lag(config).saturating_add(1),
+            ));
         }
         lane
     };
@@ -245,7 +256,9 @@ fn lanes(
 /// What we commit to, if anybody does.
 fn committing(config: &MeshConfig, match_id: MatchId, seat: Seat) -> Option<Committing> {
     let secret = config.commit.as_ref()?;
-    Some(Committing::new(secret, match_id, seat, config.input_delay))
+    let begin = Tick(config.input_delay.into());
+    let step = lag(config).saturating_add(1);
+    Some(Committing::new(secret, match_id, seat, (begin, step)))
 }
 
 fn numbers(links: &[Option<Link>]) -> Vec<Option<PeerId>> {

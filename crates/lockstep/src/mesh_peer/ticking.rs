@@ -5,8 +5,7 @@ use wire::{Instant, Seat};
 use super::{MeshEvent, MeshPeer, State};
 use crate::Tick;
 use crate::input::Input;
-use crate::message::{MESH_DELAY_MAX, bit};
-use crate::stepper::WINDOW_MAX;
+use crate::message::bit;
 
 impl<I: Input> MeshPeer<I> {
     /// Passes the boundaries that are due; where the clock stands, sends again now and then.
@@ -22,7 +21,6 @@ impl<I: Input> MeshPeer<I> {
             self.on_resumed();
         } else if is_beat {
             self.stats.holds = self.stats.holds.saturating_add(1);
-            self.commit_ahead(now);
             self.on_held();
         }
         if has_passed || is_beat {
@@ -70,43 +68,12 @@ impl<I: Input> MeshPeer<I> {
                 end = end.min(lane.committed_end());
             }
         }
+        if self.clock.is_held() {
+            committing.tell_again(self.known);
+        } else {
+            committing.tell();
+        }
         self.own.show(now, committing.show(end));
-    }
-
-    /// Commits as far as others did who can prove nothing before.
-    ///
-    /// A head proves inputs once all before it are shown, and they are shown once all have committed
-    /// to them. Who stamped many ticks at once, or whose heads were lost for long, has heads over more
-    /// than the others commit to while their clocks stand; so they commit to the input they have.
-    fn commit_ahead(&mut self, now: Instant) {
-        if self.committing.is_none() {
-            return;
-        }
-        let others = self.view.others();
-        let lanes = self.lanes.iter().zip(0..);
-        let heads = lanes.filter(|(_, seat)| others & bit(*seat) != 0);
-        let Some(end) = heads.filter_map(|(lane, _)| lane.unproved_head()).max() else {
-            return;
-        };
-        // An honest one is never further ahead.
-        let ahead = u32::from(MESH_DELAY_MAX).saturating_add(u32::from(WINDOW_MAX));
-        let end = end.min(self.known.plus(self.lag.saturating_add(ahead)));
-        let index = self.clock.index();
-        let Some(lane) = self.lanes.get_mut(usize::from(self.seat.0)) else {
-            return;
-        };
-        let repeated = self.own.repeat_until(now, end, lane);
-        if repeated > 0 {
-            self.stats.inputs = self.stats.inputs.saturating_add(repeated.into());
-            let (delay, tick) = (self.own.delay(), self.own.tick_for(index));
-            let dropped = tick.since(Tick(index).plus(delay.into()));
-            self.tell(MeshEvent::InputDelay {
-                delay,
-                tick,
-                repeated,
-                dropped,
-            });
-        }
     }
 
     /// Returns the first tick whose input others may not see yet.

@@ -24,6 +24,7 @@ mod membership;
 mod mesh;
 mod mesh_alloc;
 mod mesh_commit;
+mod mesh_commit_hostile;
 mod mesh_contract;
 mod mesh_hostile;
 mod mesh_parting;

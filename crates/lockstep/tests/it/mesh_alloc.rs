@@ -123,13 +123,13 @@ fn ls_9_mesh_memory_is_taken_at_the_start_and_as_documented() {
     let counted = i64::try_from(machine.memory_len()).unwrap();
     assert!(counted.abs_diff(bytes) < 16_384, "{counted} {bytes}");
     // Where inputs are committed to: heads of 17 bytes and salts of 8 for 512 ticks of each other seat,
-    // and 1,024 own salts.
+    // and 1,024 own heads of 16 bytes and salts of 8.
     let before = held();
     let mut config = committing(16);
     config.window = 32;
     let machine = MeshPeer::<u32>::new(config, (MATCH, Seat(0)), &peers, seed, now).unwrap();
     let more = held() - before - bytes;
-    assert!(more <= 15 * 512 * (17 + 8) + 1_024 * 8, "{more}");
+    assert!(more <= 15 * 512 * (17 + 8) + 1_024 * (16 + 8), "{more}");
     let more = i64::try_from(machine.memory_len()).unwrap() - counted;
-    assert_eq!(more, 15 * 512 * (17 + 8) + 1_024 * 8);
+    assert_eq!(more, 15 * 512 * (17 + 8) + 1_024 * (16 + 8));
 }

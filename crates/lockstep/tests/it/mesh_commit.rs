@@ -29,7 +29,7 @@ fn shape(seats: u16) -> Shape {
 
 /// First tick that a datagram does not commit to, and the one past the last that it shows; both near
 /// `about`.
-fn ends(datagram: &[u8], seats: u16, about: Tick) -> Option<(Tick, Tick)> {
+pub(crate) fn ends(datagram: &[u8], seats: u16, about: Tick) -> Option<(Tick, Tick)> {
     let Ok(MeshMessage::Committed(commitment, play)) = decode_mesh(datagram, shape(seats)) else {
         return None;
     };
@@ -61,6 +61,7 @@ fn assert_nobody_saw_first(world: &MeshWorld<u16>, seats: u16, delay: u8) {
                 );
             }
         }
+        let end = committed[*from][*to];
         assert!(end >= show, "what is shown was committed to");
     }
     assert!(shown.iter().all(|end| end.0 > 100), "{shown:?}");
@@ -176,7 +177,7 @@ fn forge(world: &mut MeshWorld<u16>, forger: usize, players: &[usize]) {
     }
 }
 
-fn inject(world: &mut MeshWorld<u16>, to: usize, from: PeerId, mut datagram: Vec<u8>) {
+pub(crate) fn inject(world: &mut MeshWorld<u16>, to: usize, from: PeerId, mut datagram: Vec<u8>) {
     let now = world.local(to);
     let machine = &mut world.players[to].machine;
     machine.handle_datagram(now, Arrival::from(from), &mut datagram);
