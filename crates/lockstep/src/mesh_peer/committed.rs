@@ -252,8 +252,8 @@ mod tests {
         // They would stand in the place of what is awaited.
         committed.on_salt(Tick(3 + AHEAD_MAX), [9; 8]);
         committed.on_salt(Tick(2), [9; 8]);
-        assert!(committed.on_head(low(2 + AHEAD_MAX), &OTHER, FAR));
         assert!(committed.on_head(low(4), &heads[1], FAR));
+        assert!(committed.on_head(low(2 + AHEAD_MAX), &OTHER, FAR));
         assert_eq!(committed.check(&chain, Tick(4)), Ok(()));
         assert_eq!(committed.checked_end(), Tick(4));
     }
