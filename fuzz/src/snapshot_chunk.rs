@@ -197,13 +197,11 @@ fn check(direction: Direction, ack: &ChunkAck<'_>, datagram: &[u8]) {
     let mut count = 0;
     for (place, index) in ack.arrived().enumerate() {
         count += 1;
-        // Near the end of all numbers, those past it are one.
-        let Some(bit) = index
-            .checked_sub(ack.next)
-            .and_then(|bit| bit.checked_sub(1))
-        else {
+        // Those past the end of all numbers are one, and no snapshot has so many chunks.
+        if index == u32::MAX {
             return;
-        };
+        }
+        let bit = index - ack.next - 1;
         assert!(bit < AHEAD_MAX && u32::try_from(place).expect("few") <= bit);
         let byte = usize::try_from(bit / 8).expect("few") + 10;
         out.resize(out.len().max(byte + 1), 0);
