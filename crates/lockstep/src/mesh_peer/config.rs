@@ -49,8 +49,8 @@ pub struct MeshConfig {
     /// [`MeshEvent::Breach`](crate::MeshEvent::Breach).
     ///
     /// Costs one more way of latency (the input delay covers the way twice, two ticks, and one for each
-    /// datagram lost in a row), 21 bytes a datagram and 8 for each tick in it, and a SHA-256 for each
-    /// input.
+    /// datagram lost in a row), 21 bytes a datagram and 8 for each tick in it, a SHA-256 for each input
+    /// of anybody and two for each own one, and 25 kB of memory, with 13 kB for each other seat.
     pub commit: Option<CommitSecret>,
     /// What else must be the same on all peers, as a hash: the build, the level; 0.
     pub content: u64,

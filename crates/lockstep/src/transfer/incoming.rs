@@ -172,8 +172,8 @@ impl Incoming {
     fn begin(&mut self, now: Instant, chunk: &Chunk<'_>) {
         let is_later = self.transfer.as_ref().is_none_or(|transfer| {
             let ahead = chunk.id.wrapping_sub(transfer.id).cast_signed();
-            let is_stale = now.saturating_since(transfer.heard_at) <= STALE_TIME;
-            ahead > 0 || (ahead < 0 && !is_stale)
+            let is_stale = now.saturating_since(transfer.heard_at) > STALE_TIME;
+            ahead > 0 || (ahead < 0 && is_stale)
         });
         if !is_later {
             return;

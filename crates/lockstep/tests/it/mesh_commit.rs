@@ -153,12 +153,12 @@ fn breach() -> MeshWorld<u16> {
     let mut world = MeshWorld::new(Seed::from_number(3), &committing(3), link, pad);
     world.run_for(Duration::from_secs(2));
     world.players[0].is_paused = true;
-    forge(&mut world, 0, &[1, 2]);
+    forge(&mut world, &[1, 2]);
     world
 }
 
-/// Shows these players other inputs than `forger` has committed to, under a head of its own.
-fn forge(world: &mut MeshWorld<u16>, forger: usize, players: &[usize]) {
+/// Shows these players other inputs than seat 0 has committed to, under a head of its own.
+fn forge(world: &mut MeshWorld<u16>, players: &[usize]) {
     for &to in players {
         let first = Tick(world.players[to].machine.ticks_confirmed());
         let (count, end) = (30_u16, Tick(first.0 + 30));
@@ -173,7 +173,7 @@ fn forge(world: &mut MeshWorld<u16>, forger: usize, players: &[usize]) {
         // A button that the player does not press.
         datagram.push(0b0100_0111);
         datagram.extend(vec![0x20; usize::from(count) - 1]);
-        inject(world, to, peer(forger), datagram);
+        inject(world, to, peer(0), datagram);
     }
 }
 
@@ -239,19 +239,9 @@ fn mesh_commit_holding_back_a_commitment_shows_nothing_and_is_named() {
 }
 
 #[test]
-fn mesh_commit_a_raise_of_the_delay_and_a_long_outage_stall_nobody_for_good() {
-    // One stamps 30 ticks at once, all under one head.
+fn mesh_commit_a_long_outage_stalls_nobody_for_good() {
     let mut link = Link::perfect();
     link.latency = Duration::from_millis(30);
-    let mut world = MeshWorld::new(Seed::from_number(7), &committing(3), link, pad);
-    world.run_for(Duration::from_secs(2));
-    let now = world.local(1);
-    world.players[1].machine.set_input_delay(now, 50);
-    world.run_for(Duration::from_secs(4));
-    for player in &world.players {
-        assert!(player.states.len() > 250, "{}", player.states.len());
-    }
-    assert_agreement(&all(&world));
     // The heads of one are lost for as long as the others' clocks stand, and it is the one that commits
     // furthest ahead.
     for (delay, window) in [(14, 0), (9, 8), (9, 0), (4, 0)] {
@@ -270,27 +260,6 @@ fn mesh_commit_a_raise_of_the_delay_and_a_long_outage_stall_nobody_for_good() {
             assert!(player.states.len() > 200, "{}", player.states.len());
         }
         assert_agreement(&all(&world));
-    }
-}
-
-#[test]
-fn mesh_commit_what_one_was_shown_and_could_not_prove_gives_way_to_what_others_proved() {
-    let mut world = MeshWorld::new(Seed::from_number(3), &committing(3), Link::perfect(), pad);
-    world.run_for(Duration::from_secs(2));
-    // One of the others hears more of it.
-    let now = world.now;
-    world
-        .outages
-        .push((2, 1, now, now + Duration::from_secs(60)));
-    world.run_for(Duration::from_millis(100));
-    world.players[2].is_paused = true;
-    forge(&mut world, 2, &[1]);
-    world.run_for(Duration::from_secs(4));
-    assert_agreement(&[&world.players[0], &world.players[1]]);
-    for player in &world.players[..2] {
-        let is_desync = |event: &MeshEvent| matches!(event, MeshEvent::Desync { .. });
-        assert!(!player.events.iter().any(is_desync), "{:?}", player.events);
-        assert!(player.states.len() > 200, "{}", player.states.len());
     }
 }
 

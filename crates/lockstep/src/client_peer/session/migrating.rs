@@ -18,7 +18,6 @@ impl<I: Input> ClientPeer<I> {
     /// inputs stamped for what is not held yet, are forgotten; so are snapshots under way.
     pub(crate) fn migrate(&mut self, now: Instant, server: PeerId, next: Tick) {
         self.reconnect(now, server);
-        self.exchange.begin_anew();
         if let State::Seated { session, .. } = &mut self.state {
             session.begin_anew(next);
         }
