@@ -3,7 +3,8 @@
 use lockstep::Width;
 use lockstep::bundle::{self, Shape};
 use lockstep::message::{
-    Answer, Down, INPUTS_MAX, Mode, PERIOD_NANOS, Up, VERSION, Welcome, decode_down, decode_up,
+    Answer, Down, HASHES_MAX, INPUTS_MAX, Mode, PERIOD_NANOS, Up, VERSION, Welcome, decode_down,
+    decode_up,
 };
 
 /// Reads a client's datagram, behind two bytes for the width of an input: what is accepted unpacks
@@ -29,9 +30,9 @@ pub fn up(data: &[u8]) {
             assert!(reason.is_players(), "{reason:?}");
         }
         Up::Report(report) => {
-            let values = report.hashes.values.iter();
-            let used = usize::try_from(report.hashes.count).expect("at most 16");
-            assert!(values.skip(used).all(|value| *value == 0));
+            let count = u32::try_from(report.hashes.iter().count()).expect("a few");
+            assert_eq!(count, report.hashes.count);
+            assert!(count <= HASHES_MAX);
             let Some(inputs) = report.inputs else {
                 return;
             };

@@ -13,6 +13,7 @@ mod link;
 mod own;
 mod parting;
 mod receiving;
+mod roster;
 mod sending;
 mod setup;
 mod stepping;
@@ -49,6 +50,7 @@ use hashes::OwnHashes;
 use lane::Lane;
 use link::Link;
 use own::Own;
+use roster::Roster;
 use sending::Due;
 
 /// Events that wait for the application; past it, stalls and silence are only counted.
@@ -92,8 +94,8 @@ pub struct MeshPeer<I> {
     generator: Generator,
     state: State,
     gathering: Gathering,
-    /// The driver's numbers, by seat; close together, since each datagram looks its sender up.
-    numbers: Vec<Option<PeerId>>,
+    /// Whose number has which seat.
+    roster: Roster,
     /// The other peers, by seat; `None` on our own.
     links: Vec<Option<Link>>,
     /// Who plays.

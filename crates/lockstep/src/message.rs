@@ -86,12 +86,13 @@ pub use mesh::{
     QUIET, Seats, Statement, Terms, Ticks, bit, decode_mesh,
 };
 pub(crate) use mesh::{
-    decode_if_play, write_ask, write_committed_head, write_decision, write_forward_head,
-    write_hello, write_mesh_leave, write_play_head, write_statement,
+    decode_known_play, play_bytes, write_ask, write_committed_head, write_decision,
+    write_forward_head, write_hello, write_mesh_leave, write_play_head, write_statement,
 };
 pub use up::{HASHES_MAX, HashRun, INPUTS_MAX, InputRun, Report, Up, decode_up};
 pub(crate) use up::{
-    ReportHead, decode_bare_report, write_leave, write_ready, write_report, write_snapshot_wish,
+    HashSlice, ReportHead, decode_bare_report, write_leave, write_ready, write_report,
+    write_snapshot_wish,
 };
 
 /// Version of the format; a side that meets another one refuses it.

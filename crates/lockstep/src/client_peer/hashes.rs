@@ -6,7 +6,7 @@ use core::ops::Range;
 
 use crate::Tick;
 use crate::event::ReportError;
-use crate::message::{HASHES_MAX, HashRun};
+use crate::message::{HASHES_MAX, HashSlice};
 
 /// State hashes kept for a server that asks again.
 const HASHES_KEPT: u32 = 1_024;
@@ -77,22 +77,22 @@ impl Hashes {
 
     /// Returns what to send now: what was asked for, else what was never sent. What the
     /// application left out is never sent: a run begins behind it, and ends before it.
-    pub(super) fn take(&mut self, newest: u32) -> HashRun {
+    pub(super) fn take(&mut self, newest: u32) -> HashSlice {
         let oldest = self.oldest();
         let wanted = self.wanted.take().filter(|step| *step >= oldest);
         let again = wanted.and_then(|step| self.first_in(step..self.unsent));
         let Some(first) = again.or_else(|| self.first_in(self.unsent..self.end)) else {
             self.unsent = self.end;
-            return HashRun::default();
+            return HashSlice::default();
         };
         let end = if again.is_some() {
             self.end_again(first)
         } else {
             self.end
         };
-        let mut run = HashRun {
+        let mut run = HashSlice {
             back: newest.saturating_sub(first),
-            ..HashRun::default()
+            ..HashSlice::default()
         };
         for (value, step) in run.values.iter_mut().zip(first..end) {
             let Some(hash) = self.get(step) else {

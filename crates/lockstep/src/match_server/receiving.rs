@@ -100,7 +100,7 @@ impl<I: Input> MatchServer<I> {
         }
     }
 
-    fn on_hashes(&mut self, seat: Seat, next: Tick, hashes: &HashRun) {
+    fn on_hashes(&mut self, seat: Seat, next: Tick, hashes: &HashRun<'_>) {
         let interval = u32::from(self.config.hash_interval.get()).max(1);
         let newest = next
             .0
@@ -112,8 +112,8 @@ impl<I: Input> MatchServer<I> {
             self.stats.hashes_refused = self.stats.hashes_refused.saturating_add(1);
             return;
         };
-        for (hash, index) in hashes.values.iter().zip(0..hashes.count) {
-            if !self.ledger.insert(seat, first.saturating_add(index), *hash) {
+        for (hash, index) in hashes.iter().zip(0..) {
+            if !self.ledger.insert(seat, first.saturating_add(index), hash) {
                 self.stats.hashes_refused = self.stats.hashes_refused.saturating_add(1);
             }
         }

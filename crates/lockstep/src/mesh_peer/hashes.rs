@@ -2,6 +2,8 @@
 
 #![warn(clippy::arithmetic_side_effects)]
 
+use core::ops::Range;
+
 use crate::Tick;
 use crate::event::ReportError;
 use crate::message::HASHES_MAX;
@@ -25,16 +27,6 @@ pub(super) struct HashCursor {
     unsent: u32,
     /// First step that it asked for again.
     wanted: Option<u32>,
-}
-
-/// Consecutive hashes to send.
-#[derive(Debug, Default)]
-pub(super) struct HashSlice {
-    /// Step of the first.
-    pub(super) first: u32,
-    /// How many of `values` count.
-    pub(super) count: usize,
-    pub(super) values: [u32; HASHES_MAX as usize],
 }
 
 impl OwnHashes {
@@ -67,27 +59,26 @@ impl OwnHashes {
             .filter(|step| *step >= self.oldest() && *step < cursor.unsent);
     }
 
-    /// Returns what to send: what was asked for, else what was never sent.
-    pub(super) fn take(&self, cursor: &mut HashCursor) -> HashSlice {
+    /// Returns which steps to send, all of which are there: what was asked for, else what was never sent.
+    pub(super) fn take(&self, cursor: &mut HashCursor) -> Range<u32> {
         let oldest = self.oldest();
         let wanted = cursor.wanted.take().filter(|step| *step >= oldest);
-        let mut slice = HashSlice::default();
-        let from = wanted.unwrap_or_else(|| cursor.unsent.max(oldest));
-        let Some(first) = (from..self.end).find(|step| self.get(*step).is_some()) else {
-            cursor.unsent = cursor.unsent.max(self.end);
-            return slice;
-        };
-        slice.first = first;
-        for (value, step) in slice.values.iter_mut().zip(first..self.end) {
-            let Some(hash) = self.get(step) else {
-                break;
-            };
-            *value = hash;
-            slice.count = slice.count.saturating_add(1);
+        let mut first = wanted.unwrap_or_else(|| cursor.unsent.max(oldest));
+        while first < self.end && self.get(first).is_none() {
+            first = first.saturating_add(1);
         }
-        let count = u32::try_from(slice.count).unwrap_or(0);
-        cursor.unsent = cursor.unsent.max(first.saturating_add(count));
-        slice
+        let most = self.end.min(first.saturating_add(HASHES_MAX));
+        let mut end = first;
+        while end < most && self.get(end).is_some() {
+            end = end.saturating_add(1);
+        }
+        cursor.unsent = cursor.unsent.max(end);
+        first..end
+    }
+
+    /// Returns the hashes of `steps`, which [`take`](Self::take) returned.
+    pub(super) fn of(&self, steps: Range<u32>) -> impl Iterator<Item = u32> {
+        steps.map(|step| self.get(step).unwrap_or_default())
     }
 
     /// Returns one past the newest step reported.
@@ -128,13 +119,10 @@ mod tests {
     use super::*;
 
     fn steps(hashes: &OwnHashes, cursor: &mut HashCursor) -> Vec<u32> {
-        let slice = hashes.take(cursor);
-        let count = u32::try_from(slice.count).unwrap();
-        let steps: Vec<_> = (slice.first..slice.first + count).collect();
-        for (step, hash) in steps.iter().zip(slice.values) {
-            assert_eq!(hash, step * 3);
-        }
-        steps
+        let steps = hashes.take(cursor);
+        let expected: Vec<_> = steps.clone().map(|step| step * 3).collect();
+        assert_eq!(hashes.of(steps.clone()).collect::<Vec<_>>(), expected);
+        steps.collect()
     }
 
     #[test]

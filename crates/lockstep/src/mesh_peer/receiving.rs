@@ -10,25 +10,25 @@ use super::{MeshEvent, MeshPeer, State};
 use crate::chain::CHAIN_LEN;
 use crate::input::Input;
 use crate::message::{
-    Commitment, DecodeError, Hello, LaneBundles, MeshMessage, Play, Seats, bit, decode_if_play,
-    decode_mesh,
+    Commitment, DecodeError, Hello, LaneBundles, MeshMessage, Play, Seats, bit, decode_known_play,
+    decode_mesh, play_bytes,
 };
 use crate::repair::Ack;
 use crate::{PeerId, Tick};
 
 impl<I: Input> MeshPeer<I> {
     pub(super) fn receive(&mut self, now: Instant, peer: PeerId, datagram: &[u8]) {
-        let Some(from) = self.seat_of(peer) else {
+        let Some(from) = self.roster.seat_of(peer) else {
             self.count_unknown();
             return;
         };
         let lane = self.lanes.get(usize::from(from));
         let known = |first_low, index| lane?.bundle_near(first_low, index);
-        if let Some(play) = decode_if_play(datagram, self.shape, known) {
-            match play {
-                Ok(play) if self.is_heard(now, from) => self.on_bare_play(now, from, &play),
+        if let Some(bytes) = play_bytes(datagram) {
+            match &decode_known_play(bytes, self.shape, known) {
+                Ok(play) if self.is_heard(now, from) => self.on_bare_play(now, from, play),
                 Ok(_) => {}
-                Err(error) => self.on_malformed(from, error),
+                Err(error) => self.on_malformed(from, *error),
             }
             return;
         }
@@ -175,7 +175,7 @@ impl<I: Input> MeshPeer<I> {
             return;
         }
         self.on_ack(now, from, play);
-        if play.hashes != crate::message::LaneHashes::default() {
+        if !play.hashes.is_empty() {
             self.on_hashes(Seat(from), &play.hashes);
         }
         let next = self.lanes.get(usize::from(from)).map(Lane::next);
@@ -279,12 +279,6 @@ impl<I: Input> MeshPeer<I> {
             Some(link) if link.is_alive(now, self.patience) => alive | bit(seat),
             Some(_) | None => alive,
         })
-    }
-
-    fn seat_of(&self, peer: PeerId) -> Option<u16> {
-        let mut numbers = self.numbers.iter().zip(0..);
-        let (_, seat) = numbers.find(|(number, _)| **number == Some(peer))?;
-        Some(seat)
     }
 
     const fn count_unknown(&mut self) {

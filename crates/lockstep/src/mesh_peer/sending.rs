@@ -99,7 +99,7 @@ impl<I: Input> MeshPeer<I> {
         });
         let wait = link.repair.answer_nanos(&self.limits);
         let wanted = self.ledger.ask(now, Seat(seat), wait);
-        let hashes = self.hashes.take(&mut link.hashes);
+        let steps = self.hashes.take(&mut link.hashes);
         let place = match self.state {
             State::Running { .. } => self.clock.place(now),
             State::Gathering { .. } | State::Leaving { .. } | State::Closed => 0,
@@ -112,11 +112,10 @@ impl<I: Input> MeshPeer<I> {
             wanted_low: wanted.map(|step| Tick(step).low()),
             first_low: Tick(slice.ticks.start).low(),
         };
-        let values = hashes.values.get(..hashes.count).unwrap_or_default();
         if let Some(committing) = &self.committing {
             committing.write(buf, &slice.ticks);
         }
-        write_play_head(buf, &head, Tick(hashes.first).low(), values);
+        write_play_head(buf, &head, &steps, self.hashes.of(steps.clone()));
         let count = u64::try_from(slice.ticks.len()).unwrap_or(u64::MAX);
         buf.extend_from_slice(body.lay_out(closed.chain, &slice.ticks));
         self.stats.bundles_sent = self.stats.bundles_sent.saturating_add(count);

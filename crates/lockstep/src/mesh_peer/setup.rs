@@ -14,6 +14,7 @@ use super::hashes::OwnHashes;
 use super::lane::{Lane, lane_shape};
 use super::link::Link;
 use super::own::Own;
+use super::roster::Roster;
 use super::sending::Due;
 use super::{EVENTS_MAX, MeshConfig, MeshConfigError, MeshEvent, MeshPeer, MeshStats, State};
 use crate::body::Body;
@@ -92,7 +93,7 @@ impl<I: Input> MeshPeer<I> {
             generator: seed.generator(0),
             state: State::Gathering { hello_at: now },
             gathering: Gathering::new(seat.0, terms, config.input_delay, now),
-            numbers: numbers(&links),
+            roster: Roster::new(links.iter().map(|link| link.as_ref().map(|link| link.peer))),
             links,
             view: View::new(seat.0, shape.seats),
             own: Own::new(shape, &neutral, config.input_delay, now),
@@ -259,11 +260,6 @@ fn committing(config: &MeshConfig, match_id: MatchId, seat: Seat) -> Option<Comm
     let begin = Tick(config.input_delay.into());
     let step = lag(config).saturating_add(1);
     Some(Committing::new(secret, match_id, seat, (begin, step)))
-}
-
-fn numbers(links: &[Option<Link>]) -> Vec<Option<PeerId>> {
-    let numbers = links.iter().map(|link| link.as_ref().map(|link| link.peer));
-    numbers.collect()
 }
 
 /// A link for each seat but `own`.

@@ -129,21 +129,26 @@ pub struct Terms {
     pub content: u64,
 }
 
-/// Reads a [`Play`], which nearly every datagram is; `None` where it is another kind. `known(first_low,
-/// index)` may be the sound bundle `index` ticks after the one that has this low half.
-pub(crate) fn decode_if_play<'a, 'k>(
-    datagram: &'a [u8],
+/// The bytes of a [`Play`] behind its kind, which nearly every datagram is; `None` where it is another.
+pub(crate) const fn play_bytes(datagram: &[u8]) -> Option<&[u8]> {
+    match datagram {
+        [MESH_PLAY, bytes @ ..] => Some(bytes),
+        _ => None,
+    }
+}
+
+/// Reads a [`Play`] behind its kind. `known(first_low, index)` may be the sound bundle `index` ticks
+/// after the one that has this low half.
+pub(crate) fn decode_known_play<'a, 'k>(
+    bytes: &'a [u8],
     shape: Shape,
     known: impl Fn(u16, u32) -> Option<&'k [u8]>,
-) -> Option<Result<Play<'a>, DecodeError>> {
-    let [MESH_PLAY, rest @ ..] = datagram else {
-        return None;
-    };
+) -> Result<Play<'a>, DecodeError> {
     let lane = Shape {
         seats: 1,
         width: shape.width,
     };
-    Some(decode_play(Reader::new(rest), lane, known))
+    decode_play(Reader::new(bytes), lane, known)
 }
 
 /// Reads a datagram of a match of `shape`, which has at most [`MESH_SEATS_MAX`] seats.

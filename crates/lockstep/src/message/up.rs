@@ -64,20 +64,54 @@ pub struct Report<'a> {
     /// Turns that wait for the client's simulation.
     pub lag: u32,
     /// State hashes, if any.
-    pub hashes: HashRun,
+    pub hashes: HashRun<'a>,
     /// Inputs, if any.
     pub inputs: Option<InputRun<'a>>,
 }
 
-/// State hashes of consecutive hash steps.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct HashRun {
+/// State hashes of consecutive hash steps, not yet unpacked but known to be there.
+#[derive(Clone, Copy, Debug)]
+pub struct HashRun<'a> {
     /// Steps from the newest step before the report's `next` back to the first hash.
     pub back: u32,
-    /// How many of `values` count, at most [`HASHES_MAX`].
+    /// How many there are, at most [`HASHES_MAX`].
     pub count: u32,
+    /// At the first of them.
+    reader: BitReader<'a>,
+}
+
+impl<'a> HashRun<'a> {
+    /// None.
+    pub const NONE: Self = Self {
+        back: 0,
+        count: 0,
+        reader: BitReader::new(&[]),
+    };
+
+    /// Returns the hashes, oldest first.
+    pub fn iter(&self) -> impl Iterator<Item = u32> + use<'a> {
+        let mut reader = self.reader;
+        (0..self.count).map_while(move |_| u32::try_from(reader.bits(32).ok()?).ok())
+    }
+}
+
+impl PartialEq for HashRun<'_> {
+    fn eq(&self, other: &Self) -> bool {
+        (self.back, self.count) == (other.back, other.count) && self.iter().eq(other.iter())
+    }
+}
+
+impl Eq for HashRun<'_> {}
+
+/// State hashes of consecutive hash steps, to send.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct HashSlice {
+    /// Steps from the newest step before the report's `next` back to the first hash.
+    pub(crate) back: u32,
+    /// How many of `values` count, at most [`HASHES_MAX`].
+    pub(crate) count: u32,
     /// The hashes, oldest first; zero past `count`.
-    pub values: [u32; 16],
+    pub(crate) values: [u32; 16],
 }
 
 /// Inputs of consecutive ticks, not yet unpacked but known to be well formed.
@@ -149,7 +183,7 @@ pub(crate) struct ReportHead {
     pub(crate) next_low: u16,
     pub(crate) is_gap: bool,
     pub(crate) lag: u32,
-    pub(crate) hashes: HashRun,
+    pub(crate) hashes: HashSlice,
     /// Ticks from `next` to the first input.
     pub(crate) ahead: u32,
     pub(crate) is_fresh: bool,
@@ -292,14 +326,17 @@ fn decode_report(
     let next_low = u16::try_from(reader.bits(16)?).map_err(|_| DecodeError::Malformed)?;
     let is_gap = reader.bit()?;
     let lag = reader.gamma(u32::MAX)?;
-    let mut hashes = HashRun {
-        count: reader.gamma(HASHES_MAX)?,
-        ..HashRun::default()
-    };
-    if hashes.count > 0 {
-        hashes.back = reader.gamma(u32::MAX)?;
-        for (hash, _) in hashes.values.iter_mut().zip(0..hashes.count) {
-            *hash = u32::try_from(reader.bits(32)?).map_err(|_| DecodeError::Malformed)?;
+    let mut hashes = HashRun::NONE;
+    let count = reader.gamma(HASHES_MAX)?;
+    if count > 0 {
+        let back = reader.gamma(u32::MAX)?;
+        hashes = HashRun {
+            back,
+            count,
+            reader,
+        };
+        for _ in 0..count {
+            reader.bits(32)?;
         }
     }
     let count = reader.gamma(INPUTS_MAX)?;

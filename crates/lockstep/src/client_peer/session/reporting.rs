@@ -5,7 +5,7 @@
 use super::Session;
 use crate::client_peer::stepping::Stepping;
 use crate::event::ReportError;
-use crate::message::{HashRun, ReportHead, write_report};
+use crate::message::{HashSlice, ReportHead, write_report};
 use crate::{StateHasher, Tick};
 
 /// Reports up to this length, in bytes, are not worth shortening: the transport's own 59 bytes
@@ -62,7 +62,7 @@ impl Session {
             next_low: self.end.low(),
             is_gap: self.is_gap(),
             lag: self.end.since(self.simulated()),
-            hashes: newest.map_or_else(HashRun::default, |newest| self.hashes.take(newest)),
+            hashes: newest.map_or_else(HashSlice::default, |newest| self.hashes.take(newest)),
             ahead: self.history.first().since(self.end),
             is_fresh: reference.is_none(),
         };

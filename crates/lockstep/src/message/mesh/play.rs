@@ -2,8 +2,11 @@
 
 #![warn(clippy::arithmetic_side_effects)]
 
+use core::ops::Range;
+
 use wire::Reader;
 
+use crate::Tick;
 use crate::bundle::{self, Shape};
 use crate::message::{DecodeError, HASHES_MAX, MESH_PLAY};
 
@@ -62,6 +65,12 @@ pub struct LaneHashes<'a> {
 }
 
 impl<'a> LaneHashes<'a> {
+    /// Returns whether there is none.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.bytes.is_empty()
+    }
+
     /// Returns the hashes, oldest first.
     pub fn iter(&self) -> impl Iterator<Item = u32> + use<'a> {
         self.bytes
@@ -97,14 +106,19 @@ impl<'a> LaneBundles<'a> {
         known: impl Fn(u32) -> Option<&'k [u8]>,
     ) -> Result<Self, DecodeError> {
         let (mut rest, mut count, mut last_len) = (bytes, 0_u32, 0);
-        while !rest.is_empty() {
-            last_len = if rest.first() == Some(&QUIET) {
-                1
-            } else {
-                match known(count) {
-                    Some(known) if !known.is_empty() && rest.starts_with(known) => known.len(),
-                    Some(_) | None => bundle::check(rest, shape)?,
-                }
+        loop {
+            let quiet = rest.iter().take_while(|byte| **byte == QUIET).count();
+            if quiet > 0 {
+                last_len = 1;
+                rest = rest.get(quiet..).ok_or(DecodeError::Malformed)?;
+                count = count.saturating_add(u32::try_from(quiet).unwrap_or(u32::MAX));
+            }
+            if rest.is_empty() {
+                break;
+            }
+            last_len = match known(count) {
+                Some(known) if !known.is_empty() && rest.starts_with(known) => known.len(),
+                Some(_) | None => bundle::check(rest, shape)?,
             };
             rest = rest.get(last_len..).ok_or(DecodeError::Malformed)?;
             count = count.saturating_add(1);
@@ -210,11 +224,15 @@ pub(super) fn decode_play<'a, 'k>(
     })
 }
 
-/// Appends what stands before the bundles; `hashes` are those of consecutive steps from the one
-/// whose low half is `hash_low`, at most [`HASHES_MAX`] of them.
-pub(crate) fn write_play_head(out: &mut Vec<u8>, head: &PlayHead, hash_low: u16, hashes: &[u32]) {
-    debug_assert!(hashes.len() <= 16, "as many as the flags can count");
-    let count = u8::try_from(hashes.len()).unwrap_or(0) & FLAGS_HASHES;
+/// Appends what stands before the bundles; `hashes` are those of `steps`, at most [`HASHES_MAX`] of them.
+pub(crate) fn write_play_head(
+    out: &mut Vec<u8>,
+    head: &PlayHead,
+    steps: &Range<u32>,
+    hashes: impl Iterator<Item = u32>,
+) {
+    debug_assert!(steps.len() <= 16, "as many as the flags can count");
+    let count = u8::try_from(steps.len()).unwrap_or(0) & FLAGS_HASHES;
     let gap = if head.is_gap { FLAG_GAP } else { 0 };
     let asks = head.wanted_low.map_or(0, |_| FLAG_ASKS);
     let [next_high, next_low] = head.next_low.to_be_bytes();
@@ -235,7 +253,7 @@ pub(crate) fn write_play_head(out: &mut Vec<u8>, head: &PlayHead, hash_low: u16,
         out.extend_from_slice(&wanted.to_be_bytes());
     }
     if count > 0 {
-        out.extend_from_slice(&hash_low.to_be_bytes());
+        out.extend_from_slice(&Tick(steps.start).low().to_be_bytes());
         for hash in hashes {
             out.extend_from_slice(&hash.to_be_bytes());
         }

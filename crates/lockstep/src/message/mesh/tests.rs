@@ -31,8 +31,10 @@ fn written(message: &MeshMessage<'_>) -> Vec<u8> {
     match message {
         MeshMessage::Hello(hello) => write_hello(&mut out, hello),
         MeshMessage::Play(play) => {
-            let hashes: Vec<_> = play.hashes.iter().collect();
-            write_play_head(&mut out, &play.head, play.hashes.first_low, &hashes);
+            let first = u32::from(play.hashes.first_low);
+            let count = u32::try_from(play.hashes.iter().count()).unwrap();
+            let steps = first..first.saturating_add(count);
+            write_play_head(&mut out, &play.head, &steps, play.hashes.iter());
             play.bundles.iter().for_each(|bundle| out.extend(bundle));
         }
         MeshMessage::Committed(commitment, play) => {
