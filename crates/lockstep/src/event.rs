@@ -91,9 +91,11 @@ pub enum ServerEvent {
         tick: Tick,
     },
     /// State hashes of `tick` differ, and those of all earlier hash steps of these players that
-    /// were compared did not. Comparison goes on without `seats`; each seat is named once.
+    /// were compared did not. A step whose hash was lost is not waited for once a later one differs;
+    /// where it began follows as [`Divergence`](Self::Divergence). Comparison goes on without `seats`;
+    /// each seat is named once.
     Desync {
-        /// First hash step that differs.
+        /// First hash step that was found to differ.
         tick: Tick,
         /// Who is named, in seat order.
         seats: Vec<Seat>,

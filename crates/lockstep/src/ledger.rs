@@ -3,9 +3,11 @@
 //! A step is *settled* in order: at once where the server's own hash is known, else when every
 //! player who is waited for has reported it, or when it has been waited for long enough. What comes
 //! for a settled step is judged as it comes. Each player's hashes are judged in order, so that the
-//! first that differs is the one that is named.
+//! first that differs is the one that is named; where one is missing, and a later one shows that
+//! something is wrong, it is not waited for.
 
 mod column;
+mod early;
 mod verdict;
 mod witness;
 
@@ -32,7 +34,20 @@ pub(crate) struct Ledger {
     next: u32,
     /// First step that is still waited for.
     overdue: u32,
+    /// All steps before it are settled with what is there: everybody reported it, and not alike.
+    early: u32,
+    /// Whether there is such a step, ever.
+    haste: Haste,
     counts: Counts,
+}
+
+/// What a divergence is told by, where hashes were lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Haste {
+    /// The first step that differs, however long it is waited for: nobody looks for it later.
+    First,
+    /// The first one that can be judged.
+    Early,
 }
 
 /// What was compared so far.
@@ -68,12 +83,14 @@ pub(crate) struct Settled {
 }
 
 impl Ledger {
-    pub(crate) fn new(seats: u16) -> Self {
+    pub(crate) fn new(seats: u16, haste: Haste) -> Self {
         Self {
+            haste,
             columns: (0..seats).map(|_| Column::new()).collect(),
             server: Column::new(),
             next: 0,
             overdue: 0,
+            early: 0,
             counts: Counts::default(),
         }
     }
@@ -126,7 +143,9 @@ impl Ledger {
         let floor = self.floor();
         match self.column_mut(seat) {
             Some(column) if column.is_active && step < floor.saturating_add(STEPS) => {
-                column.insert(floor, step, hash);
+                if column.insert(floor, step, hash) && self.haste == Haste::Early {
+                    self.look_ahead(seat, step, hash);
+                }
                 true
             }
             Some(_) | None => false,
@@ -171,11 +190,14 @@ impl Ledger {
         }
         // The ring has no place for more steps that wait.
         let is_late = step < self.overdue || closed_steps.saturating_sub(step) > SETTLED;
-        if !(is_late || self.is_complete(step)) {
+        if !(is_late || step < self.early || self.is_complete(step)) {
             return None;
         }
         if is_late && self.server.get(step).is_none() {
             self.server.is_silent = true;
+        }
+        if !is_late && step < self.early {
+            self.settle_for_less(step);
         }
         let reference = self.reference(step, Column::is_heard);
         let mut differing = Vec::new();
@@ -220,6 +242,9 @@ impl Ledger {
                 if let Some(finding) = self.judge_late(step, seat, hash) {
                     return Some(finding);
                 }
+            } else if step < column.early {
+                column.give_up(step);
+                self.counts.missing = self.counts.missing.saturating_add(1);
             } else if step < overdue.max(floor) {
                 column.give_up(step);
                 self.counts.missing = self.counts.missing.saturating_add(1);
@@ -273,10 +298,7 @@ impl Ledger {
                 return self.server.get(step).is_some();
             }
         }
-        let mut awaited = self
-            .columns
-            .iter()
-            .filter(|column| column.is_active && !column.is_silent);
+        let mut awaited = self.columns.iter().filter(|column| column.is_awaited());
         awaited.all(|column| column.get(step).is_some())
     }
 }

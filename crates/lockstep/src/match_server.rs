@@ -29,7 +29,7 @@ use crate::event::{
 };
 use crate::input::{Input, encode_into};
 use crate::ladder::Ladder;
-use crate::ledger::Ledger;
+use crate::ledger::{Haste, Ledger};
 use crate::message::TURNS_HEAD_LEN_MAX;
 use crate::repair::{RUN_LEN_SMALL, RepairLimits};
 use crate::turn::{Row, Turn};
@@ -165,7 +165,7 @@ impl<I: Input> MatchServer<I> {
             scratch: Vec::with_capacity(shape.bundle_len_max().max(neutral.len())),
             body: Body::with_capacity(len_max),
             reader: ChainReader::new(shape, &neutral, match_id),
-            ledger: Ledger::new(shape.seats),
+            ledger: Ledger::new(shape.seats, Haste::Early),
             ladder: Ladder::new(config.hashes_kept),
             neutral,
             limits,

@@ -21,6 +21,8 @@ pub(super) struct Column {
     pub(super) is_active: bool,
     /// Whether it was waited for in vain, and nothing was judged since.
     pub(super) is_silent: bool,
+    /// Steps before it that are missing are not waited for: its hash shows that something is wrong.
+    pub(super) early: u32,
     /// When the step `missing` was last asked for.
     pub(super) asked: Option<(u32, Instant)>,
 }
@@ -35,8 +37,14 @@ impl Column {
             right: None,
             is_active: false,
             is_silent: false,
+            early: 0,
             asked: None,
         }
+    }
+
+    /// Whether steps wait for it.
+    pub(super) const fn is_awaited(&self) -> bool {
+        self.is_active && !self.is_silent
     }
 
     /// The hash of `step`, which is one that is kept.
@@ -44,24 +52,27 @@ impl Column {
         self.hashes.get(place(step)).copied().flatten()
     }
 
-    /// Keeps the first word on `step`; hashes are kept from `floor` on.
-    pub(super) fn insert(&mut self, floor: u32, step: u32, hash: u32) {
+    /// Keeps the first word on `step`, and returns whether this is it; hashes are kept from `floor` on.
+    pub(super) fn insert(&mut self, floor: u32, step: u32, hash: u32) -> bool {
         self.missing = self.missing.max(floor);
         if step < self.judged.max(floor) {
             // A second copy, or one that came too late; both are ordinary.
-            return;
+            return false;
         }
-        if let Some(kept @ None) = self.hashes.get_mut(place(step)) {
-            *kept = Some(hash);
-        }
+        let Some(kept @ None) = self.hashes.get_mut(place(step)) else {
+            return false;
+        };
+        *kept = Some(hash);
         self.end = self.end.max(step.saturating_add(1));
         self.skip_known();
+        true
     }
 
     /// Forgets everything, and begins with `step`.
     pub(super) fn begin_at(&mut self, step: u32) {
         self.hashes.fill(None);
         (self.judged, self.missing, self.end) = (step, step, step);
+        self.early = 0;
         self.right = None;
         self.asked = None;
     }

@@ -3,7 +3,7 @@ use super::*;
 const SEATS: [Seat; 3] = [Seat(0), Seat(1), Seat(2)];
 
 fn ledger() -> Ledger {
-    let mut ledger = Ledger::new(3);
+    let mut ledger = Ledger::new(3, Haste::Early);
     for seat in SEATS {
         ledger.admit(seat);
     }
@@ -149,12 +149,15 @@ fn a_late_word_is_judged_in_the_order_of_steps_and_has_a_vote() {
         ));
         while ledger.settle(3).is_some() {}
         assert!(ledger.insert(Seat(2), 2, late));
-        assert_eq!(ledger.review(Seat(2)), None, "step 1 is to come");
+        if late == 5 {
+            assert_eq!(ledger.review(Seat(2)), None, "step 1 is to come");
+        }
         assert!(ledger.insert(Seat(2), 1, hashes[2]));
         ledger
     };
     let mut equal = silent_until([5, 5, 5], 5);
     assert_eq!(equal.review(Seat(2)), None);
+    assert_eq!(equal.last_right(Seat(2)), Some(2));
     let mut later = silent_until([5, 5, 5], 6);
     let difference = differs(2, &[Seat(2)], Verdict::Minority);
     assert_eq!(later.review(Seat(2)), Some(difference));
@@ -236,4 +239,85 @@ fn a_hole_is_asked_for_once_a_round_trip() {
     assert_eq!(ledger.ask(later, Seat(0), 1_000), Some(2), "the next hole");
     assert!(ledger.insert(Seat(0), 2, 1));
     assert_eq!(ledger.ask(later, Seat(0), 0), None);
+}
+
+/// Settles all that can be settled, and returns what was found.
+fn findings(ledger: &mut Ledger) -> Vec<Finding> {
+    let mut found = Vec::new();
+    while let Some(settled) = ledger.settle(100) {
+        found.extend(settled.finding);
+    }
+    for seat in SEATS {
+        found.extend(core::iter::from_fn(|| ledger.review(seat)));
+    }
+    found
+}
+
+#[test]
+fn a_lost_hash_holds_no_divergence_back() {
+    let mut ledger = ledger();
+    insert(&mut ledger, 0, [1, 1, 1]);
+    // What seat 0 said of step 1 is lost, and what seat 1 said of step 3.
+    for (seat, hash) in [(1, 2), (2, 2)] {
+        assert!(ledger.insert(Seat(seat), 1, hash));
+    }
+    insert(&mut ledger, 2, [3, 3, 3]);
+    for (seat, hash) in [(0, 4), (2, 9)] {
+        assert!(ledger.insert(Seat(seat), 3, hash));
+    }
+    assert_eq!(findings(&mut ledger), [], "nobody knows what seat 0 said");
+    assert_eq!(ledger.ask(Instant::ZERO, Seat(0), 0), Some(1));
+    insert(&mut ledger, 4, [5, 5, 8]);
+    // One against one at step 3, and a third that might have been on either side.
+    let difference = differs(4, &[Seat(2)], Verdict::Minority);
+    assert_eq!(findings(&mut ledger), [difference]);
+    assert!(ledger.is_sound(Seat(0)) && ledger.is_sound(Seat(1)));
+    assert_eq!(ledger.last_right(Seat(0)), Some(4));
+    assert_eq!(ledger.last_equal(Some(Seat(0)), Some(Seat(2)), 4), Some(2));
+    // Those two go on, and are waited for as before.
+    assert!(ledger.insert(Seat(0), 5, 6));
+    assert!(ledger.insert(Seat(0), 6, 6));
+    assert!(ledger.insert(Seat(1), 6, 6));
+    assert_eq!(findings(&mut ledger), []);
+    assert_eq!(ledger.ask(Instant::ZERO, Seat(1), 0), Some(5));
+    assert!(ledger.insert(Seat(1), 5, 6));
+    assert_eq!(findings(&mut ledger), []);
+    assert_eq!(ledger.last_right(Seat(1)), Some(6));
+}
+
+#[test]
+fn the_first_step_is_named_where_enough_said_it() {
+    let mut ledger = ledger();
+    // Nobody else said step 0 yet.
+    assert!(ledger.insert(Seat(0), 0, 1));
+    for step in [1, 2] {
+        for (seat, hash) in [(0, 7), (1, 7), (2, 6)] {
+            assert!(ledger.insert(Seat(seat), step, hash));
+        }
+    }
+    let difference = differs(1, &[Seat(2)], Verdict::Minority);
+    assert_eq!(findings(&mut ledger), [difference]);
+}
+
+#[test]
+fn a_player_whose_hash_was_lost_is_compared_with_the_server_at_once() {
+    let mut ledger = ledger();
+    for (step, hash) in [(0, 1), (1, 2), (2, 3), (3, 4)] {
+        assert!(ledger.insert_server(step, hash));
+    }
+    insert(&mut ledger, 0, [1, 1, 1]);
+    assert_eq!(findings(&mut ledger), []);
+    for (seat, step, hash) in [(0, 2, 3), (1, 2, 9), (1, 3, 9)] {
+        assert!(ledger.insert(Seat(seat), step, hash));
+    }
+    let difference = differs(2, &[Seat(1)], Verdict::Server);
+    assert_eq!(findings(&mut ledger), [difference]);
+    assert_eq!(
+        ledger.last_right(Seat(0)),
+        Some(0),
+        "its step 1 may come yet"
+    );
+    assert!(ledger.insert(Seat(0), 1, 2));
+    assert_eq!(findings(&mut ledger), []);
+    assert_eq!(ledger.last_right(Seat(0)), Some(2));
 }

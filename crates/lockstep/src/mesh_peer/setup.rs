@@ -21,7 +21,7 @@ use crate::body::Body;
 use crate::bundle::Shape;
 use crate::checksum::LogHash;
 use crate::input::{Input, encode_into};
-use crate::ledger::Ledger;
+use crate::ledger::{Haste, Ledger};
 use crate::message::{
     COMMITTED_HEAD_LEN, COMMITTED_SALT_LEN, MESH_DELAY_MAX, MESH_SEATS_MAX, PLAY_HEAD_LEN_MAX,
     Terms,
@@ -82,7 +82,7 @@ impl<I: Input> MeshPeer<I> {
         };
         let log = LogHash::new(match_id);
         let row = Row::initial(shape.seats, shape.width, &neutral);
-        let mut ledger = Ledger::new(shape.seats);
+        let mut ledger = Ledger::new(shape.seats, Haste::First);
         (0..shape.seats).for_each(|seat| ledger.admit(Seat(seat)));
         let ticks = Duration::from_nanos(period.into()).saturating_mul(PATIENCE_TICKS);
         Ok(Self {

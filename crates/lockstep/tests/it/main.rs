@@ -8,6 +8,7 @@ mod chunk;
 mod contract;
 mod delay;
 mod desync;
+mod detection_time;
 mod fan;
 mod fan_contract;
 mod gnet;
