@@ -4,6 +4,7 @@ use core::ops::Range;
 
 use wire::Reader;
 
+use super::hash_run::{HashRun, HashSlice};
 use super::ladder::{Answer, decode_answer};
 use super::{ANSWER, DecodeError, LEAVE, READY, REPORT, REPORT_LOADED, SNAPSHOT_WISH, VERSION};
 use crate::Tick;
@@ -14,9 +15,6 @@ use crate::input::Width;
 
 /// Inputs that one report may carry: what a client may have unacknowledged.
 pub const INPUTS_MAX: u32 = 64;
-
-/// State hashes that one report may carry.
-pub const HASHES_MAX: u32 = 16;
 
 /// A datagram from a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,51 +65,6 @@ pub struct Report<'a> {
     pub hashes: HashRun<'a>,
     /// Inputs, if any.
     pub inputs: Option<InputRun<'a>>,
-}
-
-/// State hashes of consecutive hash steps, not yet unpacked but known to be there.
-#[derive(Clone, Copy, Debug)]
-pub struct HashRun<'a> {
-    /// Steps from the newest step before the report's `next` back to the first hash.
-    pub back: u32,
-    /// How many there are, at most [`HASHES_MAX`].
-    pub count: u32,
-    /// At the first of them.
-    reader: BitReader<'a>,
-}
-
-impl<'a> HashRun<'a> {
-    /// None.
-    pub const NONE: Self = Self {
-        back: 0,
-        count: 0,
-        reader: BitReader::new(&[]),
-    };
-
-    /// Returns the hashes, oldest first.
-    pub fn iter(&self) -> impl Iterator<Item = u32> + use<'a> {
-        let mut reader = self.reader;
-        (0..self.count).map_while(move |_| u32::try_from(reader.bits(32).ok()?).ok())
-    }
-}
-
-impl PartialEq for HashRun<'_> {
-    fn eq(&self, other: &Self) -> bool {
-        (self.back, self.count) == (other.back, other.count) && self.iter().eq(other.iter())
-    }
-}
-
-impl Eq for HashRun<'_> {}
-
-/// State hashes of consecutive hash steps, to send.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct HashSlice {
-    /// Steps from the newest step before the report's `next` back to the first hash.
-    pub(crate) back: u32,
-    /// How many of `values` count, at most [`HASHES_MAX`].
-    pub(crate) count: u32,
-    /// The hashes, oldest first; zero past `count`.
-    pub(crate) values: [u32; 16],
 }
 
 /// Inputs of consecutive ticks, not yet unpacked but known to be well formed.
@@ -205,13 +158,7 @@ pub(crate) fn write_report<'i>(
     writer.bits(head.next_low.into(), 16);
     writer.bit(head.is_gap);
     writer.gamma(head.lag);
-    writer.gamma(head.hashes.count);
-    if head.hashes.count > 0 {
-        writer.gamma(head.hashes.back);
-        for (hash, _) in head.hashes.values.iter().zip(0..head.hashes.count) {
-            writer.bits((*hash).into(), 32);
-        }
-    }
+    head.hashes.write(&mut writer);
     let count = u32::try_from(inputs.len()).unwrap_or(u32::MAX);
     debug_assert!(count <= INPUTS_MAX, "the history holds no more");
     writer.gamma(count);
@@ -326,19 +273,7 @@ fn decode_report(
     let next_low = u16::try_from(reader.bits(16)?).map_err(|_| DecodeError::Malformed)?;
     let is_gap = reader.bit()?;
     let lag = reader.gamma(u32::MAX)?;
-    let mut hashes = HashRun::NONE;
-    let count = reader.gamma(HASHES_MAX)?;
-    if count > 0 {
-        let back = reader.gamma(u32::MAX)?;
-        hashes = HashRun {
-            back,
-            count,
-            reader,
-        };
-        for _ in 0..count {
-            reader.bits(32)?;
-        }
-    }
+    let hashes = HashRun::take(&mut reader)?;
     let count = reader.gamma(INPUTS_MAX)?;
     let inputs = if count > 0 {
         let ahead = reader.gamma(u32::MAX)?;
@@ -495,7 +430,7 @@ mod tests {
         let mut writer = BitWriter::new(&mut out);
         writer.bits(0, 17);
         writer.gamma(0);
-        writer.gamma(HASHES_MAX + 1);
+        writer.gamma(crate::message::HASHES_MAX + 1);
         out.resize(200, 0xff);
         assert_eq!(decode_up(&out, PAD), Err(DecodeError::Malformed));
     }
