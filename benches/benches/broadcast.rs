@@ -1,12 +1,14 @@
 //! CPU time of one message of 100 B to 1,000 clients over TCP and TLS, beside bare loops of writes, from
 //! interleaved rounds in one process; then what the server costs at rest, and how long its end takes.
 //!
-//! `cargo bench --bench broadcast [-- ROUNDS]`, 41 by default, 11 at least. Linux only: it asks the
-//! scheduler for the time of single threads.
+//! `cargo bench --bench broadcast [-- ROUNDS [THREADS]]`: 41 rounds by default, 11 at least; as many threads
+//! that serve as the server chooses by default. Linux only: it asks the scheduler for the time of single
+//! threads.
 
 #![expect(clippy::print_stdout, reason = "the table is what it is for")]
 
 use std::error::Error;
+use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -20,7 +22,7 @@ use crypto::{Identity, Ring};
 use nix::time::{ClockId, clock_gettime};
 use servicer::{
     Admission, Clock, Dest, Dial, ReliableConfig, ReliableServer, ServerEvent, StreamListener,
-    StreamServicer, TlsIdentity, raise_descriptor_limit,
+    StreamServicer, TcpServicers, TlsIdentity, raise_descriptor_limit,
 };
 
 /// Clients.
@@ -33,13 +35,12 @@ const MESSAGES: u32 = 5;
 const REST: Duration = Duration::from_secs(20);
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let rounds = std::env::args()
-        .find_map(|argument| argument.parse().ok())
-        .unwrap_or(41)
-        .max(11);
+    let mut numbers = std::env::args().filter_map(|argument| argument.parse::<usize>().ok());
+    let rounds = numbers.next().unwrap_or(41).max(11);
+    let threads = numbers.next().and_then(NonZeroUsize::new);
     let descriptors = raise_descriptor_limit();
     println!("descriptors: {descriptors:?}");
-    let mut ours = Ours::new()?;
+    let mut ours = Ours::new(threads)?;
     let mut plain = PlainLoop::new(COUNT)?;
     let mut tls = TlsLoop::new(COUNT)?;
     let threads = count_threads(SERVER);
@@ -117,12 +118,13 @@ struct Ours {
 }
 
 impl Ours {
-    fn new() -> Result<Self, Box<dyn Error>> {
+    fn new(threads: Option<NonZeroUsize>) -> Result<Self, Box<dyn Error>> {
         let identity = TlsIdentity::new(&Identity::generate(&mut Ring::new())?)?;
         let any = "127.0.0.1:0".parse()?;
         let listener = StreamListener::bind(any, &identity, Admission::Anyone)?;
         let address = listener.local_address();
-        let config = ReliableConfig::default();
+        let mut config = ReliableConfig::default();
+        config.servicers = threads.map(|threads| TcpServicers::Pool { threads });
         let mut server = ReliableServer::start(SERVER, vec![listener], &config)?;
         let heard = Arc::<AtomicU64>::default();
         let peer = identity.node_id().into();
