@@ -1,6 +1,7 @@
 //! The datagrams: pure functions between bytes and meaning.
 //!
-//! Byte 0 is the kind. Numbers are big-endian; bit fields start at the highest bit.
+//! Byte 0 is the kind. Numbers are big-endian; bit fields start at the highest bit. What receivers make
+//! of them, in what windows and how often they go out stands in `docs/lockstep-protocol.md`.
 //!
 //! | kind | direction | message |
 //! |---|---|---|
@@ -171,3 +172,6 @@ impl From<Malformed> for DecodeError {
         Self::Malformed
     }
 }
+
+#[cfg(test)]
+mod tests;
