@@ -5,13 +5,16 @@ use std::ops::ControlFlow;
 use wire::{CommandId, Instant, Machine};
 
 use super::Shard;
-use crate::driver::{Application, SocketOrder, SocketOutcome};
+use crate::driver::{Application, PeerAddress, SocketOrder, SocketOutcome};
 
 /// The application of a machine, as that of the shard around it.
 #[derive(Debug)]
 pub(super) struct Lifted<A>(pub(super) A);
 
-impl<M: Machine, A: Application<M>> Application<Shard<M, A::Request>> for Lifted<A> {
+impl<M, A: Application<M>> Application<Shard<M, A::Request>> for Lifted<A>
+where
+    M: Machine<Peer: PeerAddress>,
+{
     type Request = A::Request;
 
     fn apply_request(

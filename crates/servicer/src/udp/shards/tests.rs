@@ -7,11 +7,11 @@ use super::*;
 struct Newcomer;
 
 impl Machine for Newcomer {
-    type Peer = u32;
+    type Peer = SocketAddr;
     type Event = Infallible;
     type Command = Infallible;
 
-    fn handle_datagram(&mut self, _: Instant, _: Arrival<u32>, _: &mut [u8]) {}
+    fn handle_datagram(&mut self, _: Instant, _: Arrival<SocketAddr>, _: &mut [u8]) {}
 
     fn is_stray(&self, _: &[u8]) -> bool {
         true
@@ -23,7 +23,7 @@ impl Machine for Newcomer {
         match outcome {}
     }
 
-    fn poll_transmit(&mut self, _: Instant, _: &mut Vec<u8>) -> Option<Transmit<u32>> {
+    fn poll_transmit(&mut self, _: Instant, _: &mut Vec<u8>) -> Option<Transmit<SocketAddr>> {
         None
     }
 
@@ -40,25 +40,61 @@ impl Machine for Newcomer {
     }
 }
 
-#[test]
-fn what_a_stranger_can_have_passed_on_is_bounded_by_time() {
-    let passed = Arc::<Passed>::default();
+/// A shard without others, which would get what it passes on.
+fn newcomer(passed: &Arc<Passed>) -> Shard<Newcomer, ()> {
     let (_, strays) = crossbeam_channel::bounded(0);
-    let mut shard = Shard::<_, ()> {
+    Shard {
         machine: Newcomer,
         place: 0,
         strays,
         others: Arc::default(),
-        passed: Arc::clone(&passed),
+        passed: Arc::clone(passed),
         allowance: Allowance::default(),
-    };
-    let mut flood = |at: Instant, count: u32| {
-        let before = passed.refused.load(Ordering::Relaxed);
-        for source in 0..count {
-            shard.handle_datagram(at, Arrival::from(source), &mut [7; 32]);
-        }
-        u64::from(count) - (passed.refused.load(Ordering::Relaxed) - before)
-    };
+    }
+}
+
+/// Gives `shard` a datagram from each of `sources`; returns how many it passed on.
+fn send(
+    shard: &mut Shard<Newcomer, ()>,
+    at: Instant,
+    sources: impl Iterator<Item = SocketAddr>,
+) -> u64 {
+    let mut passed_on = 0;
+    for source in sources {
+        let refused = || shard.passed.refused.load(Ordering::Relaxed);
+        let before = refused();
+        shard.handle_datagram(at, Arrival::from(source), &mut [7; 32]);
+        let after = shard.passed.refused.load(Ordering::Relaxed);
+        passed_on += 1 - (after - before);
+    }
+    passed_on
+}
+
+/// A source of each of many prefixes.
+fn everywhere(count: u32) -> impl Iterator<Item = SocketAddr> {
+    (0..count).map(|number| {
+        let [_, _, high, low] = number.to_be_bytes();
+        SocketAddr::from(([10, high, low, 1], 7_777))
+    })
+}
+
+/// Any source of one /24, 65,536 of them.
+fn neighbour(number: u16) -> SocketAddr {
+    let [high, low] = number.to_be_bytes();
+    SocketAddr::from(([203, 0, 113, low], 1_000 + u16::from(high)))
+}
+
+/// Any source of one /56, 65,536 of them.
+fn neighbour_of_ipv6(number: u16) -> SocketAddr {
+    let network = 0xff00 | number % 256;
+    SocketAddr::from(([0x2001, 0xdb8, 0, network, number, 1, 2, 3], 5_000))
+}
+
+#[test]
+fn what_strangers_can_have_passed_on_is_bounded_by_time() {
+    let passed = Arc::<Passed>::default();
+    let mut shard = newcomer(&passed);
+    let mut flood = |at: Instant, count: u32| send(&mut shard, at, everywhere(count));
     // A burst, however long nothing came before.
     let start = Instant::ZERO + Duration::from_secs(100);
     assert_eq!(flood(start, 5_000), allowance::BURST);
@@ -78,4 +114,40 @@ fn what_a_stranger_can_have_passed_on_is_bounded_by_time() {
     );
     // A clock that stands still brings nothing.
     assert_eq!(flood(start + Duration::from_secs(3_600), 1), 0);
+}
+
+#[test]
+fn a_flood_from_one_prefix_keeps_nobody_else_from_moving() {
+    let player = SocketAddr::from(([192, 0, 2, 7], 4_000));
+    for source in [neighbour, neighbour_of_ipv6] {
+        let mut shard = newcomer(&Arc::default());
+        // Two prefixes that meet share what there is, as one in 1,024 does.
+        let place = |shard: &Shard<_, _>, source: SocketAddr| shard.allowance.place(source.ip());
+        while place(&shard, player) == place(&shard, source(0)) {
+            shard.allowance = Allowance::default();
+        }
+        let start = Instant::ZERO + Duration::from_secs(100);
+        let (mut strangers, mut players) = (0, 0);
+        // 100,000 a second, of all addresses and ports of the prefix; 60 a second of one who has moved.
+        for milli in 0..1_000_u64 {
+            let at = start + Duration::from_millis(milli);
+            strangers += send(&mut shard, at, (0..100).map(|number| source(number * 655)));
+            if milli.is_multiple_of(16) {
+                players += send(&mut shard, at, [player].into_iter());
+            }
+        }
+        assert_eq!(players, 63, "each is passed on");
+        let most = allowance::PREFIX_BURST + allowance::PREFIX_PER_SECOND;
+        assert!(
+            (most - 2..=most).contains(&strangers),
+            "{strangers} of {most}"
+        );
+    }
+}
+
+#[test]
+fn an_ipv4_address_has_one_prefix_however_it_is_written() {
+    let allowance = Allowance::default();
+    let place = |address: &str| allowance.place(address.parse().unwrap());
+    assert_eq!(place("203.0.113.9"), place("::ffff:203.0.113.200"));
 }
