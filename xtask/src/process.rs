@@ -90,14 +90,15 @@ pub(crate) fn run_quietly(command: &mut Command, on_line: impl FnMut(&str)) -> R
     ended(command, status)
 }
 
-/// As [`run_quietly`], for `limit` at most: then it is killed, with all that it has started.
+/// As [`run_quietly`], for `limit` at most: then it is killed, with all that it has started. On Unix it is
+/// killed, too, when this process ends in any way, as by Ctrl-C.
 pub(crate) fn run_bounded(
     command: &mut Command,
     limit: Duration,
     on_line: impl FnMut(&str),
 ) -> Result<(), Failure> {
-    lead_a_group(command);
-    let (reader, mut child) = spawn_merged(command).map_err(|source| start(command, source))?;
+    let spawned = spawn_merged(&mut bound_to_us(command));
+    let (reader, mut child) = spawned.map_err(|source| start(command, source))?;
     let first = child.id();
     let (over, is_over) = mpsc::channel::<()>();
     let guard = thread::spawn(move || {
@@ -121,15 +122,37 @@ pub(crate) fn run_bounded(
     ended(command, status.map_err(|source| start(command, source))?)
 }
 
-/// Has what `command` starts be one group, which can be killed together.
+/// Returns `command` as one group of processes, which can be killed together, and which kills itself when
+/// its stdin ends: the other end of that is held by this process alone, whatever ends it.
 #[cfg(unix)]
-fn lead_a_group(command: &mut Command) {
-    std::os::unix::process::CommandExt::process_group(command, 0);
+fn bound_to_us(command: &Command) -> Command {
+    let mut bound = program("sh");
+    bound.args(["-c", BOUND, "sh"]).stdin(Stdio::piped());
+    bound.arg(command.get_program()).args(command.get_args());
+    for (name, value) in command.get_envs() {
+        match value {
+            Some(value) => bound.env(name, value),
+            None => bound.env_remove(name),
+        };
+    }
+    std::os::unix::process::CommandExt::process_group(&mut bound, 0);
+    bound
 }
+
+/// Runs what follows it, while another process waits for the end of stdin and then kills the group.
+#[cfg(unix)]
+const BOUND: &str = "\
+exec 3<&0 </dev/null
+{ cat <&3; kill -s KILL 0; } >/dev/null 2>&1 &
+exec \"$@\" 3<&-";
 
 /// Elsewhere a process and those that it has started are killed without that.
 #[cfg(not(unix))]
-const fn lead_a_group(_: &mut Command) {}
+fn bound_to_us(command: &Command) -> Command {
+    let mut bound = program(command.get_program());
+    bound.args(command.get_args());
+    bound
+}
 
 /// Kills a process and those that it has started.
 fn kill_group(first: u32) {
@@ -228,6 +251,27 @@ mod tests {
         command.args(["-c", "exit 3"]);
         let failure = run_bounded(&mut command, Duration::from_secs(60), |_| ()).unwrap_err();
         assert!(failure.to_string().contains('3'), "{failure}");
+    }
+
+    /// As where this process is killed: nobody holds the other end of its stdin then.
+    #[cfg(unix)]
+    #[test]
+    fn what_is_bound_to_us_ends_when_we_do() {
+        let mut command = program("sh");
+        command.args(["-c", "sleep 60 & echo begun $HERE; sleep 60"]);
+        command.env("HERE", "here");
+        let (reader, mut child) = spawn_merged(&mut bound_to_us(&command)).unwrap();
+        let mut stdin = child.stdin.take();
+        let mut seen = Vec::new();
+        // It ends when the last of them is gone that could write.
+        read_lines(reader, |line| {
+            seen.push(line.to_owned());
+            stdin = None;
+        })
+        .unwrap();
+        assert_eq!(seen, ["begun here"]);
+        let status = child.wait().unwrap();
+        assert!(!status.success(), "killed, and not slept through: {status}");
     }
 
     #[test]

@@ -31,7 +31,7 @@ const SPARE: Duration = Duration::from_secs(120);
 
 /// Plays one match of as many processes as asked for, on the loopback address and over encrypted
 /// sessions, and compares the states that they print once a second. What is not over two minutes
-/// after its time is killed.
+/// after its time is killed, and so is what runs when this command is interrupted or killed.
 pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     let ticks = options.minutes.saturating_mul(60).saturating_mul(TICK_RATE);
     let example = [
