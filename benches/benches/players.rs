@@ -2,6 +2,9 @@
 //! driver, and a match server for each eight players; beside bare loops that take and send as many datagrams
 //! of the same lengths, from interleaved rounds of one run. Goal G5 of lockstep. Linux only.
 //!
+//! A player and tick is a datagram in and one out, but for what is lost or late; so the CPU time of a pair of
+//! datagrams stands beside it, which is what the loops are measured by.
+//!
 //! `cargo bench --bench players [-- PLAYERS RATE ROUNDS]`; without them 600 players at 60 Hz, then the
 //! goal's numbers, 2,504 at 60 Hz and 4,000 at 30 Hz, three rounds each.
 
@@ -67,6 +70,8 @@ fn plan(players: u32, rate: u32) -> Plan {
 struct Served {
     /// CPU time for each player and tick, in nanoseconds.
     nanos: f64,
+    /// CPU time of a datagram in and one out, in nanoseconds.
+    pair_nanos: f64,
     /// Of one core.
     share: f64,
     /// Datagrams in and out for each player and tick.
@@ -121,26 +126,29 @@ fn measure(plan: Plan, rounds: u32) {
         round.print();
     }
     let ours = median(served.iter().map(|round| round.nanos));
+    let pairs = median(served.iter().map(|round| round.pair_nanos));
     let mut bare = f64::NAN;
     println!(
-        "{:<28} {:>10} {:>14} {:>10}",
-        "medians", "ns_a_pair", "players / it", "cores"
+        "{:<28} {:>10} {:>14} {:>14} {:>10}",
+        "medians", "ns_a_pair", "ticks / it", "pairs / it", "cores"
     );
     println!("{:<28} {ours:>10.0}", "players, for each tick");
+    println!("{:<28} {pairs:>10.0}", "players, for each pair");
     for ((_, name), found) in LOOPS.into_iter().zip(loops) {
         let nanos = median(found.iter().map(|[nanos, _]| *nanos));
         let share = median(found.iter().map(|[_, share]| *share));
         println!(
-            "{name:<28} {nanos:>10.0} {:>14.2} {share:>10.2}",
-            ours / nanos
+            "{name:<28} {nanos:>10.0} {:>14.2} {:>14.2} {share:>10.2}",
+            ours / nanos,
+            pairs / nanos
         );
         bare = bare.min(nanos);
     }
-    println!("{}", verdict(&served, ours / bare));
+    println!("{}", verdict(&served, [ours / bare, pairs / bare]));
 }
 
 /// Says whether what the goal asks for was reached with these players.
-fn verdict(served: &[Served], ratio: f64) -> String {
+fn verdict(served: &[Served], [ratio, of_pairs]: [f64; 2]) -> String {
     let least = |of: fn(&Served) -> f64| served.iter().map(of).fold(f64::INFINITY, f64::min);
     let (closed, turns) = (least(|round| round.closed), least(|round| round.turns));
     if turns < TURNS_LEAST {
@@ -152,9 +160,11 @@ fn verdict(served: &[Served], ratio: f64) -> String {
     let is_whole = closed > CLOSED_LEAST && served.iter().all(|round| round.lost == 0);
     let said = |is_met| if is_met { "met" } else { "missed" };
     format!(
-        "every tick closed: {}; at most {RATIO_MOST} times the cheapest loop: {ratio:.2}, {}",
+        "every tick closed: {}; at most {RATIO_MOST} times the cheapest loop: {ratio:.2}, {}; by pairs of \
+         datagrams {of_pairs:.2}, {}",
         said(is_whole),
-        said(ratio <= RATIO_MOST)
+        said(ratio <= RATIO_MOST),
+        said(of_pairs <= RATIO_MOST)
     )
 }
 
@@ -212,6 +222,7 @@ impl Served {
         };
         Self {
             nanos: cpu.as_secs_f64() * 1e9 / player_ticks,
+            pair_nanos: cpu.as_secs_f64() * 2e9 / count.iter().sum::<u64>() as f64,
             share: cpu.as_secs_f64() / wall.as_secs_f64(),
             datagrams: count.map(|count| count as f64 / player_ticks),
             lengths: Lengths {
@@ -233,9 +244,9 @@ impl Served {
     fn print(&self) {
         let [up, down] = self.datagrams;
         println!(
-            "players: {:.0} ns a player and tick, {:.2} of a core; {up:.3} datagrams of {} B in, \
-             {down:.3} of {} B out",
-            self.nanos, self.share, self.lengths.up, self.lengths.down
+            "players: {:.0} ns a player and tick, {:.0} a pair of datagrams, {:.2} of a core; {up:.3} \
+             datagrams of {} B in, {down:.3} of {} B out",
+            self.nanos, self.pair_nanos, self.share, self.lengths.up, self.lengths.down
         );
         println!(
             "  ticks closed {:.4} of those due, {} clocks set back, {} players lost; heard by \

@@ -39,6 +39,8 @@ pub enum Field {
     All,
     /// Those without a server.
     Equals,
+    /// Our mesh.
+    Mesh,
     /// That with a server.
     Server,
 }
@@ -60,6 +62,7 @@ pub const fn setup(players: usize, weather: Weather) -> Setup {
         delay: DELAY,
         window: WINDOW,
         ahead: 0,
+        commits: false,
         weather,
         turn: POLL,
         diverges: None,
@@ -126,6 +129,16 @@ pub fn ahead() -> Case {
     case
 }
 
+/// Lockstep among four who commit to their inputs before they show them, and the same without that; at a
+/// delay that covers the way twice, two frames and two datagrams lost in a row.
+#[must_use]
+pub fn committed() -> [Case; 2] {
+    let without = Case::lockstep(4, "loss2-", 10, usual());
+    let mut with = Case::lockstep(4, "committed-", 10, usual()).of(Field::Mesh);
+    with.setup.commits = true;
+    [with, without]
+}
+
 /// The matches that are watched for a minute.
 #[must_use]
 pub fn watched() -> Vec<Case> {
@@ -162,6 +175,7 @@ pub fn watched() -> Vec<Case> {
     }
     cases.push(Case::lockstep(4, "jitter-", 6, two));
     cases.push(Case::lockstep(4, "jitter-", 12, two));
+    cases.extend(committed());
     cases
 }
 
@@ -209,6 +223,8 @@ mod tests {
             "p8/client-window",
             "p8/lockstep-d4",
             "p4/lockstep-jitter-d6",
+            "p4/lockstep-committed-d10",
+            "p4/lockstep-loss2-d10",
         ] {
             assert!(names.iter().any(|it| it == name), "{name}");
         }

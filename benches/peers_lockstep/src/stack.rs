@@ -36,6 +36,8 @@ pub struct Setup {
     pub window: u32,
     /// Ticks that a server's clients go ahead of what is closed, on predicted inputs; 0 is lockstep.
     pub ahead: u8,
+    /// Whether inputs are committed to before they are shown; only our mesh can.
+    pub commits: bool,
     /// What the network does, for who must choose a delay by it.
     pub weather: Weather,
     /// Between two turns of a player.

@@ -175,6 +175,8 @@ struct Match {
     /// By seat.
     sessions: Vec<SessionId>,
     has_started: bool,
+    /// When its server is next due, as it said last; its players say nothing that is due before.
+    due: Option<Instant>,
 }
 
 impl Lobby {
@@ -195,6 +197,7 @@ impl Lobby {
                 server: server.expect("a match of eight pads is one"),
                 sessions: Vec::new(),
                 has_started: false,
+                due: None,
             }
         };
         Self {
@@ -328,13 +331,16 @@ impl Application<Endpoint<Ring>> for Lobby {
                 game.server.start(now).expect("it waits for this");
                 game.has_started = true;
             }
-            // Those that have started have nothing to do in the others' turns.
-            if game.has_started && number % TURNS != group {
+            // Those that have started have nothing to do in the others' turns, but where their own came a
+            // moment before they were due.
+            let is_due = game.due.is_some_and(|due| due <= now);
+            if game.has_started && number % TURNS != group && !is_due {
                 continue;
             }
             game.close(now, self.clock, &mut self.lateness);
             game.send(now, endpoint, &mut self.message);
             self.ready += game.hear();
+            game.due = game.server.poll_timeout();
         }
     }
 }

@@ -35,6 +35,9 @@ fn main() {
     }
     costs(&case::crowd(), &arguments);
     costs(&case::ahead(), &arguments);
+    for case in case::committed() {
+        costs(&case, &arguments);
+    }
     sync_tests(&arguments);
     for case in case::watched() {
         match case.inputs {
@@ -70,6 +73,7 @@ impl Arguments {
         let is_of_field = match case.field {
             Field::All => true,
             Field::Equals => !S::HAS_SERVER,
+            Field::Mesh => S::NAME == <TickwireMesh<P> as Stack<P>>::NAME,
             Field::Server => S::HAS_SERVER,
         };
         let is_asked = self.only.as_ref().is_none_or(|only| *only == case.name)

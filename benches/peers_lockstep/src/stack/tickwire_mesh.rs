@@ -2,7 +2,7 @@
 
 use core::time::Duration;
 
-use lockstep::{MeshConfig, MeshEvent, MeshPeer, PeerId, Step, Tick};
+use lockstep::{CommitSecret, MeshConfig, MeshEvent, MeshPeer, PeerId, Step, Tick};
 use wire::{Arrival, Instant, MatchId, Seat, Seed};
 
 use super::{Count, Post, Setup, Stack};
@@ -35,6 +35,10 @@ impl<P: Play> Peer<P> {
         config.seats = players;
         config.input_delay = u8::try_from(setup.delay).expect("a delay");
         config.window = u8::try_from(setup.window).expect("a window");
+        config.commit = setup.commits.then(|| {
+            let [_, secret] = own.to_be_bytes();
+            CommitSecret::new([secret; 32])
+        });
         let others = (0..players).filter(|other| *other != own);
         let others: Vec<_> = others
             .map(|other| (Seat(other), PeerId(other.into())))
