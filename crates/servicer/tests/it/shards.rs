@@ -68,6 +68,52 @@ fn what_nobody_knows_is_passed_on_once_and_what_finds_no_room_is_dropped() {
     assert_eq!(copies % others, 0, "each once");
 }
 
+#[test]
+fn a_shard_that_panics_takes_its_sessions_along_and_no_others() {
+    let (shards, address) = start();
+    // The same sockets throughout, since the system chooses by their addresses.
+    let mut sessions = Vec::new();
+    while sessions.len() < 64 {
+        let client = plain("127.0.0.1");
+        client.send_to(b"new", address).unwrap();
+        let (session, _) = receive(&client);
+        sessions.push((client, session));
+    }
+    let place_of = |session: &[u8]| usize::from(session[1]);
+    let (victim, lost) = {
+        let (client, session) = &sessions[0];
+        client.send_to(b"boom", address).unwrap();
+        (place_of(session), session.clone())
+    };
+    while shards.handles()[victim].is_running() {
+        std::thread::yield_now();
+    }
+    // The system divides what comes among the sockets that are left: most come to another one now.
+    let (stay, gone): (Vec<_>, Vec<_>) = sessions
+        .into_iter()
+        .partition(|(_, session)| place_of(session) != victim);
+    assert!(gone.iter().any(|(_, session)| *session == lost));
+    assert!(!stay.is_empty(), "one in 4^63");
+    for (client, session) in &stay {
+        client.send_to(session, address).unwrap();
+        assert_eq!(receive(client), (session.clone(), address));
+    }
+    // Whoever was there begins anew, with one of the others.
+    for (client, session) in &gone {
+        client.send_to(session, address).unwrap();
+        client.send_to(b"new", address).unwrap();
+        assert_ne!(place_of(&receive(client).0), victim);
+    }
+    let reports = shards.shutdown(PATIENCE);
+    for (place, report) in reports.iter().enumerate() {
+        if place == victim {
+            assert_eq!(report.end, End::Panicked("told to".to_owned()));
+        } else {
+            assert_eq!(report.end, End::Drained);
+        }
+    }
+}
+
 /// Starts shards on a port of the system's choice.
 fn start() -> (Shards<()>, SocketAddr) {
     let count = NonZeroUsize::new(usize::from(SHARDS)).unwrap();
@@ -111,6 +157,7 @@ impl Machine for Greeter {
                 self.sessions += 1;
                 vec![b's', self.place, self.sessions]
             }
+            b"boom" => panic!("told to"),
             _ if is_stray => return,
             known => known.to_vec(),
         };

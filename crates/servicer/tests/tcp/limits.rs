@@ -38,7 +38,7 @@ fn half_open_handshakes_are_limited_and_give_their_place_back() {
 }
 
 /// A connection from another loopback address, which says nothing.
-fn silent(from: [u8; 4], to: std::net::SocketAddr) -> socket2::Socket {
+pub(crate) fn silent(from: [u8; 4], to: std::net::SocketAddr) -> socket2::Socket {
     let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
     let from = std::net::SocketAddr::from((from, 0));
     socket.bind(&from.into()).unwrap();

@@ -5,8 +5,10 @@
     reason = "figures for people, which decide nothing"
 )]
 
+mod descriptors;
 mod end;
 mod exchange;
 mod gnet;
 mod pressure;
+mod siege;
 mod stage;

@@ -1,0 +1,128 @@
+//! A server in a process that has no descriptor left.
+
+use std::io::{BufRead, BufReader, Write};
+use std::net::SocketAddr;
+use std::process::{Child, Command, Stdio};
+
+use bytes::Bytes;
+use servicer::reliable::AcceptFault;
+use servicer::{Dest, ReliableConfig, TcpServicers};
+
+use super::stage::{Stage, heard, message, text};
+use crate::stranger::plain;
+use crate::toy::PATIENCE;
+
+/// Says that this process is to serve, with few descriptors.
+const FEW: &str = "FEW_DESCRIPTORS";
+
+/// What the server's process may have open.
+const DESCRIPTORS: u32 = 64;
+
+/// No test, but what [`a_server_without_descriptors_serves_its_members_and_lets_in_again`] runs in a process
+/// of its own.
+#[test]
+fn serves_where_it_is_told_that_descriptors_are_few() {
+    if std::env::var_os(FEW).is_none() {
+        return;
+    }
+    let mut config = ReliableConfig::default();
+    config.servicers = Some(TcpServicers::ThreadPerClient);
+    config.stream.handshake_timeout = PATIENCE;
+    // All of the flood come from one address.
+    config.stream.handshakes_per_source_max = 1_024;
+    config.queued_age_max = PATIENCE;
+    let mut stage = Stage::new(&config);
+    let (mut member, _) = stage.join("member");
+    let mut waiting = stage.call("waiting");
+    let request = stage.request();
+    // Not the harness's own line, which has no end.
+    println!("\nlistens {}", stage.address);
+    wait("flood");
+    super::stage::until(|| stage.sum(|counters| counters.accept_errors) > 0);
+    let turns = |stage: &Stage| stage.sum(|counters| counters.turns);
+    let before = turns(&stage);
+    for number in 0..200 {
+        stage.insist(Dest::All, &text(&number.to_string()));
+        assert_eq!(message(&mut member), number.to_string());
+    }
+    let made = turns(&stage) - before;
+    assert!(made < 5_000, "{made} turns for 200 messages");
+    // There is no descriptor for its thread; the request is handed back.
+    let fault = stage.server.accept(request, text("welcome")).unwrap_err();
+    assert!(matches!(fault.cause, AcceptFault::NoThread(_)), "{fault}");
+    println!("\nserves");
+    wait("over");
+    let mut request = *fault.request;
+    // The others' places are free once their ends are heard of.
+    let id = loop {
+        match stage.server.accept(request, text("welcome")) {
+            Ok(id) => break id,
+            Err(error) => request = *error.request,
+        }
+        std::thread::yield_now();
+    };
+    let welcome = text("welcome");
+    assert_eq!(
+        heard(&mut waiting),
+        servicer::ClientEvent::Accepted { welcome }
+    );
+    stage.server.send(id, text("hello")).unwrap();
+    assert_eq!(message(&mut waiting), "hello");
+    let (mut newcomer, id) = stage.join("newcomer");
+    stage.server.send(id, text("hello")).unwrap();
+    assert_eq!(message(&mut newcomer), "hello");
+    let report = stage.server.shutdown(PATIENCE, Bytes::new());
+    assert_eq!((report.joined, report.faults), (report.started, Vec::new()));
+    println!("\nended");
+}
+
+/// Waits until the process that started this one says `word`.
+fn wait(word: &str) {
+    let mut line = String::new();
+    std::io::stdin().read_line(&mut line).unwrap();
+    assert_eq!(line.trim(), word);
+}
+
+/// The server's process, which is killed at the latest when this is dropped.
+struct Server(Child);
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // It may have ended.
+        self.0.kill().ok();
+        self.0.wait().ok();
+    }
+}
+
+#[test]
+fn a_server_without_descriptors_serves_its_members_and_lets_in_again() {
+    let mut command = Command::new("sh");
+    command
+        .args(["-c", "ulimit -n \"$1\" && shift && exec \"$@\"", "sh"])
+        .arg(DESCRIPTORS.to_string())
+        .arg(std::env::current_exe().unwrap())
+        .args([
+            "--exact",
+            "reliable::descriptors::serves_where_it_is_told_that_descriptors_are_few",
+            "--nocapture",
+        ])
+        .env(FEW, "1")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped());
+    let mut server = Server(command.spawn().unwrap());
+    let mut to = server.0.stdin.take().unwrap();
+    let mut lines = BufReader::new(server.0.stdout.take().unwrap()).lines();
+    let mut said = |word: &str| -> String {
+        let mut all = lines.by_ref().map(Result::unwrap);
+        let found = all.find_map(|line| Some(line.strip_prefix(word)?.trim().to_owned()));
+        found.unwrap_or_else(|| panic!("it ended before it said that it {word}"))
+    };
+    let address: SocketAddr = said("listens").parse().unwrap();
+    let flood: Vec<_> = (0..2 * DESCRIPTORS).map(|_| plain(address)).collect();
+    writeln!(to, "flood").unwrap();
+    said("serves");
+    drop(flood);
+    writeln!(to, "over").unwrap();
+    said("ended");
+    assert!(server.0.wait().unwrap().success());
+}

@@ -1,0 +1,312 @@
+//! Everything at once: clients that are killed, readers that drip, handshakes that do not end, and ends in
+//! the middle of all that.
+
+use std::io::{Read, Write};
+use std::net::SocketAddr;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use bytes::Bytes;
+use crossbeam_channel::RecvTimeoutError;
+use servicer::{
+    ClientClose, ClientEvent, Dest, End, LeaveCause, MessageError, ReliableClient, ServerEvent,
+};
+
+use super::stage::{Stage, closed, heard, message, on_both, record, text, threads, until};
+use crate::limits::silent;
+use crate::stranger::{Shown, announce, client_hello, greet};
+use crate::toy::PATIENCE;
+
+/// Where a client of its own process dials.
+const ADDRESS: &str = "SIEGE_ADDRESS";
+
+/// No test, but what [`Client`] runs in a process of its own: a client that takes all that it is sent.
+#[test]
+fn plays_a_client_where_it_is_told_an_address() {
+    let Ok(address) = std::env::var(ADDRESS) else {
+        return;
+    };
+    let mut stranger = Shown::honest().dial(address.parse().unwrap());
+    greet(&mut stranger);
+    announce(&mut stranger, 5, b"\0\x01raw");
+    loop {
+        record(&mut stranger);
+    }
+}
+
+/// A client in a process of its own, which is killed at the latest when this is dropped.
+struct Client(Child);
+
+impl Client {
+    fn start(address: SocketAddr) -> Self {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command
+            .args([
+                "--exact",
+                "reliable::siege::plays_a_client_where_it_is_told_an_address",
+            ])
+            .env(ADDRESS, address.to_string())
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null());
+        Self(command.spawn().unwrap())
+    }
+
+    /// Kills it as `kill -9` does: nothing of its own runs any more.
+    fn kill(&mut self) {
+        self.0.kill().unwrap();
+        let status = self.0.wait().unwrap();
+        assert!(!status.success(), "it ran until then: {status}");
+    }
+}
+
+impl Drop for Client {
+    fn drop(&mut self) {
+        // It may be gone.
+        self.0.kill().ok();
+        self.0.wait().ok();
+    }
+}
+
+#[test]
+fn l7_clients_that_are_killed_under_a_broadcast_cost_nobody_else_a_message() {
+    const ROUNDS: usize = 300;
+    on_both(|config| {
+        let mut stage = Stage::named("l7kill", &config);
+        let mut readers: Vec<_> = (0..3).map(|_| stage.join("reader")).collect();
+        let mut victims: Vec<_> = (0..3)
+            .map(|_| {
+                let client = Client::start(stage.address);
+                let request = stage.request();
+                (client, stage.server.accept(request, Bytes::new()).unwrap())
+            })
+            .collect();
+        let mut left = Vec::new();
+        for number in 0..ROUNDS {
+            let payload = Bytes::from(format!("{number} ").repeat(300));
+            stage.insist(Dest::All, &payload);
+            for (client, _) in &mut readers {
+                assert_eq!(message(client), payload);
+            }
+            if number % 100 == 50 {
+                victims[number / 100].0.kill();
+            }
+            while let Some(event) = stage.server.poll_event() {
+                left.push(event);
+            }
+        }
+        while left.len() < victims.len() {
+            left.push(stage.next());
+        }
+        for (event, (_, victim)) in left.iter().zip(&victims) {
+            let ServerEvent::Left { member, cause } = event else {
+                panic!("{event:?}")
+            };
+            assert_eq!((member, *cause), (victim, LeaveCause::Lost));
+        }
+        // One that is killed before the application has let it in is let in, and lost.
+        let mut hasty = Client::start(stage.address);
+        let request = stage.request();
+        hasty.kill();
+        let member = stage.server.accept(request, text("welcome")).unwrap();
+        assert_eq!(stage.left(member), LeaveCause::Lost);
+        let report = stage.server.shutdown(PATIENCE, Bytes::new());
+        assert_eq!((report.joined, report.faults), (report.started, Vec::new()));
+        assert_eq!(threads("l7kill"), 0);
+    });
+}
+
+#[test]
+fn ls_19_a_reader_that_drips_is_given_up_by_age_and_delays_nobody() {
+    on_both(|mut config| {
+        config.queued_bytes_max = 64 << 20;
+        config.queued_age_max = Duration::from_millis(300);
+        let mut stage = Stage::new(&config);
+        let (mut stranger, slow) = stage.join_by_hand();
+        let (mut reader, other) = stage.join("reader");
+        let (stop, stopped) = crossbeam_channel::bounded::<()>(0);
+        // A byte each few milliseconds, for as long as any come: that it takes some is no excuse.
+        let dripping = std::thread::spawn(move || {
+            let moment = Duration::from_millis(5);
+            let mut taken = 0_u64;
+            while stopped.recv_timeout(moment) == Err(RecvTimeoutError::Timeout)
+                && matches!(stranger.read(&mut [0]), Ok(1))
+            {
+                taken += 1;
+            }
+            taken
+        });
+        for _ in 0..200 {
+            stage.insist(slow, &Bytes::from(vec![7; 60_000]));
+        }
+        for number in 0..50 {
+            stage.server.send(other, text(&number.to_string())).unwrap();
+            assert_eq!(message(&mut reader), number.to_string());
+        }
+        let ServerEvent::Slow {
+            member,
+            waiting_for,
+            ..
+        } = stage.next()
+        else {
+            panic!("no word of it")
+        };
+        assert_eq!(member, slow);
+        assert!(waiting_for >= config.queued_age_max, "{waiting_for:?}");
+        assert_eq!(stage.left(slow), LeaveCause::Slow);
+        drop(stop);
+        println!("it took {} bytes", dripping.join().unwrap());
+    });
+}
+
+#[test]
+fn handshakes_that_do_not_end_keep_no_member_from_hearing_and_no_newcomer_out() {
+    on_both(|mut config| {
+        config.stream.handshakes_max = 16;
+        config.stream.handshakes_per_source_max = 8;
+        let mut stage = Stage::named("halfopen", &config);
+        let mut readers: Vec<_> = (0..3).map(|_| stage.join("reader")).collect();
+        let hello = client_hello(stage.address);
+        let mut held = Vec::new();
+        for number in 0..200_u8 {
+            // Some say nothing, some a part of the first word, some all of it and then nothing.
+            let mut socket = silent([127, 0, 0, 2 + number % 5], stage.address);
+            let said = hello.len() * usize::from(number % 3) / 2;
+            // It may have been closed by then, for another's sake.
+            socket.write_all(&hello[..said]).ok();
+            held.push(socket);
+            let payload = text(&number.to_string());
+            stage.insist(Dest::All, &payload);
+            for (client, _) in &mut readers {
+                assert_eq!(message(client), payload);
+            }
+        }
+        let (mut newcomer, id) = stage.join("newcomer");
+        stage.server.send(id, text("hello")).unwrap();
+        assert_eq!(message(&mut newcomer), "hello");
+        // They do not hold up its end.
+        let report = stage.server.shutdown(PATIENCE, text("enough"));
+        assert_eq!((report.joined, report.dropped), (report.started, 0));
+        assert_eq!(threads("halfopen"), 0);
+        assert_eq!(closed(&mut newcomer), ClientClose::ShutDown(text("enough")));
+        drop(held);
+    });
+}
+
+#[test]
+fn ls_18_a_shutdown_ends_in_time_while_all_readers_and_the_application_stand_still() {
+    on_both(|mut config| {
+        config.queued_bytes_max = 64 << 20;
+        config.events_max = 8;
+        config.event_bytes_max = 64 << 10;
+        let mut stage = Stage::named("ls18all", &config);
+        stage.config.queued_bytes_max = 64 << 20;
+        let strangers: Vec<_> = (0..6).map(|_| stage.join_by_hand()).collect();
+        let talkers: Vec<_> = (0..3).map(|_| stage.join("talker")).collect();
+        let payload = Bytes::from(vec![7; 60_000]);
+        for _ in 0..50 {
+            for (_, id) in &strangers {
+                stage.insist(*id, &payload);
+            }
+        }
+        // The application takes nothing: so talkers find no room in the end.
+        for (talker, _) in &talkers {
+            until(|| {
+                while talker.send(payload.clone()) == Err(MessageError::Busy) {
+                    std::thread::yield_now();
+                }
+                talker.counters().writes_blocked > 0
+            });
+        }
+        let clock = servicer::Clock::new();
+        let began = clock.now();
+        let report = stage
+            .server
+            .shutdown(Duration::from_millis(200), text("enough"));
+        let took = clock.now().saturating_since(began);
+        println!("took {took:?}: {report}");
+        assert!(took < PATIENCE, "{took:?}");
+        assert_eq!(report.flushed + report.dropped, 300);
+        assert!(report.dropped > 100, "{report}");
+        assert_eq!(
+            (report.joined, &report.faults[..]),
+            (report.started, &[][..])
+        );
+        assert_eq!(threads("ls18all"), 0);
+        assert_eq!(stage.server.shutdown(PATIENCE, text("again")), report);
+        // What had come is had, and of each that it has left.
+        let (mut left, mut messages) = (0, 0);
+        while let Some(event) = stage.server.poll_event() {
+            match event {
+                ServerEvent::Left { cause, .. } => {
+                    assert_eq!(cause, LeaveCause::ShutDown);
+                    left += 1;
+                }
+                ServerEvent::Message { .. } => messages += 1,
+                other => panic!("{other:?}"),
+            }
+        }
+        assert_eq!(left, 9);
+        assert!(messages > 0);
+        // Nobody who talks to a server that is gone waits for it.
+        for (talker, _) in talkers {
+            let end = talker.shutdown(PATIENCE).end;
+            assert_eq!(end, End::Drained);
+        }
+        drop(strangers);
+    });
+}
+
+#[test]
+fn ls_18_both_ends_may_shut_down_at_once() {
+    on_both(|config| {
+        let mut stage = Stage::named("ls18both", &config);
+        let clients: Vec<_> = (0..6).map(|_| stage.join("crowd").0).collect();
+        for number in 0..50 {
+            stage.insist(Dest::All, &text(&number.to_string()));
+            for client in &clients {
+                client.send(text("and you?")).unwrap();
+            }
+        }
+        let clock = servicer::Clock::new();
+        let began = clock.now();
+        let shut = |client: ReliableClient| client.shutdown(PATIENCE).end;
+        let (report, ends) = std::thread::scope(|scope| {
+            let ends: Vec<_> = clients
+                .into_iter()
+                .map(|client| scope.spawn(move || shut(client)))
+                .collect();
+            let report = stage.server.shutdown(PATIENCE, text("enough"));
+            let ends: Vec<_> = ends.into_iter().map(|end| end.join().unwrap()).collect();
+            (report, ends)
+        });
+        let took = clock.now().saturating_since(began);
+        println!("took {took:?}: {report}");
+        assert!(took < PATIENCE, "neither waits for the other: {took:?}");
+        assert_eq!(ends, vec![End::Drained; 6]);
+        assert_eq!((report.joined, report.faults), (report.started, Vec::new()));
+        assert_eq!(report.flushed + report.dropped, 300);
+        assert_eq!(threads("ls18both"), 0);
+    });
+}
+
+#[test]
+fn ls_18_who_is_decided_on_just_before_the_end_hears_that_and_then_the_end() {
+    on_both(|config| {
+        for _ in 0..10 {
+            let mut stage = Stage::new(&config);
+            let mut accepted = stage.call("accepted");
+            let request = stage.request();
+            let mut refused = stage.call("refused");
+            let other = stage.request();
+            stage.server.accept(request, text("welcome")).unwrap();
+            stage.server.refuse(other, text("full"));
+            let report = stage.server.shutdown(PATIENCE, text("enough"));
+            assert_eq!(report.joined, report.started);
+            let welcome = text("welcome");
+            assert_eq!(heard(&mut accepted), ClientEvent::Accepted { welcome });
+            assert_eq!(closed(&mut accepted), ClientClose::ShutDown(text("enough")));
+            assert_eq!(closed(&mut refused), ClientClose::Refused(text("full")));
+        }
+    });
+}
