@@ -7,6 +7,7 @@ use super::*;
 use crate::Tick;
 use crate::bundle::{Shape, encode};
 use crate::commitment::{CommitSecret, Salts, first_head, next_head};
+use crate::event::{CloseReason, LeaveReason};
 use crate::input::Width;
 use crate::turn::{Origin, Row};
 
@@ -20,7 +21,8 @@ const LAST: [u8; 2] = [0, 1];
 /// The digits of `hex` as bits.
 fn bits_of(hex: &str) -> String {
     let digits = hex.chars().map(|digit| digit.to_digit(16).unwrap());
-    digits.map(|digit| format!("{digit:04b}")).collect()
+    let nibbles: Vec<_> = digits.map(|digit| format!("{digit:04b}")).collect();
+    nibbles.concat()
 }
 
 /// Bytes of the vector `name`.
@@ -162,8 +164,12 @@ fn the_examples_of_the_page_are_what_is_written_and_what_it_explains() {
         ("committed", committed()),
     ];
     for (name, written) in examples {
-        let bits: String = written.iter().map(|byte| format!("{byte:08b}")).collect();
-        assert_eq!(bits, explained(name), "{name}: the page explains others");
+        let bits: Vec<_> = written.iter().map(|byte| format!("{byte:08b}")).collect();
+        assert_eq!(
+            bits.concat(),
+            explained(name),
+            "{name}: the page explains others"
+        );
         assert_eq!(written, vector(name), "{name}: worked.hex has others");
     }
     let (marks, lines) = ("<!-- example: ", WORKED.lines().count());
@@ -248,5 +254,72 @@ fn the_page_has_a_row_for_each_kind_that_is_read() {
         } else {
             assert!(has_row, "{name} has no row");
         }
+    }
+}
+
+/// Numbers and codes of the page that a change of the code would leave behind.
+#[test]
+fn the_page_has_the_bounds_and_codes_that_are_enforced() {
+    let fragments = crate::state_channel::FRAGMENTS_MAX;
+    let bounds = [
+        format!("| inputs in one report | {INPUTS_MAX}, "),
+        format!(
+            "| inputs in early inputs | {} a seat |",
+            crate::input_log::AHEAD_MAX
+        ),
+        format!("| hashes in one report or play | {HASHES_MAX} |"),
+        format!("| seats of a mesh or hosted match | {MESH_SEATS_MAX} |"),
+        format!(
+            "| chunks kept past a missing one | {} |",
+            with_comma(AHEAD_MAX)
+        ),
+        format!("| fragments of a state | {fragments} |"),
+        format!(
+            "| bundles kept | {} of",
+            with_comma(crate::chain::CHAIN_LEN)
+        ),
+        format!("The format version is {VERSION}."),
+        format!(
+            "hashes and names {} bytes",
+            with_comma(u32::try_from(LADDER_SECTIONS_LEN_MAX).unwrap())
+        ),
+    ];
+    for bound in bounds {
+        assert!(PAGE.contains(&bound), "{bound}");
+    }
+    let close = [
+        (CloseReason::Ended, "ended"),
+        (CloseReason::Removed, "removed"),
+        (CloseReason::Behind, "behind"),
+        (CloseReason::NotReady, "not ready"),
+        (CloseReason::Slow, "slow"),
+    ];
+    let told = close.map(|(reason, name)| format!("{} {name}", reason.code()));
+    assert!(PAGE.contains(&told.join(", ")), "{told:?}");
+    let leave = [
+        (LeaveReason::Quit, "quit"),
+        (LeaveReason::Finished, "finished"),
+        (LeaveReason::Refused, "refused"),
+    ];
+    let told = leave.map(|(reason, name)| format!("{} {name}", reason.code()));
+    assert!(PAGE.contains(&told.join(", ")), "{told:?}");
+    let codes = 0..=u8::MAX;
+    assert_eq!(
+        codes.clone().filter_map(CloseReason::from_code).count(),
+        close.len()
+    );
+    let players = codes
+        .filter_map(LeaveReason::from_code)
+        .filter(|reason| reason.is_players());
+    assert_eq!(players.count(), leave.len());
+}
+
+/// A number below a million as pages write it.
+fn with_comma(number: u32) -> String {
+    let (thousands, rest) = (number / 1_000, number % 1_000);
+    if thousands == 0 {
+        rest.to_string()
+    } else {
+        format!("{thousands},{rest:03}")
     }
 }
