@@ -86,7 +86,7 @@ fn neighbour(number: u16) -> SocketAddr {
 
 /// Any source of one /56, 65,536 of them.
 fn neighbour_of_ipv6(number: u16) -> SocketAddr {
-    let network = 0xff00 | number % 256;
+    let network = 0xff00 | (number % 256);
     SocketAddr::from(([0x2001, 0xdb8, 0, network, number, 1, 2, 3], 5_000))
 }
 
