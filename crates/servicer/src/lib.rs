@@ -44,8 +44,9 @@ pub use end::End;
 pub use handle::SpawnError;
 #[cfg(feature = "tcp")]
 pub use reliable::{
-    ClientClose, ClientEvent, Dest, JoinRequest, LeaveCause, MemberId, MessageError,
-    ReliableClient, ReliableConfig, ReliableServer, ServerEvent, ServerReport, TcpServicers,
+    AcceptError, AcceptFault, ClientClose, ClientEvent, Dest, JoinRequest, LeaveCause, MemberId,
+    MessageError, ReliableClient, ReliableConfig, ReliableServer, ServerEvent, ServerReport,
+    TcpServicers,
 };
 #[cfg(any(feature = "tcp", feature = "udp"))]
 pub use request::RequestError;

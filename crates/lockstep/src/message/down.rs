@@ -254,7 +254,8 @@ fn decode_welcome(mut reader: Reader<'_>) -> Result<Welcome, DecodeError> {
     let repair = reader.u8()?;
     let hash_interval = NonZeroU8::new(reader.u8()?).ok_or(DecodeError::Malformed)?;
     let match_id = MatchId(reader.array()?);
-    let is_playable = PERIOD_NANOS.contains(&period_nanos) && Repair::new(repair).is_some();
+    let is_playable =
+        seats > 0 && PERIOD_NANOS.contains(&period_nanos) && Repair::new(repair).is_some();
     if !reader.is_empty() || seat.is_some_and(|seat| seat >= seats) || !is_playable {
         return Err(DecodeError::Malformed);
     }

@@ -119,6 +119,10 @@ fn down_vectors_mean_what_they_meant() {
     };
     let datagram = down("welcome");
     assert_eq!(decode_down(&datagram, None), Ok(Down::Welcome(welcome)));
+    // A match without seats, to somebody who watches.
+    let mut empty = datagram;
+    empty[3..7].copy_from_slice(&[0, 0, 0xff, 0xff]);
+    assert_eq!(decode_down(&empty, None), Err(DecodeError::Malformed));
     let bye = Ok(Down::Bye(CloseReason::Behind));
     assert_eq!(decode_down(&down("bye"), None), bye);
     let migration = Err(DecodeError::UnknownKind(0x89));
