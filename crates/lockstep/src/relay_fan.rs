@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 
 use wire::{Arrival, CommandId, Generator, Instant, Machine, MatchId, Seed, Transmit};
 
-use crate::audience::{Audience, SPECTATOR_REPORT_TICKS, Terms};
+use crate::audience::{Audience, Guest, SPECTATOR_REPORT_TICKS, Terms};
 use crate::event::{CloseReason, JoinError, LeaveReason, Phase, Refusal};
 use crate::message::{
     Chunk, Direction, Down, TURNS_HEAD_LEN_MAX, Welcome, decode_chunk, decode_down, write_leave,
@@ -130,6 +130,23 @@ impl RelayFan {
     ///
     /// [`JoinError`]; nothing has changed then.
     pub fn watch(&mut self, now: Instant, peer: PeerId) -> Result<(), JoinError> {
+        self.let_watch(now, peer, Guest::Spectator)
+    }
+
+    /// Lets another fan watch: as [`watch`](Self::watch), but for snapshots that it asks for, since
+    /// whom it serves may need one, though itself it needs none.
+    ///
+    /// What it asks for may be wished for upward, and cost the match one, though not more often than
+    /// each 5 s: it is for those whom the driver knows as fans.
+    ///
+    /// # Errors
+    ///
+    /// [`JoinError`]; nothing has changed then.
+    pub fn watch_as_fan(&mut self, now: Instant, peer: PeerId) -> Result<(), JoinError> {
+        self.let_watch(now, peer, Guest::Fan)
+    }
+
+    fn let_watch(&mut self, now: Instant, peer: PeerId, guest: Guest) -> Result<(), JoinError> {
         let now = self.advance(now);
         if matches!(self.state, State::Leaving { .. } | State::Closed) {
             return Err(JoinError::Closed);
@@ -137,7 +154,7 @@ impl RelayFan {
         if peer == self.server {
             return Err(JoinError::PeerTaken);
         }
-        self.audience.watch(now, peer)
+        self.audience.let_in(now, peer, guest)
     }
 
     /// Puts a child out. Unknown peers are ignored.

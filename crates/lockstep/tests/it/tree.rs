@@ -135,6 +135,8 @@ impl Tree {
             self.server.watch_as_fan(now, peer).unwrap();
         } else if parent == SERVER {
             self.server.watch(now, peer).unwrap();
+        } else if is_fan {
+            self.as_fan(parent).watch_as_fan(now, peer).unwrap();
         } else {
             self.as_fan(parent).watch(now, peer).unwrap();
         }
