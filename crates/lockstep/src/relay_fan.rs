@@ -28,8 +28,9 @@ use upstream::Upstream;
 /// [`ClientPeer`](crate::ClientPeer), or another fan.
 ///
 /// Who comes so late that only a snapshot helps gets the one that this one got, while that is
-/// fresh; else one is wished for upward. Where none comes, it is put out with
-/// [`CloseReason::Behind`].
+/// fresh; else one is wished for upward. Where none comes within 20 s that can be passed on in time, it
+/// is put out with [`CloseReason::Behind`]: each level takes the time of a transfer, and all of them
+/// together have some 768 ticks, so a deep tree needs short snapshots or quick transfers.
 ///
 /// Memory is taken when the welcome comes, within what [`FanConfig`] allows, and for children and
 /// snapshots as they come.

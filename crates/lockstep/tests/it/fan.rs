@@ -185,6 +185,27 @@ fn where_no_snapshot_comes_late_children_are_put_out() {
 }
 
 #[test]
+fn ls_14_a_fan_at_which_snapshots_come_too_late_keeps_nobody_waiting() {
+    let mut tree = Tree::new(Seed::from_number(9), config(2), Link::perfect());
+    tree.ballast = 100_000;
+    let mut config = FanConfig::default();
+    // 20 s a snapshot: what follows it is gone by then.
+    config.transfer.rate_bytes_per_s = 5_000;
+    let root = tree.fan(SERVER, config);
+    tree.run(LATE);
+    let late = tree.watch(root);
+    tree.run_for(Duration::from_secs(19));
+    assert_eq!(tree.as_fan(root).child_count(), 1);
+    tree.run_for(Duration::from_secs(2));
+    let closed = ClientEvent::Closed(CloseReason::Behind);
+    assert_eq!(tree.viewer(late).events.last(), Some(&closed));
+    let snapshots = tree.as_fan(root).stats().snapshots;
+    assert!((1..=5).contains(&snapshots), "{snapshots}");
+    tree.run_for(Duration::from_secs(10));
+    assert_eq!(tree.as_fan(root).stats().snapshots, snapshots, "no more");
+}
+
+#[test]
 fn ls_10_a_child_of_a_fan_that_needs_no_snapshot_has_nobody_give_one() {
     let mut config = config(2);
     config.snapshots = SnapshotSource::Players;

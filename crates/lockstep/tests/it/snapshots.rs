@@ -7,7 +7,7 @@ use lockstep::{
     StartPolicy, StateHasher, Tick,
 };
 use netsim::{for_each_seed, test_site};
-use wire::{Seat, Seed};
+use wire::{Instant, Seat, Seed};
 
 use crate::world::{Link, MATCH, World, config, pad};
 
@@ -34,6 +34,10 @@ pub(crate) struct Crowd {
     liar: Option<usize>,
     /// Who is asked for snapshots and gives none.
     pub(crate) miser: Option<usize>,
+    /// Whether the server gives none.
+    pub(crate) is_stingy: bool,
+    /// What the server gave and was not taken, each with the time.
+    pub(crate) refused: Vec<Instant>,
     /// First tick that each player has of its own.
     pub(crate) begun: Vec<usize>,
 }
@@ -64,6 +68,8 @@ impl Crowd {
             owed: (false, vec![false; 4]),
             liar: None,
             miser: None,
+            is_stingy: false,
+            refused: Vec::new(),
             begun: vec![0; 4],
         }
     }
@@ -117,10 +123,12 @@ impl Crowd {
             *state = hasher.finish();
             self.world.server.report(tick, *state).unwrap();
         }
-        if core::mem::take(&mut self.owed.0) {
+        if core::mem::take(&mut self.owed.0) && !self.is_stingy {
             let bytes = snapshot(*state, self.ballast);
             let now = self.world.now;
-            self.world.server.offer_snapshot(now, &bytes).unwrap();
+            if self.world.server.offer_snapshot(now, &bytes).is_err() {
+                self.refused.push(now);
+            }
         }
     }
 
@@ -164,6 +172,7 @@ impl Crowd {
     }
 
     pub(crate) fn assert_agreement(&self) {
+        assert_eq!(self.refused, []);
         let longest = self.world.players[..3]
             .iter()
             .max_by_key(|p| p.states.len());
