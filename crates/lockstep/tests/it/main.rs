@@ -52,3 +52,4 @@ mod tree;
 mod vectors;
 mod welcome;
 mod world;
+mod wrap;
