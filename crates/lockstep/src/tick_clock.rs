@@ -163,6 +163,14 @@ impl TickClock {
         instant(at(self.base, self.period, tick.0))
     }
 
+    /// Returns the first bundle that does not arrive so long before `now`, if the network is quick.
+    pub(crate) fn count_by(&self, now: Instant, before: Duration) -> Tick {
+        let before = i64::try_from(before.as_nanos()).unwrap_or(i64::MAX);
+        let since = nanos(now).saturating_sub(self.base).saturating_sub(before);
+        let count = since.div_euclid(self.period).saturating_add(1);
+        Tick(u32::try_from(count.max(0)).unwrap_or(u32::MAX))
+    }
+
     pub(crate) const fn jumps(&self) -> u64 {
         self.jumps
     }
@@ -201,6 +209,10 @@ mod tests {
         assert_eq!(clock.pass(millis(1_059)), None);
         assert_eq!(clock.pass(millis(1_060)), Some(101));
         assert_eq!(clock.arrival(Tick(102)), millis(1_070));
+        let held = Duration::from_millis(10);
+        assert_eq!(clock.count_by(millis(1_079), held), Tick(102));
+        assert_eq!(clock.count_by(millis(1_080), held), Tick(103));
+        assert_eq!(clock.count_by(millis(20), held), Tick(0));
         // Tick 102 comes 4 ms sooner than thought: the clock hurries by 2 % a tick.
         clock.on_arrival(millis(1_066), Tick(102));
         assert_eq!(clock.pass(millis(1_070)), Some(102));
