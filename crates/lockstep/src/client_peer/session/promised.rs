@@ -41,7 +41,7 @@ impl Promised {
     }
 
     /// Bytes that it holds.
-    pub(super) fn memory_len(&self) -> usize {
+    pub(super) const fn memory_len(&self) -> usize {
         self.ranges
             .capacity()
             .saturating_mul(size_of::<(Tick, Tick)>())
