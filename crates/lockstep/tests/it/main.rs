@@ -45,6 +45,7 @@ mod spectators;
 mod standing;
 mod state_channel;
 mod state_hostile;
+mod stretch;
 mod succession;
 mod sync_test;
 mod transfer;
