@@ -171,7 +171,7 @@ mod tests {
         };
         assert_eq!(need.look(60, Some(40)), Some(true));
         need.behind = 31;
-        assert_eq!(need.look(60, Some(36)), Some(true), "too slow");
+        assert_eq!(need.look(60, Some(37)), Some(true), "too slow");
         need.behind = 31;
         assert_eq!(need.look(60, Some(32)), Some(false));
         // A short while is nothing, and nor is who plays no more.

@@ -31,6 +31,7 @@ mod mesh_hostile;
 mod mesh_parting;
 mod mesh_world;
 mod migration;
+mod misfits;
 mod playout;
 mod policies;
 mod repair;
