@@ -125,11 +125,6 @@ impl Audience {
         self.set_welcome(welcome);
     }
 
-    /// Lets `peer` watch, who may serve others.
-    pub(crate) fn watch(&mut self, now: Instant, peer: PeerId) -> Result<(), JoinError> {
-        self.let_in(now, peer, Guest::Fan)
-    }
-
     /// Lets `peer` watch; `guest` is what it may ask for.
     pub(crate) fn let_in(
         &mut self,

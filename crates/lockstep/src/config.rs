@@ -347,6 +347,20 @@ pub enum SlowPolicy {
     /// spectators are shown the match later than players, they are put out; so are players of a
     /// [`HostedPeer`](crate::HostedPeer)'s match.
     Demote,
+    /// They are named, and ticks are longer while they do not keep up, for everybody: by as much as it
+    /// takes, up to `percent_max`, and back by 1 % of a tick each second once they do. Nobody's inputs
+    /// are lost to it, and no clock jumps. Spectators see it as the players do, but are not told how
+    /// long ticks are: what they hold back against jitter helps less meanwhile.
+    ///
+    /// Who has had ticks longer for `hold` in all is taken out as with [`Demote`](Self::Demote). A
+    /// tenth of the time that it did without is given back. The time goes by the seat: whoever comes
+    /// back to it has what was left, or all of it after being taken out.
+    Stretch {
+        /// Most by which a tick is longer, per cent; more than 100 counts as 100.
+        percent_max: u8,
+        /// For how long, per player.
+        hold: Duration,
+    },
 }
 
 /// Which states a game with rollback saves, to go back to.

@@ -62,7 +62,9 @@ pub enum ServerEvent {
         reason: LeaveReason,
     },
     /// Somebody lacks more than the chain holds:
-    /// [`offer_snapshot`](crate::MatchServer::offer_snapshot) after the next turn.
+    /// [`offer_snapshot`](crate::MatchServer::offer_snapshot) after the next turn. Told again a second
+    /// after one was refused. Where none is taken for 20 s, whoever cannot do without is put out
+    /// ([`LeaveReason::Behind`]), and others go on without.
     SnapshotWanted,
     /// Who loaded the snapshot of `donor` reported another state hash than the others had for its
     /// tick: one of the two is wrong, and `seat` gets a snapshot of somebody else.
@@ -293,7 +295,8 @@ reasons! {
         /// The transport lost it, or the application put it out.
         Removed = 2,
         /// Its acknowledgement fell out of the chain that the server keeps; or it needed a snapshot, and
-        /// there was none, or it took nothing of it for 5 s, or four came too late or were wrong.
+        /// nobody gave one in time, or it took nothing of it for 5 s, or four came too late or were
+        /// wrong.
         Behind = 3,
         /// It cannot play this match.
         Refused = 4,
@@ -324,7 +327,8 @@ reasons! {
         /// The application put this player out.
         Removed = 1,
         /// Its acknowledgement fell out of the chain that the server keeps; or it needed a snapshot, and
-        /// there was none, or it took nothing of it for 5 s, or four came too late or were wrong.
+        /// nobody gave one in time, or it took nothing of it for 5 s, or four came too late or were
+        /// wrong.
         Behind = 2,
         /// It was not ready when the match began.
         NotReady = 3,

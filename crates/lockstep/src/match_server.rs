@@ -11,11 +11,11 @@ mod resuming;
 mod sending;
 mod snapshots;
 mod starting;
+mod stretch;
 mod watching;
 
 use core::convert::Infallible;
 use core::marker::PhantomData;
-use core::time::Duration;
 use std::collections::{BTreeMap, VecDeque};
 
 use wire::{Arrival, CommandId, Generator, Instant, Machine, MatchId, Seat, Seed, Transmit};
@@ -39,6 +39,7 @@ use forwarding::Forwarding;
 use place::{Holder, Place};
 pub(crate) use resuming::Past;
 use snapshots::Snapshots;
+use stretch::Stretch;
 use watching::{Show, audience_of};
 
 /// One match: takes inputs, closes ticks, sends them to all, compares state hashes.
@@ -87,6 +88,8 @@ pub struct MatchServer<I> {
     scratch: Vec<u8>,
     /// What was sent last: most players get the same.
     body: Body,
+    /// How long ticks are.
+    stretch: Stretch,
     /// For a server that simulates.
     reader: ChainReader,
     ledger: Ledger,
@@ -133,7 +136,9 @@ impl<I: Input> MatchServer<I> {
         {
             return Err(ConfigError::QuorumOutOfRange);
         }
-        let len_max = usize::from(config.datagram_len_max).saturating_sub(TURNS_HEAD_LEN_MAX);
+        let len_max = usize::from(config.datagram_len_max)
+            .saturating_sub(TURNS_HEAD_LEN_MAX)
+            .saturating_sub(config.stretch_len());
         if shape.bundle_len_max() > len_max {
             return Err(ConfigError::BundleTooLong);
         }
@@ -164,6 +169,7 @@ impl<I: Input> MatchServer<I> {
             after: initial,
             scratch: Vec::with_capacity(shape.bundle_len_max().max(neutral.len())),
             body: Body::with_capacity(len_max),
+            stretch: Stretch::default(),
             reader: ChainReader::new(shape, &neutral, match_id),
             ledger: Ledger::new(shape.seats, Haste::Early),
             ladder: Ladder::new(config.hashes_kept),
@@ -419,13 +425,6 @@ impl<I: Input> MatchServer<I> {
             tick: self.end,
             reason,
         });
-    }
-
-    /// When `tick` closes, if it waits for nobody.
-    fn close_time(&self, tick: Tick) -> Instant {
-        let ticks = u64::from(tick.since(self.base)).saturating_add(1);
-        let nanos = self.limits.period_nanos.saturating_mul(ticks);
-        self.origin + Duration::from_nanos(nanos) + self.config.close.grace()
     }
 
     /// When `tick` was closed, where that is still known.

@@ -21,6 +21,7 @@
 //! | `0x87` | down | [`Chunk`]: a piece of a snapshot |
 //! | `0x88` | down | [`Down::Question`]: see [`Question`] |
 //! | `0x8b` | down | [`Down::SnapshotAsk`]: `id8`, the transfer that shall bring it |
+//! | `0x8d` | down | [`Turns::stretch`]`16`, 1 to 1,000; then a message of kind `0x82`, `0x83` or `0x85` |
 //! | `0x8c` | down | [`ChunkAck`]: which chunks of a snapshot arrived |
 //! | `0x40` | mesh | [`MeshMessage::Hello`]: see [`Hello`] |
 //! | `0x41` | mesh | [`MeshMessage::Play`]: see [`Play`] |
@@ -65,10 +66,10 @@ pub use chunk::{
     decode_chunk_ack,
 };
 pub(crate) use chunk::{ack_of, chunk_offset, write_chunk, write_chunk_ack};
-pub use down::{Bundles, Down, Mode, PERIOD_NANOS, Turns, Welcome, decode_down};
+pub use down::{Bundles, Down, Mode, PERIOD_NANOS, STRETCH_MAX, Turns, Welcome, decode_down};
 pub(crate) use down::{
-    decode_down_knowing, write_bye, write_early_head, write_snapshot_ask, write_turns_head,
-    write_welcome,
+    decode_down_knowing, write_bye, write_early_head, write_snapshot_ask, write_stretch,
+    write_turns_head, write_welcome,
 };
 pub use early::EarlyInputs;
 pub(crate) use early::EarlyWriter;
@@ -104,6 +105,9 @@ pub const VERSION: u8 = 2;
 /// Longest head in front of the bundles of a [`Turns`] message.
 pub const TURNS_HEAD_LEN_MAX: usize = 8;
 
+/// Length of what stands before turns to say that ticks are longer.
+pub(crate) const STRETCH_LEN: usize = 3;
+
 const READY: u8 = 0x01;
 const REPORT: u8 = 0x02;
 const REPORT_LOADED: u8 = 0x09;
@@ -129,6 +133,7 @@ const HOSTED_DECISION: u8 = 0x53;
 const HOSTED_ASK: u8 = 0x54;
 const HOSTED_FORWARD: u8 = 0x55;
 const EARLY: u8 = 0x85;
+const STRETCHED: u8 = 0x8d;
 const SNAPSHOT_ASK: u8 = 0x8b;
 const QUESTION: u8 = 0x88;
 

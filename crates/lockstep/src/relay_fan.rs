@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 
 use wire::{Arrival, CommandId, Generator, Instant, Machine, MatchId, Seed, Transmit};
 
-use crate::audience::{Audience, SPECTATOR_REPORT_TICKS, Terms};
+use crate::audience::{Audience, Guest, SPECTATOR_REPORT_TICKS, Terms};
 use crate::event::{CloseReason, JoinError, LeaveReason, Phase, Refusal};
 use crate::message::{
     Chunk, Direction, Down, TURNS_HEAD_LEN_MAX, Welcome, decode_chunk, decode_down, write_leave,
@@ -28,8 +28,9 @@ use upstream::Upstream;
 /// [`ClientPeer`](crate::ClientPeer), or another fan.
 ///
 /// Who comes so late that only a snapshot helps gets the one that this one got, while that is
-/// fresh; else one is wished for upward. Where none comes, it is put out with
-/// [`CloseReason::Behind`].
+/// fresh; else one is wished for upward. Where none comes within 20 s that can be passed on in time, it
+/// is put out with [`CloseReason::Behind`]: each level takes the time of a transfer, and all of them
+/// together have some 768 ticks, so a deep tree needs short snapshots or quick transfers.
 ///
 /// Memory is taken when the welcome comes, within what [`FanConfig`] allows, and for children and
 /// snapshots as they come.
@@ -130,6 +131,23 @@ impl RelayFan {
     ///
     /// [`JoinError`]; nothing has changed then.
     pub fn watch(&mut self, now: Instant, peer: PeerId) -> Result<(), JoinError> {
+        self.let_watch(now, peer, Guest::Spectator)
+    }
+
+    /// Lets another fan watch: as [`watch`](Self::watch), but for snapshots that it asks for, since
+    /// whom it serves may need one, though itself it needs none.
+    ///
+    /// What it asks for may be wished for upward, and cost the match one, though not more often than
+    /// each 5 s: it is for those whom the driver knows as fans.
+    ///
+    /// # Errors
+    ///
+    /// [`JoinError`]; nothing has changed then.
+    pub fn watch_as_fan(&mut self, now: Instant, peer: PeerId) -> Result<(), JoinError> {
+        self.let_watch(now, peer, Guest::Fan)
+    }
+
+    fn let_watch(&mut self, now: Instant, peer: PeerId, guest: Guest) -> Result<(), JoinError> {
         let now = self.advance(now);
         if matches!(self.state, State::Leaving { .. } | State::Closed) {
             return Err(JoinError::Closed);
@@ -137,7 +155,7 @@ impl RelayFan {
         if peer == self.server {
             return Err(JoinError::PeerTaken);
         }
-        self.audience.watch(now, peer)
+        self.audience.let_in(now, peer, guest)
     }
 
     /// Puts a child out. Unknown peers are ignored.

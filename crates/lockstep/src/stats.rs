@@ -12,6 +12,8 @@ pub struct ServerStats {
     pub ticks_closed: u64,
     /// Of these, how many waited for players past their time.
     pub ticks_delayed: u64,
+    /// And how many were longer for somebody whose simulation did not keep up.
+    pub ticks_stretched: u64,
     /// Bundles encoded: one a tick, however many clients there are.
     pub bundles_encoded: u64,
     /// Bundles put into datagrams, copies included.

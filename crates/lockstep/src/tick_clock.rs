@@ -85,6 +85,26 @@ impl TickClock {
         }
     }
 
+    /// Has the ticks after `tick` be `period_nanos` long.
+    pub(crate) fn set_period(&mut self, period_nanos: u32, tick: Tick) {
+        let period = i64::from(period_nanos.max(*PERIOD_NANOS.start()));
+        let sooner = period.saturating_sub(self.period);
+        if sooner == 0 {
+            return;
+        }
+        // All that is known of arrivals is as if ticks had always been so long.
+        let sooner = sooner.saturating_mul(tick.0.into());
+        for base in [&mut self.base, &mut self.settled] {
+            *base = base.saturating_sub(sooner);
+        }
+        for (quickest, count) in [&mut self.filling, &mut self.late] {
+            if *count > 0 {
+                *quickest = quickest.saturating_sub(sooner);
+            }
+        }
+        self.period = period;
+    }
+
     /// Takes the arrivals of late for all there are, where each was later than a jump.
     fn note_late(&mut self, base: i64) {
         let (quickest, count) = self.late;
@@ -163,6 +183,14 @@ impl TickClock {
         instant(at(self.base, self.period, tick.0))
     }
 
+    /// Returns the first bundle that does not arrive so long before `now`, if the network is quick.
+    pub(crate) fn count_by(&self, now: Instant, before: Duration) -> Tick {
+        let before = i64::try_from(before.as_nanos()).unwrap_or(i64::MAX);
+        let since = nanos(now).saturating_sub(self.base).saturating_sub(before);
+        let count = since.div_euclid(self.period).saturating_add(1);
+        Tick(u32::try_from(count.max(0)).unwrap_or(u32::MAX))
+    }
+
     pub(crate) const fn jumps(&self) -> u64 {
         self.jumps
     }
@@ -201,6 +229,10 @@ mod tests {
         assert_eq!(clock.pass(millis(1_059)), None);
         assert_eq!(clock.pass(millis(1_060)), Some(101));
         assert_eq!(clock.arrival(Tick(102)), millis(1_070));
+        let held = Duration::from_millis(10);
+        assert_eq!(clock.count_by(millis(1_079), held), Tick(102));
+        assert_eq!(clock.count_by(millis(1_080), held), Tick(103));
+        assert_eq!(clock.count_by(millis(20), held), Tick(0));
         // Tick 102 comes 4 ms sooner than thought: the clock hurries by 2 % a tick.
         clock.on_arrival(millis(1_066), Tick(102));
         assert_eq!(clock.pass(millis(1_070)), Some(102));
@@ -277,6 +309,48 @@ mod tests {
         assert_eq!((passed, clock.jumps()), (1, 1));
         assert_eq!(clock.index(), 6_001);
         assert_eq!(clock.deadline(), millis(60_010));
+    }
+
+    #[test]
+    fn longer_ticks_move_no_boundary_by_more_than_2_percent_of_one() {
+        let mut clock = TickClock::new(millis(1_000), PERIOD, Tick(100));
+        let (mut at, mut before) = (1_000_000_000_u64, clock.deadline());
+        let mut period = PERIOD;
+        for tick in 101..1_000_u32 {
+            at += u64::from(period);
+            let now = Instant::from_nanos(at);
+            while let Some(index) = clock.pass(now) {
+                let gap = clock.deadline().saturating_since(before).as_nanos();
+                assert!((9_800_000..=12_240_000).contains(&gap), "{index}: {gap}");
+                before = clock.deadline();
+            }
+            clock.on_arrival(now, Tick(tick));
+            // A fifth longer, and the usual length again.
+            period = if tick < 500 { 12_000_000 } else { PERIOD };
+            clock.set_period(period, Tick(tick));
+            assert_eq!(clock.arrival(Tick(tick)), now);
+            assert!(clock.index().abs_diff(tick) <= 1, "{tick}");
+        }
+        assert_eq!(clock.jumps(), 0);
+    }
+
+    #[test]
+    fn ls_10_lengths_that_change_all_the_time_wake_nobody_more_often_than_they_are_told() {
+        let mut clock = TickClock::new(millis(1_000), PERIOD, Tick(1_000));
+        let mut passed = 0;
+        for step in 1..10_000_u32 {
+            let now = millis(1_000 + u64::from(step));
+            // Each also of a tick far ahead.
+            clock.set_period(
+                PERIOD * (1 + step % 2),
+                Tick(step.wrapping_mul(0x9e37_79b9)),
+            );
+            while clock.pass(now).is_some() {
+                passed += 1;
+            }
+        }
+        let (words, ticks) = (10_000, 1_021);
+        assert!(passed <= words + ticks, "{passed}");
     }
 
     #[test]

@@ -160,7 +160,7 @@ const ASK: [u8; 1] = [0x0b];
 #[test]
 fn a_snapshot_under_way_to_a_fan_makes_room_for_a_newer_one_that_it_needs() {
     let mut room = Room::new(50_000);
-    room.audience.watch(room.now, PEER).unwrap();
+    room.audience.let_in(room.now, PEER, Guest::Fan).unwrap();
     room.say(&READY_AT_0);
     room.show(100);
     // For those whom it serves.
@@ -195,7 +195,7 @@ fn a_snapshot_under_way_to_a_fan_makes_room_for_a_newer_one_that_it_needs() {
 #[test]
 fn a_snapshot_that_came_late_is_given_to_all_who_wait_and_to_others_for_a_while() {
     let mut room = Room::new(1_250_000);
-    room.audience.watch(room.now, PEER).unwrap();
+    room.audience.let_in(room.now, PEER, Guest::Fan).unwrap();
     room.say(&READY_AT_0);
     room.show(1_000);
     room.say(&ASK);

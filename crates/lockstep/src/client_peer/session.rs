@@ -137,7 +137,7 @@ impl Session {
             tick = tick.plus(1);
         }
         if let Some(tick) = newest {
-            self.on_new_bundle(now, tick);
+            self.on_new_bundle(now, tick, turns.stretch);
         }
         while self.chain.has(self.end) {
             self.on_in_order(now, self.end);
@@ -386,17 +386,20 @@ impl Session {
         self.end.plus(self.welcome.repair.into()) < self.seen_end
     }
 
-    fn on_new_bundle(&mut self, now: Instant, tick: Tick) {
+    fn on_new_bundle(&mut self, now: Instant, tick: Tick, stretch: u16) {
         if tick < self.seen_end {
             return;
         }
         self.seen_end = tick.plus(1);
-        match &mut self.clock {
-            Some(clock) => clock.on_arrival(now, tick),
-            None => {
-                self.clock = Some(TickClock::new(now, self.welcome.period_nanos, tick));
-            }
+        let usual = self.welcome.period_nanos;
+        if let Some(clock) = &mut self.clock {
+            clock.on_arrival(now, tick);
         }
+        let clock = self
+            .clock
+            .get_or_insert_with(|| TickClock::new(now, usual, tick));
+        // From the next one on.
+        clock.set_period(stretched(usual, stretch), tick);
     }
 
     /// How long after `now` the turn of `tick` arrives if the network is quick.
@@ -428,4 +431,10 @@ impl Session {
         self.history.on_ack(Tick(newest));
         self.delay.on_slack(now, Tick(newest), slack)
     }
+}
+
+/// The length of a tick that is longer by so many thousandths.
+fn stretched(period_nanos: u32, per_mille: u16) -> u32 {
+    let more = u64::from(period_nanos).saturating_mul(per_mille.into()) / 1_000;
+    period_nanos.saturating_add(u32::try_from(more).unwrap_or(u32::MAX))
 }

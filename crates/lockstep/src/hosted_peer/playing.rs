@@ -121,9 +121,21 @@ impl<I: Input> HostedPeer<I> {
         self.guests_server(peer)?.watch(now, peer)
     }
 
-    /// While we host: puts out somebody whom [`join`](Self::join) or [`watch`](Self::watch) let in,
-    /// or whom the transport has lost. Players are put out by [`remove`](Self::remove), and ignored
-    /// here; so is who is unknown.
+    /// While we host: lets a [`RelayFan`](crate::RelayFan) watch, as
+    /// [`MatchServer::watch_as_fan`](crate::MatchServer::watch_as_fan) does. It comes to the next
+    /// host anew.
+    ///
+    /// # Errors
+    ///
+    /// [`JoinError`]; nothing has changed then.
+    pub fn watch_as_fan(&mut self, now: Instant, peer: PeerId) -> Result<(), JoinError> {
+        let now = self.advance(now);
+        self.guests_server(peer)?.watch_as_fan(now, peer)
+    }
+
+    /// While we host: puts out somebody whom [`join`](Self::join), [`watch`](Self::watch) or
+    /// [`watch_as_fan`](Self::watch_as_fan) let in, or whom the transport has lost. Players are put
+    /// out by [`remove`](Self::remove), and ignored here; so is who is unknown.
     pub fn put_out(&mut self, now: Instant, peer: PeerId) {
         let now = self.advance(now);
         if let Ok(server) = self.guests_server(peer) {

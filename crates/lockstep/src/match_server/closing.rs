@@ -1,5 +1,7 @@
 //! Closing ticks.
 
+use core::time::Duration;
+
 use wire::{Instant, Seat};
 
 use super::MatchServer;
@@ -51,7 +53,7 @@ impl<I: Input> MatchServer<I> {
         if self.pulse_at.is_none_or(|at| now < at) {
             return;
         }
-        self.pulse_at = Some(now + core::time::Duration::from_nanos(self.limits.period_nanos));
+        self.pulse_at = Some(now + Duration::from_nanos(self.limits.period_nanos));
         self.transmit_from = 0;
         for place in &mut self.places {
             if let Some(player) = place.player_mut() {
@@ -68,12 +70,27 @@ impl<I: Input> MatchServer<I> {
         let late = now.saturating_since(due).as_nanos();
         let late = u64::try_from(late).unwrap_or(u64::MAX) / period;
         if late >= LATE_MAX {
-            let skipped = core::time::Duration::from_nanos(late.saturating_mul(period));
+            let skipped = Duration::from_nanos(late.saturating_mul(period));
             self.origin += skipped;
             self.waits_until = None;
             self.pulse_at = None;
             self.stats.pauses = self.stats.pauses.saturating_add(1);
         }
+    }
+
+    /// When `tick` closes, if it waits for nobody.
+    pub(super) fn close_time(&self, tick: Tick) -> Instant {
+        // Those that are open are as long as the next one; what earlier ones were longer is in the
+        // origin.
+        let period = self.limits.period_nanos;
+        let each = period.saturating_add(self.stretch_nanos());
+        let closed = period.saturating_mul(self.end.since(self.base).into());
+        let ahead = u64::from(tick.plus(1).since(self.end));
+        let back = u64::from(self.end.since(tick.plus(1)));
+        let nanos = closed
+            .saturating_add(each.saturating_mul(ahead))
+            .saturating_sub(each.saturating_mul(back));
+        self.origin + Duration::from_nanos(nanos) + self.config.close.grace()
     }
 
     /// Whether the next tick closes now; if it waits instead, until when.
@@ -165,7 +182,7 @@ impl<I: Input> MatchServer<I> {
         let tick = self.end;
         self.after.copy_from(&self.before);
         for (place, seat) in self.places.iter_mut().zip((0..=u16::MAX).map(Seat)) {
-            let Place { holder, log } = place;
+            let Place { holder, log, .. } = place;
             let input = log.get(tick);
             if let Holder::Held(player) = holder
                 && player.standing == Standing::InStep
@@ -209,6 +226,7 @@ impl<I: Input> MatchServer<I> {
         self.stats.ticks_closed = self.stats.ticks_closed.saturating_add(1);
         self.on_tick_closed();
         self.judge_pace(now);
+        self.stretch_ticks(now);
         self.show_closed(now);
         if tick >= Tick::LAST {
             self.close(now);

@@ -27,12 +27,14 @@ pub(super) struct Forwarding {
     block: Vec<u8>,
     /// Longest block, in bytes: half a datagram.
     block_len_max: usize,
+    /// Longest datagram, without what says how long ticks are, in bytes.
     datagram_len_max: usize,
 }
 
 impl Forwarding {
     pub(super) fn new(config: &Config, shape: Shape) -> Self {
-        let datagram_len_max = usize::from(config.datagram_len_max);
+        let len_max = usize::from(config.datagram_len_max);
+        let datagram_len_max = len_max.saturating_sub(config.stretch_len());
         let block_len_max = datagram_len_max / 2;
         let (seats, capacity) = if config.forward_inputs {
             (shape.seats.into(), block_len_max)

@@ -20,7 +20,7 @@ const WINDOW: Duration = Duration::from_secs(10);
 const SILENCE: Duration = Duration::from_secs(1);
 
 /// Turns that wait for the simulation of a player who keeps up, at most.
-const LAG_MAX: u32 = 6;
+pub(super) const LAG_MAX: u32 = 6;
 
 /// What one player's ticks were like of late.
 #[derive(Clone, Copy, Debug, Default)]
@@ -163,22 +163,25 @@ impl<I: Input> MatchServer<I> {
 
     /// Does with a player whose simulation is slow what is asked for.
     fn on_slow(&mut self, now: Instant, seat: Seat) {
+        match self.config.slow {
+            SlowPolicy::Tell | SlowPolicy::Stretch { .. } => {}
+            SlowPolicy::PutOut => self.remove(seat, LeaveReason::Slow, CloseReason::Slow),
+            SlowPolicy::Demote => self.demote(now, seat),
+        }
+    }
+
+    /// Has the player of `seat` watch from now on, or be out.
+    pub(super) fn demote(&mut self, now: Instant, seat: Seat) {
         let place = self.places.get(usize::from(seat.0));
         let Some(peer) = place.and_then(Place::player).map(|player| player.peer) else {
             return;
         };
-        match self.config.slow {
-            SlowPolicy::Tell => {}
-            SlowPolicy::PutOut => self.remove(seat, LeaveReason::Slow, CloseReason::Slow),
-            SlowPolicy::Demote => {
-                self.remove(seat, LeaveReason::Slow, CloseReason::Slow);
-                // With a delay, what it holds is not shown yet.
-                if self.config.spectator_delay == 0
-                    && self.audience.let_in(now, peer, Guest::Spectator).is_ok()
-                {
-                    self.departed.remove(&peer);
-                }
-            }
+        self.remove(seat, LeaveReason::Slow, CloseReason::Slow);
+        // With a delay, what it holds is not shown yet.
+        if self.config.spectator_delay == 0
+            && self.audience.let_in(now, peer, Guest::Spectator).is_ok()
+        {
+            self.departed.remove(&peer);
         }
     }
 }

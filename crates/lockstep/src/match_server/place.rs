@@ -4,6 +4,7 @@ use wire::Instant;
 
 use super::pace::Pace;
 use super::snapshots::{Delivery, Loaded};
+use super::stretch::Need;
 use crate::input::Width;
 use crate::input_log::InputLog;
 use crate::repair::{Repair, RepairLimits};
@@ -15,6 +16,8 @@ pub(super) struct Place {
     pub(super) holder: Holder,
     /// Inputs that its holder sent.
     pub(super) log: InputLog,
+    /// What longer ticks its player needs.
+    pub(super) need: Need,
 }
 
 #[derive(Debug)]
@@ -77,6 +80,7 @@ impl Place {
         Self {
             holder: Holder::Empty,
             log: InputLog::new(width.byte_len()),
+            need: Need::default(),
         }
     }
 

@@ -5,7 +5,7 @@ use wire::{Instant, Seat};
 use super::MatchServer;
 use crate::event::Phase;
 use crate::input::Input;
-use crate::message::{Mode, Welcome, write_bye, write_turns_head, write_welcome};
+use crate::message::{Mode, Welcome, write_bye, write_stretch, write_turns_head, write_welcome};
 use crate::repair::Closed;
 use crate::{ClosePolicy, PeerId, Tick};
 
@@ -70,6 +70,7 @@ impl<I: Input> MatchServer<I> {
             });
         let wait = player.repair.answer_nanos(&self.limits);
         let wanted = self.ledger.ask(now, seat, wait);
+        write_stretch(buf, self.stretch.per_mille);
         let start = buf.len();
         self.forwarding.put(buf);
         write_turns_head(

@@ -1,6 +1,7 @@
 //! Snapshots for those who lack more than the chain holds: the server's own, or a player's.
 
 mod donation;
+mod wish;
 
 use std::sync::Arc;
 
@@ -17,6 +18,7 @@ use crate::transfer::Outgoing;
 use crate::{PeerId, Tick};
 
 use donation::Donation;
+use wish::Wish;
 
 /// Snapshots for one player in a row: a player may say that each was wrong.
 const DELIVERIES_MAX: u8 = 4;
@@ -29,8 +31,8 @@ const SOUND_TICKS: u32 = 600;
 #[derive(Debug, Default)]
 pub(super) struct Snapshots {
     offered: Option<Offered>,
-    /// Whether the application was told that one is wanted.
-    is_wanted: bool,
+    /// While the application is asked for one.
+    wish: Option<Wish>,
     donation: Option<Donation>,
     /// Seats whose players gave none in time, or a wrong one: each once, until a snapshot proves
     /// right.
@@ -99,7 +101,8 @@ impl Snapshots {
 
 impl<I: Input> MatchServer<I> {
     /// Gives the state after the turn that [`poll_turn`](Self::poll_turn) returned last to all who
-    /// wait for one; asked for by [`ServerEvent::SnapshotWanted`].
+    /// wait for one; asked for by [`ServerEvent::SnapshotWanted`], and again a second after one was
+    /// refused.
     ///
     /// # Errors
     ///
@@ -109,6 +112,14 @@ impl<I: Input> MatchServer<I> {
     /// there.
     pub fn offer_snapshot(&mut self, now: Instant, state: &[u8]) -> Result<(), SnapshotError> {
         let now = self.advance(now);
+        let given = self.take_snapshot(now, state);
+        if given.is_err() {
+            self.on_snapshot_refused(now);
+        }
+        given
+    }
+
+    fn take_snapshot(&mut self, now: Instant, state: &[u8]) -> Result<(), SnapshotError> {
         let next = self.reader.next();
         if next == Tick(0) || self.end.since(next) > KEEP_TICKS {
             return Err(SnapshotError::NotCurrent);
@@ -154,11 +165,16 @@ impl<I: Input> MatchServer<I> {
         }
     }
 
+    /// Whether somebody waits for a snapshot.
+    fn is_snapshot_wanted(&self) -> bool {
+        let is_wanted = |place: &Place| place.player().is_some_and(|player| player.wants_snapshot);
+        self.places.iter().any(is_wanted) || self.audience_wants_snapshot()
+    }
+
     /// Starts the transfers that are wanted, or sees that there is something to transfer.
     pub(super) fn serve_snapshots(&mut self, now: Instant) {
-        let is_wanted = |place: &Place| place.player().is_some_and(|player| player.wants_snapshot);
-        if !self.places.iter().any(is_wanted) && !self.audience_wants_snapshot() {
-            self.snapshots.is_wanted = false;
+        if !self.is_snapshot_wanted() {
+            self.snapshots.wish = None;
             self.snapshots.donation = None;
             return;
         }
@@ -169,7 +185,7 @@ impl<I: Input> MatchServer<I> {
             self.want_snapshot(now);
             return;
         }
-        self.snapshots.is_wanted = false;
+        self.snapshots.wish = None;
         self.snapshots.donation = None;
         let Some(offered) = &self.snapshots.offered else {
             return;
@@ -309,7 +325,8 @@ impl<I: Input> MatchServer<I> {
         });
         let donation = self.snapshots.donation.as_ref();
         let donation = donation.and_then(Donation::poll_timeout);
-        deliveries.chain(donation).min()
+        let wish = self.snapshots.wish.as_ref().map(Wish::poll_timeout);
+        deliveries.chain(donation).chain(wish).min()
     }
 
     /// Writes a datagram that has to do with snapshots, and returns who shall get it.

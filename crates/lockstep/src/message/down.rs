@@ -8,7 +8,8 @@ use wire::{MatchId, Reader, Seat, Writer};
 use super::early::{self, EarlyInputs};
 use super::ladder::{Question, decode_question};
 use super::{
-    BYE, DecodeError, EARLY, QUESTION, SNAPSHOT_ASK, TURNS, TURNS_ASKING, VERSION, WELCOME,
+    BYE, DecodeError, EARLY, QUESTION, SNAPSHOT_ASK, STRETCHED, TURNS, TURNS_ASKING, VERSION,
+    WELCOME,
 };
 use crate::bundle::{self, Shape};
 use crate::event::CloseReason;
@@ -39,6 +40,9 @@ pub enum Down<'a> {
 ///
 /// A shorter one would have a client wake and report as often as the server likes.
 pub const PERIOD_NANOS: RangeInclusive<u32> = 1_000_000..=1_000_000_000;
+
+/// Most by which ticks are longer, in thousandths: twice as long.
+pub const STRETCH_MAX: u16 = 1_000;
 
 /// What a client must know of its match.
 ///
@@ -97,6 +101,9 @@ pub enum Mode {
 /// | bundles, one after the other, to the end | |
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Turns<'a> {
+    /// By how much ticks are longer now than the welcome says, in thousandths: at most
+    /// [`STRETCH_MAX`]. It stands before a message of its own, where it is not 0.
+    pub stretch: u16,
     /// Low half of the tick after the newest input that arrived.
     pub next_input_low: u16,
     /// How long before its tick's close the newest input arrived, in quarter ticks.
@@ -201,6 +208,20 @@ pub(crate) fn decode_down_knowing<'a, 'k>(
             let shape = shape.ok_or(DecodeError::Malformed)?;
             decode_turns(reader, kind, shape, known).map(Down::Turns)
         }
+        STRETCHED => {
+            let stretch = reader.u16()?;
+            let rest = reader.take_rest();
+            let is_sound = (1..=STRETCH_MAX).contains(&stretch)
+                && matches!(rest.first(), Some(&(TURNS | TURNS_ASKING | EARLY)));
+            if !is_sound {
+                return Err(DecodeError::Malformed);
+            }
+            let mut down = decode_down_knowing(rest, shape, known)?;
+            if let Down::Turns(turns) | Down::Early(_, turns) = &mut down {
+                turns.stretch = stretch;
+            }
+            Ok(down)
+        }
         EARLY => {
             let shape = shape.ok_or(DecodeError::Malformed)?;
             let first_low = reader.u16()?;
@@ -287,6 +308,7 @@ fn decode_turns<'a, 'k>(
     };
     let known = |index| known(first_low, index);
     Ok(Turns {
+        stretch: 0,
         next_input_low,
         slack: slack.cast_signed(),
         first_low,
@@ -314,6 +336,16 @@ pub(crate) fn write_welcome(out: &mut Vec<u8>, welcome: &Welcome) {
     writer.u8(welcome.repair);
     writer.u8(welcome.hash_interval.get());
     writer.bytes(&welcome.match_id.0);
+}
+
+/// Appends that ticks are longer by so many thousandths, in front of turns; nothing where they are
+/// not.
+pub(crate) fn write_stretch(out: &mut Vec<u8>, per_mille: u16) {
+    if per_mille > 0 {
+        let mut writer = Writer::new(out);
+        writer.u8(STRETCHED);
+        writer.u16(per_mille);
+    }
 }
 
 /// Appends what stands before early inputs.

@@ -155,7 +155,6 @@ impl Upstream {
             return None;
         };
         stats.snapshots = stats.snapshots.saturating_add(1);
-        self.wish = None;
         if next > self.end {
             // What lies between will not come.
             (self.begin, self.end) = (next, next);

@@ -4,7 +4,7 @@ use core::time::Duration;
 
 use lockstep::{
     ClientEvent, CloseReason, FanConfig, FanEvent, JoinError, LeaveReason, PeerId, Phase, Refusal,
-    RelayFan,
+    RelayFan, SnapshotSource,
 };
 use netsim::{for_each_seed, test_site};
 use wire::{Arrival, Instant, Seed};
@@ -182,6 +182,58 @@ fn where_no_snapshot_comes_late_children_are_put_out() {
     let closed = ClientEvent::Closed(CloseReason::Behind);
     assert_eq!(tree.viewer(late).events.last(), Some(&closed));
     assert_eq!(tree.as_fan(root).child_count(), 0);
+}
+
+#[test]
+fn ls_14_a_fan_at_which_snapshots_come_too_late_keeps_nobody_waiting() {
+    let mut tree = Tree::new(Seed::from_number(9), config(2), Link::perfect());
+    tree.ballast = 100_000;
+    let mut config = FanConfig::default();
+    // 20 s a snapshot: what follows it is gone by then.
+    config.transfer.rate_bytes_per_s = 5_000;
+    let root = tree.fan(SERVER, config);
+    tree.run(LATE);
+    let late = tree.watch(root);
+    tree.run_for(Duration::from_secs(19));
+    assert_eq!(tree.as_fan(root).child_count(), 1);
+    tree.run_for(Duration::from_secs(2));
+    let closed = ClientEvent::Closed(CloseReason::Behind);
+    assert_eq!(tree.viewer(late).events.last(), Some(&closed));
+    let snapshots = tree.as_fan(root).stats().snapshots;
+    assert!((1..=5).contains(&snapshots), "{snapshots}");
+    tree.run_for(Duration::from_secs(10));
+    assert_eq!(tree.as_fan(root).stats().snapshots, snapshots, "no more");
+}
+
+#[test]
+fn ls_10_a_child_of_a_fan_that_needs_no_snapshot_has_nobody_give_one() {
+    let mut config = config(2);
+    config.snapshots = SnapshotSource::Players;
+    let mut tree = Tree::new(Seed::from_number(8), config, Link::perfect());
+    let root = tree.fan(SERVER, FanConfig::default());
+    let (child, branch) = (tree.watch(root), tree.fan(root, FanConfig::default()));
+    let was_asked = |tree: &mut Tree| {
+        let wanted = ClientEvent::SnapshotWanted;
+        (1..=2).any(|player| tree.viewer(player).events.contains(&wanted))
+    };
+    tree.run(300);
+    // It asks as a fan does, each second.
+    for second in 1..=12 {
+        let now = tree.now;
+        let arrival = Arrival::from(peer(child));
+        tree.as_fan(root).handle_datagram(now, arrival, &mut [0x0b]);
+        tree.run(300 + 60 * second);
+    }
+    assert!(!was_asked(&mut tree));
+    let stats = tree.as_fan(root).stats().children;
+    assert_eq!((stats.snapshots_begun, stats.dropped_malformed), (0, 12));
+    tree.assert_saw(child, 1_000);
+    // Whom the driver knows as a fan may.
+    let now = tree.now;
+    let arrival = Arrival::from(peer(branch));
+    tree.as_fan(root).handle_datagram(now, arrival, &mut [0x0b]);
+    tree.run(1_080);
+    assert!(was_asked(&mut tree));
 }
 
 #[test]

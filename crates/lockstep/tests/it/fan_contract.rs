@@ -88,8 +88,11 @@ impl ContractSubject for Branches {
             let (seed, up) = (seeds.seed(), peer(parent));
             group.push(if matches!(place, 2 | 3) {
                 let mut fan = RelayFan::new(FanConfig::default(), up, seed, now);
-                let child = if place == 2 { 3 } else { 5 };
-                fan.watch(now, PeerId(child)).unwrap();
+                if place == 2 {
+                    fan.watch_as_fan(now, PeerId(3)).unwrap();
+                } else {
+                    fan.watch(now, PeerId(5)).unwrap();
+                }
                 Role::Fan(Box::new(fan))
             } else {
                 let config = ClientConfig::default();
@@ -137,8 +140,11 @@ impl ContractSubject for Branches {
             }
             Role::Fan(fan) => match number {
                 0 => fan.leave(now, PeerId(5)),
-                1..=20 => {
+                1..=10 => {
                     fan.watch(now, PeerId(77)).ok();
+                }
+                11..=20 => {
+                    fan.watch_as_fan(now, PeerId(77)).ok();
                 }
                 21 => fan.close(now),
                 _ => {}

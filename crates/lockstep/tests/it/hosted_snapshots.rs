@@ -249,6 +249,36 @@ fn ls_16_a_guest_is_put_out_and_no_player_is_let_in_as_one() {
 }
 
 #[test]
+fn ls_16_a_guest_who_is_a_fan_may_ask_for_snapshots_and_no_other() {
+    for is_fan in [false, true] {
+        let mut crowd = Crowd::new(&hosted(3, 0));
+        crowd.run_for(Duration::from_secs(1));
+        let now = crowd.world.local(0);
+        let machine = &mut crowd.world.players[0].machine;
+        let let_in = if is_fan {
+            machine.watch_as_fan(now, GUEST)
+        } else {
+            machine.watch(now, GUEST)
+        };
+        assert_eq!(let_in, Ok(()));
+        crowd.guest = Some(Guest::new(&crowd.world, 0));
+        crowd.run_for(Duration::from_secs(1));
+        // What it is given is for those whom it serves.
+        crowd.guest = None;
+        let now = crowd.world.local(0);
+        let machine = &mut crowd.world.players[0].machine;
+        machine.handle_datagram(now, Arrival::from(GUEST), &mut [0x0b]);
+        crowd.run_for(Duration::from_secs(1));
+        let wanted = HostedEvent::Client(ClientEvent::SnapshotWanted);
+        let mut players = crowd.world.players.iter();
+        assert_eq!(
+            players.any(|player| player.events.contains(&wanted)),
+            is_fan
+        );
+    }
+}
+
+#[test]
 fn ls_16_snapshots_of_the_next_host_are_none_of_the_former_ones() {
     let mut config = hosted(4, 1);
     config.server.recovery = Recovery::Reload;

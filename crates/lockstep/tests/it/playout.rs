@@ -2,8 +2,8 @@
 
 use core::time::Duration;
 
-use lockstep::{InputDelay, Origin, Playout, Tick};
-use wire::Seed;
+use lockstep::{InputDelay, Origin, Playout, ServerEvent, SlowPolicy, Tick};
+use wire::{Seat, Seed};
 
 use crate::world::{Link, World, config, pad};
 
@@ -99,4 +99,22 @@ fn ls_g9_at_5_percent_loss_half_a_millisecond_a_second_is_stalled_at_most() {
     assert!(found.p999_stall_ms <= 34.0, "{found:?}");
     let short = find(9, 5, Playout::Fixed(Duration::from_millis(27)));
     assert!(short.stalled_ms_per_s > 0.5, "{short:?}");
+}
+
+#[test]
+fn who_holds_turns_back_is_not_slow_and_comes_into_a_running_match() {
+    let mut config = config(2);
+    config.slow = SlowPolicy::PutOut;
+    let mut world = World::<u16>::new(16, config, Link::lossy(1), pad);
+    // 12 turns.
+    world.set_playout(Playout::Fixed(Duration::from_millis(200)));
+    world.run_for(Duration::from_secs(25));
+    let is_told =
+        |event: &&ServerEvent| matches!(event, ServerEvent::Slow { .. } | ServerEvent::Left { .. });
+    assert_eq!(world.server_events.iter().find(is_told), None);
+    world.reconnect(1);
+    world.run_for(Duration::from_secs(2));
+    let is_entered =
+        |event: &ServerEvent| matches!(event, ServerEvent::Entered { seat: Seat(1), .. });
+    assert!(world.server_events.iter().any(is_entered));
 }

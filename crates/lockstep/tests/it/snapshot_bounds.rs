@@ -9,7 +9,7 @@ use lockstep::{
 use wire::{Seat, Seed};
 
 use crate::snapshots::{Crowd, LATE, is_desync};
-use crate::world::{Link, config};
+use crate::world::{Link, config, peer};
 
 /// A match of four whose snapshots come from `source`, and as few things as can be set otherwise.
 fn given_by(source: SnapshotSource) -> Config {
@@ -103,6 +103,62 @@ fn ls_14_a_newcomer_who_takes_no_snapshot_loses_its_seat() {
 }
 
 #[test]
+fn ls_14_a_snapshot_that_was_refused_is_asked_for_again() {
+    let mut config = given_by(SnapshotSource::Server);
+    config.snapshot_len_max = 10_000;
+    let mut crowd = Crowd::with_config(Seed::from_number(27), config, Link::perfect());
+    crowd.ballast = 10_000;
+    crowd.run(LATE);
+    crowd.world.join_anew(3);
+    crowd.run_for(Duration::from_millis(3_500));
+    assert_eq!(crowd.refused.len(), 4, "each second");
+    let mut pairs = crowd.refused.windows(2);
+    assert!(pairs.all(|pair| pair[1].saturating_since(pair[0]) >= Duration::from_secs(1)));
+    assert_eq!(crowd.count(is_behind), 0);
+    crowd.ballast -= 8;
+    crowd.run_for(Duration::from_secs(2));
+    assert!(crowd.entered().is_some());
+    // Nothing is asked for any more.
+    let wanted = |event: &ServerEvent| *event == ServerEvent::SnapshotWanted;
+    assert_eq!(crowd.count(wanted), 5);
+    crowd.run_for(Duration::from_secs(25));
+    assert_eq!((crowd.count(wanted), crowd.count(is_behind)), (5, 0));
+    crowd.refused.clear();
+    crowd.assert_agreement();
+}
+
+#[test]
+fn ls_14_a_newcomer_to_whom_the_server_gives_no_snapshot_loses_its_seat() {
+    let config = given_by(SnapshotSource::Server);
+    let mut crowd = Crowd::with_config(Seed::from_number(28), config, Link::perfect());
+    crowd.is_stingy = true;
+    crowd.run(LATE);
+    crowd.world.join_anew(3);
+    crowd.run_for(Duration::from_millis(19_900));
+    assert_eq!(crowd.count(is_behind), 0);
+    crowd.run_for(Duration::from_millis(300));
+    assert_eq!(crowd.count(is_behind), 1);
+    let closed = ClientEvent::Closed(CloseReason::Behind);
+    assert_eq!(crowd.world.players[3].events.last(), Some(&closed));
+    assert_eq!(
+        crowd.count(|event| *event == ServerEvent::SnapshotWanted),
+        1
+    );
+    // The seat is another's, and has its own time.
+    crowd.world.join_anew(3);
+    crowd.run_for(Duration::from_secs(5));
+    assert_eq!(crowd.count(is_behind), 1);
+    crowd.is_stingy = false;
+    crowd.world.players[3].is_paused = true;
+    crowd.world.server.leave(crowd.world.now, peer(3));
+    crowd.run_for(Duration::from_secs(1));
+    crowd.world.join_anew(3);
+    crowd.run_for(Duration::from_secs(2));
+    assert!(crowd.entered().is_some());
+    crowd.assert_agreement();
+}
+
+#[test]
 fn ls_14_a_snapshot_that_takes_too_long_is_sent_four_times_and_no_more() {
     let mut config = given_by(SnapshotSource::Server);
     config.transfer.rate_bytes_per_s = 100_000;
@@ -155,10 +211,7 @@ fn who_gave_no_snapshot_once_is_asked_again_when_one_has_proved_right() {
     assert!(crowd.entered().is_some());
     crowd.run_for(Duration::from_secs(11));
     crowd.miser = None;
-    crowd
-        .world
-        .server
-        .leave(crowd.world.now, crate::world::peer(3));
+    crowd.world.server.leave(crowd.world.now, peer(3));
     crowd.run_for(Duration::from_secs(1));
     crowd.world.join_anew(3);
     crowd.run_for(Duration::from_secs(4));

@@ -7,7 +7,7 @@ use lockstep::{
     StartPolicy, StateHasher, Tick,
 };
 use netsim::{for_each_seed, test_site};
-use wire::{Seat, Seed};
+use wire::{Instant, Seat, Seed};
 
 use crate::world::{Link, MATCH, World, config, pad};
 
@@ -31,9 +31,13 @@ pub(crate) struct Crowd {
     /// Whether the server, or each player, is to give its state after its next turn.
     owed: (bool, Vec<bool>),
     /// Whose snapshots are wrong.
-    liar: Option<usize>,
+    pub(crate) liars: Vec<usize>,
     /// Who is asked for snapshots and gives none.
     pub(crate) miser: Option<usize>,
+    /// Whether the server gives none.
+    pub(crate) is_stingy: bool,
+    /// What the server gave and was not taken, each with the time.
+    pub(crate) refused: Vec<Instant>,
     /// First tick that each player has of its own.
     pub(crate) begun: Vec<usize>,
 }
@@ -62,8 +66,10 @@ impl Crowd {
             seen: 0,
             heard: vec![0; 4],
             owed: (false, vec![false; 4]),
-            liar: None,
+            liars: Vec::new(),
             miser: None,
+            is_stingy: false,
+            refused: Vec::new(),
             begun: vec![0; 4],
         }
     }
@@ -117,10 +123,12 @@ impl Crowd {
             *state = hasher.finish();
             self.world.server.report(tick, *state).unwrap();
         }
-        if core::mem::take(&mut self.owed.0) {
+        if core::mem::take(&mut self.owed.0) && !self.is_stingy {
             let bytes = snapshot(*state, self.ballast);
             let now = self.world.now;
-            self.world.server.offer_snapshot(now, &bytes).unwrap();
+            if self.world.server.offer_snapshot(now, &bytes).is_err() {
+                self.refused.push(now);
+            }
         }
     }
 
@@ -132,7 +140,7 @@ impl Crowd {
         {
             return;
         }
-        let lie = u64::from(self.liar == Some(player));
+        let lie = u64::from(self.liars.contains(&player));
         let bytes = snapshot(machine.state ^ lie, self.ballast);
         let now = self.world.now;
         machine.machine.offer_snapshot(now, &bytes).unwrap();
@@ -157,13 +165,14 @@ impl Crowd {
         player.states[first - 1] = player.state;
         let report = player.machine.report(Tick(next.0 - 1), player.state);
         assert_eq!(report, Ok(()));
-        if self.liar.is_none() && others.len() >= first {
+        if self.liars.is_empty() && others.len() >= first {
             assert_eq!(player.state, others[first - 1], "{was}");
         }
         self.begun[index] = first;
     }
 
     pub(crate) fn assert_agreement(&self) {
+        assert_eq!(self.refused, []);
         let longest = self.world.players[..3]
             .iter()
             .max_by_key(|p| p.states.len());
@@ -333,7 +342,7 @@ fn sim_ls_14_a_player_who_gives_a_wrong_state_is_found_out_and_passed_over() {
         );
         crowd.run(LATE);
         // The one who is asked first: all have no turns waiting.
-        crowd.liar = Some(0);
+        crowd.liars = vec![0];
         crowd.world.join_anew(3);
         let joined = crowd.world.server.ticks_closed();
         crowd.run(joined + 400);

@@ -257,6 +257,22 @@ fn whoever_leaves_is_gone_and_no_snapshot_means_no_late_watching() {
     tree.assert_saw(late, LATE + 460);
 }
 
+#[test]
+fn ls_14_where_the_server_gives_no_snapshot_late_spectators_are_put_out() {
+    let mut tree = Tree::new(Seed::from_number(10), config(2), Link::lossy(1));
+    tree.is_stingy = true;
+    let early = tree.watch(SERVER);
+    tree.run(LATE);
+    let late = tree.watch(SERVER);
+    tree.run_for(Duration::from_millis(19_900));
+    assert_eq!(left(&tree), []);
+    tree.run_for(Duration::from_secs(1));
+    assert_eq!(left(&tree), [(peer(late), LeaveReason::Behind)]);
+    let closed = ClientEvent::Closed(CloseReason::Behind);
+    assert_eq!(tree.viewer(late).events.last(), Some(&closed));
+    tree.assert_saw(early, tree.server.ticks_closed() - 40);
+}
+
 type LetIn = fn(&mut MatchServer<u16>, Instant, PeerId) -> Result<(), JoinError>;
 
 /// A server without players, and `count` spectators whose words are canned.

@@ -57,6 +57,8 @@ pub(crate) struct Tree {
     pub(crate) ballast: usize,
     /// Bytes that each node and the server, which is 0, sent.
     pub(crate) sent_bytes: BTreeMap<usize, usize>,
+    /// A fan that tells its children other inputs than it was told.
+    pub(crate) liar: Option<usize>,
     /// Whether the server has no snapshots to give.
     pub(crate) is_stingy: bool,
     state: u64,
@@ -89,6 +91,7 @@ impl Tree {
             outages: Vec::new(),
             ballast: 5_000,
             sent_bytes: BTreeMap::new(),
+            liar: None,
             is_stingy: false,
             state: 0,
             owes_snapshot: false,
@@ -135,6 +138,8 @@ impl Tree {
             self.server.watch_as_fan(now, peer).unwrap();
         } else if parent == SERVER {
             self.server.watch(now, peer).unwrap();
+        } else if is_fan {
+            self.as_fan(parent).watch_as_fan(now, peer).unwrap();
         } else {
             self.as_fan(parent).watch(now, peer).unwrap();
         }
@@ -320,6 +325,9 @@ impl Tree {
                 } else {
                     usize::try_from(sent.destination.0).unwrap()
                 };
+                if self.liar == Some(index) && self.nodes[to].parent == index {
+                    forge(&mut buf, self.shape);
+                }
                 self.send(index, to, &buf);
                 buf.clear();
             }
@@ -412,6 +420,23 @@ fn step(state: u64, turn: &Turn<'_, u16>) -> u64 {
         hasher.bytes(turn.bits(seat));
     }
     hasher.finish()
+}
+
+/// Changes what happened in one of the ticks, so that it can be read still.
+fn forge(datagram: &mut [u8], shape: Shape) {
+    let is_sound = |datagram: &[u8]| matches!(decode_down(datagram, Some(shape)), Ok(Down::Turns(turns)) if turns.bundles.iter().count() > 0);
+    if !is_sound(datagram) {
+        return;
+    }
+    for at in (6..datagram.len()).rev() {
+        for bit in 0..8 {
+            datagram[at] ^= 1 << bit;
+            if is_sound(datagram) {
+                return;
+            }
+            datagram[at] ^= 1 << bit;
+        }
+    }
 }
 
 /// What a parent calls the child of `node`.

@@ -4,7 +4,7 @@ use core::num::NonZeroU8;
 
 use lockstep::bundle::Shape;
 use lockstep::message::{
-    Answer, Chunk, DecodeError, Direction, Down, HashRun, Mode, Question, Up, Welcome,
+    Answer, Chunk, DecodeError, Direction, Down, HashRun, Mode, Question, Turns, Up, Welcome,
     decode_chunk, decode_chunk_ack, decode_down, decode_up,
 };
 use lockstep::transfer::{Incoming, Outgoing, TransferLimits};
@@ -135,10 +135,26 @@ fn down_vectors_mean_what_they_meant() {
         };
         assert_eq!(turns.next_input_low, 0x0010);
         assert_eq!((turns.slack, turns.first_low), (-3, 0xfffe));
-        assert_eq!(turns.wanted_low, wanted);
+        assert_eq!((turns.wanted_low, turns.stretch), (wanted, 0));
         let lens: Vec<_> = turns.bundles.iter().map(<[u8]>::len).collect();
         // Three arrive; one presses a button and one falls silent; nothing happens.
         assert_eq!(lens, [2, 2, 1]);
+    }
+    let (usual, mut stretched) = (down("turns"), down("stretched"));
+    let turns = decode_down(&usual, Some(SHAPE));
+    let Ok(Down::Turns(longer)) = decode_down(&stretched, Some(SHAPE)) else {
+        panic!("no turns");
+    };
+    let usual = Turns {
+        stretch: 0,
+        ..longer
+    };
+    assert_eq!((longer.stretch, Ok(Down::Turns(usual))), (52, turns));
+    // By nothing, by more than a whole tick, and twice over.
+    for (high, low, kind) in [(0, 0, 0x82), (3, 0xe9, 0x82), (0, 1, 0x8d), (0, 1, 0x81)] {
+        (stretched[1], stretched[2], stretched[3]) = (high, low, kind);
+        let read = decode_down(&stretched, Some(SHAPE));
+        assert_eq!(read, Err(DecodeError::Malformed));
     }
     let datagram = down("early");
     let Ok(Down::Early(early, turns)) = decode_down(&datagram, Some(SHAPE)) else {

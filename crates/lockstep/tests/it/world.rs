@@ -80,6 +80,8 @@ pub(crate) struct Player<I> {
     pub(crate) diverges_at: Option<Tick>,
     /// How much faster its clock runs than the server's, in parts per million.
     pub(crate) drift_ppm: i64,
+    /// What one step of its game takes, and until when it is busy with the last.
+    pub(crate) step: (Duration, Instant),
     /// Whether its game takes no turns, though its machine runs.
     pub(crate) is_frozen: bool,
     /// Whether it runs at all; one that does not takes no datagrams and no time.
@@ -176,6 +178,7 @@ impl<I: Input + Clone + PartialEq + core::fmt::Debug> World<I> {
                 unreported: 0..0,
                 diverges_at: None,
                 drift_ppm: 0,
+                step: (Duration::ZERO, now),
                 is_frozen: false,
                 is_paused: false,
             });
@@ -277,6 +280,10 @@ impl<I: Input + Clone + PartialEq + core::fmt::Debug> World<I> {
             .chain(self.players.iter().filter_map(|player| {
                 let due = player.machine.next_turn_at()?;
                 (!player.is_paused && due > player.local(self.now)).then(|| player.global(due))
+            }))
+            .chain(self.players.iter().filter_map(|player| {
+                let until = player.step.1;
+                (until > self.now).then_some(until)
             }))
             .chain([self.next_frame]);
         self.now = timers.min().unwrap().max(self.now);
@@ -406,7 +413,10 @@ impl<I: Input + Clone + PartialEq + core::fmt::Debug> World<I> {
                 continue;
             }
             let now = player.local(self.now);
-            while let Some(turn) = player.machine.poll_turn(now) {
+            while player.step.1 <= self.now
+                && let Some(turn) = player.machine.poll_turn(now)
+            {
+                player.step.1 = self.now + player.step.0;
                 let tick = turn.tick();
                 assert_eq!(usize::try_from(tick.0).unwrap(), player.states.len());
                 let mut hasher = StateHasher::new(MATCH);

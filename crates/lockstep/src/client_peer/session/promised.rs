@@ -2,8 +2,6 @@
 
 #![warn(clippy::arithmetic_side_effects)]
 
-use std::collections::VecDeque;
-
 use crate::Tick;
 
 /// Ticks that were promised and not taken back.
@@ -13,16 +11,16 @@ use crate::Tick;
 #[derive(Debug, Default)]
 pub(super) struct Promised {
     /// First and last tick of each, in order.
-    ranges: VecDeque<(Tick, Tick)>,
+    ranges: Vec<(Tick, Tick)>,
     /// Whether the next promise is not one with those before.
     is_cut: bool,
 }
 
 impl Promised {
     pub(super) fn add(&mut self, tick: Tick) {
-        match self.ranges.back_mut().filter(|_| !self.is_cut) {
+        match self.ranges.last_mut().filter(|_| !self.is_cut) {
             Some((_, last)) => *last = tick.max(*last),
-            None => self.ranges.push_back((tick, tick)),
+            None => self.ranges.push((tick, tick)),
         }
         self.is_cut = false;
     }
@@ -43,7 +41,7 @@ impl Promised {
     }
 
     /// Bytes that it holds.
-    pub(super) fn memory_len(&self) -> usize {
+    pub(super) const fn memory_len(&self) -> usize {
         self.ranges
             .capacity()
             .saturating_mul(size_of::<(Tick, Tick)>())

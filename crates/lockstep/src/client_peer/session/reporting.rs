@@ -2,6 +2,8 @@
 
 #![warn(clippy::arithmetic_side_effects)]
 
+use wire::Instant;
+
 use super::Session;
 use crate::client_peer::stepping::Stepping;
 use crate::event::ReportError;
@@ -44,7 +46,7 @@ impl Session {
         Ok(())
     }
 
-    pub(in crate::client_peer) fn write_report(&mut self, out: &mut Vec<u8>) {
+    pub(in crate::client_peer) fn write_report(&mut self, now: Instant, out: &mut Vec<u8>) {
         self.unsaid = 0;
         if self.is_spectator() {
             self.write_spectators_report(out);
@@ -61,7 +63,7 @@ impl Session {
             loaded: self.loaded,
             next_low: self.end.low(),
             is_gap: self.is_gap(),
-            lag: self.end.since(self.simulated()),
+            lag: self.lag(now),
             hashes: newest.map_or_else(HashSlice::default, |newest| self.hashes.take(newest)),
             ahead: self.history.first().since(self.end),
             is_fresh: reference.is_none(),
@@ -84,6 +86,18 @@ impl Session {
         head.is_fresh = true;
         let inputs = self.history.inputs().skip(skipped);
         write_report(out, &head, width, &self.neutral, inputs);
+    }
+
+    /// Turns that wait for the game: those that have arrived, but for those that are held back.
+    fn lag(&self, now: Instant) -> u32 {
+        let playout = self.playout.get();
+        let due = match &self.clock {
+            Some(clock) if self.stepping.is_none() && !playout.is_zero() => {
+                clock.count_by(now, playout).min(self.end)
+            }
+            Some(_) | None => self.end,
+        };
+        due.since(self.simulated())
     }
 
     /// Says what is there; who watches has no more to say, and nobody waits for it.

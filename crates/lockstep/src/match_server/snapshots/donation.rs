@@ -4,7 +4,7 @@ use core::time::Duration;
 
 use wire::{Instant, Seat};
 
-use crate::event::{CloseReason, LeaveReason, ServerEvent};
+use crate::event::{CloseReason, LeaveReason};
 use crate::input::Input;
 use crate::match_server::MatchServer;
 use crate::match_server::place::{Place, Standing};
@@ -107,6 +107,7 @@ impl<I: Input> MatchServer<I> {
     /// Asks again, and gives up on players who give nothing, or take nothing.
     pub(in crate::match_server) fn pursue_snapshots(&mut self, now: Instant) {
         self.drop_stalled(now);
+        self.pursue_wish(now);
         let Some(donation) = &mut self.snapshots.donation else {
             return;
         };
@@ -146,11 +147,7 @@ impl<I: Input> MatchServer<I> {
     /// Asks the application, or the next player.
     pub(super) fn want_snapshot(&mut self, now: Instant) {
         match self.config.snapshots {
-            SnapshotSource::Server => {
-                if !core::mem::replace(&mut self.snapshots.is_wanted, true) {
-                    self.events.push_back(ServerEvent::SnapshotWanted);
-                }
-            }
+            SnapshotSource::Server => self.ask_application(now),
             SnapshotSource::Players if self.snapshots.donation.is_none() => self.ask_player(now),
             SnapshotSource::Players => {}
         }
@@ -194,7 +191,7 @@ impl<I: Input> MatchServer<I> {
     }
 
     /// Nobody has a snapshot: whoever cannot do without one is put out.
-    fn give_up_on_snapshots(&mut self) {
+    pub(super) fn give_up_on_snapshots(&mut self) {
         for seat in (0..self.shape.seats).map(Seat) {
             let place = self.places.get_mut(usize::from(seat.0));
             let Some(player) = place.and_then(Place::player_mut) else {

@@ -1,0 +1,224 @@
+//! What nobody should do: fans in a loop, clocks that are far off, snapshots that contradict each
+//! other, and a fan that lies.
+
+use core::time::Duration;
+
+use lockstep::{
+    CloseReason, FanConfig, InputDelay, Origin, PeerId, Recovery, RelayFan, ServerEvent,
+    SnapshotSource,
+};
+use wire::{Arrival, Instant, Seat, Seed};
+
+use crate::snapshots::{Crowd, LATE, is_desync};
+use crate::tree::{SERVER, Tree};
+use crate::world::{Link, MATCH, World, config, pad};
+
+/// Two fans, each of which has the match from the other.
+struct Ring {
+    fans: [RelayFan; 2],
+    now: Instant,
+    /// Datagrams between the two.
+    sent: u32,
+    /// What one who watches at the first was sent.
+    shown: Vec<Vec<u8>>,
+}
+
+/// What each calls the other: whom it has the match from, and a child.
+const ABOVE: PeerId = PeerId(0);
+const BELOW: PeerId = PeerId(1);
+/// Somebody who watches at the first.
+const CHILD: PeerId = PeerId(2);
+
+impl Ring {
+    /// The two have seen so many ticks, before they were told to have the match from each other.
+    fn new(ticks: [u32; 2]) -> Self {
+        let now = Instant::from_millis(1);
+        let mut welcome = vec![0x81, 2, 0, 0, 2, 0xff, 0xff, 0, 16];
+        welcome.extend_from_slice(&16_666_666_u32.to_be_bytes());
+        welcome.extend_from_slice(&[6, 6, 4, 1]);
+        welcome.extend_from_slice(&MATCH.0);
+        let fans = ticks.map(|ticks| {
+            let config = FanConfig::default();
+            let mut fan = RelayFan::new(config, ABOVE, Seed::from_number(1), now);
+            fan.handle_datagram(now, Arrival::from(ABOVE), &mut welcome.clone());
+            for tick in 0..ticks {
+                let [.., high, low] = tick.to_be_bytes();
+                // A tick in which neither seat does anything.
+                let mut turns = [0x82, 0, 0, 0x80, high, low, 0x30];
+                fan.handle_datagram(now, Arrival::from(ABOVE), &mut turns);
+            }
+            assert_eq!(fan.ticks_confirmed(), ticks);
+            fan.reconnect(now, ABOVE);
+            fan.watch_as_fan(now, BELOW).unwrap();
+            fan
+        });
+        Self {
+            fans,
+            now,
+            sent: 0,
+            shown: Vec::new(),
+        }
+    }
+
+    fn run_for(&mut self, span: Duration) {
+        let end = self.now + span;
+        while self.now < end {
+            self.now += Duration::from_millis(5);
+            for index in 0..2 {
+                self.fans[index].handle_timeout(self.now);
+                let mut buf = Vec::new();
+                while let Some(to) = self.fans[index].poll_transmit(self.now, &mut buf) {
+                    let from = if to.destination == ABOVE {
+                        BELOW
+                    } else {
+                        ABOVE
+                    };
+                    if to.destination == CHILD {
+                        self.shown.push(buf.clone());
+                    } else {
+                        self.sent += 1;
+                        let other = &mut self.fans[1 - index];
+                        other.handle_datagram(self.now, Arrival::from(from), &mut buf);
+                    }
+                    buf.clear();
+                }
+            }
+        }
+    }
+}
+
+/// What two fans say in a second, each of what it has, with none of a match to pass on.
+const REPORTS: u32 = 30;
+
+#[test]
+fn ls_10_fans_in_a_loop_say_no_more_than_others() {
+    for ticks in [[100, 100], [100, 60], [0, 100], [1_000, 10], [2_000, 2_000]] {
+        let mut ring = Ring::new(ticks);
+        ring.run_for(Duration::from_secs(60));
+        let sent = ring.sent;
+        ring.run_for(Duration::from_secs(60));
+        let steady = ring.sent - sent;
+        assert!(steady <= 60 * REPORTS, "{ticks:?}: {sent}, {steady}");
+        assert!(sent <= 3 * 60 * REPORTS, "{ticks:?}: {sent}");
+        for fan in &ring.fans {
+            let most = ticks[0].max(ticks[1]);
+            assert!(fan.ticks_confirmed() <= most, "nothing is made up");
+        }
+    }
+}
+
+#[test]
+fn ls_10_a_snapshot_that_is_wished_for_in_a_loop_keeps_nobody_waiting() {
+    let mut ring = Ring::new([2_000, 2_000]);
+    let now = ring.now;
+    ring.fans[0].watch(now, CHILD).unwrap();
+    let ready = &mut [0x01, 2, 0, 0, 0, 0];
+    ring.fans[0].handle_datagram(now, Arrival::from(CHILD), ready);
+    ring.run_for(Duration::from_secs(22));
+    let bye = [0x84, CloseReason::Behind.code()];
+    assert!(ring.shown.iter().any(|datagram| datagram == &bye));
+    // They go on asking each other, twice a second.
+    let sent = ring.sent;
+    ring.run_for(Duration::from_secs(60));
+    let said = ring.sent - sent;
+    assert!(said <= 60 * (REPORTS + 4), "{said}");
+    let memory = ring.fans[0].memory_len();
+    ring.run_for(Duration::from_secs(60));
+    assert_eq!(ring.fans[0].memory_len(), memory);
+}
+
+#[test]
+fn ls_6_a_client_whose_clock_is_a_tenth_off_harms_itself_alone() {
+    for drift_ppm in [-100_000, 100_000] {
+        let mut config = config(3);
+        config.input_delay = InputDelay::adaptive(4, 40).unwrap();
+        let mut world = World::<u16>::new(70, config, Link::lossy(0), pad);
+        world.players[2].drift_ppm = drift_ppm;
+        world.run_for(Duration::from_secs(40));
+        let closed = world.server.ticks_closed();
+        assert!((2_380..=2_400).contains(&closed), "{closed}");
+        for player in &world.players[..2] {
+            let late = player.own[600..]
+                .iter()
+                .filter(|(_, origin)| *origin == Origin::Substituted);
+            assert_eq!(late.count(), 0);
+            assert_eq!(player.machine.stats().clock_jumps, 0);
+        }
+        // It sees the same, and some of what it does counts: its clock follows by 2 %, and jumps.
+        let (one, odd) = (&world.players[0], &world.players[2]);
+        let len = one.states.len().min(odd.states.len());
+        assert!(len > 2_350 && one.states[..len] == odd.states[..len]);
+        let counted = odd.own[1_200..]
+            .iter()
+            .filter(|(_, origin)| *origin == Origin::Confirmed);
+        let counted = counted.count() * 100 / (odd.own.len() - 1_200);
+        eprintln!("{drift_ppm} ppm: {counted} % of its inputs count");
+        assert!(counted >= 30, "{drift_ppm}: {counted} %");
+    }
+}
+
+#[test]
+fn ls_14_two_donors_who_contradict_each_other_are_both_found_out() {
+    let config = {
+        let mut config = config(4);
+        config.snapshots = SnapshotSource::Players;
+        config.recovery = Recovery::Reload;
+        config
+    };
+    let mut crowd = Crowd::with_config(Seed::from_number(71), config, Link::lossy(1));
+    crowd.run(LATE);
+    crowd.liars = vec![0, 1];
+    crowd.world.join_anew(3);
+    crowd.run(LATE + 600);
+    let refuted = |donor| {
+        crowd.count(|event| {
+            *event
+                == ServerEvent::SnapshotRefuted {
+                    donor: Seat(donor),
+                    seat: Seat(3),
+                }
+        })
+    };
+    assert_eq!((refuted(0), refuted(1), refuted(2)), (1, 1, 0));
+    assert_eq!(crowd.count(is_desync), 0);
+    let (own, others) = (
+        &crowd.world.players[3].states,
+        &crowd.world.players[2].states,
+    );
+    let len = own.len().min(others.len());
+    assert!(len > places(LATE + 550) && own[len - 100..len] == others[len - 100..len]);
+}
+
+fn places(tick: u32) -> usize {
+    usize::try_from(tick).unwrap()
+}
+
+#[test]
+fn ls_1_five_levels_of_fans_show_the_match_and_one_that_lies_deceives_those_below_it_alone() {
+    let mut tree = Tree::new(Seed::from_number(72), config(2), Link::lossy(2));
+    let mut levels = vec![tree.fan(SERVER, FanConfig::default())];
+    for _ in 0..4 {
+        let parent = *levels.last().unwrap();
+        levels.push(tree.fan(parent, FanConfig::default()));
+    }
+    let early: Vec<_> = levels.iter().map(|fan| tree.watch(*fan)).collect();
+    tree.run(LATE);
+    // By a snapshot that comes down all levels.
+    let late = tree.watch(levels[4]);
+    tree.run(LATE + 500);
+    for node in early.iter().chain([&late]) {
+        tree.assert_saw(*node, LATE + 420);
+    }
+    tree.liar = Some(levels[2]);
+    tree.run(LATE + 1_000);
+    for node in &early[..2] {
+        tree.assert_saw(*node, LATE + 930);
+    }
+    // Those below it see something else, or nothing, and go on as ever with another one.
+    for fan in &levels[3..] {
+        assert!(tree.as_fan(*fan).ticks_confirmed() > LATE + 400);
+    }
+    assert_eq!(tree.server.spectator_count(), 1);
+    let is_bad = |event: &ServerEvent| matches!(event, ServerEvent::Desync { .. });
+    assert!(!tree.events.iter().any(is_bad));
+}

@@ -1,0 +1,144 @@
+//! Ticks that are longer for one whose simulation does not keep up.
+
+use core::time::Duration;
+
+use lockstep::{
+    ClosePolicy, CloseReason, Config, InputDelay, LeaveReason, Origin, ServerEvent, SlowPolicy,
+};
+use netsim::{for_each_seed, test_site};
+use wire::{Seat, Seed};
+
+use crate::world::{Link, World, config, pad};
+
+/// Four play; ticks may be longer by so much, for so long.
+fn stretching(percent_max: u8, hold: Duration) -> Config {
+    let mut config = config(4);
+    config.input_delay = InputDelay::adaptive(4, 30).unwrap();
+    config.slow = SlowPolicy::Stretch { percent_max, hold };
+    config
+}
+
+/// Runs for a span, and returns how many ticks were closed in it, and the longest time between two
+/// turns of player 0.
+fn pace(world: &mut World<u16>, span: Duration) -> (u32, Duration) {
+    let (closed, from) = (
+        world.server.ticks_closed(),
+        world.players[0].turned_at.len(),
+    );
+    world.run_for(span);
+    let pairs = world.players[0].turned_at[from..].windows(2);
+    let gaps = pairs.map(|pair| pair[1].saturating_since(pair[0]));
+    (
+        world.server.ticks_closed() - closed,
+        gaps.max().unwrap_or_default(),
+    )
+}
+
+fn substituted(world: &World<u16>, player: usize, from: usize) -> usize {
+    let own = world.players[player].own[from..].iter();
+    own.filter(|(_, origin)| *origin == Origin::Substituted)
+        .count()
+}
+
+fn is_left(event: &ServerEvent) -> bool {
+    matches!(event, ServerEvent::Left { .. })
+}
+
+#[test]
+fn sim_ls_5_ticks_are_longer_while_somebody_is_slow_and_all_stay_in_step() {
+    for_each_seed(&test_site!(), 4, |seed| {
+        let mut whims = seed.generator(60);
+        let mut config = stretching(40, Duration::from_mins(5));
+        let mut link = Link::lossy(1);
+        if whims.chance(500_000) {
+            let cap = Duration::from_millis(300);
+            config.close = ClosePolicy::WaitAll { cap };
+            link.loss = 0;
+        }
+        config.forward_inputs = whims.chance(500_000);
+        let mut world = World::seeded(seed, config, link, pad);
+        world.run_for(Duration::from_secs(10));
+        assert_eq!(world.server.stats().ticks_stretched, 0);
+        let usual = world.players.iter().map(|player| player.own.len()).min();
+        let usual = usual.unwrap();
+        // A fifth more than a tick: 50 ticks a second are what it can do.
+        world.players[3].step.0 = Duration::from_millis(20);
+        world.run_for(Duration::from_secs(30));
+        let (closed, gap) = pace(&mut world, Duration::from_secs(20));
+        assert!((980..=1_020).contains(&closed), "{closed}");
+        assert!(gap < Duration::from_millis(60), "{gap:?}");
+        let lens = world.players.iter().map(|player| player.states.len());
+        let (least, most) = (lens.clone().min().unwrap(), lens.max().unwrap());
+        assert!(most - least < 60, "{least} {most}");
+        // It is as quick as the others again.
+        world.players[3].step.0 = Duration::ZERO;
+        world.run_for(Duration::from_secs(40));
+        let (closed, _) = pace(&mut world, Duration::from_secs(10));
+        assert!((597..=602).contains(&closed), "{closed}");
+        let longest = &world.players[0].states;
+        for (index, player) in world.players.iter().enumerate() {
+            let len = player.states.len().min(longest.len());
+            assert!(player.states[..len] == longest[..len]);
+            assert_eq!(player.machine.stats().clock_jumps, 0, "{index}");
+            let late = substituted(&world, index, usual);
+            assert!(late <= 12, "{index}: {late}");
+        }
+        assert!(!world.server_events.iter().any(is_left));
+    });
+}
+
+#[test]
+fn ls_10_nobody_holds_the_others_up_by_more_or_for_longer_than_it_may() {
+    // One whose game stands still, and one that is behind by ever more.
+    for step in [Duration::from_secs(1_000), Duration::from_millis(40)] {
+        let hold = Duration::from_secs(10);
+        let mut world = World::new(61, stretching(25, hold), Link::lossy(0), pad);
+        world.run_for(Duration::from_secs(5));
+        world.players[3].step.0 = step;
+        let (closed, _) = pace(&mut world, Duration::from_secs(9));
+        assert!((450..=530).contains(&closed), "{closed}");
+        assert!(!world.server_events.iter().any(is_left));
+        world.run_for(Duration::from_secs(6));
+        let left: Vec<_> = world.server_events.iter().filter(|e| is_left(e)).collect();
+        let [ServerEvent::Left { seat, reason, .. }] = left[..] else {
+            panic!("{left:?}");
+        };
+        assert_eq!((*seat, *reason), (Seat(3), LeaveReason::Slow));
+        assert_eq!(world.server.spectator_count(), 1);
+        // All is as before after 25 s, and nobody else is taken for slow.
+        world.run_for(Duration::from_secs(26));
+        let (closed, _) = pace(&mut world, Duration::from_secs(10));
+        assert!((599..=601).contains(&closed), "{closed}");
+        for player in &world.players[..3] {
+            assert_eq!(player.machine.stats().clock_jumps, 0);
+        }
+        assert_eq!(world.server_events.iter().filter(|e| is_left(e)).count(), 1);
+    }
+}
+
+#[test]
+fn who_is_slow_in_a_stretching_match_that_nobody_may_watch_is_put_out() {
+    let mut config = stretching(25, Duration::from_secs(3));
+    config.spectators_max = 0;
+    let mut world = World::new(62, config, Link::perfect(), pad);
+    world.run_for(Duration::from_secs(2));
+    world.players[1].is_frozen = true;
+    world.run_for(Duration::from_secs(8));
+    world.players[1].is_frozen = false;
+    world.run_for(Duration::from_secs(1));
+    let closed = lockstep::ClientEvent::Closed(CloseReason::Slow);
+    assert_eq!(world.players[1].events.last(), Some(&closed));
+}
+
+#[test]
+fn a_short_pause_makes_no_tick_longer() {
+    let config = stretching(40, Duration::from_secs(60));
+    let mut world = World::<u16>::seeded(Seed::from_number(63), config, Link::lossy(1), pad);
+    for _ in 0..5 {
+        world.run_for(Duration::from_secs(2));
+        world.players[2].is_frozen = true;
+        world.run_for(Duration::from_millis(400));
+        world.players[2].is_frozen = false;
+    }
+    assert_eq!(world.server.stats().ticks_stretched, 0);
+}

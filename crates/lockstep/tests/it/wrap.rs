@@ -1,0 +1,220 @@
+//! Matches that go past tick 65,536, where the halves of ticks that datagrams carry begin anew.
+//!
+//! A match begins with tick 0, so each of these plays 18 minutes first: over links without loss,
+//! which are the quickest to simulate.
+
+use core::time::Duration;
+
+use lockstep::{Config, FanConfig, InputDelay, MeshConfig, MeshEvent, Origin, PeerId, ServerEvent};
+use wire::{Instant, Seat, Seed};
+
+use crate::hosted_world::{HostedWorld, hosted};
+use crate::mesh_commit::committing;
+use crate::mesh_world::{MeshWorld, all, assert_agreement, mesh};
+use crate::tree::{SERVER, Tree};
+use crate::world::{Link, World, config, pad, peer, seat};
+
+/// First tick whose low half was another's.
+const WRAP: u32 = 65_536;
+
+/// Until when each of these has ended: one that stands still fails.
+const END: Instant = Instant::from_millis(19 * 60 * 1_000);
+
+/// Where links begin to lose.
+const NEAR: u32 = WRAP - 300;
+
+fn places(tick: u32) -> usize {
+    usize::try_from(tick).unwrap()
+}
+
+fn quiet() -> Link {
+    let mut link = Link::perfect();
+    link.latency = Duration::from_millis(15);
+    link
+}
+
+fn lossy() -> Link {
+    let mut link = Link::lossy(5);
+    link.latency = Duration::from_millis(30);
+    link
+}
+
+/// A match of two that is about to pass the wrap.
+fn world(config: Config) -> World<u16> {
+    let mut world = World::new(1, config, quiet(), pad);
+    while world.server.ticks_closed() < NEAR {
+        assert!(world.now < END);
+        world.step();
+    }
+    world.links.fill(lossy());
+    world
+}
+
+/// Both saw the same, far past the wrap, and what they did of late counted.
+fn assert_went_on(world: &World<u16>) {
+    let [one, other] = &world.players[..] else {
+        panic!("two play");
+    };
+    let len = one.states.len().min(other.states.len());
+    assert!(len > places(WRAP + 300), "{len}");
+    assert!(one.states[..len] == other.states[..len]);
+    assert!(one.logs[..len] == other.logs[..len]);
+    for player in [one, other] {
+        let own = player.own[len - 60..len].iter();
+        let confirmed = own.filter(|(_, origin)| *origin == Origin::Confirmed);
+        assert!(confirmed.count() > 50);
+    }
+    let is_bad = |event: &&ServerEvent| {
+        matches!(
+            event,
+            ServerEvent::Desync { .. } | ServerEvent::Silent { .. }
+        )
+    };
+    assert_eq!(world.server_events.iter().find(is_bad), None);
+    let stats = world.server.stats();
+    assert_eq!((stats.dropped_malformed, stats.hashes_refused), (0, 0));
+}
+
+#[test]
+fn ls_1_an_outage_and_a_new_session_across_tick_65_536_change_nothing() {
+    let mut config = config(2);
+    config.forward_inputs = true;
+    let mut world = world(config);
+    // One hears nothing from before it until past it, and comes back by turns alone.
+    let from = world.now + Duration::from_secs(4);
+    world
+        .outages
+        .push((0, from, from + Duration::from_millis(1_500)));
+    while world.server.ticks_closed() < WRAP - 20 {
+        world.step();
+    }
+    // The other's session is lost at each of some ticks about it.
+    for _ in 0..5 {
+        world.reconnect(1);
+        world.run_for(Duration::from_millis(150));
+    }
+    world.run_for(Duration::from_secs(6));
+    assert_went_on(&world);
+}
+
+#[test]
+fn ls_14_who_joins_anew_at_tick_65_536_catches_up() {
+    let mut config = config(2);
+    config.input_delay = InputDelay::adaptive(2, 20).unwrap();
+    let mut world = world(config);
+    // Away from 500 ticks before it, and back with all it had just past it.
+    world.server.leave(world.now, peer(1));
+    world.players[1].is_paused = true;
+    while world.server.ticks_closed() < WRAP + 10 {
+        world.step();
+    }
+    world.players[1].is_paused = false;
+    world.server.join(world.now, peer(1), seat(1)).unwrap();
+    world.players[1].machine.reconnect(world.now, PeerId(9_999));
+    world.run_for(Duration::from_secs(8));
+    assert_went_on(&world);
+}
+
+#[test]
+fn ls_1_fans_and_late_spectators_see_tick_65_536_as_it_was() {
+    let mut config = config(1);
+    config.spectator_delay = 30;
+    let mut tree = Tree::new(Seed::from_number(2), config, quiet());
+    tree.run(NEAR - 1_100);
+    let root = tree.fan(SERVER, FanConfig::default());
+    let early = tree.watch(root);
+    tree.run(NEAR);
+    tree.link = lossy();
+    let node = tree.watch(SERVER);
+    tree.run(WRAP - 10);
+    let back = tree.now + Duration::from_secs(1);
+    tree.outages.push((root, tree.now, back));
+    let late = tree.watch(root);
+    tree.run(WRAP + 400);
+    for node in [early, node, late] {
+        tree.assert_saw(node, WRAP + 330);
+    }
+}
+
+#[test]
+fn ls_16_a_host_that_is_killed_at_tick_65_536_is_replaced() {
+    let mut world = HostedWorld::new(Seed::from_number(5), &hosted(3, 0), quiet(), pad);
+    let run_until = |world: &mut HostedWorld<u16>, tick: u32| {
+        while world.players[1].states.len() < places(tick) {
+            assert!(world.now < END);
+            world.step();
+        }
+    };
+    run_until(&mut world, NEAR);
+    world
+        .links
+        .iter_mut()
+        .flatten()
+        .for_each(|link| *link = lossy());
+    // One of those who go on is cut off for a while first.
+    run_until(&mut world, WRAP - 150);
+    world.part(&[0], &[2], Duration::from_millis(800));
+    run_until(&mut world, WRAP - 5);
+    world.players[0].is_paused = true;
+    world.run_for(Duration::from_secs(5));
+    world.assert_progress(&[1, 2]);
+    let [(host, tick)] = world.players[1].hosts()[..] else {
+        panic!("one takes over");
+    };
+    assert_eq!(host, Seat(1));
+    assert!(tick.0.abs_diff(WRAP) < 20, "{tick}");
+    assert!(world.players[1].states.len() > places(WRAP + 150));
+    assert!(!world.players[1].has_desync());
+}
+
+/// A mesh of three passes the wrap with an outage between two of them, and loses the third there.
+fn mesh_across(config: &MeshConfig) {
+    let mut world = MeshWorld::new(Seed::from_number(1), config, quiet(), pad);
+    let run_until = |world: &mut MeshWorld<u16>, tick: u32| {
+        while world.players[0].states.len() < places(tick) {
+            assert!(world.now < END);
+            world.step();
+        }
+    };
+    run_until(&mut world, NEAR);
+    world
+        .links
+        .iter_mut()
+        .flatten()
+        .for_each(|link| *link = lossy());
+    run_until(&mut world, WRAP - 100);
+    world.part(&[0], &[1], Duration::from_millis(700));
+    run_until(&mut world, WRAP - 10);
+    world.part(&[0, 1], &[2], Duration::from_mins(1));
+    world.run_for(Duration::from_secs(8));
+    assert_agreement(&all(&world));
+    for player in &world.players[..2] {
+        let [(seat, tick)] = player.left()[..] else {
+            panic!("one leaves: {:?}", player.left());
+        };
+        assert_eq!(seat, Seat(2));
+        assert!(tick.0.abs_diff(WRAP) < 30, "{tick}");
+        assert!(player.states.len() > places(WRAP + 150));
+        let is_bad = |event: &&MeshEvent| {
+            matches!(
+                event,
+                MeshEvent::Desync { .. } | MeshEvent::Breach { .. } | MeshEvent::Silent { .. }
+            )
+        };
+        assert_eq!(player.events.iter().find(is_bad), None);
+    }
+}
+
+#[test]
+fn ls_1_a_mesh_passes_tick_65_536_and_loses_one_there() {
+    let mut config = mesh(3);
+    config.window = 4;
+    mesh_across(&config);
+}
+
+#[test]
+fn mesh_commit_a_mesh_passes_tick_65_536_and_loses_one_there() {
+    let mut config = committing(3);
+    config.window = 4;
+    mesh_across(&config);
+}
