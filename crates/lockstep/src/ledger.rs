@@ -196,7 +196,7 @@ impl Ledger {
         if is_late && self.server.get(step).is_none() {
             self.server.is_silent = true;
         }
-        if !is_late && step < self.early {
+        if !is_late && step < self.early && self.server.get(step).is_none() {
             self.settle_for_less(step);
         }
         let reference = self.reference(step, Column::is_heard);

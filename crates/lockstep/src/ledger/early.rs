@@ -29,30 +29,29 @@ impl Ledger {
         }
     }
 
-    /// Ends the waiting for hashes of `step`, which is settled early. Where those that are there differ,
-    /// and not more than half of all that were waited for are the same, nobody is judged by them: the
+    /// Ends the waiting for hashes of `step`, which is settled early and without the server. Where not more
+    /// than half of all that were waited for are the same, nobody is judged by them, now or later: the
     /// later step names who is wrong.
     pub(super) fn settle_for_less(&mut self, step: u32) {
-        let mut awaited = 0_usize;
-        for column in self.columns.iter_mut().filter(|it| it.is_awaited()) {
-            awaited = awaited.saturating_add(1);
-            if column.judged == step && column.get(step).is_none() {
+        let reference = self.reference(step, Column::is_heard).hash;
+        let (mut awaited, mut votes) = (0_usize, 0_usize);
+        for column in &mut self.columns {
+            let is_vote = column.is_heard(step) && column.get(step) == reference;
+            votes = votes.saturating_add(is_vote.into());
+            awaited = awaited.saturating_add(column.is_awaited().into());
+            if column.is_awaited() && column.judged == step && column.get(step).is_none() {
                 column.give_up(step);
                 self.counts.missing = self.counts.missing.saturating_add(1);
             }
         }
-        if self.is_unanimous(step) {
+        if reference.is_some() && votes.saturating_mul(2) > awaited {
             return;
         }
-        let reference = self.reference(step, Column::is_heard).hash;
-        let heard = self.columns.iter().filter(|column| column.is_heard(step));
-        let votes = heard.filter(|column| column.get(step) == reference).count();
-        if reference.is_none() || votes.saturating_mul(2) <= awaited {
-            let heard = self
-                .columns
-                .iter_mut()
-                .filter(|column| column.is_heard(step));
-            heard.for_each(|column| column.give_up(step));
+        for column in &mut self.columns {
+            if column.is_heard(step) {
+                column.give_up(step);
+                column.forget(step);
+            }
         }
     }
 

@@ -321,3 +321,69 @@ fn a_player_whose_hash_was_lost_is_compared_with_the_server_at_once() {
     assert_eq!(findings(&mut ledger), []);
     assert_eq!(ledger.last_right(Seat(0)), Some(2));
 }
+
+/// Five players, of whom two agree on what is wrong from step 1 on, and one who comes late; `heard` said
+/// step 1.
+fn two_liars(heard: &[u16]) -> Ledger {
+    let mut ledger = Ledger::new(6, Haste::Early);
+    let said = |seat: u16, step: u32| if seat < 3 || step == 0 { step } else { 90 + step };
+    (0..5).for_each(|seat| ledger.admit(Seat(seat)));
+    ledger.admit_late(Seat(5), 0);
+    for seat in 0..5 {
+        assert!(ledger.insert(Seat(seat), 0, said(seat, 0)));
+    }
+    for seat in heard {
+        assert!(ledger.insert(Seat(*seat), 1, said(*seat, 1)));
+    }
+    for seat in 0..5 {
+        assert!(ledger.insert(Seat(seat), 2, said(seat, 2)));
+    }
+    let difference = differs(2, &[Seat(3), Seat(4)], Verdict::Minority);
+    assert_eq!(findings(&mut ledger), [difference], "{heard:?}");
+    ledger
+}
+
+#[test]
+fn a_step_that_too_few_said_proves_nobody_wrong_who_comes_late() {
+    for heard in [&[3, 4][..], &[0, 3, 4], &[3], &[0, 1, 3, 4]] {
+        let mut ledger = two_liars(heard);
+        for step in 0..3 {
+            assert!(ledger.insert(Seat(5), step, step));
+            assert_eq!(ledger.review(Seat(5)), None, "{heard:?} at {step}");
+        }
+        assert!((0..3).all(|seat| ledger.is_sound(Seat(seat))));
+        assert_eq!(ledger.last_right(Seat(5)), Some(2));
+    }
+}
+
+#[test]
+fn what_nobody_else_said_proves_nobody_right() {
+    let mut ledger = two_liars(&[3, 4]);
+    assert!(ledger.insert(Seat(5), 0, 7) && ledger.insert(Seat(5), 1, 7));
+    let difference = differs(0, &[Seat(5)], Verdict::Minority);
+    assert_eq!(ledger.review(Seat(5)), Some(difference));
+    let mut ledger = two_liars(&[3, 4]);
+    ledger.admit_late(Seat(5), 1);
+    assert!(ledger.insert(Seat(5), 1, 7));
+    assert_eq!(ledger.review(Seat(5)), None);
+    assert_eq!(ledger.last_right(Seat(5)), None);
+}
+
+#[test]
+fn the_server_is_believed_also_where_a_later_step_differs() {
+    let mut ledger = ledger();
+    for (step, hash) in [(1, 2), (2, 3)] {
+        assert!(ledger.insert_server(step, hash));
+    }
+    // The server left step 0 out, and what seat 0 said of all three is not there yet.
+    for step in 0..3 {
+        let wrong = if step == 0 { 1 } else { 9 };
+        assert!(ledger.insert(Seat(1), step, step + 1));
+        assert!(ledger.insert(Seat(2), step, wrong));
+    }
+    let difference = differs(1, &[Seat(2)], Verdict::Server);
+    assert_eq!(findings(&mut ledger), [difference]);
+    assert!(ledger.insert(Seat(0), 1, 2));
+    assert_eq!(findings(&mut ledger), []);
+    assert_eq!(ledger.last_right(Seat(0)), Some(1));
+}

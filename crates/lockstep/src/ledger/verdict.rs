@@ -36,7 +36,8 @@ impl Ledger {
     pub(super) fn judge_late(&mut self, step: u32, seat: Seat, hash: u32) -> Option<Finding> {
         let reference = self.reference(step, Column::was_heard);
         if reference.hash == Some(hash) {
-            if let Some(column) = self.columns.get_mut(usize::from(seat.0)) {
+            if self.is_shared(step)
+                && let Some(column) = self.columns.get_mut(usize::from(seat.0)) {
                 column.right = column.right.max(Some(step));
             }
             return None;
@@ -48,6 +49,12 @@ impl Ledger {
         let heard = seats.filter(|(_, column)| column.is_active && column.was_heard(step));
         let named = heard.map(|(seat, _)| seat).collect();
         self.name(step, named, reference.verdict)
+    }
+
+    /// Whether there is more than one to say anything of `step`.
+    fn is_shared(&self, step: u32) -> bool {
+        let heard = self.columns.iter().filter(|column| column.was_heard(step));
+        self.server.get(step).is_some() || heard.take(2).count() > 1
     }
 
     /// Leaves `seats` out from now on, and says why.
