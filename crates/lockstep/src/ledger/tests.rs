@@ -326,7 +326,13 @@ fn a_player_whose_hash_was_lost_is_compared_with_the_server_at_once() {
 /// step 1.
 fn two_liars(heard: &[u16]) -> Ledger {
     let mut ledger = Ledger::new(6, Haste::Early);
-    let said = |seat: u16, step: u32| if seat < 3 || step == 0 { step } else { 90 + step };
+    let said = |seat: u16, step: u32| {
+        if seat < 3 || step == 0 {
+            step
+        } else {
+            90 + step
+        }
+    };
     (0..5).for_each(|seat| ledger.admit(Seat(seat)));
     ledger.admit_late(Seat(5), 0);
     for seat in 0..5 {

@@ -37,7 +37,8 @@ impl Ledger {
         let reference = self.reference(step, Column::was_heard);
         if reference.hash == Some(hash) {
             if self.is_shared(step)
-                && let Some(column) = self.columns.get_mut(usize::from(seat.0)) {
+                && let Some(column) = self.columns.get_mut(usize::from(seat.0))
+            {
                 column.right = column.right.max(Some(step));
             }
             return None;

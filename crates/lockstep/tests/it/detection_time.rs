@@ -47,13 +47,9 @@ fn sim_ls_g15_a_desync_is_named_within_150_ms() {
             let waits = (0..25).map(|_| search_times(seeds.seed(), players, 2, 1).0);
             let mut waits: Vec<_> = waits.collect();
             waits.sort();
-            let in_time = waits.iter().filter(|wait| **wait <= limit).count();
-            eprintln!(
-                "{in_time} of 25 of {players} players, {:?} at most",
-                waits[24]
-            );
-            // One lost hash holds nothing back; where all of a few ticks are lost, one is longer.
-            assert!(in_time >= 24, "{players}: {waits:?}");
+            // One lost hash holds nothing back; a burst of losses would.
+            eprintln!("{players} players: {:?} at most", waits[24]);
+            assert!(waits[24] <= limit, "{players}: {waits:?}");
         }
     });
 }
