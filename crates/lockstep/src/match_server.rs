@@ -290,9 +290,10 @@ impl<I: Input> MatchServer<I> {
         let now = self.advance(now);
         self.start_if_overdue(now);
         self.repeat_welcomes(now);
-        self.pursue_snapshots(now);
         self.run_show(now);
         self.close_due(now);
+        // Behind what sees that the process was paused.
+        self.pursue_snapshots(now);
         self.pulse(now);
     }
 

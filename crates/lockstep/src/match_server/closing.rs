@@ -74,6 +74,7 @@ impl<I: Input> MatchServer<I> {
             self.origin += skipped;
             self.waits_until = None;
             self.pulse_at = None;
+            self.excuse_wish(skipped);
             self.stats.pauses = self.stats.pauses.saturating_add(1);
         }
     }

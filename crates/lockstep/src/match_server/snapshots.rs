@@ -3,6 +3,7 @@
 mod donation;
 mod wish;
 
+use core::time::Duration;
 use std::sync::Arc;
 
 use wire::{Instant, Seat};
@@ -260,7 +261,8 @@ impl<I: Input> MatchServer<I> {
         let Some(loaded) = &mut player.loaded else {
             return false;
         };
-        if tick >= loaded.next.plus(interval) {
+        // The state itself is compared first, unless that hash was lost.
+        if tick >= loaded.next.plus(interval) && self.ledger.last_right(seat).is_some() {
             return false;
         }
         let Some(donor) = loaded.donor.take() else {
@@ -313,6 +315,13 @@ impl<I: Input> MatchServer<I> {
             {
                 self.remove(seat, LeaveReason::Behind, CloseReason::Behind);
             }
+        }
+    }
+
+    /// Gives the application the time again in which the process was paused.
+    pub(super) fn excuse_wish(&mut self, pause: Duration) {
+        if let Some(wish) = &mut self.snapshots.wish {
+            wish.excuse(pause);
         }
     }
 

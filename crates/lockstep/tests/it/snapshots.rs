@@ -362,6 +362,44 @@ fn sim_ls_14_a_player_who_gives_a_wrong_state_is_found_out_and_passed_over() {
 }
 
 #[test]
+fn sim_ls_14_who_gives_a_wrong_state_is_found_out_though_first_hashes_are_lost() {
+    for_each_seed(&test_site!(), 30, |seed| {
+        let (source, link) = (SnapshotSource::Players, Link::lossy(2));
+        let mut crowd = Crowd::new(seed, source, Recovery::Tell, link);
+        crowd.run(LATE);
+        crowd.liars = vec![0];
+        crowd.world.links[3].loss = 400_000;
+        crowd.world.join_anew(3);
+        let joined = crowd.world.server.ticks_closed();
+        crowd.run(joined + 500);
+        assert_eq!(crowd.count(is_desync), 0, "nobody is called wrong for it");
+    });
+}
+
+#[test]
+fn a_pause_of_the_process_is_not_time_in_which_a_snapshot_was_due() {
+    let seed = Seed::from_number(8);
+    let (source, link) = (SnapshotSource::Server, Link::lossy(1));
+    let mut crowd = Crowd::new(seed, source, Recovery::Tell, link);
+    crowd.run(LATE);
+    crowd.world.join_anew(3);
+    while !crowd
+        .world
+        .server_events
+        .contains(&ServerEvent::SnapshotWanted)
+    {
+        crowd.world.step();
+    }
+    crowd.world.now += Duration::from_secs(30);
+    crowd.run_for(Duration::from_secs(5));
+    assert!(crowd.begun[3] > 0);
+    let left = |event: &ServerEvent| matches!(event, ServerEvent::Left { seat: Seat(3), .. });
+    let asked = crowd.count(|event| *event == ServerEvent::SnapshotWanted);
+    // It left once, before the match began.
+    assert_eq!((crowd.count(left), asked), (1, 1));
+}
+
+#[test]
 fn where_nobody_gives_a_snapshot_the_newcomer_is_told() {
     let seed = Seed::from_number(6);
     let mut crowd = Crowd::new(

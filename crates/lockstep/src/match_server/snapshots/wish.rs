@@ -28,6 +28,11 @@ impl Wish {
         let again = self.again_at.unwrap_or(self.until);
         again.min(self.until)
     }
+
+    /// Does not count so long, in which the process was paused.
+    pub(super) fn excuse(&mut self, pause: Duration) {
+        self.until += pause;
+    }
 }
 
 impl<I: Input> MatchServer<I> {
