@@ -352,9 +352,10 @@ pub enum SlowPolicy {
     /// are lost to it, and no clock jumps. Spectators see it as the players do, but are not told how
     /// long ticks are: what they hold back against jitter helps less meanwhile.
     ///
-    /// Who has had ticks longer for `hold` in all is taken out as with [`Demote`](Self::Demote). A
-    /// tenth of the time that it did without is given back. The time goes by the seat: whoever comes
-    /// back to it has what was left, or all of it after being taken out.
+    /// Who has had ticks longer for `hold` in all, with the time in which they go back, is taken out as
+    /// with [`Demote`](Self::Demote) when it does not keep up next. A tenth of the time that it did without
+    /// is given back. The time goes by the seat: whoever comes back to it has what was left, or all of it
+    /// after being taken out.
     Stretch {
         /// Most by which a tick is longer, per cent; more than 100 counts as 100.
         percent_max: u8,

@@ -24,8 +24,8 @@ const UP: u16 = 50;
 /// By how much less after one that found nobody behind.
 const DOWN: u16 = 10;
 
-/// Looks after one that found a player behind for which longer ticks are put down to it: a step up
-/// lasts for half as many.
+/// Looks after one that found a player behind for which longer ticks are put down to it, at least: a
+/// step up lasts for half as many. They are put down to it until they could have their usual length.
 const NEEDS: u8 = 10;
 
 /// Part of the time without need that is given back of the time that a player may hold others up.
@@ -55,9 +55,9 @@ pub(super) struct Need {
 }
 
 impl Need {
-    /// Takes what a look of so many ticks found; returns whether ticks should be longer for it, where
-    /// it was behind.
-    fn look(&mut self, ticks: u32, lag: Option<u32>) -> Option<bool> {
+    /// Takes what a look of so many ticks found, and how much longer they may be after it; returns
+    /// whether ticks should be longer for it, where it was behind.
+    fn look(&mut self, ticks: u32, lag: Option<u32>, per_mille: u16) -> Option<bool> {
         let is_behind = core::mem::take(&mut self.behind) > ticks / 2 && lag.is_some();
         let lag = lag.unwrap_or(0);
         let before = core::mem::replace(&mut self.lag, lag);
@@ -65,7 +65,7 @@ impl Need {
             self.looks = self.looks.saturating_sub(1);
             return None;
         }
-        self.looks = NEEDS;
+        self.looks = u8::try_from(per_mille / DOWN).unwrap_or(u8::MAX).max(NEEDS);
         // By an eighth in a second is fast enough: it is through in some ten.
         let is_catching_up = before.saturating_sub(lag) >= (lag / 8).max(1);
         Some(!is_catching_up)
@@ -117,23 +117,26 @@ impl<I: Input> MatchServer<I> {
         let extra = self.stretch_nanos();
         let each = self.limits.period_nanos.saturating_add(extra);
         let span = Duration::from_nanos(each.saturating_mul(ticks.into()));
+        let most = u16::from(percent_max.min(PERCENT_MAX)).saturating_mul(10);
+        let more = self.stretch.per_mille.saturating_add(UP).min(most);
         let (mut is_needed, mut is_enough) = (false, true);
         for index in 0..self.shape.seats {
             let Some(place) = self.places.get_mut(usize::from(index)) else {
                 continue;
             };
             let lag = playing_lag(place);
-            if let Some(wants_more) = place.need.look(ticks, lag) {
+            let wants_more = place.need.look(ticks, lag, more);
+            if let Some(wants_more) = wants_more {
                 (is_needed, is_enough) = (true, is_enough && !wants_more);
             }
-            if place.need.spend(span, extra) > hold {
+            // Who keeps up is not taken out for what was, maybe by somebody else.
+            if place.need.spend(span, extra) > hold && wants_more.is_some() {
                 place.need = Need::default();
                 self.demote(now, Seat(index));
             }
         }
-        let most = u16::from(percent_max.min(PERCENT_MAX)).saturating_mul(10);
         self.stretch.per_mille = match (is_needed, is_enough) {
-            (true, false) => self.stretch.per_mille.saturating_add(UP).min(most),
+            (true, false) => more,
             (true, true) => self.stretch.per_mille,
             (false, _) => self.stretch.per_mille.saturating_sub(DOWN),
         };
@@ -169,17 +172,21 @@ mod tests {
             behind: 60,
             ..Need::default()
         };
-        assert_eq!(need.look(60, Some(40)), Some(true));
+        assert_eq!(need.look(60, Some(40), 50), Some(true));
         need.behind = 31;
-        assert_eq!(need.look(60, Some(37)), Some(true), "too slow");
+        assert_eq!(need.look(60, Some(37), 100), Some(true), "too slow");
         need.behind = 31;
-        assert_eq!(need.look(60, Some(32)), Some(false));
+        assert_eq!(need.look(60, Some(32), 100), Some(false));
         // A short while is nothing, and nor is who plays no more.
         need.behind = 30;
-        assert_eq!(need.look(60, Some(32)), None);
+        assert_eq!(need.look(60, Some(32), 100), None);
         need.behind = 60;
-        assert_eq!(need.look(60, None), None);
+        assert_eq!(need.look(60, None, 100), None);
         assert_eq!(need.looks, NEEDS - 2);
+        // Ticks that are twice as long have their usual length after a hundred looks.
+        need.behind = 60;
+        assert_eq!(need.look(60, Some(32), 1_000), Some(true));
+        assert_eq!(need.looks, 100);
     }
 
     #[test]

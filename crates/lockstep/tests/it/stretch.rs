@@ -142,3 +142,79 @@ fn a_short_pause_makes_no_tick_longer() {
     }
     assert_eq!(world.server.stats().ticks_stretched, 0);
 }
+
+/// Has player 3 be behind for so many seconds, and keep up for as many.
+fn dawdle(world: &mut World<u16>, behind: u64, through: u64) {
+    world.players[3].is_frozen = true;
+    world.run_for(Duration::from_secs(behind));
+    world.players[3].is_frozen = false;
+    world.run_for(Duration::from_secs(through));
+}
+
+#[test]
+fn ls_10_who_is_slow_now_and_then_holds_the_others_up_no_longer_than_who_always_is() {
+    let hold = Duration::from_secs(20);
+    for (behind, through) in [(8, 40), (2, 4)] {
+        let mut world = World::<u16>::new(64, stretching(40, hold), Link::lossy(1), pad);
+        world.run_for(Duration::from_secs(5));
+        for _ in 0..150 / (behind + through) {
+            dawdle(&mut world, behind, through);
+        }
+        world.run_for(Duration::from_secs(50));
+        let left = world.server_events.iter().filter(|event| is_left(event));
+        assert_eq!(left.count(), 1, "{behind} {through}");
+        // For as long as it may, and until they have gone back.
+        let stretched = world.server.stats().ticks_stretched;
+        assert!(
+            stretched <= 60 * (20 + 40),
+            "{behind} {through}: {stretched}"
+        );
+    }
+}
+
+#[test]
+fn ls_10_who_takes_the_seat_of_one_who_was_slow_is_not_put_out_for_it() {
+    let hold = Duration::from_secs(8);
+    let mut world = World::<u16>::new(65, stretching(40, hold), Link::lossy(1), pad);
+    world.run_for(Duration::from_secs(5));
+    dawdle(&mut world, 8, 0);
+    assert!(!world.server_events.iter().any(is_left));
+    world.server.leave(world.now, crate::world::peer(3));
+    world.join_anew(3);
+    world.run_for(Duration::from_secs(40));
+    assert!(world.server.stats().ticks_stretched > 600);
+    let left = world.server_events.iter().filter_map(|event| {
+        if let ServerEvent::Left { reason, .. } = event {
+            Some(*reason)
+        } else {
+            None
+        }
+    });
+    let reasons: Vec<_> = left.collect();
+    assert_eq!(reasons, [LeaveReason::Removed]);
+    assert!(world.players[3].states.len() > 2_000);
+}
+
+#[test]
+fn a_pause_of_the_process_in_a_stretched_match_has_nobody_hurry() {
+    for pause in [Duration::from_secs(1), Duration::from_hours(1)] {
+        let mut config = stretching(40, Duration::from_mins(5));
+        let cap = Duration::from_millis(200);
+        config.close = ClosePolicy::Quorum { seats: 3, cap };
+        let mut world = World::<u16>::new(66, config, Link::lossy(1), pad);
+        world.run_for(Duration::from_secs(5));
+        world.players[3].step.0 = Duration::from_millis(20);
+        world.run_for(Duration::from_secs(20));
+        world.now += pause;
+        let (closed, _) = pace(&mut world, Duration::from_secs(10));
+        assert!((470..=560).contains(&closed), "{closed}");
+        world.players[3].step.0 = Duration::ZERO;
+        world.run_for(Duration::from_secs(5));
+        let longest = &world.players[0].states;
+        for player in &world.players {
+            let len = player.states.len().min(longest.len());
+            assert!(len + 60 > longest.len() && player.states[..len] == longest[..len]);
+        }
+        assert!(!world.server_events.iter().any(is_left));
+    }
+}
