@@ -52,6 +52,12 @@ impl Pace {
         self.heard = Some(now);
     }
 
+    /// Whether it said something of late.
+    pub(super) fn is_heard(&self, now: Instant) -> bool {
+        let silence = self.heard.map(|at| now.saturating_since(at));
+        silence.is_some_and(|silence| silence < SILENCE)
+    }
+
     /// Takes note that a tick is due which waits for its input.
     pub(super) const fn on_awaited(&mut self) {
         self.is_awaited = true;

@@ -101,7 +101,7 @@ impl<I: Input> MatchServer<I> {
         let stretched = u64::from(extra > 0);
         self.stats.ticks_stretched = self.stats.ticks_stretched.saturating_add(stretched);
         for place in &mut self.places {
-            let is_behind = playing_lag(place).is_some_and(|lag| lag > LAG_MAX);
+            let is_behind = playing_lag(place, now).is_some_and(|lag| lag > LAG_MAX);
             place.need.behind = place.need.behind.saturating_add(is_behind.into());
         }
         self.stretch.ticks = self.stretch.ticks.saturating_add(1);
@@ -124,15 +124,14 @@ impl<I: Input> MatchServer<I> {
             let Some(place) = self.places.get_mut(usize::from(index)) else {
                 continue;
             };
-            let lag = playing_lag(place);
+            let lag = playing_lag(place, now);
             let wants_more = place.need.look(ticks, lag, more);
-            if let Some(wants_more) = wants_more {
-                (is_needed, is_enough) = (true, is_enough && !wants_more);
-            }
             // Who keeps up is not taken out for what was, maybe by somebody else.
             if place.need.spend(span, extra) > hold && wants_more.is_some() {
                 place.need = Need::default();
                 self.demote(now, Seat(index));
+            } else if let Some(wants_more) = wants_more {
+                (is_needed, is_enough) = (true, is_enough && !wants_more);
             }
         }
         self.stretch.per_mille = match (is_needed, is_enough) {
@@ -146,10 +145,12 @@ impl<I: Input> MatchServer<I> {
 /// Most that a tick may be longer, per cent.
 const PERCENT_MAX: u8 = 100;
 
-/// Turns that wait for a seat's player, where one plays.
-fn playing_lag(place: &Place) -> Option<u32> {
+/// Turns that wait for a seat's player, where one plays and is heard: of one who is silent, nobody
+/// knows.
+fn playing_lag(place: &Place, now: Instant) -> Option<u32> {
     let player = place.player()?;
-    matches!(player.standing, Standing::Playing { .. }).then_some(player.lag)
+    let is_playing = matches!(player.standing, Standing::Playing { .. });
+    (is_playing && player.pace.is_heard(now)).then_some(player.lag)
 }
 
 impl Config {

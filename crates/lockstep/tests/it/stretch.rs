@@ -8,7 +8,7 @@ use lockstep::{
 use netsim::{for_each_seed, test_site};
 use wire::{Seat, Seed};
 
-use crate::world::{Link, World, config, pad};
+use crate::world::{Link, World, config, pad, peer, stick};
 
 /// Four play; ticks may be longer by so much, for so long.
 fn stretching(percent_max: u8, hold: Duration) -> Config {
@@ -32,6 +32,17 @@ fn pace(world: &mut World<u16>, span: Duration) -> (u32, Duration) {
         world.server.ticks_closed() - closed,
         gaps.max().unwrap_or_default(),
     )
+}
+
+/// The longer of the next two ticks, as player 0 sees them.
+fn longest_tick(world: &mut World<u16>) -> Duration {
+    let from = world.players[0].turned_at.len();
+    while world.players[0].turned_at.len() < from + 3 {
+        world.step();
+    }
+    let pairs = world.players[0].turned_at[from..].windows(2);
+    let gaps = pairs.map(|pair| pair[1].saturating_since(pair[0]));
+    gaps.max().unwrap()
 }
 
 fn substituted(world: &World<u16>, player: usize, from: usize) -> usize {
@@ -131,6 +142,79 @@ fn who_is_slow_in_a_stretching_match_that_nobody_may_watch_is_put_out() {
 }
 
 #[test]
+fn ls_10_who_is_heard_no_more_holds_nobody_up() {
+    let hold = Duration::from_secs(20);
+    let mut world = World::<u16>::new(67, stretching(40, hold), Link::lossy(1), pad);
+    world.run_for(Duration::from_secs(5));
+    world.players[3].is_frozen = true;
+    world.run_for(Duration::from_millis(1_500));
+    // The last that it said is that some turns wait.
+    world.players[3].is_paused = true;
+    world.run_for(Duration::from_secs(25));
+    assert!(world.server.stats().ticks_stretched > 0);
+    let (closed, _) = pace(&mut world, Duration::from_secs(10));
+    assert!((599..=601).contains(&closed), "{closed}");
+    assert!(!world.server_events.iter().any(is_left));
+}
+
+#[test]
+fn ls_10_who_leaves_while_behind_has_no_tick_longer_any_more() {
+    let hold = Duration::from_secs(60);
+    let mut world = World::<u16>::new(68, stretching(100, hold), Link::perfect(), pad);
+    world.run_for(Duration::from_secs(5));
+    world.players[3].is_frozen = true;
+    world.run_for(Duration::from_millis(6_500));
+    let before = longest_tick(&mut world);
+    assert!(before > Duration::from_millis(19), "{before:?}");
+    world.server.leave(world.now, peer(3));
+    world.run_for(Duration::from_millis(1_500));
+    let after = longest_tick(&mut world);
+    assert!(after < before, "{before:?} {after:?}");
+    world.run_for(Duration::from_secs(40));
+    let (closed, _) = pace(&mut world, Duration::from_secs(10));
+    assert!((599..=601).contains(&closed), "{closed}");
+}
+
+#[test]
+fn ls_8_no_datagram_that_says_how_long_ticks_are_is_longer_than_any_may_be() {
+    for forwards in [false, true] {
+        let mut config = stretching(40, Duration::from_mins(5));
+        config.seats = 12;
+        config.forward_inputs = forwards;
+        config.datagram_len_max = 300;
+        let mut world = World::<u32>::new(70, config, Link::lossy(1), stick);
+        world.run_for(Duration::from_secs(5));
+        world.players[3].step.0 = Duration::from_millis(20);
+        world.run_for(Duration::from_secs(10));
+        let stretched = world.server.stats().ticks_stretched;
+        assert!(stretched > 300, "{stretched}");
+        // What it lacks then fills datagrams.
+        let back = world.now + Duration::from_secs(2);
+        world.outages.push((0, world.now, back));
+        world.longest = 0;
+        world.run_for(Duration::from_secs(5));
+        assert!(world.server.stats().ticks_stretched > stretched + 200);
+        assert!((280..=300).contains(&world.longest), "{}", world.longest);
+    }
+}
+
+#[test]
+fn ls_10_ticks_get_no_longer_for_one_who_was_just_taken_out() {
+    let hold = Duration::from_secs(5);
+    let mut world = World::<u16>::new(69, stretching(100, hold), Link::perfect(), pad);
+    world.run_for(Duration::from_secs(5));
+    world.players[3].is_frozen = true;
+    let mut before = Duration::ZERO;
+    while !world.server_events.iter().any(is_left) {
+        before = longest_tick(&mut world);
+    }
+    for _ in 0..20 {
+        let after = longest_tick(&mut world);
+        assert!(after <= before, "{before:?} {after:?}");
+    }
+}
+
+#[test]
 fn a_short_pause_makes_no_tick_longer() {
     let config = stretching(40, Duration::from_secs(60));
     let mut world = World::<u16>::seeded(Seed::from_number(63), config, Link::lossy(1), pad);
@@ -179,7 +263,7 @@ fn ls_10_who_takes_the_seat_of_one_who_was_slow_is_not_put_out_for_it() {
     world.run_for(Duration::from_secs(5));
     dawdle(&mut world, 8, 0);
     assert!(!world.server_events.iter().any(is_left));
-    world.server.leave(world.now, crate::world::peer(3));
+    world.server.leave(world.now, peer(3));
     world.join_anew(3);
     world.run_for(Duration::from_secs(40));
     assert!(world.server.stats().ticks_stretched > 600);
