@@ -210,13 +210,27 @@ fn ls_1_five_levels_of_fans_show_the_match_and_one_that_lies_deceives_those_belo
         tree.assert_saw(*node, LATE + 420);
     }
     tree.liar = Some(levels[2]);
+    let begun = LATE + 500;
     tree.run(LATE + 1_000);
     for node in &early[..2] {
         tree.assert_saw(*node, LATE + 930);
     }
-    // Those below it see something else, or nothing, and go on as ever with another one.
-    for fan in &levels[3..] {
-        assert!(tree.as_fan(*fan).ticks_confirmed() > LATE + 400);
+    // Those below it see something else from then on, or nothing.
+    for node in early[2..].iter().chain([&late]) {
+        let truth = tree.truth.clone();
+        let states = &tree.viewer(*node).states;
+        let is_true = |tick: u32| states.get(&tick) == truth.get(places(tick));
+        assert!((LATE..begun - 80).all(is_true), "{node}");
+        assert!(!(begun..LATE + 930).any(is_true), "{node}");
+    }
+    // Whoever of them begins anew with another one sees what happened.
+    for node in early[2..].iter().chain([&late]) {
+        tree.nodes[*node].is_paused = true;
+    }
+    let anew = [tree.watch(levels[1]), tree.watch(levels[0])];
+    tree.run(LATE + 1_400);
+    for node in early[..2].iter().chain(&anew) {
+        tree.assert_saw(*node, LATE + 1_330);
     }
     assert_eq!(tree.server.spectator_count(), 1);
     let is_bad = |event: &ServerEvent| matches!(event, ServerEvent::Desync { .. });
