@@ -197,7 +197,7 @@ impl Audience {
         if stage.end.0 / LOOK_TICKS != shown.0 / LOOK_TICKS {
             self.put_out_those_behind(stage);
         }
-        self.drop_late(stage);
+        self.drop_late(now, stage);
         self.serve(now, stage, stats);
     }
 
@@ -210,14 +210,14 @@ impl Audience {
     }
 
     /// Has all who watch get a snapshot, or be out: what lies before `stage.begin` is lost.
-    pub(crate) fn begin_anew(&mut self, stage: &Stage<'_>) {
+    pub(crate) fn begin_anew(&mut self, now: Instant, stage: &Stage<'_>) {
         for feed in &mut self.feeds {
             if feed.standing == Standing::Watching && feed.repair.next() < stage.begin {
                 feed.standing = Standing::AwaitsSnapshot;
                 feed.wants_snapshot = true;
                 // What is on its way to it is too old, and two at once would hold each other up.
                 self.serving.forget(feed.peer);
-                self.serving.queue(feed.peer);
+                self.serving.queue(now, feed.peer);
             }
         }
     }

@@ -4,6 +4,7 @@ mod config;
 mod upstream;
 
 use core::convert::Infallible;
+use core::time::Duration;
 use std::collections::VecDeque;
 
 use wire::{Arrival, CommandId, Generator, Instant, Machine, MatchId, Seed, Transmit};
@@ -90,7 +91,7 @@ pub enum FanEvent {
 /// Times that the end of a fan is said upward, 50 ms apart.
 const LEAVE_COPIES: u8 = 3;
 
-const LEAVE_INTERVAL: core::time::Duration = core::time::Duration::from_millis(50);
+const LEAVE_INTERVAL: Duration = Duration::from_millis(50);
 
 impl RelayFan {
     /// Makes a fan that waits for the welcome of `server`, which is a
@@ -392,7 +393,7 @@ impl RelayFan {
         let stage = upstream.stage();
         self.audience.stock(next, bytes);
         if next > shown {
-            self.audience.begin_anew(&stage);
+            self.audience.begin_anew(now, &stage);
         }
         let from = if next > shown { next } else { shown };
         self.show(now, from);
@@ -415,7 +416,7 @@ impl RelayFan {
         if !self.audience.wants_snapshot(&upstream.stage()) {
             upstream.unwish();
         } else if !upstream.wish(now) {
-            self.audience.give_up_on_waiting();
+            self.audience.give_up_on_waiting(now, Duration::ZERO);
         }
     }
 

@@ -144,7 +144,7 @@ impl Audience {
             } else {
                 feed.repair.begin_at(next);
                 feed.standing = Standing::AwaitsSnapshot;
-                self.want_for(peer);
+                self.want_for(now, peer);
                 self.serve(now, stage, stats);
             }
         }
@@ -217,7 +217,7 @@ impl Audience {
             && feed.snapshot_from <= now
             && !self.is_served(peer);
         if may_have {
-            self.want_for(peer);
+            self.want_for(now, peer);
             self.serve(now, stage, stats);
         }
     }

@@ -32,9 +32,16 @@ pub(super) struct Serving {
     stock: Option<Stock>,
     deliveries: Vec<Delivery>,
     /// Who waits, the longest first; each once.
-    waiting: VecDeque<PeerId>,
+    waiting: VecDeque<Waiting>,
     /// Id of the last transfer.
     last_id: u8,
+}
+
+/// Somebody who waits.
+#[derive(Clone, Copy, Debug)]
+struct Waiting {
+    peer: PeerId,
+    since: Instant,
 }
 
 #[derive(Debug)]
@@ -54,12 +61,12 @@ struct Delivery {
 }
 
 impl Serving {
-    pub(super) fn queue(&mut self, peer: PeerId) {
-        self.waiting.push_back(peer);
+    pub(super) fn queue(&mut self, now: Instant, peer: PeerId) {
+        self.waiting.push_back(Waiting { peer, since: now });
     }
 
     pub(super) fn forget(&mut self, peer: PeerId) {
-        self.waiting.retain(|waiting| *waiting != peer);
+        self.waiting.retain(|waiting| waiting.peer != peer);
         self.deliveries.retain(|delivery| delivery.peer != peer);
     }
 
@@ -87,7 +94,7 @@ impl Serving {
     }
 
     pub(super) fn memory_len(&self) -> usize {
-        let waiting = self.waiting.capacity().saturating_mul(size_of::<PeerId>());
+        let waiting = self.waiting.capacity().saturating_mul(size_of::<Waiting>());
         let stock = self.stock.as_ref().map_or(0, |stock| stock.bytes.len());
         waiting.saturating_add(stock)
     }
@@ -119,9 +126,17 @@ impl Audience {
         self.serving.stock = None;
     }
 
-    /// Puts all out who wait for a snapshot: there will be none.
-    pub(crate) fn give_up_on_waiting(&mut self) {
-        while let Some(peer) = self.serving.waiting.pop_front() {
+    /// Since when the one who has waited longest does.
+    pub(crate) fn waits_since(&self) -> Option<Instant> {
+        Some(self.serving.waiting.front()?.since)
+    }
+
+    /// Puts out who has waited for a snapshot for so long: there will be none.
+    pub(crate) fn give_up_on_waiting(&mut self, now: Instant, waited: Duration) {
+        while let Some(Waiting { peer, since }) = self.serving.waiting.front().copied()
+            && now.saturating_since(since) >= waited
+        {
+            self.serving.waiting.pop_front();
             let Some(feed) = self
                 .places
                 .get(&peer)
@@ -158,7 +173,7 @@ impl Audience {
             return;
         };
         while serving.deliveries.len() < DELIVERIES_AT_ONCE {
-            let Some(peer) = serving.waiting.pop_front() else {
+            let Some(Waiting { peer, .. }) = serving.waiting.pop_front() else {
                 return;
             };
             let Some(feed) = self
@@ -200,19 +215,19 @@ impl Audience {
     }
 
     /// Ends the transfers that take so long that what follows is no longer there.
-    pub(super) fn drop_late(&mut self, stage: &Stage<'_>) {
+    pub(super) fn drop_late(&mut self, now: Instant, stage: &Stage<'_>) {
         while let Some(peer) = self.serving.take_where(|delivery| {
             let next = delivery.next;
             next < stage.begin || stage.end.since(next) > REACH
         }) {
             if self.standing(peer) == Some(Standing::AwaitsSnapshot) {
-                self.want_for(peer);
+                self.want_for(now, peer);
             }
         }
     }
 
     /// Has `peer` wait for a snapshot, unless it got too many.
-    pub(super) fn want_for(&mut self, peer: PeerId) {
+    pub(super) fn want_for(&mut self, now: Instant, peer: PeerId) {
         let Some(feed) = self
             .places
             .get(&peer)
@@ -225,7 +240,7 @@ impl Audience {
         }
         if feed.deliveries < DELIVERIES_MAX {
             feed.wants_snapshot = true;
-            self.serving.queue(peer);
+            self.serving.queue(now, peer);
         } else if feed.standing == Standing::AwaitsSnapshot {
             self.remove(peer, LeaveReason::Behind, CloseReason::Behind);
         }
@@ -264,7 +279,7 @@ impl Audience {
             feed.deliveries = 0;
         } else if next < stage.begin || stage.end.since(next) > REACH {
             // It took so long that the chain has moved on.
-            self.want_for(peer);
+            self.want_for(now, peer);
         } else {
             feed.begin_at(next);
         }

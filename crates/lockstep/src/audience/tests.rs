@@ -177,7 +177,7 @@ fn a_snapshot_under_way_to_a_fan_makes_room_for_a_newer_one_that_it_needs() {
         begin: room.begin,
         end: room.end,
     };
-    room.audience.begin_anew(&stage);
+    room.audience.begin_anew(room.now, &stage);
     room.show(3_001);
     room.run_for(Duration::from_secs(3));
     assert_eq!(room.whole, [2]);

@@ -38,8 +38,8 @@ pub(super) struct Player {
     /// Turns that wait for its simulation, as it last said.
     pub(super) lag: u32,
     pub(super) pace: Pace,
-    /// Whether it is to get a snapshot as soon as there is one.
-    pub(super) wants_snapshot: bool,
+    /// Since when it waits for a snapshot, where it does.
+    pub(super) waits_since: Option<Instant>,
     /// The snapshot on its way to it.
     pub(super) delivery: Option<Delivery>,
     /// How many it was sent without having proved right for long since.
@@ -122,7 +122,7 @@ impl Player {
             repair: Repair::new(limits),
             lag: 0,
             pace: Pace::default(),
-            wants_snapshot: false,
+            waits_since: None,
             delivery: None,
             deliveries: 0,
             loaded: None,

@@ -73,6 +73,10 @@ pub(super) struct Loaded {
 }
 
 impl Player {
+    const fn is_waiting(&self) -> bool {
+        self.waits_since.is_some()
+    }
+
     /// When it is put out for not taking the snapshot that it cannot do without.
     fn stalls_at(&self) -> Option<Instant> {
         let delivery = self.delivery.as_ref()?;
@@ -159,7 +163,7 @@ impl<I: Input> MatchServer<I> {
             return;
         };
         if player.deliveries < DELIVERIES_MAX {
-            player.wants_snapshot = true;
+            player.waits_since.get_or_insert(now);
             self.serve_snapshots(now);
         } else if player.standing == Standing::AwaitsSnapshot {
             self.remove(seat, LeaveReason::Behind, CloseReason::Behind);
@@ -168,7 +172,7 @@ impl<I: Input> MatchServer<I> {
 
     /// Whether somebody waits for a snapshot.
     fn is_snapshot_wanted(&self) -> bool {
-        let is_wanted = |place: &Place| place.player().is_some_and(|player| player.wants_snapshot);
+        let is_wanted = |place: &Place| place.player().is_some_and(Player::is_waiting);
         self.places.iter().any(is_wanted) || self.audience_wants_snapshot()
     }
 
@@ -195,13 +199,13 @@ impl<I: Input> MatchServer<I> {
         let bytes = Arc::clone(&offered.bytes);
         self.stock_audience(now, next, Arc::clone(&bytes));
         for place in &mut self.places {
-            let Some(player) = place.player_mut().filter(|player| player.wants_snapshot) else {
+            let Some(player) = place.player_mut().filter(|player| player.is_waiting()) else {
                 continue;
             };
             let (id, bytes) = (self.snapshots.id(), Arc::clone(&bytes));
             let limits = &self.config.transfer;
             let outgoing = Outgoing::new(Direction::Down, id, bytes, limits, now);
-            player.wants_snapshot = false;
+            player.waits_since = None;
             player.deliveries = player.deliveries.saturating_add(1);
             player.delivery = outgoing.map(|outgoing| Delivery {
                 outgoing: Box::new(outgoing),
@@ -334,8 +338,7 @@ impl<I: Input> MatchServer<I> {
         });
         let donation = self.snapshots.donation.as_ref();
         let donation = donation.and_then(Donation::poll_timeout);
-        let wish = self.snapshots.wish.as_ref().map(Wish::poll_timeout);
-        deliveries.chain(donation).chain(wish).min()
+        deliveries.chain(donation).chain(self.wish_timeout()).min()
     }
 
     /// Writes a datagram that has to do with snapshots, and returns who shall get it.

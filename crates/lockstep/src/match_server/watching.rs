@@ -1,5 +1,6 @@
 //! Those who watch a match, and how far behind the players.
 
+use core::time::Duration;
 use std::sync::Arc;
 
 use wire::{Generator, Instant};
@@ -161,7 +162,7 @@ impl<I: Input> MatchServer<I> {
         if self.show.next_at.is_none_or(|at| at > now) {
             return;
         }
-        let period = core::time::Duration::from_nanos(self.limits.period_nanos);
+        let period = Duration::from_nanos(self.limits.period_nanos);
         self.show.next_at = Some(now + period);
         if self.show.end < self.end {
             self.show_until(now, self.show.end.plus(1));
@@ -200,8 +201,14 @@ impl<I: Input> MatchServer<I> {
         }
     }
 
-    pub(super) fn give_up_on_audience(&mut self) {
-        self.audience.give_up_on_waiting();
+    /// Since when the one who has waited for a snapshot longest does, where there is none to give.
+    pub(super) fn audience_waits_since(&self) -> Option<Instant> {
+        let waits_since = self.audience.waits_since();
+        waits_since.filter(|_| self.audience_wants_snapshot())
+    }
+
+    pub(super) fn give_up_on_audience(&mut self, now: Instant, waited: Duration) {
+        self.audience.give_up_on_waiting(now, waited);
         self.tell_gone();
     }
 

@@ -159,6 +159,38 @@ fn ls_14_a_newcomer_to_whom_the_server_gives_no_snapshot_loses_its_seat() {
 }
 
 #[test]
+fn ls_14_who_waits_for_a_snapshot_has_20_s_though_another_waited_before() {
+    for gives in [true, false] {
+        let config = given_by(SnapshotSource::Server);
+        let mut crowd = Crowd::with_config(Seed::from_number(29), config, Link::perfect());
+        crowd.is_stingy = true;
+        crowd.world.keep_out(2);
+        crowd.run(LATE);
+        crowd.world.join_anew(3);
+        crowd.run_for(Duration::from_millis(19_500));
+        crowd.world.join_anew(2);
+        crowd.run_for(Duration::from_millis(300));
+        crowd.is_stingy = !gives;
+        crowd.run_for(Duration::from_secs(2));
+        let closed = ClientEvent::Closed(CloseReason::Behind);
+        assert_eq!(crowd.world.players[3].events.last(), Some(&closed));
+        assert_ne!(crowd.world.players[2].events.last(), Some(&closed));
+        // The application is asked again for whoever waits still.
+        let wanted = crowd.count(|event| *event == ServerEvent::SnapshotWanted);
+        assert_eq!(wanted, 2);
+        if gives {
+            assert!(crowd.begun[2] > 0);
+            crowd.assert_agreement();
+        } else {
+            crowd.run_for(Duration::from_millis(17_000));
+            assert_ne!(crowd.world.players[2].events.last(), Some(&closed));
+            crowd.run_for(Duration::from_secs(1));
+            assert_eq!(crowd.world.players[2].events.last(), Some(&closed));
+        }
+    }
+}
+
+#[test]
 fn ls_14_a_snapshot_that_takes_too_long_is_sent_four_times_and_no_more() {
     let mut config = given_by(SnapshotSource::Server);
     config.transfer.rate_bytes_per_s = 100_000;

@@ -161,14 +161,14 @@ impl<I: Input> MatchServer<I> {
         let donors = seats.filter_map(|(seat, place)| {
             let player = place.player()?;
             let can_give = matches!(player.standing, Standing::Playing { .. })
-                && !player.wants_snapshot
+                && player.waits_since.is_none()
                 && player.delivery.is_none()
                 && self.ledger.is_sound(seat);
             (can_give && !passed_over.contains(&seat)).then_some((player.lag, seat))
         });
         let Some((_, seat)) = donors.min() else {
             self.snapshots.passed_over.clear();
-            self.give_up_on_snapshots();
+            self.give_up_on_snapshots(now, Duration::ZERO);
             return;
         };
         let id = self.snapshots.id();
@@ -190,18 +190,25 @@ impl<I: Input> MatchServer<I> {
         self.serve_snapshots(now);
     }
 
-    /// Nobody has a snapshot: whoever cannot do without one is put out.
-    pub(super) fn give_up_on_snapshots(&mut self) {
+    /// There is no snapshot for those who have waited for so long: whoever of them cannot do without
+    /// one is put out.
+    pub(super) fn give_up_on_snapshots(&mut self, now: Instant, waited: Duration) {
         for seat in (0..self.shape.seats).map(Seat) {
             let place = self.places.get_mut(usize::from(seat.0));
             let Some(player) = place.and_then(Place::player_mut) else {
                 continue;
             };
-            player.wants_snapshot = false;
+            if player
+                .waits_since
+                .is_none_or(|since| now.saturating_since(since) < waited)
+            {
+                continue;
+            }
+            player.waits_since = None;
             if player.standing == Standing::AwaitsSnapshot {
                 self.remove(seat, LeaveReason::Behind, CloseReason::Behind);
             }
         }
-        self.give_up_on_audience();
+        self.give_up_on_audience(now, waited);
     }
 }

@@ -7,8 +7,10 @@ use wire::Instant;
 use crate::event::ServerEvent;
 use crate::input::Input;
 use crate::match_server::MatchServer;
+use crate::match_server::place::Place;
 
-/// How long the application has to give a snapshot; then whoever cannot do without one is put out.
+/// How long the application has to give a snapshot to each who waits for one; then whoever cannot do
+/// without is put out.
 const ANSWER_TIME: Duration = Duration::from_secs(20);
 
 /// Time from a snapshot that was refused to the next question.
@@ -19,19 +21,14 @@ const ASK_AGAIN: Duration = Duration::from_secs(1);
 pub(super) struct Wish {
     /// When to ask again; `None` unless what it gave was refused.
     again_at: Option<Instant>,
-    /// When to give it up.
-    until: Instant,
+    /// When it was asked first, of all who have waited since without anybody being served.
+    begun: Instant,
 }
 
 impl Wish {
-    pub(super) fn poll_timeout(&self) -> Instant {
-        let again = self.again_at.unwrap_or(self.until);
-        again.min(self.until)
-    }
-
     /// Does not count so long, in which the process was paused.
     pub(super) fn excuse(&mut self, pause: Duration) {
-        self.until += pause;
+        self.begun += pause;
     }
 }
 
@@ -41,7 +38,7 @@ impl<I: Input> MatchServer<I> {
         if self.snapshots.wish.is_none() {
             self.snapshots.wish = Some(Wish {
                 again_at: None,
-                until: now + ANSWER_TIME,
+                begun: now,
             });
             self.events.push_back(ServerEvent::SnapshotWanted);
         }
@@ -54,20 +51,39 @@ impl<I: Input> MatchServer<I> {
         }
     }
 
-    /// Asks again where what was given was refused, and gives up where nothing comes.
+    /// Asks again where what was given was refused, and gives up on those who have waited for too
+    /// long.
     pub(super) fn pursue_wish(&mut self, now: Instant) {
         if self.snapshots.wish.is_some() && !self.is_snapshot_wanted() {
             self.snapshots.wish = None;
         }
+        let is_vain = self.vain_at().is_some_and(|at| at <= now);
+        if is_vain {
+            self.give_up_on_snapshots(now, ANSWER_TIME);
+        }
+        let is_wanted = self.is_snapshot_wanted();
         let Some(wish) = &mut self.snapshots.wish else {
             return;
         };
-        if wish.until <= now {
+        if !is_wanted {
             self.snapshots.wish = None;
-            self.give_up_on_snapshots();
-        } else if wish.again_at.is_some_and(|at| at <= now) {
+        } else if is_vain || wish.again_at.is_some_and(|at| at <= now) {
             wish.again_at = None;
             self.events.push_back(ServerEvent::SnapshotWanted);
         }
+    }
+
+    pub(super) fn wish_timeout(&self) -> Option<Instant> {
+        let again_at = self.snapshots.wish?.again_at;
+        again_at.into_iter().chain(self.vain_at()).min()
+    }
+
+    /// When the application was asked in vain for the one who has waited longest.
+    fn vain_at(&self) -> Option<Instant> {
+        let wish = self.snapshots.wish?;
+        let players = self.places.iter().filter_map(Place::player);
+        let players = players.filter_map(|player| player.waits_since);
+        let since = players.chain(self.audience_waits_since()).min()?;
+        Some(since.max(wish.begun) + ANSWER_TIME)
     }
 }
