@@ -348,14 +348,18 @@ pub enum SlowPolicy {
     /// [`HostedPeer`](crate::HostedPeer)'s match.
     Demote,
     /// They are named, and ticks are longer while they do not keep up, for everybody: by as much as it
-    /// takes, up to `percent_max`, and back by 1 % of a tick each second once they do. Nobody's inputs
-    /// are lost to it, and no clock jumps. Spectators see it as the players do, but are not told how
-    /// long ticks are: what they hold back against jitter helps less meanwhile.
+    /// takes, up to `percent_max`, and once they do, back by 1 % of a tick in as many ticks as usually
+    /// take a second. Nobody's inputs are lost to it, and no clock jumps. Spectators see it as the
+    /// players do, but are not told how long ticks are: what they hold back against jitter helps less
+    /// meanwhile.
     ///
     /// Who has had ticks longer for `hold` in all, with the time in which they go back, is taken out as
     /// with [`Demote`](Self::Demote) when it does not keep up next. A tenth of the time that it did without
-    /// is given back. The time goes by the seat: whoever comes back to it has what was left, or all of it
-    /// after being taken out.
+    /// is given back. Who is silent for a second is not taken for slow. The time goes by the seat: whoever
+    /// comes to it has what was left, and after one who was taken out all of it, though it be the same.
+    /// So an application that seats whoever asks lets one player hold the others up again and again: seat
+    /// nobody anew whose [`ServerEvent::Left`](crate::ServerEvent::Left) said
+    /// [`LeaveReason::Slow`](crate::LeaveReason::Slow).
     Stretch {
         /// Most by which a tick is longer, per cent; more than 100 counts as 100.
         percent_max: u8,
