@@ -63,8 +63,8 @@ pub enum ServerEvent {
     },
     /// Somebody lacks more than the chain holds:
     /// [`offer_snapshot`](crate::MatchServer::offer_snapshot) after the next turn. Told again a second
-    /// after one was refused. Where none is taken for 20 s, whoever cannot do without is put out
-    /// ([`LeaveReason::Behind`]), and others go on without.
+    /// after one was refused. Who has waited for 20 s and cannot do without is put out
+    /// ([`LeaveReason::Behind`]), and others go on without; told again then where somebody waits still.
     SnapshotWanted,
     /// Who loaded the snapshot of `donor` reported another state hash than the others had for its
     /// tick: one of the two is wrong, and `seat` gets a snapshot of somebody else.
