@@ -129,12 +129,7 @@ fn bound_to_us(command: &Command) -> Command {
     let mut bound = program("sh");
     bound.args(["-c", BOUND, "sh"]).stdin(Stdio::piped());
     bound.arg(command.get_program()).args(command.get_args());
-    for (name, value) in command.get_envs() {
-        match value {
-            Some(value) => bound.env(name, value),
-            None => bound.env_remove(name),
-        };
-    }
+    place_as(&mut bound, command);
     std::os::unix::process::CommandExt::process_group(&mut bound, 0);
     bound
 }
@@ -151,7 +146,21 @@ exec \"$@\" 3<&-";
 fn bound_to_us(command: &Command) -> Command {
     let mut bound = program(command.get_program());
     bound.args(command.get_args());
+    place_as(&mut bound, command);
     bound
+}
+
+/// Gives `bound` the folder and the environment that `command` was given.
+fn place_as(bound: &mut Command, command: &Command) {
+    if let Some(folder) = command.get_current_dir() {
+        bound.current_dir(folder);
+    }
+    for (name, value) in command.get_envs() {
+        match value {
+            Some(value) => bound.env(name, value),
+            None => bound.env_remove(name),
+        };
+    }
 }
 
 /// Kills a process and those that it has started.
@@ -258,8 +267,8 @@ mod tests {
     #[test]
     fn what_is_bound_to_us_ends_when_we_do() {
         let mut command = program("sh");
-        command.args(["-c", "sleep 60 & echo begun $HERE; sleep 60"]);
-        command.env("HERE", "here");
+        command.args(["-c", "sleep 60 & echo begun $HERE $PWD; sleep 60"]);
+        command.env("HERE", "here").current_dir("/");
         let (reader, mut child) = spawn_merged(&mut bound_to_us(&command)).unwrap();
         let mut stdin = child.stdin.take();
         let mut seen = Vec::new();
@@ -269,7 +278,7 @@ mod tests {
             stdin = None;
         })
         .unwrap();
-        assert_eq!(seen, ["begun here"]);
+        assert_eq!(seen, ["begun here /"]);
         let status = child.wait().unwrap();
         assert!(!status.success(), "killed, and not slept through: {status}");
     }

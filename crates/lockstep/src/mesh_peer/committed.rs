@@ -12,11 +12,12 @@ use crate::commitment::{Head, Salt, first_head, next_head};
 /// The heads and salts of one other peer.
 ///
 /// Every head that comes is kept until the inputs before it are shown, and has to be the chain's then:
-/// a later head that says something else does not replace it.
+/// a later head that says something else does not replace it. One that comes once the chain was followed
+/// past its ticks is passed over, whatever it says.
 ///
 /// An input is proved by the first head over it that came, since others show theirs on the word of that
 /// one. A head over fewer ticks that comes later may have been made up once they were seen; it proves
-/// nothing, and has to be the chain's all the same.
+/// nothing, and has to be the chain's all the same where it is kept.
 ///
 /// Nothing before such a head is proved until all of it is shown, which waits until all others have
 /// committed to as much. So none counts that is over more ticks than we come to commit to without a
