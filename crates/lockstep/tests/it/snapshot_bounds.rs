@@ -188,7 +188,7 @@ fn ls_14_who_waits_for_a_snapshot_has_20_s_though_another_waited_before() {
             assert!(begun > 0 && len > begun + 60);
             assert!(own[begun..len] == others[begun..len]);
         } else {
-            crowd.run_for(Duration::from_millis(17_000));
+            crowd.run_for(Duration::from_secs(17));
             assert_ne!(crowd.world.players[2].events.last(), Some(&closed));
             crowd.run_for(Duration::from_secs(1));
             assert_eq!(crowd.world.players[2].events.last(), Some(&closed));
