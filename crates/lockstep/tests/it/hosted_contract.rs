@@ -66,10 +66,10 @@ impl ContractSubject for Group {
         // What ends the match for somebody is rare, lest it end at once.
         Some(match generator.below(60) {
             // There, in doubt or not, of the first view mostly.
-            3..20 => vec![0x50, VERSION, low[0] & low[1] & 1, 0, 0x0f, low[2] & 1],
+            6..20 => vec![0x50, VERSION, low[0] & low[1] & 1, 0, 0x0f, low[2] & 1],
             0 => vec![0x51],
             // Some are suspected, one of them the host now and then.
-            1 => {
+            1 | 3..6 => {
                 let suspects = (1 + low[0] % 14) & !ours;
                 let mut datagram = vec![0x52, 0, 0, 0x0f, 0, suspects, 0, 0];
                 for _ in 0..suspects.count_ones() {
