@@ -38,7 +38,12 @@ impl<I: Input> HostedPeer<I> {
     /// Tells the others whom we give up now, and decides where that can be.
     pub(super) fn on_suspicion(&mut self, now: Instant) {
         if self.view.is_too_few() {
-            self.close(HostedClose::TooFew);
+            if self.is_host() {
+                // Who still hears us need not wait for our silence.
+                self.resign(now, HostedClose::TooFew);
+            } else {
+                self.close(HostedClose::TooFew);
+            }
             return;
         }
         if self.view.suspects() & bit(self.host.0) != 0

@@ -204,6 +204,28 @@ fn sim_ls_16_a_partition_leaves_one_match() {
 }
 
 #[test]
+fn ls_16_a_host_that_gives_up_tells_those_who_still_hear_it() {
+    let mut link = Link::perfect();
+    link.latency = Duration::from_millis(25);
+    let mut world = HostedWorld::new(Seed::from_number(5), &hosted(5, 4), link, pad);
+    world.run_for(Duration::from_secs(2));
+    let (out, on) = ([3, 4], [0, 1, 2]);
+    world.part(&out, &on, Duration::from_mins(1));
+    world.run_for(Duration::from_secs(11));
+    for index in out {
+        let closed = world.players[index].closed();
+        assert_eq!(closed, Some(HostedClose::TooFew), "{index}");
+    }
+    let lost = HostedEvent::HostLost { host: Seat(4) };
+    let events = &world.players[3].events;
+    assert!(
+        events.contains(&lost),
+        "its word, not its silence: {events:?}"
+    );
+    world.assert_progress(&on);
+}
+
+#[test]
 fn sim_ls_16_a_short_partition_costs_nobody_the_match_that_goes_on() {
     for_each_seed(&test_site!(), 20, |seed| {
         let mut generator = seed.generator(35);

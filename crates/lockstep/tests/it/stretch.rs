@@ -77,7 +77,9 @@ fn sim_ls_5_ticks_are_longer_while_somebody_is_slow_and_all_stay_in_step() {
         world.run_for(Duration::from_secs(30));
         let (closed, gap) = pace(&mut world, Duration::from_secs(20));
         assert!((980..=1_020).contains(&closed), "{closed}");
-        assert!(gap < Duration::from_millis(60), "{gap:?}");
+        // Two ticks and what comes with the next, or five where four in a row are lost.
+        let most = if link.loss == 0 { 60 } else { 120 };
+        assert!(gap < Duration::from_millis(most), "{gap:?}");
         let lens = world.players.iter().map(|player| player.states.len());
         let (least, most) = (lens.clone().min().unwrap(), lens.max().unwrap());
         assert!(most - least < 60, "{least} {most}");
