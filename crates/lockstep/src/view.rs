@@ -220,12 +220,13 @@ impl View {
             return Heard::Ignored;
         }
         if next & bit(self.me) == 0 {
-            // We may have missed the views between.
-            if members & !self.members != 0 {
+            // We may have missed the views between, or made ours of a word that its speaker went
+            // beyond.
+            if members & !self.members != 0 && !self.is_rival(decision) {
                 return Heard::Ignored;
             }
             // Others may have been left out before us, in such a view: of them we may have more.
-            let out = self.members & !next;
+            let out = (self.members | members) & !next;
             let cuts = cuts
                 .iter()
                 .zip(0..)
@@ -241,6 +242,17 @@ impl View {
         }
         self.install(decision);
         Heard::Installed(*decision)
+    }
+
+    /// Returns whether a decision without us is made of the view that ours was made of too.
+    ///
+    /// Whoever stated what ours is made of, and then heard one of its members no more, decides with
+    /// the others: with fewer, who are enough, while we wait for them.
+    pub(crate) fn is_rival(&self, decision: &Decision) -> bool {
+        decision.next & bit(self.me) == 0
+            && self.last.is_some_and(|last| {
+                decision.members == last.members && decision.next & !last.next == 0
+            })
     }
 
     fn install(&mut self, decision: &Decision) {

@@ -114,7 +114,8 @@ impl<I: Input> HostedPeer<I> {
         }
         let is_next = epoch == self.view.epoch().saturating_add(1);
         let is_in = decision.next & bit(self.seat.0) != 0;
-        if (is_in && !is_next) || epoch <= self.view.epoch() {
+        let is_rival = epoch == self.view.epoch() && self.view.is_rival(decision);
+        if (is_in && !is_next) || (epoch <= self.view.epoch() && !is_rival) {
             self.count_view();
             return;
         }

@@ -180,8 +180,10 @@ fn sim_ls_16_a_partition_leaves_one_match() {
         let host = world.host();
         let part = generator.between(1, (1 << count) - 2);
         let (one, other): (Vec<_>, Vec<_>) = (0..count).partition(|index| part >> index & 1 == 1);
-        world.part(&one, &other, Duration::from_secs(15));
-        world.run_for(Duration::from_secs(14));
+        // Who still hears a host that stands gives it up ten seconds after its last word, which may be
+        // as late as ten seconds after the first of the others was cut off.
+        world.part(&one, &other, Duration::from_secs(25));
+        world.run_for(Duration::from_secs(24));
         let (on, out) = if is_enough(&one, count) {
             (one, other)
         } else {
@@ -287,6 +289,30 @@ fn sim_ls_16_any_one_way_outages_and_sleeps_never_make_two_matches() {
     });
     eprintln!("of {seeds} matches {survived} went on");
     assert!(survived * 2 >= seeds || seeds < 20, "{survived} of {seeds}");
+}
+
+#[test]
+fn ls_16_who_goes_on_with_one_who_has_given_it_up_is_told_so() {
+    let mut link = Link::perfect();
+    link.latency = Duration::from_millis(25);
+    let mut world = HostedWorld::new(Seed::from_number(7), &hosted(3, 2), link, pad);
+    world.run_for(Duration::from_secs(2));
+    // Player 1 hears the other, and is not heard: what it hears is enough for both to go on.
+    let now = world.now;
+    world
+        .outages
+        .push((1, 0, now, now + Duration::from_secs(6)));
+    let local = world.local(2);
+    world.players[2].machine.leave(local, LeaveReason::Quit);
+    world.run_for(Duration::from_secs(3));
+    assert_eq!(world.players[1].hosts().len(), 1, "both, for all it knows");
+    world.run_for(Duration::from_secs(6));
+    let closed = world.players[1].closed();
+    assert!(
+        matches!(closed, Some(HostedClose::LeftOut { .. })),
+        "{closed:?}"
+    );
+    world.assert_progress(&[0]);
 }
 
 #[test]
