@@ -3,8 +3,8 @@
 use lockstep::Width;
 use lockstep::bundle::{self, Shape};
 use lockstep::message::{
-    Answer, Down, HASHES_MAX, INPUTS_MAX, Mode, PERIOD_NANOS, Up, VERSION, Welcome, decode_down,
-    decode_up,
+    Answer, Down, HASHES_MAX, INPUTS_MAX, Mode, PERIOD_NANOS, STRETCH_MAX, Turns, Up, VERSION,
+    Welcome, decode_down, decode_up,
 };
 
 /// Reads a client's datagram, behind two bytes for the width of an input: what is accepted unpacks
@@ -83,14 +83,7 @@ pub fn down(data: &[u8]) {
             assert!(decode_down(datagram, None).is_err());
         }
         Ok(Down::Turns(turns)) => {
-            let head = if turns.wanted_low.is_some() { 8 } else { 6 };
-            let mut len = head;
-            for bundle in turns.bundles.iter() {
-                assert!((1..=shape.bundle_len_max()).contains(&bundle.len()));
-                assert_eq!(bundle::check(bundle, shape), Ok(bundle.len()));
-                len += bundle.len();
-            }
-            assert_eq!(len, datagram.len());
+            assert_eq!(len_of(&turns, shape), datagram.len());
             // Before the welcome nothing says how long a bundle is.
             assert!(decode_down(datagram, None).is_err());
         }
@@ -102,6 +95,19 @@ pub fn down(data: &[u8]) {
         Ok(Down::Bye(reason)) => assert_eq!(datagram, [0x84, reason.code()]),
         Err(_) => {}
     }
+}
+
+/// Returns how long a datagram of `turns` is, of which each bundle is a whole one.
+fn len_of(turns: &Turns<'_>, shape: Shape) -> usize {
+    assert!(turns.stretch <= STRETCH_MAX);
+    let stretch = if turns.stretch > 0 { 3 } else { 0 };
+    let head = if turns.wanted_low.is_some() { 8 } else { 6 };
+    let bundles = turns.bundles.iter().map(|bundle| {
+        assert!((1..=shape.bundle_len_max()).contains(&bundle.len()));
+        assert_eq!(bundle::check(bundle, shape), Ok(bundle.len()));
+        bundle.len()
+    });
+    stretch + head + bundles.sum::<usize>()
 }
 
 /// Whether an answer holds what it says, and no more than one may.

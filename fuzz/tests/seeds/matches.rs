@@ -51,6 +51,7 @@ pub(crate) fn datagrams() -> Vec<Input> {
         "welcome",
         "turns",
         "turns_asking",
+        "stretched",
         "bye",
         "question_ticks",
         "question_sections",

@@ -200,11 +200,15 @@ struct Gaps {
 }
 
 impl Gaps {
-    fn note(&mut self, is_lost: bool) {
-        self.in_row = if is_lost { self.in_row + 1 } else { 0 };
+    const fn on_arrived(&mut self) {
+        self.in_row = 0;
+    }
+
+    fn on_lost(&mut self) {
+        self.in_row += 1;
         self.longest = self.longest.max(self.in_row);
         self.missed_ms += match self.in_row {
-            0 | 1 => 0,
+            1 => 0,
             2 => 70,
             _ => 50,
         };
@@ -228,9 +232,10 @@ fn sim_b1_others_move_without_jumps_under_loss_and_jitter() {
             let now = at(tick);
             if tick % 50 == 0 {
                 let place = figure.go();
-                let is_lost = network.chance(50_000);
-                gaps.note(is_lost);
-                if !is_lost {
+                if network.chance(50_000) {
+                    gaps.on_lost();
+                } else {
+                    gaps.on_arrived();
                     let arrival = now + millis(75) + millis(network.below(20));
                     in_flight.insert((arrival, tick), (now, place));
                 }

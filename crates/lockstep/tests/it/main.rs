@@ -16,6 +16,7 @@ mod hosted_alloc;
 mod hosted_config;
 mod hosted_contract;
 mod hosted_hostile;
+mod hosted_parting;
 mod hosted_snapshots;
 mod hosted_world;
 mod hostile;
