@@ -20,9 +20,10 @@ pub(super) fn run(target: &Path) -> Result<(), Failure> {
                 "deny: installing cargo-deny {VERSION} into {}",
                 root.display()
             );
-            let mut install =
-                process::cargo(["install", "--locked", "--version", VERSION, "--root"]);
-            process::run(install.arg(&root).arg("cargo-deny"))?;
+            // It runs for a second or two: optimised, it would take minutes longer to build.
+            let install = ["install", "--locked", "--debug", "--version", VERSION];
+            let mut install = process::cargo(install);
+            process::run(install.arg("--root").arg(&root).arg("cargo-deny"))?;
         }
         &built
     };
