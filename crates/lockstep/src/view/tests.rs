@@ -341,6 +341,38 @@ fn a_decision_must_be_of_this_view_of_what_was_stated_and_keep_what_is_held() {
 }
 
 #[test]
+fn a_decision_without_us_of_the_view_that_ours_was_made_of_puts_us_out() {
+    let ours = held(&[0, 0, 60]);
+    let decision = |members, next, cuts: [u32; 3]| Decision {
+        members,
+        next,
+        gone: 0b100,
+        cuts: held(&cuts),
+    };
+    let mut view = View::new(1, 3);
+    let made = decision(0b111, 0b011, [0, 0, 60]);
+    view.on_gone(0b100);
+    assert_eq!(view.on_decision(0, &made, &ours), Heard::Installed(made));
+    for (from, wrong) in [
+        // Of other members, with somebody whom ours left out, of one who is in neither.
+        (0, decision(0b1111, 0b001, [0, 50, 60])),
+        (0, decision(0b111, 0b101, [0, 50, 60])),
+        (2, decision(0b111, 0b101, [0, 50, 60])),
+    ] {
+        assert!(!view.is_rival(&wrong));
+        assert_eq!(view.on_decision(from, &wrong, &ours), Heard::Ignored);
+    }
+    assert!(!view.is_rival(&made), "we are in it");
+    // Ours counts up to where either of those whom it leaves out does.
+    for (cuts, tick) in [([0, 50, 60], 50), ([0, 70, 60], 60)] {
+        let rival = decision(0b111, 0b001, cuts);
+        assert!(view.is_rival(&rival));
+        let heard = view.on_decision(0, &rival, &ours);
+        assert_eq!(heard, Heard::Out(Tick(tick)));
+    }
+}
+
+#[test]
 fn a_view_is_enough_with_more_than_half_or_half_with_the_lowest() {
     let mut view = View::new(1, 4);
     for seats in 0_u16..16 {
