@@ -193,7 +193,7 @@ fn carry(sandbox: &mut Sandbox, entry: SocketAddr, server: SocketAddr) {
         exits: sandbox.id(EXIT).into_iter().collect(),
         server: None,
         entries: None,
-        proxy_header: false,
+        proxy_header: None,
     };
     if let Some(config) = sandbox.config_mut(ENTRY) {
         config.games.push(FileGame {

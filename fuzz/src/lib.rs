@@ -25,6 +25,7 @@ pub mod matchmaker_calls;
 pub mod matchmaker_record;
 pub mod mesh_frame;
 pub mod mesh_message;
+pub mod proxy_header;
 pub mod snapshot_chunk;
 pub mod tcp_record;
 pub mod udp_ack;
@@ -75,6 +76,7 @@ pub const FUNCTIONS: &[(&str, Function)] = &[
     ("mesh_control", mesh_message::control),
     ("mesh_node_record", mesh_message::node_record),
     ("mesh_link_record", mesh_message::link_record),
+    ("proxy_header", proxy_header::header),
     ("snapshot_chunk", snapshot_chunk::script),
     ("tcp_record", tcp_record::stream),
     ("udp_hello", udp_handshake::hello),

@@ -12,6 +12,8 @@ use crate::Bootstrap;
 use crate::choice::ChoiceConfig;
 use crate::cost::CostModel;
 use crate::link_state::{Profile, Roles};
+use crate::proxy_header::Version;
+use crate::server_header::ServerHeader;
 
 /// What one node is and allows.
 #[derive(Debug)]
@@ -120,6 +122,14 @@ pub struct Game {
     pub exit: Option<ExitGame>,
 }
 
+impl Game {
+    /// Returns whether its server would be told in a form that datagrams do not have.
+    pub(crate) fn has_line_for_datagrams(&self) -> bool {
+        let header = self.exit.as_ref().and_then(|exit| exit.header);
+        header.is_some_and(|header| header.version == Version::One)
+    }
+}
+
 /// A game at an entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EntryGame {
@@ -136,10 +146,8 @@ pub struct ExitGame {
     pub server: SocketAddr,
     /// Entries that may send players; `None` allows all members.
     pub entries: Option<BTreeSet<NodeId>>,
-    /// Whether the server is told whom a flow is for: each datagram begins with a header of the PROXY
-    /// protocol, version 2, as long as the server has not answered within the last 2 s. Only for servers
-    /// that know of it; others take it for a part of the datagram.
-    pub has_proxy_header: bool,
+    /// How the server is told whom a flow is for; `None` where it is not, and sees this node's address alone.
+    pub header: Option<ServerHeader>,
 }
 
 /// How a flow lives through trouble on its path.
@@ -164,6 +172,8 @@ pub enum NewError {
     Profile,
     /// A game's name is longer than 64 bytes.
     GameName,
+    /// A game over UDP is to have headers of version 1, which knows of no datagrams.
+    HeaderVersion,
 }
 
 impl From<NoEntropy> for NewError {
@@ -178,6 +188,9 @@ impl fmt::Display for NewError {
             Self::NoEntropy => "the provider has no randomness",
             Self::Profile => "name or addresses of the profile break the bounds of a record",
             Self::GameName => "the name of a game is longer than 64 bytes",
+            Self::HeaderVersion => {
+                "version 1 of the PROXY protocol knows of no datagrams, which a game is made of"
+            }
         })
     }
 }

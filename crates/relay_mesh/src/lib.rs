@@ -27,9 +27,10 @@ pub mod path_probe;
 mod path_setup;
 mod path_watch;
 pub mod pieces;
-mod proxy_header;
+pub mod proxy_header;
 mod ration;
 pub mod route_request;
+mod server_header;
 mod stats;
 mod view;
 
@@ -40,6 +41,7 @@ pub use flow_message::FlowEnd;
 pub use leg::{Leg, SocketId};
 pub use node::Node;
 pub use pieces::{DATAGRAM_MAX, WHOLE_MAX};
+pub use server_header::{HeaderExtras, HeaderTiming, ServerHeader};
 pub use stats::{FrameStats, NodeStats, RefusedRequests};
 pub use view::{LinkView, RouteView};
 

@@ -15,6 +15,7 @@ mod peers;
 mod priced;
 mod reserve;
 mod start;
+mod telling;
 mod views;
 
 use core::time::Duration;
@@ -26,7 +27,7 @@ use udp_proto::{ChannelId, Endpoint};
 use wire::{Arrival, CommandId, Generator, Instant, Machine, NodeId, Seed, Transmit, UnixTime};
 
 use crate::choice::{Penalties, PenaltyConfig};
-use crate::config::{Config, NewError};
+use crate::config::{Config, Game, NewError};
 use crate::cost::Cost;
 use crate::data_plane::DataPlane;
 use crate::event::{Command, Event, Outcome};
@@ -131,6 +132,9 @@ impl<P: Provider> Node<P> {
             .any(|game| game.name.len() > GAME_NAME_MAX)
         {
             return Err(NewError::GameName);
+        }
+        if config.games.iter().any(Game::has_line_for_datagrams) {
+            return Err(NewError::HeaderVersion);
         }
         let own = identity.node_id();
         let public = *identity.public_key();

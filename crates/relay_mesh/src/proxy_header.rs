@@ -1,68 +1,54 @@
-//! What an exit tells a game server of whom a flow is for: the header of the PROXY protocol, version 2.
+//! The header of the PROXY protocol, versions 1 and 2: what a server is told of whom a connection, a flow
+//! or a datagram is for.
 //!
-//! W. Tarreau, "The PROXY protocol, versions 1 and 2", section 2.2: 12 bytes of signature, version and
-//! command (0x21: for another), family and protocol (0x12: UDP over IPv4, 0x22: over IPv6), the length of
-//! the rest, then source and destination address, source and destination port.
+//! W. Tarreau, "The PROXY protocol, versions 1 and 2", of 2020-03-05, "the specification" in this module.
+//! Version 1 is a line of text and for streams only (section 2.1), version 2 is binary (section 2.2) and may
+//! have extensions, of type, length and value each.
+//!
+//! - [`read`] looks at the start of a stream and [`read_datagram`] at a datagram; neither copies anything, or
+//!   looks at a byte behind the header.
+//! - [`write_line`] and [`write_block`] append to what the caller has, and allocate nothing where that has
+//!   room.
+//! - [`TrustedProxies`] says whose headers are believed. The protocol itself proves nothing.
+//!
+//! ```
+//! use relay_mesh::proxy_header::{Found, LEN_USUAL, Need, TrustedProxies, read};
+//!
+//! let trusted = TrustedProxies::parse(["10.0.0.0/8", "2001:db8::/32"], Need::Required)?;
+//! let stream = b"PROXY TCP4 203.0.113.9 10.0.0.2 4000 443\r\nGET / HTTP/1.1\r\n";
+//! let Found::Header(header) = read(stream, LEN_USUAL)? else {
+//!     panic!("there is one");
+//! };
+//! let ends = trusted.judge("10.0.0.1".parse()?, Some(&header))?.expect("of a player");
+//! assert_eq!(ends.source, "203.0.113.9:4000".parse()?);
+//! assert!(stream[header.len..].starts_with(b"GET"));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
-use core::net::{IpAddr, SocketAddr};
+mod bad;
+mod block;
+mod header;
+mod line;
+mod read;
+mod tlv;
+mod trust;
+mod write;
 
-/// What every header begins with.
+pub use bad::BadHeader;
+pub use header::{Ends, Header, Subject, Transport, Version};
+pub use line::{LINE_MAX, write_line};
+pub use read::{Found, LEN_USUAL, read, read_datagram};
+pub use tlv::{Tlv, TlvKind, Tlvs, UNIQUE_ID_MAX};
+pub use trust::{Distrust, Need, PREFIXES_MAX, TrustError, TrustedProxies};
+pub use write::{BLOCK_MAX, Checksum, WriteError, write_block};
+
+/// What a header of version 2 begins with; the specification, section 2.2.
 const SIGNATURE: [u8; 12] = *b"\r\n\r\n\0\r\nQUIT\n";
 
-/// Returns `datagram` behind a header that says that it is from `player` and for `server`: 28 bytes more
-/// where both have IPv4 addresses, else 52.
-pub(crate) fn wrap(player: SocketAddr, server: SocketAddr, datagram: &[u8]) -> Vec<u8> {
-    let ends = [player, server];
-    let mut wrapped = Vec::with_capacity(LEN_MAX.saturating_add(datagram.len()));
-    wrapped.extend_from_slice(&SIGNATURE);
-    match ends.map(|end| end.ip().to_canonical()) {
-        [IpAddr::V4(player), IpAddr::V4(server)] => {
-            wrapped.extend_from_slice(&[0x21, 0x12, 0, 12]);
-            wrapped.extend_from_slice(&player.octets());
-            wrapped.extend_from_slice(&server.octets());
-        }
-        ips => {
-            wrapped.extend_from_slice(&[0x21, 0x22, 0, 36]);
-            for ip in ips {
-                let ip = match ip {
-                    IpAddr::V4(ip) => ip.to_ipv6_mapped(),
-                    IpAddr::V6(ip) => ip,
-                };
-                wrapped.extend_from_slice(&ip.octets());
-            }
-        }
-    }
-    for end in ends {
-        wrapped.extend_from_slice(&end.port().to_be_bytes());
-    }
-    wrapped.extend_from_slice(datagram);
-    wrapped
+/// Returns whether `bytes` begin as a header of version 2 does, whatever follows.
+pub(crate) fn is_like(bytes: &[u8]) -> bool {
+    bytes.starts_with(&SIGNATURE)
 }
-
-/// Returns whether `datagram` begins as a header does.
-pub(crate) fn is_like(datagram: &[u8]) -> bool {
-    datagram.starts_with(&SIGNATURE)
-}
-
-/// Of a header between IPv6 addresses.
-const LEN_MAX: usize = 52;
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn headers_are_those_of_the_protocol() {
-        let wrapped = |player: &str, server: &str| {
-            wrap(player.parse().unwrap(), server.parse().unwrap(), b"x")
-        };
-        let v4 = b"\r\n\r\n\0\r\nQUIT\n\x21\x12\0\x0C\xCB\0\x71\x09\x7F\0\0\x01\x0F\xA0\0\x09x";
-        assert_eq!(wrapped("203.0.113.9:4000", "127.0.0.1:9"), v4);
-        assert_eq!(wrapped("[::ffff:203.0.113.9]:4000", "127.0.0.1:9"), v4);
-        let mut v6 =
-            b"\r\n\r\n\0\r\nQUIT\n\x21\x22\0\x24\x20\x01\x0D\xB8\0\0\0\0\0\0\0\0\0\0\0\x09"
-                .to_vec();
-        v6.extend_from_slice(b"\0\0\0\0\0\0\0\0\0\0\xFF\xFF\x7F\0\0\x01\x0F\xA0\0\x09x");
-        assert_eq!(wrapped("[2001:db8::9]:4000", "127.0.0.1:9"), v6);
-    }
-}
+mod tests;

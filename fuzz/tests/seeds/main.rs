@@ -4,6 +4,7 @@
 #![cfg(test)]
 
 mod channels;
+mod headers;
 mod matches;
 mod mesh;
 
@@ -44,10 +45,8 @@ fn seeds_are_what_the_encoders_write() {
         packets(),
         scripts(),
         stateful(),
-        mesh::frames(),
-        mesh::messages(),
-        mesh::flows(),
-        mesh::records(),
+        mesh::all(),
+        headers::all(),
         channels::all(),
         matches::datagrams(),
         matches::clients(),

@@ -22,7 +22,11 @@ fn label(slot: u32) -> LabelName {
     }
 }
 
-pub(crate) fn frames() -> Vec<Input> {
+pub(crate) fn all() -> Vec<Input> {
+    [frames(), messages(), flows(), records()].concat()
+}
+
+fn frames() -> Vec<Input> {
     let header = HopHeader {
         kind: HopKind::Sealed,
         epoch: 2,
@@ -39,7 +43,7 @@ pub(crate) fn frames() -> Vec<Input> {
     vec![("mesh_hop_header", "sealed", frame)]
 }
 
-pub(crate) fn messages() -> Vec<Input> {
+fn messages() -> Vec<Input> {
     let node = NodeId([7; 32]);
     let bind = Bind {
         label: label(1),
@@ -91,7 +95,7 @@ pub(crate) fn messages() -> Vec<Input> {
     inputs
 }
 
-pub(crate) fn flows() -> Vec<Input> {
+fn flows() -> Vec<Input> {
     let flow = FlowId(5);
     let flows = [
         (
@@ -139,7 +143,7 @@ pub(crate) fn flows() -> Vec<Input> {
     inputs
 }
 
-pub(crate) fn records() -> Vec<Input> {
+fn records() -> Vec<Input> {
     let (mut provider, key) = signer();
     let node = NodeRecord {
         key: *identity().public_key(),

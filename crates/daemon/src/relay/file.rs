@@ -1,6 +1,7 @@
 //! The configuration file of a node.
 
 mod check;
+mod server_header;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -19,6 +20,7 @@ use servicer::Rules;
 use wire::{InstanceId, NodeId, Seed};
 
 use super::running::Setup;
+pub use server_header::{FileExtra, FileHeader, FileTiming, FileVersion};
 
 /// What the file holds, as JSON. Paths in it are relative to the file's folder.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -162,10 +164,10 @@ pub struct FileGame {
     /// At an exit: the entries that may send players; without it, all members.
     #[serde(default)]
     pub entries: Option<BTreeSet<NodeName>>,
-    /// At an exit: whether the game server is told the player's address, by a header of the PROXY
-    /// protocol, version 2. Only for servers that expect it of this host.
-    #[serde(default)]
-    pub proxy_header: bool,
+    /// At an exit: how the game server is told the player's address, by headers of the PROXY protocol;
+    /// `true`, `false` or an object. Only for servers that expect them of this host.
+    #[serde(default, with = "server_header")]
+    pub proxy_header: Option<FileHeader>,
 }
 
 /// How a game's packets live through trouble.
@@ -292,7 +294,7 @@ impl FileGame {
                     .entries
                     .as_ref()
                     .map(|entries| entries.iter().map(|entry| entry.0).collect()),
-                has_proxy_header: self.proxy_header,
+                header: self.proxy_header.as_ref().map(FileHeader::header),
             }),
         }
     }

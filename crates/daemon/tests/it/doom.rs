@@ -98,7 +98,7 @@ fn carry(sandbox: &mut Sandbox, entry: SocketAddr, server: SocketAddr) {
         exits: Vec::new(),
         server: None,
         entries: None,
-        proxy_header: false,
+        proxy_header: None,
     };
     sandbox.config_mut(ENTRY).unwrap().games = vec![FileGame {
         listen: vec![entry],

@@ -159,7 +159,7 @@ fn faults_are_one_sentence_and_an_exit_status() {
         exits: vec![NodeName(wire::NodeId([1; 32]))],
         server: None,
         entries: None,
-        proxy_header: false,
+        proxy_header: None,
     }];
     assert_sentence(&scene.run(), 4, &words);
     scene.config.games[0].listen = vec!["127.0.0.1:0".parse().unwrap()];

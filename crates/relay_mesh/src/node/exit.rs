@@ -1,13 +1,13 @@
 //! The exit's side: one upstream socket for each flow.
 
 use core::net::SocketAddr;
-use core::time::Duration;
 
 use crypto::Provider;
 use wire::{Instant, NodeId};
 
 use super::asking::Asking;
 use super::flow_table::{Early, Flow, Owner, Side};
+use super::telling::Told;
 use super::{Node, Pending};
 use crate::event::{Command, Event, Outcome};
 use crate::exchange::Exchange;
@@ -17,11 +17,6 @@ use crate::leg::Leg;
 use crate::link::LinkId;
 use crate::link_state::Roles;
 use crate::pieces::Joiner;
-use crate::proxy_header;
-
-/// Silence after which a server may have forgotten whom a flow is for: `udp_proto`'s sessions are never
-/// silent for so long.
-const SERVER_SILENCE: Duration = Duration::from_secs(2);
 
 impl<P: Provider> Node<P> {
     /// Takes an entry's wish for a flow.
@@ -93,26 +88,28 @@ impl<P: Provider> Node<P> {
                 socket: Some(socket),
                 exchange,
                 answered_at,
+                serial,
             } => {
-                let is_heard =
-                    answered_at.is_some_and(|at| self.now.saturating_since(at) <= SERVER_SILENCE);
+                let silence = answered_at.map(|at| self.now.saturating_since(at));
                 let leg = Leg {
                     socket: *socket,
                     address: *server,
                 };
-                let (game, player) = (flow.game, flow.player);
+                let game = flow.game;
+                let told = Told {
+                    player: flow.player,
+                    entry: flow.far,
+                    serial: *serial,
+                };
                 if exchange.on_request() {
                     self.on_proved(index);
                 }
                 let game = self.config.games.get(game);
                 let exit = game.and_then(|game| game.exit.as_ref());
-                // What a player makes look like a header must not be the first that his server reads.
-                let is_told = !is_heard || proxy_header::is_like(datagram);
-                if is_told && exit.is_some_and(|exit| exit.has_proxy_header) {
-                    let wrapped = proxy_header::wrap(player, leg.address, datagram);
-                    self.push_out((leg, None), &wrapped);
-                } else {
-                    self.push_out((leg, None), datagram);
+                let header = exit.and_then(|exit| exit.header);
+                match header.filter(|header| header.is_due(silence, datagram)) {
+                    Some(header) => self.push_told(leg, (header, told), datagram),
+                    None => self.push_out((leg, None), datagram),
                 }
             }
             Side::Exit { socket: None, .. } => {
@@ -190,6 +187,7 @@ impl<P: Provider> Node<P> {
                 socket: None,
                 exchange: Exchange::NEW,
                 answered_at: None,
+                serial: self.next_command,
             },
             outward: Early::default(),
             inward: Early::default(),

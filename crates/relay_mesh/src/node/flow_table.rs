@@ -103,6 +103,8 @@ pub(super) enum Side {
         exchange: Exchange,
         /// When the server last said something.
         answered_at: Option<Instant>,
+        /// Names the flow in this run of the node: the number of the command that opens its socket.
+        serial: u64,
     },
 }
 

@@ -180,7 +180,7 @@ fn with_second_game(config: &mut Config, index: usize, exits: Vec<NodeId>, servi
         exit: serving.contains(&index).then(|| ExitGame {
             server: crate::harness::server(),
             entries: None,
-            has_proxy_header: false,
+            header: None,
         }),
     });
 }

@@ -4,6 +4,7 @@ use core::net::SocketAddr;
 use std::collections::BTreeMap;
 
 use netsim::Outbox;
+use relay_mesh::proxy_header::{LEN_USUAL, read_datagram};
 use wire::{Arrival, Instant};
 
 /// Answers every datagram.
@@ -13,6 +14,8 @@ pub(crate) struct EchoServer {
     pub(crate) sources: BTreeMap<SocketAddr, u64>,
     /// Copies of each answer.
     pub(crate) copies: usize,
+    /// Whether it knows of the PROXY protocol, and answers what stands behind a header.
+    pub(crate) takes_headers: bool,
 }
 
 impl netsim::Node for EchoServer {
@@ -24,8 +27,13 @@ impl netsim::Node for EchoServer {
         datagram: &mut [u8],
     ) {
         *self.sources.entry(arrival.peer).or_default() += 1;
+        let header = self.takes_headers.then(|| {
+            let header = read_datagram(datagram, LEN_USUAL).expect("a header, or none");
+            header.map_or(0, |header| header.len)
+        });
+        let said = &datagram[header.unwrap_or(0)..];
         for _ in 0..=self.copies {
-            self.waiting.push((arrival.peer, datagram.to_vec()));
+            self.waiting.push((arrival.peer, said.to_vec()));
         }
     }
 

@@ -95,7 +95,7 @@ fn the_death_of_an_exit_gives_no_relay_a_bad_name() {
                 game.exit = Some(relay_mesh::ExitGame {
                     server: crate::harness::server(),
                     entries: None,
-                    has_proxy_header: false,
+                    header: None,
                 });
             }
             if let Some(entry) = &mut game.entry {

@@ -155,7 +155,7 @@ fn a_crowded_prefix_at_an_entry_ends_no_flow_of_another_entry() {
             exit: (index == RELAY).then(|| ExitGame {
                 server: server(),
                 entries: None,
-                has_proxy_header: false,
+                header: None,
             }),
         });
         if index == EXIT || index == RELAY {

@@ -113,6 +113,10 @@ pub(crate) fn server() -> SocketAddr {
     address(SERVER)
 }
 
+pub(crate) fn player_address() -> SocketAddr {
+    address(PLAYER)
+}
+
 pub(crate) fn game() -> SocketAddr {
     address(GAME)
 }
@@ -349,7 +353,7 @@ fn configure((index, role): (usize, Role), (ids, adjust): (&[NodeId], Adjust)) -
         exit: (index == EXIT).then(|| ExitGame {
             server: address(SERVER),
             entries: (!role.is_entry_listed).then(BTreeSet::new),
-            has_proxy_header: false,
+            header: None,
         }),
     }];
     adjust(index, &mut config, ids);

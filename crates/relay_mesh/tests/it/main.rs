@@ -21,5 +21,7 @@ mod missing;
 mod play;
 mod player;
 mod process;
+mod proxy_header;
 mod spread;
+mod told;
 mod world;

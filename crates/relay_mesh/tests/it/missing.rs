@@ -35,7 +35,7 @@ fn an_exit_on_the_entry_s_own_node_is_no_exit() {
                 game.exit = Some(ExitGame {
                     server: server(),
                     entries: None,
-                    has_proxy_header: false,
+                    header: None,
                 });
                 game.entry.as_mut().unwrap().exits = vec![ids[ENTRY]];
             }

@@ -116,7 +116,7 @@ fn config(
         exit: (plan.duty(number) == Duty::Exit).then_some(ExitGame {
             server,
             entries: None,
-            has_proxy_header: false,
+            header: None,
         }),
     };
     config.games = vec![

@@ -3,6 +3,8 @@
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 
+use relay_mesh::proxy_header::Version;
+
 use super::{FileConfig, FileGame, FileRole};
 
 impl FileConfig {
@@ -60,9 +62,15 @@ impl FileConfig {
         } else if game.entries.is_some() && game.server.is_none() {
             Some("has \"entries\" without \"server\"")
         } else {
-            None
+            header_fault(game)
         }
     }
+}
+
+fn header_fault(game: &FileGame) -> Option<&'static str> {
+    let header = game.proxy_header.as_ref()?;
+    (header.version.0 == Version::One)
+        .then_some("is of datagrams, which version 1 of \"proxy_header\" knows nothing of")
 }
 
 /// Whether no packet can be meant for `address`.

@@ -1,5 +1,8 @@
 use std::net::Ipv4Addr;
 
+use relay_mesh::ServerHeader;
+use relay_mesh::proxy_header::Version;
+
 use super::*;
 use crate::relay::sandbox::Sandbox;
 
@@ -69,7 +72,7 @@ fn assert_games(games: &[Game], two: NodeName) {
     let exit = ExitGame {
         server: "127.0.0.1:10".parse().unwrap(),
         entries: Some([two.0].into()),
-        has_proxy_header: true,
+        header: Some(ServerHeader::default()),
     };
     let [a, b] = games else {
         panic!("two games");
@@ -124,7 +127,7 @@ fn doom() -> FileGame {
         exits: vec![NodeName(NodeId([1; 32]))],
         server: None,
         entries: None,
-        proxy_header: false,
+        proxy_header: None,
     }
 }
 
@@ -193,6 +196,15 @@ fn a_game_that_cannot_work_is_refused_in_one_sentence() {
         (
             with(|game| game.entries = Some(BTreeSet::new())),
             "game \"doom\" has \"entries\" without \"server\"",
+        ),
+        (
+            with(|game| {
+                game.proxy_header = Some(FileHeader {
+                    version: FileVersion(Version::One),
+                    ..FileHeader::default()
+                });
+            }),
+            "game \"doom\" is of datagrams, which version 1 of \"proxy_header\" knows nothing of",
         ),
     ]);
 }

@@ -227,7 +227,7 @@ fn junk_at_the_ports_for_players_and_servers_is_counted_by_reason() {
         exits: vec![exit],
         server: None,
         entries: None,
-        proxy_header: false,
+        proxy_header: None,
     };
     sandbox.config_mut(1).unwrap().games = vec![FileGame {
         listen: Vec::new(),

@@ -1,0 +1,125 @@
+//! What an exit tells a game server of the player behind a flow.
+
+use core::net::SocketAddr;
+use core::time::Duration;
+
+use crypto::Provider;
+use wire::NodeId;
+
+use super::Node;
+use crate::leg::Leg;
+use crate::link::LinkId;
+use crate::link_state::ShortId;
+use crate::proxy_header::{Ends, Subject, Tlv, TlvKind, Transport, is_like, write_block};
+use crate::server_header::{HeaderExtras, HeaderTiming, ServerHeader};
+
+/// Of whom the server is told.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Told {
+    /// The player, as the entry sees him.
+    pub(super) player: SocketAddr,
+    /// The node that sent him here.
+    pub(super) entry: LinkId,
+    /// The flow among all of this run of the node.
+    pub(super) serial: u64,
+}
+
+impl ServerHeader {
+    /// Returns whether `datagram` begins with a header, where the server has been silent for so long, or was
+    /// never heard.
+    pub(super) fn is_due(self, silence: Option<Duration>, datagram: &[u8]) -> bool {
+        match self.timing {
+            HeaderTiming::Each => true,
+            // What a player makes look like a header must not be the first that his server reads.
+            HeaderTiming::First => {
+                silence.is_none_or(|silence| silence > SERVER_SILENCE) || is_like(datagram)
+            }
+        }
+    }
+}
+
+impl<P: Provider> Node<P> {
+    /// Queues a datagram to a server, behind a header that says whom it is from.
+    pub(super) fn push_told(
+        &mut self,
+        leg: Leg,
+        (header, told): (ServerHeader, Told),
+        datagram: &[u8],
+    ) {
+        let subject = Subject::Flow(Ends {
+            transport: Transport::Datagram,
+            source: told.player,
+            destination: leg.address,
+        });
+        let run = self.config.instance.0.to_be_bytes();
+        let session = [run, told.serial.to_be_bytes()];
+        let mut nodes = [0; NODES_MAX * NODE_LEN];
+        let mut tlvs = [Tlv {
+            kind: TlvKind::NOOP,
+            value: &[],
+        }; 2];
+        let mut count: usize = 0;
+        let mut add = |kind, value| {
+            if let Some(place) = tlvs.get_mut(count) {
+                *place = Tlv { kind, value };
+                count = count.saturating_add(1);
+            }
+        };
+        if header.extras.contains(HeaderExtras::SESSION_ID) {
+            add(TlvKind::SESSION_ID, session.as_flattened());
+        }
+        if header.extras.contains(HeaderExtras::NODES) {
+            add(
+                TlvKind::NODES,
+                self.nodes_on_the_way(told.entry, &mut nodes),
+            );
+        }
+        let tlvs = tlvs.get(..count).unwrap_or_default();
+        let outbox = &mut self.plane.outbox;
+        let is_queued = !outbox.is_full()
+            && outbox
+                .push((leg, None), |out| {
+                    write_block(&subject, tlvs, header.extras.checksum(), out)?;
+                    out.extend_from_slice(datagram);
+                    Ok::<_, crate::proxy_header::WriteError>(())
+                })
+                .is_ok();
+        let counter = if is_queued {
+            &mut self.stats.delivered
+        } else {
+            &mut self.stats.outbox_full
+        };
+        *counter = counter.saturating_add(1);
+    }
+
+    /// Writes the nodes between a player and this exit into `place`, his entry first.
+    fn nodes_on_the_way<'a>(
+        &self,
+        entry: LinkId,
+        place: &'a mut [u8; NODES_MAX * NODE_LEN],
+    ) -> &'a [u8] {
+        let course = self.courses.get(&entry);
+        let path = course.and_then(|course| course.path(course.current?));
+        let relays: &[NodeId] = path.map_or(&[], |path| &path.path.relays);
+        let first = self.peers.get(entry).map(|peer| peer.node);
+        // Our way leads from here to there.
+        let nodes = first
+            .into_iter()
+            .chain(relays.iter().rev().copied().take(NODES_MAX - 2))
+            .chain([self.own]);
+        let mut len: usize = 0;
+        for (place, node) in place.chunks_exact_mut(NODE_LEN).zip(nodes) {
+            place.copy_from_slice(&ShortId::from(node).0);
+            len = len.saturating_add(NODE_LEN);
+        }
+        place.get(..len).unwrap_or_default()
+    }
+}
+
+/// Silence after which a server may have forgotten whom a flow is for: `udp_proto`'s sessions are never
+/// silent for so long.
+const SERVER_SILENCE: Duration = Duration::from_secs(2);
+/// Entry, three relays, exit.
+const NODES_MAX: usize = 5;
+/// Of each the first bytes of its id.
+const NODE_LEN: usize = 8;

@@ -1,0 +1,142 @@
+//! Version 1: a line of text.
+
+#![warn(clippy::arithmetic_side_effects)]
+
+use core::fmt::{self, Write as _};
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use core::str;
+
+use super::bad::BadHeader;
+use super::header::{Ends, Header, Pair, Subject, Transport, Version};
+use super::read::{Found, is_start};
+use super::tlv::Tlvs;
+use super::write::WriteError;
+
+/// Longest line, its end included; the specification, section 2.1.
+pub const LINE_MAX: usize = 107;
+/// What every line begins with.
+pub(super) const NAME: &[u8] = b"PROXY";
+/// `PROXY UNKNOWN` and the end of the line.
+const LINE_MIN: usize = 15;
+/// How lines begin.
+const TCP4: &[u8] = b"PROXY TCP4 ";
+const TCP6: &[u8] = b"PROXY TCP6 ";
+const UNKNOWN: &[u8] = b"PROXY UNKNOWN";
+/// How they end.
+const END: &[u8] = b"\r\n";
+
+/// Reads a line from bytes that begin with [`NAME`], or are the start of it.
+pub(super) fn read(bytes: &[u8], len_max: usize) -> Result<Found<'_>, BadHeader> {
+    let len_max = len_max.min(LINE_MAX);
+    let window = bytes.get(..len_max).unwrap_or(bytes);
+    // The end must be there before an address is looked at, section 2.1; what no line begins with is
+    // refused at once.
+    let is_line = [TCP4, TCP6, UNKNOWN]
+        .iter()
+        .any(|start| is_start(window, start));
+    if !is_line {
+        return Err(BadHeader::Line);
+    }
+    if let Some(end) = window.windows(END.len()).position(|end| end == END) {
+        return Ok(Found::Header(Header {
+            version: Version::One,
+            subject: subject(window.get(..end).unwrap_or_default())?,
+            tlvs: Tlvs::NONE,
+            len: end.saturating_add(END.len()),
+        }));
+    }
+    let missing = if window.ends_with(b"\r") { 1 } else { 2 };
+    let needed = window.len().saturating_add(missing).max(LINE_MIN);
+    if needed > len_max {
+        return Err(BadHeader::TooLong);
+    }
+    Ok(Found::Partial { needed })
+}
+
+/// Reads a line without its end.
+fn subject(line: &[u8]) -> Result<Subject, BadHeader> {
+    if let Some(rest) = line.strip_prefix(UNKNOWN) {
+        // Whatever follows is to be ignored.
+        return match rest {
+            [] | [b' ', ..] => Ok(Subject::Unnamed),
+            _ => Err(BadHeader::Line),
+        };
+    }
+    let ends = if let Some(rest) = line.strip_prefix(TCP4) {
+        ends::<Ipv4Addr>(rest)
+    } else {
+        line.strip_prefix(TCP6).and_then(ends::<Ipv6Addr>)
+    };
+    ends.map(Subject::Flow).ok_or(BadHeader::Line)
+}
+
+/// Reads two addresses and two ports with one space between each.
+fn ends<A: str::FromStr + Into<IpAddr>>(fields: &[u8]) -> Option<Ends> {
+    let mut fields = str::from_utf8(fields).ok()?.split(' ');
+    // The standard library's parsers take no zero in front of a decimal, and no zone behind an address.
+    let mut address = || fields.next()?.parse::<A>().ok().map(Into::into);
+    let addresses = [address()?, address()?];
+    let ports = [port(fields.next()?)?, port(fields.next()?)?];
+    let is_end = fields.next().is_none();
+    is_end.then(|| Ends::new(Transport::Stream, addresses, ports))
+}
+
+/// Reads a port: digits, without a zero in front.
+fn port(text: &str) -> Option<u16> {
+    let is_number = text.bytes().all(|byte| byte.is_ascii_digit());
+    let has_zero = text.len() > 1 && text.starts_with('0');
+    (is_number && !has_zero).then(|| text.parse().ok())?
+}
+
+/// Appends a header of version 1 to `out`: at most 104 bytes.
+///
+/// Where one address is of IPv4 and the other is not, the first is written as an IPv6 one that it is mapped
+/// into, in hexadecimal groups as section 2.1 of the specification has them.
+///
+/// # Errors
+///
+/// [`WriteError::Datagrams`] where `ends` are not those of a stream; nothing is appended then.
+pub fn write_line(ends: &Ends, out: &mut Vec<u8>) -> Result<(), WriteError> {
+    if ends.transport != Transport::Stream {
+        return Err(WriteError::Datagrams);
+    }
+    let mut text = Text(out);
+    let [source_port, destination_port] = ends.ports();
+    let written = match ends.pair() {
+        Pair::V4([source, destination]) => write!(text, "PROXY TCP4 {source} {destination}"),
+        Pair::V6([source, destination]) => {
+            let [source, destination] = [source, destination].map(Groups);
+            write!(text, "PROXY TCP6 {source} {destination}")
+        }
+    };
+    // A vector takes all.
+    written
+        .and_then(|()| write!(text, " {source_port} {destination_port}\r\n"))
+        .unwrap_or_default();
+    Ok(())
+}
+
+/// An IPv6 address in hexadecimal groups alone.
+struct Groups(Ipv6Addr);
+
+impl fmt::Display for Groups {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0.to_ipv4_mapped() {
+            Some(ip) => {
+                let bits = ip.to_bits();
+                write!(f, "::ffff:{:x}:{:x}", bits >> 16, bits & 0xFFFF)
+            }
+            None => self.0.fmt(f),
+        }
+    }
+}
+
+/// A vector as a place for text.
+struct Text<'a>(&'a mut Vec<u8>);
+
+impl fmt::Write for Text<'_> {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        self.0.extend_from_slice(text.as_bytes());
+        Ok(())
+    }
+}
