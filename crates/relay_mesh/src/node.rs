@@ -2,6 +2,7 @@
 
 mod asking;
 mod barred;
+mod config_news;
 mod control;
 mod course;
 mod courses;
@@ -9,6 +10,7 @@ mod entry;
 mod exit;
 mod flow_table;
 mod flows;
+mod games;
 mod links;
 mod paths;
 mod peers;
@@ -40,6 +42,7 @@ use crate::measure::LinkReport;
 use crate::ration::ReplyRation;
 use crate::routes::Graph;
 use crate::stats::{FrameStats, NodeStats};
+use config_news::ConfigNews;
 use course::Course;
 use entry::Ports;
 use flow_table::FlowTable;
@@ -75,6 +78,8 @@ pub struct Node<P: Provider> {
     flows: FlowTable<P::Aead>,
     ports: Ports,
     ration: ReplyRation,
+    /// What neighbours are told of signed documents, and tell.
+    config_news: ConfigNews,
     /// Flows that players may open.
     newcomers: TokenBucket,
     commands: VecDeque<(CommandId, Command)>,
@@ -169,6 +174,7 @@ impl<P: Provider> Node<P> {
             flows: FlowTable::new((config.flows_max, config.unproved_max), &mut generator),
             ports: Ports::new(&config, now),
             ration: ReplyRation::default(),
+            config_news: ConfigNews::default(),
             newcomers: TokenBucket::new(config.open_rate, config.open_rate.saturating_mul(4), now),
             exit_costs: BTreeMap::new(),
             commands: VecDeque::new(),
@@ -191,6 +197,7 @@ impl<P: Provider> Node<P> {
             config,
         };
         node.meet_bootstrap(now);
+        node.apply_document(now);
         Ok(node)
     }
 
@@ -379,6 +386,7 @@ impl<P: Provider> Node<P> {
         self.dial_due(now);
         self.publish(now);
         self.open_ports(now);
+        self.tend_config(now);
         if self.beats.is_multiple_of(10) {
             self.table.expire(now);
             self.learn_peers(now);

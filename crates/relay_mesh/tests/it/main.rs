@@ -21,5 +21,6 @@ mod missing;
 mod play;
 mod player;
 mod process;
+mod signed;
 mod spread;
 mod world;
