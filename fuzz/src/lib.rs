@@ -23,6 +23,7 @@ pub mod lockstep_server;
 pub mod lockstep_state;
 pub mod matchmaker_calls;
 pub mod matchmaker_record;
+pub mod mesh_config;
 pub mod mesh_frame;
 pub mod mesh_message;
 pub mod proxy_header;
@@ -77,6 +78,9 @@ pub const FUNCTIONS: &[(&str, Function)] = &[
     ("mesh_node_record", mesh_message::node_record),
     ("mesh_link_record", mesh_message::link_record),
     ("proxy_header", proxy_header::header),
+    ("signed_config", mesh_config::offered),
+    ("signed_config_text", mesh_config::text),
+    ("signed_config_message", mesh_config::message),
     ("snapshot_chunk", snapshot_chunk::script),
     ("tcp_record", tcp_record::stream),
     ("udp_hello", udp_handshake::hello),

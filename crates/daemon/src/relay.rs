@@ -14,7 +14,6 @@ pub mod sandbox;
 pub use file::{
     BootstrapNode, ConfigError, FileConfig, FileGame, FileLimits, FileLink, FileMode, FileRole,
 };
-pub use file::{FileExtra, FileHeader, FileTiming, FileVersion};
 pub use file::{Member, NodeName};
 pub use news::{News, Order, RouteCauseName};
 pub use process::{RunError, main, run};

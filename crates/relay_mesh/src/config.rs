@@ -1,7 +1,7 @@
 //! Configuration of a node.
 
 use core::fmt;
-use core::net::SocketAddr;
+use core::net::{IpAddr, SocketAddr};
 use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,6 +14,7 @@ use crate::cost::CostModel;
 use crate::link_state::{Profile, Roles};
 use crate::proxy_header::Version;
 use crate::server_header::ServerHeader;
+use crate::signed_config::Holder;
 
 /// What one node is and allows.
 #[derive(Debug)]
@@ -35,6 +36,9 @@ pub struct Config {
     pub members: Option<BTreeMap<NodeId, Roles>>,
     /// Games carried.
     pub games: Vec<Game>,
+    /// What the super-admin signed, or who may sign the first of it; `None` leaves games and members to
+    /// this configuration. Games and members of a document take the place of these.
+    pub signed: Option<Signed>,
     /// How routes are priced.
     pub cost: CostModel,
     /// When routes are left.
@@ -90,6 +94,7 @@ impl Config {
             profile: Profile::default(),
             members: None,
             games: Vec::new(),
+            signed: None,
             cost: CostModel::default(),
             choice: ChoiceConfig::default(),
             links_max: 64,
@@ -107,6 +112,15 @@ impl Config {
             events_max: 4_096,
         }
     }
+}
+
+/// A node's side of signed configuration.
+#[derive(Clone, Debug)]
+pub struct Signed {
+    /// The document in force, as restored, or the keys that judge the first.
+    pub holder: Holder,
+    /// Addresses of this host that a document's ports are opened on, at an entry.
+    pub listen: Vec<IpAddr>,
 }
 
 /// A game that the mesh carries.

@@ -7,6 +7,7 @@ use wire::{Effect, NodeId};
 use crate::flow_message::FlowEnd;
 use crate::leg::SocketId;
 use crate::routes::Path;
+use crate::signed_config::{Accepted, LeftOut, Refused};
 
 /// News of a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -73,6 +74,28 @@ pub enum Event {
         game: String,
         /// Where, as configured.
         address: SocketAddr,
+    },
+    /// A signed document came into force: what [`Node::stored_config`](crate::Node::stored_config)
+    /// returns is to be stored, whole or not at all.
+    ConfigAccepted(Accepted),
+    /// A document that a neighbour sent was refused; the neighbour is not asked again for a while.
+    ConfigRefused {
+        /// Who sent it.
+        node: NodeId,
+        /// Why.
+        why: Refused,
+    },
+    /// The time of the document in force is over, and no other came.
+    ConfigEnded {
+        /// Its version.
+        version: u64,
+    },
+    /// A game of the document is not carried by this node.
+    GameLeftOut {
+        /// The game.
+        game: String,
+        /// Why.
+        why: LeftOut,
     },
 }
 

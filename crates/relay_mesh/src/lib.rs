@@ -7,6 +7,7 @@ pub mod link_state;
 pub mod measure;
 pub mod message;
 pub mod routes;
+pub mod signed_config;
 
 mod config;
 mod data_plane;
@@ -34,7 +35,7 @@ mod server_header;
 mod stats;
 mod view;
 
-pub use config::{Config, EntryGame, ExitGame, Game, Mode, NewError};
+pub use config::{Config, EntryGame, ExitGame, Game, Mode, NewError, Signed};
 pub use event::{Command, Event, Outcome, RouteCause};
 pub use flow_key::FlowId;
 pub use flow_message::FlowEnd;

@@ -12,7 +12,8 @@
 //! | 0x05 | request | count 2 (≤ 64), count × short id 8, ascending |
 //!
 //! A request is answered with the node record and then the link record of each origin named.
-//! [`code`] lists what is reserved besides.
+//! [`ConfigMessage`](crate::signed_config::ConfigMessage) is of this channel too; [`code`] lists what
+//! is reserved besides.
 
 #![warn(clippy::arithmetic_side_effects)]
 
@@ -50,11 +51,11 @@ pub mod code {
     pub const ROUTE_REPLY: u8 = 0x21;
     /// Reserved for route set-up: gives labels back.
     pub const ROUTE_RELEASE: u8 = 0x22;
-    /// Reserved: versions of signed configuration held.
+    /// Which version of the signed configuration a node holds.
     pub const CONFIG_VERSION: u8 = 0x30;
-    /// Reserved: asks for a configuration.
+    /// Asks for a piece of it.
     pub const CONFIG_REQUEST: u8 = 0x31;
-    /// Reserved: a signed configuration.
+    /// A piece of it.
     pub const CONFIG: u8 = 0x32;
     /// A probe; unreliable channel.
     pub const PROBE: u8 = 0x80;

@@ -2,6 +2,7 @@
 
 mod asking;
 mod barred;
+mod config_news;
 mod control;
 mod course;
 mod courses;
@@ -9,6 +10,7 @@ mod entry;
 mod exit;
 mod flow_table;
 mod flows;
+mod games;
 mod links;
 mod paths;
 mod peers;
@@ -27,13 +29,11 @@ use udp_proto::{ChannelId, Endpoint};
 use wire::{Arrival, CommandId, Generator, Instant, Machine, NodeId, Seed, Transmit, UnixTime};
 
 use crate::choice::{Penalties, PenaltyConfig};
-use crate::config::{Config, Game, NewError};
+use crate::config::{Config, NewError};
 use crate::cost::Cost;
 use crate::data_plane::DataPlane;
 use crate::event::{Command, Event, Outcome};
-use crate::flow_message::GAME_NAME_MAX;
 use crate::hop::HopHeader;
-use crate::label::LabelLimits;
 use crate::leg::{Leg, SocketId};
 use crate::link::LinkId;
 use crate::link_state::{LinkStateTable, Publisher};
@@ -41,11 +41,12 @@ use crate::measure::LinkReport;
 use crate::ration::ReplyRation;
 use crate::routes::Graph;
 use crate::stats::{FrameStats, NodeStats};
+use config_news::ConfigNews;
 use course::Course;
 use entry::Ports;
 use flow_table::FlowTable;
 use peers::Peers;
-use start::{endpoint, network_of, table};
+use start::{check, endpoint, label_limits, network_of, table};
 
 /// A node of the mesh; a [`wire::Machine`] that speaks to [`Leg`]s.
 ///
@@ -76,6 +77,8 @@ pub struct Node<P: Provider> {
     flows: FlowTable<P::Aead>,
     ports: Ports,
     ration: ReplyRation,
+    /// What neighbours are told of signed documents, and tell.
+    config_news: ConfigNews,
     /// Flows that players may open.
     newcomers: TokenBucket,
     commands: VecDeque<(CommandId, Command)>,
@@ -126,16 +129,7 @@ impl<P: Provider> Node<P> {
         mut provider: P,
         now: Instant,
     ) -> Result<Self, NewError> {
-        if config
-            .games
-            .iter()
-            .any(|game| game.name.len() > GAME_NAME_MAX)
-        {
-            return Err(NewError::GameName);
-        }
-        if config.games.iter().any(Game::has_line_for_datagrams) {
-            return Err(NewError::HeaderVersion);
-        }
+        check(&config)?;
         let own = identity.node_id();
         let public = *identity.public_key();
         let mut seed = [0; 32];
@@ -152,16 +146,7 @@ impl<P: Provider> Node<P> {
         let mut node = Self {
             own,
             endpoint,
-            plane: DataPlane::new(
-                LabelLimits {
-                    labels_max: config.labels_max,
-                    per_owner_max: config.labels_per_peer_max,
-                    rate: config.label_rate,
-                    burst: config.label_rate / 4,
-                    owner_rate: config.owner_rate,
-                },
-                config.outbox_bytes_max,
-            ),
+            plane: DataPlane::new(label_limits(&config), config.outbox_bytes_max),
             peers: Peers::new(config.peers_max, config.request_rate),
             table,
             publisher,
@@ -173,6 +158,7 @@ impl<P: Provider> Node<P> {
             flows: FlowTable::new((config.flows_max, config.unproved_max), &mut generator),
             ports: Ports::new(&config, now),
             ration: ReplyRation::default(),
+            config_news: ConfigNews::default(),
             newcomers: TokenBucket::new(config.open_rate, config.open_rate.saturating_mul(4), now),
             exit_costs: BTreeMap::new(),
             commands: VecDeque::new(),
@@ -195,6 +181,7 @@ impl<P: Provider> Node<P> {
             config,
         };
         node.meet_bootstrap(now);
+        node.apply_document(now);
         Ok(node)
     }
 
@@ -383,6 +370,7 @@ impl<P: Provider> Node<P> {
         self.dial_due(now);
         self.publish(now);
         self.open_ports(now);
+        self.tend_config(now);
         if self.beats.is_multiple_of(10) {
             self.table.expire(now);
             self.learn_peers(now);

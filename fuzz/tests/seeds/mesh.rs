@@ -2,6 +2,7 @@
 
 use core::net::SocketAddr;
 
+use fuzz::mesh_config::{document, envelope};
 use fuzz::mesh_message::{NETWORK, signer};
 use relay_mesh::flow_message::{FlowMessage, FlowRefused};
 use relay_mesh::hop::{HopHeader, HopKind, LabelName, Phase, Piece};
@@ -10,6 +11,7 @@ use relay_mesh::measure::LinkReport;
 use relay_mesh::message::{Message, Request};
 use relay_mesh::path_probe::PathProbe;
 use relay_mesh::route_request::{Bind, Granted, Refused, RequestId, RouteReply, RouteRequest};
+use relay_mesh::signed_config::{ConfigMessage, Piece};
 use relay_mesh::{FlowEnd, FlowId};
 use wire::{Instant, NodeId};
 
@@ -182,4 +184,47 @@ fn records() -> Vec<Input> {
         ("mesh_node_record", "two_neighbours", node.clone()),
         ("mesh_link_record", "leaving", links.clone()),
     ]
+    .into_iter()
+    .chain(configs())
+    .collect()
 }
+
+fn configs() -> Vec<Input> {
+    let message = |message: ConfigMessage<'_>| {
+        let mut out = Vec::new();
+        message.encode(&mut out);
+        out
+    };
+    let piece = Piece::cut(7, &[9; 8_200], 8_192).unwrap();
+    let request = ConfigMessage::Request {
+        version: 7,
+        offset: 8_192,
+    };
+    let text = document(1).into_bytes();
+    vec![
+        ("signed_config", "first", envelope(1)),
+        ("signed_config", "two", [envelope(1), envelope(2)].concat()),
+        ("signed_config_text", "document", text),
+        (
+            "signed_config_text",
+            "seed_games",
+            GAMES_OF_THE_SEED.to_vec(),
+        ),
+        (
+            "signed_config_message",
+            "version",
+            message(ConfigMessage::Version(7)),
+        ),
+        ("signed_config_message", "request", message(request)),
+        (
+            "signed_config_message",
+            "piece",
+            message(ConfigMessage::Piece(piece)),
+        ),
+    ]
+}
+
+/// A game configuration as PureGamer has it.
+const GAMES_OF_THE_SEED: &[u8] = br#"{"games":[{"id":"mc","protocol":"HAProxy","host":"192.0.2.9",
+"port":25565,"listen_port":25565,"entry_node":{"type":"all"},"exit_node":{"type":"black",
+"white_list":[],"black_list":["QmC"]},"speed_test_protocol":"TCP"}],"system":{"listen_host":"::"}}"#;

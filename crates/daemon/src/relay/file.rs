@@ -14,13 +14,13 @@ use std::time::Duration;
 use crypto::{Provider, Ring, Secret32, identity_file};
 use netsim::{Chance, Link, LinkConfig, Loss};
 use relay_mesh::link_state::{Profile, Roles};
+use relay_mesh::signed_config::ProxyRule;
 use relay_mesh::{Bootstrap, Config, EntryGame, ExitGame, Game, Mode};
 use serde::{Deserialize, Serialize};
 use servicer::Rules;
 use wire::{InstanceId, NodeId, Seed};
 
 use super::running::Setup;
-pub use server_header::{FileExtra, FileHeader, FileTiming, FileVersion};
 
 /// What the file holds, as JSON. Paths in it are relative to the file's folder.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -167,7 +167,7 @@ pub struct FileGame {
     /// At an exit: how the game server is told the player's address, by headers of the PROXY protocol;
     /// `true`, `false` or an object. Only for servers that expect them of this host.
     #[serde(default, with = "server_header")]
-    pub proxy_header: Option<FileHeader>,
+    pub proxy_header: Option<ProxyRule>,
 }
 
 /// How a game's packets live through trouble.
@@ -294,7 +294,7 @@ impl FileGame {
                     .entries
                     .as_ref()
                     .map(|entries| entries.iter().map(|entry| entry.0).collect()),
-                header: self.proxy_header.as_ref().map(FileHeader::header),
+                header: self.proxy_header.as_ref().map(ProxyRule::header),
             }),
         }
     }

@@ -4,7 +4,8 @@ use std::net::{SocketAddr, UdpSocket};
 use std::time::Duration;
 
 use daemon::relay::sandbox::{NodeProcess, Sandbox};
-use daemon::relay::{FileGame, FileHeader, FileMode, FileRole, News};
+use daemon::relay::{FileGame, FileMode, FileRole, News};
+use relay_mesh::signed_config::ProxyRule;
 
 use crate::mesh_node::{PATIENCE, tickwire_relay};
 
@@ -34,7 +35,7 @@ fn mesh(sandbox: &mut Sandbox, entry: SocketAddr, server: SocketAddr) -> [NodePr
         exits: Vec::new(),
         server: None,
         entries: None,
-        proxy_header: Some(FileHeader::default()),
+        proxy_header: Some(ProxyRule::default()),
     };
     let exit = sandbox.id(1).unwrap();
     sandbox.config_mut(0).unwrap().games = vec![FileGame {

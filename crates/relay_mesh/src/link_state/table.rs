@@ -9,8 +9,8 @@ use wire::{Instant, NodeId};
 
 use super::verify_budget::VerifyBudget;
 use super::{
-    LinkRecord, Network, NodeRecord, Outcome, Profile, Refusal, Roles, ShortId, TableConfig,
-    TableStats,
+    Admission, LinkRecord, Network, NodeRecord, Outcome, Profile, Refusal, Roles, ShortId,
+    TableConfig, TableStats,
 };
 use crate::measure::LinkReport;
 use crate::message::{Digest, Request};
@@ -84,6 +84,14 @@ impl LinkStateTable {
     /// was signed for neither costs its neighbour two checks.
     pub const fn accept_also(&mut self, network: Network) {
         self.other_network = Some(network);
+    }
+
+    /// Takes records of these origins from now on, and forgets those of others.
+    pub fn set_admission(&mut self, admission: Admission) {
+        let own = self.own;
+        self.entries
+            .retain(|id, _| *id == own || admission.roles(id).is_some());
+        self.config.admission = admission;
     }
 
     /// Takes a node record that neighbour `from` sent.

@@ -26,6 +26,9 @@ impl<P: Provider> Node<P> {
             flow_code::OPEN | flow_code::OPENED | flow_code::CLOSE => {
                 self.on_flow_message(now, link, message);
             }
+            code::CONFIG_VERSION | code::CONFIG_REQUEST | code::CONFIG => {
+                self.on_config_message(now, link, message);
+            }
             _ => match Message::decode(message) {
                 Ok(message) => self.on_control(now, link, message),
                 Err(_) => self.count_malformed(),

@@ -43,6 +43,10 @@ enum PortState {
     /// The driver was asked.
     Opening,
     Open(SocketId),
+    /// The driver was asked, and the game has gone meanwhile.
+    Leaving,
+    /// Of no game any more; its place may be another's.
+    Gone,
 }
 
 impl Ports {
@@ -62,6 +66,59 @@ impl Ports {
             .collect();
         let refused = BTreeMap::new();
         Self { list, refused }
+    }
+
+    /// Has these addresses, and no others, as the ports of `game`; returns the sockets to close.
+    pub(super) fn set(
+        &mut self,
+        now: Instant,
+        game: usize,
+        listen: &[SocketAddr],
+    ) -> Vec<SocketId> {
+        let mut closed = Vec::new();
+        for port in self.list.iter_mut().filter(|port| port.game == game) {
+            if listen.contains(&port.address) {
+                continue;
+            }
+            port.state = match port.state {
+                PortState::Opening | PortState::Leaving => PortState::Leaving,
+                PortState::Closed(_) | PortState::Gone => PortState::Gone,
+                PortState::Open(socket) => {
+                    closed.push(socket);
+                    PortState::Gone
+                }
+            };
+        }
+        for &address in listen {
+            self.add(now, game, address);
+        }
+        self.refused.retain(|(of, _), _| *of != game);
+        closed
+    }
+
+    fn add(&mut self, now: Instant, game: usize, address: SocketAddr) {
+        let is_it = |port: &&mut Port| port.game == game && port.address == address;
+        if let Some(port) = self.list.iter_mut().find(is_it) {
+            match port.state {
+                PortState::Leaving => port.state = PortState::Opening,
+                PortState::Gone => port.state = PortState::Closed(now),
+                PortState::Closed(_) | PortState::Opening | PortState::Open(_) => {}
+            }
+            return;
+        }
+        let port = Port {
+            game,
+            address,
+            state: PortState::Closed(now),
+        };
+        match self
+            .list
+            .iter_mut()
+            .find(|port| port.state == PortState::Gone)
+        {
+            Some(place) => *place = port,
+            None => self.list.push(port),
+        }
     }
 
     /// Takes what an exit said to a new flow of a game.
@@ -119,6 +176,13 @@ impl<P: Provider> Node<P> {
         let Some(port) = self.ports.list.get_mut(index) else {
             return;
         };
+        if matches!(port.state, PortState::Leaving | PortState::Gone) {
+            port.state = PortState::Gone;
+            if let Outcome::Opened(socket) = outcome {
+                self.command(Command::Close { socket }, Pending::Close);
+            }
+            return;
+        }
         let (game, address) = (port.game, port.address);
         let is_open = match outcome {
             Outcome::Opened(socket) => {
@@ -239,6 +303,9 @@ impl<P: Provider> Node<P> {
         if self.ration.is_spent(now, leg.address) {
             return None;
         }
+        if !self.takes_new_flows(now) {
+            return None;
+        }
         let far = self.best_exit(now, game)?;
         if !self.ensure_course(now, far) || !self.newcomers.take(now, 1) {
             return None;
@@ -308,7 +375,7 @@ impl<P: Provider> Node<P> {
     /// The exit of a game that is cheapest to reach, of those that have a session with us and have
     /// not just refused a player of it.
     fn best_exit(&mut self, now: Instant, game: usize) -> Option<LinkId> {
-        let exits = self.config.games.get(game)?.entry.as_ref()?.exits.clone();
+        let exits = self.exits_of(game)?;
         exits
             .into_iter()
             .filter_map(|exit| {

@@ -151,6 +151,9 @@ impl<P: Provider> Node<P> {
     ) -> Result<(), FlowRefused> {
         let node = self.peers.get(link).map(|peer| peer.node);
         let node = node.ok_or(FlowRefused::Policy)?;
+        if !self.takes_new_flows(now) {
+            return Err(FlowRefused::Policy);
+        }
         let (game, server, mode) = self.admit(node, game).ok_or(FlowRefused::Policy)?;
         // A driver that does not answer must not make us remember more and more.
         let is_overdue =
@@ -226,6 +229,9 @@ impl<P: Provider> Node<P> {
             .entries
             .as_ref()
             .is_none_or(|entries| entries.contains(&node));
-        (is_entry && is_listed).then_some((index, exit.server, game.mode))
+        let is_allowed = self.document().is_none_or(|document| {
+            document.may_enter(name, &node) && document.may_exit(name, &self.own)
+        });
+        (is_entry && is_listed && is_allowed).then_some((index, exit.server, game.mode))
     }
 }

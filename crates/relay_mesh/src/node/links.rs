@@ -64,6 +64,7 @@ impl<P: Provider> Node<P> {
             .iter()
             .filter(|(_, peer)| {
                 matches!(peer.contact, Contact::None)
+                    && self.is_member(&peer.node)
                     && peer.next_dial <= now
                     && (!peer.bootstrap.is_empty()
                         || (!peer.learned.is_empty() && self.table.is_live(&peer.node)))
@@ -192,7 +193,8 @@ impl<P: Provider> Node<P> {
         if !self.endpoint.sessions().any(|open| open == session) {
             return;
         }
-        let Some(link) = self.find_place(now, node) else {
+        let place = self.find_place(now, node).filter(|_| self.is_member(&node));
+        let Some(link) = place else {
             self.stats.links_refused = self.stats.links_refused.saturating_add(1);
             self.close(now, session);
             return;
@@ -269,6 +271,7 @@ impl<P: Provider> Node<P> {
             self.send(now, link, RELIABLE, &message);
         }
         self.send_digest(now, link);
+        self.tell_version(now, link);
     }
 
     fn on_size(&mut self, session: SessionId, mtu: Option<Mtu>) {
@@ -297,11 +300,12 @@ impl<P: Provider> Node<P> {
     }
 
     /// Ends all that depended on the session with a neighbour.
-    fn take_down(&mut self, now: Instant, link: LinkId) {
+    pub(super) fn take_down(&mut self, now: Instant, link: LinkId) {
         self.plane.drop_link(now, link);
         if let Some(peer) = self.peers.get(link) {
             let node = peer.node;
             self.tell(Event::LinkDown { node });
+            self.config_news.spread.on_gone(node);
             self.end_course(now, link);
             self.leave_link(now, link, node);
         }
@@ -333,7 +337,7 @@ impl<P: Provider> Node<P> {
         }
     }
 
-    fn close(&mut self, now: Instant, session: SessionId) {
+    pub(super) fn close(&mut self, now: Instant, session: SessionId) {
         let closed = self.endpoint.close(now, session, CloseCode::Shutdown, &[]);
         // One that has ended already needs nothing more.
         closed.unwrap_or_default();

@@ -6,8 +6,32 @@ use crypto::{Identity, Provider, Secret32};
 use udp_proto::{AppId, Endpoint, Listen, ListenError, Mtu};
 use wire::{Instant, NodeId};
 
-use crate::config::{Config, NewError};
+use crate::config::{Config, Game, NewError};
+use crate::flow_message::GAME_NAME_MAX;
+use crate::label::LabelLimits;
 use crate::link_state::{Admission, LinkStateTable, Network, TableConfig};
+
+/// Refuses what a node cannot be.
+pub(super) fn check(config: &Config) -> Result<(), NewError> {
+    let is_long = |game: &Game| game.name.len() > GAME_NAME_MAX;
+    if config.games.iter().any(is_long) {
+        return Err(NewError::GameName);
+    }
+    if config.games.iter().any(Game::has_line_for_datagrams) {
+        return Err(NewError::HeaderVersion);
+    }
+    Ok(())
+}
+
+pub(super) const fn label_limits(config: &Config) -> LabelLimits {
+    LabelLimits {
+        labels_max: config.labels_max,
+        per_owner_max: config.labels_per_peer_max,
+        rate: config.label_rate,
+        burst: config.label_rate / 4,
+        owner_rate: config.owner_rate,
+    }
+}
 
 /// The network's name in records: a hash that tells nothing about the secret.
 pub(super) fn network_of<P: Provider>(provider: &P, secret: &Secret32) -> Network {

@@ -183,7 +183,7 @@ fn labels_per_peer_max_bounds_the_labels_of_one_member() {
             previous: own,
             count,
         };
-        matches!(rig.ask(&reserve), RouteReply::Done(granted) if granted.len() == count.into())
+        matches!(rig.ask(&reserve), RouteReply::Done(granted) if granted.len() == usize::from(count))
     };
     assert!(ask(&mut rig, 64));
     assert!(!ask(&mut rig, 64), "128");

@@ -22,6 +22,7 @@ mod play;
 mod player;
 mod process;
 mod proxy_header;
+mod signed;
 mod spread;
 mod told;
 mod world;

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 
-use relay_mesh::proxy_header::Version;
+use relay_mesh::signed_config::Protocol;
 
 use super::{FileConfig, FileGame, FileRole};
 
@@ -69,7 +69,8 @@ impl FileConfig {
 
 fn header_fault(game: &FileGame) -> Option<&'static str> {
     let header = game.proxy_header.as_ref()?;
-    (header.version.0 == Version::One)
+    header
+        .does_not_go_with(Protocol::Udp)
         .then_some("is of datagrams, which version 1 of \"proxy_header\" knows nothing of")
 }
 

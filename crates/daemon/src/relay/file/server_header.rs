@@ -1,110 +1,21 @@
-//! `"proxy_header"` of a game: what its server is told of whom a flow is for.
+//! `"proxy_header"` of a game: what its server is told of whom a flow is for. `true` stands for what is usual, as
+//! an object of no fields does.
 
-use std::collections::BTreeSet;
 use std::fmt;
 
-use relay_mesh::proxy_header::Version;
-use relay_mesh::{HeaderExtras, HeaderTiming, ServerHeader};
+use relay_mesh::signed_config::ProxyRule;
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// Headers of the PROXY protocol; `true` stands for the default, as an object of no fields does.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct FileHeader {
-    /// Form of the header.
-    #[serde(default)]
-    pub version: FileVersion,
-    /// Before which datagrams it stands.
-    #[serde(default)]
-    pub datagrams: FileTiming,
-    /// What it says besides the addresses.
-    #[serde(default)]
-    pub extras: BTreeSet<FileExtra>,
-}
-
-/// Form of a header, 1 or 2. Games over UDP have 2.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(try_from = "u8", into = "u8")]
-pub struct FileVersion(pub Version);
-
-impl TryFrom<u8> for FileVersion {
-    type Error = &'static str;
-
-    fn try_from(number: u8) -> Result<Self, Self::Error> {
-        match number {
-            1 => Ok(Self(Version::One)),
-            2 => Ok(Self(Version::Two)),
-            _ => Err("the PROXY protocol has versions 1 and 2"),
-        }
-    }
-}
-
-impl From<FileVersion> for u8 {
-    fn from(version: FileVersion) -> Self {
-        match version.0 {
-            Version::One => 1,
-            Version::Two => 2,
-        }
-    }
-}
-
-/// Which of a flow's datagrams begin with a header.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum FileTiming {
-    /// As long as the server has not answered within the last 2 s.
-    #[default]
-    First,
-    /// All.
-    Each,
-}
-
-/// What a header says besides the addresses.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum FileExtra {
-    /// Its checksum.
-    Crc32c,
-    /// The flow's own name.
-    SessionId,
-    /// The nodes on the way.
-    Nodes,
-}
-
-impl FileHeader {
-    /// Makes of it what a node needs.
-    pub(super) fn header(&self) -> ServerHeader {
-        ServerHeader {
-            version: self.version.0,
-            timing: match self.datagrams {
-                FileTiming::First => HeaderTiming::First,
-                FileTiming::Each => HeaderTiming::Each,
-            },
-            extras: self
-                .extras
-                .iter()
-                .fold(HeaderExtras::NONE, |extras, extra| {
-                    extras
-                        | match extra {
-                            FileExtra::Crc32c => HeaderExtras::CHECKSUM,
-                            FileExtra::SessionId => HeaderExtras::SESSION_ID,
-                            FileExtra::Nodes => HeaderExtras::NODES,
-                        }
-                }),
-        }
-    }
-}
-
 /// Writes `true`, `false`, or the object where it says something.
 #[expect(clippy::ref_option, reason = "serde calls it so")]
 pub(super) fn serialize<S: Serializer>(
-    header: &Option<FileHeader>,
+    header: &Option<ProxyRule>,
     serializer: S,
 ) -> Result<S::Ok, S::Error> {
     match header {
-        Some(header) if *header != FileHeader::default() => header.serialize(serializer),
+        Some(header) if *header != ProxyRule::default() => header.serialize(serializer),
         Some(_) => serializer.serialize_bool(true),
         None => serializer.serialize_bool(false),
     }
@@ -113,30 +24,33 @@ pub(super) fn serialize<S: Serializer>(
 /// Reads `true`, `false` or an object.
 pub(super) fn deserialize<'de, D: Deserializer<'de>>(
     deserializer: D,
-) -> Result<Option<FileHeader>, D::Error> {
+) -> Result<Option<ProxyRule>, D::Error> {
     deserializer.deserialize_any(HeaderVisitor)
 }
 
 struct HeaderVisitor;
 
 impl<'de> Visitor<'de> for HeaderVisitor {
-    type Value = Option<FileHeader>;
+    type Value = Option<ProxyRule>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("true, false, or an object with \"version\", \"datagrams\" and \"extras\"")
     }
 
     fn visit_bool<E>(self, is_told: bool) -> Result<Self::Value, E> {
-        Ok(is_told.then(FileHeader::default))
+        Ok(is_told.then(ProxyRule::default))
     }
 
     fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Self::Value, A::Error> {
-        FileHeader::deserialize(MapAccessDeserializer::new(map)).map(Some)
+        ProxyRule::deserialize(MapAccessDeserializer::new(map)).map(Some)
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use relay_mesh::proxy_header::Version;
+    use relay_mesh::{HeaderExtras, HeaderTiming, ServerHeader};
+
     use super::*;
     use crate::relay::FileGame;
 
@@ -149,7 +63,7 @@ mod tests {
 
     fn header(text: &str) -> Option<ServerHeader> {
         let header = game(text).unwrap().proxy_header;
-        header.as_ref().map(FileHeader::header)
+        header.as_ref().map(ProxyRule::header)
     }
 
     #[test]

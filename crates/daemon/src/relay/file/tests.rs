@@ -2,6 +2,7 @@ use std::net::Ipv4Addr;
 
 use relay_mesh::ServerHeader;
 use relay_mesh::proxy_header::Version;
+use relay_mesh::signed_config::ProxyVersion;
 
 use super::*;
 use crate::relay::sandbox::Sandbox;
@@ -199,9 +200,9 @@ fn a_game_that_cannot_work_is_refused_in_one_sentence() {
         ),
         (
             with(|game| {
-                game.proxy_header = Some(FileHeader {
-                    version: FileVersion(Version::One),
-                    ..FileHeader::default()
+                game.proxy_header = Some(ProxyRule {
+                    version: ProxyVersion(Version::One),
+                    ..ProxyRule::default()
                 });
             }),
             "game \"doom\" is of datagrams, which version 1 of \"proxy_header\" knows nothing of",

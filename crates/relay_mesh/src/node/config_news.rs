@@ -1,0 +1,267 @@
+//! Signed configuration: what comes of it, and who is told.
+
+use crypto::Provider;
+use wire::{Instant, NodeId, UnixTime};
+
+use super::flow_table::{Flow, Side};
+use super::{Node, RELIABLE};
+use crate::event::Event;
+use crate::flow_message::FlowEnd;
+use crate::link::LinkId;
+use crate::link_state::{Admission, Roles};
+use crate::signed_config::{
+    AfterEnd, ConfigMessage, Document, HolderStats, Judged, Offered, Piece, Spread, Standing, Taken,
+};
+
+/// What neighbours are told of signed documents, and tell.
+#[derive(Debug, Default)]
+pub(super) struct ConfigNews {
+    /// Fetches newer ones.
+    pub(super) spread: Spread,
+    /// The bundle of the document in force, as neighbours get it.
+    bundle: Vec<u8>,
+    /// The version whose end was told.
+    ended: u64,
+}
+
+impl<P: Provider> Node<P> {
+    /// Takes a signed document of the operator's, or a bundle: an envelope as
+    /// [`Envelope::encode`](crate::signed_config::Envelope::encode) writes it. Once it is in force,
+    /// all neighbours are told.
+    ///
+    /// `None` where the configuration has no place for one, or the wall clock is not known yet.
+    pub fn offer_config(&mut self, now: Instant, bytes: &[u8]) -> Option<Offered> {
+        let now = self.advance(now);
+        let unix = self.unix_at(now)?;
+        let signed = self.config.signed.as_mut()?;
+        let offered = signed.holder.offer(self.endpoint.provider(), unix, bytes);
+        if let Offered::Accepted(accepted) = &offered {
+            self.tell(Event::ConfigAccepted(accepted.clone()));
+            self.apply_document(now);
+            let links: Vec<LinkId> = self.peers.up().map(|(link, _, _)| link).collect();
+            for link in links {
+                self.tell_version(now, link);
+            }
+        }
+        Some(offered)
+    }
+
+    /// Returns the bytes to store: the document in force with its signatures, and the changes of
+    /// keys before it. [`Holder::restore`](crate::signed_config::Holder::restore) checks them again.
+    #[must_use]
+    pub fn stored_config(&self) -> Option<&[u8]> {
+        (!self.config_news.bundle.is_empty()).then_some(&self.config_news.bundle)
+    }
+
+    /// Returns the signed document in force.
+    #[must_use]
+    pub fn document(&self) -> Option<&Document> {
+        self.config.signed.as_ref()?.holder.document()
+    }
+
+    /// Returns what was offered of signed documents, counted.
+    #[must_use]
+    pub fn config_stats(&self) -> Option<&HolderStats> {
+        let signed = self.config.signed.as_ref();
+        signed.map(|signed| signed.holder.stats())
+    }
+
+    pub(super) fn on_config_message(&mut self, now: Instant, link: LinkId, message: &[u8]) {
+        let Some(from) = self.peers.get(link).map(|peer| peer.node) else {
+            return;
+        };
+        match ConfigMessage::decode(message) {
+            Ok(ConfigMessage::Version(version)) => {
+                self.config_news.spread.on_version(now, from, version);
+                self.tend_config(now);
+            }
+            Ok(ConfigMessage::Request { version, offset }) => {
+                self.on_config_request(now, link, version, offset);
+            }
+            Ok(ConfigMessage::Piece(piece)) => self.on_piece(now, (link, from), piece),
+            Err(_) => self.count_malformed(),
+        }
+    }
+
+    /// Says which version is in force here.
+    pub(super) fn tell_version(&mut self, now: Instant, link: LinkId) {
+        let version = self.version();
+        if version > 0 {
+            self.send_config(now, link, &ConfigMessage::Version(version));
+        }
+    }
+
+    /// Asks for what is newer, where that is due, and tells the end of the document's time once.
+    pub(super) fn tend_config(&mut self, now: Instant) {
+        let (Some(unix), true) = (self.unix_at(now), self.config.signed.is_some()) else {
+            return;
+        };
+        let version = self.version();
+        if self.standing(unix) == Standing::Expired && self.config_news.ended != version {
+            self.config_news.ended = version;
+            self.tell(Event::ConfigEnded { version });
+        }
+        if let Some((node, request)) = self.config_news.spread.tend(now, version)
+            && let Some(link) = self.peers.find(&node)
+        {
+            self.send_config(now, link, &request);
+        }
+    }
+
+    /// Whether new flows are let in, as far as the document's time goes.
+    pub(super) fn takes_new_flows(&self, now: Instant) -> bool {
+        let unix = self.unix_at(now);
+        self.document().is_none_or(|document| {
+            let by_time = unix.map(|unix| document.takes_new_flows(unix));
+            by_time.unwrap_or(document.after_end == AfterEnd::Serve)
+        })
+    }
+
+    /// The exits that may be asked for a game: those of the configuration, or all neighbours that the
+    /// document and their own records call one.
+    pub(super) fn exits_of(&self, game: usize) -> Option<Vec<NodeId>> {
+        let game = self.config.games.get(game)?;
+        let named = &game.entry.as_ref()?.exits;
+        let Some(document) = self.document() else {
+            return Some(named.clone());
+        };
+        let is_exit = |node: &NodeId| {
+            let profile = self.table.profile(node);
+            profile.is_some_and(|(_, roles)| roles.contains(Roles::EXIT))
+        };
+        let neighbours = self.peers.up().map(|(_, peer, _)| peer.node);
+        Some(
+            neighbours
+                .filter(|node| document.may_exit(&game.name, node) && is_exit(node))
+                .collect(),
+        )
+    }
+
+    /// Makes the document in force what this node goes by.
+    pub(super) fn apply_document(&mut self, now: Instant) {
+        let Some(signed) = &self.config.signed else {
+            return;
+        };
+        let (Some(document), Some(bundle)) = (signed.holder.document(), signed.holder.stored())
+        else {
+            return;
+        };
+        let (games, left_out) =
+            document.carried((self.own, self.config.profile.roles), &signed.listen);
+        let members = document.members.clone();
+        self.config_news.bundle = bundle;
+        if members != self.config.members {
+            let admission = members.clone().map_or(Admission::Anyone, Admission::Listed);
+            self.table.set_admission(admission);
+            let nodes = members
+                .as_ref()
+                .map(|nodes| nodes.keys().copied().collect());
+            self.endpoint.set_allowed_nodes(nodes);
+            self.config.members = members;
+            self.part_from_strangers(now);
+            self.graph = None;
+        }
+        self.set_games(now, games);
+        self.end_barred_flows(now);
+        for (game, why) in left_out {
+            self.tell(Event::GameLeftOut { game, why });
+        }
+    }
+
+    /// Ends flows whose other end may not carry their game any more.
+    fn end_barred_flows(&mut self, now: Instant) {
+        let Some(document) = self.document() else {
+            return;
+        };
+        let is_barred = |flow: &Flow<P::Aead>| {
+            let far = self.peers.get(flow.far).map(|peer| peer.node);
+            let game = self.config.games.get(flow.game);
+            let (Some(far), Some(game)) = (far, game) else {
+                return true;
+            };
+            let is_allowed = match flow.side {
+                Side::Entry { .. } => document.may_exit(&game.name, &far),
+                Side::Exit { .. } => document.may_enter(&game.name, &far),
+            };
+            !is_allowed
+        };
+        let flows = self.flows.iter().filter(|(_, flow)| is_barred(flow));
+        let flows: Vec<u32> = flows.map(|(index, _)| index).collect();
+        for index in flows {
+            self.close_flow(now, index, FlowEnd::Local);
+        }
+    }
+
+    /// Whether a node may have a session with us.
+    pub(super) fn is_member(&self, node: &NodeId) -> bool {
+        let members = self.config.members.as_ref();
+        members.is_none_or(|members| members.contains_key(node))
+    }
+
+    /// Ends the sessions of nodes that are members no more.
+    fn part_from_strangers(&mut self, now: Instant) {
+        let strangers: Vec<_> = self
+            .peers
+            .up()
+            .filter(|(_, peer, _)| !self.is_member(&peer.node))
+            .map(|(link, _, up)| (link, up.session))
+            .collect();
+        for (link, session) in strangers {
+            self.take_down(now, link);
+            self.close(now, session);
+        }
+    }
+
+    fn on_config_request(&mut self, now: Instant, link: LinkId, version: u64, offset: u32) {
+        if version != self.version() {
+            self.tell_version(now, link);
+            return;
+        }
+        let bundle = core::mem::take(&mut self.config_news.bundle);
+        if let Some(piece) = Piece::cut(version, &bundle, offset) {
+            self.send_config(now, link, &ConfigMessage::Piece(piece));
+        }
+        self.config_news.bundle = bundle;
+    }
+
+    fn on_piece(&mut self, now: Instant, (link, from): (LinkId, NodeId), piece: Piece<'_>) {
+        let bundle = match self.config_news.spread.on_piece(now, from, piece) {
+            Taken::More(request) => {
+                self.send_config(now, link, &request);
+                return;
+            }
+            Taken::Whole(bundle) => bundle,
+            Taken::Dropped => return,
+        };
+        let outcome = match self.offer_config(now, &bundle) {
+            Some(Offered::Accepted(_)) => Judged::Accepted,
+            Some(Offered::Refused(why)) => {
+                self.tell(Event::ConfigRefused { node: from, why });
+                Judged::Refused
+            }
+            Some(Offered::Known) | None => Judged::Refused,
+        };
+        self.config_news.spread.on_judged(now, from, outcome);
+        self.tend_config(now);
+    }
+
+    fn send_config(&mut self, now: Instant, link: LinkId, message: &ConfigMessage<'_>) {
+        let mut bytes = Vec::new();
+        message.encode(&mut bytes);
+        self.send(now, link, RELIABLE, &bytes);
+    }
+
+    fn version(&self) -> u64 {
+        let signed = self.config.signed.as_ref();
+        signed.map_or(0, |signed| signed.holder.version())
+    }
+
+    fn standing(&self, unix: UnixTime) -> Standing {
+        let signed = self.config.signed.as_ref();
+        signed.map_or(Standing::None, |signed| signed.holder.standing(unix))
+    }
+
+    fn unix_at(&self, now: Instant) -> Option<UnixTime> {
+        self.unix.map(|(at, unix)| unix + now.saturating_since(at))
+    }
+}

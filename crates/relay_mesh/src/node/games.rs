@@ -1,0 +1,79 @@
+//! The games of a node, changed while it runs.
+
+use crypto::Provider;
+use wire::Instant;
+
+use super::flow_table::{Flow, Side};
+use super::{Node, Pending};
+use crate::config::Game;
+use crate::event::Command;
+use crate::flow_message::FlowEnd;
+
+impl<P: Provider> Node<P> {
+    /// Carries these games from now on. Those that are as they were keep their ports and flows, and of
+    /// others that stay, ports that are in both. Flows end whose side of their game changed, or is gone.
+    ///
+    /// A game keeps its index, since flows and ports name it by that; the place of one that is gone
+    /// is given to another.
+    pub(super) fn set_games(&mut self, now: Instant, games: Vec<Game>) {
+        let mut coming = games;
+        for index in 0..self.config.games.len() {
+            let Some(old) = self.config.games.get(index) else {
+                continue;
+            };
+            let same = coming.iter().position(|game| game.name == old.name);
+            let new = same.map(|same| coming.swap_remove(same));
+            match new {
+                Some(new) if new == *old => {}
+                Some(new) => self.set_game(now, index, new),
+                None if old == &NO_GAME => {}
+                None => self.set_game(now, index, NO_GAME),
+            }
+        }
+        coming.sort_unstable_by(|one, other| one.name.cmp(&other.name));
+        for game in coming {
+            let free = self.config.games.iter().position(|old| *old == NO_GAME);
+            let index = free.unwrap_or(self.config.games.len());
+            if free.is_none() {
+                self.config.games.push(NO_GAME);
+            }
+            self.set_game(now, index, game);
+        }
+    }
+
+    fn set_game(&mut self, now: Instant, index: usize, new: Game) {
+        let Some(old) = self.config.games.get(index) else {
+            return;
+        };
+        let has_other_mode = old.mode != new.mode;
+        let (entry, exit) = (
+            has_other_mode || old.entry != new.entry,
+            has_other_mode || old.exit != new.exit,
+        );
+        let is_of_it = |flow: &Flow<P::Aead>| match flow.side {
+            Side::Entry { .. } => flow.game == index && entry,
+            Side::Exit { .. } => flow.game == index && exit,
+        };
+        let flows = self.flows.iter().filter(|(_, flow)| is_of_it(flow));
+        let flows: Vec<u32> = flows.map(|(flow, _)| flow).collect();
+        // Before the name is another: the events say whose flows they were.
+        for flow in flows {
+            self.close_flow(now, flow, FlowEnd::Local);
+        }
+        let listen = new.entry.as_ref().map_or(&[][..], |entry| &entry.listen);
+        for socket in self.ports.set(now, index, listen) {
+            self.command(Command::Close { socket }, Pending::Close);
+        }
+        if let Some(game) = self.config.games.get_mut(index) {
+            *game = new;
+        }
+    }
+}
+
+/// A place without a game. No document has a game without a name.
+const NO_GAME: Game = Game {
+    name: String::new(),
+    mode: crate::config::Mode::Shadow,
+    entry: None,
+    exit: None,
+};

@@ -1,0 +1,133 @@
+//! Who may sign, and how many of them have to.
+
+use core::fmt;
+
+use crypto::{PemError, PublicKey};
+
+use super::fault::{DocumentError, Fault, Place};
+use super::text::AdminsText;
+
+/// Public keys of admins, and how many of them a document needs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AdminKeys {
+    /// Ascending, none twice, 1 to 8.
+    keys: Vec<PublicKey>,
+    /// 1 to as many as there are keys.
+    threshold: usize,
+}
+
+impl AdminKeys {
+    /// Most keys.
+    pub const KEYS_MAX: usize = 8;
+
+    /// Takes `keys`, `threshold` of which have to sign.
+    ///
+    /// # Errors
+    ///
+    /// [`AdminKeysError`] for no or more than 8 keys, the same key twice, bytes that are no point of
+    /// P-256, and a threshold of 0 or more than there are keys.
+    pub fn new(
+        keys: impl IntoIterator<Item = PublicKey>,
+        threshold: usize,
+    ) -> Result<Self, AdminKeysError> {
+        let mut sorted: Vec<PublicKey> = keys.into_iter().take(Self::KEYS_MAX + 1).collect();
+        if sorted.is_empty() || sorted.len() > Self::KEYS_MAX {
+            return Err(AdminKeysError::Count);
+        }
+        if sorted.iter().any(|key| PublicKey::parse(&key.0).is_err()) {
+            return Err(AdminKeysError::BadKey);
+        }
+        sorted.sort_unstable();
+        if !sorted.is_sorted_by(|one, next| one < next) {
+            return Err(AdminKeysError::Twice);
+        }
+        if threshold == 0 || threshold > sorted.len() {
+            return Err(AdminKeysError::Threshold);
+        }
+        Ok(Self {
+            keys: sorted,
+            threshold,
+        })
+    }
+
+    /// Returns the keys, ascending.
+    #[must_use]
+    pub fn keys(&self) -> &[PublicKey] {
+        &self.keys
+    }
+
+    /// Returns how many have to sign.
+    #[must_use]
+    pub const fn threshold(&self) -> usize {
+        self.threshold
+    }
+
+    /// Returns whether `key` is one of them.
+    #[must_use]
+    pub fn contains(&self, key: &PublicKey) -> bool {
+        self.keys.binary_search(key).is_ok()
+    }
+
+    pub(super) fn read(text: &AdminsText) -> Result<Self, DocumentError> {
+        let place = Place::of("admins.keys");
+        let count = text.keys.len();
+        if count > Self::KEYS_MAX {
+            let max = Self::KEYS_MAX;
+            return Err(place.fault(Fault::OverLimit { found: count, max }));
+        }
+        let mut keys = Vec::with_capacity(count);
+        for (index, text) in text.keys.iter().enumerate() {
+            let place = Place::item("admins.keys", index);
+            let key = read_key(text).map_err(|_| place.fault(Fault::BadKey))?;
+            if keys.contains(&key) {
+                return Err(place.fault(Fault::Twice));
+            }
+            keys.push(key);
+        }
+        let threshold = usize::try_from(text.threshold).unwrap_or(usize::MAX);
+        Self::new(keys, threshold).map_err(|error| match error {
+            AdminKeysError::Count => place.fault(Fault::Empty),
+            AdminKeysError::Twice => place.fault(Fault::Twice),
+            AdminKeysError::BadKey => place.fault(Fault::BadKey),
+            AdminKeysError::Threshold => Place::of("admins.threshold").fault(Fault::OutOfRange {
+                min: 1,
+                max: u64::try_from(count).unwrap_or(u64::MAX),
+            }),
+        })
+    }
+}
+
+/// Reads a public key: 130 hexadecimal digits, or PEM as openssl writes it.
+pub(super) fn read_key(text: &str) -> Result<PublicKey, PemError> {
+    match text.parse() {
+        Ok(key) => Ok(key),
+        Err(_) => PublicKey::from_pem(text),
+    }
+}
+
+/// Why keys are no set of admins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum AdminKeysError {
+    /// There is none, or there are more than 8.
+    Count,
+    /// A key stands there twice.
+    Twice,
+    /// Bytes are no point of P-256.
+    BadKey,
+    /// The threshold is 0 or more than there are keys.
+    Threshold,
+}
+
+impl fmt::Display for AdminKeysError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Count => "there are no admin keys, or more than 8",
+            Self::Twice => "an admin key stands there twice",
+            Self::BadKey => "an admin key is no point of P-256",
+            Self::Threshold => "the threshold is 0 or more than there are admin keys",
+        })
+    }
+}
+
+impl core::error::Error for AdminKeysError {}

@@ -1,0 +1,49 @@
+//! Envelopes in a row: changes of keys that came before, and the document in force.
+
+#![warn(clippy::arithmetic_side_effects)]
+
+use wire::Reader;
+
+use super::envelope::{ENVELOPE_LEN_MAX, Envelope, EnvelopeError};
+
+/// Reads envelopes that stand one after the other, at least one.
+pub(super) fn read(bytes: &[u8]) -> Result<(Vec<Envelope>, Envelope), EnvelopeError> {
+    let mut reader = Reader::new(bytes);
+    let mut links = Vec::new();
+    let mut last = Envelope::read(&mut reader)?;
+    while !reader.is_empty() {
+        if links.len() >= LINKS_MAX {
+            return Err(EnvelopeError::TooMany);
+        }
+        links.push(core::mem::replace(&mut last, Envelope::read(&mut reader)?));
+    }
+    Ok((links, last))
+}
+
+/// Writes envelopes one after the other; leaves out the oldest links that find no room.
+pub(super) fn write(links: &[Envelope], last: &Envelope) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    last.encode(&mut bytes);
+    let mut room = BUNDLE_LEN_MAX.saturating_sub(bytes.len());
+    let mut written = Vec::new();
+    for link in links.iter().rev().take(LINKS_MAX) {
+        let mut link_bytes = Vec::new();
+        link.encode(&mut link_bytes);
+        let Some(left) = room.checked_sub(link_bytes.len()) else {
+            break;
+        };
+        room = left;
+        written.push(link_bytes);
+    }
+    written.reverse();
+    written.push(bytes);
+    written.concat()
+}
+
+/// Most changes of admin keys that a node keeps to show to others: whoever was away for more of them
+/// needs newer keys in its own file.
+pub const LINKS_MAX: usize = 8;
+/// Longest bundle, in bytes: 1 MiB.
+pub const BUNDLE_LEN_MAX: usize = 1 << 20;
+
+const _: () = assert!(ENVELOPE_LEN_MAX <= BUNDLE_LEN_MAX);

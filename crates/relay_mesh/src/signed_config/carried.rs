@@ -1,0 +1,75 @@
+//! What a document means for one node.
+
+use core::net::{IpAddr, SocketAddr};
+
+use wire::NodeId;
+
+use super::document::Document;
+use super::game_rule::{GameRule, Protocol};
+use super::proxy_rule::ProxyRule;
+use crate::config::{EntryGame, ExitGame, Game};
+use crate::link_state::Roles;
+
+/// Why a node does not carry a game that it may.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum LeftOut {
+    /// It speaks TCP.
+    Tcp,
+}
+
+impl Document {
+    /// Returns the games that `own` may carry in `roles`, opened at an entry on the addresses `listen`,
+    /// and those that it leaves out.
+    ///
+    /// Who stands at the other end is no part of them: that is asked of the document for each flow, so
+    /// that another list ends no flow that it allows too.
+    pub(crate) fn carried(
+        &self,
+        (own, roles): (NodeId, Roles),
+        listen: &[IpAddr],
+    ) -> (Vec<Game>, Vec<(String, LeftOut)>) {
+        let (mut games, mut left_out) = (Vec::new(), Vec::new());
+        for (name, rule) in &self.games {
+            let is_entry = roles.contains(Roles::ENTRY) && self.may_enter(name, &own);
+            let is_exit = roles.contains(Roles::EXIT) && self.may_exit(name, &own);
+            if !is_entry && !is_exit {
+                continue;
+            }
+            match rule.why_left_out() {
+                Some(why) => left_out.push((name.clone(), why)),
+                None => games.push(Game {
+                    name: name.clone(),
+                    mode: rule.mode,
+                    entry: is_entry.then(|| rule.at_entry(listen)),
+                    exit: is_exit.then(|| rule.at_exit()),
+                }),
+            }
+        }
+        (games, left_out)
+    }
+}
+
+impl GameRule {
+    fn why_left_out(&self) -> Option<LeftOut> {
+        (self.protocol == Protocol::Tcp).then_some(LeftOut::Tcp)
+    }
+
+    fn at_entry(&self, listen: &[IpAddr]) -> EntryGame {
+        let ports = self.listen_ports.iter();
+        let listen =
+            ports.flat_map(|&port| listen.iter().map(move |&ip| SocketAddr::new(ip, port)));
+        EntryGame {
+            listen: listen.collect(),
+            exits: Vec::new(),
+        }
+    }
+
+    fn at_exit(&self) -> ExitGame {
+        ExitGame {
+            server: self.server,
+            entries: None,
+            header: self.proxy_header.as_ref().map(ProxyRule::header),
+        }
+    }
+}

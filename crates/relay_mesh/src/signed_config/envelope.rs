@@ -1,0 +1,284 @@
+//! A document's bytes with the signatures over them.
+
+#![warn(clippy::arithmetic_side_effects)]
+
+use core::fmt;
+use std::collections::BTreeMap;
+
+use crypto::{NoEntropy, Provider, PublicKey};
+use wire::{Reader, Truncated, Writer};
+
+use super::admin_keys::AdminKeys;
+use super::document::{DOCUMENT_LEN_MAX, Document};
+use super::fault::DocumentError;
+use super::outcome::Refused;
+
+/// A document as it was signed, and who signed it.
+///
+/// | size | field |
+/// |---|---|
+/// | 8 | `tw1 conf` |
+/// | 1 | signature count (1 to 16) |
+/// | 129 each | public key 65, SEC1 uncompressed; signature 64; ascending by key, none twice |
+/// | 4 | document length (≤ 262,144), big-endian |
+/// | n | document |
+///
+/// The key stands there whole and not by a name of it: so each signature can be checked, and no bit
+/// of an envelope is left that could be another one, while keys change over.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Envelope {
+    document: Vec<u8>,
+    signatures: BTreeMap<PublicKey, [u8; 64]>,
+}
+
+impl Envelope {
+    /// Takes the text of a document, to be signed as it is.
+    ///
+    /// # Errors
+    ///
+    /// [`DocumentError`] where no node would take it.
+    pub fn new(document: Vec<u8>) -> Result<Self, DocumentError> {
+        Document::read(&document)?;
+        Ok(Self {
+            document,
+            signatures: BTreeMap::new(),
+        })
+    }
+
+    /// Adds the signature of the admin who holds `key`, whose public half is `public`; one that it had
+    /// of the same key is replaced.
+    ///
+    /// # Errors
+    ///
+    /// [`SignError`] where there is no randomness, `public` is not `key`'s, or 16 have signed.
+    pub fn sign<P: Provider>(
+        &mut self,
+        provider: &mut P,
+        key: &P::SigningKey,
+        public: PublicKey,
+    ) -> Result<(), SignError> {
+        let is_new = !self.signatures.contains_key(&public);
+        if is_new && self.signatures.len() >= SIGNATURES_MAX {
+            return Err(SignError::Full);
+        }
+        let message = signed(&self.document);
+        let signature = provider.sign(key, &message)?;
+        if !provider.verify(&public, &message, &signature) {
+            return Err(SignError::OtherKey);
+        }
+        self.signatures.insert(public, signature);
+        Ok(())
+    }
+
+    /// Reads an envelope without looking at its signatures or its document.
+    ///
+    /// # Errors
+    ///
+    /// [`EnvelopeError`] names the first rule that `bytes` break.
+    pub fn decode(bytes: &[u8]) -> Result<Self, EnvelopeError> {
+        let mut reader = Reader::new(bytes);
+        let envelope = Self::read(&mut reader)?;
+        if reader.is_empty() {
+            Ok(envelope)
+        } else {
+            Err(EnvelopeError::Trailing)
+        }
+    }
+
+    /// Reads an envelope that others may follow.
+    pub(super) fn read(reader: &mut Reader<'_>) -> Result<Self, EnvelopeError> {
+        if reader.array::<8>()? != *MAGIC {
+            return Err(EnvelopeError::Foreign);
+        }
+        let count = usize::from(reader.u8()?);
+        if count == 0 || count > SIGNATURES_MAX {
+            return Err(EnvelopeError::SignatureCount(count));
+        }
+        let mut signatures: BTreeMap<PublicKey, [u8; 64]> = BTreeMap::new();
+        for _ in 0..count {
+            let key = PublicKey(reader.array()?);
+            let last = signatures.last_key_value();
+            if last.is_some_and(|(last, _)| *last >= key) {
+                return Err(EnvelopeError::KeyOrder);
+            }
+            signatures.insert(key, reader.array()?);
+        }
+        let len = usize::try_from(reader.u32()?).unwrap_or(usize::MAX);
+        if len > DOCUMENT_LEN_MAX {
+            return Err(EnvelopeError::DocumentLen(len));
+        }
+        Ok(Self {
+            document: reader.bytes(len)?.to_vec(),
+            signatures,
+        })
+    }
+
+    /// Appends the envelope to `out`; without a signature nobody reads it again.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        let mut writer = Writer::new(out);
+        writer.bytes(MAGIC);
+        writer.u8(u8::try_from(self.signatures.len()).unwrap_or(u8::MAX));
+        for (key, signature) in &self.signatures {
+            writer.bytes(&key.0);
+            writer.bytes(signature);
+        }
+        writer.u32(u32::try_from(self.document.len()).unwrap_or(u32::MAX));
+        writer.bytes(&self.document);
+    }
+
+    /// Returns the text of the document, as it was signed.
+    #[must_use]
+    pub fn document(&self) -> &[u8] {
+        &self.document
+    }
+
+    /// Returns who signed, ascending.
+    pub fn signers(&self) -> impl Iterator<Item = &PublicKey> {
+        self.signatures.keys()
+    }
+
+    /// Reads the document where enough of `admins` signed it, and, where it names others, enough of
+    /// these too: so keys that nobody holds never come into force.
+    ///
+    /// All signatures have to be genuine, those of strangers too, which count for nothing. At most
+    /// 16 are checked, and none before enough of the admins stand there.
+    ///
+    /// # Errors
+    ///
+    /// [`Refused`], for signatures or [`Refused::Document`].
+    pub fn open<P: Provider>(&self, provider: &P, admins: &AdminKeys) -> Result<Document, Refused> {
+        let found = self.signed_by(admins);
+        if found == 0 {
+            return Err(Refused::UnknownKey);
+        }
+        check_count(found, admins)?;
+        let message = signed(&self.document);
+        let is_genuine =
+            |(key, signature): (&PublicKey, &[u8; 64])| provider.verify(key, &message, signature);
+        if !self.signatures.iter().all(is_genuine) {
+            return Err(Refused::BadSignature);
+        }
+        let document = Document::read(&self.document).map_err(Refused::Document)?;
+        check_count(self.signed_by(&document.admins), &document.admins)?;
+        Ok(document)
+    }
+
+    /// How many of `admins` signed, if the signatures are genuine.
+    fn signed_by(&self, admins: &AdminKeys) -> usize {
+        self.signers().filter(|key| admins.contains(key)).count()
+    }
+}
+
+impl fmt::Debug for Envelope {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Envelope")
+            .field("document_len", &self.document.len())
+            .field("signers", &self.signatures.keys())
+            .finish()
+    }
+}
+
+const fn check_count(found: usize, admins: &AdminKeys) -> Result<(), Refused> {
+    let needed = admins.threshold();
+    if found < needed {
+        return Err(Refused::TooFewSignatures { found, needed });
+    }
+    Ok(())
+}
+
+/// What is signed: the prefix keeps a signature over a document from being one over anything else
+/// that the same key signs.
+fn signed(document: &[u8]) -> Vec<u8> {
+    [PREFIX, document].concat()
+}
+
+/// Why bytes are no envelope.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum EnvelopeError {
+    /// They end too early.
+    Truncated,
+    /// They do not begin with `tw1 conf`.
+    Foreign,
+    /// No signature, or more than 16.
+    SignatureCount(usize),
+    /// Keys do not ascend, or one stands there twice.
+    KeyOrder,
+    /// The document is longer than [`DOCUMENT_LEN_MAX`](super::DOCUMENT_LEN_MAX).
+    DocumentLen(usize),
+    /// More envelopes than a bundle may have.
+    TooMany,
+    /// Something follows.
+    Trailing,
+}
+
+impl From<Truncated> for EnvelopeError {
+    fn from(_: Truncated) -> Self {
+        Self::Truncated
+    }
+}
+
+impl fmt::Display for EnvelopeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Truncated => f.write_str("envelope ends too early"),
+            Self::Foreign => f.write_str("no signed configuration"),
+            Self::SignatureCount(found) => {
+                write!(
+                    f,
+                    "envelope has {found} signatures, not 1 to {SIGNATURES_MAX}"
+                )
+            }
+            Self::KeyOrder => f.write_str("keys of an envelope do not ascend"),
+            Self::DocumentLen(found) => write!(
+                f,
+                "document of {found} bytes is over the limit of {DOCUMENT_LEN_MAX}"
+            ),
+            Self::TooMany => f.write_str("more envelopes than a bundle may have"),
+            Self::Trailing => f.write_str("something follows the envelope"),
+        }
+    }
+}
+
+impl core::error::Error for EnvelopeError {}
+
+/// Why nothing was signed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum SignError {
+    /// The provider has no randomness.
+    NoEntropy,
+    /// The public key is not that of the private one.
+    OtherKey,
+    /// It has 16 signatures.
+    Full,
+}
+
+impl From<NoEntropy> for SignError {
+    fn from(_: NoEntropy) -> Self {
+        Self::NoEntropy
+    }
+}
+
+impl fmt::Display for SignError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::NoEntropy => "the provider has no randomness",
+            Self::OtherKey => "the public key is not that of the private one",
+            Self::Full => "the envelope has 16 signatures",
+        })
+    }
+}
+
+impl core::error::Error for SignError {}
+
+/// Most signatures: of all admins before a change of keys, and all after.
+pub const SIGNATURES_MAX: usize = 2 * AdminKeys::KEYS_MAX;
+/// Longest envelope, in bytes.
+pub const ENVELOPE_LEN_MAX: usize = 8 + 1 + SIGNATURES_MAX * (65 + 64) + 4 + DOCUMENT_LEN_MAX;
+
+const MAGIC: &[u8; 8] = b"tw1 conf";
+const PREFIX: &[u8] = b"tw1 mesh config";
+
+#[cfg(test)]
+mod tests;

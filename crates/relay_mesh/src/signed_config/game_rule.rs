@@ -1,0 +1,193 @@
+//! What a document says of one game.
+
+use core::net::SocketAddr;
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::{Deserialize, Serialize};
+use wire::NodeId;
+
+use super::fault::{DocumentError, Fault, Place};
+use super::proxy_rule::ProxyRule;
+use super::text::{GameText, ListKind, ListText, ModeText};
+use crate::config::Mode;
+use crate::flow_message::GAME_NAME_MAX;
+
+/// A game as the super-admin wants it carried.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GameRule {
+    /// What its packets are.
+    pub protocol: Protocol,
+    /// How its flows live through trouble.
+    pub mode: Mode,
+    /// Where its server listens.
+    pub server: SocketAddr,
+    /// Ports that entries listen on; 1 to 16, ascending.
+    pub listen_ports: BTreeSet<u16>,
+    /// Which nodes may act as its entry.
+    pub entry: NodeList,
+    /// Which nodes may act as its exit.
+    pub exit: NodeList,
+    /// Whether and how its server is told the player's address.
+    pub proxy_header: Option<ProxyRule>,
+}
+
+/// What a game speaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Protocol {
+    /// Datagrams.
+    Udp,
+    /// Streams.
+    Tcp,
+}
+
+/// Which nodes may act in a role. Nodes, not players: a list says nothing of who may connect.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NodeList {
+    /// All members.
+    All,
+    /// These alone.
+    White(BTreeSet<NodeId>),
+    /// All members but these.
+    Black(BTreeSet<NodeId>),
+}
+
+impl NodeList {
+    /// Most nodes of one list.
+    pub const NODES_MAX: usize = 1_024;
+
+    /// Returns whether the list admits `node`.
+    #[must_use]
+    pub fn admits(&self, node: &NodeId) -> bool {
+        match self {
+            Self::All => true,
+            Self::White(nodes) => nodes.contains(node),
+            Self::Black(nodes) => !nodes.contains(node),
+        }
+    }
+
+    fn read(text: &ListText, place: Place) -> Result<Self, DocumentError> {
+        let nodes = place.part_item(0);
+        if text.nodes.len() > Self::NODES_MAX {
+            return Err(place.fault(Fault::OverLimit {
+                found: text.nodes.len(),
+                max: Self::NODES_MAX,
+            }));
+        }
+        let mut read = BTreeSet::new();
+        for (index, node) in text.nodes.iter().enumerate() {
+            let place = place.part_item(index);
+            let node = node.parse().map_err(|_| place.fault(Fault::BadNodeId))?;
+            if !read.insert(node) {
+                return Err(place.fault(Fault::Twice));
+            }
+        }
+        match text.kind {
+            ListKind::All if !read.is_empty() => Err(nodes.fault(Fault::NodesInAll)),
+            ListKind::All => Ok(Self::All),
+            ListKind::White => Ok(Self::White(read)),
+            ListKind::Black => Ok(Self::Black(read)),
+        }
+    }
+}
+
+impl GameRule {
+    /// Most ports of one game.
+    pub const LISTEN_PORTS_MAX: usize = 16;
+    /// Most games of one document.
+    pub const GAMES_MAX: usize = 1_024;
+
+    /// Reads all games of a document, by name.
+    pub(super) fn read_all(texts: &[GameText]) -> Result<BTreeMap<String, Self>, DocumentError> {
+        if texts.len() > Self::GAMES_MAX {
+            return Err(Place::of("games").fault(Fault::OverLimit {
+                found: texts.len(),
+                max: Self::GAMES_MAX,
+            }));
+        }
+        let mut games = BTreeMap::new();
+        for (index, text) in texts.iter().enumerate() {
+            let place = Place::item("games", index);
+            check_name(&text.name, GAME_NAME_MAX, place.part("name"))?;
+            let rule = Self::read(text, place)?;
+            if games.insert(text.name.clone(), rule).is_some() {
+                return Err(place.part("name").fault(Fault::Twice));
+            }
+        }
+        Ok(games)
+    }
+
+    fn read(text: &GameText, place: Place) -> Result<Self, DocumentError> {
+        let rule = Self {
+            protocol: text.protocol,
+            mode: match text.mode {
+                ModeText::Single => Mode::Single,
+                ModeText::Shadow => Mode::Shadow,
+                ModeText::Dup => Mode::Dup,
+            },
+            server: read_server(&text.server, place.part("server"))?,
+            listen_ports: read_ports(&text.listen_ports, place.part("listen_ports"))?,
+            entry: NodeList::read(&text.entry, place.part("entry.nodes"))?,
+            exit: NodeList::read(&text.exit, place.part("exit.nodes"))?,
+            proxy_header: text.proxy_header.clone(),
+        };
+        if rule
+            .proxy_header
+            .as_ref()
+            .is_some_and(|proxy| proxy.does_not_go_with(rule.protocol))
+        {
+            return Err(place.part("proxy_header").fault(Fault::WrongProtocol));
+        }
+        Ok(rule)
+    }
+}
+
+/// Checks a name: 1 to `max` of `A-Z a-z 0-9 . _ -`.
+pub(super) fn check_name(name: &str, max: usize, place: Place) -> Result<(), DocumentError> {
+    if name.is_empty() {
+        return Err(place.fault(Fault::Empty));
+    }
+    if name.len() > max {
+        return Err(place.fault(Fault::OverLimit {
+            found: name.len(),
+            max,
+        }));
+    }
+    let is_name = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-');
+    if name.bytes().all(is_name) {
+        Ok(())
+    } else {
+        Err(place.fault(Fault::BadName))
+    }
+}
+
+fn read_server(text: &str, place: Place) -> Result<SocketAddr, DocumentError> {
+    text.parse()
+        .ok()
+        .filter(|server: &SocketAddr| server.port() != 0 && !server.ip().is_unspecified())
+        .ok_or_else(|| place.fault(Fault::BadAddress))
+}
+
+fn read_ports(ports: &[u16], place: Place) -> Result<BTreeSet<u16>, DocumentError> {
+    if ports.is_empty() {
+        return Err(place.fault(Fault::Empty));
+    }
+    if ports.len() > GameRule::LISTEN_PORTS_MAX {
+        return Err(place.fault(Fault::OverLimit {
+            found: ports.len(),
+            max: GameRule::LISTEN_PORTS_MAX,
+        }));
+    }
+    let mut read = BTreeSet::new();
+    for (index, &port) in ports.iter().enumerate() {
+        let place = place.part_item(index);
+        if port == 0 {
+            let (min, max) = (1, u16::MAX.into());
+            return Err(place.fault(Fault::OutOfRange { min, max }));
+        }
+        if !read.insert(port) {
+            return Err(place.fault(Fault::Twice));
+        }
+    }
+    Ok(read)
+}

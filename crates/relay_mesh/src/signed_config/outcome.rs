@@ -1,0 +1,156 @@
+//! What becomes of what is offered to a holder, and how often.
+
+use core::fmt;
+
+use super::difference::Difference;
+use super::envelope::EnvelopeError;
+use super::fault::DocumentError;
+
+/// What became of what was offered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Offered {
+    /// It is in force: store it, apply it, and tell neighbours its version.
+    Accepted(Accepted),
+    /// It is in force already; nothing to do.
+    Known,
+    /// It was dropped and counted.
+    Refused(Refused),
+}
+
+/// A document that came into force.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Accepted {
+    /// Its version.
+    pub version: u64,
+    /// What it changes.
+    pub difference: Difference,
+}
+
+/// Why a document was refused.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Refused {
+    /// Longer than [`BUNDLE_LEN_MAX`](super::BUNDLE_LEN_MAX).
+    TooLarge,
+    /// It breaks the format of an envelope.
+    Malformed(EnvelopeError),
+    /// No admin in force signed it.
+    UnknownKey,
+    /// Fewer admins signed it than have to: of those in force, or of those that it names.
+    TooFewSignatures {
+        /// How many did.
+        found: usize,
+        /// How many have to.
+        needed: usize,
+    },
+    /// A signature is not that of the key beside it.
+    BadSignature,
+    /// Admins signed what is no document.
+    Document(DocumentError),
+    /// It is for a network with another name.
+    OtherNetwork,
+    /// A newer one is in force.
+    OldVersion {
+        /// The version offered.
+        offered: u64,
+        /// The version in force.
+        held: u64,
+    },
+    /// One of this version is in force, and it is not the same: admins signed two.
+    SameVersionOtherBytes(u64),
+    /// Its time has not come.
+    NotYetValid,
+    /// Its time is over.
+    Expired,
+}
+
+impl fmt::Display for Refused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::TooLarge => f.write_str("it is larger than a bundle may be"),
+            Self::Malformed(error) => error.fmt(f),
+            Self::UnknownKey => f.write_str("no admin in force signed it"),
+            Self::TooFewSignatures { found, needed } => {
+                write!(f, "{found} admins signed it, and {needed} have to")
+            }
+            Self::BadSignature => f.write_str("a signature is not genuine"),
+            Self::Document(error) => error.fmt(f),
+            Self::OtherNetwork => f.write_str("it is for another network"),
+            Self::OldVersion { offered, held } => {
+                write!(f, "its version {offered} is not above {held}")
+            }
+            Self::SameVersionOtherBytes(version) => {
+                write!(f, "there are two documents of version {version}")
+            }
+            Self::NotYetValid => f.write_str("its time has not come"),
+            Self::Expired => f.write_str("its time is over"),
+        }
+    }
+}
+
+impl core::error::Error for Refused {}
+
+/// How it stands with the document in force.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// There is none yet.
+    None,
+    /// Its time runs.
+    InForce,
+    /// Its time is over and no other came; [`AfterEnd`](super::AfterEnd) says what holds.
+    Expired,
+}
+
+/// Counts of what was offered.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct HolderStats {
+    /// Documents that came into force.
+    pub accepted: u64,
+    /// Those that were in force already.
+    pub known: u64,
+    /// Refused as too large.
+    pub too_large: u64,
+    /// Refused as malformed.
+    pub malformed: u64,
+    /// Refused, since no admin in force had signed.
+    pub unknown_key: u64,
+    /// Refused for want of signatures.
+    pub too_few_signatures: u64,
+    /// Refused for a signature that is not genuine.
+    pub bad_signature: u64,
+    /// Refused as no document.
+    pub bad_document: u64,
+    /// Refused as another network's.
+    pub other_network: u64,
+    /// Refused as old.
+    pub old_version: u64,
+    /// Refused as a second one of the version in force.
+    pub same_version_other_bytes: u64,
+    /// Refused as too early.
+    pub not_yet_valid: u64,
+    /// Refused as too late.
+    pub expired: u64,
+}
+
+impl HolderStats {
+    pub(super) const fn count(&mut self, offered: &Offered) {
+        let counter = match offered {
+            Offered::Accepted(_) => &mut self.accepted,
+            Offered::Known => &mut self.known,
+            Offered::Refused(refused) => match refused {
+                Refused::TooLarge => &mut self.too_large,
+                Refused::Malformed(_) => &mut self.malformed,
+                Refused::UnknownKey => &mut self.unknown_key,
+                Refused::TooFewSignatures { .. } => &mut self.too_few_signatures,
+                Refused::BadSignature => &mut self.bad_signature,
+                Refused::Document(_) => &mut self.bad_document,
+                Refused::OtherNetwork => &mut self.other_network,
+                Refused::OldVersion { .. } => &mut self.old_version,
+                Refused::SameVersionOtherBytes(_) => &mut self.same_version_other_bytes,
+                Refused::NotYetValid => &mut self.not_yet_valid,
+                Refused::Expired => &mut self.expired,
+            },
+        };
+        *counter = counter.saturating_add(1);
+    }
+}

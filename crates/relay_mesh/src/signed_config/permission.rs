@@ -1,0 +1,74 @@
+//! What a document allows: questions that entries, relays and exits ask of it, each for itself.
+
+use wire::{NodeId, UnixTime};
+
+use super::document::{AfterEnd, Document};
+use super::outcome::Standing;
+use crate::link_state::Roles;
+
+impl Document {
+    /// Returns the roles that `node` may have; `None` where it is no member.
+    #[must_use]
+    pub fn roles(&self, node: &NodeId) -> Option<Roles> {
+        match &self.members {
+            Some(members) => members.get(node).copied(),
+            None => Some(Roles::ALL),
+        }
+    }
+
+    /// Returns whether `node` may be a member at all.
+    #[must_use]
+    pub fn is_member(&self, node: &NodeId) -> bool {
+        self.roles(node).is_some()
+    }
+
+    /// Returns whether `node` may pass packets of others.
+    #[must_use]
+    pub fn may_relay(&self, node: &NodeId) -> bool {
+        self.has_role(node, Roles::RELAY)
+    }
+
+    /// Returns whether `node` may send players of `game`. An exit and a relay ask this of the entry
+    /// that asks them.
+    #[must_use]
+    pub fn may_enter(&self, game: &str, node: &NodeId) -> bool {
+        let rule = self.games.get(game);
+        self.has_role(node, Roles::ENTRY) && rule.is_some_and(|rule| rule.entry.admits(node))
+    }
+
+    /// Returns whether `node` may speak to the server of `game`. An entry and a relay ask this of
+    /// the exit; what a node that may not says about its way to the server counts for nothing.
+    #[must_use]
+    pub fn may_exit(&self, game: &str, node: &NodeId) -> bool {
+        let rule = self.games.get(game);
+        self.has_role(node, Roles::EXIT) && rule.is_some_and(|rule| rule.exit.admits(node))
+    }
+
+    /// Returns whether a flow of `game` may go from `entry` over `relays` to `exit`.
+    #[must_use]
+    pub fn may_carry(&self, game: &str, entry: &NodeId, relays: &[NodeId], exit: &NodeId) -> bool {
+        self.may_enter(game, entry)
+            && self.may_exit(game, exit)
+            && relays.iter().all(|relay| self.may_relay(relay))
+    }
+
+    /// Returns whether the document lets new flows in at `unix`; those that run always go on.
+    #[must_use]
+    pub fn takes_new_flows(&self, unix: UnixTime) -> bool {
+        self.after_end == AfterEnd::Serve || unix < self.not_after
+    }
+
+    /// Returns how it stands with the document at `unix`.
+    #[must_use]
+    pub fn standing(&self, unix: UnixTime) -> Standing {
+        if unix < self.not_after {
+            Standing::InForce
+        } else {
+            Standing::Expired
+        }
+    }
+
+    fn has_role(&self, node: &NodeId, role: Roles) -> bool {
+        self.roles(node).is_some_and(|roles| roles.contains(role))
+    }
+}

@@ -1,0 +1,247 @@
+//! `PureGamer`'s two files, for operators who come from there.
+
+use core::fmt;
+use core::net::{IpAddr, SocketAddr};
+use std::collections::BTreeMap;
+
+use crypto::{PemError, PublicKey};
+use serde::Deserialize;
+use wire::NodeId;
+
+use super::document::DOCUMENT_LEN_MAX;
+use super::game_rule::Protocol;
+use super::proxy_rule::ProxyRule;
+use super::text::{GameText, ListKind, ListText, ModeText};
+
+/// A node's `config.json`: the five fields, read as they are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NodeFile {
+    /// Whose signature counts; PEM, `PUBLIC KEY`.
+    pub super_admin_pub_key: PublicKey,
+    /// Where the last configuration is kept.
+    pub config_path: String,
+    /// The folder of what else is kept.
+    pub data_path: String,
+    /// Whom to dial first.
+    pub bootstrap_nodes: Vec<PeerAddress>,
+    /// The port of UDP and TCP; 0 leaves it to the system.
+    pub port: u16,
+}
+
+/// A node's address in the form of libp2p, such as `/ip4/192.0.2.1/udp/4001/quic-v1/p2p/12D3Koo...`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PeerAddress {
+    /// The node's name there, which is no [`NodeId`]: its key is of another kind.
+    pub peer: String,
+    /// Its address.
+    pub address: SocketAddr,
+}
+
+impl NodeFile {
+    /// Reads the file.
+    ///
+    /// # Errors
+    ///
+    /// [`ImportError`], one sentence for an operator.
+    pub fn read(bytes: &[u8]) -> Result<Self, ImportError> {
+        let text: NodeFileText = parse(bytes)?;
+        let key = PublicKey::from_pem(&text.super_admin_pub_key).map_err(ImportError::Key)?;
+        let bootstrap_nodes = text.bootstrap_nodes.iter().map(|node| {
+            read_peer_address(node).ok_or_else(|| ImportError::PeerAddress(node.clone()))
+        });
+        Ok(Self {
+            super_admin_pub_key: key,
+            config_path: text.config_path,
+            data_path: text.data_path,
+            bootstrap_nodes: bootstrap_nodes.collect::<Result<_, _>>()?,
+            port: text.port,
+        })
+    }
+}
+
+/// What a game configuration needs to become a part of a document.
+///
+/// `PureGamer` names nodes by libp2p's ids, of Ed25519 keys, and servers by host names; a document
+/// names both by what a node can use without asking anybody.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Import {
+    /// The id here of each node named there.
+    pub nodes: BTreeMap<String, NodeId>,
+    /// The address of each host that is no address itself.
+    pub hosts: BTreeMap<String, IpAddr>,
+}
+
+impl Import {
+    /// Returns the `games` of a document, as JSON text, made of a game configuration there.
+    ///
+    /// `TCP` becomes TCP, `HAProxy` TCP with version 2 of the PROXY protocol, `UDP` UDP. The lists
+    /// keep their meaning: which nodes may act. `speed_test_protocol` and `system.listen_host` are
+    /// read and left out: a node measures as it can, and its own file says where it listens.
+    ///
+    /// # Errors
+    ///
+    /// [`ImportError`] names the first value that has no meaning here.
+    pub fn games(&self, bytes: &[u8]) -> Result<String, ImportError> {
+        let text: GameFileText = parse(bytes)?;
+        let games: Vec<GameText> = text
+            .games
+            .iter()
+            .map(|game| self.game(game))
+            .collect::<Result<_, _>>()?;
+        serde_json::to_string_pretty(&games).map_err(|error| ImportError::Json(error.to_string()))
+    }
+
+    fn game(&self, game: &OldGame) -> Result<GameText, ImportError> {
+        let (protocol, proxy_header) = match game.protocol.as_str() {
+            "UDP" => (Protocol::Udp, None),
+            "TCP" => (Protocol::Tcp, None),
+            "HAProxy" => (Protocol::Tcp, Some(ProxyRule::default())),
+            _ => return Err(ImportError::Protocol(game.protocol.clone())),
+        };
+        let literal = game.host.parse().ok();
+        let ip = literal.or_else(|| self.hosts.get(&game.host).copied());
+        let ip = ip.ok_or_else(|| ImportError::Host(game.host.clone()))?;
+        Ok(GameText {
+            name: game.id.clone(),
+            protocol,
+            server: SocketAddr::new(ip, game.port).to_string(),
+            mode: ModeText::default(),
+            listen_ports: vec![game.listen_port],
+            entry: self.list(&game.entry_node)?,
+            exit: self.list(&game.exit_node)?,
+            proxy_header,
+        })
+    }
+
+    fn list(&self, list: &OldList) -> Result<ListText, ImportError> {
+        let (kind, nodes) = match list.kind.as_str() {
+            "all" => (ListKind::All, &[][..]),
+            "white" => (ListKind::White, list.white_list.as_slice()),
+            "black" => (ListKind::Black, list.black_list.as_slice()),
+            _ => return Err(ImportError::ListType(list.kind.clone())),
+        };
+        let nodes = nodes.iter().map(|peer| {
+            let node = self.nodes.get(peer);
+            let node = node.ok_or_else(|| ImportError::Node(peer.clone()))?;
+            Ok(node.to_string())
+        });
+        Ok(ListText {
+            kind,
+            nodes: nodes.collect::<Result<_, _>>()?,
+        })
+    }
+}
+
+/// Why a file of `PureGamer`'s was not taken.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ImportError {
+    /// It is longer than a document may be.
+    TooLong,
+    /// It is not JSON of its form; what the parser says, with line and column.
+    Json(String),
+    /// `super_admin_pub_key` holds no P-256 key.
+    Key(PemError),
+    /// An address is not of IP, UDP or TCP port, and peer id.
+    PeerAddress(String),
+    /// A protocol other than `TCP`, `HAProxy` and `UDP`.
+    Protocol(String),
+    /// A type of list other than `all`, `white` and `black`.
+    ListType(String),
+    /// A host name without an address in [`Import::hosts`].
+    Host(String),
+    /// A node without an id in [`Import::nodes`].
+    Node(String),
+}
+
+impl fmt::Display for ImportError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::TooLong => write!(f, "file is over {DOCUMENT_LEN_MAX} bytes"),
+            Self::Json(text) => f.write_str(text),
+            Self::Key(error) => write!(f, "super_admin_pub_key: {error}"),
+            Self::PeerAddress(text) => write!(f, "bootstrap node {text:?} is no address"),
+            Self::Protocol(text) => write!(f, "protocol {text:?} is not TCP, HAProxy or UDP"),
+            Self::ListType(text) => write!(f, "list type {text:?} is not all, white or black"),
+            Self::Host(text) => write!(f, "host {text:?} is no address, and none is given for it"),
+            Self::Node(text) => write!(f, "no node id is given for peer {text:?}"),
+        }
+    }
+}
+
+impl core::error::Error for ImportError {}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct NodeFileText {
+    super_admin_pub_key: String,
+    config_path: String,
+    data_path: String,
+    bootstrap_nodes: Vec<String>,
+    port: u16,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct GameFileText {
+    games: Vec<OldGame>,
+    #[serde(default, rename = "system")]
+    _system: serde::de::IgnoredAny,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct OldGame {
+    id: String,
+    protocol: String,
+    host: String,
+    port: u16,
+    listen_port: u16,
+    entry_node: OldList,
+    exit_node: OldList,
+    #[serde(default, rename = "speed_test_protocol")]
+    _speed_test_protocol: serde::de::IgnoredAny,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct OldList {
+    #[serde(rename = "type")]
+    kind: String,
+    #[serde(default)]
+    white_list: Vec<String>,
+    #[serde(default)]
+    black_list: Vec<String>,
+}
+
+fn parse<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<T, ImportError> {
+    if bytes.len() > DOCUMENT_LEN_MAX {
+        return Err(ImportError::TooLong);
+    }
+    serde_json::from_slice(bytes).map_err(|error| ImportError::Json(error.to_string()))
+}
+
+/// Reads `/ip4|ip6/A/tcp|udp/PORT`, anything that says how, and `/p2p/PEER` at the end.
+fn read_peer_address(text: &str) -> Option<PeerAddress> {
+    let mut parts = text.strip_prefix('/')?.split('/');
+    let ip = match parts.next()? {
+        "ip4" => IpAddr::V4(parts.next()?.parse().ok()?),
+        "ip6" => IpAddr::V6(parts.next()?.parse().ok()?),
+        _ => return None,
+    };
+    if !matches!(parts.next()?, "tcp" | "udp") {
+        return None;
+    }
+    let port = parts.next()?.parse().ok()?;
+    let peer = parts.next_back().filter(|peer| !peer.is_empty())?;
+    if !matches!(parts.next_back()?, "p2p" | "ipfs") {
+        return None;
+    }
+    Some(PeerAddress {
+        peer: peer.to_owned(),
+        address: SocketAddr::new(ip, port),
+    })
+}
+
+#[cfg(test)]
+mod tests;
