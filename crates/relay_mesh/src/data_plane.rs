@@ -134,6 +134,11 @@ impl<A: Aead> DataPlane<A> {
         self.free_where(now, |label| label.names(link))
     }
 
+    /// Returns how many labels of others' flows may still pass frames.
+    pub(crate) fn transit_labels(&self, now: Instant) -> u32 {
+        self.labels.transit(now)
+    }
+
     /// Frees the labels for which `ends` holds.
     pub(crate) fn free_where(
         &mut self,

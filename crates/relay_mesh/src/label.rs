@@ -245,6 +245,15 @@ impl LabelSlab {
         count
     }
 
+    /// Returns how many labels lead to other nodes at `now`.
+    pub(crate) fn transit(&self, now: Instant) -> u32 {
+        let transit = self.labels.iter().filter(|label| {
+            let is_transit = matches!(label.purpose, Purpose::Transit { .. } | Purpose::Reserved);
+            is_transit && !label.is_expired(now)
+        });
+        u32::try_from(transit.count()).unwrap_or(u32::MAX)
+    }
+
     /// Returns how many labels are given out.
     #[cfg(test)]
     const fn len(&self) -> u32 {

@@ -6,6 +6,7 @@ mod config_news;
 mod control;
 mod course;
 mod courses;
+mod drain;
 mod entry;
 mod exit;
 mod flow_table;

@@ -22,6 +22,24 @@ pub struct LinkView {
     pub report: Option<LinkReport>,
 }
 
+/// What a node that drains still carries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Draining {
+    /// Flows of which it is an end. They last as long as their players, or until they are idle.
+    pub flows: u32,
+    /// Labels of others' flows. Those of flows that went another way last 30 s.
+    pub labels: u32,
+}
+
+impl Draining {
+    /// Returns whether nobody is disturbed where the node ends now.
+    #[must_use]
+    pub const fn is_done(&self) -> bool {
+        self.flows == 0 && self.labels == 0
+    }
+}
+
 /// The way that packets of this node take to another end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]

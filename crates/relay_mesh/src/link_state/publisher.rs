@@ -103,6 +103,12 @@ impl<P: Provider> Publisher<P> {
         self.is_urgent = true;
     }
 
+    /// Returns whether [`leave`](Self::leave) was called.
+    #[must_use]
+    pub const fn is_leaving(&self) -> bool {
+        self.is_leaving
+    }
+
     /// Goes on above `version`, which neighbours hold from an earlier life; see
     /// [`Outcome::OwnFromBefore`](super::Outcome::OwnFromBefore).
     pub fn raise(&mut self, version: u64) {

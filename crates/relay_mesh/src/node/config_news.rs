@@ -108,8 +108,12 @@ impl<P: Provider> Node<P> {
         }
     }
 
-    /// Whether new flows are let in, as far as the document's time goes.
+    /// Whether new flows are let in: not by who drains, nor where the document's time is over and it
+    /// says so.
     pub(super) fn takes_new_flows(&self, now: Instant) -> bool {
+        if self.publisher.is_leaving() {
+            return false;
+        }
         let unix = self.unix_at(now);
         self.document().is_none_or(|document| {
             let by_time = unix.map(|unix| document.takes_new_flows(unix));

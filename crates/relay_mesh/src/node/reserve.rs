@@ -76,10 +76,12 @@ impl<P: Provider> Node<P> {
                 .get(&node)
                 .is_some_and(|roles| roles.contains(Roles::ENTRY) || roles.contains(Roles::EXIT))
         });
-        if is_member && self.config.profile.roles.contains(Roles::RELAY) {
-            Ok(())
-        } else {
+        if !is_member || !self.config.profile.roles.contains(Roles::RELAY) {
             Err(Refused::Policy)
+        } else if self.publisher.is_leaving() {
+            Err(Refused::Full)
+        } else {
+            Ok(())
         }
     }
 

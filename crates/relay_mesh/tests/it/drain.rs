@@ -1,0 +1,102 @@
+//! Nodes that take their leave.
+
+use netsim::{for_each_seed, test_site};
+use relay_mesh::{Event, Mode};
+
+use crate::harness::{ENTRY, EXIT, Mesh, RELAY, START, Shape, ms};
+
+fn drain(mesh: &mut Mesh, index: usize) {
+    let node = mesh.nodes[index];
+    mesh.world
+        .apply(node, |process, now| process.node.drain(now));
+}
+
+/// A relay that drains has nothing left to carry within a minute, and nobody lost a packet by it.
+#[test]
+fn sim_pgx12_a_relay_that_drains_is_left_without_a_loss() {
+    for mode in [Mode::Single, Mode::Shadow, Mode::Dup] {
+        for_each_seed(&test_site!(), 2, |seed| {
+            let shape = Shape {
+                mode,
+                ..Shape::default()
+            };
+            let mut mesh = Mesh::new(seed, &shape);
+            mesh.run(START + 2_000);
+            assert_eq!(mesh.route(), Some(mesh.path(&[RELAY])));
+            assert_eq!(mesh.process(RELAY).node.draining(), None);
+            let (at, sent) = (mesh.now(), mesh.player().sent() - 30);
+            drain(&mut mesh, RELAY);
+            let left = mesh.process(RELAY).node.draining().unwrap();
+            assert!(left.labels > 0, "{left:?}");
+            assert!(!left.is_done());
+            mesh.run(5_000);
+            let moves = mesh.moves(ENTRY, at);
+            assert!(!moves.is_empty(), "{mode:?}");
+            assert_eq!(mesh.route(), Some(mesh.path(&[RELAY + 1])), "{mode:?}");
+            mesh.run(60_000);
+            let left = mesh.process(RELAY).node.draining().unwrap();
+            assert!(left.is_done(), "{left:?}");
+            assert_eq!(mesh.route(), Some(mesh.path(&[RELAY + 1])), "{mode:?}");
+            mesh.kill(RELAY);
+            mesh.run(2_000);
+            assert_eq!(mesh.player().faults, 0);
+            mesh.stop_player();
+            mesh.run(1_000);
+            assert_eq!(mesh.player().missing_from(sent), 0, "{mode:?}");
+        });
+    }
+}
+
+/// Who plays over an end that drains goes on; who comes is not let in.
+#[test]
+fn sim_pgx12_an_end_that_drains_keeps_its_players_and_takes_no_others() {
+    for_each_seed(&test_site!(), 2, |seed| {
+        for end in [ENTRY, EXIT] {
+            let shape = Shape {
+                idle: 5,
+                ..Shape::default()
+            };
+            let mut mesh = Mesh::new(seed, &shape);
+            mesh.run(START + 2_000);
+            let sent = mesh.player().sent() - 30;
+            drain(&mut mesh, end);
+            mesh.run(3_000);
+            let left = mesh.process(end).node.draining().unwrap();
+            assert_eq!(left.flows, 1);
+            mesh.stop_player();
+            mesh.run(1_000);
+            assert_eq!(mesh.player().missing_from(sent), 0);
+            mesh.run(9_000);
+            let left = mesh.process(end).node.draining().unwrap();
+            assert_eq!(left.flows, 0, "the player was idle");
+            // The same address comes again: a newcomer to a node that takes none.
+            mesh.wake_player();
+            mesh.run(2_000);
+            let left = mesh.process(end).node.draining().unwrap();
+            assert_eq!(left.flows, 0);
+            let opened = mesh.process(end).events.iter();
+            let opened = opened.filter(|(_, event)| matches!(event, Event::FlowOpened { .. }));
+            assert_eq!(opened.count(), 1);
+            mesh.run(40_000);
+            assert!(mesh.process(end).node.draining().unwrap().is_done());
+        }
+    });
+}
+
+/// Nothing that is asked of a node that drains makes it carry more.
+#[test]
+fn pgx12_a_relay_that_drains_gives_out_no_labels() {
+    let mut mesh = Mesh::new(wire::Seed::from_number(9), &Shape::default());
+    for relay in RELAY..RELAY + 3 {
+        drain(&mut mesh, relay);
+    }
+    mesh.run(START + 3_000);
+    assert_eq!(mesh.route(), Some(mesh.path(&[])), "the direct way is left");
+    for relay in RELAY..RELAY + 3 {
+        let left = mesh.process(relay).node.draining().unwrap();
+        assert!(left.is_done(), "{left:?}");
+    }
+    let now = mesh.now();
+    let trip = mesh.player().round_trip(now.saturating_sub(ms(1_000)), now);
+    assert_eq!(trip, ms(172), "twice 5 + 80 + 1");
+}
