@@ -44,7 +44,7 @@ pub use node::Node;
 pub use pieces::{DATAGRAM_MAX, WHOLE_MAX};
 pub use server_header::{HeaderExtras, HeaderTiming, ServerHeader};
 pub use stats::{FrameStats, NodeStats, RefusedRequests};
-pub use view::{Draining, LinkView, RouteView};
+pub use view::{Draining, EdgeView, LinkView, MeshView, NodeView, RouteView};
 
 use std::net::SocketAddr;
 

@@ -18,6 +18,7 @@ mod peers;
 mod priced;
 mod reserve;
 mod start;
+mod survey;
 mod telling;
 mod views;
 

@@ -1,10 +1,12 @@
 //! What a node counts.
 
+use serde::Serialize;
+
 use crate::route_request::Refused;
 
 /// Hop frames, by what became of them. A frame that comes is counted once: as dropped, as arrived,
 /// or, where it is passed on, as sealed or dropped behind.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct FrameStats {
     /// Sealed and queued to be sent: passed on, or of this node's own flows.
@@ -114,7 +116,7 @@ impl FrameStats {
 }
 
 /// What else a node counts.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct NodeStats {
     /// Times that flows to a far end took another path.
@@ -168,7 +170,7 @@ pub struct NodeStats {
 }
 
 /// Requests refused, by reason.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct RefusedRequests {
     /// Not for whoever asked.

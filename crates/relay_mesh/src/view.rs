@@ -5,6 +5,8 @@ use core::time::Duration;
 
 use wire::NodeId;
 
+use crate::cost::{Cost, LossCode};
+use crate::link_state::Roles;
 use crate::measure::LinkReport;
 use crate::routes::Path;
 
@@ -20,6 +22,46 @@ pub struct LinkView {
     pub carries: bool,
     /// Delay and loss as told to others; `None` before the first report.
     pub report: Option<LinkReport>,
+}
+
+/// The whole mesh as one node knows it: what it would compute its routes on now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct MeshView {
+    /// All nodes that are heard of, ascending by id.
+    pub nodes: Vec<NodeView>,
+    /// All links that carry, each once, ascending by its ends.
+    pub links: Vec<EdgeView>,
+}
+
+/// A node of a [`MeshView`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct NodeView {
+    /// Who it is.
+    pub node: NodeId,
+    /// What it calls itself; empty where it has not said so yet.
+    pub name: String,
+    /// What it does, as far as it may.
+    pub roles: Roles,
+    /// Where others reach it.
+    pub addresses: Vec<SocketAddr>,
+    /// Whether packets of others may pass it now: not where it drains.
+    pub may_relay: bool,
+}
+
+/// A link of a [`MeshView`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct EdgeView {
+    /// The end with the lower id.
+    pub low: NodeId,
+    /// The end with the higher id.
+    pub high: NodeId,
+    /// What it costs: delay and jitter, and the price of its loss.
+    pub cost: Cost,
+    /// What it loses.
+    pub loss: LossCode,
 }
 
 /// What a node that drains still carries.

@@ -407,7 +407,7 @@ impl<P: Provider> Node<P> {
         cost
     }
 
-    fn route_limits(&self) -> RouteLimits {
+    pub(super) fn route_limits(&self) -> RouteLimits {
         RouteLimits {
             relay_cost: self.config.cost.relay(),
             ..RouteLimits::default()

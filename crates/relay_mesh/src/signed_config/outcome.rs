@@ -2,6 +2,8 @@
 
 use core::fmt;
 
+use serde::Serialize;
+
 use super::difference::Difference;
 use super::envelope::EnvelopeError;
 use super::fault::DocumentError;
@@ -102,7 +104,7 @@ pub enum Standing {
 }
 
 /// Counts of what was offered.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct HolderStats {
     /// Documents that came into force.
     pub accepted: u64,

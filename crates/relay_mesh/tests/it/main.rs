@@ -25,5 +25,6 @@ mod process;
 mod proxy_header;
 mod signed;
 mod spread;
+mod survey;
 mod told;
 mod world;

@@ -1,0 +1,132 @@
+//! The whole mesh, as the operator of one node sees it.
+
+use crypto::Provider;
+use wire::NodeId;
+
+use super::Node;
+use crate::cost::Cost;
+use crate::link_state::Roles;
+use crate::routes::{Graph, NodeIndex, Path, Route, SourceRoutes};
+use crate::view::{EdgeView, MeshView, NodeView};
+
+impl<P: Provider> Node<P> {
+    /// Returns all nodes and links known of. It costs one pass over all pairs of nodes.
+    #[must_use]
+    pub fn mesh(&self) -> MeshView {
+        let graph = self.survey();
+        let nodes = graph.nodes().iter().map(|&node| {
+            let profile = self.table.profile(&node);
+            NodeView {
+                node,
+                name: profile.map_or_else(String::new, |(profile, _)| profile.name.clone()),
+                roles: profile.map_or(Roles::NONE, |(_, roles)| roles),
+                addresses: profile.map_or_else(Vec::new, |(profile, _)| profile.addresses.clone()),
+                may_relay: graph
+                    .index(&node)
+                    .is_some_and(|index| graph.may_relay(index)),
+            }
+        });
+        MeshView {
+            links: edges(&graph).collect(),
+            nodes: nodes.collect(),
+        }
+    }
+
+    /// Returns the cheapest route between two nodes, over at most three relays, as any node would
+    /// compute it that has a session with them all; `None` where there is no way, or no such node.
+    #[must_use]
+    pub fn route_between(&self, from: &NodeId, to: &NodeId) -> Option<Route> {
+        let graph = self.survey();
+        let (source, end) = (graph.index(from)?, graph.index(to)?);
+        if source == end {
+            return Some(stay(*to));
+        }
+        self.routes_from(&graph, source).route(&graph, end)
+    }
+
+    /// Returns the cheapest route from a node to an exit of a game: to those that the signed document
+    /// allows, else to those that this node's own configuration names. The node itself, where it is one.
+    #[must_use]
+    pub fn route_to_game(&self, from: &NodeId, game: &str) -> Option<Route> {
+        let graph = self.survey();
+        let source = graph.index(from)?;
+        let routes = self.routes_from(&graph, source);
+        let exits = graph
+            .nodes()
+            .iter()
+            .filter(|node| self.is_exit_of(game, node));
+        let routes = exits.filter_map(|node| {
+            if node == from {
+                return Some(stay(*node));
+            }
+            routes.route(&graph, graph.index(node)?)
+        });
+        routes.min_by(|one, other| {
+            let key = |route: &Route| (route.cost, route.path.clone());
+            key(one).cmp(&key(other))
+        })
+    }
+
+    fn routes_from(&self, graph: &Graph, source: NodeIndex) -> SourceRoutes {
+        SourceRoutes::compute(graph, source, self.route_limits())
+    }
+
+    fn is_exit_of(&self, game: &str, node: &NodeId) -> bool {
+        let (_, roles) = match self.table.profile(node) {
+            Some(profile) => profile,
+            None => return false,
+        };
+        if !roles.contains(Roles::EXIT) {
+            return false;
+        }
+        if let Some(document) = self.document() {
+            return document.may_exit(game, node);
+        }
+        let games = self.config.games.iter().filter(|of| of.name == game);
+        games.into_iter().any(|game| {
+            let named = game.entry.iter().flat_map(|entry| &entry.exits);
+            let is_ours = game.exit.is_some() && *node == self.own;
+            is_ours || named.into_iter().any(|exit| exit == node)
+        })
+    }
+
+    fn survey(&self) -> Graph {
+        self.table.graph(&self.config.cost, &self.reports)
+    }
+}
+
+/// The way of a node to itself.
+const fn stay(node: NodeId) -> Route {
+    Route {
+        cost: Cost::ZERO,
+        path: Path {
+            relays: Vec::new(),
+            destination: node,
+        },
+    }
+}
+
+/// All links of a graph, each once.
+fn edges(graph: &Graph) -> impl Iterator<Item = EdgeView> + '_ {
+    let places = || {
+        graph
+            .nodes()
+            .iter()
+            .filter_map(|id| Some((*id, graph.index(id)?)))
+    };
+    places().flat_map(move |(low, from)| {
+        let higher = places().filter(move |(_, to)| *to > from);
+        higher.filter_map(move |(high, to)| {
+            let cost = graph.link(from, to);
+            cost.is_routable().then(|| EdgeView {
+                low,
+                high,
+                cost,
+                loss: graph
+                    .path_losses(from, &stay(high).path)
+                    .next()
+                    .unwrap_or_default(),
+            })
+        })
+    })
+}

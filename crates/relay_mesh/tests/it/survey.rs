@@ -1,0 +1,84 @@
+//! What the operator of a node sees of the whole mesh.
+
+use relay_mesh::cost::Cost;
+use relay_mesh::link_state::Roles;
+use wire::{NodeId, Seed};
+
+use crate::harness::{ENTRY, EXIT, Mesh, RELAY, START, Shape, mesh_address};
+
+#[test]
+fn pg15_every_node_shows_the_mesh_and_the_routes_through_it() {
+    let mut mesh = Mesh::new(Seed::from_number(4), &Shape::default());
+    mesh.run(START + 3_000);
+    for shown_by in 0..mesh.nodes.len() {
+        let node = &mesh.process(shown_by).node;
+        let view = node.mesh();
+        assert!(view.nodes.is_sorted_by(|one, next| one.node < next.node));
+        assert_eq!(view.nodes.len(), 5);
+        for (index, id) in mesh.ids.iter().enumerate() {
+            let of = view.nodes.iter().find(|of| of.node == *id).unwrap();
+            assert_eq!(of.name, format!("node{index}"));
+            assert_eq!(of.addresses, [mesh_address(index)]);
+            assert_eq!(of.may_relay, index >= RELAY);
+            assert_eq!(of.roles.contains(Roles::EXIT), index == EXIT);
+        }
+        assert_eq!(view.links.len(), 10, "each with each");
+        assert!(view.links.iter().all(|link| link.low < link.high));
+        let pair = |one: usize, other: usize| {
+            let (low, high) = (
+                mesh.ids[one].min(mesh.ids[other]),
+                mesh.ids[one].max(mesh.ids[other]),
+            );
+            let link = view
+                .links
+                .iter()
+                .find(|link| (link.low, link.high) == (low, high));
+            link.unwrap().cost.units()
+        };
+        // Round trips of 160, 30 and 40 ms; a report may be a millisecond off.
+        for (link, expected) in [
+            ((ENTRY, EXIT), 1_600),
+            ((ENTRY, RELAY), 300),
+            ((RELAY + 1, EXIT), 400),
+        ] {
+            let cost = pair(link.0, link.1);
+            assert!(cost.abs_diff(expected) <= 10, "{link:?}: {cost}");
+        }
+
+        let route = node
+            .route_between(&mesh.ids[ENTRY], &mesh.ids[EXIT])
+            .unwrap();
+        assert_eq!(route.path, mesh.path(&[RELAY]));
+        let relay = Cost::from_millis(1).units();
+        let legs = pair(ENTRY, RELAY) + pair(RELAY, EXIT);
+        assert_eq!(route.cost.units(), legs + relay);
+        let stay = node
+            .route_between(&mesh.ids[EXIT], &mesh.ids[EXIT])
+            .unwrap();
+        assert_eq!((stay.cost, stay.path.relays), (Cost::ZERO, Vec::new()));
+        assert_eq!(node.route_between(&mesh.ids[ENTRY], &NodeId([9; 32])), None);
+        assert_eq!(node.route_between(&NodeId([9; 32]), &mesh.ids[EXIT]), None);
+    }
+
+    let node = &mesh.process(ENTRY).node;
+    let route = node.route_to_game(&mesh.ids[ENTRY], "echo").unwrap();
+    assert_eq!(route.path, mesh.path(&[RELAY]));
+    let route = node.route_to_game(&mesh.ids[EXIT], "echo").unwrap();
+    assert_eq!(route.path, mesh.path(&[]));
+    assert_eq!(route.cost, Cost::ZERO, "the exit itself");
+    assert_eq!(node.route_to_game(&mesh.ids[ENTRY], "chess"), None);
+
+    mesh.kill(RELAY);
+    mesh.run(5_000);
+    let node = &mesh.process(EXIT).node;
+    let route = node.route_between(&mesh.ids[ENTRY], &mesh.ids[EXIT]);
+    assert_eq!(route.unwrap().path, mesh.path(&[RELAY + 1]));
+    let gone = mesh.ids[RELAY];
+    let links = node.mesh().links;
+    assert!(
+        links
+            .iter()
+            .all(|link| link.low != gone && link.high != gone)
+    );
+    assert_eq!(mesh.player().faults, 0);
+}
