@@ -37,7 +37,7 @@ enum Role {
 
 fn main() -> ExitCode {
     match Role::parse() {
-        Role::Node { config } => daemon::relay::main(&config),
+        Role::Node { config } => daemon::relay::main(&config, daemon::relay::Ending::WithInput),
         Role::Demo => match Show::start().and_then(Show::run) {
             Ok(true) => ExitCode::SUCCESS,
             Ok(false) => ExitCode::FAILURE,

@@ -1,11 +1,12 @@
 //! The command line: a noun, a verb, and how it ends.
 
+mod admin;
 mod hub;
 mod key;
 mod matchmaker;
+mod relay;
 
 use std::io::{self, Read, Write};
-use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::mpsc::{self, Receiver, TryRecvError};
 use std::thread;
@@ -15,9 +16,14 @@ use clap::Subcommand;
 use tracing_subscriber::EnvFilter;
 
 use crate::exit::{Failure, say_why};
+pub use admin::{
+    AdminCommand, AskGraph, AskRoute, Asked, CheckedDocument, GetConfig, ImportedGames, PutConfig,
+    SignedDocument,
+};
 pub use hub::{HubCommand, RunHub};
 pub use key::{CopiedKey, KeyCommand, NewJoinFile, NewKey, PublicPart, ShownKey};
 pub use matchmaker::{AskStatus, MatchmakerCommand, RunMatchmaker};
+pub use relay::RunRelay;
 
 /// What an operator can ask for.
 #[derive(Clone, Debug, Subcommand)]
@@ -36,11 +42,11 @@ pub enum Command {
     /// One process of the demonstration.
     #[command(subcommand, hide = true)]
     Role(crate::demo::role::Role),
-    /// One node of the mesh, until stdin ends.
-    Relay {
-        /// Its configuration, JSON.
-        config: PathBuf,
-    },
+    /// One node of the mesh, until SIGTERM or SIGINT; it then drains first.
+    Relay(RunRelay),
+    /// The mesh's signed configuration, and questions to a running node.
+    #[command(subcommand)]
+    Admin(AdminCommand),
 }
 
 impl Command {
@@ -53,7 +59,8 @@ impl Command {
             Self::Key(command) => command.run(),
             Self::Demo(options) => return crate::demo::run(options),
             Self::Role(role) => return role.run(),
-            Self::Relay { config } => return crate::relay::main(config),
+            Self::Relay(relay) => return relay.run(),
+            Self::Admin(command) => command.run(),
         };
         match result {
             Ok(()) => ExitCode::SUCCESS,

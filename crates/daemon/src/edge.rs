@@ -7,22 +7,17 @@
 mod count;
 mod door;
 mod limit;
-mod patience;
 mod proxy;
 mod refusal;
 mod shape;
 mod ticket;
 
-use std::io::ErrorKind;
-use std::net::{IpAddr, SocketAddr, TcpListener};
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
-use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use tokio::runtime::Builder;
-use tokio::sync::oneshot;
-
 use crate::exit::Failure;
+use crate::http::{Port, Server};
 use crate::role::matchmaker::MatchmakerRequests;
 use ticket::Shared;
 
@@ -110,21 +105,8 @@ impl EdgeConfig {
                 ));
             }
         }
-        let fail = |error: std::io::Error| {
-            Failure::refused(if error.kind() == ErrorKind::AddrInUse {
-                format!("TCP port {listen} is in use by another program")
-            } else {
-                format!("TCP port {listen} cannot be listened on: {error}")
-            })
-        };
-        let listener = TcpListener::bind(listen).map_err(fail)?;
-        listener.set_nonblocking(true).map_err(fail)?;
-        let address = listener.local_addr().map_err(fail)?;
-        Ok(BoundEdge {
-            config: self,
-            listener,
-            address,
-        })
+        let port = Port::bind(self.listen)?;
+        Ok(BoundEdge { config: self, port })
     }
 }
 
@@ -151,82 +133,39 @@ pub enum ProxyHeader {
 #[derive(Debug)]
 pub(crate) struct BoundEdge {
     config: EdgeConfig,
-    listener: TcpListener,
-    address: SocketAddr,
+    port: Port,
 }
 
 impl BoundEdge {
     /// Starts to answer, by asking `requests`.
     pub(crate) fn start(self, requests: MatchmakerRequests) -> Result<Edge, Failure> {
-        let fail = |error: std::io::Error| {
-            Failure::refused(format_args!("the HTTP edge cannot start: {error}"))
-        };
-        let runtime = Builder::new_current_thread()
-            .enable_io()
-            .enable_time()
-            .build()
-            .map_err(fail)?;
         let shared = Arc::new(Shared::new(self.config, requests));
-        let (stop, stopped) = oneshot::channel();
-        let listener = {
-            let _context = runtime.enter();
-            tokio::net::TcpListener::from_std(self.listener).map_err(fail)?
-        };
-        let thread = thread::Builder::new()
-            .name("http edge".to_owned())
-            .spawn(move || {
-                runtime.spawn(door::serve(listener, shared));
-                // Closed by the handle; what still runs then is dropped.
-                drop(runtime.block_on(stopped));
-                runtime.shutdown_background();
-            })
-            .map_err(fail)?;
-        Ok(Edge {
-            address: self.address,
-            stop: Some(stop),
-            thread: Some(thread),
-        })
+        let server = self
+            .port
+            .serve("http edge", |listener| door::serve(listener, shared));
+        server
+            .map(Edge)
+            .map_err(|error| Failure::refused(format_args!("the HTTP edge cannot start: {error}")))
     }
 }
 
-/// A running edge. Dropping it ends it.
+/// A running edge. Dropping it closes the port and all connections.
 #[derive(Debug)]
-pub struct Edge {
-    address: SocketAddr,
-    stop: Option<oneshot::Sender<()>>,
-    thread: Option<JoinHandle<()>>,
-}
+pub struct Edge(Server);
 
 impl Edge {
     /// Returns where it listens.
     pub const fn address(&self) -> SocketAddr {
-        self.address
+        self.0.address()
     }
 
     /// Returns whether its thread is at work.
     pub fn is_running(&self) -> bool {
-        self.thread
-            .as_ref()
-            .is_some_and(|thread| !thread.is_finished())
+        self.0.is_running()
     }
 
     /// Closes the port and all connections.
-    pub fn shutdown(mut self) {
-        self.end();
-    }
-
-    fn end(&mut self) {
-        self.stop = None;
-        if let Some(thread) = self.thread.take()
-            && thread.join().is_err()
-        {
-            tracing::error!("the thread of the HTTP edge has panicked");
-        }
-    }
-}
-
-impl Drop for Edge {
-    fn drop(&mut self) {
-        self.end();
+    pub fn shutdown(self) {
+        drop(self);
     }
 }

@@ -9,6 +9,7 @@ pub mod edge;
 pub mod exit;
 pub mod game;
 mod hex;
+mod http;
 pub mod keyring;
 pub mod link;
 pub mod relay;

@@ -4,17 +4,22 @@
 //! line, takes [`Order`]s the same way, and ends when its input ends. [`Relay`] is the node on a
 //! thread, for whoever has its own way to configure and to report.
 
+mod admin;
+mod ask;
 mod file;
 mod news;
 mod operator;
 mod process;
 mod running;
 pub mod sandbox;
+mod store;
 
 pub use file::{
-    BootstrapNode, ConfigError, FileConfig, FileGame, FileLimits, FileLink, FileMode, FileRole,
+    BootstrapNode, ConfigError, FileAdmin, FileConfig, FileGame, FileLimits, FileLink, FileMode,
+    FileRole, FileSigned,
 };
 pub use file::{Member, NodeName};
 pub use news::{News, Order, RouteCauseName};
-pub use process::{RunError, main, run};
-pub use running::{Relay, Setup, StartError, Stats};
+pub use process::{Ending, RunError, main, run};
+pub use running::{AdminSetup, Relay, Setup, StartError, Stats, Told};
+pub(crate) use store::replace;

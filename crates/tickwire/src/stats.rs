@@ -8,6 +8,8 @@
 mod prometheus;
 mod recorder;
 
+#[cfg(feature = "stats")]
+pub use prometheus::Page;
 use servicer::Counters;
 use udp_proto::{EndpointStats, SessionStats};
 

@@ -1,11 +1,12 @@
-//! A client of the matchmaker's HTTP edge: one request a connection, plain HTTP/1.1 on loopback.
+//! A client of the matchmaker's HTTP edge: plain HTTP/1.1 on loopback, answers in JSON.
 
-use std::fmt::Write as _;
-use std::io::{self, ErrorKind, Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::io::{self, ErrorKind};
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use serde_json::Value;
+
+use crate::http::client::{self, Request};
 
 /// What an edge answers.
 #[derive(Debug)]
@@ -41,64 +42,20 @@ pub(crate) fn ask(
     headers: &[String],
     body: &str,
 ) -> io::Result<Answer> {
-    let mut stream = TcpStream::connect_timeout(&edge, PATIENCE)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
-    stream.set_write_timeout(Some(PATIENCE))?;
-    let mut request = format!("{line} HTTP/1.1\r\nHost: {edge}\r\nConnection: close\r\n");
-    for header in headers {
-        request.push_str(header);
-        request.push_str("\r\n");
-    }
-    if !body.is_empty() {
-        let length = body.len();
-        // Writing to a string cannot fail.
-        write!(
-            request,
-            "Content-Type: application/json\r\nContent-Length: {length}\r\n"
-        )
-        .ok();
-    }
-    request.push_str("\r\n");
-    request.push_str(body);
-    stream.write_all(request.as_bytes())?;
-    let mut answer = String::new();
-    stream.take(ANSWER_BYTES_MAX).read_to_string(&mut answer)?;
-    parse(&answer).ok_or_else(|| ErrorKind::InvalidData.into())
-}
-
-/// Reads a whole answer; one that was cut off is no JSON.
-fn parse(answer: &str) -> Option<Answer> {
-    let (head, body) = answer.split_once("\r\n\r\n")?;
-    let status = head.strip_prefix("HTTP/1.1 ")?.get(..3)?.parse().ok()?;
-    let json = serde_json::from_str(body).ok()?;
-    Some(Answer { status, json })
+    let request = Request {
+        line,
+        headers,
+        body: (!body.is_empty()).then_some(("application/json", body.as_bytes())),
+        patience: PATIENCE,
+        answer_bytes_max: ANSWER_BYTES_MAX,
+    };
+    let answer = client::ask(edge, request)?;
+    let json = serde_json::from_slice(&answer.body).map_err(|_| ErrorKind::InvalidData)?;
+    let status = answer.status;
+    Ok(Answer { status, json })
 }
 
 /// How long the edge may be silent; above the longest wait that is asked for.
 const PATIENCE: Duration = Duration::from_secs(15);
 /// A ticket with its grant has less than 3 KiB.
 const ANSWER_BYTES_MAX: u64 = 16 << 10;
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_answer_is_read_and_what_is_none_is_not() {
-        let answer = parse("HTTP/1.1 201 Created\r\nx: y\r\n\r\n{\"a\":\"b\",\"n\":7}").unwrap();
-        assert_eq!(
-            (answer.status, answer.text("a"), answer.text("z")),
-            (201, "b", "")
-        );
-        assert_eq!((answer.number("n"), answer.number("a")), (Some(7), None));
-        for text in [
-            "",
-            "HTTP/1.1 200 OK\r\n\r\n{\"a\":",
-            "HTTP/1.1 2",
-            "SSH-2.0-x\r\n\r\n{}",
-            "HTTP/1.1 abc\r\n\r\n{}",
-        ] {
-            assert!(parse(text).is_none(), "{text}");
-        }
-    }
-}

@@ -1,7 +1,9 @@
 //! The configuration file of a node.
 
+mod admin;
 mod check;
 mod server_header;
+mod signed;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -20,7 +22,9 @@ use serde::{Deserialize, Serialize};
 use servicer::Rules;
 use wire::{InstanceId, NodeId, Seed};
 
-use super::running::Setup;
+use super::running::{AdminSetup, Setup};
+pub use admin::FileAdmin;
+pub use signed::FileSigned;
 
 /// What the file holds, as JSON. Paths in it are relative to the file's folder.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -28,7 +32,7 @@ use super::running::Setup;
 pub struct FileConfig {
     /// For people; at most 32 of `A-Z a-z 0-9 . _ -`.
     pub name: String,
-    /// The node's private key, a PEM file of mode 0600.
+    /// The node's private key, a PEM file of mode 0600. The node makes it where there is none.
     pub identity_file: PathBuf,
     /// The secret that all nodes share: 64 hexadecimal digits in a file of mode 0600.
     pub secret_file: PathBuf,
@@ -49,6 +53,12 @@ pub struct FileConfig {
     /// The games that it carries.
     #[serde(default)]
     pub games: Vec<FileGame>,
+    /// Whose signed documents say what games there are, and who is a member; then neither stands here.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub signed: Option<FileSigned>,
+    /// Where its operator asks it; nowhere by default.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub admin: Option<FileAdmin>,
     /// What it allows, where that is not the default.
     #[serde(default)]
     pub limits: FileLimits,
@@ -80,6 +90,9 @@ pub struct FileLimits {
     /// Bytes a second of one direction of one flow.
     #[serde(default)]
     pub flow_bytes_per_second: Option<u32>,
+    /// After a signal to end, how long what is carried may take to end; 120.
+    #[serde(default)]
+    pub drain_secs: Option<u64>,
 }
 
 impl FileLimits {
@@ -230,7 +243,7 @@ impl FileConfig {
             return Err(ConfigError::new(directory, &fault));
         }
         let identity_path = directory.join(&self.identity_file);
-        let identity = identity_file::read(&identity_path)
+        let identity = identity_file::read_or_create(&identity_path, &mut Ring::new())
             .map_err(|error| ConfigError::new(&identity_path, &error))?;
         let secret = read_secret(&directory.join(&self.secret_file))?;
         let mut instance = [0; 8];
@@ -258,6 +271,11 @@ impl FileConfig {
                 .collect::<BTreeMap<_, _>>()
         });
         node.games = self.games.iter().map(FileGame::game).collect();
+        node.signed = self
+            .signed
+            .as_ref()
+            .map(|signed| signed.open(directory))
+            .transpose()?;
         self.limits.set(&mut node);
         let outbound = Rules::new();
         for (stream, link) in (0..).zip(&self.links) {
@@ -271,6 +289,19 @@ impl FileConfig {
             upstream: self.upstream_ip,
             outbound,
             inbound: Rules::new(),
+            store: self
+                .signed
+                .as_ref()
+                .map(|signed| directory.join(&signed.store)),
+            admin: self
+                .admin
+                .as_ref()
+                .map(|admin| {
+                    let listen = admin.listen;
+                    let token = admin.token(directory)?;
+                    Ok(AdminSetup { listen, token })
+                })
+                .transpose()?,
         })
     }
 }

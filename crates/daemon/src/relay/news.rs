@@ -2,11 +2,12 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use relay_mesh::{Event, FlowEnd, RouteCause};
+use relay_mesh::signed_config::Accepted;
+use relay_mesh::{Draining, Event, FlowEnd, RouteCause};
 use serde::{Deserialize, Serialize};
 
 use super::file::NodeName;
-use super::running::Stats;
+use super::running::{Stats, Told};
 
 /// One line that the process prints.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -99,6 +100,55 @@ pub enum News {
         /// Sockets opened while the node ran.
         sockets_opened: u64,
     },
+    /// A signed document came into force. It is being stored.
+    ConfigInForce {
+        /// Its version.
+        version: u64,
+        /// Games that are new, by name.
+        added: Vec<String>,
+        /// Games that are gone.
+        removed: Vec<String>,
+        /// Games of which something is different.
+        changed: Vec<String>,
+    },
+    /// A neighbour's document was refused.
+    ConfigRefused {
+        /// Whose.
+        node: NodeName,
+        /// Why, one sentence.
+        why: String,
+    },
+    /// The time of the document in force is over.
+    ConfigEnded {
+        /// Its version.
+        version: u64,
+    },
+    /// The document in force could not be stored; it is tried again each 5 s.
+    ConfigNotStored {
+        /// Its version.
+        version: u64,
+        /// Why, one sentence.
+        why: String,
+    },
+    /// A game of the document in force is not carried here.
+    GameLeftOut {
+        /// The game.
+        game: String,
+        /// Why, one sentence.
+        why: String,
+    },
+    /// The admin interface answers.
+    AdminReady {
+        /// Where.
+        address: SocketAddr,
+    },
+    /// The node takes its leave.
+    Draining {
+        /// Flows of its own players and game servers that still run.
+        flows: u32,
+        /// Labels of others' flows that still pass frames.
+        labels: u32,
+    },
     /// A line of the input was no order.
     BadOrder {
         /// What is wrong with it.
@@ -142,6 +192,8 @@ impl From<RouteCause> for RouteCauseName {
 pub enum Order {
     /// Print the counters.
     Stats,
+    /// Take leave: let in no new player and no new label. The process does not end by it.
+    Drain,
     /// Change a link of the virtual network, for what leaves to `remote`.
     Link {
         /// The host at the other end.
@@ -156,7 +208,14 @@ pub enum Order {
 
 impl News {
     /// Says what a node tells; `None` for what this program has no line for.
-    pub(super) fn of(event: Event) -> Option<Self> {
+    pub(super) fn of(told: Told) -> Option<Self> {
+        match told {
+            Told::Event(event) => Self::of_event(event),
+            Told::NotStored { version, why } => Some(Self::ConfigNotStored { version, why }),
+        }
+    }
+
+    fn of_event(event: Event) -> Option<Self> {
         Some(match event {
             Event::LinkUp { node, address } => Self::LinkUp {
                 node: NodeName(node),
@@ -200,8 +259,34 @@ impl News {
             },
             Event::Listening { game, address } => Self::Listening { game, address },
             Event::ListenFailed { game, address } => Self::ListenFailed { game, address },
+            Event::ConfigAccepted(Accepted {
+                version,
+                difference,
+            }) => Self::ConfigInForce {
+                version,
+                added: difference.added.into_iter().collect(),
+                removed: difference.removed.into_iter().collect(),
+                changed: difference.changed.into_iter().collect(),
+            },
+            Event::ConfigRefused { node, why } => Self::ConfigRefused {
+                node: NodeName(node),
+                why: why.to_string(),
+            },
+            Event::ConfigEnded { version } => Self::ConfigEnded { version },
+            Event::GameLeftOut { game, why } => Self::GameLeftOut {
+                game,
+                why: why.to_string(),
+            },
             _ => return None,
         })
+    }
+
+    /// Says what a node that drains still carries.
+    pub(super) const fn draining(left: Draining) -> Self {
+        Self::Draining {
+            flows: left.flows,
+            labels: left.labels,
+        }
     }
 
     /// Says what a node has counted.

@@ -3,30 +3,34 @@
 use std::fmt;
 use std::net::IpAddr;
 use std::ops::ControlFlow;
-use std::sync::mpsc::SyncSender;
+use std::sync::Arc;
 
 use crypto::Ring;
-use relay_mesh::{Command, Event, FrameStats, Node, NodeStats};
+use relay_mesh::{Command, Event, Node};
 use servicer::{Application, SocketOrder, SocketOutcome, mesh};
-use udp_proto::EndpointStats;
 use wire::{CommandId, Instant};
 
-/// Passes a node's events on and answers questions about it.
+use super::ask::Ask;
+use super::store::Desk;
+
+/// Passes a node's events on, hands its documents to the store, and answers questions about it.
 pub(super) struct Operator {
     upstream: Option<IpAddr>,
+    store: Option<Arc<Desk>>,
     tell: Box<dyn FnMut(Event) + Send>,
 }
 
-/// What other threads ask.
-#[derive(Debug)]
-pub(super) enum Ask {
-    /// The counters.
-    Stats(SyncSender<(FrameStats, NodeStats, EndpointStats)>),
-}
-
 impl Operator {
-    pub(super) fn new(upstream: Option<IpAddr>, tell: Box<dyn FnMut(Event) + Send>) -> Self {
-        Self { upstream, tell }
+    pub(super) fn new(
+        upstream: Option<IpAddr>,
+        store: Option<Arc<Desk>>,
+        tell: Box<dyn FnMut(Event) + Send>,
+    ) -> Self {
+        Self {
+            upstream,
+            store,
+            tell,
+        }
     }
 }
 
@@ -41,19 +45,17 @@ impl fmt::Debug for Operator {
 impl Application<Node<Ring>> for Operator {
     type Request = Ask;
 
-    fn apply_request(
-        &mut self,
-        _: Instant,
-        node: &mut Node<Ring>,
-        Ask::Stats(answer): Ask,
-    ) -> ControlFlow<()> {
-        // Whoever asked may have given up.
-        let counters = (*node.frame_stats(), *node.stats(), *node.endpoint_stats());
-        answer.try_send(counters).ok();
+    fn apply_request(&mut self, now: Instant, node: &mut Node<Ring>, ask: Ask) -> ControlFlow<()> {
+        ask.of(now, node);
         ControlFlow::Continue(())
     }
 
-    fn on_event(&mut self, _: Instant, _: &mut Node<Ring>, event: Event) {
+    fn on_event(&mut self, _: Instant, node: &mut Node<Ring>, event: Event) {
+        if let (Event::ConfigAccepted(_), Some(store)) = (&event, &self.store)
+            && let (Some(document), Some(bytes)) = (node.document(), node.stored_config())
+        {
+            store.put(document.version, bytes.to_vec());
+        }
         (self.tell)(event);
     }
 

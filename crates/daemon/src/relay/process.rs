@@ -1,4 +1,6 @@
-//! The process of one node: orders in, news out, until the input ends.
+//! The process of one node: orders in, news out, until the input ends or a signal says so.
+
+mod signals;
 
 use std::fmt;
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -8,7 +10,7 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError, SyncSender};
 use std::thread;
 use std::time::Duration;
 
-use servicer::Rules;
+use servicer::{Clock, Rules};
 
 use crate::exit::{Exit, say_why};
 
@@ -16,17 +18,26 @@ use super::file::{ConfigError, FileConfig, FileLink, NodeName};
 use super::news::{News, Order};
 use super::running::{Relay, StartError};
 
-/// Is a node as the file at `path` says, on stdin and stdout, until stdin ends.
+/// When a node's process ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ending {
+    /// With its input; a signal ends it as the system does.
+    WithInput,
+    /// At SIGTERM or SIGINT: the node then drains, and the process ends once nothing is left to carry,
+    /// after `limits.drain_secs`, or at another such signal. Its input may end before.
+    BySignal,
+}
+
+/// Is a node as the file at `path` says, on stdin and stdout.
 ///
 /// Exit status: 0 after an orderly end, 1 where the node could not go on, 2 where the configuration
-/// is at fault, 4 where the system refuses a port or a thread; with one sentence on stderr. A signal
-/// ends it as the system does.
+/// is at fault, 4 where the system refuses a port or a thread; with one sentence on stderr.
 #[must_use]
-pub fn main(path: &Path) -> ExitCode {
+pub fn main(path: &Path, ending: Ending) -> ExitCode {
     let directory = path.parent().unwrap_or_else(|| Path::new(""));
     let result = FileConfig::read(path)
         .map_err(RunError::Config)
-        .and_then(|config| run(&config, directory, io::stdin(), io::stdout()));
+        .and_then(|config| run((&config, directory), ending, io::stdin(), io::stdout()));
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
@@ -36,14 +47,14 @@ pub fn main(path: &Path) -> ExitCode {
     }
 }
 
-/// Is a node until `input` ends: takes [`Order`]s from it, a line each, and prints [`News`].
+/// Is a node until its end: takes [`Order`]s from `input`, a line each, and prints [`News`].
 ///
 /// # Errors
 ///
 /// [`RunError`], whose text is one sentence for an operator.
 pub fn run(
-    config: &FileConfig,
-    directory: &Path,
+    (config, directory): (&FileConfig, &Path),
+    ending: Ending,
     input: impl Read + Send + 'static,
     output: impl Write + Send + 'static,
 ) -> Result<(), RunError> {
@@ -52,8 +63,8 @@ pub fn run(
     let rules = setup.outbound.clone();
     let (voice, news) = mpsc::sync_channel(NEWS_MAX);
     let teller = voice.clone();
-    let relay = Relay::start(setup, move |event| {
-        if let Some(news) = News::of(event) {
+    let relay = Relay::start(setup, move |told| {
+        if let Some(news) = News::of(told) {
             say(&teller, news);
         }
     })
@@ -61,13 +72,22 @@ pub fn run(
     let written = write_on_a_thread(news, output).map_err(RunError::System)?;
     let address = relay.address();
     say(&voice, News::Ready { node, address });
+    if let Some(address) = relay.admin_address() {
+        say(&voice, News::AdminReady { address });
+    }
 
-    let orders = read_on_a_thread(input).map_err(RunError::System)?;
+    let (heard, orders) = mpsc::sync_channel(ORDERS_MAX);
+    if ending == Ending::BySignal {
+        signals::hear(heard.clone()).map_err(RunError::System)?;
+    }
+    read_on_a_thread(input, heard).map_err(RunError::System)?;
+    let drain = config.limits.drain_secs.map(Duration::from_secs);
     let obeyed = Orders {
         relay: &relay,
         rules: &rules,
         seed: config.seed,
         voice: &voice,
+        drain: drain.unwrap_or(DRAIN),
     }
     .obey(&orders);
     if let Some(stats) = relay.stats(ANSWER) {
@@ -86,38 +106,85 @@ struct Orders<'a> {
     rules: &'a Rules,
     seed: u64,
     voice: &'a SyncSender<News>,
+    /// How long what is carried may take to end.
+    drain: Duration,
+}
+
+/// What a process hears.
+#[derive(Debug)]
+pub(super) enum Heard {
+    /// A line of its input.
+    Line(Result<Order, String>),
+    /// It is to end.
+    Signal,
 }
 
 impl Orders<'_> {
-    /// Does what is asked until nobody asks any more.
-    fn obey(&self, orders: &Receiver<Result<Order, String>>) -> Result<(), RunError> {
+    /// Does what is asked until nobody asks any more, or it is to end.
+    fn obey(&self, heard: &Receiver<Heard>) -> Result<(), RunError> {
         let mut stream = FIRST_LATER_LINK;
         loop {
-            match orders.recv_timeout(PATIENCE) {
-                Ok(Ok(Order::Stats)) => {
-                    if let Some(stats) = self.relay.stats(ANSWER) {
-                        say(self.voice, News::counted(&stats));
-                    }
-                }
-                Ok(Ok(Order::Link {
-                    remote,
-                    delay_ms,
-                    loss_per_million,
-                })) => {
-                    let link = FileLink {
-                        remote,
-                        delay_ms,
-                        loss_per_million,
-                    };
-                    link.set(self.rules, self.seed, stream);
-                    stream = stream.wrapping_add(1);
-                }
-                Ok(Err(text)) => say(self.voice, News::BadOrder { text }),
+            match heard.recv_timeout(PATIENCE) {
+                Ok(Heard::Line(Ok(order))) => self.obey_order(&order, &mut stream),
+                Ok(Heard::Line(Err(text))) => say(self.voice, News::BadOrder { text }),
+                Ok(Heard::Signal) => return self.leave(heard),
                 Err(RecvTimeoutError::Disconnected) => return Ok(()),
                 Err(RecvTimeoutError::Timeout) if self.relay.is_running() => {}
                 Err(RecvTimeoutError::Timeout) => return Err(RunError::Ended),
             }
         }
+    }
+
+    fn obey_order(&self, order: &Order, stream: &mut u64) {
+        match *order {
+            Order::Stats => {
+                if let Some(stats) = self.relay.stats(ANSWER) {
+                    say(self.voice, News::counted(&stats));
+                }
+            }
+            Order::Link {
+                remote,
+                delay_ms,
+                loss_per_million,
+            } => {
+                let link = FileLink {
+                    remote,
+                    delay_ms,
+                    loss_per_million,
+                };
+                link.set(self.rules, self.seed, *stream);
+                *stream = stream.wrapping_add(1);
+            }
+            Order::Drain => {
+                if let Some(left) = self.relay.drain(ANSWER) {
+                    say(self.voice, News::draining(left));
+                }
+            }
+        }
+    }
+
+    /// Takes leave: until nothing is carried, time is up, or it is said again.
+    fn leave(&self, heard: &Receiver<Heard>) -> Result<(), RunError> {
+        let clock = Clock::new();
+        let end = clock.now() + self.drain;
+        let mut left = self.relay.drain(ANSWER);
+        while clock.now() < end {
+            if let Some(left) = left {
+                say(self.voice, News::draining(left));
+                if left.is_done() {
+                    break;
+                }
+            }
+            match heard.recv_timeout(LEAVE_LOOK) {
+                Ok(Heard::Signal) | Err(RecvTimeoutError::Disconnected) => break,
+                Ok(Heard::Line(_)) | Err(RecvTimeoutError::Timeout) => {}
+            }
+            if !self.relay.is_running() {
+                return Err(RunError::Ended);
+            }
+            left = self.relay.draining(ANSWER);
+        }
+        Ok(())
     }
 }
 
@@ -154,16 +221,13 @@ fn write_on_a_thread(
     Ok(written)
 }
 
-/// Starts the thread that reads; the channel closes at the end of the input.
-fn read_on_a_thread(
-    input: impl Read + Send + 'static,
-) -> io::Result<Receiver<Result<Order, String>>> {
-    let (sender, orders) = mpsc::sync_channel(ORDERS_MAX);
+/// Starts the thread that reads; it lets go of the channel at the end of the input.
+fn read_on_a_thread(input: impl Read + Send + 'static, heard: SyncSender<Heard>) -> io::Result<()> {
     let read = move || {
         let mut input = BufReader::new(input);
         let mut line = Vec::new();
         while let Some(order) = next_order(&mut input, &mut line) {
-            if sender.send(order).is_err() {
+            if heard.send(Heard::Line(order)).is_err() {
                 return;
             }
         }
@@ -171,7 +235,7 @@ fn read_on_a_thread(
     thread::Builder::new()
         .name("orders".to_owned())
         .spawn(read)?;
-    Ok(orders)
+    Ok(())
 }
 
 /// Reads one line; `None` at the end. Of a line that is too long the rest counts as another.
@@ -238,6 +302,10 @@ const ANSWER: Duration = Duration::from_millis(500);
 const LINGER: Duration = Duration::from_millis(300);
 /// Time to write what is left to be said.
 const LAST_WORDS: Duration = Duration::from_millis(500);
+/// How often a node that drains looks what is left.
+const LEAVE_LOOK: Duration = Duration::from_secs(1);
+/// How long what is carried may take to end, where the file does not say.
+const DRAIN: Duration = Duration::from_secs(120);
 /// Streams of the seed below are those of the file's links.
 const FIRST_LATER_LINK: u64 = 1 << 32;
 

@@ -3,18 +3,23 @@
 use std::fmt;
 use std::fs;
 use std::net::{IpAddr, SocketAddr};
-use std::sync::mpsc;
+use std::path::PathBuf;
 use std::time::Duration;
 
-use crypto::{Identity, Ring};
-use relay_mesh::{Config, Event, FrameStats, NewError, Node, NodeStats};
+use crypto::{Identity, Ring, Secret32};
+use relay_mesh::signed_config::HolderStats;
+use relay_mesh::{Config, Draining, Event, FrameStats, NewError, Node, NodeStats};
 use servicer::{
     BindError, Clock, Conditioner, Counters, Direction, Handle, Report, Rules, SocketConfig,
     SpawnError, UdpServicer, UdpSocket,
 };
 use udp_proto::EndpointStats;
 
-use super::operator::{Ask, Operator};
+use super::admin::{Admin, AdminStart};
+use super::ask::{Ask, Asker};
+use super::operator::Operator;
+use super::store::Store;
+use crate::exit::Failure;
 
 /// What a node needs to run.
 #[derive(Debug)]
@@ -33,24 +38,41 @@ pub struct Setup {
     pub outbound: Rules,
     /// A virtual network for what arrives.
     pub inbound: Rules,
+    /// Where signed documents are kept; `None` keeps none.
+    pub store: Option<PathBuf>,
+    /// Where its operator asks it; `None` for nowhere.
+    pub admin: Option<AdminSetup>,
+}
+
+/// The admin interface of a node.
+#[derive(Debug)]
+pub struct AdminSetup {
+    /// Where it listens.
+    pub listen: SocketAddr,
+    /// Who knows it may ask anything.
+    pub token: Secret32,
 }
 
 /// A running node. Dropping it ends it.
 #[derive(Debug)]
 pub struct Relay {
+    // First, so that nobody asks a node that has ended.
+    admin: Option<Admin>,
     handle: Handle<Ask>,
+    // After the node, so that its last document is written.
+    store: Option<Store>,
     address: SocketAddr,
 }
 
 impl Relay {
-    /// Starts a node; `tell` hears its events on the node's thread, and must not block.
+    /// Starts a node; `tell` hears of it on its threads, and must not block.
     ///
     /// # Errors
     ///
     /// [`StartError`], whose text is one sentence for an operator.
     pub fn start(
         mut setup: Setup,
-        tell: impl FnMut(Event) + Send + 'static,
+        tell: impl Fn(Told) + Clone + Send + 'static,
     ) -> Result<Self, StartError> {
         let ports = setup
             .node
@@ -82,9 +104,22 @@ impl Relay {
             setup.node.flows_max = setup.node.flows_max.min(room);
         }
         let flows = usize::try_from(setup.node.flows_max).unwrap_or(usize::MAX);
+        let is_signed = setup.node.signed.is_some();
         let node = Node::new(setup.node, setup.identity, Ring::new(), Clock::new().now())?;
+        let store = setup.store.map(|path| {
+            let tell = tell.clone();
+            Store::start(path, move |version, why| {
+                let why = why.to_owned();
+                tell(Told::NotStored { version, why });
+            })
+        });
+        let store = store.transpose().map_err(|_| StartError::Thread)?;
+        let desk = store.as_ref().map(Store::desk);
+        let port = setup.admin.map(Admin::bind).transpose()?;
         let mut config = servicer::Config::default();
-        config.opened_max = flows.saturating_add(ports_max);
+        // A document may name ports by the hundred, as it likes.
+        let ports = if is_signed { PORTS_SIGNED } else { ports_max };
+        config.opened_max = flows.saturating_add(ports);
         let handle = UdpServicer::named(setup.name)
             .with_config(config)
             .with_conditioner(Direction::Outbound, Conditioner::new(setup.outbound))
@@ -92,9 +127,23 @@ impl Relay {
             .spawn(
                 vec![socket],
                 node,
-                Operator::new(setup.upstream, Box::new(tell)),
+                Operator::new(
+                    setup.upstream,
+                    desk.clone(),
+                    Box::new(move |event| tell(Told::Event(event))),
+                ),
             )?;
-        Ok(Self { handle, address })
+        let start = AdminStart {
+            asker: Asker(handle.requests()),
+            store: desk,
+        };
+        let admin = port.map(|port| port.start(start)).transpose()?;
+        Ok(Self {
+            admin,
+            handle,
+            store,
+            address,
+        })
     }
 
     /// Returns where the mesh's socket is bound.
@@ -104,15 +153,31 @@ impl Relay {
 
     /// Asks the node for its counters; `None` where it does not answer within `patience`.
     pub fn stats(&self, patience: Duration) -> Option<Stats> {
-        let (answer, answered) = mpsc::sync_channel(1);
-        self.handle.request(Ask::Stats(answer)).ok()?;
-        let (frames, node, endpoint) = answered.recv_timeout(patience).ok()?;
-        Some(Stats {
-            frames,
-            node,
-            endpoint,
-            driver: self.handle.counters(),
-        })
+        let asker = self.asker();
+        let counted = asker.wait(patience, |_, node| Counted::of(node))?;
+        Some(counted.with(asker.counters()))
+    }
+
+    /// Has the node take its leave; `None` where it does not answer within `patience`.
+    pub fn drain(&self, patience: Duration) -> Option<Draining> {
+        self.asker().wait(patience, |now, node| {
+            node.drain(now);
+            node.draining()
+        })?
+    }
+
+    /// Returns what is left to carry; `None` where the node does not drain, or not answer.
+    pub fn draining(&self, patience: Duration) -> Option<Draining> {
+        self.asker().wait(patience, |_, node| node.draining())?
+    }
+
+    /// Returns where its operator asks it.
+    pub fn admin_address(&self) -> Option<SocketAddr> {
+        self.admin.as_ref().map(Admin::address)
+    }
+
+    fn asker(&self) -> Asker {
+        Asker(self.handle.requests())
     }
 
     /// Returns whether the node's thread is at work.
@@ -122,7 +187,54 @@ impl Relay {
 
     /// Ends the node.
     pub fn shutdown(self, within: Duration) -> Report {
-        self.handle.shutdown(within)
+        drop(self.admin);
+        let report = self.handle.shutdown(within);
+        drop(self.store);
+        report
+    }
+}
+
+/// What a running node tells.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Told {
+    /// News of the node itself.
+    Event(Event),
+    /// Its document could not be stored; it is tried again.
+    NotStored {
+        /// The document's version.
+        version: u64,
+        /// Why, one sentence.
+        why: String,
+    },
+}
+
+/// What a node itself counts.
+pub(super) struct Counted {
+    frames: FrameStats,
+    node: NodeStats,
+    endpoint: EndpointStats,
+    config: Option<HolderStats>,
+}
+
+impl Counted {
+    pub(super) fn of(node: &Node<Ring>) -> Self {
+        Self {
+            frames: *node.frame_stats(),
+            node: *node.stats(),
+            endpoint: *node.endpoint_stats(),
+            config: node.config_stats().copied(),
+        }
+    }
+
+    pub(super) const fn with(self, driver: Counters) -> Stats {
+        Stats {
+            frames: self.frames,
+            node: self.node,
+            endpoint: self.endpoint,
+            config: self.config,
+            driver,
+        }
     }
 }
 
@@ -135,6 +247,8 @@ pub struct Stats {
     pub node: NodeStats,
     /// Datagrams at the mesh's socket that are no hop frames.
     pub endpoint: EndpointStats,
+    /// Signed documents offered; `None` where the node goes by none.
+    pub config: Option<HolderStats>,
     /// Sockets and thread.
     pub driver: Counters,
 }
@@ -156,7 +270,7 @@ impl Stats {
 }
 
 /// Why a node could not be started; the text is one sentence for an operator.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum StartError {
     /// A socket could not be bound.
@@ -165,6 +279,16 @@ pub enum StartError {
     Node(NewError),
     /// The system has no thread or descriptor left.
     Spawn(SpawnError),
+    /// The system has no thread left for the store.
+    Thread,
+    /// The admin interface cannot be served.
+    Admin(Failure),
+}
+
+impl From<Failure> for StartError {
+    fn from(failure: Failure) -> Self {
+        Self::Admin(failure)
+    }
 }
 
 impl From<BindError> for StartError {
@@ -191,6 +315,8 @@ impl fmt::Display for StartError {
             Self::Bind(error) => error.fmt(f),
             Self::Node(error) => error.fmt(f),
             Self::Spawn(error) => error.fmt(f),
+            Self::Thread => f.write_str("the system has no thread left"),
+            Self::Admin(failure) => failure.fmt(f),
         }
     }
 }
@@ -212,6 +338,8 @@ fn files_max_of(limits: &str) -> Option<u32> {
 
 /// Open files that are no flow's: the mesh's and the games' sockets, and what a process has.
 const FILES_KEPT: u32 = 64;
+/// Ports of games that a signed document may have opened at an entry.
+const PORTS_SIGNED: usize = 1_024;
 
 #[cfg(test)]
 mod tests {
@@ -242,6 +370,7 @@ mod tests {
             frames: FrameStats::default(),
             node: NodeStats::default(),
             endpoint: EndpointStats::default(),
+            config: None,
             driver: Counters::default(),
         };
         // All but those that went on or arrived: a counter that is new has to be put above.

@@ -113,6 +113,11 @@ impl Sandbox {
         self.configs.get(place).map(|config| config.name.as_str())
     }
 
+    /// Returns the configuration of a node.
+    pub fn config(&self, node: usize) -> Option<&FileConfig> {
+        self.configs.get(node)
+    }
+
     /// Returns the configuration that a node will be started with.
     pub fn config_mut(&mut self, node: usize) -> Option<&mut FileConfig> {
         self.configs.get_mut(node)
@@ -156,6 +161,8 @@ impl Sandbox {
             bootstrap: Vec::new(),
             members: None,
             games: Vec::new(),
+            signed: None,
+            admin: None,
             limits: FileLimits::default(),
             upstream_ip: Some(self.host(host)),
             links: Vec::new(),

@@ -2,6 +2,7 @@
 
 #![cfg(test)]
 
+mod admin;
 mod child;
 mod command;
 mod doom;

@@ -59,6 +59,12 @@ impl<P: Provider> Node<P> {
         self.config.signed.as_ref()?.holder.document()
     }
 
+    /// Returns the text of the signed document in force, byte for byte as it was signed.
+    #[must_use]
+    pub fn document_text(&self) -> Option<&[u8]> {
+        self.config.signed.as_ref()?.holder.text()
+    }
+
     /// Returns what was offered of signed documents, counted.
     #[must_use]
     pub fn config_stats(&self) -> Option<&HolderStats> {

@@ -72,9 +72,8 @@ impl<P: Provider> Node<P> {
     }
 
     fn is_exit_of(&self, game: &str, node: &NodeId) -> bool {
-        let (_, roles) = match self.table.profile(node) {
-            Some(profile) => profile,
-            None => return false,
+        let Some((_, roles)) = self.table.profile(node) else {
+            return false;
         };
         if !roles.contains(Roles::EXIT) {
             return false;

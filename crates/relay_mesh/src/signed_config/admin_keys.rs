@@ -3,12 +3,15 @@
 use core::fmt;
 
 use crypto::{PemError, PublicKey};
+use serde::{Deserialize, Serialize};
 
 use super::fault::{DocumentError, Fault, Place};
 use super::text::AdminsText;
 
-/// Public keys of admins, and how many of them a document needs.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// Public keys of admins, and how many of them a document needs. In JSON as in a document: `threshold`
+/// and `keys`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "AdminsText", into = "AdminsText")]
 pub struct AdminKeys {
     /// Ascending, none twice, 1 to 8.
     keys: Vec<PublicKey>,
@@ -94,6 +97,23 @@ impl AdminKeys {
                 max: u64::try_from(count).unwrap_or(u64::MAX),
             }),
         })
+    }
+}
+
+impl TryFrom<AdminsText> for AdminKeys {
+    type Error = DocumentError;
+
+    fn try_from(text: AdminsText) -> Result<Self, DocumentError> {
+        Self::read(&text)
+    }
+}
+
+impl From<AdminKeys> for AdminsText {
+    fn from(admins: AdminKeys) -> Self {
+        Self {
+            threshold: u64::try_from(admins.threshold).unwrap_or(u64::MAX),
+            keys: admins.keys.iter().map(PublicKey::to_string).collect(),
+        }
     }
 }
 

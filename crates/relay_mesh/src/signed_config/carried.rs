@@ -1,5 +1,6 @@
 //! What a document means for one node.
 
+use core::fmt;
 use core::net::{IpAddr, SocketAddr};
 
 use wire::NodeId;
@@ -16,6 +17,14 @@ use crate::link_state::Roles;
 pub enum LeftOut {
     /// It speaks TCP.
     Tcp,
+}
+
+impl fmt::Display for LeftOut {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Tcp => "it speaks TCP, which this node does not carry",
+        })
+    }
 }
 
 impl Document {

@@ -11,8 +11,8 @@ pub(super) fn text(report: &Report) -> String {
     let mut page = Page::default();
     page.gauge("tickwire_uptime_seconds", &seconds(report.uptime_ms, 1_000));
     page.gauge("tickwire_sessions", &report.sessions);
-    page.counters("tickwire_endpoint_", &fields(&report.endpoint));
-    page.counters("tickwire_driver_", &fields(&report.driver));
+    page.counters("tickwire_endpoint_", &report.endpoint);
+    page.counters("tickwire_driver_", &report.driver);
     let mut traffic = fields(&report.traffic);
     for (name, gauge) in GAUGES {
         traffic.remove(name);
@@ -65,9 +65,23 @@ fn session_metric(field: &str) -> (String, &'static str) {
     }
 }
 
-/// The text so far.
-#[derive(Default)]
-struct Page(String);
+/// A page of metrics in the making: Prometheus text, format 0.0.4.
+///
+/// ```
+/// #[derive(serde::Serialize)]
+/// struct Seen {
+///     packets: u64,
+///     dropped_late: u64,
+/// }
+///
+/// let mut page = tickwire::stats::Page::default();
+/// page.counters("game_", &Seen { packets: 7, dropped_late: 1 });
+/// let text = page.into_text();
+/// assert!(text.contains("game_packets_total 7"));
+/// assert!(text.contains("game_dropped_total{reason=\"late\"} 1"));
+/// ```
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Page(String);
 
 impl Page {
     /// Announces a metric of `kind`.
@@ -80,24 +94,55 @@ impl Page {
         writeln!(self.0, "{name}{labels} {value}").unwrap_or_default();
     }
 
-    fn gauge(&mut self, name: &str, value: &dyn Display) {
+    /// Adds what goes up and down.
+    pub fn gauge(&mut self, name: &str, value: &dyn Display) {
         self.head(name, "gauge");
         self.line(name, "", value);
     }
 
-    fn counter(&mut self, name: &str, value: &dyn Display) {
+    /// Adds what only grows; `name` ends with `_total`.
+    pub fn counter(&mut self, name: &str, value: &dyn Display) {
         self.head(name, "counter");
         self.line(name, "", value);
     }
 
-    /// Writes every counter of a struct; those called `dropped_*` are one metric with a label.
-    fn counters(&mut self, prefix: &str, fields: &Map<String, Value>) {
+    /// Adds a metric of `kind` with a value for each set of labels, such as `node="a"`.
+    pub fn labelled(
+        &mut self,
+        (name, kind): (&str, &str),
+        values: impl IntoIterator<Item = (String, String)>,
+    ) {
+        let mut values = values.into_iter().peekable();
+        if values.peek().is_some() {
+            self.head(name, kind);
+        }
+        for (labels, value) in values {
+            self.line(name, &format!("{{{labels}}}"), &value);
+        }
+    }
+
+    /// Adds every counter of a struct of numbers, with `prefix` before the names of its fields; those called
+    /// `dropped_*` are one metric with label `reason`, and those of a struct in it have its name before theirs.
+    pub fn counters(&mut self, prefix: &str, stats: &impl serde::Serialize) {
+        self.count(prefix, &fields(stats));
+    }
+
+    /// Returns the page.
+    #[must_use]
+    pub fn into_text(self) -> String {
+        self.0
+    }
+
+    fn count(&mut self, prefix: &str, fields: &Map<String, Value>) {
         let (dropped, others): (Vec<_>, Vec<_>) = fields
             .iter()
             .partition(|(field, _)| field.starts_with(DROPPED));
         for (field, value) in others {
-            let name = format!("{prefix}{field}_total");
-            self.counter(&name, value);
+            if let Value::Object(inner) = value {
+                self.count(&format!("{prefix}{field}_"), inner);
+            } else {
+                self.counter(&format!("{prefix}{field}_total"), value);
+            }
         }
         if dropped.is_empty() {
             return;

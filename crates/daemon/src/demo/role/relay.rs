@@ -17,7 +17,7 @@ use crate::demo::message::{News, Order, RouteCause};
 use crate::demo::plan::{Duty, Plan, RELAYS};
 use crate::demo::wan::Weather;
 use crate::keyring;
-use crate::relay::{Relay, Setup};
+use crate::relay::{Relay, Setup, Told};
 use crate::trust;
 
 /// Relays until the parent lets go.
@@ -35,13 +35,19 @@ pub(super) fn run(plan: &Plan, number: u8, directory: &Path) -> Result<(), Failu
         upstream: Some(plan.relay(number).ip()),
         outbound: weather.outbound(),
         inbound: weather.inbound(),
+        store: None,
+        admin: None,
     };
     let teller = Teller {
         number,
         nodes,
         voice: voice.clone(),
     };
-    let relay = Relay::start(setup, move |event| teller.tell(event))?;
+    let relay = Relay::start(setup, move |told| {
+        if let Told::Event(event) = told {
+            teller.tell(event);
+        }
+    })?;
     voice.say(News::Ready);
 
     while let Ok(order) = leash.next(PATIENCE) {
@@ -135,6 +141,7 @@ const fn roles(duty: Duty) -> Roles {
 }
 
 /// Tells the parent what the node tells.
+#[derive(Clone)]
 struct Teller {
     number: u8,
     nodes: Vec<NodeId>,

@@ -14,7 +14,9 @@ impl FileConfig {
         if self.roles.is_empty() {
             return Some("\"roles\" is empty, and a node does something for others".to_owned());
         }
-        self.address_fault().or_else(|| self.game_faults())
+        self.address_fault()
+            .or_else(|| self.game_faults())
+            .or_else(|| self.signed_fault().map(str::to_owned))
     }
 
     fn address_fault(&self) -> Option<String> {
@@ -31,6 +33,25 @@ impl FileConfig {
             .chain(known)
             .find(|address| is_nowhere(address))?;
         Some(format!("nobody can be reached at {nowhere}"))
+    }
+
+    fn signed_fault(&self) -> Option<&'static str> {
+        let signed = self.signed.as_ref();
+        if signed.is_some() && (!self.games.is_empty() || self.members.is_some()) {
+            Some("\"games\" and \"members\" are the signed document's where there is \"signed\"")
+        } else if signed.is_some_and(|signed| signed.listen.is_empty())
+            && self.roles.contains(&FileRole::Entry)
+        {
+            Some("\"signed\" of an entry has no \"listen\", so that no player could come in")
+        } else if self
+            .admin
+            .as_ref()
+            .is_some_and(|admin| !admin.listen.ip().is_loopback())
+        {
+            Some("\"admin\" speaks without TLS, so on a loopback address only")
+        } else {
+            None
+        }
     }
 
     fn game_faults(&self) -> Option<String> {

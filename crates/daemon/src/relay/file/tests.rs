@@ -92,13 +92,14 @@ fn assert_games(games: &[Game], two: NodeName) {
 fn limits_of_the_file_reach_the_node() {
     let mut sandbox = Sandbox::new(&[("one", FileRole::Exit)]).unwrap();
     let mut config = sandbox.config_mut(0).unwrap().clone();
-    let text = r#"{"flows": 100, "idle_secs": 20, "links": 9, "flow_bytes_per_second": 5000}"#;
+    let text = r#"{"flows": 100, "idle_secs": 20, "links": 9, "flow_bytes_per_second": 5000, "drain_secs": 3}"#;
     config.limits = serde_json::from_str(text).unwrap();
     let limits = FileLimits {
         flows: Some(100),
         idle_secs: Some(20),
         links: Some(9),
         flow_bytes_per_second: Some(5_000),
+        drain_secs: Some(3),
     };
     assert_eq!(config.limits, limits);
     let node = config.setup(sandbox.directory()).unwrap().node;

@@ -1,0 +1,49 @@
+//! Games of `PureGamer`, as games of a document.
+
+use std::fs;
+use std::net::IpAddr;
+use std::path::PathBuf;
+
+use clap::Args;
+use relay_mesh::signed_config::Import;
+use wire::NodeId;
+
+use super::super::say;
+use crate::exit::Failure;
+
+/// A game configuration to be taken over.
+#[derive(Args, Clone, Debug)]
+pub struct ImportedGames {
+    /// The game configuration.
+    file: PathBuf,
+    /// What a node named there is called here, as PEER=NODE; once for each that a list names.
+    #[arg(long = "node", value_name = "PEER=NODE", value_parser = pair::<NodeId>)]
+    nodes: Vec<(String, NodeId)>,
+    /// The address of a host named there, as NAME=IP; once for each.
+    #[arg(long = "host", value_name = "NAME=IP", value_parser = pair::<IpAddr>)]
+    hosts: Vec<(String, IpAddr)>,
+}
+
+impl ImportedGames {
+    pub(super) fn run(&self) -> Result<(), Failure> {
+        let fail = |what: &dyn std::fmt::Display| {
+            Failure::usage(format_args!("{}: {what}", self.file.display()))
+        };
+        let bytes = fs::read(&self.file).map_err(|error| fail(&error))?;
+        let import = Import {
+            nodes: self.nodes.iter().cloned().collect(),
+            hosts: self.hosts.iter().cloned().collect(),
+        };
+        say(&import.games(&bytes).map_err(|error| fail(&error))?)
+    }
+}
+
+/// Reads a name and what it stands for.
+fn pair<T: std::str::FromStr>(text: &str) -> Result<(String, T), String>
+where
+    T::Err: std::fmt::Display,
+{
+    let (name, value) = text.split_once('=').ok_or("there is no = in it")?;
+    let value = value.parse().map_err(|error: T::Err| error.to_string())?;
+    Ok((name.to_owned(), value))
+}

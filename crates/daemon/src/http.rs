@@ -1,0 +1,172 @@
+//! HTTP/1.1 servers: a thread for each, and connections with limits on their heads and their patience.
+
+pub(crate) mod client;
+mod patience;
+
+use std::future::Future;
+use std::io::{self, ErrorKind};
+use std::net::{SocketAddr, TcpListener};
+use std::pin::pin;
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use axum::Router;
+use hyper::server::conn::http1;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::service::TowerToHyperService;
+use tokio::net::TcpStream;
+use tokio::runtime::Builder;
+use tokio::sync::oneshot;
+use tokio::time::timeout;
+
+use crate::exit::Failure;
+use patience::Patient;
+
+/// A port that is taken and not served yet.
+#[derive(Debug)]
+pub(crate) struct Port {
+    listener: TcpListener,
+    address: SocketAddr,
+}
+
+impl Port {
+    /// Takes the port; 0 for one that the system chooses.
+    ///
+    /// # Errors
+    ///
+    /// One sentence that names the address.
+    pub(crate) fn bind(listen: SocketAddr) -> Result<Self, Failure> {
+        let fail = |error: io::Error| {
+            Failure::refused(if error.kind() == ErrorKind::AddrInUse {
+                format!("TCP port {listen} is in use by another program")
+            } else {
+                format!("TCP port {listen} cannot be listened on: {error}")
+            })
+        };
+        let listener = TcpListener::bind(listen).map_err(fail)?;
+        listener.set_nonblocking(true).map_err(fail)?;
+        let address = listener.local_addr().map_err(fail)?;
+        Ok(Self { listener, address })
+    }
+
+    /// Starts a thread of this name that does as `serve` says.
+    pub(crate) fn serve<F>(
+        self,
+        name: &str,
+        serve: impl FnOnce(tokio::net::TcpListener) -> F,
+    ) -> io::Result<Server>
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        let runtime = Builder::new_current_thread()
+            .enable_io()
+            .enable_time()
+            .build()?;
+        let (stop, stopped) = oneshot::channel();
+        let listener = {
+            let _context = runtime.enter();
+            tokio::net::TcpListener::from_std(self.listener)?
+        };
+        let served = serve(listener);
+        let thread = thread::Builder::new()
+            .name(name.to_owned())
+            .spawn(move || {
+                runtime.spawn(served);
+                // Closed by the handle; what still runs then is dropped.
+                drop(runtime.block_on(stopped));
+                runtime.shutdown_background();
+            })?;
+        Ok(Server {
+            address: self.address,
+            stop: Some(stop),
+            thread: Some(thread),
+        })
+    }
+}
+
+/// A running server. Dropping it closes the port and all connections.
+#[derive(Debug)]
+pub(crate) struct Server {
+    address: SocketAddr,
+    stop: Option<oneshot::Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Server {
+    /// Returns where it listens.
+    pub(crate) const fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Returns whether its thread is at work.
+    pub(crate) fn is_running(&self) -> bool {
+        let thread = self.thread.as_ref();
+        thread.is_some_and(|thread| !thread.is_finished())
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.stop = None;
+        if let Some(thread) = self.thread.take()
+            && thread.join().is_err()
+        {
+            tracing::error!("the thread of an HTTP server has panicked");
+        }
+    }
+}
+
+/// What one connection may take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Limits {
+    /// Longest head of a request, bytes.
+    pub(crate) head_bytes_max: usize,
+    /// Time from the first byte of a request, or from the end of the one before, to the end of its
+    /// head.
+    pub(crate) read_timeout: Duration,
+    /// Time from when an answer has to wait until it is on its way.
+    pub(crate) write_timeout: Duration,
+    /// How long it may serve; it ends with the request that is then under way.
+    pub(crate) life: Duration,
+}
+
+/// Serves one connection until its end.
+///
+/// # Errors
+///
+/// hyper's, where it ended badly.
+pub(crate) async fn converse(
+    stream: TcpStream,
+    routes: Router,
+    limits: Limits,
+) -> Result<(), hyper::Error> {
+    // Answers are one small segment each; waiting to fill it gains nothing.
+    drop(stream.set_nodelay(true));
+    let mut http = http1::Builder::new();
+    http.timer(TokioTimer::new())
+        .header_read_timeout(limits.read_timeout)
+        .max_buf_size(limits.head_bytes_max.max(HEAD_BYTES_MIN))
+        .max_headers(HEADERS_MAX);
+    let stream = TokioIo::new(Patient::new(stream, limits.write_timeout));
+    let mut connection = pin!(http.serve_connection(stream, TowerToHyperService::new(routes)));
+    let served = if let Ok(served) = timeout(limits.life, connection.as_mut()).await {
+        served
+    } else {
+        // What is under way has limits of its own, and nothing comes after it.
+        connection.as_mut().graceful_shutdown();
+        connection.await
+    };
+    if let Err(error) = &served {
+        tracing::debug!(%error, "a connection ended badly");
+    }
+    served
+}
+
+/// hyper takes no less.
+const HEAD_BYTES_MIN: usize = 8_192;
+
+/// Headers of one request.
+const HEADERS_MAX: usize = 64;
+
+/// Pause after an accept that failed: out of descriptors, trying again at once would spin.
+pub(crate) const ACCEPT_PAUSE: Duration = Duration::from_millis(100);

@@ -1,0 +1,169 @@
+//! The mesh and a route through it: as JSON, as text, as a Mermaid graph.
+
+use std::fmt::Write;
+
+use relay_mesh::cost::Cost;
+use relay_mesh::link_state::Roles;
+use relay_mesh::routes::Route;
+use relay_mesh::{EdgeView, MeshView, NodeView};
+use serde_json::{Value, json};
+use wire::NodeId;
+
+/// How an answer is written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Form {
+    #[default]
+    Json,
+    Text,
+    Mermaid,
+}
+
+/// A route between two ends, in a mesh.
+pub(super) struct Way<'a> {
+    pub(super) from: NodeId,
+    pub(super) route: &'a Route,
+}
+
+/// The mesh as JSON.
+pub(super) fn json(mesh: &MeshView) -> Value {
+    let nodes: Vec<Value> = mesh.nodes.iter().map(node).collect();
+    let links: Vec<Value> = mesh.links.iter().map(link).collect();
+    json!({"schema": 1, "nodes": nodes, "links": links})
+}
+
+/// A route as JSON.
+pub(super) fn route_json(mesh: &MeshView, way: &Way<'_>) -> Value {
+    let hops: Vec<Value> = way
+        .hops()
+        .map(|id| json!({"node": id.to_string(), "name": name(mesh, &id)}))
+        .collect();
+    json!({"schema": 1, "cost_ms": millis(way.route.cost), "hops": hops})
+}
+
+/// The mesh as lines for people.
+pub(super) fn text(mesh: &MeshView) -> String {
+    let mut text = String::new();
+    for of in &mesh.nodes {
+        let roles = role_names(of.roles).join(",");
+        let roles = if roles.is_empty() { "none" } else { &roles };
+        // Writing to a string does not fail; so below.
+        writeln!(text, "{:<32} {roles:<17} {}", label(of), of.node).unwrap_or_default();
+    }
+    for of in &mesh.links {
+        let (low, high) = (name(mesh, &of.low), name(mesh, &of.high));
+        let cost = millis(of.cost);
+        writeln!(
+            text,
+            "{low} - {high}: {cost:.1} ms, {:.1} % lost",
+            percent(of)
+        )
+        .unwrap_or_default();
+    }
+    text
+}
+
+/// A route as a line for people.
+pub(super) fn route_text(mesh: &MeshView, way: &Way<'_>) -> String {
+    let names: Vec<String> = way.hops().map(|id| name(mesh, &id)).collect();
+    format!("{}: {:.1} ms\n", names.join(" > "), millis(way.route.cost))
+}
+
+/// The mesh as a Mermaid graph, the links of `way` drawn thick.
+pub(super) fn mermaid(mesh: &MeshView, way: Option<&Way<'_>>) -> String {
+    let mut text = String::from("graph LR\n");
+    let place = |id: &NodeId| mesh.nodes.binary_search_by(|of| of.node.cmp(id)).ok();
+    for (index, of) in mesh.nodes.iter().enumerate() {
+        writeln!(text, "  n{index}[\"{}\"]", label(of)).unwrap_or_default();
+    }
+    let hops: Vec<NodeId> = way.iter().flat_map(|way| way.hops()).collect();
+    for of in &mesh.links {
+        let (Some(low), Some(high)) = (place(&of.low), place(&of.high)) else {
+            continue;
+        };
+        let is_on_way = hops
+            .windows(2)
+            .any(|pair| pair == [of.low, of.high] || pair == [of.high, of.low]);
+        let line = if is_on_way { "===" } else { "---" };
+        writeln!(text, "  n{low} {line}|{:.1} ms| n{high}", millis(of.cost)).unwrap_or_default();
+    }
+    if let Some(way) = way {
+        let cost = millis(way.route.cost);
+        writeln!(text, "  %% {} in {cost:.1} ms", route_names(mesh, way)).unwrap_or_default();
+    }
+    text
+}
+
+fn route_names(mesh: &MeshView, way: &Way<'_>) -> String {
+    let names: Vec<String> = way.hops().map(|id| name(mesh, &id)).collect();
+    names.join(" > ")
+}
+
+impl Way<'_> {
+    /// All nodes on the way, both ends included; one where they are the same.
+    fn hops(&self) -> impl Iterator<Item = NodeId> {
+        let end = self.route.path.destination;
+        let end = (end != self.from).then_some(end);
+        core::iter::once(self.from)
+            .chain(self.route.path.relays.iter().copied())
+            .chain(end)
+    }
+}
+
+fn node(of: &NodeView) -> Value {
+    json!({
+        "node": of.node.to_string(),
+        "name": of.name,
+        "roles": role_names(of.roles),
+        "addresses": of.addresses,
+        "may_relay": of.may_relay,
+    })
+}
+
+fn link(of: &EdgeView) -> Value {
+    json!({
+        "low": of.low.to_string(),
+        "high": of.high.to_string(),
+        "cost_ms": millis(of.cost),
+        "lost_percent": percent(of),
+    })
+}
+
+fn role_names(roles: Roles) -> Vec<&'static str> {
+    let all = [
+        (Roles::ENTRY, "entry"),
+        (Roles::RELAY, "relay"),
+        (Roles::EXIT, "exit"),
+    ];
+    let held = all.into_iter().filter(|(role, _)| roles.contains(*role));
+    held.map(|(_, name)| name).collect()
+}
+
+/// What a node is called in text: its name, or the first digits of its id. Names are letters, digits and
+/// `. _ -`, so that none breaks out of a drawing.
+fn name(mesh: &MeshView, id: &NodeId) -> String {
+    let place = mesh.nodes.binary_search_by(|of| of.node.cmp(id)).ok();
+    let of = place.and_then(|place| mesh.nodes.get(place));
+    of.map_or_else(|| short(id), label)
+}
+
+fn label(of: &NodeView) -> String {
+    if of.name.is_empty() {
+        short(&of.node)
+    } else {
+        of.name.clone()
+    }
+}
+
+fn short(id: &NodeId) -> String {
+    id.to_string().chars().take(16).collect()
+}
+
+/// Costs are tenths of a millisecond.
+fn millis(cost: Cost) -> f64 {
+    f64::from(cost.units()) / 10.0
+}
+
+fn percent(of: &EdgeView) -> f64 {
+    f64::from(of.loss.loss().ppm()) / 10_000.0
+}

@@ -1,0 +1,278 @@
+//! The requests of operators, and what each asks of the node.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::{Body, Bytes, HttpBody, to_bytes};
+use axum::extract::{Query, Request, State};
+use axum::http::{StatusCode, header};
+use axum::middleware::{self, Next};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use axum::{Json, Router};
+use relay_mesh::signed_config::{BUNDLE_LEN_MAX, Offered, Refused};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use tokio::time::timeout;
+use wire::NodeId;
+
+use super::Shared;
+use super::answer::Refusal;
+use super::metrics::{self, Counts};
+use super::picture::{self, Form, Way};
+use crate::relay::running::Counted;
+
+/// The routes; all but health need the token.
+pub(super) fn routes(shared: Arc<Shared>) -> Router {
+    Router::new()
+        .route("/v1/config", get(config).put(put_config))
+        .route("/v1/config/signed", get(signed_config))
+        .route("/v1/graph", get(graph))
+        .route("/v1/route", get(route))
+        .route("/v1/drain", get(draining).post(drain))
+        .route("/metrics", get(metrics))
+        .layer(middleware::from_fn_with_state(Arc::clone(&shared), guard))
+        .route("/health", get(health))
+        .fallback(async || Refusal::not_found("there is nothing of this name"))
+        .method_not_allowed_fallback(async || {
+            let detail = "there is no such method here";
+            Refusal::new(StatusCode::METHOD_NOT_ALLOWED, "no_method", detail)
+        })
+        .with_state(shared)
+}
+
+async fn guard(State(shared): State<Arc<Shared>>, request: Request, next: Next) -> Response {
+    if shared.access.admits(request.headers()) {
+        next.run(request).await
+    } else {
+        Refusal::no_token().into_response()
+    }
+}
+
+/// Whether the node's thread answers.
+async fn health(State(shared): State<Arc<Shared>>) -> Result<Json<Value>, Refusal> {
+    let asked = shared.asker.ask(PATIENCE, |_, node| {
+        (node.links().count(), node.draining().is_some())
+    });
+    let (links, is_draining) = asked.await.ok_or_else(Refusal::busy)?;
+    let status = if is_draining { "draining" } else { "up" };
+    Ok(Json(json!({"status": status, "links": links})))
+}
+
+/// The text of the document in force, as it was signed.
+async fn config(State(shared): State<Arc<Shared>>) -> Result<Response, Refusal> {
+    let asked = shared
+        .asker
+        .ask(PATIENCE, |_, node| node.document_text().map(<[u8]>::to_vec));
+    let text = asked.await.ok_or_else(Refusal::busy)?;
+    let text = text.ok_or_else(|| Refusal::not_found("no signed document is in force here"))?;
+    Ok(([(header::CONTENT_TYPE, "application/json")], text).into_response())
+}
+
+/// The document in force with its signatures, as another node would take it.
+async fn signed_config(State(shared): State<Arc<Shared>>) -> Result<Response, Refusal> {
+    let asked = shared
+        .asker
+        .ask(PATIENCE, |_, node| node.stored_config().map(<[u8]>::to_vec));
+    let bytes = asked.await.ok_or_else(Refusal::busy)?;
+    let bytes = bytes.ok_or_else(|| Refusal::not_found("no signed document is in force here"))?;
+    Ok(([(header::CONTENT_TYPE, BYTES)], bytes).into_response())
+}
+
+/// Takes a signed document; answers once it is in force here, and on disk.
+async fn put_config(
+    State(shared): State<Arc<Shared>>,
+    request: Request,
+) -> Result<Json<Value>, Refusal> {
+    let kind = request.headers().get(header::CONTENT_TYPE);
+    if kind.and_then(|kind| kind.to_str().ok()) != Some(BYTES) {
+        return Err(Refusal::new(
+            StatusCode::UNSUPPORTED_MEDIA_TYPE,
+            "not_signed",
+            "a node takes signed documents alone, as application/octet-stream; tickwire admin put \
+             signs and sends one",
+        ));
+    }
+    let body = read_body(request.into_body()).await?;
+    let asked = shared.asker.ask(PATIENCE, move |now, node| {
+        let offered = node.offer_config(now, &body);
+        let version = node.document().map_or(0, |document| document.version);
+        (offered, version)
+    });
+    let (offered, version) = asked.await.ok_or_else(Refusal::busy)?;
+    let offered = offered.ok_or_else(|| {
+        let detail = "this node goes by no signed document, or does not know the time yet";
+        Refusal::new(StatusCode::CONFLICT, "not_signed_here", detail)
+    })?;
+    let is_new = match offered {
+        Offered::Accepted(_) => true,
+        Offered::Known => false,
+        Offered::Refused(why) => return Err(refused(&why)),
+    };
+    if is_new && let Some(store) = shared.store.clone() {
+        let wait = move || store.wait(version, STORE_PATIENCE);
+        let stored = tokio::task::spawn_blocking(wait).await;
+        if let Ok(Err(why)) = stored {
+            return Err(Refusal::new(
+                StatusCode::INSUFFICIENT_STORAGE,
+                "not_stored",
+                format!("version {version} is in force, and not on disk yet: {why}"),
+            ));
+        }
+    }
+    Ok(Json(json!({"version": version, "is_new": is_new})))
+}
+
+/// Reads a body, within its bounds of bytes and time.
+async fn read_body(body: Body) -> Result<Bytes, Refusal> {
+    let too_large = || {
+        let detail = format!("a signed document has at most {BUNDLE_LEN_MAX} bytes");
+        Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, "too_large", detail)
+    };
+    // What says so is not waited for.
+    let told = usize::try_from(body.size_hint().lower()).unwrap_or(usize::MAX);
+    if told > BUNDLE_LEN_MAX {
+        return Err(too_large());
+    }
+    match timeout(BODY_PATIENCE, to_bytes(body, BUNDLE_LEN_MAX)).await {
+        Ok(read) => read.map_err(|_| too_large()),
+        Err(_) => Err(Refusal::new(
+            StatusCode::REQUEST_TIMEOUT,
+            "too_slow",
+            "the document did not come",
+        )),
+    }
+}
+
+fn refused(why: &Refused) -> Refusal {
+    let status = match why {
+        Refused::OldVersion { .. } | Refused::SameVersionOtherBytes(_) => StatusCode::CONFLICT,
+        Refused::UnknownKey | Refused::TooFewSignatures { .. } | Refused::BadSignature => {
+            StatusCode::FORBIDDEN
+        }
+        Refused::TooLarge
+        | Refused::Malformed(_)
+        | Refused::Document(_)
+        | Refused::OtherNetwork
+        | Refused::NotYetValid
+        | Refused::Expired
+        | _ => StatusCode::UNPROCESSABLE_ENTITY,
+    };
+    Refusal::new(status, "refused", why.to_string())
+}
+
+#[derive(Deserialize)]
+struct GraphQuery {
+    #[serde(default)]
+    format: Form,
+}
+
+async fn graph(
+    State(shared): State<Arc<Shared>>,
+    query: Result<Query<GraphQuery>, axum::extract::rejection::QueryRejection>,
+) -> Result<Response, Refusal> {
+    let Query(query) = query.map_err(|error| Refusal::bad_request(error.body_text()))?;
+    let asked = shared.asker.ask(PATIENCE, |_, node| node.mesh());
+    let mesh = asked.await.ok_or_else(Refusal::busy)?;
+    Ok(match query.format {
+        Form::Json => Json(picture::json(&mesh)).into_response(),
+        Form::Text => picture::text(&mesh).into_response(),
+        Form::Mermaid => picture::mermaid(&mesh, None).into_response(),
+    })
+}
+
+#[derive(Deserialize)]
+struct RouteQuery {
+    /// A node's id or name.
+    from: String,
+    /// A node's id or name, or a game.
+    to: String,
+    #[serde(default)]
+    format: Form,
+}
+
+async fn route(
+    State(shared): State<Arc<Shared>>,
+    query: Result<Query<RouteQuery>, axum::extract::rejection::QueryRejection>,
+) -> Result<Response, Refusal> {
+    let Query(query) = query.map_err(|error| Refusal::bad_request(error.body_text()))?;
+    let format = query.format;
+    let asked = shared.asker.ask(PATIENCE, move |_, node| {
+        let mesh = node.mesh();
+        let find = |text: &str| {
+            text.parse::<NodeId>().ok().or_else(|| {
+                let named = mesh.nodes.iter().find(|of| of.name == text);
+                named.map(|of| of.node)
+            })
+        };
+        let Some(from) = find(&query.from) else {
+            return Err(Refusal::not_found("no node is called as from says"));
+        };
+        let route = match find(&query.to) {
+            Some(to) => node.route_between(&from, &to),
+            None => node.route_to_game(&from, &query.to),
+        };
+        let route = route.ok_or_else(|| {
+            let detail = "no way is known: nothing is called as to says, or it cannot be reached";
+            Refusal::new(StatusCode::NOT_FOUND, "unreachable", detail)
+        })?;
+        Ok((mesh, from, route))
+    });
+    let (mesh, from, route) = asked.await.ok_or_else(Refusal::busy)??;
+    let way = Way {
+        from,
+        route: &route,
+    };
+    Ok(match format {
+        Form::Json => Json(picture::route_json(&mesh, &way)).into_response(),
+        Form::Text => picture::route_text(&mesh, &way).into_response(),
+        Form::Mermaid => picture::mermaid(&mesh, Some(&way)).into_response(),
+    })
+}
+
+async fn draining(State(shared): State<Arc<Shared>>) -> Result<Json<Value>, Refusal> {
+    let asked = shared.asker.ask(PATIENCE, |_, node| node.draining());
+    let left = asked.await.ok_or_else(Refusal::busy)?;
+    Ok(Json(left.map_or_else(
+        || json!({"draining": false}),
+        |left| {
+            json!({"draining": true, "flows": left.flows, "labels": left.labels,
+                "done": left.is_done()})
+        },
+    )))
+}
+
+async fn drain(state: State<Arc<Shared>>) -> Result<Json<Value>, Refusal> {
+    let asked = state.asker.ask(PATIENCE, |now, node| node.drain(now));
+    asked.await.ok_or_else(Refusal::busy)?;
+    draining(state).await
+}
+
+async fn metrics(State(shared): State<Arc<Shared>>) -> Result<Response, Refusal> {
+    let asked = shared.asker.ask(PATIENCE, |_, node| {
+        let links = node.links().collect();
+        let routes = node.routes().collect();
+        let version = node.document().map_or(0, |document| document.version);
+        (Counted::of(node), links, routes, (version, node.draining()))
+    });
+    let (counted, links, routes, (config_version, draining)) =
+        asked.await.ok_or_else(Refusal::busy)?;
+    let counts = Counts {
+        stats: counted.with(shared.asker.counters()),
+        links,
+        routes,
+        config_version,
+        is_draining: draining.is_some(),
+    };
+    let kind = "text/plain; version=0.0.4";
+    Ok(([(header::CONTENT_TYPE, kind)], metrics::text(&counts)).into_response())
+}
+
+/// How long the node's thread may take.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// How long the other end may take to send a document.
+const BODY_PATIENCE: Duration = Duration::from_secs(10);
+/// How long a disk may take.
+const STORE_PATIENCE: Duration = Duration::from_secs(10);
+/// The media type of signed documents.
+const BYTES: &str = "application/octet-stream";

@@ -1,0 +1,70 @@
+//! What other threads ask of a node.
+
+use std::fmt;
+use std::sync::mpsc;
+use std::time::Duration;
+
+use crypto::Ring;
+use relay_mesh::Node;
+use servicer::{Counters, Requests};
+use tokio::sync::oneshot;
+use wire::Instant;
+
+type Question = dyn FnOnce(Instant, &mut Node<Ring>) + Send;
+
+/// Something to be done with a node, on its thread.
+pub(super) struct Ask(Box<Question>);
+
+impl Ask {
+    pub(super) fn of(self, now: Instant, node: &mut Node<Ring>) {
+        (self.0)(now, node);
+    }
+}
+
+impl fmt::Debug for Ask {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Ask(..)")
+    }
+}
+
+/// Asks a node from another thread.
+#[derive(Clone, Debug)]
+pub(super) struct Asker(pub(super) Requests<Ask>);
+
+impl Asker {
+    /// Asks, and waits up to `patience`; `None` where the node does not answer.
+    pub(super) fn wait<T: Send + 'static>(
+        &self,
+        patience: Duration,
+        question: impl FnOnce(Instant, &mut Node<Ring>) -> T + Send + 'static,
+    ) -> Option<T> {
+        let (answer, answered) = mpsc::sync_channel(1);
+        self.post(move |now, node| {
+            // Whoever asked may have given up.
+            answer.try_send(question(now, node)).ok();
+        })?;
+        answered.recv_timeout(patience).ok()
+    }
+
+    /// Asks, and waits as a task; `None` where the node does not answer within `patience`.
+    pub(super) async fn ask<T: Send + 'static>(
+        &self,
+        patience: Duration,
+        question: impl FnOnce(Instant, &mut Node<Ring>) -> T + Send + 'static,
+    ) -> Option<T> {
+        let (answer, answered) = oneshot::channel();
+        self.post(move |now, node| {
+            answer.send(question(now, node)).ok();
+        })?;
+        tokio::time::timeout(patience, answered).await.ok()?.ok()
+    }
+
+    fn post(&self, ask: impl FnOnce(Instant, &mut Node<Ring>) + Send + 'static) -> Option<()> {
+        self.0.send(Ask(Box::new(ask))).ok()
+    }
+
+    /// Returns what the node's driver has counted.
+    pub(super) fn counters(&self) -> Counters {
+        self.0.counters()
+    }
+}

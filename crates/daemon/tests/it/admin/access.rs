@@ -1,0 +1,136 @@
+//! Who may ask, and what becomes of those who may not.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+
+use daemon::relay::News;
+use daemon::relay::sandbox::NodeProcess;
+
+use super::{EXIT, RELAY, Scene, assert_refused, text};
+use crate::http;
+use crate::mesh_node::PATIENCE;
+
+fn ready(node: &NodeProcess) {
+    let told = node.wait_for(PATIENCE, |news| {
+        matches!(news, News::AdminReady { .. }).then_some(())
+    });
+    assert!(told.is_some());
+}
+
+#[test]
+fn pgx12_without_the_token_nothing_but_health_answers() {
+    let scene = Scene::new();
+    let node = scene.start(RELAY);
+    ready(&node);
+    let address = scene.http(RELAY);
+    let wrong = format!("Bearer {}", "ab".repeat(32));
+    for line in [
+        "GET /v1/config",
+        "PUT /v1/config",
+        "GET /v1/config/signed",
+        "GET /v1/graph",
+        "GET /v1/route?from=a&to=b",
+        "GET /v1/drain",
+        "POST /v1/drain",
+        "GET /metrics",
+    ] {
+        for headers in [&[][..], &[("authorization", wrong.as_str())]] {
+            let answer = http::ask(address, line, headers, "");
+            answer.assert_refused(401, "no_token");
+            assert!(answer.head.contains("www-authenticate: bearer"), "{line}");
+        }
+    }
+    let health = http::ask(address, "GET /health", &[], "");
+    assert_eq!((health.status, health.text("status")), (200, "up"));
+    http::ask(address, "GET /else", &[], "").assert_refused(404, "not_found");
+    http::ask(address, "DELETE /health", &[], "").assert_refused(405, "no_method");
+
+    // The token was made at the start, for its owner alone.
+    let path = scene.path("paris.token");
+    let mode = fs::metadata(&path).unwrap().permissions().mode() & 0o777;
+    assert_eq!(mode, 0o600);
+    let token = fs::read_to_string(&path).unwrap();
+    let right = format!("Bearer {token}");
+    let bearer = [("authorization", right.as_str())];
+    let graph = http::ask(address, "GET /v1/graph", &bearer, "");
+    assert_eq!(graph.status, 200);
+    let plain = http::ask(address, "PUT /v1/config", &bearer, "{}");
+    plain.assert_refused(415, "not_signed");
+    for line in ["GET /v1/graph?format=svg", "GET /v1/route?from=a"] {
+        http::ask(address, line, &bearer, "").assert_refused(400, "bad_request");
+    }
+    let line = "GET /v1/route?from=nobody&to=b";
+    http::ask(address, line, &bearer, "").assert_refused(404, "not_found");
+    let size = (1 << 20) + 1;
+    let large = format!(
+        "PUT /v1/config HTTP/1.1\r\nhost: x\r\nauthorization: {right}\r\n\
+         content-type: application/octet-stream\r\ncontent-length: {size}\r\n\r\n"
+    );
+    let answer = http::Answer::read(http::raw(address, large.as_bytes()));
+    assert_eq!(answer.status, 413, "{answer:?}");
+
+    // A command without it, with another one, and with none to read.
+    fs::write(&path, "cd".repeat(32)).unwrap();
+    assert_refused(&scene.admin(RELAY, "graph", &[]), 4, "Authorization");
+    fs::write(&path, "").unwrap();
+    assert_refused(&scene.admin(RELAY, "graph", &[]), 2, "no token");
+    fs::remove_file(&path).unwrap();
+    assert_refused(&scene.admin(RELAY, "graph", &[]), 2, "paris.token");
+    fs::write(&path, token).unwrap();
+    text(&scene.admin(RELAY, "health", &[]));
+    fs::copy(&path, scene.path("oslo.token")).unwrap();
+    assert_refused(&scene.admin(EXIT, "graph", &[]), 3, "nobody answers");
+}
+
+#[test]
+fn pgx12_the_admin_interface_is_on_loopback_alone_and_the_configuration_is_whole() {
+    let mut scene = Scene::new();
+    let good = scene.sandbox.config(RELAY).unwrap().clone();
+    let refused = |scene: &mut Scene, change: &dyn Fn(&mut daemon::relay::FileConfig)| {
+        let config = scene.sandbox.config_mut(RELAY).unwrap();
+        *config = good.clone();
+        change(config);
+        let mut node = scene.start(RELAY);
+        node.release(PATIENCE).unwrap().unwrap().code()
+    };
+    let code = refused(&mut scene, &|config| {
+        config.admin.as_mut().unwrap().listen = "192.0.2.1:80".parse().unwrap();
+    });
+    assert_eq!(code, Some(2));
+    let code = refused(&mut scene, &|config| config.members = Some(Vec::new()));
+    assert_eq!(code, Some(2));
+    let code = refused(&mut scene, &|config| {
+        config.roles = [daemon::relay::FileRole::Entry].into();
+        config.signed.as_mut().unwrap().listen.clear();
+    });
+    assert_eq!(code, Some(2));
+    let busy = std::net::TcpListener::bind(scene.http(RELAY)).unwrap();
+    assert_eq!(refused(&mut scene, &|_| {}), Some(4));
+    drop(busy);
+    let token = scene.path("paris.token");
+    fs::set_permissions(&token, fs::Permissions::from_mode(0o644)).unwrap();
+    assert_eq!(refused(&mut scene, &|_| {}), Some(2));
+}
+
+#[test]
+fn pg1_an_identity_is_made_once() {
+    let scene = Scene::new();
+    let path = scene.path("paris.pem");
+    fs::remove_file(&path).unwrap();
+    let id = |node: &NodeProcess| {
+        node.wait_for(PATIENCE, |news| {
+            if let News::Ready { node, .. } = news {
+                Some(node)
+            } else {
+                None
+            }
+        })
+        .unwrap()
+    };
+    let mut node = scene.start(RELAY);
+    let first = id(&node);
+    let mode = fs::metadata(&path).unwrap().permissions().mode() & 0o777;
+    assert_eq!(mode, 0o600);
+    node.kill().unwrap();
+    assert_eq!(id(&scene.start(RELAY)), first);
+}

@@ -1,0 +1,184 @@
+//! Documents: signed, given to one node, in force at all, kept over kills.
+
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+use daemon::relay::News;
+
+use super::{ENTRY, EXIT, RELAY, Scene, assert_refused, in_force, text, tickwire_admin, wait};
+use crate::mesh_node::PATIENCE;
+
+#[test]
+fn pg12_pgx7_what_one_node_is_given_is_in_force_at_all_and_survives_a_kill() {
+    let scene = Scene::new();
+    let mut nodes = scene.start_all();
+    let one = scene.document(1, &[scene.echo()]);
+
+    // A stranger's signature changes nothing anywhere.
+    assert_refused(&scene.put(RELAY, &one, "stranger"), 4, "no admin in force");
+    assert_refused(&scene.admin(RELAY, "get", &[]), 4, "no signed document");
+
+    let put = text(&scene.put(RELAY, &one, "admin"));
+    assert!(put.contains("\"version\":1"), "{put}");
+    for node in &nodes {
+        let news = in_force(node, 1);
+        let News::ConfigInForce { added, .. } = news else {
+            panic!("{news:?}")
+        };
+        assert_eq!(added, ["echo"]);
+    }
+    for node in [ENTRY, RELAY, EXIT] {
+        let told = text(&scene.admin(node, "get", &[]));
+        let written = fs::read_to_string(&one).unwrap();
+        assert_eq!(told.trim_end(), written, "byte for byte");
+    }
+    assert!(scene.play(&scene.player(), b"hello"));
+
+    // Known is no fault; older and other ones of the same version are.
+    let again = text(&scene.put(ENTRY, &one, "admin"));
+    assert!(again.contains("\"is_new\":false"), "{again}");
+    let two = scene.document(2, &[scene.echo()]);
+    text(&scene.put(EXIT, &two, "other"));
+    for node in &nodes {
+        in_force(node, 2);
+    }
+    for node in &mut nodes {
+        node.kill().unwrap();
+    }
+    let nodes = scene.start_all();
+    assert_refused(&scene.put(RELAY, &one, "admin"), 4, "is not above 2");
+    let other = scene.document(2, &[]);
+    assert_refused(&scene.put(RELAY, &other, "admin"), 4, "two documents of");
+    for node in [ENTRY, RELAY, EXIT] {
+        let told = text(&scene.admin(node, "get", &[]));
+        assert!(told.contains("\"version\":2"), "{told}");
+    }
+    assert!(scene.play(&scene.player(), b"again"));
+    drop(nodes);
+
+    // What is not whole any more is not trusted.
+    let store = scene.path("paris.config");
+    let mut bytes = fs::read(&store).unwrap();
+    let last = bytes.len() - 20;
+    bytes[last] ^= 1;
+    fs::write(&store, bytes).unwrap();
+    let mut node = scene.start(RELAY);
+    let status = node.release(PATIENCE).unwrap().unwrap();
+    assert_eq!(status.code(), Some(2));
+}
+
+#[test]
+fn pg14_a_node_that_starts_late_fetches_the_document() {
+    let scene = Scene::new();
+    let early = [ENTRY, EXIT].map(|node| scene.start(node));
+    // Its port answers once it is ready.
+    early[0].wait_for(PATIENCE, |news| {
+        matches!(news, News::AdminReady { .. }).then_some(())
+    });
+    text(&scene.put(ENTRY, &scene.document(7, &[scene.echo()]), "admin"));
+    for node in &early {
+        in_force(node, 7);
+    }
+    let late = scene.start(RELAY);
+    in_force(&late, 7);
+    // It is in force a moment before it is on disk.
+    assert!(appears(&scene.path("paris.config")));
+}
+
+#[test]
+fn pgx7_a_document_that_cannot_be_stored_is_told_to_who_gave_it() {
+    let mut scene = Scene::new();
+    let config = scene.sandbox.config_mut(RELAY).unwrap();
+    config.signed.as_mut().unwrap().store = "missing/config".into();
+    let node = scene.start(RELAY);
+    node.wait_for(PATIENCE, |news| {
+        matches!(news, News::AdminReady { .. }).then_some(())
+    });
+    let document = scene.document(1, &[]);
+    assert_refused(&scene.put(RELAY, &document, "admin"), 4, "not on disk yet");
+    let told = node.wait_for(PATIENCE, |news| {
+        matches!(news, News::ConfigNotStored { version: 1, .. }).then_some(())
+    });
+    assert!(told.is_some());
+    // It is tried again, until the folder is there.
+    fs::create_dir(scene.path("missing")).unwrap();
+    assert!(appears(&scene.path("missing/config")));
+}
+
+/// Waits for a file.
+fn appears(path: &Path) -> bool {
+    (0..300).any(|_| path.exists() || wait(Duration::from_millis(100)))
+}
+
+#[test]
+fn pgx7_documents_are_signed_by_several_without_a_network() {
+    let scene = Scene::new();
+    let document = scene.document(3, &[scene.echo()]);
+    let (first, both) = (scene.path("first"), scene.path("both"));
+    let sign = |from: &Path, key: &str, to: &Path| {
+        tickwire_admin("sign")
+            .arg(from)
+            .arg("--key")
+            .arg(scene.path(key))
+            .arg("--out")
+            .arg(to)
+            .output()
+            .unwrap()
+    };
+    let said = text(&sign(&document, "admin", &first));
+    assert!(
+        said.contains("version 3, 1 games, signed by 1 of the 1"),
+        "{said}"
+    );
+    let said = text(&sign(&first, "other", &both));
+    assert!(said.contains("signed by 2"), "{said}");
+    let said = text(
+        &tickwire_admin("check")
+            .arg(&both)
+            .arg("--json")
+            .output()
+            .unwrap(),
+    );
+    let said: serde_json::Value = serde_json::from_str(&said).unwrap();
+    assert_eq!(said["signers"].as_array().unwrap().len(), 2);
+    assert_eq!(said["games"], serde_json::json!(["echo"]));
+
+    let bad = scene.path("bad.json");
+    fs::write(&bad, "{\"network\": 7}").unwrap();
+    assert_refused(&sign(&bad, "admin", &first), 2, "bad.json");
+    let mut bytes = fs::read(&both).unwrap();
+    bytes.truncate(bytes.len() - 1);
+    fs::write(&both, bytes).unwrap();
+    let cut = tickwire_admin("check").arg(&both).output().unwrap();
+    assert_refused(&cut, 2, "both");
+    assert_refused(&sign(&document, "missing", &first), 2, "missing");
+
+    // A seed's games become those of a document.
+    let games = scene.path("seed.json");
+    fs::write(
+        &games,
+        r#"{"games": [{"id": "mc", "protocol": "HAProxy", "host": "mc.example", "port": 25565,
+            "listen_port": 25565, "entry_node": {"type": "all"}, "exit_node": {"type": "white",
+            "white_list": ["12D3KooW"]}}]}"#,
+    )
+    .unwrap();
+    let node = "ab".repeat(32);
+    let import = tickwire_admin("import-games")
+        .arg(&games)
+        .args([
+            "--node",
+            &format!("12D3KooW={node}"),
+            "--host",
+            "mc.example=192.0.2.9",
+        ])
+        .output()
+        .unwrap();
+    let said = text(&import);
+    assert!(
+        said.contains("192.0.2.9:25565") && said.contains(&node),
+        "{said}"
+    );
+    let import = tickwire_admin("import-games").arg(&games).output().unwrap();
+    assert_refused(&import, 2, "mc.example");
+}

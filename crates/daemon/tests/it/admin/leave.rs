@@ -1,0 +1,102 @@
+//! Nodes that are told to end.
+
+use std::process::Command;
+use std::time::Duration;
+
+use daemon::relay::News;
+use daemon::relay::sandbox::NodeProcess;
+use serde_json::Value;
+
+use super::{EXIT, RELAY, Scene, in_force, text};
+use crate::mesh_node::PATIENCE;
+
+/// `tickwire relay` as a service manager runs it.
+fn service() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tickwire"));
+    command.args(["relay", "--config"]);
+    command
+}
+
+/// Sends SIGTERM.
+fn terminate(node: &NodeProcess) {
+    let status = Command::new("kill")
+        .args(["-TERM", &node.id().to_string()])
+        .status()
+        .unwrap();
+    assert!(status.success());
+}
+
+fn left(node: &NodeProcess) -> (u32, u32) {
+    node.wait_for(PATIENCE, |news| {
+        if let News::Draining { flows, labels } = news {
+            Some((flows, labels))
+        } else {
+            None
+        }
+    })
+    .expect("it says what is left")
+}
+
+#[test]
+fn pgx12_a_signal_drains_a_node_and_ends_it_once_nothing_is_left() {
+    let scene = Scene::new();
+    let mut node = scene.sandbox.start(RELAY, service()).unwrap();
+    node.wait_for(PATIENCE, |news| {
+        matches!(news, News::AdminReady { .. }).then_some(())
+    });
+    // Its input may end before it does.
+    assert_eq!(node.release(Duration::from_secs(1)).unwrap(), None);
+    terminate(&node);
+    let status = node.release(PATIENCE).unwrap().unwrap();
+    assert_eq!(status.code(), Some(0));
+}
+
+#[test]
+fn pgx12_an_exit_that_is_to_end_waits_for_its_players_and_no_longer_than_it_may() {
+    let mut scene = Scene::new();
+    scene.sandbox.config_mut(EXIT).unwrap().limits.drain_secs = Some(4);
+    let nodes = [0, 1, 2].map(|node| scene.sandbox.start(node, service()).unwrap());
+    nodes[0].wait_for(PATIENCE, |news| {
+        matches!(news, News::AdminReady { .. }).then_some(())
+    });
+    text(&scene.put(0, &scene.document(1, &[scene.echo()]), "admin"));
+    for node in &nodes {
+        in_force(node, 1);
+    }
+    let player = scene.player();
+    assert!(scene.play(&player, b"before"));
+    let [_entry, _relay, mut exit] = nodes;
+    terminate(&exit);
+    assert_eq!(left(&exit).0, 1, "the player is there");
+    assert!(scene.play(&player, b"meanwhile"), "and goes on");
+    let said = text(&scene.admin(EXIT, "drain", &[]));
+    let said: Value = serde_json::from_str(&said).unwrap();
+    assert_eq!(
+        (&said["draining"], &said["done"]),
+        (&true.into(), &false.into())
+    );
+    let status = exit.release(PATIENCE).unwrap().unwrap();
+    assert_eq!(status.code(), Some(0), "time is up");
+}
+
+#[test]
+fn pgx12_a_second_signal_ends_a_node_at_once() {
+    let mut scene = Scene::new();
+    scene.sandbox.config_mut(EXIT).unwrap().limits.drain_secs = Some(3_600);
+    let nodes = [0, 1, 2].map(|node| scene.sandbox.start(node, service()).unwrap());
+    nodes[0].wait_for(PATIENCE, |news| {
+        matches!(news, News::AdminReady { .. }).then_some(())
+    });
+    text(&scene.put(0, &scene.document(1, &[scene.echo()]), "admin"));
+    for node in &nodes {
+        in_force(node, 1);
+    }
+    let player = scene.player();
+    assert!(scene.play(&player, b"before"));
+    let [_entry, _relay, mut exit] = nodes;
+    terminate(&exit);
+    assert_eq!(left(&exit).0, 1);
+    terminate(&exit);
+    let status = exit.release(PATIENCE).unwrap().unwrap();
+    assert_eq!(status.code(), Some(0));
+}

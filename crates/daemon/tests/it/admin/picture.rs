@@ -1,0 +1,104 @@
+//! What an operator sees of the mesh.
+
+use std::time::Duration;
+
+use daemon::relay::sandbox::NodeProcess;
+use serde_json::Value;
+
+use super::{ENTRY, EXIT, RELAY, Scene, assert_refused, in_force, text, wait};
+
+/// A mesh whose links are measured, and its graph.
+fn measured(scene: &Scene) -> (Vec<NodeProcess>, Value) {
+    let nodes = scene.start_all();
+    text(&scene.put(RELAY, &scene.document(1, &[scene.echo()]), "admin"));
+    for node in &nodes {
+        in_force(node, 1);
+    }
+    let graph = (0..100)
+        .map(|_| {
+            wait(Duration::from_millis(100));
+            let said = text(&scene.admin(ENTRY, "graph", &["--format", "json"]));
+            serde_json::from_str::<Value>(&said).unwrap()
+        })
+        .find(|graph| graph["links"].as_array().unwrap().len() == 3)
+        .expect("each with each");
+    (nodes, graph)
+}
+
+#[test]
+fn pg15_the_mesh_and_ways_through_it_are_shown_as_json_text_and_mermaid() {
+    let scene = Scene::new();
+    let (_nodes, graph) = measured(&scene);
+    assert_eq!(graph["schema"], 1);
+    let nodes_shown = graph["nodes"].as_array().unwrap();
+    let mut names: Vec<&str> = nodes_shown
+        .iter()
+        .map(|node| node["name"].as_str().unwrap())
+        .collect();
+    names.sort_unstable();
+    assert_eq!(names, ["lisbon", "oslo", "paris"]);
+    let of = |name: &str| {
+        let node = nodes_shown.iter().find(|node| node["name"] == name);
+        node.unwrap()
+    };
+    assert_eq!(of("paris")["roles"], serde_json::json!(["relay"]));
+    let said = text(&scene.admin(EXIT, "graph", &[]));
+    assert!(said.contains("paris") && said.contains(" ms, "), "{said}");
+    let said = text(&scene.admin(EXIT, "graph", &["--format", "mermaid"]));
+    assert!(said.starts_with("graph LR\n"), "{said}");
+    assert_eq!(said.matches(" ---|").count(), 3, "{said}");
+    assert_eq!(said.matches(" ms| n").count(), 3, "{said}");
+
+    // Between nodes, by name and by id, and to a game.
+    let id = of("oslo")["node"].as_str().unwrap();
+    for to in ["oslo", id, "echo"] {
+        let said = text(&scene.admin(RELAY, "route", &["lisbon", to, "--format", "json"]));
+        let route: Value = serde_json::from_str(&said).unwrap();
+        let hops = route["hops"].as_array().unwrap();
+        assert_eq!(hops[0]["name"], "lisbon", "{said}");
+        assert_eq!(hops[hops.len() - 1]["name"], "oslo", "{said}");
+        assert!(route["cost_ms"].as_f64().unwrap() < 100.0, "{said}");
+    }
+    let said = text(&scene.admin(RELAY, "route", &["lisbon", "oslo"]));
+    assert!(said.starts_with("lisbon > "), "{said}");
+    let said = text(&scene.admin(RELAY, "route", &["lisbon", "oslo", "--format", "mermaid"]));
+    assert!(said.contains(" ===|"), "{said}");
+    assert_refused(
+        &scene.admin(RELAY, "route", &["lisbon", "chess"]),
+        4,
+        "no way",
+    );
+    assert_refused(
+        &scene.admin(RELAY, "route", &["rome", "oslo"]),
+        4,
+        "no node",
+    );
+    let odd = scene.admin(RELAY, "route", &["lisbon", "a b"]);
+    assert_refused(&odd, 2, "no name");
+}
+
+#[test]
+fn pgx12_counters_are_shown_as_prometheus_text() {
+    let scene = Scene::new();
+    let (_nodes, _) = measured(&scene);
+    let page = text(&scene.admin(RELAY, "metrics", &[]));
+    for line in [
+        "tickwire_mesh_links 2",
+        "tickwire_mesh_config_version 1",
+        "tickwire_mesh_draining 0",
+        "tickwire_mesh_config_accepted_total 1",
+        "tickwire_mesh_frames_replayed_total 0",
+        "tickwire_mesh_requests_refused_policy_total 0",
+    ] {
+        assert!(page.lines().any(|of| of == line), "{line}\n{page}");
+    }
+    assert_eq!(
+        page.matches("tickwire_mesh_link_delay_seconds{node=")
+            .count(),
+        2
+    );
+    for line in page.lines().filter(|line| !line.starts_with('#')) {
+        let (_, value) = line.rsplit_once(' ').unwrap();
+        value.parse::<f64>().expect(line);
+    }
+}
