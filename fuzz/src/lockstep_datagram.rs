@@ -113,7 +113,7 @@ fn len_of(turns: &Turns<'_>, shape: Shape) -> usize {
 /// Whether an answer holds what it says, and no more than one may.
 fn is_bounded(answer: &Answer<'_>) -> bool {
     match answer {
-        Answer::Ticks(ticks) => ticks.count > 0 && ticks.iter().count() == ticks.count.into(),
+        Answer::Ticks(ticks) => ticks.count > 0 && ticks.iter().count() == usize::from(ticks.count),
         Answer::Sections { known, .. } => known.is_none_or(|known| {
             let is_text = |name: &str| name.len() <= 32 && !name.contains(char::is_control);
             known.iter().count() <= 64 && known.iter().all(|(_, name)| is_text(name.as_str()))

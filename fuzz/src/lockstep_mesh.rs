@@ -64,7 +64,7 @@ fn written(message: &MeshMessage<'_>, shape: Shape) -> Vec<u8> {
             let count = u16::try_from(salts.len()).expect("as many as are counted");
             write_numbers(&mut out, [count]);
             out.extend(salts.as_flattened());
-            assert_eq!(play.bundles.len(), count.into());
+            assert_eq!(play.bundles.len(), u32::from(count));
             write_play(&mut out, play, shape);
         }
         MeshMessage::Leave => out.push(0x42),

@@ -58,7 +58,7 @@ pub fn accept(data: &[u8]) {
             let mut again = Vec::new();
             body.encode(&mut again);
             assert_eq!(again, opened, "two ways to write one body");
-            assert_eq!(opened.len() + 16, body.identity.sealed_len().into());
+            assert_eq!(opened.len() + 16, usize::from(body.identity.sealed_len()));
         }
     }
 }

@@ -39,8 +39,6 @@ mod spread;
 mod text;
 
 #[cfg(test)]
-mod example;
-#[cfg(test)]
 mod fixture;
 
 pub use self::admin_keys::{AdminKeys, AdminKeysError};
@@ -57,3 +55,6 @@ pub use self::outcome::{Accepted, HolderStats, Offered, Refused, Standing};
 pub use self::proxy_rule::{ProxyExtra, ProxyRule, ProxyTiming, ProxyVersion};
 pub use self::puregamer::{Import, ImportError, NodeFile, PeerAddress};
 pub use self::spread::{Judged, Spread, Taken};
+
+#[cfg(test)]
+mod tests;

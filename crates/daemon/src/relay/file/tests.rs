@@ -243,7 +243,7 @@ fn a_node_that_cannot_work_is_refused_in_one_sentence() {
 }
 
 #[test]
-fn the_configurations_of_the_mesh_page_are_good() {
+fn the_configurations_of_the_pages_are_good() {
     let page = include_str!("../../../../../docs/mesh.md");
     let blocks = page.split("```json\n").skip(1);
     let files: Vec<FileConfig> = blocks
@@ -251,7 +251,12 @@ fn the_configurations_of_the_mesh_page_are_good() {
         .map(|(block, _)| serde_json::from_str(block).unwrap())
         .collect();
     assert_eq!(files.len(), 3);
-    for file in files {
+    let page = include_str!("../../../../../docs/operations.md");
+    let (_, rest) = page.split_once("```json\n").unwrap();
+    let (lisbon, _) = rest.split_once("```").unwrap();
+    let signed: FileConfig = serde_json::from_str(lisbon).unwrap();
+    assert!(signed.signed.is_some() && signed.admin.is_some());
+    for file in files.into_iter().chain([signed]) {
         assert_eq!(file.fault(), None, "{}", file.name);
     }
 }
