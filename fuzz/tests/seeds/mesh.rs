@@ -11,7 +11,7 @@ use relay_mesh::measure::LinkReport;
 use relay_mesh::message::{Message, Request};
 use relay_mesh::path_probe::PathProbe;
 use relay_mesh::route_request::{Bind, Granted, Refused, RequestId, RouteReply, RouteRequest};
-use relay_mesh::signed_config::{ConfigMessage, Piece};
+use relay_mesh::signed_config::{self, ConfigMessage};
 use relay_mesh::{FlowEnd, FlowId};
 use wire::{Instant, NodeId};
 
@@ -195,7 +195,7 @@ fn configs() -> Vec<Input> {
         message.encode(&mut out);
         out
     };
-    let piece = Piece::cut(7, &[9; 8_200], 8_192).unwrap();
+    let piece = signed_config::Piece::cut(7, &[9; 8_200], 8_192).unwrap();
     let request = ConfigMessage::Request {
         version: 7,
         offset: 8_192,
