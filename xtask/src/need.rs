@@ -1,7 +1,7 @@
 //! Real servers that some tests need: which, where they come from, and which tests.
 //!
-//! A test that needs one says so itself: `#[ignore = "needs chocolate-doom"]`. So plain
-//! `cargo test` leaves it out, and `cargo xtask test` finds it here.
+//! A test that needs one says so itself: `#[ignore = "needs chocolate-doom"]`, or `"needs ip, nft"`. So
+//! plain `cargo test` leaves it out, and `cargo xtask test` finds it here.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -13,15 +13,21 @@ use crate::source::{leading_name, line_of, words};
 use crate::tree::{Finding, View, Workspace};
 
 /// Each tool with the Debian package that brings it.
-const TOOLS: [(&str, &str); 2] = [("chocolate-doom", "chocolate-doom"), ("python3", "python3")];
+const TOOLS: [(&str, &str); 5] = [
+    ("chocolate-doom", "chocolate-doom"),
+    ("ip", "iproute2"),
+    ("nft", "nftables"),
+    ("python3", "python3"),
+    ("tcpdump", "tcpdump"),
+];
 /// Where Debian puts programs that a service's `PATH` often lacks.
 const FOLDERS: [&str; 3] = ["/usr/games", "/usr/sbin", "/usr/local/bin"];
 
 /// One test that needs a tool.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ServerTest {
-    /// Name of the tool, as the test writes it.
-    pub(crate) tool: String,
+    /// Names of its tools, as the test writes them.
+    pub(crate) tools: Vec<String>,
     /// Folder of its package, `crates/daemon`.
     pub(crate) folder: String,
     /// Name of the test function.
@@ -55,20 +61,23 @@ pub(crate) fn server_tests(view: &View<'_>) -> (Vec<ServerTest>, Vec<Finding>) {
         for offset in words(&source.code, "#[ignore =") {
             let after = source.text.get(offset..).unwrap_or("");
             let reason = after.split('"').nth(1).unwrap_or("");
-            let tool = reason
+            let tools: Vec<String> = reason
                 .strip_prefix("needs ")
-                .filter(|tool| TOOLS.iter().any(|(known, _)| known == tool));
+                .map(|tools| tools.split(", ").map(str::to_owned).collect())
+                .unwrap_or_default();
+            let is_known = |tool: &String| TOOLS.iter().any(|(known, _)| known == tool);
+            let are_known = !tools.is_empty() && tools.iter().all(is_known);
             let code = source.code.get(offset..).unwrap_or("");
             let function = code
                 .split_once("fn ")
                 .map_or("", |(_, rest)| leading_name(rest));
-            match (tool, folder_of(source.path)) {
-                (Some(tool), Some(folder)) => tests.push(ServerTest {
-                    tool: tool.to_owned(),
+            match folder_of(source.path).filter(|_| are_known) {
+                Some(folder) => tests.push(ServerTest {
+                    tools,
                     folder: folder.to_owned(),
                     function: function.to_owned(),
                 }),
-                _ => findings.push(Finding::at(
+                None => findings.push(Finding::at(
                     source.path,
                     line_of(&source.code, offset),
                     format!("ignored for `{reason}`, which `cargo xtask test` cannot supply"),
@@ -93,20 +102,16 @@ pub(crate) fn plan(
 ) -> Plan {
     let mut plan = Plan::default();
     for (tool, package) in TOOLS {
-        let mine = tests.iter().filter(|test| test.tool == tool);
-        let count = mine.clone().count();
-        if count == 0 {
-            continue;
-        }
-        let present = is_present(tool);
-        if !present && absent == Absent::LeaveOut {
-            plan.left_out.insert(tool.to_owned(), count);
-            continue;
-        }
-        if !present {
+        let is_needed = |test: &ServerTest| test.tools.iter().any(|needed| needed == tool);
+        if absent == Absent::Install && !is_present(tool) && tests.iter().any(is_needed) {
             plan.install.push((tool, package));
         }
-        for test in mine {
+    }
+    for test in tests {
+        let lacking = test.tools.iter().find(|tool| !is_present(tool));
+        if let Some(tool) = lacking.filter(|_| absent == Absent::LeaveOut) {
+            *plan.left_out.entry(tool.clone()).or_default() += 1;
+        } else {
             let functions = plan.run.entry(test.folder.clone()).or_default();
             functions.push(test.function.clone());
         }
@@ -187,7 +192,7 @@ mod tests {
 
     fn doom(function: &str) -> ServerTest {
         ServerTest {
-            tool: "chocolate-doom".to_owned(),
+            tools: vec!["chocolate-doom".to_owned()],
             folder: "crates/daemon".to_owned(),
             function: function.to_owned(),
         }
@@ -214,6 +219,24 @@ mod tests {
         let offline = plan(&tests, |_| false, Absent::LeaveOut);
         assert_eq!(offline.left_out["chocolate-doom"], 2);
         assert!(offline.install.is_empty() && offline.run.is_empty());
+    }
+
+    #[test]
+    fn a_test_of_several_tools_needs_each() {
+        let text = "#[test]\n#[ignore = \"needs ip, nft\"]\nfn cut() {}\n\
+                    #[test]\n#[ignore = \"needs ip, else\"]\nfn b() {}\n";
+        let workspace = Workspace::of(&[("crates/daemon/tests/it/a.rs", text)]);
+        let (tests, findings) = server_tests(&workspace.view());
+        assert_eq!(tests.len(), 1);
+        assert_eq!(tests[0].tools, ["ip", "nft"]);
+        assert_eq!(findings.len(), 1, "{findings:?}");
+        let has_ip = |tool: &str| tool == "ip";
+        let online = plan(&tests, has_ip, Absent::Install);
+        assert_eq!(online.install, [("nft", "nftables")]);
+        assert_eq!(online.run["crates/daemon"], ["cut"]);
+        let offline = plan(&tests, has_ip, Absent::LeaveOut);
+        assert_eq!(offline.left_out["nft"], 1);
+        assert!(offline.run.is_empty());
     }
 
     #[test]

@@ -7,6 +7,8 @@ mod child;
 mod command;
 mod doom;
 mod hostile;
+#[cfg(target_os = "linux")]
+mod hosts;
 mod http;
 mod hub;
 mod junk;

@@ -1,0 +1,145 @@
+//! What is seen on the wire: at a relay neither payload nor player, and no number sealed twice.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use daemon::relay::{FileMode, Order};
+
+use super::{ENTRY, EXIT, FAR, NEAR, PATTERN, PLAYER, Stage};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+/// A program that writes what a host sends and receives to a file, until it is dropped.
+struct Capture {
+    child: Child,
+    file: PathBuf,
+}
+
+impl Capture {
+    fn start(stage: &Stage, host: usize) -> Self {
+        let file = stage.sandbox.directory().join(format!("capture{host}"));
+        let mut command: Command = stage.network.command(host);
+        let line = "tcpdump -i eth0 -Z root -U --immediate-mode -n -B 16384 -w";
+        command.args(line.split(' ')).arg(&file).arg("udp");
+        let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
+        let mut said = BufReader::new(child.stderr.take().unwrap()).lines();
+        // It says that it listens once it does.
+        assert!(said.any(|line| line.unwrap().contains("listening on")));
+        Self { child, file }
+    }
+
+    /// Ends it and reads what it wrote.
+    fn end(mut self) -> Vec<u8> {
+        let id = self.child.id().to_string();
+        let status = Command::new("kill").args(["-INT", &id]).status().unwrap();
+        assert!(status.success());
+        self.child.wait().unwrap();
+        fs::read(Path::new(&self.file)).unwrap()
+    }
+}
+
+impl Drop for Capture {
+    fn drop(&mut self) {
+        self.child.kill().ok();
+        self.child.wait().ok();
+    }
+}
+
+/// The packets of a capture: source, destination, bytes from the UDP payload on.
+///
+/// The format is libpcap's: 24 bytes, then 16 before each packet, little-endian here.
+fn packets(capture: &[u8]) -> Vec<(IpAddr, IpAddr, &[u8])> {
+    assert_eq!(capture[..4], 0xa1b2_c3d4_u32.to_le_bytes());
+    let mut rest = &capture[24..];
+    let mut packets = Vec::new();
+    while let Some((head, after)) = rest.split_first_chunk::<16>() {
+        let len = u32::from_le_bytes(*head[8..].first_chunk().unwrap());
+        // Cut off where the program ended.
+        let Some((frame, next)) = after.split_at_checked(usize::try_from(len).unwrap()) else {
+            break;
+        };
+        rest = next;
+        let (ethernet, ip) = frame.split_at(14);
+        if ethernet[12..] != [8, 0] {
+            continue;
+        }
+        let head = usize::from(ip[0] & 15) * 4;
+        let ends: [[u8; 4]; 2] = [12, 16].map(|at| *ip[at..].first_chunk().unwrap());
+        packets.push((ends[0].into(), ends[1].into(), &ip[head + 8..]));
+    }
+    packets
+}
+
+#[test]
+#[ignore = "needs ip, tcpdump"]
+fn pg3_pgx1_mesh_a5_hosts_captures_hold_no_payload_no_player_and_no_number_twice() {
+    let _alone = crate::alone();
+    let Some(mut stage) = Stage::new(FileMode::Dup) else {
+        return;
+    };
+    stage.start_all();
+    let at_relay = [NEAR, FAR].map(|relay| Capture::start(&stage, relay));
+    let at_ends = [ENTRY, EXIT].map(|end| Capture::start(&stage, end));
+    let near = stage.id(NEAR);
+    stage.play_until(|relays| relays == [near]);
+    stage.play(3 * SECOND);
+    // One relay in use after the other gets slow, so that packets move.
+    for slow in [NEAR, FAR] {
+        for (node, peer) in [(ENTRY, slow), (slow, ENTRY)] {
+            let order = Order::Link {
+                remote: stage.network.ip(peer),
+                delay_ms: 150,
+                loss_per_million: 0,
+            };
+            stage.nodes[node].as_mut().unwrap().order(&order).unwrap();
+        }
+        let slow = stage.id(slow);
+        let took = stage.play_until(|relays| !relays.contains(&slow));
+        eprintln!("a relay got slow: left after {took:?}");
+        stage.play(SECOND);
+    }
+
+    let player = stage.network.ip(PLAYER);
+    let IpAddr::V4(address) = player else {
+        panic!("hosts have IPv4")
+    };
+    for capture in at_relay {
+        let bytes = capture.end();
+        let frames = packets(&bytes);
+        let hops = frames.iter().filter(|(.., payload)| is_hop(payload));
+        assert!(hops.count() > 100, "it carried the game");
+        assert!(!holds(&bytes, PATTERN), "the payload");
+        assert!(!holds(&bytes, &address.octets()), "the player's address");
+        let text = address.to_string();
+        assert!(!holds(&bytes, text.as_bytes()), "nor as text");
+    }
+    // Where the game itself passes in clear, a capture does hold both: it could have been found.
+    let [entry, exit] = at_ends.map(Capture::end);
+    assert!(holds(&entry, PATTERN) && holds(&entry, &address.octets()));
+    for capture in [entry, exit] {
+        let frames = packets(&capture);
+        let mut seen = BTreeSet::new();
+        let mut count = 0;
+        for (from, to, payload) in frames.iter().filter(|(.., payload)| is_hop(payload)) {
+            count += 1;
+            // Epoch of the link, generation, label, number: what a nonce and its key are made of.
+            let name = (from, to, payload[1] & 3, payload[2], &payload[4..16]);
+            assert!(seen.insert(name), "sealed twice: {name:?}");
+        }
+        assert!(count > 500, "{count}");
+    }
+}
+
+/// Whether a datagram is a sealed hop frame.
+fn is_hop(payload: &[u8]) -> bool {
+    payload.first() == Some(&0x81) && payload.len() >= 48
+}
+
+fn holds(bytes: &[u8], wanted: &[u8]) -> bool {
+    bytes.windows(wanted.len()).any(|window| window == wanted)
+}

@@ -1,0 +1,66 @@
+//! Kills, cuts and losses, and a bootstrap node that comes back.
+
+use std::time::Duration;
+
+use daemon::relay::{FileMode, News};
+
+use super::{BOOTSTRAP, ENTRY, EXIT, FAR, NEAR, Stage};
+use crate::mesh_node::PATIENCE;
+
+const SECOND: Duration = Duration::from_secs(1);
+/// What a stall of this machine may add; no test passes by it.
+const SILENCE_MAX: Duration = Duration::from_secs(10);
+
+#[test]
+#[ignore = "needs ip, nft"]
+fn pg2_pgx3_hosts_outlive_kills_cuts_losses_and_a_bootstrap_that_restarts() {
+    let _alone = crate::alone();
+    let Some(mut stage) = Stage::new(FileMode::Shadow) else {
+        return;
+    };
+    stage.start_all();
+    let (near, far) = (stage.id(NEAR), stage.id(FAR));
+    stage.play_until(|relays| relays == [near]);
+    let calm = stage.play(3 * SECOND);
+    eprintln!("over the near relay: {calm:?}");
+    assert!(calm.answered * 2 > calm.asked, "{calm:?}");
+
+    // Who knew nobody but the bootstrap node does not need it any more.
+    stage.kill(BOOTSTRAP);
+    let without = stage.play(3 * SECOND);
+    eprintln!("without the bootstrap node: {without:?}");
+    assert!(without.answered * 2 > without.asked, "{without:?}");
+    stage.start(BOOTSTRAP);
+    stage.wait_for_links(BOOTSTRAP, 4);
+
+    // One link loses a quarter.
+    stage.network.lose(EXIT, NEAR, 25);
+    let took = stage.play_until(|relays| relays == [far]);
+    eprintln!("25 % lost between near relay and exit: left after {took:?}");
+    stage.network.lose_no_more(EXIT);
+
+    // One link is cut: entry and far relay no longer reach each other.
+    stage.network.cut(ENTRY, FAR);
+    let (took, cut) = (
+        stage.play_until(|relays| relays != [far]),
+        stage.play(SECOND),
+    );
+    eprintln!("cut between entry and far relay: left after {took:?}; then {cut:?}");
+    assert!(cut.answered > 0, "{cut:?}");
+    stage.network.mend(ENTRY, FAR);
+
+    // The near relay is well again, and its failures are forgiven in time; then it dies.
+    stage.play_until(|relays| relays == [near]);
+    stage.play(SECOND);
+    stage.kill(NEAR);
+    let killed = stage.play(3 * SECOND);
+    eprintln!("near relay killed: {killed:?}");
+    assert!(killed.silence < SILENCE_MAX, "{killed:?}");
+    let route = stage.look().unwrap();
+    assert!(!route.contains(&near), "{route:?}");
+    let closed = stage.node(EXIT).heard();
+    let closed = closed.filter(|news| matches!(news, News::FlowClosed { .. }));
+    assert_eq!(closed.count(), 0, "the player's flow lived through it all");
+    let status = stage.nodes[ENTRY].as_mut().unwrap().release(PATIENCE);
+    assert!(status.unwrap().unwrap().success());
+}

@@ -1,0 +1,144 @@
+//! Hosts on one network, each a namespace with an address of its own.
+
+use std::fs::File;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
+use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread;
+
+use nix::sched::{CloneFlags, setns};
+
+use super::run;
+
+/// Some hosts and the switch between them. They go when this is dropped.
+pub(super) struct Network {
+    /// What the namespaces' names begin with.
+    prefix: String,
+    hosts: usize,
+    /// Third byte of the addresses.
+    block: u8,
+}
+
+impl Network {
+    /// `None` where this process may not make network namespaces.
+    pub(super) fn new(hosts: usize) -> Option<Self> {
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let prefix = format!("tw{}n{number}", std::process::id());
+        let block = u8::try_from((std::process::id() + number) % 250).unwrap();
+        let made = ip(&format!("netns add {prefix}sw")).output().unwrap();
+        if !made.status.success() {
+            let why = String::from_utf8_lossy(&made.stderr);
+            eprintln!("not available here: it takes the right to make network namespaces: {why}");
+            return None;
+        }
+        let network = Self {
+            prefix,
+            hosts,
+            block,
+        };
+        let switch = network.switch();
+        run(ip(&format!("-n {switch} link add br0 type bridge")));
+        run(ip(&format!("-n {switch} link set br0 up")));
+        for host in 0..hosts {
+            let (name, address) = (network.name(host), network.ip(host));
+            run(ip(&format!("netns add {name}")));
+            run(ip(&format!(
+                "-n {switch} link add p{host} type veth peer name eth0 netns {name}"
+            )));
+            run(ip(&format!("-n {switch} link set p{host} master br0 up")));
+            run(ip(&format!("-n {name} addr add {address}/24 dev eth0")));
+            run(ip(&format!("-n {name} link set eth0 up")));
+            run(ip(&format!("-n {name} link set lo up")));
+        }
+        Some(network)
+    }
+
+    pub(super) fn ip(&self, host: usize) -> IpAddr {
+        let last = u8::try_from(host + 1).unwrap();
+        Ipv4Addr::new(10, 213, self.block, last).into()
+    }
+
+    /// A command that runs on a host: what is to run comes as its arguments.
+    pub(super) fn command(&self, host: usize) -> Command {
+        ip(&format!("netns exec {}", self.name(host)))
+    }
+
+    /// Runs a line on a host.
+    pub(super) fn run(&self, host: usize, line: &str) {
+        let mut command = self.command(host);
+        command.args(line.split(' '));
+        run(command);
+    }
+
+    /// Lets two hosts no longer reach each other, or again.
+    pub(super) fn cut(&self, one: usize, other: usize) {
+        for (host, peer) in [(one, other), (other, one)] {
+            let peer = self.ip(peer);
+            self.run(host, &format!("ip route add blackhole {peer}/32"));
+        }
+    }
+
+    pub(super) fn mend(&self, one: usize, other: usize) {
+        for (host, peer) in [(one, other), (other, one)] {
+            let peer = self.ip(peer);
+            self.run(host, &format!("ip route del blackhole {peer}/32"));
+        }
+    }
+
+    /// Has a host lose so many of 100 datagrams that come from a peer.
+    pub(super) fn lose(&self, host: usize, peer: usize, percent: u8) {
+        let peer = self.ip(peer);
+        self.run(host, "nft add table inet t");
+        let hook = "nft add chain inet t in { type filter hook input priority 0 ; }";
+        self.run(host, hook);
+        self.run(
+            host,
+            &format!(
+                "nft add rule inet t in ip saddr {peer} numgen random mod 100 < {percent} drop"
+            ),
+        );
+    }
+
+    pub(super) fn lose_no_more(&self, host: usize) {
+        self.run(host, "nft delete table inet t");
+    }
+
+    /// A socket of a host, wherever it is used.
+    pub(super) fn socket(&self, host: usize, port: u16) -> UdpSocket {
+        let file = File::open(format!("/run/netns/{}", self.name(host))).unwrap();
+        let address = SocketAddr::new(self.ip(host), port);
+        let open = move || {
+            // A thread belongs to a namespace, and the sockets that it makes stay there.
+            setns(file, CloneFlags::CLONE_NEWNET).unwrap();
+            UdpSocket::bind(address).unwrap()
+        };
+        thread::spawn(open).join().unwrap()
+    }
+
+    fn name(&self, host: usize) -> String {
+        format!("{}h{host}", self.prefix)
+    }
+
+    fn switch(&self) -> String {
+        format!("{}sw", self.prefix)
+    }
+}
+
+impl Drop for Network {
+    fn drop(&mut self) {
+        let hosts = (0..self.hosts).map(|host| self.name(host));
+        for name in hosts.chain([self.switch()]) {
+            // One that was not made cannot be removed.
+            ip(&format!("netns del {name}")).output().ok();
+        }
+    }
+}
+
+fn ip(line: &str) -> Command {
+    let mut command = Command::new("ip");
+    command.args(line.split(' '));
+    command
+}
+
+/// Number of the next network of this process.
+static NEXT: AtomicU32 = AtomicU32::new(0);
