@@ -6,6 +6,7 @@
 //! - `cargo bench --bench udp_proto` has criterion time the same cases;
 //! - `cargo bench --bench players` serves matches of eight over loopback, beside bare loops on sockets;
 //! - `cargo bench --bench rollback` and `replay` time the sync test, and checking a file;
+//! - `cargo bench --bench routes` times the routes of a mesh of 1,000 nodes;
 //! - `cargo bench --bench broadcast` sends a message to 1,000 clients over TCP and TLS, beside bare loops
 //!   of writes.
 
@@ -24,3 +25,4 @@ pub mod handshake;
 pub mod measure;
 pub mod pair;
 pub mod players;
+pub mod relay;

@@ -1,11 +1,13 @@
 //! The same work done by other stacks: builds and runs the packages that measure, judges what they
 //! found.
 //!
-//! Those packages lie outside the workspace, since what they compare with is no dependency of ours.
+//! Packages with peers lie outside the workspace, since what they compare with is no dependency of
+//! ours; what a relay is compared with is a bare forwarder, which `benches` has.
 //! The goals and the tables are here, where every change's tests reach them.
 
 mod goal;
 mod lockstep;
+mod relay;
 mod row;
 mod table;
 mod udp;
@@ -44,6 +46,8 @@ enum Protocol {
     Udp,
     /// Matches of lockstep and rollback, in virtual time.
     Lockstep,
+    /// A relay of a mesh, beside bare forwarders.
+    Relay,
 }
 
 /// Measures, writes the report and the table, and prints which goals are met.
@@ -53,6 +57,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     match options.protocol {
         Protocol::Udp => udp::run(options),
         Protocol::Lockstep => lockstep::run(options),
+        Protocol::Relay => relay::run(options),
     }
 }
 

@@ -3,16 +3,19 @@
 //! A flow stays where it is unless
 //!
 //! - its route died: it leaves at once, however long ago it came;
-//! - its route is degraded: in 3 windows of 200 ms in a row it was worse than the best by more
-//!   than 25 ms, and so in delay alone, or lost 5 % more than the best, which loses less than that:
-//!   it leaves at once;
-//! - its route is worse than the best by max(3 ms, 5 % of the best) for 3 s and up to a second
-//!   more that its hash decides, and it came at least 5 s ago.
+//! - its route is degraded: in 3 windows of 200 ms in a row or more it was worse than the best by
+//!   over 20 ms, and so in delay alone, or lost 5 % more than the best, which loses less than that;
+//!   and this has cost 80 ms times seconds, or more where it was left for nothing of late: it
+//!   leaves at once;
+//! - its route is worse than the best by max(2 ms, 5 % of the best) for 3 s and up to 15 s more
+//!   that its hash decides, and it came at least 5 s ago.
 //!
 //! Against herds: among the routes within 2 ms of the best, a flow's hash names two, and it takes
-//! the cheaper; so flows that leave one relay spread over all that are as good. Against flapping:
+//! the cheaper; so flows that leave one relay spread over all that are as good, and flows that
+//! could do better leave one after the other, a fifteenth of them in a second. Against flapping:
 //! [`Penalties`] keep a relay that failed out for a while.
 
+mod escape;
 mod penalty;
 
 use core::time::Duration;
@@ -22,6 +25,7 @@ use wire::Instant;
 use crate::cost::{Cost, Loss};
 use crate::routes::Path;
 
+use self::escape::Escape;
 pub use self::penalty::{Penalties, PenaltyConfig};
 
 /// The route of one flow, or of all flows to one exit.
@@ -36,35 +40,44 @@ pub struct Choice {
     changed_at: Instant,
     /// Since when it could do better.
     worse_since: Option<Instant>,
-    /// End of the 200 ms window being judged.
-    window_end: Instant,
-    /// Windows in a row in which the route was degraded.
-    bad_windows: u8,
+    /// Whether the route is degraded.
+    escape: Escape,
 }
 
 /// When a flow leaves its route.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ChoiceConfig {
-    /// Least advantage to leave for, also in percent; 3 ms and 5 %. Noise of that size is common.
+    /// Least advantage to leave for, also in percent; 2 ms and 5 %. Noise is as large, but does not
+    /// last.
     pub margin: Cost,
     /// Least advantage to leave for, in percent of the best route's cost; 5.
     pub margin_percent: u16,
     /// How long the advantage must last; 3 s.
     pub confirm: Duration,
-    /// Longest addition to it that the flow's hash decides; 1 s.
+    /// Longest addition to it that the flow's hash decides; 15 s, so that of flows with the same
+    /// reason a fifteenth leaves in a second.
     pub confirm_spread: Duration,
     /// Least time between two changes for an advantage; 5 s.
     pub hold: Duration,
-    /// Advantage, of which as much must be delay, at which a window is bad; 25 ms.
+    /// Advantage, of which as much must be delay, at which a window is bad; 20 ms.
     pub escape: Cost,
     /// Share lost, beyond what the best loses, at which a window is bad; 5 %.
     pub escape_loss: Loss,
     /// How much dearer the best may be where the current route loses that much; 100 ms, which is
     /// the price of 5 %.
     pub escape_loss_worth: Cost,
-    /// Bad windows in a row until the flow leaves; 3.
+    /// Least number of bad windows in a row until the flow leaves; 3.
     pub escape_windows: u8,
+    /// Least advantage that was missed in them, times seconds; 80 ms. A route that is 100 ms worse
+    /// is left after 0.8 s, one that is 40 ms worse after 2 s.
+    pub escape_worth: Cost,
+    /// What is added to that, in thousandths of it, each time a route was left for nothing; 2,000.
+    pub regret: u32,
+    /// Most that is added, in thousandths; 4,000.
+    pub regret_max: u32,
+    /// Time in which what is added halves; 15 min.
+    pub regret_half_life: Duration,
     /// Length of such a window; 200 ms.
     pub window: Duration,
     /// How near to the best a route is as good; 2 ms.
@@ -74,15 +87,19 @@ pub struct ChoiceConfig {
 impl Default for ChoiceConfig {
     fn default() -> Self {
         Self {
-            margin: Cost::from_millis(3),
+            margin: Cost::from_millis(2),
             margin_percent: 5,
             confirm: Duration::from_secs(3),
-            confirm_spread: Duration::from_secs(1),
+            confirm_spread: Duration::from_secs(15),
             hold: Duration::from_secs(5),
-            escape: Cost::from_millis(25),
+            escape: Cost::from_millis(20),
             escape_loss: Loss::from_ppm(50_000),
             escape_loss_worth: Cost::from_millis(100),
             escape_windows: 3,
+            escape_worth: Cost::from_millis(80),
+            regret: 2_000,
+            regret_max: 4_000,
+            regret_half_life: Duration::from_secs(15 * 60),
             window: Duration::from_millis(200),
             equal: Cost::from_millis(2),
         }
@@ -152,8 +169,7 @@ impl Choice {
             current: None,
             changed_at: now,
             worse_since: None,
-            window_end: now,
-            bad_windows: 0,
+            escape: Escape::new(now),
         }
     }
 
@@ -183,12 +199,15 @@ impl Choice {
             .collect();
         if !is_any_fit && current.is_some() {
             self.worse_since = None;
-            self.bad_windows = 0;
+            self.escape.end_spell();
             return None;
         }
         let best = fit
             .iter()
             .min_by_key(|route| (route.worse(), &route.path.relays))?;
+        let least = current.filter(|current| current.worse() <= best.worse());
+        let seen = (candidates, least.unwrap_or(best));
+        self.escape.look_back(now, &self.config, seen);
         let reason = match (current, &self.current) {
             (Some(current), _) => self.reason_to_leave(now, current, best)?,
             (None, Some(_)) => Reason::Dead,
@@ -197,8 +216,11 @@ impl Choice {
         let to = self.pick(&fit, best).path.clone();
         self.changed_at = now;
         self.worse_since = None;
-        self.bad_windows = 0;
-        self.current = Some(to.clone());
+        self.escape.end_spell();
+        let left = self.current.replace(to.clone());
+        if let Some(left) = left.filter(|_| reason == Reason::Degraded) {
+            self.escape.on_left(now, left);
+        }
         Some(Change { to, reason })
     }
 
@@ -227,26 +249,23 @@ impl Choice {
     ///
     /// It goes by what was measured last: link state may not have said so yet.
     fn is_degraded(&mut self, now: Instant, current: &Candidate<'_>, best: &Candidate<'_>) -> bool {
-        if now >= self.window_end {
-            self.window_end = now + self.config.window;
-            let is_late = current.is_later(best, self.config.escape);
-            let more = current.loss.ppm().saturating_sub(best.loss.ppm());
-            let is_lossy = more > self.config.escape_loss.ppm()
-                && best.loss <= self.config.escape_loss
-                && best.worse() <= current.recent.plus(self.config.escape_loss_worth);
-            self.bad_windows = if is_late || is_lossy {
-                self.bad_windows.saturating_add(1)
-            } else {
-                0
-            };
-        }
-        self.bad_windows >= self.config.escape_windows
+        let is_late = current.is_later(best, self.config.escape);
+        let more = current.loss.ppm().saturating_sub(best.loss.ppm());
+        let is_lossy = more > self.config.escape_loss.ppm()
+            && best.loss <= self.config.escape_loss
+            && best.worse() <= current.recent.plus(self.config.escape_loss_worth);
+        let late = is_late.then(|| current.recent.less(best.worse()));
+        let lossy = is_lossy.then_some(self.config.escape_loss_worth);
+        self.escape.is_due(now, &self.config, late.max(lossy))
     }
 
     /// How long this flow waits for an advantage to last.
     fn confirm(&self) -> Duration {
         let spread = u64::try_from(self.config.confirm_spread.as_nanos()).unwrap_or(u64::MAX);
-        let share = u128::from(mix(self.hash)) * u128::from(spread);
+        // Another each time, so that none is always the first to go.
+        let moment = self.changed_at.saturating_since(Instant::ZERO).as_nanos();
+        let draw = mix(self.hash ^ u64::try_from(moment).unwrap_or(u64::MAX));
+        let share = u128::from(draw) * u128::from(spread);
         let extra = u64::try_from(share >> 64).unwrap_or(0);
         self.config.confirm + Duration::from_nanos(extra)
     }
@@ -284,6 +303,16 @@ impl Choice {
                 .fold(hash, |hash, word| mix(hash ^ u64::from_le_bytes(*word)))
         })
     }
+}
+
+/// What is left of `sum` after a time, by straight lines between the halvings: at most 6 % over the
+/// exponential.
+fn faded(sum: u32, elapsed: Duration, half_life: Duration) -> u32 {
+    let (elapsed, half_life) = (elapsed.as_nanos(), half_life.as_nanos().max(1));
+    let halvings = u32::try_from(elapsed / half_life).unwrap_or(u32::MAX);
+    let whole = sum.checked_shr(halvings).unwrap_or(0);
+    let part = u128::from(whole) * (elapsed % half_life) / half_life / 2;
+    whole.saturating_sub(u32::try_from(part).unwrap_or(u32::MAX))
 }
 
 /// Spreads bits: the finaliser of `SplitMix64` (Steele, Lea, Flood, OOPSLA 2014).

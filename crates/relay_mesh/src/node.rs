@@ -12,6 +12,7 @@ mod exit;
 mod flow_table;
 mod flows;
 mod games;
+mod known_routes;
 mod links;
 mod paths;
 mod peers;
@@ -32,7 +33,6 @@ use wire::{Arrival, CommandId, Generator, Instant, Machine, NodeId, Seed, Transm
 
 use crate::choice::{Penalties, PenaltyConfig};
 use crate::config::{Config, NewError};
-use crate::cost::Cost;
 use crate::data_plane::DataPlane;
 use crate::event::{Command, Event, Outcome};
 use crate::hop::HopHeader;
@@ -41,12 +41,12 @@ use crate::link::LinkId;
 use crate::link_state::{LinkStateTable, Publisher};
 use crate::measure::LinkReport;
 use crate::ration::ReplyRation;
-use crate::routes::Graph;
 use crate::stats::{FrameStats, NodeStats};
 use config_news::ConfigNews;
 use course::Course;
 use entry::Ports;
 use flow_table::FlowTable;
+use known_routes::KnownRoutes;
 use peers::Peers;
 use start::{check, endpoint, label_limits, network_of, table};
 
@@ -71,10 +71,7 @@ pub struct Node<P: Provider> {
     own_record: Vec<u8>,
     /// What we measure to each neighbour.
     reports: BTreeMap<NodeId, LinkReport>,
-    /// All links known; `None` where something changed since it was made.
-    graph: Option<Graph>,
-    /// What the cheapest way to each exit asked for costs on that graph.
-    exit_costs: BTreeMap<NodeId, Cost>,
+    known_routes: KnownRoutes,
     courses: BTreeMap<LinkId, Course<P::Aead>>,
     flows: FlowTable<P::Aead>,
     ports: Ports,
@@ -155,14 +152,13 @@ impl<P: Provider> Node<P> {
             penalties: Penalties::new(PenaltyConfig::default()),
             own_record: Vec::new(),
             reports: BTreeMap::new(),
-            graph: None,
+            known_routes: KnownRoutes::default(),
             courses: BTreeMap::new(),
             flows: FlowTable::new((config.flows_max, config.unproved_max), &mut generator),
             ports: Ports::new(&config, now),
             ration: ReplyRation::default(),
             config_news: ConfigNews::default(),
             newcomers: TokenBucket::new(config.open_rate, config.open_rate.saturating_mul(4), now),
-            exit_costs: BTreeMap::new(),
             commands: VecDeque::new(),
             pending: BTreeMap::new(),
             next_command: 0,

@@ -9,13 +9,16 @@
 //! last relay has the lower id, then the one before it, so that tests are exact and two nodes with
 //! one table agree.
 
+mod all_pairs;
 mod disjoint;
+mod lanes;
 mod source;
 
 use wire::NodeId;
 
 use crate::cost::{Cost, LossCode};
 
+pub use self::all_pairs::AllPairs;
 pub use self::disjoint::disjoint_routes;
 pub use self::source::SourceRoutes;
 

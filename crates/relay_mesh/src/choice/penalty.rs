@@ -85,13 +85,7 @@ impl Penalties {
         let Some(&(sum, at)) = self.sums.get(node) else {
             return 0;
         };
-        let half_life = self.config.half_life.as_nanos().max(1);
-        let elapsed = now.saturating_since(at).as_nanos();
-        let halvings = u32::try_from(elapsed / half_life).unwrap_or(u32::MAX);
-        let whole = sum.checked_shr(halvings).unwrap_or(0);
-        // Straight lines between the halvings: at most 6 % over the exponential.
-        let part = u128::from(whole) * (elapsed % half_life) / half_life / 2;
-        whole.saturating_sub(u32::try_from(part).unwrap_or(u32::MAX))
+        super::faded(sum, now.saturating_since(at), self.config.half_life)
     }
 }
 

@@ -73,11 +73,23 @@ impl LinkStateTable {
         own: &BTreeMap<NodeId, LinkReport>,
     ) {
         for (id, &report) in own {
-            let theirs = self.report(id, self.own()).unwrap_or(report);
-            if let Some((a, b)) = indices(graph, &self.own(), id) {
-                set_link(graph, model, (a, b), report.worse(theirs));
-            }
+            // All of them are in the graph, but for those beyond its bound.
+            self.relink_own(graph, model, (id, report));
         }
+    }
+
+    /// Sets the link to a neighbour by what this node measures now; returns the neighbour's
+    /// place, `None` where the graph has none.
+    pub fn relink_own(
+        &self,
+        graph: &mut Graph,
+        model: &CostModel,
+        (id, report): (&NodeId, LinkReport),
+    ) -> Option<NodeIndex> {
+        let theirs = self.report(id, self.own()).unwrap_or(report);
+        let (own, far) = indices(graph, &self.own(), id)?;
+        set_link(graph, model, (own, far), report.worse(theirs));
+        Some(far)
     }
 
     /// What `from` says of its link to `to`.

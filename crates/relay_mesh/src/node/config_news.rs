@@ -169,7 +169,7 @@ impl<P: Provider> Node<P> {
             self.endpoint.set_allowed_nodes(nodes);
             self.config.members = members;
             self.part_from_strangers(now);
-            self.graph = None;
+            self.known_routes.on_change();
         }
         self.set_games(now, games);
         self.end_barred_flows(now);

@@ -74,14 +74,10 @@ impl<P: Provider> Node<P> {
         self.send(now, link, RELIABLE, &message);
     }
 
-    /// Returns the graph of all links known, made anew where something changed.
-    pub(super) fn take_graph(&mut self) -> Graph {
-        self.graph.take().unwrap_or_else(|| self.make_graph())
-    }
-
+    /// Makes the graph of all links known.
+    ///
     /// A relay is asked for labels over a session of ours, so that without one it is none for us.
-    fn make_graph(&mut self) -> Graph {
-        self.exit_costs.clear();
+    pub(super) fn make_graph(&self) -> Graph {
         let mut graph = self.table.graph(&self.config.cost, &self.reports);
         let is_open = |node| {
             self.peers
@@ -135,7 +131,7 @@ impl<P: Provider> Node<P> {
     ) {
         match outcome {
             RecordOutcome::Accepted => {
-                self.graph = None;
+                self.known_routes.on_change();
                 self.flood(now, Some(link), message);
                 if matches!(message, Message::NodeRecord(_)) {
                     self.learn_peers(now);
@@ -210,8 +206,10 @@ impl<P: Provider> Node<P> {
             }
         }
         if reports != self.reports {
+            let making = (&self.config.cost, self.route_limits());
+            self.known_routes
+                .on_reports(&self.table, making, [&self.reports, &reports]);
             self.reports = reports;
-            self.graph = None;
         }
     }
 }

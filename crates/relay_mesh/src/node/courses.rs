@@ -10,12 +10,11 @@ use super::priced::{LinkState, Priced};
 use super::{Node, barred};
 use crate::choice::{Candidate, Choice, Reason};
 use crate::config::Mode;
-use crate::cost::Cost;
 use crate::event::{Event, RouteCause};
 use crate::flow_key::{FlowId, FlowOpener, FlowSealer};
 use crate::link::{End, LinkId};
 use crate::path_watch::{PathPace, PathState};
-use crate::routes::{Graph, Path, Route, RouteLimits, SourceRoutes, disjoint_routes};
+use crate::routes::Path;
 
 impl<P: Provider> Node<P> {
     /// Makes the course to a far end where there is none; false where there is no session.
@@ -180,33 +179,34 @@ impl<P: Provider> Node<P> {
         if now < course.decide_at {
             return;
         }
-        course.decide_at = now + DECIDE;
-        let mut graph = self.take_graph();
-        let limits = self.route_limits();
-        let routes = routes(&mut graph, self.own, far, limits);
+        self.renew_routes(now);
+        let Some(routes) = self.known_routes.alternatives(now, far) else {
+            self.is_untended = true;
+            return;
+        };
+        let mut paths = routes.to_vec();
         let Some(course) = self.courses.get_mut(&link) else {
             return;
         };
-        let current = course.current.and_then(|id| course.path(id));
-        let own = graph.index(&self.own);
-        let model = &self.config.cost;
-        let mut candidates: Vec<Priced> = routes
-            .into_iter()
-            .map(|route| {
-                let said = LinkState::of(&graph, own, &route.path, model);
-                Priced::new(now, course, route.path, said)
-            })
-            .collect();
+        course.decide_at = now + DECIDE;
         // The one in use may be no longer among the best.
+        let current = course.current.and_then(|id| course.path(id));
         let in_use = current.map(|path| path.path.clone());
         let chosen = course.choice.current().cloned();
         for path in [in_use, chosen].into_iter().flatten() {
-            if !candidates.iter().any(|priced| priced.path == path) {
-                let said = LinkState::of(&graph, own, &path, model);
-                candidates.push(Priced::new(now, course, path, said));
+            if !paths.contains(&path) {
+                paths.push(path);
             }
         }
-        self.graph = Some(graph);
+        let newest = self.known_routes.newest();
+        let model = &self.config.cost;
+        let candidates: Vec<Priced> = paths
+            .into_iter()
+            .map(|path| {
+                let said = LinkState::of(newest, &path, model);
+                Priced::new(now, course, path, said)
+            })
+            .collect();
         self.choose(now, link, &candidates);
     }
 
@@ -391,36 +391,6 @@ impl<P: Provider> Node<P> {
             }
         }
     }
-
-    /// The cost of the cheapest way to a node; unroutable where there is none. Computed once for a
-    /// graph: strangers may ask as often as they like.
-    pub(super) fn cost_to(&mut self, far: NodeId) -> Cost {
-        let graph = self.take_graph();
-        let limits = self.route_limits();
-        let cost = *self.exit_costs.entry(far).or_insert_with(|| {
-            match (graph.index(&self.own), graph.index(&far)) {
-                (Some(own), Some(far)) => SourceRoutes::compute(&graph, own, limits).cost(far),
-                _ => Cost::UNROUTABLE,
-            }
-        });
-        self.graph = Some(graph);
-        cost
-    }
-
-    pub(super) fn route_limits(&self) -> RouteLimits {
-        RouteLimits {
-            relay_cost: self.config.cost.relay(),
-            ..RouteLimits::default()
-        }
-    }
-}
-
-/// The best ways to a node that share nothing with each other.
-fn routes(graph: &mut Graph, own: NodeId, far: NodeId, limits: RouteLimits) -> Vec<Route> {
-    let (Some(source), Some(destination)) = (graph.index(&own), graph.index(&far)) else {
-        return Vec::new();
-    };
-    disjoint_routes(graph, source, destination, limits, ROUTES)
 }
 
 /// Whether two paths share neither relay nor, where both have none, their link.
@@ -432,5 +402,3 @@ fn is_apart(path: &Path, other: &Path) -> bool {
 const DECIDE: Duration = Duration::from_millis(200);
 /// Time without packets of players after which paths are probed less.
 const BUSY_AFTER: Duration = Duration::from_secs(2);
-/// Alternatives looked at.
-const ROUTES: usize = 3;

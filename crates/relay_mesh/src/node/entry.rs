@@ -384,7 +384,7 @@ impl<P: Provider> Node<P> {
                 if !self.ports.may_ask(now, game, link) {
                     return None;
                 }
-                let cost = self.cost_to(exit);
+                let cost = self.cost_to(now, exit);
                 cost.is_routable().then_some((cost, exit, link))
             })
             .min()

@@ -215,7 +215,7 @@ impl<P: Provider> Node<P> {
                 carries: false,
             })),
         );
-        self.graph = None;
+        self.known_routes.on_change();
         let is_ours = self.endpoint.role(session) == Some(Role::Dialler);
         let reached = self.endpoint.peer_address(session).filter(|_| is_ours);
         if let Some(peer) = self.peers.get_mut(link) {
@@ -310,7 +310,7 @@ impl<P: Provider> Node<P> {
             self.leave_link(now, link, node);
         }
         self.peers.set_contact(link, Contact::None);
-        self.graph = None;
+        self.known_routes.on_change();
     }
 
     fn on_readable(&mut self, now: Instant, session: SessionId) {

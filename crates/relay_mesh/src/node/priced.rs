@@ -6,10 +6,11 @@ use crypto::Aead;
 use wire::Instant;
 
 use super::course::Course;
+use super::known_routes::Routed;
 use crate::choice::Candidate;
 use crate::cost::{Cost, CostModel, Loss};
 use crate::path_watch::PathState;
-use crate::routes::{Graph, NodeIndex, Path};
+use crate::routes::Path;
 
 /// A path and its prices.
 pub(super) struct Priced {
@@ -38,30 +39,25 @@ pub(super) struct LinkState {
 }
 
 impl LinkState {
-    /// Looks a path from `own` up.
-    pub(super) fn of(
-        graph: &Graph,
-        own: Option<NodeIndex>,
-        path: &Path,
-        model: &CostModel,
-    ) -> Self {
+    /// Looks a path up.
+    pub(super) fn of(newest: Option<&Routed>, path: &Path, model: &CostModel) -> Self {
+        let Some(Routed { graph, own, .. }) = newest else {
+            return Self {
+                cost: Cost::UNROUTABLE,
+                loss_price: Cost::ZERO,
+                loss: Loss::ALL,
+                may_pass: false,
+            };
+        };
         let mut relays = path.relays.iter();
         let may_pass = relays.all(|relay| {
             let index = graph.index(relay);
             index.is_some_and(|index| graph.may_relay(index))
         });
-        let Some(own) = own else {
-            return Self {
-                cost: Cost::UNROUTABLE,
-                loss_price: Cost::ZERO,
-                loss: Loss::ALL,
-                may_pass,
-            };
-        };
-        let losses = || graph.path_losses(own, path);
+        let losses = || graph.path_losses(*own, path);
         let ppm = losses().map(|code| code.loss().ppm());
         Self {
-            cost: graph.path_cost(own, path, model.relay()),
+            cost: graph.path_cost(*own, path, model.relay()),
             loss_price: losses().fold(Cost::ZERO, |sum, code| sum.plus(model.loss(code))),
             loss: Loss::from_ppm(ppm.fold(0, u32::saturating_add)),
             may_pass,

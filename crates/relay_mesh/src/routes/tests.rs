@@ -103,11 +103,10 @@ proptest! {
     #[test]
     fn alternatives_share_nothing_and_are_each_the_best_left(seed: u64, len in 2_usize..8) {
         let mut generator = Seed::from_number(seed).generator(0);
-        let mut graph = dense(&mut generator, len, 2_000);
-        let before = graph.clone();
+        let graph = dense(&mut generator, len, 2_000);
         let limits = RouteLimits::default();
-        let routes = disjoint_routes(&mut graph, NodeIndex(0), NodeIndex(len - 1), limits, 3);
-        prop_assert_eq!(&graph, &before, "the graph is restored");
+        let best = SourceRoutes::compute(&graph, NodeIndex(0), limits);
+        let routes = disjoint_routes(&graph, &best, NodeIndex(len - 1), 3);
         let mut left = all_ways(&graph, 0, len - 1, limits);
         for route in &routes {
             prop_assert_eq!(Some(route), left.first());
@@ -118,6 +117,90 @@ proptest! {
         }
         prop_assert!(routes.len() == 3 || left.is_empty());
     }
+
+    #[test]
+    fn mesh_r3_mended_routes_are_those_computed_anew(
+        seed: u64,
+        len in 2_usize..24,
+        relays_max in 0_usize..=3,
+        cost_max in prop_oneof![Just(3), Just(300), Just(32_766)],
+    ) {
+        let mut generator = Seed::from_number(seed).generator(0);
+        let mut graph = dense(&mut generator, len, cost_max);
+        let limits = RouteLimits { relays_max, ..RouteLimits::default() };
+        let mut routes = SourceRoutes::compute(&graph, NodeIndex(0), limits);
+        for _ in 0..20 {
+            let [a, b] = [0, 1].map(|_| {
+                NodeIndex(usize::try_from(generator.below(len as u64)).unwrap())
+            });
+            let cost = Cost::from_units(u16::try_from(generator.between(1, cost_max + 1)).unwrap());
+            graph.set_link(a, b, if generator.chance(200_000) { Cost::UNROUTABLE } else { cost });
+            routes.relink(&graph, (a, b));
+            let anew = SourceRoutes::compute(&graph, NodeIndex(0), limits);
+            prop_assert!(routes.is_same(&anew), "{a:?} {b:?}");
+        }
+    }
+
+    #[test]
+    fn mesh_r2_all_pairs_are_those_of_every_source(
+        seed: u64,
+        len in 1_usize..140,
+        cost_max in prop_oneof![Just(3), Just(2_000), Just(32_766)],
+    ) {
+        let mut generator = Seed::from_number(seed).generator(0);
+        let graph = dense(&mut generator, len, cost_max);
+        let limits = RouteLimits { relays_max: 1, ..RouteLimits::default() };
+        let pairs = AllPairs::compute(&graph, limits.relay_cost);
+        for from in (0..len).map(NodeIndex) {
+            let routes = SourceRoutes::compute(&graph, from, limits);
+            for to in (0..len).map(NodeIndex) {
+                prop_assert_eq!(pairs.cost(from, to), routes.cost(to));
+                let relay = pairs.relay(&graph, from, to).and_then(|relay| graph.node(relay));
+                let path = routes.route(&graph, to).map(|route| route.path.relays);
+                prop_assert_eq!(relay, path.and_then(|relays| relays.first().copied()));
+            }
+        }
+    }
+}
+
+/// Unlike the proptest's, this graph is large enough for changes to be mended and not made anew.
+#[test]
+#[expect(clippy::print_stdout, reason = "a goal's figure is shown")]
+fn mesh_r3_a_changed_link_costs_a_fraction_of_the_rows() {
+    let mut generator = Seed::from_number(6).generator(0);
+    let mut graph = map(&mut generator, 300);
+    let limits = RouteLimits::default();
+    let mut routes = SourceRoutes::compute(&graph, NodeIndex(0), limits);
+    let (all, mut most, mut sum) = (routes.rows(), 0, 0);
+    for round in 0..300_u64 {
+        // Each third is a link of the source's own.
+        let a = if round % 3 == 0 {
+            0
+        } else {
+            generator.below(300)
+        };
+        let [a, b] =
+            [a, generator.below(300)].map(|node| NodeIndex(usize::try_from(node).unwrap()));
+        let cost = graph.link(a, b).units();
+        let cost = if generator.chance(500_000) {
+            cost / 2
+        } else {
+            cost.saturating_mul(2)
+        };
+        graph.set_link(a, b, Cost::from_units(cost));
+        let before = routes.rows();
+        routes.relink(&graph, (a, b));
+        most = most.max(routes.rows() - before);
+        sum += routes.rows() - before;
+        let anew = SourceRoutes::compute(&graph, NodeIndex(0), limits);
+        assert!(routes.is_same(&anew), "{a:?} {b:?}");
+    }
+    println!(
+        "mesh_r3: {all} rows for all, {} for a change in the mean, at most {most}",
+        sum / 300
+    );
+    assert!(sum / 300 < all / 10);
+    assert!(most <= 3 * all, "{most} of {all}");
 }
 
 /// Nodes in a plane of 150 ms across, links inflated as the Internet does it: mostly by up to 1.6,
@@ -184,6 +267,23 @@ fn mesh_r1_one_source_adds_at_most_three_rows_for_each_node() {
     println!("mesh_r1: {} rows for {} nodes", routes.rows(), graph.len());
     assert!(routes.rows() <= 3 * graph.len());
     assert!((1..graph.len()).all(|to| routes.route(&graph, NodeIndex(to)).is_some()));
+}
+
+#[test]
+fn pg7_no_way_is_told_from_a_dear_one() {
+    let mut graph = Graph::new((0..4).map(|number| (id(number), true)));
+    let [a, b, c, d] = [0, 1, 2, 3].map(NodeIndex);
+    let dearest = Cost::from_units(32_766);
+    graph.set_link(a, b, dearest);
+    graph.set_link(b, c, Cost::from_units(1));
+    let routes = SourceRoutes::compute(&graph, a, RouteLimits::default());
+    assert_eq!(routes.route(&graph, b).unwrap().cost, dearest);
+    for unreachable in [c, d] {
+        assert_eq!(routes.route(&graph, unreachable), None);
+        assert!(!routes.cost(unreachable).is_routable());
+        assert_eq!(disjoint_routes(&graph, &routes, unreachable, 3), []);
+    }
+    assert_eq!(routes.route(&graph, a), None, "nor one to itself");
 }
 
 #[test]

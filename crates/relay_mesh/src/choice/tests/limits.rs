@@ -61,6 +61,7 @@ fn escape_is_the_advantage_at_which_a_window_is_bad() {
     for escape in [10, 25, 100] {
         let config = ChoiceConfig {
             escape: Cost::from_millis(escape),
+            escape_worth: Cost::ZERO,
             // So that nothing but the escape moves the flow.
             hold: Duration::from_secs(3_600),
             ..ChoiceConfig::default()
@@ -68,6 +69,90 @@ fn escape_is_the_advantage_at_which_a_window_is_bad() {
         assert_eq!(change(config, &[60 + escape, 60]), None, "{escape}");
         let degraded = Some((600, Reason::Degraded));
         assert_eq!(change(config, &[61 + escape, 60]), degraded, "{escape}");
+    }
+}
+
+#[test]
+fn escape_windows_and_escape_worth_both_must_be_reached() {
+    for (windows, worth, at) in [
+        (1, 0, 200),
+        (3, 0, 600),
+        (10, 0, 2_000),
+        (1, 40, 400),
+        (3, 200, 2_000),
+    ] {
+        let config = ChoiceConfig {
+            escape_windows: windows,
+            escape_worth: Cost::from_millis(worth),
+            ..ChoiceConfig::default()
+        };
+        // 20 ms times seconds in each window.
+        let degraded = Some((at, Reason::Degraded));
+        assert_eq!(change(config, &[160, 60]), degraded, "{windows} {worth}");
+    }
+}
+
+/// How long a route is borne that is 100 ms worse, after so many were left for nothing, and so
+/// much time.
+fn borne(config: ChoiceConfig, returns: u32, seconds: u64) -> u64 {
+    let config = ChoiceConfig {
+        hold: Duration::from_secs(3_600),
+        ..config
+    };
+    let mut world = World::exactly(config, 1, 2);
+    world.decide(&[50, 50]);
+    let bear = |world: &mut World| {
+        let current = world.choice.current();
+        let costs: Vec<u16> = world
+            .paths
+            .iter()
+            .map(|path| if Some(path) == current { 150 } else { 50 })
+            .collect();
+        let (millis, _, reason) = world.run(60_000, &costs).unwrap();
+        assert_eq!(reason, Reason::Degraded);
+        millis
+    };
+    for _ in 0..returns {
+        bear(&mut world);
+        world.run(1_000, &[50, 50]);
+    }
+    world.run(seconds * 1_000, &[50, 50]);
+    bear(&mut world)
+}
+
+#[test]
+fn regret_is_what_each_return_adds() {
+    for (regret, millis) in [(0, 800), (1_000, 1_600), (3_000, 3_200)] {
+        let config = ChoiceConfig {
+            regret,
+            ..ChoiceConfig::default()
+        };
+        assert_eq!(borne(config, 0, 0), 800);
+        assert_eq!(borne(config, 1, 0), millis, "{regret}");
+    }
+}
+
+#[test]
+fn regret_max_bounds_what_any_number_of_returns_adds() {
+    for (regret_max, millis) in [(0, 800), (2_000, 2_400), (9_000, 8_000)] {
+        let config = ChoiceConfig {
+            regret_max,
+            ..ChoiceConfig::default()
+        };
+        assert_eq!(borne(config, 20, 0), millis, "{regret_max}");
+    }
+}
+
+#[test]
+fn regret_half_life_is_the_time_in_which_it_halves() {
+    for half_life in [60, 600] {
+        let config = ChoiceConfig {
+            regret_half_life: Duration::from_secs(half_life),
+            ..ChoiceConfig::default()
+        };
+        // Of three times as much.
+        let borne = [0, half_life, 2 * half_life].map(|seconds| borne(config, 1, seconds));
+        assert_eq!(borne, [2_400, 1_600, 1_200], "{half_life}");
     }
 }
 
@@ -87,6 +172,7 @@ fn escape_loss_is_the_share_lost_at_which_a_window_is_bad() {
     for share in [10_000, 50_000, 200_000] {
         let config = ChoiceConfig {
             escape_loss: Loss::from_ppm(share),
+            escape_worth: Cost::ZERO,
             ..ChoiceConfig::default()
         };
         assert_eq!(change_at_loss(config, (share, 0), 10), None, "{share}");
@@ -104,6 +190,7 @@ fn escape_loss_worth_is_how_much_dearer_the_way_out_may_be() {
     for worth in [20, 100, 300] {
         let config = ChoiceConfig {
             escape_loss_worth: Cost::from_millis(worth),
+            escape_worth: Cost::ZERO,
             ..ChoiceConfig::default()
         };
         assert_eq!(change_at_loss(config, (90_000, 0), worth), Some(600));

@@ -1,8 +1,8 @@
 //! The model of route stability: 60 flows, an hour each, 40 routes.
 //!
 //! Each route has a base delay, slow noise (AR(1)), episodes of congestion (1 to 10 min, 8 to
-//! 48 ms), spikes (1 to 4 s, 15 to 75 ms), and is measured with noise. Decisions come once a
-//! second where not said otherwise. It is a regression test, not the Internet.
+//! 48 ms), spikes (1 to 4 s, 15 to 75 ms), and is measured with noise. It is a
+//! regression test, not the Internet.
 
 use super::*;
 
@@ -135,31 +135,29 @@ fn run(name: &str, flows: u64, config: ChoiceConfig, rate: u64) -> (u64, u64, u6
     (changes, excess, far)
 }
 
-/// The goal is 10 changes an hour, which these rules miss; 1.2 ms and 1.5 % they reach.
+/// The goals: 10 changes an hour, 1.2 ms, 1.5 %.
 #[test]
-fn mesh_s1_excess_and_time_far_off_are_reached_and_changes_stay_below_20() {
+fn mesh_s1_all_three_goals_are_reached_as_shipped() {
     let config = ChoiceConfig::default();
-    let (changes, excess, far) = run("decisions each second", FLOWS, config, 1);
-    assert!(changes <= 200 && excess <= 1_200 && far <= 1_500);
-}
-
-/// All three goals, by sitting out 5 s; that the spikes of the model last 4 s helps.
-#[test]
-fn mesh_s1_is_reached_by_a_flow_that_sits_out_spikes() {
-    let config = ChoiceConfig {
-        escape_windows: 5,
-        ..ChoiceConfig::default()
-    };
-    let (changes, excess, far) = run("escape after 5 s", FLOWS / 2, config, 1);
+    let (changes, excess, far) = run("as shipped", FLOWS, config, 5);
     assert!(changes <= 100 && excess <= 1_200 && far <= 1_500);
 }
 
-/// As shipped: escapes within 600 ms, and pays for it in changes.
+/// Most spells end by themselves, and who leaves for each of them learns nothing from it.
 #[test]
-fn mesh_s1_at_five_decisions_a_second_trades_changes_for_delay() {
-    let config = ChoiceConfig::default();
-    let (changes, excess, far) = run("decisions each 200 ms", FLOWS / 10, config, 5);
-    assert!(changes <= 500 && excess <= 1_000 && far <= 1_000);
+fn mesh_s1_a_flow_that_regrets_nothing_changes_more_often() {
+    let config = ChoiceConfig {
+        regret: 0,
+        ..ChoiceConfig::default()
+    };
+    let (changes, _, _) = run("nothing learned", FLOWS / 6, config, 5);
+    let (learned, _, _) = run(
+        "as shipped, fewer flows",
+        FLOWS / 6,
+        ChoiceConfig::default(),
+        5,
+    );
+    assert!(changes > learned * 5 / 4, "{changes} {learned}");
 }
 
 fn between(noise: &mut Generator, low: i64, high: i64) -> i64 {

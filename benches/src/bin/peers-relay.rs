@@ -1,0 +1,44 @@
+//! `peers-relay [ROUNDS [PACKETS [FLOWS]]]`: packets through a relay of ours and through bare
+//! forwarders, a row a line.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use benches::relay::child::{pin, play_role};
+use benches::relay::rounds::{Plan, measure};
+
+fn main() -> io::Result<()> {
+    play_role(|| COUNT.load(Ordering::Relaxed));
+    pin(1);
+    let mut numbers = std::env::args().skip(1).map_while(|it| it.parse::<u32>().ok());
+    let plan = Plan {
+        rounds: numbers.next().unwrap_or(7).max(1),
+        packets: numbers.next().map_or(200_000, |it| usize::try_from(it).unwrap_or(1)),
+        flows: numbers.next().unwrap_or(10_000),
+    };
+    measure(plan, &mut |row| row.print())
+}
+
+/// Allocations of all threads.
+static COUNT: AtomicU64 = AtomicU64::new(0);
+
+struct Counter;
+
+#[expect(unsafe_code, reason = "an allocator is counted by wrapping it")]
+// SAFETY: every call goes to the system's allocator unchanged.
+unsafe impl GlobalAlloc for Counter {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        COUNT.fetch_add(1, Ordering::Relaxed);
+        // SAFETY: the caller keeps the contract of `alloc`.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        // SAFETY: the caller keeps the contract of `dealloc`.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+}
+
+#[global_allocator]
+static COUNTER: Counter = Counter;

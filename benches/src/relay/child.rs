@@ -1,0 +1,249 @@
+//! The process that is measured: this program once more, in another role.
+
+use std::fs;
+use std::io::{self, BufRead, BufReader, Write};
+use std::net::{SocketAddr, UdpSocket};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::time::Duration;
+
+use crypto::{Identity, Ring};
+use nix::sched::{CpuSet, sched_setaffinity};
+use nix::time::{ClockId, clock_gettime};
+use nix::unistd::Pid;
+use relay_mesh::Node;
+use relay_mesh::link_state::Roles;
+use servicer::{Clock, Config as DriverConfig, Driver, SocketConfig, UdpSocket as DriverSocket};
+use wire::NodeId;
+
+use super::operator::Operator;
+use super::{ends, table};
+
+/// What forwards.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stack {
+    /// A call for each datagram.
+    Plain,
+    /// Up to 64 datagrams a call.
+    Mmsg,
+    /// A relay of ours.
+    Tickwire,
+}
+
+impl Stack {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Plain, Self::Mmsg, Self::Tickwire];
+
+    /// Its name in rows.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Plain => "plain",
+            Self::Mmsg => "mmsg",
+            Self::Tickwire => "tickwire",
+        }
+    }
+
+    fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|stack| stack.name() == name)
+    }
+}
+
+/// What the process says of itself.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Said {
+    /// CPU time that it has used.
+    pub cpu: Duration,
+    /// How often it has asked for memory.
+    pub allocations: u64,
+    /// Its threads, the one that answers left out.
+    pub threads: u64,
+    /// Bytes of memory that it holds in the machine's.
+    pub resident: u64,
+}
+
+/// The process; it ends when this is dropped.
+#[derive(Debug)]
+pub struct Forwarder {
+    child: Child,
+    /// A line asks; the end of it ends the process.
+    ask: Option<ChildStdin>,
+    answers: BufReader<ChildStdout>,
+    /// Where it listens.
+    pub address: SocketAddr,
+    /// Who it is, where it is a node.
+    pub id: NodeId,
+}
+
+/// The first argument of a process that plays a role.
+const MARK: &str = "forwarder";
+
+impl Forwarder {
+    /// Starts this program as `stack`, which passes on to `sink` what is not for a node.
+    ///
+    /// # Errors
+    ///
+    /// The system's.
+    pub fn start(stack: Stack, sink: SocketAddr) -> io::Result<Self> {
+        let mut command = Command::new(std::env::current_exe()?);
+        command.args([MARK, stack.name(), &sink.to_string()]);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.spawn()?;
+        let answers = child.stdout.take().ok_or(io::ErrorKind::BrokenPipe)?;
+        let mut answers = BufReader::new(answers);
+        let mut line = String::new();
+        answers.read_line(&mut line)?;
+        let (address, id) = read_door(&line).ok_or(io::ErrorKind::InvalidData)?;
+        Ok(Self {
+            ask: child.stdin.take(),
+            answers,
+            child,
+            address,
+            id,
+        })
+    }
+
+    /// Asks what it has used so far.
+    ///
+    /// # Panics
+    ///
+    /// Where it has ended.
+    pub fn ask(&mut self) -> Said {
+        let ask = self.ask.as_mut().expect("open until it is dropped");
+        ask.write_all(b"\n").expect("it runs");
+        let mut line = String::new();
+        self.answers.read_line(&mut line).expect("it runs");
+        let mut numbers = line.split_whitespace().map_while(|word| word.parse().ok());
+        let mut next = || numbers.next().expect("four numbers");
+        Said {
+            cpu: Duration::from_nanos(next()),
+            allocations: next(),
+            threads: next(),
+            resident: next(),
+        }
+    }
+}
+
+impl Drop for Forwarder {
+    fn drop(&mut self) {
+        self.ask = None;
+        self.child.wait().ok();
+    }
+}
+
+/// Plays its role, where this is such a process; else returns. `allocations` counts those of the
+/// process.
+///
+/// # Panics
+///
+/// Where the role is not understood, or its sockets fail.
+pub fn play_role(allocations: fn() -> u64) {
+    let mut arguments = std::env::args().skip(1);
+    if arguments.next().as_deref() != Some(MARK) {
+        return;
+    }
+    let stack = arguments.next().and_then(|name| Stack::named(&name));
+    let sink = arguments.next().and_then(|sink| sink.parse().ok());
+    let (stack, sink): (Stack, SocketAddr) = stack.zip(sink).expect("a role");
+    pin(0);
+    std::thread::spawn(move || answer(allocations));
+    match stack {
+        Stack::Plain | Stack::Mmsg => {
+            let socket = UdpSocket::bind("127.0.0.1:0").expect("a port");
+            tell_door(socket.local_addr().expect("it is bound"), &NodeId([0; 32]));
+            if stack == Stack::Plain {
+                table::plain(&socket, sink).expect("a socket");
+            } else {
+                table::mmsg(&socket, sink).expect("a socket");
+            }
+        }
+        Stack::Tickwire => relay(),
+    }
+    std::process::exit(1);
+}
+
+/// A node that only relays, on a driver as it is shipped.
+fn relay() {
+    let identity = Identity::generate(&mut Ring::new()).expect("entropy");
+    let id = identity.node_id();
+    let any = SocketAddr::from(([127, 0, 0, 1], 0));
+    let socket = DriverSocket::bind(any, &SocketConfig::default()).expect("a port");
+    let address = socket.local_address();
+    let mut config = ends::config();
+    config.profile.roles = Roles::RELAY;
+    config.profile.addresses = vec![address];
+    let node = Node::new(config, identity, Ring::new(), Clock::new().now()).expect("entropy");
+    let made = Driver::new(vec![socket], node, Operator, DriverConfig::default());
+    let (driver, requests) = made.expect("descriptors");
+    tell_door(address, &id);
+    let end = driver.run();
+    drop(requests);
+    eprintln!("the relay ended: {end:?}");
+}
+
+/// Keeps this process on one core, where the system allows it.
+pub fn pin(core: usize) {
+    let mut set = CpuSet::new();
+    if set.set(core).is_ok() {
+        sched_setaffinity(Pid::from_raw(0), &set).ok();
+    }
+}
+
+/// Answers questions until there are no more, then ends the process.
+fn answer(allocations: fn() -> u64) {
+    for line in io::stdin().lock().lines() {
+        let cpu = clock_gettime(ClockId::CLOCK_PROCESS_CPUTIME_ID);
+        let cpu = cpu.map_or(Duration::ZERO, Duration::from).as_nanos();
+        let threads = from_status("Threads:").saturating_sub(1);
+        let resident = from_status("VmRSS:") * 1_024;
+        let count = allocations();
+        if line.is_err() || writeln!(io::stdout(), "{cpu} {count} {threads} {resident}").is_err() {
+            break;
+        }
+    }
+    std::process::exit(0);
+}
+
+/// A number of this process that the system tells.
+fn from_status(name: &str) -> u64 {
+    let text = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = text.lines().find_map(|line| line.strip_prefix(name));
+    let number = line.and_then(|line| line.split_whitespace().next());
+    number.and_then(|number| number.parse().ok()).unwrap_or(0)
+}
+
+#[expect(clippy::print_stdout, reason = "the parent process reads it")]
+fn tell_door(address: SocketAddr, NodeId(id): &NodeId) {
+    let id: Vec<String> = id.iter().map(|byte| format!("{byte:02x}")).collect();
+    println!("{address} {}", id.concat());
+}
+
+fn read_door(line: &str) -> Option<(SocketAddr, NodeId)> {
+    let (address, digits) = line.trim().split_once(' ')?;
+    let mut id = [0; 32];
+    for (place, byte) in id.iter_mut().enumerate() {
+        *byte = u8::from_str_radix(digits.get(place * 2..place * 2 + 2)?, 16).ok()?;
+    }
+    Some((address.parse().ok()?, NodeId(id)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_door_goes_through_a_line() {
+        let digits: String = (0..32).map(|byte| format!("{byte:02x}")).collect();
+        let (address, id) = read_door(&format!("127.0.0.1:4000 {digits}\n")).unwrap();
+        assert_eq!(address, "127.0.0.1:4000".parse().unwrap());
+        assert_eq!(id.0[31], 31);
+        assert_eq!(read_door("127.0.0.1:4000 00"), None);
+    }
+
+    #[test]
+    fn stacks_are_known_by_their_names() {
+        for stack in Stack::ALL {
+            assert_eq!(Stack::named(stack.name()), Some(stack));
+        }
+        assert_eq!(Stack::named("other"), None);
+    }
+}

@@ -1,0 +1,163 @@
+//! Bare forwarders: a socket, a table of who speaks to whom, and nothing else.
+
+use std::io;
+use std::io::{ErrorKind, IoSlice, IoSliceMut};
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, UdpSocket};
+use std::os::fd::AsRawFd;
+
+use nix::errno::Errno;
+use nix::sys::socket::{MsgFlags, MultiHeaders, SockaddrIn, recvmmsg, sendmmsg};
+use wire::Seed;
+use wire::lookup::Lookup;
+
+use super::socket::widen;
+
+/// Who sends, and to whom that goes.
+struct Table {
+    to: Lookup<SocketAddr, SocketAddr>,
+    sink: SocketAddr,
+}
+
+/// Entries of those who do not send now.
+const OTHERS: u16 = 10_000;
+
+impl Table {
+    fn new(sink: SocketAddr) -> Self {
+        let mut to = Lookup::new(&mut Seed::from_number(1).generator(0));
+        for port in 0..OTHERS {
+            to.insert(SocketAddr::from(([198, 18, 0, 1], port)), sink);
+        }
+        Self { to, sink }
+    }
+
+    /// Looks up where a datagram goes; newcomers' go to the sink.
+    fn destination(&mut self, from: SocketAddr) -> SocketAddr {
+        if let Some(to) = self.to.get(&from) {
+            return *to;
+        }
+        self.to.insert(from, self.sink);
+        self.sink
+    }
+}
+
+/// Passes on what comes, a call for each datagram in and out.
+///
+/// # Errors
+///
+/// The system's.
+pub fn plain(socket: &UdpSocket, sink: SocketAddr) -> io::Result<()> {
+    widen(socket);
+    let mut table = Table::new(sink);
+    let mut buffer = vec![0; ROOM];
+    loop {
+        let (len, from) = match socket.recv_from(&mut buffer) {
+            Err(error) if is_passing(&error) => continue,
+            received => received?,
+        };
+        let datagram = buffer.get(..len).unwrap_or_default();
+        match socket.send_to(datagram, table.destination(from)) {
+            Err(error) if is_passing(&error) => {}
+            sent => {
+                sent?;
+            }
+        }
+    }
+}
+
+/// Passes on what comes, up to 64 datagrams a call.
+///
+/// # Errors
+///
+/// The system's.
+pub fn mmsg(socket: &UdpSocket, sink: SocketAddr) -> io::Result<()> {
+    widen(socket);
+    let mut table = Table::new(sink);
+    let mut rooms = vec![0; BATCH * ROOM];
+    let mut incoming = MultiHeaders::preallocate(BATCH, None);
+    let mut outgoing = MultiHeaders::preallocate(BATCH, None);
+    let mut addresses: Vec<Option<SockaddrIn>> = Vec::with_capacity(BATCH);
+    let mut lengths: Vec<usize> = Vec::with_capacity(BATCH);
+    loop {
+        addresses.clear();
+        lengths.clear();
+        let mut chunks = rooms.chunks_mut(ROOM);
+        let mut slices: [[IoSliceMut<'_>; 1]; BATCH] =
+            core::array::from_fn(|_| [IoSliceMut::new(chunks.next().unwrap_or_default())]);
+        let fd = socket.as_raw_fd();
+        match recvmmsg(fd, &mut incoming, &mut slices, MsgFlags::MSG_WAITFORONE, None) {
+            Ok(received) => {
+                for (datagram, came) in received.enumerate() {
+                    let from = came.address.map(SocketAddrV4::from).map(SocketAddr::from);
+                    let to = table.destination(from.unwrap_or(sink));
+                    addresses.push(v4(to));
+                    lengths.push(came.bytes);
+                    debug_assert!(datagram < BATCH, "as many as there are rooms");
+                }
+            }
+            Err(Errno::ECONNREFUSED | Errno::EINTR) => continue,
+            Err(error) => return Err(error.into()),
+        }
+        let mut bodies = rooms.chunks(ROOM).zip(&lengths);
+        let slices: [[IoSlice<'_>; 1]; BATCH] = core::array::from_fn(|_| {
+            let body = bodies.next().and_then(|(room, len)| room.get(..*len));
+            [IoSlice::new(body.unwrap_or_default())]
+        });
+        let some = slices.iter().take(lengths.len());
+        match sendmmsg(fd, &mut outgoing, some, &addresses, [], MsgFlags::empty()) {
+            Ok(_) | Err(Errno::ECONNREFUSED | Errno::ENOBUFS) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+/// As [`plain`], with a socket of its own towards the server for each who sends.
+///
+/// # Errors
+///
+/// The system's.
+pub fn upstreams(socket: &UdpSocket, server: SocketAddr) -> io::Result<()> {
+    widen(socket);
+    let mut sockets: Lookup<SocketAddr, UdpSocket> =
+        Lookup::new(&mut Seed::from_number(1).generator(0));
+    let mut buffer = vec![0; ROOM];
+    loop {
+        let (len, from) = match socket.recv_from(&mut buffer) {
+            Err(error) if is_passing(&error) => continue,
+            received => received?,
+        };
+        if !sockets.contains(&from) {
+            let upstream = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))?;
+            upstream.connect(server)?;
+            sockets.insert(from, upstream);
+        }
+        let datagram = buffer.get(..len).unwrap_or_default();
+        if let Some(upstream) = sockets.get(&from) {
+            match upstream.send(datagram) {
+                Err(error) if is_passing(&error) => {}
+                sent => {
+                    sent?;
+                }
+            }
+        }
+    }
+}
+
+fn v4(address: SocketAddr) -> Option<SockaddrIn> {
+    match address {
+        SocketAddr::V4(address) => Some(address.into()),
+        SocketAddr::V6(_) => None,
+    }
+}
+
+/// Whether it says nothing of this socket: somebody has gone, or a signal came.
+fn is_passing(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        ErrorKind::ConnectionRefused | ErrorKind::Interrupted | ErrorKind::WouldBlock
+    )
+}
+
+/// Bytes of room for a datagram.
+const ROOM: usize = 2_048;
+/// Datagrams of a call.
+const BATCH: usize = 64;

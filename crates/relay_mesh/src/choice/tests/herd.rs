@@ -1,0 +1,130 @@
+//! A thousand sessions that see the same routes.
+
+use super::*;
+
+const SESSIONS: usize = 1_000;
+
+/// Sessions and the routes that they take.
+struct Crowd {
+    now: Instant,
+    choices: Vec<Choice>,
+    penalties: Penalties,
+    paths: Vec<Path>,
+    /// How many changed their route in each step of the last second.
+    moved: [usize; 5],
+    /// The most in any second.
+    most: usize,
+    /// All changes.
+    changes: usize,
+}
+
+impl Crowd {
+    /// Starts with all sessions on routes as good as the best of `costs`, in 0.1 ms.
+    fn new(seed: u64, costs: &[u16]) -> Self {
+        let mut hashes = Seed::from_number(seed).generator(0);
+        let config = ChoiceConfig::default();
+        let choices = (0..SESSIONS).map(|_| Choice::new(Instant::ZERO, config, hashes.next_u64()));
+        let paths = 0..u8::try_from(costs.len()).unwrap();
+        let mut crowd = Self {
+            now: Instant::ZERO,
+            choices: choices.collect(),
+            penalties: Penalties::new(PenaltyConfig::default()),
+            paths: paths.map(path).collect(),
+            moved: [0; 5],
+            most: 0,
+            changes: 0,
+        };
+        crowd.step(costs);
+        (crowd.moved, crowd.most, crowd.changes) = ([0; 5], 0, 0);
+        crowd
+    }
+
+    /// 200 ms.
+    fn step(&mut self, costs: &[u16]) {
+        let routes = self.paths.iter().zip(costs);
+        let routes: Vec<Candidate<'_>> = routes
+            .map(|(path, &cost)| Candidate {
+                path,
+                cost: Cost::from_units(cost),
+                recent: Cost::from_units(cost),
+                loss_price: Cost::ZERO,
+                loss: Loss::NONE,
+            })
+            .collect();
+        let (now, penalties) = (self.now, &self.penalties);
+        let choices = self.choices.iter_mut();
+        let changes = choices.filter_map(|choice| choice.decide(now, &routes, penalties));
+        let count = changes.count();
+        self.moved.rotate_left(1);
+        self.moved[4] = count;
+        self.most = self.most.max(self.moved.iter().sum());
+        self.changes += count;
+        self.now += Duration::from_millis(200);
+    }
+
+    /// How many take each route.
+    fn shares(&self) -> Vec<usize> {
+        let on = |path: &Path| {
+            let choices = self.choices.iter();
+            choices
+                .filter(|choice| choice.current() == Some(path))
+                .count()
+        };
+        self.paths.iter().map(on).collect()
+    }
+}
+
+#[test]
+#[expect(clippy::print_stdout, reason = "a goal's figures are shown")]
+fn mesh_s3_a_best_relay_that_swings_moves_a_tenth_in_a_second_at_most() {
+    for half_period in [2, 5, 10, 20, 40_u64] {
+        let mut most = 0;
+        for seed in 0..3 {
+            // 10 ms better than all others, then 10 ms worse.
+            let costs = |best: u16| [best, 600, 610, 640, 700];
+            let mut crowd = Crowd::new(seed, &costs(500));
+            assert_eq!(crowd.shares(), [SESSIONS, 0, 0, 0, 0]);
+            for step in 0..5 * 240 {
+                let is_worse = (step / 5 / half_period) % 2 == 1;
+                crowd.step(&costs(if is_worse { 700 } else { 500 }));
+            }
+            let swings = 240 / half_period;
+            assert!(
+                half_period < 20 || crowd.changes > SESSIONS,
+                "they follow it"
+            );
+            assert!(crowd.changes <= SESSIONS * usize::try_from(swings).unwrap());
+            most = most.max(crowd.most);
+        }
+        println!("mesh_s3: {most} of {SESSIONS} in a second, swings of {half_period} s");
+        assert!(most <= SESSIONS / 10, "{most}");
+    }
+}
+
+#[test]
+#[expect(clippy::print_stdout, reason = "a goal's figures are shown")]
+fn mesh_s3_relays_that_get_slower_under_load_share_it() {
+    // Four relays, 50 ms each and 20 ms more where all sessions are on one of them.
+    let costs = |shares: &[usize]| -> Vec<u16> {
+        let cost = |share: &usize| 500 + u16::try_from(share * 200 / SESSIONS).unwrap();
+        shares.iter().map(cost).collect()
+    };
+    // All begin on the first: the others come up later.
+    let mut crowd = Crowd::new(1, &[500, 900, 900, 900]);
+    assert_eq!(crowd.shares()[0], SESSIONS);
+    for _ in 0..5 * 600 {
+        let shares = crowd.shares();
+        crowd.step(&costs(&shares));
+    }
+    let shares = crowd.shares();
+    println!(
+        "mesh_s3: {shares:?}, {} changes, at most {} in a second",
+        crowd.changes, crowd.most
+    );
+    assert!(
+        shares.iter().all(|share| *share > SESSIONS / 8),
+        "{shares:?}"
+    );
+    assert!(crowd.changes < 2 * SESSIONS, "and it settles");
+    assert!(crowd.most <= SESSIONS / 10, "{}", crowd.most);
+}

@@ -1,0 +1,267 @@
+//! The routes that a node knows, and when they are computed anew.
+
+use core::time::Duration;
+use std::collections::BTreeMap;
+
+use crypto::Provider;
+use wire::{Instant, NodeId};
+
+use super::Node;
+use crate::cost::{Cost, CostModel};
+use crate::link_state::LinkStateTable;
+use crate::measure::LinkReport;
+use crate::routes::{Graph, NodeIndex, Path, RouteLimits, SourceRoutes, disjoint_routes};
+
+/// The graph of all links known, and the routes on it.
+///
+/// What changed counts after [`COALESCE`] at the latest. One call computes at most a graph, the
+/// costs to all nodes, and the alternatives to one far end; who asks for another's waits for the
+/// next call. All of it is [`tend`](Node::tend)'s work, never that of a packet.
+#[derive(Debug, Default)]
+pub(super) struct KnownRoutes {
+    /// Made once somebody asks.
+    newest: Option<Routed>,
+    /// Whether more changed than `newest` was told.
+    is_stale: bool,
+    /// When alternatives were last computed.
+    worked_at: Option<Instant>,
+    /// The best ways to each far end asked for that share nothing.
+    alternatives: BTreeMap<NodeId, Alternatives>,
+}
+
+/// A graph, and what was computed on it.
+#[derive(Debug)]
+pub(super) struct Routed {
+    pub(super) graph: Graph,
+    /// This node.
+    pub(super) own: NodeIndex,
+    best: SourceRoutes,
+    made_at: Instant,
+}
+
+#[derive(Debug)]
+struct Alternatives {
+    paths: Vec<Path>,
+    made_at: Instant,
+}
+
+impl KnownRoutes {
+    /// Takes word that links, nodes or roles changed.
+    pub(super) const fn on_change(&mut self) {
+        self.is_stale = true;
+    }
+
+    /// Takes what this node measures now instead of `before`.
+    pub(super) fn on_reports(
+        &mut self,
+        table: &LinkStateTable,
+        (model, limits): (&CostModel, RouteLimits),
+        [before, reports]: [&BTreeMap<NodeId, LinkReport>; 2],
+    ) {
+        let is_same_set = before.keys().eq(reports.keys());
+        let Some(newest) = self.newest.as_mut().filter(|_| is_same_set) else {
+            self.is_stale = true;
+            return;
+        };
+        let changed = reports
+            .iter()
+            .filter(|(id, report)| before.get(*id) != Some(*report));
+        let mut ends = Vec::new();
+        for (id, report) in changed {
+            match table.relink_own(&mut newest.graph, model, (id, *report)) {
+                Some(far) => ends.push(far),
+                None => self.is_stale = true,
+            }
+        }
+        if ends.len() > RELINKS_MAX {
+            newest.best = SourceRoutes::compute(&newest.graph, newest.own, limits);
+        } else {
+            for far in ends {
+                newest.best.relink(&newest.graph, (newest.own, far));
+            }
+        }
+    }
+
+    /// Returns what was computed last.
+    pub(super) const fn newest(&self) -> Option<&Routed> {
+        self.newest.as_ref()
+    }
+
+    /// Returns the best ways to `far` that share nothing, the best first; `None` where that is
+    /// work for the next call.
+    pub(super) fn alternatives(&mut self, now: Instant, far: NodeId) -> Option<&[Path]> {
+        let Some(newest) = &self.newest else {
+            return Some(&[]);
+        };
+        let held = self.alternatives.get(&far);
+        if !held.is_some_and(|held| newest.bears(now, far, held)) {
+            if self.worked_at == Some(now) {
+                return None;
+            }
+            self.worked_at = Some(now);
+            let paths = newest.disjoint(far);
+            let made_at = now;
+            self.alternatives
+                .insert(far, Alternatives { paths, made_at });
+        }
+        self.alternatives
+            .get(&far)
+            .map(|held| held.paths.as_slice())
+    }
+
+    fn is_due(&self, now: Instant) -> bool {
+        self.newest
+            .as_ref()
+            .is_none_or(|newest| self.is_stale && now.saturating_since(newest.made_at) >= COALESCE)
+    }
+
+    fn renew(&mut self, now: Instant, graph: Graph, own: &NodeId, limits: RouteLimits) {
+        self.is_stale = false;
+        self.alternatives
+            .retain(|_, held| now.saturating_since(held.made_at) < FORGET);
+        self.newest = graph.index(own).map(|own| Routed {
+            best: SourceRoutes::compute(&graph, own, limits),
+            graph,
+            own,
+            made_at: now,
+        });
+    }
+}
+
+impl Routed {
+    fn disjoint(&self, far: NodeId) -> Vec<Path> {
+        let Some(far) = self.graph.index(&far) else {
+            return Vec::new();
+        };
+        let routes = disjoint_routes(&self.graph, &self.best, far, ROUTES);
+        routes.into_iter().map(|route| route.path).collect()
+    }
+
+    /// Whether alternatives still will do: the best way is the same, all of them are ways, and
+    /// they were looked for not long ago.
+    fn bears(&self, now: Instant, far: NodeId, held: &Alternatives) -> bool {
+        let best = self.graph.index(&far);
+        let best = best.and_then(|far| self.best.route(&self.graph, far));
+        let is_way = |path: &Path| {
+            let cost = self.graph.path_cost(self.own, path, Cost::ZERO);
+            cost.is_routable()
+        };
+        now.saturating_since(held.made_at) < LASTING
+            && best.as_ref().map(|best| &best.path) == held.paths.first()
+            && held.paths.iter().all(is_way)
+    }
+}
+
+impl<P: Provider> Node<P> {
+    /// Has the graph made, and the costs to all nodes computed, where that is due.
+    pub(super) fn renew_routes(&mut self, now: Instant) {
+        if self.known_routes.is_due(now) {
+            let graph = self.make_graph();
+            let limits = self.route_limits();
+            self.known_routes.renew(now, graph, &self.own, limits);
+        }
+    }
+
+    /// The cost of the cheapest way to a node; unroutable where there is none. Strangers may ask
+    /// as often as they like: it is looked up.
+    pub(super) fn cost_to(&mut self, now: Instant, far: NodeId) -> Cost {
+        self.renew_routes(now);
+        let newest = self.known_routes.newest();
+        let cost = newest.and_then(|newest| Some(newest.best.cost(newest.graph.index(&far)?)));
+        cost.unwrap_or(Cost::UNROUTABLE)
+    }
+
+    pub(super) fn route_limits(&self) -> RouteLimits {
+        RouteLimits {
+            relay_cost: self.config.cost.relay(),
+            ..RouteLimits::default()
+        }
+    }
+}
+
+/// Least time between two graphs.
+const COALESCE: Duration = Duration::from_millis(100);
+/// Time after which alternatives are looked for again where the best way stayed the same.
+const LASTING: Duration = Duration::from_secs(1);
+/// Time after which alternatives that nobody asks for are forgotten.
+const FORGET: Duration = Duration::from_secs(60);
+/// Links that are mended one by one; for more, computing all anew is less work.
+const RELINKS_MAX: usize = 8;
+/// Alternatives looked at.
+const ROUTES: usize = 3;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use wire::Seed;
+
+    fn id(number: u8) -> NodeId {
+        NodeId([number; 32])
+    }
+
+    /// Node 0 and some others, all of them linked at random costs.
+    fn known(now: Instant, len: u8) -> KnownRoutes {
+        let mut generator = Seed::from_number(1).generator(0);
+        let mut graph = Graph::new((0..len).map(|number| (id(number), true)));
+        for a in 0..len {
+            for b in 0..a {
+                let ends = graph.index(&id(a)).zip(graph.index(&id(b)));
+                let (a, b) = ends.unwrap();
+                let cost = u16::try_from(generator.between(10, 1_000)).unwrap();
+                graph.set_link(a, b, Cost::from_units(cost));
+            }
+        }
+        let mut known = KnownRoutes::default();
+        known.renew(now, graph, &id(0), RouteLimits::default());
+        known
+    }
+
+    #[test]
+    fn pgx8_one_call_looks_for_the_routes_to_one_far_end() {
+        let mut now = Instant::ZERO;
+        let mut known = known(now, 20);
+        let found = |known: &mut KnownRoutes, now| {
+            let far = (1..20).filter(|far| known.alternatives(now, id(*far)).is_some());
+            far.count()
+        };
+        for count in 1..=19 {
+            assert_eq!(found(&mut known, now), count, "one more than before");
+            now += Duration::from_millis(1);
+        }
+        assert_eq!(found(&mut known, now), 19, "kept");
+        now += LASTING;
+        assert_eq!(found(&mut known, now), 1, "looked for again");
+    }
+
+    #[test]
+    fn what_changed_is_looked_at_each_100_ms_at_most() {
+        let mut now = Instant::ZERO;
+        let mut known = known(now, 5);
+        now += Duration::from_secs(1);
+        assert!(!known.is_due(now), "nothing changed");
+        known.on_change();
+        assert!(known.is_due(now), "and at once after a pause");
+        let again = known.newest.take().unwrap().graph;
+        known.renew(now, again, &id(0), RouteLimits::default());
+        known.on_change();
+        assert!(!known.is_due(now + Duration::from_millis(99)));
+        assert!(known.is_due(now + COALESCE));
+    }
+
+    #[test]
+    fn a_route_that_died_is_looked_for_again() {
+        let now = Instant::ZERO;
+        let mut known = known(now, 20);
+        let before = known.alternatives(now, id(9)).unwrap().to_vec();
+        assert_eq!(before.len(), 3);
+        let newest = known.newest.as_mut().unwrap();
+        let last = before.last().unwrap();
+        let hop = newest.graph.index(&last.next_hop()).unwrap();
+        newest.graph.set_link(newest.own, hop, Cost::UNROUTABLE);
+        newest.best.relink(&newest.graph, (newest.own, hop));
+        let later = now + Duration::from_millis(1);
+        let after = known.alternatives(later, id(9)).unwrap();
+        assert_eq!(after.first(), before.first(), "the best is the same");
+        assert!(!after.contains(last), "{after:?}");
+    }
+}

@@ -1,0 +1,118 @@
+//! All pairs of nodes at once, for those who look at a whole mesh.
+
+use super::lanes::{add_rows, find_sum, sum};
+use super::{Graph, NodeIndex};
+use crate::cost::Cost;
+
+/// The cheapest ways between all nodes over at most one relay.
+///
+/// No node needs it for itself: it is for tools and for pages that show a mesh. 2 bytes for each
+/// ordered pair: 2.4 MB at the bound.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AllPairs {
+    len: usize,
+    relay_cost: Cost,
+    /// Row-major, as in the graph.
+    costs: Vec<i16>,
+}
+
+impl AllPairs {
+    /// Computes them: N³ / 2 lane operations, far too many for a thread that forwards.
+    #[must_use]
+    pub fn compute(graph: &Graph, relay_cost: Cost) -> Self {
+        let len = graph.len();
+        let mut costs = graph.costs.clone();
+        for source in 0..len {
+            let passing = passing(graph, source, relay_cost);
+            let through = sum(graph.row(NodeIndex(source)), &passing);
+            // Ways cost the same back, so that each pair is looked at once.
+            let ways = through.iter().enumerate().filter_map(|(relay, &through)| {
+                let row = graph.row(NodeIndex(relay)).get(source..)?;
+                let is_way = Cost::from_lane(through).is_routable();
+                is_way.then_some((row, through))
+            });
+            let own = own_row(&mut costs, source, len);
+            add_rows(own.get_mut(source..).unwrap_or_default(), ways);
+            if let Some(own) = own.get_mut(source) {
+                *own = Cost::UNROUTABLE.lane();
+            }
+        }
+        mirror(&mut costs, len);
+        Self {
+            len,
+            relay_cost,
+            costs,
+        }
+    }
+
+    /// Returns what the cheapest way costs, unroutable where there is none.
+    #[must_use]
+    pub fn cost(&self, from: NodeIndex, to: NodeIndex) -> Cost {
+        let lane = super::row(&self.costs, from, self.len).get(to.0).copied();
+        lane.map_or(Cost::UNROUTABLE, Cost::from_lane)
+    }
+
+    /// Returns the relay of the cheapest way, the lowest where several are as cheap; `None` where
+    /// the direct way is as cheap or there is no way. `graph` is the one it was computed from.
+    #[must_use]
+    pub fn relay(&self, graph: &Graph, from: NodeIndex, to: NodeIndex) -> Option<NodeIndex> {
+        let cost = self.cost(from, to);
+        if !cost.is_routable() || graph.link(from, to) == cost {
+            return None;
+        }
+        let passing = passing(graph, from.0, self.relay_cost);
+        let through = sum(graph.row(from), &passing);
+        find_sum(&through, graph.row(to), cost.lane()).map(NodeIndex)
+    }
+}
+
+/// Cost of passing each node on the way from `source`.
+fn passing(graph: &Graph, source: usize, relay_cost: Cost) -> Vec<i16> {
+    let relays = graph.relays.iter().enumerate();
+    let cost = relays.map(|(index, &may_pass)| {
+        if may_pass && index != source {
+            relay_cost
+        } else {
+            Cost::UNROUTABLE
+        }
+    });
+    cost.map(Cost::lane).collect()
+}
+
+fn own_row(costs: &mut [i16], source: usize, len: usize) -> &mut [i16] {
+    let start = source.saturating_mul(len);
+    let end = start.saturating_add(len);
+    costs.get_mut(start..end).unwrap_or_default()
+}
+
+/// Copies what lies right of the diagonal to its left, in tiles that stay in the cache.
+fn mirror(costs: &mut [i16], len: usize) {
+    for (rows, columns) in tiles(len) {
+        for row in rows {
+            for column in columns.clone().filter(|column| *column < row) {
+                let from = column.saturating_mul(len).saturating_add(row);
+                let to = row.saturating_mul(len).saturating_add(column);
+                if let Some(&cost) = costs.get(from)
+                    && let Some(place) = costs.get_mut(to)
+                {
+                    *place = cost;
+                }
+            }
+        }
+    }
+}
+
+type Tile = (core::ops::Range<usize>, core::ops::Range<usize>);
+
+/// Tiles on and below the diagonal.
+fn tiles(len: usize) -> impl Iterator<Item = Tile> {
+    let span = move |start: usize| start..start.saturating_add(TILE).min(len);
+    let starts = (0..len).step_by(TILE);
+    starts.flat_map(move |row| {
+        let columns = (0..=row).step_by(TILE);
+        columns.map(move |column| (span(row), span(column)))
+    })
+}
+
+/// Side of a tile, in lanes: two of them are 16 KiB.
+const TILE: usize = 64;

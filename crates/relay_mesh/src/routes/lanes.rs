@@ -1,0 +1,88 @@
+//! Arithmetic on rows of 16-bit lanes, in loops that the compiler turns into vector code.
+//!
+//! A lane is never negative and [`Cost::UNROUTABLE`](crate::cost::Cost::UNROUTABLE) is the largest
+//! value, so that every sum saturates there. Baseline x86-64 has the saturating sum, the signed
+//! minimum and the comparison of eight lanes each.
+
+/// A row of the matrix, and what it costs to get to where it starts.
+pub(super) type Way<'a> = (&'a [i16], i16);
+
+/// `next` = min(`next`, row + cost), lane by lane, over all `ways`.
+///
+/// Four rows at a time: `next` is then loaded and stored once for four.
+pub(super) fn add_rows<'a>(next: &mut [i16], ways: impl Iterator<Item = Way<'a>>) -> usize {
+    let mut held: [Way<'a>; 4] = [(&[], 0); 4];
+    let (mut count, mut rows) = (0_usize, 0_usize);
+    for way in ways {
+        if let Some(place) = held.get_mut(count) {
+            *place = way;
+        }
+        count += 1;
+        rows += 1;
+        if count == held.len() {
+            add_four(next, held);
+            count = 0;
+        }
+    }
+    for &(row, cost) in held.iter().take(count) {
+        add_row(next, row, cost);
+    }
+    rows
+}
+
+fn add_four(next: &mut [i16], [(a, to_a), (b, to_b), (c, to_c), (d, to_d)]: [Way<'_>; 4]) {
+    let rows = a.iter().zip(b).zip(c).zip(d);
+    for (best, (((&a, &b), &c), &d)) in next.iter_mut().zip(rows) {
+        let ab = a.saturating_add(to_a).min(b.saturating_add(to_b));
+        let cd = c.saturating_add(to_c).min(d.saturating_add(to_d));
+        *best = (*best).min(ab.min(cd));
+    }
+}
+
+/// `next` = min(`next`, `row` + `cost`), lane by lane.
+pub(super) fn add_row(next: &mut [i16], row: &[i16], cost: i16) {
+    for (best, &link) in next.iter_mut().zip(row) {
+        *best = (*best).min(link.saturating_add(cost));
+    }
+}
+
+/// The sum of two rows.
+pub(super) fn sum(a: &[i16], b: &[i16]) -> Vec<i16> {
+    let lanes = a.iter().zip(b);
+    lanes.map(|(&a, &b)| a.saturating_add(b)).collect()
+}
+
+/// The least of `start` and the sums of both rows.
+pub(super) fn least(start: i16, a: &[i16], b: &[i16]) -> i16 {
+    let lanes = a.iter().zip(b);
+    lanes.fold(start, |least, (&a, &b)| least.min(a.saturating_add(b)))
+}
+
+/// The first place where both rows together make `wanted`.
+pub(super) fn find_sum(a: &[i16], b: &[i16], wanted: i16) -> Option<usize> {
+    let mut start = 0_usize;
+    for (a, b) in a.chunks(CHUNK).zip(b.chunks(CHUNK)) {
+        let lanes = || a.iter().zip(b);
+        // Without a way out of the loop, it is vector code.
+        let hits = lanes().fold(0, |hits: i16, (&a, &b)| {
+            hits | -i16::from(a.saturating_add(b) == wanted)
+        });
+        if hits != 0 {
+            let place = lanes().position(|(&a, &b)| a.saturating_add(b) == wanted);
+            return place.map(|place| start.saturating_add(place));
+        }
+        start = start.saturating_add(CHUNK);
+    }
+    None
+}
+
+/// Marks the lanes where `row` + `cost` is what `reached` says.
+pub(super) fn mark(marks: &mut [i16], reached: &[i16], row: &[i16], cost: i16) {
+    let lanes = reached.iter().zip(row);
+    for (mark, (&reached, &link)) in marks.iter_mut().zip(lanes) {
+        *mark |= -i16::from(link.saturating_add(cost) == reached);
+    }
+}
+
+/// Lanes that are compared before it is asked whether one was hit.
+const CHUNK: usize = 128;
