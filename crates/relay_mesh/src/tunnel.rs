@@ -16,8 +16,10 @@ mod config;
 mod conn;
 mod crowd;
 mod event;
+mod greeting;
 mod identity;
 mod open_record;
+mod preface;
 mod quic;
 mod stats;
 mod streams;
@@ -26,8 +28,10 @@ mod tests;
 
 pub use config::TunnelConfig;
 pub use event::{ConnEnd, ConnId, Gone, OpenError, TunnelEnd, TunnelEvent};
+pub use greeting::{BadGreeting, Greeted, Greeting};
 pub use identity::{KeyRefused, TunnelIdentity};
 pub use open_record::{OpenReader, OpenRecord, Refusal};
+pub use preface::Preface;
 pub use stats::TunnelStats;
 
 use core::fmt;

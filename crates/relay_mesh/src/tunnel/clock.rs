@@ -22,7 +22,7 @@ impl Clock {
         self.epoch.checked_add(since).unwrap_or(self.epoch)
     }
 
-    pub(super) fn from_std(self, then: std::time::Instant) -> Instant {
+    pub(super) fn of_std(self, then: std::time::Instant) -> Instant {
         self.start + then.saturating_duration_since(self.epoch)
     }
 }

@@ -69,7 +69,7 @@ pub(super) struct Wants {
 
 impl Conn {
     /// One that waits for an answer until `deadline`.
-    pub(super) fn new(stage: Stage, deadline: Instant) -> Self {
+    pub(super) const fn new(stage: Stage, deadline: Instant) -> Self {
         Self {
             stream: None,
             stage,

@@ -32,7 +32,7 @@ pub(super) enum Crowded {
 }
 
 impl Crowd {
-    pub(super) fn new(config: &TunnelConfig, now: Instant) -> Self {
+    pub(super) const fn new(config: &TunnelConfig, now: Instant) -> Self {
         let burst = config.open_rate.saturating_mul(4);
         Self {
             held: BTreeMap::new(),

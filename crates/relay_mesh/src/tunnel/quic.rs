@@ -134,7 +134,7 @@ impl Quic {
     /// When timers are next to be run, later than `now`.
     pub(super) fn due(&mut self, now: Instant) -> Option<Instant> {
         let (_, connection) = self.connection.as_mut()?;
-        let due = self.clock.from_std(connection.poll_timeout()?);
+        let due = self.clock.of_std(connection.poll_timeout()?);
         Some(due.max(now + TIMER_GAP))
     }
 
@@ -255,7 +255,7 @@ fn transport(config: &TunnelConfig, streams: u32) -> Arc<TransportConfig> {
         .max_concurrent_bidi_streams(VarInt::from_u32(streams))
         .max_concurrent_uni_streams(VarInt::from_u32(0))
         .stream_receive_window(VarInt::from_u32(WINDOW))
-        .receive_window(VarInt::from_u32(all.min(MAX_DATA)))
+        .receive_window(VarInt::from_u32(all))
         .send_window(SEND_WINDOW)
         .initial_mtu(DATAGRAM_LEN)
         .min_mtu(DATAGRAM_LEN_MIN)
@@ -277,8 +277,6 @@ const DATAGRAM_LEN: u16 = 1_232;
 const DATAGRAM_LEN_MIN: u16 = 1_200;
 /// Bytes of all streams together that wait for an acknowledgement: 40 MB/s at 100 ms of round trip.
 const SEND_WINDOW: u64 = 4 << 20;
-/// As much as a `u32` holds of the 62 bits that a window may have.
-const MAX_DATA: u32 = u32::MAX;
 /// What a round trip is taken for at first: paths are measured, and slow ones not chosen.
 const FIRST_RTT: Duration = Duration::from_millis(100);
 /// A fifth of what an idle tunnel lives, so that a path that was lost is found to be.

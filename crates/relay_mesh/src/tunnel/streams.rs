@@ -21,7 +21,7 @@ impl Tunnel {
                     self.open_waiting();
                 }
                 Event::ConnectionLost { reason } => self.go_down(end_of(&reason)),
-                Event::Stream(event) => self.on_stream(now, event),
+                Event::Stream(event) => self.on_stream(now, &event),
                 Event::HandshakeDataReady | Event::DatagramReceived | Event::DatagramsUnblocked => {
                 }
             }
@@ -29,8 +29,8 @@ impl Tunnel {
         self.due = self.quic.due(now);
     }
 
-    fn on_stream(&mut self, now: Instant, event: StreamEvent) {
-        match event {
+    fn on_stream(&mut self, now: Instant, event: &StreamEvent) {
+        match *event {
             StreamEvent::Opened { dir: Dir::Bi } => self.take_streams(now),
             StreamEvent::Readable { id } => {
                 if let Some(number) = self.by_stream.get(&id).copied() {

@@ -163,16 +163,24 @@ fn mesh_a1_a_record_that_dribbles_is_waited_for_for_10_s() {
 #[test]
 fn mesh_a1_streams_without_a_record_are_bounded_and_do_not_stay() {
     let mut couple = couple();
-    let mut streams = 0;
+    let mut streams = Vec::new();
     while let Some(stream) = couple.entry.quic.open() {
         couple.write(stream, &[30]);
-        streams += 1;
+        streams.push(stream);
     }
-    assert_eq!(streams, 1_024);
+    assert_eq!(streams.len(), 1_024);
     assert_eq!(couple.exit.len(), 1_024);
     couple.run(Duration::from_secs(11));
     assert!(couple.exit.is_empty() && couple.exit.deadlines.is_empty());
     assert!(couple.exit.by_stream.is_empty());
+    assert!(
+        couple.entry.quic.open().is_none(),
+        "they are the entry's to end"
+    );
+    for stream in streams {
+        couple.entry.quic.reset(stream, RESET);
+    }
+    couple.exchange();
     couple.raw(&bytes_of("192.0.2.1:1"));
     let is_asked = |event: &TunnelEvent| matches!(event, TunnelEvent::Asked { .. });
     assert!(couple.events().iter().any(is_asked), "there is room again");

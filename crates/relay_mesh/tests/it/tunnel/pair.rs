@@ -302,7 +302,7 @@ impl End {
                     self.talks.get_mut(&conn).unwrap().end = Some(end);
                 }
                 TunnelEvent::Down { end } => self.down = Some(end),
-                _ => {}
+                TunnelEvent::Up | _ => {}
             }
         }
     }
@@ -352,7 +352,7 @@ pub(super) fn record(player: &str) -> OpenRecord {
 /// Bytes that tell when one is missing, doubled or another's.
 pub(super) fn words(len: usize, salt: u8) -> Vec<u8> {
     (0..len)
-        .map(|at| (at ^ (at >> 8) ^ (at >> 16)) as u8 ^ salt)
+        .map(|at| (at ^ (at >> 8) ^ (at >> 16)).to_le_bytes()[0] ^ salt)
         .collect()
 }
 
