@@ -29,6 +29,7 @@ pub mod mesh_message;
 pub mod proxy_header;
 pub mod snapshot_chunk;
 pub mod tcp_record;
+pub mod tunnel_open;
 pub mod udp_ack;
 pub mod udp_codec;
 pub mod udp_endpoint;
@@ -83,6 +84,7 @@ pub const FUNCTIONS: &[(&str, Function)] = &[
     ("signed_config_message", mesh_config::message),
     ("snapshot_chunk", snapshot_chunk::script),
     ("tcp_record", tcp_record::stream),
+    ("tunnel_open", tunnel_open::stream),
     ("udp_hello", udp_handshake::hello),
     ("udp_accept", udp_handshake::accept),
     ("udp_replies", udp_handshake::replies),

@@ -73,7 +73,7 @@ pub fn mmsg(socket: &UdpSocket, sink: SocketAddr) -> io::Result<()> {
     widen(socket);
     let mut table = Table::new(sink);
     let mut rooms = vec![0; BATCH * ROOM];
-    let mut incoming = MultiHeaders::preallocate(BATCH, None);
+    let mut incoming: MultiHeaders<SockaddrIn> = MultiHeaders::preallocate(BATCH, None);
     let mut outgoing = MultiHeaders::preallocate(BATCH, None);
     let mut addresses: Vec<Option<SockaddrIn>> = Vec::with_capacity(BATCH);
     let mut lengths: Vec<usize> = Vec::with_capacity(BATCH);

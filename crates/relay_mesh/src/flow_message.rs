@@ -182,7 +182,7 @@ impl FlowMessage {
     }
 }
 
-fn write_address(writer: &mut Writer<'_>, address: SocketAddr) {
+pub(crate) fn write_address(writer: &mut Writer<'_>, address: SocketAddr) {
     match address.ip() {
         IpAddr::V4(ip) => {
             writer.u8(4);
@@ -196,7 +196,7 @@ fn write_address(writer: &mut Writer<'_>, address: SocketAddr) {
     writer.u16(address.port());
 }
 
-fn read_address(reader: &mut Reader<'_>) -> Result<SocketAddr, DecodeError> {
+pub(crate) fn read_address(reader: &mut Reader<'_>) -> Result<SocketAddr, DecodeError> {
     let ip = match reader.u8()? {
         4 => IpAddr::from(reader.array::<4>()?),
         6 => IpAddr::from(reader.array::<16>()?),
@@ -205,7 +205,7 @@ fn read_address(reader: &mut Reader<'_>) -> Result<SocketAddr, DecodeError> {
     Ok(SocketAddr::new(ip, reader.u16()?))
 }
 
-fn read_name(reader: &mut Reader<'_>) -> Result<String, DecodeError> {
+pub(crate) fn read_name(reader: &mut Reader<'_>) -> Result<String, DecodeError> {
     let found = usize::from(reader.u8()?);
     if found > GAME_NAME_MAX {
         let max = GAME_NAME_MAX;

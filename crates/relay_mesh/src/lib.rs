@@ -33,6 +33,8 @@ mod ration;
 pub mod route_request;
 mod server_header;
 mod stats;
+#[cfg(feature = "tcp")]
+pub mod tunnel;
 mod view;
 
 pub use config::{Config, EntryGame, ExitGame, Game, Mode, NewError, Signed};

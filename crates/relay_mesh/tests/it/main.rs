@@ -27,4 +27,6 @@ mod signed;
 mod spread;
 mod survey;
 mod told;
+#[cfg(feature = "tcp")]
+mod tunnel;
 mod world;

@@ -1,0 +1,398 @@
+//! TCP games: players' connections between an entry and an exit, as streams of one QUIC connection
+//! whose datagrams are payloads of a flow.
+//!
+//! - A [`Tunnel`] is one end; entry and exit have one each, and [`ConnId`]s of their own.
+//! - Who is at the other end is proved by the nodes' own keys ([`TunnelIdentity`]); no authority, no
+//!   clock.
+//! - Each stream begins with an [`OpenRecord`]; the exit asks its server before it accepts.
+//! - Half-close, reset and back-pressure are carried through: of a reader who is slow, at most
+//!   [`WINDOW`] bytes and one chunk of 16 KiB are on the way.
+//!
+//! QUIC's code draws its own randomness, so that two equal runs deliver equal bytes in datagrams that
+//! differ.
+
+mod clock;
+mod config;
+mod conn;
+mod crowd;
+mod event;
+mod greeting;
+mod identity;
+mod open_record;
+mod preface;
+mod quic;
+mod stats;
+mod streams;
+#[cfg(test)]
+mod tests;
+
+pub use config::TunnelConfig;
+pub use event::{ConnEnd, ConnId, Gone, OpenError, TunnelEnd, TunnelEvent};
+pub use greeting::{BadGreeting, Greeted, Greeting};
+pub use identity::{KeyRefused, TunnelIdentity};
+pub use open_record::{OpenReader, OpenRecord, Refusal};
+pub use preface::Preface;
+pub use stats::TunnelStats;
+
+use core::fmt;
+use core::time::Duration;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use bytes::Buf;
+use quinn_proto::StreamId;
+use wire::{Instant, NodeId};
+
+use clock::Clock;
+use conn::{Conn, Outbound, Stage};
+use crowd::{Crowd, Crowded};
+use open_record::RESET;
+use quic::{Quic, Written};
+
+/// One end of a tunnel. Sans-IO: datagrams in and out, bytes of connections in and out, and timers.
+///
+/// After each input [`poll_transmit`](Self::poll_transmit) and [`poll_event`](Self::poll_event) are
+/// to be called until they return `None`.
+pub struct Tunnel {
+    number: u32,
+    side: Side,
+    standing: Standing,
+    quic: Quic,
+    conns: BTreeMap<u64, Conn>,
+    by_stream: BTreeMap<StreamId, u64>,
+    /// Connections of an entry that have no stream yet, oldest first, and some that are gone.
+    waiting: VecDeque<u64>,
+    deadlines: BTreeSet<(Instant, u64)>,
+    next: u64,
+    crowd: Crowd,
+    events: VecDeque<TunnelEvent>,
+    /// When QUIC's timers are next due.
+    due: Option<Instant>,
+    stats: TunnelStats,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Side {
+    Entry,
+    Exit,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Standing {
+    Beginning,
+    Up,
+    Down,
+}
+
+impl Tunnel {
+    /// Makes the end of a tunnel that players come in by, to the exit `far`.
+    ///
+    /// `number` goes into the names of its connections. `epoch` is what the driver's clock of the
+    /// standard library shows at `now`; nothing but differences to it is looked at.
+    ///
+    /// # Errors
+    ///
+    /// [`KeyRefused`] where TLS does not take the identity.
+    pub fn entry(
+        (number, config): (u32, &TunnelConfig),
+        identity: &TunnelIdentity,
+        far: NodeId,
+        (epoch, now): (std::time::Instant, Instant),
+    ) -> Result<Self, KeyRefused> {
+        let clock = Clock::new(epoch, now);
+        let quic = Quic::connect(config, identity, far, (clock, now))?;
+        Ok(Self::new((number, config), Side::Entry, quic, now))
+    }
+
+    /// Makes the end of a tunnel that players go out by, from the entry `far`.
+    ///
+    /// # Errors
+    ///
+    /// As [`entry`](Self::entry).
+    pub fn exit(
+        (number, config): (u32, &TunnelConfig),
+        identity: &TunnelIdentity,
+        far: NodeId,
+        (epoch, now): (std::time::Instant, Instant),
+    ) -> Result<Self, KeyRefused> {
+        let quic = Quic::listen(config, identity, far, Clock::new(epoch, now))?;
+        Ok(Self::new((number, config), Side::Exit, quic, now))
+    }
+
+    fn new((number, config): (u32, &TunnelConfig), side: Side, quic: Quic, now: Instant) -> Self {
+        let mut tunnel = Self {
+            number,
+            side,
+            standing: Standing::Beginning,
+            quic,
+            conns: BTreeMap::new(),
+            by_stream: BTreeMap::new(),
+            waiting: VecDeque::new(),
+            deadlines: BTreeSet::new(),
+            next: 0,
+            crowd: Crowd::new(config, now),
+            events: VecDeque::new(),
+            due: None,
+            stats: TunnelStats::default(),
+        };
+        tunnel.due = tunnel.quic.due(now);
+        tunnel
+    }
+
+    /// Takes one datagram of the flow.
+    pub fn handle_datagram(&mut self, now: Instant, datagram: &[u8]) {
+        if !self.quic.handle(now, datagram) {
+            self.stats.junk = self.stats.junk.saturating_add(1);
+        }
+        self.pump(now);
+    }
+
+    /// Runs every timer due at `now`.
+    pub fn handle_timeout(&mut self, now: Instant) {
+        if self.poll_timeout().is_none_or(|due| now < due) {
+            return;
+        }
+        if self.due.is_some_and(|due| due <= now) {
+            self.quic.handle_timeout(now);
+        }
+        self.end_overdue(now);
+        self.pump(now);
+    }
+
+    /// Returns when `handle_timeout` is next needed.
+    #[must_use]
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        let deadline = self.deadlines.first().map(|(deadline, _)| *deadline);
+        match (self.due, deadline) {
+            (Some(one), Some(other)) => Some(one.min(other)),
+            (one, other) => one.or(other),
+        }
+    }
+
+    /// Appends the next datagram of the flow to `buf`, and returns its length, at most 1,232.
+    pub fn poll_transmit(&mut self, now: Instant, buf: &mut Vec<u8>) -> Option<usize> {
+        let sent = self.quic.poll_transmit(now, buf);
+        if sent.is_none() {
+            self.pump(now);
+        }
+        sent
+    }
+
+    /// Returns what happened next.
+    pub fn poll_event(&mut self) -> Option<TunnelEvent> {
+        self.events.pop_front()
+    }
+
+    /// Opens a connection at an entry. Bytes may be written at once; they wait at the exit for its
+    /// server. Where nobody has answered after 20 s it ends.
+    ///
+    /// # Errors
+    ///
+    /// [`OpenError`] names the limit that a connection more would break.
+    pub fn open(&mut self, now: Instant, open: &OpenRecord) -> Result<ConnId, OpenError> {
+        if self.side != Side::Entry || self.standing == Standing::Down {
+            return Err(OpenError::Closed);
+        }
+        let household = self.join(now, open).map_err(|crowded| match crowded {
+            Crowded::Players => OpenError::Players,
+            Crowded::Address => OpenError::Address,
+            Crowded::Rate => OpenError::Rate,
+        })?;
+        let mut conn = Conn::new(Stage::Asking, now + ANSWER_MAX);
+        conn.household = Some(household);
+        open.encode(&mut conn.first);
+        let number = self.add(conn);
+        self.stats.opened = self.stats.opened.saturating_add(1);
+        self.waiting.push_back(number);
+        self.open_waiting();
+        Ok(self.id(number))
+    }
+
+    /// Accepts a connection that an exit was [asked](TunnelEvent::Asked) for: its server has answered.
+    ///
+    /// # Errors
+    ///
+    /// [`Gone`] where it is over, or was answered before.
+    pub fn accept(&mut self, conn: ConnId) -> Result<(), Gone> {
+        let number = self.dialling(conn)?;
+        self.clear_deadline(number);
+        let Some(held) = self.conns.get_mut(&number) else {
+            return Err(Gone);
+        };
+        held.stage = Stage::Open;
+        held.first.push(open_record::ACCEPTED);
+        self.stats.accepted = self.stats.accepted.saturating_add(1);
+        self.on_writable(number);
+        self.tell_readable(number);
+        Ok(())
+    }
+
+    /// Refuses one, instead.
+    ///
+    /// # Errors
+    ///
+    /// As [`accept`](Self::accept).
+    pub fn refuse(&mut self, conn: ConnId, why: Refusal) -> Result<(), Gone> {
+        let number = self.dialling(conn)?;
+        self.turn_away(number, why);
+        Ok(())
+    }
+
+    /// Takes bytes for the far end: all, or as many as have room. After fewer, and not before,
+    /// [`TunnelEvent::Writable`] tells when there is room again.
+    ///
+    /// # Errors
+    ///
+    /// [`Gone`] where the connection is over, or this half of it closed.
+    pub fn write(&mut self, conn: ConnId, bytes: &[u8]) -> Result<usize, Gone> {
+        let number = self.number_of(conn)?;
+        let is_flushed = self.flush(number);
+        let Some(held) = self.conns.get_mut(&number) else {
+            return Err(Gone);
+        };
+        if held.outbound != Outbound::Open {
+            return Err(Gone);
+        }
+        let stream = held.stream.filter(|_| is_flushed && held.may_write());
+        let written = stream.map_or(Written::Taken(0), |stream| self.quic.write(stream, bytes));
+        match written {
+            Written::Taken(taken) => {
+                held.wants.write = taken < bytes.len();
+                Ok(taken)
+            }
+            Written::Stopped(code) => {
+                self.on_broken(number, code);
+                Err(Gone)
+            }
+        }
+    }
+
+    /// Closes the half that leads to the far end, behind what was written.
+    ///
+    /// # Errors
+    ///
+    /// [`Gone`] where the connection is over.
+    pub fn finish(&mut self, conn: ConnId) -> Result<(), Gone> {
+        let number = self.number_of(conn)?;
+        if let Some(held) = self.conns.get_mut(&number)
+            && held.outbound == Outbound::Open
+        {
+            held.outbound = Outbound::Ending;
+        }
+        self.flush(number);
+        Ok(())
+    }
+
+    /// Returns bytes of the far end that were not [consumed](Self::consume) yet. Where there are none,
+    /// [`TunnelEvent::Readable`] or [`TunnelEvent::Finished`] tells what comes of it.
+    pub fn readable(&mut self, conn: ConnId) -> &[u8] {
+        let Ok(number) = self.number_of(conn) else {
+            return &[];
+        };
+        self.fill(number);
+        let Some(held) = self.conns.get_mut(&number) else {
+            return &[];
+        };
+        if held.chunk.is_empty() {
+            held.wants.read = true;
+        }
+        &held.chunk
+    }
+
+    /// Takes away the first `len` of the bytes that are [readable](Self::readable).
+    pub fn consume(&mut self, conn: ConnId, len: usize) {
+        let number = self.number_of(conn);
+        if let Some(held) = number.ok().and_then(|number| self.conns.get_mut(&number)) {
+            held.chunk.advance(len.min(held.chunk.len()));
+        }
+    }
+
+    /// Ends a connection at once, and resets the one at the far end. No event tells of it.
+    pub fn reset(&mut self, conn: ConnId) {
+        let Ok(number) = self.number_of(conn) else {
+            return;
+        };
+        if let Some(stream) = self.conns.get(&number).and_then(|held| held.stream) {
+            self.quic.reset(stream, RESET);
+        }
+        self.stats.reset = self.stats.reset.saturating_add(1);
+        self.remove(number);
+    }
+
+    /// Takes word that the flow goes another way: what QUIC learnt of the old one does not count.
+    pub fn handle_moved(&mut self, now: Instant) {
+        self.quic.move_path(now);
+        self.pump(now);
+    }
+
+    /// Ends the tunnel and all in it.
+    pub fn close(&mut self, now: Instant) {
+        self.quic.close(now);
+        self.go_down(TunnelEnd::Local);
+    }
+
+    /// Returns how many connections there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.conns.len()
+    }
+
+    /// Returns whether there is none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.conns.is_empty()
+    }
+
+    /// Returns what was counted.
+    #[must_use]
+    pub const fn stats(&self) -> &TunnelStats {
+        &self.stats
+    }
+
+    const fn id(&self, number: u64) -> ConnId {
+        ConnId {
+            tunnel: self.number,
+            number,
+        }
+    }
+
+    fn number_of(&self, conn: ConnId) -> Result<u64, Gone> {
+        if conn.tunnel == self.number && self.conns.contains_key(&conn.number) {
+            Ok(conn.number)
+        } else {
+            Err(Gone)
+        }
+    }
+
+    fn dialling(&self, conn: ConnId) -> Result<u64, Gone> {
+        let number = self.number_of(conn)?;
+        let held = self.conns.get(&number).ok_or(Gone)?;
+        if matches!(held.stage, Stage::Dialling) {
+            Ok(number)
+        } else {
+            Err(Gone)
+        }
+    }
+}
+
+impl fmt::Debug for Tunnel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Tunnel")
+            .field("number", &self.number)
+            .field("side", &self.side)
+            .field("standing", &self.standing)
+            .field("conns", &self.conns.len())
+            .finish_non_exhaustive()
+    }
+}
+
+/// Bytes of one connection that may be on the way in one direction: sent, and not taken by the driver at
+/// the far end.
+pub const WINDOW: u32 = 128 << 10;
+/// An open record comes with the stream's first datagram; so long is waited for it.
+const RECORD_MAX: Duration = Duration::from_secs(10);
+/// So long an exit's driver may dial.
+const DIAL_MAX: Duration = Duration::from_secs(15);
+/// So long an entry waits for the answer: somewhat longer than the exit does.
+const ANSWER_MAX: Duration = Duration::from_secs(20);
+/// Without a sign of the other end for so long, which is asked for one each 4 s, a tunnel is over.
+const SILENCE_MAX: Duration = Duration::from_secs(20);

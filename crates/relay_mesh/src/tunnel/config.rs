@@ -1,0 +1,25 @@
+//! Configuration of a tunnel.
+
+/// What one tunnel allows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct TunnelConfig {
+    /// Connections of players at a time; 1,024. Each may hold twice [`WINDOW`](super::WINDOW) at
+    /// this end.
+    pub players_max: u32,
+    /// Of them, those of one address: of IPv4 an address, of IPv6 a /64; 16. Whoever shares an
+    /// address with more players than that needs more.
+    pub per_address_max: u32,
+    /// New connections a second; 256, and four times as many at once.
+    pub open_rate: u32,
+}
+
+impl Default for TunnelConfig {
+    fn default() -> Self {
+        Self {
+            players_max: 1_024,
+            per_address_max: 16,
+            open_rate: 256,
+        }
+    }
+}

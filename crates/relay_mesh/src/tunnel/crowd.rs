@@ -1,0 +1,134 @@
+//! Who has connections in a tunnel, and how many.
+
+use core::net::IpAddr;
+use std::collections::BTreeMap;
+
+use udp_proto::budget::TokenBucket;
+use wire::Instant;
+
+use super::config::TunnelConfig;
+
+/// Counts connections by the player's address.
+#[derive(Debug)]
+pub(super) struct Crowd {
+    /// No entry is zero; at most as many as there are connections.
+    held: BTreeMap<Household, u32>,
+    total: u32,
+    players_max: u32,
+    per_address_max: u32,
+    newcomers: TokenBucket,
+}
+
+/// What counts as one address: of IPv4 it, of IPv6 its /64, the least that a line is given.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Household(u128);
+
+/// Which limit a connection more would break.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Crowded {
+    Players,
+    Address,
+    Rate,
+}
+
+impl Crowd {
+    pub(super) const fn new(config: &TunnelConfig, now: Instant) -> Self {
+        let burst = config.open_rate.saturating_mul(4);
+        Self {
+            held: BTreeMap::new(),
+            total: 0,
+            players_max: config.players_max,
+            per_address_max: config.per_address_max,
+            newcomers: TokenBucket::new(config.open_rate, burst, now),
+        }
+    }
+
+    /// Counts a connection of `ip`, where it breaks no limit.
+    pub(super) fn join(&mut self, now: Instant, ip: IpAddr) -> Result<Household, Crowded> {
+        let household = Household::of(ip);
+        let held = self.held.get(&household).copied().unwrap_or(0);
+        if self.total >= self.players_max {
+            return Err(Crowded::Players);
+        }
+        if held >= self.per_address_max {
+            return Err(Crowded::Address);
+        }
+        if !self.newcomers.take(now, 1) {
+            return Err(Crowded::Rate);
+        }
+        self.held.insert(household, held.saturating_add(1));
+        self.total = self.total.saturating_add(1);
+        Ok(household)
+    }
+
+    /// Forgets a connection that joined.
+    pub(super) fn leave(&mut self, household: Household) {
+        let Some(held) = self.held.get_mut(&household) else {
+            debug_assert!(false, "left without having joined");
+            return;
+        };
+        *held = held.saturating_sub(1);
+        if *held == 0 {
+            self.held.remove(&household);
+        }
+        self.total = self.total.saturating_sub(1);
+    }
+}
+
+impl Household {
+    fn of(ip: IpAddr) -> Self {
+        Self(match ip.to_canonical() {
+            IpAddr::V4(ip) => u128::from(ip.to_bits()),
+            IpAddr::V6(ip) => ip.to_bits() & !u128::from(u64::MAX) | 1 << 63,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use core::time::Duration;
+
+    fn crowd(players_max: u32, per_address_max: u32, open_rate: u32) -> Crowd {
+        let config = TunnelConfig {
+            players_max,
+            per_address_max,
+            open_rate,
+        };
+        Crowd::new(&config, Instant::ZERO)
+    }
+
+    #[test]
+    fn an_address_has_its_places_and_no_more() {
+        let mut crowd = crowd(10, 2, 100);
+        let ip = |text: &str| text.parse::<IpAddr>().unwrap();
+        let first = crowd.join(Instant::ZERO, ip("192.0.2.1")).unwrap();
+        crowd.join(Instant::ZERO, ip("::ffff:192.0.2.1")).unwrap();
+        let third = crowd.join(Instant::ZERO, ip("192.0.2.1"));
+        assert_eq!(third, Err(Crowded::Address));
+        crowd.join(Instant::ZERO, ip("192.0.2.2")).unwrap();
+        crowd.leave(first);
+        crowd.join(Instant::ZERO, ip("192.0.2.1")).unwrap();
+
+        crowd.join(Instant::ZERO, ip("2001:db8::1")).unwrap();
+        crowd.join(Instant::ZERO, ip("2001:db8::ffff:1")).unwrap();
+        let third = crowd.join(Instant::ZERO, ip("2001:db8::2"));
+        assert_eq!(third, Err(Crowded::Address), "one /64");
+        crowd.join(Instant::ZERO, ip("2001:db8:0:1::1")).unwrap();
+    }
+
+    #[test]
+    fn places_and_newcomers_are_bounded_and_none_is_remembered_who_left() {
+        let mut crowd = crowd(4, 4, 1);
+        let now = Instant::ZERO;
+        let ip = IpAddr::from([192, 0, 2, 1]);
+        let held: Vec<_> = (0..4).map(|_| crowd.join(now, ip).unwrap()).collect();
+        assert_eq!(crowd.join(now, ip), Err(Crowded::Players));
+        for household in held {
+            crowd.leave(household);
+        }
+        assert!(crowd.held.is_empty() && crowd.total == 0);
+        assert_eq!(crowd.join(now, ip), Err(Crowded::Rate), "four at once");
+        crowd.join(now + Duration::from_secs(1), ip).unwrap();
+    }
+}

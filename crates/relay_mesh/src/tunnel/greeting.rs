@@ -1,0 +1,233 @@
+//! Who a connection at an entry is for, where proxies before the entry say so.
+
+use core::fmt;
+use core::net::SocketAddr;
+use core::time::Duration;
+
+use wire::Instant;
+
+use crate::proxy_header::{BadHeader, Distrust, Ends, Found, LEN_USUAL, TrustedProxies, read};
+
+/// Reads the header of the PROXY protocol that a connection begins with, from trusted proxies alone.
+///
+/// For games whose entry names trusted proxies; others do without, and pass on every byte. Who is no
+/// trusted proxy may not begin like one: its own header would reach a server that believes it.
+#[derive(Debug)]
+pub struct Greeting {
+    peer: SocketAddr,
+    local: SocketAddr,
+    is_trusted: bool,
+    deadline: Instant,
+    /// What came, as long as it may be a part of a header.
+    bytes: Vec<u8>,
+}
+
+/// What is known once a connection has begun.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Greeted {
+    /// Whose connection it is.
+    pub player: SocketAddr,
+    /// What the player connected to.
+    pub listen: SocketAddr,
+    /// What came behind the header: the first bytes of the game's own.
+    pub rest: Vec<u8>,
+}
+
+impl Greeting {
+    /// Begins for a connection from `peer`, taken at `local`.
+    #[must_use]
+    pub fn new(
+        trusted: &TrustedProxies,
+        (peer, local): (SocketAddr, SocketAddr),
+        now: Instant,
+    ) -> Self {
+        Self {
+            peer,
+            local,
+            is_trusted: trusted.is_trusted(peer.ip()),
+            deadline: now + PATIENCE,
+            bytes: Vec::new(),
+        }
+    }
+
+    /// Returns until when a header may take to come, 5 s from the start, whatever dribbles in meanwhile.
+    #[must_use]
+    pub const fn deadline(&self) -> Instant {
+        self.deadline
+    }
+
+    /// Takes the next bytes of the connection; `None` where more are to come before anything is known.
+    /// Holds fewer than 536 bytes, and what was given last.
+    ///
+    /// # Errors
+    ///
+    /// [`BadGreeting`] where the connection is to be reset.
+    pub fn take(
+        &mut self,
+        trusted: &TrustedProxies,
+        bytes: &[u8],
+    ) -> Result<Option<Greeted>, BadGreeting> {
+        self.bytes.extend_from_slice(bytes);
+        let found = read(&self.bytes, LEN_USUAL).map_err(BadGreeting::Header)?;
+        let (header, len) = match &found {
+            Found::Partial { .. } => return Ok(None),
+            Found::Nothing => (None, 0),
+            Found::Header(header) => (Some(header), header.len),
+        };
+        let ends = trusted.judge(self.peer.ip(), header);
+        let ends = ends.map_err(BadGreeting::Distrust)?;
+        Ok(Some(self.greeted(ends, len)))
+    }
+
+    /// Says what becomes of a connection whose [`deadline`](Self::deadline) has come: of one that began
+    /// with no header, and that need have none, nothing bad.
+    ///
+    /// # Errors
+    ///
+    /// [`BadGreeting`] where it is to be reset.
+    pub fn give_up(&mut self, trusted: &TrustedProxies) -> Result<Greeted, BadGreeting> {
+        if self.is_trusted && !self.bytes.is_empty() {
+            return Err(BadGreeting::Slow);
+        }
+        let judged = trusted.judge(self.peer.ip(), None);
+        judged.map_err(BadGreeting::Distrust)?;
+        Ok(self.greeted(None, 0))
+    }
+
+    fn greeted(&mut self, ends: Option<Ends>, len: usize) -> Greeted {
+        let mut rest = core::mem::take(&mut self.bytes);
+        rest.drain(..len.min(rest.len()));
+        Greeted {
+            player: ends.map_or(self.peer, |ends| ends.source),
+            listen: ends.map_or(self.local, |ends| ends.destination),
+            rest,
+        }
+    }
+}
+
+/// Why a connection is reset at its start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum BadGreeting {
+    /// It begins like a header and goes on otherwise.
+    Header(BadHeader),
+    /// It has a header that it may not have, or none where it must.
+    Distrust(Distrust),
+    /// A header was begun and did not end in time.
+    Slow,
+}
+
+impl fmt::Display for BadGreeting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Header(bad) => bad.fmt(f),
+            Self::Distrust(distrust) => distrust.fmt(f),
+            Self::Slow => f.write_str("a header of the PROXY protocol did not end within 5 s"),
+        }
+    }
+}
+
+impl core::error::Error for BadGreeting {}
+
+/// A header comes with the first segment; the specification, section 2, has proxies send it at once.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::proxy_header::Need;
+
+    const LINE: &[u8] = b"PROXY TCP4 203.0.113.9 198.51.100.1 4000 443\r\n";
+
+    fn trusted(need: Need) -> TrustedProxies {
+        TrustedProxies::parse(["10.0.0.0/8"], need).unwrap()
+    }
+
+    fn greeting(peer: &str, need: Need) -> (TrustedProxies, Greeting) {
+        let ends = (peer.parse().unwrap(), "192.0.2.1:443".parse().unwrap());
+        let trusted = trusted(need);
+        let greeting = Greeting::new(&trusted, ends, Instant::ZERO);
+        (trusted, greeting)
+    }
+
+    fn greeted(player: &str, listen: &str, rest: &[u8]) -> Greeted {
+        Greeted {
+            player: player.parse().unwrap(),
+            listen: listen.parse().unwrap(),
+            rest: rest.to_vec(),
+        }
+    }
+
+    #[test]
+    fn pgx10_a_header_of_a_trusted_proxy_names_the_player_however_it_is_cut() {
+        let bytes = [LINE, b"GET /"].concat();
+        for cut in 0..bytes.len() {
+            let (trusted, mut greeting) = greeting("10.0.0.1:9", Need::Required);
+            let (first, second) = bytes.split_at(cut);
+            let told = match greeting.take(&trusted, first).unwrap() {
+                Some(mut told) => {
+                    told.rest.extend_from_slice(second);
+                    told
+                }
+                None => greeting.take(&trusted, second).unwrap().unwrap(),
+            };
+            let expected = greeted("203.0.113.9:4000", "198.51.100.1:443", b"GET /");
+            assert_eq!(told, expected, "cut at {cut}");
+        }
+    }
+
+    #[test]
+    fn pgx10_a_header_of_a_stranger_is_refused_and_its_other_bytes_pass() {
+        let (trusted, mut stranger) = greeting("192.0.2.9:9", Need::Required);
+        let refused = stranger.take(&trusted, LINE);
+        assert_eq!(refused, Err(BadGreeting::Distrust(Distrust::Stranger)));
+
+        let (trusted, mut stranger) = greeting("192.0.2.9:9", Need::Required);
+        assert_eq!(stranger.take(&trusted, b"P"), Ok(None));
+        let expected = greeted("192.0.2.9:9", "192.0.2.1:443", b"PING");
+        assert_eq!(stranger.take(&trusted, b"ING"), Ok(Some(expected)));
+    }
+
+    #[test]
+    fn pgx10_a_proxy_that_dribbles_or_says_nothing_is_not_waited_for() {
+        let (trusted, mut slow) = greeting("10.0.0.1:9", Need::Optional);
+        for byte in &LINE[..LINE.len() - 1] {
+            assert_eq!(slow.take(&trusted, &[*byte]), Ok(None));
+        }
+        assert_eq!(slow.deadline(), Instant::from_millis(5_000));
+        assert_eq!(slow.give_up(&trusted), Err(BadGreeting::Slow));
+
+        let (trusted, mut silent) = greeting("10.0.0.1:9", Need::Required);
+        let bare = Err(BadGreeting::Distrust(Distrust::Bare));
+        assert_eq!(silent.give_up(&trusted), bare);
+        for (peer, need) in [
+            ("10.0.0.1:9", Need::Optional),
+            ("192.0.2.9:9", Need::Required),
+        ] {
+            let (trusted, mut silent) = greeting(peer, need);
+            let expected = greeted(peer, "192.0.2.1:443", b"");
+            assert_eq!(silent.give_up(&trusted), Ok(expected));
+        }
+    }
+
+    #[test]
+    fn mesh_c1_what_can_be_no_header_is_refused_at_once_and_bounded() {
+        let (trusted, mut bad) = greeting("10.0.0.1:9", Need::Required);
+        let refused = bad.take(&trusted, b"PROXY UDP9 ");
+        assert!(
+            matches!(refused, Err(BadGreeting::Header(_))),
+            "{refused:?}"
+        );
+
+        let (trusted, mut long) = greeting("10.0.0.1:9", Need::Required);
+        let mut taken = 0;
+        let signature = b"\r\n\r\n\0\r\nQUIT\n\x21\x11\xff\xff";
+        for byte in signature.iter().chain(&[0; 1_000]) {
+            if long.take(&trusted, &[*byte]).is_err() {
+                break;
+            }
+            taken += 1;
+        }
+        assert!(taken < LEN_USUAL, "{taken}");
+    }
+}

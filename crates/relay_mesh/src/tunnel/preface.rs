@@ -1,0 +1,137 @@
+//! What a game's server is told before the first byte of a player's stream.
+
+use super::open_record::OpenRecord;
+use crate::proxy_header::{
+    Ends, Subject, Tlv, TlvKind, Transport, Version, WriteError, write_block, write_line,
+};
+use crate::server_header::{HeaderExtras, ServerHeader};
+
+/// What an exit knows of a stream besides its record.
+#[derive(Clone, Copy, Debug)]
+pub struct Preface<'a> {
+    /// In which form the server is told.
+    pub header: ServerHeader,
+    /// The stream's own name: 8 bytes of the exit's run, 8 of the stream within it.
+    pub session: [u8; 16],
+    /// The nodes on the way, 8 bytes each, the entry first.
+    pub nodes: &'a [u8],
+}
+
+impl Preface<'_> {
+    /// Appends the header for the server of a stream that began with `open`.
+    ///
+    /// Its destination is the address that the player connected to, as the specification has it, section 2.
+    ///
+    /// # Errors
+    ///
+    /// [`WriteError`] where there can be no such header; nothing is appended then. None is known that a
+    /// record makes.
+    pub fn write(&self, open: &OpenRecord, out: &mut Vec<u8>) -> Result<(), WriteError> {
+        let ends = Ends {
+            transport: Transport::Stream,
+            source: open.player,
+            destination: open.listen,
+        };
+        let extras = self.header.extras;
+        let session = Tlv {
+            kind: TlvKind::SESSION_ID,
+            value: &self.session,
+        };
+        let nodes = Tlv {
+            kind: TlvKind::NODES,
+            value: self.nodes,
+        };
+        let tlvs: &[Tlv<'_>] = match (
+            extras.contains(HeaderExtras::SESSION_ID),
+            extras.contains(HeaderExtras::NODES),
+        ) {
+            (true, true) => &[session, nodes],
+            (true, false) => &[session],
+            (false, true) => &[nodes],
+            (false, false) => &[],
+        };
+        match self.header.version {
+            Version::One => write_line(&ends, out),
+            Version::Two => write_block(&Subject::Flow(ends), tlvs, extras.checksum(), out),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::proxy_header::{Found, LEN_USUAL, read};
+
+    fn preface(version: Version, extras: HeaderExtras) -> Preface<'static> {
+        let header = ServerHeader {
+            version,
+            extras,
+            ..ServerHeader::default()
+        };
+        Preface {
+            header,
+            session: [7; 16],
+            nodes: &[9; 24],
+        }
+    }
+
+    fn open(player: &str, listen: &str) -> OpenRecord {
+        OpenRecord {
+            game: "web".into(),
+            player: player.parse().unwrap(),
+            listen: listen.parse().unwrap(),
+        }
+    }
+
+    #[test]
+    fn pg10_a_server_is_told_the_players_address_of_either_family() {
+        let ends = [
+            ("203.0.113.9:4000", "192.0.2.1:443"),
+            ("[2001:db8::9]:4000", "[2001:db8::1]:443"),
+        ];
+        for (player, listen) in ends {
+            for version in [Version::One, Version::Two] {
+                let open = open(player, listen);
+                let mut out = b"x".to_vec();
+                let preface = preface(version, HeaderExtras::NONE);
+                preface.write(&open, &mut out).unwrap();
+                let Ok(Found::Header(header)) = read(&out[1..], LEN_USUAL) else {
+                    panic!("{out:?}");
+                };
+                assert_eq!(header.len, out.len() - 1);
+                let told = header.ends().unwrap();
+                assert_eq!((told.source, told.destination), (open.player, open.listen));
+                assert_eq!(
+                    (told.transport, header.version),
+                    (Transport::Stream, version)
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn pgx10_a_stream_has_the_extras_that_are_asked_for() {
+        let all = [
+            HeaderExtras::CHECKSUM,
+            HeaderExtras::SESSION_ID,
+            HeaderExtras::NODES,
+        ];
+        for chosen in 0..8_u8 {
+            let is_in = |bit: usize| chosen & 1 << bit != 0;
+            let extras = (0..3).filter(|&bit| is_in(bit));
+            let extras = extras.fold(HeaderExtras::NONE, |set, bit| set | all[bit]);
+            let mut out = Vec::new();
+            let preface = preface(Version::Two, extras);
+            preface
+                .write(&open("203.0.113.9:4000", "192.0.2.1:443"), &mut out)
+                .unwrap();
+            let Ok(Found::Header(header)) = read(&out, LEN_USUAL) else {
+                panic!("{out:?}");
+            };
+            assert_eq!(header.tlv(TlvKind::CRC32C).is_some(), is_in(0));
+            let session = is_in(1).then_some(&[7; 16][..]);
+            assert_eq!(header.tlv(TlvKind::SESSION_ID), session);
+            assert_eq!(header.tlv(TlvKind::NODES), is_in(2).then_some(&[9; 24][..]));
+        }
+    }
+}

@@ -1,0 +1,283 @@
+//! One QUIC connection (RFC 9000), whose datagrams are payloads of a flow.
+
+use core::net::{Ipv6Addr, SocketAddr};
+use core::time::Duration;
+use std::sync::Arc;
+
+use bytes::{Bytes, BytesMut};
+use quinn_proto::{
+    ClientConfig, Connection, ConnectionHandle, DatagramEvent, Dir, Endpoint, EndpointConfig,
+    Event, IdleTimeout, ReadError, ServerConfig, StreamId, TransportConfig, ValidationTokenConfig,
+    VarInt, WriteError,
+};
+use wire::{Instant, NodeId};
+
+use super::clock::{Clock, TIMER_GAP};
+use super::config::TunnelConfig;
+use super::identity::{KeyRefused, NoClock, TunnelIdentity};
+use super::{SILENCE_MAX, WINDOW};
+
+/// An endpoint that has one connection at most.
+///
+/// The flow says who is at the other end, and stays the same when it moves: QUIC sees one address
+/// for ever.
+pub(super) struct Quic {
+    endpoint: Endpoint,
+    connection: Option<(ConnectionHandle, Connection)>,
+    clock: Clock,
+    /// What the endpoint would answer to what belongs to no connection; never sent.
+    unsent: Vec<u8>,
+}
+
+/// What a read came to.
+#[derive(Debug)]
+pub(super) enum Read {
+    Bytes(Bytes),
+    /// The far end sent all.
+    Finished,
+    /// The far end reset the stream, with this code.
+    Reset(u64),
+    /// Nothing now.
+    Nothing,
+}
+
+/// What a write came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Written {
+    /// As many bytes were taken: all, or as many as could be.
+    Taken(usize),
+    /// The far end takes no more, with this code.
+    Stopped(u64),
+}
+
+impl Quic {
+    /// Begins a connection to `far`.
+    pub(super) fn connect(
+        config: &TunnelConfig,
+        identity: &TunnelIdentity,
+        far: NodeId,
+        (clock, now): (Clock, Instant),
+    ) -> Result<Self, KeyRefused> {
+        let mut client = ClientConfig::new(identity.client(far)?);
+        client.transport_config(transport(config, 0));
+        let mut endpoint = Endpoint::new(Arc::new(EndpointConfig::default()), None, false, None);
+        let connection = endpoint
+            .connect(clock.to_std(now), client, FAR, NAME)
+            .map_err(|_| KeyRefused)?;
+        Ok(Self {
+            endpoint,
+            connection: Some(connection),
+            clock,
+            unsent: Vec::new(),
+        })
+    }
+
+    /// Waits for a connection from `far`.
+    pub(super) fn listen(
+        config: &TunnelConfig,
+        identity: &TunnelIdentity,
+        far: NodeId,
+        clock: Clock,
+    ) -> Result<Self, KeyRefused> {
+        let mut server = ServerConfig::with_crypto(identity.server(far)?);
+        let mut tokens = ValidationTokenConfig::default();
+        tokens.sent(0);
+        server
+            .transport_config(transport(config, config.players_max))
+            .validation_token_config(tokens)
+            .time_source(Arc::new(NoClock))
+            .migration(false);
+        let own = Arc::new(EndpointConfig::default());
+        Ok(Self {
+            endpoint: Endpoint::new(own, Some(Arc::new(server)), false, None),
+            connection: None,
+            clock,
+            unsent: Vec::new(),
+        })
+    }
+
+    /// Takes a datagram; false where it is none of this connection's.
+    pub(super) fn handle(&mut self, now: Instant, datagram: &[u8]) -> bool {
+        let now = self.clock.to_std(now);
+        self.unsent.clear();
+        let data = BytesMut::from(datagram);
+        let event = self
+            .endpoint
+            .handle(now, FAR, None, None, data, &mut self.unsent);
+        match event {
+            Some(DatagramEvent::ConnectionEvent(handle, event)) => match &mut self.connection {
+                Some((own, connection)) if *own == handle => {
+                    connection.handle_event(event);
+                    true
+                }
+                _ => false,
+            },
+            Some(DatagramEvent::NewConnection(incoming)) if self.connection.is_none() => {
+                let accepted = self.endpoint.accept(incoming, now, &mut self.unsent, None);
+                self.connection = accepted.ok();
+                self.connection.is_some()
+            }
+            Some(DatagramEvent::NewConnection(incoming)) => {
+                self.endpoint.ignore(incoming);
+                false
+            }
+            Some(DatagramEvent::Response(_)) | None => false,
+        }
+    }
+
+    pub(super) fn handle_timeout(&mut self, now: Instant) {
+        if let Some((_, connection)) = &mut self.connection {
+            connection.handle_timeout(self.clock.to_std(now));
+        }
+    }
+
+    /// When timers are next to be run, later than `now`.
+    pub(super) fn due(&mut self, now: Instant) -> Option<Instant> {
+        let (_, connection) = self.connection.as_mut()?;
+        let due = self.clock.of_std(connection.poll_timeout()?);
+        Some(due.max(now + TIMER_GAP))
+    }
+
+    /// Returns what happened next.
+    pub(super) fn poll(&mut self) -> Option<Event> {
+        let (handle, connection) = self.connection.as_mut()?;
+        while let Some(event) = connection.poll_endpoint_events() {
+            if let Some(event) = self.endpoint.handle_event(*handle, event) {
+                connection.handle_event(event);
+            }
+        }
+        connection.poll()
+    }
+
+    /// Appends a datagram to `buf`.
+    pub(super) fn poll_transmit(&mut self, now: Instant, buf: &mut Vec<u8>) -> Option<usize> {
+        let (_, connection) = self.connection.as_mut()?;
+        let transmit = connection.poll_transmit(self.clock.to_std(now), 1, buf)?;
+        Some(transmit.size)
+    }
+
+    /// Forgets what it knew of the path, and asks whether the new one carries.
+    pub(super) fn move_path(&mut self, now: Instant) {
+        if let Some((_, connection)) = &mut self.connection {
+            connection.path_changed(self.clock.to_std(now));
+            connection.ping();
+        }
+    }
+
+    pub(super) fn close(&mut self, now: Instant) {
+        if let Some((_, connection)) = &mut self.connection {
+            connection.close(self.clock.to_std(now), VarInt::from_u32(0), Bytes::new());
+        }
+    }
+
+    /// Opens a stream, where the far end allows another.
+    pub(super) fn open(&mut self) -> Option<StreamId> {
+        let (_, connection) = self.connection.as_mut()?;
+        connection.streams().open(Dir::Bi)
+    }
+
+    /// Takes a stream that the far end opened.
+    pub(super) fn accept(&mut self) -> Option<StreamId> {
+        let (_, connection) = self.connection.as_mut()?;
+        connection.streams().accept(Dir::Bi)
+    }
+
+    /// Writes until all is taken, or no more is: then the connection tells when more will be.
+    pub(super) fn write(&mut self, stream: StreamId, bytes: &[u8]) -> Written {
+        let mut taken = 0;
+        let Some((_, connection)) = &mut self.connection else {
+            return Written::Taken(0);
+        };
+        loop {
+            let Some(rest) = bytes.get(taken..).filter(|rest| !rest.is_empty()) else {
+                return Written::Taken(taken);
+            };
+            match connection.send_stream(stream).write(rest) {
+                Ok(more) => taken = taken.saturating_add(more),
+                Err(WriteError::Stopped(code)) => return Written::Stopped(code.into_inner()),
+                Err(WriteError::Blocked | WriteError::ClosedStream) => {
+                    return Written::Taken(taken);
+                }
+            }
+        }
+    }
+
+    /// Ends our half of a stream once what was written has arrived.
+    pub(super) fn finish(&mut self, stream: StreamId) {
+        if let Some((_, connection)) = &mut self.connection {
+            // An error says that the far end has stopped it, which is told by an event.
+            connection.send_stream(stream).finish().ok();
+        }
+    }
+
+    /// Ends both halves of a stream at once; what has not arrived may never do.
+    pub(super) fn reset(&mut self, stream: StreamId, code: u32) {
+        let code = VarInt::from_u32(code);
+        if let Some((_, connection)) = &mut self.connection {
+            // Errors say that a half has ended already.
+            connection.send_stream(stream).reset(code).ok();
+            connection.recv_stream(stream).stop(code).ok();
+        }
+    }
+
+    /// Reads at most `max` bytes.
+    pub(super) fn read(&mut self, stream: StreamId, max: usize) -> Read {
+        let Some((_, connection)) = &mut self.connection else {
+            return Read::Nothing;
+        };
+        let mut half = connection.recv_stream(stream);
+        let Ok(mut chunks) = half.read(true) else {
+            return Read::Nothing;
+        };
+        let read = match chunks.next(max) {
+            Ok(Some(chunk)) => Read::Bytes(chunk.bytes),
+            Ok(None) => Read::Finished,
+            Err(ReadError::Reset(code)) => Read::Reset(code.into_inner()),
+            Err(ReadError::Blocked) => Read::Nothing,
+        };
+        // Whether a datagram is due for it is asked by `poll_transmit` anyway.
+        let _should_transmit = chunks.finalize().should_transmit();
+        read
+    }
+
+    /// Returns the code by which the far end reset a stream whose bytes may not be read yet.
+    pub(super) fn reset_code(&mut self, stream: StreamId) -> Option<u64> {
+        let (_, connection) = self.connection.as_mut()?;
+        let code = connection.recv_stream(stream).received_reset().ok()??;
+        Some(code.into_inner())
+    }
+}
+
+fn transport(config: &TunnelConfig, streams: u32) -> Arc<TransportConfig> {
+    let mut transport = TransportConfig::default();
+    let all = WINDOW.saturating_mul(config.players_max.max(1));
+    transport
+        .max_concurrent_bidi_streams(VarInt::from_u32(streams))
+        .max_concurrent_uni_streams(VarInt::from_u32(0))
+        .stream_receive_window(VarInt::from_u32(WINDOW))
+        .receive_window(VarInt::from_u32(all))
+        .send_window(SEND_WINDOW)
+        .initial_mtu(DATAGRAM_LEN)
+        .min_mtu(DATAGRAM_LEN_MIN)
+        .mtu_discovery_config(None)
+        .initial_rtt(FIRST_RTT)
+        .max_idle_timeout(IdleTimeout::try_from(SILENCE_MAX).ok())
+        .keep_alive_interval(Some(KEEP_ALIVE))
+        .datagram_receive_buffer_size(None)
+        .enable_segmentation_offload(false);
+    Arc::new(transport)
+}
+
+/// What stands for the other end; QUIC wants an address and a name, and neither is looked at.
+const FAR: SocketAddr = SocketAddr::new(core::net::IpAddr::V6(Ipv6Addr::LOCALHOST), 1);
+const NAME: &str = "exit.invalid";
+/// As much as travels whole; `pieces::WHOLE_MAX`.
+const DATAGRAM_LEN: u16 = 1_232;
+/// RFC 9000, section 14.
+const DATAGRAM_LEN_MIN: u16 = 1_200;
+/// Bytes of all streams together that wait for an acknowledgement: 40 MB/s at 100 ms of round trip.
+const SEND_WINDOW: u64 = 4 << 20;
+/// What a round trip is taken for at first: paths are measured, and slow ones not chosen.
+const FIRST_RTT: Duration = Duration::from_millis(100);
+/// A fifth of what an idle tunnel lives, so that a path that was lost is found to be.
+const KEEP_ALIVE: Duration = Duration::from_secs(4);

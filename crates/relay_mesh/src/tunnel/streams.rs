@@ -1,0 +1,439 @@
+//! What happens to a tunnel's streams.
+
+use quinn_proto::{ConnectionError, Dir, Event, StreamEvent, StreamId};
+use wire::Instant;
+
+use super::conn::{CHUNK_MAX, Conn, Inbound, Outbound, Stage};
+use super::crowd::{Crowded, Household};
+use super::event::{ConnEnd, TunnelEnd, TunnelEvent};
+use super::open_record::{ACCEPTED, OpenReader, OpenRecord, RESET, Refusal};
+use super::quic::{Read, Written};
+use super::{DIAL_MAX, RECORD_MAX, Side, Standing, Tunnel};
+
+impl Tunnel {
+    /// Takes all that happened within QUIC.
+    pub(super) fn pump(&mut self, now: Instant) {
+        while let Some(event) = self.quic.poll() {
+            match event {
+                Event::Connected => {
+                    self.standing = Standing::Up;
+                    self.events.push_back(TunnelEvent::Up);
+                    self.open_waiting();
+                }
+                Event::ConnectionLost { reason } => self.go_down(end_of(&reason)),
+                Event::Stream(event) => self.on_stream(now, &event),
+                Event::HandshakeDataReady | Event::DatagramReceived | Event::DatagramsUnblocked => {
+                }
+            }
+        }
+        self.due = self.quic.due(now);
+    }
+
+    fn on_stream(&mut self, now: Instant, event: &StreamEvent) {
+        match *event {
+            StreamEvent::Opened { dir: Dir::Bi } => self.take_streams(now),
+            StreamEvent::Readable { id } => {
+                if let Some(number) = self.by_stream.get(&id).copied() {
+                    self.on_readable(now, number);
+                }
+            }
+            StreamEvent::Writable { id } => {
+                if let Some(number) = self.by_stream.get(&id).copied() {
+                    self.on_writable(number);
+                }
+            }
+            StreamEvent::Finished { id } => {
+                if let Some(number) = self.by_stream.get(&id).copied() {
+                    self.on_delivered(number);
+                }
+            }
+            StreamEvent::Stopped { id, error_code } => {
+                if let Some(number) = self.by_stream.get(&id).copied() {
+                    self.on_broken(number, error_code.into_inner());
+                }
+            }
+            StreamEvent::Available { dir: Dir::Bi } => self.open_waiting(),
+            StreamEvent::Opened { dir: Dir::Uni } | StreamEvent::Available { dir: Dir::Uni } => {}
+        }
+    }
+
+    /// Gives streams to the connections that wait for one.
+    pub(super) fn open_waiting(&mut self) {
+        while let Some(&number) = self.waiting.front() {
+            if self.conns.contains_key(&number) {
+                let Some(stream) = self.quic.open() else {
+                    return;
+                };
+                if let Some(conn) = self.conns.get_mut(&number) {
+                    conn.stream = Some(stream);
+                }
+                self.by_stream.insert(stream, number);
+                self.on_writable(number);
+            }
+            self.waiting.pop_front();
+        }
+    }
+
+    /// Takes the streams that an entry opened.
+    fn take_streams(&mut self, now: Instant) {
+        while let Some(stream) = self.quic.accept() {
+            if self.side == Side::Entry {
+                self.quic.reset(stream, RESET);
+                continue;
+            }
+            let stage = Stage::Reading(OpenReader::default());
+            let mut conn = Conn::new(stage, now + RECORD_MAX);
+            conn.stream = Some(stream);
+            let number = self.add(conn);
+            self.by_stream.insert(stream, number);
+            self.stats.opened = self.stats.opened.saturating_add(1);
+            self.on_readable(now, number);
+        }
+    }
+
+    fn on_readable(&mut self, now: Instant, number: u64) {
+        let Some((conn, stream)) = self.with_stream(number) else {
+            return;
+        };
+        match conn.stage {
+            Stage::Reading(_) => self.read_open(now, (number, stream)),
+            Stage::Asking => self.read_answer(number, stream),
+            Stage::Dialling | Stage::Open => {}
+        }
+        let Some((_, stream)) = self.with_stream(number) else {
+            return;
+        };
+        if let Some(code) = self.quic.reset_code(stream) {
+            self.on_broken(number, code);
+            return;
+        }
+        self.tell_readable(number);
+    }
+
+    /// Reads whom a stream is for, as far as it has come.
+    fn read_open(&mut self, now: Instant, (number, stream): (u64, StreamId)) {
+        loop {
+            let Some(conn) = self.conns.get_mut(&number) else {
+                return;
+            };
+            let Stage::Reading(reader) = &mut conn.stage else {
+                return;
+            };
+            let taken = match self.quic.read(stream, reader.wants()) {
+                Read::Bytes(bytes) => reader.take(&bytes),
+                Read::Nothing => return,
+                Read::Reset(code) => return self.on_broken(number, code),
+                Read::Finished => {
+                    self.stats.malformed = self.stats.malformed.saturating_add(1);
+                    return self.turn_away(number, Refusal::Malformed);
+                }
+            };
+            match taken {
+                Ok(None) => {}
+                Ok(Some(open)) => return self.on_open(now, number, open),
+                Err(_) => {
+                    self.stats.malformed = self.stats.malformed.saturating_add(1);
+                    return self.turn_away(number, Refusal::Malformed);
+                }
+            }
+        }
+    }
+
+    /// Has the driver asked for a connection whose record is whole.
+    fn on_open(&mut self, now: Instant, number: u64, open: OpenRecord) {
+        let Ok(household) = self.join(now, &open) else {
+            return self.turn_away(number, Refusal::Crowded);
+        };
+        self.clear_deadline(number);
+        let deadline = now + DIAL_MAX;
+        if let Some(conn) = self.conns.get_mut(&number) {
+            conn.household = Some(household);
+            conn.stage = Stage::Dialling;
+            conn.deadline = Some(deadline);
+        }
+        self.deadlines.insert((deadline, number));
+        let conn = self.id(number);
+        self.events.push_back(TunnelEvent::Asked { conn, open });
+    }
+
+    /// Reads the byte by which an exit accepts.
+    fn read_answer(&mut self, number: u64, stream: StreamId) {
+        match self.quic.read(stream, 1) {
+            Read::Bytes(bytes) if *bytes == [ACCEPTED] => {
+                self.clear_deadline(number);
+                if let Some(conn) = self.conns.get_mut(&number) {
+                    conn.stage = Stage::Open;
+                }
+                self.stats.accepted = self.stats.accepted.saturating_add(1);
+                let conn = self.id(number);
+                self.events.push_back(TunnelEvent::Accepted { conn });
+            }
+            Read::Reset(code) => self.on_broken(number, code),
+            Read::Bytes(_) | Read::Finished => {
+                self.quic.reset(stream, RESET);
+                self.end(number, ConnEnd::Refused(Refusal::Malformed));
+            }
+            Read::Nothing => {}
+        }
+    }
+
+    /// Takes the next bytes of the stream, where the driver has those before.
+    pub(super) fn fill(&mut self, number: u64) {
+        let Some((conn, stream)) = self.with_stream(number) else {
+            return;
+        };
+        let is_open = matches!(conn.stage, Stage::Open) && conn.inbound == Inbound::Open;
+        if !is_open || !conn.chunk.is_empty() {
+            return;
+        }
+        match self.quic.read(stream, CHUNK_MAX) {
+            Read::Bytes(bytes) => {
+                if let Some(conn) = self.conns.get_mut(&number) {
+                    conn.chunk = bytes;
+                }
+            }
+            Read::Finished => self.on_all_read(number),
+            Read::Reset(code) => self.on_broken(number, code),
+            Read::Nothing => {}
+        }
+    }
+
+    /// Tells the driver of bytes, where it waits for them.
+    pub(super) fn tell_readable(&mut self, number: u64) {
+        if !self.conns.get(&number).is_some_and(|conn| conn.wants.read) {
+            return;
+        }
+        self.fill(number);
+        let id = self.id(number);
+        if let Some(conn) = self.conns.get_mut(&number)
+            && !conn.chunk.is_empty()
+        {
+            conn.wants.read = false;
+            self.events.push_back(TunnelEvent::Readable { conn: id });
+        }
+    }
+
+    fn on_all_read(&mut self, number: u64) {
+        if let Some(conn) = self.conns.get_mut(&number) {
+            conn.inbound = Inbound::Ended;
+        }
+        let conn = self.id(number);
+        self.events.push_back(TunnelEvent::Finished { conn });
+        self.end_if_done(number);
+    }
+
+    pub(super) fn on_writable(&mut self, number: u64) {
+        if !self.flush(number) {
+            return;
+        }
+        let id = self.id(number);
+        if let Some(conn) = self.conns.get_mut(&number)
+            && conn.wants.write
+        {
+            conn.wants.write = false;
+            self.events.push_back(TunnelEvent::Writable { conn: id });
+        }
+    }
+
+    /// Writes our own first bytes and, where the driver has no more, the end; true where nothing of
+    /// ours is left.
+    pub(super) fn flush(&mut self, number: u64) -> bool {
+        let Some(conn) = self.conns.get_mut(&number) else {
+            return false;
+        };
+        let Some(stream) = conn.stream else {
+            return false;
+        };
+        if !conn.first.is_empty() {
+            match self.quic.write(stream, &conn.first) {
+                Written::Taken(taken) => {
+                    conn.first.drain(..taken.min(conn.first.len()));
+                }
+                Written::Stopped(code) => {
+                    self.on_broken(number, code);
+                    return false;
+                }
+            }
+        }
+        if !conn.first.is_empty() {
+            return false;
+        }
+        if conn.outbound == Outbound::Ending && conn.may_write() {
+            conn.outbound = Outbound::Ended;
+            self.quic.finish(stream);
+        }
+        true
+    }
+
+    fn on_delivered(&mut self, number: u64) {
+        if let Some(conn) = self.conns.get_mut(&number) {
+            conn.outbound = Outbound::Delivered;
+        }
+        self.end_if_done(number);
+    }
+
+    /// Takes word that the far end reset a half, and with it the connection.
+    pub(super) fn on_broken(&mut self, number: u64, code: u64) {
+        let Some(conn) = self.conns.get(&number) else {
+            return;
+        };
+        let is_asking = matches!(conn.stage, Stage::Asking);
+        if let Some(stream) = conn.stream {
+            self.quic.reset(stream, RESET);
+        }
+        let end = match Refusal::of_code(code) {
+            Some(why) if is_asking => ConnEnd::Refused(why),
+            _ => ConnEnd::Reset,
+        };
+        self.end(number, end);
+    }
+
+    /// Ends the connections that nobody answered for in time.
+    pub(super) fn end_overdue(&mut self, now: Instant) {
+        while let Some(&(deadline, number)) = self.deadlines.first() {
+            if now < deadline {
+                return;
+            }
+            self.deadlines.pop_first();
+            self.stats.unanswered = self.stats.unanswered.saturating_add(1);
+            let Some(conn) = self.conns.get(&number) else {
+                continue;
+            };
+            let code = match conn.stage {
+                Stage::Reading(_) => Refusal::Malformed.code(),
+                Stage::Dialling => Refusal::Slow.code(),
+                Stage::Asking | Stage::Open => RESET,
+            };
+            if let Some(stream) = conn.stream {
+                self.quic.reset(stream, code);
+            }
+            if matches!(conn.stage, Stage::Reading(_)) {
+                self.remove(number);
+            } else {
+                self.end(number, ConnEnd::Unanswered);
+            }
+        }
+    }
+
+    /// Refuses a stream of an entry.
+    pub(super) fn turn_away(&mut self, number: u64, why: Refusal) {
+        if let Some((_, stream)) = self.with_stream(number) {
+            self.quic.reset(stream, why.code());
+        }
+        self.stats.refused = self.stats.refused.saturating_add(1);
+        self.remove(number);
+    }
+
+    /// Ends all connections, and the tunnel.
+    pub(super) fn go_down(&mut self, end: TunnelEnd) {
+        if self.standing == Standing::Down {
+            return;
+        }
+        self.standing = Standing::Down;
+        while let Some((&number, _)) = self.conns.first_key_value() {
+            self.end(number, ConnEnd::Lost(end));
+        }
+        self.waiting.clear();
+        self.events.push_back(TunnelEvent::Down { end });
+    }
+
+    fn end_if_done(&mut self, number: u64) {
+        if self.conns.get(&number).is_some_and(Conn::is_done) {
+            self.end(number, ConnEnd::Done);
+        }
+    }
+
+    /// Forgets a connection that the driver knows of, and tells it so.
+    fn end(&mut self, number: u64, end: ConnEnd) {
+        let Some(conn) = self.conns.get(&number) else {
+            return;
+        };
+        let is_known = !matches!(conn.stage, Stage::Reading(_));
+        match end {
+            ConnEnd::Done => self.stats.done = self.stats.done.saturating_add(1),
+            ConnEnd::Refused(_) => self.stats.refused = self.stats.refused.saturating_add(1),
+            ConnEnd::Reset => self.stats.reset = self.stats.reset.saturating_add(1),
+            ConnEnd::Unanswered | ConnEnd::Lost(_) => {}
+        }
+        self.remove(number);
+        if is_known {
+            let conn = self.id(number);
+            self.events.push_back(TunnelEvent::Ended { conn, end });
+        }
+    }
+
+    pub(super) fn add(&mut self, conn: Conn) -> u64 {
+        let number = self.next;
+        self.next = self.next.saturating_add(1);
+        if let Some(deadline) = conn.deadline {
+            self.deadlines.insert((deadline, number));
+        }
+        self.conns.insert(number, conn);
+        number
+    }
+
+    /// Forgets a connection; its place is another's.
+    pub(super) fn remove(&mut self, number: u64) {
+        let Some(conn) = self.conns.remove(&number) else {
+            return;
+        };
+        if let Some(stream) = conn.stream {
+            self.by_stream.remove(&stream);
+        }
+        if let Some(deadline) = conn.deadline {
+            self.deadlines.remove(&(deadline, number));
+        }
+        if let Some(household) = conn.household {
+            self.crowd.leave(household);
+        }
+        if conn.stream.is_none() {
+            self.waiting.retain(|&waits| waits != number);
+        }
+    }
+
+    /// Counts a connection, or the limit that it would break.
+    pub(super) fn join(&mut self, now: Instant, open: &OpenRecord) -> Result<Household, Crowded> {
+        let joined = self.crowd.join(now, open.player.ip());
+        let counter = match joined {
+            Ok(_) => return joined,
+            Err(Crowded::Players) => &mut self.stats.over_players,
+            Err(Crowded::Address) => &mut self.stats.over_address,
+            Err(Crowded::Rate) => &mut self.stats.over_rate,
+        };
+        *counter = counter.saturating_add(1);
+        joined
+    }
+
+    pub(super) fn clear_deadline(&mut self, number: u64) {
+        let conn = self.conns.get_mut(&number);
+        if let Some(deadline) = conn.and_then(|conn| conn.deadline.take()) {
+            self.deadlines.remove(&(deadline, number));
+        }
+    }
+
+    fn with_stream(&self, number: u64) -> Option<(&Conn, StreamId)> {
+        let conn = self.conns.get(&number)?;
+        Some((conn, conn.stream?))
+    }
+}
+
+fn end_of(reason: &ConnectionError) -> TunnelEnd {
+    let code = match reason {
+        ConnectionError::TransportError(error) => u64::from(error.code),
+        ConnectionError::ConnectionClosed(close) => u64::from(close.error_code),
+        ConnectionError::ApplicationClosed(_) => return TunnelEnd::Closed,
+        ConnectionError::TimedOut => return TunnelEnd::Silent,
+        ConnectionError::LocallyClosed => return TunnelEnd::Local,
+        ConnectionError::VersionMismatch
+        | ConnectionError::Reset
+        | ConnectionError::CidsExhausted => return TunnelEnd::Protocol,
+    };
+    if CRYPTO_ERRORS.contains(&code) {
+        TunnelEnd::Identity
+    } else {
+        TunnelEnd::Protocol
+    }
+}
+
+/// Codes of a handshake that TLS gave up; RFC 9000, section 20.1.
+const CRYPTO_ERRORS: core::ops::RangeInclusive<u64> = 0x100..=0x1FF;

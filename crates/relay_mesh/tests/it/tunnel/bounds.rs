@@ -1,0 +1,171 @@
+//! Limits of a tunnel, each with who reaches it.
+
+use core::time::Duration;
+
+use relay_mesh::tunnel::{ConnEnd, OpenError, Refusal, TunnelConfig};
+use wire::Seed;
+
+use super::pair::{Answer, Closes, Faces, Pair, calm, quiet, words};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+/// A pair whose entry allows more than its exit, as one that wants to harm it would.
+fn greedy(exit: &TunnelConfig) -> Pair {
+    let entry = with(|config| {
+        config.players_max = 10_000;
+        config.per_address_max = 10_000;
+        config.open_rate = 10_000;
+    });
+    Pair::between(Seed::from_number(1), [&entry, exit], calm(), Faces::Honest)
+}
+
+fn with(change: impl FnOnce(&mut TunnelConfig)) -> TunnelConfig {
+    let mut config = TunnelConfig::default();
+    change(&mut config);
+    config
+}
+
+#[test]
+fn players_max_holds_at_the_entry() {
+    let config = with(|config| config.players_max = 3);
+    let mut pair = Pair::new(Seed::from_number(1), &config, calm());
+    for player in 1..=3 {
+        let player = format!("203.0.113.{player}:4000");
+        pair.open(&player, b"x", Closes::Never).unwrap();
+    }
+    let over = pair.open("203.0.113.4:4000", b"x", Closes::Never);
+    assert_eq!(over, Err(OpenError::Players));
+    assert_eq!(pair.entry.tunnel.stats().over_players, 1);
+    let first = *pair.entry.talks.keys().next().unwrap();
+    pair.entry.tunnel.reset(first);
+    pair.open("203.0.113.4:4000", b"x", Closes::Never).unwrap();
+}
+
+#[test]
+fn players_max_holds_at_the_exit_and_who_waits_gets_a_place_that_is_left() {
+    let mut pair = greedy(&with(|config| config.players_max = 3));
+    pair.run(SECOND);
+    let conns: Vec<_> = (0..5)
+        .map(|player| {
+            pair.open(&format!("203.0.113.{player}:4000"), b"x", Closes::Never)
+                .unwrap()
+        })
+        .collect();
+    pair.run(SECOND * 5);
+    assert_eq!(pair.exit.tunnel.len(), 3);
+    pair.entry.tunnel.reset(conns[0]);
+    pair.run(SECOND);
+    assert_eq!(pair.exit.tunnel.len(), 3);
+    assert!(
+        pair.entry.talks[&conns[3]].is_accepted,
+        "the oldest that waited"
+    );
+    pair.run(SECOND * 20);
+    assert_eq!(pair.entry.talks[&conns[4]].end, Some(ConnEnd::Unanswered));
+    assert_eq!(pair.entry.tunnel.len(), 3);
+}
+
+#[test]
+fn per_address_max_holds_at_both_ends() {
+    let mut pair = quiet();
+    for port in 1..=16 {
+        let player = format!("203.0.113.9:{port}");
+        pair.open(&player, b"x", Closes::Never).unwrap();
+    }
+    let over = pair.open("203.0.113.9:17", b"x", Closes::Never);
+    assert_eq!(over, Err(OpenError::Address));
+    pair.open("203.0.113.10:17", b"x", Closes::Never).unwrap();
+    assert_eq!(pair.entry.tunnel.stats().over_address, 1);
+
+    let mut pair = greedy(&TunnelConfig::default());
+    for port in 1..=20 {
+        let player = format!("203.0.113.9:{port}");
+        pair.open(&player, b"x", Closes::Never).unwrap();
+    }
+    pair.run(SECOND);
+    assert_eq!(pair.exit.tunnel.len(), 16);
+    assert_eq!(pair.exit.tunnel.stats().over_address, 4);
+    let crowded = Some(ConnEnd::Refused(Refusal::Crowded));
+    let refused = pair.entry.talks.values().filter(|talk| talk.end == crowded);
+    assert_eq!(refused.count(), 4);
+}
+
+#[test]
+fn open_rate_holds_at_both_ends() {
+    let config = with(|config| config.open_rate = 2);
+    let mut pair = Pair::new(Seed::from_number(1), &config, calm());
+    let opens = |pair: &mut Pair| {
+        (0..20)
+            .filter(|player| {
+                let player = format!("203.0.113.{player}:4000");
+                pair.open(&player, b"x", Closes::Never).is_ok()
+            })
+            .count()
+    };
+    assert_eq!(opens(&mut pair), 8, "four times as many at once");
+    pair.run(SECOND);
+    assert_eq!(opens(&mut pair), 2);
+    assert_eq!(pair.entry.tunnel.stats().over_rate, 30);
+
+    let mut pair = greedy(&config);
+    assert_eq!(opens(&mut pair), 20);
+    pair.run(SECOND);
+    assert_eq!(pair.exit.tunnel.len(), 8);
+    assert_eq!(pair.exit.tunnel.stats().over_rate, 12);
+}
+
+#[test]
+fn what_is_unacknowledged_is_bounded_over_all_connections() {
+    let mut pair = quiet();
+    for player in 0..100 {
+        let player = format!("203.0.113.{player}:4000");
+        pair.open(&player, b"x", Closes::Never).unwrap();
+    }
+    pair.run(SECOND);
+    pair.set_links(calm().with_down());
+    let conns: Vec<_> = pair.entry.talks.keys().copied().collect();
+    let flood = words(1 << 20, 1);
+    for conn in conns {
+        pair.entry.say(conn, &flood, Closes::Never);
+    }
+    let written: usize = pair.entry.talks.values().map(|talk| talk.written).sum();
+    assert!((3 << 20..=(4 << 20) + 100).contains(&written), "{written}");
+}
+
+#[test]
+fn an_exit_that_asks_nobody_is_sent_no_more_than_a_window() {
+    let mut pair = quiet();
+    pair.exit.answer = Answer::Silence;
+    let flood = words(1 << 20, 1);
+    pair.open("203.0.113.9:4000", &flood, Closes::Never)
+        .unwrap();
+    pair.run(SECOND * 10);
+    let written = pair.entry.talk().written;
+    assert!(written <= 128 << 10, "{written}");
+    assert!(pair.exit.talk().got.is_empty());
+}
+
+#[test]
+fn mesh_a1_junk_in_a_tunnel_is_counted_and_ends_nothing() {
+    let mut pair = quiet();
+    pair.open("203.0.113.9:4000", b"hello", Closes::Never)
+        .unwrap();
+    pair.run(SECOND);
+    let mut sent = 0;
+    for len in 0..1_300_usize {
+        let junk = words(len, len.to_le_bytes()[0]);
+        for end in [&mut pair.entry, &mut pair.exit] {
+            end.tunnel.handle_datagram(pair.now, &junk);
+            end.take_events();
+            let mut answer = Vec::new();
+            while end.tunnel.poll_transmit(pair.now, &mut answer).is_some() {}
+            sent += answer.len();
+        }
+    }
+    assert_eq!(sent, 0, "answers to junk");
+    assert!(pair.exit.tunnel.stats().junk > 1_000);
+    let conn = pair.entry.conn();
+    pair.entry.say(conn, b" again", Closes::Never);
+    pair.run(SECOND);
+    assert_eq!(pair.exit.talk().got, b"hello again");
+}
