@@ -166,7 +166,7 @@ impl<A: Aead> DataPlane<A> {
         })
     }
 
-    fn decode(&mut self, frame: &[u8]) -> Option<HopHeader> {
+    const fn decode(&mut self, frame: &[u8]) -> Option<HopHeader> {
         match HopHeader::decode(frame) {
             Ok(header) => Some(header),
             Err(HopError::Truncated) => count(&mut self.stats.truncated),
@@ -201,7 +201,8 @@ impl<A: Aead> SealNext<'_, A> {
             return;
         }
         let way = (Leg::mesh(link.remote), link.local);
-        let sealed = self.outbox.push(way, |out| {
+        let way = (way, link.terms.packing);
+        let sealed = self.outbox.push_frame(next, way, |out| {
             link.sealer.seal(provider, now, (binding, packet), out)
         });
         match sealed {

@@ -48,9 +48,14 @@ impl HopKey {
     /// Returns the tag of a frame of `len` bytes in all.
     #[must_use]
     pub fn tag(&self, header: &[u8; HopHeader::LEN], len: usize) -> [u8; Self::TAG_LEN] {
-        let [high, low] = u16::try_from(len).unwrap_or(u16::MAX).to_be_bytes();
-        let [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p] = *header;
-        let input = [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, high, low];
+        let len = u16::try_from(len).unwrap_or(u16::MAX);
+        let mut input = [0; HopHeader::LEN + 2];
+        if let Some(first) = input.first_chunk_mut() {
+            *first = *header;
+        }
+        if let Some(last) = input.last_chunk_mut() {
+            *last = len.to_be_bytes();
+        }
         SipHasher24::new_with_key(&self.0)
             .hash(&input)
             .to_le_bytes()
@@ -85,7 +90,7 @@ impl HopForm {
     }
 
     /// The key, where there is one.
-    pub(crate) fn key(&self) -> &[u8] {
+    pub(crate) const fn key(&self) -> &[u8] {
         match self {
             Self::Sealed => &[],
             Self::TagOnly(key) => &key.0,

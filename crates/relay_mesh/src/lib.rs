@@ -35,6 +35,7 @@ mod ration;
 pub mod route_request;
 mod server_header;
 mod stats;
+pub mod trunk;
 mod view;
 
 pub use config::{Config, EntryGame, ExitGame, Game, Mode, NewError, Signed};

@@ -19,6 +19,8 @@ pub struct FrameStats {
     pub oversize: u64,
     /// Dropped: a first byte that has no meaning yet.
     pub unknown_kind: u64,
+    /// Dropped: what is left of a trunk where the lengths in it do not fit, or a frame is none.
+    pub bad_trunk: u64,
     /// Dropped: a field out of range.
     pub malformed: u64,
     /// Dropped: protected by a tag only, for a label that does not take this.
@@ -59,6 +61,7 @@ impl FrameStats {
         truncated: 0,
         oversize: 0,
         unknown_kind: 0,
+        bad_trunk: 0,
         malformed: 0,
         tag_only: 0,
         not_tag_only: 0,
@@ -83,6 +86,7 @@ impl FrameStats {
             truncated,
             oversize,
             unknown_kind,
+            bad_trunk,
             malformed,
             tag_only,
             not_tag_only,
@@ -105,6 +109,7 @@ impl FrameStats {
         truncated
             .saturating_add(oversize)
             .saturating_add(unknown_kind)
+            .saturating_add(bad_trunk)
             .saturating_add(malformed)
             .saturating_add(tag_only)
             .saturating_add(not_tag_only)

@@ -26,5 +26,8 @@ mod proxy_header;
 mod signed;
 mod spread;
 mod survey;
+mod tag_only;
 mod told;
+mod trunk;
+mod unseen;
 mod world;

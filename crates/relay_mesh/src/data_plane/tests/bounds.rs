@@ -5,19 +5,17 @@ use crate::hop::HOPS_LEFT_MAX;
 
 #[test]
 fn a_label_is_held_to_its_rate() {
-    KINDS.into_iter().for_each(hold);
-}
-
-fn hold(kind: HopKind) {
-    let mut rig = Rig::new(kind);
-    let passed = (0..1_000)
-        .filter(|&number| {
-            let frame = rig.send(0, number, body(kind));
-            rig.relay(0, ENTRY, frame).is_some()
-        })
-        .count();
-    assert_eq!(passed, 100);
-    assert_eq!(rig.relay.stats.over_rate, 900);
+    for kind in KINDS {
+        let mut rig = Rig::new(kind);
+        let passed = (0..1_000)
+            .filter(|&number| {
+                let frame = rig.send(0, number, body(kind));
+                rig.relay(0, ENTRY, frame).is_some()
+            })
+            .count();
+        assert_eq!(passed, 100);
+        assert_eq!(rig.relay.stats.over_rate, 900);
+    }
 }
 
 /// Two relays that pass each other's frames along a chain of `count` labels each, all of one owner.
@@ -51,72 +49,68 @@ fn chain(
 
 #[test]
 fn mesh_a1_a_looped_route_passes_a_frame_no_further_than_a_route_can_be() {
-    KINDS.into_iter().for_each(go_round);
-}
-
-fn go_round(kind: HopKind) {
-    let provider = SimProvider::new(Seed::from_number(1));
-    let plane = || Plane::new(LIMITS, 1 << 20);
-    let (mut a, mut b, mut member) = (plane(), plane(), plane());
-    join(&provider, (1, kind), (&mut a, RELAY), (&mut b, EXIT));
-    join(
-        &provider,
-        (2, kind),
-        (&mut member, STRANGER),
-        (&mut a, RELAY),
-    );
-    let labels = chain(&provider, (&mut a, &mut b), 400);
-    let now = Instant::ZERO;
-    let link = member.links.get_mut(RELAY).unwrap();
-    let mut binding = link
-        .sealer
-        .bind_origin(&provider, now, labels[0].0)
-        .unwrap();
-    let packet = Packet {
-        number: 1,
-        phase: WHOLE,
-        hops_left: HOPS_LEFT_MAX,
-        body: &[9; 64],
-    };
-    member.send(&provider, now, (RELAY, &mut binding), packet);
-    let (mut frame, mut passed) = (Vec::new(), 0);
-    member.outbox.pop(&mut frame).unwrap();
-    let (mut at_a, mut from) = (true, STRANGER);
-    loop {
-        let relay = if at_a { &mut a } else { &mut b };
-        let arrived = relay.handle_frame(&provider, now, (address(from), &mut frame));
-        assert!(arrived.is_none());
-        frame.clear();
-        if relay.outbox.pop(&mut frame).is_none() {
-            assert_eq!(relay.stats.hops_spent, 1);
-            break;
+    for kind in KINDS {
+        let provider = SimProvider::new(Seed::from_number(1));
+        let plane = || Plane::new(LIMITS, 1 << 20);
+        let (mut a, mut b, mut member) = (plane(), plane(), plane());
+        join(&provider, (1, kind), (&mut a, RELAY), (&mut b, EXIT));
+        join(
+            &provider,
+            (2, kind),
+            (&mut member, STRANGER),
+            (&mut a, RELAY),
+        );
+        let labels = chain(&provider, (&mut a, &mut b), 400);
+        let now = Instant::ZERO;
+        let link = member.links.get_mut(RELAY).unwrap();
+        let mut binding = link
+            .sealer
+            .bind_origin(&provider, now, labels[0].0)
+            .unwrap();
+        let packet = Packet {
+            number: 1,
+            phase: WHOLE,
+            hops_left: HOPS_LEFT_MAX,
+            body: &[9; 64],
+        };
+        member.send(&provider, now, (RELAY, &mut binding), packet);
+        let (mut frame, mut passed) = (Vec::new(), 0);
+        member.outbox.pop(&mut frame).unwrap();
+        let (mut at_a, mut from) = (true, STRANGER);
+        loop {
+            let relay = if at_a { &mut a } else { &mut b };
+            let arrived = relay.handle_frame(&provider, now, (address(from), &mut frame));
+            assert!(arrived.is_none());
+            frame.clear();
+            if relay.outbox.pop(&mut frame).is_none() {
+                assert_eq!(relay.stats.hops_spent, 1);
+                break;
+            }
+            passed += 1;
+            from = if at_a { RELAY } else { EXIT };
+            at_a = !at_a;
         }
-        passed += 1;
-        from = if at_a { RELAY } else { EXIT };
-        at_a = !at_a;
+        assert_eq!(passed, 3, "of 800 labels");
     }
-    assert_eq!(passed, 3, "of 800 labels");
 }
 
 #[test]
 fn mesh_a1_all_labels_of_one_owner_share_a_rate() {
-    KINDS.into_iter().for_each(share);
-}
-
-fn share(kind: HopKind) {
-    let mut rig = Rig::new(kind);
-    // Each label may pass 100,000 bytes at once, and all of the owner's 250,000.
-    let bindings: Vec<Binding> = (0..10).map(|_| rig.another_label()).collect();
-    let mut passed = 0;
-    for binding in bindings {
-        rig.binding = binding;
-        for number in 0..100 {
-            let frame = rig.send(0, number, body(kind));
-            passed += u32::from(rig.relay(0, ENTRY, frame).is_some());
+    for kind in KINDS {
+        let mut rig = Rig::new(kind);
+        // Each label may pass 100,000 bytes at once, and all of the owner's 250,000.
+        let bindings: Vec<Binding> = (0..10).map(|_| rig.another_label()).collect();
+        let mut passed = 0;
+        for binding in bindings {
+            rig.binding = binding;
+            for number in 0..100 {
+                let frame = rig.send(0, number, body(kind));
+                passed += u32::from(rig.relay(0, ENTRY, frame).is_some());
+            }
         }
+        assert_eq!(passed, 250);
+        assert_eq!(rig.relay.stats.over_owner_rate, 750);
     }
-    assert_eq!(passed, 250);
-    assert_eq!(rig.relay.stats.over_owner_rate, 750);
 }
 
 /// The length of a body whose frame has 1,000 bytes.
