@@ -73,6 +73,7 @@ pub const FUNCTIONS: &[(&str, Function)] = &[
     ("matchmaker_verdict", matchmaker_record::verdict),
     ("matchmaker_calls", matchmaker_calls::script),
     ("mesh_hop_header", mesh_frame::hop_header),
+    ("mesh_trunk", mesh_frame::trunk),
     ("mesh_route", mesh_message::route),
     ("mesh_flow", mesh_message::flow),
     ("mesh_control", mesh_message::control),

@@ -4,6 +4,7 @@ use crypto::{Identity, Provider};
 use netsim::provider::SimProvider;
 use relay_mesh::flow_message::{FlowMessage, GAME_NAME_MAX};
 use relay_mesh::link_state::{LinkRecord, Network, NodeRecord};
+use relay_mesh::link_terms::LinkTerms;
 use relay_mesh::message::Message;
 use relay_mesh::path_probe::{PathEcho, PathProbe};
 use relay_mesh::route_request::{FLOWS_MAX, RouteReply, RouteRequest};
@@ -48,6 +49,12 @@ pub fn flow(data: &[u8]) {
 
 /// Control messages: written in one way only, and no longer than they may be.
 pub fn control(data: &[u8]) {
+    if let Ok(terms) = LinkTerms::decode(data) {
+        let mut again = Vec::new();
+        terms.encode(&mut again);
+        assert_eq!(LinkTerms::decode(&again), Ok(terms));
+        return;
+    }
     let Ok(message) = Message::decode(data) else {
         return;
     };

@@ -11,10 +11,14 @@ use benches::relay::rounds::{Plan, measure};
 fn main() -> io::Result<()> {
     play_role(|| COUNT.load(Ordering::Relaxed));
     pin(1);
-    let mut numbers = std::env::args().skip(1).map_while(|it| it.parse::<u32>().ok());
+    let mut numbers = std::env::args()
+        .skip(1)
+        .map_while(|it| it.parse::<u32>().ok());
     let plan = Plan {
         rounds: numbers.next().unwrap_or(7).max(1),
-        packets: numbers.next().map_or(200_000, |it| usize::try_from(it).unwrap_or(1)),
+        packets: numbers
+            .next()
+            .map_or(200_000, |it| usize::try_from(it).unwrap_or(1)),
         flows: numbers.next().unwrap_or(10_000),
     };
     measure(plan, &mut |row| row.print())

@@ -226,7 +226,8 @@ impl Ends {
                 Side::Exit => (&mut self.exit, &self.entry),
             };
             let from = Leg::mesh(other.socket.address());
-            end.node.handle_datagram(now, Arrival::from(from), &mut datagram);
+            end.node
+                .handle_datagram(now, Arrival::from(from), &mut datagram);
         }
         for side in [Side::Entry, Side::Exit] {
             let end = self.end(side);
@@ -353,5 +354,11 @@ const OVERHEAD: usize = 48;
 /// One way between entry and exit, long enough for the relay to be worth it.
 const APART: Duration = Duration::from_millis(40);
 /// The game's port at the entry, and its server; neither is opened.
-const PORT: SocketAddr = SocketAddr::new(core::net::IpAddr::V4(core::net::Ipv4Addr::new(198, 19, 0, 1)), 4_000);
-const SERVER: SocketAddr = SocketAddr::new(core::net::IpAddr::V4(core::net::Ipv4Addr::new(198, 19, 0, 2)), 4_000);
+const PORT: SocketAddr = SocketAddr::new(
+    core::net::IpAddr::V4(core::net::Ipv4Addr::new(198, 19, 0, 1)),
+    4_000,
+);
+const SERVER: SocketAddr = SocketAddr::new(
+    core::net::IpAddr::V4(core::net::Ipv4Addr::new(198, 19, 0, 2)),
+    4_000,
+);

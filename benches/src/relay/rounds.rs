@@ -72,7 +72,11 @@ pub fn measure(plan: Plan, tell: &mut dyn FnMut(Row)) -> io::Result<()> {
         }
     }
     let [plain, mmsg] = &mut bare;
-    let forwarders = [&mut plain.forwarder, &mut mmsg.forwarder, &mut relay.forwarder];
+    let forwarders = [
+        &mut plain.forwarder,
+        &mut mmsg.forwarder,
+        &mut relay.forwarder,
+    ];
     for (stack, forwarder) in Stack::ALL.into_iter().zip(forwarders) {
         let threads = as_f64(forwarder.ask().threads);
         tell(row(stack, "sealed100", "threads", threads));

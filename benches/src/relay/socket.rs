@@ -99,7 +99,9 @@ impl Mass {
 
 impl core::fmt::Debug for Mass {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        f.debug_struct("Mass").field("socket", &self.socket).finish_non_exhaustive()
+        f.debug_struct("Mass")
+            .field("socket", &self.socket)
+            .finish_non_exhaustive()
     }
 }
 

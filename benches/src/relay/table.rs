@@ -84,7 +84,13 @@ pub fn mmsg(socket: &UdpSocket, sink: SocketAddr) -> io::Result<()> {
         let mut slices: [[IoSliceMut<'_>; 1]; BATCH] =
             core::array::from_fn(|_| [IoSliceMut::new(chunks.next().unwrap_or_default())]);
         let fd = socket.as_raw_fd();
-        match recvmmsg(fd, &mut incoming, &mut slices, MsgFlags::MSG_WAITFORONE, None) {
+        match recvmmsg(
+            fd,
+            &mut incoming,
+            &mut slices,
+            MsgFlags::MSG_WAITFORONE,
+            None,
+        ) {
             Ok(received) => {
                 for (datagram, came) in received.enumerate() {
                     let from = came.address.map(SocketAddrV4::from).map(SocketAddr::from);

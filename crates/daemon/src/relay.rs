@@ -15,8 +15,8 @@ pub mod sandbox;
 mod store;
 
 pub use file::{
-    BootstrapNode, ConfigError, FileAdmin, FileConfig, FileGame, FileLimits, FileLink, FileMode,
-    FileRole, FileSigned,
+    BootstrapNode, ConfigError, FileAdmin, FileConfig, FileGame, FileHopFrames, FileLimits,
+    FileLink, FileMode, FileRole, FileSigned,
 };
 pub use file::{Member, NodeName};
 pub use news::{News, Order, RouteCauseName};

@@ -11,6 +11,7 @@ use wire::{InstanceId, NodeId};
 use crate::Bootstrap;
 use crate::choice::ChoiceConfig;
 use crate::cost::CostModel;
+use crate::hop::HopKind;
 use crate::link_state::{Profile, Roles};
 use crate::proxy_header::Version;
 use crate::server_header::ServerHeader;
@@ -39,6 +40,14 @@ pub struct Config {
     /// What the super-admin signed, or who may sign the first of it; `None` leaves games and members to
     /// this configuration. Games and members of a document take the place of these.
     pub signed: Option<Signed>,
+    /// How hop frames to and from neighbours are protected; sealed. By tag only saves a sealing and an
+    /// opening at each hop, and 8 bytes; it needs both ends of a link to be configured so, else its
+    /// frames are sealed. The tag does not cover the payload: an observer of the link who wins a race,
+    /// with other bytes behind a header that he saw, costs the flow that packet
+    /// ([`HopKey`](crate::hop_key::HopKey)). It is for underlays that are measured and trusted.
+    pub hop_kind: HopKind,
+    /// The same for neighbours by name, whatever [`hop_kind`](Self::hop_kind) says.
+    pub hop_kinds: BTreeMap<NodeId, HopKind>,
     /// How routes are priced.
     pub cost: CostModel,
     /// When routes are left.
@@ -95,6 +104,8 @@ impl Config {
             members: None,
             games: Vec::new(),
             signed: None,
+            hop_kind: HopKind::Sealed,
+            hop_kinds: BTreeMap::new(),
             cost: CostModel::default(),
             choice: ChoiceConfig::default(),
             links_max: 64,

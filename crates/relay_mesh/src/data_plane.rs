@@ -8,6 +8,7 @@ use crypto::{Aead, Provider};
 use wire::Instant;
 
 use crate::hop::{HopError, HopHeader, HopKind};
+use crate::hop_key::HopForm;
 use crate::hop_sealer::{Binding, Packet};
 use crate::label::{LabelLimits, LabelSlab, Onward};
 use crate::leg::Leg;
@@ -79,7 +80,19 @@ impl<A: Aead> DataPlane<A> {
             }
             Some(Onward::Next(..) | Onward::Flow(_)) => {}
         }
-        let Ok(body) = link.opener.open(provider, now, &header, frame) else {
+        // A bare tag is taken only where the label was given out with its key: it lets an observer
+        // spend a flow's numbers.
+        let opened = match (header.kind, label.form()) {
+            (HopKind::Sealed, HopForm::Sealed) => {
+                link.opener.open(provider, now, &header, frame).ok()
+            }
+            (HopKind::TagOnly, HopForm::TagOnly(key)) => key.open(frame),
+            (HopKind::TagOnly, HopForm::Sealed) => return count(&mut self.stats.tag_only),
+            (HopKind::Sealed, HopForm::TagOnly(_)) => {
+                return count(&mut self.stats.not_tag_only);
+            }
+        };
+        let Some(body) = opened else {
             return count(&mut self.stats.wrong_tag);
         };
         if !label.charge(now, len) {
@@ -153,11 +166,9 @@ impl<A: Aead> DataPlane<A> {
         })
     }
 
-    fn decode(&mut self, frame: &[u8]) -> Option<HopHeader> {
+    const fn decode(&mut self, frame: &[u8]) -> Option<HopHeader> {
         match HopHeader::decode(frame) {
-            Ok(header) if header.kind == HopKind::Sealed => Some(header),
-            // Links are sealed; a bare tag would let an observer spend a flow's numbers.
-            Ok(_) => count(&mut self.stats.tag_only),
+            Ok(header) => Some(header),
             Err(HopError::Truncated) => count(&mut self.stats.truncated),
             Err(HopError::Oversize(_)) => count(&mut self.stats.oversize),
             Err(HopError::UnknownKind(_)) => count(&mut self.stats.unknown_kind),
@@ -190,7 +201,8 @@ impl<A: Aead> SealNext<'_, A> {
             return;
         }
         let way = (Leg::mesh(link.remote), link.local);
-        let sealed = self.outbox.push(way, |out| {
+        let way = (way, link.terms.packing);
+        let sealed = self.outbox.push_frame(next, way, |out| {
             link.sealer.seal(provider, now, (binding, packet), out)
         });
         match sealed {

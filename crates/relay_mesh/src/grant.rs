@@ -3,13 +3,13 @@
 use crypto::{Exporter, Label, Provider, Secret32, equal};
 use wire::NodeId;
 
-use crate::hop::LabelName;
+use crate::hop_key::NextLabel;
 
 /// Makes and checks the grants of the labels of one link; both of its ends have the same key.
 ///
 /// A node that gives out a label for frames from a previous hop returns with it the first 16 bytes
-/// of HMAC-SHA-256(Expand(exporter, "tw1 grant"), label 4 | generation 1 | requester 32) under
-/// the exporter of its session with that hop. The hop binds the label only for the requester that
+/// of HMAC-SHA-256(Expand(exporter, "tw1 grant"), label 4 | generation 1 | requester 32 | hop key 0 or 16)
+/// under the exporter of its session with that hop, the key where frames bear a tag only. The hop binds the label only for the requester that
 /// the grant names, so nobody points it at a label that was given to another.
 #[derive(Debug)]
 pub struct GrantKey(Secret32);
@@ -23,24 +23,30 @@ impl GrantKey {
         Self(exporter.expand(provider, GRANT, &[]))
     }
 
-    /// Returns the grant of `name` for `requester`.
-    pub fn grant<P: Provider>(&self, provider: &P, name: LabelName, requester: NodeId) -> Grant {
+    /// Returns the grant of `next` for `requester`.
+    pub fn grant<P: Provider>(&self, provider: &P, next: NextLabel, requester: NodeId) -> Grant {
+        let NextLabel { name, form } = next;
         let mac = provider.hmac_sha256(
             self.0.expose(),
-            &[&name.slot.to_be_bytes(), &[name.generation], &requester.0],
+            &[
+                &name.slot.to_be_bytes(),
+                &[name.generation],
+                &requester.0,
+                form.key(),
+            ],
         );
         mac.first_chunk().copied().unwrap_or_default()
     }
 
-    /// Returns whether `grant` was given for `name` to `requester`; compares in constant time.
+    /// Returns whether `grant` was given for `next` to `requester`; compares in constant time.
     pub fn check<P: Provider>(
         &self,
         provider: &P,
-        name: LabelName,
+        next: NextLabel,
         requester: NodeId,
         grant: &Grant,
     ) -> bool {
-        equal(&self.grant(provider, name, requester), grant)
+        equal(&self.grant(provider, next, requester), grant)
     }
 }
 
@@ -53,8 +59,11 @@ mod tests {
     use netsim::provider::SimProvider;
     use wire::Seed;
 
+    use crate::hop::LabelName;
+    use crate::hop_key::{HopForm, HopKey};
+
     #[test]
-    fn mesh_a1_a_grant_holds_for_its_label_generation_and_requester_only() {
+    fn mesh_a1_a_grant_holds_for_its_label_generation_form_and_requester_only() {
         let provider = SimProvider::new(Seed::from_number(1));
         let agreed = Initial::new(&provider, None).agree(&provider, &Secret32::new([3; 32]));
         let exporter = agreed.traffic(&provider, &[0; 32]).split(Role::Dialler).2;
@@ -63,16 +72,25 @@ mod tests {
             slot: 7,
             generation: 1,
         };
-        let node = NodeId([1; 32]);
-        let grant = key.grant(&provider, name, node);
-        assert!(key.check(&provider, name, node, &grant));
         let other_slot = LabelName { slot: 8, ..name };
         let other_use = LabelName {
             generation: 2,
             ..name
         };
-        assert!(!key.check(&provider, other_slot, node, &grant));
-        assert!(!key.check(&provider, other_use, node, &grant));
+        let form = HopForm::TagOnly(HopKey([4; 16]));
+        let bare = NextLabel { name, form };
+        let name = NextLabel::from(name);
+        let node = NodeId([1; 32]);
+        let grant = key.grant(&provider, name, node);
+        assert!(key.check(&provider, name, node, &grant));
+        assert!(!key.check(&provider, other_slot.into(), node, &grant));
+        assert!(!key.check(&provider, other_use.into(), node, &grant));
+        assert!(!key.check(&provider, bare, node, &grant));
+        let tagged = key.grant(&provider, bare, node);
+        assert!(key.check(&provider, bare, node, &tagged));
+        let form = HopForm::TagOnly(HopKey([5; 16]));
+        let other_key = NextLabel { form, ..bare };
+        assert!(!key.check(&provider, other_key, node, &tagged));
         assert!(!key.check(&provider, name, NodeId([2; 32]), &grant));
         let mut forged = grant;
         forged[15] ^= 1;

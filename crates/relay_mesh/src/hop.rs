@@ -32,11 +32,13 @@ pub struct HopHeader {
 }
 
 /// How a frame is protected on one hop.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum HopKind {
-    /// The header bears a `SipHash` tag; for underlays that are measured and trusted.
+    /// The header bears a tag, which does not cover what stands behind it; see
+    /// [`HopKey`](crate::hop_key::HopKey). For underlays that are measured and trusted.
     TagOnly,
     /// All behind the header is encrypted once more under the link key.
+    #[default]
     Sealed,
 }
 

@@ -10,6 +10,7 @@ use udp_proto::replay::{ReplayWindow, Verdict};
 use wire::Instant;
 
 use crate::hop::{HopHeader, HopKind, LabelName, Phase};
+use crate::hop_key::{HopForm, HopKey, NextLabel};
 use crate::key_ring::{KeyRing, Sealed};
 
 /// Seals the frames of one link and direction.
@@ -21,6 +22,9 @@ use crate::key_ring::{KeyRing, Sealed};
 ///    over to the next epoch, in which the key is another;
 /// 2. a binding takes a number once: an origin's only above the last one, a relay's only if its
 ///    window has not seen it, and the window lives as long as the binding.
+///
+/// Frames to a label that takes a tag only use neither key nor nonce; the second rule holds for
+/// them all the same, and of the first that no two live bindings name one label.
 pub struct HopSealer<A> {
     suite: Suite,
     secret: TrafficSecret,
@@ -52,7 +56,7 @@ enum Use {
 #[derive(Debug)]
 pub struct Binding {
     /// The label at the next hop.
-    name: LabelName,
+    next: NextLabel,
     /// Which sealer made it.
     serial: u64,
     gate: Gate,
@@ -116,9 +120,9 @@ impl<A: Aead> HopSealer<A> {
         &mut self,
         provider: &P,
         now: Instant,
-        name: LabelName,
+        next: NextLabel,
     ) -> Result<Binding, BindError> {
-        self.bind(provider, now, name, Gate::Rising(None))
+        self.bind(provider, now, next, Gate::Rising(None))
     }
 
     /// Binds a label for what this node relays.
@@ -130,9 +134,9 @@ impl<A: Aead> HopSealer<A> {
         &mut self,
         provider: &P,
         now: Instant,
-        name: LabelName,
+        next: NextLabel,
     ) -> Result<Binding, BindError> {
-        self.bind(provider, now, name, Gate::Window(ReplayWindow::new()))
+        self.bind(provider, now, next, Gate::Window(ReplayWindow::new()))
     }
 
     /// Takes a binding back; its label cannot be bound again in this key epoch if it was used.
@@ -144,15 +148,17 @@ impl<A: Aead> HopSealer<A> {
         if binding.serial != self.serial {
             return;
         }
-        if binding.is_unused() {
-            self.bound.remove(&binding.name);
+        let NextLabel { name, form } = binding.next;
+        if binding.is_unused() || form.is_tag_only() {
+            self.bound.remove(&name);
         } else {
-            self.bound.insert(binding.name, Use::Released);
+            self.bound.insert(name, Use::Released);
             self.released = self.released.saturating_add(1);
         }
     }
 
-    /// Appends one frame to `out`: header, hop tag, and the sealed body.
+    /// Appends one frame to `out`: header, hop tag, and the body, sealed once more where the label takes
+    /// sealed frames.
     ///
     /// # Errors
     ///
@@ -171,16 +177,14 @@ impl<A: Aead> HopSealer<A> {
             self.advance(provider);
         }
         binding.take(packet.number)?;
+        let NextLabel { name, form } = binding.next;
+        if let HopForm::TagOnly(key) = form {
+            packet.tag(name, &key, out);
+            return Ok(());
+        }
         self.since.get_or_insert(now);
         self.sealed = self.sealed.saturating_add(1);
-        let header = HopHeader {
-            kind: HopKind::Sealed,
-            epoch: self.epoch,
-            hops_left: packet.hops_left,
-            label: binding.name,
-            phase: packet.phase,
-            number: packet.number,
-        };
+        let header = packet.header(HopKind::Sealed, self.epoch, name);
         let aad = header.encode();
         out.extend_from_slice(&aad);
         let tag_at = out.len();
@@ -210,21 +214,21 @@ impl<A: Aead> HopSealer<A> {
         &mut self,
         provider: &P,
         now: Instant,
-        name: LabelName,
+        next: NextLabel,
         gate: Gate,
     ) -> Result<Binding, BindError> {
         if self.is_worn(now) {
             self.advance(provider);
         }
-        if self.bound.contains_key(&name) {
+        if self.bound.contains_key(&next.name) {
             return Err(BindError::LabelTaken);
         }
         if self.bound.len() >= BOUND_MAX {
             return Err(BindError::Full);
         }
-        self.bound.insert(name, Use::Live);
+        self.bound.insert(next.name, Use::Live);
         Ok(Binding {
-            name,
+            next,
             serial: self.serial,
             gate,
         })
@@ -254,11 +258,29 @@ impl<A: Aead> HopSealer<A> {
     }
 }
 
+impl Packet<'_> {
+    const fn header(&self, kind: HopKind, epoch: u8, label: LabelName) -> HopHeader {
+        HopHeader {
+            kind,
+            epoch,
+            hops_left: self.hops_left,
+            label,
+            phase: self.phase,
+            number: self.number,
+        }
+    }
+
+    /// Appends it to `out` as a frame that bears a tag only.
+    fn tag(&self, label: LabelName, key: &HopKey, out: &mut Vec<u8>) {
+        key.close(&self.header(HopKind::TagOnly, 0, label), self.body, out);
+    }
+}
+
 impl Binding {
     /// Returns the label at the next hop.
     #[must_use]
     pub const fn name(&self) -> LabelName {
-        self.name
+        self.next.name
     }
 
     /// Returns whether `number` is still unused.

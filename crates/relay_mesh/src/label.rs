@@ -8,6 +8,7 @@ use udp_proto::budget::TokenBucket;
 use wire::Instant;
 
 use crate::hop::LabelName;
+use crate::hop_key::HopForm;
 use crate::hop_sealer::{Binding, EPOCH_SPAN};
 use crate::link::LinkId;
 
@@ -20,6 +21,8 @@ pub(crate) struct Label {
     /// The peer that asked for it.
     owner: LinkId,
     generation: u8,
+    /// How its frames are protected.
+    form: HopForm,
     /// Bytes that may pass.
     bucket: TokenBucket,
     /// When it ends; a frame that passes puts it off.
@@ -122,6 +125,7 @@ impl LabelSlab {
         label.purpose = Purpose::Reserved;
         label.previous = previous;
         label.owner = owner;
+        label.form = HopForm::Sealed;
         label.bucket = TokenBucket::new(rate, burst, now);
         label.expires_at = now + LABEL_LIFE;
         let generation = label.generation;
@@ -305,6 +309,7 @@ impl Label {
             previous: LinkId(0),
             owner: LinkId(0),
             generation: 0,
+            form: HopForm::Sealed,
             bucket: TokenBucket::new(0, 0, now),
             expires_at: now,
         }
@@ -313,6 +318,16 @@ impl Label {
     /// The link that frames must come from.
     pub(crate) const fn previous(&self) -> LinkId {
         self.previous
+    }
+
+    /// How its frames are protected.
+    pub(crate) const fn form(&self) -> HopForm {
+        self.form
+    }
+
+    /// Says how its frames are protected, where they are not sealed.
+    pub(crate) const fn set_form(&mut self, form: HopForm) {
+        self.form = form;
     }
 
     /// Whether it ends with the session of `link`.

@@ -5,7 +5,10 @@ use core::net::{IpAddr, SocketAddr};
 use crypto::{Aead, Exporter, Provider};
 
 use crate::grant::GrantKey;
+use crate::hop::{HopKind, LabelName};
+use crate::hop_key::{HopForm, HopKeyMaker};
 use crate::hop_sealer::{HopOpener, HopSealer};
+use crate::link_terms::LinkTerms;
 
 /// Names a neighbour of this node, for the life of the process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -21,6 +24,11 @@ pub(crate) struct Link<A> {
     pub(crate) sealer: HopSealer<A>,
     pub(crate) opener: HopOpener<A>,
     pub(crate) grants: GrantKey,
+    /// How frames with it are protected, as far as that is ours to say.
+    pub(crate) kind: HopKind,
+    /// What its node said.
+    pub(crate) terms: LinkTerms,
+    hop_keys: HopKeyMaker,
 }
 
 /// Which end of its session a node is.
@@ -63,7 +71,29 @@ impl<A: Aead> Link<A> {
             sealer: HopSealer::new(provider, exporter, end.sends(), serial),
             opener: HopOpener::new(provider, exporter, end.receives()),
             grants: GrantKey::new(provider, exporter),
+            kind: HopKind::Sealed,
+            terms: LinkTerms::UNSAID,
+            hop_keys: HopKeyMaker::new(provider, exporter),
         }
+    }
+
+    /// Says how frames to a label are protected that is given out for those of this link: by a tag
+    /// only where both ends take that.
+    pub(crate) fn form<P: Provider<Aead = A>>(&mut self, provider: &P, name: LabelName) -> HopForm {
+        match (self.kind, self.terms.kind) {
+            (HopKind::TagOnly, HopKind::TagOnly) => {
+                HopForm::TagOnly(self.hop_keys.make(provider, name))
+            }
+            (HopKind::Sealed, _) | (_, HopKind::Sealed) => HopForm::Sealed,
+        }
+    }
+
+    /// Whether frames may go to the other end as its label wants them.
+    pub(crate) const fn allows(&self, form: HopForm) -> bool {
+        matches!(
+            (form, self.kind),
+            (HopForm::Sealed, _) | (_, HopKind::TagOnly)
+        )
     }
 }
 

@@ -35,6 +35,8 @@ pub mod code {
     pub const DIGEST: u8 = 0x04;
     /// Which origins' records a node wants.
     pub const REQUEST: u8 = 0x05;
+    /// What a node takes of frames; see [`LinkTerms`](crate::link_terms::LinkTerms).
+    pub const LINK_TERMS: u8 = 0x06;
     /// Reserved: changes between link records, authenticated hop by hop.
     pub const LINK_DELTA: u8 = 0x10;
     /// Reserved: ids of messages held, for lazy push.

@@ -11,6 +11,7 @@ mod entry;
 mod exit;
 mod flow_table;
 mod flows;
+mod frames;
 mod games;
 mod known_routes;
 mod links;
@@ -195,12 +196,7 @@ impl<P: Provider> Node<P> {
             .first()
             .is_some_and(|first| HopHeader::claims(*first))
         {
-            let arrived =
-                self.plane
-                    .handle_frame(self.endpoint.provider(), now, (address, datagram));
-            if let Some(arrived) = arrived {
-                self.on_arrived(now, arrived);
-            }
+            self.on_frames(now, address, datagram);
             return;
         }
         let arrival = Arrival {
@@ -254,9 +250,10 @@ impl<P: Provider> Node<P> {
     pub fn poll_transmit(&mut self, now: Instant, buf: &mut Vec<u8>) -> Option<Transmit<Leg>> {
         let now = self.advance(now);
         loop {
-            if let Some((leg, source)) = self.plane.outbox.pop(buf) {
+            if let Some(((leg, source), segment_len)) = self.plane.outbox.pop(buf) {
                 return Some(Transmit {
                     source,
+                    segment_len,
                     ..Transmit::to(leg)
                 });
             }

@@ -1,39 +1,85 @@
 //! Datagrams that wait for the driver to take them.
 
 use core::net::IpAddr;
+use core::num::NonZeroU16;
+use core::ops::Range;
 use std::collections::VecDeque;
 
 use crate::leg::Leg;
+use crate::link::LinkId;
+use crate::link_terms::Packing;
+use crate::trunk;
 
 /// Whom a datagram is for, and the address of ours to send it from, where that matters.
 pub(crate) type Way = (Leg, Option<IpAddr>);
 
 /// A queue of datagrams in one buffer, which is emptied once all are taken; so in the steady state
 /// nothing is allocated for a packet.
+///
+/// Hop frames have a lane for each neighbour. What waits in one when its turn comes leaves together, in
+/// order: frames of one length as datagrams that the system sends in one go, others as a
+/// [trunk](crate::trunk) where the neighbour reads those. None waits for others to come.
 #[derive(Debug)]
 pub(crate) struct Outbox {
     bytes: Vec<u8>,
-    /// Whom each datagram is for, and its length.
-    spans: VecDeque<(Way, usize)>,
-    /// Bytes taken already.
-    taken: usize,
+    /// Whose turn it is.
+    turns: VecDeque<Turn>,
+    /// Lanes of links, by their id.
+    lanes: Vec<Option<Lane>>,
+    /// Frames, of all lanes, taken ones too.
+    frames: Vec<Frame>,
     /// Bytes that may wait, [`SPAN_LEN`] counted for each datagram.
     bytes_max: usize,
+}
+
+#[derive(Debug)]
+enum Turn {
+    Datagram(Way, Range<usize>),
+    Lane(LinkId),
+}
+
+/// What waits for one neighbour; a lane without frames is `None`.
+#[derive(Clone, Copy, Debug)]
+struct Lane {
+    way: Way,
+    packing: Packing,
+    /// Of the frames, the first that waits, and the last.
+    first: usize,
+    last: usize,
+}
+
+#[derive(Debug)]
+struct Frame {
+    range: Range<usize>,
+    /// The one behind it in its lane.
+    next: Option<usize>,
+}
+
+/// The frames of a lane that leave in one go.
+enum Burst {
+    /// So many, each a datagram of this length but for the last, which may be shorter.
+    Run(usize, NonZeroU16),
+    /// So many, in one datagram.
+    Trunk(usize),
+    /// The first alone.
+    Single,
 }
 
 impl Outbox {
     pub(crate) const fn new(bytes_max: usize) -> Self {
         Self {
             bytes: Vec::new(),
-            spans: VecDeque::new(),
-            taken: 0,
+            turns: VecDeque::new(),
+            lanes: Vec::new(),
+            frames: Vec::new(),
             bytes_max,
         }
     }
 
     /// Whether there is no room for a datagram more.
     pub(crate) fn is_full(&self) -> bool {
-        let spans = self.spans.len().saturating_mul(SPAN_LEN);
+        let spans = self.turns.len().saturating_add(self.frames.len());
+        let spans = spans.saturating_mul(SPAN_LEN);
         self.bytes.len().saturating_add(spans) >= self.bytes_max
     }
 
@@ -44,13 +90,43 @@ impl Outbox {
         way: Way,
         write: impl FnOnce(&mut Vec<u8>) -> Result<(), E>,
     ) -> Result<(), E> {
-        let start = self.bytes.len();
-        if let Err(error) = write(&mut self.bytes) {
-            self.bytes.truncate(start);
-            return Err(error);
+        let range = self.write(write)?;
+        self.turns.push_back(Turn::Datagram(way, range));
+        Ok(())
+    }
+
+    /// Appends what `write` appends, as one hop frame to the neighbour of `link`, as `push` does.
+    pub(crate) fn push_frame<E>(
+        &mut self,
+        link: LinkId,
+        (way, packing): (Way, Packing),
+        write: impl FnOnce(&mut Vec<u8>) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let range = self.write(write)?;
+        let place = self.frames.len();
+        self.frames.push(Frame { range, next: None });
+        let index = usize::from(link.0);
+        if self.lanes.len() <= index {
+            self.lanes.resize(index.saturating_add(1), None);
         }
-        self.spans
-            .push_back((way, self.bytes.len().saturating_sub(start)));
+        let Some(lane) = self.lanes.get_mut(index) else {
+            return Ok(());
+        };
+        let mut first = place;
+        if let Some(waiting) = lane {
+            first = waiting.first;
+            if let Some(last) = self.frames.get_mut(waiting.last) {
+                last.next = Some(place);
+            }
+        } else {
+            self.turns.push_back(Turn::Lane(link));
+        }
+        *lane = Some(Lane {
+            way,
+            packing,
+            first,
+            last: place,
+        });
         Ok(())
     }
 
@@ -67,73 +143,149 @@ impl Outbox {
         true
     }
 
-    /// Appends the next datagram to `out` and returns whom it is for.
-    pub(crate) fn pop(&mut self, out: &mut Vec<u8>) -> Option<Way> {
-        let Some((way, len)) = self.spans.pop_front() else {
-            self.bytes.clear();
-            self.taken = 0;
-            return None;
+    /// Appends what is next to `out`. Returns whom it is for, and the length of its datagrams where it
+    /// is several, of which the last may be shorter.
+    pub(crate) fn pop(&mut self, out: &mut Vec<u8>) -> Option<(Way, Option<NonZeroU16>)> {
+        let next = match self.turns.pop_front()? {
+            Turn::Datagram(way, range) => {
+                out.extend_from_slice(self.bytes.get(range).unwrap_or_default());
+                Some((way, None))
+            }
+            Turn::Lane(link) => self.pop_lane(link, out),
         };
-        let end = self.taken.saturating_add(len);
-        out.extend_from_slice(self.bytes.get(self.taken..end).unwrap_or_default());
-        self.taken = end;
-        Some(way)
+        if self.turns.is_empty() {
+            self.bytes.clear();
+            self.frames.clear();
+        }
+        next
     }
 
     /// Returns the bytes of memory that the queue holds.
     pub(crate) fn memory(&self) -> usize {
+        let turns = self.turns.capacity().saturating_mul(size_of::<Turn>());
+        let frames = self.frames.capacity().saturating_mul(size_of::<Frame>());
+        let lanes = self.lanes.capacity();
         self.bytes
             .capacity()
-            .saturating_add(self.spans.capacity().saturating_mul(SPAN_LEN))
+            .saturating_add(turns)
+            .saturating_add(frames)
+            .saturating_add(lanes.saturating_mul(size_of::<Option<Lane>>()))
+    }
+
+    fn write<E>(
+        &mut self,
+        write: impl FnOnce(&mut Vec<u8>) -> Result<(), E>,
+    ) -> Result<Range<usize>, E> {
+        let start = self.bytes.len();
+        if let Err(error) = write(&mut self.bytes) {
+            self.bytes.truncate(start);
+            return Err(error);
+        }
+        Ok(start..self.bytes.len())
+    }
+
+    fn pop_lane(&mut self, link: LinkId, out: &mut Vec<u8>) -> Option<(Way, Option<NonZeroU16>)> {
+        let slot = self.lanes.get_mut(usize::from(link.0))?;
+        let lane = (*slot)?;
+        let mut waiting = Waiting {
+            frames: &self.frames,
+            next: Some(lane.first),
+        };
+        let (count, segment) = match waiting.burst(lane.packing) {
+            Burst::Run(count, segment) => (count, Some(segment)),
+            Burst::Trunk(count) => {
+                out.push(trunk::KIND);
+                (count, None)
+            }
+            Burst::Single => (1, None),
+        };
+        let is_trunk = count > 1 && segment.is_none();
+        for range in waiting.by_ref().take(count) {
+            let frame = self.bytes.get(range).unwrap_or_default();
+            if is_trunk {
+                trunk::append(frame, out);
+            } else {
+                out.extend_from_slice(frame);
+            }
+        }
+        *slot = waiting.next.map(|first| Lane { first, ..lane });
+        if slot.is_some() {
+            self.turns.push_front(Turn::Lane(link));
+        }
+        Some((lane.way, segment))
+    }
+}
+
+/// The frames of a lane.
+#[derive(Clone)]
+struct Waiting<'a> {
+    frames: &'a [Frame],
+    next: Option<usize>,
+}
+
+impl Iterator for Waiting<'_> {
+    type Item = Range<usize>;
+
+    fn next(&mut self) -> Option<Range<usize>> {
+        let frame = self.frames.get(self.next?)?;
+        self.next = frame.next;
+        Some(frame.range.clone())
+    }
+}
+
+impl Waiting<'_> {
+    /// What leaves first: whichever takes more frames along, of a run and a trunk.
+    fn burst(&self, packing: Packing) -> Burst {
+        let (run, segment) = self.run();
+        let packed = match packing {
+            Packing::Trunks => self.packed(),
+            Packing::Alone => 0,
+        };
+        match segment {
+            _ if packed > run => Burst::Trunk(packed),
+            Some(segment) if run > 1 => Burst::Run(run, segment),
+            Some(_) | None => Burst::Single,
+        }
+    }
+
+    /// How many could leave as datagrams of the length of the first.
+    fn run(&self) -> (usize, Option<NonZeroU16>) {
+        let mut lens = self.clone().map(|range| range.len());
+        let first = lens.next().unwrap_or(0);
+        let (mut count, mut bytes): (usize, usize) = (1, first);
+        for len in lens.take(SEGMENTS_MAX - 1) {
+            bytes = bytes.saturating_add(len);
+            if len > first || bytes > RUN_BYTES_MAX {
+                break;
+            }
+            count = count.saturating_add(1);
+            // A shorter one is the last.
+            if len < first {
+                break;
+            }
+        }
+        let segment = u16::try_from(first).ok().and_then(NonZeroU16::new);
+        (count, segment)
+    }
+
+    /// How many could leave in one datagram.
+    fn packed(&self) -> usize {
+        self.clone()
+            .map(|range| range.len())
+            .scan(trunk::HEAD_LEN, |len, frame| {
+                *len = trunk::grown(*len, frame)?;
+                Some(())
+            })
+            .count()
     }
 }
 
 /// What a datagram costs beside its bytes, so that empty ones are not free.
 const SPAN_LEN: usize = 64;
+/// Datagrams that Linux sends in one go: `UDP_MAX_SEGMENTS` of its first releases that could.
+const SEGMENTS_MAX: usize = 64;
+/// Bytes that it does, less its headers: what an IPv4 packet holds.
+const RUN_BYTES_MAX: usize = 65_507;
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::leg::SocketId;
-
-    fn leg(socket: u32) -> Way {
-        let leg = Leg {
-            socket: SocketId(socket),
-            address: "192.0.2.1:1".parse().unwrap(),
-        };
-        (
-            leg,
-            Some(IpAddr::from([192, 0, 2, u8::try_from(socket).unwrap()])),
-        )
-    }
-
-    #[test]
-    fn gives_datagrams_in_order_and_is_bounded() {
-        let mut outbox = Outbox::new(2 * SPAN_LEN + 3);
-        assert!(outbox.push_bytes(leg(1), &[1, 2]));
-        let refused: Result<(), ()> = outbox.push(leg(9), |out| {
-            out.push(9);
-            Err(())
-        });
-        assert_eq!(refused, Err(()));
-        assert!(outbox.push_bytes(leg(2), &[3]));
-        assert!(!outbox.push_bytes(leg(3), &[4]));
-        let mut out = Vec::new();
-        assert_eq!(outbox.pop(&mut out), Some(leg(1)));
-        assert_eq!(outbox.pop(&mut out), Some(leg(2)));
-        assert_eq!(outbox.pop(&mut out), None);
-        assert_eq!(out, [1, 2, 3]);
-        assert!(outbox.push_bytes(leg(3), &[4]));
-        assert_eq!(outbox.pop(&mut out), Some(leg(3)));
-    }
-
-    #[test]
-    fn empty_datagrams_take_room_too() {
-        let mut outbox = Outbox::new(10 * SPAN_LEN);
-        let taken = (0..1_000)
-            .filter(|_| outbox.push_bytes(leg(1), &[]))
-            .count();
-        assert_eq!(taken, 10);
-        assert!(outbox.memory() <= 16 * SPAN_LEN);
-    }
-}
+mod tests;

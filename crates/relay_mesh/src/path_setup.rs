@@ -10,7 +10,7 @@ use core::time::Duration;
 use wire::{Instant, NodeId};
 
 use crate::flow_key::FlowId;
-use crate::hop::LabelName;
+use crate::hop_key::NextLabel;
 use crate::route_request::{Bind, Granted, Refused, RequestId, RouteReply, RouteRequest};
 
 /// A path being set up.
@@ -52,7 +52,7 @@ pub(crate) enum Progress {
     /// Done.
     Ready {
         /// Each flow and its label at the first hop.
-        labels: Vec<(FlowId, LabelName)>,
+        labels: Vec<(FlowId, NextLabel)>,
         /// Flows that the far end does not know, or has given too many labels.
         refused: Vec<FlowId>,
     },
@@ -199,7 +199,7 @@ impl PathSetup {
             {
                 let binds = hop.granted.iter().zip(granted).map(|(own, next)| Bind {
                     label: own.label,
-                    next: next.label,
+                    next: next.next(),
                     grant: next.grant,
                 });
                 let request = RouteRequest::Bind {
@@ -219,12 +219,12 @@ impl PathSetup {
         asks
     }
 
-    fn first_labels(&self) -> Vec<(FlowId, LabelName)> {
+    fn first_labels(&self) -> Vec<(FlowId, NextLabel)> {
         let granted = self.hops.first().map_or(&[][..], |hop| &hop.granted);
         self.flows
             .iter()
             .copied()
-            .zip(granted.iter().map(|granted| granted.label))
+            .zip(granted.iter().map(Granted::next))
             .collect()
     }
 }
@@ -237,6 +237,9 @@ const PATIENCE: Duration = Duration::from_secs(4);
 mod tests {
     use super::*;
 
+    use crate::hop::LabelName;
+    use crate::hop_key::{HopForm, HopKey};
+
     fn node(number: u8) -> NodeId {
         NodeId([number; 32])
     }
@@ -247,6 +250,7 @@ mod tests {
                 slot,
                 generation: 0,
             },
+            form: HopForm::TagOnly(HopKey([u8::try_from(slot).unwrap(); 16])),
             grant: [u8::try_from(slot).unwrap(); 16],
         }
     }
@@ -255,7 +259,7 @@ mod tests {
         let labels = labels.iter();
         Progress::Ready {
             labels: labels
-                .map(|(flow, slot)| (FlowId(*flow), granted(*slot).label))
+                .map(|(flow, slot)| (FlowId(*flow), granted(*slot).next()))
                 .collect(),
             refused: refused.iter().copied().map(FlowId).collect(),
         }
@@ -277,7 +281,10 @@ mod tests {
         let RouteRequest::Bind { binds: bound, .. } = &binds[0].request else {
             panic!("{binds:?}");
         };
-        let pairs: Vec<_> = bound.iter().map(|b| (b.label.slot, b.next.slot)).collect();
+        let pairs: Vec<_> = bound
+            .iter()
+            .map(|b| (b.label.slot, b.next.name.slot))
+            .collect();
         assert_eq!(pairs, [(20, 40), (22, 42)]);
         assert_eq!(
             setup.on_reply(binds[0].id, RouteReply::Done(Vec::new()), &mut ids),
@@ -375,7 +382,7 @@ mod tests {
         };
         let bind = |label: u32, next: u32| Bind {
             label: granted(label).label,
-            next: granted(next).label,
+            next: granted(next).next(),
             grant: granted(next).grant,
         };
         assert_eq!(binds[0].node, node(3));

@@ -9,10 +9,11 @@
 //! | request 0x20 | id 8, kind 1, then by kind |
 //! | kind 0, reserve transit | previous hop 32, count 1 |
 //! | kind 1, reserve terminal | previous hop 32, count 1, count × flow id 8 |
-//! | kind 2, bind | next hop 32, count 1, count × (label 5, next label 5, grant 16) |
-//! | reply 0x21 | id 8, status 1, count 1, count × (label 5, grant 16); a bind's has count 0 |
+//! | kind 2, bind | next hop 32, count 1, count × (label 5, next label 5, its form 1 or 17, grant 16) |
+//! | reply 0x21 | id 8, status 1, count 1, count × (label 5, form 1 or 17, grant 16); a bind's has count 0 |
 //!
-//! A label is slot 4 and generation 1. Counts are 1 to 64. Terminal labels are bound at once,
+//! A label is slot 4 and generation 1. A form is 0 where frames are sealed, or 1 and the 16 bytes of the
+//! label's [`HopKey`], where both ends of the link take frames by tag only. Counts are 1 to 64. Terminal labels are bound at once,
 //! since their next hop is the flow. A flow that has as many labels as may be, or that the session
 //! does not have while it has another of the request's, gets [`Granted::NONE`]: slot 2^32 - 1,
 //! generation 255, no grant. The id names the reply; nobody asks twice, since sessions are
@@ -25,6 +26,7 @@ use wire::{NodeId, Reader, Truncated, Writer};
 use crate::flow_key::FlowId;
 use crate::grant::Grant;
 use crate::hop::LabelName;
+use crate::hop_key::{HopForm, HopKey, NextLabel};
 use crate::message::{DecodeError, code};
 
 /// Flows of one request at most.
@@ -65,8 +67,8 @@ pub enum RouteRequest {
 pub struct Bind {
     /// At the node asked.
     pub label: LabelName,
-    /// At the next hop.
-    pub next: LabelName,
+    /// At the next hop, as that gave it out.
+    pub next: NextLabel,
     /// From the next hop: that the asking node may use `next`.
     pub grant: Grant,
 }
@@ -76,6 +78,8 @@ pub struct Bind {
 pub struct Granted {
     /// At the answering node.
     pub label: LabelName,
+    /// How frames to it are protected.
+    pub form: HopForm,
     /// For the hop before.
     pub grant: Grant,
 }
@@ -87,8 +91,17 @@ impl Granted {
             slot: u32::MAX,
             generation: u8::MAX,
         },
+        form: HopForm::Sealed,
         grant: [0; 16],
     };
+
+    /// The label, for the hop before.
+    pub(crate) const fn next(&self) -> NextLabel {
+        NextLabel {
+            name: self.label,
+            form: self.form,
+        }
+    }
 
     /// Whether the flow in this place gets no label.
     #[must_use]
@@ -154,7 +167,8 @@ impl RouteRequest {
                 writer.u8(length(binds.len()));
                 for bind in binds.iter().take(FLOWS_MAX) {
                     write_label(&mut writer, bind.label);
-                    write_label(&mut writer, bind.next);
+                    write_label(&mut writer, bind.next.name);
+                    write_form(&mut writer, bind.next.form);
                     writer.bytes(&bind.grant);
                 }
             }
@@ -225,6 +239,7 @@ impl RouteReply {
                 writer.u8(length(granted.len()));
                 for granted in granted.iter().take(FLOWS_MAX) {
                     write_label(&mut writer, granted.label);
+                    write_form(&mut writer, granted.form);
                     writer.bytes(&granted.grant);
                 }
             }
@@ -251,10 +266,11 @@ impl RouteReply {
                 .map(|_| {
                     Ok(Granted {
                         label: read_label(&mut reader)?,
+                        form: read_form(&mut reader)?,
                         grant: reader.array()?,
                     })
                 })
-                .collect::<Result<_, Truncated>>()?;
+                .collect::<Result<_, DecodeError>>()?;
             Self::Done(granted)
         } else if count == 0 {
             Self::Refused(Refused::from_byte(status).ok_or(DecodeError::BadValue)?)
@@ -322,10 +338,21 @@ fn read_label(reader: &mut Reader<'_>) -> Result<LabelName, Truncated> {
     })
 }
 
-fn read_bind(reader: &mut Reader<'_>) -> Result<Bind, Truncated> {
+fn read_form(reader: &mut Reader<'_>) -> Result<HopForm, DecodeError> {
+    match reader.u8()? {
+        0 => Ok(HopForm::Sealed),
+        1 => Ok(HopForm::TagOnly(HopKey(reader.array()?))),
+        _ => Err(DecodeError::BadValue),
+    }
+}
+
+fn read_bind(reader: &mut Reader<'_>) -> Result<Bind, DecodeError> {
     Ok(Bind {
         label: read_label(reader)?,
-        next: read_label(reader)?,
+        next: NextLabel {
+            name: read_label(reader)?,
+            form: read_form(reader)?,
+        },
         grant: reader.array()?,
     })
 }
@@ -333,6 +360,11 @@ fn read_bind(reader: &mut Reader<'_>) -> Result<Bind, Truncated> {
 fn write_label(writer: &mut Writer<'_>, label: LabelName) {
     writer.u32(label.slot);
     writer.u8(label.generation);
+}
+
+fn write_form(writer: &mut Writer<'_>, form: HopForm) {
+    writer.u8(u8::from(form.is_tag_only()));
+    writer.bytes(form.key());
 }
 
 /// A count as its field, at most [`FLOWS_MAX`].
@@ -357,17 +389,35 @@ mod tests {
             next: NodeId([7; 32]),
             binds: vec![Bind {
                 label: NAME,
-                next: NAME,
+                next: NAME.into(),
                 grant: [9; 16],
             }],
         };
         request.encode(RequestId(1), &mut out);
         let mut expected = vec![0x20, 0, 0, 0, 0, 0, 0, 0, 1, 2];
         expected.extend([7; 32]);
-        expected.extend([1, 1, 2, 3, 4, 5, 1, 2, 3, 4, 5]);
+        expected.extend([1, 1, 2, 3, 4, 5, 1, 2, 3, 4, 5, 0]);
         expected.extend([9; 16]);
         assert_eq!(out, expected);
         assert_eq!(RouteRequest::decode(&out), Ok((RequestId(1), request)));
+    }
+
+    #[test]
+    fn a_form_is_read_as_written_and_no_other_is_known() {
+        let reply = RouteReply::Done(vec![Granted {
+            label: NAME,
+            form: HopForm::TagOnly(HopKey([8; 16])),
+            grant: [9; 16],
+        }]);
+        let mut out = Vec::new();
+        reply.encode(RequestId(1), &mut out);
+        let mut expected = vec![0x21, 0, 0, 0, 0, 0, 0, 0, 1, 0, 1, 1, 2, 3, 4, 5, 1];
+        expected.extend([8; 16]);
+        expected.extend([9; 16]);
+        assert_eq!(out, expected);
+        assert_eq!(RouteReply::decode(&out), Ok((RequestId(1), reply)));
+        out[16] = 2;
+        assert_eq!(RouteReply::decode(&out), Err(DecodeError::BadValue));
     }
 
     #[test]
@@ -406,9 +456,9 @@ mod tests {
             request.extend([4; 32]);
             request.push(count);
             let mut reply = vec![0x21, 1, 2, 3, 4, 5, 6, 7, 8, kind, count];
-            let tail = usize::from(count).saturating_mul([0, 8, 26, 0][usize::from(kind)]);
+            let tail = usize::from(count).saturating_mul([0, 8, 27, 0][usize::from(kind)]);
             request.extend(body.iter().copied().cycle().take(if body.is_empty() { 0 } else { tail }));
-            reply.extend(body.iter().copied().cycle().take(if body.is_empty() { 0 } else { usize::from(count).saturating_mul(21) }));
+            reply.extend(body.iter().copied().cycle().take(if body.is_empty() { 0 } else { usize::from(count).saturating_mul(22) }));
             let mut out = Vec::new();
             if let Ok((id, decoded)) = RouteRequest::decode(&request) {
                 decoded.encode(id, &mut out);

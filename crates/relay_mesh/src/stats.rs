@@ -9,7 +9,7 @@ use crate::route_request::Refused;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct FrameStats {
-    /// Sealed and queued to be sent: passed on, or of this node's own flows.
+    /// Sealed, or tagged, and queued to be sent: passed on, or of this node's own flows.
     pub sealed: u64,
     /// Opened, for a flow of this node.
     pub arrived: u64,
@@ -19,10 +19,14 @@ pub struct FrameStats {
     pub oversize: u64,
     /// Dropped: a first byte that has no meaning yet.
     pub unknown_kind: u64,
+    /// Dropped: what is left of a trunk where the lengths in it do not fit, or a frame is none.
+    pub bad_trunk: u64,
     /// Dropped: a field out of range.
     pub malformed: u64,
-    /// Dropped: protected by a tag only, which links here do not take.
+    /// Dropped: protected by a tag only, for a label that does not take this.
     pub tag_only: u64,
+    /// Dropped: sealed, for a label that takes frames by tag only.
+    pub not_tag_only: u64,
     /// Dropped: no such label, or an earlier generation of its slot.
     pub unknown_label: u64,
     /// Dropped: the label had ended.
@@ -57,8 +61,10 @@ impl FrameStats {
         truncated: 0,
         oversize: 0,
         unknown_kind: 0,
+        bad_trunk: 0,
         malformed: 0,
         tag_only: 0,
+        not_tag_only: 0,
         unknown_label: 0,
         expired: 0,
         wrong_link: 0,
@@ -80,8 +86,10 @@ impl FrameStats {
             truncated,
             oversize,
             unknown_kind,
+            bad_trunk,
             malformed,
             tag_only,
+            not_tag_only,
             unknown_label,
             expired,
             wrong_link,
@@ -101,8 +109,10 @@ impl FrameStats {
         truncated
             .saturating_add(oversize)
             .saturating_add(unknown_kind)
+            .saturating_add(bad_trunk)
             .saturating_add(malformed)
             .saturating_add(tag_only)
+            .saturating_add(not_tag_only)
             .saturating_add(unknown_label)
             .saturating_add(expired)
             .saturating_add(wrong_link)

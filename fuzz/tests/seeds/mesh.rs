@@ -6,12 +6,14 @@ use fuzz::mesh_config::{document, envelope};
 use fuzz::mesh_message::{NETWORK, signer};
 use relay_mesh::flow_message::{FlowMessage, FlowRefused};
 use relay_mesh::hop::{HopHeader, HopKind, LabelName, Phase, Piece};
+use relay_mesh::hop_key::{HopForm, HopKey, NextLabel};
 use relay_mesh::link_state::{LinkRecord, NodeRecord, Profile, Roles, ShortId};
 use relay_mesh::measure::LinkReport;
 use relay_mesh::message::{Message, Request};
 use relay_mesh::path_probe::PathProbe;
 use relay_mesh::route_request::{Bind, Granted, Refused, RequestId, RouteReply, RouteRequest};
 use relay_mesh::signed_config::{self, ConfigMessage};
+use relay_mesh::trunk::{KIND, append};
 use relay_mesh::{FlowEnd, FlowId};
 use wire::{Instant, NodeId};
 
@@ -42,16 +44,38 @@ fn frames() -> Vec<Input> {
     };
     let mut frame = header.encode().to_vec();
     frame.resize(60, 0x55);
-    vec![("mesh_hop_header", "sealed", frame)]
+    let bare = HopHeader {
+        kind: HopKind::TagOnly,
+        epoch: 0,
+        ..header
+    };
+    let key = HopKey([3; 16]);
+    let mut tagged = bare.encode().to_vec();
+    tagged.extend(key.tag(&bare.encode(), 44));
+    tagged.resize(44, 0x55);
+    let mut trunk = vec![KIND];
+    append(&frame, &mut trunk);
+    append(&tagged, &mut trunk);
+    vec![
+        ("mesh_hop_header", "sealed", frame),
+        ("mesh_hop_header", "tag_only", tagged),
+        ("mesh_trunk", "both", trunk),
+    ]
 }
 
 fn messages() -> Vec<Input> {
     let node = NodeId([7; 32]);
     let bind = Bind {
         label: label(1),
-        next: label(2),
+        next: label(2).into(),
         grant: [9; 16],
     };
+    let form = HopForm::TagOnly(HopKey([3; 16]));
+    let next = NextLabel {
+        name: label(2),
+        form,
+    };
+    let tagged = Bind { next, ..bind };
     let requests = [
         (
             "transit",
@@ -71,12 +95,13 @@ fn messages() -> Vec<Input> {
             "bind",
             RouteRequest::Bind {
                 next: node,
-                binds: vec![bind; 2],
+                binds: vec![bind, tagged],
             },
         ),
     ];
     let granted = Granted {
         label: label(4),
+        form,
         grant: [6; 16],
     };
     let replies = [

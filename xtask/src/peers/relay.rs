@@ -40,7 +40,9 @@ fn measure(options: &Options) -> Result<Rows, Failure> {
     collect(&programs.join("peers-relay"), &[&rounds], &mut rows)?;
     for [kind, test] in TESTS {
         let mut tests = process::cargo(["test", "-p", "tickwire-relay-mesh"]);
-        tests.args(kind.split(' ')).args([test, "--", "--nocapture"]);
+        tests
+            .args(kind.split(' '))
+            .args([test, "--", "--nocapture"]);
         let text = process::output(tests.env("SEEDS", KILLS))?;
         rows.extend(text.lines().flat_map(said::rows));
     }

@@ -15,6 +15,7 @@ use std::time::Duration;
 
 use crypto::{Provider, Ring, Secret32, identity_file};
 use netsim::{Chance, Link, LinkConfig, Loss};
+use relay_mesh::hop::HopKind;
 use relay_mesh::link_state::{Profile, Roles};
 use relay_mesh::signed_config::ProxyRule;
 use relay_mesh::{Bootstrap, Config, EntryGame, ExitGame, Game, Mode};
@@ -65,6 +66,9 @@ pub struct FileConfig {
     /// The address that packets to game servers leave from.
     #[serde(default)]
     pub upstream_ip: Option<IpAddr>,
+    /// How frames with other nodes are protected, where those have it so too.
+    #[serde(default)]
+    pub hop_frames: FileHopFrames,
     /// A virtual network, for demonstrations and tests: what leaves to these hosts is late or
     /// lost.
     #[serde(default)]
@@ -134,6 +138,27 @@ pub enum FileRole {
     Relay,
     /// Packets leave to game servers.
     Exit,
+}
+
+/// How frames with other nodes are protected.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FileHopFrames {
+    /// Each is sealed once more under a key of the link.
+    #[default]
+    Sealed,
+    /// Each bears a tag, which does not cover the payload: who sees a frame and is faster than it can
+    /// cost its flow that packet. For lines that are measured and trusted.
+    TagOnly,
+}
+
+impl FileHopFrames {
+    const fn kind(self) -> HopKind {
+        match self {
+            Self::Sealed => HopKind::Sealed,
+            Self::TagOnly => HopKind::TagOnly,
+        }
+    }
 }
 
 /// A node to dial.
@@ -270,6 +295,7 @@ impl FileConfig {
                 .map(|member| (member.node.0, roles(&member.roles)))
                 .collect::<BTreeMap<_, _>>()
         });
+        node.hop_kind = self.hop_frames.kind();
         node.games = self.games.iter().map(FileGame::game).collect();
         node.signed = self
             .signed

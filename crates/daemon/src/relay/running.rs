@@ -347,12 +347,14 @@ mod tests {
 
     #[test]
     fn every_frame_that_is_dropped_counts_as_dropped() {
-        let drops: [fn(&mut FrameStats) -> &mut u64; 17] = [
+        let drops: [fn(&mut FrameStats) -> &mut u64; 19] = [
             |frames| &mut frames.truncated,
             |frames| &mut frames.oversize,
             |frames| &mut frames.unknown_kind,
+            |frames| &mut frames.bad_trunk,
             |frames| &mut frames.malformed,
             |frames| &mut frames.tag_only,
+            |frames| &mut frames.not_tag_only,
             |frames| &mut frames.unknown_label,
             |frames| &mut frames.expired,
             |frames| &mut frames.wrong_link,
@@ -382,7 +384,7 @@ mod tests {
         }
         stats.frames.sealed = 1;
         stats.frames.arrived = 1;
-        assert_eq!(stats.frames_dropped(), 17);
+        assert_eq!(stats.frames_dropped(), 19);
     }
 
     #[test]

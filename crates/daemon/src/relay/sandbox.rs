@@ -16,7 +16,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use crypto::{Identity, Provider, Ring, identity_file};
 use wire::NodeId;
 
-use super::file::{BootstrapNode, FileConfig, FileLimits, FileLink, FileRole, Member, NodeName};
+use super::file::{
+    BootstrapNode, FileConfig, FileHopFrames, FileLimits, FileLink, FileRole, Member, NodeName,
+};
 
 pub use node_process::NodeProcess;
 
@@ -165,6 +167,7 @@ impl Sandbox {
             admin: None,
             limits: FileLimits::default(),
             upstream_ip: Some(self.host(host)),
+            hop_frames: FileHopFrames::default(),
             links: Vec::new(),
             seed: 0,
         }

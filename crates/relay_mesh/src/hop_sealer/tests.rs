@@ -54,12 +54,13 @@ impl Rig {
     }
 
     fn bind_origin(&mut self, name: LabelName) -> Result<Binding, BindError> {
-        self.sealer.bind_origin(&self.provider, Instant::ZERO, name)
+        self.sealer
+            .bind_origin(&self.provider, Instant::ZERO, name.into())
     }
 
     fn bind_transit(&mut self, name: LabelName) -> Result<Binding, BindError> {
         self.sealer
-            .bind_transit(&self.provider, Instant::ZERO, name)
+            .bind_transit(&self.provider, Instant::ZERO, name.into())
     }
 
     fn open(&mut self, at: u64, mut frame: Vec<u8>) -> bool {
@@ -123,7 +124,7 @@ fn mesh_a5_a_binding_of_another_link_seals_nothing() {
     let other = exporter(&rig.provider);
     let mut foreign = HopSealer::new(&rig.provider, &other, 1, 2);
     let mut binding = foreign
-        .bind_origin(&rig.provider, Instant::ZERO, name(1))
+        .bind_origin(&rig.provider, Instant::ZERO, name(1).into())
         .unwrap();
     assert_eq!(
         rig.seal(0, &mut binding, 0).unwrap_err(),

@@ -18,6 +18,7 @@ impl<P: Provider> Node<P> {
             return;
         };
         match kind {
+            code::LINK_TERMS => self.on_terms(link, message),
             code::PROBE => self.on_probe(now, link, message),
             code::ECHO => self.on_echo(now, link, message),
             flow_code::PATH_ECHO => self.on_path_echo(now, link, message),

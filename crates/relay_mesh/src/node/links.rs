@@ -12,7 +12,9 @@ use wire::{Instant, NodeId};
 use super::peers::{Contact, Up};
 use super::{Node, RELIABLE, UNRELIABLE};
 use crate::event::Event;
+use crate::hop::HopKind;
 use crate::link::{End, Link, LinkId};
+use crate::link_terms::{LinkTerms, Packing};
 use crate::measure::{Echo, Pace, Probe, Prober};
 use crate::message::Message;
 
@@ -256,6 +258,7 @@ impl<P: Provider> Node<P> {
         let provider = self.endpoint.provider();
         let mut made = Link::new(provider, exporter, end, remote, self.next_serial);
         made.local = self.endpoint.local(session);
+        made.kind = self.kind_of(link);
         self.next_serial = self.next_serial.saturating_add(1);
         self.plane.drop_link(now, link);
         self.plane.links.set(link, Some(made));
@@ -264,6 +267,13 @@ impl<P: Provider> Node<P> {
 
     /// What both sides say first: who we are, and what we know.
     fn greet(&mut self, now: Instant, link: LinkId) {
+        let terms = LinkTerms {
+            kind: self.kind_of(link),
+            packing: Packing::Trunks,
+        };
+        let mut message = Vec::with_capacity(LinkTerms::LEN);
+        terms.encode(&mut message);
+        self.send(now, link, RELIABLE, &message);
         // Before the first beat there is no record; then it goes to all, as every new one does.
         if !self.own_record.is_empty() {
             let mut message = Vec::new();
@@ -272,6 +282,21 @@ impl<P: Provider> Node<P> {
         }
         self.send_digest(now, link);
         self.tell_version(now, link);
+    }
+
+    /// How frames of a neighbour are protected, as far as the configuration goes.
+    fn kind_of(&self, link: LinkId) -> HopKind {
+        let node = self.peers.get(link).map(|peer| peer.node);
+        let named = node.and_then(|node| self.config.hop_kinds.get(&node));
+        named.copied().unwrap_or(self.config.hop_kind)
+    }
+
+    /// Takes what a neighbour says that it takes.
+    pub(super) fn on_terms(&mut self, link: LinkId, message: &[u8]) {
+        match (LinkTerms::decode(message), self.plane.links.get_mut(link)) {
+            (Ok(terms), Some(link)) => link.terms = terms,
+            (Ok(_), None) | (Err(_), _) => self.count_malformed(),
+        }
     }
 
     fn on_size(&mut self, session: SessionId, mtu: Option<Mtu>) {

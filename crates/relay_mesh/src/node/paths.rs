@@ -10,7 +10,8 @@ use super::course::{Bound, CoursePath, KEEP_ALIVE};
 use super::{Node, RELIABLE, UNRELIABLE};
 use crate::data_plane::Arrived;
 use crate::flow_key::FlowId;
-use crate::hop::{HOPS_LEFT_MAX, LabelName, Piece};
+use crate::hop::{HOPS_LEFT_MAX, Piece};
+use crate::hop_key::NextLabel;
 use crate::hop_sealer::Packet;
 use crate::link::LinkId;
 use crate::path_probe::{PathEcho, PathProbe};
@@ -327,7 +328,7 @@ impl<P: Provider> Node<P> {
         now: Instant,
         far: LinkId,
         path: u8,
-        labels: Vec<(FlowId, LabelName)>,
+        labels: Vec<(FlowId, NextLabel)>,
     ) {
         let Some(course) = self.courses.get_mut(&far) else {
             return;
@@ -350,8 +351,11 @@ impl<P: Provider> Node<P> {
                 continue;
             }
             let provider = self.endpoint.provider();
-            // A first hop that names a label twice gets no frames on it.
-            let Ok(binding) = link.sealer.bind_origin(provider, now, label) else {
+            // A first hop that names a label twice, or wants frames as we do not send them, gets none.
+            let bound = link
+                .allows(label.form)
+                .then(|| link.sealer.bind_origin(provider, now, label));
+            let Some(Ok(binding)) = bound else {
                 unbound = true;
                 continue;
             };

@@ -7,6 +7,7 @@ use super::flow_table::{FLOW_LABELS_MAX, probe_flow};
 use super::{Node, RELIABLE};
 use crate::flow_key::FlowId;
 use crate::hop::LabelName;
+use crate::hop_key::NextLabel;
 use crate::hop_sealer::BindError;
 use crate::link::LinkId;
 use crate::link_state::Roles;
@@ -169,14 +170,16 @@ impl<P: Provider> Node<P> {
                 }
                 return Err(Refused::Full);
             };
-            let grants = &self
-                .plane
-                .links
-                .get(previous)
-                .ok_or(Refused::NoLink)?
-                .grants;
-            let grant = grants.grant(self.endpoint.provider(), label, node);
-            granted.push(Granted { label, grant });
+            let provider = self.endpoint.provider();
+            let before = self.plane.links.get_mut(previous);
+            let before = before.ok_or(Refused::NoLink)?;
+            let form = before.form(provider, label);
+            if let Some(reserved) = self.plane.labels.get_mut(label) {
+                reserved.set_form(form);
+            }
+            let next = NextLabel { name: label, form };
+            let grant = before.grants.grant(provider, next, node);
+            granted.push(Granted { label, form, grant });
         }
         Ok(granted)
     }
@@ -196,6 +199,9 @@ impl<P: Provider> Node<P> {
         let behind = self.plane.links.get_mut(next).ok_or(Refused::NoLink)?;
         if !behind.grants.check(provider, bind.next, node, &bind.grant) {
             return Err(Refused::BadGrant);
+        }
+        if !behind.allows(bind.next.form) {
+            return Err(Refused::Policy);
         }
         let binding = behind
             .sealer

@@ -74,7 +74,7 @@ impl ContractSubject for Trio {
         let len = 48 + usize::try_from(generator.below(100)).unwrap();
         let mut frame = vec![0; len];
         generator.fill(&mut frame[16..]);
-        frame[0] = 0x81;
+        frame[0] = 0x80 + u8::try_from(generator.below(3)).unwrap();
         frame[1] = u8::try_from(generator.below(8)).unwrap();
         frame[7] = u8::try_from(generator.below(4)).unwrap();
         frame[15] = u8::try_from(generator.below(256)).unwrap();
@@ -132,6 +132,7 @@ impl ContractSubject for Trio {
             ("stray completion", entry.stray_completions),
             ("truncated frame", all(|frames| frames.truncated)),
             ("unknown kind of frame", all(|frames| frames.unknown_kind)),
+            ("bad trunk", all(|frames| frames.bad_trunk)),
             ("malformed frame", all(|frames| frames.malformed)),
             ("tag-only frame", all(|frames| frames.tag_only)),
             ("unknown label", all(|frames| frames.unknown_label)),

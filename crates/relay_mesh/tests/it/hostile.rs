@@ -7,8 +7,9 @@ use relay_mesh::link_state::Roles;
 use wire::Seed;
 
 use crate::harness::{
-    ENTRY, EXIT, Mesh, RELAY, START, Shape, address, game, mesh_address, ms, server,
+    ENTRY, EXIT, Mesh, RELAY, START, Shape, address, game, mesh_address, ms, server, shape,
 };
+use crate::tag_only::all_tag_only;
 
 fn stranger() -> SocketAddr {
     address("198.18.0.66:666")
@@ -26,7 +27,13 @@ fn bytes_to(mesh: &Mesh, tap: netsim::TapId, to: SocketAddr) -> usize {
 
 #[test]
 fn mesh_a1_strangers_get_no_byte_for_hop_frames() {
-    let mut mesh = Mesh::new(Seed::from_number(1), &Shape::default());
+    attack(&Shape::default(), 0x81);
+    attack(&shape(all_tag_only), 0x80);
+}
+
+/// Replays frames of this kind, with garbage, in a mesh whose links are so.
+fn attack(shape: &Shape, kind: u8) {
+    let mut mesh = Mesh::new(Seed::from_number(1), shape);
     let tap = mesh.world.tap_all(200_000);
     mesh.run(START + 2_000);
     // Genuine frames, as an observer saw them, and garbage.
@@ -38,7 +45,7 @@ fn mesh_a1_strangers_get_no_byte_for_hop_frames() {
         .filter(|datagram| {
             datagram.source == mesh_address(ENTRY)
                 && datagram.destination == mesh_address(RELAY)
-                && datagram.bytes.first() == Some(&0x81)
+                && datagram.bytes.first() == Some(&kind)
         })
         .take(100)
         .map(|datagram| datagram.bytes.clone())

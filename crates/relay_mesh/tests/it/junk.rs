@@ -3,6 +3,7 @@
 use core::net::SocketAddr;
 
 use netsim::TapId;
+use relay_mesh::trunk::Frames;
 use relay_mesh::{Leg, SocketId};
 use wire::{Generator, Instant, Seed};
 
@@ -80,8 +81,14 @@ fn seen(mesh: &Mesh, tap: TapId, to: SocketAddr) -> Vec<(SocketAddr, Vec<u8>)> {
         .collect()
 }
 
+/// How many frames, or other things to count, a datagram at the mesh socket is.
+fn parts(mut datagram: Vec<u8>) -> u64 {
+    let frames = Frames::new(&mut datagram).map_or(1, |frames| frames.count().max(1));
+    u64::try_from(frames).unwrap()
+}
+
 /// Hands `COUNT` datagrams to the node with nothing else in between; returns what `count` says of
-/// them.
+/// them, less the frames beyond the first of each.
 fn attack(
     mesh: &mut Mesh,
     (index, junk): (usize, Junk),
@@ -92,13 +99,16 @@ fn attack(
     let mut generator = mesh.seed.generator(number);
     mesh.world
         .apply(mesh.nodes[index], |process, now: Instant| {
-            let before = count(process);
+            let (before, mut further) = (count(process), 0);
             for _ in 0..COUNT {
                 let (leg, genuine) = draw(&mut generator);
                 let mut bytes = junk.make(&genuine, &mut generator);
+                if leg.socket == SocketId::MESH {
+                    further += parts(bytes.clone()) - 1;
+                }
                 process.node.handle_datagram(now, leg.into(), &mut bytes);
             }
-            count(process) - before
+            count(process) - before - further
         })
 }
 
@@ -149,6 +159,7 @@ fn junk_at_the_mesh_socket_is_counted_by_reason() {
         for (reason, count) in [
             ("truncated", stats.truncated),
             ("unknown kind", stats.unknown_kind),
+            ("bad trunk", stats.bad_trunk),
             ("malformed", stats.malformed),
             ("unknown label", stats.unknown_label),
             ("wrong link", stats.wrong_link),

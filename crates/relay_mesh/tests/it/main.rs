@@ -26,7 +26,10 @@ mod proxy_header;
 mod signed;
 mod spread;
 mod survey;
+mod tag_only;
 mod told;
+mod trunk;
 #[cfg(feature = "tcp")]
 mod tunnel;
+mod unseen;
 mod world;

@@ -180,7 +180,7 @@ fn mesh_a1_a_member_gets_no_label_that_is_not_its_own() {
         next: exit,
         binds: vec![Bind {
             label,
-            next: self::label(0),
+            next: self::label(0).into(),
             grant,
         }],
     };

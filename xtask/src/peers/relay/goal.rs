@@ -32,12 +32,27 @@ const GOALS: [Goal; 17] = [
     Goal::new("F1", "hop100", CPU, Bound::TimesPlain(1.10, "sealed100")),
     Goal::new("F1", "hop1200", CPU, Bound::TimesPlain(1.15, "sealed1200")),
     Goal::new("F2", "sealed100", CPU, Bound::TimesPlain(1.30, "sealed100")),
-    Goal::new("F2", "sealed1200", CPU, Bound::TimesPlain(1.30, "sealed1200")),
+    Goal::new(
+        "F2",
+        "sealed1200",
+        CPU,
+        Bound::TimesPlain(1.30, "sealed1200"),
+    ),
     Goal::new("F3", "trunk100", CPU, Bound::TimesPlain(0.15, "sealed100")),
-    Goal::new("F3", "trunk1200", CPU, Bound::TimesPlain(0.35, "sealed1200")),
+    Goal::new(
+        "F3",
+        "trunk1200",
+        CPU,
+        Bound::TimesPlain(0.35, "sealed1200"),
+    ),
     // Sessions, probes and records go on meanwhile; a frame itself allocates nothing, which a test
     // of the crate counts.
-    Goal::new("F7", "sealed100", "allocations_per_packet", Bound::AtMost(0.01)),
+    Goal::new(
+        "F7",
+        "sealed100",
+        "allocations_per_packet",
+        Bound::AtMost(0.01),
+    ),
     Goal::new("F6", "sealed100", "threads", Bound::AtMost(5.0)),
     Goal::new("F6", "sealed100", "bytes_per_label", Bound::AtMost(256.0)),
     Goal::new("R1", "routes", "routes_n1000/ms", Bound::AtMost(1.0)),
@@ -51,12 +66,7 @@ const GOALS: [Goal; 17] = [
 ];
 
 impl Goal {
-    const fn new(
-        id: &'static str,
-        case: &'static str,
-        metric: &'static str,
-        bound: Bound,
-    ) -> Self {
+    const fn new(id: &'static str, case: &'static str, metric: &'static str, bound: Bound) -> Self {
         Self {
             id,
             case,

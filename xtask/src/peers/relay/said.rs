@@ -24,7 +24,9 @@ fn stability(line: &str) -> Option<Vec<Row>> {
 
 fn gap(line: &str) -> Option<Vec<Row>> {
     let said = line.trim().strip_prefix("shadow: ")?;
-    let p99 = said.split(", ").find_map(|part| part.strip_prefix("p99 "))?;
+    let p99 = said
+        .split(", ")
+        .find_map(|part| part.strip_prefix("p99 "))?;
     Some(vec![row("kill", "gap_ms_p99", first_number(p99)?)])
 }
 
@@ -54,7 +56,12 @@ mod tests {
         assert_eq!(values, [8.7, 1.079, 1.412]);
         let found = rows("shadow: p50 237 ms, p99 269 ms, largest 270 ms");
         assert_eq!(found, [row("kill", "gap_ms_p99", 269.0)]);
-        for other in ["single: p50 1 ms, p99 2 ms", "mesh_s1, nothing learned: 2", "", "shadow: "] {
+        for other in [
+            "single: p50 1 ms, p99 2 ms",
+            "mesh_s1, nothing learned: 2",
+            "",
+            "shadow: ",
+        ] {
             assert_eq!(rows(other), [], "{other}");
         }
     }

@@ -29,6 +29,7 @@ fn every_field_of_the_file_reaches_the_node() {
                 {{"name": "b", "server": "127.0.0.1:10", "entries": ["{two}"], "proxy_header": true}}
             ],
             "upstream_ip": "192.0.2.1",
+            "hop_frames": "tag_only",
             "links": [
                 {{"remote": "192.0.2.2", "delay_ms": 20}},
                 {{"remote": "192.0.2.3", "delay_ms": 0, "loss_per_million": 4000000000}}
@@ -54,6 +55,8 @@ fn every_field_of_the_file_reaches_the_node() {
     let node = setup.node;
     let secret = fs::read_to_string(sandbox.directory().join(&config.secret_file)).unwrap();
     assert_eq!(NodeId(*node.secret.expose()).to_string(), secret);
+    assert_eq!(config.hop_frames, FileHopFrames::TagOnly);
+    assert_eq!(node.hop_kind, HopKind::TagOnly);
     assert_eq!(node.profile.name, "one");
     assert_eq!(node.profile.addresses, config.advertise);
     assert_eq!(node.profile.roles, Roles::ALL);

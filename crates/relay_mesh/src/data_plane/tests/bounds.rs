@@ -1,0 +1,122 @@
+//! How far and how fast frames pass.
+
+use super::*;
+use crate::hop::HOPS_LEFT_MAX;
+
+#[test]
+fn a_label_is_held_to_its_rate() {
+    for kind in KINDS {
+        let mut rig = Rig::new(kind);
+        let passed = (0..1_000)
+            .filter(|&number| {
+                let frame = rig.send(0, number, body(kind));
+                rig.relay(0, ENTRY, frame).is_some()
+            })
+            .count();
+        assert_eq!(passed, 100);
+        assert_eq!(rig.relay.stats.over_rate, 900);
+    }
+}
+
+/// Two relays that pass each other's frames along a chain of `count` labels each, all of one owner.
+/// Returns the first label of the chain, at the first relay.
+fn chain(
+    provider: &SimProvider,
+    (a, b): (&mut Plane, &mut Plane),
+    count: usize,
+) -> Vec<(NextLabel, NextLabel)> {
+    let now = Instant::ZERO;
+    let pairs: Vec<(NextLabel, NextLabel)> = (0..count)
+        .map(|step| {
+            let before = if step == 0 { STRANGER } else { EXIT };
+            let first = reserve(provider, a, (STRANGER, before));
+            (first, reserve(provider, b, (STRANGER, RELAY)))
+        })
+        .collect();
+    let mut behind = pairs.iter().skip(1);
+    for (first, second) in &pairs {
+        let sealer = &mut a.links.get_mut(EXIT).unwrap().sealer;
+        let next = sealer.bind_transit(provider, now, *second).unwrap();
+        assert!(a.labels.bind_transit(first.name, EXIT, next).is_none());
+        if let Some((further, _)) = behind.next() {
+            let sealer = &mut b.links.get_mut(RELAY).unwrap().sealer;
+            let next = sealer.bind_transit(provider, now, *further).unwrap();
+            assert!(b.labels.bind_transit(second.name, RELAY, next).is_none());
+        }
+    }
+    pairs
+}
+
+#[test]
+fn mesh_a1_a_looped_route_passes_a_frame_no_further_than_a_route_can_be() {
+    for kind in KINDS {
+        let provider = SimProvider::new(Seed::from_number(1));
+        let plane = || Plane::new(LIMITS, 1 << 20);
+        let (mut a, mut b, mut member) = (plane(), plane(), plane());
+        join(&provider, (1, kind), (&mut a, RELAY), (&mut b, EXIT));
+        join(
+            &provider,
+            (2, kind),
+            (&mut member, STRANGER),
+            (&mut a, RELAY),
+        );
+        let labels = chain(&provider, (&mut a, &mut b), 400);
+        let now = Instant::ZERO;
+        let link = member.links.get_mut(RELAY).unwrap();
+        let mut binding = link
+            .sealer
+            .bind_origin(&provider, now, labels[0].0)
+            .unwrap();
+        let packet = Packet {
+            number: 1,
+            phase: WHOLE,
+            hops_left: HOPS_LEFT_MAX,
+            body: &[9; 64],
+        };
+        member.send(&provider, now, (RELAY, &mut binding), packet);
+        let (mut frame, mut passed) = (Vec::new(), 0);
+        member.outbox.pop(&mut frame).unwrap();
+        let (mut at_a, mut from) = (true, STRANGER);
+        loop {
+            let relay = if at_a { &mut a } else { &mut b };
+            let arrived = relay.handle_frame(&provider, now, (address(from), &mut frame));
+            assert!(arrived.is_none());
+            frame.clear();
+            if relay.outbox.pop(&mut frame).is_none() {
+                assert_eq!(relay.stats.hops_spent, 1);
+                break;
+            }
+            passed += 1;
+            from = if at_a { RELAY } else { EXIT };
+            at_a = !at_a;
+        }
+        assert_eq!(passed, 3, "of 800 labels");
+    }
+}
+
+#[test]
+fn mesh_a1_all_labels_of_one_owner_share_a_rate() {
+    for kind in KINDS {
+        let mut rig = Rig::new(kind);
+        // Each label may pass 100,000 bytes at once, and all of the owner's 250,000.
+        let bindings: Vec<Binding> = (0..10).map(|_| rig.another_label()).collect();
+        let mut passed = 0;
+        for binding in bindings {
+            rig.binding = binding;
+            for number in 0..100 {
+                let frame = rig.send(0, number, body(kind));
+                passed += u32::from(rig.relay(0, ENTRY, frame).is_some());
+            }
+        }
+        assert_eq!(passed, 250);
+        assert_eq!(rig.relay.stats.over_owner_rate, 750);
+    }
+}
+
+/// The length of a body whose frame has 1,000 bytes.
+const fn body(kind: HopKind) -> usize {
+    match kind {
+        HopKind::Sealed => 968,
+        HopKind::TagOnly => 976,
+    }
+}

@@ -1,0 +1,109 @@
+//! What both ends of a link say that they take of each other.
+
+#![warn(clippy::arithmetic_side_effects)]
+
+use wire::{Reader, Writer};
+
+use crate::hop::HopKind;
+use crate::message::{DecodeError, code};
+
+/// First word of a session beside the hello: a type byte, [`code::LINK_TERMS`], and one byte, bit 0 set
+/// where frames by tag only are taken, bit 1 where [trunks](crate::trunk) are. Other bits are for later
+/// and read as 0. Until it has come, frames are sealed and go alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LinkTerms {
+    /// The least that frames must be protected by.
+    pub kind: HopKind,
+    /// How several frames may come at once.
+    pub packing: Packing,
+}
+
+/// Whether several frames may share a datagram.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Packing {
+    /// Each has its own.
+    #[default]
+    Alone,
+    /// They may come as a trunk.
+    Trunks,
+}
+
+impl LinkTerms {
+    /// Length of the message in bytes.
+    pub const LEN: usize = 2;
+
+    /// What holds before the other end has said anything.
+    pub const UNSAID: Self = Self {
+        kind: HopKind::Sealed,
+        packing: Packing::Alone,
+    };
+
+    /// Appends the message to `out`.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        let kind = match self.kind {
+            HopKind::Sealed => 0,
+            HopKind::TagOnly => TAG_ONLY,
+        };
+        let packing = match self.packing {
+            Packing::Alone => 0,
+            Packing::Trunks => TRUNKS,
+        };
+        let mut writer = Writer::new(out);
+        writer.u8(code::LINK_TERMS);
+        writer.u8(kind | packing);
+    }
+
+    /// Reads a whole message, type byte included.
+    ///
+    /// # Errors
+    ///
+    /// [`DecodeError`] names the first rule that `bytes` break.
+    pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
+        let mut reader = Reader::new(bytes);
+        match reader.u8()? {
+            code::LINK_TERMS => {}
+            found => return Err(DecodeError::UnknownType(found)),
+        }
+        let bits = reader.u8()?;
+        if !reader.is_empty() {
+            return Err(DecodeError::Trailing);
+        }
+        let kind = if bits & TAG_ONLY == 0 {
+            HopKind::Sealed
+        } else {
+            HopKind::TagOnly
+        };
+        let packing = if bits & TRUNKS == 0 {
+            Packing::Alone
+        } else {
+            Packing::Trunks
+        };
+        Ok(Self { kind, packing })
+    }
+}
+
+const TAG_ONLY: u8 = 1;
+const TRUNKS: u8 = 2;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_word_is_read_as_written_and_later_bits_are_passed_over() {
+        for kind in [HopKind::Sealed, HopKind::TagOnly] {
+            for packing in [Packing::Alone, Packing::Trunks] {
+                let terms = LinkTerms { kind, packing };
+                let mut out = Vec::new();
+                terms.encode(&mut out);
+                assert_eq!(out.len(), LinkTerms::LEN);
+                assert_eq!(LinkTerms::decode(&out), Ok(terms));
+                out[1] |= 0xFC;
+                assert_eq!(LinkTerms::decode(&out), Ok(terms));
+                out.push(0);
+                assert_eq!(LinkTerms::decode(&out), Err(DecodeError::Trailing));
+                assert_eq!(LinkTerms::decode(&out[..1]), Err(DecodeError::Truncated));
+            }
+        }
+    }
+}

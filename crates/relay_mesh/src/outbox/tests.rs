@@ -1,0 +1,173 @@
+use super::*;
+use crate::leg::SocketId;
+use crate::trunk::Frames;
+
+fn leg(socket: u32) -> Way {
+    let leg = Leg {
+        socket: SocketId(socket),
+        address: "192.0.2.1:1".parse().unwrap(),
+    };
+    (
+        leg,
+        Some(IpAddr::from([192, 0, 2, u8::try_from(socket).unwrap()])),
+    )
+}
+
+fn pop(outbox: &mut Outbox, out: &mut Vec<u8>) -> Option<Way> {
+    outbox.pop(out).map(|(way, _)| way)
+}
+
+#[test]
+fn gives_datagrams_in_order_and_is_bounded() {
+    let mut outbox = Outbox::new(2 * SPAN_LEN + 3);
+    assert!(outbox.push_bytes(leg(1), &[1, 2]));
+    let refused: Result<(), ()> = outbox.push(leg(9), |out| {
+        out.push(9);
+        Err(())
+    });
+    assert_eq!(refused, Err(()));
+    assert!(outbox.push_bytes(leg(2), &[3]));
+    assert!(!outbox.push_bytes(leg(3), &[4]));
+    let mut out = Vec::new();
+    assert_eq!(pop(&mut outbox, &mut out), Some(leg(1)));
+    assert_eq!(pop(&mut outbox, &mut out), Some(leg(2)));
+    assert_eq!(pop(&mut outbox, &mut out), None);
+    assert_eq!(out, [1, 2, 3]);
+    assert!(outbox.push_bytes(leg(3), &[4]));
+    assert_eq!(pop(&mut outbox, &mut out), Some(leg(3)));
+}
+
+#[test]
+fn empty_datagrams_take_room_too() {
+    let mut outbox = Outbox::new(10 * SPAN_LEN);
+    let taken = (0..1_000)
+        .filter(|_| outbox.push_bytes(leg(1), &[]))
+        .count();
+    assert_eq!(taken, 10);
+    assert!(outbox.memory() <= 16 * size_of::<Turn>());
+}
+
+/// A frame of `len` bytes that says which one it is.
+fn frame(number: u8, len: usize) -> Vec<u8> {
+    let mut frame = vec![number; len];
+    frame[0] = 0x81;
+    frame
+}
+
+fn push(outbox: &mut Outbox, link: u16, packing: Packing, frame: &[u8]) {
+    let write = |out: &mut Vec<u8>| -> Result<(), ()> {
+        out.extend_from_slice(frame);
+        Ok(())
+    };
+    outbox
+        .push_frame(LinkId(link), (leg(link.into()), packing), write)
+        .unwrap();
+}
+
+/// What leaves, in order: to whom, the length of datagrams where they are several, and the frames.
+fn drain(outbox: &mut Outbox) -> Vec<(u32, Option<u16>, Vec<Vec<u8>>)> {
+    let mut bursts = Vec::new();
+    let mut out = Vec::new();
+    while let Some(((leg, _), segment)) = outbox.pop(&mut out) {
+        let len = segment.map_or(out.len(), |len| usize::from(len.get()));
+        let frames = if out[0] == trunk::KIND {
+            assert!(out.len() <= crate::hop::FRAME_MAX);
+            Frames::new(&mut out)
+                .unwrap()
+                .map(|frame| frame.unwrap().to_vec())
+                .collect()
+        } else {
+            out.chunks(len).map(<[u8]>::to_vec).collect()
+        };
+        bursts.push((leg.socket.0, segment.map(NonZeroU16::get), frames));
+        out.clear();
+    }
+    bursts
+}
+
+#[test]
+fn mesh_f3_frames_of_one_length_to_one_neighbour_leave_in_one_go() {
+    let mut outbox = Outbox::new(1 << 20);
+    let mut frames = [Vec::new(), Vec::new()];
+    for number in 0..60 {
+        let link = u16::from(number % 2);
+        let one = frame(number, 148);
+        push(&mut outbox, link, Packing::Trunks, &one);
+        frames[usize::from(link)].push(one);
+    }
+    let [first, second] = frames;
+    let bursts = [(0, Some(148), first), (1, Some(148), second)];
+    assert_eq!(drain(&mut outbox), bursts);
+}
+
+#[test]
+fn mesh_f3_frames_of_several_lengths_share_a_datagram_where_the_neighbour_reads_it() {
+    let mut outbox = Outbox::new(1 << 20);
+    let frames: Vec<Vec<u8>> = (0..20)
+        .map(|number| frame(number, 60 + 7 * usize::from(number % 5)))
+        .collect();
+    for frame in &frames {
+        push(&mut outbox, 1, Packing::Trunks, frame);
+        push(&mut outbox, 2, Packing::Alone, frame);
+    }
+    let bursts = drain(&mut outbox);
+    let of = |wanted: u32| {
+        let bursts = bursts.iter().filter(move |(link, ..)| *link == wanted);
+        bursts.map(|(_, segment, frames)| (*segment, frames.clone()))
+    };
+    let all = |wanted| {
+        of(wanted)
+            .flat_map(|(_, frames)| frames)
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(all(1), frames, "none lost, in order");
+    assert_eq!(all(2), frames, "none lost, in order");
+    assert_eq!(of(1).count(), 2, "two datagrams of up to 1,280 bytes");
+    assert!(of(1).all(|(segment, _)| segment.is_none()));
+    // One that knows of no trunks gets each frame as a datagram.
+    assert!(of(2).all(|(segment, frames)| segment.is_some() || frames.len() == 1));
+}
+
+#[test]
+fn a_run_ends_with_a_shorter_frame_and_holds_what_the_system_takes() {
+    let mut outbox = Outbox::new(1 << 20);
+    for (number, len) in [(1, 1_200), (2, 1_200), (3, 700), (4, 1_200)] {
+        push(&mut outbox, 1, Packing::Trunks, &frame(number, len));
+    }
+    let counts = |outbox: &mut Outbox| -> Vec<(Option<u16>, usize)> {
+        let bursts = drain(outbox).into_iter();
+        bursts
+            .map(|(_, segment, frames)| (segment, frames.len()))
+            .collect()
+    };
+    assert_eq!(counts(&mut outbox), [(Some(1_200), 3), (None, 1)]);
+    for _ in 0..70 {
+        push(&mut outbox, 1, Packing::Trunks, &frame(1, 48));
+    }
+    assert_eq!(counts(&mut outbox), [(Some(48), 64), (Some(48), 6)]);
+    for _ in 0..60 {
+        push(&mut outbox, 1, Packing::Trunks, &frame(1, 1_280));
+    }
+    assert_eq!(counts(&mut outbox), [(Some(1_280), 51), (Some(1_280), 9)]);
+}
+
+#[test]
+fn nothing_waits_for_more_to_come_and_memory_is_bounded() {
+    let mut outbox = Outbox::new(64 << 10);
+    push(&mut outbox, 1, Packing::Trunks, &frame(1, 100));
+    assert_eq!(drain(&mut outbox), [(1, None, vec![frame(1, 100)])]);
+    let mut memory = 0;
+    for round in 0..50_u16 {
+        while !outbox.is_full() {
+            // A neighbour for each round: what one lane held is another's then.
+            push(&mut outbox, round, Packing::Trunks, &frame(1, 100));
+        }
+        drain(&mut outbox);
+        if round == 0 {
+            memory = outbox.memory();
+        }
+    }
+    let lanes = 64 * size_of::<Option<Lane>>();
+    assert!(outbox.memory() <= memory + lanes, "{}", outbox.memory());
+    assert!(memory <= 2 * (64 << 10) + lanes, "{memory}");
+}
