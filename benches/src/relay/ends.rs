@@ -28,6 +28,8 @@ pub struct Ends {
     between: VecDeque<(Instant, Side, Vec<u8>)>,
     /// Frames for the relay that are held back to be sent all at once.
     frames: Option<Frames>,
+    /// Length of the frames that are counted at the exit instead of heard, and how many came.
+    counted: (usize, u64),
     scratch: Vec<u8>,
 }
 
@@ -91,6 +93,10 @@ pub fn config() -> Config {
     config.labels_per_peer_max = 1 << 16;
     config.flows_max = 1 << 15;
     config.unproved_max = 1 << 15;
+    // A machine that has no time for it for a while takes the relay again at once.
+    config.choice.confirm = Duration::ZERO;
+    config.choice.confirm_spread = Duration::ZERO;
+    config.choice.hold = Duration::ZERO;
     config
 }
 
@@ -131,6 +137,7 @@ impl Ends {
             clock,
             between: VecDeque::new(),
             frames: None,
+            counted: (0, 0),
             scratch: Vec::new(),
         })
     }
@@ -141,6 +148,7 @@ impl Ends {
     ///
     /// Where that takes longer than `limit`.
     pub fn settle(&mut self, flows: u32, limit: Duration) {
+        self.counted = (0, 0);
         let end = self.clock.now() + limit;
         let mut asked = 0;
         while !self.is_settled(flows) {
@@ -177,41 +185,61 @@ impl Ends {
             len: len + OVERHEAD,
         });
         let mut player = 0;
-        for _ in 0..count {
+        for number in 0..count {
+            if number % STEP == 0 {
+                self.step();
+            }
             self.play(player, len);
             player = (player + 1) % flows;
         }
         self.frames.take().unwrap_or_default()
     }
 
-    /// Sends frames as fast as may be while `take` is asked, between each 64, what came.
+    /// Sends frames as fast as may be; returns how many came to the exit meanwhile.
     pub fn send(&mut self, frames: &Frames) -> u64 {
-        let mut came = 0;
+        self.counted = (frames.len(), 0);
         let mut rest = frames.iter();
-        loop {
+        for burst in 0.. {
             let some: Vec<&[u8]> = rest.by_ref().take(super::socket::BATCH).collect();
             if some.is_empty() {
                 break;
             }
             self.entry.socket.send(self.relay.1, some.into_iter());
-            came += self.count(frames.len());
+            if burst % STEP == 0 {
+                self.step();
+            } else {
+                self.hear(Side::Exit, self.clock.now());
+            }
         }
-        came
+        self.take_count()
     }
 
-    /// Counts frames of a length that came to the exit, which hears all else.
-    pub fn count(&mut self, len: usize) -> u64 {
-        let End { node, socket, .. } = &mut self.exit;
-        let now = self.clock.now();
-        let mut count = 0;
+    /// Lets both ends do what is due; returns how many frames came to the exit since it was last
+    /// asked.
+    pub fn count(&mut self) -> u64 {
+        self.step();
+        self.take_count()
+    }
+
+    const fn take_count(&mut self) -> u64 {
+        let (_, count) = &mut self.counted;
+        core::mem::replace(count, 0)
+    }
+
+    /// Takes what came for an end. Frames of the length that is counted are counted at the exit,
+    /// which hears all else.
+    fn hear(&mut self, side: Side, now: Instant) {
+        let (len, mut count) = self.counted;
+        let End { node, socket, .. } = self.end(side);
         socket.receive(|from, datagram| {
-            if datagram.len() == len && datagram.first().is_some_and(|it| HopHeader::claims(*it)) {
+            let is_frame = datagram.first().is_some_and(|it| HopHeader::claims(*it));
+            if is_frame && datagram.len() == len && side == Side::Exit {
                 count += 1;
             } else {
                 node.handle_datagram(now, Arrival::from(Leg::mesh(from)), datagram);
             }
         });
-        count
+        self.counted = (len, count);
     }
 
     /// Lets both ends do what is due.
@@ -230,13 +258,10 @@ impl Ends {
                 .handle_datagram(now, Arrival::from(from), &mut datagram);
         }
         for side in [Side::Entry, Side::Exit] {
+            self.hear(side, now);
             let end = self.end(side);
-            let End { node, socket, .. } = end;
-            socket.receive(|from, datagram| {
-                node.handle_datagram(now, Arrival::from(Leg::mesh(from)), datagram);
-            });
-            if node.poll_timeout().is_some_and(|due| due <= now) {
-                node.handle_timeout(now);
+            if end.node.poll_timeout().is_some_and(|due| due <= now) {
+                end.node.handle_timeout(now);
             }
             end.obey(now);
             self.drain(side, now);
@@ -349,6 +374,8 @@ impl End {
     }
 }
 
+/// Datagrams or bursts between two looks at what is due.
+const STEP: usize = 64;
 /// Bytes around a datagram on a sealed link.
 const OVERHEAD: usize = 48;
 /// One way between entry and exit, long enough for the relay to be worth it.

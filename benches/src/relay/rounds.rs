@@ -63,7 +63,7 @@ pub fn measure(plan: Plan, tell: &mut dyn FnMut(Row)) -> io::Result<()> {
         let [plain, mmsg, tickwire] = &mut found;
         for _ in 0..plan.rounds {
             for (bare, found) in bare.iter_mut().zip([&mut *plain, &mut *mmsg]) {
-                found.push(bare.round(case, plan.packets));
+                found.push(bare.round(case, plan.packets, &mut relay.ends));
             }
             tickwire.push(relay.round(case, plan.packets));
         }
@@ -133,18 +133,19 @@ impl Bare {
         })
     }
 
-    fn round(&mut self, Case { len, .. }: Case, packets: usize) -> Found {
+    /// Sends and counts; the mesh that waits for its turn lives on meanwhile.
+    fn round(&mut self, Case { len, .. }: Case, packets: usize, others: &mut Ends) -> Found {
         let datagram = vec![0x5A; len];
         // Who sends is known before it is measured.
-        self.send(&datagram, BATCH * self.players.len());
-        settle(|| self.count());
+        self.send(&datagram, BATCH * self.players.len(), others);
+        settle(|| self.count(others));
         let before = self.forwarder.ask();
-        let mut came = self.send(&datagram, packets);
-        came += settle(|| self.count());
+        let mut came = self.send(&datagram, packets, others);
+        came += settle(|| self.count(others));
         found([before, self.forwarder.ask()], (came, packets))
     }
 
-    fn send(&mut self, datagram: &[u8], packets: usize) -> u64 {
+    fn send(&mut self, datagram: &[u8], packets: usize, others: &mut Ends) -> u64 {
         let to = self.forwarder.address;
         let mut came = 0;
         for burst in 0..packets / BATCH {
@@ -152,12 +153,21 @@ impl Bare {
             if let Some(player) = self.players.get_mut(player) {
                 player.send(to, core::iter::repeat_n(datagram, BATCH));
             }
-            came += self.count();
+            came += if burst % BATCH == 0 {
+                self.count(others)
+            } else {
+                self.hear()
+            };
         }
         came
     }
 
-    fn count(&mut self) -> u64 {
+    fn count(&mut self, others: &mut Ends) -> u64 {
+        others.step();
+        self.hear()
+    }
+
+    fn hear(&mut self) -> u64 {
         let mut count = 0;
         self.sink.receive(|_, _| count += 1);
         count
@@ -184,13 +194,12 @@ impl Relayed {
         self.ends.settle(FLOWS, PATIENCE);
         let warm = self.ends.seal(BATCH * 16, (FLOWS, len));
         self.ends.send(&warm);
-        settle(|| self.ends.count(warm.len()));
+        settle(|| self.ends.count());
         let frames = self.ends.seal(packets, (FLOWS, len));
         let before = self.forwarder.ask();
         let mut came = self.ends.send(&frames);
-        came += settle(|| self.ends.count(frames.len()));
+        came += settle(|| self.ends.count());
         let after = self.forwarder.ask();
-        self.ends.step();
         found([before, after], (came, frames.count()))
     }
 

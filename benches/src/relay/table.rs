@@ -74,7 +74,7 @@ pub fn mmsg(socket: &UdpSocket, sink: SocketAddr) -> io::Result<()> {
     let mut table = Table::new(sink);
     let mut rooms = vec![0; BATCH * ROOM];
     let mut incoming: MultiHeaders<SockaddrIn> = MultiHeaders::preallocate(BATCH, None);
-    let mut outgoing = MultiHeaders::preallocate(BATCH, None);
+    let mut outgoing: MultiHeaders<SockaddrIn> = MultiHeaders::preallocate(BATCH, None);
     let mut addresses: Vec<Option<SockaddrIn>> = Vec::with_capacity(BATCH);
     let mut lengths: Vec<usize> = Vec::with_capacity(BATCH);
     loop {
@@ -92,12 +92,11 @@ pub fn mmsg(socket: &UdpSocket, sink: SocketAddr) -> io::Result<()> {
             None,
         ) {
             Ok(received) => {
-                for (datagram, came) in received.enumerate() {
+                for came in received {
                     let from = came.address.map(SocketAddrV4::from).map(SocketAddr::from);
                     let to = table.destination(from.unwrap_or(sink));
                     addresses.push(v4(to));
                     lengths.push(came.bytes);
-                    debug_assert!(datagram < BATCH, "as many as there are rooms");
                 }
             }
             Err(Errno::ECONNREFUSED | Errno::EINTR) => continue,

@@ -49,6 +49,12 @@ impl Barred {
             .iter()
             .any(|bar| now < bar.until && bar.path == *path)
     }
+
+    /// Whether a path failed so lately that another is the better one to stand by.
+    pub(super) fn remembers(&self, now: Instant, path: &Path) -> bool {
+        let mut bars = self.list.iter();
+        bars.any(|bar| now < bar.until + FORGOTTEN_AFTER && bar.path == *path)
+    }
 }
 
 /// How long a path is barred that could not be set up, or died.
@@ -87,10 +93,12 @@ mod tests {
             let last = end.saturating_sub(Duration::from_nanos(1));
             assert!(barred.holds(last, &path(1)), "{secs}");
             assert!(!barred.holds(end, &path(1)), "{secs}");
+            assert!(barred.remembers(end, &path(1)), "{secs}");
             assert!(!barred.holds(now, &path(2)));
             now = end;
         }
         now += FORGOTTEN_AFTER;
+        assert!(!barred.remembers(now, &path(1)));
         barred.add(now, path(1), FAILED);
         assert!(!barred.holds(now + FAILED, &path(1)), "as the first time");
     }

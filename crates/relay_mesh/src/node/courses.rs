@@ -258,7 +258,8 @@ impl<P: Provider> Node<P> {
                 .filter(|priced| priced.cost.is_routable() && is_apart(&priced.path, in_use))
                 .filter(|priced| wants_warm || priced.path.relays.is_empty())
                 .min_by_key(|priced| {
-                    let is_suspect = penalties.is_suppressed(now, &priced.path);
+                    let is_suspect = penalties.is_suppressed(now, &priced.path)
+                        || course.barred.remembers(now, &priced.path);
                     (is_suspect, priced.cost, priced.path.clone())
                 })
                 .map(|priced| priced.path.clone())

@@ -343,7 +343,8 @@ fn choice_of_the_configuration_is_the_flows_own() {
         for end in [entry, exit] {
             mesh.world.set_links(end, relay, link(22));
         }
-        mesh.run(12_000);
+        // 3 s to be sure, up to 15 s more, and some until the median has followed.
+        mesh.run(28_000);
         *count = mesh.moves(ENTRY, start).len();
     }
     assert!(moves[0] >= 1 && moves[1] == 0, "{moves:?}");
