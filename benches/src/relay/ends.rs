@@ -281,10 +281,12 @@ impl Ends {
         let Some(socket) = self.entry.port else {
             return;
         };
-        let [.., a, b] = player.to_be_bytes();
+        // 64 of a /24: that many may be unproved.
+        let [.., a, b] = (player / 64).to_be_bytes();
+        let last = u8::try_from(player % 64).unwrap_or(0);
         let peer = Leg {
             socket,
-            address: SocketAddr::from(([198, 18, a, b], 4_000)),
+            address: SocketAddr::from(([10, a, b, last], 4_000)),
         };
         let mut datagram = vec![0x5A; len];
         self.entry

@@ -211,6 +211,8 @@ impl Relayed {
         ends.settle(FLOWS, PATIENCE);
         let before = forwarder.ask().resident;
         ends.settle(flows, PATIENCE * 3);
+        // Until the last of them have their labels.
+        settle(|| ends.count());
         let after = forwarder.ask().resident;
         let labels = u64::from(flows - FLOWS) * 2;
         let value = as_f64(after.saturating_sub(before)) / as_f64(labels);
