@@ -49,6 +49,7 @@ fn pass(adjust: Adjust) {
     let mut frames = frames(&datagrams);
     assert!(frames.len() > 101_000, "{}", frames.len());
     let before = mesh.process(RELAY).node.frame_stats().sealed;
+    mesh.nonces.close();
     let relay = mesh.nodes[RELAY];
     let count = mesh.world.apply(relay, |process, now| {
         let mut out = Vec::with_capacity(2_048);

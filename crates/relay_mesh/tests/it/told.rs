@@ -239,7 +239,7 @@ fn allocations_of_an_exit(adjust: fn(usize, &mut Config, &[NodeId])) -> (u64, us
                 Verdict::Pass
             }
         });
-    mesh.run(100);
+    mesh.run(120);
     let mut frames: Vec<Vec<u8>> = sent(&mesh, tap)
         .into_iter()
         .filter(|bytes| bytes.first() == Some(&0x81) && bytes.len() > 140)

@@ -65,6 +65,7 @@ fn pass_trunks(adjust: Adjust) {
     datagrams.retain(|datagram| datagram[0] == KIND);
     let count = frames(&datagrams).len();
     assert!(count > 101_000, "{count} in {}", datagrams.len());
+    mesh.nonces.close();
     let before = stats(&mesh);
     let warm = datagrams.len() / 100;
     let (warm, counted) = datagrams.split_at_mut(warm);
