@@ -34,6 +34,8 @@ pub mod route_request;
 mod server_header;
 mod stats;
 #[cfg(feature = "tcp")]
+mod tcp;
+#[cfg(feature = "tcp")]
 pub mod tunnel;
 mod view;
 
@@ -46,6 +48,8 @@ pub use node::Node;
 pub use pieces::{DATAGRAM_MAX, WHOLE_MAX};
 pub use server_header::{HeaderExtras, HeaderTiming, ServerHeader};
 pub use stats::{FrameStats, NodeStats, RefusedRequests};
+#[cfg(feature = "tcp")]
+pub use tcp::{TcpConfig, TcpPort, TcpRefused, TcpWork};
 pub use view::{Draining, EdgeView, LinkView, MeshView, NodeView, RouteView};
 
 use std::net::SocketAddr;
