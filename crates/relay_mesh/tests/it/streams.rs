@@ -28,11 +28,20 @@ pub(crate) struct Streams {
 struct Stream {
     is_server: bool,
     to_write: Vec<u8>,
-    is_last: bool,
-    is_closed: bool,
+    half: Half,
     got: Vec<u8>,
     has_all: bool,
     end: Option<ConnEnd>,
+}
+
+/// The half that leads to the far end.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+enum Half {
+    #[default]
+    Open,
+    /// It is closed behind what is to be written.
+    Closing,
+    Closed,
 }
 
 impl Streams {
@@ -58,7 +67,9 @@ impl Streams {
             TcpWork::Finished { conn } => {
                 let stream = self.held.get_mut(&conn).unwrap();
                 stream.has_all = true;
-                stream.is_last |= stream.is_server;
+                if stream.is_server {
+                    stream.half = Half::Closing;
+                }
                 self.write(node, conn);
             }
             TcpWork::Ended { conn, end } => self.held.get_mut(&conn).unwrap().end = Some(end),
@@ -89,8 +100,8 @@ impl Streams {
             return;
         };
         stream.to_write.drain(..taken);
-        if stream.is_last && stream.to_write.is_empty() && !stream.is_closed {
-            stream.is_closed = true;
+        if stream.half == Half::Closing && stream.to_write.is_empty() {
+            stream.half = Half::Closed;
             node.tcp_finish(conn).unwrap();
         }
     }
@@ -106,7 +117,7 @@ impl Mesh {
             let conn = process.node.tcp_accept(now, port, ends)?;
             let stream = Stream {
                 to_write: words.to_vec(),
-                is_last: true,
+                half: Half::Closing,
                 ..Stream::default()
             };
             process.streams.held.insert(conn, stream);
@@ -242,7 +253,7 @@ fn pg8_a_server_that_cannot_be_reached_resets_the_player() {
     let mut mesh = Mesh::new(Seed::from_number(1), &shape(web));
     let exit = mesh.nodes[EXIT];
     mesh.world.apply(exit, |process, _| {
-        process.streams.refusal = Some(Refusal::Server)
+        process.streams.refusal = Some(Refusal::Server);
     });
     mesh.run(START);
     mesh.connect(b"hello").unwrap();
