@@ -23,6 +23,8 @@ mod survey;
 mod tcp;
 mod telling;
 #[cfg(feature = "tcp")]
+mod tunnel_flows;
+#[cfg(feature = "tcp")]
 mod tunnels;
 mod views;
 
