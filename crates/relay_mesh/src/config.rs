@@ -37,6 +37,9 @@ pub struct Config {
     pub members: Option<BTreeMap<NodeId, Roles>>,
     /// Games carried.
     pub games: Vec<Game>,
+    /// Games over TCP, and what they need; `None` carries none.
+    #[cfg(feature = "tcp")]
+    pub tcp: Option<crate::TcpConfig>,
     /// What the super-admin signed, or who may sign the first of it; `None` leaves games and members to
     /// this configuration. Games and members of a document take the place of these.
     pub signed: Option<Signed>,
@@ -103,6 +106,8 @@ impl Config {
             profile: Profile::default(),
             members: None,
             games: Vec::new(),
+            #[cfg(feature = "tcp")]
+            tcp: None,
             signed: None,
             hop_kind: HopKind::Sealed,
             hop_kinds: BTreeMap::new(),
@@ -199,6 +204,8 @@ pub enum NewError {
     GameName,
     /// A game over UDP is to have headers of version 1, which knows of no datagrams.
     HeaderVersion,
+    /// TLS does not take the identity, which tunnels prove.
+    TunnelIdentity,
 }
 
 impl From<NoEntropy> for NewError {
@@ -213,6 +220,7 @@ impl fmt::Display for NewError {
             Self::NoEntropy => "the provider has no randomness",
             Self::Profile => "name or addresses of the profile break the bounds of a record",
             Self::GameName => "the name of a game is longer than 64 bytes",
+            Self::TunnelIdentity => "the TLS library refused the identity's key",
             Self::HeaderVersion => {
                 "version 1 of the PROXY protocol knows of no datagrams, which a game is made of"
             }

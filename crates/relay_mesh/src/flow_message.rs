@@ -5,6 +5,7 @@
 //! | open 0x28 | flow 8, player's family 1 (4 or 6), ip 4 or 16, port 2, game name 1 + n (≤ 64) |
 //! | opened 0x29 | flow 8, status 1 |
 //! | close 0x2A | flow 8, reason 1 |
+//! | open tunnel 0x2B | flow 8; answered by opened |
 //!
 //! What goes in the probe flow of a path is in [`path_probe`](crate::path_probe).
 
@@ -25,6 +26,8 @@ pub mod flow_code {
     pub const OPENED: u8 = 0x29;
     /// Ends a flow.
     pub const CLOSE: u8 = 0x2A;
+    /// Opens a flow that carries a tunnel.
+    pub const OPEN_TUNNEL: u8 = 0x2B;
     /// Asks over a path whether it carries.
     pub const PATH_PROBE: u8 = 0x84;
     /// The answer.
@@ -45,6 +48,11 @@ pub enum FlowMessage {
         player: SocketAddr,
         /// Which game; at most 64 bytes.
         game: String,
+    },
+    /// The entry wants a flow for the tunnel of TCP games.
+    OpenTunnel {
+        /// As in [`Open`](Self::Open).
+        flow: FlowId,
     },
     /// What the exit says to it.
     Opened {
@@ -108,6 +116,10 @@ impl FlowMessage {
                 writer.u8(u8::try_from(name.len()).unwrap_or(0));
                 writer.bytes(name);
             }
+            Self::OpenTunnel { flow } => {
+                writer.u8(flow_code::OPEN_TUNNEL);
+                writer.u64(flow.0);
+            }
             Self::Opened { flow, outcome } => {
                 writer.u8(flow_code::OPENED);
                 writer.u64(flow.0);
@@ -149,6 +161,7 @@ impl FlowMessage {
                 player: read_address(&mut reader)?,
                 game: read_name(&mut reader)?,
             },
+            flow_code::OPEN_TUNNEL => Self::OpenTunnel { flow },
             flow_code::OPENED => Self::Opened {
                 flow,
                 outcome: match reader.u8()? {
@@ -240,7 +253,7 @@ mod tests {
     proptest! {
         #[test]
         fn whatever_is_read_is_written_the_same(
-            kind in 0x27_u8..0x2C,
+            kind in 0x27_u8..0x2D,
             body in prop::collection::vec(any::<u8>(), 0..40),
             status in 0_u8..7,
             is_short: bool,

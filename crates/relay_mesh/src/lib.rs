@@ -37,6 +37,8 @@ mod server_header;
 mod stats;
 pub mod trunk;
 #[cfg(feature = "tcp")]
+mod tcp;
+#[cfg(feature = "tcp")]
 pub mod tunnel;
 mod view;
 
@@ -49,6 +51,8 @@ pub use node::Node;
 pub use pieces::{DATAGRAM_MAX, WHOLE_MAX};
 pub use server_header::{HeaderExtras, HeaderTiming, ServerHeader};
 pub use stats::{FrameStats, NodeStats, RefusedRequests};
+#[cfg(feature = "tcp")]
+pub use tcp::{TcpConfig, TcpPort, TcpRefused, TcpWork};
 pub use view::{Draining, EdgeView, LinkView, MeshView, NodeView, RouteView};
 
 use std::net::SocketAddr;

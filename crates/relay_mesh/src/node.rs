@@ -21,7 +21,13 @@ mod priced;
 mod reserve;
 mod start;
 mod survey;
+#[cfg(feature = "tcp")]
+mod tcp;
 mod telling;
+#[cfg(feature = "tcp")]
+mod tunnel_flows;
+#[cfg(feature = "tcp")]
+mod tunnels;
 mod views;
 
 use core::time::Duration;
@@ -77,6 +83,8 @@ pub struct Node<P: Provider> {
     flows: FlowTable<P::Aead>,
     ports: Ports,
     ration: ReplyRation,
+    #[cfg(feature = "tcp")]
+    tunnels: Option<Box<tunnels::Tunnels>>,
     /// What neighbours are told of signed documents, and tell.
     config_news: ConfigNews,
     /// Flows that players may open.
@@ -142,6 +150,8 @@ impl<P: Provider> Node<P> {
         let publisher = Publisher::new(key, public, network, config.profile.clone())
             .map_err(|_| NewError::Profile)?;
         let table = table(&config, (network, previous), own);
+        #[cfg(feature = "tcp")]
+        let tunnels = start::tunnels(&config, &identity, now)?;
         let endpoint = endpoint(&config, identity, provider, now)?;
         let mut node = Self {
             own,
@@ -158,6 +168,8 @@ impl<P: Provider> Node<P> {
             flows: FlowTable::new((config.flows_max, config.unproved_max), &mut generator),
             ports: Ports::new(&config, now),
             ration: ReplyRation::default(),
+            #[cfg(feature = "tcp")]
+            tunnels,
             config_news: ConfigNews::default(),
             newcomers: TokenBucket::new(config.open_rate, config.open_rate.saturating_mul(4), now),
             commands: VecDeque::new(),
@@ -221,6 +233,8 @@ impl<P: Provider> Node<P> {
             self.beat(now);
         }
         self.tend(now);
+        #[cfg(feature = "tcp")]
+        self.run_tunnels(now);
     }
 
     /// Takes the outcome of a command; an unknown or repeated id is counted and ignored.
@@ -266,6 +280,8 @@ impl<P: Provider> Node<P> {
                 });
             }
             let has_news = self.pump(now);
+            #[cfg(feature = "tcp")]
+            let has_news = self.pump_tunnels(now) || has_news;
             let may_tend = self.tended_at.is_none_or(|tended| tended + TEND_GAP <= now);
             if self.is_untended && may_tend {
                 self.tend(now);
@@ -289,6 +305,8 @@ impl<P: Provider> Node<P> {
     pub fn poll_timeout(&self) -> Option<Instant> {
         let again = self.tended_at.filter(|_| self.is_untended);
         let own = again.map_or(self.wake_at, |tended| self.wake_at.min(tended + TEND_GAP));
+        #[cfg(feature = "tcp")]
+        let own = self.tunnels_due().map_or(own, |due| due.min(own));
         Some(self.endpoint.poll_timeout().map_or(own, |due| due.min(own)))
     }
 
@@ -365,6 +383,8 @@ impl<P: Provider> Node<P> {
         self.dial_due(now);
         self.publish(now);
         self.open_ports(now);
+        #[cfg(feature = "tcp")]
+        self.tend_tunnels(now);
         self.tend_config(now);
         if self.beats.is_multiple_of(10) {
             self.table.expire(now);

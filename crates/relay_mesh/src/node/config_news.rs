@@ -5,12 +5,14 @@ use wire::{Instant, NodeId, UnixTime};
 
 use super::flow_table::{Flow, Side};
 use super::{Node, RELIABLE};
+use crate::config::Game;
 use crate::event::Event;
 use crate::flow_message::FlowEnd;
 use crate::link::LinkId;
 use crate::link_state::{Admission, Roles};
 use crate::signed_config::{
-    AfterEnd, ConfigMessage, Document, HolderStats, Judged, Offered, Piece, Spread, Standing, Taken,
+    AfterEnd, ConfigMessage, Document, HolderStats, Judged, LeftOut, Offered, Piece, Spread,
+    Standing, Taken,
 };
 
 /// What neighbours are told of signed documents, and tell.
@@ -130,7 +132,11 @@ impl<P: Provider> Node<P> {
     /// The exits that may be asked for a game: those of the configuration, or all neighbours that the
     /// document and their own records call one.
     pub(super) fn exits_of(&self, game: usize) -> Option<Vec<NodeId>> {
-        let game = self.config.games.get(game)?;
+        self.exits_of_game(self.config.games.get(game)?)
+    }
+
+    /// The same, of any game.
+    pub(super) fn exits_of_game(&self, game: &Game) -> Option<Vec<NodeId>> {
         let named = &game.entry.as_ref()?.exits;
         let Some(document) = self.document() else {
             return Some(named.clone());
@@ -156,7 +162,7 @@ impl<P: Provider> Node<P> {
         else {
             return;
         };
-        let (games, left_out) =
+        let (games, tcp_games) =
             document.carried((self.own, self.config.profile.roles), &signed.listen);
         let members = document.members.clone();
         self.config_news.bundle = bundle;
@@ -173,7 +179,18 @@ impl<P: Provider> Node<P> {
         }
         self.set_games(now, games);
         self.end_barred_flows(now);
-        for (game, why) in left_out {
+        self.apply_tcp_games(now, tcp_games);
+    }
+
+    #[cfg(not(feature = "tcp"))]
+    fn apply_tcp_games(&mut self, _: Instant, games: Vec<Game>) {
+        self.leave_out(games);
+    }
+
+    /// Tells of TCP games that this node does not carry.
+    pub(super) fn leave_out(&mut self, games: Vec<Game>) {
+        for game in games {
+            let (game, why) = (game.name, LeftOut::Tcp);
             self.tell(Event::GameLeftOut { game, why });
         }
     }
@@ -185,6 +202,11 @@ impl<P: Provider> Node<P> {
         };
         let is_barred = |flow: &Flow<P::Aead>| {
             let far = self.peers.get(flow.far).map(|peer| peer.node);
+            #[cfg(feature = "tcp")]
+            if matches!(flow.side, Side::Tunnel(_)) {
+                // Its connections are looked at one by one.
+                return false;
+            }
             let game = self.config.games.get(flow.game);
             let (Some(far), Some(game)) = (far, game) else {
                 return true;
@@ -192,6 +214,8 @@ impl<P: Provider> Node<P> {
             let is_allowed = match flow.side {
                 Side::Entry { .. } => document.may_exit(&game.name, &far),
                 Side::Exit { .. } => document.may_enter(&game.name, &far),
+                #[cfg(feature = "tcp")]
+                Side::Tunnel(_) => true,
             };
             !is_allowed
         };

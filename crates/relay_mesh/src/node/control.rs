@@ -24,7 +24,7 @@ impl<P: Provider> Node<P> {
             flow_code::PATH_ECHO => self.on_path_echo(now, link, message),
             code::ROUTE_REQUEST => self.on_route_request(now, link, message),
             code::ROUTE_REPLY => self.on_route_reply(now, link, message),
-            flow_code::OPEN | flow_code::OPENED | flow_code::CLOSE => {
+            flow_code::OPEN | flow_code::OPENED | flow_code::CLOSE | flow_code::OPEN_TUNNEL => {
                 self.on_flow_message(now, link, message);
             }
             code::CONFIG_VERSION | code::CONFIG_REQUEST | code::CONFIG => {

@@ -382,6 +382,8 @@ impl<P: Provider> Node<P> {
         }
         self.stats.route_changes = self.stats.route_changes.saturating_add(1);
         self.tell(event);
+        #[cfg(feature = "tcp")]
+        self.on_tunnels_moved(now, link);
     }
 
     /// Gives the labels of a path back to their sealer.

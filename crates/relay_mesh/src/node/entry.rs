@@ -136,13 +136,13 @@ impl Ports {
     }
 
     /// Whether an exit may be asked for a game: where it refused one flow, by one more each second.
-    fn may_ask(&self, now: Instant, game: usize, exit: LinkId) -> bool {
+    pub(super) fn may_ask(&self, now: Instant, game: usize, exit: LinkId) -> bool {
         let refused = self.refused.get(&(game, exit));
         refused.is_none_or(|until| *until <= now)
     }
 
     /// Takes down that an exit is asked.
-    fn on_asked(&mut self, now: Instant, game: usize, exit: LinkId) {
+    pub(super) fn on_asked(&mut self, now: Instant, game: usize, exit: LinkId) {
         if let Some(until) = self.refused.get_mut(&(game, exit)) {
             *until = now + REFUSED;
         }
@@ -246,6 +246,8 @@ impl<P: Provider> Node<P> {
                 ..
             } => self.command(Command::Close { socket: *socket }, Pending::Close),
             Side::Exit { socket: None, .. } => {}
+            #[cfg(feature = "tcp")]
+            Side::Tunnel(_) => {}
         }
     }
 
@@ -258,7 +260,7 @@ impl<P: Provider> Node<P> {
     ) {
         let index = self.flows.of_id(exit, flow);
         let flow = index.and_then(|index| self.flows.get(index));
-        let is_ours = |flow: &&Flow<_>| matches!(flow.side, Side::Entry { .. });
+        let is_ours = |flow: &&Flow<_>| flow.side.is_opened_here();
         let (Some(index), Some(flow)) = (index, flow.filter(is_ours)) else {
             return;
         };

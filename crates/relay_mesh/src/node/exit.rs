@@ -118,6 +118,8 @@ impl<P: Provider> Node<P> {
                 }
             }
             Side::Entry { .. } => {}
+            #[cfg(feature = "tcp")]
+            Side::Tunnel(_) => {}
         }
     }
 

@@ -50,6 +50,10 @@ impl<A> Flow<A> {
         match self.side {
             Side::Entry { .. } => Owner::Own,
             Side::Exit { .. } => Owner::Entry(self.far),
+            #[cfg(feature = "tcp")]
+            Side::Tunnel(TunnelSide::Entry) => Owner::Own,
+            #[cfg(feature = "tcp")]
+            Side::Tunnel(TunnelSide::Exit) => Owner::Entry(self.far),
         }
     }
 
@@ -106,6 +110,31 @@ pub(super) enum Side {
         /// Names the flow in this run of the node: the number of the command that opens its socket.
         serial: u64,
     },
+    /// A tunnel, for the TCP games of both nodes.
+    #[cfg(feature = "tcp")]
+    Tunnel(TunnelSide),
+}
+
+impl Side {
+    /// Whether this end opened the flow.
+    pub(super) const fn is_opened_here(&self) -> bool {
+        match self {
+            Self::Entry { .. } => true,
+            Self::Exit { .. } => false,
+            #[cfg(feature = "tcp")]
+            Self::Tunnel(side) => matches!(side, TunnelSide::Entry),
+        }
+    }
+}
+
+/// Which end of a tunnel.
+#[cfg(feature = "tcp")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum TunnelSide {
+    /// Players come in here.
+    Entry,
+    /// They go out here.
+    Exit,
 }
 
 /// A few datagrams that came before they could go on.
@@ -226,6 +255,8 @@ impl<A> FlowTable<A> {
                 self.by_socket.remove(&socket);
             }
             Side::Exit { socket: None, .. } => {}
+            #[cfg(feature = "tcp")]
+            Side::Tunnel(_) => {}
         }
         self.free.push_back(index);
         self.taken = self.taken.saturating_sub(1);

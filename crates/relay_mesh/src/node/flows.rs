@@ -165,6 +165,7 @@ impl<P: Provider> Node<P> {
             Ok(FlowMessage::Opened { flow, outcome }) => {
                 self.on_opened(now, (link, flow), outcome);
             }
+            Ok(FlowMessage::OpenTunnel { flow }) => self.on_tunnel_open(now, link, flow),
             Ok(FlowMessage::Close { flow, reason }) => {
                 if let Some(index) = self.flows.of_id(link, flow) {
                     self.end_flow(now, index, reason);
@@ -212,6 +213,14 @@ impl<P: Provider> Node<P> {
         }
     }
 
+    /// Refuses a tunnel: this build carries none.
+    #[cfg(not(feature = "tcp"))]
+    fn on_tunnel_open(&mut self, now: Instant, link: LinkId, flow: FlowId) {
+        let outcome = Err(crate::flow_message::FlowRefused::Policy);
+        let refused = FlowMessage::Opened { flow, outcome };
+        self.send_flow_message(now, link, &refused);
+    }
+
     pub(super) fn send_flow_message(
         &mut self,
         now: Instant,
@@ -237,14 +246,12 @@ impl<P: Provider> Node<P> {
 
     /// Hands a datagram to the player or the server.
     fn deliver(&mut self, now: Instant, index: u32, datagram: &[u8]) {
-        let is_entry = self
-            .flows
-            .get(index)
-            .is_some_and(|flow| matches!(flow.side, Side::Entry { .. }));
-        if is_entry {
-            self.deliver_to_player(now, index, datagram);
-        } else {
-            self.deliver_to_server(index, datagram);
+        match self.flows.get(index).map(|flow| &flow.side) {
+            Some(Side::Entry { .. }) => self.deliver_to_player(now, index, datagram),
+            Some(Side::Exit { .. }) => self.deliver_to_server(index, datagram),
+            #[cfg(feature = "tcp")]
+            Some(Side::Tunnel(_)) => self.deliver_to_tunnel(now, index, datagram),
+            None => {}
         }
     }
 
@@ -297,6 +304,11 @@ impl<P: Provider> Node<P> {
         let Flow {
             side, game, player, ..
         } = flow;
+        #[cfg(feature = "tcp")]
+        if let Side::Tunnel(_) = side {
+            self.on_tunnel_ended(index, reason);
+            return;
+        }
         self.leave_side(&side);
         let game = self.game_name(game);
         self.tell(Event::FlowClosed {

@@ -53,6 +53,8 @@ impl<P: Provider> Node<P> {
         let is_of_it = |flow: &Flow<P::Aead>| match flow.side {
             Side::Entry { .. } => flow.game == index && entry,
             Side::Exit { .. } => flow.game == index && exit,
+            #[cfg(feature = "tcp")]
+            Side::Tunnel(_) => false,
         };
         let flows = self.flows.iter().filter(|(_, flow)| is_of_it(flow));
         let flows: Vec<u32> = flows.map(|(flow, _)| flow).collect();

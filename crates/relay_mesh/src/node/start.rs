@@ -6,10 +6,14 @@ use crypto::{Identity, Provider, Secret32};
 use udp_proto::{AppId, Endpoint, Listen, ListenError, Mtu};
 use wire::{Instant, NodeId};
 
+#[cfg(feature = "tcp")]
+use super::tunnels::Tunnels;
 use crate::config::{Config, Game, NewError};
 use crate::flow_message::GAME_NAME_MAX;
 use crate::label::LabelLimits;
 use crate::link_state::{Admission, LinkStateTable, Network, TableConfig};
+#[cfg(feature = "tcp")]
+use crate::tunnel::TunnelIdentity;
 
 /// Refuses what a node cannot be.
 pub(super) fn check(config: &Config) -> Result<(), NewError> {
@@ -17,10 +21,29 @@ pub(super) fn check(config: &Config) -> Result<(), NewError> {
     if config.games.iter().any(is_long) {
         return Err(NewError::GameName);
     }
+    #[cfg(feature = "tcp")]
+    if config.tcp.iter().flat_map(|tcp| &tcp.games).any(is_long) {
+        return Err(NewError::GameName);
+    }
     if config.games.iter().any(Game::has_line_for_datagrams) {
         return Err(NewError::HeaderVersion);
     }
     Ok(())
+}
+
+/// What is needed for TCP games, where there are to be any.
+#[cfg(feature = "tcp")]
+pub(super) fn tunnels(
+    config: &Config,
+    identity: &Identity,
+    now: Instant,
+) -> Result<Option<Box<Tunnels>>, NewError> {
+    let Some(tcp) = &config.tcp else {
+        return Ok(None);
+    };
+    let identity = TunnelIdentity::new(identity).map_err(|_| NewError::TunnelIdentity)?;
+    let tunnels = Tunnels::new(tcp.clone(), identity, now);
+    Ok(Some(Box::new(tunnels)))
 }
 
 pub(super) const fn label_limits(config: &Config) -> LabelLimits {

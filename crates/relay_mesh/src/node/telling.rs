@@ -93,7 +93,7 @@ impl<P: Provider> Node<P> {
     }
 
     /// Writes the nodes between a player and this exit into `place`, his entry first.
-    fn nodes_on_the_way<'a>(
+    pub(super) fn nodes_on_the_way<'a>(
         &self,
         entry: LinkId,
         place: &'a mut [u8; NODES_MAX * NODE_LEN],
@@ -120,6 +120,6 @@ impl<P: Provider> Node<P> {
 /// silent for so long.
 const SERVER_SILENCE: Duration = Duration::from_secs(2);
 /// Entry, three relays, exit.
-const NODES_MAX: usize = 5;
+pub(super) const NODES_MAX: usize = 5;
 /// Of each the first bytes of its id.
-const NODE_LEN: usize = 8;
+pub(super) const NODE_LEN: usize = 8;

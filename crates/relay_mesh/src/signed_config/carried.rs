@@ -28,8 +28,8 @@ impl fmt::Display for LeftOut {
 }
 
 impl Document {
-    /// Returns the games that `own` may carry in `roles`, opened at an entry on the addresses `listen`,
-    /// and those that it leaves out.
+    /// Returns the games that `own` may carry in `roles`, opened at an entry on the addresses `listen`:
+    /// those over UDP, and those over TCP.
     ///
     /// Who stands at the other end is no part of them: that is asked of the document for each flow, so
     /// that another list ends no flow that it allows too.
@@ -37,33 +37,30 @@ impl Document {
         &self,
         (own, roles): (NodeId, Roles),
         listen: &[IpAddr],
-    ) -> (Vec<Game>, Vec<(String, LeftOut)>) {
-        let (mut games, mut left_out) = (Vec::new(), Vec::new());
+    ) -> (Vec<Game>, Vec<Game>) {
+        let (mut over_udp, mut over_tcp) = (Vec::new(), Vec::new());
         for (name, rule) in &self.games {
             let is_entry = roles.contains(Roles::ENTRY) && self.may_enter(name, &own);
             let is_exit = roles.contains(Roles::EXIT) && self.may_exit(name, &own);
             if !is_entry && !is_exit {
                 continue;
             }
-            match rule.why_left_out() {
-                Some(why) => left_out.push((name.clone(), why)),
-                None => games.push(Game {
-                    name: name.clone(),
-                    mode: rule.mode,
-                    entry: is_entry.then(|| rule.at_entry(listen)),
-                    exit: is_exit.then(|| rule.at_exit()),
-                }),
-            }
+            let games = match rule.protocol {
+                Protocol::Udp => &mut over_udp,
+                Protocol::Tcp => &mut over_tcp,
+            };
+            games.push(Game {
+                name: name.clone(),
+                mode: rule.mode,
+                entry: is_entry.then(|| rule.at_entry(listen)),
+                exit: is_exit.then(|| rule.at_exit()),
+            });
         }
-        (games, left_out)
+        (over_udp, over_tcp)
     }
 }
 
 impl GameRule {
-    fn why_left_out(&self) -> Option<LeftOut> {
-        (self.protocol == Protocol::Tcp).then_some(LeftOut::Tcp)
-    }
-
     fn at_entry(&self, listen: &[IpAddr]) -> EntryGame {
         let ports = self.listen_ports.iter();
         let listen =

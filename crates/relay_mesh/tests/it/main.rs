@@ -25,6 +25,8 @@ mod process;
 mod proxy_header;
 mod signed;
 mod spread;
+#[cfg(feature = "tcp")]
+mod streams;
 mod survey;
 mod tag_only;
 mod told;

@@ -20,6 +20,8 @@ pub(crate) struct Process<P: Provider = Crypto> {
     pub(crate) events: Vec<(Instant, Event)>,
     /// Sockets that the system has.
     pub(crate) sockets_max: usize,
+    #[cfg(feature = "tcp")]
+    pub(crate) streams: crate::streams::Streams,
 }
 
 impl<P: Provider> Process<P> {
@@ -31,6 +33,8 @@ impl<P: Provider> Process<P> {
             next_port: 40_000,
             events: Vec::new(),
             sockets_max: usize::MAX,
+            #[cfg(feature = "tcp")]
+            streams: crate::streams::Streams::default(),
         }
     }
 
@@ -144,6 +148,11 @@ impl<P: Provider> netsim::Node for Process<P> {
                 is_idle = false;
                 let outcome = self.obey(command, outbox);
                 self.node.handle_completed(now, id, outcome);
+            }
+            #[cfg(feature = "tcp")]
+            while let Some(work) = self.node.poll_tcp() {
+                is_idle = false;
+                self.streams.obey(&mut self.node, now, work);
             }
             while let Some(event) = self.node.poll_event() {
                 is_idle = false;

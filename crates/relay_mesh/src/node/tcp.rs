@@ -1,0 +1,171 @@
+//! TCP games: what the driver of a node's TCP sockets calls.
+
+use core::net::SocketAddr;
+
+use crypto::Provider;
+use wire::Instant;
+
+use super::Node;
+use super::tunnels::Held;
+use crate::event::Event;
+use crate::tcp::{TcpPort, TcpRefused, TcpWork};
+use crate::tunnel::{ConnId, Gone, OpenError, OpenRecord, Refusal, Tunnel};
+
+/// For the driver of its TCP sockets. After each call [`poll_transmit`](Self::poll_transmit) and
+/// [`poll_tcp`](Self::poll_tcp) are to be called until they return `None`.
+impl<P: Provider> Node<P> {
+    /// Returns what is to be done next for TCP games.
+    pub fn poll_tcp(&mut self) -> Option<TcpWork> {
+        self.tunnels.as_mut()?.work.pop_front()
+    }
+
+    /// Takes word whether a port is [listened on](TcpWork::Listen). One that is not is asked for again
+    /// after 5 s.
+    pub fn tcp_listening(&mut self, now: Instant, port: TcpPort, is_open: Result<(), ()>) {
+        let now = self.advance(now);
+        let tunnels = self.tunnels.as_mut();
+        let told = tunnels.and_then(|tunnels| tunnels.on_listening(now, port, is_open));
+        if let Some((game, address)) = told {
+            self.tell(match is_open {
+                Ok(()) => Event::Listening { game, address },
+                Err(()) => Event::ListenFailed { game, address },
+            });
+        }
+    }
+
+    /// Takes a connection of `player` to a game's port, who connected to `listen`: at an entry.
+    ///
+    /// # Errors
+    ///
+    /// [`TcpRefused`] where it is to be reset.
+    pub fn tcp_accept(
+        &mut self,
+        now: Instant,
+        port: TcpPort,
+        (player, listen): (SocketAddr, SocketAddr),
+    ) -> Result<ConnId, TcpRefused> {
+        let now = self.advance(now);
+        let tunnels = self.tunnels.as_ref().ok_or(TcpRefused::NoGame)?;
+        let game = tunnels.game_of(port).ok_or(TcpRefused::NoGame)?.clone();
+        if !self.takes_new_flows(now) {
+            return Err(TcpRefused::NoExit);
+        }
+        let far = self.best_tcp_exit(now, &game).ok_or(TcpRefused::NoExit)?;
+        let flow = self.tunnel_to(now, far).ok_or(TcpRefused::NoExit)?;
+        let tunnels = self.tunnels.as_mut().ok_or(TcpRefused::NoGame)?;
+        let end = tunnels.ends.get_mut(&flow).ok_or(TcpRefused::NoExit)?;
+        let game = game.name;
+        let open = OpenRecord {
+            game: game.clone(),
+            player,
+            listen,
+        };
+        let conn = end.tunnel.open(now, &open).map_err(|why| match why {
+            OpenError::Players | OpenError::Address | OpenError::Rate => TcpRefused::Crowded,
+            OpenError::Closed => TcpRefused::NoExit,
+        })?;
+        end.used = now;
+        tunnels.touched.insert(flow);
+        let preface = Vec::new();
+        tunnels.conns.insert(conn, Held { game, preface });
+        Ok(conn)
+    }
+
+    /// Takes how a [dial](TcpWork::Dial) went, at an exit.
+    ///
+    /// # Errors
+    ///
+    /// [`Gone`] where nobody waits for it any more: the socket is to be reset.
+    pub fn tcp_dialled(
+        &mut self,
+        now: Instant,
+        conn: ConnId,
+        outcome: Result<(), Refusal>,
+    ) -> Result<(), Gone> {
+        self.advance(now);
+        let tunnels = self.tunnels.as_mut().ok_or(Gone)?;
+        let tunnel = tunnels.of_conn(conn).ok_or(Gone)?;
+        match outcome {
+            Ok(()) => {
+                tunnel.accept(conn)?;
+                tunnels.work.push_back(TcpWork::Readable { conn });
+            }
+            Err(why) => {
+                tunnel.refuse(conn, why)?;
+                tunnels.conns.remove(&conn);
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes bytes of a socket: all, or as many as have room. After fewer [`TcpWork::Writable`] tells when
+    /// there is room again.
+    ///
+    /// # Errors
+    ///
+    /// [`Gone`] where the connection is over.
+    pub fn tcp_write(&mut self, conn: ConnId, bytes: &[u8]) -> Result<usize, Gone> {
+        self.tunnel_of(conn).ok_or(Gone)?.write(conn, bytes)
+    }
+
+    /// Takes word that the socket has no more bytes.
+    ///
+    /// # Errors
+    ///
+    /// [`Gone`] where the connection is over.
+    pub fn tcp_finish(&mut self, conn: ConnId) -> Result<(), Gone> {
+        self.tunnel_of(conn).ok_or(Gone)?.finish(conn)
+    }
+
+    /// Takes word that the socket was reset, or is gone.
+    pub fn tcp_reset(&mut self, conn: ConnId) {
+        if let Some(tunnel) = self.tunnel_of(conn) {
+            tunnel.reset(conn);
+        }
+        if let Some(tunnels) = &mut self.tunnels {
+            tunnels.conns.remove(&conn);
+        }
+    }
+
+    /// Returns bytes for the socket that were not [consumed](Self::tcp_consume) yet. Where there are none,
+    /// [`TcpWork::Readable`] or [`TcpWork::Finished`] tells what comes of it.
+    pub fn tcp_readable(&mut self, conn: ConnId) -> &[u8] {
+        let Some(tunnels) = &mut self.tunnels else {
+            return &[];
+        };
+        let held = tunnels.conns.get(&conn);
+        if held.is_some_and(|held| !held.preface.is_empty()) {
+            let held = tunnels.conns.get(&conn);
+            return held.map_or(&[], |held| &held.preface);
+        }
+        let tunnel = tunnels.of_conn(conn);
+        tunnel.map_or(&[], |tunnel| tunnel.readable(conn))
+    }
+
+    /// Takes away the first `len` of the bytes that are [readable](Self::tcp_readable).
+    pub fn tcp_consume(&mut self, conn: ConnId, len: usize) {
+        let Some(tunnels) = &mut self.tunnels else {
+            return;
+        };
+        let held = tunnels.conns.get_mut(&conn);
+        match held.filter(|held| !held.preface.is_empty()) {
+            Some(held) => drop(held.preface.drain(..len.min(held.preface.len()))),
+            None => {
+                if let Some(tunnel) = tunnels.of_conn(conn) {
+                    tunnel.consume(conn, len);
+                }
+            }
+        }
+    }
+
+    /// Returns how many TCP connections there are, and how many tunnels.
+    #[must_use]
+    pub fn tcp_len(&self) -> (usize, usize) {
+        let tunnels = self.tunnels.as_ref();
+        tunnels.map_or((0, 0), |held| (held.conns.len(), held.ends.len()))
+    }
+
+    fn tunnel_of(&mut self, conn: ConnId) -> Option<&mut Tunnel> {
+        self.tunnels.as_mut()?.of_conn(conn)
+    }
+}

@@ -1,0 +1,377 @@
+//! The flows that carry tunnels, and what tunnels ask of a node.
+
+use core::net::SocketAddr;
+
+use crypto::Provider;
+use wire::{Instant, NodeId};
+
+use super::Node;
+use super::asking::Asking;
+use super::flow_table::{Early, Flow, Owner, Side, TunnelSide};
+use super::telling::{NODE_LEN, NODES_MAX};
+use super::tunnels::{Held, Tunnels};
+use crate::config::{Game, Mode};
+use crate::flow_key::FlowId;
+use crate::flow_message::{FlowEnd, FlowMessage, FlowRefused};
+use crate::link::LinkId;
+use crate::link_state::Roles;
+use crate::pieces::Joiner;
+use crate::tcp::TcpWork;
+use crate::tunnel::{
+    ConnEnd, ConnId, OpenRecord, Preface, Refusal, Tunnel, TunnelEnd, TunnelEvent,
+};
+
+impl<P: Provider> Node<P> {
+    /// Takes a datagram of a tunnel's flow.
+    pub(super) fn deliver_to_tunnel(&mut self, now: Instant, flow: u32, datagram: &[u8]) {
+        let Some(tunnels) = &mut self.tunnels else {
+            return;
+        };
+        if let Some(end) = tunnels.ends.get_mut(&flow) {
+            end.tunnel.handle_datagram(now, datagram);
+            tunnels.touched.insert(flow);
+        }
+    }
+
+    /// Sends what tunnels have to send, and takes what they tell; false where there was nothing.
+    pub(super) fn pump_tunnels(&mut self, now: Instant) -> bool {
+        let next = |tunnels: &mut Box<Tunnels>| {
+            let flow = tunnels.touched.pop_first()?;
+            Some((flow, core::mem::take(&mut tunnels.datagram)))
+        };
+        let mut has_any = false;
+        while let Some((flow, mut datagram)) = self.tunnels.as_mut().and_then(next) {
+            has_any = true;
+            loop {
+                datagram.clear();
+                let end = self.end_mut(flow);
+                if end
+                    .and_then(|end| end.poll_transmit(now, &mut datagram))
+                    .is_some()
+                {
+                    self.carry(now, flow, &datagram);
+                } else if let Some(event) = self.end_mut(flow).and_then(Tunnel::poll_event) {
+                    self.on_tunnel_event(now, flow, event);
+                } else {
+                    break;
+                }
+            }
+            if let Some(tunnels) = &mut self.tunnels {
+                tunnels.datagram = datagram;
+            }
+        }
+        has_any
+    }
+
+    /// When a timer of a tunnel is next due.
+    pub(super) fn tunnels_due(&self) -> Option<Instant> {
+        self.tunnels.as_ref()?.due()
+    }
+
+    /// Runs the timers of tunnels.
+    pub(super) fn run_tunnels(&mut self, now: Instant) {
+        if let Some(tunnels) = &mut self.tunnels {
+            tunnels.handle_timeout(now);
+        }
+        self.pump_tunnels(now);
+    }
+
+    /// Asks for ports, and ends the tunnels that nobody uses.
+    pub(super) fn tend_tunnels(&mut self, now: Instant) {
+        let idle = self.config.flow_idle;
+        let Some(tunnels) = &mut self.tunnels else {
+            return;
+        };
+        tunnels.open_ports(now);
+        for flow in tunnels.unused(now, idle) {
+            self.close_flow(now, flow, FlowEnd::Idle);
+        }
+    }
+
+    /// Takes word that packets to `far` go another way.
+    pub(super) fn on_tunnels_moved(&mut self, now: Instant, far: LinkId) {
+        let Some(tunnels) = &mut self.tunnels else {
+            return;
+        };
+        for (flow, end) in &mut tunnels.ends {
+            if end.far == far {
+                end.tunnel.handle_moved(now);
+                tunnels.touched.insert(*flow);
+            }
+        }
+    }
+
+    /// Takes an entry's wish for a tunnel.
+    pub(super) fn on_tunnel_open(&mut self, now: Instant, link: LinkId, id: FlowId) {
+        let outcome = self.accept_tunnel(now, link, id);
+        let opened = FlowMessage::Opened { flow: id, outcome };
+        self.send_flow_message(now, link, &opened);
+    }
+
+    /// Takes word that a tunnel's flow has ended.
+    pub(super) fn on_tunnel_ended(&mut self, flow: u32, reason: FlowEnd) {
+        let end = match reason {
+            FlowEnd::Local => TunnelEnd::Local,
+            FlowEnd::SessionLost => TunnelEnd::Silent,
+            FlowEnd::Idle | FlowEnd::Refused | FlowEnd::Worn | FlowEnd::Crowded => {
+                TunnelEnd::Closed
+            }
+        };
+        if let Some(tunnels) = &mut self.tunnels {
+            tunnels.remove(flow, end);
+        }
+    }
+
+    /// Carries the TCP games of a document from now on, and resets connections whose game is another or
+    /// gone, or whose other end may not carry it any more.
+    pub(super) fn apply_tcp_games(&mut self, now: Instant, games: Vec<Game>) {
+        let Some(tunnels) = &mut self.tunnels else {
+            return self.leave_out(games);
+        };
+        let mut over = tunnels.set_games(now, games);
+        over.extend(self.barred_conns());
+        let Some(tunnels) = &mut self.tunnels else {
+            return;
+        };
+        for conn in over {
+            if let Some(tunnel) = tunnels.of_conn(conn) {
+                tunnel.reset(conn);
+            }
+            tunnels.end_conn(conn, ConnEnd::Lost(TunnelEnd::Local));
+        }
+    }
+
+    fn barred_conns(&self) -> Vec<ConnId> {
+        let (Some(tunnels), Some(document)) = (&self.tunnels, self.document()) else {
+            return Vec::new();
+        };
+        let is_barred = |(conn, held): &(&ConnId, &Held)| {
+            let end = tunnels.end_of(**conn);
+            let far = end.and_then(|end| self.peers.get(end.far));
+            let (Some(end), Some(far)) = (end, far) else {
+                return true;
+            };
+            !match end.side {
+                TunnelSide::Entry => document.may_exit(&held.game, &far.node),
+                TunnelSide::Exit => document.may_enter(&held.game, &far.node),
+            }
+        };
+        let barred = tunnels.conns.iter().filter(is_barred);
+        barred.map(|(conn, _)| *conn).collect()
+    }
+
+    fn end_mut(&mut self, flow: u32) -> Option<&mut Tunnel> {
+        let end = self.tunnels.as_mut()?.ends.get_mut(&flow)?;
+        Some(&mut end.tunnel)
+    }
+
+    fn on_tunnel_event(&mut self, now: Instant, flow: u32, event: TunnelEvent) {
+        let work = match event {
+            TunnelEvent::Asked { conn, open } => return self.on_asked(flow, conn, &open),
+            TunnelEvent::Down { .. } => return self.close_flow(now, flow, FlowEnd::Local),
+            TunnelEvent::Ended { conn, end } => {
+                if let Some(tunnels) = &mut self.tunnels {
+                    tunnels.end_conn(conn, end);
+                }
+                return;
+            }
+            TunnelEvent::Readable { conn } => TcpWork::Readable { conn },
+            TunnelEvent::Writable { conn } => TcpWork::Writable { conn },
+            TunnelEvent::Finished { conn } => TcpWork::Finished { conn },
+            TunnelEvent::Up | TunnelEvent::Accepted { .. } => return,
+        };
+        if let Some(tunnels) = &mut self.tunnels {
+            tunnels.work.push_back(work);
+        }
+    }
+
+    /// Has the server dialled that an entry's player wants, where the entry may want it.
+    fn on_asked(&mut self, flow: u32, conn: ConnId, open: &OpenRecord) {
+        let far = self.flows.get(flow).map(|flow| flow.far);
+        let node = far
+            .and_then(|far| self.peers.get(far))
+            .map(|peer| peer.node);
+        let Some(server) = node.and_then(|node| self.tcp_server(node, &open.game)) else {
+            if let Some(tunnel) = self.end_mut(flow) {
+                // It was asked a moment ago, and waits for this.
+                tunnel.refuse(conn, Refusal::Policy).ok();
+            }
+            return;
+        };
+        let preface = self.preface(flow, open);
+        if let Some(tunnels) = &mut self.tunnels {
+            let game = open.game.clone();
+            tunnels.conns.insert(conn, Held { game, preface });
+            tunnels.work.push_back(TcpWork::Dial { conn, server });
+        }
+    }
+
+    /// What the server of a stream is told first; nothing where it knows of no headers.
+    fn preface(&mut self, flow: u32, open: &OpenRecord) -> Vec<u8> {
+        let mut out = Vec::new();
+        let far = self.flows.get(flow).map(|flow| flow.far);
+        let (Some(far), Some(tunnels)) = (far, &mut self.tunnels) else {
+            return out;
+        };
+        let game = tunnels.game(&open.game).and_then(|game| game.exit.as_ref());
+        let Some(header) = game.and_then(|exit| exit.header) else {
+            return out;
+        };
+        // Flows over UDP are counted from the other end of the numbers.
+        let stream = (u64::MAX - tunnels.next_stream).to_be_bytes();
+        tunnels.next_stream = tunnels.next_stream.saturating_add(1);
+        let run = self.config.instance.0.to_be_bytes();
+        let mut session = [0; 16];
+        session
+            .iter_mut()
+            .zip(run.into_iter().chain(stream))
+            .for_each(|(place, byte)| *place = byte);
+        let mut nodes = [0; NODES_MAX * NODE_LEN];
+        let nodes = self.nodes_on_the_way(far, &mut nodes);
+        let preface = Preface {
+            header,
+            session,
+            nodes,
+        };
+        // A record's addresses and at most 5 nodes make no header that is too long.
+        preface.write(open, &mut out).ok();
+        out
+    }
+
+    /// The server of a TCP game that we serve, and that `node` may send us players of.
+    fn tcp_server(&self, node: NodeId, name: &str) -> Option<SocketAddr> {
+        let game = self.tunnels.as_ref()?.game(name)?;
+        let exit = game.exit.as_ref()?;
+        let entries = exit.entries.as_ref();
+        let is_listed = entries.is_none_or(|entries| entries.contains(&node));
+        let is_allowed = self.document().is_none_or(|document| {
+            document.may_enter(name, &node) && document.may_exit(name, &self.own)
+        });
+        let is_ours = self.is_entry(&node) && is_listed && is_allowed;
+        (is_ours && self.takes_new_flows(self.now)).then_some(exit.server)
+    }
+
+    fn is_entry(&self, node: &NodeId) -> bool {
+        let members = self.config.members.as_ref();
+        members.is_none_or(|members| {
+            let roles = members.get(node);
+            roles.is_some_and(|roles| roles.contains(Roles::ENTRY))
+        })
+    }
+
+    fn accept_tunnel(&mut self, now: Instant, link: LinkId, id: FlowId) -> Result<(), FlowRefused> {
+        let node = self.peers.get(link).map(|peer| peer.node);
+        let node = node.ok_or(FlowRefused::Policy)?;
+        let tunnels = self.tunnels.as_ref().ok_or(FlowRefused::Policy)?;
+        if !self.is_entry(&node) || !tunnels.config.games.iter().any(|game| game.exit.is_some()) {
+            return Err(FlowRefused::Policy);
+        }
+        if tunnels.with(link, TunnelSide::Exit).is_some() {
+            return Err(FlowRefused::Full);
+        }
+        if !self.ensure_course(now, link) {
+            return Err(FlowRefused::Policy);
+        }
+        let course = self.courses.get_mut(&link).ok_or(FlowRefused::Policy)?;
+        if !course.take_foreign_id(now, id) {
+            return Err(FlowRefused::BadId);
+        }
+        if !self.make_room(now, Owner::Entry(link)) {
+            return Err(FlowRefused::Full);
+        }
+        self.add_tunnel(now, (link, id), TunnelSide::Exit)
+            .ok_or(FlowRefused::Full)?;
+        Ok(())
+    }
+
+    /// The flow of the tunnel to an exit, which is opened where there is none.
+    pub(super) fn tunnel_to(&mut self, now: Instant, far: LinkId) -> Option<u32> {
+        if let Some(flow) = self.tunnels.as_ref()?.with(far, TunnelSide::Entry) {
+            return Some(flow);
+        }
+        if !self.ensure_course(now, far) || !self.make_room(now, Owner::Own) {
+            return None;
+        }
+        self.ports.on_asked(now, TUNNELS, far);
+        let id = self.courses.get_mut(&far)?.take_flow_id(now);
+        let open = FlowMessage::OpenTunnel { flow: id };
+        if !self.send_flow_message(now, far, &open) {
+            return None;
+        }
+        self.add_tunnel(now, (far, id), TunnelSide::Entry)
+    }
+
+    /// Adds a flow with a tunnel's end; returns its index.
+    fn add_tunnel(
+        &mut self,
+        now: Instant,
+        (far, id): (LinkId, FlowId),
+        side: TunnelSide,
+    ) -> Option<u32> {
+        let node = self.peers.get(far)?.node;
+        let (sealer, opener) = self.flow_keys(far, id)?;
+        let flow = Flow {
+            id,
+            far,
+            game: TUNNELS,
+            player: NOBODY,
+            mode: Mode::Shadow,
+            sealer,
+            opener,
+            joiner: Joiner::new(),
+            side: Side::Tunnel(side),
+            outward: Early::default(),
+            inward: Early::default(),
+            labels: Vec::new(),
+            used: now,
+            asking: Asking::new(now),
+            unproved: None,
+        };
+        let index = self.flows.insert(flow).ok()?;
+        // Both ends are nodes that have a session.
+        self.on_proved(index);
+        let added = self
+            .tunnels
+            .as_mut()?
+            .add(now, (index, far, side), |all, number| {
+                let made = (number, &all.config.tunnel);
+                let times = (all.config.epoch, now);
+                match side {
+                    TunnelSide::Entry => Tunnel::entry(made, &all.identity, node, times),
+                    TunnelSide::Exit => Tunnel::exit(made, &all.identity, node, times),
+                }
+            });
+        if added.is_err() {
+            self.close_flow(now, index, FlowEnd::Local);
+            return None;
+        }
+        self.is_untended = true;
+        Some(index)
+    }
+
+    /// The exit of a game that is cheapest to reach.
+    pub(super) fn best_tcp_exit(&mut self, now: Instant, game: &Game) -> Option<LinkId> {
+        let exits = self.exits_of_game(game)?;
+        let mut best = None;
+        for exit in exits {
+            let Some(link) = self.peers.find(&exit) else {
+                continue;
+            };
+            if self.peers.session(link).is_none() || !self.ports.may_ask(now, TUNNELS, link) {
+                continue;
+            }
+            let cost = self.cost_to(exit);
+            let this = (cost, exit, link);
+            if cost.is_routable() && best.is_none_or(|best| this < best) {
+                best = Some(this);
+            }
+        }
+        best.map(|(_, _, link)| link)
+    }
+}
+
+/// Stands for the game of a flow that carries a tunnel, which is of no one game.
+const TUNNELS: usize = usize::MAX;
+/// Stands for the player of such a flow.
+const NOBODY: SocketAddr =
+    SocketAddr::new(core::net::IpAddr::V4(core::net::Ipv4Addr::UNSPECIFIED), 0);

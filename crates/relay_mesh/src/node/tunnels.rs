@@ -1,0 +1,270 @@
+//! Tunnels of a node, the connections in them, and its TCP ports.
+
+use core::net::SocketAddr;
+use core::time::Duration;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use wire::Instant;
+
+use super::flow_table::TunnelSide;
+use crate::config::Game;
+use crate::link::LinkId;
+use crate::tcp::{TcpConfig, TcpPort, TcpWork};
+use crate::tunnel::{ConnEnd, ConnId, Tunnel, TunnelEnd, TunnelIdentity};
+
+/// All that a node has of TCP games.
+pub(super) struct Tunnels {
+    pub(super) config: TcpConfig,
+    pub(super) identity: TunnelIdentity,
+    /// By the flow that carries each.
+    pub(super) ends: BTreeMap<u32, End>,
+    /// Flows by the numbers of their tunnels.
+    flows: BTreeMap<u32, u32>,
+    /// Connections that the driver knows of.
+    pub(super) conns: BTreeMap<ConnId, Held>,
+    ports: BTreeMap<TcpPort, Port>,
+    pub(super) work: VecDeque<TcpWork>,
+    /// Flows whose tunnels may have something to say.
+    pub(super) touched: BTreeSet<u32>,
+    /// One datagram.
+    pub(super) datagram: Vec<u8>,
+    next_tunnel: u32,
+    next_port: u32,
+    /// Names a stream in this run of the node, at an exit.
+    pub(super) next_stream: u64,
+}
+
+/// One end of a tunnel.
+#[derive(Debug)]
+pub(super) struct End {
+    pub(super) tunnel: Tunnel,
+    pub(super) far: LinkId,
+    pub(super) side: TunnelSide,
+    /// When it last had a connection.
+    pub(super) used: Instant,
+}
+
+/// A connection that the driver knows of.
+#[derive(Debug)]
+pub(super) struct Held {
+    pub(super) game: String,
+    /// What its server is told before the player's first byte, as far as the driver has not taken it.
+    pub(super) preface: Vec<u8>,
+}
+
+#[derive(Debug)]
+struct Port {
+    game: String,
+    address: SocketAddr,
+    state: PortState,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum PortState {
+    /// To be opened from then on.
+    Closed(Instant),
+    /// The driver was asked.
+    Opening,
+    Open,
+}
+
+impl Tunnels {
+    pub(super) fn new(mut config: TcpConfig, identity: TunnelIdentity, now: Instant) -> Self {
+        let games = core::mem::take(&mut config.games);
+        let mut tunnels = Self {
+            config,
+            identity,
+            ends: BTreeMap::new(),
+            flows: BTreeMap::new(),
+            conns: BTreeMap::new(),
+            ports: BTreeMap::new(),
+            work: VecDeque::new(),
+            touched: BTreeSet::new(),
+            datagram: Vec::new(),
+            next_tunnel: 0,
+            next_port: 0,
+            next_stream: 0,
+        };
+        tunnels.set_games(now, games);
+        tunnels
+    }
+
+    /// Adds one end, carried by `flow`; `make` is given its number.
+    pub(super) fn add<E>(
+        &mut self,
+        now: Instant,
+        (flow, far, side): (u32, LinkId, TunnelSide),
+        make: impl FnOnce(&Self, u32) -> Result<Tunnel, E>,
+    ) -> Result<(), E> {
+        let number = self.next_tunnel;
+        let tunnel = make(self, number)?;
+        self.next_tunnel = number.saturating_add(1);
+        self.flows.insert(number, flow);
+        let end = End {
+            tunnel,
+            far,
+            side,
+            used: now,
+        };
+        self.ends.insert(flow, end);
+        self.touched.insert(flow);
+        Ok(())
+    }
+
+    /// Forgets the end that `flow` carried, and has the driver told of its connections.
+    pub(super) fn remove(&mut self, flow: u32, end: TunnelEnd) {
+        if self.ends.remove(&flow).is_none() {
+            return;
+        }
+        self.touched.remove(&flow);
+        let number = self.flows.iter().find(|(_, of)| **of == flow);
+        let Some(number) = number.map(|(number, _)| *number) else {
+            return;
+        };
+        self.flows.remove(&number);
+        let (first, last) = (conn(number, 0), conn(number, u64::MAX));
+        let gone: Vec<ConnId> = self.conns.range(first..=last).map(|(id, _)| *id).collect();
+        for conn in gone {
+            self.end_conn(conn, ConnEnd::Lost(end));
+        }
+    }
+
+    /// Forgets a connection, and has the driver told.
+    pub(super) fn end_conn(&mut self, conn: ConnId, end: ConnEnd) {
+        if self.conns.remove(&conn).is_some() {
+            self.work.push_back(TcpWork::Ended { conn, end });
+        }
+    }
+
+    /// The tunnel of a connection that the driver knows of, which is about to have something to say.
+    pub(super) fn of_conn(&mut self, conn: ConnId) -> Option<&mut Tunnel> {
+        if !self.conns.contains_key(&conn) {
+            return None;
+        }
+        let flow = *self.flows.get(&conn.tunnel)?;
+        self.touched.insert(flow);
+        Some(&mut self.ends.get_mut(&flow)?.tunnel)
+    }
+
+    /// The end that a connection belongs to.
+    pub(super) fn end_of(&self, conn: ConnId) -> Option<&End> {
+        self.ends.get(self.flows.get(&conn.tunnel)?)
+    }
+
+    /// The flow of the tunnel with `far` that players come in by here, or go out by.
+    pub(super) fn with(&self, far: LinkId, side: TunnelSide) -> Option<u32> {
+        let mut ends = self.ends.iter();
+        ends.find(|(_, end)| end.far == far && end.side == side)
+            .map(|(flow, _)| *flow)
+    }
+
+    /// When a timer of a tunnel is next due.
+    pub(super) fn due(&self) -> Option<Instant> {
+        let dues = self.ends.values().map(|end| end.tunnel.poll_timeout());
+        dues.flatten().min()
+    }
+
+    /// Runs the timers that are due.
+    pub(super) fn handle_timeout(&mut self, now: Instant) {
+        for (flow, end) in &mut self.ends {
+            if end.tunnel.poll_timeout().is_some_and(|due| due <= now) {
+                end.tunnel.handle_timeout(now);
+                self.touched.insert(*flow);
+            }
+        }
+    }
+
+    /// The flows of tunnels to exits that nobody has used for `idle`.
+    pub(super) fn unused(&mut self, now: Instant, idle: Duration) -> Vec<u32> {
+        let mut unused = Vec::new();
+        for (flow, end) in &mut self.ends {
+            if !end.tunnel.is_empty() {
+                end.used = now;
+            } else if end.side == TunnelSide::Entry && now.saturating_since(end.used) >= idle {
+                unused.push(*flow);
+            }
+        }
+        unused
+    }
+
+    pub(super) fn game(&self, name: &str) -> Option<&Game> {
+        self.config.games.iter().find(|game| game.name == name)
+    }
+
+    /// The game of an open port.
+    pub(super) fn game_of(&self, port: TcpPort) -> Option<&Game> {
+        let port = self.ports.get(&port)?;
+        self.game(&port.game)
+    }
+
+    /// Carries these games from now on. Ports that are in both stay open; connections of a game that is
+    /// another, or gone, are returned.
+    pub(super) fn set_games(&mut self, now: Instant, games: Vec<Game>) -> Vec<ConnId> {
+        let old = core::mem::replace(&mut self.config.games, games);
+        let is_wanted = |port: &Port| {
+            let game = self.config.games.iter().find(|game| game.name == port.game);
+            let entry = game.and_then(|game| game.entry.as_ref());
+            entry.is_some_and(|entry| entry.listen.contains(&port.address))
+        };
+        let gone = self.ports.iter().filter(|(_, port)| !is_wanted(port));
+        let gone: Vec<TcpPort> = gone.map(|(port, _)| *port).collect();
+        for port in gone {
+            self.ports.remove(&port);
+            self.work.push_back(TcpWork::Unlisten { port });
+        }
+        for game in &self.config.games {
+            for &address in game.entry.iter().flat_map(|entry| &entry.listen) {
+                let is_it = |port: &Port| port.game == game.name && port.address == address;
+                if self.ports.values().any(is_it) {
+                    continue;
+                }
+                let port = Port {
+                    game: game.name.clone(),
+                    address,
+                    state: PortState::Closed(now),
+                };
+                self.ports.insert(TcpPort(self.next_port), port);
+                self.next_port = self.next_port.saturating_add(1);
+            }
+        }
+        let is_other = |held: &Held| {
+            let before = old.iter().find(|game| game.name == held.game);
+            self.game(&held.game) != before
+        };
+        let conns = self.conns.iter().filter(|(_, held)| is_other(held));
+        conns.map(|(conn, _)| *conn).collect()
+    }
+
+    /// Asks for the ports that are not open.
+    pub(super) fn open_ports(&mut self, now: Instant) {
+        for (name, port) in &mut self.ports {
+            if matches!(port.state, PortState::Closed(due) if due <= now) {
+                port.state = PortState::Opening;
+                let (port, address) = (*name, port.address);
+                self.work.push_back(TcpWork::Listen { port, address });
+            }
+        }
+    }
+
+    /// Takes word of a port; returns its game and address.
+    pub(super) fn on_listening(
+        &mut self,
+        now: Instant,
+        name: TcpPort,
+        is_open: Result<(), ()>,
+    ) -> Option<(String, SocketAddr)> {
+        let port = self.ports.get_mut(&name)?;
+        port.state = match is_open {
+            Ok(()) => PortState::Open,
+            Err(()) => PortState::Closed(now + LISTEN_AGAIN),
+        };
+        Some((port.game.clone(), port.address))
+    }
+}
+
+const fn conn(tunnel: u32, number: u64) -> ConnId {
+    ConnId { tunnel, number }
+}
+
+/// Wait after a port could not be opened.
+const LISTEN_AGAIN: Duration = Duration::from_secs(5);

@@ -1,0 +1,110 @@
+//! TCP games at a node: what its driver is asked to do, and how it answers.
+
+use core::fmt;
+use core::net::SocketAddr;
+
+use crate::config::Game;
+use crate::tunnel::{ConnEnd, ConnId, TunnelConfig};
+
+/// TCP games of a node.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct TcpConfig {
+    /// Games carried, apart from those over UDP: a name may stand in both. Their mode is not looked at: all
+    /// connections to one exit share a flow, which has a second path kept warm. Those of a signed document
+    /// take the place of these.
+    pub games: Vec<Game>,
+    /// What the driver's clock of the standard library shows when the node is made. Nothing but differences to
+    /// it is looked at.
+    pub epoch: std::time::Instant,
+    /// What each tunnel allows.
+    pub tunnel: TunnelConfig,
+}
+
+impl TcpConfig {
+    /// A node that carries no TCP game yet.
+    #[must_use]
+    pub fn new(epoch: std::time::Instant) -> Self {
+        Self {
+            games: Vec::new(),
+            epoch,
+            tunnel: TunnelConfig::default(),
+        }
+    }
+}
+
+/// Names a TCP port that a node wants listened on; never used twice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TcpPort(pub u32);
+
+/// What a node asks of the driver of its TCP sockets, or tells it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum TcpWork {
+    /// Listen on this address, and say by [`Node::tcp_listening`](crate::Node::tcp_listening) whether it could be.
+    Listen {
+        /// Its name from now on.
+        port: TcpPort,
+        /// Where.
+        address: SocketAddr,
+    },
+    /// Listen no more. Connections taken before go on.
+    Unlisten {
+        /// Where.
+        port: TcpPort,
+    },
+    /// Connect to a game server, and say by [`Node::tcp_dialled`](crate::Node::tcp_dialled) how it went.
+    Dial {
+        /// For whom.
+        conn: ConnId,
+        /// Where to.
+        server: SocketAddr,
+    },
+    /// There are bytes for the socket, which had all before.
+    Readable {
+        /// Of which connection.
+        conn: ConnId,
+    },
+    /// Bytes of the socket are taken again, after not all were.
+    Writable {
+        /// Of which connection.
+        conn: ConnId,
+    },
+    /// No more bytes come for the socket: its half is to be closed.
+    Finished {
+        /// Of which connection.
+        conn: ConnId,
+    },
+    /// The connection is over: its socket is to be closed, or reset where it is not
+    /// [`Done`](ConnEnd::Done). A dial for it need not go on.
+    Ended {
+        /// Which.
+        conn: ConnId,
+        /// How.
+        end: ConnEnd,
+    },
+}
+
+/// Why a node takes no TCP connection: it is to be reset.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum TcpRefused {
+    /// Its port is of no game.
+    NoGame,
+    /// No exit of the game can be reached now.
+    NoExit,
+    /// A limit is reached: of the player's address, or of all.
+    Crowded,
+}
+
+impl fmt::Display for TcpRefused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::NoGame => "the port is of no game",
+            Self::NoExit => "no exit of the game can be reached",
+            Self::Crowded => "there are as many connections as may be",
+        })
+    }
+}
+
+impl core::error::Error for TcpRefused {}

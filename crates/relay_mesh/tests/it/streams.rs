@@ -1,0 +1,295 @@
+//! TCP games through a mesh: what the driver of a node's TCP sockets does, and what comes of it.
+
+use core::net::SocketAddr;
+use std::collections::{BTreeMap, BTreeSet};
+
+use crypto::Provider;
+use netsim::{for_each_seed, test_site};
+use relay_mesh::proxy_header::{Found, LEN_USUAL, read};
+use relay_mesh::tunnel::{ConnEnd, ConnId, Refusal, TunnelEnd};
+use relay_mesh::{
+    Config, EntryGame, ExitGame, Game, Mode, Node, ServerHeader, TcpConfig, TcpPort, TcpRefused,
+    TcpWork,
+};
+use wire::{Instant, NodeId, Seed};
+
+use crate::harness::{ENTRY, EXIT, Mesh, RELAY, START, address, link, shape};
+
+/// The TCP sockets of a process: players before an entry, servers behind an exit that say what they hear.
+#[derive(Default)]
+pub(crate) struct Streams {
+    ports: Vec<TcpPort>,
+    held: BTreeMap<ConnId, Stream>,
+    /// Why servers cannot be reached, if they cannot.
+    refusal: Option<Refusal>,
+}
+
+#[derive(Default)]
+struct Stream {
+    is_server: bool,
+    to_write: Vec<u8>,
+    half: Half,
+    got: Vec<u8>,
+    has_all: bool,
+    end: Option<ConnEnd>,
+}
+
+/// The half that leads to the far end.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+enum Half {
+    #[default]
+    Open,
+    /// It is closed behind what is to be written.
+    Closing,
+    Closed,
+}
+
+impl Streams {
+    pub(crate) fn obey<P: Provider>(&mut self, node: &mut Node<P>, now: Instant, work: TcpWork) {
+        match work {
+            TcpWork::Listen { port, .. } => {
+                self.ports.push(port);
+                node.tcp_listening(now, port, Ok(()));
+            }
+            TcpWork::Unlisten { port } => self.ports.retain(|open| *open != port),
+            TcpWork::Dial { conn, server } => {
+                assert_eq!(server, address(SERVER));
+                let stream = Stream {
+                    is_server: true,
+                    ..Stream::default()
+                };
+                self.held.insert(conn, stream);
+                let outcome = self.refusal.map_or(Ok(()), Err);
+                node.tcp_dialled(now, conn, outcome).unwrap();
+            }
+            TcpWork::Readable { conn } => self.read(node, conn),
+            TcpWork::Writable { conn } => self.write(node, conn),
+            TcpWork::Finished { conn } => {
+                let stream = self.held.get_mut(&conn).unwrap();
+                stream.has_all = true;
+                if stream.is_server {
+                    stream.half = Half::Closing;
+                }
+                self.write(node, conn);
+            }
+            TcpWork::Ended { conn, end } => self.held.get_mut(&conn).unwrap().end = Some(end),
+            _ => panic!("{work:?}"),
+        }
+    }
+
+    fn read<P: Provider>(&mut self, node: &mut Node<P>, conn: ConnId) {
+        let stream = self.held.get_mut(&conn).unwrap();
+        loop {
+            let bytes = node.tcp_readable(conn);
+            let len = bytes.len();
+            if len == 0 {
+                break;
+            }
+            stream.got.extend_from_slice(bytes);
+            if stream.is_server {
+                stream.to_write.extend_from_slice(bytes);
+            }
+            node.tcp_consume(conn, len);
+        }
+        self.write(node, conn);
+    }
+
+    fn write<P: Provider>(&mut self, node: &mut Node<P>, conn: ConnId) {
+        let stream = self.held.get_mut(&conn).unwrap();
+        let Ok(taken) = node.tcp_write(conn, &stream.to_write) else {
+            return;
+        };
+        stream.to_write.drain(..taken);
+        if stream.half == Half::Closing && stream.to_write.is_empty() {
+            stream.half = Half::Closed;
+            node.tcp_finish(conn).unwrap();
+        }
+    }
+}
+
+impl Mesh {
+    /// Has a player connect at the entry, say `words` and close that half.
+    fn connect(&mut self, words: &[u8]) -> Result<ConnId, TcpRefused> {
+        let entry = self.nodes[ENTRY];
+        self.world.apply(entry, |process, now| {
+            let port = process.streams.ports[0];
+            let ends = (address(PLAYER), address(LISTEN));
+            let conn = process.node.tcp_accept(now, port, ends)?;
+            let stream = Stream {
+                to_write: words.to_vec(),
+                half: Half::Closing,
+                ..Stream::default()
+            };
+            process.streams.held.insert(conn, stream);
+            process.streams.write(&mut process.node, conn);
+            Ok(conn)
+        })
+    }
+
+    fn stream(&self, index: usize) -> &Stream {
+        let held = &self.process(index).streams.held;
+        assert_eq!(held.len(), 1);
+        held.values().next().unwrap()
+    }
+}
+
+const PLAYER: &str = "203.0.113.77:4000";
+const LISTEN: &str = "192.0.2.1:443";
+const SERVER: &str = "198.51.100.8:8080";
+
+fn web(index: usize, config: &mut Config, ids: &[NodeId]) {
+    let mut tcp = TcpConfig::new(epoch());
+    tcp.games = vec![Game {
+        name: "web".into(),
+        mode: Mode::Shadow,
+        entry: (index == ENTRY).then(|| EntryGame {
+            listen: vec![address(LISTEN)],
+            exits: vec![ids[EXIT]],
+        }),
+        exit: (index == EXIT).then(|| ExitGame {
+            server: address(SERVER),
+            entries: None,
+            header: None,
+        }),
+    }];
+    config.tcp = Some(tcp);
+}
+
+/// Changes the web game of an exit.
+fn at_exit(index: usize, config: &mut Config, change: impl FnOnce(&mut ExitGame)) {
+    let tcp = config.tcp.as_mut().filter(|_| index == EXIT);
+    if let Some(exit) = tcp.and_then(|tcp| tcp.games[0].exit.as_mut()) {
+        change(exit);
+    }
+}
+
+fn words(len: usize) -> Vec<u8> {
+    (0..len)
+        .map(|at| (at ^ (at >> 8)).to_le_bytes()[0])
+        .collect()
+}
+
+#[test]
+fn pg8_a_tcp_game_passes_over_no_relay_and_over_one() {
+    for (relays, direct) in [(&[][..], 20), (&[RELAY], 80)] {
+        let mut mesh = Mesh::new(Seed::from_number(1), &shape(web));
+        mesh.world
+            .set_links(mesh.nodes[ENTRY], mesh.nodes[EXIT], link(direct));
+        mesh.stop_player();
+        mesh.run(START);
+        let words = words(300_000);
+        mesh.connect(&words).unwrap();
+        mesh.run(5_000);
+        assert_eq!(mesh.route(), Some(mesh.path(relays)));
+        assert!(mesh.stream(EXIT).got == words && mesh.stream(ENTRY).got == words);
+        for end in [ENTRY, EXIT] {
+            assert_eq!(mesh.stream(end).end, Some(ConnEnd::Done));
+            assert_eq!(mesh.process(end).node.tcp_len(), (0, 1));
+        }
+        mesh.run(65_000);
+        for end in [ENTRY, EXIT] {
+            assert_eq!(mesh.process(end).node.tcp_len(), (0, 0), "an idle tunnel");
+        }
+    }
+}
+
+#[test]
+fn sim_pgx3_a_stream_outlives_its_relay() {
+    for_each_seed(&test_site!(), 2, |seed| {
+        let mut mesh = Mesh::new(seed, &shape(web));
+        mesh.run(START);
+        let words = words(2 << 20);
+        mesh.connect(&words).unwrap();
+        mesh.run(1_500);
+        assert_eq!(mesh.route(), Some(mesh.path(&[RELAY])));
+        let before = mesh.stream(EXIT).got.len();
+        assert!((1..words.len()).contains(&before), "{before}");
+        mesh.kill(RELAY);
+        mesh.run(3_000);
+        let after = mesh.stream(EXIT).got.len();
+        assert!(after > before, "nothing came for 3 s");
+        mesh.run(40_000);
+        assert_eq!(mesh.stream(ENTRY).end, Some(ConnEnd::Done));
+        assert!(mesh.stream(EXIT).got == words && mesh.stream(ENTRY).got == words);
+    });
+}
+
+#[test]
+fn pg8_the_death_of_an_exit_resets_its_players() {
+    let mut mesh = Mesh::new(Seed::from_number(1), &shape(web));
+    mesh.run(START);
+    mesh.connect(&words(8 << 20)).unwrap();
+    mesh.run(1_000);
+    mesh.kill(EXIT);
+    mesh.run(30_000);
+    let lost = ConnEnd::Lost(TunnelEnd::Silent);
+    assert_eq!(mesh.stream(ENTRY).end, Some(lost));
+    assert_eq!(mesh.process(ENTRY).node.tcp_len(), (0, 0));
+    assert_eq!(mesh.connect(b"x"), Err(TcpRefused::NoExit));
+}
+
+#[test]
+fn pg11_a_strangers_stream_is_refused_by_the_exit() {
+    let mut mesh = Mesh::new(
+        Seed::from_number(1),
+        &shape(|index, config, ids| {
+            web(index, config, ids);
+            at_exit(index, config, |exit| exit.entries = Some(BTreeSet::new()));
+        }),
+    );
+    mesh.run(START);
+    mesh.connect(b"secret").unwrap();
+    mesh.run(2_000);
+    let refused = ConnEnd::Refused(Refusal::Policy);
+    assert_eq!(mesh.stream(ENTRY).end, Some(refused));
+    assert!(
+        mesh.process(EXIT).streams.held.is_empty(),
+        "its server was dialled"
+    );
+}
+
+#[test]
+fn pg8_a_server_that_cannot_be_reached_resets_the_player() {
+    let mut mesh = Mesh::new(Seed::from_number(1), &shape(web));
+    let exit = mesh.nodes[EXIT];
+    mesh.world.apply(exit, |process, _| {
+        process.streams.refusal = Some(Refusal::Server);
+    });
+    mesh.run(START);
+    mesh.connect(b"hello").unwrap();
+    mesh.run(2_000);
+    let refused = ConnEnd::Refused(Refusal::Server);
+    assert_eq!(mesh.stream(ENTRY).end, Some(refused));
+    assert_eq!(mesh.process(EXIT).node.tcp_len(), (0, 1));
+}
+
+#[test]
+fn pg10_a_server_is_told_of_its_player_once_before_the_first_byte() {
+    let mut mesh = Mesh::new(
+        Seed::from_number(1),
+        &shape(|index, config, ids| {
+            web(index, config, ids);
+            let header = Some(ServerHeader::default());
+            at_exit(index, config, |exit| exit.header = header);
+        }),
+    );
+    mesh.run(START);
+    mesh.connect(b"GET /").unwrap();
+    mesh.run(3_000);
+    let got = &mesh.stream(EXIT).got;
+    let Ok(Found::Header(header)) = read(got, LEN_USUAL) else {
+        panic!("{got:?}");
+    };
+    let ends = header.ends().unwrap();
+    let told: [SocketAddr; 2] = [ends.source, ends.destination];
+    assert_eq!(told, [address(PLAYER), address(LISTEN)]);
+    assert_eq!(&got[header.len..], b"GET /");
+}
+
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the standard library's time has no number; only differences to this one count"
+)]
+fn epoch() -> std::time::Instant {
+    std::time::Instant::now()
+}
