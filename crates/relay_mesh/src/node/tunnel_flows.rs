@@ -360,7 +360,7 @@ impl<P: Provider> Node<P> {
             if self.peers.session(link).is_none() || !self.ports.may_ask(now, TUNNELS, link) {
                 continue;
             }
-            let cost = self.cost_to(exit);
+            let cost = self.cost_to(now, exit);
             let this = (cost, exit, link);
             if cost.is_routable() && best.is_none_or(|best| this < best) {
                 best = Some(this);
