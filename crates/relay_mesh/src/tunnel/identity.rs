@@ -256,20 +256,14 @@ impl ResolvesClientCert for OwnKey {
     }
 }
 
-/// The time that TLS and QUIC are told: always the same. Keys that stand for themselves do not expire, and
-/// there are no tickets or tokens that could.
+/// The time that TLS is told: always the same. Keys that stand for themselves do not expire, and
+/// there are no tickets that could.
 #[derive(Debug)]
-pub(super) struct NoClock;
+struct NoClock;
 
 impl TimeProvider for NoClock {
     fn current_time(&self) -> Option<UnixTime> {
         Some(UnixTime::since_unix_epoch(core::time::Duration::ZERO))
-    }
-}
-
-impl quinn_proto::TimeSource for NoClock {
-    fn now(&self) -> std::time::SystemTime {
-        std::time::SystemTime::UNIX_EPOCH
     }
 }
 

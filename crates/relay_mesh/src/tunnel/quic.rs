@@ -14,7 +14,7 @@ use wire::{Instant, NodeId};
 
 use super::clock::{Clock, TIMER_GAP};
 use super::config::TunnelConfig;
-use super::identity::{KeyRefused, NoClock, TunnelIdentity};
+use super::identity::{KeyRefused, TunnelIdentity};
 use super::{SILENCE_MAX, WINDOW};
 
 /// An endpoint that has one connection at most.
@@ -80,12 +80,12 @@ impl Quic {
         clock: Clock,
     ) -> Result<Self, KeyRefused> {
         let mut server = ServerConfig::with_crypto(identity.server(far)?);
+        // Without tokens, and retries that would bring some, QUIC asks nobody for the time.
         let mut tokens = ValidationTokenConfig::default();
         tokens.sent(0);
         server
             .transport_config(transport(config, config.players_max))
             .validation_token_config(tokens)
-            .time_source(Arc::new(NoClock))
             .migration(false);
         let own = Arc::new(EndpointConfig::default());
         Ok(Self {
