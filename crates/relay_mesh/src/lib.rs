@@ -35,9 +35,9 @@ mod ration;
 pub mod route_request;
 mod server_header;
 mod stats;
-pub mod trunk;
 #[cfg(feature = "tcp")]
 mod tcp;
+pub mod trunk;
 #[cfg(feature = "tcp")]
 pub mod tunnel;
 mod view;

@@ -249,7 +249,7 @@ fn configs() -> Vec<Input> {
     ]
 }
 
-/// A game configuration as PureGamer has it.
+/// A game configuration as `PureGamer` has it.
 const GAMES_OF_THE_SEED: &[u8] = br#"{"games":[{"id":"mc","protocol":"HAProxy","host":"192.0.2.9",
 "port":25565,"listen_port":25565,"entry_node":{"type":"all"},"exit_node":{"type":"black",
 "white_list":[],"black_list":["QmC"]},"speed_test_protocol":"TCP"}],"system":{"listen_host":"::"}}"#;

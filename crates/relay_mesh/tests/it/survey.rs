@@ -1,10 +1,23 @@
 //! What the operator of a node sees of the whole mesh.
 
+use relay_mesh::MeshView;
 use relay_mesh::cost::Cost;
 use relay_mesh::link_state::Roles;
 use wire::{NodeId, Seed};
 
 use crate::harness::{ENTRY, EXIT, Mesh, RELAY, START, Shape, mesh_address};
+
+fn assert_nodes(mesh: &Mesh, view: &MeshView) {
+    assert!(view.nodes.is_sorted_by(|one, next| one.node < next.node));
+    assert_eq!(view.nodes.len(), 5);
+    for (index, id) in mesh.ids.iter().enumerate() {
+        let of = view.nodes.iter().find(|of| of.node == *id).unwrap();
+        assert_eq!(of.name, format!("node{index}"));
+        assert_eq!(of.addresses, [mesh_address(index)]);
+        assert_eq!(of.may_relay, index >= RELAY);
+        assert_eq!(of.roles.contains(Roles::EXIT), index == EXIT);
+    }
+}
 
 #[test]
 fn pg15_every_node_shows_the_mesh_and_the_routes_through_it() {
@@ -13,15 +26,7 @@ fn pg15_every_node_shows_the_mesh_and_the_routes_through_it() {
     for shown_by in 0..mesh.nodes.len() {
         let node = &mesh.process(shown_by).node;
         let view = node.mesh();
-        assert!(view.nodes.is_sorted_by(|one, next| one.node < next.node));
-        assert_eq!(view.nodes.len(), 5);
-        for (index, id) in mesh.ids.iter().enumerate() {
-            let of = view.nodes.iter().find(|of| of.node == *id).unwrap();
-            assert_eq!(of.name, format!("node{index}"));
-            assert_eq!(of.addresses, [mesh_address(index)]);
-            assert_eq!(of.may_relay, index >= RELAY);
-            assert_eq!(of.roles.contains(Roles::EXIT), index == EXIT);
-        }
+        assert_nodes(&mesh, &view);
         assert_eq!(view.links.len(), 10, "each with each");
         assert!(view.links.iter().all(|link| link.low < link.high));
         let pair = |one: usize, other: usize| {

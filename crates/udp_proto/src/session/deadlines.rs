@@ -80,6 +80,13 @@ impl<A: Aead> Session<A> {
             self.is_resting = true;
             self.shrink(now);
         }
+        // Where packets were lost, a probe for those behind them may be due by now, too.
+        self.run_recovery(now);
+        self.run_recovery(now);
+    }
+
+    /// Counts as lost what is due, or sends a probe.
+    fn run_recovery(&mut self, now: Instant) {
         let (sent, rtt, mut fates) = self.parts(now);
         let timeout = sent.on_timeout(now, rtt, |content, _| fates.on_lost(content));
         match timeout {
