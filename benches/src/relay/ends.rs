@@ -268,7 +268,7 @@ impl Ends {
         }
     }
 
-    fn end(&mut self, side: Side) -> &mut End {
+    const fn end(&mut self, side: Side) -> &mut End {
         match side {
             Side::Entry => &mut self.entry,
             Side::Exit => &mut self.exit,

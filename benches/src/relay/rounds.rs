@@ -81,13 +81,14 @@ pub fn measure(plan: Plan, tell: &mut dyn FnMut(Row)) -> io::Result<()> {
         let threads = as_f64(forwarder.ask().threads);
         tell(row(stack, "sealed100", "threads", threads));
     }
-    tell(relay.bytes_per_label(plan.flows)?);
+    tell(bytes_per_label(plan.flows)?);
     tell_routes(plan, tell);
     Ok(())
 }
 
 fn tell_case(stack: Stack, case: Case, found: &[Found], tell: &mut dyn FnMut(Row)) {
-    let metrics: [(&str, fn(&Found) -> f64); 3] = [
+    type Metric = (&'static str, fn(&Found) -> f64);
+    let metrics: [Metric; 3] = [
         ("cpu_ns_per_packet", |found| found.cpu_ns),
         ("allocations_per_packet", |found| found.allocations),
         ("delivered_share", |found| found.delivered),
@@ -202,22 +203,22 @@ impl Relayed {
         let after = self.forwarder.ask();
         found([before, after], (came, frames.count()))
     }
+}
 
-    /// Memory that a label takes: two are given out for a flow, one each way.
-    fn bytes_per_label(&mut self, flows: u32) -> io::Result<Row> {
-        let nobody = SocketAddr::from(([127, 0, 0, 1], 9));
-        let mut forwarder = Forwarder::start(Stack::Tickwire, nobody)?;
-        let mut ends = Ends::new((forwarder.id, forwarder.address))?;
-        ends.settle(FLOWS, PATIENCE);
-        let before = forwarder.ask().resident;
-        ends.settle(flows, PATIENCE * 3);
-        // Until the last of them have their labels.
-        settle(|| ends.count());
-        let after = forwarder.ask().resident;
-        let labels = u64::from(flows - FLOWS) * 2;
-        let value = as_f64(after.saturating_sub(before)) / as_f64(labels);
-        Ok(row(Stack::Tickwire, "sealed100", "bytes_per_label", value))
-    }
+/// Memory that a label takes: two are given out for a flow, one each way.
+fn bytes_per_label(flows: u32) -> io::Result<Row> {
+    let nobody = SocketAddr::from(([127, 0, 0, 1], 9));
+    let mut forwarder = Forwarder::start(Stack::Tickwire, nobody)?;
+    let mut ends = Ends::new((forwarder.id, forwarder.address))?;
+    ends.settle(FLOWS, PATIENCE);
+    let before = forwarder.ask().resident;
+    ends.settle(flows, PATIENCE * 3);
+    // Until the last of them have their labels.
+    settle(|| ends.count());
+    let after = forwarder.ask().resident;
+    let labels = u64::from(flows - FLOWS) * 2;
+    let value = as_f64(after.saturating_sub(before)) / as_f64(labels);
+    Ok(row(Stack::Tickwire, "sealed100", "bytes_per_label", value))
 }
 
 /// Asks `count` until nothing has come for a while; returns how many came.
@@ -245,7 +246,7 @@ fn found([before, after]: [Said; 2], (came, offered): (u64, usize)) -> Found {
     }
 }
 
-fn row(stack: Stack, case: &'static str, metric: &'static str, value: f64) -> Row {
+const fn row(stack: Stack, case: &'static str, metric: &'static str, value: f64) -> Row {
     Row {
         stack: stack.name(),
         case,

@@ -155,7 +155,7 @@ fn an_empty_datagram_is_one() {
     let service = Service::start("127.0.0.1");
     let client = plain("127.0.0.1");
     client.send_to(&[], service.address).unwrap();
-    assert_eq!(receive(&client).0, []);
+    assert!(receive(&client).0.is_empty());
 }
 
 #[test]
