@@ -4,6 +4,7 @@
 mod relay;
 mod stream;
 
+use relay_mesh::trunk::Frames;
 use wire::{Generator, Seed};
 
 /// Of each kind.
@@ -25,6 +26,8 @@ struct Source {
     captures: Vec<Vec<u8>>,
     /// Longest random piece.
     len_max: usize,
+    /// Frames beyond the first of each piece, where a mesh node is to read it: a trunk holds several.
+    frames_further: u64,
 }
 
 impl Source {
@@ -34,6 +37,7 @@ impl Source {
             generator: Seed::from_number(seed).generator(0),
             captures,
             len_max,
+            frames_further: 0,
         }
     }
 
@@ -43,6 +47,13 @@ impl Source {
     }
 
     fn next(&mut self, kind: Kind) -> Vec<u8> {
+        let bytes = self.make(kind);
+        let frames = Frames::new(&mut bytes.clone()).map_or(1, Iterator::count);
+        self.frames_further += u64::try_from(frames.saturating_sub(1)).unwrap();
+        bytes
+    }
+
+    fn make(&mut self, kind: Kind) -> Vec<u8> {
         if kind == Kind::Random {
             let mut bytes = vec![0; 1 + self.below(self.len_max)];
             self.generator.fill(&mut bytes);
