@@ -8,7 +8,7 @@ use servicer::{
     TcpServicers,
 };
 
-use super::stage::{Stage, closed, heard, message, on_both, text, threads, until};
+use super::stage::{Stage, closed, heard, message, no_threads, on_both, text, threads, until};
 use crate::stranger::{plain, read_to_end};
 use crate::toy::PATIENCE;
 
@@ -26,7 +26,7 @@ fn ls_18_l7_a_shutdown_says_why_writes_all_and_joins_every_thread() {
         assert_eq!((report.flushed, report.dropped), (500, 0), "{report}");
         assert_eq!((report.started, report.joined), (servicers, servicers));
         assert_eq!(report.faults, []);
-        assert_eq!(threads("ls18why"), 0);
+        no_threads("ls18why");
         for (client, _) in &mut clients {
             for number in 0..100 {
                 assert_eq!(message(client), number.to_string());
@@ -68,7 +68,7 @@ fn ls_18_at_the_deadline_what_is_not_written_is_counted_as_dropped() {
         assert_eq!(report.flushed + report.dropped, 401);
         assert!(report.dropped > 100 && report.flushed >= 1, "{report}");
         assert_eq!((report.joined, report.faults), (report.started, Vec::new()));
-        assert_eq!(threads("ls18late"), 0);
+        no_threads("ls18late");
         assert_eq!(message(&mut client), "hello");
         assert_eq!(closed(&mut client), ClientClose::ShutDown(text("enough")));
         drop(stranger);
@@ -85,7 +85,7 @@ fn ls_18_a_handle_that_is_dropped_leaves_no_thread_and_no_socket() {
         let mut handshake = plain(stage.address);
         let address = stage.address;
         drop(stage);
-        assert_eq!(threads("ls18drop"), 0);
+        no_threads("ls18drop");
         let end = closed(&mut client);
         let expected = [ClientClose::Lost, ClientClose::ShutDown(Bytes::new())];
         assert!(expected.contains(&end), "{end:?}");
@@ -140,7 +140,7 @@ fn ls_18_a_panic_in_one_servicer_closes_its_connections_and_no_others() {
         let report = stage.server.shutdown(PATIENCE, Bytes::new());
         assert_eq!(report.faults, [(name, end)]);
         assert_eq!(report.joined, report.started);
-        assert_eq!(threads("ls18panic"), 0);
+        no_threads("ls18panic");
     });
 }
 

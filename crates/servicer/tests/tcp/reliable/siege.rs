@@ -12,7 +12,7 @@ use servicer::{
     ClientClose, ClientEvent, Dest, End, LeaveCause, MessageError, ReliableClient, ServerEvent,
 };
 
-use super::stage::{Stage, closed, heard, message, on_both, record, text, threads, until};
+use super::stage::{Stage, closed, heard, message, no_threads, on_both, record, text, until};
 use crate::limits::silent;
 use crate::stranger::{Shown, announce, client_hello, greet};
 use crate::toy::PATIENCE;
@@ -121,7 +121,7 @@ fn l7_clients_that_are_killed_under_a_broadcast_cost_nobody_else_a_message() {
         assert_eq!(stage.left(member), LeaveCause::Lost);
         let report = stage.server.shutdown(PATIENCE, Bytes::new());
         assert_eq!((report.joined, report.faults), (report.started, Vec::new()));
-        assert_eq!(threads("l7kill"), 0);
+        no_threads("l7kill");
     });
 }
 
@@ -196,7 +196,7 @@ fn handshakes_that_do_not_end_keep_no_member_from_hearing_and_no_newcomer_out() 
         // They do not hold up its end.
         let report = stage.server.shutdown(PATIENCE, text("enough"));
         assert_eq!((report.joined, report.dropped), (report.started, 0));
-        assert_eq!(threads("halfopen"), 0);
+        no_threads("halfopen");
         assert_eq!(closed(&mut newcomer), ClientClose::ShutDown(text("enough")));
         drop(held);
     });
@@ -241,7 +241,7 @@ fn ls_18_a_shutdown_ends_in_time_while_all_readers_and_the_application_stand_sti
             (report.joined, &report.faults[..]),
             (report.started, &[][..])
         );
-        assert_eq!(threads("ls18all"), 0);
+        no_threads("ls18all");
         assert_eq!(stage.server.shutdown(PATIENCE, text("again")), report);
         // What had come is had, and of each that it has left.
         let (mut left, mut messages) = (0, 0);
@@ -294,7 +294,7 @@ fn ls_18_both_ends_may_shut_down_at_once() {
         assert_eq!(ends, vec![End::Drained; 6]);
         assert_eq!((report.joined, report.faults), (report.started, Vec::new()));
         assert_eq!(report.flushed + report.dropped, 300);
-        assert_eq!(threads("ls18both"), 0);
+        no_threads("ls18both");
     });
 }
 

@@ -162,6 +162,12 @@ pub(super) fn threads(name: &str) -> usize {
         .count()
 }
 
+/// Sees that no thread of this process has such a name any more. Who is joined is listed for a moment
+/// longer: the kernel wakes the joiner before it takes the thread off the list.
+pub(super) fn no_threads(name: &str) {
+    until(|| threads(name) == 0);
+}
+
 /// Waits until something is so; a fault ends the test.
 pub(super) fn until(what: impl Fn() -> bool) {
     let clock = servicer::Clock::new();
