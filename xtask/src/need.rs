@@ -13,10 +13,14 @@ use crate::source::{leading_name, line_of, words};
 use crate::tree::{Finding, View, Workspace};
 
 /// Each tool with the Debian package that brings it.
-const TOOLS: [(&str, &str); 5] = [
+const TOOLS: [(&str, &str); 9] = [
     ("chocolate-doom", "chocolate-doom"),
+    ("curl", "curl"),
+    ("haproxy", "haproxy"),
     ("ip", "iproute2"),
+    ("iperf3", "iperf3"),
     ("nft", "nftables"),
+    ("nginx", "nginx-light"),
     ("python3", "python3"),
     ("tcpdump", "tcpdump"),
 ];

@@ -13,13 +13,15 @@ mod process;
 mod running;
 pub mod sandbox;
 mod store;
+mod tcp;
 
 pub use file::{
     BootstrapNode, ConfigError, FileAdmin, FileConfig, FileGame, FileHopFrames, FileLimits,
-    FileLink, FileMode, FileRole, FileSigned,
+    FileLink, FileMode, FileProtocol, FileProxies, FileRole, FileSigned,
 };
 pub use file::{Member, NodeName};
 pub use news::{News, Order, RouteCauseName};
 pub use process::{Ending, RunError, main, run};
 pub use running::{AdminSetup, Relay, Setup, StartError, Stats, Told};
 pub(crate) use store::replace;
+pub use tcp::{TcpCounted, TcpSetup, TcpStats};

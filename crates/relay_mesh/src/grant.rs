@@ -24,7 +24,7 @@ impl GrantKey {
     }
 
     /// Returns the grant of `next` for `requester`.
-    pub fn grant<P: Provider>(&self, provider: &P, next: NextLabel, requester: NodeId) -> Grant {
+    pub fn grant<P: Provider>(&self, provider: &P, next: &NextLabel, requester: NodeId) -> Grant {
         let NextLabel { name, form } = next;
         let mac = provider.hmac_sha256(
             self.0.expose(),
@@ -42,7 +42,7 @@ impl GrantKey {
     pub fn check<P: Provider>(
         &self,
         provider: &P,
-        next: NextLabel,
+        next: &NextLabel,
         requester: NodeId,
         grant: &Grant,
     ) -> bool {
@@ -81,19 +81,19 @@ mod tests {
         let bare = NextLabel { name, form };
         let name = NextLabel::from(name);
         let node = NodeId([1; 32]);
-        let grant = key.grant(&provider, name, node);
-        assert!(key.check(&provider, name, node, &grant));
-        assert!(!key.check(&provider, other_slot.into(), node, &grant));
-        assert!(!key.check(&provider, other_use.into(), node, &grant));
-        assert!(!key.check(&provider, bare, node, &grant));
-        let tagged = key.grant(&provider, bare, node);
-        assert!(key.check(&provider, bare, node, &tagged));
+        let grant = key.grant(&provider, &name, node);
+        assert!(key.check(&provider, &name, node, &grant));
+        assert!(!key.check(&provider, &other_slot.into(), node, &grant));
+        assert!(!key.check(&provider, &other_use.into(), node, &grant));
+        assert!(!key.check(&provider, &bare, node, &grant));
+        let tagged = key.grant(&provider, &bare, node);
+        assert!(key.check(&provider, &bare, node, &tagged));
         let form = HopForm::TagOnly(HopKey([5; 16]));
         let other_key = NextLabel { form, ..bare };
-        assert!(!key.check(&provider, other_key, node, &tagged));
-        assert!(!key.check(&provider, name, NodeId([2; 32]), &grant));
+        assert!(!key.check(&provider, &other_key, node, &tagged));
+        assert!(!key.check(&provider, &name, NodeId([2; 32]), &grant));
         let mut forged = grant;
         forged[15] ^= 1;
-        assert!(!key.check(&provider, name, node, &forged));
+        assert!(!key.check(&provider, &name, node, &forged));
     }
 }

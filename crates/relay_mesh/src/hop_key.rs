@@ -6,6 +6,7 @@ use core::fmt;
 
 use crypto::{Exporter, Label, Provider, Secret32, equal};
 use siphasher::sip::SipHasher24;
+use zeroize::Zeroize;
 
 use crate::hop::{HopHeader, LabelName};
 
@@ -17,11 +18,13 @@ use crate::hop::{HopHeader, LabelName};
 /// It does not cover what stands behind it. Who sees a frame and is faster than it can put other bytes
 /// behind its header: they pass as far as the far end of the flow, where they do not open, and the genuine
 /// frame is dropped as a copy of them. That costs the flow this packet, and never shows or alters one.
-#[derive(Clone, Copy, PartialEq, Eq)]
+///
+/// It is wiped when it is dropped.
+#[derive(Clone, PartialEq, Eq)]
 pub struct HopKey(pub [u8; Self::LEN]);
 
 /// How the frames of one label are protected on their way to it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum HopForm {
     /// Under the key of the link.
     #[default]
@@ -31,7 +34,7 @@ pub enum HopForm {
 }
 
 /// A label of the next hop, and how frames to it are protected.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NextLabel {
     /// The label.
     pub name: LabelName,
@@ -103,6 +106,12 @@ impl From<LabelName> for NextLabel {
     fn from(name: LabelName) -> Self {
         let form = HopForm::Sealed;
         Self { name, form }
+    }
+}
+
+impl Drop for HopKey {
+    fn drop(&mut self) {
+        self.0.zeroize();
     }
 }
 

@@ -148,11 +148,11 @@ impl<A: Aead> HopSealer<A> {
         if binding.serial != self.serial {
             return;
         }
-        let NextLabel { name, form } = binding.next;
+        let NextLabel { name, form } = &binding.next;
         if binding.is_unused() || form.is_tag_only() {
-            self.bound.remove(&name);
+            self.bound.remove(name);
         } else {
-            self.bound.insert(name, Use::Released);
+            self.bound.insert(*name, Use::Released);
             self.released = self.released.saturating_add(1);
         }
     }
@@ -177,9 +177,9 @@ impl<A: Aead> HopSealer<A> {
             self.advance(provider);
         }
         binding.take(packet.number)?;
-        let NextLabel { name, form } = binding.next;
+        let NextLabel { name, ref form } = binding.next;
         if let HopForm::TagOnly(key) = form {
-            packet.tag(name, &key, out);
+            packet.tag(name, key, out);
             return Ok(());
         }
         self.since.get_or_insert(now);

@@ -321,12 +321,12 @@ impl Label {
     }
 
     /// How its frames are protected.
-    pub(crate) const fn form(&self) -> HopForm {
-        self.form
+    pub(crate) const fn form(&self) -> &HopForm {
+        &self.form
     }
 
     /// Says how its frames are protected, where they are not sealed.
-    pub(crate) const fn set_form(&mut self, form: HopForm) {
+    pub(crate) fn set_form(&mut self, form: HopForm) {
         self.form = form;
     }
 

@@ -3,6 +3,7 @@
 
 pub mod choice;
 pub mod cost;
+pub mod gossip;
 pub mod link_state;
 pub mod measure;
 pub mod message;

@@ -89,7 +89,7 @@ impl<A: Aead> Link<A> {
     }
 
     /// Whether frames may go to the other end as its label wants them.
-    pub(crate) const fn allows(&self, form: HopForm) -> bool {
+    pub(crate) const fn allows(&self, form: &HopForm) -> bool {
         matches!(
             (form, self.kind),
             (HopForm::Sealed, _) | (_, HopKind::TagOnly)

@@ -34,6 +34,7 @@
 
 mod admission;
 mod graph;
+mod link_delta;
 mod link_record;
 mod node_record;
 mod outcome;
@@ -47,9 +48,11 @@ use core::ops::BitOr;
 use wire::NodeId;
 
 pub use self::admission::{Admission, TableConfig};
-pub use self::link_record::LinkRecord;
+pub use self::link_delta::LinkDelta;
+pub use self::link_record::{Haste, LinkRecord};
 pub use self::node_record::{NodeRecord, Profile};
-pub use self::outcome::{Outcome, Refusal, TableStats};
+pub use self::outcome::{DeltaOutcome, Outcome, Refusal, TableStats};
+pub(crate) use self::publisher::low_half;
 pub use self::publisher::{InvalidProfile, Publication, Publisher};
 pub use self::table::LinkStateTable;
 

@@ -8,10 +8,17 @@
 //! | 0x01 | hello, first on every session | version 1 (= 1), node record of the sender |
 //! | 0x02 | node record | as in [`NodeRecord`] |
 //! | 0x03 | link record | as in [`LinkRecord`] |
-//! | 0x04 | digest | count 2 (≤ 1,024), count × (short id 8, link record version 8), ascending |
-//! | 0x05 | request | count 2 (≤ 64), count × short id 8, ascending |
+//! | 0x04 | digest | count 2 (≤ 1,024), count × (short id 8, state 8), ascending |
+//! | 0x05 | request | count 2 (≤ 64), count × (short id 8, link record version held 8), ascending |
+//! | 0x10 | link deltas | 1 to 64 of [`LinkDelta`] |
+//! | 0x11 | have | count 2 (≤ 1,024), count × (short id 8, low half of the link record's version 4), ascending |
+//! | 0x12 | graft | nothing |
+//! | 0x13 | prune | nothing |
+//! | 0x14 | part | nothing |
 //!
-//! A request is answered with the node record and then the link record of each origin named.
+//! The state of an origin is the version of its link record, or of the newest delta to it. A request
+//! is answered with what is newer than the version held of each origin named: node record, link
+//! record, delta. [`gossip`](crate::gossip) has what have, graft, prune and part are for.
 //! [`ConfigMessage`](crate::signed_config::ConfigMessage) is of this channel too; [`code`] lists what
 //! is reserved besides.
 
@@ -21,7 +28,14 @@ use core::fmt;
 
 use wire::{Reader, Truncated, Writer};
 
-use crate::link_state::{LinkRecord, NodeRecord, ShortId};
+use crate::link_state::{LinkDelta, LinkRecord, NodeRecord};
+
+pub use self::digest::{Digest, Have, Request};
+
+mod digest;
+
+/// Most deltas of one message.
+pub const LINK_DELTAS_MAX: usize = 64;
 
 /// Type bytes.
 pub mod code {
@@ -37,14 +51,16 @@ pub mod code {
     pub const REQUEST: u8 = 0x05;
     /// What a node takes of frames; see [`LinkTerms`](crate::link_terms::LinkTerms).
     pub const LINK_TERMS: u8 = 0x06;
-    /// Reserved: changes between link records, authenticated hop by hop.
+    /// Changes between link records, authenticated hop by hop.
     pub const LINK_DELTA: u8 = 0x10;
-    /// Reserved: ids of messages held, for lazy push.
+    /// Records held, for lazy push.
     pub const HAVE: u8 = 0x11;
-    /// Reserved: asks for eager push.
+    /// Asks for eager push.
     pub const GRAFT: u8 = 0x12;
-    /// Reserved: declines eager push.
+    /// Declines eager push.
     pub const PRUNE: u8 = 0x13;
+    /// Ends gossip over a link.
+    pub const PART: u8 = 0x14;
     /// Reserved: membership gossip.
     pub const MEMBERSHIP: u8 = 0x18;
     /// Reserved for route set-up: reserves or binds labels.
@@ -82,11 +98,21 @@ pub enum Message<'a> {
     Digest(Digest),
     /// Whose records the sender wants.
     Request(Request),
+    /// What changed since link records; at most [`LINK_DELTAS_MAX`].
+    LinkDeltas(Vec<LinkDelta>),
+    /// Which link records the sender holds and does not push.
+    Have(Have),
+    /// Asks for records as soon as they come.
+    Graft,
+    /// Asks for no records as they come, only for word of them.
+    Prune,
+    /// Asks for neither.
+    Part,
 }
 
 impl<'a> Message<'a> {
-    /// Longest message of these types, in bytes: a full digest.
-    pub const LEN_MAX: usize = 3 + Digest::ENTRIES_MAX * 16;
+    /// Longest message of these types, in bytes: deltas that all name 64 links.
+    pub const LEN_MAX: usize = 1 + LINK_DELTAS_MAX * LinkDelta::LEN_MAX;
     /// What a hello says in its version byte.
     pub const VERSION: u8 = 1;
 
@@ -109,19 +135,37 @@ impl<'a> Message<'a> {
             }
             Self::Digest(digest) => {
                 writer.u8(code::DIGEST);
-                writer.u16(count(digest.0.len()));
-                for (origin, version) in &digest.0 {
+                writer.u16(count(digest.entries().len()));
+                for (origin, version) in digest.entries() {
                     writer.bytes(&origin.0);
                     writer.u64(*version);
                 }
             }
             Self::Request(request) => {
                 writer.u8(code::REQUEST);
-                writer.u16(count(request.0.len()));
-                for origin in &request.0 {
+                writer.u16(count(request.origins().len()));
+                for (origin, held) in request.origins() {
                     writer.bytes(&origin.0);
+                    writer.u64(*held);
                 }
             }
+            Self::LinkDeltas(deltas) => {
+                writer.u8(code::LINK_DELTA);
+                for delta in deltas.iter().take(LINK_DELTAS_MAX) {
+                    delta.write(&mut writer);
+                }
+            }
+            Self::Have(have) => {
+                writer.u8(code::HAVE);
+                writer.u16(count(have.entries().len()));
+                for (origin, low) in have.entries() {
+                    writer.bytes(&origin.0);
+                    writer.u32(*low);
+                }
+            }
+            Self::Graft => writer.u8(code::GRAFT),
+            Self::Prune => writer.u8(code::PRUNE),
+            Self::Part => writer.u8(code::PART),
         }
     }
 
@@ -145,86 +189,13 @@ impl<'a> Message<'a> {
             code::LINK_RECORD => bounded(reader, LinkRecord::LEN_MAX).map(Self::LinkRecord),
             code::DIGEST => Digest::decode(reader).map(Self::Digest),
             code::REQUEST => Request::decode(reader).map(Self::Request),
+            code::LINK_DELTA => link_deltas(reader).map(Self::LinkDeltas),
+            code::HAVE => Have::decode(reader).map(Self::Have),
+            code::GRAFT => empty(reader, Self::Graft),
+            code::PRUNE => empty(reader, Self::Prune),
+            code::PART => empty(reader, Self::Part),
             other => Err(DecodeError::UnknownType(other)),
         }
-    }
-}
-
-/// Which link records a node holds: origins and versions, ascending by origin.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Digest(Vec<(ShortId, u64)>);
-
-impl Digest {
-    /// Most entries of one digest.
-    pub const ENTRIES_MAX: usize = 1_024;
-
-    /// Takes entries in ascending order of origin; drops what is out of order or past the bound.
-    pub fn new(entries: impl IntoIterator<Item = (ShortId, u64)>) -> Self {
-        let mut held: Vec<(ShortId, u64)> = Vec::new();
-        for entry in entries {
-            if held.len() < Self::ENTRIES_MAX && held.last().is_none_or(|last| last.0 < entry.0) {
-                held.push(entry);
-            }
-        }
-        Self(held)
-    }
-
-    /// Returns the entries, ascending by origin.
-    #[must_use]
-    pub fn entries(&self) -> &[(ShortId, u64)] {
-        &self.0
-    }
-
-    fn decode(mut reader: Reader<'_>) -> Result<Self, DecodeError> {
-        let count = counted(&mut reader, Self::ENTRIES_MAX, 16)?;
-        let mut entries: Vec<(ShortId, u64)> = Vec::with_capacity(count);
-        for _ in 0..count {
-            let entry = (ShortId(reader.array()?), reader.u64()?);
-            if entries.last().is_some_and(|last| last.0 >= entry.0) {
-                return Err(DecodeError::Unordered);
-            }
-            entries.push(entry);
-        }
-        Ok(Self(entries))
-    }
-}
-
-/// Whose records a node wants, ascending.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Request(Vec<ShortId>);
-
-impl Request {
-    /// Most origins of one request; their records are at most 68 KB, within a session's credit.
-    pub const ORIGINS_MAX: usize = 64;
-
-    /// Takes origins in ascending order; drops what is out of order or past the bound.
-    pub fn new(origins: impl IntoIterator<Item = ShortId>) -> Self {
-        let mut wanted: Vec<ShortId> = Vec::new();
-        for origin in origins {
-            if wanted.len() < Self::ORIGINS_MAX && wanted.last().is_none_or(|last| *last < origin) {
-                wanted.push(origin);
-            }
-        }
-        Self(wanted)
-    }
-
-    /// Returns the origins, ascending.
-    #[must_use]
-    pub fn origins(&self) -> &[ShortId] {
-        &self.0
-    }
-
-    fn decode(mut reader: Reader<'_>) -> Result<Self, DecodeError> {
-        let count = counted(&mut reader, Self::ORIGINS_MAX, 8)?;
-        let mut origins: Vec<ShortId> = Vec::with_capacity(count);
-        for _ in 0..count {
-            let origin = ShortId(reader.array()?);
-            if origins.last().is_some_and(|last| *last >= origin) {
-                return Err(DecodeError::Unordered);
-            }
-            origins.push(origin);
-        }
-        Ok(Self(origins))
     }
 }
 
@@ -287,6 +258,30 @@ const fn bounded(mut reader: Reader<'_>, max: usize) -> Result<&[u8], DecodeErro
     Ok(record)
 }
 
+fn link_deltas(mut reader: Reader<'_>) -> Result<Vec<LinkDelta>, DecodeError> {
+    let mut deltas = vec![LinkDelta::read(&mut reader)?];
+    while !reader.is_empty() {
+        if deltas.len() >= LINK_DELTAS_MAX {
+            let max = LINK_DELTAS_MAX;
+            return Err(DecodeError::OverLimit {
+                found: max.saturating_add(1),
+                max,
+            });
+        }
+        deltas.push(LinkDelta::read(&mut reader)?);
+    }
+    Ok(deltas)
+}
+
+/// Takes a message without a body.
+fn empty<'a>(reader: Reader<'_>, message: Message<'a>) -> Result<Message<'a>, DecodeError> {
+    if reader.is_empty() {
+        Ok(message)
+    } else {
+        Err(DecodeError::Trailing)
+    }
+}
+
 /// Takes a count and checks that exactly so many entries of `len` bytes follow.
 fn counted(reader: &mut Reader<'_>, max: usize, len: usize) -> Result<usize, DecodeError> {
     let found = usize::from(reader.u16()?);
@@ -308,6 +303,7 @@ fn count(len: usize) -> u16 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::link_state::ShortId;
     use proptest::prelude::*;
 
     fn short(number: u64) -> ShortId {
@@ -325,8 +321,19 @@ mod tests {
         ];
         assert_eq!(out, expected.concat());
         out.clear();
-        Message::Request(Request::new([short(1)])).encode(&mut out);
-        assert_eq!(out, [5, 0, 1, 0, 0, 0, 0, 0, 0, 0, 1]);
+        Message::Request(Request::new([(short(1), 9)])).encode(&mut out);
+        assert_eq!(
+            out,
+            [5, 0, 1, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 9]
+        );
+        out.clear();
+        Message::Have(Have::new([(short(1), 9)])).encode(&mut out);
+        assert_eq!(out, [17, 0, 1, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 9]);
+        out.clear();
+        Message::Graft.encode(&mut out);
+        Message::Prune.encode(&mut out);
+        Message::Part.encode(&mut out);
+        assert_eq!(out, [18, 19, 20]);
         out.clear();
         Message::Hello(&[7]).encode(&mut out);
         assert_eq!(out, [1, 1, 7]);
@@ -335,7 +342,9 @@ mod tests {
     #[test]
     fn every_rule_is_kept() {
         use DecodeError::{OverLimit, Trailing, Truncated, UnknownType, UnknownVersion, Unordered};
-        let twice = [&[5, 0, 2][..], &[0; 16]].concat();
+        let twice = [&[5, 0, 2][..], &[0; 32]].concat();
+        let delta = [&[0; 13][..], &[1, 0]].concat();
+        let many = [vec![code::LINK_DELTA], delta.repeat(65)].concat();
         let long = vec![code::NODE_RECORD; NodeRecord::LEN_MAX + 2];
         for (bytes, error) in [
             (&[][..], Truncated),
@@ -352,6 +361,16 @@ mod tests {
             (&[5, 0, 0, 0], Trailing),
             (&twice, Unordered),
             (&[1, 2], UnknownVersion(2)),
+            (&[code::LINK_DELTA], Truncated),
+            (&[code::GRAFT, 0], Trailing),
+            (
+                &[code::HAVE, 4, 1],
+                OverLimit {
+                    found: 1_025,
+                    max: 1_024,
+                },
+            ),
+            (&many, OverLimit { found: 65, max: 64 }),
             (&[code::ROUTE_REQUEST], UnknownType(code::ROUTE_REQUEST)),
             (
                 &long,
@@ -371,22 +390,23 @@ mod tests {
         assert_eq!(digest.entries().len(), Digest::ENTRIES_MAX);
         let mut out = Vec::new();
         Message::Digest(digest.clone()).encode(&mut out);
-        assert_eq!(out.len(), Message::LEN_MAX);
+        assert!(out.len() <= Message::LEN_MAX);
         assert_eq!(Message::decode(&out), Ok(Message::Digest(digest)));
-        let request = Request::new([short(2), short(1), short(3)]);
-        assert_eq!(request.origins(), [short(2), short(3)]);
-        assert_eq!(Request::new((0..99).map(short)).origins().len(), 64);
+        let request = Request::new([2, 1, 3].map(|number| (short(number), 7)));
+        assert_eq!(request.origins(), [(short(2), 7), (short(3), 7)]);
+        let many = (0..99).map(|number| (short(number), 0));
+        assert_eq!(Request::new(many).origins().len(), 64);
     }
 
     proptest! {
         #[test]
         fn whatever_is_read_is_written_the_same(
-            kind in prop_oneof![0_u8..8, any::<u8>()],
+            kind in prop_oneof![0_u8..8, 16_u8..21, any::<u8>()],
             count in 0_u16..4,
             body: Vec<u8>,
         ) {
             let mut bytes = vec![kind];
-            if kind == code::DIGEST || kind == code::REQUEST {
+            if matches!(kind, code::DIGEST | code::REQUEST | code::HAVE) {
                 bytes.extend(count.to_be_bytes());
             }
             bytes.extend(&body);

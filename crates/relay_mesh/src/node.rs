@@ -42,10 +42,11 @@ use crate::choice::{Penalties, PenaltyConfig};
 use crate::config::{Config, NewError};
 use crate::data_plane::DataPlane;
 use crate::event::{Command, Event, Outcome};
+use crate::gossip::Gossip;
 use crate::hop::HopHeader;
 use crate::leg::{Leg, SocketId};
 use crate::link::LinkId;
-use crate::link_state::{LinkStateTable, Publisher};
+use crate::link_state::Publisher;
 use crate::measure::LinkReport;
 use crate::ration::ReplyRation;
 use crate::stats::{FrameStats, NodeStats};
@@ -71,11 +72,9 @@ pub struct Node<P: Provider> {
     generator: Generator,
     plane: DataPlane<P::Aead>,
     peers: Peers,
-    table: LinkStateTable,
-    publisher: Publisher<P>,
+    /// What all nodes say of themselves, and how it spreads.
+    gossip: Gossip<P>,
     penalties: Penalties,
-    /// Our node record, as last published.
-    own_record: Vec<u8>,
     /// What we measure to each neighbour.
     reports: BTreeMap<NodeId, LinkReport>,
     known_routes: KnownRoutes,
@@ -158,10 +157,8 @@ impl<P: Provider> Node<P> {
             endpoint,
             plane: DataPlane::new(label_limits(&config), config.outbox_bytes_max),
             peers: Peers::new(config.peers_max, config.request_rate),
-            table,
-            publisher,
+            gossip: Gossip::new(publisher, table, generator.seed().generator(0), now),
             penalties: Penalties::new(PenaltyConfig::default()),
-            own_record: Vec::new(),
             reports: BTreeMap::new(),
             known_routes: KnownRoutes::default(),
             courses: BTreeMap::new(),
@@ -387,16 +384,12 @@ impl<P: Provider> Node<P> {
         self.tend_tunnels(now);
         self.tend_config(now);
         if self.beats.is_multiple_of(10) {
-            self.table.expire(now);
             self.learn_peers(now);
             self.end_idle_flows(now);
             self.keep_labels_alive(now);
         }
         if self.beats.is_multiple_of(50) {
             self.plane.free_where(now, |label| label.is_expired(now));
-        }
-        if self.beats.is_multiple_of(100) {
-            self.compare_tables(now);
         }
         self.is_untended = true;
     }

@@ -29,6 +29,8 @@ pub(crate) struct PathWatch {
     answered: Option<Instant>,
     /// Probes answered so far.
     answers: u32,
+    /// Of the last of them, how many in a row came first by the session.
+    asides: u32,
     /// The oldest probe since the last answer that is not answered.
     silent_since: Option<Instant>,
 }
@@ -47,6 +49,15 @@ pub(crate) enum PathPace {
     Busy,
     /// It stands by, or carries nothing at the moment.
     Idle,
+}
+
+/// By what way an answer came first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum EchoWay {
+    /// Over the far end's own path.
+    Path,
+    /// By the session with the far end.
+    Session,
 }
 
 /// What the answers say.
@@ -72,6 +83,7 @@ impl PathWatch {
             transit: None,
             answered: None,
             answers: 0,
+            asides: 0,
             silent_since: None,
         }
     }
@@ -117,7 +129,11 @@ impl PathWatch {
     ///
     /// What its transit means is unknown, but when it grows, this path has become slower, and not
     /// the way back.
-    pub(crate) fn on_echo(&mut self, now: Instant, echo: PathEcho) {
+    ///
+    /// How long an answer may take on a path that carries packets is not learned from a few that the
+    /// session brought first: where those over the far end's path stay away, a relay has died that both
+    /// paths may pass, and then is no time to be patient.
+    pub(crate) fn on_echo(&mut self, now: Instant, echo: PathEcho, way: EchoWay) {
         let back = self.next_number.wrapping_sub(echo.number);
         let place = usize::try_from(back)
             .ok()
@@ -130,6 +146,10 @@ impl PathWatch {
         }
         let at = sent.at;
         self.answers = self.answers.saturating_add(1);
+        self.asides = match way {
+            EchoWay::Path => 0,
+            EchoWay::Session => self.asides.saturating_add(1),
+        };
         self.learn(now.saturating_since(at), echo.transit.cast_signed());
         if self.answered.is_none_or(|answered| answered < at) {
             self.answered = Some(at);
@@ -150,6 +170,15 @@ impl PathWatch {
         } else {
             PathState::Good
         }
+    }
+
+    /// Returns whether an answer is overdue and none came to a later probe: reason enough to send
+    /// copies over another path, though not to think less of this one.
+    ///
+    /// Where a probe is merely lost, the answer to the next ends that some 20 ms later.
+    pub(crate) fn is_overdue(&self, now: Instant) -> bool {
+        self.silent_since
+            .is_some_and(|since| since + self.patience() <= now)
     }
 
     /// Returns whether enough answers came for packets to go this way.
@@ -260,6 +289,11 @@ impl PathWatch {
         });
         self.estimate = Some(match self.estimate {
             None => (sample, sample / 4),
+            Some(estimate)
+                if self.pace == PathPace::Busy && (1..ASIDES_LEARNED).contains(&self.asides) =>
+            {
+                estimate
+            }
             Some((smoothed, variation)) => (
                 (smoothed * 7 + sample) / 8,
                 (variation * 3 + smoothed.abs_diff(sample)) / 4,
@@ -276,6 +310,8 @@ const BUSY: Duration = Duration::from_millis(40);
 const IDLE: Duration = Duration::from_millis(250);
 /// Answers before packets go a new way.
 const ANSWERS_READY: u32 = 3;
+/// Answers in a row that the session brings, from which on it is their usual way.
+const ASIDES_LEARNED: u32 = 8;
 /// Variation that a path is allowed without having shown it.
 const VARIATION_MIN: Duration = Duration::from_millis(20);
 /// Samples over which the usual time is averaged: 10 s of a busy path. Link state has heard of a

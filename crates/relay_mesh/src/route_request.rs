@@ -63,7 +63,7 @@ pub enum RouteRequest {
 }
 
 /// One label and where its frames go on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Bind {
     /// At the node asked.
     pub label: LabelName,
@@ -74,7 +74,7 @@ pub struct Bind {
 }
 
 /// A label given out.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Granted {
     /// At the answering node.
     pub label: LabelName,
@@ -96,10 +96,10 @@ impl Granted {
     };
 
     /// The label, for the hop before.
-    pub(crate) const fn next(&self) -> NextLabel {
+    pub(crate) fn next(&self) -> NextLabel {
         NextLabel {
             name: self.label,
-            form: self.form,
+            form: self.form.clone(),
         }
     }
 
@@ -168,7 +168,7 @@ impl RouteRequest {
                 for bind in binds.iter().take(FLOWS_MAX) {
                     write_label(&mut writer, bind.label);
                     write_label(&mut writer, bind.next.name);
-                    write_form(&mut writer, bind.next.form);
+                    write_form(&mut writer, &bind.next.form);
                     writer.bytes(&bind.grant);
                 }
             }
@@ -239,7 +239,7 @@ impl RouteReply {
                 writer.u8(length(granted.len()));
                 for granted in granted.iter().take(FLOWS_MAX) {
                     write_label(&mut writer, granted.label);
-                    write_form(&mut writer, granted.form);
+                    write_form(&mut writer, &granted.form);
                     writer.bytes(&granted.grant);
                 }
             }
@@ -362,7 +362,7 @@ fn write_label(writer: &mut Writer<'_>, label: LabelName) {
     writer.u8(label.generation);
 }
 
-fn write_form(writer: &mut Writer<'_>, form: HopForm) {
+fn write_form(writer: &mut Writer<'_>, form: &HopForm) {
     writer.u8(u8::from(form.is_tag_only()));
     writer.bytes(form.key());
 }

@@ -4,12 +4,13 @@ use core::net::SocketAddr;
 
 use fuzz::mesh_config::{document, envelope};
 use fuzz::mesh_message::{NETWORK, signer};
+use relay_mesh::cost::{Cost, LossCode};
 use relay_mesh::flow_message::{FlowMessage, FlowRefused};
 use relay_mesh::hop::{HopHeader, HopKind, LabelName, Phase, Piece};
 use relay_mesh::hop_key::{HopForm, HopKey, NextLabel};
-use relay_mesh::link_state::{LinkRecord, NodeRecord, Profile, Roles, ShortId};
+use relay_mesh::link_state::{Haste, LinkDelta, LinkRecord, NodeRecord, Profile, Roles, ShortId};
 use relay_mesh::measure::LinkReport;
-use relay_mesh::message::{Message, Request};
+use relay_mesh::message::{Have, Message, Request};
 use relay_mesh::path_probe::PathProbe;
 use relay_mesh::route_request::{Bind, Granted, Refused, RequestId, RouteReply, RouteRequest};
 use relay_mesh::signed_config::{self, ConfigMessage};
@@ -73,7 +74,7 @@ fn messages() -> Vec<Input> {
     let form = HopForm::TagOnly(HopKey([3; 16]));
     let next = NextLabel {
         name: label(2),
-        form,
+        form: form.clone(),
     };
     let tagged = Bind { next, ..bind };
     let requests = [
@@ -189,6 +190,8 @@ fn records() -> Vec<Input> {
         version: 5,
         list: [hash[0], hash[1]],
         is_leaving: true,
+        haste: Haste::RootNews,
+        follows: 4,
         reports: vec![LinkReport::DOWN; 2],
     };
     let links = links.sign(&mut provider, &key, NETWORK, &hash).unwrap();
@@ -197,8 +200,23 @@ fn records() -> Vec<Input> {
         message.encode(&mut out);
         out
     };
-    let request = Message::Request(Request::new([ShortId([1; 8])]));
+    let request = Message::Request(Request::new([(ShortId([1; 8]), 6)]));
+    let report = LinkReport {
+        delay: Cost::from_millis(40),
+        loss: LossCode(2),
+    };
+    let delta = LinkDelta {
+        origin: ShortId([1; 8]),
+        base: 5,
+        after: 2,
+        changes: vec![(0, report), (1, report)],
+    };
+    let deltas = Message::LinkDeltas(vec![delta; 2]);
+    let have = Message::Have(Have::new([(ShortId([1; 8]), 5)]));
     vec![
+        ("mesh_control", "deltas", control(deltas)),
+        ("mesh_control", "have", control(have)),
+        ("mesh_control", "graft", control(Message::Graft)),
         ("mesh_control", "hello", control(Message::Hello(&node))),
         (
             "mesh_control",

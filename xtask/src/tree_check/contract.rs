@@ -5,6 +5,8 @@ use crate::tree::{Finding, View, crate_of};
 
 /// Crates whose machines only pass calls on.
 const EXEMPT: [&str; 5] = ["wire", "netsim", "servicer", "hub_nats", "bevy_tickwire"];
+/// Single machines of other crates that only pass calls on, to one held to it and to sockets of the system.
+const PASSES_ON: [(&str, &str); 1] = [("daemon", "Carrier")];
 /// What netsim calls its tests of the contract.
 const CONTRACT: [&str; 2] = ["check_contract", "check_stream_contract"];
 
@@ -20,7 +22,7 @@ pub(super) fn check(view: &View<'_>) -> Vec<Finding> {
                 CONTRACT.iter().any(|test| has_word(&it.tests, test))
                     && has_word(&it.tests, machine)
             });
-            if !is_held {
+            if !is_held && !PASSES_ON.contains(&(name, machine)) {
                 findings.push(Finding::at(
                     source.path,
                     line_of(&source.shipped, offset),
@@ -84,6 +86,9 @@ mod tests {
     #[test]
     fn drivers_are_exempt_and_streams_are_not() {
         assert!(lines(&[("crates/servicer/src/udp.rs", ENDPOINT)]).is_empty());
+        let carrier = "impl Machine for Carrier {}";
+        assert!(lines(&[("crates/daemon/src/relay/tcp/carrier.rs", carrier)]).is_empty());
+        assert_eq!(lines(&[("crates/hub/src/carrier.rs", carrier)]), [1]);
         let hub = "impl StreamMachine\n    for hub::Node {}";
         assert_eq!(lines(&[("crates/hub/src/node.rs", hub)]), [1]);
     }

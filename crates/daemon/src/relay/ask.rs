@@ -4,19 +4,19 @@ use std::fmt;
 use std::sync::mpsc;
 use std::time::Duration;
 
-use crypto::Ring;
-use relay_mesh::Node;
 use servicer::{Counters, Requests};
 use tokio::sync::oneshot;
 use wire::Instant;
 
-type Question = dyn FnOnce(Instant, &mut Node<Ring>) + Send;
+use super::tcp::Carrier;
+
+type Question = dyn FnOnce(Instant, &mut Carrier) + Send;
 
 /// Something to be done with a node, on its thread.
 pub(super) struct Ask(Box<Question>);
 
 impl Ask {
-    pub(super) fn of(self, now: Instant, node: &mut Node<Ring>) {
+    pub(super) fn of(self, now: Instant, node: &mut Carrier) {
         (self.0)(now, node);
     }
 }
@@ -36,7 +36,7 @@ impl Asker {
     pub(super) fn wait<T: Send + 'static>(
         &self,
         patience: Duration,
-        question: impl FnOnce(Instant, &mut Node<Ring>) -> T + Send + 'static,
+        question: impl FnOnce(Instant, &mut Carrier) -> T + Send + 'static,
     ) -> Option<T> {
         let (answer, answered) = mpsc::sync_channel(1);
         self.post(move |now, node| {
@@ -50,7 +50,7 @@ impl Asker {
     pub(super) async fn ask<T: Send + 'static>(
         &self,
         patience: Duration,
-        question: impl FnOnce(Instant, &mut Node<Ring>) -> T + Send + 'static,
+        question: impl FnOnce(Instant, &mut Carrier) -> T + Send + 'static,
     ) -> Option<T> {
         let (answer, answered) = oneshot::channel();
         self.post(move |now, node| {
@@ -59,7 +59,7 @@ impl Asker {
         tokio::time::timeout(patience, answered).await.ok()?.ok()
     }
 
-    fn post(&self, ask: impl FnOnce(Instant, &mut Node<Ring>) + Send + 'static) -> Option<()> {
+    fn post(&self, ask: impl FnOnce(Instant, &mut Carrier) + Send + 'static) -> Option<()> {
         self.0.send(Ask(Box::new(ask))).ok()
     }
 

@@ -2,8 +2,10 @@
 
 mod admin;
 mod check;
+mod seed;
 mod server_header;
 mod signed;
+mod tcp;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -26,6 +28,7 @@ use wire::{InstanceId, NodeId, Seed};
 use super::running::{AdminSetup, Setup};
 pub use admin::FileAdmin;
 pub use signed::FileSigned;
+pub use tcp::{FileProtocol, FileProxies};
 
 /// What the file holds, as JSON. Paths in it are relative to the file's folder.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -54,6 +57,9 @@ pub struct FileConfig {
     /// The games that it carries.
     #[serde(default)]
     pub games: Vec<FileGame>,
+    /// At an entry: proxies before the ports of TCP games, by the games' names.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub proxies: BTreeMap<String, FileProxies>,
     /// Whose signed documents say what games there are, and who is a member; then neither stands here.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub signed: Option<FileSigned>,
@@ -94,6 +100,13 @@ pub struct FileLimits {
     /// Bytes a second of one direction of one flow.
     #[serde(default)]
     pub flow_bytes_per_second: Option<u32>,
+    /// TCP connections at a time, of players and to game servers together; 1,024. At most half of the
+    /// files that may be open, less 64.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tcp_connections: Option<u32>,
+    /// Of them, those of one address with one exit; 16.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tcp_per_address: Option<u32>,
     /// After a signal to end, how long what is carried may take to end; 120.
     #[serde(default)]
     pub drain_secs: Option<u64>,
@@ -185,8 +198,11 @@ pub struct Member {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FileGame {
-    /// The same at entry and exit; at most 64 bytes.
+    /// The same at entry and exit; at most 64 bytes. A game over UDP and one over TCP may share it.
     pub name: String,
+    /// Over what it is played; `udp` by default.
+    #[serde(default)]
+    pub protocol: FileProtocol,
     /// How its packets live through trouble.
     #[serde(default)]
     pub mode: FileMode,
@@ -248,13 +264,16 @@ impl FileLink {
 }
 
 impl FileConfig {
-    /// Reads the file at `path`.
+    /// Reads the file at `path`; one of `PureGamer`'s five fields too, whose data folder is then made.
     ///
     /// # Errors
     ///
     /// [`ConfigError`], whose text is one sentence for an operator.
     pub fn read(path: &Path) -> Result<Self, ConfigError> {
         let text = read_small(path, CONFIG_BYTES_MAX)?;
+        if seed::is_seed(&text) {
+            return seed::read(path, &text);
+        }
         serde_json::from_slice(&text).map_err(|error| ConfigError::new(path, &error))
     }
 
@@ -296,7 +315,8 @@ impl FileConfig {
                 .collect::<BTreeMap<_, _>>()
         });
         node.hop_kind = self.hop_frames.kind();
-        node.games = self.games.iter().map(FileGame::game).collect();
+        node.games = self.games_over(FileProtocol::Udp);
+        node.tcp = self.tcp();
         node.signed = self
             .signed
             .as_ref()
@@ -313,6 +333,7 @@ impl FileConfig {
             node,
             listen: self.listen,
             upstream: self.upstream_ip,
+            tcp: self.tcp_setup(directory)?,
             outbound,
             inbound: Rules::new(),
             store: self

@@ -5,13 +5,13 @@ use std::net::IpAddr;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use crypto::Ring;
-use relay_mesh::{Command, Event, Node};
+use relay_mesh::{Command, Event};
 use servicer::{Application, SocketOrder, SocketOutcome, mesh};
 use wire::{CommandId, Instant};
 
 use super::ask::Ask;
 use super::store::Desk;
+use super::tcp::Carrier;
 
 /// Passes a node's events on, hands its documents to the store, and answers questions about it.
 pub(super) struct Operator {
@@ -42,15 +42,15 @@ impl fmt::Debug for Operator {
     }
 }
 
-impl Application<Node<Ring>> for Operator {
+impl Application<Carrier> for Operator {
     type Request = Ask;
 
-    fn apply_request(&mut self, now: Instant, node: &mut Node<Ring>, ask: Ask) -> ControlFlow<()> {
+    fn apply_request(&mut self, now: Instant, node: &mut Carrier, ask: Ask) -> ControlFlow<()> {
         ask.of(now, node);
         ControlFlow::Continue(())
     }
 
-    fn on_event(&mut self, _: Instant, node: &mut Node<Ring>, event: Event) {
+    fn on_event(&mut self, _: Instant, node: &mut Carrier, event: Event) {
         if let (Event::ConfigAccepted(_), Some(store)) = (&event, &self.store)
             && let (Some(document), Some(bytes)) = (node.document(), node.stored_config())
         {
@@ -66,14 +66,14 @@ impl Application<Node<Ring>> for Operator {
     fn on_socket(
         &mut self,
         now: Instant,
-        node: &mut Node<Ring>,
+        node: &mut Carrier,
         id: CommandId,
         outcome: SocketOutcome,
     ) {
         node.handle_completed(now, id, mesh::outcome(outcome));
     }
 
-    fn on_command(&mut self, _: Instant, _: &mut Node<Ring>, _: CommandId, _: Command) {
+    fn on_command(&mut self, _: Instant, _: &mut Carrier, _: CommandId, _: Command) {
         // All commands of a node are about sockets.
     }
 }

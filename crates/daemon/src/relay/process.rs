@@ -61,6 +61,10 @@ pub fn run(
     let setup = config.setup(directory).map_err(RunError::Config)?;
     let node = NodeName(setup.identity.node_id());
     let rules = setup.outbound.clone();
+    if setup.node.tcp.is_some() {
+        // Each connection is one; where the system does not say, it does not refuse either.
+        let _files = servicer::raise_descriptor_limit();
+    }
     let (voice, news) = mpsc::sync_channel(NEWS_MAX);
     let teller = voice.clone();
     let relay = Relay::start(setup, move |told| {

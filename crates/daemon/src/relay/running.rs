@@ -1,17 +1,18 @@
 //! A node on a thread of its own.
 
+mod room;
+
 use std::fmt;
-use std::fs;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
 use crypto::{Identity, Ring, Secret32};
 use relay_mesh::signed_config::HolderStats;
-use relay_mesh::{Config, Draining, Event, FrameStats, NewError, Node, NodeStats};
+use relay_mesh::{Config, Draining, Event, FrameStats, Game, NewError, Node, NodeStats};
 use servicer::{
-    BindError, Clock, Conditioner, Counters, Direction, Handle, Report, Rules, SocketConfig,
-    SpawnError, UdpServicer, UdpSocket,
+    BindError, Clock, Conditioner, Counters, Direction, Handle, ListenError, Report, Rules,
+    SocketConfig, SpawnError, UdpServicer, UdpSocket,
 };
 use udp_proto::EndpointStats;
 
@@ -19,6 +20,7 @@ use super::admin::{Admin, AdminStart};
 use super::ask::{Ask, Asker};
 use super::operator::Operator;
 use super::store::Store;
+use super::tcp::{Carrier, Sockets, TcpCounted, TcpSetup, Watcher, try_port};
 use crate::exit::Failure;
 
 /// What a node needs to run.
@@ -38,6 +40,8 @@ pub struct Setup {
     pub outbound: Rules,
     /// A virtual network for what arrives.
     pub inbound: Rules,
+    /// What its TCP sockets may do, where it carries TCP games.
+    pub tcp: TcpSetup,
     /// Where signed documents are kept; `None` keeps none.
     pub store: Option<PathBuf>,
     /// Where its operator asks it; `None` for nowhere.
@@ -59,6 +63,8 @@ pub struct Relay {
     // First, so that nobody asks a node that has ended.
     admin: Option<Admin>,
     handle: Handle<Ask>,
+    // After the node, whose sockets it waits for.
+    watcher: Option<Watcher>,
     // After the node, so that its last document is written.
     store: Option<Store>,
     address: SocketAddr,
@@ -74,22 +80,7 @@ impl Relay {
         mut setup: Setup,
         tell: impl Fn(Told) + Clone + Send + 'static,
     ) -> Result<Self, StartError> {
-        let ports = setup
-            .node
-            .games
-            .iter()
-            .filter_map(|game| game.entry.as_ref());
-        let mut ports_max = 0_usize;
-        for &port in ports.flat_map(|entry| &entry.listen) {
-            ports_max = ports_max.saturating_add(1);
-            // The node opens it once it runs, and tries again for ever; a port that is taken
-            // from the start is a fault of the configuration.
-            UdpSocket::bind(port, &SocketConfig::default())?;
-        }
-        if let Some(upstream) = setup.upstream {
-            // Each flow will have a socket there.
-            UdpSocket::bind(SocketAddr::new(upstream, 0), &SocketConfig::default())?;
-        }
+        let ports_max = try_ports(&setup)?;
         let socket = UdpSocket::bind(setup.listen, &SocketConfig::default())?;
         let address = socket.local_address();
         for advertised in &mut setup.node.profile.addresses {
@@ -97,15 +88,14 @@ impl Relay {
                 advertised.set_port(address.port());
             }
         }
-        let is_exit = setup.node.games.iter().any(|game| game.exit.is_some());
-        if let Some(files) = files_max().filter(|_| is_exit) {
-            // A socket for each flow; the node refuses in time what the system would.
-            let room = files.saturating_sub(FILES_KEPT);
-            setup.node.flows_max = setup.node.flows_max.min(room);
-        }
+        room::fit(&mut setup);
         let flows = usize::try_from(setup.node.flows_max).unwrap_or(usize::MAX);
         let is_signed = setup.node.signed.is_some();
+        let has_tcp = setup.node.tcp.is_some();
         let node = Node::new(setup.node, setup.identity, Ring::new(), Clock::new().now())?;
+        let sockets = has_tcp.then(|| Sockets::new(setup.tcp, setup.upstream));
+        let sockets = sockets.transpose().map_err(SpawnError::from)?;
+        let (sockets, waiting) = sockets.unzip();
         let store = setup.store.map(|path| {
             let tell = tell.clone();
             Store::start(path, move |version, why| {
@@ -126,13 +116,15 @@ impl Relay {
             .with_conditioner(Direction::Inbound, Conditioner::new(setup.inbound))
             .spawn(
                 vec![socket],
-                node,
+                Carrier::new(node, sockets),
                 Operator::new(
                     setup.upstream,
                     desk.clone(),
                     Box::new(move |event| tell(Told::Event(event))),
                 ),
             )?;
+        let watcher = waiting.map(|waiting| waiting.start(handle.requests()));
+        let watcher = watcher.transpose().map_err(SpawnError::from)?;
         let start = AdminStart {
             asker: Asker(handle.requests()),
             store: desk,
@@ -141,6 +133,7 @@ impl Relay {
         Ok(Self {
             admin,
             handle,
+            watcher,
             store,
             address,
         })
@@ -189,9 +182,40 @@ impl Relay {
     pub fn shutdown(self, within: Duration) -> Report {
         drop(self.admin);
         let report = self.handle.shutdown(within);
+        drop(self.watcher);
         drop(self.store);
         report
     }
+}
+
+/// Opens each port of the games once, and lets go of it; returns how many are for datagrams.
+///
+/// The node opens them once it runs, and tries again for ever; a port that is taken from the start
+/// is a fault of the configuration.
+fn try_ports(setup: &Setup) -> Result<usize, StartError> {
+    let ports = |games: &[Game]| -> Vec<SocketAddr> {
+        let entries = games.iter().filter_map(|game| game.entry.as_ref());
+        entries.flat_map(|entry| entry.listen.clone()).collect()
+    };
+    let datagrams = ports(&setup.node.games);
+    for &port in &datagrams {
+        UdpSocket::bind(port, &SocketConfig::default())?;
+    }
+    let tcp = setup.node.tcp.as_ref();
+    for port in tcp.map(|tcp| ports(&tcp.games)).unwrap_or_default() {
+        try_port(port).map_err(|error| {
+            let kind = error.kind();
+            StartError::Listen(ListenError {
+                address: port,
+                kind,
+            })
+        })?;
+    }
+    if let Some(upstream) = setup.upstream {
+        // Each flow will have a socket there.
+        UdpSocket::bind(SocketAddr::new(upstream, 0), &SocketConfig::default())?;
+    }
+    Ok(datagrams.len())
 }
 
 /// What a running node tells.
@@ -215,15 +239,17 @@ pub(super) struct Counted {
     node: NodeStats,
     endpoint: EndpointStats,
     config: Option<HolderStats>,
+    tcp: Option<TcpCounted>,
 }
 
 impl Counted {
-    pub(super) fn of(node: &Node<Ring>) -> Self {
+    pub(super) fn of(node: &Carrier) -> Self {
         Self {
             frames: *node.frame_stats(),
             node: *node.stats(),
             endpoint: *node.endpoint_stats(),
             config: node.config_stats().copied(),
+            tcp: node.tcp(),
         }
     }
 
@@ -233,6 +259,7 @@ impl Counted {
             node: self.node,
             endpoint: self.endpoint,
             config: self.config,
+            tcp: self.tcp,
             driver,
         }
     }
@@ -249,6 +276,8 @@ pub struct Stats {
     pub endpoint: EndpointStats,
     /// Signed documents offered; `None` where the node goes by none.
     pub config: Option<HolderStats>,
+    /// TCP sockets; `None` where the node carries no TCP games.
+    pub tcp: Option<TcpCounted>,
     /// Sockets and thread.
     pub driver: Counters,
 }
@@ -275,6 +304,8 @@ impl Stats {
 pub enum StartError {
     /// A socket could not be bound.
     Bind(BindError),
+    /// A TCP port could not be listened on.
+    Listen(ListenError),
     /// The configuration breaks a bound of the mesh.
     Node(NewError),
     /// The system has no thread or descriptor left.
@@ -313,6 +344,7 @@ impl fmt::Display for StartError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Bind(error) => error.fmt(f),
+            Self::Listen(error) => error.fmt(f),
             Self::Node(error) => error.fmt(f),
             Self::Spawn(error) => error.fmt(f),
             Self::Thread => f.write_str("the system has no thread left"),
@@ -323,21 +355,6 @@ impl fmt::Display for StartError {
 
 impl std::error::Error for StartError {}
 
-/// How many files this process may have open; `None` where the system does not say.
-fn files_max() -> Option<u32> {
-    files_max_of(&fs::read_to_string("/proc/self/limits").ok()?)
-}
-
-/// Reads the soft limit from the table of proc(5), where "unlimited" is no number.
-fn files_max_of(limits: &str) -> Option<u32> {
-    let line = limits
-        .lines()
-        .find_map(|line| line.strip_prefix("Max open files"));
-    line?.split_whitespace().next()?.parse().ok()
-}
-
-/// Open files that are no flow's: the mesh's and the games' sockets, and what a process has.
-const FILES_KEPT: u32 = 64;
 /// Ports of games that a signed document may have opened at an entry.
 const PORTS_SIGNED: usize = 1_024;
 
@@ -373,6 +390,7 @@ mod tests {
             node: NodeStats::default(),
             endpoint: EndpointStats::default(),
             config: None,
+            tcp: None,
             driver: Counters::default(),
         };
         // All but those that went on or arrived: a counter that is new has to be put above.
@@ -385,17 +403,5 @@ mod tests {
         stats.frames.sealed = 1;
         stats.frames.arrived = 1;
         assert_eq!(stats.frames_dropped(), 19);
-    }
-
-    #[test]
-    fn the_limit_of_open_files_is_read_as_the_system_writes_it() {
-        let table = "Limit                     Soft Limit           Hard Limit           Units     \n\
-                     Max processes             63704                63704                processes \n\
-                     Max open files            1024                 524288               files     \n";
-        assert_eq!(files_max_of(table), Some(1_024));
-        assert_eq!(files_max_of(&table.replace("1024", "unlimited")), None);
-        assert_eq!(files_max_of(""), None);
-        #[cfg(target_os = "linux")]
-        assert!(files_max().is_some_and(|files| files > FILES_KEPT));
     }
 }

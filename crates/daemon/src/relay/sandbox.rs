@@ -6,6 +6,7 @@
 
 mod node_process;
 
+use std::collections::BTreeMap;
 use std::fs::{self, DirBuilder, OpenOptions};
 use std::io::{self, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -163,6 +164,7 @@ impl Sandbox {
             bootstrap: Vec::new(),
             members: None,
             games: Vec::new(),
+            proxies: BTreeMap::new(),
             signed: None,
             admin: None,
             limits: FileLimits::default(),

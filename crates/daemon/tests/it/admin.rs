@@ -4,6 +4,7 @@ mod access;
 mod config;
 mod leave;
 mod picture;
+mod tcp;
 
 use std::fs;
 use std::net::{SocketAddr, UdpSocket};

@@ -7,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use daemon::relay::sandbox::{NodeProcess, Sandbox};
-use daemon::relay::{FileGame, FileMode, FileRole, News, NodeName, Order};
+use daemon::relay::{FileGame, FileMode, FileProtocol, FileRole, News, NodeName, Order};
 use servicer::Clock;
 
 use crate::mesh_node::{PATIENCE, tickwire_relay};
@@ -93,6 +93,7 @@ fn carry(sandbox: &mut Sandbox, entry: SocketAddr, server: SocketAddr) {
     // One path, no copies on the other: what arrives has passed the relay.
     let game = FileGame {
         name: "doom".to_owned(),
+        protocol: FileProtocol::Udp,
         mode: FileMode::Single,
         listen: Vec::new(),
         exits: Vec::new(),

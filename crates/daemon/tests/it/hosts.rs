@@ -3,6 +3,7 @@
 mod capture;
 mod live;
 mod network;
+mod programs;
 
 use std::net::{SocketAddr, UdpSocket};
 use std::process::Command;
@@ -12,7 +13,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use daemon::relay::sandbox::{NodeProcess, Sandbox};
-use daemon::relay::{BootstrapNode, FileGame, FileMode, FileRole, News, NodeName};
+use daemon::relay::{BootstrapNode, FileGame, FileMode, FileProtocol, FileRole, News, NodeName};
 use servicer::Clock;
 
 use crate::mesh_node::PATIENCE;
@@ -86,6 +87,7 @@ impl Stage {
         let server = network.socket(SERVER, 7_000);
         let game = FileGame {
             name: "game".to_owned(),
+            protocol: FileProtocol::Udp,
             mode,
             listen: Vec::new(),
             exits: Vec::new(),

@@ -21,8 +21,12 @@ mod node;
 mod pool;
 mod proxied;
 mod roles;
+#[cfg(unix)]
+mod seed;
 mod server;
 mod stack;
+#[cfg(target_os = "linux")]
+mod tcp;
 mod tickets;
 #[cfg(target_os = "linux")]
 mod unheard;

@@ -8,7 +8,9 @@ use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
 use daemon::relay::sandbox::Sandbox;
-use daemon::relay::{FileConfig, FileGame, FileMode, FileRole, News, NodeName, Order};
+use daemon::relay::{
+    FileConfig, FileGame, FileMode, FileProtocol, FileRole, News, NodeName, Order,
+};
 
 /// `tickwire relay`, the path of a configuration still to come.
 pub(crate) fn tickwire_relay() -> Command {
@@ -154,6 +156,7 @@ fn faults_are_one_sentence_and_an_exit_status() {
     scene.config.roles = [FileRole::Entry].into();
     scene.config.games = vec![FileGame {
         name: "game".to_owned(),
+        protocol: FileProtocol::Udp,
         mode: FileMode::Single,
         listen: vec![address],
         exits: vec![NodeName(wire::NodeId([1; 32]))],

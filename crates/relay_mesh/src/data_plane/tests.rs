@@ -79,7 +79,7 @@ fn reserve(
         .reserve(Instant::ZERO, owner, previous)
         .unwrap();
     let form = plane.links.get_mut(previous).unwrap().form(provider, name);
-    plane.labels.get_mut(name).unwrap().set_form(form);
+    plane.labels.get_mut(name).unwrap().set_form(form.clone());
     NextLabel { name, form }
 }
 
@@ -116,7 +116,7 @@ impl Rig {
                 .is_none()
         );
         let sealer = &mut entry.links.get_mut(RELAY).unwrap().sealer;
-        let binding = sealer.bind_origin(&provider, now, label).unwrap();
+        let binding = sealer.bind_origin(&provider, now, label.clone()).unwrap();
         Self {
             provider,
             entry,
@@ -279,7 +279,8 @@ fn mesh_a1_a_neighbour_cannot_use_the_label_of_another() {
                 link.form(&rig.provider, rig.label.name)
             }
         };
-        let label = NextLabel { form, ..rig.label };
+        let name = rig.label.name;
+        let label = NextLabel { name, form };
         let link = stranger.links.get_mut(RELAY).unwrap();
         let mut binding = link
             .sealer
@@ -360,9 +361,9 @@ fn mesh_a1_a_sealed_label_and_a_sealed_end_know_no_tags() {
         let form = link.form(&provider, name);
         let is_agreed = (own, other) == (HopKind::TagOnly, HopKind::TagOnly);
         assert_eq!(form.is_tag_only(), is_agreed, "{own:?} {other:?}");
-        assert!(link.allows(HopForm::Sealed));
+        assert!(link.allows(&HopForm::Sealed));
         let tagged = HopForm::TagOnly(crate::hop_key::HopKey([1; 16]));
-        assert_eq!(link.allows(tagged), own == HopKind::TagOnly);
+        assert_eq!(link.allows(&tagged), own == HopKind::TagOnly);
     }
 }
 

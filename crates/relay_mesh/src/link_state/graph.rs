@@ -36,7 +36,7 @@ impl LinkStateTable {
             let Some(links) = entry.links.as_ref().filter(|_| *id != self.own()) else {
                 continue;
             };
-            for (&short, &report) in &links.reports {
+            for (short, report) in links.iter() {
                 self.add_link(&mut graph, model, (id, report), short);
             }
         }
@@ -92,11 +92,13 @@ impl LinkStateTable {
         Some(far)
     }
 
-    /// What `from` says of its link to `to`.
-    fn report(&self, from: &NodeId, to: NodeId) -> Option<LinkReport> {
+    /// Returns what `from` says of its link to `to`; `None` where it is not alive or names no such
+    /// neighbour.
+    #[must_use]
+    pub fn report(&self, from: &NodeId, to: NodeId) -> Option<LinkReport> {
         let entry = self.entries.get(from).filter(|entry| entry.is_live)?;
         let links = entry.links.as_ref()?;
-        links.reports.get(&ShortId::from(to)).copied()
+        links.report(ShortId::from(to))
     }
 
     /// Whether a node has been heard of lately enough.

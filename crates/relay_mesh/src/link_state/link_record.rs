@@ -17,12 +17,15 @@ use crate::message::DecodeError;
 /// | 0 | 32 | id of the origin |
 /// | 32 | 8 | version |
 /// | 40 | 2 | list: first 2 bytes of SHA-256 of the node record's body |
-/// | 42 | 1 | flags: 1 = the origin is leaving, route nothing new through it |
+/// | 42 | 1 | flags: 1 = the origin is leaving, route nothing new through it; 2 = news: pass it on at once; 4 = the origin is the root of the tree |
 /// | 43 | 1 | count (≤ 64) |
-/// | 44 | 3 each | delay in 0.1 ms (≤ 32,767 = no way), loss code |
-/// | 44 + 3 n | 64 | signature |
+/// | 44 | 4 | follows: low half of the version of what the origin told last before it |
+/// | 48 | 3 each | delay in 0.1 ms (≤ 32,767 = no way), loss code |
+/// | 48 + 3 n | 64 | signature |
 ///
-/// So 108 + 3 × neighbours, at most 300 bytes.
+/// So 112 + 3 × neighbours, at most 304 bytes. By `follows` whoever holds that
+/// [`LinkDelta`](super::LinkDelta) knows it for the last one, and sees whether it was true: a cost
+/// that it named is in the record within max(2 ms, 5 %).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LinkRecord {
     /// Whose it is.
@@ -33,13 +36,58 @@ pub struct LinkRecord {
     pub list: [u8; 2],
     /// The origin is about to stop.
     pub is_leaving: bool,
+    /// Why it does not wait to be passed on, if it does not.
+    pub haste: Haste,
+    /// Low half of the version of what the origin told last before it, a delta or a record; 0
+    /// where there is none.
+    pub follows: u32,
     /// One report for each neighbour.
     pub reports: Vec<LinkReport>,
 }
 
+/// Whether a record is passed on at once.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Haste {
+    /// It waits, to go with others.
+    #[default]
+    None,
+    /// A link came up or went down, or the list is new.
+    News,
+    /// It makes the tree of [`gossip`](crate::gossip).
+    Root,
+    /// Both.
+    RootNews,
+}
+
+impl Haste {
+    /// Returns whether the origin is the root.
+    #[must_use]
+    pub const fn is_root(self) -> bool {
+        matches!(self, Self::Root | Self::RootNews)
+    }
+
+    const fn from_flags(flags: u8) -> Self {
+        match (flags & NEWS != 0, flags & ROOT != 0) {
+            (false, false) => Self::None,
+            (true, false) => Self::News,
+            (false, true) => Self::Root,
+            (true, true) => Self::RootNews,
+        }
+    }
+
+    const fn flags(self) -> u8 {
+        match self {
+            Self::None => 0,
+            Self::News => NEWS,
+            Self::Root => ROOT,
+            Self::RootNews => NEWS | ROOT,
+        }
+    }
+}
+
 impl LinkRecord {
     /// Longest record, in bytes.
-    pub const LEN_MAX: usize = 44 + NEIGHBOURS_MAX * 3 + 64;
+    pub const LEN_MAX: usize = 48 + NEIGHBOURS_MAX * 3 + 64;
 
     /// Writes and signs the record for the node record with hash `list`.
     ///
@@ -69,16 +117,16 @@ impl LinkRecord {
         let origin = NodeId(reader.array()?);
         let version = reader.u64()?;
         let list = reader.array()?;
-        let is_leaving = match reader.u8()? {
-            0 => false,
-            LEAVING => true,
-            _ => return Err(DecodeError::BadValue),
-        };
+        let flags = reader.u8()?;
+        if flags & !(LEAVING | NEWS | ROOT) != 0 {
+            return Err(DecodeError::BadValue);
+        }
         let found = usize::from(reader.u8()?);
         if found > NEIGHBOURS_MAX {
             let max = NEIGHBOURS_MAX;
             return Err(DecodeError::OverLimit { found, max });
         }
+        let follows = reader.u32()?;
         let mut reports = Vec::with_capacity(found);
         for _ in 0..found {
             let units = reader.u16()?;
@@ -98,7 +146,9 @@ impl LinkRecord {
             origin,
             version,
             list,
-            is_leaving,
+            is_leaving: flags & LEAVING != 0,
+            haste: Haste::from_flags(flags),
+            follows,
             reports,
         })
     }
@@ -123,9 +173,11 @@ impl LinkRecord {
         writer.bytes(&self.origin.0);
         writer.u64(self.version);
         writer.bytes(&self.list);
-        writer.u8(if self.is_leaving { LEAVING } else { 0 });
+        let leaving = if self.is_leaving { LEAVING } else { 0 };
+        writer.u8(leaving | self.haste.flags());
         let reports = self.reports.iter().take(NEIGHBOURS_MAX);
         writer.u8(u8::try_from(reports.len()).unwrap_or(u8::MAX));
+        writer.u32(self.follows);
         for report in reports {
             writer.u16(report.delay.units());
             writer.u8(report.loss.0);
@@ -136,6 +188,10 @@ impl LinkRecord {
 
 /// Flag of an origin that is about to stop.
 const LEAVING: u8 = 1;
+/// Flag of a record that says up or down, or names new neighbours.
+const NEWS: u8 = 2;
+/// Flag of a record of the root of the tree.
+const ROOT: u8 = 4;
 
 fn signed(network: Network, list: &[u8; 32], body: &[u8]) -> Vec<u8> {
     [b"tw1 link state", &network.0[..], list, body].concat()
@@ -162,6 +218,8 @@ mod tests {
             version: 0x0203,
             list: [4, 5],
             is_leaving: true,
+            haste: Haste::RootNews,
+            follows: 0x0607_0809,
             reports: (0..reports)
                 .map(|index| LinkReport {
                     delay: Cost::from_units(u16::try_from(index).unwrap()),
@@ -174,7 +232,9 @@ mod tests {
     #[test]
     fn the_bytes_are_frozen() {
         let mut expected = vec![1; 32];
-        expected.extend([0, 0, 0, 0, 0, 0, 2, 3, 4, 5, 1, 2, 0, 0, 7, 0, 1, 7]);
+        expected.extend([
+            0, 0, 0, 0, 0, 0, 2, 3, 4, 5, 7, 2, 6, 7, 8, 9, 0, 0, 7, 0, 1, 7,
+        ]);
         assert_eq!(record(2).body(), expected);
     }
 
@@ -207,12 +267,12 @@ mod tests {
         #[test]
         fn any_bytes_are_read_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..320), count in 0_u8..70) {
             let mut bytes = bytes;
-            for (index, value) in [(42, count & 1), (43, count)] {
+            for (index, value) in [(42, count & 7), (43, count)] {
                 if let Some(byte) = bytes.get_mut(index) {
                     *byte = value;
                 }
             }
-            bytes.truncate(108 + usize::from(count) * 3);
+            bytes.truncate(112 + usize::from(count) * 3);
             if let Ok(record) = LinkRecord::decode(&bytes) {
                 prop_assert_eq!(record.body(), &bytes[..bytes.len() - 64]);
             }

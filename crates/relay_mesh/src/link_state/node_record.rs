@@ -21,7 +21,7 @@ use crate::message::DecodeError;
 /// | 1 | address count (≤ 4) |
 /// | 7 or 19 each | family (4 or 6), ip, port |
 /// | 1 | neighbour count (≤ 64) |
-/// | 8 each | short id of a neighbour, none twice, not the origin's own |
+/// | 8 each | short id of a neighbour, ascending, not the origin's own |
 /// | 64 | signature |
 ///
 /// So 141 + name + addresses + 8 × neighbours, at most 761 bytes.
@@ -33,7 +33,7 @@ pub struct NodeRecord {
     pub version: u64,
     /// What it says of itself.
     pub profile: Profile,
-    /// Whom it measures; link records follow this order.
+    /// Whom it measures, ascending; link records follow this order.
     pub neighbours: Vec<ShortId>,
 }
 
@@ -111,8 +111,11 @@ impl NodeRecord {
         let mut neighbours: Vec<ShortId> = Vec::with_capacity(count);
         for _ in 0..count {
             let neighbour = ShortId(reader.array()?);
-            if neighbour == own || neighbours.contains(&neighbour) {
+            if neighbour == own {
                 return Err(DecodeError::BadValue);
+            }
+            if neighbours.last().is_some_and(|last| *last >= neighbour) {
+                return Err(DecodeError::Unordered);
             }
             neighbours.push(neighbour);
         }

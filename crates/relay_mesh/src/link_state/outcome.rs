@@ -18,6 +18,21 @@ pub enum Outcome {
     Refused(Refusal),
 }
 
+/// What became of a delta.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DeltaOutcome {
+    /// It is new: send it on.
+    Accepted,
+    /// It, or a newer one, is known.
+    Stale,
+    /// The record that it changes is not the one held; what it says comes with the next one.
+    Unfit,
+    /// The neighbour that told it is not believed for now.
+    Ignored,
+    /// The origin did not say it; the neighbour is not believed for 10 min.
+    Forged,
+}
+
 /// Why a record was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
@@ -54,6 +69,16 @@ pub struct TableStats {
     pub over_budget: u64,
     /// Refused as forged.
     pub forged: u64,
+    /// Deltas taken.
+    pub deltas_accepted: u64,
+    /// Deltas known already.
+    pub deltas_stale: u64,
+    /// Deltas to a record that is not held.
+    pub deltas_unfit: u64,
+    /// Deltas of neighbours that are not believed.
+    pub deltas_ignored: u64,
+    /// Deltas that their origin did not say, by its own word.
+    pub deltas_forged: u64,
 }
 
 impl TableStats {
@@ -68,6 +93,17 @@ impl TableStats {
             Outcome::Refused(Refusal::NoRoom) => &mut self.no_room,
             Outcome::Refused(Refusal::OverBudget) => &mut self.over_budget,
             Outcome::Refused(Refusal::Forged) => &mut self.forged,
+        };
+        *counter = counter.saturating_add(1);
+    }
+
+    pub(super) const fn count_delta(&mut self, outcome: DeltaOutcome) {
+        let counter = match outcome {
+            DeltaOutcome::Accepted => &mut self.deltas_accepted,
+            DeltaOutcome::Stale => &mut self.deltas_stale,
+            DeltaOutcome::Unfit => &mut self.deltas_unfit,
+            DeltaOutcome::Ignored => &mut self.deltas_ignored,
+            DeltaOutcome::Forged => &mut self.deltas_forged,
         };
         *counter = counter.saturating_add(1);
     }

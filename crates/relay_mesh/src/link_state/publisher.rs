@@ -7,15 +7,19 @@ use std::collections::BTreeMap;
 use crypto::{NoEntropy, Provider, PublicKey};
 use wire::{Instant, NodeId, UnixTime};
 
-use super::{LinkRecord, NEIGHBOURS_MAX, Network, NodeRecord, Profile, ShortId};
+use super::{Haste, LinkDelta, LinkRecord, NEIGHBOURS_MAX, Network, NodeRecord, Profile, ShortId};
 use crate::measure::LinkReport;
 
 /// Signs a node's own records when there is something to say.
 ///
-/// A link record goes out each 30 s; at most once a second where a delay changed by more than
-/// max(2 ms, 5 %) or loss by more than 0.5 %; and at most five times a second where a link came up
-/// or went down. A node record goes out where the neighbours or the profile changed, and each
-/// 5 min; a link record follows it at once, so a digest need not speak of node records.
+/// A link record goes out each 30 s, and at most five times a second where a link came up or went
+/// down. Between records, where a delay changed by more than max(2 ms, 5 %) or loss by more than
+/// 0.5 %, a delta goes out, at most once a second. A node record goes out where the neighbours or
+/// the profile changed, and each 5 min; a link record follows it at once, so a digest need not
+/// speak of node records.
+///
+/// A record that follows a delta repeats it: what changed in between goes into a delta behind it.
+/// So whoever holds both knows whether the delta was ours.
 pub struct Publisher<P: Provider> {
     key: P::SigningKey,
     public: PublicKey,
@@ -24,16 +28,29 @@ pub struct Publisher<P: Provider> {
     profile: Profile,
     /// The last version used.
     version: u64,
+    /// The version of the last record or delta of links; 0 before the first.
+    told_version: u64,
     /// What the last node record said, in its order, with its hash.
     list: Option<List>,
-    /// What the last link record said.
+    /// What the last link record said, which deltas are told against.
+    base: Base,
+    /// What records and deltas said last.
     told: BTreeMap<NodeId, LinkReport>,
-    /// When it went out.
-    told_at: Instant,
+    /// When the last delta went out.
+    delta_at: Option<Instant>,
     /// Said by the next link record; the node is about to stop.
     is_leaving: bool,
     /// Something must be said now, whatever was measured.
     is_urgent: bool,
+    /// The node is the root of the tree, and renews its record more often.
+    root: Root,
+}
+
+/// Whether a node is the root of the tree.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Root {
+    Other,
+    Own,
 }
 
 /// The neighbours of the last node record.
@@ -43,13 +60,23 @@ struct List {
     at: Instant,
 }
 
-/// Records to put in one's own table and to send to every neighbour, in this order.
+/// The last link record.
+#[derive(Default)]
+struct Base {
+    version: u64,
+    reports: BTreeMap<NodeId, LinkReport>,
+    at: Instant,
+}
+
+/// Records to put in one's own table and to send on, in this order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Publication {
     /// A node record, where one is due.
     pub node: Option<Vec<u8>>,
     /// A link record; present whenever a node record is.
     pub links: Option<Vec<u8>>,
+    /// What changed since the last link record; never beside a new one.
+    pub delta: Option<LinkDelta>,
 }
 
 impl<P: Provider> Publisher<P> {
@@ -73,11 +100,14 @@ impl<P: Provider> Publisher<P> {
             network,
             profile,
             version: 0,
+            told_version: 0,
             list: None,
+            base: Base::default(),
             told: BTreeMap::new(),
-            told_at: Instant::ZERO,
+            delta_at: None,
             is_leaving: false,
             is_urgent: false,
+            root: Root::Other,
         })
     }
 
@@ -101,6 +131,16 @@ impl<P: Provider> Publisher<P> {
     pub const fn leave(&mut self) {
         self.is_leaving = true;
         self.is_urgent = true;
+    }
+
+    /// Is the root of the tree of [`gossip`](crate::gossip) from now on: renews its record each 3 s.
+    pub const fn become_root(&mut self) {
+        self.root = Root::Own;
+    }
+
+    /// Is the root no more.
+    pub const fn resign(&mut self) {
+        self.root = Root::Other;
     }
 
     /// Returns whether [`leave`](Self::leave) was called.
@@ -149,15 +189,22 @@ impl<P: Provider> Publisher<P> {
             publication.node = Some(self.sign_node(now, unix, provider, &links)?);
         }
         if publication.node.is_some() || self.needs_links(now, &links) {
-            let signed = self.sign_links(unix, provider, &links);
+            let has_news = publication.node.is_some() || self.is_urgent || self.has_flipped(&links);
+            let haste = match (has_news, self.root == Root::Own) {
+                (false, false) => Haste::None,
+                (true, false) => Haste::News,
+                (false, true) => Haste::Root,
+                (true, true) => Haste::RootNews,
+            };
+            let signed = self.sign_links((now, unix), provider, &links, haste);
             if signed.is_err() {
                 // The node record is lost with this publication, so the next one repeats it.
                 self.list = None;
             }
             publication.links = Some(signed?);
-            self.told = links;
-            self.told_at = now;
             self.is_urgent = false;
+        } else if self.needs_delta(now, &links) {
+            publication.delta = self.make_delta(now, unix, &links);
         }
         Ok(publication)
     }
@@ -171,15 +218,35 @@ impl<P: Provider> Publisher<P> {
     }
 
     fn needs_links(&self, now: Instant, links: &BTreeMap<NodeId, LinkReport>) -> bool {
-        let age = now.saturating_since(self.told_at);
-        let reports = || {
-            let told = self.told.iter();
-            told.map(|(id, told)| (told, links.get(id).unwrap_or(&LinkReport::DOWN)))
+        let age = now.saturating_since(self.base.at);
+        let interval = match self.root {
+            Root::Other => LINKS_INTERVAL,
+            Root::Own => ROOT_INTERVAL,
         };
-        self.is_urgent
-            || age >= LINKS_INTERVAL
-            || (age >= FLIP_SPACING && reports().any(|(told, now)| told.is_up() != now.is_up()))
-            || (age >= CHANGE_SPACING && reports().any(|(told, now)| has_changed(*told, *now)))
+        self.is_urgent || age >= interval || (age >= FLIP_SPACING && self.has_flipped(links))
+    }
+
+    fn needs_delta(&self, now: Instant, links: &BTreeMap<NodeId, LinkReport>) -> bool {
+        let may_be = self
+            .delta_at
+            .is_none_or(|at| now.saturating_since(at) >= CHANGE_SPACING);
+        may_be && self.pairs(links).any(|(told, now)| has_changed(told, now))
+    }
+
+    /// Whether a link came up or went down since it was told.
+    fn has_flipped(&self, links: &BTreeMap<NodeId, LinkReport>) -> bool {
+        self.pairs(links)
+            .any(|(told, now)| told.is_up() != now.is_up())
+    }
+
+    /// What was told of each link, and what is measured.
+    fn pairs(
+        &self,
+        links: &BTreeMap<NodeId, LinkReport>,
+    ) -> impl Iterator<Item = (LinkReport, LinkReport)> {
+        self.told
+            .iter()
+            .map(|(id, told)| (*told, links.get(id).copied().unwrap_or(LinkReport::DOWN)))
     }
 
     fn sign_node(
@@ -206,26 +273,80 @@ impl<P: Provider> Publisher<P> {
 
     fn sign_links(
         &mut self,
-        unix: Option<UnixTime>,
+        (now, unix): (Instant, Option<UnixTime>),
         provider: &mut P,
         links: &BTreeMap<NodeId, LinkReport>,
+        haste: Haste,
     ) -> Result<Vec<u8>, NoEntropy> {
         let (neighbours, hash) = self
             .list
             .as_ref()
             .map_or((&[][..], [0; 32]), |list| (&list.neighbours, list.hash));
-        let reports = neighbours
+        let reports: BTreeMap<NodeId, LinkReport> = neighbours
             .iter()
-            .map(|id| links.get(id).copied().unwrap_or(LinkReport::DOWN))
+            .map(|id| (*id, self.restated(id, links)))
             .collect();
+        let version = self.next_version(unix);
         let record = LinkRecord {
             origin: self.public.node_id(),
-            version: self.next_version(unix),
+            version,
             list: *hash.first_chunk().unwrap_or(&[0; 2]),
             is_leaving: self.is_leaving,
-            reports,
+            haste,
+            follows: low_half(self.told_version),
+            reports: reports.values().copied().collect(),
         };
-        record.sign(provider, &self.key, self.network, &hash)
+        let bytes = record.sign(provider, &self.key, self.network, &hash)?;
+        self.told_version = version;
+        self.told.clone_from(&reports);
+        self.base = Base {
+            version,
+            reports,
+            at: now,
+        };
+        Ok(bytes)
+    }
+
+    /// What a record says of a link: what is measured, but where it is far from what was told last
+    /// that is repeated, and a delta follows.
+    fn restated(&self, id: &NodeId, links: &BTreeMap<NodeId, LinkReport>) -> LinkReport {
+        let now = links.get(id).copied().unwrap_or(LinkReport::DOWN);
+        let told = self.told.get(id).copied();
+        told.filter(|told| has_changed(*told, now)).unwrap_or(now)
+    }
+
+    fn make_delta(
+        &mut self,
+        now: Instant,
+        unix: Option<UnixTime>,
+        links: &BTreeMap<NodeId, LinkReport>,
+    ) -> Option<LinkDelta> {
+        let version = self.next_version(unix);
+        let Ok(after) = u16::try_from(version.saturating_sub(self.base.version)) else {
+            // The clock jumped: a record first, which states the version anew.
+            self.is_urgent = true;
+            return None;
+        };
+        for (id, told) in &mut self.told {
+            if let Some(now) = links.get(id).filter(|now| has_changed(*told, **now)) {
+                *told = *now;
+            }
+        }
+        let pairs = self.base.reports.iter().zip(self.told.values());
+        let changes = (0..)
+            .zip(pairs)
+            .filter_map(|(position, ((_, base), told))| {
+                let is_other = base != told && base.is_up() && told.is_up();
+                is_other.then_some((position, *told))
+            });
+        self.told_version = version;
+        self.delta_at = Some(now);
+        Some(LinkDelta {
+            origin: ShortId::from(self.public.node_id()),
+            base: low_half(self.base.version),
+            after,
+            changes: changes.collect(),
+        })
     }
 
     /// The next of the sequence; the clock only lifts it, and only where it may be right.
@@ -258,17 +379,26 @@ impl fmt::Display for InvalidProfile {
 
 impl core::error::Error for InvalidProfile {}
 
-/// Whether a link's costs moved by more than max(2 ms, 5 %) or 5 loss codes.
-fn has_changed(told: LinkReport, now: LinkReport) -> bool {
+/// Whether a link that is up both times moved by more than max(2 ms, 5 %) or 5 loss codes.
+pub(super) fn has_changed(told: LinkReport, now: LinkReport) -> bool {
     let margin = (told.delay.units() / 20).max(20);
-    told.delay.units().abs_diff(now.delay.units()) > margin || told.loss.0.abs_diff(now.loss.0) > 5
+    let is_far = told.delay.units().abs_diff(now.delay.units()) > margin
+        || told.loss.0.abs_diff(now.loss.0) > 5;
+    told.is_up() && now.is_up() && is_far
+}
+
+/// The half of a version that deltas name.
+pub(crate) fn low_half(version: u64) -> u32 {
+    u32::try_from(version & u64::from(u32::MAX)).unwrap_or(u32::MAX)
 }
 
 /// A node record is renewed that often.
 const LIST_INTERVAL: Duration = Duration::from_secs(300);
 /// A link record is renewed that often.
 const LINKS_INTERVAL: Duration = Duration::from_secs(30);
-/// Between link records that say another cost, and between node records.
+/// The root renews its record that often.
+const ROOT_INTERVAL: Duration = Duration::from_secs(3);
+/// Between deltas, and between node records.
 const CHANGE_SPACING: Duration = Duration::from_secs(1);
 /// Between link records that say up or down.
 const FLIP_SPACING: Duration = Duration::from_millis(200);

@@ -2,22 +2,27 @@
 
 #![warn(clippy::arithmetic_side_effects)]
 
+mod deltas;
+mod entry;
+
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use crypto::Provider;
 use wire::{Instant, NodeId};
 
+pub(super) use self::entry::{Entry, Links};
+use super::publisher::low_half;
 use super::verify_budget::VerifyBudget;
 use super::{
     Admission, LinkRecord, Network, NodeRecord, Outcome, Profile, Refusal, Roles, ShortId,
     TableConfig, TableStats,
 };
-use crate::measure::LinkReport;
-use crate::message::{Digest, Request};
+use crate::message::{Digest, Message, Request};
 
 /// The records of all nodes, checked.
 ///
-/// Bounded by [`TableConfig::nodes_max`] origins of at most 4 KB each. A check costs one ECDSA
+/// Bounded by [`TableConfig::nodes_max`] origins of at most 3 KB each. A check costs one ECDSA
 /// verification (about 55 µs), and each neighbour has a budget of them; what is stale, unknown or
 /// malformed is refused before any check.
 #[derive(Debug)]
@@ -35,34 +40,6 @@ pub struct LinkStateTable {
     stats: TableStats,
 }
 
-/// One origin.
-#[derive(Clone, Debug)]
-pub(super) struct Entry {
-    pub(super) node: NodeRecord,
-    /// As it came, to pass on.
-    node_bytes: Vec<u8>,
-    /// What link records are tied to.
-    hash: [u8; 32],
-    /// When the node record was taken.
-    taken: Instant,
-    /// Whether its link record, or in want of one its node record, still counts.
-    pub(super) is_live: bool,
-    pub(super) links: Option<Links>,
-}
-
-/// What an origin measured.
-#[derive(Clone, Debug)]
-pub(super) struct Links {
-    version: u64,
-    /// As it came; empty once it has expired, when only the version stays.
-    bytes: Vec<u8>,
-    /// When it was taken.
-    taken: Instant,
-    pub(super) is_leaving: bool,
-    /// Resolved when it came, so that a new list does not change its meaning.
-    pub(super) reports: BTreeMap<ShortId, LinkReport>,
-}
-
 impl LinkStateTable {
     /// Makes an empty table for node `own`.
     #[must_use]
@@ -77,6 +54,17 @@ impl LinkStateTable {
             budget,
             own_before: None,
             stats: TableStats::default(),
+        }
+    }
+
+    /// Returns a table for node `own` that has taken the same records, and shares their bytes.
+    #[must_use]
+    pub fn copy_for(&self, own: NodeId) -> Self {
+        let config = self.config.clone();
+        Self {
+            entries: self.entries.clone(),
+            other_network: self.other_network,
+            ..Self::new(config, self.network, own)
         }
     }
 
@@ -141,8 +129,7 @@ impl LinkStateTable {
             if let Some(links) = &mut entry.links
                 && is_over(links.taken)
             {
-                links.bytes = Vec::new();
-                links.reports = BTreeMap::new();
+                links.end();
             }
             let has_links = entry.links.as_ref().is_some_and(Links::is_live);
             entry.is_live = has_links || !is_over(entry.taken);
@@ -150,12 +137,12 @@ impl LinkStateTable {
         self.budget.forget_full(now);
     }
 
-    /// Returns which link records are held and alive.
+    /// Returns what is held of the links of all who are alive: records and deltas.
     #[must_use]
     pub fn digest(&self) -> Digest {
         Digest::new(self.entries.iter().filter_map(|(&id, entry)| {
             let links = entry.links.as_ref().filter(|links| links.is_live())?;
-            Some((ShortId::from(id), links.version))
+            Some((ShortId::from(id), links.state()))
         }))
     }
 
@@ -164,37 +151,63 @@ impl LinkStateTable {
     /// Where the request is full, call it again with the same digest once the answers have come.
     #[must_use]
     pub fn missing(&self, theirs: &Digest) -> Request {
-        let has_room = self.others() < self.config.nodes_max
-            || self.entries.values().any(|entry| !entry.is_live);
-        Request::new(theirs.entries().iter().filter_map(|&(short, version)| {
-            let is_newer = match self.by_short(short) {
-                Some((_, entry)) => entry.version() < version,
-                None => has_room,
-            };
-            is_newer.then_some(short)
-        }))
+        let entries = theirs.entries().iter();
+        let wanted = entries.filter(|(short, version)| self.lacks(*short, *version));
+        Request::new(wanted.map(|&(short, _)| (short, self.held(short))))
     }
 
-    /// Returns the records that answer a request, node record before link record.
+    /// Whether a neighbour that holds `state` of an origin has something newer, for which there is
+    /// room.
+    #[must_use]
+    pub fn lacks(&self, origin: ShortId, state: u64) -> bool {
+        match self.by_short(origin) {
+            Some((_, entry)) => entry.state() < state,
+            None => self.has_place(),
+        }
+    }
+
+    /// Whether the record of an origin is newer than ours whose version has this low half; a
+    /// guess, which a digest puts right where it is wrong.
+    pub(crate) fn lacks_record(&self, origin: ShortId, low: u32) -> bool {
+        match self.by_short(origin) {
+            Some((_, entry)) => {
+                let ahead = low.wrapping_sub(low_half(entry.version()));
+                ahead.cast_signed() > 0
+            }
+            None => self.has_place(),
+        }
+    }
+
+    /// The version of the link record held; 0 where there is none, or its list is missing.
+    pub(crate) fn held(&self, origin: ShortId) -> u64 {
+        self.by_short(origin)
+            .map_or(0, |(_, entry)| entry.version())
+    }
+
+    /// Returns what answers a request: of each origin what is newer than the asking node holds,
+    /// node record before link record before delta.
     pub fn answer<'a>(
         &'a self,
         request: &'a Request,
-    ) -> impl Iterator<Item = crate::message::Message<'a>> + use<'a> {
-        use crate::message::Message;
-        let entries = request.origins().iter();
-        entries
-            .filter_map(|&short| self.by_short(short))
-            .flat_map(|(_, entry)| {
-                let links = entry.links.as_ref().filter(|links| links.is_live());
-                let node = Message::NodeRecord(&entry.node_bytes);
-                core::iter::once(node).chain(links.map(|links| Message::LinkRecord(&links.bytes)))
-            })
+    ) -> impl Iterator<Item = Message<'a>> + use<'a> {
+        request.origins().iter().flat_map(|&(short, held)| {
+            let entry = self.by_short(short).map(|(_, entry)| entry);
+            let node = entry.filter(|entry| entry.node_version > held);
+            let links =
+                entry.and_then(|entry| entry.links.as_ref().filter(|links| links.is_live()));
+            let delta = links.and_then(|links| links.delta());
+            let newer = links.filter(|links| links.version > held);
+            let node = node.map(|entry| Message::NodeRecord(&entry.node_bytes));
+            let links = newer.map(|links| Message::LinkRecord(links.bytes()));
+            let delta = delta.map(|delta| Message::LinkDeltas(vec![delta.clone()]));
+            node.into_iter().chain(links).chain(delta)
+        })
     }
 
     /// Returns what `id` says of itself and the roles that it is granted of those it claims.
     #[must_use]
     pub fn profile(&self, id: &NodeId) -> Option<(&Profile, Roles)> {
-        let profile = &self.entries.get(id)?.node.profile;
+        let profile = &self.entries.get(id)?.profile;
         Some((profile, profile.roles.and(self.config.admission.roles(id)?)))
     }
 
@@ -209,8 +222,25 @@ impl LinkStateTable {
         self.stats
     }
 
+    /// Returns how many origins are held.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Returns whether none is held.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// Returns ourselves, in short.
+    pub(crate) fn own_short(&self) -> ShortId {
+        self.own.into()
+    }
+
     /// Returns ourselves.
-    pub(super) const fn own(&self) -> NodeId {
+    pub(crate) const fn own(&self) -> NodeId {
         self.own
     }
 
@@ -244,7 +274,7 @@ impl LinkStateTable {
             return Outcome::Refused(Refusal::NotAdmitted);
         }
         match self.entries.get(&origin) {
-            Some(held) if held.node.version >= record.version => return Outcome::Stale,
+            Some(held) if held.node_version >= record.version => return Outcome::Stale,
             None if !self.has_room(origin) => return Outcome::Refused(Refusal::NoRoom),
             Some(_) | None => {}
         }
@@ -267,7 +297,7 @@ impl LinkStateTable {
         (record, bytes): (&NodeRecord, &[u8]),
     ) -> Outcome {
         let held = self.entries.get(&self.own);
-        let is_newer = held.is_none_or(|entry| entry.node.version < record.version);
+        let is_newer = held.is_none_or(|entry| entry.node_version < record.version);
         let hash = NodeRecord::hash(provider, bytes);
         if held.is_some_and(|entry| entry.hash == hash) || self.own_before == Some(hash) {
             return Outcome::Stale;
@@ -304,13 +334,13 @@ impl LinkStateTable {
         if entry.version() >= record.version {
             return Outcome::Stale;
         }
-        let held = Some(entry.hash).filter(|_| entry.node.neighbours.len() == record.reports.len());
+        let held = Some(entry.hash).filter(|_| entry.list.len() == record.reports.len());
         let before = self.own_before.filter(|_| origin == self.own);
         let list = [held, before].into_iter().flatten();
         let Some(list) = list.into_iter().find(|hash| hash.starts_with(&record.list)) else {
             return Outcome::NeedsNodeRecord(origin.into());
         };
-        let key = entry.node.key;
+        let key = entry.key;
         let holds = |network| LinkRecord::verify(provider, &key, network, &list, bytes);
         if let Err(why) = self.check(now, from, holds) {
             return Outcome::Refused(why);
@@ -318,6 +348,7 @@ impl LinkStateTable {
         if origin == self.own {
             return Outcome::OwnFromBefore(record.version);
         }
+        self.compare(now, &record);
         self.insert_links(now, &record, bytes);
         Outcome::Accepted
     }
@@ -344,11 +375,20 @@ impl LinkStateTable {
         Err(Refusal::Forged)
     }
 
+    /// Records as they came, to pass on: that of the node, and that of its links.
+    pub(crate) fn records(&self, origin: ShortId) -> Option<(&[u8], Option<&[u8]>)> {
+        let (_, entry) = self.by_short(origin)?;
+        let links = entry.links.as_ref().filter(|links| links.is_live());
+        Some((&entry.node_bytes, links.map(Links::bytes)))
+    }
+
     /// Whether a new origin finds a place, if need be that of one that is dead.
     fn has_room(&self, origin: NodeId) -> bool {
-        self.by_short(origin.into()).is_none()
-            && (self.others() < self.config.nodes_max
-                || self.entries.values().any(|entry| !entry.is_live))
+        self.by_short(origin.into()).is_none() && self.has_place()
+    }
+
+    fn has_place(&self) -> bool {
+        self.others() < self.config.nodes_max || self.entries.values().any(|entry| !entry.is_live)
     }
 
     /// Origins held besides ourselves.
@@ -359,10 +399,10 @@ impl LinkStateTable {
 
     fn insert_node(&mut self, now: Instant, node: NodeRecord, hash: [u8; 32], bytes: &[u8]) {
         let origin = node.origin();
-        let links = self
-            .entries
-            .get_mut(&origin)
-            .and_then(|held| held.links.take());
+        let before = self.entries.get_mut(&origin);
+        let (links, blamed) = before
+            .map(|held| (held.links.take(), core::mem::take(&mut held.blamed)))
+            .unwrap_or_default();
         if origin != self.own
             && !self.entries.contains_key(&origin)
             && self.others() >= self.config.nodes_max
@@ -378,46 +418,30 @@ impl LinkStateTable {
             }
         }
         let entry = Entry {
-            node,
-            node_bytes: bytes.to_vec(),
+            key: node.key,
+            node_version: node.version,
+            profile: node.profile,
+            list: node.neighbours.into(),
+            node_bytes: bytes.into(),
             hash,
             taken: now,
             is_live: true,
             links,
+            blamed,
         };
         self.entries.insert(origin, entry);
     }
 
     fn insert_links(&mut self, now: Instant, record: &LinkRecord, bytes: &[u8]) {
         if let Some(entry) = self.entries.get_mut(&record.origin) {
-            let neighbours = entry.node.neighbours.iter().copied();
             entry.is_live = true;
-            entry.links = Some(Links {
-                version: record.version,
-                bytes: bytes.to_vec(),
-                taken: now,
-                is_leaving: record.is_leaving,
-                reports: neighbours.zip(record.reports.iter().copied()).collect(),
-            });
+            entry.links = Some(Links::new(now, Arc::clone(&entry.list), record, bytes));
         }
     }
 
     const fn count(&mut self, outcome: Outcome) -> Outcome {
         self.stats.count(outcome);
         outcome
-    }
-}
-
-impl Entry {
-    /// Version of the newest link record, alive or not.
-    fn version(&self) -> u64 {
-        self.links.as_ref().map_or(0, |links| links.version)
-    }
-}
-
-impl Links {
-    const fn is_live(&self) -> bool {
-        !self.bytes.is_empty()
     }
 }
 

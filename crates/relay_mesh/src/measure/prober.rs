@@ -28,6 +28,8 @@ pub struct Prober {
     next_probe: Instant,
     /// When the newest probe left.
     last_probe: Option<Instant>,
+    /// When the first of those on their way is overdue.
+    overdue_at: Option<Instant>,
     /// Probes in a row that are overdue, with nothing heard since the first of them.
     missed: u8,
     /// What is known of the link.
@@ -80,6 +82,7 @@ impl Prober {
             pace: Pace::Idle,
             next_probe: now,
             last_probe: None,
+            overdue_at: None,
             missed: 0,
             state: State::New { answers: 0 },
             slice: Slice::at(now),
@@ -106,6 +109,7 @@ impl Prober {
         };
         sent.outcome = Outcome::Answered;
         let round_trip = now.saturating_since(Instant::from_nanos(sent.probe.sent_nanos));
+        self.look_for_overdue();
         self.window.add(now, round_trip);
         self.slice.on_answer(round_trip);
         self.missed = 0;
@@ -118,7 +122,8 @@ impl Prober {
     /// Runs what is due: overdue probes, the end of a 200 ms window.
     pub fn handle_timeout(&mut self, now: Instant) {
         let mut newly_overdue = false;
-        for sent in &mut self.probes {
+        let is_overdue = self.overdue_at.is_some_and(|at| at <= now);
+        for sent in self.probes.iter_mut().filter(|_| is_overdue) {
             if matches!(sent.outcome, Outcome::Pending) && sent.deadline <= now {
                 sent.outcome = Outcome::Lost;
                 newly_overdue = true;
@@ -127,6 +132,7 @@ impl Prober {
             }
         }
         if newly_overdue {
+            self.look_for_overdue();
             if self.missed >= Self::MISSES_DEAD {
                 self.state = self.state.on_silence();
             }
@@ -153,6 +159,7 @@ impl Prober {
             deadline,
             outcome: Outcome::Pending,
         });
+        self.look_for_overdue();
         self.last_probe = Some(now);
         self.plan(now);
         Some(probe)
@@ -161,11 +168,8 @@ impl Prober {
     /// Returns when a probe is due or overdue.
     #[must_use]
     pub fn poll_timeout(&self) -> Instant {
-        self.probes
-            .iter()
-            .filter(|sent| matches!(sent.outcome, Outcome::Pending))
-            .map(|sent| sent.deadline)
-            .fold(self.next_probe, Instant::min)
+        self.overdue_at
+            .map_or(self.next_probe, |at| at.min(self.next_probe))
     }
 
     /// Returns what is known of the link.
@@ -250,6 +254,14 @@ impl Prober {
             .max(30_000);
         Duration::from_micros(summary.p95.saturating_add(slack).into())
             .clamp(PATIENCE_MIN, PATIENCE_MAX)
+    }
+
+    /// Looks when the first probe on its way is overdue; it is asked for much more often than it
+    /// changes.
+    fn look_for_overdue(&mut self) {
+        let pending = self.probes.iter();
+        let pending = pending.filter(|sent| matches!(sent.outcome, Outcome::Pending));
+        self.overdue_at = pending.map(|sent| sent.deadline).min();
     }
 
     /// Sets when the next probe is due, counted from the last one.

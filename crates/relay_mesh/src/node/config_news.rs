@@ -119,7 +119,7 @@ impl<P: Provider> Node<P> {
     /// Whether new flows are let in: not by who drains, nor where the document's time is over and it
     /// says so.
     pub(super) fn takes_new_flows(&self, now: Instant) -> bool {
-        if self.publisher.is_leaving() {
+        if self.gossip.publisher().is_leaving() {
             return false;
         }
         let unix = self.unix_at(now);
@@ -142,7 +142,7 @@ impl<P: Provider> Node<P> {
             return Some(named.clone());
         };
         let is_exit = |node: &NodeId| {
-            let profile = self.table.profile(node);
+            let profile = self.gossip.table().profile(node);
             profile.is_some_and(|(_, roles)| roles.contains(Roles::EXIT))
         };
         let neighbours = self.peers.up().map(|(_, peer, _)| peer.node);
@@ -168,7 +168,7 @@ impl<P: Provider> Node<P> {
         self.config_news.bundle = bundle;
         if members != self.config.members {
             let admission = members.clone().map_or(Admission::Anyone, Admission::Listed);
-            self.table.set_admission(admission);
+            self.gossip.table_mut().set_admission(admission);
             let nodes = members
                 .as_ref()
                 .map(|nodes| nodes.keys().copied().collect());

@@ -5,9 +5,9 @@ use wire::{Instant, NodeId};
 
 use super::{Node, RELIABLE};
 use crate::flow_message::flow_code;
+use crate::gossip::Heard;
 use crate::link::LinkId;
-use crate::link_state::{Outcome as RecordOutcome, ShortId};
-use crate::message::{Message, Request, code};
+use crate::message::{Message, code};
 use crate::routes::Graph;
 
 impl<P: Provider> Node<P> {
@@ -31,55 +31,44 @@ impl<P: Provider> Node<P> {
                 self.on_config_message(now, link, message);
             }
             _ => match Message::decode(message) {
-                Ok(message) => self.on_control(now, link, message),
+                Ok(decoded) => self.on_control(now, link, (decoded, message.len())),
                 Err(_) => self.count_malformed(),
             },
         }
     }
 
-    /// Says what was measured, where that is due.
+    /// Says what was measured, where that is due, and what waits to be said of others.
     pub(super) fn publish(&mut self, now: Instant) {
         self.measure(now);
         let unix = self.unix.map(|(at, unix)| unix + now.saturating_since(at));
-        let publication =
-            self.publisher
-                .update(now, unix, self.endpoint.provider_mut(), &self.reports);
-        let Ok(publication) = publication else {
+        let provider = self.endpoint.provider_mut();
+        if self
+            .gossip
+            .tend(now, unix, provider, &self.reports)
+            .is_err()
+        {
             self.stats.no_entropy = self.stats.no_entropy.saturating_add(1);
-            return;
-        };
-        if let Some(record) = publication.node {
-            self.table.publish(now, self.endpoint.provider(), &record);
-            self.flood(now, None, &Message::NodeRecord(&record));
-            self.own_record = record;
         }
-        if let Some(record) = publication.links {
-            self.table.publish(now, self.endpoint.provider(), &record);
-            self.flood(now, None, &Message::LinkRecord(&record));
-        }
+        self.tell_gossip(now);
     }
 
-    /// Tells one neighbour, drawn by lot, which records we hold.
-    pub(super) fn compare_tables(&mut self, now: Instant) {
-        let links: Vec<LinkId> = self.peers.up().map(|(link, _, _)| link).collect();
-        let count = u64::try_from(links.len()).unwrap_or(0);
-        let drawn = usize::try_from(self.generator.below(count)).unwrap_or(0);
-        if let Some(&link) = links.get(drawn) {
-            self.send_digest(now, link);
-        }
-    }
-
-    pub(super) fn send_digest(&mut self, now: Instant, link: LinkId) {
+    /// Hands what gossip has to say to the sessions.
+    pub(super) fn tell_gossip(&mut self, now: Instant) {
         let mut message = Vec::new();
-        Message::Digest(self.table.digest()).encode(&mut message);
-        self.send(now, link, RELIABLE, &message);
+        while let Some(node) = self.gossip.poll_message(&mut message) {
+            if let Some(link) = self.peers.find(&node) {
+                // What finds no room is found missing by the next digest.
+                self.send(now, link, RELIABLE, &message);
+            }
+            message.clear();
+        }
     }
 
     /// Makes the graph of all links known.
     ///
     /// A relay is asked for labels over a session of ours, so that without one it is none for us.
     pub(super) fn make_graph(&self) -> Graph {
-        let mut graph = self.table.graph(&self.config.cost, &self.reports);
+        let mut graph = self.gossip.table().graph(&self.config.cost, &self.reports);
         let is_open = |node| {
             self.peers
                 .find(node)
@@ -101,94 +90,18 @@ impl<P: Provider> Node<P> {
         self.stats.messages_malformed = self.stats.messages_malformed.saturating_add(1);
     }
 
-    fn on_control(&mut self, now: Instant, link: LinkId, message: Message<'_>) {
+    fn on_control(&mut self, now: Instant, link: LinkId, message: (Message<'_>, usize)) {
         let Some(from) = self.peers.get(link).map(|peer| peer.node) else {
             return;
         };
-        match message {
-            Message::Hello(record) | Message::NodeRecord(record) => {
-                let provider = self.endpoint.provider();
-                let outcome = self.table.accept_node(now, provider, from, record);
-                self.on_record(now, (link, outcome), &Message::NodeRecord(record));
-            }
-            Message::LinkRecord(record) => {
-                let provider = self.endpoint.provider();
-                let outcome = self.table.accept_links(now, provider, from, record);
-                self.on_record(now, (link, outcome), &Message::LinkRecord(record));
-            }
-            Message::Digest(digest) => {
-                let request = self.table.missing(&digest);
-                self.request(now, link, request);
-            }
-            Message::Request(request) => self.answer(now, link, &request),
-        }
-    }
-
-    fn on_record(
-        &mut self,
-        now: Instant,
-        (link, outcome): (LinkId, RecordOutcome),
-        message: &Message<'_>,
-    ) {
-        match outcome {
-            RecordOutcome::Accepted => {
+        let provider = self.endpoint.provider();
+        match self.gossip.handle_message(now, provider, from, message) {
+            Heard::Nothing => {}
+            Heard::Links => self.known_routes.on_change(),
+            Heard::Node => {
                 self.known_routes.on_change();
-                self.flood(now, Some(link), message);
-                if matches!(message, Message::NodeRecord(_)) {
-                    self.learn_peers(now);
-                }
+                self.learn_peers(now);
             }
-            RecordOutcome::OwnFromBefore(version) => self.publisher.raise(version),
-            RecordOutcome::NeedsNodeRecord(origin) => self.ask_for(now, link, origin),
-            RecordOutcome::Stale | RecordOutcome::Refused(_) => {}
-        }
-    }
-
-    fn ask_for(&mut self, now: Instant, link: LinkId, origin: ShortId) {
-        self.request(now, link, Request::new([origin]));
-    }
-
-    fn request(&mut self, now: Instant, link: LinkId, request: Request) {
-        if request.origins().is_empty() {
-            return;
-        }
-        let mut message = Vec::new();
-        Message::Request(request).encode(&mut message);
-        self.send(now, link, RELIABLE, &message);
-    }
-
-    fn answer(&mut self, now: Instant, link: LinkId, request: &Request) {
-        let Some(session) = self.peers.session(link) else {
-            return;
-        };
-        let mut message = Vec::new();
-        for record in self.table.answer(request) {
-            message.clear();
-            record.encode(&mut message);
-            // What finds no room now is asked for again after the next digest.
-            if self
-                .endpoint
-                .send(now, session, RELIABLE, &message)
-                .is_err()
-            {
-                self.stats.messages_unsent = self.stats.messages_unsent.saturating_add(1);
-                return;
-            }
-        }
-    }
-
-    /// Sends a message to every neighbour but one.
-    fn flood(&mut self, now: Instant, except: Option<LinkId>, message: &Message<'_>) {
-        let mut bytes = Vec::new();
-        message.encode(&mut bytes);
-        let links: Vec<LinkId> = self
-            .peers
-            .up()
-            .map(|(link, _, _)| link)
-            .filter(|link| Some(*link) != except)
-            .collect();
-        for link in links {
-            self.send(now, link, RELIABLE, &bytes);
         }
     }
 
@@ -209,7 +122,7 @@ impl<P: Provider> Node<P> {
         if reports != self.reports {
             let making = (&self.config.cost, self.route_limits());
             self.known_routes
-                .on_reports(&self.table, making, [&self.reports, &reports]);
+                .on_reports(self.gossip.table(), making, [&self.reports, &reports]);
             self.reports = reports;
         }
     }

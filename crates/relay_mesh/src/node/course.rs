@@ -247,7 +247,7 @@ impl<A> Course<A> {
         let is_suspect = || {
             first
                 .and_then(|id| self.path(id))
-                .is_some_and(|path| path.watch.state(now) > PathState::Good)
+                .is_some_and(|path| path.watch.is_overdue(now))
         };
         let copy = match mode {
             Mode::Dup => self.standby.or(moved),

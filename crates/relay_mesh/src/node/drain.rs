@@ -12,14 +12,14 @@ impl<P: Provider> Node<P> {
     /// servers live until they end by themselves. There is no way back but a new start.
     pub fn drain(&mut self, now: Instant) {
         let now = self.advance(now);
-        self.publisher.leave();
+        self.gossip.publisher_mut().leave();
         self.publish(now);
     }
 
     /// Returns what is left to carry; `None` where the node does not drain.
     #[must_use]
     pub fn draining(&self) -> Option<Draining> {
-        self.publisher.is_leaving().then(|| Draining {
+        self.gossip.publisher().is_leaving().then(|| Draining {
             flows: self.flows.len(),
             labels: self.plane.transit_labels(self.now),
         })

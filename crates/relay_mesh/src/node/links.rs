@@ -16,7 +16,6 @@ use crate::hop::HopKind;
 use crate::link::{End, Link, LinkId};
 use crate::link_terms::{LinkTerms, Packing};
 use crate::measure::{Echo, Pace, Probe, Prober};
-use crate::message::Message;
 
 impl<P: Provider> Node<P> {
     /// Makes the nodes of the bootstrap list known.
@@ -36,7 +35,8 @@ impl<P: Provider> Node<P> {
     /// Learns where live nodes are from their records.
     pub(super) fn learn_peers(&mut self, now: Instant) {
         let live: Vec<NodeId> = self
-            .table
+            .gossip
+            .table()
             .nodes()
             .filter(|(node, is_live)| *is_live && *node != self.own)
             .map(|(node, _)| node)
@@ -45,7 +45,7 @@ impl<P: Provider> Node<P> {
             let Some(link) = self.meet(now, node) else {
                 continue;
             };
-            let Some((profile, _)) = self.table.profile(&node) else {
+            let Some((profile, _)) = self.gossip.table().profile(&node) else {
                 continue;
             };
             let learned = profile.addresses.iter().copied();
@@ -69,7 +69,7 @@ impl<P: Provider> Node<P> {
                     && self.is_member(&peer.node)
                     && peer.next_dial <= now
                     && (!peer.bootstrap.is_empty()
-                        || (!peer.learned.is_empty() && self.table.is_live(&peer.node)))
+                        || (!peer.learned.is_empty() && self.gossip.table().is_live(&peer.node)))
             })
             .map(|(link, _)| link)
             .take(room)
@@ -227,7 +227,7 @@ impl<P: Provider> Node<P> {
         if let Some(address) = self.endpoint.peer_address(session) {
             self.tell(Event::LinkUp { node, address });
         }
-        self.greet(now, link);
+        self.greet(now, link, node);
     }
 
     /// The link of a node that has a session now; `None` where there are too many.
@@ -266,7 +266,7 @@ impl<P: Provider> Node<P> {
     }
 
     /// What both sides say first: who we are, and what we know.
-    fn greet(&mut self, now: Instant, link: LinkId) {
+    fn greet(&mut self, now: Instant, link: LinkId, node: NodeId) {
         let terms = LinkTerms {
             kind: self.kind_of(link),
             packing: Packing::Trunks,
@@ -274,13 +274,8 @@ impl<P: Provider> Node<P> {
         let mut message = Vec::with_capacity(LinkTerms::LEN);
         terms.encode(&mut message);
         self.send(now, link, RELIABLE, &message);
-        // Before the first beat there is no record; then it goes to all, as every new one does.
-        if !self.own_record.is_empty() {
-            let mut message = Vec::new();
-            Message::Hello(&self.own_record).encode(&mut message);
-            self.send(now, link, RELIABLE, &message);
-        }
-        self.send_digest(now, link);
+        self.gossip.on_up(now, node);
+        self.tell_gossip(now);
         self.tell_version(now, link);
     }
 
@@ -331,6 +326,7 @@ impl<P: Provider> Node<P> {
             let node = peer.node;
             self.tell(Event::LinkDown { node });
             self.config_news.spread.on_gone(node);
+            self.gossip.on_down(&node);
             self.end_course(now, link);
             self.leave_link(now, link, node);
         }
@@ -351,6 +347,8 @@ impl<P: Provider> Node<P> {
             }
         }
         self.message = message;
+        self.gossip.flush(now);
+        self.tell_gossip(now);
         // Packets of the session may come from elsewhere than before.
         if let (Some(link), Some(remote)) = (
             self.peers.of_session(session),

@@ -16,6 +16,7 @@ use crate::hop_sealer::Packet;
 use crate::link::LinkId;
 use crate::path_probe::{PathEcho, PathProbe};
 use crate::path_setup::{Ask, PathSetup, Progress};
+use crate::path_watch::EchoWay;
 use crate::route_request::{FLOWS_MAX, RequestId, RouteReply};
 
 impl<P: Provider> Node<P> {
@@ -175,7 +176,7 @@ impl<P: Provider> Node<P> {
             return;
         };
         if let Ok(echo) = PathEcho::decode(payload) {
-            self.on_path_echoed(now, link, echo);
+            self.on_path_echoed(now, link, (echo, EchoWay::Path));
             return;
         }
         let Ok(probe) = PathProbe::decode(payload) else {
@@ -203,7 +204,7 @@ impl<P: Provider> Node<P> {
 
     pub(super) fn on_path_echo(&mut self, now: Instant, link: LinkId, message: &[u8]) {
         match PathEcho::decode(message) {
-            Ok(echo) => self.on_path_echoed(now, link, echo),
+            Ok(echo) => self.on_path_echoed(now, link, (echo, EchoWay::Session)),
             Err(_) => self.count_malformed(),
         }
     }
@@ -227,7 +228,7 @@ impl<P: Provider> Node<P> {
         }
     }
 
-    fn on_path_echoed(&mut self, now: Instant, link: LinkId, echo: PathEcho) {
+    fn on_path_echoed(&mut self, now: Instant, link: LinkId, (echo, way): (PathEcho, EchoWay)) {
         let Some(path) = self
             .courses
             .get_mut(&link)
@@ -236,7 +237,7 @@ impl<P: Provider> Node<P> {
             return;
         };
         let was_proved = path.watch.is_proved();
-        path.watch.on_echo(now, echo);
+        path.watch.on_echo(now, echo, way);
         if !was_proved && path.watch.is_proved() {
             self.is_untended = true;
         }
@@ -353,7 +354,7 @@ impl<P: Provider> Node<P> {
             let provider = self.endpoint.provider();
             // A first hop that names a label twice, or wants frames as we do not send them, gets none.
             let bound = link
-                .allows(label.form)
+                .allows(&label.form)
                 .then(|| link.sealer.bind_origin(provider, now, label));
             let Some(Ok(binding)) = bound else {
                 unbound = true;

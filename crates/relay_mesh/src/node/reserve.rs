@@ -79,7 +79,7 @@ impl<P: Provider> Node<P> {
         });
         if !is_member || !self.config.profile.roles.contains(Roles::RELAY) {
             Err(Refused::Policy)
-        } else if self.publisher.is_leaving() {
+        } else if self.gossip.publisher().is_leaving() {
             Err(Refused::Full)
         } else {
             Ok(())
@@ -175,10 +175,11 @@ impl<P: Provider> Node<P> {
             let before = before.ok_or(Refused::NoLink)?;
             let form = before.form(provider, label);
             if let Some(reserved) = self.plane.labels.get_mut(label) {
-                reserved.set_form(form);
+                reserved.set_form(form.clone());
             }
             let next = NextLabel { name: label, form };
-            let grant = before.grants.grant(provider, next, node);
+            let grant = before.grants.grant(provider, &next, node);
+            let form = next.form;
             granted.push(Granted { label, form, grant });
         }
         Ok(granted)
@@ -197,15 +198,15 @@ impl<P: Provider> Node<P> {
             .map_err(|_| Refused::BadLabel)?;
         let provider = self.endpoint.provider();
         let behind = self.plane.links.get_mut(next).ok_or(Refused::NoLink)?;
-        if !behind.grants.check(provider, bind.next, node, &bind.grant) {
+        if !behind.grants.check(provider, &bind.next, node, &bind.grant) {
             return Err(Refused::BadGrant);
         }
-        if !behind.allows(bind.next.form) {
+        if !behind.allows(&bind.next.form) {
             return Err(Refused::Policy);
         }
         let binding = behind
             .sealer
-            .bind_transit(provider, now, bind.next)
+            .bind_transit(provider, now, bind.next.clone())
             .map_err(|why| match why {
                 BindError::LabelTaken => Refused::LabelTaken,
                 BindError::Full => Refused::Full,

@@ -15,7 +15,7 @@ impl<P: Provider> Node<P> {
     pub fn mesh(&self) -> MeshView {
         let graph = self.survey();
         let nodes = graph.nodes().iter().map(|&node| {
-            let profile = self.table.profile(&node);
+            let profile = self.gossip.table().profile(&node);
             NodeView {
                 node,
                 name: profile.map_or_else(String::new, |(profile, _)| profile.name.clone()),
@@ -72,7 +72,7 @@ impl<P: Provider> Node<P> {
     }
 
     fn is_exit_of(&self, game: &str, node: &NodeId) -> bool {
-        let Some((_, roles)) = self.table.profile(node) else {
+        let Some((_, roles)) = self.gossip.table().profile(node) else {
             return false;
         };
         if !roles.contains(Roles::EXIT) {
@@ -90,7 +90,7 @@ impl<P: Provider> Node<P> {
     }
 
     fn survey(&self) -> Graph {
-        self.table.graph(&self.config.cost, &self.reports)
+        self.gossip.table().graph(&self.config.cost, &self.reports)
     }
 }
 

@@ -158,6 +158,13 @@ impl<P: Provider> Node<P> {
         }
     }
 
+    /// Returns the name of the game that a port is of; `None` where the port is not wanted any more.
+    #[must_use]
+    pub fn tcp_game(&self, port: TcpPort) -> Option<&str> {
+        let game = self.tunnels.as_ref()?.game_of(port)?;
+        Some(&game.name)
+    }
+
     /// Returns how many TCP connections there are, and how many tunnels.
     #[must_use]
     pub fn tcp_len(&self) -> (usize, usize) {

@@ -79,11 +79,17 @@ impl<P: Provider> Node<P> {
     /// Asks for ports, and ends the tunnels that nobody uses.
     pub(super) fn tend_tunnels(&mut self, now: Instant) {
         let idle = self.config.flow_idle;
+        let is_leaving = self.gossip.publisher().is_leaving();
         let Some(tunnels) = &mut self.tunnels else {
             return;
         };
         tunnels.open_ports(now);
-        for flow in tunnels.unused(now, idle) {
+        let unused = if is_leaving {
+            tunnels.empty()
+        } else {
+            tunnels.unused(now, idle)
+        };
+        for flow in unused {
             self.close_flow(now, flow, FlowEnd::Idle);
         }
     }

@@ -187,6 +187,13 @@ impl Tunnels {
         unused
     }
 
+    /// The flows of all tunnels without a connection, for who takes its leave.
+    pub(super) fn empty(&self) -> Vec<u32> {
+        let ends = self.ends.iter();
+        let empty = ends.filter(|(_, end)| end.tunnel.is_empty());
+        empty.map(|(flow, _)| *flow).collect()
+    }
+
     pub(super) fn game(&self, name: &str) -> Option<&Game> {
         self.config.games.iter().find(|game| game.name == name)
     }

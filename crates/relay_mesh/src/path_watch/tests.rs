@@ -35,7 +35,7 @@ fn play(
             let so_far = arrived.unwrap_or(0) + 1;
             arrived = Some(so_far);
             if returns(number) {
-                watch.on_echo(at(now), echo(number, so_far, delay));
+                watch.on_echo(at(now), echo(number, so_far, delay), EchoWay::Path);
             }
         }
     };
@@ -146,7 +146,7 @@ fn probes_that_overtake_each_other_are_not_lost() {
     // Each third overtakes the two before it.
     let order = numbers.chunks(3).flat_map(|three| three.iter().rev());
     for (arrived, number) in (1..).zip(order) {
-        watch.on_echo(at(2_400), echo(*number, arrived, 30));
+        watch.on_echo(at(2_400), echo(*number, arrived, 30), EchoWay::Path);
     }
     let (lost, sent) = watch.lost(at(2_400));
     assert!(lost <= 2 && sent == 59, "{lost} of {sent}");
@@ -158,7 +158,7 @@ fn an_end_that_miscounts_says_all_or_nothing_is_lost() {
         let mut watch = PathWatch::new(at(0));
         for (time, arrived) in [0, 1_000].into_iter().zip(counts) {
             let number = watch.poll_probe(at(time)).unwrap();
-            watch.on_echo(at(time + 1), echo(number, arrived, 1));
+            watch.on_echo(at(time + 1), echo(number, arrived, 1), EchoWay::Path);
         }
         assert_eq!(watch.lost(at(1_001)), (lost, 1), "{counts:?}");
     }
@@ -183,7 +183,7 @@ fn a_slower_path_shows_whatever_the_clocks_and_the_way_back() {
             let number = watch.poll_probe(at(now)).unwrap();
             let mut echo = echo(number, number, there);
             echo.transit = echo.transit.wrapping_add(offset);
-            watch.on_echo(at(now + there + back), echo);
+            watch.on_echo(at(now + there + back), echo, EchoWay::Path);
             watch.excess().as_millis()
         };
         for round in 0..50 {
@@ -204,12 +204,45 @@ fn a_slower_path_shows_whatever_the_clocks_and_the_way_back() {
 fn answers_that_nobody_asked_for_count_for_nothing() {
     let mut watch = PathWatch::new(at(0));
     for number in [0, 1, 7, u32::MAX] {
-        watch.on_echo(at(1), echo(number, 1, 0));
+        watch.on_echo(at(1), echo(number, 1, 0), EchoWay::Path);
     }
     assert!(!watch.is_proved());
     let number = watch.poll_probe(at(2)).unwrap();
     for _ in 0..9 {
-        watch.on_echo(at(3), echo(number, 1, 0));
+        watch.on_echo(at(3), echo(number, 1, 0), EchoWay::Path);
     }
     assert_eq!(watch.answers, 1);
+}
+
+#[test]
+fn pgx3_answers_by_the_session_make_a_path_no_more_patient_at_once() {
+    let mut watch = PathWatch::new(at(0));
+    let answer = |watch: &mut PathWatch, time: u64, took: u64, way| {
+        let number = watch.poll_probe(at(time)).unwrap();
+        watch.on_echo(at(time + took), echo(number, number + 1, 30), way);
+    };
+    for round in 0..50 {
+        answer(&mut watch, round * 40, 60, EchoWay::Path);
+    }
+    let patience = watch.patience();
+    let asked = watch.poll_probe(at(2_000));
+    assert_eq!(asked, Some(50));
+    assert!(!watch.is_overdue(at(2_079)));
+    assert!(watch.is_overdue(at(2_080)));
+    assert_eq!(watch.state(at(2_080)), PathState::Good);
+    watch.on_echo(at(2_110), echo(50, 51, 30), EchoWay::Session);
+    assert!(!watch.is_overdue(at(2_110)));
+    for round in 51..57 {
+        answer(&mut watch, round * 40, 110, EchoWay::Session);
+        assert_eq!(watch.patience(), patience);
+    }
+    // Where they go on to come so, that is how they come.
+    answer(&mut watch, 57 * 40, 110, EchoWay::Session);
+    let more = watch.patience().saturating_sub(patience);
+    assert!(more > Duration::from_millis(30), "{more:?}");
+    for round in 58..150 {
+        answer(&mut watch, round * 40, 110, EchoWay::Session);
+    }
+    let trip = watch.round_trip().unwrap();
+    assert!(trip > Duration::from_millis(105), "{trip:?}");
 }

@@ -19,17 +19,21 @@ mod limits;
 mod member;
 mod memo;
 mod missing;
+mod moves;
 mod play;
 mod player;
 mod process;
 mod proxy_header;
+mod rumour;
 mod signed;
 mod spread;
 #[cfg(feature = "tcp")]
 mod streams;
 mod survey;
+mod swarm;
 mod tag_only;
 mod told;
+mod toy;
 mod trunk;
 #[cfg(feature = "tcp")]
 mod tunnel;

@@ -1,220 +1,349 @@
-//! Nodes that exchange control messages over links with delay; no sessions, no sockets.
+//! Control planes joined by a queue with delays and loss; no sessions, no sockets.
 
+use core::cmp::Reverse;
 use core::time::Duration;
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BinaryHeap};
 
 use crypto::{Identity, Provider};
 use netsim::provider::SimProvider;
 use relay_mesh::cost::{Cost, CostModel, LossCode};
-use relay_mesh::link_state::{
-    LinkStateTable, Network, Outcome, Profile, Publisher, Roles, TableConfig,
-};
+use relay_mesh::gossip::Gossip;
+use relay_mesh::link_state::{LinkStateTable, Network, Profile, Publisher, Roles, TableConfig};
 use relay_mesh::measure::LinkReport;
-use relay_mesh::message::{Message, Request};
+use relay_mesh::message::{Digest, Message};
 use relay_mesh::routes::{Graph, Route, RouteLimits, SourceRoutes};
-use wire::{Instant, NodeId, Seed};
+use wire::{Generator, Instant, NodeId, Seed};
 
-/// A node's control plane, as the node machine will compose it.
-pub(crate) struct Node {
+/// A node's control plane, as the node machine composes it.
+pub(crate) struct Node<P: Provider> {
     pub(crate) id: NodeId,
-    pub(crate) provider: SimProvider,
-    pub(crate) publisher: Publisher<SimProvider>,
-    pub(crate) table: LinkStateTable,
+    identity: Identity,
+    pub(crate) provider: P,
+    pub(crate) gossip: Gossip<P>,
     /// What it measures.
     pub(crate) links: BTreeMap<NodeId, LinkReport>,
     pub(crate) is_alive: bool,
+    /// Bytes that came, with all headers.
+    pub(crate) received: u64,
 }
 
 /// All nodes and the messages on their way.
-pub(crate) struct World {
+pub(crate) struct World<P: Provider = SimProvider> {
     pub(crate) now: Instant,
-    pub(crate) nodes: Vec<Node>,
-    /// When, from, to, bytes; all delays are equal, so the queue is in order.
-    wire: VecDeque<(Instant, usize, usize, Vec<u8>)>,
+    pub(crate) nodes: Vec<Node<P>>,
+    by_id: BTreeMap<NodeId, usize>,
+    queue: BinaryHeap<Reverse<(Instant, u64, Happening)>>,
+    happenings: u64,
+    /// One way, by both ends; as a link says it, half the round trip.
+    delays: BTreeMap<(usize, usize), Duration>,
+    /// When the newest message from one node to another arrives: they stay in order.
+    newest: BTreeMap<(usize, usize), Instant>,
+    /// Datagrams lost, of a million; a session repeats them.
+    pub(crate) loss: u32,
+    pub(crate) generator: Generator,
     /// Messages sent so far, by type.
     pub(crate) sent: BTreeMap<u8, u64>,
 }
 
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+enum Happening {
+    Tick(usize),
+    Arrival(usize, usize, Vec<Vec<u8>>),
+}
+
 pub(crate) const NETWORK: Network = Network([7; 16]);
-const DELAY: Duration = Duration::from_millis(30);
-const TICK: Duration = Duration::from_millis(200);
+const TICK: Duration = Duration::from_millis(100);
+/// IPv4, UDP, header and tag of a session's packet.
+const DATAGRAM: usize = 28 + 27;
+/// What a session adds to a message.
+const FRAME: usize = 4;
+/// A datagram that only acknowledges; each other one is taken to need its own.
+const ACK: u64 = 28 + 30;
+/// Bytes of messages in a datagram.
+const ROOM: usize = 1_200;
 
 impl World {
-    /// Makes `count` nodes without links.
+    /// Makes `count` nodes without links, ascending by id.
     pub(crate) fn new(seed: u64, count: usize) -> Self {
-        let mut seeds = Seed::from_number(seed).generator(0);
-        let mut nodes: Vec<Node> = (0..count).map(|_| Node::new(seeds.seed())).collect();
+        Self::with(Seed::from_number(seed), count, SimProvider::new)
+    }
+}
+
+impl<P: Provider> World<P> {
+    pub(crate) fn with(seed: Seed, count: usize, provider: impl Fn(Seed) -> P) -> Self {
+        let mut generator = seed.generator(0);
+        let mut nodes: Vec<Node<P>> = (0..count)
+            .map(|_| Node::new(provider(generator.seed()), &mut generator))
+            .collect();
         nodes.sort_by_key(|node| node.id);
-        Self {
+        let by_id = nodes.iter().map(|node| node.id).zip(0..).collect();
+        let mut world = Self {
             now: Instant::ZERO,
             nodes,
-            wire: VecDeque::new(),
+            by_id,
+            queue: BinaryHeap::new(),
+            happenings: 0,
+            delays: BTreeMap::new(),
+            newest: BTreeMap::new(),
+            loss: 0,
+            generator,
             sent: BTreeMap::new(),
+        };
+        for index in 0..count {
+            let spread = Duration::from_micros(world.generator.below(100_000));
+            world.at(Instant::ZERO + spread, Happening::Tick(index));
+        }
+        world
+    }
+
+    /// Joins two nodes by a session and a link with a round trip of `millis`.
+    pub(crate) fn link(&mut self, a: usize, b: usize, millis: u16) {
+        self.measure(a, b, millis);
+        self.measure(b, a, millis);
+        self.connect(a, b);
+    }
+
+    /// Changes what `a` measures to `b`.
+    pub(crate) fn measure(&mut self, a: usize, b: usize, millis: u16) {
+        let to = self.nodes[b].id;
+        self.nodes[a].links.insert(to, up(millis));
+    }
+
+    /// Begins a session.
+    pub(crate) fn connect(&mut self, a: usize, b: usize) {
+        let delay = self.nodes[a].links[&self.nodes[b].id].delay.units();
+        let delay = Duration::from_micros(u64::from(delay) * 50);
+        for (from, to) in [(a, b), (b, a)] {
+            self.delays.insert((from, to), delay);
+            let peer = self.nodes[to].id;
+            self.nodes[from].gossip.on_up(self.now, peer);
+            self.drain(from);
         }
     }
 
-    /// Joins two nodes by a link of `millis`.
-    pub(crate) fn link(&mut self, a: usize, b: usize, millis: u16) {
-        let report = LinkReport {
-            delay: Cost::from_millis(millis),
-            loss: LossCode(0),
-        };
-        let ids = [self.nodes[a].id, self.nodes[b].id];
-        self.nodes[a].links.insert(ids[1], report);
-        self.nodes[b].links.insert(ids[0], report);
+    /// Ends a session; what is on its way is lost.
+    pub(crate) fn disconnect(&mut self, a: usize, b: usize) {
+        for (from, to) in [(a, b), (b, a)] {
+            self.delays.remove(&(from, to));
+            let peer = self.nodes[to].id;
+            self.nodes[from].gossip.on_down(&peer);
+        }
     }
 
-    /// Lets both ends of a new session tell what they hold.
-    pub(crate) fn exchange_digests(&mut self, a: usize, b: usize) {
-        for (from, to) in [(a, b), (b, a)] {
-            let digest = Message::Digest(self.nodes[from].table.digest());
-            self.send(from, to, &digest);
+    /// What `a` measures to `b` is nothing any more.
+    pub(crate) fn cut(&mut self, a: usize, b: usize) {
+        let to = self.nodes[b].id;
+        if let Some(report) = self.nodes[a].links.get_mut(&to) {
+            *report = LinkReport::DOWN;
         }
     }
 
     /// Ends a node; its neighbours notice at once.
     pub(crate) fn kill(&mut self, dead: usize) {
         self.nodes[dead].is_alive = false;
-        let id = self.nodes[dead].id;
-        for node in &mut self.nodes {
-            if let Some(report) = node.links.get_mut(&id) {
-                *report = LinkReport::DOWN;
-            }
+        for index in self.neighbours(dead) {
+            self.cut(index, dead);
         }
+    }
+
+    /// Those with which a node has a session.
+    pub(crate) fn neighbours(&self, of: usize) -> Vec<usize> {
+        let range = self.delays.range((of, 0)..(of + 1, 0));
+        range.map(|((_, to), _)| *to).collect()
     }
 
     pub(crate) fn run(&mut self, millis: u64) {
         let end = self.now + Duration::from_millis(millis);
-        while self.now < end {
-            for index in 0..self.nodes.len() {
-                self.tick(index);
+        while let Some(Reverse((at, ..))) = self.queue.peek()
+            && *at < end
+        {
+            let Some(Reverse((at, _, happening))) = self.queue.pop() else {
+                break;
+            };
+            self.now = at;
+            match happening {
+                Happening::Tick(index) => self.tick(index),
+                Happening::Arrival(from, to, batch) => self.deliver(from, to, &batch),
             }
-            let tick = self.now + TICK;
-            while let Some((at, from, to, bytes)) = self.wire.pop_front_if(|(at, ..)| *at <= tick) {
-                self.now = at;
-                self.deliver(from, to, &bytes);
-            }
-            self.now = tick;
         }
+        self.now = end;
     }
 
-    pub(crate) fn send(&mut self, from: usize, to: usize, message: &Message<'_>) {
+    /// Lets a node say a message to a neighbour that its control plane would not.
+    pub(crate) fn say(&mut self, from: usize, to: usize, message: &Message<'_>) {
         let mut bytes = Vec::new();
         message.encode(&mut bytes);
-        *self.sent.entry(bytes[0]).or_default() += 1;
-        self.wire.push_back((self.now + DELAY, from, to, bytes));
+        self.post(from, to, vec![bytes]);
     }
 
-    pub(crate) fn flood(&mut self, from: usize, except: Option<usize>, message: &Message<'_>) {
-        let neighbours: BTreeSet<NodeId> = self.nodes[from].links.keys().copied().collect();
-        for to in 0..self.nodes.len() {
-            if Some(to) != except && neighbours.contains(&self.nodes[to].id) {
-                self.send(from, to, message);
+    /// Lets every table know every record, as if all had run for half a minute, and begins sessions
+    /// between nodes that know all of each other.
+    pub(crate) fn settle(&mut self, pairs: &[(usize, usize)]) {
+        let count = u64::try_from(self.nodes.len()).unwrap();
+        let nobody = NodeId([0; 32]);
+        let mut config = TableConfig::default();
+        config.verify_burst = u32::MAX;
+        let mut all = LinkStateTable::new(config, NETWORK, nobody);
+        let mut publishers = Vec::new();
+        for (index, node) in (0..).zip(&mut self.nodes) {
+            let then = Instant::from_millis(index * 30_000 / count);
+            let mut publisher = publisher(&node.identity, &mut node.provider);
+            let first = publisher.update(then, None, &mut node.provider, &node.links);
+            let first = first.unwrap();
+            let (record, links) = (first.node.unwrap(), first.links.unwrap());
+            all.accept_node(then, &node.provider, nobody, &record);
+            all.accept_links(then, &node.provider, nobody, &links);
+            publishers.push(publisher);
+        }
+        self.run(30_000);
+        for (publisher, node) in publishers.into_iter().zip(&mut self.nodes) {
+            let table = all.copy_for(node.id);
+            let draws = self.generator.seed().generator(0);
+            node.gossip = Gossip::new(publisher, table, draws, self.now);
+            node.is_alive = true;
+        }
+        for &(a, b) in pairs {
+            for (from, to) in [(a, b), (b, a)] {
+                let delay = self.nodes[from].links[&self.nodes[to].id].delay.units();
+                let delay = Duration::from_micros(u64::from(delay) * 50);
+                self.delays.insert((from, to), delay);
+                let (peer, now) = (self.nodes[to].id, self.now);
+                let node = &mut self.nodes[from];
+                node.gossip.on_up(now, peer);
+                let mut dropped = Vec::new();
+                while node.gossip.poll_message(&mut dropped).is_some() {
+                    dropped.clear();
+                }
+                let met = (Message::Digest(Digest::default()), 3);
+                node.gossip.handle_message(now, &node.provider, peer, met);
             }
         }
+    }
+
+    fn at(&mut self, at: Instant, happening: Happening) {
+        self.happenings += 1;
+        self.queue.push(Reverse((at, self.happenings, happening)));
     }
 
     fn tick(&mut self, index: usize) {
         let now = self.now;
+        self.at(now + TICK, Happening::Tick(index));
         let node = &mut self.nodes[index];
-        if !node.is_alive {
-            return;
-        }
-        node.table.expire(now);
-        let publication = node
-            .publisher
-            .update(now, None, &mut node.provider, &node.links)
-            .unwrap();
-        for bytes in [&publication.node, &publication.links]
-            .into_iter()
-            .flatten()
-        {
-            node.table.publish(now, &node.provider, bytes);
-        }
-        if let Some(bytes) = &publication.node {
-            self.flood(index, None, &Message::NodeRecord(bytes));
-        }
-        if let Some(bytes) = &publication.links {
-            self.flood(index, None, &Message::LinkRecord(bytes));
+        if node.is_alive {
+            let provider = &mut node.provider;
+            node.gossip.tend(now, None, provider, &node.links).unwrap();
+            self.drain(index);
         }
     }
 
-    fn deliver(&mut self, from: usize, to: usize, bytes: &[u8]) {
-        let now = self.now;
-        let sender = self.nodes[from].id;
+    fn deliver(&mut self, from: usize, to: usize, batch: &[Vec<u8>]) {
+        let (now, sender) = (self.now, self.nodes[from].id);
+        let is_joined = self.delays.contains_key(&(from, to));
         let node = &mut self.nodes[to];
-        if !node.is_alive {
+        if !node.is_alive || !is_joined {
             return;
         }
-        let message = Message::decode(bytes).unwrap();
-        let outcome = match &message {
-            Message::Hello(record) | Message::NodeRecord(record) => {
-                node.table.accept_node(now, &node.provider, sender, record)
-            }
-            Message::LinkRecord(record) => {
-                node.table.accept_links(now, &node.provider, sender, record)
-            }
-            Message::Digest(digest) => {
-                let request = node.table.missing(digest);
-                if !request.origins().is_empty() {
-                    self.send(to, from, &Message::Request(request));
-                }
-                return;
-            }
-            Message::Request(request) => {
-                let answers: Vec<Vec<u8>> = node
-                    .table
-                    .answer(request)
-                    .map(|answer| {
-                        let mut bytes = Vec::new();
-                        answer.encode(&mut bytes);
-                        bytes
-                    })
-                    .collect();
-                for bytes in answers {
-                    self.send(to, from, &Message::decode(&bytes).unwrap());
-                }
-                return;
-            }
-        };
-        match outcome {
-            Outcome::Accepted => self.flood(to, Some(from), &message),
-            Outcome::OwnFromBefore(version) => self.nodes[to].publisher.raise(version),
-            Outcome::NeedsNodeRecord(origin) => {
-                self.send(to, from, &Message::Request(Request::new([origin])));
-            }
-            Outcome::Stale | Outcome::Refused(_) => {}
+        for bytes in batch {
+            let message = (Message::decode(bytes).unwrap(), bytes.len());
+            node.gossip
+                .handle_message(now, &node.provider, sender, message);
         }
+        node.gossip.flush(now);
+        self.drain(to);
+    }
+
+    /// Sends what a node has to say: all to one neighbour in as few datagrams as hold it.
+    fn drain(&mut self, from: usize) {
+        let mut batches: BTreeMap<usize, Vec<Vec<u8>>> = BTreeMap::new();
+        let mut message = Vec::new();
+        while let Some(to) = self.nodes[from].gossip.poll_message(&mut message) {
+            let batch = batches.entry(self.by_id[&to]).or_default();
+            batch.push(core::mem::take(&mut message));
+        }
+        for (to, batch) in batches {
+            self.post(from, to, batch);
+        }
+    }
+
+    fn post(&mut self, from: usize, to: usize, batch: Vec<Vec<u8>>) {
+        let Some(&delay) = self.delays.get(&(from, to)) else {
+            return;
+        };
+        let mut total = 0;
+        for message in &batch {
+            *self.sent.entry(message[0]).or_default() += 1;
+            total += message.len() + FRAME;
+        }
+        let datagrams = total.div_ceil(ROOM);
+        let mut arrival = self.now + delay;
+        for _ in 0..datagrams {
+            self.receives(to, total / datagrams + DATAGRAM);
+            let mut wait = delay * 3 + Duration::from_millis(30);
+            let mut sent = self.now + delay;
+            while self.generator.chance(self.loss) {
+                // Lost, and sent again after a time-out that doubles.
+                self.receives(to, total / datagrams + DATAGRAM);
+                sent += wait;
+                wait *= 2;
+            }
+            arrival = arrival.max(sent);
+            self.nodes[from].received += ACK;
+        }
+        let newest = self.newest.entry((from, to)).or_insert(arrival);
+        *newest = arrival.max(*newest);
+        let arrival = *newest;
+        self.at(arrival, Happening::Arrival(from, to, batch));
+    }
+
+    fn receives(&mut self, to: usize, bytes: usize) {
+        self.nodes[to].received += u64::try_from(bytes).unwrap();
     }
 }
 
-impl Node {
-    fn new(seed: Seed) -> Self {
-        let mut provider = SimProvider::new(seed);
+impl<P: Provider> Node<P> {
+    fn new(mut provider: P, generator: &mut Generator) -> Self {
         let identity = Identity::generate(&mut provider).unwrap();
-        let key = provider.signing_key(&identity).unwrap();
-        let profile = Profile {
-            roles: Roles::ALL,
-            ..Profile::default()
-        };
-        let public = *identity.public_key();
+        let publisher = publisher(&identity, &mut provider);
+        let table = LinkStateTable::new(TableConfig::default(), NETWORK, identity.node_id());
+        let draws = generator.seed().generator(0);
         Self {
             id: identity.node_id(),
+            identity,
             provider,
-            publisher: Publisher::new(key, public, NETWORK, profile).unwrap(),
-            table: LinkStateTable::new(TableConfig::default(), NETWORK, identity.node_id()),
+            gossip: Gossip::new(publisher, table, draws, Instant::ZERO),
             links: BTreeMap::new(),
             is_alive: true,
+            received: 0,
         }
     }
 
+    pub(crate) fn table(&self) -> &LinkStateTable {
+        self.gossip.table()
+    }
+
     pub(crate) fn graph(&self) -> Graph {
-        self.table.graph(&CostModel::default(), &self.links)
+        self.table().graph(&CostModel::default(), &self.links)
     }
 
     pub(crate) fn route(&self, to: NodeId) -> Option<Route> {
         let graph = self.graph();
         let (source, to) = (graph.index(&self.id)?, graph.index(&to)?);
         SourceRoutes::compute(&graph, source, RouteLimits::default()).route(&graph, to)
+    }
+}
+
+fn publisher<P: Provider>(identity: &Identity, provider: &mut P) -> Publisher<P> {
+    let key = provider.signing_key(identity).unwrap();
+    let profile = Profile {
+        roles: Roles::ALL,
+        ..Profile::default()
+    };
+    Publisher::new(key, *identity.public_key(), NETWORK, profile).unwrap()
+}
+
+pub(crate) fn up(millis: u16) -> LinkReport {
+    LinkReport {
+        delay: Cost::from_millis(millis),
+        loss: LossCode(0),
     }
 }

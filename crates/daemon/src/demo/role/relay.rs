@@ -17,7 +17,7 @@ use crate::demo::message::{News, Order, RouteCause};
 use crate::demo::plan::{Duty, Plan, RELAYS};
 use crate::demo::wan::Weather;
 use crate::keyring;
-use crate::relay::{Relay, Setup, Told};
+use crate::relay::{Relay, Setup, TcpSetup, Told};
 use crate::trust;
 
 /// Relays until the parent lets go.
@@ -37,6 +37,7 @@ pub(super) fn run(plan: &Plan, number: u8, directory: &Path) -> Result<(), Failu
         inbound: weather.inbound(),
         store: None,
         admin: None,
+        tcp: TcpSetup::default(),
     };
     let teller = Teller {
         number,

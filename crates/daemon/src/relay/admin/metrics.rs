@@ -16,8 +16,8 @@ pub(super) struct Counts {
     pub(super) is_draining: bool,
 }
 
-/// Writes them: `tickwire_mesh_*` for frames, node and document, `tickwire_endpoint_*` for what else came
-/// to the mesh's socket, `tickwire_driver_*` for the sockets.
+/// Writes them: `tickwire_mesh_*` for frames, node and document, `tickwire_relay_tcp_*` for
+/// TCP games, `tickwire_endpoint_*` for what else came to the mesh's socket, `tickwire_driver_*` for the sockets.
 pub(super) fn text(counts: &Counts) -> String {
     let mut page = Page::default();
     let stats = &counts.stats;
@@ -30,6 +30,11 @@ pub(super) fn text(counts: &Counts) -> String {
     page.counters("tickwire_mesh_", &stats.node);
     if let Some(config) = &stats.config {
         page.counters("tickwire_mesh_config_", config);
+    }
+    if let Some(tcp) = &stats.tcp {
+        page.gauge("tickwire_relay_tcp_connections", &tcp.connections);
+        page.gauge("tickwire_relay_tcp_ports", &tcp.ports);
+        page.counters("tickwire_relay_tcp_", &tcp.stats);
     }
     page.counters("tickwire_endpoint_", &stats.endpoint);
     page.counters("tickwire_driver_", &stats.driver);

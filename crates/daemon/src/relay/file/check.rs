@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 
 use relay_mesh::signed_config::Protocol;
 
-use super::{FileConfig, FileGame, FileRole};
+use super::{FileConfig, FileGame, FileProtocol, FileRole};
 
 impl FileConfig {
     /// Says in one sentence why a node with this configuration could not do its work; `None` where
@@ -16,6 +16,7 @@ impl FileConfig {
         }
         self.address_fault()
             .or_else(|| self.game_faults())
+            .or_else(|| self.proxies_fault())
             .or_else(|| self.signed_fault().map(str::to_owned))
     }
 
@@ -57,7 +58,7 @@ impl FileConfig {
     fn game_faults(&self) -> Option<String> {
         let mut names = BTreeSet::new();
         self.games.iter().find_map(|game| {
-            let fault = if names.insert(&game.name) {
+            let fault = if names.insert((&game.name, game.protocol)) {
                 self.game_fault(game)?
             } else {
                 "stands there twice"
@@ -90,9 +91,17 @@ impl FileConfig {
 
 fn header_fault(game: &FileGame) -> Option<&'static str> {
     let header = game.proxy_header.as_ref()?;
-    header
-        .does_not_go_with(Protocol::Udp)
-        .then_some("is of datagrams, which version 1 of \"proxy_header\" knows nothing of")
+    let (protocol, fault) = match game.protocol {
+        FileProtocol::Udp => (
+            Protocol::Udp,
+            "is of datagrams, which version 1 of \"proxy_header\" knows nothing of",
+        ),
+        FileProtocol::Tcp => (
+            Protocol::Tcp,
+            "is of connections, and its \"proxy_header\" of datagrams, or a line with extensions",
+        ),
+    };
+    header.does_not_go_with(protocol).then_some(fault)
 }
 
 /// Whether no packet can be meant for `address`.

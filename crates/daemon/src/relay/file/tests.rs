@@ -2,7 +2,7 @@ use std::net::Ipv4Addr;
 
 use relay_mesh::ServerHeader;
 use relay_mesh::proxy_header::Version;
-use relay_mesh::signed_config::ProxyVersion;
+use relay_mesh::signed_config::{ProxyTiming, ProxyVersion};
 
 use super::*;
 use crate::relay::sandbox::Sandbox;
@@ -95,13 +95,16 @@ fn assert_games(games: &[Game], two: NodeName) {
 fn limits_of_the_file_reach_the_node() {
     let mut sandbox = Sandbox::new(&[("one", FileRole::Exit)]).unwrap();
     let mut config = sandbox.config_mut(0).unwrap().clone();
-    let text = r#"{"flows": 100, "idle_secs": 20, "links": 9, "flow_bytes_per_second": 5000, "drain_secs": 3}"#;
+    let text = r#"{"flows": 100, "idle_secs": 20, "links": 9, "flow_bytes_per_second": 5000, "drain_secs": 3,
+        "tcp_connections": 70, "tcp_per_address": 7}"#;
     config.limits = serde_json::from_str(text).unwrap();
     let limits = FileLimits {
         flows: Some(100),
         idle_secs: Some(20),
         links: Some(9),
         flow_bytes_per_second: Some(5_000),
+        tcp_connections: Some(70),
+        tcp_per_address: Some(7),
         drain_secs: Some(3),
     };
     assert_eq!(config.limits, limits);
@@ -127,6 +130,7 @@ fn without_an_address_to_advertise_the_bound_one_is_told() {
 fn doom() -> FileGame {
     FileGame {
         name: "doom".to_owned(),
+        protocol: FileProtocol::Udp,
         mode: FileMode::Shadow,
         listen: vec!["127.0.0.1:9".parse().unwrap()],
         exits: vec![NodeName(NodeId([1; 32]))],
@@ -262,4 +266,82 @@ fn the_configurations_of_the_pages_are_good() {
     for file in files.into_iter().chain([signed]) {
         assert_eq!(file.fault(), None, "{}", file.name);
     }
+}
+
+#[test]
+fn a_tcp_game_of_the_file_reaches_the_node_with_the_proxies_before_it() {
+    let mut sandbox = Sandbox::new(&[("one", FileRole::Entry)]).unwrap();
+    let mut config = sandbox.config_mut(0).unwrap().clone();
+    let none = config.setup(sandbox.directory()).unwrap();
+    assert!(none.node.tcp.is_none(), "no TCP game, no socket for one");
+    let both = [FileProtocol::Udp, FileProtocol::Tcp];
+    config.games = both.map(|protocol| FileGame { protocol, ..doom() }).into();
+    let text = r#"{"doom": {"from": ["10.0.0.0/8", "2001:db8::1"], "required": false}}"#;
+    config.proxies = serde_json::from_str(text).unwrap();
+    config.limits.tcp_connections = Some(70);
+    config.limits.tcp_per_address = Some(7);
+    let setup = config.setup(sandbox.directory()).unwrap();
+    let tcp = setup.node.tcp.unwrap();
+    assert_eq!((&setup.node.games, tcp.games.len()), (&tcp.games, 1));
+    assert_eq!(
+        (tcp.tunnel.players_max, tcp.tunnel.per_address_max),
+        (70, 7)
+    );
+    assert_eq!(
+        (setup.tcp.connections_max, setup.tcp.greetings_max),
+        (70, 7)
+    );
+    let trusted = &setup.tcp.proxies["doom"];
+    for (address, is_trusted) in [
+        ("10.9.8.7", true),
+        ("2001:db8::1", true),
+        ("11.0.0.1", false),
+    ] {
+        let address = address.parse().unwrap();
+        assert_eq!(trusted.is_trusted(address), is_trusted, "{address}");
+        assert_eq!(trusted.judge(address, None), Ok(None));
+    }
+    let required: FileProxies = serde_json::from_str(r#"{"from": ["10.0.0.0/8"]}"#).unwrap();
+    assert!(required.required);
+}
+
+#[test]
+fn a_tcp_game_that_cannot_work_is_refused_in_one_sentence() {
+    let rule = |version, datagrams| ProxyRule {
+        version: ProxyVersion(version),
+        datagrams,
+        ..ProxyRule::default()
+    };
+    let tcp = |proxy_header| {
+        with(|game| {
+            game.protocol = FileProtocol::Tcp;
+            game.proxy_header = proxy_header;
+        })
+    };
+    assert_eq!(tcp(None), None);
+    assert_eq!(tcp(Some(rule(Version::One, ProxyTiming::First))), None);
+    let proxies = |from: &str| FileProxies {
+        from: vec![from.to_owned()],
+        required: true,
+    };
+    assert_faults([
+        (
+            tcp(Some(rule(Version::Two, ProxyTiming::Each))),
+            "game \"doom\" is of connections, and its \"proxy_header\" of datagrams, or a line \
+             with extensions",
+        ),
+        (
+            fault_of(|config, game| {
+                config.games = vec![game];
+                config.proxies = [("doom".to_owned(), proxies("10.0.0.0/8"))].into();
+            }),
+            "\"proxies\" are before \"doom\", which is no TCP game with \"listen\" here",
+        ),
+    ]);
+    let unreadable = fault_of(|config, mut game| {
+        game.protocol = FileProtocol::Tcp;
+        config.games = vec![game];
+        config.proxies = [("doom".to_owned(), proxies("10.0.0.0/33"))].into();
+    });
+    assert!(unreadable.unwrap().contains("10.0.0.0/33"));
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use crypto::{Identity, Ring, Secret32};
 use daemon::relay::sandbox::Sandbox;
-use daemon::relay::{FileGame, FileMode, FileRole, Relay, Stats};
+use daemon::relay::{FileGame, FileMode, FileProtocol, FileRole, Relay, Stats};
 use servicer::Clock;
 use udp_proto::{AppId, Config, Credentials, Endpoint, ServerIdentity, Target};
 
@@ -223,6 +223,7 @@ fn junk_at_the_ports_for_players_and_servers_is_counted_by_reason() {
     let exit = sandbox.id(1).unwrap();
     let game = FileGame {
         name: "game".to_owned(),
+        protocol: FileProtocol::Udp,
         mode: FileMode::Single,
         listen: vec![players],
         exits: vec![exit],

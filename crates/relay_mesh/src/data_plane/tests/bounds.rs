@@ -36,11 +36,11 @@ fn chain(
     let mut behind = pairs.iter().skip(1);
     for (first, second) in &pairs {
         let sealer = &mut a.links.get_mut(EXIT).unwrap().sealer;
-        let next = sealer.bind_transit(provider, now, *second).unwrap();
+        let next = sealer.bind_transit(provider, now, second.clone()).unwrap();
         assert!(a.labels.bind_transit(first.name, EXIT, next).is_none());
         if let Some((further, _)) = behind.next() {
             let sealer = &mut b.links.get_mut(RELAY).unwrap().sealer;
-            let next = sealer.bind_transit(provider, now, *further).unwrap();
+            let next = sealer.bind_transit(provider, now, further.clone()).unwrap();
             assert!(b.labels.bind_transit(second.name, RELAY, next).is_none());
         }
     }
@@ -65,7 +65,7 @@ fn mesh_a1_a_looped_route_passes_a_frame_no_further_than_a_route_can_be() {
         let link = member.links.get_mut(RELAY).unwrap();
         let mut binding = link
             .sealer
-            .bind_origin(&provider, now, labels[0].0)
+            .bind_origin(&provider, now, labels[0].0.clone())
             .unwrap();
         let packet = Packet {
             number: 1,

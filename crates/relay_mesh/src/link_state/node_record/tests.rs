@@ -91,16 +91,20 @@ fn every_rule_is_kept() {
     good.push(0);
     assert_eq!(NodeRecord::decode(&good), Err(DecodeError::Trailing));
 
-    for neighbours in [
-        vec![ShortId([1; 8]); 2],
-        vec![ShortId::from(record.origin())],
+    for (neighbours, why) in [
+        (vec![ShortId([1; 8]); 2], DecodeError::Unordered),
+        (
+            vec![ShortId([2; 8]), ShortId([1; 8])],
+            DecodeError::Unordered,
+        ),
+        (vec![ShortId::from(record.origin())], DecodeError::BadValue),
     ] {
         let twice = NodeRecord {
             neighbours,
             ..record.clone()
         };
         let bytes = [twice.body(), vec![0; 64]].concat();
-        assert_eq!(NodeRecord::decode(&bytes), Err(DecodeError::BadValue));
+        assert_eq!(NodeRecord::decode(&bytes), Err(why));
     }
 }
 

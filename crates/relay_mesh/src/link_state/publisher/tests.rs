@@ -36,20 +36,32 @@ impl World {
         self.links.insert(NodeId([node; 32]), report);
     }
 
-    /// Returns whether a node record and a link record went out.
-    fn update(&mut self, millis: u64) -> (bool, bool) {
+    fn publish(&mut self, millis: u64, unix: Option<u64>) -> Publication {
         let now = Instant::from_millis(millis);
+        let unix = unix.map(UnixTime::from_millis);
         let publication = self
             .publisher
-            .update(now, None, &mut self.provider, &self.links)
+            .update(now, unix, &mut self.provider, &self.links)
             .unwrap();
-        (publication.node.is_some(), publication.links.is_some())
+        assert!(publication.links.is_none() || publication.delta.is_none());
+        publication
+    }
+
+    /// Returns what went out: a node record, a link record, a delta.
+    fn update(&mut self, millis: u64) -> (bool, bool, bool) {
+        let publication = self.publish(millis, None);
+        (
+            publication.node.is_some(),
+            publication.links.is_some(),
+            publication.delta.is_some(),
+        )
     }
 }
 
-const NOTHING: (bool, bool) = (false, false);
-const LINKS: (bool, bool) = (false, true);
-const BOTH: (bool, bool) = (true, true);
+const NOTHING: (bool, bool, bool) = (false, false, false);
+const LINKS: (bool, bool, bool) = (false, true, false);
+const BOTH: (bool, bool, bool) = (true, true, false);
+const DELTA: (bool, bool, bool) = (false, false, true);
 
 #[test]
 fn says_what_changed_and_no_more_often_than_it_may() {
@@ -60,15 +72,17 @@ fn says_what_changed_and_no_more_often_than_it_may() {
     world.measure(1, 52, 0);
     assert_eq!(world.update(32_000), NOTHING, "2 ms of 50 are noise");
     world.measure(1, 53, 0);
-    assert_eq!(world.update(32_000), LINKS);
+    assert_eq!(world.update(32_000), DELTA);
     world.measure(1, 80, 0);
     assert_eq!(world.update(32_999), NOTHING, "once a second");
-    assert_eq!(world.update(33_000), LINKS);
+    assert_eq!(world.update(33_000), DELTA);
     world.measure(1, 80, 6);
-    assert_eq!(world.update(34_000), LINKS, "0.6 % of loss");
+    assert_eq!(world.update(34_000), DELTA, "0.6 % of loss");
     world.links.insert(NodeId([1; 32]), LinkReport::DOWN);
-    assert_eq!(world.update(34_199), NOTHING);
-    assert_eq!(world.update(34_200), LINKS, "down is said within 200 ms");
+    assert_eq!(world.update(34_001), LINKS, "down is signed, at once");
+    world.measure(1, 80, 6);
+    assert_eq!(world.update(34_200), NOTHING);
+    assert_eq!(world.update(34_201), LINKS, "up is too, within 200 ms");
     world.measure(2, 9, 0);
     assert_eq!(world.update(34_400), BOTH, "a new neighbour");
     assert_eq!(world.update(64_400), LINKS);
@@ -135,4 +149,70 @@ fn sixty_four_neighbours_are_said_and_no_more() {
     assert_eq!(node.neighbours.len(), NEIGHBOURS_MAX);
     assert_eq!(links.reports.len(), NEIGHBOURS_MAX);
     assert_eq!(world.update(1_500), NOTHING, "the cut is not a change");
+}
+
+#[test]
+fn a_delta_names_all_that_differs_from_the_record_and_the_next_record_repeats_it() {
+    let mut world = World::new();
+    world.measure(2, 50, 0);
+    let record = |publication: &Publication| {
+        LinkRecord::decode(publication.links.as_ref().unwrap()).unwrap()
+    };
+    let first = record(&world.publish(0, None));
+    assert_eq!((first.follows, first.haste), (0, Haste::News));
+    world.measure(1, 70, 0);
+    let delta = world.publish(5_000, None).delta.unwrap();
+    let report = |millis| LinkReport {
+        delay: Cost::from_millis(millis),
+        loss: LossCode(0),
+    };
+    assert_eq!(u64::from(delta.base), first.version);
+    assert_eq!((delta.after, &delta.changes), (1, &vec![(0, report(70))]));
+    world.measure(2, 90, 0);
+    let delta = world.publish(6_000, None).delta.unwrap();
+    let both = vec![(0, report(70)), (1, report(90))];
+    assert_eq!((delta.after, &delta.changes), (2, &both));
+
+    // What drifted little is renewed; what moved much is repeated, and follows.
+    world.measure(1, 71, 0);
+    world.measure(2, 30, 0);
+    let second = record(&world.publish(30_000, None));
+    assert_eq!(u64::from(second.follows), first.version + 2);
+    assert_eq!(second.haste, Haste::None);
+    assert_eq!(second.reports, [report(71), report(90)]);
+    let delta = world.publish(30_100, None).delta.unwrap();
+    assert_eq!(u64::from(delta.base), second.version);
+    assert_eq!(delta.changes, [(1, report(30))]);
+}
+
+#[test]
+fn a_clock_that_jumps_makes_a_record_of_a_delta() {
+    let mut world = World::new();
+    world.update(0);
+    world.measure(1, 90, 0);
+    let jump = world.publish(5_000, Some(1_000_000));
+    assert_eq!((jump.links, jump.delta), (None, None));
+    let record = world.publish(5_100, Some(1_000_100)).links.unwrap();
+    let record = LinkRecord::decode(&record).unwrap();
+    assert_eq!(record.version, 1_000_100);
+    assert_eq!(
+        record.reports[0].delay,
+        Cost::from_millis(50),
+        "as told before"
+    );
+    let delta = world.publish(5_200, Some(1_000_200)).delta.unwrap();
+    assert_eq!(delta.after, 100);
+}
+
+#[test]
+fn a_root_renews_its_record_each_3_s_until_it_resigns() {
+    let mut world = World::new();
+    world.update(0);
+    world.publisher.become_root();
+    assert_eq!(world.update(2_900), NOTHING);
+    let record = world.publish(3_000, None).links.unwrap();
+    assert_eq!(LinkRecord::decode(&record).unwrap().haste, Haste::Root);
+    world.publisher.resign();
+    assert_eq!(world.update(32_900), NOTHING);
+    assert_eq!(world.update(33_000), LINKS);
 }

@@ -1,0 +1,54 @@
+//! How many sockets a node may open, by how many files its process may.
+
+use std::fs;
+
+use super::Setup;
+
+/// Has a node refuse in time what the system would: a flow of an exit has a socket, and so has each TCP
+/// connection.
+pub(super) fn fit(setup: &mut Setup) {
+    let Some(files) = files_max() else {
+        return;
+    };
+    let mut room = files.saturating_sub(FILES_KEPT);
+    if setup.node.tcp.is_some() {
+        setup.tcp.connections_max = setup.tcp.connections_max.min(room / 2);
+        room = room.saturating_sub(setup.tcp.connections_max);
+    }
+    if setup.node.games.iter().any(|game| game.exit.is_some()) {
+        setup.node.flows_max = setup.node.flows_max.min(room);
+    }
+}
+
+/// How many files this process may have open; `None` where the system does not say.
+fn files_max() -> Option<u32> {
+    files_max_of(&fs::read_to_string("/proc/self/limits").ok()?)
+}
+
+/// Reads the soft limit from the table of proc(5), where "unlimited" is no number.
+fn files_max_of(limits: &str) -> Option<u32> {
+    let line = limits
+        .lines()
+        .find_map(|line| line.strip_prefix("Max open files"));
+    line?.split_whitespace().next()?.parse().ok()
+}
+
+/// Open files that are no flow's: the mesh's and the games' sockets, and what a process has.
+const FILES_KEPT: u32 = 64;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_limit_of_open_files_is_read_as_the_system_writes_it() {
+        let table = "Limit                     Soft Limit           Hard Limit           Units     \n\
+                     Max processes             63704                63704                processes \n\
+                     Max open files            1024                 524288               files     \n";
+        assert_eq!(files_max_of(table), Some(1_024));
+        assert_eq!(files_max_of(&table.replace("1024", "unlimited")), None);
+        assert_eq!(files_max_of(""), None);
+        #[cfg(target_os = "linux")]
+        assert!(files_max().is_some_and(|files| files > FILES_KEPT));
+    }
+}

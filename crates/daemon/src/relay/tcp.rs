@@ -1,0 +1,461 @@
+//! TCP games on real sockets: what does what [`TcpWork`] asks.
+//!
+//! All sockets are read and written on the node's own thread, between its turns, straight from and
+//! into what the node has; a second thread waits for them and wakes the first. So nothing is locked
+//! but the list of sockets that something happened to, and no byte is copied between threads.
+//!
+//! - A player's bytes are read once the node takes them: a game server that is slow stops the player.
+//! - Bytes for a socket are taken from the node once the socket takes them: a player who is slow stops
+//!   its game server.
+//! - A connection ends by a reset unless both its halves were closed, also where this process is killed.
+
+mod carrier;
+mod connection;
+mod crowd;
+mod dialling;
+mod door;
+mod greeting;
+mod readiness;
+mod stats;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::io::{self, ErrorKind};
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use crypto::Ring;
+use mio::{Interest, Poll, Registry, Token};
+use relay_mesh::proxy_header::TrustedProxies;
+use relay_mesh::tunnel::{ConnEnd, ConnId};
+use relay_mesh::{Node, TcpPort, TcpRefused, TcpWork};
+use servicer::Requests;
+use wire::Instant;
+
+pub(super) use carrier::Carrier;
+pub(super) use readiness::Watcher;
+pub use stats::{TcpCounted, TcpStats};
+
+use super::ask::Ask;
+use connection::{Connection, Passed, READ_MAX, Stage};
+use crowd::Crowd;
+use door::Door;
+use readiness::{Readiness, Ready};
+use stats::count;
+
+/// What a node's TCP sockets may do.
+#[derive(Clone, Debug)]
+pub struct TcpSetup {
+    /// Connections at a time, of players and to game servers together; 1,024. Who comes beyond it waits
+    /// at the door until one ends.
+    pub connections_max: u32,
+    /// Of those that have not said yet whom they speak for, as many may come from one address; 16.
+    /// Trusted proxies have no such limit.
+    pub greetings_max: u32,
+    /// Proxies before the ports of games, by the games' names: what they send begins with a header of the
+    /// PROXY protocol that says who the player is.
+    pub proxies: BTreeMap<String, TrustedProxies>,
+}
+
+impl Default for TcpSetup {
+    fn default() -> Self {
+        Self {
+            connections_max: 1_024,
+            greetings_max: 16,
+            proxies: BTreeMap::new(),
+        }
+    }
+}
+
+/// The TCP sockets of a node.
+pub(super) struct Sockets {
+    setup: TcpSetup,
+    /// The address that connections to game servers leave from.
+    upstream: Option<IpAddr>,
+    registry: Registry,
+    ready: Arc<Readiness>,
+    /// What was taken from there, while it is looked at.
+    looked_at: BTreeMap<usize, Ready>,
+    doors: BTreeMap<usize, Door>,
+    connections: BTreeMap<usize, Connection>,
+    by_conn: BTreeMap<ConnId, usize>,
+    deadlines: BTreeSet<(Instant, usize)>,
+    strangers: Crowd,
+    /// When players are let in again; `None` where they are now.
+    accept_at: Option<Instant>,
+    /// Whether somebody waits at a door for want of a place.
+    is_full: bool,
+    /// Token of the next socket; none is used twice.
+    next: usize,
+    /// What is read at a time.
+    room: Vec<u8>,
+    stats: TcpStats,
+}
+
+/// What sockets are waited for with, until the thread for it is started.
+#[derive(Debug)]
+pub(super) struct Waiting {
+    poll: Poll,
+    ready: Arc<Readiness>,
+}
+
+impl Waiting {
+    /// Starts the thread, which wakes `node`.
+    pub(super) fn start(self, node: Requests<Ask>) -> io::Result<Watcher> {
+        Watcher::start(self.poll, self.ready, node)
+    }
+}
+
+impl Sockets {
+    pub(super) fn new(setup: TcpSetup, upstream: Option<IpAddr>) -> io::Result<(Self, Waiting)> {
+        let poll = Poll::new()?;
+        let ready = Arc::new(Readiness::default());
+        let sockets = Self {
+            setup,
+            upstream,
+            registry: poll.registry().try_clone()?,
+            ready: Arc::clone(&ready),
+            looked_at: BTreeMap::new(),
+            doors: BTreeMap::new(),
+            connections: BTreeMap::new(),
+            by_conn: BTreeMap::new(),
+            deadlines: BTreeSet::new(),
+            strangers: Crowd::default(),
+            accept_at: None,
+            is_full: false,
+            next: 0,
+            room: vec![0; READ_MAX],
+            stats: TcpStats::default(),
+        };
+        Ok((sockets, Waiting { poll, ready }))
+    }
+
+    /// Does what the node asks, and what sockets have come to; false where there was nothing.
+    fn pump(&mut self, now: Instant, node: &mut Node<Ring>) -> bool {
+        let mut has_any = false;
+        while let Some(work) = node.poll_tcp() {
+            has_any = true;
+            self.obey(now, node, work);
+        }
+        let mut looked_at = std::mem::take(&mut self.looked_at);
+        self.ready.take(&mut looked_at);
+        while let Some((token, ready)) = looked_at.pop_first() {
+            has_any = true;
+            self.on_ready(now, node, token, ready);
+        }
+        self.looked_at = looked_at;
+        if !self.doors.is_empty() && node.draining().is_some() {
+            self.close_doors();
+        }
+        has_any | self.accept(now, node)
+    }
+
+    fn poll_timeout(&self) -> Option<Instant> {
+        let deadline = self.deadlines.first().map(|(deadline, _)| *deadline);
+        match (deadline, self.accept_at) {
+            (Some(one), Some(other)) => Some(one.min(other)),
+            (one, other) => one.or(other),
+        }
+    }
+
+    fn handle_timeout(&mut self, now: Instant, node: &mut Node<Ring>) {
+        while let Some(&(deadline, token)) = self.deadlines.first()
+            && deadline <= now
+        {
+            self.deadlines.pop_first();
+            self.on_deadline(now, node, token);
+        }
+        if self.accept_at.is_some_and(|at| at <= now) {
+            self.accept_at = None;
+            self.accept(now, node);
+        }
+    }
+
+    fn counted(&self) -> TcpCounted {
+        TcpCounted {
+            stats: self.stats,
+            connections: self.connections.len(),
+            ports: self.doors.len(),
+        }
+    }
+
+    fn obey(&mut self, now: Instant, node: &mut Node<Ring>, work: TcpWork) {
+        match work {
+            TcpWork::Listen { port, address } => {
+                let opened = self.open_door(port, address);
+                if opened.is_err() {
+                    count(&mut self.stats.listens_failed);
+                }
+                node.tcp_listening(now, port, opened.map_err(drop));
+            }
+            TcpWork::Unlisten { port } => self.doors.retain(|_, door| door.port != port),
+            TcpWork::Dial { conn, server } => self.dial(now, node, conn, server),
+            TcpWork::Readable { conn } => self.pass(node, conn, Way::ToSocket),
+            TcpWork::Writable { conn } => self.pass(node, conn, Way::ToNode),
+            TcpWork::Finished { conn } => self.pass(node, conn, Way::End),
+            TcpWork::Ended { conn, end } => self.on_ended(conn, end),
+            // A driver of an earlier version knows nothing to do.
+            _ => {}
+        }
+    }
+
+    fn open_door(&mut self, port: TcpPort, address: SocketAddr) -> io::Result<()> {
+        let mut io = door::listen(address)?;
+        let token = self.token();
+        self.registry
+            .register(&mut io, Token(token), Interest::READABLE)?;
+        let door = Door {
+            io,
+            port,
+            may_hold: true,
+        };
+        self.doors.insert(token, door);
+        Ok(())
+    }
+
+    /// Lets nobody in any more.
+    fn close_doors(&mut self) {
+        self.doors.clear();
+        self.is_full = false;
+        self.accept_at = None;
+    }
+
+    /// Lets in who stands at the doors; returns whether anybody did.
+    fn accept(&mut self, now: Instant, node: &mut Node<Ring>) -> bool {
+        let mut has_any = false;
+        for _ in 0..ACCEPTS_MAX {
+            if self.accept_at.is_some() {
+                return has_any;
+            }
+            let waiting = self.doors.iter().find(|(_, door)| door.may_hold);
+            let Some(token) = waiting.map(|(token, _)| *token) else {
+                self.is_full = false;
+                return has_any;
+            };
+            if !self.has_place() {
+                if !self.is_full {
+                    count(&mut self.stats.pauses);
+                }
+                self.is_full = true;
+                return has_any;
+            }
+            self.is_full = false;
+            has_any |= self.accept_at_door(now, node, token);
+        }
+        // The rest once others had their turn.
+        self.accept_at = Some(now + BREATH);
+        has_any
+    }
+
+    fn accept_at_door(&mut self, now: Instant, node: &mut Node<Ring>, token: usize) -> bool {
+        let Some(door) = self.doors.get_mut(&token) else {
+            return false;
+        };
+        let port = door.port;
+        match door.io.accept() {
+            Ok((stream, player)) => {
+                count(&mut self.stats.accepted);
+                self.welcome(now, node, port, (stream, player));
+                true
+            }
+            Err(error) => {
+                if error.kind() == ErrorKind::WouldBlock {
+                    door.may_hold = false;
+                } else if !LEFT_BEFORE.contains(&error.kind()) {
+                    // What is wanting, such as a descriptor, seldom comes at once.
+                    count(&mut self.stats.accept_errors);
+                    self.accept_at = Some(now + ACCEPT_AGAIN);
+                }
+                false
+            }
+        }
+    }
+
+    /// Gives a player's connection, whose first bytes are `rest`, to the node.
+    fn admit(
+        &mut self,
+        now: Instant,
+        node: &mut Node<Ring>,
+        (token, port): (usize, TcpPort),
+        (ends, rest): ((SocketAddr, SocketAddr), Vec<u8>),
+    ) {
+        let admitted = node.tcp_accept(now, port, ends);
+        let Some(connection) = self.connections.get_mut(&token) else {
+            return;
+        };
+        match admitted {
+            Ok(conn) => {
+                connection.open(conn, rest);
+                self.by_conn.insert(conn, token);
+                self.pass(node, conn, Way::ToNode);
+            }
+            Err(why) => {
+                count(if why == TcpRefused::Crowded {
+                    &mut self.stats.crowded
+                } else {
+                    &mut self.stats.no_exit
+                });
+                self.remove(token);
+            }
+        }
+    }
+
+    fn on_ready(&mut self, now: Instant, node: &mut Node<Ring>, token: usize, ready: Ready) {
+        if let Some(door) = self.doors.get_mut(&token) {
+            door.may_hold = true;
+            return;
+        }
+        let Some(connection) = self.connections.get_mut(&token) else {
+            return;
+        };
+        connection.note_ready();
+        match &connection.stage {
+            Stage::Coming => {}
+            Stage::Greeting { .. } => self.on_greeting(now, node, token),
+            Stage::Dialling(_) => self.on_dialling(now, node, token),
+            Stage::Open(conn) => {
+                let conn = *conn;
+                // A reset is told even where nothing is to be read or written now.
+                let is_broken =
+                    ready.has_error && !matches!(connection.stream.take_error(), Ok(None));
+                if is_broken {
+                    self.on_broken(node, token);
+                    return;
+                }
+                self.pass(node, conn, Way::ToSocket);
+                self.pass(node, conn, Way::ToNode);
+            }
+        }
+    }
+
+    fn pass(&mut self, node: &mut Node<Ring>, conn: ConnId, way: Way) {
+        let Some(&token) = self.by_conn.get(&conn) else {
+            return;
+        };
+        let Some(connection) = self.connections.get_mut(&token) else {
+            return;
+        };
+        let passed = match way {
+            Way::ToSocket => connection.take(node, &mut self.stats),
+            Way::ToNode => connection.give(node, &mut self.room, &mut self.stats),
+            Way::End => connection.finish(),
+        };
+        match passed {
+            Passed::All => {}
+            Passed::Broken | Passed::Gone => self.on_broken(node, token),
+        }
+    }
+
+    /// Resets a connection that its other end has reset, or that is of no more use.
+    fn on_broken(&mut self, node: &mut Node<Ring>, token: usize) {
+        count(&mut self.stats.broken);
+        if let Some(conn) = self.remove(token).and_then(|connection| connection.conn()) {
+            node.tcp_reset(conn);
+        }
+    }
+
+    fn on_ended(&mut self, conn: ConnId, end: ConnEnd) {
+        let Some(&token) = self.by_conn.get(&conn) else {
+            return;
+        };
+        let Some(connection) = self.remove(token) else {
+            return;
+        };
+        if end == ConnEnd::Done {
+            door::end_orderly(&connection.stream);
+            count(&mut self.stats.done);
+        } else {
+            count(&mut self.stats.lost);
+        }
+    }
+
+    fn on_deadline(&mut self, now: Instant, node: &mut Node<Ring>, token: usize) {
+        let Some(connection) = self.connections.get_mut(&token) else {
+            return;
+        };
+        connection.deadline = None;
+        match &connection.stage {
+            Stage::Greeting { .. } => self.on_greeting_overdue(now, node, token),
+            Stage::Dialling(_) => self.on_dial_overdue(now, node, token),
+            Stage::Coming | Stage::Open(_) => {}
+        }
+    }
+
+    /// Waits for a connection's socket, and returns its token.
+    fn add(&mut self, mut connection: Connection) -> io::Result<usize> {
+        let token = self.token();
+        let both = Interest::READABLE | Interest::WRITABLE;
+        let stream = &mut connection.stream;
+        self.registry.register(stream, Token(token), both)?;
+        if let Some(deadline) = connection.deadline {
+            self.deadlines.insert((deadline, token));
+        }
+        self.connections.insert(token, connection);
+        Ok(token)
+    }
+
+    /// Forgets a connection, which is reset once it is dropped.
+    fn remove(&mut self, token: usize) -> Option<Connection> {
+        let mut connection = self.connections.remove(&token)?;
+        // Where the system does not know it any more, closing it is all there is to do.
+        self.registry.deregister(&mut connection.stream).ok();
+        self.forget_deadline(token, connection.deadline);
+        if let Some(conn) = connection.conn() {
+            self.by_conn.remove(&conn);
+        }
+        if let Stage::Greeting { source, .. } = &connection.stage {
+            self.strangers.leave(*source);
+        }
+        Some(connection)
+    }
+
+    fn forget_deadline(&mut self, token: usize, deadline: Option<Instant>) {
+        if let Some(deadline) = deadline {
+            self.deadlines.remove(&(deadline, token));
+        }
+    }
+
+    fn has_place(&self) -> bool {
+        let max = usize::try_from(self.setup.connections_max).unwrap_or(usize::MAX);
+        self.connections.len() < max
+    }
+
+    const fn token(&mut self) -> usize {
+        let token = self.next;
+        self.next = self.next.wrapping_add(1);
+        token
+    }
+}
+
+/// Listens on `port` for a moment.
+pub(super) fn try_port(port: SocketAddr) -> io::Result<()> {
+    door::listen(port).map(drop)
+}
+
+impl fmt::Debug for Sockets {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Sockets")
+            .field("doors", &self.doors.len())
+            .field("connections", &self.connections.len())
+            .finish_non_exhaustive()
+    }
+}
+
+/// Which bytes are to pass.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    ToSocket,
+    ToNode,
+    /// None any more: the socket's half is closed.
+    End,
+}
+
+/// Somebody left before being let in, or a signal came; accept(2).
+const LEFT_BEFORE: [ErrorKind; 2] = [ErrorKind::ConnectionAborted, ErrorKind::Interrupted];
+/// Connections taken in a row.
+const ACCEPTS_MAX: usize = 64;
+/// Pause after so many.
+const BREATH: Duration = Duration::from_millis(1);
+/// Pause after an accept that failed.
+const ACCEPT_AGAIN: Duration = Duration::from_millis(100);

@@ -1,0 +1,97 @@
+//! A TCP port of a game.
+
+use std::io;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use mio::net::{TcpListener, TcpStream};
+use relay_mesh::TcpPort;
+use socket2::{Domain, Protocol, SockAddr, SockRef, Socket, TcpKeepalive, Type};
+
+/// A port that is listened on.
+#[derive(Debug)]
+pub(super) struct Door {
+    pub(super) io: TcpListener,
+    pub(super) port: TcpPort,
+    /// Whether somebody may stand before it.
+    pub(super) may_hold: bool,
+}
+
+/// Listens on `address`.
+pub(super) fn listen(address: SocketAddr) -> io::Result<TcpListener> {
+    let socket = socket(address)?;
+    // Elsewhere this would let two programs have the port at once.
+    #[cfg(unix)]
+    socket.set_reuse_address(true)?;
+    socket.bind(&SockAddr::from(address))?;
+    socket.listen(BACKLOG)?;
+    Ok(TcpListener::from_std(socket.into()))
+}
+
+/// Begins to connect to `server`; what it comes to is told once the socket may be written.
+pub(super) fn dial(server: SocketAddr, from: Option<SocketAddr>) -> io::Result<TcpStream> {
+    let socket = socket(server)?;
+    if let Some(from) = from {
+        socket.bind(&SockAddr::from(from))?;
+    }
+    match socket.connect(&SockAddr::from(server)) {
+        Err(error) if !is_under_way(&error) => Err(error),
+        Ok(()) | Err(_) => {
+            let stream = TcpStream::from_std(socket.into());
+            set_up(&stream)?;
+            Ok(stream)
+        }
+    }
+}
+
+/// Has a connection send at once what it is given, notice after a while that nobody is there any more,
+/// and end by a reset unless [`end_orderly`] says otherwise: whatever kills this process must not look
+/// like the end of what was sent.
+pub(super) fn set_up(stream: &TcpStream) -> io::Result<()> {
+    let socket = SockRef::from(stream);
+    socket.set_tcp_nodelay(true)?;
+    socket.set_linger(Some(Duration::ZERO))?;
+    socket.set_tcp_keepalive(&TcpKeepalive::new().with_time(SILENCE))
+}
+
+/// Lets a connection end as one whose halves are both closed.
+pub(super) fn end_orderly(stream: &TcpStream) {
+    // Where it does not go, the other end has all and is told of a reset behind it.
+    SockRef::from(stream).set_linger(None).ok();
+}
+
+fn socket(address: SocketAddr) -> io::Result<Socket> {
+    let domain = Domain::for_address(address);
+    let socket = Socket::new(domain, Type::STREAM, Some(Protocol::TCP))?;
+    if address.is_ipv6() {
+        socket.set_only_v6(true)?;
+    }
+    socket.set_nonblocking(true)?;
+    // Before it listens or connects, so that the window told to the other end fits.
+    socket.set_recv_buffer_size(BUFFER_BYTES)?;
+    socket.set_send_buffer_size(BUFFER_BYTES)?;
+    Ok(socket)
+}
+
+/// Whether a connect goes on by itself; connect(2).
+fn is_under_way(error: &io::Error) -> bool {
+    #[cfg(unix)]
+    let in_progress = error.raw_os_error() == Some(IN_PROGRESS);
+    #[cfg(not(unix))]
+    let in_progress = false;
+    in_progress || error.kind() == io::ErrorKind::WouldBlock
+}
+
+/// `EINPROGRESS` of errno(3).
+#[cfg(any(target_os = "android", target_os = "linux"))]
+const IN_PROGRESS: i32 = 115;
+/// The same elsewhere.
+#[cfg(all(unix, not(any(target_os = "android", target_os = "linux"))))]
+const IN_PROGRESS: i32 = 36;
+/// Asked of the system for each direction of a connection, which takes twice as much (socket(7)): a slow
+/// reader holds up so much, and not the megabytes that the system would grow to.
+const BUFFER_BYTES: usize = 128 << 10;
+/// Connections that the system may hold until they are accepted; less where its own limit is lower.
+const BACKLOG: i32 = 1_024;
+/// Silence after which the system asks whether the other end is there.
+const SILENCE: Duration = Duration::from_secs(60);

@@ -1,0 +1,175 @@
+//! Real programs that cross the mesh: web servers that are told whom they speak to, and a measurer.
+
+use std::fs;
+use std::process::{Child, Command, Stdio};
+
+use daemon::relay::{FileGame, FileMode, FileProtocol};
+use relay_mesh::proxy_header::Version;
+use relay_mesh::signed_config::{ProxyRule, ProxyVersion};
+use serde_json::Value;
+
+use super::{ENTRY, EXIT, NEAR, PLAYER, SERVER, Stage};
+use crate::net::until;
+
+/// A program on a host, until it is dropped.
+struct Program(Child);
+
+impl Program {
+    fn start(stage: &Stage, host: usize, line: &str) -> Self {
+        let mut command = stage.network.command(host);
+        command.args(line.split(' '));
+        Self(command.stdout(Stdio::null()).spawn().unwrap())
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        self.0.kill().ok();
+        self.0.wait().ok();
+    }
+}
+
+impl Stage {
+    /// Has a game at `port` of the entry lead to `server_port` of the server's host.
+    fn add_game(
+        &mut self,
+        (name, protocol): (&str, FileProtocol),
+        (port, server_port): (u16, u16),
+        header: Option<ProxyRule>,
+    ) {
+        let game = FileGame {
+            name: name.to_owned(),
+            protocol,
+            mode: FileMode::Shadow,
+            listen: Vec::new(),
+            exits: Vec::new(),
+            server: None,
+            entries: None,
+            proxy_header: None,
+        };
+        let exit = self.id(EXIT);
+        let listen = vec![(self.network.ip(ENTRY), port).into()];
+        self.sandbox
+            .config_mut(ENTRY)
+            .unwrap()
+            .games
+            .push(FileGame {
+                listen,
+                exits: vec![exit],
+                ..game.clone()
+            });
+        let server = Some((self.network.ip(SERVER), server_port).into());
+        self.sandbox.config_mut(EXIT).unwrap().games.push(FileGame {
+            server,
+            proxy_header: header,
+            ..game
+        });
+    }
+
+    /// What a program of the player's prints, tried until it ends well.
+    fn said_at_last(&self, line: &str) -> String {
+        until(line, || {
+            let mut command: Command = self.network.command(PLAYER);
+            let output = command.args(line.split(' ')).output().unwrap();
+            let said = String::from_utf8(output.stdout).unwrap();
+            output.status.success().then_some(said)
+        })
+    }
+}
+
+const NGINX_PORT: u16 = 8_081;
+const HAPROXY_PORT: u16 = 8_083;
+
+/// Both say whom they were told of, in clear.
+fn write_configurations(stage: &Stage) {
+    let (folder, ip) = (stage.sandbox.directory(), stage.network.ip(SERVER));
+    let nginx = format!(
+        "daemon off; master_process off; pid {}; error_log stderr;\n\
+         events {{}}\n\
+         http {{ access_log off; server {{ listen {ip}:{NGINX_PORT} proxy_protocol;\n\
+         location / {{ return 200 \"$proxy_protocol_addr $proxy_protocol_port\"; }} }} }}\n",
+        folder.join("nginx.pid").display(),
+    );
+    fs::write(folder.join("nginx.conf"), nginx).unwrap();
+    let haproxy = format!(
+        "defaults\n mode http\n timeout client 5s\n timeout server 5s\n timeout connect 5s\n\
+         frontend web\n bind {ip}:{HAPROXY_PORT} accept-proxy\n\
+         http-request return status 200 content-type text/plain lf-string \"%[src] %[src_port]\"\n",
+    );
+    fs::write(folder.join("haproxy.cfg"), haproxy).unwrap();
+}
+
+#[test]
+#[ignore = "needs ip, nginx, haproxy, curl"]
+fn pg10_nginx_and_haproxy_are_told_the_players_address() {
+    let _alone = crate::alone();
+    let Some(mut stage) = Stage::new(FileMode::Shadow) else {
+        return;
+    };
+    let servers = [("nginx", NGINX_PORT), ("haproxy", HAPROXY_PORT)];
+    let mut ports = Vec::new();
+    for (server, to) in servers {
+        for version in [Version::One, Version::Two] {
+            let port = 8_100 + u16::try_from(ports.len()).unwrap();
+            let rule = ProxyRule {
+                version: ProxyVersion(version),
+                ..ProxyRule::default()
+            };
+            let name = format!("{server}-{version:?}");
+            stage.add_game((&name, FileProtocol::Tcp), (port, to), Some(rule));
+            ports.push((name, port));
+        }
+    }
+    write_configurations(&stage);
+    let folder = stage.sandbox.directory().display().to_string();
+    let _servers = [
+        Program::start(&stage, SERVER, &format!("nginx -c {folder}/nginx.conf")),
+        Program::start(
+            &stage,
+            SERVER,
+            &format!("haproxy -db -q -f {folder}/haproxy.cfg"),
+        ),
+    ];
+    stage.start_all();
+    let near = stage.id(NEAR);
+    stage.play_until(|relays| relays == [near]);
+    for (name, port) in ports {
+        let url = format!("http://{}:{port}/", stage.network.ip(ENTRY));
+        let format = "|%{local_ip}~%{local_port}";
+        let said = stage.said_at_last(&format!("curl -s -f -m 5 -w {format} {url}"));
+        let (told, own) = said.split_once('|').unwrap();
+        eprintln!("{name}: {told}");
+        assert_eq!(told, own.replace('~', " "), "{name}");
+        assert!(told.starts_with(&stage.network.ip(PLAYER).to_string()));
+    }
+}
+
+/// `iperf3` speaks TCP about what it measures: its UDP is a second game at the same port.
+#[test]
+#[ignore = "needs ip, iperf3"]
+fn pg8_pg9_iperf3_measures_tcp_and_udp_through_the_mesh() {
+    let _alone = crate::alone();
+    let Some(mut stage) = Stage::new(FileMode::Shadow) else {
+        return;
+    };
+    for protocol in [FileProtocol::Tcp, FileProtocol::Udp] {
+        stage.add_game(("iperf", protocol), (5_201, 5_201), None);
+    }
+    let ip = stage.network.ip(SERVER);
+    let _server = Program::start(&stage, SERVER, &format!("iperf3 -s -B {ip}"));
+    stage.start_all();
+    let near = stage.id(NEAR);
+    stage.play_until(|relays| relays == [near]);
+    let entry = stage.network.ip(ENTRY);
+    for (what, arguments) in [("TCP", ""), ("UDP", " -u -l 1200 -b 4M")] {
+        let line = format!("iperf3 -J -t 3 -c {entry}{arguments}");
+        let report: Value = serde_json::from_str(&stage.said_at_last(&line)).unwrap();
+        let sum = if what == "UDP" { "sum" } else { "sum_received" };
+        let sum = &report["end"][sum];
+        let bytes = sum["bytes"].as_f64().unwrap();
+        let lost = sum["lost_percent"].as_f64().unwrap_or(0.0);
+        let rate = sum["bits_per_second"].as_f64().unwrap();
+        eprintln!("{what}: {bytes} bytes, {rate:.0} bit/s, {lost} % lost");
+        assert!(bytes > 100_000.0 && lost < 50.0, "{sum}");
+    }
+}

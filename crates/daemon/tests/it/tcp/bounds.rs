@@ -1,0 +1,203 @@
+//! What a node holds, and for how many.
+
+use std::fs;
+use std::process::Command;
+
+use daemon::relay::FileAdmin;
+
+use super::*;
+use crate::http;
+
+fn descriptors(node: &NodeProcess) -> usize {
+    fs::read_dir(format!("/proc/{}/fd", node.id()))
+        .unwrap()
+        .count()
+}
+
+/// Bytes that a connection whose reader stands still takes from its sender: the system's buffers at both
+/// ends and in this process, each twice what was asked for, and what the mesh holds.
+const HELD_MAX: usize = 4 * (256 << 10) + (144 << 10) + (16 << 10);
+
+#[test]
+fn pg8_a_reader_who_stands_still_stops_its_sender_and_nobody_else() {
+    let row = Row::new(0, |_, _| {});
+    let small = 128 << 10;
+    // What is accepted has the listener's.
+    SockRef::from(&row.server)
+        .set_recv_buffer_size(small)
+        .unwrap();
+    let (mut player, mut server) = row.connect();
+    SockRef::from(&player).set_send_buffer_size(small).unwrap();
+    player.set_write_timeout(Some(10 * PAUSE)).unwrap();
+    let bytes = words(64 << 10);
+    let mut sent = 0;
+    while let Ok(len) = player.write(&bytes[sent % bytes.len()..]) {
+        sent += len;
+        assert!(sent <= HELD_MAX, "{sent} bytes were taken");
+    }
+    let (mut other, mut others) = row.connect();
+    other.write_all(&bytes).unwrap();
+    let mut got = vec![0; bytes.len()];
+    others.read_exact(&mut got).unwrap();
+    assert!(got == bytes);
+    // The reader wakes up, and has all of it.
+    player.shutdown(Shutdown::Write).unwrap();
+    let mut got = Vec::new();
+    server.read_to_end(&mut got).unwrap();
+    assert_eq!(got.len(), sent);
+    assert!(
+        got.iter()
+            .zip(bytes.iter().cycle())
+            .all(|(one, other)| one == other)
+    );
+}
+
+#[test]
+fn pg8_a_thousand_players_at_once_and_descriptors_come_back() {
+    servicer::raise_descriptor_limit().unwrap();
+    let row = Row::new(1, |_, config| {
+        config.limits.tcp_connections = Some(1_100);
+        config.limits.tcp_per_address = Some(1_100);
+    });
+    let ends = [ENTRY, row.exit()];
+    let count = || ends.map(|end| descriptors(row.node(end)));
+    // All that is opened from now on is a connection's.
+    let open = row.node(ENTRY).wait_for(PATIENCE, |news| {
+        matches!(news, News::Listening { .. }).then_some(())
+    });
+    open.expect("the port is open");
+    for end in ends {
+        let met = row.node(end).wait_for(PATIENCE, |news| {
+            matches!(news, News::LinkUp { .. }).then_some(())
+        });
+        met.expect("it has met somebody");
+    }
+    let before = count();
+    row.settle();
+    until("the first connection is gone", || {
+        (count() == before).then_some(())
+    });
+    let mut players = Vec::new();
+    let mut servers = Vec::new();
+    row.server.set_nonblocking(false).unwrap();
+    for number in 0..PLAYERS {
+        let mut player = dial(row.player_ip(), row.entry()).unwrap();
+        player.set_read_timeout(Some(PATIENCE)).unwrap();
+        player.write_all(&number.to_be_bytes()).unwrap();
+        players.push(player);
+        servers.push(row.server.accept().unwrap().0);
+    }
+    for (held, before) in count().into_iter().zip(before) {
+        assert!(held >= before + players.len(), "all at once: {held}");
+    }
+    for mut server in &servers {
+        let mut number = [0; 4];
+        server.set_read_timeout(Some(PATIENCE)).unwrap();
+        server.read_exact(&mut number).unwrap();
+        server.write_all(&number).unwrap();
+    }
+    for (number, mut player) in (0..PLAYERS).zip(&players) {
+        let mut told = [0; 4];
+        player.read_exact(&mut told).unwrap();
+        assert_eq!(u32::from_be_bytes(told), number);
+    }
+    drop(players);
+    drop(servers);
+    until("descriptors are what they were", || {
+        (count() == before).then_some(())
+    });
+}
+
+const PLAYERS: u32 = 1_000;
+
+#[test]
+fn tcp_connections_bounds_them_and_who_comes_beyond_it_waits() {
+    let row = Row::new(0, |node, config| {
+        if node == ENTRY {
+            config.limits.tcp_connections = Some(2);
+        }
+    });
+    let first = row.connect();
+    let second = until("there is a second place", || {
+        row.passed(dial(row.player_ip(), row.entry()).ok()?)
+    });
+    // The system takes it, and the node does not.
+    let mut third = dial(row.player_ip(), row.entry()).unwrap();
+    third.write_all(b"let me in").unwrap();
+    third.set_read_timeout(Some(5 * PAUSE)).unwrap();
+    let waits = third.read(&mut [0]).unwrap_err();
+    assert_eq!(waits.kind(), ErrorKind::WouldBlock);
+    row.server.set_nonblocking(true).unwrap();
+    assert!(row.server.accept().is_err(), "it has not come through");
+    drop(first);
+    let (_, mut server) = row.passed(third).expect("it is let in");
+    server.read_exact(&mut [0; 9]).unwrap();
+    drop(second);
+}
+
+#[test]
+fn tcp_per_address_bounds_the_connections_of_one_address() {
+    let row = Row::new(0, |_, config| config.limits.tcp_per_address = Some(2));
+    let _held = [row.connect(), row.connect()];
+    let mut third = dial(row.player_ip(), row.entry()).unwrap();
+    third.set_read_timeout(Some(PATIENCE)).unwrap();
+    assert_reset(&mut third);
+    let other = dial(row.sandbox.host(101), row.entry()).unwrap();
+    assert!(row.passed(other).is_some(), "another address has its own");
+}
+
+/// Has a process open so many files at most.
+fn limit_files(node: &NodeProcess, files: &str) {
+    let pid = node.id().to_string();
+    let limit = format!("--nofile={files}");
+    let status = Command::new("prlimit")
+        .args(["--pid", &pid, &limit])
+        .status();
+    assert!(status.unwrap().success());
+}
+
+/// What the entry has counted, by its page of metrics.
+fn counted(row: &Row, name: &str) -> u64 {
+    let path = row.sandbox.directory().join("token");
+    let bearer = format!("Bearer {}", fs::read_to_string(path).unwrap());
+    let address = SocketAddr::new(row.sandbox.host(1), ADMIN_PORT);
+    let asked = http::request("GET /metrics", &[("authorization", &bearer)], "");
+    let page = String::from_utf8(http::raw(address, asked.as_bytes())).unwrap();
+    let mut lines = page.lines();
+    let value = lines.find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+    value
+        .unwrap_or_else(|| panic!("{name}: {page}"))
+        .parse()
+        .unwrap()
+}
+
+/// Descriptors that are wanting are waited for, ten times a second, and the node lives on.
+#[test]
+fn pgx11_an_entry_without_descriptors_waits_for_some_and_does_not_spin() {
+    let row = Row::new(0, |node, config| {
+        config.admin = (node == ENTRY).then(|| FileAdmin {
+            listen: SocketAddr::new(config.listen.ip(), ADMIN_PORT),
+            token_file: "token".into(),
+        });
+    });
+    let (mut player, mut server) = row.connect();
+    let entry = row.node(ENTRY);
+    // Those that are open stay so; no other has a number below.
+    limit_files(entry, "3:4096");
+    let others: Vec<TcpStream> = (0..5)
+        .map(|_| dial(row.player_ip(), row.entry()).unwrap())
+        .collect();
+    player.write_all(b"one who plays does not notice").unwrap();
+    server.read_exact(&mut [0; 29]).unwrap();
+    player.set_read_timeout(Some(10 * PAUSE)).unwrap();
+    player.read(&mut [0]).unwrap_err();
+    limit_files(entry, "4096:4096");
+    row.server.set_nonblocking(false).unwrap();
+    for _ in &others {
+        row.server.accept().unwrap();
+    }
+    let errors = counted(&row, "tickwire_relay_tcp_accept_errors_total");
+    assert!((1..1_000).contains(&errors), "{errors}");
+}
+
+const ADMIN_PORT: u16 = 4_801;

@@ -1,0 +1,89 @@
+//! Connections that end, and nodes that do.
+
+use daemon::relay::Order;
+
+use super::*;
+
+#[test]
+fn pg8_a_reset_of_either_end_resets_the_other_between_processes() {
+    let row = Row::new(0, |_, _| {});
+    let (player, mut server) = row.connect();
+    reset(player);
+    assert_reset(&mut server);
+    let (mut player, server) = row.connect();
+    reset(server);
+    assert_reset(&mut player);
+}
+
+#[test]
+fn pg8_a_killed_exit_resets_its_players_and_so_does_a_killed_entry() {
+    for end in [0, 1] {
+        let mut row = Row::new(0, |_, _| {});
+        let (mut player, mut server) = row.connect();
+        player.write_all(b"x").unwrap();
+        server.read_exact(&mut [0]).unwrap();
+        row.kill(end);
+        assert_reset(&mut player);
+        assert_reset(&mut server);
+    }
+}
+
+#[test]
+fn pg8_a_server_that_refuses_resets_the_player() {
+    let row = Row::new(0, |_, _| {});
+    let nobody = TcpListener::bind((row.sandbox.host(201), 0)).unwrap();
+    let address = nobody.local_addr().unwrap();
+    let row = Row::new(0, |node, config| {
+        if node == 1 {
+            config.games[0].server = Some(address);
+        }
+    });
+    drop(nobody);
+    // Whatever the mesh has found of its way: none of them gets further.
+    for _ in 0..20 {
+        let mut player = until("the port is open", || {
+            dial(row.player_ip(), row.entry()).ok()
+        });
+        player.set_read_timeout(Some(PATIENCE)).unwrap();
+        assert_reset(&mut player);
+    }
+}
+
+#[test]
+fn pgx12_a_node_that_drains_shuts_its_tcp_ports_and_keeps_its_connections() {
+    let mut row = Row::new(0, |_, _| {});
+    let (mut player, mut server) = row.connect();
+    row.nodes[ENTRY]
+        .as_mut()
+        .unwrap()
+        .order(&Order::Drain)
+        .unwrap();
+    until("the port is shut", || {
+        let refused = dial(row.player_ip(), row.entry()).err()?;
+        (refused.kind() == ErrorKind::ConnectionRefused).then_some(())
+    });
+    player.write_all(b"still here").unwrap();
+    server.read_exact(&mut [0; 10]).unwrap();
+    drop(player);
+    assert_eq!(end_of(&mut server).unwrap(), 0);
+    drop(server);
+    // A tunnel that nobody is in is no reason to wait.
+    row.server.set_nonblocking(true).unwrap();
+    until("nothing is left", || {
+        // Who came before the port was shut is let go of.
+        while row.server.accept().is_ok() {}
+        row.nodes[ENTRY]
+            .as_mut()
+            .unwrap()
+            .order(&Order::Drain)
+            .unwrap();
+        let left = row.node(ENTRY).wait_for(PATIENCE, |news| {
+            if let News::Draining { flows, .. } = news {
+                Some(flows)
+            } else {
+                None
+            }
+        });
+        (left == Some(0)).then_some(())
+    });
+}

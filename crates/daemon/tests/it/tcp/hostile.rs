@@ -1,0 +1,103 @@
+//! Who says he speaks for somebody else.
+
+use std::collections::BTreeMap;
+
+use daemon::relay::FileProxies;
+use relay_mesh::proxy_header::{Found, LEN_USUAL, read};
+use relay_mesh::signed_config::ProxyRule;
+
+use super::*;
+
+const LINE: &[u8] = b"PROXY TCP4 203.0.113.9 198.51.100.1 4000 443\r\n";
+
+/// An entry that believes one proxy, and an exit that tells the server of players.
+fn proxied() -> Row {
+    Row::new(0, |node, config| {
+        let IpAddr::V4(ip) = config.listen.ip() else {
+            panic!("loopback is IPv4");
+        };
+        if node == ENTRY {
+            let [a, b, c, _] = ip.octets();
+            let proxies = FileProxies {
+                from: vec![format!("{a}.{b}.{c}.150")],
+                required: true,
+            };
+            config.proxies = BTreeMap::from([("web".to_owned(), proxies)]);
+            config.limits.tcp_per_address = Some(3);
+        } else {
+            config.games[0].proxy_header = Some(ProxyRule::default());
+        }
+    })
+}
+
+/// What the server hears of somebody at `from` who says `words` and closes his half.
+fn heard(row: &Row, from: IpAddr, words: &[&[u8]]) -> Option<(SocketAddr, Vec<u8>)> {
+    let mut player = dial(from, row.entry()).ok()?;
+    for word in words {
+        player.write_all(word).ok()?;
+    }
+    player.shutdown(Shutdown::Write).ok()?;
+    let (_player, mut server) = row.passed(player)?;
+    let mut got = Vec::new();
+    server.read_to_end(&mut got).ok()?;
+    let Ok(Found::Header(header)) = read(&got, LEN_USUAL) else {
+        panic!("{got:?}");
+    };
+    Some((header.ends().unwrap().source, got[header.len..].to_vec()))
+}
+
+#[test]
+fn pgx10_headers_are_believed_of_trusted_proxies_alone() {
+    let row = proxied();
+    let (proxy, stranger) = (row.sandbox.host(150), row.player_ip());
+    let told = until("a proxy's player has passed", || {
+        heard(&row, proxy, &[LINE, b"GET /"])
+    });
+    let player: SocketAddr = "203.0.113.9:4000".parse().unwrap();
+    assert_eq!(told, (player, b"GET /".to_vec()));
+    // In pieces, and with bytes behind the header that are one's own.
+    let pieces: Vec<&[u8]> = LINE.chunks(7).chain([&b"x"[..]]).collect();
+    assert_eq!(heard(&row, proxy, &pieces).unwrap().0, player);
+    // Without a header a proxy has nothing to say, nor with a bad one, or one that does not end.
+    assert_eq!(heard(&row, proxy, &[b"GET /"]), None);
+    assert_eq!(heard(&row, proxy, &[b"PROXY UDP9 1 2 3 4\r\n"]), None);
+    assert_eq!(heard(&row, proxy, &[&LINE[..20]]), None);
+    let signature = b"\r\n\r\n\0\r\nQUIT\n\x21\x11\xff\xff";
+    let long = [&signature[..], &vec![0; 70_000]].concat();
+    assert_eq!(heard(&row, proxy, &[&long]), None);
+    // A stranger is who he is, and may not begin as a proxy does.
+    let (address, words) = heard(&row, stranger, &[b"PING"]).unwrap();
+    assert_eq!((address.ip(), &*words), (stranger, &b"PING"[..]));
+    assert_eq!(heard(&row, stranger, &[LINE, b"GET /"]), None);
+}
+
+#[test]
+fn pgx10_who_dribbles_is_not_waited_for_and_has_a_few_places() {
+    let row = proxied();
+    let (proxy, stranger) = (row.sandbox.host(150), row.player_ip());
+    until("the way is found", || heard(&row, proxy, &[LINE, b"x"]));
+    // As many as one address may have that has not said anything; the next is reset.
+    let mut silent: Vec<TcpStream> = (0..4)
+        .map(|_| {
+            let mut player = dial(stranger, row.entry()).unwrap();
+            player.write_all(b"PRO").unwrap();
+            player.set_read_timeout(Some(PATIENCE)).unwrap();
+            player
+        })
+        .collect();
+    assert_reset(&mut silent.pop().unwrap());
+    // A proxy is not held up by them, but for its own sake after a while.
+    let mut dribble = dial(proxy, row.entry()).unwrap();
+    dribble.write_all(&LINE[..10]).unwrap();
+    assert!(heard(&row, proxy, &[LINE, b"x"]).is_some());
+    dribble.set_read_timeout(Some(PATIENCE)).unwrap();
+    assert_reset(&mut dribble);
+    // What strangers began is theirs once the time for a header is over.
+    row.server.set_nonblocking(true).unwrap();
+    let mut server = until("a stranger is let in", || row.server.accept().ok()).0;
+    server.set_nonblocking(false).unwrap();
+    let mut got = [0; 28 + 3];
+    server.set_read_timeout(Some(PATIENCE)).unwrap();
+    server.read_exact(&mut got).unwrap();
+    assert_eq!(&got[28..], b"PRO");
+}

@@ -1,0 +1,128 @@
+//! One neighbour, as gossip sees it.
+
+use core::ops::BitOr;
+use std::collections::{BTreeMap, BTreeSet};
+
+use udp_proto::budget::TokenBucket;
+use wire::Instant;
+
+use crate::link_state::ShortId;
+
+/// A neighbour with a session.
+#[derive(Debug)]
+pub(super) struct Neighbour {
+    pub(super) share: Share,
+    /// Whether we chose it, rather than it us.
+    pub(super) is_chosen: bool,
+    /// Whether its link was up when last looked at.
+    pub(super) was_up: bool,
+    /// What it is to be told, of whom.
+    pub(super) push: BTreeMap<ShortId, What>,
+    /// Of whose records it is to have word.
+    pub(super) have: BTreeSet<ShortId>,
+    /// When it may be told of more.
+    pub(super) next_flush: Instant,
+    /// When it may be asked again.
+    pub(super) next_request: Instant,
+    /// What it has told of what it holds.
+    met: Met,
+    /// Bytes that it may say.
+    says: TokenBucket,
+    /// Bytes that it may be told when it asks.
+    told: TokenBucket,
+}
+
+/// What a neighbour is told of new records.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Share {
+    /// Nothing: we do not gossip with it.
+    Apart,
+    /// That they are there.
+    Lazy,
+    /// The records.
+    Eager,
+}
+
+/// Whether a neighbour has told what it holds.
+#[derive(Clone, Copy, Debug)]
+enum Met {
+    NotYet,
+    Once,
+}
+
+/// Parts of what an origin says; a set.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct What(u8);
+
+impl Neighbour {
+    pub(super) const fn new(now: Instant) -> Self {
+        Self {
+            share: Share::Apart,
+            is_chosen: false,
+            was_up: false,
+            push: BTreeMap::new(),
+            have: BTreeSet::new(),
+            next_flush: now,
+            next_request: now,
+            met: Met::NotYet,
+            says: TokenBucket::new(SAYS_RATE, SAYS_RATE.saturating_mul(4), now),
+            told: TokenBucket::new(TOLD_RATE, TOLD_RATE.saturating_mul(2), now),
+        }
+    }
+
+    /// Whether this is the first time that it tells what it holds.
+    pub(super) const fn meets(&mut self) -> bool {
+        let is_first = matches!(self.met, Met::NotYet);
+        self.met = Met::Once;
+        is_first
+    }
+
+    /// Takes what a message of `len` bytes costs.
+    pub(super) fn may_say(&mut self, now: Instant, len: usize) -> bool {
+        self.says.take(now, price(len))
+    }
+
+    /// Takes what an answer of `len` bytes costs.
+    pub(super) fn may_be_told(&mut self, now: Instant, len: usize) -> bool {
+        self.told.take(now, price(len))
+    }
+
+    /// Has no part in gossip from now on.
+    pub(super) fn part(&mut self) {
+        self.share = Share::Apart;
+        self.is_chosen = false;
+        self.push.clear();
+        self.have.clear();
+    }
+}
+
+impl What {
+    /// The node record.
+    pub(super) const NODE: Self = Self(1);
+    /// The link record.
+    pub(super) const LINKS: Self = Self(2);
+    /// The delta.
+    pub(super) const DELTA: Self = Self(4);
+
+    pub(super) const fn has(self, part: Self) -> bool {
+        self.0 & part.0 != 0
+    }
+}
+
+impl BitOr for What {
+    type Output = Self;
+
+    fn bitor(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+}
+
+/// A message's bytes and what goes with it, so that small ones are not free.
+fn price(len: usize) -> u32 {
+    u32::try_from(len).unwrap_or(u32::MAX).saturating_add(32)
+}
+
+/// Bytes a second of a neighbour's messages; 1,000 nodes need 20 KB over all links.
+const SAYS_RATE: u32 = 256 << 10;
+/// Bytes a second of answers to a neighbour.
+const TOLD_RATE: u32 = 128 << 10;

@@ -1,0 +1,94 @@
+//! Who is the root of the tree.
+
+use core::time::Duration;
+
+use wire::{Instant, NodeId};
+
+/// Whose records make the tree, as far as this node knows.
+///
+/// A root renews its record each 3 s and says in it that it is one. Of several the one with the
+/// lowest id counts. The node with the lowest id becomes root at once where there is none; the one
+/// with the next id waits 10 s longer, and so on for five of them, so that there is one again soon
+/// after a root died.
+#[derive(Debug)]
+pub(super) struct Root {
+    id: Option<NodeId>,
+    /// When it was heard of last, or looked for first.
+    at: Instant,
+}
+
+impl Root {
+    /// Nodes that may become root, lowest ids first.
+    pub(super) const CANDIDATES: usize = 5;
+
+    pub(super) const fn new(now: Instant) -> Self {
+        Self { id: None, at: now }
+    }
+
+    /// Takes word of a root; returns whether it is the one that counts.
+    pub(super) fn hear(&mut self, now: Instant, id: NodeId) -> bool {
+        let is_silent = now.saturating_since(self.at) > SILENCE;
+        let counts = is_silent || self.id.is_none_or(|held| id <= held);
+        if counts {
+            self.id = Some(id);
+            self.at = now;
+        }
+        counts
+    }
+
+    /// Whether the records of `id` make the tree.
+    pub(super) fn is(&self, id: &NodeId) -> bool {
+        self.id.as_ref() == Some(id)
+    }
+
+    /// Whether a node with `below` lower ids alive is to be the root.
+    pub(super) fn is_due(&self, now: Instant, own: NodeId, below: usize) -> bool {
+        if self.is(&own) {
+            return true;
+        }
+        if below >= Self::CANDIDATES {
+            return false;
+        }
+        let silent = now.saturating_since(self.at);
+        let turns = u32::try_from(below).unwrap_or(u32::MAX).saturating_add(1);
+        let wait = SILENCE.saturating_mul(turns);
+        let nobody = self.id.is_none() && below == 0;
+        let higher = self.id.is_some_and(|held| own < held) && below == 0;
+        nobody || higher || silent > wait
+    }
+}
+
+/// Without word for that long, a root is taken for dead; three of its records.
+const SILENCE: Duration = Duration::from_secs(10);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LOW: NodeId = NodeId([1; 32]);
+    const MIDDLE: NodeId = NodeId([2; 32]);
+    const HIGH: NodeId = NodeId([3; 32]);
+
+    #[test]
+    fn the_lowest_is_root_at_once_and_others_follow_when_it_is_silent() {
+        let at = Instant::from_millis;
+        let mut root = Root::new(at(0));
+        assert!(root.is_due(at(0), LOW, 0));
+        assert!(!root.is_due(at(0), MIDDLE, 1));
+        assert!(root.hear(at(0), LOW));
+        assert!(!root.hear(at(10_000), MIDDLE), "the lower one counts");
+        assert!(!root.is_due(at(20_000), MIDDLE, 1));
+        assert!(root.is_due(at(20_001), MIDDLE, 1));
+        assert!(
+            !root.is_due(at(1_000_000), HIGH, 5),
+            "too many are before it"
+        );
+        assert!(root.hear(at(20_002), MIDDLE));
+        assert!(root.is(&MIDDLE) && root.is_due(at(20_003), MIDDLE, 1));
+        assert!(
+            root.is_due(at(20_003), LOW, 0),
+            "who comes back takes it back"
+        );
+        assert!(root.hear(at(20_004), LOW) && !root.is(&MIDDLE));
+    }
+}

@@ -1,0 +1,291 @@
+//! Which links are eager, and what goes over which.
+
+use core::time::Duration;
+use std::collections::BTreeMap;
+
+use crypto::Provider;
+use wire::{Instant, NodeId};
+
+use super::neighbour::{Neighbour, Share, What};
+use super::wanted::Newer;
+use super::{Gossip, Heard};
+use crate::link_state::{LinkDelta, ShortId, low_half};
+use crate::measure::LinkReport;
+use crate::message::{Have, LINK_DELTAS_MAX, Message};
+
+impl<P: Provider> Gossip<P> {
+    /// Lets all who gossip with us, but the one it came from, know of something new.
+    pub(super) fn spread(&mut self, from: Option<NodeId>, origin: ShortId, what: What) {
+        for (id, neighbour) in &mut self.neighbours {
+            if Some(*id) == from {
+                continue;
+            }
+            match neighbour.share {
+                Share::Lazy if what == What::LINKS => {
+                    neighbour.have.insert(origin);
+                }
+                Share::Apart | Share::Lazy => {}
+                Share::Eager => {
+                    let held = neighbour.push.entry(origin).or_default();
+                    *held = *held | what;
+                }
+            }
+        }
+    }
+
+    /// Tells over eager links what waits and has waited long enough: the first word after a pause
+    /// goes on as it comes, and those that follow it closely go together.
+    ///
+    /// Call it when all that came at once was handled.
+    pub fn flush(&mut self, now: Instant) {
+        let next = now + self.flush_interval();
+        let mut waiting = Vec::new();
+        for (id, neighbour) in &mut self.neighbours {
+            if neighbour.next_flush <= now && !neighbour.push.is_empty() {
+                neighbour.next_flush = next;
+                waiting.push((*id, core::mem::take(&mut neighbour.push)));
+            }
+        }
+        for (to, push) in waiting {
+            self.tell(to, &push);
+        }
+    }
+
+    /// Lets what waits leave with the next [`flush`](Self::flush).
+    pub(super) fn hurry(&mut self, now: Instant) {
+        for neighbour in self.neighbours.values_mut() {
+            neighbour.next_flush = neighbour.next_flush.min(now);
+        }
+    }
+
+    fn tell(&mut self, to: NodeId, push: &BTreeMap<ShortId, What>) {
+        let mut deltas: Vec<LinkDelta> = Vec::new();
+        let mut bytes = Vec::new();
+        for (origin, what) in push {
+            if let Some((node, links)) = self.table.records(*origin) {
+                let node = Some(node).filter(|_| what.has(What::NODE));
+                let links = links.filter(|_| what.has(What::LINKS));
+                let messages = node.map(Message::NodeRecord).into_iter();
+                for message in messages.chain(links.map(Message::LinkRecord)) {
+                    bytes.clear();
+                    message.encode(&mut bytes);
+                    self.outbox.push_back((to, bytes.clone()));
+                }
+            }
+            if what.has(What::DELTA) {
+                deltas.extend(self.table.delta(*origin).cloned());
+            }
+        }
+        for deltas in deltas.chunks(LINK_DELTAS_MAX) {
+            self.send(to, &Message::LinkDeltas(deltas.to_vec()));
+        }
+    }
+
+    /// Gives word over lazy links.
+    pub(super) fn tell_haves(&mut self) {
+        let waiting: Vec<(NodeId, Have)> = self
+            .neighbours
+            .iter_mut()
+            .filter(|(_, neighbour)| !neighbour.have.is_empty())
+            .map(|(id, neighbour)| {
+                let origins = core::mem::take(&mut neighbour.have);
+                let held = origins.into_iter().map(|origin| {
+                    let version = self.table.held(origin);
+                    (origin, low_half(version))
+                });
+                (*id, Have::new(held))
+            })
+            .collect();
+        for (to, have) in waiting {
+            self.send(to, &Message::Have(have));
+        }
+    }
+
+    /// Chooses neighbours to gossip with in place of those that are gone or do not answer.
+    pub(super) fn choose(&mut self, links: &BTreeMap<NodeId, LinkReport>) {
+        self.part_from_dead(links);
+        while self
+            .neighbours
+            .values()
+            .filter(|held| held.is_chosen)
+            .count()
+            < CHOSEN
+        {
+            // Links that are not measured yet serve where there are no others.
+            let free = self.neighbours.iter().filter(|(_, held)| !held.is_chosen);
+            let (up, new): (Vec<_>, Vec<_>) = free.partition(|(_, held)| held.was_up);
+            let is_up = |id: &NodeId| links.get(id).is_some_and(LinkReport::is_up);
+            let up = up.into_iter().filter(|(id, _)| is_up(id));
+            let up: Vec<NodeId> = up.map(|(id, _)| *id).collect();
+            let candidates = if up.is_empty() {
+                new.into_iter().map(|(id, _)| *id).collect()
+            } else {
+                up
+            };
+            let count = u64::try_from(candidates.len()).unwrap_or(0);
+            let drawn = usize::try_from(self.generator.below(count)).unwrap_or(0);
+            let Some(&id) = candidates.get(drawn) else {
+                break;
+            };
+            if let Some(neighbour) = self.neighbours.get_mut(&id) {
+                neighbour.is_chosen = true;
+                if neighbour.share == Share::Apart {
+                    neighbour.share = Share::Eager;
+                    self.send(id, &Message::Graft);
+                    self.send_digest(id);
+                }
+            }
+        }
+    }
+
+    /// Puts another in the place of one of our choice that brings nothing. Its link is lazy: if it
+    /// has what does not come over the tree, it is grafted soon.
+    pub(super) fn change_one(&mut self) {
+        let lazy = |held: &Neighbour| held.is_chosen && held.share == Share::Lazy;
+        let free = |held: &Neighbour| held.was_up && held.share == Share::Apart;
+        let (Some(old), Some(new)) = (self.draw(lazy), self.draw(free)) else {
+            return;
+        };
+        if let Some(neighbour) = self.neighbours.get_mut(&old) {
+            neighbour.part();
+            self.send(old, &Message::Part);
+        }
+        if let Some(neighbour) = self.neighbours.get_mut(&new) {
+            neighbour.is_chosen = true;
+            neighbour.share = Share::Lazy;
+            self.send(new, &Message::Have(Have::new([])));
+        }
+    }
+
+    /// One of the neighbours that are so, by lot.
+    fn draw(&mut self, is_so: impl Fn(&Neighbour) -> bool) -> Option<NodeId> {
+        let fitting = self.neighbours.iter().filter(|(_, held)| is_so(held));
+        let fitting: Vec<NodeId> = fitting.map(|(id, _)| *id).collect();
+        let count = u64::try_from(fitting.len()).unwrap_or(0);
+        let drawn = usize::try_from(self.generator.below(count)).unwrap_or(0);
+        fitting.get(drawn).copied()
+    }
+
+    /// Ends gossip over links that no longer answer; both ends are to know. A cut tree is mended at
+    /// once, and what is too much is pruned by the root's next record.
+    fn part_from_dead(&mut self, links: &BTreeMap<NodeId, LinkReport>) {
+        let (mut dead, mut is_cut) = (Vec::new(), false);
+        for (id, neighbour) in &mut self.neighbours {
+            let is_up = links.get(id).is_some_and(LinkReport::is_up);
+            if neighbour.was_up && !is_up && neighbour.share != Share::Apart {
+                is_cut |= neighbour.share == Share::Eager;
+                neighbour.part();
+                dead.push(*id);
+            }
+            neighbour.was_up = is_up;
+        }
+        for id in dead {
+            self.send(id, &Message::Part);
+        }
+        if is_cut {
+            self.mend();
+        }
+    }
+
+    /// Makes all links eager, so that news go on at once where the tree was cut.
+    pub(super) fn mend(&mut self) {
+        let lazy = self
+            .neighbours
+            .iter()
+            .filter(|(_, held)| held.share == Share::Lazy);
+        let lazy: Vec<NodeId> = lazy.map(|(id, _)| *id).collect();
+        for id in lazy {
+            self.graft(id);
+        }
+    }
+
+    /// Makes a link eager, from our side.
+    pub(super) fn graft(&mut self, node: NodeId) {
+        if let Some(neighbour) = self.neighbours.get_mut(&node) {
+            neighbour.share = Share::Eager;
+            self.stats.grafts = self.stats.grafts.saturating_add(1);
+            self.send(node, &Message::Graft);
+        }
+    }
+
+    /// Makes an eager link lazy that brought what we had, if there is another.
+    pub(super) fn prune(&mut self, from: NodeId) {
+        let is_eager = |held: &Neighbour| held.share == Share::Eager;
+        let mut others = self.neighbours.iter().filter(|(id, _)| **id != from);
+        if others.any(|(_, held)| is_eager(held))
+            && let Some(neighbour) = self.neighbours.get_mut(&from)
+            && is_eager(neighbour)
+        {
+            neighbour.share = Share::Lazy;
+            neighbour.push.clear();
+            self.stats.prunes = self.stats.prunes.saturating_add(1);
+            self.send(from, &Message::Prune);
+        }
+    }
+
+    pub(super) fn on_have(&mut self, now: Instant, from: NodeId, have: &Have) -> Heard {
+        self.join(from, Share::Lazy);
+        for &(origin, low) in have.entries() {
+            if self.table.lacks_record(origin, low) {
+                self.wanted
+                    .add(origin, from, Newer::Record(low), now + GRAFT_AFTER);
+            }
+        }
+        Heard::Nothing
+    }
+
+    pub(super) fn on_graft(&mut self, from: NodeId) -> Heard {
+        self.join(from, Share::Eager);
+        if let Some(neighbour) = self.neighbours.get_mut(&from)
+            && neighbour.share == Share::Lazy
+        {
+            neighbour.share = Share::Eager;
+        }
+        Heard::Nothing
+    }
+
+    pub(super) fn on_prune(&mut self, from: NodeId) -> Heard {
+        if let Some(neighbour) = self.neighbours.get_mut(&from)
+            && neighbour.share == Share::Eager
+        {
+            neighbour.share = Share::Lazy;
+            neighbour.push.clear();
+        }
+        Heard::Nothing
+    }
+
+    pub(super) fn on_part(&mut self, from: NodeId) -> Heard {
+        if let Some(neighbour) = self.neighbours.get_mut(&from) {
+            neighbour.part();
+        }
+        Heard::Nothing
+    }
+
+    /// Lets a neighbour that is apart gossip with us, if not too many do.
+    fn join(&mut self, node: NodeId, share: Share) {
+        let sharing = self.neighbours.values();
+        let sharing = sharing.filter(|held| held.share != Share::Apart && !held.is_chosen);
+        let is_full = sharing.count() >= JOINED_MAX;
+        if let Some(neighbour) = self.neighbours.get_mut(&node)
+            && neighbour.share == Share::Apart
+        {
+            if is_full {
+                self.stats.crowded = self.stats.crowded.saturating_add(1);
+            } else {
+                neighbour.share = share;
+                if share == Share::Eager {
+                    self.send_digest(node);
+                }
+            }
+        }
+    }
+}
+
+/// Neighbours that a node chooses. A random graph in which each node has 3 links or more is in one
+/// piece, but for one in many.
+const CHOSEN: usize = 3;
+/// Others that may choose it; of 1,000 nodes that choose 3 each, hardly one is chosen by more.
+const JOINED_MAX: usize = 16;
+/// Word of a record is waited on so long before it is fetched: longer than a renewal takes over the
+/// whole tree, so that none is fetched that is on its way.
+const GRAFT_AFTER: Duration = Duration::from_secs(2);

@@ -1,0 +1,147 @@
+//! What is held of one origin.
+
+use std::sync::Arc;
+
+use crypto::PublicKey;
+use wire::{Instant, NodeId};
+
+use super::deltas::Blamed;
+use crate::link_state::{LinkDelta, LinkRecord, Profile, ShortId};
+use crate::measure::LinkReport;
+
+/// One origin.
+#[derive(Clone, Debug)]
+pub(in crate::link_state) struct Entry {
+    pub(super) key: PublicKey,
+    pub(super) node_version: u64,
+    pub(super) profile: Profile,
+    /// Whom it measures, ascending.
+    pub(super) list: Arc<[ShortId]>,
+    /// The node record as it came, to pass on.
+    pub(super) node_bytes: Arc<[u8]>,
+    /// What link records are tied to.
+    pub(super) hash: [u8; 32],
+    /// When the node record was taken.
+    pub(super) taken: Instant,
+    /// Whether its link record, or in want of one its node record, still counts.
+    pub(in crate::link_state) is_live: bool,
+    pub(in crate::link_state) links: Option<Links>,
+    /// Neighbours that are not believed about it.
+    pub(super) blamed: Blamed,
+}
+
+/// What an origin measured.
+#[derive(Clone, Debug)]
+pub(in crate::link_state) struct Links {
+    pub(super) version: u64,
+    /// As it came; empty once it has expired, when only the version stays.
+    bytes: Arc<[u8]>,
+    /// When it was taken.
+    pub(super) taken: Instant,
+    pub(in crate::link_state) is_leaving: bool,
+    /// The list of its time, so that a new one does not change its meaning.
+    pub(super) list: Arc<[ShortId]>,
+    /// What it says now: record and delta.
+    reports: Arc<[LinkReport]>,
+    /// The newest delta, and which neighbour told it.
+    pub(super) delta: Option<Told>,
+}
+
+/// A delta and who is answerable for it.
+#[derive(Clone, Debug)]
+pub(super) struct Told {
+    pub(super) delta: LinkDelta,
+    pub(super) by: NodeId,
+}
+
+impl Entry {
+    /// Version of the newest link record, alive or not.
+    pub(super) fn version(&self) -> u64 {
+        self.links.as_ref().map_or(0, |links| links.version)
+    }
+
+    /// Version of the newest record or delta.
+    pub(super) fn state(&self) -> u64 {
+        self.links.as_ref().map_or(0, Links::state)
+    }
+}
+
+impl Links {
+    pub(super) fn new(
+        now: Instant,
+        list: Arc<[ShortId]>,
+        record: &LinkRecord,
+        bytes: &[u8],
+    ) -> Self {
+        Self {
+            version: record.version,
+            bytes: bytes.into(),
+            taken: now,
+            is_leaving: record.is_leaving,
+            list,
+            reports: record.reports.as_slice().into(),
+            delta: None,
+        }
+    }
+
+    pub(super) fn is_live(&self) -> bool {
+        !self.bytes.is_empty()
+    }
+
+    /// Keeps nothing but the version.
+    pub(super) fn end(&mut self) {
+        self.bytes = Arc::default();
+        self.reports = Arc::default();
+        self.delta = None;
+    }
+
+    pub(super) fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    pub(super) fn delta(&self) -> Option<&LinkDelta> {
+        self.delta.as_ref().map(|told| &told.delta)
+    }
+
+    /// Versions of the newest delta above the record.
+    pub(super) fn after(&self) -> u16 {
+        self.delta().map_or(0, |delta| delta.after)
+    }
+
+    pub(super) fn state(&self) -> u64 {
+        self.version.saturating_add(self.after().into())
+    }
+
+    /// What is said of each neighbour.
+    pub(in crate::link_state) fn iter(&self) -> impl Iterator<Item = (ShortId, LinkReport)> {
+        self.list.iter().copied().zip(self.reports.iter().copied())
+    }
+
+    /// What is said of one neighbour.
+    pub(in crate::link_state) fn report(&self, of: ShortId) -> Option<LinkReport> {
+        let position = self.list.binary_search(&of).ok()?;
+        self.reports.get(position).copied()
+    }
+
+    /// What the record says, without any delta.
+    pub(super) fn signed(&self) -> Option<Vec<LinkReport>> {
+        Some(LinkRecord::decode(&self.bytes).ok()?.reports)
+    }
+
+    /// Lets a delta take the place of the one before; false where it names a link that the record
+    /// does not have up.
+    pub(super) fn apply(&mut self, delta: LinkDelta, by: NodeId) -> bool {
+        let Some(mut reports) = self.signed() else {
+            return false;
+        };
+        for (position, report) in &delta.changes {
+            match reports.get_mut(usize::from(*position)) {
+                Some(signed) if signed.is_up() => *signed = *report,
+                Some(_) | None => return false,
+            }
+        }
+        self.reports = reports.into();
+        self.delta = Some(Told { delta, by });
+        true
+    }
+}

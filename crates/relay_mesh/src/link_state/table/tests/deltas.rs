@@ -1,0 +1,128 @@
+use super::*;
+use crate::link_state::{DeltaOutcome, LinkDelta};
+
+const THIRD: NodeId = NodeId([0xcc; 32]);
+
+/// Two neighbours of an origin.
+const NEIGHBOURS: [NodeId; 2] = [NodeId([1; 32]), NodeId([2; 32])];
+
+fn delta(origin: &Origin, base: u64, after: u16, changes: &[(u8, u16)]) -> LinkDelta {
+    let changes = changes.iter().map(|&(position, millis)| {
+        let report = LinkReport {
+            delay: Cost::from_millis(millis),
+            loss: LossCode(0),
+        };
+        (position, report)
+    });
+    LinkDelta {
+        origin: origin.id().into(),
+        base: u32::try_from(base).unwrap(),
+        after,
+        changes: changes.collect(),
+    }
+}
+
+/// A link record that states what was told before it.
+fn record(
+    origin: &mut Origin,
+    node: &[u8],
+    (version, follows): (u64, u32),
+    millis: u16,
+) -> Vec<u8> {
+    let key = origin.provider.signing_key(&origin.identity).unwrap();
+    let hash = NodeRecord::hash(&origin.provider, node);
+    let report = |millis| LinkReport {
+        delay: Cost::from_millis(millis),
+        loss: LossCode(0),
+    };
+    let record = LinkRecord {
+        origin: origin.id(),
+        version,
+        list: *hash.first_chunk().unwrap(),
+        is_leaving: false,
+        haste: crate::link_state::Haste::None,
+        follows,
+        reports: vec![report(millis), report(20)],
+    };
+    record
+        .sign(&mut origin.provider, &key, NETWORK, &hash)
+        .unwrap()
+}
+
+#[test]
+fn pgx6_a_delta_changes_what_is_up_and_takes_nothing_down() {
+    let mut origin = Origin::new(1);
+    let records = origin.publish(None, &NEIGHBOURS);
+    let (mut table, now) = (table(TableConfig::default()), Instant::ZERO);
+    let early = delta(&origin, 3, 1, &[(0, 50)]);
+    assert_eq!(table.accept_delta(now, PEER, early), DeltaOutcome::Unfit);
+    assert_eq!(accept(&mut table, now, &records), TAKEN);
+    let base = origin.publisher.version();
+    let id = origin.id();
+    let said = |table: &LinkStateTable, to| {
+        let report = table.report(&id, NEIGHBOURS[to]).unwrap();
+        report.delay.units() / 10
+    };
+    let take = |table: &mut LinkStateTable, delta| table.accept_delta(now, PEER, delta);
+    let first = delta(&origin, base, 4, &[(0, 50), (1, 60)]);
+    assert_eq!(take(&mut table, first.clone()), DeltaOutcome::Accepted);
+    assert_eq!((said(&table, 0), said(&table, 1)), (50, 60));
+    assert_eq!(take(&mut table, first), DeltaOutcome::Stale);
+    let digest = table.digest();
+    assert_eq!(digest.entries()[0].1, base + 4, "a digest tells of it");
+    let next = delta(&origin, base, 5, &[(1, 70)]);
+    assert_eq!(take(&mut table, next), DeltaOutcome::Accepted);
+    assert_eq!(
+        (said(&table, 0), said(&table, 1)),
+        (20, 70),
+        "the newest is all"
+    );
+    let other = delta(&origin, base + 1, 6, &[(1, 1)]);
+    assert_eq!(take(&mut table, other), DeltaOutcome::Unfit);
+    let beyond = delta(&origin, base, 7, &[(2, 1)]);
+    assert_eq!(take(&mut table, beyond), DeltaOutcome::Forged);
+    assert!(table.is_blamed(now, &PEER, &id));
+    let good = delta(&origin, base, 8, &[(1, 80)]);
+    assert_eq!(take(&mut table, good.clone()), DeltaOutcome::Ignored);
+    assert_eq!(
+        table.accept_delta(now, THIRD, good),
+        DeltaOutcome::Accepted,
+        "others are believed"
+    );
+    let stats = table.stats();
+    assert_eq!((stats.deltas_accepted, stats.deltas_forged), (3, 1));
+    assert_eq!((stats.deltas_unfit, stats.deltas_ignored), (2, 1));
+}
+
+#[test]
+fn pgx6_a_record_shows_who_told_a_false_delta() {
+    // What was told, what the record says it follows and says, and whether that is a lie.
+    for (number, after, millis, follows, says, is_lie) in [
+        ("it is as told", 2, 50, 2, 50, false),
+        ("within the margin", 2, 50, 2, 52, false),
+        ("another cost", 2, 50, 2, 90, true),
+        ("never told", 9, 50, 2, 50, true),
+        ("one was missed", 1, 50, 2, 90, false),
+    ] {
+        let mut origin = Origin::new(1);
+        let records = origin.publish(None, &NEIGHBOURS);
+        let mut table = table(TableConfig::default());
+        let now = Instant::ZERO;
+        assert_eq!(accept(&mut table, now, &records), TAKEN);
+        let base = origin.publisher.version();
+        let told = delta(&origin, base, after, &[(0, millis)]);
+        assert_eq!(table.accept_delta(now, PEER, told), DeltaOutcome::Accepted);
+        let follows = u32::try_from(base).unwrap() + follows;
+        let next = record(&mut origin, &records.node, (base + 20, follows), says);
+        let provider = provider();
+        let outcome = table.accept_links(now, &provider, THIRD, &next);
+        assert_eq!(outcome, Outcome::Accepted);
+        let id = origin.id();
+        assert_eq!(table.is_blamed(now, &PEER, &id), is_lie, "{number}");
+        assert!(!table.is_blamed(now, &THIRD, &id), "who tells the truth");
+        let end = now + Duration::from_secs(600);
+        assert!(!table.is_blamed(end, &PEER, &id), "for 10 min");
+        let report = table.report(&id, NEIGHBOURS[0]).unwrap();
+        assert_eq!(report.delay, Cost::from_millis(says), "the record counts");
+    }
+}

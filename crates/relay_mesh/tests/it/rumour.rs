@@ -1,0 +1,188 @@
+//! Control planes in trouble: a liar, a partition, flapping links, a neighbour that says too much.
+
+use netsim::{for_each_seed, test_site};
+use relay_mesh::cost::Cost;
+use relay_mesh::link_state::{LinkDelta, ShortId};
+use relay_mesh::measure::LinkReport;
+use relay_mesh::message::{Message, Request};
+use wire::Seed;
+
+use crate::swarm::Swarm;
+use crate::toy::ToyProvider;
+use crate::world::{World, up};
+
+/// A member says of all others, to all its neighbours, that their links cost 3 s; as deltas, which
+/// nobody signs.
+#[test]
+fn sim_mesh_g3_a_liar_s_deltas_take_no_link_down_and_are_found_out() {
+    for_each_seed(&test_site!(), 2, |seed| {
+        let mut swarm = Swarm::new(seed, 60, 16, ToyProvider::new);
+        swarm.world.run(5_000);
+        let liar = 30;
+        let lies: Vec<LinkDelta> = swarm
+            .world
+            .nodes
+            .iter()
+            .filter_map(|node| {
+                let origin = ShortId::from(node.id);
+                let digest = swarm.world.nodes[liar].table().digest();
+                let entry = digest.entries().iter().find(|(id, _)| *id == origin)?;
+                let report = LinkReport {
+                    delay: Cost::from_millis(3_000),
+                    ..up(0)
+                };
+                Some(LinkDelta {
+                    origin,
+                    base: u32::try_from(entry.1).unwrap(),
+                    after: 60_000,
+                    changes: vec![(0, report)],
+                })
+            })
+            .collect();
+        for to in swarm.world.neighbours(liar) {
+            swarm
+                .world
+                .say(liar, to, &Message::LinkDeltas(lies.clone()));
+        }
+        swarm.world.run(3_000);
+        let bent = bent(&swarm.world);
+        assert!(bent > 1_000, "the lie is heard: {bent}");
+        assert_eq!(lost(&swarm.world), 0, "no link is lost");
+        swarm.world.run(32_000);
+        assert_eq!(self::bent(&swarm.world), 0, "records put it right");
+        assert_eq!(lost(&swarm.world), 0);
+        let found: u64 = stats(&swarm.world, |stats| stats.deltas_forged);
+        assert!(found > 1_000, "{found}");
+        for node in &swarm.world.nodes {
+            assert_eq!(node.table().digest().entries().len(), 60, "none is removed");
+        }
+    });
+}
+
+/// Ends of links that are said to cost 3 s.
+fn bent(world: &World<ToyProvider>) -> usize {
+    count(world, |report| report.delay == Cost::from_millis(3_000))
+}
+
+fn lost(world: &World<ToyProvider>) -> usize {
+    count(world, |report| !report.is_up())
+}
+
+fn count(world: &World<ToyProvider>, is: impl Fn(LinkReport) -> bool) -> usize {
+    let ends = |node: &crate::world::Node<ToyProvider>| {
+        let all = world.nodes.iter();
+        let links = all.flat_map(|from| from.links.keys().map(|to| (from.id, *to)));
+        links
+            .filter(|(from, to)| node.table().report(from, *to).is_none_or(&is))
+            .count()
+    };
+    world.nodes.iter().map(ends).sum()
+}
+
+fn stats(
+    world: &World<ToyProvider>,
+    of: impl Fn(relay_mesh::link_state::TableStats) -> u64,
+) -> u64 {
+    world
+        .nodes
+        .iter()
+        .map(|node| of(node.table().stats()))
+        .sum()
+}
+
+#[test]
+fn sim_pgx13_halves_that_meet_again_know_all_within_15_s() {
+    for_each_seed(&test_site!(), 2, |seed| {
+        let mut swarm = Swarm::new(seed, 60, 12, ToyProvider::new);
+        swarm.world.run(4_000);
+        let across: Vec<(usize, usize)> = swarm
+            .pairs
+            .iter()
+            .copied()
+            .filter(|(a, b)| (*a < 30) != (*b < 30))
+            .collect();
+        for &(a, b) in &across {
+            swarm.world.cut(a, b);
+            swarm.world.cut(b, a);
+            swarm.world.disconnect(a, b);
+        }
+        // Longer than records live.
+        swarm.run(100_000, &[]);
+        for node in &swarm.world.nodes {
+            assert_eq!(node.table().digest().entries().len(), 30, "one half");
+        }
+        for &(a, b) in &across {
+            swarm.world.link(a, b, 40);
+        }
+        swarm.world.run(15_000);
+        for node in &swarm.world.nodes {
+            assert_eq!(node.table().digest().entries().len(), 60);
+        }
+        let known = swarm.known(&across, |_| up(40));
+        assert!(known >= 995, "{known}");
+        // They grow into one tree again: what changes in one half is soon known in the other.
+        swarm.world.run(90_000);
+        let changed: Vec<(usize, usize)> = across.iter().copied().take(20).collect();
+        for &(a, b) in &changed {
+            swarm.world.measure(a, b, 120);
+        }
+        swarm.world.run(2_000);
+        let known = swarm.known(&changed, |_| up(120));
+        assert!(known >= 990, "{known}");
+    });
+}
+
+#[test]
+#[expect(clippy::print_stdout, reason = "a goal's figure is shown")]
+fn sim_pgx13_links_that_flap_cost_what_their_news_cost() {
+    for_each_seed(&test_site!(), 1, |seed| {
+        let mut swarm = Swarm::new(seed, 60, 12, ToyProvider::new);
+        swarm.world.run(4_000);
+        let flapping: Vec<(usize, usize)> = swarm.pairs.iter().copied().step_by(37).collect();
+        let before = swarm.received();
+        for round in 0..20 {
+            for &(a, b) in &flapping {
+                if round % 2 == 0 {
+                    swarm.world.cut(a, b);
+                } else {
+                    swarm.world.measure(a, b, 50);
+                }
+            }
+            swarm.world.run(1_000);
+        }
+        let (mean, most) = swarm.rates(&before, 20_000);
+        println!("10 of 60 nodes flap each second: {mean} B/s a node, {most} B/s the busiest");
+        assert!(mean < 12_000, "{mean}");
+        swarm.world.run(10_000);
+        assert_eq!(lost(&swarm.world), 0, "all is as it is");
+    });
+}
+
+#[test]
+fn pgx6_a_neighbour_that_says_or_asks_too_much_is_cut_short_and_counted() {
+    let mut world = World::<ToyProvider>::with(Seed::from_number(7), 2, ToyProvider::new);
+    world.link(0, 1, 10);
+    world.run(2_000);
+    let node = world.nodes[0].id;
+    for _ in 0..6_000 {
+        // What was never heard of, so that each would be looked at.
+        let junk = vec![9; 300];
+        world.say(0, 1, &Message::LinkRecord(&junk));
+    }
+    world.run(1_000);
+    let heard =
+        world.nodes[1].table().stats().malformed + world.nodes[1].table().stats().not_admitted;
+    let over = world.nodes[1].gossip.stats().over_rate;
+    assert!(over > 500, "{over} of 6,000, {heard} heard");
+    world.run(10_000);
+    let request = Request::new([(ShortId::from(node), 0)]);
+    for _ in 0..2_000 {
+        world.say(0, 1, &Message::Request(request.clone()));
+    }
+    let before = world.nodes[0].received;
+    world.run(1_000);
+    let told = world.nodes[0].received - before;
+    // 256 KiB at once and 128 KiB a second, with headers.
+    assert!(told < 600_000, "{told}");
+    assert!(world.nodes[1].gossip.stats().unanswered > 500);
+}
