@@ -243,11 +243,12 @@ fn lockstep_fails_where_a_player_did_not_play_to_the_end() {
 }
 
 #[test]
-fn mesh_lives_on_when_its_relay_is_killed() {
+fn pg16_mesh_lives_on_when_its_relay_is_killed() {
     let output = example("mesh").arg("demo").output().unwrap();
     let said = text(&output.stdout);
     assert!(output.status.success(), "{said}{}", text(&output.stderr));
     assert!(said.contains("summary: good; "), "{said}");
+    assert!(said.contains("; the download is whole"), "{said}");
 }
 
 #[test]

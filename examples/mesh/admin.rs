@@ -1,0 +1,106 @@
+//! The admin of the demonstration: his key, and the document that says which games there are.
+
+use std::fs;
+use std::io;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::Command;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use daemon::relay::sandbox::Sandbox;
+use daemon::relay::{FileAdmin, FileRole};
+use serde_json::{Value, json};
+
+/// Makes the admin's key, and has each node go by what it signs, know nobody but the bootstrap node,
+/// and have an admin interface. Returns what a document says of the key.
+pub(crate) fn found(sandbox: &mut Sandbox, nodes: usize, bootstrap: usize) -> io::Result<Value> {
+    let key = sandbox.directory().join(KEY);
+    let shown = run(tickwire().args(["key", "new"]).arg(&key))?;
+    let public = shown.split_whitespace().find(|word| word.len() == 130);
+    let admins = json!({"threshold": 1, "keys": [public.unwrap_or_default()]});
+    let known = sandbox.config(bootstrap).map(|config| config.listen);
+    for node in 0..nodes {
+        let Some(config) = sandbox.config_mut(node) else {
+            continue;
+        };
+        let ip = config.listen.ip();
+        let is_entry = config.roles.contains(&FileRole::Entry);
+        config.members = None;
+        config.bootstrap.retain(|node| Some(node.address) == known);
+        config.signed = Some(serde_json::from_value(json!({
+            "network": NETWORK,
+            "admins": admins,
+            "store": format!("{}.signed", config.name),
+            "listen": if is_entry { vec![ip] } else { Vec::new() },
+        }))?);
+        config.admin = Some(FileAdmin {
+            listen: SocketAddr::new(ip, ADMIN_PORT),
+            token_file: format!("{}.token", config.name).into(),
+        });
+    }
+    Ok(admins)
+}
+
+/// Signs a document with these games, and gives it to a node.
+pub(crate) fn publish(
+    sandbox: &Sandbox,
+    node: usize,
+    (admins, games): (&Value, &[Value]),
+) -> io::Result<String> {
+    let config = sandbox.config(node).ok_or(io::ErrorKind::NotFound)?;
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    let document = json!({
+        "network": NETWORK,
+        "version": 1,
+        "not_before": 0,
+        "not_after": now.map_or(0, |now| now.as_secs()) + 86_400,
+        "admins": admins,
+        "games": games,
+    });
+    let directory = sandbox.directory();
+    let path = directory.join("games.json");
+    fs::write(&path, document.to_string())?;
+    let http = SocketAddr::new(config.listen.ip(), ADMIN_PORT).to_string();
+    let token = directory.join(format!("{}.token", config.name));
+    let mut put = tickwire();
+    put.args(["admin", "put"])
+        .arg(&path)
+        .arg("--key")
+        .arg(directory.join(KEY));
+    put.args(["--http", &http, "--token-file"]).arg(token);
+    run(&mut put)
+}
+
+/// A game of the document: anybody of its role may be its entry, or its exit.
+pub(crate) fn game(name: &str, protocol: &str, (port, server): (u16, SocketAddr)) -> Value {
+    json!({
+        "name": name,
+        "protocol": protocol,
+        "server": server,
+        "listen_ports": [port],
+        "entry": {"type": "all"},
+        "exit": {"type": "all"},
+    })
+}
+
+/// The program `tickwire`, which this one is too.
+fn tickwire() -> Command {
+    let own = std::env::current_exe();
+    let mut command = Command::new(own.as_deref().unwrap_or_else(|_| Path::new("tickwire")));
+    command.arg("tickwire");
+    command
+}
+
+fn run(command: &mut Command) -> io::Result<String> {
+    let output = command.output()?;
+    if output.status.success() {
+        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+    } else {
+        let said = String::from_utf8_lossy(&output.stderr);
+        Err(io::Error::other(said.trim_end()))
+    }
+}
+
+const KEY: &str = "admin.pem";
+const NETWORK: &str = "demo";
+const ADMIN_PORT: u16 = 4_800;

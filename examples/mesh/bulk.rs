@@ -1,0 +1,173 @@
+//! One connection through the mesh with as many bytes as are asked for, both ways at once.
+
+use std::fs;
+use std::io::{self, Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::process::Command;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use daemon::relay::sandbox::{NodeProcess, Sandbox};
+use daemon::relay::{FileGame, FileMode, FileProtocol, FileRole};
+
+/// Sends `mib` MiB each way over one relay; says whether all came as it was sent.
+pub(crate) fn run(mib: u32) -> io::Result<bool> {
+    let mut sandbox = Sandbox::new(&NODES)?;
+    sandbox.link(ENTRY, EXIT, DIRECT_MS);
+    let server = TcpListener::bind(SocketAddr::new(sandbox.host(5), 0))?;
+    let entry = SocketAddr::new(sandbox.host(1), PORT);
+    carry(&mut sandbox, entry, server.local_addr()?);
+    let mut nodes = Vec::new();
+    for node in 0..NODES.len() {
+        let mut command = Command::new(std::env::current_exe()?);
+        command.args(["node", "--config"]);
+        nodes.push(sandbox.start(node, command)?);
+    }
+    let (player, server) = connect(entry, &server)?;
+    // Until the way over the relay is known to be the better one.
+    thread::sleep(SETTLE);
+    let blocks = usize::try_from(mib).unwrap_or(0) * BLOCKS_A_MIB;
+    let (before, began) = (cpu(&nodes)?, Instant::now());
+    let is_good = exchange(&player, &server, blocks);
+    let (after, took) = (cpu(&nodes)?, began.elapsed());
+    let bytes = f64::from(mib) * 2.0 * MIB;
+    let each = before
+        .iter()
+        .zip(&after)
+        .map(|(before, after)| after - before);
+    let each: Vec<String> = each
+        .zip(NODES)
+        .map(|(spent, (name, _))| format!("{name} {:.1} ns", spent * 1e9 / bytes))
+        .collect();
+    println!(
+        "bulk: {}; {mib} MiB each way in {:.1} s, {:.1} MB/s in both together; CPU for each byte: {}",
+        if is_good { "intact" } else { "BROKEN" },
+        took.as_secs_f64(),
+        bytes / 1e6 / took.as_secs_f64(),
+        each.join(", "),
+    );
+    Ok(is_good)
+}
+
+fn carry(sandbox: &mut Sandbox, entry: SocketAddr, server: SocketAddr) {
+    let game = FileGame {
+        name: "bulk".to_owned(),
+        protocol: FileProtocol::Tcp,
+        mode: FileMode::Shadow,
+        listen: vec![entry],
+        exits: sandbox.id(EXIT).into_iter().collect(),
+        server: None,
+        entries: None,
+        proxy_header: None,
+    };
+    for node in 0..NODES.len() {
+        if let Some(config) = sandbox.config_mut(node) {
+            config.limits.flow_bytes_per_second = Some(u32::MAX);
+        }
+    }
+    if let Some(config) = sandbox.config_mut(ENTRY) {
+        config.games.push(game.clone());
+    }
+    if let Some(config) = sandbox.config_mut(EXIT) {
+        config.games.push(FileGame {
+            listen: Vec::new(),
+            exits: Vec::new(),
+            server: Some(server),
+            ..game
+        });
+    }
+}
+
+/// A connection that has passed the mesh, tried until there is a way.
+fn connect(entry: SocketAddr, server: &TcpListener) -> io::Result<(TcpStream, TcpStream)> {
+    server.set_nonblocking(true)?;
+    for number in 0..TRIES {
+        thread::sleep(PAUSE);
+        let Ok(mut player) = TcpStream::connect(entry) else {
+            continue;
+        };
+        player.write_all(&number.to_be_bytes())?;
+        thread::sleep(PAUSE);
+        // One that was given up before may come first.
+        while let Ok((mut server, _)) = server.accept() {
+            server.set_nonblocking(false)?;
+            let mut told = [0; 4];
+            if server.read_exact(&mut told).is_ok() && told == number.to_be_bytes() {
+                return Ok((player, server));
+            }
+        }
+    }
+    Err(io::ErrorKind::TimedOut.into())
+}
+
+/// Sends so many blocks each way; says whether they came as they were sent.
+fn exchange(player: &TcpStream, server: &TcpStream, blocks: usize) -> bool {
+    thread::scope(|scope| {
+        for from in [player, server] {
+            scope.spawn(move || send(from, blocks));
+        }
+        let readers = [player, server].map(|to| scope.spawn(move || receive(to, blocks)));
+        let came = readers.map(|reader| matches!(reader.join(), Ok(Ok(true))));
+        came == [true; 2]
+    })
+}
+
+fn send(mut to: &TcpStream, blocks: usize) -> io::Result<()> {
+    let mut block = vec![0; BLOCK_BYTES];
+    for number in 0..blocks {
+        fill(&mut block, number);
+        to.write_all(&block)?;
+    }
+    to.shutdown(Shutdown::Write)
+}
+
+fn receive(mut from: &TcpStream, blocks: usize) -> io::Result<bool> {
+    let (mut block, mut expected) = (vec![0; BLOCK_BYTES], vec![0; BLOCK_BYTES]);
+    for number in 0..blocks {
+        fill(&mut expected, number);
+        from.read_exact(&mut block)?;
+        if block != expected {
+            return Ok(false);
+        }
+    }
+    Ok(from.read(&mut block)? == 0)
+}
+
+/// Each eight bytes of all blocks are others.
+fn fill(block: &mut [u8], number: usize) {
+    let begin = number * BLOCK_BYTES;
+    for (at, word) in (begin..).step_by(8).zip(block.chunks_exact_mut(8)) {
+        word.copy_from_slice(&at.to_le_bytes());
+    }
+}
+
+/// Seconds of CPU that each node has had; proc(5).
+fn cpu(nodes: &[NodeProcess]) -> io::Result<Vec<f64>> {
+    let of = |node: &NodeProcess| {
+        let stat = fs::read_to_string(format!("/proc/{}/stat", node.id()))?;
+        // Behind the name, which may hold anything, user and system time are the 12th and 13th.
+        let (_, fields) = stat.rsplit_once(')').unwrap_or_default();
+        let fields = fields.split_whitespace().skip(11).take(2);
+        let ticks = fields.filter_map(|field| field.parse::<f64>().ok());
+        Ok(ticks.sum::<f64>() / TICKS_PER_SECOND)
+    };
+    nodes.iter().map(of).collect()
+}
+
+const NODES: [(&str, FileRole); 3] = [
+    ("entry", FileRole::Entry),
+    ("relay", FileRole::Relay),
+    ("exit", FileRole::Exit),
+];
+const ENTRY: usize = 0;
+const EXIT: usize = 2;
+const PORT: u16 = 7_778;
+const DIRECT_MS: u64 = 40;
+const BLOCK_BYTES: usize = 64 << 10;
+const BLOCKS_A_MIB: usize = 16;
+const MIB: f64 = 1_048_576.0;
+const SETTLE: Duration = Duration::from_secs(8);
+const PAUSE: Duration = Duration::from_millis(200);
+const TRIES: u32 = 100;
+/// `USER_HZ`, which all Linux machines of today have.
+const TICKS_PER_SECOND: f64 = 100.0;
