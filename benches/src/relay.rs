@@ -3,13 +3,18 @@
 use core::time::Duration;
 
 pub mod child;
+mod clients;
+pub mod end;
 pub mod ends;
+pub mod frames;
 pub mod map;
 pub mod operator;
+mod paced;
 pub mod rounds;
 pub mod routing;
 pub mod row;
 pub mod socket;
+pub mod subject;
 pub mod table;
 
 #[expect(clippy::disallowed_methods, reason = "processes wait for each other")]

@@ -1,5 +1,5 @@
-//! `peers-relay [ROUNDS [PACKETS [FLOWS]]]`: packets through a relay of ours and through bare
-//! forwarders, a row a line.
+//! `peers-relay [ROUNDS [PACKETS [FLOWS [CASES]]]]`: packets through a relay of ours and through bare
+//! forwarders, a row a line. `CASES` is how the names begin of those that are measured alone.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::io;
@@ -20,8 +20,9 @@ fn main() -> io::Result<()> {
             .next()
             .map_or(200_000, |it| usize::try_from(it).unwrap_or(1)),
         flows: numbers.next().unwrap_or(10_000),
+        only: std::env::args().nth(4).unwrap_or_default(),
     };
-    measure(plan, &mut |row| row.print())
+    measure(&plan, &mut |row| row.print())
 }
 
 /// Allocations of all threads.

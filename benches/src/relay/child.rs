@@ -8,15 +8,19 @@ use std::time::Duration;
 
 use crypto::{Identity, Ring};
 use nix::sched::{CpuSet, sched_setaffinity};
+use nix::sys::signal::{Signal, kill};
 use nix::time::{ClockId, clock_gettime};
 use nix::unistd::Pid;
-use relay_mesh::Node;
+use relay_mesh::hop::HopKind;
 use relay_mesh::link_state::Roles;
-use servicer::{Clock, Config as DriverConfig, Driver, SocketConfig, UdpSocket as DriverSocket};
+use relay_mesh::{Config, ExitGame, Node};
+use servicer::{
+    Batching, Clock, Config as DriverConfig, Driver, SocketConfig, UdpSocket as DriverSocket,
+};
 use wire::NodeId;
 
 use super::operator::Operator;
-use super::{ends, table};
+use super::{end, table};
 
 /// What forwards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,7 +29,7 @@ pub enum Stack {
     Plain,
     /// Up to 64 datagrams a call.
     Mmsg,
-    /// A relay of ours.
+    /// A node of ours.
     Tickwire,
 }
 
@@ -42,9 +46,46 @@ impl Stack {
             Self::Tickwire => "tickwire",
         }
     }
+}
+
+/// What a process does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// A bare forwarder, a call for each datagram.
+    Plain,
+    /// A bare forwarder, up to 64 datagrams a call.
+    Mmsg,
+    /// As [`Plain`](Self::Plain), with a socket of its own towards the server for each who sends.
+    Upstreams,
+    /// A relay of ours whose links are so protected.
+    Relay(HopKind),
+    /// The same that has no two frames cut from one by the system, as if each were for another neighbour.
+    Spread(HopKind),
+    /// An exit of ours.
+    Exit,
+}
+
+impl Role {
+    /// All of them, and what they are called.
+    const NAMES: [(Self, &'static str); 8] = [
+        (Self::Plain, "plain"),
+        (Self::Mmsg, "mmsg"),
+        (Self::Upstreams, "upstreams"),
+        (Self::Relay(HopKind::Sealed), "relay"),
+        (Self::Relay(HopKind::TagOnly), "relay-tag-only"),
+        (Self::Spread(HopKind::Sealed), "spread"),
+        (Self::Spread(HopKind::TagOnly), "spread-tag-only"),
+        (Self::Exit, "exit"),
+    ];
+
+    fn name(self) -> &'static str {
+        let known = Self::NAMES.iter().find(|(role, _)| *role == self);
+        known.map_or("", |(_, name)| name)
+    }
 
     fn named(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|stack| stack.name() == name)
+        let known = Self::NAMES.iter().find(|(_, known)| *known == name);
+        known.map(|(role, _)| *role)
     }
 }
 
@@ -78,14 +119,14 @@ pub struct Forwarder {
 const MARK: &str = "forwarder";
 
 impl Forwarder {
-    /// Starts this program as `stack`, which passes on to `sink` what is not for a node.
+    /// Starts this program as `role`, which passes on to `sink` what is not for a node.
     ///
     /// # Errors
     ///
     /// The system's.
-    pub fn start(stack: Stack, sink: SocketAddr) -> io::Result<Self> {
+    pub fn start(role: Role, sink: SocketAddr) -> io::Result<Self> {
         let mut command = Command::new(std::env::current_exe()?);
-        command.args([MARK, stack.name(), &sink.to_string()]);
+        command.args([MARK, role.name(), &sink.to_string()]);
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn()?;
         let answers = child.stdout.take().ok_or(io::ErrorKind::BrokenPipe)?;
@@ -100,6 +141,12 @@ impl Forwarder {
             address,
             id,
         })
+    }
+
+    /// The process.
+    #[must_use]
+    pub fn pid(&self) -> Option<Pid> {
+        i32::try_from(self.child.id()).ok().map(Pid::from_raw)
     }
 
     /// Asks what it has used so far.
@@ -123,6 +170,18 @@ impl Forwarder {
     }
 }
 
+/// Has a process stand still while `work` is done: what is sent to it meanwhile waits in its socket,
+/// so that it is not idle until it has forwarded that.
+pub fn while_paused<R>(process: Option<Pid>, work: impl FnOnce() -> R) -> R {
+    let signal = |signal| process.is_some_and(|process| kill(process, signal).is_ok());
+    let is_paused = signal(Signal::SIGSTOP);
+    let done = work();
+    if is_paused {
+        signal(Signal::SIGCONT);
+    }
+    done
+}
+
 impl Drop for Forwarder {
     fn drop(&mut self) {
         self.ask = None;
@@ -141,43 +200,67 @@ pub fn play_role(allocations: fn() -> u64) {
     if arguments.next().as_deref() != Some(MARK) {
         return;
     }
-    let stack = arguments.next().and_then(|name| Stack::named(&name));
+    let role = arguments.next().and_then(|name| Role::named(&name));
     let sink = arguments.next().and_then(|sink| sink.parse().ok());
-    let (stack, sink): (Stack, SocketAddr) = stack.zip(sink).expect("a role");
+    let (role, sink): (Role, SocketAddr) = role.zip(sink).expect("a role");
     pin(0);
     std::thread::spawn(move || answer(allocations));
-    match stack {
-        Stack::Plain | Stack::Mmsg => {
-            let socket = UdpSocket::bind("127.0.0.1:0").expect("a port");
-            tell_door(socket.local_addr().expect("it is bound"), &NodeId([0; 32]));
-            if stack == Stack::Plain {
-                table::plain(&socket, sink).expect("a socket");
-            } else {
-                table::mmsg(&socket, sink).expect("a socket");
-            }
-        }
-        Stack::Tickwire => relay(),
+    match role {
+        Role::Plain => bare(sink, table::plain),
+        Role::Mmsg => bare(sink, table::mmsg),
+        Role::Upstreams => bare(sink, table::upstreams),
+        Role::Relay(kind) => relay(kind, Batching::default()),
+        Role::Spread(kind) => relay(kind, Batching::Many),
+        Role::Exit => exit(sink),
     }
     std::process::exit(1);
 }
 
-/// A node that only relays, on a driver as it is shipped.
-fn relay() {
+fn bare(sink: SocketAddr, forward: fn(&UdpSocket, SocketAddr) -> io::Result<()>) {
+    let socket = UdpSocket::bind("127.0.0.1:0").expect("a port");
+    tell_door(socket.local_addr().expect("it is bound"), &NodeId([0; 32]));
+    forward(&socket, sink).expect("a socket");
+}
+
+/// A node that only relays.
+fn relay(kind: HopKind, batching: Batching) {
+    let mut config = end::config(kind);
+    config.profile.roles = Roles::RELAY;
+    let mut driver = DriverConfig::default();
+    driver.batching = batching;
+    run(config, driver);
+}
+
+/// A node that players leave the mesh by, each by a socket of their own.
+fn exit(server: SocketAddr) {
+    let mut config = end::config(HopKind::Sealed);
+    config.profile.roles = Roles::EXIT;
+    let exit = ExitGame {
+        server,
+        entries: None,
+        header: None,
+    };
+    config.games = vec![end::game(None, Some(exit))];
+    let mut driver = DriverConfig::default();
+    driver.opened_max = 8_192;
+    run(config, driver);
+}
+
+/// A node on a driver as it is shipped.
+fn run(mut config: Config, driver: DriverConfig) {
     let identity = Identity::generate(&mut Ring::new()).expect("entropy");
     let id = identity.node_id();
     let any = SocketAddr::from(([127, 0, 0, 1], 0));
     let socket = DriverSocket::bind(any, &SocketConfig::default()).expect("a port");
     let address = socket.local_address();
-    let mut config = ends::config();
-    config.profile.roles = Roles::RELAY;
     config.profile.addresses = vec![address];
     let node = Node::new(config, identity, Ring::new(), Clock::new().now()).expect("entropy");
-    let made = Driver::new(vec![socket], node, Operator, DriverConfig::default());
+    let made = Driver::new(vec![socket], node, Operator, driver);
     let (driver, requests) = made.expect("descriptors");
     tell_door(address, &id);
     let end = driver.run();
     drop(requests);
-    eprintln!("the relay ended: {end:?}");
+    eprintln!("the node ended: {end:?}");
 }
 
 /// Keeps this process on one core, where the system allows it.
@@ -240,10 +323,11 @@ mod tests {
     }
 
     #[test]
-    fn stacks_are_known_by_their_names() {
-        for stack in Stack::ALL {
-            assert_eq!(Stack::named(stack.name()), Some(stack));
+    fn roles_are_known_by_their_names() {
+        for (role, name) in Role::NAMES {
+            assert_eq!(Role::named(role.name()), Some(role));
+            assert_eq!(role.name(), name);
         }
-        assert_eq!(Stack::named("other"), None);
+        assert_eq!(Role::named("other"), None);
     }
 }

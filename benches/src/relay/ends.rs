@@ -6,16 +6,16 @@ use std::collections::VecDeque;
 use std::io;
 use std::net::SocketAddr;
 
-use crypto::{Identity, Ring, Secret32};
-use relay_mesh::hop::HopHeader;
+use crypto::{Identity, Ring};
+use relay_mesh::hop::{HopHeader, HopKind};
 use relay_mesh::link_state::Roles;
-use relay_mesh::{
-    Bootstrap, Command, Config, EntryGame, ExitGame, Game, Leg, Mode, Node, Outcome, SocketId,
-};
+use relay_mesh::{ExitGame, Leg, trunk};
 use servicer::Clock;
-use wire::{Arrival, InstanceId, Instant, NodeId};
+use wire::{Arrival, Instant, NodeId};
 
-use super::socket::Mass;
+use super::end::{self, End, Plan};
+use super::frames::Frames;
+use super::socket::{BATCH, Intake};
 
 /// An entry and an exit. What they send each other is held back, so that packets take the relay.
 #[derive(Debug)]
@@ -26,11 +26,16 @@ pub struct Ends {
     clock: Clock,
     /// What is on the way between the two: when it comes, whether to the exit, and the bytes.
     between: VecDeque<(Instant, Side, Vec<u8>)>,
+    /// Bytes around a datagram on these links.
+    overhead: usize,
     /// Frames for the relay that are held back to be sent all at once.
     frames: Option<Frames>,
-    /// Length of the frames that are counted at the exit instead of heard, and how many came.
-    counted: (usize, u64),
-    scratch: Vec<u8>,
+    /// Lengths of frames that are held back at the entry, and counted at the exit instead of heard.
+    counted: Vec<usize>,
+    /// How many came to the exit.
+    came: u64,
+    /// Whose datagram opens a flow next.
+    asked: u32,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,65 +44,15 @@ enum Side {
     Exit,
 }
 
-/// Sealed frames of one length.
-#[derive(Debug, Default)]
-pub struct Frames {
-    bytes: Vec<u8>,
-    len: usize,
-}
-
-impl Frames {
-    /// The frames, in order.
-    pub fn iter(&self) -> impl Iterator<Item = &[u8]> {
-        self.bytes.chunks_exact(self.len.max(1))
-    }
-
-    /// How many.
-    #[must_use]
-    pub fn count(&self) -> usize {
-        self.bytes.len() / self.len.max(1)
-    }
-
-    /// Bytes of each.
-    #[must_use]
-    pub const fn len(&self) -> usize {
-        self.len
-    }
-
-    /// Whether there are none.
-    #[must_use]
-    pub const fn is_empty(&self) -> bool {
-        self.bytes.is_empty()
-    }
-}
-
-#[derive(Debug)]
-struct End {
-    node: Node<Ring>,
-    socket: Mass,
-    /// Name of the next socket that the node asks for; none is opened.
-    next_socket: u32,
-    /// The game's port, at an entry.
-    port: Option<SocketId>,
-}
-
-/// What all nodes of a mesh on this machine share.
-#[must_use]
-pub fn config() -> Config {
-    let mut config = Config::new(Secret32::new([7; 32]), InstanceId(1));
-    // What is measured is the way, not its limits.
-    config.label_rate = u32::MAX;
-    config.owner_rate = u32::MAX;
-    config.open_rate = 1 << 16;
-    config.request_rate = 1 << 20;
-    config.labels_per_peer_max = 1 << 16;
-    config.flows_max = 1 << 15;
-    config.unproved_max = 1 << 15;
-    // A machine that has no time for it for a while takes the relay again at once.
-    config.choice.confirm = Duration::ZERO;
-    config.choice.confirm_spread = Duration::ZERO;
-    config.choice.hold = Duration::ZERO;
-    config
+/// How frames are sent to a relay.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// Each as a datagram of its own.
+    Single,
+    /// As many as leave in one go, for the system to cut up.
+    Bursts,
+    /// As trunks.
+    Trunks,
 }
 
 impl Ends {
@@ -110,35 +65,42 @@ impl Ends {
     /// # Panics
     ///
     /// Where the system has no randomness.
-    pub fn new(relay: (NodeId, SocketAddr)) -> io::Result<Self> {
+    pub fn new(relay: (NodeId, SocketAddr), kind: HopKind, intake: Intake) -> io::Result<Self> {
         let identity = || Identity::generate(&mut Ring::new()).expect("entropy");
         let (entry, exit) = (identity(), identity());
-        let game = |entry, exit| Game {
-            name: "game".to_owned(),
-            mode: Mode::Single,
-            entry,
-            exit,
-        };
-        let port = EntryGame {
-            listen: vec![PORT],
-            exits: vec![exit.node_id()],
-        };
-        let server = ExitGame {
-            server: SERVER,
-            entries: None,
-            header: None,
-        };
+        let games = [
+            end::game(Some(end::port(exit.node_id())), None),
+            end::game(
+                None,
+                Some(ExitGame {
+                    server: SERVER,
+                    entries: None,
+                    header: None,
+                }),
+            ),
+        ];
         let clock = Clock::new();
-        let make = |identity, roles, game| End::new(&clock, identity, (roles, game), relay);
+        let plan = |roles, game, intake| Plan {
+            kind,
+            roles,
+            game,
+            neighbour: relay,
+            intake,
+        };
+        let [to_exit, to_server] = games;
+        let at_entry = plan(Roles::ENTRY, to_exit, Intake::Single);
+        let at_exit = plan(Roles::EXIT, to_server, intake);
         Ok(Self {
-            entry: make(entry, Roles::ENTRY, game(Some(port), None))?,
-            exit: make(exit, Roles::EXIT, game(None, Some(server)))?,
+            entry: End::new(&clock, entry, at_entry)?,
+            exit: End::new(&clock, exit, at_exit)?,
             relay,
             clock,
             between: VecDeque::new(),
+            overhead: overhead(kind),
             frames: None,
-            counted: (0, 0),
-            scratch: Vec::new(),
+            counted: Vec::new(),
+            came: 0,
+            asked: 0,
         })
     }
 
@@ -148,25 +110,32 @@ impl Ends {
     ///
     /// Where that takes longer than `limit`.
     pub fn settle(&mut self, flows: u32, limit: Duration) {
-        self.counted = (0, 0);
         let end = self.clock.now() + limit;
-        let mut asked = 0;
-        while !self.is_settled(flows) {
+        while !self.settle_on(flows) {
             assert!(
                 self.clock.now() < end,
                 "after {limit:?} there is {:?}",
                 self.entry.node.routes().collect::<Vec<_>>()
             );
-            // A few at a time, then all again, which keeps them from ending.
-            for _ in 0..64 {
-                if self.entry.port.is_some() {
-                    self.play(asked % flows, 32);
-                    asked = asked.wrapping_add(1);
-                }
-            }
-            self.step();
             super::nap(Duration::from_millis(1));
         }
+    }
+
+    /// Opens some more flows, up to as many; returns whether all of them go over the relay.
+    pub fn settle_on(&mut self, flows: u32) -> bool {
+        if self.is_settled(flows) {
+            return true;
+        }
+        self.counted.clear();
+        // A few at a time, then all again, which keeps them from ending.
+        for _ in 0..64 {
+            if self.entry.port.is_some() {
+                self.play(self.asked % flows, 32);
+                self.asked = self.asked.wrapping_add(1);
+            }
+        }
+        self.step();
+        false
     }
 
     fn is_settled(&self, flows: u32) -> bool {
@@ -178,68 +147,95 @@ impl Ends {
         })
     }
 
-    /// Has the entry seal `count` datagrams of `len` bytes, of `flows` players in turn.
-    pub fn seal(&mut self, count: usize, (flows, len): (u32, usize)) -> Frames {
-        self.frames = Some(Frames {
-            bytes: Vec::with_capacity(count.saturating_mul(len + OVERHEAD)),
-            len: len + OVERHEAD,
-        });
+    /// Has the entry seal `count` datagrams of `flows` players in turn, of these lengths in turn. Until
+    /// the next time, frames of these lengths are counted where they arrive.
+    pub fn seal(&mut self, count: usize, (flows, lens): (u32, &[usize])) -> Frames {
+        let lens_around = lens.iter().map(|len| len + self.overhead);
+        self.counted = lens_around.collect();
+        let longest = self.counted.iter().max().copied().unwrap_or(0);
+        self.frames = Some(Frames::with_capacity(count, longest));
         let mut player = 0;
-        for number in 0..count {
+        for (number, len) in (0..count).zip(lens.iter().cycle()) {
             if number % STEP == 0 {
                 self.step();
             }
-            self.play(player, len);
+            self.play(player, *len);
             player = (player + 1) % flows;
         }
         self.frames.take().unwrap_or_default()
     }
 
-    /// Sends frames as fast as may be; returns how many came to the exit meanwhile.
-    pub fn send(&mut self, frames: &Frames) -> u64 {
-        self.counted = (frames.len(), 0);
-        let mut rest = frames.iter();
-        for burst in 0.. {
-            let some: Vec<&[u8]> = rest.by_ref().take(super::socket::BATCH).collect();
-            if some.is_empty() {
-                break;
+    /// Sends frames as fast as may be.
+    pub fn send(&mut self, frames: &Frames, form: Form) {
+        let to = self.relay.1;
+        let socket = &mut self.entry.socket;
+        let mut send_singly = |datagrams: &mut dyn Iterator<Item = &[u8]>| {
+            loop {
+                let some: Vec<&[u8]> = datagrams.take(BATCH).collect();
+                if some.is_empty() {
+                    return;
+                }
+                socket.send(to, some.into_iter());
             }
-            self.entry.socket.send(self.relay.1, some.into_iter());
-            if burst % STEP == 0 {
-                self.step();
-            } else {
-                self.hear(Side::Exit, self.clock.now());
+        };
+        match form {
+            Form::Single => send_singly(&mut frames.iter()),
+            Form::Trunks => send_singly(&mut frames.trunks().iter().map(Vec::as_slice)),
+            Form::Bursts => {
+                for (burst, len) in frames.bursts() {
+                    socket.send_burst(to, burst, len);
+                }
             }
         }
-        self.take_count()
+    }
+
+    /// What the entry knows of its ways and of the mesh, for who looks why a relay is not taken.
+    #[must_use]
+    pub fn picture(&self) -> String {
+        let routes: Vec<_> = self.entry.node.routes().collect();
+        let links: Vec<_> = self.entry.node.links().collect();
+        format!("{routes:?} {links:?} {:?}", self.entry.node.mesh())
     }
 
     /// Lets both ends do what is due; returns how many frames came to the exit since it was last
     /// asked.
     pub fn count(&mut self) -> u64 {
         self.step();
-        self.take_count()
+        core::mem::take(&mut self.came)
     }
 
-    const fn take_count(&mut self) -> u64 {
-        let (_, count) = &mut self.counted;
-        core::mem::replace(count, 0)
+    /// As [`count`](Self::count), with nothing done but to look at the exit's socket.
+    pub fn look(&mut self) -> u64 {
+        self.hear(Side::Exit, self.clock.now());
+        core::mem::take(&mut self.came)
     }
 
-    /// Takes what came for an end. Frames of the length that is counted are counted at the exit,
-    /// which hears all else.
+    /// Takes what came for an end. Frames of a length that is counted are counted at the exit, which
+    /// hears all else.
     fn hear(&mut self, side: Side, now: Instant) {
-        let (len, mut count) = self.counted;
-        let End { node, socket, .. } = self.end(side);
+        let End { node, socket, .. } = match side {
+            Side::Entry => &mut self.entry,
+            Side::Exit => &mut self.exit,
+        };
+        let counted = &self.counted;
+        let mut came = 0;
         socket.receive(|from, datagram| {
-            let is_frame = datagram.first().is_some_and(|it| HopHeader::claims(*it));
-            if is_frame && datagram.len() == len && side == Side::Exit {
-                count += 1;
-            } else {
-                node.handle_datagram(now, Arrival::from(Leg::mesh(from)), datagram);
+            let is_counted = |frame: &[u8]| side == Side::Exit && counted.contains(&frame.len());
+            match datagram.first() {
+                Some(&trunk::KIND) if side == Side::Exit => {
+                    for frame in trunk::Frames::new(datagram).into_iter().flatten().flatten() {
+                        if is_counted(frame) {
+                            came += 1;
+                        } else {
+                            node.handle_datagram(now, Arrival::from(Leg::mesh(from)), frame);
+                        }
+                    }
+                }
+                Some(first) if HopHeader::claims(*first) && is_counted(datagram) => came += 1,
+                _ => node.handle_datagram(now, Arrival::from(Leg::mesh(from)), datagram),
             }
         });
-        self.counted = (len, count);
+        self.came += came;
     }
 
     /// Lets both ends do what is due.
@@ -259,134 +255,56 @@ impl Ends {
         }
         for side in [Side::Entry, Side::Exit] {
             self.hear(side, now);
-            let end = self.end(side);
-            if end.node.poll_timeout().is_some_and(|due| due <= now) {
-                end.node.handle_timeout(now);
+            match side {
+                Side::Entry => self.entry.tend(now),
+                Side::Exit => self.exit.tend(now),
             }
-            end.obey(now);
             self.drain(side, now);
-        }
-    }
-
-    const fn end(&mut self, side: Side) -> &mut End {
-        match side {
-            Side::Entry => &mut self.entry,
-            Side::Exit => &mut self.exit,
         }
     }
 
     /// A datagram of a player comes to the entry's port.
     fn play(&mut self, player: u32, len: usize) {
         let now = self.clock.now();
-        let Some(socket) = self.entry.port else {
-            return;
-        };
-        // 64 of a /24: that many may be unproved.
-        let [.., a, b] = (player / 64).to_be_bytes();
-        let last = u8::try_from(player % 64).unwrap_or(0);
-        let peer = Leg {
-            socket,
-            address: SocketAddr::from(([10, a, b, last], 4_000)),
-        };
-        let mut datagram = vec![0x5A; len];
-        self.entry
-            .node
-            .handle_datagram(now, Arrival::from(peer), &mut datagram);
+        self.entry.play(now, player, &mut vec![0x5A; len]);
         self.drain(Side::Entry, now);
     }
 
     /// Sends what an end has to send.
     fn drain(&mut self, side: Side, now: Instant) {
-        let mut bytes = core::mem::take(&mut self.scratch);
-        let other = match side {
-            Side::Entry => self.exit.socket.address(),
-            Side::Exit => self.entry.socket.address(),
+        let (end, other, far) = match side {
+            Side::Entry => (&mut self.entry, self.exit.socket.address(), Side::Exit),
+            Side::Exit => (&mut self.exit, self.entry.socket.address(), Side::Entry),
         };
-        let far = match side {
-            Side::Entry => Side::Exit,
-            Side::Exit => Side::Entry,
-        };
-        loop {
-            bytes.clear();
-            let Some(transmit) = self.end(side).node.poll_transmit(now, &mut bytes) else {
-                break;
-            };
-            let Leg { socket, address } = transmit.destination;
-            if socket != SocketId::MESH {
-                continue;
-            }
-            for datagram in transmit.datagrams(&bytes) {
-                let is_frame = datagram.first().is_some_and(|it| HopHeader::claims(*it));
-                if address == other {
-                    self.between
-                        .push_back((now + APART, far, datagram.to_vec()));
-                } else if let Some(frames) = self.frames.as_mut().filter(|_| is_frame)
-                    && datagram.len() == frames.len
-                {
-                    frames.bytes.extend_from_slice(datagram);
-                } else {
-                    let datagram = core::iter::once(datagram);
-                    self.end(side).socket.send(address, datagram);
-                }
+        while let Some((address, datagram)) = end.take(now) {
+            let is_frame = datagram.first().is_some_and(|it| HopHeader::claims(*it));
+            let is_held = is_frame && self.counted.contains(&datagram.len());
+            if address == other {
+                self.between.push_back((now + APART, far, datagram));
+            } else if let Some(frames) = self.frames.as_mut().filter(|_| is_held) {
+                frames.push(&datagram);
+            } else {
+                let datagram = core::iter::once(datagram.as_slice());
+                end.socket.send(address, datagram);
             }
         }
-        self.scratch = bytes;
     }
 }
 
-impl End {
-    fn new(
-        clock: &Clock,
-        identity: Identity,
-        (roles, game): (Roles, Game),
-        relay: (NodeId, SocketAddr),
-    ) -> io::Result<Self> {
-        let socket = Mass::new()?;
-        let mut config = config();
-        config.bootstrap = Bootstrap { nodes: vec![relay] };
-        config.profile.roles = roles;
-        config.profile.addresses = vec![socket.address()];
-        config.games = vec![game];
-        let node = Node::new(config, identity, Ring::new(), clock.now());
-        Ok(Self {
-            node: node.expect("entropy"),
-            socket,
-            next_socket: 1,
-            port: None,
-        })
-    }
-
-    /// Says of each socket that is asked for that it is there.
-    fn obey(&mut self, now: Instant) {
-        while let Some((id, command)) = self.node.poll_command() {
-            let outcome = match command {
-                Command::Close { .. } => Outcome::Closed,
-                Command::Listen { .. } | Command::Open { .. } => {
-                    let socket = SocketId(self.next_socket);
-                    self.next_socket += 1;
-                    if matches!(command, Command::Listen { .. }) {
-                        self.port = Some(socket);
-                    }
-                    Outcome::Opened(socket)
-                }
-            };
-            self.node.handle_completed(now, id, outcome);
-        }
-        while self.node.poll_event().is_some() {}
+/// Bytes around a player's datagram on a link.
+#[must_use]
+pub const fn overhead(kind: HopKind) -> usize {
+    match kind {
+        HopKind::TagOnly => 40,
+        HopKind::Sealed => 48,
     }
 }
 
-/// Datagrams or bursts between two looks at what is due.
+/// Datagrams between two looks at what is due.
 const STEP: usize = 64;
-/// Bytes around a datagram on a sealed link.
-const OVERHEAD: usize = 48;
 /// One way between entry and exit, long enough for the relay to be worth it.
 const APART: Duration = Duration::from_millis(40);
-/// The game's port at the entry, and its server; neither is opened.
-const PORT: SocketAddr = SocketAddr::new(
-    core::net::IpAddr::V4(core::net::Ipv4Addr::new(198, 19, 0, 1)),
-    4_000,
-);
+/// The game's server, which nobody is.
 const SERVER: SocketAddr = SocketAddr::new(
     core::net::IpAddr::V4(core::net::Ipv4Addr::new(198, 19, 0, 2)),
     4_000,

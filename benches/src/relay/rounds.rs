@@ -1,19 +1,21 @@
-//! Packets through each forwarder in turn, and what they cost it.
+//! All that is measured, in order.
 
 use std::io;
-use std::net::SocketAddr;
 use std::time::Duration;
 
+use relay_mesh::hop::HopKind;
 use servicer::Clock;
 
-use super::child::{Forwarder, Said, Stack};
-use super::ends::Ends;
+use super::child::{Forwarder, Role, Stack};
+use super::ends::{Ends, Form};
 use super::routing::{Routing, times};
 use super::row::Row;
-use super::socket::{BATCH, Mass};
+use super::socket::Intake;
+use super::subject::{Case, FLOWS, Found, NOBODY, PATIENCE, Subject, as_f64};
+use super::{clients, paced};
 
 /// How much is measured.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Plan {
     /// Rounds of which the median counts.
     pub rounds: u32,
@@ -21,72 +23,145 @@ pub struct Plan {
     pub packets: usize,
     /// Flows that memory is measured with.
     pub flows: u32,
+    /// How names of cases begin that are measured alone; empty for all.
+    pub only: String,
 }
 
-/// A kind of packets: its name, and the bytes of a player's datagram.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Case {
-    name: &'static str,
-    len: usize,
+impl Plan {
+    fn has(&self, case: &str) -> bool {
+        case.starts_with(&self.only)
+    }
 }
 
-/// Cases that are measured. Those with a tag alone, and those of trunks, are not built.
-const CASES: [Case; 2] = [
-    Case {
-        name: "sealed100",
-        len: 100,
+/// Cases of one kind of links, measured with the same processes.
+struct Group {
+    kind: HopKind,
+    /// How the sinks are handed what comes.
+    intake: Intake,
+    cases: &'static [Case],
+    /// Names of the same cases with a relay that has no frames cut up by the system.
+    spread: &'static [&'static str],
+    /// The case of packets sent one at a time.
+    paced: Option<&'static str>,
+}
+
+/// All of them. Sinks of trunks are as nodes are, others as game sockets.
+const GROUPS: [Group; 3] = [
+    Group {
+        kind: HopKind::Sealed,
+        intake: Intake::Single,
+        cases: &[
+            Case::new("sealed100", &[100], Form::Single),
+            Case::new("sealed1200", &[1_200], Form::Single),
+        ],
+        spread: &["spread_sealed100", "spread_sealed1200"],
+        paced: Some("paced_sealed100"),
     },
-    Case {
-        name: "sealed1200",
-        len: 1_200,
+    Group {
+        kind: HopKind::TagOnly,
+        intake: Intake::Single,
+        cases: &[
+            Case::new("hop100", &[100], Form::Single),
+            Case::new("hop1200", &[1_200], Form::Single),
+        ],
+        spread: &["spread_hop100", "spread_hop1200"],
+        paced: Some("paced_hop100"),
+    },
+    Group {
+        kind: HopKind::TagOnly,
+        intake: Intake::Joined,
+        cases: &[
+            Case::new("trunk100", &[100], Form::Bursts),
+            Case::new("trunk1200", &[1_200], Form::Bursts),
+            // Of lengths that no call of the system sends together.
+            Case::new("packed100", &[60, 100], Form::Trunks),
+        ],
+        spread: &[],
+        paced: None,
     },
 ];
-
-/// What one round found, for a packet that arrived.
-#[derive(Clone, Copy, Debug, Default)]
-struct Found {
-    cpu_ns: f64,
-    allocations: f64,
-    delivered: f64,
-}
 
 /// Measures all, and hands each row to `tell` when it is known.
 ///
 /// # Errors
 ///
 /// The system's.
-pub fn measure(plan: Plan, tell: &mut dyn FnMut(Row)) -> io::Result<()> {
-    let mut bare = [Bare::new(Stack::Plain)?, Bare::new(Stack::Mmsg)?];
-    let mut relay = Relayed::new()?;
-    for case in CASES {
-        let mut found: [Vec<Found>; 3] = Default::default();
-        let [plain, mmsg, tickwire] = &mut found;
-        for _ in 0..plan.rounds {
-            for (bare, found) in bare.iter_mut().zip([&mut *plain, &mut *mmsg]) {
-                found.push(bare.round(case, plan.packets, &mut relay.ends));
-            }
-            tickwire.push(relay.round(case, plan.packets));
-        }
-        for (stack, found) in Stack::ALL.into_iter().zip(&found) {
-            tell_case(stack, case, found, tell);
+pub fn measure(plan: &Plan, tell: &mut dyn FnMut(Row)) -> io::Result<()> {
+    for group in &GROUPS {
+        if group.cases.iter().any(|case| plan.has(case.name)) {
+            measure_group(plan, group, tell)?;
         }
     }
-    let [plain, mmsg] = &mut bare;
-    let forwarders = [
-        &mut plain.forwarder,
-        &mut mmsg.forwarder,
-        &mut relay.forwarder,
-    ];
-    for (stack, forwarder) in Stack::ALL.into_iter().zip(forwarders) {
-        let threads = as_f64(forwarder.ask().threads);
-        tell(row(stack, "sealed100", "threads", threads));
+    if plan.has(clients::CASE) {
+        clients::measure(plan.rounds, tell)?;
     }
-    tell(bytes_per_label(plan.flows)?);
-    tell_routes(plan, tell);
+    if plan.has("flows") {
+        for row in many_flows(plan.flows)? {
+            tell(row);
+        }
+    }
+    if plan.has("routes") {
+        tell_routes(plan, tell);
+    }
     Ok(())
 }
 
-fn tell_case(stack: Stack, case: Case, found: &[Found], tell: &mut dyn FnMut(Row)) {
+fn measure_group(plan: &Plan, group: &Group, tell: &mut dyn FnMut(Row)) -> io::Result<()> {
+    let Group { kind, intake, .. } = *group;
+    let start = |role| Subject::start(role, intake);
+    let mut plain = start(Role::Plain)?;
+    let mut mmsg = start(Role::Mmsg)?;
+    let mut relay = start(Role::Relay(kind))?;
+    relay.settle(&mut []);
+    let mut spread = if group.spread.is_empty() {
+        None
+    } else {
+        Some(start(Role::Spread(kind))?)
+    };
+    if let Some(spread) = &mut spread {
+        spread.settle(&mut [&mut relay]);
+    }
+    for (place, case) in group.cases.iter().enumerate() {
+        let mut found: [Vec<Found>; 3] = Default::default();
+        let [of_plain, of_mmsg, of_relay] = &mut found;
+        let mut of_spread = Vec::new();
+        for _ in 0..plan.rounds {
+            of_plain.push(plain.round(*case, plan.packets, &mut both(&mut relay, &mut spread)));
+            of_mmsg.push(mmsg.round(*case, plan.packets, &mut both(&mut relay, &mut spread)));
+            of_relay.push(relay.round(
+                *case,
+                plan.packets,
+                &mut spread.iter_mut().collect::<Vec<_>>(),
+            ));
+            if let Some(spread) = &mut spread {
+                of_spread.push(spread.round(*case, plan.packets, &mut [&mut relay]));
+            }
+        }
+        for (stack, found) in Stack::ALL.into_iter().zip(&found) {
+            tell_case(stack, case.name, found, tell);
+        }
+        if let Some(name) = group.spread.get(place) {
+            tell_case(Stack::Tickwire, name, &of_spread, tell);
+        }
+    }
+    if let Some(name) = group.paced {
+        paced::measure(plan.rounds, name, [&mut plain, &mut relay], tell);
+    }
+    if kind == HopKind::Sealed {
+        for (stack, subject) in Stack::ALL.into_iter().zip([&mut plain, &mut mmsg]) {
+            let threads = as_f64(subject.forwarder().ask().threads);
+            tell(row(stack, "sealed100", "threads", threads));
+        }
+    }
+    Ok(())
+}
+
+/// Those who live on while another is measured.
+fn both<'a>(relay: &'a mut Subject, spread: &'a mut Option<Subject>) -> Vec<&'a mut Subject> {
+    core::iter::once(relay).chain(spread).collect()
+}
+
+fn tell_case(stack: Stack, case: &'static str, found: &[Found], tell: &mut dyn FnMut(Row)) {
     type Metric = (&'static str, fn(&Found) -> f64);
     let metrics: [Metric; 3] = [
         ("cpu_ns_per_packet", |found| found.cpu_ns),
@@ -95,11 +170,11 @@ fn tell_case(stack: Stack, case: Case, found: &[Found], tell: &mut dyn FnMut(Row
     ];
     for (metric, of) in metrics {
         let value = median(found.iter().map(of).collect());
-        tell(row(stack, case.name, metric, value));
+        tell(row(stack, case, metric, value));
     }
 }
 
-fn tell_routes(plan: Plan, tell: &mut dyn FnMut(Row)) {
+fn tell_routes(plan: &Plan, tell: &mut dyn FnMut(Row)) {
     let mut mesh = Routing::new(1, 1_000);
     let (routes, _) = times(plan.rounds, || mesh.own());
     let (change, _) = times(plan.rounds * 20, || mesh.own_link_change());
@@ -115,138 +190,33 @@ fn tell_routes(plan: Plan, tell: &mut dyn FnMut(Row)) {
     }
 }
 
-/// A bare forwarder, and eight sockets that send to it.
-#[derive(Debug)]
-struct Bare {
-    forwarder: Forwarder,
-    players: Vec<Mass>,
-    sink: Mass,
-}
-
-impl Bare {
-    fn new(stack: Stack) -> io::Result<Self> {
-        let sink = Mass::new()?;
-        let players: io::Result<_> = (0..FLOWS).map(|_| Mass::new()).collect();
-        Ok(Self {
-            forwarder: Forwarder::start(stack, sink.address())?,
-            players: players?,
-            sink,
-        })
-    }
-
-    /// Sends and counts; the mesh that waits for its turn lives on meanwhile.
-    fn round(&mut self, Case { len, .. }: Case, packets: usize, others: &mut Ends) -> Found {
-        let datagram = vec![0x5A; len];
-        // Who sends is known before it is measured.
-        self.send(&datagram, BATCH * self.players.len(), others);
-        settle(|| self.count(others));
-        let before = self.forwarder.ask();
-        let mut came = self.send(&datagram, packets, others);
-        came += settle(|| self.count(others));
-        found([before, self.forwarder.ask()], (came, packets))
-    }
-
-    fn send(&mut self, datagram: &[u8], packets: usize, others: &mut Ends) -> u64 {
-        let to = self.forwarder.address;
-        let mut came = 0;
-        for burst in 0..packets / BATCH {
-            let player = burst % self.players.len().max(1);
-            if let Some(player) = self.players.get_mut(player) {
-                player.send(to, core::iter::repeat_n(datagram, BATCH));
-            }
-            came += if burst % BATCH == 0 {
-                self.count(others)
-            } else {
-                self.hear()
-            };
-        }
-        came
-    }
-
-    fn count(&mut self, others: &mut Ends) -> u64 {
-        others.step();
-        self.hear()
-    }
-
-    fn hear(&mut self) -> u64 {
-        let mut count = 0;
-        self.sink.receive(|_, _| count += 1);
-        count
-    }
-}
-
-/// A relay of ours between an entry and an exit.
-#[derive(Debug)]
-struct Relayed {
-    forwarder: Forwarder,
-    ends: Ends,
-}
-
-impl Relayed {
-    fn new() -> io::Result<Self> {
-        let nobody = SocketAddr::from(([127, 0, 0, 1], 9));
-        let forwarder = Forwarder::start(Stack::Tickwire, nobody)?;
-        let mut ends = Ends::new((forwarder.id, forwarder.address))?;
-        ends.settle(FLOWS, PATIENCE);
-        Ok(Self { forwarder, ends })
-    }
-
-    fn round(&mut self, Case { len, .. }: Case, packets: usize) -> Found {
-        self.ends.settle(FLOWS, PATIENCE);
-        let warm = self.ends.seal(BATCH * 16, (FLOWS, len));
-        self.ends.send(&warm);
-        settle(|| self.ends.count());
-        let frames = self.ends.seal(packets, (FLOWS, len));
-        let before = self.forwarder.ask();
-        let mut came = self.ends.send(&frames);
-        came += settle(|| self.ends.count());
-        let after = self.forwarder.ask();
-        found([before, after], (came, frames.count()))
-    }
-}
-
-/// Memory that a label takes: two are given out for a flow, one each way.
-fn bytes_per_label(flows: u32) -> io::Result<Row> {
-    let nobody = SocketAddr::from(([127, 0, 0, 1], 9));
-    let mut forwarder = Forwarder::start(Stack::Tickwire, nobody)?;
-    let mut ends = Ends::new((forwarder.id, forwarder.address))?;
+/// Memory that a label takes, of which two are given out for a flow, one each way; and the threads of a
+/// relay that has so many.
+fn many_flows(flows: u32) -> io::Result<[Row; 2]> {
+    let mut forwarder = Forwarder::start(Role::Relay(HopKind::Sealed), NOBODY)?;
+    let relay = (forwarder.id, forwarder.address);
+    let mut ends = Ends::new(relay, HopKind::Sealed, Intake::Single)?;
     ends.settle(FLOWS, PATIENCE);
-    let before = forwarder.ask().resident;
-    ends.settle(flows, PATIENCE * 3);
+    let before = forwarder.ask();
+    ends.settle(flows, PATIENCE);
     // Until the last of them have their labels.
-    settle(|| ends.count());
-    let after = forwarder.ask().resident;
-    let labels = u64::from(flows - FLOWS) * 2;
-    let value = as_f64(after.saturating_sub(before)) / as_f64(labels);
-    Ok(row(Stack::Tickwire, "sealed100", "bytes_per_label", value))
-}
-
-/// Asks `count` until nothing has come for a while; returns how many came.
-fn settle(mut count: impl FnMut() -> u64) -> u64 {
     let clock = Clock::new();
-    let (mut came, mut last) = (0, clock.now());
-    while clock.now().saturating_since(last) < QUIET {
-        let more = count();
-        if more > 0 {
-            last = clock.now();
-        }
-        came += more;
+    let end = clock.now() + LABELS_AWAITED;
+    while clock.now() < end {
+        ends.step();
+        super::nap(Duration::from_millis(1));
     }
-    came
+    let after = forwarder.ask();
+    let labels = u64::from(flows - FLOWS) * 2;
+    let bytes = after.resident.saturating_sub(before.resident);
+    let value = as_f64(bytes) / as_f64(labels);
+    let threads = as_f64(after.threads);
+    Ok([("bytes_per_label", value), ("threads", threads)]
+        .map(|(metric, value)| row(Stack::Tickwire, "flows", metric, value)))
 }
 
-fn found([before, after]: [Said; 2], (came, offered): (u64, usize)) -> Found {
-    let cpu = after.cpu.saturating_sub(before.cpu);
-    let arrived = as_f64(came.max(1));
-    let offered = as_f64(u64::try_from(offered).unwrap_or(u64::MAX));
-    Found {
-        cpu_ns: cpu.as_secs_f64() * 1e9 / arrived,
-        allocations: as_f64(after.allocations.saturating_sub(before.allocations)) / arrived,
-        delivered: as_f64(came) / offered.max(1.0),
-    }
-}
-
-const fn row(stack: Stack, case: &'static str, metric: &'static str, value: f64) -> Row {
+/// A row.
+pub(super) const fn row(stack: Stack, case: &'static str, metric: &'static str, value: f64) -> Row {
     Row {
         stack: stack.name(),
         case,
@@ -255,19 +225,11 @@ const fn row(stack: Stack, case: &'static str, metric: &'static str, value: f64)
     }
 }
 
-fn median(mut values: Vec<f64>) -> f64 {
+/// The middle of several values.
+pub(super) fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
 }
 
-#[expect(clippy::cast_precision_loss, reason = "far below 2^52")]
-const fn as_f64(count: u64) -> f64 {
-    count as f64
-}
-
-/// Flows whose packets are measured.
-const FLOWS: u32 = 8;
-/// Silence after which nothing more comes.
-const QUIET: Duration = Duration::from_millis(20);
-/// How long a mesh may take to come together.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// How long the labels of flows that are open may still take.
+const LABELS_AWAITED: Duration = Duration::from_secs(1);

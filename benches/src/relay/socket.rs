@@ -1,12 +1,14 @@
 //! Sockets of those who send and who count.
 
 use std::io::{self, IoSlice, IoSliceMut};
-use std::net::{SocketAddr, UdpSocket};
+use std::net::{SocketAddr, SocketAddrV4, UdpSocket};
 use std::os::fd::AsRawFd;
 
+use nix::cmsg_space;
 use nix::errno::Errno;
 use nix::sys::socket::{
-    MsgFlags, MultiHeaders, SockaddrIn, recvmmsg, sendmmsg, setsockopt, sockopt,
+    ControlMessage, ControlMessageOwned, MsgFlags, MultiHeaders, SockaddrIn, recvmmsg, recvmsg,
+    sendmmsg, sendmsg, setsockopt, sockopt,
 };
 
 /// A socket on loopback that takes and gives many datagrams a call.
@@ -15,6 +17,17 @@ pub struct Mass {
     rooms: Vec<u8>,
     incoming: MultiHeaders<SockaddrIn>,
     outgoing: MultiHeaders<SockaddrIn>,
+    intake: Intake,
+}
+
+/// How a socket is handed what others sent it in one go.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Intake {
+    /// Cut up into datagrams, as game sockets are.
+    #[default]
+    Single,
+    /// As a whole where the system can (GRO), as nodes are.
+    Joined,
 }
 
 impl Mass {
@@ -23,15 +36,19 @@ impl Mass {
     /// # Errors
     ///
     /// The system's.
-    pub fn new() -> io::Result<Self> {
+    pub fn new(intake: Intake) -> io::Result<Self> {
         let socket = UdpSocket::bind("127.0.0.1:0")?;
         socket.set_nonblocking(true)?;
         widen(&socket);
+        if intake == Intake::Joined {
+            setsockopt(&socket, sockopt::UdpGroSegment, &true)?;
+        }
         Ok(Self {
             socket,
             rooms: vec![0; BATCH * ROOM],
             incoming: MultiHeaders::preallocate(BATCH, None),
             outgoing: MultiHeaders::preallocate(BATCH, None),
+            intake,
         })
     }
 
@@ -63,8 +80,60 @@ impl Mass {
         sendmmsg(fd, &mut self.outgoing, some, addresses, [], flags).ok();
     }
 
+    /// Sends datagrams of `segment` bytes that stand one behind the other, at most [`burst`] of them, in
+    /// one go (GSO); those that find no room are lost.
+    pub fn send_burst(&self, to: SocketAddr, datagrams: &[u8], segment: usize) {
+        let (SocketAddr::V4(to), Ok(segment)) = (to, u16::try_from(segment)) else {
+            return;
+        };
+        let to = SockaddrIn::from(to);
+        let cut = [ControlMessage::UdpGsoSegments(&segment)];
+        let slices = [IoSlice::new(datagrams)];
+        let fd = self.socket.as_raw_fd();
+        sendmsg(fd, &slices, &cut, MsgFlags::empty(), Some(&to)).ok();
+    }
+
     /// Has `take` see each datagram that waits, and who sent it.
-    pub fn receive(&mut self, mut take: impl FnMut(SocketAddr, &mut [u8])) {
+    pub fn receive(&mut self, take: impl FnMut(SocketAddr, &mut [u8])) {
+        match self.intake {
+            Intake::Single => self.receive_singly(take),
+            Intake::Joined => self.receive_joined(take),
+        }
+    }
+
+    fn receive_joined(&mut self, mut take: impl FnMut(SocketAddr, &mut [u8])) {
+        let mut control = cmsg_space!(i32);
+        loop {
+            let fd = self.socket.as_raw_fd();
+            let mut slices = [IoSliceMut::new(&mut self.rooms)];
+            let flags = MsgFlags::MSG_DONTWAIT;
+            let received = recvmsg::<SockaddrIn>(fd, &mut slices, Some(&mut control), flags);
+            let (len, from, segment) = match received {
+                Ok(came) => {
+                    let said = came.cmsgs().into_iter().flatten();
+                    let segment = said.into_iter().find_map(|said| {
+                        if let ControlMessageOwned::UdpGroSegments(len) = said {
+                            usize::try_from(len).ok()
+                        } else {
+                            None
+                        }
+                    });
+                    (came.bytes, came.address, segment.unwrap_or(came.bytes))
+                }
+                Err(Errno::ECONNREFUSED) => continue,
+                Err(_) => return,
+            };
+            let Some(from) = from.map(SocketAddrV4::from) else {
+                continue;
+            };
+            let datagrams = self.rooms.get_mut(..len).unwrap_or_default();
+            for datagram in datagrams.chunks_mut(segment.max(1)) {
+                take(from.into(), datagram);
+            }
+        }
+    }
+
+    fn receive_singly(&mut self, mut take: impl FnMut(SocketAddr, &mut [u8])) {
         loop {
             let mut lengths = [(0, None); BATCH];
             let mut chunks = self.rooms.chunks_mut(ROOM);
@@ -85,7 +154,7 @@ impl Mass {
             }
             let rooms = self.rooms.chunks_mut(ROOM).zip(lengths).take(count);
             for (room, (len, from)) in rooms {
-                let from = from.map(std::net::SocketAddrV4::from);
+                let from = from.map(SocketAddrV4::from);
                 if let (Some(from), Some(datagram)) = (from, room.get_mut(..len)) {
                     take(from.into(), datagram);
                 }
@@ -111,9 +180,43 @@ pub fn widen(socket: &UdpSocket) {
     setsockopt(socket, sockopt::SndBuf, &BUFFER).ok();
 }
 
+/// Datagrams of `len` bytes that leave in one go.
+#[must_use]
+pub fn burst(len: usize) -> usize {
+    BURST_BYTES.checked_div(len).unwrap_or(BATCH).min(BATCH)
+}
+
 /// Datagrams of a call.
 pub const BATCH: usize = 64;
+/// Bytes that leave in one go: what an IPv4 packet holds.
+const BURST_BYTES: usize = 65_507;
 /// Bytes of room for a datagram.
 const ROOM: usize = 2_048;
 /// What the driver asks the system for.
 const BUFFER: usize = 4 << 20;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_burst_arrives_as_the_datagrams_that_it_is() {
+        for intake in [Intake::Single, Intake::Joined] {
+            let (sender, mut receiver) = (Mass::new(intake).unwrap(), Mass::new(intake).unwrap());
+            let bytes: Vec<u8> = (0..100).collect();
+            sender.send_burst(receiver.address(), &bytes, 30);
+            let mut came = Vec::new();
+            receiver.receive(|from, datagram| {
+                assert_eq!(from, sender.address());
+                came.push(datagram.to_vec());
+            });
+            let sent: Vec<_> = bytes.chunks(30).map(<[u8]>::to_vec).collect();
+            assert_eq!(came, sent, "{intake:?}");
+        }
+    }
+
+    #[test]
+    fn bursts_are_what_the_system_takes() {
+        assert_eq!([100, 1_200, 0, 70_000].map(burst), [64, 54, 64, 0]);
+    }
+}

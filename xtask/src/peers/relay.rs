@@ -5,6 +5,8 @@ mod goal;
 mod said;
 mod table;
 
+use std::path::Path;
+
 use super::row::Rows;
 use super::{Options, collect, load, processor, publish, report};
 use crate::failure::Failure;
@@ -35,9 +37,12 @@ fn measure(options: &Options) -> Result<Rows, Failure> {
     let mut build = process::cargo(["build", "--release", "--locked", "-p", "tickwire-benches"]);
     process::run(build.args(["--bin", "peers-relay"]))?;
     let programs = Metadata::load()?.target_directory.join("release");
+    let program = programs.join("peers-relay").display().to_string();
     let rounds = options.rounds.to_string();
     let mut rows = Rows::default();
-    collect(&programs.join("peers-relay"), &[&rounds], &mut rows)?;
+    // Before others, where the system lets it: nodes that have no time take each other for dead.
+    let arguments = ["-n", "-10", &program, &rounds];
+    collect(Path::new("nice"), &arguments, &mut rows)?;
     for [kind, test] in TESTS {
         let mut tests = process::cargo(["test", "-p", "tickwire-relay-mesh"]);
         tests
