@@ -19,6 +19,7 @@ mod paths;
 mod peers;
 mod priced;
 mod reserve;
+mod stall;
 mod start;
 mod survey;
 #[cfg(feature = "tcp")]
@@ -342,6 +343,7 @@ impl<P: Provider> Node<P> {
     /// Keeps time from going back: a late clock is a fault of the driver's.
     fn advance(&mut self, now: Instant) -> Instant {
         debug_assert!(now >= self.now, "time went back");
+        self.watch_for_stalls(now);
         self.now = self.now.max(now);
         self.now
     }

@@ -27,6 +27,7 @@ mod proxy_header;
 mod rumour;
 mod signed;
 mod spread;
+mod stall;
 #[cfg(feature = "tcp")]
 mod streams;
 mod survey;
