@@ -6,6 +6,7 @@ mod config_news;
 mod control;
 mod course;
 mod courses;
+mod detours;
 mod drain;
 mod entry;
 mod exit;
@@ -53,6 +54,7 @@ use crate::ration::ReplyRation;
 use crate::stats::{FrameStats, NodeStats};
 use config_news::ConfigNews;
 use course::Course;
+use detours::Detours;
 use entry::Ports;
 use flow_table::FlowTable;
 use known_routes::KnownRoutes;
@@ -76,6 +78,8 @@ pub struct Node<P: Provider> {
     /// What all nodes say of themselves, and how it spreads.
     gossip: Gossip<P>,
     penalties: Penalties,
+    /// Far ends that are not reached directly.
+    detours: Detours,
     /// What we measure to each neighbour.
     reports: BTreeMap<NodeId, LinkReport>,
     known_routes: KnownRoutes,
@@ -160,6 +164,7 @@ impl<P: Provider> Node<P> {
             peers: Peers::new(config.peers_max, config.request_rate),
             gossip: Gossip::new(publisher, table, generator.seed().generator(0), now),
             penalties: Penalties::new(PenaltyConfig::default()),
+            detours: Detours::default(),
             reports: BTreeMap::new(),
             known_routes: KnownRoutes::default(),
             courses: BTreeMap::new(),
@@ -269,7 +274,9 @@ impl<P: Provider> Node<P> {
                     ..Transmit::to(leg)
                 });
             }
+            let start = buf.len();
             if let Some(transmit) = self.endpoint.poll_transmit(now, buf) {
+                self.send_aside(now, &transmit, buf.get(start..).unwrap_or_default());
                 return Some(Transmit {
                     destination: Leg::mesh(transmit.destination),
                     source: transmit.source,
@@ -379,6 +386,7 @@ impl<P: Provider> Node<P> {
     fn beat(&mut self, now: Instant) {
         self.beat_at = now + BEAT;
         self.beats = self.beats.wrapping_add(1);
+        self.tend_detours(now);
         self.dial_due(now);
         self.publish(now);
         self.open_ports(now);

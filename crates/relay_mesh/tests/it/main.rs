@@ -6,6 +6,7 @@ mod alloc;
 mod chance;
 mod contract;
 mod crowd;
+mod detour;
 mod drain;
 mod echo;
 mod failover;

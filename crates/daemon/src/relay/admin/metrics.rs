@@ -55,5 +55,12 @@ pub(super) fn text(counts: &Counts) -> String {
             Some((label, format!("{}.{:06}", ppm / 1_000_000, ppm % 1_000_000)))
         }),
     );
+    page.labelled(
+        ("tickwire_mesh_link_detour", "gauge"),
+        counts.links.iter().filter_map(|link| {
+            let label = format!("node=\"{}\",relay=\"{}\"", link.node, link.detour?);
+            Some((label, "1".to_owned()))
+        }),
+    );
     page.into_text()
 }
