@@ -133,6 +133,8 @@ pub struct NodeStats {
     pub route_changes: u64,
     /// Set-ups of paths that failed.
     pub setups_failed: u64,
+    /// Requests for labels that were sent.
+    pub label_requests: u64,
     /// Times that all flows with a far end were looked through for labels that they lack.
     pub label_searches: u64,
     /// Requests of other nodes that were refused, by reason.

@@ -282,7 +282,9 @@ impl<P: Provider> Node<P> {
             request.encode(id, &mut message);
             let link = self.peers.find(&node);
             let link = link.filter(|link| self.peers.session(*link).is_some());
-            if !link.is_some_and(|link| self.send(now, link, RELIABLE, &message)) {
+            if link.is_some_and(|link| self.send(now, link, RELIABLE, &message)) {
+                self.stats.label_requests = self.stats.label_requests.saturating_add(1);
+            } else {
                 unasked.push((node, id, link.is_some()));
             }
         }

@@ -168,6 +168,37 @@ fn sim_mesh_m6_many_flows_outlive_the_relay_that_carried_them() {
     }
 }
 
+#[test]
+fn sim_mesh_m6_a_thousand_flows_move_by_128_requests_and_by_none_in_shadow() {
+    for (mode, before_max, after_max) in [(Mode::Single, 128, 128), (Mode::Shadow, 0, 192)] {
+        let mut mesh = crowded(41, mode, |_, _, _| {});
+        let crowd = gather(&mut mesh, 1_000, ms(500));
+        mesh.run(12_000);
+        let ends = [ENTRY, EXIT];
+        let requests = |mesh: &Mesh| ends.map(|end| mesh.process(end).node.stats().label_requests);
+        let (at, held) = (mesh.now(), requests(&mesh));
+        mesh.kill(RELAY);
+        // Each end moves the flows that it sends on at its own time.
+        let mut last = held;
+        while ends.iter().any(|end| mesh.moves(*end, at).is_empty()) {
+            let now = requests(&mesh);
+            for (index, end) in ends.iter().enumerate() {
+                if mesh.moves(*end, at).is_empty() {
+                    last[index] = now[index];
+                }
+            }
+            mesh.run(1);
+        }
+        let took = mesh.now().saturating_since(at);
+        mesh.run(6_000);
+        let since = |counts: [u64; 2]| counts.iter().sum::<u64>() - held.iter().sum::<u64>();
+        let (before, all) = (since(last), since(requests(&mesh)));
+        eprintln!("{mode:?}: moved after {took:?} and {before} requests; {all} in all");
+        assert!(before <= before_max && all <= after_max, "{before} {all}");
+        assert_eq!(mesh.world[crowd].faults, 0);
+    }
+}
+
 /// A second game at the entry, with players of its own, and at the nodes that serve it.
 fn with_second_game(config: &mut Config, index: usize, exits: Vec<NodeId>, serving: &[usize]) {
     config.games.push(Game {
