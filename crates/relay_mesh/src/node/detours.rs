@@ -86,19 +86,15 @@ impl Detours {
         }
     }
 
-    fn begin(&mut self, now: Instant, far: LinkId, (relay, address): (LinkId, SocketAddr)) -> bool {
-        let has_room = self.list.len() < DETOURS_MAX;
-        if has_room {
-            let detour = Detour {
-                relay,
-                address,
-                heard: now,
-                quiet_until: now,
-                probes: 0,
-            };
-            self.list.insert(far, detour);
-        }
-        has_room
+    fn begin(&mut self, now: Instant, far: LinkId, (relay, address): (LinkId, SocketAddr)) {
+        let detour = Detour {
+            relay,
+            address,
+            heard: now,
+            quiet_until: now,
+            probes: 0,
+        };
+        self.list.insert(far, detour);
     }
 }
 
@@ -176,12 +172,12 @@ impl<P: Provider> Node<P> {
             detour.address
         } else {
             let address = self.peers.get(far).and_then(|peer| self.address_of(peer));
-            let Some(address) = address.filter(|_| !self.is_reached(far)) else {
+            // Whoever makes them up leaves half of the places to those that are wanted here.
+            let has_room = self.detours.list.len() < DETOURS_MAX / 2;
+            let Some(address) = address.filter(|_| has_room && !self.is_reached(far)) else {
                 return false;
             };
-            if !self.detours.begin(now, far, (relay, address)) {
-                return false;
-            }
+            self.detours.begin(now, far, (relay, address));
             address
         };
         let mut datagram = detoured.datagram.to_vec();
@@ -213,6 +209,9 @@ impl<P: Provider> Node<P> {
     pub(super) fn tend_detours(&mut self, now: Instant) {
         let wanted = self.far_ends();
         self.detours.missing.retain(|far, _| wanted.contains(far));
+        if wanted.iter().any(|far| !self.is_reached(*far)) {
+            self.renew_routes(now);
+        }
         for far in wanted.iter().copied() {
             if self.is_reached(far) {
                 self.detours.missing.remove(&far);
@@ -252,12 +251,14 @@ impl<P: Provider> Node<P> {
 
     fn begin_detour(&mut self, now: Instant, far: LinkId) {
         let address = self.peers.get(far).and_then(|peer| self.address_of(peer));
-        if let Some(address) = address
+        if self.detours.list.len() < DETOURS_MAX
+            && let Some(address) = address
             && let Some(relay) = self.choose_relay(far, None)
-            && self.detours.begin(now, far, (relay, address))
-            && let Some(peer) = self.peers.get_mut(far)
         {
-            peer.next_dial = peer.next_dial.min(now);
+            self.detours.begin(now, far, (relay, address));
+            if let Some(peer) = self.peers.get_mut(far) {
+                peer.next_dial = peer.next_dial.min(now);
+            }
         }
     }
 
@@ -331,7 +332,7 @@ impl<P: Provider> Node<P> {
     /// is no other, lest the session die with them.
     fn choose_relay(&self, far: LinkId, but: Option<LinkId>) -> Option<LinkId> {
         let node = self.peers.get(far)?.node;
-        let graph = self.make_graph();
+        let graph = &self.known_routes.newest()?.graph;
         let (own, end) = (graph.index(&self.own)?, graph.index(&node)?);
         let course = self.courses.get(&far);
         let in_use = course.and_then(|course| course.path(course.current?));
