@@ -7,6 +7,7 @@ mod control;
 mod course;
 mod courses;
 mod drain;
+mod edges;
 mod entry;
 mod exit;
 mod flow_table;
@@ -15,6 +16,7 @@ mod frames;
 mod games;
 mod known_routes;
 mod links;
+mod measuring;
 mod paths;
 mod peers;
 mod priced;
@@ -52,6 +54,7 @@ use crate::ration::ReplyRation;
 use crate::stats::{FrameStats, NodeStats};
 use config_news::ConfigNews;
 use course::Course;
+use edges::Edges;
 use entry::Ports;
 use flow_table::FlowTable;
 use known_routes::KnownRoutes;
@@ -82,6 +85,7 @@ pub struct Node<P: Provider> {
     flows: FlowTable<P::Aead>,
     ports: Ports,
     ration: ReplyRation,
+    edges: Edges,
     #[cfg(feature = "tcp")]
     tunnels: Option<Box<tunnels::Tunnels>>,
     /// What neighbours are told of signed documents, and tell.
@@ -120,6 +124,8 @@ enum Pending {
     Port(usize),
     /// The exit flow with this index, and its id.
     Upstream(u32, LinkId, crate::flow_key::FlowId),
+    /// A game server.
+    Measure,
     /// Nothing follows.
     Close,
 }
@@ -165,6 +171,7 @@ impl<P: Provider> Node<P> {
             flows: FlowTable::new((config.flows_max, config.unproved_max), &mut generator),
             ports: Ports::new(&config, now),
             ration: ReplyRation::default(),
+            edges: Edges::default(),
             #[cfg(feature = "tcp")]
             tunnels,
             config_news: ConfigNews::default(),
@@ -246,6 +253,7 @@ impl<P: Provider> Node<P> {
             (Pending::Upstream(index, far, flow), outcome) => {
                 self.on_upstream(now, (index, far, flow), outcome);
             }
+            (Pending::Measure, outcome) => self.on_measured(now, id, outcome),
             (Pending::Close, _) => {}
         }
     }
@@ -383,6 +391,7 @@ impl<P: Provider> Node<P> {
         #[cfg(feature = "tcp")]
         self.tend_tunnels(now);
         self.tend_config(now);
+        self.tend_edges(now);
         if self.beats.is_multiple_of(10) {
             self.learn_peers(now);
             self.end_idle_flows(now);

@@ -18,6 +18,7 @@ use crate::flow_message::{FlowEnd, FlowMessage, FlowRefused};
 use crate::leg::{Leg, SocketId};
 use crate::link::LinkId;
 use crate::pieces::Joiner;
+use crate::signed_config::Protocol;
 
 /// The ports of all games.
 #[derive(Debug)]
@@ -189,7 +190,7 @@ impl<P: Provider> Node<P> {
                 port.state = PortState::Open(socket);
                 true
             }
-            Outcome::Closed | Outcome::Failed => {
+            Outcome::Closed | Outcome::Failed | Outcome::Measured(_) | Outcome::NotPermitted => {
                 port.state = PortState::Closed(now + LISTEN_AGAIN);
                 false
             }
@@ -378,6 +379,7 @@ impl<P: Provider> Node<P> {
     /// not just refused a player of it.
     fn best_exit(&mut self, now: Instant, game: usize) -> Option<LinkId> {
         let exits = self.exits_of(game)?;
+        let key = (Protocol::Udp, self.game_name(game));
         exits
             .into_iter()
             .filter_map(|exit| {
@@ -387,10 +389,12 @@ impl<P: Provider> Node<P> {
                     return None;
                 }
                 let cost = self.cost_to(now, exit);
-                cost.is_routable().then_some((cost, exit, link))
+                let (reach, edge) = self.reach(&key, link);
+                cost.is_routable()
+                    .then_some((reach, cost.plus(edge), exit, link))
             })
             .min()
-            .map(|(_, _, link)| link)
+            .map(|(.., link)| link)
     }
 }
 

@@ -64,7 +64,7 @@ impl<P: Provider> Node<P> {
                 }
             }
             Outcome::Opened(socket) => self.command(Command::Close { socket }, Pending::Close),
-            Outcome::Closed | Outcome::Failed => {
+            Outcome::Closed | Outcome::Failed | Outcome::Measured(_) | Outcome::NotPermitted => {
                 if is_same {
                     let opened = FlowMessage::Opened {
                         flow: id,
@@ -214,7 +214,11 @@ impl<P: Provider> Node<P> {
     }
 
     /// The game of that name, where we serve it and `node` may send us players.
-    fn admit(&self, node: NodeId, name: &str) -> Option<(usize, SocketAddr, crate::config::Mode)> {
+    pub(super) fn admit(
+        &self,
+        node: NodeId,
+        name: &str,
+    ) -> Option<(usize, SocketAddr, crate::config::Mode)> {
         let is_entry = self.config.members.as_ref().is_none_or(|members| {
             members
                 .get(&node)

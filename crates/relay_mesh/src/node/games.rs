@@ -17,6 +17,7 @@ impl<P: Provider> Node<P> {
     /// is given to another.
     pub(super) fn set_games(&mut self, now: Instant, games: Vec<Game>) {
         let mut coming = games;
+        self.edges.is_stale = true;
         for index in 0..self.config.games.len() {
             let Some(old) = self.config.games.get(index) else {
                 continue;

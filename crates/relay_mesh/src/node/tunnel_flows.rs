@@ -16,6 +16,7 @@ use crate::flow_message::{FlowEnd, FlowMessage, FlowRefused};
 use crate::link::LinkId;
 use crate::link_state::Roles;
 use crate::pieces::Joiner;
+use crate::signed_config::Protocol;
 use crate::tcp::TcpWork;
 use crate::tunnel::{
     ConnEnd, ConnId, OpenRecord, Preface, Refusal, Tunnel, TunnelEnd, TunnelEvent,
@@ -131,6 +132,7 @@ impl<P: Provider> Node<P> {
     /// Carries the TCP games of a document from now on, and resets connections whose game is another or
     /// gone, or whose other end may not carry it any more.
     pub(super) fn apply_tcp_games(&mut self, now: Instant, games: Vec<Game>) {
+        self.edges.is_stale = true;
         let Some(tunnels) = &mut self.tunnels else {
             return self.leave_out(games);
         };
@@ -245,7 +247,7 @@ impl<P: Provider> Node<P> {
     }
 
     /// The server of a TCP game that we serve, and that `node` may send us players of.
-    fn tcp_server(&self, node: NodeId, name: &str) -> Option<SocketAddr> {
+    pub(super) fn tcp_server(&self, node: NodeId, name: &str) -> Option<SocketAddr> {
         let game = self.tunnels.as_ref()?.game(name)?;
         let exit = game.exit.as_ref()?;
         let entries = exit.entries.as_ref();
@@ -358,6 +360,7 @@ impl<P: Provider> Node<P> {
     /// The exit of a game that is cheapest to reach.
     pub(super) fn best_tcp_exit(&mut self, now: Instant, game: &Game) -> Option<LinkId> {
         let exits = self.exits_of_game(game)?;
+        let key = (Protocol::Tcp, game.name.clone());
         let mut best = None;
         for exit in exits {
             let Some(link) = self.peers.find(&exit) else {
@@ -367,12 +370,13 @@ impl<P: Provider> Node<P> {
                 continue;
             }
             let cost = self.cost_to(now, exit);
-            let this = (cost, exit, link);
+            let (reach, edge) = self.reach(&key, link);
+            let this = (reach, cost.plus(edge), exit, link);
             if cost.is_routable() && best.is_none_or(|best| this < best) {
                 best = Some(this);
             }
         }
-        best.map(|(_, _, link)| link)
+        best.map(|(.., link)| link)
     }
 }
 
