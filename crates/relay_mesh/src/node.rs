@@ -10,10 +10,12 @@ mod drain;
 mod edges;
 mod entry;
 mod exit;
+mod exits;
 mod flow_table;
 mod flows;
 mod frames;
 mod games;
+mod here;
 mod known_routes;
 mod links;
 mod measuring;
@@ -28,6 +30,8 @@ mod tcp;
 mod telling;
 #[cfg(feature = "tcp")]
 mod tunnel_flows;
+#[cfg(feature = "tcp")]
+mod tunnel_here;
 #[cfg(feature = "tcp")]
 mod tunnels;
 mod views;

@@ -54,6 +54,7 @@ impl<P: Provider> Node<P> {
         let is_of_it = |flow: &Flow<P::Aead>| match flow.side {
             Side::Entry { .. } => flow.game == index && entry,
             Side::Exit { .. } => flow.game == index && exit,
+            Side::Here { .. } => flow.game == index && (entry || exit),
             #[cfg(feature = "tcp")]
             Side::Tunnel(_) => false,
         };

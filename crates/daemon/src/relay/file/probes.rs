@@ -1,0 +1,79 @@
+//! How an exit's file has game servers measured.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use relay_mesh::ServerProbe;
+use serde::{Deserialize, Serialize};
+
+use super::{ConfigError, FileConfig, FileProtocol};
+use crate::hex;
+
+/// What is sent to the server of a game over UDP, to see how long the answer takes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "by", rename_all = "snake_case", deny_unknown_fields)]
+pub enum FileProbe {
+    /// An ICMP echo request, where `net.ipv4.ping_group_range` permits it.
+    Icmp,
+    /// A TCP connection.
+    Connect {
+        /// To this port of the server's host.
+        port: u16,
+    },
+    /// A datagram to the server; whatever it answers counts.
+    Query {
+        /// Its bytes, two hexadecimal digits each; at most 512 bytes.
+        hex: String,
+    },
+}
+
+impl FileProbe {
+    fn probe(&self) -> Option<ServerProbe> {
+        match self {
+            Self::Icmp => Some(ServerProbe::Icmp),
+            Self::Connect { port: 0 } => None,
+            Self::Connect { port } => Some(ServerProbe::Connect { port: *port }),
+            Self::Query { hex } => {
+                let request = hex::decode(hex)?;
+                let fits = request.len() <= ServerProbe::QUERY_LEN_MAX;
+                fits.then_some(ServerProbe::Query { request })
+            }
+        }
+    }
+}
+
+impl FileConfig {
+    pub(super) fn server_probes(
+        &self,
+        directory: &Path,
+    ) -> Result<BTreeMap<String, ServerProbe>, ConfigError> {
+        let probes = self.probes.iter().map(|(game, probe)| {
+            let fault = format!(
+                "the probe of game {game:?} has port 0, or a query that is no even number of \
+                 hexadecimal digits up to 1,024"
+            );
+            let probe = probe.probe();
+            let probe = probe.ok_or_else(|| ConfigError::new(directory, &fault))?;
+            Ok((game.clone(), probe))
+        });
+        probes.collect()
+    }
+
+    /// Says what is wrong with the probes.
+    pub(super) fn probes_fault(&self) -> Option<String> {
+        let is_known = |name: &String| {
+            let mut games = self.games.iter();
+            self.signed.is_some()
+                || games.any(|game| {
+                    game.name == *name
+                        && game.protocol == FileProtocol::Udp
+                        && game.server.is_some()
+                })
+        };
+        let unknown = self.probes.keys().find(|name| !is_known(name))?;
+        Some(format!(
+            "\"probes\" are of {unknown:?}, which is no game over UDP with \"server\" here; those over TCP \
+             are measured as they are"
+        ))
+    }
+}
