@@ -52,9 +52,9 @@ pub struct Config {
     pub hop_kind: HopKind,
     /// The same for neighbours by name, whatever [`hop_kind`](Self::hop_kind) says.
     pub hop_kinds: BTreeMap<NodeId, HopKind>,
-    /// How an exit measures its way to the servers of games over UDP, by the games' names, those of a signed
-    /// document too; none, and games that do not stand here are not measured. Those over TCP are measured by a
-    /// connection.
+    /// How an exit measures its way to game servers, by the games' names, those of a signed document too.
+    /// Where a game does not stand here, its server is measured by a connection if it is played over TCP, and
+    /// not if over UDP.
     pub probes: BTreeMap<String, ServerProbe>,
     /// How routes are priced.
     pub cost: CostModel,

@@ -4,6 +4,8 @@
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ServerProbe {
+    /// Nothing: the server is not measured.
+    None,
     /// A TCP connection to this port of the server's host, closed once it stands.
     Connect {
         /// Which port.
@@ -26,7 +28,7 @@ impl ServerProbe {
     pub(crate) const fn is_valid(&self) -> bool {
         match self {
             Self::Connect { port } => *port != 0,
-            Self::Icmp => true,
+            Self::None | Self::Icmp => true,
             Self::Query { request } => request.len() <= Self::QUERY_LEN_MAX,
         }
     }

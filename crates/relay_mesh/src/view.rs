@@ -33,6 +33,8 @@ pub struct MeshView {
     pub nodes: Vec<NodeView>,
     /// All links that carry, each once, ascending by its ends.
     pub links: Vec<EdgeView>,
+    /// Ways from exits to game servers, as far as this node measures them or is told of them.
+    pub games: Vec<GameEdgeView>,
 }
 
 /// A node of a [`MeshView`].

@@ -62,8 +62,8 @@ pub struct FileConfig {
     /// At an entry: proxies before the ports of TCP games, by the games' names.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub proxies: BTreeMap<String, FileProxies>,
-    /// At an exit: how its way to the servers of games over UDP is measured, by the games' names, those of
-    /// signed documents too; those that do not stand here are not measured.
+    /// At an exit: how its way to game servers is measured, by the games' names, those of signed documents
+    /// too. Without it games over TCP are measured by a connection, and those over UDP are not.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub probes: BTreeMap<String, FileProbe>,
     /// Whose signed documents say what games there are, and who is a member; then neither stands here.

@@ -224,10 +224,13 @@ impl<P: Provider> Node<P> {
         {
             if let Some(exit) = &game.exit {
                 let port = exit.server.port();
+                let probe = self.config.probes.get(&game.name).cloned();
+                let probe = probe.unwrap_or(ServerProbe::Connect { port });
                 let key = (Protocol::Tcp, game.name.clone());
-                wanted.insert(key, (exit.server, ServerProbe::Connect { port }));
+                wanted.insert(key, (exit.server, probe));
             }
         }
+        wanted.retain(|_, (_, probe)| *probe != ServerProbe::None);
         wanted
     }
 }

@@ -32,6 +32,7 @@ impl<P: Provider> Node<P> {
         });
         MeshView {
             links: edges(&graph).collect(),
+            games: self.game_edges().collect(),
             nodes: nodes.collect(),
         }
     }

@@ -128,17 +128,16 @@ fn pg7_forged_players_of_a_server_behind_the_entry_get_their_ration() {
     let victim = address("203.0.113.200:99");
     mesh.world.bind_address(mesh.player, victim);
     let tap = mesh.world.tap_all(100_000);
-    for _ in 0..5 {
-        for _ in 0..10 {
-            let datagram = Datagram::new(victim, game(), vec![1; 100]);
-            mesh.world.inject(ms(0), datagram);
-        }
-        mesh.run(200);
+    // All at once: who does not hear the answers does not know when to go on.
+    for _ in 0..10 {
+        let datagram = Datagram::new(victim, game(), vec![1; 100]);
+        mesh.world.inject(ms(0), datagram);
     }
+    mesh.run(800);
     let captured = mesh.world.captured(tap).iter();
     let got = captured.filter(|of| of.datagram.destination == victim);
     let got = got.count();
-    assert!((1..=8).contains(&got), "4 at once and 4 a second: {got}");
+    assert!((1..=4).contains(&got), "of 100 answers: {got}");
     assert!(mesh.process(ENTRY).node.stats().rationed > 50);
 }
 

@@ -6,13 +6,15 @@ use std::path::Path;
 use relay_mesh::ServerProbe;
 use serde::{Deserialize, Serialize};
 
-use super::{ConfigError, FileConfig, FileProtocol};
+use super::{ConfigError, FileConfig};
 use crate::hex;
 
-/// What is sent to the server of a game over UDP, to see how long the answer takes.
+/// What is sent to the server of a game, to see how long the answer takes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "by", rename_all = "snake_case", deny_unknown_fields)]
 pub enum FileProbe {
+    /// Nothing.
+    None,
     /// An ICMP echo request, where `net.ipv4.ping_group_range` permits it.
     Icmp,
     /// A TCP connection.
@@ -30,6 +32,7 @@ pub enum FileProbe {
 impl FileProbe {
     fn probe(&self) -> Option<ServerProbe> {
         match self {
+            Self::None => Some(ServerProbe::None),
             Self::Icmp => Some(ServerProbe::Icmp),
             Self::Connect { port: 0 } => None,
             Self::Connect { port } => Some(ServerProbe::Connect { port: *port }),
@@ -63,17 +66,11 @@ impl FileConfig {
     pub(super) fn probes_fault(&self) -> Option<String> {
         let is_known = |name: &String| {
             let mut games = self.games.iter();
-            self.signed.is_some()
-                || games.any(|game| {
-                    game.name == *name
-                        && game.protocol == FileProtocol::Udp
-                        && game.server.is_some()
-                })
+            self.signed.is_some() || games.any(|game| game.name == *name && game.server.is_some())
         };
         let unknown = self.probes.keys().find(|name| !is_known(name))?;
         Some(format!(
-            "\"probes\" are of {unknown:?}, which is no game over UDP with \"server\" here; those over TCP \
-             are measured as they are"
+            "\"probes\" are of {unknown:?}, which is no game with \"server\" here"
         ))
     }
 }

@@ -66,7 +66,7 @@ fn pg15_the_mesh_and_ways_through_it_are_shown_as_json_text_and_mermaid() {
     assert_refused(
         &scene.admin(RELAY, "route", &["lisbon", "chess"]),
         4,
-        "no way",
+        "no game",
     );
     assert_refused(
         &scene.admin(RELAY, "route", &["rome", "oslo"]),
