@@ -9,10 +9,10 @@
 //! Ascending by protocol and name. A cost of 32,767 says that the server is not reached.
 //!
 //! It goes by the session of entry and exit, which proves who speaks, and not in the signed records that all
-//! nodes get: those who may choose the exit have such a session anyway. For 16 games with names of 8 letters
-//! that is 194 bytes to each entry, with headers and acknowledgement 330, each 30 s and when a cost has
-//! changed: 11 bytes/s for an exit, where records allow 3,000 for all a node gets. In a record the same would
-//! go to a hundred nodes and be signed anew each time, and link records with it, which are tied to its hash.
+//! nodes get: who may choose the exit has such a session anyway. Of an exit with 16 games, with names of 8
+//! letters, that is 194 bytes; with headers and acknowledgement 311 each 30 s, and when a cost has changed:
+//! 10 bytes/s at an entry for each such exit, where all of link state may take 3,000. In records the same
+//! would go to all nodes, signed anew each time, and link records with it, which are tied to their hash.
 
 #![warn(clippy::arithmetic_side_effects)]
 

@@ -11,6 +11,7 @@ mod edges;
 mod entry;
 mod exit;
 mod exits;
+mod flow_side;
 mod flow_table;
 mod flows;
 mod frames;

@@ -208,6 +208,9 @@ impl<P: Provider> Node<P> {
 
     /// Tells the neighbours whom players may come from.
     fn tell_edges(&mut self, now: Instant) {
+        if self.edges.servers.is_empty() {
+            return;
+        }
         let is_entry = |node: &NodeId| {
             let profile = self.gossip.table().profile(node);
             profile.is_some_and(|(_, roles)| roles.contains(Roles::ENTRY))
@@ -257,7 +260,7 @@ impl<P: Provider> Node<P> {
                 cost,
             })
         });
-        due.collect()
+        due.take(TOLD_MAX).collect()
     }
 
     /// Forgets what is of no use any more.
@@ -279,5 +282,7 @@ impl<P: Provider> Node<P> {
 const CHANGE_MIN: u16 = 5;
 /// An entry that has learned of the game since hears of it by then.
 const REPEAT: Duration = Duration::from_secs(30);
+/// Edges that a neighbour is told of in a second: 1,024 have their turn well before they are due again.
+const TOLD_MAX: usize = 4 * GameEdge::COUNT_MAX;
 /// What was not repeated for so long counts no more.
 const LASTING: Duration = Duration::from_secs(100);

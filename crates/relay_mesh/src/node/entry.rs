@@ -8,7 +8,8 @@ use crypto::Provider;
 use udp_proto::budget::prefix_of;
 use wire::Instant;
 
-use super::flow_table::{Flow, Owner, Side};
+use super::flow_side::Side;
+use super::flow_table::{Flow, Owner};
 use super::{Node, Pending};
 use crate::config::Config;
 use crate::event::{Command, Event, Outcome};

@@ -5,7 +5,8 @@ use core::net::SocketAddr;
 use crypto::Provider;
 use wire::{Instant, NodeId};
 
-use super::flow_table::{Flow, Owner, Side, Upstream};
+use super::flow_side::{Side, Upstream};
+use super::flow_table::{Flow, Owner};
 use super::telling::Told;
 use super::{Node, Pending};
 use crate::event::{Command, Event, Outcome};

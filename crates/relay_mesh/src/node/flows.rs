@@ -3,7 +3,8 @@
 use crypto::Provider;
 use wire::Instant;
 
-use super::flow_table::{Flow, FlowTable, Owner, Place, Side, probe_link};
+use super::flow_side::Side;
+use super::flow_table::{Flow, FlowTable, Owner, Place, probe_link};
 use super::{Node, RELIABLE};
 use crate::data_plane::Arrived;
 use crate::event::Event;

@@ -3,7 +3,8 @@
 use crypto::Provider;
 use wire::Instant;
 
-use super::flow_table::{Flow, Side};
+use super::flow_side::Side;
+use super::flow_table::Flow;
 use super::{Node, Pending};
 use crate::config::Game;
 use crate::event::Command;

@@ -3,7 +3,8 @@
 use crypto::Provider;
 use wire::{Instant, NodeId};
 
-use super::flow_table::{Flow, Side, Upstream};
+use super::flow_side::{Side, Upstream};
+use super::flow_table::Flow;
 use super::{Node, Pending};
 use crate::event::{Command, Event};
 use crate::flow_key::FlowId;

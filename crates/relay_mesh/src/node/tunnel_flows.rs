@@ -6,7 +6,8 @@ use crypto::Provider;
 use wire::{Instant, NodeId};
 
 use super::Node;
-use super::flow_table::{Flow, Owner, Side, TunnelSide};
+use super::flow_side::{Side, TunnelSide};
+use super::flow_table::{Flow, Owner};
 use super::telling::{NODE_LEN, NODES_MAX};
 use super::tunnels::{Held, Tunnels};
 use crate::config::{Game, Mode};

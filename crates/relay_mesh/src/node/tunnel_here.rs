@@ -7,17 +7,24 @@ use crypto::Provider;
 use wire::Instant;
 
 use super::Node;
-use super::flow_table::{Side, TunnelSide};
+use super::flow_side::{Side, TunnelSide};
+use super::flow_table::Owner;
 use crate::flow_message::FlowEnd;
 use crate::link::LinkId;
 
 impl<P: Provider> Node<P> {
     /// Makes the tunnel; returns the flow that players come in by.
     pub(super) fn tunnel_here(&mut self, now: Instant) -> Option<u32> {
+        if !self.make_room(now, Owner::Own) {
+            return None;
+        }
         let exit = self.next_here_id();
         self.add_tunnel(now, (LinkId::OWN, exit), TunnelSide::Exit)?;
-        let entry = self.next_here_id();
-        let entry = self.add_tunnel(now, (LinkId::OWN, entry), TunnelSide::Entry);
+        let id = self.next_here_id();
+        let has_room = self.make_room(now, Owner::Own);
+        let entry = has_room
+            .then(|| self.add_tunnel(now, (LinkId::OWN, id), TunnelSide::Entry))
+            .flatten();
         if entry.is_none() {
             self.end_tunnel_here(now, FlowEnd::Local);
         }

@@ -9,7 +9,9 @@ use relay_mesh::cost::Cost;
 use relay_mesh::game_edge::GameEdge;
 use relay_mesh::link_state::Roles;
 use relay_mesh::signed_config::Protocol;
-use relay_mesh::{Config, Event, ExitGame, NewError, Node, NodeStats, Outcome, ServerProbe};
+use relay_mesh::{
+    Config, Event, ExitGame, Game, Mode, NewError, Node, NodeStats, Outcome, ServerProbe,
+};
 use wire::{NodeId, Seed};
 
 use crate::echo::EchoServer;
@@ -189,6 +191,36 @@ fn pg5_one_measurement_at_a_time_and_one_each_ten_seconds() {
     let stats = *mesh.process(RELAY).node.stats();
     assert!(stats.probes - stats.probes_failed <= 14, "{stats:?}");
     assert_eq!(stats.stray_completions, 0);
+}
+
+#[test]
+fn pg5_a_driver_that_never_answers_is_asked_for_few_at_a_time() {
+    let adjust = |index, config: &mut Config, _: &[NodeId]| {
+        if index == RELAY {
+            let games = (0..100).map(|number| Game {
+                name: format!("game{number}"),
+                mode: Mode::Shadow,
+                entry: None,
+                exit: Some(ExitGame {
+                    server: address(NEAR_SERVER),
+                    entries: None,
+                    header: None,
+                }),
+            });
+            config.games = games.collect();
+            let names = config.games.iter().map(|game| game.name.clone());
+            config.probes = names.map(|name| (name, ServerProbe::Icmp)).collect();
+        }
+    };
+    let mut mesh = mesh(adjust);
+    answer(&mut mesh, RELAY, None);
+    for turn in 1..=3 {
+        mesh.run(1_900);
+        assert_eq!(mesh.process(RELAY).probes.len(), 32 * turn);
+        mesh.run(200);
+    }
+    let stats = *mesh.process(RELAY).node.stats();
+    assert_eq!((stats.probes_failed, stats.stray_completions), (96, 0));
 }
 
 #[test]

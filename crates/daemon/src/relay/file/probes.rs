@@ -74,3 +74,34 @@ impl FileConfig {
         ))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str) -> Option<ServerProbe> {
+        serde_json::from_str::<FileProbe>(text).ok()?.probe()
+    }
+
+    #[test]
+    fn pg5_probes_are_read_as_documented_and_nothing_else_is() {
+        assert_eq!(read(r#"{"by": "none"}"#), Some(ServerProbe::None));
+        assert_eq!(read(r#"{"by": "icmp"}"#), Some(ServerProbe::Icmp));
+        let connect = ServerProbe::Connect { port: 80 };
+        assert_eq!(read(r#"{"by": "connect", "port": 80}"#), Some(connect));
+        let request = vec![0, 255];
+        let query = ServerProbe::Query { request };
+        assert_eq!(read(r#"{"by": "query", "hex": "00ff"}"#), Some(query));
+        let long = "00".repeat(513);
+        for bad in [
+            r#"{"by": "ping"}"#,
+            r#"{"by": "connect"}"#,
+            r#"{"by": "connect", "port": 0}"#,
+            r#"{"by": "connect", "port": 80, "host": "other"}"#,
+            r#"{"by": "query", "hex": "0"}"#,
+            &format!(r#"{{"by": "query", "hex": "{long}"}}"#),
+        ] {
+            assert_eq!(read(bad), None, "{bad}");
+        }
+    }
+}
