@@ -57,7 +57,7 @@ pub(super) enum Reach {
 }
 
 impl Reach {
-    fn of(cost: Option<Cost>) -> (Self, Cost) {
+    const fn of(cost: Option<Cost>) -> (Self, Cost) {
         match cost {
             None => (Self::Unknown, Cost::ZERO),
             Some(cost) if cost.is_routable() => (Self::Reached, cost),

@@ -25,7 +25,8 @@ impl<P: Provider> Node<P> {
     /// The exit of a game over UDP that costs least with the way from there to the server.
     pub(super) fn best_exit(&mut self, now: Instant, game: usize) -> Option<LinkId> {
         let of = self.config.games.get(game)?;
-        let exits = self.exits_of_game(of, self.admit(self.own, &of.name).is_some())?;
+        let here = self.admit(self.own, &of.name).map(|_| self.own);
+        let exits = self.exits_of_game(of, here)?;
         let key = (Protocol::Udp, of.name.clone());
         let best = self.cheapest_exit(now, &key, (exits, game));
         if best == Err(NoExit::Unreachable) {
@@ -40,8 +41,8 @@ impl<P: Provider> Node<P> {
     /// The same of a game over TCP.
     #[cfg(feature = "tcp")]
     pub(super) fn best_tcp_exit(&mut self, now: Instant, game: &Game) -> Option<LinkId> {
-        let is_here = self.tcp_server(self.own, &game.name).is_some();
-        let exits = self.exits_of_game(game, is_here)?;
+        let here = self.tcp_server(self.own, &game.name).map(|_| self.own);
+        let exits = self.exits_of_game(game, here)?;
         let key = (Protocol::Tcp, game.name.clone());
         let tunnels = super::tunnel_flows::TUNNELS;
         self.cheapest_exit(now, &key, (exits, tunnels)).ok()
@@ -86,13 +87,14 @@ impl<P: Provider> Node<P> {
     }
 
     /// The exits that may be asked for a game: those of the configuration, or all neighbours that the
-    /// document and their own records call one. This node itself only where it `is_here`, the exit of its
-    /// own players.
-    fn exits_of_game(&self, game: &Game, is_here: bool) -> Option<Vec<NodeId>> {
+    /// document and their own records call one. This node is one of them where it is
+    /// `here`, for it serves the game.
+    fn exits_of_game(&self, game: &Game, here: Option<NodeId>) -> Option<Vec<NodeId>> {
         let named = &game.entry.as_ref()?.exits;
         let Some(document) = self.document() else {
             let named = named.iter().copied();
-            return Some(named.filter(|node| is_here || *node != self.own).collect());
+            let is_one = |node: &NodeId| *node != self.own || here.is_some();
+            return Some(named.filter(is_one).collect());
         };
         let is_exit = |node: &NodeId| {
             let profile = self.gossip.table().profile(node);
@@ -101,7 +103,6 @@ impl<P: Provider> Node<P> {
         let neighbours = self.peers.up().map(|(_, peer, _)| peer.node);
         let neighbours =
             neighbours.filter(|node| document.may_exit(&game.name, node) && is_exit(node));
-        let here = is_here.then_some(self.own);
         Some(neighbours.chain(here).collect())
     }
 }

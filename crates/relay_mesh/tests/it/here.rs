@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use wire::{NodeId, Seed};
 
 use crate::harness::{ENTRY, EXIT, Mesh, START, address, game, link, ms, server, shape};
+use crate::signed::{ALL, put_games, rule, signed};
 
 /// The entry serves the game itself, and by the usual exit.
 fn here(index: usize, config: &mut Config, ids: &[NodeId]) {
@@ -139,6 +140,28 @@ fn pg7_forged_players_of_a_server_behind_the_entry_get_their_ration() {
     let got = got.count();
     assert!((1..=4).contains(&got), "of 100 answers: {got}");
     assert!(mesh.process(ENTRY).node.stats().rationed > 50);
+}
+
+#[test]
+fn pg7_a_document_makes_an_entry_the_exit_of_its_players_and_bars_it() {
+    let mut mesh = mesh(|index, config, ids| {
+        signed(index, config, ids);
+        if index == ENTRY {
+            config.profile.roles = Roles::ALL;
+        }
+    });
+    mesh.run(START - 2_000);
+    put_games(&mut mesh, 1, &[rule("echo", game().port(), ALL, ALL)]);
+    mesh.run(4_000);
+    assert_eq!(last_exit(&mesh), Some(mesh.ids[ENTRY]));
+    let own = mesh.ids[ENTRY];
+    let list = format!("{{\"type\":\"black\",\"nodes\":[\"{own}\"]}}");
+    put_games(&mut mesh, 2, &[rule("echo", game().port(), ALL, &list)]);
+    mesh.run(3_000);
+    assert_eq!(mesh.process(ENTRY).closed_flows(), [FlowEnd::Local]);
+    assert_eq!(last_exit(&mesh), Some(mesh.ids[EXIT]));
+    let now = mesh.now();
+    assert!(mesh.player().gap(now.saturating_sub(ms(1_000)), now) < ms(50));
 }
 
 #[test]

@@ -83,7 +83,7 @@ impl Probe {
                 socket.send(request)?;
                 (begun, Io::Query(UdpSocket::from_std(socket.into())))
             }
-            _ => return Err(ErrorKind::Unsupported.into()),
+            ServerProbe::None | _ => return Err(ErrorKind::Unsupported.into()),
         };
         Ok(Self { id, begun, io })
     }
