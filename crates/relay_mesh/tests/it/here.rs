@@ -148,6 +148,7 @@ fn pg7_a_document_makes_an_entry_the_exit_of_its_players_and_bars_it() {
         signed(index, config, ids);
         if index == ENTRY {
             config.profile.roles = Roles::ALL;
+            config.probes = BTreeMap::from([("echo".into(), ServerProbe::Icmp)]);
         }
     });
     mesh.run(START - 2_000);
