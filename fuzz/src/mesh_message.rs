@@ -2,6 +2,7 @@
 
 use crypto::{Identity, Provider};
 use netsim::provider::SimProvider;
+use relay_mesh::detour::Detoured;
 use relay_mesh::flow_message::{FlowMessage, GAME_NAME_MAX};
 use relay_mesh::game_edge::GameEdge;
 use relay_mesh::link_state::{LinkRecord, Network, NodeRecord};
@@ -59,6 +60,12 @@ pub fn control(data: &[u8]) {
         let mut again = Vec::new();
         terms.encode(&mut again);
         assert_eq!(LinkTerms::decode(&again), Ok(terms));
+        return;
+    }
+    if let Ok(detoured) = Detoured::decode(data) {
+        let mut again = Vec::new();
+        detoured.encode(&mut again);
+        assert_eq!(again, data);
         return;
     }
     let Ok(message) = Message::decode(data) else {

@@ -12,6 +12,7 @@ pub mod signed_config;
 
 mod config;
 mod data_plane;
+pub mod detour;
 mod event;
 mod exchange;
 pub mod flow_key;

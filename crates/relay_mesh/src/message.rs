@@ -83,6 +83,10 @@ pub mod code {
     pub const PROBE_PLACED: u8 = 0x82;
     /// Reserved: the answer to a probe, with coordinates.
     pub const ECHO_PLACED: u8 = 0x83;
+    /// A datagram to be passed on; unreliable channel; see [`Detoured`](crate::detour::Detoured).
+    pub const PASS_ON: u8 = 0x88;
+    /// A datagram that was passed on; unreliable channel.
+    pub const PASSED_ON: u8 = 0x89;
 }
 
 /// A control message; records stay as they came, since their signature is over those bytes.

@@ -6,6 +6,7 @@ mod config_news;
 mod control;
 mod course;
 mod courses;
+mod detours;
 mod drain;
 mod edges;
 mod entry;
@@ -24,6 +25,7 @@ mod paths;
 mod peers;
 mod priced;
 mod reserve;
+mod stall;
 mod start;
 mod survey;
 #[cfg(feature = "tcp")]
@@ -59,6 +61,7 @@ use crate::ration::ReplyRation;
 use crate::stats::{FrameStats, NodeStats};
 use config_news::ConfigNews;
 use course::Course;
+use detours::Detours;
 use edges::Edges;
 use entry::Ports;
 use flow_table::FlowTable;
@@ -83,6 +86,8 @@ pub struct Node<P: Provider> {
     /// What all nodes say of themselves, and how it spreads.
     gossip: Gossip<P>,
     penalties: Penalties,
+    /// Far ends that are not reached directly.
+    detours: Detours,
     /// What we measure to each neighbour.
     reports: BTreeMap<NodeId, LinkReport>,
     known_routes: KnownRoutes,
@@ -170,6 +175,7 @@ impl<P: Provider> Node<P> {
             peers: Peers::new(config.peers_max, config.request_rate),
             gossip: Gossip::new(publisher, table, generator.seed().generator(0), now),
             penalties: Penalties::new(PenaltyConfig::default()),
+            detours: Detours::default(),
             reports: BTreeMap::new(),
             known_routes: KnownRoutes::default(),
             courses: BTreeMap::new(),
@@ -281,7 +287,9 @@ impl<P: Provider> Node<P> {
                     ..Transmit::to(leg)
                 });
             }
+            let start = buf.len();
             if let Some(transmit) = self.endpoint.poll_transmit(now, buf) {
+                self.send_aside(now, &transmit, buf.get(start..).unwrap_or_default());
                 return Some(Transmit {
                     destination: Leg::mesh(transmit.destination),
                     source: transmit.source,
@@ -355,6 +363,7 @@ impl<P: Provider> Node<P> {
     /// Keeps time from going back: a late clock is a fault of the driver's.
     fn advance(&mut self, now: Instant) -> Instant {
         debug_assert!(now >= self.now, "time went back");
+        self.watch_for_stalls(now);
         self.now = self.now.max(now);
         self.now
     }
@@ -390,6 +399,7 @@ impl<P: Provider> Node<P> {
     fn beat(&mut self, now: Instant) {
         self.beat_at = now + BEAT;
         self.beats = self.beats.wrapping_add(1);
+        self.tend_detours(now);
         self.dial_due(now);
         self.publish(now);
         self.open_ports(now);

@@ -33,6 +33,8 @@ pub(crate) struct PathWatch {
     asides: u32,
     /// The oldest probe since the last answer that is not answered.
     silent_since: Option<Instant>,
+    /// Since when this node runs without a stall: what waited for it before is nobody's fault.
+    awake_since: Instant,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -85,7 +87,14 @@ impl PathWatch {
             answers: 0,
             asides: 0,
             silent_since: None,
+            awake_since: now,
         }
+    }
+
+    /// This node did not run for a while up to now: no answer is overdue for that, and one that
+    /// waited for it tells no time.
+    pub(crate) const fn on_stall(&mut self, now: Instant) {
+        self.awake_since = now;
     }
 
     /// Sets how often it is probed.
@@ -150,7 +159,9 @@ impl PathWatch {
             EchoWay::Path => 0,
             EchoWay::Session => self.asides.saturating_add(1),
         };
-        self.learn(now.saturating_since(at), echo.transit.cast_signed());
+        if at >= self.awake_since {
+            self.learn(now.saturating_since(at), echo.transit.cast_signed());
+        }
         if self.answered.is_none_or(|answered| answered < at) {
             self.answered = Some(at);
             self.silent_since = self
@@ -177,7 +188,7 @@ impl PathWatch {
     ///
     /// Where a probe is merely lost, the answer to the next ends that some 20 ms later.
     pub(crate) fn is_overdue(&self, now: Instant) -> bool {
-        self.silent_since
+        self.silent_since()
             .is_some_and(|since| since + self.patience() <= now)
     }
 
@@ -187,8 +198,8 @@ impl PathWatch {
     }
 
     /// Returns since when answers stay away, where they do.
-    pub(crate) const fn silent_since(&self) -> Option<Instant> {
-        self.silent_since
+    pub(crate) fn silent_since(&self) -> Option<Instant> {
+        self.silent_since.map(|since| since.max(self.awake_since))
     }
 
     /// Returns whether a probe was answered that left at `since` or later.
@@ -235,7 +246,8 @@ impl PathWatch {
             .iter()
             .rev()
             .take_while(|sent| sent.arrived.is_none());
-        for _ in silent.filter(|sent| now.saturating_since(sent.at) > patience) {
+        let since = |sent: &Sent| now.saturating_since(sent.at.max(self.awake_since));
+        for _ in silent.filter(|sent| since(sent) > patience) {
             (sent, lost) = (sent.saturating_add(1), lost.saturating_add(1));
         }
         (lost, sent)
@@ -258,12 +270,12 @@ impl PathWatch {
 
     /// From here on, the answers to the oldest open probe and to the one after it are overdue.
     fn suspect_at(&self) -> Option<Instant> {
-        self.silent_since
+        self.silent_since()
             .map(|since| since + self.patience() + BUSY)
     }
 
     fn dead_at(&self) -> Option<Instant> {
-        self.silent_since
+        self.silent_since()
             .map(|since| since + self.patience().saturating_mul(2) + DEAD_AFTER)
     }
 

@@ -139,6 +139,12 @@ pub struct NodeStats {
     pub requests_refused: RefusedRequests,
     /// Answers to requests that nobody waits for.
     pub stray_replies: u64,
+    /// Times that the driver came over 250 ms late: what was silent meanwhile is not blamed for it.
+    pub stalls: u64,
+    /// Datagrams of others' sessions that were passed on.
+    pub detoured: u64,
+    /// Datagrams of sessions that were not passed on, or not believed.
+    pub detours_refused: u64,
     /// Sessions closed because there were as many neighbours, or nodes known of, as may be.
     pub links_refused: u64,
     /// Messages of neighbours that break the format.

@@ -21,6 +21,8 @@ pub struct LinkView {
     pub address: SocketAddr,
     /// Whether it carries packets of games, or control only.
     pub carries: bool,
+    /// Who passes on what the session says, where its direct path is dead.
+    pub detour: Option<NodeId>,
     /// Delay and loss as told to others; `None` before the first report.
     pub report: Option<LinkReport>,
 }

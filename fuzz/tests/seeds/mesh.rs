@@ -5,6 +5,7 @@ use core::net::SocketAddr;
 use fuzz::mesh_config::{document, envelope};
 use fuzz::mesh_message::{NETWORK, signer};
 use relay_mesh::cost::{Cost, LossCode};
+use relay_mesh::detour::{DetourLeg, Detoured};
 use relay_mesh::flow_message::{FlowMessage, FlowRefused};
 use relay_mesh::game_edge::GameEdge;
 use relay_mesh::hop::{HopHeader, HopKind, LabelName, Phase, Piece};
@@ -29,7 +30,7 @@ fn label(slot: u32) -> LabelName {
 }
 
 pub(crate) fn all() -> Vec<Input> {
-    [frames(), messages(), flows(), records()].concat()
+    [frames(), messages(), flows(), records(), detours()].concat()
 }
 
 fn frames() -> Vec<Input> {
@@ -122,6 +123,25 @@ fn messages() -> Vec<Input> {
         inputs.push(("mesh_route", name, out));
     }
     inputs
+}
+
+fn detours() -> Vec<Input> {
+    let legs = [
+        ("pass_on", DetourLeg::First),
+        ("passed_on", DetourLeg::Second),
+    ];
+    legs.into_iter()
+        .map(|(name, leg)| {
+            let detoured = Detoured {
+                leg,
+                node: NodeId([8; 32]),
+                datagram: &[0x40; 40],
+            };
+            let mut out = Vec::new();
+            detoured.encode(&mut out);
+            ("mesh_control", name, out)
+        })
+        .collect()
 }
 
 fn flows() -> Vec<Input> {

@@ -119,6 +119,17 @@ impl Prober {
         true
     }
 
+    /// This node did not run for a while up to `now`: forgets the probes on their way, whose answers
+    /// waited for it, and asks anew.
+    pub fn on_stall(&mut self, now: Instant) {
+        self.probes
+            .retain(|sent| !matches!(sent.outcome, Outcome::Pending));
+        self.overdue_at = None;
+        self.missed = 0;
+        self.slice = Slice::at(now);
+        self.next_probe = now;
+    }
+
     /// Runs what is due: overdue probes, the end of a 200 ms window.
     pub fn handle_timeout(&mut self, now: Instant) {
         let mut newly_overdue = false;

@@ -6,22 +6,34 @@ use std::collections::VecDeque;
 use wire::Instant;
 
 /// Round trips of the last 30 s, at most 512 of them.
+///
+/// Each counts for the time since the one before, 1 s at most. A suspect link is probed twenty times
+/// as often as an idle one, and a node that stood still answers all that waited at once: counted by
+/// their number, the round trips of a few bad seconds would be those of the whole half minute.
 #[derive(Clone, Debug, Default)]
 pub struct Window {
-    /// When each came and how long it took in µs, oldest first.
-    samples: VecDeque<(Instant, u32)>,
-    /// Kept between summaries, so that none allocates.
-    scratch: Vec<u32>,
+    /// Oldest first.
+    samples: VecDeque<Sample>,
+    /// Round trips in µs and their weights, kept between summaries, so that none allocates.
+    scratch: Vec<(u32, u32)>,
 }
 
-/// What a [`Window`] shows; all in µs.
+#[derive(Clone, Copy, Debug)]
+struct Sample {
+    at: Instant,
+    micros: u32,
+    /// The time that it stands for, in ms.
+    weight: u32,
+}
+
+/// What a [`Window`] shows; all in µs, and by the time that each round trip counts for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Summary {
     /// Shortest round trip.
     pub min: u32,
     /// The one in the middle; of two, the shorter.
     pub median: u32,
-    /// 19 of 20 took no longer (nearest rank).
+    /// For 19 parts of 20 they took no longer (nearest rank).
     pub p95: u32,
     /// How many there were.
     pub samples: usize,
@@ -43,48 +55,70 @@ impl Window {
 
     /// Takes a round trip that ended at `now`; past 71 minutes it counts as 71 minutes.
     pub fn add(&mut self, now: Instant, round_trip: Duration) {
+        let before = self.samples.back();
+        let since = before.map_or(FIRST, |before| now.saturating_since(before.at));
+        let weight = u32::try_from(since.as_millis()).unwrap_or(WEIGHT_MAX);
         self.expire(now);
         if self.samples.len() >= Self::SAMPLES_MAX {
             self.samples.pop_front();
         }
-        let micros = u32::try_from(round_trip.as_micros()).unwrap_or(u32::MAX);
-        self.samples.push_back((now, micros));
+        self.samples.push_back(Sample {
+            at: now,
+            micros: u32::try_from(round_trip.as_micros()).unwrap_or(u32::MAX),
+            weight: weight.clamp(1, WEIGHT_MAX),
+        });
     }
 
     /// Returns what the last 30 s show, `None` where they hold nothing.
     pub fn summary(&mut self, now: Instant) -> Option<Summary> {
         self.expire(now);
         self.scratch.clear();
+        let samples = self.samples.iter();
         self.scratch
-            .extend(self.samples.iter().map(|&(_, micros)| micros));
+            .extend(samples.map(|sample| (sample.micros, sample.weight)));
         self.scratch.sort_unstable();
-        let samples = self.scratch.len();
-        let rank = |index: usize| self.scratch.get(index).copied();
+        let total: u32 = self.scratch.iter().map(|(_, weight)| weight).sum();
         Some(Summary {
-            min: rank(0)?,
-            median: rank(samples.saturating_sub(1) / 2)?,
-            p95: rank((samples * 19).div_ceil(20).saturating_sub(1))?,
-            samples,
+            min: self.scratch.first()?.0,
+            median: self.within(total.div_ceil(2))?,
+            p95: self.within((total * 19).div_ceil(20))?,
+            samples: self.scratch.len(),
         })
+    }
+
+    /// The least round trip with which the shorter ones weigh that much.
+    fn within(&self, weight: u32) -> Option<u32> {
+        let mut sum = 0;
+        let mut sorted = self.scratch.iter();
+        let found = sorted.find(|(_, weighs)| {
+            sum += weighs;
+            sum >= weight
+        });
+        found.map(|&(micros, _)| micros)
     }
 
     /// Returns the middle one of the newest three round trips, in µs.
     #[must_use]
     pub fn newest(&self) -> Option<u32> {
-        let mut newest = self.samples.iter().rev().map(|&(_, micros)| micros);
+        let mut newest = self.samples.iter().rev().map(|sample| sample.micros);
         let (a, b, c) = (newest.next()?, newest.next()?, newest.next()?);
         Some(a.min(b).max(a.max(b).min(c)))
     }
 
     fn expire(&mut self, now: Instant) {
-        while let Some(&(at, _)) = self.samples.front() {
-            if now.saturating_since(at) <= Self::SPAN {
+        while let Some(oldest) = self.samples.front() {
+            if now.saturating_since(oldest.at) <= Self::SPAN {
                 break;
             }
             self.samples.pop_front();
         }
     }
 }
+
+/// What the first round trip stands for.
+const FIRST: Duration = Duration::from_millis(50);
+/// What one round trip stands for at most, in ms: links are probed no less often.
+const WEIGHT_MAX: u32 = 1_000;
 
 #[cfg(test)]
 mod tests {
@@ -94,29 +128,51 @@ mod tests {
     proptest! {
         #[test]
         fn agrees_with_a_sorted_list(trips in prop::collection::vec((0_u64..2_000, 0_u32..500_000), 1..700)) {
-            let (mut window, mut model, mut now) = (Window::default(), Vec::new(), 0);
+            let (mut window, mut model, mut now, mut before) = (Window::default(), Vec::new(), 0, None);
             for (gap, micros) in trips {
                 now += gap;
                 window.add(Instant::from_millis(now), Duration::from_micros(micros.into()));
-                model.push((now, micros));
+                let weight = before.map_or(50, |before| now - before).clamp(1, 1_000);
+                before = Some(now);
+                model.push((now, micros, weight));
             }
             let newest = model.len().saturating_sub(Window::SAMPLES_MAX);
-            let mut held: Vec<u32> = model[newest..]
+            // A round trip stands there as often as it counts milliseconds.
+            let held: Vec<_> = model[newest..]
                 .iter()
-                .filter(|(at, _)| now - at <= 30_000)
-                .map(|&(_, micros)| micros)
+                .filter(|(at, ..)| now - at <= 30_000)
                 .collect();
-            held.sort_unstable();
-            let n = held.len();
+            let mut spread: Vec<u32> = held
+                .iter()
+                .flat_map(|(_, micros, weight)| (0..*weight).map(|_| *micros))
+                .collect();
+            spread.sort_unstable();
+            let n = spread.len();
             let summary = window.summary(Instant::from_millis(now)).unwrap();
-            prop_assert_eq!(summary.samples, n);
-            prop_assert_eq!(summary.min, held[0]);
-            prop_assert_eq!(summary.median, held[(n - 1) / 2]);
-            let below = held.iter().filter(|&&micros| micros <= summary.p95).count();
-            prop_assert!(below * 20 >= n * 19);
-            prop_assert!(held.contains(&summary.p95));
+            prop_assert_eq!(summary.samples, held.len());
+            prop_assert_eq!(summary.min, spread[0]);
+            prop_assert_eq!(summary.median, spread[(n - 1) / 2]);
+            prop_assert_eq!(summary.p95, spread[(n * 19).div_ceil(20) - 1]);
             prop_assert_eq!(window.summary(Instant::from_millis(now + 30_001)), None);
         }
+    }
+
+    #[test]
+    fn answers_that_come_all_at_once_count_as_one() {
+        let mut window = Window::default();
+        for second in 0..25 {
+            window.add(
+                Instant::from_millis(second * 1_000),
+                Duration::from_millis(20),
+            );
+        }
+        let late = Instant::from_millis(26_000);
+        for _ in 0..60 {
+            window.add(late, Duration::from_millis(900));
+        }
+        let summary = window.summary(late).unwrap();
+        assert_eq!((summary.median, summary.samples), (20_000, 85));
+        assert_eq!(summary.p95, 20_000, "one of 26 s is less than a twentieth");
     }
 
     #[test]

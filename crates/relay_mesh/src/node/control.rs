@@ -22,6 +22,7 @@ impl<P: Provider> Node<P> {
             code::PROBE => self.on_probe(now, link, message),
             code::ECHO => self.on_echo(now, link, message),
             flow_code::PATH_ECHO => self.on_path_echo(now, link, message),
+            code::PASS_ON | code::PASSED_ON => self.on_detoured(now, link, message),
             code::ROUTE_REQUEST => self.on_route_request(now, link, message),
             code::ROUTE_REPLY => self.on_route_reply(now, link, message),
             flow_code::OPEN | flow_code::OPENED | flow_code::CLOSE | flow_code::OPEN_TUNNEL => {

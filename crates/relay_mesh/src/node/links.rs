@@ -131,6 +131,7 @@ impl<P: Provider> Node<P> {
             {
                 let mut message = Vec::with_capacity(Probe::LEN);
                 probe.encode(&mut message);
+                self.detours.on_probe(now, link);
                 self.send(now, link, UNRELIABLE, &message);
             }
         }
@@ -138,7 +139,10 @@ impl<P: Provider> Node<P> {
 
     pub(super) fn on_probe(&mut self, now: Instant, link: LinkId, message: &[u8]) {
         match Probe::decode(message) {
+            // It asks for the direct way.
+            Ok(_) if self.detours.is_taking(link) => {}
             Ok(probe) => {
+                self.detours.hush(now, link);
                 let mut echo = Vec::with_capacity(Probe::LEN);
                 Echo(probe).encode(&mut echo);
                 self.send(now, link, UNRELIABLE, &echo);
@@ -152,7 +156,10 @@ impl<P: Provider> Node<P> {
             self.count_malformed();
             return;
         };
-        up.prober.handle_echo(now, echo);
+        if !self.detours.is_taking(link) {
+            up.prober.handle_echo(now, echo);
+            self.detours.hush(now, link);
+        }
     }
 
     fn meet(&mut self, now: Instant, node: NodeId) -> Option<LinkId> {
@@ -177,6 +184,7 @@ impl<P: Provider> Node<P> {
             server: ServerIdentity::Node(peer.node),
             credentials: Credentials::Peer,
         };
+        self.on_dial(link);
         match self.endpoint.connect(now, target) {
             Ok(session) => self.peers.set_contact(link, Contact::Dialling(session)),
             Err(_) => self.back_off(now, link),
@@ -298,8 +306,10 @@ impl<P: Provider> Node<P> {
         let Some(link) = self.peers.of_session(session) else {
             return;
         };
+        // By a detour it says nothing of the direct path.
+        let is_direct = self.detours.on_size(link, session);
         if let Some(up) = self.peers.up_mut(link) {
-            up.carries = mtu.is_some();
+            up.carries = mtu.is_some() && is_direct;
         }
         if mtu.is_none()
             && let Some(node) = self.peers.get(link).map(|peer| peer.node)

@@ -13,11 +13,14 @@ use crate::view::{LinkView, RouteView};
 impl<P: Provider> Node<P> {
     /// Returns the neighbours with an open session, in the order in which they became known.
     pub fn links(&self) -> impl Iterator<Item = LinkView> {
-        self.peers.up().filter_map(|(_, peer, up)| {
+        self.peers.up().filter_map(|(link, peer, up)| {
+            let relay = self.detours.relay(link);
+            let relay = relay.and_then(|relay| self.peers.get(relay));
             Some(LinkView {
                 node: peer.node,
                 address: self.endpoint.peer_address(up.session)?,
                 carries: up.carries,
+                detour: relay.map(|relay| relay.node),
                 report: self.reports.get(&peer.node).copied(),
             })
         })

@@ -71,6 +71,13 @@ pub(super) fn text(counts: &Counts) -> String {
             Some((edge_label(edge), seconds(cost)))
         }),
     );
+    page.labelled(
+        ("tickwire_mesh_link_detour", "gauge"),
+        counts.links.iter().filter_map(|link| {
+            let label = format!("node=\"{}\",relay=\"{}\"", link.node, link.detour?);
+            Some((label, "1".to_owned()))
+        }),
+    );
     page.into_text()
 }
 

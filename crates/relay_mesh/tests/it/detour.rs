@@ -1,0 +1,215 @@
+//! Entries and exits that cannot reach each other: a relay carries the datagrams of their session.
+
+use netsim::{Chance, Loss, for_each_seed, test_site};
+
+use relay_mesh::LinkView;
+use relay_mesh::detour::{DetourLeg, Detoured};
+use wire::NodeId;
+
+use crate::harness::{ENTRY, EXIT, Mesh, RELAY, START, Shape, link, ms};
+use crate::member::Rig;
+
+/// What entry and exit show of the link between them.
+fn direct(mesh: &Mesh) -> Vec<LinkView> {
+    let ends = [(ENTRY, EXIT), (EXIT, ENTRY)].into_iter();
+    ends.map(|(index, other)| {
+        let mut links = mesh.process(index).node.links();
+        let found = links.find(|link| link.node == mesh.ids[other]);
+        found.expect("a session")
+    })
+    .collect()
+}
+
+/// Cuts the direct path of entry and exit.
+fn part(mesh: &mut Mesh) {
+    let (entry, exit) = (mesh.nodes[ENTRY].index(), mesh.nodes[EXIT].index());
+    mesh.world.partition(&[entry], &[exit]);
+}
+
+#[test]
+fn sim_flows_outlive_the_direct_path_of_their_ends() {
+    for_each_seed(&test_site!(), 6, |seed| {
+        let mut mesh = Mesh::new(seed, &Shape::default());
+        mesh.run(START + 3_000);
+        let cut = mesh.now();
+        part(&mut mesh);
+        // Four times what a session bears of silence.
+        mesh.run(40_000);
+        let now = mesh.now();
+        assert_eq!(mesh.process(ENTRY).closed_flows(), []);
+        assert_eq!(mesh.process(EXIT).closed_flows(), []);
+        assert!(mesh.player().gap(cut, now) <= ms(300));
+        assert_eq!(mesh.player().faults, 0);
+        // The relay in use dies, and with it the detour.
+        mesh.kill(RELAY);
+        mesh.run(20_000);
+        assert_eq!(mesh.process(ENTRY).closed_flows(), []);
+        assert_eq!(mesh.route(), Some(mesh.path(&[RELAY + 1])));
+        let gap = mesh.player().gap(now, mesh.now());
+        assert!(
+            gap <= ms(1_000),
+            "{gap:?} after {now:?}: {:?}",
+            mesh.moves(ENTRY, now)
+        );
+    });
+}
+
+#[test]
+fn sim_ends_that_never_reach_each_other_play_over_a_relay() {
+    for_each_seed(&test_site!(), 6, |seed| {
+        let mut mesh = Mesh::new(seed, &Shape::default());
+        part(&mut mesh);
+        mesh.run(30_000);
+        let now = mesh.now();
+        assert_eq!(mesh.route(), Some(mesh.path(&[RELAY])));
+        assert!(mesh.player().gap(now.saturating_sub(ms(5_000)), now) <= ms(50));
+        let closed = mesh.process(ENTRY).closed_flows();
+        assert_eq!(closed, [], "{closed:?}");
+    });
+}
+
+#[test]
+fn sim_the_direct_path_is_used_again_once_it_is_back() {
+    for_each_seed(&test_site!(), 6, |seed| {
+        for is_known in [true, false] {
+            let shape = Shape {
+                idle: 5,
+                ..Shape::default()
+            };
+            let mut mesh = Mesh::new(seed, &shape);
+            if is_known {
+                mesh.run(START + 2_000);
+            }
+            part(&mut mesh);
+            mesh.run(20_000);
+            let (entry, exit) = (mesh.nodes[ENTRY].index(), mesh.nodes[EXIT].index());
+            mesh.world.heal(&[entry], &[exit]);
+            // It is slower than any relay: nothing comes this way first by chance.
+            mesh.run(30_000);
+            for view in direct(&mesh) {
+                assert_eq!(view.detour, None);
+                // A session that never knew the direct path stays as long as its flows.
+                assert_eq!(view.carries, is_known);
+            }
+            assert_eq!(mesh.process(ENTRY).closed_flows(), []);
+            mesh.stop_player();
+            mesh.run(15_000);
+            for view in direct(&mesh) {
+                assert!(view.report.is_some_and(|report| report.is_up()), "{view:?}");
+            }
+            // Relays passed something on, and do so no more.
+            let passed = |mesh: &Mesh| -> u64 {
+                let stats = |index| mesh.process(index).node.stats().detoured;
+                (RELAY..RELAY + 3).map(stats).sum()
+            };
+            let before = passed(&mesh);
+            assert!(before > 0);
+            mesh.run(5_000);
+            assert_eq!(passed(&mesh), before);
+        }
+    });
+}
+
+#[test]
+fn sim_one_direction_alone_may_be_dead() {
+    for_each_seed(&test_site!(), 4, |seed| {
+        let mut mesh = Mesh::new(seed, &Shape::default());
+        mesh.run(START + 3_000);
+        let cut = mesh.now();
+        let (entry, exit) = (mesh.nodes[ENTRY], mesh.nodes[EXIT]);
+        mesh.world.set_link(
+            entry,
+            exit,
+            link(80).with_loss(Loss::Bernoulli(Chance::ALWAYS)),
+        );
+        mesh.run(40_000);
+        assert_eq!(mesh.process(ENTRY).closed_flows(), []);
+        assert!(mesh.player().gap(cut, mesh.now()) <= ms(300));
+    });
+}
+
+#[test]
+fn mesh_a1_what_a_member_has_passed_on_is_bounded_and_goes_to_neighbours_alone() {
+    let mut rig = Rig::with(5, &Shape::default());
+    let [entry, exit, relay] = [ENTRY, EXIT, RELAY].map(|index| rig.mesh.ids[index]);
+    let own = rig.own;
+    let say = |rig: &mut Rig, leg, node, datagram: &[u8]| {
+        let detoured = Detoured {
+            leg,
+            node,
+            datagram,
+        };
+        let mut message = Vec::new();
+        detoured.encode(&mut message);
+        rig.say(&message);
+        rig.mesh.run(8);
+    };
+    let stats = |rig: &Rig, index| {
+        let stats = rig.mesh.process(index).node.stats();
+        (stats.detoured, stats.detours_refused)
+    };
+    assert_eq!([stats(&rig, RELAY), stats(&rig, EXIT)], [(0, 0); 2]);
+    // To the one who sends, the one who passes on, and nobody.
+    for node in [own, relay, NodeId([9; 32])] {
+        say(&mut rig, DetourLeg::First, node, &[0x40; 100]);
+    }
+    // Of those who are reached directly, of nobody, and a frame.
+    for (node, first) in [(entry, 0x40), (NodeId([9; 32]), 0x40), (exit, 0x81)] {
+        say(&mut rig, DetourLeg::Second, node, &[first; 100]);
+    }
+    rig.mesh.run(100);
+    assert_eq!(stats(&rig, RELAY), (0, 6));
+    // 128 kB a second, of which half is passed on, and 64 KiB at once.
+    let before = rig.mesh.now();
+    for _ in 0..500 {
+        say(&mut rig, DetourLeg::First, exit, &[0x40; 1_024]);
+    }
+    rig.mesh.run(1_000);
+    let took = rig.mesh.now().saturating_since(before).as_secs() + 1;
+    let (passed, refused) = stats(&rig, RELAY);
+    assert!(
+        (64..=64 * (took + 1)).contains(&passed),
+        "{passed}, {took} s"
+    );
+    assert!(refused > 50, "{passed} {refused}");
+    assert_eq!(passed + refused, 506);
+    // The exit knows nobody of that name, and lets none of it near its sessions.
+    assert_eq!(stats(&rig, EXIT), (0, passed));
+    assert_eq!(rig.mesh.player().faults, 0);
+}
+
+#[test]
+fn mesh_a1_a_relay_that_makes_up_datagrams_of_a_far_end_changes_nothing() {
+    let mut rig = Rig::with(6, &Shape::default());
+    // The member is a neighbour of the relay; to the relay, the exit becomes silent.
+    let exit = rig.mesh.ids[EXIT];
+    let (relay, other) = (rig.mesh.nodes[RELAY].index(), rig.mesh.nodes[EXIT].index());
+    rig.mesh.world.partition(&[relay], &[other]);
+    rig.mesh.run(3_000);
+    let before = *rig.mesh.process(RELAY).node.endpoint_stats();
+    for number in 0..200_u8 {
+        let mut message = Vec::new();
+        let datagram = [number & 0x7f; 60];
+        let forged = Detoured {
+            leg: DetourLeg::Second,
+            node: exit,
+            datagram: &datagram,
+        };
+        forged.encode(&mut message);
+        rig.say(&message);
+        rig.mesh.run(20);
+    }
+    rig.mesh.run(1_000);
+    let node = &rig.mesh.process(RELAY).node;
+    assert_eq!(
+        node.endpoint_stats().sessions_opened,
+        before.sessions_opened
+    );
+    // The member is told what was said to the exit, sealed, and nobody else is.
+    assert_eq!(node.links().filter(|link| link.detour.is_some()).count(), 1);
+    rig.mesh.world.heal(&[relay], &[other]);
+    rig.mesh.run(20_000);
+    let links = || rig.mesh.process(RELAY).node.links();
+    assert!(links().all(|link| link.detour.is_none()));
+    assert!(links().any(|link| link.node == exit));
+}

@@ -1,0 +1,72 @@
+//! Nodes that do not run for a while: a busy host, a machine that is moved.
+
+use netsim::{for_each_seed, test_site};
+use relay_mesh::RouteCause;
+use wire::Instant;
+
+use crate::harness::{ENTRY, EXIT, Mesh, RELAY, Shape, ms};
+
+/// Time after which packets are on the best path again, ms: links are judged by their last 30 s, and a
+/// flow waits for up to 18 s to see an advantage last.
+const AGAIN: u64 = 50_000;
+
+#[test]
+fn sim_pgx13_nodes_that_stood_still_at_their_start_take_the_best_path() {
+    for_each_seed(&test_site!(), 10, |seed| {
+        let mut mesh = Mesh::new(seed, &Shape::default());
+        for round in 0..4 {
+            let span = 500 + mesh.world.generator(round).below(3_000);
+            for index in [ENTRY, EXIT] {
+                let node = mesh.nodes[index];
+                mesh.world.stall(node, ms(span));
+            }
+            mesh.run(span + 400);
+        }
+        mesh.run(AGAIN);
+        let (best, moves) = (mesh.path(&[RELAY]), mesh.moves(ENTRY, Instant::ZERO));
+        assert_eq!(mesh.route(), Some(best), "{moves:?}");
+        assert_eq!(mesh.player().faults, 0);
+    });
+}
+
+#[test]
+fn sim_pgx13_an_entry_that_stood_still_blames_nobody_for_it() {
+    for_each_seed(&test_site!(), 10, |seed| {
+        let mut mesh = Mesh::new(seed, &Shape::default());
+        mesh.run(10_000);
+        let (best, from) = (mesh.path(&[RELAY]), mesh.now());
+        assert_eq!(mesh.route().as_ref(), Some(&best));
+        for round in 0..6 {
+            let span = 300 + mesh.world.generator(round).below(2_500);
+            let entry = mesh.nodes[ENTRY];
+            mesh.world.stall(entry, ms(span));
+            mesh.run(span + 1_000);
+        }
+        assert_eq!(mesh.process(ENTRY).node.stats().stalls, 6);
+        // Its neighbours saw it late, and say so; but no path is dead.
+        let moves = mesh.moves(ENTRY, from);
+        let mut causes = moves.iter().map(|(_, _, cause)| *cause);
+        assert!(causes.all(|cause| cause != RouteCause::Killed), "{moves:?}");
+        assert_eq!(mesh.process(ENTRY).closed_flows(), []);
+    });
+}
+
+#[test]
+fn sim_pgx13_nodes_that_stood_still_at_play_are_used_again() {
+    for_each_seed(&test_site!(), 10, |seed| {
+        let mut mesh = Mesh::new(seed, &Shape::default());
+        mesh.run(10_000);
+        for round in 0..6 {
+            let span = 300 + mesh.world.generator(round).below(2_500);
+            let index = [EXIT, RELAY][usize::try_from(round % 2).unwrap()];
+            let node = mesh.nodes[index];
+            mesh.world.stall(node, ms(span));
+            mesh.run(span + 1_000);
+        }
+        // A relay that failed three times is kept out for up to a minute.
+        mesh.run(60_000);
+        let (best, moves) = (mesh.path(&[RELAY]), mesh.moves(ENTRY, Instant::ZERO));
+        assert_eq!(mesh.route(), Some(best), "{moves:?}");
+        assert_eq!(mesh.process(ENTRY).closed_flows(), []);
+    });
+}
