@@ -42,12 +42,13 @@ fn served(name: &str, protocol: FileProtocol, server: SocketAddr) -> FileGame {
 fn judged(node: &NodeProcess, count: usize) -> Vec<(String, Protocol, &'static str)> {
     let mut judged = Vec::new();
     node.wait_for(PATIENCE, |news| {
-        judged.extend(match news {
-            News::ServerReached { game, protocol } => Some((game, protocol, "reached")),
-            News::ServerLost { game, protocol } => Some((game, protocol, "lost")),
-            News::ProbeNotPermitted { game, protocol } => Some((game, protocol, "not permitted")),
-            _ => None,
-        });
+        if let News::ServerReached { game, protocol } = news {
+            judged.push((game, protocol, "reached"));
+        } else if let News::ServerLost { game, protocol } = news {
+            judged.push((game, protocol, "lost"));
+        } else if let News::ProbeNotPermitted { game, protocol } = news {
+            judged.push((game, protocol, "not permitted"));
+        }
         (judged.len() == count).then_some(())
     })
     .expect("news of each");

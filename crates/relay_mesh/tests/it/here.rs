@@ -44,9 +44,12 @@ fn mesh(adjust: fn(usize, &mut Config, &[NodeId])) -> Mesh {
 
 fn last_exit(mesh: &Mesh) -> Option<NodeId> {
     let mut events = mesh.process(ENTRY).events.iter().rev();
-    events.find_map(|(_, event)| match event {
-        Event::FlowOpened { far_end, .. } => Some(*far_end),
-        _ => None,
+    events.find_map(|(_, event)| {
+        if let Event::FlowOpened { far_end, .. } = event {
+            Some(*far_end)
+        } else {
+            None
+        }
     })
 }
 
