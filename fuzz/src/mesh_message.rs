@@ -4,6 +4,7 @@ use crypto::{Identity, Provider};
 use netsim::provider::SimProvider;
 use relay_mesh::detour::Detoured;
 use relay_mesh::flow_message::{FlowMessage, GAME_NAME_MAX};
+use relay_mesh::game_edge::GameEdge;
 use relay_mesh::link_state::{LinkRecord, Network, NodeRecord};
 use relay_mesh::link_terms::LinkTerms;
 use relay_mesh::message::Message;
@@ -28,7 +29,7 @@ pub fn route(data: &[u8]) {
     }
 }
 
-/// Messages about flows, and the probes of paths: written in one way only.
+/// Messages about flows and game servers, and the probes of paths: written in one way only.
 pub fn flow(data: &[u8]) {
     if let Ok(message) = FlowMessage::decode(data) {
         if let FlowMessage::Open { game, .. } = &message {
@@ -37,6 +38,11 @@ pub fn flow(data: &[u8]) {
         let mut again = Vec::new();
         message.encode(&mut again);
         assert_eq!(again, data, "two ways to write {message:?}");
+    } else if let Ok(edges) = GameEdge::decode(data) {
+        assert!((1..=GameEdge::COUNT_MAX).contains(&edges.len()));
+        let mut again = Vec::new();
+        GameEdge::encode(&edges, &mut again);
+        assert_eq!(again, data, "two ways to write {edges:?}");
     } else if let Ok(probe) = PathProbe::decode(data) {
         let mut again = Vec::new();
         probe.encode(&mut again);

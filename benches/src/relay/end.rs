@@ -141,6 +141,7 @@ impl End {
         while let Some((id, command)) = self.node.poll_command() {
             let outcome = match command {
                 Command::Close { .. } => Outcome::Closed,
+                Command::Measure { .. } => Outcome::NotPermitted,
                 Command::Listen { .. } | Command::Open { .. } => {
                     let socket = SocketId(self.next_socket);
                     self.next_socket += 1;

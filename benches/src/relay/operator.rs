@@ -27,7 +27,7 @@ impl Application<Node<Ring>> for Operator {
     fn on_event(&mut self, _: Instant, _: &mut Node<Ring>, _: Event) {}
 
     fn socket_order(&self, command: &Command) -> Option<SocketOrder> {
-        Some(mesh::order(command, None))
+        mesh::order(command, None)
     }
 
     fn on_socket(

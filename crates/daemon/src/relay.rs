@@ -9,6 +9,7 @@ mod ask;
 mod file;
 mod news;
 mod operator;
+mod probing;
 mod process;
 mod running;
 pub mod sandbox;
@@ -17,7 +18,7 @@ mod tcp;
 
 pub use file::{
     BootstrapNode, ConfigError, FileAdmin, FileConfig, FileGame, FileHopFrames, FileLimits,
-    FileLink, FileMode, FileProtocol, FileProxies, FileRole, FileSigned,
+    FileLink, FileMode, FileProbe, FileProtocol, FileProxies, FileRole, FileSigned,
 };
 pub use file::{Member, NodeName};
 pub use news::{News, Order, RouteCauseName};

@@ -15,6 +15,7 @@ use crate::hop::HopKind;
 use crate::link_state::{Profile, Roles};
 use crate::proxy_header::Version;
 use crate::server_header::ServerHeader;
+use crate::server_probe::ServerProbe;
 use crate::signed_config::Holder;
 
 /// What one node is and allows.
@@ -51,6 +52,10 @@ pub struct Config {
     pub hop_kind: HopKind,
     /// The same for neighbours by name, whatever [`hop_kind`](Self::hop_kind) says.
     pub hop_kinds: BTreeMap<NodeId, HopKind>,
+    /// How an exit measures its way to game servers, by the games' names, those of a signed document too.
+    /// Where a game does not stand here, its server is measured by a connection if it is played over TCP, and
+    /// not if over UDP.
+    pub probes: BTreeMap<String, ServerProbe>,
     /// How routes are priced.
     pub cost: CostModel,
     /// When routes are left.
@@ -111,6 +116,7 @@ impl Config {
             signed: None,
             hop_kind: HopKind::Sealed,
             hop_kinds: BTreeMap::new(),
+            probes: BTreeMap::new(),
             cost: CostModel::default(),
             choice: ChoiceConfig::default(),
             links_max: 64,
@@ -204,6 +210,8 @@ pub enum NewError {
     GameName,
     /// A game over UDP is to have headers of version 1, which knows of no datagrams.
     HeaderVersion,
+    /// A probe of a game server names port 0, or has a query longer than 512 bytes.
+    Probe,
     /// TLS does not take the identity, which tunnels prove.
     TunnelIdentity,
 }
@@ -220,6 +228,7 @@ impl fmt::Display for NewError {
             Self::NoEntropy => "the provider has no randomness",
             Self::Profile => "name or addresses of the profile break the bounds of a record",
             Self::GameName => "the name of a game is longer than 64 bytes",
+            Self::Probe => "a probe names port 0, or its query is longer than 512 bytes",
             Self::TunnelIdentity => "the TLS library refused the identity's key",
             Self::HeaderVersion => {
                 "version 1 of the PROXY protocol knows of no datagrams, which a game is made of"

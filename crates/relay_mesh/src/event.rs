@@ -1,13 +1,15 @@
 //! What a node tells its operator, and what it asks of its driver.
 
 use core::net::SocketAddr;
+use core::time::Duration;
 
 use wire::{Effect, NodeId};
 
 use crate::flow_message::FlowEnd;
 use crate::leg::SocketId;
 use crate::routes::Path;
-use crate::signed_config::{Accepted, LeftOut, Refused};
+use crate::server_probe::ServerProbe;
+use crate::signed_config::{Accepted, LeftOut, Protocol, Refused};
 
 /// News of a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -90,6 +92,33 @@ pub enum Event {
         /// Its version.
         version: u64,
     },
+    /// A player came for a game of which no exit can be reached; told at most each 10 s for one game.
+    NoExit {
+        /// The game.
+        game: String,
+    },
+    /// The server of a game was reached, which was not, or was not measured before: at an exit.
+    ServerReached {
+        /// The game.
+        game: String,
+        /// Over what it is played.
+        protocol: Protocol,
+    },
+    /// The server of a game was not reached three times in a row: at an exit. Entries send new players
+    /// to exits that reach theirs.
+    ServerLost {
+        /// The game.
+        game: String,
+        /// Over what it is played.
+        protocol: Protocol,
+    },
+    /// The system does not permit to measure a game's server as configured: it is not measured.
+    ProbeNotPermitted {
+        /// The game.
+        game: String,
+        /// Over what it is played.
+        protocol: Protocol,
+    },
     /// A game of the document is not carried by this node.
     GameLeftOut {
         /// The game.
@@ -114,7 +143,7 @@ pub enum RouteCause {
 }
 
 /// What a node asks of its driver, besides sending.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Command {
     /// Open a UDP socket bound to this address.
     Listen {
@@ -131,6 +160,14 @@ pub enum Command {
         /// Which.
         socket: SocketId,
     },
+    /// See how long the answer of a game's server takes: [`Outcome::Measured`]. What comes after 2 s is
+    /// not waited for.
+    Measure {
+        /// Where the server listens.
+        server: SocketAddr,
+        /// By what.
+        probe: ServerProbe,
+    },
 }
 
 /// How a command ended.
@@ -140,6 +177,10 @@ pub enum Outcome {
     Opened(SocketId),
     /// The socket is closed.
     Closed,
+    /// The server answered after so long.
+    Measured(Duration),
+    /// The system does not permit it, now or later.
+    NotPermitted,
     /// It could not be done.
     Failed,
 }

@@ -6,6 +6,7 @@
 //! | opened 0x29 | flow 8, status 1 |
 //! | close 0x2A | flow 8, reason 1 |
 //! | open tunnel 0x2B | flow 8; answered by opened |
+//! | game edges 0x2C | see [`game_edge`](crate::game_edge) |
 //!
 //! What goes in the probe flow of a path is in [`path_probe`](crate::path_probe).
 
@@ -28,6 +29,8 @@ pub mod flow_code {
     pub const CLOSE: u8 = 0x2A;
     /// Opens a flow that carries a tunnel.
     pub const OPEN_TUNNEL: u8 = 0x2B;
+    /// What it costs from an exit to its game servers.
+    pub const GAME_EDGES: u8 = 0x2C;
     /// Asks over a path whether it carries.
     pub const PATH_PROBE: u8 = 0x84;
     /// The answer.

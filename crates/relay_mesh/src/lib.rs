@@ -17,6 +17,7 @@ mod event;
 mod exchange;
 pub mod flow_key;
 pub mod flow_message;
+pub mod game_edge;
 pub mod grant;
 pub mod hop;
 pub mod hop_key;
@@ -36,6 +37,7 @@ pub mod proxy_header;
 mod ration;
 pub mod route_request;
 mod server_header;
+mod server_probe;
 mod stats;
 #[cfg(feature = "tcp")]
 mod tcp;
@@ -52,10 +54,11 @@ pub use leg::{Leg, SocketId};
 pub use node::Node;
 pub use pieces::{DATAGRAM_MAX, WHOLE_MAX};
 pub use server_header::{HeaderExtras, HeaderTiming, ServerHeader};
+pub use server_probe::ServerProbe;
 pub use stats::{FrameStats, NodeStats, RefusedRequests};
 #[cfg(feature = "tcp")]
 pub use tcp::{TcpConfig, TcpPort, TcpRefused, TcpWork};
-pub use view::{Draining, EdgeView, LinkView, MeshView, NodeView, RouteView};
+pub use view::{Draining, EdgeView, GameEdgeView, LinkView, MeshView, NodeView, RouteView};
 
 use std::net::SocketAddr;
 

@@ -14,6 +14,12 @@ use crate::link_terms::LinkTerms;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct LinkId(pub(crate) u16);
 
+impl LinkId {
+    /// Stands for this node itself, where it is the exit of its own players: nodes known of are counted
+    /// from 0, and are fewer.
+    pub(crate) const OWN: Self = Self(u16::MAX);
+}
+
 /// What the data plane knows of a neighbour while a session with it is open.
 #[derive(Debug)]
 pub(crate) struct Link<A> {

@@ -8,14 +8,19 @@ mod course;
 mod courses;
 mod detours;
 mod drain;
+mod edges;
 mod entry;
 mod exit;
+mod exits;
+mod flow_side;
 mod flow_table;
 mod flows;
 mod frames;
 mod games;
+mod here;
 mod known_routes;
 mod links;
+mod measuring;
 mod paths;
 mod peers;
 mod priced;
@@ -28,6 +33,8 @@ mod tcp;
 mod telling;
 #[cfg(feature = "tcp")]
 mod tunnel_flows;
+#[cfg(feature = "tcp")]
+mod tunnel_here;
 #[cfg(feature = "tcp")]
 mod tunnels;
 mod views;
@@ -55,6 +62,7 @@ use crate::stats::{FrameStats, NodeStats};
 use config_news::ConfigNews;
 use course::Course;
 use detours::Detours;
+use edges::Edges;
 use entry::Ports;
 use flow_table::FlowTable;
 use known_routes::KnownRoutes;
@@ -87,6 +95,7 @@ pub struct Node<P: Provider> {
     flows: FlowTable<P::Aead>,
     ports: Ports,
     ration: ReplyRation,
+    edges: Edges,
     #[cfg(feature = "tcp")]
     tunnels: Option<Box<tunnels::Tunnels>>,
     /// What neighbours are told of signed documents, and tell.
@@ -125,6 +134,8 @@ enum Pending {
     Port(usize),
     /// The exit flow with this index, and its id.
     Upstream(u32, LinkId, crate::flow_key::FlowId),
+    /// A game server.
+    Measure,
     /// Nothing follows.
     Close,
 }
@@ -171,6 +182,7 @@ impl<P: Provider> Node<P> {
             flows: FlowTable::new((config.flows_max, config.unproved_max), &mut generator),
             ports: Ports::new(&config, now),
             ration: ReplyRation::default(),
+            edges: Edges::default(),
             #[cfg(feature = "tcp")]
             tunnels,
             config_news: ConfigNews::default(),
@@ -252,6 +264,7 @@ impl<P: Provider> Node<P> {
             (Pending::Upstream(index, far, flow), outcome) => {
                 self.on_upstream(now, (index, far, flow), outcome);
             }
+            (Pending::Measure, outcome) => self.on_measured(now, id, outcome),
             (Pending::Close, _) => {}
         }
     }
@@ -393,6 +406,7 @@ impl<P: Provider> Node<P> {
         #[cfg(feature = "tcp")]
         self.tend_tunnels(now);
         self.tend_config(now);
+        self.tend_edges(now);
         if self.beats.is_multiple_of(10) {
             self.learn_peers(now);
             self.end_idle_flows(now);

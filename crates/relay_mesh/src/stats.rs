@@ -181,6 +181,18 @@ pub struct NodeStats {
     pub waited: u64,
     /// Datagrams of players for whom there was no flow to be had.
     pub refused_players: u64,
+    /// Of them, those for whom no exit of their game could be reached.
+    pub no_exit: u64,
+    /// Measurements of game servers that were begun.
+    pub probes: u64,
+    /// Of them, those that failed, or were not answered in time.
+    pub probes_failed: u64,
+    /// Edges to game servers told by exits that may serve the game.
+    pub edges_heard: u64,
+    /// Edges told by nodes that are no exit of the game: ignored.
+    pub edges_refused: u64,
+    /// Edges to servers of games that this node is no entry of: ignored.
+    pub edges_unknown: u64,
     /// Replies over the ration of a source that has not proved to receive.
     pub rationed: u64,
     /// Datagrams to an upstream socket from elsewhere than its server.

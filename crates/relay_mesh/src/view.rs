@@ -9,6 +9,7 @@ use crate::cost::{Cost, LossCode};
 use crate::link_state::Roles;
 use crate::measure::LinkReport;
 use crate::routes::Path;
+use crate::signed_config::Protocol;
 
 /// A neighbour with an open session.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,6 +35,8 @@ pub struct MeshView {
     pub nodes: Vec<NodeView>,
     /// All links that carry, each once, ascending by its ends.
     pub links: Vec<EdgeView>,
+    /// Ways from exits to game servers, as far as this node measures them or is told of them.
+    pub games: Vec<GameEdgeView>,
 }
 
 /// A node of a [`MeshView`].
@@ -64,6 +67,20 @@ pub struct EdgeView {
     pub cost: Cost,
     /// What it loses.
     pub loss: LossCode,
+}
+
+/// The way from an exit to a game's server, as this node measures it or was told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct GameEdgeView {
+    /// The game.
+    pub game: String,
+    /// Over what it is played.
+    pub protocol: Protocol,
+    /// The exit; this node itself where it measures.
+    pub exit: NodeId,
+    /// The round trip; `None` where the server is not reached.
+    pub cost: Option<Cost>,
 }
 
 /// What a node that drains still carries.

@@ -27,7 +27,7 @@
 //!     }
 //!     fn on_event(&mut self, _: Instant, _: &mut Node<Ring>, _: Event) {}
 //!     fn socket_order(&self, command: &Command) -> Option<SocketOrder> {
-//!         Some(mesh::order(command, None))
+//!         mesh::order(command, None)
 //!     }
 //!     fn on_socket(
 //!         &mut self,
@@ -70,13 +70,13 @@ impl PeerAddress for Leg {
     }
 }
 
-/// Returns the order that a node's command is.
+/// Returns the order that a node's command is; `None` for one that is not about sockets of the driver's.
 ///
 /// The sockets to game servers leave from the address `upstream` where that is of the server's
 /// family, else from whichever the system chooses.
 #[must_use]
-pub fn order(command: &Command, upstream: Option<IpAddr>) -> SocketOrder {
-    match *command {
+pub fn order(command: &Command, upstream: Option<IpAddr>) -> Option<SocketOrder> {
+    Some(match *command {
         Command::Listen { address } => SocketOrder::Open {
             address,
             config: SocketConfig::default(),
@@ -100,7 +100,8 @@ pub fn order(command: &Command, upstream: Option<IpAddr>) -> SocketOrder {
         Command::Close {
             socket: SocketId(index),
         } => SocketOrder::Close(SocketIndex(index)),
-    }
+        Command::Measure { .. } => return None,
+    })
 }
 
 /// Returns what a node is told of an order's outcome.
@@ -127,8 +128,8 @@ mod tests {
                 server: server.parse().unwrap(),
             };
             match order(&command, upstream.map(|ip| ip.parse().unwrap())) {
-                SocketOrder::Open { address, .. } => address.to_string(),
-                SocketOrder::Close(_) => panic!("nothing is to be closed"),
+                Some(SocketOrder::Open { address, .. }) => address.to_string(),
+                order => panic!("a socket is to be opened, not {order:?}"),
             }
         };
         assert_eq!(bound("192.0.2.1:9", None), "0.0.0.0:0");

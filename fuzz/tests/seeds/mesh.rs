@@ -7,6 +7,7 @@ use fuzz::mesh_message::{NETWORK, signer};
 use relay_mesh::cost::{Cost, LossCode};
 use relay_mesh::detour::{DetourLeg, Detoured};
 use relay_mesh::flow_message::{FlowMessage, FlowRefused};
+use relay_mesh::game_edge::GameEdge;
 use relay_mesh::hop::{HopHeader, HopKind, LabelName, Phase, Piece};
 use relay_mesh::hop_key::{HopForm, HopKey, NextLabel};
 use relay_mesh::link_state::{Haste, LinkDelta, LinkRecord, NodeRecord, Profile, Roles, ShortId};
@@ -14,7 +15,7 @@ use relay_mesh::measure::LinkReport;
 use relay_mesh::message::{Have, Message, Request};
 use relay_mesh::path_probe::PathProbe;
 use relay_mesh::route_request::{Bind, Granted, Refused, RequestId, RouteReply, RouteRequest};
-use relay_mesh::signed_config::{self, ConfigMessage};
+use relay_mesh::signed_config::{self, ConfigMessage, Protocol};
 use relay_mesh::trunk::{KIND, append};
 use relay_mesh::{FlowEnd, FlowId};
 use wire::{Instant, NodeId};
@@ -179,7 +180,16 @@ fn flows() -> Vec<Input> {
     probe
         .answer(Instant::from_nanos(9), 2)
         .encode(&mut answered);
+    let edges = [("doom", Cost::from_millis(3)), ("quake", Cost::UNROUTABLE)];
+    let edges = edges.map(|(game, cost)| GameEdge {
+        protocol: Protocol::Udp,
+        game: game.to_owned(),
+        cost,
+    });
+    let mut told = Vec::new();
+    GameEdge::encode(&edges, &mut told);
     let mut inputs: Vec<Input> = vec![
+        ("mesh_flow", "game_edges", told),
         ("mesh_flow", "probe", asked),
         ("mesh_flow", "echo", answered),
     ];

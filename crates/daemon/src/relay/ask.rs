@@ -16,6 +16,10 @@ type Question = dyn FnOnce(Instant, &mut Carrier) + Send;
 pub(super) struct Ask(Box<Question>);
 
 impl Ask {
+    pub(super) fn new(question: impl FnOnce(Instant, &mut Carrier) + Send + 'static) -> Self {
+        Self(Box::new(question))
+    }
+
     pub(super) fn of(self, now: Instant, node: &mut Carrier) {
         (self.0)(now, node);
     }
@@ -60,7 +64,7 @@ impl Asker {
     }
 
     fn post(&self, ask: impl FnOnce(Instant, &mut Carrier) + Send + 'static) -> Option<()> {
-        self.0.send(Ask(Box::new(ask))).ok()
+        self.0.send(Ask::new(ask)).ok()
     }
 
     /// Returns what the node's driver has counted.

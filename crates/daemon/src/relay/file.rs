@@ -2,6 +2,7 @@
 
 mod admin;
 mod check;
+mod probes;
 mod seed;
 mod server_header;
 mod signed;
@@ -27,6 +28,7 @@ use wire::{InstanceId, NodeId, Seed};
 
 use super::running::{AdminSetup, Setup};
 pub use admin::FileAdmin;
+pub use probes::FileProbe;
 pub use signed::FileSigned;
 pub use tcp::{FileProtocol, FileProxies};
 
@@ -60,6 +62,10 @@ pub struct FileConfig {
     /// At an entry: proxies before the ports of TCP games, by the games' names.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub proxies: BTreeMap<String, FileProxies>,
+    /// At an exit: how its way to game servers is measured, by the games' names, those of signed documents
+    /// too. Without it games over TCP are measured by a connection, and those over UDP are not.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub probes: BTreeMap<String, FileProbe>,
     /// Whose signed documents say what games there are, and who is a member; then neither stands here.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub signed: Option<FileSigned>,
@@ -317,6 +323,7 @@ impl FileConfig {
         node.hop_kind = self.hop_frames.kind();
         node.games = self.games_over(FileProtocol::Udp);
         node.tcp = self.tcp();
+        node.probes = self.server_probes(directory)?;
         node.signed = self
             .signed
             .as_ref()

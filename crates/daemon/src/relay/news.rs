@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use relay_mesh::signed_config::Accepted;
+use relay_mesh::signed_config::{Accepted, Protocol};
 use relay_mesh::{Draining, Event, FlowEnd, RouteCause};
 use serde::{Deserialize, Serialize};
 
@@ -136,6 +136,32 @@ pub enum News {
         game: String,
         /// Why, one sentence.
         why: String,
+    },
+    /// No exit of a game can be reached, and a player came for it; told at most each 10 s.
+    NoExit {
+        /// The game.
+        game: String,
+    },
+    /// The server of a game answers, which did not, or was not asked before.
+    ServerReached {
+        /// The game.
+        game: String,
+        /// Over what it is played.
+        protocol: Protocol,
+    },
+    /// The server of a game did not answer three times in a row: new players go out elsewhere.
+    ServerLost {
+        /// The game.
+        game: String,
+        /// Over what it is played.
+        protocol: Protocol,
+    },
+    /// The system does not permit to measure a game's server as configured; it is not measured.
+    ProbeNotPermitted {
+        /// The game.
+        game: String,
+        /// Over what it is played.
+        protocol: Protocol,
     },
     /// The admin interface answers.
     AdminReady {
@@ -277,6 +303,12 @@ impl News {
                 game,
                 why: why.to_string(),
             },
+            Event::NoExit { game } => Self::NoExit { game },
+            Event::ServerReached { game, protocol } => Self::ServerReached { game, protocol },
+            Event::ServerLost { game, protocol } => Self::ServerLost { game, protocol },
+            Event::ProbeNotPermitted { game, protocol } => {
+                Self::ProbeNotPermitted { game, protocol }
+            }
             _ => return None,
         })
     }

@@ -5,11 +5,12 @@ use std::net::IpAddr;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use relay_mesh::{Command, Event};
+use relay_mesh::{Command, Event, Outcome};
 use servicer::{Application, SocketOrder, SocketOutcome, mesh};
 use wire::{CommandId, Instant};
 
 use super::ask::Ask;
+use super::probing::Counter;
 use super::store::Desk;
 use super::tcp::Carrier;
 
@@ -17,6 +18,8 @@ use super::tcp::Carrier;
 pub(super) struct Operator {
     upstream: Option<IpAddr>,
     store: Option<Arc<Desk>>,
+    /// Where game servers are measured; `None` at a node that is no exit.
+    probes: Option<Counter>,
     tell: Box<dyn FnMut(Event) + Send>,
 }
 
@@ -24,11 +27,13 @@ impl Operator {
     pub(super) fn new(
         upstream: Option<IpAddr>,
         store: Option<Arc<Desk>>,
+        probes: Option<Counter>,
         tell: Box<dyn FnMut(Event) + Send>,
     ) -> Self {
         Self {
             upstream,
             store,
+            probes,
             tell,
         }
     }
@@ -60,7 +65,7 @@ impl Application<Carrier> for Operator {
     }
 
     fn socket_order(&self, command: &Command) -> Option<SocketOrder> {
-        Some(mesh::order(command, self.upstream))
+        mesh::order(command, self.upstream)
     }
 
     fn on_socket(
@@ -73,7 +78,14 @@ impl Application<Carrier> for Operator {
         node.handle_completed(now, id, mesh::outcome(outcome));
     }
 
-    fn on_command(&mut self, _: Instant, _: &mut Carrier, _: CommandId, _: Command) {
-        // All commands of a node are about sockets.
+    fn on_command(&mut self, now: Instant, node: &mut Carrier, id: CommandId, command: Command) {
+        let Command::Measure { server, probe } = command else {
+            // The driver did it.
+            return;
+        };
+        let probes = self.probes.as_ref();
+        if !probes.is_some_and(|probes| probes.take(id, server, probe)) {
+            node.handle_completed(now, id, Outcome::Failed);
+        }
     }
 }

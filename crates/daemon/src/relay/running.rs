@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crypto::{Identity, Ring, Secret32};
+use relay_mesh::link_state::Roles;
 use relay_mesh::signed_config::HolderStats;
 use relay_mesh::{Config, Draining, Event, FrameStats, Game, NewError, Node, NodeStats};
 use servicer::{
@@ -19,6 +20,7 @@ use udp_proto::EndpointStats;
 use super::admin::{Admin, AdminStart};
 use super::ask::{Ask, Asker};
 use super::operator::Operator;
+use super::probing::{self, Prober};
 use super::store::Store;
 use super::tcp::{Carrier, Sockets, TcpCounted, TcpSetup, Watcher, try_port};
 use crate::exit::Failure;
@@ -65,6 +67,8 @@ pub struct Relay {
     handle: Handle<Ask>,
     // After the node, whose sockets it waits for.
     watcher: Option<Watcher>,
+    // After the node, whose orders it waits for.
+    prober: Option<Prober>,
     // After the node, so that its last document is written.
     store: Option<Store>,
     address: SocketAddr,
@@ -92,10 +96,13 @@ impl Relay {
         let flows = usize::try_from(setup.node.flows_max).unwrap_or(usize::MAX);
         let is_signed = setup.node.signed.is_some();
         let has_tcp = setup.node.tcp.is_some();
+        let is_exit = setup.node.profile.roles.contains(Roles::EXIT);
         let node = Node::new(setup.node, setup.identity, Ring::new(), Clock::new().now())?;
         let sockets = has_tcp.then(|| Sockets::new(setup.tcp, setup.upstream));
         let sockets = sockets.transpose().map_err(SpawnError::from)?;
         let (sockets, waiting) = sockets.unzip();
+        let probes = is_exit.then(|| probing::open(setup.upstream));
+        let (probes, measuring) = probes.transpose().map_err(SpawnError::from)?.unzip();
         let store = setup.store.map(|path| {
             let tell = tell.clone();
             Store::start(path, move |version, why| {
@@ -120,11 +127,14 @@ impl Relay {
                 Operator::new(
                     setup.upstream,
                     desk.clone(),
+                    probes,
                     Box::new(move |event| tell(Told::Event(event))),
                 ),
             )?;
         let watcher = waiting.map(|waiting| waiting.start(handle.requests()));
         let watcher = watcher.transpose().map_err(SpawnError::from)?;
+        let prober = measuring.map(|measuring| measuring.start(handle.requests()));
+        let prober = prober.transpose().map_err(SpawnError::from)?;
         let start = AdminStart {
             asker: Asker(handle.requests()),
             store: desk,
@@ -134,6 +144,7 @@ impl Relay {
             admin,
             handle,
             watcher,
+            prober,
             store,
             address,
         })
@@ -183,6 +194,7 @@ impl Relay {
         drop(self.admin);
         let report = self.handle.shutdown(within);
         drop(self.watcher);
+        drop(self.prober);
         drop(self.store);
         report
     }

@@ -34,6 +34,7 @@ use servicer::Requests;
 use wire::Instant;
 
 pub(super) use carrier::Carrier;
+pub(super) use door::is_under_way;
 pub(super) use readiness::Watcher;
 pub use stats::{TcpCounted, TcpStats};
 

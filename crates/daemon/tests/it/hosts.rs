@@ -2,7 +2,7 @@
 
 mod capture;
 mod live;
-mod network;
+pub(crate) mod network;
 mod programs;
 
 use std::net::{SocketAddr, UdpSocket};

@@ -6,6 +6,7 @@ mod admin;
 mod child;
 mod command;
 mod doom;
+mod edges;
 mod hostile;
 #[cfg(target_os = "linux")]
 mod hosts;

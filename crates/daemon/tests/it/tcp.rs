@@ -10,7 +10,9 @@ use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::time::Duration;
 
 use daemon::relay::sandbox::{NodeProcess, Sandbox};
-use daemon::relay::{FileConfig, FileGame, FileMode, FileProtocol, FileRole, News, NodeName};
+use daemon::relay::{
+    FileConfig, FileGame, FileMode, FileProbe, FileProtocol, FileRole, News, NodeName,
+};
 use socket2::{Domain, SockRef, Socket, Type};
 
 use crate::mesh_node::{PATIENCE, tickwire_relay};
@@ -61,10 +63,13 @@ impl Row {
             exits: vec![exit_id],
             ..game.clone()
         }];
-        sandbox.config_mut(exit).unwrap().games = vec![FileGame {
+        let config = sandbox.config_mut(exit).unwrap();
+        config.games = vec![FileGame {
             server: Some(server.local_addr().unwrap()),
             ..game
         }];
+        // Each connection that the listener takes is to be a player's.
+        config.probes.insert("web".to_owned(), FileProbe::None);
         for node in 0..names.len() {
             let config = sandbox.config_mut(node).unwrap();
             config.limits.flow_bytes_per_second = Some(100 << 20);

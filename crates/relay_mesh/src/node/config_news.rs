@@ -3,13 +3,14 @@
 use crypto::Provider;
 use wire::{Instant, NodeId, UnixTime};
 
-use super::flow_table::{Flow, Side};
+use super::flow_side::Side;
+use super::flow_table::Flow;
 use super::{Node, RELIABLE};
 use crate::config::Game;
 use crate::event::Event;
 use crate::flow_message::FlowEnd;
 use crate::link::LinkId;
-use crate::link_state::{Admission, Roles};
+use crate::link_state::Admission;
 use crate::signed_config::{
     AfterEnd, ConfigMessage, Document, HolderStats, Judged, LeftOut, Offered, Piece, Spread,
     Standing, Taken,
@@ -129,30 +130,6 @@ impl<P: Provider> Node<P> {
         })
     }
 
-    /// The exits that may be asked for a game: those of the configuration, or all neighbours that the
-    /// document and their own records call one.
-    pub(super) fn exits_of(&self, game: usize) -> Option<Vec<NodeId>> {
-        self.exits_of_game(self.config.games.get(game)?)
-    }
-
-    /// The same, of any game.
-    pub(super) fn exits_of_game(&self, game: &Game) -> Option<Vec<NodeId>> {
-        let named = &game.entry.as_ref()?.exits;
-        let Some(document) = self.document() else {
-            return Some(named.clone());
-        };
-        let is_exit = |node: &NodeId| {
-            let profile = self.gossip.table().profile(node);
-            profile.is_some_and(|(_, roles)| roles.contains(Roles::EXIT))
-        };
-        let neighbours = self.peers.up().map(|(_, peer, _)| peer.node);
-        Some(
-            neighbours
-                .filter(|node| document.may_exit(&game.name, node) && is_exit(node))
-                .collect(),
-        )
-    }
-
     /// Makes the document in force what this node goes by.
     pub(super) fn apply_document(&mut self, now: Instant) {
         let Some(signed) = &self.config.signed else {
@@ -201,7 +178,7 @@ impl<P: Provider> Node<P> {
             return;
         };
         let is_barred = |flow: &Flow<P::Aead>| {
-            let far = self.peers.get(flow.far).map(|peer| peer.node);
+            let far = self.node_of(flow.far);
             #[cfg(feature = "tcp")]
             if matches!(flow.side, Side::Tunnel(_)) {
                 // Its connections are looked at one by one.
@@ -214,6 +191,9 @@ impl<P: Provider> Node<P> {
             let is_allowed = match flow.side {
                 Side::Entry { .. } => document.may_exit(&game.name, &far),
                 Side::Exit { .. } => document.may_enter(&game.name, &far),
+                Side::Here { .. } => {
+                    document.may_enter(&game.name, &far) && document.may_exit(&game.name, &far)
+                }
                 #[cfg(feature = "tcp")]
                 Side::Tunnel(_) => true,
             };

@@ -28,6 +28,7 @@ impl<P: Provider> Node<P> {
             flow_code::OPEN | flow_code::OPENED | flow_code::CLOSE | flow_code::OPEN_TUNNEL => {
                 self.on_flow_message(now, link, message);
             }
+            flow_code::GAME_EDGES => self.on_game_edges(now, link, message),
             code::CONFIG_VERSION | code::CONFIG_REQUEST | code::CONFIG => {
                 self.on_config_message(now, link, message);
             }

@@ -8,8 +8,8 @@ use crypto::Provider;
 use udp_proto::budget::prefix_of;
 use wire::Instant;
 
-use super::asking::Asking;
-use super::flow_table::{Early, Flow, Owner, Side};
+use super::flow_side::Side;
+use super::flow_table::{Flow, Owner};
 use super::{Node, Pending};
 use crate::config::Config;
 use crate::event::{Command, Event, Outcome};
@@ -17,7 +17,7 @@ use crate::flow_key::FlowId;
 use crate::flow_message::{FlowEnd, FlowMessage, FlowRefused};
 use crate::leg::{Leg, SocketId};
 use crate::link::LinkId;
-use crate::pieces::Joiner;
+use crate::ration::Standing;
 
 /// The ports of all games.
 #[derive(Debug)]
@@ -26,6 +26,10 @@ pub(super) struct Ports {
     /// Until when an exit that refused a flow of a game is asked for no other; at most the exits
     /// of the configuration.
     refused: BTreeMap<(usize, LinkId), Instant>,
+    /// When it was last told that no exit of a game can be reached; at most all games.
+    unreachable: BTreeMap<usize, Instant>,
+    /// Id of the newest flow that does not leave this node.
+    pub(super) next_here: u64,
 }
 
 #[derive(Debug)]
@@ -64,8 +68,12 @@ impl Ports {
                 })
             })
             .collect();
-        let refused = BTreeMap::new();
-        Self { list, refused }
+        Self {
+            list,
+            refused: BTreeMap::new(),
+            unreachable: BTreeMap::new(),
+            next_here: 0,
+        }
     }
 
     /// Has these addresses, and no others, as the ports of `game`; returns the sockets to close.
@@ -93,6 +101,7 @@ impl Ports {
             self.add(now, game, address);
         }
         self.refused.retain(|(of, _), _| *of != game);
+        self.unreachable.remove(&game);
         closed
     }
 
@@ -148,6 +157,16 @@ impl Ports {
         }
     }
 
+    /// Whether it is to be told that no exit of a game can be reached.
+    pub(super) fn is_unreachable_news(&mut self, now: Instant, game: usize) -> bool {
+        let told = self.unreachable.get(&game);
+        let is_news = told.is_none_or(|told| *told + TELL_AGAIN <= now);
+        if is_news {
+            self.unreachable.insert(game, now);
+        }
+        is_news
+    }
+
     /// The game of a socket.
     fn game(&self, socket: SocketId) -> Option<usize> {
         self.list
@@ -189,7 +208,7 @@ impl<P: Provider> Node<P> {
                 port.state = PortState::Open(socket);
                 true
             }
-            Outcome::Closed | Outcome::Failed => {
+            Outcome::Closed | Outcome::Failed | Outcome::Measured(_) | Outcome::NotPermitted => {
                 port.state = PortState::Closed(now + LISTEN_AGAIN);
                 false
             }
@@ -218,12 +237,8 @@ impl<P: Provider> Node<P> {
 
     /// Hands a datagram to a player, as far as that one's ration goes.
     pub(super) fn deliver_to_player(&mut self, now: Instant, index: u32, datagram: &[u8]) {
-        let Some(Side::Entry {
-            leg,
-            local,
-            standing,
-        }) = self.flows.get_mut(index).map(|flow| &mut flow.side)
-        else {
+        let side = self.flows.get_mut(index).map(|flow| &mut flow.side);
+        let Some((leg, local, standing)) = side.and_then(Side::player_mut) else {
             return;
         };
         if !self
@@ -240,14 +255,17 @@ impl<P: Provider> Node<P> {
     /// Takes leave of what was at this end of a flow.
     pub(super) fn leave_side(&mut self, side: &Side) {
         match side {
-            Side::Entry { leg, standing, .. } => self.ration.on_end(leg.address, standing),
-            Side::Exit {
-                socket: Some(socket),
-                ..
-            } => self.command(Command::Close { socket: *socket }, Pending::Close),
-            Side::Exit { socket: None, .. } => {}
+            Side::Entry { leg, standing, .. } | Side::Here { leg, standing, .. } => {
+                self.ration.on_end(leg.address, standing);
+            }
+            Side::Exit { .. } => {}
             #[cfg(feature = "tcp")]
             Side::Tunnel(_) => {}
+        }
+        if let Side::Exit { upstream, .. } | Side::Here { upstream, .. } = side
+            && let Some(socket) = upstream.socket
+        {
+            self.command(Command::Close { socket }, Pending::Close);
         }
     }
 
@@ -283,18 +301,18 @@ impl<P: Provider> Node<P> {
             return;
         };
         let side = self.flows.get_mut(index).map(|flow| &mut flow.side);
-        if let Some(Side::Entry {
-            leg,
-            local: last,
-            standing,
-        }) = side
-        {
+        let is_here = matches!(side, Some(Side::Here { .. }));
+        if let Some((leg, last, standing)) = side.and_then(Side::player_mut) {
             *last = local;
             if self.ration.on_request(leg.address, standing) {
                 self.on_proved(index);
             }
         }
-        self.carry(now, index, datagram);
+        if is_here {
+            self.carry_to_server(now, index, datagram);
+        } else {
+            self.carry(now, index, datagram);
+        }
     }
 
     /// Opens a flow for a new player, through the exit that is cheapest to reach.
@@ -309,7 +327,8 @@ impl<P: Provider> Node<P> {
             return None;
         }
         let far = self.best_exit(now, game)?;
-        if !self.ensure_course(now, far) || !self.newcomers.take(now, 1) {
+        let has_way = far == LinkId::OWN || self.ensure_course(now, far);
+        if !has_way || !self.newcomers.take(now, 1) {
             return None;
         }
         if self.ration.is_crowded(leg.address) {
@@ -324,6 +343,21 @@ impl<P: Provider> Node<P> {
         }
         self.ports.on_asked(now, game, far);
         let standing = self.ration.admit(now, leg.address)?;
+        if far == LinkId::OWN {
+            self.begin_here(now, (leg, game), standing)
+        } else {
+            self.begin_flow(now, far, (leg, game), standing)
+        }
+    }
+
+    /// Opens a flow to an exit.
+    fn begin_flow(
+        &mut self,
+        now: Instant,
+        far: LinkId,
+        (leg, game): (Leg, usize),
+        standing: Standing,
+    ) -> Option<u32> {
         let (name, mode) = self
             .config
             .games
@@ -337,31 +371,16 @@ impl<P: Provider> Node<P> {
         };
         let keys = self.flow_keys(far, id);
         let is_sent = keys.is_some() && self.send_flow_message(now, far, &open);
-        let Some((sealer, opener)) = keys.filter(|_| is_sent) else {
+        if !is_sent {
             self.ration.on_end(leg.address, &standing);
             return None;
+        }
+        let side = Side::Entry {
+            leg,
+            local: None,
+            standing,
         };
-        let flow = Flow {
-            id,
-            far,
-            game,
-            player: leg.address,
-            mode,
-            sealer,
-            opener,
-            joiner: Joiner::new(),
-            side: Side::Entry {
-                leg,
-                local: None,
-                standing,
-            },
-            outward: Early::default(),
-            inward: Early::default(),
-            labels: Vec::new(),
-            used: now,
-            asking: Asking::new(now),
-            unproved: None,
-        };
+        let flow = Flow::new(now, (far, id), (game, leg.address, mode), keys, side);
         let index = self.flows.insert(flow).ok()?;
         if let Some(far_end) = self.peers.get(far).map(|peer| peer.node) {
             self.tell(Event::FlowOpened {
@@ -373,28 +392,11 @@ impl<P: Provider> Node<P> {
         self.is_untended = true;
         Some(index)
     }
-
-    /// The exit of a game that is cheapest to reach, of those that have a session with us and have
-    /// not just refused a player of it.
-    fn best_exit(&mut self, now: Instant, game: usize) -> Option<LinkId> {
-        let exits = self.exits_of(game)?;
-        exits
-            .into_iter()
-            .filter_map(|exit| {
-                let link = self.peers.find(&exit)?;
-                self.peers.session(link)?;
-                if !self.ports.may_ask(now, game, link) {
-                    return None;
-                }
-                let cost = self.cost_to(now, exit);
-                cost.is_routable().then_some((cost, exit, link))
-            })
-            .min()
-            .map(|(_, _, link)| link)
-    }
 }
 
 /// Time without new flows of a game by an exit that refused one.
 const REFUSED: Duration = Duration::from_secs(1);
+/// Time between two words that no exit of a game can be reached.
+const TELL_AGAIN: Duration = Duration::from_secs(10);
 /// Wait after a port could not be opened.
 const LISTEN_AGAIN: Duration = Duration::from_secs(5);

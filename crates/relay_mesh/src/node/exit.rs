@@ -5,8 +5,8 @@ use core::net::SocketAddr;
 use crypto::Provider;
 use wire::{Instant, NodeId};
 
-use super::asking::Asking;
-use super::flow_table::{Early, Flow, Owner, Side};
+use super::flow_side::{Side, Upstream};
+use super::flow_table::{Flow, Owner};
 use super::telling::Told;
 use super::{Node, Pending};
 use crate::event::{Command, Event, Outcome};
@@ -16,7 +16,6 @@ use crate::flow_message::{FlowEnd, FlowMessage, FlowRefused};
 use crate::leg::Leg;
 use crate::link::LinkId;
 use crate::link_state::Roles;
-use crate::pieces::Joiner;
 
 impl<P: Provider> Node<P> {
     /// Takes an entry's wish for a flow.
@@ -49,11 +48,7 @@ impl<P: Provider> Node<P> {
             .is_some_and(|flow| flow.far == far && flow.id == id);
         match outcome {
             Outcome::Opened(socket) if is_same && self.flows.set_socket(index, socket) => {
-                let opened = FlowMessage::Opened {
-                    flow: id,
-                    outcome: Ok(()),
-                };
-                self.send_flow_message(now, far, &opened);
+                self.tell_opened(now, (far, id), Ok(()));
                 let waiting = self
                     .flows
                     .get_mut(index)
@@ -64,13 +59,9 @@ impl<P: Provider> Node<P> {
                 }
             }
             Outcome::Opened(socket) => self.command(Command::Close { socket }, Pending::Close),
-            Outcome::Closed | Outcome::Failed => {
+            Outcome::Closed | Outcome::Failed | Outcome::Measured(_) | Outcome::NotPermitted => {
                 if is_same {
-                    let opened = FlowMessage::Opened {
-                        flow: id,
-                        outcome: Err(FlowRefused::NoSocket),
-                    };
-                    self.send_flow_message(now, far, &opened);
+                    self.tell_opened(now, (far, id), Err(FlowRefused::NoSocket));
                     self.end_flow(now, index, FlowEnd::Refused);
                 }
             }
@@ -82,44 +73,35 @@ impl<P: Provider> Node<P> {
         let Some(flow) = self.flows.get_mut(index) else {
             return;
         };
-        match &mut flow.side {
-            Side::Exit {
-                server,
-                socket: Some(socket),
-                exchange,
-                answered_at,
-                serial,
-            } => {
-                let silence = answered_at.map(|at| self.now.saturating_since(at));
-                let leg = Leg {
-                    socket: *socket,
-                    address: *server,
-                };
-                let game = flow.game;
-                let told = Told {
-                    player: flow.player,
-                    entry: flow.far,
-                    serial: *serial,
-                };
-                if exchange.on_request() {
-                    self.on_proved(index);
-                }
-                let game = self.config.games.get(game);
-                let exit = game.and_then(|game| game.exit.as_ref());
-                let header = exit.and_then(|exit| exit.header);
-                match header.filter(|header| header.is_due(silence, datagram)) {
-                    Some(header) => self.push_told(leg, (header, told), datagram),
-                    None => self.push_out((leg, None), datagram),
-                }
+        let (game, player, entry) = (flow.game, flow.player, flow.far);
+        let Some(upstream) = flow.side.upstream_mut() else {
+            return;
+        };
+        let silence = upstream.answered_at.map(|at| self.now.saturating_since(at));
+        let (address, serial) = (upstream.server, upstream.serial);
+        let Some(socket) = upstream.socket else {
+            if !flow.inward.push(datagram) {
+                self.stats.early_dropped = self.stats.early_dropped.saturating_add(1);
             }
-            Side::Exit { socket: None, .. } => {
-                if !flow.inward.push(datagram) {
-                    self.stats.early_dropped = self.stats.early_dropped.saturating_add(1);
-                }
-            }
-            Side::Entry { .. } => {}
-            #[cfg(feature = "tcp")]
-            Side::Tunnel(_) => {}
+            return;
+        };
+        if let Side::Exit { exchange, .. } = &mut flow.side
+            && exchange.on_request()
+        {
+            self.on_proved(index);
+        }
+        let leg = Leg { socket, address };
+        let told = Told {
+            player,
+            entry,
+            serial,
+        };
+        let game = self.config.games.get(game);
+        let exit = game.and_then(|game| game.exit.as_ref());
+        let header = exit.and_then(|exit| exit.header);
+        match header.filter(|header| header.is_due(silence, datagram)) {
+            Some(header) => self.push_told(leg, (header, told), datagram),
+            None => self.push_out((leg, None), datagram),
         }
     }
 
@@ -127,21 +109,20 @@ impl<P: Provider> Node<P> {
     pub(super) fn on_server_datagram(&mut self, now: Instant, leg: Leg, datagram: &[u8]) {
         let index = self.flows.of_socket(leg.socket);
         let flow = index.and_then(|index| self.flows.get_mut(index));
-        match (index, flow.map(|flow| &mut flow.side)) {
-            (
-                Some(index),
-                Some(Side::Exit {
-                    server,
-                    exchange,
-                    answered_at,
-                    ..
-                }),
-            ) if *server == leg.address => {
+        let side = flow.map(|flow| &mut flow.side);
+        let is_server = |upstream: &&mut Upstream| upstream.server == leg.address;
+        let upstream = side.and_then(Side::upstream_mut).filter(is_server);
+        let (Some(index), Some(upstream)) = (index, upstream) else {
+            self.stats.strangers = self.stats.strangers.saturating_add(1);
+            return;
+        };
+        upstream.answered_at = Some(now);
+        match self.flows.get_mut(index).map(|flow| &mut flow.side) {
+            Some(Side::Exit { exchange, .. }) => {
                 exchange.on_reply();
-                *answered_at = Some(now);
                 self.carry(now, index, datagram);
             }
-            _ => self.stats.strangers = self.stats.strangers.saturating_add(1),
+            _ => self.carry_to_player(now, index, datagram),
         }
     }
 
@@ -158,9 +139,7 @@ impl<P: Provider> Node<P> {
         }
         let (game, server, mode) = self.admit(node, game).ok_or(FlowRefused::Policy)?;
         // A driver that does not answer must not make us remember more and more.
-        let is_overdue =
-            self.pending.len() >= 2 * usize::try_from(self.config.flows_max).unwrap_or(usize::MAX);
-        if is_overdue {
+        if self.has_overdue_sockets() {
             return Err(FlowRefused::Full);
         }
         if !self.ensure_course(now, link) {
@@ -173,34 +152,16 @@ impl<P: Provider> Node<P> {
         if !is_new {
             return Err(FlowRefused::BadId);
         }
-        let (sealer, opener) = self.flow_keys(link, id).ok_or(FlowRefused::Policy)?;
+        let keys = self.flow_keys(link, id).ok_or(FlowRefused::Policy)?;
         // Last, since it may end another flow.
         if !self.make_room(now, Owner::Entry(link)) {
             return Err(FlowRefused::Full);
         }
-        let flow = Flow {
-            id,
-            far: link,
-            game,
-            player,
-            mode,
-            sealer,
-            opener,
-            joiner: Joiner::new(),
-            side: Side::Exit {
-                server,
-                socket: None,
-                exchange: Exchange::NEW,
-                answered_at: None,
-                serial: self.next_command,
-            },
-            outward: Early::default(),
-            inward: Early::default(),
-            labels: Vec::new(),
-            used: now,
-            asking: Asking::new(now),
-            unproved: None,
+        let side = Side::Exit {
+            upstream: Upstream::new(server, self.next_command),
+            exchange: Exchange::NEW,
         };
+        let flow = Flow::new(now, (link, id), (game, player, mode), Some(keys), side);
         let index = self.flows.insert(flow).map_err(|_| FlowRefused::Full)?;
         self.command(Command::Open { server }, Pending::Upstream(index, link, id));
         let game = self.game_name(game);
@@ -214,7 +175,11 @@ impl<P: Provider> Node<P> {
     }
 
     /// The game of that name, where we serve it and `node` may send us players.
-    fn admit(&self, node: NodeId, name: &str) -> Option<(usize, SocketAddr, crate::config::Mode)> {
+    pub(super) fn admit(
+        &self,
+        node: NodeId,
+        name: &str,
+    ) -> Option<(usize, SocketAddr, crate::config::Mode)> {
         let is_entry = self.config.members.as_ref().is_none_or(|members| {
             members
                 .get(&node)

@@ -1,19 +1,20 @@
 //! Flows of this node: players' at an entry, upstream sockets at an exit.
 
-use core::net::{IpAddr, SocketAddr};
+use core::net::SocketAddr;
 use std::collections::{BTreeMap, VecDeque};
 
 use wire::{Generator, Instant, Lookup};
 
 use super::asking::Asking;
+use super::flow_side::Side;
+#[cfg(feature = "tcp")]
+use super::flow_side::TunnelSide;
 use crate::config::Mode;
-use crate::exchange::Exchange;
 use crate::flow_key::{FlowId, FlowOpener, FlowSealer};
 use crate::hop::LabelName;
 use crate::leg::{Leg, SocketId};
 use crate::link::LinkId;
 use crate::pieces::Joiner;
-use crate::ration::Standing;
 
 /// One flow, both directions.
 #[derive(Debug)]
@@ -26,8 +27,8 @@ pub(super) struct Flow<A> {
     /// As the entry sees it.
     pub(super) player: SocketAddr,
     pub(super) mode: Mode,
-    pub(super) sealer: FlowSealer<A>,
-    pub(super) opener: FlowOpener<A>,
+    /// `None` where both ends are this node.
+    pub(super) keys: Option<(FlowSealer<A>, FlowOpener<A>)>,
     pub(super) joiner: Joiner,
     pub(super) side: Side,
     /// Datagrams for the far end that wait for a path.
@@ -45,10 +46,36 @@ pub(super) struct Flow<A> {
 }
 
 impl<A> Flow<A> {
+    /// A flow that nothing passed yet.
+    pub(super) fn new(
+        now: Instant,
+        (far, id): (LinkId, FlowId),
+        (game, player, mode): (usize, SocketAddr, Mode),
+        keys: Option<(FlowSealer<A>, FlowOpener<A>)>,
+        side: Side,
+    ) -> Self {
+        Self {
+            id,
+            far,
+            game,
+            player,
+            mode,
+            keys,
+            joiner: Joiner::new(),
+            side,
+            outward: Early::default(),
+            inward: Early::default(),
+            labels: Vec::new(),
+            used: now,
+            asking: Asking::new(now),
+            unproved: None,
+        }
+    }
+
     /// Who sent the player here.
     const fn owner(&self) -> Owner {
         match self.side {
-            Side::Entry { .. } => Owner::Own,
+            Side::Entry { .. } | Side::Here { .. } => Owner::Own,
             Side::Exit { .. } => Owner::Entry(self.far),
             #[cfg(feature = "tcp")]
             Side::Tunnel(TunnelSide::Entry) => Owner::Own,
@@ -85,56 +112,6 @@ pub(super) enum Place {
     Free,
     /// Once this unproved flow has ended.
     After(u32),
-}
-
-/// What is at this end of a flow.
-#[derive(Debug)]
-pub(super) enum Side {
-    /// A player.
-    Entry {
-        /// The game's socket and the player.
-        leg: Leg,
-        /// The address of ours that the player spoke to last.
-        local: Option<IpAddr>,
-        /// Whether the player has proved to receive.
-        standing: Standing,
-    },
-    /// A game server; the socket is `None` while it is being opened.
-    Exit {
-        server: SocketAddr,
-        socket: Option<SocketId>,
-        /// What the player and the server said in turn.
-        exchange: Exchange,
-        /// When the server last said something.
-        answered_at: Option<Instant>,
-        /// Names the flow in this run of the node: the number of the command that opens its socket.
-        serial: u64,
-    },
-    /// A tunnel, for the TCP games of both nodes.
-    #[cfg(feature = "tcp")]
-    Tunnel(TunnelSide),
-}
-
-impl Side {
-    /// Whether this end opened the flow.
-    pub(super) const fn is_opened_here(&self) -> bool {
-        match self {
-            Self::Entry { .. } => true,
-            Self::Exit { .. } => false,
-            #[cfg(feature = "tcp")]
-            Self::Tunnel(side) => matches!(side, TunnelSide::Entry),
-        }
-    }
-}
-
-/// Which end of a tunnel.
-#[cfg(feature = "tcp")]
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum TunnelSide {
-    /// Players come in here.
-    Entry,
-    /// They go out here.
-    Exit,
 }
 
 /// A few datagrams that came before they could go on.
@@ -217,7 +194,7 @@ impl<A> FlowTable<A> {
         held.unproved = held.unproved.saturating_add(1);
         self.next_unproved = self.next_unproved.saturating_add(1);
         self.by_id.insert((flow.far, flow.id), index);
-        if let Side::Entry { leg, .. } = flow.side {
+        if let Side::Entry { leg, .. } | Side::Here { leg, .. } = flow.side {
             self.by_player.insert(leg, index);
         }
         let place = usize::try_from(index).unwrap_or(usize::MAX);
@@ -232,7 +209,7 @@ impl<A> FlowTable<A> {
     }
 
     pub(super) fn remove(&mut self, index: u32) -> Option<Flow<A>> {
-        let flow = self.slots.get_mut(usize::try_from(index).ok()?)?.take()?;
+        let mut flow = self.slots.get_mut(usize::try_from(index).ok()?)?.take()?;
         self.by_id.remove(&(flow.far, flow.id));
         let owner = flow.owner();
         if let Some(place) = flow.unproved {
@@ -244,19 +221,15 @@ impl<A> FlowTable<A> {
                 self.held.remove(&owner);
             }
         }
-        match flow.side {
-            Side::Entry { leg, .. } => {
-                self.by_player.remove(&leg);
-            }
-            Side::Exit {
-                socket: Some(socket),
-                ..
-            } => {
-                self.by_socket.remove(&socket);
-            }
-            Side::Exit { socket: None, .. } => {}
-            #[cfg(feature = "tcp")]
-            Side::Tunnel(_) => {}
+        if let Side::Entry { leg, .. } | Side::Here { leg, .. } = flow.side {
+            self.by_player.remove(&leg);
+        }
+        if let Some(socket) = flow
+            .side
+            .upstream_mut()
+            .and_then(|upstream| upstream.socket)
+        {
+            self.by_socket.remove(&socket);
         }
         self.free.push_back(index);
         self.taken = self.taken.saturating_sub(1);
@@ -325,15 +298,16 @@ impl<A> FlowTable<A> {
             || flow.is_some_and(|flow| flow.is_proved() && flow.asking.from() <= now)
     }
 
-    /// Gives an exit's flow its socket; false where it is gone, or has one.
+    /// Gives a flow to a game server its socket; false where it is gone, or has one.
     pub(super) fn set_socket(&mut self, index: u32, opened: SocketId) -> bool {
-        let Some(Side::Exit { socket, .. }) = self.get_mut(index).map(|flow| &mut flow.side) else {
+        let flow = self.get_mut(index);
+        let Some(upstream) = flow.and_then(|flow| flow.side.upstream_mut()) else {
             return false;
         };
-        if socket.is_some() {
+        if upstream.socket.is_some() {
             return false;
         }
-        *socket = Some(opened);
+        upstream.socket = Some(opened);
         self.by_socket.insert(opened, index);
         true
     }

@@ -3,7 +3,8 @@
 use crypto::Provider;
 use wire::Instant;
 
-use super::flow_table::{Flow, FlowTable, Owner, Place, Side, probe_link};
+use super::flow_side::Side;
+use super::flow_table::{Flow, FlowTable, Owner, Place, probe_link};
 use super::{Node, RELIABLE};
 use crate::data_plane::Arrived;
 use crate::event::Event;
@@ -31,10 +32,11 @@ impl<P: Provider> Node<P> {
             return;
         };
         let provider = self.endpoint.provider();
-        let payload = match flow
-            .opener
-            .open(provider, now, &arrived.header, arrived.body)
-        {
+        // No label leads to a flow without.
+        let Some((_, opener)) = &mut flow.keys else {
+            return;
+        };
+        let payload = match opener.open(provider, now, &arrived.header, arrived.body) {
             Ok(payload) => payload,
             Err(FlowDrop::Duplicate) => {
                 self.stats.flow_duplicates = self.stats.flow_duplicates.saturating_add(1);
@@ -73,6 +75,10 @@ impl<P: Provider> Node<P> {
             return;
         };
         flow.used = now;
+        #[cfg(feature = "tcp")]
+        if flow.far == LinkId::OWN {
+            return self.pass_tunnel_here(now, index, datagram);
+        }
         let Some(course) = self.courses.get_mut(&flow.far) else {
             return;
         };
@@ -118,7 +124,10 @@ impl<P: Provider> Node<P> {
             return;
         };
         self.sealed.clear();
-        let Ok(numbered) = flow.sealer.seal(provider, now, piece, &mut self.sealed) else {
+        let Some((sealer, _)) = &mut flow.keys else {
+            return;
+        };
+        let Ok(numbered) = sealer.seal(provider, now, piece, &mut self.sealed) else {
             self.close_flow(now, index, FlowEnd::Worn);
             return;
         };
@@ -251,7 +260,8 @@ impl<P: Provider> Node<P> {
             Some(Side::Exit { .. }) => self.deliver_to_server(index, datagram),
             #[cfg(feature = "tcp")]
             Some(Side::Tunnel(_)) => self.deliver_to_tunnel(now, index, datagram),
-            None => {}
+            // Nothing of it comes by the mesh.
+            Some(Side::Here { .. }) | None => {}
         }
     }
 
@@ -307,6 +317,9 @@ impl<P: Provider> Node<P> {
         #[cfg(feature = "tcp")]
         if let Side::Tunnel(_) = side {
             self.on_tunnel_ended(index, reason);
+            if flow.far == LinkId::OWN {
+                self.end_tunnel_here(now, reason);
+            }
             return;
         }
         self.leave_side(&side);

@@ -3,7 +3,8 @@
 use crypto::Provider;
 use wire::Instant;
 
-use super::flow_table::{Flow, Side};
+use super::flow_side::Side;
+use super::flow_table::Flow;
 use super::{Node, Pending};
 use crate::config::Game;
 use crate::event::Command;
@@ -17,6 +18,7 @@ impl<P: Provider> Node<P> {
     /// is given to another.
     pub(super) fn set_games(&mut self, now: Instant, games: Vec<Game>) {
         let mut coming = games;
+        self.edges.is_stale = true;
         for index in 0..self.config.games.len() {
             let Some(old) = self.config.games.get(index) else {
                 continue;
@@ -53,6 +55,7 @@ impl<P: Provider> Node<P> {
         let is_of_it = |flow: &Flow<P::Aead>| match flow.side {
             Side::Entry { .. } => flow.game == index && entry,
             Side::Exit { .. } => flow.game == index && exit,
+            Side::Here { .. } => flow.game == index && (entry || exit),
             #[cfg(feature = "tcp")]
             Side::Tunnel(_) => false,
         };

@@ -12,6 +12,7 @@ use crate::config::{Config, Game, NewError};
 use crate::flow_message::GAME_NAME_MAX;
 use crate::label::LabelLimits;
 use crate::link_state::{Admission, LinkStateTable, Network, TableConfig};
+use crate::server_probe::ServerProbe;
 #[cfg(feature = "tcp")]
 use crate::tunnel::TunnelIdentity;
 
@@ -24,6 +25,9 @@ pub(super) fn check(config: &Config) -> Result<(), NewError> {
     #[cfg(feature = "tcp")]
     if config.tcp.iter().flat_map(|tcp| &tcp.games).any(is_long) {
         return Err(NewError::GameName);
+    }
+    if !config.probes.values().all(ServerProbe::is_valid) {
+        return Err(NewError::Probe);
     }
     if config.games.iter().any(Game::has_line_for_datagrams) {
         return Err(NewError::HeaderVersion);

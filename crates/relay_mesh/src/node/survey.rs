@@ -4,9 +4,13 @@ use crypto::Provider;
 use wire::NodeId;
 
 use super::Node;
+use super::edges::Reach;
+use crate::config::Game;
 use crate::cost::Cost;
+use crate::link::LinkId;
 use crate::link_state::Roles;
 use crate::routes::{Graph, NodeIndex, Path, Route, SourceRoutes};
+use crate::signed_config::Protocol;
 use crate::view::{EdgeView, MeshView, NodeView};
 
 impl<P: Provider> Node<P> {
@@ -28,6 +32,7 @@ impl<P: Provider> Node<P> {
         });
         MeshView {
             links: edges(&graph).collect(),
+            games: self.game_edges().collect(),
             nodes: nodes.collect(),
         }
     }
@@ -45,7 +50,9 @@ impl<P: Provider> Node<P> {
     }
 
     /// Returns the cheapest route from a node to an exit of a game: to those that the signed document
-    /// allows, else to those that this node's own configuration names. The node itself, where it is one.
+    /// allows, else to those that this node's own configuration names. The node itself, where it is one. The
+    /// cost is that of the way to the exit; what is known of the ways from there to the servers decides with it
+    /// which one is taken.
     #[must_use]
     pub fn route_to_game(&self, from: &NodeId, game: &str) -> Option<Route> {
         let graph = self.survey();
@@ -55,16 +62,51 @@ impl<P: Provider> Node<P> {
             .nodes()
             .iter()
             .filter(|node| self.is_exit_of(game, node));
+        let key = (self.protocol_of(game), game.to_owned());
         let routes = exits.filter_map(|node| {
-            if node == from {
-                return Some(stay(*node));
-            }
-            routes.route(&graph, graph.index(node)?)
+            let route = if node == from {
+                stay(*node)
+            } else {
+                routes.route(&graph, graph.index(node)?)?
+            };
+            let link = if *node == self.own {
+                Some(LinkId::OWN)
+            } else {
+                self.peers.find(node)
+            };
+            let (reach, edge) =
+                link.map_or((Reach::Unknown, Cost::ZERO), |link| self.reach(&key, link));
+            Some(((reach, route.cost.plus(edge), route.path.clone()), route))
         });
-        routes.min_by(|one, other| {
-            let key = |route: &Route| (route.cost, route.path.clone());
-            key(one).cmp(&key(other))
-        })
+        let best = routes.min_by(|(one, _), (other, _)| one.cmp(other));
+        best.map(|(_, route)| route)
+    }
+
+    /// Returns whether a game of that name is carried: by the signed document where there is one, else by
+    /// this node. Where it is and [`route_to_game`](Self::route_to_game) finds nothing, no exit can be reached.
+    #[must_use]
+    pub fn carries_game(&self, game: &str) -> bool {
+        let of_document = self
+            .document()
+            .map(|document| document.games.contains_key(game));
+        of_document.unwrap_or_else(|| self.games_of_both().any(|of| of.name == game))
+    }
+
+    /// Over what a game is played; datagrams where both are.
+    fn protocol_of(&self, game: &str) -> Protocol {
+        let mut over_udp = self.config.games.iter();
+        if over_udp.any(|of| of.name == game) {
+            Protocol::Udp
+        } else {
+            Protocol::Tcp
+        }
+    }
+
+    fn games_of_both(&self) -> impl Iterator<Item = &Game> {
+        let games = self.config.games.iter();
+        #[cfg(feature = "tcp")]
+        let games = games.chain(self.tunnels.iter().flat_map(|held| &held.config.games));
+        games
     }
 
     fn routes_from(&self, graph: &Graph, source: NodeIndex) -> SourceRoutes {
@@ -81,8 +123,8 @@ impl<P: Provider> Node<P> {
         if let Some(document) = self.document() {
             return document.may_exit(game, node);
         }
-        let games = self.config.games.iter().filter(|of| of.name == game);
-        games.into_iter().any(|game| {
+        let mut games = self.games_of_both().filter(|of| of.name == game);
+        games.any(|game| {
             let named = game.entry.iter().flat_map(|entry| &entry.exits);
             let is_ours = game.exit.is_some() && *node == self.own;
             is_ours || named.into_iter().any(|exit| exit == node)

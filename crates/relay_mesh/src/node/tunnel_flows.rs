@@ -6,8 +6,8 @@ use crypto::Provider;
 use wire::{Instant, NodeId};
 
 use super::Node;
-use super::asking::Asking;
-use super::flow_table::{Early, Flow, Owner, Side, TunnelSide};
+use super::flow_side::{Side, TunnelSide};
+use super::flow_table::{Flow, Owner};
 use super::telling::{NODE_LEN, NODES_MAX};
 use super::tunnels::{Held, Tunnels};
 use crate::config::{Game, Mode};
@@ -15,7 +15,6 @@ use crate::flow_key::FlowId;
 use crate::flow_message::{FlowEnd, FlowMessage, FlowRefused};
 use crate::link::LinkId;
 use crate::link_state::Roles;
-use crate::pieces::Joiner;
 use crate::tcp::TcpWork;
 use crate::tunnel::{
     ConnEnd, ConnId, OpenRecord, Preface, Refusal, Tunnel, TunnelEnd, TunnelEvent,
@@ -131,6 +130,7 @@ impl<P: Provider> Node<P> {
     /// Carries the TCP games of a document from now on, and resets connections whose game is another or
     /// gone, or whose other end may not carry it any more.
     pub(super) fn apply_tcp_games(&mut self, now: Instant, games: Vec<Game>) {
+        self.edges.is_stale = true;
         let Some(tunnels) = &mut self.tunnels else {
             return self.leave_out(games);
         };
@@ -153,13 +153,13 @@ impl<P: Provider> Node<P> {
         };
         let is_barred = |(conn, held): &(&ConnId, &Held)| {
             let end = tunnels.end_of(**conn);
-            let far = end.and_then(|end| self.peers.get(end.far));
+            let far = end.and_then(|end| self.node_of(end.far));
             let (Some(end), Some(far)) = (end, far) else {
                 return true;
             };
             !match end.side {
-                TunnelSide::Entry => document.may_exit(&held.game, &far.node),
-                TunnelSide::Exit => document.may_enter(&held.game, &far.node),
+                TunnelSide::Entry => document.may_exit(&held.game, &far),
+                TunnelSide::Exit => document.may_enter(&held.game, &far),
             }
         };
         let barred = tunnels.conns.iter().filter(is_barred);
@@ -194,9 +194,7 @@ impl<P: Provider> Node<P> {
     /// Has the server dialled that an entry's player wants, where the entry may want it.
     fn on_asked(&mut self, flow: u32, conn: ConnId, open: &OpenRecord) {
         let far = self.flows.get(flow).map(|flow| flow.far);
-        let node = far
-            .and_then(|far| self.peers.get(far))
-            .map(|peer| peer.node);
+        let node = far.and_then(|far| self.node_of(far));
         let Some(server) = node.and_then(|node| self.tcp_server(node, &open.game)) else {
             if let Some(tunnel) = self.end_mut(flow) {
                 // It was asked a moment ago, and waits for this.
@@ -245,7 +243,7 @@ impl<P: Provider> Node<P> {
     }
 
     /// The server of a TCP game that we serve, and that `node` may send us players of.
-    fn tcp_server(&self, node: NodeId, name: &str) -> Option<SocketAddr> {
+    pub(super) fn tcp_server(&self, node: NodeId, name: &str) -> Option<SocketAddr> {
         let game = self.tunnels.as_ref()?.game(name)?;
         let exit = game.exit.as_ref()?;
         let entries = exit.entries.as_ref();
@@ -295,6 +293,9 @@ impl<P: Provider> Node<P> {
         if let Some(flow) = self.tunnels.as_ref()?.with(far, TunnelSide::Entry) {
             return Some(flow);
         }
+        if far == LinkId::OWN {
+            return self.tunnel_here(now);
+        }
         if !self.ensure_course(now, far) || !self.make_room(now, Owner::Own) {
             return None;
         }
@@ -308,31 +309,20 @@ impl<P: Provider> Node<P> {
     }
 
     /// Adds a flow with a tunnel's end; returns its index.
-    fn add_tunnel(
+    pub(super) fn add_tunnel(
         &mut self,
         now: Instant,
         (far, id): (LinkId, FlowId),
         side: TunnelSide,
     ) -> Option<u32> {
-        let node = self.peers.get(far)?.node;
-        let (sealer, opener) = self.flow_keys(far, id)?;
-        let flow = Flow {
-            id,
-            far,
-            game: TUNNELS,
-            player: NOBODY,
-            mode: Mode::Shadow,
-            sealer,
-            opener,
-            joiner: Joiner::new(),
-            side: Side::Tunnel(side),
-            outward: Early::default(),
-            inward: Early::default(),
-            labels: Vec::new(),
-            used: now,
-            asking: Asking::new(now),
-            unproved: None,
+        let (node, keys) = if far == LinkId::OWN {
+            (self.own, None)
+        } else {
+            let keys = self.flow_keys(far, id)?;
+            (self.peers.get(far)?.node, Some(keys))
         };
+        let of = (TUNNELS, NOBODY, Mode::Shadow);
+        let flow = Flow::new(now, (far, id), of, keys, Side::Tunnel(side));
         let index = self.flows.insert(flow).ok()?;
         // Both ends are nodes that have a session.
         self.on_proved(index);
@@ -354,30 +344,10 @@ impl<P: Provider> Node<P> {
         self.is_untended = true;
         Some(index)
     }
-
-    /// The exit of a game that is cheapest to reach.
-    pub(super) fn best_tcp_exit(&mut self, now: Instant, game: &Game) -> Option<LinkId> {
-        let exits = self.exits_of_game(game)?;
-        let mut best = None;
-        for exit in exits {
-            let Some(link) = self.peers.find(&exit) else {
-                continue;
-            };
-            if self.peers.session(link).is_none() || !self.ports.may_ask(now, TUNNELS, link) {
-                continue;
-            }
-            let cost = self.cost_to(now, exit);
-            let this = (cost, exit, link);
-            if cost.is_routable() && best.is_none_or(|best| this < best) {
-                best = Some(this);
-            }
-        }
-        best.map(|(_, _, link)| link)
-    }
 }
 
 /// Stands for the game of a flow that carries a tunnel, which is of no one game.
-const TUNNELS: usize = usize::MAX;
+pub(super) const TUNNELS: usize = usize::MAX;
 /// Stands for the player of such a flow.
 const NOBODY: SocketAddr =
     SocketAddr::new(core::net::IpAddr::V4(core::net::Ipv4Addr::UNSPECIFIED), 0);

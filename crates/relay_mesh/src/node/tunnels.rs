@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use wire::Instant;
 
-use super::flow_table::TunnelSide;
+use super::flow_side::TunnelSide;
 use crate::config::Game;
 use crate::link::LinkId;
 use crate::tcp::{TcpConfig, TcpPort, TcpWork};

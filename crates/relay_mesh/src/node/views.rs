@@ -1,9 +1,13 @@
 //! Questions of the operator.
 
+use core::time::Duration;
+
 use crypto::Provider;
 
 use super::Node;
 use crate::cost::Loss;
+use crate::link::LinkId;
+use crate::routes::Path;
 use crate::view::{LinkView, RouteView};
 
 impl<P: Provider> Node<P> {
@@ -22,9 +26,10 @@ impl<P: Provider> Node<P> {
         })
     }
 
-    /// Returns the ways that packets take to the other ends of this node's flows.
+    /// Returns the ways that packets take to the other ends of this node's flows, this node itself included
+    /// where it is the exit of its own players.
     pub fn routes(&self) -> impl Iterator<Item = RouteView> {
-        self.courses.iter().filter_map(|(&link, course)| {
+        let courses = self.courses.iter().filter_map(|(&link, course)| {
             let path = |id: Option<u8>| id.and_then(|id| course.path(id));
             let current = path(course.current);
             Some(RouteView {
@@ -38,6 +43,19 @@ impl<P: Provider> Node<P> {
                 standby: path(course.standby).map(|path| path.path.clone()),
                 flows: self.flows.with(link).count(),
             })
-        })
+        });
+        let flows = self.flows.with(LinkId::OWN).count();
+        let here = (flows > 0).then(|| RouteView {
+            far_end: self.own,
+            path: Some(Path {
+                relays: Vec::new(),
+                destination: self.own,
+            }),
+            round_trip: Some(Duration::ZERO),
+            lost_thousandths: 0,
+            standby: None,
+            flows,
+        });
+        courses.chain(here)
     }
 }

@@ -94,6 +94,10 @@ impl ContractSubject for Trio {
             Some(Command::Close { .. }) => return Some(Outcome::Closed),
             Some(Command::Listen { .. }) => 1,
             Some(Command::Open { .. }) => 2 + generator.below(2),
+            Some(Command::Measure { .. }) => {
+                let millis = generator.below(3_000);
+                return Some(Outcome::Measured(core::time::Duration::from_millis(millis)));
+            }
             None => 3,
         };
         Some(Outcome::Opened(SocketId(u32::try_from(opened).unwrap())))

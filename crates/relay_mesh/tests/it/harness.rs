@@ -2,14 +2,16 @@
 
 use core::net::SocketAddr;
 use core::time::Duration;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crypto::{Identity, Provider, Secret32};
 use netsim::provider::{NonceLog, Recording, SimProvider};
 use netsim::{Handle, LinkConfig, NodeConfig, World};
 use relay_mesh::link_state::{Profile, Roles};
 use relay_mesh::routes::Path;
-use relay_mesh::{Bootstrap, Config, EntryGame, Event, ExitGame, Game, Mode, Node, RouteCause};
+use relay_mesh::{
+    Bootstrap, Config, EntryGame, Event, ExitGame, Game, Mode, Node, RouteCause, ServerProbe,
+};
 use wire::{InstanceId, Instant, NodeId, Seed};
 
 use crate::echo::EchoServer;
@@ -343,6 +345,10 @@ fn configure((index, role): (usize, Role), (ids, adjust): (&[NodeId], Adjust)) -
         addresses: vec![mesh_address(index)],
     };
     config.flow_idle = Duration::from_secs(role.idle);
+    if index == EXIT {
+        let request = b"status".to_vec();
+        config.probes = BTreeMap::from([("echo".into(), ServerProbe::Query { request })]);
+    }
     config.games = vec![Game {
         name: "echo".into(),
         mode: role.mode,

@@ -1,12 +1,13 @@
 //! A node as a process: its sockets, and a driver that does as it is told.
 
 use core::net::SocketAddr;
+use core::time::Duration;
 use std::collections::BTreeMap;
 
 use crypto::Provider;
 use netsim::Outbox;
 use netsim::provider::{Recording, SimProvider};
-use relay_mesh::{Command, Event, FlowEnd, Leg, Node, Outcome, SocketId};
+use relay_mesh::{Command, Event, FlowEnd, Leg, Node, Outcome, ServerProbe, SocketId};
 use wire::{Arrival, Instant, UnixTime};
 
 pub(crate) type Crypto = Recording<SimProvider>;
@@ -18,6 +19,10 @@ pub(crate) struct Process<P: Provider = Crypto> {
     next_socket: u32,
     next_port: u16,
     pub(crate) events: Vec<(Instant, Event)>,
+    /// What was to be measured: when, which server, by what.
+    pub(crate) probes: Vec<(Instant, SocketAddr, ServerProbe)>,
+    /// How servers answer to that, `None` never; those that do not stand here after 1 ms.
+    pub(crate) answers: BTreeMap<SocketAddr, Option<Outcome>>,
     /// Sockets that the system has.
     pub(crate) sockets_max: usize,
     #[cfg(feature = "tcp")]
@@ -32,6 +37,8 @@ impl<P: Provider> Process<P> {
             next_socket: 1,
             next_port: 40_000,
             events: Vec::new(),
+            probes: Vec::new(),
+            answers: BTreeMap::new(),
             sockets_max: usize::MAX,
             #[cfg(feature = "tcp")]
             streams: crate::streams::Streams::default(),
@@ -77,8 +84,8 @@ impl<P: Provider> Process<P> {
         Outcome::Opened(socket)
     }
 
-    fn obey(&mut self, command: Command, outbox: &mut Outbox<'_>) -> Outcome {
-        match command {
+    fn obey(&mut self, now: Instant, command: Command, outbox: &mut Outbox<'_>) -> Option<Outcome> {
+        Some(match command {
             Command::Listen { address } => self.open(address, outbox),
             Command::Open { .. } => {
                 let mesh = self.sockets[&SocketId::MESH];
@@ -91,7 +98,12 @@ impl<P: Provider> Process<P> {
                 }
                 Outcome::Closed
             }
-        }
+            Command::Measure { server, probe } => {
+                self.probes.push((now, server, probe));
+                let usual = Some(Outcome::Measured(Duration::from_millis(1)));
+                return self.answers.get(&server).copied().unwrap_or(usual);
+            }
+        })
     }
 }
 
@@ -146,8 +158,9 @@ impl<P: Provider> netsim::Node for Process<P> {
             }
             while let Some((id, command)) = self.node.poll_command() {
                 is_idle = false;
-                let outcome = self.obey(command, outbox);
-                self.node.handle_completed(now, id, outcome);
+                if let Some(outcome) = self.obey(now, command, outbox) {
+                    self.node.handle_completed(now, id, outcome);
+                }
             }
             #[cfg(feature = "tcp")]
             while let Some(work) = self.node.poll_tcp() {

@@ -27,7 +27,7 @@ fn holder() -> Holder {
 }
 
 /// What each node of the mesh begins with: no game, and the admin's key.
-fn signed(index: usize, config: &mut Config, _: &[NodeId]) {
+pub(crate) fn signed(index: usize, config: &mut Config, _: &[NodeId]) {
     let listen = if index == ENTRY {
         vec![game().ip()]
     } else {
@@ -40,10 +40,10 @@ fn signed(index: usize, config: &mut Config, _: &[NodeId]) {
     });
 }
 
-const ALL: &str = "{\"type\":\"all\"}";
+pub(crate) const ALL: &str = "{\"type\":\"all\"}";
 
 /// The JSON of the harness's game, or another on this port.
-fn rule(name: &str, port: u16, entry: &str, exit: &str) -> String {
+pub(crate) fn rule(name: &str, port: u16, entry: &str, exit: &str) -> String {
     let server = server();
     format!(
         "{{\"name\":\"{name}\",\"protocol\":\"udp\",\"server\":\"{server}\",\
@@ -84,7 +84,7 @@ fn put(mesh: &mut Mesh, index: usize, bytes: &[u8]) -> Offered {
     offered.expect("a clock and a place for it")
 }
 
-fn put_games(mesh: &mut Mesh, version: u64, games: &[String]) {
+pub(crate) fn put_games(mesh: &mut Mesh, version: u64, games: &[String]) {
     let offered = put(mesh, RELAY, &document(version, "", games, 5));
     assert!(matches!(offered, Offered::Accepted(_)), "{offered:?}");
 }

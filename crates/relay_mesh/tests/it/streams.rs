@@ -19,19 +19,19 @@ use crate::harness::{ENTRY, EXIT, Mesh, RELAY, START, address, link, shape};
 #[derive(Default)]
 pub(crate) struct Streams {
     ports: Vec<TcpPort>,
-    held: BTreeMap<ConnId, Stream>,
+    pub(crate) held: BTreeMap<ConnId, Stream>,
     /// Why servers cannot be reached, if they cannot.
     refusal: Option<Refusal>,
 }
 
 #[derive(Default)]
-struct Stream {
-    is_server: bool,
+pub(crate) struct Stream {
+    pub(crate) is_server: bool,
     to_write: Vec<u8>,
     half: Half,
-    got: Vec<u8>,
+    pub(crate) got: Vec<u8>,
     has_all: bool,
-    end: Option<ConnEnd>,
+    pub(crate) end: Option<ConnEnd>,
 }
 
 /// The half that leads to the far end.
@@ -109,7 +109,7 @@ impl Streams {
 
 impl Mesh {
     /// Has a player connect at the entry, say `words` and close that half.
-    fn connect(&mut self, words: &[u8]) -> Result<ConnId, TcpRefused> {
+    pub(crate) fn connect(&mut self, words: &[u8]) -> Result<ConnId, TcpRefused> {
         let entry = self.nodes[ENTRY];
         self.world.apply(entry, |process, now| {
             let port = process.streams.ports[0];
@@ -134,10 +134,10 @@ impl Mesh {
 }
 
 const PLAYER: &str = "203.0.113.77:4000";
-const LISTEN: &str = "192.0.2.1:443";
-const SERVER: &str = "198.51.100.8:8080";
+pub(crate) const LISTEN: &str = "192.0.2.1:443";
+pub(crate) const SERVER: &str = "198.51.100.8:8080";
 
-fn web(index: usize, config: &mut Config, ids: &[NodeId]) {
+pub(crate) fn web(index: usize, config: &mut Config, ids: &[NodeId]) {
     let mut tcp = TcpConfig::new(epoch());
     tcp.games = vec![Game {
         name: "web".into(),
@@ -163,7 +163,7 @@ fn at_exit(index: usize, config: &mut Config, change: impl FnOnce(&mut ExitGame)
     }
 }
 
-fn words(len: usize) -> Vec<u8> {
+pub(crate) fn words(len: usize) -> Vec<u8> {
     (0..len)
         .map(|at| (at ^ (at >> 8)).to_le_bytes()[0])
         .collect()
@@ -290,6 +290,6 @@ fn pg10_a_server_is_told_of_its_player_once_before_the_first_byte() {
     clippy::disallowed_methods,
     reason = "the standard library's time has no number; only differences to this one count"
 )]
-fn epoch() -> std::time::Instant {
+pub(crate) fn epoch() -> std::time::Instant {
     std::time::Instant::now()
 }

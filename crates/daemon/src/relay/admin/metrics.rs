@@ -1,9 +1,11 @@
 //! A node's counters as Prometheus text.
 
+use relay_mesh::cost::Cost;
 use relay_mesh::measure::LinkReport;
-use relay_mesh::{LinkView, RouteView};
+use relay_mesh::{GameEdgeView, LinkView, RouteView};
 use tickwire::stats::Page;
 
+use super::picture::protocol_name;
 use crate::relay::running::Stats;
 
 /// What there is to count.
@@ -11,6 +13,7 @@ pub(super) struct Counts {
     pub(super) stats: Stats,
     pub(super) links: Vec<LinkView>,
     pub(super) routes: Vec<RouteView>,
+    pub(super) games: Vec<GameEdgeView>,
     /// Version of the document in force; 0 where there is none.
     pub(super) config_version: u64,
     pub(super) is_draining: bool,
@@ -42,9 +45,8 @@ pub(super) fn text(counts: &Counts) -> String {
         ("tickwire_mesh_link_delay_seconds", "gauge"),
         counts.links.iter().filter_map(|link| {
             let report = link.report.filter(LinkReport::is_up)?;
-            let tenths = u64::from(report.delay.units());
             let label = format!("node=\"{}\"", link.node);
-            Some((label, format!("{}.{:04}", tenths / 10_000, tenths % 10_000)))
+            Some((label, seconds(report.delay)))
         }),
     );
     page.labelled(
@@ -56,6 +58,20 @@ pub(super) fn text(counts: &Counts) -> String {
         }),
     );
     page.labelled(
+        ("tickwire_mesh_game_edge_reached", "gauge"),
+        counts.games.iter().map(|edge| {
+            let reached = u8::from(edge.cost.is_some());
+            (edge_label(edge), reached.to_string())
+        }),
+    );
+    page.labelled(
+        ("tickwire_mesh_game_edge_delay_seconds", "gauge"),
+        counts.games.iter().filter_map(|edge| {
+            let cost = edge.cost?;
+            Some((edge_label(edge), seconds(cost)))
+        }),
+    );
+    page.labelled(
         ("tickwire_mesh_link_detour", "gauge"),
         counts.links.iter().filter_map(|link| {
             let label = format!("node=\"{}\",relay=\"{}\"", link.node, link.detour?);
@@ -63,4 +79,33 @@ pub(super) fn text(counts: &Counts) -> String {
         }),
     );
     page.into_text()
+}
+
+fn edge_label(edge: &GameEdgeView) -> String {
+    let (game, exit) = (escaped(&edge.game), edge.exit);
+    let protocol = protocol_name(edge.protocol);
+    format!("game=\"{game}\",protocol=\"{protocol}\",exit=\"{exit}\"")
+}
+
+/// A label's value: a configuration file may name games as it likes.
+fn escaped(name: &str) -> String {
+    let name = name.replace('\\', "\\\\").replace('"', "\\\"");
+    name.replace('\n', "\\n")
+}
+
+fn seconds(cost: Cost) -> String {
+    let tenths = u64::from(cost.units());
+    format!("{}.{:04}", tenths / 10_000, tenths % 10_000)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_games_name_breaks_out_of_no_label() {
+        assert_eq!(escaped("doom"), "doom");
+        assert_eq!(escaped("a\"}\n1\\"), r#"a\"}\n1\\"#);
+        assert_eq!(seconds(Cost::from_units(12_345)), "1.2345");
+    }
 }

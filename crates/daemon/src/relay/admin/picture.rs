@@ -5,7 +5,8 @@ use std::fmt::Write;
 use relay_mesh::cost::Cost;
 use relay_mesh::link_state::Roles;
 use relay_mesh::routes::Route;
-use relay_mesh::{EdgeView, MeshView, NodeView};
+use relay_mesh::signed_config::Protocol;
+use relay_mesh::{EdgeView, GameEdgeView, MeshView, NodeView};
 use serde_json::{Value, json};
 use wire::NodeId;
 
@@ -29,7 +30,8 @@ pub(super) struct Way<'a> {
 pub(super) fn json(mesh: &MeshView) -> Value {
     let nodes: Vec<Value> = mesh.nodes.iter().map(node).collect();
     let links: Vec<Value> = mesh.links.iter().map(link).collect();
-    json!({"schema": 1, "nodes": nodes, "links": links})
+    let games: Vec<Value> = mesh.games.iter().map(game).collect();
+    json!({"schema": 1, "nodes": nodes, "links": links, "games": games})
 }
 
 /// A route as JSON.
@@ -59,6 +61,19 @@ pub(super) fn text(mesh: &MeshView) -> String {
             percent(of)
         )
         .unwrap_or_default();
+    }
+    for of in &mesh.games {
+        let (exit, game) = (name(mesh, &of.exit), &of.game);
+        let protocol = protocol_name(of.protocol);
+        match of.cost {
+            Some(cost) => {
+                let cost = millis(cost);
+                writeln!(text, "{exit} > {game} ({protocol}): {cost:.1} ms").unwrap_or_default();
+            }
+            None => {
+                writeln!(text, "{exit} > {game} ({protocol}): not reached").unwrap_or_default();
+            }
+        }
     }
     text
 }
@@ -118,6 +133,22 @@ fn node(of: &NodeView) -> Value {
         "addresses": of.addresses,
         "may_relay": of.may_relay,
     })
+}
+
+fn game(of: &GameEdgeView) -> Value {
+    json!({
+        "game": of.game,
+        "protocol": protocol_name(of.protocol),
+        "exit": of.exit.to_string(),
+        "cost_ms": of.cost.map(millis),
+    })
+}
+
+pub(super) const fn protocol_name(protocol: Protocol) -> &'static str {
+    match protocol {
+        Protocol::Udp => "udp",
+        Protocol::Tcp => "tcp",
+    }
 }
 
 fn link(of: &EdgeView) -> Value {

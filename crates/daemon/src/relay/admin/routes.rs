@@ -213,7 +213,12 @@ async fn route(
             None => node.route_to_game(&from, &query.to),
         };
         let route = route.ok_or_else(|| {
-            let detail = "no way is known: nothing is called as to says, or it cannot be reached";
+            let is_known = find(&query.to).is_some() || node.carries_game(&query.to);
+            if !is_known {
+                return Refusal::not_found("no node and no game is called as to says");
+            }
+            let detail =
+                "it is known, and there is no way: to the node, or to any exit of the game";
             Refusal::new(StatusCode::NOT_FOUND, "unreachable", detail)
         })?;
         Ok((mesh, from, route))
@@ -251,16 +256,18 @@ async fn drain(state: State<Arc<Shared>>) -> Result<Json<Value>, Refusal> {
 async fn metrics(State(shared): State<Arc<Shared>>) -> Result<Response, Refusal> {
     let asked = shared.asker.ask(PATIENCE, |_, node| {
         let links = node.links().collect();
-        let routes = node.routes().collect();
+        let (routes, games) = (node.routes().collect(), node.game_edges().collect());
         let version = node.document().map_or(0, |document| document.version);
-        (Counted::of(node), links, routes, (version, node.draining()))
+        let ways = (links, routes, games);
+        (Counted::of(node), ways, (version, node.draining()))
     });
-    let (counted, links, routes, (config_version, draining)) =
+    let (counted, (links, routes, games), (config_version, draining)) =
         asked.await.ok_or_else(Refusal::busy)?;
     let counts = Counts {
         stats: counted.with(shared.asker.counters()),
         links,
         routes,
+        games,
         config_version,
         is_draining: draining.is_some(),
     };

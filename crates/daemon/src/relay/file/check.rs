@@ -17,6 +17,7 @@ impl FileConfig {
         self.address_fault()
             .or_else(|| self.game_faults())
             .or_else(|| self.proxies_fault())
+            .or_else(|| self.probes_fault())
             .or_else(|| self.signed_fault().map(str::to_owned))
     }
 

@@ -74,7 +74,7 @@ fn socket(address: SocketAddr) -> io::Result<Socket> {
 }
 
 /// Whether a connect goes on by itself; connect(2).
-fn is_under_way(error: &io::Error) -> bool {
+pub(in crate::relay) fn is_under_way(error: &io::Error) -> bool {
     #[cfg(unix)]
     let in_progress = error.raw_os_error() == Some(IN_PROGRESS);
     #[cfg(not(unix))]

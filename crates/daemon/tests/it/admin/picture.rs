@@ -1,11 +1,14 @@
 //! What an operator sees of the mesh.
 
+use std::net::TcpListener;
 use std::time::Duration;
 
+use daemon::relay::FileProbe;
 use daemon::relay::sandbox::NodeProcess;
 use serde_json::Value;
 
 use super::{ENTRY, EXIT, RELAY, Scene, assert_refused, in_force, text, wait};
+use crate::net::until;
 
 /// A mesh whose links are measured, and its graph.
 fn measured(scene: &Scene) -> (Vec<NodeProcess>, Value) {
@@ -66,7 +69,7 @@ fn pg15_the_mesh_and_ways_through_it_are_shown_as_json_text_and_mermaid() {
     assert_refused(
         &scene.admin(RELAY, "route", &["lisbon", "chess"]),
         4,
-        "no way",
+        "no game",
     );
     assert_refused(
         &scene.admin(RELAY, "route", &["rome", "oslo"]),
@@ -101,4 +104,45 @@ fn pgx12_counters_are_shown_as_prometheus_text() {
         let (_, value) = line.rsplit_once(' ').unwrap();
         value.parse::<f64>().expect(line);
     }
+}
+
+#[test]
+fn pg5_pg7_ways_to_servers_are_shown_and_that_none_can_be_reached() {
+    let mut scene = Scene::new();
+    let listener = TcpListener::bind((scene.sandbox.host(9), 0)).unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let probe = ("echo".to_owned(), FileProbe::Connect { port });
+    let exit = scene.sandbox.config_mut(EXIT).unwrap();
+    exit.probes.extend([probe]);
+    let (mut nodes, _) = measured(&scene);
+    for shown_by in [ENTRY, EXIT] {
+        let game = until("the edge is known", || {
+            let said = text(&scene.admin(shown_by, "graph", &["--format", "json"]));
+            let graph: Value = serde_json::from_str(&said).unwrap();
+            graph["games"].as_array().unwrap().first().cloned()
+        });
+        assert_eq!(
+            (&game["game"], &game["protocol"]),
+            (&"echo".into(), &"udp".into())
+        );
+        assert!(game["cost_ms"].as_f64().unwrap() < 1_000.0, "{game}");
+        let said = text(&scene.admin(shown_by, "graph", &[]));
+        assert!(said.contains("oslo > echo (udp): "), "{said}");
+        let page = text(&scene.admin(shown_by, "metrics", &[]));
+        let of = format!("{{game=\"echo\",protocol=\"udp\",exit={}}}", game["exit"]);
+        assert!(
+            page.contains(&format!("tickwire_mesh_game_edge_reached{of} 1\n")),
+            "{page}"
+        );
+        assert!(
+            page.contains(&format!("tickwire_mesh_game_edge_delay_seconds{of} 0.")),
+            "{page}"
+        );
+    }
+    nodes[EXIT].kill().unwrap();
+    let refused = until("the exit is known to be gone", || {
+        let said = scene.admin(ENTRY, "route", &["lisbon", "echo"]);
+        (!said.status.success()).then_some(said)
+    });
+    assert_refused(&refused, 4, "there is no way");
 }

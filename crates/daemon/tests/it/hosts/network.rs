@@ -11,7 +11,7 @@ use nix::sched::{CloneFlags, setns};
 use super::run;
 
 /// Some hosts and the switch between them. They go when this is dropped.
-pub(super) struct Network {
+pub(crate) struct Network {
     /// What the namespaces' names begin with.
     prefix: String,
     hosts: usize,
@@ -21,7 +21,7 @@ pub(super) struct Network {
 
 impl Network {
     /// `None` where this process may not make network namespaces.
-    pub(super) fn new(hosts: usize) -> Option<Self> {
+    pub(crate) fn new(hosts: usize) -> Option<Self> {
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let prefix = format!("tw{}n{number}", std::process::id());
         let block = u8::try_from((std::process::id() + number) % 250).unwrap();
@@ -59,7 +59,7 @@ impl Network {
     }
 
     /// A command that runs on a host: what is to run comes as its arguments.
-    pub(super) fn command(&self, host: usize) -> Command {
+    pub(crate) fn command(&self, host: usize) -> Command {
         ip(&format!("netns exec {}", self.name(host)))
     }
 

@@ -1,0 +1,235 @@
+//! Game servers, measured on real sockets: what does what [`Command::Measure`](relay_mesh::Command::Measure) asks.
+//!
+//! A thread of its own waits for all probes that are under way, so that what it takes to be heard is not
+//! that of the node's work. Each probe has a socket, which is closed with it.
+
+mod icmp;
+mod probe;
+
+use std::collections::BTreeMap;
+use std::io::{self, ErrorKind};
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::sync::mpsc::{self, Receiver, SyncSender, TryRecvError};
+use std::thread::{Builder, JoinHandle};
+use std::time::Duration;
+
+use mio::{Events, Poll, Token, Waker};
+use relay_mesh::{Outcome, ServerProbe};
+use servicer::{Clock, Requests};
+use wire::{CommandId, Instant};
+
+use super::ask::Ask;
+use probe::{Probe, Progress};
+
+/// One measurement to be made.
+#[derive(Debug)]
+struct Order {
+    id: CommandId,
+    server: SocketAddr,
+    probe: ServerProbe,
+}
+
+/// Where a node puts what it wants measured.
+#[derive(Debug)]
+pub(super) struct Counter {
+    orders: SyncSender<Order>,
+    waker: Arc<Waker>,
+}
+
+/// What probes are waited for with, until the thread for it is started.
+#[derive(Debug)]
+pub(super) struct Waiting {
+    poll: Poll,
+    orders: Receiver<Order>,
+    waker: Arc<Waker>,
+    upstream: Option<IpAddr>,
+}
+
+/// The thread. Dropped after the node, whose counter it then finds closed.
+#[derive(Debug)]
+pub(super) struct Prober {
+    waker: Arc<Waker>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// Makes both ends; what goes to servers leaves from `upstream`, where it is of their family.
+pub(super) fn open(upstream: Option<IpAddr>) -> io::Result<(Counter, Waiting)> {
+    let poll = Poll::new()?;
+    let waker = Arc::new(Waker::new(poll.registry(), WAKER)?);
+    let (sender, orders) = mpsc::sync_channel(ORDERS_MAX);
+    let counter = Counter {
+        orders: sender,
+        waker: Arc::clone(&waker),
+    };
+    let waiting = Waiting {
+        poll,
+        orders,
+        waker,
+        upstream,
+    };
+    Ok((counter, waiting))
+}
+
+impl Counter {
+    /// Takes an order; false where it cannot be done.
+    pub(super) fn take(&self, id: CommandId, server: SocketAddr, probe: ServerProbe) -> bool {
+        let is_taken = self.orders.try_send(Order { id, server, probe }).is_ok();
+        is_taken && self.waker.wake().is_ok()
+    }
+}
+
+impl Waiting {
+    /// Starts the thread, which tells `node`.
+    pub(super) fn start(self, node: Requests<Ask>) -> io::Result<Prober> {
+        let waker = Arc::clone(&self.waker);
+        let work = Work {
+            poll: self.poll,
+            orders: self.orders,
+            upstream: self.upstream,
+            clock: Clock::new(),
+            probes: BTreeMap::new(),
+            next: 0,
+            node,
+        };
+        let thread = Builder::new().name("probes".to_owned());
+        let thread = thread.spawn(move || work.run())?;
+        Ok(Prober {
+            waker,
+            thread: Some(thread),
+        })
+    }
+}
+
+impl Drop for Prober {
+    fn drop(&mut self) {
+        let is_woken = self.waker.wake().is_ok();
+        if let Some(thread) = self.thread.take().filter(|_| is_woken) {
+            thread.join().ok();
+        }
+    }
+}
+
+/// What the thread has.
+struct Work {
+    poll: Poll,
+    orders: Receiver<Order>,
+    upstream: Option<IpAddr>,
+    clock: Clock,
+    /// Those under way, by token: the node has a bound for them, and the channel.
+    probes: BTreeMap<usize, Probe>,
+    /// Token of the next; none is used twice.
+    next: usize,
+    node: Requests<Ask>,
+}
+
+impl Work {
+    fn run(mut self) {
+        let mut events = Events::with_capacity(EVENTS_MAX);
+        loop {
+            if !self.take_orders() {
+                return;
+            }
+            let now = self.clock.now();
+            let due = self.probes.values().map(Probe::until).min();
+            let wait = due.map(|due| due.saturating_since(now));
+            match self.poll.poll(&mut events, wait) {
+                Ok(()) => {}
+                Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+                Err(error) => {
+                    tracing::error!(%error, "probes of game servers cannot be waited for");
+                    return;
+                }
+            }
+            let now = self.clock.now();
+            for event in &events {
+                self.look(now, event.token().0);
+            }
+            self.end_overdue(now);
+        }
+    }
+
+    /// Begins what is asked; false where nobody asks any more.
+    fn take_orders(&mut self) -> bool {
+        loop {
+            match self.orders.try_recv() {
+                Ok(order) => self.begin(order),
+                Err(TryRecvError::Empty) => return true,
+                Err(TryRecvError::Disconnected) => return false,
+            }
+        }
+    }
+
+    fn begin(&mut self, order: Order) {
+        let Order { id, server, probe } = order;
+        let token = self.next;
+        self.next = self.next.saturating_add(1);
+        let begun = Probe::begin(&self.clock, (id, server), &probe, self.upstream);
+        let begun = begun.and_then(|mut begun| {
+            begun.register(self.poll.registry(), Token(token))?;
+            Ok(begun)
+        });
+        match begun {
+            Ok(begun) => {
+                self.probes.insert(token, begun);
+            }
+            Err(error) if probe == ServerProbe::Icmp && is_forbidden(&error) => {
+                self.tell(id, Outcome::NotPermitted);
+            }
+            Err(_) => self.tell(id, Outcome::Failed),
+        }
+    }
+
+    fn look(&mut self, now: Instant, token: usize) {
+        let Some(probe) = self.probes.get_mut(&token) else {
+            return;
+        };
+        let outcome = match probe.look(now) {
+            Progress::Waits => return,
+            Progress::Answered(span) => Outcome::Measured(span),
+            Progress::Failed => Outcome::Failed,
+        };
+        self.end(token, outcome);
+    }
+
+    fn end_overdue(&mut self, now: Instant) {
+        let overdue = self.probes.iter().filter(|(_, probe)| probe.until() <= now);
+        let overdue: Vec<usize> = overdue.map(|(token, _)| *token).collect();
+        for token in overdue {
+            self.end(token, Outcome::Failed);
+        }
+    }
+
+    fn end(&mut self, token: usize, outcome: Outcome) {
+        if let Some(mut probe) = self.probes.remove(&token) {
+            probe.deregister(self.poll.registry());
+            self.tell(probe.id(), outcome);
+        }
+    }
+
+    fn tell(&self, id: CommandId, outcome: Outcome) {
+        let ask = Ask::new(move |now, node| node.handle_completed(now, id, outcome));
+        // A node that has ended waits for nothing.
+        self.node.send(ask).ok();
+    }
+}
+
+/// Whether the system says that this process may not, or knows no such sockets.
+fn is_forbidden(error: &io::Error) -> bool {
+    // EPROTONOSUPPORT and EAFNOSUPPORT of errno(3), on Linux and elsewhere.
+    let is_unknown = matches!(error.raw_os_error(), Some(93 | 97 | 43 | 47));
+    is_unknown
+        || matches!(
+            error.kind(),
+            ErrorKind::PermissionDenied | ErrorKind::Unsupported
+        )
+}
+
+/// Of the thread itself; probes are counted from 0.
+const WAKER: Token = Token(usize::MAX);
+/// Orders that wait: twice what a node has under way.
+const ORDERS_MAX: usize = 64;
+/// Events that one look takes; what does not fit is told by the next.
+const EVENTS_MAX: usize = 64;
+/// How long a server may take to answer: a little less than the node waits.
+const PATIENCE: Duration = Duration::from_millis(1_900);

@@ -1,0 +1,165 @@
+//! One probe of a game server, and its socket.
+
+use std::io::{self, ErrorKind};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::time::Duration;
+
+use mio::event::Source;
+use mio::net::{TcpStream, UdpSocket};
+use mio::{Interest, Registry, Token};
+use relay_mesh::ServerProbe;
+use servicer::Clock;
+use socket2::{Domain, Protocol, SockAddr, Socket, Type};
+use wire::{CommandId, Instant};
+
+use super::{PATIENCE, icmp};
+
+/// A probe under way.
+#[derive(Debug)]
+pub(super) struct Probe {
+    id: CommandId,
+    begun: Instant,
+    io: Io,
+}
+
+#[derive(Debug)]
+enum Io {
+    /// It can be written once it stands.
+    Connection(TcpStream),
+    /// Whatever comes is the answer: the system lets through what is the server's alone.
+    Query(UdpSocket),
+    /// A ping socket, which knows its own answers; it is read and written as one of datagrams.
+    Echo(UdpSocket, icmp::Family),
+}
+
+/// How far a probe has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Progress {
+    Waits,
+    /// After so long.
+    Answered(Duration),
+    Failed,
+}
+
+impl Probe {
+    /// Begins one: connects, or sends what is to be answered.
+    pub(super) fn begin(
+        clock: &Clock,
+        (id, server): (CommandId, SocketAddr),
+        probe: &ServerProbe,
+        upstream: Option<IpAddr>,
+    ) -> io::Result<Self> {
+        let any = if server.is_ipv4() {
+            IpAddr::V4(Ipv4Addr::UNSPECIFIED)
+        } else {
+            IpAddr::V6(Ipv6Addr::UNSPECIFIED)
+        };
+        let upstream = upstream.filter(|ip| ip.is_ipv4() == server.is_ipv4());
+        let from = SocketAddr::new(upstream.unwrap_or(any), 0);
+        let (begun, io) = match probe {
+            ServerProbe::Connect { port } => {
+                let socket = socket(from, Type::STREAM, Protocol::TCP)?;
+                let begun = clock.now();
+                let server = SocketAddr::new(server.ip(), *port);
+                if let Err(error) = socket.connect(&SockAddr::from(server))
+                    && !crate::relay::tcp::is_under_way(&error)
+                {
+                    return Err(error);
+                }
+                (begun, Io::Connection(TcpStream::from_std(socket.into())))
+            }
+            ServerProbe::Icmp => {
+                let family = icmp::Family::of(server.ip());
+                let socket = socket(from, Type::DGRAM, family.protocol())?;
+                socket.connect(&SockAddr::from(SocketAddr::new(server.ip(), 0)))?;
+                let begun = clock.now();
+                socket.send(&icmp::request(family))?;
+                (begun, Io::Echo(UdpSocket::from_std(socket.into()), family))
+            }
+            ServerProbe::Query { request } => {
+                let socket = socket(from, Type::DGRAM, Protocol::UDP)?;
+                socket.connect(&SockAddr::from(server))?;
+                let begun = clock.now();
+                socket.send(request)?;
+                (begun, Io::Query(UdpSocket::from_std(socket.into())))
+            }
+            ServerProbe::None | _ => return Err(ErrorKind::Unsupported.into()),
+        };
+        Ok(Self { id, begun, io })
+    }
+
+    pub(super) const fn id(&self) -> CommandId {
+        self.id
+    }
+
+    /// When it has failed.
+    pub(super) fn until(&self) -> Instant {
+        self.begun + PATIENCE
+    }
+
+    /// Looks what the socket has come to.
+    pub(super) fn look(&mut self, now: Instant) -> Progress {
+        let is_answered = match &self.io {
+            Io::Connection(stream) => match stream.take_error() {
+                Ok(None) => match stream.peer_addr() {
+                    Ok(_) => Ok(true),
+                    Err(error) if error.kind() == ErrorKind::NotConnected => Ok(false),
+                    Err(error) => Err(error),
+                },
+                Ok(Some(error)) | Err(error) => Err(error),
+            },
+            Io::Query(socket) => received(socket, |_| true),
+            Io::Echo(socket, family) => received(socket, |answer| icmp::is_answer(*family, answer)),
+        };
+        match is_answered {
+            Ok(true) => Progress::Answered(now.saturating_since(self.begun)),
+            Ok(false) => Progress::Waits,
+            Err(_) => Progress::Failed,
+        }
+    }
+
+    pub(super) fn register(&mut self, registry: &Registry, token: Token) -> io::Result<()> {
+        match &mut self.io {
+            Io::Connection(stream) => stream.register(registry, token, Interest::WRITABLE),
+            Io::Query(socket) | Io::Echo(socket, _) => {
+                socket.register(registry, token, Interest::READABLE)
+            }
+        }
+    }
+
+    /// What the system does not know any more needs no more than to be closed.
+    pub(super) fn deregister(&mut self, registry: &Registry) {
+        match &mut self.io {
+            Io::Connection(stream) => registry.deregister(stream).ok(),
+            Io::Query(socket) | Io::Echo(socket, _) => registry.deregister(socket).ok(),
+        };
+    }
+}
+
+/// Reads what there is, up to one that is wanted.
+fn received(socket: &UdpSocket, is_wanted: impl Fn(&[u8]) -> bool) -> io::Result<bool> {
+    let mut room = [0; ROOM];
+    for _ in 0..READS_MAX {
+        match socket.recv(&mut room) {
+            Ok(len) if is_wanted(room.get(..len).unwrap_or_default()) => return Ok(true),
+            Ok(_) => {}
+            Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(false),
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    // Who sends so much else does not answer.
+    Err(ErrorKind::InvalidData.into())
+}
+
+fn socket(from: SocketAddr, kind: Type, protocol: Protocol) -> io::Result<Socket> {
+    let socket = Socket::new(Domain::for_address(from), kind, Some(protocol))?;
+    socket.set_nonblocking(true)?;
+    socket.bind(&SockAddr::from(from))?;
+    Ok(socket)
+}
+
+/// What is read of an answer: of a query its first bytes say enough.
+const ROOM: usize = 256;
+/// Datagrams read before an answer is given up.
+const READS_MAX: usize = 64;

@@ -1,0 +1,288 @@
+//! What exits say of their way to game servers: told to entries here, heard from exits there.
+
+use core::time::Duration;
+use std::collections::BTreeMap;
+
+use crypto::Provider;
+use udp_proto::SessionId;
+use wire::{Instant, NodeId};
+
+use super::measuring::{GameKey, Server};
+use super::{Node, RELIABLE};
+use crate::config::Game;
+use crate::cost::Cost;
+use crate::game_edge::GameEdge;
+use crate::link::LinkId;
+use crate::link_state::Roles;
+use crate::signed_config::Protocol;
+use crate::view::GameEdgeView;
+
+/// Edges of the mesh's graph that lead out of it, to game servers.
+#[derive(Debug)]
+pub(super) struct Edges {
+    /// Servers of this node's games.
+    pub(super) servers: BTreeMap<GameKey, Server>,
+    /// Whether the games of this node may be others than when its servers were taken up.
+    pub(super) is_stale: bool,
+    /// What neighbours were told in the session that they have.
+    told: BTreeMap<LinkId, (SessionId, BTreeMap<GameKey, Told>)>,
+    /// What neighbours say of games that this node is an entry of, and they an exit: at most as many as it
+    /// has of either.
+    heard: BTreeMap<GameKey, BTreeMap<LinkId, Heard>>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Told {
+    cost: Cost,
+    at: Instant,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Heard {
+    /// In which session: what a node said before counts no more.
+    session: SessionId,
+    cost: Cost,
+    at: Instant,
+}
+
+/// Whether an exit reaches the server of a game; the better the earlier.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Reach {
+    /// It measured so.
+    Reached,
+    /// It has not said.
+    Unknown,
+    /// It measured that it does not.
+    Lost,
+}
+
+impl Reach {
+    const fn of(cost: Option<Cost>) -> (Self, Cost) {
+        match cost {
+            None => (Self::Unknown, Cost::ZERO),
+            Some(cost) if cost.is_routable() => (Self::Reached, cost),
+            Some(_) => (Self::Lost, Cost::ZERO),
+        }
+    }
+}
+
+impl Default for Edges {
+    fn default() -> Self {
+        Self {
+            servers: BTreeMap::new(),
+            is_stale: true,
+            told: BTreeMap::new(),
+            heard: BTreeMap::new(),
+        }
+    }
+}
+
+impl Told {
+    /// Whether it is to be said again: for its age, or since it is another by half a millisecond and an
+    /// eighth.
+    fn is_due(self, now: Instant, cost: Cost) -> bool {
+        let change = self.cost.units().abs_diff(cost.units());
+        let is_other = change > CHANGE_MIN.max(self.cost.units() / 8);
+        is_other || now.saturating_since(self.at) >= REPEAT
+    }
+}
+
+impl<P: Provider> Node<P> {
+    /// Returns what is known of the ways from exits to game servers: this node's own, and those it was told.
+    pub fn game_edges(&self) -> impl Iterator<Item = GameEdgeView> {
+        let view = |(protocol, game): &GameKey, exit, cost: Cost| GameEdgeView {
+            game: game.clone(),
+            protocol: *protocol,
+            exit,
+            cost: cost.is_routable().then_some(cost),
+        };
+        let servers = self.edges.servers.iter();
+        let own =
+            servers.filter_map(move |(key, server)| Some(view(key, self.own, server.cost()?)));
+        let heard = self.edges.heard.iter().flat_map(move |(key, exits)| {
+            exits.iter().filter_map(move |(link, heard)| {
+                let node = self.peers.get(*link)?.node;
+                self.is_current(*link, heard)
+                    .then(|| view(key, node, heard.cost))
+            })
+        });
+        own.chain(heard)
+    }
+
+    /// Measures servers, and tells entries of them.
+    pub(super) fn tend_edges(&mut self, now: Instant) {
+        self.measure_servers(now);
+        if self.beats.is_multiple_of(10) {
+            self.tell_edges(now);
+        }
+        if self.beats.is_multiple_of(100) {
+            self.forget_edges();
+        }
+    }
+
+    /// Takes what an exit says of its way to game servers.
+    pub(super) fn on_game_edges(&mut self, now: Instant, link: LinkId, message: &[u8]) {
+        let Ok(edges) = GameEdge::decode(message) else {
+            self.count_malformed();
+            return;
+        };
+        let node = self.peers.get(link).map(|peer| peer.node);
+        let (Some(node), Some(session)) = (node, self.peers.session(link)) else {
+            return;
+        };
+        for edge in edges {
+            let key = (edge.protocol, edge.game);
+            let Some(game) = self.game_entered(&key) else {
+                self.stats.edges_unknown = self.stats.edges_unknown.saturating_add(1);
+                continue;
+            };
+            if !self.may_serve(game, &node) {
+                self.stats.edges_refused = self.stats.edges_refused.saturating_add(1);
+                continue;
+            }
+            self.stats.edges_heard = self.stats.edges_heard.saturating_add(1);
+            let heard = Heard {
+                session,
+                cost: edge.cost,
+                at: now,
+            };
+            let exits = self.edges.heard.entry(key).or_default();
+            exits.insert(link, heard);
+        }
+    }
+
+    /// What it costs an exit to reach the server of a game, as far as is known.
+    pub(super) fn reach(&self, key: &GameKey, exit: LinkId) -> (Reach, Cost) {
+        Reach::of(if exit == LinkId::OWN {
+            self.edges.servers.get(key).and_then(Server::cost)
+        } else {
+            let exits = self.edges.heard.get(key);
+            let heard = exits.and_then(|exits| exits.get(&exit));
+            heard
+                .filter(|heard| self.is_current(exit, heard))
+                .map(|heard| heard.cost)
+        })
+    }
+
+    fn is_current(&self, link: LinkId, heard: &Heard) -> bool {
+        self.peers.session(link) == Some(heard.session)
+            && self.now.saturating_since(heard.at) < LASTING
+    }
+
+    /// The game of that key that players come in for here.
+    fn game_entered(&self, (protocol, name): &GameKey) -> Option<&Game> {
+        let game = match protocol {
+            Protocol::Udp => self.config.games.iter().find(|game| game.name == *name),
+            #[cfg(feature = "tcp")]
+            Protocol::Tcp => self.tunnels.as_ref()?.game(name),
+            #[cfg(not(feature = "tcp"))]
+            Protocol::Tcp => None,
+        };
+        game.filter(|game| game.entry.is_some())
+    }
+
+    /// Whether a node may be an exit of a game that players come in for here.
+    fn may_serve(&self, game: &Game, node: &NodeId) -> bool {
+        if let Some(document) = self.document() {
+            return document.may_exit(&game.name, node);
+        }
+        let named = game.entry.iter().flat_map(|entry| &entry.exits);
+        let members = self.config.members.as_ref();
+        let has_role = members.is_none_or(|members| {
+            let roles = members.get(node);
+            roles.is_some_and(|roles| roles.contains(Roles::EXIT))
+        });
+        has_role && named.into_iter().any(|exit| exit == node)
+    }
+
+    /// Whether this node takes players of a game from `node`.
+    fn may_send_here(&self, (protocol, name): &GameKey, node: NodeId) -> bool {
+        match protocol {
+            Protocol::Udp => self.admit(node, name).is_some(),
+            #[cfg(feature = "tcp")]
+            Protocol::Tcp => self.tcp_server(node, name).is_some(),
+            #[cfg(not(feature = "tcp"))]
+            Protocol::Tcp => false,
+        }
+    }
+
+    /// Tells the neighbours whom players may come from.
+    fn tell_edges(&mut self, now: Instant) {
+        if self.edges.servers.is_empty() {
+            return;
+        }
+        let is_entry = |node: &NodeId| {
+            let profile = self.gossip.table().profile(node);
+            profile.is_some_and(|(_, roles)| roles.contains(Roles::ENTRY))
+        };
+        let entries = self.peers.up().filter(|(_, peer, _)| is_entry(&peer.node));
+        let entries: Vec<(LinkId, NodeId, SessionId)> = entries
+            .map(|(link, peer, up)| (link, peer.node, up.session))
+            .collect();
+        self.edges.told.retain(|link, (session, _)| {
+            let mut entries = entries.iter();
+            entries.any(|(of, _, with)| of == link && with == session)
+        });
+        let mut message = Vec::new();
+        for (link, node, session) in entries {
+            let due = self.edges_due(now, (link, node));
+            for edges in due.chunks(GameEdge::COUNT_MAX) {
+                message.clear();
+                GameEdge::encode(edges, &mut message);
+                // What finds no room is due again in a second.
+                if !self.send(now, link, RELIABLE, &message) {
+                    break;
+                }
+                let (_, told) = self
+                    .edges
+                    .told
+                    .entry(link)
+                    .or_insert_with(|| (session, BTreeMap::new()));
+                for edge in edges {
+                    let key = (edge.protocol, edge.game.clone());
+                    let (cost, at) = (edge.cost, now);
+                    told.insert(key, Told { cost, at });
+                }
+            }
+        }
+    }
+
+    /// The edges that a neighbour is to be told of.
+    fn edges_due(&self, now: Instant, (link, node): (LinkId, NodeId)) -> Vec<GameEdge> {
+        let told = self.edges.told.get(&link).map(|(_, told)| told);
+        let due = self.edges.servers.iter().filter_map(|(key, server)| {
+            let cost = server.cost()?;
+            let last = told.and_then(|told| told.get(key));
+            let is_due = last.is_none_or(|last| last.is_due(now, cost));
+            (is_due && self.may_send_here(key, node)).then(|| GameEdge {
+                protocol: key.0,
+                game: key.1.clone(),
+                cost,
+            })
+        });
+        due.take(TOLD_MAX).collect()
+    }
+
+    /// Forgets what is of no use any more.
+    fn forget_edges(&mut self) {
+        let mut heard = core::mem::take(&mut self.edges.heard);
+        heard.retain(|key, exits| {
+            exits.retain(|link, heard| self.is_current(*link, heard));
+            !exits.is_empty() && self.game_entered(key).is_some()
+        });
+        self.edges.heard = heard;
+        let servers = &self.edges.servers;
+        for (_, told) in self.edges.told.values_mut() {
+            told.retain(|key, _| servers.contains_key(key));
+        }
+    }
+}
+
+/// Changes below half a millisecond move no player.
+const CHANGE_MIN: u16 = 5;
+/// An entry that has learned of the game since hears of it by then.
+const REPEAT: Duration = Duration::from_secs(30);
+/// Edges that a neighbour is told of in a second: 1,024 have their turn well before they are due again.
+const TOLD_MAX: usize = 4 * GameEdge::COUNT_MAX;
+/// What was not repeated for so long counts no more.
+const LASTING: Duration = Duration::from_secs(100);

@@ -1,0 +1,108 @@
+//! Which exit a new player of a game goes out by.
+
+use crypto::Provider;
+use wire::{Instant, NodeId};
+
+use super::Node;
+use super::measuring::GameKey;
+use crate::config::Game;
+use crate::cost::Cost;
+use crate::event::Event;
+use crate::link::LinkId;
+use crate::link_state::Roles;
+use crate::signed_config::Protocol;
+
+/// Why there is no exit for a new player.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum NoExit {
+    /// None has a session with this node, or there is no way.
+    Unreachable,
+    /// Those that can be reached have just refused one.
+    Refused,
+}
+
+impl<P: Provider> Node<P> {
+    /// The exit of a game over UDP that costs least with the way from there to the server.
+    pub(super) fn best_exit(&mut self, now: Instant, game: usize) -> Option<LinkId> {
+        let of = self.config.games.get(game)?;
+        let here = self.admit(self.own, &of.name).map(|_| self.own);
+        let exits = self.exits_of_game(of, here)?;
+        let key = (Protocol::Udp, of.name.clone());
+        let best = self.cheapest_exit(now, &key, (exits, game));
+        if best == Err(NoExit::Unreachable) {
+            self.stats.no_exit = self.stats.no_exit.saturating_add(1);
+            if self.ports.is_unreachable_news(now, game) {
+                self.tell(Event::NoExit { game: key.1 });
+            }
+        }
+        best.ok()
+    }
+
+    /// The same of a game over TCP.
+    #[cfg(feature = "tcp")]
+    pub(super) fn best_tcp_exit(&mut self, now: Instant, game: &Game) -> Option<LinkId> {
+        let here = self.tcp_server(self.own, &game.name).map(|_| self.own);
+        let exits = self.exits_of_game(game, here)?;
+        let key = (Protocol::Tcp, game.name.clone());
+        let tunnels = super::tunnel_flows::TUNNELS;
+        self.cheapest_exit(now, &key, (exits, tunnels)).ok()
+    }
+
+    /// The cheapest of these exits that has not just refused a player of this game. Those that reach its
+    /// server come first, then those of which that is not known.
+    fn cheapest_exit(
+        &mut self,
+        now: Instant,
+        key: &GameKey,
+        (exits, game): (Vec<NodeId>, usize),
+    ) -> Result<LinkId, NoExit> {
+        let mut best = None;
+        let mut why = NoExit::Unreachable;
+        for exit in exits {
+            let Some((link, way)) = self.way_to(now, exit) else {
+                continue;
+            };
+            if !self.ports.may_ask(now, game, link) {
+                why = NoExit::Refused;
+                continue;
+            }
+            let (reach, edge) = self.reach(key, link);
+            let this = (reach, way.plus(edge), exit, link);
+            if best.is_none_or(|best| this < best) {
+                best = Some(this);
+            }
+        }
+        best.map(|(.., link)| link).ok_or(why)
+    }
+
+    /// The way to a node that has a session with us, or is us.
+    fn way_to(&mut self, now: Instant, exit: NodeId) -> Option<(LinkId, Cost)> {
+        if exit == self.own {
+            return Some((LinkId::OWN, Cost::ZERO));
+        }
+        let link = self.peers.find(&exit)?;
+        self.peers.session(link)?;
+        let cost = self.cost_to(now, exit);
+        cost.is_routable().then_some((link, cost))
+    }
+
+    /// The exits that may be asked for a game: those of the configuration, or all neighbours that the
+    /// document and their own records call one. This node is one of them where it is
+    /// `here`, for it serves the game.
+    fn exits_of_game(&self, game: &Game, here: Option<NodeId>) -> Option<Vec<NodeId>> {
+        let named = &game.entry.as_ref()?.exits;
+        let Some(document) = self.document() else {
+            let named = named.iter().copied();
+            let is_one = |node: &NodeId| *node != self.own || here.is_some();
+            return Some(named.filter(is_one).collect());
+        };
+        let is_exit = |node: &NodeId| {
+            let profile = self.gossip.table().profile(node);
+            profile.is_some_and(|(_, roles)| roles.contains(Roles::EXIT))
+        };
+        let neighbours = self.peers.up().map(|(_, peer, _)| peer.node);
+        let neighbours =
+            neighbours.filter(|node| document.may_exit(&game.name, node) && is_exit(node));
+        Some(neighbours.chain(here).collect())
+    }
+}

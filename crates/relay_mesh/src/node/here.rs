@@ -1,0 +1,130 @@
+//! Players whose exit is their entry: carried from the game's port to its server, without a mesh.
+
+use crypto::Provider;
+use wire::{Instant, NodeId};
+
+use super::flow_side::{Side, Upstream};
+use super::flow_table::Flow;
+use super::{Node, Pending};
+use crate::event::{Command, Event};
+use crate::flow_key::FlowId;
+use crate::flow_message::{FlowMessage, FlowRefused};
+use crate::leg::Leg;
+use crate::link::LinkId;
+use crate::pieces::DATAGRAM_MAX;
+use crate::ration::Standing;
+
+impl<P: Provider> Node<P> {
+    /// Opens a flow of a player of this node's to a server of this node's.
+    pub(super) fn begin_here(
+        &mut self,
+        now: Instant,
+        (leg, game): (Leg, usize),
+        standing: Standing,
+    ) -> Option<u32> {
+        let name = self.game_name(game);
+        let admitted = self.admit(self.own, &name);
+        let Some((_, server, mode)) = admitted.filter(|_| !self.has_overdue_sockets()) else {
+            self.ration.on_end(leg.address, &standing);
+            return None;
+        };
+        let id = self.next_here_id();
+        let upstream = Upstream::new(server, self.next_command);
+        let side = Side::Here {
+            leg,
+            local: None,
+            standing,
+            upstream,
+        };
+        let flow = Flow::new(
+            now,
+            (LinkId::OWN, id),
+            (game, leg.address, mode),
+            None,
+            side,
+        );
+        let index = match self.flows.insert(flow) {
+            Ok(index) => index,
+            Err(flow) => {
+                self.leave_side(&flow.side);
+                return None;
+            }
+        };
+        self.command(
+            Command::Open { server },
+            Pending::Upstream(index, LinkId::OWN, id),
+        );
+        self.tell(Event::FlowOpened {
+            game: name,
+            player: leg.address,
+            far_end: self.own,
+        });
+        Some(index)
+    }
+
+    /// The node at the other end of a flow; this one where it does not leave it.
+    pub(super) fn node_of(&self, far: LinkId) -> Option<NodeId> {
+        if far == LinkId::OWN {
+            return Some(self.own);
+        }
+        self.peers.get(far).map(|peer| peer.node)
+    }
+
+    /// The next id of a flow that does not leave this node.
+    pub(super) const fn next_here_id(&mut self) -> FlowId {
+        let next = &mut self.ports.next_here;
+        *next = next.saturating_add(1);
+        FlowId(*next)
+    }
+
+    /// Whether so many sockets are waited for that a driver which does not answer would make us remember
+    /// more and more.
+    pub(super) fn has_overdue_sockets(&self) -> bool {
+        let flows = usize::try_from(self.config.flows_max).unwrap_or(usize::MAX);
+        self.pending.len() >= flows.saturating_mul(2)
+    }
+
+    /// Takes a datagram of a player whose server is this node's.
+    pub(super) fn carry_to_server(&mut self, now: Instant, index: u32, datagram: &[u8]) {
+        if self.touch_here(now, index, datagram) {
+            self.deliver_to_server(index, datagram);
+        }
+    }
+
+    /// Takes a datagram of a server whose player is this node's.
+    pub(super) fn carry_to_player(&mut self, now: Instant, index: u32, datagram: &[u8]) {
+        if self.touch_here(now, index, datagram) {
+            self.deliver_to_player(now, index, datagram);
+        }
+    }
+
+    /// Says what became of the socket of a flow: to its entry, or to ourselves.
+    pub(super) fn tell_opened(
+        &mut self,
+        now: Instant,
+        (far, id): (LinkId, FlowId),
+        outcome: Result<(), FlowRefused>,
+    ) {
+        if far == LinkId::OWN {
+            let index = self.flows.of_id(far, id);
+            if let Some(game) = index.and_then(|index| Some(self.flows.get(index)?.game)) {
+                self.ports.on_opened(now, (game, far), outcome);
+            }
+        } else {
+            let opened = FlowMessage::Opened { flow: id, outcome };
+            self.send_flow_message(now, far, &opened);
+        }
+    }
+
+    /// Whether a datagram is no longer than what a mesh would carry.
+    fn touch_here(&mut self, now: Instant, index: u32, datagram: &[u8]) -> bool {
+        if let Some(flow) = self.flows.get_mut(index) {
+            flow.used = now;
+        }
+        let fits = datagram.len() <= DATAGRAM_MAX;
+        if !fits {
+            self.stats.too_big = self.stats.too_big.saturating_add(1);
+        }
+        fits
+    }
+}

@@ -1,0 +1,293 @@
+//! The way from this exit to the servers of its games, measured.
+
+use core::net::SocketAddr;
+use core::time::Duration;
+use std::collections::BTreeMap;
+
+use crypto::Provider;
+use wire::{CommandId, Instant};
+
+use super::{Node, Pending};
+use crate::cost::Cost;
+use crate::event::{Command, Event, Outcome};
+use crate::server_probe::ServerProbe;
+use crate::signed_config::Protocol;
+
+/// A game by what it is played over, and its name.
+pub(super) type GameKey = (Protocol, String);
+
+/// The server of a game that this node is an exit of.
+#[derive(Debug)]
+pub(super) struct Server {
+    address: SocketAddr,
+    probe: ServerProbe,
+    /// When to measure it next; `None` where the system does not permit it.
+    due: Option<Instant>,
+    /// The measurement under way, and when it has failed.
+    asked: Option<(CommandId, Instant)>,
+    /// Measurements that failed since the last that did not.
+    failures: u8,
+    /// What the newest cost, in the order they came; at most [`NEWEST`].
+    newest: Vec<Cost>,
+}
+
+/// What became of a server by a measurement.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Turn {
+    None,
+    Reached,
+    Lost,
+}
+
+impl Server {
+    const fn new(now: Instant, address: SocketAddr, probe: ServerProbe) -> Self {
+        Self {
+            address,
+            probe,
+            due: Some(now),
+            asked: None,
+            failures: 0,
+            newest: Vec::new(),
+        }
+    }
+
+    /// What it costs to reach it, unroutable where it is not reached; `None` while nobody knows.
+    pub(super) fn cost(&self) -> Option<Cost> {
+        if self.failures >= FAILURES {
+            return Some(Cost::UNROUTABLE);
+        }
+        let mut newest = self.newest.clone();
+        newest.sort_unstable();
+        newest.get(newest.len() / 2).copied()
+    }
+
+    fn on_answer(&mut self, span: Duration) -> Turn {
+        let turn = if self.newest.is_empty() {
+            Turn::Reached
+        } else {
+            Turn::None
+        };
+        self.failures = 0;
+        if self.newest.len() >= NEWEST {
+            self.newest.remove(0);
+        }
+        let micros = u64::try_from(span.as_micros()).unwrap_or(u64::MAX);
+        self.newest.push(Cost::from_micros(micros));
+        turn
+    }
+
+    fn on_failure(&mut self) -> Turn {
+        let before = self.failures;
+        self.failures = before.saturating_add(1).min(FAILURES);
+        if before < FAILURES && self.failures >= FAILURES {
+            self.newest.clear();
+            Turn::Lost
+        } else {
+            Turn::None
+        }
+    }
+
+    /// How long to wait after a measurement: where one failed, the next tells soon whether it was chance.
+    const fn wait(&self) -> Duration {
+        if 0 < self.failures && self.failures < FAILURES {
+            AGAIN
+        } else {
+            PERIOD
+        }
+    }
+}
+
+impl<P: Provider> Node<P> {
+    /// Measures what is due, and gives up what is not answered.
+    pub(super) fn measure_servers(&mut self, now: Instant) {
+        if core::mem::take(&mut self.edges.is_stale) {
+            self.take_up_servers(now);
+        }
+        let mut asked: usize = 0;
+        let mut overdue = Vec::new();
+        for (key, server) in &mut self.edges.servers {
+            match server.asked {
+                Some((id, until)) if until <= now => overdue.push((key.clone(), id)),
+                Some(_) => asked = asked.saturating_add(1),
+                None => {}
+            }
+        }
+        for (key, id) in overdue {
+            self.pending.remove(&id);
+            self.end_measurement(now, &key, Outcome::Failed);
+        }
+        let is_due =
+            |server: &Server| server.asked.is_none() && server.due.is_some_and(|due| due <= now);
+        let servers = self.edges.servers.iter();
+        let due = servers.filter(|(_, server)| is_due(server));
+        let room = ASKED_MAX.saturating_sub(asked);
+        let due: Vec<GameKey> = due.map(|(key, _)| key.clone()).take(room).collect();
+        for key in due {
+            let id = CommandId(self.next_command);
+            let Some(server) = self.edges.servers.get_mut(&key) else {
+                continue;
+            };
+            server.asked = Some((id, now + PATIENCE));
+            let command = Command::Measure {
+                server: server.address,
+                probe: server.probe.clone(),
+            };
+            self.stats.probes = self.stats.probes.saturating_add(1);
+            self.command(command, Pending::Measure);
+        }
+    }
+
+    /// Takes what became of a measurement.
+    pub(super) fn on_measured(&mut self, now: Instant, id: CommandId, outcome: Outcome) {
+        let is_it = |server: &Server| server.asked.is_some_and(|(asked, _)| asked == id);
+        let mut servers = self.edges.servers.iter();
+        let found = servers.find(|(_, server)| is_it(server));
+        if let Some(key) = found.map(|(key, _)| key.clone()) {
+            self.end_measurement(now, &key, outcome);
+        }
+    }
+
+    fn end_measurement(&mut self, now: Instant, key: &GameKey, outcome: Outcome) {
+        let jitter = Duration::from_micros(self.generator.below(JITTER_MICROS));
+        let Some(server) = self.edges.servers.get_mut(key) else {
+            return;
+        };
+        server.asked = None;
+        let turn = match outcome {
+            Outcome::Measured(span) if span < PATIENCE => server.on_answer(span),
+            Outcome::NotPermitted => {
+                (server.due, server.failures) = (None, 0);
+                server.newest.clear();
+                let (protocol, game) = key.clone();
+                self.tell(Event::ProbeNotPermitted { game, protocol });
+                return;
+            }
+            Outcome::Measured(_) | Outcome::Failed | Outcome::Closed | Outcome::Opened(_) => {
+                self.stats.probes_failed = self.stats.probes_failed.saturating_add(1);
+                server.on_failure()
+            }
+        };
+        // From four fifths of the period to six.
+        let wait = server.wait();
+        server.due = Some(now + wait.saturating_sub(wait / 5) + jitter.min(wait / 5 * 2));
+        let (protocol, game) = key.clone();
+        match turn {
+            Turn::None => {}
+            Turn::Reached => self.tell(Event::ServerReached { game, protocol }),
+            Turn::Lost => self.tell(Event::ServerLost { game, protocol }),
+        }
+        if let Outcome::Opened(socket) = outcome {
+            self.command(Command::Close { socket }, Pending::Close);
+        }
+    }
+
+    /// Measures the servers of the games that this node now is an exit of, and no others. What is known of
+    /// those that are as they were stays so.
+    fn take_up_servers(&mut self, now: Instant) {
+        let mut wanted = self.servers_wanted();
+        let mut given_up = Vec::new();
+        self.edges.servers.retain(|key, server| {
+            let is_same = |(address, probe): &(SocketAddr, ServerProbe)| {
+                *address == server.address && *probe == server.probe
+            };
+            let stays = wanted.get(key).is_some_and(is_same);
+            if stays {
+                wanted.remove(key);
+            } else {
+                given_up.extend(server.asked.map(|(id, _)| id));
+            }
+            stays
+        });
+        for id in given_up {
+            self.pending.remove(&id);
+        }
+        for (key, (address, probe)) in wanted {
+            let server = Server::new(now, address, probe);
+            self.edges.servers.insert(key, server);
+        }
+    }
+
+    fn servers_wanted(&self) -> BTreeMap<GameKey, (SocketAddr, ServerProbe)> {
+        let mut wanted = BTreeMap::new();
+        for game in &self.config.games {
+            let probe = self.config.probes.get(&game.name);
+            if let (Some(exit), Some(probe)) = (&game.exit, probe) {
+                let key = (Protocol::Udp, game.name.clone());
+                wanted.insert(key, (exit.server, probe.clone()));
+            }
+        }
+        #[cfg(feature = "tcp")]
+        for game in self
+            .tunnels
+            .iter()
+            .flat_map(|tunnels| &tunnels.config.games)
+        {
+            if let Some(exit) = &game.exit {
+                let port = exit.server.port();
+                let probe = self.config.probes.get(&game.name).cloned();
+                let probe = probe.unwrap_or(ServerProbe::Connect { port });
+                let key = (Protocol::Tcp, game.name.clone());
+                wanted.insert(key, (exit.server, probe));
+            }
+        }
+        wanted.retain(|_, (_, probe)| *probe != ServerProbe::None);
+        wanted
+    }
+}
+
+/// Time between two measurements of a server, give or take a fifth.
+const PERIOD: Duration = Duration::from_secs(10);
+/// The same after one that failed, until it is known whether the server is lost.
+const AGAIN: Duration = Duration::from_secs(2);
+/// Largest of the random waits: two fifths of [`PERIOD`].
+const JITTER_MICROS: u64 = 4_000_000;
+/// How long an answer is waited for.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// Failures in a row after which a server counts as not reached: one may be chance.
+const FAILURES: u8 = 3;
+/// Measurements of which the median counts: one that is late by chance moves nobody.
+const NEWEST: usize = 3;
+/// Measurements under way at a time; each is a socket of the driver. 1,024 servers have their turn within
+/// the period where they answer within 300 ms.
+const ASKED_MAX: usize = 32;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn server() -> Server {
+        let address = "192.0.2.7:7000".parse().expect("an address");
+        Server::new(Instant::ZERO, address, ServerProbe::Icmp)
+    }
+
+    #[test]
+    fn pg5_the_median_of_three_counts_and_three_failures_are_the_end() {
+        let mut server = server();
+        assert_eq!(server.cost(), None);
+        assert_eq!(server.on_answer(Duration::from_millis(20)), Turn::Reached);
+        for (millis, median) in [(900, 900), (22, 22), (23, 23), (24, 23)] {
+            assert_eq!(server.on_answer(Duration::from_millis(millis)), Turn::None);
+            assert_eq!(server.cost(), Some(Cost::from_millis(median)));
+        }
+        assert_eq!(server.on_failure(), Turn::None);
+        assert_eq!(server.wait(), AGAIN);
+        assert_eq!(server.on_failure(), Turn::None);
+        assert_eq!(
+            server.cost(),
+            Some(Cost::from_millis(23)),
+            "it may be chance"
+        );
+        assert_eq!(server.on_failure(), Turn::Lost);
+        assert_eq!(server.cost(), Some(Cost::UNROUTABLE));
+        assert_eq!((server.on_failure(), server.wait()), (Turn::None, PERIOD));
+        assert_eq!(server.on_answer(Duration::from_millis(30)), Turn::Reached);
+        assert_eq!(server.cost(), Some(Cost::from_millis(30)));
+    }
+
+    #[test]
+    fn pg5_an_answer_after_longer_than_costs_reach_is_no_way() {
+        let mut server = server();
+        server.on_answer(Duration::MAX);
+        assert_eq!(server.cost(), Some(Cost::UNROUTABLE));
+    }
+}

@@ -1,0 +1,60 @@
+//! The tunnel of players over TCP whose exit is their entry: both its ends are in this node.
+//!
+//! It is a tunnel like any other, so that all its bounds hold, and how connections end. What it costs is
+//! sealing and opening for nobody.
+
+use crypto::Provider;
+use wire::Instant;
+
+use super::Node;
+use super::flow_side::{Side, TunnelSide};
+use super::flow_table::Owner;
+use crate::flow_message::FlowEnd;
+use crate::link::LinkId;
+
+impl<P: Provider> Node<P> {
+    /// Makes the tunnel; returns the flow that players come in by.
+    pub(super) fn tunnel_here(&mut self, now: Instant) -> Option<u32> {
+        if !self.make_room(now, Owner::Own) {
+            return None;
+        }
+        let exit = self.next_here_id();
+        self.add_tunnel(now, (LinkId::OWN, exit), TunnelSide::Exit)?;
+        let id = self.next_here_id();
+        let has_room = self.make_room(now, Owner::Own);
+        let entry = has_room
+            .then(|| self.add_tunnel(now, (LinkId::OWN, id), TunnelSide::Entry))
+            .flatten();
+        if entry.is_none() {
+            self.end_tunnel_here(now, FlowEnd::Local);
+        }
+        entry
+    }
+
+    /// Hands a datagram of one end to the other.
+    pub(super) fn pass_tunnel_here(&mut self, now: Instant, index: u32, datagram: &[u8]) {
+        let other = match self.flows.get(index).map(|flow| &flow.side) {
+            Some(Side::Tunnel(TunnelSide::Entry)) => TunnelSide::Exit,
+            Some(Side::Tunnel(TunnelSide::Exit)) => TunnelSide::Entry,
+            Some(Side::Entry { .. } | Side::Exit { .. } | Side::Here { .. }) | None => return,
+        };
+        let tunnels = self.tunnels.as_ref();
+        let Some(other) = tunnels.and_then(|tunnels| tunnels.with(LinkId::OWN, other)) else {
+            return;
+        };
+        if let Some(flow) = self.flows.get_mut(other) {
+            flow.used = now;
+        }
+        self.deliver_to_tunnel(now, other, datagram);
+    }
+
+    /// Ends what is left of the tunnel: neither end is of use without the other.
+    pub(super) fn end_tunnel_here(&mut self, now: Instant, reason: FlowEnd) {
+        for side in [TunnelSide::Entry, TunnelSide::Exit] {
+            let tunnels = self.tunnels.as_ref();
+            if let Some(flow) = tunnels.and_then(|tunnels| tunnels.with(LinkId::OWN, side)) {
+                self.end_flow(now, flow, reason);
+            }
+        }
+    }
+}

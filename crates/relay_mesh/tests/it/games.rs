@@ -1,0 +1,376 @@
+//! Game servers, measured by exits, and what entries make of it.
+
+use core::net::SocketAddr;
+use core::time::Duration;
+use std::collections::BTreeMap;
+
+use netsim::Datagram;
+use relay_mesh::cost::Cost;
+use relay_mesh::game_edge::GameEdge;
+use relay_mesh::link_state::Roles;
+use relay_mesh::signed_config::Protocol;
+use relay_mesh::{
+    Config, Event, ExitGame, Game, Mode, NewError, Node, NodeStats, Outcome, ServerProbe,
+};
+use wire::{NodeId, Seed};
+
+use crate::echo::EchoServer;
+use crate::harness::{
+    ENTRY, EXIT, Mesh, RELAY, START, Shape, address, bare_nodes, game, link, ms, server, shape,
+};
+use crate::member::Rig;
+use crate::signed::{ALL, put_games, rule, signed};
+
+const NEAR_SERVER: &str = "198.51.100.77:7000";
+
+/// The first relay is an exit too, 30 ms away where the usual one is 61, with a server of its own.
+fn two_exits(index: usize, config: &mut Config, ids: &[NodeId]) {
+    near_exit(index, config, ids);
+    if let Some(entry) = &mut config.games[0].entry {
+        entry.exits = vec![ids[EXIT], ids[RELAY]];
+    }
+}
+
+/// The same, and the entry does not know it as one.
+fn near_exit(index: usize, config: &mut Config, _: &[NodeId]) {
+    if index == RELAY {
+        config.profile.roles = Roles::ALL;
+        config.games[0].exit = Some(ExitGame {
+            server: address(NEAR_SERVER),
+            entries: None,
+            header: None,
+        });
+        config.probes = BTreeMap::from([("echo".into(), ServerProbe::Icmp)]);
+    }
+}
+
+fn mesh(adjust: fn(usize, &mut Config, &[NodeId])) -> Mesh {
+    let mut mesh = Mesh::new(Seed::from_number(7), &shape(adjust));
+    let relay = mesh.nodes[RELAY];
+    let near = mesh
+        .world
+        .add(address(NEAR_SERVER), |_| EchoServer::default());
+    mesh.world.set_links(relay, near, link(1));
+    mesh
+}
+
+/// From now on, how the server of the near exit answers, or the usual one's.
+fn answer(mesh: &mut Mesh, index: usize, outcome: Option<Outcome>) {
+    let at = [server(), address(NEAR_SERVER)][usize::from(index == RELAY)];
+    let node = mesh.nodes[index];
+    mesh.world.apply(node, |process, _| {
+        process.answers.insert(at, outcome);
+    });
+}
+
+const fn after(millis: u64) -> Outcome {
+    Outcome::Measured(ms(millis))
+}
+
+/// Lets somebody else play, and returns the exit that he got.
+fn newcomer(mesh: &mut Mesh, number: u16) -> Option<NodeId> {
+    let player = SocketAddr::from(([198, 18, 7, 7], number));
+    let datagram = Datagram::new(player, game(), vec![1; 40]);
+    mesh.world.inject(ms(0), datagram);
+    mesh.run(100);
+    let events = mesh.process(ENTRY).events.iter().rev();
+    let mut opened = events.filter_map(|(_, event)| {
+        if let Event::FlowOpened {
+            player: of,
+            far_end,
+            ..
+        } = event
+        {
+            (*of == player).then_some(*far_end)
+        } else {
+            None
+        }
+    });
+    opened.next()
+}
+
+fn entry_stats(mesh: &Mesh) -> NodeStats {
+    *mesh.process(ENTRY).node.stats()
+}
+
+fn told(mesh: &Mesh, index: usize, wanted: fn(&Event) -> bool) -> usize {
+    let events = mesh.process(index).events.iter();
+    events.filter(|(_, event)| wanted(event)).count()
+}
+
+const fn is_lost(event: &Event) -> bool {
+    matches!(event, Event::ServerLost { .. })
+}
+
+const fn is_reached(event: &Event) -> bool {
+    matches!(event, Event::ServerReached { .. })
+}
+
+#[test]
+fn pg5_the_way_from_an_exit_to_its_server_counts() {
+    let mut mesh = mesh(two_exits);
+    answer(&mut mesh, RELAY, Some(after(90)));
+    answer(&mut mesh, EXIT, Some(after(2)));
+    mesh.run(START);
+    let edges: Vec<_> = mesh.process(ENTRY).node.game_edges().collect();
+    assert_eq!(edges.len(), 2, "{edges:?}");
+    for (exit, millis) in [(EXIT, 2), (RELAY, 90)] {
+        let of = edges.iter().find(|edge| edge.exit == mesh.ids[exit]);
+        let of = of.unwrap();
+        assert_eq!((of.game.as_str(), of.protocol), ("echo", Protocol::Udp));
+        assert_eq!(of.cost, Some(Cost::from_millis(millis)));
+    }
+    // 61 ms and 2, where the near one is 30 ms and 90.
+    assert_eq!(newcomer(&mut mesh, 1), Some(mesh.ids[EXIT]));
+    let way = mesh
+        .process(ENTRY)
+        .node
+        .route_to_game(&mesh.ids[ENTRY], "echo");
+    assert_eq!(way.unwrap().path, mesh.path(&[RELAY]));
+    // The median of three: two later ones are enough.
+    answer(&mut mesh, RELAY, Some(after(3)));
+    mesh.run(26_000);
+    assert_eq!(newcomer(&mut mesh, 2), Some(mesh.ids[RELAY]));
+    assert_eq!(mesh.player().faults, 0);
+    assert_eq!(mesh.process(ENTRY).closed_flows(), [], "who plays stays");
+    let stats = entry_stats(&mesh);
+    assert!(stats.edges_heard >= 3, "{stats:?}");
+    assert_eq!((stats.edges_refused, stats.edges_unknown), (0, 0));
+}
+
+#[test]
+fn pg5_a_server_that_does_not_answer_in_time_loses_its_edge_alone() {
+    let mut mesh = mesh(two_exits);
+    mesh.run(START + 1_000);
+    assert_eq!(newcomer(&mut mesh, 1), Some(mesh.ids[RELAY]));
+    answer(&mut mesh, RELAY, None);
+    // One begins each 10 s; those after a failure 2 s later, and each has 2 s.
+    mesh.run(8_000);
+    assert_eq!(told(&mesh, RELAY, is_lost), 0, "it may be chance");
+    mesh.run(16_000);
+    assert_eq!(told(&mesh, RELAY, is_lost), 1);
+    let stats = *mesh.process(RELAY).node.stats();
+    assert!((3..=5).contains(&stats.probes_failed), "{stats:?}");
+    assert_eq!(newcomer(&mut mesh, 2), Some(mesh.ids[EXIT]));
+    let now = mesh.now();
+    let gap = mesh.player().gap(now.saturating_sub(ms(20_000)), now);
+    assert!(gap < ms(50), "who plays by it is not disturbed: {gap:?}");
+    let lost = mesh.process(ENTRY).node.game_edges();
+    let lost: Vec<_> = lost.filter(|edge| edge.cost.is_none()).collect();
+    assert_eq!(lost.len(), 1);
+    assert_eq!(lost[0].exit, mesh.ids[RELAY]);
+    // Where none is reached, all are tried as if nothing was measured.
+    answer(&mut mesh, EXIT, Some(Outcome::Failed));
+    mesh.run(24_000);
+    assert_eq!(told(&mesh, EXIT, is_lost), 1);
+    assert_eq!(newcomer(&mut mesh, 3), Some(mesh.ids[RELAY]));
+    answer(&mut mesh, EXIT, Some(after(5)));
+    mesh.run(14_000);
+    assert_eq!(told(&mesh, EXIT, is_reached), 2);
+    assert_eq!(newcomer(&mut mesh, 4), Some(mesh.ids[EXIT]));
+}
+
+#[test]
+fn pg5_one_measurement_at_a_time_and_one_each_ten_seconds() {
+    let mut mesh = mesh(two_exits);
+    mesh.run(1_000);
+    assert_eq!(mesh.process(RELAY).probes.len(), 1, "the first at once");
+    mesh.run(119_000);
+    let probes = &mesh.process(RELAY).probes;
+    assert!((11..=15).contains(&probes.len()), "{}", probes.len());
+    let gaps: Vec<Duration> = probes
+        .windows(2)
+        .map(|pair| pair[1].0.saturating_since(pair[0].0))
+        .collect();
+    assert!(
+        gaps.iter()
+            .all(|gap| (ms(8_000)..=ms(12_100)).contains(gap)),
+        "{gaps:?}"
+    );
+    assert!(gaps.iter().any(|gap| *gap != gaps[0]), "not in step");
+    let (_, at, probe) = &probes[0];
+    assert_eq!((*at, probe), (address(NEAR_SERVER), &ServerProbe::Icmp));
+    // Where the driver never answers, one waits and not more.
+    answer(&mut mesh, RELAY, None);
+    mesh.run(60_000);
+    let stats = *mesh.process(RELAY).node.stats();
+    assert!(stats.probes - stats.probes_failed <= 14, "{stats:?}");
+    assert_eq!(stats.stray_completions, 0);
+}
+
+#[test]
+fn pg5_a_driver_that_never_answers_is_asked_for_few_at_a_time() {
+    let adjust = |index, config: &mut Config, _: &[NodeId]| {
+        if index == RELAY {
+            let games = (0..100).map(|number| Game {
+                name: format!("game{number}"),
+                mode: Mode::Shadow,
+                entry: None,
+                exit: Some(ExitGame {
+                    server: address(NEAR_SERVER),
+                    entries: None,
+                    header: None,
+                }),
+            });
+            config.games = games.collect();
+            let names = config.games.iter().map(|game| game.name.clone());
+            config.probes = names.map(|name| (name, ServerProbe::Icmp)).collect();
+        }
+    };
+    let mut mesh = mesh(adjust);
+    answer(&mut mesh, RELAY, None);
+    mesh.run(1_900);
+    for turn in 1..=3 {
+        assert_eq!(mesh.process(RELAY).probes.len(), 32 * turn);
+        mesh.run(2_000);
+    }
+    let stats = *mesh.process(RELAY).node.stats();
+    assert_eq!((stats.probes_failed, stats.stray_completions), (96, 0));
+}
+
+#[test]
+fn pg5_what_the_system_does_not_permit_is_told_once_and_not_measured() {
+    let mut mesh = mesh(two_exits);
+    answer(&mut mesh, RELAY, Some(Outcome::NotPermitted));
+    mesh.run(START + 30_000);
+    let is_told = |event: &Event| matches!(event, Event::ProbeNotPermitted { .. });
+    assert_eq!(told(&mesh, RELAY, is_told), 1);
+    assert_eq!(mesh.process(RELAY).probes.len(), 1);
+    let edges: Vec<_> = mesh.process(ENTRY).node.game_edges().collect();
+    assert_eq!(edges.len(), 1, "{edges:?}");
+    // That it is nearer is all that is known of it; the other is known to reach its server.
+    assert_eq!(newcomer(&mut mesh, 1), Some(mesh.ids[EXIT]));
+}
+
+#[test]
+fn pg11_an_edge_of_an_exit_that_is_not_listed_is_ignored() {
+    let mut mesh = mesh(near_exit);
+    answer(&mut mesh, RELAY, Some(after(0)));
+    answer(&mut mesh, EXIT, Some(after(500)));
+    mesh.run(START);
+    let stats = entry_stats(&mesh);
+    assert_eq!(
+        (stats.edges_heard, stats.edges_refused),
+        (1, 1),
+        "{stats:?}"
+    );
+    let edges: Vec<_> = mesh.process(ENTRY).node.game_edges().collect();
+    assert_eq!(edges.len(), 1);
+    assert_eq!(newcomer(&mut mesh, 1), Some(mesh.ids[EXIT]));
+}
+
+#[test]
+fn pg11_an_edge_of_an_exit_that_the_document_bars_is_ignored() {
+    let adjust = |index, config: &mut Config, ids: &[NodeId]| {
+        signed(index, config, ids);
+        if index == RELAY {
+            config.profile.roles = Roles::ALL;
+            config.probes = BTreeMap::from([("echo".into(), ServerProbe::Icmp)]);
+        }
+    };
+    let mut mesh = mesh(adjust);
+    mesh.run(START - 2_000);
+    put_games(&mut mesh, 1, &[rule("echo", game().port(), ALL, ALL)]);
+    mesh.run(35_000);
+    let known = |mesh: &Mesh| -> Vec<NodeId> {
+        let edges = mesh.process(ENTRY).node.game_edges();
+        edges.map(|edge| edge.exit).collect()
+    };
+    assert_eq!(known(&mesh).len(), 2);
+    let barred = mesh.ids[RELAY];
+    let list = format!("{{\"type\":\"black\",\"nodes\":[\"{barred}\"]}}");
+    put_games(&mut mesh, 2, &[rule("echo", game().port(), ALL, &list)]);
+    mesh.run(1_000);
+    assert_eq!(newcomer(&mut mesh, 1), Some(mesh.ids[EXIT]));
+    mesh.run(110_000);
+    assert_eq!(known(&mesh), [mesh.ids[EXIT]], "it measures no more");
+}
+
+#[test]
+fn pg11_forged_edges_of_a_member_are_counted_and_take_no_room() {
+    let mut rig = Rig::with(
+        8,
+        &shape(|index, config, ids| {
+            // The rig's member dials the first relay, which is an entry here.
+            if index == RELAY {
+                config.profile.roles = Roles::ALL;
+                let mut game = config.games[0].clone();
+                game.entry = Some(relay_mesh::EntryGame {
+                    listen: vec![address("192.0.2.3:27015")],
+                    exits: vec![ids[EXIT]],
+                });
+                config.games = vec![game];
+            }
+        }),
+    );
+    let before = rig.mesh.process(RELAY).node.memory();
+    let edge = |game: String, cost| GameEdge {
+        protocol: Protocol::Udp,
+        game,
+        cost,
+    };
+    let mut message = Vec::new();
+    GameEdge::encode(&[edge("echo".into(), Cost::ZERO)], &mut message);
+    rig.say(&message);
+    for round in 0..100 {
+        let edges: Vec<GameEdge> = (0..16)
+            .map(|index| edge(format!("game{round:03}{index:02}"), Cost::ZERO))
+            .collect();
+        message.clear();
+        GameEdge::encode(&edges, &mut message);
+        rig.say(&message);
+        if round % 10 == 0 {
+            rig.mesh.run(200);
+        }
+    }
+    message.pop();
+    rig.say(&message);
+    rig.mesh.run(2_000);
+    let relay = &rig.mesh.process(RELAY).node;
+    let stats = relay.stats();
+    assert_eq!(stats.edges_refused, 1, "{stats:?}");
+    assert_eq!((stats.edges_unknown, stats.messages_malformed), (1_600, 1));
+    let forged = relay.game_edges().filter(|edge| edge.exit == rig.own);
+    assert_eq!(forged.count(), 0);
+    assert!(relay.memory() < before + (64 << 10));
+}
+
+#[test]
+fn pg5_probes_of_no_port_or_too_long_are_no_configuration() {
+    let made = |probe: ServerProbe| {
+        let seed = Seed::from_number(1);
+        bare_nodes(seed, wire::Instant::ZERO, |provider| provider);
+        let identity = crate::harness::identity(seed, 1);
+        let provider = netsim::provider::SimProvider::new(seed);
+        let secret = crypto::Secret32::new([7; 32]);
+        let mut config = Config::new(secret, wire::InstanceId(1));
+        config.probes = BTreeMap::from([("echo".into(), probe)]);
+        Node::new(config, identity, provider, wire::Instant::ZERO).map(|_| ())
+    };
+    let query = |len| ServerProbe::Query {
+        request: vec![0; len],
+    };
+    assert_eq!(made(query(ServerProbe::QUERY_LEN_MAX)), Ok(()));
+    assert_eq!(made(query(513)), Err(NewError::Probe));
+    assert_eq!(made(ServerProbe::Connect { port: 0 }), Err(NewError::Probe));
+    assert_eq!(made(ServerProbe::Connect { port: 1 }), Ok(()));
+}
+
+#[cfg(feature = "tcp")]
+#[test]
+fn pg5_a_tcp_game_is_measured_by_a_connection() {
+    let shape = Shape {
+        adjust: |index, config, ids| crate::streams::web(index, config, ids),
+        ..Shape::default()
+    };
+    let mut mesh = Mesh::new(Seed::from_number(1), &shape);
+    mesh.run(START);
+    let server = address(crate::streams::SERVER);
+    let probes = &mesh.process(EXIT).probes;
+    let of = probes.iter().find(|(_, at, _)| *at == server).unwrap();
+    assert_eq!(of.2, ServerProbe::Connect { port: 8_080 });
+    let edges: Vec<_> = mesh.process(ENTRY).node.game_edges().collect();
+    let web = edges.iter().find(|edge| edge.game == "web").unwrap();
+    assert_eq!(web.protocol, Protocol::Tcp);
+    assert_eq!(web.cost, Some(Cost::from_millis(1)));
+}
