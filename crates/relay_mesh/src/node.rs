@@ -20,6 +20,7 @@ mod games;
 mod here;
 mod known_routes;
 mod links;
+mod machine;
 mod measuring;
 mod paths;
 mod peers;
@@ -45,7 +46,7 @@ use std::collections::{BTreeMap, VecDeque};
 use crypto::{Identity, Provider};
 use udp_proto::budget::TokenBucket;
 use udp_proto::{ChannelId, Endpoint};
-use wire::{Arrival, CommandId, Generator, Instant, Machine, NodeId, Seed, Transmit, UnixTime};
+use wire::{Arrival, CommandId, Generator, Instant, NodeId, Seed, Transmit, UnixTime};
 
 use crate::choice::{Penalties, PenaltyConfig};
 use crate::config::{Config, NewError};
@@ -446,44 +447,6 @@ impl<P: Provider> core::fmt::Debug for Node<P> {
             .field("flows", &self.flows.len())
             .field("courses", &self.courses.len())
             .finish_non_exhaustive()
-    }
-}
-
-impl<P: Provider> Machine for Node<P> {
-    type Peer = Leg;
-    type Event = Event;
-    type Command = Command;
-
-    fn handle_datagram(&mut self, now: Instant, arrival: Arrival<Leg>, datagram: &mut [u8]) {
-        self.handle_datagram(now, arrival, datagram);
-    }
-
-    fn handle_timeout(&mut self, now: Instant) {
-        self.handle_timeout(now);
-    }
-
-    fn handle_completed(&mut self, now: Instant, id: CommandId, outcome: Outcome) {
-        self.handle_completed(now, id, outcome);
-    }
-
-    fn set_unix_time(&mut self, now: Instant, unix: UnixTime) {
-        self.set_unix_time(now, unix);
-    }
-
-    fn poll_transmit(&mut self, now: Instant, buf: &mut Vec<u8>) -> Option<Transmit<Leg>> {
-        self.poll_transmit(now, buf)
-    }
-
-    fn poll_command(&mut self) -> Option<(CommandId, Command)> {
-        self.poll_command()
-    }
-
-    fn poll_event(&mut self) -> Option<Event> {
-        self.poll_event()
-    }
-
-    fn poll_timeout(&self) -> Option<Instant> {
-        self.poll_timeout()
     }
 }
 
