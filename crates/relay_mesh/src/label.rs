@@ -249,6 +249,14 @@ impl LabelSlab {
         count
     }
 
+    /// Returns whether a label names `link`, or was given to its node.
+    pub(crate) fn holds_any_of(&self, link: LinkId) -> bool {
+        let held = |label: &Label| label.owner == link || label.names(link);
+        self.labels
+            .iter()
+            .any(|label| !label.is_free() && held(label))
+    }
+
     /// Returns how many labels lead to other nodes at `now`.
     pub(crate) fn transit(&self, now: Instant) -> u32 {
         let transit = self.labels.iter().filter(|label| {

@@ -6,6 +6,7 @@ mod config_news;
 mod control;
 mod course;
 mod courses;
+mod dialling;
 mod drain;
 mod entry;
 mod exit;
@@ -15,10 +16,12 @@ mod frames;
 mod games;
 mod known_routes;
 mod links;
+mod listing;
 mod paths;
 mod peers;
 mod priced;
 mod reserve;
+mod selecting;
 mod start;
 mod survey;
 #[cfg(feature = "tcp")]
@@ -56,6 +59,7 @@ use entry::Ports;
 use flow_table::FlowTable;
 use known_routes::KnownRoutes;
 use peers::Peers;
+use selecting::Selecting;
 use start::{check, endpoint, label_limits, network_of, table};
 
 /// A node of the mesh; a [`wire::Machine`] that speaks to [`Leg`]s.
@@ -72,6 +76,8 @@ pub struct Node<P: Provider> {
     generator: Generator,
     plane: DataPlane<P::Aead>,
     peers: Peers,
+    /// With whom there are to be links.
+    selecting: Selecting,
     /// What all nodes say of themselves, and how it spreads.
     gossip: Gossip<P>,
     penalties: Penalties,
@@ -157,6 +163,7 @@ impl<P: Provider> Node<P> {
             endpoint,
             plane: DataPlane::new(label_limits(&config), config.outbox_bytes_max),
             peers: Peers::new(config.peers_max, config.request_rate),
+            selecting: Selecting::new(now, &config, &mut generator),
             gossip: Gossip::new(publisher, table, generator.seed().generator(0), now),
             penalties: Penalties::new(PenaltyConfig::default()),
             reports: BTreeMap::new(),
@@ -385,6 +392,7 @@ impl<P: Provider> Node<P> {
         self.tend_config(now);
         if self.beats.is_multiple_of(10) {
             self.learn_peers(now);
+            self.select_links(now);
             self.end_idle_flows(now);
             self.keep_labels_alive(now);
         }

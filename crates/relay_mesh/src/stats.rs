@@ -141,6 +141,14 @@ pub struct NodeStats {
     pub stray_replies: u64,
     /// Sessions closed because there were as many neighbours, or nodes known of, as may be.
     pub links_refused: u64,
+    /// Sessions closed because nobody here wants or uses them, or to make room.
+    pub links_parted: u64,
+    /// Dials begun.
+    pub dials: u64,
+    /// Dials and sessions that others ended for want of a place.
+    pub dials_refused: u64,
+    /// Probes of neighbours, and answers to probes of ours.
+    pub probes: u64,
     /// Messages of neighbours that break the format.
     pub messages_malformed: u64,
     /// Messages that came by a session that has ended.

@@ -13,6 +13,7 @@ mod flood;
 mod greedy;
 mod harness;
 mod hostile;
+mod hundreds;
 mod junk;
 mod liar;
 mod limits;
