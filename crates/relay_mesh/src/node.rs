@@ -384,6 +384,9 @@ impl<P: Provider> Node<P> {
     fn beat(&mut self, now: Instant) {
         self.beat_at = now + BEAT;
         self.beats = self.beats.wrapping_add(1);
+        if self.selecting.has_news {
+            self.learn_peers(now);
+        }
         self.dial_due(now);
         self.publish(now);
         self.open_ports(now);

@@ -100,7 +100,8 @@ impl<P: Provider> Node<P> {
             Heard::Links => self.known_routes.on_change(),
             Heard::Node => {
                 self.known_routes.on_change();
-                self.learn_peers(now);
+                // Looked at by the next beat: records come by the hundred.
+                self.selecting.has_news = true;
             }
         }
     }

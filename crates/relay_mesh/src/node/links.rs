@@ -35,6 +35,7 @@ impl<P: Provider> Node<P> {
 
     /// Learns where live nodes are from their records.
     pub(super) fn learn_peers(&mut self, now: Instant) {
+        self.selecting.has_news = false;
         let live: Vec<NodeId> = self
             .gossip
             .table()
@@ -201,6 +202,7 @@ impl<P: Provider> Node<P> {
             Contact::Up(Box::new(Up {
                 session,
                 since: now,
+                chosen_at: None,
                 prober,
                 carries: false,
             })),
@@ -211,7 +213,6 @@ impl<P: Provider> Node<P> {
         if let Some(peer) = self.peers.get_mut(link) {
             peer.failures = 0;
             peer.refused_until = None;
-            peer.unwanted_since = None;
             peer.reached = reached.or(peer.reached);
         }
         if let Some(address) = self.endpoint.peer_address(session) {

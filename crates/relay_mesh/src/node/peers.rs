@@ -32,8 +32,6 @@ pub(super) struct Peer {
     pub(super) measured: Option<(Cost, Instant)>,
     /// Until when it is no choice: it had no place, or did not answer.
     pub(super) refused_until: Option<Instant>,
-    /// Since when a link is there that nobody here wants.
-    pub(super) unwanted_since: Option<Instant>,
     /// Labels that it may ask for.
     pub(super) requests: TokenBucket,
 }
@@ -55,6 +53,8 @@ pub(super) struct Up {
     pub(super) session: SessionId,
     /// When it opened.
     pub(super) since: Instant,
+    /// When it was last chosen.
+    pub(super) chosen_at: Option<Instant>,
     pub(super) prober: Prober,
     /// Whether its path carries hop frames.
     pub(super) carries: bool,
@@ -101,7 +101,6 @@ impl Peers {
             failures: 0,
             measured: None,
             refused_until: None,
-            unwanted_since: None,
             requests: TokenBucket::new(self.request_rate, self.request_rate.saturating_mul(4), now),
         });
         self.by_node.insert(node, link);

@@ -25,6 +25,8 @@ pub(super) struct Selecting {
     pub(super) places: Places,
     /// Whether there are too many nodes to be linked with all.
     pub(super) is_choosing: bool,
+    /// Whether a node is new or said something else of itself since [`Node::learn_peers`].
+    pub(super) has_news: bool,
     pub(super) chosen: BTreeMap<LinkId, Why>,
     pub(super) listed: Listed,
     /// Who was chosen and has no session, in the order in which they are dialled.
@@ -60,6 +62,7 @@ impl Selecting {
         Self {
             places: Places::new(config.links_max),
             is_choosing: false,
+            has_news: false,
             chosen: BTreeMap::new(),
             listed: Listed::default(),
             wanting: Vec::new(),
@@ -370,24 +373,21 @@ impl<P: Provider> Node<P> {
             .peers
             .up()
             .filter(|(_, _, up)| self.endpoint.role(up.session) == Some(Role::Dialler));
-        let ours: Vec<(LinkId, bool)> = ours
-            .map(|(link, _, up)| {
-                let is_wanted =
-                    self.selecting.chosen.contains_key(&link) || self.selecting.is_tried(link);
-                let was_short = now.saturating_since(up.since) < TRIAL_MAX;
-                (link, !is_wanted && !was_short)
-            })
-            .collect();
+        let ours: Vec<LinkId> = ours.map(|(link, ..)| link).collect();
         let mut room = PARTINGS;
-        for (link, is_unwanted) in ours {
-            let Some(peer) = self.peers.get_mut(link) else {
+        for link in ours {
+            let is_tried = self.selecting.is_tried(link);
+            let is_chosen = self.selecting.chosen.contains_key(&link);
+            let Some(up) = self.peers.up_mut(link) else {
                 continue;
             };
-            let since = peer.unwanted_since.filter(|_| is_unwanted);
-            let since = since.or_else(|| is_unwanted.then_some(now));
-            peer.unwanted_since = since;
-            let is_long = since.is_some_and(|since| now.saturating_since(since) >= UNWANTED_MAX);
-            if is_long && room > 0 && !self.is_in_use(link) {
+            if is_chosen {
+                up.chosen_at = Some(now);
+            }
+            // A trial that brought nothing ends at once; who was chosen may be so again soon.
+            let is_over = |at: Instant| now.saturating_since(at) >= UNWANTED_MAX;
+            let is_unwanted = !is_tried && !is_chosen && up.chosen_at.is_none_or(is_over);
+            if is_unwanted && room > 0 && !self.is_in_use(link) {
                 room -= 1;
                 self.part(now, link, CloseCode::NoError);
             }

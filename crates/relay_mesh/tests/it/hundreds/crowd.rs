@@ -40,7 +40,7 @@ pub(crate) struct Crowd {
     /// One way, in tenths of a millisecond, by both ends, the lower first.
     delays: BTreeMap<(usize, usize), u64>,
     places: Vec<(u64, u64)>,
-    links_max: usize,
+    links_max: fn(usize) -> usize,
     pub(crate) player: Handle<Player>,
     server: Handle<EchoServer>,
     /// Counters and bytes at the last look.
@@ -54,7 +54,7 @@ const START: u64 = 20;
 const RATE: u32 = 20;
 
 impl Crowd {
-    pub(crate) fn new(seed: Seed, count: usize, links_max: usize) -> Self {
+    pub(crate) fn new(seed: Seed, count: usize, links_max: fn(usize) -> usize) -> Self {
         let mut world = World::new(seed);
         let server = world.add(server(), |_| EchoServer::default());
         let player = world.add(player_address(), |now| {
@@ -142,7 +142,7 @@ impl Crowd {
             Secret32::new([7; 32]),
             InstanceId(self.generator.next_u64()),
         );
-        config.links_max = self.links_max;
+        config.links_max = (self.links_max)(index);
         config.bootstrap = Bootstrap {
             nodes: self.draw_some(index),
         };
@@ -186,8 +186,8 @@ impl Crowd {
     }
 
     /// A node that lives and is neither the entry nor the exit, if there is one.
-    pub(crate) fn draw(&mut self, besides: usize) -> Option<usize> {
-        let is_one = |index: &usize| *index > EXIT && *index != besides && self.alive[*index];
+    pub(crate) fn draw(&mut self) -> Option<usize> {
+        let is_one = |index: &usize| *index > EXIT && self.alive[*index];
         let all: Vec<usize> = (0..self.nodes.len()).filter(is_one).collect();
         let count = u64::try_from(all.len()).unwrap();
         let drawn = usize::try_from(self.generator.below(count)).unwrap();
@@ -205,7 +205,10 @@ impl Crowd {
             self.world.run_for(ms(1_000));
             for index in self.living() {
                 let links = self.node(index).links().count();
-                assert!(links <= self.links_max, "{index} has {links} links");
+                assert!(
+                    links <= (self.links_max)(index),
+                    "{index} has {links} links"
+                );
             }
         }
     }
@@ -229,6 +232,11 @@ impl Crowd {
             (from, links.map(|link| index[&link.node]).collect())
         });
         of.collect()
+    }
+
+    /// How many nodes a node knows of.
+    pub(crate) fn known(&self, index: usize) -> usize {
+        self.node(index).mesh().nodes.len()
     }
 
     /// Every living node knows of every other.
@@ -366,8 +374,10 @@ impl Look {
         self.a_minute(self.dials).div_ceil(10)
     }
 
-    pub(crate) fn refused_a_minute(&self) -> u64 {
-        self.a_minute(self.refused).div_ceil(10)
+    /// Nobody dials but for trials, and hardly anybody is refused.
+    pub(crate) fn assert_calm(&self) {
+        assert!(self.dials_a_minute() <= 12, "{self}");
+        assert!(self.a_minute(self.refused) <= 10, "{self}");
     }
 
     pub(crate) fn control_a_second(&self) -> u64 {
