@@ -32,6 +32,7 @@ mod tunnel_flows;
 #[cfg(feature = "tcp")]
 mod tunnels;
 mod views;
+mod wishes;
 
 use core::time::Duration;
 use std::collections::{BTreeMap, VecDeque};

@@ -125,13 +125,12 @@ pub(crate) fn select(
     }
     take(&mut chosen, &open, (places.lot, Why::Lot), |of| of.draw);
     take(&mut chosen, &open, (places.near, Why::Near), |of| {
-        let is_kept = before.get(&of.link) == Some(&Why::Near);
-        (
-            !of.may_relay,
-            of.measured.is_none(),
-            of.price(is_kept),
-            of.draw,
-        )
+        let price = if before.get(&of.link) == Some(&Why::Near) {
+            of.price_held()
+        } else {
+            of.price()
+        };
+        (!of.may_relay, of.measured.is_none(), price, of.draw)
     });
     chosen
 }
@@ -166,14 +165,15 @@ impl Candidate {
         self.measured.is_some_and(|cost| !cost.is_routable())
     }
 
-    /// What counts for nearness; who holds a place leaves it to one who is nearer by a margin.
-    fn price(&self, is_kept: bool) -> Cost {
-        let cost = self.measured.unwrap_or(self.estimate);
-        if is_kept {
-            cost.less(MARGIN.max(cost.percent(MARGIN_PERCENT)))
-        } else {
-            cost
-        }
+    /// What counts for nearness.
+    fn price(&self) -> Cost {
+        self.measured.unwrap_or(self.estimate)
+    }
+
+    /// The same of who holds a place, and leaves it to one who is nearer by a margin.
+    fn price_held(&self) -> Cost {
+        let cost = self.price();
+        cost.less(MARGIN.max(cost.percent(MARGIN_PERCENT)))
     }
 }
 

@@ -1,7 +1,7 @@
 //! Whole nodes by the dozen and by the hundred, more of them than a node has places for links: their
 //! choice of neighbours, and what trouble does to it.
 //!
-//! `NODES` in the environment says how many there are in the largest world, 120 if it says nothing.
+//! `NODES` in the environment says how many there are in the largest world, 100 if it says nothing.
 
 mod crowd;
 
@@ -27,12 +27,12 @@ fn sim_pgx13_forty_nodes_of_16_links_each_are_one_network() {
 #[test]
 fn sim_pgx13_whole_nodes_by_the_hundred_choose_their_neighbours() {
     for_each_seed(&test_site!(), 1, |seed| {
-        let count = nodes(120);
+        let count = nodes(100);
         let links = if count > 300 { |_| 64 } else { |_| 24 };
         let mut crowd = Crowd::new(seed, count, links);
-        crowd.run_checked(70);
+        crowd.run_checked(65);
         crowd.show("by the hundred, begin");
-        crowd.run_checked(20);
+        crowd.run_checked(15);
         let look = crowd.show("by the hundred, settled");
         crowd.assert_all_known();
         crowd.assert_joined(4);
