@@ -112,11 +112,13 @@ impl Crowd {
         });
         for (other, at) in self.places.iter().copied().enumerate() {
             let line = place.0.abs_diff(at.0) + place.1.abs_diff(at.1) / 2;
-            // Some lines go a long way round.
-            let detour = if self.generator.chance(300_000) {
-                self.generator.between(12, 25)
-            } else {
-                10
+            // Some lines go a long way round; that from the entry to the exit does.
+            let is_long = self.generator.chance(300_000);
+            let length = self.generator.between(12, 25);
+            let detour = match (other, index) {
+                (ENTRY, EXIT) => 20,
+                _ if is_long => length,
+                _ => 10,
             };
             let delay = 10 + self.generator.below(20) + line * detour / 20;
             self.delays.insert((other, index), delay);
