@@ -251,10 +251,8 @@ impl LabelSlab {
 
     /// Returns whether a label names `link`, or was given to its node.
     pub(crate) fn holds_any_of(&self, link: LinkId) -> bool {
-        let held = |label: &Label| label.owner == link || label.names(link);
-        self.labels
-            .iter()
-            .any(|label| !label.is_free() && held(label))
+        let mut held = self.labels.iter().filter(|label| !label.is_free());
+        held.any(|label| label.owner == link || label.names(link))
     }
 
     /// Returns how many labels lead to other nodes at `now`.

@@ -397,7 +397,7 @@ impl core::fmt::Display for Look {
         write!(
             f,
             "{} nodes, {} links each, {} at most; of a node in a minute {} dials, {} of them \
-             refused, {} links parted from; control {} B/s, probes {} B/s",
+             refused, {} links parted from; control and all acknowledgements {} B/s, probes {} B/s",
             self.nodes,
             tenths(self.links * 10 / self.nodes),
             self.links_most,
