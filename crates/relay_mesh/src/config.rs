@@ -61,7 +61,10 @@ pub struct Config {
     /// When routes are left.
     pub choice: ChoiceConfig,
     /// Neighbours and dials at a time; 64, as many as a link record names. Who comes beyond it is
-    /// closed and counted.
+    /// closed and counted. Up to three quarters of it, 48, a node is linked with all others. Where
+    /// they are more, it chooses a quarter that it needs, the nearest quarter and an eighth by lot;
+    /// the other places are for those who chose it. Each link costs some 140 bytes a second of
+    /// probes. More than 64 help an exit that many entries need: all those are for guests.
     pub links_max: usize,
     /// Nodes known of in the life of the process; 1,024. Of those beyond it no one is dialled, and
     /// who comes is closed and counted.

@@ -162,6 +162,12 @@ impl<P: Provider> Gossip<P> {
         self.send_digest(node);
     }
 
+    /// Returns whether [`on_up`](Self::on_up) was called for a neighbour that is not down since.
+    #[must_use]
+    pub fn knows(&self, node: &NodeId) -> bool {
+        self.neighbours.contains_key(node)
+    }
+
     /// Ends what was begun with a neighbour.
     pub fn on_down(&mut self, node: &NodeId) {
         let gone = self.neighbours.remove(node);

@@ -249,6 +249,12 @@ impl LabelSlab {
         count
     }
 
+    /// Returns whether a label names `link`, or was given to its node.
+    pub(crate) fn holds_any_of(&self, link: LinkId) -> bool {
+        let mut held = self.labels.iter().filter(|label| !label.is_free());
+        held.any(|label| label.owner == link || label.names(link))
+    }
+
     /// Returns how many labels lead to other nodes at `now`.
     pub(crate) fn transit(&self, now: Instant) -> u32 {
         let transit = self.labels.iter().filter(|label| {

@@ -36,6 +36,7 @@ pub mod pieces;
 pub mod proxy_header;
 mod ration;
 pub mod route_request;
+mod selection;
 mod server_header;
 mod server_probe;
 mod stats;

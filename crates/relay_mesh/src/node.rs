@@ -7,6 +7,7 @@ mod control;
 mod course;
 mod courses;
 mod detours;
+mod dialling;
 mod drain;
 mod edges;
 mod entry;
@@ -20,12 +21,14 @@ mod games;
 mod here;
 mod known_routes;
 mod links;
+mod listing;
 mod machine;
 mod measuring;
 mod paths;
 mod peers;
 mod priced;
 mod reserve;
+mod selecting;
 mod stall;
 mod start;
 mod survey;
@@ -39,6 +42,7 @@ mod tunnel_here;
 #[cfg(feature = "tcp")]
 mod tunnels;
 mod views;
+mod wishes;
 
 use core::time::Duration;
 use std::collections::{BTreeMap, VecDeque};
@@ -68,6 +72,7 @@ use entry::Ports;
 use flow_table::FlowTable;
 use known_routes::KnownRoutes;
 use peers::Peers;
+use selecting::Selecting;
 use start::{check, endpoint, label_limits, network_of, table};
 
 /// A node of the mesh; a [`wire::Machine`] that speaks to [`Leg`]s.
@@ -84,6 +89,8 @@ pub struct Node<P: Provider> {
     generator: Generator,
     plane: DataPlane<P::Aead>,
     peers: Peers,
+    /// With whom there are to be links.
+    selecting: Selecting,
     /// What all nodes say of themselves, and how it spreads.
     gossip: Gossip<P>,
     penalties: Penalties,
@@ -174,6 +181,7 @@ impl<P: Provider> Node<P> {
             endpoint,
             plane: DataPlane::new(label_limits(&config), config.outbox_bytes_max),
             peers: Peers::new(config.peers_max, config.request_rate),
+            selecting: Selecting::new(now, &config, &mut generator),
             gossip: Gossip::new(publisher, table, generator.seed().generator(0), now),
             penalties: Penalties::new(PenaltyConfig::default()),
             detours: Detours::default(),
@@ -401,6 +409,9 @@ impl<P: Provider> Node<P> {
         self.beat_at = now + BEAT;
         self.beats = self.beats.wrapping_add(1);
         self.tend_detours(now);
+        if self.selecting.has_news {
+            self.learn_peers(now);
+        }
         self.dial_due(now);
         self.publish(now);
         self.open_ports(now);
@@ -410,6 +421,7 @@ impl<P: Provider> Node<P> {
         self.tend_edges(now);
         if self.beats.is_multiple_of(10) {
             self.learn_peers(now);
+            self.select_links(now);
             self.end_idle_flows(now);
             self.keep_labels_alive(now);
         }

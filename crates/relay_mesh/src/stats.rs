@@ -149,6 +149,14 @@ pub struct NodeStats {
     pub detours_refused: u64,
     /// Sessions closed because there were as many neighbours, or nodes known of, as may be.
     pub links_refused: u64,
+    /// Sessions closed because nobody here wants or uses them, or to make room.
+    pub links_parted: u64,
+    /// Dials begun.
+    pub dials: u64,
+    /// Dials and sessions that others ended for want of a place.
+    pub dials_refused: u64,
+    /// Probes of neighbours, and answers to probes of ours.
+    pub probes: u64,
     /// Messages of neighbours that break the format.
     pub messages_malformed: u64,
     /// Messages that came by a session that has ended.
@@ -184,9 +192,9 @@ pub struct NodeStats {
     /// Of them, those for whom no exit of their game could be reached.
     pub no_exit: u64,
     /// Measurements of game servers that were begun.
-    pub probes: u64,
+    pub server_probes: u64,
     /// Of them, those that failed, or were not answered in time.
-    pub probes_failed: u64,
+    pub server_probes_failed: u64,
     /// Edges to game servers told by exits that may serve the game.
     pub edges_heard: u64,
     /// Edges told by nodes that are no exit of the game: ignored.

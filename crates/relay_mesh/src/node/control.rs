@@ -42,13 +42,10 @@ impl<P: Provider> Node<P> {
     /// Says what was measured, where that is due, and what waits to be said of others.
     pub(super) fn publish(&mut self, now: Instant) {
         self.measure(now);
+        let told = self.list_links(now);
         let unix = self.unix.map(|(at, unix)| unix + now.saturating_since(at));
         let provider = self.endpoint.provider_mut();
-        if self
-            .gossip
-            .tend(now, unix, provider, &self.reports)
-            .is_err()
-        {
+        if self.gossip.tend(now, unix, provider, &told).is_err() {
             self.stats.no_entropy = self.stats.no_entropy.saturating_add(1);
         }
         self.tell_gossip(now);
@@ -96,13 +93,17 @@ impl<P: Provider> Node<P> {
         let Some(from) = self.peers.get(link).map(|peer| peer.node) else {
             return;
         };
+        if !self.gossip.knows(&from) {
+            self.gossip.on_up(now, from);
+        }
         let provider = self.endpoint.provider();
         match self.gossip.handle_message(now, provider, from, message) {
             Heard::Nothing => {}
             Heard::Links => self.known_routes.on_change(),
             Heard::Node => {
                 self.known_routes.on_change();
-                self.learn_peers(now);
+                // Looked at by the next beat: records come by the hundred.
+                self.selecting.has_news = true;
             }
         }
     }

@@ -9,6 +9,7 @@ use udp_proto::{
 };
 use wire::{Instant, NodeId};
 
+use super::dialling::Ending;
 use super::peers::{Contact, Up};
 use super::{Node, RELIABLE, UNRELIABLE};
 use crate::event::Event;
@@ -34,6 +35,7 @@ impl<P: Provider> Node<P> {
 
     /// Learns where live nodes are from their records.
     pub(super) fn learn_peers(&mut self, now: Instant) {
+        self.selecting.has_news = false;
         let live: Vec<NodeId> = self
             .gossip
             .table()
@@ -58,27 +60,6 @@ impl<P: Provider> Node<P> {
         }
     }
 
-    /// Dials those that are alive, or of the bootstrap list, and have no session.
-    pub(super) fn dial_due(&mut self, now: Instant) {
-        let room = self.config.links_max.saturating_sub(self.peers.contacts());
-        let due: Vec<LinkId> = self
-            .peers
-            .iter()
-            .filter(|(_, peer)| {
-                matches!(peer.contact, Contact::None)
-                    && self.is_member(&peer.node)
-                    && peer.next_dial <= now
-                    && (!peer.bootstrap.is_empty()
-                        || (!peer.learned.is_empty() && self.gossip.table().is_live(&peer.node)))
-            })
-            .map(|(link, _)| link)
-            .take(room)
-            .collect();
-        for link in due {
-            self.dial(now, link);
-        }
-    }
-
     /// Takes the news of all sessions; returns whether there was any.
     pub(super) fn pump(&mut self, now: Instant) -> bool {
         let mut has_news = false;
@@ -97,8 +78,12 @@ impl<P: Provider> Node<P> {
                 SessionEvent::MtuChecked { session, mtu } => {
                     self.on_size(session, mtu);
                 }
-                SessionEvent::ConnectFailed { session, .. }
-                | SessionEvent::Closed { session, .. } => self.on_closed(now, session),
+                SessionEvent::ConnectFailed { session, failure } => {
+                    self.on_closed(now, session, failure.into());
+                }
+                SessionEvent::Closed {
+                    session, reason, ..
+                } => self.on_closed(now, session, reason.into()),
                 // No message of the mesh is tracked, and what is over a rate waits.
                 SessionEvent::Settled { .. } | SessionEvent::RateChanged { .. } | _ => {}
             }
@@ -138,6 +123,7 @@ impl<P: Provider> Node<P> {
     }
 
     pub(super) fn on_probe(&mut self, now: Instant, link: LinkId, message: &[u8]) {
+        self.stats.probes = self.stats.probes.saturating_add(1);
         match Probe::decode(message) {
             // It asks for the direct way.
             Ok(_) if self.detours.is_taking(link) => {}
@@ -152,6 +138,7 @@ impl<P: Provider> Node<P> {
     }
 
     pub(super) fn on_echo(&mut self, now: Instant, link: LinkId, message: &[u8]) {
+        self.stats.probes = self.stats.probes.saturating_add(1);
         let (Ok(echo), Some(up)) = (Echo::decode(message), self.peers.up_mut(link)) else {
             self.count_malformed();
             return;
@@ -175,7 +162,8 @@ impl<P: Provider> Node<P> {
         Some(link)
     }
 
-    fn dial(&mut self, now: Instant, link: LinkId) {
+    pub(super) fn dial(&mut self, now: Instant, link: LinkId) {
+        self.stats.dials = self.stats.dials.saturating_add(1);
         let Some(peer) = self.peers.get(link) else {
             return;
         };
@@ -191,7 +179,7 @@ impl<P: Provider> Node<P> {
         }
     }
 
-    fn back_off(&mut self, now: Instant, link: LinkId) {
+    pub(super) fn back_off(&mut self, now: Instant, link: LinkId) {
         let spread = Duration::from_millis(self.generator.below(250));
         if let Some(peer) = self.peers.get_mut(link) {
             peer.back_off(now, spread);
@@ -206,7 +194,7 @@ impl<P: Provider> Node<P> {
         let place = self.find_place(now, node).filter(|_| self.is_member(&node));
         let Some(link) = place else {
             self.stats.links_refused = self.stats.links_refused.saturating_add(1);
-            self.close(now, session);
+            self.close_with(now, session, CloseCode::Full);
             return;
         };
         if self.peers.session(link).is_some() {
@@ -221,6 +209,8 @@ impl<P: Provider> Node<P> {
             link,
             Contact::Up(Box::new(Up {
                 session,
+                since: now,
+                chosen_at: None,
                 prober,
                 carries: false,
             })),
@@ -230,6 +220,7 @@ impl<P: Provider> Node<P> {
         let reached = self.endpoint.peer_address(session).filter(|_| is_ours);
         if let Some(peer) = self.peers.get_mut(link) {
             peer.failures = 0;
+            peer.refused_until = None;
             peer.reached = reached.or(peer.reached);
         }
         if let Some(address) = self.endpoint.peer_address(session) {
@@ -282,8 +273,12 @@ impl<P: Provider> Node<P> {
         let mut message = Vec::with_capacity(LinkTerms::LEN);
         terms.encode(&mut message);
         self.send(now, link, RELIABLE, &message);
-        self.gossip.on_up(now, node);
-        self.tell_gossip(now);
+        // Where there are many, a link that may be a trial costs no digest: who knows nobody yet
+        // speaks first, and so does who lists it.
+        if !self.selecting.is_choosing || !self.selecting.listed.is_settled() {
+            self.gossip.on_up(now, node);
+            self.tell_gossip(now);
+        }
         self.tell_version(now, link);
     }
 
@@ -318,7 +313,7 @@ impl<P: Provider> Node<P> {
         }
     }
 
-    fn on_closed(&mut self, now: Instant, session: SessionId) {
+    fn on_closed(&mut self, now: Instant, session: SessionId, ending: Ending) {
         let Some(link) = self.peers.of_session(session) else {
             return;
         };
@@ -326,7 +321,7 @@ impl<P: Provider> Node<P> {
             self.take_down(now, link);
         }
         self.peers.set_contact(link, Contact::None);
-        self.back_off(now, link);
+        self.leave_alone(now, link, ending);
     }
 
     /// Ends all that depended on the session with a neighbour.
@@ -371,7 +366,11 @@ impl<P: Provider> Node<P> {
     }
 
     pub(super) fn close(&mut self, now: Instant, session: SessionId) {
-        let closed = self.endpoint.close(now, session, CloseCode::Shutdown, &[]);
+        self.close_with(now, session, CloseCode::Shutdown);
+    }
+
+    pub(super) fn close_with(&mut self, now: Instant, session: SessionId, code: CloseCode) {
+        let closed = self.endpoint.close(now, session, code, &[]);
         // One that has ended already needs nothing more.
         closed.unwrap_or_default();
     }

@@ -132,7 +132,7 @@ impl<P: Provider> Node<P> {
                 server: server.address,
                 probe: server.probe.clone(),
             };
-            self.stats.probes = self.stats.probes.saturating_add(1);
+            self.stats.server_probes = self.stats.server_probes.saturating_add(1);
             self.command(command, Pending::Measure);
         }
     }
@@ -163,7 +163,7 @@ impl<P: Provider> Node<P> {
                 return;
             }
             Outcome::Measured(_) | Outcome::Failed | Outcome::Closed | Outcome::Opened(_) => {
-                self.stats.probes_failed = self.stats.probes_failed.saturating_add(1);
+                self.stats.server_probes_failed = self.stats.server_probes_failed.saturating_add(1);
                 server.on_failure()
             }
         };

@@ -8,6 +8,7 @@ use udp_proto::SessionId;
 use udp_proto::budget::TokenBucket;
 use wire::{Instant, NodeId};
 
+use crate::cost::Cost;
 use crate::link::LinkId;
 use crate::measure::Prober;
 
@@ -27,6 +28,10 @@ pub(super) struct Peer {
     pub(super) next_dial: Instant,
     /// Dials in a row that failed.
     pub(super) failures: u32,
+    /// What the link to it costs, and when that was measured.
+    pub(super) measured: Option<(Cost, Instant)>,
+    /// Until when it is no choice: it had no place, or did not answer.
+    pub(super) refused_until: Option<Instant>,
     /// Labels that it may ask for.
     pub(super) requests: TokenBucket,
     /// Bytes that are passed on for it.
@@ -48,6 +53,10 @@ pub(super) enum Contact {
 #[derive(Debug)]
 pub(super) struct Up {
     pub(super) session: SessionId,
+    /// When it opened.
+    pub(super) since: Instant,
+    /// When it was last chosen.
+    pub(super) chosen_at: Option<Instant>,
     pub(super) prober: Prober,
     /// Whether its path carries hop frames.
     pub(super) carries: bool,
@@ -59,6 +68,8 @@ pub(super) struct Peers {
     list: Vec<Peer>,
     by_node: BTreeMap<NodeId, LinkId>,
     by_session: BTreeMap<SessionId, LinkId>,
+    /// Open sessions.
+    links: usize,
     max: usize,
     request_rate: u32,
 }
@@ -69,6 +80,7 @@ impl Peers {
             list: Vec::new(),
             by_node: BTreeMap::new(),
             by_session: BTreeMap::new(),
+            links: 0,
             max: usize::from(max),
             request_rate,
         }
@@ -89,6 +101,8 @@ impl Peers {
             contact: Contact::None,
             next_dial: now,
             failures: 0,
+            measured: None,
+            refused_until: None,
             requests: TokenBucket::new(self.request_rate, self.request_rate.saturating_mul(4), now),
             detoured: TokenBucket::new(DETOUR_RATE, DETOUR_RATE, now),
         });
@@ -139,6 +153,22 @@ impl Peers {
         }
     }
 
+    /// Nodes known of.
+    pub(super) const fn len(&self) -> usize {
+        self.list.len()
+    }
+
+    /// Whether there is any session.
+    pub(super) const fn has_links(&self) -> bool {
+        self.links > 0
+    }
+
+    /// Whether there is a session with a node, or a dial.
+    pub(super) fn has_contact(&self, link: LinkId) -> bool {
+        let peer = self.get(link);
+        peer.is_some_and(|peer| !matches!(peer.contact, Contact::None))
+    }
+
     /// Whether hop frames may go to and come from a node.
     pub(super) fn carries(&self, link: LinkId) -> bool {
         self.get(link)
@@ -155,6 +185,7 @@ impl Peers {
         }
         if let Contact::Up(up) = &peer.contact {
             self.by_session.remove(&up.session);
+            self.links = self.links.saturating_sub(1);
         }
         match &contact {
             Contact::None => {}
@@ -163,6 +194,7 @@ impl Peers {
             }
             Contact::Up(up) => {
                 self.by_session.insert(up.session, link);
+                self.links = self.links.saturating_add(1);
             }
         }
         peer.contact = contact;

@@ -150,7 +150,7 @@ fn pg5_a_server_that_does_not_answer_in_time_loses_its_edge_alone() {
     mesh.run(16_000);
     assert_eq!(told(&mesh, RELAY, is_lost), 1);
     let stats = *mesh.process(RELAY).node.stats();
-    assert!((3..=5).contains(&stats.probes_failed), "{stats:?}");
+    assert!((3..=5).contains(&stats.server_probes_failed), "{stats:?}");
     assert_eq!(newcomer(&mut mesh, 2), Some(mesh.ids[EXIT]));
     let now = mesh.now();
     let gap = mesh.player().gap(now.saturating_sub(ms(20_000)), now);
@@ -194,7 +194,10 @@ fn pg5_one_measurement_at_a_time_and_one_each_ten_seconds() {
     answer(&mut mesh, RELAY, None);
     mesh.run(60_000);
     let stats = *mesh.process(RELAY).node.stats();
-    assert!(stats.probes - stats.probes_failed <= 14, "{stats:?}");
+    assert!(
+        stats.server_probes - stats.server_probes_failed <= 14,
+        "{stats:?}"
+    );
     assert_eq!(stats.stray_completions, 0);
 }
 
@@ -225,7 +228,10 @@ fn pg5_a_driver_that_never_answers_is_asked_for_few_at_a_time() {
         mesh.run(2_000);
     }
     let stats = *mesh.process(RELAY).node.stats();
-    assert_eq!((stats.probes_failed, stats.stray_completions), (96, 0));
+    assert_eq!(
+        (stats.server_probes_failed, stats.stray_completions),
+        (96, 0)
+    );
 }
 
 #[test]

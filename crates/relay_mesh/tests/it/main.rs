@@ -16,6 +16,7 @@ mod greedy;
 mod harness;
 mod here;
 mod hostile;
+mod hundreds;
 mod junk;
 mod liar;
 mod limits;

@@ -1,11 +1,15 @@
-//! Cryptography for meshes of a thousand nodes: its signatures anybody could make.
+//! Cryptography for meshes of a thousand nodes: anybody could make its signatures, and read and
+//! forge what it seals.
 
-use crypto::{BadPoint, Identity, NoEntropy, Provider, PublicKey, Role, Secret32, Suite};
+use crypto::{
+    Aead, BadPoint, Identity, NoEntropy, OpenError, Provider, PublicKey, Role, Secret32, Suite,
+};
 use netsim::provider::SimProvider;
 use wire::Seed;
 
 /// A provider whose signature is a keyed hash, the key being the public one. It keeps apart what
 /// was signed by whom, at a hundredth of the cost; who forges in a test signs with another key.
+/// What it seals stays as it is, with a keyed hash for a tag; two agree on the sum of their keys.
 pub(crate) struct ToyProvider(SimProvider);
 
 impl ToyProvider {
@@ -15,24 +19,32 @@ impl ToyProvider {
 }
 
 impl Provider for ToyProvider {
-    type Aead = <SimProvider as Provider>::Aead;
-    type Ephemeral = <SimProvider as Provider>::Ephemeral;
+    type Aead = ToyAead;
+    type Ephemeral = PublicKey;
     type SigningKey = PublicKey;
 
     fn random(&mut self, out: &mut [u8]) -> Result<(), NoEntropy> {
         self.0.random(out)
     }
 
-    fn ephemeral(&mut self, role: Role) -> Result<(Self::Ephemeral, PublicKey), NoEntropy> {
-        self.0.ephemeral(role)
+    fn ephemeral(&mut self, _role: Role) -> Result<(PublicKey, PublicKey), NoEntropy> {
+        let mut key = PublicKey([4; 65]);
+        self.0.random(&mut key.0[1..])?;
+        Ok((key, key))
     }
 
-    fn agree(&self, own: &mut Self::Ephemeral, peer: &PublicKey) -> Result<Secret32, BadPoint> {
-        self.0.agree(own, peer)
+    fn agree(&self, own: &mut PublicKey, peer: &PublicKey) -> Result<Secret32, BadPoint> {
+        let mut sum = PublicKey([4; 65]);
+        for (place, (one, other)) in sum.0.iter_mut().zip(own.0.iter().zip(peer.0)) {
+            *place = one ^ other;
+        }
+        Ok(Secret32::new(*tag(&sum, &[]).first_chunk().unwrap()))
     }
 
-    fn aead(&self, suite: Suite, key: &Secret32) -> Self::Aead {
-        self.0.aead(suite, key)
+    fn aead(&self, _suite: Suite, key: &Secret32) -> ToyAead {
+        let mut toy = PublicKey([0; 65]);
+        toy.0[..32].copy_from_slice(key.expose());
+        ToyAead(toy)
     }
 
     fn signing_key(&mut self, identity: &Identity) -> Result<PublicKey, NoEntropy> {
@@ -53,6 +65,39 @@ impl Provider for ToyProvider {
 
     fn hmac_sha256(&self, key: &[u8], parts: &[&[u8]]) -> [u8; 32] {
         self.0.hmac_sha256(key, parts)
+    }
+}
+
+pub(crate) struct ToyAead(PublicKey);
+
+impl ToyAead {
+    fn tag(&self, nonce: [u8; 12], aad: &[u8], bytes: &[u8]) -> [u8; 16] {
+        let head = tag(&self.0, &nonce);
+        let mut key = PublicKey([0; 65]);
+        key.0[..16].copy_from_slice(&head[..16]);
+        let aad = tag(&key, aad);
+        key.0[16..32].copy_from_slice(&aad[..16]);
+        *tag(&key, bytes).first_chunk().unwrap()
+    }
+}
+
+impl Aead for ToyAead {
+    fn seal(&self, nonce: [u8; 12], aad: &[u8], inout: &mut [u8], tag: &mut [u8; 16]) {
+        *tag = self.tag(nonce, aad, inout);
+    }
+
+    fn open(
+        &self,
+        nonce: [u8; 12],
+        aad: &[u8],
+        inout: &mut [u8],
+        tag: &[u8; 16],
+    ) -> Result<(), OpenError> {
+        if self.tag(nonce, aad, inout) == *tag {
+            Ok(())
+        } else {
+            Err(OpenError)
+        }
     }
 }
 

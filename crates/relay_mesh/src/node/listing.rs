@@ -1,0 +1,241 @@
+//! Which links a node tells of.
+
+use core::time::Duration;
+use std::collections::BTreeMap;
+
+use crypto::Provider;
+use wire::{Instant, NodeId};
+
+use super::Node;
+use crate::link_state::NEIGHBOURS_MAX;
+use crate::measure::LinkReport;
+
+/// The neighbours that a node tells of: those whose links last.
+///
+/// Each change of the list costs every node of the mesh some 640 bytes. So links of trials do not
+/// come to stand in it, changes wait for each other, and who is gone stands in it, as down, until
+/// there is something else to say, or for [`GONE_MAX`].
+#[derive(Debug, Default)]
+pub(super) struct Listed {
+    /// Since when each has no session; `None` where it has one.
+    nodes: BTreeMap<NodeId, Option<Instant>>,
+    changed_at: Option<Instant>,
+}
+
+/// A link with an open session.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Lasting {
+    pub(super) since: Instant,
+    /// Whether this node chose it.
+    pub(super) is_chosen: bool,
+    pub(super) is_up: bool,
+}
+
+impl Listed {
+    /// Lists all of them, as is done where there are few.
+    pub(super) fn set_all(&mut self, nodes: impl Iterator<Item = NodeId>) {
+        self.nodes = nodes.map(|node| (node, None)).collect();
+    }
+
+    /// Takes the links there are now, in a mesh of `known` nodes.
+    pub(super) fn update(&mut self, now: Instant, known: usize, links: &BTreeMap<NodeId, Lasting>) {
+        for (node, gone) in &mut self.nodes {
+            *gone = if links.contains_key(node) {
+                None
+            } else {
+                gone.or(Some(now))
+            };
+        }
+        let is_here = |(node, gone): &(&NodeId, &Option<Instant>)| {
+            gone.is_none() && links.get(*node).is_some_and(|link| link.is_up)
+        };
+        let is_short = self.nodes.iter().filter(is_here).count() < FEW;
+        let spacing = if is_short { QUICK } else { spacing(known) };
+        let is_due = |at: Instant| now.saturating_since(at) >= spacing;
+        if !self.changed_at.is_none_or(is_due) {
+            return;
+        }
+        let mut new: Vec<_> = links
+            .iter()
+            .filter(|(node, link)| {
+                let is_lasting = is_short || now.saturating_since(link.since) >= LASTING;
+                link.is_up && is_lasting && !self.nodes.contains_key(*node)
+            })
+            .collect();
+        let is_over = |gone: &Option<Instant>| {
+            gone.is_some_and(|since| now.saturating_since(since) >= GONE_MAX)
+        };
+        if new.is_empty() && !self.nodes.values().any(is_over) {
+            return;
+        }
+        self.changed_at = Some(now);
+        self.nodes.retain(|_, gone| gone.is_none());
+        new.sort_by_key(|(node, link)| (!link.is_chosen, link.since, **node));
+        let room = NEIGHBOURS_MAX.saturating_sub(self.nodes.len());
+        let new = new.into_iter().take(room);
+        self.nodes.extend(new.map(|(node, _)| (*node, None)));
+    }
+
+    pub(super) fn contains(&self, node: &NodeId) -> bool {
+        self.nodes.contains_key(node)
+    }
+
+    /// Whether so many are listed that others need not be told of at once.
+    pub(super) fn is_settled(&self) -> bool {
+        self.nodes.values().filter(|gone| gone.is_none()).count() >= FEW
+    }
+
+    /// What is told of them; `reports` has what is measured.
+    fn told(&self, reports: &BTreeMap<NodeId, LinkReport>) -> BTreeMap<NodeId, LinkReport> {
+        let report = |node| reports.get(node).copied().unwrap_or(LinkReport::DOWN);
+        self.nodes
+            .keys()
+            .map(|node| (*node, report(node)))
+            .collect()
+    }
+}
+
+impl<P: Provider> Node<P> {
+    /// Renews the list and returns what link state is to say of each link in it.
+    pub(super) fn list_links(&mut self, now: Instant) -> BTreeMap<NodeId, LinkReport> {
+        if !self.selecting.is_choosing {
+            let carrying = self.reports.keys().copied();
+            self.selecting.listed.set_all(carrying);
+            return self.reports.clone();
+        }
+        let links = self.peers.up().filter(|(_, _, up)| up.carries);
+        let links = links.map(|(link, peer, up)| {
+            let report = self.reports.get(&peer.node);
+            let lasting = Lasting {
+                since: up.since,
+                is_chosen: self.selecting.chosen.contains_key(&link),
+                is_up: report.is_some_and(LinkReport::is_up),
+            };
+            (peer.node, lasting)
+        });
+        let links: BTreeMap<NodeId, Lasting> = links.collect();
+        let known = self.gossip.table().len();
+        let listed = &mut self.selecting.listed;
+        listed.update(now, known, &links);
+        for node in links.keys().filter(|node| listed.contains(node)) {
+            if !self.gossip.knows(node) {
+                self.gossip.on_up(now, *node);
+            }
+        }
+        listed.told(&self.reports)
+    }
+}
+
+/// Time between two changes of the list: 10 s, and in large meshes as much more as keeps all
+/// lists at 11 kB a second for each node, should all change for ever.
+fn spacing(known: usize) -> Duration {
+    let known = u64::try_from(known).unwrap_or(u64::MAX);
+    SPACING_MIN.max(Duration::from_millis(known.saturating_mul(60)))
+}
+
+const SPACING_MIN: Duration = Duration::from_secs(10);
+/// The same while few links are listed.
+const QUICK: Duration = Duration::from_secs(1);
+/// While fewer links than that are listed and up, others need not have stood for long.
+const FEW: usize = 8;
+/// Time for which a link has stood before it is listed.
+const LASTING: Duration = Duration::from_secs(30);
+/// Time for which who is gone stays in the list, where nothing else changes it.
+const GONE_MAX: Duration = Duration::from_secs(60);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn id(number: u8) -> NodeId {
+        NodeId([number; 32])
+    }
+
+    fn up(since: u64) -> Lasting {
+        Lasting {
+            since: Instant::from_millis(since * 1_000),
+            is_chosen: true,
+            is_up: true,
+        }
+    }
+
+    fn at(seconds: u64) -> Instant {
+        Instant::from_millis(seconds * 1_000)
+    }
+
+    /// A list of ten, and their links.
+    fn ten() -> (Listed, BTreeMap<NodeId, Lasting>) {
+        let mut listed = Listed::default();
+        let links: BTreeMap<_, _> = (0..10).map(|number| (id(number), up(0))).collect();
+        listed.update(at(0), 100, &links);
+        assert!(
+            (0..10).all(|number| listed.contains(&id(number))),
+            "at once"
+        );
+        (listed, links)
+    }
+
+    #[test]
+    fn a_trial_is_not_listed_and_what_lasts_is_after_30_s() {
+        let (mut listed, mut links) = ten();
+        links.insert(id(20), up(100));
+        for now in 100..130 {
+            listed.update(at(now), 100, &links);
+            assert!(!listed.contains(&id(20)), "{now}");
+        }
+        listed.update(at(130), 100, &links);
+        assert!(listed.contains(&id(20)));
+    }
+
+    #[test]
+    fn changes_wait_for_each_other_and_longer_in_large_meshes() {
+        let mut changes = [0, 0];
+        for (changes, known) in changes.iter_mut().zip([100, 1_000]) {
+            let (mut listed, mut links) = ten();
+            for now in 100..700 {
+                // Each second a link comes, another has stood for 30 s, and one goes.
+                let newest = u8::try_from(now % 150).unwrap() + 20;
+                links.insert(id(newest), up(now));
+                links.retain(|node, link| {
+                    *node < id(10) || link.since + Duration::from_secs(50) > at(now)
+                });
+                let before = listed.nodes.keys().copied().collect::<Vec<_>>();
+                listed.update(at(now), known, &links);
+                *changes += u32::from(!listed.nodes.keys().eq(&before));
+            }
+            assert!(listed.nodes.len() <= NEIGHBOURS_MAX);
+        }
+        assert!((50..=62).contains(&changes[0]), "{changes:?}");
+        assert!((5..=13).contains(&changes[1]), "{changes:?}");
+    }
+
+    #[test]
+    fn who_is_gone_stands_as_down_for_a_minute_and_finds_its_place_again() {
+        let (mut listed, links) = ten();
+        let mut fewer = links.clone();
+        fewer.remove(&id(3));
+        for now in 100..155 {
+            listed.update(at(now), 100, &fewer);
+            assert_eq!(listed.told(&BTreeMap::new())[&id(3)], LinkReport::DOWN);
+        }
+        listed.update(at(155), 100, &links);
+        for now in 156..216 {
+            listed.update(at(now), 100, &fewer);
+            assert!(listed.contains(&id(3)), "{now}");
+        }
+        listed.update(at(216), 100, &fewer);
+        assert!(!listed.contains(&id(3)));
+    }
+
+    #[test]
+    fn those_that_were_chosen_come_first_where_the_list_is_full() {
+        let mut listed = Listed::default();
+        let mut links: BTreeMap<_, _> = (0..100).map(|number| (id(number), up(0))).collect();
+        for (_, link) in links.iter_mut().take(60) {
+            link.is_chosen = false;
+        }
+        listed.update(at(0), 100, &links);
+        assert_eq!(listed.nodes.len(), NEIGHBOURS_MAX);
+        assert!((60..100).all(|number| listed.contains(&id(number))));
+    }
+}

@@ -1,0 +1,302 @@
+//! With whom this node keeps links where there are more nodes than places: what is known of them,
+//! whom it needs, whom it tries, whom it parts from.
+
+use core::time::Duration;
+use std::collections::BTreeMap;
+
+use crypto::{Provider, Role};
+use udp_proto::CloseCode;
+use wire::{Generator, Instant, NodeId};
+
+use super::Node;
+use super::listing::Listed;
+use super::peers::Contact;
+use crate::config::Config;
+use crate::cost::Cost;
+use crate::link::LinkId;
+use crate::link_state::Roles;
+use crate::selection::{Candidate, Places, Standing, Why, select, try_one};
+
+/// The choice of neighbours, and what it goes by.
+#[derive(Debug)]
+pub(super) struct Selecting {
+    pub(super) places: Places,
+    /// Whether there are too many nodes to be linked with all.
+    pub(super) is_choosing: bool,
+    /// Whether a node is new or said something else of itself since [`Node::learn_peers`].
+    pub(super) has_news: bool,
+    pub(super) chosen: BTreeMap<LinkId, Why>,
+    pub(super) listed: Listed,
+    /// Who was chosen and has no session, in the order in which they are dialled.
+    pub(super) wanting: Vec<LinkId>,
+    /// Makes this node's lottery another than those of others.
+    lottery: u64,
+    /// What the way to each costs by link state, as of the last survey.
+    pub(super) estimates: BTreeMap<LinkId, Cost>,
+    /// What the way over each to a far end does.
+    pub(super) ways: BTreeMap<LinkId, Cost>,
+    /// Exits of this node's games; the cheapest first.
+    pub(super) far_ends: Vec<LinkId>,
+    /// Relays of the best routes to far ends.
+    pub(super) relays: Vec<LinkId>,
+    pub(super) surveyed_at: Option<Instant>,
+    /// Surveys so far.
+    pub(super) surveys: usize,
+    trial: Option<Trial>,
+    trial_at: Instant,
+    /// Trials so far.
+    trials: u32,
+}
+
+/// A node that is measured to see whether it is near.
+#[derive(Clone, Copy, Debug)]
+struct Trial {
+    link: LinkId,
+    until: Instant,
+}
+
+impl Selecting {
+    pub(super) fn new(now: Instant, config: &Config, generator: &mut Generator) -> Self {
+        Self {
+            places: Places::new(config.links_max),
+            is_choosing: false,
+            has_news: false,
+            chosen: BTreeMap::new(),
+            listed: Listed::default(),
+            wanting: Vec::new(),
+            lottery: generator.next_u64(),
+            estimates: BTreeMap::new(),
+            ways: BTreeMap::new(),
+            surveys: 0,
+            far_ends: Vec::new(),
+            relays: Vec::new(),
+            surveyed_at: None,
+            trial: None,
+            trial_at: now,
+            trials: 0,
+        }
+    }
+
+    pub(super) fn is_tried(&self, link: LinkId) -> bool {
+        self.trial.is_some_and(|trial| trial.link == link)
+    }
+
+    /// The number of a node in this node's lottery.
+    fn draw(&self, node: &NodeId) -> u64 {
+        let head = node
+            .0
+            .first_chunk()
+            .map_or(0, |head| u64::from_be_bytes(*head));
+        mix(head ^ self.lottery)
+    }
+
+    /// Whom the node needs, in the order of their worth.
+    fn needed(&self) -> Vec<LinkId> {
+        let far_ends = self.far_ends.iter().take(self.places.far_ends);
+        let relays = self
+            .relays
+            .iter()
+            .filter(|relay| !self.far_ends.contains(relay));
+        far_ends.chain(relays).copied().collect()
+    }
+}
+
+impl<P: Provider> Node<P> {
+    /// Looks once a second at whom there should be links with, and parts from others.
+    pub(super) fn select_links(&mut self, now: Instant) {
+        self.note_measured(now);
+        let candidates = self.candidates(now);
+        self.selecting.is_choosing = candidates.len() > self.selecting.places.all;
+        if !self.selecting.is_choosing {
+            self.selecting.chosen.clear();
+            self.selecting.wanting.clear();
+            return;
+        }
+        self.survey_links(now);
+        let needed = self.selecting.needed();
+        let places = &self.selecting.places;
+        let chosen = select(places, &candidates, &needed, &self.selecting.chosen);
+        self.selecting.chosen = chosen;
+        self.try_next(now, &candidates);
+        self.part_from_unwanted(now);
+        let order = |why: &Why| match why {
+            Why::All | Why::Needed => 0,
+            Why::Lot => 1,
+            Why::Near => 2,
+        };
+        let chosen = self.selecting.chosen.iter();
+        let mut wanting: Vec<(u8, LinkId)> = chosen
+            .filter(|(link, _)| !self.peers.has_contact(**link))
+            .map(|(link, why)| (order(why), *link))
+            .collect();
+        wanting.sort_unstable();
+        self.selecting.wanting = wanting.into_iter().map(|(_, link)| link).collect();
+    }
+
+    /// Whether frames of flows pass over a link, or are about to.
+    pub(super) fn is_in_use(&self, link: LinkId) -> bool {
+        let Some(node) = self.peers.get(link).map(|peer| peer.node) else {
+            return false;
+        };
+        let has_labels = self.plane.labels.holds_any_of(link);
+        let sends = self.plane.links.get(link);
+        let sends = sends.is_some_and(|link| link.sealer.live() > 0);
+        let ends_here = self.flows.with(link).next().is_some();
+        has_labels
+            || sends
+            || ends_here
+            || self.courses.iter().any(|(far, course)| {
+                let passes = |path: &super::course::CoursePath| {
+                    *far == link || path.first == link || path.path.relays.contains(&node)
+                };
+                course.paths.iter().any(passes)
+            })
+    }
+
+    /// All that links may be kept with: members that are alive by their records and say where
+    /// they are.
+    fn candidates(&self, now: Instant) -> Vec<Candidate> {
+        let table = self.gossip.table();
+        let has_links = self.peers.has_links();
+        let alive = self.peers.iter().filter(|(_, peer)| {
+            table.is_live(&peer.node)
+                && self.is_member(&peer.node)
+                && !(peer.learned.is_empty() && peer.bootstrap.is_empty())
+        });
+        let candidate = |(link, peer): (LinkId, &super::peers::Peer)| {
+            let is_refused = peer.refused_until.is_some_and(|until| now < until);
+            let standing = match peer.contact {
+                Contact::Up(_) => Standing::Linked,
+                Contact::None if is_refused && has_links => Standing::Refused,
+                Contact::None | Contact::Dialling(_) => Standing::Free,
+            };
+            let roles = table.profile(&peer.node).map(|(_, roles)| roles);
+            let measured = peer.measured.filter(|(_, at)| {
+                standing == Standing::Linked || now.saturating_since(*at) < REMEMBERED
+            });
+            let cost = |costs: &BTreeMap<LinkId, Cost>| {
+                costs.get(&link).copied().unwrap_or(Cost::UNROUTABLE)
+            };
+            Candidate {
+                link,
+                standing,
+                measured: measured.map(|(cost, _)| cost),
+                estimate: cost(&self.selecting.estimates),
+                way: cost(&self.selecting.ways),
+                may_relay: roles.is_some_and(|roles| roles.contains(Roles::RELAY)),
+                draw: self.selecting.draw(&peer.node),
+            }
+        };
+        alive.map(candidate).collect()
+    }
+
+    /// Remembers what links cost; one that stands and does not answer costs all.
+    fn note_measured(&mut self, now: Instant) {
+        let mut seen = Vec::new();
+        for (link, peer, up) in self.peers.up() {
+            let report = self.reports.get(&peer.node).filter(|report| report.is_up());
+            let cost = report.map(|report| report.delay.plus(self.config.cost.loss(report.loss)));
+            let is_silent = now.saturating_since(up.since) >= SILENT;
+            if cost.is_some() || is_silent {
+                seen.push((link, cost.unwrap_or(Cost::UNROUTABLE)));
+            }
+        }
+        for (link, cost) in seen {
+            if let Some(peer) = self.peers.get_mut(link) {
+                peer.measured = Some((cost, now));
+            }
+        }
+    }
+
+    /// Ends a trial, and begins the next one where that is due.
+    fn try_next(&mut self, now: Instant, candidates: &[Candidate]) {
+        if let Some(trial) = self.selecting.trial {
+            let is_linked = self.peers.session(trial.link).is_some();
+            let is_measured = is_linked
+                && candidates
+                    .iter()
+                    .any(|of| of.link == trial.link && of.measured.is_some());
+            let is_over = is_measured || !self.peers.has_contact(trial.link) || trial.until <= now;
+            if !is_over {
+                return;
+            }
+            self.selecting.trial = None;
+        }
+        let room = self.selecting.places.calm > self.peers.contacts();
+        if now < self.selecting.trial_at || !self.selecting.wanting.is_empty() || !room {
+            return;
+        }
+        let Some(link) = try_one(candidates, &self.selecting.chosen, &mut self.generator) else {
+            return;
+        };
+        let is_new_here = self.selecting.trials < QUICK_TRIALS;
+        let gap = if is_new_here { TRIAL_QUICK } else { TRIAL_GAP };
+        self.selecting.trials = self.selecting.trials.saturating_add(1);
+        self.selecting.trial_at = now + gap;
+        self.selecting.trial = Some(Trial {
+            link,
+            until: now + TRIAL_MAX,
+        });
+        self.dial(now, link);
+    }
+
+    /// Closes links that this node dialled and does not want any more. Those that others dialled
+    /// are theirs: they want them until they close them.
+    fn part_from_unwanted(&mut self, now: Instant) {
+        let ours = self
+            .peers
+            .up()
+            .filter(|(_, _, up)| self.endpoint.role(up.session) == Some(Role::Dialler));
+        let ours: Vec<LinkId> = ours.map(|(link, ..)| link).collect();
+        let mut room = PARTINGS;
+        for link in ours {
+            let is_tried = self.selecting.is_tried(link);
+            let is_chosen = self.selecting.chosen.contains_key(&link);
+            let Some(up) = self.peers.up_mut(link) else {
+                continue;
+            };
+            if is_chosen {
+                up.chosen_at = Some(now);
+            }
+            // A trial that brought nothing ends at once; who was chosen may be so again soon.
+            let is_over = |at: Instant| now.saturating_since(at) >= UNWANTED_MAX;
+            let is_unwanted = !is_tried && !is_chosen && up.chosen_at.is_none_or(is_over);
+            if is_unwanted && room > 0 && !self.is_in_use(link) {
+                room -= 1;
+                self.part(now, link, CloseCode::NoError);
+            }
+        }
+    }
+
+    /// Closes a link of this node's own accord.
+    pub(super) fn part(&mut self, now: Instant, link: LinkId, code: CloseCode) {
+        let Some(session) = self.peers.session(link) else {
+            return;
+        };
+        self.stats.links_parted = self.stats.links_parted.saturating_add(1);
+        self.take_down(now, link);
+        self.close_with(now, session, code);
+    }
+}
+
+/// Spreads numbers that may be alike: the end of splitmix64 (Steele, Lea and Flood, 2014).
+const fn mix(number: u64) -> u64 {
+    let number = (number ^ (number >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let number = (number ^ (number >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    number ^ (number >> 31)
+}
+
+/// What was measured of a node without a link counts for so long.
+pub(super) const REMEMBERED: Duration = Duration::from_secs(600);
+/// Time after which a link that has not answered often enough to be up costs all.
+const SILENT: Duration = Duration::from_secs(10);
+/// Between two trials; and for the first of them.
+const TRIAL_GAP: Duration = Duration::from_secs(10);
+const TRIAL_QUICK: Duration = Duration::from_secs(1);
+const QUICK_TRIALS: u32 = 32;
+/// Time for which a link may be tried, the dial included.
+const TRIAL_MAX: Duration = Duration::from_secs(5);
+/// Time after which a link is closed that is not wanted.
+const UNWANTED_MAX: Duration = Duration::from_secs(30);
+/// Links closed in one look.
+const PARTINGS: usize = 2;

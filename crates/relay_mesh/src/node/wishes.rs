@@ -1,0 +1,149 @@
+//! Over whom routes should lead: exits of this node's games, and relays on the way to far ends.
+
+use core::time::Duration;
+use std::collections::{BTreeMap, BTreeSet};
+
+use crypto::Provider;
+use wire::{Instant, NodeId};
+
+use super::Node;
+use super::selecting::REMEMBERED;
+use crate::config::Game;
+use crate::cost::{Cost, LossCode};
+use crate::link::LinkId;
+use crate::link_state::Roles;
+use crate::measure::LinkReport;
+use crate::routes::{Graph, NodeIndex, SourceRoutes, disjoint_routes};
+
+impl<P: Provider> Node<P> {
+    /// Looks each 10 s at what link state says: how far nodes are at most, and over whom routes
+    /// would lead if there were links with all that were measured.
+    pub(super) fn survey_links(&mut self, now: Instant) {
+        let is_young = |at: Instant| now.saturating_since(at) < SURVEY;
+        if self.selecting.surveyed_at.is_some_and(is_young) {
+            return;
+        }
+        self.selecting.surveyed_at = Some(now);
+        self.selecting.surveys = self.selecting.surveys.wrapping_add(1);
+        let reports = self.remembered(now);
+        let graph = self.gossip.table().graph(&self.config.cost, &reports);
+        let Some(own) = graph.index(&self.own) else {
+            return;
+        };
+        let routes = SourceRoutes::compute(&graph, own, self.route_limits());
+        self.selecting.estimates = self.costs(|node| Some(routes.cost(graph.index(node)?)));
+        let exits = self.wished_exits().into_iter();
+        let mut exits: Vec<(Cost, LinkId)> = exits
+            .filter_map(|node| {
+                let cost = graph.index(&node).map(|index| routes.cost(index));
+                Some((cost.unwrap_or(Cost::UNROUTABLE), self.peers.find(&node)?))
+            })
+            .collect();
+        exits.sort_unstable();
+        self.selecting.far_ends = exits.into_iter().map(|(_, link)| link).collect();
+        let mut ends = self.used_far_ends();
+        ends.extend(
+            self.selecting
+                .far_ends
+                .iter()
+                .take(self.selecting.places.far_ends),
+        );
+        ends.truncate(SURVEYED_MAX);
+        let node = |link: &LinkId| self.peers.get(*link).map(|peer| peer.node);
+        let ends: Vec<NodeIndex> = ends
+            .iter()
+            .filter_map(|link| graph.index(&node(link)?))
+            .collect();
+        self.selecting.relays = self.relays_to(&ends, &graph, &routes);
+        let turn = self.selecting.surveys.checked_rem(ends.len()).unwrap_or(0);
+        let back = ends
+            .get(turn)
+            .map(|end| SourceRoutes::compute(&graph, *end, self.route_limits()));
+        self.selecting.ways = self.costs(|node| {
+            let index = graph.index(node)?;
+            Some(routes.cost(index).plus(back.as_ref()?.cost(index)))
+        });
+    }
+
+    /// What is measured, and what was not long ago of nodes that there is no link with.
+    fn remembered(&self, now: Instant) -> BTreeMap<NodeId, LinkReport> {
+        let mut reports = self.reports.clone();
+        for (_, peer) in self.peers.iter() {
+            let measured = peer
+                .measured
+                .filter(|(cost, at)| cost.is_routable() && now.saturating_since(*at) < REMEMBERED);
+            if let Some((delay, _)) = measured.filter(|_| self.gossip.table().is_live(&peer.node)) {
+                let loss = LossCode::default();
+                let report = LinkReport { delay, loss };
+                reports.entry(peer.node).or_insert(report);
+            }
+        }
+        reports
+    }
+
+    /// A cost of each node that there is one of.
+    fn costs(&self, cost: impl Fn(&NodeId) -> Option<Cost>) -> BTreeMap<LinkId, Cost> {
+        let all = self.peers.iter();
+        all.filter_map(|(link, peer)| Some((link, cost(&peer.node)?)))
+            .collect()
+    }
+
+    /// Relays of the two best ways to each far end, those of the first way and of the first far
+    /// ends first.
+    fn relays_to(&self, ends: &[NodeIndex], graph: &Graph, routes: &SourceRoutes) -> Vec<LinkId> {
+        let mut ranks: BTreeMap<LinkId, (usize, usize)> = BTreeMap::new();
+        for (rank, &end) in ends.iter().enumerate() {
+            let ways = disjoint_routes(graph, routes, end, 2);
+            for (place, way) in ways.iter().enumerate() {
+                let relays = way.path.relays.iter();
+                for relay in relays.filter_map(|relay| self.peers.find(relay)) {
+                    let held = ranks.entry(relay).or_insert((place, rank));
+                    *held = (*held).min((place, rank));
+                }
+            }
+        }
+        let mut relays: Vec<_> = ranks.into_iter().map(|(link, rank)| (rank, link)).collect();
+        relays.sort_unstable();
+        relays.into_iter().map(|(_, link)| link).collect()
+    }
+
+    /// Far ends of flows, those with most of them first.
+    fn used_far_ends(&self) -> Vec<LinkId> {
+        let counted = self.courses.keys().map(|&link| {
+            let flows = self.flows.with(link).take(FLOWS_COUNTED).count();
+            (flows, link)
+        });
+        let mut counted: Vec<_> = counted.filter(|(flows, _)| *flows > 0).collect();
+        counted.sort_unstable_by(|one, other| other.cmp(one));
+        counted.into_iter().map(|(_, link)| link).collect()
+    }
+
+    /// The exits that players of this node may be sent to.
+    fn wished_exits(&self) -> BTreeSet<NodeId> {
+        let games = self.config.games.iter();
+        #[cfg(feature = "tcp")]
+        let games = {
+            let tcp = self.config.tcp.iter();
+            games.chain(tcp.flat_map(|tcp| &tcp.games))
+        };
+        let games: Vec<&Game> = games.filter(|game| game.entry.is_some()).collect();
+        let Some(document) = self.document() else {
+            let named = games.iter().filter_map(|game| game.entry.as_ref());
+            return named.flat_map(|entry| &entry.exits).copied().collect();
+        };
+        let is_exit = |node: &NodeId| {
+            let profile = self.gossip.table().profile(node);
+            profile.is_some_and(|(_, roles)| roles.contains(Roles::EXIT))
+                && games.iter().any(|game| document.may_exit(&game.name, node))
+        };
+        let live = self.gossip.table().nodes().filter(|(_, is_live)| *is_live);
+        live.map(|(node, _)| node).filter(is_exit).collect()
+    }
+}
+
+/// Between two looks at link state.
+const SURVEY: Duration = Duration::from_secs(10);
+/// Far ends that routes are looked for to.
+const SURVEYED_MAX: usize = 16;
+/// Flows with a far end that are counted.
+const FLOWS_COUNTED: usize = 64;

@@ -1,0 +1,128 @@
+//! Whole nodes by the dozen and by the hundred, more of them than a node has places for links: their
+//! choice of neighbours, and what trouble does to it.
+//!
+//! `NODES` in the environment says how many there are in the largest world, 100 if it says nothing.
+
+mod crowd;
+
+use netsim::{Chance, Loss, for_each_seed, test_site};
+
+use self::crowd::{Crowd, ENTRY, EXIT, nodes};
+
+#[test]
+fn sim_pgx13_forty_nodes_of_16_links_each_are_one_network() {
+    for_each_seed(&test_site!(), 2, |seed| {
+        let mut crowd = Crowd::new(seed, 40, |_| 16);
+        crowd.run_checked(60);
+        crowd.show("40 nodes begin");
+        crowd.run_checked(60);
+        let look = crowd.show("40 nodes, settled");
+        crowd.assert_all_known();
+        crowd.assert_joined(4);
+        crowd.assert_game();
+        look.assert_calm();
+    });
+}
+
+#[test]
+fn sim_pgx13_whole_nodes_by_the_hundred_choose_their_neighbours() {
+    for_each_seed(&test_site!(), 1, |seed| {
+        let count = nodes(100);
+        let links = if count > 300 { |_| 64 } else { |_| 24 };
+        let mut crowd = Crowd::new(seed, count, links);
+        crowd.run_checked(65);
+        crowd.show("by the hundred, begin");
+        crowd.run_checked(15);
+        let look = crowd.show("by the hundred, settled");
+        crowd.assert_all_known();
+        crowd.assert_joined(4);
+        crowd.assert_game();
+        look.assert_calm();
+        // Goals G1 and G2 of 1,000 nodes; a fresh mesh is still looking around.
+        assert!(look.control_a_second() < 25_000, "{look}");
+        assert!(look.probes_a_second() < 10_000, "{look}");
+    });
+}
+
+#[test]
+fn sim_pgx13_a_fifth_of_the_nodes_die_others_are_born_and_the_game_goes_on() {
+    for_each_seed(&test_site!(), 2, |seed| {
+        let mut crowd = Crowd::new(seed, 40, |_| 16);
+        crowd.run_checked(60);
+        for _ in 0..8 {
+            let dead = crowd.draw().expect("a relay");
+            crowd.kill(dead);
+            crowd.bear();
+            crowd.run_checked(1);
+        }
+        crowd.look();
+        crowd.run_checked(90);
+        let look = crowd.show("40 nodes, a fifth of them others");
+        crowd.assert_all_known();
+        crowd.assert_joined(4);
+        crowd.assert_game();
+        assert!(look.dials_a_minute() <= 30, "{look}");
+        crowd.run_checked(30);
+        crowd.show("30 s later").assert_calm();
+    });
+}
+
+#[test]
+fn sim_pgx13_halves_of_whole_nodes_meet_again_while_lines_flap_and_lose_one_way() {
+    for_each_seed(&test_site!(), 1, |seed| {
+        let mut crowd = Crowd::new(seed, 40, |_| 16);
+        crowd.run_checked(60);
+        let (mut these, mut those) = (Vec::new(), Vec::new());
+        for (index, node) in crowd.nodes.iter().enumerate() {
+            let half = if index <= EXIT || index % 2 == 0 {
+                &mut these
+            } else {
+                &mut those
+            };
+            half.push((*node).into());
+        }
+        crowd.world.partition(&these, &those);
+        // Longer than records live.
+        crowd.run_checked(100);
+        assert_eq!(crowd.known(ENTRY), these.len(), "one half");
+        crowd.world.heal(&these, &those);
+        let lossy = |link: netsim::LinkConfig| link.with_loss(Loss::Bernoulli(Chance::percent(10)));
+        for pair in crowd.nodes.windows(2).skip(2).step_by(4) {
+            let link = crowd.world.link(pair[0], pair[1]);
+            crowd.world.set_link(pair[0], pair[1], lossy(link));
+        }
+        crowd.look();
+        for _ in 0..15 {
+            for pair in [[4, 20], [5, 21], [6, 22], [7, 23]] {
+                let [one, other] = pair.map(|index| crowd.nodes[index].into());
+                crowd.world.partition(&[one], &[other]);
+                crowd.run_checked(1);
+                crowd.world.heal(&[one], &[other]);
+            }
+            crowd.run_checked(2);
+        }
+        let look = crowd.show("40 nodes, of two halves");
+        crowd.assert_all_known();
+        crowd.assert_joined(4);
+        crowd.assert_game();
+        assert!(look.dials_a_minute() <= 40, "{look}");
+    });
+}
+
+/// Links with all of few nodes; one of them takes four.
+#[test]
+fn sim_pgx13_a_node_without_a_place_is_left_alone_for_minutes() {
+    for_each_seed(&test_site!(), 2, |seed| {
+        let narrow = 5;
+        let mut crowd = Crowd::new(seed, 12, |index| if index == 5 { 4 } else { 16 });
+        crowd.run_checked(20);
+        crowd.look();
+        crowd.run_checked(180);
+        let refused = crowd.node(narrow).stats().links_refused;
+        assert!((7..60).contains(&refused), "{refused}");
+        let look = crowd.show("12 nodes, one of them full");
+        assert!(look.dials_a_minute() <= 2, "{look}");
+        crowd.assert_all_known();
+        assert!(crowd.node(narrow).links().count() >= 3);
+    });
+}

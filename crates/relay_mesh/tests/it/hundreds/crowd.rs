@@ -1,0 +1,422 @@
+//! Many whole nodes on a map, an entry and an exit among them, a player and a game server.
+
+use core::net::SocketAddr;
+use core::time::Duration;
+use std::collections::{BTreeMap, BTreeSet};
+
+use crypto::{Identity, Secret32};
+use netsim::{Handle, LinkConfig, World};
+use relay_mesh::cost::{Cost, CostModel};
+use relay_mesh::link_state::{Profile, Roles};
+use relay_mesh::routes::{Graph, Path, RouteLimits, SourceRoutes};
+use relay_mesh::{Bootstrap, Config, EntryGame, ExitGame, Game, Mode, Node, NodeStats};
+use wire::{Generator, InstanceId, Instant, NodeId, Seed};
+
+use crate::echo::EchoServer;
+use crate::harness::{game, ms, player_address, server};
+use crate::player::Player;
+use crate::process::Process;
+use crate::toy::ToyProvider;
+
+pub(crate) const ENTRY: usize = 0;
+pub(crate) const EXIT: usize = 1;
+
+type Member = Process<ToyProvider>;
+
+/// How many nodes a large world has.
+pub(crate) fn nodes(usual: usize) -> usize {
+    let asked = std::env::var("NODES").ok();
+    asked.map_or(usual, |asked| asked.parse().expect("NODES is a number"))
+}
+
+/// All nodes, and where they are.
+pub(crate) struct Crowd {
+    pub(crate) world: World,
+    seed: Seed,
+    generator: Generator,
+    pub(crate) nodes: Vec<Handle<Member>>,
+    pub(crate) ids: Vec<NodeId>,
+    pub(crate) alive: Vec<bool>,
+    /// One way, in tenths of a millisecond, by both ends, the lower first.
+    delays: BTreeMap<(usize, usize), u64>,
+    places: Vec<(u64, u64)>,
+    links_max: fn(usize) -> usize,
+    pub(crate) player: Handle<Player>,
+    server: Handle<EchoServer>,
+    /// Counters and bytes at the last look.
+    before: Vec<(NodeStats, u64)>,
+    looked_at: Instant,
+    lives: u64,
+}
+
+/// When the player begins, s.
+const START: u64 = 20;
+const RATE: u32 = 20;
+
+impl Crowd {
+    pub(crate) fn new(seed: Seed, count: usize, links_max: fn(usize) -> usize) -> Self {
+        let mut world = World::new(seed);
+        let server = world.add(server(), |_| EchoServer::default());
+        let player = world.add(player_address(), |now| {
+            Player::new(game(), RATE, 100, now + Duration::from_secs(START))
+        });
+        let mut crowd = Self {
+            world,
+            seed,
+            generator: seed.generator(7),
+            nodes: Vec::new(),
+            ids: Vec::new(),
+            alive: Vec::new(),
+            delays: BTreeMap::new(),
+            places: Vec::new(),
+            links_max,
+            player,
+            server,
+            before: Vec::new(),
+            looked_at: Instant::ZERO,
+            lives: 0,
+        };
+        crowd.ids = (0..count)
+            .map(|index| crowd.identity(index).node_id())
+            .collect();
+        for _ in 0..count {
+            crowd.bear();
+        }
+        crowd
+    }
+
+    fn identity(&self, index: usize) -> Identity {
+        let purpose = 500 + u64::try_from(index).unwrap();
+        let mut provider = ToyProvider::new(self.seed.generator(purpose).seed());
+        Identity::generate(&mut provider).expect("seeded")
+    }
+
+    /// Adds a node, somewhere on the map, that knows three of those that are there.
+    pub(crate) fn bear(&mut self) -> usize {
+        let index = self.nodes.len();
+        if index >= self.ids.len() {
+            self.ids.push(self.identity(index).node_id());
+        }
+        let place = match index {
+            ENTRY => (0, 0),
+            EXIT => (900, 600),
+            _ => (self.generator.below(1_000), self.generator.below(700)),
+        };
+        let config = self.configure(index);
+        let (identity, life) = (self.identity(index), self.lives);
+        self.lives += 1;
+        let provider = ToyProvider::new(self.seed.generator(100_000 + life).seed());
+        let node = self.world.add(mesh_address(index), |now| {
+            let node = Node::new(config, identity, provider, now).expect("seeded");
+            Process::new(node, mesh_address(index))
+        });
+        for (other, at) in self.places.iter().copied().enumerate() {
+            let line = place.0.abs_diff(at.0) + place.1.abs_diff(at.1) / 2;
+            // Some lines go a long way round; that from the entry to the exit does.
+            let is_long = self.generator.chance(300_000);
+            let length = self.generator.between(12, 25);
+            let detour = match (other, index) {
+                (ENTRY, EXIT) => 20,
+                _ if is_long => length,
+                _ => 10,
+            };
+            let delay = 10 + self.generator.below(20) + line * detour / 20;
+            self.delays.insert((other, index), delay);
+            let delay = Duration::from_micros(delay * 100);
+            let link = LinkConfig::default().with_delay(delay);
+            self.world.set_links(self.nodes[other], node, link);
+        }
+        let near = LinkConfig::default().with_delay(ms(1));
+        match index {
+            ENTRY => self.world.set_links(self.player, node, near),
+            EXIT => self.world.set_links(self.server, node, near),
+            _ => {}
+        }
+        self.places.push(place);
+        self.nodes.push(node);
+        self.alive.push(true);
+        self.before.push((NodeStats::default(), 0));
+        index
+    }
+
+    fn configure(&mut self, index: usize) -> Config {
+        let mut config = Config::new(
+            Secret32::new([7; 32]),
+            InstanceId(self.generator.next_u64()),
+        );
+        config.links_max = (self.links_max)(index);
+        config.bootstrap = Bootstrap {
+            nodes: self.draw_some(index),
+        };
+        let roles = match index {
+            ENTRY => Roles::ENTRY,
+            EXIT => Roles::EXIT,
+            _ => Roles::RELAY,
+        };
+        config.profile = Profile {
+            roles,
+            name: format!("node{index}"),
+            addresses: vec![mesh_address(index)],
+        };
+        config.games = vec![Game {
+            name: "echo".into(),
+            mode: Mode::Shadow,
+            entry: (index == ENTRY).then(|| EntryGame {
+                listen: vec![game()],
+                exits: vec![self.ids[EXIT]],
+            }),
+            exit: (index == EXIT).then(|| ExitGame {
+                server: server(),
+                entries: None,
+                header: None,
+            }),
+        }];
+        config
+    }
+
+    /// Three others to begin with; of those that are not born yet some, too.
+    fn draw_some(&mut self, besides: usize) -> Vec<(NodeId, SocketAddr)> {
+        let count = u64::try_from(self.ids.len()).unwrap();
+        let mut drawn = Vec::new();
+        while drawn.len() < 3 {
+            let other = usize::try_from(self.generator.below(count)).unwrap();
+            if other != besides && self.alive.get(other) != Some(&false) {
+                drawn.push((self.ids[other], mesh_address(other)));
+            }
+        }
+        drawn
+    }
+
+    /// A node that lives and is neither the entry nor the exit, if there is one.
+    pub(crate) fn draw(&mut self) -> Option<usize> {
+        let is_one = |index: &usize| *index > EXIT && self.alive[*index];
+        let all: Vec<usize> = (0..self.nodes.len()).filter(is_one).collect();
+        let count = u64::try_from(all.len()).unwrap();
+        let drawn = usize::try_from(self.generator.below(count)).unwrap();
+        all.get(drawn).copied()
+    }
+
+    pub(crate) fn kill(&mut self, index: usize) {
+        assert!(self.world.kill(self.nodes[index]));
+        self.alive[index] = false;
+    }
+
+    /// Runs for so many seconds, and sees each second that no node has more links than it may.
+    pub(crate) fn run_checked(&mut self, seconds: u64) {
+        for _ in 0..seconds {
+            self.world.run_for(ms(1_000));
+            for index in self.living() {
+                let links = self.node(index).links().count();
+                assert!(
+                    links <= (self.links_max)(index),
+                    "{index} has {links} links"
+                );
+            }
+        }
+    }
+
+    pub(crate) fn living(&self) -> Vec<usize> {
+        (0..self.nodes.len())
+            .filter(|index| self.alive[*index])
+            .collect()
+    }
+
+    pub(crate) fn node(&self, index: usize) -> &Node<ToyProvider> {
+        &self.world[self.nodes[index]].node
+    }
+
+    /// All links that are open, by index.
+    fn links(&self) -> BTreeMap<usize, BTreeSet<usize>> {
+        let index: BTreeMap<NodeId, usize> = self.ids.iter().copied().zip(0..).collect();
+        let living = self.living().into_iter();
+        let of = living.map(|from| {
+            let links = self.node(from).links();
+            (from, links.map(|link| index[&link.node]).collect())
+        });
+        of.collect()
+    }
+
+    /// How many nodes a node knows of.
+    pub(crate) fn known(&self, index: usize) -> usize {
+        self.node(index).mesh().nodes.len()
+    }
+
+    /// Every living node knows of every other.
+    pub(crate) fn assert_all_known(&self) {
+        let living = self.living();
+        for &index in &living {
+            let known = self.node(index).mesh().nodes;
+            let known: BTreeSet<NodeId> = known.into_iter().map(|of| of.node).collect();
+            let missing = living
+                .iter()
+                .filter(|other| !known.contains(&self.ids[**other]));
+            assert_eq!(missing.count(), 0, "of {} at {index}", living.len());
+        }
+    }
+
+    /// Any node is reached from any other, over so many links at most.
+    pub(crate) fn assert_joined(&self, steps_max: usize) {
+        let links = self.links();
+        for &from in links.keys() {
+            let mut seen = BTreeSet::from([from]);
+            for _ in 0..steps_max {
+                let next: Vec<usize> = seen.iter().flat_map(|of| &links[of]).copied().collect();
+                seen.extend(next.into_iter().filter(|of| self.alive[*of]));
+            }
+            assert_eq!(seen.len(), links.len(), "from {from}");
+        }
+    }
+
+    /// The game goes on, by the best route there is but for a fifth of its cost.
+    pub(crate) fn assert_game(&self) {
+        let now = self.world.now();
+        let from = now.saturating_sub(ms(5_000));
+        let gap = self.world[self.player].gap(from, now);
+        assert!(gap < ms(200), "a silence of {gap:?}");
+        let (taken, best) = self.costs();
+        let units = [taken, best].map(|cost| u32::from(cost.units()));
+        assert!(units[0] * 10 <= units[1] * 12, "{taken:?} over {best:?}");
+    }
+
+    /// What the entry's route costs, and what the best would if all were linked with all.
+    pub(crate) fn costs(&self) -> (Cost, Cost) {
+        let mut graph = Graph::new(
+            self.living()
+                .into_iter()
+                .map(|of| (self.ids[of], of > EXIT)),
+        );
+        for (&(one, other), &delay) in &self.delays {
+            let ends = [one, other].map(|of| graph.index(&self.ids[of]));
+            if let [Some(one), Some(other)] = ends {
+                let units = u16::try_from(delay * 2).unwrap();
+                graph.set_link(one, other, Cost::from_units(units));
+            }
+        }
+        let relay_cost = CostModel::default().relay();
+        let limits = RouteLimits {
+            relay_cost,
+            ..RouteLimits::default()
+        };
+        let [entry, exit] = [ENTRY, EXIT].map(|of| graph.index(&self.ids[of]).unwrap());
+        let best = SourceRoutes::compute(&graph, entry, limits).cost(exit);
+        let route = self.node(ENTRY).routes().next();
+        let path: Option<Path> = route.and_then(|route| route.path);
+        let taken = path.map_or(Cost::UNROUTABLE, |path| {
+            graph.path_cost(entry, &path, relay_cost)
+        });
+        (taken, best)
+    }
+
+    /// What all nodes counted since the last look, and over how many seconds.
+    pub(crate) fn look(&mut self) -> Look {
+        let now = self.world.now();
+        let millis = now.saturating_since(self.looked_at).as_millis();
+        let mut look = Look {
+            millis: u64::try_from(millis).unwrap().max(1),
+            ..Look::default()
+        };
+        for index in self.living() {
+            let (stats, endpoint) = {
+                let node = self.node(index);
+                (*node.stats(), *node.endpoint_stats())
+            };
+            let datagrams = endpoint.datagrams_received();
+            let bytes = endpoint.bytes_received + datagrams * HEADERS;
+            let (then, bytes_then) = core::mem::replace(&mut self.before[index], (stats, bytes));
+            let links = u64::try_from(self.node(index).links().count()).unwrap();
+            look.nodes += 1;
+            look.links += links;
+            look.links_most = look.links_most.max(links);
+            look.dials += stats.dials - then.dials;
+            look.refused += stats.dials_refused - then.dials_refused;
+            look.parted += stats.links_parted - then.links_parted;
+            look.probe_bytes += (stats.probes - then.probes) * PROBE;
+            look.bytes += bytes - bytes_then;
+        }
+        self.looked_at = now;
+        look
+    }
+
+    #[expect(clippy::print_stdout, reason = "a goal's figures are shown")]
+    pub(crate) fn show(&mut self, what: &str) -> Look {
+        let look = self.look();
+        let (taken, best) = self.costs();
+        println!(
+            "{what}: {look}; the game's route {} of {} units",
+            taken.units(),
+            best.units()
+        );
+        look
+    }
+}
+
+/// What all nodes counted for a while.
+#[derive(Default)]
+pub(crate) struct Look {
+    millis: u64,
+    pub(crate) nodes: u64,
+    links: u64,
+    links_most: u64,
+    dials: u64,
+    refused: u64,
+    parted: u64,
+    /// With all headers.
+    bytes: u64,
+    probe_bytes: u64,
+}
+
+impl Look {
+    /// Of a node in a minute, in tenths.
+    fn a_minute(&self, count: u64) -> u64 {
+        count * 600_000 / self.millis / self.nodes
+    }
+
+    /// Dials of a node in a minute, rounded up.
+    pub(crate) fn dials_a_minute(&self) -> u64 {
+        self.a_minute(self.dials).div_ceil(10)
+    }
+
+    /// Nobody dials but for trials, and hardly anybody is refused.
+    pub(crate) fn assert_calm(&self) {
+        assert!(self.dials_a_minute() <= 12, "{self}");
+        assert!(self.a_minute(self.refused) <= 10, "{self}");
+    }
+
+    pub(crate) fn control_a_second(&self) -> u64 {
+        self.bytes.saturating_sub(self.probe_bytes) * 1_000 / self.millis / self.nodes
+    }
+
+    pub(crate) fn probes_a_second(&self) -> u64 {
+        self.probe_bytes * 1_000 / self.millis / self.nodes
+    }
+}
+
+impl core::fmt::Display for Look {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        let tenths = |number: u64| format!("{}.{}", number / 10, number % 10);
+        write!(
+            f,
+            "{} nodes, {} links each, {} at most; of a node in a minute {} dials, {} of them \
+             refused, {} links parted from; control and all acknowledgements {} B/s, probes {} B/s",
+            self.nodes,
+            tenths(self.links * 10 / self.nodes),
+            self.links_most,
+            tenths(self.a_minute(self.dials)),
+            tenths(self.a_minute(self.refused)),
+            tenths(self.a_minute(self.parted)),
+            self.control_a_second(),
+            self.probes_a_second(),
+        )
+    }
+}
+
+fn mesh_address(index: usize) -> SocketAddr {
+    let index = u16::try_from(index).unwrap();
+    let [high, low] = index.to_be_bytes();
+    SocketAddr::from(([10, 0, high, low], 9_000))
+}
+
+/// IPv4 and UDP.
+const HEADERS: u64 = 28;
+/// A probe or its answer in a datagram of its own: 13 bytes, and a session's header, frame and tag.
+const PROBE: u64 = 13 + 31 + HEADERS;
