@@ -15,9 +15,7 @@ use relay_mesh::{
 use wire::{NodeId, Seed};
 
 use crate::echo::EchoServer;
-use crate::harness::{
-    ENTRY, EXIT, Mesh, RELAY, START, Shape, address, bare_nodes, game, link, ms, server, shape,
-};
+use crate::harness::{ENTRY, EXIT, Mesh, RELAY, START, address, game, link, ms, server, shape};
 use crate::member::Rig;
 use crate::signed::{ALL, put_games, rule, signed};
 
@@ -345,7 +343,6 @@ fn pg11_forged_edges_of_a_member_are_counted_and_take_no_room() {
 fn pg5_probes_of_no_port_or_too_long_are_no_configuration() {
     let made = |probe: ServerProbe| {
         let seed = Seed::from_number(1);
-        bare_nodes(seed, wire::Instant::ZERO, |provider| provider);
         let identity = crate::harness::identity(seed, 1);
         let provider = netsim::provider::SimProvider::new(seed);
         let secret = crypto::Secret32::new([7; 32]);
@@ -365,11 +362,7 @@ fn pg5_probes_of_no_port_or_too_long_are_no_configuration() {
 #[cfg(feature = "tcp")]
 #[test]
 fn pg5_a_tcp_game_is_measured_by_a_connection() {
-    let shape = Shape {
-        adjust: |index, config, ids| crate::streams::web(index, config, ids),
-        ..Shape::default()
-    };
-    let mut mesh = Mesh::new(Seed::from_number(1), &shape);
+    let mut mesh = Mesh::new(Seed::from_number(1), &shape(crate::streams::web));
     mesh.run(START);
     let server = address(crate::streams::SERVER);
     let probes = &mesh.process(EXIT).probes;
