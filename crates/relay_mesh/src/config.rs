@@ -66,8 +66,8 @@ pub struct Config {
     /// the other places are for those who chose it. Each link costs some 140 bytes a second of
     /// probes. More than 64 help an exit that many entries need: all those are for guests.
     pub links_max: usize,
-    /// Nodes known of in the life of the process; 1,024. Of those beyond it no one is dialled, and
-    /// who comes is closed and counted.
+    /// Nodes known of at a time; 1,024. Of those beyond it no one is dialled, and who comes is closed
+    /// and counted. One that was gone for 10 minutes is forgotten.
     pub peers_max: u16,
     /// Labels given out at a time; 65,536, each 256 bytes.
     pub labels_max: u32,

@@ -24,6 +24,7 @@ mod links;
 mod listing;
 mod machine;
 mod measuring;
+mod names;
 mod paths;
 mod peers;
 mod priced;
@@ -424,6 +425,9 @@ impl<P: Provider> Node<P> {
             self.select_links(now);
             self.end_idle_flows(now);
             self.keep_labels_alive(now);
+        }
+        if self.beats.is_multiple_of(100) {
+            self.forget_nodes(now);
         }
         if self.beats.is_multiple_of(50) {
             self.plane.free_where(now, |label| label.is_expired(now));

@@ -151,6 +151,8 @@ pub struct NodeStats {
     pub links_refused: u64,
     /// Sessions closed because nobody here wants or uses them, or to make room.
     pub links_parted: u64,
+    /// Nodes forgotten that were gone for long.
+    pub nodes_forgotten: u64,
     /// Dials begun.
     pub dials: u64,
     /// Dials and sessions that others ended for want of a place.

@@ -68,6 +68,14 @@ impl Detours {
         is_direct
     }
 
+    /// Whether a detour is to a node or over it.
+    pub(super) fn names(&self, link: LinkId) -> bool {
+        let mut standing = self.list.iter();
+        standing.any(|(far, detour)| *far == link || detour.relay == link)
+            || self.missing.contains_key(&link)
+            || self.blind.contains_key(&link)
+    }
+
     /// The direct way was heard, or is asked for alone: nothing goes by the detour for a moment, so
     /// that it is no faster.
     pub(super) fn hush(&mut self, now: Instant, far: LinkId) {

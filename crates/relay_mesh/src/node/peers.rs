@@ -32,6 +32,8 @@ pub(super) struct Peer {
     pub(super) measured: Option<(Cost, Instant)>,
     /// Until when it is no choice: it had no place, or did not answer.
     pub(super) refused_until: Option<Instant>,
+    /// When it was last alive by its record, or had a session.
+    pub(super) seen: Instant,
     /// Labels that it may ask for.
     pub(super) requests: TokenBucket,
     /// Bytes that are passed on for it.
@@ -62,10 +64,14 @@ pub(super) struct Up {
     pub(super) carries: bool,
 }
 
-/// All nodes known of, by link and by name. A link id is given once in the life of the process.
+/// All nodes known of, by link and by name. The id of a link is another's once its node is forgotten,
+/// and nothing here names it any more.
 #[derive(Debug)]
 pub(super) struct Peers {
+    /// Those forgotten among them are nobody, [`NOBODY`].
     list: Vec<Peer>,
+    /// Whose node was forgotten.
+    free: Vec<LinkId>,
     by_node: BTreeMap<NodeId, LinkId>,
     by_session: BTreeMap<SessionId, LinkId>,
     /// Open sessions.
@@ -78,6 +84,7 @@ impl Peers {
     pub(super) fn new(max: u16, request_rate: u32) -> Self {
         Self {
             list: Vec::new(),
+            free: Vec::new(),
             by_node: BTreeMap::new(),
             by_session: BTreeMap::new(),
             links: 0,
@@ -91,23 +98,28 @@ impl Peers {
         if let Some(&link) = self.by_node.get(&node) {
             return Some(link);
         }
-        let index = self.list.len();
-        let link = LinkId(u16::try_from(index).ok().filter(|_| index < self.max)?);
-        self.list.push(Peer {
-            node,
-            learned: Vec::new(),
-            bootstrap: Vec::new(),
-            reached: None,
-            contact: Contact::None,
-            next_dial: now,
-            failures: 0,
-            measured: None,
-            refused_until: None,
-            requests: TokenBucket::new(self.request_rate, self.request_rate.saturating_mul(4), now),
-            detoured: TokenBucket::new(DETOUR_RATE, DETOUR_RATE, now),
-        });
+        let peer = Peer::new(now, node, self.request_rate);
+        let link = if let Some(link) = self.free.pop() {
+            *self.get_mut(link)? = peer;
+            link
+        } else {
+            let index = self.list.len();
+            let link = LinkId(u16::try_from(index).ok().filter(|_| index < self.max)?);
+            self.list.push(peer);
+            link
+        };
         self.by_node.insert(node, link);
         Some(link)
+    }
+
+    /// Gives the name of a node back that has no session, and that nothing names.
+    pub(super) fn forget(&mut self, now: Instant, link: LinkId) {
+        let rate = self.request_rate;
+        if let Some(peer) = self.get_mut(link).filter(|peer| peer.node != NOBODY) {
+            let gone = core::mem::replace(peer, Peer::new(now, NOBODY, rate));
+            self.by_node.remove(&gone.node);
+            self.free.push(link);
+        }
     }
 
     pub(super) fn find(&self, node: &NodeId) -> Option<LinkId> {
@@ -128,7 +140,8 @@ impl Peers {
 
     /// All nodes known of, by link.
     pub(super) fn iter(&self) -> impl Iterator<Item = (LinkId, &Peer)> {
-        (0..).map(LinkId).zip(&self.list)
+        let all = (0..).map(LinkId).zip(&self.list);
+        all.filter(|(_, peer)| peer.node != NOBODY)
     }
 
     /// Those with an open session.
@@ -154,8 +167,8 @@ impl Peers {
     }
 
     /// Nodes known of.
-    pub(super) const fn len(&self) -> usize {
-        self.list.len()
+    pub(super) fn len(&self) -> usize {
+        self.by_node.len()
     }
 
     /// Whether there is any session.
@@ -212,6 +225,23 @@ impl Peers {
 }
 
 impl Peer {
+    fn new(now: Instant, node: NodeId, request_rate: u32) -> Self {
+        Self {
+            node,
+            learned: Vec::new(),
+            bootstrap: Vec::new(),
+            reached: None,
+            contact: Contact::None,
+            next_dial: now,
+            failures: 0,
+            measured: None,
+            refused_until: None,
+            seen: now,
+            requests: TokenBucket::new(request_rate, request_rate.saturating_mul(4), now),
+            detoured: TokenBucket::new(DETOUR_RATE, DETOUR_RATE, now),
+        }
+    }
+
     /// Where to dial, at most [`ADDRESSES_MAX`]: first where it was reached last, then as records
     /// have it, then as the bootstrap list does. A dial has no time for all; the next one after a
     /// failure begins with those that were left.
@@ -241,6 +271,8 @@ impl Peer {
     }
 }
 
+/// The node of a place that is free.
+const NOBODY: NodeId = NodeId([0; 32]);
 /// Bytes a second that are passed on for one node, and as many at once: twice what control takes in a
 /// mesh of a thousand nodes.
 const DETOUR_RATE: u32 = 64 << 10;

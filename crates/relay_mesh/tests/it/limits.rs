@@ -112,6 +112,32 @@ fn peers_max_bounds_whom_invented_records_make_known() {
     assert_eq!(relay.links().count(), 5);
 }
 
+#[test]
+fn peers_max_places_of_nodes_that_are_gone_are_others_again() {
+    let mut rig = Rig::with(
+        4,
+        &shape(|index, config, _| {
+            config.peers_max = if index == RELAY { 6 } else { 5 };
+        }),
+    );
+    rig.mesh.stop_player();
+    let mut provider = SimProvider::new(Seed::from_number(5));
+    let message = invented(&mut provider, vec!["198.18.7.1:9000".parse().unwrap()]);
+    rig.say(&message);
+    rig.mesh.run(2_000);
+    let links = |rig: &Rig| rig.mesh.process(RELAY).node.links().count();
+    let before = links(&rig);
+    join(&mut rig.mesh, 97);
+    rig.mesh.run(3_000);
+    assert_eq!(links(&rig), before, "all names are taken");
+    // Its record ends, and 10 minutes later nobody knows it any more.
+    rig.mesh.run(17 * 60_000);
+    assert!(rig.mesh.process(RELAY).node.stats().nodes_forgotten >= 1);
+    join(&mut rig.mesh, 96);
+    rig.mesh.run(3_000);
+    assert_eq!(links(&rig), before + 1, "one has come free");
+}
+
 /// A record of a node that there is not.
 fn invented(provider: &mut SimProvider, addresses: Vec<SocketAddr>) -> Vec<u8> {
     let hash = provider.hmac_sha256(&[7; 32], &[b"tw1 mesh network"]);
