@@ -225,7 +225,7 @@ impl Peers {
 }
 
 impl Peer {
-    fn new(now: Instant, node: NodeId, request_rate: u32) -> Self {
+    const fn new(now: Instant, node: NodeId, request_rate: u32) -> Self {
         Self {
             node,
             learned: Vec::new(),
