@@ -58,6 +58,14 @@ impl Places {
             max: links_max,
         }
     }
+    /// The same where so many guests have a cause: whom there is no place for takes that of one
+    /// who is near.
+    pub(crate) const fn with_guests(mut self, with_cause: usize) -> Self {
+        let chosen = self.needed + self.near + self.lot;
+        let room = self.calm.saturating_sub(chosen);
+        self.near = self.near.saturating_sub(with_cause.saturating_sub(room));
+        self
+    }
 }
 
 /// A node that there may be a link with: alive by its record, and a member.

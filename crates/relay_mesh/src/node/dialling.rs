@@ -4,7 +4,7 @@ use core::time::Duration;
 
 use crypto::{Provider, Role};
 use udp_proto::{CloseCode, CloseReason, ConnectFailure};
-use wire::Instant;
+use wire::{Instant, NodeId};
 
 use super::Node;
 use super::peers::Contact;
@@ -125,20 +125,32 @@ impl<P: Provider> Node<P> {
                 && !self.selecting.chosen.contains_key(link)
                 && self.endpoint.role(up.session) == Some(Role::Accepter)
         });
-        let is_exit = self.config.profile.roles.contains(Roles::EXIT);
-        let guests = guests.map(|(link, peer, up)| {
-            let roles = self.gossip.table().profile(&peer.node);
-            let is_entry = roles.is_some_and(|(_, roles)| roles.contains(Roles::ENTRY));
-            Guest {
-                link,
-                since: up.since,
-                has_cause: is_exit && is_entry,
-            }
+        let guests = guests.map(|(link, peer, up)| Guest {
+            link,
+            since: up.since,
+            has_cause: self.has_cause(&peer.node),
         });
         let order = parting_order(guests);
         if let Some(link) = order.into_iter().find(|link| !self.is_in_use(*link)) {
             self.part(now, link, CloseCode::Full);
         }
+    }
+
+    /// Whether a guest is likely to need this node: it has players, for an exit.
+    fn has_cause(&self, guest: &NodeId) -> bool {
+        let roles = self.gossip.table().profile(guest);
+        self.config.profile.roles.contains(Roles::EXIT)
+            && roles.is_some_and(|(_, roles)| roles.contains(Roles::ENTRY))
+    }
+
+    /// Guests with a cause, whom this node did not choose itself.
+    pub(super) fn guests_with_cause(&self) -> usize {
+        let guests = self.peers.up().filter(|(link, peer, up)| {
+            self.endpoint.role(up.session) == Some(Role::Accepter)
+                && !self.selecting.chosen.contains_key(link)
+                && self.has_cause(&peer.node)
+        });
+        guests.count()
     }
 
     /// Plans when to dial again. Who had no place, or does not answer, is left alone for longer

@@ -114,8 +114,8 @@ impl<P: Provider> Node<P> {
         }
         self.survey_links(now);
         let needed = self.selecting.needed();
-        let places = &self.selecting.places;
-        let chosen = select(places, &candidates, &needed, &self.selecting.chosen);
+        let places = self.selecting.places.with_guests(self.guests_with_cause());
+        let chosen = select(&places, &candidates, &needed, &self.selecting.chosen);
         self.selecting.chosen = chosen;
         self.try_next(now, &candidates);
         self.part_from_unwanted(now);

@@ -58,6 +58,9 @@ fn places_of_the_default_are_48_for_all_and_16_16_8_and_16_for_guests() {
     );
     assert_eq!(places.calm - places.needed - places.near - places.lot, 16);
     assert_eq!(Places::new(16).calm, 14);
+    // Guests with a cause beyond their 16 places have those of the nearest.
+    let near = [0, 16, 17, 32, 99].map(|guests| places.with_guests(guests).near);
+    assert_eq!(near, [16, 16, 15, 0, 0]);
     // Beyond what a record names, all places are for guests.
     let wide = Places::new(1_000);
     assert_eq!((wide.all, wide.near, wide.max), (48, 16, 1_000));

@@ -20,6 +20,7 @@ fn sim_pgx13_forty_nodes_of_16_links_each_are_one_network() {
         crowd.assert_all_known();
         crowd.assert_joined(4);
         crowd.assert_game();
+        crowd.assert_entries();
         look.assert_calm();
     });
 }

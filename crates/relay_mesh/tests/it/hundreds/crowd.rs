@@ -149,8 +149,8 @@ impl Crowd {
             nodes: self.draw_some(index),
         };
         let roles = match index {
-            ENTRY => Roles::ENTRY,
             EXIT => Roles::EXIT,
+            _ if is_entry(index) => Roles::ENTRY,
             _ => Roles::RELAY,
         };
         config.profile = Profile {
@@ -161,8 +161,8 @@ impl Crowd {
         config.games = vec![Game {
             name: "echo".into(),
             mode: Mode::Shadow,
-            entry: (index == ENTRY).then(|| EntryGame {
-                listen: vec![game()],
+            entry: is_entry(index).then(|| EntryGame {
+                listen: vec![port(index)],
                 exits: vec![self.ids[EXIT]],
             }),
             exit: (index == EXIT).then(|| ExitGame {
@@ -267,6 +267,14 @@ impl Crowd {
         }
     }
 
+    /// Every entry has a session with the exit, which has places for a few.
+    pub(crate) fn assert_entries(&self) {
+        let joined = &self.links()[&EXIT];
+        for entry in self.living().into_iter().filter(|of| is_entry(*of)) {
+            assert!(joined.contains(&entry), "{entry} of {joined:?}");
+        }
+    }
+
     /// The game goes on, by the best route there is but for a fifth of its cost.
     pub(crate) fn assert_game(&self) {
         let now = self.world.now();
@@ -283,7 +291,7 @@ impl Crowd {
         let mut graph = Graph::new(
             self.living()
                 .into_iter()
-                .map(|of| (self.ids[of], of > EXIT)),
+                .map(|of| (self.ids[of], of != EXIT && !is_entry(of))),
         );
         for (&(one, other), &delay) in &self.delays {
             let ends = [one, other].map(|of| graph.index(&self.ids[of]));
@@ -407,6 +415,19 @@ impl core::fmt::Display for Look {
             self.control_a_second(),
             self.probes_a_second(),
         )
+    }
+}
+
+/// Some nodes beside the first send players to the exit, which has no more places than others.
+fn is_entry(index: usize) -> bool {
+    index == ENTRY || (30..36).contains(&index)
+}
+
+fn port(index: usize) -> SocketAddr {
+    if index == ENTRY {
+        game()
+    } else {
+        SocketAddr::new(mesh_address(index).ip(), game().port())
     }
 }
 
