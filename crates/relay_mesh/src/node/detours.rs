@@ -26,7 +26,8 @@ use crate::measure::Health;
 pub(super) struct Detours {
     /// At most [`DETOURS_MAX`].
     list: BTreeMap<LinkId, Detour>,
-    /// Far ends that are wanted and not reached, and since when.
+    /// Far ends that are wanted, dialled and not reached, and since when; of those whose session
+    /// is renewed, from when on they count.
     missing: BTreeMap<LinkId, Instant>,
     /// Sessions that began by a detour, and do not know what their direct path carries.
     blind: BTreeMap<LinkId, SessionId>,
@@ -225,8 +226,14 @@ impl<P: Provider> Node<P> {
                 self.detours.missing.remove(&far);
                 continue;
             }
+            // Who is not even dialled may have no place for us, and is not out of reach.
+            let patience = match self.peers.get(far).map(|peer| &peer.contact) {
+                None | Some(Contact::None) => continue,
+                Some(Contact::Dialling(_)) => PATIENCE_DIAL,
+                Some(Contact::Up(_)) => PATIENCE,
+            };
             let since = *self.detours.missing.entry(far).or_insert(now);
-            let is_due = now.saturating_since(since) >= PATIENCE;
+            let is_due = now.saturating_since(since) >= patience;
             if is_due && self.detours.relay(far).is_none() {
                 self.begin_detour(now, far);
             }
@@ -297,6 +304,8 @@ impl<P: Provider> Node<P> {
                 self.detours.blind.remove(&far);
                 self.take_down(now, far);
                 self.close(now, session);
+                // The next one is to come about without a detour.
+                self.detours.missing.insert(far, now + RENEWING);
             }
         }
     }
@@ -363,8 +372,12 @@ impl<P: Provider> Node<P> {
 
 /// Detours at a time.
 const DETOURS_MAX: usize = 64;
-/// How long a far end may be out of reach before its detour begins.
+/// How long the direct path of a session may be dead before its detour begins.
 const PATIENCE: Duration = Duration::from_secs(1);
+/// How long a dial may go unanswered before that: over the longest way it takes two round trips.
+const PATIENCE_DIAL: Duration = Duration::from_secs(3);
+/// How long a session has to begin anew before a detour is thought of.
+const RENEWING: Duration = Duration::from_secs(10);
 /// How long nothing may come by a detour before it takes another relay.
 const SILENT: Duration = Duration::from_secs(3);
 /// How long a detour stands that nobody here wants and nothing comes by.

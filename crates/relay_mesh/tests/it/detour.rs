@@ -104,8 +104,10 @@ fn sim_the_direct_path_is_used_again_once_it_is_back() {
             };
             let before = passed(&mesh);
             assert!(before > 0);
-            mesh.run(5_000);
+            let news = mesh.process(ENTRY).events.len();
+            mesh.run(15_000);
             assert_eq!(passed(&mesh), before);
+            assert_eq!(mesh.process(ENTRY).events[news..], [], "all is quiet");
         }
     });
 }
