@@ -28,6 +28,7 @@ mod names;
 mod paths;
 mod peers;
 mod priced;
+mod refuted;
 mod reserve;
 mod selecting;
 mod stall;

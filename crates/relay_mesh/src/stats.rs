@@ -131,6 +131,8 @@ impl FrameStats {
 pub struct NodeStats {
     /// Times that flows to a far end took another path.
     pub route_changes: u64,
+    /// Times that a path took longer than link state said for half a minute, and was held to that.
+    pub paths_refuted: u64,
     /// Set-ups of paths that failed.
     pub setups_failed: u64,
     /// Requests for labels that were sent.

@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use wire::Instant;
 
 use super::barred::Barred;
+use super::refuted::Refuted;
 use crate::choice::Choice;
 use crate::config::Mode;
 use crate::flow_key::{FlowId, FlowOpener, FlowSealer};
@@ -40,6 +41,8 @@ pub(super) struct Course<A> {
     pub(super) spare: Option<Path>,
     /// Paths that failed of late.
     pub(super) barred: Barred,
+    /// Paths that take longer than link state says.
+    pub(super) refuted: Refuted,
     /// Probes of the other end's paths that came.
     pub(super) arrivals: Arrivals,
     /// Labels given out that lead to the probe flow.
@@ -123,6 +126,7 @@ impl<A> Course<A> {
             cause: crate::event::RouteCause::First,
             spare: None,
             barred: Barred::default(),
+            refuted: Refuted::default(),
             arrivals: Arrivals::default(),
             probe_labels: Vec::new(),
             next_path: 0,

@@ -200,6 +200,8 @@ impl<P: Provider> Node<P> {
         }
         let newest = self.known_routes.newest();
         let model = &self.config.cost;
+        let refuted = course.refute(now, |path| LinkState::of(newest, path, model).delay());
+        self.stats.paths_refuted = self.stats.paths_refuted.saturating_add(refuted);
         let candidates: Vec<Priced> = paths
             .into_iter()
             .map(|path| {

@@ -65,6 +65,31 @@ impl LinkState {
     }
 }
 
+impl LinkState {
+    /// What it costs but for loss.
+    pub(super) fn delay(&self) -> Cost {
+        self.cost.less(self.loss_price)
+    }
+}
+
+impl<A> Course<A> {
+    /// Compares what paths take with what `said` makes of them; returns how many are refuted now.
+    pub(super) fn refute(&mut self, now: Instant, said: impl Fn(&Path) -> Cost) -> u64 {
+        let mut count = 0;
+        for path in self.paths.iter().filter(|path| path.is_watched()) {
+            let took = path.watch.round_trip().filter(|_| path.watch.is_proved());
+            // While answers stay away nobody knows what it takes.
+            if let Some(took) = took.filter(|_| path.watch.state(now) == PathState::Good) {
+                let is_new = self
+                    .refuted
+                    .look(now, &path.path, said(&path.path), from_span(took));
+                count += u64::from(is_new);
+            }
+        }
+        count
+    }
+}
+
 impl Priced {
     /// Adds what the path's own probes say to what link state says.
     ///
@@ -88,6 +113,8 @@ impl Priced {
             _ if course.barred.holds(now, &path) => (Cost::UNROUTABLE, Cost::ZERO),
             _ => (said.cost, said.loss_price),
         };
+        // What link state says of it was refuted, so that this counts as well.
+        let cost = cost.plus(course.refuted.excess(now, &path));
         let excess = watched.map_or(Duration::ZERO, |path| path.watch.excess());
         let probed = watched.and_then(|path| {
             let (lost, decided) = path.watch.lost(now);

@@ -4,13 +4,13 @@ use core::net::SocketAddr;
 
 use crypto::Provider;
 use netsim::provider::SimProvider;
-use netsim::{Datagram, Verdict};
-use relay_mesh::cost::{Cost, Loss};
+use netsim::{Chance, Datagram, Jitter, Loss, Verdict, for_each_seed, test_site};
+use relay_mesh::cost::{Cost, Loss as LossShare};
 use relay_mesh::link_state::{Network, Profile, Publisher, Roles};
 use relay_mesh::measure::LinkReport;
 use relay_mesh::message::Message;
 use relay_mesh::{Event, Mode, RouteCause};
-use wire::Seed;
+use wire::{Instant, Seed};
 
 use crate::harness::{
     ENTRY, EXIT, Mesh, RELAY, START, Shape, game, identity, link, mesh_address, ms,
@@ -44,6 +44,63 @@ fn a_relay_that_the_entry_cannot_reach_is_not_waited_for() {
         .set_links(nodes[ENTRY], nodes[RELAY + 1], link(100));
     mesh.run(40_000);
     assert_eq!(mesh.route(), Some(mesh.path(&[RELAY, RELAY + 1])));
+}
+
+#[test]
+fn sim_pgx6_a_relay_that_holds_up_what_it_carries_is_found_out() {
+    for_each_seed(&test_site!(), 2, |seed| {
+        for mode in [Mode::Single, Mode::Shadow] {
+            let shape = Shape {
+                mode,
+                ..Shape::default()
+            };
+            let mut mesh = Mesh::new(seed, &shape);
+            // Its probes are as fast as ever, and so link state likes it best.
+            let (relay, exit) = (mesh.nodes[RELAY], mesh.nodes[EXIT]);
+            mesh.world.intercept(relay, exit, |_, datagram| {
+                if datagram.bytes.first() == Some(&0x81) {
+                    Verdict::Delay(ms(100))
+                } else {
+                    Verdict::Pass
+                }
+            });
+            mesh.run(START + 5_000);
+            assert_eq!(mesh.route(), Some(mesh.path(&[RELAY])));
+            mesh.run(60_000);
+            let (honest, from) = (mesh.path(&[RELAY + 1]), mesh.now());
+            assert_eq!(
+                mesh.route(),
+                Some(honest),
+                "{:?}",
+                mesh.moves(ENTRY, Instant::ZERO)
+            );
+            assert!(mesh.process(ENTRY).node.stats().paths_refuted > 0);
+            mesh.run(120_000);
+            assert_eq!(mesh.moves(ENTRY, from), [], "and not tried again soon");
+            let trip = mesh.player().round_trip(from, mesh.now());
+            // The way back may go by either: it is held up nowhere.
+            assert!(trip <= ms(92), "{trip:?}, twice 5 + 20 + 20 + 1 at most");
+        }
+    });
+}
+
+#[test]
+fn sim_pgx6_who_tells_the_truth_is_not_refuted() {
+    for_each_seed(&test_site!(), 2, |seed| {
+        let mut mesh = Mesh::new(seed, &Shape::default());
+        mesh.run(START + 5_000);
+        for (round, half) in [40, 15, 25, 10, 60, 15].into_iter().enumerate() {
+            let (relay, end) = (mesh.nodes[RELAY], mesh.nodes[[ENTRY, EXIT][round % 2]]);
+            let line = link(half)
+                .with_jitter(Jitter::Uniform(ms(3)))
+                .with_loss(Loss::Bernoulli(Chance::percent(1)));
+            mesh.world.set_links(relay, end, line);
+            mesh.run(40_000);
+        }
+        for index in [ENTRY, EXIT] {
+            assert_eq!(mesh.process(index).node.stats().paths_refuted, 0);
+        }
+    });
 }
 
 #[test]
@@ -224,7 +281,7 @@ fn a_relay_that_says_it_leaves_is_left() {
     };
     let up = LinkReport {
         delay: Cost::from_millis(1),
-        loss: Loss::NONE.into(),
+        loss: LossShare::NONE.into(),
     };
     let reports = neighbours.into_iter().map(|id| (id, up)).collect();
     publisher.leave();

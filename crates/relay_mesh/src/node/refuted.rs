@@ -1,0 +1,173 @@
+//! Paths that take longer than their links are said to: somebody on them says less than is true, or
+//! holds up what it carries.
+
+use core::time::Duration;
+
+use wire::Instant;
+
+use crate::cost::Cost;
+use crate::routes::Path;
+
+/// What one course holds against paths whose own probes refute link state.
+///
+/// A link that changed is told within seconds, and its median within 15 s; so what link state says is
+/// refuted once a path took longer for half a minute without a break.
+#[derive(Debug, Default)]
+pub(super) struct Refuted {
+    /// At most [`PATHS_MAX`].
+    list: Vec<Refutation>,
+}
+
+#[derive(Debug)]
+struct Refutation {
+    path: Path,
+    /// Since when it takes longer; `None` where it last did not.
+    since: Option<Instant>,
+    /// By how much.
+    excess: Cost,
+    /// Until when it costs that much more.
+    until: Instant,
+    /// How often it was refuted.
+    times: u32,
+    /// When something was last learnt of it.
+    seen: Instant,
+}
+
+impl Refuted {
+    /// Takes what a path costs by link state, the price of loss left out, and what its probes take;
+    /// returns whether that refutes it now.
+    pub(super) fn look(&mut self, now: Instant, path: &Path, said: Cost, took: Cost) -> bool {
+        let margin = MARGIN.max(said.percent(MARGIN_PERCENT));
+        let is_longer = said.is_routable() && took > said.plus(margin);
+        let place = self.list.iter().position(|held| held.path == *path);
+        let Some(place) = place.or_else(|| is_longer.then(|| self.make_place(now, path))) else {
+            return false;
+        };
+        let Some(held) = self.list.get_mut(place) else {
+            return false;
+        };
+        held.seen = now;
+        if !is_longer {
+            // What it is said to cost is what it costs: nothing is held against it.
+            (held.since, held.until) = (None, now);
+            return false;
+        }
+        let since = *held.since.get_or_insert(now);
+        held.excess = took.less(said);
+        let is_new = now >= held.until;
+        if now.saturating_since(since) < PROOF || !is_new {
+            return false;
+        }
+        let span = FIRST.saturating_mul(1 << held.times.min(DOUBLINGS));
+        held.until = now + span;
+        held.times = held.times.saturating_add(1);
+        true
+    }
+
+    /// What a path costs more than link state says.
+    pub(super) fn excess(&self, now: Instant, path: &Path) -> Cost {
+        let mut held = self.list.iter().filter(|held| now < held.until);
+        held.find(|held| held.path == *path)
+            .map_or(Cost::ZERO, |held| held.excess)
+    }
+
+    fn make_place(&mut self, now: Instant, path: &Path) -> usize {
+        self.list
+            .retain(|held| now.saturating_since(held.seen.max(held.until)) < FORGOTTEN_AFTER);
+        if self.list.len() >= PATHS_MAX {
+            let oldest = (0..).zip(&self.list).min_by_key(|(_, held)| held.seen);
+            if let Some((place, _)) = oldest {
+                self.list.swap_remove(place);
+            }
+        }
+        self.list.push(Refutation {
+            path: path.clone(),
+            since: None,
+            excess: Cost::ZERO,
+            until: now,
+            times: 0,
+            seen: now,
+        });
+        self.list.len().saturating_sub(1)
+    }
+}
+
+/// How much longer a path may take than it is said to; also in percent.
+const MARGIN: Cost = Cost::from_millis(15);
+const MARGIN_PERCENT: u16 = 25;
+/// How long it must take longer.
+const PROOF: Duration = Duration::from_secs(30);
+/// How long it costs more; twice as long each time.
+const FIRST: Duration = Duration::from_secs(600);
+/// No longer than two hours and two thirds.
+const DOUBLINGS: u32 = 4;
+/// Time after which nothing is held against it any more.
+const FORGOTTEN_AFTER: Duration = Duration::from_secs(3_600);
+/// Paths remembered.
+const PATHS_MAX: usize = 32;
+
+#[cfg(test)]
+mod tests {
+    use wire::NodeId;
+
+    use super::*;
+
+    const NEVER: [u64; 0] = [];
+
+    fn path(relay: u8) -> Path {
+        Path {
+            relays: vec![NodeId([relay; 32])],
+            destination: NodeId([99; 32]),
+        }
+    }
+
+    /// Looks each second, from second to second; returns when the path was refuted.
+    fn looks(refuted: &mut Refuted, span: core::ops::Range<u64>, millis: u16) -> Vec<u64> {
+        span.filter(|second| {
+            let now = Instant::from_millis(second * 1_000);
+            let took = Cost::from_millis(millis);
+            refuted.look(now, &path(1), Cost::from_millis(60), took)
+        })
+        .collect()
+    }
+
+    #[test]
+    fn pgx6_a_path_is_refuted_after_half_a_minute_without_a_break() {
+        let mut refuted = Refuted::default();
+        assert_eq!(looks(&mut refuted, 0..100, 75), NEVER, "within the margin");
+        assert_eq!(looks(&mut refuted, 100..129, 160), NEVER);
+        assert_eq!(
+            looks(&mut refuted, 129..131, 60),
+            NEVER,
+            "link state caught up"
+        );
+        assert_eq!(looks(&mut refuted, 131..200, 160), [161]);
+        let at = |second: u64| Instant::from_millis(second * 1_000);
+        assert_eq!(refuted.excess(at(200), &path(1)), Cost::from_millis(100));
+        assert_eq!(refuted.excess(at(200), &path(2)), Cost::ZERO);
+        assert_eq!(refuted.excess(at(761), &path(1)), Cost::ZERO);
+        // Taken up again and refuted again, it is out for twice as long.
+        assert_eq!(
+            looks(&mut refuted, 800..840, 160),
+            [800],
+            "since the first time"
+        );
+        assert_eq!(refuted.excess(at(1_999), &path(1)), Cost::from_millis(100));
+        assert_eq!(
+            looks(&mut refuted, 2_000..2_010, 62),
+            NEVER,
+            "it has mended"
+        );
+        assert_eq!(refuted.excess(at(2_010), &path(1)), Cost::ZERO);
+    }
+
+    #[test]
+    fn pgx6_so_many_paths_are_remembered() {
+        let mut refuted = Refuted::default();
+        for relay in 0..200 {
+            let now = Instant::from_millis(relay.into());
+            refuted.look(now, &path(relay), Cost::ZERO, Cost::from_millis(100));
+        }
+        assert_eq!(refuted.list.len(), PATHS_MAX);
+    }
+}
