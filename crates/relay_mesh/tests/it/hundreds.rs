@@ -5,9 +5,10 @@
 
 mod crowd;
 
-use netsim::{Chance, Loss, for_each_seed, test_site};
+use netsim::{Chance, Loss, Verdict, for_each_seed, test_site};
 
 use self::crowd::{Crowd, ENTRY, EXIT, nodes};
+use crate::harness::ms;
 
 #[test]
 fn sim_pgx13_forty_nodes_of_16_links_each_are_one_network() {
@@ -107,6 +108,30 @@ fn sim_pgx13_halves_of_whole_nodes_meet_again_while_lines_flap_and_lose_one_way(
         crowd.assert_joined(4);
         crowd.assert_game();
         assert!(look.dials_a_minute() <= 40, "{look}");
+    });
+}
+
+/// The node's sessions and their probes are as quick as ever; what it carries it holds up.
+#[test]
+fn sim_pgx13_a_whole_node_that_lies_is_left_by_the_game() {
+    for_each_seed(&test_site!(), 1, |seed| {
+        let mut crowd = Crowd::new(seed, 40, |_| 16);
+        crowd.run_checked(60);
+        let liar = crowd.relay_in_use().expect("a game over relays");
+        for &to in &crowd.nodes.clone() {
+            crowd.world.intercept(crowd.nodes[liar], to, |_, datagram| {
+                match datagram.bytes.first() {
+                    Some(0x80..=0x82) => Verdict::Delay(ms(100)),
+                    _ => Verdict::Pass,
+                }
+            });
+        }
+        crowd.run_checked(90);
+        crowd.show("40 nodes, one of which lies");
+        assert_ne!(crowd.relay_in_use(), Some(liar));
+        crowd.assert_unbroken();
+        crowd.assert_all_known();
+        crowd.assert_joined(4);
     });
 }
 

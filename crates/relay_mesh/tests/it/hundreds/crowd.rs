@@ -275,12 +275,24 @@ impl Crowd {
         }
     }
 
-    /// The game goes on, by the best route there is but for a fifth of its cost.
-    pub(crate) fn assert_game(&self) {
+    /// The first relay of the route that the game takes.
+    pub(crate) fn relay_in_use(&self) -> Option<usize> {
+        let route = self.node(ENTRY).routes().next()?;
+        let relay = *route.path?.relays.first()?;
+        self.ids.iter().position(|id| *id == relay)
+    }
+
+    /// The game goes on.
+    pub(crate) fn assert_unbroken(&self) {
         let now = self.world.now();
         let from = now.saturating_sub(ms(5_000));
         let gap = self.world[self.player].gap(from, now);
         assert!(gap < ms(200), "a silence of {gap:?}");
+    }
+
+    /// The game goes on, by the best route there is but for a fifth of its cost.
+    pub(crate) fn assert_game(&self) {
+        self.assert_unbroken();
         let (taken, best) = self.costs();
         let units = [taken, best].map(|cost| u32::from(cost.units()));
         assert!(units[0] * 10 <= units[1] * 12, "{taken:?} over {best:?}");
