@@ -67,7 +67,7 @@ impl LinkState {
 
 impl LinkState {
     /// What it costs but for loss.
-    pub(super) fn delay(&self) -> Cost {
+    pub(super) const fn delay(&self) -> Cost {
         self.cost.less(self.loss_price)
     }
 }
