@@ -300,7 +300,10 @@ impl<P: Provider> Node<P> {
             }
             let start = buf.len();
             if let Some(transmit) = self.endpoint.poll_transmit(now, buf) {
-                self.send_aside(now, &transmit, buf.get(start..).unwrap_or_default());
+                if !self.send_aside(now, &transmit, buf.get(start..).unwrap_or_default()) {
+                    buf.truncate(start);
+                    continue;
+                }
                 return Some(Transmit {
                     destination: Leg::mesh(transmit.destination),
                     source: transmit.source,

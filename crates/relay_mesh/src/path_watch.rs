@@ -35,6 +35,8 @@ pub(crate) struct PathWatch {
     silent_since: Option<Instant>,
     /// Since when this node runs without a stall: what waited for it before is nobody's fault.
     awake_since: Instant,
+    /// Stalls since the last answer.
+    pardons: u8,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -88,13 +90,20 @@ impl PathWatch {
             asides: 0,
             silent_since: None,
             awake_since: now,
+            pardons: 0,
         }
     }
 
     /// This node did not run for a while up to now: no answer is overdue for that, and one that
     /// waited for it tells no time.
+    ///
+    /// Where nothing comes at all, so many stalls in a row are pardoned: on a host that is late all the
+    /// time a dead path is to be found out, too.
     pub(crate) const fn on_stall(&mut self, now: Instant) {
-        self.awake_since = now;
+        if self.pardons < PARDONS_MAX {
+            self.pardons += 1;
+            self.awake_since = now;
+        }
     }
 
     /// Sets how often it is probed.
@@ -154,6 +163,7 @@ impl PathWatch {
             return;
         }
         let at = sent.at;
+        self.pardons = 0;
         self.answers = self.answers.saturating_add(1);
         self.asides = match way {
             EchoWay::Path => 0,
@@ -314,6 +324,8 @@ impl PathWatch {
     }
 }
 
+/// Stalls pardoned in a row.
+pub(crate) const PARDONS_MAX: u8 = 8;
 /// Probes remembered: of a busy path, those of 4 s.
 pub(crate) const PROBES_MAX: usize = 100;
 /// Interval on a path that carries packets.

@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver, SyncSender, TryRecvError};
 use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
@@ -46,10 +47,11 @@ pub(super) struct Waiting {
     upstream: Option<IpAddr>,
 }
 
-/// The thread. Dropped after the node, whose counter it then finds closed.
+/// The thread; it ends when this is dropped.
 #[derive(Debug)]
 pub(super) struct Prober {
     waker: Arc<Waker>,
+    is_over: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -82,8 +84,9 @@ impl Counter {
 impl Waiting {
     /// Starts the thread, which tells `node`.
     pub(super) fn start(self, node: Requests<Ask>) -> io::Result<Prober> {
-        let waker = Arc::clone(&self.waker);
+        let (waker, is_over) = (Arc::clone(&self.waker), Arc::<AtomicBool>::default());
         let work = Work {
+            is_over: Arc::clone(&is_over),
             poll: self.poll,
             orders: self.orders,
             upstream: self.upstream,
@@ -96,6 +99,7 @@ impl Waiting {
         let thread = thread.spawn(move || work.run())?;
         Ok(Prober {
             waker,
+            is_over,
             thread: Some(thread),
         })
     }
@@ -103,6 +107,7 @@ impl Waiting {
 
 impl Drop for Prober {
     fn drop(&mut self) {
+        self.is_over.store(true, Ordering::SeqCst);
         let is_woken = self.waker.wake().is_ok();
         if let Some(thread) = self.thread.take().filter(|_| is_woken) {
             thread.join().ok();
@@ -112,6 +117,7 @@ impl Drop for Prober {
 
 /// What the thread has.
 struct Work {
+    is_over: Arc<AtomicBool>,
     poll: Poll,
     orders: Receiver<Order>,
     upstream: Option<IpAddr>,
@@ -127,7 +133,7 @@ impl Work {
     fn run(mut self) {
         let mut events = Events::with_capacity(EVENTS_MAX);
         loop {
-            if !self.take_orders() {
+            if self.is_over.load(Ordering::SeqCst) || !self.take_orders() {
                 return;
             }
             let now = self.clock.now();

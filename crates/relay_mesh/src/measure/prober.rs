@@ -8,6 +8,7 @@ use wire::{Generator, Instant};
 use super::slice::Slice;
 use super::{Echo, LinkReport, Probe, Window};
 use crate::cost::{Cost, Loss};
+use crate::path_watch::PARDONS_MAX;
 
 /// Probes one neighbour and judges the link to it.
 ///
@@ -36,6 +37,8 @@ pub struct Prober {
     state: State,
     /// The 200 ms window being judged.
     slice: Slice,
+    /// Stalls since the last answer.
+    pardons: u8,
 }
 
 /// How often a healthy link is probed.
@@ -86,6 +89,7 @@ impl Prober {
             missed: 0,
             state: State::New { answers: 0 },
             slice: Slice::at(now),
+            pardons: 0,
         }
     }
 
@@ -108,6 +112,7 @@ impl Prober {
             return false;
         };
         sent.outcome = Outcome::Answered;
+        self.pardons = 0;
         let round_trip = now.saturating_since(Instant::from_nanos(sent.probe.sent_nanos));
         self.look_for_overdue();
         self.window.add(now, round_trip);
@@ -121,7 +126,13 @@ impl Prober {
 
     /// This node did not run for a while up to `now`: forgets the probes on their way, whose answers
     /// waited for it, and asks anew.
+    ///
+    /// Where nothing comes at all, eight in a row are pardoned.
     pub fn on_stall(&mut self, now: Instant) {
+        if self.pardons >= PARDONS_MAX {
+            return;
+        }
+        self.pardons += 1;
         self.probes
             .retain(|sent| !matches!(sent.outcome, Outcome::Pending));
         self.overdue_at = None;

@@ -200,7 +200,21 @@ impl<P: Provider> Node<P> {
         }
         let newest = self.known_routes.newest();
         let model = &self.config.cost;
-        let refuted = course.refute(now, |path| LinkState::of(newest, path, model).delay());
+        let direct = Path {
+            relays: Vec::new(),
+            destination: far,
+        };
+        let back = LinkState::of(newest, &direct, model).delay();
+        let refuted = course.refute(now, |path| {
+            let said = LinkState::of(newest, path, model).delay();
+            // Answers come by the direct way at the latest, and it may be longer than the path.
+            let way_back = back.less(said).percent(50);
+            if back.is_routable() {
+                said.plus(way_back)
+            } else {
+                said
+            }
+        });
         self.stats.paths_refuted = self.stats.paths_refuted.saturating_add(refuted);
         let candidates: Vec<Priced> = paths
             .into_iter()

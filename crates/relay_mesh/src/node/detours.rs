@@ -11,6 +11,7 @@ use std::collections::BTreeMap;
 
 use crypto::Provider;
 use udp_proto::SessionId;
+use udp_proto::budget::TokenBucket;
 use wire::{Arrival, Instant, NodeId, Transmit};
 
 use super::peers::{Contact, Peer};
@@ -41,8 +42,14 @@ struct Detour {
     relay: LinkId,
     /// Where the far end is said to be.
     address: SocketAddr,
-    /// When something last came by it; when it began, before that.
+    /// When a packet of the far end's session last came by it; when it began, before that.
     heard: Instant,
+    /// Whether one did.
+    is_proved: bool,
+    /// Bytes that go directly meanwhile: nobody is known to be at that address.
+    direct: TokenBucket,
+    /// Since when nothing goes by it, or last did not.
+    quiet_since: Instant,
     /// Until when nothing goes by it.
     quiet_until: Instant,
     /// Probes sent while it stands.
@@ -60,9 +67,16 @@ impl Detours {
         self.list.get(&far).map(|detour| detour.relay)
     }
 
+    /// This node did not run for a while up to now: what waited for it is no silence.
+    pub(super) fn on_stall(&mut self, now: Instant) {
+        for detour in self.list.values_mut() {
+            detour.heard = now;
+        }
+    }
+
     /// Takes note of the size check of a session; returns whether it was of the direct path.
     pub(super) fn on_size(&mut self, far: LinkId, session: SessionId) -> bool {
-        let is_direct = !self.list.contains_key(&far);
+        let is_direct = self.list.get(&far).is_none_or(|detour| !detour.is_proved);
         if !is_direct {
             self.blind.insert(far, session);
         }
@@ -81,7 +95,7 @@ impl Detours {
     /// that it is no faster.
     pub(super) fn hush(&mut self, now: Instant, far: LinkId) {
         if let Some(detour) = self.list.get_mut(&far) {
-            detour.quiet_until = now + QUIET;
+            detour.hush(now);
         }
     }
 
@@ -90,9 +104,18 @@ impl Detours {
         if let Some(detour) = self.list.get_mut(&far) {
             detour.probes = detour.probes.wrapping_add(1);
             if detour.probes.is_multiple_of(ALONE) {
-                detour.quiet_until = now + QUIET;
+                detour.hush(now);
             }
         }
+    }
+
+    /// Whether a detour may begin because a neighbour passed something on. Whoever makes it up leaves
+    /// half of the places to those that are wanted here, and most of the others to other neighbours.
+    fn may_begin(&self, now: Instant, (far, relay): (LinkId, LinkId)) -> bool {
+        let is_renewing = self.missing.get(&far).is_some_and(|since| now < *since);
+        let made_up = self.list.values();
+        let made_up = made_up.filter(|detour| detour.relay == relay && !detour.is_proved);
+        !is_renewing && self.list.len() < DETOURS_MAX / 2 && made_up.count() < UNPROVED_MAX
     }
 
     fn begin(&mut self, now: Instant, far: LinkId, (relay, address): (LinkId, SocketAddr)) {
@@ -100,6 +123,9 @@ impl Detours {
             relay,
             address,
             heard: now,
+            is_proved: false,
+            direct: TokenBucket::new(DIRECT_RATE, DIRECT_RATE, now),
+            quiet_since: now,
             quiet_until: now,
             probes: 0,
         };
@@ -107,23 +133,67 @@ impl Detours {
     }
 }
 
-impl<P: Provider> Node<P> {
-    /// Sends what goes to an address also by the detour of the far end there.
-    pub(super) fn send_aside(&mut self, now: Instant, transmit: &Transmit<SocketAddr>, buf: &[u8]) {
-        let mut detours = self.detours.list.iter();
-        let found = detours.find(|(_, detour)| detour.address == transmit.destination);
-        let Some((far, relay)) = found
-            .filter(|(_, detour)| detour.quiet_until <= now)
-            .map(|(far, detour)| (*far, detour.relay))
-        else {
-            return;
-        };
-        let Some(node) = self.peers.get(far).map(|peer| peer.node) else {
-            return;
-        };
-        for datagram in transmit.datagrams(buf) {
-            self.pass(now, relay, (DetourLeg::First, node, datagram));
+impl Detour {
+    /// Nothing goes by it for a moment; for two thirds of the time at most, whatever is heard.
+    fn hush(&mut self, now: Instant) {
+        let is_quiet = now < self.quiet_until;
+        if !is_quiet && now.saturating_since(self.quiet_until) >= NOISY {
+            self.quiet_since = now;
         }
+        if now.saturating_since(self.quiet_since) < QUIET_MAX {
+            self.quiet_until = now + QUIET;
+        }
+    }
+}
+
+impl<P: Provider> Node<P> {
+    /// Sends what goes to an address also by the detours of the far ends said to be there; returns
+    /// whether it may go directly.
+    pub(super) fn send_aside(
+        &mut self,
+        now: Instant,
+        transmit: &Transmit<SocketAddr>,
+        buf: &[u8],
+    ) -> bool {
+        let to = transmit.destination;
+        let detours = self.detours.list.iter();
+        let found = detours.filter(|(_, detour)| detour.address == to);
+        let found: Vec<LinkId> = found.map(|(far, _)| *far).collect();
+        let cost = u32::try_from(buf.len()).unwrap_or(u32::MAX);
+        let mut may_go = true;
+        for far in found
+            .into_iter()
+            .filter(|far| !self.is_anothers(*far, to))
+            .collect::<Vec<_>>()
+        {
+            let node = self.peers.get(far).map(|peer| peer.node);
+            let (Some(node), Some(detour)) = (node, self.detours.list.get_mut(&far)) else {
+                continue;
+            };
+            may_go &= detour.direct.take(now, cost);
+            if now < detour.quiet_until {
+                continue;
+            }
+            let relay = detour.relay;
+            for datagram in transmit.datagrams(buf) {
+                self.pass(now, relay, (DetourLeg::First, node, datagram));
+            }
+        }
+        may_go
+    }
+
+    /// Whether a relay of detours, or a neighbour that is reached, is at an address: what goes there
+    /// goes by no detour, or it would feed itself. Anybody's record may name any address.
+    fn is_anothers(&self, far: LinkId, address: SocketAddr) -> bool {
+        let is_relay = |link| {
+            let mut detours = self.detours.list.values();
+            detours.any(|detour| detour.relay == link)
+        };
+        self.peers.up().any(|(link, _, up)| {
+            let is_reached = link != far && self.detours.relay(link).is_none();
+            (is_reached || is_relay(link))
+                && self.endpoint.peer_address(up.session) == Some(address)
+        })
     }
 
     /// Takes a message of a detour: this node passes it on, or it is for this node.
@@ -175,27 +245,37 @@ impl<P: Provider> Node<P> {
         let (Some(far), None, false) = (far, self.detours.taking, is_frame) else {
             return false;
         };
-        let address = if let Some(detour) = self.detours.list.get_mut(&far) {
-            // The far end chose that one; where it is answered by another, both may be dead.
-            (detour.relay, detour.heard) = (relay, now);
+        let address = if let Some(detour) = self.detours.list.get(&far) {
             detour.address
         } else {
             let address = self.peers.get(far).and_then(|peer| self.address_of(peer));
-            // Whoever makes them up leaves half of the places to those that are wanted here.
-            let has_room = self.detours.list.len() < DETOURS_MAX / 2;
-            let Some(address) = address.filter(|_| has_room && !self.is_reached(far)) else {
+            let may_begin = self.detours.may_begin(now, (far, relay)) && !self.is_reached(far);
+            let Some(address) = address.filter(|_| may_begin) else {
                 return false;
             };
             self.detours.begin(now, far, (relay, address));
             address
         };
         let mut datagram = detoured.datagram.to_vec();
+        let before = self.packets_of(far);
         self.detours.taking = Some(far);
         let arrival = Arrival::from(address);
         self.endpoint.handle_datagram(now, arrival, &mut datagram);
+        if self.packets_of(far) > before
+            && let Some(detour) = self.detours.list.get_mut(&far)
+        {
+            // The far end chose that one; where it is answered by another, both may be dead.
+            (detour.relay, detour.heard, detour.is_proved) = (relay, now, true);
+        }
         self.pump(now);
         self.detours.taking = None;
         true
+    }
+
+    /// Packets of the session with a node that opened so far.
+    fn packets_of(&self, far: LinkId) -> Option<u64> {
+        let stats = self.endpoint.session_stats(self.peers.session(far)?)?;
+        Some(stats.packets_received)
     }
 
     fn pass(
@@ -217,7 +297,9 @@ impl<P: Provider> Node<P> {
     /// Begins and ends detours, and takes other relays where theirs are gone.
     pub(super) fn tend_detours(&mut self, now: Instant) {
         let wanted = self.far_ends();
-        self.detours.missing.retain(|far, _| wanted.contains(far));
+        self.detours
+            .missing
+            .retain(|far, since| wanted.contains(far) || now < *since);
         if wanted.iter().any(|far| !self.is_reached(*far)) {
             self.renew_routes(now);
         }
@@ -247,6 +329,9 @@ impl<P: Provider> Node<P> {
             if is_forgotten || self.is_reached(far) {
                 self.detours.list.remove(&far);
             } else {
+                if self.peers.session(far).is_some() {
+                    self.on_dial(far);
+                }
                 self.mend_detour(now, far, silence);
             }
         }
@@ -277,7 +362,7 @@ impl<P: Provider> Node<P> {
         }
     }
 
-    /// Where a dial goes is where the far end is said to be.
+    /// Where a dial or a session goes is where the far end is said to be.
     pub(super) fn on_dial(&mut self, far: LinkId) {
         let address = self.peers.get(far).and_then(|peer| self.address_of(peer));
         if let Some(detour) = self.detours.list.get_mut(&far)
@@ -297,7 +382,7 @@ impl<P: Provider> Node<P> {
             .map(|(far, session)| (*far, *session))
             .collect();
         for (far, session) in blind {
-            let is_idle = self.flows.with(far).count() == 0;
+            let is_idle = self.flows.with(far).count() == 0 && !self.is_passed(far);
             if self.peers.session(far) != Some(session) {
                 self.detours.blind.remove(&far);
             } else if is_idle && self.detours.relay(far).is_none() {
@@ -308,6 +393,14 @@ impl<P: Provider> Node<P> {
                 self.detours.missing.insert(far, now + RENEWING);
             }
         }
+    }
+
+    /// Whether paths to others pass a node.
+    fn is_passed(&self, link: LinkId) -> bool {
+        let node = self.peers.get(link).map(|peer| peer.node);
+        let others = self.courses.iter().filter(|(far, _)| **far != link);
+        let mut paths = others.flat_map(|(_, course)| &course.paths);
+        paths.any(|path| node.is_some_and(|node| path.path.relays.contains(&node)))
     }
 
     /// The other ends of flows, and the exits that this node's players may be sent to.
@@ -370,6 +463,10 @@ impl<P: Provider> Node<P> {
     }
 }
 
+/// Bytes a second that go directly to a far end while a detour stands; probes take a tenth of it.
+const DIRECT_RATE: u32 = 16 << 10;
+/// Detours that one neighbour may begin by what proves nothing.
+const UNPROVED_MAX: usize = 4;
 /// Detours at a time.
 const DETOURS_MAX: usize = 64;
 /// How long the direct path of a session may be dead before its detour begins.
@@ -384,5 +481,8 @@ const SILENT: Duration = Duration::from_secs(3);
 const FORGOTTEN: Duration = Duration::from_secs(10);
 /// How long the direct way is asked alone: a round trip and what a beat adds.
 const QUIET: Duration = Duration::from_millis(500);
+/// The longest time for which it is asked alone, while it answers, and the shortest between two such.
+const QUIET_MAX: Duration = Duration::from_secs(2);
+const NOISY: Duration = Duration::from_secs(1);
 /// One of so many probes asks the direct way alone.
 const ALONE: u32 = 5;

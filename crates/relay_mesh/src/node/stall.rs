@@ -20,6 +20,7 @@ impl<P: Provider> Node<P> {
             return;
         }
         self.stats.stalls = self.stats.stalls.saturating_add(1);
+        self.detours.on_stall(now);
         let links: Vec<LinkId> = self.peers.up().map(|(link, ..)| link).collect();
         for link in links {
             if let Some(up) = self.peers.up_mut(link) {

@@ -1,7 +1,8 @@
 //! Echo requests, RFC 792 and RFC 4443, as a ping socket takes and gives them.
 //!
 //! icmp(7): a datagram socket of this protocol, which groups of `net.ipv4.ping_group_range` may open. The
-//! system puts in identifier and checksum, and lets through the answers to that identifier alone.
+//! system puts in identifier and checksum, and lets through what is sent to that identifier, by whomever:
+//! so each request has a word of its own, which its answer repeats.
 
 use std::net::IpAddr;
 
@@ -35,18 +36,24 @@ impl Family {
     }
 }
 
-/// | 1 type | 1 code | 2 checksum | 2 identifier | 2 sequence | data |
-pub(super) fn request(family: Family) -> Vec<u8> {
+/// What nobody can know who has not seen the request.
+pub(super) type Word = [u8; 16];
+
+/// | 1 type | 1 code | 2 checksum | 2 identifier | 2 sequence | 16 word | data |
+pub(super) fn request(family: Family, word: &Word) -> Vec<u8> {
     let [kind, _] = family.types();
     let head = [kind, 0, 0, 0, 0, 0, 0, 1];
-    [&head[..], DATA].concat()
+    [&head[..], word, DATA].concat()
 }
 
 /// Whether it answers that request: some systems put an IP header before it.
-pub(super) fn is_answer(family: Family, datagram: &[u8]) -> bool {
+pub(super) fn is_answer(family: Family, word: &Word, datagram: &[u8]) -> bool {
     let [_, kind] = family.types();
     let is_it = |bytes: &[u8]| {
-        bytes.first() == Some(&kind) && bytes.get(6..8) == Some(&[0, 1]) && bytes.ends_with(DATA)
+        bytes.first() == Some(&kind)
+            && bytes.get(6..8) == Some(&[0, 1])
+            && bytes.get(8..24) == Some(word)
+            && bytes.get(24..) == Some(DATA)
     };
     let behind_header = match datagram.first() {
         Some(first) if first >> 4 == 4 => datagram.get(usize::from(first & 15) * 4..),
@@ -55,8 +62,8 @@ pub(super) fn is_answer(family: Family, datagram: &[u8]) -> bool {
     is_it(datagram) || behind_header.is_some_and(is_it)
 }
 
-/// As many bytes as ping(8) sends, less what it needs for the time.
-const DATA: &[u8] = b"tickwire measures the way to a game server here.";
+/// With the word, as many bytes as ping(8) sends.
+const DATA: &[u8] = b"tickwire measures a game server here....";
 
 #[cfg(test)]
 mod tests {
@@ -65,7 +72,10 @@ mod tests {
     #[test]
     fn pg5_an_echo_is_the_answer_to_its_request_alone() {
         for (family, kind) in [(Family::V4, 0), (Family::V6, 129)] {
-            let asked = request(family);
+            let (word, other) = ([7; 16], [8; 16]);
+            let is_answer = |family, datagram: &[u8]| is_answer(family, &word, datagram);
+            let asked = request(family, &word);
+            assert_eq!(asked.len(), 64);
             assert!(!is_answer(family, &asked), "a request is none");
             let mut answer = asked;
             answer[0] = kind;
@@ -76,12 +86,14 @@ mod tests {
             );
             let headed = [&[0x45; 20][..], &answer].concat();
             assert!(is_answer(family, &headed));
-            answer[7] = 2;
+            answer[8..24].copy_from_slice(&other);
             assert!(!is_answer(family, &answer), "of another request");
-            answer[7] = 1;
+            answer[8..24].copy_from_slice(&word);
             answer.pop();
             assert!(!is_answer(family, &answer), "cut");
         }
-        assert!(!is_answer(Family::V4, &[]) && !is_answer(Family::V4, &[0x4F]));
+        for datagram in [&[][..], &[0x4F], &[0x45; 30]] {
+            assert!(!is_answer(Family::V4, &[0; 16], datagram));
+        }
     }
 }

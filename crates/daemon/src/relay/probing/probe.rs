@@ -4,6 +4,7 @@ use std::io::{self, ErrorKind};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
 
+use crypto::{Provider, Ring};
 use mio::event::Source;
 use mio::net::{TcpStream, UdpSocket};
 use mio::{Interest, Registry, Token};
@@ -28,8 +29,8 @@ enum Io {
     Connection(TcpStream),
     /// Whatever comes is the answer: the system lets through what is the server's alone.
     Query(UdpSocket),
-    /// A ping socket, which knows its own answers; it is read and written as one of datagrams.
-    Echo(UdpSocket, icmp::Family),
+    /// A ping socket, which is read and written as one of datagrams, and the word of the request.
+    Echo(UdpSocket, icmp::Family, icmp::Word),
 }
 
 /// How far a probe has come.
@@ -71,10 +72,16 @@ impl Probe {
             ServerProbe::Icmp => {
                 let family = icmp::Family::of(server.ip());
                 let socket = socket(from, Type::DGRAM, family.protocol())?;
-                socket.connect(&SockAddr::from(SocketAddr::new(server.ip(), 0)))?;
+                // From here on a refusal is a firewall's or a route's, and may be over soon.
+                let to = SockAddr::from(SocketAddr::new(server.ip(), 0));
+                socket.connect(&to).map_err(io::Error::other)?;
+                let mut word = icmp::Word::default();
+                Ring::new().random(&mut word).map_err(io::Error::other)?;
                 let begun = clock.now();
-                socket.send(&icmp::request(family))?;
-                (begun, Io::Echo(UdpSocket::from_std(socket.into()), family))
+                let request = icmp::request(family, &word);
+                socket.send(&request).map_err(io::Error::other)?;
+                let socket = UdpSocket::from_std(socket.into());
+                (begun, Io::Echo(socket, family, word))
             }
             ServerProbe::Query { request } => {
                 let socket = socket(from, Type::DGRAM, Protocol::UDP)?;
@@ -109,7 +116,9 @@ impl Probe {
                 Ok(Some(error)) | Err(error) => Err(error),
             },
             Io::Query(socket) => received(socket, |_| true),
-            Io::Echo(socket, family) => received(socket, |answer| icmp::is_answer(*family, answer)),
+            Io::Echo(socket, family, word) => {
+                received(socket, |answer| icmp::is_answer(*family, word, answer))
+            }
         };
         match is_answered {
             Ok(true) => Progress::Answered(now.saturating_since(self.begun)),
@@ -121,7 +130,7 @@ impl Probe {
     pub(super) fn register(&mut self, registry: &Registry, token: Token) -> io::Result<()> {
         match &mut self.io {
             Io::Connection(stream) => stream.register(registry, token, Interest::WRITABLE),
-            Io::Query(socket) | Io::Echo(socket, _) => {
+            Io::Query(socket) | Io::Echo(socket, ..) => {
                 socket.register(registry, token, Interest::READABLE)
             }
         }
@@ -131,7 +140,7 @@ impl Probe {
     pub(super) fn deregister(&mut self, registry: &Registry) {
         match &mut self.io {
             Io::Connection(stream) => registry.deregister(stream).ok(),
-            Io::Query(socket) | Io::Echo(socket, _) => registry.deregister(socket).ok(),
+            Io::Query(socket) | Io::Echo(socket, ..) => registry.deregister(socket).ok(),
         };
     }
 }
