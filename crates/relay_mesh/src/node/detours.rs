@@ -157,15 +157,12 @@ impl<P: Provider> Node<P> {
     ) -> bool {
         let to = transmit.destination;
         let detours = self.detours.list.iter();
-        let found = detours.filter(|(_, detour)| detour.address == to);
+        let found =
+            detours.filter(|(far, detour)| detour.address == to && !self.is_anothers(**far, to));
         let found: Vec<LinkId> = found.map(|(far, _)| *far).collect();
         let cost = u32::try_from(buf.len()).unwrap_or(u32::MAX);
         let mut may_go = true;
-        for far in found
-            .into_iter()
-            .filter(|far| !self.is_anothers(*far, to))
-            .collect::<Vec<_>>()
-        {
+        for far in found {
             let node = self.peers.get(far).map(|peer| peer.node);
             let (Some(node), Some(detour)) = (node, self.detours.list.get_mut(&far)) else {
                 continue;
