@@ -11,6 +11,7 @@ use crate::hop::LabelName;
 use crate::hop_key::HopForm;
 use crate::hop_sealer::{Binding, EPOCH_SPAN};
 use crate::link::LinkId;
+use crate::shard::ShardId;
 
 /// What a node knows of one label; at most 256 bytes.
 #[derive(Debug)]
@@ -51,9 +52,10 @@ pub(crate) enum Onward<'a> {
     Flow(u32),
 }
 
-/// Labels of one node: a slab, so a look-up is an index and a comparison.
+/// Labels of one shard: a slab, so a look-up is an index and a comparison.
 #[derive(Debug)]
 pub(crate) struct LabelSlab {
+    shard: ShardId,
     labels: Vec<Label>,
     /// Slots to use next, oldest first.
     free: VecDeque<u32>,
@@ -90,8 +92,9 @@ pub(crate) struct LabelLimits {
 }
 
 impl LabelSlab {
-    pub(crate) const fn new(limits: LabelLimits) -> Self {
+    pub(crate) const fn new(shard: ShardId, limits: LabelLimits) -> Self {
         Self {
+            shard,
             labels: Vec::new(),
             free: VecDeque::new(),
             resting: VecDeque::new(),
@@ -144,7 +147,7 @@ impl LabelSlab {
         name: LabelName,
         owner: LinkId,
     ) -> Result<(), LabelRefusal> {
-        let label = self.labels.get(index(name.slot));
+        let label = self.place(name).and_then(|place| self.labels.get(place));
         let label = label
             .filter(|label| label.is(name) && label.owner == owner)
             .ok_or(LabelRefusal::Unknown)?;
@@ -183,9 +186,9 @@ impl LabelSlab {
 
     /// Finds the label of a frame; `None` where the slot is not in use or in another one.
     pub(crate) fn get_mut(&mut self, name: LabelName) -> Option<&mut Label> {
-        self.labels
-            .get_mut(index(name.slot))
-            .filter(|label| label.is(name))
+        let place = self.place(name)?;
+        let label = self.labels.get_mut(place);
+        label.filter(|label| label.is(name))
     }
 
     /// Finds the label of a frame, and what its owner's labels may still pass.
@@ -193,7 +196,8 @@ impl LabelSlab {
         &mut self,
         name: LabelName,
     ) -> Option<(&mut Label, &mut TokenBucket)> {
-        let label = self.labels.get_mut(index(name.slot));
+        let place = self.place(name)?;
+        let label = self.labels.get_mut(place);
         let label = label.filter(|label| label.is(name))?;
         let owner = self.owners.get_mut(usize::from(label.owner.0))?;
         Some((label, &mut owner.bucket))
@@ -230,7 +234,8 @@ impl LabelSlab {
         mut on_free: impl FnMut(LinkId, Binding),
     ) -> u32 {
         let mut count = 0_u32;
-        for slot in 0..u32::try_from(self.labels.len()).unwrap_or(u32::MAX) {
+        for place in 0..u32::try_from(self.labels.len()).unwrap_or(u32::MAX) {
+            let slot = place | self.high_bits();
             let Some(label) = self.labels.get(index(slot)) else {
                 break;
             };
@@ -302,9 +307,22 @@ impl LabelSlab {
         if self.free.len() > FREE_KEPT || self.labels.len() >= index(self.limits.labels_max) {
             return self.free.pop_front().ok_or(LabelRefusal::Full);
         }
-        let slot = u32::try_from(self.labels.len()).map_err(|_| LabelRefusal::Full)?;
+        let place = u32::try_from(self.labels.len()).map_err(|_| LabelRefusal::Full)?;
+        if place > PLACE_BITS {
+            return Err(LabelRefusal::Full);
+        }
         self.labels.push(Label::vacant(now));
-        Ok(slot)
+        Ok(place | self.high_bits())
+    }
+
+    /// Where a label stands; `None` where its name is another shard's.
+    fn place(&self, name: LabelName) -> Option<usize> {
+        (name.shard() == self.shard).then(|| index(name.slot))
+    }
+
+    /// What all slots of this slab have in common.
+    const fn high_bits(&self) -> u32 {
+        LabelName::high_bits(self.shard)
     }
 }
 
@@ -407,93 +425,14 @@ pub(crate) const LABEL_LIFE: Duration = Duration::from_secs(30);
 /// Free slots from which on no further one is made.
 const FREE_KEPT: usize = 64;
 
+/// Bits of a slot that do not name its shard.
+const PLACE_BITS: u32 = u32::MAX >> 3;
+
 fn index(slot: u32) -> usize {
-    usize::try_from(slot).unwrap_or(usize::MAX)
+    usize::try_from(slot & PLACE_BITS).unwrap_or(usize::MAX)
 }
 
 const _: () = assert!(size_of::<Label>() <= 256, "goal F6: 256 bytes a label");
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const LIMITS: LabelLimits = LabelLimits {
-        labels_max: 100,
-        per_owner_max: 10,
-        rate: 1_000,
-        burst: 1_000,
-        owner_rate: 10_000,
-    };
-    const A: LinkId = LinkId(1);
-    const B: LinkId = LinkId(2);
-
-    #[test]
-    fn mesh_a1_labels_are_bounded_in_all_and_for_each_owner() {
-        let mut slab = LabelSlab::new(LIMITS);
-        let now = Instant::ZERO;
-        for _ in 0..10 {
-            slab.reserve(now, A, B).unwrap();
-        }
-        assert_eq!(slab.reserve(now, A, B), Err(LabelRefusal::Full));
-        for owner in 2..11 {
-            for _ in 0..10 {
-                slab.reserve(now, LinkId(owner), A).unwrap();
-            }
-        }
-        assert_eq!(slab.reserve(now, LinkId(99), A), Err(LabelRefusal::Full));
-        assert_eq!(slab.len(), 100);
-        assert_eq!(
-            slab.remove_where(now, |label| label.owner == A, |_, _| ()),
-            10
-        );
-        assert!(slab.reserve(now, A, B).is_ok());
-    }
-
-    #[test]
-    fn mesh_a1_a_slot_gives_out_no_generation_twice_while_a_key_lives() {
-        let mut slab = LabelSlab::new(LabelLimits {
-            labels_max: 1,
-            ..LIMITS
-        });
-        let now = Instant::from_millis(1_000);
-        for generation in 0..=255 {
-            let name = slab.reserve(now, A, B).unwrap();
-            assert_eq!((name.slot, name.generation), (0, generation));
-            assert_eq!(slab.get_mut(name).map(|label| label.previous), Some(B));
-            slab.remove(now, name);
-            assert!(slab.get_mut(name).is_none(), "old generation");
-        }
-        assert_eq!(slab.reserve(now, A, B), Err(LabelRefusal::Full));
-        let rested = now + EPOCH_SPAN * 2;
-        assert_eq!(
-            slab.reserve(rested, A, B).map(|name| name.generation),
-            Ok(0)
-        );
-    }
-
-    #[test]
-    fn only_its_owner_binds_a_label_and_once() {
-        let mut slab = LabelSlab::new(LIMITS);
-        let name = slab.reserve(Instant::ZERO, A, B).unwrap();
-        assert!(slab.get_mut(name).unwrap().onward().is_none(), "not bound");
-        assert_eq!(slab.check_reserved(name, B), Err(LabelRefusal::Unknown));
-        assert_eq!(slab.check_reserved(name, A), Ok(()));
-        slab.bind_terminal(name, 7);
-        assert_eq!(slab.check_reserved(name, A), Err(LabelRefusal::Bound));
-        slab.bind_terminal(name, 8);
-        assert!(slab.get_mut(name).unwrap().leads_to(7));
-    }
-
-    #[test]
-    fn frames_put_off_the_end_and_are_rationed() {
-        let mut slab = LabelSlab::new(LIMITS);
-        let name = slab.reserve(Instant::ZERO, A, B).unwrap();
-        let label = slab.get_mut(name).unwrap();
-        let later = Instant::from_millis(29_999);
-        assert!(!label.is_expired(later));
-        assert!(label.charge(later, 1_000));
-        assert!(!label.charge(later, 1));
-        assert!(!label.is_expired(Instant::from_millis(59_998)));
-        assert!(label.is_expired(Instant::from_millis(59_999)));
-    }
-}
+mod tests;

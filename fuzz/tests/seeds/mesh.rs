@@ -37,6 +37,7 @@ fn frames() -> Vec<Input> {
     let header = HopHeader {
         kind: HopKind::Sealed,
         epoch: 2,
+        from: relay_mesh::shard::ShardId::FIRST,
         hops_left: 3,
         label: label(7),
         phase: Phase {
@@ -50,6 +51,7 @@ fn frames() -> Vec<Input> {
     let bare = HopHeader {
         kind: HopKind::TagOnly,
         epoch: 0,
+        from: relay_mesh::shard::ShardId::FIRST,
         ..header
     };
     let key = HopKey([3; 16]);

@@ -106,7 +106,7 @@ impl<P: Provider> Node<P> {
             self.release(path);
         }
         self.end_flows_with(now, link);
-        self.plane.free_where(now, |label| {
+        self.free_labels(now, |label| {
             label.leads_to(super::flow_table::probe_flow(link))
         });
     }
@@ -406,7 +406,7 @@ impl<P: Provider> Node<P> {
     fn release(&mut self, path: CoursePath) {
         if let Some(link) = self.plane.links.get_mut(path.first) {
             for bound in path.bound.into_values() {
-                link.sealer.release(bound.binding);
+                link.release(bound.binding);
             }
         }
     }

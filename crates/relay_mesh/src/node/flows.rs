@@ -307,7 +307,7 @@ impl<P: Provider> Node<P> {
                 if let Some(bound) = path.bound.remove(&flow.id)
                     && let Some(link) = self.plane.links.get_mut(path.first)
                 {
-                    link.sealer.release(bound.binding);
+                    link.release(bound.binding);
                 }
             }
         }

@@ -341,7 +341,10 @@ impl<P: Provider> Node<P> {
         let Some(path) = course.paths.iter_mut().find(|known| known.id == path) else {
             return;
         };
-        let Some(link) = self.plane.links.get_mut(path.first) else {
+        let (Some(gate), Some(link)) = (
+            self.gates.get(path.first),
+            self.plane.links.get_mut(path.first),
+        ) else {
             return;
         };
         if !labels.is_empty() {
@@ -355,9 +358,9 @@ impl<P: Provider> Node<P> {
             }
             let provider = self.endpoint.provider();
             // A first hop that names a label twice, or wants frames as we do not send them, gets none.
-            let bound = link
-                .allows(&label.form)
-                .then(|| link.sealer.bind_origin(provider, now, label));
+            let sealer = link.sealer_to(provider, label.name.shard());
+            let bound = sealer.filter(|_| gate.allows(&label.form));
+            let bound = bound.map(|sealer| sealer.bind_origin(provider, now, label));
             let Some(Ok(binding)) = bound else {
                 unbound = true;
                 continue;
@@ -367,7 +370,7 @@ impl<P: Provider> Node<P> {
                 sent_at: now,
             };
             if let Some(old) = path.bound.insert(flow, bound) {
-                link.sealer.release(old.binding);
+                link.release(old.binding);
             }
             let index = self.flows.of_id(far, flow);
             if let Some(flow) = index.and_then(|index| self.flows.get_mut(index)) {

@@ -138,12 +138,9 @@ impl<P: Provider> Node<P> {
         let Some(node) = self.peers.get(link).map(|peer| peer.node) else {
             return false;
         };
-        let has_labels = self.plane.labels.holds_any_of(link);
-        let sends = self.plane.links.get(link);
-        let sends = sends.is_some_and(|link| link.sealer.live() > 0);
         let ends_here = self.flows.with(link).next().is_some();
-        has_labels
-            || sends
+        self.has_labels_of(link)
+            || self.sends_over(link)
             || ends_here
             || self.courses.iter().any(|(far, course)| {
                 let passes = |path: &super::course::CoursePath| {

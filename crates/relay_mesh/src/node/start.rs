@@ -13,11 +13,15 @@ use crate::flow_message::GAME_NAME_MAX;
 use crate::label::LabelLimits;
 use crate::link_state::{Admission, LinkStateTable, Network, TableConfig};
 use crate::server_probe::ServerProbe;
+use crate::shard::ShardId;
 #[cfg(feature = "tcp")]
 use crate::tunnel::TunnelIdentity;
 
 /// Refuses what a node cannot be.
 pub(super) fn check(config: &Config) -> Result<(), NewError> {
+    if !(1..=ShardId::COUNT_MAX).contains(&config.shards) {
+        return Err(NewError::Shards);
+    }
     let is_long = |game: &Game| game.name.len() > GAME_NAME_MAX;
     if config.games.iter().any(is_long) {
         return Err(NewError::GameName);
@@ -50,13 +54,15 @@ pub(super) fn tunnels(
     Ok(Some(Box::new(tunnels)))
 }
 
-pub(super) const fn label_limits(config: &Config) -> LabelLimits {
+/// What each of a node's shards may give out: its part of the whole.
+pub(super) fn label_limits(config: &Config) -> LabelLimits {
+    let part = |whole: u32| whole.div_ceil(config.shards.into());
     LabelLimits {
-        labels_max: config.labels_max,
-        per_owner_max: config.labels_per_peer_max,
+        labels_max: part(config.labels_max),
+        per_owner_max: part(config.labels_per_peer_max),
         rate: config.label_rate,
         burst: config.label_rate / 4,
-        owner_rate: config.owner_rate,
+        owner_rate: part(config.owner_rate),
     }
 }
 

@@ -3,6 +3,7 @@
 #![cfg(test)]
 
 mod alloc;
+mod beside;
 mod chance;
 mod contract;
 mod crowd;
@@ -28,6 +29,7 @@ mod player;
 mod process;
 mod proxy_header;
 mod rumour;
+mod shards;
 mod signed;
 mod spread;
 mod stall;
