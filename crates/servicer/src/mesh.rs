@@ -46,6 +46,10 @@
 //!
 //! [`Application`]: crate::Application
 
+mod steering;
+
+pub use steering::bind_shards;
+
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use relay_mesh::{Command, Leg, Outcome, SocketId};
