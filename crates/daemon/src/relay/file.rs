@@ -78,6 +78,9 @@ pub struct FileConfig {
     /// The address that packets to game servers leave from.
     #[serde(default)]
     pub upstream_ip: Option<IpAddr>,
+    /// Threads that pass frames on, each with its part of the labels, 1 to 8; 1. More than one needs Linux.
+    #[serde(default = "one_shard", skip_serializing_if = "is_one_shard")]
+    pub shards: u8,
     /// How frames with other nodes are protected, where those have it so too.
     #[serde(default)]
     pub hop_frames: FileHopFrames,
@@ -88,6 +91,15 @@ pub struct FileConfig {
     /// Decides which datagrams that network loses.
     #[serde(default)]
     pub seed: u64,
+}
+
+const fn one_shard() -> u8 {
+    1
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "as serde calls it")]
+const fn is_one_shard(shards: &u8) -> bool {
+    *shards == 1
 }
 
 /// Bounds of a node; what is left out is as [`relay_mesh::Config`] has it.
@@ -321,6 +333,7 @@ impl FileConfig {
                 .collect::<BTreeMap<_, _>>()
         });
         node.hop_kind = self.hop_frames.kind();
+        node.shards = self.shards;
         node.games = self.games_over(FileProtocol::Udp);
         node.tcp = self.tcp();
         node.probes = self.server_probes(directory)?;

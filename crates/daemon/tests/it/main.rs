@@ -25,6 +25,7 @@ mod roles;
 #[cfg(unix)]
 mod seed;
 mod server;
+mod shards;
 mod stack;
 #[cfg(target_os = "linux")]
 mod tcp;
