@@ -174,7 +174,9 @@ impl<P: Provider> Node<P> {
             Ok(FlowMessage::Opened { flow, outcome }) => {
                 self.on_opened(now, (link, flow), outcome);
             }
-            Ok(FlowMessage::OpenTunnel { flow }) => self.on_tunnel_open(now, link, flow),
+            Ok(FlowMessage::OpenTunnel { flow, mode }) => {
+                self.on_tunnel_open(now, link, (flow, mode))
+            }
             Ok(FlowMessage::Close { flow, reason }) => {
                 if let Some(index) = self.flows.of_id(link, flow) {
                     self.end_flow(now, index, reason);
@@ -224,7 +226,12 @@ impl<P: Provider> Node<P> {
 
     /// Refuses a tunnel: this build carries none.
     #[cfg(not(feature = "tcp"))]
-    fn on_tunnel_open(&mut self, now: Instant, link: LinkId, flow: FlowId) {
+    fn on_tunnel_open(
+        &mut self,
+        now: Instant,
+        link: LinkId,
+        (flow, _): (FlowId, crate::config::Mode),
+    ) {
         let outcome = Err(crate::flow_message::FlowRefused::Policy);
         let refused = FlowMessage::Opened { flow, outcome };
         self.send_flow_message(now, link, &refused);

@@ -51,7 +51,9 @@ impl<P: Provider> Node<P> {
             return Err(TcpRefused::NoExit);
         }
         let far = self.best_tcp_exit(now, &game).ok_or(TcpRefused::NoExit)?;
-        let flow = self.tunnel_to(now, far).ok_or(TcpRefused::NoExit)?;
+        let flow = self
+            .tunnel_to(now, far, game.mode)
+            .ok_or(TcpRefused::NoExit)?;
         let tunnels = self.tunnels.as_mut().ok_or(TcpRefused::NoGame)?;
         let end = tunnels.ends.get_mut(&flow).ok_or(TcpRefused::NoExit)?;
         let game = game.name;

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use wire::Instant;
 
 use super::flow_side::TunnelSide;
-use crate::config::Game;
+use crate::config::{Game, Mode};
 use crate::link::LinkId;
 use crate::tcp::{TcpConfig, TcpPort, TcpWork};
 use crate::tunnel::{ConnEnd, ConnId, Tunnel, TunnelEnd, TunnelIdentity};
@@ -40,6 +40,7 @@ pub(super) struct End {
     pub(super) tunnel: Tunnel,
     pub(super) far: LinkId,
     pub(super) side: TunnelSide,
+    mode: Mode,
     /// When it last had a connection.
     pub(super) used: Instant,
 }
@@ -93,7 +94,8 @@ impl Tunnels {
     pub(super) fn add<E>(
         &mut self,
         now: Instant,
-        (flow, far, side): (u32, LinkId, TunnelSide),
+        flow: u32,
+        (far, side, mode): (LinkId, TunnelSide, Mode),
         make: impl FnOnce(&Self, u32) -> Result<Tunnel, E>,
     ) -> Result<(), E> {
         let number = self.next_tunnel;
@@ -104,6 +106,7 @@ impl Tunnels {
             tunnel,
             far,
             side,
+            mode,
             used: now,
         };
         self.ends.insert(flow, end);
@@ -151,10 +154,10 @@ impl Tunnels {
         self.ends.get(self.flows.get(&conn.tunnel)?)
     }
 
-    /// The flow of the tunnel with `far` that players come in by here, or go out by.
-    pub(super) fn with(&self, far: LinkId, side: TunnelSide) -> Option<u32> {
+    /// The flow of the tunnel with `far` that players of one mode come in by here, or go out by.
+    pub(super) fn with(&self, far: LinkId, of: (TunnelSide, Mode)) -> Option<u32> {
         let mut ends = self.ends.iter();
-        ends.find(|(_, end)| end.far == far && end.side == side)
+        ends.find(|(_, end)| end.far == far && (end.side, end.mode) == of)
             .map(|(flow, _)| *flow)
     }
 
