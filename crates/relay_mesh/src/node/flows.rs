@@ -175,7 +175,7 @@ impl<P: Provider> Node<P> {
                 self.on_opened(now, (link, flow), outcome);
             }
             Ok(FlowMessage::OpenTunnel { flow, mode }) => {
-                self.on_tunnel_open(now, link, (flow, mode))
+                self.on_tunnel_open(now, link, (flow, mode));
             }
             Ok(FlowMessage::Close { flow, reason }) => {
                 if let Some(index) = self.flows.of_id(link, flow) {
