@@ -12,6 +12,7 @@ mod hostile;
 mod hosts;
 mod http;
 mod hub;
+mod ipv6;
 mod junk;
 mod key;
 mod lease;

@@ -15,7 +15,8 @@ use crate::udp::{BindCause, BindError, SocketConfig, UdpSocket};
 /// it. The system gives each what belongs to its shard, so that nothing is left to be passed on; several
 /// datagrams that it took for one on the way (GRO) may be the exception.
 ///
-/// One socket has its port alone, as by [`UdpSocket::bind`].
+/// One socket has its port alone, as by [`UdpSocket::bind`]. Several are bound where nobody has the port a
+/// moment before, so that a second node at it is refused as ever.
 ///
 /// # Errors
 ///
@@ -36,6 +37,10 @@ pub fn bind_shards(
     if count.get() > ShardId::COUNT_MAX {
         return Err(refused(address));
     }
+    // Sockets that share a port would share it with those of a node that runs already.
+    let alone = UdpSocket::bind(address, config)?;
+    let address = alone.local_address();
+    drop(alone);
     let sockets = UdpSocket::bind_shards(address, config, count.into())?;
     if let Some(first) = sockets.first() {
         divide(first, &program(count)).map_err(|NotDivided| refused(first.local_address()))?;

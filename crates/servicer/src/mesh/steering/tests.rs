@@ -114,5 +114,9 @@ fn one_socket_has_its_port_alone_and_more_than_eight_are_refused() {
     assert_eq!(alone.len(), 1);
     let busy = bind(alone[0].local_address(), 2).unwrap_err();
     assert_eq!(busy.cause, BindCause::Busy);
+    if let Ok(several) = bind(any, 2) {
+        let busy = bind(several[0].local_address(), 2).unwrap_err();
+        assert_eq!(busy.cause, BindCause::Busy, "two nodes at one port");
+    }
     assert_eq!(bind(any, 9).unwrap_err().cause, BindCause::NotShared);
 }
