@@ -7,7 +7,7 @@ use core::net::SocketAddr;
 use crypto::{Aead, Provider};
 use wire::Instant;
 
-use crate::hop::{HopError, HopHeader, HopKind};
+use crate::hop::{HopError, HopHeader, HopKind, LabelName};
 use crate::hop_key::HopForm;
 use crate::hop_sealer::{Binding, Packet};
 use crate::label::{LabelLimits, LabelSlab, Onward};
@@ -150,6 +150,15 @@ impl<A: Aead> DataPlane<A> {
     /// Returns how many labels of others' flows may still pass frames.
     pub(crate) fn transit_labels(&self, now: Instant) -> u32 {
         self.labels.transit(now)
+    }
+
+    /// Frees a label.
+    pub(crate) fn free(&mut self, now: Instant, name: LabelName) {
+        if let Some((next, binding)) = self.labels.remove(now, name)
+            && let Some(link) = self.links.get_mut(next)
+        {
+            link.sealer.release(binding);
+        }
     }
 
     /// Frees the labels for which `ends` holds.

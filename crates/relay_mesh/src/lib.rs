@@ -35,6 +35,7 @@ mod path_watch;
 pub mod pieces;
 pub mod proxy_header;
 mod ration;
+pub mod route_release;
 pub mod route_request;
 mod selection;
 mod server_header;

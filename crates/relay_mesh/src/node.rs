@@ -29,6 +29,7 @@ mod paths;
 mod peers;
 mod priced;
 mod refuted;
+mod releases;
 mod reserve;
 mod selecting;
 mod stall;
@@ -74,6 +75,7 @@ use entry::Ports;
 use flow_table::FlowTable;
 use known_routes::KnownRoutes;
 use peers::Peers;
+use releases::Releases;
 use selecting::Selecting;
 use start::{check, endpoint, label_limits, network_of, table};
 
@@ -102,6 +104,8 @@ pub struct Node<P: Provider> {
     reports: BTreeMap<NodeId, LinkReport>,
     known_routes: KnownRoutes,
     courses: BTreeMap<LinkId, Course<P::Aead>>,
+    /// Labels to be given back.
+    releases: Releases,
     flows: FlowTable<P::Aead>,
     ports: Ports,
     ration: ReplyRation,
@@ -190,6 +194,7 @@ impl<P: Provider> Node<P> {
             reports: BTreeMap::new(),
             known_routes: KnownRoutes::default(),
             courses: BTreeMap::new(),
+            releases: Releases::default(),
             flows: FlowTable::new((config.flows_max, config.unproved_max), &mut generator),
             ports: Ports::new(&config, now),
             ration: ReplyRation::default(),
@@ -370,6 +375,7 @@ impl<P: Provider> Node<P> {
             + self.flows.memory()
             + self.plane.outbox.memory()
             + self.courses.values().map(Course::memory).sum::<usize>()
+            + self.releases.memory()
             + self.events.len() * size_of::<Event>()
             + self.commands.len() * size_of::<Command>()
     }
@@ -424,6 +430,7 @@ impl<P: Provider> Node<P> {
         self.tend_tunnels(now);
         self.tend_config(now);
         self.tend_edges(now);
+        self.send_releases(now);
         if self.beats.is_multiple_of(10) {
             self.learn_peers(now);
             self.select_links(now);

@@ -36,6 +36,8 @@ pub(super) struct Peer {
     pub(super) seen: Instant,
     /// Labels that it may ask for.
     pub(super) requests: TokenBucket,
+    /// Labels that it may give back.
+    pub(super) releases: TokenBucket,
     /// Bytes that are passed on for it.
     pub(super) detoured: TokenBucket,
 }
@@ -238,6 +240,8 @@ impl Peer {
             refused_until: None,
             seen: now,
             requests: TokenBucket::new(request_rate, request_rate.saturating_mul(4), now),
+            // No more than it got.
+            releases: TokenBucket::new(request_rate, request_rate.saturating_mul(4), now),
             detoured: TokenBucket::new(DETOUR_RATE, DETOUR_RATE, now),
         }
     }

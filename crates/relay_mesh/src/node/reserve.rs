@@ -221,11 +221,7 @@ impl<P: Provider> Node<P> {
     /// Frees the labels that a request bound before it failed.
     fn undo(&mut self, now: Instant, binds: &[Bind]) {
         for bind in binds {
-            if let Some((next, binding)) = self.plane.labels.remove(now, bind.label)
-                && let Some(link) = self.plane.links.get_mut(next)
-            {
-                link.sealer.release(binding);
-            }
+            self.plane.free(now, bind.label);
         }
     }
 }

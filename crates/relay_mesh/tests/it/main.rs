@@ -27,6 +27,7 @@ mod play;
 mod player;
 mod process;
 mod proxy_header;
+mod release;
 mod rumour;
 mod signed;
 mod spread;
