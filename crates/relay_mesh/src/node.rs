@@ -6,6 +6,7 @@ mod config_news;
 mod control;
 mod course;
 mod courses;
+mod detouring;
 mod detours;
 mod dialling;
 mod drain;

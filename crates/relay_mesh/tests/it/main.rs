@@ -7,6 +7,7 @@ mod chance;
 mod contract;
 mod crowd;
 mod detour;
+mod detour_attacks;
 mod drain;
 mod echo;
 mod failover;
