@@ -52,6 +52,15 @@ pub(crate) enum Onward<'a> {
     Flow(u32),
 }
 
+/// Where a label leads, for whoever asked for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Owned {
+    /// To the flow of this node with this index.
+    Flow(u32),
+    /// To another node, or nowhere yet.
+    Elsewhere,
+}
+
 /// Labels of one shard: a slab, so a look-up is an index and a comparison.
 #[derive(Debug)]
 pub(crate) struct LabelSlab {
@@ -203,6 +212,16 @@ impl LabelSlab {
         Some((label, &mut owner.bucket))
     }
 
+    /// Returns where `name` leads, if `owner` asked for it and it has not ended since.
+    pub(crate) fn owned(&self, name: LabelName, owner: LinkId) -> Option<Owned> {
+        let label = self.labels.get(self.place(name)?);
+        let label = label.filter(|label| label.is(name) && label.owner == owner)?;
+        Some(match label.purpose {
+            Purpose::Terminal { flow } => Owned::Flow(flow),
+            Purpose::Free | Purpose::Reserved | Purpose::Transit { .. } => Owned::Elsewhere,
+        })
+    }
+
     /// Frees a label and returns its binding, for its sealer.
     pub(crate) fn remove(&mut self, now: Instant, name: LabelName) -> Option<(LinkId, Binding)> {
         let label = self.get_mut(name)?;
@@ -270,8 +289,7 @@ impl LabelSlab {
     }
 
     /// Returns how many labels are given out.
-    #[cfg(test)]
-    const fn len(&self) -> u32 {
+    pub(crate) const fn len(&self) -> u32 {
         self.taken
     }
 

@@ -37,6 +37,7 @@ mod path_watch;
 pub mod pieces;
 pub mod proxy_header;
 mod ration;
+pub mod route_release;
 pub mod route_request;
 mod selection;
 mod server_header;

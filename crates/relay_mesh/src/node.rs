@@ -6,6 +6,7 @@ mod config_news;
 mod control;
 mod course;
 mod courses;
+mod detouring;
 mod detours;
 mod dialling;
 mod drain;
@@ -30,6 +31,7 @@ mod peers;
 mod planes;
 mod priced;
 mod refuted;
+mod releases;
 mod reserve;
 mod selecting;
 mod stall;
@@ -78,6 +80,7 @@ use entry::Ports;
 use flow_table::FlowTable;
 use known_routes::KnownRoutes;
 use peers::Peers;
+use releases::Releases;
 use selecting::Selecting;
 use start::{check, endpoint, label_limits, network_of, table};
 
@@ -111,6 +114,8 @@ pub struct Node<P: Provider> {
     reports: BTreeMap<NodeId, LinkReport>,
     known_routes: KnownRoutes,
     courses: BTreeMap<LinkId, Course<P::Aead>>,
+    /// Labels to be given back.
+    releases: Releases,
     flows: FlowTable<P::Aead>,
     ports: Ports,
     ration: ReplyRation,
@@ -209,6 +214,7 @@ impl<P: Provider> Node<P> {
             reports: BTreeMap::new(),
             known_routes: KnownRoutes::default(),
             courses: BTreeMap::new(),
+            releases: Releases::default(),
             flows: FlowTable::new((config.flows_max, config.unproved_max), &mut generator),
             ports: Ports::new(&config, now),
             ration: ReplyRation::default(),
@@ -384,6 +390,7 @@ impl<P: Provider> Node<P> {
             + self.flows.memory()
             + self.planes_memory()
             + self.courses.values().map(Course::memory).sum::<usize>()
+            + self.releases.memory()
             + self.events.len() * size_of::<Event>()
             + self.commands.len() * size_of::<Command>()
     }
@@ -438,6 +445,7 @@ impl<P: Provider> Node<P> {
         self.tend_tunnels(now);
         self.tend_config(now);
         self.tend_edges(now);
+        self.send_releases(now);
         if self.beats.is_multiple_of(10) {
             self.learn_peers(now);
             self.select_links(now);

@@ -173,6 +173,10 @@ pub struct NodeStats {
     pub label_searches: u64,
     /// Requests of other nodes that were refused, by reason.
     pub requests_refused: RefusedRequests,
+    /// Labels that others gave back before they expired.
+    pub labels_given_back: u64,
+    /// Labels that others gave back and did not hold, by then or ever, or too many of late: ignored.
+    pub releases_refused: u64,
     /// Answers to requests that nobody waits for.
     pub stray_replies: u64,
     /// Times that the driver came over 250 ms late: what was silent meanwhile is not blamed for it.

@@ -14,6 +14,7 @@ use relay_mesh::link_state::{Haste, LinkDelta, LinkRecord, NodeRecord, Profile, 
 use relay_mesh::measure::LinkReport;
 use relay_mesh::message::{Have, Message, Request};
 use relay_mesh::path_probe::PathProbe;
+use relay_mesh::route_release::RouteRelease;
 use relay_mesh::route_request::{Bind, Granted, Refused, RequestId, RouteReply, RouteRequest};
 use relay_mesh::signed_config::{self, ConfigMessage, Protocol};
 use relay_mesh::trunk::{KIND, append};
@@ -123,6 +124,11 @@ fn messages() -> Vec<Input> {
         let mut out = Vec::new();
         reply.encode(RequestId(8), &mut out);
         inputs.push(("mesh_route", name, out));
+    }
+    if let Some(release) = RouteRelease::new([label(1), label(2)]) {
+        let mut out = Vec::new();
+        release.encode(&mut out);
+        inputs.push(("mesh_route", "release", out));
     }
     inputs
 }

@@ -307,17 +307,12 @@ impl<P: Provider> Node<P> {
             return;
         };
         for label in &flow.labels {
-            self.plane.labels.remove(now, *label);
-        }
-        if let Some(course) = self.courses.get_mut(&flow.far) {
-            for path in &mut course.paths {
-                if let Some(bound) = path.bound.remove(&flow.id)
-                    && let Some(link) = self.plane.links.get_mut(path.first)
-                {
-                    link.release(bound.binding);
-                }
+            let leads_here = self.plane.labels.get_mut(*label);
+            if leads_here.is_some_and(|label| label.leads_to(index)) {
+                self.plane.free(now, *label);
             }
         }
+        self.release_flow(now, flow.far, flow.id);
         let Flow {
             side, game, player, ..
         } = flow;

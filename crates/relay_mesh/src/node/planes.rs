@@ -87,6 +87,12 @@ impl<P: Provider> Node<P> {
         None
     }
 
+    /// Returns how many labels have been given out and have not ended.
+    pub(super) fn labels_given(&self) -> u32 {
+        let others = self.shards.each().map(|plane| plane.labels.len());
+        others.fold(self.plane.labels.len(), u32::saturating_add)
+    }
+
     /// Returns how many labels of others' flows may still pass frames.
     pub(super) fn transit_labels(&self) -> u32 {
         let others = self
