@@ -12,6 +12,7 @@ use crypto::{Identity, Ring, Secret32};
 use relay_mesh::link_state::Roles;
 use relay_mesh::shard::ShardId;
 use relay_mesh::signed_config::HolderStats;
+use relay_mesh::tunnel::TunnelStats;
 use relay_mesh::{Config, Draining, Event, FrameStats, Game, NewError, Node, NodeStats};
 use servicer::{
     BindError, Clock, Conditioner, Counters, Direction, Handle, ListenError, Report, Rules,
@@ -292,6 +293,7 @@ pub(super) struct Counted {
     endpoint: EndpointStats,
     config: Option<HolderStats>,
     tcp: Option<TcpCounted>,
+    tunnels: Option<TunnelStats>,
 }
 
 impl Counted {
@@ -302,6 +304,7 @@ impl Counted {
             endpoint: *node.endpoint_stats(),
             config: node.config_stats().copied(),
             tcp: node.tcp(),
+            tunnels: node.tunnel_stats(),
         }
     }
 
@@ -312,6 +315,7 @@ impl Counted {
             endpoint: self.endpoint,
             config: self.config,
             tcp: self.tcp,
+            tunnels: self.tunnels,
             driver,
             strays,
         }
@@ -331,6 +335,8 @@ pub struct Stats {
     pub config: Option<HolderStats>,
     /// TCP sockets; `None` where the node carries no TCP games.
     pub tcp: Option<TcpCounted>,
+    /// Tunnels of TCP games, ended ones too; `None` where the node carries none.
+    pub tunnels: Option<TunnelStats>,
     /// Sockets and threads, of all shards.
     pub driver: Counters,
     /// What came to the socket of another shard than its own.
@@ -446,6 +452,7 @@ mod tests {
             endpoint: EndpointStats::default(),
             config: None,
             tcp: None,
+            tunnels: None,
             driver: Counters::default(),
             strays: StrayStats::default(),
         };

@@ -10,7 +10,7 @@ use super::flow_side::TunnelSide;
 use crate::config::{Game, Mode};
 use crate::link::LinkId;
 use crate::tcp::{TcpConfig, TcpPort, TcpWork};
-use crate::tunnel::{ConnEnd, ConnId, Tunnel, TunnelEnd, TunnelIdentity};
+use crate::tunnel::{ConnEnd, ConnId, Tunnel, TunnelEnd, TunnelIdentity, TunnelStats};
 
 /// All that a node has of TCP games.
 pub(super) struct Tunnels {
@@ -30,6 +30,8 @@ pub(super) struct Tunnels {
     pub(super) datagram: Vec<u8>,
     next_tunnel: u32,
     next_port: u32,
+    /// What tunnels counted that are no more.
+    past: TunnelStats,
     /// Names a stream in this run of the node, at an exit.
     pub(super) next_stream: u64,
 }
@@ -84,6 +86,7 @@ impl Tunnels {
             datagram: Vec::new(),
             next_tunnel: 0,
             next_port: 0,
+            past: TunnelStats::default(),
             next_stream: 0,
         };
         tunnels.set_games(now, games);
@@ -116,9 +119,10 @@ impl Tunnels {
 
     /// Forgets the end that `flow` carried, and has the driver told of its connections.
     pub(super) fn remove(&mut self, flow: u32, end: TunnelEnd) {
-        if self.ends.remove(&flow).is_none() {
+        let Some(gone) = self.ends.remove(&flow) else {
             return;
-        }
+        };
+        self.past = self.past.plus(gone.tunnel.stats());
         self.touched.remove(&flow);
         let number = self.flows.iter().find(|(_, of)| **of == flow);
         let Some(number) = number.map(|(number, _)| *number) else {
@@ -137,6 +141,12 @@ impl Tunnels {
         if self.conns.remove(&conn).is_some() {
             self.work.push_back(TcpWork::Ended { conn, end });
         }
+    }
+
+    /// What all have counted, those that are no more among them.
+    pub(super) fn stats(&self) -> TunnelStats {
+        let ends = self.ends.values();
+        ends.fold(self.past, |all, end| all.plus(end.tunnel.stats()))
     }
 
     /// The tunnel of a connection that the driver knows of, which is about to have something to say.

@@ -42,6 +42,9 @@ pub(super) fn text(counts: &Counts) -> String {
         page.gauge("tickwire_relay_tcp_ports", &tcp.ports);
         page.counters("tickwire_relay_tcp_", &tcp.stats);
     }
+    if let Some(tunnels) = &stats.tunnels {
+        page.counters("tickwire_mesh_tunnel_", tunnels);
+    }
     page.counters("tickwire_endpoint_", &stats.endpoint);
     page.counters("tickwire_driver_", &stats.driver);
     page.counters("tickwire_mesh_strays_", &stats.strays);
