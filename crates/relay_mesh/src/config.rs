@@ -69,9 +69,11 @@ pub struct Config {
     /// Nodes known of at a time; 1,024. Of those beyond it no one is dialled, and who comes is closed
     /// and counted. One that was gone for 10 minutes is forgotten.
     pub peers_max: u16,
-    /// Shards, 1 to 8; 1. Each has labels of its own, of which it passes frames on, and its part of the
-    /// bounds of labels below. The first is the node; for each of the others a
-    /// [`Forwarder`](crate::Forwarder) may run on a thread of its own.
+    /// Shards, 1 to 8; 1. Each has labels of its own, of which it passes frames on. The first is the node,
+    /// where all flows of its own players and servers end; for each of the others a
+    /// [`Forwarder`](crate::Forwarder) may run on a thread of its own. The first has the bounds below of
+    /// labels and their owners' bytes; each of the others, of `shards` in all, a `shards`th of them besides.
+    /// As many bytes may wait to be sent in each.
     pub shards: u8,
     /// Labels given out at a time; 65,536, each 256 bytes.
     pub labels_max: u32,

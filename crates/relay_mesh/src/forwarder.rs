@@ -7,6 +7,7 @@ use std::collections::VecDeque;
 use crypto::Provider;
 use wire::{Arrival, CommandId, Instant, Machine, Transmit};
 
+use crate::data_plane::DataPlane;
 use crate::leg::Leg;
 use crate::shard::ShardId;
 use crate::shards::{SharedPlane, lock};
@@ -89,15 +90,19 @@ impl<P: Provider> Machine for Forwarder<P> {
         let now = self.advance(now);
         let source = arrival.peer.address;
         let mut plane = lock(&self.plane);
+        // No label of this plane ends here: each frame goes on, or is dropped and counted.
+        let provider = &self.provider;
+        let pass_on = |plane: &mut DataPlane<P::Aead>, frame: &mut [u8]| {
+            plane.handle_frame(provider, now, (source, frame));
+        };
         if datagram.first() != Some(&trunk::KIND) {
-            plane.handle_frame(&self.provider, now, (source, datagram));
-            return;
+            return pass_on(&mut plane, datagram);
         }
         // Those of other shards in it have labels that are none here: who packs frames keeps them apart.
         let frames = Frames::new(datagram).map_err(|_| plane.stats.count_bad_trunk());
         for frame in frames.into_iter().flatten() {
             match frame {
-                Ok(frame) => drop(plane.handle_frame(&self.provider, now, (source, frame))),
+                Ok(frame) => pass_on(&mut plane, frame),
                 Err(_) => plane.stats.count_bad_trunk(),
             }
         }

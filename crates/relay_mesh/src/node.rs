@@ -383,18 +383,6 @@ impl<P: Provider> Node<P> {
         self.endpoint.stats()
     }
 
-    /// Returns about how many bytes of memory the node holds.
-    pub fn memory(&self) -> usize {
-        self.endpoint.memory()
-            + self.peers.memory()
-            + self.flows.memory()
-            + self.planes_memory()
-            + self.courses.values().map(Course::memory).sum::<usize>()
-            + self.releases.memory()
-            + self.events.len() * size_of::<Event>()
-            + self.commands.len() * size_of::<Command>()
-    }
-
     /// Keeps time from going back: a late clock is a fault of the driver's.
     fn advance(&mut self, now: Instant) -> Instant {
         debug_assert!(now >= self.now, "time went back");

@@ -22,8 +22,16 @@ pub(crate) struct Shards<A> {
 }
 
 impl<A: Aead> Shards<A> {
-    /// Makes as many as a node has beside its own plane, if it has `count` in all.
+    /// Makes as many as a node has beside its own plane, if it has `count` in all. Each has its part of the
+    /// bounds that the node's own has whole, since all that ends at the node is there.
     pub(crate) fn new(count: u8, limits: LabelLimits, outbox_bytes_max: usize) -> Self {
+        let part = |whole: u32| whole.div_ceil(count.into());
+        let limits = LabelLimits {
+            labels_max: part(limits.labels_max),
+            per_owner_max: part(limits.per_owner_max),
+            owner_rate: part(limits.owner_rate),
+            ..limits
+        };
         let beside = (1..count).map(|place| {
             let plane = DataPlane::new(ShardId(place), limits, outbox_bytes_max);
             Arc::new(Mutex::new(plane))
@@ -82,4 +90,46 @@ impl<A: Aead> Shards<A> {
 /// one in which another step would do harm.
 pub(crate) fn lock<A>(plane: &SharedPlane<A>) -> MutexGuard<'_, DataPlane<A>> {
     plane.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::link::LinkId;
+    use crypto::Provider;
+    use netsim::provider::SimProvider;
+    use wire::Instant;
+
+    type Planes = Shards<<SimProvider as Provider>::Aead>;
+
+    const LIMITS: LabelLimits = LabelLimits {
+        labels_max: 10,
+        per_owner_max: 6,
+        rate: 1,
+        burst: 1,
+        owner_rate: 1,
+    };
+
+    #[test]
+    fn each_has_its_part_of_the_labels_in_all_and_for_each_owner() {
+        let planes = Planes::new(4, LIMITS, 1 << 20);
+        assert_eq!(planes.each().count(), 3);
+        for mut plane in planes.each() {
+            let (one, other) = (LinkId(1), LinkId(2));
+            let labels = [one, one, one, other, other, other]
+                .map(|owner| plane.labels.reserve(Instant::ZERO, owner, one).is_ok());
+            assert_eq!(labels, [true, true, false, true, false, false]);
+        }
+    }
+
+    #[test]
+    fn labels_come_of_all_in_turn_and_of_the_next_one_where_one_is_full() {
+        let mut planes = Planes::new(3, LIMITS, 1 << 20);
+        let places = |planes: &mut Planes| planes.turns().map(ShardId::place).collect::<Vec<_>>();
+        assert_eq!(places(&mut planes), [0, 1, 2]);
+        assert_eq!(places(&mut planes), [1, 2, 0]);
+        assert_eq!(places(&mut planes), [2, 0, 1]);
+        assert_eq!(places(&mut planes), [0, 1, 2]);
+        assert_eq!(places(&mut Planes::new(1, LIMITS, 1 << 20)), [0]);
+    }
 }

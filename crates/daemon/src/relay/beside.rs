@@ -49,6 +49,7 @@ impl Beside {
             let clerk = Clerk {
                 node: node.clone(),
                 strays: Arc::clone(&strays),
+                dropped: 0,
             };
             let outbound = Conditioner::new(around.outbound.clone());
             let inbound = Conditioner::new(around.inbound.clone());
@@ -59,6 +60,11 @@ impl Beside {
             handles.push(handle);
         }
         Ok(Self { handles, strays })
+    }
+
+    /// Returns whether all threads are at work: when one has ended, what the system gives its shard is lost.
+    pub(super) fn is_running(&self) -> bool {
+        self.handles.iter().all(Handle::is_running)
     }
 
     /// What others may read of it.
@@ -95,7 +101,7 @@ impl BesideCounts {
 pub struct StrayStats {
     /// Handed to the node.
     pub handed: u64,
-    /// Dropped: the node was behind, or has ended.
+    /// Dropped: the node was behind, or too many came at once.
     pub dropped: u64,
 }
 
@@ -117,26 +123,35 @@ impl Strays {
         }
     }
 
-    /// Keeps one; false where there is no room.
+    /// Keeps one; whether the node is to be asked to take what waits.
     fn keep(&self, stray: Stray) -> bool {
         let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
-        let has_room = waiting.len() < STRAYS_MAX;
-        if has_room {
+        if waiting.len() >= STRAYS_MAX {
+            self.dropped.fetch_add(1, Ordering::Relaxed);
+        } else {
             waiting.push_back(stray);
         }
-        has_room
+        !self.is_asked.swap(true, Ordering::SeqCst)
+    }
+
+    /// Takes word that the node could not be asked: the next one that is kept has it asked again.
+    fn not_asked(&self) {
+        self.is_asked.store(false, Ordering::SeqCst);
+    }
+
+    /// Takes all that waits.
+    fn take(&self) -> VecDeque<Stray> {
+        self.is_asked.store(false, Ordering::SeqCst);
+        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        let taken = std::mem::take(&mut *waiting);
+        let count = u64::try_from(taken.len()).unwrap_or(u64::MAX);
+        self.handed.fetch_add(count, Ordering::Relaxed);
+        taken
     }
 
     /// Gives the node what waits, on its thread.
     fn hand(&self, now: Instant, node: &mut Carrier) {
-        self.is_asked.store(false, Ordering::SeqCst);
-        let waiting = {
-            let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
-            std::mem::take(&mut *waiting)
-        };
-        let count = u64::try_from(waiting.len()).unwrap_or(u64::MAX);
-        self.handed.fetch_add(count, Ordering::Relaxed);
-        for mut stray in waiting {
+        for mut stray in self.take() {
             Machine::handle_datagram(node, now, stray.arrival, &mut stray.datagram);
         }
     }
@@ -146,6 +161,8 @@ impl Strays {
 struct Clerk {
     node: Requests<Ask>,
     strays: Arc<Strays>,
+    /// What the forwarder has dropped, as far as it is counted.
+    dropped: u64,
 }
 
 impl fmt::Debug for Clerk {
@@ -166,19 +183,18 @@ impl Application<Forwarder<Ring>> for Clerk {
         match request {}
     }
 
-    fn on_event(&mut self, _: Instant, _: &mut Forwarder<Ring>, stray: Stray) {
+    fn on_event(&mut self, _: Instant, forwarder: &mut Forwarder<Ring>, stray: Stray) {
+        let dropped = forwarder.strays_dropped();
+        let more = dropped.saturating_sub(self.dropped);
+        self.strays.dropped.fetch_add(more, Ordering::Relaxed);
+        self.dropped = dropped;
         if !self.strays.keep(stray) {
-            self.strays.dropped.fetch_add(1, Ordering::Relaxed);
-            return;
-        }
-        if self.strays.is_asked.swap(true, Ordering::SeqCst) {
             return;
         }
         let strays = Arc::clone(&self.strays);
         let ask = Ask::new(move |now, node| strays.hand(now, node));
         if self.node.send(ask).is_err() {
-            // The next one asks again; what waits meanwhile is bounded.
-            self.strays.is_asked.store(false, Ordering::SeqCst);
+            self.strays.not_asked();
         }
     }
 
@@ -190,5 +206,38 @@ impl Application<Forwarder<Ring>> for Clerk {
         command: Infallible,
     ) {
         match command {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use relay_mesh::Leg;
+
+    fn stray(number: usize) -> Stray {
+        let address = "192.0.2.1:9".parse().unwrap();
+        Stray {
+            arrival: Leg::mesh(address).into(),
+            datagram: number.to_be_bytes().to_vec(),
+        }
+    }
+
+    #[test]
+    fn strays_are_bounded_counted_and_asked_for_once() {
+        let strays = Strays::default();
+        let asked = (0..STRAYS_MAX + 5).filter(|number| strays.keep(stray(*number)));
+        assert_eq!(asked.collect::<Vec<_>>(), [0], "one request waits");
+        assert_eq!(strays.stats().dropped, 5);
+        let taken = strays.take();
+        assert_eq!(taken.len(), STRAYS_MAX);
+        assert_eq!(taken.front(), Some(&stray(0)), "in order");
+        assert_eq!(strays.stats().handed, u64::try_from(STRAYS_MAX).unwrap());
+        // There is room again, and the node is asked again.
+        assert!(strays.keep(stray(1)) && !strays.keep(stray(2)));
+        strays.not_asked();
+        assert!(strays.keep(stray(3)), "the request found no room");
+        assert_eq!(strays.take().len(), 3);
+        assert!(strays.take().is_empty());
+        assert_eq!(strays.stats().dropped, 5);
     }
 }

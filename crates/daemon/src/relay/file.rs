@@ -106,7 +106,8 @@ const fn is_one_shard(shards: &u8) -> bool {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FileLimits {
-    /// Flows at a time; an exit takes at most as many as it may open files, less 64.
+    /// Flows at a time; an exit takes at most as many as it may open files, less 288, or a quarter
+    /// where that is less.
     #[serde(default)]
     pub flows: Option<u32>,
     /// Silence after which a flow ends, seconds.
@@ -119,7 +120,7 @@ pub struct FileLimits {
     #[serde(default)]
     pub flow_bytes_per_second: Option<u32>,
     /// TCP connections at a time, of players and to game servers together; 1,024. At most half of the
-    /// files that may be open, less 64.
+    /// files that may be open, less 288, or a quarter where that is less.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tcp_connections: Option<u32>,
     /// Of them, those of one address with one exit; 16.

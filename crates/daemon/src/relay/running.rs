@@ -69,7 +69,7 @@ pub struct Relay {
     // First, so that nobody asks a node that has ended.
     admin: Option<Admin>,
     handle: Handle<Ask>,
-    // After the node, which may still have something for them to send.
+    // After the node, which tells its neighbours that it leaves.
     beside: Beside,
     // After the node, whose sockets it waits for.
     watcher: Option<Watcher>,
@@ -199,9 +199,9 @@ impl Relay {
         Asker::new(self.handle.requests(), self.beside.counts())
     }
 
-    /// Returns whether the node's thread is at work.
+    /// Returns whether the node's thread is at work, and those of its shards.
     pub fn is_running(&self) -> bool {
-        self.handle.is_running()
+        self.handle.is_running() && self.beside.is_running()
     }
 
     /// Ends the node.
@@ -294,6 +294,7 @@ pub(super) struct Counted {
     config: Option<HolderStats>,
     tcp: Option<TcpCounted>,
     tunnels: Option<TunnelStats>,
+    labels: u32,
 }
 
 impl Counted {
@@ -305,6 +306,7 @@ impl Counted {
             config: node.config_stats().copied(),
             tcp: node.tcp(),
             tunnels: node.tunnel_stats(),
+            labels: node.labels(),
         }
     }
 
@@ -316,6 +318,7 @@ impl Counted {
             config: self.config,
             tcp: self.tcp,
             tunnels: self.tunnels,
+            labels: self.labels,
             driver,
             strays,
         }
@@ -337,6 +340,8 @@ pub struct Stats {
     pub tcp: Option<TcpCounted>,
     /// Tunnels of TCP games, ended ones too; `None` where the node carries none.
     pub tunnels: Option<TunnelStats>,
+    /// Labels given out that have not ended.
+    pub labels: u32,
     /// Sockets and threads, of all shards.
     pub driver: Counters,
     /// What came to the socket of another shard than its own.
@@ -453,6 +458,7 @@ mod tests {
             config: None,
             tcp: None,
             tunnels: None,
+            labels: 0,
             driver: Counters::default(),
             strays: StrayStats::default(),
         };

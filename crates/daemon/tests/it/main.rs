@@ -26,6 +26,7 @@ mod roles;
 #[cfg(unix)]
 mod seed;
 mod server;
+#[cfg(target_os = "linux")]
 mod shards;
 mod stack;
 #[cfg(target_os = "linux")]

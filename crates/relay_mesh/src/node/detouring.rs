@@ -157,7 +157,7 @@ impl<P: Provider> Node<P> {
             None => self
                 .peers
                 .get_mut(relay)
-                .is_some_and(|peer| peer.strays.take(now, len)),
+                .is_some_and(|peer| peer.passed.take(now, len)),
         }
     }
 

@@ -41,7 +41,7 @@ pub(super) struct Peer {
     /// Bytes that are passed on for it.
     pub(super) detoured: TokenBucket,
     /// Bytes that it passes on to this node, of far ends with no detour by it.
-    pub(super) strays: TokenBucket,
+    pub(super) passed: TokenBucket,
 }
 
 /// How this node stands with another.
@@ -245,7 +245,7 @@ impl Peer {
             // No more than it got.
             releases: TokenBucket::new(request_rate, request_rate.saturating_mul(4), now),
             detoured: TokenBucket::new(DETOUR_RATE, DETOUR_RATE, now),
-            strays: TokenBucket::new(DETOUR_RATE, DETOUR_RATE, now),
+            passed: TokenBucket::new(DETOUR_RATE, DETOUR_RATE, now),
         }
     }
 

@@ -9,7 +9,9 @@ use udp_proto::SessionId;
 use wire::Instant;
 
 use super::Node;
+use super::course::Course;
 use crate::data_plane::DataPlane;
+use crate::event::{Command, Event};
 use crate::forwarder::Forwarder;
 use crate::hop::LabelName;
 use crate::label::{Label, LabelRefusal};
@@ -32,6 +34,18 @@ impl<P: Provider> Node<P> {
     pub fn frame_stats(&self) -> FrameStats {
         let others = self.shards.each().map(|plane| plane.stats);
         others.fold(self.plane.stats, FrameStats::plus)
+    }
+
+    /// Returns about how many bytes of memory the node holds.
+    pub fn memory(&self) -> usize {
+        self.endpoint.memory()
+            + self.peers.memory()
+            + self.flows.memory()
+            + self.planes_memory()
+            + self.courses.values().map(Course::memory).sum::<usize>()
+            + self.releases.memory()
+            + self.events.len() * size_of::<Event>()
+            + self.commands.len() * size_of::<Command>()
     }
 
     /// Runs `work` on the plane that a label belongs to; `None` where there is none.
@@ -87,8 +101,9 @@ impl<P: Provider> Node<P> {
         None
     }
 
-    /// Returns how many labels have been given out and have not ended.
-    pub(super) fn labels_given(&self) -> u32 {
+    /// Returns how many labels this node has given out that have not ended.
+    #[must_use]
+    pub fn labels(&self) -> u32 {
         let others = self.shards.each().map(|plane| plane.labels.len());
         others.fold(self.plane.labels.len(), u32::saturating_add)
     }
@@ -118,7 +133,7 @@ impl<P: Provider> Node<P> {
     }
 
     /// Returns the bytes of memory that labels and what waits to be sent take.
-    pub(super) fn planes_memory(&self) -> usize {
+    fn planes_memory(&self) -> usize {
         let of = |plane: &DataPlane<P::Aead>| plane.labels.memory() + plane.outbox.memory();
         let others = self.shards.each().map(|plane| of(&plane));
         others.fold(of(&self.plane), usize::saturating_add)

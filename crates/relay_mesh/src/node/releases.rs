@@ -51,12 +51,6 @@ impl Releases {
 }
 
 impl<P: Provider> Node<P> {
-    /// Returns how many labels this node has given out that have not ended.
-    #[must_use]
-    pub fn labels(&self) -> u32 {
-        self.labels_given()
-    }
-
     /// Has labels given back that nothing is sent by any more, once what is on its way has arrived.
     pub(super) fn give_back(&mut self, now: Instant, held: impl IntoIterator<Item = Held>) {
         for held in held {

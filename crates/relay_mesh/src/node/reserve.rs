@@ -169,6 +169,9 @@ impl<P: Provider> Node<P> {
         count: usize,
         mut label: impl FnMut(&mut Self) -> Result<LabelName, LabelRefusal>,
     ) -> Result<Vec<Granted>, Refused> {
+        if self.gates.get(previous).is_none() {
+            return Err(Refused::NoLink);
+        }
         let mut granted: Vec<Granted> = Vec::with_capacity(count);
         for _ in 0..count {
             let Ok(label) = label(self) else {
@@ -200,12 +203,6 @@ impl<P: Provider> Node<P> {
         next: LinkId,
         bind: &Bind,
     ) -> Result<(), Refused> {
-        let is_reserved = self.with_plane(bind.label, |_, plane| {
-            plane.labels.check_reserved(bind.label, link).is_ok()
-        });
-        if is_reserved != Some(true) {
-            return Err(Refused::BadLabel);
-        }
         let provider = self.endpoint.provider();
         let gate = self.gates.get(next).ok_or(Refused::NoLink)?;
         if !gate.grants.check(provider, &bind.next, node, &bind.grant) {

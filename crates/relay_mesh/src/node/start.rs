@@ -54,15 +54,13 @@ pub(super) fn tunnels(
     Ok(Some(Box::new(tunnels)))
 }
 
-/// What each of a node's shards may give out: its part of the whole.
-pub(super) fn label_limits(config: &Config) -> LabelLimits {
-    let part = |whole: u32| whole.div_ceil(config.shards.into());
+pub(super) const fn label_limits(config: &Config) -> LabelLimits {
     LabelLimits {
-        labels_max: part(config.labels_max),
-        per_owner_max: part(config.labels_per_peer_max),
+        labels_max: config.labels_max,
+        per_owner_max: config.labels_per_peer_max,
         rate: config.label_rate,
         burst: config.label_rate / 4,
-        owner_rate: part(config.owner_rate),
+        owner_rate: config.owner_rate,
     }
 }
 

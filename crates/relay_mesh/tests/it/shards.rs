@@ -177,7 +177,7 @@ fn one_each(index: usize, config: &mut Config, ids: &[NodeId]) {
 }
 
 #[test]
-fn mesh_f7_a_forwarder_allocates_nothing_for_a_frame_and_takes_no_other_shards() {
+fn mesh_f7_a_forwarder_allocates_nothing_for_a_frame() {
     let (mut mesh, mut datagrams) = unseen(one_each, 245, Lens::One);
     // Probes have a label of their own.
     let shard = ShardId::of_datagram(&datagrams[0]);
@@ -186,7 +186,7 @@ fn mesh_f7_a_forwarder_allocates_nothing_for_a_frame_and_takes_no_other_shards()
     let relay = mesh.nodes[RELAY];
     mesh.world.apply(relay, |process, now| {
         let Some(place) = usize::from(shard.place()).checked_sub(1) else {
-            panic!("the first label of the flow is the node's own: another seed, please");
+            panic!("the flow's label is the node's own, whose frames no forwarder passes on");
         };
         let forwarder = &mut process.beside.forwarders[place];
         let mut out = Vec::with_capacity(1 << 17);

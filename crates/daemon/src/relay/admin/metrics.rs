@@ -30,6 +30,7 @@ pub(super) fn text(counts: &Counts) -> String {
     page.gauge("tickwire_mesh_links", &counts.links.len());
     let flows: usize = counts.routes.iter().map(|route| route.flows).sum();
     page.gauge("tickwire_mesh_flows", &flows);
+    page.gauge("tickwire_mesh_labels", &stats.labels);
     page.gauge("tickwire_mesh_config_version", &counts.config_version);
     page.gauge("tickwire_mesh_draining", &u8::from(counts.is_draining));
     page.counters("tickwire_mesh_frames_", &stats.frames);

@@ -39,8 +39,9 @@ fn files_max_of(limits: &str) -> Option<u32> {
 }
 
 /// Open files that are no flow's: the ports of 190 games, which a document may bring while the node runs,
-/// the sockets of 32 probes of their servers, and 34 of the mesh, the log, and who asks the node.
-const FILES_KEPT: u32 = 256;
+/// the sockets of 32 probes of their servers, 32 for 8 shards (a socket each, and what its thread waits and is
+/// woken by), and 34 of the log, the store, and who asks the node.
+const FILES_KEPT: u32 = 288;
 
 #[cfg(test)]
 mod tests {

@@ -43,7 +43,8 @@ const WORDS: usize = 3_600;
 struct Stage {
     nodes: Vec<NodeProcess>,
     line: Child,
-    sandbox: Sandbox,
+    /// Holds what the nodes read.
+    _sandbox: Sandbox,
     network: Network,
 }
 
@@ -102,7 +103,7 @@ impl Stage {
         Some(Self {
             nodes: (0..NODES.len()).map(start).collect(),
             line,
-            sandbox,
+            _sandbox: sandbox,
             network,
         })
     }
@@ -131,8 +132,6 @@ impl Drop for Stage {
         self.nodes.clear();
         self.line.kill().ok();
         self.line.wait().ok();
-        // It holds the configurations of the nodes.
-        let _: &Sandbox = &self.sandbox;
     }
 }
 

@@ -48,14 +48,9 @@ fn the_program_finds_what_the_mesh_does_and_never_more_than_there_are() {
             assert_eq!(run(&program, &datagram), Some(expected.into()));
         }
         for len in 0..8 {
-            let datagram = vec![0x82; len];
-            let expected = u32::from(ShardId::of_datagram(&datagram).place() % count);
-            assert!(run(&program, &datagram).is_some_and(|found| found < count.into()));
-            assert_eq!(
-                run(&program, &vec![0x81; len.min(4)]),
-                Some(0),
-                "{expected}"
-            );
+            // They end before the label.
+            assert_eq!(run(&program, &vec![0x82; len]), Some(0));
+            assert_eq!(run(&program, &vec![0x81; len.min(4)]), Some(0));
         }
     }
 }
@@ -114,7 +109,9 @@ fn one_socket_has_its_port_alone_and_more_than_eight_are_refused() {
     assert_eq!(alone.len(), 1);
     let busy = bind(alone[0].local_address(), 2).unwrap_err();
     assert_eq!(busy.cause, BindCause::Busy);
-    if let Ok(several) = bind(any, 2) {
+    #[cfg(all(target_os = "linux", has_linux_calls))]
+    {
+        let several = bind(any, 2).unwrap();
         let busy = bind(several[0].local_address(), 2).unwrap_err();
         assert_eq!(busy.cause, BindCause::Busy, "two nodes at one port");
     }
