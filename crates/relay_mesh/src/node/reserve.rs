@@ -203,6 +203,13 @@ impl<P: Provider> Node<P> {
         next: LinkId,
         bind: &Bind,
     ) -> Result<(), Refused> {
+        // Told before anything of its grant: a label that is not its own is none of its business.
+        let is_reserved = self.with_plane(bind.label, |_, plane| {
+            plane.labels.check_reserved(bind.label, link).is_ok()
+        });
+        if is_reserved != Some(true) {
+            return Err(Refused::BadLabel);
+        }
         let provider = self.endpoint.provider();
         let gate = self.gates.get(next).ok_or(Refused::NoLink)?;
         if !gate.grants.check(provider, &bind.next, node, &bind.grant) {
