@@ -48,14 +48,13 @@ impl Intake {
         }
     }
 
-    /// Makes one receive on `socket`; returns how many datagrams it gave to `deliver`, and `None`
-    /// where the socket is empty.
+    /// Makes one receive on `socket`, and gives what it yields to `deliver`.
     pub(super) fn receive(
         &mut self,
         (index, socket): (SocketIndex, &UdpSocket),
         ledger: &Ledger,
         mut deliver: impl FnMut(Envelope, &mut [u8]),
-    ) -> Option<usize> {
+    ) -> Took {
         let mut rooms = self.bytes.chunks_mut(RECEIVE_LEN);
         let mut buffers: [IoSliceMut<'_>; BATCH_SIZE] =
             std::array::from_fn(|_| IoSliceMut::new(rooms.next().unwrap_or_default()));
@@ -63,15 +62,15 @@ impl Intake {
         let used = buffers.get_mut(..self.most).unwrap_or_default();
         let filled = match socket.receive(used, &mut self.metas) {
             Ok(filled) => filled,
-            Err(error) if error.kind() == ErrorKind::WouldBlock => return None,
+            Err(error) if error.kind() == ErrorKind::WouldBlock => return Took::Nothing,
             Err(error) if is_unreachable(&error) => {
                 ledger.unreachable.add(1);
-                return Some(0);
+                return Took::Some(0);
             }
             Err(_) => {
                 // Whatever it is, trying again at once could turn into a busy loop.
                 ledger.receive_errors.add(1);
-                return None;
+                return Took::Nothing;
             }
         };
         let mut received = 0;
@@ -87,8 +86,23 @@ impl Intake {
                 take(envelope, datagram, ledger, &mut deliver);
             }
         }
-        Some(received)
+        if TELLS_EMPTY && filled < self.most {
+            Took::All(received)
+        } else {
+            Took::Some(received)
+        }
     }
+}
+
+/// What one receive found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Took {
+    /// The socket is empty.
+    Nothing,
+    /// So many datagrams; there may be more.
+    Some(usize),
+    /// So many, and then the socket was empty.
+    All(usize),
 }
 
 /// Gives one datagram on, unless it cannot be answered.
@@ -130,6 +144,10 @@ const fn is_own(ip: IpAddr) -> bool {
     let is_broadcast = matches!(ip, IpAddr::V4(ip) if ip.is_broadcast());
     !ip.is_multicast() && !ip.is_unspecified() && !is_broadcast
 }
+
+/// Whether a receive that has room left says that the socket is empty: `recvmmsg(2)` of Linux takes on until
+/// nothing waits, and a datagram that comes after that ends an edge-triggered wait.
+const TELLS_EMPTY: bool = cfg!(has_linux_calls) && cfg!(not(tickwire_portable));
 
 /// The longest thing a receive yields: a whole datagram, or many that the system has joined.
 const RECEIVE_LEN: usize = 1 << 16;

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use wire::{Instant, Machine};
 
+use super::intake::Took;
 use super::outlet::Outlet;
 use super::{Application, Driver, PeerAddress, Rest};
 
@@ -14,8 +15,8 @@ where
 {
     /// Takes what the sockets hold, up to a batch; returns the time as of which timers may run.
     ///
-    /// That is a time before the last look at the sockets found them empty: whatever arrived
-    /// earlier has been taken, even if the process was paused between two lines of this.
+    /// That is a time before the last look at the sockets found them empty, or [`CLOSE`] behind it at most:
+    /// whatever arrived earlier has been taken, even if the process was paused between two lines of this.
     pub(super) fn receive(&mut self) -> Instant {
         let began = self.clock.now();
         let batch = self.config.datagrams_per_turn.get();
@@ -29,11 +30,12 @@ where
                 // The wait that follows fails likewise, and tells.
                 self.inbox.ledger().receive_errors.add(1);
             }
-            let Some(more) = self.receive_round() else {
+            let round = self.receive_round();
+            received = received.saturating_add(round.received);
+            if let Some(as_of) = round.all_as_of(as_of) {
                 self.release_inbound(as_of);
                 break as_of;
-            };
-            received = received.saturating_add(more);
+            }
             if received >= bound {
                 self.rest = Rest::Work;
                 break self.clock.now();
@@ -44,8 +46,8 @@ where
         until
     }
 
-    /// Makes one receive on each socket; `None` where all are empty.
-    fn receive_round(&mut self) -> Option<usize> {
+    /// Makes one receive on each socket.
+    fn receive_round(&mut self) -> Round {
         let Self {
             machine,
             intake,
@@ -61,7 +63,7 @@ where
             ..
         } = outlet;
         let ledger = inbox.ledger();
-        let mut round = None;
+        let mut round = Round::default();
         for look in sockets.look() {
             let mut stamp = None;
             let mut bytes = 0_usize;
@@ -80,12 +82,19 @@ where
             ledger
                 .bytes_in
                 .add(u64::try_from(bytes).unwrap_or(u64::MAX));
-            if let Some(received) = received {
-                // An error was taken instead of a datagram: counted, lest errors without end keep
-                // the loop here.
-                round = Some(round.unwrap_or(0_usize).saturating_add(received.max(1)));
-            } else {
-                look.note_empty();
+            round.latest = stamp.or(round.latest);
+            match received {
+                Took::Nothing => look.note_empty(),
+                Took::All(received) => {
+                    look.note_empty();
+                    round.received = round.received.saturating_add(received.max(1));
+                }
+                // Where an error was taken instead of a datagram, it is counted, lest errors without
+                // end keep the loop here.
+                Took::Some(received) => {
+                    round.may_hold_more = true;
+                    round.received = round.received.saturating_add(received.max(1));
+                }
             }
         }
         round
@@ -107,6 +116,29 @@ where
     }
 }
 
+/// What a receive on each socket found.
+#[derive(Debug, Default)]
+struct Round {
+    received: usize,
+    /// Whether a socket was not seen empty.
+    may_hold_more: bool,
+    /// As of when the last that was received was given to the machine.
+    latest: Option<Instant>,
+}
+
+impl Round {
+    /// Returns the time until which all that came has been taken, of a round that began at `began`; `None`
+    /// where the sockets must be looked at once more.
+    ///
+    /// A socket was seen empty before what it held was stamped: what came in between is not taken yet, so
+    /// that the two must be close together, as they are unless the process was paused there.
+    fn all_as_of(&self, began: Instant) -> Option<Instant> {
+        let as_of = self.latest.unwrap_or(began);
+        let is_close = as_of.saturating_since(began) <= CLOSE;
+        (!self.may_hold_more && is_close).then_some(as_of)
+    }
+}
+
 /// Datagrams that one turn may take: more where the last one began long ago, or never.
 fn bound(last: Option<Instant>, began: Instant, batch: usize) -> usize {
     if last.is_none_or(|last| began.saturating_since(last) > STALL) {
@@ -115,6 +147,10 @@ fn bound(last: Option<Instant>, began: Instant, batch: usize) -> usize {
         batch
     }
 }
+
+/// How long a receive and what leads up to it may take for its end to count as its begin: a tenth of what timers
+/// are kept to.
+const CLOSE: Duration = Duration::from_micros(100);
 
 /// A gap between turns after which the sockets may hold much: `udp_proto`'s stall guard begins at
 /// the same.
@@ -127,6 +163,21 @@ const STALL_BATCHES: usize = 16;
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn sockets_are_looked_at_again_unless_all_were_seen_empty_just_now() {
+        let began = Instant::from_millis(1_000);
+        let round = |may_hold_more, behind| Round {
+            received: 1,
+            may_hold_more,
+            latest: Some(began + behind),
+        };
+        let next = Duration::from_nanos(1);
+        assert_eq!(Round::default().all_as_of(began), Some(began));
+        assert_eq!(round(false, CLOSE).all_as_of(began), Some(began + CLOSE));
+        assert_eq!(round(false, CLOSE + next).all_as_of(began), None);
+        assert_eq!(round(true, next).all_as_of(began), None);
+    }
 
     #[test]
     fn more_is_taken_after_a_pause_than_in_steady_work() {

@@ -150,6 +150,31 @@ fn b5_what_has_come_is_taken_in_fewer_calls() {
     }
 }
 
+/// A receive that has room left has seen the socket empty, and is not made again to see that; but for turns in
+/// which the process was paused.
+#[test]
+fn b5_a_datagram_that_comes_alone_costs_one_call() {
+    let mut bench = driver("127.0.0.1", Batching::Many, Echo::mute());
+    let client = plain("127.0.0.1");
+    let calls = (0..100_u8).map(|number| {
+        client.send_to(&[number], bench.address).unwrap();
+        let counters = bench.turn();
+        let News::Received { bytes, .. } = next(&bench.news) else {
+            panic!("not a datagram")
+        };
+        assert_eq!(bytes, [number]);
+        counters.receive_calls
+    });
+    let calls: Vec<u64> = calls.collect();
+    let each = calls.windows(2).map(|two| two[1] - two[0]);
+    let least = if cfg!(tickwire_portable) || cfg!(not(target_os = "linux")) {
+        2
+    } else {
+        1
+    };
+    assert_eq!(each.min(), Some(least), "{calls:?}");
+}
+
 /// Those in the middle are too long, to an address that may not be sent to, of an address that cannot
 /// be ours, and to nobody; the others arrive, and each is counted as what it is.
 #[test]
