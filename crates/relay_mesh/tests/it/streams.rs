@@ -5,15 +5,17 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crypto::Provider;
 use netsim::{Chance, Loss, for_each_seed, test_site};
+use relay_mesh::flow_message::FlowMessage;
 use relay_mesh::proxy_header::{Found, LEN_USUAL, read};
 use relay_mesh::tunnel::{ConnEnd, ConnId, Refusal, TunnelEnd};
 use relay_mesh::{
-    Config, EntryGame, ExitGame, Game, Mode, Node, ServerHeader, TcpConfig, TcpPort, TcpRefused,
-    TcpWork,
+    Config, EntryGame, ExitGame, FlowId, Game, Mode, Node, ServerHeader, TcpConfig, TcpPort,
+    TcpRefused, TcpWork,
 };
 use wire::{Instant, NodeId, Seed};
 
 use crate::harness::{Adjust, ENTRY, EXIT, Mesh, RELAY, START, address, link, shape};
+use crate::member::Rig;
 
 /// The TCP sockets of a process: players before an entry, servers behind an exit that say what they hear.
 #[derive(Default)]
@@ -360,4 +362,68 @@ fn sim_mesh_c2_words_of_a_stream_that_two_paths_carry_wait_for_no_lost_packet() 
         assert!(dup < 130, "{dup}");
         assert!(shadow > dup + 50, "{shadow} with one path, {dup} with two");
     });
+}
+
+/// Two games that differ in their mode alone.
+fn web_and_chat(index: usize, config: &mut Config, ids: &[NodeId]) {
+    web(index, config, ids);
+    let tcp = config.tcp.as_mut().unwrap();
+    let mut chat = tcp.games[0].clone();
+    (chat.name, chat.mode) = ("chat".into(), Mode::Dup);
+    if let Some(entry) = &mut chat.entry {
+        entry.listen = vec![address("192.0.2.1:444")];
+    }
+    tcp.games.push(chat);
+}
+
+#[test]
+fn games_of_one_mode_share_a_tunnel_and_those_of_another_have_their_own() {
+    let mut mesh = Mesh::new(Seed::from_number(1), &shape(web_and_chat));
+    mesh.stop_player();
+    mesh.run(START);
+    let entry = mesh.nodes[ENTRY];
+    let conns: Vec<ConnId> = [0, 1, 0, 1]
+        .map(|port| {
+            mesh.world.apply(entry, |process, now| {
+                let port = process.streams.ports[port];
+                let ends = (address(PLAYER), address(LISTEN));
+                let conn = process.node.tcp_accept(now, port, ends).unwrap();
+                process.streams.held.insert(conn, Stream::default());
+                conn
+            })
+        })
+        .to_vec();
+    for (conn, word) in conns.iter().zip(0..) {
+        mesh.say(*conn, &[word; 100]);
+    }
+    mesh.run(2_000);
+    for end in [ENTRY, EXIT] {
+        assert_eq!(mesh.process(end).node.tcp_len(), (4, 2), "{end}");
+    }
+    let held = &mesh.process(ENTRY).streams.held;
+    for (conn, word) in conns.iter().zip(0..) {
+        assert_eq!(held[conn].got, [word; 100]);
+    }
+}
+
+#[test]
+fn mesh_a1_an_entry_has_one_tunnel_of_each_mode_at_an_exit() {
+    let mut rig = Rig::at(5, &shape(web_and_chat), EXIT);
+    let tunnels = |rig: &Rig| rig.mesh.process(EXIT).node.tcp_len().1;
+    let mut open = |flow, mode| {
+        let mut message = Vec::new();
+        let flow = FlowId(flow);
+        FlowMessage::OpenTunnel { flow, mode }.encode(&mut message);
+        rig.say(&message);
+        rig.mesh.run(400);
+        tunnels(&rig)
+    };
+    assert_eq!(open(1, Mode::Dup), 1);
+    assert_eq!(open(3, Mode::Dup), 1, "a second one");
+    assert_eq!(open(5, Mode::Shadow), 2);
+    assert_eq!(open(5, Mode::Single), 2, "an id that was given before");
+    assert_eq!(open(7, Mode::Single), 3);
+    for flow in 9..50 {
+        assert_eq!(open(flow, Mode::Shadow), 3);
+    }
 }
