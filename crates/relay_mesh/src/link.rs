@@ -10,7 +10,8 @@ use crate::hop_key::{HopForm, HopKeyMaker};
 use crate::hop_sealer::{HopOpener, HopSealer};
 use crate::link_terms::LinkTerms;
 
-/// Names a neighbour of this node, for the life of the process.
+/// Names a node that this one knows of, until that one was gone for 10 minutes; then it may name
+/// another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct LinkId(pub(crate) u16);
 
