@@ -2,7 +2,7 @@
 
 use core::fmt;
 use core::time::Duration;
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 
 use udp_proto::budget::TokenBucket;
 use wire::Instant;
@@ -249,10 +249,16 @@ impl LabelSlab {
         count
     }
 
-    /// Returns whether a label names `link`, or was given to its node.
-    pub(crate) fn holds_any_of(&self, link: LinkId) -> bool {
-        let mut held = self.labels.iter().filter(|label| !label.is_free());
-        held.any(|label| label.owner == link || label.names(link))
+    /// Returns the links that labels name, and those of the nodes that they were given to.
+    pub(crate) fn links_named(&self) -> BTreeSet<LinkId> {
+        let labels = self.labels.iter().filter(|label| !label.is_free());
+        labels.flat_map(Label::links).collect()
+    }
+
+    /// Returns those of labels that are bound: one that is only given out carries nothing.
+    pub(crate) fn links_held(&self) -> BTreeSet<LinkId> {
+        let labels = self.labels.iter().filter(|label| label.is_bound());
+        labels.flat_map(Label::links).collect()
     }
 
     /// Returns how many labels lead to other nodes at `now`.
@@ -342,6 +348,15 @@ impl Label {
             || matches!(&self.purpose, Purpose::Transit { next, .. } if *next == link)
     }
 
+    /// All links that it names, and that of its owner.
+    fn links(&self) -> impl Iterator<Item = LinkId> + use<> {
+        let next = match &self.purpose {
+            Purpose::Transit { next, .. } => Some(*next),
+            Purpose::Free | Purpose::Reserved | Purpose::Terminal { .. } => None,
+        };
+        [self.owner, self.previous].into_iter().chain(next)
+    }
+
     /// Whether it ended at or before `now`.
     pub(crate) fn is_expired(&self, now: Instant) -> bool {
         self.expires_at <= now
@@ -373,6 +388,13 @@ impl Label {
 
     const fn is_free(&self) -> bool {
         matches!(self.purpose, Purpose::Free)
+    }
+
+    const fn is_bound(&self) -> bool {
+        matches!(
+            self.purpose,
+            Purpose::Transit { .. } | Purpose::Terminal { .. }
+        )
     }
 
     const fn is(&self, name: LabelName) -> bool {
@@ -414,86 +436,4 @@ fn index(slot: u32) -> usize {
 const _: () = assert!(size_of::<Label>() <= 256, "goal F6: 256 bytes a label");
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const LIMITS: LabelLimits = LabelLimits {
-        labels_max: 100,
-        per_owner_max: 10,
-        rate: 1_000,
-        burst: 1_000,
-        owner_rate: 10_000,
-    };
-    const A: LinkId = LinkId(1);
-    const B: LinkId = LinkId(2);
-
-    #[test]
-    fn mesh_a1_labels_are_bounded_in_all_and_for_each_owner() {
-        let mut slab = LabelSlab::new(LIMITS);
-        let now = Instant::ZERO;
-        for _ in 0..10 {
-            slab.reserve(now, A, B).unwrap();
-        }
-        assert_eq!(slab.reserve(now, A, B), Err(LabelRefusal::Full));
-        for owner in 2..11 {
-            for _ in 0..10 {
-                slab.reserve(now, LinkId(owner), A).unwrap();
-            }
-        }
-        assert_eq!(slab.reserve(now, LinkId(99), A), Err(LabelRefusal::Full));
-        assert_eq!(slab.len(), 100);
-        assert_eq!(
-            slab.remove_where(now, |label| label.owner == A, |_, _| ()),
-            10
-        );
-        assert!(slab.reserve(now, A, B).is_ok());
-    }
-
-    #[test]
-    fn mesh_a1_a_slot_gives_out_no_generation_twice_while_a_key_lives() {
-        let mut slab = LabelSlab::new(LabelLimits {
-            labels_max: 1,
-            ..LIMITS
-        });
-        let now = Instant::from_millis(1_000);
-        for generation in 0..=255 {
-            let name = slab.reserve(now, A, B).unwrap();
-            assert_eq!((name.slot, name.generation), (0, generation));
-            assert_eq!(slab.get_mut(name).map(|label| label.previous), Some(B));
-            slab.remove(now, name);
-            assert!(slab.get_mut(name).is_none(), "old generation");
-        }
-        assert_eq!(slab.reserve(now, A, B), Err(LabelRefusal::Full));
-        let rested = now + EPOCH_SPAN * 2;
-        assert_eq!(
-            slab.reserve(rested, A, B).map(|name| name.generation),
-            Ok(0)
-        );
-    }
-
-    #[test]
-    fn only_its_owner_binds_a_label_and_once() {
-        let mut slab = LabelSlab::new(LIMITS);
-        let name = slab.reserve(Instant::ZERO, A, B).unwrap();
-        assert!(slab.get_mut(name).unwrap().onward().is_none(), "not bound");
-        assert_eq!(slab.check_reserved(name, B), Err(LabelRefusal::Unknown));
-        assert_eq!(slab.check_reserved(name, A), Ok(()));
-        slab.bind_terminal(name, 7);
-        assert_eq!(slab.check_reserved(name, A), Err(LabelRefusal::Bound));
-        slab.bind_terminal(name, 8);
-        assert!(slab.get_mut(name).unwrap().leads_to(7));
-    }
-
-    #[test]
-    fn frames_put_off_the_end_and_are_rationed() {
-        let mut slab = LabelSlab::new(LIMITS);
-        let name = slab.reserve(Instant::ZERO, A, B).unwrap();
-        let label = slab.get_mut(name).unwrap();
-        let later = Instant::from_millis(29_999);
-        assert!(!label.is_expired(later));
-        assert!(label.charge(later, 1_000));
-        assert!(!label.charge(later, 1));
-        assert!(!label.is_expired(Instant::from_millis(59_998)));
-        assert!(label.is_expired(Instant::from_millis(59_999)));
-    }
-}
+mod tests;

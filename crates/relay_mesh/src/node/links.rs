@@ -204,13 +204,14 @@ impl<P: Provider> Node<P> {
             self.close(now, session);
             return;
         }
+        let is_strange = self.is_strange(&node);
         let prober = Prober::new(now, self.generator.seed().generator(0));
         self.peers.set_contact(
             link,
             Contact::Up(Box::new(Up {
                 session,
                 since: now,
-                chosen_at: None,
+                chosen_at: is_strange.then_some(now),
                 prober,
                 carries: false,
             })),
@@ -219,7 +220,6 @@ impl<P: Provider> Node<P> {
         let is_ours = self.endpoint.role(session) == Some(Role::Dialler);
         let reached = self.endpoint.peer_address(session).filter(|_| is_ours);
         if let Some(peer) = self.peers.get_mut(link) {
-            peer.failures = 0;
             peer.refused_until = None;
             peer.reached = reached.or(peer.reached);
         }
@@ -229,13 +229,19 @@ impl<P: Provider> Node<P> {
         self.greet(now, link, node);
     }
 
+    /// Who is not alive by our records is of a part of the mesh that we know nothing of.
+    fn is_strange(&self, node: &NodeId) -> bool {
+        !self.gossip.table().is_live(node)
+    }
+
     /// The link of a node that has a session now; `None` where there are too many.
     fn find_place(&mut self, now: Instant, node: NodeId) -> Option<LinkId> {
         let known = self.peers.find(&node);
         let has_contact = known
             .and_then(|link| self.peers.get(link))
             .is_some_and(|peer| !matches!(peer.contact, Contact::None));
-        if !has_contact && self.peers.contacts() >= self.config.links_max {
+        let is_full = self.peers.contacts() >= self.config.links_max;
+        if !has_contact && is_full && !self.make_place_for(now, &node) {
             return None;
         }
         self.peers.intern(now, node)
@@ -275,7 +281,8 @@ impl<P: Provider> Node<P> {
         self.send(now, link, RELIABLE, &message);
         // Where there are many, a link that may be a trial costs no digest: who knows nobody yet
         // speaks first, and so does who lists it.
-        if !self.selecting.is_choosing || !self.selecting.listed.is_settled() {
+        let may_be_trial = self.selecting.is_choosing && self.selecting.listed.is_settled();
+        if self.is_strange(&node) || !may_be_trial {
             self.gossip.on_up(now, node);
             self.tell_gossip(now);
         }

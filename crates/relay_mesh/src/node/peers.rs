@@ -26,9 +26,9 @@ pub(super) struct Peer {
     pub(super) contact: Contact,
     /// When to dial next.
     pub(super) next_dial: Instant,
-    /// Dials in a row that failed.
+    /// Dials in a row that failed, or brought a session that did not last.
     pub(super) failures: u32,
-    /// What the link to it costs, and when that was measured.
+    /// What the link to it costs, and until when that counts once it is down.
     pub(super) measured: Option<(Cost, Instant)>,
     /// Until when it is no choice: it had no place, or did not answer.
     pub(super) refused_until: Option<Instant>,
@@ -57,7 +57,7 @@ pub(super) struct Up {
     pub(super) session: SessionId,
     /// When it opened.
     pub(super) since: Instant,
-    /// When it was last chosen.
+    /// When it was last chosen, or came as one of whom nothing was known.
     pub(super) chosen_at: Option<Instant>,
     pub(super) prober: Prober,
     /// Whether its path carries hop frames.

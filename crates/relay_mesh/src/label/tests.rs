@@ -1,0 +1,93 @@
+use super::*;
+
+const LIMITS: LabelLimits = LabelLimits {
+    labels_max: 100,
+    per_owner_max: 10,
+    rate: 1_000,
+    burst: 1_000,
+    owner_rate: 10_000,
+};
+const A: LinkId = LinkId(1);
+const B: LinkId = LinkId(2);
+
+#[test]
+fn mesh_a1_labels_are_bounded_in_all_and_for_each_owner() {
+    let mut slab = LabelSlab::new(LIMITS);
+    let now = Instant::ZERO;
+    for _ in 0..10 {
+        slab.reserve(now, A, B).unwrap();
+    }
+    assert_eq!(slab.reserve(now, A, B), Err(LabelRefusal::Full));
+    for owner in 2..11 {
+        for _ in 0..10 {
+            slab.reserve(now, LinkId(owner), A).unwrap();
+        }
+    }
+    assert_eq!(slab.reserve(now, LinkId(99), A), Err(LabelRefusal::Full));
+    assert_eq!(slab.len(), 100);
+    assert_eq!(
+        slab.remove_where(now, |label| label.owner == A, |_, _| ()),
+        10
+    );
+    assert!(slab.reserve(now, A, B).is_ok());
+}
+
+#[test]
+fn mesh_a1_a_slot_gives_out_no_generation_twice_while_a_key_lives() {
+    let mut slab = LabelSlab::new(LabelLimits {
+        labels_max: 1,
+        ..LIMITS
+    });
+    let now = Instant::from_millis(1_000);
+    for generation in 0..=255 {
+        let name = slab.reserve(now, A, B).unwrap();
+        assert_eq!((name.slot, name.generation), (0, generation));
+        assert_eq!(slab.get_mut(name).map(|label| label.previous), Some(B));
+        slab.remove(now, name);
+        assert!(slab.get_mut(name).is_none(), "old generation");
+    }
+    assert_eq!(slab.reserve(now, A, B), Err(LabelRefusal::Full));
+    let rested = now + EPOCH_SPAN * 2;
+    assert_eq!(
+        slab.reserve(rested, A, B).map(|name| name.generation),
+        Ok(0)
+    );
+}
+
+#[test]
+fn a_label_that_is_bound_holds_its_links_and_one_that_is_only_given_out_none() {
+    let mut slab = LabelSlab::new(LIMITS);
+    let name = slab.reserve(Instant::ZERO, A, B).unwrap();
+    assert!(slab.links_held().is_empty());
+    assert_eq!(slab.links_named(), BTreeSet::from([A, B]));
+    slab.bind_terminal(name, 7);
+    assert_eq!(slab.links_held(), BTreeSet::from([A, B]));
+    slab.remove(Instant::ZERO, name);
+    assert!(slab.links_named().is_empty());
+}
+
+#[test]
+fn only_its_owner_binds_a_label_and_once() {
+    let mut slab = LabelSlab::new(LIMITS);
+    let name = slab.reserve(Instant::ZERO, A, B).unwrap();
+    assert!(slab.get_mut(name).unwrap().onward().is_none(), "not bound");
+    assert_eq!(slab.check_reserved(name, B), Err(LabelRefusal::Unknown));
+    assert_eq!(slab.check_reserved(name, A), Ok(()));
+    slab.bind_terminal(name, 7);
+    assert_eq!(slab.check_reserved(name, A), Err(LabelRefusal::Bound));
+    slab.bind_terminal(name, 8);
+    assert!(slab.get_mut(name).unwrap().leads_to(7));
+}
+
+#[test]
+fn frames_put_off_the_end_and_are_rationed() {
+    let mut slab = LabelSlab::new(LIMITS);
+    let name = slab.reserve(Instant::ZERO, A, B).unwrap();
+    let label = slab.get_mut(name).unwrap();
+    let later = Instant::from_millis(29_999);
+    assert!(!label.is_expired(later));
+    assert!(label.charge(later, 1_000));
+    assert!(!label.charge(later, 1));
+    assert!(!label.is_expired(Instant::from_millis(59_998)));
+    assert!(label.is_expired(Instant::from_millis(59_999)));
+}
