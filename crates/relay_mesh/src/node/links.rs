@@ -36,26 +36,23 @@ impl<P: Provider> Node<P> {
     /// Learns where live nodes are from their records.
     pub(super) fn learn_peers(&mut self, now: Instant) {
         self.selecting.has_news = false;
-        let live: Vec<NodeId> = self
-            .gossip
-            .table()
-            .nodes()
-            .filter(|(node, is_live)| *is_live && *node != self.own)
-            .map(|(node, _)| node)
-            .collect();
-        for node in live {
-            let Some(link) = self.meet(now, node) else {
-                continue;
-            };
-            let Some((profile, _)) = self.gossip.table().profile(&node) else {
+        let live = self.gossip.table().live_profiles();
+        let is_unknown = |node: &NodeId| *node != self.own && self.peers.find(node).is_none();
+        let new: Vec<NodeId> = live.map(|(node, _)| node).filter(is_unknown).collect();
+        for node in new {
+            self.meet(now, node);
+        }
+        let own = &self.config.profile.addresses;
+        for (node, profile) in self.gossip.table().live_profiles() {
+            let Some(link) = self.peers.find(&node) else {
                 continue;
             };
             let learned = profile.addresses.iter().copied();
-            let own = &self.config.profile.addresses;
-            let learned = learned.filter(|address| may_be_dialled(own, *address));
-            let learned = learned.collect();
-            if let Some(peer) = self.peers.get_mut(link) {
-                peer.learned = learned;
+            let learned = || learned.clone().filter(|at| may_be_dialled(own, *at));
+            if let Some(peer) = self.peers.get_mut(link)
+                && !peer.learned.iter().copied().eq(learned())
+            {
+                peer.learned = learned().collect();
             }
         }
     }
@@ -91,10 +88,19 @@ impl<P: Provider> Node<P> {
         has_news
     }
 
-    /// Sends the probes that are due.
-    pub(super) fn run_probers(&mut self, now: Instant) {
-        let links: Vec<LinkId> = self.peers.up().map(|(link, _, _)| link).collect();
-        for link in links {
+    /// Sends the probes that are due; returns when the next one is, or `latest`.
+    pub(super) fn run_probers(&mut self, now: Instant, latest: Instant) -> Instant {
+        let mut next = latest;
+        let mut ready: Vec<LinkId> = Vec::new();
+        for (link, _, up) in self.peers.up() {
+            let due = up.prober.poll_timeout();
+            if due <= now {
+                ready.push(link);
+            } else {
+                next = next.min(due);
+            }
+        }
+        for link in ready {
             let is_used = self
                 .plane
                 .links
@@ -103,9 +109,6 @@ impl<P: Provider> Node<P> {
             let Some(up) = self.peers.up_mut(link) else {
                 continue;
             };
-            if up.prober.poll_timeout() > now {
-                continue;
-            }
             let pace = if is_used { Pace::InUse } else { Pace::Idle };
             up.prober.set_pace(now, pace);
             up.prober.handle_timeout(now);
@@ -119,7 +122,11 @@ impl<P: Provider> Node<P> {
                 self.detours.on_probe(now, link);
                 self.send(now, link, UNRELIABLE, &message);
             }
+            if let Some(up) = self.peers.up_mut(link) {
+                next = next.min(up.prober.poll_timeout());
+            }
         }
+        next
     }
 
     pub(super) fn on_probe(&mut self, now: Instant, link: LinkId, message: &[u8]) {

@@ -2,7 +2,7 @@
 
 use core::net::SocketAddr;
 use core::time::Duration;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use udp_proto::SessionId;
 use udp_proto::budget::TokenBucket;
@@ -74,8 +74,8 @@ pub(super) struct Peers {
     free: Vec<LinkId>,
     by_node: BTreeMap<NodeId, LinkId>,
     by_session: BTreeMap<SessionId, LinkId>,
-    /// Open sessions.
-    links: usize,
+    /// Those with an open session.
+    open: BTreeSet<LinkId>,
     max: usize,
     request_rate: u32,
 }
@@ -87,7 +87,7 @@ impl Peers {
             free: Vec::new(),
             by_node: BTreeMap::new(),
             by_session: BTreeMap::new(),
-            links: 0,
+            open: BTreeSet::new(),
             max: usize::from(max),
             request_rate,
         }
@@ -146,9 +146,12 @@ impl Peers {
 
     /// Those with an open session.
     pub(super) fn up(&self) -> impl Iterator<Item = (LinkId, &Peer, &Up)> {
-        self.iter().filter_map(|(link, peer)| match &peer.contact {
-            Contact::Up(up) => Some((link, peer, &**up)),
-            Contact::None | Contact::Dialling(_) => None,
+        self.open.iter().filter_map(|&link| {
+            let peer = self.get(link)?;
+            match &peer.contact {
+                Contact::Up(up) => Some((link, peer, &**up)),
+                Contact::None | Contact::Dialling(_) => None,
+            }
         })
     }
 
@@ -172,8 +175,8 @@ impl Peers {
     }
 
     /// Whether there is any session.
-    pub(super) const fn has_links(&self) -> bool {
-        self.links > 0
+    pub(super) fn has_links(&self) -> bool {
+        !self.open.is_empty()
     }
 
     /// Whether there is a session with a node, or a dial.
@@ -198,7 +201,7 @@ impl Peers {
         }
         if let Contact::Up(up) = &peer.contact {
             self.by_session.remove(&up.session);
-            self.links = self.links.saturating_sub(1);
+            self.open.remove(&link);
         }
         match &contact {
             Contact::None => {}
@@ -207,7 +210,7 @@ impl Peers {
             }
             Contact::Up(up) => {
                 self.by_session.insert(up.session, link);
-                self.links = self.links.saturating_add(1);
+                self.open.insert(link);
             }
         }
         peer.contact = contact;
