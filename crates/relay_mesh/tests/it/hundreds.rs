@@ -61,6 +61,28 @@ fn sim_pgx13_whole_nodes_by_the_hundred_choose_their_neighbours() {
     });
 }
 
+/// A minute, with the cut after two thirds of it. With `NODES=1000` it is one of a thousand nodes of
+/// 64 links each.
+#[test]
+fn sim_pgx13_by_the_hundred_a_game_goes_on_when_its_relay_is_cut_off() {
+    for_each_seed(&test_site!(), 1, |seed| {
+        let count = nodes(60);
+        let links = if count > 300 { |_| 64 } else { |_| 24 };
+        let mut crowd = Crowd::new(seed, count, links);
+        crowd.run_checked(40);
+        crowd.show("by the hundred, before the cut");
+        let relay = crowd.relay_in_use().expect("a game over relays");
+        crowd.cut_off(relay);
+        let cut_at = crowd.world.now();
+        crowd.run_checked(20);
+        crowd.show("by the hundred, after the cut");
+        assert_ne!(crowd.relay_in_use(), Some(relay));
+        let gap = crowd.world[crowd.player].gap(cut_at, crowd.world.now());
+        assert!(gap < ms(500), "a silence of {gap:?}");
+        crowd.assert_unbroken();
+    });
+}
+
 #[test]
 fn sim_pgx13_a_fifth_of_the_nodes_die_others_are_born_and_the_game_goes_on() {
     for_each_seed(&test_site!(), 2, |seed| {

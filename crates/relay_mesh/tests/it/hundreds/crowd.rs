@@ -216,6 +216,13 @@ impl Crowd {
         (these, those)
     }
 
+    /// Parts a node from all others.
+    pub(crate) fn cut_off(&mut self, index: usize) {
+        let mut others: Vec<NodeIndex> = self.nodes.iter().map(|node| (*node).into()).collect();
+        let one = others.remove(index);
+        self.world.partition(&[one], &others);
+    }
+
     /// Runs for so many seconds, and sees each second that no node has more links than it may.
     pub(crate) fn run_checked(&mut self, seconds: u64) {
         for _ in 0..seconds {
