@@ -9,10 +9,12 @@ use relay_mesh::link_state::{LinkRecord, Network, NodeRecord};
 use relay_mesh::link_terms::LinkTerms;
 use relay_mesh::message::Message;
 use relay_mesh::path_probe::{PathEcho, PathProbe};
+use relay_mesh::route_release::RouteRelease;
 use relay_mesh::route_request::{FLOWS_MAX, RouteReply, RouteRequest};
 use wire::Seed;
 
-/// Requests and replies for labels: written in one way only, and of at most 64 flows.
+/// Requests and replies for labels, and labels given back: written in one way only, and of at most
+/// 64 flows.
 pub fn route(data: &[u8]) {
     let mut again = Vec::new();
     if let Ok((id, request)) = RouteRequest::decode(data) {
@@ -26,6 +28,10 @@ pub fn route(data: &[u8]) {
         }
         reply.encode(id, &mut again);
         assert_eq!(again, data, "two ways to write {reply:?}");
+    } else if let Ok(release) = RouteRelease::decode(data) {
+        assert!((1..=RouteRelease::COUNT_MAX).contains(&release.labels().len()));
+        release.encode(&mut again);
+        assert_eq!(again, data, "two ways to write {release:?}");
     }
 }
 

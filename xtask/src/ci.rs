@@ -9,7 +9,7 @@ use crate::failure::Failure;
 use crate::member::Metadata;
 use crate::need::Absent;
 use crate::tree::Workspace;
-use crate::{docs, process, test, tree_check, vectors};
+use crate::{docs, locks, process, test, tree_check, vectors};
 
 /// What a gate may ask of the workspace.
 struct Context {
@@ -34,7 +34,7 @@ struct Gate {
     run: fn(&Context) -> Result<Outcome, Failure>,
 }
 
-const GATES: [Gate; 11] = [
+const GATES: [Gate; 12] = [
     Gate {
         name: "format",
         run: |_| cargo(&["fmt", "--all", "--check"]),
@@ -46,6 +46,10 @@ const GATES: [Gate; 11] = [
     Gate {
         name: "vectors",
         run: |context| vectors::check(&context.workspace).map(|()| passed()),
+    },
+    Gate {
+        name: "locks",
+        run: |context| locks::check(&context.workspace).map(|()| passed()),
     },
     Gate {
         name: "footprint",

@@ -10,6 +10,7 @@ mod ci;
 mod docs;
 mod failure;
 mod fuzz;
+mod locks;
 mod member;
 mod mutants;
 mod need;
@@ -53,6 +54,8 @@ enum Command {
     Ci,
     /// Check what no compiler checks: sizes, arrows, purity, limits, licences.
     TreeCheck,
+    /// Check the lock files of the packages that are no members.
+    Locks,
     /// Run the shell blocks of the documents as they are written.
     DocsRun,
     /// Run a crate's seeded simulations over a range of seeds.
@@ -94,6 +97,7 @@ fn run(command: &Command) -> Result<(), Failure> {
         Command::Test { offline: false } => test::run(Absent::Install),
         Command::Ci => ci::run(),
         Command::TreeCheck => tree_check::run(&Workspace::load()?),
+        Command::Locks => locks::check(&Workspace::load()?),
         Command::DocsRun => docs::run(&Workspace::load()?),
         Command::Sim(range) => sim::run(range, &Workspace::load()?),
         Command::Soak(options) => soak::run(options),

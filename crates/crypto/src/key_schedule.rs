@@ -253,6 +253,18 @@ impl Exporter {
     ) -> Secret32 {
         expand(provider, &self.0, label, context)
     }
+
+    /// Makes the exporter of a part, which tells nothing of the rest: for whoever is to make the keys of
+    /// that part and no others.
+    #[must_use]
+    pub fn branch<P: Provider, const CONTEXT: usize>(
+        &self,
+        provider: &P,
+        label: Label,
+        context: &[u8; CONTEXT],
+    ) -> Self {
+        Self(self.expand(provider, label, context))
+    }
 }
 
 /// Each holds a [`Secret32`], which wipes itself.

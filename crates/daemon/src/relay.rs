@@ -6,6 +6,7 @@
 
 mod admin;
 mod ask;
+mod beside;
 mod file;
 mod news;
 mod operator;
@@ -16,6 +17,7 @@ pub mod sandbox;
 mod store;
 mod tcp;
 
+pub use beside::StrayStats;
 pub use file::{
     BootstrapNode, ConfigError, FileAdmin, FileConfig, FileGame, FileHopFrames, FileLimits,
     FileLink, FileMode, FileProbe, FileProtocol, FileProxies, FileRole, FileSigned,

@@ -69,6 +69,12 @@ pub struct Config {
     /// Nodes known of at a time; 1,024. Of those beyond it no one is dialled, and who comes is closed
     /// and counted. One that was gone for 10 minutes is forgotten.
     pub peers_max: u16,
+    /// Shards, 1 to 8; 1. Each has labels of its own, of which it passes frames on. The first is the node,
+    /// where all flows of its own players and servers end; for each of the others a
+    /// [`Forwarder`](crate::Forwarder) may run on a thread of its own. The first has the bounds below of
+    /// labels and their owners' bytes; each of the others, of `shards` in all, a `shards`th of them besides.
+    /// As many bytes may wait to be sent in each.
+    pub shards: u8,
     /// Labels given out at a time; 65,536, each 256 bytes.
     pub labels_max: u32,
     /// Labels of one neighbour; 16,384.
@@ -90,7 +96,7 @@ pub struct Config {
     pub unproved_max: u32,
     /// New flows a second at an entry; 256, and 1,024 at once. Each asks its path's relays for two
     /// labels' worth of their [`request_rate`](Self::request_rate), half of which is left for
-    /// moves; and in the 30 s that labels of ended flows last, it uses less than half of
+    /// moves; and in the 30 s that labels of ended flows may last, it uses less than half of
     /// [`labels_per_peer_max`](Self::labels_per_peer_max).
     pub open_rate: u32,
     /// Silence after which a flow ends; 60 s.
@@ -124,6 +130,7 @@ impl Config {
             choice: ChoiceConfig::default(),
             links_max: 64,
             peers_max: 1_024,
+            shards: 1,
             labels_max: 65_536,
             labels_per_peer_max: 16_384,
             label_rate: 1 << 20,
@@ -209,6 +216,8 @@ pub enum NewError {
     NoEntropy,
     /// Name or addresses of the profile break the bounds of a record.
     Profile,
+    /// A node has from 1 to 8 shards.
+    Shards,
     /// A game's name is longer than 64 bytes.
     GameName,
     /// A game over UDP is to have headers of version 1, which knows of no datagrams.
@@ -230,6 +239,7 @@ impl fmt::Display for NewError {
         f.write_str(match self {
             Self::NoEntropy => "the provider has no randomness",
             Self::Profile => "name or addresses of the profile break the bounds of a record",
+            Self::Shards => "a node has from 1 to 8 shards",
             Self::GameName => "the name of a game is longer than 64 bytes",
             Self::Probe => "a probe names port 0, or its query is longer than 512 bytes",
             Self::TunnelIdentity => "the TLS library refused the identity's key",

@@ -7,19 +7,21 @@ use core::net::SocketAddr;
 use crypto::{Aead, Provider};
 use wire::Instant;
 
-use crate::hop::{HopError, HopHeader, HopKind};
-use crate::hop_key::HopForm;
-use crate::hop_sealer::{Binding, Packet};
-use crate::label::{LabelLimits, LabelSlab, Onward};
+use crate::hop::{HopError, HopHeader, HopKind, LabelName};
+use crate::hop_key::{HopForm, NextLabel};
+use crate::hop_sealer::{BindError, Binding, Packet};
+use crate::label::{LabelLimits, LabelRefusal, LabelSlab, Onward};
 use crate::leg::Leg;
-use crate::link::{LinkId, LinkTable};
+use crate::link::{Link, LinkId, LinkTable};
 use crate::outbox::Outbox;
+use crate::shard::ShardId;
 use crate::stats::FrameStats;
 
-/// Labels, links and counters of one node: all that a relay needs.
+/// Labels, links and counters of one shard: all that it takes to pass frames on.
 pub(crate) struct DataPlane<A> {
+    pub(crate) shard: ShardId,
     pub(crate) labels: LabelSlab,
-    pub(crate) links: LinkTable<A>,
+    pub(crate) links: LinkTable<Link<A>>,
     pub(crate) stats: FrameStats,
     /// What waits to be sent.
     pub(crate) outbox: Outbox,
@@ -36,9 +38,10 @@ pub(crate) struct Arrived<'a> {
 }
 
 impl<A: Aead> DataPlane<A> {
-    pub(crate) const fn new(limits: LabelLimits, outbox_bytes_max: usize) -> Self {
+    pub(crate) const fn new(shard: ShardId, limits: LabelLimits, outbox_bytes_max: usize) -> Self {
         Self {
-            labels: LabelSlab::new(limits),
+            shard,
+            labels: LabelSlab::new(shard, limits),
             links: LinkTable::new(),
             stats: FrameStats::NONE,
             outbox: Outbox::new(outbox_bytes_max),
@@ -83,9 +86,7 @@ impl<A: Aead> DataPlane<A> {
         // A bare tag is taken only where the label was given out with its key: it lets an observer
         // spend a flow's numbers.
         let opened = match (header.kind, label.form()) {
-            (HopKind::Sealed, HopForm::Sealed) => {
-                link.opener.open(provider, now, &header, frame).ok()
-            }
+            (HopKind::Sealed, HopForm::Sealed) => link.open(provider, now, &header, frame).ok(),
             (HopKind::TagOnly, HopForm::TagOnly(key)) => key.open(frame),
             (HopKind::TagOnly, HopForm::Sealed) => return count(&mut self.stats.tag_only),
             (HopKind::Sealed, HopForm::TagOnly(_)) => {
@@ -141,6 +142,44 @@ impl<A: Aead> DataPlane<A> {
         seal.pass(provider, now, (link, binding), packet);
     }
 
+    /// Binds a reserved label of `owner` to one of the neighbour `next`, for which it was granted.
+    ///
+    /// # Errors
+    ///
+    /// [`Unbound`] where it is not `owner`'s or bound, or the neighbour's label is not to be had.
+    pub(crate) fn bind_transit<P: Provider<Aead = A>>(
+        &mut self,
+        provider: &P,
+        now: Instant,
+        (label, owner): (LabelName, LinkId),
+        (next, next_label): (LinkId, NextLabel),
+    ) -> Result<(), Unbound> {
+        self.labels
+            .check_reserved(label, owner)
+            .map_err(Unbound::Label)?;
+        let behind = self.links.get_mut(next).ok_or(Unbound::NoLink)?;
+        let sealer = behind.sealer_to(provider, next_label.name.shard());
+        let binding = sealer
+            .ok_or(Unbound::NoLink)?
+            .bind_transit(provider, now, next_label)
+            .map_err(Unbound::Next)?;
+        self.labels
+            .bind_transit(label, next, binding)
+            .map_or(Ok(()), |binding| {
+                behind.release(binding);
+                Err(Unbound::Label(LabelRefusal::Bound))
+            })
+    }
+
+    /// Frees a label.
+    pub(crate) fn free(&mut self, now: Instant, label: LabelName) {
+        if let Some((next, binding)) = self.labels.remove(now, label)
+            && let Some(link) = self.links.get_mut(next)
+        {
+            link.release(binding);
+        }
+    }
+
     /// Takes the link of a neighbour down, with every label that names it.
     pub(crate) fn drop_link(&mut self, now: Instant, link: LinkId) -> u32 {
         self.links.set(link, None);
@@ -161,7 +200,7 @@ impl<A: Aead> DataPlane<A> {
         let links = &mut self.links;
         self.labels.remove_where(now, ends, |next, binding| {
             if let Some(link) = links.get_mut(next) {
-                link.sealer.release(binding);
+                link.release(binding);
             }
         })
     }
@@ -177,9 +216,20 @@ impl<A: Aead> DataPlane<A> {
     }
 }
 
+/// Why a label is not bound to the next hop's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Unbound {
+    /// It is not there for who asks, or bound.
+    Label(LabelRefusal),
+    /// There is no link to the next hop.
+    NoLink,
+    /// The next hop's label is not to be had.
+    Next(BindError),
+}
+
 /// Parts of a data plane that sealing touches.
 struct SealNext<'a, A> {
-    links: &'a mut LinkTable<A>,
+    links: &'a mut LinkTable<Link<A>>,
     stats: &'a mut FrameStats,
     outbox: &'a mut Outbox,
 }
@@ -201,9 +251,14 @@ impl<A: Aead> SealNext<'_, A> {
             return;
         }
         let way = (Leg::mesh(link.remote), link.local);
-        let way = (way, link.terms.packing);
-        let sealed = self.outbox.push_frame(next, way, |out| {
-            link.sealer.seal(provider, now, (binding, packet), out)
+        let way = (way, link.packing);
+        let Some(sealer) = link.sealer_of(binding) else {
+            self.stats.not_sealed = self.stats.not_sealed.saturating_add(1);
+            return;
+        };
+        let lane = (next, binding.name().shard());
+        let sealed = self.outbox.push_frame(lane, way, |out| {
+            sealer.seal(provider, now, (binding, packet), out)
         });
         match sealed {
             Ok(()) => self.stats.sealed = self.stats.sealed.saturating_add(1),

@@ -112,7 +112,8 @@ pub enum Event {
         /// Over what it is played.
         protocol: Protocol,
     },
-    /// The system does not permit to measure a game's server as configured: it is not measured.
+    /// The system does not permit to measure a game's server as configured: it is not measured, and
+    /// tried again each 10 min. Told once, until it was permitted meanwhile.
     ProbeNotPermitted {
         /// The game.
         game: String,
@@ -179,7 +180,7 @@ pub enum Outcome {
     Closed,
     /// The server answered after so long.
     Measured(Duration),
-    /// The system does not permit it, now or later.
+    /// The system does not permit it, and will not soon.
     NotPermitted,
     /// It could not be done.
     Failed,

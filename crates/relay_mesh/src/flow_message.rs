@@ -5,7 +5,7 @@
 //! | open 0x28 | flow 8, player's family 1 (4 or 6), ip 4 or 16, port 2, game name 1 + n (≤ 64) |
 //! | opened 0x29 | flow 8, status 1 |
 //! | close 0x2A | flow 8, reason 1 |
-//! | open tunnel 0x2B | flow 8; answered by opened |
+//! | open tunnel 0x2B | flow 8, mode 1 (0 single, 1 shadow, 2 dup); answered by opened |
 //! | game edges 0x2C | see [`game_edge`](crate::game_edge) |
 //!
 //! What goes in the probe flow of a path is in [`path_probe`](crate::path_probe).
@@ -16,6 +16,7 @@ use core::net::{IpAddr, SocketAddr};
 
 use wire::{Reader, Writer};
 
+use crate::config::Mode;
 use crate::flow_key::FlowId;
 use crate::message::DecodeError;
 
@@ -52,10 +53,12 @@ pub enum FlowMessage {
         /// Which game; at most 64 bytes.
         game: String,
     },
-    /// The entry wants a flow for the tunnel of TCP games.
+    /// The entry wants a flow for the tunnel of its TCP games of one mode.
     OpenTunnel {
         /// As in [`Open`](Self::Open).
         flow: FlowId,
+        /// How the flow is to live through trouble, in both directions.
+        mode: Mode,
     },
     /// What the exit says to it.
     Opened {
@@ -119,9 +122,14 @@ impl FlowMessage {
                 writer.u8(u8::try_from(name.len()).unwrap_or(0));
                 writer.bytes(name);
             }
-            Self::OpenTunnel { flow } => {
+            Self::OpenTunnel { flow, mode } => {
                 writer.u8(flow_code::OPEN_TUNNEL);
                 writer.u64(flow.0);
+                writer.u8(match mode {
+                    Mode::Single => 0,
+                    Mode::Shadow => 1,
+                    Mode::Dup => 2,
+                });
             }
             Self::Opened { flow, outcome } => {
                 writer.u8(flow_code::OPENED);
@@ -164,7 +172,15 @@ impl FlowMessage {
                 player: read_address(&mut reader)?,
                 game: read_name(&mut reader)?,
             },
-            flow_code::OPEN_TUNNEL => Self::OpenTunnel { flow },
+            flow_code::OPEN_TUNNEL => Self::OpenTunnel {
+                flow,
+                mode: match reader.u8()? {
+                    0 => Mode::Single,
+                    1 => Mode::Shadow,
+                    2 => Mode::Dup,
+                    _ => return Err(DecodeError::BadValue),
+                },
+            },
             flow_code::OPENED => Self::Opened {
                 flow,
                 outcome: match reader.u8()? {
@@ -251,6 +267,12 @@ mod tests {
             0x28, 0, 0, 0, 0, 0, 0, 0, 5, 4, 192, 0, 2, 1, 1, 2, 4, b'd', b'o', b'o', b'm',
         ];
         assert_eq!(out, expected);
+        for (byte, mode) in [(0, Mode::Single), (1, Mode::Shadow), (2, Mode::Dup)] {
+            let flow = FlowId(5);
+            out.clear();
+            FlowMessage::OpenTunnel { flow, mode }.encode(&mut out);
+            assert_eq!(out, [0x2B, 0, 0, 0, 0, 0, 0, 0, 5, byte]);
+        }
     }
 
     proptest! {

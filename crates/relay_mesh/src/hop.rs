@@ -4,15 +4,17 @@
 
 use core::fmt;
 
+use crate::shard::ShardId;
+
 /// Fields in front of every hop frame, 16 bytes, big-endian.
 ///
 /// | offset | size | field | |
 /// |---|---|---|---|
 /// | 0 | 1 | kind | 0x80 tag-only, 0x81 sealed |
-/// | 1 | 1 | flags | link epoch in bits 0 and 1, hops left in bits 2 and 3, the rest 0; of this hop only |
+/// | 1 | 1 | flags | link epoch in bits 0 and 1, hops left in bits 2 and 3, in a sealed frame the sealing [shard](ShardId) in bits 4 to 6, the rest 0; of this hop only |
 /// | 2 | 1 | generation | of the label's slot at the receiving node; of this hop only |
 /// | 3 | 1 | phase | key phase of the flow mod 64 in the high 6 bits, [`Piece`] in the low 2 |
-/// | 4 | 4 | label | slot at the receiving node; of this hop only |
+/// | 4 | 4 | label | slot at the receiving node, whose high 3 bits name its [shard](ShardId); of this hop only |
 /// | 8 | 8 | packet number | of flow and direction, below 2^56; the same on all hops |
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HopHeader {
@@ -20,6 +22,8 @@ pub struct HopHeader {
     pub kind: HopKind,
     /// Low 2 bits of the link key's epoch.
     pub epoch: u8,
+    /// Which shard of the sending node sealed it; the first where the frame bears a tag only.
+    pub from: ShardId,
     /// Hops that the frame may still make beyond the receiver; at most [`HOPS_LEFT_MAX`]. So labels
     /// that are bound in a long chain, or a ring, pass no frame further than a route can be.
     pub hops_left: u8,
@@ -125,22 +129,21 @@ impl HopHeader {
         let number = u64::from_be_bytes([n0, n1, n2, n3, n4, n5, n6, n7]);
         let piece = Piece::from_bits(phase & PIECE_BITS);
         match piece {
-            Some(piece) if flags & !(EPOCH_BITS | HOPS_BITS) == 0 && number < NUMBERS_MAX => {
-                Ok(Self {
-                    kind,
-                    epoch: flags & EPOCH_BITS,
-                    hops_left: (flags & HOPS_BITS) >> HOPS_SHIFT,
-                    label: LabelName {
-                        slot: u32::from_be_bytes([s0, s1, s2, s3]),
-                        generation,
-                    },
-                    phase: Phase {
-                        key: phase >> 2,
-                        piece,
-                    },
-                    number,
-                })
-            }
+            Some(piece) if flags & !kind.flags() == 0 && number < NUMBERS_MAX => Ok(Self {
+                kind,
+                epoch: flags & EPOCH_BITS,
+                from: ShardId((flags & SHARD_BITS) >> SHARD_SHIFT),
+                hops_left: (flags & HOPS_BITS) >> HOPS_SHIFT,
+                label: LabelName {
+                    slot: u32::from_be_bytes([s0, s1, s2, s3]),
+                    generation,
+                },
+                phase: Phase {
+                    key: phase >> 2,
+                    piece,
+                },
+                number,
+            }),
             _ => Err(HopError::Malformed),
         }
     }
@@ -153,7 +156,8 @@ impl HopHeader {
             HopKind::Sealed => 0x81,
         };
         let hops = (self.hops_left << HOPS_SHIFT) & HOPS_BITS;
-        let flags = (self.epoch & EPOCH_BITS) | hops;
+        let from = (self.from.0 << SHARD_SHIFT) & SHARD_BITS;
+        let flags = (self.epoch & EPOCH_BITS) | hops | from;
         let [s0, s1, s2, s3] = self.label.slot.to_be_bytes();
         let [n0, n1, n2, n3, n4, n5, n6, n7] = self.number.to_be_bytes();
         let generation = self.label.generation;
@@ -170,6 +174,14 @@ impl HopKind {
         match self {
             Self::TagOnly => 40,
             Self::Sealed => 48,
+        }
+    }
+
+    /// Bits of the second byte that may be set.
+    const fn flags(self) -> u8 {
+        match self {
+            Self::TagOnly => EPOCH_BITS | HOPS_BITS,
+            Self::Sealed => EPOCH_BITS | HOPS_BITS | SHARD_BITS,
         }
     }
 }
@@ -237,6 +249,8 @@ pub const NUMBERS_MAX: u64 = 1 << 56;
 const EPOCH_BITS: u8 = 0b0000_0011;
 const HOPS_BITS: u8 = 0b0000_1100;
 const HOPS_SHIFT: u32 = 2;
+const SHARD_BITS: u8 = 0b0111_0000;
+const SHARD_SHIFT: u32 = 4;
 const PIECE_BITS: u8 = 0b0000_0011;
 
 #[cfg(test)]
@@ -255,6 +269,7 @@ mod tests {
         let header = HopHeader {
             kind: HopKind::Sealed,
             epoch: 3,
+            from: ShardId::new(5).unwrap(),
             hops_left: 2,
             label: LabelName {
                 slot: 0x0102_0304,
@@ -269,7 +284,7 @@ mod tests {
         assert_eq!(
             header.encode(),
             [
-                0x81, 0x0B, 9, 0xFE, 1, 2, 3, 4, 0, 0xA1, 0xA2, 0xA3, 0xA4, 0xA5, 0xA6, 0xA7
+                0x81, 0x5B, 9, 0xFE, 1, 2, 3, 4, 0, 0xA1, 0xA2, 0xA3, 0xA4, 0xA5, 0xA6, 0xA7
             ]
         );
     }
@@ -308,13 +323,19 @@ mod tests {
         }
 
         #[test]
-        fn reserved_bits_and_large_numbers_are_refused(flags: u8, phase: u8, high: u8) {
+        fn reserved_bits_and_large_numbers_are_refused(
+            is_sealed: bool,
+            flags: u8,
+            phase: u8,
+            high: u8,
+        ) {
             let mut header = [0; 16];
-            header[0] = 0x80;
+            header[0] = 0x80 | u8::from(is_sealed);
             header[1] = flags;
             header[3] = phase;
             header[8] = high;
-            let is_good = flags < 16 && phase & 3 != 3 && high == 0;
+            let flags_max = if is_sealed { 0x7F } else { 0x0F };
+            let is_good = flags <= flags_max && phase & 3 != 3 && high == 0;
             prop_assert_eq!(HopHeader::decode(&frame(&header, 64)).is_ok(), is_good);
         }
     }

@@ -171,6 +171,7 @@ mod tests {
         let header = HopHeader {
             kind: HopKind::TagOnly,
             epoch: 0,
+            from: crate::shard::ShardId::FIRST,
             hops_left: 3,
             label: LabelName {
                 slot: 7,

@@ -12,8 +12,40 @@ use wire::Instant;
 use crate::hop::{HopHeader, HopKind, LabelName, Phase};
 use crate::hop_key::{HopForm, HopKey, NextLabel};
 use crate::key_ring::{KeyRing, Sealed};
+use crate::shard::ShardId;
 
-/// Seals the frames of one link and direction.
+/// What the keys of one direction of a link come from: Expand(exporter, "tw1 link", direction).
+///
+/// Each shard that seals has a key for each shard that opens, Expand(that, "tw1 shard", from 1 | to 1): so
+/// nonces are a matter of one sealer, and windows and key epochs of one opener, whatever runs beside them.
+#[derive(Debug)]
+pub struct LinkSecret(Exporter);
+
+/// The shard of a link's one end that seals, and that of the other which opens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ShardPair {
+    /// Of the node that sends.
+    pub from: ShardId,
+    /// Of the node that receives.
+    pub to: ShardId,
+}
+
+impl LinkSecret {
+    /// Takes that of the direction `direction`, 0 for what the session's dialler sends and 1 for its
+    /// accepter, of the link whose session has `exporter`.
+    #[must_use]
+    pub fn new<P: Provider>(provider: &P, exporter: &Exporter, direction: u8) -> Self {
+        Self(exporter.branch(provider, LINK, &[direction]))
+    }
+
+    fn of<P: Provider>(&self, provider: &P, pair: ShardPair) -> (Suite, TrafficSecret) {
+        let context = [pair.from.place(), pair.to.place()];
+        let secret = self.0.expand(provider, SHARD, &context);
+        (Suite::Aes128Gcm, TrafficSecret::new(secret))
+    }
+}
+
+/// Seals the frames of one link and direction that go from one shard to one shard.
 ///
 /// nonce = iv XOR (label 4, generation 1, low 7 bytes of the packet number). It takes no nonce but
 /// a [`Binding`] and a number, and trusts nobody for their being new:
@@ -26,6 +58,7 @@ use crate::key_ring::{KeyRing, Sealed};
 /// Frames to a label that takes a tag only use neither key nor nonce; the second rule holds for
 /// them all the same, and of the first that no two live bindings name one label.
 pub struct HopSealer<A> {
+    from: ShardId,
     suite: Suite,
     secret: TrafficSecret,
     aead: A,
@@ -85,19 +118,19 @@ pub struct Packet<'a> {
 }
 
 impl<A: Aead> HopSealer<A> {
-    /// Makes the sealer of the direction `direction` (0 for what the session's dialler sends, 1
-    /// for its accepter) of the link whose session has `exporter`.
+    /// Makes the sealer of what goes from one shard to the other; there must be no second one.
     ///
     /// `serial` must differ for all sealers of a node.
     pub fn new<P: Provider<Aead = A>>(
         provider: &P,
-        exporter: &Exporter,
-        direction: u8,
+        secret: &LinkSecret,
+        pair: ShardPair,
         serial: u64,
     ) -> Self {
-        let (suite, secret) = link_secret(provider, exporter, direction);
+        let (suite, secret) = secret.of(provider, pair);
         let (aead, iv) = secret.expand(provider, suite);
         Self {
+            from: pair.from,
             suite,
             secret,
             aead,
@@ -184,7 +217,7 @@ impl<A: Aead> HopSealer<A> {
         }
         self.since.get_or_insert(now);
         self.sealed = self.sealed.saturating_add(1);
-        let header = packet.header(HopKind::Sealed, self.epoch, name);
+        let header = packet.header(self.epoch, self.from, name);
         let aad = header.encode();
         out.extend_from_slice(&aad);
         let tag_at = out.len();
@@ -259,10 +292,11 @@ impl<A: Aead> HopSealer<A> {
 }
 
 impl Packet<'_> {
-    const fn header(&self, kind: HopKind, epoch: u8, label: LabelName) -> HopHeader {
+    const fn header(&self, epoch: u8, from: ShardId, label: LabelName) -> HopHeader {
         HopHeader {
-            kind,
+            kind: HopKind::Sealed,
             epoch,
+            from,
             hops_left: self.hops_left,
             label,
             phase: self.phase,
@@ -272,7 +306,12 @@ impl Packet<'_> {
 
     /// Appends it to `out` as a frame that bears a tag only.
     fn tag(&self, label: LabelName, key: &HopKey, out: &mut Vec<u8>) {
-        key.close(&self.header(HopKind::TagOnly, 0, label), self.body, out);
+        let sealed = self.header(0, ShardId::FIRST, label);
+        let header = HopHeader {
+            kind: HopKind::TagOnly,
+            ..sealed
+        };
+        key.close(&header, self.body, out);
     }
 }
 
@@ -316,15 +355,15 @@ impl Binding {
     }
 }
 
-/// Opens the frames of one link and direction.
+/// Opens the frames of one link and direction that go from one shard to one shard.
 pub struct HopOpener<A> {
     keys: KeyRing<A>,
 }
 
 impl<A: Aead> HopOpener<A> {
-    /// Makes the opener of the direction `direction` of the link whose session has `exporter`.
-    pub fn new<P: Provider<Aead = A>>(provider: &P, exporter: &Exporter, direction: u8) -> Self {
-        let (suite, secret) = link_secret(provider, exporter, direction);
+    /// Makes the opener of what goes from one shard to the other.
+    pub fn new<P: Provider<Aead = A>>(provider: &P, secret: &LinkSecret, pair: ShardPair) -> Self {
+        let (suite, secret) = secret.of(provider, pair);
         Self {
             keys: KeyRing::new(provider, suite, secret, EPOCHS),
         }
@@ -356,16 +395,6 @@ impl<A: Aead> HopOpener<A> {
         self.keys.open(provider, now, sealed)?;
         Ok(body)
     }
-}
-
-/// The first secret of one direction, and the suite of all links.
-fn link_secret<P: Provider>(
-    provider: &P,
-    exporter: &Exporter,
-    direction: u8,
-) -> (Suite, TrafficSecret) {
-    let secret = exporter.expand(provider, LINK, &[direction]);
-    (Suite::Aes128Gcm, TrafficSecret::new(secret))
 }
 
 /// Label, generation and number: what makes a nonce of a link's iv.
@@ -447,6 +476,7 @@ pub const BOUND_MAX: usize = 65_536;
 /// Key epochs that the header tells apart.
 const EPOCHS: u8 = 4;
 const LINK: Label = Label::new("tw1 link");
+const SHARD: Label = Label::new("tw1 shard");
 
 #[cfg(test)]
 mod tests;

@@ -11,6 +11,7 @@ use crate::hop::LabelName;
 use crate::hop_key::HopForm;
 use crate::hop_sealer::{Binding, EPOCH_SPAN};
 use crate::link::LinkId;
+use crate::shard::ShardId;
 
 /// What a node knows of one label; at most 256 bytes.
 #[derive(Debug)]
@@ -51,9 +52,19 @@ pub(crate) enum Onward<'a> {
     Flow(u32),
 }
 
-/// Labels of one node: a slab, so a look-up is an index and a comparison.
+/// Where a label leads, for whoever asked for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Owned {
+    /// To the flow of this node with this index.
+    Flow(u32),
+    /// To another node, or nowhere yet.
+    Elsewhere,
+}
+
+/// Labels of one shard: a slab, so a look-up is an index and a comparison.
 #[derive(Debug)]
 pub(crate) struct LabelSlab {
+    shard: ShardId,
     labels: Vec<Label>,
     /// Slots to use next, oldest first.
     free: VecDeque<u32>,
@@ -90,8 +101,9 @@ pub(crate) struct LabelLimits {
 }
 
 impl LabelSlab {
-    pub(crate) const fn new(limits: LabelLimits) -> Self {
+    pub(crate) const fn new(shard: ShardId, limits: LabelLimits) -> Self {
         Self {
+            shard,
             labels: Vec::new(),
             free: VecDeque::new(),
             resting: VecDeque::new(),
@@ -144,7 +156,7 @@ impl LabelSlab {
         name: LabelName,
         owner: LinkId,
     ) -> Result<(), LabelRefusal> {
-        let label = self.labels.get(index(name.slot));
+        let label = self.place(name).and_then(|place| self.labels.get(place));
         let label = label
             .filter(|label| label.is(name) && label.owner == owner)
             .ok_or(LabelRefusal::Unknown)?;
@@ -183,9 +195,9 @@ impl LabelSlab {
 
     /// Finds the label of a frame; `None` where the slot is not in use or in another one.
     pub(crate) fn get_mut(&mut self, name: LabelName) -> Option<&mut Label> {
-        self.labels
-            .get_mut(index(name.slot))
-            .filter(|label| label.is(name))
+        let place = self.place(name)?;
+        let label = self.labels.get_mut(place);
+        label.filter(|label| label.is(name))
     }
 
     /// Finds the label of a frame, and what its owner's labels may still pass.
@@ -193,10 +205,21 @@ impl LabelSlab {
         &mut self,
         name: LabelName,
     ) -> Option<(&mut Label, &mut TokenBucket)> {
-        let label = self.labels.get_mut(index(name.slot));
+        let place = self.place(name)?;
+        let label = self.labels.get_mut(place);
         let label = label.filter(|label| label.is(name))?;
         let owner = self.owners.get_mut(usize::from(label.owner.0))?;
         Some((label, &mut owner.bucket))
+    }
+
+    /// Returns where `name` leads, if `owner` asked for it and it has not ended since.
+    pub(crate) fn owned(&self, name: LabelName, owner: LinkId) -> Option<Owned> {
+        let label = self.labels.get(self.place(name)?);
+        let label = label.filter(|label| label.is(name) && label.owner == owner)?;
+        Some(match label.purpose {
+            Purpose::Terminal { flow } => Owned::Flow(flow),
+            Purpose::Free | Purpose::Reserved | Purpose::Transit { .. } => Owned::Elsewhere,
+        })
     }
 
     /// Frees a label and returns its binding, for its sealer.
@@ -230,7 +253,8 @@ impl LabelSlab {
         mut on_free: impl FnMut(LinkId, Binding),
     ) -> u32 {
         let mut count = 0_u32;
-        for slot in 0..u32::try_from(self.labels.len()).unwrap_or(u32::MAX) {
+        for place in 0..u32::try_from(self.labels.len()).unwrap_or(u32::MAX) {
+            let slot = place | self.high_bits();
             let Some(label) = self.labels.get(index(slot)) else {
                 break;
             };
@@ -271,8 +295,7 @@ impl LabelSlab {
     }
 
     /// Returns how many labels are given out.
-    #[cfg(test)]
-    const fn len(&self) -> u32 {
+    pub(crate) const fn len(&self) -> u32 {
         self.taken
     }
 
@@ -308,9 +331,22 @@ impl LabelSlab {
         if self.free.len() > FREE_KEPT || self.labels.len() >= index(self.limits.labels_max) {
             return self.free.pop_front().ok_or(LabelRefusal::Full);
         }
-        let slot = u32::try_from(self.labels.len()).map_err(|_| LabelRefusal::Full)?;
+        let place = u32::try_from(self.labels.len()).map_err(|_| LabelRefusal::Full)?;
+        if place > PLACE_BITS {
+            return Err(LabelRefusal::Full);
+        }
         self.labels.push(Label::vacant(now));
-        Ok(slot)
+        Ok(place | self.high_bits())
+    }
+
+    /// Where a label stands; `None` where its name is another shard's.
+    fn place(&self, name: LabelName) -> Option<usize> {
+        (name.shard() == self.shard).then(|| index(name.slot))
+    }
+
+    /// What all slots of this slab have in common.
+    const fn high_bits(&self) -> u32 {
+        LabelName::high_bits(self.shard)
     }
 }
 
@@ -429,8 +465,11 @@ pub(crate) const LABEL_LIFE: Duration = Duration::from_secs(30);
 /// Free slots from which on no further one is made.
 const FREE_KEPT: usize = 64;
 
+/// Bits of a slot that do not name its shard.
+const PLACE_BITS: u32 = u32::MAX >> 3;
+
 fn index(slot: u32) -> usize {
-    usize::try_from(slot).unwrap_or(usize::MAX)
+    usize::try_from(slot & PLACE_BITS).unwrap_or(usize::MAX)
 }
 
 const _: () = assert!(size_of::<Label>() <= 256, "goal F6: 256 bytes a label");

@@ -2,13 +2,13 @@
 
 use core::net::{IpAddr, SocketAddr};
 
-use crypto::{Aead, Exporter, Provider};
+use crypto::{Aead, Exporter, OpenError, Provider};
+use wire::Instant;
 
-use crate::grant::GrantKey;
-use crate::hop::{HopKind, LabelName};
-use crate::hop_key::{HopForm, HopKeyMaker};
-use crate::hop_sealer::{HopOpener, HopSealer};
-use crate::link_terms::LinkTerms;
+use crate::hop::HopHeader;
+use crate::hop_sealer::{Binding, HopOpener, HopSealer, LinkSecret, ShardPair};
+use crate::link_terms::Packing;
+use crate::shard::ShardId;
 
 /// Names a node that this one knows of, until that one was gone for 10 minutes; then it may name
 /// another.
@@ -21,22 +21,28 @@ impl LinkId {
     pub(crate) const OWN: Self = Self(u16::MAX);
 }
 
-/// What the data plane knows of a neighbour while a session with it is open.
+/// What a shard knows of a neighbour while a session with it is open.
 #[derive(Debug)]
 pub(crate) struct Link<A> {
     /// Where its frames come from.
     pub(crate) remote: SocketAddr,
     /// The address of ours that its frames go from, as the session's packets do.
     pub(crate) local: Option<IpAddr>,
-    pub(crate) sealer: HopSealer<A>,
-    pub(crate) opener: HopOpener<A>,
-    pub(crate) grants: GrantKey,
-    /// How frames with it are protected, as far as that is ours to say.
-    pub(crate) kind: HopKind,
-    /// What its node said.
-    pub(crate) terms: LinkTerms,
-    hop_keys: HopKeyMaker,
+    /// How several frames may go to it at once.
+    pub(crate) packing: Packing,
+    shard: ShardId,
+    sends: LinkSecret,
+    receives: LinkSecret,
+    /// Of its first sealer; the others have the numbers behind it.
+    serial: u64,
+    /// By the neighbour's shard, which opens.
+    sealers: PerShard<HopSealer<A>>,
+    /// By the neighbour's shard, which sealed.
+    openers: PerShard<HopOpener<A>>,
 }
+
+/// One of something for each shard of a neighbour that has come up.
+type PerShard<T> = [Option<Box<T>>; ShardId::COUNT_MAX as usize];
 
 /// Which end of its session a node is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,60 +69,110 @@ impl End {
     }
 }
 
+/// What the keys of a link are made from.
+#[derive(Clone, Copy)]
+pub(crate) struct LinkRoot<'a> {
+    /// Of the session with the neighbour.
+    pub(crate) exporter: &'a Exporter,
+    pub(crate) end: End,
+}
+
 impl<A: Aead> Link<A> {
-    /// Makes the keys of a link from its session's exporter; `serial` is the sealer's.
+    /// Makes the link of one shard. `serial` differs for all links that a node makes for its shards.
     pub(crate) fn new<P: Provider<Aead = A>>(
         provider: &P,
-        exporter: &Exporter,
-        end: End,
+        root: LinkRoot<'_>,
         remote: SocketAddr,
-        serial: u64,
+        (shard, serial): (ShardId, u64),
     ) -> Self {
+        let LinkRoot { exporter, end } = root;
         Self {
             remote,
             local: None,
-            sealer: HopSealer::new(provider, exporter, end.sends(), serial),
-            opener: HopOpener::new(provider, exporter, end.receives()),
-            grants: GrantKey::new(provider, exporter),
-            kind: HopKind::Sealed,
-            terms: LinkTerms::UNSAID,
-            hop_keys: HopKeyMaker::new(provider, exporter),
+            packing: Packing::Alone,
+            shard,
+            sends: LinkSecret::new(provider, exporter, end.sends()),
+            receives: LinkSecret::new(provider, exporter, end.receives()),
+            serial: serial.saturating_mul(u64::from(ShardId::COUNT_MAX)),
+            sealers: [const { None }; ShardId::COUNT_MAX as usize],
+            openers: [const { None }; ShardId::COUNT_MAX as usize],
         }
     }
 
-    /// Says how frames to a label are protected that is given out for those of this link: by a tag
-    /// only where both ends take that.
-    pub(crate) fn form<P: Provider<Aead = A>>(&mut self, provider: &P, name: LabelName) -> HopForm {
-        match (self.kind, self.terms.kind) {
-            (HopKind::TagOnly, HopKind::TagOnly) => {
-                HopForm::TagOnly(self.hop_keys.make(provider, name))
-            }
-            (HopKind::Sealed, _) | (_, HopKind::Sealed) => HopForm::Sealed,
-        }
-    }
-
-    /// Whether frames may go to the other end as its label wants them.
-    pub(crate) const fn allows(&self, form: &HopForm) -> bool {
-        matches!(
-            (form, self.kind),
-            (HopForm::Sealed, _) | (_, HopKind::TagOnly)
+    /// The sealer of what goes to a shard of the neighbour, made where it is the first.
+    pub(crate) fn sealer_to<P: Provider<Aead = A>>(
+        &mut self,
+        provider: &P,
+        to: ShardId,
+    ) -> Option<&mut HopSealer<A>> {
+        let slot = self.sealers.get_mut(usize::from(to.place()))?;
+        let pair = ShardPair {
+            from: self.shard,
+            to,
+        };
+        let serial = self.serial.saturating_add(to.place().into());
+        Some(
+            slot.get_or_insert_with(|| {
+                Box::new(HopSealer::new(provider, &self.sends, pair, serial))
+            }),
         )
     }
+
+    /// The sealer that made a binding.
+    pub(crate) fn sealer_of(&mut self, binding: &Binding) -> Option<&mut HopSealer<A>> {
+        let place = usize::from(binding.name().shard().place());
+        self.sealers.get_mut(place)?.as_deref_mut()
+    }
+
+    /// Takes back what a sealer of this link bound.
+    pub(crate) fn release(&mut self, binding: Binding) {
+        if let Some(sealer) = self.sealer_of(&binding) {
+            sealer.release(binding);
+        }
+    }
+
+    /// How many labels of the neighbour are bound.
+    pub(crate) fn live(&self) -> usize {
+        let sealers = self.sealers.iter().flatten();
+        sealers.map(|sealer| sealer.live()).sum()
+    }
+
+    /// Decrypts a frame in place, and returns its body.
+    ///
+    /// The first frame that says it is from a shard of the neighbour has the opener of it made, genuine or
+    /// not: eight at the most, and a frame gets here only by a label of the link and from its address.
+    pub(crate) fn open<'a, P: Provider<Aead = A>>(
+        &mut self,
+        provider: &P,
+        now: Instant,
+        header: &HopHeader,
+        frame: &'a mut [u8],
+    ) -> Result<&'a mut [u8], OpenError> {
+        let slot = self.openers.get_mut(usize::from(header.from.place()));
+        let pair = ShardPair {
+            from: header.from,
+            to: self.shard,
+        };
+        let opener = slot
+            .ok_or(OpenError)?
+            .get_or_insert_with(|| Box::new(HopOpener::new(provider, &self.receives, pair)));
+        opener.open(provider, now, header, frame)
+    }
 }
 
-/// Links by id: those that are up. Of a thousand nodes known few have one.
+/// What is known of links, by id: of those that are up. Of a thousand nodes known few have one.
 #[derive(Debug)]
-pub(crate) struct LinkTable<A> {
-    links: Vec<Option<Box<Link<A>>>>,
+pub(crate) struct LinkTable<L> {
+    links: Vec<Option<Box<L>>>,
 }
 
-impl<A> LinkTable<A> {
+impl<L> LinkTable<L> {
     pub(crate) const fn new() -> Self {
         Self { links: Vec::new() }
     }
 
     /// Puts a link up, in place of one that was.
-    pub(crate) fn set(&mut self, id: LinkId, link: Option<Link<A>>) {
+    pub(crate) fn set(&mut self, id: LinkId, link: Option<L>) {
         let index = usize::from(id.0);
         if self.links.len() <= index {
             self.links.resize_with(index.saturating_add(1), || None);
@@ -126,11 +182,17 @@ impl<A> LinkTable<A> {
         }
     }
 
-    pub(crate) fn get(&self, id: LinkId) -> Option<&Link<A>> {
+    pub(crate) fn get(&self, id: LinkId) -> Option<&L> {
         self.links.get(usize::from(id.0))?.as_deref()
     }
 
-    pub(crate) fn get_mut(&mut self, id: LinkId) -> Option<&mut Link<A>> {
+    pub(crate) fn get_mut(&mut self, id: LinkId) -> Option<&mut L> {
         self.links.get_mut(usize::from(id.0))?.as_deref_mut()
+    }
+
+    /// Those that are up, by id.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (LinkId, &L)> {
+        let all = (0..).map(LinkId).zip(&self.links);
+        all.filter_map(|(id, link)| Some((id, link.as_deref()?)))
     }
 }

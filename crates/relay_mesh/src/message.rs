@@ -63,11 +63,11 @@ pub mod code {
     pub const PART: u8 = 0x14;
     /// Reserved: membership gossip.
     pub const MEMBERSHIP: u8 = 0x18;
-    /// Reserved for route set-up: reserves or binds labels.
+    /// Reserves or binds labels; see [`RouteRequest`](crate::route_request::RouteRequest).
     pub const ROUTE_REQUEST: u8 = 0x20;
-    /// Reserved for route set-up: the labels, or why not.
+    /// The labels, or why not.
     pub const ROUTE_REPLY: u8 = 0x21;
-    /// Reserved for route set-up: gives labels back.
+    /// Gives labels back; see [`RouteRelease`](crate::route_release::RouteRelease).
     pub const ROUTE_RELEASE: u8 = 0x22;
     /// Which version of the signed configuration a node holds.
     pub const CONFIG_VERSION: u8 = 0x30;

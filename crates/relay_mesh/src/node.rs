@@ -6,6 +6,7 @@ mod config_news;
 mod control;
 mod course;
 mod courses;
+mod detouring;
 mod detours;
 mod dialling;
 mod drain;
@@ -29,8 +30,10 @@ mod measuring;
 mod names;
 mod paths;
 mod peers;
+mod planes;
 mod priced;
 mod refuted;
+mod releases;
 mod reserve;
 mod selecting;
 mod stall;
@@ -63,11 +66,14 @@ use crate::event::{Command, Event, Outcome};
 use crate::gossip::Gossip;
 use crate::hop::HopHeader;
 use crate::leg::{Leg, SocketId};
-use crate::link::LinkId;
+use crate::link::{LinkId, LinkTable};
+use crate::link_gate::LinkGate;
 use crate::link_state::Publisher;
 use crate::measure::LinkReport;
 use crate::ration::ReplyRation;
-use crate::stats::{FrameStats, NodeStats};
+use crate::shard::ShardId;
+use crate::shards::Shards;
+use crate::stats::NodeStats;
 use config_news::ConfigNews;
 use course::Course;
 use detours::Detours;
@@ -76,6 +82,7 @@ use entry::Ports;
 use flow_table::FlowTable;
 use known_routes::KnownRoutes;
 use peers::Peers;
+use releases::Releases;
 use selecting::Selecting;
 use start::{check, endpoint, label_limits, network_of, table};
 
@@ -91,7 +98,12 @@ pub struct Node<P: Provider> {
     /// Sessions with other nodes.
     endpoint: Endpoint<P>,
     generator: Generator,
+    /// Of the first shard, which all flows of this node itself end at.
     plane: DataPlane<P::Aead>,
+    /// The other shards.
+    shards: Shards<P::Aead>,
+    /// Of the links that are up, what labels are given out by.
+    gates: LinkTable<LinkGate>,
     peers: Peers,
     /// With whom there are to be links.
     selecting: Selecting,
@@ -104,6 +116,8 @@ pub struct Node<P: Provider> {
     reports: BTreeMap<NodeId, LinkReport>,
     known_routes: KnownRoutes,
     courses: BTreeMap<LinkId, Course<P::Aead>>,
+    /// Labels to be given back.
+    releases: Releases,
     flows: FlowTable<P::Aead>,
     ports: Ports,
     ration: ReplyRation,
@@ -183,7 +197,17 @@ impl<P: Provider> Node<P> {
         let mut node = Self {
             own,
             endpoint,
-            plane: DataPlane::new(label_limits(&config), config.outbox_bytes_max),
+            plane: DataPlane::new(
+                ShardId::FIRST,
+                label_limits(&config),
+                config.outbox_bytes_max,
+            ),
+            shards: Shards::new(
+                config.shards,
+                label_limits(&config),
+                config.outbox_bytes_max,
+            ),
+            gates: LinkTable::new(),
             peers: Peers::new(config.peers_max, config.request_rate),
             selecting: Selecting::new(now, &config, &mut generator),
             gossip: Gossip::new(publisher, table, generator.seed().generator(0), now),
@@ -192,6 +216,7 @@ impl<P: Provider> Node<P> {
             reports: BTreeMap::new(),
             known_routes: KnownRoutes::default(),
             courses: BTreeMap::new(),
+            releases: Releases::default(),
             flows: FlowTable::new((config.flows_max, config.unproved_max), &mut generator),
             ports: Ports::new(&config, now),
             ration: ReplyRation::default(),
@@ -293,7 +318,8 @@ impl<P: Provider> Node<P> {
     pub fn poll_transmit(&mut self, now: Instant, buf: &mut Vec<u8>) -> Option<Transmit<Leg>> {
         let now = self.advance(now);
         loop {
-            if let Some(((leg, source), segment_len)) = self.plane.outbox.pop(buf) {
+            let waiting = self.plane.outbox.pop(buf).or_else(|| self.pop_touched(buf));
+            if let Some(((leg, source), segment_len)) = waiting {
                 return Some(Transmit {
                     source,
                     segment_len,
@@ -349,11 +375,6 @@ impl<P: Provider> Node<P> {
         self.own
     }
 
-    /// Returns what became of hop frames.
-    pub const fn frame_stats(&self) -> &FrameStats {
-        &self.plane.stats
-    }
-
     /// Returns what else was counted.
     pub const fn stats(&self) -> &NodeStats {
         &self.stats
@@ -362,18 +383,6 @@ impl<P: Provider> Node<P> {
     /// Returns the counters of the sessions' endpoint.
     pub const fn endpoint_stats(&self) -> &udp_proto::EndpointStats {
         self.endpoint.stats()
-    }
-
-    /// Returns about how many bytes of memory the node holds.
-    pub fn memory(&self) -> usize {
-        self.endpoint.memory()
-            + self.plane.labels.memory()
-            + self.peers.memory()
-            + self.flows.memory()
-            + self.plane.outbox.memory()
-            + self.courses.values().map(Course::memory).sum::<usize>()
-            + self.events.len() * size_of::<Event>()
-            + self.commands.len() * size_of::<Command>()
     }
 
     /// Keeps time from going back: a late clock is a fault of the driver's.
@@ -427,6 +436,7 @@ impl<P: Provider> Node<P> {
         self.tend_tunnels(now);
         self.tend_config(now);
         self.tend_edges(now);
+        self.send_releases(now);
         if self.beats.is_multiple_of(10) {
             self.learn_peers(now);
             self.select_links(now);
@@ -437,7 +447,7 @@ impl<P: Provider> Node<P> {
             self.forget_nodes(now);
         }
         if self.beats.is_multiple_of(50) {
-            self.plane.free_where(now, |label| label.is_expired(now));
+            self.free_labels(now, |label| label.is_expired(now));
         }
         self.is_untended = true;
     }

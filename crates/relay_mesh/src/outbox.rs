@@ -8,6 +8,7 @@ use std::collections::VecDeque;
 use crate::leg::Leg;
 use crate::link::LinkId;
 use crate::link_terms::Packing;
+use crate::shard::ShardId;
 use crate::trunk;
 
 /// Whom a datagram is for, and the address of ours to send it from, where that matters.
@@ -16,7 +17,7 @@ pub(crate) type Way = (Leg, Option<IpAddr>);
 /// A queue of datagrams in one buffer, which is emptied once all are taken; so in the steady state
 /// nothing is allocated for a packet.
 ///
-/// Hop frames have a lane for each neighbour. What waits in one when its turn comes leaves together, in
+/// Hop frames have a lane for each shard of each neighbour. What waits in one when its turn comes leaves together, in
 /// order: frames of one length as datagrams that the system sends in one go, others as a
 /// [trunk](crate::trunk) where the neighbour reads those. None waits for others to come.
 #[derive(Debug)]
@@ -24,8 +25,10 @@ pub(crate) struct Outbox {
     bytes: Vec<u8>,
     /// Whose turn it is.
     turns: VecDeque<Turn>,
-    /// Lanes of links, by their id.
-    lanes: Vec<Option<Lane>>,
+    /// Of each shard of each link, the lane of those below, from 1; 0 where it has none.
+    places: Vec<u32>,
+    /// Lanes, of all turns, taken ones too.
+    lanes: Vec<Lane>,
     /// Frames, of all lanes, taken ones too.
     frames: Vec<Frame>,
     /// Bytes that may wait, [`SPAN_LEN`] counted for each datagram.
@@ -35,12 +38,14 @@ pub(crate) struct Outbox {
 #[derive(Debug)]
 enum Turn {
     Datagram(Way, Range<usize>),
-    Lane(LinkId),
+    Lane(usize),
 }
 
-/// What waits for one neighbour; a lane without frames is `None`.
+/// What waits for one shard of a neighbour.
 #[derive(Clone, Copy, Debug)]
 struct Lane {
+    /// Where its number stands.
+    place: usize,
     way: Way,
     packing: Packing,
     /// Of the frames, the first that waits, and the last.
@@ -70,6 +75,7 @@ impl Outbox {
         Self {
             bytes: Vec::new(),
             turns: VecDeque::new(),
+            places: Vec::new(),
             lanes: Vec::new(),
             frames: Vec::new(),
             bytes_max,
@@ -95,38 +101,40 @@ impl Outbox {
         Ok(())
     }
 
-    /// Appends what `write` appends, as one hop frame to the neighbour of `link`, as `push` does.
+    /// Appends what `write` appends, as one hop frame to a shard of the neighbour of `link`, as `push` does.
     pub(crate) fn push_frame<E>(
         &mut self,
-        link: LinkId,
+        (link, shard): (LinkId, ShardId),
         (way, packing): (Way, Packing),
         write: impl FnOnce(&mut Vec<u8>) -> Result<(), E>,
     ) -> Result<(), E> {
         let range = self.write(write)?;
-        let place = self.frames.len();
+        let last = self.frames.len();
         self.frames.push(Frame { range, next: None });
-        let index = usize::from(link.0);
-        if self.lanes.len() <= index {
-            self.lanes.resize(index.saturating_add(1), None);
+        let place =
+            usize::from(link.0) * usize::from(ShardId::COUNT_MAX) + usize::from(shard.place());
+        if self.places.len() <= place {
+            self.places.resize(place.saturating_add(1), 0);
         }
-        let Some(lane) = self.lanes.get_mut(index) else {
+        let Some(number) = self.places.get_mut(place) else {
             return Ok(());
         };
-        let mut first = place;
-        if let Some(waiting) = lane {
-            first = waiting.first;
-            if let Some(last) = self.frames.get_mut(waiting.last) {
-                last.next = Some(place);
+        if let Some(lane) = lane_of(*number).and_then(|lane| self.lanes.get_mut(lane)) {
+            if let Some(before) = self.frames.get_mut(lane.last) {
+                before.next = Some(last);
             }
-        } else {
-            self.turns.push_back(Turn::Lane(link));
+            (lane.way, lane.packing, lane.last) = (way, packing, last);
+            return Ok(());
         }
-        *lane = Some(Lane {
+        self.turns.push_back(Turn::Lane(self.lanes.len()));
+        self.lanes.push(Lane {
+            place,
             way,
             packing,
-            first,
-            last: place,
+            first: last,
+            last,
         });
+        *number = u32::try_from(self.lanes.len()).unwrap_or(0);
         Ok(())
     }
 
@@ -151,11 +159,12 @@ impl Outbox {
                 out.extend_from_slice(self.bytes.get(range).unwrap_or_default());
                 Some((way, None))
             }
-            Turn::Lane(link) => self.pop_lane(link, out),
+            Turn::Lane(lane) => self.pop_lane(lane, out),
         };
         if self.turns.is_empty() {
             self.bytes.clear();
             self.frames.clear();
+            self.lanes.clear();
         }
         next
     }
@@ -164,12 +173,14 @@ impl Outbox {
     pub(crate) fn memory(&self) -> usize {
         let turns = self.turns.capacity().saturating_mul(size_of::<Turn>());
         let frames = self.frames.capacity().saturating_mul(size_of::<Frame>());
-        let lanes = self.lanes.capacity();
+        let lanes = self.lanes.capacity().saturating_mul(size_of::<Lane>());
+        let places = self.places.capacity().saturating_mul(4);
         self.bytes
             .capacity()
             .saturating_add(turns)
             .saturating_add(frames)
-            .saturating_add(lanes.saturating_mul(size_of::<Option<Lane>>()))
+            .saturating_add(lanes)
+            .saturating_add(places)
     }
 
     fn write<E>(
@@ -184,9 +195,8 @@ impl Outbox {
         Ok(start..self.bytes.len())
     }
 
-    fn pop_lane(&mut self, link: LinkId, out: &mut Vec<u8>) -> Option<(Way, Option<NonZeroU16>)> {
-        let slot = self.lanes.get_mut(usize::from(link.0))?;
-        let lane = (*slot)?;
+    fn pop_lane(&mut self, turn: usize, out: &mut Vec<u8>) -> Option<(Way, Option<NonZeroU16>)> {
+        let lane = self.lanes.get_mut(turn)?;
         let mut waiting = Waiting {
             frames: &self.frames,
             next: Some(lane.first),
@@ -208,12 +218,19 @@ impl Outbox {
                 out.extend_from_slice(frame);
             }
         }
-        *slot = waiting.next.map(|first| Lane { first, ..lane });
-        if slot.is_some() {
-            self.turns.push_front(Turn::Lane(link));
+        if let Some(first) = waiting.next {
+            lane.first = first;
+            self.turns.push_front(Turn::Lane(turn));
+        } else if let Some(number) = self.places.get_mut(lane.place) {
+            *number = 0;
         }
         Some((lane.way, segment))
     }
+}
+
+/// The index of a lane by its number, from 1.
+fn lane_of(number: u32) -> Option<usize> {
+    usize::try_from(number.checked_sub(1)?).ok()
 }
 
 /// The frames of a lane.

@@ -17,7 +17,7 @@
 //! since their next hop is the flow. A flow that has as many labels as may be, or that the session
 //! does not have while it has another of the request's, gets [`Granted::NONE`]: slot 2^32 - 1,
 //! generation 255, no grant. The id names the reply; nobody asks twice, since sessions are
-//! reliable.
+//! reliable. [`RouteRelease`](crate::route_release::RouteRelease) gives labels back.
 
 #![warn(clippy::arithmetic_side_effects)]
 
@@ -315,14 +315,14 @@ impl Refused {
     }
 }
 
-fn read_type(reader: &mut Reader<'_>, wanted: u8) -> Result<(), DecodeError> {
+pub(crate) fn read_type(reader: &mut Reader<'_>, wanted: u8) -> Result<(), DecodeError> {
     match reader.u8()? {
         found if found == wanted => Ok(()),
         found => Err(DecodeError::UnknownType(found)),
     }
 }
 
-fn read_count(reader: &mut Reader<'_>) -> Result<usize, DecodeError> {
+pub(crate) fn read_count(reader: &mut Reader<'_>) -> Result<usize, DecodeError> {
     let found = usize::from(reader.u8()?);
     if found > FLOWS_MAX {
         let max = FLOWS_MAX;
@@ -331,7 +331,7 @@ fn read_count(reader: &mut Reader<'_>) -> Result<usize, DecodeError> {
     Ok(found)
 }
 
-fn read_label(reader: &mut Reader<'_>) -> Result<LabelName, Truncated> {
+pub(crate) fn read_label(reader: &mut Reader<'_>) -> Result<LabelName, Truncated> {
     Ok(LabelName {
         slot: reader.u32()?,
         generation: reader.u8()?,
@@ -357,7 +357,7 @@ fn read_bind(reader: &mut Reader<'_>) -> Result<Bind, DecodeError> {
     })
 }
 
-fn write_label(writer: &mut Writer<'_>, label: LabelName) {
+pub(crate) fn write_label(writer: &mut Writer<'_>, label: LabelName) {
     writer.u32(label.slot);
     writer.u8(label.generation);
 }

@@ -54,6 +54,38 @@ pub struct FrameStats {
 }
 
 impl FrameStats {
+    /// Counts what is left of a trunk that does not hold.
+    pub(crate) const fn count_bad_trunk(&mut self) {
+        self.bad_trunk = self.bad_trunk.saturating_add(1);
+    }
+
+    /// What both have counted.
+    pub(crate) const fn plus(self, other: Self) -> Self {
+        Self {
+            sealed: self.sealed.saturating_add(other.sealed),
+            arrived: self.arrived.saturating_add(other.arrived),
+            truncated: self.truncated.saturating_add(other.truncated),
+            oversize: self.oversize.saturating_add(other.oversize),
+            unknown_kind: self.unknown_kind.saturating_add(other.unknown_kind),
+            bad_trunk: self.bad_trunk.saturating_add(other.bad_trunk),
+            malformed: self.malformed.saturating_add(other.malformed),
+            tag_only: self.tag_only.saturating_add(other.tag_only),
+            not_tag_only: self.not_tag_only.saturating_add(other.not_tag_only),
+            unknown_label: self.unknown_label.saturating_add(other.unknown_label),
+            expired: self.expired.saturating_add(other.expired),
+            wrong_link: self.wrong_link.saturating_add(other.wrong_link),
+            not_bound: self.not_bound.saturating_add(other.not_bound),
+            replayed: self.replayed.saturating_add(other.replayed),
+            wrong_tag: self.wrong_tag.saturating_add(other.wrong_tag),
+            over_rate: self.over_rate.saturating_add(other.over_rate),
+            over_owner_rate: self.over_owner_rate.saturating_add(other.over_owner_rate),
+            hops_spent: self.hops_spent.saturating_add(other.hops_spent),
+            no_link: self.no_link.saturating_add(other.no_link),
+            not_sealed: self.not_sealed.saturating_add(other.not_sealed),
+            outbox_full: self.outbox_full.saturating_add(other.outbox_full),
+        }
+    }
+
     /// Nothing counted.
     pub(crate) const NONE: Self = Self {
         sealed: 0,
@@ -141,6 +173,10 @@ pub struct NodeStats {
     pub label_searches: u64,
     /// Requests of other nodes that were refused, by reason.
     pub requests_refused: RefusedRequests,
+    /// Labels that others gave back before they expired.
+    pub labels_given_back: u64,
+    /// Labels that others gave back and did not hold, by then or ever, or too many of late: ignored.
+    pub releases_refused: u64,
     /// Answers to requests that nobody waits for.
     pub stray_replies: u64,
     /// Times that the driver came over 250 ms late: what was silent meanwhile is not blamed for it.

@@ -10,8 +10,8 @@ use crate::tunnel::{ConnEnd, ConnId, TunnelConfig};
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct TcpConfig {
-    /// Games carried, apart from those over UDP: a name may stand in both. Their mode is not looked at: all
-    /// connections to one exit share a flow, which has a second path kept warm. Those of a signed document
+    /// Games carried, apart from those over UDP: a name may stand in both. All connections of games of one
+    /// mode to one exit share a flow; the mode is the entry's, in both directions. Those of a signed document
     /// take the place of these.
     pub games: Vec<Game>,
     /// What the driver's clock of the standard library shows when the node is made. Nothing but differences to

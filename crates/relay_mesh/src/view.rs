@@ -89,7 +89,7 @@ pub struct GameEdgeView {
 pub struct Draining {
     /// Flows of which it is an end. They last as long as their players, or until they are idle.
     pub flows: u32,
-    /// Labels of others' flows. Those of flows that went another way last 30 s.
+    /// Labels of others' flows. Those of flows that went another way are given back, or last 30 s.
     pub labels: u32,
 }
 

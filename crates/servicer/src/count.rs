@@ -19,6 +19,14 @@ macro_rules! counters {
             $($(#[$doc])* pub $name: u64,)*
         }
 
+        impl $counters {
+            /// Returns what both have counted.
+            #[must_use]
+            pub const fn plus(self, other: Self) -> Self {
+                Self { $($name: self.$name.saturating_add(other.$name),)* }
+            }
+        }
+
         $(#[$ledger_doc])*
         #[derive(Debug, Default)]
         pub(crate) struct $ledger {

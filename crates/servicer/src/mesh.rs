@@ -1,5 +1,7 @@
 //! Mesh nodes on real sockets: their legs as a driver's peers, their commands as its orders.
 //!
+//! [`bind_shards`] binds the socket of a node, or one for each of its shards.
+//!
 //! The first socket that the driver is given is that of the mesh itself,
 //! [`SocketId::MESH`]; all else the node asks for. An [`Application`] of a node passes that on:
 //!
@@ -45,6 +47,10 @@
 //! ```
 //!
 //! [`Application`]: crate::Application
+
+mod steering;
+
+pub use steering::bind_shards;
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 

@@ -14,6 +14,7 @@ use relay_mesh::link_state::{Haste, LinkDelta, LinkRecord, NodeRecord, Profile, 
 use relay_mesh::measure::LinkReport;
 use relay_mesh::message::{Have, Message, Request};
 use relay_mesh::path_probe::PathProbe;
+use relay_mesh::route_release::RouteRelease;
 use relay_mesh::route_request::{Bind, Granted, Refused, RequestId, RouteReply, RouteRequest};
 use relay_mesh::signed_config::{self, ConfigMessage, Protocol};
 use relay_mesh::trunk::{KIND, append};
@@ -37,6 +38,7 @@ fn frames() -> Vec<Input> {
     let header = HopHeader {
         kind: HopKind::Sealed,
         epoch: 2,
+        from: relay_mesh::shard::ShardId::FIRST,
         hops_left: 3,
         label: label(7),
         phase: Phase {
@@ -50,6 +52,7 @@ fn frames() -> Vec<Input> {
     let bare = HopHeader {
         kind: HopKind::TagOnly,
         epoch: 0,
+        from: relay_mesh::shard::ShardId::FIRST,
         ..header
     };
     let key = HopKey([3; 16]);
@@ -121,6 +124,11 @@ fn messages() -> Vec<Input> {
         let mut out = Vec::new();
         reply.encode(RequestId(8), &mut out);
         inputs.push(("mesh_route", name, out));
+    }
+    if let Some(release) = RouteRelease::new([label(1), label(2)]) {
+        let mut out = Vec::new();
+        release.encode(&mut out);
+        inputs.push(("mesh_route", "release", out));
     }
     inputs
 }

@@ -8,6 +8,7 @@ use servicer::{Counters, Requests};
 use tokio::sync::oneshot;
 use wire::Instant;
 
+use super::beside::{BesideCounts, StrayStats};
 use super::tcp::Carrier;
 
 type Question = dyn FnOnce(Instant, &mut Carrier) + Send;
@@ -33,9 +34,16 @@ impl fmt::Debug for Ask {
 
 /// Asks a node from another thread.
 #[derive(Clone, Debug)]
-pub(super) struct Asker(pub(super) Requests<Ask>);
+pub(super) struct Asker {
+    node: Requests<Ask>,
+    beside: BesideCounts,
+}
 
 impl Asker {
+    pub(super) const fn new(node: Requests<Ask>, beside: BesideCounts) -> Self {
+        Self { node, beside }
+    }
+
     /// Asks, and waits up to `patience`; `None` where the node does not answer.
     pub(super) fn wait<T: Send + 'static>(
         &self,
@@ -64,11 +72,23 @@ impl Asker {
     }
 
     fn post(&self, ask: impl FnOnce(Instant, &mut Carrier) + Send + 'static) -> Option<()> {
-        self.0.send(Ask::new(ask)).ok()
+        self.node.send(Ask::new(ask)).ok()
     }
 
-    /// Returns what the node's driver has counted.
+    /// Returns what the drivers of the node's shards have counted, its own first.
+    pub(super) fn shards(&self) -> Vec<Counters> {
+        let own = self.node.counters();
+        core::iter::once(own).chain(self.beside.drivers()).collect()
+    }
+
+    /// Returns what they have counted together.
     pub(super) fn counters(&self) -> Counters {
-        self.0.counters()
+        let own = self.node.counters();
+        self.beside.drivers().fold(own, Counters::plus)
+    }
+
+    /// Returns what came to the socket of another shard.
+    pub(super) fn strays(&self) -> StrayStats {
+        self.beside.strays()
     }
 }

@@ -78,6 +78,9 @@ pub struct FileConfig {
     /// The address that packets to game servers leave from.
     #[serde(default)]
     pub upstream_ip: Option<IpAddr>,
+    /// Threads that pass frames on, each with its part of the labels, 1 to 8; 1. More than one needs Linux.
+    #[serde(default = "one_shard", skip_serializing_if = "is_one_shard")]
+    pub shards: u8,
     /// How frames with other nodes are protected, where those have it so too.
     #[serde(default)]
     pub hop_frames: FileHopFrames,
@@ -90,11 +93,21 @@ pub struct FileConfig {
     pub seed: u64,
 }
 
+const fn one_shard() -> u8 {
+    1
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "as serde calls it")]
+const fn is_one_shard(shards: &u8) -> bool {
+    *shards == 1
+}
+
 /// Bounds of a node; what is left out is as [`relay_mesh::Config`] has it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FileLimits {
-    /// Flows at a time; an exit takes at most as many as it may open files, less 64.
+    /// Flows at a time; an exit takes at most as many as it may open files, less 288, or a quarter
+    /// where that is less.
     #[serde(default)]
     pub flows: Option<u32>,
     /// Silence after which a flow ends, seconds.
@@ -107,7 +120,7 @@ pub struct FileLimits {
     #[serde(default)]
     pub flow_bytes_per_second: Option<u32>,
     /// TCP connections at a time, of players and to game servers together; 1,024. At most half of the
-    /// files that may be open, less 64.
+    /// files that may be open, less 288, or a quarter where that is less.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tcp_connections: Option<u32>,
     /// Of them, those of one address with one exit; 16.
@@ -321,6 +334,7 @@ impl FileConfig {
                 .collect::<BTreeMap<_, _>>()
         });
         node.hop_kind = self.hop_frames.kind();
+        node.shards = self.shards;
         node.games = self.games_over(FileProtocol::Udp);
         node.tcp = self.tcp();
         node.probes = self.server_probes(directory)?;

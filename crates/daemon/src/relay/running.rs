@@ -4,21 +4,25 @@ mod room;
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
+use std::num::NonZeroU8;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use crypto::{Identity, Ring, Secret32};
 use relay_mesh::link_state::Roles;
+use relay_mesh::shard::ShardId;
 use relay_mesh::signed_config::HolderStats;
+use relay_mesh::tunnel::TunnelStats;
 use relay_mesh::{Config, Draining, Event, FrameStats, Game, NewError, Node, NodeStats};
 use servicer::{
     BindError, Clock, Conditioner, Counters, Direction, Handle, ListenError, Report, Rules,
-    SocketConfig, SpawnError, UdpServicer, UdpSocket,
+    SocketConfig, SpawnError, UdpServicer, UdpSocket, mesh,
 };
 use udp_proto::EndpointStats;
 
 use super::admin::{Admin, AdminStart};
 use super::ask::{Ask, Asker};
+use super::beside::{Beside, StrayStats, Surroundings};
 use super::operator::Operator;
 use super::probing::{self, Prober};
 use super::store::Store;
@@ -65,6 +69,8 @@ pub struct Relay {
     // First, so that nobody asks a node that has ended.
     admin: Option<Admin>,
     handle: Handle<Ask>,
+    // After the node, which tells its neighbours that it leaves.
+    beside: Beside,
     // After the node, whose sockets it waits for.
     watcher: Option<Watcher>,
     // After the node, whose orders it waits for.
@@ -85,45 +91,47 @@ impl Relay {
         tell: impl Fn(Told) + Clone + Send + 'static,
     ) -> Result<Self, StartError> {
         let ports_max = try_ports(&setup)?;
-        let socket = UdpSocket::bind(setup.listen, &SocketConfig::default())?;
-        let address = socket.local_address();
-        for advertised in &mut setup.node.profile.addresses {
-            if advertised.port() == 0 {
-                advertised.set_port(address.port());
-            }
-        }
+        let (address, sockets) = bind(&mut setup)?;
+        let mut sockets = sockets.into_iter();
+        let own: Vec<UdpSocket> = sockets.by_ref().take(1).collect();
         room::fit(&mut setup);
         let flows = usize::try_from(setup.node.flows_max).unwrap_or(usize::MAX);
         let is_signed = setup.node.signed.is_some();
         let has_tcp = setup.node.tcp.is_some();
         let is_exit = setup.node.profile.roles.contains(Roles::EXIT);
         let node = Node::new(setup.node, setup.identity, Ring::new(), Clock::new().now())?;
-        let sockets = has_tcp.then(|| Sockets::new(setup.tcp, setup.upstream));
-        let sockets = sockets.transpose().map_err(SpawnError::from)?;
-        let (sockets, waiting) = sockets.unzip();
+        let forwarders = (1..)
+            .zip(sockets)
+            .filter_map(|(place, socket)| Some((node.forwarder(place, Ring::new())?, socket)));
+        let forwarders = forwarders.collect();
+        let streams = has_tcp.then(|| Sockets::new(setup.tcp, setup.upstream));
+        let streams = streams.transpose().map_err(SpawnError::from)?;
+        let (streams, waiting) = streams.unzip();
         let probes = is_exit.then(|| probing::open(setup.upstream));
         let (probes, measuring) = probes.transpose().map_err(SpawnError::from)?.unzip();
-        let store = setup.store.map(|path| {
-            let tell = tell.clone();
-            Store::start(path, move |version, why| {
-                let why = why.to_owned();
-                tell(Told::NotStored { version, why });
-            })
-        });
-        let store = store.transpose().map_err(|_| StartError::Thread)?;
+        let store = setup.store.map(|path| open_store(path, tell.clone()));
+        let store = store.transpose()?;
         let desk = store.as_ref().map(Store::desk);
         let port = setup.admin.map(Admin::bind).transpose()?;
         let mut config = servicer::Config::default();
         // A document may name ports by the hundred, as it likes.
         let ports = if is_signed { PORTS_SIGNED } else { ports_max };
         config.opened_max = flows.saturating_add(ports);
-        let handle = UdpServicer::named(setup.name)
+        let around = Surroundings {
+            name: &setup.name,
+            outbound: &setup.outbound,
+            inbound: &setup.inbound,
+        };
+        let handle = UdpServicer::named(&*setup.name)
             .with_config(config)
-            .with_conditioner(Direction::Outbound, Conditioner::new(setup.outbound))
-            .with_conditioner(Direction::Inbound, Conditioner::new(setup.inbound))
+            .with_conditioner(
+                Direction::Outbound,
+                Conditioner::new(setup.outbound.clone()),
+            )
+            .with_conditioner(Direction::Inbound, Conditioner::new(setup.inbound.clone()))
             .spawn(
-                vec![socket],
-                Carrier::new(node, sockets),
+                own,
+                Carrier::new(node, streams),
                 Operator::new(
                     setup.upstream,
                     desk.clone(),
@@ -131,18 +139,20 @@ impl Relay {
                     Box::new(move |event| tell(Told::Event(event))),
                 ),
             )?;
+        let beside = Beside::start(forwarders, &handle.requests(), &around)?;
         let watcher = waiting.map(|waiting| waiting.start(handle.requests()));
         let watcher = watcher.transpose().map_err(SpawnError::from)?;
         let prober = measuring.map(|measuring| measuring.start(handle.requests()));
         let prober = prober.transpose().map_err(SpawnError::from)?;
         let start = AdminStart {
-            asker: Asker(handle.requests()),
+            asker: Asker::new(handle.requests(), beside.counts()),
             store: desk,
         };
         let admin = port.map(|port| port.start(start)).transpose()?;
         Ok(Self {
             admin,
             handle,
+            beside,
             watcher,
             prober,
             store,
@@ -159,7 +169,7 @@ impl Relay {
     pub fn stats(&self, patience: Duration) -> Option<Stats> {
         let asker = self.asker();
         let counted = asker.wait(patience, |_, node| Counted::of(node))?;
-        Some(counted.with(asker.counters()))
+        Some(counted.with(asker.counters(), asker.strays()))
     }
 
     /// Has the node take its leave; `None` where it does not answer within `patience`.
@@ -180,24 +190,55 @@ impl Relay {
         self.admin.as_ref().map(Admin::address)
     }
 
-    fn asker(&self) -> Asker {
-        Asker(self.handle.requests())
+    /// Returns what the drivers of its shards have counted, the node's own first.
+    pub fn shards(&self) -> Vec<Counters> {
+        self.asker().shards()
     }
 
-    /// Returns whether the node's thread is at work.
+    fn asker(&self) -> Asker {
+        Asker::new(self.handle.requests(), self.beside.counts())
+    }
+
+    /// Returns whether the node's thread is at work, and those of its shards.
     pub fn is_running(&self) -> bool {
-        self.handle.is_running()
+        self.handle.is_running() && self.beside.is_running()
     }
 
     /// Ends the node.
     pub fn shutdown(self, within: Duration) -> Report {
         drop(self.admin);
         let report = self.handle.shutdown(within);
+        drop(self.beside);
         drop(self.watcher);
         drop(self.prober);
         drop(self.store);
         report
     }
+}
+
+/// Binds a socket for each shard, and has the node say where they are.
+fn bind(setup: &mut Setup) -> Result<(SocketAddr, Vec<UdpSocket>), StartError> {
+    let shards = NonZeroU8::new(setup.node.shards)
+        .filter(|shards| shards.get() <= ShardId::COUNT_MAX)
+        .ok_or(NewError::Shards)?;
+    let sockets = mesh::bind_shards(setup.listen, &SocketConfig::default(), shards)?;
+    let first = sockets.first();
+    let address = first.map_or(setup.listen, UdpSocket::local_address);
+    for advertised in &mut setup.node.profile.addresses {
+        if advertised.port() == 0 {
+            advertised.set_port(address.port());
+        }
+    }
+    Ok((address, sockets))
+}
+
+/// Opens the store of documents, which tells of what it cannot keep.
+fn open_store(path: PathBuf, tell: impl Fn(Told) + Send + 'static) -> Result<Store, StartError> {
+    let store = Store::start(path, move |version, why| {
+        let why = why.to_owned();
+        tell(Told::NotStored { version, why });
+    });
+    store.map_err(|_| StartError::Thread)
 }
 
 /// Opens each port of the games once, and lets go of it; returns how many are for datagrams.
@@ -252,27 +293,34 @@ pub(super) struct Counted {
     endpoint: EndpointStats,
     config: Option<HolderStats>,
     tcp: Option<TcpCounted>,
+    tunnels: Option<TunnelStats>,
+    labels: u32,
 }
 
 impl Counted {
     pub(super) fn of(node: &Carrier) -> Self {
         Self {
-            frames: *node.frame_stats(),
+            frames: node.frame_stats(),
             node: *node.stats(),
             endpoint: *node.endpoint_stats(),
             config: node.config_stats().copied(),
             tcp: node.tcp(),
+            tunnels: node.tunnel_stats(),
+            labels: node.labels(),
         }
     }
 
-    pub(super) const fn with(self, driver: Counters) -> Stats {
+    pub(super) const fn with(self, driver: Counters, strays: StrayStats) -> Stats {
         Stats {
             frames: self.frames,
             node: self.node,
             endpoint: self.endpoint,
             config: self.config,
             tcp: self.tcp,
+            tunnels: self.tunnels,
+            labels: self.labels,
             driver,
+            strays,
         }
     }
 }
@@ -290,8 +338,14 @@ pub struct Stats {
     pub config: Option<HolderStats>,
     /// TCP sockets; `None` where the node carries no TCP games.
     pub tcp: Option<TcpCounted>,
-    /// Sockets and thread.
+    /// Tunnels of TCP games, ended ones too; `None` where the node carries none.
+    pub tunnels: Option<TunnelStats>,
+    /// Labels given out that have not ended.
+    pub labels: u32,
+    /// Sockets and threads, of all shards.
     pub driver: Counters,
+    /// What came to the socket of another shard than its own.
+    pub strays: StrayStats,
 }
 
 impl Stats {
@@ -403,7 +457,10 @@ mod tests {
             endpoint: EndpointStats::default(),
             config: None,
             tcp: None,
+            tunnels: None,
+            labels: 0,
             driver: Counters::default(),
+            strays: StrayStats::default(),
         };
         // All but those that went on or arrived: a counter that is new has to be put above.
         let fields = format!("{:?}", stats.frames).matches(": ").count();

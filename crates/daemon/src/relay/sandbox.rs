@@ -170,6 +170,7 @@ impl Sandbox {
             admin: None,
             limits: FileLimits::default(),
             upstream_ip: Some(self.host(host)),
+            shards: 1,
             hop_frames: FileHopFrames::default(),
             links: Vec::new(),
             seed: 0,

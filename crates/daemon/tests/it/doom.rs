@@ -206,7 +206,7 @@ impl Drop for Server {
 }
 
 /// Debian keeps games where a service's `PATH` does not look.
-fn program(name: &str) -> PathBuf {
+pub(crate) fn program(name: &str) -> PathBuf {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let folders = std::env::split_paths(&path).chain([PathBuf::from("/usr/games")]);
     folders

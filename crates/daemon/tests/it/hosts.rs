@@ -4,6 +4,7 @@ mod capture;
 mod live;
 pub(crate) mod network;
 mod programs;
+mod stream;
 
 use std::net::{SocketAddr, UdpSocket};
 use std::process::Command;

@@ -12,6 +12,7 @@ mod hostile;
 mod hosts;
 mod http;
 mod hub;
+mod ipv6;
 mod junk;
 mod key;
 mod lease;
@@ -25,6 +26,8 @@ mod roles;
 #[cfg(unix)]
 mod seed;
 mod server;
+#[cfg(target_os = "linux")]
+mod shards;
 mod stack;
 #[cfg(target_os = "linux")]
 mod tcp;

@@ -1,15 +1,56 @@
 use super::*;
-use crate::hop::{LabelName, Phase, Piece};
+use crate::hop::{Phase, Piece};
 use crate::hop_key::NextLabel;
-use crate::hop_sealer::Binding;
-use crate::link::{End, Link};
+use crate::hop_sealer::{Binding, HopSealer};
+use crate::link::{End, LinkRoot};
+use crate::link_gate::LinkGate;
+use core::ops::{Deref, DerefMut};
 use crypto::{Exporter, Initial, Role, Secret32};
 use netsim::provider::SimProvider;
 use wire::Seed;
 
 mod bounds;
 
-type Plane = DataPlane<<SimProvider as Provider>::Aead>;
+type Links = LinkTable<Link<<SimProvider as Provider>::Aead>>;
+
+/// The plane of a node that has one, and what its labels are given out by.
+struct Plane {
+    plane: DataPlane<<SimProvider as Provider>::Aead>,
+    gates: LinkTable<LinkGate>,
+}
+
+impl Plane {
+    fn new() -> Self {
+        Self {
+            plane: DataPlane::new(ShardId::FIRST, LIMITS, 1 << 20),
+            gates: LinkTable::new(),
+        }
+    }
+}
+
+impl Deref for Plane {
+    type Target = DataPlane<<SimProvider as Provider>::Aead>;
+
+    fn deref(&self) -> &Self::Target {
+        &self.plane
+    }
+}
+
+impl DerefMut for Plane {
+    fn deref_mut(&mut self) -> &mut Self::Target {
+        &mut self.plane
+    }
+}
+
+/// What seals for the one shard of a neighbour.
+fn sealer_to<'a>(
+    links: &'a mut Links,
+    provider: &SimProvider,
+    link: LinkId,
+) -> &'a mut HopSealer<<SimProvider as Provider>::Aead> {
+    let link = links.get_mut(link).unwrap();
+    link.sealer_to(provider, ShardId::FIRST).unwrap()
+}
 
 /// An entry and an exit with one relay between them, and a stranger who is linked to the relay.
 struct Rig {
@@ -56,15 +97,16 @@ fn join(
 ) {
     let exporter = exporter(provider, number);
     for (plane, end, peer) in [(a, End::Dialler, b_is), (b, End::Accepter, a_is)] {
-        let mut link = Link::new(
-            provider,
-            &exporter,
+        let root = LinkRoot {
+            exporter: &exporter,
             end,
-            address(peer),
-            u64::from(number) * 2,
-        );
-        (link.kind, link.terms.kind) = (kind, kind);
+        };
+        let name = (ShardId::FIRST, u64::from(number) * 2);
+        let link = Link::new(provider, root, address(peer), name);
         plane.links.set(peer, Some(link));
+        let mut gate = LinkGate::new(provider, root, kind);
+        gate.terms.kind = kind;
+        plane.gates.set(peer, Some(gate));
     }
 }
 
@@ -78,7 +120,7 @@ fn reserve(
         .labels
         .reserve(Instant::ZERO, owner, previous)
         .unwrap();
-    let form = plane.links.get_mut(previous).unwrap().form(provider, name);
+    let form = plane.gates.get_mut(previous).unwrap().form(provider, name);
     plane.labels.get_mut(name).unwrap().set_form(form.clone());
     NextLabel { name, form }
 }
@@ -88,7 +130,7 @@ const KINDS: [HopKind; 2] = [HopKind::Sealed, HopKind::TagOnly];
 impl Rig {
     fn new(kind: HopKind) -> Self {
         let provider = SimProvider::new(Seed::from_number(1));
-        let plane = || Plane::new(LIMITS, 1 << 20);
+        let plane = Plane::new;
         let (mut entry, mut relay, mut exit, mut stranger) = (plane(), plane(), plane(), plane());
         join(
             &provider,
@@ -107,7 +149,7 @@ impl Rig {
         let last = reserve(&provider, &mut exit, (ENTRY, RELAY));
         exit.labels.bind_terminal(last.name, 77);
         let label = reserve(&provider, &mut relay, (ENTRY, ENTRY));
-        let sealer = &mut relay.links.get_mut(EXIT).unwrap().sealer;
+        let sealer = sealer_to(&mut relay.links, &provider, EXIT);
         let transit = sealer.bind_transit(&provider, now, last).unwrap();
         assert!(
             relay
@@ -115,7 +157,7 @@ impl Rig {
                 .bind_transit(label.name, EXIT, transit)
                 .is_none()
         );
-        let sealer = &mut entry.links.get_mut(RELAY).unwrap().sealer;
+        let sealer = sealer_to(&mut entry.links, &provider, RELAY);
         let binding = sealer.bind_origin(&provider, now, label.clone()).unwrap();
         Self {
             provider,
@@ -133,11 +175,11 @@ impl Rig {
         let last = reserve(provider, &mut self.exit, (ENTRY, RELAY));
         let label = reserve(provider, &mut self.relay, (ENTRY, ENTRY));
         let now = Instant::ZERO;
-        let sealer = &mut self.relay.links.get_mut(EXIT).unwrap().sealer;
+        let sealer = sealer_to(&mut self.relay.links, provider, EXIT);
         let transit = sealer.bind_transit(provider, now, last).unwrap();
         let left = self.relay.labels.bind_transit(label.name, EXIT, transit);
         assert!(left.is_none());
-        let sealer = &mut self.entry.links.get_mut(RELAY).unwrap().sealer;
+        let sealer = sealer_to(&mut self.entry.links, provider, RELAY);
         sealer.bind_origin(provider, now, label).unwrap()
     }
 
@@ -264,7 +306,7 @@ fn mesh_a1_a_neighbour_cannot_use_the_label_of_another() {
     for kind in KINDS {
         let mut rig = Rig::new(kind);
         let frame = rig.send(0, 1, 50);
-        let plane = || Plane::new(LIMITS, 1 << 20);
+        let plane = Plane::new;
         let (mut stranger, mut other) = (plane(), plane());
         join(
             &rig.provider,
@@ -275,15 +317,14 @@ fn mesh_a1_a_neighbour_cannot_use_the_label_of_another() {
         let form = match kind {
             HopKind::Sealed => HopForm::Sealed,
             HopKind::TagOnly => {
-                let link = stranger.links.get_mut(RELAY).unwrap();
-                link.form(&rig.provider, rig.label.name)
+                let gate = stranger.gates.get_mut(RELAY).unwrap();
+                gate.form(&rig.provider, rig.label.name)
             }
         };
         let name = rig.label.name;
         let label = NextLabel { name, form };
-        let link = stranger.links.get_mut(RELAY).unwrap();
-        let mut binding = link
-            .sealer
+        let sealer = sealer_to(&mut stranger.links, &rig.provider, RELAY);
+        let mut binding = sealer
             .bind_origin(&rig.provider, Instant::ZERO, label)
             .unwrap();
         let packet = Packet {
@@ -294,7 +335,7 @@ fn mesh_a1_a_neighbour_cannot_use_the_label_of_another() {
         };
         let mut forged = Vec::new();
         let seal = (&mut binding, packet);
-        link.sealer
+        sealer
             .seal(&rig.provider, Instant::ZERO, seal, &mut forged)
             .unwrap();
         assert_eq!(rig.relay(0, ENTRY, forged), None, "{kind:?}");
@@ -334,37 +375,6 @@ fn an_observer_of_a_tag_only_link_who_wins_a_race_costs_the_flow_that_packet() {
     assert_eq!(rig.relay.stats.replayed, 1);
     let next = rig.send(0, 2, 50);
     assert!(rig.relay(0, ENTRY, next).is_some());
-}
-
-#[test]
-fn mesh_a1_a_sealed_label_and_a_sealed_end_know_no_tags() {
-    let provider = SimProvider::new(Seed::from_number(1));
-    let plane = || Plane::new(LIMITS, 1 << 20);
-    let (mut a, mut b) = (plane(), plane());
-    join(
-        &provider,
-        (1, HopKind::TagOnly),
-        (&mut a, ENTRY),
-        (&mut b, RELAY),
-    );
-    let link = b.links.get_mut(ENTRY).unwrap();
-    let name = LabelName {
-        slot: 1,
-        generation: 0,
-    };
-    let both = [HopKind::Sealed, HopKind::TagOnly];
-    for (own, other) in both
-        .into_iter()
-        .flat_map(|own| both.map(|other| (own, other)))
-    {
-        (link.kind, link.terms.kind) = (own, other);
-        let form = link.form(&provider, name);
-        let is_agreed = (own, other) == (HopKind::TagOnly, HopKind::TagOnly);
-        assert_eq!(form.is_tag_only(), is_agreed, "{own:?} {other:?}");
-        assert!(link.allows(&HopForm::Sealed));
-        let tagged = HopForm::TagOnly(crate::hop_key::HopKey([1; 16]));
-        assert_eq!(link.allows(&tagged), own == HopKind::TagOnly);
-    }
 }
 
 #[test]

@@ -9,6 +9,11 @@ const WHOLE: Phase = Phase {
     piece: Piece::Whole,
 };
 
+const PAIR: ShardPair = ShardPair {
+    from: ShardId(2),
+    to: ShardId(5),
+};
+
 struct Rig {
     provider: Recording<SimProvider>,
     log: NonceLog,
@@ -25,10 +30,10 @@ impl Rig {
     fn new() -> Self {
         let log = NonceLog::default();
         let provider = Recording::new(SimProvider::new(Seed::from_number(1)), &log);
-        let exporter = exporter(&provider);
+        let secret = LinkSecret::new(&provider, &exporter(&provider), 0);
         Self {
-            sealer: HopSealer::new(&provider, &exporter, 0, 1),
-            opener: HopOpener::new(&provider, &exporter, 0),
+            sealer: HopSealer::new(&provider, &secret, PAIR, 1),
+            opener: HopOpener::new(&provider, &secret, PAIR),
             provider,
             log,
         }
@@ -121,8 +126,8 @@ fn mesh_a5_an_origin_goes_upwards_and_a_relay_takes_each_number_once() {
 #[test]
 fn mesh_a5_a_binding_of_another_link_seals_nothing() {
     let mut rig = Rig::new();
-    let other = exporter(&rig.provider);
-    let mut foreign = HopSealer::new(&rig.provider, &other, 1, 2);
+    let other = LinkSecret::new(&rig.provider, &exporter(&rig.provider), 1);
+    let mut foreign = HopSealer::new(&rig.provider, &other, PAIR, 2);
     let mut binding = foreign
         .bind_origin(&rig.provider, Instant::ZERO, name(1).into())
         .unwrap();
@@ -208,4 +213,44 @@ fn mesh_a1_labels_given_back_do_not_keep_others_out_for_an_epoch() {
     assert_eq!((rig.sealer.bound(), rig.sealer.live()), (1, 1));
     assert!(rig.open(9_999, early) && rig.open(10_000, frame));
     assert!(rig.bind_origin(name(0)).is_ok());
+}
+
+#[test]
+fn mesh_a5_shards_that_seal_for_one_label_share_no_nonce_and_open_each_others_not() {
+    let mut rig = Rig::new();
+    let secret = LinkSecret::new(&rig.provider, &exporter(&rig.provider), 0);
+    let pairs = (0..ShardId::COUNT_MAX).flat_map(|from| {
+        let to = 0..ShardId::COUNT_MAX;
+        to.map(move |to| ShardPair {
+            from: ShardId(from),
+            to: ShardId(to),
+        })
+    });
+    for (serial, pair) in (2..).zip(pairs.filter(|pair| *pair != PAIR)) {
+        let mut sealer = HopSealer::new(&rig.provider, &secret, pair, serial);
+        let mut binding = sealer
+            .bind_transit(&rig.provider, Instant::ZERO, name(1).into())
+            .unwrap();
+        let packet = Packet {
+            number: 1,
+            phase: WHOLE,
+            hops_left: 3,
+            body: &[9; 40],
+        };
+        let mut frame = Vec::new();
+        let sealed = sealer.seal(
+            &rig.provider,
+            Instant::ZERO,
+            (&mut binding, packet),
+            &mut frame,
+        );
+        assert_eq!(sealed, Ok(()));
+        assert_eq!(HopHeader::decode(&frame).unwrap().from, pair.from);
+        assert!(!rig.open(0, frame), "{pair:?}");
+    }
+    let mut own = rig.bind_transit(name(1)).unwrap();
+    let frame = rig.seal(0, &mut own, 1).unwrap();
+    assert!(rig.open(0, frame));
+    assert_eq!(rig.log.sealed(), 64);
+    assert_eq!(rig.log.reuses(), []);
 }

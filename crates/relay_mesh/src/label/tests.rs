@@ -12,7 +12,7 @@ const B: LinkId = LinkId(2);
 
 #[test]
 fn mesh_a1_labels_are_bounded_in_all_and_for_each_owner() {
-    let mut slab = LabelSlab::new(LIMITS);
+    let mut slab = LabelSlab::new(ShardId::FIRST, LIMITS);
     let now = Instant::ZERO;
     for _ in 0..10 {
         slab.reserve(now, A, B).unwrap();
@@ -34,10 +34,13 @@ fn mesh_a1_labels_are_bounded_in_all_and_for_each_owner() {
 
 #[test]
 fn mesh_a1_a_slot_gives_out_no_generation_twice_while_a_key_lives() {
-    let mut slab = LabelSlab::new(LabelLimits {
-        labels_max: 1,
-        ..LIMITS
-    });
+    let mut slab = LabelSlab::new(
+        ShardId::FIRST,
+        LabelLimits {
+            labels_max: 1,
+            ..LIMITS
+        },
+    );
     let now = Instant::from_millis(1_000);
     for generation in 0..=255 {
         let name = slab.reserve(now, A, B).unwrap();
@@ -56,7 +59,7 @@ fn mesh_a1_a_slot_gives_out_no_generation_twice_while_a_key_lives() {
 
 #[test]
 fn a_label_that_is_bound_holds_its_links_and_one_that_is_only_given_out_none() {
-    let mut slab = LabelSlab::new(LIMITS);
+    let mut slab = LabelSlab::new(ShardId::FIRST, LIMITS);
     let name = slab.reserve(Instant::ZERO, A, B).unwrap();
     assert!(slab.links_held().is_empty());
     assert_eq!(slab.links_named(), BTreeSet::from([A, B]));
@@ -68,7 +71,7 @@ fn a_label_that_is_bound_holds_its_links_and_one_that_is_only_given_out_none() {
 
 #[test]
 fn only_its_owner_binds_a_label_and_once() {
-    let mut slab = LabelSlab::new(LIMITS);
+    let mut slab = LabelSlab::new(ShardId::FIRST, LIMITS);
     let name = slab.reserve(Instant::ZERO, A, B).unwrap();
     assert!(slab.get_mut(name).unwrap().onward().is_none(), "not bound");
     assert_eq!(slab.check_reserved(name, B), Err(LabelRefusal::Unknown));
@@ -81,7 +84,7 @@ fn only_its_owner_binds_a_label_and_once() {
 
 #[test]
 fn frames_put_off_the_end_and_are_rationed() {
-    let mut slab = LabelSlab::new(LIMITS);
+    let mut slab = LabelSlab::new(ShardId::FIRST, LIMITS);
     let name = slab.reserve(Instant::ZERO, A, B).unwrap();
     let label = slab.get_mut(name).unwrap();
     let later = Instant::from_millis(29_999);
@@ -90,4 +93,34 @@ fn frames_put_off_the_end_and_are_rationed() {
     assert!(!label.charge(later, 1));
     assert!(!label.is_expired(Instant::from_millis(59_998)));
     assert!(label.is_expired(Instant::from_millis(59_999)));
+}
+
+#[test]
+fn a_slab_gives_out_labels_of_its_shard_and_knows_no_others() {
+    let now = Instant::ZERO;
+    let mut slabs: Vec<_> = (0..ShardId::COUNT_MAX)
+        .map(|place| LabelSlab::new(ShardId(place), LIMITS))
+        .collect();
+    let names: Vec<_> = slabs
+        .iter_mut()
+        .map(|slab| slab.reserve(now, A, B).unwrap())
+        .collect();
+    for (place, slab) in slabs.iter_mut().enumerate() {
+        for (of, name) in names.iter().enumerate() {
+            assert_eq!(usize::from(name.shard().place()), of);
+            let is_own = of == place;
+            assert_eq!(slab.get_mut(*name).is_some(), is_own);
+            assert_eq!(slab.get_with_owner(*name).is_some(), is_own);
+            assert_eq!(slab.check_reserved(*name, A).is_ok(), is_own);
+            if !is_own {
+                assert!(slab.remove(now, *name).is_none());
+            }
+        }
+        assert_eq!(slab.len(), 1);
+        assert_eq!(slab.remove_where(now, |_| true, |_, _| ()), 1);
+        // Its slot is the same one in its next use.
+        let again = slab.reserve(now, A, B).unwrap();
+        assert_eq!(again.shard().place(), names[place].shard().place());
+        assert!(slab.get_mut(again).is_some());
+    }
 }

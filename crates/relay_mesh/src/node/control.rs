@@ -25,6 +25,7 @@ impl<P: Provider> Node<P> {
             code::PASS_ON | code::PASSED_ON => self.on_detoured(now, link, message),
             code::ROUTE_REQUEST => self.on_route_request(now, link, message),
             code::ROUTE_REPLY => self.on_route_reply(now, link, message),
+            code::ROUTE_RELEASE => self.on_route_release(now, link, message),
             flow_code::OPEN | flow_code::OPENED | flow_code::CLOSE | flow_code::OPEN_TUNNEL => {
                 self.on_flow_message(now, link, message);
             }

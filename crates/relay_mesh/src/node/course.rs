@@ -10,10 +10,10 @@ use super::refuted::Refuted;
 use crate::choice::Choice;
 use crate::config::Mode;
 use crate::flow_key::{FlowId, FlowOpener, FlowSealer};
-use crate::hop::LabelName;
+use crate::hop::{HOPS_LEFT_MAX, LabelName};
 use crate::hop_sealer::Binding;
 use crate::link::{End, LinkId};
-use crate::path_setup::PathSetup;
+use crate::path_setup::{Held, PathSetup};
 use crate::path_watch::{PathState, PathWatch};
 use crate::routes::Path;
 
@@ -105,6 +105,8 @@ pub(super) struct Bound {
     pub(super) binding: Binding,
     /// When a frame last went.
     pub(super) sent_at: Instant,
+    /// At each node of the path, in order.
+    pub(super) held: Vec<Held>,
 }
 
 impl<A> Course<A> {
@@ -269,7 +271,7 @@ impl<A> Course<A> {
         size_of::<Self>()
             + size_of::<[u32; 256]>()
             + PATHS_MAX * 8_192
-            + bound * 2 * size_of::<Bound>()
+            + bound * (2 * size_of::<Bound>() + NODES_MAX * size_of::<Held>())
     }
 }
 
@@ -298,6 +300,8 @@ impl CoursePath {
 
 /// Paths of a course: the present one, the spare, the one before, and the one to come.
 pub(super) const PATHS_MAX: usize = 4;
+/// Nodes of a path that give labels out: as many as a frame may make hops, and the far end.
+const NODES_MAX: usize = HOPS_LEFT_MAX as usize + 1;
 /// Set-ups of one path at a time: those of 1,024 flows, half of what the default
 /// [`request_rate`](crate::Config::request_rate) lets through at once, and less than half of what
 /// waits in a session's queue.

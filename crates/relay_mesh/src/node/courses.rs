@@ -54,7 +54,7 @@ impl<P: Provider> Node<P> {
             return;
         };
         if !has_flows && now.saturating_since(course.used) >= self.config.flow_idle {
-            self.rest_course(link);
+            self.rest_course(now, link);
             return;
         }
         let is_busy = now.saturating_since(course.used) < BUSY_AFTER;
@@ -87,13 +87,13 @@ impl<P: Provider> Node<P> {
 
     /// Gives up the paths of a course that nobody uses. The course itself lives as long as its
     /// session: its numbers and flow ids must not come again under the session's keys.
-    fn rest_course(&mut self, link: LinkId) {
+    fn rest_course(&mut self, now: Instant, link: LinkId) {
         let Some(course) = self.courses.get_mut(&link) else {
             return;
         };
         (course.current, course.standby, course.previous) = (None, None, None);
         for path in core::mem::take(&mut course.paths) {
-            self.release(path);
+            self.release(now, path);
         }
     }
 
@@ -103,10 +103,10 @@ impl<P: Provider> Node<P> {
             return;
         };
         for path in course.paths {
-            self.release(path);
+            self.release(now, path);
         }
         self.end_flows_with(now, link);
-        self.plane.free_where(now, |label| {
+        self.free_labels(now, |label| {
             label.leads_to(super::flow_table::probe_flow(link))
         });
     }
@@ -164,7 +164,7 @@ impl<P: Provider> Node<P> {
                 (Some(failed.path.clone()), RouteCause::Killed),
             );
         }
-        self.release(failed);
+        self.release(now, failed);
         self.is_untended = true;
     }
 
@@ -327,7 +327,7 @@ impl<P: Provider> Node<P> {
             .filter(|path| path.is_proved(now))
             .map(|path| path.id);
         for path in idle {
-            self.release(path);
+            self.release(now, path);
         }
     }
 
@@ -402,12 +402,16 @@ impl<P: Provider> Node<P> {
         self.on_tunnels_moved(now, link);
     }
 
-    /// Gives the labels of a path back to their sealer.
-    fn release(&mut self, path: CoursePath) {
-        if let Some(link) = self.plane.links.get_mut(path.first) {
-            for bound in path.bound.into_values() {
-                link.sealer.release(bound.binding);
+    /// Gives the labels of a path back to their sealer, and to the nodes that gave them out.
+    fn release(&mut self, now: Instant, path: CoursePath) {
+        for bound in path.bound.into_values() {
+            if let Some(link) = self.plane.links.get_mut(path.first) {
+                link.release(bound.binding);
             }
+            self.give_back(now, bound.held);
+        }
+        for setup in path.setups {
+            self.give_back(now, setup.into_held());
         }
     }
 }

@@ -21,7 +21,7 @@ impl<P: Provider> Node<P> {
     pub fn draining(&self) -> Option<Draining> {
         self.gossip.publisher().is_leaving().then(|| Draining {
             flows: self.flows.len(),
-            labels: self.plane.transit_labels(self.now),
+            labels: self.transit_labels(),
         })
     }
 }

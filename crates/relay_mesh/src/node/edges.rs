@@ -33,7 +33,8 @@ pub(super) struct Edges {
 
 #[derive(Clone, Copy, Debug)]
 struct Told {
-    cost: Cost,
+    /// `None` where it is not to be told: no player comes from there for this game.
+    cost: Option<Cost>,
     at: Instant,
 }
 
@@ -79,11 +80,33 @@ impl Default for Edges {
 
 impl Told {
     /// Whether it is to be said again: for its age, or since it is another by half a millisecond and an
-    /// eighth.
+    /// eighth. Whether one may be told that may not is looked at again by its age alone.
     fn is_due(self, now: Instant, cost: Cost) -> bool {
-        let change = self.cost.units().abs_diff(cost.units());
-        let is_other = change > CHANGE_MIN.max(self.cost.units() / 8);
+        let is_other = self.cost.is_some_and(|told| {
+            let change = told.units().abs_diff(cost.units());
+            change > CHANGE_MIN.max(told.units() / 8)
+        });
         is_other || now.saturating_since(self.at) >= REPEAT
+    }
+}
+
+impl Edges {
+    /// What a neighbour was told in a session.
+    fn told_in(
+        &mut self,
+        link: LinkId,
+        session: SessionId,
+    ) -> &mut (SessionId, BTreeMap<GameKey, Told>) {
+        self.told
+            .entry(link)
+            .or_insert_with(|| (session, BTreeMap::new()))
+    }
+
+    /// Games or who may play them are others: who was not told of one may be now.
+    pub(super) fn look_anew(&mut self) {
+        for (_, told) in self.told.values_mut() {
+            told.retain(|_, told| told.cost.is_some());
+        }
     }
 }
 
@@ -225,7 +248,18 @@ impl<P: Provider> Node<P> {
         });
         let mut message = Vec::new();
         for (link, node, session) in entries {
-            let due = self.edges_due(now, (link, node));
+            let (due, withheld) = self.edges_due(now, (link, node));
+            let (_, told) = self.edges.told_in(link, session);
+            let not_told = |key| {
+                (
+                    key,
+                    Told {
+                        cost: None,
+                        at: now,
+                    },
+                )
+            };
+            told.extend(withheld.into_iter().map(not_told));
             for edges in due.chunks(GameEdge::COUNT_MAX) {
                 message.clear();
                 GameEdge::encode(edges, &mut message);
@@ -233,34 +267,43 @@ impl<P: Provider> Node<P> {
                 if !self.send(now, link, RELIABLE, &message) {
                     break;
                 }
-                let (_, told) = self
-                    .edges
-                    .told
-                    .entry(link)
-                    .or_insert_with(|| (session, BTreeMap::new()));
+                let (_, told) = self.edges.told_in(link, session);
                 for edge in edges {
                     let key = (edge.protocol, edge.game.clone());
-                    let (cost, at) = (edge.cost, now);
+                    let (cost, at) = (Some(edge.cost), now);
                     told.insert(key, Told { cost, at });
                 }
             }
         }
     }
 
-    /// The edges that a neighbour is to be told of.
-    fn edges_due(&self, now: Instant, (link, node): (LinkId, NodeId)) -> Vec<GameEdge> {
+    /// The edges that a neighbour is to be told of now, and those that were due and are not for it: the
+    /// configuration is asked for no more than that in a second.
+    fn edges_due(
+        &self,
+        now: Instant,
+        (link, node): (LinkId, NodeId),
+    ) -> (Vec<GameEdge>, Vec<GameKey>) {
         let told = self.edges.told.get(&link).map(|(_, told)| told);
         let due = self.edges.servers.iter().filter_map(|(key, server)| {
             let cost = server.cost()?;
             let last = told.and_then(|told| told.get(key));
             let is_due = last.is_none_or(|last| last.is_due(now, cost));
-            (is_due && self.may_send_here(key, node)).then(|| GameEdge {
-                protocol: key.0,
-                game: key.1.clone(),
-                cost,
-            })
+            is_due.then_some((key, cost))
         });
-        due.take(TOLD_MAX).collect()
+        let (mut edges, mut withheld) = (Vec::new(), Vec::new());
+        for (key, cost) in due.take(TOLD_MAX) {
+            if self.may_send_here(key, node) {
+                edges.push(GameEdge {
+                    protocol: key.0,
+                    game: key.1.clone(),
+                    cost,
+                });
+            } else {
+                withheld.push(key.clone());
+            }
+        }
+        (edges, withheld)
     }
 
     /// Forgets what is of no use any more.

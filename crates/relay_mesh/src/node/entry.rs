@@ -23,8 +23,8 @@ use crate::ration::Standing;
 #[derive(Debug)]
 pub(super) struct Ports {
     list: Vec<Port>,
-    /// Until when an exit that refused a flow of a game is asked for no other; at most the exits
-    /// of the configuration.
+    /// Until when an exit that refused a flow of a game is asked for no other; those that refused
+    /// one within [`REFUSED_KEPT`], or were asked again.
     refused: BTreeMap<(usize, LinkId), Instant>,
     /// When it was last told that no exit of a game can be reached; at most all games.
     unreachable: BTreeMap<usize, Instant>,
@@ -140,6 +140,9 @@ impl Ports {
         if outcome.is_ok() {
             self.refused.remove(&(game, exit));
         } else {
+            // Who has not been asked for so long may be gone, as may be its game.
+            self.refused
+                .retain(|_, until| now.saturating_since(*until) < REFUSED_KEPT);
             self.refused.insert((game, exit), now + REFUSED);
         }
     }
@@ -317,13 +320,13 @@ impl<P: Provider> Node<P> {
 
     /// Opens a flow for a new player, through the exit that is cheapest to reach.
     ///
-    /// What is cheap to ask comes first, since its address may be anybody's. Whoever no exit takes
-    /// uses up no opening, of which all games have the same.
+    /// What is cheap to ask comes first, since its address may be anybody's: exits are looked at only
+    /// while there are openings. Whoever no exit takes uses up none, of which all games have the same.
     fn open_flow(&mut self, now: Instant, leg: Leg, game: usize) -> Option<u32> {
         if self.ration.is_spent(now, leg.address) {
             return None;
         }
-        if !self.takes_new_flows(now) {
+        if !self.takes_new_flows(now) || !self.newcomers.holds(now, 1) {
             return None;
         }
         let far = self.best_exit(now, game)?;
@@ -396,7 +399,39 @@ impl<P: Provider> Node<P> {
 
 /// Time without new flows of a game by an exit that refused one.
 const REFUSED: Duration = Duration::from_secs(1);
+/// How long that is known of an exit that nobody asks.
+const REFUSED_KEPT: Duration = Duration::from_secs(60);
 /// Time between two words that no exit of a game can be reached.
 const TELL_AGAIN: Duration = Duration::from_secs(10);
 /// Wait after a port could not be opened.
 const LISTEN_AGAIN: Duration = Duration::from_secs(5);
+
+#[cfg(test)]
+mod tests {
+    use crypto::Secret32;
+    use wire::InstanceId;
+
+    use super::*;
+
+    #[test]
+    fn what_exits_refused_is_forgotten_once_nobody_asks_them() {
+        let at = Instant::from_millis;
+        let config = Config::new(Secret32::new([0; 32]), InstanceId(0));
+        let mut ports = Ports::new(&config, at(0));
+        let refuse = |ports: &mut Ports, millis, exit| {
+            let refused = Err(FlowRefused::Policy);
+            ports.on_opened(at(millis), (0, LinkId(exit)), refused);
+        };
+        for exit in 0..100 {
+            refuse(&mut ports, 0, exit);
+        }
+        ports.on_asked(at(50_000), 0, LinkId(7));
+        refuse(&mut ports, 61_000, 100);
+        assert_eq!(ports.refused.len(), 2);
+        assert!(!ports.may_ask(at(61_000), 0, LinkId(100)));
+        // One flow a second until it takes one, or nobody asked for a minute.
+        assert!(ports.may_ask(at(62_000), 0, LinkId(100)));
+        ports.on_asked(at(62_000), 0, LinkId(100));
+        assert!(!ports.may_ask(at(62_000), 0, LinkId(100)));
+    }
+}

@@ -374,7 +374,7 @@ pub(super) fn probe_link(index: u32) -> Option<LinkId> {
 }
 
 /// Labels that lead to one flow at a time: of the paths that a course has, and of those before
-/// that have not expired.
+/// that were not given back and have not expired.
 pub(super) const FLOW_LABELS_MAX: usize = 32;
 /// An exit keeps an eighth of its places for others than the entry that has most.
 const OTHERS_SHARE: u32 = 8;

@@ -174,7 +174,9 @@ impl<P: Provider> Node<P> {
             Ok(FlowMessage::Opened { flow, outcome }) => {
                 self.on_opened(now, (link, flow), outcome);
             }
-            Ok(FlowMessage::OpenTunnel { flow }) => self.on_tunnel_open(now, link, flow),
+            Ok(FlowMessage::OpenTunnel { flow, mode }) => {
+                self.on_tunnel_open(now, link, (flow, mode));
+            }
             Ok(FlowMessage::Close { flow, reason }) => {
                 if let Some(index) = self.flows.of_id(link, flow) {
                     self.end_flow(now, index, reason);
@@ -224,7 +226,12 @@ impl<P: Provider> Node<P> {
 
     /// Refuses a tunnel: this build carries none.
     #[cfg(not(feature = "tcp"))]
-    fn on_tunnel_open(&mut self, now: Instant, link: LinkId, flow: FlowId) {
+    fn on_tunnel_open(
+        &mut self,
+        now: Instant,
+        link: LinkId,
+        (flow, _): (FlowId, crate::config::Mode),
+    ) {
         let outcome = Err(crate::flow_message::FlowRefused::Policy);
         let refused = FlowMessage::Opened { flow, outcome };
         self.send_flow_message(now, link, &refused);
@@ -300,17 +307,12 @@ impl<P: Provider> Node<P> {
             return;
         };
         for label in &flow.labels {
-            self.plane.labels.remove(now, *label);
-        }
-        if let Some(course) = self.courses.get_mut(&flow.far) {
-            for path in &mut course.paths {
-                if let Some(bound) = path.bound.remove(&flow.id)
-                    && let Some(link) = self.plane.links.get_mut(path.first)
-                {
-                    link.sealer.release(bound.binding);
-                }
+            let leads_here = self.plane.labels.get_mut(*label);
+            if leads_here.is_some_and(|label| label.leads_to(index)) {
+                self.plane.free(now, *label);
             }
         }
+        self.release_flow(now, flow.far, flow.id);
         let Flow {
             side, game, player, ..
         } = flow;

@@ -6,6 +6,7 @@ use crypto::Provider;
 use wire::Instant;
 
 use super::Node;
+use crate::shard::ShardId;
 use crate::trunk::{self, Frames};
 
 impl<P: Provider> Node<P> {
@@ -17,26 +18,30 @@ impl<P: Provider> Node<P> {
             return;
         }
         let Ok(frames) = Frames::new(datagram) else {
-            self.count_bad_trunk();
+            self.plane.stats.count_bad_trunk();
             return;
         };
         for frame in frames {
             match frame {
                 Ok(frame) => self.on_frame(now, source, frame),
-                Err(_) => self.count_bad_trunk(),
+                Err(_) => self.plane.stats.count_bad_trunk(),
             }
         }
     }
 
     fn on_frame(&mut self, now: Instant, source: SocketAddr, frame: &mut [u8]) {
+        let shard = ShardId::of_datagram(frame);
         let provider = self.endpoint.provider();
+        // One that came undivided: no flow ends at another shard than the first, so it goes on.
+        let shared = self.shards.lock(shard).map(|mut plane| {
+            plane.handle_frame(provider, now, (source, frame));
+        });
+        if shared.is_some() {
+            self.shards.touch(shard);
+            return;
+        }
         if let Some(arrived) = self.plane.handle_frame(provider, now, (source, frame)) {
             self.on_arrived(now, arrived);
         }
-    }
-
-    const fn count_bad_trunk(&mut self) {
-        let stats = &mut self.plane.stats;
-        stats.bad_trunk = stats.bad_trunk.saturating_add(1);
     }
 }

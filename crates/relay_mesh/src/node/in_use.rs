@@ -10,7 +10,7 @@ use crate::link::LinkId;
 impl<P: Provider> Node<P> {
     /// The links that frames of flows pass over, or are about to.
     pub(super) fn links_in_use(&self) -> BTreeSet<LinkId> {
-        let mut used = self.plane.labels.links_held();
+        let mut used = self.links_held();
         for (far, course) in &self.courses {
             used.insert(*far);
             for path in &course.paths {
@@ -20,9 +20,7 @@ impl<P: Provider> Node<P> {
             }
         }
         for (link, _) in self.peers.iter() {
-            let sends = self.plane.links.get(link);
-            let sends = sends.is_some_and(|link| link.sealer.live() > 0);
-            if sends || self.flows.with(link).next().is_some() {
+            if self.flows.with(link).next().is_some() {
                 used.insert(link);
             }
         }

@@ -14,7 +14,7 @@ use super::peers::{Contact, Up};
 use super::{Node, RELIABLE, UNRELIABLE};
 use crate::event::Event;
 use crate::hop::HopKind;
-use crate::link::{End, Link, LinkId};
+use crate::link::LinkId;
 use crate::link_terms::{LinkTerms, Packing};
 use crate::measure::{Echo, Pace, Probe, Prober};
 
@@ -101,11 +101,7 @@ impl<P: Provider> Node<P> {
             }
         }
         for link in ready {
-            let is_used = self
-                .plane
-                .links
-                .get(link)
-                .is_some_and(|link| link.sealer.live() > 0);
+            let is_used = self.sends_over(link);
             let Some(up) = self.peers.up_mut(link) else {
                 continue;
             };
@@ -254,29 +250,6 @@ impl<P: Provider> Node<P> {
         self.peers.intern(now, node)
     }
 
-    /// Makes the keys of a link; false where the session is gone.
-    fn make_link(&mut self, now: Instant, link: LinkId, session: SessionId) -> bool {
-        let (Some(exporter), Some(role), Some(remote)) = (
-            self.endpoint.exporter(session),
-            self.endpoint.role(session),
-            self.endpoint.peer_address(session),
-        ) else {
-            return false;
-        };
-        let end = match role {
-            Role::Dialler => End::Dialler,
-            Role::Accepter => End::Accepter,
-        };
-        let provider = self.endpoint.provider();
-        let mut made = Link::new(provider, exporter, end, remote, self.next_serial);
-        made.local = self.endpoint.local(session);
-        made.kind = self.kind_of(link);
-        self.next_serial = self.next_serial.saturating_add(1);
-        self.plane.drop_link(now, link);
-        self.plane.links.set(link, Some(made));
-        true
-    }
-
     /// What both sides say first: who we are, and what we know.
     fn greet(&mut self, now: Instant, link: LinkId, node: NodeId) {
         let terms = LinkTerms {
@@ -297,7 +270,7 @@ impl<P: Provider> Node<P> {
     }
 
     /// How frames of a neighbour are protected, as far as the configuration goes.
-    fn kind_of(&self, link: LinkId) -> HopKind {
+    pub(super) fn kind_of(&self, link: LinkId) -> HopKind {
         let node = self.peers.get(link).map(|peer| peer.node);
         let named = node.and_then(|node| self.config.hop_kinds.get(&node));
         named.copied().unwrap_or(self.config.hop_kind)
@@ -305,8 +278,11 @@ impl<P: Provider> Node<P> {
 
     /// Takes what a neighbour says that it takes.
     pub(super) fn on_terms(&mut self, link: LinkId, message: &[u8]) {
-        match (LinkTerms::decode(message), self.plane.links.get_mut(link)) {
-            (Ok(terms), Some(link)) => link.terms = terms,
+        match (LinkTerms::decode(message), self.gates.get_mut(link)) {
+            (Ok(terms), Some(gate)) => {
+                gate.terms = terms;
+                self.change_link(link, |link| link.packing = terms.packing);
+            }
             (Ok(_), None) | (Err(_), _) => self.count_malformed(),
         }
     }
@@ -340,7 +316,7 @@ impl<P: Provider> Node<P> {
 
     /// Ends all that depended on the session with a neighbour.
     pub(super) fn take_down(&mut self, now: Instant, link: LinkId) {
-        self.plane.drop_link(now, link);
+        self.drop_link(now, link);
         if let Some(peer) = self.peers.get(link) {
             let node = peer.node;
             self.tell(Event::LinkDown { node });
@@ -372,10 +348,9 @@ impl<P: Provider> Node<P> {
         if let (Some(link), Some(remote)) = (
             self.peers.of_session(session),
             self.endpoint.peer_address(session),
-        ) && let Some(link) = self.plane.links.get_mut(link)
-        {
-            link.remote = remote;
-            link.local = self.endpoint.local(session);
+        ) {
+            let local = self.endpoint.local(session);
+            self.move_link(link, (remote, local));
         }
     }
 

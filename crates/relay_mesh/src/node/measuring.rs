@@ -21,8 +21,10 @@ pub(super) type GameKey = (Protocol, String);
 pub(super) struct Server {
     address: SocketAddr,
     probe: ServerProbe,
-    /// When to measure it next; `None` where the system does not permit it.
-    due: Option<Instant>,
+    /// When to measure it next.
+    due: Instant,
+    /// Whether it was told that the system does not permit it, and it has not since.
+    is_barred: bool,
     /// The measurement under way, and when it has failed.
     asked: Option<(CommandId, Instant)>,
     /// Measurements that failed since the last that did not.
@@ -44,7 +46,8 @@ impl Server {
         Self {
             address,
             probe,
-            due: Some(now),
+            due: now,
+            is_barred: false,
             asked: None,
             failures: 0,
             newest: Vec::new(),
@@ -67,7 +70,7 @@ impl Server {
         } else {
             Turn::None
         };
-        self.failures = 0;
+        (self.failures, self.is_barred) = (0, false);
         if self.newest.len() >= NEWEST {
             self.newest.remove(0);
         }
@@ -85,6 +88,13 @@ impl Server {
         } else {
             Turn::None
         }
+    }
+
+    /// The system does not permit it: it may by and by. Returns whether that is news.
+    fn on_barred(&mut self, now: Instant) -> bool {
+        (self.due, self.failures) = (now + BARRED, 0);
+        self.newest.clear();
+        !core::mem::replace(&mut self.is_barred, true)
     }
 
     /// How long to wait after a measurement: where one failed, the next tells soon whether it was chance.
@@ -116,13 +126,8 @@ impl<P: Provider> Node<P> {
             self.pending.remove(&id);
             self.end_measurement(now, &key, Outcome::Failed);
         }
-        let is_due =
-            |server: &Server| server.asked.is_none() && server.due.is_some_and(|due| due <= now);
-        let servers = self.edges.servers.iter();
-        let due = servers.filter(|(_, server)| is_due(server));
         let room = ASKED_MAX.saturating_sub(asked);
-        let due: Vec<GameKey> = due.map(|(key, _)| key.clone()).take(room).collect();
-        for key in due {
+        for key in longest_due(now, &self.edges.servers, room) {
             let id = CommandId(self.next_command);
             let Some(server) = self.edges.servers.get_mut(&key) else {
                 continue;
@@ -156,10 +161,10 @@ impl<P: Provider> Node<P> {
         let turn = match outcome {
             Outcome::Measured(span) if span < PATIENCE => server.on_answer(span),
             Outcome::NotPermitted => {
-                (server.due, server.failures) = (None, 0);
-                server.newest.clear();
-                let (protocol, game) = key.clone();
-                self.tell(Event::ProbeNotPermitted { game, protocol });
+                if server.on_barred(now) {
+                    let (protocol, game) = key.clone();
+                    self.tell(Event::ProbeNotPermitted { game, protocol });
+                }
                 return;
             }
             Outcome::Measured(_) | Outcome::Failed | Outcome::Closed | Outcome::Opened(_) => {
@@ -169,7 +174,7 @@ impl<P: Provider> Node<P> {
         };
         // From four fifths of the period to six.
         let wait = server.wait();
-        server.due = Some(now + wait.saturating_sub(wait / 5) + jitter.min(wait / 5 * 2));
+        server.due = now + wait.saturating_sub(wait / 5) + jitter.min(wait / 5 * 2);
         let (protocol, game) = key.clone();
         match turn {
             Turn::None => {}
@@ -184,6 +189,7 @@ impl<P: Provider> Node<P> {
     /// Measures the servers of the games that this node now is an exit of, and no others. What is known of
     /// those that are as they were stays so.
     fn take_up_servers(&mut self, now: Instant) {
+        self.edges.look_anew();
         let mut wanted = self.servers_wanted();
         let mut given_up = Vec::new();
         self.edges.servers.retain(|key, server| {
@@ -235,12 +241,25 @@ impl<P: Provider> Node<P> {
     }
 }
 
+/// Of the servers that are due and not asked, `room` that are for longest: who does not answer has a
+/// place for as long as that is waited for, and leaves it to the others.
+fn longest_due(now: Instant, servers: &BTreeMap<GameKey, Server>, room: usize) -> Vec<GameKey> {
+    let is_due = |server: &Server| server.asked.is_none() && server.due <= now;
+    let servers = servers.iter().filter(|(_, server)| is_due(server));
+    let mut due: Vec<_> = servers.map(|(key, server)| (server.due, key)).collect();
+    due.sort_unstable();
+    let due = due.into_iter().take(room);
+    due.map(|(_, key)| key.clone()).collect()
+}
+
 /// Time between two measurements of a server, give or take a fifth.
 const PERIOD: Duration = Duration::from_secs(10);
 /// The same after one that failed, until it is known whether the server is lost.
 const AGAIN: Duration = Duration::from_secs(2);
 /// Largest of the random waits: two fifths of [`PERIOD`].
 const JITTER_MICROS: u64 = 4_000_000;
+/// Time after which it is tried again what the system did not permit.
+const BARRED: Duration = Duration::from_secs(600);
 /// How long an answer is waited for.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// Failures in a row after which a server counts as not reached: one may be chance.
@@ -282,6 +301,58 @@ mod tests {
         assert_eq!((server.on_failure(), server.wait()), (Turn::None, PERIOD));
         assert_eq!(server.on_answer(Duration::from_millis(30)), Turn::Reached);
         assert_eq!(server.cost(), Some(Cost::from_millis(30)));
+    }
+
+    #[test]
+    fn pg5_what_is_not_permitted_is_tried_again_and_told_once() {
+        let mut server = server();
+        let at = Instant::from_millis;
+        assert!(server.on_barred(at(1_000)));
+        assert_eq!((server.due, server.cost()), (at(601_000), None));
+        assert!(!server.on_barred(at(601_000)), "known");
+        server.on_answer(Duration::from_millis(20));
+        assert!(server.on_barred(at(1_300_000)), "it was, meanwhile");
+    }
+
+    #[test]
+    fn pg5_servers_that_do_not_answer_keep_no_other_waiting() {
+        let key = |number: u16| (Protocol::Udp, format!("{number:03}"));
+        let mut servers: BTreeMap<GameKey, Server> =
+            (0..200).map(|number| (key(number), server())).collect();
+        // By name, all that answer come last.
+        let answers = |(_, name): &GameKey| name.as_str() >= "190";
+        let mut measured = BTreeMap::<GameKey, Vec<u64>>::new();
+        for second in 0..300 {
+            let now = Instant::from_millis(second * 1_000);
+            let mut asked = 0;
+            for server in servers.values_mut() {
+                match server.asked {
+                    Some((_, until)) if until <= now => {
+                        server.asked = None;
+                        server.on_failure();
+                        server.due = now + server.wait();
+                    }
+                    Some(_) => asked += 1,
+                    None => {}
+                }
+            }
+            for key in longest_due(now, &servers, ASKED_MAX - asked) {
+                let server = servers.get_mut(&key).unwrap();
+                if answers(&key) {
+                    server.on_answer(Duration::from_millis(20));
+                    server.due = now + server.wait();
+                    measured.entry(key).or_default().push(second);
+                } else {
+                    server.asked = Some((CommandId(0), now + PATIENCE));
+                }
+            }
+        }
+        assert_eq!(measured.len(), 10);
+        for (key, times) in &measured {
+            assert!(times[0] <= 13, "{key:?} {times:?}");
+            let longest = times.windows(2).map(|two| two[1] - two[0]).max();
+            assert!(longest <= Some(26), "{key:?} {times:?}");
+        }
     }
 
     #[test]

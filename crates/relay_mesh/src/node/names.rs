@@ -47,7 +47,7 @@ impl<P: Provider> Node<P> {
     /// of it, does not.
     fn named(&self) -> BTreeSet<LinkId> {
         let mut named = self.links_in_use();
-        named.extend(self.plane.labels.links_named());
+        named.extend(self.links_named());
         named.extend(self.pending.values().filter_map(|pending| match pending {
             Pending::Upstream(_, far, _) => Some(*far),
             Pending::Port(_) | Pending::Measure | Pending::Close => None,

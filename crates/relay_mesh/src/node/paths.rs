@@ -15,7 +15,7 @@ use crate::hop_key::NextLabel;
 use crate::hop_sealer::Packet;
 use crate::link::LinkId;
 use crate::path_probe::{PathEcho, PathProbe};
-use crate::path_setup::{Ask, PathSetup, Progress};
+use crate::path_setup::{Ask, PathSetup, Progress, held};
 use crate::path_watch::EchoWay;
 use crate::route_request::{FLOWS_MAX, RequestId, RouteReply};
 
@@ -93,6 +93,7 @@ impl<P: Provider> Node<P> {
             request = request.wrapping_add(1);
             RequestId(request)
         };
+        let session = self.peers.session(link);
         let found = self.courses.iter_mut().find_map(|(&far, course)| {
             course.paths.iter_mut().find_map(|path| {
                 let place = path
@@ -100,26 +101,46 @@ impl<P: Provider> Node<P> {
                     .iter()
                     .position(|setup| setup.waits_for(node, id))?;
                 let setup = path.setups.get_mut(place)?;
+                setup.note_session(id, session);
                 let progress = setup.on_reply(id, reply.clone(), &mut ids);
-                if !matches!(progress, Progress::Pending(_)) {
-                    path.setups.swap_remove(place);
-                }
-                Some((far, path.id, progress))
+                let is_over = !matches!(progress, Progress::Pending(_));
+                let ended = is_over.then(|| path.setups.swap_remove(place));
+                Some((far, path.id, progress, ended))
             })
         });
         self.next_request = request;
+        let mut idle = Vec::new();
         match found {
-            Some((_, _, Progress::Pending(asks))) => self.ask(now, asks),
-            Some((far, path, Progress::Ready { labels, refused })) => {
-                self.take_labels(now, far, path, labels);
-                self.put_off(now, far, &refused);
+            Some((_, _, Progress::Pending(asks), _)) => self.ask(now, asks),
+            Some((far, path, progress, Some(mut setup))) => {
+                self.on_setup_ended(now, (far, path), progress, &mut setup);
+                idle = setup.into_held();
             }
-            Some((far, path, Progress::Failed(_))) => self.on_setup_failed(now, far, path),
-            None => {
+            Some((_, _, _, None)) | None => {
                 self.stats.stray_replies = self.stats.stray_replies.saturating_add(1);
+                // What was asked for is not wanted any more.
+                if let RouteReply::Done(granted) = reply {
+                    idle.extend(held(session, granted));
+                }
             }
         }
+        self.give_back(now, idle);
         self.is_untended = true;
+    }
+
+    fn on_setup_ended(
+        &mut self,
+        now: Instant,
+        (far, path): (LinkId, u8),
+        progress: Progress,
+        setup: &mut PathSetup,
+    ) {
+        if let Progress::Ready { labels, refused } = progress {
+            self.take_labels(now, (far, path), labels, setup);
+            self.put_off(now, far, &refused);
+        } else {
+            self.on_setup_failed(now, far, path);
+        }
     }
 
     /// Ends set-ups that wait for too long.
@@ -127,13 +148,16 @@ impl<P: Provider> Node<P> {
         let Some(course) = self.courses.get_mut(&link) else {
             return;
         };
-        let mut failed = Vec::new();
+        let (mut failed, mut ended) = (Vec::new(), Vec::new());
         for path in &mut course.paths {
             let before = path.setups.len();
-            path.setups.retain(|setup| setup.deadline() > now);
+            ended.extend(path.setups.extract_if(.., |setup| setup.deadline() <= now));
             if path.setups.len() < before {
                 failed.push(path.id);
             }
+        }
+        for setup in ended {
+            self.give_back(now, setup.into_held());
         }
         for path in failed {
             self.on_setup_failed(now, link, path);
@@ -288,13 +312,16 @@ impl<P: Provider> Node<P> {
                 unasked.push((node, id, link.is_some()));
             }
         }
-        let mut stuck = BTreeMap::new();
+        let (mut stuck, mut ended) = (BTreeMap::new(), Vec::new());
         for (node, id, is_only_full) in unasked {
             for (&far, course) in &mut self.courses {
                 let mut is_stuck = false;
                 for path in &mut course.paths {
                     let before = path.setups.len();
-                    path.setups.retain(|setup| !setup.waits_for(node, id));
+                    ended.extend(
+                        path.setups
+                            .extract_if(.., |setup| setup.waits_for(node, id)),
+                    );
                     if path.setups.len() < before {
                         let is_full = stuck.entry((far, path.id)).or_insert(true);
                         *is_full &= is_only_full;
@@ -306,6 +333,9 @@ impl<P: Provider> Node<P> {
                     course.search_from(now + RETRY);
                 }
             }
+        }
+        for setup in ended {
+            self.give_back(now, setup.into_held());
         }
         for (far, path) in stuck
             .into_iter()
@@ -329,9 +359,9 @@ impl<P: Provider> Node<P> {
     fn take_labels(
         &mut self,
         now: Instant,
-        far: LinkId,
-        path: u8,
+        (far, path): (LinkId, u8),
         labels: Vec<(FlowId, NextLabel)>,
+        setup: &mut PathSetup,
     ) {
         let Some(course) = self.courses.get_mut(&far) else {
             return;
@@ -341,23 +371,29 @@ impl<P: Provider> Node<P> {
         let Some(path) = course.paths.iter_mut().find(|known| known.id == path) else {
             return;
         };
-        let Some(link) = self.plane.links.get_mut(path.first) else {
+        let (Some(gate), Some(link)) = (
+            self.gates.get(path.first),
+            self.plane.links.get_mut(path.first),
+        ) else {
             return;
         };
         if !labels.is_empty() {
             path.failures = 0;
         }
-        let (mut ready, mut unbound) = (Vec::new(), false);
+        let (mut ready, mut idle, mut unbound) = (Vec::new(), Vec::new(), false);
         for (flow, label) in labels {
             if !self.flows.is_alive(far, flow) {
-                // Its label at the first hop ends by itself.
+                let mut held = setup.take_held(flow);
+                // The far end was told.
+                held.pop();
+                idle.extend(held);
                 continue;
             }
             let provider = self.endpoint.provider();
             // A first hop that names a label twice, or wants frames as we do not send them, gets none.
-            let bound = link
-                .allows(&label.form)
-                .then(|| link.sealer.bind_origin(provider, now, label));
+            let sealer = link.sealer_to(provider, label.name.shard());
+            let bound = sealer.filter(|_| gate.allows(&label.form));
+            let bound = bound.map(|sealer| sealer.bind_origin(provider, now, label));
             let Some(Ok(binding)) = bound else {
                 unbound = true;
                 continue;
@@ -365,9 +401,11 @@ impl<P: Provider> Node<P> {
             let bound = Bound {
                 binding,
                 sent_at: now,
+                held: setup.take_held(flow),
             };
             if let Some(old) = path.bound.insert(flow, bound) {
-                link.sealer.release(old.binding);
+                link.release(old.binding);
+                idle.extend(old.held);
             }
             let index = self.flows.of_id(far, flow);
             if let Some(flow) = index.and_then(|index| self.flows.get_mut(index)) {
@@ -378,6 +416,7 @@ impl<P: Provider> Node<P> {
         if unbound {
             path.retry_at = now + RETRY;
         }
+        self.give_back(now, idle);
         for flow in ready {
             self.send_early(now, far, flow);
         }

@@ -36,8 +36,12 @@ pub(super) struct Peer {
     pub(super) seen: Instant,
     /// Labels that it may ask for.
     pub(super) requests: TokenBucket,
+    /// Labels that it may give back.
+    pub(super) releases: TokenBucket,
     /// Bytes that are passed on for it.
     pub(super) detoured: TokenBucket,
+    /// Bytes that it passes on to this node, of far ends with no detour by it.
+    pub(super) passed: TokenBucket,
 }
 
 /// How this node stands with another.
@@ -241,7 +245,10 @@ impl Peer {
             refused_until: None,
             seen: now,
             requests: TokenBucket::new(request_rate, request_rate.saturating_mul(4), now),
+            // No more than it got.
+            releases: TokenBucket::new(request_rate, request_rate.saturating_mul(4), now),
             detoured: TokenBucket::new(DETOUR_RATE, DETOUR_RATE, now),
+            passed: TokenBucket::new(DETOUR_RATE, DETOUR_RATE, now),
         }
     }
 
@@ -278,7 +285,7 @@ impl Peer {
 const NOBODY: NodeId = NodeId([0; 32]);
 /// Bytes a second that are passed on for one node, and as many at once: twice what control takes in a
 /// mesh of a thousand nodes.
-const DETOUR_RATE: u32 = 64 << 10;
+pub(super) const DETOUR_RATE: u32 = 64 << 10;
 /// Wait after the first dial that failed; doubled each time.
 const BACK_OFF: Duration = Duration::from_millis(500);
 const BACK_OFF_MAX: Duration = Duration::from_secs(16);

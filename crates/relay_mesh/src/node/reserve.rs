@@ -5,10 +5,12 @@ use wire::{Instant, NodeId};
 
 use super::flow_table::{FLOW_LABELS_MAX, probe_flow};
 use super::{Node, RELIABLE};
+use crate::data_plane::Unbound;
 use crate::flow_key::FlowId;
 use crate::hop::LabelName;
 use crate::hop_key::NextLabel;
 use crate::hop_sealer::BindError;
+use crate::label::LabelRefusal;
 use crate::link::LinkId;
 use crate::link_state::Roles;
 use crate::route_request::{Bind, Granted, Refused, RouteReply, RouteRequest};
@@ -51,7 +53,9 @@ impl<P: Provider> Node<P> {
             RouteRequest::ReserveTransit { previous, count } => {
                 self.may_pass(node)?;
                 let previous = self.hop(previous)?;
-                self.reserve(now, (link, node), previous, (*count).into())
+                self.grant(now, (previous, node), (*count).into(), |own| {
+                    own.reserve_transit(now, link, previous)
+                })
             }
             RouteRequest::ReserveTerminal { previous, flows } => {
                 let previous = self.hop(previous)?;
@@ -121,11 +125,13 @@ impl<P: Provider> Node<P> {
         if indices.iter().all(Option::is_none) {
             return Err(Refused::UnknownFlow);
         }
-        let labels = self.reserve(now, (link, node), previous, flows.len())?;
+        let labels = self.grant(now, (previous, node), flows.len(), |own| {
+            own.plane.labels.reserve(now, link, previous)
+        })?;
         let granted = labels.into_iter().zip(indices).map(|(granted, index)| {
             let index = index.filter(|index| self.add_label(link, *index, granted.label));
             let Some(index) = index else {
-                self.plane.labels.remove(now, granted.label);
+                self.free_label(now, granted.label);
                 return Granted::NONE;
             };
             self.plane.labels.bind_terminal(granted.label, index);
@@ -155,31 +161,36 @@ impl<P: Provider> Node<P> {
         has_room
     }
 
-    fn reserve(
+    /// Gives out labels by `label`, each with how its frames are protected and its grant.
+    fn grant(
         &mut self,
         now: Instant,
-        (link, node): (LinkId, NodeId),
-        previous: LinkId,
+        (previous, node): (LinkId, NodeId),
         count: usize,
+        mut label: impl FnMut(&mut Self) -> Result<LabelName, LabelRefusal>,
     ) -> Result<Vec<Granted>, Refused> {
+        if self.gates.get(previous).is_none() {
+            return Err(Refused::NoLink);
+        }
         let mut granted: Vec<Granted> = Vec::with_capacity(count);
         for _ in 0..count {
-            let Ok(label) = self.plane.labels.reserve(now, link, previous) else {
+            let Ok(label) = label(self) else {
                 for granted in granted {
-                    self.plane.labels.remove(now, granted.label);
+                    self.free_label(now, granted.label);
                 }
                 return Err(Refused::Full);
             };
             let provider = self.endpoint.provider();
-            let before = self.plane.links.get_mut(previous);
-            let before = before.ok_or(Refused::NoLink)?;
-            let form = before.form(provider, label);
-            if let Some(reserved) = self.plane.labels.get_mut(label) {
-                reserved.set_form(form.clone());
-            }
+            let gate = self.gates.get_mut(previous).ok_or(Refused::NoLink)?;
+            let form = gate.form(provider, label);
             let next = NextLabel { name: label, form };
-            let grant = before.grants.grant(provider, &next, node);
+            let grant = gate.grants.grant(provider, &next, node);
             let form = next.form;
+            self.with_plane(label, |_, plane| {
+                if let Some(reserved) = plane.labels.get_mut(label) {
+                    reserved.set_form(form.clone());
+                }
+            });
             granted.push(Granted { label, form, grant });
         }
         Ok(granted)
@@ -192,40 +203,37 @@ impl<P: Provider> Node<P> {
         next: LinkId,
         bind: &Bind,
     ) -> Result<(), Refused> {
-        self.plane
-            .labels
-            .check_reserved(bind.label, link)
-            .map_err(|_| Refused::BadLabel)?;
-        let provider = self.endpoint.provider();
-        let behind = self.plane.links.get_mut(next).ok_or(Refused::NoLink)?;
-        if !behind.grants.check(provider, &bind.next, node, &bind.grant) {
-            return Err(Refused::BadGrant);
-        }
-        if !behind.allows(&bind.next.form) {
-            return Err(Refused::Policy);
-        }
-        let binding = behind
-            .sealer
-            .bind_transit(provider, now, bind.next.clone())
-            .map_err(|why| match why {
-                BindError::LabelTaken => Refused::LabelTaken,
-                BindError::Full => Refused::Full,
-            })?;
-        if let Some(binding) = self.plane.labels.bind_transit(bind.label, next, binding) {
-            behind.sealer.release(binding);
+        // Told before anything of its grant: a label that is not its own is none of its business.
+        let is_reserved = self.with_plane(bind.label, |_, plane| {
+            plane.labels.check_reserved(bind.label, link).is_ok()
+        });
+        if is_reserved != Some(true) {
             return Err(Refused::BadLabel);
         }
-        Ok(())
+        let provider = self.endpoint.provider();
+        let gate = self.gates.get(next).ok_or(Refused::NoLink)?;
+        if !gate.grants.check(provider, &bind.next, node, &bind.grant) {
+            return Err(Refused::BadGrant);
+        }
+        if !gate.allows(&bind.next.form) {
+            return Err(Refused::Policy);
+        }
+        let bound = self.with_plane(bind.label, |provider, plane| {
+            let onward = (next, bind.next.clone());
+            plane.bind_transit(provider, now, (bind.label, link), onward)
+        });
+        bound.ok_or(Refused::BadLabel)?.map_err(|why| match why {
+            Unbound::Label(_) => Refused::BadLabel,
+            Unbound::NoLink => Refused::NoLink,
+            Unbound::Next(BindError::LabelTaken) => Refused::LabelTaken,
+            Unbound::Next(BindError::Full) => Refused::Full,
+        })
     }
 
     /// Frees the labels that a request bound before it failed.
     fn undo(&mut self, now: Instant, binds: &[Bind]) {
         for bind in binds {
-            if let Some((next, binding)) = self.plane.labels.remove(now, bind.label)
-                && let Some(link) = self.plane.links.get_mut(next)
-            {
-                link.sealer.release(binding);
-            }
+            self.free_label(now, bind.label);
         }
     }
 }

@@ -13,11 +13,15 @@ use crate::flow_message::GAME_NAME_MAX;
 use crate::label::LabelLimits;
 use crate::link_state::{Admission, LinkStateTable, Network, TableConfig};
 use crate::server_probe::ServerProbe;
+use crate::shard::ShardId;
 #[cfg(feature = "tcp")]
 use crate::tunnel::TunnelIdentity;
 
 /// Refuses what a node cannot be.
 pub(super) fn check(config: &Config) -> Result<(), NewError> {
+    if !(1..=ShardId::COUNT_MAX).contains(&config.shards) {
+        return Err(NewError::Shards);
+    }
     let is_long = |game: &Game| game.name.len() > GAME_NAME_MAX;
     if config.games.iter().any(is_long) {
         return Err(NewError::GameName);

@@ -9,7 +9,7 @@ use super::Node;
 use super::tunnels::Held;
 use crate::event::Event;
 use crate::tcp::{TcpPort, TcpRefused, TcpWork};
-use crate::tunnel::{ConnId, Gone, OpenError, OpenRecord, Refusal, Tunnel};
+use crate::tunnel::{ConnId, Gone, OpenError, OpenRecord, Refusal, Tunnel, TunnelStats};
 
 /// For the driver of its TCP sockets. After each call [`poll_transmit`](Self::poll_transmit) and
 /// [`poll_tcp`](Self::poll_tcp) are to be called until they return `None`.
@@ -51,7 +51,9 @@ impl<P: Provider> Node<P> {
             return Err(TcpRefused::NoExit);
         }
         let far = self.best_tcp_exit(now, &game).ok_or(TcpRefused::NoExit)?;
-        let flow = self.tunnel_to(now, far).ok_or(TcpRefused::NoExit)?;
+        let flow = self
+            .tunnel_to(now, far, game.mode)
+            .ok_or(TcpRefused::NoExit)?;
         let tunnels = self.tunnels.as_mut().ok_or(TcpRefused::NoGame)?;
         let end = tunnels.ends.get_mut(&flow).ok_or(TcpRefused::NoExit)?;
         let game = game.name;
@@ -170,6 +172,12 @@ impl<P: Provider> Node<P> {
     pub fn tcp_len(&self) -> (usize, usize) {
         let tunnels = self.tunnels.as_ref();
         tunnels.map_or((0, 0), |held| (held.conns.len(), held.ends.len()))
+    }
+
+    /// Returns what tunnels have counted, since the start; `None` where the node carries no TCP games.
+    #[must_use]
+    pub fn tunnel_stats(&self) -> Option<TunnelStats> {
+        self.tunnels.as_ref().map(|tunnels| tunnels.stats())
     }
 
     fn tunnel_of(&mut self, conn: ConnId) -> Option<&mut Tunnel> {

@@ -107,8 +107,13 @@ impl<P: Provider> Node<P> {
     }
 
     /// Takes an entry's wish for a tunnel.
-    pub(super) fn on_tunnel_open(&mut self, now: Instant, link: LinkId, id: FlowId) {
-        let outcome = self.accept_tunnel(now, link, id);
+    pub(super) fn on_tunnel_open(
+        &mut self,
+        now: Instant,
+        link: LinkId,
+        (id, mode): (FlowId, Mode),
+    ) {
+        let outcome = self.accept_tunnel(now, link, (id, mode));
         let opened = FlowMessage::Opened { flow: id, outcome };
         self.send_flow_message(now, link, &opened);
     }
@@ -263,14 +268,19 @@ impl<P: Provider> Node<P> {
         })
     }
 
-    fn accept_tunnel(&mut self, now: Instant, link: LinkId, id: FlowId) -> Result<(), FlowRefused> {
+    fn accept_tunnel(
+        &mut self,
+        now: Instant,
+        link: LinkId,
+        (id, mode): (FlowId, Mode),
+    ) -> Result<(), FlowRefused> {
         let node = self.peers.get(link).map(|peer| peer.node);
         let node = node.ok_or(FlowRefused::Policy)?;
         let tunnels = self.tunnels.as_ref().ok_or(FlowRefused::Policy)?;
         if !self.is_entry(&node) || !tunnels.config.games.iter().any(|game| game.exit.is_some()) {
             return Err(FlowRefused::Policy);
         }
-        if tunnels.with(link, TunnelSide::Exit).is_some() {
+        if tunnels.with(link, (TunnelSide::Exit, mode)).is_some() {
             return Err(FlowRefused::Full);
         }
         if !self.ensure_course(now, link) {
@@ -283,14 +293,16 @@ impl<P: Provider> Node<P> {
         if !self.make_room(now, Owner::Entry(link)) {
             return Err(FlowRefused::Full);
         }
-        self.add_tunnel(now, (link, id), TunnelSide::Exit)
+        self.add_tunnel(now, (link, id), (TunnelSide::Exit, mode))
             .ok_or(FlowRefused::Full)?;
         Ok(())
     }
 
-    /// The flow of the tunnel to an exit, which is opened where there is none.
-    pub(super) fn tunnel_to(&mut self, now: Instant, far: LinkId) -> Option<u32> {
-        if let Some(flow) = self.tunnels.as_ref()?.with(far, TunnelSide::Entry) {
+    /// The flow of the tunnel to an exit for games of `mode`, which is opened where there is none.
+    pub(super) fn tunnel_to(&mut self, now: Instant, far: LinkId, mode: Mode) -> Option<u32> {
+        let mode = if far == LinkId::OWN { HERE } else { mode };
+        let of = (TunnelSide::Entry, mode);
+        if let Some(flow) = self.tunnels.as_ref()?.with(far, of) {
             return Some(flow);
         }
         if far == LinkId::OWN {
@@ -301,11 +313,11 @@ impl<P: Provider> Node<P> {
         }
         self.ports.on_asked(now, TUNNELS, far);
         let id = self.courses.get_mut(&far)?.take_flow_id(now);
-        let open = FlowMessage::OpenTunnel { flow: id };
+        let open = FlowMessage::OpenTunnel { flow: id, mode };
         if !self.send_flow_message(now, far, &open) {
             return None;
         }
-        self.add_tunnel(now, (far, id), TunnelSide::Entry)
+        self.add_tunnel(now, (far, id), of)
     }
 
     /// Adds a flow with a tunnel's end; returns its index.
@@ -313,7 +325,7 @@ impl<P: Provider> Node<P> {
         &mut self,
         now: Instant,
         (far, id): (LinkId, FlowId),
-        side: TunnelSide,
+        (side, mode): (TunnelSide, Mode),
     ) -> Option<u32> {
         let (node, keys) = if far == LinkId::OWN {
             (self.own, None)
@@ -321,7 +333,7 @@ impl<P: Provider> Node<P> {
             let keys = self.flow_keys(far, id)?;
             (self.peers.get(far)?.node, Some(keys))
         };
-        let of = (TUNNELS, NOBODY, Mode::Shadow);
+        let of = (TUNNELS, NOBODY, mode);
         let flow = Flow::new(now, (far, id), of, keys, Side::Tunnel(side));
         let index = self.flows.insert(flow).ok()?;
         // Both ends are nodes that have a session.
@@ -329,7 +341,7 @@ impl<P: Provider> Node<P> {
         let added = self
             .tunnels
             .as_mut()?
-            .add(now, (index, far, side), |all, number| {
+            .add(now, index, (far, side, mode), |all, number| {
                 let made = (number, &all.config.tunnel);
                 let times = (all.config.epoch, now);
                 match side {
@@ -348,6 +360,8 @@ impl<P: Provider> Node<P> {
 
 /// Stands for the game of a flow that carries a tunnel, which is of no one game.
 pub(super) const TUNNELS: usize = usize::MAX;
+/// Mode of the tunnel of players whose exit is their entry, which passes no path.
+pub(super) const HERE: Mode = Mode::Shadow;
 /// Stands for the player of such a flow.
 const NOBODY: SocketAddr =
     SocketAddr::new(core::net::IpAddr::V4(core::net::Ipv4Addr::UNSPECIFIED), 0);

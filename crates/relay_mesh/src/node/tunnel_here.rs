@@ -9,6 +9,7 @@ use wire::Instant;
 use super::Node;
 use super::flow_side::{Side, TunnelSide};
 use super::flow_table::Owner;
+use super::tunnel_flows::HERE;
 use crate::flow_message::FlowEnd;
 use crate::link::LinkId;
 
@@ -19,11 +20,11 @@ impl<P: Provider> Node<P> {
             return None;
         }
         let exit = self.next_here_id();
-        self.add_tunnel(now, (LinkId::OWN, exit), TunnelSide::Exit)?;
+        self.add_tunnel(now, (LinkId::OWN, exit), (TunnelSide::Exit, HERE))?;
         let id = self.next_here_id();
         let has_room = self.make_room(now, Owner::Own);
         let entry = has_room
-            .then(|| self.add_tunnel(now, (LinkId::OWN, id), TunnelSide::Entry))
+            .then(|| self.add_tunnel(now, (LinkId::OWN, id), (TunnelSide::Entry, HERE)))
             .flatten();
         if entry.is_none() {
             self.end_tunnel_here(now, FlowEnd::Local);
@@ -39,7 +40,8 @@ impl<P: Provider> Node<P> {
             Some(Side::Entry { .. } | Side::Exit { .. } | Side::Here { .. }) | None => return,
         };
         let tunnels = self.tunnels.as_ref();
-        let Some(other) = tunnels.and_then(|tunnels| tunnels.with(LinkId::OWN, other)) else {
+        let Some(other) = tunnels.and_then(|tunnels| tunnels.with(LinkId::OWN, (other, HERE)))
+        else {
             return;
         };
         if let Some(flow) = self.flows.get_mut(other) {
@@ -52,7 +54,8 @@ impl<P: Provider> Node<P> {
     pub(super) fn end_tunnel_here(&mut self, now: Instant, reason: FlowEnd) {
         for side in [TunnelSide::Entry, TunnelSide::Exit] {
             let tunnels = self.tunnels.as_ref();
-            if let Some(flow) = tunnels.and_then(|tunnels| tunnels.with(LinkId::OWN, side)) {
+            if let Some(flow) = tunnels.and_then(|tunnels| tunnels.with(LinkId::OWN, (side, HERE)))
+            {
                 self.end_flow(now, flow, reason);
             }
         }

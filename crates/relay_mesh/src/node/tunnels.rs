@@ -7,10 +7,10 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use wire::Instant;
 
 use super::flow_side::TunnelSide;
-use crate::config::Game;
+use crate::config::{Game, Mode};
 use crate::link::LinkId;
 use crate::tcp::{TcpConfig, TcpPort, TcpWork};
-use crate::tunnel::{ConnEnd, ConnId, Tunnel, TunnelEnd, TunnelIdentity};
+use crate::tunnel::{ConnEnd, ConnId, Tunnel, TunnelEnd, TunnelIdentity, TunnelStats};
 
 /// All that a node has of TCP games.
 pub(super) struct Tunnels {
@@ -30,6 +30,8 @@ pub(super) struct Tunnels {
     pub(super) datagram: Vec<u8>,
     next_tunnel: u32,
     next_port: u32,
+    /// What tunnels counted that are no more.
+    past: TunnelStats,
     /// Names a stream in this run of the node, at an exit.
     pub(super) next_stream: u64,
 }
@@ -40,6 +42,7 @@ pub(super) struct End {
     pub(super) tunnel: Tunnel,
     pub(super) far: LinkId,
     pub(super) side: TunnelSide,
+    mode: Mode,
     /// When it last had a connection.
     pub(super) used: Instant,
 }
@@ -83,6 +86,7 @@ impl Tunnels {
             datagram: Vec::new(),
             next_tunnel: 0,
             next_port: 0,
+            past: TunnelStats::default(),
             next_stream: 0,
         };
         tunnels.set_games(now, games);
@@ -93,7 +97,8 @@ impl Tunnels {
     pub(super) fn add<E>(
         &mut self,
         now: Instant,
-        (flow, far, side): (u32, LinkId, TunnelSide),
+        flow: u32,
+        (far, side, mode): (LinkId, TunnelSide, Mode),
         make: impl FnOnce(&Self, u32) -> Result<Tunnel, E>,
     ) -> Result<(), E> {
         let number = self.next_tunnel;
@@ -104,6 +109,7 @@ impl Tunnels {
             tunnel,
             far,
             side,
+            mode,
             used: now,
         };
         self.ends.insert(flow, end);
@@ -113,9 +119,10 @@ impl Tunnels {
 
     /// Forgets the end that `flow` carried, and has the driver told of its connections.
     pub(super) fn remove(&mut self, flow: u32, end: TunnelEnd) {
-        if self.ends.remove(&flow).is_none() {
+        let Some(gone) = self.ends.remove(&flow) else {
             return;
-        }
+        };
+        self.past = self.past.plus(gone.tunnel.stats());
         self.touched.remove(&flow);
         let number = self.flows.iter().find(|(_, of)| **of == flow);
         let Some(number) = number.map(|(number, _)| *number) else {
@@ -136,6 +143,12 @@ impl Tunnels {
         }
     }
 
+    /// What all have counted, those that are no more among them.
+    pub(super) fn stats(&self) -> TunnelStats {
+        let ends = self.ends.values();
+        ends.fold(self.past, |all, end| all.plus(end.tunnel.stats()))
+    }
+
     /// The tunnel of a connection that the driver knows of, which is about to have something to say.
     pub(super) fn of_conn(&mut self, conn: ConnId) -> Option<&mut Tunnel> {
         if !self.conns.contains_key(&conn) {
@@ -151,10 +164,10 @@ impl Tunnels {
         self.ends.get(self.flows.get(&conn.tunnel)?)
     }
 
-    /// The flow of the tunnel with `far` that players come in by here, or go out by.
-    pub(super) fn with(&self, far: LinkId, side: TunnelSide) -> Option<u32> {
+    /// The flow of the tunnel with `far` that players of one mode come in by here, or go out by.
+    pub(super) fn with(&self, far: LinkId, of: (TunnelSide, Mode)) -> Option<u32> {
         let mut ends = self.ends.iter();
-        ends.find(|(_, end)| end.far == far && end.side == side)
+        ends.find(|(_, end)| end.far == far && (end.side, end.mode) == of)
             .map(|(flow, _)| *flow)
     }
 

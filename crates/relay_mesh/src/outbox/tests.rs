@@ -60,7 +60,11 @@ fn push(outbox: &mut Outbox, link: u16, packing: Packing, frame: &[u8]) {
         Ok(())
     };
     outbox
-        .push_frame(LinkId(link), (leg(link.into()), packing), write)
+        .push_frame(
+            (LinkId(link), ShardId::FIRST),
+            (leg(link.into()), packing),
+            write,
+        )
         .unwrap();
 }
 

@@ -43,6 +43,11 @@ impl Crowd {
         }
     }
 
+    /// Returns whether one connection more may stand beside `conns`, whoever they are of.
+    pub(super) fn has_room_for(&self, conns: usize) -> bool {
+        u32::try_from(conns).is_ok_and(|conns| conns < self.players_max)
+    }
+
     /// Counts a connection of `ip`, where it breaks no limit.
     pub(super) fn join(&mut self, now: Instant, ip: IpAddr) -> Result<Household, Crowded> {
         let household = Household::of(ip);

@@ -84,7 +84,7 @@ impl Quic {
         let mut tokens = ValidationTokenConfig::default();
         tokens.sent(0);
         server
-            .transport_config(transport(config, config.players_max))
+            .transport_config(transport(config, streams(config)))
             .validation_token_config(tokens)
             .migration(false);
         let own = Arc::new(EndpointConfig::default());
@@ -246,6 +246,13 @@ impl Quic {
         let code = connection.recv_stream(stream).received_reset().ok()??;
         Some(code.into_inner())
     }
+}
+
+/// How many streams an exit allows, so that all players have one: quinn-proto tells an entry of
+/// streams that are over once they are more than an eighth of all, and till then it has so many less.
+const fn streams(config: &TunnelConfig) -> u32 {
+    let untold = config.players_max / 7;
+    config.players_max.saturating_add(untold).saturating_add(1)
 }
 
 fn transport(config: &TunnelConfig, streams: u32) -> Arc<TransportConfig> {

@@ -1,7 +1,9 @@
 //! What became of a tunnel's datagrams and connections.
 
-/// Counters of one end of a tunnel.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+use serde::Serialize;
+
+/// Counters of one end of a tunnel, or of several.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct TunnelStats {
     /// Datagrams that were none of QUIC's for this connection.
@@ -26,4 +28,23 @@ pub struct TunnelStats {
     pub reset: u64,
     /// Connections whose two halves were closed.
     pub done: u64,
+}
+
+impl TunnelStats {
+    /// What both have counted.
+    pub(crate) const fn plus(self, other: &Self) -> Self {
+        Self {
+            junk: self.junk.saturating_add(other.junk),
+            opened: self.opened.saturating_add(other.opened),
+            accepted: self.accepted.saturating_add(other.accepted),
+            refused: self.refused.saturating_add(other.refused),
+            over_players: self.over_players.saturating_add(other.over_players),
+            over_address: self.over_address.saturating_add(other.over_address),
+            over_rate: self.over_rate.saturating_add(other.over_rate),
+            malformed: self.malformed.saturating_add(other.malformed),
+            unanswered: self.unanswered.saturating_add(other.unanswered),
+            reset: self.reset.saturating_add(other.reset),
+            done: self.done.saturating_add(other.done),
+        }
+    }
 }

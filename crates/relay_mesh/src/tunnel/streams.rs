@@ -26,12 +26,12 @@ impl Tunnel {
                 }
             }
         }
+        self.take_streams(now);
         self.due = self.quic.due(now);
     }
 
     fn on_stream(&mut self, now: Instant, event: &StreamEvent) {
         match *event {
-            StreamEvent::Opened { dir: Dir::Bi } => self.take_streams(now),
             StreamEvent::Readable { id } => {
                 if let Some(number) = self.by_stream.get(&id).copied() {
                     self.on_readable(now, number);
@@ -53,7 +53,8 @@ impl Tunnel {
                 }
             }
             StreamEvent::Available { dir: Dir::Bi } => self.open_waiting(),
-            StreamEvent::Opened { dir: Dir::Uni } | StreamEvent::Available { dir: Dir::Uni } => {}
+            // `pump` takes streams that were opened, where there is room for them.
+            StreamEvent::Opened { .. } | StreamEvent::Available { dir: Dir::Uni } => {}
         }
     }
 
@@ -74,13 +75,12 @@ impl Tunnel {
         }
     }
 
-    /// Takes the streams that an entry opened.
+    /// Takes the streams that an entry opened, up to the players that there may be; others wait.
     fn take_streams(&mut self, now: Instant) {
-        while let Some(stream) = self.quic.accept() {
-            if self.side == Side::Entry {
-                self.quic.reset(stream, RESET);
-                continue;
-            }
+        while self.side == Side::Exit && self.crowd.has_room_for(self.conns.len()) {
+            let Some(stream) = self.quic.accept() else {
+                return;
+            };
             let stage = Stage::Reading(OpenReader::default());
             let mut conn = Conn::new(stage, now + RECORD_MAX);
             conn.stream = Some(stream);

@@ -1,13 +1,101 @@
-//! The contract of machines, kept by nodes.
+//! The contract of machines, kept by nodes and the forwarders beside them.
 
 use core::cell::Cell;
 
+use netsim::provider::SimProvider;
 use netsim::{ContractSubject, Limits, Reached, check_contract, test_site};
-use relay_mesh::{Command, FrameStats, Leg, Node, Outcome, SocketId};
-use wire::{Effect, Generator, Instant, Seed};
+use relay_mesh::shard::ShardId;
+use relay_mesh::{Command, Event, Forwarder, FrameStats, Leg, Node, Outcome, SocketId};
+use wire::{Arrival, CommandId, Effect, Generator, Instant, Machine, Seed, Transmit, UnixTime};
 
 use crate::harness::{ENTRY, EXIT, RELAY, address, bare_nodes, mesh_address, server};
 use crate::memo::{Known, Memo};
+
+/// A node with its forwarders, and a system that divides what comes to their port. Now and then that gives
+/// one what is another's.
+struct Sharded {
+    node: Node<Memo>,
+    forwarders: Vec<Forwarder<Memo>>,
+    /// What came to the wrong socket.
+    strays: u64,
+}
+
+impl Sharded {
+    fn new(node: Node<Memo>, provider: impl Fn(u8) -> Memo) -> Self {
+        let forwarders = (1..).map_while(|place| node.forwarder(place, provider(place)));
+        Self {
+            forwarders: forwarders.collect(),
+            node,
+            strays: 0,
+        }
+    }
+
+    /// Frames that forwarders have passed on.
+    fn passed(&self) -> u64 {
+        let stats = self.forwarders.iter().map(Forwarder::frame_stats);
+        stats.map(|stats| stats.sealed).sum()
+    }
+
+    fn hand_back(&mut self, now: Instant) {
+        for forwarder in &mut self.forwarders {
+            while let Some(mut stray) = forwarder.poll_event() {
+                self.strays += 1;
+                let arrival = stray.arrival;
+                self.node.handle_datagram(now, arrival, &mut stray.datagram);
+            }
+        }
+    }
+}
+
+impl Machine for Sharded {
+    type Peer = Leg;
+    type Event = Event;
+    type Command = Command;
+
+    fn handle_datagram(&mut self, now: Instant, arrival: Arrival<Leg>, datagram: &mut [u8]) {
+        let own = usize::from(ShardId::of_datagram(datagram).place());
+        let is_mistaken = datagram.len() % 16 == 3;
+        let place = (own + usize::from(is_mistaken)) % (self.forwarders.len() + 1);
+        let place = place.checked_sub(1);
+        let place = place.filter(|_| arrival.peer.socket == SocketId::MESH);
+        match place.and_then(|place| self.forwarders.get_mut(place)) {
+            Some(forwarder) => forwarder.handle_datagram(now, arrival, datagram),
+            None => self.node.handle_datagram(now, arrival, datagram),
+        }
+        self.hand_back(now);
+    }
+
+    fn handle_timeout(&mut self, now: Instant) {
+        self.node.handle_timeout(now);
+    }
+
+    fn handle_completed(&mut self, now: Instant, id: CommandId, outcome: Outcome) {
+        self.node.handle_completed(now, id, outcome);
+    }
+
+    fn set_unix_time(&mut self, now: Instant, unix: UnixTime) {
+        self.node.set_unix_time(now, unix);
+    }
+
+    fn poll_transmit(&mut self, now: Instant, buf: &mut Vec<u8>) -> Option<Transmit<Leg>> {
+        let mut forwarders = self.forwarders.iter_mut();
+        forwarders
+            .find_map(|forwarder| forwarder.poll_transmit(now, buf))
+            .or_else(|| self.node.poll_transmit(now, buf))
+    }
+
+    fn poll_command(&mut self) -> Option<(CommandId, Command)> {
+        self.node.poll_command()
+    }
+
+    fn poll_event(&mut self) -> Option<Event> {
+        self.node.poll_event()
+    }
+
+    fn poll_timeout(&self) -> Option<Instant> {
+        self.node.poll_timeout()
+    }
+}
 
 /// An entry, an exit and a relay; players and a server are played by the script.
 #[derive(Default)]
@@ -20,13 +108,19 @@ struct Trio {
 const COUNT: usize = 3;
 
 impl ContractSubject for Trio {
-    type Machine = Node<Memo>;
+    type Machine = Sharded;
 
-    fn build(&self, seed: Seed, now: Instant) -> Vec<Node<Memo>> {
+    fn build(&self, seed: Seed, now: Instant) -> Vec<Sharded> {
         if self.seed.replace(Some(seed)) != Some(seed) {
             self.known.clear();
         }
-        bare_nodes(seed, now, |provider| Memo::new(provider, &self.known))
+        let provider = |provider| Memo::new(provider, &self.known);
+        let nodes = bare_nodes(seed, now, |_, config, _| config.shards = 3, provider);
+        let beside = |_| Memo::new(SimProvider::new(seed), &self.known);
+        nodes
+            .into_iter()
+            .map(|node| Sharded::new(node, beside))
+            .collect()
     }
 
     fn route(&self, sender: usize, destination: Leg) -> Option<(usize, Leg)> {
@@ -35,13 +129,7 @@ impl ContractSubject for Trio {
     }
 
     /// A player's datagram at the entry, a server's at the exit.
-    fn poke(
-        &self,
-        index: usize,
-        machine: &mut Node<Memo>,
-        now: Instant,
-        generator: &mut Generator,
-    ) {
+    fn poke(&self, index: usize, machine: &mut Sharded, now: Instant, generator: &mut Generator) {
         let len = usize::try_from(generator.below(1_600)).unwrap();
         let mut datagram = vec![5; len];
         let drawn = SocketId(u32::try_from(1 + generator.below(3)).unwrap());
@@ -76,6 +164,7 @@ impl ContractSubject for Trio {
         generator.fill(&mut frame[16..]);
         frame[0] = 0x80 + u8::try_from(generator.below(3)).unwrap();
         frame[1] = u8::try_from(generator.below(8)).unwrap();
+        frame[4] = u8::try_from(generator.below(4)).unwrap() << 5;
         frame[7] = u8::try_from(generator.below(4)).unwrap();
         frame[15] = u8::try_from(generator.below(256)).unwrap();
         Some(frame)
@@ -103,8 +192,8 @@ impl ContractSubject for Trio {
         Some(Outcome::Opened(SocketId(u32::try_from(opened).unwrap())))
     }
 
-    fn memory(&self, machine: &Node<Memo>) -> usize {
-        machine.memory()
+    fn memory(&self, machine: &Sharded) -> usize {
+        machine.node.memory()
     }
 
     fn limits(&self) -> Limits {
@@ -114,21 +203,28 @@ impl ContractSubject for Trio {
         limits
     }
 
-    fn observe(&self, machines: &[Node<Memo>], reached: &mut Reached) {
-        let stats = |index: usize| (machines[index].stats(), machines[index].frame_stats());
+    fn observe(&self, machines: &[Sharded], reached: &mut Reached) {
+        let stats = |index: usize| {
+            (
+                machines[index].node.stats(),
+                machines[index].node.frame_stats(),
+            )
+        };
         let (entry, entry_frames) = stats(ENTRY);
         let (exit, exit_frames) = stats(EXIT);
         let (_, relay_frames) = stats(RELAY);
         let frames = [entry_frames, exit_frames, relay_frames];
-        let all = |count: fn(&FrameStats) -> u64| frames.iter().copied().map(count).sum::<u64>();
+        let all = |count: fn(&FrameStats) -> u64| frames.iter().map(count).sum::<u64>();
         let is_meshed = machines
             .iter()
-            .all(|node| node.links().filter(|link| link.carries).count() == COUNT - 1);
+            .all(|machine| machine.node.links().filter(|link| link.carries).count() == COUNT - 1);
         for (point, times) in [
             ("all linked", is_meshed.into()),
             ("player to server", exit.delivered),
             ("server to player", entry.delivered),
             ("relay passes on", relay_frames.sealed),
+            ("forwarder passes on", machines[RELAY].passed()),
+            ("stray", machines.iter().map(|machine| machine.strays).sum()),
             ("flows move", entry.route_changes.saturating_sub(1)),
             ("too big", entry.too_big + exit.too_big),
             ("duplicate", entry.flow_duplicates + exit.flow_duplicates),

@@ -113,7 +113,7 @@ pub(crate) fn gather(mesh: &mut Mesh, count: u32, interval: Duration) -> Handle<
     crowd
 }
 
-fn silence(mesh: &mut Mesh, crowd: Handle<Crowd>) {
+pub(crate) fn silence(mesh: &mut Mesh, crowd: Handle<Crowd>) {
     mesh.world.apply(crowd, |crowd, _| crowd.is_silent = true);
 }
 

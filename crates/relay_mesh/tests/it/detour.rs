@@ -21,7 +21,7 @@ fn direct(mesh: &Mesh) -> Vec<LinkView> {
 }
 
 /// Cuts the direct path of entry and exit.
-fn part(mesh: &mut Mesh) {
+pub(crate) fn part(mesh: &mut Mesh) {
     let (entry, exit) = (mesh.nodes[ENTRY].index(), mesh.nodes[EXIT].index());
     mesh.world.partition(&[entry], &[exit]);
 }

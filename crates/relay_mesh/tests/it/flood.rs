@@ -227,7 +227,7 @@ fn outbox_bytes_max_bounds_what_waits_for_a_slow_driver() {
     flood(&mut mesh, 0..10, (1, 100));
     mesh.run(1_000);
     let entry = &mesh.process(ENTRY).node;
-    let (memory, frames) = (entry.memory(), *entry.frame_stats());
+    let (memory, frames) = (entry.memory(), entry.frame_stats());
     flood(&mut mesh, 0..10, (100, 1_000));
     let entry = &mesh.process(ENTRY).node;
     let sealed = entry.frame_stats().sealed - frames.sealed;

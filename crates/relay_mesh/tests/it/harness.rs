@@ -307,14 +307,23 @@ fn process(
     let mut draws = seed.generator(purpose);
     let provider = Recording::new(SimProvider::new(draws.seed()), nonces);
     config.instance = InstanceId(draws.next_u64());
+    let shards = config.shards;
     let node = Node::new(config, identity(seed, index), provider, now).expect("seeded");
-    Process::new(node, mesh_address(index))
+    let mut process = Process::new(node, mesh_address(index));
+    process.beside.forwarders = (1..shards)
+        .filter_map(|place| {
+            let provider = Recording::new(SimProvider::new(draws.seed()), nonces);
+            process.node.forwarder(place, provider)
+        })
+        .collect();
+    process
 }
 
 /// An entry, an exit and a relay without processes around them.
 pub(crate) fn bare_nodes<P: Provider>(
     seed: Seed,
     now: Instant,
+    adjust: Adjust,
     provider: impl Fn(SimProvider) -> P,
 ) -> Vec<Node<P>> {
     let identities = [ENTRY, EXIT, RELAY].map(|index| identity(seed, index));
@@ -324,7 +333,7 @@ pub(crate) fn bare_nodes<P: Provider>(
         .map(|(index, identity)| {
             let mut draws = seed.generator(20_000 + u64::try_from(index).unwrap());
             let provider = provider(SimProvider::new(draws.seed()));
-            let mut config = configure((index, Role::of(index)), (&ids, |_, _, _| {}));
+            let mut config = configure((index, Role::of(index)), (&ids, adjust));
             config.instance = InstanceId(draws.next_u64());
             Node::new(config, identity, provider, now).expect("seeded")
         })

@@ -59,7 +59,7 @@ fn attack(shape: &Shape, kind: u8) {
         bytes[0] = 0x80 | (bytes[0] & 0x3F);
         frames.push(bytes);
     }
-    let before = *mesh.process(RELAY).node.frame_stats();
+    let before = mesh.process(RELAY).node.frame_stats();
     let sent = mesh.player().missing();
     for (index, frame) in (0..).zip(frames) {
         for source in [stranger(), mesh_address(ENTRY)] {

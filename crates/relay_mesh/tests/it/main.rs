@@ -3,10 +3,12 @@
 #![cfg(test)]
 
 mod alloc;
+mod beside;
 mod chance;
 mod contract;
 mod crowd;
 mod detour;
+mod detour_attacks;
 mod drain;
 mod echo;
 mod failover;
@@ -27,7 +29,9 @@ mod play;
 mod player;
 mod process;
 mod proxy_header;
+mod release;
 mod rumour;
+mod shards;
 mod signed;
 mod spread;
 mod stall;

@@ -3,6 +3,7 @@
 use crypto::Secret32;
 use netsim::provider::SimProvider;
 use netsim::{App, Handle, Host};
+use relay_mesh::detour::{DetourLeg, Detoured};
 use relay_mesh::hop::LabelName;
 use relay_mesh::message::code;
 use relay_mesh::route_request::{Bind, Refused, RequestId, RouteReply, RouteRequest};
@@ -103,9 +104,14 @@ impl Rig {
     }
 
     pub(crate) fn with(number: u64, shape: &Shape) -> Self {
+        Self::at(number, shape, RELAY)
+    }
+
+    /// The member dials the node with index `to`.
+    pub(crate) fn at(number: u64, shape: &Shape, to: usize) -> Self {
         let mut mesh = Mesh::new(Seed::from_number(number), shape);
         mesh.run(START);
-        let member = join(&mut mesh, 98);
+        let member = join_at(&mut mesh, 98, to);
         let own = identity(mesh.seed, 98).node_id();
         mesh.run(3_000);
         assert!(mesh.world[member].app.session.is_some(), "connected");
@@ -138,6 +144,19 @@ impl Rig {
 
     pub(crate) fn closed(&self) -> usize {
         self.mesh.world[self.member].app.closed
+    }
+
+    /// Says that a neighbour's datagram came for whom it speaks to.
+    pub(crate) fn pass_on(&mut self, node: NodeId, datagram: &[u8]) {
+        let leg = DetourLeg::Second;
+        let mut message = Vec::new();
+        let detoured = Detoured {
+            leg,
+            node,
+            datagram,
+        };
+        detoured.encode(&mut message);
+        self.say(&message);
     }
 
     pub(crate) fn ask(&mut self, request: &RouteRequest) -> RouteReply {

@@ -8,13 +8,17 @@ use crypto::Provider;
 use netsim::Outbox;
 use netsim::provider::{Recording, SimProvider};
 use relay_mesh::{Command, Event, FlowEnd, Leg, Node, Outcome, ServerProbe, SocketId};
-use wire::{Arrival, Instant, UnixTime};
+use wire::{Arrival, Instant, Machine, UnixTime};
+
+use crate::beside::Beside;
 
 pub(crate) type Crypto = Recording<SimProvider>;
 
 /// A node and its sockets.
 pub(crate) struct Process<P: Provider = Crypto> {
     pub(crate) node: Node<P>,
+    /// What runs beside it.
+    pub(crate) beside: Beside<P>,
     sockets: BTreeMap<SocketId, SocketAddr>,
     next_socket: u32,
     next_port: u16,
@@ -33,6 +37,7 @@ impl<P: Provider> Process<P> {
     pub(crate) fn new(node: Node<P>, mesh: SocketAddr) -> Self {
         Self {
             node,
+            beside: Beside::default(),
             sockets: BTreeMap::from([(SocketId::MESH, mesh)]),
             next_socket: 1,
             next_port: 40_000,
@@ -129,7 +134,13 @@ impl<P: Provider> netsim::Node for Process<P> {
             local: Some(local.ip()),
             ..Arrival::from(leg)
         };
-        self.node.handle_datagram(now, arrival, datagram);
+        if socket == SocketId::MESH
+            && let Some(forwarder) = self.beside.whose(datagram)
+        {
+            forwarder.handle_datagram(now, arrival, datagram);
+        } else {
+            self.node.handle_datagram(now, arrival, datagram);
+        }
     }
 
     fn handle_timeout(&mut self, now: Instant) {
@@ -142,9 +153,13 @@ impl<P: Provider> netsim::Node for Process<P> {
 
     fn drain(&mut self, now: Instant, outbox: &mut Outbox<'_>) {
         loop {
-            let mut is_idle = true;
+            let mut is_idle = !self.beside.hand_back(now, &mut self.node);
             let mut buf = Vec::new();
-            while let Some(transmit) = self.node.poll_transmit(now, &mut buf) {
+            while let Some(transmit) = self
+                .beside
+                .poll_transmit(now, &mut buf)
+                .or_else(|| self.node.poll_transmit(now, &mut buf))
+            {
                 is_idle = false;
                 let Leg { socket, address } = transmit.destination;
                 if let Some(&bound) = self.sockets.get(&socket) {

@@ -4,7 +4,7 @@ use core::net::SocketAddr;
 use std::collections::{BTreeMap, BTreeSet};
 
 use crypto::Provider;
-use netsim::{for_each_seed, test_site};
+use netsim::{Chance, Loss, for_each_seed, test_site};
 use relay_mesh::proxy_header::{Found, LEN_USUAL, read};
 use relay_mesh::tunnel::{ConnEnd, ConnId, Refusal, TunnelEnd};
 use relay_mesh::{
@@ -13,7 +13,7 @@ use relay_mesh::{
 };
 use wire::{Instant, NodeId, Seed};
 
-use crate::harness::{ENTRY, EXIT, Mesh, RELAY, START, address, link, shape};
+use crate::harness::{Adjust, ENTRY, EXIT, Mesh, RELAY, START, address, link, shape};
 
 /// The TCP sockets of a process: players before an entry, servers behind an exit that say what they hear.
 #[derive(Default)]
@@ -108,6 +108,18 @@ impl Streams {
 }
 
 impl Mesh {
+    /// Has a player connect at the entry.
+    fn connect_open(&mut self) -> ConnId {
+        let entry = self.nodes[ENTRY];
+        self.world.apply(entry, |process, now| {
+            let port = process.streams.ports[0];
+            let ends = (address(PLAYER), address(LISTEN));
+            let conn = process.node.tcp_accept(now, port, ends).unwrap();
+            process.streams.held.insert(conn, Stream::default());
+            conn
+        })
+    }
+
     /// Has a player connect at the entry, say `words` and close that half.
     pub(crate) fn connect(&mut self, words: &[u8]) -> Result<ConnId, TcpRefused> {
         let entry = self.nodes[ENTRY];
@@ -124,6 +136,16 @@ impl Mesh {
             process.streams.write(&mut process.node, conn);
             Ok(conn)
         })
+    }
+
+    /// Has the player say more on a connection that it keeps open.
+    fn say(&mut self, conn: ConnId, words: &[u8]) {
+        let entry = self.nodes[ENTRY];
+        self.world.apply(entry, |process, _| {
+            let stream = process.streams.held.get_mut(&conn).unwrap();
+            stream.to_write.extend_from_slice(words);
+            process.streams.write(&mut process.node, conn);
+        });
     }
 
     fn stream(&self, index: usize) -> &Stream {
@@ -292,4 +314,50 @@ fn pg10_a_server_is_told_of_its_player_once_before_the_first_byte() {
 )]
 pub(crate) fn epoch() -> std::time::Instant {
     std::time::Instant::now()
+}
+
+/// Longest that 99 of 100 words of a player's wait for their echo, ms: 100 bytes each 16 ms, over lines
+/// that lose 5 of 1,000.
+fn patience(seed: Seed, adjust: Adjust) -> u64 {
+    let mut mesh = Mesh::new(seed, &shape(adjust));
+    let (entry, exit) = (mesh.nodes[ENTRY], mesh.nodes[EXIT]);
+    let lossy = |delay| link(delay).with_loss(Loss::Bernoulli(Chance::per_million(5_000)));
+    for relay in mesh.nodes[RELAY..].iter().copied() {
+        mesh.world.set_links(entry, relay, lossy(20));
+        mesh.world.set_links(relay, exit, lossy(20));
+    }
+    mesh.world.set_links(entry, exit, lossy(100));
+    mesh.run(START + 4_000);
+    let conn = mesh.connect_open();
+    mesh.say(conn, &[1; 100]);
+    mesh.run(1_000);
+    let (mut waits, mut said) = (Vec::new(), Vec::new());
+    for millis in 0_u64..32_000 {
+        let heard = mesh.stream(ENTRY).got.len() / 100;
+        waits.extend((waits.len() + 1..heard).map(|word| millis - said[word - 1]));
+        if millis % 16 == 0 && millis < 30_000 {
+            mesh.say(conn, &[2; 100]);
+            said.push(millis);
+        }
+        mesh.run(1);
+    }
+    assert_eq!(waits.len(), said.len(), "all were heard");
+    waits.sort_unstable();
+    waits[waits.len() * 99 / 100]
+}
+
+fn web_dup(index: usize, config: &mut Config, ids: &[NodeId]) {
+    web(index, config, ids);
+    let games = config.tcp.iter_mut().flat_map(|tcp| &mut tcp.games);
+    games.for_each(|game| game.mode = Mode::Dup);
+}
+
+#[test]
+fn sim_mesh_c2_words_of_a_stream_that_two_paths_carry_wait_for_no_lost_packet() {
+    for_each_seed(&test_site!(), 2, |seed| {
+        // There and back take 80 ms, and the server's host is where the exit is.
+        let (dup, shadow) = (patience(seed, web_dup), patience(seed, web));
+        assert!(dup < 130, "{dup}");
+        assert!(shadow > dup + 50, "{shadow} with one path, {dup} with two");
+    });
 }

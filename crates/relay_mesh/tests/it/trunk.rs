@@ -36,7 +36,7 @@ fn relay(
 }
 
 fn stats(mesh: &Mesh) -> FrameStats {
-    *mesh.process(RELAY).node.frame_stats()
+    mesh.process(RELAY).node.frame_stats()
 }
 
 #[test]

@@ -3,6 +3,7 @@
 use relay_mesh::cost::Cost;
 use relay_mesh::measure::LinkReport;
 use relay_mesh::{GameEdgeView, LinkView, RouteView};
+use servicer::Counters;
 use tickwire::stats::Page;
 
 use super::picture::protocol_name;
@@ -11,6 +12,8 @@ use crate::relay::running::Stats;
 /// What there is to count.
 pub(super) struct Counts {
     pub(super) stats: Stats,
+    /// What the drivers of its shards have counted.
+    pub(super) shards: Vec<Counters>,
     pub(super) links: Vec<LinkView>,
     pub(super) routes: Vec<RouteView>,
     pub(super) games: Vec<GameEdgeView>,
@@ -27,6 +30,7 @@ pub(super) fn text(counts: &Counts) -> String {
     page.gauge("tickwire_mesh_links", &counts.links.len());
     let flows: usize = counts.routes.iter().map(|route| route.flows).sum();
     page.gauge("tickwire_mesh_flows", &flows);
+    page.gauge("tickwire_mesh_labels", &stats.labels);
     page.gauge("tickwire_mesh_config_version", &counts.config_version);
     page.gauge("tickwire_mesh_draining", &u8::from(counts.is_draining));
     page.counters("tickwire_mesh_frames_", &stats.frames);
@@ -39,8 +43,19 @@ pub(super) fn text(counts: &Counts) -> String {
         page.gauge("tickwire_relay_tcp_ports", &tcp.ports);
         page.counters("tickwire_relay_tcp_", &tcp.stats);
     }
+    if let Some(tunnels) = &stats.tunnels {
+        page.counters("tickwire_mesh_tunnel_", tunnels);
+    }
     page.counters("tickwire_endpoint_", &stats.endpoint);
     page.counters("tickwire_driver_", &stats.driver);
+    page.counters("tickwire_mesh_strays_", &stats.strays);
+    page.labelled(
+        ("tickwire_mesh_shard_datagrams_in_total", "counter"),
+        (0..).zip(&counts.shards).map(|(place, driver): (u8, _)| {
+            let label = format!("shard=\"{place}\"");
+            (label, driver.datagrams_in.to_string())
+        }),
+    );
     page.labelled(
         ("tickwire_mesh_link_delay_seconds", "gauge"),
         counts.links.iter().filter_map(|link| {

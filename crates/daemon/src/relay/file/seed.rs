@@ -65,6 +65,7 @@ pub(super) fn read(path: &Path, text: &[u8]) -> Result<FileConfig, ConfigError> 
         admin: None,
         limits: FileLimits::default(),
         upstream_ip: None,
+        shards: 1,
         hop_frames: FileHopFrames::default(),
         links: Vec::new(),
         seed: 0,

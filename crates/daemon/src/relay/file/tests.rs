@@ -30,6 +30,7 @@ fn every_field_of_the_file_reaches_the_node() {
             ],
             "upstream_ip": "192.0.2.1",
             "hop_frames": "tag_only",
+            "shards": 4,
             "links": [
                 {{"remote": "192.0.2.2", "delay_ms": 20}},
                 {{"remote": "192.0.2.3", "delay_ms": 0, "loss_per_million": 4000000000}}
@@ -56,6 +57,7 @@ fn every_field_of_the_file_reaches_the_node() {
     let secret = fs::read_to_string(sandbox.directory().join(&config.secret_file)).unwrap();
     assert_eq!(NodeId(*node.secret.expose()).to_string(), secret);
     assert_eq!(config.hop_frames, FileHopFrames::TagOnly);
+    assert_eq!(config.shards, 4);
     assert_eq!(node.hop_kind, HopKind::TagOnly);
     assert_eq!(node.profile.name, "one");
     assert_eq!(node.profile.addresses, config.advertise);

@@ -10,7 +10,7 @@ pub(super) fn fit(setup: &mut Setup) {
     let Some(files) = files_max() else {
         return;
     };
-    let mut room = files.saturating_sub(FILES_KEPT);
+    let mut room = files.saturating_sub(kept_of(files));
     if setup.node.tcp.is_some() {
         setup.tcp.connections_max = setup.tcp.connections_max.min(room / 2);
         room = room.saturating_sub(setup.tcp.connections_max);
@@ -18,6 +18,11 @@ pub(super) fn fit(setup: &mut Setup) {
     if setup.node.games.iter().any(|game| game.exit.is_some()) {
         setup.node.flows_max = setup.node.flows_max.min(room);
     }
+}
+
+/// Of so many open files, those that are no flow's; where there are few, a quarter.
+fn kept_of(files: u32) -> u32 {
+    FILES_KEPT.min(files / 4)
 }
 
 /// How many files this process may have open; `None` where the system does not say.
@@ -33,8 +38,10 @@ fn files_max_of(limits: &str) -> Option<u32> {
     line?.split_whitespace().next()?.parse().ok()
 }
 
-/// Open files that are no flow's: the mesh's and the games' sockets, and what a process has.
-const FILES_KEPT: u32 = 64;
+/// Open files that are no flow's: the ports of 190 games, which a document may bring while the node runs,
+/// the sockets of 32 probes of their servers, 32 for 8 shards (a socket each, and what its thread waits and is
+/// woken by), and 34 of the log, the store, and who asks the node.
+const FILES_KEPT: u32 = 288;
 
 #[cfg(test)]
 mod tests {
@@ -50,5 +57,21 @@ mod tests {
         assert_eq!(files_max_of(""), None);
         #[cfg(target_os = "linux")]
         assert!(files_max().is_some_and(|files| files > FILES_KEPT));
+    }
+
+    #[test]
+    fn the_ports_and_probes_of_190_games_find_room_beside_the_flows() {
+        let (games, probes, shards) = (190, 32, 32);
+        for (files, flows) in [
+            (524_288, 524_000),
+            (1_152, 864),
+            (1_024, 768),
+            (256, 192),
+            (0, 0),
+        ] {
+            let kept = kept_of(files);
+            assert_eq!(files - kept, flows);
+            assert!(files < 1_152 || kept > games + probes + shards);
+        }
     }
 }

@@ -73,6 +73,11 @@ fn pg13_tcp_games_come_and_go_and_the_connections_of_others_stay() {
         "{metrics}"
     );
     assert!(metrics.contains("tickwire_relay_tcp_ports 2"), "{metrics}");
+    // A player who came before the ways were known has tried more than once.
+    let opened = metrics
+        .lines()
+        .find_map(|line| line.strip_prefix("tickwire_mesh_tunnel_opened_total "));
+    assert!(opened.unwrap().parse::<u64>().unwrap() >= 2, "{metrics}");
 
     let other = [game("stay", 4_701, stay), game("new", 4_703, new)];
     text(&scene.put(ENTRY, &scene.document(2, &other), "admin"));

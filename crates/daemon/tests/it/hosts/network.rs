@@ -87,7 +87,11 @@ impl Network {
 
     /// Has a host lose so many of 100 datagrams that come from a peer.
     pub(super) fn lose(&self, host: usize, peer: usize, percent: u8) {
-        let peer = self.ip(peer);
+        self.lose_of(host, self.ip(peer), percent);
+    }
+
+    /// Has a host lose so many of 100 packets that come from an address.
+    pub(super) fn lose_of(&self, host: usize, peer: IpAddr, percent: u8) {
         self.run(host, "nft add table inet t");
         let hook = "nft add chain inet t in { type filter hook input priority 0 ; }";
         self.run(host, hook);
@@ -105,14 +109,28 @@ impl Network {
 
     /// A socket of a host, wherever it is used.
     pub(super) fn socket(&self, host: usize, port: u16) -> UdpSocket {
-        let file = File::open(format!("/run/netns/{}", self.name(host))).unwrap();
         let address = SocketAddr::new(self.ip(host), port);
+        self.inside(host, move || UdpSocket::bind(address).unwrap())
+    }
+
+    /// Opens something on a host.
+    pub(super) fn inside<T: Send + 'static>(
+        &self,
+        host: usize,
+        open: impl FnOnce() -> T + Send + 'static,
+    ) -> T {
+        let file = File::open(self.path(host)).unwrap();
         let open = move || {
             // A thread belongs to a namespace, and the sockets that it makes stay there.
             setns(file, CloneFlags::CLONE_NEWNET).unwrap();
-            UdpSocket::bind(address).unwrap()
+            open()
         };
         thread::spawn(open).join().unwrap()
+    }
+
+    /// The file that stands for a host's namespace.
+    pub(super) fn path(&self, host: usize) -> String {
+        format!("/run/netns/{}", self.name(host))
     }
 
     fn name(&self, host: usize) -> String {

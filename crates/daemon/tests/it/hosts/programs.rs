@@ -9,6 +9,7 @@ use relay_mesh::signed_config::{ProxyRule, ProxyVersion};
 use serde_json::Value;
 
 use super::{ENTRY, EXIT, NEAR, PLAYER, SERVER, Stage};
+use crate::doom::program;
 use crate::net::until;
 
 /// A program on a host, until it is dropped.
@@ -172,4 +173,38 @@ fn pg8_pg9_iperf3_measures_tcp_and_udp_through_the_mesh() {
         eprintln!("{what}: {bytes} bytes, {rate:.0} bit/s, {lost} % lost");
         assert!(bytes > 100_000.0 && lost < 50.0, "{sum}");
     }
+}
+
+#[test]
+#[ignore = "needs ip, chocolate-doom"]
+fn pg9_a_doom_client_on_one_host_finds_the_server_on_another_through_the_mesh() {
+    let _alone = crate::alone();
+    let Some(mut stage) = Stage::new(FileMode::Shadow) else {
+        return;
+    };
+    // Not the game's own port, which its client would not print.
+    stage.add_game(("doom", FileProtocol::Udp), (2_343, 2_342), None);
+    let server = program("chocolate-server").display().to_string();
+    let title = "tickwire-hosts";
+    let line = format!("{server} -privateserver -servername {title} -port 2342");
+    let _server = Program::start(&stage, SERVER, &line);
+    stage.start_all();
+    let near = stage.id(NEAR);
+    stage.play_until(|relays| relays == [near]);
+    let (client, entry) = (program("chocolate-doom"), stage.network.ip(ENTRY));
+    let line = format!("{} -query {entry}:2343", client.display());
+    until("the server's answer", || {
+        let said = stage.said_at_last(&line);
+        // It gives up after three questions, and ends well all the same.
+        (!said.contains("No response")).then(|| {
+            eprintln!("{said}");
+            assert!(
+                said.contains(title) && said.contains(&format!("{entry}:2343")),
+                "{said}"
+            );
+        })
+    });
+    // Neither side reaches the other but by the mesh's ends.
+    let relay = stage.id(NEAR);
+    assert_eq!(stage.look(), Some(&[relay][..]));
 }

@@ -35,11 +35,11 @@ fn chain(
         .collect();
     let mut behind = pairs.iter().skip(1);
     for (first, second) in &pairs {
-        let sealer = &mut a.links.get_mut(EXIT).unwrap().sealer;
+        let sealer = sealer_to(&mut a.links, provider, EXIT);
         let next = sealer.bind_transit(provider, now, second.clone()).unwrap();
         assert!(a.labels.bind_transit(first.name, EXIT, next).is_none());
         if let Some((further, _)) = behind.next() {
-            let sealer = &mut b.links.get_mut(RELAY).unwrap().sealer;
+            let sealer = sealer_to(&mut b.links, provider, RELAY);
             let next = sealer.bind_transit(provider, now, further.clone()).unwrap();
             assert!(b.labels.bind_transit(second.name, RELAY, next).is_none());
         }
@@ -51,7 +51,7 @@ fn chain(
 fn mesh_a1_a_looped_route_passes_a_frame_no_further_than_a_route_can_be() {
     for kind in KINDS {
         let provider = SimProvider::new(Seed::from_number(1));
-        let plane = || Plane::new(LIMITS, 1 << 20);
+        let plane = Plane::new;
         let (mut a, mut b, mut member) = (plane(), plane(), plane());
         join(&provider, (1, kind), (&mut a, RELAY), (&mut b, EXIT));
         join(
@@ -62,9 +62,8 @@ fn mesh_a1_a_looped_route_passes_a_frame_no_further_than_a_route_can_be() {
         );
         let labels = chain(&provider, (&mut a, &mut b), 400);
         let now = Instant::ZERO;
-        let link = member.links.get_mut(RELAY).unwrap();
-        let mut binding = link
-            .sealer
+        let sealer = sealer_to(&mut member.links, &provider, RELAY);
+        let mut binding = sealer
             .bind_origin(&provider, now, labels[0].0.clone())
             .unwrap();
         let packet = Packet {

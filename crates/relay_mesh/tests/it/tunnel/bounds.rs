@@ -66,6 +66,28 @@ fn players_max_holds_at_the_exit_and_who_waits_gets_a_place_that_is_left() {
 }
 
 #[test]
+fn players_max_places_are_had_at_once_by_others_when_some_have_left() {
+    let mut pair = greedy(&with(|config| config.players_max = 64));
+    let open = |pair: &mut Pair, player: u8| {
+        let player = format!("203.0.113.{player}:4000");
+        pair.open(&player, b"x", Closes::Never).unwrap()
+    };
+    let conns: Vec<_> = (0..64).map(|player| open(&mut pair, player)).collect();
+    pair.run(SECOND);
+    assert_eq!(pair.exit.tunnel.len(), 64);
+    // Fewer than QUIC tells the entry of: it has none of their streams back.
+    for &conn in &conns[..5] {
+        pair.entry.tunnel.reset(conn);
+    }
+    pair.run(SECOND);
+    let later: Vec<_> = (64..70).map(|player| open(&mut pair, player)).collect();
+    pair.run(SECOND);
+    assert_eq!(pair.exit.tunnel.len(), 64, "and no more than that");
+    let accepted = |conn| pair.entry.talks[conn].is_accepted;
+    assert_eq!(later.iter().filter(|conn| accepted(conn)).count(), 5);
+}
+
+#[test]
 fn per_address_max_holds_at_both_ends() {
     let mut pair = quiet();
     for port in 1..=16 {

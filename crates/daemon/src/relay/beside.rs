@@ -1,0 +1,243 @@
+//! The threads that pass frames on beside a node's own.
+
+use std::collections::VecDeque;
+use std::convert::Infallible;
+use std::fmt;
+use std::ops::ControlFlow;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crypto::Ring;
+use relay_mesh::{Forwarder, STRAYS_MAX, Stray};
+use serde::Serialize;
+use servicer::{
+    Application, Conditioner, Counters, Direction, Handle, Requests, Rules, SpawnError,
+    UdpServicer, UdpSocket,
+};
+use wire::{CommandId, Instant, Machine};
+
+use super::ask::Ask;
+use super::tcp::Carrier;
+
+/// The threads of a node's shards beside the first. Dropping it ends them.
+#[derive(Debug)]
+pub(super) struct Beside {
+    handles: Vec<Handle<Infallible>>,
+    strays: Arc<Strays>,
+}
+
+/// What the threads have in common.
+pub(super) struct Surroundings<'a> {
+    /// Of the node's thread.
+    pub(super) name: &'a str,
+    /// A virtual network for what leaves; no rules for a real one.
+    pub(super) outbound: &'a Rules,
+    /// A virtual network for what arrives.
+    pub(super) inbound: &'a Rules,
+}
+
+impl Beside {
+    /// Starts a thread for each forwarder and its socket; what is the node's goes to `node`.
+    pub(super) fn start(
+        forwarders: Vec<(Forwarder<Ring>, UdpSocket)>,
+        node: &Requests<Ask>,
+        around: &Surroundings<'_>,
+    ) -> Result<Self, SpawnError> {
+        let strays = Arc::<Strays>::default();
+        let mut handles = Vec::with_capacity(forwarders.len());
+        for (place, (forwarder, socket)) in (1..).zip(forwarders) {
+            let clerk = Clerk {
+                node: node.clone(),
+                strays: Arc::clone(&strays),
+                dropped: 0,
+            };
+            let outbound = Conditioner::new(around.outbound.clone());
+            let inbound = Conditioner::new(around.inbound.clone());
+            let handle = UdpServicer::named(format!("{}-{place}", around.name))
+                .with_conditioner(Direction::Outbound, outbound)
+                .with_conditioner(Direction::Inbound, inbound)
+                .spawn(vec![socket], forwarder, clerk)?;
+            handles.push(handle);
+        }
+        Ok(Self { handles, strays })
+    }
+
+    /// Returns whether all threads are at work: when one has ended, what the system gives its shard is lost.
+    pub(super) fn is_running(&self) -> bool {
+        self.handles.iter().all(Handle::is_running)
+    }
+
+    /// What others may read of it.
+    pub(super) fn counts(&self) -> BesideCounts {
+        BesideCounts {
+            drivers: self.handles.iter().map(Handle::requests).collect(),
+            strays: Arc::clone(&self.strays),
+        }
+    }
+}
+
+/// Reads what the threads have counted.
+#[derive(Clone, Debug)]
+pub(super) struct BesideCounts {
+    drivers: Vec<Requests<Infallible>>,
+    strays: Arc<Strays>,
+}
+
+impl BesideCounts {
+    /// Returns what the drivers have counted, of the second shard first.
+    pub(super) fn drivers(&self) -> impl Iterator<Item = Counters> {
+        self.drivers.iter().map(Requests::counters)
+    }
+
+    /// Returns what came to the socket of another shard.
+    pub(super) fn strays(&self) -> StrayStats {
+        self.strays.stats()
+    }
+}
+
+/// Datagrams for the node that came to the socket of another shard.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct StrayStats {
+    /// Handed to the node.
+    pub handed: u64,
+    /// Dropped: the node was behind, or too many came at once.
+    pub dropped: u64,
+}
+
+/// What waits for the node.
+#[derive(Debug, Default)]
+struct Strays {
+    waiting: Mutex<VecDeque<Stray>>,
+    /// Whether the node has been asked to take them.
+    is_asked: AtomicBool,
+    handed: AtomicU64,
+    dropped: AtomicU64,
+}
+
+impl Strays {
+    fn stats(&self) -> StrayStats {
+        StrayStats {
+            handed: self.handed.load(Ordering::Relaxed),
+            dropped: self.dropped.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Keeps one; whether the node is to be asked to take what waits.
+    fn keep(&self, stray: Stray) -> bool {
+        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        if waiting.len() >= STRAYS_MAX {
+            self.dropped.fetch_add(1, Ordering::Relaxed);
+        } else {
+            waiting.push_back(stray);
+        }
+        !self.is_asked.swap(true, Ordering::SeqCst)
+    }
+
+    /// Takes word that the node could not be asked: the next one that is kept has it asked again.
+    fn not_asked(&self) {
+        self.is_asked.store(false, Ordering::SeqCst);
+    }
+
+    /// Takes all that waits.
+    fn take(&self) -> VecDeque<Stray> {
+        self.is_asked.store(false, Ordering::SeqCst);
+        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        let taken = std::mem::take(&mut *waiting);
+        let count = u64::try_from(taken.len()).unwrap_or(u64::MAX);
+        self.handed.fetch_add(count, Ordering::Relaxed);
+        taken
+    }
+
+    /// Gives the node what waits, on its thread.
+    fn hand(&self, now: Instant, node: &mut Carrier) {
+        for mut stray in self.take() {
+            Machine::handle_datagram(node, now, stray.arrival, &mut stray.datagram);
+        }
+    }
+}
+
+/// Passes on what a forwarder has for the node: however much there is, one request waits.
+struct Clerk {
+    node: Requests<Ask>,
+    strays: Arc<Strays>,
+    /// What the forwarder has dropped, as far as it is counted.
+    dropped: u64,
+}
+
+impl fmt::Debug for Clerk {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Clerk").finish_non_exhaustive()
+    }
+}
+
+impl Application<Forwarder<Ring>> for Clerk {
+    type Request = Infallible;
+
+    fn apply_request(
+        &mut self,
+        _: Instant,
+        _: &mut Forwarder<Ring>,
+        request: Infallible,
+    ) -> ControlFlow<()> {
+        match request {}
+    }
+
+    fn on_event(&mut self, _: Instant, forwarder: &mut Forwarder<Ring>, stray: Stray) {
+        let dropped = forwarder.strays_dropped();
+        let more = dropped.saturating_sub(self.dropped);
+        self.strays.dropped.fetch_add(more, Ordering::Relaxed);
+        self.dropped = dropped;
+        if !self.strays.keep(stray) {
+            return;
+        }
+        let strays = Arc::clone(&self.strays);
+        let ask = Ask::new(move |now, node| strays.hand(now, node));
+        if self.node.send(ask).is_err() {
+            self.strays.not_asked();
+        }
+    }
+
+    fn on_command(
+        &mut self,
+        _: Instant,
+        _: &mut Forwarder<Ring>,
+        _: CommandId,
+        command: Infallible,
+    ) {
+        match command {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use relay_mesh::Leg;
+
+    fn stray(number: usize) -> Stray {
+        let address = "192.0.2.1:9".parse().unwrap();
+        Stray {
+            arrival: Leg::mesh(address).into(),
+            datagram: number.to_be_bytes().to_vec(),
+        }
+    }
+
+    #[test]
+    fn strays_are_bounded_counted_and_asked_for_once() {
+        let strays = Strays::default();
+        let asked = (0..STRAYS_MAX + 5).filter(|number| strays.keep(stray(*number)));
+        assert_eq!(asked.collect::<Vec<_>>(), [0], "one request waits");
+        assert_eq!(strays.stats().dropped, 5);
+        let taken = strays.take();
+        assert_eq!(taken.len(), STRAYS_MAX);
+        assert_eq!(taken.front(), Some(&stray(0)), "in order");
+        assert_eq!(strays.stats().handed, u64::try_from(STRAYS_MAX).unwrap());
+        // There is room again, and the node is asked again.
+        assert!(strays.keep(stray(1)) && !strays.keep(stray(2)));
+        strays.not_asked();
+        assert!(strays.keep(stray(3)), "the request found no room");
+        assert_eq!(strays.take().len(), 3);
+        assert!(strays.take().is_empty());
+        assert_eq!(strays.stats().dropped, 5);
+    }
+}

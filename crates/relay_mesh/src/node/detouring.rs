@@ -1,0 +1,364 @@
+//! Sessions with far ends that are not reached directly: a neighbour passes their datagrams on.
+//!
+//! The endpoint knows nothing of it: what goes to the address of such a far end goes directly and by
+//! the detour, and what comes by the detour comes from that address. Of two copies the session takes
+//! the first. Only the prober tells them apart: it asks for the direct way alone, and is answered by
+//! that way alone; once it is, the detour ends.
+
+use core::net::SocketAddr;
+use core::time::Duration;
+
+use crypto::Provider;
+use udp_proto::SessionId;
+use wire::{Arrival, Instant, NodeId, Transmit};
+
+use super::detours::DETOURS_MAX;
+use super::peers::{Contact, Peer};
+use super::{Node, UNRELIABLE};
+use crate::detour::{DetourLeg, Detoured};
+use crate::hop::HopHeader;
+use crate::link::LinkId;
+use crate::link_state::Roles;
+use crate::measure::Health;
+
+impl<P: Provider> Node<P> {
+    /// Sends what goes to an address also by the detours of the far ends said to be there; returns
+    /// whether it may go directly.
+    pub(super) fn send_aside(
+        &mut self,
+        now: Instant,
+        transmit: &Transmit<SocketAddr>,
+        buf: &[u8],
+    ) -> bool {
+        let to = transmit.destination;
+        let detours = self.detours.list.iter();
+        let found =
+            detours.filter(|(far, detour)| detour.address == to && !self.is_anothers(**far, to));
+        let found: Vec<LinkId> = found.map(|(far, _)| *far).collect();
+        let cost = u32::try_from(buf.len()).unwrap_or(u32::MAX);
+        let mut may_go = true;
+        for far in found {
+            let node = self.peers.get(far).map(|peer| peer.node);
+            let (Some(node), Some(detour)) = (node, self.detours.list.get_mut(&far)) else {
+                continue;
+            };
+            may_go &= detour.may_go_directly(now, cost);
+            if !detour.may_go(now, cost) {
+                continue;
+            }
+            let relay = detour.relay;
+            for datagram in transmit.datagrams(buf) {
+                self.pass(now, relay, (DetourLeg::First, node, datagram));
+            }
+        }
+        may_go
+    }
+
+    /// Whether a relay of detours, or a neighbour that is reached, is at an address: what goes there
+    /// goes by no detour, or it would feed itself. Anybody's record may name any address.
+    fn is_anothers(&self, far: LinkId, address: SocketAddr) -> bool {
+        let is_relay = |link| {
+            let mut detours = self.detours.list.values();
+            detours.any(|detour| detour.relay == link)
+        };
+        self.peers.up().any(|(link, _, up)| {
+            let is_reached = link != far && self.detours.relay(link).is_none();
+            (is_reached || is_relay(link))
+                && self.endpoint.peer_address(up.session) == Some(address)
+        })
+    }
+
+    /// Takes a message of a detour: this node passes it on, or it is for this node.
+    pub(super) fn on_detoured(&mut self, now: Instant, link: LinkId, message: &[u8]) {
+        let Ok(detoured) = Detoured::decode(message) else {
+            self.count_malformed();
+            return;
+        };
+        let is_done = match detoured.leg {
+            DetourLeg::First => self.pass_on(now, link, detoured),
+            DetourLeg::Second => self.take_aside(now, link, detoured),
+        };
+        if !is_done {
+            self.stats.detours_refused = self.stats.detours_refused.saturating_add(1);
+        }
+    }
+
+    /// Passes a datagram on to a neighbour; false where that is not for this node to do.
+    fn pass_on(&mut self, now: Instant, from: LinkId, detoured: Detoured<'_>) -> bool {
+        let is_relay = self.config.profile.roles.contains(Roles::RELAY)
+            && !self.gossip.publisher().is_leaving();
+        let Some(to) = self.peers.find(&detoured.node).filter(|to| *to != from) else {
+            return false;
+        };
+        // What comes by a detour goes by none: nothing is passed on twice.
+        let is_direct = |link| self.is_reached(link) && self.detours.relay(link).is_none();
+        if !is_relay || !is_direct(from) || !is_direct(to) {
+            return false;
+        }
+        let cost = u32::try_from(detoured.datagram.len()).unwrap_or(u32::MAX);
+        let Some(peer) = self.peers.get_mut(from) else {
+            return false;
+        };
+        if !peer.detoured.take(now, cost) {
+            return false;
+        }
+        let source = peer.node;
+        self.pass(now, to, (DetourLeg::Second, source, detoured.datagram));
+        self.stats.detoured = self.stats.detoured.saturating_add(1);
+        true
+    }
+
+    /// Takes a datagram of a far end that a neighbour passed on; false where it is not believed.
+    fn take_aside(&mut self, now: Instant, relay: LinkId, detoured: Detoured<'_>) -> bool {
+        let first = detoured.datagram.first();
+        let is_frame = first.is_none_or(|first| HopHeader::claims(*first));
+        let far = self.peers.find(&detoured.node).filter(|far| *far != relay);
+        let far = far.filter(|_| self.is_member(&detoured.node));
+        let (Some(far), None, false) = (far, self.detours.taking, is_frame) else {
+            return false;
+        };
+        if !self.may_come(now, far, (relay, detoured.datagram)) {
+            return false;
+        }
+        let address = if let Some(detour) = self.detours.list.get(&far) {
+            detour.address
+        } else {
+            let address = self.peers.get(far).and_then(|peer| self.address_of(peer));
+            let may_begin = self.detours.may_begin(now, (far, relay)) && !self.is_reached(far);
+            let Some(address) = address.filter(|_| may_begin) else {
+                return false;
+            };
+            self.detours.begin(now, far, (relay, address));
+            address
+        };
+        let mut datagram = detoured.datagram.to_vec();
+        let before = self.packets_of(far);
+        self.detours.taking = Some(far);
+        let arrival = Arrival::from(address);
+        self.endpoint.handle_datagram(now, arrival, &mut datagram);
+        if self.packets_of(far) > before
+            && let Some(detour) = self.detours.list.get_mut(&far)
+        {
+            // The far end chose that one; where it is answered by another, both may be dead.
+            (detour.relay, detour.heard, detour.is_proved) = (relay, now, true);
+        }
+        self.pump(now);
+        self.detours.taking = None;
+        true
+    }
+
+    /// Whether a datagram of a far end may be taken that a neighbour passed on: each detour has its
+    /// ration, and each neighbour has one for what comes by none of its own.
+    fn may_come(&mut self, now: Instant, far: LinkId, (relay, datagram): (LinkId, &[u8])) -> bool {
+        let len = u32::try_from(datagram.len()).unwrap_or(u32::MAX);
+        let detour = self.detours.list.get_mut(&far);
+        match detour.filter(|detour| detour.relay == relay) {
+            Some(detour) => detour.may_come(now, len),
+            None => self
+                .peers
+                .get_mut(relay)
+                .is_some_and(|peer| peer.passed.take(now, len)),
+        }
+    }
+
+    /// Packets of the session with a node that opened so far.
+    fn packets_of(&self, far: LinkId) -> Option<u64> {
+        let stats = self.endpoint.session_stats(self.peers.session(far)?)?;
+        Some(stats.packets_received)
+    }
+
+    fn pass(
+        &mut self,
+        now: Instant,
+        link: LinkId,
+        (leg, node, datagram): (DetourLeg, NodeId, &[u8]),
+    ) {
+        let mut message = Vec::with_capacity(64 + datagram.len());
+        let detoured = Detoured {
+            leg,
+            node,
+            datagram,
+        };
+        detoured.encode(&mut message);
+        self.send(now, link, UNRELIABLE, &message);
+    }
+
+    /// Begins and ends detours, and takes other relays where theirs are gone.
+    pub(super) fn tend_detours(&mut self, now: Instant) {
+        let wanted = self.far_ends();
+        self.detours
+            .missing
+            .retain(|far, since| wanted.contains(far) || now < *since);
+        if wanted.iter().any(|far| !self.is_reached(*far)) {
+            self.renew_routes(now);
+        }
+        for far in wanted.iter().copied() {
+            if self.is_reached(far) {
+                self.detours.missing.remove(&far);
+                continue;
+            }
+            // Who is not even dialled may have no place for us, and is not out of reach.
+            let patience = match self.peers.get(far).map(|peer| &peer.contact) {
+                None | Some(Contact::None) => continue,
+                Some(Contact::Dialling(_)) => PATIENCE_DIAL,
+                Some(Contact::Up(_)) => PATIENCE,
+            };
+            let since = *self.detours.missing.entry(far).or_insert(now);
+            let is_due = now.saturating_since(since) >= patience;
+            if is_due && self.detours.relay(far).is_none() {
+                self.begin_detour(now, far);
+            }
+        }
+        self.renew_blind(now);
+        let standing: Vec<LinkId> = self.detours.list.keys().copied().collect();
+        for far in standing {
+            let heard = self.detours.list.get(&far).map(|detour| detour.heard);
+            let silence = heard.map_or(Duration::ZERO, |heard| now.saturating_since(heard));
+            let is_forgotten = !wanted.contains(&far) && silence >= FORGOTTEN;
+            if is_forgotten || self.is_reached(far) {
+                self.detours.list.remove(&far);
+            } else {
+                if self.peers.session(far).is_some() {
+                    self.on_dial(far);
+                }
+                self.mend_detour(now, far, silence);
+            }
+        }
+    }
+
+    /// Takes another relay where nothing comes by this one.
+    fn mend_detour(&mut self, now: Instant, far: LinkId, silence: Duration) {
+        let relay = self.detours.relay(far);
+        let is_alive = relay.is_some_and(|relay| self.is_reached(relay));
+        if (silence >= SILENT || !is_alive)
+            && let Some(other) = self.choose_relay(far, relay)
+            && let Some(detour) = self.detours.list.get_mut(&far)
+        {
+            (detour.relay, detour.heard) = (other, now);
+        }
+    }
+
+    fn begin_detour(&mut self, now: Instant, far: LinkId) {
+        let address = self.peers.get(far).and_then(|peer| self.address_of(peer));
+        if self.detours.list.len() < DETOURS_MAX
+            && let Some(address) = address
+            && let Some(relay) = self.choose_relay(far, None)
+        {
+            self.detours.begin(now, far, (relay, address));
+            if let Some(peer) = self.peers.get_mut(far) {
+                peer.next_dial = peer.next_dial.min(now);
+            }
+        }
+    }
+
+    /// Where a dial or a session goes is where the far end is said to be.
+    pub(super) fn on_dial(&mut self, far: LinkId) {
+        let address = self.peers.get(far).and_then(|peer| self.address_of(peer));
+        if let Some(detour) = self.detours.list.get_mut(&far)
+            && let Some(address) = address
+        {
+            detour.address = address;
+        }
+    }
+
+    /// Ends sessions that began by a detour, once their far ends are reached and no flow needs them;
+    /// the next ones check what the direct path carries.
+    fn renew_blind(&mut self, now: Instant) {
+        let blind: Vec<(LinkId, SessionId)> = self
+            .detours
+            .blind
+            .iter()
+            .map(|(far, session)| (*far, *session))
+            .collect();
+        for (far, session) in blind {
+            let is_idle = self.flows.with(far).count() == 0 && !self.is_passed(far);
+            if self.peers.session(far) != Some(session) {
+                self.detours.blind.remove(&far);
+            } else if is_idle && self.detours.relay(far).is_none() {
+                self.detours.blind.remove(&far);
+                self.take_down(now, far);
+                self.close(now, session);
+                // The next one is to come about without a detour.
+                self.detours.missing.insert(far, now + RENEWING);
+            }
+        }
+    }
+
+    /// Whether paths to others pass a node.
+    fn is_passed(&self, link: LinkId) -> bool {
+        let node = self.peers.get(link).map(|peer| peer.node);
+        let others = self.courses.iter().filter(|(far, _)| **far != link);
+        let mut paths = others.flat_map(|(_, course)| &course.paths);
+        paths.any(|path| node.is_some_and(|node| path.path.relays.contains(&node)))
+    }
+
+    /// The other ends of flows, and the exits that this node's players may be sent to.
+    fn far_ends(&self) -> Vec<LinkId> {
+        let exits = self
+            .config
+            .games
+            .iter()
+            .filter_map(|game| game.entry.as_ref());
+        let exits = exits.flat_map(|entry| &entry.exits);
+        let exits = exits.filter_map(|exit| self.peers.find(exit));
+        let mut all: Vec<LinkId> = self.courses.keys().copied().chain(exits).collect();
+        all.sort_unstable();
+        all.dedup();
+        all
+    }
+
+    /// Whether the direct way to a node answers; while that is not known, whether it may.
+    fn is_reached(&self, link: LinkId) -> bool {
+        let contact = self.peers.get(link).map(|peer| &peer.contact);
+        let Some(Contact::Up(up)) = contact else {
+            return false;
+        };
+        match up.prober.health() {
+            Health::Up | Health::Degraded => true,
+            Health::New => self.detours.relay(link).is_none(),
+            Health::Dead => false,
+        }
+    }
+
+    fn address_of(&self, peer: &Peer) -> Option<SocketAddr> {
+        match &peer.contact {
+            Contact::Up(up) => self.endpoint.peer_address(up.session),
+            Contact::None | Contact::Dialling(_) => peer.addresses().first().copied(),
+        }
+    }
+
+    /// The neighbour over which a far end is nearest; one that the packets in use pass only where there
+    /// is no other, lest the session die with them.
+    fn choose_relay(&self, far: LinkId, but: Option<LinkId>) -> Option<LinkId> {
+        let node = self.peers.get(far)?.node;
+        let graph = &self.known_routes.newest()?.graph;
+        let (own, end) = (graph.index(&self.own)?, graph.index(&node)?);
+        let course = self.courses.get(&far);
+        let in_use = course.and_then(|course| course.path(course.current?));
+        let neighbours = self.peers.up().filter_map(|(link, peer, _)| {
+            let index = graph.index(&peer.node)?;
+            let cost = graph.link(own, index).plus(graph.link(index, end));
+            let is_fit = link != far
+                && Some(link) != but
+                && self.detours.relay(link).is_none()
+                && graph.may_relay(index)
+                && self.is_reached(link)
+                && graph.link(own, index).is_routable()
+                && graph.link(index, end).is_routable();
+            let is_in_use = in_use.is_some_and(|path| path.path.relays.contains(&peer.node));
+            is_fit.then_some((is_in_use, cost, peer.node, link))
+        });
+        neighbours.min().map(|(.., link)| link)
+    }
+}
+
+/// How long the direct path of a session may be dead before its detour begins.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// How long a dial may go unanswered before that: over the longest way it takes two round trips.
+const PATIENCE_DIAL: Duration = Duration::from_secs(3);
+/// How long a session has to begin anew before a detour is thought of.
+const RENEWING: Duration = Duration::from_secs(10);
+/// How long nothing may come by a detour before it takes another relay.
+const SILENT: Duration = Duration::from_secs(3);
+/// How long a detour stands that nobody here wants and nothing comes by.
+const FORGOTTEN: Duration = Duration::from_secs(10);

@@ -1,0 +1,235 @@
+//! The node's planes: its own, and those of its other shards.
+
+use core::net::{IpAddr, SocketAddr};
+use core::num::NonZeroU16;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use crypto::{Provider, Role};
+use udp_proto::SessionId;
+use wire::Instant;
+
+use super::Node;
+use super::course::Course;
+use crate::data_plane::DataPlane;
+use crate::event::{Command, Event};
+use crate::forwarder::Forwarder;
+use crate::hop::LabelName;
+use crate::label::{Label, LabelRefusal};
+use crate::link::{End, Link, LinkId, LinkRoot};
+use crate::link_gate::LinkGate;
+use crate::outbox::Way;
+use crate::shard::ShardId;
+use crate::stats::FrameStats;
+
+impl<P: Provider> Node<P> {
+    /// Returns what passes frames on for the shard at `place`, from 1, on a thread of its own; `None` where
+    /// the node has no such shard. Nothing is lost where it has none: the node does it itself.
+    pub fn forwarder(&self, place: u8, provider: P) -> Option<Forwarder<P>> {
+        let shard = ShardId::new(place)?;
+        let plane = self.shards.shared(shard)?;
+        Some(Forwarder::new(shard, Arc::clone(plane), provider))
+    }
+
+    /// Returns what became of hop frames, in all shards.
+    pub fn frame_stats(&self) -> FrameStats {
+        let others = self.shards.each().map(|plane| plane.stats);
+        others.fold(self.plane.stats, FrameStats::plus)
+    }
+
+    /// Returns about how many bytes of memory the node holds.
+    pub fn memory(&self) -> usize {
+        self.endpoint.memory()
+            + self.peers.memory()
+            + self.flows.memory()
+            + self.planes_memory()
+            + self.courses.values().map(Course::memory).sum::<usize>()
+            + self.releases.memory()
+            + self.events.len() * size_of::<Event>()
+            + self.commands.len() * size_of::<Command>()
+    }
+
+    /// Runs `work` on the plane that a label belongs to; `None` where there is none.
+    pub(super) fn with_plane<R>(
+        &mut self,
+        label: LabelName,
+        work: impl FnOnce(&P, &mut DataPlane<P::Aead>) -> R,
+    ) -> Option<R> {
+        let provider = self.endpoint.provider();
+        if label.shard() == ShardId::FIRST {
+            return Some(work(provider, &mut self.plane));
+        }
+        let mut plane = self.shards.lock(label.shard())?;
+        Some(work(provider, &mut plane))
+    }
+
+    /// Runs `work` on all planes.
+    fn on_planes(&mut self, mut work: impl FnMut(&mut DataPlane<P::Aead>)) {
+        work(&mut self.plane);
+        for mut plane in self.shards.each() {
+            work(&mut plane);
+        }
+    }
+
+    /// Gives out a label for what passes through, of the shard whose turn it is or that has room.
+    pub(super) fn reserve_transit(
+        &mut self,
+        now: Instant,
+        owner: LinkId,
+        previous: LinkId,
+    ) -> Result<LabelName, LabelRefusal> {
+        let mut turns = self.shards.turns();
+        let label = turns.find_map(|shard| {
+            let reserve =
+                |plane: &mut DataPlane<P::Aead>| plane.labels.reserve(now, owner, previous).ok();
+            match self.shards.lock(shard) {
+                Some(mut plane) => reserve(&mut plane),
+                None => reserve(&mut self.plane),
+            }
+        });
+        label.ok_or(LabelRefusal::Full)
+    }
+
+    /// Takes what a shard has to send that this node has passed frames on for.
+    pub(super) fn pop_touched(&mut self, buf: &mut Vec<u8>) -> Option<(Way, Option<NonZeroU16>)> {
+        while let Some(shard) = self.shards.touched() {
+            let next = self.shards.lock(shard)?.outbox.pop(buf);
+            if next.is_some() {
+                return next;
+            }
+            self.shards.untouch(shard);
+        }
+        None
+    }
+
+    /// Returns how many labels this node has given out that have not ended.
+    #[must_use]
+    pub fn labels(&self) -> u32 {
+        let others = self.shards.each().map(|plane| plane.labels.len());
+        others.fold(self.plane.labels.len(), u32::saturating_add)
+    }
+
+    /// Returns how many labels of others' flows may still pass frames.
+    pub(super) fn transit_labels(&self) -> u32 {
+        let others = self
+            .shards
+            .each()
+            .map(|plane| plane.transit_labels(self.now));
+        others.fold(self.plane.transit_labels(self.now), u32::saturating_add)
+    }
+
+    /// Whether labels lead on over `link`.
+    pub(super) fn sends_over(&self, link: LinkId) -> bool {
+        let sends = |plane: &DataPlane<P::Aead>| {
+            let link = plane.links.get(link);
+            link.is_some_and(|link| link.live() > 0)
+        };
+        sends(&self.plane) || self.shards.each().any(|plane| sends(&plane))
+    }
+
+    /// Returns the links of labels that are bound, here or at the other end.
+    pub(super) fn links_held(&self) -> BTreeSet<LinkId> {
+        self.links_of_planes(|plane| {
+            let sends = plane.links.iter().filter(|(_, link)| link.live() > 0);
+            let mut held = plane.labels.links_held();
+            held.extend(sends.map(|(id, _)| id));
+            held
+        })
+    }
+
+    /// Returns the links that labels name, and those of the nodes that they were given to.
+    pub(super) fn links_named(&self) -> BTreeSet<LinkId> {
+        self.links_of_planes(|plane| plane.labels.links_named())
+    }
+
+    /// Returns all links that `links` finds in a plane.
+    fn links_of_planes(
+        &self,
+        links: impl Fn(&DataPlane<P::Aead>) -> BTreeSet<LinkId>,
+    ) -> BTreeSet<LinkId> {
+        let others = self.shards.each().flat_map(|plane| links(&plane));
+        links(&self.plane).into_iter().chain(others).collect()
+    }
+
+    /// Returns the bytes of memory that labels and what waits to be sent take.
+    fn planes_memory(&self) -> usize {
+        let of = |plane: &DataPlane<P::Aead>| plane.labels.memory() + plane.outbox.memory();
+        let others = self.shards.each().map(|plane| of(&plane));
+        others.fold(of(&self.plane), usize::saturating_add)
+    }
+
+    /// Frees a label of whichever shard.
+    pub(super) fn free_label(&mut self, now: Instant, label: LabelName) {
+        self.with_plane(label, |_, plane| plane.free(now, label));
+    }
+
+    /// Frees the labels for which `ends` holds.
+    pub(super) fn free_labels(&mut self, now: Instant, ends: impl Fn(&Label) -> bool) {
+        self.on_planes(|plane| {
+            plane.free_where(now, &ends);
+        });
+    }
+
+    /// Makes the keys of a link, in all planes; false where the session is gone.
+    pub(super) fn make_link(&mut self, now: Instant, link: LinkId, session: SessionId) -> bool {
+        let (Some(exporter), Some(role), Some(remote)) = (
+            self.endpoint.exporter(session),
+            self.endpoint.role(session),
+            self.endpoint.peer_address(session),
+        ) else {
+            return false;
+        };
+        let end = match role {
+            Role::Dialler => End::Dialler,
+            Role::Accepter => End::Accepter,
+        };
+        let root = LinkRoot { exporter, end };
+        let (provider, local) = (self.endpoint.provider(), self.endpoint.local(session));
+        let kind = self.kind_of(link);
+        let mut serial = self.next_serial;
+        let mut put_up = |plane: &mut DataPlane<P::Aead>| {
+            let mut made = Link::new(provider, root, remote, (plane.shard, serial));
+            made.local = local;
+            plane.drop_link(now, link);
+            plane.links.set(link, Some(made));
+            serial = serial.saturating_add(1);
+        };
+        put_up(&mut self.plane);
+        for mut plane in self.shards.each() {
+            put_up(&mut plane);
+        }
+        self.next_serial = serial;
+        self.gates
+            .set(link, Some(LinkGate::new(provider, root, kind)));
+        true
+    }
+
+    /// Takes a link down in all planes, with every label that names it.
+    pub(super) fn drop_link(&mut self, now: Instant, link: LinkId) {
+        self.gates.set(link, None);
+        self.on_planes(|plane| {
+            plane.drop_link(now, link);
+        });
+    }
+
+    /// Has frames of a link come from, and go to, where its session is now.
+    pub(super) fn move_link(
+        &mut self,
+        link: LinkId,
+        (remote, local): (SocketAddr, Option<IpAddr>),
+    ) {
+        let is_moved = |known: &Link<P::Aead>| (known.remote, known.local) != (remote, local);
+        if self.plane.links.get(link).is_some_and(is_moved) {
+            self.change_link(link, |link| (link.remote, link.local) = (remote, local));
+        }
+    }
+
+    /// Has all planes know of a change of a link.
+    pub(super) fn change_link(&mut self, link: LinkId, change: impl Fn(&mut Link<P::Aead>)) {
+        self.on_planes(|plane| {
+            if let Some(link) = plane.links.get_mut(link) {
+                change(link);
+            }
+        });
+    }
+}

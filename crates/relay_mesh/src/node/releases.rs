@@ -1,0 +1,156 @@
+//! Labels given back: by this node to those that gave them out, and by others to this one.
+
+use core::time::Duration;
+use std::collections::{BTreeMap, VecDeque};
+
+use crypto::Provider;
+use udp_proto::SessionId;
+use wire::Instant;
+
+use super::flow_table::probe_link;
+use super::{Node, RELIABLE};
+use crate::flow_key::FlowId;
+use crate::hop::LabelName;
+use crate::label::Owned;
+use crate::link::LinkId;
+use crate::path_setup::Held;
+use crate::route_release::RouteRelease;
+
+/// What waits to be given back, by the session over which it was asked for.
+#[derive(Debug, Default)]
+pub(super) struct Releases {
+    /// Each with the time from which on it may go, in this order.
+    waiting: BTreeMap<SessionId, VecDeque<(Instant, LabelName)>>,
+}
+
+impl Releases {
+    /// Keeps a label until `due`; where too many wait, it is left to expire.
+    fn push(&mut self, due: Instant, Held { session, label }: Held) {
+        let waiting = self.waiting.entry(session).or_default();
+        if waiting.len() < WAITING_MAX {
+            waiting.push_back((due, label));
+        }
+    }
+
+    /// Takes what may go to one node by one message.
+    fn take_due(&mut self, now: Instant, session: SessionId) -> Option<RouteRelease> {
+        let waiting = self.waiting.get_mut(&session)?;
+        let due = waiting.iter().take_while(|(due, _)| *due <= now).count();
+        let labels = waiting.drain(..due.min(RouteRelease::COUNT_MAX));
+        let release = RouteRelease::new(labels.map(|(_, label)| label));
+        if waiting.is_empty() {
+            self.waiting.remove(&session);
+        }
+        release
+    }
+
+    pub(super) fn memory(&self) -> usize {
+        let waiting = self.waiting.values().map(VecDeque::capacity);
+        waiting.sum::<usize>() * size_of::<(Instant, LabelName)>()
+    }
+}
+
+impl<P: Provider> Node<P> {
+    /// Has labels given back that nothing is sent by any more, once what is on its way has arrived.
+    pub(super) fn give_back(&mut self, now: Instant, held: impl IntoIterator<Item = Held>) {
+        for held in held {
+            if self.peers.of_session(held.session).is_some() {
+                self.releases.push(now + LINGER, held);
+            }
+        }
+    }
+
+    /// Gives back what a flow that ended has on all paths. The far end ends it by itself, with what
+    /// leads there.
+    pub(super) fn release_flow(&mut self, now: Instant, far: LinkId, flow: FlowId) {
+        let Some(course) = self.courses.get_mut(&far) else {
+            return;
+        };
+        let mut idle = Vec::new();
+        for path in &mut course.paths {
+            let Some(mut bound) = path.bound.remove(&flow) else {
+                continue;
+            };
+            bound.held.pop();
+            idle.append(&mut bound.held);
+            if let Some(link) = self.plane.links.get_mut(path.first) {
+                link.release(bound.binding);
+            }
+        }
+        self.give_back(now, idle);
+    }
+
+    /// Sends what is due, a few messages to each node.
+    pub(super) fn send_releases(&mut self, now: Instant) {
+        let peers = &self.peers;
+        self.releases
+            .waiting
+            .retain(|session, _| peers.of_session(*session).is_some());
+        let sessions: Vec<SessionId> = self.releases.waiting.keys().copied().collect();
+        for session in sessions {
+            let Some(link) = self.peers.of_session(session) else {
+                continue;
+            };
+            for _ in 0..MESSAGES_A_BEAT {
+                let Some(release) = self.releases.take_due(now, session) else {
+                    break;
+                };
+                let mut message = Vec::new();
+                release.encode(&mut message);
+                // What finds no room in the session's queue expires.
+                self.send(now, link, RELIABLE, &message);
+            }
+        }
+    }
+
+    /// Frees what a neighbour gives back, as far as it is its own.
+    pub(super) fn on_route_release(&mut self, now: Instant, link: LinkId, message: &[u8]) {
+        let Ok(release) = RouteRelease::decode(message) else {
+            self.count_malformed();
+            return;
+        };
+        let Some(peer) = self.peers.get_mut(link) else {
+            return;
+        };
+        let count = u64::from(release.count());
+        let mut freed = 0_u64;
+        if peer.releases.take(now, release.count().into()) {
+            for label in release.labels() {
+                freed = freed.saturating_add(self.free_owned(now, link, *label).into());
+            }
+        }
+        let stats = &mut self.stats;
+        stats.labels_given_back = stats.labels_given_back.saturating_add(freed);
+        let refused = count.saturating_sub(freed);
+        stats.releases_refused = stats.releases_refused.saturating_add(refused);
+    }
+
+    /// Frees a label that `owner` asked for; false where there is no such label.
+    fn free_owned(&mut self, now: Instant, owner: LinkId, label: LabelName) -> bool {
+        let owned = self.with_plane(label, |_, plane| plane.labels.owned(label, owner));
+        match owned.flatten() {
+            None => return false,
+            Some(Owned::Elsewhere) => {}
+            Some(Owned::Flow(index)) => {
+                let labels = match probe_link(index) {
+                    Some(far) => self.courses.get_mut(&far).map(|far| &mut far.probe_labels),
+                    None => self.flows.get_mut(index).map(|flow| &mut flow.labels),
+                };
+                if let Some(labels) = labels {
+                    labels.retain(|known| *known != label);
+                }
+            }
+        }
+        self.free_label(now, label);
+        true
+    }
+}
+
+/// How long labels are kept that nothing more is sent by: what is on its way, by the slowest path
+/// that is worth taking, arrives before.
+const LINGER: Duration = Duration::from_millis(500);
+/// Messages to one node in 100 ms: more labels than are asked for at the default
+/// [`request_rate`](crate::Config::request_rate).
+const MESSAGES_A_BEAT: usize = 2;
+/// Labels that wait for one node: what it takes back at once by the default rate.
+const WAITING_MAX: usize = 4_096;

@@ -1,0 +1,213 @@
+use super::*;
+
+use crate::hop::LabelName;
+use crate::hop_key::{HopForm, HopKey};
+
+fn node(number: u8) -> NodeId {
+    NodeId([number; 32])
+}
+
+fn granted(slot: u32) -> Granted {
+    Granted {
+        label: LabelName {
+            slot,
+            generation: 0,
+        },
+        form: HopForm::TagOnly(HopKey([u8::try_from(slot).unwrap(); 16])),
+        grant: [u8::try_from(slot).unwrap(); 16],
+    }
+}
+
+fn ready(labels: &[(u64, u32)], refused: &[u64]) -> Progress {
+    let labels = labels.iter();
+    Progress::Ready {
+        labels: labels
+            .map(|(flow, slot)| (FlowId(*flow), granted(*slot).next()))
+            .collect(),
+        refused: refused.iter().copied().map(FlowId).collect(),
+    }
+}
+
+#[test]
+fn a_flow_that_the_far_end_refuses_leaves_the_others_their_labels() {
+    let mut ids = counter();
+    let flows = vec![FlowId(0), FlowId(1), FlowId(3)];
+    let way = (&[node(2)][..], node(4));
+    let (mut setup, asks) = PathSetup::start(Instant::ZERO, node(1), way, flows, &mut ids);
+    let far = RouteReply::Done(vec![granted(40), Granted::NONE, granted(42)]);
+    let progress = setup.on_reply(asks[1].id, far, &mut ids);
+    assert_eq!(progress, Progress::Pending(Vec::new()));
+    let relay = RouteReply::Done(vec![granted(20), granted(21), granted(22)]);
+    let Progress::Pending(binds) = setup.on_reply(asks[0].id, relay, &mut ids) else {
+        panic!("it goes on");
+    };
+    let RouteRequest::Bind { binds: bound, .. } = &binds[0].request else {
+        panic!("{binds:?}");
+    };
+    let pairs: Vec<_> = bound
+        .iter()
+        .map(|b| (b.label.slot, b.next.name.slot))
+        .collect();
+    assert_eq!(pairs, [(20, 40), (22, 42)]);
+    assert_eq!(
+        setup.on_reply(binds[0].id, RouteReply::Done(Vec::new()), &mut ids),
+        ready(&[(0, 20), (3, 22)], &[1])
+    );
+}
+
+#[test]
+fn where_all_flows_are_unknown_the_path_is_not_at_fault() {
+    let mut ids = counter();
+    let mut answer = |flow, reply| {
+        let way = (&[][..], node(4));
+        let flows = vec![FlowId(flow)];
+        let (mut setup, asks) = PathSetup::start(Instant::ZERO, node(1), way, flows, &mut ids);
+        setup.on_reply(asks[0].id, reply, &mut ids)
+    };
+    let refused = || RouteReply::Refused(Refused::UnknownFlow);
+    let none = || RouteReply::Done(vec![Granted::NONE]);
+    assert_eq!(answer(7, refused()), ready(&[], &[7]));
+    assert_eq!(answer(7, none()), ready(&[], &[7]));
+    // Without its probes a path is none.
+    let failed = Progress::Failed(Refused::UnknownFlow);
+    assert_eq!(answer(0, refused()), failed);
+    assert_eq!(answer(0, none()), failed);
+}
+
+#[test]
+fn only_the_far_end_may_say_that_a_flow_is_unknown() {
+    let mut ids = counter();
+    let (relay, far) = (node(2), node(4));
+    let mut answer = |to: NodeId, reply| {
+        let flows = vec![FlowId(7), FlowId(9)];
+        let way = (&[relay][..], far);
+        let (mut setup, asks) = PathSetup::start(Instant::ZERO, node(1), way, flows, &mut ids);
+        let (own, other) = asks.iter().partition::<Vec<_>, _>(|ask| ask.node == to);
+        let granted = RouteReply::Done(vec![granted(1), granted(2)]);
+        setup.on_reply(other[0].id, granted, &mut ids);
+        setup.on_reply(own[0].id, reply, &mut ids)
+    };
+    let unknown = || RouteReply::Refused(Refused::UnknownFlow);
+    let none = || RouteReply::Done(vec![Granted::NONE, Granted::NONE]);
+    let one = || RouteReply::Done(vec![granted(1), Granted::NONE]);
+    assert_eq!(answer(far, unknown()), ready(&[], &[7, 9]));
+    assert_eq!(answer(far, none()), ready(&[], &[7, 9]));
+    assert!(matches!(answer(far, one()), Progress::Pending(_)));
+    let failed = |why| Progress::Failed(why);
+    assert_eq!(answer(relay, unknown()), failed(Refused::UnknownFlow));
+    assert_eq!(answer(relay, none()), failed(Refused::BadLabel));
+    assert_eq!(answer(relay, one()), failed(Refused::BadLabel));
+}
+
+fn counter() -> impl FnMut() -> RequestId {
+    let mut next = 0;
+    move || {
+        next += 1;
+        RequestId(next)
+    }
+}
+
+#[test]
+fn two_rounds_and_the_far_end_first() {
+    let mut ids = counter();
+    let flows = vec![FlowId(0), FlowId(1)];
+    let (mut setup, asks) = PathSetup::start(
+        Instant::ZERO,
+        node(1),
+        (&[node(2), node(3)], node(4)),
+        flows.clone(),
+        &mut ids,
+    );
+    let expected = [
+        RouteRequest::ReserveTransit {
+            previous: node(1),
+            count: 2,
+        },
+        RouteRequest::ReserveTransit {
+            previous: node(2),
+            count: 2,
+        },
+        RouteRequest::ReserveTerminal {
+            previous: node(3),
+            flows,
+        },
+    ];
+    assert!(asks.iter().map(|ask| &ask.request).eq(&expected));
+    let mut progress = Progress::Pending(Vec::new());
+    for (ask, slot) in asks.iter().zip([20, 30, 40]).rev() {
+        assert!(setup.waits_for(ask.node, ask.id));
+        assert!(!setup.waits_for(node(9), ask.id), "another node's reply");
+        let reply = RouteReply::Done(vec![granted(slot), granted(slot + 1)]);
+        progress = setup.on_reply(ask.id, reply, &mut ids);
+    }
+    let Progress::Pending(binds) = progress else {
+        panic!("{progress:?}");
+    };
+    let bind = |label: u32, next: u32| Bind {
+        label: granted(label).label,
+        next: granted(next).next(),
+        grant: granted(next).grant,
+    };
+    assert_eq!(binds[0].node, node(3));
+    assert_eq!(
+        binds[0].request,
+        RouteRequest::Bind {
+            next: node(4),
+            binds: vec![bind(30, 40), bind(31, 41)]
+        }
+    );
+    assert_eq!(binds[1].node, node(2));
+    let done = || RouteReply::Done(Vec::new());
+    assert_eq!(
+        setup.on_reply(binds[1].id, done(), &mut ids),
+        Progress::Pending(Vec::new())
+    );
+    assert_eq!(
+        setup.on_reply(binds[0].id, done(), &mut ids),
+        ready(&[(0, 20), (1, 21)], &[])
+    );
+}
+
+#[test]
+fn the_direct_path_takes_one_round() {
+    let mut ids = counter();
+    let (mut setup, asks) = PathSetup::start(
+        Instant::ZERO,
+        node(1),
+        (&[], node(4)),
+        vec![FlowId(1)],
+        &mut ids,
+    );
+    assert_eq!(asks.len(), 1);
+    assert_eq!(
+        setup.on_reply(asks[0].id, RouteReply::Done(vec![granted(4)]), &mut ids),
+        ready(&[(1, 4)], &[])
+    );
+}
+
+#[test]
+fn a_refusal_or_another_number_of_labels_ends_it() {
+    let start = |ids: &mut dyn FnMut() -> RequestId| {
+        let mut ids = || ids();
+        PathSetup::start(
+            Instant::ZERO,
+            node(1),
+            (&[node(2)], node(4)),
+            vec![FlowId(1)],
+            &mut ids,
+        )
+    };
+    let mut ids = counter();
+    let (mut setup, asks) = start(&mut ids);
+    assert_eq!(
+        setup.on_reply(asks[0].id, RouteReply::Refused(Refused::Full), &mut ids),
+        Progress::Failed(Refused::Full)
+    );
+    for wrong in [vec![], vec![granted(1), granted(2)]] {
+        let (mut setup, asks) = start(&mut ids);
+        assert_eq!(
+            setup.on_reply(asks[0].id, RouteReply::Done(wrong), &mut ids),
+            Progress::Failed(Refused::BadLabel)
+        );
+    }
+}

@@ -1,0 +1,135 @@
+//! The planes of a node's shards beside the first, each behind a lock.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crypto::Aead;
+
+use crate::data_plane::DataPlane;
+use crate::label::LabelLimits;
+use crate::shard::ShardId;
+
+/// A plane that a thread of its own passes frames on with; the node takes the lock to give labels out and
+/// to end them, which is seldom.
+pub(crate) type SharedPlane<A> = Arc<Mutex<DataPlane<A>>>;
+
+/// The planes beside the node's own.
+pub(crate) struct Shards<A> {
+    planes: Vec<SharedPlane<A>>,
+    /// The shard that gives out the next label.
+    turn: u8,
+    /// Shards that the node has passed frames on for, a bit each: what they have to send is to be taken.
+    touched: u8,
+}
+
+impl<A: Aead> Shards<A> {
+    /// Makes as many as a node has beside its own plane, if it has `count` in all. Each has its part of the
+    /// bounds that the node's own has whole, since all that ends at the node is there.
+    pub(crate) fn new(count: u8, limits: LabelLimits, outbox_bytes_max: usize) -> Self {
+        let part = |whole: u32| whole.div_ceil(count.into());
+        let limits = LabelLimits {
+            labels_max: part(limits.labels_max),
+            per_owner_max: part(limits.per_owner_max),
+            owner_rate: part(limits.owner_rate),
+            ..limits
+        };
+        let beside = (1..count).map(|place| {
+            let plane = DataPlane::new(ShardId(place), limits, outbox_bytes_max);
+            Arc::new(Mutex::new(plane))
+        });
+        Self {
+            planes: beside.collect(),
+            turn: 0,
+            touched: 0,
+        }
+    }
+
+    /// The plane of a shard; `None` where it is the node's own, or there is none.
+    pub(crate) fn lock(&self, shard: ShardId) -> Option<MutexGuard<'_, DataPlane<A>>> {
+        self.shared(shard).map(lock)
+    }
+
+    /// The way to the plane of a shard, for the thread that it is to have.
+    pub(crate) fn shared(&self, shard: ShardId) -> Option<&SharedPlane<A>> {
+        let place = usize::from(shard.place()).checked_sub(1)?;
+        self.planes.get(place)
+    }
+
+    /// All planes, one after the other.
+    pub(crate) fn each(&self) -> impl Iterator<Item = MutexGuard<'_, DataPlane<A>>> {
+        self.planes.iter().map(lock)
+    }
+
+    /// The shards from which a label is to come, the first choice first; the node's own is among them.
+    pub(crate) fn turns(&mut self) -> impl Iterator<Item = ShardId> + use<A> {
+        let count = u8::try_from(self.planes.len())
+            .unwrap_or(0)
+            .saturating_add(1);
+        let first = self.turn;
+        self.turn = first.saturating_add(1) % count;
+        (0..count).map(move |step| ShardId(first.saturating_add(step) % count))
+    }
+
+    /// Notes that the node has passed a frame on for a shard.
+    pub(crate) const fn touch(&mut self, shard: ShardId) {
+        self.touched |= 1 << shard.place();
+    }
+
+    /// One of those for which it has, if any is left.
+    pub(crate) fn touched(&self) -> Option<ShardId> {
+        let place = self.touched.trailing_zeros();
+        (self.touched != 0).then_some(ShardId(u8::try_from(place).unwrap_or(0)))
+    }
+
+    /// Notes that a shard has nothing more to send.
+    pub(crate) const fn untouch(&mut self, shard: ShardId) {
+        self.touched &= !(1 << shard.place());
+    }
+}
+
+/// Takes the lock of a plane, in whatever state a thread that panicked left it: no step of a plane leaves
+/// one in which another step would do harm.
+pub(crate) fn lock<A>(plane: &SharedPlane<A>) -> MutexGuard<'_, DataPlane<A>> {
+    plane.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::link::LinkId;
+    use crypto::Provider;
+    use netsim::provider::SimProvider;
+    use wire::Instant;
+
+    type Planes = Shards<<SimProvider as Provider>::Aead>;
+
+    const LIMITS: LabelLimits = LabelLimits {
+        labels_max: 10,
+        per_owner_max: 6,
+        rate: 1,
+        burst: 1,
+        owner_rate: 1,
+    };
+
+    #[test]
+    fn each_has_its_part_of_the_labels_in_all_and_for_each_owner() {
+        let planes = Planes::new(4, LIMITS, 1 << 20);
+        assert_eq!(planes.each().count(), 3);
+        for mut plane in planes.each() {
+            let (one, other) = (LinkId(1), LinkId(2));
+            let labels = [one, one, one, other, other, other]
+                .map(|owner| plane.labels.reserve(Instant::ZERO, owner, one).is_ok());
+            assert_eq!(labels, [true, true, false, true, false, false]);
+        }
+    }
+
+    #[test]
+    fn labels_come_of_all_in_turn_and_of_the_next_one_where_one_is_full() {
+        let mut planes = Planes::new(3, LIMITS, 1 << 20);
+        let places = |planes: &mut Planes| planes.turns().map(ShardId::place).collect::<Vec<_>>();
+        assert_eq!(places(&mut planes), [0, 1, 2]);
+        assert_eq!(places(&mut planes), [1, 2, 0]);
+        assert_eq!(places(&mut planes), [2, 0, 1]);
+        assert_eq!(places(&mut planes), [0, 1, 2]);
+        assert_eq!(places(&mut Planes::new(1, LIMITS, 1 << 20)), [0]);
+    }
+}

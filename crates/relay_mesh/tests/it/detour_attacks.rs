@@ -1,0 +1,155 @@
+//! Neighbours and far ends that lie to have detours begun, taken over, fed or ended.
+
+use std::cell::Cell;
+use std::rc::Rc;
+
+use netsim::Verdict;
+use wire::Instant;
+
+use crate::crowd::gather;
+use crate::detour::part;
+use crate::harness::{ENTRY, EXIT, Mesh, RELAY, START, Shape, mesh_address, ms};
+use crate::member::Rig;
+
+/// Counts the bytes that one node sends to another.
+fn count_bytes(mesh: &mut Mesh, [from, to]: [usize; 2]) -> Rc<Cell<u64>> {
+    let bytes = Rc::new(Cell::new(0));
+    let counted = Rc::clone(&bytes);
+    let (from, to) = (mesh.nodes[from], mesh.nodes[to]);
+    mesh.world.intercept(from, to, move |_, datagram| {
+        let len = u64::try_from(datagram.bytes.len()).unwrap();
+        counted.set(counted.get() + len);
+        Verdict::Pass
+    });
+    bytes
+}
+
+/// The most of them in one of `seconds`.
+fn most_in_a_second(mesh: &mut Mesh, bytes: &Cell<u64>, seconds: u32) -> u64 {
+    let by_second = (0..seconds).map(|_| {
+        let before = bytes.get();
+        mesh.run(1_000);
+        bytes.get() - before
+    });
+    by_second.max().unwrap()
+}
+
+/// Has the member make up datagrams of the exit, `rate` a second of `len` bytes, for `millis`.
+fn junk(rig: &mut Rig, (rate, len): (u64, usize), millis: u64) {
+    let exit = rig.mesh.ids[EXIT];
+    for number in 0..millis * rate / 1_000 {
+        let first = u8::try_from(number % 0x80).unwrap();
+        rig.pass_on(exit, &vec![first; len]);
+        rig.mesh.run(1_000 / rate);
+    }
+}
+
+fn gap_since(rig: &Rig, from: Instant) -> core::time::Duration {
+    rig.mesh.player().gap(from, rig.mesh.now())
+}
+
+#[test]
+fn mesh_a1_made_up_datagrams_of_an_exit_that_restarts_do_not_keep_its_players_away() {
+    let shape = Shape {
+        relays: 1,
+        ..Shape::default()
+    };
+    let mut rig = Rig::at(81, &shape, ENTRY);
+    let opened = |rig: &Rig| {
+        let node = &rig.mesh.process(ENTRY).node;
+        node.endpoint_stats().sessions_opened
+    };
+    let before = opened(&rig);
+    // The direct path is all there is: a session that began by a detour would carry nothing.
+    rig.mesh.kill(RELAY);
+    rig.mesh.kill(EXIT);
+    junk(&mut rig, (10, 60), 15_000);
+    rig.mesh.restart(EXIT, 1);
+    junk(&mut rig, (10, 60), 5_000);
+    let carried = rig.mesh.now();
+    junk(&mut rig, (10, 60), 30_000);
+    let gap = gap_since(&rig, carried);
+    assert!(gap <= ms(300), "{gap:?}");
+    let opened = opened(&rig) - before;
+    assert!(opened <= 3, "{opened}");
+}
+
+#[test]
+fn mesh_a1_an_exit_that_names_the_address_of_a_relay_has_nothing_poured_over_it() {
+    let shape = Shape {
+        adjust: |index, config, _| {
+            if index == EXIT {
+                config.profile.addresses = vec![mesh_address(RELAY)];
+            }
+        },
+        ..Shape::default()
+    };
+    let mut mesh = Mesh::new(wire::Seed::from_number(82), &shape);
+    part(&mut mesh);
+    let bytes = count_bytes(&mut mesh, [ENTRY, RELAY]);
+    mesh.run(START);
+    let most = most_in_a_second(&mut mesh, &bytes, 30);
+    assert!(most < 64 << 10, "{most}");
+}
+
+#[test]
+fn mesh_a1_made_up_datagrams_take_no_detour_over() {
+    for (rate, len) in [(50, 60), (125, 1_024)] {
+        let mut rig = Rig::at(83, &Shape::default(), ENTRY);
+        let cut = rig.mesh.now();
+        part(&mut rig.mesh);
+        rig.mesh.run(5_000);
+        let refused = |rig: &Rig| rig.mesh.process(ENTRY).node.stats().detours_refused;
+        let before = refused(&rig);
+        junk(&mut rig, (rate, len), 30_000);
+        let gap = gap_since(&rig, cut);
+        assert!(gap <= ms(300), "{gap:?}");
+        assert_eq!(rig.mesh.process(ENTRY).closed_flows(), []);
+        assert_eq!(rig.mesh.process(EXIT).closed_flows(), []);
+        // 64 KiB a second of them are looked at.
+        let refused = refused(&rig) - before;
+        let offered = 30 * rate * u64::try_from(len).unwrap();
+        let taken = offered - refused * u64::try_from(len).unwrap();
+        assert!(taken <= 32 * (64 << 10), "{taken} of {offered}");
+    }
+}
+
+#[test]
+fn mesh_a1_a_neighbour_begins_few_detours_by_what_it_makes_up() {
+    let shape = Shape {
+        relays: 9,
+        ..Shape::default()
+    };
+    let mut rig = Rig::at(84, &shape, ENTRY);
+    let dead: Vec<usize> = (RELAY + 3..RELAY + 9).collect();
+    for index in &dead {
+        rig.mesh.kill(*index);
+    }
+    rig.mesh.run(12_000);
+    let refused = |rig: &Rig| rig.mesh.process(ENTRY).node.stats().detours_refused;
+    let before = refused(&rig);
+    for _ in 0..10 {
+        for index in &dead {
+            let node = rig.mesh.ids[*index];
+            rig.pass_on(node, &[0x40; 60]);
+        }
+        rig.mesh.run(100);
+    }
+    rig.mesh.run(200);
+    // Of six, four at a time.
+    let refused = refused(&rig) - before;
+    assert!((18..=24).contains(&refused), "{refused}");
+}
+
+#[test]
+fn mesh_a1_what_goes_directly_beside_a_detour_is_rationed() {
+    let mut mesh = Mesh::new(wire::Seed::from_number(85), &Shape::default());
+    part(&mut mesh);
+    mesh.run(START + 6_000);
+    // Newcomers by the hundred are told to the exit, which nobody has heard from where it is sought.
+    let bytes = count_bytes(&mut mesh, [ENTRY, EXIT]);
+    gather(&mut mesh, 1_000, ms(3_000));
+    let most = most_in_a_second(&mut mesh, &bytes, 8);
+    assert!(most <= 32 << 10, "{most}");
+    assert!(most >= 16 << 10, "{most}: too few to tell");
+}

@@ -1,0 +1,210 @@
+//! Labels given back: what ended frees its places at once, and nobody frees another's.
+
+use netsim::{Chance, Loss, for_each_seed, test_site};
+use relay_mesh::Mode;
+use relay_mesh::hop::LabelName;
+use relay_mesh::message::code;
+use relay_mesh::route_release::RouteRelease;
+use relay_mesh::route_request::{Granted, RouteReply, RouteRequest};
+
+use crate::crowd::{gather, silence};
+use crate::harness::{ENTRY, EXIT, Mesh, RELAY, START, Shape, ms};
+use crate::member::Rig;
+
+/// Labels that the nodes have given out, by node.
+fn labels(mesh: &Mesh) -> Vec<u32> {
+    let nodes = 0..mesh.nodes.len();
+    nodes
+        .map(|index| mesh.process(index).node.labels())
+        .collect()
+}
+
+/// Labels given back that were freed, and those that were not, at all nodes.
+fn given_back(mesh: &Mesh) -> (u64, u64) {
+    let stats = (0..mesh.nodes.len()).map(|index| mesh.process(index).node.stats());
+    stats.fold((0, 0), |(freed, refused), stats| {
+        (
+            freed + stats.labels_given_back,
+            refused + stats.releases_refused,
+        )
+    })
+}
+
+#[test]
+fn sim_labels_of_ended_flows_are_given_back_under_loss() {
+    for_each_seed(&test_site!(), 3, |seed| {
+        for mode in [Mode::Single, Mode::Shadow] {
+            let shape = Shape {
+                mode,
+                idle: 3,
+                ..Shape::default()
+            };
+            let mut mesh = Mesh::new(seed, &shape);
+            let all: Vec<_> = mesh.nodes.iter().map(|node| node.index()).collect();
+            mesh.world.change_links(&all, &all, |link| {
+                link.with_loss(Loss::Bernoulli(Chance::percent(2)))
+            });
+            mesh.run(START + 5_000);
+            let alone: u32 = labels(&mesh).iter().sum();
+            let crowd = gather(&mut mesh, 100, ms(200));
+            mesh.run(8_000);
+            let crowded = labels(&mesh);
+            assert!(crowded.iter().sum::<u32>() >= alone + 400, "{crowded:?}");
+            silence(&mut mesh, crowd);
+            // They are idle after 3 s; that is looked at each second.
+            mesh.run(4_000 + 1_500);
+            let left = labels(&mesh);
+            // One flow and the probes, on each of at most four paths.
+            assert!(left.iter().all(|left| *left <= 8), "{mode:?} {left:?}");
+            assert_eq!(mesh.player().faults, 0);
+            // Paths that nobody uses are given up whole.
+            mesh.stop_player();
+            mesh.run(8_000);
+            assert_eq!(labels(&mesh), [0; 5], "{mode:?}");
+            // A far end may have ended the flows of a path that was given up just before.
+            let (freed, refused) = given_back(&mesh);
+            assert!(freed >= 200 && refused < freed, "{freed} {refused}");
+        }
+    });
+}
+
+#[test]
+fn sim_a_path_that_packets_left_is_given_back_and_no_packet_is_lost_by_it() {
+    for_each_seed(&test_site!(), 3, |seed| {
+        for mode in [Mode::Single, Mode::Shadow, Mode::Dup] {
+            let shape = Shape {
+                mode,
+                rate: 240,
+                ..Shape::default()
+            };
+            let mut mesh = Mesh::new(seed, &shape);
+            let all: Vec<_> = mesh.nodes.iter().map(|node| node.index()).collect();
+            mesh.world.change_links(&all, &all, |link| {
+                link.with_reorder(Chance::percent(20), ms(20))
+            });
+            mesh.run(START + 3_000);
+            let there = mesh.path(&[RELAY]);
+            assert_eq!(mesh.route().as_ref(), Some(&there));
+            let sent = mesh.player().sent() - 120;
+            let relay = mesh.nodes[RELAY];
+            mesh.world
+                .apply(relay, |process, now| process.node.drain(now));
+            mesh.run(5_000);
+            assert_ne!(mesh.route(), Some(there), "{mode:?}");
+            assert_eq!(labels(&mesh)[RELAY], 0, "{mode:?}");
+            assert!(mesh.process(RELAY).node.draining().unwrap().is_done());
+            mesh.stop_player();
+            mesh.run(1_000);
+            assert_eq!(mesh.player().missing_from(sent), 0, "{mode:?}");
+        }
+    });
+}
+
+#[test]
+fn sim_what_a_node_gave_out_before_a_new_start_is_not_given_back_to_it() {
+    for_each_seed(&test_site!(), 3, |seed| {
+        let mut mesh = Mesh::new(seed, &Shape::default());
+        mesh.run(START + 3_000);
+        for life in 1..4 {
+            mesh.kill(RELAY);
+            mesh.run(700 * life);
+            mesh.restart(RELAY, life);
+            mesh.run(20_000);
+            let stats = mesh.process(RELAY).node.stats();
+            assert_eq!(stats.releases_refused, 0);
+            let now = mesh.now();
+            let from = now.saturating_sub(ms(2_000));
+            assert!(mesh.player().gap(from, now) < ms(100));
+        }
+        assert_eq!(mesh.process(ENTRY).closed_flows(), []);
+    });
+}
+
+fn give_back(rig: &mut Rig, names: impl IntoIterator<Item = LabelName>) {
+    let mut message = Vec::new();
+    RouteRelease::new(names).unwrap().encode(&mut message);
+    rig.say(&message);
+    rig.mesh.run(200);
+}
+
+fn reserve(rig: &mut Rig, count: u8) -> Vec<Granted> {
+    let previous = rig.own;
+    match rig.ask(&RouteRequest::ReserveTransit { previous, count }) {
+        RouteReply::Done(granted) => granted,
+        RouteReply::Refused(why) => panic!("{why:?}"),
+    }
+}
+
+#[test]
+fn mesh_a1_a_member_frees_no_label_that_is_not_its_own() {
+    let mut rig = Rig::with(71, &Shape::default());
+    let counts = |rig: &Rig| {
+        let node = &rig.mesh.process(RELAY).node;
+        let stats = node.stats();
+        (
+            node.labels(),
+            stats.labels_given_back,
+            stats.releases_refused,
+        )
+    };
+    let (before, given_back, _) = counts(&rig);
+    assert!(before > 0, "others have labels");
+    let own = reserve(&mut rig, 3);
+    assert_eq!(counts(&rig).0, before + 3);
+    let is_own = |name: &LabelName| own.iter().any(|granted| granted.label == *name);
+    // Every label of others that there may be.
+    let mut tried = 0;
+    for generation in 0..4 {
+        let names = (0..64).map(|slot| LabelName { slot, generation });
+        let names: Vec<_> = names.filter(|name| !is_own(name)).collect();
+        tried += u64::try_from(names.len()).unwrap();
+        give_back(&mut rig, names);
+    }
+    assert_eq!(counts(&rig), (before + 3, given_back, tried));
+    // Its own are freed once, by whichever message names them first.
+    give_back(&mut rig, own.iter().map(|granted| granted.label));
+    assert_eq!(counts(&rig), (before, given_back + 3, tried));
+    give_back(&mut rig, own.iter().map(|granted| granted.label));
+    assert_eq!(counts(&rig), (before, given_back + 3, tried + 3));
+    // Not even where the slots are in use again.
+    let again = reserve(&mut rig, 60);
+    give_back(&mut rig, own.iter().map(|granted| granted.label));
+    assert_eq!(counts(&rig), (before + 60, given_back + 3, tried + 6));
+    give_back(&mut rig, again.iter().map(|granted| granted.label));
+    assert_eq!(counts(&rig).0, before);
+    for broken in [&[code::ROUTE_RELEASE][..], &[code::ROUTE_RELEASE, 0]] {
+        let malformed = |rig: &Rig| rig.mesh.process(RELAY).node.stats().messages_malformed;
+        let counted = malformed(&rig);
+        rig.say(broken);
+        rig.mesh.run(200);
+        assert_eq!(malformed(&rig), counted + 1);
+    }
+    let now = rig.mesh.now();
+    let from = now.saturating_sub(ms(3_000));
+    assert!(rig.mesh.player().gap(from, now) < ms(50));
+    assert_eq!(rig.mesh.process(ENTRY).closed_flows(), []);
+    assert_eq!(rig.mesh.process(EXIT).closed_flows(), []);
+}
+
+#[test]
+fn mesh_a1_what_a_member_gives_back_is_rationed() {
+    let shape = Shape {
+        adjust: |_, config, _| config.request_rate = 16,
+        ..Shape::default()
+    };
+    let mut rig = Rig::with(72, &shape);
+    let node = |rig: &Rig| rig.mesh.process(RELAY).node.labels();
+    let before = node(&rig);
+    let own = reserve(&mut rig, 20);
+    // 64 at once, and 16 a second: the rest is not even looked up.
+    let junk = (100..164).map(|slot| LabelName {
+        slot,
+        generation: 9,
+    });
+    give_back(&mut rig, junk);
+    give_back(&mut rig, own.iter().map(|granted| granted.label));
+    assert_eq!(node(&rig), before + 20);
+    rig.mesh.run(2_000);
+    give_back(&mut rig, own.iter().map(|granted| granted.label));
+    assert_eq!(node(&rig), before);
+}

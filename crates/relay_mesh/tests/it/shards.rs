@@ -1,0 +1,238 @@
+//! Nodes of several shards.
+
+use crypto::Secret32;
+use netsim::{Chance, LinkConfig, Loss, for_each_seed, test_site};
+use relay_mesh::shard::ShardId;
+use relay_mesh::{Config, Forwarder, Leg, Mode, NewError, Node, STRAYS_MAX};
+use wire::{Arrival, InstanceId, Machine, NodeId, Seed};
+
+use crate::alloc::allocations;
+use crate::beside::Division;
+use crate::harness::{ENTRY, EXIT, Mesh, RELAY, START, Shape, identity, link, mesh_address, shape};
+use crate::unseen::{GENEROUS, Lens, unseen};
+
+/// Four shards at a relay, two at entry and exit.
+const fn sharded(index: usize, config: &mut Config, _: &[NodeId]) {
+    config.shards = if index < RELAY { 2 } else { 4 };
+}
+
+fn lossy(delay: u64) -> LinkConfig {
+    link(delay).with_loss(Loss::Bernoulli(Chance::percent(2)))
+}
+
+/// Has the player play over one relay, moves him to another by killing it, and ends with both restarted.
+fn play(mesh: &mut Mesh) {
+    mesh.run(START + 10_000);
+    mesh.kill(RELAY);
+    mesh.run(10_000);
+    mesh.restart(RELAY, 1);
+    mesh.run(20_000);
+    mesh.stop_player();
+    mesh.run(1_000);
+}
+
+/// Frames that each shard but the first has passed on.
+fn passed(mesh: &Mesh, index: usize) -> Vec<u64> {
+    let forwarders = &mesh.process(index).beside.forwarders;
+    let passed = forwarders.iter().map(Forwarder::frame_stats);
+    passed.map(|stats| stats.sealed).collect()
+}
+
+#[test]
+fn sim_mesh_shards_each_pass_their_own_labels_on_and_no_nonce_comes_twice() {
+    for_each_seed(&test_site!(), 4, |seed| {
+        for mode in [Mode::Dup, Mode::Shadow] {
+            let shape = Shape {
+                mode,
+                ..shape(sharded)
+            };
+            let mut mesh = Mesh::new(seed, &shape);
+            let (entry, exit) = (mesh.nodes[ENTRY], mesh.nodes[EXIT]);
+            for relay in mesh.nodes[RELAY..].iter().copied() {
+                mesh.world.set_links(relay, exit, lossy(20));
+            }
+            mesh.world.set_links(entry, exit, link(120));
+            play(&mut mesh);
+            let (missing, sent) = (mesh.player().missing_from(60), mesh.player().answers.len());
+            assert!(sent > 2_000, "{sent}");
+            let bound = match mode {
+                Mode::Dup => sent / 50,
+                Mode::Single | Mode::Shadow => sent / 10,
+            };
+            assert!(missing < bound, "{missing} of {sent}");
+            let relays = (RELAY..RELAY + 3).map(|relay| passed(&mesh, relay));
+            let by_shard = relays.fold(vec![0; 3], |all: Vec<u64>, of| {
+                all.iter().zip(of).map(|(all, of)| all + of).collect()
+            });
+            assert!(by_shard.iter().all(|passed| *passed > 100), "{by_shard:?}");
+            for index in ENTRY..RELAY + 3 {
+                assert_eq!(mesh.process(index).beside.strays, 0, "{index}");
+            }
+            assert_eq!(mesh.nonces.reuses(), []);
+        }
+    });
+}
+
+#[test]
+fn sim_mesh_shards_that_get_what_is_anothers_hand_it_to_the_node() {
+    for_each_seed(&test_site!(), 4, |seed| {
+        let mut mesh = Mesh::new(seed, &shape(sharded));
+        for index in 0..mesh.nodes.len() {
+            let node = mesh.nodes[index];
+            mesh.world.apply(node, |process, _| {
+                process.beside.division = Division::Wrongly;
+            });
+        }
+        mesh.run(START + 10_000);
+        mesh.stop_player();
+        mesh.run(1_000);
+        assert_eq!(mesh.route(), Some(mesh.path(&[RELAY])));
+        assert!(mesh.process(RELAY).beside.strays > 1_000);
+        assert_eq!(mesh.player().missing_from(60), 0);
+        assert_eq!(mesh.nonces.reuses(), []);
+    });
+}
+
+#[test]
+fn a_node_passes_on_itself_what_no_forwarder_takes() {
+    let mut mesh = Mesh::new(Seed::from_number(1), &shape(sharded));
+    for node in mesh.nodes.clone() {
+        mesh.world
+            .apply(node, |process, _| process.beside.forwarders.clear());
+    }
+    mesh.run(START + 10_000);
+    mesh.stop_player();
+    mesh.run(1_000);
+    assert_eq!(mesh.route(), Some(mesh.path(&[RELAY])));
+    assert_eq!(mesh.player().missing_from(60), 0);
+}
+
+#[test]
+fn a_node_has_from_one_to_eight_shards() {
+    for (shards, is_good) in [(0, false), (1, true), (8, true), (9, false)] {
+        let mut config = Config::new(Secret32::new([1; 32]), InstanceId(1));
+        config.shards = shards;
+        let seed = Seed::from_number(1);
+        let mesh = Mesh::new(seed, &Shape::default());
+        let provider = netsim::provider::SimProvider::new(seed);
+        let node = Node::new(config, identity(seed, 0), provider, mesh.now());
+        match node {
+            Ok(node) => {
+                assert!(is_good, "{shards}");
+                let provider = || netsim::provider::SimProvider::new(seed);
+                let beside = (0..=9).filter(|place| node.forwarder(*place, provider()).is_some());
+                assert_eq!(beside.count(), usize::from(shards) - 1);
+            }
+            Err(why) => {
+                assert_eq!(why, NewError::Shards);
+                assert!(!is_good, "{shards}");
+            }
+        }
+    }
+}
+
+#[test]
+fn mesh_a1_a_flood_at_the_socket_of_a_shard_is_bounded_and_counted() {
+    let mut mesh = Mesh::new(Seed::from_number(1), &shape(sharded));
+    let relay = mesh.nodes[RELAY];
+    mesh.run(START);
+    mesh.world.apply(relay, |process, now| {
+        let forwarder = &mut process.beside.forwarders[0];
+        let arrival = Arrival::from(Leg::mesh(mesh_address(ENTRY)));
+        let count = STRAYS_MAX + 500;
+        for number in 0..count {
+            let first = [0x00, 0x40, 0x81, 0x82][number % 4];
+            forwarder.handle_datagram(now, arrival, &mut [first, 0, 0, 0, 0, 0, 0, 0, 0]);
+        }
+        assert_eq!(forwarder.strays_dropped(), 500);
+        let strays = core::iter::from_fn(|| forwarder.poll_event());
+        assert_eq!(strays.count(), STRAYS_MAX);
+        // What is said to be its own: cut short, of no label, and trunks of nothing.
+        let before = forwarder.frame_stats();
+        for datagram in [
+            &mut [0x81, 0, 0, 0, 0x20][..],
+            &mut [&[0x81, 0x50, 0, 0, 0x3F, 0xFF, 0, 0, 0][..], &[7; 60]].concat(),
+            &mut [0x82, 0, 9, 0x81, 0, 0, 0, 0x20],
+            &mut [&[0x82, 0, 60, 0x81, 0, 0, 0, 0x20][..], &[0; 1_300]].concat(),
+        ] {
+            assert_eq!(ShardId::of_datagram(datagram).place(), 1);
+            forwarder.handle_datagram(now, arrival, datagram);
+        }
+        let after = forwarder.frame_stats();
+        let counted = [
+            after.truncated - before.truncated,
+            after.unknown_label - before.unknown_label,
+            after.bad_trunk - before.bad_trunk,
+        ];
+        assert_eq!(counted, [1, 1, 2]);
+        assert!(forwarder.poll_event().is_none());
+    });
+}
+
+/// As many shards as there may be, each with an eighth of what an owner may send.
+fn one_each(index: usize, config: &mut Config, ids: &[NodeId]) {
+    GENEROUS(index, config, ids);
+    config.owner_rate = u32::MAX;
+    config.shards = 8;
+}
+
+#[test]
+fn mesh_f7_a_forwarder_allocates_nothing_for_a_frame() {
+    let (mut mesh, mut datagrams) = unseen(one_each, 245, Lens::One);
+    // Probes have a label of their own.
+    let shard = ShardId::of_datagram(&datagrams[0]);
+    datagrams.retain(|datagram| ShardId::of_datagram(datagram) == shard);
+    mesh.nonces.close();
+    let relay = mesh.nodes[RELAY];
+    mesh.world.apply(relay, |process, now| {
+        let Some(place) = usize::from(shard.place()).checked_sub(1) else {
+            panic!("the flow's label is the node's own, whose frames no forwarder passes on");
+        };
+        let forwarder = &mut process.beside.forwarders[place];
+        let mut out = Vec::with_capacity(1 << 17);
+        let mut pass = |datagrams: &[Vec<u8>]| {
+            let mut bytes = datagrams.to_vec();
+            let before = allocations();
+            for datagrams in bytes.chunks_mut(64) {
+                for datagram in datagrams {
+                    let arrival = Arrival::from(Leg::mesh(mesh_address(ENTRY)));
+                    forwarder.handle_datagram(now, arrival, datagram);
+                }
+                out.clear();
+                while forwarder.poll_transmit(now, &mut out).is_some() {
+                    out.clear();
+                }
+            }
+            allocations() - before
+        };
+        let (warm, rest) = datagrams.split_at(datagrams.len() / 100);
+        pass(warm);
+        assert_eq!(pass(rest), 0);
+        let stats = forwarder.frame_stats();
+        assert!(stats.sealed > 90_000, "{stats:?}");
+        assert!(forwarder.poll_event().is_none());
+    });
+}
+
+/// A header whose second byte says that another shard sealed it opens with no key.
+#[test]
+fn mesh_a1_a_frame_in_the_name_of_another_shard_of_its_sender_opens_not() {
+    let (mut mesh, datagrams) = unseen(one_each, 1, Lens::One);
+    let relay = mesh.nodes[RELAY];
+    mesh.world.apply(relay, |process, now| {
+        let frame = &datagrams[0];
+        let before = process.node.frame_stats();
+        let arrival = Arrival::from(Leg::mesh(mesh_address(ENTRY)));
+        for from in 1..=7_u8 {
+            let mut forged = frame.clone();
+            forged[1] ^= from << 4;
+            process.node.handle_datagram(now, arrival, &mut forged);
+        }
+        let after = process.node.frame_stats();
+        assert_eq!(after.wrong_tag - before.wrong_tag, 7);
+        process
+            .node
+            .handle_datagram(now, arrival, &mut frame.clone());
+        assert_eq!(process.node.frame_stats().sealed, after.sealed + 1);
+    });
+}

@@ -1,0 +1,140 @@
+//! Dividing what comes to a node's port among its shards.
+//!
+//! The system runs a program of classic BPF over each datagram that comes to sockets of one port, and gives
+//! it to the socket whose number it returns (socket(7), `SO_ATTACH_REUSEPORT_CBPF`). Offsets in it count from
+//! the payload of UDP, and a datagram shorter than one is the first socket's.
+
+use std::net::SocketAddr;
+use std::num::NonZeroU8;
+
+use relay_mesh::shard::{STEERING, STEERING_SHIFT, ShardId};
+
+use crate::udp::{BindCause, BindError, SocketConfig, UdpSocket};
+
+/// Binds a socket for each shard of a node to one port, the node's own first; port 0 lets the system choose
+/// it. The system gives each what belongs to its shard, so that nothing is left to be passed on; several
+/// datagrams that it took for one on the way (GRO) may be the exception.
+///
+/// One socket has its port alone, as by [`UdpSocket::bind`]. Several are bound where nobody has the port a
+/// moment before, so that a second node at it is refused as ever.
+///
+/// # Errors
+///
+/// As for [`UdpSocket::bind_shards`]; [`BindCause::NotShared`] too for more than 8, and where the system divides
+/// a port but not by such a program.
+pub fn bind_shards(
+    address: SocketAddr,
+    config: &SocketConfig,
+    count: NonZeroU8,
+) -> Result<Vec<UdpSocket>, BindError> {
+    if count == NonZeroU8::MIN {
+        return Ok(vec![UdpSocket::bind(address, config)?]);
+    }
+    let refused = |address| {
+        let cause = BindCause::NotShared;
+        BindError { address, cause }
+    };
+    if count.get() > ShardId::COUNT_MAX {
+        return Err(refused(address));
+    }
+    // Sockets that share a port would share it with those of a node that runs already.
+    let alone = UdpSocket::bind(address, config)?;
+    let address = alone.local_address();
+    drop(alone);
+    let sockets = UdpSocket::bind_shards(address, config, count.into())?;
+    if let Some(first) = sockets.first() {
+        divide(first, &program(count)).map_err(|NotDivided| refused(first.local_address()))?;
+    }
+    Ok(sockets)
+}
+
+/// The system does not divide ports by a program.
+struct NotDivided;
+
+/// Has the system divide a port by `program`; it holds for all sockets of the port.
+#[cfg(all(target_os = "linux", has_linux_calls))]
+fn divide(socket: &UdpSocket, program: &[Step]) -> Result<(), NotDivided> {
+    use nix::libc::{sock_filter, sock_fprog};
+    use nix::sys::socket::{setsockopt, sockopt::AttachReusePortCbpf};
+
+    let mut steps: Vec<sock_filter> = program
+        .iter()
+        .map(|step| sock_filter {
+            code: step.code,
+            jt: step.if_true,
+            jf: step.if_false,
+            k: step.operand,
+        })
+        .collect();
+    let program = sock_fprog {
+        len: u16::try_from(steps.len()).map_err(|_| NotDivided)?,
+        filter: steps.as_mut_ptr(),
+    };
+    setsockopt(&socket.io, AttachReusePortCbpf, &program).map_err(|_| NotDivided)
+}
+
+#[cfg(not(all(target_os = "linux", has_linux_calls)))]
+fn divide(_: &UdpSocket, _: &[Step]) -> Result<(), NotDivided> {
+    Err(NotDivided)
+}
+
+/// One instruction of classic BPF.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Step {
+    code: u16,
+    /// Instructions to skip where a comparison holds.
+    if_true: u8,
+    /// And where it does not.
+    if_false: u8,
+    operand: u32,
+}
+
+impl Step {
+    const fn new(code: u16, operand: u32) -> Self {
+        Self {
+            code,
+            if_true: 0,
+            if_false: 0,
+            operand,
+        }
+    }
+}
+
+/// The program for `count` sockets: whatever names no shard among them is the first one's.
+fn program(count: NonZeroU8) -> Vec<Step> {
+    let mut steps = Vec::new();
+    for rule in STEERING {
+        steps.extend([
+            Step::new(LOAD_BYTE, 0),
+            Step {
+                // On with the next rule where it is another's.
+                if_false: RULE_LEN,
+                ..Step::new(JUMP_IF_EQUAL, rule.first.into())
+            },
+            Step::new(LOAD_BYTE, u32::try_from(rule.at).unwrap_or(u32::MAX)),
+            Step::new(SHIFT_RIGHT, STEERING_SHIFT),
+            Step {
+                if_false: 1,
+                ..Step::new(JUMP_IF_AT_LEAST, count.get().into())
+            },
+            Step::new(RETURN, 0),
+            Step::new(RETURN_BYTE, 0),
+        ]);
+    }
+    steps.push(Step::new(RETURN, 0));
+    steps
+}
+
+/// Instructions of a rule behind its comparison.
+const RULE_LEN: u8 = 5;
+
+// Linux, include/uapi/linux/bpf_common.h and filter.h.
+const LOAD_BYTE: u16 = 0x30;
+const JUMP_IF_EQUAL: u16 = 0x15;
+const JUMP_IF_AT_LEAST: u16 = 0x35;
+const SHIFT_RIGHT: u16 = 0x74;
+const RETURN: u16 = 0x06;
+const RETURN_BYTE: u16 = 0x16;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,119 @@
+use std::net::UdpSocket as Plain;
+use std::time::{Duration, Instant};
+
+use super::*;
+
+/// Runs a program as the system would.
+fn run(program: &[Step], datagram: &[u8]) -> Option<u32> {
+    let (mut at, mut byte) = (0, 0);
+    for _ in 0..=program.len() {
+        let step = program.get(at)?;
+        at += 1;
+        let jump = |is_true: bool| usize::from(if is_true { step.if_true } else { step.if_false });
+        match step.code {
+            LOAD_BYTE => match datagram.get(usize::try_from(step.operand).unwrap()) {
+                Some(loaded) => byte = u32::from(*loaded),
+                // Linux, Documentation/networking/filter.rst: the program ends with 0.
+                None => return Some(0),
+            },
+            JUMP_IF_EQUAL => at += jump(byte == step.operand),
+            JUMP_IF_AT_LEAST => at += jump(byte >= step.operand),
+            SHIFT_RIGHT => byte >>= step.operand,
+            RETURN => return Some(step.operand),
+            RETURN_BYTE => return Some(byte),
+            other => panic!("{other:#x}"),
+        }
+    }
+    None
+}
+
+/// Datagrams of all first bytes whose label is of `shard`.
+fn datagrams(shard: u8) -> impl Iterator<Item = Vec<u8>> {
+    (0..=255_u8).map(move |first| {
+        let at = if first == 0x82 { 7 } else { 4 };
+        let mut datagram = vec![0x5A; 60];
+        datagram[0] = first;
+        datagram[at] = (shard << 5) | 0x1F;
+        datagram
+    })
+}
+
+#[test]
+fn the_program_finds_what_the_mesh_does_and_never_more_than_there_are() {
+    for count in 1..=ShardId::COUNT_MAX {
+        let program = program(NonZeroU8::new(count).unwrap());
+        for datagram in (0..8).flat_map(datagrams) {
+            let shard = ShardId::of_datagram(&datagram).place();
+            let expected = if shard < count { shard } else { 0 };
+            assert_eq!(run(&program, &datagram), Some(expected.into()));
+        }
+        for len in 0..8 {
+            // They end before the label.
+            assert_eq!(run(&program, &vec![0x82; len]), Some(0));
+            assert_eq!(run(&program, &vec![0x81; len.min(4)]), Some(0));
+        }
+    }
+}
+
+#[test]
+#[cfg(all(target_os = "linux", has_linux_calls))]
+fn the_system_gives_each_socket_what_is_its_shards() {
+    let any = "127.0.0.1:0".parse().unwrap();
+    for address in [any, "[::1]:0".parse().unwrap()] {
+        let count = NonZeroU8::new(3).unwrap();
+        let Ok(sockets) = bind_shards(address, &SocketConfig::default(), count) else {
+            // A host without IPv6.
+            assert_ne!(address, any);
+            continue;
+        };
+        let to = sockets[0].local_address();
+        let plain = Plain::bind(SocketAddr::new(to.ip(), 0)).unwrap();
+        let mut expected = [0_usize; 3];
+        for datagram in (0..4).flat_map(datagrams) {
+            let shard = usize::from(ShardId::of_datagram(&datagram).place());
+            let shard = if shard < 3 { shard } else { 0 };
+            expected[shard] += 1;
+            plain.send_to(&datagram, to).unwrap();
+            let mut buf = [0; 100];
+            let (len, _) = wait(|| sockets[shard].io.recv_from(&mut buf));
+            assert_eq!(&buf[..len], datagram, "{shard}");
+        }
+        assert_eq!(expected, [1_018, 3, 3]);
+    }
+}
+
+/// What a socket that does not block gets within a second.
+#[cfg(all(target_os = "linux", has_linux_calls))]
+#[expect(clippy::disallowed_methods, reason = "real sockets")]
+fn wait<T>(mut receive: impl FnMut() -> std::io::Result<T>) -> T {
+    let end = Instant::now() + Duration::from_secs(1);
+    loop {
+        match receive() {
+            Ok(got) => return got,
+            Err(error) => assert!(Instant::now() < end, "{error}"),
+        }
+    }
+}
+
+#[test]
+fn one_socket_has_its_port_alone_and_more_than_eight_are_refused() {
+    let any = "127.0.0.1:0".parse().unwrap();
+    let bind = |address, count| {
+        bind_shards(
+            address,
+            &SocketConfig::default(),
+            NonZeroU8::new(count).unwrap(),
+        )
+    };
+    let alone = bind(any, 1).unwrap();
+    assert_eq!(alone.len(), 1);
+    let busy = bind(alone[0].local_address(), 2).unwrap_err();
+    assert_eq!(busy.cause, BindCause::Busy);
+    #[cfg(all(target_os = "linux", has_linux_calls))]
+    {
+        let several = bind(any, 2).unwrap();
+        let busy = bind(several[0].local_address(), 2).unwrap_err();
+        assert_eq!(busy.cause, BindCause::Busy, "two nodes at one port");
+    }
+    assert_eq!(bind(any, 9).unwrap_err().cause, BindCause::NotShared);
+}
